@@ -31,6 +31,7 @@ locals {
     count-backlogs     = "* * * * *"
     sweep-leases       = "*/5 * * * *"
     seal-journal       = "* * * * *"
+    verify-books       = "*/5 * * * *"
   }
 
   # One static audience for subscriptions, services and verifier. It is not an address, so

@@ -49,6 +49,9 @@ func (p *program) queuesCommand() *cobra.Command {
 				p.printf("\n%s: the breaker of target %s is %s in instance %s since %s\n", q.ID, b.Target, strings.ReplaceAll(b.State, "_", "-"), b.Instance, when(b.Since))
 			}
 		}
+		if books := queues.Books; books.Found > 0 {
+			p.printf("\n%s %d findings in the verification of %s. See: billhook ledger verify\n", p.alert("THE BOOKS DO NOT VERIFY:"), books.Found, when(books.BegunAt))
+		}
 		if queues.Outbox.Lanes.Count == 0 {
 			p.printf("\nThe outbox is empty.\n")
 		} else {

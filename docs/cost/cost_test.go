@@ -64,6 +64,8 @@ func TestAnIdleTaskCostsItsDeclaredReadsAndLines(t *testing.T) {
 	require.NotContains(t, called, "cleanup", "that is TTL's")
 	require.Len(t, called, len(tasks.Names)-1)
 	for task := range called {
+		// A day's first run of verify-books verifies; the idle ones look whether the day is over.
+		router.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tasks/"+task, nil))
 		log.Reset()
 		reads, writes := counter.Gets.Load()+counter.Queries.Load(), counter.Written.Load()
 		answer := httptest.NewRecorder()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
@@ -252,8 +251,7 @@ func (a *API) verifyRest(r *http.Request) (seal.Verified, error) {
 func (a *API) verified(r *http.Request, part seal.Verified, err error) (seal.Verified, error) {
 	part.Findings = append([]seal.Finding{}, part.Findings...)
 	for _, found := range part.Findings {
-		a.Log.LogAttrs(r.Context(), slog.LevelError, "books do not verify", slog.String("tenant", found.Tenant), slog.String("kind", found.Kind),
-			slog.String("document", found.Document), slog.Int64("seal", found.Seal))
+		found.Log(r.Context(), a.Log)
 	}
 	return part, err
 }

@@ -11,6 +11,7 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
+	"billhook/internal/ledger/seal"
 	"billhook/internal/rates"
 	"billhook/internal/store"
 )
@@ -20,6 +21,9 @@ type Queues struct {
 	Items  []Queue `json:"items"`
 	Next   string  `json:"next"` // always empty: there are few
 	Outbox Outbox  `json:"outbox"`
+	// Books is what the daily verification of the books has found: the one that runs, once it has found
+	// something, else the last.
+	Books seal.Verdict `json:"books"`
 }
 
 // Queue is the state of one queue.
@@ -134,6 +138,11 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 	}
 	group.Go(func() (err error) {
 		answer.Outbox, err = a.waiting(ctx)
+		return err
+	})
+	group.Go(func() error {
+		standing, err := seal.Standing(ctx, a.Store)
+		answer.Books = standing.Worst()
 		return err
 	})
 	var held map[string]backlog.Held

@@ -13,6 +13,39 @@ func (s *Service) origins() journal.Origins {
 	return journal.Origins{Catalog: s.Catalog, Store: s.Store}
 }
 
+// told is how many findings of a part of a verification have a line each.
+const told = 100
+
+// Watched is how far the verification of the books is, or what the last has found where none runs.
+type Watched struct {
+	seal.Verdict
+	Running bool `json:"running"`
+}
+
+// verifyBooks goes on with the verification of the books of all tenants, which begins once a day.
+func (s *Service) verifyBooks(ctx context.Context) (Watched, error) {
+	lines := 0
+	watch := seal.Watch{
+		Verifier: seal.Verifier{From: s.Store, Origins: s.origins()}, Store: s.Store, Now: s.Now,
+		Report: func(f seal.Finding) {
+			if lines++; lines <= told {
+				f.Log(ctx, s.Log)
+			}
+		},
+	}
+	state, err := watch.Step(ctx)
+	if err != nil {
+		return Watched{}, err
+	}
+	s.Metrics.BooksFindings(state.Worst().Found)
+	done := Watched{Verdict: state.Running, Running: !state.Running.BegunAt.IsZero()}
+	if !done.Running {
+		done.Verdict = state.Last
+	}
+	done.Findings = nil // they have lines of their own
+	return done, nil
+}
+
 // sealJournal seals what is posted and has no seal, of all tenants, as far as the run's time goes.
 func (s *Service) sealJournal(ctx context.Context) (seal.Sealed, error) {
 	sealed, err := seal.Sealer{Store: s.Store, Origins: s.origins(), Now: s.Now}.Run(ctx)

@@ -1,6 +1,8 @@
 package tasks_test
 
 import (
+	"fmt"
+	"maps"
 	"net/http"
 	"testing"
 	"time"
@@ -8,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/ledger"
+	"billhook/internal/ledger/seal"
 	"billhook/internal/ledger/seal/sealtest"
 	"billhook/internal/store"
 )
@@ -76,4 +79,39 @@ func TestSealingGoesOnAfterAFailure(t *testing.T) {
 	code, _ = r.call(t, "seal-journal")
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	r.done(t, "seal-journal", `{"entries":0,"seals":0,"raced":0,"unreadable":0,"unfounded":0,"more":false,"oldest_seconds":0}`)
+}
+
+// What somebody has changed is found within the day, and people see it without asking.
+func TestTheBooksAreVerifiedOnceADay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.booked(t, "a")
+	key := r.booked(t, "b")
+	r.done(t, "seal-journal", `{"entries":2,"seals":1,"raced":0,"unreadable":0,"unfounded":0,"more":false,"oldest_seconds":0}`)
+	verified := func(begun time.Time, found int) {
+		t.Helper()
+		r.done(t, "verify-books", fmt.Sprintf(`{"begun_at":%[1]q,"finished_at":%[1]q,"seals":1,"entries":2,"unsealed":0,"found":%[2]d,"running":false}`,
+			begun.Format(time.RFC3339), found))
+		r.measured(t, fmt.Sprintf("billhook_books_findings %d", found))
+	}
+	begun := r.now
+	verified(begun, 0)
+	doc, err := r.db.Get(t.Context(), key)
+	require.NoError(t, err)
+	was := maps.Clone(doc.Fields)
+	doc.Fields["rule"] = "another"
+	_, err = r.db.Commit(t.Context(), []store.Write{store.Set(key, doc.Fields)})
+	require.NoError(t, err)
+	r.now = r.now.Add(23 * time.Hour)
+	verified(begun, 0)
+	r.now = r.now.Add(time.Hour)
+	verified(r.now, 1)
+	require.Contains(t, r.log.String(), `"level":"ERROR","msg":"books do not verify","tenant":"acme","kind":"changed","document":"`+key.String()+`"`)
+	standing, err := seal.Standing(t.Context(), r.db)
+	require.NoError(t, err)
+	require.Equal(t, key.String(), standing.Worst().Findings[0].Document)
+	_, err = r.db.Commit(t.Context(), []store.Write{store.Set(key, was)})
+	require.NoError(t, err)
+	r.now = r.now.Add(24 * time.Hour)
+	verified(r.now, 0)
 }

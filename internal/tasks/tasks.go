@@ -1,6 +1,6 @@
 // Package tasks owns the recurring work: publishing from the outbox and what has waited long
 // enough, continuing replays and discards, counting open dead letters and backlogs, finding events that no
-// attempt will finish, sealing the journal, removing what has expired. Cloud Scheduler posts to /tasks/{name}. Every
+// attempt will finish, sealing the journal and verifying it once a day, removing what has expired. Cloud Scheduler posts to /tasks/{name}. Every
 // task is bounded, continues where the last run stopped, and may run twice at once.
 package tasks
 
@@ -65,7 +65,7 @@ const (
 )
 
 // Scheduled are the tasks that Cloud Scheduler calls, as in /tasks/{name}.
-var Scheduled = []string{"relay-outbox", releaseDelayed, "run-operations", "count-dead-letters", "count-backlogs", "sweep-leases", "seal-journal"}
+var Scheduled = []string{"relay-outbox", releaseDelayed, "run-operations", "count-dead-letters", "count-backlogs", "sweep-leases", "seal-journal", "verify-books"}
 
 // Names are all tasks. The cleanup is for where Firestore's TTL does not do it.
 var Names = append(slices.Clone(Scheduled), "cleanup")
@@ -96,6 +96,7 @@ func (s *Service) Routes(r chi.Router) {
 	r.Post("/tasks/count-backlogs", run(s, "count-backlogs", s.countWaiting))
 	r.Post("/tasks/sweep-leases", run(s, "sweep-leases", s.sweepLeases))
 	r.Post("/tasks/seal-journal", run(s, "seal-journal", s.sealJournal))
+	r.Post("/tasks/verify-books", run(s, "verify-books", s.verifyBooks))
 	r.Post("/tasks/cleanup", run(s, "cleanup", s.cleanup))
 }
 

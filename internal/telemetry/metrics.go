@@ -37,6 +37,7 @@ type Metrics struct {
 	unsealed   prometheus.Gauge
 	unreadable prometheus.Gauge
 	unfounded  prometheus.Gauge
+	untrue     prometheus.Gauge
 }
 
 // NewMetrics returns metrics in a registry of their own.
@@ -78,6 +79,7 @@ func NewMetrics() *Metrics {
 		unsealed:   gauge("billhook_unsealed_oldest_seconds", "Age of the oldest entry of the books that this instance's last run left without a seal.").WithLabelValues(),
 		unreadable: gauge("billhook_unsealed_unreadable", "Entries of the books that cannot be read, and so not sealed, as of this instance's last run.").WithLabelValues(),
 		unfounded:  gauge("billhook_unsealed_unfounded", "Entries of the books that neither a record nor the audit names, and so not sealed, as of this instance's last run.").WithLabelValues(),
+		untrue:     gauge("billhook_books_findings", "What the last verification of the books has found, or the one that runs, as of this instance's last run.").WithLabelValues(),
 		waiting:    gauge("billhook_backlog_messages", "Messages that wait in the broker, as of this instance's last count.", "queue"),
 	}
 }
@@ -156,6 +158,9 @@ func (m *Metrics) Sealed(entries, unreadable, unfounded int, oldest time.Duratio
 	m.unfounded.Set(float64(unfounded))
 	m.unsealed.Set(oldest.Seconds())
 }
+
+// BooksFindings reports how much a verification of the books has found.
+func (m *Metrics) BooksFindings(found int64) { m.untrue.Set(float64(found)) }
 
 // Orphan counts an event that a sweep found.
 func (m *Metrics) Orphan(queue string, republished bool) {

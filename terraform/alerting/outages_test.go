@@ -171,6 +171,11 @@ var outages = []struct {
 		[]string{"unsealed"}, 25, nil,
 	},
 	{
+		"somebody changes the books", quiet,
+		func(w *world) { w.logged("counter", "books-untrue", "kind", "changed").add(broken, 1) },
+		[]string{"books-untrue"}, 10, nil,
+	},
+	{
 		"an event was claimed and never finished", quiet,
 		func(w *world) { w.logged("counter", "orphans", "queue", w.paid().ID).add(broken, 1) },
 		[]string{"orphans"}, 10, nil,

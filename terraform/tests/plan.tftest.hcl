@@ -161,7 +161,7 @@ run "the_services" {
     error_message = "There is a worker for each pool with an enabled queue, and no other."
   }
   assert {
-    condition     = toset(keys(google_cloud_scheduler_job.task)) == toset(["relay-outbox", "release-delayed", "run-operations", "count-dead-letters", "count-backlogs", "sweep-leases", "seal-journal"])
+    condition     = toset(keys(google_cloud_scheduler_job.task)) == toset(["relay-outbox", "release-delayed", "run-operations", "count-dead-letters", "count-backlogs", "sweep-leases", "seal-journal", "verify-books"])
     error_message = "The tasks are called."
   }
   assert {

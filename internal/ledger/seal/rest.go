@@ -65,6 +65,7 @@ func (v Verifier) Rest(ctx context.Context, at string) (Verified, error) {
 	if err != nil {
 		return done, fmt.Errorf("seal: read entries: %w", err)
 	}
+	done.read += int64(len(page.Documents))
 	// The tenants after the entries: whoever is sealed meanwhile is one of them.
 	tenants, err := Tenants(ctx, from)
 	if err != nil {

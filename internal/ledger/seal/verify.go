@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
@@ -33,14 +34,20 @@ const (
 
 // Finding is one thing that verification found wrong.
 type Finding struct {
-	Kind   string `json:"kind"`
-	Tenant string `json:"tenant"`
+	Kind   string `json:"kind" store:"kind"`
+	Tenant string `json:"tenant" store:"tenant"`
 	// Document is the document that it is about: its collection and id.
-	Document string `json:"document"`
+	Document string `json:"document" store:"document"`
 	// Seal is the number of the seal in which it was found; 0: none.
-	Seal int64 `json:"seal,omitzero"`
+	Seal int64 `json:"seal,omitzero" store:"seal"`
 	// Detail says what is wrong, in words without a stored value.
-	Detail string `json:"detail"`
+	Detail string `json:"detail" store:"detail"`
+}
+
+// Log writes the line by which an alert knows of the finding.
+func (f Finding) Log(ctx context.Context, log *slog.Logger) {
+	log.LogAttrs(ctx, slog.LevelError, "books do not verify", slog.String("tenant", f.Tenant), slog.String("kind", f.Kind),
+		slog.String("document", f.Document), slog.Int64("seal", f.Seal))
 }
 
 // Verified is a page of a verification: what was looked at, what was found.
@@ -52,6 +59,8 @@ type Verified struct {
 	Findings []Finding `json:"findings"`
 	// Next is where the next page begins; empty: this was the last.
 	Next string `json:"next"`
+
+	read int64 // documents, about
 }
 
 // ErrPage: the text is not the Next of a page.
@@ -146,6 +155,7 @@ func (v *verification) chain(ctx context.Context, at string) error {
 	if err != nil {
 		return fmt.Errorf("seal: read seals: %w", err)
 	}
+	v.done.read += 2 * int64(len(page.Documents)) // and their leaves
 	lists, err := v.lists(ctx, after, page.Next)
 	if err != nil {
 		return err

@@ -30,6 +30,7 @@ func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, 
 		if err != nil {
 			return fmt.Errorf("seal: read entries: %w", err)
 		}
+		v.done.read += int64(len(page.Documents))
 		for _, doc := range page.Documents {
 			v.done.Entries++
 			place, held := places[doc.Key.ID]
@@ -112,6 +113,7 @@ func (v *verification) entries(ctx context.Context, after string) error {
 	if err != nil {
 		return fmt.Errorf("seal: read entries: %w", err)
 	}
+	v.done.read += int64(len(page.Documents))
 	// The head after its entries: what is sealed meanwhile has a seal up to it.
 	h, err := readHead(ctx, v.from, v.tenant)
 	if err != nil && !errors.Is(err, ErrBroken) {
@@ -135,6 +137,7 @@ func (v *verification) unsealed(ctx context.Context, entries []ledger.Entry) err
 	if err != nil {
 		return err
 	}
+	v.done.read += int64(len(entries))
 	for i, entry := range entries {
 		v.done.Unsealed++
 		v.late(entry, nil)

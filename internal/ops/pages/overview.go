@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
 	"billhook/internal/pause"
 )
@@ -18,6 +19,9 @@ func (p *Pages) overviewRoutes(r chi.Router) {
 type overview struct {
 	Queues []queueCard
 	Outbox ops.Outbox
+	// Books is what the daily verification of the books has found, and BooksOf a tenant of whom.
+	Books   seal.Verdict
+	BooksOf string
 	// ForApproval counts the operations that wait for a second person.
 	ForApproval int64
 }
@@ -38,7 +42,10 @@ func (p *Pages) overview(v *visit) (any, error) {
 			return nil, err
 		}
 	}
-	page := overview{Outbox: queues.Outbox}
+	page := overview{Outbox: queues.Outbox, Books: queues.Books, BooksOf: v.tenant()}
+	if len(page.Books.Findings) > 0 {
+		page.BooksOf = page.Books.Findings[0].Tenant
+	}
 	for _, q := range queues.Items {
 		page.ForApproval += q.Waiting.ForApproval.Count
 		page.Queues = append(page.Queues, queueCard{

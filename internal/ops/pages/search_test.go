@@ -221,6 +221,17 @@ func TestAVerificationStopsAtWhatItFindsAndGoesOn(t *testing.T) {
 	s.commit(t, store.Set(doc.Key, doc.Fields))
 	_, text, _ = s.asks(t, "/ops/journal/entries/s1?tenant=acme", nil)
 	require.Contains(t, text, "The entry was changed after it was sealed, and cannot be read any more.")
+	// The daily verification finds it, too, and the first page says so.
+	_, text, _ = s.asks(t, "/ops/", nil)
+	require.NotContains(t, text, "do not verify")
+	watch := seal.Watch{
+		Verifier: seal.Verifier{From: s.store, Origins: sealtest.Trusting{}}, Store: s.store, Now: func() time.Time { return noon }, Report: func(seal.Finding) {},
+	}
+	_, err = watch.Step(t.Context())
+	require.NoError(t, err)
+	_, text, html := s.asks(t, "/ops/", nil)
+	require.Contains(t, text, "The books do not verify: 1 findings in the verification of")
+	require.Contains(t, html, `href="/ops/journal/verify?tenant=acme"`)
 	require.Greater(t, steps, 1)
 	require.Contains(t, seen, "changed entries/"+ledger.EntryID("acme", "s1"))
 }

@@ -9,6 +9,7 @@ locals {
     oldest-dead-letter-seconds = { by = "tasks", about = "How long the oldest open dead letter has waited.", filter = "jsonPayload.message=\"open dead letters\"", labels = ["queue"], value = "jsonPayload.oldest_seconds", unit = "s" }
     orphans                    = { by = "tasks", about = "Events that were claimed and never finished.", filter = "jsonPayload.message=\"orphan\"", labels = ["queue"], value = null, unit = "1" }
     pauses-undone              = { by = "tasks", about = "Queues that are paused and pushed all the same.", filter = "jsonPayload.message=\"pause undone\"", labels = ["queue"], value = null, unit = "1" }
+    books-untrue               = { by = "tasks", about = "Entries, seals and balances of the books that a verification has found wrong.", filter = "jsonPayload.message=\"books do not verify\"", labels = ["kind"], value = null, unit = "1" }
     tasks-done                 = { by = "tasks", about = "Runs of a task that finished their work.", filter = "jsonPayload.message=\"task\" AND jsonPayload.done:*", labels = ["task"], value = null, unit = "1" }
     lanes-not-relayed          = { by = "tasks", about = "Ordering keys that a run of a relay could not finish.", filter = "jsonPayload.message=\"lane not relayed\"", labels = ["of"], value = null, unit = "1" }
     deliveries                 = { by = "workers", about = "Deliveries by what became of them.", filter = "jsonPayload.message=\"delivery\"", labels = ["queue", "outcome", "reason"], value = null, unit = "1" }

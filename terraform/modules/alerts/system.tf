@@ -126,6 +126,15 @@ locals {
           reduce    = "REDUCE_MEAN"
         })]
       }
+      "books-untrue" = {
+        runbook  = "books-untrue"
+        severity = "CRITICAL"
+        combiner = "OR"
+        about    = "A verification of the books has found what was changed, taken out or put in past Billhook. It runs once a day, and says so once a day."
+        conditions = [merge(local.condition, local.counted, {
+          name = "the books do not verify", filter = local.logged["books-untrue"], threshold = 0, period = "600s", by = ["metric.label.kind"]
+        })]
+      }
       "orphans" = {
         runbook  = "orphans"
         severity = "ERROR"

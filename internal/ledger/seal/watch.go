@@ -1,0 +1,179 @@
+package seal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"billhook/internal/store"
+)
+
+// Verifications holds one document: how far the verification of all books is that runs by itself.
+const Verifications = "sealVerifications"
+
+var stateKey = store.Key{Collection: Verifications, ID: "books"}
+
+// The bounds of a step, beside its context: the documents after which it reads no further page, and the
+// findings that are kept.
+const (
+	stepReads    = 20_000
+	keptFindings = 20
+)
+
+// every is how often all books are verified.
+const every = 24 * time.Hour
+
+// Verdict is what a verification of all books has looked at, and what it has found.
+type Verdict struct {
+	// BegunAt is when it began, and FinishedAt when it came to its end; zero: it has not.
+	BegunAt    time.Time `json:"begun_at,omitzero" store:"begun_at,omitzero"`
+	FinishedAt time.Time `json:"finished_at,omitzero" store:"finished_at,omitzero"`
+	Seals      int64     `json:"seals" store:"seals"`
+	Entries    int64     `json:"entries" store:"entries"`
+	Unsealed   int64     `json:"unsealed" store:"unsealed"`
+	// Found counts the findings, and Findings are the first of them.
+	Found    int64     `json:"found" store:"found"`
+	Findings []Finding `json:"findings,omitempty" store:"findings,omitzero"`
+}
+
+// State is how the verification stands that runs by itself.
+type State struct {
+	// Running is the one that goes on; its BegunAt is zero where none does. Last is the last that came
+	// to its end.
+	Running Verdict `json:"running" store:"running"`
+	Last    Verdict `json:"last" store:"last"`
+	// Tenant and At are where the next part begins. Rest: what is left is entries that no tenant's
+	// chain knows.
+	Tenant string `json:"-" store:"tenant"`
+	At     string `json:"-" store:"at"`
+	Rest   bool   `json:"-" store:"rest"`
+
+	version store.Version
+}
+
+// Worst is the verdict that people hear of: that of the verification that runs once it has found
+// something, else that of the last.
+func (s State) Worst() Verdict {
+	if s.Running.Found > 0 {
+		return s.Running
+	}
+	return s.Last
+}
+
+// Standing reads how the verification stands. The error is that of reading; a state that cannot be read
+// is as if nothing was verified yet.
+func Standing(ctx context.Context, from store.Getter) (State, error) {
+	doc, err := from.Get(ctx, stateKey)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return State{}, nil
+	case err != nil:
+		return State{}, fmt.Errorf("seal: read state of verification: %w", err)
+	}
+	var s State
+	if err := store.Decode(doc.Fields, &s); err != nil {
+		s = State{} // the next step begins anew, and writes it whole
+	}
+	s.version = doc.Version
+	return s, nil
+}
+
+// Watch verifies the books of all tenants once a day, a step at a time. Every field is required.
+type Watch struct {
+	Verifier
+
+	Store store.Store
+	Now   func() time.Time
+	// Report hears of each finding.
+	Report func(Finding)
+}
+
+// Step goes on with the verification, or begins the next where the last began a day ago. It ends with
+// the verification, with the time that ctx leaves it, or once it has read about stepReads documents. What it
+// has come to is kept after each part, so that whoever calls next goes on there. Of two steps at once
+// one ends early. The error is that of reading or writing.
+func (w Watch) Step(ctx context.Context) (State, error) {
+	s, err := Standing(ctx, w.Store)
+	if err != nil {
+		return s, err
+	}
+	if s.Running.BegunAt.IsZero() {
+		if ago := w.Now().Sub(s.Last.BegunAt); 0 <= ago && ago < every {
+			return s, nil
+		}
+		s.Running = Verdict{BegunAt: w.Now().UTC().Truncate(time.Microsecond)}
+		s.Tenant, s.At, s.Rest = "", "", false
+	}
+	tenants, err := Tenants(ctx, w.From)
+	if err != nil {
+		return s, err
+	}
+	for read := int64(0); read < stepReads && ctx.Err() == nil; {
+		part, err := w.part(ctx, &s, tenants)
+		if err != nil {
+			if ctx.Err() != nil {
+				break // the next step does this part again
+			}
+			return s, err
+		}
+		read += part.read
+		for _, finding := range part.Findings { // before the state: told twice is better than never
+			w.Report(finding)
+		}
+		if err := w.keep(ctx, &s); errors.Is(err, store.ErrStale) || errors.Is(err, store.ErrExists) {
+			return Standing(ctx, w.Store) // another step was faster
+		} else if err != nil {
+			return s, err
+		}
+		if s.Running.BegunAt.IsZero() {
+			break
+		}
+	}
+	return s, nil //nolint:nilerr // a step without time left goes on with the next call
+}
+
+// part verifies the next part, and moves the state behind it.
+func (w Watch) part(ctx context.Context, s *State, tenants []string) (part Verified, err error) {
+	if !s.Rest && s.At == "" {
+		i, _ := slices.BinarySearch(tenants, s.Tenant+"\x00") // the first behind the one that is done
+		if s.Rest = i == len(tenants); !s.Rest {
+			s.Tenant = tenants[i]
+		}
+	}
+	if s.Rest {
+		part, err = w.Verifier.Rest(ctx, s.At)
+	} else {
+		part, err = w.Page(ctx, s.Tenant, s.At)
+	}
+	switch {
+	case errors.Is(err, ErrPage): // somebody has changed the state: begin anew
+		*s = State{Running: Verdict{BegunAt: w.Now().UTC().Truncate(time.Microsecond)}, Last: s.Last, version: s.version}
+		return part, nil
+	case err != nil:
+		return part, err
+	}
+	v := &s.Running
+	v.Seals, v.Entries, v.Unsealed, v.Found = v.Seals+part.Seals, v.Entries+part.Entries, v.Unsealed+part.Unsealed, v.Found+int64(len(part.Findings))
+	v.Findings = append(v.Findings, part.Findings[:min(len(part.Findings), keptFindings-len(v.Findings))]...)
+	if s.At = part.Next; s.At == "" && s.Rest {
+		v.FinishedAt = w.Now().UTC().Truncate(time.Microsecond)
+		s.Last, s.Running, s.Tenant, s.Rest = *v, Verdict{}, "", false
+	}
+	return part, nil
+}
+
+// keep writes the state at its version.
+func (w Watch) keep(ctx context.Context, s *State) error {
+	write := store.Create(stateKey, store.Encode(s))
+	if s.version != 0 {
+		write = store.Update(stateKey, s.version, write.Fields)
+	}
+	versions, err := w.Store.Commit(ctx, []store.Write{write})
+	if err != nil {
+		return fmt.Errorf("seal: keep state of verification: %w", err)
+	}
+	s.version = versions[0]
+	return nil
+}

@@ -75,6 +75,8 @@ type Queue struct {
 	// MaxAttempts is how often a message is tried before it is dead-lettered.
 	MaxAttempts int          `json:"max_attempts"`
 	Backoff     retry.Policy `json:"retry_policy"`
+	// ShortWaits: ShortenWaits has replaced the waits that the catalog declares.
+	ShortWaits bool `json:"-"`
 	// HandlerTimeout < AckDeadline <= Lease.
 	AckDeadline    time.Duration `json:"-"`
 	Lease          time.Duration `json:"lease"`
@@ -308,6 +310,19 @@ func (c *Catalog) HandledBy(name string) (Queue, bool) {
 	return c.find(func(q Queue) bool {
 		return q.Enabled && slices.ContainsFunc(slices.Collect(maps.Values(q.Handlers)), func(h Handler) bool { return h.Name == name })
 	})
+}
+
+// ShortenWaits replaces each wait between two attempts, for a run on one machine.
+func (c *Catalog) ShortenWaits(to time.Duration) {
+	short := retry.Policy{Base: to, Max: to}
+	for i := range c.Queues {
+		q := &c.Queues[i]
+		for eventType, h := range q.Handlers {
+			h.Backoff = short
+			q.Handlers[eventType] = h
+		}
+		q.Backoff, q.ShortWaits = short, true
+	}
 }
 
 // EmitsTo returns the first queue that the named handler, of an enabled queue, emits to.

@@ -12,6 +12,9 @@ import (
 // Words says what the catalog declares of the queue, a sentence for each of its rules.
 func (q Queue) Words() []string {
 	words := []string{q.takesWords(), q.orderWords(), attemptWords(q.MaxAttempts, q.Backoff)}
+	if q.ShortWaits {
+		words = append(words, "The catalog declares longer waits: this run has shortened them.")
+	}
 	add := func(when bool, format string, args ...any) {
 		if when {
 			words = append(words, fmt.Sprintf(format, args...))

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,20 @@ import (
 func (p *program) worker(command *cobra.Command) func() client {
 	server := command.PersistentFlags().String("server", p.env.Server, "the worker's address, else that of BILLHOOK_SERVER")
 	return func() client { return p.client(*server, &http.Client{Timeout: 30 * time.Second}) }
+}
+
+// webhookFlag adds the flag --webhook to a command.
+func (p *program) webhookFlag(command *cobra.Command, to *string) {
+	command.Flags().StringVar(to, "webhook", p.env.Webhook, "the webhook service's address, else that of BILLHOOK_WEBHOOK")
+}
+
+// nobody says of a refused connection what to set: the flag and the variable of an address. Another
+// error it returns as it is.
+func nobody(err error, address, flag, variable, service string) error {
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return fmt.Errorf("nobody listens at %s: say with %s or %s where the %s is (make run starts one): %w", address, flag, variable, service, err)
 }
 
 func (p *program) client(server string, by *http.Client) client {
@@ -78,7 +93,7 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 	}
 	response, answered, err := exchange(w.http, request)
 	if err != nil {
-		return fmt.Errorf("ask the worker: %w", err)
+		return fmt.Errorf("ask the worker: %w", nobody(err, w.base, "--server", "BILLHOOK_SERVER", "worker"))
 	}
 	if status := response.StatusCode; status != http.StatusOK && status != http.StatusCreated {
 		var problem serve.Problem

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +19,6 @@ import (
 	"billhook/emulator/topology"
 	"billhook/internal/devstack"
 	"billhook/internal/ledger"
-	"billhook/internal/retry"
 	"billhook/internal/store"
 	"billhook/internal/telemetry"
 	"billhook/internal/webhook/samples"
@@ -26,22 +27,24 @@ import (
 // taskEvery is how often dev calls the worker's tasks, as Cloud Scheduler would.
 const taskEvery = 10 * time.Second
 
-// devBackoff is the wait after a failed delivery in dev. It replaces the catalog's waits, which
-// would make the demo last for minutes.
-const devBackoff = time.Second
+// shortWait is the wait between two attempts with --waits short. The catalog's would make the samples
+// last for minutes.
+const shortWait = time.Second
 
 // devDrain is how long dev waits after Ctrl-C for requests in flight.
 const devDrain = time.Second
 
 func (p *program) devCommand() *cobra.Command {
 	var onEmulators, quiet, verbose bool
-	var webhookPort, workerPort, servicePort, madeBy, folder string
+	var webhookPort, workerPort, servicePort, madeBy, folder, waits string
 	command := &cobra.Command{
 		Use:   "dev",
 		Short: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
 		Long: "With --data the documents of the store and the messages that wait for delivery are kept in a folder from one run to the\n" +
 			"next. Without it they are in a temporary folder and gone with the process.\n\n" +
-			"With --json each line is an object with a message: up (with the addresses of webhook, worker and services), sample\n" +
+			"A target whose address is in the environment (such as SUBSCRIPTION_SERVICE_URL) is called there, and not at the stand-in;\n" +
+			"then no samples are sent.\n\n" +
+			"With --json each line is an object with a message: up (with the addresses of pages, webhook, worker and services), sample\n" +
 			"(with what was sent and what became of it), look (with a command that shows more), or the text of any other line.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) (err error) {
@@ -57,7 +60,9 @@ func (p *program) devCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			shortenWaits(c)
+			if waits == "short" {
+				c.ShortenWaits(shortWait)
+			}
 			state, err := openData(folder)
 			if err != nil {
 				return err
@@ -110,11 +115,23 @@ func (p *program) devCommand() *cobra.Command {
 				}
 				err = errors.Join(err, closing)
 			}()
-			if !p.line(map[string]any{"message": "up", "webhook": stack.WebhookURL, "worker": stack.WorkerURL, "services": stack.ServiceURL}) {
+			if !p.line(map[string]any{
+				"message": "up", "pages": stack.WorkerURL + "/ops/", "webhook": stack.WebhookURL, "worker": stack.WorkerURL, "services": stack.ServiceURL, "waits": waits,
+			}) {
+				p.printf("Look at it in a browser: %s/ops/\n\n", stack.WorkerURL)
 				p.printf("Billhook is up: webhook %s, worker %s,\nstand-ins for the services that it calls %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
+				if waits == "short" {
+					p.printf("Each wait between two attempts is 1 s here; --waits catalog keeps those of the catalog.\n")
+				} else {
+					p.printf("The waits between attempts are those of the catalog; --waits short makes each 1 s.\n")
+				}
+			}
+			real := realTargets(c, p.getenv)
+			for _, variable := range slices.Sorted(maps.Keys(real)) {
+				p.printf("%s: %s, not a stand-in. No samples are sent, for they would reach it.\n", variable, real[variable])
 			}
 			state.describe(p, stack.Loaded, longestLease(c))
-			if !quiet {
+			if !quiet && len(real) == 0 {
 				show := &demo{program: p, stack: stack, catalog: c, secrets: config.Secrets, again: state.reused,
 					ask: client{base: stack.WorkerURL, http: &http.Client{Timeout: 30 * time.Second}}}
 				if err := show.run(ctx); err != nil {
@@ -132,6 +149,8 @@ func (p *program) devCommand() *cobra.Command {
 	command.Flags().StringVar(&folder, "data", "", "the folder to keep the state in; empty is a temporary one")
 	command.Flags().BoolVar(&onEmulators, "emulators", false, "use Google's own emulators instead of the stand-ins")
 	command.Flags().StringVar(&madeBy, "topology", "", "what makes the queues on the emulators: terraform, from the repository's root; empty is this program")
+	command.Flags().StringVar(&waits, "waits", "short", "the waits between attempts: short is 1 s each, catalog those of the catalog")
+	oneOf(command, "waits", "short", "catalog")
 	command.Flags().BoolVar(&quiet, "no-samples", false, "send nothing, just serve")
 	command.Flags().BoolVarP(&verbose, "verbose", "v", false, "print the services' own log lines")
 	command.Flags().StringVar(&webhookPort, "webhook-port", "8080", "where the webhook service listens, 0 for a free port")
@@ -150,18 +169,6 @@ func byFlag(err error) error {
 	return fmt.Errorf("%s: %w; %s 0 chooses a free one (make run ARGS=\"%s 0\")", flag, port.Err, flag, flag)
 }
 
-// shortenWaits sets every backoff of the catalog to devBackoff.
-func shortenWaits(c *catalog.Catalog) {
-	soon := retry.Policy{Base: devBackoff, Max: devBackoff}
-	for i := range c.Queues {
-		for eventType, h := range c.Queues[i].Handlers {
-			h.Backoff = soon
-			c.Queues[i].Handlers[eventType] = h
-		}
-		c.Queues[i].Backoff = soon
-	}
-}
-
 func longestLease(c *catalog.Catalog) (longest time.Duration) {
 	for _, q := range c.Queues {
 		longest = max(longest, q.Lease)
@@ -178,20 +185,20 @@ const (
 // printHints prints commands to try.
 func (p *program) printHints(stack *devstack.Stack, c *catalog.Catalog) {
 	orders := c.Sources[paynow].Events["ON_ORDER_COMPLETED"]
-	p.printf("\nLook further")
+	p.printf("\nLook further in another terminal:\n\n")
 	if stack.WorkerURL != usualWorker || stack.WebhookURL != usualWebhook {
-		p.printf(" (each with --server %s,\nsend with --webhook %s)", stack.WorkerURL, stack.WebhookURL)
+		p.printf("  export BILLHOOK_SERVER=%s BILLHOOK_WEBHOOK=%s\n", stack.WorkerURL, stack.WebhookURL)
 	}
-	p.printf(":\n\n  bin/billhook queues\n  bin/billhook events ls\n")
+	p.printf("  bin/billhook queues\n  bin/billhook events ls\n")
 	if orders != "" {
-		p.printf("  bin/billhook send paynow\n  bin/billhook events show <event id>\n")
+		p.printf("  bin/billhook send paynow\n")
 		p.printf("  curl -s %s/v1/ops/accounts/%s\n", stack.WorkerURL, ledger.UserPoints(samples.UID))
 	}
 	p.printf("  curl -s %s/metrics\n", stack.WorkerMetricsURL)
 	if orders != "" {
 		p.printf("\nLook after the order with an unknown product:\n\n")
 		p.printf("  bin/billhook dlq ls %s\n", orders)
-		p.printf("  bin/billhook products set <product id> --points 500 --why \"sold since today\"\n")
+		p.printf("  bin/billhook products set %s --points 500 --why \"sold since today\"\n", samples.UnknownProductID)
 		p.printf("  bin/billhook dlq replay %s --why \"product added\"\n", orders)
 	}
 	service := stack.ServiceURL

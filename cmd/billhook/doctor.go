@@ -87,7 +87,7 @@ func (p *program) doctorCommand() *cobra.Command {
 	ask := p.worker(command)
 	command.Flags().BoolVar(&sends, "canary", false, "send the canaries too")
 	command.Flags().BoolVar(&only, "canary-only", false, "send the canaries and compare nothing, such as to billhook dev, which shortens waits")
-	command.Flags().StringVar(&base, "webhook", "http://127.0.0.1:8080", "the webhook service's address")
+	p.webhookFlag(command, &base)
 	command.Flags().DurationVar(&patience, "patience", 2*time.Minute, "how long to wait for the canaries")
 	command.Flags().StringVar(&of.name, "name", "", "Terraform's name, which stands before those of the services, jobs and secrets; by default INSTALLATION, or billhook")
 	command.Flags().StringVar(&of.region, "region", "", "the region of the services and jobs; by default that of the workers' addresses")

@@ -76,7 +76,7 @@ func (p *program) enqueueCommand() *cobra.Command {
 	flags.StringVar(&e.deliverAt, "deliver-at", "", "not before this time: RFC 3339, or a wait such as 10m")
 	flags.StringVar(&e.tenant, "tenant", "", "whose event it is: two tenants may have the same id")
 	flags.IntVar(&e.maxAttempts, "max-attempts", 0, "fewer attempts than the queue gives")
-	flags.StringVar(&e.base, "webhook", usualWebhook, "the webhook service's address")
+	p.webhookFlag(command, &e.base)
 	flags.IntVar(&e.repeat, "repeat", 1, "how many messages to send, one after the other")
 	return command
 }

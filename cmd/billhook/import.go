@@ -96,7 +96,7 @@ func (p *program) importFrom(system, variable, short string, open func(*drain, c
 	}
 	flags := command.Flags()
 	flags.StringVar(&d.from, "from", "", "the address of the system of old, with its password; better in "+variable)
-	flags.StringVar(&d.webhook, "webhook", "http://127.0.0.1:8080", "the webhook service's address")
+	p.webhookFlag(command, &d.webhook)
 	flags.StringVar(&d.eventType, "type", "", "the event type of messages that do not say theirs")
 	flags.StringArrayVar(&d.members, "member", nil, "rename a member of each message's content: old=new; old= leaves it out")
 	flags.BoolVar(&d.failed, "failed", false, "move messages that have failed, too, with all attempts again")

@@ -54,6 +54,7 @@ type environment struct {
 	PushAudience       string     `env:"PUSH_AUDIENCE"`
 	PushServiceAccount string     `env:"PUSH_SERVICE_ACCOUNT"`
 	Server             string     `env:"BILLHOOK_SERVER" envDefault:"http://127.0.0.1:8081"`
+	Webhook            string     `env:"BILLHOOK_WEBHOOK" envDefault:"http://127.0.0.1:8080"`
 	OpsToken           env.Secret `env:"OPS_TOKEN"`
 	OpsOperator        string     `env:"OPS_OPERATOR"`
 }

@@ -41,15 +41,26 @@ func secretsOf(c *catalog.Catalog, getenv func(string) string) map[string][]stri
 	return secrets
 }
 
-// targetsOf has the stand-in serve every target, and reads what signs as secretsOf does. A
-// target's URL is not read: samples do not go to a real service.
+// targetsOf reads where the targets are, and what signs as secretsOf does. The stand-in serves those
+// without an address.
 func targetsOf(c *catalog.Catalog, getenv func(string) string) map[string]devstack.Place {
 	places := map[string]devstack.Place{}
 	for name, target := range c.Targets {
 		secrets := append(env.Secret(getenv(target.SecretVariable)).List(), devSecret)
-		places[name] = devstack.Place{Secret: secrets[0]}
+		places[name] = devstack.Place{URL: getenv(target.URLVariable), Secret: secrets[0]}
 	}
 	return places
+}
+
+// realTargets are the variables that lead a target elsewhere than to the stand-in, with their addresses.
+func realTargets(c *catalog.Catalog, getenv func(string) string) map[string]string {
+	found := map[string]string{}
+	for _, target := range c.TargetsOf("") {
+		if at := getenv(target.URLVariable); at != "" {
+			found[target.URLVariable] = at
+		}
+	}
+	return found
 }
 
 type reply struct {
@@ -111,7 +122,8 @@ func (s signed) post(ctx context.Context, body []byte, at time.Time) (answer ans
 	}
 	response, text, err := exchange(&http.Client{Timeout: 30 * time.Second}, request)
 	if err != nil {
-		return answer, fmt.Errorf("send: %w", err)
+		base := request.URL.Scheme + "://" + request.URL.Host
+		return answer, fmt.Errorf("send: %w", nobody(err, base, "--webhook", "BILLHOOK_WEBHOOK", "webhook service"))
 	}
 	answer.status = response.StatusCode
 	var list struct {
@@ -205,7 +217,7 @@ func (p *program) sendCommand() *cobra.Command {
 	flags.StringVarP(&s.file, "file", "f", "", "the body to send, - for standard input")
 	flags.StringVar(&s.sample, "sample", samples.OrderCompleted, "which sample to send without -f: "+strings.Join(samples.Names(), ", "))
 	oneOf(command, "sample", samples.Names()...)
-	flags.StringVar(&s.base, "webhook", usualWebhook, "the webhook service's address")
+	p.webhookFlag(command, &s.base)
 	flags.StringVar(&s.event.EventID, "event-id", "", "the sample's event id, instead of a new one")
 	flags.StringVar(&s.event.OrderID, "order", "", "the id of the sample's order, instead of a new one")
 	flags.StringVar(&s.of, "of", "", "the id of an order sent before, which a refund or a chargeback takes back")
@@ -309,7 +321,7 @@ func repeated[T answered](ctx context.Context, p *program, times int, next func(
 	switch missing := times*each - len(all); {
 	case alone && refused == 0:
 		for _, command := range all[0].next() {
-			p.printf("  > billhook %s\n", command)
+			p.printf("  > bin/billhook %s\n", command)
 		}
 	case missing > 0 && times*each > 1:
 		p.printf("%d were accepted, %d refused, %d not sent or without an answer.\n", len(all)-refused, refused, missing)

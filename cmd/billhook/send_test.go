@@ -111,9 +111,9 @@ func TestARefundAndAChargebackAreOfTheOrderThatIsNamed(t *testing.T) {
 	run := door.ring(t)
 	said, err := run("", "send", "paynow", "--event-id", "50211300441099001", "--order", "50211300441099002", "--customer", "50211300441099003", "--uid", "some-user")
 	require.NoError(t, err)
-	require.Contains(t, said, "> billhook events show e1\n")
+	require.Contains(t, said, "> bin/billhook events show e1\n")
 	next := "send paynow --sample refund --of 50211300441099002 --customer 50211300441099003"
-	require.Contains(t, said, "> billhook "+next+"\n", "what to type to take it back")
+	require.Contains(t, said, "> bin/billhook "+next+"\n", "what to type to take it back")
 	order := door.bodies[0]
 	require.Equal(t, []any{"ON_ORDER_COMPLETED", "50211300441099001", "50211300441099002", "50211300441099003", "some-user"},
 		[]any{order["event_type"], order["event_id"], inside(order, "body.id"), inside(order, "body.customer.id"), inside(order, "body.checkout.metadata.uid")})

@@ -37,7 +37,7 @@ func (s *stack) ordered(t *testing.T, product string, quantity int) (order strin
 	t.Helper()
 	order = "order-" + uuid.NewString()
 	id := s.tell(t, orderTopic, "order.created", order, map[string]any{
-		"order_id": order, "user_id": "user-" + order, "total": 5497, "items_count": 1, "items": []map[string]any{{"product_id": product, "quantity": quantity}},
+		"order_id": order, "user_id": "user-" + order, "seller_id": "seller-" + order, "total": 5497, "items_count": 1, "items": []map[string]any{{"product_id": product, "quantity": quantity}},
 	})
 	return order, s.ends(t, orderQueue, id)
 }
@@ -85,6 +85,9 @@ func shopOrderPaid(t *testing.T, s *stack) {
 	require.Equal(t, [3]int64{3, 0, 2}, s.pieces(t, product))
 	require.Equal(t, paid.OrderID, s.shopOrder(t, order).PaymentID)
 	require.ElementsMatch(t, []string{"/v1/notifications/email", "/v1/notifications/sms", "/v1/notifications/push"}, s.notifiedBy(t, confirmed))
+	s.until(t, confirmed.Emitted[0].EventID, "processed") // by analytics, which keeps no record
+	seller := s.ends(t, "notifications-fanout", confirmed.Emitted[1].EventID)
+	require.Equal(t, []string{"seller.order_created", "fanned_out"}, []string{seller.EventType, seller.Result})
 	waiting, err := s.store.Query(t.Context(), store.Query{Collection: "delayed", Equal: map[string]any{"event_id": record.EventID}, Limit: 1})
 	require.NoError(t, err)
 	require.Empty(t, waiting.Documents, "the timeout is withdrawn")

@@ -32,6 +32,8 @@ type Order struct {
 	// ShortOf is the product, of an order that is out of stock, that was short.
 	ShortOf string `json:"short_of,omitempty" store:"short_of,omitzero"`
 	UserID  string `json:"user_id,omitempty" store:"user_id,omitzero"`
+	// SellerID is whom it is bought of, as far as known.
+	SellerID string `json:"seller_id,omitempty" store:"seller_id,omitzero"`
 	// Items are its pieces by product, each product once, in the order of the ids.
 	Items []Item `json:"items"`
 	// Total is what it costs, as its sender says it.

@@ -42,6 +42,7 @@ const (
 	tellsConfirmed = "order.confirmed"
 	tellsCancelled = "order.cancelled"
 	tellsShipped   = "order.shipped"
+	tellsSeller    = "seller.order_created"
 )
 
 // The reasons for which an order is cancelled.

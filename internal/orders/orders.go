@@ -39,8 +39,9 @@ type keeper struct {
 	// queue is where a payment's timeout comes back; patience is how long a payment is waited for.
 	queue    string
 	patience time.Duration
-	// news is where it is told what became of orders.
-	news string
+	// news is where it is told what became of orders. others are queues that are told of those that are confirmed, too.
+	news   string
+	others []string
 }
 
 // Register adds the handlers under the names that the catalog uses. It takes from there how long
@@ -58,7 +59,10 @@ func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now fu
 	k := keeper{store: from, now: now, queue: q.ID}
 	for _, h := range q.Handlers {
 		for _, to := range h.Emits {
-			if to != q.ID {
+			switch {
+			case slices.Contains(h.EmitsIfRun, to):
+				k.others = append(k.others, to)
+			case to != q.ID:
 				k.news = to
 			}
 		}
@@ -67,7 +71,7 @@ func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now fu
 		}
 	}
 	handler.RegisterTx(r, createHandler, k.create, k.queue, k.news)
-	handler.RegisterTx(r, confirmHandler, k.confirm, k.news)
+	handler.RegisterTx(r, confirmHandler, k.confirm, append(slices.Clone(k.others), k.news)...)
 	handler.RegisterTx(r, failHandler, k.fail, k.news)
 	handler.RegisterTx(r, timeoutHandler, k.timeOut, k.news)
 	handler.RegisterTx(r, shipHandler, k.ship, k.news)
@@ -77,6 +81,7 @@ func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now fu
 type newOrder struct {
 	OrderID    string `json:"order_id"`
 	UserID     string `json:"user_id"`
+	SellerID   string `json:"seller_id"`
 	Total      int64  `json:"total"`
 	ItemsCount int64  `json:"items_count"`
 	Items      []Item `json:"items"`
@@ -115,11 +120,11 @@ func (k keeper) create(ctx context.Context, event handler.Event, body newOrder) 
 	if len(items) > MaxProducts {
 		return handler.Effect{}, retry.Permanent("too_many_products", nil)
 	}
-	o := Order{ID: body.OrderID, Tenant: event.Tenant, UserID: body.UserID, Items: items, Total: body.Total}
+	o := Order{ID: body.OrderID, Tenant: event.Tenant, UserID: body.UserID, SellerID: body.SellerID, Items: items, Total: body.Total}
 	if event.Try > 0 {
 		there, _, err := look(ctx, k.store, event.Tenant, o.ID)
 		switch {
-		case err == nil && (there.UserID != o.UserID || there.Total != o.Total || !slices.Equal(there.Items, o.Items)):
+		case err == nil && (there.UserID != o.UserID || there.SellerID != o.SellerID || there.Total != o.Total || !slices.Equal(there.Items, o.Items)):
 			return handler.Effect{}, retry.Conflicting("order_created_differently", nil)
 		case err == nil:
 			a, _ := answerTo(there.State, created)
@@ -268,6 +273,9 @@ func (k keeper) follow(event handler.Event, o Order, version store.Version, way 
 				To: k.queue, OrderingKey: o.ID, Due: o.PaymentDue, Name: timeoutOf(o.ID), Body: message(event, paymentTimeout, about{o.ID}),
 			})
 		}
+		if e.emits == tellsConfirmed {
+			effect.Emit = append(effect.Emit, k.tellOthers(event, o)...)
+		}
 		if e.emits != "" && o.UserID != "" { // without a user there is nobody to tell
 			news := News{OrderID: o.ID, UserID: o.UserID}
 			if e.emits == tellsCancelled {
@@ -283,6 +291,17 @@ func (k keeper) follow(event handler.Event, o Order, version store.Version, way 
 	}
 	effect.Writes = append(effect.Writes, write)
 	return effect, nil
+}
+
+// tellOthers are the messages of an order that is confirmed to all but its user: to the others, and to its seller.
+func (k keeper) tellOthers(event handler.Event, o Order) (all []handler.Emission) {
+	for _, to := range k.others {
+		all = append(all, handler.Emission{To: to, Body: message(event, tellsConfirmed, News{OrderID: o.ID, UserID: o.UserID})})
+	}
+	if o.SellerID != "" {
+		all = append(all, handler.Emission{To: k.news, RoutingKey: tellsSeller, Body: message(event, tellsSeller, News{OrderID: o.ID, UserID: o.SellerID})})
+	}
+	return all
 }
 
 // timeoutOf names the timeout of an order's payment, which the commit that ends the wait withdraws.

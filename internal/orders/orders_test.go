@@ -101,6 +101,30 @@ func way(o orders.Order) string {
 	return strings.Join(states, " ")
 }
 
+// told says of each emission for whom it is and of what type.
+func told(effect handler.Effect) (all []string) {
+	for _, e := range effect.Emit {
+		_, eventType := e.Body.Identity()
+		all = append(all, e.To+" "+eventType)
+	}
+	return all
+}
+
+func TestTheBuyerTheSellerAndAnalyticsAreToldOfAnOrderThatIsConfirmed(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.stocked(t, "cap", 5)
+	created := orderstest.Created("e1", "o1", "cap 1")
+	created.Data["seller_id"] = "seller-7"
+	s.tell(t, created)
+	effect := s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
+	require.Equal(t, []string{"analytics-track order.confirmed", "notifications seller.order_created", "notifications order.confirmed"}, told(effect))
+	seller, err := contract.As[orders.News](effect.Emit[1].Body)
+	require.NoError(t, err)
+	require.Equal(t, orders.News{OrderID: "o1", UserID: "seller-7"}, seller)
+	require.Equal(t, "seller-7", s.order(t, "o1").SellerID)
+}
+
 // news are the types of what an effect tells at once, and delayed what it tells later.
 func news(effect handler.Effect) (now, delayed []string) {
 	for _, e := range effect.Emit {
@@ -132,7 +156,7 @@ func TestAnOrderThatIsPaidSellsItsPieces(t *testing.T) {
 	s.Wait(time.Minute)
 	effect = s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
 	now, _ = news(effect)
-	require.Equal(t, []string{"order.confirmed"}, now)
+	require.Equal(t, []string{"", "order.confirmed"}, now, "analytics by its queue's name, the user by the routing key")
 	o = s.order(t, "o1")
 	require.Equal(t, "OrderCreated ValidateInventory InventoryLocked PaymentInitiated PaymentConfirmed OrderConfirmed", way(o))
 	require.Zero(t, o.PaymentDue)
@@ -194,7 +218,7 @@ func TestAnOrderWithoutItemsReservesNothing(t *testing.T) {
 	require.Equal(t, "payment_initiated", s.tell(t, e).Result)
 	effect := s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
 	require.Equal(t, "confirmed", effect.Result)
-	require.Empty(t, effect.Emit, "without a user there is nobody to tell")
+	require.Equal(t, []string{"analytics-track order.confirmed"}, told(effect), "without a user and a seller there is no person to tell")
 }
 
 func TestAPaymentThatFailsOrDoesNotComeReleasesThePieces(t *testing.T) {
@@ -386,7 +410,7 @@ func TestWhatAnOrderCosts(t *testing.T) {
 		"reserved":     {[]string{"cap 1"}, nil, [3]int64{1, 1, 4}}, // the order, the stock, the timeout and its lane
 		"of two kinds": {[]string{"cap 1", "hat 1"}, nil, [3]int64{1, 2, 5}},
 		"out of stock": {[]string{"wig 1"}, nil, [3]int64{1, 1, 3}},                                 // the order, what is told and its lane
-		"confirmed":    {[]string{"cap 1"}, []string{"order.payment_confirmed"}, [3]int64{1, 1, 6}}, // and the timeout removed with its lane
+		"confirmed":    {[]string{"cap 1"}, []string{"order.payment_confirmed"}, [3]int64{1, 1, 8}}, // and the timeout removed with its lane; analytics is told too
 		"failed":       {[]string{"cap 1"}, []string{"order.payment_failed"}, [3]int64{1, 1, 6}},
 		"shipped":      {[]string{"cap 1"}, []string{"order.payment_confirmed", "order.shipped"}, [3]int64{1, 1, 3}},
 	} {

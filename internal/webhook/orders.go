@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/contract"
 	"billhook/internal/orders"
 	"billhook/internal/serve"
 )
@@ -67,7 +69,7 @@ func (s *Service) lookUpOrder(r *http.Request) (orderState, error) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), s.config.PublishTimeout)
 	defer cancel()
-	found, err := orders.Find(ctx, s.config.Orders, r.URL.Query().Get("tenant"), id)
+	found, err := orders.Find(ctx, s.config.Orders, cmp.Or(r.URL.Query().Get("tenant"), contract.DefaultTenant), id)
 	switch {
 	case errors.Is(err, orders.ErrUnknown):
 		return orderState{}, errOrder

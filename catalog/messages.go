@@ -79,10 +79,13 @@ func (r *reader) members(node *yaml.Node, place string) (members []contract.Memb
 			r.wrong(at, "", what)
 		case value.Kind == yaml.ScalarNode:
 			member.Shape, member.Required = strings.CutSuffix(value.Value, "!")
-		case value.Kind == yaml.SequenceNode && len(value.Content) == 1:
+		case value.Kind == yaml.SequenceNode && (len(value.Content) == 1 || len(value.Content) == 2 && value.Content[1].Kind == yaml.ScalarNode):
 			member.List = r.members(value.Content[0], at+"[]")
+			if len(value.Content) == 2 {
+				member.Shape = value.Content[1].Value
+			}
 		default:
-			r.wrong(at, "", "must be a shape, or a list of one object")
+			r.wrong(at, "", "must be a shape, or a list of one object and perhaps its bounds, such as 0..100")
 		}
 		members = append(members, member)
 	})

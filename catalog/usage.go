@@ -29,8 +29,6 @@ type Usage struct {
 	Grace time.Duration `json:"grace"`
 	// Ahead is how far ahead of our clock an event may say that it occurred.
 	Ahead time.Duration `json:"ahead"`
-	// MaxQuantity bounds the quantity of an event, on both sides of 0.
-	MaxQuantity int64 `json:"max_quantity"`
 	// Thresholds are the percents of a quota at which a warning is emitted, rising.
 	Thresholds []int64 `json:"thresholds"`
 	// Meters are those with a quota, by name.
@@ -100,7 +98,6 @@ func (r *reader) checkUsage(u Usage) {
 	require := r.requirer(usageFile)
 	require(0 < u.Grace && u.Grace <= maxGrace, "usage.grace", `must be above "0s", and at most "2678400s"`)
 	require(0 <= u.Ahead && u.Ahead <= time.Hour, "usage.ahead", `must be "0s" to "3600s"`)
-	require(1 <= u.MaxQuantity && u.MaxQuantity <= MaxUsage, "usage.max_quantity", "must be 1 to 9007199254740991")
 	require(len(u.Thresholds) > 0 && rising(u.Thresholds), "usage.thresholds", thresholdRule)
 }
 

@@ -19,7 +19,6 @@ func TestTheShippedNumbersOfUsageSayWhereTheyComeFrom(t *testing.T) {
 	require.Equal(t, 72*time.Hour, c.Usage.Grace, "ingestion-topology.md 6.4: covers worst-case weekend retry windows")
 	require.Equal(t, 300*time.Second, c.Usage.Ahead, "what a webhook's time may be off")
 	require.Equal(t, []int64{80, 100}, c.Usage.Thresholds, "near the quota, and at it")
-	require.EqualValues(t, 1_000_000_000, c.Usage.MaxQuantity, "nobody counts a billion in one event")
 	for name, meter := range c.Usage.Meters {
 		require.NotEmpty(t, meter.Description, name)
 		for plan := range meter.Plans {
@@ -58,20 +57,19 @@ func TestAQuotaIsThatOfThePlanElseThatOfTheMeter(t *testing.T) {
 
 func TestEachMistakeOfUsageNamesFileMeterAndKey(t *testing.T) {
 	t.Parallel()
-	const good = `usage: { grace: "60s", ahead: "0s", max_quantity: 1, thresholds: [80] }` + "\n"
+	const good = `usage: { grace: "60s", ahead: "0s", thresholds: [80] }` + "\n"
 	limits := func(text string) string { return "usage: { " + text + " }\n" }
 	for sentence, test := range map[string]struct{ file, want string }{
 		"no limits":                  {"meters: {}\n", "usage.yaml: usage: is missing"},
-		"no grace":                   {limits(`ahead: "0s", max_quantity: 1, thresholds: [80]`), `usage.yaml: usage.grace: must be above "0s", and at most "2678400s"`},
-		"a grace of two months":      {limits(`grace: "5356800s", ahead: "0s", max_quantity: 1, thresholds: [80]`), `usage.yaml: usage.grace: must be above "0s", and at most "2678400s"`},
-		"a grace in minutes":         {limits(`grace: 60m, ahead: "0s", max_quantity: 1, thresholds: [80]`), `usage.yaml: usage.grace: must be a duration in seconds, in quotes, such as "600s"`},
-		"two hours ahead":            {limits(`grace: "60s", ahead: "7200s", max_quantity: 1, thresholds: [80]`), `usage.yaml: usage.ahead: must be "0s" to "3600s"`},
-		"nothing may be used":        {limits(`grace: "60s", ahead: "0s", max_quantity: 0, thresholds: [80]`), `usage.yaml: usage.max_quantity: must be 1 to 9007199254740991`},
-		"no thresholds":              {limits(`grace: "60s", ahead: "0s", max_quantity: 1`), `usage.yaml: usage.thresholds: must list percents of 1 to 1000, each above the one before`},
-		"thresholds that fall":       {limits(`grace: "60s", ahead: "0s", max_quantity: 1, thresholds: [100, 80]`), `usage.yaml: usage.thresholds: must list percents of 1 to 1000, each above the one before`},
-		"a threshold twice":          {limits(`grace: "60s", ahead: "0s", max_quantity: 1, thresholds: [80, 80]`), `usage.yaml: usage.thresholds: must list percents of 1 to 1000, each above the one before`},
-		"a threshold of nothing":     {limits(`grace: "60s", ahead: "0s", max_quantity: 1, thresholds: [0]`), `usage.yaml: usage.thresholds: must list percents of 1 to 1000, each above the one before`},
-		"a limit that is not known":  {limits(`grace: "60s", ahead: "0s", max_quantity: 1, thresholds: [80], most: 1`), `usage.yaml: usage.most: unknown key`},
+		"no grace":                   {limits(`ahead: "0s", thresholds: [80]`), `usage.yaml: usage.grace: must be above "0s", and at most "2678400s"`},
+		"a grace of two months":      {limits(`grace: "5356800s", ahead: "0s", thresholds: [80]`), `usage.yaml: usage.grace: must be above "0s", and at most "2678400s"`},
+		"a grace in minutes":         {limits(`grace: 60m, ahead: "0s", thresholds: [80]`), `usage.yaml: usage.grace: must be a duration in seconds, in quotes, such as "600s"`},
+		"two hours ahead":            {limits(`grace: "60s", ahead: "7200s", thresholds: [80]`), `usage.yaml: usage.ahead: must be "0s" to "3600s"`},
+		"no thresholds":              {limits(`grace: "60s", ahead: "0s"`), `usage.yaml: usage.thresholds: must list percents of 1 to 1000, each above the one before`},
+		"thresholds that fall":       {limits(`grace: "60s", ahead: "0s", thresholds: [100, 80]`), `usage.yaml: usage.thresholds: must list percents of 1 to 1000, each above the one before`},
+		"a threshold twice":          {limits(`grace: "60s", ahead: "0s", thresholds: [80, 80]`), `usage.yaml: usage.thresholds: must list percents of 1 to 1000, each above the one before`},
+		"a threshold of nothing":     {limits(`grace: "60s", ahead: "0s", thresholds: [0]`), `usage.yaml: usage.thresholds: must list percents of 1 to 1000, each above the one before`},
+		"a limit that is not known":  {limits(`grace: "60s", ahead: "0s", thresholds: [80], most: 1`), `usage.yaml: usage.most: unknown key`},
 		"a part that is not known":   {good + "quotas: {}\n", "usage.yaml: quotas: unknown key"},
 		"a meter without a word":     {good + "meters: { calls: { quota: 1 } }\n", "usage.yaml: meter calls: description: is missing"},
 		"a meter of two words":       {good + "meters: { \"api calls\": { description: d } }\n", `usage.yaml: meter "api calls": name: must be at most 64 of letters, digits and . _ -, and begin with a letter`},

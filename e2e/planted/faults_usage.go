@@ -23,7 +23,6 @@ var faultsOfUsage = []fault{
 	{"usage warns a queue that does not run", tracks, `if t.Warnings.ID == "" {`, `if false {`, usageDir, "TestNobodyIsWarnedWhereTheQueueOfTheWarningsDoesNotRun"},
 	{"an event from the future is counted", tracks, `case said.occurred.After(now.Add(t.Limits.Ahead)):`, `case false:`, usageDir, usageBounds},
 	{"a late event is counted for ever", tracks, `case now.After(period.settles.Add(t.Limits.Grace)):`, `case false:`, usageDir, usageBounds},
-	{"a correction has no bound", tracks, ` || said.quantity < -t.Limits.MaxQuantity`, ``, usageDir, usageBounds},
 	{"a period's end is part of it", periods, `if at.Before(told.End) {`, `if !at.After(told.End) {`, usageDir, "TestAnEventIsCountedInThePeriodThatHoldsIt"},
 	{"the period that was told first holds for good", periods, `"~" + latestFirst(told) + "~"`, `"~" + fmt.Sprint(told.UnixMicro()) + "~"`, usageDir, "TestAnEventIsCountedInThePeriodThatHoldsIt"},
 	{"a subscription's period is not kept", subscribe, `writes = append(writes, period)`, `_ = period`, "internal/billing", "TestEachTypeOfSubscriptionEventIsKeptAndTold"},

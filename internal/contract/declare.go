@@ -24,7 +24,8 @@ type Declaration struct {
 // Member is one member of a declaration: a shape of package pii, or a list.
 type Member struct {
 	Name string
-	// Shape is the name of a pii.Rule; an integer may have bounds: "integer 0..100".
+	// Shape is the name of a pii.Rule; an integer may have bounds: "integer 0..100". Of a list it is how
+	// many elements it has: "0..100"; empty: 0 to maxListed.
 	Shape    string
 	Required bool
 	// List are the members of a list's elements.
@@ -61,7 +62,14 @@ func structOf(members []Member) (reflect.Type, error) {
 				wrong("%s: %w", m.Name, err)
 				continue
 			}
-			of, tag = reflect.SliceOf(element), "max="+strconv.Itoa(maxListed)
+			most := maxListed
+			if m.Shape != "" {
+				high, ok := strings.CutPrefix(m.Shape, "0..")
+				if most, err = strconv.Atoi(high); !ok || err != nil || most < 1 || most > maxListed {
+					wrong("%s: a list has 0..1 to 0..%d elements", m.Name, maxListed)
+				}
+			}
+			of, tag = reflect.SliceOf(element), "max="+strconv.Itoa(most)
 		case !ok || (bounded && name != "integer"):
 			wrong("%s: %q is not a shape: %s, an integer's bounds such as \"integer 0..100\", or a list", m.Name, m.Shape, strings.Join(slices.Sorted(maps.Keys(shapeTags)), ", "))
 			continue

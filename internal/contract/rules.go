@@ -304,7 +304,7 @@ func (w *validation) text(f *rule, text string, parent reflect.Value) string {
 	return ""
 }
 
-// isAmount: not negative, with exactly the digits of its currency, which must be there.
+// isAmount: 0 to money.Max, with exactly the digits of its currency, which must be there.
 // Where the currency is given and wrong, that is the violation, once.
 func (w *validation) isAmount(a *amountRule, text string, parent reflect.Value) bool {
 	currency := ""
@@ -319,7 +319,7 @@ func (w *validation) isAmount(a *amountRule, text string, parent reflect.Value) 
 		return a.bare && pii.Amount.Valid(text)
 	}
 	minor, err := money.Parse(text, currency)
-	return errors.Is(err, money.ErrCurrency) || (err == nil && minor >= 0)
+	return errors.Is(err, money.ErrCurrency) || (err == nil && 0 <= minor && minor <= money.Max)
 }
 
 func (w *validation) violate(rule string) {

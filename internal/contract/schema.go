@@ -209,7 +209,7 @@ func writeMembers(page *bytes.Buffer, members []Member, path string) {
 	for _, m := range members {
 		shape, name := m.Shape, path+m.Name
 		if m.List != nil {
-			shape, name = "list", name+"[]"
+			shape, name = strings.TrimSpace("list "+m.Shape), name+"[]"
 		}
 		if m.Required {
 			shape += "!"

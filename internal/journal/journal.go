@@ -276,7 +276,7 @@ func amountOf(body contract.Body, member, currency string) (int64, error) {
 			return 0, retry.Permanent("amount_invalid", err)
 		}
 	}
-	if minor > ledger.MaxAmount || minor < -ledger.MaxAmount {
+	if minor > ledger.MaxAmount || minor < -ledger.MaxAmount { // an integer: the contract bounds decimal amounts
 		return 0, retry.Permanent("amount_too_large", nil)
 	}
 	return minor, nil

@@ -34,6 +34,7 @@ import (
 	"strings"
 	"time"
 
+	"billhook/internal/money"
 	"billhook/internal/store"
 )
 
@@ -69,7 +70,7 @@ const fieldLines = "lines"
 // MaxAmount is the most one line may move, in minor units. An int64 balance takes
 // more than 9,000 such lines to overflow, and the increment of the database
 // saturates silently instead of failing: the bound is what keeps sums exact.
-const MaxAmount = 1_000_000_000_000_000
+const MaxAmount = money.Max
 
 // MaxLines is how many lines an entry may have.
 const MaxLines = 100

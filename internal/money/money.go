@@ -21,6 +21,10 @@ var (
 	ErrRange = errors.New("money: amount out of range")
 )
 
+// Max is the most that one amount of a message, and one line of the books, may be, in minor units: sums
+// of thousands of them stay within an int64.
+const Max = 1_000_000_000_000_000
+
 // maxExponent is the largest exponent in ISO 4217.
 const maxExponent = 4
 

@@ -29,9 +29,6 @@ const (
 	shipHandler    = "orders.ship"
 )
 
-// MaxProducts is how many products an order has at most: each is a read and a write.
-const MaxProducts = 100
-
 // keeper is the handlers of orders.
 type keeper struct {
 	store store.Getter
@@ -117,9 +114,6 @@ type News struct {
 // A first try does not read the order: where there is one, the store refuses to create another.
 func (k keeper) create(ctx context.Context, event handler.Event, body newOrder) (handler.Effect, error) {
 	items := merged(body.Items)
-	if len(items) > MaxProducts {
-		return handler.Effect{}, retry.Permanent("too_many_products", nil)
-	}
 	o := Order{ID: body.OrderID, Tenant: event.Tenant, UserID: body.UserID, SellerID: body.SellerID, Items: items, Total: body.Total}
 	if event.Try > 0 {
 		there, _, err := look(ctx, k.store, event.Tenant, o.ID)

@@ -434,18 +434,6 @@ func TestWhatAnOrderCosts(t *testing.T) {
 	}
 }
 
-func TestAnOrderOfTooManyProductsIsRefused(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	var items []string
-	for i := range orders.MaxProducts {
-		s.stocked(t, fmt.Sprint("p", i), 1)
-		items = append(items, fmt.Sprint("p", i, " 1"))
-	}
-	require.Equal(t, "payment_initiated", s.tell(t, orderstest.Created("e1", "o1", items...)).Result)
-	require.Equal(t, "too_many_products", s.refused(t, orderstest.Created("e2", "o2", append(items, "cap 1")...)).Reason)
-}
-
 func TestStockIsSetWithAReasonAndKeepsWhatOrdersHave(t *testing.T) {
 	t.Parallel()
 	s := open(t)

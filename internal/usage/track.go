@@ -116,9 +116,6 @@ func (t Tracker) read(event handler.Event, body contract.Body) (told, error) {
 	if said.subscription == "" || said.meter == "" {
 		return told{}, retry.Permanent("usage_of_nothing", nil)
 	}
-	if said.quantity > t.Limits.MaxQuantity || said.quantity < -t.Limits.MaxQuantity {
-		return told{}, retry.Permanent("usage_quantity_out_of_bounds", nil)
-	}
 	at := body.Text("occurred_at")
 	if said.stated = at != ""; !said.stated {
 		at = body.Time()
@@ -187,10 +184,10 @@ type counting struct {
 func (t Tracker) count(event handler.Event, said told, c counting) (handler.Effect, error) {
 	total := c.total
 	key := Key(total.Tenant, total.Subscription, total.Period, total.Meter)
-	total.Used += said.quantity // neither is near the ends of int64
-	if total.Used > catalog.MaxUsage || total.Used < -catalog.MaxUsage {
+	if said.quantity > catalog.MaxUsage-total.Used || said.quantity < -catalog.MaxUsage-total.Used {
 		return handler.Effect{}, retry.Permanent("usage_total_out_of_bounds", nil)
 	}
+	total.Used += said.quantity
 	total.Entries++
 	total.CountedAt = c.at
 	quota, thresholds := t.Limits.QuotaOf(total.Meter, total.Plan)

@@ -336,10 +336,6 @@ func TestWhatIsNotCountedIsADeadLetterWithAReason(t *testing.T) {
 		"after the grace":           {endOfNovember.Add(limits.Grace + time.Microsecond), 1, november, "", "usage_too_late"},
 		"as far ahead as is taken":  {noon, 1, noon.Add(limits.Ahead).Format(time.RFC3339Nano), usage.Counted, ""},
 		"further ahead":             {noon, 1, noon.Add(limits.Ahead + time.Microsecond).Format(time.RFC3339Nano), "", "usage_in_the_future"},
-		"as much as is taken":       {noon, limits.MaxQuantity, "", usage.Counted, ""},
-		"more":                      {noon, limits.MaxQuantity + 1, "", "", "usage_quantity_out_of_bounds"},
-		"the largest correction":    {noon, -limits.MaxQuantity, "", usage.Counted, ""},
-		"a larger one":              {noon, -limits.MaxQuantity - 1, "", "", "usage_quantity_out_of_bounds"},
 		"nothing":                   {noon, 0, "", usage.Counted, ""},
 		"before the first year":     {noon, 1, "0001-01-01T00:00:00+12:00", "", "usage_time_invalid"},
 		"in a year that no one has": {noon, 1, "9999-12-31T23:59:59-12:00", "", "usage_time_invalid"},
@@ -443,13 +439,17 @@ func TestUsageThatCannotBeReadIsTriedAgain(t *testing.T) {
 func TestATotalStaysWhereItIsExact(t *testing.T) {
 	t.Parallel()
 	b := open(t)
-	b.tracker.Limits.MaxQuantity = catalog.MaxUsage
-	b.counts(t, "u-1", "calls", catalog.MaxUsage, "")
-	_, err := b.deliver(b.used(t, "u-2", "calls", 1, ""))
-	requireReason(t, err, retry.Rejected, "usage_total_out_of_bounds")
-	b.counts(t, "u-3", "rows", -catalog.MaxUsage, "")
-	_, err = b.deliver(b.used(t, "u-4", "rows", -1, ""))
-	requireReason(t, err, retry.Rejected, "usage_total_out_of_bounds")
+	for meter, sign := range map[string]int64{"calls": 1, "rows": -1} {
+		ref := b.counts(t, "first-"+meter, meter, sign, "").Ref
+		doc, err := b.faults.Get(t.Context(), store.Key{Collection: usage.EntriesCollection, ID: ref})
+		require.NoError(t, err)
+		total := store.Key{Collection: usage.Collection, ID: doc.Fields["total"].(string)}
+		_, err = b.faults.Commit(t.Context(), []store.Write{store.Increment(total, map[string]int64{"used": sign * (catalog.MaxUsage - 2)}, nil)})
+		require.NoError(t, err)
+		b.counts(t, "last-"+meter, meter, sign, "")
+		_, err = b.deliver(b.used(t, "beyond-"+meter, meter, sign, ""))
+		requireReason(t, err, retry.Rejected, "usage_total_out_of_bounds")
+	}
 }
 
 func ExampleMonth() {

@@ -277,6 +277,36 @@ func of(order, id string) string {
 	return fmt.Sprintf(`{"message":{"id":%q,"type":"order.shipped","version":1,"data":{"order_id":%q}}}`, id, order)
 }
 
+func TestWhatNoHandlerCouldTakeIsRefusedByTheContract(t *testing.T) {
+	t.Parallel()
+	order := func(items int) string {
+		return `{"type":"order.created","version":1,"data":{"order_id":"o1","items":[` +
+			strings.TrimSuffix(strings.Repeat(`{"product_id":"p1","quantity":1},`, items), ",") + `]}}`
+	}
+	used := func(quantity string) string {
+		return `{"type":"usage_tracking","version":1,"data":{"subscription_id":"s1","meter":"calls","quantity":` + quantity + `}}`
+	}
+	invoice := func(amount string) string {
+		return `{"type":"billing.invoice.paid","version":1,"data":{"invoice_id":"i1","currency":"EUR","amount":"` + amount + `"}}`
+	}
+	for name, test := range map[string]struct{ path, most, more, field, rule string }{
+		"an order's items":         {toOrders, order(100), order(101), "data.items", "max=100"},
+		"a quantity of usage":      {"/queues/events-high/messages", used("1000000000"), used("1000000001"), "data.quantity", "max=1000000000"},
+		"a correction of usage":    {"/queues/events-high/messages", used("-1000000000"), used("-1000000001"), "data.quantity", "min=-1000000000"},
+		"an amount for the ledger": {"/topics/fis-events/messages", invoice("10000000000000.00"), invoice("10000000000000.01"), "data.amount", "amount"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, code, answer := sent(t, test.path, test.most)
+			require.Equal(t, http.StatusAccepted, code, answer)
+			d, code, answer := sent(t, test.path, test.more)
+			require.Equal(t, http.StatusUnprocessableEntity, code, answer)
+			require.Contains(t, answer, `"path":"`+test.field+`","rule":"`+test.rule+`"`)
+			require.Empty(t, d.broker.all())
+		})
+	}
+}
+
 func TestEachMessageOfAListHasItsOwnResult(t *testing.T) {
 	t.Parallel()
 	d := open(t, producing())

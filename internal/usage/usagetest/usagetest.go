@@ -37,7 +37,7 @@ var errLost = errors.New("usagetest: no answer")
 
 // limits have a meter with a quota, one whose thresholds are its own, and none of others.
 var limits = catalog.Usage{
-	Grace: grace, Ahead: ahead, MaxQuantity: 150, Thresholds: []int64{80, 100},
+	Grace: grace, Ahead: ahead, Thresholds: []int64{80, 100},
 	Meters: map[string]catalog.Meter{
 		"calls": {Quota: 100, Plans: map[string]int64{"large": 400, "free": 0}},
 		"bytes": {Quota: 50, Thresholds: []int64{50, 90, 200}},
@@ -204,8 +204,6 @@ func (w *world) period(e *event) (id, plan string, settles time.Time) {
 func (w *world) expect(e *event) (at bucket, plan, reason string) {
 	id, plan, settles := w.period(e)
 	switch {
-	case e.quantity > limits.MaxQuantity || e.quantity < -limits.MaxQuantity:
-		reason = "usage_quantity_out_of_bounds"
 	case e.occurred.After(w.now.Add(ahead)):
 		reason = "usage_in_the_future"
 	case w.now.After(settles.Add(grace)):

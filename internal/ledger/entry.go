@@ -19,9 +19,9 @@
 // number of the seal and the place in it. Nothing else of an entry ever changes, and all else of
 // it, its id included, is in its leaf hash.
 //
-// Of entries the only fields that are ever searched are account, alone and with created_at, postings,
-// book, open and unsealed; all others, and those of accounts, need no index and should have
-// none, since their values rise.
+// Of entries the only fields that are ever searched are tenant, account, seal, postings, book, open and
+// unsealed, and account with created_at; of accounts the tenant. All others need no index and should
+// have none, since their values rise.
 //
 // The package refuses to know why anything is posted, and it never commits: it returns writes for
 // the caller's own commit.

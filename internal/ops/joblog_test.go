@@ -387,7 +387,7 @@ func TestQueuesSayWhereTheyStand(t *testing.T) {
 			"events": {"PROCESSING": {"count": 1, "more": false}, "COMPLETED": `+none+`, "FAILED": `+none+`, "DEAD_LETTERED": `+none+`},
 			"dead_letters": {"count": 0, "more": false, "alert_above": 2, "oldest_seconds": 0, "oldest_alert_seconds": 14400, "alert": false, "dropped": false}}
 	], "next": "", "outbox": {"lanes": {"count": 2, "more": false}, "oldest_at": "2026-03-02T09:15:00Z", "oldest_seconds": 3600},
-		"books": {"seals": 0, "entries": 0, "unsealed": 0, "found": 0}}`,
+		"books": {"seals": 0, "entries": 0, "unsealed": 0, "accounts": 0, "found": 0}}`,
 		r.ask(t, "/v1/ops/queues", nil, nil).Body.String())
 }
 

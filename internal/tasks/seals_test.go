@@ -90,7 +90,7 @@ func TestTheBooksAreVerifiedOnceADay(t *testing.T) {
 	r.done(t, "seal-journal", `{"entries":2,"seals":1,"raced":0,"unreadable":0,"unfounded":0,"more":false,"oldest_seconds":0}`)
 	verified := func(begun time.Time, found int) {
 		t.Helper()
-		r.done(t, "verify-books", fmt.Sprintf(`{"begun_at":%[1]q,"finished_at":%[1]q,"seals":1,"entries":2,"unsealed":0,"found":%[2]d,"running":false}`,
+		r.done(t, "verify-books", fmt.Sprintf(`{"begun_at":%[1]q,"finished_at":%[1]q,"seals":1,"entries":2,"unsealed":0,"accounts":0,"found":%[2]d,"running":false}`,
 			begun.Format(time.RFC3339), found))
 		r.measured(t, fmt.Sprintf("billhook_books_findings %d", found))
 	}

@@ -54,8 +54,10 @@ func (f Finding) Log(ctx context.Context, log *slog.Logger) {
 type Verified struct {
 	Seals int64 `json:"seals"`
 	// Entries that were compared with their seals, and Unsealed ones that were read.
-	Entries  int64     `json:"entries"`
-	Unsealed int64     `json:"unsealed"`
+	Entries  int64 `json:"entries"`
+	Unsealed int64 `json:"unsealed"`
+	// Accounts whose balances were compared with their entries.
+	Accounts int64     `json:"accounts"`
 	Findings []Finding `json:"findings"`
 	// Next is where the next page begins; empty: this was the last.
 	Next string `json:"next"`
@@ -101,7 +103,8 @@ const entriesPage = "entries "
 
 // Page checks a bounded part of a tenant's books: from the beginning, or where the page
 // before ended. First come the seals, ten to a page, each with its leaves and its entries; then all
-// entries of the tenant, for those that no seal holds. The pages of one verification, each begun at
+// entries of the tenant, for those that no seal holds; then its accounts, each of whose balances is
+// compared with the sum of its entries. The pages of one verification, each begun at
 // the Next of the one before, check everything. The error wraps ErrPage, or is that of reading.
 func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error) {
 	part := verification{Verifier: v, from: v.From, tenant: tenant, done: Verified{Findings: []Finding{}}}
@@ -111,6 +114,8 @@ func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error)
 	}
 	if after, ok := strings.CutPrefix(at, entriesPage); ok {
 		err = part.entries(ctx, after)
+	} else if place, ok := strings.CutPrefix(at, accountsPage); ok {
+		err = part.accounts(ctx, place)
 	} else {
 		err = part.chain(ctx, at)
 	}

@@ -125,8 +125,12 @@ func (v *verification) entries(ctx context.Context, after string) error {
 			unsealed = append(unsealed, entry)
 		}
 	}
+	v.done.Next = accountsPage
 	if page.Next != "" {
 		v.done.Next = entriesPage + page.Next
+	}
+	if err := v.held(ctx, page.Documents); err != nil {
+		return err
 	}
 	return v.unsealed(ctx, unsealed)
 }

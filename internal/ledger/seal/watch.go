@@ -33,6 +33,7 @@ type Verdict struct {
 	Seals      int64     `json:"seals" store:"seals"`
 	Entries    int64     `json:"entries" store:"entries"`
 	Unsealed   int64     `json:"unsealed" store:"unsealed"`
+	Accounts   int64     `json:"accounts" store:"accounts"`
 	// Found counts the findings, and Findings are the first of them.
 	Found    int64     `json:"found" store:"found"`
 	Findings []Finding `json:"findings,omitempty" store:"findings,omitzero"`
@@ -156,6 +157,7 @@ func (w Watch) part(ctx context.Context, s *State, tenants []string) (part Verif
 	}
 	v := &s.Running
 	v.Seals, v.Entries, v.Unsealed, v.Found = v.Seals+part.Seals, v.Entries+part.Entries, v.Unsealed+part.Unsealed, v.Found+int64(len(part.Findings))
+	v.Accounts += part.Accounts
 	v.Findings = append(v.Findings, part.Findings[:min(len(part.Findings), keptFindings-len(v.Findings))]...)
 	if s.At = part.Next; s.At == "" && s.Rest {
 		v.FinishedAt = w.Now().UTC().Truncate(time.Microsecond)

@@ -84,10 +84,10 @@ func drillTx(t *testing.T, s *stack) {
 	for i, d := range deliveries[:5] {
 		require.Equal(t, i+1, d.Attempt, "attempts rise")
 	}
-	require.Equal(t, "attempts_exhausted", deliveries[4].Reason)
+	require.Equal(t, "order_not_seen", deliveries[4].Reason)
 	item := s.letter(t, e2e.Queue, refund.EventID)
 	require.EqualValues(t, 5, item.Attempts)
-	require.Equal(t, "order_not_seen", item.Detail)
+	require.Equal(t, []string{"order_not_seen", "attempts_exhausted"}, []string{item.Reason, item.Detail})
 	open := s.openLetters(t)
 
 	s.accepted(t, o.JSON())

@@ -707,7 +707,8 @@ func refundFirst(t *testing.T, s *stack) {
 	}
 	letters := s.lettersOf(t, orphan.EventID)
 	require.Len(t, letters, 1)
-	require.Equal(t, "attempts_exhausted", letters[0].Attributes["dead_letter_reason"])
+	require.Equal(t, "order_not_seen", letters[0].Attributes["dead_letter_reason"])
+	require.Equal(t, "attempts_exhausted", letters[0].Attributes["dead_letter_detail"])
 	require.Equal(t, "5", letters[0].Attributes["delivery_attempts"])
 }
 

@@ -191,7 +191,7 @@ func endpointFails(t *testing.T, s *stack) {
 	p.answers(503, 503, 503, 503, 503)
 	exhausted := s.notify(t, added.ID, "invoice.paid")
 	all := s.until(t, exhausted, "dead_lettered")
-	require.Equal(t, "attempts_exhausted", all[len(all)-1].Reason)
+	require.Equal(t, "callee_failed_503", all[len(all)-1].Reason)
 	require.Len(t, p.of(exhausted), 5)
 	var failing ops.List[endpoints.Endpoint]
 	s.ask(t, http.MethodGet, "/v1/ops/endpoints?state=failing", nil, &failing)

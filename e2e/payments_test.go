@@ -190,8 +190,10 @@ func fourEyes(t *testing.T, s *stack) {
 	require.NoError(t, s.gateway.Tell(standin.FailOrder, 2, payment))
 	refund := s.produce(t, "q:pay:refund_initiation", "refund", fmt.Sprintf(`{"payment_id":%q}`, payment), `"max_attempts":2,`)
 	deliveries := s.until(t, refund, "dead_lettered")
-	require.Equal(t, "attempts_exhausted", deliveries[len(deliveries)-1].Reason)
+	require.Equal(t, "callee_failed_503", deliveries[len(deliveries)-1].Reason)
 	item := s.letter(t, "q:pay:refund_initiation", refund)
+	require.Equal(t, []string{"callee_failed_503", `attempts_exhausted: type "urn:billhook:problem:told", code "told", title "Service Unavailable"`}, []string{item.Reason, item.Detail},
+		"the cause comes first, and what the gateway says of it is kept")
 	var waiting payments.Refund
 	require.Equal(t, http.StatusOK, s.as(t, "ada", http.MethodGet, "/v1/ops/refunds/"+payment, nil, &waiting))
 	require.Equal(t, payments.UnderWay, waiting.State, "what is reserved stays so, for the replay")

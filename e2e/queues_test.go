@@ -173,7 +173,7 @@ func runQueueStory(t *testing.T, s *stack, q catalog.Queue, story queueStory) {
 	deliveries := s.until(t, hopeless.id, end)
 	require.Zero(t, s.effects(story, hopeless))
 	last := deliveries[len(deliveries)-1]
-	require.Equal(t, []any{"attempts_exhausted", h.MaxAttempts}, []any{last.Reason, last.Attempt})
+	require.Equal(t, []any{"callee_failed_503", h.MaxAttempts}, []any{last.Reason, last.Attempt})
 	s.requireLetters(t, q, hopeless.id, 1)
 
 	if h.MaxAttempts > 1 {

@@ -44,7 +44,7 @@ func fine(t *testing.T, d *graveyard, m contract.Message) {
 
 func dead(t *testing.T, d *graveyard, m contract.Message) {
 	t.Helper()
-	m.Attributes["dead_letter_reason"], m.Attributes["dead_letter_detail"] = "attempts_exhausted", "order_not_seen"
+	m.Attributes["dead_letter_reason"], m.Attributes["dead_letter_detail"] = "order_not_seen", "attempts_exhausted"
 	_, err := deadletter.Keep(t.Context(), d.db, d.queue, m, "again", time.Now())
 	require.NoError(t, err)
 }
@@ -115,7 +115,7 @@ func TestAReplaySaysWhatBecameOfEach(t *testing.T) {
 		},
 		"when one is dead again": {
 			[]func(*testing.T, *graveyard, contract.Message){fine, dead}, nil,
-			[]string{"e1     dead again  attempts_exhausted order_not_seen", "1 processed, 1 dead again"}, "1 of 2 are not processed",
+			[]string{"e1     dead again  order_not_seen attempts_exhausted", "1 processed, 1 dead again"}, "1 of 2 are not processed",
 		},
 		"when nothing is heard of one": {
 			[]func(*testing.T, *graveyard, contract.Message){fine, nil}, []string{"--wait", "1ms"},

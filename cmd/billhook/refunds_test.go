@@ -20,15 +20,14 @@ import (
 	"billhook/internal/standin"
 )
 
-// vague is a gateway that says nothing clear of one payment, and declines all others.
+// vague is a gateway that says nothing clear of one payment, and declines pay-2.
 type vague string
 
 func (v vague) Do(_ context.Context, _ string, order []byte) ([]byte, error) {
-	status := "declined"
 	if strings.Contains(string(order), string(v)) {
-		status = "succeeded"
+		return []byte(`{"payment_id":"","status":"succeeded"}`), nil
 	}
-	return []byte(`{"payment_id":"","status":"` + status + `"}`), nil
+	return []byte(`{"payment_id":"pay-2","status":"declined"}`), nil
 }
 
 func (vague) Request(string, []byte) handler.Call { return handler.Call{} }

@@ -60,14 +60,14 @@ func incidentsOf(c *catalog.Catalog) []incident {
 			},
 		},
 		{
-			name: "failing service", queue: told.ID, reason: "attempts_exhausted", why: "the service is back", events: 1,
+			name: "failing service", queue: told.ID, reason: "callee_failed_503", why: "the service is back", events: 1,
 			provoke: func(ctx context.Context, n *night) error {
 				if err := n.tell(ctx, standin.Fail, 1000); err != nil {
 					return err
 				}
 				return n.ask(ctx, nil, "send", "paynow", "--sample", "subscription_renewed", "--webhook", n.at.webhook)
 			},
-			understood: func(l ops.Letter) bool { return strings.HasPrefix(l.Detail, "callee_") }, // the service's answer
+			understood: func(l ops.Letter) bool { return strings.HasPrefix(l.Reason, "callee_") }, // the service's answer
 			mend:       func(ctx context.Context, n *night, _ ops.Letter) error { return n.tell(ctx, standin.Normal, 1) },
 		},
 	}

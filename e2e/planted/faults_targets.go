@@ -2,6 +2,11 @@ package main
 
 // faultsOfTargets are those of calling other services, and of keeping to oneself what they do.
 var faultsOfTargets = []fault{
+	{"an event that is not known is a failure of its target", callee, `	if nothing {
+		failure = nil`, `	if false {
+		failure = nil`, notifyDir, "TestAnEventThatIsNotKnownIsAnAnswerAndNoFailure"},
+	{"an address in a problem document is kept", "internal/delivery/problem.go", `found, is := pii.Detect(pii.UID, text); is`, `found, is := pii.Detect(pii.UID, text); is && false`, notifyDir, "TestWhatARefusalSaysIsKeptAsFarAsItMay"},
+	{"used up attempts headline the cause", "internal/retry/answers.go", `Verdict: Verdict{Class: Rejected, Reason: means.Reason, Counts: true}, Err: last`, `Verdict: Verdict{Class: Rejected, Reason: attemptsExhausted, Counts: true}, Err: last`, "internal/retry", "TestAFailureThatIsTheLastKeepsItsReason"},
 	{"a call has no bound on its answer", callee, `io.LimitReader(response.Body, most+1)`, `io.LimitReader(response.Body, 1000*most)`, notifyDir, "TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes"},
 	{"an answer that is too long is what was done", callee, `errors.Is(err, errTooLong):`, `errors.Is(err, errTooLong) && r.Method == "":`, notifyDir, "TestACallReturnsNoMoreThanWasAskedFor"},
 	{"a refusal hides behind its body", callee, `		case failure != nil:

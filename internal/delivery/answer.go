@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -36,6 +37,9 @@ type Request struct {
 	// MaxAnswer is the longest body, in bytes, that the answer may have; 0 leaves its body
 	// unread, however long.
 	MaxAnswer int64
+	// Unknown are the statuses by which a question is answered that there is nothing: no failure of
+	// the request or of the target.
+	Unknown []int
 }
 
 // Answer is what a target has said.
@@ -48,7 +52,8 @@ type Answer struct {
 
 // Call makes one signed request, where the target's limits let it, and says what the answer
 // means. The error is that of the table of Post: nil for 2xx alone, and with the status in the
-// answer where there was one. A body longer than Request.MaxAnswer is transient
+// answer where there was one. Of a failure whose answer is a problem document it carries what people may
+// read of that; see retry.Says. A body longer than Request.MaxAnswer is transient
 // [callee_answer_too_long] after a 2xx, because what the target did stands in what could not be
 // read; after another status, that status decides. A body that breaks off is no answer. Call
 // neither repeats a request nor asks what became of an earlier one.
@@ -86,7 +91,7 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 		request.Header.Set(name, value)
 	}
 	request.Header.Set("User-Agent", "billhook")
-	request.Header.Set("Accept", "application/json")
+	request.Header.Set("Accept", "application/json, application/problem+json")
 	if r.Method != http.MethodGet {
 		request.Header.Set("Content-Type", cmp.Or(r.ContentType, "application/json"))
 		// In small letters, which mean the same on the wire. With an Idempotency-Key that it
@@ -100,18 +105,22 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	}
 	defer func() { _ = response.Body.Close() }()
 	answer := Answer{Status: response.StatusCode}
-	failure := retry.HTTPStatus(answer.Status)
+	failure, nothing := retry.HTTPStatus(answer.Status), slices.Contains(r.Unknown, answer.Status)
+	if nothing {
+		failure = nil
+	}
 	if answer.Status == http.StatusTooManyRequests || answer.Status == http.StatusServiceUnavailable {
 		failure = retry.After(retryAfter(response.Header.Get("Retry-After"), t.now()), failure)
 	}
+	var document []byte
 	switch {
 	case answer.Status < http.StatusOK: // what follows a switch of protocols ends with no context
 		return answer, failure
-	case r.MaxAnswer > 0:
+	case r.MaxAnswer > 0 && !nothing:
 		body, err := read(response, r.MaxAnswer)
 		switch {
 		case err == nil:
-			answer.Body = body
+			answer.Body, document = body, body
 		case failure != nil:
 		case errors.Is(err, errTooLong):
 			return answer, retry.Transient("callee_answer_too_long", nil)
@@ -120,7 +129,13 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 		}
 	default:
 		defer time.AfterFunc(maxDrainTime, cancel).Stop()
+		if isProblem(response.Header) {
+			document, _ = io.ReadAll(io.LimitReader(response.Body, maxProblem)) // what is cut off is no JSON
+		}
 		_, _ = io.CopyN(io.Discard, response.Body, maxDrainBytes)
+	}
+	if isProblem(response.Header) {
+		failure = retry.Says(problem(document), failure)
 	}
 	return answer, failure
 }

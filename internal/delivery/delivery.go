@@ -1,8 +1,8 @@
 // Package delivery tells other services what happened, by signed requests, and says what
 // their answers mean for the message. It owns the wire form of a posted event, the
 // limits of a target and the table from answers to marks. It refuses to retry, to follow
-// a redirect, and to repeat anything of an answer but its status; a body goes to the one who
-// asked for it, and no further.
+// a redirect, and to repeat anything of an answer but its status and what may be kept of a problem
+// document; a body goes to the one who asked for it, and no further.
 package delivery
 
 import (
@@ -268,16 +268,19 @@ func (p poster) do(ctx context.Context, event handler.Event) (result string, err
 	return "", failure
 }
 
+// unknown are the statuses by which a target says that it has no such event, or cannot say.
+var unknown = []int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented}
+
 func (p poster) reconcile(ctx context.Context, event handler.Event) (result string, done bool, err error) {
 	key := event.CalleeKey()
 	path := strings.Replace(p.post.Reconcile, "{id}", key, 1)
-	answer, err := p.Call(ctx, Request{Method: http.MethodGet, Path: path, ID: key})
-	switch answer.Status {
-	case 0:
+	answer, err := p.Call(ctx, Request{Method: http.MethodGet, Path: path, ID: key, Unknown: unknown})
+	switch {
+	case answer.Status == 0:
 		return "", false, err
-	case http.StatusOK:
+	case answer.Status == http.StatusOK:
 		return Delivered, true, nil
-	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+	case slices.Contains(unknown, answer.Status):
 		return "", false, nil
 	}
 	if err == nil || retry.Decide(err).Class.Terminal() {

@@ -48,7 +48,7 @@ type Done struct {
 	Reason  string        `json:"reason"`
 	At      time.Time     `json:"at"`
 
-	// detail is the reason of a dead letter's last attempt.
+	// detail is that of a dead letter.
 	detail string
 }
 
@@ -247,7 +247,7 @@ func (was Done) same(t Trial) (same, known bool) {
 		return false, slices.Contains(unhandled, was.Reason)
 	case was.Outcome == retry.DeadLettered && t.Outcome == retry.Retry:
 		// A replay has all its attempts, and would use them up again.
-		return was.Reason == "attempts_exhausted" && strings.HasPrefix(was.detail, t.Reason), true
+		return retry.IsExhausted(was.detail) && was.Reason == t.Reason, true
 	default:
 		return was.Outcome == t.Outcome && was.Reason == t.Reason, true
 	}

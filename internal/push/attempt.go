@@ -274,7 +274,7 @@ func (s *Service) attempt(ctx context.Context, w *attempt) answer {
 				v.means = retry.Decide(v.failure)
 			}
 			if v.course == failed && !v.means.Class.Terminal() && v.means.Counts && v.attempt >= w.allowed {
-				v.failure = retry.Permanent("attempts_exhausted", &retry.Error{Verdict: v.means})
+				v.failure = retry.Exhausted(v.means, v.failure)
 				v.means = retry.Decide(v.failure)
 			}
 			v = s.settle(ctx, w, v)

@@ -72,7 +72,7 @@ func (s *Service) claim(ctx context.Context, w *attempt) verdict {
 			case seen != dedupe.Fresh:
 				return verdict{course: recorded, seen: seen}
 			case !few && w.run.Attempt() > w.allowed:
-				return verdict{course: failed, failure: retry.Permanent("attempts_exhausted", retry.Transient(dedupe.Begun, nil))}
+				return verdict{course: failed, failure: workerDied}
 			}
 			if few {
 				break

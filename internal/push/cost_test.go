@@ -96,7 +96,7 @@ func TestAMessageOfAQueueWithoutRecordsCostsTheStoreNothing(t *testing.T) {
 	}{
 		"it is handled":                    {fails(nil), first, 200, "processed", "tracked"},
 		"it is redelivered, and again":     {fails(nil), first.again(7), 200, "processed", "tracked"},
-		"it fails, and is dropped":         {fails(errHandler), first, 204, "dropped", "attempts_exhausted"},
+		"it fails, and is dropped":         {fails(errHandler), first, 204, "dropped", "handler_error"},
 		"it is refused, and is dropped":    {fails(retry.Permanent("callee_refused_400", nil)), first, 204, "dropped", "callee_refused_400"},
 		"its contract is broken":           {fails(nil), paid("e1", known, 0), 204, "dropped", "contract_broken"},
 		"what it needs rests for a minute": {fails(retry.After(time.Minute, retry.Busy("callee_resting", nil))), first, 503, "retry", "callee_resting"},

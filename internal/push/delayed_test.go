@@ -110,7 +110,7 @@ func TestAWaitLongerThanTheBrokersIsKept(t *testing.T) {
 			}
 			got := r.deliver(m)
 			require.Equal(t, http.StatusUnprocessableEntity, got.code)
-			require.Equal(t, "attempts_exhausted", got.Reason)
+			require.Equal(t, test.reason, got.Reason)
 			require.Len(t, r.letters(), 1)
 		})
 	}

@@ -245,7 +245,7 @@ func TestAMessageMayWishForFewerAttemptsAndNotForMore(t *testing.T) {
 			}
 			got := r.deliver(m.again(test.want))
 			require.Equal(t, http.StatusUnprocessableEntity, got.code, got.text)
-			require.Equal(t, "attempts_exhausted", got.Reason)
+			require.Equal(t, "away", got.Reason)
 			require.Len(t, seen, test.want)
 		})
 	}

@@ -154,7 +154,7 @@ func TestAMessageGoesOnFromTheAttemptsThatItHadBefore(t *testing.T) {
 					m.body = envelope
 				})
 				got := r.exhaust(t, m)
-				require.Equal(t, "attempts_exhausted", got.Reason, got.text)
+				require.Equal(t, "away", got.Reason, got.text)
 				require.Equal(t, 3, got.Attempt, "of all that it ever had")
 				require.Equal(t, left, calls)
 				record, ok := r.record(t, "e1")
@@ -163,7 +163,7 @@ func TestAMessageGoesOnFromTheAttemptsThatItHadBefore(t *testing.T) {
 
 				calls = 0
 				got = r.exhaust(t, r.replay(t, r.keep(t, 0)))
-				require.Equal(t, "attempts_exhausted", got.Reason, "a replay has all its attempts")
+				require.Equal(t, "away", got.Reason, "a replay has all its attempts")
 				require.Equal(t, 3, calls)
 			})
 		}

@@ -213,17 +213,17 @@ func TestALeasedEvent(t *testing.T) {
 			steps: []step{
 				{do: fails(errHandler), code: 500, reason: "handler_error", attempt: 1, called: "do 1"},
 				{do: fails(errHandler), code: 500, reason: "handler_error", attempt: 2, called: "ask 2, do 2"},
-				{do: fails(errHandler), code: 422, reason: "attempts_exhausted", attempt: 3, called: "ask 3, do 3"},
+				{do: fails(errHandler), code: 422, reason: "handler_error", attempt: 3, called: "ask 3, do 3"},
 				{code: 204, reason: "dead_lettered_before"},
 			},
-			status: dedupe.DeadLettered, attempts: 3, lastError: "attempts_exhausted", letters: []string{"attempts_exhausted: handler_error"},
+			status: dedupe.DeadLettered, attempts: 3, lastError: "handler_error", letters: []string{"handler_error: attempts_exhausted"},
 		},
 		"one that kills its worker every time is asked about, and then a dead letter": {
 			steps: []step{
 				diedFirst, died(2), died(3),
-				{after: leaseOver, code: 422, reason: "attempts_exhausted", attempt: 4, called: "ask 4"},
+				{after: leaseOver, code: 422, reason: "worker_died", attempt: 4, called: "ask 4"},
 			},
-			status: dedupe.DeadLettered, attempts: 4, lastError: "attempts_exhausted", letters: []string{"attempts_exhausted: worker_died"},
+			status: dedupe.DeadLettered, attempts: 4, lastError: "worker_died", letters: []string{"worker_died: attempts_exhausted"},
 		},
 		"one that kills its worker every time is completed where the gateway has it": {
 			steps: []step{
@@ -237,9 +237,9 @@ func TestALeasedEvent(t *testing.T) {
 				diedFirst,
 				{after: leaseOver, do: dies, code: 503, reason: "store_unavailable", attempt: 2, called: "do 2"},
 				{after: leaseOver, do: dies, code: 503, reason: "store_unavailable", attempt: 3, called: "do 3"},
-				{after: leaseOver, code: 422, reason: "attempts_exhausted", attempt: 4},
+				{after: leaseOver, code: 422, reason: "worker_died", attempt: 4},
 			},
-			status: dedupe.DeadLettered, attempts: 4, lastError: "attempts_exhausted", letters: []string{"attempts_exhausted: worker_died"},
+			status: dedupe.DeadLettered, attempts: 4, lastError: "worker_died", letters: []string{"worker_died: attempts_exhausted"},
 		},
 		"a claim whose answer is lost is the worker's own": {
 			steps: []step{{

@@ -115,7 +115,7 @@ func (s *Service) effect(ctx context.Context, w *attempt) (handler.Effect, error
 		}
 	}
 	if event.Attempt > w.allowed {
-		return handler.Effect{}, retry.Permanent("attempts_exhausted", retry.Transient(dedupe.Begun, nil))
+		return handler.Effect{}, workerDied
 	}
 	effect, _, err := guarded(ctx, s.config.Log, event, grace, always(h.Leased.Do))
 	return effect, err

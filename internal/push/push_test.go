@@ -139,12 +139,12 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 		},
 		"the last attempt that fails is dead-lettered": {
 			setup: setup{credit: always(errHandler)}, before: []message{first, first.again(2)}, deliver: first.again(3),
-			reject: 422, ack: 200, class: 422, outcome: "dead_lettered", reason: "attempts_exhausted", attempt: 3, letters: 1,
+			reject: 422, ack: 200, class: 422, outcome: "dead_lettered", reason: "handler_error", attempt: 3, letters: 1,
 			status: dedupe.DeadLettered, attempts: 3,
 		},
 		"the last attempt that fails is dead-lettered though the broker does not count": {
 			setup: setup{credit: always(errHandler)}, before: []message{first, first}, deliver: first,
-			reject: 422, ack: 200, class: 422, outcome: "dead_lettered", reason: "attempts_exhausted", attempt: 3, letters: 1,
+			reject: 422, ack: 200, class: 422, outcome: "dead_lettered", reason: "handler_error", attempt: 3, letters: 1,
 			status: dedupe.DeadLettered, attempts: 3,
 		},
 		"the attempt before the last is tried again": {
@@ -153,13 +153,13 @@ func TestEveryOutcomeHasItsAnswer(t *testing.T) {
 		},
 		"a message may want fewer attempts": {
 			setup: setup{credit: always(errHandler)}, deliver: first.with(func(m *message) { m.attributes["max_attempts"] = "1" }),
-			reject: 422, ack: 200, class: 422, outcome: "dead_lettered", reason: "attempts_exhausted", attempt: 1, letters: 1,
+			reject: 422, ack: 200, class: 422, outcome: "dead_lettered", reason: "handler_error", attempt: 1, letters: 1,
 			status: dedupe.DeadLettered, attempts: 1,
 		},
 		"and not more than its queue gives": {
 			setup:  setup{credit: always(errHandler)},
 			before: []message{first, first.again(2)}, deliver: first.with(func(m *message) { m.attributes["max_attempts"] = "99" }).again(3),
-			reject: 422, ack: 200, class: 422, outcome: "dead_lettered", reason: "attempts_exhausted", attempt: 3, letters: 1,
+			reject: 422, ack: 200, class: 422, outcome: "dead_lettered", reason: "handler_error", attempt: 3, letters: 1,
 			status: dedupe.DeadLettered, attempts: 3,
 		},
 		"a wish that is no number is refused": {
@@ -872,8 +872,16 @@ func TestADetailNamesPathsAndCodesAlone(t *testing.T) {
 		deliver message
 		want    string
 	}{
-		"where a contract is broken":    {deliver: paid("e1", known, 0), want: "contract: data.order.items[0].quantity: min=1"},
-		"where attempts are used up":    {setup: setup{credit: always(retry.Down("gateway_unavailable", errHandler))}, deliver: paid("e1", known, 1).with(once), want: "gateway_unavailable"},
+		"where a contract is broken": {deliver: paid("e1", known, 0), want: "contract: data.order.items[0].quantity: min=1"},
+		"where attempts are used up": {setup: setup{credit: always(retry.Down("gateway_unavailable", errHandler))}, deliver: paid("e1", known, 1).with(once), want: "attempts_exhausted"},
+		"where a callee says why": {
+			setup:   setup{credit: always(retry.Says(`code "limit"`, retry.Permanent("callee_refused_422", errHandler)))},
+			deliver: paid("e1", known, 1), want: `code "limit"`,
+		},
+		"where one fails until the end and says why": {
+			setup:   setup{credit: always(retry.Says(`code "limit"`, retry.Transient("callee_failed_503", errHandler)))},
+			deliver: paid("e1", known, 1).with(once), want: `attempts_exhausted: code "limit"`,
+		},
 		"where a handler quotes others": {setup: setup{credit: always(retry.Permanent("bad_amount", errHandler))}, deliver: paid("e1", known, 1), want: ""},
 		"where a body is unreadable":    {deliver: paid("e1", known, 1).with(func(m *message) { m.body = `{"ilse":` }), want: ""},
 		"where a store takes no such write": {setup: setup{credit: func(*rig, handler.Tx) handler.Tx {

@@ -310,8 +310,14 @@ func detail(err error) string {
 			texts = append(texts, strings.Join(marked.Subjects, " "))
 		}
 	}
+	if said := retry.Said(err); said != "" {
+		texts = append(texts, said)
+	}
 	return strings.Join(texts, ": ")
 }
+
+// workerDied is the failure of an event that had no other attempts than those in which its workers died.
+var workerDied = retry.Exhausted(retry.Verdict{Reason: dedupe.Begun}, nil)
 
 // marks are the marked errors in a chain of errors, the outermost first.
 func marks(err error) (all []*retry.Error) {

@@ -145,7 +145,7 @@ func (s *Service) judge(t *dryrun.Trial, w *attempt, failure error) {
 	t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []dryrun.Call{}
 	means := retry.Decide(failure)
 	if !means.Class.Terminal() && means.Counts && w.broken == nil && t.Attempt >= w.allowed {
-		failure = retry.Permanent("attempts_exhausted", &retry.Error{Verdict: means})
+		failure = retry.Exhausted(means, failure)
 		means = retry.Decide(failure)
 	}
 	t.Outcome, t.Status, t.Reason, t.Detail, t.Result = retry.Retry, int(means.Class), means.Reason, detail(failure), ""

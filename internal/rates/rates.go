@@ -160,10 +160,14 @@ type Answer struct {
 	Milliseconds int64  `json:"ms" store:"ms"`
 }
 
-// class is what answers are counted by: the first digit of the status, or that there was none.
-func class(status int) string {
-	if status < 100 || status > 599 {
+// class is what answers are counted by: the first digit of the status, that there was none, or that they deny an
+// event that they were asked about.
+func class(status int, code string) string {
+	switch {
+	case status < 100 || status > 599:
 		return "none"
+	case status >= 300 && code == "": // no failure: a question about an event was answered that there is none
+		return "not_known"
 	}
 	return string(rune('0'+status/100)) + "xx"
 }

@@ -97,6 +97,8 @@ func TestTargetsShowTheirLastAnswersAndTheBreakersOfInstancesThatAreThere(t *tes
 		here.Answered("ledger", 500+i%2*3, "callee_failed", time.Duration(i)*time.Millisecond)
 	}
 	here.Answered("search", 200, "", time.Millisecond)
+	here.Answered("search", 404, "", time.Millisecond)
+	here.Answered("search", 404, "callee_refused_404", time.Millisecond)
 	require.NoError(t, here.Flush(t.Context()))
 	now, err := rates.Recent(t.Context(), db, at.Now())
 	require.NoError(t, err)
@@ -106,7 +108,7 @@ func TestTargetsShowTheirLastAnswersAndTheBreakersOfInstancesThatAreThere(t *tes
 	require.Equal(t, rates.Answer{At: at.Now(), Status: 500, Code: "callee_failed", Milliseconds: 6}, ledger.Last[0])
 	require.Equal(t, []rates.OpenBreaker{{Instance: "here", Breaker: rates.Breaker{Target: "ledger", State: "half_open", Since: since}}}, ledger.Open)
 	require.Equal(t, 1, ledger.Instances)
-	require.Equal(t, map[string]int64{"2xx": 1}, now.Targets["search"].Answers)
+	require.Equal(t, map[string]int64{"2xx": 1, "not_known": 1, "4xx": 1}, now.Targets["search"].Answers)
 	require.Empty(t, now.Targets["search"].Open)
 	require.Equal(t, []string{"here", "gone"}, []string{now.Services[0].Instance, now.Services[1].Instance})
 }

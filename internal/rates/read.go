@@ -32,7 +32,7 @@ type Now struct {
 // Target is what a target answered, and how its breakers stand.
 type Target struct {
 	Name string `json:"name"`
-	// Answers has the number of answers of each class: 2xx to 5xx, and none.
+	// Answers has the number of answers of each class: 2xx to 5xx, not_known, and none.
 	Answers map[string]int64 `json:"answers"`
 	// Last are the last answers, the newest first.
 	Last []Answer `json:"last"`

@@ -135,7 +135,7 @@ func (r *Recorder) Answered(name string, status int, code string, took time.Dura
 			t = &told{classes: map[string]int64{}}
 			b.targets[name] = t
 		}
-		t.classes[class(status)]++
+		t.classes[class(status, code)]++
 		t.last = newest(append(t.last, Answer{At: now.UTC().Truncate(time.Microsecond), Status: int64(status), Code: code, Milliseconds: took.Milliseconds()}))
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"billhook/internal/pii"
@@ -11,7 +12,6 @@ import (
 
 // HTTPStatus is the meaning of the status that a called service has answered with: nil for
 // 2xx, else a marked error whose reason names what happened to the callee, and the status.
-// Nothing else of an answer is ever repeated.
 func HTTPStatus(status int) error {
 	code := strconv.Itoa(status)
 	switch {
@@ -70,6 +70,45 @@ func Asked(failure error) time.Duration {
 	}
 	return 0
 }
+
+type saidError struct {
+	error
+	said string
+}
+
+func (e saidError) Unwrap() error { return e.error }
+
+// Says adds to a failure what its callee says of it, for the person who mends it. It stands in the dead letter's
+// detail and in the log, never in the reason, so it holds nothing personal. What the failure means stays as it is;
+// nil stays nil.
+func Says(said string, failure error) error {
+	if failure == nil || said == "" {
+		return failure
+	}
+	return saidError{failure, said}
+}
+
+// Said returns what an error's callee says of it; empty where it says nothing.
+func Said(failure error) string {
+	var says saidError
+	if errors.As(failure, &says) {
+		return says.said
+	}
+	return ""
+}
+
+// attemptsExhausted says beside its own reason why a failure is the last.
+const attemptsExhausted = "attempts_exhausted"
+
+// Exhausted is a failure that would be tried again, of a message whose attempts are used up. Its reason stays that
+// of the failure, which people can do something about.
+func Exhausted(means Verdict, failure error) error {
+	last := &Error{Verdict: Verdict{Class: Rejected, Reason: attemptsExhausted, Counts: true, Scope: means.Scope}}
+	return Says(Said(failure), &Error{Verdict: Verdict{Class: Rejected, Reason: means.Reason, Counts: true}, Err: last})
+}
+
+// IsExhausted reports whether a dead letter's detail is that of an Exhausted failure.
+func IsExhausted(detail string) bool { return strings.HasPrefix(detail, attemptsExhausted) }
 
 // MaxSubjects is how many subjects a verdict names at most.
 const MaxSubjects = 5

@@ -86,3 +86,18 @@ func TestAWaitTravelsWithItsFailure(t *testing.T) {
 	}
 	require.NoError(t, retry.After(time.Minute, nil))
 }
+
+// What was the matter is the reason; that it was tried often enough stands behind it.
+func TestAFailureThatIsTheLastKeepsItsReason(t *testing.T) {
+	t.Parallel()
+	failure := fmt.Errorf("post: %w", retry.Says(`title "Closed"`, retry.Transient("callee_failed_503", nil)))
+	last := retry.Exhausted(retry.Decide(failure), failure)
+	require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "callee_failed_503", Counts: true}, retry.Decide(last))
+	require.EqualError(t, last, "callee_failed_503: attempts_exhausted")
+	require.Equal(t, `title "Closed"`, retry.Said(last))
+	require.NotContains(t, last.Error(), "Closed", "what the callee says stands beside the text")
+	require.True(t, retry.IsExhausted("attempts_exhausted"))
+	require.False(t, retry.IsExhausted("411486491630370501"))
+	require.NoError(t, retry.Says("x", nil))
+	require.Empty(t, retry.Said(errors.New("x")))
+}

@@ -79,7 +79,7 @@ func (g gateway) Request(key string, order []byte) handler.Call {
 // cannot be asked has said nothing.
 func (g gateway) Reconcile(ctx context.Context, key string) (body []byte, known bool, err error) {
 	answer, err := g.target.Call(ctx, delivery.Request{
-		Method: http.MethodGet, Path: g.path + "/" + key, ID: key, MaxAnswer: payments.MaxAnswer,
+		Method: http.MethodGet, Path: g.path + "/" + key, ID: key, MaxAnswer: payments.MaxAnswer, Unknown: []int{http.StatusNotFound},
 	})
 	switch {
 	case answer.Status == http.StatusNotFound:

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/journal"
@@ -46,7 +47,7 @@ func journalKept(t *testing.T, s *stack) {
 	an := func(what string) string { return what + "-" + unique }
 	// A person closed January an hour ago. An instance sees it within half a minute.
 	periods := journal.Periods{Store: s.store, Now: func() time.Time { return time.Now().Add(-time.Hour) }, NewID: uuid.NewString}
-	_, err := periods.Close(t.Context(), dedupe.DefaultTenant, january, journal.Change{Who: "drill", Why: "the month is done"})
+	_, err := periods.Close(t.Context(), dedupe.DefaultTenant, january, journal.Change{Who: audit.Author{Proof: audit.ThisMachine, Name: "drill"}, Why: "the month is done"})
 	require.NoError(t, err)
 
 	// What undoes it comes first, under a key of its own, and waits.
@@ -110,7 +111,7 @@ func journalKept(t *testing.T, s *stack) {
 
 	// The month is opened again, and the sender sends the same bytes, until an instance knows of it.
 	for _, who := range []string{"drill", "auditor"} {
-		_, err = periods.Reopen(t.Context(), dedupe.DefaultTenant, january, journal.Change{Who: who, Why: "an invoice was forgotten"})
+		_, err = periods.Reopen(t.Context(), dedupe.DefaultTenant, january, journal.Change{Who: audit.Author{Proof: audit.ThisMachine, Name: who}, Why: "an invoice was forgotten"})
 		require.NoError(t, err)
 	}
 	require.Eventually(t, func() bool {

@@ -204,13 +204,20 @@ func fourEyes(t *testing.T, s *stack) {
 	}, &op))
 	require.Equal(t, deadletter.Waiting, op.Progress)
 	path := "/v1/ops/operations/" + op.ID
-	require.Equal(t, http.StatusUnprocessableEntity, s.as(t, "ada", http.MethodPost, path+"/approve", struct{}{}, nil), "nobody approves what is their own")
+	require.Equal(t, http.StatusUnprocessableEntity, s.as(t, "ada", http.MethodPost, path+"/approve", ops.Approval{Why: "checked", Expect: 1}, nil), "nobody approves what is their own")
 	s.as(t, "ada", http.MethodPost, path+"/run", struct{}{}, nil)
 	require.Equal(t, http.StatusOK, s.as(t, "ada", http.MethodGet, path, nil, &op))
 	require.Equal(t, deadletter.Waiting, op.Progress, "it does not run before it is approved")
 	require.Zero(t, s.gateway.Refunded(payment))
 
-	require.Equal(t, http.StatusOK, s.as(t, "grace", http.MethodPost, path+"/approve", struct{}{}, &op))
+	// She sees which payment the gateway would be asked to refund, and approves that.
+	var preview ops.Preview
+	require.Equal(t, http.StatusOK, s.as(t, "grace", http.MethodGet, path+"/preview", nil, &preview))
+	require.Equal(t, 1, preview.Total)
+	require.NotNil(t, preview.Items[0].Trial, preview.Items[0].Unknown)
+	require.Contains(t, string(preview.Items[0].Trial.Calls[0].Body), payment)
+	require.Equal(t, http.StatusOK, s.as(t, "grace", http.MethodPost, path+"/approve", ops.Approval{Why: "checked with the gateway", Expect: preview.Total}, &op))
+	require.Equal(t, "checked with the gateway", op.ApprovedWhy)
 	require.Equal(t, []string{"local:ada", "local:grace"}, []string{op.Who, op.ApprovedBy})
 	require.Equal(t, http.StatusOK, s.as(t, "grace", http.MethodPost, path+"/run", struct{}{}, &op))
 	require.Equal(t, deadletter.Finished, op.Progress)

@@ -134,7 +134,7 @@ func (p *program) printContract(c ops.ContractDeclaration) {
 }
 
 // indented is JSON over several lines, with what a terminal would act on escaped.
-func indented(value jsontext.Value) string {
+func indented(value jsontext.Value) own {
 	if err := value.Indent(jsontext.WithIndent("  ")); err != nil {
 		return ""
 	}
@@ -142,7 +142,7 @@ func indented(value jsontext.Value) string {
 	for i, line := range lines {
 		lines[i] = audit.EscapeJSON(line)
 	}
-	return strings.Join(lines, "\n")
+	return own(strings.Join(lines, "\n"))
 }
 
 func (p *program) printProducers(all []ops.Producer) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/audit"
 	"billhook/internal/ops"
 	"billhook/internal/serve"
 )
@@ -143,7 +144,7 @@ func (e *problemError) Error() string {
 	if e.Detail == "" {
 		return fmt.Sprintf("the worker answers %d %s", e.Status, http.StatusText(e.Status))
 	}
-	return fmt.Sprintf("%s (%s)", e.Detail, e.Code)
+	return audit.Escape(fmt.Sprintf("%s (%s)", e.Detail, e.Code))
 }
 
 // poll repeats ask every so often until it reports done. It continues where the worker is

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/ops"
 )
@@ -69,7 +67,7 @@ func query(f deadletter.Filter) url.Values {
 	}
 	for name, at := range map[string]time.Time{"since": f.Since, "until": f.Until} {
 		if !at.IsZero() {
-			values.Set(name, at.Format(time.RFC3339))
+			values.Set(name, at.Format(time.RFC3339Nano))
 		}
 	}
 	return values
@@ -77,13 +75,12 @@ func query(f deadletter.Filter) url.Values {
 
 func (p *program) dlqCommand() *cobra.Command {
 	c := &choice{}
-	command := &cobra.Command{Use: "dlq", Short: "Look at dead letters, replay them or discard them"}
+	command := &cobra.Command{Use: "dlq", Short: "Look at dead letters, replay them, discard them or complete them by hand"}
 	c.ask = p.worker(command)
-	command.AddCommand(p.dlqList(c), p.dlqReasons(c), p.dlqShow(c), p.dlqAct(c, deadletter.Replay), p.dlqAct(c, deadletter.Discard), p.dlqOperations(c),
-		p.dlqFollow(c, "approve", "Approve an operation that another person has begun, and run it", http.MethodPost, "/approve"),
+	command.AddCommand(p.dlqList(c), p.dlqReasons(c), p.dlqShow(c), p.dlqAct(c, deadletter.Replay), p.dlqAct(c, deadletter.Discard), p.dlqAct(c, deadletter.Complete), p.dlqOperations(c), p.dlqApprove(c),
 		p.dlqEnd(c, "reject", "Refuse an operation that another person has begun, and that waits for approval"),
 		p.dlqEnd(c, "cancel", "Stop an operation; what it has done stays done"),
-		p.dlqFollow(c, "continue", "Go on with an operation, or look on while it goes on", http.MethodGet, ""))
+		p.dlqContinue(c))
 	return command
 }
 
@@ -120,8 +117,8 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 		},
 	}
 	c.flags(command)
-	command.Flags().StringVar(&state, "state", string(deadletter.Open), "open, replayed, processed, corrected, discarded or all")
-	oneOf(command, "state", deadletter.Open, deadletter.Replayed, deadletter.Processed, deadletter.Corrected, deadletter.Discarded, "all")
+	command.Flags().StringVar(&state, "state", string(deadletter.Open), "open, replayed, processed, corrected, discarded, completed or all")
+	oneOf(command, "state", append(slices.Clone(deadletter.States), "all")...)
 	command.Flags().IntVar(&limit, "limit", 100, "how many to show")
 	return command
 }
@@ -211,10 +208,10 @@ func (p *program) printLetter(letter ops.Letter, payload bool) {
 	default:
 	}
 	for _, act := range letter.History {
-		p.printf("  %s  %s by %s: %s (operation %s)\n", when(act.At), act.Kind, audit.Escape(act.Who), audit.Escape(cmp.Or(act.Why, "-")), act.Operation)
+		p.printf("  %s  %s by %s: %s (operation %s)\n", when(act.At), act.Kind, act.Who, cmp.Or(act.Why, "-"), act.Operation)
 	}
 	for _, name := range slices.Sorted(maps.Keys(letter.Attributes)) {
-		p.printf("  %-28s %s\n", name, audit.Escape(letter.Attributes[name]))
+		p.printf("  %-28s %s\n", name, letter.Attributes[name])
 	}
 	switch {
 	case letter.Omitted > 0:
@@ -226,61 +223,84 @@ func (p *program) printLetter(letter ops.Letter, payload bool) {
 	}
 }
 
-// dlqAct is the command replay or discard. It previews, asks, begins the operation and follows it.
+// shorts say what each kind of operation does.
+var shorts = map[deadletter.Kind]string{
+	deadletter.Replay:   "Publish a queue's dead letters on it again, or some by their ids, each under its key, in the order they had",
+	deadletter.Discard:  "Close a queue's dead letters for good, or some by their ids; they stay on record",
+	deadletter.Complete: "Close a queue's dead letters, or some by their ids, as completed by hand: done elsewhere, as --why says; they stay on record",
+}
+
+// dlqAct is the command replay, discard or complete. It previews, asks, begins the operation and follows it.
 func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 	var why reason
 	var rate int64
 	var force bool
-	var w patience
-	short := "Publish a queue's dead letters on it again, or some by their ids, each under its key, in the order they had"
-	if kind == deadletter.Discard {
-		short = "Close a queue's dead letters for good, or some by their ids; they stay on record"
-	}
+	w := patience{none: true}
 	command := &cobra.Command{
-		Use: string(kind) + " <queue> [<id>...]", Short: short, Args: cobra.RangeArgs(1, 1+deadletter.MaxChosen),
+		Use: string(kind) + " <queue> [<id>...]", Short: shorts[kind], Args: cobra.RangeArgs(1, 1+deadletter.MaxChosen),
 		RunE: func(command *cobra.Command, args []string) error {
 			f, err := c.filter(args[0], time.Now())
 			if err != nil {
 				return err
 			}
 			f.Items = args[1:]
-			ask := c.ask()
-			var preview deadletter.Preview
-			if err := ask.get(command.Context(), "/v1/ops/dead-letters/preview?"+query(f).Encode(), &preview); err != nil {
+			ctx, ask := command.Context(), c.ask()
+			var preview ops.Preview
+			if err := ask.get(ctx, "/v1/ops/dead-letters/preview?"+query(f).Encode(), &preview); err != nil {
 				return err
 			}
-			p.printf("%s would touch %d dead letters of %s, of %d ordering keys:\n  by reason: %s\n  by type:   %s\n",
-				kind, preview.Total, f.Queue, preview.Keys, formatCounts(preview.ByReason), formatCounts(preview.ByType))
-			if preview.Looked < preview.Total {
-				p.printf("  of the newest %d: the rest is counted, and not looked at\n", preview.Looked)
-			}
+			p.printPreview(kind, f.Queue, preview)
 			if preview.Looping > 0 && kind == deadletter.Replay && !force {
 				p.printf("  %d were replayed %d times and are passed by; --force replays them too\n", preview.Looping, deadletter.MaxReplays)
-			}
-			if preview.Omitted > 0 && kind == deadletter.Replay {
-				p.printf("  %d were too large to keep and are passed by\n", preview.Omitted)
 			}
 			if why.dryRun || preview.Total == 0 {
 				return p.printJSON(preview)
 			}
+			seen, err := seenOf(ctx, ask, f, preview, w)
+			if err != nil {
+				return err
+			}
 			if err := p.confirm(command.InOrStdin(), why.yes, strconv.Itoa(preview.Total), string(kind)+" them"); err != nil {
 				return err
 			}
-			var op deadletter.Operation
-			if err := ask.post(command.Context(), "/v1/ops/dead-letters/"+string(kind), ops.Request{
-				Filter: f, Why: why.why, Expect: preview.Total, Rate: rate, Force: force,
-			}, &op); err != nil {
+			op, err := begin(ctx, ask, kind, ops.Request{Filter: f, Why: why.why, Expect: preview.Total, Rate: rate, Force: force}, seen)
+			if err != nil {
 				return err
 			}
-			return p.follow(command.Context(), ask, op, w)
+			return p.follow(ctx, ask, op, w, seen)
 		},
 	}
 	c.flags(command)
-	why.flags(command)
+	why.required(command)
 	if kind == deadletter.Replay {
 		w.flags(command)
 		command.Flags().Int64Var(&rate, "rate", deadletter.Rate, "how many a second, at most")
 		command.Flags().BoolVar(&force, "force", false, "also those that were replayed too often")
 	}
 	return command
+}
+
+// printPreview prints what an operation would touch, and what would become of some of it now.
+func (p *program) printPreview(kind deadletter.Kind, queue string, preview ops.Preview) {
+	p.printf("%s would touch %d dead letters of %s, of %d ordering keys:\n  by reason: %s\n  by type:   %s\n",
+		kind, preview.Total, queue, preview.Keys, formatCounts(preview.ByReason), formatCounts(preview.ByType))
+	if preview.Looked < preview.Total {
+		p.printf("  of the newest %d: the rest is counted, and not looked at\n", preview.Looked)
+	}
+	if preview.Omitted > 0 && kind == deadletter.Replay {
+		p.printf("  %d were too large to keep and are passed by\n", preview.Omitted)
+	}
+	if len(preview.Items) > 0 {
+		p.printf("If it was replayed now, each%s:\n", map[bool]string{true: " of the newest " + strconv.Itoa(len(preview.Items))}[len(preview.Items) < preview.Total])
+	}
+	for _, item := range preview.Items {
+		would := "not known: " + item.Unknown
+		if item.Trial != nil {
+			would = strings.TrimSuffix(outcome(*item.Trial)+": "+item.Trial.Result, ": ")
+		}
+		p.printf("%s %s, died of %s: %s\n", cmp.Or(item.EventID, item.ID), item.EventType, strings.TrimSpace(item.Reason+" "+item.Detail), would)
+		if item.Trial != nil {
+			p.printEffects(*item.Trial)
+		}
+	}
 }

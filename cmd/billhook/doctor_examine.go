@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/gcp/finding"
 	"billhook/internal/gcp/installed"
 	"billhook/internal/gcp/pubsub"
@@ -60,7 +59,7 @@ func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 		}
 		p.printf("  %s %s: %s\n", f.Kind, f.ID, f.Code)
 		if f.Have != "" || f.Want != "" {
-			p.printf("    is: %s\n    should be: %s\n", orDash(audit.Escape(f.Have)), orDash(audit.Escape(f.Want)))
+			p.printf("    is: %s\n    should be: %s\n", orDash(f.Have), orDash(f.Want))
 		}
 		p.printf("    %s\n    To do: %s\n", f.Effect, f.Do)
 	}
@@ -70,7 +69,7 @@ func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 		p.printf("Left out: %s.\n", found.LeftOut)
 	}
 	for _, one := range found.Paused {
-		p.printf("%s is paused since %s by %s: %s\n", one.Queue, when(one.At), audit.Escape(one.Who), audit.Escape(one.Why))
+		p.printf("%s is paused since %s by %s: %s\n", one.Queue, when(one.At), one.Who, one.Why)
 	}
 	if found.PausesUnread != "" {
 		p.printf("Who has paused which queue is not known here: %s.\n", strings.TrimSuffix(found.PausesUnread, "."))

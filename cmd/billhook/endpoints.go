@@ -124,7 +124,7 @@ func (p *program) endpointsAdd(ask func() client) *cobra.Command {
 // whyOnly adds the flag --why, and fails the command without it.
 func whyOnly(command *cobra.Command, why *string) *cobra.Command {
 	command.Flags().StringVar(why, "why", "", "the reason, for the audit; required")
-	_ = command.MarkFlagRequired("why") // the flag is there
+	command.PreRunE = func(*cobra.Command, []string) error { return given(*why) }
 	return command
 }
 

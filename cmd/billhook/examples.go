@@ -37,7 +37,8 @@ var examples = map[string]string{
 	"dlq replay":     "billhook dlq replay <queue> --reason unknown_product --why \"the product is set\"\nbillhook dlq replay <queue> 4e538e03ba010d15~1795349102063893 --why \"the gateway is back\"",
 	"dlq discard":    "billhook dlq discard <queue> --event 900000000000000031 --why \"a test of the sender\"",
 	"dlq operations": "billhook dlq operations",
-	"dlq approve":    "billhook dlq approve 5f1c9a52-8d1e-4a0b-9f57-0c8f6f1f2c11",
+	"dlq complete":   "billhook dlq complete <queue> --event 900000000000000031 --why \"refunded by hand at the gateway\"",
+	"dlq approve":    "billhook dlq approve 5f1c9a52-8d1e-4a0b-9f57-0c8f6f1f2c11 --why \"compared with the invoice\"",
 	"dlq continue":   "billhook dlq continue 5f1c9a52-8d1e-4a0b-9f57-0c8f6f1f2c11",
 
 	"products ls":      "billhook products ls",

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/audit"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
 )
@@ -104,7 +105,7 @@ func jsonLines[T any](to io.Writer, items []T) error {
 	for _, item := range items {
 		line, err := json.Marshal(item)
 		if err == nil {
-			_, err = to.Write(append(line, '\n'))
+			_, err = io.WriteString(to, audit.EscapeJSON(string(line))+"\n")
 		}
 		if err != nil {
 			return fmt.Errorf("write: %w", err)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/api/option"
 
 	"billhook/catalog"
+	"billhook/internal/audit"
 	"billhook/internal/env"
 	"billhook/internal/gcp/pubsub"
 	"billhook/internal/serve"
@@ -74,8 +75,19 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout 
 	}
 	root.SetArgs(append([]string{}, args...)) // of nil Cobra makes those of the process
 	command, err := root.ExecuteContextC(ctx)
-	return misuse(command, err)
+	if err = misuse(command, err); err != nil {
+		return harmlessError{err}
+	}
+	return nil
 }
+
+// harmlessError is an error whose text a terminal may have: an answer of the worker may be part of it. It may have
+// several lines, of several mistakes.
+type harmlessError struct{ error }
+
+func (e harmlessError) Error() string { return audit.EscapeLines(e.error.Error()) }
+
+func (e harmlessError) Unwrap() error { return e.error }
 
 func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, error) {
 	p, err := newProgram(getenv, stdout)

@@ -43,7 +43,7 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 		"usage export":                       "name a subscription, or give --month",
 		"stock set mug --why w":              `required flag(s) "available" not set`,
 		"products set 7 --points 5":          "--why: say why, for the audit",
-		"endpoints add https://a.example":    `required flag(s) "why" not set`,
+		"endpoints add https://a.example":    `--why: say why, for the audit`,
 		"events compare":                     "--queue: say which queue",
 		"queues --server 127.0.0.1:8081":     "such as http://127.0.0.1:8081",
 		"dev --topology pulumi":              "--topology",

@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/ops"
 )
@@ -48,11 +47,14 @@ type report struct {
 	ops.Operation
 	// Items are dead again, wait, or are processed, in that order; at most shown.
 	Items []deadletter.Item `json:"items"`
+	// Others are those that the person has seen, and that other operations have dealt with.
+	Others []deadletter.Item `json:"others,omitempty"`
 }
 
-// follow runs an operation to its end and prints its progress. Of a replay it waits for what becomes
-// of each, and fails unless all are processed.
-func (p *program) follow(ctx context.Context, ask client, op deadletter.Operation, w patience) error {
+// follow runs an operation to its end and prints its progress. Of a replay it waits for what becomes of each that
+// the person has seen, and fails unless all are processed, by whomever. Without an id the operation was not begun:
+// others had dealt with everything.
+func (p *program) follow(ctx context.Context, ask client, op deadletter.Operation, w patience, seen []deadletter.Item) error {
 	if op.Progress == deadletter.Waiting {
 		p.printf("Operation %s waits for the approval of somebody else:\n  bin/billhook dlq approve %s\n  bin/billhook dlq reject %s --why \"...\"\n", op.ID, op.ID, op.ID)
 		if err := p.printJSON(op); err != nil || op.Kind != deadletter.Replay || !w.waits() {
@@ -60,8 +62,13 @@ func (p *program) follow(ctx context.Context, ask client, op deadletter.Operatio
 		}
 		return errors.New("nothing is replayed yet: it waits for approval")
 	}
-	found, err := p.finish(ctx, ask, op)
-	if err == nil && found.Kind == deadletter.Replay && w.waits() {
+	found, err := ops.Operation{Operation: op, Outcomes: &deadletter.Outcomes{}}, error(nil)
+	if op.ID == "" {
+		p.printf("Others have dealt with all of them meanwhile.\n")
+	} else {
+		found, err = p.finish(ctx, ask, op)
+	}
+	if err == nil && op.ID != "" && found.Kind == deadletter.Replay && w.waits() {
 		found, err = p.await(ctx, ask, found, w.wait)
 	}
 	if err != nil {
@@ -71,26 +78,43 @@ func (p *program) follow(ctx context.Context, ask client, op deadletter.Operatio
 		}
 		return err
 	}
-	if found.Progress != deadletter.Finished {
-		p.printf("%s by %s: %s\n", found.Progress, audit.Escape(found.EndedBy), audit.Escape(found.EndedWhy))
+	if op.ID != "" {
+		if found.Progress != deadletter.Finished {
+			p.printf("%s by %s: %s\n", found.Progress, found.EndedBy, found.EndedWhy)
+		}
+		p.printf("%s: %d done, %d passed by\n", found.Kind, found.Done, found.Skipped)
 	}
-	p.printf("%s: %d done, %d passed by\n", found.Kind, found.Done, found.Skipped)
 	if found.Outcomes == nil || !w.waits() {
 		return p.printJSON(found)
 	}
-	if err := p.report(ctx, ask, found); err != nil {
+	var others []deadletter.Item
+	if int64(len(seen)) > found.Outcomes.Processed+found.Outcomes.DeadAgain+found.Outcomes.Waiting {
+		if others, err = awaitOthers(ctx, ask, op.ID, seen, w.wait); err != nil {
+			return err
+		}
+	}
+	if err := p.report(ctx, ask, found, others); err != nil {
 		return err
 	}
-	return unprocessed(found)
+	return unprocessed(found, others, len(seen))
 }
 
-// unprocessed is the error of a replay unless all that it was asked for is processed.
-func unprocessed(op ops.Operation) error {
-	missing := op.Total - op.Outcomes.Processed
-	if missing <= 0 {
-		return nil
+// unprocessed is the error of a replay unless all is processed that the person has seen, or that it was asked for.
+func unprocessed(op ops.Operation, others []deadletter.Item, seen int) error {
+	asked, processed := max(op.Total, int64(seen)), op.Outcomes.Processed
+	for _, item := range others {
+		if item.State == deadletter.Processed {
+			processed++
+		}
 	}
-	return fmt.Errorf("%d of %d are not processed: look again with bin/billhook dlq operations show %s", missing, op.Total, op.ID)
+	switch {
+	case processed >= asked:
+		return nil
+	case op.ID == "":
+		return fmt.Errorf("%d of %d are not processed: look again with bin/billhook dlq ls --state all", asked-processed, asked)
+	default:
+		return fmt.Errorf("%d of %d are not processed: look again with bin/billhook dlq operations show %s", asked-processed, asked, op.ID)
+	}
 }
 
 // run runs an operation until it is over.
@@ -177,12 +201,12 @@ func became(o deadletter.Outcomes) string {
 }
 
 // report prints what became of some items of a replay, those first that need a person, and of how many.
-func (p *program) report(ctx context.Context, ask client, op ops.Operation) error {
-	whole := report{Operation: op, Items: []deadletter.Item{}}
+func (p *program) report(ctx context.Context, ask client, op ops.Operation, others []deadletter.Item) error {
+	whole := report{Operation: op, Items: []deadletter.Item{}, Others: others}
 	var rows [][]string
 	for _, state := range []deadletter.State{deadletter.Open, deadletter.Replayed, deadletter.Processed} {
 		left := shown - len(whole.Items)
-		if left == 0 {
+		if left == 0 || op.ID == "" {
 			break
 		}
 		some, err := pages[deadletter.Item](ctx, ask, operationPath(op.ID, "/items"), url.Values{"state": {string(state)}}, left)
@@ -202,13 +226,20 @@ func (p *program) report(ctx context.Context, ask client, op ops.Operation) erro
 		}
 		whole.Items = append(whole.Items, some.Items...)
 	}
+	most := int64(len(rows))
+	for _, i := range others[:min(len(others), shown)] {
+		rows = append(rows, row(i.EventID, byOthers(i), "", i.ID))
+	}
 	if len(rows) > 0 {
 		p.table([]string{"EVENT", "BECAME", "REASON", "ID"}, rows)
 	}
-	if most := int64(len(rows)); most < op.Done {
-		p.printf("%d of %d are shown.\n", most, op.Done)
+	if all := op.Done + int64(len(others)); int64(len(rows)) < all && (most < op.Done || len(others) > shown) {
+		p.printf("%d of %d are shown.\n", len(rows), all)
 	}
 	p.printf("%s\n", became(*op.Outcomes))
+	if len(others) > 0 {
+		p.printf("%d of those that you have seen are in other hands\n", len(others))
+	}
 	if op.Outcomes.Waiting > 0 {
 		p.printf("Where one waits: bin/billhook events show <event>\n")
 	}
@@ -217,7 +248,7 @@ func (p *program) report(ctx context.Context, ask client, op ops.Operation) erro
 
 func (p *program) dlqOperations(c *choice) *cobra.Command {
 	command := &cobra.Command{
-		Use: "operations", Short: "List replays and discards, the newest first: who did what, why, and how far it is", Args: cobra.NoArgs,
+		Use: "operations", Short: "List what people do with dead letters, the newest first: who did what, why, and how far it is", Args: cobra.NoArgs,
 		Example: "  bin/billhook dlq operations\n  bin/billhook dlq operations show <operation>",
 		RunE: func(command *cobra.Command, _ []string) error {
 			all, err := pages[deadletter.Operation](command.Context(), c.ask(), "/v1/ops/operations", nil, 0)
@@ -239,7 +270,7 @@ func (p *program) dlqOperations(c *choice) *cobra.Command {
 
 func (p *program) dlqOperation(c *choice) *cobra.Command {
 	return &cobra.Command{
-		Use: "show <operation>", Short: "Show one replay or discard, and what became of what it has replayed", Args: cobra.ExactArgs(1),
+		Use: "show <operation>", Short: "Show one operation on dead letters, and what became of what it has replayed", Args: cobra.ExactArgs(1),
 		Example: "  bin/billhook dlq operations show 0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10",
 		RunE: func(command *cobra.Command, args []string) error {
 			ask := c.ask()
@@ -247,31 +278,68 @@ func (p *program) dlqOperation(c *choice) *cobra.Command {
 			if err := ask.get(command.Context(), operationPath(args[0], ""), &op); err != nil {
 				return err
 			}
-			p.record([]string{"operation", "kind", "queue", "who", "why", "begun", "progress", "done", "approved by", "ended", "ended by", "ended why"}, row(
+			p.record([]string{"operation", "kind", "queue", "who", "why", "begun", "progress", "done", "approved by", "approved why", "ended", "ended by", "ended why"}, row(
 				op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, when(op.CreatedAt), op.Progress, strconv.FormatInt(op.Done, 10)+" of "+strconv.FormatInt(op.Total, 10),
-				op.ApprovedBy, when(op.FinishedAt), op.EndedBy, op.EndedWhy,
+				op.ApprovedBy, op.ApprovedWhy, when(op.FinishedAt), op.EndedBy, op.EndedWhy,
 			))
 			if op.Outcomes == nil {
 				return p.printJSON(op)
 			}
-			return p.report(command.Context(), ask, op)
+			return p.report(command.Context(), ask, op, nil)
 		},
 	}
 }
 
-// dlqFollow is a command that sends one request about an operation and then follows the
-// operation.
-func (p *program) dlqFollow(c *choice, use, short, method, rest string) *cobra.Command {
+// dlqApprove shows the second person what the first has seen, made anew, asks, approves and follows.
+func (p *program) dlqApprove(c *choice) *cobra.Command {
+	var why reason
 	var w patience
 	command := &cobra.Command{
-		Use: use + " <operation>", Short: short, Args: cobra.ExactArgs(1), Example: "  bin/billhook dlq " + use + " 0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10",
+		Use: "approve <operation>", Short: "Look at an operation that another person has begun, approve it, and run it", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			ctx, ask := command.Context(), c.ask()
+			var op deadletter.Operation
+			if err := ask.get(ctx, operationPath(args[0], ""), &op); err != nil {
+				return err
+			}
+			var preview ops.Preview
+			if err := ask.get(ctx, operationPath(args[0], "/preview"), &preview); err != nil {
+				return err
+			}
+			p.printf("%s of %d, begun by %s on %s: %s\n", op.Kind, op.Total, op.Who, when(op.CreatedAt), op.Why)
+			p.printPreview(op.Kind, op.Filter.Queue, preview)
+			if why.dryRun {
+				return p.printJSON(preview)
+			}
+			seen, err := seenOf(ctx, ask, op.Matching(), preview, w)
+			if err != nil {
+				return err
+			}
+			if err := p.confirm(command.InOrStdin(), why.yes, strconv.Itoa(preview.Total), "approve it"); err != nil {
+				return err
+			}
+			if err := ask.post(ctx, operationPath(args[0], "/approve"), ops.Approval{Why: why.why, Expect: preview.Total}, &op); err != nil {
+				return err
+			}
+			return p.follow(ctx, ask, op, w, seen)
+		},
+	}
+	w.flags(command)
+	return why.required(command)
+}
+
+// dlqContinue goes on with an operation, and follows it.
+func (p *program) dlqContinue(c *choice) *cobra.Command {
+	var w patience
+	command := &cobra.Command{
+		Use: "continue <operation>", Short: "Go on with an operation, or look on while it goes on", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			var op deadletter.Operation
 			ask := c.ask()
-			if err := ask.do(command.Context(), method, operationPath(args[0], rest), nil, &op); err != nil {
+			if err := ask.get(command.Context(), operationPath(args[0], ""), &op); err != nil {
 				return err
 			}
-			return p.follow(command.Context(), ask, op, w)
+			return p.follow(command.Context(), ask, op, w, nil)
 		},
 	}
 	w.flags(command)
@@ -289,7 +357,7 @@ func (p *program) dlqEnd(c *choice, use, short string) *cobra.Command {
 			if err := c.ask().post(command.Context(), operationPath(args[0], "/"+use), ops.Reason{Why: why}, &op); err != nil {
 				return err
 			}
-			p.printf("operation %s is %s, by %s: %d of %d were done, and no other is touched\n", op.ID, op.Progress, audit.Escape(op.EndedBy), op.Done, op.Total)
+			p.printf("operation %s is %s, by %s: %d of %d were done, and no other is touched\n", op.ID, op.Progress, op.EndedBy, op.Done, op.Total)
 			return p.printJSON(op)
 		},
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
@@ -14,12 +15,14 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
 	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
+	"billhook/internal/dryrun"
 	"billhook/internal/ops"
 	"billhook/internal/retry"
 	"billhook/internal/standin"
@@ -34,6 +37,18 @@ type graveyard struct {
 	// fates are what becomes of the replay of each event; none: nothing is heard of it.
 	fates map[string]func(*testing.T, *graveyard, contract.Message)
 	ids   atomic.Int64
+	// between is called before each request of ada's is answered; nil: nothing happens then.
+	between func(path string)
+}
+
+// fortune is a worker that would process everything, and call a gateway for it.
+type fortune struct{ *catalog.Catalog }
+
+func (fortune) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
+	return dryrun.Trial{
+		Queue: m.Queue, EventID: m.Attributes["event_id"], Outcome: dryrun.Calls,
+		Calls: []dryrun.Call{{Target: "gateway", Method: http.MethodPost, Path: "/v1/refunds", ID: "key", Body: jsontext.Value(`{"amount":1250}`)}},
+	}, nil
 }
 
 // fine and dead are how a replay ends.
@@ -68,13 +83,19 @@ func openGraveyard(t *testing.T, fourEyes bool, fates ...func(*testing.T, *grave
 	queues := &catalog.Catalog{Queues: []catalog.Queue{d.queue}}
 	router := chi.NewRouter()
 	(&ops.API{
-		Reads: ops.Reads{Store: db, Now: time.Now, Catalog: queues}, Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}},
+		Reads: ops.Reads{Store: db, Now: time.Now, Catalog: queues}, Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}, OpenOnLoopback: true},
+		Tries: &dryrun.Desk{Store: db, Now: time.Now, Worker: func(map[string]string) (dryrun.Worker, error) { return fortune{queues}, nil }},
 		Operator: &deadletter.Operator{
 			Store: db, Queue: queues.Queue, Now: time.Now, NewID: func() string { return fmt.Sprint("id-", d.ids.Add(1)) },
 			Wait: func(context.Context, time.Duration) error { return nil }, Relay: func(context.Context, string) error { d.play(t); return nil },
 		},
 	}).Routes(router)
-	server := httptest.NewServer(router)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if d.between != nil && r.Header.Get("X-Operator") == "ada" {
+			d.between(r.URL.Path)
+		}
+		router.ServeHTTP(w, r)
+	}))
 	t.Cleanup(server.Close)
 	d.server = server.URL
 	return d
@@ -97,8 +118,13 @@ func (d *graveyard) play(t *testing.T) {
 
 func (d *graveyard) say(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	out, err := say(t, map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada"}, append(args, "--server", d.server)...)
-	return out, err
+	return d.as(t, "ada", args...)
+}
+
+// as runs a command as somebody who is on the worker's machine.
+func (d *graveyard) as(t *testing.T, who string, args ...string) (string, error) {
+	t.Helper()
+	return say(t, map[string]string{"OPS_OPERATOR": who, "COLUMNS": "200"}, append(args, "--server", d.server)...)
 }
 
 func TestAReplaySaysWhatBecameOfEach(t *testing.T) {
@@ -174,20 +200,146 @@ func TestAnOperationThatWaitsIsRejectedOrCancelledFromATerminal(t *testing.T) {
 	require.ErrorContains(t, err, "somebody else rejects it")
 	out, err = d.say(t, "dlq", "cancel", "id-1", "--why", "the wrong queue")
 	require.NoError(t, err)
-	require.Contains(t, out, "operation id-1 is cancelled, by token:ada: 0 of 1 were done")
+	require.Contains(t, out, "operation id-1 is cancelled, by local:ada: 0 of 1 were done")
 	_, err = replay("--no-wait")
 	require.NoError(t, err)
 	all, err := d.say(t, "dlq", "operations")
 	require.NoError(t, err)
 	id := all[strings.LastIndex(all, "\nid-")+1:]
 	id, _, _ = strings.Cut(id, " ")
-	out, err = say(t, map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "bob"}, "dlq", "reject", id, "--why", "ask first", "--server", d.server)
+	out, err = d.as(t, "bob", "dlq", "reject", id, "--why", "ask first")
 	require.NoError(t, err)
-	require.Contains(t, out, "is rejected, by token:bob")
+	require.Contains(t, out, "is rejected, by local:bob")
 	out, err = d.say(t, "dlq", "operations", "show", id)
 	require.NoError(t, err)
-	for _, want := range []string{"rejected", "token:bob", "ask first", "0 of 1"} {
+	for _, want := range []string{"rejected", "local:bob", "ask first", "0 of 1"} {
 		require.Contains(t, out, want)
+	}
+}
+
+func TestTheSecondPersonSeesThePreviewAndConfirmsFromATerminal(t *testing.T) {
+	t.Parallel()
+	d := openGraveyard(t, true, fine, fine)
+	token := map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada"}
+	_, err := say(t, token, "dlq", "replay", "orders", "--yes", "--why", "mended", "--server", d.server)
+	require.ErrorContains(t, err, "identity_needed", "nobody knows who holds a token")
+	first, err := d.say(t, "dlq", "replay", "orders", "--yes", "--why", "mended", "--no-wait")
+	require.NoError(t, err)
+	seen, _, _ := strings.Cut(first, "Operation id-")
+	require.Contains(t, seen, `call      gateway POST /v1/refunds, id key`)
+	require.Contains(t, seen, `{"amount":1250}`)
+
+	_, err = d.say(t, "dlq", "approve", "id-1", "--yes", "--why", "checked")
+	require.ErrorContains(t, err, "second_person_needed")
+	_, err = say(t, token, "dlq", "approve", "id-1", "--yes", "--why", "checked", "--server", d.server)
+	require.ErrorContains(t, err, "identity_needed")
+	out, err := d.as(t, "bob", "dlq", "approve", "id-1", "--why", "checked")
+	require.ErrorContains(t, err, "nothing was changed", "nobody has typed a number")
+	require.Contains(t, out, "begun by local:ada on ")
+	require.Contains(t, out, ": mended\n"+seen, "the same as the first has seen")
+	require.Contains(t, out, "Type 2 to approve it: ")
+	_, err = d.as(t, "bob", "dlq", "approve", "id-1", "--yes", "--why", " ")
+	require.Equal(t, misused, exitOf(err))
+	out, err = d.as(t, "bob", "dlq", "approve", "id-1", "--yes", "--why", "checked")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "2 processed")
+	out, err = d.say(t, "dlq", "operations", "show", "id-1")
+	require.NoError(t, err)
+	require.Regexp(t, `approved by +local:bob\napproved why +checked`, out)
+}
+
+func TestADeadLetterIsCompletedByHandFromATerminal(t *testing.T) {
+	t.Parallel()
+	d := openGraveyard(t, false, nil, nil)
+	out, err := d.say(t, "dlq", "complete", "orders", "--event", "e1", "--yes", "--why", "paid back at the counter")
+	require.NoError(t, err)
+	require.Contains(t, out, "complete: 1 done, 0 passed by")
+	out, err = d.say(t, "dlq", "ls", "orders", "--state", "completed")
+	require.NoError(t, err)
+	require.Contains(t, out, "e1")
+	require.NotContains(t, out, "e0")
+	id, _, _ := strings.Cut(strings.Split(out, "\n")[1], " ")
+	out, err = d.say(t, "dlq", "show", id)
+	require.NoError(t, err)
+	require.Contains(t, out, "complete by local:ada: paid back at the counter")
+}
+
+// TestPeopleWhoReplayTheSameDeadLettersTogetherAllSucceed runs two shells. The second has looked when the first
+// begins, and comes to what the first has left: to nothing, to a part, or to what another has discarded.
+func TestPeopleWhoReplayTheSameDeadLettersTogetherAllSucceed(t *testing.T) {
+	t.Parallel()
+	bob := func(args ...string) func(*testing.T, *graveyard) {
+		return func(t *testing.T, d *graveyard) {
+			t.Helper()
+			_, err := d.as(t, "bob", append(args, "--yes", "--why", "mended")...)
+			require.NoError(t, err)
+		}
+	}
+	for name, test := range map[string]struct {
+		fates   []func(*testing.T, *graveyard, contract.Message)
+		looked  func(*testing.T, *graveyard) // what happens between her look and her operation
+		begun   func(*testing.T, *graveyard) // and what between that and its run
+		want    []string
+		missing string
+	}{
+		"another was faster with all": {
+			[]func(*testing.T, *graveyard, contract.Message){fine, fine}, bob("dlq", "replay", "orders"), nil,
+			[]string{"Others have dealt with all of them meanwhile.", "e0     processed, by local:bob", "e1     processed, by local:bob"}, "",
+		},
+		"another was faster with one": {
+			[]func(*testing.T, *graveyard, contract.Message){fine, fine}, bob("dlq", "replay", "orders", "--event", "e0"), nil,
+			[]string{"replay: 1 done, 0 passed by", "e0     processed, by local:bob", "e1     processed "}, "",
+		},
+		"another takes one after it was begun": {
+			[]func(*testing.T, *graveyard, contract.Message){fine, fine}, nil, bob("dlq", "replay", "orders", "--event", "e0"),
+			[]string{"replay: 1 done, 1 passed by", "e0     processed, by local:bob", "e1     processed "}, "",
+		},
+		"another takes all after it was begun": {
+			[]func(*testing.T, *graveyard, contract.Message){fine, fine}, nil, bob("dlq", "replay", "orders"),
+			[]string{"replay: 0 done, 2 passed by", "e0     processed, by local:bob", "e1     processed, by local:bob"}, "",
+		},
+		"another has discarded one": {
+			[]func(*testing.T, *graveyard, contract.Message){fine, fine}, bob("dlq", "discard", "orders", "--event", "e0"), nil,
+			[]string{"e0     discarded, by local:bob", "e1     processed "}, "1 of 2 are not processed",
+		},
+		"another has done one by hand": {
+			[]func(*testing.T, *graveyard, contract.Message){fine, fine}, nil, bob("dlq", "complete", "orders", "--event", "e0"),
+			[]string{"e0     completed by hand, by local:bob", "e1     processed "}, "1 of 2 are not processed",
+		},
+		"the other's is dead again": {
+			[]func(*testing.T, *graveyard, contract.Message){dead, fine}, nil, func(t *testing.T, d *graveyard) {
+				t.Helper()
+				_, err := d.as(t, "bob", "dlq", "replay", "orders", "--event", "e0", "--yes", "--why", "mended")
+				require.ErrorContains(t, err, "1 of 1 are not processed")
+			},
+			[]string{"e0     still open ", "e1     processed "}, "1 of 2 are not processed",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := openGraveyard(t, false, test.fates...)
+			d.between = func(path string) {
+				var then func(*testing.T, *graveyard)
+				switch {
+				case strings.HasSuffix(path, "/dead-letters/replay"):
+					then, test.looked = test.looked, nil
+				case strings.HasSuffix(path, "/run"):
+					then, test.begun = test.begun, nil
+				}
+				if then != nil {
+					then(t, d)
+				}
+			}
+			out, err := d.say(t, "dlq", "replay", "orders", "--yes", "--why", "mended")
+			for _, want := range test.want {
+				require.Contains(t, out, want)
+			}
+			if test.missing == "" {
+				require.NoError(t, err, out)
+				return
+			}
+			require.ErrorContains(t, err, test.missing, out)
+		})
 	}
 }
 

@@ -1,18 +1,28 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/audit"
+	"billhook/internal/customers"
+	"billhook/internal/dryrun"
 	"billhook/internal/ops"
 )
 
@@ -73,6 +83,7 @@ var noCommand = map[string]string{
 }
 
 var noPage = map[string]string{
+	"POST /v1/ops/events/try":     "the preview of an operation has what would become of each",
 	"POST /v1/ops/events/compare": "it takes the files of another catalog",
 	"GET /v1/ops/pauses":          "the list of queues says which are paused",
 	"GET /v1/ops/customers/{id}":  "pages ask for the preview, which is there for a customer of nobody too",
@@ -92,7 +103,7 @@ func TestWhateverAPageDoesACommandDoesByTheSameCall(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	t.Run("examples", func(t *testing.T) {
-		examplesOf(t, server.URL, func(*testing.T, string, string) {})
+		examplesOf(t, server.URL, []string{"--json"}, func(t *testing.T, _, _ string, err error) { t.Helper(); require.NoError(t, err) })
 	})
 	for _, empty := range []bool{false, true} {
 		w := walker{t: t, site: siteOver(t, filledAPI{t, &site, empty}), links: !empty, visited: map[string]bool{}}
@@ -111,4 +122,128 @@ func TestWhateverAPageDoesACommandDoesByTheSameCall(t *testing.T) {
 			assert.Contains(t, routes, route, "there is no such route")
 		}
 	}
+}
+
+// noWhy are the routes that are no look, and for which no command takes a reason, as in the API's own test.
+var noWhy = []string{
+	"POST /v1/ops/cleanup", "POST /v1/ops/operations/{id}/run",
+	"POST /v1/ops/events/try", "POST /v1/ops/events/compare", "POST /v1/ops/endpoints/{id}/test",
+}
+
+// TestEveryCommandThatChangesSomethingNeedsAReason runs each example with a blank reason: nothing is asked of the
+// API then but looks. And it runs each as it is: what is asked takes a reason.
+func TestEveryCommandThatChangesSomethingNeedsAReason(t *testing.T) {
+	t.Parallel()
+	api := chi.NewRouter()
+	(&ops.API{}).Routes(api)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		found := chi.NewRouteContext()
+		if strings.HasPrefix(r.URL.Path, "/v1/ops/") && api.Match(found, r.Method, r.URL.EscapedPath()) && r.Method != http.MethodGet {
+			route := r.Method + " " + found.RoutePattern()
+			var reason ops.Reason
+			_ = json.NewDecoder(r.Body).Decode(&reason) // no body has no reason
+			assert.NotEqual(t, slices.Contains(noWhy, route), strings.TrimSpace(reason.Why) != "", "%s: either it is given a reason, or noWhy has it", route)
+		}
+		fullWorker(w, r)
+	}))
+	t.Cleanup(server.Close)
+	t.Run("as they are", func(t *testing.T) {
+		examplesOf(t, server.URL, nil, func(*testing.T, string, string, error) {})
+	})
+	reasons := 0
+	for _, command := range leaves(t) {
+		if command.Flag("why") != nil {
+			reasons++
+		}
+	}
+	require.Greater(t, reasons, 20)
+	for _, why := range []string{"", "  "} {
+		t.Run("with the reason "+strconv.Quote(why), func(t *testing.T) {
+			examplesOf(t, server.URL, []string{"--why=" + why}, func(t *testing.T, name, _ string, err error) {
+				t.Helper()
+				if name != "dlq show" { // its payload alone takes a reason
+					require.Equal(t, misused, exitOf(err), "%s: %v", name, err)
+				}
+			})
+		})
+	}
+}
+
+// filed is a worker whose answers are those that pages got.
+type filed struct {
+	filledAPI
+	answers map[string]string
+}
+
+func (f filed) Call(ctx context.Context, method, path string, question, answer any) error {
+	err := f.filledAPI.Call(ctx, method, path, question, answer)
+	at, _, _ := strings.Cut(path, "?")
+	found := chi.NewRouteContext()
+	if text, encoded := json.Marshal(answer); encoded == nil && f.calls.of.Match(found, method, at) {
+		if route := method + " " + found.RoutePattern(); len(text) > len(f.answers[route]) {
+			f.answers[route] = string(text)
+		}
+	}
+	return err
+}
+
+// toFile are the commands whose output is for another program, byte by byte.
+var toFile = map[string]string{
+	"usage export": "CSV, whose cells are ids, times and numbers",
+	"ledger prove": "a proof, whose bytes are hashed",
+}
+
+// TestNoCommandPrintsWhatATerminalActsOn runs every example against a worker whose answers have, as each text, one that
+// clears the screen, turns the direction of the line and begins another.
+func TestNoCommandPrintsWhatATerminalActsOn(t *testing.T) {
+	t.Parallel()
+	const hostile = "evil\x1b[2J\u202e\u009b1m\nid: forged"
+	api := chi.NewRouter()
+	(&ops.API{}).Routes(api)
+	answers := filed{filledAPI{t, &asked{of: api, routes: map[string]bool{}}, false}, map[string]string{}}
+	site := walker{t: t, site: siteOver(t, answers), links: true, visited: map[string]bool{}}
+	site.all()
+	for route, answer := range map[string]any{"POST /v1/ops/events/try": &dryrun.Trial{}, "POST /v1/ops/events/compare": &dryrun.Compared{}, "GET /v1/ops/customers/{id}": &customers.State{}} {
+		fill(reflect.ValueOf(answer).Elem(), 0)
+		text, err := json.Marshal(answer)
+		require.NoError(t, err)
+		answers.answers[route] = strings.Replace(string(text), `"next":"sample"`, `"next":""`, 1)
+	}
+	text, err := json.Marshal(hostile)
+	require.NoError(t, err)
+	for route, answer := range answers.answers {
+		// It is over, so that nobody waits for it.
+		answer = strings.ReplaceAll(answer, `"progress":"sample"`, `"progress":"finished"`)
+		answers.answers[route] = strings.ReplaceAll(answer, `"sample"`, string(text))
+	}
+	printed := atomic.Int64{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		found := chi.NewRouteContext()
+		if strings.HasPrefix(r.URL.Path, "/v1/ops/") && api.Match(found, r.Method, r.URL.EscapedPath()) {
+			if answer := answers.answers[r.Method+" "+found.RoutePattern()]; answer != "" {
+				_, _ = io.WriteString(w, answer)
+				return
+			}
+		}
+		fullWorker(w, r)
+	}))
+	t.Cleanup(server.Close)
+	for name, with := range map[string][]string{"as text": {"--wide"}, "as JSON": {"--json"}} {
+		t.Run(name, func(t *testing.T) {
+			examplesOf(t, server.URL, with, func(t *testing.T, command, out string, err error) {
+				t.Helper()
+				if toFile[command] != "" {
+					return
+				}
+				for line := range strings.SplitSeq(fmt.Sprint(out, err), "\n") {
+					require.Equal(t, audit.Escape(line), line, command)
+				}
+				require.NotContains(t, out, "\nid: forged", command)
+				if strings.Contains(out, `\u202e`) {
+					printed.Add(1)
+				}
+			})
+		})
+	}
+	require.Greater(t, printed.Load(), int64(60), "what is said of others' texts is printed")
 }

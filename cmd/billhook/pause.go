@@ -141,7 +141,7 @@ func (p *program) printPause(stands ops.QueuePause) {
 		p.printf("%s is not paused. Its subscription: %s\n", stands.Queue, inWords[stands.Subscription])
 	} else {
 		p.printf("%s is paused since %s by %s: %s\nIts subscription: %s\n", stands.Queue, when(stands.Pause.At),
-			audit.Escape(stands.Pause.Who), audit.Escape(stands.Pause.Why), inWords[stands.Subscription])
+			stands.Pause.Who, stands.Pause.Why, inWords[stands.Subscription])
 	}
 	if stands.Problem != "" {
 		p.printf("Why: %s\n", stands.Problem)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -17,10 +18,38 @@ import (
 	"billhook/internal/ops"
 )
 
-// printf prints text for a person. It prints nothing with --json.
+// printf prints text for a person. It prints nothing with --json. Others may have written what the arguments hold: what
+// a terminal would act on is escaped in each, so that it neither moves the cursor nor begins a line.
 func (p *program) printf(format string, args ...any) {
-	if !p.asJSON {
-		_, _ = fmt.Fprintf(p.stdout, format, args...) // a closed terminal is no failure of the command
+	if p.asJSON {
+		return
+	}
+	shown := make([]any, len(args))
+	for i, arg := range args {
+		shown[i] = harmless(arg)
+	}
+	_, _ = fmt.Fprintf(p.stdout, format, shown...) // a closed terminal is no failure of the command
+}
+
+// own is a text that the program has laid out itself, with lines or colours: others have written nothing of it, or what
+// they have written is escaped.
+type own string
+
+// harmless is an argument as a terminal may have it.
+func harmless(arg any) any {
+	switch arg := arg.(type) {
+	case own:
+		return string(arg)
+	case []byte:
+		return audit.Escape(string(arg))
+	case fmt.Stringer, error:
+		return audit.Escape(fmt.Sprint(arg))
+	}
+	switch reflect.ValueOf(arg).Kind() {
+	case reflect.Bool, reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint64, reflect.Float64:
+		return arg
+	default:
+		return audit.Escape(fmt.Sprint(arg))
 	}
 }
 
@@ -117,7 +146,15 @@ func (r *reason) needed(command *cobra.Command) {
 
 // check fails a command that has no reason, and is no dry run.
 func (r *reason) check(*cobra.Command, []string) error {
-	if strings.TrimSpace(r.why) == "" && !r.dryRun {
+	if r.dryRun {
+		return nil
+	}
+	return given(r.why)
+}
+
+// given fails a command whose reason is blank.
+func given(why string) error {
+	if strings.TrimSpace(why) == "" {
 		return usageError("--why: say why, for the audit")
 	}
 	return nil

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/ops"
 	"billhook/internal/rates"
@@ -55,12 +54,12 @@ type queueShown struct {
 }
 
 func (p *program) printStanding(q queueShown) {
-	p.printf("%s  %s\n", q.ID, p.stateOf(q.Queue))
+	p.printf("%s  %s\n", q.ID, own(p.stateOf(q.Queue)))
 	for _, words := range q.Declares {
 		p.printf("  %s\n", words)
 	}
 	if q.Paused != nil {
-		p.printf("\nPaused since %s by %s: %s\n", when(q.Paused.At), audit.Escape(q.Paused.Who), audit.Escape(q.Paused.Why))
+		p.printf("\nPaused since %s by %s: %s\n", when(q.Paused.At), q.Paused.Who, q.Paused.Why)
 	}
 	p.printf("\nWaiting: %s\n", cmp.Or(waiting(q.Queue), "nothing"))
 	p.printf("Dead letters: %s, the oldest %s\n", openLetters(q.DeadLetters), cmp.Or(oldestLetter(q.DeadLetters), "none"))
@@ -75,7 +74,7 @@ func (p *program) printStanding(q queueShown) {
 	p.printf(".\n")
 	var rows [][]string
 	for _, key := range q.Keys {
-		rows = append(rows, row(audit.Escape(key.OrderingKey), key.Place, number(key.Messages), when(key.Since), when(key.Until), key.Behind, strings.Join(key.DeadLetters, " ")))
+		rows = append(rows, row(key.OrderingKey, key.Place, number(key.Messages), when(key.Since), when(key.Until), key.Behind, strings.Join(key.DeadLetters, " ")))
 	}
 	if len(rows) > 0 {
 		p.printf("\nKeys of which messages are kept:\n")

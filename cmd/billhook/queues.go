@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/audit"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
 	"billhook/internal/pause"
@@ -36,7 +35,7 @@ func (p *program) queuesCommand() *cobra.Command {
 			"ALIAS", "COMPLETED", "DEAD-LETTERED", "PROCESSING", "OUT/H", "IN/H")
 		for _, q := range queues.Items {
 			if q.Paused != nil {
-				p.printf("\n%s is paused since %s by %s: %s\n", q.ID, when(q.Paused.At), audit.Escape(q.Paused.Who), audit.Escape(q.Paused.Why))
+				p.printf("\n%s is paused since %s by %s: %s\n", q.ID, when(q.Paused.At), q.Paused.Who, q.Paused.Why)
 			}
 		}
 		for _, q := range queues.Items {

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/catalog"
+	"billhook/internal/audit"
 	"billhook/internal/devstack"
 	"billhook/internal/env"
 	"billhook/internal/serve"
@@ -396,13 +397,13 @@ func (p *program) printReply(r reply, many bool) {
 		p.printf("%d  %s%s\n", r.Status, about, violations(r, "; "))
 		return
 	}
-	p.printf("%d %s\n  %s%s\n", r.Status, http.StatusText(r.Status), about, violations(r, "\n    "))
+	p.printf("%d %s\n  %s%s\n", r.Status, http.StatusText(r.Status), about, own(violations(r, "\n    ")))
 }
 
 // violations are the fields that break the contract, each behind a separator.
 func violations(r reply, separator string) (text string) {
 	for _, v := range r.Violations {
-		text += separator + v.Path + ": " + v.Rule
+		text += separator + audit.Escape(v.Path+": "+v.Rule)
 	}
 	return text
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/audit"
 	"billhook/internal/dedupe"
 	"billhook/internal/devstack"
 	"billhook/internal/ledger"
@@ -189,7 +190,7 @@ const (
 func (s *demo) say(what, became string, args ...any) {
 	text := fmt.Sprintf(became, args...)
 	if s.err == nil && !s.line(map[string]any{"message": "sample", "sample": what, "became": text}) {
-		s.printf("  %-*s%s\n", indent-2, what, broken(text, min(width, cmp.Or(s.screen.width, width))))
+		s.printf("  %-*s%s\n", indent-2, what, own(broken(audit.Escape(text), min(width, cmp.Or(s.screen.width, width)))))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +21,7 @@ import (
 func (p *program) printEvent(e ops.Event) {
 	row := func(name, value string) {
 		if value != "" {
-			p.printf("  %-15s %s\n", name, audit.Escape(value))
+			p.printf("  %-15s %s\n", name, value)
 		}
 	}
 	p.printf("%s  %s\n", e.EventID, e.Status)
@@ -102,7 +103,7 @@ func (p *program) printPayload(payload ops.Payload) {
 		}
 		p.printf("%s  %s  %s\n", payload.EventID, payload.Queue, kept)
 		for _, name := range slices.Sorted(maps.Keys(item.Attributes)) {
-			p.printf("  %-28s %s\n", name, audit.Escape(item.Attributes[name]))
+			p.printf("  %-28s %s\n", name, item.Attributes[name])
 		}
 		p.printData(item.Data, item.Base64)
 	}
@@ -114,12 +115,12 @@ func (p *program) printPayload(payload ops.Payload) {
 // printData prints a payload: JSON with its numbers as they are, or what is none as a quoted text.
 func (p *program) printData(data jsontext.Value, raw []byte) {
 	if data == nil {
-		p.printf("%q\n", raw)
+		p.printf("%s\n", own(strconv.Quote(string(raw))))
 		return
 	}
 	_ = data.Indent(jsontext.WithIndent("  ")) // else it is shown as it came
 	for line := range strings.Lines(string(data)) {
-		p.printf("%s\n", audit.EscapeJSON(strings.TrimRight(line, "\r\n")))
+		p.printf("%s\n", own(audit.EscapeJSON(strings.TrimRight(line, "\r\n"))))
 	}
 }
 
@@ -152,7 +153,7 @@ func waitsAt(s ops.Spot) string {
 		}
 		return text
 	case ops.PlaceParked:
-		return "parked since " + when(s.Since) + " behind " + cmp.Or(letters, "a dead letter") + " of ordering key " + s.OrderingKey + ": replay or discard that"
+		return "parked since " + when(s.Since) + " behind " + cmp.Or(letters, "a dead letter") + " of ordering key " + s.OrderingKey + ": replay that, discard it, or complete it by hand"
 	case ops.PlaceOutbox:
 		return "in the outbox since " + when(s.Since) + ", to be published to " + s.Topic
 	case ops.PlaceDeadLetterTopic:
@@ -232,6 +233,8 @@ func happened(s ops.Step) string {
 		return "replayed by " + s.Who + ", operation " + s.Operation + ": " + s.Why
 	case ops.StepDiscarded:
 		return "discarded by " + s.Who + ", operation " + s.Operation + ": " + s.Why
+	case ops.StepCompleted:
+		return "completed by hand by " + s.Who + ", operation " + s.Operation + ": " + s.Why
 	case ops.StepReplayEnded:
 		return "the replay ended: " + string(s.Outcome)
 	case ops.StepCorrected:

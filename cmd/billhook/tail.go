@@ -17,7 +17,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/audit"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
 	"billhook/internal/serve"
@@ -220,7 +219,7 @@ const knownLines = 10_000
 // say prints what is no line of the job log.
 func (t *tail) say(text string) {
 	if !t.line(map[string]any{"message": text}) {
-		t.printf("-- %s\n", audit.Escape(text))
+		t.printf("-- %s\n", text)
 	}
 }
 

@@ -104,8 +104,8 @@ var notAsked = map[string]string{
 }
 
 // examplesOf runs the examples of all commands, side by side, against a worker and a door at an address.
-// It gives each output to its check.
-func examplesOf(t *testing.T, server string, check func(t *testing.T, name, out string)) {
+// Each has the flags with besides. It gives each output to its check.
+func examplesOf(t *testing.T, server string, with []string, check func(t *testing.T, name, out string, err error)) {
 	t.Helper()
 	message := filepath.Join(t.TempDir(), "message.json")
 	require.NoError(t, os.WriteFile(message, []byte(`{}`), 0o600))
@@ -145,11 +145,9 @@ func examplesOf(t *testing.T, server string, check func(t *testing.T, name, out 
 						given[i] = with
 					}
 				}
-				given = append(slices.DeleteFunc(given, func(word string) bool { return word == "" }), "--json")
-				given = append(given, answered...)
-				out, err := say(t, nil, given...)
-				require.NoError(t, err)
-				check(t, name, out)
+				given = append(slices.DeleteFunc(given, func(word string) bool { return word == "" }), answered...)
+				out, err := say(t, nil, append(given, with...)...)
+				check(t, name, out, err)
 			})
 		}
 	}
@@ -172,8 +170,9 @@ func TestEveryExampleRunsAndPrintsOneJSONDocument(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(emptyWorker))
 	t.Cleanup(server.Close)
-	examplesOf(t, server.URL, func(t *testing.T, name, out string) {
+	examplesOf(t, server.URL, []string{"--json"}, func(t *testing.T, name, out string, err error) {
 		t.Helper()
+		require.NoError(t, err)
 		if name == "usage export" || name == "events tail" {
 			return // lines, and there are none
 		}

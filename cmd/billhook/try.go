@@ -123,6 +123,11 @@ func (p *program) printTrial(t dryrun.Trial) {
 	if t.Recorded != nil {
 		row("recorded", strings.TrimSpace(fmt.Sprintf("%s %s%s, %d attempts", t.Recorded.Status, t.Recorded.Result, t.Recorded.Reason, t.Recorded.Attempts)))
 	}
+	p.printEffects(t)
+}
+
+// printEffects prints what a trial would write, emit and call.
+func (p *program) printEffects(t dryrun.Trial) {
 	for _, w := range t.Writes {
 		p.printf("  %-9s %s\n", w.Op, w.Key)
 		for _, name := range w.Changed() {

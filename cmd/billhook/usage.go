@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/csv"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -192,17 +191,9 @@ The lines go to the standard output, page by page: what was written before an er
 // of JSON.
 func linesTo[Item any](out io.Writer, format string, columns []string, cells func(Item) []string) func([]Item) error {
 	if format == "jsonl" {
-		encoder := json.NewEncoder(out)
-		return func(items []Item) error {
-			for _, item := range items {
-				if err := encoder.Encode(item); err != nil {
-					return fmt.Errorf("export: %w", err)
-				}
-			}
-			return nil
-		}
+		return func(items []Item) error { return jsonLines(out, items) }
 	}
-	table, named := csv.NewWriter(out), false
+	table, named := csv.NewWriter(out), false // its cells are ids, times and numbers
 	return func(items []Item) error {
 		if !named {
 			named = true

@@ -117,7 +117,7 @@ func (s *shop) questions() map[string][]string {
 	orders := s.queueOf("order.paid").ID
 	return map[string][]string{
 		"/ops/dead-letters/replay":  {"queue=" + orders},
-		"/ops/dead-letters/discard": {"queue=" + orders},
+		"/ops/dead-letters/discard": {"queue=" + orders}, "/ops/dead-letters/complete": {"queue=" + orders},
 
 		"/ops/search":       {"q=" + event, "q=" + buyer, "q=" + longID[:128], "q=" + url.QueryEscape(markup)},
 		"/ops/dead-letters": {"queue=" + orders, "queue=" + orders + "&reason=unknown_product"},
@@ -126,7 +126,7 @@ func (s *shop) questions() map[string][]string {
 }
 
 // onlyAsked are the routes that show nothing without a question.
-var onlyAsked = []string{"/ops/dead-letters/replay", "/ops/dead-letters/discard"}
+var onlyAsked = []string{"/ops/dead-letters/replay", "/ops/dead-letters/discard", "/ops/dead-letters/complete"}
 
 // addresses are all pages of the shop, each route at least once. A route with a place for an id that the
 // shop knows no example of is an error. An empty shop is asked for the pages of a full one.

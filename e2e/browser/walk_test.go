@@ -216,6 +216,7 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 	// Nobody approves what is their own, be they offered it or not.
 	require.Error(t, ada.focus("way", asked+"/approve"))
 	ada.goes(asked + "/approve")
+	ada.types("^Why", "mine")
 	ada.refused("^Approve", http.StatusUnprocessableEntity, "somebody else")
 	require.Zero(t, s.Gateway.Refunded(of))
 
@@ -223,11 +224,14 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 	grace.presses("way", asked)
 	grace.sees("the gateway is back")
 	grace.presses("way", asked+"/approve")
+	grace.sees(of)
+	grace.refusesWithoutWhy("^Approve")
+	grace.types("^Why", "checked with the gateway")
 	grace.presses("button", "^Approve")
 	grace.at(asked)
 	grace.waits("finished")
 	grace.sees("local:ada")
-	grace.sees("local:grace")
+	grace.sees("local:grace: checked with the gateway")
 	s.story(t, refund, "COMPLETED")
 	require.Equal(t, 1, s.Gateway.Refunded(of))
 	ada.goes("/ops/refunds/" + of)

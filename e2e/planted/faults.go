@@ -26,6 +26,7 @@ const (
 	notifyDir  = "internal/delivery"
 	letters    = "internal/deadletter/deadletter.go"
 	operate    = "internal/deadletter/operate.go"
+	author     = "internal/audit/author.go"
 	lettersDir = "internal/deadletter"
 
 	atOnce  = "TestOfManyWorkersOneClaims"
@@ -182,9 +183,9 @@ var faultsOfProcessing = []fault{
 	{"a replay goes round for ever", operate, `(i.ReplayCount >= MaxReplays && !op.Force)`, `false`, lettersDir, "TestAReplayThatFailsAgainIsTheSameItem"},
 	{"a replay is in the order of the ids", "internal/deadletter/item.go", `a.published().Compare(b.published()), cmp.Compare(a.number(), b.number()), strings.Compare(a.ID, b.ID)`, `strings.Compare(a.ID, b.ID)`,
 		lettersDir, "TestAReplayPublishesOnTheQueueUnderTheKeyInTheOldOrder"},
-	{"the author of an operation may approve it", operate, `case who == "" || who == op.Who:`, `case who == "":`, lettersDir, "TestFourEyes"},
+	{"the author of an operation may approve it", author, `case by.String() == first:`, `case by.Name == first+"?":`, "internal/audit", "TestTwoPeopleAreTwoIdentities"},
 	{"a previewed number is no promise", operate, `case total != expect:`, `case false:`, lettersDir, "TestAnOperationIsRefused"},
-	{"a discard leaves its key parked", operate, `if w, ok := parked.Go(now); ok {`, `if w, ok := parked.Go(now); ok && false {`, pushDir, "TestADiscardReleasesWhatIsParked"},
+	{"a discard leaves its key parked", operate, `if w, ok := parked.Go(now); ok {`, `if w, ok := parked.Go(now); ok && false {`, pushDir, "TestWhoeverDiscardsOrCompletesADeadLetterReleasesWhatIsParked"},
 	{"a handler emits where it may not", perform, `if !slices.Contains(w.policy.Emits, emission.To) {`, `if slices.Contains(w.policy.Emits, emission.To+"?") {`, pushDir, "TestAnEmissionThatTheCatalogDoesNotListIsRefused"},
 	{"a dead letter is counted though it was dealt with", "internal/deadletter/item.go", `Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Count: true`,
 		`Equal: map[string]any{"queue": queue.ID}, Count: true`, tasksDir, "TestADeadLetterIsCountedUntilItIsDealtWith"},

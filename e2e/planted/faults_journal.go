@@ -30,7 +30,7 @@ var faultsOfJournal = []fault{
 `, `	case closed && false:
 `, journalDir, "TestAClosedPeriodTakesNoEntry"},
 	{"a person reverts another tenant's entry", journalReverts, `case original.Tenant != tenant, `, `case `, journalDir, "TestAPersonUndoesAnEntryOnce"},
-	{"one person reopens a period", journalPeriods, `case before.Reopening.Who == by.Who:`, `case false:`, journalDir, "TestAPeriodIsClosedByOnePersonAndReopenedByTwo"},
+	{"one person reopens a period", journalPeriods, `audit.TwoPeople(before.Reopening.Who, by.Who)`, `audit.TwoPeople("", by.Who)`, journalDir, "TestAPeriodIsClosedByOnePersonAndReopenedByTwo"},
 	{"a period closes at once", journalPeriods, `= now.Add(Notice), by.Who`, `= now, by.Who`, journalDir, "TestAClosedPeriodTakesNoEntry"},
 	{"a calendar is believed for ever", journalCalendar, `age >= believedFor || `, ``, journalDir, "TestACalendarAsksBehindTheBackOfThoseWhoPost"},
 	{"the answer to a duplicate has no room for the entry", answer, `if a.Ref != "" {`, `if false {`, pushDir, "TestTheAnswerNamesWhatTheEventMade"},

@@ -25,7 +25,6 @@ var faultsOfNewest = []fault{
 // faultsOfChoice are those of operations on dead letters that somebody chooses, and of their pages.
 var faultsOfChoice = []fault{
 	{"an operation touches more than was chosen", items, `return f.Item != "" || len(f.Items) > 0`, `return f.Item != ""`, lettersDir, "TestAnOperationTouchesTheItemsThatAreNamedAlone"},
-	{"a release that knows no chosen items deals with all", "internal/deadletter/operation.go", `fields["item"] = several`, `fields["item"] = ""`, lettersDir, "TestAnOperationTouchesTheItemsThatAreNamedAlone"},
 	{"what has expired is counted for an operation", preview, `if f.selects(item, Open) {`, `if f.selects(item, Discarded) {`, lettersDir, "TestAPreviewCountsAllAndReadsTheNewestOnly"},
 	{"a preview reads all that matches", preview, `p.Looked < MaxLooked; {`, `p.Looked < MaxItems; {`, lettersDir, "TestAPreviewCountsAllAndReadsTheNewestOnly"},
 	{"reasons that were not found are passed over", preview, "	if c.left > 0 {\n		c.found = append(", "	if false {\n		c.found = append(", lettersDir, "TestReasonsAreCountedWithoutReadingTheirLetters"},

@@ -64,6 +64,15 @@ func Escape(text string) string {
 	})
 }
 
+// EscapeLines does the same in each line of a text, whose ends stay.
+func EscapeLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = Escape(line)
+	}
+	return strings.Join(lines, "\n")
+}
+
 // EscapeJSON does the same in the texts of a JSON document of one line, as JSON writes numbers.
 func EscapeJSON(line string) string {
 	return escapeBy(line, func(r rune) string {

@@ -1,5 +1,5 @@
 // Package deadletter owns messages that cannot be handled: the copy on the dead-letter topic with
-// its reason, the item in the store for people, and their replays and discards with the audit. It
+// its reason, the item in the store for people, and what these do with it, with the audit. It
 // does not decide that a message is dead, and never changes one.
 package deadletter
 

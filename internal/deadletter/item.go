@@ -32,10 +32,12 @@ const (
 	Corrected State = "corrected"
 	// Discarded: a person has decided that it is not needed.
 	Discarded State = "discarded"
+	// Completed: a person has done by hand what the message was for.
+	Completed State = "completed"
 )
 
 // States are those of a dead letter, the one that lists show unless they are asked first.
-var States = []State{Open, Replayed, Processed, Corrected, Discarded}
+var States = []State{Open, Replayed, Processed, Corrected, Discarded, Completed}
 
 // Item is one dead letter as it is kept.
 type Item struct {
@@ -60,7 +62,7 @@ type Item struct {
 	Outcome retry.Outcome `json:"outcome,omitempty" store:"outcome,omitzero"`
 	// History is what people have done with it, the newest first, at most MaxHistory.
 	History []Act `json:"history,omitempty"`
-	// Closed is when it was replayed, processed, discarded or corrected last.
+	// Closed is when it was replayed, processed, discarded, completed or corrected last.
 	Closed time.Time `json:"closed_at,omitzero" store:"closed_at,omitzero"`
 	// CorrectedBy is the id of the message that took its place, Corrections how often one has.
 	CorrectedBy string `json:"corrected_by,omitempty" store:"corrected_by,omitzero"`
@@ -87,7 +89,7 @@ const MaxHistory = 10
 
 // Act is what a person has done with an item.
 type Act struct {
-	// Kind is replay or discard, and Operation the id of the operation that was it.
+	// Operation is the id of the operation, and Kind what it was.
 	Kind      Kind      `json:"kind" store:"kind"`
 	Operation string    `json:"operation" store:"operation"`
 	Who       string    `json:"who" store:"who"`

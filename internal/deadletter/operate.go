@@ -40,6 +40,8 @@ var (
 	ErrUnknown = errors.New("deadletter: not known")
 	// ErrRefused is wrapped by every refusal of what was asked; its text says why.
 	ErrRefused = errors.New("deadletter: refused")
+	// ErrChanged is an ErrRefused: other items match than those that somebody has seen.
+	ErrChanged = fmt.Errorf("%w", ErrRefused)
 	// ErrBusy: another call runs the operation.
 	ErrBusy = errors.New("deadletter: the operation is being run")
 )
@@ -59,35 +61,37 @@ type Operator struct {
 	Relay func(ctx context.Context, lane string) error
 }
 
-// Begin records an operation, which Run performs. It is refused where the number of matching
-// items is no longer expect, the total of its preview.
-func (o *Operator) Begin(ctx context.Context, op Operation, expect int) (Operation, error) {
+// Begin records an operation of a person, which Run performs. It is refused where the number of matching
+// items is no longer expect, the total of its preview: the error is ErrChanged then. Where the queue needs two
+// people the error may be one of audit.TwoPeople.
+func (o *Operator) Begin(ctx context.Context, op Operation, by audit.Author, expect int) (Operation, error) {
 	q, ok := o.Queue(op.Filter.Queue)
+	op.Who = by.String()
 	switch {
 	case !ok:
 		return Operation{}, fmt.Errorf("%w: no queue of that name", ErrRefused)
-	case op.Kind != Replay && op.Kind != Discard:
-		return Operation{}, fmt.Errorf("%w: the kind must be replay or discard", ErrRefused)
-	case strings.TrimSpace(op.Why) == "" && op.Kind == Discard:
-		return Operation{}, fmt.Errorf("%w: a discard needs a reason", ErrRefused)
+	case ends[op.Kind] == "":
+		return Operation{}, fmt.Errorf("%w: the kind must be replay, discard or complete", ErrRefused)
+	case strings.TrimSpace(op.Why) == "":
+		return Operation{}, fmt.Errorf("%w: a %s needs a reason", ErrRefused, op.Kind)
 	case op.Rate < 0 || op.Rate > MaxRate:
 		return Operation{}, fmt.Errorf("%w: the rate must be 1 to %d a second", ErrRefused, MaxRate)
 	}
 	if err := cmp.Or(audit.CheckWhy(op.Why), audit.CheckWho(op.Who)); err != nil {
 		return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
+	if q.FourEyes {
+		if err := audit.TwoPeople("", by); err != nil {
+			return Operation{}, err
+		}
+	}
 	op.Rate = cmp.Or(op.Rate, Rate)
-	total, err := o.total(ctx, op.Filter)
-	switch {
-	case err != nil:
+	total, err := o.expected(ctx, op.Filter, expect)
+	if err != nil {
 		return Operation{}, err
-	case total != expect:
-		return Operation{}, fmt.Errorf("%w: %d items match now, not %d; look at them again", ErrRefused, total, expect)
-	case total == 0:
-		return Operation{}, fmt.Errorf("%w: nothing matches", ErrRefused)
 	}
 	op.ID, op.Total, op.CreatedAt, op.Progress = o.NewID(), int64(total), o.Now().UTC().Truncate(time.Microsecond), Running
-	op.Done, op.Skipped, op.ApprovedBy, op.FinishedAt, op.EndedBy, op.EndedWhy = 0, 0, "", time.Time{}, "", ""
+	op.Done, op.Skipped, op.ApprovedBy, op.ApprovedWhy, op.FinishedAt, op.EndedBy, op.EndedWhy = 0, 0, "", "", time.Time{}, "", ""
 	if q.FourEyes {
 		op.Progress = Waiting
 	}
@@ -99,23 +103,18 @@ func (o *Operator) Begin(ctx context.Context, op Operation, expect int) (Operati
 	return op, nil
 }
 
-// Approve lets a waiting operation run. The second person must be another one.
-func (o *Operator) Approve(ctx context.Context, id, who string) (Operation, error) {
-	op, err := o.Operation(ctx, id)
+// expected is how many open items match, where these are as many as somebody has seen and at least one.
+func (o *Operator) expected(ctx context.Context, f Filter, expect int) (int, error) {
+	total, err := o.total(ctx, f)
 	switch {
 	case err != nil:
-		return Operation{}, err
-	case op.Progress != Waiting:
-		return Operation{}, fmt.Errorf("%w: the operation does not wait for approval", ErrRefused)
-	case who == "" || who == op.Who:
-		return Operation{}, fmt.Errorf("%w: somebody else has to approve it", ErrRefused)
+		return 0, err
+	case total != expect:
+		return 0, fmt.Errorf("%w: %d items match now, not %d; look at them again", ErrChanged, total, expect)
+	case total == 0:
+		return 0, fmt.Errorf("%w: nothing matches", ErrRefused)
 	}
-	op.Progress, op.ApprovedBy = Running, who
-	_, err = o.Store.Commit(ctx, []store.Write{store.Update(op.key(), op.version, op.fields())})
-	if errors.Is(err, store.ErrStale) {
-		return Operation{}, ErrBusy
-	}
-	return op, err
+	return total, nil
 }
 
 // Operation returns one operation.
@@ -277,16 +276,15 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 			if item.State != Open || item.Kept.After(op.CreatedAt) || item.Operation == op.ID {
 				continue // one that this operation has replayed may have died again by a clock that is behind
 			}
-			item.State, item.Operation, item.Closed, item.Outcome = Discarded, op.ID, now, ""
+			item.State, item.Operation, item.Closed, item.Outcome = ends[op.Kind], op.ID, now, ""
 			item.note(Act{Kind: op.Kind, Operation: op.ID, Who: op.Who, Why: op.Why, At: now})
 			if op.Kind == Replay {
-				item.State = Replayed
 				item.ReplayCount++
 				messages.Add(q.Topic(), item.ID+"-"+strconv.FormatInt(item.ReplayCount, 10), replayed(item, q),
 					lane.Source{Queue: item.Queue, Tenant: item.Attributes[contract.AttrTenant], EventID: item.EventID})
 			}
 			writes = append(writes, store.Update(item.Key(), item.version, item.fields()))
-			if key := item.OrderingKey; op.Kind == Discard && q.OnPoison == catalog.Park && !released[key] {
+			if key := item.OrderingKey; op.Kind != Replay && q.OnPoison == catalog.Park && !released[key] {
 				// The messages behind it need not wait longer.
 				released[key] = true
 				parked, err := lane.Open(ctx, o.Store, lane.Name{Queue: q.ID, OrderingKey: key})

@@ -98,14 +98,20 @@ func (d *desk) begin(t *testing.T, kind deadletter.Kind, f deadletter.Filter, ch
 	t.Helper()
 	preview, err := d.Preview(t.Context(), f)
 	require.NoError(t, err)
-	op := deadletter.Operation{Kind: kind, Filter: f, Who: "ilse", Why: "the product is known now", Rate: 1000}
+	op := deadletter.Operation{Kind: kind, Filter: f, Why: "the product is known now", Rate: 1000}
 	if change != nil {
 		change(&op)
 	}
-	op, err = d.Begin(t.Context(), op, preview.Total)
+	op, err = d.Begin(t.Context(), op, ilse, preview.Total)
 	require.NoError(t, err)
 	return op
 }
+
+// ilse and marta are two people.
+var (
+	ilse  = audit.Author{Proof: audit.Identity, Name: "ilse"}
+	marta = audit.Author{Proof: audit.Identity, Name: "marta"}
+)
 
 var orders = deadletter.Filter{Queue: "orders"}
 
@@ -175,18 +181,20 @@ func TestAnOperationIsRefused(t *testing.T) {
 		want   string
 	}{
 		"of another queue":             {deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "mails"}}, 2, "no queue of that name"},
-		"of no kind":                   {deadletter.Operation{Kind: "mend", Filter: orders}, 2, "replay or discard"},
+		"of no kind":                   {deadletter.Operation{Kind: "mend", Filter: orders, Why: "w"}, 2, "replay, discard or complete"},
+		"to replay without reason":     {deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: " "}, 2, "needs a reason"},
+		"to complete without reason":   {deadletter.Operation{Kind: deadletter.Complete, Filter: orders}, 2, "needs a reason"},
 		"to discard without reason":    {deadletter.Operation{Kind: deadletter.Discard, Filter: orders, Why: " "}, 2, "needs a reason"},
-		"that was previewed otherwise": {deadletter.Operation{Kind: deadletter.Replay, Filter: orders}, 3, "2 items match now, not 3"},
-		"of nothing":                   {deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Reason: "none"}}, 0, "nothing matches"},
-		"at no rate":                   {deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Rate: -1}, 2, "the rate must be"},
+		"that was previewed otherwise": {deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: "w"}, 3, "2 items match now, not 3"},
+		"of nothing":                   {deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Reason: "none"}, Why: "w"}, 0, "nothing matches"},
+		"at no rate":                   {deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: "w", Rate: -1}, 2, "the rate must be"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := newDesk(t)
 			d.bury(t, 1, "u1", "unknown_product", nil)
 			d.bury(t, 2, "u1", "unknown_product", nil)
-			_, err := d.Begin(t.Context(), test.op, test.expect)
+			_, err := d.Begin(t.Context(), test.op, ilse, test.expect)
 			require.ErrorIs(t, err, deadletter.ErrRefused)
 			require.ErrorContains(t, err, test.want)
 			left, _, err := d.List(t.Context(), orders, deadletter.Open, nil, 100)
@@ -276,46 +284,76 @@ func TestAReplayOfAnInventedItemIsKeptAsAnyOther(t *testing.T) {
 	}
 }
 
-func TestADiscardClosesAndStaysOnRecord(t *testing.T) {
+func TestADiscardOrACompletionByHandClosesAndStaysOnRecord(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	d.bury(t, 1, "u1", "unknown_product", nil)
-	op, err := d.Run(t.Context(), d.begin(t, deadletter.Discard, orders, nil).ID)
-	require.NoError(t, err)
-	require.Empty(t, d.broker.messages)
-	items, _, err := d.List(t.Context(), orders, deadletter.Discarded, nil, 100)
-	require.NoError(t, err)
-	require.Len(t, items, 1)
-	require.Equal(t, op.ID, items[0].Operation)
-	all, _, err := d.Operations(t.Context(), deadletter.Finished, nil, 100)
-	require.NoError(t, err)
-	require.Len(t, all, 1)
-	require.Equal(t, "ilse", all[0].Who)
-	require.Equal(t, "the product is known now", all[0].Why)
+	for kind, state := range map[deadletter.Kind]deadletter.State{deadletter.Discard: deadletter.Discarded, deadletter.Complete: deadletter.Completed} {
+		d := newDesk(t)
+		d.bury(t, 1, "u1", "unknown_product", nil)
+		op, err := d.Run(t.Context(), d.begin(t, kind, orders, nil).ID)
+		require.NoError(t, err)
+		require.Empty(t, d.broker.messages)
+		items, _, err := d.List(t.Context(), orders, state, nil, 100)
+		require.NoError(t, err)
+		require.Len(t, items, 1)
+		require.Equal(t, op.ID, items[0].Operation)
+		require.Equal(t, kind, items[0].History[0].Kind)
+		all, _, err := d.Operations(t.Context(), deadletter.Finished, nil, 100)
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		require.Equal(t, "ilse", all[0].Who)
+		require.Equal(t, "the product is known now", all[0].Why)
+	}
 }
 
-func TestFourEyes(t *testing.T) {
+func TestWhatTakesTwoPeopleIsBegunAndApprovedByTwoIdentities(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.queue.FourEyes = true
 	d.bury(t, 1, "u1", "unknown_product", nil)
+	replay := deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: "the product is known now"}
+	_, err := d.Begin(t.Context(), replay, audit.Author{Proof: audit.SharedToken, Name: "ilse"}, 1)
+	require.ErrorIs(t, err, audit.ErrNoIdentity, "who holds the token may be who approves it")
 	op := d.begin(t, deadletter.Replay, orders, nil)
 	require.Equal(t, deadletter.Waiting, op.Progress)
-	_, err := d.Run(t.Context(), op.ID)
+	_, err = d.Run(t.Context(), op.ID)
 	require.ErrorIs(t, err, deadletter.ErrRefused)
-	for _, nobodyElse := range []string{"ilse", ""} {
-		_, err = d.Approve(t.Context(), op.ID, nobodyElse)
-		require.ErrorIs(t, err, deadletter.ErrRefused)
+	for sentence, test := range map[string]struct {
+		by     audit.Author
+		why    string
+		expect int
+		want   error
+	}{
+		"by who has begun it":     {ilse, "checked", 1, audit.ErrSamePerson},
+		"by a token":              {audit.Author{Proof: audit.SharedToken, Name: "marta"}, "checked", 1, audit.ErrNoIdentity},
+		"without a reason":        {marta, " ", 1, deadletter.ErrRefused},
+		"with a reason of theirs": {marta, "asked by ilse@example.org", 1, deadletter.ErrRefused},
+		"of what was not seen":    {marta, "checked", 2, deadletter.ErrChanged},
+	} {
+		_, err = d.Approve(t.Context(), op.ID, test.by, test.why, test.expect)
+		require.ErrorIs(t, err, test.want, sentence)
 	}
+	_, err = d.Approve(t.Context(), op.ID, audit.Author{}, "checked", 1)
+	require.Error(t, err, "nobody")
 	require.Empty(t, d.broker.messages)
-	_, err = d.Approve(t.Context(), op.ID, "marta")
+
+	// What has died since it was begun is none of it.
+	d.now = d.now.Add(time.Minute)
+	d.bury(t, 2, "u2", "unknown_product", nil)
+	preview, err := d.Preview(t.Context(), op.Matching())
+	require.NoError(t, err)
+	require.Equal(t, 1, preview.Total)
+	_, err = d.Approve(t.Context(), op.ID, marta, "checked", 1)
 	require.NoError(t, err)
 	op, err = d.Run(t.Context(), op.ID)
 	require.NoError(t, err)
-	require.Equal(t, "marta", op.ApprovedBy)
+	require.Equal(t, []string{"ilse", "marta", "checked"}, []string{op.Who, op.ApprovedBy, op.ApprovedWhy})
 	require.Len(t, d.broker.messages, 1)
-	_, err = d.Approve(t.Context(), op.ID, "marta")
+	_, err = d.Approve(t.Context(), op.ID, marta, "checked", 1)
 	require.ErrorIs(t, err, deadletter.ErrRefused, "once")
+	entries, _, err := audit.List(t.Context(), d.store, deadletter.AuditKind, "", op.ID, "", 10)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	require.Equal(t, []string{"approve", "marta", "checked"}, []string{entries[0].Action, entries[0].Who, entries[0].Why})
 }
 
 func TestABrokerThatIsDownDoesNotHoldUpAReplay(t *testing.T) {

@@ -15,7 +15,15 @@ type Kind string
 const (
 	Replay  Kind = "replay"
 	Discard Kind = "discard"
+	// Complete: a person has done by hand what the message was for.
+	Complete Kind = "complete"
 )
+
+// Kinds are those of an operation.
+var Kinds = []Kind{Replay, Discard, Complete}
+
+// ends is the state in which an operation leaves its items.
+var ends = map[Kind]State{Replay: Replayed, Discard: Discarded, Complete: Completed}
 
 // Progress is where an operation stands.
 type Progress string
@@ -35,7 +43,7 @@ const (
 // Over reports whether an operation of this progress does nothing any more.
 func (p Progress) Over() bool { return p == Finished || p == Cancelled || p == Rejected }
 
-// Operation is one replay or discard, and its own audit.
+// Operation is one replay, discard or completion by hand, and its own audit.
 type Operation struct {
 	ID     string `json:"id"`
 	Kind   Kind   `json:"kind" store:"kind"`
@@ -48,11 +56,13 @@ type Operation struct {
 	Rate     int64    `json:"rate" store:"rate"`
 	Progress Progress `json:"progress" store:"progress"`
 	// Total matched at the start; Done of them are dealt with, Skipped passed by.
-	Total      int64     `json:"total" store:"total"`
-	Done       int64     `json:"done" store:"done"`
-	Skipped    int64     `json:"skipped" store:"skipped"`
-	ApprovedBy string    `json:"approved_by,omitempty" store:"approved_by"`
-	CreatedAt  time.Time `json:"created_at" store:"created_at"`
+	Total   int64 `json:"total" store:"total"`
+	Done    int64 `json:"done" store:"done"`
+	Skipped int64 `json:"skipped" store:"skipped"`
+	// ApprovedBy is the second person, and ApprovedWhy the reason that they gave.
+	ApprovedBy  string    `json:"approved_by,omitempty" store:"approved_by"`
+	ApprovedWhy string    `json:"approved_why,omitempty" store:"approved_why,omitzero"`
+	CreatedAt   time.Time `json:"created_at" store:"created_at"`
 	// FinishedAt is when it was finished, cancelled or rejected.
 	FinishedAt time.Time `json:"finished_at,omitzero" store:"finished_at,omitzero"`
 	// EndedBy has cancelled or rejected it, and EndedWhy is the reason that they gave.
@@ -67,26 +77,22 @@ type Operation struct {
 
 func (op *Operation) key() store.Key { return store.Key{Collection: audit.Collection, ID: op.ID} }
 
-// several stands in the place of Item where an operation names its items. A release that knows no Items
-// finds nothing of that id, and passes all by: without it, it would deal with the whole queue.
-const several = "several"
-
 // fields are the operation as the store keeps it.
-func (op *Operation) fields() map[string]any {
-	fields := store.Encode(op)
-	if len(op.Filter.Items) > 0 {
-		fields["item"] = several
+func (op *Operation) fields() map[string]any { return store.Encode(op) }
+
+// Matching is the filter of what the operation would deal with: what is kept since it was begun is not for it.
+func (op *Operation) Matching() Filter {
+	f, last := op.Filter, op.CreatedAt.Add(time.Microsecond)
+	if f.Until.IsZero() || f.Until.After(last) {
+		f.Until = last
 	}
-	return fields
+	return f
 }
 
 func operationOf(doc store.Document) (Operation, error) {
 	op := Operation{ID: doc.Key.ID, version: doc.Version}
 	if err := store.Decode(doc.Fields, &op); err != nil || op.Kind == "" || op.Progress == "" || op.Filter.Queue == "" || op.Rate < 1 {
 		return Operation{}, fmt.Errorf("deadletter: operation %s is not readable", doc.Key.ID)
-	}
-	if len(op.Filter.Items) > 0 {
-		op.Filter.Item = ""
 	}
 	return op, nil
 }

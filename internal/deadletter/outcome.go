@@ -13,11 +13,30 @@ import (
 )
 
 // AuditKind is the kind of the audit's entries about an operation. Their subject is its id, their
-// action cancel or reject.
+// action approve, cancel or reject.
 const AuditKind = "operation"
 
-// ends is how often the end of an operation is tried while its runner goes on.
-const ends = 20
+// decisions is how often a decision about an operation is tried while its runner goes on.
+const decisions = 20
+
+// errDecided: the operation is as the decision would have it, perhaps by a commit of ours whose answer was lost.
+var errDecided = errors.New("deadletter: decided already")
+
+// Approve lets a waiting operation run. expect is the total of the preview of what it matches, which the second person has seen. The
+// error may be ErrChanged, or one of audit.TwoPeople.
+func (o *Operator) Approve(ctx context.Context, id string, by audit.Author, why string, expect int) (Operation, error) {
+	return o.decide(ctx, id, audit.Entry{Action: "approve", Who: by.String(), Why: why}, func(op *Operation) error {
+		if op.Progress != Waiting {
+			return fmt.Errorf("%w: the operation does not wait for approval", ErrRefused)
+		}
+		if err := audit.TwoPeople(op.Who, by); err != nil {
+			return err
+		}
+		op.Progress, op.ApprovedBy, op.ApprovedWhy = Running, by.String(), why
+		_, err := o.expected(ctx, op.Matching(), expect)
+		return err
+	})
+}
 
 // Cancel stops an operation that runs, or waits for approval. From then on it touches no further
 // item; what it has done stays done. One that is cancelled already stays as it is.
@@ -31,39 +50,51 @@ func (o *Operator) Reject(ctx context.Context, id, who, why string) (Operation, 
 	return o.end(ctx, id, Rejected, audit.Entry{Action: "reject", Who: who, Why: why})
 }
 
-// end commits the end of an operation together with its entry in the audit.
+// end brings an operation to its end.
 func (o *Operator) end(ctx context.Context, id string, to Progress, by audit.Entry) (Operation, error) {
+	return o.decide(ctx, id, by, func(op *Operation) error {
+		switch {
+		case op.Progress == to:
+			return errDecided
+		case op.Progress.Over():
+			return fmt.Errorf("%w: the operation is %s", ErrRefused, op.Progress)
+		case to == Rejected && op.Progress != Waiting:
+			return fmt.Errorf("%w: the operation does not wait for approval; cancel it", ErrRefused)
+		case to == Rejected && by.Who == op.Who:
+			return fmt.Errorf("%w: somebody else rejects it; who has asked for it cancels it", ErrRefused)
+		}
+		op.Progress, op.FinishedAt, op.EndedBy, op.EndedWhy = to, o.Now().UTC().Truncate(time.Microsecond), by.Who, by.Why
+		return nil
+	})
+}
+
+// decide commits what somebody has decided about an operation together with its entry in the audit.
+func (o *Operator) decide(ctx context.Context, id string, by audit.Entry, decision func(*Operation) error) (Operation, error) {
 	if err := cmp.Or(audit.CheckWhy(by.Why), audit.CheckWho(by.Who)); err != nil {
 		return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	if strings.TrimSpace(by.Why) == "" {
 		return Operation{}, fmt.Errorf("%w: to %s it needs a reason", ErrRefused, by.Action)
 	}
-	for range ends {
+	for range decisions {
 		op, err := o.Operation(ctx, id)
-		switch {
-		case err != nil:
+		if err != nil {
 			return Operation{}, err
-		case op.Progress == to:
-			return op, nil // perhaps by a commit of ours whose answer was lost
-		case op.Progress.Over():
-			return Operation{}, fmt.Errorf("%w: the operation is %s", ErrRefused, op.Progress)
-		case to == Rejected && op.Progress != Waiting:
-			return Operation{}, fmt.Errorf("%w: the operation does not wait for approval; cancel it", ErrRefused)
-		case to == Rejected && by.Who == op.Who:
-			return Operation{}, fmt.Errorf("%w: somebody else rejects it; who has asked for it cancels it", ErrRefused)
 		}
-		now := o.Now().UTC().Truncate(time.Microsecond)
-		by.Kind, by.Subject, by.At = AuditKind, op.ID, now
+		by.Kind, by.Subject, by.At = AuditKind, op.ID, o.Now().UTC().Truncate(time.Microsecond)
 		by.Before = map[string]any{"progress": string(op.Progress), "done": op.Done}
-		by.After = map[string]any{"progress": string(to)}
+		if err = decision(&op); errors.Is(err, errDecided) {
+			return op, nil
+		}
+		if err != nil {
+			return Operation{}, err
+		}
+		by.After = map[string]any{"progress": string(op.Progress)}
 		entry, err := by.Write(o.NewID())
 		if err != nil {
 			return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
 		}
-		op.Progress, op.FinishedAt, op.EndedBy, op.EndedWhy = to, now, by.Who, by.Why
-		err = o.commit(ctx, &op, "", []store.Write{entry})
-		if !errors.Is(err, ErrBusy) {
+		if err = o.commit(ctx, &op, "", []store.Write{entry}); !errors.Is(err, ErrBusy) {
 			return op, err
 		}
 	}
@@ -85,7 +116,7 @@ type Outcomes struct {
 	PassedBy int64 `json:"passed_by"`
 }
 
-// Outcomes counts what became of the items of a replay, in three counting queries. A discard has no
+// Outcomes counts what became of the items of a replay, in three counting queries. Another kind has no
 // outcomes.
 func (o *Operator) Outcomes(ctx context.Context, op Operation) (Outcomes, error) {
 	if op.Kind != Replay {

@@ -170,7 +170,7 @@ func TestTheSecondPersonMayReject(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, deadletter.Rejected, op.Progress)
 	for _, late := range []func() error{
-		func() error { _, err := d.Approve(t.Context(), op.ID, "marta"); return err },
+		func() error { _, err := d.Approve(t.Context(), op.ID, marta, "fine", 1); return err },
 		func() error { _, err := d.Cancel(t.Context(), op.ID, "marta", "no"); return err },
 	} {
 		require.ErrorIs(t, late(), deadletter.ErrRefused)

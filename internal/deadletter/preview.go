@@ -27,10 +27,15 @@ type Preview struct {
 	// Oldest and Newest are since when the first and the last of them are kept.
 	Oldest time.Time `json:"oldest,omitzero"`
 	Newest time.Time `json:"newest,omitzero"`
+	// Sample are the newest of them, with their messages: at most MaxSample.
+	Sample []Item `json:"-"`
 }
 
-// MaxLooked is how many items a preview reads.
-const MaxLooked = 500
+// MaxLooked is how many items a preview reads, and MaxSample how many of them it returns.
+const (
+	MaxLooked = 500
+	MaxSample = 20
+)
 
 // Preview counts what matches and reads the newest of it, without touching it.
 func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
@@ -47,6 +52,9 @@ func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
 		}
 		for _, i := range items {
 			p.add(i)
+			if len(p.Sample) < MaxSample {
+				p.Sample = append(p.Sample, i)
+			}
 			keys[i.OrderingKey] = true
 		}
 		if after = next; after == nil {

@@ -29,8 +29,9 @@ type Asked struct {
 	// EventID finds a message that is kept. Queue, an id or alias, and Tenant tell it from others
 	// with the same id; empty: any.
 	EventID, Queue, Tenant string
-	// Message is tried in its place, on Queue.
-	Message *contract.Message
+	// Message is tried in its place, on Queue; or else DeadLetter is, as its replay would be.
+	Message    *contract.Message
+	DeadLetter *deadletter.Item
 	// Files replace those of the catalog.
 	Files map[string]string
 }
@@ -49,10 +50,19 @@ func (d *Desk) Try(ctx context.Context, asked Asked) (Trial, error) {
 		asked.Queue = q.ID
 	}
 	m := Message{Queue: asked.Queue, ID: "trial", PublishedAt: d.Now()}
-	if asked.Message != nil {
+	switch letter := asked.DeadLetter; {
+	case asked.Message != nil:
 		m.Message = *asked.Message
-	} else if m, err = d.find(ctx, worker, asked); err != nil {
-		return Trial{}, err
+	case letter != nil:
+		q, known := worker.Queue(letter.Queue)
+		if !known || len(letter.Data) == 0 {
+			return Trial{}, ErrNotKept
+		}
+		m = messageOfLetter(*letter, q)
+	default:
+		if m, err = d.find(ctx, worker, asked); err != nil {
+			return Trial{}, err
+		}
 	}
 	return d.try(ctx, worker, m)
 }

@@ -268,13 +268,13 @@ func TestAPersonUndoesAnEntryOnce(t *testing.T) {
 	d := open(t, "")
 	var lanes []string
 	d.reverter.Committed = func(_ context.Context, ids []string) { lanes = ids }
-	ada := journal.Change{Who: "ada", Why: "typed in twice"}
+	ada := journal.Change{Who: ada.Who, Why: "typed in twice"}
 	posted, _ := d.deliver(t, "e1", "billing.invoice.paid", invoice)
 	_, err := d.reverter.Revert(t.Context(), "globex", "e1", ada)
 	require.ErrorIs(t, err, journal.ErrUnknown)
 	_, err = d.reverter.Revert(t.Context(), "globex", posted.Ref(), ada)
 	require.ErrorIs(t, err, journal.ErrUnknown, "it is another tenant's")
-	_, err = d.reverter.Revert(t.Context(), "acme", "e1", journal.Change{Who: "ada"})
+	_, err = d.reverter.Revert(t.Context(), "acme", "e1", journal.Change{Who: ada.Who})
 	require.ErrorIs(t, err, journal.ErrInvalid)
 	_, err = d.reverter.Revert(t.Context(), "acme", "e/1~", ada)
 	require.ErrorIs(t, err, journal.ErrUnknown)

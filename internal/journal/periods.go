@@ -41,8 +41,8 @@ var (
 // Change names the author of a change and the reason. The JSON is that of a request, whose sender
 // is known otherwise.
 type Change struct {
-	Who string `json:"-"`
-	Why string `json:"why"`
+	Who audit.Author `json:"-"`
+	Why string       `json:"why"`
 }
 
 // State is whether a period takes entries.
@@ -180,7 +180,7 @@ func (p *Periods) Close(ctx context.Context, tenant, period string, by Change) (
 		case period >= ledger.PeriodOf(now):
 			return Period{}, "", ErrNotOver
 		case before.ClosesAt.IsZero():
-			after.ClosesAt, after.Who, after.Why, after.Since, after.Reopening = now.Add(Notice), by.Who, by.Why, now, nil
+			after.ClosesAt, after.Who, after.Why, after.Since, after.Reopening = now.Add(Notice), by.Who.String(), by.Why, now, nil
 			return after, "close", nil
 		case before.Reopening != nil:
 			after.Reopening = nil
@@ -191,21 +191,19 @@ func (p *Periods) Close(ctx context.Context, tenant, period string, by Change) (
 }
 
 // Reopen has a closed period take entries again, once two people have asked for it. The request of
-// the first is kept, and the returned period says so; the same person's second changes nothing. An
-// open period stays as it is. The error is as of Close.
+// the first is kept, and the returned period says so. An open period stays as it is. The error is as of Close,
+// or one of audit.TwoPeople.
 func (p *Periods) Reopen(ctx context.Context, tenant, period string, by Change) (Period, error) {
 	return p.change(ctx, tenant, period, by, func(before Period, now time.Time) (after Period, action string, err error) {
 		switch after = before; {
 		case before.ClosesAt.IsZero():
 			return after, "", nil
 		case before.Reopening == nil:
-			after.Reopening = &Request{Who: by.Who, Why: by.Why, At: now}
-			return after, "ask_to_reopen", nil
-		case before.Reopening.Who == by.Who:
-			return after, "", nil
+			after.Reopening = &Request{Who: by.Who.String(), Why: by.Why, At: now}
+			return after, "ask_to_reopen", audit.TwoPeople("", by.Who)
 		}
-		after.ClosesAt, after.Who, after.Why, after.Since, after.Reopening = time.Time{}, by.Who, by.Why, now, nil
-		return after, "reopen", nil
+		after.ClosesAt, after.Who, after.Why, after.Since, after.Reopening = time.Time{}, by.Who.String(), by.Why, now, nil
+		return after, "reopen", audit.TwoPeople(before.Reopening.Who, by.Who)
 	})
 }
 
@@ -247,7 +245,7 @@ func (p *Periods) change(ctx context.Context, tenant, period string, by Change, 
 			return after, err
 		}
 		entry, err := audit.Entry{
-			Kind: Kind, Tenant: tenant, Subject: period, Action: action, Who: by.Who, Why: by.Why, At: now, Before: before.side(), After: after.side(),
+			Kind: Kind, Tenant: tenant, Subject: period, Action: action, Who: by.Who.String(), Why: by.Why, At: now, Before: before.side(), After: after.side(),
 		}.Write(p.NewID())
 		if err != nil {
 			return Period{}, fmt.Errorf("%w: %w", ErrInvalid, err)

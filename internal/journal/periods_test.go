@@ -24,8 +24,11 @@ import (
 const october = "2026-10"
 
 var (
-	ada = journal.Change{Who: "ada", Why: "the year is done"}
-	bob = journal.Change{Who: "bob", Why: "an invoice was late"}
+	ada = journal.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "the year is done"}
+	bob = journal.Change{Who: audit.Author{Proof: audit.Identity, Name: "bob"}, Why: "an invoice was late"}
+	// token is whoever holds the token, and tokenDesk a person whose name begins like it.
+	token     = journal.Change{Who: audit.Author{Proof: audit.SharedToken, Name: "ada"}, Why: "an invoice was late"}
+	tokenDesk = journal.Change{Who: audit.Author{Proof: audit.Identity, Name: "token-desk@shop.example"}, Why: "an invoice was late"}
 )
 
 func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
@@ -35,29 +38,38 @@ func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
 		by    journal.Change
 		state journal.State
 		asked string // whose request waits
+		want  error
 	}
 	shut, reopen := (*journal.Periods).Close, (*journal.Periods).Reopen
 	for sentence, test := range map[string]struct {
 		steps []step
 		audit []string
 	}{
-		"closing":       {[]step{{shut, ada, journal.Closing, ""}}, []string{"close"}},
-		"closing twice": {[]step{{shut, ada, journal.Closing, ""}, {shut, bob, journal.Closed, ""}}, []string{"close"}},
+		"closing":       {[]step{{shut, ada, journal.Closing, "", nil}}, []string{"close"}},
+		"closing twice": {[]step{{shut, ada, journal.Closing, "", nil}, {shut, bob, journal.Closed, "", nil}}, []string{"close"}},
 		"reopening by two": {
-			[]step{{shut, ada, journal.Closing, ""}, {reopen, ada, journal.Closed, "ada"}, {reopen, bob, journal.Open, ""}},
+			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, ada, journal.Closed, "ada", nil}, {reopen, bob, journal.Open, "", nil}},
 			[]string{"close", "ask_to_reopen", "reopen"},
 		},
 		"one person does not make two": {
-			[]step{{shut, ada, journal.Closing, ""}, {reopen, bob, journal.Closed, "bob"}, {reopen, bob, journal.Closed, "bob"}},
+			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, bob, journal.Closed, "bob", nil}, {reopen, bob, journal.Closed, "bob", audit.ErrSamePerson}},
 			[]string{"close", "ask_to_reopen"},
 		},
+		"a token is nobody": {
+			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, token, journal.Closed, "", audit.ErrNoIdentity}, {reopen, ada, journal.Closed, "ada", nil}, {reopen, token, journal.Closed, "ada", audit.ErrNoIdentity}},
+			[]string{"close", "ask_to_reopen"},
+		},
+		"an identity whose name begins with token is one": {
+			[]step{{shut, token, journal.Closing, "", nil}, {reopen, tokenDesk, journal.Closed, tokenDesk.Who.Name, nil}, {reopen, ada, journal.Open, "", nil}},
+			[]string{"close", "ask_to_reopen", "reopen"},
+		},
 		"closing withdraws a request": {
-			[]step{{shut, ada, journal.Closing, ""}, {reopen, bob, journal.Closed, "bob"}, {shut, ada, journal.Closed, ""}, {reopen, ada, journal.Closed, "ada"}},
+			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, bob, journal.Closed, "bob", nil}, {shut, ada, journal.Closed, "", nil}, {reopen, ada, journal.Closed, "ada", nil}},
 			[]string{"close", "ask_to_reopen", "keep_closed", "ask_to_reopen"},
 		},
-		"what is open stays open": {[]step{{reopen, ada, journal.Open, ""}}, nil},
+		"what is open stays open": {[]step{{reopen, ada, journal.Open, "", nil}}, nil},
 		"closing again": {
-			[]step{{shut, ada, journal.Closing, ""}, {reopen, ada, journal.Closed, "ada"}, {reopen, bob, journal.Open, ""}, {shut, bob, journal.Closing, ""}},
+			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, ada, journal.Closed, "ada", nil}, {reopen, bob, journal.Open, "", nil}, {shut, bob, journal.Closing, "", nil}},
 			[]string{"close", "ask_to_reopen", "reopen", "close"},
 		},
 	} {
@@ -66,11 +78,14 @@ func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
 			d := open(t, "")
 			for i, s := range test.steps {
 				got, err := s.what(d.periods, t.Context(), "acme", october, s.by)
-				require.NoError(t, err)
-				require.Equal(t, s.state, got.State, i)
+				require.ErrorIs(t, err, s.want, i)
 				found, err := d.periods.Get(t.Context(), "acme", october)
 				require.NoError(t, err)
-				require.Equal(t, found, got, i)
+				if s.want == nil {
+					require.Equal(t, found, got, i)
+				}
+				got = found
+				require.Equal(t, s.state, got.State, i)
 				require.Equal(t, s.asked != "", got.Reopening != nil, i)
 				if s.asked != "" {
 					require.Equal(t, s.asked, got.Reopening.Who)
@@ -101,7 +116,7 @@ func TestAChangeOfAPeriodThatCannotBeIsRefused(t *testing.T) {
 		"a day":                {"acme", "2026-10-01", ada, journal.ErrInvalid},
 		"no tenant":            {"", october, ada, journal.ErrInvalid},
 		"a tenant with a path": {"a/b", october, ada, journal.ErrInvalid},
-		"no reason":            {"acme", october, journal.Change{Who: "ada"}, journal.ErrInvalid},
+		"no reason":            {"acme", october, journal.Change{Who: ada.Who}, journal.ErrInvalid},
 		"nobody":               {"acme", october, journal.Change{Why: "why"}, journal.ErrInvalid},
 	} {
 		_, err := d.periods.Close(t.Context(), test.tenant, test.period, test.by)
@@ -269,7 +284,7 @@ func TestAPeriodThatManyChangeIsReopenedByTwo(t *testing.T) {
 	var wait sync.WaitGroup
 	for i := range 8 {
 		wait.Go(func() {
-			_, err := d.periods.Reopen(t.Context(), "acme", october, journal.Change{Who: fmt.Sprint("p", i), Why: "why"})
+			_, err := d.periods.Reopen(t.Context(), "acme", october, journal.Change{Who: audit.Author{Proof: audit.Identity, Name: fmt.Sprint("p", i)}, Why: "why"})
 			require.True(t, err == nil || errors.Is(err, journal.ErrBusy), err)
 		})
 	}

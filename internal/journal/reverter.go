@@ -70,7 +70,7 @@ func (r *Reverter) Revert(ctx context.Context, tenant, entry string, by Change) 
 		return ledger.Entry{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	note, err := audit.Entry{
-		Kind: KindEntry, Tenant: tenant, Subject: original.ID, Action: "revert", Who: by.Who, Why: by.Why, At: now, After: map[string]any{"reversal": reversal.ID},
+		Kind: KindEntry, Tenant: tenant, Subject: original.ID, Action: "revert", Who: by.Who.String(), Why: by.Why, At: now, After: map[string]any{"reversal": reversal.ID},
 	}.Write(r.NewID())
 	if err != nil {
 		return ledger.Entry{}, fmt.Errorf("%w: %w", ErrInvalid, err)

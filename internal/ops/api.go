@@ -2,11 +2,13 @@ package ops
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -106,9 +108,10 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 // ladder is how the API answers errors. Last is for a store that did not answer, or has an
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
-	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, accountRungs, payloadRungs, []serve.Rung{
+	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, accountRungs, payloadRungs, twoPeopleRungs, []serve.Rung{
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
 		{Of: deadletter.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "unknown", "There is nothing of that id.")},
+		{Of: deadletter.ErrChanged, As: serve.Refuse(http.StatusConflict, "changed", "")},
 		{Of: deadletter.ErrRefused, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
 		{Of: deadletter.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "The operation is being run; ask again.")},
 		{Of: customers.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "customer_not_linked", "This customer is linked to nobody.")},
@@ -159,15 +162,32 @@ func bounded(next http.Handler) http.Handler {
 
 // readJSON reads the body of a request: one JSON value and nothing behind it. Names are exact,
 // known, and there once: another reader may take the other one of two. The error is an answer
-// with the advice, or wraps audit.ErrInvalid where the reason that the body gives is refused.
+// with the advice.
 func readJSON(r *http.Request, into any, advice string) error {
-	body, err := io.ReadAll(r.Body)
-	if err != nil || json.Unmarshal(body, into, json.RejectUnknownMembers(true)) != nil {
-		return serve.Refuse(http.StatusBadRequest, "body_malformed", advice)
+	_, err := readBody(r, into, advice)
+	return err
+}
+
+// readChange reads the body of a request for a change as readJSON does, and requires that it gives a reason.
+// Where the reason is refused the error wraps audit.ErrInvalid.
+func readChange(r *http.Request, into any, advice string) error {
+	body, err := readBody(r, into, advice)
+	if err != nil {
+		return err
 	}
 	var reason Reason
-	_ = json.Unmarshal(body, &reason) // a body without one has nothing to check
+	if err := json.Unmarshal(body, &reason); err != nil || strings.TrimSpace(reason.Why) == "" {
+		return fmt.Errorf("%w: a change needs a reason: say why", audit.ErrInvalid)
+	}
 	return audit.CheckWhy(reason.Why)
+}
+
+func readBody(r *http.Request, into any, advice string) (body []byte, err error) {
+	body, err = io.ReadAll(r.Body)
+	if err != nil || json.Unmarshal(body, into, json.RejectUnknownMembers(true)) != nil {
+		return nil, serve.Refuse(http.StatusBadRequest, "body_malformed", advice)
+	}
+	return body, nil
 }
 
 // param is a part of the path, unescaped: chi leaves it escaped where the client escaped more

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 
+	"billhook/internal/audit"
 	"billhook/internal/serve"
 )
 
@@ -50,18 +51,16 @@ const maxOperator = 128
 
 var address = regexp.MustCompile(`^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$`)
 
-type whoKey struct{}
+type authorKey struct{}
 
-// byToken begins the name of a person who was accepted by a bearer token.
-const byToken = "token"
-
-// Who returns the sender of an accepted request: the e-mail address of a verified identity, or
-// "token" or "local", followed by ":" and the operator's name if the request has one. The
-// address alone is proven.
-func Who(ctx context.Context) string {
-	who, _ := ctx.Value(whoKey{}).(string)
-	return who
+// Author returns the sender of an accepted request.
+func Author(ctx context.Context) audit.Author {
+	author, _ := ctx.Value(authorKey{}).(audit.Author)
+	return author
 }
+
+// Who returns the sender of an accepted request, as the audit names them.
+func Who(ctx context.Context) string { return Author(ctx).String() }
 
 // Refusals of a request's credentials.
 var (
@@ -70,6 +69,13 @@ var (
 	errOtherHost   = serve.Refuse(http.StatusForbidden, "host_not_local", "Without a token this answers to localhost, 127.0.0.1 and [::1] alone: ask under one of them, or send a token.")
 	errOtherSite   = serve.Refuse(http.StatusForbidden, "cross_origin", "Another site may not ask for this; use the API's own pages or a client.")
 )
+
+// twoPeopleRungs are how the API answers somebody who may not do their part in what takes two people.
+var twoPeopleRungs = []serve.Rung{
+	{Of: audit.ErrNoIdentity, As: serve.Refuse(http.StatusForbidden, "identity_needed",
+		"This takes two people, each with an identity of their own: one of OPS_ALLOW, or beside emulators and stand-ins a name without a token. A token says nothing about who holds it.")},
+	{Of: audit.ErrSamePerson, As: serve.Refuse(http.StatusUnprocessableEntity, "second_person_needed", "You have begun this: somebody else has to approve it.")},
+}
 
 // problems is how the refusal of a request's credentials is answered.
 func (a Access) problems() serve.Ladder {
@@ -96,7 +102,7 @@ func (a Access) require(next http.Handler) http.Handler {
 			problems.Problem(err).Write(w)
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, who)))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), authorKey{}, who)))
 	})
 }
 
@@ -108,44 +114,46 @@ func (a Access) orIdentity() string {
 }
 
 // who returns the sender of the request, or why it is refused.
-func (a Access) who(r *http.Request) (string, error) {
+func (a Access) who(r *http.Request) (audit.Author, error) {
 	authorization := r.Header.Get("Authorization")
 	if a.accepts(authorization) {
-		return named(byToken, r)
+		return named(audit.SharedToken, r)
 	}
 	if a.Identifier != nil {
 		who, err := a.Identifier.Identify(r.Context(), r.Header)
 		switch {
 		case err == nil && who == "":
-			return "", errNotAccepted
+			return audit.Author{}, errNotAccepted
+		case err == nil:
+			return audit.Author{Proof: audit.Identity, Name: who}, nil
 		case !errors.Is(err, ErrNoIdentity):
-			return who, err
+			return audit.Author{}, err
 		}
 	}
 	switch {
 	case authorization != "":
-		return "", errNotAccepted
+		return audit.Author{}, errNotAccepted
 	case !a.OpenOnLoopback || !fromLoopback(r):
-		return "", ErrNoIdentity
+		return audit.Author{}, ErrNoIdentity
 	case !namesThisMachine(r):
-		return "", errOtherHost
+		return audit.Author{}, errOtherHost
 	case fromOtherSite(r):
-		return "", errOtherSite
+		return audit.Author{}, errOtherSite
 	default:
-		return named(byName, r)
+		return named(audit.ThisMachine, r)
 	}
 }
 
-// named adds the operator's name: a note for the audit, never a proof.
-func named(who string, r *http.Request) (string, error) {
+// named is a sender by the operator's name that the request has: a note for the audit, never a proof.
+func named(by audit.Proof, r *http.Request) (audit.Author, error) {
 	given := r.Header.Values(operatorHeader)
 	switch {
 	case len(given) == 0:
-		return who, nil
+		return audit.Author{Proof: by}, nil
 	case len(given) == 1 && isName(given[0]):
-		return who + ":" + given[0], nil
+		return audit.Author{Proof: by, Name: given[0]}, nil
 	default:
-		return "", errOperator
+		return audit.Author{}, errOperator
 	}
 }
 

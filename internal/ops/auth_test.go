@@ -30,6 +30,8 @@ func (identities) Identify(_ context.Context, header http.Header) (string, error
 		return "", nil
 	case "ada":
 		return "ada@example.org", nil
+	case "token-desk":
+		return "token-desk@shop.example", nil
 	default:
 		return "", errors.New("forged")
 	}

@@ -66,7 +66,7 @@ func customerChange(r *http.Request, known ...string) (change customers.Change, 
 	if err = params.err(); err != nil {
 		return change, err
 	}
-	err = readJSON(r, &change, "Send JSON: uid, why, and whom you expect the customer to be linked to.")
+	err = readChange(r, &change, "Send JSON: uid, why, and whom you expect the customer to be linked to.")
 	change.Tenant, change.CustomerID, change.Who, change.After = tenant, param(r, "id"), Who(r.Context()), params.values.Get("page")
 	return change, err
 }

@@ -25,11 +25,13 @@ func (a *API) deadLetterRoutes(r chi.Router) {
 	r.Get("/dead-letters/preview", answer(a, a.previewDeadLetters))
 	r.Get("/dead-letters/reasons", answer(a, a.countReasons))
 	r.Get("/dead-letters/{id}", answer(a, a.showDeadLetter))
-	r.Post("/dead-letters/replay", serve.Answer(http.StatusCreated, a.begin(deadletter.Replay), a.refuse))
-	r.Post("/dead-letters/discard", serve.Answer(http.StatusCreated, a.begin(deadletter.Discard), a.refuse))
+	for _, kind := range deadletter.Kinds {
+		r.Post("/dead-letters/"+string(kind), serve.Answer(http.StatusCreated, a.begin(kind), a.refuse))
+	}
 	r.Get("/operations", answer(a, a.listOperations))
 	r.Get("/operations/{id}", answer(a, a.showOperation))
 	r.Get("/operations/{id}/items", answer(a, a.operationItems))
+	r.Get("/operations/{id}/preview", answer(a, a.previewOperation))
 	r.Post("/operations/{id}/approve", answer(a, a.approve))
 	r.Post("/operations/{id}/cancel", answer(a, a.end("cancelled", a.Operator.Cancel)))
 	r.Post("/operations/{id}/reject", answer(a, a.end("rejected", a.Operator.Reject)))
@@ -51,7 +53,7 @@ type Letter struct {
 	Base64 []byte         `json:"data_base64,omitempty"`
 }
 
-// Request asks for a replay or a discard.
+// Request asks for an operation.
 type Request struct {
 	deadletter.Filter
 	Why string `json:"why"`
@@ -130,14 +132,6 @@ func (a *API) listDeadLetters(r *http.Request) (DeadLetters, error) {
 	return listOf(items, params.behind("dead-letters", at, next)), err
 }
 
-func (a *API) previewDeadLetters(r *http.Request) (deadletter.Preview, error) {
-	f, err := a.filter(read(r, filters...))
-	if err != nil {
-		return deadletter.Preview{}, err
-	}
-	return a.Operator.Preview(r.Context(), f)
-}
-
 // countReasons answers how many dead letters are open for which reason, the most frequent first: of one
 // queue, or of all that keep theirs.
 func (a *API) countReasons(r *http.Request) (List[deadletter.Reason], error) {
@@ -178,20 +172,20 @@ func letterOf(item deadletter.Item) Letter {
 func (a *API) begin(kind deadletter.Kind) func(*http.Request) (deadletter.Operation, error) {
 	return func(r *http.Request) (op deadletter.Operation, err error) {
 		var request Request
-		if err = readJSON(r, &request, "Send JSON: queue, expect, why, and what else narrows the choice, each name once."); err == nil {
+		if err = readChange(r, &request, "Send JSON: queue, expect, why, and what else narrows the choice, each name once."); err == nil {
 			err = a.known(&request.Filter)
 		}
 		if err != nil {
 			return op, err
 		}
 		op, err = a.Operator.Begin(r.Context(), deadletter.Operation{
-			Kind: kind, Filter: request.Filter, Who: Who(r.Context()), Why: request.Why, Force: request.Force, Rate: request.Rate,
-		}, request.Expect)
+			Kind: kind, Filter: request.Filter, Why: request.Why, Force: request.Force, Rate: request.Rate,
+		}, Author(r.Context()), request.Expect)
 		return a.logged(r, "begun", op, err)
 	}
 }
 
-// listOperations answers replays and discards, the newest first by the time that they were begun at.
+// listOperations answers operations, the newest first by the time that they were begun at.
 func (a *API) listOperations(r *http.Request) (List[deadletter.Operation], error) {
 	params := read(r, "progress", "limit", "page")
 	limit, progress := params.limit(most, most), deadletter.Progress(params.values.Get("progress"))
@@ -203,7 +197,7 @@ func (a *API) listOperations(r *http.Request) (List[deadletter.Operation], error
 	return listOf(found, params.behind("operations", at, next)), err
 }
 
-// Operation is one replay or discard, and what became of what it has replayed.
+// Operation is one operation, and what became of what it has replayed.
 type Operation struct {
 	deadletter.Operation
 	// Outcomes is there for a replay.
@@ -242,7 +236,7 @@ type Reason struct {
 func (a *API) end(step string, does func(ctx context.Context, id, who, why string) (deadletter.Operation, error)) func(*http.Request) (deadletter.Operation, error) {
 	return func(r *http.Request) (op deadletter.Operation, err error) {
 		var reason Reason
-		if err = readJSON(r, &reason, "Send JSON: why."); err != nil {
+		if err = readChange(r, &reason, "Send JSON: why."); err != nil {
 			return op, err
 		}
 		op, err = does(r.Context(), param(r, "id"), Who(r.Context()), reason.Why)
@@ -250,12 +244,19 @@ func (a *API) end(step string, does func(ctx context.Context, id, who, why strin
 	}
 }
 
-func (a *API) approve(r *http.Request) (deadletter.Operation, error) {
-	who := Who(r.Context())
-	if strings.HasPrefix(who, byToken) {
-		return deadletter.Operation{}, serve.Refuse(http.StatusForbidden, "identity_needed", "A token says nothing about who holds it: a second person needs an identity of their own.")
+// Approval is the word of a second person.
+type Approval struct {
+	Why string `json:"why"`
+	// Expect is the total of the operation's preview.
+	Expect int `json:"expect"`
+}
+
+func (a *API) approve(r *http.Request) (op deadletter.Operation, err error) {
+	var approval Approval
+	if err = readChange(r, &approval, "Send JSON: why, and expect, the total of the operation's preview."); err != nil {
+		return op, err
 	}
-	op, err := a.Operator.Approve(r.Context(), param(r, "id"), who)
+	op, err = a.Operator.Approve(r.Context(), param(r, "id"), Author(r.Context()), approval.Why, approval.Expect)
 	return a.logged(r, "approved", op, err)
 }
 

@@ -104,14 +104,14 @@ func TestAQuestionAboutDeadLettersThatMakesNoSenseIsRefused(t *testing.T) {
 	for question, want := range map[string]int{
 		"nonsense":                                   http.StatusBadRequest,
 		`{"queue":"orders","edit":{"a":1}}`:          http.StatusBadRequest,
-		`{"queue":"nobody","expect":1}`:              http.StatusNotFound,
-		`{"queue":"orders","expect":1,"why":"x"}`:    http.StatusUnprocessableEntity,
+		`{"queue":"nobody","expect":1,"why":"x"}`:    http.StatusNotFound,
+		`{"queue":"orders","expect":1,"why":"x"}`:    http.StatusConflict,
 		`{"queue":"orders","expect":0,"why":"none"}`: http.StatusUnprocessableEntity,
 	} {
 		require.Equal(t, want, r.post(t, "/v1/ops/dead-letters/discard", question, "ilse").Code, question)
 	}
 	require.Equal(t, http.StatusNotFound, r.post(t, "/v1/ops/operations/nothing/run", "{}", "ilse").Code)
-	require.Equal(t, http.StatusNotFound, r.post(t, "/v1/ops/operations/nothing/approve", "{}", "ilse").Code)
+	require.Equal(t, http.StatusNotFound, r.post(t, "/v1/ops/operations/nothing/approve", `{"why":"checked"}`, "ilse").Code)
 }
 
 func TestDeadLettersAreFoundByEveryNameTheyHave(t *testing.T) {
@@ -193,4 +193,73 @@ func TestADiscardIsBegunRunAndAudited(t *testing.T) {
 	require.Contains(t, all.Items[0].Who, "ilse")
 	require.Equal(t, "a test order", all.Items[0].Why)
 	require.EqualValues(t, 1, all.Items[0].Done)
+}
+
+// TestAnOperationOfTwoPeopleIsApprovedByAnIdentityThatHasSeenIt: the API, with a token, an identity, and one whose
+// address begins with the word token.
+func TestAnOperationOfTwoPeopleIsApprovedByAnIdentityThatHasSeenIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, ops.Access{Tokens: []string{token}, Identifier: identities{}})
+	r.fourEyes = true
+	r.over(r.store)
+	r.bury(t, 1, "unknown_product", []byte(`{"payment_id":"p1","amount":1250}`))
+	send := func(by, method, path, body string, into any) *httptest.ResponseRecorder {
+		request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+		request.RemoteAddr = far
+		if by == "token" {
+			request.Header.Set("Authorization", "Bearer "+token)
+			request.Header.Set("X-Operator", "ada@example.org")
+		} else {
+			request.Header.Set("X-Test-Identity", by)
+		}
+		answer := httptest.NewRecorder()
+		r.router.ServeHTTP(answer, request)
+		if into != nil {
+			require.NoError(t, json.Unmarshal(answer.Body.Bytes(), into), answer.Body.String())
+		}
+		return answer
+	}
+	refused := func(by, path, body string, status int, code string) {
+		t.Helper()
+		answer := send(by, http.MethodPost, path, body, nil)
+		require.Equal(t, status, answer.Code, answer.Body)
+		require.Contains(t, answer.Body.String(), `"code":"`+code+`"`)
+	}
+	const replay = `{"queue":"orders","expect":1,"why":"the product is set"}`
+	refused("token", "/v1/ops/dead-letters/replay", replay, http.StatusForbidden, "identity_needed")
+	refused("token", "/v1/ops/dead-letters/complete", replay, http.StatusForbidden, "identity_needed")
+	answer := send("token", http.MethodPost, "/api/v1/events/dead-letter/e1/retry", "", nil)
+	require.Equal(t, http.StatusForbidden, answer.Code, "as any other way")
+
+	var first ops.Preview
+	send("ada", http.MethodGet, "/v1/ops/dead-letters/preview?queue=orders", "", &first)
+	var op deadletter.Operation
+	require.Equal(t, http.StatusCreated, send("ada", http.MethodPost, "/v1/ops/dead-letters/replay", replay, &op).Code)
+	require.Equal(t, []any{deadletter.Waiting, "ada@example.org"}, []any{op.Progress, op.Who})
+	path := "/v1/ops/operations/" + op.ID
+
+	var second ops.Preview
+	require.Equal(t, http.StatusOK, send("token-desk", http.MethodGet, path+"/preview", "", &second).Code)
+	require.Equal(t, first, second, "the second person sees what the first has seen")
+	require.Equal(t, 1, second.Total)
+	require.JSONEq(t, `{"payment_id":"p1","amount":1250}`, string(second.Items[0].Trial.Calls[0].Body))
+	require.Equal(t, "e1", second.Items[0].EventID)
+
+	refused("token", path+"/approve", `{"why":"checked","expect":1}`, http.StatusForbidden, "identity_needed")
+	refused("ada", path+"/approve", `{"why":"checked","expect":1}`, http.StatusUnprocessableEntity, "second_person_needed")
+	refused("token-desk", path+"/approve", `{"why":" ","expect":1}`, http.StatusUnprocessableEntity, "refused")
+	refused("token-desk", path+"/approve", `{"why":"checked"}`, http.StatusConflict, "changed")
+	require.Equal(t, http.StatusOK, send("token-desk", http.MethodPost, path+"/approve", `{"why":"checked","expect":1}`, &op).Code)
+	require.Equal(t, []any{deadletter.Running, "token-desk@shop.example", "checked"}, []any{op.Progress, op.ApprovedBy, op.ApprovedWhy})
+
+	// Months take the same two.
+	const month, why = "/v1/ops/journal/periods/2026-02", `{"why":"the books are done"}`
+	require.Equal(t, http.StatusOK, send("token", http.MethodPost, month+"/close", why, nil).Code)
+	refused("token", month+"/reopen", why, http.StatusForbidden, "identity_needed")
+	require.Equal(t, http.StatusOK, send("ada", http.MethodPost, month+"/reopen", why, nil).Code)
+	refused("ada", month+"/reopen", why, http.StatusUnprocessableEntity, "second_person_needed")
+	refused("token", month+"/reopen", why, http.StatusForbidden, "identity_needed")
+	answer = send("token-desk", http.MethodPost, month+"/reopen", why, nil)
+	require.Equal(t, http.StatusOK, answer.Code)
+	require.Contains(t, answer.Body.String(), `"state":"open"`)
 }

@@ -56,7 +56,7 @@ type AddEndpoint struct {
 
 func (a *API) addEndpoint(r *http.Request) (endpoints.Secret, error) {
 	var add AddEndpoint
-	if err := readJSON(r, &add, `Send JSON: {"url": "https://...", "events": ["<patterns of event types>"], "tenant", "id", "why": "<the reason>"}.`); err != nil {
+	if err := readChange(r, &add, `Send JSON: {"url": "https://...", "events": ["<patterns of event types>"], "tenant", "id", "why": "<the reason>"}.`); err != nil {
 		return endpoints.Secret{}, err
 	}
 	add.Who = Who(r.Context())
@@ -69,7 +69,7 @@ func (a *API) addEndpoint(r *http.Request) (endpoints.Secret, error) {
 func changeEndpoint[T any](a *API, done string, change func(*endpoints.Keeper, context.Context, string, endpoints.Change) (T, error)) func(*http.Request) (T, error) {
 	return func(r *http.Request) (T, error) {
 		var by endpoints.Change
-		if err := readJSON(r, &by, `Send JSON: {"why": "<the reason>"}.`); err != nil {
+		if err := readChange(r, &by, `Send JSON: {"why": "<the reason>"}.`); err != nil {
 			var none T
 			return none, err
 		}

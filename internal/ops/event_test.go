@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/audit"
 	"billhook/internal/backlog"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
@@ -189,7 +190,7 @@ func (r *rig) operator() *deadletter.Operator {
 // begin asks for the replay of a queue's dead letters.
 func (r *rig) begin(t *testing.T, queue, who string) deadletter.Operation {
 	t.Helper()
-	op, err := r.operator().Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: queue}, Who: who, Why: "the product is set"}, 1)
+	op, err := r.operator().Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: queue}, Why: "the product is set"}, audit.Author{Proof: audit.Identity, Name: who}, 1)
 	require.NoError(t, err)
 	return op
 }

@@ -178,8 +178,8 @@ func (a *API) retry(r *http.Request) (Retried, error) {
 		return Retried{}, err
 	}
 	op, err := a.Operator.Begin(r.Context(), deadletter.Operation{
-		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: item.Queue, Item: item.ID}, Who: Who(r.Context()), Why: retryWhy,
-	}, 1)
+		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: item.Queue, Item: item.ID}, Why: retryWhy,
+	}, Author(r.Context()), 1)
 	if op, err = a.logged(r, "begun", op, err); err == nil && op.Progress == deadletter.Running {
 		ctx, cancel := context.WithTimeout(r.Context(), runTime)
 		defer cancel()

@@ -37,6 +37,7 @@ const (
 	StepAskedFor  What = "approval_asked"
 	StepReplayed  What = "replay"
 	StepDiscarded What = "discard"
+	StepCompleted What = "complete"
 	// StepReplayEnded: a replay of its dead letter has ended, and not in another death.
 	StepReplayEnded What = "replay_ended"
 	StepCorrected   What = "corrected"
@@ -163,7 +164,7 @@ func (a Reads) dealings(ctx context.Context, letter DeadLetter, looks bool) ([]S
 		steps = append(steps, Step{At: item.Closed, What: StepReplayEnded, DeadLetter: letter.ID, Outcome: item.Outcome})
 	case deadletter.Corrected:
 		steps = append(steps, Step{At: item.Closed, What: StepCorrected, DeadLetter: letter.ID, MessageID: item.CorrectedBy})
-	case deadletter.Open, deadletter.Replayed, deadletter.Discarded:
+	case deadletter.Open, deadletter.Replayed, deadletter.Discarded, deadletter.Completed:
 	}
 	return steps, nil
 }

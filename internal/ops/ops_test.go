@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
@@ -22,6 +23,7 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/dryrun"
 	"billhook/internal/handler"
 	"billhook/internal/journal"
 	"billhook/internal/lane"
@@ -69,6 +71,17 @@ func newRig(t testing.TB, access ops.Access) *rig {
 	return r
 }
 
+// oracle is a worker that would process everything.
+type oracle struct{ *catalog.Catalog }
+
+func (o oracle) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
+	trial := dryrun.Trial{Queue: m.Queue, Tenant: "default", EventID: m.Attributes["event_id"], Outcome: dryrun.Calls}
+	if body := jsontext.Value(m.Data); body.IsValid() {
+		trial.Calls = []dryrun.Call{{Target: "gateway", Method: http.MethodPost, Path: "/v1/refunds", Body: body}}
+	}
+	return trial, nil
+}
+
 func operatorOf(s store.Store) *deadletter.Operator {
 	return &deadletter.Operator{
 		Store: s, Queue: queues.Queue, Now: func() time.Time { return at }, NewID: uuid.NewString,
@@ -79,7 +92,8 @@ func operatorOf(s store.Store) *deadletter.Operator {
 // over puts the API on another store.
 func (r *rig) over(s store.Store) {
 	r.router = chi.NewRouter()
-	operator := operatorOf(s)
+	operator := r.operator()
+	operator.Store = s
 	keeper := &products.Keeper{Store: s, Start: queues.Products, Now: func() time.Time { return at }, NewID: uuid.NewString}
 	(&ops.API{
 		Operator: operator, Customers: &customers.Operator{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString}, Products: keeper, Endpoints: endpointsOf(s), Access: r.access,
@@ -88,6 +102,7 @@ func (r *rig) over(s store.Store) {
 		Periods:  &journal.Periods{Store: s, Now: func() time.Time { return at }, NewID: uuid.NewString},
 		Reverter: &journal.Reverter{Store: s, Catalog: queues, Now: func() time.Time { return at }, NewID: uuid.NewString},
 		Timer:    waiting(time.Hour),
+		Tries:    &dryrun.Desk{Store: s, Now: func() time.Time { return at }, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{queues}, nil }},
 		Reads:    ops.Reads{Store: s, Catalog: queues, Now: func() time.Time { return at }, Links: r.links}, Log: slog.New(slog.NewJSONHandler(&r.log, nil)), NewID: uuid.NewString,
 	}).Routes(r.router)
 }

@@ -65,7 +65,7 @@ func (a *API) setStock(r *http.Request) (orders.Stock, error) {
 	if err != nil {
 		return orders.Stock{}, err
 	}
-	if err := readJSON(r, &set, advice); err != nil {
+	if err := readChange(r, &set, advice); err != nil {
 		return orders.Stock{}, err
 	}
 	if set.Available == nil {

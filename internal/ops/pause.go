@@ -90,7 +90,7 @@ func (a *API) changePause(change func(*pause.Keeper, context.Context, catalog.Qu
 			return QueuePause{}, err
 		}
 		var by pause.Change
-		if err := readJSON(r, &by, `Send JSON: {"why": "<the reason>"}.`); err != nil {
+		if err := readChange(r, &by, `Send JSON: {"why": "<the reason>"}.`); err != nil {
 			return QueuePause{}, err
 		}
 		by.Who = Who(r.Context())

@@ -171,10 +171,10 @@ func (a *API) letterPayload(r *http.Request) (Letter, error) {
 	return letter, nil
 }
 
-// whyOf is the reason in the body of a request. That there is one is checked by the audit.
+// whyOf is the reason in the body of a request.
 func (a *API) whyOf(r *http.Request) (string, error) {
 	var reason Reason
-	err := readJSON(r, &reason, `Send JSON: {"why": "<the reason>"}.`)
+	err := readChange(r, &reason, `Send JSON: {"why": "<the reason>"}.`)
 	return reason.Why, err
 }
 

@@ -45,7 +45,7 @@ func (a *API) setProduct(r *http.Request) (products.Product, error) {
 	if err != nil {
 		return products.Product{}, err
 	}
-	if err := readJSON(r, &set, `Send JSON: {"points": <a whole number>, "why": "<the reason>"}.`); err != nil {
+	if err := readChange(r, &set, `Send JSON: {"points": <a whole number>, "why": "<the reason>"}.`); err != nil {
 		return products.Product{}, err
 	}
 	set.Who = Who(r.Context())
@@ -59,7 +59,7 @@ func (a *API) retireProduct(r *http.Request) (products.Product, error) {
 	if err != nil {
 		return products.Product{}, err
 	}
-	if err := readJSON(r, &change, `Send JSON: {"why": "<the reason>"}.`); err != nil {
+	if err := readChange(r, &change, `Send JSON: {"why": "<the reason>"}.`); err != nil {
 		return products.Product{}, err
 	}
 	change.Who = Who(r.Context())

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"billhook/internal/audit"
 	"billhook/internal/pii"
 	"billhook/internal/serve"
 )
@@ -25,8 +26,6 @@ const (
 	instancesDiffer = time.Minute
 	// maxSession bounds a cookie that is looked at, in bytes.
 	maxSession = 512
-	// byName begins the name of a person who was accepted on this machine.
-	byName = "local"
 )
 
 // The names of the cookie. A browser takes one that begins with __Host- from its own host alone, over TLS.
@@ -92,7 +91,7 @@ func (s *Sessions) Guard(next http.Handler) http.Handler {
 			}
 			return
 		}
-		ctx := context.WithValue(r.Context(), whoKey{}, who)
+		ctx := context.WithValue(r.Context(), authorKey{}, who)
 		if !end.IsZero() {
 			ctx = context.WithValue(ctx, sessionKey{}, end)
 		}
@@ -100,16 +99,16 @@ func (s *Sessions) Guard(next http.Handler) http.Handler {
 	})
 }
 
-func (s *Sessions) admit(r *http.Request) (who string, end time.Time, refused *serve.Problem) {
+func (s *Sessions) admit(r *http.Request) (who audit.Author, end time.Time, refused *serve.Problem) {
 	if refused = OwnPage(r); refused != nil {
-		return "", end, refused
+		return who, end, refused
 	}
 	who, end, err := s.who(r)
 	switch {
 	case errors.Is(err, ErrNoIdentity):
-		return "", end, errSignIn
+		return who, end, errSignIn
 	case err != nil:
-		return "", end, s.access.problems().Problem(err)
+		return who, end, s.access.problems().Problem(err)
 	}
 	return who, end, nil
 }
@@ -128,9 +127,9 @@ func OwnPage(r *http.Request) *serve.Problem {
 }
 
 // who returns the sender of a request, and when the session ends that says so.
-func (s *Sessions) who(r *http.Request) (who string, end time.Time, err error) {
+func (s *Sessions) who(r *http.Request) (who audit.Author, end time.Time, err error) {
 	who, err = s.access.who(r)
-	nameless := err == nil && who == byName
+	nameless := err == nil && who == audit.Author{Proof: audit.ThisMachine}
 	if !nameless && !errors.Is(err, ErrNoIdentity) && !errors.Is(err, errOtherHost) {
 		return who, end, err
 	}
@@ -140,8 +139,7 @@ func (s *Sessions) who(r *http.Request) (who string, end time.Time, err error) {
 			continue
 		}
 		signed, until := s.read(cookie.Value)
-		local := strings.HasPrefix(signed, byName+":")
-		if signed != "" && (!local || nameless) {
+		if signed.Proof == audit.SharedToken || (signed.Proof == audit.ThisMachine && nameless) {
 			return signed, until, nil
 		}
 	}
@@ -163,21 +161,21 @@ func (s *Sessions) atHome(r *http.Request) bool {
 // machine. name is who they say they are. The error is a *serve.Problem.
 func (s *Sessions) SignIn(r *http.Request, token, name string) (*http.Cookie, error) {
 	now := s.now()
-	kind, key := byName, s.local
+	proof, key := audit.ThisMachine, s.local
 	switch {
 	case token != "":
 		if !s.access.accepts("Bearer " + token) {
-			s.signed(r, "", errToken)
+			s.signed(r, audit.Author{}, errToken)
 			return nil, errToken
 		}
-		kind, key = byToken, keyOf(token)
+		proof, key = audit.SharedToken, keyOf(token)
 	case !s.atHome(r):
 		return nil, errToken
 	}
 	if !isName(name) || s.access.accepts("Bearer "+name) {
 		return nil, errName
 	}
-	who, end := kind+":"+name, now.Add(SessionLife)
+	who, end := audit.Author{Proof: proof, Name: name}, now.Add(SessionLife)
 	s.signed(r, who, nil)
 	return s.cookie(r, sealed(key, who, end), int(SessionLife.Seconds())), nil
 }
@@ -190,12 +188,12 @@ func (s *Sessions) SignOut(r *http.Request) *http.Cookie {
 
 // signed logs that somebody has signed in, or was refused. What was typed is not logged: it may be a
 // token in the wrong field.
-func (s *Sessions) signed(r *http.Request, who string, refused *serve.Problem) {
+func (s *Sessions) signed(r *http.Request, who audit.Author, refused *serve.Problem) {
 	if refused != nil {
 		s.log.LogAttrs(r.Context(), slog.LevelWarn, "ops sign-in refused", slog.String("code", refused.Code))
 		return
 	}
-	s.log.LogAttrs(r.Context(), slog.LevelInfo, "ops sign-in", slog.String("who", who))
+	s.log.LogAttrs(r.Context(), slog.LevelInfo, "ops sign-in", slog.String("who", who.String()))
 }
 
 func (s *Sessions) cookie(r *http.Request, value string, age int) *http.Cookie {
@@ -216,34 +214,35 @@ func keyOf(token string) []byte {
 }
 
 // sealed is the value of a session's cookie.
-func sealed(key []byte, who string, end time.Time) string {
-	text := []byte(strconv.FormatInt(end.Unix(), 10) + " " + who)
+func sealed(key []byte, who audit.Author, end time.Time) string {
+	text := []byte(strconv.FormatInt(end.Unix(), 10) + " " + who.String())
 	mac := hmac.New(sha256.New, key)
 	_, _ = mac.Write(text)
 	return base64.RawURLEncoding.EncodeToString(text) + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// read returns who the bearer of a cookie is, and until when; empty: it is forged, of a token that is no
+// read returns who the bearer of a cookie is, and until when; nobody: it is forged, of a token that is no
 // longer accepted, or over.
-func (s *Sessions) read(value string) (who string, end time.Time) {
+func (s *Sessions) read(value string) (who audit.Author, end time.Time) {
 	first, second, _ := strings.Cut(value, ".")
 	text, err := base64.RawURLEncoding.Strict().DecodeString(first)
 	given, wrong := base64.RawURLEncoding.Strict().DecodeString(second)
 	if err != nil || wrong != nil || len(value) > maxSession {
-		return "", end
+		return who, end
 	}
-	keys := map[string][][]byte{}
+	keys := map[audit.Proof][][]byte{}
 	if len(s.local) > 0 {
-		keys[byName] = [][]byte{s.local}
+		keys[audit.ThisMachine] = [][]byte{s.local}
 	}
 	for _, token := range s.access.Tokens {
 		if token != "" {
-			keys[byToken] = append(keys[byToken], keyOf(token))
+			keys[audit.SharedToken] = append(keys[audit.SharedToken], keyOf(token))
 		}
 	}
-	seconds, who, _ := strings.Cut(string(text), " ")
-	kind, _, _ := strings.Cut(who, ":")
-	genuine := slices.ContainsFunc(keys[kind], func(key []byte) bool {
+	seconds, known, _ := strings.Cut(string(text), " ")
+	proof, name, _ := strings.Cut(known, ":")
+	who = audit.Author{Proof: audit.Proof(proof), Name: name}
+	genuine := slices.ContainsFunc(keys[who.Proof], func(key []byte) bool {
 		mac := hmac.New(sha256.New, key)
 		_, _ = mac.Write(text)
 		return hmac.Equal(given, mac.Sum(nil))
@@ -252,7 +251,7 @@ func (s *Sessions) read(value string) (who string, end time.Time) {
 	end = time.Unix(unix, 0).UTC()
 	now := s.now()
 	if !genuine || err != nil || !now.Before(end) || end.After(now.Add(SessionLife+instancesDiffer)) {
-		return "", time.Time{}
+		return audit.Author{}, time.Time{}
 	}
 	return who, end
 }

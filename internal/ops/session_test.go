@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/audit"
 	"billhook/internal/ops"
 	"billhook/internal/serve"
 )
@@ -133,7 +134,7 @@ func encodedSession(t *testing.T, token, who string) string {
 	t.Helper()
 	_, name, _ := strings.Cut(who, ":")
 	if token == "" {
-		return ops.Sealed(ops.KeyOf(""), who, at.Add(time.Hour))
+		return ops.Sealed(ops.KeyOf(""), audit.Author{Proof: audit.SharedToken, Name: name}, at.Add(time.Hour))
 	}
 	cookie, err := doorwayOf(ops.Access{Tokens: []string{token}}).SignIn(asks(t, http.MethodPost, far), token, name)
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
@@ -58,7 +59,7 @@ func (r *rig) operator() *deadletter.Operator {
 func (r *rig) replay(t *testing.T, id string) message {
 	t.Helper()
 	desk := r.operator()
-	op, err := desk.Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Item: id}, Who: "ilse", Why: "mended"}, 1)
+	op, err := desk.Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Item: id}, Why: "mended"}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
 	require.NoError(t, err)
 	op, err = desk.Run(t.Context(), op.ID)
 	require.NoError(t, err)
@@ -475,7 +476,7 @@ func TestACorrectedItemIsNotReplayed(t *testing.T) {
 	id := r.keep(t, 0)
 	r.deliver(corrected("e1", 2))
 	for _, f := range []deadletter.Filter{{Queue: "orders", Item: id}, {Queue: "orders", EventID: "e1"}} {
-		_, err := r.operator().Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Filter: f, Who: "ilse", Why: "mended"}, 1)
+		_, err := r.operator().Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Filter: f, Why: "mended"}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
 		require.ErrorIs(t, err, deadletter.ErrRefused)
 		require.ErrorContains(t, err, "message corrected-m-e1-2 has taken its place")
 		_, err = r.operator().Preview(t.Context(), f)

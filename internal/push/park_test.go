@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
@@ -77,8 +78,18 @@ func TestBehindADeadLetterItsKeyIsParkedUntilTheReplay(t *testing.T) {
 	require.Zero(t, r.keptMessages(t))
 }
 
-func TestADiscardReleasesWhatIsParked(t *testing.T) {
+func TestWhoeverDiscardsOrCompletesADeadLetterReleasesWhatIsParked(t *testing.T) {
 	t.Parallel()
+	for _, kind := range []deadletter.Kind{deadletter.Discard, deadletter.Complete} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			releases(t, kind)
+		})
+	}
+}
+
+func releases(t *testing.T, kind deadletter.Kind) {
+	t.Helper()
 	r, _, done := poisoned(t)
 	r.deliver(paid("e1", known, 1))
 	r.deliver(paid("e2", known, 1))
@@ -90,7 +101,7 @@ func TestADiscardReleasesWhatIsParked(t *testing.T) {
 		NewID: func() string { ids++; return string(rune('a' + ids)) },
 		Wait:  func(context.Context, time.Duration) error { return nil }, Relay: func(context.Context, string) error { return nil },
 	}
-	op, err := desk.Begin(t.Context(), deadletter.Operation{Kind: deadletter.Discard, Filter: deadletter.Filter{Queue: "orders"}, Who: "ilse", Why: "a test order"}, 1)
+	op, err := desk.Begin(t.Context(), deadletter.Operation{Kind: kind, Filter: deadletter.Filter{Queue: "orders"}, Why: "a test order"}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
 	require.NoError(t, err)
 	op, err = desk.Run(t.Context(), op.ID)
 	require.NoError(t, err)

@@ -135,6 +135,8 @@ func records(t *testing.T, db *standin.Store) {
 	}
 }
 
+var ilse = audit.Author{Proof: audit.Identity, Name: "ilse"}
+
 var declared = catalog.Queue{
 	ID: "orders", OrderingKey: []string{"uid"}, Enabled: true,
 	DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour},
@@ -180,22 +182,22 @@ func operations(t *testing.T, db *standin.Store) {
 	}
 	for n, kind := range []deadletter.Kind{deadletter.Replay, deadletter.Discard} {
 		keep(t, db, dead(n, nil), "1")
-		op := deadletter.Operation{Kind: kind, Who: "ilse", Why: "known now", Filter: deadletter.Filter{Queue: "orders", EventID: fmt.Sprint("e", n)}}
+		op := deadletter.Operation{Kind: kind, Why: "known now", Filter: deadletter.Filter{Queue: "orders", EventID: fmt.Sprint("e", n)}}
 		if kind == deadletter.Discard {
 			op.Force, op.Rate = true, 7
 			op.Filter.Reason, op.Filter.EventType, op.Filter.OrderingKey = "unknown_product", "order.paid", "u1"
 			op.Filter.Since, op.Filter.Until = noon.Add(-time.Hour), noon.Add(time.Hour)
 		}
-		op, err := operator.Begin(t.Context(), op, 1)
+		op, err := operator.Begin(t.Context(), op, ilse, 1)
 		require.NoError(t, err)
 		_, err = operator.Run(t.Context(), op.ID)
 		require.NoError(t, err)
 	}
 	keep(t, db, dead(3, nil), "1")
 	operator.Queue = func(string) (catalog.Queue, bool) { q := declared; q.FourEyes = true; return q, true }
-	_, err := operator.Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Who: "ilse", Filter: deadletter.Filter{
+	_, err := operator.Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Why: "known now", Filter: deadletter.Filter{
 		Queue: "orders", Items: []string{deadletter.ItemID(declared, "1003", dead(3, nil)), "0011-orders~6"},
-	}}, 1)
+	}}, ilse, 1)
 	require.NoError(t, err)
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator/emulatortest"
+	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/gcp/firestore"
@@ -77,7 +78,7 @@ func (l *letters) bury(t *testing.T, queue string) string {
 // operate replays or discards the dead letter of an event.
 func (l *letters) operate(t *testing.T, kind deadletter.Kind, queue, event string) {
 	t.Helper()
-	op, err := l.Begin(t.Context(), deadletter.Operation{Kind: kind, Filter: deadletter.Filter{Queue: queue, EventID: event}, Who: "ilse", Why: "the drill"}, 1)
+	op, err := l.Begin(t.Context(), deadletter.Operation{Kind: kind, Filter: deadletter.Filter{Queue: queue, EventID: event}, Why: "the drill"}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
 	require.NoError(t, err)
 	op, err = l.Run(t.Context(), op.ID)
 	require.NoError(t, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
@@ -442,7 +443,7 @@ func TestAReplayBetweenClocksFiveMinutesApart(t *testing.T) {
 			},
 		}
 	}
-	operation, err := operators[0].Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "ours"}, Who: "token", Why: "mended", Rate: 1}, 5)
+	operation, err := operators[0].Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "ours"}, Why: "mended", Rate: 1}, audit.Author{Proof: audit.SharedToken}, 5)
 	require.NoError(t, err)
 	for range 10 {
 		for _, o := range operators {
@@ -510,7 +511,7 @@ func TestOtherTimesBetweenClocksFiveMinutesApart(t *testing.T) {
 	id := 0
 	newID := func() string { id++; return fmt.Sprint("change-", id) }
 	periods := &journal.Periods{Store: a.store, Now: a.clock.Now, NewID: newID}
-	_, err := periods.Close(t.Context(), dedupe.DefaultTenant, "2026-02", journal.Change{Who: "token", Why: "done"})
+	_, err := periods.Close(t.Context(), dedupe.DefaultTenant, "2026-02", journal.Change{Who: audit.Author{Proof: audit.SharedToken}, Why: "done"})
 	require.NoError(t, err)
 	for _, test := range []struct {
 		wait          time.Duration

@@ -1,6 +1,6 @@
 // Package deadlettertest holds operations on dead letters to a model, on any store: whatever people,
 // runners and crashes do at once, an operation replays each item at most once, and touches nothing
-// after it is over.
+// after it is over. What takes two people is begun and approved by two identities.
 package deadlettertest
 
 import (
@@ -108,10 +108,15 @@ func (w *world) begin(t *rapid.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, preview.Total)
 	w.queue.FourEyes = rapid.Bool().Draw(t, "four eyes")
+	by := w.author(t)
 	op, err := desk.Begin(context.Background(), deadletter.Operation{
-		Kind:   rapid.SampledFrom([]deadletter.Kind{deadletter.Replay, deadletter.Replay, deadletter.Replay, deadletter.Discard}).Draw(t, "kind"),
-		Filter: f, Who: w.person(t), Why: "mended", Rate: 10, Force: true,
-	}, preview.Total)
+		Kind:   rapid.SampledFrom([]deadletter.Kind{deadletter.Replay, deadletter.Replay, deadletter.Replay, deadletter.Discard, deadletter.Complete}).Draw(t, "kind"),
+		Filter: f, Why: "mended", Rate: 10, Force: true,
+	}, by, preview.Total)
+	if w.queue.FourEyes && by.Proof != audit.Identity {
+		require.ErrorIs(t, err, audit.ErrNoIdentity)
+		return
+	}
 	if preview.Total == 0 {
 		require.ErrorIs(t, err, deadletter.ErrRefused)
 		return
@@ -123,6 +128,11 @@ func (w *world) begin(t *rapid.T) {
 
 func (w *world) person(t *rapid.T) string { return rapid.SampledFrom(people).Draw(t, "person") }
 
+// author is a person with an identity, or one who holds the token.
+func (w *world) author(t *rapid.T) audit.Author {
+	return audit.Author{Proof: rapid.SampledFrom([]audit.Proof{audit.Identity, audit.Identity, audit.SharedToken}).Draw(t, "proof"), Name: w.person(t)}
+}
+
 func (w *world) pick(t *rapid.T) deadletter.Operation {
 	if len(w.operations) == 0 {
 		t.Skip("nothing has begun")
@@ -133,14 +143,26 @@ func (w *world) pick(t *rapid.T) deadletter.Operation {
 }
 
 func (w *world) approve(t *rapid.T) {
-	op, who := w.pick(t), w.person(t)
-	after, err := w.operator(nil).Approve(context.Background(), op.ID, who)
-	if op.Progress != deadletter.Waiting || who == op.Who {
-		require.ErrorIs(t, err, deadletter.ErrRefused)
-		return
-	}
+	op, by, desk := w.pick(t), w.author(t), w.operator(nil)
+	preview, err := desk.Preview(context.Background(), op.Matching())
 	require.NoError(t, err)
-	require.Equal(t, deadletter.Running, after.Progress)
+	seen := rapid.IntRange(0, 1).Draw(t, "others than were seen")
+	after, err := desk.Approve(context.Background(), op.ID, by, "checked", preview.Total+seen)
+	switch {
+	case op.Progress != deadletter.Waiting:
+		require.ErrorIs(t, err, deadletter.ErrRefused)
+	case by.Proof != audit.Identity:
+		require.ErrorIs(t, err, audit.ErrNoIdentity)
+	case by.Name == op.Who:
+		require.ErrorIs(t, err, audit.ErrSamePerson)
+	case seen > 0:
+		require.ErrorIs(t, err, deadletter.ErrChanged)
+	case preview.Total == 0:
+		require.ErrorIs(t, err, deadletter.ErrRefused)
+	default:
+		require.NoError(t, err)
+		require.Equal(t, []any{deadletter.Running, by.Name}, []any{after.Progress, after.ApprovedBy})
+	}
 }
 
 func (w *world) reject(t *rapid.T) {
@@ -358,6 +380,13 @@ func (w *world) check(t *rapid.T) {
 func (w *world) checkAudit(t *rapid.T, op deadletter.Operation) {
 	entries, _, err := audit.List(context.Background(), w.faults, deadletter.AuditKind, "", op.ID, "", 10)
 	require.NoError(t, err)
+	approved := func(e audit.Entry) bool { return e.Action == "approve" }
+	if at := slices.IndexFunc(entries, approved); op.ApprovedBy != "" {
+		require.GreaterOrEqual(t, at, 0)
+		require.Equal(t, []string{op.ApprovedBy, op.ApprovedWhy}, []string{entries[at].Who, entries[at].Why})
+		require.NotEqual(t, op.Who, op.ApprovedBy)
+		entries = slices.Delete(entries, at, at+1)
+	}
 	if op.Progress == deadletter.Finished {
 		require.Empty(t, entries)
 		return

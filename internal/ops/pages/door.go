@@ -127,7 +127,7 @@ var errNameless = serve.Refuse(http.StatusForbidden, "name_needed", "Say who you
 func (p *Pages) named(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case strings.ContainsAny(ops.Who(r.Context()), ":@"), !p.signsIn(r):
+		case ops.Author(r.Context()).Name != "", !p.signsIn(r):
 			next.ServeHTTP(w, r)
 		case r.Method == http.MethodGet:
 			http.Redirect(w, r, with(signInPath, "to", own(r.URL.RequestURI())), http.StatusSeeOther)

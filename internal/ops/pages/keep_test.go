@@ -53,6 +53,8 @@ type shop struct {
 	site   http.Handler
 	store  store.Store
 	routes chi.Routes
+	// who looks, by the name that they say.
+	who string
 }
 
 // oracle is a worker that would process whatever it is shown.
@@ -104,7 +106,7 @@ func shopOver(t testing.TB, db store.Store, third partner) *shop {
 	require.NoError(t, err)
 	router := chi.NewRouter()
 	site.Routes(router)
-	return &shop{site: router, store: db, routes: router}
+	return &shop{site: router, store: db, routes: router, who: "ada"}
 }
 
 // ask asks for a page, or sends it a form, as a browser on this machine does.
@@ -116,6 +118,7 @@ func (s *shop) ask(t testing.TB, path string, form url.Values) *httptest.Respons
 	}
 	request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form.Encode()))
 	request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
+	request.Header.Set("X-Operator", s.who)
 	if form != nil {
 		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		request.Header.Set("Sec-Fetch-Site", "same-origin")

@@ -1,25 +1,22 @@
 package pages
 
 import (
-	"context"
-	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/audit"
 	"billhook/internal/deadletter"
-	"billhook/internal/dryrun"
 	"billhook/internal/ops"
 	"billhook/internal/serve"
 )
 
-// letterRoutes adds the dead letters, and the forms that begin a replay or a discard of some.
+// letterRoutes adds the dead letters, and the forms that begin an operation on some.
 func (p *Pages) letterRoutes(r chi.Router) {
 	p.page(r, "/dead-letters", "letters.html", p.letters)
-	for _, kind := range []deadletter.Kind{deadletter.Replay, deadletter.Discard} {
+	for _, kind := range deadletter.Kinds {
 		load := func(v *visit) (any, error) { return p.confirm(v, kind) }
 		act := func(v *visit) (string, error) { return p.begin(v, kind) }
 		p.change(r, "/dead-letters/"+string(kind), "letters_begin.html", load, act)
@@ -35,11 +32,11 @@ type letters struct {
 	Queues, States []string
 	// Queue is the id of the queue that the list is of; empty: it is of all.
 	Queue string
-	// Open: the list is of what can be replayed or discarded.
+	// Open: the list is of what an operation can deal with.
 	Open bool
 	// Narrowed: something is filtered by but queue and state.
 	Narrowed bool
-	// All is the address of a form, for /ops/dead-letters/replay and discard, about all that match.
+	// All is the query of a form that begins an operation on all that match.
 	All string
 }
 
@@ -86,27 +83,27 @@ func (p *Pages) letter(v *visit) (any, error) {
 	return letter, err
 }
 
-// beginning is what a replay or a discard would touch, and what would become of some of it now.
-type beginning struct {
+// verbs are how pages call what an operation does.
+var verbs = map[deadletter.Kind]string{deadletter.Replay: "Replay", deadletter.Discard: "Discard", deadletter.Complete: "Complete by hand"}
+
+// would is what an operation of a kind would touch, and what would become of some of it now.
+type would struct {
 	Kind deadletter.Kind
+	ops.Preview
+}
+
+// beginning is an operation that somebody may begin.
+type beginning struct {
 	deadletter.Filter
-	deadletter.Preview
-	Tries []tried
+	Would would
 	// Back is the list of what would be touched.
 	Back string
-	// FourEyes: somebody else has to approve it.
+	// FourEyes: somebody else has to approve it. Refusal is why this person cannot begin it then; nil: they can.
 	FourEyes bool
+	Refusal  error
 	// Rate is how many a second are replayed unless the form says otherwise, and Most how many it may
 	// say.
 	Rate, Most int
-}
-
-// tried is a dead letter of a reason, and what a worker would do of it now.
-type tried struct {
-	Item  deadletter.Item
-	Trial dryrun.Trial
-	// Unknown is why that cannot be said; empty: it is said.
-	Unknown string
 }
 
 var (
@@ -159,7 +156,7 @@ func asked(path string, f deadletter.Filter) string {
 
 func (p *Pages) confirm(v *visit, kind deadletter.Kind) (any, error) {
 	f, err := v.chosen()
-	view := beginning{Kind: kind, Filter: f, Rate: deadletter.Rate, Most: deadletter.MaxRate}
+	view := beginning{Filter: f, Would: would{Kind: kind}, Rate: deadletter.Rate, Most: deadletter.MaxRate}
 	view.Back = "/ops/dead-letters"
 	for _, name := range letterFilters {
 		view.Back = with(view.Back, name, v.query(name))
@@ -167,49 +164,16 @@ func (p *Pages) confirm(v *visit, kind deadletter.Kind) (any, error) {
 	if err != nil {
 		return view, v.refused(err)
 	}
-	if err := v.get(asked("/v1/ops/dead-letters/preview", f), &view.Preview); err != nil {
+	if err := v.get(asked("/v1/ops/dead-letters/preview", f), &view.Would.Preview); err != nil {
 		return view, v.refused(err)
 	}
 	if q, ok := p.Catalog.DeadLetters(f.Queue); ok {
 		view.Queue, view.FourEyes = q.ID, q.FourEyes
 	}
-	if kind == deadletter.Replay && view.Total > 0 {
-		view.Tries, err = v.tries(f)
+	if view.FourEyes {
+		view.Refusal = audit.TwoPeople("", ops.Author(v.ctx))
 	}
-	return view, err
-}
-
-// How many dead letters are tried for a form, and of how many that are read for that. They are tried for
-// a quarter of what the page may take.
-const (
-	mostTried = 3
-	sample    = "20"
-)
-
-// tries says of the newest dead letter of each of a few reasons what would become of it now.
-func (v *visit) tries(f deadletter.Filter) ([]tried, error) {
-	var list ops.DeadLetters
-	if err := v.get(with(asked("/v1/ops/dead-letters", f), "limit", sample), &list); err != nil {
-		return nil, err
-	}
-	var all []tried
-	ctx, cancel := context.WithTimeout(v.ctx, v.longest/4)
-	defer cancel()
-	for _, item := range list.Items {
-		same := slices.ContainsFunc(all, func(t tried) bool { return t.Item.Reason == item.Reason })
-		if same || len(all) == mostTried {
-			continue
-		}
-		one := tried{Item: item}
-		err := v.api.Call(ctx, http.MethodPost, "/v1/ops/events/try", ops.Try{EventID: item.EventID, Queue: item.Queue}, &one.Trial)
-		if problem := (*serve.Problem)(nil); errors.As(err, &problem) {
-			one.Unknown = problem.Detail
-		} else if err != nil {
-			one.Unknown = "It could not be tried in time."
-		}
-		all = append(all, one)
-	}
-	return all, nil
+	return view, nil
 }
 
 func (p *Pages) begin(v *visit, kind deadletter.Kind) (string, error) {

@@ -69,7 +69,7 @@ func TestDeadLettersAreGroupedFilteredAndTurned(t *testing.T) {
 	s.says(t, "/ops/dead-letters?queue="+q.ID+"&state=discarded", "No dead letter is in this list.")
 	s.says(t, "/ops/dead-letters?queue="+q.ID+"&key=%20u1%20", ids[1])
 	s.refuses(t, "/ops/dead-letters?state=all", "Of all queues the list has one state")
-	s.says(t, "/ops/dead-letters/"+ids[0], "rare", `href="/ops/events/e0?queue=`+q.ID+`"`, "Nobody has replayed or discarded it.", "/payload\"")
+	s.says(t, "/ops/dead-letters/"+ids[0], "rare", `href="/ops/events/e0?queue=`+q.ID+`"`, "Nobody has dealt with it.", "/payload\"")
 	require.Equal(t, http.StatusNotFound, s.ask(t, "/ops/dead-letters/nothing", nil).Code)
 }
 
@@ -79,8 +79,9 @@ func TestTheFormOfAReplaySaysHowManyAndWhatWouldHappen(t *testing.T) {
 	ids := s.dies(t, q, "a", "b", "b", "a")
 	form := "/ops/dead-letters/replay?queue=" + q.ID
 	page := s.says(t, form, "Replay 4 dead letters of "+q.ID, `name="expect" value="4"`, "a 2", "b 2", "credited", `name="rate"`, "required")
-	require.Equal(t, 2, strings.Count(page, `<span class="status status-ok">processed</span>`), "one of each reason was tried")
+	require.Equal(t, 4, strings.Count(page, `<span class="status status-ok">processed</span>`), "each was tried")
 	s.says(t, form+"&chosen=yes&item="+ids[0]+"&item="+ids[2]+"&item=gone", "Replay 2 dead letters", "3 chosen")
+	s.says(t, "/ops/dead-letters/complete?queue="+q.ID, "Complete by hand 4 dead letters", "completed by hand and stay on record")
 	s.refuses(t, form+"&chosen=yes", "Choose at least one dead letter", `href="/ops/dead-letters?queue=`+q.ID+`"`)
 	s.says(t, form+"&reason=none", "No open dead letter matches any more.")
 	s.says(t, form+"&since=90s", "Replay 2 dead letters", `name="since" value="2026-11-22T11:58:30Z"`)
@@ -98,7 +99,7 @@ func TestTheFormOfAReplaySaysHowManyAndWhatWouldHappen(t *testing.T) {
 		"at no rate":                      {url.Values{"expect": {"4"}, "rate": {"fast"}, "why": {"ticket 7"}}, "whole number"},
 	} {
 		refused := s.ask(t, form, test.form)
-		require.Equal(t, http.StatusUnprocessableEntity, refused.Code, name)
+		require.Contains(t, []int{http.StatusUnprocessableEntity, http.StatusConflict}, refused.Code, name)
 		require.Contains(t, refused.Body.String(), test.want, name)
 		require.Contains(t, refused.Body.String(), `name="expect" value="4"`, "the form again, with what matches now")
 	}
@@ -126,6 +127,14 @@ func TestDeadLettersThatAreChosenAreReplayedAndTheOthersAreNot(t *testing.T) {
 	require.Contains(t, page, "1 of 1 done")
 	require.NotContains(t, page, `data-refresh`, "nothing more comes of it")
 	s.says(t, "/ops/dead-letters?queue="+q.ID+"&state=discarded", ids[1])
+
+	ids = s.dies(t, q, "a", "a", "a", "a")
+	s.says(t, "/ops/dead-letters/"+ids[3], "/ops/dead-letters/complete?item=")
+	at, page = s.send(t, "/ops/dead-letters/complete?queue="+q.ID+"&item="+ids[3], url.Values{"expect": {"1"}, "why": {"paid back at the counter"}})
+	require.Contains(t, page, "Complete by hand: 1 of "+q.ID)
+	require.Contains(t, page, "1 of 1 done")
+	s.says(t, "/ops/dead-letters?queue="+q.ID+"&state=completed", ids[3])
+	s.says(t, "/ops/dead-letters/"+ids[3], "completed", "paid back at the counter", `href="`+at+`"`)
 }
 
 func TestAnOperationThatNeedsASecondPersonWaitsAndIsDecidedOnItsPage(t *testing.T) {
@@ -139,7 +148,8 @@ func TestAnOperationThatNeedsASecondPersonWaitsAndIsDecidedOnItsPage(t *testing.
 	}
 	require.NotContains(t, page, "/approve")
 	s.says(t, "/ops/operations?progress=waiting_for_approval", `href="`+at+`"`)
-	refused := s.ask(t, at+"/approve", url.Values{})
+	approval := url.Values{"expect": {"2"}, "why": {"checked"}}
+	refused := s.ask(t, at+"/approve", approval)
 	require.Equal(t, http.StatusUnprocessableEntity, refused.Code)
 	require.Contains(t, refused.Body.String(), "somebody else has to approve it")
 	require.Equal(t, http.StatusUnprocessableEntity, s.ask(t, at+"/cancel", url.Values{}).Code, "without a reason")
@@ -149,4 +159,25 @@ func TestAnOperationThatNeedsASecondPersonWaitsAndIsDecidedOnItsPage(t *testing.
 	require.Contains(t, page, "the wrong one")
 	require.Equal(t, http.StatusUnprocessableEntity, s.ask(t, at+"/reject", url.Values{"why": {"w"}}).Code, "it is over")
 	require.Equal(t, http.StatusNotFound, s.ask(t, "/ops/operations/nothing", nil).Code)
+}
+
+func TestTheSecondPersonSeesWhatTheFirstHasSeen(t *testing.T) {
+	t.Parallel()
+	s, q := openShop(t, partner{}), aQueue(t, true)
+	ids := s.dies(t, q, "a", "b")
+	seen := []string{"a 1", "b 1", "What would happen now", "credited", ids[0], ids[1]}
+	s.says(t, "/ops/dead-letters/replay?queue="+q.ID, seen...)
+	at, _ := s.send(t, "/ops/dead-letters/replay?queue="+q.ID, url.Values{"expect": {"2"}, "rate": {"50"}, "why": {"ticket 7"}})
+	s.who = "bob"
+	s.says(t, at, at+"/approve")
+	s.says(t, at+"/approve", append(seen, "ticket 7", "local:ada", `name="expect" value="2"`, `name="why"`)...)
+	for name, form := range map[string]url.Values{
+		"without a reason": {"expect": {"2"}, "why": {" "}}, "of what was not seen": {"expect": {"3"}, "why": {"checked"}}, "of nothing said": {"why": {"checked"}},
+	} {
+		require.Contains(t, []int{http.StatusUnprocessableEntity, http.StatusConflict}, s.ask(t, at+"/approve", form).Code, name)
+	}
+	_, page := s.send(t, at+"/approve", url.Values{"expect": {"2"}, "why": {"checked"}})
+	for _, text := range []string{"finished", "local:ada", "local:bob: checked"} {
+		require.Contains(t, page, text)
+	}
 }

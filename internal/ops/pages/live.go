@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/audit"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
 )
@@ -98,7 +99,7 @@ func (p *Pages) liveTail(w http.ResponseWriter, r *http.Request) {
 			if err := p.templates["live.html"].ExecuteTemplate(&html, "live-row", line); err != nil {
 				return err
 			}
-			rows[i] = row{Record: line.Record(), HTML: visible(html.String())}
+			rows[i] = row{Record: line.Record(), HTML: audit.EscapeLines(html.String())}
 		}
 		return stream.Send(look.ID, "lines", map[string]any{"rows": rows, "skipped": look.Skipped})
 	})

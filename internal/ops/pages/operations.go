@@ -5,11 +5,12 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/ops"
 )
 
-// operationRoutes adds the replays and discards, and what people decide about one.
+// operationRoutes adds the operations on dead letters, and what people decide about one.
 func (p *Pages) operationRoutes(r chi.Router) {
 	p.page(r, "/operations", "operations.html", p.operations)
 	p.page(r, "/operations/{id}", "operation.html", p.operation)
@@ -32,15 +33,16 @@ func (p *Pages) operations(v *visit) (any, error) {
 	return view, err
 }
 
-// operation is a replay or discard with a page of the dead letters that it was the last to deal with.
+// operation is one with a page of the dead letters that it was the last to deal with.
 type operation struct {
 	ops.Operation
 	Touched ops.DeadLetters
 	// States are those to choose from, and State the one that is shown; empty: all.
 	States []deadletter.State
 	State  string
-	// Own: who looks has begun it, and so cannot approve or reject it.
-	Own bool
+	// Own: who looks has begun it, and so cannot reject it. Refusal is why they cannot approve it; nil: they can.
+	Own     bool
+	Refusal error
 	// Live: something is still to come of it.
 	Live bool
 }
@@ -50,7 +52,7 @@ func (p *Pages) operation(v *visit) (any, error) {
 	if err := v.get(href("/v1/ops/operations/%s", v.param("id")), &view.Operation); err != nil {
 		return view, err
 	}
-	view.Own = view.Who == ops.Who(v.ctx)
+	view.Own, view.Refusal = view.Who == ops.Who(v.ctx), audit.TwoPeople(view.Who, ops.Author(v.ctx))
 	view.Live = !view.Progress.Over() || (view.Outcomes != nil && view.Outcomes.Waiting > 0)
 	items := with(href("/v1/ops/operations/%s/items", v.param("id")), "state", view.State, "limit", rows, "page", v.query("page"))
 	return view, v.get(items, &view.Touched)
@@ -67,7 +69,7 @@ type step struct {
 }
 
 var steps = []step{
-	{Name: "approve", Title: "Approve", Note: "It begins to run at once. Your name stands in it beside that of the person who has asked for it."},
+	{Name: "approve", Title: "Approve", Note: "It begins to run at once. Your name and your reason stand in it beside those of the person who has asked for it.", Reason: true},
 	{Name: "reject", Title: "Reject", Note: "Nothing of it is done, now or later.", Reason: true},
 	{Name: "cancel", Title: "Cancel", Note: "What it has done stays done, and no other dead letter is touched.", Reason: true},
 	{Name: "run", Title: "Go on with", Note: "It goes on for a few seconds at once. Without that a task goes on with it every minute."},
@@ -77,17 +79,29 @@ var steps = []step{
 type stepped struct {
 	deadletter.Operation
 	Step step
+	// Would is what an approval would touch, made anew.
+	Would would
 }
 
 func (p *Pages) stepNow(v *visit, s step) (any, error) {
 	view := stepped{Step: s}
-	err := v.get(href("/v1/ops/operations/%s", v.param("id")), &view.Operation)
-	return view, err
+	if err := v.get(href("/v1/ops/operations/%s", v.param("id")), &view.Operation); err != nil || s.Name != "approve" {
+		return view, err
+	}
+	view.Would.Kind = view.Kind
+	return view, v.get(href("/v1/ops/operations/%s/preview", v.param("id")), &view.Would.Preview)
 }
 
 func (p *Pages) take(v *visit, s step) (string, error) {
 	var question any
-	if s.Reason {
+	switch {
+	case s.Name == "approve":
+		expect, err := v.whole("expect")
+		if err != nil {
+			return "", err
+		}
+		question = ops.Approval{Why: v.form("why"), Expect: int(expect)}
+	case s.Reason:
 		question = ops.Reason{Why: v.form("why")}
 	}
 	path, op := href("/v1/ops/operations/%s/", v.param("id"))+s.Name, deadletter.Operation{}

@@ -22,6 +22,7 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"billhook/internal/audit"
+	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
 	"billhook/internal/serve"
@@ -121,7 +122,7 @@ func functions() template.FuncMap {
 	return template.FuncMap{
 		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": integer, "href": href, "of": of, "params": with, "next": next, "tone": tone,
 		"side": side, "accountPage": accountPageOf, "decimal": decimal,
-		"pretty": pretty, "agreed": agreed, "leads": leads, "kind": kindName,
+		"pretty": pretty, "agreed": agreed, "leads": leads, "kind": kindName, "verb": func(kind deadletter.Kind) string { return verbs[kind] },
 	}
 }
 
@@ -259,7 +260,7 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 	var page bytes.Buffer
 	err := p.templates[file].Execute(&page, frame{
 		Data: data, Who: ops.Who(v.ctx), Menu: entries[:always], More: entries[always:], Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Form: values,
-		Until: ops.SessionEnd(v.ctx), Signs: !ops.SessionEnd(v.ctx).IsZero() || (!strings.ContainsAny(ops.Who(v.ctx), ":@") && ops.Who(v.ctx) != "" && p.signsIn(v.request)),
+		Until: ops.SessionEnd(v.ctx), Signs: !ops.SessionEnd(v.ctx).IsZero() || (ops.Author(v.ctx).Name == "" && ops.Who(v.ctx) != "" && p.signsIn(v.request)),
 	})
 	if err != nil {
 		p.Log.LogAttrs(v.ctx, slog.LevelError, "ops page not rendered", slog.String("template", file), slog.String("error", err.Error()))
@@ -269,17 +270,7 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	v.w.Header().Set("Cache-Control", "no-store")
 	v.w.WriteHeader(status)
-	_, _ = v.w.Write([]byte(visible(page.String()))) // the client is gone
-}
-
-// visible shows characters that are not seen, or that turn a line around, as their numbers. Ends of
-// lines stay.
-func visible(text string) string {
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		lines[i] = audit.Escape(line)
-	}
-	return strings.Join(lines, "\n")
+	_, _ = v.w.Write([]byte(audit.EscapeLines(page.String()))) // the client is gone
 }
 
 // policy lets a page load its own style and script, talk to its own origin, and be in no frame.

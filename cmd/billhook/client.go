@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -45,7 +46,16 @@ func nobody(err error, address, flag, variable, service string) error {
 
 func (p *program) client(server string, by *http.Client) client {
 	token := append(p.env.OpsToken.List(), "")[0] // empty where none is set
-	return client{base: server, token: token, operator: p.env.OpsOperator, http: by}
+	return client{base: server, token: token, operator: p.env.OpsOperator, http: by, skipped: p.skipped}
+}
+
+// skipped says what a list leaves out, beside a JSON document and not in it.
+func (p *program) skipped(what string) {
+	to := p.stdout
+	if p.asJSON {
+		to = os.Stderr
+	}
+	_, _ = fmt.Fprintf(to, "Documents that cannot be read are left out. %s\n", what)
 }
 
 type client struct {
@@ -54,6 +64,8 @@ type client struct {
 	// operator is sent as X-Operator. The worker takes it where the token names no person.
 	operator string
 	http     *http.Client
+	// skipped is told what a list leaves out; nil: nobody is.
+	skipped func(what string)
 }
 
 // get fills answer from the API. An answer that is a problem document becomes an
@@ -101,6 +113,9 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 		_ = json.Unmarshal(answered, &problem) // without a problem document the status says it
 		problem.Status = status
 		return (*problemError)(&problem)
+	}
+	if what := response.Header.Get(ops.HeaderSkipped); what != "" && w.skipped != nil {
+		w.skipped(what)
 	}
 	if err := json.Unmarshal(answered, answer); err != nil {
 		return fmt.Errorf("ask the worker: answer: %w", err)

@@ -85,7 +85,7 @@ func List(ctx context.Context, q store.Querier, kind, tenant, subject, after str
 		return nil, "", fmt.Errorf("audit: list: %w", err)
 	}
 	for _, doc := range page.Documents {
-		e, err := entryOf(doc)
+		e, err := EntryOf(doc)
 		if err != nil {
 			return nil, "", err
 		}
@@ -130,7 +130,7 @@ func Newest(ctx context.Context, q store.Querier, wanted Search) ([]Found, error
 	}
 	var found []Found
 	for _, doc := range page.Documents {
-		e, err := entryOf(doc)
+		e, err := EntryOf(doc)
 		if err != nil {
 			return nil, err
 		}
@@ -139,7 +139,8 @@ func Newest(ctx context.Context, q store.Querier, wanted Search) ([]Found, error
 	return found, nil
 }
 
-func entryOf(doc store.Document) (e Entry, err error) {
+// EntryOf reads an entry's document.
+func EntryOf(doc store.Document) (e Entry, err error) {
 	if err := store.Decode(doc.Fields, &e); err != nil || e.Kind == "" || e.Subject == "" || e.Action == "" || e.At.IsZero() {
 		return Entry{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 	}

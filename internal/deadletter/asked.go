@@ -23,7 +23,7 @@ func Asked(ctx context.Context, from store.Querier, item Item) ([]Operation, err
 	}
 	var asked []Operation
 	for _, doc := range page.Documents {
-		op, err := operationOf(doc)
+		op, err := OperationOf(doc)
 		if err != nil {
 			return nil, err
 		}

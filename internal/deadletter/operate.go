@@ -126,7 +126,7 @@ func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) 
 	case err != nil:
 		return Operation{}, fmt.Errorf("deadletter: operation: %w", err)
 	}
-	return operationOf(doc)
+	return OperationOf(doc)
 }
 
 // Operations returns a page of operations, of one stage or all, the newest first by the time that they
@@ -160,7 +160,7 @@ func (o *Operator) newest(ctx context.Context, equal map[string]any, span store.
 		return nil, fmt.Errorf("deadletter: operations: %w", err)
 	}
 	for _, doc := range page.Documents {
-		op, err := operationOf(doc)
+		op, err := OperationOf(doc)
 		if err != nil {
 			return nil, err
 		}

@@ -89,7 +89,8 @@ func (op *Operation) Matching() Filter {
 	return f
 }
 
-func operationOf(doc store.Document) (Operation, error) {
+// OperationOf reads an operation's document.
+func OperationOf(doc store.Document) (Operation, error) {
 	op := Operation{ID: doc.Key.ID, version: doc.Version}
 	if err := store.Decode(doc.Fields, &op); err != nil || op.Kind == "" || op.Progress == "" || op.Filter.Queue == "" || op.Rate < 1 {
 		return Operation{}, fmt.Errorf("deadletter: operation %s is not readable", doc.Key.ID)

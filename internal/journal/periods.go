@@ -94,7 +94,8 @@ func periodKey(tenant, period string) store.Key {
 
 func periodPrefix(tenant string) string { return store.ID(tenant) + "~" }
 
-func periodFrom(doc store.Document, now time.Time) (Period, error) {
+// ReadPeriod reads a period's document, as it stands at a time.
+func ReadPeriod(doc store.Document, now time.Time) (Period, error) {
 	var p Period
 	if err := store.Decode(doc.Fields, &p); err != nil {
 		return Period{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
@@ -162,7 +163,7 @@ func (p *Periods) List(ctx context.Context, tenant, after string, limit int) (pa
 		return nil, "", fmt.Errorf("journal: list periods: %w", err)
 	}
 	for _, doc := range found.Documents {
-		one, err := periodFrom(doc, p.Now())
+		one, err := ReadPeriod(doc, p.Now())
 		if err != nil {
 			return nil, "", err
 		}
@@ -224,7 +225,7 @@ func (p *Periods) look(ctx context.Context, tenant, period string) (Period, stor
 	case err != nil:
 		return Period{}, 0, fmt.Errorf("journal: read period: %w", err)
 	}
-	found, err := periodFrom(doc, p.Now())
+	found, err := ReadPeriod(doc, p.Now())
 	return found, doc.Version, err
 }
 

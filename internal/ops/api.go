@@ -73,7 +73,7 @@ func (a *API) Routes(r chi.Router) {
 // routes adds what people and pages ask for. Whoever asks has been let in.
 func (a *API) routes(r chi.Router) {
 	r.Route("/v1/ops", func(r chi.Router) {
-		r.Use(bounded)
+		r.Use(bounded, saying)
 		r.Get("/queues", answer(a, a.queues))
 		r.Get("/waiting", answer(a, a.waitsOf))
 		r.Get("/outbox", answer(a, a.outbox))

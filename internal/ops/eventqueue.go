@@ -26,7 +26,7 @@ import (
 // has for it.
 func (a *API) eventQueueRoutes(r chi.Router) {
 	r.Route("/api/v1/events", func(r chi.Router) {
-		r.Use(sameOrigin, a.Access.require, bounded)
+		r.Use(sameOrigin, a.Access.require, bounded, saying)
 		r.Get("/stats", success(a, a.stats))
 		r.Get("/dead-letter", success(a, a.deadEvents))
 		r.Post("/dead-letter/{event_id}/retry", success(a, a.retry))

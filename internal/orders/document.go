@@ -79,7 +79,8 @@ func (o Order) fields() map[string]any {
 	return fields
 }
 
-func fromDocument(doc store.Document) (Order, error) {
+// Read reads an order's document.
+func Read(doc store.Document) (Order, error) {
 	o := Order{Items: []Item{}, History: []Step{}}
 	err := store.Decode(doc.Fields, &o)
 	items, _ := doc.Fields["items"].(map[string]any)
@@ -119,7 +120,7 @@ func look(ctx context.Context, from store.Getter, tenant, id string) (Order, sto
 	case err != nil:
 		return Order{}, 0, fmt.Errorf("orders: read: %w", err)
 	}
-	o, err := fromDocument(doc)
+	o, err := Read(doc)
 	return o, doc.Version, err
 }
 
@@ -135,7 +136,7 @@ func List(ctx context.Context, from store.Querier, state State, after string, li
 		return nil, "", fmt.Errorf("orders: list: %w", err)
 	}
 	for _, doc := range found.Documents {
-		o, err := fromDocument(doc)
+		o, err := Read(doc)
 		if err != nil {
 			return nil, "", err
 		}

@@ -49,7 +49,8 @@ func StockKey(tenant, product string) store.Key {
 	return store.Key{Collection: StockCollection, ID: store.Path(tenant, product)}
 }
 
-func stockOf(doc store.Document) (Stock, error) {
+// ReadStock reads the document of a product's stock.
+func ReadStock(doc store.Document) (Stock, error) {
 	var s Stock
 	if err := store.Decode(doc.Fields, &s); err != nil || min(s.Available, s.Reserved, s.Sold) < 0 {
 		return Stock{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
@@ -67,7 +68,7 @@ func lookAtStock(ctx context.Context, from store.Getter, tenant, product string)
 	case err != nil:
 		return Stock{}, 0, fmt.Errorf("orders: read stock: %w", err)
 	}
-	s, err := stockOf(doc)
+	s, err := ReadStock(doc)
 	return s, doc.Version, err
 }
 
@@ -128,7 +129,7 @@ func (k *Keeper) List(ctx context.Context, tenant, after string, limit int) (pag
 		return nil, "", fmt.Errorf("orders: list stock: %w", err)
 	}
 	for _, doc := range found.Documents {
-		s, err := stockOf(doc)
+		s, err := ReadStock(doc)
 		if err != nil {
 			return nil, "", err
 		}

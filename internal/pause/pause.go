@@ -130,7 +130,7 @@ func List(ctx context.Context, from store.Querier) ([]Pause, error) {
 			return nil, fmt.Errorf("pause: list: %w", err)
 		}
 		for _, doc := range page.Documents {
-			p, err := fromDocument(doc)
+			p, err := Read(doc)
 			if err != nil {
 				return nil, err
 			}
@@ -142,7 +142,8 @@ func List(ctx context.Context, from store.Querier) ([]Pause, error) {
 	}
 }
 
-func fromDocument(doc store.Document) (Pause, error) {
+// Read reads the document of a pause.
+func Read(doc store.Document) (Pause, error) {
 	var p Pause
 	if err := store.Decode(doc.Fields, &p); err != nil || p.Queue != doc.Key.ID {
 		return Pause{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
@@ -159,7 +160,7 @@ func (k *Keeper) look(ctx context.Context, queue string) (*Pause, store.Version,
 	case err != nil:
 		return nil, 0, fmt.Errorf("pause: read: %w", err)
 	}
-	p, err := fromDocument(doc)
+	p, err := Read(doc)
 	return &p, doc.Version, err
 }
 

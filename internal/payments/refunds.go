@@ -67,7 +67,8 @@ func refundKey(tenant, payment string) store.Key {
 	return store.Key{Collection: RefundsCollection, ID: store.ID(tenant, payment)}
 }
 
-func refundOf(doc store.Document) (Refund, error) {
+// ReadRefund reads a refund's document.
+func ReadRefund(doc store.Document) (Refund, error) {
 	r := Refund{version: doc.Version}
 	err := store.Decode(doc.Fields, &r)
 	if err != nil || (r.State != UnderWay && r.State != Refunded && r.State != Refused) {
@@ -89,7 +90,7 @@ func FindRefund(ctx context.Context, from store.Getter, tenant, payment string) 
 	case err != nil:
 		return Refund{}, fmt.Errorf("payments: read refund: %w", err)
 	}
-	return refundOf(doc)
+	return ReadRefund(doc)
 }
 
 // ListRefunds returns the refunds in a state, those of any state where it is empty: a page of at most
@@ -105,7 +106,7 @@ func ListRefunds(ctx context.Context, from store.Querier, state State, after *st
 		return nil, nil, fmt.Errorf("payments: list refunds: %w", err)
 	}
 	for _, doc := range found.Documents {
-		r, err := refundOf(doc)
+		r, err := ReadRefund(doc)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -217,7 +218,7 @@ func (r Refunds) look(ctx context.Context, event handler.Event, asked order) (Re
 	case err != nil:
 		return Refund{}, retry.Outage("store_unavailable", fmt.Errorf("payments: read refund: %w", err))
 	}
-	there, err := refundOf(doc)
+	there, err := ReadRefund(doc)
 	if err != nil {
 		return Refund{}, retry.Transient("refund_unreadable", err)
 	}

@@ -86,7 +86,8 @@ func (p Product) side() map[string]any {
 	return map[string]any{"points": p.Points, "state": string(p.State), "origin": p.Origin}
 }
 
-func fromDocument(doc store.Document) (Product, error) {
+// Read reads a product's document.
+func Read(doc store.Document) (Product, error) {
 	p := Product{Origin: FromStore}
 	err := store.Decode(doc.Fields, &p)
 	if err != nil || p.Points < 1 || p.Points > catalog.MaxPoints || (p.State != Active && p.State != Retired) || p.Since.IsZero() {
@@ -101,7 +102,7 @@ func look(ctx context.Context, from store.Getter, start map[string]catalog.Produ
 	doc, err := from.Get(ctx, Key(tenant, id))
 	switch {
 	case err == nil:
-		p, err := fromDocument(doc)
+		p, err := Read(doc)
 		return p, doc.Version, err
 	case !errors.Is(err, store.ErrNotFound):
 		return Product{}, 0, fmt.Errorf("products: read: %w", err)
@@ -162,7 +163,7 @@ func (k *Keeper) List(ctx context.Context, tenant, after string, limit int) (pag
 		}
 	}
 	for _, doc := range stored.Documents {
-		p, err := fromDocument(doc)
+		p, err := Read(doc)
 		if err != nil {
 			return nil, "", err
 		}

@@ -36,6 +36,7 @@ type Metrics struct {
 	sealed     prometheus.Counter
 	unsealed   prometheus.Gauge
 	unreadable prometheus.Gauge
+	skipped    *prometheus.CounterVec
 	unfounded  prometheus.Gauge
 	untrue     prometheus.Gauge
 }
@@ -77,6 +78,7 @@ func NewMetrics() *Metrics {
 		unlimited:  counter("billhook_limits_unknown_total", "Messages that were taken though a limit of the door could not be known, by queue and limit.", "queue", "limit"),
 		sealed:     counter("billhook_sealed_entries_total", "Entries of the books that this instance has sealed.").WithLabelValues(),
 		unsealed:   gauge("billhook_unsealed_oldest_seconds", "Age of the oldest entry of the books that this instance's last run left without a seal.").WithLabelValues(),
+		skipped:    counter("billhook_documents_unreadable_total", "Documents that cannot be read, by collection, each time that a list has left one out.", "collection"),
 		unreadable: gauge("billhook_unsealed_unreadable", "Entries of the books that cannot be read, and so not sealed, as of this instance's last run.").WithLabelValues(),
 		unfounded:  gauge("billhook_unsealed_unfounded", "Entries of the books that neither a record nor the audit names, and so not sealed, as of this instance's last run.").WithLabelValues(),
 		untrue:     gauge("billhook_books_findings", "What the last verification of the books has found, or the one that runs, as of this instance's last run.").WithLabelValues(),
@@ -161,6 +163,9 @@ func (m *Metrics) Sealed(entries, unreadable, unfounded int, oldest time.Duratio
 
 // BooksFindings reports how much a verification of the books has found.
 func (m *Metrics) BooksFindings(found int64) { m.untrue.Set(float64(found)) }
+
+// Unreadable counts a document that a list has left out.
+func (m *Metrics) Unreadable(collection string) { m.skipped.WithLabelValues(collection).Inc() }
 
 // Orphan counts an event that a sweep found.
 func (m *Metrics) Orphan(queue string, republished bool) {

@@ -13,7 +13,7 @@ import (
 // waits in a lane of the outbox.
 func (c Config) books(api *ops.API, relay func(ctx context.Context, lane string) error) {
 	api.Authority = c.Authority
-	api.Periods = &journal.Periods{Store: c.Store, Now: c.Now, NewID: uuid.NewString}
+	api.Periods = &journal.Periods{Store: c.lists(c.Store), Now: c.Now, NewID: uuid.NewString}
 	api.Reverter = &journal.Reverter{
 		Store: c.Store, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString,
 		Committed: func(ctx context.Context, lanes []string) {

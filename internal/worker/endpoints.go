@@ -19,7 +19,7 @@ func registerEndpoints(registry *handler.Registry, config Config, watcher delive
 		Store: config.Store, Poster: poster, DisableAfter: of.DisableAfter, News: config.Catalog.EmitsOf(endpoints.Handler), Now: config.Now,
 	})
 	return &endpoints.Keeper{
-		Store: config.Store, Poster: poster, OldSecretFor: of.OldSecretFor, Now: config.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
+		Store: config.lists(config.Store), Poster: poster, OldSecretFor: of.OldSecretFor, Now: config.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
 	}
 }
 

@@ -215,8 +215,9 @@ func New(config Config) (*Worker, error) {
 	relay := &lane.Relay{Of: lane.Outbox, Store: config.Store, Publisher: config.Publisher, Now: config.Now, AtOnce: lanesAtOnce}
 	release := *relay
 	release.Of = lane.Delayed
+	listed := config.lists(config.Store)
 	upkeep := &tasks.Service{
-		Catalog: config.Catalog, Store: config.Store, Outbox: relay, Delayed: &release, Backlogs: config.Backlogs, Subscriptions: config.Subscriptions,
+		Catalog: config.Catalog, Store: listed, Outbox: relay, Delayed: &release, Backlogs: config.Backlogs, Subscriptions: config.Subscriptions,
 		Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 	}
 	alarms, timer := config.alarm(upkeep.ReleaseDelayed)
@@ -226,7 +227,7 @@ func New(config Config) (*Worker, error) {
 		Instance: config.Instance, Rates: counted, NewToken: uuid.NewString, Dice: rand.Float64,
 	})
 	operator := &deadletter.Operator{
-		Store: config.Store, Queue: config.Catalog.Queue, Now: config.Now, NewID: uuid.NewString, Wait: wait,
+		Store: listed, Queue: config.Catalog.Queue, Now: config.Now, NewID: uuid.NewString, Wait: wait,
 		// Deployed, only the worker that runs the tasks may publish on every queue: a replay
 		// through another is published by its relay-outbox.
 		Relay: func(ctx context.Context, lane string) error {
@@ -236,17 +237,17 @@ func New(config Config) (*Worker, error) {
 	}
 	upkeep.Operator = operator
 	api := &ops.API{
-		Reads: ops.Reads{Store: config.Store, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}, Access: config.Access, Log: config.Log, Operator: operator,
-		Customers: &customers.Operator{Store: watched, Now: config.Now, NewID: uuid.NewString},
-		Products:  &products.Keeper{Store: config.Store, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
+		Reads: ops.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}, Access: config.Access, Log: config.Log, Operator: operator,
+		Customers: &customers.Operator{Store: config.lists(watched), Now: config.Now, NewID: uuid.NewString},
+		Products:  &products.Keeper{Store: listed, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 		Endpoints: keeper,
-		Tries:     &dryrun.Desk{Store: config.Store, Now: config.Now, Worker: config.trial},
-		Stock:     &orders.Keeper{Store: config.Store, Now: config.Now, NewID: uuid.NewString},
+		Tries:     &dryrun.Desk{Store: listed, Now: config.Now, Worker: config.trial},
+		Stock:     &orders.Keeper{Store: listed, Now: config.Now, NewID: uuid.NewString},
 		Example:   config.example,
 		Self:      ops.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
 		Settings:  config.Settings,
 		Doctor:    config.Doctor,
-		Pauses:    &pause.Keeper{Store: config.Store, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
+		Pauses:    &pause.Keeper{Store: listed, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
 		Timer:     after,
 		NewID:     uuid.NewString,
 	}

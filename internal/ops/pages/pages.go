@@ -123,6 +123,7 @@ type visit struct {
 	request *http.Request
 	api     Caller
 	ctx     context.Context //nolint:containedctx // It lives as long as the request.
+	skipped *ops.Skipped
 	now     time.Time
 	// longest is how long its page may take.
 	longest time.Duration
@@ -131,7 +132,8 @@ type visit struct {
 }
 
 func (p *Pages) visit(w http.ResponseWriter, r *http.Request) *visit {
-	return &visit{w: w, request: r, api: p.API, ctx: r.Context(), now: p.Now().UTC(), longest: p.Longest}
+	ctx, skipped := ops.CollectSkipped(r.Context())
+	return &visit{w: w, request: r, api: p.API, ctx: ctx, skipped: skipped, now: p.Now().UTC(), longest: p.Longest}
 }
 
 // param is a part of the path, unescaped.

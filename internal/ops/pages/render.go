@@ -44,6 +44,8 @@ type frame struct {
 	Now  time.Time
 	// Problem is why a change was refused; nil: none was.
 	Problem *serve.Problem
+	// Skipped says what the lists of the page leave out; empty: nothing.
+	Skipped string
 	// Form is what was filled in when it was refused, else the query.
 	Form url.Values
 }
@@ -259,7 +261,7 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 	entries := menu(v.request.URL.Path)
 	var page bytes.Buffer
 	err := p.templates[file].Execute(&page, frame{
-		Data: data, Who: ops.Who(v.ctx), Menu: entries[:always], More: entries[always:], Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Form: values,
+		Data: data, Who: ops.Who(v.ctx), Menu: entries[:always], More: entries[always:], Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(), Form: values,
 		Until: ops.SessionEnd(v.ctx), Signs: !ops.SessionEnd(v.ctx).IsZero() || (ops.Author(v.ctx).Name == "" && ops.Who(v.ctx) != "" && p.signsIn(v.request)),
 	})
 	if err != nil {

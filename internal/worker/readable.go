@@ -1,0 +1,67 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"billhook/internal/audit"
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/endpoints"
+	"billhook/internal/journal"
+	"billhook/internal/lane"
+	"billhook/internal/ops"
+	"billhook/internal/orders"
+	"billhook/internal/pause"
+	"billhook/internal/payments"
+	"billhook/internal/products"
+	"billhook/internal/store"
+	"billhook/internal/usage"
+)
+
+// readable says, by collection, why a document of a list cannot be read. The books are not among them:
+// what cannot be read there is a finding of their verification.
+var readable = map[string]func(store.Document) error{
+	audit.Collection: func(doc store.Document) error {
+		if audit.IsEntry(doc.Key.ID) {
+			return reads(audit.EntryOf)(doc)
+		}
+		return reads(deadletter.OperationOf)(doc)
+	},
+	deadletter.Collection:      reads(deadletter.ItemOf),
+	dedupe.Collection:          reads(dedupe.FromDocument),
+	lane.Outbox.Entries():      reads(lane.KeptOf),
+	lane.Delayed.Entries():     reads(lane.KeptOf),
+	orders.Collection:          reads(orders.Read),
+	orders.StockCollection:     reads(orders.ReadStock),
+	pause.Collection:           reads(pause.Read),
+	products.Collection:        reads(products.Read),
+	payments.RefundsCollection: reads(payments.ReadRefund),
+	endpoints.Lists:            decodes[endpoints.Endpoint],
+	usage.Collection:           decodes[usage.Total],
+	usage.EntriesCollection:    decodes[usage.Entry],
+	journal.PeriodsCollection: func(doc store.Document) error {
+		_, err := journal.ReadPeriod(doc, time.Time{})
+		return err
+	},
+}
+
+func reads[T any](read func(store.Document) (T, error)) func(store.Document) error {
+	return func(doc store.Document) error {
+		_, err := read(doc)
+		return err
+	}
+}
+
+func decodes[T any](doc store.Document) error { return store.Decode(doc.Fields, new(T)) }
+
+// lists is the store as people and tasks list it: what cannot be read is left out, logged and counted,
+// and the answer says so.
+func (c Config) lists(from store.Store) store.Store {
+	return store.Readable{Store: from, Check: readable, Skipped: func(ctx context.Context, key store.Key) {
+		c.Log.LogAttrs(ctx, slog.LevelWarn, "document left out of a list", slog.String("collection", key.Collection), slog.String("id", key.ID))
+		c.Metrics.Unreadable(key.Collection)
+		ops.Skip(ctx, key)
+	}}
+}

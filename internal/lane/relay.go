@@ -22,13 +22,17 @@ type Publisher interface {
 }
 
 // Relay publishes the lanes of one kind. Any number of relays may run at once. Each
-// publishes a lane from its oldest entry on. They may publish a message twice, but the first
+// publishes a lane from its oldest entry on. An entry that cannot be read becomes a dead letter, and holds
+// up nothing. They may publish a message twice, but the first
 // copies of the messages of a lane are in order.
 type Relay struct {
 	Of        Kind
 	Store     store.Store
 	Publisher Publisher
 	Now       func() time.Time
+	// Unreadable returns the writes that keep a message whose entry cannot be read as a dead letter, and
+	// no longer in its lane. queue is that of the lane, where the lane says it.
+	Unreadable func(doc store.Document, queue string, now time.Time) []store.Write
 	// AtOnce is how many lanes Due relays at once, since many may be due at one moment. 0 is one.
 	AtOnce int
 }
@@ -67,15 +71,16 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 		var waits time.Time
 		for _, doc := range page.Documents {
 			var e entry
-			err := store.Decode(doc.Fields, &e)
+			if err := store.Decode(doc.Fields, &e); err != nil {
+				done = append(done, r.Unreadable(doc, l.QueueID, r.Now())...)
+				last, done = doc.Key.ID, append(done, store.Delete(doc.Key, doc.Version))
+				continue
+			}
 			if e.DueAt.After(r.Now()) {
 				waits = e.DueAt
 				break
 			}
-			if err == nil {
-				err = r.publish(ctx, l, e)
-			}
-			if err != nil {
+			if err := r.publish(ctx, l, e); err != nil {
 				err = fmt.Errorf("lane: entry %s: %w", doc.Key.ID, err)
 				return published, errors.Join(err, r.later(ctx, l, e, done))
 			}

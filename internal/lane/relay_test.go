@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -414,22 +415,45 @@ func TestAPoisonedLaneHoldsUpNoOtherAndWaitsLongerEachTime(t *testing.T) {
 	require.Equal(t, [2]int{}, r.left(t))
 }
 
-func TestAnEntryThatCannotBeReadIsKeptAndStopsItsLaneAlone(t *testing.T) {
+// TestAnEntryThatCannotBeReadBecomesADeadLetterAndItsKeyGoesOn damages each of three entries of a lane in turn.
+func TestAnEntryThatCannotBeReadBecomesADeadLetterAndItsKeyGoesOn(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	lanes := r.emit(t, emission("sub-1", "bad"))
-	page, err := r.db.Query(t.Context(), store.Query{Collection: lane.Outbox.Entries(), Limit: 1})
-	require.NoError(t, err)
-	_, err = r.db.Commit(t.Context(), []store.Write{store.Set(page.Documents[0].Key, map[string]any{"topic": "ilse@example.org"})})
-	require.NoError(t, err)
-	r.emit(t, emission("sub-2", "good"))
-	r.now = start.Add(time.Hour)
-	report, failed := r.due(t, 10)
-	require.Equal(t, lane.Report{Lanes: 2, Failed: 1, Published: 1}, report)
-	require.Equal(t, lanes, failed)
-	require.Equal(t, [2]int{1, 1}, r.left(t))
-	require.Equal(t, r.now.Add(10*time.Minute), r.lane(t, lanes[0])["due_at"])
-	require.Equal(t, start.Add(time.Millisecond), r.lane(t, lanes[0])["oldest_at"])
+	for damaged := range 3 {
+		for name, fault := range map[string]func(*rig){
+			"nothing else is wrong":        func(*rig) {},
+			"the removal is refused":       func(r *rig) { r.faults.FailBefore(1) },
+			"the removal's answer is lost": func(r *rig) { r.faults.FailAfter(1) },
+		} {
+			t.Run(fmt.Sprint(damaged, ", ", name), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t)
+				r.Unreadable = func(doc store.Document, _ string, _ time.Time) []store.Write {
+					return []store.Write{store.Set(store.Key{Collection: "letters", ID: doc.Key.ID}, doc.Fields)}
+				}
+				lanes := r.emit(t, emission("sub-1", "n0"), emission("sub-1", "n1"), emission("sub-1", "n2"))
+				page, err := r.db.Query(t.Context(), store.Query{Collection: lane.Outbox.Entries(), Limit: 10})
+				require.NoError(t, err)
+				bad := page.Documents[damaged].Key
+				_, err = r.db.Commit(t.Context(), []store.Write{store.Set(bad, map[string]any{"topic": "ilse@example.org"})})
+				require.NoError(t, err)
+				fault(r)
+				_, _ = r.Lane(t.Context(), lanes[0])
+				_, err = r.Lane(t.Context(), lanes[0])
+				require.NoError(t, err)
+				require.Equal(t, [2]int{}, r.left(t), "the key goes on")
+				var first []string // copies of each message
+				for _, says := range r.broker.of("sub-1") {
+					if !slices.Contains(first, says) {
+						first = append(first, says)
+					}
+				}
+				require.Equal(t, slices.Delete([]string{"n0", "n1", "n2"}, damaged, damaged+1), first)
+				kept, err := r.db.Get(t.Context(), store.Key{Collection: "letters", ID: bad.ID})
+				require.NoError(t, err)
+				require.Equal(t, map[string]any{"topic": "ilse@example.org"}, kept.Fields)
+			})
+		}
+	}
 }
 
 func TestHowLongALaneWaits(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"billhook/catalog"
 	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
@@ -64,4 +65,26 @@ func (c Config) lists(from store.Store) store.Store {
 		c.Metrics.Unreadable(key.Collection)
 		ops.Skip(ctx, key)
 	}}
+}
+
+// unreadable keeps what waited in a lane under a document that cannot be read as a dead letter: of the
+// queue that the document or its lane names, else of the one whose topic it was for, else of any.
+func (c Config) unreadable(doc store.Document, of string, now time.Time) []store.Write {
+	c.Log.LogAttrs(context.Background(), slog.LevelError, "message of a lane is not readable, kept as a dead letter", slog.String("collection", doc.Key.Collection), slog.String("id", doc.Key.ID))
+	c.Metrics.Unreadable(doc.Key.Collection)
+	source, _ := doc.Fields["queue"].(string)
+	topic, _ := doc.Fields["topic"].(string)
+	for _, fits := range []func(q catalog.Queue) bool{
+		func(q catalog.Queue) bool { return q.ID == source },
+		func(q catalog.Queue) bool { return q.ID == of },
+		func(q catalog.Queue) bool { return q.Topic() == topic },
+		func(catalog.Queue) bool { return true },
+	} {
+		for _, q := range c.Catalog.Queues {
+			if !q.DeadLetter.Drop && fits(q) {
+				return deadletter.Unreadable(q, doc, now)
+			}
+		}
+	}
+	return nil // the catalog keeps no dead letters at all
 }

@@ -12,7 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/lane"
 	"billhook/internal/ops"
 	"billhook/internal/store"
 	"billhook/internal/telemetry"
@@ -75,5 +77,68 @@ func TestADamagedDocumentStopsNoList(t *testing.T) {
 			metrics.Handler().ServeHTTP(counted, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 			require.Contains(t, counted.Body.String(), `billhook_documents_unreadable_total{collection="`+collection+`"}`)
 		})
+	}
+}
+
+// TestAMessageThatCannotBeReadInItsLaneIsADeadLetter damages what waits in each kind of lane, with a message that
+// can be read and without one, and runs the task that publishes it.
+func TestAMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
+	for kind, task := range map[lane.Kind]string{lane.Outbox: "relay-outbox", lane.Delayed: "release-delayed"} {
+		for name, damage := range map[string]func(fields map[string]any){
+			"its topic is lost":   func(fields map[string]any) { delete(fields, "topic") },
+			"its message is lost": func(fields map[string]any) { delete(fields, "message") },
+			"all is lost":         func(fields map[string]any) { clear(fields); fields["x"] = int64(7) },
+		} {
+			t.Run(string(kind)+", "+name, func(t *testing.T) {
+				t.Parallel()
+				broker := &shelf{}
+				var db store.Store
+				w, err := worker.New(config(t, func(c *worker.Config) {
+					c.Publisher, c.Now, db = broker, func() time.Time { return now }, c.Store
+				}))
+				require.NoError(t, err)
+				for _, event := range []string{"e1", "e2"} {
+					m := contract.Message{Data: []byte(`{}`), Attributes: map[string]string{"event_id": event, "ordering_key": "k"}, OrderingKey: "k"}
+					var writes []store.Write
+					if kind == lane.Outbox {
+						batch := lane.NewBatch(now.Add(-time.Hour))
+						batch.Add("orders", event, m, lane.Source{Queue: "orders-process", Tenant: "default", EventID: event})
+						writes = batch.Writes()
+					} else {
+						kept, err := lane.Open(t.Context(), db, lane.Name{Queue: "orders-process", OrderingKey: "k", Message: event})
+						require.NoError(t, err)
+						_, writes, err = kept.Put(lane.Waiting{Topic: "orders", Message: m, EventID: event, Due: now.Add(-time.Minute)}, now.Add(-time.Hour))
+						require.NoError(t, err)
+					}
+					if event == "e1" {
+						damage(writes[0].Fields)
+					}
+					_, err = db.Commit(t.Context(), writes)
+					require.NoError(t, err)
+				}
+				e := &ending{t: t}
+				require.EqualValues(t, 1, e.run(w, task)["published"])
+				require.Equal(t, "e2", broker.taken[0].Attributes["event_id"], "the key goes on")
+				var listed ops.DeadLetters
+				queue := "orders-process"
+				if kind == lane.Outbox && name == "all is lost" {
+					queue = "paynow-events" // any
+				}
+				answered(t, w, "/v1/ops/dead-letters?state=open&queue="+queue, &listed)
+				require.Len(t, listed.Items, 1)
+				require.Equal(t, "entry_unreadable", listed.Items[0].Reason)
+				require.Contains(t, listed.Items[0].Detail, "-")
+				letter, err := db.Get(t.Context(), listed.Items[0].Key())
+				require.NoError(t, err)
+				if name == "its topic is lost" {
+					require.Equal(t, "e1", listed.Items[0].EventID)
+					require.Equal(t, `{}`, letter.Fields["data"], "its message, to be replayed")
+				} else {
+					require.Contains(t, letter.Fields["data"], `"`, "the document")
+				}
+			})
+		}
 	}
 }

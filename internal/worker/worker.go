@@ -212,7 +212,7 @@ func New(config Config) (*Worker, error) {
 	if err := errors.Join(mistakes...); err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
-	relay := &lane.Relay{Of: lane.Outbox, Store: config.Store, Publisher: config.Publisher, Now: config.Now, AtOnce: lanesAtOnce}
+	relay := &lane.Relay{Of: lane.Outbox, Store: config.Store, Publisher: config.Publisher, Now: config.Now, AtOnce: lanesAtOnce, Unreadable: config.unreadable}
 	release := *relay
 	release.Of = lane.Delayed
 	listed := config.lists(config.Store)

@@ -1,0 +1,52 @@
+package deadletter
+
+import (
+	"cmp"
+	"maps"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/retry"
+	"billhook/internal/store"
+)
+
+// EntryUnreadable is the reason of what waited in a lane under a document that cannot be read.
+const EntryUnreadable = "entry_unreadable"
+
+// Unreadable returns the writes that keep what waited in a lane under a document that cannot be read: its
+// message, or the whole document as JSON where there is none to be read. The document itself is the
+// caller's to delete.
+func Unreadable(queue catalog.Queue, doc store.Document, now time.Time) []store.Write {
+	var waited struct {
+		Message contract.Message `store:"message,required"`
+		EventID string           `store:"event_id"`
+		Tenant  string           `store:"tenant"`
+	}
+	err := store.Decode(doc.Fields, &waited)
+	m := waited.Message
+	if err != nil && len(m.Data) == 0 {
+		m.Data, _ = json.Marshal(doc.Fields, json.Deterministic(true)) // a document has nothing that JSON has not
+	}
+	m.Attributes = maps.Clone(m.Attributes)
+	if m.Attributes == nil {
+		m.Attributes = map[string]string{}
+	}
+	if m.Attributes[contract.AttrFirstMessageID] == "" { // by which its replay is known
+		m.Attributes[contract.AttrFirstMessageID] = doc.Key.ID
+	}
+	source := m.Attributes[contract.AttrFirstMessageID]
+	item := Item{
+		State: Open, Queue: queue.ID, SourceMessageID: source, Reason: EntryUnreadable, Status: int64(retry.Malformed), Detail: doc.Key.ID,
+		EventID: cmp.Or(m.Attributes[contract.AttrEventID], waited.EventID), EventType: m.Attributes[contract.AttrEventType],
+		OrderingKey: m.Attributes[contract.AttrOrderingKey], FirstPublished: moment(m.Attributes[contract.AttrFirstPublished]),
+		DeadLettered: now, Kept: now, Expires: now.Add(queue.DeadLetter.Retention), Tenant: waited.Tenant, Hour: Hour(now),
+		Data: m.Data, Attributes: m.Attributes,
+	}
+	if size := len(m.Data); size > maxStoredData {
+		item.Data, item.Omitted = nil, int64(size)
+	}
+	return []store.Write{store.Set(store.Key{Collection: Collection, ID: ItemID(queue, source, m)}, item.fields())}
+}

@@ -35,12 +35,12 @@ func TestADamagedDocumentStopsNoList(t *testing.T) {
 	}{
 		"deadLetters": {"x", map[string]any{"queue": "orders-process", "state": "open", "kept_at": now, "reason": int64(7)}, []string{
 			"/v1/ops/dead-letters?queue=orders-process", "/v1/ops/dead-letters?queue=orders-process&state=open", "/ops/dead-letters?queue=orders-process"}},
-		"audit":               {"~queue~orders-process~0000000000000000001-x", map[string]any{"kind": "pause", "at": now, "why": int64(7)}, []string{"/v1/ops/audit", "/v1/ops/queues/orders-process/changes", "/ops/audit"}},
+		"audit":               {"~queue~~orders-process~0000000000000000001-x", map[string]any{"kind": "pause", "at": now, "why": int64(7)}, []string{"/v1/ops/audit", "/v1/ops/queues/orders-process/changes", "/ops/audit"}},
 		"webhookEvents":       {"x", map[string]any{"shard": shard, "created_at": now, "queue": "orders-process"}, []string{"/v1/ops/events", "/ops/events"}},
 		"orders":              {none, map[string]any{"state": "PaymentInitiated"}, []string{"/v1/ops/orders?state=PaymentInitiated"}},
-		"stock":               {none, map[string]any{"available": "many"}, []string{"/v1/ops/stock"}},
+		"stock":               {"default~9", map[string]any{"available": "many"}, []string{"/v1/ops/stock"}},
 		"pauses":              {"orders-process", map[string]any{"who": int64(7)}, []string{"/v1/ops/pauses", "/v1/ops/queues", "/ops/"}},
-		"products":            {none, map[string]any{"points": "many"}, []string{"/v1/ops/products"}},
+		"products":            {"default~9", map[string]any{"points": "many"}, []string{"/v1/ops/products"}},
 		"refunds":             {"x", map[string]any{"reserved_at": now, "state": "refunded"}, []string{"/v1/ops/refunds?state=refunded"}},
 		"audit, an operation": {"x", map[string]any{"created_at": now, "progress": "running"}, []string{"/v1/ops/operations", "/ops/operations"}},
 		"usage":               {none, map[string]any{"month": "default~2026-03"}, []string{"/v1/ops/usage?month=2026-03"}},

@@ -84,8 +84,10 @@ func (r *reader) members(node *yaml.Node, place string) (members []contract.Memb
 			if len(value.Content) == 2 {
 				member.Shape = value.Content[1].Value
 			}
+		case value.Kind == yaml.MappingNode && len(value.Content) > 0:
+			member.Object = r.members(value, at)
 		default:
-			r.wrong(at, "", "must be a shape, or a list of one object and perhaps its bounds, such as 0..100")
+			r.wrong(at, "", "must be a shape, an object, or a list of one object and perhaps its bounds, such as 0..100")
 		}
 		members = append(members, member)
 	})

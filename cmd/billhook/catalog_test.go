@@ -95,6 +95,16 @@ func TestCatalogCheckTellsEveryKindOfMistakeAtOnce(t *testing.T) {
 	}, told)
 }
 
+// An upgrade of seats is handled by a type of Go that has none, and posted with them.
+func TestCatalogCheckTakesMembersThatAHandlersTypeHasNot(t *testing.T) {
+	t.Parallel()
+	folder := shipped(t, "messages.yaml", func(text string) string {
+		return strings.Replace(text, "# The data of messages.\n", "  upgrade:\n    1: { subscription_id: id!, amount: amount, currency: currency, seats: integer, prorated: boolean, invoice: { invoice_id: id! } }\n\n# The data of messages.\n", 1)
+	})
+	_, err := check(t, "", folder)
+	require.NoError(t, err)
+}
+
 // Whatever line of a catalog is missing, the check ends with mistakes in its files, or finds none.
 func TestCatalogCheckReadsACatalogThatLacksAnyLine(t *testing.T) {
 	t.Parallel()

@@ -256,7 +256,7 @@ var ErrType = errors.New("contract: not the type of body that is asked for")
 
 // As is the body as a handler takes it: a Body as it is, a pointer to the Go type of the
 // whole body, such as *PayNow or *Envelope, or any type that what is declared of the
-// event's content fits; see Set.Takes.
+// event's content fits; see Set.Takes. Members that the type has no place for are left out.
 func As[B any](body Body) (b B, err error) {
 	if whole, ok := body.value.(B); ok {
 		return whole, nil
@@ -282,7 +282,7 @@ func convert[B any](body Body) (b B, err error) {
 	}
 	text, err := json.Marshal(of)
 	if err == nil {
-		err = json.Unmarshal(text, &b, strict)
+		err = json.Unmarshal(text, &b) // what it has no place for is for others, such as who is posted the body
 	}
 	if err != nil {
 		return b, ErrType // which member does not fit is said by Takes, once, at the start
@@ -291,8 +291,8 @@ func convert[B any](body Body) (b B, err error) {
 }
 
 // Takes reports whether a handler may take bodies of the format and event type, which may
-// be a pattern, as b: every declared member of each version fits it. The error names those
-// that do not.
+// be a pattern, as b: every declared member of each version for which b has a place fits it. The
+// error names those that do not.
 func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 	f := s.format(format)
 	if f == nil {
@@ -380,7 +380,7 @@ func (s *Set) Types(format string) []string {
 	return slices.Sorted(maps.Keys(f.declared))
 }
 
-// fits lists the members of a declared type that have no place in another.
+// fits lists the members of a declared type that are something else in another.
 func fits(declared, in reflect.Type, path string) (misfits []string) {
 	if in = deref(in); in.Kind() == reflect.Interface {
 		return nil
@@ -393,13 +393,14 @@ func fits(declared, in reflect.Type, path string) (misfits []string) {
 		name, of := path+"."+jsonName(field), deref(field.Type)
 		index := locate(in, jsonName(field))
 		if index == nil {
-			misfits = append(misfits, name+" has no place in "+in.String())
 			continue
 		}
 		place := deref(in.FieldByIndex(index).Type)
 		switch {
 		case of.Kind() == reflect.Slice && place.Kind() == reflect.Slice:
 			misfits = append(misfits, fits(of.Elem(), place.Elem(), name+"[]")...)
+		case of.Kind() == reflect.Struct && place.Kind() == reflect.Struct:
+			misfits = append(misfits, fits(of, place, name)...)
 		case of.Kind() != place.Kind():
 			misfits = append(misfits, name+" is no "+place.String())
 		}

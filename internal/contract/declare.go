@@ -21,28 +21,29 @@ type Declaration struct {
 	Members []Member
 }
 
-// Member is one member of a declaration: a shape of package pii, or a list.
+// Member is one member of a declaration: a shape of package pii, a list, or an object.
 type Member struct {
 	Name string
 	// Shape is the name of a pii.Rule; an integer may have bounds: "integer 0..100". Of a list it is how
 	// many elements it has: "0..100"; empty: 0 to maxListed.
 	Shape    string
 	Required bool
-	// List are the members of a list's elements.
-	List []Member
+	// List are the members of a list's elements, and Object those of an object, which have shapes alone.
+	List, Object []Member
 }
 
 // shapeTags are the shapes that a member may be declared with, as tags.
 var shapeTags = map[string]string{
 	"id": "id", "uid": "uid", "flake": "flake", "code": "code", "timestamp": "timestamp", "currency": "currency", "amount": "amount",
-	"integer": "", "quantity": "min=1,max=9007199254740991",
+	"integer": "", "quantity": "min=1,max=9007199254740991", "boolean": "",
 }
 
 // maxListed is how many elements a declared list has at most.
 const maxListed = 5000
 
 // structOf makes the Go type of declared members. Numbers that are not required are 0 where
-// they are absent; those that are required are pointers, to tell.
+// they are absent, and booleans false; those that are required are pointers, to tell. An object is
+// a pointer, too, and never required: what it requires it does where it is there.
 func structOf(members []Member) (reflect.Type, error) {
 	var fields []reflect.StructField
 	var mistakes []error
@@ -70,8 +71,18 @@ func structOf(members []Member) (reflect.Type, error) {
 				}
 			}
 			of, tag = reflect.SliceOf(element), "max="+strconv.Itoa(most)
+		case m.Object != nil:
+			object, err := structOf(m.Object)
+			if slices.ContainsFunc(m.Object, func(o Member) bool { return o.List != nil || o.Object != nil }) {
+				err = errors.Join(err, errors.New("an object has members of shapes alone"))
+			}
+			if err != nil {
+				wrong("%s: %w", m.Name, err)
+				continue
+			}
+			of, tag = reflect.PointerTo(object), ""
 		case !ok || (bounded && name != "integer"):
-			wrong("%s: %q is not a shape: %s, an integer's bounds such as \"integer 0..100\", or a list", m.Name, m.Shape, strings.Join(slices.Sorted(maps.Keys(shapeTags)), ", "))
+			wrong("%s: %q is not a shape: %s, an integer's bounds such as \"integer 0..100\", a list or an object", m.Name, m.Shape, strings.Join(slices.Sorted(maps.Keys(shapeTags)), ", "))
 			continue
 		case name == "integer" || name == "quantity":
 			of, omit = reflect.TypeFor[int64](), ",omitzero"
@@ -86,6 +97,11 @@ func structOf(members []Member) (reflect.Type, error) {
 			} else if tag != "" && !m.Required {
 				tag = strings.Replace(tag, "min=1", "min=0", 1) // absent
 			}
+			if m.Required {
+				of = reflect.PointerTo(of)
+			}
+		case name == "boolean":
+			of, omit = reflect.TypeFor[bool](), ",omitzero"
 			if m.Required {
 				of = reflect.PointerTo(of)
 			}

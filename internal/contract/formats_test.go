@@ -116,7 +116,7 @@ func TestTheGoTypesFitWhatIsDeclared(t *testing.T) {
 		"a pointer to it":             {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[*invoice](), ""},
 		"another format's body":       {contract.PayNowV1, contract.OrderPaid, reflect.TypeFor[*contract.Envelope](), "format paynow.v1 is taken as *contract.PayNow, and not as *contract.Envelope"},
 		"a member of another kind":    {contract.MessageV1, "billing.invoice.paid", reflect.TypeFor[short](), "message.v1 billing.invoice.paid, version 1: data .invoice_id is no int64"},
-		"a member that has no place":  {contract.MessageV1, "order.created", reflect.TypeFor[invoice](), "data .order_id has no place in contract_test.invoice"},
+		"members that it has not":     {contract.MessageV1, "order.created", reflect.TypeFor[invoice](), ""},
 		"what nothing declares":       {contract.MessageV1, "order.lost", reflect.TypeFor[invoice](), "message.v1 order.lost: undeclared"},
 		"a format that is not known":  {"message.v2", "order.created", reflect.TypeFor[invoice](), "format message.v2"},
 		"a pattern over declarations": {contract.MessageV1, "billing.#", reflect.TypeFor[short](), "billing.invoice.paid"},

@@ -163,6 +163,8 @@ func (r rules) allow(prefix string, allowed map[string]pii.Rule) (optional []str
 		switch {
 		case f.inside != nil:
 			optional = append(optional, f.inside.allow(path+".", allowed)...)
+		case f.kind == reflect.Bool:
+			allowed[path] = pii.Boolean
 		case f.kind == reflect.Int64 && f.low == 1:
 			allowed[path] = pii.Quantity
 		case f.kind == reflect.Int64:

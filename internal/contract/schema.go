@@ -165,6 +165,8 @@ func (f *rule) schema() object {
 	switch f.kind {
 	case reflect.Struct:
 		return f.inside.schema(nil, false)
+	case reflect.Bool:
+		return object{{"type", "boolean"}}
 	case reflect.Int64:
 		number := object{{"type", "integer"}}
 		if f.bounded {
@@ -208,13 +210,16 @@ func (s *Set) Page() []byte {
 func writeMembers(page *bytes.Buffer, members []Member, path string) {
 	for _, m := range members {
 		shape, name := m.Shape, path+m.Name
-		if m.List != nil {
+		switch {
+		case m.List != nil:
 			shape, name = strings.TrimSpace("list "+m.Shape), name+"[]"
+		case m.Object != nil:
+			shape = "object"
 		}
 		if m.Required {
 			shape += "!"
 		}
 		fmt.Fprintf(page, "| `%s` | %s |\n", name, shape)
-		writeMembers(page, m.List, name+".")
+		writeMembers(page, append(m.List, m.Object...), name+".") // one of the two
 	}
 }

@@ -301,6 +301,11 @@ func membersOf(members []contract.Member, path string) (all []DeclaredMember) {
 			all = append(all, membersOf(m.List, path+m.Name+"[].")...)
 			continue
 		}
+		if m.Object != nil {
+			all = append(all, DeclaredMember{Name: path + m.Name, Shape: "object", Required: m.Required})
+			all = append(all, membersOf(m.Object, path+m.Name+".")...)
+			continue
+		}
 		all = append(all, DeclaredMember{Name: path + m.Name, Shape: m.Shape, Required: m.Required})
 	}
 	return all

@@ -428,7 +428,7 @@ func (w *walk) array(dst []byte, element *node) []byte {
 func (w *walk) scalar(dst []byte, at *node) []byte {
 	rule, c := at.rule, w.src[w.pos]
 	isText, isNumber := c == '"', c == '-' || class[c] == digit
-	if isNumber && rule.number() {
+	if rule.bare() && (isNumber || c == 't' || c == 'f') {
 		start := w.pos
 		w.skip()
 		if value := w.src[start:w.pos]; rule.valid(value) {
@@ -439,7 +439,7 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 	}
 	var value []byte
 	switch {
-	case isText && !rule.number():
+	case isText && !rule.bare():
 		value = w.unquoted()
 		if len(value) == 0 {
 			return dst // providers write absent as empty; a required field is missed later

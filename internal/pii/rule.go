@@ -26,6 +26,7 @@ const (
 	amount
 	integer
 	quantity
+	boolean
 )
 
 // The rules.
@@ -54,15 +55,17 @@ var (
 	Integer = Rule{integer}
 	// Quantity is a JSON integer from 1 to 2^53-1.
 	Quantity = Rule{quantity}
+	// Boolean is true or false.
+	Boolean = Rule{boolean}
 )
 
 // Name is what errors call the rule.
 func (r Rule) Name() string {
-	return [...]string{"none", "flake", "id", "uid", "code", "currency", "timestamp", "amount", "integer", "quantity"}[r.shape]
+	return [...]string{"none", "flake", "id", "uid", "code", "currency", "timestamp", "amount", "integer", "quantity", "boolean"}[r.shape]
 }
 
-// number reports whether the value is a JSON number rather than a string.
-func (r Rule) number() bool { return r.shape == integer || r.shape == quantity }
+// bare reports whether the value is a JSON number or boolean rather than a string.
+func (r Rule) bare() bool { return r.shape >= integer }
 
 // Valid reports whether the value has the rule's shape.
 func (r Rule) Valid(value string) bool { return r.valid([]byte(value)) }
@@ -87,6 +90,8 @@ func (r Rule) valid(value []byte) bool {
 		return isInteger(value) && !isCardOf(15, 19, value)
 	case quantity:
 		return isQuantity(value) && !isCardOf(15, 19, value)
+	case boolean:
+		return string(value) == "true" || string(value) == "false"
 	default:
 		return false
 	}

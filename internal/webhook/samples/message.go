@@ -133,6 +133,10 @@ func valueOf(m contract.Member, unique, now string) any {
 	switch {
 	case m.List != nil:
 		return []any{content{members: m.List}.object(unique, now)}
+	case m.Object != nil:
+		return content{members: m.Object}.object(unique, now)
+	case shape == "boolean":
+		return true
 	case shape == "integer" && low != "":
 		return json.Number(low)
 	case shape == "integer" || shape == "quantity":

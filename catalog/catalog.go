@@ -162,7 +162,7 @@ const (
 	Report    OnOrphan    = "report"    // logged and counted, for a person to decide
 	Republish OnOrphan    = "republish" // published again on its queue
 	Skip      OnPoison    = "skip"      // later messages of its key flow
-	Park      OnPoison    = "park"      // they wait, in order, until it is replayed or discarded
+	Park      OnPoison    = "park"      // they wait, in order, until a person has dealt with it
 	Refuse    OnCorrected = "refuse"    // a conflict, and a dead letter of its own
 	Accept    OnCorrected = "accept"    // a new attempt, which closes the dead letter
 

@@ -2,14 +2,12 @@ package ops
 
 import (
 	"context"
-	"encoding/base64"
 	"log/slog"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/errgroup"
 
 	"billhook/internal/deadletter"
@@ -118,13 +116,13 @@ type DeadEvent struct {
 	Type     string `json:"type"`
 	Priority string `json:"priority"`
 	Status   string `json:"status"` // dead_letter
-	// Payload is the minimized message, as text: JSON, or Base64 where it is none.
-	Payload     string    `json:"payload"`
-	Attempts    int64     `json:"attempts"`
-	MaxAttempts int       `json:"maxAttempts"`
-	Error       string    `json:"error"`
-	CreatedAt   time.Time `json:"createdAt,omitzero"`
-	UpdatedAt   time.Time `json:"updatedAt,omitzero"`
+	// PayloadBytes is the size of the minimized message. POST /v1/ops/dead-letters/{id}/payload shows it to who says why.
+	PayloadBytes int       `json:"payloadBytes"`
+	Attempts     int64     `json:"attempts"`
+	MaxAttempts  int       `json:"maxAttempts"`
+	Error        string    `json:"error"`
+	CreatedAt    time.Time `json:"createdAt,omitzero"`
+	UpdatedAt    time.Time `json:"updatedAt,omitzero"`
 }
 
 // deadEvents answers a list without pages, as scripts expect: up to limit dead letters, the
@@ -140,13 +138,9 @@ func (a *API) deadEvents(r *http.Request) ([]DeadEvent, error) {
 	for i, item := range items {
 		q, _ := a.Catalog.Queue(item.Queue)
 		h, _ := q.Handler(item.EventType)
-		payload := string(item.Data)
-		if !jsontext.Value(item.Data).IsValid(jsontext.AllowDuplicateNames(true)) {
-			payload = base64.StdEncoding.EncodeToString(item.Data)
-		}
 		events[i] = DeadEvent{
 			ID: item.ID, EventID: item.EventID, Queue: item.Queue, Type: item.EventType, Priority: q.Priority, Status: "dead_letter",
-			Payload: payload, Attempts: item.Attempts, MaxAttempts: h.MaxAttempts, Error: item.Reason, CreatedAt: item.FirstPublished, UpdatedAt: item.Died(),
+			PayloadBytes: len(item.Data), Attempts: item.Attempts, MaxAttempts: h.MaxAttempts, Error: item.Reason, CreatedAt: item.FirstPublished, UpdatedAt: item.Died(),
 		}
 	}
 	return events, err

@@ -25,8 +25,8 @@ type wrapped[T any] struct {
 }
 
 type deadEvent struct {
-	ID, EventID, Queue, Type, Priority, Status, Payload, Error string
-	Attempts, MaxAttempts                                      int
+	ID, EventID, Queue, Type, Priority, Status, Error string
+	Attempts, MaxAttempts, PayloadBytes               int
 }
 
 func (r *rig) buryIn(t *testing.T, queue catalog.Queue, id string, died time.Time) {
@@ -73,15 +73,19 @@ func TestTheEventQueuesDeadLettersAreThoseOfAllQueues(t *testing.T) {
 		r.buryIn(t, queues.Queues[i%2], fmt.Sprint("d", i), at)
 	}
 	var all, two wrapped[[]deadEvent]
-	require.Equal(t, http.StatusOK, r.do(t, http.MethodGet, "/api/v1/events/dead-letter", &all))
+	listed := r.ask(t, "/api/v1/events/dead-letter", nil, &all)
 	require.Len(t, all.Data, 3)
+	require.NotContains(t, listed.Body.String(), `\"eventId\"`, "a payload is for somebody who says why")
 	reads := 0
 	r.store.OnRead = func(read func() error) error { reads++; return read() }
 	require.Equal(t, http.StatusOK, r.do(t, http.MethodGet, "/api/v1/events/dead-letter?limit=2", &two))
 	require.Len(t, two.Data, 2)
 	require.Equal(t, 1, reads, "a list costs one query, however many queues there are")
 	for _, dead := range all.Data {
-		require.Equal(t, `{"eventId":"`+dead.EventID+`"}`, dead.Payload)
+		payload := `{"eventId":"` + dead.EventID + `"}`
+		require.Equal(t, len(payload), dead.PayloadBytes)
+		shown := r.post(t, "/v1/ops/dead-letters/"+dead.ID+"/payload", map[string]string{"why": "OPS-7"}, "ada")
+		require.Contains(t, shown.Body.String(), payload)
 		require.Equal(t, []any{"order.paid", "dead_letter", "attempts_exhausted", 5}, []any{dead.Type, dead.Status, dead.Error, dead.Attempts})
 	}
 }

@@ -31,10 +31,6 @@ type verification struct {
 	Findings []seal.Finding `json:"findings"`
 }
 
-// resealed is the kind of finding that only a terminal can tell: seals that are not those that somebody
-// has kept.
-const resealed = "resealed"
-
 func (b *books) verify() *cobra.Command {
 	var file string
 	command := &cobra.Command{
@@ -125,43 +121,30 @@ func (b *books) found(v *verification, findings ...seal.Finding) {
 
 // verifyKept compares the seals of the tenant with those that were kept.
 func (b *books) verifyKept(ctx context.Context, v *verification, kept []seal.Seal) error {
-	mine := map[int64]seal.Seal{}
 	last := int64(0)
 	for _, s := range kept {
 		if s.Tenant == b.tenant {
-			mine[s.Number], last = s, max(last, s.Number)
+			last = max(last, s.Number)
 		}
 	}
-	if len(mine) == 0 {
-		if kept != nil {
-			b.printf("%s: the file has no seal of it, so nobody would find that its books were sealed again\n", b.tenant)
-			v.Unkept = append(v.Unkept, b.tenant)
-		}
+	switch {
+	case kept == nil:
+		return nil
+	case last == 0:
+		b.printf("%s: the file has no seal of it, so nobody would find that its books were sealed again\n", b.tenant)
+		v.Unkept = append(v.Unkept, b.tenant)
 		return nil
 	}
 	values := b.query()
 	values.Set("page", strconv.FormatInt(last+1, 10))
-	err := each(ctx, b.ask(), "/v1/ops/journal/seals", values, func(seals []seal.Seal) error {
-		for _, s := range seals {
-			if k, was := mine[s.Number]; was {
-				if delete(mine, s.Number); s.Hash != k.Hash {
-					b.found(v, b.resealed(s.Number, "the seal is not the one that was kept: the books were sealed again"))
-				}
-				v.Kept++
-			}
-		}
-		return nil
-	})
-	for number := range mine {
-		if err == nil {
-			b.found(v, b.resealed(number, "the seal that was kept is gone"))
-		}
+	there, err := pages[seal.Seal](ctx, b.ask(), "/v1/ops/journal/seals", values, 0)
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-func (b *books) resealed(number int64, detail string) seal.Finding {
-	return seal.Finding{Kind: resealed, Tenant: b.tenant, Document: seal.Seals + "/" + seal.ID(b.tenant, number), Seal: number, Detail: detail}
+	found, compared := seal.AgainstKept(b.tenant, kept, there.Items)
+	b.found(v, found...)
+	v.Kept += compared
+	return nil
 }
 
 // readSeals reads the seals of a file, a line each, and checks that each is what its hash says.

@@ -14,7 +14,7 @@ var faultsOfSeals = []fault{
 	{"an entry that was changed is not found", "internal/ledger/seal/verify.go", `case !bytes.Equal(leafHash(canonical), hash):`, `case len(canonical) == 0 || len(hash) == 0:`,
 		"internal/ledger/seal", "TestWhatWasDoneToTheBooksIsNamed"},
 	{"a seal is not compared with the one before", "internal/ledger/seal/verify.go", `case last.hash != "" && s.Previous != last.hash:`, `case last.hash != "" && s.Previous == "":`,
-		"internal/ledger/seal", "TestASealThatWasMadeAgainIsFoundByTheNext"},
+		"internal/ledger/seal", "TestWhatWasDoneToTheBooksIsNamed"},
 	{"an entry that is gone is not found", "internal/ledger/seal/verify.go", `v.find(Missing, ledger.Key(l.id), number, "the entry is gone")`, `_ = number`,
 		"internal/ledger/seal", "TestWhatWasDoneToTheBooksIsNamed"},
 	{"the last seal may be cut off", "internal/ledger/seal/verify.go", `v.gap(last.number+1, h.Number)`, `_ = h.Number`,

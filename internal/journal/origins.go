@@ -20,7 +20,10 @@ import (
 // entry, or the audit of the person who did. Every field is required.
 type Origins struct {
 	Catalog *catalog.Catalog
-	Store   store.Store
+	Store   interface {
+		store.Getter
+		store.Querier
+	}
 }
 
 // makers are the handlers whose events make entries, by the kind of entry. Other kinds are made by

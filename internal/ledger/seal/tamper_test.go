@@ -202,111 +202,11 @@ func without(fields map[string]any, names ...string) map[string]any {
 	return fields
 }
 
-func TestWhatWasDoneToTheBooksIsNamed(t *testing.T) {
-	t.Parallel()
-	a, b := ledger.Key(ledger.EntryID("acme", "a")), ledger.Key(ledger.EntryID("acme", "b"))
-	first := store.Key{Collection: seal.Seals, ID: seal.ID("acme", 1)}
-	second := store.Key{Collection: seal.Seals, ID: seal.ID("acme", 2)}
-	third := store.Key{Collection: seal.Seals, ID: seal.ID("acme", 3)}
-	leaves := store.Key{Collection: seal.Leaves, ID: first.ID}
-	head := store.Key{Collection: seal.Heads, ID: seal.HeadID("acme")}
-	held := ledger.UserPoints("u1").Key("acme")
-	for sentence, test := range map[string]struct {
-		do   func(books)
-		kind string
-		key  store.Key
-	}{
-		"an entry is gone":          {func(all books) { delete(all, a) }, seal.Missing, a},
-		"an entry was changed":      {func(all books) { all[a] = with(all[a], "event_type", "other.event.happened") }, seal.Changed, a},
-		"an entry has a field more": {func(all books) { all[a] = with(all[a], "note", "x") }, seal.Changed, a},
-		"two entries changed places": {func(all books) {
-			x, y := all[a]["leaf"], all[b]["leaf"]
-			all[a], all[b] = with(all[a], "leaf", y), with(all[b], "leaf", x)
-		}, seal.Moved, b},
-		"an entry says that another seal holds it": {func(all books) { all[a] = with(all[a], "seal", int64(2)) }, seal.Moved, a},
-		"an entry was put into a seal": {func(all books) {
-			added := postedFields(t, sale("acme", "added", "2026-11", 10, 0))
-			all[ledger.Key(ledger.EntryID("acme", "added"))] = with(with(without(added, "open", "unsealed"), "seal", int64(1)), "leaf", int64(2))
-		}, seal.Added, ledger.Key(ledger.EntryID("acme", "added"))},
-		"an entry names a seal that there is not": {func(all books) {
-			added := postedFields(t, sale("acme", "added", "2026-11", 10, 0))
-			all[ledger.Key(ledger.EntryID("acme", "added"))] = with(with(without(added, "open", "unsealed"), "seal", int64(9)), "leaf", int64(0))
-		}, seal.Added, ledger.Key(ledger.EntryID("acme", "added"))},
-		"a sealed entry is marked as unsealed": {func(all books) {
-			all[a] = with(with(without(all[a], "seal", "leaf"), "open", true), "unsealed", "acme")
-		}, seal.Moved, a},
-		"an entry has no mark": {func(all books) {
-			all[ledger.Key(ledger.EntryID("acme", "added"))] = without(postedFields(t, sale("acme", "added", "2026-11", 10, 0)), "open", "unsealed")
-		}, seal.Changed, ledger.Key(ledger.EntryID("acme", "added"))},
-		"a balance was changed":       {func(all books) { all[held] = with(all[held], "balance", int64(9_999_999)) }, seal.Changed, held},
-		"a balance is gone":           {func(all books) { delete(all, held) }, seal.Missing, held},
-		"a balance of another tenant": {func(all books) { all[held] = with(all[held], "tenant", "beta") }, seal.Missing, held},
-		"a balance was made up": {func(all books) {
-			other := ledger.UserPoints("u2")
-			all[other.Key("acme")] = with(all[held], "account", string(other))
-		}, seal.Changed, ledger.UserPoints("u2").Key("acme")},
-		"the first seal is gone": {func(all books) { delete(all, first) }, seal.Missing, first},
-		"the last seal is gone":  {func(all books) { delete(all, second) }, seal.Missing, second},
-		"the leaves are gone":    {func(all books) { delete(all, leaves) }, seal.Missing, leaves},
-		"the head is gone":       {func(all books) { delete(all, head) }, seal.Missing, head},
-		"the leaves were reordered": {func(all books) {
-			list := slices.Clone(all[leaves]["leaves"].([]any))
-			slices.Reverse(list)
-			all[leaves] = with(all[leaves], "leaves", list)
-		}, seal.Changed, leaves},
-		"the seals changed places": {func(all books) { all[first], all[second] = all[second], all[first] }, seal.Changed, first},
-		"a seal was added":         {func(all books) { all[third] = with(all[second], "number", int64(3)) }, seal.Changed, third},
-		"leaves without a seal":    {func(all books) { all[store.Key{Collection: seal.Leaves, ID: third.ID}] = all[leaves] }, seal.Added, store.Key{Collection: seal.Leaves, ID: third.ID}},
-		"a seal under an id that none has": {func(all books) {
-			all[store.Key{Collection: seal.Seals, ID: first.ID + "x"}] = all[first]
-		}, seal.Added, store.Key{Collection: seal.Seals, ID: first.ID + "x"}},
-		"the head was set back": {func(all books) {
-			all[head] = with(with(all[head], "number", int64(1)), "hash", all[first]["hash"])
-		}, seal.Changed, head},
-		"a whole chain is gone, and its entries are not": {func(all books) {
-			for key := range all {
-				if strings.HasPrefix(key.ID, seal.HeadID("acme")) {
-					delete(all, key)
-				}
-			}
-		}, seal.Added, a},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			all := sealedBooks(t)
-			test.do(all)
-			found := findings(t, all)
-			require.NotEmpty(t, found)
-			named := slices.ContainsFunc(found, func(f seal.Finding) bool {
-				return f.Kind == test.kind && (f.Document == test.key.String() || test.key == store.Key{})
-			})
-			require.True(t, named, "%+v", found)
-		})
-	}
-}
-
 func postedFields(t *testing.T, entry ledger.Entry) map[string]any {
 	t.Helper()
 	writes, err := ledger.Post(entry)
 	require.NoError(t, err)
 	return writes[0].Fields
-}
-
-// A seal that is whole in itself does not take the place of the one that the next seal names.
-func TestASealThatWasMadeAgainIsFoundByTheNext(t *testing.T) {
-	t.Parallel()
-	all, again := sealedBooks(t), open(t)
-	post(t, again, sale("acme", "a", "2026-10", 100, 0), sale("acme", "b", "2026-11", 200, time.Second))
-	_, err := seal.Sealer{Store: again, Origins: sealtest.Trusting{}, Now: func() time.Time { return noon.Add(2 * time.Hour) }}.Run(t.Context())
-	require.NoError(t, err)
-	made, err := again.Get(t.Context(), store.Key{Collection: seal.Seals, ID: seal.ID("acme", 1)})
-	require.NoError(t, err)
-	require.NotEqual(t, all[made.Key]["hash"], made.Fields["hash"])
-	all[made.Key] = made.Fields // its sums, leaves and entries are the same
-	second := store.Key{Collection: seal.Seals, ID: seal.ID("acme", 2)}
-	require.Equal(t, []seal.Finding{{
-		Kind: seal.Changed, Tenant: "acme", Document: second.String(), Seal: 2, Detail: "it does not follow the seal before",
-	}}, findings(t, all))
 }
 
 // Somebody who can write everything can seal everything again. Who kept a seal finds that.

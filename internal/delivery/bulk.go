@@ -116,7 +116,8 @@ func (b batcher) line(event handler.Event) (line, error) {
 	l := line{id: event.CalleeKey()}
 	if b.post.Form != catalog.Bulk {
 		body, err := encode(event)
-		l.text = append(body, '\n')
+		body = append(body, '\n')
+		l.text = body
 		return l, err
 	}
 	switch {

@@ -186,11 +186,12 @@ func told(event handler.Event, asked *contract.Envelope, s said) *contract.Envel
 	return update
 }
 
-// refund is the refund of a trial's payment, whole: billing-queues, section 7.1.
+// refund is the refund of a trial's payment, whole: billing-queues, section 7.1. Its key is another than the
+// update's, so that each is found by its own.
 func (p Payments) refund(event handler.Event, update *contract.Envelope) []handler.Emission {
 	paid := update.Payload
 	return []handler.Emission{emission(p.Refunds, &contract.Envelope{
-		Action: actionRefund, CorrelationID: update.CorrelationID, IdempotencyKey: update.IdempotencyKey,
+		Action: actionRefund, CorrelationID: update.CorrelationID, IdempotencyKey: handler.CalleeKey(p.Refunds.ID, event.Tenant, update.IdempotencyKey),
 		Payload: contract.Payload{
 			EventID: event.ID, EventType: paid.EventType, SubscriptionID: paid.SubscriptionID, PaymentID: paid.PaymentID,
 			CustomerID: paid.CustomerID, UID: paid.UID, Currency: paid.Currency, Amount: paid.Amount,

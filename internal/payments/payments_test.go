@@ -127,7 +127,7 @@ func TestATrialThatSucceedsIsToldAndRefunded(t *testing.T) {
 	told := envelopes(t, effect)
 	require.Len(t, told, 2)
 	require.Equal(t, []string{"trial", "story-1", key}, []string{told[0].Action, told[0].CorrelationID, told[0].IdempotencyKey})
-	require.Equal(t, &contract.Envelope{Action: "refund", CorrelationID: "story-1", IdempotencyKey: key, Payload: contract.Payload{
+	require.Equal(t, &contract.Envelope{Action: "refund", CorrelationID: "story-1", IdempotencyKey: handler.CalleeKey("refunds", "default", key), Payload: contract.Payload{
 		EventID: "evt-1", EventType: "trial", SubscriptionID: "sub-1", PaymentID: "pay-7", CustomerID: "cus-1", UID: "u1", Amount: "1.00", Currency: "EUR",
 	}}, told[1])
 	require.Equal(t, []string{"updates", "refunds"}, []string{effect.Emit[0].To, effect.Emit[1].To})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -91,6 +92,52 @@ func exampleLines(t *testing.T) map[string]string {
 	}
 	require.Len(t, lines, 3)
 	return lines
+}
+
+// TestTheWorkedExampleIsDoneAsItIsWritten does to a copy of the tree what the page says, line by line, and has the
+// program check it: the handler is registered by that one line, for the check and for the worker.
+func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
+	t.Parallel()
+	tree := t.TempDir()
+	for _, folder := range []string{"catalog", "cmd", "emulator", "internal", "terraform"} {
+		require.NoError(t, os.CopyFS(filepath.Join(tree, folder), os.DirFS(filepath.Join("..", folder))))
+	}
+	for _, file := range []string{"go.mod", "go.sum"} {
+		text, err := os.ReadFile(filepath.Join("..", file))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(tree, file), text, 0o600))
+	}
+	check := func() (string, error) {
+		command := exec.CommandContext(t.Context(), "go", "run", "./cmd/billhook", "catalog", "check", "./catalog")
+		command.Dir = tree
+		said, err := command.CombinedOutput()
+		return string(said), err
+	}
+	for place, added := range exampleLines(t) {
+		file, key, _ := strings.Cut(place, ", under ")
+		change(t, filepath.Join(tree, "catalog", file), "\n"+key+":\n", "\n"+key+":\n"+added)
+	}
+	said, err := check()
+	require.Error(t, err, "nothing is registered yet")
+	require.Contains(t, said, "parcels.count")
+
+	quotes := fenced(t, "go")
+	require.NoError(t, os.Mkdir(filepath.Join(tree, "internal", "parcels"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(tree, "internal", "parcels", "parcels.go"), []byte(quotes[0]), 0o600))
+	worker := filepath.Join(tree, "internal", "worker", "worker.go")
+	change(t, worker, "with dependencies) {\n", "with dependencies) {\n\t"+quotes[1])
+	change(t, worker, "\nimport (\n", "\nimport (\n\t\"billhook/internal/parcels\"\n")
+	said, err = check()
+	require.NoError(t, err, said)
+}
+
+// change replaces a text that stands in a file once.
+func change(t *testing.T, path, was, is string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(text), was), "%s: %s", path, was)
+	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(string(text), was, is, 1)), 0o600))
 }
 
 func TestContributingQuotesTheFileOfItsExample(t *testing.T) {

@@ -6,20 +6,19 @@ import (
 	"billhook/catalog"
 	"billhook/internal/delivery"
 	"billhook/internal/endpoints"
-	"billhook/internal/handler"
 )
 
-// registerEndpoints registers what delivers to the endpoints of third parties, and returns what
-// keeps them for people. Both post through the same limits.
-func registerEndpoints(registry *handler.Registry, config Config, watcher delivery.Watcher) *endpoints.Keeper {
-	of := config.Catalog.Endpoints
-	poster := delivery.NewEndpoints(of, config.PrivateEndpoints, config.Now)
+// poster makes the requests to the endpoints of third parties, events' and people's through the same limits.
+func (c Config) poster(watcher delivery.Watcher) *delivery.Endpoints {
+	poster := delivery.NewEndpoints(c.Catalog.Endpoints, c.PrivateEndpoints, c.Now)
 	poster.Watcher = watcher
-	endpoints.Register(registry, endpoints.Deliverer{
-		Store: config.Store, Poster: poster, DisableAfter: of.DisableAfter, News: config.Catalog.EmitsOf(endpoints.Handler), Now: config.Now,
-	})
+	return poster
+}
+
+// endpoints keeps the endpoints of third parties for people.
+func (c Config) endpoints(poster *delivery.Endpoints) *endpoints.Keeper {
 	return &endpoints.Keeper{
-		Store: config.lists(config.Store), Poster: poster, OldSecretFor: of.OldSecretFor, Now: config.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
+		Store: c.lists(c.Store), Poster: poster, OldSecretFor: c.Catalog.Endpoints.OldSecretFor, Now: c.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
 	}
 }
 

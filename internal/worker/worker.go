@@ -140,20 +140,41 @@ const lanesAtOnce = 16
 // Check reports everything that a worker of the pool would refuse of the catalog at its start,
 // whatever its addresses and secrets. An empty pool is all pools.
 func Check(c *catalog.Catalog, pool string) error {
-	registry, targets := handler.NewRegistry(), delivery.Targets{}
-	updates, _ := c.EmitsTo("subscriptions.record")
-	billing.Register(registry, billing.Points{Orders: c.EmitsOf("points.credit")}, billing.Subscriptions{Updates: updates})
-	endpoints.Register(registry, endpoints.Deliverer{News: c.EmitsOf(endpoints.Handler)})
-	notifications.Register(registry, c)
-	usage.Register(registry, c, nil, time.Now) // never read
-	journal.Register(registry, journal.Deps{Catalog: c})
-	orders.Register(registry, c, struct{ store.Getter }{}, time.Now) // never read
+	config := Config{Catalog: c, Targets: delivery.Targets{}, Store: struct{ store.Store }{}, Now: time.Now} // never read
 	for _, t := range c.TargetsOf("") {
-		targets[t.Name] = &delivery.Target{} // registered, and never called
+		config.Targets[t.Name] = &delivery.Target{} // registered, and never called
 	}
-	registerPayments(registry, c, targets, struct{ store.GetCommitter }{}, time.Now) // never read
-	targets.Register(registry, c.Queues, after)
+	registry := handler.NewRegistry()
+	config.register(registry, c.Queues, dependencies{})
 	return refuse(c, queuesOf(c, pool), registry)
+}
+
+// dependencies are what handlers share with the rest of the worker. Check leaves them empty.
+type dependencies struct {
+	products *products.Reader
+	teacher  *customers.Teacher
+	poster   *delivery.Endpoints
+}
+
+// register is where all handlers are registered: those of each domain, those that the catalog declares for the
+// queues by a target alone, and the program's own.
+func (c Config) register(registry *handler.Registry, queues []catalog.Queue, with dependencies) {
+	updates, _ := c.Catalog.EmitsTo("subscriptions.record")
+	billing.Register(registry,
+		billing.Points{Store: c.Store, Products: with.products, Now: c.Now, Teacher: with.teacher, Orders: c.Catalog.EmitsOf("points.credit")},
+		billing.Subscriptions{Store: c.Store, Updates: updates, Now: c.Now})
+	endpoints.Register(registry, endpoints.Deliverer{
+		Store: c.Store, Poster: with.poster, DisableAfter: c.Catalog.Endpoints.DisableAfter, News: c.Catalog.EmitsOf(endpoints.Handler), Now: c.Now,
+	})
+	notifications.Register(registry, c.Catalog)
+	usage.Register(registry, c.Catalog, c.Store, c.Now)
+	journal.Register(registry, journal.Deps{Catalog: c.Catalog, Store: c.Store, Calendar: journal.NewCalendar(c.Store, c.Now), Now: c.Now})
+	orders.Register(registry, c.Catalog, c.Store, c.Now)
+	registerPayments(registry, c.Catalog, c.Targets, c.Store, c.Now)
+	if c.Handlers != nil {
+		c.Handlers(registry)
+	}
+	c.Targets.Register(registry, queues, after)
 }
 
 // queuesOf are the queues of a pool, or of all pools.
@@ -179,32 +200,18 @@ func New(config Config) (*Worker, error) {
 	counted := config.recorder()
 	config.Targets.Watch(counted)
 	registry := handler.NewRegistry()
-	updates, _ := config.Catalog.EmitsTo("subscriptions.record")
 	teacher := customers.NewTeacher(config.Store, config.Log, config.Now)
 	watched := teacher.Watch(config.Store)
 	worth := products.NewReader(config.Store, config.Catalog.Products, config.Now)
-	billing.Register(registry,
-		billing.Points{Store: config.Store, Products: worth, Now: config.Now, Teacher: teacher, Orders: config.Catalog.EmitsOf("points.credit")},
-		billing.Subscriptions{Store: config.Store, Updates: updates, Now: config.Now})
-	keeper := registerEndpoints(registry, config, counted)
-	notifications.Register(registry, config.Catalog)
-	usage.Register(registry, config.Catalog, config.Store, config.Now)
-	journal.Register(registry, journal.Deps{
-		Catalog: config.Catalog, Store: config.Store, Calendar: journal.NewCalendar(config.Store, config.Now), Now: config.Now,
-	})
-	orders.Register(registry, config.Catalog, config.Store, config.Now)
-	registerPayments(registry, config.Catalog, config.Targets, config.Store, config.Now)
-	if config.Handlers != nil {
-		config.Handlers(registry)
-	}
+	poster := config.poster(counted)
+	queues := queuesOf(config.Catalog, config.Pool)
+	config.register(registry, queues, dependencies{products: worth, teacher: teacher, poster: poster})
 	var mistakes []error
 	for _, q := range config.Catalog.Queues {
 		if q.Enabled && !config.Catalog.Contracts.Known(q.Contract) {
 			mistakes = append(mistakes, fmt.Errorf("queue %s: contract %s is not a body format that is known", q.ID, q.Contract))
 		}
 	}
-	queues := queuesOf(config.Catalog, config.Pool)
-	config.Targets.Register(registry, queues, after)
 	mistakes = append(mistakes, refuse(config.Catalog, queues, registry))
 	if len(queues) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))
@@ -240,7 +247,7 @@ func New(config Config) (*Worker, error) {
 		Reads: ops.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: config.lists(watched), Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: listed, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
-		Endpoints: keeper,
+		Endpoints: config.endpoints(poster),
 		Tries:     &dryrun.Desk{Store: listed, Now: config.Now, Worker: config.trial},
 		Stock:     &orders.Keeper{Store: listed, Now: config.Now, NewID: uuid.NewString},
 		Example:   config.example,

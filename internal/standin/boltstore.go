@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -49,7 +50,17 @@ func OpenTemporaryStore(path string) (*Store, error) {
 	return openStore(path, true)
 }
 
-func openStore(path string, noSync bool) (*Store, error) {
+// ErrDamaged: the file is none of a store, or a part of it cannot be read.
+var ErrDamaged = errors.New("standin: the store is damaged")
+
+func openStore(path string, noSync bool) (s *Store, err error) {
+	// The library panics where a page is not what it should be, and a file that was cut off faults.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if recover() != nil { // the file stays open: what is damaged cannot be closed
+			s, err = nil, damaged(path)
+		}
+	}()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, NoSync: noSync})
 	if err != nil {
 		if errors.Is(err, bolterrors.ErrTimeout) {
@@ -58,12 +69,31 @@ func openStore(path string, noSync bool) (*Store, error) {
 		if errors.Is(err, os.ErrPermission) {
 			return nil, fmt.Errorf("standin: open store: not allowed: %w", err)
 		}
+		if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch) {
+			return nil, damaged(path)
+		}
 		return nil, fmt.Errorf("standin: open store: %w", err)
+	}
+	if err := whole(db); err != nil {
+		return nil, errors.Join(err, db.Close())
 	}
 	if err := inStep(db); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return &Store{db: db, turn: make(chan struct{}, 1)}, nil
+}
+
+func damaged(path string) error {
+	return fmt.Errorf("%w: %s cannot be read; move it away, or remove it with what it holds, and start again: a new one is made", ErrDamaged, path)
+}
+
+// whole reads all of the file once, so that what is damaged is found at the start.
+func whole(db *bbolt.DB) error {
+	return db.View(func(tx *bbolt.Tx) error {
+		return tx.ForEach(func(_ []byte, bucket *bbolt.Bucket) error {
+			return bucket.ForEach(func(_, _ []byte) error { return nil })
+		})
+	})
 }
 
 // Close closes the file.

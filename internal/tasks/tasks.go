@@ -22,6 +22,7 @@ import (
 	"billhook/internal/failpoint"
 	"billhook/internal/lane"
 	"billhook/internal/pause"
+	"billhook/internal/rates"
 	"billhook/internal/serve"
 	"billhook/internal/store"
 	"billhook/internal/telemetry"
@@ -317,6 +318,11 @@ func (s *Service) lookAtPauses(ctx context.Context) (undone int, err error) {
 	return undone, nil
 }
 
+// Expiring are the collections whose documents have an expire_at: Firestore's TTL removes them, as
+// terraform/firestore.tf says of the same collections, and elsewhere the cleanup does. The last are those
+// of the webhook service, which has a database of its own where it is deployed.
+var Expiring = []string{dedupe.Collection, deadletter.Collection, twophase.Collection, lane.Delayed.Lanes(), rates.Hours, rates.Days, "doorBlocks"}
+
 // Cleaned is what cleanup did.
 type Cleaned struct {
 	Removed int `json:"removed"`
@@ -326,7 +332,7 @@ type Cleaned struct {
 
 func (s *Service) cleanup(ctx context.Context) (Cleaned, error) {
 	var cleaned Cleaned
-	for _, collection := range []string{dedupe.Collection, deadletter.Collection, twophase.Collection, lane.Delayed.Lanes()} {
+	for _, collection := range Expiring {
 		removed, more, err := dedupe.Clean(ctx, s.Store, collection, s.Now(), records)
 		cleaned.Removed += removed
 		cleaned.More = cleaned.More || more

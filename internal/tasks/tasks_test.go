@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -343,3 +344,21 @@ var declared = sync.OnceValue(func() *catalog.Catalog {
 	}
 	return &catalog.Catalog{Contracts: shipped.Contracts}
 })
+
+// What Terraform gives a TTL is what the cleanup removes where there is none.
+func TestTheCleanupAndTerraformRemoveFromTheSameCollections(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../terraform/firestore.tf")
+	require.NoError(t, err)
+	var declared []string
+	list := regexp.MustCompile(`(?m)^  ttl_collections = \[(.*)\]$`).FindSubmatch(text)
+	require.NotNil(t, list)
+	for _, name := range regexp.MustCompile(`"(\w+)"`).FindAllSubmatch(list[1], -1) {
+		declared = append(declared, string(name[1]))
+	}
+	for _, named := range regexp.MustCompile(`(?s)resource "google_firestore_field" "\w+" \{[^}]*?collection = "(\w+)"[^}]*?ttl_config`).FindAllSubmatch(text, -1) {
+		declared = append(declared, string(named[1]))
+	}
+	require.Equal(t, []string{"doorBlocks"}, declared[len(declared)-1:], "that of the webhook service's own database")
+	require.ElementsMatch(t, declared, tasks.Expiring)
+}

@@ -1,7 +1,6 @@
 package seal_test
 
 import (
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -282,5 +281,5 @@ func TestWhatWasDoneToTheBooksIsNamed(t *testing.T) {
 		require.Equal(t, table[row[1]].by, row[2], row[1])
 		written = append(written, row[1])
 	}
-	require.ElementsMatch(t, slices.Collect(maps.Keys(table)), written, fmt.Sprint("docs/ledger.md has a row for each"))
+	require.ElementsMatch(t, slices.Collect(maps.Keys(table)), written, "docs/ledger.md has a row for each")
 }

@@ -144,7 +144,7 @@ func (w Watch) part(ctx context.Context, s *State, tenants []string) (part Verif
 		}
 	}
 	if s.Rest {
-		part, err = w.Verifier.Rest(ctx, s.At)
+		part, err = w.Rest(ctx, s.At)
 	} else {
 		part, err = w.Page(ctx, s.Tenant, s.At)
 	}

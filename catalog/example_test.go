@@ -16,6 +16,6 @@ func ExampleLoad() {
 	fmt.Println(q.ID, q.MaxAttempts, q.Backoff.Base, q.Backoff.Max)
 	fmt.Println(q.Topic(), q.PushSubscription(), q.DeadLetterHold())
 	// Output:
-	// pay-refund-initiation 5 1m0s 1h0m0s
+	// pay-refund-initiation 6 1m0s 1h0m0s
 	// pay-refund-initiation pay-refund-initiation-push pay-refund-initiation-dlq-hold
 }

@@ -25,7 +25,9 @@ type figure struct {
 // keys are the numbers of a queue that the documents speak of, in seconds where they are times.
 // One that a queue has no such number for is not ok.
 var keys = map[string]func(catalog.Queue) (n float64, ok bool){
-	"attempts":     func(q catalog.Queue) (float64, bool) { return float64(q.MaxAttempts), true },
+	"attempts": func(q catalog.Queue) (float64, bool) { return float64(q.MaxAttempts), true },
+	// By the pseudocode of the billing queues the first try is no retry: attempts++, and again while attempts <= max.
+	"retries":      func(q catalog.Queue) (float64, bool) { return float64(q.MaxAttempts - 1), q.Contract == "envelope.v1" },
 	"first wait":   func(q catalog.Queue) (float64, bool) { return q.Backoff.Base.Seconds(), len(q.Backoff.Schedule) == 0 },
 	"multiplier":   func(q catalog.Queue) (float64, bool) { return q.Backoff.Multiplier, len(q.Backoff.Schedule) == 0 },
 	"longest wait": func(q catalog.Queue) (float64, bool) { return q.Backoff.Max.Seconds(), len(q.Backoff.Schedule) == 0 },
@@ -116,7 +118,7 @@ func only(id string) []string { return []string{id} }
 
 // figures are those of the documents, in their order.
 var figures = []figure{
-	{policies, "`max_retries`: default cap (e.g., 5)", "5", "attempts", billing},
+	{policies, "`max_retries`: default cap (e.g., 5)", "5", "retries", billing},
 	{policies, "`base_delay_seconds`: initial backoff (e.g., 60s)", "60s", "first wait", billing},
 	{policies, "`backoff_multiplier`: e.g., 2.0", "2.0", "multiplier", billing},
 	{policies, "`max_delay_seconds`: cap (e.g., 3600s)", "3600s", "longest wait", billing},
@@ -198,9 +200,6 @@ var figures = []figure{
 	{"paynow-contract.md, Dead Letter Queue", "**Alert**: Any messages in DLQ require immediate attention", "Any", "dead letters", only("paynow-events")},
 
 	{consumer, "prefetch: 250", "250", "prefetch", only("fis-ingestion")},
-	{consumer, "initial-interval: 1000ms", "1000ms", "first wait", only("fis-ingestion")},
-	{consumer, "max-attempts: 3", "3", "attempts", only("fis-ingestion")},
-	{consumer, "multiplier: 2.0", "2.0", "multiplier", only("fis-ingestion")},
 	{"ingestion-topology.md 2: Core Intake Queues", "**Message TTL:** None (messages wait indefinitely until consumed or dead-lettered)", "None", "TTL", only("fis-ingestion")},
 	{"ingestion-topology.md 6.4: TTL & Eviction", "**TTL:** 72 hours (3 days). Covers worst-case weekend retry windows.", "72 hours", "remembered", only("fis-ingestion")},
 }
@@ -217,8 +216,11 @@ var own = []ownNumber{
 	{"attempts of type *.*.reverted", "16", "They last 67 minutes. What is undone has another ordering key than its original, which may come later.", only("fis-ingestion")},
 	{"first wait of type *.*.reverted", "1s", "That of the queue, so that the waits stay those of the broker.", only("fis-ingestion")},
 	{"attempts", "3", "The fanout has the attempts of what it fans out to.", only("notifications-fanout")},
+	{"attempts", "6", "Five retries, and the first try.", billing},
+	{"attempts", "5", "Those of the event queue. The topology's template.retry is that of who publishes; of the consumer it says no number.", only("fis-ingestion")},
+	{"first wait", "1s", "That of the event queue, for the same reason.", only("fis-ingestion")},
 	{"first wait", "10s", "It is tried once. This is Pub/Sub's wait before a delivery that is no attempt.", only("analytics-track")},
-	{"multiplier", "2", "Pub/Sub's own.", []string{"paynow-events", "analytics-track"}},
+	{"multiplier", "2", "Pub/Sub's own.", []string{"paynow-events", "analytics-track", "fis-ingestion"}},
 	{"longest wait", "600s", "Pub/Sub's cap, which five attempts never reach.", append(slices.Clone(platform), "analytics-track", "fis-ingestion")},
 	{"jitter", "30s", "How much there was is not recorded; half the first wait spreads a herd.", billing},
 	{"jitter", "0s", "No document speaks of any.", append(slices.Clone(platform), "paynow-events", "analytics-track", "fis-ingestion")},

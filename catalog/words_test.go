@@ -38,7 +38,8 @@ func TestAQueueIsToldInWordsRuleByRule(t *testing.T) {
 			"After a dead letter the later messages of its key wait until it is replayed, discarded or completed by hand.",
 			"Another payload under the id of a dead letter corrects it, and the same one sent again is tried again.",
 			"What is done to its dead letters takes two people.",
-			"It is served by pool payments, on 1 to 4 instances, each with up to 5 messages at once.",
+			"It is served by pool payments, on at most 4 instances, each with up to 5 messages at once.",
+			"It is to have at least 1: a deployment keeps so many where catalog_min_instances is set, else one at the most.",
 			"One call of its handler takes up to 50 messages.",
 			"The door takes up to 500 messages a second for it.",
 			"The door takes up to 10 messages a second for it of one user.",
@@ -56,7 +57,7 @@ func TestAQueueIsToldInWordsRuleByRule(t *testing.T) {
 			"The broker keeps a message that nobody has taken for 1h.",
 			"No event is remembered: a message that comes twice is handled twice.",
 			"A message that cannot be handled is dropped and counted: the queue keeps no dead letters.",
-			"It is served by pool bulk, on 0 to 1 instances, each with up to 1 messages at once.",
+			"It is served by pool bulk, on at most 1 instances, each with up to 1 messages at once.",
 			"Where more than 9 messages wait in the broker an alert fires.",
 		}},
 	} {

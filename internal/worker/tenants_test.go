@@ -1,0 +1,292 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/catalog"
+	"billhook/internal/audit"
+	"billhook/internal/contract"
+	"billhook/internal/customers"
+	"billhook/internal/dedupe"
+	"billhook/internal/delivery"
+	"billhook/internal/lane"
+	"billhook/internal/ledger"
+	"billhook/internal/orders"
+	"billhook/internal/payments"
+	"billhook/internal/products"
+	"billhook/internal/standin"
+	"billhook/internal/standin/clocktest"
+	"billhook/internal/store"
+	"billhook/internal/subscriptions"
+	"billhook/internal/usage"
+	"billhook/internal/worker"
+)
+
+// tenantsOwn are the collections whose documents each belong to one tenant.
+var tenantsOwn = []string{
+	ledger.Entries, ledger.Accounts, orders.Collection, orders.StockCollection, products.Collection, customers.Collection, subscriptions.Collection,
+	usage.PeriodsCollection, usage.Collection, usage.EntriesCollection, payments.RefundsCollection, dedupe.Collection, lane.Delayed.Entries(), audit.Collection,
+}
+
+// house is a worker that runs every app, with what people change beside it.
+type house struct {
+	*apart
+
+	products *products.Keeper
+	stock    *orders.Keeper
+	links    *customers.Operator
+	// queues are those whose messages are delivered when they are published.
+	queues []catalog.Queue
+	// nth counts the steps of each tenant.
+	nth map[string]int
+}
+
+// TestNoTenantNoticesAnother runs events of every app, and what people change, for two tenants that use
+// the same ids. Each tenant must have the documents that it has where it is alone.
+func TestNoTenantNoticesAnother(t *testing.T) {
+	t.Parallel()
+	echo := httptest.NewServer(http.HandlerFunc(echoed))
+	t.Cleanup(echo.Close)
+	base := config(t, nil)
+	targets, err := delivery.Open(base.Catalog, "", func(catalog.Target) (string, []string) { return echo.URL, []string{signingSecret} }, time.Now)
+	require.NoError(t, err)
+	t.Cleanup(targets.Close)
+	base.Targets = targets
+	for i := range base.Catalog.Queues { // chance, and a budget that all share, would part the houses
+		q := &base.Catalog.Queues[i]
+		q.Backoff.Jitter, q.NackBudget = 0, 0
+		for name, h := range q.Handlers {
+			h.Backoff.Jitter = 0
+			q.Handlers[name] = h
+		}
+	}
+	folder := t.TempDir()
+	tenants := []string{dedupe.DefaultTenant, "acme"}
+	rapid.Check(t, func(check *rapid.T) {
+		both, alone := newHouse(t, check, folder, base), map[string]*house{}
+		for _, tenant := range tenants {
+			alone[tenant] = newHouse(t, check, folder, base)
+		}
+		check.Repeat(map[string]func(*rapid.T){
+			"an event": func(rt *rapid.T) {
+				tenant, do := rapid.SampledFrom(tenants).Draw(rt, "tenant"), drawEvent(rt, base.Catalog)
+				require.Equal(rt, do(alone[tenant], tenant), do(both, tenant))
+			},
+			"a change by hand": func(rt *rapid.T) {
+				tenant, do := rapid.SampledFrom(tenants).Draw(rt, "tenant"), drawChange(rt)
+				require.Equal(rt, do(alone[tenant], tenant), do(both, tenant))
+			},
+			"time passes": func(rt *rapid.T) {
+				d := time.Duration(rapid.IntRange(1, 2000).Draw(rt, "seconds")) * time.Second
+				for _, h := range []*house{both, alone[tenants[0]], alone[tenants[1]]} {
+					pass(h.clock, d)
+					h.task(h.behind, "release-delayed")
+					h.settle()
+				}
+			},
+			"": func(rt *rapid.T) {
+				for _, tenant := range tenants {
+					require.Equal(rt, alone[tenant].documents(rt, tenant), both.documents(rt, tenant), "what %s has", tenant)
+				}
+			},
+		})
+	})
+}
+
+// echoed answers as a gateway that carries out what it is asked for.
+func echoed(w http.ResponseWriter, r *http.Request) {
+	order := map[string]any{}
+	text, _ := io.ReadAll(r.Body)
+	_ = json.Unmarshal(text, &order)
+	order["status"] = "succeeded"
+	if order["payment_id"] == nil {
+		order["payment_id"] = "p1"
+	}
+	_ = json.NewEncoder(w).Encode(order)
+}
+
+func newHouse(t *testing.T, check *rapid.T, folder string, base worker.Config) *house {
+	db, err := standin.OpenTemporaryStore(fmt.Sprintf("%s/%d.db", folder, time.Now().UnixNano()))
+	require.NoError(check, err)
+	check.Cleanup(func() { _ = db.Close() })
+	a := &apart{t: t, clock: clocktest.New(time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)), broker: &shelves{}, store: db}
+	own := base
+	own.Store, own.Publisher, own.Now, own.Instance = db, a.broker, a.clock.Now, "one"
+	a.behind, err = worker.New(own)
+	require.NoError(check, err)
+	check.Cleanup(a.behind.Close)
+	var queues []catalog.Queue
+	for _, name := range []string{"points.credit", "usage.track", "orders.create", catalog.JournalRevert, "refunds.initiate", "payments.initiate"} {
+		q, ok := base.Catalog.HandledBy(name)
+		require.True(check, ok, name)
+		queues = append(queues, q)
+	}
+	return &house{
+		apart: a, queues: queues, nth: map[string]int{}, links: &customers.Operator{Store: db, Now: a.clock.Now},
+		products: &products.Keeper{Store: db, Start: base.Catalog.Products, Now: a.clock.Now}, stock: &orders.Keeper{Store: db, Now: a.clock.Now},
+	}
+}
+
+// as is the house with ids of a tenant's own for its next step.
+func (h *house) as(tenant string) *house {
+	h.nth[tenant]++
+	id := func() string { return fmt.Sprintf("%s-%d", tenant, h.nth[tenant]) }
+	h.products.NewID, h.stock.NewID, h.links.NewID = id, id, id
+	return h
+}
+
+// push delivers a message of a tenant, and what follows from it.
+func (h *house) push(queue string, m contract.Message) string {
+	data, err := json.Marshal(map[string]any{
+		"message": map[string]any{
+			"data": m.Data, "attributes": m.Attributes, "orderingKey": m.OrderingKey, "messageId": "m-" + m.Attributes[contract.AttrEventID],
+			"publishTime": h.clock.Now().Format(time.RFC3339Nano),
+		},
+		"subscription": "projects/p/subscriptions/s",
+	})
+	require.NoError(h.t, err)
+	answer := httptest.NewRecorder()
+	h.behind.ServeHTTP(answer, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/push/"+queue, bytes.NewReader(data)))
+	return fmt.Sprint(answer.Code, answer.Body)
+}
+
+// settle delivers what was published to queues of the model, until nothing more is.
+func (h *house) settle() {
+	for range 20 {
+		h.broker.mu.Lock()
+		taken := h.broker.taken
+		h.broker.taken = nil
+		h.broker.mu.Unlock()
+		for _, p := range taken {
+			for _, q := range h.queues {
+				if q.Topic() == p.topic {
+					h.push(q.ID, p.message)
+				}
+			}
+		}
+	}
+}
+
+// documents are those of a tenant. What a record has of the attempt itself is not compared.
+func (h *house) documents(t *rapid.T, tenant string) map[string]map[string]any {
+	all := map[string]map[string]any{}
+	for _, collection := range tenantsOwn {
+		page, err := h.store.Query(context.Background(), store.Query{Collection: collection, Limit: store.MaxPage})
+		require.NoError(t, err)
+		for _, doc := range page.Documents {
+			of, _ := doc.Fields["tenant"].(string)
+			require.Contains(t, []string{dedupe.DefaultTenant, "acme"}, of, "%s is nobody's", doc.Key)
+			if of == tenant {
+				delete(doc.Fields, "lease_token")
+				all[doc.Key.String()] = doc.Fields
+			}
+		}
+	}
+	return all
+}
+
+// deed is a step, for a tenant in a house, and what was answered.
+type deed func(h *house, tenant string) string
+
+// drawEvent draws an event of any app: of few ids, so that events meet.
+func drawEvent(t *rapid.T, c *catalog.Catalog) deed {
+	one := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(t, name) }
+	id, order, product := "e"+one("event", "1", "2", "3", "4", "5", "6"), one("order", "o1", "o2"), one("product", "cap", "hat")
+	uid, customer, subscription := one("uid", "", "u1", "u2"), one("customer", "c1", "c2"), one("subscription", "s1", "s2")
+	kind := one("kind", "paid", "paid", "refunded", "chargeback", "renewed", "used", "created", "confirmed", "shipped", "invoice", "reverted", "refund", "payment")
+	paynow := func(eventType string, data contract.PayNowData) (string, contract.Body) {
+		return "points.credit", contract.Of(&contract.PayNow{EventID: id, EventType: eventType, Timestamp: "2026-03-02T10:00:00Z", Data: data})
+	}
+	event := func(name, eventType string, data map[string]any) (string, contract.Body) {
+		return name, contract.Of(&contract.Event{ID: id, Type: eventType, Timestamp: "2026-03-02T10:00:00Z", Version: 1, Data: data})
+	}
+	of := contract.PayNowData{Order: &contract.Order{ID: order, CustomerID: customer, Currency: "USD", Total: "10.00"}}
+	var name string
+	var body contract.Body
+	switch kind {
+	case "paid":
+		of.Order.Items = []contract.Item{{ProductID: product, Quantity: 1}}
+		name, body = paynow(contract.OrderPaid, of)
+	case "refunded":
+		of.Refund = &contract.Refund{ID: one("refund", "r1", "r2"), Amount: "2.50"}
+		name, body = paynow(contract.OrderRefunded, of)
+	case "chargeback":
+		name, body = paynow("order.chargeback", of)
+	case "renewed":
+		name, body = paynow(contract.SubscriptionRenewed, contract.PayNowData{Subscription: &contract.Subscription{
+			ID: subscription, CustomerID: customer, PeriodStart: "2026-03-01T00:00:00Z", PeriodEnd: "2026-04-01T00:00:00Z",
+		}})
+	case "used":
+		name, body = event("usage.track", "usage_tracking", map[string]any{"subscription_id": subscription, "meter": "calls", "quantity": 7000})
+	case "created":
+		name, body = event("orders.create", "order.created", map[string]any{"order_id": order, "items": []any{map[string]any{"product_id": product, "quantity": 2}}})
+	case "confirmed":
+		name, body = event("orders.create", "order.payment_confirmed", map[string]any{"order_id": order, "payment_id": customer})
+	case "shipped":
+		name, body = event("orders.create", "order.shipped", map[string]any{"order_id": order})
+	case "invoice":
+		name, body = event(catalog.JournalRevert, "billing.invoice.paid", map[string]any{"invoice_id": order, "amount": "119.00", "currency": "EUR"})
+	case "reverted":
+		name, body = event(catalog.JournalRevert, "billing.invoice.reverted", map[string]any{"reverts": "e" + one("reverts", "1", "2", "3")})
+	case "refund":
+		name, body = "refunds.initiate", contract.Of(&contract.Envelope{
+			ID: id, Action: "refund", CreatedAt: "2026-03-02T10:00:00Z", Payload: contract.Payload{PaymentID: order, SubscriptionID: subscription},
+		})
+	default:
+		name, body = "payments.initiate", contract.Of(&contract.Envelope{
+			ID: id, Action: "renewal", CreatedAt: "2026-03-02T10:00:00Z", Payload: contract.Payload{SubscriptionID: subscription, Amount: "9.99", Currency: "EUR"},
+		})
+	}
+	q, ok := c.HandledBy(name)
+	require.True(t, ok, name)
+	data, err := body.Append(nil)
+	require.NoError(t, err)
+	_, eventType := body.Identity()
+	key := one("key", "", customer)
+	attributes := map[string]string{"event_id": id, "event_type": eventType, "contract": q.Contract, "routing_key": eventType, "ordering_key": "unknown"}
+	for attribute, value := range map[string]string{"ordering_key": key, "uid": uid, "paynow_customer_id": customer} {
+		if value != "" && (q.Contract == contract.PayNowV1 || attribute == "ordering_key") {
+			attributes[attribute] = value
+		}
+	}
+	return func(h *house, tenant string) string {
+		own := map[string]string{"tenant": tenant}
+		for attribute, value := range attributes {
+			own[attribute] = value
+		}
+		answer := h.push(q.ID, contract.Message{Data: data, Attributes: own, OrderingKey: key})
+		h.settle()
+		return answer
+	}
+}
+
+// drawChange draws what a person changes: the worth of a product, the stock, or a customer's link.
+func drawChange(t *rapid.T) deed {
+	what := rapid.SampledFrom([]string{"worth", "stock", "link"}).Draw(t, "what")
+	product, n := rapid.SampledFrom([]string{"cap", "hat"}).Draw(t, "product"), rapid.Int64Range(1, 5).Draw(t, "number")
+	customer, uid := rapid.SampledFrom([]string{"c1", "c2"}).Draw(t, "customer"), rapid.SampledFrom([]string{"u1", "u2"}).Draw(t, "uid")
+	return func(h *house, tenant string) string {
+		h.as(tenant)
+		var err error
+		switch what {
+		case "worth":
+			_, err = h.products.Set(context.Background(), tenant, product, n*100, products.Change{Who: "ada", Why: "drawn"})
+		case "stock":
+			_, err = h.stock.Set(context.Background(), tenant, product, n, orders.Change{Who: "ada", Why: "drawn"})
+		default:
+			_, err = h.links.Link(context.Background(), customers.Change{Tenant: tenant, CustomerID: customer, UID: uid, Who: "ada", Why: "drawn"})
+		}
+		return fmt.Sprint(err)
+	}
+}

@@ -304,6 +304,9 @@ func TestASecondPaymentOfAnOrderIsForAPerson(t *testing.T) {
 	require.Equal(t, "already_confirmed", s.tell(t, paid("e3", "p1")).Result)
 	require.Equal(t, "already_confirmed", s.tell(t, paid("e4", "")).Result, "nobody can tell")
 	require.Equal(t, "paid_twice", s.refused(t, paid("e5", "p2")).Reason)
+	s.tell(t, orderstest.About("e6", "order.shipped", "o1"))
+	require.Equal(t, "already_confirmed", s.tell(t, paid("e7", "p1")).Result, "a repetition, of an order that is shipped")
+	require.Equal(t, "paid_twice", s.refused(t, paid("e8", "p2")).Reason, "its money is owed back, too")
 	require.Equal(t, "p1", s.order(t, "o1").PaymentID)
 }
 

@@ -120,6 +120,13 @@ func refundOf(id, payment, amount string) handler.Event {
 	})}
 }
 
+// in is the same refund in another currency.
+func in(currency string, event handler.Event) handler.Event {
+	envelope, _ := contract.As[*contract.Envelope](event.Body) // it is one
+	envelope.Payload.Currency = currency
+	return event
+}
+
 // deliver does with an event what the worker does with a delivery.
 func deliver(ctx context.Context, h handler.Leased, event handler.Event) (handler.Effect, error) {
 	if event.Attempt > 1 {
@@ -153,6 +160,7 @@ func TestAPaymentIsRefundedOnceWhateverTheMessagesIDs(t *testing.T) {
 		{again(refundOf("r-2", "pay-1", "9.99")), "already_refunded", ""},
 		{refundOf("r-3", "pay-1", "5.00"), "", "refunded_otherwise"},
 		{refundOf("r-4", "pay-1", ""), "", "refunded_otherwise"},
+		{in("USD", refundOf("r-7", "pay-1", "9.99")), "", "refunded_otherwise"},
 		{refundOf("r-5", "pay-2", ""), "refunded", ""},
 		{refundOf("r-6", "pay-2", ""), "already_refunded", ""},
 	} {

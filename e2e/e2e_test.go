@@ -153,6 +153,7 @@ var cases = []stackCase{
 	{"an event is fanned out once, later where the store is down, and not where it is too old", fannedOutOnce},
 	{"a financial event is one entry of the books, and is undone once", journalKept},
 	{"the books of two tenants do not meet under one event id", tenantsApart},
+	{"an order that two tenants have is credited to each, and a refund takes its own points", ordersApart},
 	{"an entry is found again whatever signs its ids are made of", oddIDs},
 	{"what a changed catalog would post is shown, and nothing is written", triedWithAnotherCatalog},
 	{"usage is counted once in its period, corrected, and warned of once", usageCounted},

@@ -15,6 +15,7 @@ import (
 	"billhook/e2e"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
@@ -222,6 +223,41 @@ func tenantsApart(t *testing.T, s *stack) {
 	require.Empty(t, s.invoicedBefore(t, other, event).RevertedBy)
 	require.NotContains(t, terminal(t, s.workerURL, "ledger", "export", "--tenant", other, "--period", "2026-03"), first.ID)
 	s.requireProven(t, other, event, 1)
+}
+
+// ordersApart: two tenants have an order, its event and its refund of the same ids. The refund comes
+// under two events.
+func ordersApart(t *testing.T, s *stack) {
+	o, acme := s.newOrder(), "acme-"+uuid.NewString()
+	user := ledger.UserPoints(o.UID)
+	of := func(tenant string) (balance int64) {
+		doc, err := s.store.Get(t.Context(), user.Key(tenant))
+		if err != nil {
+			require.ErrorIs(t, err, store.ErrNotFound)
+		}
+		balance, _ = doc.Fields["balance"].(int64)
+		return balance
+	}
+	put := func(tenant, id, eventType string, data contract.PayNowData) {
+		body, err := contract.Of(&contract.PayNow{EventID: id, EventType: eventType, Timestamp: time.Now().UTC().Format(time.RFC3339), Data: data}).Append(nil)
+		require.NoError(t, err)
+		_, err = s.publish(t.Context(), e2e.Queue, contract.Message{Data: body, Attributes: map[string]string{
+			"contract": contract.PayNowV1, "event_id": id, "event_type": eventType, "ordering_key": o.UID, "uid": o.UID, "tenant": tenant,
+		}})
+		require.NoError(t, err)
+	}
+	order := &contract.Order{ID: o.OrderID, CustomerID: o.CustomerID, Currency: "USD", Total: "20.00", Items: []contract.Item{{ProductID: points, Quantity: 2}}}
+	for _, tenant := range []string{dedupe.DefaultTenant, acme} {
+		put(tenant, o.EventID, contract.OrderPaid, contract.PayNowData{Order: order})
+		require.Eventually(t, func() bool { return of(tenant) == 2000 }, patience, pollInterval, "the points of %s", tenant)
+	}
+	refund := contract.PayNowData{Order: &contract.Order{ID: o.OrderID, Currency: "USD"}, Refund: &contract.Refund{ID: "r" + o.EventID, Amount: "5.00"}}
+	for _, id := range []string{o.EventID + "1", o.EventID + "2"} {
+		put(acme, id, contract.OrderRefunded, refund)
+		s.until(t, id, "processed")
+	}
+	require.Equal(t, []int64{2000, 1500}, []int64{of(dedupe.DefaultTenant), of(acme)}, "each has its own, and a refund is one under any event")
+	require.Contains(t, terminal(t, s.workerURL, "ledger", "account", string(user), "--tenant", acme), "has 1500 points")
 }
 
 // invoicedBefore returns the entry that a tenant's event has made.

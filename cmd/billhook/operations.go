@@ -56,7 +56,7 @@ type report struct {
 // others had dealt with everything.
 func (p *program) follow(ctx context.Context, ask client, op deadletter.Operation, w patience, seen []deadletter.Item) error {
 	if op.Progress == deadletter.Waiting {
-		p.printf("Operation %s waits for the approval of somebody else:\n  bin/billhook dlq approve %s\n  bin/billhook dlq reject %s --why \"...\"\n", op.ID, op.ID, op.ID)
+		p.printf("Operation %s waits for the approval of somebody else:\n  bin/billhook dlq approve %s --why \"...\"\n  bin/billhook dlq reject %s --why \"...\"\n", op.ID, op.ID, op.ID)
 		if err := p.printJSON(op); err != nil || op.Kind != deadletter.Replay || !w.waits() {
 			return err
 		}

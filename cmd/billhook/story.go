@@ -161,7 +161,7 @@ func waitsAt(s ops.Spot) string {
 	case ops.PlaceDeadLetter:
 		return "for a person, as dead letter " + letters + until(s.Until)
 	case ops.PlaceApproval:
-		return "for a second person: bin/billhook dlq approve " + s.Operation + ", asked for by " + by
+		return "for a second person: bin/billhook dlq approve " + s.Operation + " --why \"...\", asked for by " + by
 	case ops.PlaceReplay:
 		return "for the end of the replay of " + letters + ", operation " + s.Operation
 	case ops.PlacePaused:

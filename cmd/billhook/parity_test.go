@@ -147,6 +147,7 @@ func TestEveryCommandThatChangesSomethingNeedsAReason(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	t.Run("as they are", func(t *testing.T) {
+		t.Parallel()
 		examplesOf(t, server.URL, nil, func(*testing.T, string, string, error) {})
 	})
 	reasons := 0
@@ -162,8 +163,14 @@ func TestEveryCommandThatChangesSomethingNeedsAReason(t *testing.T) {
 			require.Equal(t, misused, exitOf(err), "%s: %v", name, err)
 		}
 	}
-	t.Run("without a reason", func(t *testing.T) { examplesOf(t, server.URL, []string{"--why="}, refused) })
-	t.Run("with a blank reason", func(t *testing.T) { examplesOf(t, server.URL, []string{"--why=  "}, refused) })
+	t.Run("without a reason", func(t *testing.T) {
+		t.Parallel()
+		examplesOf(t, server.URL, []string{"--why="}, refused)
+	})
+	t.Run("with a blank reason", func(t *testing.T) {
+		t.Parallel()
+		examplesOf(t, server.URL, []string{"--why=  "}, refused)
+	})
 }
 
 // filed is a worker whose answers are those that pages got.
@@ -238,7 +245,13 @@ func TestNoCommandPrintsWhatATerminalActsOn(t *testing.T) {
 			printed.Add(1)
 		}
 	}
-	t.Run("as text", func(t *testing.T) { examplesOf(t, server.URL, []string{"--wide"}, harmless) })
-	t.Run("as JSON", func(t *testing.T) { examplesOf(t, server.URL, []string{"--json"}, harmless) })
-	require.Greater(t, printed.Load(), int64(60), "what is said of others' texts is printed")
+	t.Cleanup(func() { require.Greater(t, printed.Load(), int64(60), "others' texts are printed") })
+	t.Run("as text", func(t *testing.T) {
+		t.Parallel()
+		examplesOf(t, server.URL, []string{"--wide"}, harmless)
+	})
+	t.Run("as JSON", func(t *testing.T) {
+		t.Parallel()
+		examplesOf(t, server.URL, []string{"--json"}, harmless)
+	})
 }

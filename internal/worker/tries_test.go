@@ -51,7 +51,7 @@ func (h *heard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if order.Of.SubscriptionID != "" {
 			order.Payload = order.Of
 		}
-		order.Payload.Status = "succeeded"
+		order.Status = "succeeded"
 		_ = json.NewEncoder(w).Encode(order.Payload)
 		return
 	}

@@ -239,6 +239,16 @@ func servedCatalog(t *testing.T, change func(defaults map[string]any, queues []m
 	text, err = yaml.Marshal(queues)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "queues.yaml"), text, 0o600))
+	// Accounts that may send name queues that are not there.
+	path := filepath.Join(dir, "sources.yaml")
+	text, err = os.ReadFile(path) //nolint:gosec // it is the copy
+	require.NoError(t, err)
+	var sources map[string]any
+	require.NoError(t, yaml.Unmarshal(text, &sources))
+	delete(sources, "accounts")
+	text, err = yaml.Marshal(sources)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, text, 0o600))
 	for _, unneeded := range []string{"notifications.yaml", "journal.yaml"} { // none of these queues takes what they are about
 		require.NoError(t, os.Remove(filepath.Join(dir, unneeded)))
 	}

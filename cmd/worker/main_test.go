@@ -235,12 +235,18 @@ func startWithMetrics(t *testing.T, values map[string]string) (url, metrics stri
 	}()
 	lines := bufio.NewScanner(reader)
 	var said [2]struct{ Message, Address, Service string }
+	served := 0
 	for i, service := range []string{"worker", "worker-metrics"} {
 		require.True(t, lines.Scan(), lines.Err())
+		for ; strings.Contains(lines.Text(), `"message":"queue served"`); served++ {
+			require.Contains(t, lines.Text(), ` -> `, "its event types and handlers")
+			require.True(t, lines.Scan(), lines.Err())
+		}
 		require.NoError(t, json.Unmarshal(lines.Bytes(), &said[i]))
 		require.Equal(t, "listening", said[i].Message)
 		require.Equal(t, service, said[i].Service)
 	}
+	require.Positive(t, served, "each queue has its line")
 	rest := make(chan string, 1)
 	go func() {
 		var all strings.Builder

@@ -1,6 +1,8 @@
 package webhook
 
 import (
+	"errors"
+	"fmt"
 	"mime"
 	"net/http"
 	"net/url"
@@ -79,7 +81,7 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to
 	case !isPlain(r.Header["Content-Encoding"]):
 		return errEncoding
 	case r.ContentLength > from.MaxBodyBytes:
-		return errTooLarge
+		return tooLarge(from)
 	}
 	if s.byToken(r, to) {
 		if err := s.identify(r, to, &b.outcome); err != nil {
@@ -106,8 +108,16 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to
 	return nil
 }
 
+// tooLarge names the limit: whoever has sent more cannot know it otherwise.
+func tooLarge(from *source) error {
+	return serve.Refuse(errTooLarge.Status, errTooLarge.Code, fmt.Sprintf("The body is larger than this source may send: %d bytes at most.", from.MaxBodyBytes))
+}
+
 func (s *Service) read(w http.ResponseWriter, r *http.Request, from *source, b *buffers) error {
 	if err := b.body.Read(w, r, from.MaxBodyBytes, s.bodies); err != nil {
+		if errors.Is(err, serve.ErrTooLarge) {
+			return tooLarge(from)
+		}
 		return unread.Problem(err)
 	}
 	b.outcome.bytes = len(b.body.Bytes())

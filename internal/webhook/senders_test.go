@@ -221,7 +221,9 @@ func TestAnEndlessBodyIsReadOnlyToTheLimit(t *testing.T) {
 	endless := &counted{}
 	r := payNow(t, nil)
 	r.Body, r.ContentLength = io.NopCloser(endless), -1
-	requireProblem(t, d, d.send(r), http.StatusRequestEntityTooLarge, "too_large", "")
+	answered := d.send(r)
+	require.Contains(t, answered.Body.String(), "bytes at most", "the limit is named")
+	requireProblem(t, d, answered, http.StatusRequestEntityTooLarge, "too_large", "")
 	require.LessOrEqual(t, endless.n, 4<<20)
 }
 

@@ -393,7 +393,7 @@ var errUnsupported = errors.New("webhook: no enabled queue takes this body forma
 var unfit = serve.Ladder{
 	Rungs: []serve.Rung{
 		{Of: errUnsupported, As: serve.Refuse(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.")},
-		{Of: contract.ErrLimit, As: serve.Refuse(http.StatusUnprocessableEntity, "message_limit", "The message exceeds a limit of Pub/Sub.")},
+		{Of: contract.ErrLimit, As: serve.Refuse(http.StatusUnprocessableEntity, "message_limit", fmt.Sprintf("The message exceeds a limit of Pub/Sub: %d bytes with its attributes.", contract.MaxDataBytes))},
 	},
 	Last: serve.Refuse(http.StatusUnprocessableEntity, "body_refused", "The body cannot be taken."),
 }

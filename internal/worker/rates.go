@@ -2,6 +2,8 @@ package worker
 
 import (
 	"context"
+	"log/slog"
+	"slices"
 	"time"
 
 	"billhook/internal/alarm"
@@ -26,8 +28,19 @@ func breakers(of delivery.Targets) (all []rates.Breaker) {
 	return all
 }
 
-// Start has the worker add what it counts to the store every few seconds, until Close.
-func (w *Worker) Start() { w.rates.Start() }
+// Start says in the log which queues the worker serves, and by which handlers, and has it add what
+// it counts to the store every few seconds, until Close.
+func (w *Worker) Start() {
+	for _, q := range w.served {
+		handlers := []string{}
+		for eventType, h := range q.Handlers {
+			handlers = append(handlers, eventType+" -> "+h.Name)
+		}
+		slices.Sort(handlers)
+		w.log.LogAttrs(context.Background(), slog.LevelInfo, "queue served", slog.String("queue", q.ID), slog.String("pool", q.Pool), slog.Any("handlers", handlers))
+	}
+	w.rates.Start()
+}
 
 // lastCount bounds how long a worker that has drained tries to add what it has counted.
 const lastCount = 1500 * time.Millisecond

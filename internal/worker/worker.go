@@ -96,9 +96,12 @@ type Worker struct {
 	// Alarm has kept messages released.
 	Alarm push.Alarm
 
-	push  *push.Service
-	api   *ops.API
-	rates *rates.Recorder
+	log *slog.Logger
+	// served are the queues that it handles.
+	served []catalog.Queue
+	push   *push.Service
+	api    *ops.API
+	rates  *rates.Recorder
 	// timer is the worker's own alarm; nil: there is none.
 	timer *alarm.Timer
 }
@@ -275,7 +278,7 @@ func New(config Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	site.Routes(router)
-	return &Worker{Handler: router, Alarm: alarms, push: service, api: api, rates: counted, timer: timer}, nil
+	return &Worker{log: config.Log, served: slices.DeleteFunc(slices.Clone(queues), func(q catalog.Queue) bool { return !q.Enabled }), Handler: router, Alarm: alarms, push: service, api: api, rates: counted, timer: timer}, nil
 }
 
 func after(d time.Duration) (c <-chan time.Time, stop func() bool) {

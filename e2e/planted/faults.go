@@ -163,7 +163,7 @@ var faultsOfProcessing = []fault{
 		notifyDir, "TestAnAnswerSaysWhatBecomesOfTheMessage"},
 	{"an entry of the books is written over", "internal/ledger/points.go", `store.Create(entryKey, fields)`, `store.Set(entryKey, fields)`,
 		"internal/billing", "TestAnOrderIsCreditedOnce"},
-	{"a payment event is written over", "internal/subscriptions/subscriptions.go", `store.Create(Key(e.Subscription, e.EventID), store.Encode(&e))`, `store.Set(Key(e.Subscription, e.EventID), store.Encode(&e))`,
+	{"a payment event is written over", "internal/subscriptions/subscriptions.go", `store.Create(Key(e.Tenant, e.Subscription, e.EventID), store.Encode(&e))`, `store.Set(Key(e.Tenant, e.Subscription, e.EventID), store.Encode(&e))`,
 		"internal/subscriptions", "TestAnEventIsKeptOnce"},
 	{"a dead letter is kept anew each time", "internal/deadletter/deadletter.go", `store.Create(key, item.fields())`,
 		`store.Set(key, store.Encode(&item))`, pushDir, "TestADeadLetterIsKeptOncePerSourceMessage"},

@@ -12,7 +12,7 @@ const (
 var faultsOfOrders = []fault{
 	{"two steps of an order at once", "catalog/queues.yaml", `ordering_key: [order_id]`, `ordering_key: [user_id]`, "catalog", "TestTheShippedNumbersAreThoseOfTheRequirements"},
 	{"a piece is reserved that is not there", ordersGo, `s.Available < item.Quantity)`, `s.Available < 0)`, ordersDir, "TestAnOrderThatIsShortOfOnePieceReservesNone"},
-	{"two orders reserve the same piece", stockGo, `return store.Update(stockKey(s.ProductID), version, store.Encode(&s))`, `_ = version; return store.Set(stockKey(s.ProductID), store.Encode(&s))`, ordersDir, "TestOfTwoOrdersAtOnceOneGetsTheLastPiece"},
+	{"two orders reserve the same piece", stockGo, `return store.Update(StockKey(s.Tenant, s.ProductID), version, store.Encode(&s))`, `_ = version; return store.Set(StockKey(s.Tenant, s.ProductID), store.Encode(&s))`, ordersDir, "TestOfTwoOrdersAtOnceOneGetsTheLastPiece"},
 	{"two ends of an order are both written", ordersGo, `write = store.Update(key(o.Tenant, o.ID), version, o.fields())`, `write = store.Set(key(o.Tenant, o.ID), o.fields())`, ordersDir, "TestOfTwoEndsAtOnceOneIsWritten"},
 	{"a payment that fails keeps its pieces", machineGo, `{from: PaymentFailed, to: InventoryReleased, stock: release},`, `{from: PaymentFailed, to: InventoryReleased},`, ordersDir, "TestAPaymentThatFailsOrDoesNotComeReleasesThePieces"},
 	{"a timeout goes on when the order is paid", ordersGo, `effect.Withdraw = time.Time{}, []string{timeoutOf(o.ID)}`, `effect.Withdraw = time.Time{}, nil`, ordersDir, "TestAnOrderThatIsPaidSellsItsPieces"},

@@ -50,6 +50,7 @@ locals {
     events_event        = { collection = "webhookEvents", fields = ["event_id", "shard", "created_at"], order = "DESCENDING" }
     events_correlation  = { collection = "webhookEvents", fields = ["correlation_id", "shard", "created_at"], order = "DESCENDING" }
     events_key          = { collection = "webhookEvents", fields = ["ordering_key", "shard", "created_at"], order = "DESCENDING" }
+    events_customer     = { collection = "webhookEvents", fields = ["customer", "shard", "created_at"], order = "DESCENDING" }
 
     # What moved on one holder's points, newest first.
     entries_account = { collection = "entries", fields = ["tenant", "account", "created_at"], order = "DESCENDING" }

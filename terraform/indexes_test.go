@@ -19,6 +19,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/audit"
+	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
@@ -121,7 +122,7 @@ func newestAsked(t *testing.T) []store.Query {
 	letters := &deadletter.Operator{Store: db, Now: time.Now}
 	(&ops.API{
 		Reads:    ops.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now},
-		Operator: letters, Log: slog.New(slog.DiscardHandler), Access: ops.Access{OpenOnLoopback: true},
+		Operator: letters, Customers: &customers.Operator{Store: db, Now: time.Now}, Log: slog.New(slog.DiscardHandler), Access: ops.Access{OpenOnLoopback: true},
 	}).Routes(router)
 	for path, filters := range map[string]url.Values{
 		"/v1/ops/dead-letters":         {"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}, "since": {"7d"}, "state": {"all"}},
@@ -131,6 +132,7 @@ func newestAsked(t *testing.T) []store.Query {
 		"/v1/ops/operations":           {"progress": {"running"}},
 		"/v1/ops/audit":                {"kind": {deadletter.AuditKind}, "subject": {"s"}, "who": {"w"}, "since": {"2s"}},
 		"/v1/ops/refunds":              {"state": {"all"}},
+		"/v1/ops/customers/c/activity": {"tenant": {"t"}},
 		"/api/v1/events/dead-letter":   {},
 	} {
 		names := slices.Sorted(maps.Keys(filters))

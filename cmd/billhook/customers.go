@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"billhook/internal/audit"
 	"billhook/internal/customers"
+	"billhook/internal/ops"
 )
 
 func (p *program) customersCommand() *cobra.Command {
@@ -22,16 +25,16 @@ func customerPath(id, rest string) string { return "/v1/ops/customers/" + url.Pa
 
 // customer is what the command show prints with --json.
 type customer struct {
-	customers.State
+	ops.Activity
 	Changes []audit.Entry `json:"changes"`
 }
 
 func (p *program) customersShow(ask func() client, of *tenantFlag) *cobra.Command {
 	return &cobra.Command{
-		Use: "show <customer>", Short: "Show whom a customer is linked to, who changed that, and what guests' orders left", Args: cobra.ExactArgs(1),
+		Use: "show <customer>", Short: "Show whom a customer is linked to, and what has come of them: events, points, orders, refunds, dead letters", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			c := customer{Changes: []audit.Entry{}}
-			if err := ask().get(command.Context(), of.of(customerPath(args[0], "/preview")), &c.State); err != nil {
+			if err := ask().get(command.Context(), of.of(customerPath(args[0], "/activity")), &c.Activity); err != nil {
 				return err
 			}
 			changes, err := pages[audit.Entry](command.Context(), ask(), customerPath(args[0], "/changes"), of.values(), 0)
@@ -40,6 +43,9 @@ func (p *program) customersShow(ask func() client, of *tenantFlag) *cobra.Comman
 			}
 			c.Changes = changes.Items
 			p.printCustomer(c.State)
+			for _, finding := range c.Findings {
+				p.printf("! %s\n", audit.Escape(finding))
+			}
 			var rows [][]string
 			for _, e := range c.Changes {
 				rows = append(rows, row(when(e.At), e.Action, orDash(e.Before["uid"]), orDash(e.After["uid"]), e.Who, e.Why))
@@ -47,6 +53,7 @@ func (p *program) customersShow(ask func() client, of *tenantFlag) *cobra.Comman
 			if len(rows) > 0 {
 				p.table([]string{"CHANGED", "HOW", "FROM", "TO", "WHO", "WHY"}, rows)
 			}
+			p.printActivity(c.Activity)
 			return p.printJSON(c)
 		},
 	}
@@ -70,6 +77,45 @@ func (p *program) printCustomer(s customers.State) {
 	}
 	if s.GuestPoints != 0 {
 		p.printf("%d points of guests' orders are on %s; linking moves them.\n", s.GuestPoints, s.GuestAccount)
+	}
+}
+
+// printActivity prints what has come of a customer.
+func (p *program) printActivity(a ops.Activity) {
+	rows := map[string][][]string{}
+	for _, e := range a.Events {
+		rows["EVENT"] = append(rows["EVENT"], row(when(e.CreatedAt), e.EventID, e.EventType, e.Queue, e.Status, orDash(cmp.Or(e.Reason, e.Result)), e.OrderingKey))
+	}
+	for _, m := range a.Moves {
+		rows["MOVED"] = append(rows["MOVED"], row(when(m.At), m.Order, m.Kind, m.Amount, m.Account, m.EventID))
+	}
+	for _, b := range a.Balances {
+		rows["ACCOUNT"] = append(rows["ACCOUNT"], row(b.Account, b.Balance))
+	}
+	for _, o := range a.Orders {
+		rows["ORDER"] = append(rows["ORDER"], row(o.ID, o.State, orDash(o.Reason), o.UserID, orDash(o.PaymentID)))
+	}
+	for _, r := range a.Refunds {
+		rows["REFUND"] = append(rows["REFUND"], row(r.PaymentID, r.State, orDash(r.Reason), orDash(strings.TrimSpace(r.Amount+" "+r.Currency)), r.EventID))
+	}
+	for _, l := range a.DeadLetters {
+		rows["DEAD LETTER"] = append(rows["DEAD LETTER"], row(l.ID, l.EventID, l.Queue, l.State, l.Reason))
+	}
+	for _, columns := range [][]string{
+		{"EVENT", "CAME", "ID", "TYPE", "QUEUE", "STATUS", "RESULT", "KEY"}, {"MOVED", "AT", "OF ORDER", "KIND", "POINTS", "ACCOUNT", "BY EVENT"},
+		{"ACCOUNT", "ACCOUNT", "POINTS"}, {"ORDER", "ORDER", "STATE", "REASON", "USER", "PAYMENT"}, {"REFUND", "REFUND OF", "STATE", "REASON", "AMOUNT", "BY EVENT"},
+		{"DEAD LETTER", "DEAD LETTER", "EVENT", "QUEUE", "STATE", "REASON"},
+	} {
+		if some := rows[columns[0]]; len(some) > 0 {
+			p.printf("\n")
+			p.table(columns[1:], some)
+		}
+	}
+	if len(a.Subscriptions) > 0 {
+		p.printf("\nSubscriptions: %s\n", strings.Join(a.Subscriptions, ", "))
+	}
+	if len(a.More) > 0 {
+		p.printf("There is more than is shown: %s.\n", strings.ReplaceAll(strings.Join(a.More, ", "), "_", " "))
 	}
 }
 

@@ -5,6 +5,7 @@
 package contract
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -49,6 +50,14 @@ const UIDOfCustomer = "customer"
 
 // DefaultTenant is the tenant of messages that name none.
 const DefaultTenant = "default"
+
+// CustomerOf names a tenant's customer in one field. Empty: there is none. No part holds a ~.
+func CustomerOf(tenant, customerID string) string {
+	if customerID == "" {
+		return ""
+	}
+	return cmp.Or(tenant, DefaultTenant) + "~" + customerID
+}
 
 // UnknownOrderingKey is the ordering_key attribute of an event without a known owner. The
 // message has no ordering key at the broker: such messages run in any order.

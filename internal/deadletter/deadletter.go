@@ -165,6 +165,7 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 		FirstPublished: moment(m.Attributes[contract.AttrFirstPublished]), DeadLettered: moment(m.Attributes[AttrDeadLetteredAt]),
 		Kept: now, Expires: now.Add(queue.DeadLetter.Retention), Tenant: m.Attributes[contract.AttrTenant], Hour: Hour(now),
 		Data: append([]byte{}, m.Data...), Attributes: maps.Clone(m.Attributes),
+		Customer: contract.CustomerOf(m.Attributes[contract.AttrTenant], m.Attributes[contract.AttrCustomerID]),
 	}
 	// The store keeps such names for itself.
 	maps.DeleteFunc(item.Attributes, func(name, _ string) bool { return name == "" || strings.HasPrefix(name, "__") })

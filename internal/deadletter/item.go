@@ -75,7 +75,9 @@ type Item struct {
 	Operation string `json:"operation,omitempty" store:"operation,omitzero"`
 	// Tenant is that of the event, and Hour, in UTC, the one that it was kept in.
 	Tenant string `json:"-" store:"tenant"`
-	Hour   string `json:"-" store:"hour"`
+	// Customer is whose event it is, as contract.CustomerOf names them; empty: nobody's.
+	Customer string `json:"-" store:"customer,omitzero"`
+	Hour     string `json:"-" store:"hour"`
 
 	// Data and Attributes are the message as it was, with what its death added to the attributes.
 	Data       []byte            `json:"-" store:"data,omitzero,strict"`

@@ -42,7 +42,8 @@ const (
 
 // Listing asks for a page of the job log.
 type Listing struct {
-	// Equal are fields that the records have: queue, status, event_type, event_id, correlation_id, ordering_key.
+	// Equal are fields that the records have: queue, status, event_type, event_id, correlation_id, ordering_key,
+	// customer.
 	Equal map[string]any
 	// Since and Until bound the time of creation: not before Since, before Until. A zero time is none.
 	Since, Until time.Time

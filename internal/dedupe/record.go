@@ -82,7 +82,9 @@ type Record struct {
 	// stands in for it.
 	IdempotencyKey string `store:"idempotency_key"`
 	OrderingKey    string `store:"ordering_key"`
-	MessageID      string `store:"message_id"`
+	// Customer is whose event it is, as contract.CustomerOf names them, whatever the ordering key is; empty: nobody's.
+	Customer  string `store:"customer,omitzero"`
+	MessageID string `store:"message_id"`
 	// DoorReceivedAt is when the webhook service received it; zero: it came another way, or under a
 	// former release.
 	DoorReceivedAt time.Time `store:"door_received_at,omitzero"`

@@ -13,6 +13,7 @@ import (
 func (a *API) customerRoutes(r chi.Router) {
 	r.Get("/customers/{id}", answer(a, a.showCustomer))
 	r.Get("/customers/{id}/preview", answer(a, a.previewCustomer))
+	r.Get("/customers/{id}/activity", answer(a, a.customerActivity))
 	r.Get("/customers/{id}/changes", a.changesOf(customers.AuditKind, most))
 	r.Put("/customers/{id}", answer(a, a.linkCustomer))
 	r.Delete("/customers/{id}", answer(a, a.unlinkCustomer))

@@ -78,6 +78,7 @@ type Conflict struct {
 // DeadLetter is one stored dead letter of the event.
 type DeadLetter struct {
 	ID              string `json:"id"`
+	EventID         string `json:"event_id"`
 	Queue           string `json:"queue"`
 	Reason          string `json:"reason"`
 	Status          int64  `json:"status"`
@@ -311,7 +312,7 @@ func describeLetter(doc store.Document) DeadLetter {
 		item.ID = doc.Key.ID
 	}
 	return DeadLetter{
-		ID: item.ID, Queue: item.Queue, Reason: item.Reason, Status: item.Status, Detail: item.Detail, Attempts: item.Attempts,
+		ID: item.ID, EventID: item.EventID, Queue: item.Queue, Reason: item.Reason, Status: item.Status, Detail: item.Detail, Attempts: item.Attempts,
 		SourceMessageID: item.SourceMessageID, DeadLetteredAt: item.DeadLettered, State: item.State, Outcome: item.Outcome,
 		CorrectedBy: item.CorrectedBy, Operation: item.Operation, item: item,
 	}

@@ -48,6 +48,7 @@ var readsOf = map[string]map[string]int64{
 	"/v1/ops/customers/{id}":               {"c1": 4},
 	"/v1/ops/customers/{id}/preview":       {"c1": 4},
 	"/v1/ops/customers/{id}/changes":       {"c1": 101},
+	"/v1/ops/customers/{id}/activity":      {"c1": 700},
 	"/v1/ops/dead-letters":                 {"": 101, "?reason=r": 101, "?queue=orders": 101, "?queue=orders&state=all": 101, "?queue=orders&reason=r": 101},
 	"/v1/ops/dead-letters/preview":         {"?queue=orders": 1 + 11 + 505 + 20, "?queue=orders&items=seed,x": 4},
 	"/v1/ops/dead-letters/reasons":         {"": 10 + 11 + 20 + 11, "?queue=orders": 11 + 20 + 11},

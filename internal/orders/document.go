@@ -124,6 +124,22 @@ func look(ctx context.Context, from store.Getter, tenant, id string) (Order, sto
 	return o, doc.Version, err
 }
 
+// OfUser returns orders of a tenant's user, at most limit, in no order that means anything.
+func OfUser(ctx context.Context, from store.Querier, tenant, userID string, limit int) (all []Order, more bool, err error) {
+	found, err := from.Query(ctx, store.Query{Collection: Collection, Equal: map[string]any{"tenant": tenant, "user_id": userID}, Limit: limit})
+	if err != nil {
+		return nil, false, fmt.Errorf("orders: list: %w", err)
+	}
+	for _, doc := range found.Documents {
+		o, err := fromDocument(doc)
+		if err != nil {
+			return nil, false, err
+		}
+		all = append(all, o)
+	}
+	return all, found.Next != "", nil
+}
+
 // List returns orders in a state of rest, or with an empty one all, in no order that means anything: at most limit, 1 to
 // store.MaxPage, behind the document after. next is empty on the last page.
 func List(ctx context.Context, from store.Querier, state State, after string, limit int) (page []Order, next string, err error) {

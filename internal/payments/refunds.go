@@ -118,6 +118,25 @@ func ListRefunds(ctx context.Context, from store.Querier, state State, after *st
 	return page, next, nil
 }
 
+// RefundsOf returns the refunds of payments of a tenant's subscription, at most limit, in no order that
+// means anything.
+func RefundsOf(ctx context.Context, from store.Querier, tenant, subscription string, limit int) (all []Refund, more bool, err error) {
+	found, err := from.Query(ctx, store.Query{
+		Collection: RefundsCollection, Equal: map[string]any{"tenant": tenant, "subscription_id": subscription}, Limit: limit,
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("payments: list refunds: %w", err)
+	}
+	for _, doc := range found.Documents {
+		r, err := refundOf(doc)
+		if err != nil {
+			return nil, false, err
+		}
+		all = append(all, r)
+	}
+	return all, found.Next != "", nil
+}
+
 // Refunds pays back at the gateway what a payment took.
 type Refunds struct {
 	Gateway Gateway

@@ -117,6 +117,7 @@ func decodeEvent(contracts *contract.Set, q *queue, d delivery) (handler.Event, 
 	body = body.KnownAs(record.EventID)
 	record.CorrelationID = attributes[contract.AttrCorrelationID]
 	record.OrderingKey = attributes[contract.AttrOrderingKey]
+	record.Customer = contract.CustomerOf(record.Tenant, attributes[contract.AttrCustomerID])
 	return handler.Event{
 		Queue: q.ID, Tenant: record.Tenant, ID: record.EventID, Type: record.EventType, Contract: q.Contract,
 		CorrelationID: record.CorrelationID, OrderingKey: record.OrderingKey, MessageID: d.messageID,

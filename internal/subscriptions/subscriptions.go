@@ -84,6 +84,21 @@ func History(ctx context.Context, from store.Querier, tenant, subscription strin
 	return events, page.Next != "", nil
 }
 
+// OfCustomer returns events of a tenant's customer, at most limit, in no order that means anything.
+func OfCustomer(ctx context.Context, from store.Querier, tenant, customer string, limit int) (events []Event, more bool, err error) {
+	page, err := from.Query(ctx, store.Query{Collection: Collection, Equal: map[string]any{"tenant": tenant, "customer_id": customer}, Limit: limit})
+	if err != nil {
+		return nil, false, fmt.Errorf("subscriptions: list: %w", err)
+	}
+	events = make([]Event, len(page.Documents))
+	for i, doc := range page.Documents {
+		if err := store.Decode(doc.Fields, &events[i]); err != nil {
+			return nil, false, fmt.Errorf("subscriptions: %s: %w", doc.Key, err)
+		}
+	}
+	return events, page.Next != "", nil
+}
+
 // at is when the event happened, as far as that is readable.
 func (e Event) at() time.Time {
 	at, err := time.Parse(time.RFC3339Nano, e.OccurredAt)

@@ -8,7 +8,6 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/internal/audit"
-	"billhook/internal/customers"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
@@ -159,31 +158,18 @@ func sumsOf(account string, month *accountMonth, before time.Time) (sums []daySu
 	return sums
 }
 
-// customerPage is a customer with who changed the link, and what has come of them lately.
+// customerPage is a customer with what has come of them, and who changed the link.
 type customerPage struct {
-	customers.State
+	ops.Activity
 	Changes ops.List[audit.Entry]
-	// Key is the ordering key of their events, the user's id where one is known.
-	Key    string
-	Events []ops.Line
 }
-
-// lately is how many events of one key are shown beside what they concern.
-const lately = "10"
 
 func (p *Pages) customer(v *visit) (any, error) {
 	var page customerPage
-	if err := v.get(v.of("/v1/ops/customers/%s/preview", v.param("id")), &page.State); err != nil {
-		return nil, err
+	err := v.get(v.of("/v1/ops/customers/%s/activity", v.param("id")), &page.Activity)
+	if err == nil {
+		page.Changes, err = v.changes(v.of("/v1/ops/customers/%s/changes", v.param("id")))
 	}
-	var err error
-	if page.Changes, err = v.changes(v.of("/v1/ops/customers/%s/changes", v.param("id"))); err != nil {
-		return nil, err
-	}
-	page.Key = cmp.Or(page.UID, page.CustomerID)
-	var events ops.List[ops.Line]
-	err = v.get(with("/v1/ops/events", "key", page.Key, "limit", lately), &events)
-	page.Events = events.Items
 	return page, err
 }
 

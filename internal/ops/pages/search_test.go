@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/contract"
 	"billhook/internal/customers"
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
@@ -48,7 +49,7 @@ func openDesk(t *testing.T) *desk {
 	_, err = (&seal.Sealer{Store: s.store, Origins: sealtest.Trusting{}, Now: func() time.Time { return noon }}).Run(t.Context())
 	require.NoError(t, err)
 	s.sells(t, "s3", 22)
-	record := dedupe.Record{Queue: "one-queue", Tenant: dedupe.DefaultTenant, EventID: "e-last", EventType: "order.paid", Status: dedupe.Failed, OrderingKey: "auth0|u7", CreatedAt: noon}
+	record := dedupe.Record{Queue: "one-queue", Tenant: dedupe.DefaultTenant, EventID: "e-last", EventType: "order.paid", Status: dedupe.Failed, OrderingKey: "auth0|u7", Customer: contract.CustomerOf(dedupe.DefaultTenant, "c-7"), CreatedAt: noon}
 	s.commit(t, store.Create(dedupe.Key(record.Queue, record.Tenant, record.EventID), record.Fields()))
 	return s
 }
@@ -143,7 +144,7 @@ func TestACustomerIsShownWithWhatHasComeLately(t *testing.T) {
 	s := openDesk(t)
 	html := s.shows(t, "/ops/customers/c-7?tenant=default", "Linked to auth0|u7", "e-last order.paid FAILED", "Nobody has changed it.")
 	require.Contains(t, html, `href="/ops/search?q=auth0%7Cu7"`)
-	s.shows(t, "/ops/customers/nobody", "Linked to nobody", "No event has their ordering key.")
+	s.shows(t, "/ops/customers/nobody", "Linked to nobody", "No event names the customer.")
 }
 
 func TestASubscriptionIsShownWithItsEventsAndItsUse(t *testing.T) {

@@ -1,0 +1,261 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"billhook/internal/contract"
+	"billhook/internal/customers"
+	"billhook/internal/deadletter"
+	"billhook/internal/dedupe"
+	"billhook/internal/ledger"
+	"billhook/internal/orders"
+	"billhook/internal/payments"
+	"billhook/internal/store"
+	"billhook/internal/subscriptions"
+)
+
+// activityAtMost bounds each list of an Activity, and customerAtMost its users and subscriptions, each
+// of which costs a query.
+const (
+	activityAtMost = 50
+	customerAtMost = 10
+)
+
+// Activity is what has come of a tenant's customer, at most 50 of each kind.
+type Activity struct {
+	customers.State
+	// Findings say in words what needs a person, such as a credit to another user.
+	Findings []string `json:"findings"`
+	// Events are those that name the customer, whatever their ordering key, the newest first.
+	Events []Line `json:"events"`
+	// Moves are what these events have moved in the books, and Balances the accounts that points of the
+	// customer are on, or were.
+	Moves    []ActivityMove    `json:"moves"`
+	Balances []ActivityBalance `json:"balances"`
+	// Orders are those of the shop, of the users that the customer is or was. Refunds are of these orders'
+	// payments, and of the customer's Subscriptions.
+	Orders        []orders.Order    `json:"orders"`
+	Subscriptions []string          `json:"subscriptions"`
+	Refunds       []payments.Refund `json:"refunds"`
+	DeadLetters   []DeadLetter      `json:"dead_letters"`
+	// More names the lists of which there is more.
+	More []string `json:"more"`
+
+	// users are those that the customer is or was.
+	users []string
+}
+
+// ActivityMove is an entry that moved points. A reversal takes them from the account.
+type ActivityMove struct {
+	Order   string         `json:"order"`
+	EventID string         `json:"event_id"`
+	Entry   string         `json:"entry"`
+	Kind    ledger.Kind    `json:"kind"`
+	Account ledger.Account `json:"account"`
+	Amount  int64          `json:"amount"`
+	At      time.Time      `json:"at"`
+}
+
+// ActivityBalance is what an account has now.
+type ActivityBalance struct {
+	Account string `json:"account"`
+	Balance int64  `json:"balance"`
+}
+
+// cut returns the first of a list, and notes where there are more.
+func cut[T any](a *Activity, name string, all []T, more bool, most int) []T {
+	if (more || len(all) > most) && !slices.Contains(a.More, name) {
+		a.More = append(a.More, name)
+	}
+	return all[:min(len(all), most)]
+}
+
+func (a *API) customerActivity(r *http.Request) (Activity, error) {
+	state, err := a.previewCustomer(r)
+	if err != nil {
+		return Activity{}, err
+	}
+	return a.Activity(r.Context(), state)
+}
+
+// Activity returns what has come of a customer: each list by a key or an index, and bounded.
+func (a Reads) Activity(ctx context.Context, of customers.State) (Activity, error) {
+	found := Activity{
+		State: of, Findings: []string{}, Events: []Line{}, Moves: []ActivityMove{}, Balances: []ActivityBalance{},
+		Orders: []orders.Order{}, Subscriptions: []string{}, Refunds: []payments.Refund{}, DeadLetters: []DeadLetter{}, More: []string{},
+	}
+	for _, fill := range []func(context.Context, *Activity) error{
+		a.customerEvents, a.customerLetters, a.customerBalances, a.customerOrders, a.customerRefunds,
+	} {
+		if err := fill(ctx, &found); err != nil {
+			return Activity{}, err
+		}
+	}
+	found.findings()
+	return found, nil
+}
+
+// customerEvents fills in the events, and what they have moved.
+func (a Reads) customerEvents(ctx context.Context, found *Activity) error {
+	customer := contract.CustomerOf(found.Tenant, found.CustomerID)
+	records, last, err := dedupe.List(ctx, a.Store, dedupe.Listing{Equal: map[string]any{"customer": customer}, Limit: activityAtMost})
+	if err != nil {
+		return err
+	}
+	records = cut(found, "events", records, last != nil, activityAtMost)
+	moves := make([]*ActivityMove, len(records))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(queriesAtOnce)
+	for i, record := range records {
+		found.Events = append(found.Events, line(record))
+		if record.Made() == "" {
+			continue
+		}
+		group.Go(func() error {
+			doc, err := a.Store.Get(ctx, ledger.Key(record.Made()))
+			switch {
+			case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid): // it is no entry's
+				return nil
+			case err != nil:
+				return err
+			}
+			m, err := ledger.MoveFromDocument(doc)
+			if err == nil && m.Tenant == found.Tenant { // another is no move of points
+				moves[i] = &ActivityMove{Order: m.Order, EventID: m.EventID, Entry: doc.Key.ID, Kind: m.Kind, Account: m.Account, Amount: m.Amount, At: m.CreatedAt}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for _, m := range moves {
+		if m != nil {
+			found.Moves = append(found.Moves, *m)
+		}
+	}
+	return nil
+}
+
+func (a Reads) customerLetters(ctx context.Context, found *Activity) error {
+	customer := contract.CustomerOf(found.Tenant, found.CustomerID)
+	page, err := a.Store.Query(ctx, store.Query{Collection: deadletter.Collection, Equal: map[string]any{"customer": customer}, Limit: activityAtMost})
+	if err != nil {
+		return err
+	}
+	for _, doc := range page.Documents {
+		found.DeadLetters = append(found.DeadLetters, describeLetter(doc))
+	}
+	found.DeadLetters = cut(found, "dead_letters", found.DeadLetters, page.Next != "", activityAtMost)
+	return nil
+}
+
+// customerBalances reads the accounts of the customer and of the users that the customer is, by the mapping,
+// or was, by a credit or a subscription.
+func (a Reads) customerBalances(ctx context.Context, found *Activity) error {
+	events, more, err := subscriptions.OfCustomer(ctx, a.Store, found.Tenant, found.CustomerID, activityAtMost)
+	if err != nil {
+		return err
+	}
+	accounts, known := map[ledger.Account]bool{ledger.CustomerPoints(found.CustomerID): true}, map[string]bool{}
+	if found.UID != "" {
+		accounts[ledger.UserPoints(found.UID)] = true
+	}
+	for _, m := range found.Moves {
+		accounts[m.Account] = true
+	}
+	for _, e := range events {
+		known[e.Subscription] = true
+		if e.UID != "" {
+			accounts[ledger.UserPoints(e.UID)] = true
+		}
+	}
+	found.Subscriptions = cut(found, "subscriptions", slices.Sorted(maps.Keys(known)), more, customerAtMost)
+	for _, account := range cut(found, "balances", slices.Sorted(maps.Keys(accounts)), false, activityAtMost) {
+		if uid, ok := strings.CutPrefix(string(account), string(ledger.UserPoints(""))); ok {
+			found.users = append(found.users, uid)
+		}
+		doc, err := a.Store.Get(ctx, account.Key(found.Tenant))
+		if errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		balance, _ := doc.Fields["balance"].(int64)
+		found.Balances = append(found.Balances, ActivityBalance{string(account), balance})
+	}
+	return nil
+}
+
+func (a Reads) customerOrders(ctx context.Context, found *Activity) error {
+	for _, uid := range cut(found, "orders", found.users, false, customerAtMost) {
+		some, more, err := orders.OfUser(ctx, a.Store, found.Tenant, uid, activityAtMost)
+		if err != nil {
+			return err
+		}
+		found.Orders = cut(found, "orders", append(found.Orders, some...), more, activityAtMost)
+	}
+	slices.SortFunc(found.Orders, func(a, b orders.Order) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.ID, b.ID))
+	})
+	return nil
+}
+
+func (a Reads) customerRefunds(ctx context.Context, found *Activity) error {
+	for _, subscription := range found.Subscriptions {
+		some, more, err := payments.RefundsOf(ctx, a.Store, found.Tenant, subscription, activityAtMost)
+		if err != nil {
+			return err
+		}
+		found.Refunds = cut(found, "refunds", append(found.Refunds, some...), more, activityAtMost)
+	}
+	for _, o := range found.Orders {
+		if o.PaymentID == "" {
+			continue
+		}
+		refund, err := payments.FindRefund(ctx, a.Store, found.Tenant, o.PaymentID)
+		if errors.Is(err, payments.ErrNoRefund) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		found.Refunds = cut(found, "refunds", append(found.Refunds, refund), false, activityAtMost)
+	}
+	return nil
+}
+
+// findings fills in what needs a person.
+func (a *Activity) findings() {
+	mapped := "nobody"
+	if a.UID != "" {
+		mapped = a.UID
+	}
+	for _, m := range a.Moves {
+		uid, toUser := strings.CutPrefix(string(m.Account), string(ledger.UserPoints("")))
+		if m.Kind == ledger.KindCredit && toUser && uid != a.UID {
+			a.Findings = append(a.Findings, fmt.Sprintf("order %s was credited to %s, while the customer is mapped to %s", m.Order, uid, mapped))
+		}
+	}
+	for _, e := range a.Events {
+		if e.Status == dedupe.Failed {
+			a.Findings = append(a.Findings, fmt.Sprintf("event %s, %s, has failed with %s and is tried again", e.EventID, e.EventType, cmp.Or(e.Reason, "an unknown reason")))
+		}
+	}
+	for _, l := range a.DeadLetters {
+		if l.State == deadletter.Open {
+			a.Findings = append(a.Findings, fmt.Sprintf("event %s is a dead letter of queue %s: %s", l.EventID, l.Queue, l.Reason))
+		}
+	}
+}

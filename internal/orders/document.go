@@ -131,7 +131,7 @@ func OfUser(ctx context.Context, from store.Querier, tenant, userID string, limi
 		return nil, false, fmt.Errorf("orders: list: %w", err)
 	}
 	for _, doc := range found.Documents {
-		o, err := fromDocument(doc)
+		o, err := Read(doc)
 		if err != nil {
 			return nil, false, err
 		}

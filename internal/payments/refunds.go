@@ -128,7 +128,7 @@ func RefundsOf(ctx context.Context, from store.Querier, tenant, subscription str
 		return nil, false, fmt.Errorf("payments: list refunds: %w", err)
 	}
 	for _, doc := range found.Documents {
-		r, err := refundOf(doc)
+		r, err := ReadRefund(doc)
 		if err != nil {
 			return nil, false, err
 		}

@@ -374,7 +374,7 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 		if len(others) == maxCorrected { // those that are left have the same payload
 			also, others = r.letters.Close(others[:1]), others[1:]
 		}
-		record.DeadLetters = append(others, own...)
+		record.DeadLetters = slices.Concat(others, own)
 		return record, also, Gone
 	}
 	if len(others) > 0 {

@@ -40,27 +40,27 @@ func needed(t *testing.T, program, install string) string {
 	return path
 }
 
-// producer is one of the programs of docs/examples, ready to run.
-func producer(t *testing.T, language string) (command []string) {
+// example is one of docs/examples, ready to run.
+func example(t *testing.T, language, name string) (command []string) {
 	t.Helper()
-	folder := filepath.Join("..", "docs", "examples", "producer")
+	folder := filepath.Join("..", "docs", "examples", name)
 	built := t.TempDir()
-	run := func(name string, arguments ...string) {
-		output, err := exec.CommandContext(t.Context(), name, arguments...).CombinedOutput()
+	run := func(command string, arguments ...string) {
+		output, err := exec.CommandContext(t.Context(), command, arguments...).CombinedOutput()
 		require.NoError(t, err, string(output))
 	}
 	switch language {
 	case "Go":
-		run("go", "build", "-o", filepath.Join(built, "producer"), "billhook/docs/examples/producer")
-		return []string{filepath.Join(built, "producer")}
+		run("go", "build", "-o", filepath.Join(built, name), "billhook/docs/examples/"+name)
+		return []string{filepath.Join(built, name)}
 	case "Python":
-		return []string{needed(t, "python3", "apt-get install python3"), filepath.Join(folder, "producer.py")}
+		return []string{needed(t, "python3", "apt-get install python3"), filepath.Join(folder, name+".py")}
 	default:
 		node, tools := needed(t, "node", "apt-get install nodejs npm"), filepath.Join("..", "bin", "typescript", "node_modules")
 		run(needed(t, filepath.Join(tools, ".bin", "tsc"), "make typescript"),
 			"--strict", "--erasableSyntaxOnly", "--noUnusedLocals", "--target", "es2022", "--module", "commonjs", "--types", "node",
-			"--typeRoots", filepath.Join(tools, "@types"), "--outDir", built, filepath.Join(folder, "producer.ts"))
-		return []string{node, filepath.Join(built, "producer.js")}
+			"--typeRoots", filepath.Join(tools, "@types"), "--outDir", built, filepath.Join(folder, name+".ts"))
+		return []string{node, filepath.Join(built, name+".js")}
 	}
 }
 
@@ -115,7 +115,7 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 	for _, language := range []string{"Go", "Python", "TypeScript"} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			program := producer(t, language)
+			program := example(t, language, "producer")
 			send := func(door *trouble, subscription string) (said []byte, err error) {
 				door.t, door.forward = t, forward
 				way := httptest.NewServer(door)

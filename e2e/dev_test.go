@@ -56,7 +56,7 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 	for _, step := range []struct{ arguments, want string }{
 		{"dlq ls paynow-events --reason unknown_product", "1 shown: unknown_product 1"},
 		{"dlq replay paynow-events --dry-run", "replay would touch 1 dead letters of paynow-events"},
-		{"dlq replay paynow-events --yes --rate 10 --no-wait", "replay: 1 done, 0 passed by"},
+		{"dlq replay paynow-events --yes --rate 10 --no-wait --why tested", "replay: 1 done, 0 passed by"},
 		{"dlq operations", "finished"},
 		{"dlq discard paynow-events --yes --reason nothing_such --why test", "would touch 0"},
 		{"queues --wide", "pay-subscription-update"},

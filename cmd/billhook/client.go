@@ -104,11 +104,11 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 	if err != nil {
 		return err
 	}
-	response, answered, err := exchange(w.http, request)
+	status, _, answered, err := exchange(w.http, request)
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", nobody(err, w.base, "--server", "BILLHOOK_SERVER", "worker"))
 	}
-	if status := response.StatusCode; status != http.StatusOK && status != http.StatusCreated {
+	if status != http.StatusOK && status != http.StatusCreated {
 		var problem serve.Problem
 		_ = json.Unmarshal(answered, &problem) // without a problem document the status says it
 		problem.Status = status
@@ -142,14 +142,14 @@ func (w client) request(ctx context.Context, method, path string, body []byte) (
 }
 
 // exchange sends a request, and reads the whole body of its answer.
-func exchange(by *http.Client, request *http.Request) (response *http.Response, body []byte, err error) {
-	response, err = by.Do(request)
+func exchange(by *http.Client, request *http.Request) (status int, header http.Header, body []byte, err error) {
+	response, err := by.Do(request)
 	if err != nil {
-		return nil, nil, err
+		return 0, nil, nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err = io.ReadAll(io.LimitReader(response.Body, 16<<20))
-	return response, body, err
+	return response.StatusCode, response.Header, body, err
 }
 
 // problemError is an answer other than 200 and 201.

@@ -87,7 +87,7 @@ func TestDevSaysItsPagesAndItsWaitsFirst(t *testing.T) {
 func TestATargetOfTheEnvironmentWinsOverTheStandIn(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 10)
-	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { asked <- r.URL.Path }))
+	service := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked <- r.URL.Path }))
 	t.Cleanup(service.Close)
 	said := startDev(t, map[string]string{"SUBSCRIPTION_SERVICE_URL": service.URL})
 	require.Contains(t, said, "SUBSCRIPTION_SERVICE_URL: "+service.URL+", not a stand-in. No samples are sent, for they would reach it.")

@@ -121,12 +121,12 @@ func (s signed) post(ctx context.Context, body []byte, at time.Time) (answer ans
 	for name, value := range signer.SignFor(request.URL.RequestURI(), strconv.FormatInt(at.UnixNano(), 10), body, at) {
 		request.Header.Set(name, value)
 	}
-	response, text, err := exchange(&http.Client{Timeout: 30 * time.Second}, request)
+	status, header, text, err := exchange(&http.Client{Timeout: 30 * time.Second}, request)
 	if err != nil {
 		base := request.URL.Scheme + "://" + request.URL.Host
 		return answer, fmt.Errorf("send: %w", nobody(err, base, "--webhook", "BILLHOOK_WEBHOOK", "webhook service"))
 	}
-	answer.status = response.StatusCode
+	answer.status = status
 	var list struct {
 		Results []reply `json:"results"`
 	}
@@ -139,7 +139,7 @@ func (s signed) post(ctx context.Context, body []byte, at time.Time) (answer ans
 		return answer, fmt.Errorf("send: the answer to it (%d) is not JSON", answer.status)
 	}
 	one.Status = answer.status
-	one.RetryAfter, _ = strconv.Atoi(response.Header.Get("Retry-After")) // without the header it is 0
+	one.RetryAfter, _ = strconv.Atoi(header.Get("Retry-After")) // without the header it is 0
 	answer.replies = []reply{one}
 	return answer, nil
 }

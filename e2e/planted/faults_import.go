@@ -22,7 +22,7 @@ var faultsOfImports = []fault{
 	{"a lock is not looked at", importRedis, `if locks.Next(ctx) {`, `if false {`, importDir, "TestEachListOfAQueueIsDrained"},
 	{"a message is marked and stays", importRabbit, `if err := d.Ack(false); err != nil {`, `if err := error(nil); err != nil {`, importDir, "TestEachQueueOfABrokerIsDrainedOverAMQP"},
 	{"rows that others have locked are waited for", importPostgres, ` SKIP LOCKED`, ` NOWAIT`, importDir, "TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo"},
-	{"a row is taken from its worker", importPostgres, `AND ({status} <> 'processing' OR`, `AND (true OR`, importDir, "TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo"},
+	{"a row is taken from its worker", importPostgres, `({status} <> 'processing' OR NOT`, `(true OR NOT`, importDir, "TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo"},
 	{"attempts begin anew", importCompose, `tried := max(said, m.Attempts)`, `tried := min(said, m.Attempts)`, importDir, "TestEachMessageOfOldBecomesWhatTheDoorTakes"},
 	{"a time to come is now", importCompose, `if m.Due.After(now) {`, `if false {`, importDir, "TestEachMessageOfOldBecomesWhatTheDoorTakes"},
 }

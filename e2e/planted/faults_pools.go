@@ -27,5 +27,5 @@ var faultsOfPools = []fault{
 	{"a backlog is read for each message", doorLimits, `l.readAt = now // others go by what there is meanwhile`, `_ = now`, webhookDir, "TestABacklogIsReadEveryTenSecondsAndRefusesNothingWhereItIsNotKnown"},
 	{"a queue that is to alert alone refuses", doorLimits, `if q.MaxBacklog.OnFull != catalog.RefuseMore {`, `if q.MaxBacklog.Messages == 0 {`, webhookDir, "TestAFullQueueRefusesWhereItsBoundSaysSo"},
 	{"an old count refuses", "internal/backlog/backlog.go", `return held, known && now.Sub(c.At) <= GoodFor`, `return held, known`, backlogDir, "TestACountIsReadAsItWasWritten"},
-	{"a count is said to be newer than it is", "internal/tasks/backlogs.go", `backlog.Write(ctx, s.Store, at, counted)`, `backlog.Write(ctx, s.Store, at.Add(s.Now().Sub(at)), counted)`, tasksDir, "TestTheBacklogsOfEnabledQueuesAreWrittenInOneDocument"},
+	{"a count is said to be newer than it is", "internal/tasks/backlogs.go", `backlog.Write(ctx, s.Store, at, counted)`, `backlog.Write(ctx, s.Store, at.Add(s.Now().Sub(at)), counted)`, tasksDir, "TestTheBacklogsOfQueuesAreWrittenInOneDocument"},
 }

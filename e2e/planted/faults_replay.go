@@ -27,6 +27,6 @@ var faultsOfReplays = []fault{
 	{"a reason turns the direction of a terminal", reasons, `unicode.Is(unicode.Cf, r) && r != parts`, `unicode.Is(unicode.Cf, r) && r == parts`, auditDir, "TestAReasonAndANameHaveNoCharacterThatIsNotSeen"},
 	{"a reason names a customer by an address", reasons, `pii.Detect(pii.UID, why); is {`, `pii.Detect(pii.UID, why); is && found != "email" {`, auditDir, "TestAReasonHasNoPersonalData"},
 	{"a reason may not name an order", reasons, `len(word) > len("4111111111111111")`, `len(word) > 1000`, auditDir, "TestAReasonMayNameWhatItIsAbout"},
-	{"a route keeps any reason", "internal/ops/api.go", `return audit.CheckWhy(reason.Why)`, `return audit.CheckWhy("")`, "internal/ops", "TestEveryRouteThatTakesAReasonRefusesOneThatMustNotBeKept"},
+	{"a route keeps any reason", "internal/ops/api.go", `return audit.CheckWhy(reason.Why)`, `return audit.CheckWhy("")`, "internal/ops", "TestEveryRouteThatChangesSomethingNeedsAReasonThatMayBeKept"},
 	{"a replay succeeds whatever becomes of it", operations, `case processed >= asked:`, `case processed <= asked:`, cmdDir, "TestAReplaySaysWhatBecameOfEach"},
 }

@@ -131,7 +131,7 @@ var faultsOfWorker = []fault{
 	{"a lane that was stopped is relayed", relay, `if l.Stopped {`, `if false {`, laneDir, stopped},
 	{"a lane is not stopped by its dead letter", delay, `next.Stopped, next.DueAt, next.OldestAt, next.ExpireAt = true, never, never, time.Time{}`, `next.DueAt, next.OldestAt = never, never`, laneDir, stopped},
 	{"what joins a lane makes it younger", delay, `if !l.Holds() {`, `if next.OldestAt = due; !l.Holds() {`, laneDir, "TestAMessageThatJoinsALaneDoesNotMakeItYounger"},
-	{"nobody knows how long a broken entry waits", relay, `oldest.CreatedAt, l.OldestAt)`, `oldest.CreatedAt)`, laneDir, "TestAnEntryThatCannotBeReadIsKeptAndStopsItsLaneAlone"},
+	{"an entry that cannot be read is removed without a dead letter", relay, `done = append(done, r.Unreadable(doc, l.QueueID, r.Now())...)`, `_ = r.Unreadable(doc, l.QueueID, r.Now())`, laneDir, "TestAnEntryThatCannotBeReadBecomesADeadLetterAndItsKeyGoesOn"},
 	{"what is put aside again is overtaken", delay, `next.Held = t.number`, `next.Held = l.Held`, laneDir, inLine},
 	{"what is put aside again goes to the end of its line", delay, `	if !again {
 		t.rank`, `	if t.rank = 0; true {

@@ -104,7 +104,7 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 	if err != nil {
 		return err
 	}
-	status, _, answered, err := exchange(w.http, request)
+	status, header, answered, err := exchange(w.http, request)
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", nobody(err, w.base, "--server", "BILLHOOK_SERVER", "worker"))
 	}
@@ -114,7 +114,7 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 		problem.Status = status
 		return (*problemError)(&problem)
 	}
-	if what := response.Header.Get(ops.HeaderSkipped); what != "" && w.skipped != nil {
+	if what := header.Get(ops.HeaderSkipped); what != "" && w.skipped != nil {
 		w.skipped(what)
 	}
 	if err := json.Unmarshal(answered, answer); err != nil {

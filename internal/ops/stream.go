@@ -30,7 +30,7 @@ func (s *Stream) Begun() bool { return s.begun }
 
 // Send writes an event with its data as JSON. An empty id leaves the client's last one.
 func (s *Stream) Send(id, event string, data any) error {
-	text, err := json.Marshal(data)
+	text, err := json.Marshal(data, json.Deterministic(true))
 	if err != nil {
 		return err
 	}

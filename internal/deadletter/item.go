@@ -112,6 +112,9 @@ func Hour(at time.Time) string { return at.UTC().Format("2006-01-02T15") }
 // Died is when the message was dead-lettered, or else when it was kept.
 func (i Item) Died() time.Time { return cmp.Or(i.DeadLettered, i.Kept) }
 
+// tenant is that of the event.
+func (i Item) tenant() string { return cmp.Or(i.Tenant, contract.DefaultTenant) }
+
 // Key is the item's key.
 func (i Item) Key() store.Key { return store.Key{Collection: Collection, ID: i.ID} }
 

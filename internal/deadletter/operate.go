@@ -264,7 +264,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 	}
 	for {
 		now := o.Now().UTC().Truncate(time.Microsecond)
-		messages, writes, releases, released := lane.NewBatch(now), []store.Write{}, []store.Write{}, map[string]bool{}
+		messages, writes, releases, released := lane.NewBatch(now), []store.Write{}, []store.Write{}, map[lane.Name]bool{}
 		for _, listed := range some {
 			item, err := o.Show(ctx, listed.ID)
 			if errors.Is(err, ErrUnknown) {
@@ -281,13 +281,14 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 			if op.Kind == Replay {
 				item.ReplayCount++
 				messages.Add(q.Topic(), item.ID+"-"+strconv.FormatInt(item.ReplayCount, 10), replayed(item, q),
-					lane.Source{Queue: item.Queue, Tenant: item.Attributes[contract.AttrTenant], EventID: item.EventID})
+					lane.Source{Queue: item.Queue, Tenant: item.tenant(), EventID: item.EventID})
 			}
 			writes = append(writes, store.Update(item.Key(), item.version, item.fields()))
-			if key := item.OrderingKey; op.Kind != Replay && q.OnPoison == catalog.Park && !released[key] {
+			held := lane.Name{Queue: q.ID, Tenant: item.tenant(), OrderingKey: item.OrderingKey}
+			if op.Kind != Replay && q.OnPoison == catalog.Park && !released[held] {
 				// The messages behind it need not wait longer.
-				released[key] = true
-				parked, err := lane.Open(ctx, o.Store, lane.Name{Queue: q.ID, OrderingKey: key})
+				released[held] = true
+				parked, err := lane.Open(ctx, o.Store, held)
 				if err != nil {
 					return 0, nil, err
 				}

@@ -2,7 +2,6 @@ package lane
 
 import (
 	"cmp"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -83,6 +82,6 @@ const emitted = "-emission"
 // place has the keys of a delayed emission and of its lane. They follow from its name, so that
 // another event of the queue removes both without reading them.
 func place(event handler.Event, name string) (entry, lane store.Key) {
-	id := Name{Queue: event.Queue, Message: fmt.Sprintf("emission %q %q", event.Tenant, name)}.id()
+	id := Name{Queue: event.Queue, Tenant: event.Tenant, Message: "emission " + name}.id()
 	return store.Key{Collection: Delayed.Entries(), ID: id + emitted}, store.Key{Collection: Delayed.Lanes(), ID: id}
 }

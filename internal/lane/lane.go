@@ -105,6 +105,8 @@ func moment(at time.Time) time.Time { return at.UTC().Truncate(time.Microsecond)
 type Name struct {
 	// Queue is the queue, or topic, that its messages go to.
 	Queue string
+	// Tenant is that of all its messages: the messages of one do not wait for those of another, whose keys may be the same.
+	Tenant string
 	// OrderingKey is that of all messages of the lane; empty: the lane is for one message.
 	OrderingKey string
 	// Message is unique to that one message.
@@ -113,7 +115,7 @@ type Name struct {
 
 // id is a hash, so that lanes are spread over the database's ranges.
 func (n Name) id() string {
-	text := n.Queue + "\x00" + n.OrderingKey
+	text := n.Queue + "\x00" + n.Tenant + "\x00" + n.OrderingKey
 	if n.OrderingKey == "" {
 		text += "\x00" + n.Message
 	}
@@ -250,7 +252,7 @@ func NewBatch(now time.Time) *Batch { return &Batch{now: moment(now), newest: ma
 // Add adds a message, which has an id of its own, behind those of its topic and
 // ordering key.
 func (b *Batch) Add(topic, id string, m contract.Message, from Source) {
-	lane := Name{Queue: topic, OrderingKey: m.OrderingKey, Message: id}.id()
+	lane := Name{Queue: topic, Tenant: from.Tenant, OrderingKey: m.OrderingKey, Message: id}.id()
 	// Within a lane the order is that of the commits' times, then that of the batch.
 	key := store.Key{Collection: Outbox.Entries(), ID: fmt.Sprintf("%s-%020d-%03d-%s", lane, b.now.UnixMicro(), len(b.writes), id)}
 	b.writes = append(b.writes, store.Create(key, store.Encode(&entry{Topic: topic, Message: m, CreatedAt: b.now, Source: from})))

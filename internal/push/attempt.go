@@ -154,7 +154,7 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 		w.firstID = id
 	}
 	w.record.PublishedAt = w.published
-	w.name.Queue = q.ID
+	w.name.Queue, w.name.Tenant = q.ID, w.record.Tenant
 	if q.Ordered() {
 		w.name.OrderingKey = d.message.OrderingKey
 		if key := attributes[contract.AttrOrderingKey]; w.name.OrderingKey == "" && key != contract.UnknownOrderingKey {

@@ -27,7 +27,7 @@ func budgeted(q *catalog.Queue) { policyOf(times10(10), 5)(q) }
 
 func (r *rig) keyLane(t *testing.T, key string) lane.Lane {
 	t.Helper()
-	lane, err := lane.Open(t.Context(), r.counter, lane.Name{Queue: "orders", OrderingKey: key})
+	lane, err := lane.Open(t.Context(), r.counter, lane.Name{Queue: "orders", Tenant: contract.DefaultTenant, OrderingKey: key})
 	require.NoError(t, err)
 	return lane
 }

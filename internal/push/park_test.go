@@ -57,6 +57,8 @@ func TestBehindADeadLetterItsKeyIsParkedUntilTheReplay(t *testing.T) {
 	}
 	other := paid("f1", known, 1).with(func(m *message) { m.attributes["ordering_key"] = "somebody-else" })
 	require.Equal(t, "processed", r.deliver(other).Outcome, "another key flows")
+	acme := paid("f2", known, 1).with(func(m *message) { m.attributes["tenant"] = "acme" })
+	require.Equal(t, "processed", r.deliver(acme).Outcome, "another tenant's key of the same name flows")
 	r.pass(24 * time.Hour)
 	require.Empty(t, r.release(t), "no time releases what waits for a person")
 	require.Equal(t, http.StatusNoContent, r.deliver(paid("e1", known, 1)).code, "the dead letter's own redelivery")
@@ -73,7 +75,7 @@ func TestBehindADeadLetterItsKeyIsParkedUntilTheReplay(t *testing.T) {
 	for _, m := range r.release(t) {
 		r.deliver(m)
 	}
-	require.Equal(t, []string{"f1", "e1", "e2", "e3", "e4"}, done())
+	require.Equal(t, []string{"f1", "f2", "e1", "e2", "e3", "e4"}, done())
 	require.Equal(t, "processed", r.deliver(paid("e5", known, 1)).Outcome, "and the key flows again")
 	require.Zero(t, r.keptMessages(t))
 }

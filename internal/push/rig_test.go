@@ -381,8 +381,10 @@ func (r *rig) deliver(m message) reply {
 func (r *rig) deliverNow(m message) reply { return r.post("/push/orders", m.envelope()) }
 
 // balance is what the buyer has.
-func (r *rig) balance(t require.TestingT) int64 {
-	doc, err := r.counter.Get(context.Background(), ledger.CustomerPoints(buyer).Key("default"))
+func (r *rig) balance(t require.TestingT) int64 { return r.balanceOf(t, contract.DefaultTenant) }
+
+func (r *rig) balanceOf(t require.TestingT, tenant string) int64 {
+	doc, err := r.counter.Get(context.Background(), ledger.CustomerPoints(buyer).Key(tenant))
 	if errors.Is(err, store.ErrNotFound) {
 		return 0
 	}

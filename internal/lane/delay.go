@@ -35,6 +35,8 @@ type Waiting struct {
 	Tenant, EventID string
 	// Due is when it is published; zero: right after those before it.
 	Due time.Time
+	// Timer: its sender has set Due, and no attempt of it waits for that.
+	Timer bool
 }
 
 // Put returns the writes that put a message into the lane, and the ticket with which
@@ -60,7 +62,7 @@ func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Wri
 		m.Attributes[contract.AttrFirstMessageID] = w.MessageID
 	}
 	m.OrderingKey = cmp.Or(m.OrderingKey, l.name.OrderingKey)
-	e := entry{Topic: w.Topic, Message: m, CreatedAt: now, Source: Source{Queue: l.name.Queue, Tenant: w.Tenant, EventID: w.EventID}}
+	e := entry{Topic: w.Topic, Message: m, CreatedAt: now, Source: Source{Queue: l.name.Queue, Tenant: w.Tenant, EventID: w.EventID}, Timer: w.Timer}
 	due := now
 	if !w.Due.IsZero() {
 		due = moment(w.Due)

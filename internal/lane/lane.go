@@ -75,7 +75,10 @@ type entry struct {
 	Message   contract.Message `store:"message,required"`
 	CreatedAt time.Time        `store:"created_at"`
 	// DueAt is when it may be published; zero: at once.
-	DueAt  time.Time `store:"due_at,omitzero"`
+	DueAt time.Time `store:"due_at,omitzero"`
+	// Timer: it is not wanted before DueAt, which its sender or the event that emitted it has set. It
+	// is always there, so that what waits otherwise can be counted.
+	Timer  bool `store:"timer"`
 	Source `store:",inline"`
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"golang.org/x/sync/errgroup"
 
+	"billhook/internal/backlog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
@@ -55,20 +56,19 @@ func success[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFun
 	})
 }
 
-// Stats are the numbers of events over all queues, by the event queue's statuses.
+// Stats are the numbers of events over all queues, by the event queue's statuses. Each event is counted
+// once. A timer is not counted: an emission or a message that nobody wants before its time.
 type Stats struct {
-	// Pending counts messages that are kept here for later: those that wait for a time or behind
-	// others of their key, and those of the outbox. What the broker has not delivered yet is not
-	// among them.
+	// Pending counts the messages that wait for their first attempt, or that no record is kept of: those
+	// in the broker, on paused queues too, those that are kept behind others of their key, and those of the outbox.
 	Pending int64 `json:"pending"`
-	// Processing, Completed and Failed count the records of events. A failed one has an attempt
-	// ahead, for which its message may be pending.
+	// Processing, Completed and Failed count the records of events. A failed one has an attempt ahead.
 	Processing int64 `json:"processing"`
 	Completed  int64 `json:"completed"`
 	Failed     int64 `json:"failed"`
 	// DeadLetter counts the open dead letters.
 	DeadLetter int64 `json:"deadLetter"`
-	// AtLeast: a number above is where its count stopped, and there are more.
+	// AtLeast: a count stopped before its end, or what a queue has in the broker is not known.
 	AtLeast bool `json:"atLeast,omitempty"`
 }
 
@@ -80,31 +80,54 @@ func (a *API) stats(r *http.Request) (Stats, error) {
 }
 
 // Stats counts the events of all queues. A count stops at deadletter.CountTo.
-func (a Reads) Stats(ctx context.Context) (Stats, error) {
-	var counts [6]Count
+//
+// An event that failed or is in processing has a record, and one message that the broker or a lane still has. So
+// what is pending is what messages there are without these.
+func (a Reads) Stats(requested context.Context) (stats Stats, err error) {
+	var messages, kept int64
 	status := func(s dedupe.Status) map[string]any { return map[string]any{"status": string(s)} }
-	group, ctx := errgroup.WithContext(ctx)
-	for i, of := range []struct {
+	counts := []struct {
 		collection string
 		equal      map[string]any
+		into       *int64
+		more       bool
 	}{
-		{lane.Delayed.Entries(), nil}, {lane.Outbox.Entries(), nil},
-		{dedupe.Collection, status(dedupe.Processing)}, {dedupe.Collection, status(dedupe.Completed)}, {dedupe.Collection, status(dedupe.Failed)},
-		{deadletter.Collection, map[string]any{"state": string(deadletter.Open)}},
-	} {
-		group.Go(func() (err error) {
-			counts[i], err = a.count(ctx, of.collection, of.equal)
+		{collection: lane.Delayed.Entries(), equal: map[string]any{"timer": false}, into: &kept},
+		{collection: lane.Outbox.Entries(), into: &messages},
+		{collection: dedupe.Collection, equal: status(dedupe.Processing), into: &stats.Processing},
+		{collection: dedupe.Collection, equal: status(dedupe.Completed), into: &stats.Completed},
+		{collection: dedupe.Collection, equal: status(dedupe.Failed), into: &stats.Failed},
+		{collection: deadletter.Collection, equal: map[string]any{"state": string(deadletter.Open)}, into: &stats.DeadLetter},
+	}
+	group, ctx := errgroup.WithContext(requested)
+	for i := range counts {
+		group.Go(func() error {
+			c := &counts[i]
+			counted, err := a.count(ctx, c.collection, c.equal)
+			*c.into, c.more = counted.Count, counted.More
 			return err
 		})
 	}
-	err := group.Wait()
-	stats := Stats{
-		Pending: counts[0].Count + counts[1].Count, Processing: counts[2].Count, Completed: counts[3].Count, Failed: counts[4].Count, DeadLetter: counts[5].Count,
+	var held map[string]backlog.Held
+	group.Go(func() (err error) {
+		held, _, err = a.inBroker(ctx)
+		return err
+	})
+	if err := group.Wait(); err != nil {
+		return Stats{}, err
 	}
 	for _, c := range counts {
-		stats.AtLeast = stats.AtLeast || c.More
+		stats.AtLeast = stats.AtLeast || c.more
 	}
-	return stats, err
+	messages += kept
+	for _, q := range a.Catalog.Queues {
+		one, known := held[q.ID]
+		messages += one.Messages
+		stats.AtLeast = stats.AtLeast || (q.Enabled && !known)
+	}
+	// The broker's number is older than the records.
+	stats.Pending = max(0, messages-stats.Processing-stats.Failed)
+	return stats, nil
 }
 
 // DeadEvent is an open dead letter as the event queue's table had it.

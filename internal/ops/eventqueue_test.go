@@ -10,11 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/backlog"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
-	"billhook/internal/store"
+	"billhook/internal/ops"
 )
 
 // wrapped is an answer of the event queue's API.
@@ -45,25 +46,94 @@ func (r *rig) do(t *testing.T, method, path string, into any) int {
 	return r.ask(t, path, func(request *http.Request) { request.Method = method }, into).Code
 }
 
-func TestTheEventQueuesStatsCountEventsOfAllQueues(t *testing.T) {
-	t.Parallel()
-	r := open(t)
-	var none wrapped[map[string]int]
-	require.Equal(t, http.StatusOK, r.do(t, http.MethodGet, "/api/v1/events/stats", &none))
-	require.True(t, none.Success)
-	require.Equal(t, map[string]int{"pending": 0, "processing": 0, "completed": 0, "failed": 0, "deadLetter": 0}, none.Data, "the answer that the document shows")
+// stats asks for the event queue's numbers.
+func (r *rig) stats(t *testing.T) map[string]any {
+	t.Helper()
+	var answer wrapped[map[string]any]
+	require.Equal(t, http.StatusOK, r.do(t, http.MethodGet, "/api/v1/events/stats", &answer))
+	require.True(t, answer.Success)
+	return answer.Data
+}
 
-	for i, status := range []dedupe.Status{dedupe.Processing, dedupe.Completed, dedupe.Completed, dedupe.Failed, dedupe.Failed, dedupe.Failed} {
-		of := record([]string{"orders", "refunds"}[i%2], "default", fmt.Sprint("s", i))
-		of.Status = status
-		r.commit(t, own(of))
+// keeps has the lanes keep a message of an event's queue.
+func (r *rig) keeps(t *testing.T, event string, due time.Time, timer bool) {
+	t.Helper()
+	l, err := lane.Open(t.Context(), r.store, lane.Name{Queue: "orders", Message: event})
+	require.NoError(t, err)
+	_, writes, err := l.Put(lane.Waiting{Topic: "orders", Message: contract.Message{Data: []byte(`{}`)}, Tenant: "default", EventID: event, Due: due, Timer: timer}, at)
+	require.NoError(t, err)
+	r.commit(t, writes...)
+}
+
+func TestTheEventQueuesStatsCountEachEventOnce(t *testing.T) {
+	t.Parallel()
+	recorded := func(id string, status dedupe.Status) func(*testing.T, *rig) {
+		return func(t *testing.T, r *rig) { t.Helper(); r.commit(t, own(created("orders", id, status, 0))) }
 	}
-	r.buryIn(t, queues.Queues[0], "d1", at)
-	r.buryIn(t, queues.Queues[1], "d2", at)
-	r.commit(t, store.Create(store.Key{Collection: lane.Delayed.Entries(), ID: "a"}, map[string]any{}), store.Create(store.Key{Collection: lane.Outbox.Entries(), ID: "b"}, map[string]any{}))
-	var some wrapped[map[string]int]
-	require.Equal(t, http.StatusOK, r.do(t, http.MethodGet, "/api/v1/events/stats", &some))
-	require.Equal(t, map[string]int{"pending": 2, "processing": 1, "completed": 2, "failed": 3, "deadLetter": 2}, some.Data)
+	kept := func(id string, due time.Time, timer bool) func(*testing.T, *rig) {
+		return func(t *testing.T, r *rig) { t.Helper(); r.keeps(t, id, due, timer) }
+	}
+	events := []struct {
+		name            string
+		orders, refunds int64 // what the event has in the broker
+		state           []func(*testing.T, *rig)
+		counted         string // empty: nowhere
+	}{
+		{name: "waits in the broker", orders: 1, counted: "pending"},
+		{name: "waits on a paused queue", refunds: 1, counted: "pending"},
+		{name: "waits behind another of its key", state: []func(*testing.T, *rig){kept("behind", time.Time{}, false)}, counted: "pending"},
+		{name: "is committed and not yet published", state: []func(*testing.T, *rig){func(t *testing.T, r *rig) {
+			t.Helper()
+			batch := lane.NewBatch(at)
+			batch.Add("orders", "emitted", contract.Message{Data: []byte(`{}`)}, lane.Source{Queue: "orders"})
+			r.commit(t, batch.Writes()...)
+		}}, counted: "pending"},
+		{name: "is a timer of an order or has a time of delivery", state: []func(*testing.T, *rig){kept("timer", at.Add(time.Hour), true)}},
+		{name: "failed, and its message is kept", state: []func(*testing.T, *rig){recorded("kept", dedupe.Failed), kept("kept", at.Add(time.Minute), false)}, counted: "failed"},
+		{name: "failed, and the broker has its message", orders: 1, state: []func(*testing.T, *rig){recorded("nacked", dedupe.Failed)}, counted: "failed"},
+		{name: "is in processing", orders: 1, state: []func(*testing.T, *rig){recorded("runs", dedupe.Processing)}, counted: "processing"},
+		{name: "is completed", state: []func(*testing.T, *rig){recorded("done", dedupe.Completed)}, counted: "completed"},
+		{name: "is dead", state: []func(*testing.T, *rig){recorded("dead", dedupe.DeadLettered), func(t *testing.T, r *rig) { t.Helper(); r.buryIn(t, queues.Queues[0], "dead", at) }}, counted: "deadLetter"},
+	}
+	inBroker := func(t *testing.T, r *rig, orders, refunds int64) {
+		t.Helper()
+		require.NoError(t, backlog.Write(t.Context(), r.store, at, map[string]backlog.Held{"orders": {Messages: orders}, "refunds": {Messages: refunds}}))
+	}
+	empty := func() map[string]any {
+		return map[string]any{"pending": 0., "processing": 0., "completed": 0., "failed": 0., "deadLetter": 0.}
+	}
+	r, all, orders, refunds := open(t), empty(), int64(0), int64(0)
+	inBroker(t, r, 0, 0)
+	require.Equal(t, empty(), r.stats(t), "the answer that the document shows")
+	for _, event := range events {
+		t.Run(event.name, func(t *testing.T) {
+			t.Parallel()
+			alone, want := open(t), empty()
+			inBroker(t, alone, event.orders, event.refunds)
+			for _, happens := range event.state {
+				happens(t, alone)
+			}
+			if event.counted != "" {
+				want[event.counted] = 1.
+			}
+			require.Equal(t, want, alone.stats(t))
+		})
+		for _, happens := range event.state {
+			happens(t, r)
+		}
+		if orders, refunds = orders+event.orders, refunds+event.refunds; event.counted != "" {
+			all[event.counted] = all[event.counted].(float64) + 1
+		}
+	}
+	inBroker(t, r, orders, refunds)
+	require.Equal(t, all, r.stats(t))
+
+	// An old count of the broker is none: how much a queue that runs has there is not known, and nothing is below zero.
+	require.NoError(t, backlog.Write(t.Context(), r.store, at.Add(-backlog.GoodFor-time.Second), map[string]backlog.Held{"orders": {Messages: 9}}))
+	running := &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", Enabled: true}, {ID: "refunds"}}}
+	blind, err := ops.Reads{Store: r.store, Catalog: running, Now: func() time.Time { return at }}.Stats(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, ops.Stats{Processing: 1, Completed: 1, Failed: 2, DeadLetter: 1, AtLeast: true}, blind)
 }
 
 func TestTheEventQueuesDeadLettersAreThoseOfAllQueues(t *testing.T) {

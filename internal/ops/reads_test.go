@@ -80,7 +80,7 @@ var readsOf = map[string]map[string]int64{
 	"/v1/ops/usage":                        {"?subscription=s:1": 101, "?month=2026-03": 101},
 	"/v1/ops/usage/{subscription}":         {"s:1": 1100},
 	"/v1/ops/usage/{subscription}/entries": {"s:1?meter=calls&period=2026-03": 120},
-	"/api/v1/events/stats":                 {"": 6 * 11},
+	"/api/v1/events/stats":                 {"": 6*11 + 1},
 	"/api/v1/events/dead-letter":           {"": 101},
 }
 

@@ -26,6 +26,13 @@ func (r *rig) keptMessages(t require.TestingT) int {
 	return len(page.Documents)
 }
 
+// timers is how many of them wait for a time that their sender has set.
+func (r *rig) timers(t require.TestingT) int {
+	page, err := r.counter.Query(context.Background(), store.Query{Collection: lane.Delayed.Entries(), Equal: map[string]any{"timer": true}, Limit: 100})
+	require.NoError(t, err)
+	return len(page.Documents)
+}
+
 // release runs release-delayed and returns what came back, as the broker delivers it.
 func (r *rig) release(t require.TestingT) (back []message) {
 	relay := &lane.Relay{Of: lane.Delayed, Store: r.faults, Publisher: r.broker, Now: func() time.Time { return time.Unix(0, r.now.Load()).UTC() }}
@@ -94,6 +101,7 @@ func TestAWaitLongerThanTheBrokersIsKept(t *testing.T) {
 				due := time.Unix(0, r.now.Load()).UTC().Add(test.wait)
 				require.Equal(t, due, record.NextRetryAt)
 				require.NotEmpty(t, record.DelayTicket)
+				require.Zero(t, r.timers(t), "an attempt waits for it")
 
 				again := r.deliver(m)
 				require.Equal(t, http.StatusNoContent, again.code, "the acknowledgement was lost")
@@ -190,7 +198,7 @@ func TestATimeOfDeliveryIsKept(t *testing.T) {
 			got := r.deliver(m)
 			require.Equal(t, test.code, got.code, got.text)
 			require.Equal(t, test.reason, got.Reason)
-			require.Equal(t, test.kept, r.keptMessages(t))
+			require.Equal(t, []int{test.kept, test.kept}, []int{r.keptMessages(t), r.timers(t)}, "no attempt waits for it")
 			if test.kept == 0 {
 				return
 			}

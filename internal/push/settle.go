@@ -122,7 +122,8 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 		end.Kept.Beside = p.name.OrderingKey == "" && w.name.OrderingKey != ""
 		end.Kept.Ticket, end.Kept.Writes, err = place.Put(lane.Waiting{
 			Topic: w.queue.Topic(), Message: message, FirstPublished: w.delivery.publishedAt, MessageID: w.delivery.messageID,
-			Tenant: w.event.Tenant, EventID: w.event.ID, Due: p.due,
+			Tenant: w.event.Tenant, EventID: w.event.ID,
+			Due: p.due, Timer: v.course == postponed && !p.due.IsZero(), // until its time of delivery
 		}, s.config.Now())
 		if err == nil && (v.course == postponed || v.course == busy) {
 			_, err = s.config.Store.Commit(ctx, end.Kept.Writes)

@@ -378,7 +378,7 @@ func TestAMessageOverALimitIsNamedByTheLimit(t *testing.T) {
 	}
 	for name, m := range map[string]contract.Message{
 		"nothing at all":      {},
-		"too much data":       {Data: make([]byte, contract.MaxDataBytes+1)},
+		"too much data":       {Data: make([]byte, contract.MaxMessageBytes+1)},
 		"too many attributes": {Data: []byte("x"), Attributes: many},
 		"a long key":          {Data: []byte("x"), Attributes: map[string]string{strings.Repeat("k", 257): ""}},
 		"an empty key":        {Data: []byte("x"), Attributes: map[string]string{"": "v"}},
@@ -395,8 +395,15 @@ func TestAMessageOverALimitIsNamedByTheLimit(t *testing.T) {
 	delete(full, "a100")
 	delete(full, "a99")
 	full[strings.Repeat("k", 256)] = strings.Repeat("v", 1024)
-	most := contract.Message{Data: make([]byte, contract.MaxDataBytes), Attributes: full, OrderingKey: strings.Repeat("o", 1024)}
+	most := contract.Message{Attributes: full, OrderingKey: strings.Repeat("o", 1024)}
+	beside := len(most.OrderingKey)
+	for key, value := range full {
+		beside += len(key) + len(value)
+	}
+	most.Data = make([]byte, contract.MaxMessageBytes-beside)
 	require.NoError(t, most.Check(), "at every limit")
+	most.Data = append(most.Data, 0)
+	require.ErrorIs(t, most.Check(), contract.ErrLimit, "attributes and ordering key count")
 }
 
 func TestAttributesMustAgreeWithTheBody(t *testing.T) {

@@ -75,12 +75,21 @@ type Message struct {
 // size from which the requirements ask for a warning.
 const (
 	WarnDataBytes       = 256 << 10
-	MaxDataBytes        = 10_000_000
+	MaxMessageBytes     = 10_000_000
 	MaxAttributes       = 100
 	MaxAttributeKey     = 256
 	MaxAttributeValue   = 1024
 	MaxOrderingKeyBytes = 1024
 )
+
+// size is what Pub/Sub counts of a message.
+func (m Message) size() int {
+	size := len(m.Data) + len(m.OrderingKey)
+	for key, value := range m.Attributes {
+		size += len(key) + len(value)
+	}
+	return size
+}
 
 // ErrLimit is wrapped by every error of Message.Check.
 var ErrLimit = errors.New("contract: message exceeds a Pub/Sub limit")
@@ -88,8 +97,8 @@ var ErrLimit = errors.New("contract: message exceeds a Pub/Sub limit")
 // Check reports which limit of Pub/Sub the message exceeds, naming the limit and
 // the attribute, never a value.
 func (m Message) Check() error {
-	if len(m.Data) > MaxDataBytes {
-		return fmt.Errorf("%w: data of %d bytes, at most %d", ErrLimit, len(m.Data), MaxDataBytes)
+	if size := m.size(); size > MaxMessageBytes {
+		return fmt.Errorf("%w: %d bytes with attributes and ordering key, at most %d", ErrLimit, size, MaxMessageBytes)
 	}
 	if len(m.Data) == 0 && len(m.Attributes) == 0 {
 		return fmt.Errorf("%w: neither data nor attributes", ErrLimit)

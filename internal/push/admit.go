@@ -16,7 +16,7 @@ import (
 // maxPushBody is the largest push request: a message of Pub/Sub's largest size in
 // base64, with its attributes, each byte of which JSON may escape to six, and the
 // wrapping.
-const maxPushBody = (contract.MaxDataBytes/3+1)*4 + contract.MaxAttributes*(contract.MaxAttributeKey+contract.MaxAttributeValue)*6 + 64<<10
+const maxPushBody = (contract.MaxMessageBytes/3+1)*4 + contract.MaxAttributes*(contract.MaxAttributeKey+contract.MaxAttributeValue)*6 + 64<<10
 
 // admit comes before anything of a message is read: it refuses while draining,
 // authenticates, finds the queue, and reads and decodes the body. Where ok is false it

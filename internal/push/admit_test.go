@@ -22,7 +22,7 @@ type flood struct {
 	on      <-chan struct{}
 }
 
-const floodSize = contract.MaxDataBytes / 3 * 4
+const floodSize = contract.MaxMessageBytes / 3 * 4
 
 func (f *flood) Read(p []byte) (int, error) {
 	if left := floodSize - 1 - int(f.sent.Load()); left > 0 {

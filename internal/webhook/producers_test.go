@@ -330,6 +330,40 @@ func TestEachMessageOfAListHasItsOwnResult(t *testing.T) {
 	require.Equal(t, 9, strings.Count(d.log.String(), `"message":"webhook"`), "each has its line")
 }
 
+// A source may be let send more than Pub/Sub takes in one message.
+func TestAMessageAboveWhatPubSubTakesRefusesItselfAlone(t *testing.T) {
+	t.Parallel()
+	parts, row := contract.Member{Name: "parts"}, ""
+	for i := range 32 {
+		name := fmt.Sprint("p", i)
+		parts.List = append(parts.List, contract.Member{Name: name, Shape: "code"})
+		row += fmt.Sprintf(",%q:%q", name, strings.Repeat("p", 64))
+	}
+	huge := `{"id":"huge","type":"order.shipped","version":1,"data":{"order_id":"o1","parts":[` + strings.Repeat("{"+row[1:]+"},", 4999) + "{}]}}"
+	require.Greater(t, len(huge), contract.MaxMessageBytes)
+	contracts, err := contract.NewSet(contract.Formats, []contract.Declaration{{
+		Format: contract.MessageV1, Type: "order.shipped", Version: 1, Members: []contract.Member{{Name: "order_id", Shape: "id", Required: true}, parts},
+	}})
+	require.NoError(t, err)
+	roomy := func(c *webhook.Config) {
+		producing()(c)
+		c.Catalog.Contracts = contracts
+		source("generic", func(s *catalog.Source) { s.MaxBodyBytes, s.RatePerSecond, s.Burst = 16<<20, 1, 2 })(c)
+	}
+	d := open(t, roomy)
+	answer := d.list(t, toOrders, of("o1", "e1"), `{"message":`+huge+`}`, of("o1", "e2"))
+	var codes []string
+	for _, r := range answer.Results {
+		codes = append(codes, fmt.Sprint(r.Status, r.Code))
+	}
+	require.Equal(t, []string{"202", "422message_limit", "202"}, codes, "it holds up nothing, and takes nothing of the rate")
+	require.Len(t, d.broker.all(), 2)
+	d = open(t, roomy)
+	w := d.send(generic(t, toOrders, []byte(huge)))
+	requireProblem(t, d, w, http.StatusUnprocessableEntity, "message_limit", "")
+	require.Contains(t, w.Body.String(), "10000000 bytes")
+}
+
 // slow is a broker that confirms once enough messages wait for it, in the order of their keys.
 type slow struct {
 	recorder

@@ -393,7 +393,7 @@ var errUnsupported = errors.New("webhook: no enabled queue takes this body forma
 var unfit = serve.Ladder{
 	Rungs: []serve.Rung{
 		{Of: errUnsupported, As: serve.Refuse(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.")},
-		{Of: contract.ErrLimit, As: serve.Refuse(http.StatusUnprocessableEntity, "message_limit", fmt.Sprintf("The message exceeds a limit of Pub/Sub: %d bytes with its attributes.", contract.MaxDataBytes))},
+		{Of: contract.ErrLimit, As: serve.Refuse(http.StatusUnprocessableEntity, "message_limit", fmt.Sprintf("The message exceeds a limit of Pub/Sub: %d bytes with its attributes and ordering key.", contract.MaxMessageBytes))},
 	},
 	Last: serve.Refuse(http.StatusUnprocessableEntity, "body_refused", "The body cannot be taken."),
 }
@@ -469,9 +469,13 @@ func (s *Service) compose(ctx context.Context, in *inbound, named []string, b *b
 	return contract.Message{Data: bytes.Clone(encoded), Attributes: attributes, OrderingKey: key}, nil
 }
 
-// publish answers for the broker: 202 only after it has confirmed.
+// publish answers for the broker: 202 only after it has confirmed. What the broker would never take is
+// refused before it counts for a rate.
 func (s *Service) publish(ctx context.Context, out *outgoing, o *outcome) error {
 	q, m := out.queue, out.message
+	if err := m.Check(); err != nil {
+		return err
+	}
 	if len(m.Data) > contract.WarnDataBytes {
 		s.config.Metrics.LargeMessage(q.ID)
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "large message", slog.String("queue", q.ID),

@@ -131,7 +131,7 @@ func settle(ctx context.Context, to *pubsub.Publisher, key string, result *pubsu
 		// The library's own text names the ordering key, which is a customer's id.
 		err = contract.ErrKeyHeldUp
 	case errors.Is(err, pubsub.ErrOversizedMessage), status.Code(err) == codes.InvalidArgument:
-		// Attributes count too: the library refuses what Check alone lets pass. The
+		// The library counts the request around a message too, some bytes that Check does not. The
 		// broker's text may quote the message.
 		err = fmt.Errorf("%w: refused as too large or invalid", contract.ErrLimit)
 	case causes[status.Code(err)] != nil:

@@ -283,8 +283,9 @@ func TestWhatCanNeverBePublishedIsMarked(t *testing.T) {
 		message contract.Message
 		answer  error
 	}{
-		"data over the limit":                     {message: contract.Message{Data: make([]byte, contract.MaxDataBytes+1)}},
-		"data at the limit and attributes on top": {message: contract.Message{Data: make([]byte, contract.MaxDataBytes), Attributes: map[string]string{"a": "b"}}},
+		"data over the limit":                     {message: contract.Message{Data: make([]byte, contract.MaxMessageBytes+1)}},
+		"data at the limit and attributes on top": {message: contract.Message{Data: make([]byte, contract.MaxMessageBytes), Attributes: map[string]string{"a": "b"}}},
+		"at the limit, and the request around it": {message: contract.Message{Data: make([]byte, contract.MaxMessageBytes)}},
 		"refused as invalid by the broker":        {message: contract.Message{Data: []byte("x")}, answer: status.Error(codes.InvalidArgument, "quotes a value")},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -226,7 +226,7 @@ func TestAnEventIsToldAsFarAsItIsStored(t *testing.T) {
 			"message_id": "17", "next_retry_at": "2026-03-02T10:16:00Z", "created_at": "2026-03-02T10:15:00Z",
 			"updated_at": "2026-03-02T10:15:01Z", "emitted": [], "waiting": 0,
 			"conflicts": [{"queue": "orders", "status": "DEAD_LETTERED", "reason": "payload_conflict", "payload_hash": "sha256:11", "message_id": "18"}],
-			"dead_letters": [{"id": "`+letter+`", "queue": "orders", "reason": "payload_conflict", "status": 409, "detail": "", "attempts": 1,
+			"dead_letters": [{"id": "`+letter+`", "queue": "orders", "event_id": "e1", "reason": "payload_conflict", "status": 409, "detail": "", "attempts": 1,
 				"source_message_id": "18", "state": "open", "dead_lettered_at": "2026-03-02T10:15:00Z"}],
 			"log": [], "more": false, "effect": []
 		}`, got.Body.String())

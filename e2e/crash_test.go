@@ -241,7 +241,7 @@ func servedCatalog(t *testing.T, change func(defaults map[string]any, queues []m
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "queues.yaml"), text, 0o600))
 	// Accounts that may send name queues that are not there.
 	path := filepath.Join(dir, "sources.yaml")
-	text, err = os.ReadFile(path) //nolint:gosec // it is the copy
+	text, err = os.ReadFile(path)
 	require.NoError(t, err)
 	var sources map[string]any
 	require.NoError(t, yaml.Unmarshal(text, &sources))

@@ -18,6 +18,7 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/devstack"
+	"billhook/internal/handler"
 	"billhook/internal/signature"
 )
 
@@ -102,7 +103,8 @@ func TestAQueueThatPostsToAServiceIsCatalogLinesAlone(t *testing.T) {
 	answer, err := e2e.Do(request)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
-	require.Equal(t, `POST /mail/v1/letters new-1 {"event_id":"new-1","action":"initial","subscription_id":"s-1","correlation_id":"s-1",`+
-		`"created_at":"2026-03-01T12:00:00Z","payload":{"subscription_id":"s-1"}}`, <-posted)
+	key := handler.CalleeKey("welcome-mails", "default", "new-1")
+	require.Equal(t, `POST /mail/v1/letters `+key+` {"event_id":"`+key+`","tenant":"default","source_event_id":"new-1",`+
+		`"action":"initial","subscription_id":"s-1","correlation_id":"s-1","created_at":"2026-03-01T12:00:00Z","payload":{"subscription_id":"s-1"}}`, <-posted)
 	require.Empty(t, running.Service.Deliveries(), "the stand-in of the other targets was told nothing")
 }

@@ -26,7 +26,7 @@ func TestADamagedStoreIsAnErrorThatNamesItsFile(t *testing.T) {
 	sound, err := os.ReadFile(path)
 	require.NoError(t, err)
 	damages := map[string][]byte{"not a store": []byte("this is not a store"), "half of it": sound[:len(sound)/2], "its first pages": sound[:8192]}
-	for page := 0; page < len(sound)/4096; page++ {
+	for page := range len(sound) / 4096 {
 		spoiled := append([]byte{}, sound...)
 		for i := range 64 {
 			spoiled[page*4096+i] = 0xff

@@ -542,12 +542,19 @@ func TestAMessageOfAListThatIsNotAdmittedHoldsUpItsKeyAlone(t *testing.T) {
 
 func TestAMessageThatCannotWaitInADocumentIsNotAskedToWait(t *testing.T) {
 	t.Parallel()
+	contracts, err := contract.NewSet(contract.Formats, []contract.Declaration{{Format: contract.MessageV1, Type: "order.created", Version: 1, Members: []contract.Member{
+		{Name: "order_id", Shape: "id", Required: true}, {Name: "items", List: []contract.Member{{Name: "product_id", Shape: "id"}, {Name: "quantity", Shape: "quantity"}}},
+	}}})
+	require.NoError(t, err)
 	var items []string
 	for i := range 5000 {
 		items = append(items, fmt.Sprintf(`{"product_id":"%0100d","quantity":1}`, i+1))
 	}
 	body := `{"message":{"id":"e1","type":"order.created","version":1,"timestamp":"2026-03-02T10:00:00Z","data":{"order_id":"o1","items":[` + strings.Join(items, ",") + `]}},"deliver_at":"2026-03-04T10:00:00Z"}`
-	d := open(t, producing())
+	d := open(t, func(c *webhook.Config) {
+		producing()(c)
+		c.Catalog.Contracts = contracts
+	})
 	p := requireProblem(t, d, d.send(generic(t, toOrders, []byte(body))), http.StatusUnprocessableEntity, "contract_broken", "")
 	require.Equal(t, "too_large_to_wait", p.Violations[0].Rule)
 	require.Equal(t, http.StatusAccepted, d.send(generic(t, toOrders, []byte(strings.Replace(body, `"deliver_at":"2026-03-04T10:00:00Z"`, `"tenant":"t1"`, 1)))).Code)

@@ -20,6 +20,6 @@ var faultsOfOrders = []fault{
 	{"a timeout that comes early holds up its order", "internal/push/settle.go", `if w.run.Beside() {`, `if false {`, "internal/worker", "TestTheTimeoutOfAnOrderBetweenClocksFiveMinutesApart"},
 	{"a second payment goes unseen", ordersGo, `retry.Permanent("paid_twice", nil)`, `nil`, ordersDir, "TestASecondPaymentOfAnOrderIsForAPerson"},
 	{"a withdrawn emission is published", emitGo, `store.Delete(key, 0), store.Delete(laneKey, 0))`, `store.Delete(laneKey, 0)); _ = key`, "internal/lane", "TestADelayedEmissionIsWithdrawnByItsNameAlone"},
-	{"a name of another tenant withdraws", emitGo, `fmt.Sprintf("emission %q %q", event.Tenant, name)`, `fmt.Sprintf("emission %q", name)`, "internal/lane", "TestADelayedEmissionIsWithdrawnByItsNameAlone"},
+	{"a name of another tenant withdraws", emitGo, `Name{Queue: event.Queue, Tenant: event.Tenant, Message: "emission " + name}`, `Name{Queue: event.Queue, Message: "emission " + name}`, "internal/lane", "TestADelayedEmissionIsWithdrawnByItsNameAlone"},
 	{"no alarm releases a delayed emission", "internal/push/perform.go", `w.lanes, w.released = emitted.Lanes, emitted.Due`, `w.lanes = emitted.Lanes`, pushDir, "TestADelayedEmissionIsReleasedByAnAlarm"},
 }

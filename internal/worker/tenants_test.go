@@ -2,12 +2,14 @@ package worker_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
@@ -161,6 +163,15 @@ func (h *house) push(queue string, m contract.Message) string {
 	return fmt.Sprint(answer.Code, answer.Body)
 }
 
+// sorts is the tenant and the key of a message, or the message itself where it has no key.
+func (p published) sorts() string {
+	key := p.message.OrderingKey
+	if key == "" {
+		key = p.message.Attributes[contract.AttrEventID]
+	}
+	return p.message.Attributes[contract.AttrTenant] + " " + key
+}
+
 // settle delivers what was published to queues of the model, until nothing more is.
 func (h *house) settle() {
 	for range 20 {
@@ -168,6 +179,10 @@ func (h *house) settle() {
 		taken := h.broker.taken
 		h.broker.taken = nil
 		h.broker.mu.Unlock()
+		// Messages of several keys are published side by side. Those of one key keep their order.
+		slices.SortStableFunc(taken, func(a, b published) int {
+			return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.sorts(), b.sorts()))
+		})
 		for _, p := range taken {
 			for _, q := range h.queues {
 				if q.Topic() == p.topic {

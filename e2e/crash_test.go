@@ -281,7 +281,8 @@ type installation struct {
 	door    *e2e.Gate
 	service *standin.Receiver
 	points  []string
-	// event and update are the ids of the story's event and of the event it emits.
+	// event is the id of the story's event, and update what the event is known by that it emits: the
+	// queue knows it by its idempotency key.
 	event, update string
 	left          string
 	// dropped are messages that the broker has dropped, as after their retention.
@@ -298,7 +299,7 @@ func (g crashSetup) open(t *testing.T, test crashCase) *installation {
 	var told bool
 	s.updates, told = g.catalog.EmitsTo("subscriptions.record")
 	require.True(t, told)
-	s.update = lane.ID(handler.Event{Queue: e2e.Queue, Tenant: dedupe.DefaultTenant, ID: id}, 0)
+	s.update = handler.CalleeKey(e2e.Queue, dedupe.DefaultTenant, id)
 
 	var err error
 	s.service, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{e2e.DeliverySecret}, Tolerance: 5 * time.Minute})
@@ -666,7 +667,7 @@ func renewedTwice(t *testing.T, s *installation) {
 	for _, d := range s.service.Deliveries() {
 		came = append(came, d.EventID)
 	}
-	require.Equal(t, []string{s.update, lane.ID(handler.Event{Queue: e2e.Queue, Tenant: dedupe.DefaultTenant, ID: second}, 0)}, slices.Compact(came))
+	require.Equal(t, []string{s.update, handler.CalleeKey(e2e.Queue, dedupe.DefaultTenant, second)}, slices.Compact(came))
 	for _, id := range came {
 		require.Equal(t, 1, s.service.Applied(id))
 	}

@@ -27,7 +27,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
+	"billhook/internal/dedupe"
 	"billhook/internal/devstack"
+	"billhook/internal/handler"
 	"billhook/internal/importer/importertest"
 	"billhook/internal/standin"
 	"billhook/internal/store"
@@ -114,8 +116,9 @@ func newKiller(t *testing.T, webhookURL string) (*killer, string) {
 type imported struct {
 	// arguments are those of `billhook import`.
 	arguments []string
-	// ids are the event ids, with the time at which each is due; zero: at once.
-	ids map[string]time.Time
+	// queue is the one that takes its messages, and ids are the event ids, with the time at which each is due; zero: at once.
+	queue string
+	ids   map[string]time.Time
 	// rest is how many messages of n are left behind.
 	rest func() int
 }
@@ -183,9 +186,10 @@ func TestNothingIsLostOrDoubledWhereAnImportIsKilledTwice(t *testing.T) {
 			defer platform.mu.Unlock()
 			require.Len(t, at, n)
 			for id, due := range old.ids {
-				require.False(t, at[id].IsZero(), "%s is lost", id)
-				require.Equal(t, 1, platform.times[id], "%s was handled more than once", id)
-				require.False(t, at[id].Before(due), "%s was handled %s before its time", id, due.Sub(at[id]))
+				key := handler.CalleeKey(old.queue, dedupe.DefaultTenant, id)
+				require.False(t, at[key].IsZero(), "%s is lost", id)
+				require.Equal(t, 1, platform.times[key], "%s was handled more than once", id)
+				require.False(t, at[key].Before(due), "%s was handled %s before its time", id, due.Sub(at[key]))
 			}
 		})
 	}
@@ -194,7 +198,7 @@ func TestNothingIsLostOrDoubledWhereAnImportIsKilledTwice(t *testing.T) {
 func fillRedis(t *testing.T, n int, due time.Time) imported {
 	client, address := importertest.Redis(t)
 	const name = "q:sub:plan_change"
-	old := imported{arguments: []string{"--from", address}, ids: map[string]time.Time{}}
+	old := imported{arguments: []string{"--from", address}, queue: "sub-plan-change", ids: map[string]time.Time{}}
 	all := client.Pipeline()
 	for i := range n {
 		id := fmt.Sprintf("plan-%d", i)
@@ -226,7 +230,7 @@ func fillRabbitMQ(t *testing.T, n int, due time.Time) imported {
 	_, err = channel.QueueDeclare(name, true, false, false, false, nil)
 	require.NoError(t, err)
 	require.NoError(t, channel.Tx())
-	old := imported{arguments: []string{"--from", address, "sub-plan-change=" + name}, ids: map[string]time.Time{}}
+	old := imported{arguments: []string{"--from", address, "sub-plan-change=" + name}, queue: "sub-plan-change", ids: map[string]time.Time{}}
 	for i := range n {
 		id := fmt.Sprintf("plan-%d", i)
 		m := amqp.Publishing{DeliveryMode: amqp.Persistent, Body: fmt.Appendf(nil, `{"id":%q,"action":"downgrade","payload":{"subscription_id":"s%d"}}`, id, i)}
@@ -258,7 +262,7 @@ func fillPostgres(t *testing.T, n int, due time.Time) imported {
 		SELECT 'quota_warning', '{"subscription_id":"s' || n || '","meter":"calls","percent":80}', 'normal', 'pending', 1, 5,
 			CASE WHEN n % 10 = 0 THEN $2::timestamp ELSE now() - interval '1 minute' END, now(), now() FROM generate_series(1, $1::int) AS n`, n, due.UTC())
 	require.NoError(t, err)
-	old := imported{arguments: []string{"--from", address}, ids: map[string]time.Time{}}
+	old := imported{arguments: []string{"--from", address}, queue: "events-normal", ids: map[string]time.Time{}}
 	for i := range n {
 		old.ids[fmt.Sprintf("event_queue-%d", i+1)] = time.Time{}
 		if (i+1)%10 == 0 {

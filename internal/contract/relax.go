@@ -3,7 +3,6 @@ package contract
 import (
 	"slices"
 
-	"billhook/internal/money"
 	"billhook/internal/pii"
 )
 
@@ -69,7 +68,7 @@ func (r *relaxing) cost(at string, currency, total *string, stays bool) {
 	switch {
 	case *currency == "":
 		r.text(at+"total", needsCurrency, total)
-	case !isPrice(*total, *currency):
+	case !isAmountIn(*total, *currency):
 		r.text(at+"total", "amount", total)
 	}
 }
@@ -87,17 +86,8 @@ func (r *relaxing) prices(order *Order) {
 			if !pii.Amount.Valid(*price) {
 				r.text("data.order.items[].price", "amount", price)
 			}
-		case !isPrice(*price, order.Currency):
+		case !isAmountIn(*price, order.Currency):
 			r.text("data.order.items[].price", "amount", price)
 		}
 	}
-}
-
-// isPrice: nothing, or an amount of the currency that is not negative.
-func isPrice(amount, currency string) bool {
-	if amount == "" {
-		return true
-	}
-	minor, err := money.Parse(amount, currency)
-	return err == nil && minor >= 0
 }

@@ -13,7 +13,7 @@ import (
 // orderOf draws an order whose optional fields may break the contract in any way that a
 // shape allows.
 func orderOf(t *rapid.T) *contract.Order {
-	amount := rapid.SampledFrom([]string{"", "0.00", "10.00", "10.0", "10", "1.000", "-5.00", "99999999999999999999.00"})
+	amount := rapid.SampledFrom([]string{"", "0.00", "10.00", "10.0", "10", "1.000", "-5.00", "10000000000000.00", "10000000000000.01", "99999999999999999999.00"})
 	order := &contract.Order{
 		ID: "o1", CustomerID: "c1", Currency: rapid.SampledFrom([]string{"", "USD", "JPY", "KWD", "QQQ"}).Draw(t, "currency"),
 		Total: amount.Draw(t, "total"),

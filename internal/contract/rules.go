@@ -1,7 +1,6 @@
 package contract
 
 import (
-	"errors"
 	"reflect"
 	"slices"
 	"strconv"
@@ -306,7 +305,7 @@ func (w *validation) text(f *rule, text string, parent reflect.Value) string {
 	return ""
 }
 
-// isAmount: 0 to money.Max, with exactly the digits of its currency, which must be there.
+// isAmount: an amount in its currency, which must be there.
 // Where the currency is given and wrong, that is the violation, once.
 func (w *validation) isAmount(a *amountRule, text string, parent reflect.Value) bool {
 	currency := ""
@@ -320,8 +319,14 @@ func (w *validation) isAmount(a *amountRule, text string, parent reflect.Value) 
 	if currency == "" {
 		return a.bare && pii.Amount.Valid(text)
 	}
+	_, issued := money.Exponent(currency)
+	return !issued || isAmountIn(text, currency)
+}
+
+// isAmountIn: 0 to money.Max, with exactly the digits of the currency.
+func isAmountIn(text, currency string) bool {
 	minor, err := money.Parse(text, currency)
-	return errors.Is(err, money.ErrCurrency) || (err == nil && 0 <= minor && minor <= money.Max)
+	return err == nil && 0 <= minor && minor <= money.Max
 }
 
 func (w *validation) violate(rule string) {

@@ -192,6 +192,8 @@ func TestAnOrderIsTakenWhateverElseIsOddAboutIt(t *testing.T) {
 		"a price of 1e400":                          {price(`1e400`), pieces, []string{pricePath + ": integer"}, "1e400"},
 		"a price in quotes":                         {price(`"10.00"`), pieces, []string{pricePath + ": integer"}, ""},
 		"a price below 0":                           {price(`-7319`), pieces, []string{pricePath + ": negative"}, "7319"},
+		"a total beyond what an amount may be":      {total(`1000000000000001`), unpriced, []string{totalPath + ": amount", pricePath + ": needs_total"}, "10000000000000"},
+		"a price beyond what an amount may be":      {price(`1000000000000001`), pieces, []string{pricePath + ": amount"}, "10000000000000"},
 		"a price beyond int64":                      {price(`9223372036854775808`), pieces, []string{pricePath + ": integer"}, "9223372036854775808"},
 		"a currency nobody issues":                  {spoil(t, `"USD"`, `"QQQ"`), uncosted, []string{currency + ": currency", totalPath + ": needs_currency", pricePath + ": needs_currency"}, "QQQ"},
 		"a currency in lower case":                  {spoil(t, `"USD"`, `"usd"`), uncosted, []string{currency + ": currency", totalPath + ": needs_currency", pricePath + ": needs_currency"}, "usd"},

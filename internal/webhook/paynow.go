@@ -349,7 +349,7 @@ func (f *filling) refund(m *contract.PayNow) error {
 }
 
 // amountOrNone writes minor units as the contract's decimal string. It leaves out what
-// is below 0, and any amount without a currency.
+// is below 0 or above money.Max, and any amount without a currency.
 func (f *filling) amountOrNone(path string, minor *int64) string {
 	switch {
 	case minor == nil:
@@ -359,6 +359,9 @@ func (f *filling) amountOrNone(path string, minor *int64) string {
 		return ""
 	case *minor < 0:
 		f.drop(path, "negative")
+		return ""
+	case *minor > money.Max:
+		f.drop(path, "amount")
 		return ""
 	}
 	decimal, err := money.Format(*minor, f.Currency)

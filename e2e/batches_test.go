@@ -113,7 +113,7 @@ func halfFailedBulk(t *testing.T, s *stack) {
 }
 
 // indexed: the index has what was told last of a document, and nothing of one that is deleted. An older version
-// changes nothing, and two tenants that name a document alike have one each.
+// changes nothing, and two tenants that name a document alike have one each. Sales have an index of their own.
 func indexed(t *testing.T, s *stack) {
 	document := "p-" + uuid.NewString()
 	tell := func(eventType, tenant string, data map[string]any) (result, holds string) {
@@ -150,6 +150,22 @@ func indexed(t *testing.T, s *stack) {
 		result, holds := tell(step.eventType, step.tenant, data)
 		require.Equal(t, []string{step.result, step.holds}, []string{result, holds}, "%+v", step)
 	}
+	// The newest sale stays, whatever comes last, and no sale changes what the owner's next version meets.
+	at := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+	sold := func(at time.Time) map[string]any {
+		return map[string]any{"version": at.UnixMicro(), "sold_at": at.Format(time.RFC3339Nano)}
+	}
+	for _, step := range []struct {
+		at     time.Time
+		result string
+	}{{at, "delivered"}, {at.Add(-time.Second), "not_newer"}} {
+		result, holds := tell("product.sold", "acme", sold(step.at))
+		require.Equal(t, []string{step.result, priced("acme", "2.00", 3)}, []string{result, holds})
+		require.JSONEq(t, fmt.Sprintf(`{"document_id":%q,"sold_at":"2026-11-20T09:00:00Z","tenant":"acme","version":%d}`, document, at.UnixMicro()),
+			s.service.Document("/sales/_bulk", "acme~"+document))
+	}
+	result, holds := tell("product.updated", "acme", map[string]any{"version": 4, "price": "3.00", "currency": "EUR"})
+	require.Equal(t, []string{"delivered", priced("acme", "3.00", 4)}, []string{result, holds})
 }
 
 func trackedWithoutRecord(t *testing.T, s *stack) {

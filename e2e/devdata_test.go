@@ -207,14 +207,14 @@ func TestAKilledDevGoesOn(t *testing.T) {
 			statuses[line.Queue+" "+string(line.Status)]++
 		}
 		return statuses["sub-trial-payment COMPLETED"]+statuses["pay-refund-initiation COMPLETED"]+statuses["pay-subscription-update COMPLETED"] == 8 &&
-			statuses["search-index COMPLETED"]+statuses["notifications-send COMPLETED"] == 10
+			statuses["search-index COMPLETED"]+statuses["notifications-send COMPLETED"] == 11
 	}, 3*time.Minute, 200*time.Millisecond)
 	require.Equal(t, map[string]int{
 		"paynow-events COMPLETED": 6, "paynow-events DEAD_LETTERED": 1, "pay-subscription-update COMPLETED": 4,
 		"sub-trial-payment COMPLETED": 1, "sub-payment-initiation COMPLETED": 1, "pay-refund-initiation COMPLETED": 3,
 		"orders-process COMPLETED": 2, "notifications-fanout COMPLETED": 2, "notifications-send COMPLETED": 6,
 		"events-high COMPLETED": 1, "events-normal COMPLETED": 1, "fis-ingestion COMPLETED": 1,
-		"search-index COMPLETED": 4, "search-index DEAD_LETTERED": 1, "events-low COMPLETED": 1,
+		"search-index COMPLETED": 5, "search-index DEAD_LETTERED": 1, "events-low COMPLETED": 1,
 	}, statuses, "nothing is lost, and nothing is done under a second id")
 	for account, want := range map[string]int64{samples.UID: 2000, "dev-user-of-the-retry": 2000} {
 		var got ops.Account

@@ -2,7 +2,9 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -60,7 +62,9 @@ func (s *stack) pieces(t *testing.T, product string) [3]int64 {
 // notifiedBy waits until what an order's event has told has reached its channels, and returns these.
 func (s *stack) notifiedBy(t *testing.T, record dedupe.Record) (paths []string) {
 	t.Helper()
-	fanned := s.ends(t, "notifications-fanout", record.Emitted[len(record.Emitted)-1].EventID)
+	user := slices.IndexFunc(record.Emitted, func(e handler.Emitted) bool { return e.To == "notifications" && e.EventType != "seller.order_created" })
+	require.GreaterOrEqual(t, user, 0)
+	fanned := s.ends(t, "notifications-fanout", record.Emitted[user].EventID)
 	require.Equal(t, "fanned_out", fanned.Result)
 	for _, id := range handler.EmittedIDs(fanned.Emitted) {
 		require.Equal(t, "delivered", s.ends(t, "notifications-send", id).Result)
@@ -88,6 +92,11 @@ func shopOrderPaid(t *testing.T, s *stack) {
 	s.until(t, confirmed.Emitted[0].EventID, "processed") // by analytics, which keeps no record
 	seller := s.ends(t, "notifications-fanout", confirmed.Emitted[1].EventID)
 	require.Equal(t, []string{"seller.order_created", "fanned_out"}, []string{seller.EventType, seller.Result})
+	require.Len(t, confirmed.Emitted, 4)
+	require.Equal(t, "delivered", s.ends(t, "search-index", confirmed.Emitted[3].EventID).Result)
+	at := s.shopOrder(t, order).UpdatedAt
+	require.JSONEq(t, fmt.Sprintf(`{"document_id":%q,"sold_at":%q,"tenant":"default","version":%d}`, product, at.Format(time.RFC3339Nano), at.UnixMicro()),
+		s.service.Document("/sales/_bulk", "default~"+product))
 	waiting, err := s.store.Query(t.Context(), store.Query{Collection: "delayed", Equal: map[string]any{"event_id": record.EventID}, Limit: 1})
 	require.NoError(t, err)
 	require.Empty(t, waiting.Documents, "the timeout is withdrawn")

@@ -59,6 +59,7 @@ var queueStories = []queueStory{
 	{queue: "notifications-send", eventType: "notification.sms.order_confirmed", content: `{"user_id":"u","order_id":"%s"}`},
 	{queue: "notifications-send", eventType: "notification.push.order_confirmed", content: `{"user_id":"u","order_id":"%s"}`},
 	{queue: "search-index", eventType: "product.updated", content: `{"document_id":"%s","version":1}`, index: true},
+	{queue: "search-index", eventType: "product.sold", content: `{"document_id":"%s","version":1,"sold_at":"2026-03-01T12:00:00Z"}`, index: true},
 	{queue: "analytics-track", eventType: "analytics.event", content: `{"name":"seen","subject_id":"%s"}`},
 }
 

@@ -43,6 +43,7 @@ const (
 	tellsCancelled = "order.cancelled"
 	tellsShipped   = "order.shipped"
 	tellsSeller    = "seller.order_created"
+	tellsSold      = "product.sold"
 )
 
 // The reasons for which an order is cancelled.

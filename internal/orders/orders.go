@@ -36,9 +36,10 @@ type keeper struct {
 	// queue is where a payment's timeout comes back; patience is how long a payment is waited for.
 	queue    string
 	patience time.Duration
-	// news is where it is told what became of orders. others are queues that are told of those that are confirmed, too.
-	news   string
-	others []string
+	// news is where it is told what became of orders. others are queues that are told of those that are confirmed,
+	// too, and indexes those that are told of each product that was sold.
+	news            string
+	others, indexes []string
 }
 
 // Register adds the handlers under the names that the catalog uses. It takes from there how long
@@ -58,7 +59,12 @@ func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now fu
 		for _, to := range h.Emits {
 			switch {
 			case slices.Contains(h.EmitsIfRun, to):
-				k.others = append(k.others, to)
+				other, _ := c.Queue(to)
+				if _, takes := other.Handler(tellsConfirmed); takes {
+					k.others = append(k.others, to)
+				} else {
+					k.indexes = append(k.indexes, to)
+				}
 			case to != q.ID:
 				k.news = to
 			}
@@ -68,7 +74,7 @@ func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now fu
 		}
 	}
 	handler.RegisterTx(r, createHandler, k.create, k.queue, k.news)
-	handler.RegisterTx(r, confirmHandler, k.confirm, append(slices.Clone(k.others), k.news)...)
+	handler.RegisterTx(r, confirmHandler, k.confirm, slices.Concat(k.others, k.indexes, []string{k.news})...)
 	handler.RegisterTx(r, failHandler, k.fail, k.news)
 	handler.RegisterTx(r, timeoutHandler, k.timeOut, k.news)
 	handler.RegisterTx(r, shipHandler, k.ship, k.news)
@@ -106,6 +112,13 @@ type News struct {
 	OrderID string `json:"order_id"`
 	UserID  string `json:"user_id,omitempty"`
 	Reason  string `json:"reason,omitempty"`
+}
+
+// Sold is the data of what is told of a product that was sold. The version lets the index keep the newest sale.
+type Sold struct {
+	DocumentID string    `json:"document_id"`
+	Version    int64     `json:"version"`
+	SoldAt     time.Time `json:"sold_at"`
 }
 
 // create reserves all pieces of an order, or none, and starts the wait for its payment. Where a
@@ -277,6 +290,9 @@ func (k keeper) follow(event handler.Event, o Order, version store.Version, way 
 			}
 			effect.Emit = append(effect.Emit, handler.Emission{To: k.news, RoutingKey: e.emits, Body: message(event, e.emits, news)})
 		}
+		if e.emits == tellsConfirmed {
+			effect.Emit = append(effect.Emit, k.tellIndexes(event, o)...)
+		}
 	}
 	effect.Result = code(o)
 	write := store.Create(key(o.Tenant, o.ID), o.fields())
@@ -294,6 +310,19 @@ func (k keeper) tellOthers(event handler.Event, o Order) (all []handler.Emission
 	}
 	if o.SellerID != "" {
 		all = append(all, handler.Emission{To: k.news, RoutingKey: tellsSeller, Body: message(event, tellsSeller, News{OrderID: o.ID, UserID: o.SellerID})})
+	}
+	return all
+}
+
+// tellIndexes are the messages of the products of an order that is confirmed, the last of its messages: people come
+// first. An order has at most 100 products, so with its stock, and two writes for each message, it stays within
+// store.MaxWrites.
+func (k keeper) tellIndexes(event handler.Event, o Order) (all []handler.Emission) {
+	for _, to := range k.indexes {
+		for _, item := range o.Items {
+			sold := Sold{DocumentID: item.ProductID, Version: o.UpdatedAt.UnixMicro(), SoldAt: o.UpdatedAt}
+			all = append(all, handler.Emission{To: to, OrderingKey: item.ProductID, Body: message(event, tellsSold, sold)})
+		}
 	}
 	return all
 }

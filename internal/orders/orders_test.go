@@ -110,19 +110,51 @@ func told(effect handler.Effect) (all []string) {
 	return all
 }
 
-func TestTheBuyerTheSellerAndAnalyticsAreToldOfAnOrderThatIsConfirmed(t *testing.T) {
+func TestTheBuyerTheSellerAnalyticsAndTheSearchIndexAreToldOfAnOrderThatIsConfirmed(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	s.stocked(t, "cap", 5)
-	created := orderstest.Created("e1", "o1", "cap 1")
+	s.stocked(t, "hat", 5)
+	created := orderstest.Created("e1", "o1", "hat 1", "cap 1", "hat 2")
 	created.Data["seller_id"] = "seller-7"
 	s.tell(t, created)
 	effect := s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
-	require.Equal(t, []string{"analytics-track order.confirmed", "notifications seller.order_created", "notifications order.confirmed"}, told(effect))
+	require.Equal(t, []string{
+		"analytics-track order.confirmed", "notifications seller.order_created", "notifications order.confirmed",
+		"search-index product.sold", "search-index product.sold",
+	}, told(effect), "of each product once")
+	for i, product := range []string{"cap", "hat"} {
+		sale := effect.Emit[3+i]
+		require.Equal(t, product, sale.OrderingKey, "which names the document")
+		sold, err := contract.As[orders.Sold](sale.Body)
+		require.NoError(t, err)
+		at := s.order(t, "o1").UpdatedAt
+		require.Equal(t, orders.Sold{DocumentID: product, Version: at.UnixMicro(), SoldAt: at}, sold)
+	}
 	seller, err := contract.As[orders.News](effect.Emit[1].Body)
 	require.NoError(t, err)
 	require.Equal(t, orders.News{OrderID: "o1", UserID: "seller-7"}, seller)
 	require.Equal(t, "seller-7", s.order(t, "o1").SellerID)
+}
+
+// Each product is a write of its stock, and a message of the outbox in a lane of its own.
+func TestAnOrderOfAsManyProductsAsThereMayBeIsConfirmedInOneCommit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	var items []string
+	for i := range 100 {
+		items = append(items, fmt.Sprintf("p-%d 1", i))
+		s.stocked(t, fmt.Sprint("p-", i), 1)
+	}
+	created := orderstest.Created("e1", "o1", items...)
+	created.Data["seller_id"] = "seller-7"
+	s.tell(t, created)
+	written := s.Written.Load()
+	effect := s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
+	require.Equal(t, "confirmed", effect.Result)
+	require.Len(t, effect.Emit, 103)
+	require.Equal(t, int64(310), s.Written.Load()-written, "docs/orders.md says it; a commit has 500 at most")
+	require.Equal(t, [3]int64{0, 0, 1}, s.pieces(t, "p-99"))
 }
 
 // news are the types of what an effect tells at once, and delayed what it tells later.
@@ -156,7 +188,7 @@ func TestAnOrderThatIsPaidSellsItsPieces(t *testing.T) {
 	s.Wait(time.Minute)
 	effect = s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
 	now, _ = news(effect)
-	require.Equal(t, []string{"", "order.confirmed"}, now, "analytics by its queue's name, the user by the routing key")
+	require.Equal(t, []string{"", "order.confirmed", "", ""}, now, "analytics and the index by their queues' names, the user by the routing key")
 	o = s.order(t, "o1")
 	require.Equal(t, "OrderCreated ValidateInventory InventoryLocked PaymentInitiated PaymentConfirmed OrderConfirmed", way(o))
 	require.Zero(t, o.PaymentDue)
@@ -412,8 +444,8 @@ func TestWhatAnOrderCosts(t *testing.T) {
 	}{
 		"reserved":     {[]string{"cap 1"}, nil, [3]int64{1, 1, 4}}, // the order, the stock, the timeout and its lane
 		"of two kinds": {[]string{"cap 1", "hat 1"}, nil, [3]int64{1, 2, 5}},
-		"out of stock": {[]string{"wig 1"}, nil, [3]int64{1, 1, 3}},                                 // the order, what is told and its lane
-		"confirmed":    {[]string{"cap 1"}, []string{"order.payment_confirmed"}, [3]int64{1, 1, 8}}, // and the timeout removed with its lane; analytics is told too
+		"out of stock": {[]string{"wig 1"}, nil, [3]int64{1, 1, 3}},                                  // the order, what is told and its lane
+		"confirmed":    {[]string{"cap 1"}, []string{"order.payment_confirmed"}, [3]int64{1, 1, 10}}, // and the timeout removed with its lane; analytics and the index are told too
 		"failed":       {[]string{"cap 1"}, []string{"order.payment_failed"}, [3]int64{1, 1, 6}},
 		"shipped":      {[]string{"cap 1"}, []string{"order.payment_confirmed", "order.shipped"}, [3]int64{1, 1, 3}},
 	} {

@@ -201,7 +201,6 @@ func TestBadBodiesAreRefused(t *testing.T) {
 		{"no body member", []byte(`{"event_type":"ON_ORDER_COMPLETED","event_id":"5"}`), no, broken, "body.id", ""},
 		{"lines that are an object", spoil(t, `[{"product_id":"411486491630370501","price":1000,"quantity":2}]`, `{"a":"mette"}`), no, broken, "body.lines", "mette"},
 		{"a line that is a string", spoil(t, `{"product_id":"411486491630370501","price":1000,"quantity":2}`, `"mette"`), no, broken, "body.lines[0]", "mette"},
-		{"a price above the most", spoil(t, `"price":1000`, fmt.Sprint(`"price":`, money.Max+1)), no, broken, "body.lines[0].price", fmt.Sprint(money.Max + 1)},
 		{"no lines", spoil(t, `[{"product_id":"411486491630370501","price":1000,"quantity":2}]`, `[]`), no, broken, "body.lines", ""},
 		{"a line without a product", spoil(t, `"product_id":"411486491630370501",`, ``), no, broken, "body.lines[0].product_id", ""},
 		{"NaN", quantity("NaN"), bad, malformed, "", "NaN"},

@@ -82,8 +82,8 @@ const (
 	MaxOrderingKeyBytes = 1024
 )
 
-// size is what Pub/Sub counts of a message.
-func (m Message) size() int {
+// Size is what Pub/Sub counts of a message.
+func (m Message) Size() int {
 	size := len(m.Data) + len(m.OrderingKey)
 	for key, value := range m.Attributes {
 		size += len(key) + len(value)
@@ -97,7 +97,7 @@ var ErrLimit = errors.New("contract: message exceeds a Pub/Sub limit")
 // Check reports which limit of Pub/Sub the message exceeds, naming the limit and
 // the attribute, never a value.
 func (m Message) Check() error {
-	if size := m.size(); size > MaxMessageBytes {
+	if size := m.Size(); size > MaxMessageBytes {
 		return fmt.Errorf("%w: %d bytes with attributes and ordering key, at most %d", ErrLimit, size, MaxMessageBytes)
 	}
 	if len(m.Data) == 0 && len(m.Attributes) == 0 {

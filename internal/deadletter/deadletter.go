@@ -98,7 +98,9 @@ func Publish(ctx context.Context, to Publisher, queue catalog.Queue, letter Lett
 		attributes[AttrReplayCount] = "0"
 	}
 	detail := letter.Detail
-	if lost := carry(attributes, from); lost > 0 {
+	// The detail is to come, and the request around the message has its bytes.
+	room := contract.MaxMessageBytes - contract.Message{Data: letter.Message.Data, Attributes: attributes}.Size() - 2*contract.MaxAttributeValue
+	if lost := carry(attributes, from, room); lost > 0 {
 		detail = strings.TrimPrefix(fmt.Sprintf("%s; %d attributes left out or cut", detail, lost), "; ")
 	}
 	attributes[AttrDetail] = detail
@@ -112,18 +114,19 @@ func Publish(ctx context.Context, to Publisher, queue catalog.Queue, letter Lett
 }
 
 // carry adds the attributes of the message to those that are set, as many as
-// Pub/Sub takes, and returns how many it had to leave out or cut.
-func carry(attributes, from map[string]string) (lost int) {
+// Pub/Sub takes and room has bytes for, and returns how many it had to leave out or cut.
+func carry(attributes, from map[string]string, room int) (lost int) {
 	known := contract.AttributesOf(from).Map()
 	others := slices.DeleteFunc(slices.Sorted(maps.Keys(from)), func(name string) bool { return known[name] != "" })
 	for _, name := range append(slices.Sorted(maps.Keys(known)), others...) {
 		_, set := attributes[name]
+		size := len(name) + min(len(from[name]), contract.MaxAttributeValue)
 		switch {
 		case set || strings.HasPrefix(name, brokerPrefix): // of an earlier death
-		case name == "" || len(name) > contract.MaxAttributeKey || len(attributes) == contract.MaxAttributes:
+		case name == "" || len(name) > contract.MaxAttributeKey || len(attributes) == contract.MaxAttributes || size > room:
 			lost++
 		default:
-			attributes[name] = from[name]
+			attributes[name], room = from[name], room-size
 			if len(from[name]) > contract.MaxAttributeValue {
 				lost++
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 )
 
@@ -111,14 +112,17 @@ func TestTheLargestMessageOfPubSubIsTaken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	m := paid("e1", known, 1).with(func(m *message) {
-		m.body = strings.Repeat("x", 10_000_000)
 		for i := range 90 {
 			m.attributes[fmt.Sprintf("own-%02d", i)] = strings.Repeat("\x01", 1024)
 		}
+		m.body = strings.Repeat("x", contract.MaxMessageBytes-contract.Message{Attributes: m.attributes}.Size())
 	})
 	got := r.deliver(m)
 	require.Equal(t, http.StatusBadRequest, got.code)
 	require.Equal(t, "body_malformed", got.Reason)
 	_, ok := r.recordAt(t, dedupe.MessageKey("orders", m.id, m.data()))
 	require.True(t, ok)
+	letter := r.letters()[0]
+	require.True(t, bytes.Equal(m.data(), letter.Data))
+	require.Contains(t, letter.Attributes["dead_letter_detail"], "attributes left out or cut", "for those of the dead letter")
 }

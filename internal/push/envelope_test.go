@@ -112,7 +112,7 @@ func TestTheLargestMessageOfPubSubIsTaken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
 	m := paid("e1", known, 1).with(func(m *message) {
-		for i := range 90 {
+		for i := range 70 {
 			m.attributes[fmt.Sprintf("own-%02d", i)] = strings.Repeat("\x01", 1024)
 		}
 		m.body = strings.Repeat("x", contract.MaxMessageBytes-contract.Message{Attributes: m.attributes}.Size())

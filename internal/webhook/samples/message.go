@@ -60,6 +60,7 @@ var of = map[string][]string{
 
 // texts are the values of members whose shape alone would not make a sense, by their names.
 var texts = map[string]string{
+	"sold_at":    "2026-03-01T09:00:00Z", // it has to be there, and a sample says the same whenever it is made
 	"product_id": Product, "endpoint_id": Partner, "event_type": "invoice.paid", "meter": "calls", "tax_amount": "1.60",
 	"period": "2026-03",
 }

@@ -21,6 +21,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/devstack"
+	"billhook/internal/handler"
 	"billhook/internal/telemetry"
 )
 
@@ -161,8 +162,8 @@ func measure(ctx context.Context, l load, t target) (r result, err error) {
 	well.mu.Lock()
 	defer well.mu.Unlock()
 	for id, began := range sent {
-		if well.posted[id] != 1 {
-			return r, fmt.Errorf("the promise is broken: a payment event was posted %d times", well.posted[id])
+		if n := well.posted[handler.CalleeKey(payments.ID, contract.DefaultTenant, id)]; n != 1 {
+			return r, fmt.Errorf("the promise is broken: a payment event was posted %d times", n)
 		}
 		r.waits = append(r.waits, j.ended[id].Sub(began))
 	}

@@ -55,16 +55,23 @@ func quietMonth(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// failsOnce is one message that fails until its last attempt, which succeeds: its age grows over all its
-// waits, of which the broker's are ten minutes at most.
+// failsOnce is one message that fails until its last attempt, which succeeds. Where its waits are the
+// broker's, which are ten minutes at most, its age grows over all of them; else the worker keeps it, and
+// the broker has each of its attempts acknowledged.
 func (w *world) failsOnce(q catalog.Queue, at int) {
 	handler := catalog.Handler{MaxAttempts: q.MaxAttempts, Backoff: q.Backoff}
-	minute := at
+	minute, answer := at, "ack"
+	if q.BrokerKeepsTime() {
+		answer = "remote_server_5xx"
+	}
 	for attempt := 1; attempt < handler.MaxAttempts; attempt++ {
-		w.pushes(q, "remote_server_5xx").add(minute, 1)
+		w.pushes(q, answer).add(minute, 1)
 		minute += int(min(handler.Backoff.Wait(attempt, 0.99).Minutes()+1, 10))
 	}
 	w.pushes(q, "ack").add(minute, 1)
+	if !q.BrokerKeepsTime() {
+		return
+	}
 	w.depth(q.PushSubscription()).set(at, minute, 1)
 	for m := at; m < minute; m++ {
 		w.oldest(q.PushSubscription()).set(m, m+1, float64(60*(m-at)))

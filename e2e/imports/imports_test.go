@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -92,8 +93,10 @@ func (h *handled) await(t *testing.T, n int) map[string]time.Time {
 type killer struct {
 	*httputil.ReverseProxy
 	// left is how many requests there are before that one; below 0: there is none.
-	left    atomic.Int64
-	process atomic.Pointer[exec.Cmd]
+	left atomic.Int64
+	// starting is held while the import starts, which may send its first request before Start returns.
+	starting sync.Mutex
+	process  *os.Process
 }
 
 func newKiller(t *testing.T, webhookURL string) (*killer, string) {
@@ -103,7 +106,9 @@ func newKiller(t *testing.T, webhookURL string) (*killer, string) {
 	k := &killer{ReverseProxy: httputil.NewSingleHostReverseProxy(to)}
 	k.ModifyResponse = func(*http.Response) error {
 		if k.left.Add(-1) == 0 {
-			return k.process.Load().Process.Kill()
+			k.starting.Lock()
+			defer k.starting.Unlock()
+			return k.process.Kill()
 		}
 		return nil
 	}
@@ -167,8 +172,11 @@ func TestNothingIsLostOrDoubledWhereAnImportIsKilledTwice(t *testing.T) {
 				command.Env = []string{"WEBHOOK_SIGNING_SECRET=" + e2e.Secret}
 				var output strings.Builder
 				command.Stdout, command.Stderr = &output, &output
-				killing.process.Store(command)
-				require.NoError(t, command.Start())
+				killing.starting.Lock()
+				err := command.Start()
+				killing.process = command.Process
+				killing.starting.Unlock()
+				require.NoError(t, err)
 				if err := command.Wait(); kill > 0 {
 					require.EqualError(t, err, "signal: killed", output.String())
 				} else {

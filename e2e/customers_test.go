@@ -63,7 +63,11 @@ func customerKeeps(t *testing.T, s *stack) {
 	require.Equal(t, o.EventID, state.TaughtBy)
 
 	var found ops.Activity
-	s.ask(t, http.MethodGet, "/v1/ops/customers/"+o.CustomerID+"/activity", nil, &found)
+	require.Eventually(t, func() bool {
+		found = ops.Activity{}
+		s.ask(t, http.MethodGet, "/v1/ops/customers/"+o.CustomerID+"/activity", nil, &found)
+		return len(found.Events) == 5
+	}, patience, pollInterval, "and what the renewal has emitted, once it has come")
 	var events, moves []string
 	for _, e := range found.Events {
 		events = append(events, e.EventID)
@@ -72,7 +76,6 @@ func customerKeeps(t *testing.T, s *stack) {
 		moves = append(moves, fmt.Sprint(m.Kind, " ", m.Order, " ", m.Amount))
 	}
 	require.Subset(t, events, []string{chargeback.EventID, renewal.EventID, part.EventID, o.EventID}, "by the customer's id, whatever the ordering key")
-	require.Len(t, events, 5, "and what the renewal has emitted")
 	require.Equal(t, []string{"reversal " + o.OrderID + " 1500", "reversal " + o.OrderID + " 500", "credit " + o.OrderID + " 2000"}, moves)
 	require.Equal(t, []string{renewal.SubscriptionID}, found.Subscriptions)
 	require.Empty(t, found.Findings)

@@ -10,7 +10,6 @@ NODE_TYPES := 20.19.25
 AXE := 4.14.1
 FUZZTIME ?= 20s
 SOAK ?=
-PLANTED ?=
 CHAOS ?=
 BURST ?=
 ISOLATION ?=
@@ -110,10 +109,6 @@ bench: ## Go benchmarks, benchstat-ready: BENCH=regexp COUNT=6
 .PHONY: soak
 soak: ## 2,000 events on Google's emulators with duplicates, conflicts and kill -9; SOAK="-seed N"
 	@go run ./e2e/soak $(SOAK)
-
-.PHONY: planted
-planted: ## plant faults of one line each, and see whether the tests notice: PLANTED="-run lease -every 5"
-	@go run ./e2e/planted $(PLANTED)
 
 .PHONY: chaos
 chaos: ## 15,000 events 2.3 times to two workers under kill -9, with controls that must fail; CHAOS="-seed N -events 1500"

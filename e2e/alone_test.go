@@ -21,8 +21,8 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/contract"
-	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ops"
+	"billhook/internal/platform/gcp/pubsub"
 )
 
 // TestWhoeverHasPayNowAloneRunsTwoQueues runs the binaries with QUEUES, and with the address of

@@ -16,8 +16,8 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 )
 
 // tell publishes an event on a shared topic, as the doors do, and returns its id. key is what the

@@ -16,7 +16,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // program is where the command line is, which the first case that needs it builds.

@@ -14,9 +14,9 @@ import (
 	"billhook/e2e"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
-	"billhook/internal/signature"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 	"billhook/internal/webhook/samples"
 )
 

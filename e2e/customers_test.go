@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
-	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/customers"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
 	"billhook/internal/webhook/samples"
 )
 

@@ -20,10 +20,10 @@ import (
 	"billhook/internal/devstack"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
-	"billhook/internal/standin"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/webhook/samples"
 )
 

@@ -13,7 +13,7 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
-	"billhook/internal/standin"
+	"billhook/internal/platform/standin"
 	"billhook/internal/webhook/samples"
 )
 

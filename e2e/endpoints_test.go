@@ -17,8 +17,8 @@ import (
 	"billhook/internal/endpoints"
 	"billhook/internal/handler"
 	"billhook/internal/ops"
-	"billhook/internal/signature"
-	"billhook/internal/store"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/store"
 )
 
 const deliveries = "events-low"

@@ -19,8 +19,8 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/devstack"
 	"billhook/internal/handler"
-	"billhook/internal/store"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/telemetry"
 )
 
 // addedTo returns a folder with the shipped catalog and more lines, by the key that they stand

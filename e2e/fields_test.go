@@ -15,7 +15,7 @@ import (
 	"billhook/e2e"
 	"billhook/internal/contract"
 	"billhook/internal/ledger"
-	"billhook/internal/signature"
+	"billhook/internal/platform/signature"
 )
 
 // replaceOnce returns the webhook with one text replaced, which must occur.

@@ -17,8 +17,8 @@ import (
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/contract"
-	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ledger"
+	"billhook/internal/platform/gcp/pubsub"
 )
 
 // installed is one of several installations in a project, with the command line of its operator.

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 )
 
 // endsOf waits until an event of a tenant has ended, and returns its record.

@@ -9,7 +9,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/standin"
+	"billhook/internal/platform/standin"
 )
 
 // The door refuses what a full queue, a queue's rate and a user's rate do not let through, and says

@@ -18,7 +18,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // The queue of the shop's orders, and the topic that it is bound to.

@@ -19,8 +19,8 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/payments"
-	"billhook/internal/signature"
-	"billhook/internal/standin"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/standin"
 )
 
 // produce puts an envelope on a queue, by its alias, through the door for producers. It returns the

@@ -19,7 +19,7 @@ import (
 	"billhook/e2e"
 	"billhook/internal/devstack"
 	"billhook/internal/handler"
-	"billhook/internal/signature"
+	"billhook/internal/platform/signature"
 )
 
 // What somebody adds for a queue that posts to a service of theirs: nothing else.

@@ -17,7 +17,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
-	"billhook/internal/signature"
+	"billhook/internal/platform/signature"
 )
 
 // signed posts a body to a path of the door for producers.

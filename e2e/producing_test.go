@@ -21,7 +21,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
-	"billhook/internal/signature"
+	"billhook/internal/platform/signature"
 	"billhook/internal/webhook/samples"
 )
 

@@ -14,8 +14,8 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 )
 
 // queueStory is an event type of a queue, as its effect is seen in the service that does it.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/signature"
+	"billhook/internal/platform/signature"
 )
 
 // TestTheProgramsForReceiversTellAGenuineDelivery runs those of docs/receiving.md.

@@ -20,8 +20,8 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // ownProcesses skips a long test with processes of its own in short mode, which the race

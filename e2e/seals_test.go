@@ -19,7 +19,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // sealing is a Billhook whose sealer dies twice: right before it commits a seal, and right after.

@@ -27,12 +27,12 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/gcp/firestore"
-	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ledger"
-	"billhook/internal/signature"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/gcp/firestore"
+	"billhook/internal/platform/gcp/pubsub"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 	"billhook/internal/tasks"
 )
 
@@ -254,7 +254,7 @@ func (r *Real) tap(ctx context.Context) error {
 	return nil
 }
 
-// id is what a topic or subscription is called at the broker. It repeats the rule of internal/gcp/pubsub,
+// id is what a topic or subscription is called at the broker. It repeats the rule of internal/platform/gcp/pubsub,
 // so that the two can differ.
 func (r *Real) id(ofCatalog string) string {
 	if r.names.Installation == "" {

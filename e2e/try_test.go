@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/dryrun"
@@ -19,7 +18,8 @@ import (
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // count is how many documents a collection has.

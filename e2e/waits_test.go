@@ -20,8 +20,8 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
 	"billhook/internal/ops"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 )
 
 // waitingQueues have a place each in which events wait: one handles one event at a time, one parks

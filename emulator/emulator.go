@@ -24,8 +24,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"billhook/internal/gcp/firestore"
-	"billhook/internal/store"
+	"billhook/internal/platform/gcp/firestore"
+	"billhook/internal/platform/store"
 )
 
 // ErrNotInstalled: the emulators or Java are missing on this machine.

@@ -18,14 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/payments"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // index is a composite index: the fields that are compared, and the time that orders what is found.

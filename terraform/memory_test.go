@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // The programs bound what they read at once by a quarter of their memory, and do not know

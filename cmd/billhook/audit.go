@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/audit"
+	"billhook/internal/platform/audit"
 )
 
 func (p *program) auditCommand() *cobra.Command {

@@ -9,8 +9,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
-	"billhook/internal/audit"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
 )
 
 // catalogOfTheWorker are the commands that show the catalog that a worker runs with.

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // check runs catalog check with an environment that names a folder, and other arguments.

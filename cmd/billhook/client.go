@@ -18,9 +18,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/audit"
 	"billhook/internal/ops"
-	"billhook/internal/serve"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
 )
 
 // worker adds the flag --server to a command and its subcommands. It returns a function that

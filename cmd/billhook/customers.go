@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/audit"
 	"billhook/internal/customers"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
 )
 
 func (p *program) customersCommand() *cobra.Command {

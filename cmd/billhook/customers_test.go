@@ -19,7 +19,7 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
-	"billhook/internal/standin"
+	"billhook/internal/platform/standin"
 )
 
 // serveCustomers serves a worker's ops API. In its store the guest c1 has 300 points of two

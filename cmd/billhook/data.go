@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"billhook/internal/standin"
+	"billhook/internal/platform/standin"
 )
 
 // data is the folder in which dev keeps its state.

@@ -19,8 +19,8 @@ import (
 	"billhook/emulator/topology"
 	"billhook/internal/devstack"
 	"billhook/internal/ledger"
-	"billhook/internal/store"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/webhook/samples"
 )
 

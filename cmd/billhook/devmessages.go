@@ -18,7 +18,7 @@ import (
 	"billhook/internal/ops"
 	"billhook/internal/orders"
 	"billhook/internal/payments"
-	"billhook/internal/standin"
+	"billhook/internal/platform/standin"
 	"billhook/internal/webhook/samples"
 )
 

@@ -19,10 +19,10 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/gcp/finding"
-	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ops"
 	"billhook/internal/pause"
+	"billhook/internal/platform/gcp/finding"
+	"billhook/internal/platform/gcp/pubsub"
 )
 
 type diagnosis struct {

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"billhook/catalog"
-	"billhook/internal/gcp/finding"
-	"billhook/internal/gcp/installed"
-	"billhook/internal/gcp/pubsub"
+	"billhook/internal/platform/gcp/finding"
+	"billhook/internal/platform/gcp/installed"
+	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/tasks"
 )
 

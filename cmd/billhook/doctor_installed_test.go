@@ -16,9 +16,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator/cloud"
-	"billhook/internal/gcp/finding"
-	"billhook/internal/gcp/installed"
-	"billhook/internal/gcp/pubsub"
+	"billhook/internal/platform/gcp/finding"
+	"billhook/internal/platform/gcp/installed"
+	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/tasks"
 )
 

@@ -18,10 +18,10 @@ import (
 	"billhook/emulator/emulatortest"
 	"billhook/internal/deadletter"
 	"billhook/internal/devstack"
-	"billhook/internal/gcp/finding"
-	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ops"
 	"billhook/internal/pause"
+	"billhook/internal/platform/gcp/finding"
+	"billhook/internal/platform/gcp/pubsub"
 )
 
 func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }

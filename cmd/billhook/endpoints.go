@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/audit"
 	"billhook/internal/endpoints"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
 )
 
 func (p *program) endpointsCommand() *cobra.Command {

@@ -16,8 +16,8 @@ import (
 
 	"billhook/internal/endpoints"
 	"billhook/internal/ops"
+	"billhook/internal/platform/standin"
 	"billhook/internal/retry"
-	"billhook/internal/standin"
 )
 
 // partner answers what a test says.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/audit"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
 )
 
 // each hands over a list page after page, before it asks for the next.

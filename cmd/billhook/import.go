@@ -15,9 +15,9 @@ import (
 	"golang.org/x/time/rate"
 
 	"billhook/catalog"
-	"billhook/internal/env"
 	"billhook/internal/importer"
-	"billhook/internal/signature"
+	"billhook/internal/platform/env"
+	"billhook/internal/platform/signature"
 )
 
 // drain is an import: a source, and how its messages get to the door.

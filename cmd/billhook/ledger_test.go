@@ -25,8 +25,8 @@ import (
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ledger/seal/sealtest"
 	"billhook/internal/ops"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 )
 
 // desk is a worker's ops API over books of two tenants, and a terminal.

@@ -13,10 +13,10 @@ import (
 	"google.golang.org/api/option"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
-	"billhook/internal/env"
-	"billhook/internal/gcp/pubsub"
-	"billhook/internal/serve"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/env"
+	"billhook/internal/platform/gcp/pubsub"
+	"billhook/internal/platform/serve"
 )
 
 func main() {

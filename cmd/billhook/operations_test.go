@@ -19,14 +19,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dryrun"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/standin"
-	"billhook/internal/store"
 )
 
 // graveyard is the ops API of a worker with dead letters, where the broker's part is played by fates.

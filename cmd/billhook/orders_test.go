@@ -14,7 +14,7 @@ import (
 
 	"billhook/internal/ops"
 	"billhook/internal/orders/orderstest"
-	"billhook/internal/standin"
+	"billhook/internal/platform/standin"
 )
 
 // serveOrders serves a worker's ops API of a shop that has five hats and no caps: o1 reserves three

@@ -19,10 +19,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/audit"
 	"billhook/internal/customers"
 	"billhook/internal/dryrun"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
 )
 
 // asked are the routes of the API that were asked, by method and pattern.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/audit"
-	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ops"
 	"billhook/internal/pause"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/gcp/pubsub"
 )
 
 func queuePath(queue, what string) string {

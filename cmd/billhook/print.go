@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/audit"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
 )
 
 // printf prints text for a person. It prints nothing with --json. Others may have written what the arguments hold: what

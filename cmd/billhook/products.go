@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/audit"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
 	"billhook/internal/products"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/ops"
+	"billhook/internal/platform/standin"
 	"billhook/internal/products"
-	"billhook/internal/standin"
 )
 
 // serveProducts serves a worker's ops API with one product of the catalog.

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/api/option"
 
-	"billhook/internal/gcp/pubsub"
+	"billhook/internal/platform/gcp/pubsub"
 )
 
 func (p *program) provisionCommand() *cobra.Command {

@@ -8,8 +8,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/pstest"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/gcp/pubsub"
-	"billhook/internal/serve"
+	"billhook/internal/platform/gcp/pubsub"
+	"billhook/internal/platform/serve"
 )
 
 // One resource that cannot be made hides nothing of the others.

@@ -17,14 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/backlog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 	"billhook/internal/rates"
 	"billhook/internal/retry"
-	"billhook/internal/standin"
-	"billhook/internal/store"
 )
 
 const opsToken = "0123456789abcdef01234567"

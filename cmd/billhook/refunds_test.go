@@ -17,7 +17,7 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/payments"
-	"billhook/internal/standin"
+	"billhook/internal/platform/standin"
 )
 
 // vague is a gateway that says nothing clear of one payment, and declines pay-2.

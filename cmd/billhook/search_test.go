@@ -15,8 +15,8 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 	"billhook/internal/subscriptions"
 )
 

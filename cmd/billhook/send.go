@@ -17,11 +17,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/devstack"
-	"billhook/internal/env"
-	"billhook/internal/serve"
-	"billhook/internal/signature"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/env"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/signature"
 	"billhook/internal/webhook/samples"
 )
 

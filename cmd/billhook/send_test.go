@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/signature"
+	"billhook/internal/platform/signature"
 	"billhook/internal/webhook/samples"
 )
 

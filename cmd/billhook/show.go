@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/dedupe"
 	"billhook/internal/devstack"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 	"billhook/internal/webhook/samples"
 )
 

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/audit"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
+	"billhook/internal/platform/audit"
 )
 
 func (p *program) stockCommand() *cobra.Command {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"billhook/internal/audit"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
 )
 
 // printEvent prints what is known of an event, where it waits, and what happened to it.

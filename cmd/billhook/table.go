@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/term"
 
-	"billhook/internal/audit"
+	"billhook/internal/platform/audit"
 )
 
 // screen is what a person reads on.

@@ -19,7 +19,7 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // tailPath streams events.

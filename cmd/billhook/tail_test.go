@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/ops"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // streams answers each request for a tail with the next of its answers, and then with 204. An answer of

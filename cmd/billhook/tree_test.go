@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/env"
+	"billhook/internal/platform/env"
 )
 
 // words splits a line as a shell does, with quotes and without anything else.

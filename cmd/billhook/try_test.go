@@ -20,8 +20,8 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/delivery"
 	"billhook/internal/ops"
-	"billhook/internal/standin"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/worker"
 )
 

@@ -3,7 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 func (p *program) versionCommand() *cobra.Command {

@@ -16,14 +16,14 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/env"
-	"billhook/internal/gcp/auth"
-	"billhook/internal/gcp/firestore"
-	"billhook/internal/gcp/pubsub"
+	"billhook/internal/platform/env"
+	"billhook/internal/platform/gcp/auth"
+	"billhook/internal/platform/gcp/firestore"
+	"billhook/internal/platform/gcp/pubsub"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/products"
-	"billhook/internal/serve"
-	"billhook/internal/signature"
-	"billhook/internal/telemetry"
 	"billhook/internal/webhook"
 )
 

@@ -19,8 +19,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/serve"
-	"billhook/internal/signature"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/signature"
 )
 
 func TestRunNamesEveryMistakeOfTheEnvironment(t *testing.T) {

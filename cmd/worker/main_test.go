@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/serve"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/worker"
 )
 

@@ -18,15 +18,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/backlog"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/lane"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/rates"
-	"billhook/internal/standin"
-	"billhook/internal/store/storetest"
 	"billhook/internal/tasks"
-	"billhook/internal/telemetry"
 )
 
 var update = flag.Bool("update", false, "write the tables in docs/deploying.md and terraform/README.md anew")

@@ -15,7 +15,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/signature"
+	"billhook/internal/platform/signature"
 )
 
 var update = flag.Bool("update", false, "write the programs into the page")

@@ -27,7 +27,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 func main() {

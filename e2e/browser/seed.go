@@ -17,10 +17,10 @@ import (
 	"billhook/internal/ops"
 	"billhook/internal/orders"
 	"billhook/internal/pause"
+	"billhook/internal/platform/standin"
 	"billhook/internal/products"
 	"billhook/internal/rates"
 	"billhook/internal/retry"
-	"billhook/internal/standin"
 	"billhook/internal/tasks"
 	"billhook/internal/webhook/samples"
 )

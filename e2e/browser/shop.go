@@ -15,11 +15,11 @@ import (
 	"billhook/e2e"
 	"billhook/internal/devstack"
 	"billhook/internal/ops"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/retry"
-	"billhook/internal/signature"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
-	"billhook/internal/telemetry"
 )
 
 // shop is a Billhook on the stand-ins, in this process, whose pages are looked at.

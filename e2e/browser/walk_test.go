@@ -18,7 +18,7 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
-	"billhook/internal/standin"
+	"billhook/internal/platform/standin"
 )
 
 // person walks the pages by keyboard alone.

@@ -11,8 +11,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/ledger"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 func TestASmallRunLosesNothing(t *testing.T) {

@@ -28,7 +28,7 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 func main() {

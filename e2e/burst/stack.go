@@ -15,7 +15,7 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/devstack"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/telemetry"
 )
 
 // stack is a Billhook on the stand-ins and the fates of the events sent to it.

@@ -18,9 +18,9 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ledger/seal/sealtest"
-	"billhook/internal/signature"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 )
 
 func TestLossesAndDoublesAreCounted(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"billhook/e2e"
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/contract"
-	"billhook/internal/standin"
+	"billhook/internal/platform/standin"
 )
 
 const (

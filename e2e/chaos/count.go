@@ -14,7 +14,7 @@ import (
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ledger/seal/sealtest"
 	"billhook/internal/payments"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // fate is what became of one event.

@@ -38,11 +38,11 @@ import (
 	"billhook/e2e/chaos/arm"
 	"billhook/emulator"
 	"billhook/internal/contract"
-	"billhook/internal/gcp/firestore"
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
-	"billhook/internal/serve"
-	"billhook/internal/store"
+	"billhook/internal/platform/gcp/firestore"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 	"billhook/internal/tasks"
 )
 

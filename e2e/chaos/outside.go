@@ -15,7 +15,7 @@ import (
 
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/contract"
-	"billhook/internal/standin"
+	"billhook/internal/platform/standin"
 )
 
 // outside is everything that is not Billhook's: a service that applies an effect once per

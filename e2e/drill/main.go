@@ -23,7 +23,7 @@ import (
 	"regexp"
 	"time"
 
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 func main() {

@@ -19,7 +19,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/dryrun"
 	"billhook/internal/ops"
-	"billhook/internal/standin"
+	"billhook/internal/platform/standin"
 )
 
 // night is one night on call.

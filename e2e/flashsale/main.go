@@ -27,7 +27,7 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 func main() {

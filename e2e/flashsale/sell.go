@@ -20,9 +20,9 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
 	"billhook/internal/orders"
-	"billhook/internal/signature"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 	"billhook/internal/tasks"
 )
 

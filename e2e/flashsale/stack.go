@@ -21,10 +21,10 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator"
-	"billhook/internal/gcp/firestore"
 	"billhook/internal/notifications"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/gcp/firestore"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 )
 
 const project = "flashsale"

@@ -32,9 +32,9 @@ import (
 	"billhook/internal/devstack"
 	"billhook/internal/handler"
 	"billhook/internal/importer/importertest"
-	"billhook/internal/standin"
-	"billhook/internal/store"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/telemetry"
 )
 
 var messages = flag.Int("messages", 1_000, "how many messages are imported of each kind")

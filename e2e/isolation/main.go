@@ -29,7 +29,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 func main() {

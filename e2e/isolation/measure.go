@@ -22,7 +22,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/devstack"
 	"billhook/internal/handler"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/telemetry"
 )
 
 const (

@@ -22,8 +22,8 @@ import (
 	"billhook/e2e"
 	"billhook/emulator"
 	"billhook/internal/dedupe"
-	"billhook/internal/serve"
-	"billhook/internal/store"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 )
 
 func main() {

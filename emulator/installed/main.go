@@ -12,7 +12,7 @@ import (
 
 func main() {
 	if _, err := emulator.Find(context.Background()); err != nil {
-		_, _ = fmt.Fprintln(os.Stdout, "LEFT OUT: the same cases on Google's own Pub/Sub and Firestore emulators (e2e, internal/gcp/...):", err)
+		_, _ = fmt.Fprintln(os.Stdout, "LEFT OUT: the same cases on Google's own Pub/Sub and Firestore emulators (e2e, internal/platform/gcp/...):", err)
 		if os.Getenv("REQUIRE_EMULATORS") != "" {
 			os.Exit(1)
 		}

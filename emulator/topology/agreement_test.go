@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/gcp/pubsub"
-	"billhook/internal/standin"
+	"billhook/internal/platform/gcp/pubsub"
+	"billhook/internal/platform/standin"
 )
 
 // The catalog's own tests hold Terraform to the same topics and filters, byte by byte.

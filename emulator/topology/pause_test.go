@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/emulator/emulatortest"
-	"billhook/internal/gcp/pubsub"
+	"billhook/internal/platform/gcp/pubsub"
 )
 
 // restful is as much of Pub/Sub's REST API as Terraform uses. It keeps labels, which Google's emulator

@@ -14,7 +14,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator/emulatortest"
-	"billhook/internal/gcp/pubsub"
+	"billhook/internal/platform/gcp/pubsub"
 )
 
 func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }

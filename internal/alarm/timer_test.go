@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/alarm"
-	"billhook/internal/standin/clocktest"
+	"billhook/internal/platform/standin/clocktest"
 )
 
 // bell is a Timer in virtual time with a record of its calls.

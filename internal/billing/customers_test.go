@@ -13,16 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"billhook/internal/audit"
 	"billhook/internal/billing"
 	"billhook/internal/contract"
 	"billhook/internal/customers"
 	"billhook/internal/handler"
 	"billhook/internal/ledger"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
-	"billhook/internal/standin"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
 )
 
 // shop is the program's own handlers and the operator on one real store.

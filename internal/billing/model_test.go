@@ -17,8 +17,8 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/ledgertest"
 	"billhook/internal/money"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 func TestFiftyRefundsAtOnceTakeBackNoMoreThanTheCredit(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/ledger"
 	"billhook/internal/money"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // The result codes of an effect, as the event's record keeps them.

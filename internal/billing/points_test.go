@@ -22,8 +22,8 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/ledgertest"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

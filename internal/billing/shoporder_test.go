@@ -16,8 +16,8 @@ import (
 	"billhook/internal/lane"
 	"billhook/internal/ledger/ledgertest"
 	"billhook/internal/pii"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // forShop is the event of the golden order, which pays for an order of the shop.

@@ -8,8 +8,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/handler"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 	"billhook/internal/subscriptions"
 	"billhook/internal/usage"
 )

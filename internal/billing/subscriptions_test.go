@@ -18,9 +18,9 @@ import (
 	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/standin"
-	"billhook/internal/store"
 	"billhook/internal/subscriptions"
 	"billhook/internal/usage"
 )

@@ -24,7 +24,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/pii"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 func golden(t testing.TB, name string) []byte {

@@ -13,7 +13,7 @@ import (
 	"fmt"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Collection holds the mappings: the customers of tenants, each with its uid.

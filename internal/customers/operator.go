@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/audit"
 	"billhook/internal/ledger"
 	"billhook/internal/pii"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // AuditKind is what the audit calls a customer's mapping.

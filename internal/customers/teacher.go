@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 const (

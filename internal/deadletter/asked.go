@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"billhook/internal/audit"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // maxAsked bounds the operations that Asked looks through.

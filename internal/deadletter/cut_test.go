@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/deadletter"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 func TestARunThatIsCutOffLeavesTheOperationToTheNextAtOnce(t *testing.T) {

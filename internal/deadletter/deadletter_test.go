@@ -14,7 +14,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // topic confirms every message that Pub/Sub would take.

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/deadletter/deadlettertest"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 )
 
 func TestNoHistoryReplaysAnItemTwiceOrGoesOnAfterItsEnd(t *testing.T) {

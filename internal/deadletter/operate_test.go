@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/lane"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/routing"
-	"billhook/internal/standin"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
 )
 
 // desk is an operator with a store, a clock and a broker.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"billhook/internal/audit"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // Kind is what an operation does.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/audit"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // AuditKind is the kind of the audit's entries about an operation. Their subject is its id, their

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Preview is what an operation would touch now.

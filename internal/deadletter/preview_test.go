@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/deadletter"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // many keeps open dead letters of the queue, a second apart. Each has what change makes of it.

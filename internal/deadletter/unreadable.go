@@ -9,8 +9,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // EntryUnreadable is the reason of what waited in a lane under a document that cannot be read.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // maxCorrected bounds how often the payload of one id is corrected, and how many dead

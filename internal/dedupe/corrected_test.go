@@ -9,7 +9,7 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // lettersOf is what a run knows where corrections are accepted.

@@ -8,7 +8,7 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // TestAnAttemptIsCountedBeforeItRuns: what the record says of it is what is known if its

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 var shelf = store.Key{Collection: "shelf", ID: "x"}

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Shards is how many parts the time index of the records has. One part takes about 500 writes a

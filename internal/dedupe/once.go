@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"billhook/internal/contract"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // tries is how often one write of a run is tried anew.

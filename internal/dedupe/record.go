@@ -11,7 +11,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/handler"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Collection holds the records.

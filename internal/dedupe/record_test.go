@@ -12,8 +12,8 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 func TestAKeyIsAHashThenItsEscapedParts(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"billhook/internal/handler"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Once makes runs whose effect happens once: that of a Tx handler is committed with the record,

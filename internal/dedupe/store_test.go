@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 var errLost = errors.New("the store did not answer")

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Orphaned is the last error of an event that was claimed, never finished, and swept.

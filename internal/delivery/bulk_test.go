@@ -18,8 +18,8 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/delivery"
 	"billhook/internal/handler"
+	"billhook/internal/platform/signature"
 	"billhook/internal/retry"
-	"billhook/internal/signature"
 )
 
 // shipped are the contracts of the built-in catalog.

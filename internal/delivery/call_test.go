@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/delivery"
+	"billhook/internal/platform/signature"
 	"billhook/internal/retry"
-	"billhook/internal/signature"
 )
 
 // target is one without limits, whose answers a test gives.

@@ -20,8 +20,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/handler"
+	"billhook/internal/platform/signature"
 	"billhook/internal/retry"
-	"billhook/internal/signature"
 )
 
 // Delivered is the result that a record keeps of an event that its target has.

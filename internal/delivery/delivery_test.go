@@ -24,9 +24,9 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/delivery"
 	"billhook/internal/handler"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/standin"
 	"billhook/internal/retry"
-	"billhook/internal/signature"
-	"billhook/internal/standin"
 )
 
 const (

@@ -17,8 +17,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/delivery"
 	"billhook/internal/endpoints"
+	"billhook/internal/platform/signature"
 	"billhook/internal/retry"
-	"billhook/internal/signature"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/delivery"
 	"billhook/internal/handler"
-	"billhook/internal/standin"
+	"billhook/internal/platform/standin"
 )
 
 // The target forgets its answer; asked before the second attempt, it knows the event.

@@ -19,8 +19,8 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/delivery"
 	"billhook/internal/handler"
+	"billhook/internal/platform/signature"
 	"billhook/internal/retry"
-	"billhook/internal/signature"
 )
 
 // limited is a target with limits, whose answers and clock are the test's.

@@ -15,7 +15,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Change is what a write would make of a document.

@@ -12,7 +12,7 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Desk tries what people ask for.

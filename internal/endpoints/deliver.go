@@ -6,11 +6,11 @@ import (
 	"errors"
 	"time"
 
-	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/handler"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // Handler is the name of the handler in the catalog.

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/endpoints"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // expected is what an endpoint has to be.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"billhook/internal/serve"
-	"billhook/internal/signature"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/signature"
 )
 
 // HTTPDoor is the webhook service's door for producers.

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/importer"
-	"billhook/internal/signature"
+	"billhook/internal/platform/signature"
 )
 
 const secret = "import-secret-of-more-than-24-bytes"

@@ -35,7 +35,7 @@ func TestTheTargetsLinksAndVariablesOfTheDocumentsExist(t *testing.T) {
 		}
 	}
 	code := read("cmd/webhook/main.go") + read("cmd/worker/main.go") + read("cmd/billhook/main.go") + read("catalog/sources.yaml") + read("catalog/targets.yaml") +
-		read("internal/gcp/firestore/firestore.go")
+		read("internal/platform/gcp/firestore/firestore.go")
 	table, _, _ := strings.Cut(read("README.md"), "## Add a queue")
 	_, table, _ = strings.Cut(table, "## Configuration")
 	variables := regexp.MustCompile("`([A-Z][A-Z_]{2,})`").FindAllStringSubmatch(table, -1)

@@ -26,16 +26,16 @@ var floors = []struct {
 	packages  []string
 }{
 	{"ground", true, []string{
-		"internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store",
-		"internal/routing", "internal/money", "internal/serve", "internal/env", "internal/telemetry",
-		"internal/failpoint", "internal/alarm",
+		"internal/contract", "internal/pii", "internal/platform/signature", "internal/retry", "internal/platform/store",
+		"internal/routing", "internal/money", "internal/platform/serve", "internal/platform/env", "internal/platform/telemetry",
+		"internal/platform/failpoint", "internal/alarm",
 	}},
 	{"stores", true, []string{
-		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/ledger/seal", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders",
-		"internal/backlog", "internal/usage", "internal/journal", "internal/dryrun", "internal/pause", "internal/subscriptions", "internal/rates",
+		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/ledger/seal", "internal/deadletter", "internal/lane", "internal/twophase", "internal/platform/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders",
+		"internal/platform/backlog", "internal/usage", "internal/journal", "internal/dryrun", "internal/pause", "internal/subscriptions", "internal/rates",
 	}},
 	{"services and adapters", false, []string{
-		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/notifications", "internal/delivery", "internal/gcp", "internal/standin", "internal/importer",
+		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/notifications", "internal/delivery", "internal/platform/gcp", "internal/platform/standin", "internal/importer",
 	}},
 	// worker and local assemble services for the mains.
 	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/worker", "internal/devstack", "internal/contract/schemagen", "docs/examples"}},
@@ -44,9 +44,9 @@ var floors = []struct {
 // domain lists the packages that reach neither HTTP nor Google, not even through other
 // packages.
 var domain = []string{
-	"catalog", "internal/contract", "internal/pii", "internal/signature", "internal/retry", "internal/store", "internal/routing",
-	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders", "internal/billing",
-	"internal/backlog", "internal/notifications", "internal/usage", "internal/journal", "internal/dryrun", "internal/pause", "internal/subscriptions", "internal/rates",
+	"catalog", "internal/contract", "internal/pii", "internal/platform/signature", "internal/retry", "internal/platform/store", "internal/routing",
+	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/platform/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders", "internal/billing",
+	"internal/platform/backlog", "internal/notifications", "internal/usage", "internal/journal", "internal/dryrun", "internal/pause", "internal/subscriptions", "internal/rates",
 }
 
 // walls lists forbidden imports. The packages in from (empty: all) must not import those in
@@ -60,18 +60,18 @@ var walls = []struct {
 		from: domain, through: true,
 		never: []string{
 			"net/http", "cloud.google.com", "google.golang.org", "billhook/internal/webhook", "billhook/internal/push", "billhook/internal/ops",
-			"billhook/internal/delivery", "billhook/internal/gcp", "billhook/internal/standin", "billhook/internal/serve", "billhook/internal/telemetry",
+			"billhook/internal/delivery", "billhook/internal/platform/gcp", "billhook/internal/platform/standin", "billhook/internal/platform/serve", "billhook/internal/platform/telemetry",
 		},
 		why: "a domain package knows neither HTTP, nor Google, nor a service",
 	},
 	{from: []string{"internal/webhook"}, never: []string{"billhook/internal/push"}, through: true, why: "webhook and push share nothing but what is below both"},
 	{from: []string{"internal/push"}, never: []string{"billhook/internal/webhook"}, through: true, why: "webhook and push share nothing but what is below both"},
 	{
-		from: []string{"internal/gcp/auth", "internal/ops"}, never: []string{"encoding/json"},
+		from: []string{"internal/platform/gcp/auth", "internal/ops"}, never: []string{"encoding/json"},
 		why: "encoding/json takes a name in any case, and the last of two: what decides who may do what uses github.com/go-json-experiment/json",
 	},
 	{
-		except: []string{"internal/gcp", "internal/standin", "emulator", "cmd", "e2e"},
+		except: []string{"internal/platform/gcp", "internal/platform/standin", "emulator", "cmd", "e2e"},
 		never:  []string{"cloud.google.com", "google.golang.org"},
 		why:    "only the adapters and the mains name Google",
 	},
@@ -140,8 +140,8 @@ func TestEachWallFails(t *testing.T) {
 			map[string][]string{"internal/push": {"billhook/internal/handler", "net/http"}, "internal/handler": {"billhook/catalog"}, "catalog": {"billhook/internal/retry"}}, nil,
 		},
 		"up a floor": {
-			map[string][]string{"internal/env": {"billhook/catalog"}},
-			[]string{"internal/env (ground) imports catalog (stores): imports go down"},
+			map[string][]string{"internal/platform/env": {"billhook/catalog"}},
+			[]string{"internal/platform/env (ground) imports catalog (stores): imports go down"},
 		},
 		"beside, among services": {
 			map[string][]string{"internal/ops": {"billhook/internal/billing"}},
@@ -158,7 +158,7 @@ func TestEachWallFails(t *testing.T) {
 			[]string{"internal/ledger reaches net/http: a domain package knows neither HTTP, nor Google, nor a service"},
 		},
 		"HTTP in the domain, through another package": {
-			map[string][]string{"internal/ledger": {"billhook/internal/env"}, "internal/env": {"net/http"}},
+			map[string][]string{"internal/ledger": {"billhook/internal/platform/env"}, "internal/platform/env": {"net/http"}},
 			[]string{"internal/ledger reaches net/http: a domain package knows neither HTTP, nor Google, nor a service"},
 		},
 		"a name that only begins alike": {
@@ -173,7 +173,7 @@ func TestEachWallFails(t *testing.T) {
 			[]string{"internal/ops reaches github.com/redis/go-redis/v9: only the importer names the clients of what it drains"},
 		},
 		"Google in an adapter and in a main": {
-			map[string][]string{"internal/gcp/pubsub": {"google.golang.org/grpc"}, "cmd/worker": {"cloud.google.com/go/pubsub/v2"}}, nil,
+			map[string][]string{"internal/platform/gcp/pubsub": {"google.golang.org/grpc"}, "cmd/worker": {"cloud.google.com/go/pubsub/v2"}}, nil,
 		},
 		"the two doors": {
 			map[string][]string{"internal/webhook": {"billhook/internal/push"}},
@@ -183,7 +183,7 @@ func TestEachWallFails(t *testing.T) {
 			},
 		},
 		"a lenient reader where people are let in": {
-			map[string][]string{"internal/ops": {"encoding/json"}, "internal/serve": {"encoding/json"}},
+			map[string][]string{"internal/ops": {"encoding/json"}, "internal/platform/serve": {"encoding/json"}},
 			[]string{"internal/ops reaches encoding/json: encoding/json takes a name in any case, and the last of two: what decides who may do what uses github.com/go-json-experiment/json"},
 		},
 		"a test kit in the program": {
@@ -191,7 +191,7 @@ func TestEachWallFails(t *testing.T) {
 			[]string{"cmd/worker imports internal/ledger/ledgertest: a package for tests is imported by tests"},
 		},
 		"a test kit in the end-to-end harness and in another kit": {
-			map[string][]string{"e2e": {"billhook/emulator/emulatortest"}, "internal/store/storetest": {"billhook/internal/standin/clocktest"}}, nil,
+			map[string][]string{"e2e": {"billhook/emulator/emulatortest"}, "internal/platform/store/storetest": {"billhook/internal/platform/standin/clocktest"}}, nil,
 		},
 	} {
 		t.Run(sentence, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestEachWallFails(t *testing.T) {
 			require.Equal(t, test.want, violations(graph))
 		})
 	}
-	require.Equal(t, []string{"internal/env has no package comment"}, violations(map[string]listed{"billhook/internal/env": {}}))
+	require.Equal(t, []string{"internal/platform/env has no package comment"}, violations(map[string]listed{"billhook/internal/platform/env": {}}))
 }
 
 // violations reports each import that breaks a rule, and each package without a comment.

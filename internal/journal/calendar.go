@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sync/singleflight"
 
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 const (

@@ -19,8 +19,8 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/ledger"
 	"billhook/internal/money"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // The results that a record keeps.

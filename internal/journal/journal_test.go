@@ -14,16 +14,16 @@ import (
 	"go.uber.org/goleak"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/journal"
 	"billhook/internal/journal/journaltest"
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
-	"billhook/internal/standin"
-	"billhook/internal/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

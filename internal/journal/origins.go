@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/customers"
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
 	"billhook/internal/pii"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // Origins finds what stands behind the entries of the books: the record of the event that made an

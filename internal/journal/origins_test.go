@@ -13,7 +13,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ledger/seal/sealtest"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // credited posts points for a guest's order, with the record of its event.

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/audit"
 	"billhook/internal/ledger"
 	"billhook/internal/pii"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // PeriodsCollection holds a document for each period of a tenant that was ever closed, and one that

@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/journal"
 	"billhook/internal/journal/journaltest"
 	"billhook/internal/ledger"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
-	"billhook/internal/store/storetest"
 )
 
 const october = "2026-10"

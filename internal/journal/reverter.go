@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
 	"billhook/internal/pii"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // KindEntry is what the audit calls an entry that a person has reverted; the subject is its id.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"billhook/internal/contract"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // ErrUnfit: the message cannot be kept in a document.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"billhook/internal/contract"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Kept is a message that waits to be published, as its document says.

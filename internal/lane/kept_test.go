@@ -7,7 +7,7 @@ import (
 
 	"billhook/internal/handler"
 	"billhook/internal/lane"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // TestWhatWaitsNamesTheEventThatItWillBe: nobody else knows an event that is not yet published.

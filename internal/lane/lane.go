@@ -28,8 +28,8 @@ import (
 	"time"
 
 	"billhook/internal/contract"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // Kind is one kind of lanes. It is kept in collections of its own.

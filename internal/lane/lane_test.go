@@ -10,7 +10,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/lane"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 var now = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)

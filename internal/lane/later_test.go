@@ -9,8 +9,8 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // later is an emission of the ordering key k that is due in 15 minutes, under a name.

@@ -14,9 +14,9 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/lane"
-	"billhook/internal/standin"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // line is a queue that keeps the messages of one ordering key in order, with a broker

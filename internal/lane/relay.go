@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/internal/contract"
-	"billhook/internal/failpoint"
-	"billhook/internal/store"
+	"billhook/internal/platform/failpoint"
+	"billhook/internal/platform/store"
 )
 
 // Publisher puts a message on a topic. It returns without an error only after the

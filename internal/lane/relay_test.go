@@ -18,10 +18,10 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
-	"billhook/internal/standin"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // nearby is how many entries of an account are read, behind an entry and before it, for the balance

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/ledger"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 )
 
 // credited commits credits of the user u1, each of one point and a second after the one before.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // MaxEntries is how many entries the chain of one order may hold: what one query returns.

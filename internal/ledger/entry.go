@@ -35,7 +35,7 @@ import (
 	"time"
 
 	"billhook/internal/money"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // The collections.

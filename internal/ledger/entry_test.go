@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/ledger"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // paid is the entry of an invoice that was paid, with its tax.

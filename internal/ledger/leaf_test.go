@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/ledger"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // document is the document of the entry that a write creates.

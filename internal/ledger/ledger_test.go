@@ -13,7 +13,7 @@ import (
 
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/ledgertest"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 123456789, time.UTC)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Points is the currency of points. One point is its minor unit.

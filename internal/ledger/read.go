@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Read reads the document of an entry, a journal's or a chain's. The error wraps ErrBroken: a

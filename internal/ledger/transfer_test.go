@@ -8,7 +8,7 @@ import (
 
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/ledgertest"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 var (

@@ -9,8 +9,8 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/internal/ledger"
-	"billhook/internal/serve"
-	"billhook/internal/store"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 )
 
 // accountRoutes adds the route of one holder's points.

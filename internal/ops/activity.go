@@ -20,7 +20,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/orders"
 	"billhook/internal/payments"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 	"billhook/internal/subscriptions"
 )
 

@@ -16,8 +16,8 @@ import (
 	"billhook/internal/ops"
 	"billhook/internal/orders/orderstest"
 	"billhook/internal/payments"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/subscriptions"
 )
 

@@ -14,20 +14,20 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json"
 
-	"billhook/internal/audit"
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/dryrun"
 	"billhook/internal/endpoints"
-	"billhook/internal/env"
 	"billhook/internal/journal"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/orders"
 	"billhook/internal/pause"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/env"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 	"billhook/internal/products"
-	"billhook/internal/serve"
-	"billhook/internal/store"
 )
 
 // API answers /v1/ops, and /api/v1/events for scripts that exist.

@@ -9,9 +9,9 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"billhook/internal/audit"
 	"billhook/internal/deadletter"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // audited answers what people have changed, of all kinds, the newest first. An operation on dead

@@ -11,8 +11,8 @@ import (
 	"regexp"
 	"strings"
 
-	"billhook/internal/audit"
-	"billhook/internal/serve"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
 )
 
 // The errors of an Identifier. Any other error means that the identity is not valid.

@@ -10,7 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json"
 
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // Caller asks the API from within the process, as a person who has been let in. What it asks for is

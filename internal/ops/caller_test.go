@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/ops"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 	"billhook/internal/products"
-	"billhook/internal/serve"
-	"billhook/internal/store"
 )
 
 // A page of the same router asks the API, whose routes are not the page's.

@@ -11,8 +11,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/platform/serve"
 	"billhook/internal/routing"
-	"billhook/internal/serve"
 )
 
 func (a *API) catalogRoutes(r chi.Router) {

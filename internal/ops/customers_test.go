@@ -10,12 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/audit"
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // change asks for a change and returns the answer.

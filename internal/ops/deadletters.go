@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/internal/deadletter"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // runTime is how long one request runs an operation. The client asks again.

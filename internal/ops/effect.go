@@ -10,7 +10,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Posted is an entry of the books that an event's effect has made, or has found there.

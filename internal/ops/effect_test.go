@@ -10,8 +10,8 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // credit credits the points of an order to a user, by an event, some seconds after at, and returns the id

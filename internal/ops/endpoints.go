@@ -8,8 +8,8 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/internal/endpoints"
-	"billhook/internal/serve"
-	"billhook/internal/store"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 )
 
 func (a *API) endpointRoutes(r chi.Router) {

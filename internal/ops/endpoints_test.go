@@ -12,7 +12,7 @@ import (
 
 	"billhook/internal/endpoints"
 	"billhook/internal/ops"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // willing takes every request.

@@ -10,8 +10,8 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // Event is the story of one event as far as it is stored.

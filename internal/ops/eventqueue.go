@@ -10,13 +10,13 @@ import (
 	"github.com/go-chi/chi/v5"
 	"golang.org/x/sync/errgroup"
 
-	"billhook/internal/backlog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
 	"billhook/internal/pii"
-	"billhook/internal/serve"
-	"billhook/internal/store"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 )
 
 // The operator API of the event queue that Billhook replaces, over all queues, for scripts that

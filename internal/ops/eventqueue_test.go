@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/backlog"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
 	"billhook/internal/ops"
+	"billhook/internal/platform/backlog"
 )
 
 // wrapped is an answer of the event queue's API.

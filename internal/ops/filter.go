@@ -16,8 +16,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/dedupe"
 	"billhook/internal/pii"
-	"billhook/internal/serve"
-	"billhook/internal/store"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 )
 
 // parameters are those of a request, and the first thing that is wrong with them.

@@ -6,7 +6,7 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 	"billhook/internal/subscriptions"
 )
 

@@ -18,13 +18,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"billhook/internal/backlog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/ops"
-	"billhook/internal/store"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/store"
 )
 
 // created is a record of an event that was created that long before now.

@@ -14,8 +14,8 @@ import (
 	"billhook/internal/journal"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
-	"billhook/internal/serve"
-	"billhook/internal/store"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 )
 
 // journalRoutes adds the routes of the books: entries, balances, seals and proofs.

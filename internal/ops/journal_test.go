@@ -12,8 +12,8 @@ import (
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ledger/seal/sealtest"
 	"billhook/internal/ops"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // sale is an entry of a tenant's journal, of an amount that was paid in cash.

@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/ops"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // dead is a dead letter of a queue that was kept that long before now.

@@ -10,7 +10,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/pause"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Reads reads what the API shows. An error is one of those below, or the store's: then nothing

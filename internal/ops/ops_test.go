@@ -31,10 +31,10 @@ import (
 	"billhook/internal/ops"
 	"billhook/internal/orders"
 	"billhook/internal/pause"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/products"
-	"billhook/internal/standin"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
 )
 
 var at = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)

@@ -7,8 +7,8 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/internal/orders"
-	"billhook/internal/serve"
-	"billhook/internal/store"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 )
 
 // orderRoutes adds the routes of orders, which are read alone, and of the stock.

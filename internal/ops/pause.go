@@ -10,8 +10,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/pause"
-	"billhook/internal/serve"
-	"billhook/internal/store"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 )
 
 func (a *API) pauseRoutes(r chi.Router) {

@@ -9,13 +9,13 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/pii"
-	"billhook/internal/serve"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 )
 
 // payloadRoutes adds the routes that show payloads. Each answer leaves an entry in the audit.

@@ -12,8 +12,8 @@ import (
 	"billhook/internal/journal"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
-	"billhook/internal/serve"
-	"billhook/internal/store"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 )
 
 // periodRoutes adds the routes by which people close and reopen the months of the books, and revert

@@ -6,9 +6,9 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 	"billhook/internal/products"
-	"billhook/internal/serve"
-	"billhook/internal/store"
 )
 
 func (a *API) productRoutes(r chi.Router) {

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
-	"billhook/internal/backlog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
 	"billhook/internal/ledger/seal"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/store"
 	"billhook/internal/rates"
-	"billhook/internal/store"
 )
 
 // Queues are the queues of the catalog, and the outbox.

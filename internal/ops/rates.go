@@ -12,8 +12,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/lane"
+	"billhook/internal/platform/serve"
 	"billhook/internal/rates"
-	"billhook/internal/serve"
 )
 
 func (a *API) rateRoutes(r chi.Router) {

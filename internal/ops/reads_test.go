@@ -11,7 +11,6 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
@@ -19,9 +18,10 @@ import (
 	"billhook/internal/orders"
 	"billhook/internal/orders/orderstest"
 	"billhook/internal/payments"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/rates"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
 	"billhook/internal/usage"
 )
 

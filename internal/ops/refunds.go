@@ -6,7 +6,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/internal/payments"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // refundRoutes adds the routes of refunds, which are read alone: a message asks for one.

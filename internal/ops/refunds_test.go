@@ -17,8 +17,8 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/payments"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // says is a gateway that says the same of every order; empty: it does not answer.

@@ -12,7 +12,6 @@ import (
 	"github.com/go-chi/chi/v5"
 	"golang.org/x/sync/errgroup"
 
-	"billhook/internal/audit"
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
@@ -21,8 +20,9 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/orders"
 	"billhook/internal/payments"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 	"billhook/internal/products"
-	"billhook/internal/store"
 	"billhook/internal/subscriptions"
 	"billhook/internal/usage"
 )

@@ -20,8 +20,8 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/orders/orderstest"
+	"billhook/internal/platform/store"
 	"billhook/internal/products"
-	"billhook/internal/store"
 	"billhook/internal/subscriptions"
 )
 

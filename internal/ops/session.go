@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/audit"
 	"billhook/internal/pii"
-	"billhook/internal/serve"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
 )
 
 // SessionLife is how long a session lasts. It is not made longer by use.

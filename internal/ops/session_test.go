@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/audit"
 	"billhook/internal/ops"
-	"billhook/internal/serve"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
 )
 
 var localKey = []byte("a key of this process, by chance")

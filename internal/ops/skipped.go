@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // HeaderSkipped is the header of an answer whose lists leave out documents that cannot be read: their

@@ -10,10 +10,10 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/env"
 	"billhook/internal/pause"
+	"billhook/internal/platform/env"
+	"billhook/internal/platform/serve"
 	"billhook/internal/rates"
-	"billhook/internal/serve"
 )
 
 func (a *API) statusRoutes(r chi.Router) {

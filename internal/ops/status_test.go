@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/env"
 	"billhook/internal/ops"
 	"billhook/internal/pause"
+	"billhook/internal/platform/env"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 	"billhook/internal/rates"
-	"billhook/internal/serve"
-	"billhook/internal/store"
 )
 
 // doctor finds what it is told to find, and counts how often it looks.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 	"billhook/internal/subscriptions"
 )
 

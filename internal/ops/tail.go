@@ -18,8 +18,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/dedupe"
-	"billhook/internal/serve"
-	"billhook/internal/store"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 )
 
 // The bounds of a tail.

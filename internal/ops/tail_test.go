@@ -18,10 +18,10 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
-	"billhook/internal/serve"
-	"billhook/internal/standin"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // waiting is a timer for a tail: it is over at once, and says that so much time has passed.

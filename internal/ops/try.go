@@ -14,7 +14,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dryrun"
 	"billhook/internal/pii"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // maxTried is the largest body of a request for a trial, in bytes: a message and the files of a

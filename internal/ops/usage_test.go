@@ -13,7 +13,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/handler"
 	"billhook/internal/ops"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 	"billhook/internal/usage"
 )
 

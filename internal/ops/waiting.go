@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"billhook/internal/audit"
-	"billhook/internal/backlog"
 	"billhook/internal/deadletter"
 	"billhook/internal/lane"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/store"
 )
 
 // Broker can be asked what it holds, and answers at once. Pub/Sub cannot: there a task asks Cloud

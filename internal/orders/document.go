@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Collection holds a document for each order.

@@ -9,8 +9,8 @@ import (
 	"go.uber.org/goleak"
 
 	"billhook/internal/orders/orderstest"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

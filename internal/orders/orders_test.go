@@ -19,10 +19,10 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/orders"
 	"billhook/internal/orders/orderstest"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
-	"billhook/internal/standin"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
 )
 
 var ada = orders.Change{Who: "local:ada", Why: "counted"}

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"billhook/internal/audit"
 	"billhook/internal/pii"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // StockCollection holds the stock of each tenant's products.

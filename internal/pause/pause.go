@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // Collection has a document for each queue that is paused, under the queue's id.

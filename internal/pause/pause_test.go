@@ -12,11 +12,11 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/pause"
-	"billhook/internal/standin"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 var (

@@ -10,9 +10,9 @@ import (
 
 	"billhook/internal/handler"
 	"billhook/internal/payments"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
-	"billhook/internal/standin"
-	"billhook/internal/store/storetest"
 )
 
 // TestNoHistoryRefundsAPaymentTwice draws histories of several messages about few payments, in

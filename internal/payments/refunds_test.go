@@ -15,10 +15,10 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/handler"
 	"billhook/internal/payments"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
-	"billhook/internal/standin"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
 	"billhook/internal/twophase"
 )
 

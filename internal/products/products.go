@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/pii"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // Collection holds a document for each product of a tenant that was set or retired.

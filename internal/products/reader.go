@@ -10,7 +10,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/pii"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 const (

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/products"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
 )
 
 func (s *shop) worth(t require.TestingT, id string) string {

@@ -10,7 +10,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/internal/contract"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // maxPushBody is the largest push request: a message of Pub/Sub's largest size in

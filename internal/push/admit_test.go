@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // flood is a push of Pub/Sub's largest size whose sender stops before its last byte.

@@ -14,9 +14,9 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/pii"
+	"billhook/internal/platform/store"
 	"billhook/internal/rates"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // bookkeeping bounds each step that reads or writes around a handler, such as the claim or the

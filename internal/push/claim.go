@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/failpoint"
+	"billhook/internal/platform/failpoint"
 	"billhook/internal/retry"
 )
 

@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
+	"billhook/internal/platform/audit"
 	"billhook/internal/retry"
 )
 

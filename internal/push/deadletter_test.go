@@ -9,7 +9,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // items are the dead letters in the store.

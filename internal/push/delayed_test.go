@@ -14,9 +14,9 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 	"billhook/internal/routing"
-	"billhook/internal/store"
 )
 
 // keptMessages is how many messages wait.

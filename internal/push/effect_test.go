@@ -11,7 +11,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 var balance = store.Key{Collection: "balances", ID: "b1"}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // seeds are bodies that a push endpoint may see.

@@ -17,9 +17,9 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
+	"billhook/internal/platform/store"
 	"billhook/internal/push"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // budgeted gives a queue the broker's own policy and a budget of nacks.

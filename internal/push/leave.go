@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"billhook/internal/lane"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // maxResumes is how many attempts follow the first in one request.

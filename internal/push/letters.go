@@ -6,8 +6,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // The reasons of a duplicate whose event was completed, or dead-lettered.

@@ -12,8 +12,8 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // TestAnAttemptHasItsLineBeforeItRuns: a worker that is killed in an attempt has told of it.

@@ -15,7 +15,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // telling is the program's own handler that says so to updates: twice under one key,

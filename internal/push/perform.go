@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/failpoint"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
+	"billhook/internal/platform/failpoint"
 	"billhook/internal/retry"
 )
 

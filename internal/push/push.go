@@ -22,13 +22,13 @@ import (
 	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/failpoint"
 	"billhook/internal/handler"
+	"billhook/internal/platform/failpoint"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/rates"
 	"billhook/internal/retry"
-	"billhook/internal/serve"
-	"billhook/internal/store"
-	"billhook/internal/telemetry"
 )
 
 // Named errors of an Authenticator.

@@ -11,9 +11,9 @@ import (
 	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/handler"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 	"billhook/internal/routing"
-	"billhook/internal/store"
 )
 
 // item is the only dead letter in the store.

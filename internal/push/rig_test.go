@@ -25,14 +25,14 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/push"
 	"billhook/internal/rates"
 	"billhook/internal/retry"
-	"billhook/internal/serve"
-	"billhook/internal/standin"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
-	"billhook/internal/telemetry"
 )
 
 var start = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)

@@ -12,10 +12,10 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/failpoint"
 	"billhook/internal/lane"
+	"billhook/internal/platform/failpoint"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 const (

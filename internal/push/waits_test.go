@@ -19,8 +19,8 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
+	"billhook/internal/platform/standin"
 	"billhook/internal/retry"
-	"billhook/internal/standin"
 )
 
 // world is a rig behind the simulator of Pub/Sub, with an alarm that releases what is kept,

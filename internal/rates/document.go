@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // document is one shard of a bucket. A day has queues alone.

@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 	"billhook/internal/rates/ratestest"
-	"billhook/internal/standin"
-	"billhook/internal/store"
 )
 
 func TestWhatIsAddedIsCountedOnceOnTheEmbeddedStore(t *testing.T) {

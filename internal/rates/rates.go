@@ -13,7 +13,7 @@ import (
 	"hash/fnv"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // The collections. An id is the hour as 2006010215, or the day as 20060102, in UTC, and the shard: so

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Bucket is what became of a queue's deliveries in an hour or a day.

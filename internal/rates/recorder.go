@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // Config is what a Recorder is made of. Breakers and Log are optional.

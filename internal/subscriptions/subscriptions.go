@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Collection holds the events.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"billhook/internal/backlog"
+	"billhook/internal/platform/backlog"
 )
 
 // Backlogs knows how many messages wait in the broker.

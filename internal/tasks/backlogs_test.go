@@ -15,11 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/backlog"
-	"billhook/internal/standin"
-	"billhook/internal/store/storetest"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/tasks"
-	"billhook/internal/telemetry"
 )
 
 // meter is a broker that counts.

@@ -17,15 +17,15 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator/emulatortest"
-	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
-	"billhook/internal/gcp/firestore"
-	"billhook/internal/standin"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/gcp/firestore"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/tasks"
-	"billhook/internal/telemetry"
 )
 
 // letters is the counting task over a store, and an operator over the same.

@@ -16,10 +16,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/pause"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/tasks"
-	"billhook/internal/telemetry"
 )
 
 // subscription is a queue's subscription that stands so; empty: it cannot be read.

@@ -10,7 +10,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/lane"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // keep puts messages aside, each in a lane of its own, that are due in a second.

@@ -12,7 +12,7 @@ import (
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ledger/seal/sealtest"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // booked posts an entry that was made a minute before the clock, with the record of its event.

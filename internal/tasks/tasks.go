@@ -19,13 +19,13 @@ import (
 	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/failpoint"
 	"billhook/internal/lane"
 	"billhook/internal/pause"
+	"billhook/internal/platform/failpoint"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/rates"
-	"billhook/internal/serve"
-	"billhook/internal/store"
-	"billhook/internal/telemetry"
 	"billhook/internal/twophase"
 )
 

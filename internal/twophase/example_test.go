@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"billhook/internal/handler"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/standin"
-	"billhook/internal/store"
 	"billhook/internal/twophase"
 )
 

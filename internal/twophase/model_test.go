@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/standin"
-	"billhook/internal/store"
 )
 
 // odometer goes through every sequence of choices, one after the other.

@@ -51,8 +51,8 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // Collection holds the phase documents.

@@ -11,8 +11,8 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 	"billhook/internal/twophase"
 )
 

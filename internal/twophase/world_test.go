@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"billhook/internal/handler"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 	"billhook/internal/twophase"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 	"billhook/internal/usage/usagetest"
 )
 

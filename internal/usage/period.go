@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // PeriodsCollection has an immutable document for each event that told a billing period of a

@@ -12,7 +12,7 @@ import (
 	"fmt"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // The collections: a total per tenant, subscription, period and meter, and an entry per event.

@@ -15,9 +15,9 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
 	"billhook/internal/usage"
 )
 

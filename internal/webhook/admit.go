@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"billhook/internal/contract"
-	"billhook/internal/serve"
-	"billhook/internal/signature"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/signature"
 )
 
 // mostKept is the largest buffer that is kept for the next request. What is larger is

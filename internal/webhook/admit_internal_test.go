@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 func TestALargeBufferIsNotKeptForTheNextRequest(t *testing.T) {

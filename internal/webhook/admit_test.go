@@ -15,7 +15,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/signature"
+	"billhook/internal/platform/signature"
 	"billhook/internal/webhook"
 	"billhook/internal/webhook/samples"
 	"billhook/internal/webhook/webhooktest"

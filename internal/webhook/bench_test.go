@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/webhook"
 	"billhook/internal/webhook/webhooktest"
 )

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // BlocksCollection has one document for each block of a second that an instance of the door has

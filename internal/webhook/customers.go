@@ -9,7 +9,7 @@ import (
 
 	"billhook/internal/customers"
 	"billhook/internal/pii"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Getter reads one document.

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/customers"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 	"billhook/internal/webhook"
 )
 

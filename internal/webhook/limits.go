@@ -13,10 +13,10 @@ import (
 	"golang.org/x/time/rate"
 
 	"billhook/catalog"
-	"billhook/internal/backlog"
-	"billhook/internal/serve"
-	"billhook/internal/store"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/telemetry"
 )
 
 // Admission limits what the door takes.

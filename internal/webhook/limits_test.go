@@ -20,12 +20,12 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
-	"billhook/internal/backlog"
-	"billhook/internal/serve"
-	"billhook/internal/standin"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/webhook"
 )
 

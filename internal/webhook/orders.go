@@ -12,7 +12,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/orders"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 var (

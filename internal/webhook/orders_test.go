@@ -12,8 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/signature"
-	"billhook/internal/store"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/store"
 	"billhook/internal/webhook"
 )
 

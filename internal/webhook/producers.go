@@ -23,7 +23,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/lane"
 	"billhook/internal/pii"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // place is where a producer puts messages: on one queue, or on a topic that queues share.

@@ -16,9 +16,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/signature"
 	"billhook/internal/routing"
-	"billhook/internal/serve"
-	"billhook/internal/signature"
 	"billhook/internal/webhook"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/pii"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // Tokens verifies the tokens of accounts that send without a signature, as Cloud Scheduler does.

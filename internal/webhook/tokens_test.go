@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/signature"
+	"billhook/internal/platform/signature"
 	"billhook/internal/webhook"
 )
 

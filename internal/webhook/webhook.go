@@ -30,10 +30,10 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/lane"
 	"billhook/internal/pii"
-	"billhook/internal/serve"
-	"billhook/internal/signature"
-	"billhook/internal/store"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/telemetry"
 )
 
 // Publisher puts a message on a topic.

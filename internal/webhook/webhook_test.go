@@ -23,8 +23,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/signature"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/webhook"
 	"billhook/internal/webhook/samples"
 )

@@ -15,7 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 	"billhook/internal/webhook/samples"
 )
 

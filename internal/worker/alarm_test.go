@@ -12,8 +12,8 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/lane"
-	"billhook/internal/standin/clocktest"
-	"billhook/internal/store"
+	"billhook/internal/platform/standin/clocktest"
+	"billhook/internal/platform/store"
 	"billhook/internal/worker"
 )
 

@@ -17,9 +17,9 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/customers"
 	"billhook/internal/ops"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/worker"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/lane"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 	"billhook/internal/tasks"
 	"billhook/internal/worker"
 )

@@ -17,9 +17,9 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/handler"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/serve"
-	"billhook/internal/store"
 	"billhook/internal/tasks"
 	"billhook/internal/worker"
 )

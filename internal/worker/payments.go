@@ -10,8 +10,8 @@ import (
 	"billhook/internal/delivery"
 	"billhook/internal/handler"
 	"billhook/internal/payments"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // Where the gateway takes orders. Behind the path and an order's key it says what became of one.

@@ -15,7 +15,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/delivery"
 	"billhook/internal/payments"
-	"billhook/internal/standin"
+	"billhook/internal/platform/standin"
 	"billhook/internal/worker"
 )
 

@@ -11,8 +11,8 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/ledger"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/products"
-	"billhook/internal/store/storetest"
 	"billhook/internal/worker"
 )
 

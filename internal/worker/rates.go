@@ -8,8 +8,8 @@ import (
 
 	"billhook/internal/alarm"
 	"billhook/internal/delivery"
+	"billhook/internal/platform/serve"
 	"billhook/internal/rates"
-	"billhook/internal/serve"
 )
 
 // recorder counts what this worker does. It adds nothing to the store until Start.

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/endpoints"
@@ -16,8 +15,9 @@ import (
 	"billhook/internal/orders"
 	"billhook/internal/pause"
 	"billhook/internal/payments"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 	"billhook/internal/products"
-	"billhook/internal/store"
 	"billhook/internal/usage"
 )
 

@@ -16,8 +16,8 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/lane"
 	"billhook/internal/ops"
-	"billhook/internal/store"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/worker"
 )
 

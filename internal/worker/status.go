@@ -7,9 +7,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/gcp/pubsub"
 	"billhook/internal/ops"
 	"billhook/internal/pause"
+	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/webhook/samples"
 )
 

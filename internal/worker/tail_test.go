@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/ops"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 	"billhook/internal/worker"
 )
 

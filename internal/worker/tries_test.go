@@ -24,9 +24,9 @@ import (
 	"billhook/internal/dryrun"
 	"billhook/internal/handler"
 	"billhook/internal/ops"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/routing"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
 	"billhook/internal/worker"
 )
 

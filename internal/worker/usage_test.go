@@ -10,8 +10,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/usage"
 	"billhook/internal/worker"
 )

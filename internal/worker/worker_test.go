@@ -22,14 +22,14 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/delivery"
-	"billhook/internal/gcp/auth"
 	"billhook/internal/handler"
 	"billhook/internal/ops"
+	"billhook/internal/platform/gcp/auth"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/push"
-	"billhook/internal/standin"
-	"billhook/internal/store"
 	"billhook/internal/tasks"
-	"billhook/internal/telemetry"
 	"billhook/internal/worker"
 )
 

@@ -12,8 +12,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // Arm is one way to handle events. All arms get the same kind of deliveries.

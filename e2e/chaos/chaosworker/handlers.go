@@ -15,8 +15,8 @@ import (
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/contract"
 	"billhook/internal/handler"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // handlers are the handlers of all arms.

@@ -16,13 +16,13 @@ import (
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/alarm"
 	"billhook/internal/delivery"
-	"billhook/internal/env"
-	"billhook/internal/gcp/auth"
-	"billhook/internal/gcp/firestore"
 	"billhook/internal/handler"
 	"billhook/internal/ops"
-	"billhook/internal/serve"
-	"billhook/internal/telemetry"
+	"billhook/internal/platform/env"
+	"billhook/internal/platform/gcp/auth"
+	"billhook/internal/platform/gcp/firestore"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/telemetry"
 	"billhook/internal/worker"
 )
 

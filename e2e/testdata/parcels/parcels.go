@@ -5,7 +5,7 @@ import (
 	"context"
 
 	"billhook/internal/handler"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Collection has one document per parcel.

@@ -17,12 +17,12 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/deadletter"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
 )
 
 // Run runs the model. Each history has items of its own in a store that open returns.

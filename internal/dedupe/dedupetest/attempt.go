@@ -9,8 +9,8 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // Effect runs a Tx handler as the worker does: it commits the effect with the event's record, and

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // begun is when the first of the listed records was created.

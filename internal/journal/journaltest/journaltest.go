@@ -15,7 +15,6 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
@@ -23,9 +22,10 @@ import (
 	"billhook/internal/journal"
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
 )
 
 // Queue is the queue whose handlers run; remember is how long its records are.

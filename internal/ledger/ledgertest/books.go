@@ -12,7 +12,7 @@ import (
 	"sync"
 
 	"billhook/internal/ledger"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // ErrRule marks a write that breaks the rules.
@@ -28,7 +28,7 @@ type Books struct {
 
 var _ store.Querier = (*Books)(nil)
 
-// Query answers as internal/store says, but for Due and Count. It counts.
+// Query answers as internal/platform/store says, but for Due and Count. It counts.
 func (b *Books) Query(ctx context.Context, query store.Query) (store.Page, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Page{}, err

@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/ledger"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // The tenant and the accounts of the model. The guest's orders may be moved to the user.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/internal/ledger"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // What a page of the accounts begins with.

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"billhook/internal/ledger"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Balance is the line of one control account and currency in a trial balance, in minor units.

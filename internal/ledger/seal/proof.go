@@ -22,7 +22,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"billhook/internal/ledger"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Authority is who gives out proofs: the installation that they name, and the key that signs

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"billhook/internal/ledger"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Tenants returns the tenants that have a head or a first seal, sorted. The error is that of

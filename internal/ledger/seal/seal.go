@@ -30,7 +30,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // The collections.

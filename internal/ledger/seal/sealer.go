@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/failpoint"
 	"billhook/internal/ledger"
-	"billhook/internal/store"
+	"billhook/internal/platform/failpoint"
+	"billhook/internal/platform/store"
 )
 
 // The bounds of one seal.

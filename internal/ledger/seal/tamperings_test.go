@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/dedupe"
 	"billhook/internal/journal"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ledger/seal/sealtest"
-	"billhook/internal/store"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // Who finds a tampering, as docs/ledger.md has it.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // The kinds of finding.

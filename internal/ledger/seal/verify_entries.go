@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"billhook/internal/ledger"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // sealed compares the leaves of a seal with the entries that say that it holds them. s is nil where

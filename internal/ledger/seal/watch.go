@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Verifications holds one document: how far the verification of all books is that runs by itself.

@@ -7,10 +7,10 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/audit"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
 	"billhook/internal/usage"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/internal/ops"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // Sessions signs people in whose browser says nothing about them.

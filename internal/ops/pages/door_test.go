@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/ops"
-	"billhook/internal/standin"
-	"billhook/internal/store"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 )
 
 const opsToken = "0123456789abcdef01234567"

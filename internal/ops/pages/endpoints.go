@@ -6,9 +6,9 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/audit"
 	"billhook/internal/endpoints"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
 )
 
 func (p *Pages) endpointRoutes(r chi.Router) {

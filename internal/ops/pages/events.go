@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/internal/ops"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // eventRoutes adds the job log, the story of an event, and the payloads that are kept of it.

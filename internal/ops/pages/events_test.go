@@ -17,8 +17,8 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/platform/serve"
 	"billhook/internal/retry"
-	"billhook/internal/serve"
 )
 
 // told is an API that answers by method and path, keeps what it was asked, and refuses all else.

@@ -21,7 +21,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/ops"
 	"billhook/internal/ops/pages"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // house is the pages behind their door, over an API that answers everything.

@@ -19,7 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/audit"
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
@@ -32,10 +31,11 @@ import (
 	"billhook/internal/ops/pages"
 	"billhook/internal/orders"
 	"billhook/internal/pause"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 	"billhook/internal/products"
 	"billhook/internal/retry"
-	"billhook/internal/standin"
-	"billhook/internal/store"
 )
 
 // partner is a third party whose answer is chosen by the test.

@@ -7,9 +7,9 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/audit"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
 )
 
 // Tails shows events as they come in.

@@ -17,7 +17,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
 	"billhook/internal/ops/pages"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // streamed is a tail of these looks, or a refusal.

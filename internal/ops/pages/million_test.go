@@ -11,8 +11,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/platform/store"
 	"billhook/internal/rates"
-	"billhook/internal/store"
 )
 
 // The data of the benchmark.

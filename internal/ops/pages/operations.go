@@ -5,9 +5,9 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
 )
 
 // operationRoutes adds the operations on dead letters, and what people decide about one.

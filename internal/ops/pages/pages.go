@@ -22,7 +22,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/ops"
-	"billhook/internal/serve"
+	"billhook/internal/platform/serve"
 )
 
 // Caller calls the ops API for the person of the context.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/audit"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
 	"billhook/internal/products"
 )
 

@@ -6,10 +6,10 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/ops"
 	"billhook/internal/pause"
+	"billhook/internal/platform/audit"
 )
 
 func (p *Pages) queueRoutes(r chi.Router) {

@@ -12,9 +12,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/deadletter"
+	"billhook/internal/platform/store"
 	"billhook/internal/rates"
 	"billhook/internal/retry"
-	"billhook/internal/store"
 )
 
 // counted adds to the shop what a worker has counted in the last hour: one queue that does well, and one

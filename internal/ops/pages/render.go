@@ -21,11 +21,11 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
-	"billhook/internal/audit"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
-	"billhook/internal/serve"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
 )
 
 // frame is what a template is given.

@@ -18,7 +18,7 @@ import (
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ledger/seal/sealtest"
 	"billhook/internal/orders/orderstest"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 	"billhook/internal/subscriptions"
 )
 

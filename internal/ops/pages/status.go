@@ -6,7 +6,6 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"billhook/internal/audit"
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/endpoints"
@@ -14,6 +13,7 @@ import (
 	"billhook/internal/ops"
 	"billhook/internal/orders"
 	"billhook/internal/pause"
+	"billhook/internal/platform/audit"
 	"billhook/internal/products"
 )
 

@@ -7,11 +7,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/audit"
-	"billhook/internal/env"
 	"billhook/internal/ops"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/env"
+	"billhook/internal/platform/serve"
 	"billhook/internal/rates"
-	"billhook/internal/serve"
 )
 
 func TestTheAuditLeadsToWhatWasChangedAndToItsNextPageWithTheFilters(t *testing.T) {

@@ -5,9 +5,9 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/audit"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
+	"billhook/internal/platform/audit"
 )
 
 func (p *Pages) stockRoutes(r chi.Router) {

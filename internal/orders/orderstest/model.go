@@ -14,9 +14,9 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/orders"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
 )
 
 // fate is what becomes of one call of a worker to the store.

@@ -20,7 +20,7 @@ import (
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/orders"
-	"billhook/internal/store"
+	"billhook/internal/platform/store"
 )
 
 // Noon is when a shop opens.

@@ -20,9 +20,9 @@ import (
 	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
-	"billhook/internal/store"
-	"billhook/internal/store/storetest"
 	"billhook/internal/usage"
 )
 

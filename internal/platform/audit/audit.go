@@ -1,0 +1,156 @@
+// Package audit owns what is kept of a change that a person made: who, when, why, what,
+// and what stood there before and after. An entry is one immutable document, committed
+// with the change itself: both are there, or neither.
+//
+// It refuses to make a change, and to hold anything but ids, codes, amounts and times.
+package audit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"billhook/internal/platform/store"
+)
+
+// Collection holds the entries and the operations on dead letters, for good.
+const Collection = "audit"
+
+// mark begins the id of every entry and of nothing else in the collection. It sorts behind the
+// random ids of the operations: a list of those ends where it begins.
+const mark = "~"
+
+// MaxWhy and MaxWho bound the texts of an entry, in bytes.
+const (
+	MaxWhy = 1000
+	MaxWho = 200
+)
+
+// The errors.
+var (
+	// ErrInvalid is wrapped by every refusal of an entry; its text says why, without a value.
+	ErrInvalid = errors.New("audit: invalid entry")
+	// ErrBroken: what is stored is no entry.
+	ErrBroken = errors.New("audit: stored entry is not readable")
+)
+
+// Entry is one change.
+type Entry struct {
+	// Kind is what was changed, such as customer, and Subject which one, by its id. Tenant is whose it
+	// is; empty: what is changed belongs to no tenant.
+	Kind    string `json:"kind" store:"kind"`
+	Tenant  string `json:"tenant,omitempty" store:"tenant,omitzero"`
+	Subject string `json:"subject" store:"subject"`
+	// Action is what was done to it, such as link.
+	Action string `json:"action" store:"action"`
+	// Who is the operator, as the API knows them; Why is the reason given, 1 to MaxWhy bytes.
+	Who string `json:"who" store:"who"`
+	Why string `json:"why" store:"why"`
+	// At is when, in microseconds.
+	At time.Time `json:"at" store:"at"`
+	// Before and After are the fields that the change is about; nil: there was, or is, nothing.
+	Before map[string]any `json:"before" store:"before,omitzero"`
+	After  map[string]any `json:"after" store:"after,omitzero"`
+}
+
+// Write returns the write of the entry, for the commit of the change. The random id tells apart
+// two changes of one subject in one microsecond. The error wraps ErrInvalid.
+func (e Entry) Write(id string) (store.Write, error) {
+	switch {
+	case e.Kind == "", e.Subject == "", e.Action == "", e.Who == "", e.At.IsZero():
+		return store.Write{}, fmt.Errorf("%w: kind, subject, action, operator and time are required", ErrInvalid)
+	case strings.TrimSpace(e.Why) == "":
+		return store.Write{}, fmt.Errorf("%w: a change needs a reason", ErrInvalid)
+	}
+	if err := cmp.Or(CheckWhy(e.Why), CheckWho(e.Who)); err != nil {
+		return store.Write{}, err
+	}
+	// Ids ascend, and the newest shall come first.
+	key := store.Key{Collection: Collection, ID: fmt.Sprintf("%s%019d-%s", prefix(e.Kind, e.Tenant, e.Subject), math.MaxInt64-e.At.UnixMicro(), id)}
+	if err := store.CheckKey(key); err != nil {
+		return store.Write{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return store.Create(key, store.Encode(&e)), nil
+}
+
+// List returns a page of the entries of one subject of a tenant, the newest first: at most limit, 1 to
+// store.MaxPage, behind the entry after. next is empty on the last page.
+func List(ctx context.Context, q store.Querier, kind, tenant, subject, after string, limit int) (entries []Entry, next string, err error) {
+	page, err := q.Query(ctx, store.Query{Collection: Collection, IDPrefix: prefix(kind, tenant, subject), After: after, Limit: limit})
+	if err != nil {
+		return nil, "", fmt.Errorf("audit: list: %w", err)
+	}
+	for _, doc := range page.Documents {
+		e, err := EntryOf(doc)
+		if err != nil {
+			return nil, "", err
+		}
+		entries = append(entries, e)
+	}
+	return entries, page.Next, nil
+}
+
+// Search says which entries are wanted. An empty member is any.
+type Search struct {
+	Kind, Subject, Who string
+	// At is the span of time, with the place to go on behind; its field is set by Newest.
+	At store.Newest
+	// Limit is how many are wanted, 1 to store.MaxPage.
+	Limit int
+}
+
+// Found is an entry with its id.
+type Found struct {
+	Entry
+
+	ID string `json:"-"`
+}
+
+// Position is the entry's place among the newest.
+func (f Found) Position() store.Position { return store.Position{At: f.At, ID: f.ID} }
+
+// Newest returns the entries of all kinds that are wanted, the newest first, ties by id, the greatest
+// first. It reads what it returns.
+func Newest(ctx context.Context, q store.Querier, wanted Search) ([]Found, error) {
+	// The operations beside the entries have no such time, and are not found.
+	wanted.At.Field = "at"
+	query := store.Query{Collection: Collection, Newest: &wanted.At, Limit: wanted.Limit, Equal: map[string]any{}}
+	for field, value := range map[string]string{"kind": wanted.Kind, "subject": wanted.Subject, "who": wanted.Who} {
+		if value != "" {
+			query.Equal[field] = value
+		}
+	}
+	page, err := q.Query(ctx, query)
+	if err != nil {
+		return nil, fmt.Errorf("audit: newest: %w", err)
+	}
+	var found []Found
+	for _, doc := range page.Documents {
+		e, err := EntryOf(doc)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, Found{Entry: e, ID: doc.Key.ID})
+	}
+	return found, nil
+}
+
+// EntryOf reads an entry's document.
+func EntryOf(doc store.Document) (e Entry, err error) {
+	if err := store.Decode(doc.Fields, &e); err != nil || e.Kind == "" || e.Subject == "" || e.Action == "" || e.At.IsZero() {
+		return Entry{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+	}
+	return e, nil
+}
+
+// IsEntry reports whether a document of the collection is an entry.
+func IsEntry(id string) bool { return strings.HasPrefix(id, mark) }
+
+// prefix begins the ids of a subject's entries and of no other's.
+func prefix(kind, tenant, subject string) string {
+	return mark + store.Path(kind, tenant, subject) + "~"
+}

@@ -1,0 +1,108 @@
+package audit_test
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+)
+
+var noon = time.Date(2026, 3, 2, 12, 0, 0, 123456789, time.UTC)
+
+func change(subject string, at time.Time) audit.Entry {
+	return audit.Entry{
+		Kind: "customer", Tenant: "acme", Subject: subject, Action: "link", Who: "token:ada", Why: "ticket 7", At: at,
+		Before: nil, After: map[string]any{"uid": "u1"},
+	}
+}
+
+func TestAnEntryIsCreatedAndNeverWrittenOver(t *testing.T) {
+	t.Parallel()
+	w, err := change("c~1/2", noon).Write("r1")
+	require.NoError(t, err)
+	require.NoError(t, store.CheckWrites([]store.Write{w}))
+	require.Equal(t, store.OpCreate, w.Op)
+	require.True(t, audit.IsEntry(w.Key.ID))
+	require.False(t, audit.IsEntry("0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10"))
+	require.Equal(t, map[string]any{
+		"kind": "customer", "tenant": "acme", "subject": "c~1/2", "action": "link", "who": "token:ada", "why": "ticket 7",
+		"at": noon.Truncate(time.Microsecond), "after": map[string]any{"uid": "u1"},
+	}, w.Fields)
+	again, err := change("c~1/2", noon).Write("r2")
+	require.NoError(t, err)
+	require.NotEqual(t, w.Key, again.Key, "two changes of one moment are two")
+}
+
+func TestADocumentThatIsNoEntryIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*audit.Entry){
+		"no kind":                 func(e *audit.Entry) { e.Kind = "" },
+		"no subject":              func(e *audit.Entry) { e.Subject = "" },
+		"no action":               func(e *audit.Entry) { e.Action = "" },
+		"no operator":             func(e *audit.Entry) { e.Who = "" },
+		"no time":                 func(e *audit.Entry) { e.At = time.Time{} },
+		"no reason":               func(e *audit.Entry) { e.Why = " \t" },
+		"a reason without end":    func(e *audit.Entry) { e.Why = strings.Repeat("w", audit.MaxWhy+1) },
+		"a name without end":      func(e *audit.Entry) { e.Who = strings.Repeat("w", audit.MaxWho+1) },
+		"a reason that no text":   func(e *audit.Entry) { e.Why = "\xff" },
+		"a reason of two lines":   func(e *audit.Entry) { e.Why = "lost\nand found" },
+		"a reason that clears":    func(e *audit.Entry) { e.Why = "lost\x1b[2J" },
+		"a name of two lines":     func(e *audit.Entry) { e.Who = "ada\r\nbob" },
+		"a subject without end":   func(e *audit.Entry) { e.Subject = strings.Repeat("s", 1500) },
+		"a name that is not text": func(e *audit.Entry) { e.Who = "\xff" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := change("c1", noon)
+			spoil(&e)
+			_, err := e.Write("r1")
+			require.ErrorIs(t, err, audit.ErrInvalid)
+		})
+	}
+}
+
+func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
+	t.Parallel()
+	documents, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, documents.Close()) })
+	for i, subject := range []string{"c1", "c1", "c2", "c1~", "c1", "c1 of another"} {
+		e := change(subject, noon.Add(time.Duration(i)*time.Hour))
+		if subject == "c1 of another" {
+			e.Tenant, e.Subject = "another", "c1"
+		}
+		w, err := e.Write("r")
+		require.NoError(t, err)
+		_, err = documents.Commit(t.Context(), []store.Write{w})
+		require.NoError(t, err)
+	}
+	first, next, err := audit.List(t.Context(), documents, "customer", "acme", "c1", "", 2)
+	require.NoError(t, err)
+	require.NotEmpty(t, next)
+	rest, next, err := audit.List(t.Context(), documents, "customer", "acme", "c1", next, 2)
+	require.NoError(t, err)
+	require.Empty(t, next)
+	at := noon.Truncate(time.Microsecond)
+	require.Equal(t, []time.Time{at.Add(4 * time.Hour), at.Add(time.Hour), at}, []time.Time{first[0].At, first[1].At, rest[0].At})
+	require.Equal(t, map[string]any{"uid": "u1"}, first[0].After)
+	require.Nil(t, first[0].Before)
+}
+
+type broken struct{}
+
+func (broken) Query(context.Context, store.Query) (store.Page, error) {
+	return store.Page{Documents: []store.Document{{Key: store.Key{Collection: audit.Collection, ID: "~x"}, Fields: map[string]any{}}}}, nil
+}
+
+func TestWhatIsStoredAndNoEntryIsSaid(t *testing.T) {
+	t.Parallel()
+	_, _, err := audit.List(t.Context(), broken{}, "customer", "acme", "c1", "", 2)
+	require.ErrorIs(t, err, audit.ErrBroken)
+}

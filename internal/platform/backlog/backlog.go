@@ -1,0 +1,78 @@
+// Package backlog keeps how many messages of each queue wait in the broker, and since when, as one
+// document. A task counts them and writes it; the door and people read it. It owns the document. It refuses to
+// guess: a count that is too old is none.
+package backlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"billhook/internal/platform/store"
+)
+
+// Collection has one document.
+const Collection = "backlogs"
+
+var key = store.Key{Collection: Collection, ID: "all"}
+
+// GoodFor is how long a count is believed: the broker's own counts come late by up to three
+// minutes, the task runs every minute, and one run may fail.
+const GoodFor = 5 * time.Minute
+
+// Held is what a subscription of the broker holds: the messages that are not acknowledged.
+type Held struct {
+	Messages int64
+	// Oldest is when the oldest of them was published; zero: there is none, or it is not known.
+	Oldest time.Time
+}
+
+// Counted is how many messages wait.
+type Counted struct {
+	// At is when they were counted.
+	At time.Time `store:"counted_at,required"`
+	// Messages has the number of each queue that could be counted, by its id. Oldest has the time of
+	// its oldest message, where that is known.
+	Messages map[string]any `store:"messages"`
+	Oldest   map[string]any `store:"oldest,omitzero"`
+}
+
+// Of returns what waits of a queue. It is not known where the queue was not counted, or the count is
+// too old at the time.
+func (c Counted) Of(queue string, now time.Time) (held Held, known bool) {
+	held.Messages, known = c.Messages[queue].(int64)
+	held.Oldest, _ = c.Oldest[queue].(time.Time)
+	return held, known && now.Sub(c.At) <= GoodFor
+}
+
+// Write replaces the document. queues has what waits of each queue by its id.
+func Write(ctx context.Context, to store.Committer, at time.Time, queues map[string]Held) error {
+	c := Counted{At: at, Messages: make(map[string]any, len(queues)), Oldest: map[string]any{}}
+	for queue, held := range queues {
+		c.Messages[queue] = held.Messages
+		if !held.Oldest.IsZero() {
+			c.Oldest[queue] = held.Oldest.UTC().Truncate(time.Microsecond)
+		}
+	}
+	if _, err := to.Commit(ctx, []store.Write{store.Set(key, store.Encode(&c))}); err != nil {
+		return fmt.Errorf("backlog: write: %w", err)
+	}
+	return nil
+}
+
+// Read returns what was counted last; nothing where nobody has counted yet.
+func Read(ctx context.Context, from store.Getter) (Counted, error) {
+	doc, err := from.Get(ctx, key)
+	if errors.Is(err, store.ErrNotFound) {
+		return Counted{}, nil
+	}
+	var c Counted
+	if err == nil {
+		err = store.Decode(doc.Fields, &c)
+	}
+	if err != nil {
+		return Counted{}, fmt.Errorf("backlog: read: %w", err)
+	}
+	return c, nil
+}

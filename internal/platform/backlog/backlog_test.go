@@ -1,0 +1,61 @@
+package backlog_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+)
+
+var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+func TestACountIsReadAsItWasWritten(t *testing.T) {
+	t.Parallel()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+
+	none, err := backlog.Read(t.Context(), db)
+	require.NoError(t, err, "nobody has counted yet")
+	_, known := none.Of("orders", noon)
+	require.False(t, known)
+
+	require.NoError(t, backlog.Write(t.Context(), db, noon.Add(-time.Hour), map[string]backlog.Held{"gone": {Messages: 1}}))
+	require.NoError(t, backlog.Write(t.Context(), db, noon, map[string]backlog.Held{"orders": {Messages: 7, Oldest: noon.Add(-time.Hour)}, "letters": {}}))
+	counted, err := backlog.Read(t.Context(), db)
+	require.NoError(t, err)
+	require.Equal(t, noon, counted.At)
+	for queue, want := range map[string]struct {
+		held  backlog.Held
+		known bool
+	}{"orders": {backlog.Held{Messages: 7, Oldest: noon.Add(-time.Hour)}, true}, "letters": {known: true}, "gone": {}} {
+		held, known := counted.Of(queue, noon.Add(backlog.GoodFor))
+		require.Equal(t, want.held, held, queue)
+		require.Equal(t, want.known, known, queue)
+	}
+	_, known = counted.Of("orders", noon.Add(backlog.GoodFor+1))
+	require.False(t, known, "what was counted too long ago is not known")
+}
+
+func TestAStoreThatIsDownHasCountedNothing(t *testing.T) {
+	t.Parallel()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	faults := &storetest.Faults{Store: db}
+	faults.Down(true)
+	_, err = backlog.Read(t.Context(), faults)
+	require.ErrorIs(t, err, storetest.ErrFault)
+	require.ErrorIs(t, backlog.Write(t.Context(), faults, noon, nil), storetest.ErrFault)
+
+	_, err = db.Commit(t.Context(), []store.Write{store.Set(store.Key{Collection: backlog.Collection, ID: "all"}, map[string]any{"counted_at": "today"})})
+	require.NoError(t, err)
+	_, err = backlog.Read(t.Context(), db)
+	require.ErrorIs(t, err, store.ErrUnreadable)
+}

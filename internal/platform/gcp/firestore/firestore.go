@@ -1,0 +1,488 @@
+// This file is over 400 lines: requests, preconditions and errors of the one API stand together.
+
+// Package firestore keeps documents in Google Cloud Firestore, behind the three operations of
+// the store package. It calls the database's own API: one Commit is one RPC with its
+// preconditions, without an interactive transaction. It owns the mapping of values, versions
+// and errors. It refuses to repeat a value of a document in an error.
+package firestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	firestore "cloud.google.com/go/firestore/apiv1"
+	"cloud.google.com/go/firestore/apiv1/firestorepb"
+	"github.com/googleapis/gax-go/v2"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"billhook/internal/platform/store"
+)
+
+// callTimeout bounds one operation with the retries of the client library. It is far above
+// Firestore's usual time and well below any handler's deadline, so that an outage becomes an
+// answer in time.
+const callTimeout = 8 * time.Second
+
+// Store keeps documents in one database. The version of a document is its update time in
+// nanoseconds. A write that changes nothing leaves it as it was.
+//
+// A Commit that is answered Unavailable or ResourceExhausted is repeated. store.ErrExists and
+// store.ErrStale may therefore come from the first try of the same commit, if only its answer
+// was lost. A commit that could add twice is not repeated; its outcome is then unknown. Any
+// commit is repeated after contention.
+type Store struct {
+	client   *firestore.Client
+	database string
+	emulator bool
+}
+
+// New connects to the project's database, (default) if databaseID is empty. It follows
+// FIRESTORE_EMULATOR_HOST, as Google's clients do.
+func New(ctx context.Context, projectID, databaseID string, options ...option.ClientOption) (*Store, error) {
+	if host := os.Getenv("FIRESTORE_EMULATOR_HOST"); host != "" {
+		return NewEmulated(ctx, host, projectID, databaseID, options...)
+	}
+	return connect(ctx, projectID, databaseID, false, options)
+}
+
+// NewEmulated connects to an emulator at host:port.
+func NewEmulated(ctx context.Context, addr, projectID, databaseID string, options ...option.ClientOption) (*Store, error) {
+	return connect(ctx, projectID, databaseID, true, append([]option.ClientOption{
+		option.WithEndpoint(addr),
+		option.WithoutAuthentication(),
+		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
+	}, options...))
+}
+
+func connect(ctx context.Context, projectID, databaseID string, emulator bool, options []option.ClientOption) (*Store, error) {
+	if databaseID == "" {
+		databaseID = "(default)"
+	}
+	client, err := firestore.NewClient(ctx, options...)
+	if err != nil {
+		return nil, fmt.Errorf("firestore: client: %w", err)
+	}
+	return &Store{client: client, database: "projects/" + projectID + "/databases/" + databaseID, emulator: emulator}, nil
+}
+
+// Close closes the connection.
+func (s *Store) Close() error {
+	if err := s.client.Close(); err != nil {
+		return fmt.Errorf("firestore: close: %w", err)
+	}
+	return nil
+}
+
+// Get returns the document, or an error wrapping store.ErrNotFound.
+func (s *Store) Get(ctx context.Context, key store.Key) (store.Document, error) {
+	if err := store.CheckKey(key); err != nil {
+		return store.Document{}, err
+	}
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	var answer *firestorepb.BatchGetDocumentsResponse
+	// GetDocument answers NotFound for a missing document and for a missing database alike, and
+	// a missing database must not look empty. A stream fails when it is read, so the library's
+	// retries have to contain both calls.
+	err := gax.Invoke(ctx, func(ctx context.Context, _ gax.CallSettings) error {
+		stream, err := s.client.BatchGetDocuments(ctx, &firestorepb.BatchGetDocumentsRequest{
+			Database: s.database, Documents: []string{s.name(key)},
+		}, once)
+		if err != nil {
+			return err
+		}
+		answer, err = stream.Recv()
+		return err
+	}, s.client.CallOptions.BatchGetDocuments...)
+	switch {
+	case err != nil:
+		return store.Document{}, s.failed(ctx, "get", err)
+	case answer.GetFound() != nil:
+		return fromProto(key, answer.GetFound())
+	case answer.GetMissing() != "":
+		return store.Document{}, fmt.Errorf("firestore: get %s: %w", key, store.ErrNotFound)
+	default:
+		return store.Document{}, fmt.Errorf("firestore: get %s: empty answer", key)
+	}
+}
+
+// Commit applies all writes or none, in one RPC; see the store package for the errors.
+func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	if err := store.CheckWrites(writes); err != nil {
+		return nil, err
+	}
+	request := &firestorepb.CommitRequest{Database: s.database, Writes: make([]*firestorepb.Write, len(writes))}
+	for i, w := range writes {
+		request.Writes[i] = s.toProto(w)
+	}
+	repeat := refusedOrLost
+	if addsTwice(writes) {
+		repeat = refused
+	}
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	response, err := s.client.Commit(ctx, request, repeat)
+	code := status.Code(err)
+	switch {
+	case err == nil:
+	case code == codes.AlreadyExists:
+		return nil, fmt.Errorf("firestore: commit: %w", store.ErrExists)
+	// NotFound is also the answer of a missing database, to any commit.
+	case code == codes.FailedPrecondition, code == codes.NotFound && slices.ContainsFunc(writes, versioned):
+		return nil, fmt.Errorf("firestore: commit: %w", store.ErrStale)
+	default:
+		return nil, s.failed(ctx, "commit", err)
+	}
+	if len(response.WriteResults) != len(writes) {
+		return nil, fmt.Errorf("firestore: commit: %d results of %d writes", len(response.WriteResults), len(writes))
+	}
+	versions := make([]store.Version, len(writes))
+	for i, w := range writes {
+		if w.Op != store.OpDelete {
+			versions[i] = store.Version(response.WriteResults[i].UpdateTime.AsTime().UnixNano())
+		}
+	}
+	return versions, nil
+}
+
+// Retries of calls, and of commits. Aborted means contention: nothing was written. Without a
+// retry here it would become a nack, and slow down the whole subscription.
+var (
+	once          = gax.WithRetry(func() gax.Retryer { return nil })
+	refused       = gax.WithRetry(func() gax.Retryer { return gax.OnCodes([]codes.Code{codes.Aborted}, repeating) })
+	refusedOrLost = gax.WithRetry(func() gax.Retryer {
+		return gax.OnCodes([]codes.Code{codes.Aborted, codes.Unavailable, codes.ResourceExhausted}, repeating)
+	})
+	repeating = gax.Backoff{Initial: 50 * time.Millisecond, Max: time.Second, Multiplier: 2}
+)
+
+func versioned(w store.Write) bool { return w.Version != 0 }
+
+// addsTwice reports whether the commit could add again, if it is repeated after a lost answer.
+// It can if it increments and none of its writes fails the second time. A create and a
+// versioned delete do fail. An update does not: one that changes nothing leaves its version as
+// it was.
+func addsTwice(writes []store.Write) bool {
+	adds := slices.ContainsFunc(writes, func(w store.Write) bool { return w.Op == store.OpIncrement })
+	return adds && !slices.ContainsFunc(writes, func(w store.Write) bool {
+		return w.Op == store.OpCreate || w.Op == store.OpDelete && versioned(w)
+	})
+}
+
+// Query returns one page in the order of ids or of times.
+func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
+	if err := store.CheckQuery(q); err != nil {
+		return store.Page{}, err
+	}
+	ctx, cancel := s.call(ctx)
+	defer cancel()
+	if q.Count {
+		return s.count(ctx, q)
+	}
+	stream, err := s.client.RunQuery(ctx, &firestorepb.RunQueryRequest{
+		Parent:    s.database + "/documents",
+		QueryType: &firestorepb.RunQueryRequest_StructuredQuery{StructuredQuery: s.structured(q)},
+	})
+	if err != nil {
+		return store.Page{}, s.failed(ctx, "query", err)
+	}
+	var page store.Page
+	for {
+		response, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return store.Page{}, s.failed(ctx, "query", err)
+		}
+		if response.Document == nil {
+			continue
+		}
+		id := response.Document.Name[strings.LastIndexByte(response.Document.Name, '/')+1:]
+		if !strings.HasPrefix(id, q.IDPrefix) {
+			break
+		}
+		doc, err := fromProto(store.Key{Collection: q.Collection, ID: id}, response.Document)
+		if err != nil {
+			return store.Page{}, err
+		}
+		page.Documents = append(page.Documents, doc)
+	}
+	if len(page.Documents) > q.Limit {
+		page.Documents = page.Documents[:q.Limit]
+		page.Next = page.Documents[q.Limit-1].Key.ID
+	}
+	return page, nil
+}
+
+const countAlias = "count"
+
+// count counts in the database: one read for a thousand index entries, and no document.
+func (s *Store) count(ctx context.Context, q store.Query) (store.Page, error) {
+	query := s.structured(q)
+	query.Limit = nil
+	stream, err := s.client.RunAggregationQuery(ctx, &firestorepb.RunAggregationQueryRequest{
+		Parent: s.database + "/documents",
+		QueryType: &firestorepb.RunAggregationQueryRequest_StructuredAggregationQuery{
+			StructuredAggregationQuery: &firestorepb.StructuredAggregationQuery{
+				QueryType: &firestorepb.StructuredAggregationQuery_StructuredQuery{StructuredQuery: query},
+				Aggregations: []*firestorepb.StructuredAggregationQuery_Aggregation{{
+					Alias: countAlias,
+					Operator: &firestorepb.StructuredAggregationQuery_Aggregation_Count_{
+						Count: &firestorepb.StructuredAggregationQuery_Aggregation_Count{UpTo: wrapperspb.Int64(int64(q.Limit))},
+					},
+				}},
+			},
+		},
+	})
+	if err != nil {
+		return store.Page{}, s.failed(ctx, "count", err)
+	}
+	answer, err := stream.Recv()
+	if err != nil {
+		return store.Page{}, s.failed(ctx, "count", err)
+	}
+	return store.Page{Count: answer.GetResult().GetAggregateFields()[countAlias].GetIntegerValue()}, nil
+}
+
+// structured asks for one document more than the page holds where it goes by ids: that shows whether
+// there is a next page.
+func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
+	const name = "__name__"
+	var filters []*firestorepb.StructuredQuery_Filter
+	where := func(path string, op firestorepb.StructuredQuery_FieldFilter_Operator, value *firestorepb.Value) {
+		filters = append(filters, &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_FieldFilter{
+			FieldFilter: &firestorepb.StructuredQuery_FieldFilter{Field: fieldAt(path), Op: op, Value: value},
+		}})
+	}
+	reference := func(id string) *firestorepb.Value {
+		return &firestorepb.Value{ValueType: &firestorepb.Value_ReferenceValue{
+			ReferenceValue: s.name(store.Key{Collection: q.Collection, ID: id}),
+		}}
+	}
+	for _, equal := range slices.Sorted(maps.Keys(q.Equal)) {
+		where(path(equal), firestorepb.StructuredQuery_FieldFilter_EQUAL, toValue(q.Equal[equal]))
+	}
+	for list, text := range q.Contains { // one at most
+		where(path(list), firestorepb.StructuredQuery_FieldFilter_ARRAY_CONTAINS, toValue(text))
+	}
+	if q.IDPrefix != "" {
+		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, reference(q.IDPrefix))
+		// Where the bound would exceed the length of an id, the reader of the answer filters.
+		if end := q.IDPrefix + string(utf8.MaxRune); len(end) <= store.MaxIDBytes {
+			where(name, firestorepb.StructuredQuery_FieldFilter_LESS_THAN, reference(end))
+		}
+	}
+	if q.After != "" {
+		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN, reference(q.After))
+	}
+	query := &firestorepb.StructuredQuery{
+		From:  []*firestorepb.StructuredQuery_CollectionSelector{{CollectionId: q.Collection}},
+		Limit: wrapperspb.Int32(int32(q.Limit)), //nolint:gosec // at most MaxPage
+	}
+	// A comparison with a time matches times alone, so documents without the field are left out.
+	switch {
+	case q.Due != nil:
+		where(path(q.Due.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, toValue(q.Due.Until))
+		query.OrderBy = ordered(firestorepb.StructuredQuery_ASCENDING, path(q.Due.Field))
+	case q.Newest != nil:
+		where(path(q.Newest.Field), firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, toValue(q.Newest.Since))
+		if !q.Newest.Until.IsZero() {
+			where(path(q.Newest.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN, toValue(q.Newest.Until))
+		}
+		query.OrderBy = ordered(firestorepb.StructuredQuery_DESCENDING, path(q.Newest.Field), name)
+		if after := q.Newest.After; after != nil {
+			query.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{toValue(after.At), reference(after.ID)}}
+		}
+	default:
+		query.OrderBy = ordered(firestorepb.StructuredQuery_ASCENDING, name)
+		query.Limit.Value++
+	}
+	if len(filters) > 0 {
+		query.Where = &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_CompositeFilter{
+			CompositeFilter: &firestorepb.StructuredQuery_CompositeFilter{
+				Op: firestorepb.StructuredQuery_CompositeFilter_AND, Filters: filters,
+			},
+		}}
+	}
+	return query
+}
+
+// ordered is an order by fields in one direction.
+func ordered(direction firestorepb.StructuredQuery_Direction, paths ...string) (orders []*firestorepb.StructuredQuery_Order) {
+	for _, path := range paths {
+		orders = append(orders, &firestorepb.StructuredQuery_Order{Field: fieldAt(path), Direction: direction})
+	}
+	return orders
+}
+
+func fieldAt(path string) *firestorepb.StructuredQuery_FieldReference {
+	return &firestorepb.StructuredQuery_FieldReference{FieldPath: path}
+}
+
+func (s *Store) name(key store.Key) string {
+	return s.database + "/documents/" + key.Collection + "/" + key.ID
+}
+
+// call bounds an operation and adds the headers for Firestore's routing.
+func (s *Store) call(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx = metadata.AppendToOutgoingContext(ctx, "google-cloud-resource-prefix", s.database)
+	if s.emulator {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer owner")
+	}
+	return context.WithTimeout(ctx, callTimeout)
+}
+
+// failed returns the error of an operation that was refused, or whose outcome is unknown. It
+// has Firestore's code only: Firestore's text may repeat a document.
+func (s *Store) failed(ctx context.Context, operation string, err error) error {
+	code := status.Code(err)
+	switch {
+	case code == codes.InvalidArgument:
+		return fmt.Errorf("firestore: %s: %w", operation, store.ErrInvalid)
+	case ctx.Err() != nil:
+		return fmt.Errorf("firestore: %s: %w", operation, ctx.Err())
+	case code == codes.DeadlineExceeded:
+		return fmt.Errorf("firestore: %s: %w", operation, context.DeadlineExceeded)
+	default:
+		return fmt.Errorf("firestore: %s: %s", operation, code)
+	}
+}
+
+func (s *Store) toProto(w store.Write) *firestorepb.Write {
+	out := &firestorepb.Write{}
+	at := func(v store.Version) *firestorepb.Precondition {
+		return &firestorepb.Precondition{ConditionType: &firestorepb.Precondition_UpdateTime{
+			UpdateTime: timestamppb.New(time.Unix(0, int64(v))),
+		}}
+	}
+	if w.Op == store.OpDelete {
+		out.Operation = &firestorepb.Write_Delete{Delete: s.name(w.Key)}
+		if w.Version != 0 {
+			out.CurrentDocument = at(w.Version)
+		}
+		return out
+	}
+	out.Operation = &firestorepb.Write_Update{Update: &firestorepb.Document{Name: s.name(w.Key), Fields: toValue(w.Fields).GetMapValue().GetFields()}}
+	switch w.Op {
+	case store.OpCreate:
+		out.CurrentDocument = &firestorepb.Precondition{ConditionType: &firestorepb.Precondition_Exists{Exists: false}}
+	case store.OpUpdate:
+		out.CurrentDocument = at(w.Version)
+	case store.OpIncrement:
+		out.UpdateMask = &firestorepb.DocumentMask{}
+		for name := range w.Fields {
+			out.UpdateMask.FieldPaths = append(out.UpdateMask.FieldPaths, path(name))
+		}
+		for name, add := range w.Add {
+			out.UpdateTransforms = append(out.UpdateTransforms, &firestorepb.DocumentTransform_FieldTransform{
+				FieldPath:     path(name),
+				TransformType: &firestorepb.DocumentTransform_FieldTransform_Increment{Increment: toValue(add)},
+			})
+		}
+	case store.OpSet, store.OpDelete:
+	}
+	return out
+}
+
+var simpleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// path quotes a field name that is not a simple one.
+func path(name string) string {
+	if simpleName.MatchString(name) {
+		return name
+	}
+	return "`" + strings.NewReplacer("\\", "\\\\", "`", "\\`").Replace(name) + "`"
+}
+
+func toValue(value any) *firestorepb.Value {
+	switch v := value.(type) {
+	case string:
+		return &firestorepb.Value{ValueType: &firestorepb.Value_StringValue{StringValue: v}}
+	case int64:
+		return &firestorepb.Value{ValueType: &firestorepb.Value_IntegerValue{IntegerValue: v}}
+	case bool:
+		return &firestorepb.Value{ValueType: &firestorepb.Value_BooleanValue{BooleanValue: v}}
+	case time.Time:
+		return &firestorepb.Value{ValueType: &firestorepb.Value_TimestampValue{
+			TimestampValue: timestamppb.New(v.UTC().Truncate(time.Microsecond)),
+		}}
+	case map[string]any:
+		fields := make(map[string]*firestorepb.Value, len(v))
+		for name, inner := range v {
+			fields[name] = toValue(inner)
+		}
+		return &firestorepb.Value{ValueType: &firestorepb.Value_MapValue{MapValue: &firestorepb.MapValue{Fields: fields}}}
+	case []any:
+		values := make([]*firestorepb.Value, len(v))
+		for i, inner := range v {
+			values[i] = toValue(inner)
+		}
+		return &firestorepb.Value{ValueType: &firestorepb.Value_ArrayValue{ArrayValue: &firestorepb.ArrayValue{Values: values}}}
+	default: // nil; CheckWrites refuses everything else
+		return &firestorepb.Value{ValueType: &firestorepb.Value_NullValue{}}
+	}
+}
+
+func fromProto(key store.Key, doc *firestorepb.Document) (store.Document, error) {
+	fields, err := fromFields(doc.Fields)
+	if err != nil {
+		return store.Document{}, fmt.Errorf("firestore: %s: %w", key, err)
+	}
+	return store.Document{Key: key, Fields: fields, Version: store.Version(doc.UpdateTime.AsTime().UnixNano())}, nil
+}
+
+func fromFields(values map[string]*firestorepb.Value) (map[string]any, error) {
+	fields := make(map[string]any, len(values))
+	for name, value := range values {
+		var err error
+		if fields[name], err = fromValue(value); err != nil {
+			return nil, fmt.Errorf("field %s: %w", name, err)
+		}
+	}
+	return fields, nil
+}
+
+func fromValue(value *firestorepb.Value) (any, error) {
+	switch v := value.ValueType.(type) {
+	case *firestorepb.Value_NullValue:
+		return nil, nil
+	case *firestorepb.Value_StringValue:
+		return v.StringValue, nil
+	case *firestorepb.Value_IntegerValue:
+		return v.IntegerValue, nil
+	case *firestorepb.Value_BooleanValue:
+		return v.BooleanValue, nil
+	case *firestorepb.Value_TimestampValue:
+		return v.TimestampValue.AsTime().UTC(), nil
+	case *firestorepb.Value_MapValue:
+		return fromFields(v.MapValue.Fields)
+	case *firestorepb.Value_ArrayValue:
+		values := make([]any, len(v.ArrayValue.Values))
+		for i, inner := range v.ArrayValue.Values {
+			var err error
+			if values[i], err = fromValue(inner); err != nil {
+				return nil, err
+			}
+		}
+		return values, nil
+	default:
+		return nil, errors.New("a value of a type that is never written here")
+	}
+}

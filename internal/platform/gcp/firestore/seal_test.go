@@ -1,0 +1,16 @@
+package firestore_test
+
+import (
+	"testing"
+
+	"billhook/internal/ledger/seal/sealtest"
+	"billhook/internal/platform/store"
+)
+
+func TestSealsFollowTheModelOnFirestore(t *testing.T) {
+	t.Parallel()
+	sealtest.Run(t, func(t *testing.T) store.Store {
+		t.Helper()
+		return open(t)
+	})
+}

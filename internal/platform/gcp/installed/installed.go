@@ -1,0 +1,197 @@
+// Package installed looks at what an installation has besides Pub/Sub: its services on Cloud Run and who may call
+// them, the jobs of its tasks, its secrets, and what is granted on the whole project. It owns the names that
+// Terraform gives them, and the questions to Google's APIs. It changes nothing, and reads no secret's value.
+package installed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/api/cloudresourcemanager/v1"
+	"google.golang.org/api/cloudscheduler/v1"
+	"google.golang.org/api/googleapi"
+	"google.golang.org/api/option"
+	"google.golang.org/api/run/v2"
+	"google.golang.org/api/secretmanager/v1"
+
+	"billhook/catalog"
+	"billhook/internal/platform/gcp/finding"
+)
+
+// Config says which installation is looked at.
+type Config struct {
+	Project string
+	// Region is where the services and the jobs are; empty: it is taken from a worker's address.
+	Region string
+	// Name stands before the names of the services, the jobs and the secrets.
+	Name string
+	// Pools are the pools that run, by name.
+	Pools map[string]Pool
+	// TasksPool is the one whose worker runs the tasks.
+	TasksPool string
+	// Tasks are those that Cloud Scheduler calls.
+	Tasks []string
+	// Audience is that of the tokens of pushes and tasks.
+	Audience string
+}
+
+// Pool is how the worker of a pool is called.
+type Pool struct {
+	// URL is the worker's address. Account is the e-mail address of who pushes to it.
+	URL, Account string
+}
+
+const (
+	// timeout bounds each question.
+	timeout = 10 * time.Second
+	// askedAtOnce is how many questions are open at the same time.
+	askedAtOnce = 8
+)
+
+// Installation is what is looked at. It is safe for concurrent use.
+type Installation struct {
+	config   Config
+	services *run.Service
+	jobs     *cloudscheduler.Service
+	secrets  *secretmanager.Service
+	projects *cloudresourcemanager.Service
+	project  project
+}
+
+// Open returns the installation. Without options the client libraries find the credentials.
+func Open(ctx context.Context, config Config, options ...option.ClientOption) (*Installation, error) {
+	if config.Region == "" {
+		config.Region = regionOf(config.Pools)
+	}
+	i := &Installation{config: config}
+	var failed [4]error
+	i.services, failed[0] = run.NewService(ctx, options...)
+	i.jobs, failed[1] = cloudscheduler.NewService(ctx, options...)
+	i.secrets, failed[2] = secretmanager.NewService(ctx, options...)
+	i.projects, failed[3] = cloudresourcemanager.NewService(ctx, options...)
+	if err := errors.Join(failed[:]...); err != nil {
+		return nil, fmt.Errorf("installed: clients: %w", err)
+	}
+	return i, nil
+}
+
+// address is one that Cloud Run makes of a service's name, the project's number and the region.
+var address = regexp.MustCompile(`^https://[a-z0-9-]+-[0-9]+\.([a-z]+-[a-z]+[0-9]+)\.run\.app$`)
+
+// regionOf is the region that the workers' addresses name, or empty.
+func regionOf(pools map[string]Pool) string {
+	for _, pool := range pools {
+		if parts := address.FindStringSubmatch(pool.URL); parts != nil {
+			return parts[1]
+		}
+	}
+	return ""
+}
+
+// Found is what an examination has found.
+type Found struct {
+	Findings []finding.Finding
+	Unread   []finding.Unread
+	// Accounts are the e-mail addresses of the services' accounts, by the names of catalog.Publishers, as far as the
+	// services could be looked at.
+	Accounts map[string]string
+}
+
+// Examine looks at the services, the jobs and the secrets, and says of each what is wrong, and what it could not
+// look at.
+func (i *Installation) Examine(ctx context.Context) Found {
+	if i.config.Region == "" {
+		return Found{Accounts: map[string]string{}, Findings: []finding.Finding{}, Unread: []finding.Unread{
+			{What: "services, jobs and secrets", Why: "no worker's address names the region: say --region"},
+		}}
+	}
+	pools := slices.Sorted(maps.Keys(i.config.Pools))
+	names := []string{catalog.Door}
+	questions := []func(context.Context, *look){func(ctx context.Context, at *look) { at.door(ctx) }}
+	for _, pool := range pools {
+		names = append(names, catalog.WorkerOf(pool))
+		questions = append(questions, func(ctx context.Context, at *look) { at.worker(ctx, pool) })
+	}
+	for _, task := range i.config.Tasks {
+		questions = append(questions, func(ctx context.Context, at *look) { at.job(ctx, task) })
+	}
+	looks := i.ask(ctx, questions)
+	found := Found{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Accounts: map[string]string{}}
+	for n, name := range names {
+		if account := looks[n].account; account != "" {
+			found.Accounts[name] = account
+		}
+	}
+	for _, at := range append(looks, i.ask(ctx, i.ofSecrets(looks))...) {
+		found.Findings = append(found.Findings, at.findings...)
+		found.Unread = append(found.Unread, at.unread...)
+	}
+	return found
+}
+
+// ask asks several questions at the same time; the looks are in their order.
+func (i *Installation) ask(ctx context.Context, questions []func(context.Context, *look)) []*look {
+	looks := make([]*look, len(questions))
+	var group errgroup.Group
+	group.SetLimit(askedAtOnce)
+	for n, question := range questions {
+		looks[n] = &look{Installation: i}
+		group.Go(func() error {
+			bounded, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			question(bounded, looks[n])
+			return nil
+		})
+	}
+	_ = group.Wait() // each look has what it found
+	return looks
+}
+
+// look is what one question has found.
+type look struct {
+	*Installation
+	findings []finding.Finding
+	unread   []finding.Unread
+	// account is the service's, and reads are the versions of secrets that it reads.
+	account string
+	reads   []version
+}
+
+// version is the version of a secret that a service reads.
+type version struct{ secret, number, service string }
+
+func (l *look) find(kind, id string, code finding.Code, have, want string) {
+	l.findings = append(l.findings, finding.Of(kind, id, code).Differs(have, want))
+}
+
+// missing reports whether the error says that there is no such thing. Any other error is noted as something that
+// could not be looked at.
+func (l *look) missing(err error, what, permission string) bool {
+	answered := new(googleapi.Error)
+	switch {
+	case !errors.As(err, &answered):
+		why := "nobody answers"
+		if errors.Is(err, context.DeadlineExceeded) {
+			why = "no answer within " + timeout.String()
+		}
+		l.unread = append(l.unread, finding.Unread{What: what, Permission: permission, Why: why})
+	case answered.Code == http.StatusNotFound:
+		return true
+	default:
+		l.unread = append(l.unread, finding.Unread{What: what, Permission: permission, Why: strings.TrimSpace(fmt.Sprintf("%d %s", answered.Code, http.StatusText(answered.Code)))})
+	}
+	return false
+}
+
+// parent is where the services and the jobs are.
+func (i *Installation) parent() string {
+	return "projects/" + i.config.Project + "/locations/" + i.config.Region
+}

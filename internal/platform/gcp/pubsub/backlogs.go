@@ -1,0 +1,97 @@
+package pubsub
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/api/monitoring/v3"
+	"google.golang.org/api/option"
+
+	"billhook/internal/platform/backlog"
+)
+
+const (
+	// recent is how far back a number may lie: Cloud Monitoring samples every minute, and may show
+	// a sample two minutes later.
+	recent = 4 * time.Minute
+	// backlogsTimeout bounds one question, all its pages together.
+	backlogsTimeout = 20 * time.Second
+	// unacknowledged counts the messages of a subscription that are not acknowledged. oldest is the age
+	// of the oldest of them, in seconds.
+	unacknowledged = `metric.type = "pubsub.googleapis.com/subscription/num_undelivered_messages"`
+	oldest         = `metric.type = "pubsub.googleapis.com/subscription/oldest_unacked_message_age"`
+)
+
+// Backlogs asks Cloud Monitoring how many messages wait: Pub/Sub itself does not say.
+type Backlogs struct {
+	service *monitoring.Service
+	names   Names
+	now     func() time.Time
+}
+
+// NewBacklogs returns the backlogs of the installation's subscriptions. Without options the client
+// library finds the credentials.
+func NewBacklogs(ctx context.Context, names Names, now func() time.Time, options ...option.ClientOption) (*Backlogs, error) {
+	service, err := monitoring.NewService(ctx, options...)
+	if err != nil {
+		return nil, fmt.Errorf("pubsub: monitoring: %w", err)
+	}
+	return &Backlogs{service: service, names: names, now: now}, nil
+}
+
+// Backlogs returns what each subscription held last, by its id in the catalog, and the time of the oldest number. A
+// subscription without a number of the last minutes is missing. Where the ages alone are not told,
+// no message has a time.
+func (b *Backlogs) Backlogs(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, backlogsTimeout)
+	defer cancel()
+	now := b.now().UTC()
+	held, at = map[string]backlog.Held{}, now
+	if err := b.newest(ctx, unacknowledged, now, func(subscription string, messages int64, counted time.Time) {
+		held[subscription] = backlog.Held{Messages: messages}
+		if counted.Before(at) {
+			at = counted
+		}
+	}); err != nil {
+		return nil, time.Time{}, fmt.Errorf("pubsub: backlogs: %w", err)
+	}
+	_ = b.newest(ctx, oldest, now, func(subscription string, age int64, counted time.Time) { // the door needs the numbers
+		if one := held[subscription]; one.Messages > 0 {
+			one.Oldest = counted.Add(-time.Duration(age) * time.Second)
+			held[subscription] = one
+		}
+	})
+	return held, at, nil
+}
+
+// own narrows a filter to the installation's subscriptions: Google charges for each series that it returns.
+func (b *Backlogs) own() string {
+	if b.names.Installation == "" {
+		return ""
+	}
+	return ` AND resource.labels.subscription_id = starts_with("` + b.names.prefix() + `")`
+}
+
+// newest hands each subscription's newest number of a metric to found, with the number's time.
+func (b *Backlogs) newest(ctx context.Context, metric string, now time.Time, found func(subscription string, number int64, at time.Time)) error {
+	return b.service.Projects.TimeSeries.List("projects/"+b.names.ProjectID).Filter(metric+b.own()).View("FULL").
+		IntervalStartTime(now.Add(-recent).Format(time.RFC3339)).IntervalEndTime(now.Format(time.RFC3339)).
+		Fields("nextPageToken", "timeSeries(resource/labels,points)").
+		Pages(ctx, func(page *monitoring.ListTimeSeriesResponse) error {
+			for _, series := range page.TimeSeries {
+				if series.Resource == nil || len(series.Points) == 0 { // the newest is the first
+					continue
+				}
+				point := series.Points[0]
+				if point.Value == nil || point.Value.Int64Value == nil || point.Interval == nil {
+					continue
+				}
+				id, own := b.names.ofCatalog(series.Resource.Labels["subscription_id"])
+				if ended, err := time.Parse(time.RFC3339, point.Interval.EndTime); own && err == nil {
+					found(id, *point.Value.Int64Value, ended)
+				}
+			}
+			return nil
+		})
+}

@@ -1,0 +1,382 @@
+package pubsub
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"billhook/catalog"
+	"billhook/internal/pause"
+	"billhook/internal/platform/gcp/finding"
+)
+
+// Look is what an examination goes by, besides the catalog and the target.
+type Look struct {
+	// Paused are the recorded pauses, by queue; nil: they are not known, and the marks alone are looked at.
+	Paused map[string]pause.Pause
+	// Accounts are the e-mail addresses of the services' accounts, by the names of catalog.Publishers. Who may publish
+	// is not looked at without them.
+	Accounts map[string]string
+	// Inherits reports whether a member of the project holds one of the roles on the whole project; nil: none does.
+	Inherits func(ctx context.Context, roles []string, is func(member string) bool) bool
+	// Label is the value of the label app on what Terraform made for this installation; empty: labels are not gone by.
+	Label string
+	// Known are the ids of others' subscriptions on the installation's topics that are no finding.
+	Known []string
+}
+
+// Examine compares each queue with what the project has, and changes nothing. It
+// returns every harmful difference, in the order of the catalog, and at the end what the catalog does not have; what
+// Provision makes on an emulator on purpose is none. What the account may not look at is told as such. An error says
+// that something could not be read for another reason; the findings are then those up to there.
+//
+// A queue that is paused as recorded and marked differs from the catalog on purpose.
+//
+// It looks for the grants that the services need to publish, and for those that the dead-letter policy needs, given
+// to Pub/Sub's own agent. It does not see one inherited from a folder, nor
+// whether the agent may mint tokens for the push account.
+func Examine(ctx context.Context, c *catalog.Catalog, target Target, look Look, options ...option.ClientOption) (Examination, error) {
+	if err := target.check(); err != nil {
+		return Examination{}, err
+	}
+	a, err := open(ctx, target, options)
+	if err != nil {
+		return Examination{}, err
+	}
+	defer a.close()
+	found, err := a.examine(ctx, c, look)
+	if err != nil {
+		return found, err
+	}
+	strays, unread, err := a.strays(ctx, c, look)
+	found.Findings, found.Unread = append(found.Findings, strays...), append(found.Unread, unread...)
+	return found, err
+}
+
+// Examination is what an examination has found.
+type Examination struct {
+	// Findings are in the order of the catalog.
+	Findings []finding.Finding
+	// Catalogs are the hashes of the catalogs that the enabled queues' subscriptions were made of, by
+	// queue. One whose subscription does not say it is not among them.
+	Catalogs map[string]string
+	// Unread is what this account may not look at.
+	Unread []finding.Unread
+	// Kept are the queues that do not run and whose subscription keeps what waits, without an endpoint.
+	Kept []string
+}
+
+// The permissions that an examination needs.
+const (
+	getsTopic          = "pubsub.topics.get"
+	getsSubscription   = "pubsub.subscriptions.get"
+	listsTopics        = "pubsub.topics.list"
+	listsSubscriptions = "pubsub.subscriptions.list"
+	// listsReaders lists the subscriptions of a topic, of other projects too.
+	listsReaders = "pubsub.topics.get"
+)
+
+// examinedAtOnce is how many queues are looked at at the same time.
+const examinedAtOnce = 8
+
+// examine looks at what the catalog has.
+func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Examination, error) {
+	others, publishers := c.OtherTopics(), c.Publishers()
+	all := make([]*examiner, len(others)+len(c.Queues))
+	failed := make([]error, len(all))
+	var group errgroup.Group
+	group.SetLimit(examinedAtOnce)
+	for i, id := range others {
+		e := &examiner{admin: a, look: look, queue: id, publishers: publishers}
+		all[i] = e
+		group.Go(func() error {
+			failed[i] = e.topic(ctx, id)
+			return nil
+		})
+	}
+	for i, q := range c.Queues {
+		e := &examiner{admin: a, look: look, queue: q.ID, letters: q.DeadLetter.Topic, publishers: publishers}
+		examine := e.enabled
+		if !q.Enabled {
+			examine = e.disabled
+		}
+		i += len(others)
+		all[i] = e
+		group.Go(func() error {
+			if err := examine(ctx, q, slices.Contains(others, q.Topic())); err != nil {
+				failed[i] = fmt.Errorf("queue %s: %w", q.ID, err)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors stand in their places
+	found := Examination{Findings: []finding.Finding{}, Catalogs: map[string]string{}, Unread: []finding.Unread{}}
+	for i, e := range all {
+		found.Findings = append(found.Findings, e.findings...)
+		found.Unread = append(found.Unread, e.unread...)
+		if e.kept {
+			found.Kept = append(found.Kept, e.queue)
+		}
+		if e.catalog != "" {
+			found.Catalogs[e.queue] = e.catalog
+		}
+		if failed[i] != nil {
+			return found, failed[i]
+		}
+	}
+	return found, nil
+}
+
+// examiner looks at one queue, or at one topic that is no queue's own.
+type examiner struct {
+	admin
+	look     Look
+	queue    string
+	findings []finding.Finding
+	// letters is the queue's dead-letter topic.
+	letters string
+	// publishers are the services that publish, by topic.
+	publishers map[string][]string
+	// catalog is the hash that the queue's subscription says.
+	catalog string
+	// kept: the queue does not run, and its subscription is still there, without an endpoint.
+	kept   bool
+	unread []finding.Unread
+}
+
+// hidden notes what the account may not look at, and reports whether that is what the error says.
+func (e *examiner) hidden(err error, what, permission string) bool {
+	denied := status.Code(err) == codes.PermissionDenied
+	if denied {
+		e.unread = append(e.unread, finding.Unread{What: what, Permission: permission, Why: codes.PermissionDenied.String()})
+	}
+	return denied
+}
+
+func (e *examiner) find(kind, id string, code finding.Code, have, want string) {
+	f := finding.Of(kind, id, code).Differs(have, want)
+	f.Queue = e.queue
+	e.findings = append(e.findings, f)
+}
+
+func (e *examiner) enabled(ctx context.Context, q catalog.Queue, _ bool) error {
+	topics, subscriptions := e.target.plan(q)
+	for _, id := range topics {
+		if err := e.topic(ctx, id); err != nil {
+			return err
+		}
+	}
+	var missing []string
+	lettersKept := false
+	for _, want := range subscriptions {
+		have, err := e.read(ctx, want.Name)
+		if e.hidden(err, "subscription "+idOf(want.Name), getsSubscription) {
+			lettersKept = true // perhaps
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if have == nil {
+			missing = append(missing, want.Name)
+			continue
+		}
+		lettersKept = lettersKept || have.Topic == e.target.topicName(q.DeadLetter.Topic)
+		e.compare(q, have, want)
+		if policy := have.DeadLetterPolicy; policy != nil && want.DeadLetterPolicy != nil && !e.target.Emulator {
+			if err := e.grants(ctx, policy.DeadLetterTopic, have.Name); err != nil {
+				return err
+			}
+		}
+	}
+	if !q.DeadLetter.Drop && !lettersKept {
+		e.find("topic", e.target.id(q.DeadLetter.Topic), LettersUnkept, "", "")
+	}
+	codes := map[string]finding.Code{
+		e.target.subscriptionName(q.PushSubscription()): SubscriptionMissing,
+		e.target.subscriptionName(q.DeadLetterHold()):   HoldMissing,
+		e.target.subscriptionName(q.DeadLetterPush()):   LettersPushMissing,
+	}
+	for _, name := range missing {
+		e.find("subscription", idOf(name), codes[name], "", "")
+	}
+	return nil
+}
+
+// disabled looks at a queue that is not enabled. It has nothing, or what it had once, paused.
+// shared: an enabled queue takes messages of its topic.
+func (e *examiner) disabled(ctx context.Context, q catalog.Queue, shared bool) error {
+	kept := false
+	for _, id := range pushes(q) {
+		have, err := e.read(ctx, e.target.subscriptionName(id))
+		if e.hidden(err, "subscription "+e.target.id(id), getsSubscription) {
+			kept = true // perhaps
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		own := have != nil && id == q.PushSubscription()
+		kept, e.kept = kept || own, e.kept || own && have.GetPushConfig().GetPushEndpoint() == ""
+		if have.GetPushConfig().GetPushEndpoint() != "" {
+			e.find("subscription", e.target.id(id), LeftOver, "", "")
+		}
+	}
+	topic, err := e.readTopic(ctx, q.Topic())
+	if topic != nil && !kept && !shared {
+		e.find("topic", e.target.id(q.Topic()), MessagesUnkept, "", "")
+	}
+	if e.hidden(err, "topic "+e.target.id(q.Topic()), getsTopic) {
+		return nil
+	}
+	return err
+}
+
+func (e *examiner) topic(ctx context.Context, id string) error {
+	topic, err := e.readTopic(ctx, id)
+	switch {
+	case e.hidden(err, "topic "+e.target.id(id), getsTopic):
+		return e.publish(ctx, id)
+	case err != nil:
+		return err
+	case topic == nil:
+		e.find("topic", e.target.id(id), TopicMissing, "", "")
+		return nil
+	}
+	return e.publish(ctx, id)
+}
+
+func (e *examiner) readTopic(ctx context.Context, id string) (*pubsubpb.Topic, error) {
+	name := e.target.topicName(id)
+	topic, err := e.client.TopicAdminClient.GetTopic(ctx, &pubsubpb.GetTopicRequest{Topic: name})
+	return found(topic, err, name)
+}
+
+func (e *examiner) compare(q catalog.Queue, have, want *pubsubpb.Subscription) {
+	differs := func(code finding.Code, a, b string) {
+		if a != b {
+			e.find("subscription", idOf(want.Name), code, a, b)
+		}
+	}
+	differs(WrongTopic, idOf(have.Topic), idOf(want.Topic))
+	if have.Detached {
+		e.find("subscription", idOf(want.Name), Detached, "", "")
+	}
+	if ttl := have.ExpirationPolicy.GetTtl(); ttl != nil {
+		differs(Expiring, ttl.AsDuration().String(), "never")
+	}
+	own := want.Name == e.target.subscriptionName(q.PushSubscription())
+	if own {
+		e.catalog = have.Labels[CatalogLabel]
+	}
+	rests := own && e.comparePause(q, have)
+	switch a, b := have.PushConfig.GetPushEndpoint(), want.PushConfig.GetPushEndpoint(); {
+	case rests:
+	case b == "":
+		differs(Pushed, a, b)
+	case a == "":
+		differs(NotPushed, a, b)
+	case e.target.PushBaseURL == "":
+		if !strings.HasSuffix(a, b) {
+			differs(WrongEndpoint, a, b)
+		}
+	default:
+		differs(WrongEndpoint, a, b)
+		e.compareWrapping(differs, have.PushConfig, want.PushConfig)
+	}
+	ordering := map[bool]finding.Code{true: OrderingOn, false: OrderingOff}[have.EnableMessageOrdering]
+	differs(ordering, onOff[have.EnableMessageOrdering], onOff[want.EnableMessageOrdering])
+	differs(WrongFilter, cmp.Or(have.Filter, "none"), cmp.Or(want.Filter, "none"))
+	deadline, handler := time.Duration(have.AckDeadlineSeconds)*time.Second, q.LongestTimeout()
+	switch {
+	case own && deadline <= handler:
+		differs(DeadlineBelowHandler, deadline.String(), fmt.Sprintf("%s, for a handler that may take %s", q.AckDeadline, handler))
+	case want.PushConfig != nil:
+		differs(WrongDeadline, deadline.String(), (time.Duration(want.AckDeadlineSeconds) * time.Second).String())
+	}
+	if want.RetryPolicy != nil {
+		differs(WrongRetryPolicy, waits(have.RetryPolicy), waits(want.RetryPolicy))
+	}
+	if a, b := have.MessageRetentionDuration.AsDuration(), want.MessageRetentionDuration.AsDuration(); a < b {
+		differs(ShortRetention, a.String(), b.String())
+	}
+	code := WrongDeadLetters
+	switch {
+	case have.DeadLetterPolicy == nil:
+		code = NoDeadLetterPolicy
+	case want.DeadLetterPolicy == nil && e.target.Emulator:
+		code = DeadLetterPolicy
+	}
+	differs(code, backstop(have.DeadLetterPolicy), backstop(want.DeadLetterPolicy))
+}
+
+// comparePause compares a queue's pause with its subscription. It reports whether the subscription has no
+// endpoint because of the pause.
+func (e *examiner) comparePause(q catalog.Queue, have *pubsubpb.Subscription) (rests bool) {
+	record, paused := e.look.Paused[q.ID]
+	want := "pushed"
+	if paused {
+		want = fmt.Sprintf("paused since %s by %s", record.At.UTC().Format(time.RFC3339), record.Who)
+	}
+	find := func(code finding.Code, is string) {
+		e.find("subscription", e.target.id(q.PushSubscription()), code, is, want)
+	}
+	switch stands := standing(have); {
+	case stands == pause.Paused && !paused:
+		code := PauseUnrecorded
+		if e.look.Paused == nil {
+			code = PauseUnread
+		}
+		find(code, "marked as paused, without an endpoint")
+		return true
+	case stands == pause.Undone && e.look.Paused != nil && !paused:
+		find(PauseMarkLeft, "marked as paused, and pushed")
+	case stands == pause.Undone:
+		find(PauseUndone, "marked as paused, and pushed")
+	case stands == pause.Pushing && paused:
+		find(PauseUndone, "pushed")
+	case stands == pause.Unmarked && paused:
+		find(PauseUnmarked, "without an endpoint and without a mark")
+		return true
+	default:
+		return stands == pause.Paused
+	}
+	return false
+}
+
+var onOff = map[bool]string{true: "on", false: "off"}
+
+func (e *examiner) compareWrapping(differs func(code finding.Code, have, want string), have, want *pubsubpb.PushConfig) {
+	if have.GetNoWrapper() != nil {
+		differs(Unwrapped, "without its envelope", "with it")
+	}
+	if e.target.Emulator {
+		return // it forgets the token's settings
+	}
+	a, b := have.GetOidcToken(), want.GetOidcToken()
+	differs(WrongAccount, cmp.Or(a.GetServiceAccountEmail(), "none"), cmp.Or(b.GetServiceAccountEmail(), "none"))
+	differs(WrongAudience, cmp.Or(a.GetAudience(), "none"), cmp.Or(b.GetAudience(), "none"))
+}
+
+func backstop(p *pubsubpb.DeadLetterPolicy) string {
+	if p == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%s after %d deliveries", idOf(p.DeadLetterTopic), p.MaxDeliveryAttempts)
+}
+
+func waits(p *pubsubpb.RetryPolicy) string {
+	if p == nil {
+		return "at once"
+	}
+	return fmt.Sprintf("%s to %s", p.MinimumBackoff.AsDuration(), p.MaximumBackoff.AsDuration())
+}

@@ -1,0 +1,242 @@
+package tasks_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/cloudtasks/apiv2/cloudtaskspb"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"pgregory.net/rapid"
+
+	"billhook/internal/alarm"
+	"billhook/internal/platform/gcp/tasks"
+	"billhook/internal/retry"
+)
+
+func TestMain(m *testing.M) {
+	// OpenCensus, which Google's transport imports, starts a goroutine in an init function.
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
+
+const queue = "projects/p/locations/europe-west3/queues/billhook-alarm"
+
+// start is a whole second.
+var start = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+
+// cloud is a fake of Cloud Tasks' API.
+type cloud struct {
+	cloudtaskspb.UnimplementedCloudTasksServer
+	// answer decides about a request; nil accepts it.
+	answer func(ctx context.Context) error
+
+	mu      sync.Mutex
+	created []*cloudtaskspb.CreateTaskRequest
+}
+
+func (c *cloud) CreateTask(ctx context.Context, request *cloudtaskspb.CreateTaskRequest) (*cloudtaskspb.Task, error) {
+	c.mu.Lock()
+	c.created = append(c.created, request)
+	c.mu.Unlock()
+	if c.answer != nil {
+		if err := c.answer(ctx); err != nil {
+			return nil, err
+		}
+	}
+	task := proto.CloneOf(request.GetTask())
+	task.Name = request.GetParent() + "/tasks/its-own"
+	return task, nil
+}
+
+// times are the scheduled times of the tasks, in order of creation.
+func (c *cloud) times() []time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	times := make([]time.Time, 0, len(c.created))
+	for _, request := range c.created {
+		times = append(times, request.GetTask().GetScheduleTime().AsTime())
+	}
+	return times
+}
+
+// newAlarm returns an alarm on a cloud. Both end with the test.
+func newAlarm(t *testing.T, c *cloud, now func() time.Time) *tasks.Alarm {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	cloudtaskspb.RegisterCloudTasksServer(server, c)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		require.NoError(t, <-ended)
+	})
+	a, err := tasks.New(t.Context(), tasks.Config{
+		Queue: queue, URL: "https://worker.example/tasks/release-delayed",
+		ServiceAccount: "push@p.iam.gserviceaccount.com", Audience: "https://billhook.push.p.internal", Now: now,
+	}, option.WithEndpoint(listener.Addr().String()), option.WithoutAuthentication(),
+		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, a.Close()) })
+	return a
+}
+
+func still() time.Time { return start }
+
+func TestATaskPostsToTheWorkerAsThePushAccount(t *testing.T) {
+	t.Parallel()
+	c := &cloud{}
+	require.NoError(t, newAlarm(t, c, still).At(t.Context(), start.Add(5*time.Second)))
+	require.Len(t, c.created, 1)
+	want := &cloudtaskspb.CreateTaskRequest{Parent: queue, Task: &cloudtaskspb.Task{
+		// There is no name: Cloud Tasks generates one.
+		ScheduleTime:     timestamppb.New(start.Add(5*time.Second + alarm.Step)),
+		DispatchDeadline: durationpb.New(90 * time.Second),
+		MessageType: &cloudtaskspb.Task_HttpRequest{HttpRequest: &cloudtaskspb.HttpRequest{
+			Url: "https://worker.example/tasks/release-delayed", HttpMethod: cloudtaskspb.HttpMethod_POST,
+			AuthorizationHeader: &cloudtaskspb.HttpRequest_OidcToken{OidcToken: &cloudtaskspb.OidcToken{
+				ServiceAccountEmail: "push@p.iam.gserviceaccount.com", Audience: "https://billhook.push.p.internal",
+			}},
+		}},
+	}}
+	require.True(t, proto.Equal(want, c.created[0]), "%v", c.created[0])
+}
+
+// TestEveryRequestedTimeGetsATask: the task comes within 300 ms after the time, of which 50 ms
+// are for clock differences. No moment has two tasks.
+func TestEveryRequestedTimeGetsATask(t *testing.T) {
+	t.Parallel()
+	c := &cloud{}
+	var now time.Time
+	a := newAlarm(t, c, func() time.Time { return now })
+	now = start
+	rapid.Check(t, func(t *rapid.T) {
+		before := len(c.times())
+		// The moments of earlier rounds are past.
+		now = now.Add(time.Minute + time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "start")))
+		for range rapid.IntRange(1, 12).Draw(t, "asks") {
+			at := now.Add(time.Duration(rapid.Int64Range(-int64(time.Second), int64(2*time.Second)).Draw(t, "at")))
+			require.NoError(t, a.At(t.Context(), at))
+			if at.Before(now) {
+				at = now
+			}
+			found := false
+			for _, scheduled := range c.times()[before:] {
+				late := scheduled.Sub(at)
+				found = found || (late >= 50*time.Millisecond && late < 50*time.Millisecond+alarm.Step)
+			}
+			require.True(t, found, "asked for %s, scheduled %v", at, c.times()[before:])
+			now = now.Add(time.Duration(rapid.Int64Range(0, int64(time.Second)).Draw(t, "pass")))
+		}
+		seen := map[time.Time]bool{}
+		for _, scheduled := range c.times()[before:] {
+			require.False(t, seen[scheduled], "two tasks for %s", scheduled)
+			seen[scheduled] = true
+		}
+	})
+}
+
+func TestConcurrentRequestsForOneMomentMakeOneTask(t *testing.T) {
+	t.Parallel()
+	held := make(chan struct{})
+	c := &cloud{answer: func(context.Context) error {
+		<-held
+		return nil
+	}}
+	a := newAlarm(t, c, still)
+	var asking sync.WaitGroup
+	var failed atomic.Int64
+	for range 200 {
+		asking.Go(func() {
+			if a.At(context.WithoutCancel(t.Context()), start.Add(time.Second)) != nil {
+				failed.Add(1)
+			}
+		})
+	}
+	close(held)
+	asking.Wait()
+	require.Zero(t, failed.Load())
+	require.Len(t, c.times(), 1)
+}
+
+func TestARefusedTaskIsRequestedAgain(t *testing.T) {
+	t.Parallel()
+	refuse := status.Error(codes.PermissionDenied, "no")
+	c := &cloud{answer: func(context.Context) error { return refuse }}
+	a := newAlarm(t, c, still)
+	for range 2 {
+		err := a.At(t.Context(), start)
+		require.Equal(t, codes.PermissionDenied, status.Code(err))
+		require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "alarm_unavailable", Counts: true}, retry.Decide(err))
+	}
+	require.Len(t, c.times(), 2)
+	refuse = nil
+	for range 2 {
+		require.NoError(t, a.At(t.Context(), start))
+	}
+	require.Len(t, c.times(), 3)
+}
+
+// A push waits during At.
+func TestAtReturnsInTimeWhereCloudTasksHangs(t *testing.T) {
+	t.Parallel()
+	var left atomic.Int64
+	c := &cloud{answer: func(ctx context.Context) error {
+		if deadline, ok := ctx.Deadline(); ok {
+			left.Store(int64(time.Until(deadline)))
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	err := newAlarm(t, c, still).At(t.Context(), start)
+	require.Equal(t, "alarm_unavailable", retry.Decide(err).Reason, "and not the handler's timeout: %v", err)
+	require.Positive(t, left.Load())
+	require.LessOrEqual(t, time.Duration(left.Load()), 2*time.Second)
+}
+
+// The message is kept, so it needs its task also where the connection has ended.
+func TestATaskIsCreatedAlsoWhereThePushHasEnded(t *testing.T) {
+	t.Parallel()
+	c := &cloud{}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, newAlarm(t, c, still).At(ended, start))
+	require.Len(t, c.times(), 1)
+}
+
+func TestATimeThatCloudTasksWouldRefuseIsNotRequested(t *testing.T) {
+	t.Parallel()
+	c := &cloud{}
+	a := newAlarm(t, c, still)
+	const month = 30 * 24 * time.Hour
+	require.NoError(t, a.At(t.Context(), start.Add(month-alarm.Step)))
+	require.Equal(t, "alarm_unavailable", retry.Decide(a.At(t.Context(), start.Add(month))).Reason)
+	require.Len(t, c.times(), 1)
+}
+
+// Beyond the memory's limit, tasks may be doubled, and none is missing.
+func TestMomentsBeyondTheMemoryGetTheirTasks(t *testing.T) {
+	t.Parallel()
+	c := &cloud{}
+	a := newAlarm(t, c, still)
+	a.Fill(start.Add(time.Second))
+	require.NoError(t, a.At(t.Context(), start.Add(time.Minute)))
+	require.Empty(t, c.times(), "that one is remembered")
+	for range 2 {
+		require.NoError(t, a.At(t.Context(), start.Add(24*time.Hour)))
+	}
+	require.Len(t, c.times(), 2)
+}

@@ -1,0 +1,221 @@
+package serve_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"billhook/internal/platform/serve"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// During the drain, new requests are told that the instance is shutting down. A refused
+// connection would not say so, and /health/ready would never answer 503.
+func TestRunFinishesRequestsInFlightAndRefusesNewOnes(t *testing.T) {
+	t.Parallel()
+	inside, release := make(chan struct{}), make(chan struct{})
+	draining := make(chan struct{})
+	server := &serve.Server{
+		Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: time.Minute, Longest: time.Minute,
+		Draining: func() { close(draining) },
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			select {
+			case <-draining:
+				serve.Refuse(http.StatusServiceUnavailable, "shutting_down", "").Write(w)
+				return
+			default:
+			}
+			if r.URL.Path == "/slow" {
+				close(inside)
+				<-release
+			}
+			serve.WriteJSON(w, http.StatusOK, "done")
+		}),
+	}
+	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx, listener) }()
+
+	fresh, kept := &http.Transport{DisableKeepAlives: true}, &http.Transport{}
+	defer kept.CloseIdleConnections()
+	ask := func(over *http.Transport, path string) int {
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String()+path, nil)
+		response, err := over.RoundTrip(request)
+		if err != nil {
+			return 0
+		}
+		_, _ = io.Copy(io.Discard, response.Body) // or the connection is not reused
+		_ = response.Body.Close()
+		return response.StatusCode
+	}
+	require.Equal(t, http.StatusOK, ask(kept, "/"))
+	answered := make(chan int, 1)
+	go func() { answered <- ask(fresh, "/slow") }()
+	<-inside
+	stop()
+	<-draining
+	require.Equal(t, http.StatusServiceUnavailable, ask(fresh, "/"))
+	require.Equal(t, http.StatusServiceUnavailable, ask(kept, "/"))
+	close(release)
+	require.Equal(t, http.StatusOK, <-answered)
+	require.NoError(t, <-ended, "an idle connection does not delay the end")
+}
+
+func TestRunCutsOffRequestsThatOutlastTheDrain(t *testing.T) {
+	t.Parallel()
+	inside := make(chan struct{})
+	server := &serve.Server{
+		Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Millisecond, ReadTimeout: time.Minute, Longest: time.Minute, Draining: func() {},
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			close(inside)
+			<-r.Context().Done()
+		}),
+	}
+	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx, listener) }()
+	cut := make(chan error, 1)
+	go func() {
+		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String(), nil)
+		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+		if err == nil {
+			err = response.Body.Close()
+		}
+		cut <- err
+	}()
+	<-inside
+	stop()
+	require.ErrorIs(t, <-ended, context.DeadlineExceeded)
+	require.Error(t, <-cut, "its sender gets no answer, and sends again")
+}
+
+func TestRunDoesNotWaitForAnUnusedConnection(t *testing.T) {
+	t.Parallel()
+	server := &serve.Server{Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Second, ReadTimeout: time.Minute, Longest: time.Minute, Handler: http.NotFoundHandler()}
+	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx, listener) }()
+
+	silent, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
+	require.NoError(t, err)
+	defer func() { _ = silent.Close() }()
+	// Connections are accepted in order: once this one is answered, the silent one is accepted.
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String(), nil)
+	require.NoError(t, err)
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	stop()
+	require.NoError(t, <-ended)
+}
+
+func TestRunRequiresTimeouts(t *testing.T) {
+	t.Parallel()
+	for want, server := range map[string]*serve.Server{
+		"test: no read timeout":  {Longest: time.Minute},
+		"test: no write timeout": {ReadTimeout: time.Minute},
+	} {
+		server.Name, server.Log, server.Handler = "test", slog.New(slog.DiscardHandler), http.NotFoundHandler()
+		listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+		require.NoError(t, err)
+		require.EqualError(t, server.Run(t.Context(), listener), want)
+	}
+}
+
+// The server's write timeout starts before the body arrives. A request that uses all its time
+// to arrive and all its time to be handled must still get its answer.
+func TestTheWriteTimeoutHoldsTheLongestRequestAndItsWork(t *testing.T) {
+	t.Parallel()
+	timeouts := make(chan time.Duration, 1)
+	server := &serve.Server{
+		Name: "test", Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: 20 * time.Second, Longest: 300 * time.Second,
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			timeouts <- r.Context().Value(http.ServerContextKey).(*http.Server).WriteTimeout
+		}),
+	}
+	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Run(ctx, listener) }()
+	require.Equal(t, http.StatusOK, ask(t, http.MethodGet, listener.Addr().String(), "/"))
+	require.Equal(t, 325*time.Second, <-timeouts)
+	stop()
+	require.NoError(t, <-ended)
+}
+
+func TestRecoverAnswersAProblemAndNeverPrintsThePanicsValue(t *testing.T) {
+	t.Parallel()
+	var log strings.Builder
+	handler := serve.Recover(slog.New(slog.NewJSONHandler(&log, nil)), http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic("marta@example.com")
+	}))
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil))
+	require.Equal(t, http.StatusInternalServerError, w.Code)
+	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
+	body, err := io.ReadAll(w.Body)
+	require.NoError(t, err)
+	var problem serve.Problem
+	require.NoError(t, json.Unmarshal(body, &problem))
+	require.Equal(t, "internal", problem.Code)
+	require.NotContains(t, log.String()+string(body), "marta")
+	require.Contains(t, log.String(), `"type":"string"`)
+}
+
+func TestAPortInUseIsNamed(t *testing.T) {
+	t.Parallel()
+	taken, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+	require.NoError(t, err)
+	defer func() { _ = taken.Close() }()
+	_, port, err := net.SplitHostPort(taken.Addr().String())
+	require.NoError(t, err)
+	_, err = serve.Listen(t.Context(), "127.0.0.1", port)
+	require.ErrorIs(t, err, serve.ErrPortInUse)
+	require.EqualError(t, err, "port "+port+" is in use: another program listens there")
+	server := &serve.Server{Name: "test"}
+	require.EqualError(t, server.RunOn(t.Context(), serve.Ports{Host: "127.0.0.1", Service: port}, nil), "PORT: port "+port+" is in use: another program listens there")
+}
+
+func TestTwoServersNeedTwoPorts(t *testing.T) {
+	t.Parallel()
+	for ports, wrong := range map[serve.Ports]bool{
+		{Service: "8080"}: false, {Service: "8080", Metrics: "8080"}: true, {Service: "9090"}: true, {Service: "9090", Metrics: "9091"}: false,
+		{Service: "0"}: false, {Service: "0", Metrics: "0"}: false, {Service: "8080", Metrics: "0"}: false,
+	} {
+		require.Equal(t, wrong, ports.Check() != nil, ports)
+	}
+}
+
+type coded int
+
+func (c coded) Error() string { return "coded" }
+func (c coded) ExitCode() int { return int(c) }
+
+func TestAnErrorSaysItsExitCode(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[int]error{
+		1: errors.New("plain"), 2: coded(2), 3: fmt.Errorf("wrapped: %w", coded(3)), 4: errors.Join(errors.New("plain"), coded(4)),
+	} {
+		require.Equal(t, want, serve.ExitCode(err))
+	}
+}

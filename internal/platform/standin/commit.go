@@ -1,0 +1,206 @@
+package standin
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/bbolt"
+
+	"billhook/internal/platform/store"
+)
+
+// commit holds the writes of one caller and their outcome.
+type commit struct {
+	ctx    context.Context //nolint:containedctx // another caller writes them
+	writes []store.Write
+	after  []store.Version
+	err    error
+	done   chan struct{}
+}
+
+var (
+	// errCutOff is the outcome where the caller that wrote for others has panicked.
+	errCutOff = errors.New("standin: the commit was cut off")
+	// errNothing rolls back a transaction without any write.
+	errNothing = errors.New("standin: nothing to write")
+)
+
+// Commit applies all writes or none; see the store package for the errors. A write that changes
+// nothing leaves the version as it is, as in Firestore.
+//
+// The file has one writer at a time, and forcing it to the disk takes milliseconds. Commits
+// that arrive meanwhile are written together in the next transaction. Otherwise unrelated
+// commits would wait for each other, which they do not in Firestore.
+func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	if err := ready(ctx, store.CheckWrites(writes)); err != nil {
+		return nil, err
+	}
+	c := &commit{ctx: ctx, writes: writes, err: errCutOff, done: make(chan struct{})}
+	s.mu.Lock()
+	s.waiting = append(s.waiting, c)
+	s.mu.Unlock()
+	select {
+	case <-c.done:
+	case s.turn <- struct{}{}:
+		s.commitWaiting()
+		<-c.done
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	return c.after, nil
+}
+
+// commitWaiting writes all waiting commits in one transaction and releases turn. Each commit is
+// applied or refused on its own.
+func (s *Store) commitWaiting() {
+	defer func() { <-s.turn }()
+	s.mu.Lock()
+	all := s.waiting
+	s.waiting = nil
+	s.mu.Unlock()
+	defer func() {
+		for _, c := range all {
+			close(c.done)
+		}
+	}()
+	if len(all) == 0 {
+		return // another caller has written them while this one waited for its turn
+	}
+	err := s.db.Update(func(tx *bbolt.Tx) error {
+		written, indexes := false, &keeper{tx: tx, known: map[string][]kept{}}
+		for _, c := range all {
+			changes, err := c.prepare(tx)
+			if c.err = err; err != nil {
+				continue
+			}
+			if c.after, err = put(indexes, changes); err != nil {
+				return err
+			}
+			written = true
+		}
+		if !written {
+			return errNothing
+		}
+		return mark(tx)
+	})
+	if err != nil && !errors.Is(err, errNothing) {
+		for _, c := range all {
+			c.err = errors.Join(c.err, err)
+		}
+	}
+}
+
+// change is the effect of one write on its document.
+type change struct {
+	key store.Key
+	// version before the write.
+	version store.Version
+	// body is the new content; nil removes the document.
+	body []byte
+	// before and fields are the content before and after, for the indexes; nil: none.
+	before, fields map[string]any
+	// same: the write changes nothing.
+	same bool
+}
+
+// prepare checks all writes of a commit without applying any. If one is refused, the
+// transaction continues without the commit.
+func (c *commit) prepare(tx *bbolt.Tx) ([]change, error) {
+	// The commit may have waited long.
+	if err := c.ctx.Err(); err != nil {
+		return nil, err
+	}
+	changes := make([]change, len(c.writes))
+	for i, w := range c.writes {
+		var err error
+		if changes[i], err = prepare(tx, w); err != nil {
+			return nil, fmt.Errorf("commit %s: %w", w.Key, err)
+		}
+	}
+	return changes, nil
+}
+
+func prepare(tx *bbolt.Tx, w store.Write) (change, error) {
+	have, err := read(tx, w.Key)
+	if err != nil {
+		return change{}, err
+	}
+	to := change{key: w.Key, version: have.version, before: have.fields}
+	fields := w.Fields
+	switch w.Op {
+	case store.OpCreate:
+		if have.version != 0 {
+			return to, store.ErrExists
+		}
+	case store.OpUpdate:
+		if have.version != w.Version {
+			return to, store.ErrStale
+		}
+	case store.OpIncrement:
+		if fields, err = incremented(have.fields, w); err != nil {
+			return to, err
+		}
+	case store.OpDelete:
+		if w.Version != 0 && have.version != w.Version {
+			return to, store.ErrStale
+		}
+		to.same = have.version == 0
+		return to, nil
+	case store.OpSet:
+	}
+	if size := size(fields) + len(w.Key.Collection) + len(w.Key.ID) + 18; size > maxDocument {
+		return to, fmt.Errorf("%w: %d bytes are too large a document", store.ErrInvalid, size)
+	}
+	to.fields = fields
+	if to.body, err = encodeFields(fields); err != nil {
+		return to, err
+	}
+	to.same = have.version != 0 && bytes.Equal(to.body, have.body)
+	return to, nil
+}
+
+// put applies the changes and returns the new versions; 0 for a removed document. Its errors
+// are the file's.
+func put(indexes *keeper, changes []change) ([]store.Version, error) {
+	after := make([]store.Version, len(changes))
+	for i, to := range changes {
+		if to.same {
+			after[i] = to.version
+			continue
+		}
+		version, err := write(indexes.tx, to)
+		if err == nil {
+			err = indexes.keep(to)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("commit %s: %w", to.key, err)
+		}
+		after[i] = version
+	}
+	return after, nil
+}
+
+func write(tx *bbolt.Tx, to change) (store.Version, error) {
+	if to.body == nil {
+		return 0, tx.Bucket([]byte(to.key.Collection)).Delete([]byte(to.key.ID))
+	}
+	bucket, err := tx.CreateBucketIfNotExists([]byte(to.key.Collection))
+	if err != nil {
+		return 0, err
+	}
+	counter, err := tx.CreateBucketIfNotExists(versions)
+	if err != nil {
+		return 0, err
+	}
+	// The sequence of a bucket starts at 1 and never falls, also after deletes.
+	version, err := counter.NextSequence()
+	if err != nil {
+		return 0, err
+	}
+	data := append(binary.BigEndian.AppendUint64(nil, version), to.body...)
+	return store.Version(version), bucket.Put([]byte(to.key.ID), data) //nolint:gosec // a count of writes
+}

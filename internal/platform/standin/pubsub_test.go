@@ -1,0 +1,259 @@
+package standin_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/platform/gcp/auth"
+	gcp "billhook/internal/platform/gcp/pubsub"
+	"billhook/internal/platform/standin"
+	"billhook/internal/retry"
+	"billhook/internal/routing"
+)
+
+const (
+	audience = "https://worker.example.test"
+	account  = "push@demo-project.iam.gserviceaccount.test"
+)
+
+func queues() []catalog.Queue {
+	return []catalog.Queue{{
+		ID: "invoices", OrderingKey: []string{"uid"}, MaxAttempts: 5,
+		Backoff:     retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second},
+		AckDeadline: 30 * time.Second, MessageRetention: 7 * 24 * time.Hour,
+		DeadLetter: catalog.DeadLetter{Topic: "invoices-dlq", Retention: 14 * 24 * time.Hour},
+	}, {
+		ID: "views", MaxAttempts: 1, AckDeadline: 10 * time.Second, MessageRetention: time.Hour,
+		Bindings: []routing.Pattern{"view.*"}, DeadLetter: catalog.DeadLetter{Drop: true},
+	}}
+}
+
+func TestTopologyFollowsTheCatalog(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, []standin.Subscription{
+		{
+			ID: "invoices-push", Topic: "invoices", Path: "/push/invoices", Ordered: true, AckDeadline: 30 * time.Second,
+			MinimumBackoff: 10 * time.Second, MaximumBackoff: 600 * time.Second,
+			DeadLetterTopic: "invoices-dlq", MaxDeliveryAttempts: 100, Retention: 7 * 24 * time.Hour,
+		},
+		{ID: "invoices-dlq-hold", Topic: "invoices-dlq", Retention: 14 * 24 * time.Hour},
+		{
+			ID: "invoices-dlq-push", Topic: "invoices-dlq", Path: "/push/dead-letters/invoices", AckDeadline: 30 * time.Second,
+			MinimumBackoff: 10 * time.Second, MaximumBackoff: 600 * time.Second, Retention: 14 * 24 * time.Hour,
+		},
+		{ID: "views-push", Topic: "views", Path: "/push/views", Filter: queues()[1].Filter(), AckDeadline: 10 * time.Second, MaximumBackoff: 600 * time.Second, Retention: time.Hour},
+	}, standin.Topology(queues()))
+}
+
+func TestTheShippedCatalogIsServedWhole(t *testing.T) {
+	t.Parallel()
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	var outbound []string
+	for _, topic := range shipped.OutboundTopics {
+		outbound = append(outbound, topic.ID)
+	}
+	broker, err := standin.NewBroker(standin.SimulatorConfig{ProjectID: "demo-project", Subscriptions: standin.Topology(shipped.Queues), Topics: outbound})
+	require.NoError(t, err, "every binding is understood")
+	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	stats := broker.Stats()
+	for _, q := range shipped.Queues {
+		require.Contains(t, stats, q.PushSubscription())
+	}
+	for _, topic := range outbound {
+		_, err := broker.Publish(t.Context(), topic, contract.Message{Data: []byte("x")})
+		require.NoError(t, err)
+	}
+}
+
+// The whole way on the wire: Google's client publishes over gRPC, the simulator pushes over
+// HTTP, and the worker's verification checks the token.
+func TestARealClientsMessageArrivesWithAGenuineToken(t *testing.T) {
+	t.Parallel()
+	issuer, err := standin.NewIssuer(nil)
+	require.NoError(t, err)
+	keys := httptest.NewServer(issuer)
+	t.Cleanup(keys.Close)
+	verifier, err := auth.New(auth.Config{
+		Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, KeysURL: keys.URL, Client: keys.Client(),
+	})
+	require.NoError(t, err)
+
+	var mu sync.Mutex
+	var refused []error
+	paths := map[string]int{}
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		err := verifier.Verify(r.Context(), r.Header.Get("Authorization"))
+		mu.Lock()
+		defer mu.Unlock()
+		paths[r.Method+" "+r.URL.Path]++
+		if err != nil {
+			refused = append(refused, err)
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	t.Cleanup(endpoint.Close)
+
+	broker, err := standin.NewBroker(standin.SimulatorConfig{
+		ProjectID: "demo-project", Subscriptions: standin.Topology(queues()), PushBaseURL: endpoint.URL,
+		Token: func() (string, error) { return issuer.Token(audience, account) },
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	client, err := pubsub.NewClient(t.Context(), "demo-project", gcp.EmulatorOptions(broker.Addr())...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+
+	publisher := client.Publisher("invoices")
+	publisher.EnableMessageOrdering = true
+	publisher.PublishSettings.CountThreshold = 1
+	t.Cleanup(publisher.Stop)
+	ids := map[string]bool{}
+	var results []*pubsub.PublishResult
+	for i := range 200 {
+		results = append(results, publisher.Publish(t.Context(), &pubsub.Message{
+			Data: fmt.Append(nil, i), OrderingKey: fmt.Sprint("c-", i%7), Attributes: map[string]string{"event_id": fmt.Sprint(i)},
+		}))
+	}
+	for _, result := range results {
+		id, err := result.Get(t.Context())
+		require.NoError(t, err)
+		require.Regexp(t, `^\d+$`, id)
+		ids[id] = true
+	}
+	require.Len(t, ids, 200, "no id twice")
+	_, err = broker.Publish(t.Context(), "views", contract.Message{Data: []byte("x"), Attributes: map[string]string{"tenant": "t-1"}})
+	require.NoError(t, err)
+
+	require.NoError(t, broker.Idle(t.Context()))
+	mu.Lock()
+	defer mu.Unlock()
+	require.Empty(t, refused)
+	require.Equal(t, map[string]int{"POST /push/invoices": 200, "POST /push/views": 1}, paths)
+	require.Equal(t, 200, broker.Stats()["invoices-push"].Acked)
+}
+
+func TestAClientGetsPubSubsErrors(t *testing.T) {
+	t.Parallel()
+	broker, err := standin.NewBroker(standin.SimulatorConfig{ProjectID: "demo-project", Subscriptions: standin.Topology(queues()), Topics: []string{"outbound"}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	client, err := pubsub.NewClient(t.Context(), "demo-project", gcp.EmulatorOptions(broker.Addr())...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, client.Close()) })
+
+	for _, topic := range []string{"invoices", "invoices-dlq", "views", "outbound"} {
+		_, err := client.TopicAdminClient.GetTopic(t.Context(), &pubsubpb.GetTopicRequest{Topic: "projects/demo-project/topics/" + topic})
+		require.NoError(t, err)
+	}
+	for name, test := range map[string]struct {
+		topic      string
+		attributes map[string]string
+		want       codes.Code
+	}{
+		"a topic that is not there":  {"projects/demo-project/topics/none", nil, codes.NotFound},
+		"a topic of another project": {"projects/other/topics/invoices", nil, codes.NotFound},
+		"an attribute too long":      {"projects/demo-project/topics/invoices", map[string]string{"k": strings.Repeat("v", 1025)}, codes.InvalidArgument},
+	} {
+		_, err := client.TopicAdminClient.Publish(t.Context(), &pubsubpb.PublishRequest{
+			Topic: test.topic, Messages: []*pubsubpb.PubsubMessage{{Data: []byte("x"), Attributes: test.attributes}},
+		})
+		require.Equal(t, test.want, status.Code(err), name)
+	}
+}
+
+func TestPushesAreRepeatedUntilTheWorkerListens(t *testing.T) {
+	t.Parallel()
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	broker, err := standin.NewBroker(standin.SimulatorConfig{ProjectID: "demo-project", Subscriptions: standin.Topology([]catalog.Queue{{
+		ID: "quick", AckDeadline: time.Minute, DeadLetter: catalog.DeadLetter{Drop: true},
+	}}), PushBaseURL: gone.URL})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	_, err = broker.Publish(t.Context(), "quick", contract.Message{Data: []byte("x")})
+	require.NoError(t, err)
+	require.NoError(t, broker.Settled(t.Context()))
+	require.NotZero(t, broker.Stats()["quick-push"].Nacked)
+
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	t.Cleanup(endpoint.Close)
+	broker.PushTo(endpoint.URL)
+	require.NoError(t, broker.Idle(t.Context()))
+}
+
+func TestManyPublishersAndKeysAtOnce(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	arrived := map[string]int{}
+	endpoint := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		arrived[r.URL.Path]++
+	}))
+	t.Cleanup(endpoint.Close)
+	broker, err := standin.NewBroker(standin.SimulatorConfig{ProjectID: "demo-project", Subscriptions: standin.Topology(queues()), PushBaseURL: endpoint.URL})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, broker.Close()) })
+	var group sync.WaitGroup
+	for p := range 8 {
+		group.Go(func() {
+			for i := range 50 {
+				_, err := broker.Publish(context.Background(), "invoices", contract.Message{Data: []byte("x"), OrderingKey: fmt.Sprint(p, i%5)})
+				if err != nil {
+					t.Error(err)
+				}
+				_ = broker.Stats()
+			}
+		})
+	}
+	group.Wait()
+	require.NoError(t, broker.Idle(t.Context()))
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, 400, arrived["/push/invoices"])
+}
+
+func TestATokenIsUsedAgainAndRenewedInTime(t *testing.T) {
+	t.Parallel()
+	now := start
+	issuer, err := standin.NewIssuer(func() time.Time { return now })
+	require.NoError(t, err)
+	keys := httptest.NewServer(issuer)
+	t.Cleanup(keys.Close)
+	verifier, err := auth.New(auth.Config{
+		Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, KeysURL: keys.URL, Client: keys.Client(),
+		Now: func() time.Time { return now },
+	})
+	require.NoError(t, err)
+	first, err := issuer.Token(audience, account)
+	require.NoError(t, err)
+	again, err := issuer.Token(audience, account)
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	other, err := issuer.Token(audience, "other@demo-project.iam.gserviceaccount.test")
+	require.NoError(t, err)
+	require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+other), auth.ErrForbidden)
+	require.NoError(t, verifier.Verify(t.Context(), "Bearer "+first))
+
+	now = now.Add(31 * time.Minute)
+	renewed, err := issuer.Token(audience, account)
+	require.NoError(t, err)
+	require.NotEqual(t, first, renewed)
+	require.NoError(t, verifier.Verify(t.Context(), "Bearer "+renewed))
+	require.NotContains(t, string(issuer.Keys()), `"d"`, "the private half stays here")
+}

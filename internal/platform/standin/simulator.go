@@ -1,0 +1,610 @@
+// This file is over 400 lines: the simulator is one state machine under one lock.
+
+package standin
+
+// This file is longer than others: it is one state machine, and its functions share one lock.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"billhook/internal/contract"
+	"billhook/internal/platform/backlog"
+)
+
+// Errors of Publish, besides contract.ErrLimit.
+var (
+	// ErrNoTopic: the topic does not exist.
+	ErrNoTopic = errors.New("standin: no such topic")
+	// ErrClosed: the simulator has been closed.
+	ErrClosed = errors.New("standin: closed")
+)
+
+// Pacing of a push subscription (Pub/Sub documentation, push subscriptions: push backoff and
+// delivery rate). The bounds of the backoff are documented. So is that the window starts with
+// one digit, grows with success and shrinks with failure. The steps between are chosen here.
+const (
+	minPushBackoff = 100 * time.Millisecond
+	maxPushBackoff = 60 * time.Second
+	startWindow    = 5
+	maxWindow      = 1000
+	// firstStep is the second wait where the retry policy starts at 0.
+	firstStep = time.Second
+)
+
+// SimulatorConfig configures a Simulator.
+type SimulatorConfig struct {
+	ProjectID string
+	// Topics in addition to those of the subscriptions.
+	Topics        []string
+	Subscriptions []Subscription
+	// PushBaseURL is the worker's URL. While it is empty, messages are accepted and kept until
+	// PushTo.
+	PushBaseURL string
+	// Token makes the bearer token of a push; nil: no token.
+	Token func() (string, error)
+	// Client sends the pushes; nil: the simulator's own. Redirects are never followed: Pub/Sub
+	// treats them as failures.
+	Client *http.Client
+	// Clock; nil: the machine's.
+	Clock Clock
+	// Rand returns a number in [0,1); nil: the runtime's source. It is called with a lock held
+	// and must not call the simulator.
+	Rand func() float64
+	// LostAcks is the probability that an acknowledgement is lost, since Pub/Sub's
+	// acknowledgements are best effort. At its ack deadline the message is delivered again, and
+	// with it every later message of its ordering key, also the acknowledged ones.
+	LostAcks float64
+}
+
+// Message is a message in a subscription.
+type Message struct {
+	contract.Message
+	// ID is a number. It is unique also across restarts.
+	ID          string
+	PublishTime time.Time
+}
+
+// Stats holds the counts of a subscription.
+type Stats struct {
+	// Backlog counts messages that are not acknowledged. Outstanding counts those of them that
+	// are being pushed. For a subscription without an endpoint, Backlog counts the held
+	// messages.
+	Backlog, Outstanding int
+	// Keys counts the ordering keys in memory: those of the backlog.
+	Keys int
+	// Acked and Nacked count pushes. DeadLettered and Expired count messages.
+	Acked, Nacked, DeadLettered, Expired int
+	// PushBackoff is the current pause after a failure. Window is how many pushes may be
+	// outstanding.
+	PushBackoff time.Duration
+	Window      int
+}
+
+// Simulator is the subscription side of Pub/Sub. It pushes as production documents it. It is
+// safe for concurrent use.
+type Simulator struct {
+	config SimulatorConfig
+	client *http.Client
+	ctx    context.Context // parent of every push
+	cancel context.CancelFunc
+	pushes sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	baseURL string
+	nextID  int64
+	topics  map[string][]*subscription
+	subs    map[string]*subscription
+	timers  map[int]func() // stop functions of the timers that run
+	nextTmr int
+	changed chan struct{} // closed at the next change; nil where nothing waits for it
+	// log has what changes; nil: nothing is kept. logFailed is why it does no more.
+	log       *os.File
+	logFailed error
+}
+
+// subscription is a Subscription with its state.
+type subscription struct {
+	Subscription
+	lanes map[string]*lane // by ordering key
+	ready []*lane          // their first messages may be pushed
+	held  []Message
+	// waiting holds the messages that are not acknowledged, forwarded or expired.
+	waiting map[*delivery]bool
+
+	// paused: it has no endpoint for now, and keeps what is published.
+	paused bool
+
+	stats       Stats
+	pausedUntil time.Time
+	// pauses counts the push backoffs. The failure of a push that was sent before the current
+	// pause began does not lengthen it.
+	pauses int
+}
+
+// lane is a sequence of messages that are delivered one after the other: those of one ordering
+// key, or a single message without one.
+type lane struct {
+	key   string
+	queue []*delivery
+	// busy: the first message is being pushed, waits for its next attempt, or is in ready.
+	busy bool
+	// repeat holds the messages to deliver again after a lost acknowledgement: that message,
+	// and those acknowledged since. due: the loss is noticed.
+	repeat []*delivery
+	due    bool
+}
+
+// delivery is a message in one subscription.
+type delivery struct {
+	Message
+	failures int // nacks and missed deadlines
+}
+
+// NewSimulator returns a running simulator, or all mistakes of its configuration.
+func NewSimulator(config SimulatorConfig) (*Simulator, error) {
+	if config.Clock == nil {
+		config.Clock = SystemClock{}
+	}
+	if config.Rand == nil {
+		config.Rand = rand.Float64
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 100 // enough for a window
+	client := &http.Client{Transport: transport}
+	if config.Client != nil {
+		copied := *config.Client
+		client = &copied
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	s := &Simulator{
+		config: config, client: client, baseURL: strings.TrimSuffix(config.PushBaseURL, "/"),
+		nextID: config.Clock.Now().UnixMicro(),
+		topics: map[string][]*subscription{}, subs: map[string]*subscription{}, timers: map[int]func(){},
+	}
+	var errs []error
+	for _, sub := range config.Subscriptions {
+		if err := s.add(sub); err != nil {
+			errs = append(errs, fmt.Errorf("standin: subscription %s: %w", sub.ID, err))
+		}
+	}
+	for _, topic := range config.Topics { // a topic may have no subscription
+		s.topics[topic] = append(s.topics[topic], nil...)
+	}
+	for _, sub := range config.Subscriptions {
+		if _, ok := s.topics[sub.DeadLetterTopic]; sub.DeadLetterTopic != "" && !ok {
+			errs = append(errs, fmt.Errorf("standin: subscription %s: dead-letter topic %s: %w", sub.ID, sub.DeadLetterTopic, ErrNoTopic))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s, nil
+}
+
+func (s *Simulator) add(config Subscription) error {
+	switch {
+	case config.ID == "" || config.Topic == "":
+		return errors.New("no id or no topic")
+	case s.subs[config.ID] != nil:
+		return errors.New("declared twice")
+	case config.Path != "" && config.AckDeadline <= 0:
+		return errors.New("no ack deadline")
+	case config.DeadLetterTopic == config.Topic:
+		return errors.New("its own topic takes its dead letters")
+	case config.DeadLetterTopic != "" && config.MaxDeliveryAttempts < 1:
+		return errors.New("a dead-letter policy without attempts")
+	}
+	sub := &subscription{Subscription: config, lanes: map[string]*lane{}, waiting: map[*delivery]bool{}, stats: Stats{Window: startWindow}}
+	s.subs[config.ID] = sub
+	s.topics[config.Topic] = append(s.topics[config.Topic], sub)
+	return nil
+}
+
+// Publish adds the message to each subscription of the topic whose filter matches, and returns
+// its id. The error is ErrNoTopic, ErrClosed or one of contract.Message.Check; after an error
+// nothing was added.
+func (s *Simulator) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
+	ids, err := s.publish(ctx, topic, []contract.Message{m})
+	if err != nil {
+		return "", err
+	}
+	return ids[0], nil
+}
+
+// publish accepts all messages or none.
+func (s *Simulator) publish(ctx context.Context, topic string, messages []contract.Message) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for _, m := range messages {
+		if err := m.Check(); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, ErrClosed
+	}
+	if _, ok := s.topics[topic]; !ok {
+		return nil, fmt.Errorf("%w: %s", ErrNoTopic, topic)
+	}
+	ids := make([]string, len(messages))
+	for i, m := range messages {
+		ids[i] = s.take(topic, m) //nolint:contextcheck // an accepted message is delivered also if its publisher's ctx ends
+	}
+	if s.logFailed != nil {
+		return nil, fmt.Errorf("standin: keep: %w", s.logFailed)
+	}
+	return ids, nil
+}
+
+// take adds the message to the subscriptions of the topic.
+func (s *Simulator) take(topic string, m contract.Message) string {
+	s.nextID++
+	message := Message{ID: strconv.FormatInt(s.nextID, 10), PublishTime: s.config.Clock.Now().UTC(), Message: contract.Message{
+		// The caller may reuse its slice and its map.
+		Data: slices.Clone(m.Data), Attributes: maps.Clone(m.Attributes), OrderingKey: m.OrderingKey,
+	}}
+	for _, sub := range s.topics[topic] {
+		if !sub.Filter.Match(message.Attributes) {
+			continue
+		}
+		got := save(message, 0)
+		s.note(logged{Subscription: sub.ID, Got: &got})
+		if sub.Path == "" {
+			sub.held = append(sub.held, message)
+			continue
+		}
+		s.enqueue(sub, &delivery{Message: message})
+	}
+	return message.ID
+}
+
+func (s *Simulator) enqueue(sub *subscription, d *delivery) {
+	sub.waiting[d] = true
+	l := &lane{}
+	if sub.Ordered && d.OrderingKey != "" {
+		if l = sub.lanes[d.OrderingKey]; l == nil {
+			l = &lane{key: d.OrderingKey}
+			sub.lanes[d.OrderingKey] = l
+		}
+	}
+	l.queue = append(l.queue, d)
+	if !l.busy {
+		s.makeReady(sub, l)
+	}
+	s.dispatch(sub)
+}
+
+// makeReady appends the lane to the ready lanes.
+func (s *Simulator) makeReady(sub *subscription, l *lane) {
+	l.busy = true
+	sub.ready = append(sub.ready, l)
+}
+
+// dispatch pushes what may be pushed now.
+func (s *Simulator) dispatch(sub *subscription) {
+	now := s.config.Clock.Now()
+	for !s.closed && !sub.paused && s.baseURL != "" && len(sub.ready) > 0 && sub.stats.Outstanding < sub.stats.Window && !now.Before(sub.pausedUntil) {
+		l := sub.ready[0]
+		sub.ready = sub.ready[1:]
+		first := l.queue[0]
+		if sub.Retention > 0 && now.Sub(first.PublishTime) >= sub.Retention {
+			sub.stats.Expired++
+			s.remove(sub, l)
+			s.proceed(sub, l)
+			continue
+		}
+		sub.stats.Outstanding++
+		s.pushes.Add(1)
+		go s.push(sub, l, first, push{url: s.baseURL + sub.Path, attempt: first.failures + 1, pauses: sub.pauses, sent: now})
+	}
+	s.notify()
+}
+
+// push is one attempt of a delivery.
+type push struct {
+	url     string
+	attempt int
+	pauses  int // value of subscription.pauses at the start
+	sent    time.Time
+}
+
+// push sends the message and applies the answer.
+func (s *Simulator) push(sub *subscription, l *lane, d *delivery, p push) {
+	defer s.pushes.Done()
+	acked := s.send(sub, d, p)
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub.stats.Outstanding--
+	if s.closed {
+		s.notify()
+		return
+	}
+	if acked {
+		s.ack(sub, l, d, p)
+	} else {
+		s.nack(sub, l, p)
+	}
+	s.dispatch(sub)
+}
+
+func (s *Simulator) ack(sub *subscription, l *lane, d *delivery, p push) {
+	sub.stats.Acked++
+	sub.stats.Window = min(sub.stats.Window+1, maxWindow)
+	if sub.stats.PushBackoff /= 2; sub.stats.PushBackoff < minPushBackoff {
+		sub.stats.PushBackoff = 0
+	}
+	lost := l.repeat == nil && s.config.LostAcks > 0 && s.config.Rand() < s.config.LostAcks
+	if lost {
+		elapsed := s.config.Clock.Now().Sub(p.sent)
+		s.after(sub.AckDeadline-elapsed, func() { s.noticeLoss(sub, l) })
+	}
+	if lost || l.repeat != nil {
+		l.queue = l.queue[1:]
+		l.repeat = append(l.repeat, d)
+	} else {
+		s.remove(sub, l)
+	}
+	s.proceed(sub, l)
+}
+
+// noticeLoss has the lane repeat messages once none of it is being pushed.
+func (s *Simulator) noticeLoss(sub *subscription, l *lane) {
+	l.due = true
+	if !l.busy {
+		s.proceed(sub, l)
+	}
+	s.dispatch(sub)
+}
+
+func (s *Simulator) nack(sub *subscription, l *lane, p push) {
+	sub.stats.Nacked++
+	sub.stats.Window = max(sub.stats.Window/2, 1)
+	now := s.config.Clock.Now()
+	if p.pauses == sub.pauses {
+		sub.pauses++
+		sub.stats.PushBackoff = min(max(sub.stats.PushBackoff*2, minPushBackoff), maxPushBackoff)
+		sub.pausedUntil = now.Add(sub.stats.PushBackoff)
+		s.after(sub.stats.PushBackoff, func() { s.dispatch(sub) })
+	}
+	if s.fail(sub, l) {
+		s.proceed(sub, l)
+		return
+	}
+	s.after(sub.retryAfter(l.queue[0].failures), func() {
+		s.proceed(sub, l)
+		s.dispatch(sub)
+	})
+}
+
+// fail counts a failed attempt of the lane's first message. After the last attempt it forwards
+// the message to the dead-letter topic and reports true.
+func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
+	d := l.queue[0]
+	d.failures++
+	if sub.DeadLetterTopic == "" || d.failures < sub.MaxDeliveryAttempts {
+		return false
+	}
+	sub.stats.DeadLettered++
+	letter := d.Message.Message
+	letter.Attributes = maps.Clone(letter.Attributes)
+	if letter.Attributes == nil {
+		letter.Attributes = map[string]string{}
+	}
+	letter.Attributes["CloudPubSubDeadLetterSourceDeliveryCount"] = strconv.Itoa(d.failures)
+	letter.Attributes["CloudPubSubDeadLetterSourceSubscription"] = sub.ID
+	letter.Attributes["CloudPubSubDeadLetterSourceSubscriptionProject"] = s.config.ProjectID
+	letter.Attributes["CloudPubSubDeadLetterSourceTopicPublishTime"] = d.PublishTime.Format("2006-01-02T15:04:05.000-07:00")
+	s.remove(sub, l)
+	s.take(sub.DeadLetterTopic, letter)
+	return true
+}
+
+// remove removes the first message of the lane.
+func (s *Simulator) remove(sub *subscription, l *lane) {
+	s.note(logged{Subscription: sub.ID, Done: l.queue[0].ID})
+	delete(sub.waiting, l.queue[0])
+	l.queue = l.queue[1:]
+}
+
+// proceed continues the lane after an attempt or a wait.
+func (s *Simulator) proceed(sub *subscription, l *lane) {
+	if l.due {
+		l.queue, l.repeat, l.due = append(l.repeat, l.queue...), nil, false
+		s.fail(sub, l) // a lost acknowledgement is a missed deadline
+	}
+	l.busy = false
+	switch {
+	case len(l.queue) > 0:
+		s.makeReady(sub, l)
+	case l.repeat == nil && l.key != "":
+		delete(sub.lanes, l.key)
+	}
+}
+
+// retryAfter returns the wait after that many failures: exponential between the policy's
+// bounds.
+func (sub *subscription) retryAfter(failures int) time.Duration {
+	wait := sub.MinimumBackoff
+	for range failures - 1 {
+		if wait >= sub.MaximumBackoff {
+			break
+		}
+		wait = max(2*wait, firstStep)
+	}
+	return min(wait, max(sub.MinimumBackoff, sub.MaximumBackoff))
+}
+
+// after calls f with the lock held when d has passed, unless the simulator is closed by then.
+func (s *Simulator) after(d time.Duration, f func()) {
+	s.nextTmr++
+	id := s.nextTmr
+	s.timers[id] = s.config.Clock.AfterFunc(max(d, 0), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if _, ok := s.timers[id]; ok {
+			delete(s.timers, id)
+			f()
+		}
+	})
+}
+
+// PushTo sets the worker's URL. The first call starts the pushing.
+func (s *Simulator) PushTo(baseURL string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.baseURL = strings.TrimSuffix(baseURL, "/")
+	for _, sub := range s.subs {
+		s.dispatch(sub)
+	}
+}
+
+// Held returns the messages of a subscription without a push endpoint, oldest first.
+func (s *Simulator) Held(subscription string) []Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub := s.subs[subscription]
+	if sub == nil {
+		return nil
+	}
+	now := s.config.Clock.Now()
+	sub.held = slices.DeleteFunc(sub.held, func(m Message) bool {
+		return sub.Retention > 0 && now.Sub(m.PublishTime) >= sub.Retention
+	})
+	return slices.Clone(sub.held)
+}
+
+// Stats returns the counts of every subscription by its id.
+func (s *Simulator) Stats() map[string]Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make(map[string]Stats, len(s.subs))
+	for id, sub := range s.subs {
+		stats := sub.stats
+		stats.Backlog, stats.Keys = len(sub.waiting)+len(sub.held), len(sub.lanes)
+		all[id] = stats
+	}
+	return all
+}
+
+// Idle waits until no push subscription has a message left. The error is ctx's.
+func (s *Simulator) Idle(ctx context.Context) error {
+	return s.wait(ctx, func(sub *subscription) bool { return len(sub.waiting) == 0 && sub.stats.Outstanding == 0 })
+}
+
+// Settled waits until nothing is being pushed: every message then waits for the clock or for
+// PushTo. Tests call it before they move the clock.
+func (s *Simulator) Settled(ctx context.Context) error {
+	return s.wait(ctx, func(sub *subscription) bool { return sub.stats.Outstanding == 0 })
+}
+
+func (s *Simulator) wait(ctx context.Context, done func(*subscription) bool) error {
+	for {
+		s.mu.Lock()
+		all := true
+		for _, sub := range s.subs {
+			all = all && done(sub)
+		}
+		if s.changed == nil {
+			s.changed = make(chan struct{})
+		}
+		changed := s.changed
+		s.mu.Unlock()
+		if all {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// notify wakes the callers of wait.
+func (s *Simulator) notify() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+// Close cancels running pushes and waits for the simulator's goroutines. Messages are lost,
+// unless Save is called after it.
+func (s *Simulator) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	for id, stop := range s.timers {
+		stop()
+		delete(s.timers, id)
+	}
+	s.mu.Unlock()
+	s.cancel()
+	s.pushes.Wait()
+	s.client.CloseIdleConnections()
+	return nil
+}
+
+// Clock is the simulator's source of time.
+type Clock interface {
+	// Now returns the present time. It never goes back.
+	Now() time.Time
+	// AfterFunc has f called when d has passed, by a goroutine of the clock and not within
+	// AfterFunc itself. stop prevents a call that has not been made yet. It may be called more
+	// than once.
+	AfterFunc(d time.Duration, f func()) (stop func())
+}
+
+// SystemClock is the machine's own clock.
+type SystemClock struct{}
+
+var _ Clock = SystemClock{}
+
+// Now implements Clock.
+func (SystemClock) Now() time.Time { return time.Now() }
+
+// AfterFunc implements Clock.
+func (SystemClock) AfterFunc(d time.Duration, f func()) (stop func()) {
+	timer := time.AfterFunc(d, f)
+	return func() { timer.Stop() }
+}
+
+// Backlogs returns what each subscription holds now: its messages that are not acknowledged, also
+// those that are being pushed. It never fails.
+func (s *Simulator) Backlogs(context.Context) (held map[string]backlog.Held, at time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	held = make(map[string]backlog.Held, len(s.subs))
+	for id, sub := range s.subs {
+		one := backlog.Held{Messages: int64(len(sub.waiting) + len(sub.held))}
+		oldest := func(published time.Time) {
+			if one.Oldest.IsZero() || published.Before(one.Oldest) {
+				one.Oldest = published
+			}
+		}
+		for d := range sub.waiting {
+			oldest(d.PublishTime)
+		}
+		for _, m := range sub.held {
+			oldest(m.PublishTime)
+		}
+		held[id] = one
+	}
+	return held, s.config.Clock.Now(), nil
+}

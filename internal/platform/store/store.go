@@ -1,0 +1,377 @@
+// Package store describes the document database: three operations (Get, Commit, Query), which
+// internal/platform/gcp/firestore and internal/platform/standin implement, and the codec between structs and
+// documents.
+//
+// It owns the values of a document, the writes of a commit, and the named errors. It refuses
+// interactive transactions: a caller reads a document with its version, decides, and commits at
+// that version. Where nothing needs to be read, a create or an increment decides on the server.
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// The named errors. Any other error means that the store did not answer. The outcome of the call
+// is then unknown, and the caller tries again.
+var (
+	// ErrNotFound: Get found no document at the key.
+	ErrNotFound = errors.New("store: no such document")
+	// ErrExists: a Create of the commit found a document; nothing was written. The document may
+	// be from the caller's own earlier commit, whose answer was lost.
+	ErrExists = errors.New("store: document exists already")
+	// ErrStale: the document of an Update or Delete has changed or is gone; nothing was written.
+	ErrStale = errors.New("store: document is not at the version")
+	// ErrInvalid: the request itself is wrong; nothing was sent.
+	ErrInvalid = errors.New("store: invalid request")
+)
+
+// Limits: of an id, of the writes of a commit, of the documents of a page, and of how deep maps and
+// lists nest in a document, its fields included.
+const (
+	MaxIDBytes = 1500
+	MaxWrites  = 500
+	MaxPage    = 1000
+	MaxDepth   = 20
+)
+
+// Key names one document. A part is valid UTF-8 of 1 to MaxIDBytes, without a slash or a control
+// character. Firestore reserves the form __x__.
+type Key struct {
+	Collection string
+	ID         string
+}
+
+func (k Key) String() string { return k.Collection + "/" + k.ID }
+
+// Version identifies one state of one document; zero: none. It has no order.
+type Version int64
+
+// Document is one stored document. A value in Fields is a string, bool, int64, time.Time (UTC,
+// microseconds), nil, or a map[string]any or []any of these; never a float. Strings are valid
+// UTF-8. A list holds no list. A name is not empty and not of the form __x__.
+type Document struct {
+	Key     Key
+	Fields  map[string]any
+	Version Version
+}
+
+// Op is what a Write does.
+type Op int
+
+// The operations of a Write; see the constructors.
+const (
+	OpCreate Op = iota + 1
+	OpSet
+	OpUpdate
+	OpIncrement
+	OpDelete
+)
+
+// Write is one write of a commit, made by Create, Set, Update, Increment or Delete. A commit has at
+// most one write for each key.
+type Write struct {
+	Op      Op
+	Key     Key
+	Fields  map[string]any
+	Add     map[string]int64
+	Version Version
+}
+
+// Create writes a new document; if there is one, the commit fails with ErrExists.
+func Create(key Key, fields map[string]any) Write {
+	return Write{Op: OpCreate, Key: key, Fields: fields}
+}
+
+// Set writes the whole document, in any case.
+func Set(key Key, fields map[string]any) Write {
+	return Write{Op: OpSet, Key: key, Fields: fields}
+}
+
+// Update replaces the whole document; if it is not at version, the commit fails with ErrStale.
+func Update(key Key, version Version, fields map[string]any) Write {
+	return Write{Op: OpUpdate, Key: key, Fields: fields, Version: version}
+}
+
+// Increment adds to int64 fields (absent: 0), sets the given fields, and keeps all others. It
+// creates the document if there is none. It never conflicts with another writer.
+//
+// An increment whose answer was lost looks like one that never happened. To count once, commit it
+// with a Create: the repeated commit fails with ErrExists. A sum outside int64 is ErrInvalid on the
+// embedded store. Firestore stays at the nearest int64 without an error, so bound the summands.
+func Increment(key Key, add map[string]int64, fields map[string]any) Write {
+	return Write{Op: OpIncrement, Key: key, Add: add, Fields: fields}
+}
+
+// Delete removes a document at a version; with version 0 in any case, also if there is none.
+func Delete(key Key, version Version) Write {
+	return Write{Op: OpDelete, Key: key, Version: version}
+}
+
+// Query selects documents of one collection. They are ordered by id, or by a time with Due or Newest.
+type Query struct {
+	Collection string
+	// IDPrefix selects ids that start with it.
+	IDPrefix string
+	// Equal selects documents whose top-level fields equal these.
+	Equal map[string]any
+	// Contains selects documents whose top-level field is a list that holds this text. A query has
+	// one such field at most, and none with Due or Newest: so it needs no index of its own in Firestore.
+	Contains map[string]string
+	// After is the Next of the previous page.
+	After string
+	// Due, if set, selects by a time, oldest first, ties by id.
+	Due *Due
+	// Newest, if set, selects by a time, newest first, ties by id, the greatest first.
+	Newest *Newest
+	// Count asks for the number of documents alone. Limit bounds it, and may be any positive
+	// number.
+	Count bool
+	// Limit is the number of documents of a page, 1 to MaxPage.
+	Limit int
+}
+
+// Due selects documents whose time field is not after Until, oldest first, ties by id. With Equal
+// it needs a composite index. It cannot be combined with IDPrefix or After: a caller changes or
+// removes the field of each document that it has handled, and the next query finds the rest.
+type Due struct {
+	Field string
+	Until time.Time
+}
+
+// Newest selects documents whose time field is not before Since and is before Until, newest first,
+// ties by id, the greatest first. It takes times in microseconds. A zero time is no bound. With Equal
+// it needs a composite index. It cannot be combined with IDPrefix, Due or the query's own After.
+type Newest struct {
+	Field        string
+	Since, Until time.Time
+	// After is the position of the last document of the page before; nil: there was none.
+	After *Position
+}
+
+// Position is the place of a document in an order by time: what its field has, and its id.
+type Position struct {
+	At time.Time
+	ID string
+}
+
+// Page is one page of a Query. Next is empty on the last page, and always with Due and Newest.
+type Page struct {
+	Documents []Document
+	Next      string
+	// Count is the answer to a query with Count, which has no documents.
+	Count int64
+}
+
+// Getter reads one document.
+type Getter interface {
+	// Get returns the document, or an error wrapping ErrNotFound.
+	Get(ctx context.Context, key Key) (Document, error)
+}
+
+// Committer writes.
+type Committer interface {
+	// Commit applies all writes or none, and returns the version of each. After an error that
+	// wraps ErrExists, ErrStale or ErrInvalid nothing was written; after any other the outcome
+	// is unknown.
+	Commit(ctx context.Context, writes []Write) ([]Version, error)
+}
+
+// Querier reads documents.
+type Querier interface {
+	// Query returns one page of all that was committed before the call.
+	Query(ctx context.Context, query Query) (Page, error)
+}
+
+// GetCommitter reads one document at a time, and writes.
+type GetCommitter interface {
+	Getter
+	Committer
+}
+
+// Store is the whole of it.
+type Store interface {
+	GetCommitter
+	Querier
+}
+
+// CheckWrites checks the writes of one commit. Its error wraps ErrInvalid.
+func CheckWrites(writes []Write) error {
+	if len(writes) == 0 || len(writes) > MaxWrites {
+		return fmt.Errorf("%w: a commit holds 1 to %d writes, not %d", ErrInvalid, MaxWrites, len(writes))
+	}
+	for i, w := range writes {
+		if err := CheckKey(w.Key); err != nil {
+			return err
+		}
+		for _, earlier := range writes[:i] {
+			if earlier.Key == w.Key {
+				return fmt.Errorf("%w: two writes to %s", ErrInvalid, w.Key)
+			}
+		}
+		switch {
+		case w.Op < OpCreate || w.Op > OpDelete:
+			return fmt.Errorf("%w: %s has no operation", ErrInvalid, w.Key)
+		case w.Op == OpUpdate && w.Version == 0:
+			return fmt.Errorf("%w: update of %s without a version", ErrInvalid, w.Key)
+		case w.Op == OpIncrement && len(w.Add) == 0:
+			return fmt.Errorf("%w: increment of %s adds nothing", ErrInvalid, w.Key)
+		}
+		for name := range w.Add {
+			if _, twice := w.Fields[name]; twice {
+				return fmt.Errorf("%w: %s both sets and adds one field", ErrInvalid, w.Key)
+			}
+			if !isName(name) {
+				return fmt.Errorf("%w: %s: %w", ErrInvalid, w.Key, errName)
+			}
+		}
+		if err := checkValue(w.Fields, MaxDepth); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrInvalid, w.Key, err)
+		}
+	}
+	return nil
+}
+
+// CheckQuery reports what is wrong with a query, wrapping ErrInvalid.
+func CheckQuery(q Query) error {
+	// Each for itself: an id after which to go on repeats the prefix.
+	for _, id := range []string{cmp.Or(q.IDPrefix, "x"), cmp.Or(q.After, "x")} {
+		if err := CheckKey(Key{Collection: q.Collection, ID: id}); err != nil {
+			return err
+		}
+	}
+	if q.Limit < 1 || (q.Limit > MaxPage && !q.Count) {
+		return fmt.Errorf("%w: a page holds 1 to %d documents, not %d", ErrInvalid, MaxPage, q.Limit)
+	}
+	if q.Due != nil {
+		if q.IDPrefix != "" || q.After != "" {
+			return fmt.Errorf("%w: a query for what is due has no condition on ids", ErrInvalid)
+		}
+		if err := checkValue(map[string]any{q.Due.Field: q.Due.Until}, 1); err != nil {
+			return fmt.Errorf("%w: query: %w", ErrInvalid, err)
+		}
+	}
+	if err := q.Newest.check(q); err != nil {
+		return err
+	}
+	if len(q.Contains) > 1 || (len(q.Contains) > 0 && (q.Due != nil || q.Newest != nil)) {
+		return fmt.Errorf("%w: a query looks into one list at most, and into none where it goes by a time", ErrInvalid)
+	}
+	for name, value := range q.Contains {
+		if err := checkValue(map[string]any{name: value}, 1); err != nil {
+			return fmt.Errorf("%w: query: %w", ErrInvalid, err)
+		}
+	}
+	for name, value := range q.Equal {
+		switch value.(type) {
+		case string, bool, int64, time.Time:
+			if err := checkValue(map[string]any{name: value}, 1); err != nil {
+				return fmt.Errorf("%w: query: %w", ErrInvalid, err)
+			}
+		default:
+			return fmt.Errorf("%w: cannot compare with a %T", ErrInvalid, value)
+		}
+	}
+	return nil
+}
+
+// check reports what is wrong with the part of a query, wrapping ErrInvalid. There may be no such part.
+func (n *Newest) check(q Query) error {
+	if n == nil {
+		return nil
+	}
+	if q.IDPrefix != "" || q.After != "" || q.Due != nil {
+		return fmt.Errorf("%w: a query for the newest has no condition on ids, and none on what is due", ErrInvalid)
+	}
+	for _, at := range []time.Time{n.Since, n.Until} {
+		if err := checkValue(map[string]any{n.Field: at}, 1); err != nil {
+			return fmt.Errorf("%w: query: %w", ErrInvalid, err)
+		}
+	}
+	if n.After == nil {
+		return nil
+	}
+	if err := checkValue(n.After.At, 0); err != nil {
+		return fmt.Errorf("%w: query: %w", ErrInvalid, err)
+	}
+	return CheckKey(Key{Collection: q.Collection, ID: n.After.ID})
+}
+
+// CheckKey reports whether the key can name a document, wrapping ErrInvalid.
+func CheckKey(key Key) error {
+	for _, part := range []string{key.Collection, key.ID} {
+		if part == "" || len(part) > MaxIDBytes || part == "." || part == ".." {
+			return fmt.Errorf("%w: key part of %d bytes", ErrInvalid, len(part))
+		}
+		for i := range len(part) {
+			if part[i] == '/' || part[i] < 0x20 {
+				return fmt.Errorf("%w: key part with a slash or a control character", ErrInvalid)
+			}
+		}
+		if !isName(part) {
+			return fmt.Errorf("%w: key part that is reserved or not UTF-8", ErrInvalid)
+		}
+	}
+	return nil
+}
+
+// The errors of checkValue name no field: a name may come from outside.
+var (
+	errName   = errors.New("a name is empty, reserved or not UTF-8")
+	errString = errors.New("a string is not UTF-8")
+	errYear   = errors.New("a time outside the years 1 to 9999")
+	errDepth  = errors.New("nested too deep")
+	errList   = errors.New("a list within a list")
+)
+
+// isName reports whether a field or a key part can be called that.
+func isName(name string) bool {
+	reserved := len(name) >= 4 && strings.HasPrefix(name, "__") && strings.HasSuffix(name, "__")
+	return name != "" && !reserved && utf8.ValidString(name)
+}
+
+func checkValue(value any, depth int) error {
+	switch v := value.(type) {
+	case nil, bool, int64:
+	case time.Time:
+		if year := v.UTC().Year(); year < 1 || year > 9999 {
+			return errYear
+		}
+	case string:
+		if !utf8.ValidString(v) {
+			return errString
+		}
+	case map[string]any:
+		if depth == 0 {
+			return errDepth
+		}
+		for name, inner := range v {
+			if !isName(name) {
+				return errName
+			}
+			if err := checkValue(inner, depth-1); err != nil {
+				return err
+			}
+		}
+	case []any:
+		if depth == 0 {
+			return errDepth
+		}
+		for _, inner := range v {
+			if _, nested := inner.([]any); nested {
+				return errList
+			}
+			if err := checkValue(inner, depth-1); err != nil {
+				return err
+			}
+		}
+	default:
+		return fmt.Errorf("type %T cannot be stored", value)
+	}
+	return nil
+}

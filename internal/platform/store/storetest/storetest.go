@@ -1,0 +1,588 @@
+// This file is over 400 lines: it is the one suite that every store passes.
+
+// Package storetest holds the conformance suite of the store's implementations, and two wrappers
+// for tests: Counter counts, and Faults fails on demand. It refuses to name an implementation.
+package storetest
+
+// This file is longer than others: it is one suite.
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/platform/store"
+)
+
+// Run runs the suite. open returns an empty store for one test.
+func Run(t *testing.T, open func(t *testing.T) store.Store) {
+	t.Helper()
+	for name, test := range map[string]func(*testing.T, store.Store){
+		"every kind of value comes back as it was":              values,
+		"a document has any name and any valid size":            namesAndSizes,
+		"a create refuses a document that exists":               createExists,
+		"an update needs its version":                           updateVersion,
+		"an update replaces the whole document":                 updateReplaces,
+		"a set writes whatever was there":                       set,
+		"a delete works at a version, or whatever it is":        deletes,
+		"an increment creates, adds and keeps the other fields": increments,
+		"a commit writes all or nothing":                        allOrNothing,
+		"an update that changes nothing keeps the version":      unchanged,
+		"queries page through a prefix in order":                queryPrefix,
+		"queries compare fields":                                queryEqual,
+		"queries find a text in a list":                         queryContains,
+		"queries follow the bytes of ids, short and long":       queryIDs,
+		"queries find what is due, the longest due first":       queryDue,
+		"what is due at one moment comes in the order of ids":   queryTies,
+		"queries find the newest first, and go on behind one":   queryNewest,
+		"queries count without reading":                         queryCount,
+		"queries count beyond a page":                           queryCountBeyondAPage,
+		"collections do not see each other":                     collections,
+		"invalid requests are refused before they are sent":     invalid,
+		"a context that has ended writes nothing":               canceled,
+		"of fifty that create one wins":                         raceCreate,
+		"of fifty that update at a version one wins":            raceUpdate,
+		"fifty increments add up":                               raceIncrement,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, open(t))
+		})
+	}
+}
+
+func key(id string) store.Key { return store.Key{Collection: "things", ID: id} }
+
+func commit(t *testing.T, s store.Store, writes ...store.Write) []store.Version {
+	t.Helper()
+	versions, err := s.Commit(t.Context(), writes)
+	require.NoError(t, err)
+	require.Len(t, versions, len(writes))
+	return versions
+}
+
+func get(t *testing.T, s store.Store, id string) store.Document {
+	t.Helper()
+	doc, err := s.Get(t.Context(), key(id))
+	require.NoError(t, err)
+	return doc
+}
+
+var named = []error{store.ErrExists, store.ErrStale, store.ErrNotFound, store.ErrInvalid}
+
+// refuses requires that a commit fails with the named error alone.
+func refuses(t *testing.T, s store.Store, with error, writes ...store.Write) {
+	t.Helper()
+	_, err := s.Commit(t.Context(), writes)
+	for _, name := range named {
+		require.Equal(t, errors.Is(with, name), errors.Is(err, name), "%v: %v", writes, err)
+	}
+}
+
+// absent requires that there is no such document.
+func absent(t *testing.T, s store.Store, id string) {
+	t.Helper()
+	_, err := s.Get(t.Context(), key(id))
+	require.ErrorIs(t, err, store.ErrNotFound)
+}
+
+func values(t *testing.T, s store.Store) {
+	at := time.Date(2026, 2, 3, 4, 5, 6, 789_123_000, time.UTC)
+	fields := map[string]any{
+		"string": "žluťoučký kůň \u2603 ", "empty": "", "true": true, "false": false,
+		"int": int64(9007199254740993), "max": int64(math.MaxInt64), "min": int64(math.MinInt64), "zero": int64(0),
+		"time": at, "null": nil,
+		"map":   map[string]any{"inner": int64(1), "deep": map[string]any{"a.b": "c"}, "empty": map[string]any{}},
+		"array": []any{int64(1), "two", map[string]any{"three": true}},
+		"none":  []any{},
+	}
+	versions := commit(t, s, store.Create(key("v"), fields))
+	doc := get(t, s, "v")
+	require.Equal(t, fields, doc.Fields)
+	require.Equal(t, versions[0], doc.Version)
+	require.Equal(t, key("v"), doc.Key)
+	absent(t, s, "absent")
+}
+
+func createExists(t *testing.T, s store.Store) {
+	commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))
+	refuses(t, s, store.ErrExists, store.Create(key("a"), map[string]any{"n": int64(2)}))
+	require.Equal(t, int64(1), get(t, s, "a").Fields["n"])
+}
+
+func updateVersion(t *testing.T, s store.Store) {
+	first := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
+	second := commit(t, s, store.Update(key("a"), first, map[string]any{"n": int64(2)}))[0]
+	require.NotEqual(t, first, second)
+	require.Equal(t, second, get(t, s, "a").Version)
+	refuses(t, s, store.ErrStale, store.Update(key("a"), first, map[string]any{"n": int64(3)}))
+	refuses(t, s, store.ErrStale, store.Update(key("absent"), first, map[string]any{"n": int64(3)}))
+	require.Equal(t, int64(2), get(t, s, "a").Fields["n"])
+}
+
+func updateReplaces(t *testing.T, s store.Store) {
+	first := commit(t, s, store.Create(key("a"), map[string]any{"old": "x", "kept": "y"}))[0]
+	commit(t, s, store.Update(key("a"), first, map[string]any{"kept": "z"}))
+	require.Equal(t, map[string]any{"kept": "z"}, get(t, s, "a").Fields)
+}
+
+func set(t *testing.T, s store.Store) {
+	commit(t, s, store.Set(key("a"), map[string]any{"n": int64(1)}))
+	commit(t, s, store.Set(key("a"), map[string]any{"m": int64(2)}))
+	require.Equal(t, map[string]any{"m": int64(2)}, get(t, s, "a").Fields)
+}
+
+func deletes(t *testing.T, s store.Store) {
+	first := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
+	second := commit(t, s, store.Set(key("a"), map[string]any{"n": int64(2)}))[0]
+	refuses(t, s, store.ErrStale, store.Delete(key("a"), first))
+	commit(t, s, store.Delete(key("a"), second))
+	absent(t, s, "a")
+	commit(t, s, store.Delete(key("a"), 0))
+	third := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
+	require.NotEqual(t, first, third, "a document made anew is not the one that was deleted")
+}
+
+func increments(t *testing.T, s store.Store) {
+	commit(t, s, store.Increment(key("a"), map[string]int64{"n": 5}, map[string]any{"currency": "points"}))
+	versions := commit(t, s, store.Increment(key("a"), map[string]int64{"n": -7, "m": 1}, nil))
+	require.Equal(t, map[string]any{"n": int64(-2), "m": int64(1), "currency": "points"}, get(t, s, "a").Fields)
+	require.Equal(t, versions[0], get(t, s, "a").Version)
+	commit(t, s, store.Increment(key("a"), map[string]int64{"currency": 4}, map[string]any{"m": map[string]any{"x": int64(1), "y": int64(2)}}))
+	commit(t, s, store.Increment(key("a"), map[string]int64{"currency": 1}, map[string]any{"m": map[string]any{"x": int64(3)}}))
+	require.Equal(t, map[string]any{"n": int64(-2), "m": map[string]any{"x": int64(3)}, "currency": int64(5)}, get(t, s, "a").Fields,
+		"a map is replaced whole, and what is no number counts as 0")
+}
+
+func namesAndSizes(t *testing.T, s store.Store) {
+	odd := map[string]any{"a.b": "dots", "a`b\\c": "quotes", "1": "digit", "ž ů": "letters", "x": map[string]any{"c.d": nil}}
+	commit(t, s, store.Set(key("odd"), odd))
+	require.Equal(t, odd, get(t, s, "odd").Fields)
+	commit(t, s, store.Increment(key("odd"), map[string]int64{"n.m`\\": 2}, map[string]any{"a.b": "changed"}))
+	fields := get(t, s, "odd").Fields
+	require.Equal(t, int64(2), fields["n.m`\\"])
+	require.Equal(t, "changed", fields["a.b"])
+	require.Len(t, fields, len(odd)+1)
+
+	commit(t, s, store.Set(key("empty"), nil))
+	require.Equal(t, map[string]any{}, get(t, s, "empty").Fields)
+
+	half := strings.Repeat("x", 1<<19)
+	commit(t, s, store.Set(key("large"), map[string]any{"a": half, "b": half[:1<<19-200]}))
+	require.Equal(t, half, get(t, s, "large").Fields["a"])
+	refuses(t, s, store.ErrInvalid, store.Set(key("beside"), nil), store.Set(key("large"), map[string]any{"a": half, "b": half + "x"}))
+	absent(t, s, "beside")
+}
+
+func allOrNothing(t *testing.T, s store.Store) {
+	commit(t, s, store.Create(key("there"), map[string]any{"n": int64(1)}))
+	refuses(t, s, store.ErrExists,
+		store.Create(key("new"), map[string]any{"n": int64(1)}),
+		store.Increment(key("counter"), map[string]int64{"n": 1}, nil),
+		store.Create(key("there"), map[string]any{"n": int64(2)}),
+	)
+	absent(t, s, "new")
+	absent(t, s, "counter")
+}
+
+func unchanged(t *testing.T, s store.Store) {
+	first := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
+	second := commit(t, s, store.Update(key("a"), first, map[string]any{"n": int64(1)}))[0]
+	require.Equal(t, first, second)
+	require.Equal(t, first, get(t, s, "a").Version)
+}
+
+// finds requires that a query for things finds the documents of these ids, and returns the page.
+func finds(t *testing.T, s store.Store, query store.Query, want ...string) store.Page {
+	t.Helper()
+	query.Collection = cmp.Or(query.Collection, "things")
+	page, err := s.Query(t.Context(), query)
+	require.NoError(t, err)
+	var ids []string
+	for _, doc := range page.Documents {
+		ids = append(ids, doc.Key.ID)
+	}
+	require.Equal(t, want, ids)
+	return page
+}
+
+func queryPrefix(t *testing.T, s store.Store) {
+	for _, id := range []string{"a~0", "a~1", "a~2", "ab~0", "b~0", "a"} {
+		commit(t, s, store.Create(key(id), map[string]any{"id": id}))
+	}
+	query := store.Query{IDPrefix: "a~", Limit: 2}
+	page := finds(t, s, query, "a~0", "a~1")
+	require.Equal(t, "a~1", page.Next)
+	require.Equal(t, get(t, s, "a~0"), page.Documents[0])
+	query.After = page.Next
+	page = finds(t, s, query, "a~2")
+	require.Empty(t, page.Next)
+	all := finds(t, s, store.Query{Limit: 6}, "a", "ab~0", "a~0", "a~1", "a~2", "b~0")
+	require.Empty(t, all.Next, "a full last page has no next")
+	finds(t, s, store.Query{IDPrefix: "zzz", Limit: 6})
+}
+
+func queryEqual(t *testing.T, s store.Store) {
+	for i := range 6 {
+		commit(t, s, store.Create(key(fmt.Sprint(i)), map[string]any{"even": i%2 == 0, "third": int64(i % 3), "name": fmt.Sprint("n", i%2)}))
+	}
+	page := finds(t, s, store.Query{Equal: map[string]any{"even": true}, Limit: 2}, "0", "2")
+	finds(t, s, store.Query{Equal: map[string]any{"even": true}, After: page.Next, Limit: 2}, "4")
+	finds(t, s, store.Query{Equal: map[string]any{"third": int64(2), "name": "n1"}, Limit: 9}, "5")
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6_999, time.UTC)
+	commit(t, s, store.Create(key("timed"), map[string]any{"at": at}))
+	// Times compare as they are kept, by the microsecond. A number is not its text.
+	finds(t, s, store.Query{Equal: map[string]any{"at": at}, Limit: 9}, "timed")
+	finds(t, s, store.Query{Equal: map[string]any{"third": "2"}, Limit: 9})
+}
+
+func queryContains(t *testing.T, s store.Store) {
+	for id, list := range map[string]any{
+		"a-1": []any{"x", "y"}, "a-2": []any{"y"}, "a-3": []any{"y", int64(1), "y"}, "b-1": []any{"y", "x"},
+		"longer": []any{"yy"}, "text": "y", "map": map[string]any{"y": "y"}, "deep": []any{map[string]any{"y": "y"}}, "number": []any{int64(1)}, "empty": []any{},
+	} {
+		commit(t, s, store.Create(key(id), map[string]any{"of": list, "open": id != "a-2"}))
+	}
+	commit(t, s, store.Create(key("none"), nil), store.Create(store.Key{Collection: "others", ID: "a-1"}, map[string]any{"of": []any{"y"}}))
+	y := map[string]string{"of": "y"}
+	page := finds(t, s, store.Query{Contains: y, Limit: 2}, "a-1", "a-2")
+	require.Equal(t, "a-2", page.Next)
+	page = finds(t, s, store.Query{Contains: y, After: page.Next, Limit: 2}, "a-3", "b-1")
+	require.Empty(t, page.Next, "a list that holds a text twice is found once")
+	finds(t, s, store.Query{Contains: y, IDPrefix: "a-", Limit: 9}, "a-1", "a-2", "a-3")
+	finds(t, s, store.Query{Contains: y, Equal: map[string]any{"open": true}, Limit: 9}, "a-1", "a-3", "b-1")
+	finds(t, s, store.Query{Contains: map[string]string{"of": "1"}, Limit: 9})
+	require.EqualValues(t, 4, finds(t, s, store.Query{Contains: y, Count: true, Limit: 9}).Count)
+	commit(t, s, store.Set(key("a-1"), map[string]any{"of": []any{"x"}}), store.Delete(key("a-2"), 0), store.Set(key("text"), map[string]any{"of": []any{"y"}}))
+	finds(t, s, store.Query{Contains: y, Limit: 9}, "a-3", "b-1", "text")
+}
+
+func queryIDs(t *testing.T, s store.Store) {
+	// In the order of UTF-16 units the third would come before the second.
+	unicode := []string{"u~\u017e", "u~\uffee", "u~\U0001f600"}
+	long := strings.Repeat("l", store.MaxIDBytes-1)
+	for _, id := range slices.Concat(unicode, []string{long, long + "a", long + "b", long[1:] + "m"}) {
+		commit(t, s, store.Create(key(id), nil))
+	}
+	finds(t, s, store.Query{IDPrefix: "u~", Limit: 9}, unicode...)
+	query := store.Query{IDPrefix: long, Limit: 2}
+	page := finds(t, s, query, long, long+"a")
+	query.After = page.Next
+	page = finds(t, s, query, long+"b")
+	require.Empty(t, page.Next)
+	finds(t, s, store.Query{IDPrefix: "a", After: "u~", Limit: 9})
+}
+
+func queryDue(t *testing.T, s store.Store) {
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	commit(t, s,
+		store.Create(key("c"), map[string]any{"due": noon.Add(-time.Hour), "n": int64(1)}),
+		store.Create(key("a"), map[string]any{"due": noon}),
+		store.Create(key("b"), map[string]any{"due": noon.Add(-time.Minute)}),
+		store.Create(key("later"), map[string]any{"due": noon.Add(time.Microsecond)}),
+		store.Create(key("text"), map[string]any{"due": "2026"}),
+		store.Create(key("number"), map[string]any{"due": int64(1)}),
+		store.Create(key("none"), map[string]any{"due": nil}),
+		store.Create(key("never"), map[string]any{"n": int64(1)}),
+	)
+	due := func(limit int) store.Query {
+		return store.Query{Due: &store.Due{Field: "due", Until: noon}, Limit: limit}
+	}
+	page := finds(t, s, due(10), "c", "b", "a")
+	require.Empty(t, page.Next)
+	require.Equal(t, get(t, s, "c"), page.Documents[0])
+	page = finds(t, s, due(2), "c", "b")
+	require.Empty(t, page.Next, "the caller asks again after it has handled these")
+	commit(t, s, store.Delete(key("c"), 0), store.Set(key("b"), map[string]any{"done": true}))
+	finds(t, s, due(2), "a")
+	commit(t, s,
+		store.Create(key("mine-2"), map[string]any{"due": noon.Add(-time.Minute), "owner": "me", "open": true}),
+		store.Create(key("mine-1"), map[string]any{"due": noon.Add(-time.Hour), "owner": "me", "open": true}),
+		store.Create(key("mine-done"), map[string]any{"due": noon.Add(-2 * time.Hour), "owner": "me", "open": false}),
+		store.Create(key("mine-later"), map[string]any{"due": noon.Add(time.Hour), "owner": "me", "open": true}),
+		store.Create(key("yours"), map[string]any{"due": noon.Add(-3 * time.Hour), "owner": "you", "open": true}),
+	)
+	mine := store.Query{Equal: map[string]any{"owner": "me", "open": true}, Due: &store.Due{Field: "due", Until: noon}, Limit: 10}
+	finds(t, s, mine, "mine-1", "mine-2")
+	mine.Limit = 1
+	finds(t, s, mine, "mine-1")
+	mine.Count, mine.Limit = true, 10
+	require.EqualValues(t, 2, finds(t, s, mine).Count)
+	for _, owner := range []any{true, int64(1), noon, "ME"} { // none is the text "me"
+		finds(t, s, store.Query{Equal: map[string]any{"owner": owner}, Due: mine.Due, Limit: 1})
+	}
+	finds(t, s, store.Query{Collection: "nothing", Due: &store.Due{Field: "due", Until: noon}, Limit: 1})
+}
+
+// queryTies: documents that are due at the same moment are ordered by id. A page that ends
+// among them is followed by the rest.
+func queryTies(t *testing.T, s store.Store) {
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, id := range []string{"c", "a", "e", "b", "d"} {
+		commit(t, s, store.Create(key(id), map[string]any{"due": noon, "owner": "me"}))
+	}
+	commit(t, s,
+		store.Create(key("z"), map[string]any{"due": noon.Add(-time.Microsecond), "owner": "me"}),
+		store.Create(key("bb"), map[string]any{"due": noon, "owner": "you"}))
+	for _, test := range map[string]struct {
+		equal map[string]any
+		pages [][]string
+	}{
+		"of everybody": {nil, [][]string{{"z", "a"}, {"b", "bb"}, {"c", "d"}, {"e"}, nil}},
+		"of one":       {map[string]any{"owner": "me"}, [][]string{{"z", "a"}, {"b", "c"}, {"d", "e"}, nil}},
+	} {
+		undo := []store.Write{}
+		for _, want := range test.pages {
+			page := finds(t, s, store.Query{Equal: test.equal, Due: &store.Due{Field: "due", Until: noon}, Limit: 2}, want...)
+			for _, doc := range page.Documents {
+				commit(t, s, store.Delete(doc.Key, doc.Version)) // as a caller does with a due document
+				undo = append(undo, store.Create(doc.Key, doc.Fields))
+			}
+		}
+		commit(t, s, undo...)
+	}
+}
+
+// queryNewest: what is of one moment comes in the order of ids, the greatest first. A page goes on behind
+// a position, whether or not there is still a document.
+func queryNewest(t *testing.T, s store.Store) {
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, id := range []string{"c", "a", "b"} {
+		commit(t, s, store.Create(key(id), map[string]any{"at": noon, "owner": "me"}))
+	}
+	commit(t, s,
+		store.Create(key("new"), map[string]any{"at": noon.Add(time.Microsecond), "owner": "me"}),
+		store.Create(key("old"), map[string]any{"at": noon.Add(-time.Hour), "owner": "me"}),
+		store.Create(key("yours"), map[string]any{"at": noon, "owner": "you"}),
+		store.Create(key("text"), map[string]any{"at": "2026", "owner": "me"}),
+		store.Create(key("number"), map[string]any{"at": int64(1), "owner": "me"}),
+		store.Create(key("none"), map[string]any{"at": nil, "owner": "me"}),
+		store.Create(key("never"), map[string]any{"owner": "me"}),
+	)
+	newest := func(n store.Newest, equal map[string]any, want ...string) store.Page {
+		t.Helper()
+		n.Field = "at"
+		page := finds(t, s, store.Query{Equal: equal, Newest: &n, Limit: 3}, want...)
+		require.Empty(t, page.Next)
+		return page
+	}
+	mine := map[string]any{"owner": "me"}
+	page := newest(store.Newest{}, nil, "new", "yours", "c")
+	require.Equal(t, get(t, s, "new"), page.Documents[0])
+	newest(store.Newest{After: &store.Position{At: noon, ID: "c"}}, nil, "b", "a", "old")
+	newest(store.Newest{}, mine, "new", "c", "b")
+	newest(store.Newest{After: &store.Position{At: noon, ID: "b"}}, mine, "a", "old")
+	newest(store.Newest{After: &store.Position{At: noon, ID: "bb"}}, mine, "b", "a", "old")
+	newest(store.Newest{After: &store.Position{At: noon.Add(-time.Hour), ID: "old"}}, mine)
+	newest(store.Newest{Since: noon}, mine, "new", "c", "b")
+	newest(store.Newest{Since: noon.Add(time.Microsecond)}, mine, "new")
+	newest(store.Newest{Until: noon}, mine, "old")
+	newest(store.Newest{Since: noon, Until: noon.Add(time.Microsecond), After: &store.Position{At: noon.Add(time.Hour), ID: "x"}}, mine, "c", "b", "a")
+	newest(store.Newest{Since: noon, Until: noon}, mine)
+	require.EqualValues(t, 4, finds(t, s, store.Query{Newest: &store.Newest{Field: "at", Since: noon, Until: noon.Add(time.Microsecond)}, Count: true, Limit: 9}).Count)
+	finds(t, s, store.Query{Collection: "nothing", Newest: &store.Newest{Field: "at"}, Limit: 1})
+	for _, wrong := range []store.Query{
+		{IDPrefix: "a", Newest: &store.Newest{Field: "at"}},
+		{After: "a", Newest: &store.Newest{Field: "at"}},
+		{Due: &store.Due{Field: "at", Until: noon}, Newest: &store.Newest{Field: "at"}},
+		{Contains: map[string]string{"list": "x"}, Newest: &store.Newest{Field: "at"}},
+		{Newest: &store.Newest{}},
+		{Newest: &store.Newest{Field: "at", Until: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}},
+		{Newest: &store.Newest{Field: "at", After: &store.Position{At: noon, ID: "a/b"}}},
+	} {
+		wrong.Collection, wrong.Limit = "things", 1
+		_, err := s.Query(t.Context(), wrong)
+		require.ErrorIs(t, err, store.ErrInvalid)
+	}
+}
+
+func queryCount(t *testing.T, s store.Store) {
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for i := range 7 {
+		commit(t, s, store.Create(key(fmt.Sprintf("a-%d", i)), map[string]any{"even": i%2 == 0, "due": noon.Add(time.Duration(i) * time.Hour)}))
+	}
+	commit(t, s, store.Create(key("b-1"), map[string]any{"even": true}))
+	for name, test := range map[string]struct {
+		query store.Query
+		want  int64
+	}{
+		"all":                {store.Query{Limit: 100_000}, 8},
+		"a prefix":           {store.Query{IDPrefix: "a-", Limit: 100}, 7},
+		"behind an id":       {store.Query{IDPrefix: "a-", After: "a-4", Limit: 100}, 2},
+		"equals":             {store.Query{Equal: map[string]any{"even": true}, Limit: 100}, 5},
+		"what is due":        {store.Query{Due: &store.Due{Field: "due", Until: noon.Add(2 * time.Hour)}, Limit: 100}, 3},
+		"no more than asked": {store.Query{Limit: 3}, 3},
+		"nothing":            {store.Query{IDPrefix: "c", Limit: 1}, 0},
+	} {
+		test.query.Count = true
+		require.Equal(t, store.Page{Count: test.want}, finds(t, s, test.query), name)
+	}
+}
+
+func queryCountBeyondAPage(t *testing.T, s store.Store) {
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	const most = store.MaxPage + 1
+	for first := 0; first < most; first += store.MaxWrites {
+		var writes []store.Write
+		for i := first; i < min(first+store.MaxWrites, most); i++ {
+			writes = append(writes, store.Create(key(fmt.Sprintf("a-%04d", i)), map[string]any{"due": noon}))
+		}
+		commit(t, s, writes...)
+	}
+	for name, due := range map[string]*store.Due{"all": nil, "what is due": {Field: "due", Until: noon}} {
+		for limit, want := range map[int]int64{most - 1: most - 1, most: most, 2 * most: most} {
+			require.Equal(t, store.Page{Count: want}, finds(t, s, store.Query{Due: due, Count: true, Limit: limit}), "%s, up to %d", name, limit)
+		}
+	}
+}
+
+func collections(t *testing.T, s store.Store) {
+	other := store.Key{Collection: "others", ID: "a"}
+	commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}), store.Create(other, map[string]any{"n": int64(2)}))
+	page := finds(t, s, store.Query{Collection: "others", Limit: 9}, "a")
+	require.Equal(t, int64(2), page.Documents[0].Fields["n"])
+}
+
+func invalid(t *testing.T, s store.Store) {
+	for _, writes := range map[string][]store.Write{
+		"no writes":              {},
+		"two writes to one key":  {store.Set(key("a"), nil), store.Delete(key("a"), 0)},
+		"a float":                {store.Set(key("a"), map[string]any{"f": 1.5})},
+		"an int":                 {store.Set(key("a"), map[string]any{"i": 1})},
+		"a slash in the id":      {store.Set(key("a/b"), nil)},
+		"an empty id":            {store.Set(key(""), nil)},
+		"an update at version 0": {store.Update(key("a"), 0, nil)},
+		"an empty increment":     {store.Increment(key("a"), nil, nil)},
+		"no operation":           {{Key: key("a")}},
+	} {
+		refuses(t, s, store.ErrInvalid, writes...)
+	}
+	_, err := s.Get(t.Context(), key("a/b"))
+	require.ErrorIs(t, err, store.ErrInvalid)
+	_, err = s.Query(t.Context(), store.Query{Collection: "things"})
+	require.ErrorIs(t, err, store.ErrInvalid)
+}
+
+func canceled(t *testing.T, s store.Store) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.Commit(gone, []store.Write{store.Create(key("a"), map[string]any{"n": int64(1)})})
+	require.ErrorIs(t, err, context.Canceled)
+	absent(t, s, "a")
+	late, stop := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer stop()
+	_, err = s.Get(late, key("a"))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = s.Query(late, store.Query{Collection: "things", Limit: 1})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, err = s.Commit(late, []store.Write{store.Create(key("a"), map[string]any{"n": int64(1)})})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	absent(t, s, "a")
+}
+
+// RunLostAnswers runs the cases in which a commit happens and its answer is lost. open returns
+// an empty store and a function that loses the next commit's answer.
+func RunLostAnswers(t *testing.T, open func(t *testing.T) (s store.Store, loseNext func())) {
+	t.Helper()
+	t.Run("a create that is repeated meets itself and counts once", func(t *testing.T) {
+		t.Parallel()
+		s, loseNext := open(t)
+		writes := []store.Write{
+			store.Create(key("record"), map[string]any{"by": "me"}),
+			store.Increment(key("balance"), map[string]int64{"n": 7}, nil),
+		}
+		loseNext()
+		_, err := s.Commit(t.Context(), writes)
+		requireUnknown(t, err)
+		refuses(t, s, store.ErrExists, writes...)
+		require.Equal(t, "me", get(t, s, "record").Fields["by"])
+		require.Equal(t, int64(7), get(t, s, "balance").Fields["n"])
+	})
+	t.Run("an update that is repeated meets itself", func(t *testing.T) {
+		t.Parallel()
+		s, loseNext := open(t)
+		version := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
+		writes := []store.Write{store.Update(key("a"), version, map[string]any{"n": int64(2)})}
+		loseNext()
+		_, err := s.Commit(t.Context(), writes)
+		requireUnknown(t, err)
+		refuses(t, s, store.ErrStale, writes...)
+		require.Equal(t, int64(2), get(t, s, "a").Fields["n"])
+	})
+	t.Run("a bare increment is never repeated behind its caller", func(t *testing.T) {
+		t.Parallel()
+		s, loseNext := open(t)
+		loseNext()
+		_, err := s.Commit(t.Context(), []store.Write{store.Increment(key("a"), map[string]int64{"n": 7}, nil)})
+		requireUnknown(t, err)
+		require.Equal(t, int64(7), get(t, s, "a").Fields["n"])
+	})
+}
+
+// requireUnknown requires an error after which the commit's outcome is unknown.
+func requireUnknown(t *testing.T, err error) {
+	t.Helper()
+	require.Error(t, err)
+	for _, name := range named {
+		require.NotErrorIs(t, err, name)
+	}
+}
+
+const racers = 50
+
+// race commits fifty times at once and requires that so many succeed, and that the others meet
+// an error.
+func race(t *testing.T, s store.Store, succeed int, meets error, writes func(i int) []store.Write) {
+	t.Helper()
+	var wg sync.WaitGroup
+	start, errs := make(chan struct{}), make([]error, racers)
+	for i := range racers {
+		wg.Go(func() {
+			<-start
+			_, errs[i] = s.Commit(t.Context(), writes(i))
+		})
+	}
+	close(start)
+	wg.Wait()
+	for _, err := range errs {
+		if err == nil {
+			succeed--
+			continue
+		}
+		require.ErrorIs(t, err, meets)
+	}
+	require.Zero(t, succeed)
+}
+
+func raceCreate(t *testing.T, s store.Store) {
+	race(t, s, 1, store.ErrExists, func(i int) []store.Write {
+		return []store.Write{
+			store.Create(key("one"), map[string]any{"by": int64(i)}),
+			store.Increment(key("count"), map[string]int64{"n": 1}, nil),
+		}
+	})
+	require.Equal(t, int64(1), get(t, s, "count").Fields["n"])
+}
+
+func raceUpdate(t *testing.T, s store.Store) {
+	version := commit(t, s, store.Create(key("one"), map[string]any{"by": int64(-1)}))[0]
+	race(t, s, 1, store.ErrStale, func(i int) []store.Write {
+		return []store.Write{store.Update(key("one"), version, map[string]any{"by": int64(i)})}
+	})
+}
+
+func raceIncrement(t *testing.T, s store.Store) {
+	race(t, s, racers, nil, func(int) []store.Write {
+		return []store.Write{store.Increment(key("sum"), map[string]int64{"n": 3}, nil)}
+	})
+	require.Equal(t, int64(3*racers), get(t, s, "sum").Fields["n"])
+}

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
 	"billhook/internal/retry"
-	"billhook/internal/routing"
 )
 
 // Catalog is the loaded declaration. It is read-only after Load.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"billhook/internal/contract/routing"
 	"billhook/internal/retry"
-	"billhook/internal/routing"
 )
 
 // Bounds that Pub/Sub sets (its documentation), and the floor of the requirements:

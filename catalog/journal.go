@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"billhook/internal/contract"
-	"billhook/internal/money"
-	"billhook/internal/routing"
+	"billhook/internal/contract/money"
+	"billhook/internal/contract/routing"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/contract/routing"
 	"billhook/internal/retry"
-	"billhook/internal/routing"
 )
 
 // edited writes the small catalog to a folder of its own, with old replaced by

@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"billhook/internal/contract"
-	"billhook/internal/routing"
+	"billhook/internal/contract/routing"
 )
 
 const messagesFile = "messages.yaml"

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/routing"
+	"billhook/internal/contract/routing"
 )
 
 func TestTheHandlerOfATypeIsItsOwnElseThatOfTheNarrowestPattern(t *testing.T) {

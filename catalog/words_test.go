@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/contract/routing"
 	"billhook/internal/retry"
-	"billhook/internal/routing"
 )
 
 func TestAQueueIsToldInWordsRuleByRule(t *testing.T) {

@@ -13,10 +13,10 @@ import (
 
 	"billhook/internal/billing"
 	"billhook/internal/contract"
+	"billhook/internal/contract/money"
 	"billhook/internal/handler"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/ledgertest"
-	"billhook/internal/money"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )

@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"billhook/internal/contract"
+	"billhook/internal/contract/money"
 	"billhook/internal/customers"
 	"billhook/internal/handler"
 	"billhook/internal/ledger"
-	"billhook/internal/money"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )

@@ -17,8 +17,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"billhook/internal/contract/routing"
 	"billhook/internal/pii"
-	"billhook/internal/routing"
 )
 
 // Body is a decoded body, of whatever format. The zero Body is none.

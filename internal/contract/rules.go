@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"billhook/internal/money"
+	"billhook/internal/contract/money"
 	"billhook/internal/pii"
 )
 

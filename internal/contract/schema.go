@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"billhook/internal/routing"
+	"billhook/internal/contract/routing"
 )
 
 //go:generate go run billhook/internal/contract/schemagen schema ../../docs/contracts.md

@@ -13,8 +13,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"billhook/internal/contract/routing"
 	"billhook/internal/pii"
-	"billhook/internal/routing"
 )
 
 // ErrMalformed: not one JSON document in valid UTF-8 without duplicate names, or not

@@ -14,13 +14,13 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
 	"billhook/internal/deadletter"
 	"billhook/internal/lane"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/routing"
 )
 
 // desk is an operator with a store, a clock and a broker.

@@ -11,9 +11,9 @@ import (
 	"math"
 	"time"
 
+	"billhook/internal/contract/routing"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/routing"
 )
 
 // Collection has a document for each endpoint, under its id. Lists has, without secrets, one for

@@ -10,12 +10,12 @@ import (
 	"slices"
 	"time"
 
+	"billhook/internal/contract/routing"
 	"billhook/internal/dedupe"
 	"billhook/internal/pii"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/routing"
 )
 
 const (

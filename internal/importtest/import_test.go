@@ -27,7 +27,7 @@ var floors = []struct {
 }{
 	{"ground", true, []string{
 		"internal/contract", "internal/pii", "internal/platform/signature", "internal/retry", "internal/platform/store",
-		"internal/routing", "internal/money", "internal/platform/serve", "internal/platform/env", "internal/platform/telemetry",
+		"internal/contract/routing", "internal/contract/money", "internal/platform/serve", "internal/platform/env", "internal/platform/telemetry",
 		"internal/platform/failpoint", "internal/alarm",
 	}},
 	{"stores", true, []string{
@@ -44,8 +44,8 @@ var floors = []struct {
 // domain lists the packages that reach neither HTTP nor Google, not even through other
 // packages.
 var domain = []string{
-	"catalog", "internal/contract", "internal/pii", "internal/platform/signature", "internal/retry", "internal/platform/store", "internal/routing",
-	"internal/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/platform/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders", "internal/billing",
+	"catalog", "internal/contract", "internal/pii", "internal/platform/signature", "internal/retry", "internal/platform/store", "internal/contract/routing",
+	"internal/contract/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/platform/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders", "internal/billing",
 	"internal/platform/backlog", "internal/notifications", "internal/usage", "internal/journal", "internal/dryrun", "internal/pause", "internal/subscriptions", "internal/rates",
 }
 

@@ -15,10 +15,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/contract/money"
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
 	"billhook/internal/ledger"
-	"billhook/internal/money"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )

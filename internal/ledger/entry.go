@@ -34,7 +34,7 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/money"
+	"billhook/internal/contract/money"
 	"billhook/internal/platform/store"
 )
 

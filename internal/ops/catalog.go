@@ -11,8 +11,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
 	"billhook/internal/platform/serve"
-	"billhook/internal/routing"
 )
 
 func (a *API) catalogRoutes(r chi.Router) {

@@ -11,12 +11,12 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
 	"billhook/internal/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/routing"
 )
 
 // keptMessages is how many messages wait.

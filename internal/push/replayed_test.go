@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/contract/routing"
 	"billhook/internal/deadletter"
 	"billhook/internal/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/routing"
 )
 
 // item is the only dead letter in the store.

@@ -23,6 +23,7 @@ import (
 	"billhook/catalog"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
@@ -33,7 +34,6 @@ import (
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
 	"billhook/internal/retry"
-	"billhook/internal/routing"
 	"billhook/internal/tasks"
 	"billhook/internal/twophase"
 )

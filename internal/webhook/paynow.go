@@ -13,7 +13,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/money"
+	"billhook/internal/contract/money"
 	"billhook/internal/pii"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/money"
+	"billhook/internal/contract/money"
 	"billhook/internal/webhook/samples"
 	"billhook/internal/webhook/webhooktest"
 )

@@ -16,9 +16,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
-	"billhook/internal/routing"
 	"billhook/internal/webhook"
 )
 

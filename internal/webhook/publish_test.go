@@ -14,7 +14,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/routing"
+	"billhook/internal/contract/routing"
 	"billhook/internal/webhook"
 	"billhook/internal/webhook/samples"
 )

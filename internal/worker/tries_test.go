@@ -21,12 +21,12 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
 	"billhook/internal/dryrun"
 	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/routing"
 	"billhook/internal/worker"
 )
 

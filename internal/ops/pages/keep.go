@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/money"
+	"billhook/internal/contract/money"
 	"billhook/internal/ops"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"

@@ -18,11 +18,11 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
 	"billhook/internal/platform/gcp/auth"
 	gcp "billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/standin"
 	"billhook/internal/retry"
-	"billhook/internal/routing"
 )
 
 const (

@@ -19,9 +19,9 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/standin/clocktest"
-	"billhook/internal/routing"
 )
 
 func TestMain(m *testing.M) {

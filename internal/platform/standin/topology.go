@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/routing"
+	"billhook/internal/contract/routing"
 )
 
 // Subscription configures one subscription, in the terms of google_pubsub_subscription.

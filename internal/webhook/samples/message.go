@@ -11,7 +11,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/routing"
+	"billhook/internal/contract/routing"
 )
 
 // begins are the event types that nothing has to come before. The sample of a queue is of one of

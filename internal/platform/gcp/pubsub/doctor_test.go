@@ -23,10 +23,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"billhook/catalog"
+	"billhook/internal/contract/routing"
 	"billhook/internal/platform/gcp/finding"
 	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/retry"
-	"billhook/internal/routing"
 )
 
 const pubsubAgent = "serviceAccount:service-123456789@gcp-sa-pubsub.iam.gserviceaccount.com"

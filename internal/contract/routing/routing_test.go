@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"billhook/internal/routing"
+	"billhook/internal/contract/routing"
 )
 
 func pattern(t require.TestingT, text string) routing.Pattern {

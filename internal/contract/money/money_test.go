@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"billhook/internal/money"
+	"billhook/internal/contract/money"
 )
 
 func Example() {

@@ -13,11 +13,11 @@ import (
 
 	"billhook/e2e"
 	"billhook/internal/dedupe"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/lane"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
-	"billhook/internal/webhook/samples"
 )
 
 // newSubscription returns an event about a new subscription.

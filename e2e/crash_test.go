@@ -32,6 +32,7 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/handler"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/lane"
 	"billhook/internal/ledger"
 	at "billhook/internal/platform/failpoint"
@@ -40,7 +41,6 @@ import (
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/subscriptions"
-	"billhook/internal/webhook/samples"
 )
 
 // crashCase is a story and the points at which its workers are killed.

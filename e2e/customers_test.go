@@ -12,10 +12,10 @@ import (
 	"billhook/e2e"
 	"billhook/internal/contract"
 	"billhook/internal/customers"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/platform/audit"
-	"billhook/internal/webhook/samples"
 )
 
 // keyOf returns the ordering key of the published event.

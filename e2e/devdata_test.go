@@ -18,13 +18,13 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/devstack"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/webhook/samples"
 )
 
 // devRun is `billhook dev` as a process.

@@ -11,10 +11,10 @@ import (
 
 	"billhook/e2e"
 	"billhook/internal/deadletter"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/platform/standin"
-	"billhook/internal/webhook/samples"
 )
 
 // ask calls the worker's ops API.

@@ -28,6 +28,8 @@ import (
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/devstack"
+	"billhook/internal/ingest/webhook"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ledger"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
@@ -36,8 +38,6 @@ import (
 	"billhook/internal/platform/telemetry"
 	"billhook/internal/subscriptions"
 	"billhook/internal/usage"
-	"billhook/internal/webhook"
-	"billhook/internal/webhook/samples"
 )
 
 func TestMain(m *testing.M) {

@@ -20,9 +20,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/dedupe"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ops"
 	"billhook/internal/platform/signature"
-	"billhook/internal/webhook/samples"
 )
 
 // devSecret is the public one that dev accepts.

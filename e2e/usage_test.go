@@ -11,9 +11,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/dedupe"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ops"
 	"billhook/internal/usage"
-	"billhook/internal/webhook/samples"
 )
 
 // billion is the most that one event counts.

@@ -25,11 +25,11 @@ import (
 	"billhook/catalog"
 	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/ingest/webhook"
 	"billhook/internal/lane"
 	"billhook/internal/rates"
 	"billhook/internal/tasks"
 	"billhook/internal/twophase"
-	"billhook/internal/webhook"
 )
 
 var update = flag.Bool("update", false, "write the README's table of grants anew")

@@ -18,10 +18,10 @@ import (
 	"billhook/emulator"
 	"billhook/emulator/topology"
 	"billhook/internal/devstack"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ledger"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/webhook/samples"
 )
 
 // taskEvery is how often dev calls the worker's tasks, as Cloud Scheduler would.

@@ -14,12 +14,12 @@ import (
 	"billhook/catalog"
 	"billhook/internal/endpoints"
 	"billhook/internal/handler"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
 	"billhook/internal/payments"
 	"billhook/internal/platform/standin"
-	"billhook/internal/webhook/samples"
 )
 
 // Handlers whose effect is documents, by their names in the catalog.

@@ -15,7 +15,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/webhook/samples"
+	"billhook/internal/ingest/webhook/samples"
 )
 
 // enqueueing is what a person has asked enqueue for.

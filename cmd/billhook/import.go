@@ -15,7 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"billhook/catalog"
-	"billhook/internal/importer"
+	"billhook/internal/ingest/importer"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/signature"
 )

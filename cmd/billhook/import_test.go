@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/importer/importertest"
+	"billhook/internal/ingest/importer/importertest"
 )
 
 // serveDoor serves a door that takes everything but what says "refuse". It returns its address, and how

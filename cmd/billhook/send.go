@@ -18,11 +18,11 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/devstack"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
-	"billhook/internal/webhook/samples"
 )
 
 // devSecret signs the webhooks of `billhook dev` and `billhook send` where no secret is set. It

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/signature"
-	"billhook/internal/webhook/samples"
 )
 
 // doorbell is a door that keeps what is signed with devSecret, and answers as it is told.

@@ -14,12 +14,12 @@ import (
 	"billhook/catalog"
 	"billhook/internal/dedupe"
 	"billhook/internal/devstack"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
-	"billhook/internal/webhook/samples"
 )
 
 // failOnce fails the first effect of one event, for the demo.

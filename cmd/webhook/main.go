@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/ingest/webhook"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/gcp/firestore"
@@ -24,7 +25,6 @@ import (
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/telemetry"
 	"billhook/internal/products"
-	"billhook/internal/webhook"
 )
 
 func main() {

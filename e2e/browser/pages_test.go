@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
-	"billhook/internal/webhook/samples"
+	"billhook/internal/ingest/webhook/samples"
 )
 
 // shared is the gallery of all tests of this package. They take the pages as they are, and change nothing in it.

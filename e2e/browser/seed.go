@@ -13,6 +13,7 @@ import (
 	"billhook/internal/customers"
 	"billhook/internal/deadletter"
 	"billhook/internal/endpoints"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/journal"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
@@ -22,7 +23,6 @@ import (
 	"billhook/internal/rates"
 	"billhook/internal/retry"
 	"billhook/internal/tasks"
-	"billhook/internal/webhook/samples"
 )
 
 // How much there is in a full shop: more than a page of dead letters, and of orders.

@@ -13,10 +13,10 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/internal/deadletter"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/ops/pages"
-	"billhook/internal/webhook/samples"
 )
 
 // address is a page that is looked at.

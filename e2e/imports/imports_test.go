@@ -31,7 +31,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/devstack"
 	"billhook/internal/handler"
-	"billhook/internal/importer/importertest"
+	"billhook/internal/ingest/importer/importertest"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"

@@ -23,6 +23,7 @@ import (
 	"billhook/internal/alarm"
 	"billhook/internal/delivery"
 	"billhook/internal/handler"
+	"billhook/internal/ingest/webhook"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
 	"billhook/internal/pause"
@@ -35,7 +36,6 @@ import (
 	"billhook/internal/platform/telemetry"
 	"billhook/internal/products"
 	"billhook/internal/tasks"
-	"billhook/internal/webhook"
 	"billhook/internal/worker"
 )
 

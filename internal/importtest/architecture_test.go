@@ -24,12 +24,12 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/devstack"
+	"billhook/internal/ingest/webhook"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/webhook"
-	"billhook/internal/webhook/samples"
 )
 
 // sections of the architecture page by their headings, in their order.

@@ -35,7 +35,7 @@ var floors = []struct {
 		"internal/platform/backlog", "internal/usage", "internal/journal", "internal/dryrun", "internal/pause", "internal/subscriptions", "internal/rates",
 	}},
 	{"services and adapters", false, []string{
-		"internal/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/notifications", "internal/delivery", "internal/platform/gcp", "internal/platform/standin", "internal/importer",
+		"internal/ingest/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/notifications", "internal/delivery", "internal/platform/gcp", "internal/platform/standin", "internal/ingest/importer",
 	}},
 	// worker and local assemble services for the mains.
 	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/worker", "internal/devstack", "internal/contract/schemagen", "docs/examples"}},
@@ -59,13 +59,13 @@ var walls = []struct {
 	{
 		from: domain, through: true,
 		never: []string{
-			"net/http", "cloud.google.com", "google.golang.org", "billhook/internal/webhook", "billhook/internal/push", "billhook/internal/ops",
+			"net/http", "cloud.google.com", "google.golang.org", "billhook/internal/ingest/webhook", "billhook/internal/push", "billhook/internal/ops",
 			"billhook/internal/delivery", "billhook/internal/platform/gcp", "billhook/internal/platform/standin", "billhook/internal/platform/serve", "billhook/internal/platform/telemetry",
 		},
 		why: "a domain package knows neither HTTP, nor Google, nor a service",
 	},
-	{from: []string{"internal/webhook"}, never: []string{"billhook/internal/push"}, through: true, why: "webhook and push share nothing but what is below both"},
-	{from: []string{"internal/push"}, never: []string{"billhook/internal/webhook"}, through: true, why: "webhook and push share nothing but what is below both"},
+	{from: []string{"internal/ingest/webhook"}, never: []string{"billhook/internal/push"}, through: true, why: "webhook and push share nothing but what is below both"},
+	{from: []string{"internal/push"}, never: []string{"billhook/internal/ingest/webhook"}, through: true, why: "webhook and push share nothing but what is below both"},
 	{
 		from: []string{"internal/platform/gcp/auth", "internal/ops"}, never: []string{"encoding/json"},
 		why: "encoding/json takes a name in any case, and the last of two: what decides who may do what uses github.com/go-json-experiment/json",
@@ -76,7 +76,7 @@ var walls = []struct {
 		why:    "only the adapters and the mains name Google",
 	},
 	{
-		except: []string{"internal/importer"},
+		except: []string{"internal/ingest/importer"},
 		never:  drained,
 		why:    "only the importer names the clients of what it drains",
 	},
@@ -148,7 +148,7 @@ func TestEachWallFails(t *testing.T) {
 			[]string{"internal/ops (services and adapters) imports internal/billing (services and adapters): imports go down"},
 		},
 		"within one service": {
-			map[string][]string{"internal/webhook": {"billhook/internal/webhook/samples"}}, nil,
+			map[string][]string{"internal/ingest/webhook": {"billhook/internal/ingest/webhook/samples"}}, nil,
 		},
 		"a package without a floor": {
 			map[string][]string{"internal/attic": nil}, []string{"internal/attic stands on no floor: add it to floors"},
@@ -169,17 +169,17 @@ func TestEachWallFails(t *testing.T) {
 			[]string{"internal/ops reaches cloud.google.com/go/pubsub/v2: only the adapters and the mains name Google"},
 		},
 		"a client of Redis in a service": {
-			map[string][]string{"internal/ops": {"github.com/redis/go-redis/v9"}, "internal/importer": {"github.com/redis/go-redis/v9"}},
+			map[string][]string{"internal/ops": {"github.com/redis/go-redis/v9"}, "internal/ingest/importer": {"github.com/redis/go-redis/v9"}},
 			[]string{"internal/ops reaches github.com/redis/go-redis/v9: only the importer names the clients of what it drains"},
 		},
 		"Google in an adapter and in a main": {
 			map[string][]string{"internal/platform/gcp/pubsub": {"google.golang.org/grpc"}, "cmd/worker": {"cloud.google.com/go/pubsub/v2"}}, nil,
 		},
 		"the two doors": {
-			map[string][]string{"internal/webhook": {"billhook/internal/push"}},
+			map[string][]string{"internal/ingest/webhook": {"billhook/internal/push"}},
 			[]string{
-				"internal/webhook (services and adapters) imports internal/push (services and adapters): imports go down",
-				"internal/webhook reaches billhook/internal/push: webhook and push share nothing but what is below both",
+				"internal/ingest/webhook (services and adapters) imports internal/push (services and adapters): imports go down",
+				"internal/ingest/webhook reaches billhook/internal/push: webhook and push share nothing but what is below both",
 			},
 		},
 		"a lenient reader where people are let in": {

@@ -14,8 +14,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/ingest/webhook/webhooktest"
 	"billhook/internal/pii"
-	"billhook/internal/webhook/webhooktest"
 )
 
 // marker fits no shape, so wherever it is planted it must come out nowhere. No four

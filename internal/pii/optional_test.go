@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract"
+	"billhook/internal/ingest/webhook/webhooktest"
 	"billhook/internal/pii"
-	"billhook/internal/webhook/webhooktest"
 )
 
 // lenient has an id and lines that are required, and the rest optional.

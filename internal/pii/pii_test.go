@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"billhook/internal/ingest/webhook/webhooktest"
 	"billhook/internal/pii"
-	"billhook/internal/webhook/webhooktest"
 )
 
 func orders() *pii.Projection {

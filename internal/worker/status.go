@@ -7,10 +7,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ops"
 	"billhook/internal/pause"
 	"billhook/internal/platform/gcp/pubsub"
-	"billhook/internal/webhook/samples"
 )
 
 // exampleAt is when the examples of contracts were made.

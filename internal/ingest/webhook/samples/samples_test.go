@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/webhook/samples"
+	"billhook/internal/ingest/webhook/samples"
 )
 
 // personal are the members that are about a person, with all that is in them, and

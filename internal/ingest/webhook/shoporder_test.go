@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pii"
-	"billhook/internal/webhook/samples"
 )
 
 const shopOrderPath = "body.checkout.metadata.order_id"

@@ -12,9 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/ingest/webhook"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/store"
-	"billhook/internal/webhook"
 )
 
 // shelfOfOrders has the order o-1 of each tenant, and fails for those that are "broken".

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/importer/importertest"
+	"billhook/internal/ingest/importer/importertest"
 )
 
 func TestTheServersStartAndAnswer(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/customers"
+	"billhook/internal/ingest/webhook"
 	"billhook/internal/platform/store"
-	"billhook/internal/webhook"
 )
 
 // customerDocuments is a store of one collection that counts how often it is asked.

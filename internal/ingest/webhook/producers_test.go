@@ -17,9 +17,9 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
+	"billhook/internal/ingest/webhook"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
-	"billhook/internal/webhook"
 )
 
 // producing serves the queues of which producers inside the house send the most. Notifications

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/webhook"
-	"billhook/internal/webhook/samples"
+	"billhook/internal/ingest/webhook"
+	"billhook/internal/ingest/webhook/samples"
 )
 
 // asked is products that are not remembered.

@@ -20,13 +20,13 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
+	"billhook/internal/ingest/webhook"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/webhook"
 )
 
 // temporary is a store of the test's own.

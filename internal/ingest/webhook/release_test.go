@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/webhook"
-	"billhook/internal/webhook/samples"
+	"billhook/internal/ingest/webhook"
+	"billhook/internal/ingest/webhook/samples"
 )
 
 func TestAMessageSaysWhichReleaseOfTheDoorHasLetItIn(t *testing.T) {

@@ -15,10 +15,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/ingest/webhook"
+	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/ingest/webhook/webhooktest"
 	"billhook/internal/platform/signature"
-	"billhook/internal/webhook"
-	"billhook/internal/webhook/samples"
-	"billhook/internal/webhook/webhooktest"
 )
 
 // crowd is how many senders attack at once, and each has a megabyte to send.

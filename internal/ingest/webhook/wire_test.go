@@ -15,8 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/serve"
-	"billhook/internal/webhook/samples"
 )
 
 // What only a real connection can show: senders that are slow, that announce no

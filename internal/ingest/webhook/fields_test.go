@@ -12,8 +12,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/webhook"
-	"billhook/internal/webhook/samples"
+	"billhook/internal/ingest/webhook"
+	"billhook/internal/ingest/webhook/samples"
 )
 
 // requireTaken sends the webhook, checks that it was accepted and that its line and the

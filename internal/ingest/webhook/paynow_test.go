@@ -13,8 +13,8 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/contract/money"
-	"billhook/internal/webhook/samples"
-	"billhook/internal/webhook/webhooktest"
+	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/ingest/webhook/webhooktest"
 )
 
 func TestSamplesLeaveAsTheContractSays(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/ingest/webhook"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/signature"
-	"billhook/internal/webhook"
-	"billhook/internal/webhook/samples"
 )
 
 // unread is a body that must not be touched.

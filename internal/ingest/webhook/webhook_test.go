@@ -23,10 +23,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/ingest/webhook"
+	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/webhook"
-	"billhook/internal/webhook/samples"
 )
 
 const (

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
+	"billhook/internal/ingest/webhook"
+	"billhook/internal/ingest/webhook/webhooktest"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/webhook"
-	"billhook/internal/webhook/webhooktest"
 )
 
 // nowhere confirms everything and keeps nothing.

@@ -15,9 +15,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/webhook"
-	"billhook/internal/webhook/samples"
-	"billhook/internal/webhook/webhooktest"
+	"billhook/internal/ingest/webhook"
+	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/ingest/webhook/webhooktest"
 )
 
 // unlimited takes the rate limit off every source.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/importer"
+	"billhook/internal/ingest/importer"
 	"billhook/internal/platform/signature"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/ingest/webhook"
 	"billhook/internal/platform/signature"
-	"billhook/internal/webhook"
 )
 
 // issued knows tokens by what they say: audience and account.

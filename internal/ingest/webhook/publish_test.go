@@ -15,8 +15,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
-	"billhook/internal/webhook"
-	"billhook/internal/webhook/samples"
+	"billhook/internal/ingest/webhook"
+	"billhook/internal/ingest/webhook/samples"
 )
 
 func TestUIDComesFromTheDirectoryWhereTheBodyHasNone(t *testing.T) {

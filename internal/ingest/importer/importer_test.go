@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/importer"
+	"billhook/internal/ingest/importer"
 )
 
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)

@@ -15,7 +15,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/webhook"
+	"billhook/internal/ingest/webhook"
 )
 
 // goldens are the contract's own bodies in a format, one per kind of event.

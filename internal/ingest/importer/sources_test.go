@@ -17,8 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/importer"
-	"billhook/internal/importer/importertest"
+	"billhook/internal/ingest/importer"
+	"billhook/internal/ingest/importer/importertest"
 )
 
 // ids are made-up event ids that sort by the time at which they were made. Each maker has its own.

@@ -104,7 +104,7 @@ fuzz: ## every fuzz target for FUZZTIME (20s)
 
 .PHONY: bench
 bench: ## Go benchmarks, benchstat-ready: BENCH=regexp COUNT=6
-	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./internal/ingest/webhook ./internal/pii ./internal/push ./internal/platform/signature
+	@go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./internal/ingest/webhook ./internal/pii ./internal/pipeline/push ./internal/platform/signature
 
 .PHONY: soak
 soak: ## 2,000 events on Google's emulators with duplicates, conflicts and kill -9; SOAK="-seed N"

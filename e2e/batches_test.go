@@ -15,7 +15,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )

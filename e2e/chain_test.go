@@ -14,7 +14,7 @@ import (
 	"billhook/e2e"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/lane"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"

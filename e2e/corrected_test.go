@@ -15,9 +15,9 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/contract"
-	"billhook/internal/deadletter"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
 )
 
 // correctableCatalog returns a folder with a catalog in which PayNow's events expire after an

@@ -15,8 +15,8 @@ import (
 	"billhook/e2e"
 	"billhook/internal/dedupe"
 	"billhook/internal/endpoints"
-	"billhook/internal/handler"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/store"
 )

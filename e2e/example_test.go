@@ -18,7 +18,7 @@ import (
 	"billhook/e2e/testdata/parcels"
 	"billhook/internal/contract"
 	"billhook/internal/devstack"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
 )

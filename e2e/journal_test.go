@@ -9,10 +9,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/journal"
 	"billhook/internal/ledger"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )

@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/handler"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 )
 

@@ -14,11 +14,11 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/payments"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/standin"
 )

@@ -18,7 +18,7 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/devstack"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/signature"
 )
 

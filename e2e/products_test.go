@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
-	"billhook/internal/deadletter"
-	"billhook/internal/dryrun"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"
 	"billhook/internal/products"
 )

@@ -12,8 +12,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )

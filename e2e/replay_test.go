@@ -17,9 +17,9 @@ import (
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/contract"
-	"billhook/internal/deadletter"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )

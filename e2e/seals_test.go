@@ -14,11 +14,11 @@ import (
 
 	"billhook/e2e"
 	"billhook/internal/contract"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
 )
 

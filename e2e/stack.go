@@ -28,12 +28,12 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
-	"billhook/internal/tasks"
 )
 
 // Secret signs every webhook of this package.

@@ -11,13 +11,13 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/dryrun"
 	"billhook/internal/journal"
-	"billhook/internal/lane"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/seal"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )

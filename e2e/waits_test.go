@@ -16,10 +16,10 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/contract"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/lane"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )

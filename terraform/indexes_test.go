@@ -19,11 +19,11 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/customers"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/payments"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )

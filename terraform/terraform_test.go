@@ -23,12 +23,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook"
-	"billhook/internal/lane"
-	"billhook/internal/rates"
-	"billhook/internal/tasks"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/twophase"
 )
 

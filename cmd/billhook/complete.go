@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"billhook/catalog"
-	"billhook/internal/deadletter"
 	"billhook/internal/endpoints"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/products"
 )
 

@@ -13,12 +13,12 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/endpoints"
-	"billhook/internal/handler"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/notifications"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
 	"billhook/internal/payments"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"
 )
 

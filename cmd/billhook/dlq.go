@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/deadletter"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
 )
 
 type choice struct {

@@ -17,10 +17,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/gcp/finding"
 	"billhook/internal/platform/gcp/pubsub"
 )

@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"billhook/catalog"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/finding"
 	"billhook/internal/platform/gcp/installed"
 	"billhook/internal/platform/gcp/pubsub"
-	"billhook/internal/tasks"
 )
 
 // examine looks at the installation: Pub/Sub, and, where it is on Google Cloud, all else.

@@ -16,10 +16,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator/cloud"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/finding"
 	"billhook/internal/platform/gcp/installed"
 	"billhook/internal/platform/gcp/pubsub"
-	"billhook/internal/tasks"
 )
 
 // installedIn is a made-up project with a whole installation in it, by the names that Terraform gives.

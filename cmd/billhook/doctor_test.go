@@ -16,10 +16,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator/emulatortest"
-	"billhook/internal/deadletter"
 	"billhook/internal/devstack"
 	"billhook/internal/ops"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/gcp/finding"
 	"billhook/internal/platform/gcp/pubsub"
 )

@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/deadletter"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
 )
 
 // patience is how long a command waits for what becomes of a replay.

@@ -20,9 +20,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/deadletter"
-	"billhook/internal/dryrun"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"

@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/customers"
-	"billhook/internal/dryrun"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/ops"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/gcp/pubsub"
 )

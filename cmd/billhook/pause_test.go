@@ -11,7 +11,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/ops"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/pause"
 )
 
 func TestAQueueIsPausedAndResumedFromATerminal(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/deadletter"
 	"billhook/internal/ops"
-	"billhook/internal/rates"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/rates"
 )
 
 // percent formats a share of failures; empty where nothing was tried.

@@ -11,7 +11,7 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/pause"
 )
 
 func (p *program) queuesCommand() *cobra.Command {

@@ -17,13 +17,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
-	"billhook/internal/rates"
 	"billhook/internal/retry"
 )
 

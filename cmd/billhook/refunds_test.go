@@ -14,9 +14,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/payments"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"
 )
 

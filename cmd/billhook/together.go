@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/deadletter"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
 )
 
 // seenOf lists the dead letters of a preview, where the command is to say what becomes of each.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/dryrun"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/dryrun"
 )
 
 // tryCommand is the command that tries an event or a message.

@@ -18,8 +18,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/delivery"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/telemetry"
 	"billhook/internal/worker"

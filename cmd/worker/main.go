@@ -19,10 +19,11 @@ import (
 	"github.com/google/uuid"
 
 	"billhook/catalog"
-	"billhook/internal/alarm"
-	"billhook/internal/delivery"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/alarm"
+	"billhook/internal/pipeline/delivery"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/gcp/firestore"
@@ -30,7 +31,6 @@ import (
 	cloudtasks "billhook/internal/platform/gcp/tasks"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/tasks"
 	"billhook/internal/worker"
 )
 

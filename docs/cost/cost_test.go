@@ -19,14 +19,14 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/deadletter"
-	"billhook/internal/lane"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/rates"
-	"billhook/internal/tasks"
 )
 
 var update = flag.Bool("update", false, "write the tables in docs/deploying.md and terraform/README.md anew")

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/alarm"
-	"billhook/internal/rates"
+	"billhook/internal/pipeline/alarm"
+	"billhook/internal/pipeline/rates"
 )
 
 // List prices in US dollars, from the pages that docs/deploying.md names, as of 2026-11-21.

@@ -11,18 +11,18 @@ import (
 
 	"billhook/e2e"
 	"billhook/internal/customers"
-	"billhook/internal/deadletter"
 	"billhook/internal/endpoints"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/journal"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/standin"
 	"billhook/internal/products"
-	"billhook/internal/rates"
 	"billhook/internal/retry"
-	"billhook/internal/tasks"
 )
 
 // How much there is in a full shop: more than a page of dead letters, and of orders.

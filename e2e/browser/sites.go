@@ -12,11 +12,11 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/deadletter"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/ops/pages"
+	"billhook/internal/pipeline/deadletter"
 )
 
 // address is a page that is looked at.

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
-	"billhook/internal/deadletter"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/standin"
 )
 

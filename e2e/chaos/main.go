@@ -38,12 +38,12 @@ import (
 	"billhook/e2e/chaos/arm"
 	"billhook/emulator"
 	"billhook/internal/contract"
-	"billhook/internal/lane"
 	"billhook/internal/ledger"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
-	"billhook/internal/tasks"
 )
 
 func main() {

@@ -15,10 +15,10 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/dryrun"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/standin"
 )
 

@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/e2e"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/lane"
 	"billhook/internal/orders"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
-	"billhook/internal/tasks"
 )
 
 const product = "flash-sale-piece"

@@ -21,7 +21,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/devstack"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/telemetry"
 )
 

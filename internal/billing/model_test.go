@@ -14,9 +14,9 @@ import (
 	"billhook/internal/billing"
 	"billhook/internal/contract"
 	"billhook/internal/contract/money"
-	"billhook/internal/handler"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/ledgertest"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )

@@ -19,9 +19,9 @@ import (
 	"billhook/catalog"
 	"billhook/internal/billing"
 	"billhook/internal/contract"
-	"billhook/internal/handler"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/ledgertest"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )

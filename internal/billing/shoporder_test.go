@@ -12,10 +12,10 @@ import (
 	"billhook/catalog"
 	"billhook/internal/billing"
 	"billhook/internal/contract"
-	"billhook/internal/handler"
-	"billhook/internal/lane"
 	"billhook/internal/ledger/ledgertest"
 	"billhook/internal/pii"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )

@@ -7,7 +7,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 	"billhook/internal/subscriptions"

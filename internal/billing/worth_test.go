@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/handler"
 	"billhook/internal/ledger"
 	"billhook/internal/ledger/ledgertest"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/products"
 	"billhook/internal/retry"
 )

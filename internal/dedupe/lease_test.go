@@ -10,7 +10,7 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/retry"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 )
 
 // model is what must be true of one event, in as few words as possible: it is

@@ -13,7 +13,7 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )

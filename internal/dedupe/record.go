@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"billhook/internal/contract"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 )
 

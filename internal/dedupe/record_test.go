@@ -11,7 +11,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )

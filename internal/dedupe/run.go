@@ -3,7 +3,7 @@ package dedupe
 import (
 	"time"
 
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 )
 

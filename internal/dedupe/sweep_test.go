@@ -13,7 +13,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"

@@ -20,13 +20,14 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator"
-	"billhook/internal/alarm"
-	"billhook/internal/delivery"
-	"billhook/internal/handler"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/alarm"
+	"billhook/internal/pipeline/delivery"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/gcp/pubsub"
@@ -35,7 +36,6 @@ import (
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
 	"billhook/internal/products"
-	"billhook/internal/tasks"
 	"billhook/internal/worker"
 )
 

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"billhook/internal/contract"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"

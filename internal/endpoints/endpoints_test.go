@@ -15,7 +15,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/endpoints"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"

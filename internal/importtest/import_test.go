@@ -28,14 +28,14 @@ var floors = []struct {
 	{"ground", true, []string{
 		"internal/contract", "internal/pii", "internal/platform/signature", "internal/retry", "internal/platform/store",
 		"internal/contract/routing", "internal/contract/money", "internal/platform/serve", "internal/platform/env", "internal/platform/telemetry",
-		"internal/platform/failpoint", "internal/alarm",
+		"internal/platform/failpoint", "internal/pipeline/alarm",
 	}},
 	{"stores", true, []string{
-		"catalog", "internal/dedupe", "internal/handler", "internal/ledger", "internal/ledger/seal", "internal/deadletter", "internal/lane", "internal/twophase", "internal/platform/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders",
-		"internal/platform/backlog", "internal/usage", "internal/journal", "internal/dryrun", "internal/pause", "internal/subscriptions", "internal/rates",
+		"catalog", "internal/dedupe", "internal/pipeline/handler", "internal/ledger", "internal/ledger/seal", "internal/pipeline/deadletter", "internal/pipeline/lane", "internal/twophase", "internal/platform/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders",
+		"internal/platform/backlog", "internal/usage", "internal/journal", "internal/pipeline/dryrun", "internal/pipeline/pause", "internal/subscriptions", "internal/pipeline/rates",
 	}},
 	{"services and adapters", false, []string{
-		"internal/ingest/webhook", "internal/push", "internal/ops", "internal/tasks", "internal/billing", "internal/notifications", "internal/delivery", "internal/platform/gcp", "internal/platform/standin", "internal/ingest/importer",
+		"internal/ingest/webhook", "internal/pipeline/push", "internal/ops", "internal/pipeline/tasks", "internal/billing", "internal/notifications", "internal/pipeline/delivery", "internal/platform/gcp", "internal/platform/standin", "internal/ingest/importer",
 	}},
 	// worker and local assemble services for the mains.
 	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/worker", "internal/devstack", "internal/contract/schemagen", "docs/examples"}},
@@ -45,8 +45,8 @@ var floors = []struct {
 // packages.
 var domain = []string{
 	"catalog", "internal/contract", "internal/pii", "internal/platform/signature", "internal/retry", "internal/platform/store", "internal/contract/routing",
-	"internal/contract/money", "internal/dedupe", "internal/ledger", "internal/handler", "internal/deadletter", "internal/lane", "internal/twophase", "internal/platform/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders", "internal/billing",
-	"internal/platform/backlog", "internal/notifications", "internal/usage", "internal/journal", "internal/dryrun", "internal/pause", "internal/subscriptions", "internal/rates",
+	"internal/contract/money", "internal/dedupe", "internal/ledger", "internal/pipeline/handler", "internal/pipeline/deadletter", "internal/pipeline/lane", "internal/twophase", "internal/platform/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders", "internal/billing",
+	"internal/platform/backlog", "internal/notifications", "internal/usage", "internal/journal", "internal/pipeline/dryrun", "internal/pipeline/pause", "internal/subscriptions", "internal/pipeline/rates",
 }
 
 // walls lists forbidden imports. The packages in from (empty: all) must not import those in
@@ -59,13 +59,13 @@ var walls = []struct {
 	{
 		from: domain, through: true,
 		never: []string{
-			"net/http", "cloud.google.com", "google.golang.org", "billhook/internal/ingest/webhook", "billhook/internal/push", "billhook/internal/ops",
-			"billhook/internal/delivery", "billhook/internal/platform/gcp", "billhook/internal/platform/standin", "billhook/internal/platform/serve", "billhook/internal/platform/telemetry",
+			"net/http", "cloud.google.com", "google.golang.org", "billhook/internal/ingest/webhook", "billhook/internal/pipeline/push", "billhook/internal/ops",
+			"billhook/internal/pipeline/delivery", "billhook/internal/platform/gcp", "billhook/internal/platform/standin", "billhook/internal/platform/serve", "billhook/internal/platform/telemetry",
 		},
 		why: "a domain package knows neither HTTP, nor Google, nor a service",
 	},
-	{from: []string{"internal/ingest/webhook"}, never: []string{"billhook/internal/push"}, through: true, why: "webhook and push share nothing but what is below both"},
-	{from: []string{"internal/push"}, never: []string{"billhook/internal/ingest/webhook"}, through: true, why: "webhook and push share nothing but what is below both"},
+	{from: []string{"internal/ingest/webhook"}, never: []string{"billhook/internal/pipeline/push"}, through: true, why: "webhook and push share nothing but what is below both"},
+	{from: []string{"internal/pipeline/push"}, never: []string{"billhook/internal/ingest/webhook"}, through: true, why: "webhook and push share nothing but what is below both"},
 	{
 		from: []string{"internal/platform/gcp/auth", "internal/ops"}, never: []string{"encoding/json"},
 		why: "encoding/json takes a name in any case, and the last of two: what decides who may do what uses github.com/go-json-experiment/json",
@@ -137,7 +137,7 @@ func TestEachWallFails(t *testing.T) {
 		want    []string
 	}{
 		"down and beside": {
-			map[string][]string{"internal/push": {"billhook/internal/handler", "net/http"}, "internal/handler": {"billhook/catalog"}, "catalog": {"billhook/internal/retry"}}, nil,
+			map[string][]string{"internal/pipeline/push": {"billhook/internal/pipeline/handler", "net/http"}, "internal/pipeline/handler": {"billhook/catalog"}, "catalog": {"billhook/internal/retry"}}, nil,
 		},
 		"up a floor": {
 			map[string][]string{"internal/platform/env": {"billhook/catalog"}},
@@ -176,10 +176,10 @@ func TestEachWallFails(t *testing.T) {
 			map[string][]string{"internal/platform/gcp/pubsub": {"google.golang.org/grpc"}, "cmd/worker": {"cloud.google.com/go/pubsub/v2"}}, nil,
 		},
 		"the two doors": {
-			map[string][]string{"internal/ingest/webhook": {"billhook/internal/push"}},
+			map[string][]string{"internal/ingest/webhook": {"billhook/internal/pipeline/push"}},
 			[]string{
-				"internal/ingest/webhook (services and adapters) imports internal/push (services and adapters): imports go down",
-				"internal/ingest/webhook reaches billhook/internal/push: webhook and push share nothing but what is below both",
+				"internal/ingest/webhook (services and adapters) imports internal/pipeline/push (services and adapters): imports go down",
+				"internal/ingest/webhook reaches billhook/internal/pipeline/push: webhook and push share nothing but what is below both",
 			},
 		},
 		"a lenient reader where people are let in": {

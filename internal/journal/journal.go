@@ -17,8 +17,8 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/contract/money"
 	"billhook/internal/dedupe"
-	"billhook/internal/handler"
 	"billhook/internal/ledger"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )

@@ -8,10 +8,10 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/handler"
-	"billhook/internal/lane"
 	"billhook/internal/ledger"
 	"billhook/internal/pii"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )

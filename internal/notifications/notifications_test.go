@@ -14,9 +14,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/handler"
-	"billhook/internal/lane"
 	"billhook/internal/notifications"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/retry"
 )
 

@@ -15,11 +15,11 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/customers"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
 	"billhook/internal/orders"
 	"billhook/internal/payments"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
 	"billhook/internal/subscriptions"
 )

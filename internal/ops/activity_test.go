@@ -10,12 +10,12 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/customers"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/orders/orderstest"
 	"billhook/internal/payments"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/subscriptions"

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"billhook/internal/deadletter"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )

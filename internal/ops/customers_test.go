@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/customers"
-	"billhook/internal/deadletter"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/errgroup"
 
-	"billhook/internal/deadletter"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/serve"
 )
 

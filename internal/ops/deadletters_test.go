@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/deadletter"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
 )
 
 // bury keeps a dead letter of an event, of the n-th minute of the half hour before now.

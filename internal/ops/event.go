@@ -6,10 +6,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/handler"
-	"billhook/internal/lane"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )

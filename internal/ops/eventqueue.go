@@ -10,10 +10,10 @@ import (
 	"github.com/go-chi/chi/v5"
 	"golang.org/x/sync/errgroup"
 
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/lane"
 	"billhook/internal/pii"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"

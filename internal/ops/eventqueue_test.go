@@ -11,10 +11,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/lane"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/backlog"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/lane"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/subscriptions"
 )

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"billhook/internal/contract"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/lane"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/retry"
 )
 

@@ -18,11 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/handler"
-	"billhook/internal/lane"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/store"
 )

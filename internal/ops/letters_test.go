@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"billhook/internal/deadletter"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/store"
 )
 

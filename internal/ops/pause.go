@@ -9,7 +9,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/catalog"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )

@@ -5,8 +5,8 @@ import (
 	"net/http"
 	"time"
 
-	"billhook/internal/deadletter"
-	"billhook/internal/dryrun"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
 )
 
 // previewTime is for how long the dead letters of a preview are tried.

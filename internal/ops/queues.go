@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/lane"
 	"billhook/internal/ledger/seal"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/store"
-	"billhook/internal/rates"
 )
 
 // Queues are the queues of the catalog, and the outbox.

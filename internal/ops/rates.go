@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
-	"billhook/internal/lane"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/serve"
-	"billhook/internal/rates"
 )
 
 func (a *API) rateRoutes(r chi.Router) {

@@ -10,7 +10,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/ops"
-	"billhook/internal/rates"
+	"billhook/internal/pipeline/rates"
 	"billhook/internal/retry"
 )
 

@@ -11,17 +11,17 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/lane"
 	"billhook/internal/ledger"
 	"billhook/internal/orders"
 	"billhook/internal/orders/orderstest"
 	"billhook/internal/payments"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/rates"
 	"billhook/internal/usage"
 )
 

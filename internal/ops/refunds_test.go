@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/handler"
 	"billhook/internal/ops"
 	"billhook/internal/payments"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )

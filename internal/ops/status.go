@@ -10,10 +10,10 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/serve"
-	"billhook/internal/rates"
 )
 
 func (a *API) statusRoutes(r chi.Router) {

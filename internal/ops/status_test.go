@@ -14,11 +14,11 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/ops"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
-	"billhook/internal/rates"
 )
 
 // doctor finds what it is told to find, and counts how often it looks.

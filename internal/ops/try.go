@@ -12,8 +12,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/internal/contract"
-	"billhook/internal/dryrun"
 	"billhook/internal/pii"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/serve"
 )
 

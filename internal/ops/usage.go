@@ -9,8 +9,8 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/lane"
 	"billhook/internal/pii"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/usage"

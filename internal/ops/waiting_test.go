@@ -15,9 +15,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/deadletter"
-	"billhook/internal/lane"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/store"

@@ -16,9 +16,9 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/handler"
 	"billhook/internal/orders"
 	"billhook/internal/orders/orderstest"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"

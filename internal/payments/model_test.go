@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"billhook/internal/handler"
 	"billhook/internal/payments"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"

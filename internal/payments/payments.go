@@ -17,8 +17,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/handler"
 	"billhook/internal/pii"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/retry"
 )
 

@@ -12,9 +12,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/handler"
-	"billhook/internal/lane"
 	"billhook/internal/payments"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/retry"
 )
 

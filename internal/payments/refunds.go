@@ -9,8 +9,8 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"billhook/internal/contract"
-	"billhook/internal/handler"
 	"billhook/internal/pii"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 	"billhook/internal/twophase"

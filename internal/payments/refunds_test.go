@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/handler"
 	"billhook/internal/payments"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"

@@ -50,7 +50,7 @@ import (
 	"time"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )

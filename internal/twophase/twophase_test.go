@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 	"billhook/internal/twophase"

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 	"billhook/internal/twophase"

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/lane"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/standin/clocktest"
 	"billhook/internal/platform/store"
 	"billhook/internal/worker"

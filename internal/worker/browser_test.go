@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/tasks"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/worker"
 )
 

@@ -16,13 +16,14 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
-	"billhook/internal/handler"
 	"billhook/internal/journal"
-	"billhook/internal/lane"
 	"billhook/internal/orders"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/signature"
@@ -30,7 +31,6 @@ import (
 	"billhook/internal/platform/standin/clocktest"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/tasks"
 	"billhook/internal/worker"
 )
 

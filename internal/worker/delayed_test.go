@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/lane"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/store"
-	"billhook/internal/tasks"
 	"billhook/internal/worker"
 )
 

@@ -16,11 +16,11 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/tasks"
 	"billhook/internal/worker"
 )
 

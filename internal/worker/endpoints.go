@@ -4,8 +4,8 @@ import (
 	"github.com/google/uuid"
 
 	"billhook/catalog"
-	"billhook/internal/delivery"
 	"billhook/internal/endpoints"
+	"billhook/internal/pipeline/delivery"
 )
 
 // poster makes the requests to the endpoints of third parties, events' and people's through the same limits.

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/deadletter"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/worker"
 )
 

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/delivery"
-	"billhook/internal/handler"
 	"billhook/internal/payments"
+	"billhook/internal/pipeline/delivery"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )

@@ -13,8 +13,8 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/delivery"
 	"billhook/internal/payments"
+	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/standin"
 	"billhook/internal/worker"
 )

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"billhook/internal/alarm"
-	"billhook/internal/delivery"
+	"billhook/internal/pipeline/alarm"
+	"billhook/internal/pipeline/delivery"
+	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/serve"
-	"billhook/internal/rates"
 )
 
 // recorder counts what this worker does. It adds nothing to the store until Start.

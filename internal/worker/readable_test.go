@@ -14,8 +14,8 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/lane"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
 	"billhook/internal/worker"

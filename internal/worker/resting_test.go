@@ -17,10 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/alarm"
 	"billhook/internal/contract"
-	"billhook/internal/delivery"
-	"billhook/internal/lane"
+	"billhook/internal/pipeline/alarm"
+	"billhook/internal/pipeline/delivery"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/worker"

@@ -9,7 +9,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ops"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/gcp/pubsub"
 )
 

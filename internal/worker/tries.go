@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"billhook/internal/contract"
-	"billhook/internal/delivery"
-	"billhook/internal/dryrun"
+	"billhook/internal/pipeline/delivery"
+	"billhook/internal/pipeline/dryrun"
 )
 
 // trial returns the worker that this one would be with other files of its catalog, for all pools

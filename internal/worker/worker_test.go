@@ -21,15 +21,15 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/delivery"
-	"billhook/internal/handler"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/delivery"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/push"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/push"
-	"billhook/internal/tasks"
 	"billhook/internal/worker"
 )
 

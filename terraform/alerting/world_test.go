@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/tasks"
+	"billhook/internal/pipeline/tasks"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	"billhook/catalog"
 	"billhook/e2e/chaos/arm"
 	"billhook/internal/contract"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )

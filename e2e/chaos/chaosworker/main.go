@@ -14,10 +14,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e/chaos/arm"
-	"billhook/internal/alarm"
-	"billhook/internal/delivery"
-	"billhook/internal/handler"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/alarm"
+	"billhook/internal/pipeline/delivery"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/gcp/firestore"

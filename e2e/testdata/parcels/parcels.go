@@ -4,7 +4,7 @@ package parcels
 import (
 	"context"
 
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 )
 

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )

@@ -21,8 +21,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/lane"
 	"billhook/internal/pii"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/serve"
 )
 

@@ -28,8 +28,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/lane"
 	"billhook/internal/pii"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/store"

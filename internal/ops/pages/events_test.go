@@ -13,10 +13,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
 	"billhook/internal/ledger"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/serve"
 	"billhook/internal/retry"
 )

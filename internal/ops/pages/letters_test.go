@@ -12,7 +12,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/deadletter"
+	"billhook/internal/pipeline/deadletter"
 )
 
 // aQueue is a queue of the catalog with dead letters, which need a second person or do not.

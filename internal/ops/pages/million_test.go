@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/deadletter"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/store"
-	"billhook/internal/rates"
 )
 
 // The data of the benchmark.

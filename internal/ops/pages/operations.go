@@ -5,8 +5,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/deadletter"
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/pause"
 )
 
 func (p *Pages) overviewRoutes(r chi.Router) {

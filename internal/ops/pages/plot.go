@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"billhook/internal/ops"
-	"billhook/internal/rates"
+	"billhook/internal/pipeline/rates"
 )
 
 // plot is a small picture of buckets: a bar for each, the oldest first. Done and Failed are paths of SVG,

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/deadletter"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/store"
-	"billhook/internal/rates"
 	"billhook/internal/retry"
 )
 

@@ -7,12 +7,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/internal/customers"
-	"billhook/internal/deadletter"
 	"billhook/internal/endpoints"
 	"billhook/internal/journal"
 	"billhook/internal/ops"
 	"billhook/internal/orders"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/audit"
 	"billhook/internal/products"
 )

@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/ops"
+	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/serve"
-	"billhook/internal/rates"
 )
 
 func TestTheAuditLeadsToWhatWasChangedAndToItsNextPageWithTheFilters(t *testing.T) {

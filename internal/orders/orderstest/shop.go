@@ -17,9 +17,9 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
-	"billhook/internal/handler"
-	"billhook/internal/lane"
 	"billhook/internal/orders"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/pause"
 )
 
 var (

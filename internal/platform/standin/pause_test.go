@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/standin"
 )
 

@@ -3,7 +3,7 @@ package firestore_test
 import (
 	"testing"
 
-	"billhook/internal/deadletter/deadlettertest"
+	"billhook/internal/pipeline/deadletter/deadlettertest"
 	"billhook/internal/platform/store"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
-	"billhook/internal/handler"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/store"
 )

@@ -3,8 +3,8 @@ package firestore_test
 import (
 	"testing"
 
+	"billhook/internal/pipeline/rates/ratestest"
 	"billhook/internal/platform/store"
-	"billhook/internal/rates/ratestest"
 )
 
 func TestWhatIsAddedIsCountedOnceOnFirestore(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"billhook/catalog"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/gcp/finding"
 )
 

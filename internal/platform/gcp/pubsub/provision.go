@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"billhook/catalog"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/pause"
 )
 
 // Target says where to provision and whom the pushes go to.

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"billhook/catalog"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/pause"
 )
 
 // PausedLabel marks a subscription whose queue is paused, for those who see nothing but Pub/Sub. Its

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"billhook/catalog"
-	"billhook/internal/pause"
+	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/gcp/pubsub"
 )
 

@@ -3,7 +3,7 @@ package tasks
 import (
 	"time"
 
-	"billhook/internal/alarm"
+	"billhook/internal/pipeline/alarm"
 )
 
 // Fill fills the alarm's memory with moments from the given one on.

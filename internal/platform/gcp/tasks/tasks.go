@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"billhook/internal/alarm"
+	"billhook/internal/pipeline/alarm"
 	"billhook/internal/retry"
 )
 

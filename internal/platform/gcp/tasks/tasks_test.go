@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
 
-	"billhook/internal/alarm"
+	"billhook/internal/pipeline/alarm"
 	"billhook/internal/platform/gcp/tasks"
 	"billhook/internal/retry"
 )

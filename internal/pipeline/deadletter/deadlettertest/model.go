@@ -1,0 +1,396 @@
+// Package deadlettertest holds operations on dead letters to a model, on any store: whatever people,
+// runners and crashes do at once, an operation replays each item at most once, and touches nothing
+// after it is over. What takes two people is begun and approved by two identities.
+package deadlettertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/retry"
+)
+
+// Run runs the model. Each history has items of its own in a store that open returns.
+func Run(t *testing.T, open func(*testing.T) store.Store) {
+	t.Helper()
+	db, histories := open(t), 0
+	rapid.Check(t, func(t *rapid.T) {
+		histories++
+		w := &world{
+			faults: &storetest.Faults{Store: db}, now: time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC), replays: map[string]map[string]int{},
+			over: map[string]deadletter.Operation{}, pending: map[string]contract.Message{},
+			queue: catalog.Queue{ID: fmt.Sprintf("q%d-%d", time.Now().UnixNano(), histories), FourEyes: true, DeadLetter: catalog.DeadLetter{Retention: 24 * time.Hour}},
+		}
+		for n := range rapid.IntRange(1, 25).Draw(t, "items") {
+			w.bury(t, n, nil)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"begin": w.begin, "approve": w.approve, "reject": w.reject, "cancel": w.cancel,
+			"run": w.run, "run, with another person between": w.disturbed, "crash": w.crash,
+			"a replay ends": w.ends, "a replay dies": w.dies, "time passes": func(*rapid.T) { w.now = w.now.Add(time.Minute) },
+			"": w.check,
+		})
+	})
+}
+
+var people = []string{"ada", "bob", "cyd"}
+
+// world is a queue with dead letters, and what the model knows of its operations.
+type world struct {
+	faults *storetest.Faults
+	queue  catalog.Queue
+	now    time.Time
+	names  int
+	// operations are all that have begun, and over those that were seen over, as they were then.
+	operations []string
+	over       map[string]deadletter.Operation
+	// replays counts, per operation and item, the messages that were put on the queue.
+	replays map[string]map[string]int
+	// pending are the replays without an end, by item.
+	pending map[string]contract.Message
+}
+
+func (w *world) operator(wait func(context.Context, time.Duration) error) *deadletter.Operator {
+	if wait == nil {
+		wait = func(context.Context, time.Duration) error { return nil }
+	}
+	return &deadletter.Operator{
+		Store: w.faults, Queue: func(string) (catalog.Queue, bool) { return w.queue, true }, Now: func() time.Time { return w.now },
+		NewID: func() string { w.names++; return fmt.Sprintf("%s-%d", w.queue.ID, w.names) },
+		Wait:  wait, Relay: func(context.Context, string) error { return nil },
+	}
+}
+
+// bury keeps the first death of an item, or that of a replay.
+func (w *world) bury(t *rapid.T, n int, again map[string]string) {
+	attributes := map[string]string{"event_id": fmt.Sprint("e", n), "dead_letter_reason": "unknown_product", "source_message_id": fmt.Sprint(n)}
+	for _, name := range []string{deadletter.AttrReplayOf, deadletter.AttrReplayCount} {
+		if again != nil {
+			attributes[name] = again[name]
+		}
+	}
+	_, err := deadletter.Keep(context.Background(), w.faults, w.queue, contract.Message{Data: []byte(`{}`), Attributes: attributes}, fmt.Sprint(n), w.now)
+	require.NoError(t, err)
+}
+
+func (w *world) begin(t *rapid.T) {
+	desk, f := w.operator(nil), deadletter.Filter{Queue: w.queue.ID}
+	items, want := w.items(t), 0
+	if rapid.Bool().Draw(t, "some") {
+		f.Items = []string{"0000-of-nothing"}
+		for _, id := range byEvent(items) {
+			if rapid.Bool().Draw(t, "this one") {
+				f.Items = append(f.Items, id)
+			}
+		}
+	}
+	for id, item := range items {
+		if item.State == deadletter.Open && (f.Items == nil || slices.Contains(f.Items, id)) {
+			want++
+		}
+	}
+	preview, err := desk.Preview(context.Background(), f)
+	require.NoError(t, err)
+	require.Equal(t, want, preview.Total)
+	w.queue.FourEyes = rapid.Bool().Draw(t, "four eyes")
+	by := w.author(t)
+	op, err := desk.Begin(context.Background(), deadletter.Operation{
+		Kind:   rapid.SampledFrom([]deadletter.Kind{deadletter.Replay, deadletter.Replay, deadletter.Replay, deadletter.Discard, deadletter.Complete}).Draw(t, "kind"),
+		Filter: f, Why: "mended", Rate: 10, Force: true,
+	}, by, preview.Total)
+	if w.queue.FourEyes && by.Proof != audit.Identity {
+		require.ErrorIs(t, err, audit.ErrNoIdentity)
+		return
+	}
+	if preview.Total == 0 {
+		require.ErrorIs(t, err, deadletter.ErrRefused)
+		return
+	}
+	require.NoError(t, err)
+	w.operations = append(w.operations, op.ID)
+	w.replays[op.ID] = map[string]int{}
+}
+
+func (w *world) person(t *rapid.T) string { return rapid.SampledFrom(people).Draw(t, "person") }
+
+// author is a person with an identity, or one who holds the token.
+func (w *world) author(t *rapid.T) audit.Author {
+	return audit.Author{Proof: rapid.SampledFrom([]audit.Proof{audit.Identity, audit.Identity, audit.SharedToken}).Draw(t, "proof"), Name: w.person(t)}
+}
+
+func (w *world) pick(t *rapid.T) deadletter.Operation {
+	if len(w.operations) == 0 {
+		t.Skip("nothing has begun")
+	}
+	op, err := w.operator(nil).Operation(context.Background(), rapid.SampledFrom(w.operations).Draw(t, "operation"))
+	require.NoError(t, err)
+	return op
+}
+
+func (w *world) approve(t *rapid.T) {
+	op, by, desk := w.pick(t), w.author(t), w.operator(nil)
+	preview, err := desk.Preview(context.Background(), op.Matching())
+	require.NoError(t, err)
+	seen := rapid.IntRange(0, 1).Draw(t, "others than were seen")
+	after, err := desk.Approve(context.Background(), op.ID, by, "checked", preview.Total+seen)
+	switch {
+	case op.Progress != deadletter.Waiting:
+		require.ErrorIs(t, err, deadletter.ErrRefused)
+	case by.Proof != audit.Identity:
+		require.ErrorIs(t, err, audit.ErrNoIdentity)
+	case by.Name == op.Who:
+		require.ErrorIs(t, err, audit.ErrSamePerson)
+	case seen > 0:
+		require.ErrorIs(t, err, deadletter.ErrChanged)
+	case preview.Total == 0:
+		require.ErrorIs(t, err, deadletter.ErrRefused)
+	default:
+		require.NoError(t, err)
+		require.Equal(t, []any{deadletter.Running, by.Name}, []any{after.Progress, after.ApprovedBy})
+	}
+}
+
+func (w *world) reject(t *rapid.T) {
+	op, who := w.pick(t), w.person(t)
+	after, err := w.operator(nil).Reject(context.Background(), op.ID, who, "ask first")
+	switch {
+	case op.Progress == deadletter.Rejected:
+		require.NoError(t, err)
+		require.Equal(t, op.EndedBy, after.EndedBy)
+	case op.Progress != deadletter.Waiting || who == op.Who:
+		require.ErrorIs(t, err, deadletter.ErrRefused)
+	default:
+		require.NoError(t, err)
+		require.Equal(t, []any{deadletter.Rejected, who, int64(0)}, []any{after.Progress, after.EndedBy, after.Done})
+	}
+}
+
+func (w *world) cancel(t *rapid.T) {
+	op, who := w.pick(t), w.person(t)
+	after, err := w.operator(nil).Cancel(context.Background(), op.ID, who, "the wrong one")
+	switch op.Progress {
+	case deadletter.Finished, deadletter.Rejected:
+		require.ErrorIs(t, err, deadletter.ErrRefused)
+	case deadletter.Cancelled:
+		require.NoError(t, err)
+		require.Equal(t, op.EndedBy, after.EndedBy)
+	default:
+		require.NoError(t, err)
+		require.Equal(t, []any{deadletter.Cancelled, who, op.Done}, []any{after.Progress, after.EndedBy, after.Done})
+	}
+}
+
+// runs lets a runner go on, and notes which items it has replayed.
+func (w *world) runs(t *rapid.T, op deadletter.Operation, desk *deadletter.Operator) (deadletter.Operation, error) {
+	before := w.items(t)
+	after, err := desk.Run(context.Background(), op.ID)
+	for id, item := range w.items(t) {
+		if item.State == deadletter.Replayed && item.ReplayCount > before[id].ReplayCount {
+			require.Equal(t, op.ID, item.Operation)
+			require.Equal(t, before[id].ReplayCount+1, item.ReplayCount)
+			w.replays[op.ID][id]++
+			item.ReplayCount--
+			w.pending[id] = item.Replay(w.queue)
+		}
+		if item.Operation != before[id].Operation {
+			require.Equal(t, op.ID, item.Operation)
+			require.Equal(t, []string{op.ID, op.Who}, []string{item.History[0].Operation, item.History[0].Who})
+		}
+	}
+	return after, err
+}
+
+func (w *world) run(t *rapid.T) {
+	op := w.pick(t)
+	after, err := w.runs(t, op, w.operator(nil))
+	switch {
+	case op.Progress == deadletter.Waiting:
+		require.ErrorIs(t, err, deadletter.ErrRefused)
+	case op.Runner != "" && w.now.Before(op.RunnerUntil):
+		require.ErrorIs(t, err, deadletter.ErrBusy, "one that was killed has it for a while")
+	default:
+		require.NoError(t, err)
+		require.True(t, after.Progress.Over())
+	}
+}
+
+// disturbed has somebody cancel the operation, or another runner come, between two of its commits.
+func (w *world) disturbed(t *rapid.T) {
+	op, cancels := w.pick(t), rapid.Bool().Draw(t, "cancels")
+	var done int64 = -1
+	after, err := w.runs(t, op, w.operator(func(context.Context, time.Duration) error {
+		if !cancels {
+			_, err := w.operator(nil).Run(context.Background(), op.ID)
+			require.ErrorIs(t, err, deadletter.ErrBusy)
+			return nil
+		}
+		cancelled, err := w.operator(nil).Cancel(context.Background(), op.ID, "cyd", "stop")
+		require.NoError(t, err)
+		done = cancelled.Done
+		return nil
+	}))
+	if done >= 0 {
+		require.NoError(t, err)
+		require.Equal(t, []any{deadletter.Cancelled, done}, []any{after.Progress, after.Done}, "no further one")
+	}
+}
+
+// crash kills a runner in a commit: before it is written, or after.
+func (w *world) crash(t *rapid.T) {
+	op := w.pick(t)
+	steps, until, lost := 0, rapid.IntRange(0, 3).Draw(t, "steps"), rapid.Bool().Draw(t, "written")
+	kill := func() {
+		if lost {
+			w.faults.FailAfter(1)
+		} else {
+			w.faults.FailBefore(1)
+		}
+	}
+	if until == 0 && op.Progress == deadletter.Running && (op.Runner == "" || !w.now.Before(op.RunnerUntil)) {
+		kill()
+	}
+	_, err := w.runs(t, op, w.operator(func(context.Context, time.Duration) error {
+		if steps++; steps == until {
+			kill()
+		}
+		return nil
+	}))
+	if err != nil && !errors.Is(err, deadletter.ErrBusy) && !errors.Is(err, deadletter.ErrRefused) {
+		require.ErrorIs(t, err, storetest.ErrFault)
+	}
+}
+
+func (w *world) waiting(t *rapid.T) (string, contract.Message) {
+	var ids []string
+	for id := range w.pending {
+		ids = append(ids, id)
+	}
+	if len(ids) == 0 {
+		t.Skip("nothing is under way")
+	}
+	// The ids are other ones in each history, the events are not.
+	slices.SortFunc(ids, func(a, b string) int {
+		return strings.Compare(w.pending[a].Attributes["event_id"], w.pending[b].Attributes["event_id"])
+	})
+	id := rapid.SampledFrom(ids).Draw(t, "item")
+	return id, w.pending[id]
+}
+
+func (w *world) ends(t *rapid.T) {
+	id, m := w.waiting(t)
+	delete(w.pending, id)
+	end := deadletter.Ending{State: deadletter.Processed, Outcome: retry.Processed, EventID: m.Attributes["event_id"], At: w.now}
+	if rapid.Bool().Draw(t, "with its effect") {
+		_, err := w.faults.Commit(context.Background(), []store.Write{deadletter.Ended(w.queue, id, end)})
+		require.NoError(t, err)
+	} else {
+		require.NoError(t, deadletter.Settle(context.Background(), w.faults, m, end))
+	}
+	require.Equal(t, deadletter.Processed, w.items(t)[id].State)
+}
+
+func (w *world) dies(t *rapid.T) {
+	id, m := w.waiting(t)
+	delete(w.pending, id)
+	var n int
+	_, err := fmt.Sscanf(m.Attributes["event_id"], "e%d", &n)
+	require.NoError(t, err)
+	w.bury(t, n, m.Attributes)
+	require.Equal(t, deadletter.Open, w.items(t)[id].State)
+}
+
+func (w *world) items(t *rapid.T) map[string]deadletter.Item {
+	page, err := w.faults.Query(context.Background(), store.Query{Collection: deadletter.Collection, Equal: map[string]any{"queue": w.queue.ID}, Limit: 100})
+	require.NoError(t, err)
+	found := map[string]deadletter.Item{}
+	for _, doc := range page.Documents {
+		item, err := deadletter.ItemOf(doc)
+		require.NoError(t, err)
+		found[item.ID] = item
+	}
+	return found
+}
+
+// byEvent are the ids of items in the order of their events, which are the same in each history.
+func byEvent(items map[string]deadletter.Item) []string {
+	return slices.SortedFunc(maps.Keys(items), func(a, b string) int { return strings.Compare(items[a].EventID, items[b].EventID) })
+}
+
+// check holds each operation to what must be true of it.
+func (w *world) check(t *rapid.T) {
+	items, desk := w.items(t), w.operator(nil)
+	for _, id := range w.operations {
+		op, err := desk.Operation(context.Background(), id)
+		require.NoError(t, err)
+		if before, over := w.over[id]; over {
+			require.Equal(t, before.Progress, op.Progress, "what is over stays so")
+			require.Equal(t, before.Done, op.Done, "and touches nothing more")
+		} else if op.Progress.Over() {
+			w.over[id] = op
+			w.checkAudit(t, op)
+		}
+		for item := range items {
+			if chosen := op.Filter.Items; chosen != nil && items[item].Operation == id {
+				require.Contains(t, chosen, item, "it touches what was chosen alone")
+			}
+		}
+		for item, times := range w.replays[id] {
+			require.Equal(t, 1, times, "%s was replayed more than once by %s", item, id)
+		}
+		if op.Kind != deadletter.Replay {
+			continue
+		}
+		require.EqualValues(t, op.Done, len(w.replays[id]), "each counted once")
+		var want deadletter.Outcomes
+		for _, item := range items {
+			if item.Operation == id {
+				switch item.State {
+				case deadletter.Processed:
+					want.Processed++
+				case deadletter.Open:
+					want.DeadAgain++
+				case deadletter.Replayed:
+					want.Waiting++
+				default:
+				}
+			}
+		}
+		want.PassedBy, want.Later = op.Skipped, op.Done-want.Processed-want.DeadAgain-want.Waiting
+		found, err := desk.Outcomes(context.Background(), op)
+		require.NoError(t, err)
+		require.Equal(t, want, found)
+	}
+}
+
+func (w *world) checkAudit(t *rapid.T, op deadletter.Operation) {
+	entries, _, err := audit.List(context.Background(), w.faults, deadletter.AuditKind, "", op.ID, "", 10)
+	require.NoError(t, err)
+	approved := func(e audit.Entry) bool { return e.Action == "approve" }
+	if at := slices.IndexFunc(entries, approved); op.ApprovedBy != "" {
+		require.GreaterOrEqual(t, at, 0)
+		require.Equal(t, []string{op.ApprovedBy, op.ApprovedWhy}, []string{entries[at].Who, entries[at].Why})
+		require.NotEqual(t, op.Who, op.ApprovedBy)
+		entries = slices.Delete(entries, at, at+1)
+	}
+	if op.Progress == deadletter.Finished {
+		require.Empty(t, entries)
+		return
+	}
+	require.Len(t, entries, 1)
+	require.Equal(t, []string{op.EndedBy, op.EndedWhy}, []string{entries[0].Who, entries[0].Why})
+}

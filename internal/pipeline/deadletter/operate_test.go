@@ -1,0 +1,469 @@
+package deadletter_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+)
+
+// desk is an operator with a store, a clock and a broker.
+type desk struct {
+	*deadletter.Operator
+	store  *storetest.Faults
+	relay  *lane.Relay
+	broker *broker
+	now    time.Time
+	queue  catalog.Queue
+	waited time.Duration
+	ids    atomic.Int64
+}
+
+type broker struct {
+	messages []contract.Message
+	topics   []string
+	err      error
+}
+
+func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (string, error) {
+	if b.err != nil {
+		return "", b.err
+	}
+	b.messages, b.topics = append(b.messages, m), append(b.topics, topic)
+	return "1", nil
+}
+
+func newDesk(t *testing.T) *desk {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	d := &desk{store: &storetest.Faults{Store: db}, broker: &broker{}, now: dead, queue: queue}
+	d.queue.OrderingKey = []string{"uid"}
+	d.relay = &lane.Relay{Of: lane.Outbox, Store: d.store, Publisher: d.broker, Now: func() time.Time { return d.now }}
+	d.Operator = d.operator()
+	return d
+}
+
+// operator is another process at the same desk.
+func (d *desk) operator() *deadletter.Operator {
+	return &deadletter.Operator{
+		Store: d.store, Now: func() time.Time { return d.now }, NewID: func() string { return fmt.Sprint("id-", d.ids.Add(1)) },
+		Queue: func(id string) (catalog.Queue, bool) { return d.queue, id == d.queue.ID },
+		Wait: func(ctx context.Context, wait time.Duration) error {
+			d.waited += max(wait, 0)
+			d.now = d.now.Add(max(wait, 0))
+			return ctx.Err()
+		},
+		Relay: func(ctx context.Context, lane string) error {
+			_, err := d.relay.Lane(ctx, lane)
+			return err
+		},
+	}
+}
+
+// bury keeps a dead letter of an event.
+func (d *desk) bury(t *testing.T, n int, key, reason string, change func(*contract.Message)) {
+	t.Helper()
+	m := contract.Message{Data: fmt.Appendf(nil, `{"eventId":"e%d"}`, n), Attributes: map[string]string{
+		"event_id": fmt.Sprint("e", n), "event_type": "order.paid", "ordering_key": key, "contract": "paynow.v1",
+		"dead_letter_reason": reason, "dead_letter_status": "422", "source_message_id": fmt.Sprint(1000 + n), "delivery_attempts": "5",
+		"dead_lettered_at": d.now.Format(time.RFC3339Nano), "first_published_at": dead.Add(time.Duration(n) * time.Second).Format(time.RFC3339Nano),
+		"replay_count": "0", "source_queue": "orders", "trace": "x",
+	}}
+	if change != nil {
+		change(&m)
+	}
+	_, err := deadletter.Keep(t.Context(), d.store, d.queue, m, fmt.Sprint(9000+n), d.now)
+	require.NoError(t, err)
+}
+
+func (d *desk) begin(t *testing.T, kind deadletter.Kind, f deadletter.Filter, change func(*deadletter.Operation)) deadletter.Operation {
+	t.Helper()
+	preview, err := d.Preview(t.Context(), f)
+	require.NoError(t, err)
+	op := deadletter.Operation{Kind: kind, Filter: f, Why: "the product is known now", Rate: 1000}
+	if change != nil {
+		change(&op)
+	}
+	op, err = d.Begin(t.Context(), op, ilse, preview.Total)
+	require.NoError(t, err)
+	return op
+}
+
+// ilse and marta are two people.
+var (
+	ilse  = audit.Author{Proof: audit.Identity, Name: "ilse"}
+	marta = audit.Author{Proof: audit.Identity, Name: "marta"}
+)
+
+var orders = deadletter.Filter{Queue: "orders"}
+
+func TestAReplayOnASharedTopicIsForTheQueueAlone(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.queue.SharedTopic, d.queue.Bindings = "sales", []routing.Pattern{"order.#"}
+	d.bury(t, 1, "u1", "unknown_product", nil)
+	_, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
+	require.NoError(t, err)
+	require.Equal(t, []string{"sales"}, d.broker.topics)
+	require.Equal(t, "orders", d.broker.messages[0].Attributes["queue"])
+}
+
+func TestAReplayPublishesOnTheQueueUnderTheKeyInTheOldOrder(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	for i, n := range rand.Perm(60) {
+		d.now = dead.Add(time.Duration(i) * time.Minute) // they die in another order than they were published
+		d.bury(t, n, fmt.Sprint("u", n%3), "unknown_product", nil)
+	}
+	op, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
+	require.NoError(t, err)
+	require.Equal(t, deadletter.Finished, op.Progress)
+	require.Equal(t, []int64{60, 60, 0}, []int64{op.Total, op.Done, op.Skipped})
+	last := map[string]int{}
+	for i, m := range d.broker.messages {
+		require.Equal(t, "orders", d.broker.topics[i])
+		require.Equal(t, m.Attributes["ordering_key"], m.OrderingKey)
+		require.Equal(t, "1", m.Attributes["replay_count"])
+		require.Equal(t, "x", m.Attributes["trace"])
+		for _, gone := range []string{"dead_letter_reason", "dead_letter_status", "source_message_id", "delivery_attempts", "dead_lettered_at"} {
+			require.NotContains(t, m.Attributes, gone)
+		}
+		var n int
+		_, err := fmt.Sscanf(m.Attributes["event_id"], "e%d", &n)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, n, last[m.OrderingKey], "in order per key")
+		last[m.OrderingKey] = n
+	}
+	require.Len(t, d.broker.messages, 60)
+	left, _, err := d.List(t.Context(), orders, deadletter.Open, nil, 100)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	again, err := d.Run(t.Context(), op.ID)
+	require.NoError(t, err)
+	require.Equal(t, op.Done, again.Done)
+	require.Len(t, d.broker.messages, 60, "a finished operation does nothing")
+}
+
+func TestAReplayKeepsToItsRate(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	for n := range 21 {
+		d.bury(t, n, "u1", "unknown_product", nil)
+	}
+	_, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, func(op *deadletter.Operation) { op.Rate = 5 }).ID)
+	require.NoError(t, err)
+	require.Equal(t, 4*time.Second, d.waited, "five at once, and a second after each five but the last")
+}
+
+func TestAnOperationIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		op     deadletter.Operation
+		expect int
+		want   string
+	}{
+		"of another queue":             {deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "mails"}}, 2, "no queue of that name"},
+		"of no kind":                   {deadletter.Operation{Kind: "mend", Filter: orders, Why: "w"}, 2, "replay, discard or complete"},
+		"to replay without reason":     {deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: " "}, 2, "needs a reason"},
+		"to complete without reason":   {deadletter.Operation{Kind: deadletter.Complete, Filter: orders}, 2, "needs a reason"},
+		"to discard without reason":    {deadletter.Operation{Kind: deadletter.Discard, Filter: orders, Why: " "}, 2, "needs a reason"},
+		"that was previewed otherwise": {deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: "w"}, 3, "2 items match now, not 3"},
+		"of nothing":                   {deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Reason: "none"}, Why: "w"}, 0, "nothing matches"},
+		"at no rate":                   {deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: "w", Rate: -1}, 2, "the rate must be"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.bury(t, 1, "u1", "unknown_product", nil)
+			d.bury(t, 2, "u1", "unknown_product", nil)
+			_, err := d.Begin(t.Context(), test.op, ilse, test.expect)
+			require.ErrorIs(t, err, deadletter.ErrRefused)
+			require.ErrorContains(t, err, test.want)
+			left, _, err := d.List(t.Context(), orders, deadletter.Open, nil, 100)
+			require.NoError(t, err)
+			require.Len(t, left, 2)
+		})
+	}
+}
+
+func TestAFilterSelectsExactly(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.bury(t, 1, "u1", "unknown_product", nil)
+	d.now = d.now.Add(time.Hour)
+	d.bury(t, 2, "u2", "unknown_product", nil)
+	d.bury(t, 3, "u2", "attempts_exhausted", func(m *contract.Message) { m.Attributes["event_type"] = "order.refunded" })
+	all, _, err := d.List(t.Context(), orders, deadletter.Open, nil, 100)
+	require.NoError(t, err)
+	for name, test := range map[string]struct {
+		filter deadletter.Filter
+		want   int
+	}{
+		"all":            {orders, 3},
+		"a reason":       {deadletter.Filter{Queue: "orders", Reason: "unknown_product"}, 2},
+		"a type":         {deadletter.Filter{Queue: "orders", EventType: "order.refunded"}, 1},
+		"an event":       {deadletter.Filter{Queue: "orders", EventID: "e2"}, 1},
+		"a key":          {deadletter.Filter{Queue: "orders", OrderingKey: "u2"}, 2},
+		"a key and more": {deadletter.Filter{Queue: "orders", OrderingKey: "u2", Reason: "unknown_product"}, 1},
+		"since":          {deadletter.Filter{Queue: "orders", Since: dead.Add(time.Minute)}, 2},
+		"until":          {deadletter.Filter{Queue: "orders", Until: dead.Add(time.Minute)}, 1},
+		"one item":       {deadletter.Filter{Queue: "orders", Item: all[0].ID}, 1},
+	} {
+		preview, err := d.Preview(t.Context(), test.filter)
+		require.NoError(t, err, name)
+		require.Equal(t, test.want, preview.Total, name)
+	}
+	preview, err := d.Preview(t.Context(), orders)
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"unknown_product": 2, "attempts_exhausted": 1}, preview.ByReason)
+	require.Equal(t, 2, preview.Keys)
+}
+
+func TestAReplayThatFailsAgainIsTheSameItem(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.bury(t, 1, "u1", "unknown_product", nil)
+	for replays := range deadletter.MaxReplays {
+		op, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, op.Done)
+		d.now = d.now.Add(time.Minute)
+		again := d.broker.messages[len(d.broker.messages)-1]
+		require.Equal(t, fmt.Sprint(replays+1), again.Attributes["replay_count"])
+		for range 2 { // the dead letter's own redelivery changes nothing
+			d.bury(t, 1, "u1", "attempts_exhausted", func(m *contract.Message) {
+				m.Attributes["replay_count"], m.Attributes["replay_of"] = again.Attributes["replay_count"], again.Attributes["replay_of"]
+				m.Attributes["source_message_id"] = fmt.Sprint("2000", replays)
+			})
+		}
+		items, _, err := d.List(t.Context(), orders, "", nil, 100)
+		require.NoError(t, err)
+		require.Len(t, items, 1)
+		require.Equal(t, deadletter.Open, items[0].State)
+		require.EqualValues(t, replays+1, items[0].ReplayCount)
+		require.Equal(t, "attempts_exhausted", items[0].Reason)
+		require.Equal(t, "1001", items[0].SourceMessageID)
+	}
+	preview, err := d.Preview(t.Context(), orders)
+	require.NoError(t, err)
+	require.Equal(t, 1, preview.Looping)
+	op, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
+	require.NoError(t, err)
+	require.Equal(t, []int64{0, 1}, []int64{op.Done, op.Skipped}, "three are enough")
+	op, err = d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, func(op *deadletter.Operation) { op.Force = true }).ID)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, op.Done, "unless somebody insists")
+}
+
+func TestAReplayOfAnInventedItemIsKeptAsAnyOther(t *testing.T) {
+	t.Parallel()
+	for _, invented := range []string{"nothing", "a/b", "__x__", ".."} {
+		d := newDesk(t)
+		d.bury(t, 1, "u1", "unknown_product", func(m *contract.Message) { m.Attributes["replay_count"], m.Attributes["replay_of"] = "1", invented })
+		items, _, err := d.List(t.Context(), orders, deadletter.Open, nil, 100)
+		require.NoError(t, err)
+		require.Len(t, items, 1)
+	}
+}
+
+func TestADiscardOrACompletionByHandClosesAndStaysOnRecord(t *testing.T) {
+	t.Parallel()
+	for kind, state := range map[deadletter.Kind]deadletter.State{deadletter.Discard: deadletter.Discarded, deadletter.Complete: deadletter.Completed} {
+		d := newDesk(t)
+		d.bury(t, 1, "u1", "unknown_product", nil)
+		op, err := d.Run(t.Context(), d.begin(t, kind, orders, nil).ID)
+		require.NoError(t, err)
+		require.Empty(t, d.broker.messages)
+		items, _, err := d.List(t.Context(), orders, state, nil, 100)
+		require.NoError(t, err)
+		require.Len(t, items, 1)
+		require.Equal(t, op.ID, items[0].Operation)
+		require.Equal(t, kind, items[0].History[0].Kind)
+		all, _, err := d.Operations(t.Context(), deadletter.Finished, nil, 100)
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		require.Equal(t, "ilse", all[0].Who)
+		require.Equal(t, "the product is known now", all[0].Why)
+	}
+}
+
+func TestWhatTakesTwoPeopleIsBegunAndApprovedByTwoIdentities(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.queue.FourEyes = true
+	d.bury(t, 1, "u1", "unknown_product", nil)
+	replay := deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: "the product is known now"}
+	_, err := d.Begin(t.Context(), replay, audit.Author{Proof: audit.SharedToken, Name: "ilse"}, 1)
+	require.ErrorIs(t, err, audit.ErrNoIdentity, "who holds the token may be who approves it")
+	op := d.begin(t, deadletter.Replay, orders, nil)
+	require.Equal(t, deadletter.Waiting, op.Progress)
+	_, err = d.Run(t.Context(), op.ID)
+	require.ErrorIs(t, err, deadletter.ErrRefused)
+	for sentence, test := range map[string]struct {
+		by     audit.Author
+		why    string
+		expect int
+		want   error
+	}{
+		"by who has begun it":     {ilse, "checked", 1, audit.ErrSamePerson},
+		"by a token":              {audit.Author{Proof: audit.SharedToken, Name: "marta"}, "checked", 1, audit.ErrNoIdentity},
+		"without a reason":        {marta, " ", 1, deadletter.ErrRefused},
+		"with a reason of theirs": {marta, "asked by ilse@example.org", 1, deadletter.ErrRefused},
+		"of what was not seen":    {marta, "checked", 2, deadletter.ErrChanged},
+	} {
+		_, err = d.Approve(t.Context(), op.ID, test.by, test.why, test.expect)
+		require.ErrorIs(t, err, test.want, sentence)
+	}
+	_, err = d.Approve(t.Context(), op.ID, audit.Author{}, "checked", 1)
+	require.Error(t, err, "nobody")
+	require.Empty(t, d.broker.messages)
+
+	// What has died since it was begun is none of it.
+	d.now = d.now.Add(time.Minute)
+	d.bury(t, 2, "u2", "unknown_product", nil)
+	preview, err := d.Preview(t.Context(), op.Matching())
+	require.NoError(t, err)
+	require.Equal(t, 1, preview.Total)
+	_, err = d.Approve(t.Context(), op.ID, marta, "checked", 1)
+	require.NoError(t, err)
+	op, err = d.Run(t.Context(), op.ID)
+	require.NoError(t, err)
+	require.Equal(t, []string{"ilse", "marta", "checked"}, []string{op.Who, op.ApprovedBy, op.ApprovedWhy})
+	require.Len(t, d.broker.messages, 1)
+	_, err = d.Approve(t.Context(), op.ID, marta, "checked", 1)
+	require.ErrorIs(t, err, deadletter.ErrRefused, "once")
+	entries, _, err := audit.List(t.Context(), d.store, deadletter.AuditKind, "", op.ID, "", 10)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	require.Equal(t, []string{"approve", "marta", "checked"}, []string{entries[0].Action, entries[0].Who, entries[0].Why})
+}
+
+func TestABrokerThatIsDownDoesNotHoldUpAReplay(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.broker.err = errors.New("no answer")
+	for n := range 5 {
+		d.bury(t, n, "u1", "unknown_product", nil)
+	}
+	op, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
+	require.NoError(t, err)
+	require.EqualValues(t, 5, op.Done)
+	require.Empty(t, d.broker.messages)
+	d.broker.err, d.now = nil, d.now.Add(time.Hour)
+	_, err = d.relay.Due(t.Context(), 100, func(string, error) {})
+	require.NoError(t, err)
+	require.Len(t, d.broker.messages, 5)
+}
+
+// TestAThousandDeadLettersSurviveTheirReplayer has the store end every so often in the
+// middle of a commit, before it or after it, as a process that is killed would: each
+// time another process goes on.
+func TestAThousandDeadLettersSurviveTheirReplayer(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	const total, keys = 1000, 50
+	for _, n := range rand.Perm(total) {
+		d.bury(t, n, fmt.Sprint("u", n%keys), "unknown_product", nil)
+	}
+	id := d.begin(t, deadletter.Replay, orders, nil).ID
+	var op deadletter.Operation
+	kills := 0
+	for ; op.Progress != deadletter.Finished; kills++ {
+		ctx, kill := context.WithCancel(t.Context())
+		runner := d.operator()
+		steps, until := 0, 3+kills*2
+		runner.Wait = func(context.Context, time.Duration) error {
+			if steps++; steps == until {
+				if kills%2 == 0 {
+					d.store.FailAfter(1)
+				} else {
+					d.store.FailBefore(1)
+				}
+			}
+			return nil
+		}
+		relay := runner.Relay
+		runner.Relay = func(ctx context.Context, lane string) error {
+			if steps >= until {
+				return context.Canceled // it is dead already
+			}
+			return relay(ctx, lane)
+		}
+		var err error
+		if op, err = runner.Run(ctx, id); err != nil {
+			require.ErrorIs(t, err, storetest.ErrFault)
+			_, err = d.operator().Run(t.Context(), id)
+			require.ErrorIs(t, err, deadletter.ErrBusy, "the dead one has it until its time is over")
+			d.now = d.now.Add(time.Minute)
+		}
+		kill()
+		require.Less(t, kills, 100)
+	}
+	d.now = d.now.Add(time.Hour)
+	for report := (lane.Report{More: true}); report.More; {
+		var err error
+		report, err = d.relay.Due(t.Context(), 100, func(string, error) {})
+		require.NoError(t, err)
+	}
+	require.Greater(t, kills, 2, "it was killed on the way")
+	require.EqualValues(t, total, op.Done, "each counted once")
+	seen, last := map[string]bool{}, map[string]int{}
+	for _, m := range d.broker.messages {
+		id := m.Attributes["event_id"]
+		if seen[id] {
+			continue // published again after a lost answer: its consumer knows it
+		}
+		seen[id] = true
+		var n int
+		_, err := fmt.Sscanf(id, "e%d", &n)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, n, last[m.OrderingKey])
+		last[m.OrderingKey] = n
+	}
+	require.Len(t, seen, total)
+	page, err := d.store.Query(t.Context(), store.Query{Collection: lane.Outbox.Entries(), Limit: 10})
+	require.NoError(t, err)
+	require.Empty(t, page.Documents)
+}
+
+func TestOperationsAreListedWithoutTheEntriesBesideThem(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.bury(t, 1, "k1", "r", nil)
+	op := d.begin(t, deadletter.Discard, orders, nil)
+	entry, err := audit.Entry{Kind: "customer", Subject: "c1", Action: "link", Who: "ada", Why: "w", At: d.now}.Write("r1")
+	require.NoError(t, err)
+	_, err = d.store.Commit(t.Context(), []store.Write{entry})
+	require.NoError(t, err)
+	listed, next, err := d.Operations(t.Context(), "", nil, 100)
+	require.NoError(t, err)
+	require.Empty(t, next)
+	require.Len(t, listed, 1)
+	require.Equal(t, op.ID, listed[0].ID)
+	_, next, err = d.Operations(t.Context(), "", nil, 1)
+	require.NoError(t, err)
+	listed, next, err = d.Operations(t.Context(), "", next, 1)
+	require.NoError(t, err)
+	require.Empty(t, listed)
+	require.Empty(t, next)
+	_, err = d.Operation(t.Context(), entry.Key.ID)
+	require.ErrorIs(t, err, deadletter.ErrUnknown)
+}

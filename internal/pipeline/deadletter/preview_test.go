@@ -1,0 +1,150 @@
+package deadletter_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+)
+
+// many keeps open dead letters of the queue, a second apart. Each has what change makes of it.
+func (d *desk) many(t *testing.T, letters int, change func(n int, i *deadletter.Item)) {
+	t.Helper()
+	var writes []store.Write
+	for n := range letters {
+		item := deadletter.Item{
+			ID: fmt.Sprintf("%05d", n), Queue: "orders", State: deadletter.Open, Reason: "unknown_product", EventType: "order.paid", EventID: fmt.Sprint("e", n),
+			OrderingKey: fmt.Sprint("u", n%7), Kept: dead.Add(time.Duration(n) * time.Second), Expires: dead.Add(30 * 24 * time.Hour),
+		}
+		if change != nil {
+			change(n, &item)
+		}
+		writes = append(writes, store.Create(item.Key(), store.Encode(&item)))
+	}
+	for some := range slices.Chunk(writes, store.MaxWrites) {
+		_, err := d.store.Commit(t.Context(), some)
+		require.NoError(t, err)
+	}
+	d.now = dead.Add(24 * time.Hour)
+}
+
+func TestAPreviewCountsAllAndReadsTheNewestOnly(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		letters, expired int
+		filter           deadletter.Filter
+		total, looked    int
+		reads            int64
+	}{
+		"all":                       {2_300, 0, orders, 2_300, 500, 1 + 3 + 5*101},
+		"those of a reason":         {2_300, 0, deadletter.Filter{Queue: "orders", Reason: "other"}, 230, 230, 1 + 230 + 3},
+		"those of a span":           {2_300, 0, deadletter.Filter{Queue: "orders", Since: dead.Add(2_250 * time.Second)}, 50, 50, 1 + 51},
+		"without what has expired":  {2_300, 30, orders, 2_270, 500, 3 + 30 + 5*101},
+		"of a reason, none expired": {2_300, 30, deadletter.Filter{Queue: "orders", Reason: "other"}, 227, 227, 1 + 30 + 230 + 3},
+		"where many have expired":   {300, 150, orders, 150, 150, 100 + 2*(300+3)},
+		"none":                      {10, 10, orders, 0, 0, 11},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.many(t, test.letters, func(n int, i *deadletter.Item) {
+				if n%10 == 0 {
+					i.Reason = "other"
+				}
+				if n < test.expired {
+					i.Expires = dead.Add(time.Hour)
+				}
+			})
+			db := &storetest.Counter{Store: d.store}
+			d.Store = db
+			preview, err := d.Preview(t.Context(), test.filter)
+			require.NoError(t, err)
+			require.Equal(t, []int{test.total, test.looked}, []int{preview.Total, preview.Looked})
+			require.LessOrEqual(t, db.Reads.Load(), test.reads)
+			if test.total > 0 {
+				op, err := d.Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Filter: test.filter, Why: "mended"}, ilse, test.total)
+				require.NoError(t, err)
+				require.EqualValues(t, test.total, op.Total)
+			}
+		})
+	}
+}
+
+func TestReasonsAreCountedWithoutReadingTheirLetters(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		letters int
+		reason  func(n int) string
+		want    map[string]int64
+		reads   int64
+	}{
+		"one":                      {1_500, func(int) string { return "a" }, map[string]int64{"a": 1_500}, 2 + 20 + 2},
+		"two that alternate":       {1_500, func(n int) string { return string(rune('a' + n%2)) }, map[string]int64{"a": 750, "b": 750}, 2 + 20 + 2},
+		"one that has long passed": {1_500, func(n int) string { return string(rune('b' - n/800)) }, map[string]int64{"a": 700, "b": 800}, 2 + 20 + 1 + 1 + 4*20 + 1},
+		"the rare go under others": {1_500, func(n int) string {
+			if n%500 == 1 {
+				return fmt.Sprint("rare-", n)
+			}
+			return "a"
+		}, map[string]int64{"a": 1_497, "": 3}, 2 + 20 + 2 + 1 + 4*20},
+		"none": {0, nil, map[string]int64{}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.many(t, test.letters, func(n int, i *deadletter.Item) { i.Reason = test.reason(n) })
+			d.now = dead.Add(time.Duration(test.letters) * time.Second)
+			db := &storetest.Counter{Store: d.store}
+			d.Store = db
+			found, err := d.Reasons(t.Context(), orders)
+			require.NoError(t, err)
+			got := map[string]int64{}
+			for i, r := range found {
+				require.Equal(t, []any{"orders", r.Reason == "", false}, []any{r.Queue, r.Others, r.More})
+				require.True(t, i == 0 || r.Others || r.Count <= found[i-1].Count, "the most frequent first")
+				got[r.Reason] = r.Count
+			}
+			require.Equal(t, test.want, got)
+			require.LessOrEqual(t, db.Reads.Load(), test.reads)
+		})
+	}
+}
+
+func TestAnOperationTouchesTheItemsThatAreNamedAlone(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.many(t, 9, func(n int, i *deadletter.Item) {
+		if n == 5 {
+			i.Queue = "mails"
+		}
+	})
+	named := deadletter.Filter{Queue: "orders", Items: []string{"00001", "00005", "00008", "00001", "nothing", "a/b"}}
+	db := &storetest.Counter{Store: d.store}
+	d.Store = db
+	preview, err := d.Preview(t.Context(), named)
+	require.NoError(t, err)
+	require.Equal(t, 2, preview.Total, "the one of another queue, and what is not there, do not match")
+	require.LessOrEqual(t, db.Reads.Load(), int64(2*5))
+	op, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, named, nil).ID)
+	require.NoError(t, err)
+	require.Equal(t, []int64{2, 2, 0}, []int64{op.Total, op.Done, op.Skipped})
+	touched, _, err := d.Items(t.Context(), op.ID, "", "", 100)
+	require.NoError(t, err)
+	require.Len(t, touched, 2)
+	again, err := d.Operation(t.Context(), op.ID)
+	require.NoError(t, err)
+	require.Equal(t, named, again.Filter, "it goes on with the same, on any instance")
+
+	_, err = d.Preview(t.Context(), deadletter.Filter{Queue: "orders", Item: "00001", Items: []string{"00001", "00008"}})
+	require.ErrorIs(t, err, deadletter.ErrRefused, "it would be one or the other")
+
+	named.Items = make([]string, deadletter.MaxChosen+1)
+	_, err = d.Preview(t.Context(), named)
+	require.ErrorIs(t, err, deadletter.ErrRefused)
+}

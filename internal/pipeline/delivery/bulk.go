@@ -1,0 +1,272 @@
+package delivery
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/retry"
+)
+
+// NotNewer is the result of an event whose document the target has at the event's version, or at
+// a later one.
+const NotNewer = "not_newer"
+
+// The longest answer to a batch: so much, and so much for each event in it.
+const (
+	maxBulkAnswer = 64 << 10
+	maxItemAnswer = 4 << 10
+)
+
+// Batching is what batches need beside their target.
+type Batching struct {
+	Queue func(id string) (catalog.Queue, bool)
+	Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
+}
+
+// Batch is the handler of an entry of the catalog whose form is that of a batch: one POST for the
+// attempts that come together. The target applies the line of an event once, by the event's id
+// or by its document's version: a line may come again.
+//
+// In the form ndjson the body has a line for each event, which is what Post would send of it. The form
+// bulk is that of Elasticsearch's _bulk: of each event an action, index, and the document, which is what the
+// event's contract declares of it, with its tenant. An event whose type ends in .deleted is the action delete,
+// and has no document. The _id is the tenant, a tilde, and the event's ordering key. Where the event has a
+// version, that is the document's external version.
+//
+// What becomes of each event:
+//
+//	2xx, bulk               the status of its own item, by the table of Post; 409 of an event with
+//	                        a version: superseded, the target has that version or a later one;
+//	                        404 of a delete: delivered, there is no such document
+//	2xx, ndjson             the same where the answer has items; else delivered
+//	2xx, other items        transient [callee_answer_unclear], of all events
+//	400, 413, 422           each half is sent by itself; a single event is refused [callee_refused_422]
+//	any other status        what Post's table says, of all events; what is terminal there is
+//	                        transient here, since it is no event's own fault
+//
+// An answer in items is {"items":[...]}, one for each event and in their order: {"status":200},
+// and in the form bulk {"index":{"_id":"...","status":200}}, by the action's name.
+func (t *Target) Batch(post catalog.Post, with Batching) handler.Leased {
+	b := batcher{Target: t, post: post}
+	h := handler.Batch{Queue: with.Queue, Timer: with.Timer, Call: b.call, SafeToRepeat: true}.Leased()
+	h.Plan = b.plan
+	return h
+}
+
+// batcher is what one entry of the catalog posts in batches.
+type batcher struct {
+	*Target
+	post catalog.Post
+}
+
+// line is one event of a batch.
+type line struct {
+	id string
+	// action and document are of a bulk.
+	action, document string
+	version          int64
+	text             []byte
+	outcome          *handler.Outcome
+}
+
+// The actions of a bulk. deleted ends the type of an event whose document is to go.
+const (
+	index   = "index"
+	remove  = "delete"
+	deleted = ".deleted"
+)
+
+// plan is the request of an event that is alone in its batch.
+func (b batcher) plan(_ context.Context, event handler.Event) (handler.Plan, error) {
+	l, err := b.line(event)
+	if err != nil {
+		return handler.Plan{}, err
+	}
+	return handler.Plan{Calls: []handler.Call{{Target: b.post.Target, Method: http.MethodPost, Path: b.post.Path, ID: l.id, Body: l.text}}}, nil
+}
+
+func (b batcher) call(ctx context.Context, events []handler.Event) ([]handler.Outcome, error) {
+	outcomes := make([]handler.Outcome, len(events))
+	lines := make([]line, 0, len(events))
+	for i, event := range events {
+		l, err := b.line(event)
+		if l.outcome = &outcomes[i]; err != nil {
+			l.outcome.Err = err
+			continue
+		}
+		lines = append(lines, l)
+	}
+	b.send(ctx, lines)
+	return outcomes, nil
+}
+
+// line writes an event as the form has it.
+func (b batcher) line(event handler.Event) (line, error) {
+	l := line{id: event.CalleeKey()}
+	if b.post.Form != catalog.Bulk {
+		body, err := encode(event)
+		body = append(body, '\n')
+		l.text = body
+		return l, err
+	}
+	switch {
+	case event.Body.None():
+		return line{}, retry.Permanent("body_expected", nil)
+	case event.OrderingKey == "" || event.OrderingKey == contract.UnknownOrderingKey:
+		return line{}, retry.Permanent("document_missing", nil)
+	}
+	// No id has a tilde: two tenants may name their documents alike.
+	l.action, l.document, l.version = index, event.Tenant+"~"+event.OrderingKey, event.Body.Number("version")
+	if strings.HasSuffix(event.Type, deleted) {
+		l.action = remove
+	}
+	action := struct {
+		ID          string `json:"_id"`
+		Version     int64  `json:"version,omitzero"`
+		VersionType string `json:"version_type,omitempty"`
+	}{ID: l.document}
+	if l.version > 0 {
+		action.Version, action.VersionType = l.version, "external"
+	}
+	text, err := json.Marshal(map[string]any{l.action: action})
+	var document []byte
+	if l.action == index && err == nil {
+		document, err = event.Body.Document(event.Tenant)
+		document = append(document, '\n')
+	}
+	if err != nil {
+		return line{}, retry.Permanent("document_not_encodable", nil)
+	}
+	l.text = append(append(text, '\n'), document...)
+	return l, nil
+}
+
+// contentRefused are statuses that are about the lines of a batch, perhaps about a single one.
+var contentRefused = map[int]bool{http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true, http.StatusUnprocessableEntity: true}
+
+// send posts the lines, and sets the outcome of each. Where the target refuses what they say,
+// each half is sent by itself, so that one line does not take the others with it.
+func (b batcher) send(ctx context.Context, lines []line) {
+	if len(lines) == 0 {
+		return
+	}
+	answer, err := b.Call(ctx, Request{
+		Method: http.MethodPost, Path: b.post.Path, ID: nameOf(lines), ContentType: "application/x-ndjson", Body: join(lines),
+		MaxAnswer: maxBulkAnswer + int64(len(lines))*maxItemAnswer,
+	})
+	switch verdict := retry.Decide(err); {
+	case err == nil:
+		err = b.settle(answer.Body, lines)
+	case contentRefused[answer.Status] && len(lines) > 1:
+		half := len(lines) / 2
+		b.send(ctx, lines[:half])
+		b.send(ctx, lines[half:])
+		return
+	case verdict.Class.Terminal() && !contentRefused[answer.Status]:
+		err = retry.Transient(verdict.Reason, nil)
+	}
+	if err != nil {
+		for _, l := range lines {
+			l.outcome.Err = err
+		}
+	}
+}
+
+// nameOf is the idempotency key of a batch: the same for the same events. That of a single event
+// is its own.
+func nameOf(lines []line) string {
+	if len(lines) == 1 {
+		return lines[0].id
+	}
+	sum := sha256.New()
+	for _, l := range lines {
+		_, _ = sum.Write(append([]byte(l.id), '\n'))
+	}
+	return "batch-" + hex.EncodeToString(sum.Sum(nil)[:16])
+}
+
+func join(lines []line) []byte {
+	texts := make([][]byte, len(lines))
+	for i, l := range lines {
+		texts[i] = l.text
+	}
+	return bytes.Join(texts, nil)
+}
+
+// item is what an answer says of one line.
+type item struct {
+	action string
+	ID     string `json:"_id"`
+	Status int    `json:"status"`
+}
+
+// items reads the items of an answer. found is false where it has none.
+func items(body []byte, form catalog.Form) (all []item, found, ok bool) {
+	var answer struct {
+		Items *[]jsontext.Value `json:"items"`
+	}
+	if json.Unmarshal(body, &answer) != nil || answer.Items == nil {
+		return nil, false, form == catalog.NDJSON
+	}
+	for _, text := range *answer.Items {
+		var one item
+		if form == catalog.Bulk {
+			var named map[string]item // by its action
+			if json.Unmarshal(text, &named) != nil || len(named) != 1 {
+				return nil, true, false
+			}
+			for action, said := range named {
+				one = said
+				one.action = action
+			}
+		} else if json.Unmarshal(text, &one) != nil {
+			return nil, true, false
+		}
+		all = append(all, one)
+	}
+	return all, true, true
+}
+
+// settle sets the outcomes by the items of an answer. The error is that of an answer that does
+// not say what became of each line; then none is set.
+func (b batcher) settle(body []byte, lines []line) error {
+	answered, found, ok := items(body, b.post.Form)
+	if ok && !found { // of events that need no items
+		answered = make([]item, len(lines))
+		for i := range answered {
+			answered[i].Status = http.StatusOK
+		}
+	}
+	unclear := !ok || len(answered) != len(lines)
+	for i := 0; i < len(lines) && !unclear; i++ {
+		unclear = answered[i].ID != "" && answered[i].ID != lines[i].document || answered[i].action != lines[i].action
+	}
+	if unclear {
+		return retry.Transient("callee_answer_unclear", nil)
+	}
+	for i, l := range lines {
+		status := answered[i].Status
+		switch err := retry.HTTPStatus(status); {
+		case err == nil:
+			l.outcome.Effect.Result = Delivered
+		case status == http.StatusNotFound && l.action == remove:
+			l.outcome.Effect.Result = Delivered
+		case status == http.StatusConflict && l.version > 0:
+			l.outcome.Effect = handler.Effect{Result: NotNewer, Superseded: true}
+		default:
+			l.outcome.Err = err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,346 @@
+package delivery_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/delivery"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/signature"
+	"billhook/internal/retry"
+)
+
+// shipped are the contracts of the built-in catalog.
+var shipped = sync.OnceValue(func() *contract.Set {
+	c, err := catalog.Load("")
+	if err != nil {
+		panic(err)
+	}
+	return c.Contracts
+})
+
+// changed is an event of a product's change; version 0 is none.
+func changed(t testing.TB, id, document string, version int) handler.Event {
+	t.Helper()
+	return productEvent(t, "product.updated", id, document, version)
+}
+
+func productEvent(t testing.TB, eventType, id, document string, version int) handler.Event {
+	t.Helper()
+	data := fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,"data":{"document_id":%q,"version":%d}}`, id, eventType, document, version)
+	body, err := shipped().Decode(contract.MessageV1, []byte(data))
+	require.NoError(t, err)
+	return handler.Event{Queue: "documents", Tenant: "acme", ID: id, Type: eventType, OrderingKey: document, Attempt: 1, Body: body}
+}
+
+// posted is a request as a target saw it.
+type posted struct{ key, contentType, body string }
+
+// batched posts the events at once, as one batch, and returns what became of each, and the
+// requests. What cannot be mended ends "for good". The target's answers are those of answer.
+func batched(t *testing.T, form catalog.Form, answer func(w http.ResponseWriter, lines []string), events ...handler.Event) (got []string, requests []posted) {
+	t.Helper()
+	verifier, err := signature.NewVerifier(signature.Generic, []string{secret}, time.Second, clock)
+	require.NoError(t, err)
+	post := target(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil || verifier.Verify(r.Header.Values, body) != nil || r.URL.Path != "/base/products/_bulk" {
+			t.Error("the signature is not over what arrived, or it arrived elsewhere")
+		}
+		requests = append(requests, posted{r.Header.Get("Idempotency-Key"), r.Header.Get("Content-Type"), string(body)})
+		answer(w, strings.Split(strings.TrimSuffix(string(body), "\n"), "\n"))
+	}).Batch(catalog.Post{Target: "service", Path: "/products/_bulk", Form: form}, delivery.Batching{
+		Queue: func(id string) (catalog.Queue, bool) {
+			return catalog.Queue{ID: id, Batch: catalog.Batch{Size: len(events), Wait: time.Second}}, true
+		},
+		Timer: func(time.Duration) (<-chan time.Time, func() bool) { return nil, func() bool { return true } }, // never late
+	})
+	require.True(t, post.SafeToRepeat)
+	got = make([]string, len(events))
+	attempts := make(chan int)
+	for i, event := range events {
+		go func() {
+			effect, err := post.Do(t.Context(), event)
+			switch {
+			case err != nil:
+				if got[i] = retry.Decide(err).Reason; retry.Decide(err).Class.Terminal() {
+					got[i] += " for good"
+				}
+			case effect.Superseded:
+				got[i] = "superseded " + effect.Result
+			default:
+				got[i] = effect.Result
+			}
+			attempts <- i
+		}()
+	}
+	for range events {
+		<-attempts
+	}
+	return got, requests
+}
+
+// status answers every request with a status and a body.
+func status(code int, body string) func(http.ResponseWriter, []string) {
+	return func(w http.ResponseWriter, _ []string) {
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// bulkOf answers with the items of a bulk: a status for each document.
+func bulkOf(statuses map[string]int) func(http.ResponseWriter, []string) {
+	return func(w http.ResponseWriter, lines []string) {
+		var items []string
+		for _, line := range lines {
+			var action map[string]struct {
+				ID string `json:"_id"`
+			}
+			if _ = json.Unmarshal([]byte(line), &action); action["index"].ID+action["delete"].ID == "" {
+				continue // a document
+			}
+			for name, of := range action {
+				items = append(items, fmt.Sprintf(`{%q:{"_id":%q,"_version":2,"status":%d}}`, name, of.ID, statuses[strings.TrimPrefix(of.ID, "acme~")]))
+			}
+		}
+		_, _ = io.WriteString(w, `{"took":1,"errors":true,"items":[`+strings.Join(items, ",")+`]}`)
+	}
+}
+
+func TestABulkHasAnActionForEachEventAndTheDocumentOfEachThatIsNotDeleted(t *testing.T) {
+	t.Parallel()
+	priced := changed(t, "e1", "p-1", 7)
+	var err error
+	priced.Body, err = shipped().Decode(contract.MessageV1, []byte(`{"id":"e1","type":"product.created","timestamp":"2026-11-20T08:59:58Z","version":1,`+
+		`"data":{"document_id":"p-1","version":7,"price":"9.99","currency":"EUR","status":"listed"}}`))
+	require.NoError(t, err)
+	for name, test := range map[string]struct {
+		event handler.Event
+		want  string
+	}{
+		"with its version": {
+			changed(t, "e1", "p-1", 7),
+			`{"index":{"_id":"acme~p-1","version":7,"version_type":"external"}}` + "\n" + `{"document_id":"p-1","tenant":"acme","version":7}` + "\n",
+		},
+		"without one": {changed(t, "e1", "p-1", 0), `{"index":{"_id":"acme~p-1"}}` + "\n" + `{"document_id":"p-1","tenant":"acme"}` + "\n"},
+		"with all that is declared": {
+			priced, `{"index":{"_id":"acme~p-1","version":7,"version_type":"external"}}` + "\n" +
+				`{"currency":"EUR","document_id":"p-1","price":"9.99","status":"listed","tenant":"acme","version":7}` + "\n",
+		},
+		"deleted":                   {productEvent(t, "product.deleted", "e1", "p-1", 0), `{"delete":{"_id":"acme~p-1"}}` + "\n"},
+		"deleted, with its version": {productEvent(t, "product.deleted", "e1", "p-1", 8), `{"delete":{"_id":"acme~p-1","version":8,"version_type":"external"}}` + "\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, requests := batched(t, catalog.Bulk, bulkOf(map[string]int{"p-1": 201}), test.event)
+			require.Equal(t, []string{delivery.Delivered}, got)
+			require.Equal(t, []posted{{test.event.CalleeKey(), "application/x-ndjson", test.want}}, requests)
+		})
+	}
+}
+
+func TestADeleteOfADocumentThatIsNotThereIsDone(t *testing.T) {
+	t.Parallel()
+	got, _ := batched(t, catalog.Bulk, bulkOf(map[string]int{"p-1": 404, "p-2": 404, "p-3": 409, "p-4": 200}),
+		productEvent(t, "product.deleted", "e1", "p-1", 3), changed(t, "e2", "p-2", 3),
+		productEvent(t, "product.deleted", "e3", "p-3", 3), productEvent(t, "product.deleted", "e4", "p-4", 3))
+	require.Equal(t, []string{delivery.Delivered, "callee_refused_404 for good", "superseded " + delivery.NotNewer, delivery.Delivered}, got)
+	got, _ = batched(t, catalog.Bulk, status(200, `{"items":[{"index":{"_id":"acme~p-1","status":200}}]}`), productEvent(t, "product.deleted", "e1", "p-1", 3))
+	require.Equal(t, []string{"callee_answer_unclear"}, got, "it says what became of another action")
+}
+
+func TestEachItemOfABulkDecidesForItsOwnEvent(t *testing.T) {
+	t.Parallel()
+	statuses := map[string]int{"p-1": 200, "p-2": 201, "p-3": 400, "p-4": 429, "p-5": 503, "p-6": 409, "p-7": 409, "p-8": 401, "p-9": 99}
+	var events []handler.Event
+	for i := range 9 {
+		n := fmt.Sprint(i + 1)
+		version := 3
+		if n == "7" {
+			version = 0
+		}
+		events = append(events, changed(t, "e"+n, "p-"+n, version))
+	}
+	got, requests := batched(t, catalog.Bulk, bulkOf(statuses), events...)
+	require.Equal(t, []string{
+		delivery.Delivered, delivery.Delivered, "callee_refused_400 for good", "callee_busy_429", "callee_failed_503",
+		"superseded " + delivery.NotNewer, "callee_refused_409 for good", "callee_unauthorized_401", "callee_unclear_99",
+	}, got)
+	require.Len(t, requests, 1)
+	require.Regexp(t, "^batch-[0-9a-f]{32}$", requests[0].key)
+}
+
+func TestALineAnEventAndNoItems(t *testing.T) {
+	t.Parallel()
+	first, second := changed(t, "e1", "p-1", 0), changed(t, "e2", "p-2", 0)
+	for name, test := range map[string]struct {
+		answer func(http.ResponseWriter, []string)
+		want   []string
+	}{
+		"nothing is said":                {status(204, ""), []string{delivery.Delivered, delivery.Delivered}},
+		"a word is said":                 {status(200, "Ok."), []string{delivery.Delivered, delivery.Delivered}},
+		"an object that has no items":    {status(200, `{"rows":2}`), []string{delivery.Delivered, delivery.Delivered}},
+		"items, one of them refused":     {items(200, 422), nil},
+		"items, one of them for later":   {items(202, 503), nil},
+		"items of another number":        {status(200, `{"items":[{"status":200}]}`), []string{"callee_answer_unclear", "callee_answer_unclear"}},
+		"items that are no items":        {status(200, `{"items":[1,2]}`), []string{"callee_answer_unclear", "callee_answer_unclear"}},
+		"an answer beyond every measure": {status(200, strings.Repeat("x", 1<<20)), []string{"callee_answer_too_long", "callee_answer_too_long"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, requests := batched(t, catalog.NDJSON, test.answer, first, second)
+			require.Len(t, requests, 1)
+			require.Equal(t, 2, strings.Count(requests[0].body, "\n"))
+			if test.want != nil {
+				require.Equal(t, test.want, got)
+				return
+			}
+			// The attempts come in any order, and the second line of the body is the unlucky one.
+			unlucky := 0
+			if strings.Index(requests[0].body, `"e1"`) < strings.Index(requests[0].body, `"e2"`) {
+				unlucky = 1
+			}
+			require.Equal(t, delivery.Delivered, got[1-unlucky])
+			require.Contains(t, []string{"callee_refused_422 for good", "callee_failed_503"}, got[unlucky])
+		})
+	}
+}
+
+// items answers with a status for each line.
+func items(statuses ...int) func(http.ResponseWriter, []string) {
+	return func(w http.ResponseWriter, _ []string) {
+		var all []string
+		for _, s := range statuses {
+			all = append(all, fmt.Sprintf(`{"status":%d}`, s))
+		}
+		_, _ = io.WriteString(w, `{"items":[`+strings.Join(all, ",")+`]}`)
+	}
+}
+
+func TestABadAnswerToABatchIsThatOfEveryEvent(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answer func(http.ResponseWriter, []string)
+		want   string
+	}{
+		"it failed":                      {status(503, ""), "callee_failed_503"},
+		"it has no time":                 {status(429, ""), "callee_busy_429"},
+		"there is no such index":         {status(404, ""), "callee_refused_404"},
+		"it redirects":                   {status(308, ""), "callee_redirects_308"},
+		"it is no answer of a bulk":      {status(200, "<html>"), "callee_answer_unclear"},
+		"it lacks an item":               {status(200, `{"items":[{"index":{"status":200}}]}`), "callee_answer_unclear"},
+		"an item is of two actions":      {status(200, `{"items":[{"index":{"status":200},"create":{"status":200}},{"index":{"status":200}}]}`), "callee_answer_unclear"},
+		"an item is of another document": {status(200, `{"items":[{"index":{"_id":"p-9","status":200}},{"index":{"_id":"p-9","status":200}}]}`), "callee_answer_unclear"},
+		"its connection breaks in the end": {func(w http.ResponseWriter, _ []string) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, `{"items":[`)
+		}, "callee_unreachable"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, requests := batched(t, catalog.Bulk, test.answer, changed(t, "e1", "p-1", 1), changed(t, "e2", "p-2", 1))
+			require.Len(t, requests, 1, "it is not sent again by itself")
+			require.Equal(t, []string{test.want, test.want}, got)
+		})
+	}
+}
+
+// A line that the target cannot take would else take the others of its batch with it, and again
+// after each wait.
+func TestALineThatIsRefusedDoesNotTakeTheOthersWithIt(t *testing.T) {
+	t.Parallel()
+	for _, form := range []catalog.Form{catalog.Bulk, catalog.NDJSON} {
+		for _, refusal := range []int{400, 413, 422} {
+			t.Run(fmt.Sprint(form, " ", refusal), func(t *testing.T) {
+				t.Parallel()
+				var events []handler.Event
+				statuses := map[string]int{}
+				for i := range 7 {
+					document := fmt.Sprint("p-", i)
+					events, statuses[document] = append(events, changed(t, fmt.Sprint("e", i), document, 1)), 200
+				}
+				answer := bulkOf(statuses)
+				if form == catalog.NDJSON {
+					answer = status(204, "")
+				}
+				got, requests := batched(t, form, func(w http.ResponseWriter, lines []string) {
+					if strings.Contains(strings.Join(lines, ""), `"p-3"`) {
+						w.WriteHeader(refusal)
+						return
+					}
+					answer(w, lines)
+				}, events...)
+				for i, what := range got {
+					want := delivery.Delivered
+					if i == 3 {
+						want = fmt.Sprint("callee_refused_", refusal, " for good")
+					}
+					require.Equal(t, want, what)
+				}
+				require.LessOrEqual(t, len(requests), 2*3+1, "the way to one of seven")
+			})
+		}
+	}
+}
+
+func TestAnEventThatCannotBeWrittenIsNotInTheBatch(t *testing.T) {
+	t.Parallel()
+	nobody := changed(t, "e2", "p-2", 1)
+	nobody.OrderingKey = contract.UnknownOrderingKey
+	bad := changed(t, "e3", "p-3", 1)
+	bad.Body = contract.Body{}
+	got, requests := batched(t, catalog.Bulk, bulkOf(map[string]int{"p-1": 200}), changed(t, "e1", "p-1", 1), nobody, bad)
+	require.Equal(t, []string{delivery.Delivered, "document_missing for good", "body_expected for good"}, got)
+	require.Len(t, requests, 1)
+	require.Equal(t, handler.CalleeKey("documents", "acme", "e1"), requests[0].key)
+}
+
+// What a batch sends is not repeated in what is told of it.
+func TestNothingOfAnAnswerIsRepeated(t *testing.T) {
+	t.Parallel()
+	got, _ := batched(t, catalog.Bulk, status(200, `{"items":[{"index":{"status":400,"error":"hush"}}]}`), changed(t, "e1", "p-1", 1))
+	require.Equal(t, []string{"callee_refused_400 for good"}, got)
+}
+
+func TestABatchThatNobodyAnswersEndsByItsDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		hangs := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})}
+		slow, err := delivery.New(delivery.Config{Target: service, BaseURL: "http://127.0.0.1:1", Secret: secret, Now: clock, Client: hangs})
+		require.NoError(t, err)
+		post := slow.Batch(catalog.Post{Path: "/x", Form: catalog.NDJSON}, delivery.Batching{
+			Queue: func(id string) (catalog.Queue, bool) {
+				return catalog.Queue{ID: id, Batch: catalog.Batch{Size: 2, Wait: time.Second}}, true
+			},
+			Timer: func(d time.Duration) (<-chan time.Time, func() bool) {
+				timer := time.NewTimer(d)
+				return timer.C, timer.Stop
+			},
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		started := time.Now()
+		_, err = post.Do(ctx, changed(t, "e1", "p-1", 1))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 30*time.Second, time.Since(started))
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

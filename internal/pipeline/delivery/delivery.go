@@ -1,0 +1,291 @@
+// Package delivery tells other services what happened, by signed requests, and says what
+// their answers mean for the message. It owns the wire form of a posted event, the
+// limits of a target and the table from answers to marks. It refuses to retry, to follow
+// a redirect, and to repeat anything of an answer but its status and what may be kept of a problem
+// document; a body goes to the one who asked for it, and no further.
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/signature"
+	"billhook/internal/retry"
+)
+
+// Delivered is the result that a record keeps of an event that its target has.
+const Delivered = "delivered"
+
+// Config says where a target is. Client alone is optional.
+type Config struct {
+	Target  catalog.Target
+	BaseURL string // http or https; it may hold user and password
+	Secret  string // to rotate it, let the target accept both first
+	// Also sign beside Secret; for the scheme standard alone.
+	Also []string
+	// Client sends; nil: one of its own. Its redirect policy and cookies are not used.
+	Client *http.Client
+	Now    func() time.Time
+}
+
+// Target makes requests to one service. It is safe for concurrent use.
+type Target struct {
+	base   *url.URL
+	signer *signature.Signer
+	client *http.Client
+	own    bool // whether the client's connections are ours to close
+	total  time.Duration
+	limits *limits
+	now    func() time.Time
+	// watcher is told of answers; nil: nobody is.
+	watcher Watcher
+}
+
+// Watcher is told what targets answer.
+type Watcher interface {
+	// Answered is told of a request that was sent: the status of its answer, 0 where there was none, why
+	// that is a failure, empty where it is none, and how long it took. It does not wait for anything.
+	Answered(target string, status int, code string, took time.Duration)
+}
+
+// Watch has the watcher told what the targets answer. It is called before the first request.
+func (ts Targets) Watch(by Watcher) {
+	for _, t := range ts {
+		t.watcher = by
+	}
+}
+
+// A Breaker that is not closed lets no request through, or one that finds out.
+type Breaker struct {
+	Target string
+	// State is "open" or "half_open".
+	State string
+	Since time.Time
+}
+
+// Breakers are those that are not closed, by the names of the targets.
+func (ts Targets) Breakers() (all []Breaker) {
+	for _, name := range slices.Sorted(maps.Keys(ts)) {
+		if state, since := ts[name].limits.standing(); state != "" {
+			all = append(all, Breaker{Target: name, State: state, Since: since})
+		}
+	}
+	return all
+}
+
+// New returns a target. Its errors repeat neither URL nor secret.
+func New(config Config) (*Target, error) {
+	base, err := url.Parse(config.BaseURL)
+	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" || base.RawQuery != "" || base.Fragment != "" {
+		return nil, errors.New("delivery: the base URL must be http or https, with a host, without query or fragment")
+	}
+	if config.Now == nil {
+		return nil, errors.New("delivery: no clock")
+	}
+	signer, err := signature.NewSigner(signature.Scheme(config.Target.Scheme), config.Secret, config.Also...)
+	if err != nil {
+		return nil, err
+	}
+	t := &Target{
+		base: base, signer: signer, own: config.Client == nil, total: config.Target.Timeouts.Total,
+		limits: newLimits(config.Target, config.Now), now: config.Now,
+	}
+	client := http.Client{Transport: transport(config.Target)}
+	if config.Client != nil {
+		client = *config.Client
+	}
+	// A redirect would carry a signed body to an address that is not configured, on some
+	// statuses as a GET.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client.Jar = nil
+	t.client = &client
+	return t, nil
+}
+
+// Targets are those that a program posts to, by name.
+type Targets map[string]*Target
+
+// Open returns the targets that the pool's enabled queues post to; place says where each is and
+// what signs. All mistakes are reported together.
+func Open(c *catalog.Catalog, pool string, place func(catalog.Target) (url string, secrets []string), now func() time.Time) (Targets, error) {
+	targets := Targets{}
+	var mistakes []error
+	for _, declared := range c.TargetsOf(pool) {
+		at, secrets := place(declared)
+		variables := declared.URLVariable + " and " + declared.SecretVariable
+		if at == "" || len(secrets) == 0 {
+			mistakes = append(mistakes, fmt.Errorf("%s: required to post to %s", variables, declared.Name))
+			continue
+		}
+		t, err := New(Config{Target: declared, BaseURL: at, Secret: secrets[0], Now: now})
+		if err != nil {
+			mistakes = append(mistakes, fmt.Errorf("%s: %w", variables, err))
+			continue
+		}
+		targets[declared.Name] = t
+	}
+	return targets, errors.Join(mistakes...)
+}
+
+// Register registers the posts of the queues under their names in the catalog. It leaves out
+// those to a target that is missing: the registry's own check reports them. timer is that of
+// batches; see handler.Batch.
+func (ts Targets) Register(r *handler.Registry, queues []catalog.Queue, timer func(time.Duration) (<-chan time.Time, func() bool)) {
+	byID := func(id string) (catalog.Queue, bool) {
+		i := slices.IndexFunc(queues, func(q catalog.Queue) bool { return q.ID == id })
+		if i < 0 {
+			return catalog.Queue{}, false
+		}
+		return queues[i], true
+	}
+	for _, q := range queues {
+		for _, h := range q.Handlers {
+			t, ok := ts[h.Post.Target]
+			_, twice := r.Lookup(h.Name)
+			switch {
+			case !ok || !q.Enabled || twice:
+			case h.Post.Form != catalog.Single:
+				r.Leased(h.Name, t.Batch(h.Post, Batching{Queue: byID, Timer: timer}))
+			default:
+				r.Leased(h.Name, t.Post(h.Post))
+			}
+		}
+	}
+}
+
+// Close closes the idle connections of all targets.
+func (ts Targets) Close() {
+	for _, t := range ts {
+		t.Close()
+	}
+}
+
+// Close closes idle connections, unless the client is the caller's.
+func (t *Target) Close() {
+	if t.own {
+		t.client.CloseIdleConnections()
+	}
+}
+
+// Post is the handler of an entry of the catalog. Its Do posts the event; its Reconcile asks
+// whether the target has it. An entry without a path for that says that the target applies one
+// Idempotency-Key once. The others need that too where Reconcile is answered 404, 405 or 501
+// while an earlier POST is still at work.
+//
+// What an answer to the POST means (reasons in brackets):
+//
+//	2xx                delivered
+//	409                delivered if the target, asked, has the event; else as other 4xx
+//	401, 403, 407      down [callee_unauthorized_401]: our secret or clock is wrong
+//	408                timed out [callee_timeout_408]: it waited for our request
+//	425, 429           down [callee_busy_429]
+//	410                permanent [callee_gone_410]
+//	other 4xx          permanent [callee_refused_422]
+//	3xx                permanent [callee_redirects_308]
+//	5xx                transient [callee_failed_503]
+//	any other          transient [callee_unclear_600]
+//	none in time       context.DeadlineExceeded
+//	no connection      down [callee_unreachable]
+//	a connection lost  down [callee_unreachable], whatever the target did before
+//
+// The table is retry.HTTPStatus. A Retry-After of a 429 or 503, in seconds or as a
+// date, is how long the message waits at least, a day at most. What the target's own
+// limits hold back is busy [callee_crowded, callee_rate, callee_resting]: no attempt.
+// Everything but 2xx and a permanent failure is a failure of the target to its breaker.
+//
+// Of the answers to Reconcile, 200 is done, and 404, 405 and 501 are not; for the
+// rest the same table holds, but nothing in it is permanent.
+func (t *Target) Post(post catalog.Post) handler.Leased {
+	p := poster{Target: t, post: post}
+	h := handler.Outside(p.do, p.reconcile)
+	h.Plan = p.plan
+	if post.Reconcile == "" {
+		h.Reconcile, h.SafeToRepeat = nil, true
+	}
+	return h
+}
+
+// poster is what one entry of the catalog posts.
+type poster struct {
+	*Target
+	post catalog.Post
+}
+
+// encode is the same for every attempt of an event: it reads neither attempt nor clock.
+func encode(event handler.Event) ([]byte, error) {
+	if event.Body.None() {
+		return nil, retry.Permanent("body_expected", nil)
+	}
+	body, err := event.Body.Post(event.CalleeKey(), event.Tenant)
+	var invalid *contract.Invalid
+	switch {
+	case errors.As(err, &invalid):
+		path := invalid.Violations[0].Path
+		return nil, retry.Permanent(path[strings.LastIndex(path, ".")+1:]+"_missing", nil)
+	case err != nil:
+		return nil, retry.Permanent("body_not_encodable", nil) // a string that is not UTF-8
+	}
+	return body, nil
+}
+
+// plan is the request that do makes.
+func (p poster) plan(_ context.Context, event handler.Event) (handler.Plan, error) {
+	body, err := encode(event)
+	if err != nil {
+		return handler.Plan{}, err
+	}
+	return handler.Plan{Calls: []handler.Call{{Target: p.post.Target, ID: event.CalleeKey(), Method: http.MethodPost, Path: p.post.Path, Body: body}}}, nil
+}
+
+func (p poster) do(ctx context.Context, event handler.Event) (result string, err error) {
+	body, err := encode(event)
+	if err != nil {
+		return "", err
+	}
+	answer, failure := p.Call(ctx, Request{Method: http.MethodPost, Path: p.post.Path, ID: event.CalleeKey(), Body: body})
+	if failure == nil {
+		return Delivered, nil
+	}
+	if answer.Status == http.StatusConflict && p.post.Reconcile != "" {
+		// It means "I have that" to some and "this contradicts what I have" to others, so the
+		// target is asked.
+		result, done, err := p.reconcile(ctx, event)
+		if err != nil || done {
+			return result, err
+		}
+	}
+	return "", failure
+}
+
+// unknown are the statuses by which a target says that it has no such event, or cannot say.
+var unknown = []int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented}
+
+func (p poster) reconcile(ctx context.Context, event handler.Event) (result string, done bool, err error) {
+	key := event.CalleeKey()
+	path := strings.Replace(p.post.Reconcile, "{id}", key, 1)
+	answer, err := p.Call(ctx, Request{Method: http.MethodGet, Path: path, ID: key, Unknown: unknown})
+	switch {
+	case answer.Status == 0:
+		return "", false, err
+	case answer.Status == http.StatusOK:
+		return Delivered, true, nil
+	case slices.Contains(unknown, answer.Status):
+		return "", false, nil
+	}
+	if err == nil || retry.Decide(err).Class.Terminal() {
+		// The question was refused, not the message: what became of that is not known.
+		return "", false, retry.Transient("callee_unclear_"+strconv.Itoa(answer.Status), nil)
+	}
+	return "", false, err
+}

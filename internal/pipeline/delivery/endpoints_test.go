@@ -1,0 +1,192 @@
+package delivery_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/endpoints"
+	"billhook/internal/pipeline/delivery"
+	"billhook/internal/platform/signature"
+	"billhook/internal/retry"
+)
+
+const (
+	newSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo="
+	oldSecret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oDC2FVsBQIhro="
+)
+
+var registered = catalog.Endpoints{
+	Timeouts: catalog.Timeouts{Connect: 5 * time.Second, Total: time.Minute}, Concurrency: 2,
+	Breaker: catalog.Breaker{Failures: 2, Rest: time.Minute}, Remembered: 3,
+}
+
+func posting(t *testing.T, private bool) *delivery.Endpoints {
+	t.Helper()
+	e := delivery.NewEndpoints(registered, private, clock)
+	t.Cleanup(e.Close)
+	return e
+}
+
+func TestAnEndpointIsPostedToByStandardWebhooks(t *testing.T) {
+	t.Parallel()
+	for sentence, test := range map[string]struct {
+		signs, knows []string
+		at           time.Duration // the receiver's clock, from ours
+		want         error
+	}{
+		"signed with the secret that it has":      {[]string{newSecret}, []string{newSecret}, 0, nil},
+		"while it goes over from the old secret":  {[]string{newSecret, oldSecret}, []string{oldSecret}, 0, nil},
+		"when it has gone over":                   {[]string{newSecret, oldSecret}, []string{newSecret}, 0, nil},
+		"when it has not, and the old one is out": {[]string{newSecret}, []string{oldSecret}, 0, signature.ErrSignature},
+		"stale":           {[]string{newSecret}, []string{newSecret}, 6 * time.Minute, signature.ErrTooOld},
+		"from the future": {[]string{newSecret}, []string{newSecret}, -6 * time.Minute, signature.ErrTooNew},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			verifier, err := signature.NewVerifier(signature.Standard, test.knows, 5*time.Minute, func() time.Time { return now.Add(test.at) })
+			require.NoError(t, err)
+			var got error
+			var body, path, id, kind string
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				read, err := io.ReadAll(r.Body)
+				got = errors.Join(err, verifier.Verify(r.Header.Values, read))
+				body, path, id, kind = string(read), r.URL.Path, r.Header.Get("Webhook-Id"), r.Header.Get("Content-Type")
+				w.WriteHeader(http.StatusNoContent)
+			}))
+			t.Cleanup(server.Close)
+			status, err := posting(t, true).Post(t.Context(), endpoints.Address{ID: "p", URL: server.URL + "/hooks/billing", Secrets: test.signs}, "evt-1", []byte(`{"a":1}`))
+			require.NoError(t, err)
+			require.Equal(t, http.StatusNoContent, status)
+			require.ErrorIs(t, got, test.want)
+			require.Equal(t, []string{`{"a":1}`, "/hooks/billing", "evt-1", "application/json"}, []string{body, path, id, kind})
+		})
+	}
+}
+
+// Where a name leads may change after a registration.
+func TestAnEndpointIsNotDialledAtAPrivateAddressAndNotRedirected(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Bool
+	elsewhere := callee(t, func(http.ResponseWriter, *http.Request) { asked.Store(true) })
+	_, err := posting(t, false).Post(t.Context(), endpoints.Address{ID: "p", URL: elsewhere, Secrets: []string{newSecret}}, "evt-1", nil)
+	require.EqualError(t, err, "callee_unreachable: address not public")
+	url := callee(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, elsewhere, http.StatusTemporaryRedirect)
+	})
+	status, err := posting(t, true).Post(t.Context(), endpoints.Address{ID: "p", URL: url, Secrets: []string{newSecret}}, "evt-1", nil)
+	require.Equal(t, http.StatusTemporaryRedirect, status)
+	require.True(t, retry.Decide(err).Class.Terminal())
+	require.False(t, asked.Load())
+}
+
+func TestOnlyAPublicAddressIsRegistered(t *testing.T) {
+	t.Parallel()
+	e := posting(t, false)
+	e.Resolve(func(_ context.Context, host string) ([]netip.Addr, error) {
+		found := map[string][]string{
+			"partner.example": {"93.184.216.34", "2606:2800:220:1::1"}, "inside.example": {"10.1.2.3"}, "both.example": {"93.184.216.34", "::1"},
+			"metadata.example": {"169.254.169.254"}, "localhost": {"127.0.0.1"}, "none.example": {},
+		}[host]
+		if found == nil {
+			return nil, errors.New("a foreign text with " + host)
+		}
+		var all []netip.Addr
+		for _, ip := range found {
+			all = append(all, netip.MustParseAddr(ip))
+		}
+		return all, nil
+	})
+	for address, want := range map[string]string{
+		"https://partner.example/hooks":      "",
+		"https://partner.example:8443/hooks": "",
+		"https://93.184.216.34/hooks":        "",
+		"http://partner.example/hooks":       "called by https",
+		"ftp://partner.example/hooks":        "called by https",
+		"https://":                           "no URL with a host",
+		"https://:443/":                      "no URL with a host",
+		"partner.example":                    "no URL with a host",
+		"https://a b/":                       "no URL with a host",
+		"https://me:pass@partner.example/":   "no user, query or fragment",
+		"https://partner.example/?key=1":     "no user, query or fragment",
+		"https://partner.example/?":          "no user, query or fragment",
+		"https://partner.example/#a":         "no user, query or fragment",
+		"https://inside.example/":            "an address that is not public",
+		"https://both.example/":              "an address that is not public",
+		"https://metadata.example/":          "an address that is not public",
+		"https://localhost/":                 "an address that is not public",
+		"https://127.0.0.1/":                 "an address that is not public",
+		"https://[::1]/":                     "an address that is not public",
+		"https://[::ffff:169.254.169.254]/":  "an address that is not public",
+		"https://[fe80::1%25eth0]/":          "an address that is not public",
+		"https://none.example/":              "the host was not found",
+		"https://nowhere.example/":           "the host was not found",
+	} {
+		err := e.Check(t.Context(), address)
+		if want == "" {
+			require.NoError(t, err, address)
+			continue
+		}
+		require.ErrorIs(t, err, endpoints.ErrInvalid, address)
+		require.ErrorContains(t, err, want, address)
+		require.NotContains(t, err.Error(), "example")
+	}
+	require.NoError(t, posting(t, true).Check(t.Context(), "http://127.0.0.1:9000/hooks"), "for development")
+	require.Error(t, posting(t, true).Check(t.Context(), "ftp://127.0.0.1:9000/hooks"))
+}
+
+func TestAnEndpointThatFailsIsLeftAloneAndTheOthersAreNot(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	down := callee(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	well := callee(t, func(http.ResponseWriter, *http.Request) {})
+	e := posting(t, true)
+	post := func(id, url string, secrets ...string) string {
+		_, err := e.Post(t.Context(), endpoints.Address{ID: id, URL: url, Secrets: secrets}, "evt-1", nil)
+		if err == nil {
+			return ""
+		}
+		return retry.Decide(err).Reason
+	}
+	require.Equal(t, "callee_failed_503", post("down", down, oldSecret))
+	require.Equal(t, "callee_failed_503", post("down", down, oldSecret))
+	require.Equal(t, "callee_resting", post("down", down, oldSecret))
+	require.Equal(t, "callee_resting", post("down", down, newSecret, oldSecret), "another secret is no other address")
+	require.Empty(t, post("well", well, newSecret))
+	require.EqualValues(t, 2, asked.Load())
+	require.Empty(t, post("down", well, newSecret), "another address is")
+}
+
+func TestLimitsAreRememberedForTheEndpointsUsedLast(t *testing.T) {
+	t.Parallel()
+	down := callee(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	e := posting(t, true)
+	post := func(id string) string {
+		_, err := e.Post(t.Context(), endpoints.Address{ID: id, URL: down, Secrets: []string{newSecret}}, "evt-1", nil)
+		return retry.Decide(err).Reason
+	}
+	for _, id := range []string{"a", "a", "b", "c"} {
+		require.Equal(t, "callee_failed_503", post(id))
+	}
+	require.Equal(t, "callee_resting", post("a"))
+	require.Equal(t, "callee_failed_503", post("d"), "which takes the place of b")
+	require.Equal(t, "callee_resting", post("a"))
+	for i := range 1000 {
+		post(fmt.Sprint("e", i))
+		require.LessOrEqual(t, e.Remembered(), registered.Remembered)
+	}
+	require.Equal(t, "callee_failed_503", post("a"), "it was forgotten")
+}

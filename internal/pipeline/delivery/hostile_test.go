@@ -1,0 +1,253 @@
+package delivery_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/pipeline/delivery"
+	"billhook/internal/retry"
+)
+
+// raw serves connections as a test says, until it ends.
+func raw(t testing.TB, answer func(net.Conn)) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = conn.Close() }()
+				answer(conn)
+			}()
+		}
+	}()
+	t.Cleanup(func() { _ = listener.Close(); <-ended })
+	return listener.Addr().String()
+}
+
+// request reads what of a request comes at once.
+func request(conn net.Conn) { _, _ = conn.Read(make([]byte, 64<<10)) }
+
+// gone returns when the other side has closed the connection.
+func gone(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
+
+// trickle answers bit by bit, until the other side has closed the connection.
+func trickle(conn net.Conn, first, more string) {
+	request(conn)
+	closed := make(chan struct{})
+	go func() { defer close(closed); gone(conn) }()
+	_, _ = io.WriteString(conn, first)
+	every := time.NewTicker(5 * time.Millisecond)
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+			_, _ = io.WriteString(conn, more)
+		case <-closed:
+			return
+		}
+	}
+}
+
+// endless writes until the other side has closed the connection.
+func endless(w io.Writer, chunk []byte) {
+	for {
+		if _, err := w.Write(chunk); err != nil {
+			return
+		}
+	}
+}
+
+// It is alone, since it counts what the process allocates.
+//
+//nolint:paralleltest // see above
+func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
+	const most = 64 << 10
+	chunk := make([]byte, 64<<10)
+	for i := range chunk {
+		chunk[i] = 'x'
+	}
+	over2 := func(h http.HandlerFunc) func(*testing.T) (string, *http.Client) {
+		return func(t *testing.T) (string, *http.Client) {
+			server := httptest.NewUnstartedServer(h)
+			server.EnableHTTP2 = true
+			server.StartTLS()
+			t.Cleanup(server.Close)
+			return server.URL, server.Client()
+		}
+	}
+	plain := func(answer func(net.Conn)) func(*testing.T) (string, *http.Client) {
+		return func(t *testing.T) (string, *http.Client) { return "http://" + raw(t, answer), nil }
+	}
+	for name, test := range map[string]struct {
+		serve func(*testing.T) (string, *http.Client)
+		// want is the error's text where MaxAnswer is 0 and where it is most.
+		want, wanting string
+	}{
+		"it takes nothing":        {plain(gone), "delivery: no answer: context deadline exceeded", ""},
+		"it hangs before headers": {plain(func(c net.Conn) { request(c); gone(c) }), "delivery: no answer: context deadline exceeded", ""},
+		"it trickles headers": {plain(func(c net.Conn) { trickle(c, "HTTP/1.1 200 OK\r\nX-A: ", "a") }),
+			"delivery: no answer: context deadline exceeded", ""},
+		"its headers do not end": {plain(func(c net.Conn) { request(c); _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nX-A: "); endless(c, chunk) }),
+			"callee_unreachable", ""},
+		"it asks for patience for ever": {plain(func(c net.Conn) { request(c); endless(c, []byte("HTTP/1.1 103 Early Hints\r\nX-A: a\r\n\r\n")) }),
+			"callee_unreachable", ""},
+		"it trickles a body": {plain(func(c net.Conn) { trickle(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "a") }),
+			"-", "callee_answer_too_long"},
+		"it trickles a body in pieces": {plain(func(c net.Conn) {
+			trickle(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\na\r\n")
+		}), "-", "delivery: no answer: context deadline exceeded"},
+		"it answers a gigabyte": {plain(func(c net.Conn) {
+			request(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n")
+			endless(c, chunk)
+		}), "-", "callee_answer_too_long"},
+		"it answers without an end": {plain(func(c net.Conn) {
+			request(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+			endless(c, chunk)
+		}), "-", "callee_answer_too_long"},
+		"it answers in pieces of endless names": {plain(func(c net.Conn) {
+			request(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;")
+			endless(c, chunk)
+		}), "-", "callee_unreachable"},
+		"it redirects to metadata": {plain(func(c net.Conn) {
+			request(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/computeMetadata/v1/\r\nContent-Length: 0\r\n\r\n")
+		}), "callee_redirects_302", ""},
+		"it resets": {plain(func(c net.Conn) { request(c); _ = c.(*net.TCPConn).SetLinger(0) }), "callee_unreachable: connection reset by peer", ""},
+		"it speaks no TLS": {func(t *testing.T) (string, *http.Client) {
+			return "https://" + raw(t, func(c net.Conn) { request(c); _, _ = c.Write(chunk) }), nil
+		}, "callee_unreachable", ""},
+		"it hangs in TLS":    {func(t *testing.T) (string, *http.Client) { return "https://" + raw(t, gone), nil }, "callee_unreachable", ""},
+		"it floods a stream": {over2(func(w http.ResponseWriter, _ *http.Request) { endless(w, chunk) }), "-", "callee_answer_too_long"},
+		"it hangs in a stream": {over2(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
+			"delivery: no answer: context deadline exceeded", ""},
+		"its headers are a flood": {over2(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-A", string(chunk)) }), "callee_unreachable", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url, client := test.serve(t)
+			declared := service
+			if strings.HasSuffix(test.want, "exceeded") || strings.HasSuffix(test.wanting, "exceeded") {
+				declared.Timeouts.Total = time.Second
+			}
+			if name == "it hangs in TLS" {
+				declared.Timeouts.Connect = 100 * time.Millisecond
+			}
+			config := delivery.Config{Target: declared, BaseURL: url, Secret: secret, Now: clock}
+			if client != nil { // our own transport, and its certificate
+				trust := &tls.Config{RootCAs: client.Transport.(*http.Transport).TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS12}
+				config.Client = &http.Client{Transport: delivery.Transport(declared, trust)}
+			}
+			target, err := delivery.New(config)
+			require.NoError(t, err)
+			t.Cleanup(target.Close)
+			for _, wanted := range []int64{0, most} {
+				before := allocated()
+				answer, err := target.Call(context.Background(), delivery.Request{Method: http.MethodPost, ID: "evt-1", Body: []byte("{}"), MaxAnswer: wanted})
+				require.Less(t, allocated()-before, uint64(8<<20), "bytes")
+				require.LessOrEqual(t, len(answer.Body), most)
+				want := test.want
+				if wanted > 0 && test.wanting != "" {
+					want = test.wanting
+				}
+				switch want {
+				case "-":
+					require.NoError(t, err)
+					require.Equal(t, http.StatusOK, answer.Status)
+				default:
+					require.EqualError(t, err, want)
+				}
+			}
+		})
+	}
+}
+
+// allocated is how many bytes this process has ever allocated.
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
+}
+
+func TestATargetThatClosesKeptConnectionsIsAskedOnceForEachCall(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	address := raw(t, func(c net.Conn) {
+		request(c)
+		asked.Add(1)
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") // and says nothing of closing
+	})
+	target, err := delivery.New(delivery.Config{Target: service, BaseURL: "http://" + address, Secret: secret, Now: clock})
+	require.NoError(t, err)
+	t.Cleanup(target.Close)
+	answered := int64(0)
+	for range 50 {
+		_, err := target.Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "evt-1", Body: []byte("{}")})
+		if err == nil {
+			answered++
+			continue
+		}
+		// It closed while we sent, so that we do not know.
+		require.Equal(t, "callee_unreachable", retry.Decide(err).Reason)
+	}
+	require.Equal(t, answered, asked.Load(), "nothing below us sends again")
+	require.Positive(t, answered)
+}
+
+// What a target may send before anybody reads it is what its connection's settings say.
+func TestAStreamThatNobodyReadsIsSmall(t *testing.T) {
+	t.Parallel()
+	const (
+		preface, header, setting = 24, 9, 6
+		initialWindowSize        = 4 // RFC 9113, 6.5.2
+	)
+	server := httptest.NewUnstartedServer(nil)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	windows := make(chan uint32, 1)
+	address := raw(t, func(c net.Conn) {
+		secure := tls.Server(c, server.TLS)
+		head := make([]byte, preface+header)
+		if _, err := io.ReadFull(secure, head); err != nil {
+			return
+		}
+		settings := make([]byte, binary.BigEndian.Uint32(head[preface-1:])&0xffffff)
+		if _, err := io.ReadFull(secure, settings); err != nil {
+			return
+		}
+		for ; len(settings) >= setting; settings = settings[setting:] {
+			if binary.BigEndian.Uint16(settings) == initialWindowSize {
+				windows <- binary.BigEndian.Uint32(settings[2:])
+			}
+		}
+	})
+	trust := &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS12}
+	target, err := delivery.New(delivery.Config{
+		Target: service, BaseURL: "https://" + address, Secret: secret, Now: clock, Client: &http.Client{Transport: delivery.Transport(service, trust)},
+	})
+	require.NoError(t, err)
+	_, err = target.Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "evt-1", Body: []byte("{}")})
+	require.Equal(t, retry.Unavailable, retry.Decide(err).Class)
+	require.EqualValues(t, 64<<10, <-windows)
+}

@@ -1,0 +1,183 @@
+package dryrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/store"
+)
+
+// Change is what a write would make of a document.
+type Change struct {
+	// Op is create, set, update, increment or delete.
+	Op string `json:"op"`
+	// Key is the collection and the id, with a slash between them.
+	Key string `json:"key"`
+	// Before are the document's fields as they are, and After as they would be. A document that is
+	// not there has none.
+	Before map[string]jsontext.Value `json:"before,omitempty"`
+	After  map[string]jsontext.Value `json:"after,omitempty"`
+}
+
+// Emission is a message that would be emitted.
+type Emission struct {
+	Topic       string            `json:"topic"`
+	EventID     string            `json:"event_id"`
+	EventType   string            `json:"event_type"`
+	OrderingKey string            `json:"ordering_key"`
+	DueAt       time.Time         `json:"due_at,omitzero"`
+	Attributes  map[string]string `json:"attributes"`
+	Data        jsontext.Value    `json:"data"`
+}
+
+// Call is a request that a handler would make to another service. What signs it is not shown.
+type Call struct {
+	Target string         `json:"target"`
+	Method string         `json:"method"`
+	Path   string         `json:"path"`
+	ID     string         `json:"id"` // the idempotency key
+	Body   jsontext.Value `json:"body"`
+}
+
+var ops = map[store.Op]string{
+	store.OpCreate: "create", store.OpSet: "set", store.OpUpdate: "update", store.OpIncrement: "increment", store.OpDelete: "delete",
+}
+
+// ErrRefused: a commit's precondition does not hold: a document is there that must not be, or is
+// not at its version.
+var ErrRefused = errors.New("dryrun: the commit would be refused")
+
+// Show reads what the writes of an effect would meet, and adds to the trial what they would
+// change. The keys of lanes are left out. The error is ErrRefused, wraps store.ErrInvalid, or is
+// the store's.
+func (t *Trial) Show(ctx context.Context, from store.Getter, writes []store.Write) error {
+	t.Writes, t.Emits = []Change{}, []Emission{}
+	// The event's record is one of the commit's writes, too.
+	if len(writes) >= store.MaxWrites {
+		return fmt.Errorf("%w: %d writes beside the record", store.ErrInvalid, len(writes))
+	}
+	if len(writes) > 0 {
+		if err := store.CheckWrites(writes); err != nil {
+			return err
+		}
+	}
+	for _, w := range writes {
+		doc, err := from.Get(ctx, w.Key)
+		missing := errors.Is(err, store.ErrNotFound)
+		switch {
+		case err != nil && !missing:
+			return fmt.Errorf("dryrun: read: %w", err)
+		case w.Op == store.OpCreate && !missing, w.Version != 0 && (missing || doc.Version != w.Version):
+			return ErrRefused
+		}
+		switch collection := w.Key.Collection; {
+		case collection == lane.Outbox.Lanes(), collection == lane.Delayed.Lanes():
+		case w.Op == store.OpCreate && (collection == lane.Outbox.Entries() || collection == lane.Delayed.Entries()):
+			kept, err := lane.KeptOf(store.Document{Key: w.Key, Fields: w.Fields})
+			if err != nil {
+				return err
+			}
+			t.Emits = append(t.Emits, emissionOf(kept))
+		case w.Op == store.OpDelete && missing:
+		default:
+			change, err := changeOf(w, doc.Fields)
+			if err != nil {
+				return err
+			}
+			t.Writes = append(t.Writes, change)
+		}
+	}
+	return nil
+}
+
+func emissionOf(k lane.Kept) Emission {
+	return Emission{
+		Topic: k.Topic, EventID: k.Message.Attributes[contract.AttrEventID], EventType: k.Message.Attributes[contract.AttrEventType],
+		OrderingKey: k.Message.OrderingKey, DueAt: k.DueAt, Attributes: k.Message.Attributes, Data: textOf(k.Message.Data),
+	}
+}
+
+// changeOf is what a write makes of the fields that are there.
+func changeOf(w store.Write, before map[string]any) (Change, error) {
+	after := w.Fields
+	switch w.Op {
+	case store.OpDelete:
+		after = nil
+	case store.OpIncrement:
+		after = maps.Clone(before)
+		if after == nil {
+			after = map[string]any{}
+		}
+		maps.Copy(after, w.Fields)
+		for name, n := range w.Add {
+			was, _ := before[name].(int64)
+			sum := was + n
+			if (n > 0) != (sum > was) && n != 0 {
+				return Change{}, fmt.Errorf("%w: a sum outside int64", store.ErrInvalid)
+			}
+			after[name] = sum
+		}
+	default:
+	}
+	return Change{Op: ops[w.Op], Key: w.Key.String(), Before: shown(before), After: shown(after)}, nil
+}
+
+// hidden stands in the place of a secret.
+var hidden = jsontext.Value(`"(hidden)"`)
+
+// shown are a document's fields as JSON. Secrets are hidden.
+func shown(fields map[string]any) map[string]jsontext.Value {
+	if len(fields) == 0 {
+		return nil
+	}
+	all := make(map[string]jsontext.Value, len(fields))
+	for name, value := range fields {
+		text, err := json.Marshal(value, json.Deterministic(true))
+		if err != nil || strings.HasSuffix(name, "secret") {
+			text = hidden
+		}
+		all[name] = text
+	}
+	return all
+}
+
+// textOf is a body as JSON, or as a text in JSON where it is none.
+func textOf(body []byte) jsontext.Value {
+	if value := jsontext.Value(body); value.IsValid() {
+		return value
+	}
+	text, _ := jsontext.AppendQuote(nil, body) // what is no UTF-8 becomes so
+	return text
+}
+
+// Ask adds the requests that would be made.
+func (t *Trial) Ask(calls []handler.Call) {
+	for _, c := range calls {
+		t.Calls = append(t.Calls, Call{Target: c.Target, Method: c.Method, Path: c.Path, ID: c.ID, Body: textOf(c.Body)})
+	}
+}
+
+// Changed are the names of the fields that a change makes, changes or removes, sorted.
+func (c Change) Changed() []string {
+	var names []string
+	for _, fields := range []map[string]jsontext.Value{c.Before, c.After} {
+		for name := range fields {
+			if string(c.Before[name]) != string(c.After[name]) && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,173 @@
+package dryrun
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/store"
+)
+
+// Desk tries what people ask for.
+type Desk struct {
+	Store store.Store
+	Now   func() time.Time
+	// Worker returns the worker that this program would be with other files of the catalog, by their
+	// names; with none, the one that it is. The error wraps ErrCatalog.
+	Worker func(files map[string]string) (Worker, error)
+}
+
+// Asked is what somebody wants to try.
+type Asked struct {
+	// EventID finds a message that is kept. Queue, an id or alias, and Tenant tell it from others
+	// with the same id; empty: any.
+	EventID, Queue, Tenant string
+	// Message is tried in its place, on Queue; or else DeadLetter is, as its replay would be.
+	Message    *contract.Message
+	DeadLetter *deadletter.Item
+	// Files replace those of the catalog.
+	Files map[string]string
+}
+
+// Try tries one message. The error is one of the package's, or says that nothing is known now.
+func (d *Desk) Try(ctx context.Context, asked Asked) (Trial, error) {
+	worker, err := d.Worker(asked.Files)
+	if err != nil {
+		return Trial{}, err
+	}
+	if asked.Queue != "" {
+		q, ok := worker.Queue(asked.Queue)
+		if !ok {
+			return Trial{}, ErrNoQueue
+		}
+		asked.Queue = q.ID
+	}
+	m := Message{Queue: asked.Queue, ID: "trial", PublishedAt: d.Now()}
+	switch letter := asked.DeadLetter; {
+	case asked.Message != nil:
+		m.Message = *asked.Message
+	case letter != nil:
+		q, known := worker.Queue(letter.Queue)
+		if !known || len(letter.Data) == 0 {
+			return Trial{}, ErrNotKept
+		}
+		m = messageOfLetter(*letter, q)
+	default:
+		if m, err = d.find(ctx, worker, asked); err != nil {
+			return Trial{}, err
+		}
+	}
+	return d.try(ctx, worker, m)
+}
+
+// try tries a message, and says what is recorded of its event.
+func (d *Desk) try(ctx context.Context, worker Worker, m Message) (Trial, error) {
+	t, err := worker.Try(ctx, m)
+	if err != nil || t.EventID == "" {
+		return t, err
+	}
+	doc, err := d.Store.Get(ctx, dedupe.Key(t.Queue, t.Tenant, t.EventID))
+	if errors.Is(err, store.ErrNotFound) {
+		return t, nil
+	}
+	if err != nil {
+		return t, err
+	}
+	record, err := dedupe.FromDocument(doc)
+	if err != nil {
+		return t, err
+	}
+	t.Recorded = &Recorded{Status: record.Status, Attempts: record.Attempts, Result: record.Result, Reason: record.LastError}
+	return t, nil
+}
+
+// most bounds the documents of one event that are read in each collection.
+const most = 100
+
+// candidate is a message that is kept of an event, and how gladly it is tried: the lowest first.
+type candidate struct {
+	message Message
+	tenant  string
+	rank    int
+	at      time.Time
+}
+
+// find finds the kept message of an event: its open dead letter, else what waits, else what a
+// worker has in hand, else a dead letter that is closed; of several, the newest.
+func (d *Desk) find(ctx context.Context, worker Worker, asked Asked) (Message, error) {
+	equal := map[string]any{"event_id": asked.EventID}
+	if asked.Queue != "" {
+		equal["queue"] = asked.Queue
+	}
+	var found []candidate
+	for collection, read := range map[string]func(Worker, store.Document) (candidate, bool, error){
+		deadletter.Collection: letterOf, lane.Delayed.Entries(): delayedOf, dedupe.Collection: claimedOf,
+	} {
+		page, err := d.Store.Query(ctx, store.Query{Collection: collection, Equal: equal, Limit: most})
+		if err != nil {
+			return Message{}, err
+		}
+		for _, doc := range page.Documents {
+			c, kept, err := read(worker, doc)
+			if err != nil {
+				return Message{}, err
+			}
+			if kept && (asked.Tenant == "" || c.tenant == asked.Tenant) {
+				found = append(found, c)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return Message{}, ErrNotKept
+	}
+	slices.SortFunc(found, func(a, b candidate) int { return cmp.Or(cmp.Compare(a.rank, b.rank), b.at.Compare(a.at)) })
+	for _, c := range found {
+		if c.message.Queue != found[0].message.Queue || c.tenant != found[0].tenant {
+			return Message{}, ErrSeveral
+		}
+	}
+	return found[0].message, nil
+}
+
+func letterOf(worker Worker, doc store.Document) (candidate, bool, error) {
+	item, err := deadletter.ItemOf(doc)
+	q, known := worker.Queue(item.Queue)
+	if err != nil || !known || item.Omitted > 0 || len(item.Data) == 0 {
+		return candidate{}, false, err
+	}
+	c := candidate{message: messageOfLetter(item, q), tenant: cmp.Or(item.Tenant, dedupe.DefaultTenant), at: item.Kept}
+	if item.State != deadletter.Open {
+		c.rank = 3
+	}
+	return c, true, nil
+}
+
+// messageOfLetter is the message of a dead letter, as its replay delivers it.
+func messageOfLetter(item deadletter.Item, q catalog.Queue) Message {
+	return Message{Message: item.Replay(q), Queue: item.Queue, ID: "trial", PublishedAt: item.Died(), From: From{DeadLetter, item.ID}}
+}
+
+func delayedOf(_ Worker, doc store.Document) (candidate, bool, error) {
+	kept, err := lane.KeptOf(doc)
+	if err != nil || kept.Emitted {
+		return candidate{}, false, err
+	}
+	m := Message{Message: kept.Message, Queue: kept.Source.Queue, ID: "trial", PublishedAt: kept.CreatedAt, From: From{Delayed, doc.Key.ID}}
+	return candidate{message: m, tenant: cmp.Or(kept.Source.Tenant, dedupe.DefaultTenant), rank: 1, at: kept.CreatedAt}, true, nil
+}
+
+func claimedOf(_ Worker, doc store.Document) (candidate, bool, error) {
+	record, err := dedupe.FromDocument(doc)
+	if err != nil || record.Message == nil {
+		return candidate{}, false, err
+	}
+	m := Message{Message: *record.Message, Queue: record.Queue, ID: "trial", PublishedAt: record.CreatedAt, From: From{Claimed, doc.Key.ID}}
+	return candidate{message: m, tenant: record.Tenant, rank: 2, at: record.UpdatedAt}, true, nil
+}

@@ -1,0 +1,87 @@
+package lane
+
+import (
+	"cmp"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// ID is the event id of the n-th message (0 is the first) that an event emits. It is
+// the same however often the event is handled, so that a consumer of the message
+// recognizes it.
+func ID(event handler.Event, n int) string {
+	return uuid.NewSHA1(uuid.MustParse(event.CalleeKey()), []byte(strconv.Itoa(n))).String()
+}
+
+// Emitted has an effect's emissions as its record remembers them, and what is due after its commit.
+type Emitted struct {
+	Messages []handler.Emitted
+	// Lanes are to be relayed at once.
+	Lanes []string
+	// Due is when the first of the delayed emissions is; zero: there is none.
+	Due time.Time
+}
+
+// Emit gives the effect's emissions their ids and times, and adds the writes that commit them to
+// the effect's. Those that are due later are put into delayed lanes of their own, and those that
+// the effect withdraws are removed from theirs. The catalog has their contracts and topics. The
+// error, for an emission that no broker would take, is marked permanent.
+func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now time.Time) (e Emitted, err error) {
+	batch := NewBatch(now)
+	for n, emission := range effect.Emit {
+		id := ID(event, n)
+		body, message, err := c.Contracts.Compose(emission.Body, contract.Stamp{
+			ID: id, Tenant: event.Tenant, RoutingKey: emission.RoutingKey, OrderingKey: emission.OrderingKey, Since: emission.Since, At: batch.now,
+		})
+		if err != nil || emission.Due.Sub(now) > MaxAhead {
+			return Emitted{}, retry.Permanent("emission_invalid", err)
+		}
+		topic, knownAs := emission.To, id
+		if q, ok := c.Queue(emission.To); ok {
+			knownAs = q.EventID(id, body.IdempotencyKey())
+			topic, message.Attributes = q.Topic(), q.Addressed(message.Attributes)
+		} else if emission.RoutingKey == "" { // on a shared topic nobody takes what has none
+			message.Attributes[contract.AttrRoutingKey] = message.Attributes[contract.AttrEventType]
+		}
+		e.Messages = append(e.Messages, handler.Emitted{EventID: knownAs, EventType: message.Attributes[contract.AttrEventType], To: emission.To})
+		from := Source{Queue: event.Queue, Tenant: event.Tenant, EventID: event.ID, Emits: knownAs}
+		if emission.Due.IsZero() {
+			batch.Add(topic, id, message, from)
+			continue
+		}
+		due := moment(emission.Due)
+		if e.Due.IsZero() || due.Before(e.Due) {
+			e.Due = due
+		}
+		key, laneKey := place(event, cmp.Or(emission.Name, id))
+		head := head{Newest: key.ID, DueAt: due, OldestAt: due}
+		effect.Writes = append(effect.Writes,
+			store.Create(key, store.Encode(&entry{Topic: topic, Message: message, CreatedAt: batch.now, DueAt: due, Timer: true, Source: from})),
+			store.Create(laneKey, head.fields()))
+	}
+	for _, name := range effect.Withdraw {
+		key, laneKey := place(event, name)
+		effect.Writes = append(effect.Writes, store.Delete(key, 0), store.Delete(laneKey, 0))
+	}
+	effect.Writes = append(effect.Writes, batch.Writes()...)
+	e.Lanes = batch.Lanes()
+	return e, nil
+}
+
+// emitted ends the id of a delayed emission.
+const emitted = "-emission"
+
+// place has the keys of a delayed emission and of its lane. They follow from its name, so that
+// another event of the queue removes both without reading them.
+func place(event handler.Event, name string) (entry, lane store.Key) {
+	id := Name{Queue: event.Queue, Tenant: event.Tenant, Message: "emission " + name}.id()
+	return store.Key{Collection: Delayed.Entries(), ID: id + emitted}, store.Key{Collection: Delayed.Lanes(), ID: id}
+}

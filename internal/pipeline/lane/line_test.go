@@ -1,0 +1,293 @@
+package lane_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+)
+
+// line is a queue that keeps the messages of one ordering key in order, with a broker
+// that does so too, and a worker that has nothing but lanes to do it by.
+type line struct {
+	db     *standin.Store
+	now    time.Time
+	actors []*actor
+	// broker is what it holds, the first first; acked is what it was told to forget.
+	broker, acked   []contract.Message
+	arrived, closed []string
+	// again is, of each event that has failed, when its next attempt is due and with which
+	// ticket it comes back.
+	again map[string]struct {
+		due    time.Time
+		ticket string
+	}
+	// dead is the event whose dead letter holds up the key.
+	dead  string
+	story []string
+}
+
+func (l *line) tell(format string, args ...any) {
+	l.story = append(l.story, fmt.Sprintf(format, args...))
+}
+
+func message(event string) contract.Message {
+	return contract.Message{Data: []byte("{}"), Attributes: map[string]string{contract.AttrEventID: event}, OrderingKey: "k"}
+}
+
+func (l *line) event(*rapid.T) {
+	l.arrived = append(l.arrived, fmt.Sprint("e", len(l.arrived)+1))
+	l.broker = append(l.broker, message(l.arrived[len(l.arrived)-1]))
+}
+
+// commit makes a change of the lane, unless a relay was faster.
+func (l *line) commit(t require.TestingT, change func(lane.Lane) ([]store.Write, bool)) {
+	found, err := lane.Open(context.Background(), l.db, lane.Name{Queue: "q", OrderingKey: "k"})
+	require.NoError(t, err)
+	if writes, ok := change(found); ok {
+		_, err = l.db.Commit(context.Background(), writes)
+		require.NoError(t, err, "nothing is between the two")
+	}
+}
+
+// keep puts a message aside.
+func (l *line) keep(t require.TestingT, m contract.Message, due time.Time) (ticket string) {
+	l.commit(t, func(found lane.Lane) (writes []store.Write, ok bool) {
+		var err error
+		ticket, writes, err = found.Put(lane.Waiting{Topic: topic, Message: m, EventID: m.Attributes[contract.AttrEventID], Due: due}, l.now)
+		require.NoError(t, err)
+		return writes, true
+	})
+	return ticket
+}
+
+// one makes the write that a lane says, where it says one.
+func one(w store.Write, ok bool) ([]store.Write, bool) { return []store.Write{w}, ok }
+
+func (l *line) over(t require.TestingT, m contract.Message) {
+	l.commit(t, func(found lane.Lane) ([]store.Write, bool) { return one(found.Over(m)) })
+}
+
+// deliver delivers the first message that the broker holds. outcome is that of an attempt.
+func (l *line) deliver(t require.TestingT, outcome func() string) {
+	if len(l.broker) == 0 {
+		return
+	}
+	m := l.broker[0]
+	l.broker, l.acked = l.broker[1:], append(l.acked, m)
+	event := m.Attributes[contract.AttrEventID]
+	again := l.again[event]
+	behind := false
+	l.commit(t, func(found lane.Lane) ([]store.Write, bool) {
+		behind = found.Behind(m)
+		return nil, false
+	})
+	switch {
+	case slices.Contains(l.closed, event):
+		l.over(t, m)
+	case event == l.dead, l.now.Before(again.due) && again.ticket != lane.Ticket(m):
+	case behind:
+		l.keep(t, m, time.Time{})
+	default:
+		l.attempt(t, m, outcome())
+	}
+	l.tell("delivered %s %s, behind: %t", event, m.Attributes[contract.AttrDelayTicket], behind)
+}
+
+func (l *line) attempt(t require.TestingT, m contract.Message, outcome string) {
+	event := m.Attributes[contract.AttrEventID]
+	l.tell("%s %s", event, outcome)
+	switch outcome {
+	case "is done":
+		l.close(t, event)
+		l.over(t, m)
+	case "fails":
+		again := l.again[event]
+		again.due = l.now.Add(20 * time.Minute)
+		again.ticket = l.keep(t, m, again.due)
+		l.again[event] = again
+	case "dies":
+		require.Empty(t, l.dead, "of one key, one is dead at most: %s", strings.Join(l.story, "\n"))
+		l.dead = event
+		l.commit(t, func(found lane.Lane) ([]store.Write, bool) { return one(found.Stop(l.now)) })
+	}
+}
+
+// close says that an event is done.
+func (l *line) close(t require.TestingT, event string) {
+	l.closed = append(l.closed, event)
+	require.Equal(t, l.arrived[:len(l.closed)], l.closed, "in order: %s", strings.Join(l.story, "\n"))
+}
+
+// replay is that of the dead letter; it is done, and its key goes on.
+func (l *line) replay(t require.TestingT) {
+	if l.dead == "" {
+		return
+	}
+	l.tell("%s is replayed", l.dead)
+	l.close(t, l.dead)
+	l.dead = ""
+	l.commit(t, func(found lane.Lane) ([]store.Write, bool) { return one(found.Go(l.now)) })
+}
+
+// repeat has the broker deliver again what it was told to forget, with all that came after it.
+func (l *line) repeat(t *rapid.T) {
+	from := len(l.acked) - min(rapid.IntRange(1, 4).Draw(t, "messages"), len(l.acked))
+	l.broker, l.acked = append(slices.Clone(l.acked[from:]), l.broker...), l.acked[:from]
+	l.tell("all from %d on again", from)
+}
+
+func (l *line) relay(i int) func(*rapid.T) {
+	return func(t *rapid.T) {
+		if a := l.actors[i]; a.running {
+			a.step(rapid.SampledFrom(fates).Draw(t, "the call is"))
+		} else {
+			a.start(lane.Delayed, &l.now, due)
+		}
+	}
+}
+
+// TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder drives one ordering key whose messages
+// fail, wait for their time and die, while two relays go on call by call, fail and die.
+func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
+	t.Parallel()
+	dir, rounds := t.TempDir(), 0
+	rapid.Check(t, func(t *rapid.T) {
+		rounds++
+		db, err := standin.OpenTemporaryStore(filepath.Join(dir, fmt.Sprint(rounds)))
+		require.NoError(t, err)
+		l := &line{db: db, now: start, again: map[string]struct {
+			due    time.Time
+			ticket string
+		}{}}
+		for range 2 {
+			l.actors = append(l.actors, &actor{db: db, fate: make(chan fate), publish: func(m contract.Message) { l.broker = append(l.broker, m) }})
+		}
+		defer func() {
+			settle(l.actors)
+			require.NoError(t, db.Close())
+		}()
+		deliver := func(t *rapid.T) {
+			l.deliver(t, func() string { return rapid.SampledFrom([]string{"is done", "fails", "dies"}).Draw(t, "the attempt") })
+		}
+		if rapid.Bool().Draw(t, "two wait and are due") {
+			l.event(t)
+			l.event(t)
+			l.deliver(t, func() string { return "fails" })
+			l.deliver(t, nil)
+			l.now = l.now.Add(21 * time.Minute)
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"an event": l.event, "an event +": l.event, "a delivery": deliver, "a delivery +": deliver, "a delivery ++": deliver,
+			"relay one": l.relay(0), "relay one +": l.relay(0), "relay two": l.relay(1), "relay two +": l.relay(1),
+			"repeat": l.repeat, "the dead letter is replayed": func(t *rapid.T) { l.replay(t) },
+			"time passes": func(t *rapid.T) {
+				l.now = l.now.Add(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 21 * time.Minute}).Draw(t, "time"))
+			},
+		})
+		settle(l.actors)
+		for range 2*len(l.arrived) + 3 {
+			l.now = l.now.Add(time.Hour)
+			l.replay(t)
+			l.actors[0].start(lane.Delayed, &l.now, due)
+			settle(l.actors)
+			for len(l.broker) > 0 {
+				l.deliver(t, func() string { return "is done" })
+			}
+		}
+		require.Equal(t, l.arrived, l.closed, "every event is done: %s", strings.Join(l.story, "\n"))
+		page, err := db.Query(t.Context(), store.Query{Collection: lane.Delayed.Entries(), Limit: 10})
+		require.NoError(t, err)
+		require.Empty(t, page.Documents)
+	})
+}
+
+// TestALaneThatIsStoppedIsLeftAsItIs: a dead letter may stop a lane that a relay has found
+// due. What the relay publishes then would come back as if nothing were before it.
+func TestALaneThatIsStoppedIsLeftAsItIs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	l := &line{db: r.db, now: start}
+	l.keep(t, message("e1"), start)
+	l.keep(t, message("e2"), time.Time{})
+	r.Of = lane.Delayed
+	stopped := &stopping{Faults: r.faults, before: func() {
+		l.commit(t, func(found lane.Lane) ([]store.Write, bool) { return one(found.Stop(start)) })
+	}}
+	r.Store = stopped
+	report, failed := r.due(t, 10)
+	require.Equal(t, lane.Report{Lanes: 1}, report)
+	require.Empty(t, failed)
+	require.Empty(t, r.broker.taken)
+	l.commit(t, func(found lane.Lane) ([]store.Write, bool) {
+		require.True(t, found.Stopped)
+		return one(found.Go(start))
+	})
+	report, _ = r.due(t, 10)
+	require.Equal(t, lane.Report{Lanes: 1, Published: 2}, report)
+}
+
+// stopping is a store in which a lane is changed before it is read by its key.
+type stopping struct {
+	*storetest.Faults
+	before func()
+}
+
+func (s *stopping) Get(ctx context.Context, key store.Key) (store.Document, error) {
+	if before := s.before; before != nil {
+		s.before = nil
+		before()
+	}
+	return s.Faults.Get(ctx, key)
+}
+
+// TestALaneIsOverWithItsLastMessage, and not before: a repetition of what was behind it
+// would overtake the last.
+func TestALaneIsOverWithItsLastMessage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.Of = lane.Delayed
+	l := &line{db: r.db, now: start}
+	l.keep(t, message("e1"), start)
+	l.keep(t, message("e2"), time.Time{})
+	over := func(m contract.Message) (ok bool) {
+		l.commit(t, func(found lane.Lane) ([]store.Write, bool) {
+			_, ok = found.Over(m)
+			return nil, false
+		})
+		return ok
+	}
+	r.broker.after = func() { require.False(t, over(r.broker.taken[0]), "while the relay has not left it") }
+	r.due(t, 10)
+	require.Equal(t, []bool{false, false, true}, []bool{over(message("e2")), over(r.broker.taken[0]), over(r.broker.taken[1])})
+}
+
+// TestAMessageThatJoinsALaneDoesNotMakeItYounger: how long the oldest has waited is an alert.
+func TestAMessageThatJoinsALaneDoesNotMakeItYounger(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	l := &line{db: r.db, now: start}
+	r.Of = lane.Delayed
+	r.broker.down = true
+	l.keep(t, message("e1"), start)
+	r.now = start.Add(time.Hour)
+	r.due(t, 10)
+	l.now = r.now.Add(time.Minute)
+	l.keep(t, message("e2"), time.Time{})
+	r.now = start.Add(2 * time.Hour)
+	age, err := r.Oldest(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2*time.Hour, age)
+}

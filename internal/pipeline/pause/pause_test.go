@@ -1,0 +1,278 @@
+package pause_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/catalog"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+)
+
+var (
+	noon   = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	orders = catalog.Queue{ID: "orders", Enabled: true}
+)
+
+// broker is one subscription.
+type broker struct {
+	stands pause.Standing
+	// before, if set, is called once before the next change is made. Its error is in place of the change.
+	before func() error
+	// unseen makes the subscription unreadable.
+	unseen bool
+}
+
+func (b *broker) Standing(context.Context, catalog.Queue) (pause.Standing, error) {
+	if b.unseen {
+		return pause.Unknown, errors.New("PermissionDenied")
+	}
+	return b.stands, nil
+}
+
+func (b *broker) change(to pause.Standing) error {
+	if before := b.before; before != nil {
+		b.before = nil
+		if err := before(); err != nil {
+			return err
+		}
+	}
+	b.stands = to
+	return nil
+}
+
+func (b *broker) Pause(context.Context, catalog.Queue, time.Time) error {
+	return b.change(pause.Paused)
+}
+func (b *broker) Resume(context.Context, catalog.Queue) error { return b.change(pause.Pushing) }
+
+func keeper(s store.Store, b *broker) *pause.Keeper {
+	n := 0
+	return &pause.Keeper{Store: s, Viewer: b, Switch: b, Now: func() time.Time { return noon.Add(time.Duration(n) * time.Second) }, NewID: func() string { n++; return strconv.Itoa(n) }}
+}
+
+func open(t testing.TB) *standin.Store {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+func by(why string) pause.Change { return pause.Change{Who: "ada", Why: why} }
+
+func entries(t require.TestingT, s store.Store) (actions []string) {
+	found, _, err := audit.List(context.Background(), s, pause.Kind, "", orders.ID, "", 1000)
+	require.NoError(t, err)
+	for _, e := range found {
+		actions = append(actions, e.Action)
+	}
+	return actions
+}
+
+func TestAPauseIsRecordedAndAuditedOnceAndTheSubscriptionFollows(t *testing.T) {
+	t.Parallel()
+	db, b := open(t), &broker{stands: pause.Pushing}
+	k := keeper(db, b)
+	found, err := k.Pause(t.Context(), orders, by("mending"))
+	require.NoError(t, err)
+	first := &pause.Pause{Queue: "orders", Who: "ada", Why: "mending", At: noon}
+	require.Equal(t, pause.Outcome{Queue: "orders", Pause: first, Changed: true, Subscription: pause.Paused, Granted: true}, found)
+	found, err = k.Pause(t.Context(), orders, pause.Change{Who: "bob", Why: "also"})
+	require.NoError(t, err)
+	require.Equal(t, pause.Outcome{Queue: "orders", Pause: first, Subscription: pause.Paused, Granted: true}, found, "who paused it first is kept")
+	all, err := pause.List(t.Context(), db)
+	require.NoError(t, err)
+	require.Equal(t, []pause.Pause{*first}, all)
+	found, err = k.Resume(t.Context(), orders, by("mended"))
+	require.NoError(t, err)
+	require.Equal(t, pause.Outcome{Queue: "orders", Changed: true, Subscription: pause.Pushing, Granted: true}, found)
+	require.Equal(t, []string{"resume", "pause"}, entries(t, db))
+}
+
+func TestARefusedChangeChangesNothing(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		queue catalog.Queue
+		by    pause.Change
+	}{
+		"without a reason":           {orders, by(" ")},
+		"without a name":             {orders, pause.Change{Why: "w"}},
+		"with a control character":   {orders, by("a\nb")},
+		"of a queue that is not run": {catalog.Queue{ID: "orders"}, by("w")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db, b := open(t), &broker{stands: pause.Pushing}
+			for _, change := range []func(context.Context, catalog.Queue, pause.Change) (pause.Outcome, error){keeper(db, b).Pause, keeper(db, b).Resume} {
+				_, err := change(t.Context(), test.queue, test.by)
+				require.ErrorIs(t, err, pause.ErrInvalid)
+			}
+			require.Equal(t, pause.Pushing, b.stands)
+			require.Empty(t, entries(t, db))
+		})
+	}
+}
+
+// What becomes of a change is what the subscription does afterwards, and not what was asked.
+func TestTheOutcomeIsWhatTheSubscriptionDoes(t *testing.T) {
+	t.Parallel()
+	refused := func() error { return errors.New("PermissionDenied") }
+	for name, test := range map[string]struct {
+		broker  broker
+		granted bool
+		viewed  bool
+		want    pause.Standing
+		problem string
+	}{
+		"the broker refuses":             {broker{stands: pause.Pushing, before: refused}, true, true, pause.Pushing, "PermissionDenied"},
+		"the worker was not granted it":  {broker{stands: pause.Pushing}, false, true, pause.Pushing, ""},
+		"the worker may not even look":   {broker{stands: pause.Pushing}, false, false, pause.Unknown, ""},
+		"the broker shows nothing":       {broker{stands: pause.Pushing, unseen: true}, false, true, pause.Unknown, "PermissionDenied"},
+		"there is no subscription":       {broker{stands: pause.Missing}, true, true, pause.Missing, ""},
+		"it is paused already, unmarked": {broker{stands: pause.Unmarked}, true, true, pause.Paused, ""},
+		"a pause was undone":             {broker{stands: pause.Undone}, true, true, pause.Paused, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := keeper(open(t), &test.broker)
+			if !test.granted {
+				k.Switch = nil
+			}
+			if !test.viewed {
+				k.Viewer = nil
+			}
+			found, err := k.Pause(t.Context(), orders, by("w"))
+			require.NoError(t, err)
+			require.NotNil(t, found.Pause, "it is recorded all the same")
+			require.Equal(t, test.want, found.Subscription)
+			require.Equal(t, test.problem, found.Problem)
+			require.Equal(t, test.granted, found.Granted)
+			require.Equal(t, test.want == pause.Paused, found.Settled())
+		})
+	}
+}
+
+// A pause that somebody has undone past Billhook is mended by asking again, and the audit says by whom.
+func TestAPauseThatWasUndoneIsMendedAndAudited(t *testing.T) {
+	t.Parallel()
+	db, b := open(t), &broker{stands: pause.Pushing}
+	k := keeper(db, b)
+	_, err := k.Pause(t.Context(), orders, by("mending"))
+	require.NoError(t, err)
+	b.stands = pause.Undone
+	found, err := k.Look(t.Context(), orders)
+	require.NoError(t, err)
+	require.False(t, found.Settled())
+	found, err = k.Pause(t.Context(), orders, by("terraform has undone it"))
+	require.NoError(t, err)
+	require.True(t, found.Settled())
+	require.False(t, found.Changed)
+	require.Equal(t, []string{"pause_again", "pause"}, entries(t, db))
+}
+
+func TestAPauseThatCannotBeReadIsNotHiddenAndCanBeResumed(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	_, err := db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: pause.Collection, ID: orders.ID}, map[string]any{"queue": "another"})})
+	require.NoError(t, err)
+	k := keeper(db, &broker{stands: pause.Paused})
+	_, err = pause.List(t.Context(), db)
+	require.ErrorIs(t, err, pause.ErrBroken)
+	_, err = k.Look(t.Context(), orders)
+	require.ErrorIs(t, err, pause.ErrBroken)
+	found, err := k.Resume(t.Context(), orders, by("w"))
+	require.NoError(t, err)
+	require.True(t, found.Settled())
+}
+
+// The model: commands of several people, one beginning within another's change of the subscription, kills
+// between the steps, refusals of the broker, and others who change the subscription past Billhook. A
+// command that ends undisturbed leaves record and subscription at one, as it was asked; the audit has an
+// entry for each change of the record.
+func TestWhateverHappensTheNextCommandMendsIt(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	run := 0
+	rapid.Check(t, func(t *rapid.T) {
+		run++
+		q := catalog.Queue{ID: "orders-" + strconv.Itoa(run), Enabled: true}
+		faults := &storetest.Faults{Store: db}
+		b := &broker{stands: pause.Pushing}
+		k := keeper(faults, b)
+		paused, changes := false, 0
+		command := func(pauses bool) (pause.Outcome, error) {
+			do := k.Resume
+			if pauses {
+				do = k.Pause
+			}
+			found, err := do(context.Background(), q, by("w"))
+			if found.Changed {
+				changes++
+			}
+			return found, err
+		}
+		killed := errors.New("killed")
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			asked := rapid.Bool().Draw(t, "pauses")
+			switch rapid.SampledFrom([]string{"command", "command", "killed", "within", "past"}).Draw(t, "step") {
+			case "command":
+				found, err := command(asked)
+				require.NoError(t, err)
+				require.True(t, found.Settled(), "%v", found)
+				require.Equal(t, asked, found.Pause != nil)
+				require.Equal(t, found.Changed, asked != paused)
+				paused = asked
+			case "killed": // the record stands, and the subscription was not reached
+				b.before = func() error { return killed }
+				found, err := command(asked)
+				require.NoError(t, err)
+				require.True(t, found.Settled() || found.Problem == "killed")
+				paused, b.before = asked, nil
+			case "within": // another command comes and goes within this one's change
+				var inner bool
+				ran := false
+				b.before = func() error {
+					ran, inner = true, rapid.Bool().Draw(t, "the other pauses")
+					_, err := command(inner)
+					return err
+				}
+				found, err := command(asked)
+				require.NoError(t, err)
+				b.before = nil
+				paused = asked
+				if ran {
+					paused = inner
+				}
+				require.True(t, found.Settled(), "%v", found)
+				require.Equal(t, paused, found.Pause != nil)
+			case "past":
+				b.stands = rapid.SampledFrom([]pause.Standing{pause.Pushing, pause.Paused, pause.Undone, pause.Unmarked}).Draw(t, "somebody else")
+			}
+		}
+		found, err := command(paused)
+		require.NoError(t, err)
+		require.True(t, found.Settled())
+		require.False(t, found.Changed)
+		require.Equal(t, pause.Wanted(found.Pause), b.stands)
+		audited, _, err := audit.List(context.Background(), db, pause.Kind, "", q.ID, "", 1000)
+		require.NoError(t, err)
+		told := 0
+		for _, e := range audited {
+			if e.Action == "pause" || e.Action == "resume" {
+				told++
+			}
+		}
+		require.Equal(t, changes, told)
+	})
+}

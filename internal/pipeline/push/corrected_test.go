@@ -1,0 +1,501 @@
+package push_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/audit"
+	"billhook/internal/retry"
+)
+
+// accepting is a queue that takes corrections.
+func accepting(q *catalog.Queue) { q.OnCorrected = catalog.Accept }
+
+// corrected is another payload under the id of an event: of n of the known product.
+func corrected(event string, n int) message {
+	return paid(event, known, n).with(func(m *message) { m.id = "corrected-" + m.id + "-" + string(rune('0'+n)) })
+}
+
+// keep stores the nth letter on the dead-letter topic, and returns its item's id.
+func (r *rig) keep(t *testing.T, n int) string {
+	t.Helper()
+	m := r.letters()[n]
+	require.Equal(t, http.StatusNoContent, r.post("/push/dead-letters/orders", letter("dlq-"+string(rune('0'+n)), m).envelope()).code)
+	return deadletter.ItemID(r.queue, m.Attributes["source_message_id"], m)
+}
+
+// states are those of the items in the store, by their ids.
+func (r *rig) states(t *testing.T) map[string]deadletter.State {
+	t.Helper()
+	states := map[string]deadletter.State{}
+	for _, doc := range r.items(t) {
+		item, err := deadletter.ItemOf(doc)
+		require.NoError(t, err)
+		states[item.ID] = item.State
+	}
+	return states
+}
+
+func (r *rig) operator() *deadletter.Operator {
+	return &deadletter.Operator{
+		Store: r.faults, Queue: func(string) (catalog.Queue, bool) { return r.queue, true }, Now: func() time.Time { return time.Unix(0, r.now.Load()).UTC() },
+		NewID: func() string { return fmt.Sprint("id-", r.ids.Add(1)) },
+		Wait:  func(context.Context, time.Duration) error { return nil },
+		Relay: func(ctx context.Context, lane string) error { _, err := r.relay.Lane(ctx, lane); return err },
+	}
+}
+
+// replay replays an item and returns what came on the queue.
+func (r *rig) replay(t *testing.T, id string) message {
+	t.Helper()
+	desk := r.operator()
+	op, err := desk.Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Item: id}, Why: "mended"}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
+	require.NoError(t, err)
+	op, err = desk.Run(t.Context(), op.ID)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, op.Done)
+	m := r.broker.returned[len(r.broker.returned)-1]
+	return message{id: "replayed", body: string(m.Data), attributes: m.Attributes, published: time.Unix(0, r.now.Load()).UTC()}
+}
+
+func TestACorrectedPayloadIsProcessedAndItsDeadLetterCloses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: accepting})
+	require.Equal(t, "dead_lettered", r.deliver(paid("e1", unknown, 1)).Outcome)
+	id := r.keep(t, 0)
+	r.pass(time.Hour)
+	got := r.deliver(corrected("e1", 2))
+	require.Equal(t, "processed", got.Outcome, got.text)
+	require.Equal(t, 1, got.Attempt, "with all attempts")
+	require.EqualValues(t, 2000, r.balance(t))
+	record, _ := r.record(t, "e1")
+	require.Equal(t, dedupe.Completed, record.Status)
+	require.Len(t, record.Corrected, 1)
+	require.Empty(t, record.DeadLetters)
+
+	item, err := r.operator().Show(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, deadletter.Corrected, item.State)
+	require.Equal(t, "corrected-m-e1-2", item.CorrectedBy)
+	require.Equal(t, start.Add(time.Hour), item.Closed)
+	require.Equal(t, "unknown_product", item.Reason, "it is what it was")
+	require.NotEmpty(t, item.Data)
+	standing, err := deadletter.Look(t.Context(), r.faults, r.queue, start)
+	require.NoError(t, err)
+	require.Zero(t, standing.Open, "and counts no longer")
+
+	for _, late := range []message{paid("e1", unknown, 1), paid("e1", unknown, 1).again(2), replayOf(r.letters()[0], "1")} {
+		require.Equal(t, http.StatusNoContent, r.deliver(late).code, "what comes late is of the payload that it took the place of")
+	}
+	require.Len(t, r.letters(), 1)
+	require.Equal(t, "corrected_before", r.log.lines(t, "delivery")[2]["reason"])
+	require.Equal(t, http.StatusNoContent, r.deliver(corrected("e1", 2)).code)
+	require.Equal(t, "payload_conflict", r.deliver(corrected("e1", 3)).Reason, "and is corrected no more")
+	require.EqualValues(t, 2000, r.balance(t))
+}
+
+func TestOfWhatMayHaveBeenAppliedACorrectionIsAConflict(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		setup  setup
+		before message
+	}{
+		"where the queue refuses them":       {setup{}, paid("e1", unknown, 1)},
+		"of what was processed":              {setup{queue: accepting}, paid("e1", known, 1)},
+		"of what is tried again":             {setup{queue: accepting, credit: always(errHandler)}, paid("e1", known, 1)},
+		"where no worker knows how to ask":   {setup{queue: accepting, leased: repeats((&gateway{do: refuses}).send)}, paid("e1", known, 1)},
+		"where the other side has it":        {setup{queue: accepting, leased: (&gateway{do: refuses, asked: has}).leased()}, paid("e1", known, 1)},
+		"where the other side will not tell": {setup{queue: accepting, leased: (&gateway{do: refuses, asked: refusesToTell}).leased()}, paid("e1", known, 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, test.setup)
+			r.deliver(test.before)
+			before, _ := r.record(t, "e1")
+			got := r.deliver(corrected("e1", 2))
+			require.Equal(t, http.StatusConflict, got.code)
+			require.Equal(t, "payload_conflict", got.Reason)
+			after, _ := r.record(t, "e1")
+			require.Equal(t, before, after)
+		})
+	}
+}
+
+// resent is the same event in another message.
+func resent(m message, n int) message {
+	return m.with(func(m *message) { m.id = fmt.Sprint("resent-", n, "-", m.id) })
+}
+
+// TestADeadLetteredPayloadThatIsSentAgainIsANewAttempt: what failed is mended, and its sender sends the same bytes.
+func TestADeadLetteredPayloadThatIsSentAgainIsANewAttempt(t *testing.T) {
+	t.Parallel()
+	mended := false
+	r := newRig(t, setup{queue: accepting, credit: func(_ *rig, own handler.Tx) handler.Tx {
+		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			if !mended {
+				return handler.Effect{}, retry.Permanent("period_closed", nil)
+			}
+			return own(ctx, event)
+		}
+	}})
+	first := paid("e1", known, 1)
+	require.Equal(t, "dead_lettered", r.deliver(first).Outcome)
+	require.Equal(t, http.StatusNoContent, r.deliver(first.again(2)).code, "the broker's redelivery is a duplicate")
+	require.Equal(t, "dead_lettered", r.deliver(resent(first, 1)).Outcome, "not mended yet")
+	require.Equal(t, map[string]deadletter.State{r.keep(t, 0): deadletter.Open, r.keep(t, 1): deadletter.Open}, r.states(t), "none of the two is lost")
+	for _, m := range []message{first, first.again(3), resent(first, 1), resent(first, 1).again(2)} {
+		require.Equal(t, http.StatusNoContent, r.deliver(m).code, "redelivered, in any order")
+	}
+	require.Equal(t, "dead_lettered", r.deliver(r.replay(t, r.keep(t, 0))).Outcome)
+	require.Equal(t, http.StatusNoContent, r.deliver(resent(first, 1)).code)
+	require.Len(t, r.letters(), 3)
+	r.keep(t, 2)
+	require.Equal(t, map[string]deadletter.State{r.keep(t, 0): deadletter.Open, r.keep(t, 1): deadletter.Open}, r.states(t))
+
+	mended = true
+	got := r.deliver(resent(first, 2))
+	require.Equal(t, []any{"processed", 1}, []any{got.Outcome, got.Attempt}, "with all attempts")
+	require.EqualValues(t, 1000, r.balance(t))
+	require.Equal(t, map[string]deadletter.State{r.keep(t, 0): deadletter.Corrected, r.keep(t, 1): deadletter.Corrected}, r.states(t))
+	for _, m := range []message{first, resent(first, 1), resent(first, 2), resent(first, 3)} {
+		require.Equal(t, http.StatusNoContent, r.deliver(m).code)
+	}
+	require.EqualValues(t, 1000, r.balance(t))
+	require.Len(t, r.letters(), 3)
+}
+
+func TestADeadLetteredPayloadThatMayHaveBeenAppliedIsADuplicateWhenItIsSentAgain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]setup{
+		"where the queue refuses corrections": {credit: always(retry.Permanent("unknown_product", nil))},
+		"where dead letters are dropped": {credit: always(retry.Permanent("unknown_product", nil)), queue: func(q *catalog.Queue) {
+			accepting(q)
+			q.DeadLetter = catalog.DeadLetter{Drop: true}
+		}},
+		"where no worker knows how to ask": {queue: accepting, leased: repeats((&gateway{do: refuses}).send)},
+		"where the other side has it":      {queue: accepting, leased: (&gateway{do: refuses, asked: has}).leased()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, test)
+			m := paid("e1", known, 1)
+			r.deliver(m)
+			before, _ := r.record(t, "e1")
+			require.Equal(t, dedupe.DeadLettered, before.Status)
+			require.Equal(t, http.StatusNoContent, r.deliver(resent(m, 1)).code)
+			after, _ := r.record(t, "e1")
+			require.Equal(t, before, after)
+		})
+	}
+}
+
+func refuses(context.Context, handler.Event) (string, error) {
+	return "", retry.Permanent("callee_refused_422", nil)
+}
+
+func has(context.Context, handler.Event) (string, bool, error) { return "sent", true, nil }
+
+func refusesToTell(context.Context, handler.Event) (string, bool, error) {
+	return "", false, retry.Permanent("callee_refused_403", nil)
+}
+
+func TestACorrectionOfALeasedEventAsksTheOtherSideFirst(t *testing.T) {
+	t.Parallel()
+	callee := &gateway{do: refuses}
+	r := newRig(t, setup{queue: accepting, leased: callee.leased()})
+	require.Equal(t, "dead_lettered", r.deliver(paid("e1", known, 1)).Outcome)
+	id := r.keep(t, 0)
+	require.Equal(t, "do 1", callee.called())
+
+	callee.asked = func(context.Context, handler.Event) (string, bool, error) {
+		return "", false, retry.Down("callee_unreachable", nil)
+	}
+	require.Equal(t, http.StatusServiceUnavailable, r.deliver(corrected("e1", 2)).code, "nobody knows yet")
+	require.Equal(t, deadletter.Open, r.states(t)[id])
+	callee.called()
+
+	callee.do, callee.asked = func(context.Context, handler.Event) (string, error) { return "", errHandler }, nil
+	require.Equal(t, http.StatusInternalServerError, r.deliver(corrected("e1", 2)).code)
+	require.Equal(t, "ask 1, do 1", callee.called())
+	require.Equal(t, deadletter.Open, r.states(t)[id], "nothing is applied yet")
+	require.Equal(t, http.StatusNoContent, r.deliver(paid("e1", known, 1)).code)
+	require.Empty(t, callee.called())
+
+	callee.do = nil
+	require.Equal(t, "processed", r.deliver(corrected("e1", 2)).Outcome)
+	require.Equal(t, "ask 2, do 2", callee.called())
+	require.Equal(t, deadletter.Corrected, r.states(t)[id], "closed with the completion")
+}
+
+func TestADeadLetterThatIsCorrectedBeforeItArrivesIsKeptClosed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: accepting})
+	r.deliver(paid("e1", unknown, 1))
+	require.Equal(t, "processed", r.deliver(corrected("e1", 2)).Outcome)
+	for range 2 {
+		id := r.keep(t, 0)
+		require.Equal(t, map[string]deadletter.State{id: deadletter.Corrected}, r.states(t))
+	}
+	item, err := deadletter.ItemOf(r.items(t)[0])
+	require.NoError(t, err)
+	require.Equal(t, "unknown_product", item.Reason)
+	require.Equal(t, string(paid("e1", unknown, 1).data()), string(item.Data))
+	require.Equal(t, "corrected-m-e1-2", item.CorrectedBy)
+}
+
+func TestACorrectionThatFailsForGoodIsADeadLetterInTheOthersPlace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: accepting})
+	r.deliver(paid("e1", unknown, 1))
+	first := r.keep(t, 0)
+	again := paid("e1", unknown, 2).with(func(m *message) { m.id = "second" })
+	require.Equal(t, "dead_lettered", r.deliver(again).Outcome)
+	second := r.keep(t, 1)
+	require.Equal(t, map[string]deadletter.State{first: deadletter.Corrected, second: deadletter.Open}, r.states(t), "one is open")
+	require.Equal(t, http.StatusNoContent, r.deliver(again).code)
+	require.Equal(t, http.StatusNoContent, r.deliver(paid("e1", unknown, 1)).code)
+
+	require.Equal(t, "dead_lettered", r.deliver(r.replay(t, second)).Outcome, "it is replayed as any other")
+	r.keep(t, 2)
+	require.Equal(t, map[string]deadletter.State{first: deadletter.Corrected, second: deadletter.Open}, r.states(t))
+	require.Equal(t, "processed", r.deliver(corrected("e1", 3)).Outcome)
+	require.Equal(t, map[string]deadletter.State{first: deadletter.Corrected, second: deadletter.Corrected}, r.states(t))
+	require.EqualValues(t, 3000, r.balance(t))
+	require.Len(t, r.letters(), 3)
+}
+
+func TestAReplayAndACorrectionAtOnceHaveOneEffect(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		// mended: the old payload can be processed now.
+		mended bool
+		// inside says which of the two is delivered while the other's handler runs.
+		replayInside  bool
+		outer, inner  string
+		balance       int64
+		state         deadletter.State
+		letters, open int
+	}{
+		"the replay between, and it works":         {mended: true, replayInside: true, inner: "processed", outer: "dead_lettered", balance: 1000, state: deadletter.Processed, letters: 2},
+		"the replay between, and it fails":         {replayInside: true, inner: "dead_lettered", outer: "processed", balance: 2000, state: deadletter.Corrected, letters: 2},
+		"the correction between, and both work":    {mended: true, inner: "processed", outer: "", balance: 2000, state: deadletter.Corrected, letters: 1},
+		"the correction between, the replay fails": {inner: "processed", outer: "", balance: 2000, state: deadletter.Corrected, letters: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var between func()
+			mended := false
+			r := newRig(t, setup{queue: accepting, credit: func(_ *rig, own handler.Tx) handler.Tx {
+				return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+					if f := between; f != nil && event.MessageID != "m-e1" {
+						between = nil
+						f()
+					}
+					if body, err := contract.As[*contract.PayNow](event.Body); err == nil && body.Data.Order.Items[0].Quantity == 1 && !mended {
+						return handler.Effect{}, retry.Permanent("unknown_product", nil)
+					}
+					return own(ctx, event)
+				}
+			}})
+			r.deliver(paid("e1", known, 1))
+			id := r.keep(t, 0)
+			mended = test.mended
+			replay, correction := r.replay(t, id), corrected("e1", 2)
+			outer, inner := replay, correction
+			if test.replayInside {
+				outer, inner = correction, replay
+			}
+			var within reply
+			between = func() { within = r.deliver(inner) }
+			got := r.deliver(outer)
+			require.Equal(t, test.inner, within.Outcome)
+			require.Equal(t, test.outer, got.Outcome, "an acknowledged duplicate has no body")
+			require.Equal(t, test.balance, r.balance(t))
+			require.Len(t, r.letters(), test.letters)
+			for n := range r.letters() {
+				r.keep(t, n)
+			}
+			require.Equal(t, test.state, r.states(t)[id])
+		})
+	}
+}
+
+func TestOfTwoCorrectionsAtOnceOneIsAConflict(t *testing.T) {
+	t.Parallel()
+	var between func()
+	r := newRig(t, setup{queue: accepting, credit: func(_ *rig, own handler.Tx) handler.Tx {
+		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			if f := between; f != nil {
+				between = nil
+				f()
+			}
+			return own(ctx, event)
+		}
+	}})
+	r.deliver(paid("e1", unknown, 1))
+	between = func() { require.Equal(t, "processed", r.deliver(corrected("e1", 3)).Outcome) }
+	require.Equal(t, "payload_conflict", r.deliver(corrected("e1", 2)).Reason)
+	require.EqualValues(t, 3000, r.balance(t))
+	require.Len(t, r.letters(), 2)
+}
+
+func TestAMessageThatKeepsTheContractClosesTheDeadLetterOfOneThatBrokeIt(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		queue func(*catalog.Queue)
+		with  func(*message)
+		// before is processed first.
+		before bool
+		closed bool
+	}{
+		"a broken contract":              {queue: accepting, with: func(m *message) { m.body = paid("e1", known, 0).body }, closed: true},
+		"without an attribute":           {queue: accepting, with: func(m *message) { m.body = paid("e1", known, 0).body; delete(m.attributes, "event_id") }, closed: true},
+		"a body that cannot be read":     {queue: accepting, with: func(m *message) { m.body = `{"eventId":` }, closed: true},
+		"attributes of another event":    {queue: accepting, with: func(m *message) { m.body = paid("e2", known, 0).body }},
+		"a body of another event":        {queue: accepting, with: func(m *message) { m.body, m.attributes["event_id"] = paid("e1", known, 0).body, "e2" }},
+		"another contract":               {queue: accepting, with: func(m *message) { m.attributes["contract"] = "envelope.v1" }},
+		"no tenant":                      {queue: accepting, with: func(m *message) { m.attributes["tenant"] = "a/b" }},
+		"another tenant":                 {queue: accepting, with: func(m *message) { m.body, m.attributes["tenant"] = paid("e1", known, 0).body, "other" }},
+		"no valid id":                    {queue: accepting, with: func(m *message) { m.body, m.attributes["event_id"] = `{"eventId":`, "a/b" }},
+		"where corrections are refused":  {queue: func(*catalog.Queue) {}, with: func(m *message) { m.body = paid("e1", known, 0).body }},
+		"after the event was processed":  {queue: accepting, with: func(m *message) { m.body = paid("e1", known, 0).body }, before: true},
+		"where dead letters are dropped": {queue: func(q *catalog.Queue) { accepting(q); q.DeadLetter = catalog.DeadLetter{Drop: true} }, with: func(m *message) { m.body = paid("e1", known, 0).body }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{queue: test.queue})
+			if test.before {
+				r.deliver(paid("e1", known, 1))
+			}
+			broken := paid("e1", known, 1).with(func(m *message) { m.id = "broken"; test.with(m) })
+			r.deliver(broken)
+			r.deliver(broken.again(2))
+			for n := range r.letters() {
+				r.keep(t, n)
+			}
+			got := r.deliver(paid("e1", known, 1))
+			require.Contains(t, []int{200, 204}, got.code, got.text)
+			require.EqualValues(t, 1000, r.balance(t), "it is processed in any case")
+			for _, state := range r.states(t) {
+				require.Equal(t, test.closed, state == deadletter.Corrected)
+			}
+			r.deliver(broken.again(3))
+			require.LessOrEqual(t, len(r.letters()), 1)
+		})
+	}
+}
+
+func TestEveryDeadLetterUnderAnIDClosesWithItsCorrection(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: accepting})
+	r.deliver(paid("e1", unknown, 1))
+	for _, id := range []string{"broken-1", "broken-2"} {
+		r.deliver(paid("e1", known, 0).with(func(m *message) { m.id = id }))
+	}
+	for n := range r.letters() {
+		r.keep(t, n)
+	}
+	require.Len(t, r.states(t), 3)
+	require.Equal(t, "processed", r.deliver(corrected("e1", 2)).Outcome)
+	for _, state := range r.states(t) {
+		require.Equal(t, deadletter.Corrected, state)
+	}
+}
+
+func TestWhatBrokeTheContractAndIsReplayedDoesNotCorrectItself(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: accepting})
+	r.deliver(paid("e1", known, 1).with(func(m *message) { m.body = `{"eventId":` }))
+	id := r.keep(t, 0)
+	replay := r.replay(t, id).with(func(m *message) { m.body = paid("e1", known, 1).body }) // as if the release could read it now
+	require.Equal(t, "processed", r.deliver(replay).Outcome)
+	require.Equal(t, deadletter.Processed, r.states(t)[id])
+}
+
+func TestACorrectionPassesAndFreesTheKeyThatItsDeadLetterHoldsUp(t *testing.T) {
+	t.Parallel()
+	fails := 0
+	r := newRig(t, setup{queue: both(parking, accepting), credit: func(_ *rig, own handler.Tx) handler.Tx {
+		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			if fails > 0 {
+				fails--
+				return handler.Effect{}, errHandler
+			}
+			return own(ctx, event)
+		}
+	}})
+	r.deliver(paid("e1", unknown, 1))
+	require.Equal(t, "behind_delayed", r.deliver(paid("e2", known, 1)).Reason)
+	fails = 1
+	require.Equal(t, http.StatusInternalServerError, r.deliver(corrected("e1", 2)).code, "it waits for nobody, and fails")
+	require.Equal(t, http.StatusNoContent, r.deliver(replayOf(r.letters()[0], "1")).code)
+	require.Empty(t, r.release(t), "the old payload frees nothing")
+	require.Equal(t, "processed", r.deliver(corrected("e1", 2)).Outcome)
+	back := r.release(t)
+	require.Len(t, back, 1)
+	require.Equal(t, "processed", r.deliver(back[0]).Outcome)
+	require.Equal(t, "processed", r.deliver(paid("e3", known, 1)).Outcome)
+}
+
+func TestTheRedeliveryOfACorrectionFreesTheKeyWhereTheFirstCouldNot(t *testing.T) {
+	t.Parallel()
+	away := true
+	r := newRig(t, setup{queue: both(parking, accepting), credit: func(r *rig, own handler.Tx) handler.Tx {
+		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			effect, err := own(ctx, event)
+			if err == nil && away {
+				away = false
+				r.faults.FailReads(1) // that of the lane, behind the commit
+			}
+			return effect, err
+		}
+	}})
+	r.deliver(paid("e1", unknown, 1))
+	r.deliver(paid("e2", known, 1))
+	require.Equal(t, http.StatusServiceUnavailable, r.deliver(corrected("e1", 2)).code)
+	require.EqualValues(t, 2000, r.balance(t))
+	require.Empty(t, r.release(t))
+	require.Equal(t, http.StatusNoContent, r.deliver(corrected("e1", 2)).code)
+	require.Len(t, r.release(t), 1)
+}
+
+func TestACorrectedItemIsNotReplayed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: accepting})
+	r.deliver(paid("e1", unknown, 1))
+	id := r.keep(t, 0)
+	r.deliver(corrected("e1", 2))
+	for _, f := range []deadletter.Filter{{Queue: "orders", Item: id}, {Queue: "orders", EventID: "e1"}} {
+		_, err := r.operator().Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Filter: f, Why: "mended"}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
+		require.ErrorIs(t, err, deadletter.ErrRefused)
+		require.ErrorContains(t, err, "message corrected-m-e1-2 has taken its place")
+		_, err = r.operator().Preview(t.Context(), f)
+		require.ErrorIs(t, err, deadletter.ErrRefused)
+	}
+	all, _, err := r.operator().List(t.Context(), deadletter.Filter{Queue: "orders"}, deadletter.Corrected, nil, 10)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+}
+
+func TestACorrectionWhoseCommitLosesItsAnswerIsDoneOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: accepting})
+	r.deliver(paid("e1", unknown, 1))
+	id := r.keep(t, 0)
+	r.faults.FailAfter(2) // the refused first, and the second, which is written
+	r.deliver(corrected("e1", 2))
+	r.deliver(corrected("e1", 2).again(2))
+	require.EqualValues(t, 2000, r.balance(t))
+	require.Equal(t, deadletter.Corrected, r.states(t)[id])
+	require.Len(t, r.letters(), 1)
+}

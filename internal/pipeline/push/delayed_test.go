@@ -1,0 +1,361 @@
+package push_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// keptMessages is how many messages wait.
+func (r *rig) keptMessages(t require.TestingT) int {
+	page, err := r.counter.Query(context.Background(), store.Query{Collection: lane.Delayed.Entries(), Limit: 100})
+	require.NoError(t, err)
+	return len(page.Documents)
+}
+
+// timers is how many of them wait for a time that their sender has set.
+func (r *rig) timers(t require.TestingT) int {
+	page, err := r.counter.Query(context.Background(), store.Query{Collection: lane.Delayed.Entries(), Equal: map[string]any{"timer": true}, Limit: 100})
+	require.NoError(t, err)
+	return len(page.Documents)
+}
+
+// release runs release-delayed and returns what came back, as the broker delivers it.
+func (r *rig) release(t require.TestingT) (back []message) {
+	relay := &lane.Relay{Of: lane.Delayed, Store: r.faults, Publisher: r.broker, Now: func() time.Time { return time.Unix(0, r.now.Load()).UTC() }}
+	_, err := relay.Due(context.Background(), 100, func(string, error) {})
+	require.NoError(t, err)
+	for _, m := range r.broker.returned {
+		back = append(back, message{
+			id: "back-" + m.Attributes[contract.AttrDelayTicket], body: string(m.Data), attributes: m.Attributes,
+			published: time.Unix(0, r.now.Load()).UTC(),
+		})
+	}
+	r.broker.returned = nil
+	return back
+}
+
+// patient gives the queue waits of 20 minutes.
+func patient(q *catalog.Queue) {
+	for eventType, h := range q.Handlers {
+		h.Backoff = retry.Policy{Schedule: []time.Duration{0, 20 * time.Minute}}
+		q.Handlers[eventType] = h
+	}
+}
+
+func inOrder(q *catalog.Queue) { q.OrderingKey = []string{"uid"} }
+
+func both(a, b func(*catalog.Queue)) func(*catalog.Queue) {
+	return func(q *catalog.Queue) { a(q); b(q) }
+}
+
+func TestAWaitLongerThanTheBrokersIsKept(t *testing.T) {
+	t.Parallel()
+	asks := retry.After(15*time.Minute, retry.Down("callee_busy_503", nil))
+	leasedFails := func(err error) *handler.Leased {
+		return repeats(func(context.Context, handler.Event) (string, error) { return "", err })
+	}
+	for name, test := range map[string]struct {
+		setup  setup
+		reason string
+		status int
+		wait   time.Duration
+	}{
+		"by the policy":                        {setup{queue: patient, credit: always(errHandler)}, "handler_error", 500, 20 * time.Minute},
+		"by the policy, in order":              {setup{queue: both(patient, inOrder), credit: always(errHandler)}, "handler_error", 500, 20 * time.Minute},
+		"by the policy, under a lease":         {setup{queue: patient, leased: leasedFails(errHandler)}, "handler_error", 500, 20 * time.Minute},
+		"because the callee asks":              {setup{credit: always(asks)}, "callee_busy_503", 503, 15 * time.Minute},
+		"because the callee asks, by a lease":  {setup{leased: leasedFails(asks)}, "callee_busy_503", 503, 15 * time.Minute},
+		"in order, because the callee asks":    {setup{queue: inOrder, leased: leasedFails(asks)}, "callee_busy_503", 503, 15 * time.Minute},
+		"where the policy waits longer still":  {setup{queue: patient, credit: always(asks)}, "callee_busy_503", 503, 20 * time.Minute},
+		"where the broker would come too soon": {setup{credit: always(retry.After(21*time.Second, errHandler))}, "handler_error", 500, 21 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, test.setup)
+			m := paid("e1", known, 1)
+			for attempt := 1; attempt <= 2; attempt++ {
+				got := r.deliver(m)
+				require.Equal(t, http.StatusOK, got.code, "the broker is done with it")
+				require.Equal(t, reply{
+					code: 200, header: got.header, text: got.text,
+					Outcome: "retry", Status: test.status, Reason: test.reason, EventID: "e1", Attempt: attempt, Delayed: true,
+				}, got)
+				record, ok := r.record(t, "e1")
+				require.True(t, ok)
+				require.Equal(t, dedupe.Failed, record.Status)
+				require.EqualValues(t, attempt, record.Attempts)
+				due := time.Unix(0, r.now.Load()).UTC().Add(test.wait)
+				require.Equal(t, due, record.NextRetryAt)
+				require.NotEmpty(t, record.DelayTicket)
+				require.Zero(t, r.timers(t), "an attempt waits for it")
+
+				again := r.deliver(m)
+				require.Equal(t, http.StatusNoContent, again.code, "the acknowledgement was lost")
+				r.pass(test.wait - time.Microsecond)
+				require.Empty(t, r.release(t), "not before its time")
+				r.pass(time.Microsecond)
+				back := r.release(t)
+				require.Len(t, back, 1)
+				require.Equal(t, m.attributes["event_id"], back[0].attributes["event_id"])
+				require.NotEmpty(t, back[0].attributes["first_published_at"])
+				require.Empty(t, r.release(t), "once")
+				require.Zero(t, r.keptMessages(t))
+				m = back[0]
+			}
+			got := r.deliver(m)
+			require.Equal(t, http.StatusUnprocessableEntity, got.code)
+			require.Equal(t, test.reason, got.Reason)
+			require.Len(t, r.letters(), 1)
+		})
+	}
+}
+
+func TestAWaitThatTheBrokerKnowsIsTheBrokers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]setup{
+		"by the policy":                  {credit: always(errHandler)},
+		"where the callee asks for less": {credit: always(retry.After(10*time.Second, errHandler))},
+		"in an ordered queue":            {queue: inOrder, credit: always(errHandler)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, test)
+			got := r.deliver(paid("e1", known, 1))
+			require.Equal(t, http.StatusInternalServerError, got.code)
+			require.False(t, got.Delayed)
+			require.Zero(t, r.keptMessages(t))
+		})
+	}
+}
+
+func TestRecordAndKeptMessageAreOneCommit(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		fault func(*rig)
+		code  int
+		kept  int
+	}{
+		"neither where it does not happen":      {func(r *rig) { r.faults.FailBefore(1) }, 500, 0},
+		"both where its answer is lost":         {func(r *rig) { r.faults.FailAfter(1) }, 500, 1},
+		"both where it is answered":             {func(*rig) {}, 200, 1},
+		"neither where the lane cannot be read": {func(r *rig) { r.faults.Down(true) }, 500, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{queue: patient, credit: func(r *rig, _ handler.Tx) handler.Tx {
+				return func(context.Context, handler.Event) (handler.Effect, error) {
+					test.fault(r)
+					return handler.Effect{}, errHandler
+				}
+			}})
+			require.Equal(t, test.code, r.deliver(paid("e1", known, 1)).code)
+			r.faults.Down(false)
+			record, _ := r.record(t, "e1")
+			require.Equal(t, test.kept, r.keptMessages(t))
+			require.Equal(t, test.kept == 1, record.DelayTicket != "")
+		})
+	}
+}
+
+func TestATimeOfDeliveryIsKept(t *testing.T) {
+	t.Parallel()
+	at := func(when time.Duration) func(*message) {
+		return func(m *message) { m.attributes["deliver_at"] = start.Add(when).Format(time.RFC3339Nano) }
+	}
+	for name, test := range map[string]struct {
+		queue  func(*catalog.Queue)
+		change func(*message)
+		code   int
+		reason string
+		kept   int
+	}{
+		"one to come":                                    {nil, at(time.Second), 200, "deliver_at", 1},
+		"one to come, in an ordered queue":               {both(patient, inOrder), at(time.Hour), 200, "deliver_at", 1},
+		"one that is now":                                {nil, at(0), 200, "credited", 0},
+		"one that has passed":                            {nil, at(-time.Hour), 200, "credited", 0},
+		"one that is none":                               {nil, func(m *message) { m.attributes["deliver_at"] = "tomorrow" }, 422, "attributes_invalid", 0},
+		"one beyond any plan":                            {nil, at(31 * 24 * time.Hour), 422, "deliver_at_too_far", 0},
+		"in an ordered queue where none waits as a rule": {inOrder, at(time.Hour), 200, "deliver_at", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{queue: test.queue})
+			m := paid("e1", known, 1).with(test.change)
+			got := r.deliver(m)
+			require.Equal(t, test.code, got.code, got.text)
+			require.Equal(t, test.reason, got.Reason)
+			require.Equal(t, []int{test.kept, test.kept}, []int{r.keptMessages(t), r.timers(t)}, "no attempt waits for it")
+			if test.kept == 0 {
+				return
+			}
+			require.True(t, got.Delayed)
+			require.Equal(t, http.StatusOK, got.Status, "nothing has failed")
+			require.Equal(t, http.StatusOK, r.deliver(m).code, "delivered again")
+			r.pass(time.Hour)
+			for _, back := range r.release(t) {
+				r.deliver(back)
+			}
+			require.EqualValues(t, 1000, r.balance(t), "once")
+			record, _ := r.record(t, "e1")
+			require.EqualValues(t, 1, record.Attempts, "waiting was no attempt")
+			require.Zero(t, r.keptMessages(t))
+		})
+	}
+}
+
+func TestAMessageThatComesBackTooLateHasExpired(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: func(q *catalog.Queue) { patient(q); q.MessageTTL = 15 * time.Minute }, credit: always(errHandler)})
+	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
+	r.pass(20 * time.Minute)
+	back := r.release(t)
+	require.Len(t, back, 1)
+	require.Equal(t, http.StatusNoContent, r.deliver(back[0]).code)
+	lines := r.log.lines(t, "delivery")
+	require.Equal(t, "expired", lines[1]["outcome"], "by when it was published first, not by when it came back")
+	require.Equal(t, "message_ttl", lines[1]["reason"])
+}
+
+func TestAMessageThatIsTooLargeToKeepStaysWithTheBroker(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: both(patient, inOrder), credit: always(errHandler)})
+	padded := func(event string) message {
+		return paid(event, known, 1).with(func(m *message) { m.body = string(m.data()) + strings.Repeat(" ", 520<<10) })
+	}
+	require.Equal(t, http.StatusInternalServerError, r.deliver(padded("e1")).code)
+	require.Len(t, r.log.lines(t, "message not kept for its wait"), 1)
+	require.Equal(t, http.StatusOK, r.deliver(paid("e2", known, 1)).code)
+	got := r.deliver(padded("e3"))
+	require.Equal(t, http.StatusServiceUnavailable, got.code, "behind another it cannot be kept either")
+	require.Equal(t, "behind_delayed", got.Reason)
+	at := padded("e4").with(func(m *message) { m.attributes["deliver_at"] = "2026-03-02T11:15:00Z" })
+	require.Equal(t, "too_large_to_wait", r.deliver(at).Reason)
+	require.Equal(t, 1, r.keptMessages(t))
+}
+
+func TestOthersDoNotWait(t *testing.T) {
+	t.Parallel()
+	fails := func(_ *rig, own handler.Tx) handler.Tx {
+		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			if event.ID == "e1" {
+				return handler.Effect{}, errHandler
+			}
+			return own(ctx, event)
+		}
+	}
+	for name, test := range map[string]struct {
+		queue  func(*catalog.Queue)
+		change func(*message)
+		waits  bool
+	}{
+		"in order, of the same key":    {both(patient, inOrder), func(*message) {}, true},
+		"in order, of another key":     {both(patient, inOrder), func(m *message) { m.attributes["ordering_key"] = "other" }, false},
+		"in order, of no key":          {both(patient, inOrder), func(m *message) { m.attributes["ordering_key"] = "unknown" }, false},
+		"of the same key, in no order": {patient, func(*message) {}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{queue: test.queue, credit: fails})
+			require.True(t, r.deliver(paid("e1", known, 1)).Delayed)
+			got := r.deliver(paid("e2", known, 1).with(test.change))
+			require.Equal(t, http.StatusOK, got.code)
+			require.Equal(t, test.waits, got.Delayed)
+			if test.waits {
+				require.Equal(t, "behind_delayed", got.Reason)
+				_, there := r.record(t, "e2")
+				require.False(t, there, "nothing was tried")
+			}
+		})
+	}
+}
+
+func TestAMessageThatIsNotBoundIsDropped(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: func(q *catalog.Queue) {
+		q.Bindings = []routing.Pattern{"order.created"}
+	}})
+	routed := func(event, key string) message {
+		return paid(event, known, 1).with(func(m *message) { m.attributes["routing_key"] = key })
+	}
+	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
+	require.Equal(t, http.StatusOK, r.deliver(routed("e2", "order.created")).code)
+	require.Equal(t, http.StatusNoContent, r.deliver(routed("e3", "order.shipped")).code)
+	require.EqualValues(t, 2000, r.balance(t))
+	line := r.log.lines(t, "delivery")[2]
+	require.Equal(t, []any{"dropped", "not_bound"}, []any{line["outcome"], line["reason"]})
+	_, there := r.record(t, "e3")
+	require.False(t, there)
+	require.Empty(t, r.letters())
+}
+
+// Other queues of the topic have had it.
+func TestAMessageOfASharedTopicComesBackToItsQueueAlone(t *testing.T) {
+	t.Parallel()
+	shares := func(q *catalog.Queue) { q.SharedTopic, q.Bindings = "orders", []routing.Pattern{"order.*"} }
+	r := newRig(t, setup{queue: both(both(budgeted, inOrder), shares), credit: failsFirst(20 * time.Second)})
+	require.True(t, r.deliverNow(paid("e1", known, 1).with(func(m *message) { m.attributes["routing_key"] = "order.paid" })).Delayed)
+	r.pass(20 * time.Second)
+	back := r.release(t)
+	require.Len(t, back, 1)
+	require.Equal(t, "orders", back[0].attributes["queue"])
+	require.Equal(t, http.StatusOK, r.deliver(back[0]).code)
+	require.EqualValues(t, 1000, r.balance(t))
+	other := paid("e2", known, 1).with(func(m *message) { m.attributes["routing_key"], m.attributes["queue"] = "order.paid", "mails" })
+	require.Equal(t, http.StatusNoContent, r.deliver(other).code, "what comes back to another")
+	require.EqualValues(t, 1000, r.balance(t))
+}
+
+func TestAPatternOfEventTypesHasAHandler(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: func(q *catalog.Queue) {
+		q.Handlers["order.*"] = q.Handlers["order.paid"]
+		delete(q.Handlers, "order.paid")
+	}})
+	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
+	require.EqualValues(t, 1000, r.balance(t))
+}
+
+func TestTheAgeOfAMessageIsFromItsFirstPublishing(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		published time.Time
+		first     string
+		code      int
+	}{
+		"published lately":    {start, "", 200},
+		"as old as it may be": {start.Add(-time.Hour), "", 200},
+		"older":               {start.Add(-time.Hour - 1), "", 204},
+		"published again lately, and first older": {start, "2026-03-02T09:14:59Z", 204},
+		"published first lately":                  {start, "2026-03-02T09:15:00Z", 200},
+		"first published nobody knows when":       {start, "long ago", 422},
+		"published nobody knows when":             {time.Time{}, "", 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{queue: func(q *catalog.Queue) { q.MessageTTL = time.Hour }})
+			m := paid("e1", known, 1).with(func(m *message) {
+				m.published = test.published
+				if test.first != "" {
+					m.attributes["first_published_at"] = test.first
+				}
+			})
+			require.Equal(t, test.code, r.deliver(m).code)
+			_, there := r.record(t, "e1")
+			require.Equal(t, test.code == 200, there, "what has expired is never handled")
+		})
+	}
+}

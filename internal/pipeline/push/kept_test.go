@@ -1,0 +1,640 @@
+package push_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/push"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// budgeted gives a queue the broker's own policy and a budget of nacks.
+func budgeted(q *catalog.Queue) { policyOf(times10(10), 5)(q) }
+
+func (r *rig) keyLane(t *testing.T, key string) lane.Lane {
+	t.Helper()
+	lane, err := lane.Open(t.Context(), r.counter, lane.Name{Queue: "orders", Tenant: contract.DefaultTenant, OrderingKey: key})
+	require.NoError(t, err)
+	return lane
+}
+
+// TestNacksForTheSakeOfSingleMessagesHaveABudget: one in ten seconds, whatever they are for;
+// beyond it the answer is 200 with the class in its body.
+func TestNacksForTheSakeOfSingleMessagesHaveABudget(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		credit  func(*rig, handler.Tx) handler.Tx
+		product string
+		class   int
+		outcome string
+		kept    bool
+	}{
+		"rejections":                    {nil, unknown, http.StatusBadRequest, "dead_lettered", false},
+		"failures":                      {always(errHandler), known, http.StatusInternalServerError, "retry", true},
+		"time-outs":                     {always(context.DeadlineExceeded), known, http.StatusGatewayTimeout, "retry", true},
+		"a dependency of some messages": {always(retry.Down("gateway_unavailable", nil)), known, http.StatusServiceUnavailable, "retry", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{queue: budgeted, credit: test.credit})
+			for i := range 30 { // one a second
+				got := r.deliverNow(paid(fmt.Sprint("e", i), test.product, 1))
+				want := reply{Outcome: test.outcome, Status: test.class, code: http.StatusOK, Delayed: test.kept}
+				if i%10 == 0 {
+					want.code, want.Delayed = test.class, false
+				}
+				require.Equal(t, want, reply{Outcome: got.Outcome, Status: got.Status, code: got.code, Delayed: got.Delayed}, "%d: %s", i, got.text)
+				require.Equal(t, 1, got.Attempt)
+				r.pass(time.Second)
+			}
+			if test.kept {
+				require.Equal(t, 27, r.keptMessages(t))
+				require.Empty(t, r.letters())
+				return
+			}
+			require.Len(t, r.letters(), 30, "each has its dead letter, also where it is acknowledged")
+			require.Zero(t, r.keptMessages(t))
+		})
+	}
+}
+
+// TestOfOneTargetAnOutageIsNackedAndAFailureKept: what all share is nacked whatever the budget.
+func TestOfOneTargetAnOutageIsNackedAndAFailureKept(t *testing.T) {
+	t.Parallel()
+	oneTarget := func(q *catalog.Queue) {
+		budgeted(q)
+		delete(q.Handlers, "order.refunded")
+	}
+	onePlace := func(q *catalog.Queue) {
+		budgeted(q)
+		for _, eventType := range []string{"order.paid", "order.refunded"} {
+			h := q.Handlers[eventType]
+			h.Post = catalog.Post{Target: "service", Path: "/" + eventType}
+			q.Handlers[eventType] = h
+		}
+	}
+	for name, test := range map[string]struct {
+		queue   func(*catalog.Queue)
+		failure error
+		kept    bool
+	}{
+		"an open breaker that says when it closes":    {oneTarget, retry.After(time.Hour, retry.Busy("callee_resting", nil)), false},
+		"an open breaker of all paths":                {onePlace, retry.After(time.Hour, retry.Busy("callee_resting", nil)), false},
+		"an open breaker of some types":               {budgeted, retry.After(time.Hour, retry.Busy("callee_resting", nil)), true},
+		"too many at once":                            {oneTarget, retry.Busy("callee_crowded", nil), false},
+		"a target that is down":                       {oneTarget, retry.Down("callee_unreachable", nil), false},
+		"an open breaker":                             {oneTarget, retry.Busy("breaker_open", nil), false},
+		"the store":                                   {oneTarget, retry.Outage("store_unavailable", nil), false},
+		"a failure of one message":                    {oneTarget, errHandler, true},
+		"one of many places that is down":             {oneTarget, retry.Down("callee_unreachable", nil), true},
+		"an open breaker of one of many places":       {oneTarget, retry.Busy("breaker_open", nil), true},
+		"a wait that the target asks for":             {oneTarget, retry.After(time.Minute, retry.Down("callee_busy_503", nil)), true},
+		"a target that others do not share":           {budgeted, retry.Down("callee_unreachable", nil), true},
+		"the store, where others have another target": {budgeted, retry.Outage("store_unavailable", nil), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			leased := repeats(func(context.Context, handler.Event) (string, error) { return "", test.failure })
+			leased.ManyPlaces = strings.Contains(name, "of many places")
+			r := newRig(t, setup{queue: test.queue, leased: leased})
+			const events = 5
+			for i := range events {
+				got := r.deliverNow(paid(fmt.Sprint("e", i), known, 1))
+				nacked := !test.kept || (i == 0 && retry.Asked(test.failure) == 0)
+				require.Equal(t, nacked, got.code != http.StatusOK, got.text)
+				require.NotEqual(t, nacked, got.Delayed)
+			}
+			if !test.kept {
+				require.Zero(t, r.keptMessages(t))
+			}
+		})
+	}
+}
+
+// TestWhatWasNackedWithoutAnAttemptIsTriedWhenItComesBack: the broker's wait was the wait, also
+// where the target or the policy asked for a longer one. Kept then, an outage's backlog would
+// move into the store after all.
+func TestWhatWasNackedWithoutAnAttemptIsTriedWhenItComesBack(t *testing.T) {
+	t.Parallel()
+	down := true
+	r := newRig(t, setup{queue: func(q *catalog.Queue) { delete(q.Handlers, "order.refunded") }, leased: repeats(func(context.Context, handler.Event) (string, error) {
+		if down {
+			return "", retry.After(time.Hour, retry.Busy("callee_resting", nil))
+		}
+		return "posted", nil
+	})})
+	for attempt := range 10 { // more than the event has attempts
+		got := r.deliverNow(paid("e1", known, 1).again(attempt + 1))
+		require.Equal(t, []any{http.StatusServiceUnavailable, "callee_resting", 0, false}, []any{got.code, got.Reason, got.Attempt, got.Delayed})
+		r.pass(10 * time.Second)
+	}
+	down = false
+	got := r.deliverNow(paid("e1", known, 1).again(11))
+	require.Equal(t, []any{http.StatusOK, "posted", 1}, []any{got.code, got.Reason, got.Attempt})
+	require.Zero(t, r.keptMessages(t))
+}
+
+// TestALeaseHeldBeyondTheBudgetIsKept: its copy comes back when the lease ends, or before
+// that as often as the broker would, and runs once.
+func TestALeaseHeldBeyondTheBudgetIsKept(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		queue func(*catalog.Queue)
+		left  time.Duration // of the lease
+		due   time.Duration
+	}{
+		"in no order":                  {budgeted, 8 * time.Second, 8 * time.Second},
+		"in order":                     {both(budgeted, inOrder), 8 * time.Second, 8 * time.Second},
+		"for longer than the policy's": {budgeted, time.Minute, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := &gateway{}
+			r := newRig(t, setup{queue: test.queue, leased: g.leased()})
+			g.do = func(context.Context, handler.Event) (string, error) { return dies(r) }
+			require.Equal(t, http.StatusServiceUnavailable, r.deliverNow(paid("e1", known, 1)).code)
+			r.faults.Down(false)
+			g.do = nil
+			g.called()
+			record, _ := r.record(t, "e1")
+			r.now.Store(record.LeaseUntil.Add(-test.left - time.Second).UnixNano()) // of which it is looked at once more
+			first := r.deliverNow(paid("e1", known, 1).again(2))
+			require.Equal(t, http.StatusServiceUnavailable, first.code, "within the budget it is nacked")
+			r.now.Store(record.LeaseUntil.Add(-test.left - time.Second).UnixNano())
+			got := r.deliverNow(paid("e1", known, 1).again(3))
+			require.Equal(t, []any{http.StatusOK, http.StatusServiceUnavailable, "lease_held", true}, []any{got.code, got.Status, got.Reason, got.Delayed})
+			require.Empty(t, g.called(), "nobody runs it beside the lease")
+			require.Equal(t, 1, r.keptMessages(t))
+			due := record.LeaseUntil.Add(-test.left).Add(test.due)
+			require.Equal(t, due, r.alarms.at[len(r.alarms.at)-1])
+			r.now.Store(due.UnixNano() - 1000)
+			require.Empty(t, r.release(t))
+			r.now.Store(due.UnixNano())
+			back := r.release(t)
+			require.Len(t, back, 1)
+			for range 10 {
+				if got = r.deliverNow(back[0]); !got.Delayed {
+					break
+				}
+				r.pass(10 * time.Second)
+				back = r.release(t)
+			}
+			if got.code == http.StatusServiceUnavailable {
+				r.pass(leaseOver)
+				got = r.deliverNow(back[0])
+			}
+			require.Equal(t, "processed", got.Outcome)
+			require.Equal(t, "ask 2, do 2", g.called())
+			require.Zero(t, r.keptMessages(t))
+			require.False(t, r.keyLane(t, buyer).Exists())
+		})
+	}
+}
+
+// TestNoAttemptComesBeforeItsTime where the broker neither counts nor waits, as an emulator:
+// it delivers again whatever was not acknowledged, at once.
+func TestNoAttemptComesBeforeItsTime(t *testing.T) {
+	t.Parallel()
+	for name, policy := range map[string]retry.Policy{
+		"by the broker's policy":    times10(10),
+		"of a second":               times10(1),
+		"by a schedule":             {Schedule: []time.Duration{0, 5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute}},
+		"of an hour":                {Base: time.Hour, Multiplier: 1, Max: time.Hour},
+		"of a wait too long to sit": {Base: 3 * time.Second, Multiplier: 1, Max: 3 * time.Second},
+	} {
+		for _, kind := range []string{"committed", "leased"} {
+			for _, order := range []string{"in order", "in no order"} {
+				t.Run(fmt.Sprintf("%s, %s, %s", name, kind, order), func(t *testing.T) {
+					t.Parallel()
+					var r *rig
+					calls := 0
+					with := setup{queue: func(q *catalog.Queue) {
+						policyOf(policy, 5)(q)
+						if order == "in order" {
+							inOrder(q)
+						}
+					}, credit: func(_ *rig, own handler.Tx) handler.Tx {
+						return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+							if event.Attempt < 5 {
+								return handler.Effect{}, errHandler
+							}
+							return own(ctx, event)
+						}
+					}}
+					if kind == "leased" {
+						with.leased = repeats(func(_ context.Context, event handler.Event) (string, error) {
+							if calls++; event.Attempt < 5 {
+								return "", errHandler
+							}
+							return "sent", nil
+						})
+					}
+					r = newRig(t, with)
+					var due time.Time
+					attempts := int64(0)
+					inbox := []message{paid("e1", known, 1)}
+					for step := 0; len(inbox) > 0 && step < 200; step++ {
+						m := inbox[0]
+						before := time.Unix(0, r.now.Load())
+						got := r.deliverNow(m)
+						record, _ := r.record(t, "e1")
+						if record.Attempts > attempts+1 || record.Status == dedupe.Completed {
+							// Several in one request: none of them before its time.
+							require.False(t, time.Unix(0, r.now.Load()).Before(due), "attempt %d", record.Attempts)
+						} else if record.Attempts > attempts {
+							require.False(t, time.Unix(0, r.now.Load()).Before(due), "attempt %d", record.Attempts)
+						}
+						require.LessOrEqual(t, time.Unix(0, r.now.Load()).Sub(before), 3*time.Second, "no request waits long")
+						attempts, due = record.Attempts, record.NextRetryAt
+						if got.code == http.StatusOK || got.code == http.StatusNoContent {
+							inbox = inbox[1:]
+						}
+						if len(inbox) == 0 && record.Status != dedupe.Completed {
+							if wait := due.Sub(time.Unix(0, r.now.Load())); wait > 0 {
+								r.pass(wait - time.Microsecond)
+								require.Empty(t, r.release(t))
+								r.pass(time.Microsecond)
+							}
+							inbox = r.release(t)
+						}
+					}
+					record, _ := r.record(t, "e1")
+					require.Equal(t, dedupe.Completed, record.Status)
+					require.EqualValues(t, 5, record.Attempts)
+					if kind == "leased" {
+						require.Equal(t, 5, calls, "nobody outside is called before")
+					}
+					require.Zero(t, r.keptMessages(t))
+					require.False(t, r.keyLane(t, buyer).Exists())
+				})
+			}
+		}
+	}
+}
+
+// TestAMessageThatWaitsInItsRequestHoldsNoSlot: with one slot, a second message is handled
+// meanwhile.
+func TestAMessageThatWaitsInItsRequestHoldsNoSlot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		at := map[string][]time.Duration{}
+		r := newRig(t, setup{live: true, timer: realTimer, queue: func(q *catalog.Queue) {
+			policyOf(times10(1), 3)(q)
+			q.Concurrency = 1
+		}, credit: func(_ *rig, own handler.Tx) handler.Tx {
+			return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+				at[event.ID] = append(at[event.ID], time.Since(began))
+				if event.ID == "e1" && event.Attempt == 1 {
+					return handler.Effect{}, errHandler
+				}
+				return own(ctx, event)
+			}
+		}})
+		var pushes sync.WaitGroup
+		var first reply
+		pushes.Go(func() { first = r.deliverNow(paid("e1", known, 1)) })
+		synctest.Wait()
+		second := r.deliverNow(paid("e2", known, 1))
+		meanwhile := time.Since(began)
+		pushes.Wait()
+		require.Zero(t, meanwhile)
+		require.Equal(t, []int{http.StatusOK, http.StatusOK}, []int{first.code, second.code})
+		require.Equal(t, []time.Duration{0, time.Second}, at["e1"])
+		require.Equal(t, []time.Duration{0}, at["e2"])
+	})
+}
+
+// TestDrainingStartsNothingNew: what waits is refused, in a line for a slot, for its next
+// attempt or for its acknowledgement, and what is under way is finished.
+func TestDrainingStartsNothingNew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release, calls := make(chan struct{}), 0
+		r := newRig(t, setup{live: true, timer: realTimer, queue: func(q *catalog.Queue) {
+			policyOf(times10(1), 5)(q)
+			inOrder(q)
+			q.Concurrency = 2
+		}, credit: func(_ *rig, own handler.Tx) handler.Tx {
+			return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+				calls++
+				switch event.ID {
+				case "fails":
+					return handler.Effect{}, errHandler
+				case "asks":
+					return handler.Effect{}, retry.After(time.Minute, errHandler)
+				}
+				<-release
+				return own(ctx, event)
+			}
+		}})
+		answers := map[string]reply{}
+		var mu sync.Mutex
+		var pushes sync.WaitGroup
+		send := func(event string) {
+			pushes.Go(func() {
+				got := r.deliverNow(paid(event, known, 1).with(func(m *message) { m.attributes["ordering_key"] = event }))
+				mu.Lock()
+				defer mu.Unlock()
+				answers[event] = got
+			})
+			synctest.Wait()
+		}
+		send("fails")
+		send("asks")
+		send("runs")
+		send("runs-too")
+		send("in-line")
+		require.Empty(t, answers)
+		began := time.Now()
+		r.Drain()
+		synctest.Wait()
+		require.Equal(t, http.StatusInternalServerError, answers["fails"].code, "its own class")
+		require.Equal(t, http.StatusServiceUnavailable, answers["asks"].code, "it is kept, and the broker goes on holding its key")
+		require.Equal(t, []any{http.StatusServiceUnavailable, "shutting_down"}, []any{answers["in-line"].code, answers["in-line"].Reason})
+		send("late")
+		require.Equal(t, []any{http.StatusServiceUnavailable, "shutting_down"}, []any{answers["late"].code, answers["late"].Code})
+		close(release)
+		pushes.Wait()
+		require.Zero(t, time.Since(began))
+		require.Equal(t, http.StatusOK, answers["runs"].code)
+		require.Equal(t, http.StatusOK, answers["runs-too"].code)
+		require.Equal(t, 4, calls)
+		require.Equal(t, 1, r.keptMessages(t))
+	})
+}
+
+// alarmFunc is an alarm.
+type alarmFunc func(at time.Time) error
+
+func (f alarmFunc) At(_ context.Context, at time.Time) error { return f(at) }
+
+// never is a timer of which nobody hears.
+func never(time.Duration) (<-chan time.Time, func() bool) {
+	return nil, func() bool { return true }
+}
+
+// second is the rig behind another instance of the worker, which waits with a timer of its own.
+func (r *rig) second(timer push.Timer) http.Handler {
+	config := r.config
+	config.Timer = timer
+	return routed(push.New(config))
+}
+
+// failsFirst fails the event e1, and asks for the next attempt after a while.
+func failsFirst(after time.Duration) func(*rig, handler.Tx) handler.Tx {
+	return func(_ *rig, own handler.Tx) handler.Tx {
+		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			if event.ID == "e1" && event.Attempt == 1 {
+				return handler.Effect{}, retry.After(after, errHandler)
+			}
+			return own(ctx, event)
+		}
+	}
+}
+
+// knowsCalm has an instance find that no message of the queue waits.
+func (r *rig) knowsCalm(t *testing.T, instance http.Handler) {
+	t.Helper()
+	before := r.http
+	r.http = instance
+	other := paid("other", known, 1).with(func(m *message) { m.attributes["ordering_key"] = "other" })
+	require.Equal(t, http.StatusOK, r.deliverNow(other).code)
+	r.http = before
+}
+
+// TestWhatComesBehindAKeptMessageFindsItsLane also on an instance that takes the queue for
+// calm, where the acknowledgement was cut short and the broker delivers again at once.
+func TestWhatComesBehindAKeptMessageFindsItsLane(t *testing.T) {
+	t.Parallel()
+	ctx, leave := context.WithCancel(t.Context())
+	r := newRig(t, setup{
+		queue: both(budgeted, inOrder), credit: failsFirst(time.Minute), timer: never,
+		alarm: alarmFunc(func(time.Time) error { leave(); return nil }), // the message is kept, and the caller gone
+	})
+	second := r.second(r.passing)
+	r.knowsCalm(t, second)
+	require.Equal(t, http.StatusServiceUnavailable, r.serve(request(ctx, paid("e1", known, 1))).code)
+	require.Equal(t, 1, r.keptMessages(t))
+	r.http = second
+	require.Equal(t, http.StatusNoContent, r.deliverNow(paid("e1", known, 1).again(2)).code, "it is kept already")
+	require.Equal(t, "behind_delayed", r.deliverNow(paid("e2", known, 1)).Reason, "what is behind it does not overtake")
+}
+
+// TestWhatComesBackEndsItsLane, also on an instance that takes the queue for calm, and where
+// it is not handled any more: a lane that stays costs every event of the queue a read.
+func TestWhatComesBackEndsItsLane(t *testing.T) {
+	t.Parallel()
+	ticketed := func(t *testing.T, with setup, wait time.Duration) (*rig, message) {
+		t.Helper()
+		with.credit = failsFirst(wait)
+		r := newRig(t, with)
+		require.True(t, r.deliverNow(paid("e1", known, 1)).Delayed)
+		require.True(t, r.keyLane(t, buyer).Exists())
+		r.pass(wait)
+		back := r.release(t)
+		require.Len(t, back, 1)
+		return r, back[0]
+	}
+	t.Run("on an instance that takes the queue for calm", func(t *testing.T) {
+		t.Parallel()
+		r := newRig(t, setup{queue: both(budgeted, inOrder), credit: failsFirst(20 * time.Second)})
+		require.True(t, r.deliverNow(paid("e1", known, 1)).Delayed)
+		r.pass(20 * time.Second)
+		back := r.release(t)
+		// As it is where that was less than a second ago.
+		second := r.another()
+		lane := r.keyLane(t, buyer)
+		hidden, ok := lane.Over(contract.Message{Attributes: back[0].attributes})
+		require.True(t, ok)
+		doc, err := r.counter.Get(t.Context(), hidden.Key)
+		require.NoError(t, err)
+		_, err = r.counter.Commit(t.Context(), []store.Write{hidden})
+		require.NoError(t, err)
+		r.knowsCalm(t, second)
+		_, err = r.counter.Commit(t.Context(), []store.Write{store.Create(hidden.Key, doc.Fields)})
+		require.NoError(t, err)
+		r.http = second
+		require.Equal(t, "processed", r.deliverNow(back[0]).Outcome)
+		require.False(t, r.keyLane(t, buyer).Exists())
+	})
+	t.Run("where it has expired meanwhile", func(t *testing.T) {
+		t.Parallel()
+		r, back := ticketed(t, setup{queue: both(both(budgeted, inOrder), func(q *catalog.Queue) { q.MessageTTL = time.Minute })}, 2*time.Minute)
+		require.Equal(t, http.StatusNoContent, r.deliverNow(back).code)
+		require.False(t, r.keyLane(t, buyer).Exists())
+		require.Zero(t, r.balance(t))
+	})
+	t.Run("where its contract has changed meanwhile", func(t *testing.T) {
+		t.Parallel()
+		r, back := ticketed(t, setup{queue: both(budgeted, inOrder)}, 2*time.Minute)
+		back.attributes["event_type"] = "order.refunded"
+		require.Equal(t, "dead_lettered", r.deliverNow(back).Outcome)
+		require.False(t, r.keyLane(t, buyer).Exists())
+	})
+}
+
+// TestOnlyTheFirstOfALaneHoldsItsAcknowledgement: whatever comes after it finds the
+// lane, so that a long key is put aside quickly, and asks for no alarm of its own.
+func TestOnlyTheFirstOfALaneHoldsItsAcknowledgement(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: both(budgeted, inOrder), credit: failsFirst(time.Minute)})
+	at := func() time.Duration { return time.Unix(0, r.now.Load()).Sub(start) }
+	require.True(t, r.deliverNow(paid("e1", known, 1)).Delayed)
+	require.Equal(t, time.Second, at())
+	for i := range 20 {
+		require.Equal(t, "behind_delayed", r.deliverNow(paid(fmt.Sprint("later", i), known, 1)).Reason)
+	}
+	require.Equal(t, time.Second, at())
+	require.Equal(t, []time.Time{start.Add(time.Minute)}, r.alarms.at)
+	r.pass(time.Minute)
+	for _, m := range r.release(t) {
+		require.Equal(t, "processed", r.deliverNow(m).Outcome)
+	}
+	require.EqualValues(t, 21000, r.balance(t))
+	require.False(t, r.keyLane(t, buyer).Exists())
+}
+
+// TestWhatAQueueCostsWhileAMessageOfItWaits: a read a second, and a lane for each event.
+func TestWhatAQueueCostsWhileAMessageOfItWaits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: both(budgeted, inOrder), credit: failsFirst(time.Minute)})
+	require.True(t, r.deliverNow(paid("e1", known, 1)).Delayed)
+	r.counter.Gets.Store(0)
+	r.counter.Queries.Store(0)
+	for i := range 20 {
+		m := paid(fmt.Sprint("f", i), known, 1).with(func(m *message) { m.attributes["ordering_key"] = fmt.Sprint("key", i) })
+		require.Equal(t, "processed", r.deliverNow(m).Outcome)
+	}
+	require.EqualValues(t, 20, r.counter.Gets.Load(), "a lane each")
+	require.EqualValues(t, 1, r.counter.Queries.Load(), "and one look whether that is still so")
+}
+
+// TestAnAlarmThatFailsLosesNothing: the scheduler's run finds what is kept.
+func TestAnAlarmThatFailsLosesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: patient, credit: times(1, errHandler)})
+	r.alarms.err = retry.Down("alarm_unavailable", errBroker)
+	got := r.deliverNow(paid("e1", known, 1))
+	require.Equal(t, []any{http.StatusOK, true}, []any{got.code, got.Delayed})
+	require.Len(t, r.log.lines(t, "no alarm, left to the next run of release-delayed"), 1)
+	r.pass(20 * time.Minute)
+	require.Equal(t, "processed", r.deliverNow(r.release(t)[0]).Outcome)
+}
+
+// TestWhatIsNoAttemptIsNotCounted, also where the broker has delivered so often that each is
+// counted before it runs: an hour of contention, or of a store that answers now and then, is
+// no death of a worker.
+func TestWhatIsNoAttemptIsNotCounted(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]error{
+		"no room": retry.Busy("contention", nil), "an outage": retry.Outage("store_unavailable", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const tries = 30
+			r := newRig(t, setup{queue: func(q *catalog.Queue) { budgeted(q); q.NackBudget = 0 }, credit: times(tries, failure)})
+			delivery := 1
+			for ; delivery <= tries; delivery++ {
+				got := r.deliver(paid("e1", known, 1).again(delivery))
+				if got.Outcome == "processed" {
+					break
+				}
+				require.Equal(t, http.StatusServiceUnavailable, got.code)
+				record, _ := r.record(t, "e1")
+				require.Zero(t, record.Attempts)
+				r.pass(10 * time.Minute)
+			}
+			if delivery > tries {
+				require.Equal(t, "processed", r.deliver(paid("e1", known, 1).again(delivery)).Outcome)
+			}
+			record, _ := r.record(t, "e1")
+			require.EqualValues(t, 1, record.Attempts)
+			require.Empty(t, record.LastError)
+			require.Empty(t, r.letters())
+		})
+	}
+}
+
+// TestARecordThatNobodyCanReadStaysWithTheBroker, whose backstop ends it: kept, it would come
+// back for ever.
+func TestARecordThatNobodyCanReadStaysWithTheBroker(t *testing.T) {
+	t.Parallel()
+	g := &gateway{}
+	r := newRig(t, setup{queue: budgeted, leased: g.leased()})
+	_, err := r.counter.Commit(t.Context(), []store.Write{store.Create(dedupe.Key("orders", dedupe.DefaultTenant, "e1"), map[string]any{"status": "?"})})
+	require.NoError(t, err)
+	for i := range 5 {
+		got := r.deliverNow(paid("e1", known, 1).again(i + 1))
+		require.Equal(t, []any{http.StatusInternalServerError, "record_unreadable"}, []any{got.code, got.Reason})
+	}
+	require.Zero(t, r.keptMessages(t))
+	require.Empty(t, g.called())
+}
+
+// TestARequestWaitsNoLongerThanItsAckDeadlineLets: what is due within a second waits for it in
+// its request, unless the next attempt could then end after the ack deadline.
+func TestARequestWaitsNoLongerThanItsAckDeadlineLets(t *testing.T) {
+	t.Parallel()
+	for timeout, kept := range map[time.Duration]bool{30 * time.Second: false, 51 * time.Second: false, 52 * time.Second: true, 59 * time.Second: true} {
+		t.Run(timeout.String(), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{queue: func(q *catalog.Queue) {
+				policyOf(retry.Policy{Base: time.Second, Multiplier: 1, Max: time.Second}, 5)(q)
+				for eventType, h := range q.Handlers {
+					h.Timeout = timeout
+					q.Handlers[eventType] = h
+				}
+			}, credit: times(1, errHandler)})
+			got := r.deliverNow(paid("e1", known, 1))
+			require.Equal(t, kept, got.Delayed, "1 s of wait, 2 s for a slot and 5 s to write it down are to fit into 60 s")
+			require.Equal(t, !kept, got.Outcome == "processed")
+		})
+	}
+}
+
+// TestARequestLooksOnceMoreAndNotForEver, whatever the clock says when its timer rings.
+func TestARequestLooksOnceMoreAndNotForEver(t *testing.T) {
+	t.Parallel()
+	standing := func(rings *int) push.Timer {
+		return func(time.Duration) (<-chan time.Time, func() bool) {
+			*rings++
+			c := make(chan time.Time, 1)
+			c <- start // and no time has passed
+			return c, func() bool { return true }
+		}
+	}
+	t.Run("a held lease", func(t *testing.T) {
+		t.Parallel()
+		rings, g := 0, &gateway{}
+		r := newRig(t, setup{queue: budgeted, leased: g.leased(), timer: standing(&rings)})
+		g.do = func(context.Context, handler.Event) (string, error) { return dies(r) }
+		require.Equal(t, http.StatusServiceUnavailable, r.deliverNow(paid("e1", known, 1)).code)
+		r.faults.Down(false)
+		rings = 0
+		require.Equal(t, "lease_held", r.deliverNow(paid("e1", known, 1).again(2)).Reason)
+		require.Equal(t, 1, rings)
+	})
+	t.Run("an early delivery", func(t *testing.T) {
+		t.Parallel()
+		rings := 0
+		r := newRig(t, setup{queue: func(q *catalog.Queue) { policyOf(times10(1), 5)(q) }, credit: always(errHandler), timer: standing(&rings)})
+		got := r.deliverNow(paid("e1", known, 1))
+		require.Equal(t, []any{http.StatusOK, "not_due"}, []any{got.code, got.Reason}, "it is kept")
+		require.Equal(t, 2, rings)
+	})
+}

@@ -1,0 +1,900 @@
+package push_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/push"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/retry"
+)
+
+var errHandler = errors.New("ilse@example.org fell over")
+
+// TestEveryOutcomeHasItsAnswer is the table of outcomes: what is answered where a
+// terminal failure is rejected, and where it is acked, and what is there afterwards.
+func TestEveryOutcomeHasItsAnswer(t *testing.T) {
+	t.Parallel()
+	first := paid("e1", known, 2)
+	for name, test := range map[string]struct {
+		setup setup
+		// before is delivered first.
+		before  []message
+		prepare func(*rig)
+		deliver message
+		// reject and ack are the HTTP statuses; class the status in the body.
+		reject, ack, class int
+		outcome, reason    string
+		attempt            int
+		letters            int
+		status             dedupe.Status
+		attempts           int
+	}{
+		"a new credit is processed": {
+			deliver: first, reject: 200, ack: 200, class: 200, outcome: "processed", reason: "credited", attempt: 1,
+			status: dedupe.Completed, attempts: 1,
+		},
+		"a credit that failed once is processed": {
+			setup: setup{credit: times(1, errHandler)}, before: []message{first}, deliver: first.again(2),
+			reject: 200, ack: 200, class: 200, outcome: "processed", reason: "credited", attempt: 2,
+			status: dedupe.Completed, attempts: 2,
+		},
+		"a credit that failed once is processed though the broker does not count": {
+			setup: setup{credit: times(1, errHandler)}, before: []message{first}, deliver: first,
+			reject: 200, ack: 200, class: 200, outcome: "processed", reason: "credited", attempt: 2,
+			status: dedupe.Completed, attempts: 2,
+		},
+		"a duplicate is acked": {
+			before: []message{first}, deliver: first, reject: 204, ack: 204, status: dedupe.Completed, attempts: 1,
+		},
+		"a duplicate under another message id is acked": {
+			before: []message{first}, deliver: first.with(func(m *message) { m.id = "m-2" }), reject: 204, ack: 204,
+			status: dedupe.Completed, attempts: 1,
+		},
+		"a message that is too old is acked": {
+			setup:   setup{queue: func(q *catalog.Queue) { q.MessageTTL = time.Hour }},
+			deliver: first.with(func(m *message) { m.published = start.Add(-time.Hour - time.Second) }), reject: 204, ack: 204,
+		},
+		"a message that waited until it was too old is acked": {
+			setup: setup{queue: func(q *catalog.Queue) { q.MessageTTL = time.Hour }},
+			deliver: first.with(func(m *message) {
+				m.attributes["first_published_at"] = start.Add(-time.Hour - time.Second).Format(time.RFC3339Nano)
+			}), reject: 204, ack: 204,
+		},
+		"a dead letter that is replayed when it is too old is processed": {
+			setup: setup{queue: func(q *catalog.Queue) { q.MessageTTL = time.Hour }},
+			deliver: first.with(func(m *message) {
+				m.attributes["first_published_at"] = start.Add(-time.Hour - time.Second).Format(time.RFC3339Nano)
+				m.attributes["replay_of"], m.attributes["replay_count"] = "item", "1"
+			}), reject: 200, ack: 200, class: 200, outcome: "processed", reason: "credited", attempt: 1, status: dedupe.Completed, attempts: 1,
+		},
+		"a message of any age is processed where the queue has no limit": {
+			deliver: first.with(func(m *message) { m.published = start.Add(-24 * time.Hour) }),
+			reject:  200, ack: 200, class: 200, outcome: "processed", reason: "credited", attempt: 1, status: dedupe.Completed, attempts: 1,
+		},
+		"a message just young enough is processed": {
+			setup:   setup{queue: func(q *catalog.Queue) { q.MessageTTL = time.Hour }},
+			deliver: first.with(func(m *message) { m.published = start.Add(-time.Hour) }),
+			reject:  200, ack: 200, class: 200, outcome: "processed", reason: "credited", attempt: 1, status: dedupe.Completed, attempts: 1,
+		},
+		"what fails for good is dropped where the queue has no dead letters": {
+			setup: setup{queue: func(q *catalog.Queue) {
+				q.DeadLetter = catalog.DeadLetter{Drop: true}
+			}}, deliver: paid("e1", unknown, 1), reject: 204, ack: 204, status: dedupe.DeadLettered, attempts: 1,
+		},
+		"a malformed body is dead-lettered": {
+			deliver: first.with(func(m *message) { m.body = `{"eventId":` }), reject: 400, ack: 200, class: 400,
+			outcome: "dead_lettered", reason: "body_malformed", attempt: 1, letters: 1,
+		},
+		"a broken contract is dead-lettered": {
+			deliver: paid("e1", known, 0), reject: 422, ack: 200, class: 422,
+			outcome: "dead_lettered", reason: "contract_broken", attempt: 1, letters: 1,
+		},
+		"attributes that speak of another event are dead-lettered": {
+			deliver: first.with(func(m *message) { m.attributes["event_id"] = "e2" }), reject: 422, ack: 200, class: 422,
+			outcome: "dead_lettered", reason: "attributes_invalid", attempt: 1, letters: 1,
+		},
+		"a tenant that is none is dead-lettered": {
+			deliver: first.with(func(m *message) { m.attributes["tenant"] = "a/b" }), reject: 422, ack: 200, class: 422,
+			outcome: "dead_lettered", reason: "attributes_invalid", attempt: 1, letters: 1,
+		},
+		"another contract is dead-lettered": {
+			deliver: first.with(func(m *message) { m.attributes["contract"] = "envelope.v1" }), reject: 400, ack: 200, class: 400,
+			outcome: "dead_lettered", reason: "contract_mismatch", attempt: 1, letters: 1,
+		},
+		"an event type without a handler is dead-lettered": {
+			setup:   setup{queue: func(q *catalog.Queue) { delete(q.Handlers, "order.paid") }},
+			deliver: first, reject: 422, ack: 200, class: 422,
+			outcome: "dead_lettered", reason: "event_type_unknown", attempt: 1, letters: 1, status: dedupe.DeadLettered, attempts: 1,
+		},
+		"an unknown product is dead-lettered": {
+			deliver: paid("e1", unknown, 1), reject: 400, ack: 200, class: 400,
+			outcome: "dead_lettered", reason: "unknown_product", attempt: 1, letters: 1, status: dedupe.DeadLettered, attempts: 1,
+		},
+		"what was dead-lettered before is acked": {
+			before: []message{paid("e1", unknown, 1)}, deliver: paid("e1", unknown, 1).again(2), reject: 204, ack: 204,
+			letters: 1, status: dedupe.DeadLettered, attempts: 1,
+		},
+		"another payload under a used id is dead-lettered": {
+			before: []message{first}, deliver: paid("e1", known, 3).with(func(m *message) { m.id = "m-2" }), reject: 409, ack: 200, class: 409,
+			outcome: "dead_lettered", reason: "payload_conflict", attempt: 1, letters: 1, status: dedupe.Completed, attempts: 1,
+		},
+		"the last attempt that fails is dead-lettered": {
+			setup: setup{credit: always(errHandler)}, before: []message{first, first.again(2)}, deliver: first.again(3),
+			reject: 422, ack: 200, class: 422, outcome: "dead_lettered", reason: "handler_error", attempt: 3, letters: 1,
+			status: dedupe.DeadLettered, attempts: 3,
+		},
+		"the last attempt that fails is dead-lettered though the broker does not count": {
+			setup: setup{credit: always(errHandler)}, before: []message{first, first}, deliver: first,
+			reject: 422, ack: 200, class: 422, outcome: "dead_lettered", reason: "handler_error", attempt: 3, letters: 1,
+			status: dedupe.DeadLettered, attempts: 3,
+		},
+		"the attempt before the last is tried again": {
+			setup: setup{credit: always(errHandler)}, before: []message{first}, deliver: first.again(2),
+			reject: 500, ack: 500, class: 500, outcome: "retry", reason: "handler_error", attempt: 2, status: dedupe.Failed, attempts: 2,
+		},
+		"a message may want fewer attempts": {
+			setup: setup{credit: always(errHandler)}, deliver: first.with(func(m *message) { m.attributes["max_attempts"] = "1" }),
+			reject: 422, ack: 200, class: 422, outcome: "dead_lettered", reason: "handler_error", attempt: 1, letters: 1,
+			status: dedupe.DeadLettered, attempts: 1,
+		},
+		"and not more than its queue gives": {
+			setup:  setup{credit: always(errHandler)},
+			before: []message{first, first.again(2)}, deliver: first.with(func(m *message) { m.attributes["max_attempts"] = "99" }).again(3),
+			reject: 422, ack: 200, class: 422, outcome: "dead_lettered", reason: "handler_error", attempt: 3, letters: 1,
+			status: dedupe.DeadLettered, attempts: 3,
+		},
+		"a wish that is no number is refused": {
+			deliver: first.with(func(m *message) { m.attributes["max_attempts"] = "3abc" }), reject: 422, ack: 200, class: 422,
+			outcome: "dead_lettered", reason: "attributes_invalid", attempt: 1, letters: 1,
+		},
+		"an error of the handler is tried again": {
+			setup: setup{credit: always(errHandler)}, deliver: first, reject: 500, ack: 500, class: 500,
+			outcome: "retry", reason: "handler_error", attempt: 1, status: dedupe.Failed, attempts: 1,
+		},
+		"a failure with a name is tried again": {
+			setup: setup{credit: always(retry.Transient("order_not_seen", nil))}, deliver: first, reject: 500, ack: 500, class: 500,
+			outcome: "retry", reason: "order_not_seen", attempt: 1, status: dedupe.Failed, attempts: 1,
+		},
+		"a dependency that is down is tried again": {
+			setup: setup{credit: always(retry.Down("gateway_unavailable", errHandler))}, deliver: first, reject: 503, ack: 503, class: 503,
+			outcome: "retry", reason: "gateway_unavailable", attempt: 1, status: dedupe.Failed, attempts: 1,
+		},
+		"what is no fault of the message counts nothing": {
+			setup: setup{credit: always(retry.Busy("breaker_open", nil))}, deliver: first, reject: 503, ack: 503, class: 503,
+			outcome: "retry", reason: "breaker_open",
+		},
+		"a deadline is tried again": {
+			setup: setup{credit: always(fmt.Errorf("read: %w", context.DeadlineExceeded))}, deliver: first, reject: 504, ack: 504, class: 504,
+			outcome: "retry", reason: "handler_timeout", attempt: 1, status: dedupe.Failed, attempts: 1,
+		},
+		"a panic is tried again": {
+			setup: setup{credit: func(*rig, handler.Tx) handler.Tx {
+				return func(context.Context, handler.Event) (handler.Effect, error) { panic("ilse@example.org") }
+			}}, deliver: first, reject: 500, ack: 500, class: 500,
+			outcome: "retry", reason: "handler_panic", attempt: 1, status: dedupe.Failed, attempts: 1,
+		},
+		"a full queue is tried again and counts nothing": {
+			setup:   setup{queue: func(q *catalog.Queue) { q.Concurrency = 0 }},
+			deliver: first, reject: 503, ack: 503, class: 503, outcome: "retry", reason: "queue_full",
+		},
+		"a store that is down is tried again": {
+			prepare: func(r *rig) { r.faults.Down(true) }, deliver: first, reject: 503, ack: 503, class: 503,
+			outcome: "retry", reason: "store_unavailable",
+		},
+		"a store that is down is no reason to dead-letter": {
+			prepare: func(r *rig) { r.faults.Down(true) }, deliver: paid("e1", unknown, 1), reject: 503, ack: 503, class: 503,
+			outcome: "retry", reason: "store_unavailable",
+		},
+		"a malformed body with a store that is down is tried again": {
+			prepare: func(r *rig) { r.faults.Down(true) }, deliver: first.with(func(m *message) { m.body = "x" }),
+			reject: 503, ack: 503, class: 503, outcome: "retry", reason: "store_unavailable",
+		},
+		"a dead letter that is not confirmed is tried again": {
+			prepare: func(r *rig) { r.broker.down = true }, deliver: paid("e1", unknown, 1), reject: 503, ack: 503, class: 503,
+			outcome: "retry", reason: "dead_letter_unconfirmed", attempt: 1,
+		},
+	} {
+		for _, terminal := range []catalog.OnTerminal{catalog.Reject, catalog.Ack} {
+			t.Run(fmt.Sprintf("%s (%s)", name, terminal), func(t *testing.T) {
+				t.Parallel()
+				with, change := test.setup, test.setup.queue
+				with.queue = func(q *catalog.Queue) {
+					q.OnTerminal = terminal
+					if change != nil {
+						change(q)
+					}
+				}
+				r := newRig(t, with)
+				for _, m := range test.before {
+					r.deliver(m)
+				}
+				if test.prepare != nil {
+					test.prepare(r)
+				}
+				got := r.deliver(test.deliver)
+				want := test.reject
+				if terminal == catalog.Ack {
+					want = test.ack
+				}
+				require.Equal(t, want, got.code, got.text)
+				require.NotContains(t, got.text+r.log.String(), "ilse")
+				if want == http.StatusNoContent {
+					require.Empty(t, got.text)
+				} else {
+					require.Equal(t, "application/json", got.header.Get("Content-Type"))
+					require.JSONEq(t, fmt.Sprintf(`{"outcome":%q,"status":%d,"reason":%q,"event_id":%q,"attempt":%d}`,
+						test.outcome, test.class, test.reason, test.deliver.attributes["event_id"], test.attempt), got.text)
+				}
+				require.Len(t, r.letters(), test.letters)
+				r.faults.Down(false)
+				record, ok := r.record(t, "e1")
+				require.Equal(t, test.status != "", ok, "a record")
+				require.Equal(t, test.status, record.Status)
+				require.EqualValues(t, test.attempts, record.Attempts)
+				if test.status == dedupe.Completed {
+					require.EqualValues(t, 2000, r.balance(t))
+				} else {
+					require.Zero(t, r.balance(t))
+				}
+			})
+		}
+	}
+}
+
+func TestPushesAreAcceptedByTheirTokens(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err  error
+		code int
+		want string
+	}{
+		"a token that is wrong":              {errors.New("ilse@example.org"), 401, "unauthorized"},
+		"a token of somebody else":           {fmt.Errorf("%w: ilse@example.org", push.ErrForbidden), 403, "forbidden"},
+		"a token that cannot be checked now": {fmt.Errorf("%w: ilse@example.org", push.ErrKeysUnavailable), 503, "keys_unavailable"},
+	} {
+		for _, path := range []string{"/push/orders", "/push/dead-letters/orders", "/push/nobody"} {
+			t.Run(name+" at "+path, func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, setup{})
+				r.bouncer.err = test.err
+				got := r.post(path, paid("e1", known, 1).envelope())
+				require.Equal(t, test.code, got.code)
+				require.Equal(t, test.want, got.Code)
+				require.Equal(t, "application/problem+json", got.header.Get("Content-Type"))
+				require.NotContains(t, got.text+r.log.String(), "ilse")
+				require.Zero(t, r.counter.Commits.Load()+r.counter.Gets.Load())
+				require.Empty(t, r.letters())
+			})
+		}
+	}
+}
+
+// Where Cloud Run finds this header it checks that one alone, and lets Authorization pass
+// as it came: a caller of one's own token could write there what it likes. Of two
+// of the same nobody says which it checks.
+func TestAPushWhoseAuthorizationNobodyHasCheckedIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		path         string
+		given, other []string
+	}{
+		"beside another":          {"/push/orders", []string{"Bearer good"}, []string{"Bearer another"}},
+		"beside an empty one":     {"/push/orders", []string{"Bearer good"}, []string{""}},
+		"beside two":              {"/push/orders", []string{"Bearer good"}, []string{"", "Bearer another"}},
+		"twice":                   {"/push/orders", []string{"Bearer good", "Bearer another"}, nil},
+		"with dead letters":       {"/push/dead-letters/orders", []string{"Bearer good"}, []string{"Bearer another"}},
+		"twice with dead letters": {"/push/dead-letters/orders", []string{"Bearer good", "Bearer another"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{})
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, test.path, bytes.NewReader(paid("e1", known, 1).envelope()))
+			request.Header["Authorization"], request.Header["X-Serverless-Authorization"] = test.given, test.other
+			got := r.serve(request)
+			require.Equal(t, http.StatusForbidden, got.code)
+			require.Equal(t, "forbidden", got.Code)
+			require.Zero(t, r.counter.Commits.Load()+r.counter.Gets.Load())
+			require.Empty(t, r.letters())
+		})
+	}
+}
+
+func TestAQueueThatIsNotServedIsNotFound(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	for _, path := range []string{"/push/nobody", "/push/asleep", "/push/dead-letters/nobody", "/push/dead-letters/asleep"} {
+		got := r.post(path, paid("e1", known, 1).envelope())
+		require.Equal(t, http.StatusNotFound, got.code, path)
+		require.Equal(t, "queue_unknown", got.Code)
+	}
+	require.Zero(t, r.counter.Commits.Load())
+}
+
+func TestWhileDrainingEveryPushIsRefusedAndWhatIsInFlightGoesOn(t *testing.T) {
+	t.Parallel()
+	entered, release := make(chan struct{}), make(chan struct{})
+	r := newRig(t, setup{credit: func(_ *rig, own handler.Tx) handler.Tx {
+		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			close(entered)
+			<-release
+			return own(ctx, event)
+		}
+	}})
+	inFlight := make(chan reply, 1)
+	go func() { inFlight <- r.deliver(paid("e1", known, 1)) }()
+	<-entered
+	require.False(t, r.Draining())
+	r.Drain()
+	require.True(t, r.Draining())
+	for _, path := range []string{"/push/orders", "/push/dead-letters/orders"} {
+		got := r.post(path, paid("e2", known, 1).envelope())
+		require.Equal(t, http.StatusServiceUnavailable, got.code)
+		require.Equal(t, "shutting_down", got.Code)
+	}
+	close(release)
+	require.Equal(t, http.StatusOK, (<-inFlight).code)
+	_, ok := r.record(t, "e2")
+	require.False(t, ok)
+}
+
+func TestAFullQueueTakesTheMessageOnceThereIsRoom(t *testing.T) {
+	t.Parallel()
+	entered, release := make(chan struct{}), make(chan struct{})
+	r := newRig(t, setup{
+		queue: func(q *catalog.Queue) { q.Concurrency = 1 },
+		credit: func(_ *rig, own handler.Tx) handler.Tx {
+			return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+				if event.ID == "e1" {
+					close(entered)
+					<-release
+				}
+				return own(ctx, event)
+			}
+		},
+	})
+	inFlight := make(chan reply, 1)
+	go func() { inFlight <- r.deliver(paid("e1", known, 1)) }()
+	<-entered
+	got := r.deliver(paid("e2", known, 1))
+	require.Equal(t, http.StatusServiceUnavailable, got.code)
+	require.Equal(t, "queue_full", got.Reason)
+	close(release)
+	require.Equal(t, http.StatusOK, (<-inFlight).code)
+	require.Equal(t, http.StatusOK, r.deliver(paid("e2", known, 1)).code)
+	record, _ := r.record(t, "e2")
+	require.EqualValues(t, 1, record.Attempts)
+}
+
+// TestOneDeadLetterWhateverIsRedelivered delivers each bad message four times, as a
+// broker does that was answered 4xx, or did not hear the answer.
+func TestOneDeadLetterWhateverIsRedelivered(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		setup  setup
+		before []message
+		bad    message
+		code   int
+		reason string
+		points int64
+	}{
+		"a body that is not JSON":          {bad: paid("e1", known, 1).with(func(m *message) { m.body = "nonsense" }), code: 400, reason: "body_malformed"},
+		"a body without attributes":        {bad: message{id: "7", body: "nonsense", published: start}, code: 400, reason: "contract_mismatch"},
+		"no body and no attributes":        {bad: message{id: "7", body: "", published: start}, code: 400, reason: "contract_mismatch"},
+		"a contract that is broken":        {bad: paid("e1", known, -1), code: 422, reason: "contract_broken"},
+		"a body of another shape":          {bad: paid("e1", known, 1).with(func(m *message) { m.body = map[string]any{"eventId": 1} }), code: 400, reason: "body_malformed"},
+		"an unknown product":               {bad: paid("e1", unknown, 1), code: 400, reason: "unknown_product"},
+		"another payload under a used id":  {before: []message{paid("e1", known, 2)}, bad: paid("e1", known, 1), code: 409, reason: "payload_conflict", points: 2000},
+		"the same with an unknown product": {before: []message{paid("e1", known, 2)}, bad: paid("e1", unknown, 1), code: 409, reason: "payload_conflict", points: 2000},
+		"the same with a failing handler":  {setup: setup{credit: failsSmall}, before: []message{paid("e1", known, 2)}, bad: paid("e1", known, 1), code: 409, reason: "payload_conflict", points: 2000},
+		"a broken body under a used id":    {before: []message{paid("e1", known, 2)}, bad: paid("e1", known, 0).with(func(m *message) { m.id = "m-9" }), code: 422, reason: "contract_broken", points: 2000},
+		"a message with 95 attributes":     {bad: paid("e1", unknown, 1).with(crowd), code: 400, reason: "unknown_product"},
+		"a contract nobody can decode": {
+			setup: setup{queue: func(q *catalog.Queue) { q.Contract = contract.MessageV1 }},
+			bad:   paid("e1", known, 1).with(func(m *message) { m.attributes["contract"] = contract.EnvelopeV1 }), code: 400, reason: "contract_mismatch",
+		},
+		"an attribute that is far too long": {bad: paid("e1", unknown, 1).with(func(m *message) { m.attributes["own"] = strings.Repeat("x", 5000) }), code: 400, reason: "unknown_product"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, test.setup)
+			for _, m := range test.before {
+				require.Equal(t, http.StatusOK, r.deliver(m).code)
+			}
+			untouched, _ := r.record(t, "e1")
+			got := r.deliver(test.bad)
+			require.Equal(t, test.code, got.code, got.text)
+			require.Equal(t, test.reason, got.Reason)
+			for _, attempt := range []int{0, 2, 3} {
+				require.Equal(t, http.StatusNoContent, r.deliver(test.bad.again(attempt)).code, "the redelivery is acked")
+			}
+			letters := r.letters()
+			require.Len(t, letters, 1)
+			require.Equal(t, test.bad.data(), append([]byte{}, letters[0].Data...))
+			require.Empty(t, letters[0].OrderingKey)
+			for name, want := range map[string]string{
+				"dead_letter_reason": test.reason, "dead_letter_status": fmt.Sprint(test.code), "source_queue": "orders",
+				"source_subscription": "orders-push", "source_message_id": test.bad.id, "delivery_attempts": "1",
+				"first_published_at": "2026-03-02T10:15:00Z", "dead_lettered_at": "2026-03-02T10:15:00Z", "replay_count": "0",
+				"event_id": test.bad.attributes["event_id"],
+			} {
+				require.Equal(t, want, letters[0].Attributes[name], name)
+			}
+			require.Equal(t, test.points, r.balance(t))
+			if len(test.before) > 0 {
+				record, _ := r.record(t, "e1")
+				require.Equal(t, untouched, record, "the event that was there first is not touched")
+				require.Equal(t, http.StatusNoContent, r.deliver(test.before[0].again(2)).code)
+			}
+		})
+	}
+}
+
+// failsSmall fails for orders of one piece.
+func failsSmall(_ *rig, own handler.Tx) handler.Tx {
+	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+		if body, err := contract.As[*contract.PayNow](event.Body); err == nil && body.Data.Order.Items[0].Quantity == 1 {
+			return handler.Effect{}, errHandler
+		}
+		return own(ctx, event)
+	}
+}
+
+func crowd(m *message) {
+	for i := range 90 {
+		m.attributes[fmt.Sprintf("own-%02d", i)] = "x"
+	}
+}
+
+func TestAMalformedMessageDoesNotUseUpItsEventsID(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	broken := paid("e1", known, 1).with(func(m *message) { m.body = "nonsense"; m.id = "m-0" })
+	require.Equal(t, http.StatusBadRequest, r.deliver(broken).code)
+	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
+	require.EqualValues(t, 1000, r.balance(t))
+	record, ok := r.recordAt(t, dedupe.MessageKey("orders", "m-0", []byte("nonsense")))
+	require.True(t, ok)
+	require.Equal(t, "e1", record.EventID, "so that it is found under the id it came with")
+}
+
+func TestTenantsDoNotShareIDs(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	other := paid("e1", known, 3).with(func(m *message) {
+		m.attributes["tenant"] = "other"
+	})
+	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 2)).code)
+	require.Equal(t, http.StatusOK, r.deliver(other).code)
+	require.Equal(t, http.StatusNoContent, r.deliver(other).code)
+	require.Equal(t, []int64{2000, 3000}, []int64{r.balance(t), r.balanceOf(t, "other")}, "of one order, customer and event id")
+	_, ok := r.recordAt(t, dedupe.Key("orders", "other", "e1"))
+	require.True(t, ok)
+}
+
+func TestADeadLetterIsConfirmedThenMarkedThenAnswered(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	marked := true
+	r.broker.before = func() { _, marked = r.record(t, "e1") }
+	require.Equal(t, http.StatusBadRequest, r.deliver(paid("e1", unknown, 1)).code)
+	require.False(t, marked, "not before it was confirmed")
+	record, _ := r.record(t, "e1")
+	require.Equal(t, dedupe.DeadLettered, record.Status)
+	require.Equal(t, "unknown_product", record.LastError)
+}
+
+func TestADeadLetterThatIsNotConfirmedLeavesNoMark(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	for name, bad := range map[string]message{"e1": paid("e1", unknown, 1), "e2": paid("e2", known, 1).with(func(m *message) { m.body = "x" })} {
+		r.broker.down = true
+		got := r.deliver(bad)
+		require.Equal(t, http.StatusServiceUnavailable, got.code)
+		require.Equal(t, "dead_letter_unconfirmed", got.Reason)
+		_, ok := r.record(t, name)
+		require.False(t, ok)
+		r.broker.down = false
+		got = r.deliver(bad.again(2))
+		require.Equal(t, "dead_lettered", got.Outcome)
+		require.Equal(t, 1, got.Attempt, "the delivery that could not be buried was no attempt")
+		require.Equal(t, http.StatusNoContent, r.deliver(bad.again(3)).code)
+	}
+	require.Len(t, r.letters(), 2)
+}
+
+func TestADeadLetterWhoseMarkFailsIsDeliveredAgain(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	r.faults.FailBefore(1)
+	got := r.deliver(paid("e1", unknown, 1))
+	require.Equal(t, http.StatusServiceUnavailable, got.code)
+	require.Equal(t, "store_unavailable", got.Reason)
+	require.Len(t, r.letters(), 1)
+	require.Equal(t, http.StatusBadRequest, r.deliver(paid("e1", unknown, 1).again(2)).code)
+	letters := r.letters()
+	require.Len(t, letters, 2, "at least once: the two copies have one source message, and are kept as one item")
+	require.Equal(t, letters[0].Attributes["source_message_id"], letters[1].Attributes["source_message_id"])
+}
+
+func TestAnEventWhoseEffectCommittedIsNeverDeadLettered(t *testing.T) {
+	t.Parallel()
+	for name, attempts := range map[string]string{"with attempts left": "3", "on its last attempt": "1"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{})
+			r.faults.FailAfter(1)
+			m := paid("e1", known, 1).with(func(m *message) { m.attributes["max_attempts"] = attempts })
+			got := r.deliver(m)
+			require.Equal(t, http.StatusOK, got.code, got.text)
+			require.Equal(t, "processed", got.Outcome)
+			require.Equal(t, 1, got.Attempt)
+			require.Empty(t, r.letters())
+			require.Equal(t, http.StatusNoContent, r.deliver(m).code)
+			require.EqualValues(t, 1000, r.balance(t))
+		})
+	}
+}
+
+func TestACommitThatFailsIsTriedAgainAndThenDone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	r.faults.FailBefore(1)
+	got := r.deliver(paid("e1", known, 1))
+	require.Equal(t, http.StatusServiceUnavailable, got.code)
+	require.Zero(t, r.balance(t))
+	_, there := r.record(t, "e1")
+	require.False(t, there, "a database that is down is no attempt")
+	got = r.deliver(paid("e1", known, 1).again(2))
+	require.Equal(t, http.StatusOK, got.code)
+	require.Equal(t, 1, got.Attempt)
+	require.EqualValues(t, 1000, r.balance(t))
+}
+
+func TestAFailureThatCannotBeCountedIsAnsweredAllTheSame(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{credit: func(r *rig, _ handler.Tx) handler.Tx {
+		return func(context.Context, handler.Event) (handler.Effect, error) {
+			r.faults.FailBefore(1)
+			return handler.Effect{}, errHandler
+		}
+	}})
+	got := r.deliver(paid("e1", known, 1))
+	require.Equal(t, http.StatusInternalServerError, got.code)
+	require.Len(t, r.log.lines(t, "attempt not counted"), 1)
+	_, ok := r.record(t, "e1")
+	require.False(t, ok)
+}
+
+func TestAReversalBeforeItsOrderIsTriedAgainAndThenDone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{queue: inOrder})
+	order := paid("e1", known, 2)
+	refund := order.with(func(m *message) {
+		body := m.body.(contract.PayNow)
+		body.EventID, body.EventType = "e2", "order.refunded"
+		m.id, m.body, m.attributes["event_id"], m.attributes["event_type"] = "m-e2", body, "e2", "order.refunded"
+	})
+	got := r.deliver(refund)
+	require.Equal(t, http.StatusOK, got.code, "it is kept, and nobody else waits")
+	require.True(t, got.Delayed)
+	require.Equal(t, "order_not_seen", got.Reason)
+	require.Equal(t, http.StatusOK, r.deliver(order).code, "its order comes under the same key, and passes it")
+	require.EqualValues(t, 2000, r.balance(t))
+	require.Equal(t, http.StatusNoContent, r.deliver(refund.again(2)).code, "the acknowledgement was lost")
+	r.pass(10 * time.Second)
+	back := r.release(t)
+	require.Len(t, back, 1)
+	got = r.deliver(back[0])
+	require.Equal(t, http.StatusOK, got.code)
+	require.Equal(t, "reversed", got.Reason)
+	require.Equal(t, 2, got.Attempt)
+	require.Zero(t, r.balance(t))
+	require.Equal(t, http.StatusNoContent, r.deliver(refund.again(3)).code)
+}
+
+func TestFiftyDeliveriesAtOnceCreditOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	codes := map[int]int{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			got := r.deliver(paid("e1", known, 1))
+			mu.Lock()
+			defer mu.Unlock()
+			codes[got.code]++
+		})
+	}
+	wg.Wait()
+	require.Equal(t, map[int]int{http.StatusOK: 1, http.StatusNoContent: 49}, codes)
+	require.EqualValues(t, 1000, r.balance(t))
+}
+
+func TestACallerThatLeavesTakesNoAttemptWithIt(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(context.Context) error{
+		"a handler that says so":                      context.Cause,
+		"a handler that takes it for a store failure": func(ctx context.Context) error { return retry.Outage("store_unavailable", ctx.Err()) },
+		"a handler with a name for everything":        func(context.Context) error { return retry.Transient("order_not_seen", nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, leave := context.WithCancel(t.Context())
+			r := newRig(t, setup{credit: func(*rig, handler.Tx) handler.Tx {
+				return func(ctx context.Context, _ handler.Event) (handler.Effect, error) {
+					leave()
+					<-ctx.Done()
+					return handler.Effect{}, answer(ctx)
+				}
+			}})
+			got := r.serve(request(ctx, paid("e1", known, 1)))
+			require.Equal(t, http.StatusServiceUnavailable, got.code)
+			require.Equal(t, "canceled", got.Reason)
+			_, ok := r.record(t, "e1")
+			require.False(t, ok)
+		})
+	}
+}
+
+// meanwhile returns a store on which something happens during a commit with an effect.
+func meanwhile(s store.Store, happens func(context.Context)) store.Store {
+	return &storetest.Faults{Store: s, OnCommit: func(ctx context.Context, writes []store.Write, do func() error) error {
+		if len(writes) > 1 {
+			happens(ctx)
+		}
+		return do()
+	}}
+}
+
+func TestACallerThatLeavesDuringTheCommitTakesNoAttemptWithIt(t *testing.T) {
+	t.Parallel()
+	ctx, leave := context.WithCancel(t.Context())
+	r := newRig(t, setup{})
+	r.counter.Store = meanwhile(r.counter.Store, func(context.Context) { leave() })
+	require.Equal(t, "canceled", r.serve(request(ctx, paid("e1", known, 1))).Reason)
+	_, ok := r.record(t, "e1")
+	require.False(t, ok)
+	require.Zero(t, r.balance(t))
+}
+
+func TestACommitThatTakesTooLongIsATimeout(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, setup{})
+		r.counter.Store = meanwhile(r.counter.Store, func(ctx context.Context) { <-ctx.Done() })
+		got := r.deliver(paid("e1", known, 1))
+		require.Equal(t, http.StatusGatewayTimeout, got.code)
+		require.Equal(t, "handler_timeout", got.Reason)
+		record, _ := r.record(t, "e1")
+		require.EqualValues(t, 1, record.Attempts)
+		require.Zero(t, r.balance(t))
+	})
+}
+
+func TestADeadLetterIsMadeAlsoWhereTheCallerHasLeft(t *testing.T) {
+	t.Parallel()
+	ctx, leave := context.WithCancel(t.Context())
+	leave()
+	r := newRig(t, setup{})
+	bad := paid("e1", known, 1).with(func(m *message) { m.body = "x" })
+	require.Equal(t, http.StatusBadRequest, r.serve(request(ctx, bad)).code)
+	require.Len(t, r.letters(), 1)
+	require.Equal(t, http.StatusNoContent, r.deliver(bad.again(2)).code)
+}
+
+func request(ctx context.Context, m message) *http.Request {
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/push/orders", strings.NewReader(string(m.envelope())))
+	r.Header.Set("Authorization", "Bearer good")
+	return r
+}
+
+func TestAHandlerThatIgnoresItsDeadlineIsLeftBehind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		r := newRig(t, setup{credit: func(_ *rig, own handler.Tx) handler.Tx {
+			return func(_ context.Context, event handler.Event) (handler.Effect, error) {
+				<-release
+				return own(context.Background(), event)
+			}
+		}})
+		began := time.Now()
+		got := r.deliver(paid("e1", known, 1))
+		require.Equal(t, http.StatusGatewayTimeout, got.code)
+		require.Equal(t, "handler_timeout", got.Reason)
+		require.Equal(t, 30*time.Second, time.Since(began), "at the deadline of the catalog")
+		record, _ := r.record(t, "e1")
+		require.Equal(t, dedupe.Failed, record.Status)
+
+		close(release)
+		synctest.Wait()
+		again, _ := r.record(t, "e1")
+		require.Equal(t, record, again, "what it returns too late is not committed")
+		require.Zero(t, r.balance(t))
+		require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1).again(2)).code)
+		require.EqualValues(t, 1000, r.balance(t))
+	})
+}
+
+func TestAHandlerThatPanicsTooLateHarmsNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		r := newRig(t, setup{credit: func(*rig, handler.Tx) handler.Tx {
+			return func(context.Context, handler.Event) (handler.Effect, error) {
+				<-release
+				panic("ilse@example.org")
+			}
+		}})
+		require.Equal(t, http.StatusGatewayTimeout, r.deliver(paid("e1", known, 1)).code)
+		close(release)
+		synctest.Wait()
+		require.Len(t, r.log.lines(t, "handler panic"), 1)
+		require.NotContains(t, r.log.String(), "ilse")
+	})
+}
+
+func TestAHandlerThatSeesItsDeadlineIsATimeoutWhateverItCallsIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, setup{credit: func(*rig, handler.Tx) handler.Tx {
+			return func(ctx context.Context, _ handler.Event) (handler.Effect, error) {
+				<-ctx.Done()
+				return handler.Effect{}, retry.Outage("store_unavailable", ctx.Err())
+			}
+		}})
+		got := r.deliver(paid("e1", known, 1))
+		require.Equal(t, http.StatusGatewayTimeout, got.code)
+		require.Equal(t, "handler_timeout", got.Reason)
+	})
+}
+
+// What can never succeed does not become a timeout by being slow.
+func TestARefusalThatComesAfterTheDeadlineIsOne(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, setup{credit: func(*rig, handler.Tx) handler.Tx {
+			return func(context.Context, handler.Event) (handler.Effect, error) {
+				return handler.Effect{Writes: []store.Write{store.Set(store.Key{Collection: "c", ID: "i"}, map[string]any{"n": 1.5})}}, nil
+			}
+		}})
+		r.counter.Store = meanwhile(r.counter.Store, func(ctx context.Context) { <-ctx.Done() })
+		got := r.deliver(paid("e1", known, 1))
+		require.Equal(t, http.StatusUnprocessableEntity, got.code)
+		require.Equal(t, "effect_invalid", got.Reason)
+		require.Len(t, r.letters(), 1)
+	})
+}
+
+func TestEveryDeliveryIsCountedByItsOutcome(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	for _, m := range []message{paid("e1", known, 1), paid("e1", known, 1), paid("e2", unknown, 1)} {
+		r.deliver(m)
+	}
+	page := httptest.NewRecorder()
+	r.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	for _, want := range []string{
+		`billhook_deliveries_total{outcome="processed",queue="orders",reason="credited"} 1`,
+		`billhook_deliveries_total{outcome="duplicate",queue="orders",reason="processed_before"} 1`,
+		`billhook_deliveries_total{outcome="dead_lettered",queue="orders",reason="unknown_product"} 1`,
+		`billhook_delivery_duration_seconds_count{queue="orders"} 3`,
+	} {
+		require.Contains(t, page.Body.String(), want+"\n")
+	}
+}
+
+func TestTheLineOfADeliveryHasItsIDsAndNothingElse(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		setup   setup
+		before  []message
+		deliver message
+		want    map[string]any
+	}{
+		"of one that was processed": {
+			deliver: paid("e1", known, 1).again(1),
+			want: map[string]any{
+				"level": "INFO", "event_type": "order.paid", "attempt": 1.0, "delivery_attempt": 1.0, "outcome": "processed", "reason": "credited",
+				"cause": "", "status": 200.0, "ordering_key": buyer, "correlation_id": "corr-e1",
+			},
+		},
+		"of one that was done before": {
+			before: []message{paid("e1", known, 1)}, deliver: paid("e1", known, 1),
+			want: map[string]any{"level": "INFO", "event_type": "order.paid", "attempt": 0.0, "outcome": "duplicate", "reason": "processed_before", "result": "credited", "status": 204.0},
+		},
+		"of one that is tried again": {
+			setup: setup{credit: always(retry.Down("gateway_unavailable", errHandler))}, deliver: paid("e1", known, 1),
+			want: map[string]any{
+				"level": "WARN", "event_type": "order.paid", "attempt": 1.0, "delivery_attempt": 0.0, "outcome": "retry", "reason": "gateway_unavailable",
+				"cause": "*errors.errorString", "status": 503.0, "ordering_key": buyer, "correlation_id": "corr-e1",
+			},
+		},
+		"of one that is dead-lettered": {
+			deliver: paid("e1", known, 1).with(func(m *message) { m.body = `{"email":"ilse@example.org"}` }),
+			want: map[string]any{
+				"level": "ERROR", "event_type": "", "attempt": 1.0, "delivery_attempt": 0.0, "outcome": "dead_lettered", "status": 400.0,
+				"reason": "body_malformed", "cause": "*errors.errorString", "ordering_key": "", "correlation_id": "",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, test.setup)
+			for _, m := range test.before {
+				r.deliver(m)
+			}
+			r.deliver(test.deliver)
+			require.NotContains(t, r.log.String(), "ilse")
+			lines := r.log.lines(t, "delivery")[len(test.before):]
+			require.Len(t, lines, 1)
+			test.want["queue"], test.want["event_id"], test.want["message_id"] = "orders", "e1", "m-e1"
+			for field, want := range test.want {
+				require.Equal(t, want, lines[0][field], field)
+			}
+			require.ElementsMatch(t, []string{
+				"time", "level", "msg", "queue", "event_id", "event_type", "message_id", "instance", "ordering_key", "correlation_id",
+				"attempt", "delivery_attempt", "outcome", "reason", "result", "cause", "status", "delayed", "duration_ms",
+			}, slices.Collect(maps.Keys(lines[0])))
+		})
+	}
+}
+
+func TestADetailNamesPathsAndCodesAlone(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		setup   setup
+		deliver message
+		want    string
+	}{
+		"where a contract is broken": {deliver: paid("e1", known, 0), want: "contract: data.order.items[0].quantity: min=1"},
+		"where attempts are used up": {setup: setup{credit: always(retry.Down("gateway_unavailable", errHandler))}, deliver: paid("e1", known, 1).with(once), want: "attempts_exhausted"},
+		"where a callee says why": {
+			setup:   setup{credit: always(retry.Says(`code "limit"`, retry.Permanent("callee_refused_422", errHandler)))},
+			deliver: paid("e1", known, 1), want: `code "limit"`,
+		},
+		"where one fails until the end and says why": {
+			setup:   setup{credit: always(retry.Says(`code "limit"`, retry.Transient("callee_failed_503", errHandler)))},
+			deliver: paid("e1", known, 1).with(once), want: `attempts_exhausted: code "limit"`,
+		},
+		"where a handler quotes others": {setup: setup{credit: always(retry.Permanent("bad_amount", errHandler))}, deliver: paid("e1", known, 1), want: ""},
+		"where a body is unreadable":    {deliver: paid("e1", known, 1).with(func(m *message) { m.body = `{"ilse":` }), want: ""},
+		"where a store takes no such write": {setup: setup{credit: func(*rig, handler.Tx) handler.Tx {
+			return func(context.Context, handler.Event) (handler.Effect, error) {
+				return handler.Effect{Writes: []store.Write{store.Set(store.Key{Collection: "ilse", ID: "ilse"}, map[string]any{"ilse": 1.5})}}, nil
+			}
+		}}, deliver: paid("e1", known, 1), want: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, test.setup)
+			got := r.deliver(test.deliver)
+			require.Equal(t, "dead_lettered", got.Outcome)
+			attributes := r.letters()[0].Attributes
+			require.Equal(t, test.want, attributes["dead_letter_detail"])
+			require.NotContains(t, fmt.Sprint(attributes)+r.log.String(), "ilse")
+		})
+	}
+}
+
+func once(m *message) { m.attributes["max_attempts"] = "1" }

@@ -1,0 +1,461 @@
+package push_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/billing"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/ledger"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/push"
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/platform/telemetry"
+	"billhook/internal/retry"
+)
+
+var start = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+
+const (
+	known   = "411486491630370501"
+	unknown = "999999999999999999"
+	buyer   = "530217764480019001"
+)
+
+// broker takes dead letters, and what is emitted to another queue.
+type broker struct {
+	// before, if set, runs before a letter is taken.
+	before func()
+
+	mu      sync.Mutex
+	down    bool
+	letters []contract.Message
+	// emitted is what was published to updates.
+	emitted []contract.Message
+	// returned is what was published to the rig's own queue.
+	returned []contract.Message
+}
+
+// updates is the queue that the rig's handlers may emit to.
+const updates = "updates"
+
+var errBroker = errors.New("no answer")
+
+func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.before != nil {
+		b.before()
+	}
+	if b.down {
+		return "", errBroker
+	}
+	if err := m.Check(); err != nil {
+		return "", err
+	}
+	switch topic {
+	case updates:
+		b.emitted = append(b.emitted, m)
+		return fmt.Sprint(len(b.emitted)), nil
+	case "orders":
+		b.returned = append(b.returned, m)
+		return fmt.Sprint("returned-", len(b.returned)), nil
+	case "orders-dlq":
+	default:
+		return "", fmt.Errorf("unexpected topic %s", topic)
+	}
+	b.letters = append(b.letters, m)
+	return fmt.Sprint(len(b.letters)), nil
+}
+
+// bouncer answers as it was told.
+type bouncer struct{ err error }
+
+func (b *bouncer) Verify(_ context.Context, authorization string) error {
+	if b.err == nil && authorization != "Bearer good" {
+		return errors.New("no token")
+	}
+	return b.err
+}
+
+// rig is a push service on a real store, with the program's own handlers.
+type rig struct {
+	*push.Service
+	config  push.Config
+	http    http.Handler
+	queue   catalog.Queue
+	faults  *storetest.Faults
+	counter *storetest.Counter
+	db      *standin.Store
+	broker  *broker
+	bouncer *bouncer
+	log     *journal
+	metrics *telemetry.Metrics
+	rates   *rates.Recorder
+	relay   *lane.Relay
+	alarms  alarms
+	now     atomic.Int64
+	ids     atomic.Int64
+	// timer is what the service waits with: unless a test brings another, time passes.
+	timer push.Timer
+}
+
+// alarms keeps what was asked for.
+type alarms struct {
+	mu  sync.Mutex
+	at  []time.Time
+	err error
+}
+
+func (a *alarms) At(_ context.Context, at time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.at = append(a.at, at)
+	return a.err
+}
+
+// passing lets the rig's own time pass.
+func (r *rig) passing(d time.Duration) (<-chan time.Time, func() bool) {
+	c := make(chan time.Time, 1)
+	c <- time.Unix(0, r.now.Add(int64(d)))
+	return c, func() bool { return true }
+}
+
+// setup is what one test wants different.
+type setup struct {
+	queue func(*catalog.Queue)
+	// credit, if set, is run instead of the program's own handler of order.paid.
+	credit func(r *rig, own handler.Tx) handler.Tx
+	// leased, if set, is run for order.paid instead, under a lease.
+	leased *handler.Leased
+	log    slog.Handler
+	timer  push.Timer
+	// live: the rig lives in the time of its test's bubble.
+	live  bool
+	alarm push.Alarm
+}
+
+func newRig(tb testing.TB, with setup) *rig {
+	tb.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(tb.TempDir(), "store.db"))
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
+	r := &rig{broker: &broker{}, bouncer: &bouncer{}, log: &journal{}, metrics: telemetry.NewMetrics()}
+	r.db, r.counter = db, &storetest.Counter{Store: db}
+	r.faults = &storetest.Faults{Store: r.counter}
+	r.now.Store(start.UnixNano())
+	if r.timer = with.timer; r.timer == nil {
+		r.timer = r.passing
+	}
+
+	r.queue = catalog.Queue{
+		ID: "orders", Enabled: true, Contract: contract.PayNowV1, Concurrency: 60, RememberFor: 30 * 24 * time.Hour,
+		AckDeadline: time.Minute, Lease: 2 * time.Minute, OnOrphan: catalog.Republish,
+		DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour}, OnTerminal: catalog.Reject,
+		Backoff:  retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second},
+		Handlers: map[string]catalog.Handler{},
+	}
+	for eventType, name := range map[string]string{"order.paid": "points.credit", "order.refunded": "points.reverse"} {
+		r.queue.Handlers[eventType] = catalog.Handler{
+			Name: name, Emits: []string{updates}, MaxAttempts: 3, Timeout: 30 * time.Second, Backoff: r.queue.Backoff,
+		}
+	}
+	if with.queue != nil {
+		with.queue(&r.queue)
+	}
+	own := handler.NewRegistry()
+	clock := func() time.Time { return time.Unix(0, r.now.Load()).UTC() }
+	if with.live {
+		clock = func() time.Time { return time.Now().UTC() }
+	}
+	billing.Register(own, billing.Points{Store: r.faults, Products: shelf{}, Now: clock}, billing.Subscriptions{})
+	registry := handler.NewRegistry()
+	for _, name := range []string{"points.credit", "points.reverse"} {
+		h, ok := own.Lookup(name)
+		require.True(tb, ok)
+		tx := h.Tx
+		switch {
+		case name == "points.credit" && with.leased != nil:
+			registry.Leased(name, *with.leased)
+			continue
+		case name == "points.credit" && with.credit != nil:
+			tx = with.credit(r, tx)
+		}
+		registry.Tx(name, tx)
+	}
+	log := with.log
+	if log == nil {
+		log = slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})
+	}
+	var alarm push.Alarm = &r.alarms
+	if with.alarm != nil {
+		alarm = with.alarm
+	}
+	var names atomic.Int64
+	r.relay = &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock}
+	r.rates = rates.NewRecorder(rates.Config{Store: db, Self: rates.Service{Instance: "instance-1"}, Now: clock})
+	r.config = push.Config{
+		Rates:  r.rates,
+		Queues: []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PayNowV1}}, Catalog: declared(),
+		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: r.relay, Alarm: alarm, Timer: r.timer, Authenticator: r.bouncer,
+		Log: slog.New(log), Metrics: r.metrics, Now: clock,
+		Instance: "instance-1", NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) }, Dice: func() float64 { return 0.5 },
+	}
+	r.Service = push.New(r.config)
+	r.http = routed(r.Service)
+	return r
+}
+
+func routed(s *push.Service) http.Handler {
+	router := chi.NewRouter()
+	s.Routes(router)
+	return serve.Recover(slog.New(slog.DiscardHandler), router)
+}
+
+// another is a second instance of the worker, with nothing in common but the store and the
+// broker.
+func (r *rig) another() http.Handler { return routed(push.New(r.config)) }
+
+// shelf has the one product that is known, which is worth 1000 points.
+type shelf struct{}
+
+func (shelf) Points(_ context.Context, _, id string) (int64, bool, error) {
+	return 1000, id == known, nil
+}
+
+// always makes the handler of order.paid return an error.
+func always(err error) func(*rig, handler.Tx) handler.Tx {
+	return func(*rig, handler.Tx) handler.Tx {
+		return func(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, err }
+	}
+}
+
+// times makes the handler of order.paid return an error n times, and then work.
+func times(n int, err error) func(*rig, handler.Tx) handler.Tx {
+	return func(_ *rig, own handler.Tx) handler.Tx {
+		var calls atomic.Int64
+		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			if int(calls.Add(1)) <= n {
+				return handler.Effect{}, err
+			}
+			return own(ctx, event)
+		}
+	}
+}
+
+// message is one message as a test describes it.
+type message struct {
+	id         string
+	body       any
+	attributes map[string]string
+	attempt    int
+	published  time.Time
+}
+
+// paid is a paid order of one product under an event id.
+func paid(event, product string, quantity int) message {
+	return message{
+		id: "m-" + event,
+		body: contract.PayNow{
+			EventID: event, EventType: "order.paid", Timestamp: "2026-03-02T10:15:00Z",
+			Data: contract.PayNowData{Order: &contract.Order{
+				ID: "order-" + event, CustomerID: buyer, Items: []contract.Item{{ProductID: product, Quantity: int64(quantity)}},
+			}},
+		},
+		attributes: map[string]string{
+			"event_id": event, "event_type": "order.paid", "ordering_key": buyer, "contract": "paynow.v1",
+			"paynow_customer_id": buyer, "correlation_id": "corr-" + event,
+		},
+		published: start,
+	}
+}
+
+// with changes a message.
+func (m message) with(change func(*message)) message {
+	attributes := map[string]string{}
+	for name, value := range m.attributes {
+		attributes[name] = value
+	}
+	m.attributes = attributes
+	change(&m)
+	return m
+}
+
+// again is the message as Pub/Sub delivers it the nth time, with its own count.
+func (m message) again(attempt int) message {
+	return m.with(func(m *message) { m.attempt = attempt })
+}
+
+// data is the message's payload: a string as it is, anything else as JSON.
+func (m message) data() []byte {
+	if text, ok := m.body.(string); ok {
+		return []byte(text)
+	}
+	data, err := json.Marshal(m.body)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// envelope is the message as Pub/Sub posts it.
+func (m message) envelope() []byte {
+	inner := map[string]any{
+		"data": m.data(), "attributes": m.attributes, "messageId": m.id, "message_id": m.id,
+		"publishTime": m.published.Format(time.RFC3339Nano), "publish_time": m.published.Format(time.RFC3339Nano),
+		"orderingKey": m.attributes["ordering_key"],
+	}
+	outer := map[string]any{"message": inner, "subscription": "projects/demo/subscriptions/orders-push"}
+	if m.attempt > 0 {
+		outer["deliveryAttempt"] = m.attempt
+	}
+	body, err := json.Marshal(outer)
+	if err != nil {
+		panic(err)
+	}
+	return body
+}
+
+// reply is an answer as a test reads it.
+type reply struct {
+	code    int
+	header  http.Header
+	text    string
+	Outcome string `json:"outcome"`
+	Status  int    `json:"status"`
+	Reason  string `json:"reason"`
+	EventID string `json:"event_id"`
+	Attempt int    `json:"attempt"`
+	Delayed bool   `json:"delayed"`
+	Ref     string `json:"ref"`
+	Code    string `json:"code"`
+}
+
+func (r *rig) post(path string, body []byte) reply {
+	request := httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, bytes.NewReader(body))
+	request.Header.Set("Authorization", "Bearer good")
+	return r.serve(request)
+}
+
+func (r *rig) serve(request *http.Request) reply {
+	recorder := httptest.NewRecorder()
+	r.http.ServeHTTP(recorder, request)
+	got := reply{code: recorder.Code, header: recorder.Header(), text: recorder.Body.String()}
+	_ = json.Unmarshal(recorder.Body.Bytes(), &got) // a 204 has no body
+	return got
+}
+
+// deliver pushes the message when its event's next attempt is due, as the broker does.
+func (r *rig) deliver(m message) reply {
+	doc, err := r.db.Get(context.Background(), dedupe.Key("orders", dedupe.DefaultTenant, m.attributes["event_id"]))
+	if record, unread := dedupe.FromDocument(doc); err == nil && unread == nil && record.Status == dedupe.Failed && record.DelayTicket == "" {
+		if wait := record.NextRetryAt.Sub(time.Unix(0, r.now.Load())); wait > 0 {
+			r.pass(wait)
+		}
+	}
+	return r.deliverNow(m)
+}
+
+// deliverNow pushes the message, whatever it waits for.
+func (r *rig) deliverNow(m message) reply { return r.post("/push/orders", m.envelope()) }
+
+// balance is what the buyer has.
+func (r *rig) balance(t require.TestingT) int64 { return r.balanceOf(t, contract.DefaultTenant) }
+
+func (r *rig) balanceOf(t require.TestingT, tenant string) int64 {
+	doc, err := r.counter.Get(context.Background(), ledger.CustomerPoints(buyer).Key(tenant))
+	if errors.Is(err, store.ErrNotFound) {
+		return 0
+	}
+	require.NoError(t, err)
+	balance, ok := doc.Fields["balance"].(int64)
+	require.True(t, ok)
+	return balance
+}
+
+// pass lets time pass.
+func (r *rig) pass(d time.Duration) { r.now.Add(int64(d)) }
+
+// record is what is remembered of an event; ok reports whether anything is.
+func (r *rig) record(t require.TestingT, event string) (record dedupe.Record, ok bool) {
+	return r.recordAt(t, dedupe.Key("orders", dedupe.DefaultTenant, event))
+}
+
+func (r *rig) recordAt(t require.TestingT, key store.Key) (record dedupe.Record, ok bool) {
+	doc, err := r.counter.Get(context.Background(), key)
+	if errors.Is(err, store.ErrNotFound) {
+		return dedupe.Record{}, false
+	}
+	require.NoError(t, err)
+	record, err = dedupe.FromDocument(doc)
+	require.NoError(t, err)
+	return record, true
+}
+
+func (r *rig) letters() []contract.Message {
+	r.broker.mu.Lock()
+	defer r.broker.mu.Unlock()
+	return r.broker.letters
+}
+
+// journal keeps log lines.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// lines are the lines with a message.
+func (j *journal) lines(t *testing.T, message string) []map[string]any {
+	t.Helper()
+	var found []map[string]any
+	for line := range bytes.Lines([]byte(j.String())) {
+		var fields map[string]any
+		require.NoError(t, json.Unmarshal(line, &fields))
+		if fields["msg"] == message {
+			found = append(found, fields)
+		}
+	}
+	return found
+}
+
+// declared returns a catalog with the shipped contracts, and no queues.
+var declared = sync.OnceValue(func() *catalog.Catalog {
+	shipped, err := catalog.Load("")
+	if err != nil {
+		panic(err)
+	}
+	return &catalog.Catalog{Contracts: shipped.Contracts}
+})

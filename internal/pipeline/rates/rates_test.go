@@ -1,0 +1,254 @@
+package rates_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/retry"
+)
+
+var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+// clock is a time that stands still.
+type clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func (c *clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *clock) pass(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func newRecorder(db store.GetCommitter, name string, at *clock, breakers ...rates.Breaker) *rates.Recorder {
+	return rates.NewRecorder(rates.Config{
+		Store: db, Now: at.Now, Self: rates.Service{Instance: name, Service: "worker", StartedAt: noon},
+		Breakers: func() []rates.Breaker { return breakers },
+	})
+}
+
+func TestTheLastHourTakesAPartOfTheHourBefore(t *testing.T) {
+	t.Parallel()
+	db, at := openStore(t), &clock{now: noon.Add(-10 * time.Minute)}
+	r := newRecorder(db, "i1", at)
+	for range 100 {
+		r.Arrived("orders")
+		r.Ended("orders", retry.Processed, 1)
+	}
+	at.pass(25 * time.Minute) // a quarter past noon: three quarters of the hour before count
+	for range 5 {
+		r.Ended("orders", retry.DeadLettered, 3)
+	}
+	require.NoError(t, r.Flush(t.Context()))
+	now, err := rates.Recent(t.Context(), db, at.Now())
+	require.NoError(t, err)
+	require.Equal(t, map[string]rates.Counts{"orders": {In: 75, Processed: 75, Dead: 5}}, now.Queues)
+	require.Equal(t, int64(6), now.Queues["orders"].FailurePercent())
+}
+
+func TestAShareOfFailuresIsOfAttemptsAndNeverRoundedToNothing(t *testing.T) {
+	t.Parallel()
+	for want, counts := range map[int64]rates.Counts{
+		0: {In: 9, Other: 9}, 1: {Processed: 10_000, Failed: 1}, 50: {Processed: 1, Dead: 1, Other: 7}, 67: {Processed: 1, Failed: 2}, 100: {Dead: 3},
+	} {
+		require.Equal(t, want, counts.FailurePercent())
+	}
+	require.Equal(t, int64(6), rates.Counts{In: 9, Processed: 1, Other: 2, Dead: 3, Failed: 4}.Out())
+}
+
+func TestAMessageThatOnlyWaitsIsNoFailure(t *testing.T) {
+	t.Parallel()
+	db, at := openStore(t), &clock{now: noon}
+	r := newRecorder(db, "i1", at)
+	r.Ended("orders", retry.Retry, 0)
+	r.Ended("orders", retry.Retry, 2)
+	require.NoError(t, r.Flush(t.Context()))
+	now, err := rates.Recent(t.Context(), db, at.Now())
+	require.NoError(t, err)
+	require.Equal(t, map[string]rates.Counts{"orders": {Failed: 1}}, now.Queues)
+}
+
+func TestTargetsShowTheirLastAnswersAndTheBreakersOfInstancesThatAreThere(t *testing.T) {
+	t.Parallel()
+	db, at := openStore(t), &clock{now: noon}
+	gone := newRecorder(db, "gone", at, rates.Breaker{Target: "ledger", State: "open", Since: noon})
+	gone.Answered("ledger", 0, "callee_unreachable", time.Second)
+	require.NoError(t, gone.Flush(t.Context()))
+	at.pass(rates.GoodFor + time.Second)
+	since := at.Now()
+	here := newRecorder(db, "here", at, rates.Breaker{Target: "ledger", State: "half_open", Since: since})
+	for i := range 7 {
+		at.pass(time.Second)
+		here.Answered("ledger", 500+i%2*3, "callee_failed", time.Duration(i)*time.Millisecond)
+	}
+	here.Answered("search", 200, "", time.Millisecond)
+	here.Answered("search", 404, "", time.Millisecond)
+	here.Answered("search", 404, "callee_refused_404", time.Millisecond)
+	require.NoError(t, here.Flush(t.Context()))
+	now, err := rates.Recent(t.Context(), db, at.Now())
+	require.NoError(t, err)
+	ledger := now.Targets["ledger"]
+	require.Equal(t, map[string]int64{"5xx": 7, "none": 1}, ledger.Answers)
+	require.Len(t, ledger.Last, 5)
+	require.Equal(t, rates.Answer{At: at.Now(), Status: 500, Code: "callee_failed", Milliseconds: 6}, ledger.Last[0])
+	require.Equal(t, []rates.OpenBreaker{{Instance: "here", Breaker: rates.Breaker{Target: "ledger", State: "half_open", Since: since}}}, ledger.Open)
+	require.Equal(t, 1, ledger.Instances)
+	require.Equal(t, map[string]int64{"2xx": 1, "not_known": 1, "4xx": 1}, now.Targets["search"].Answers)
+	require.Empty(t, now.Targets["search"].Open)
+	require.Equal(t, []string{"here", "gone"}, []string{now.Services[0].Instance, now.Services[1].Instance})
+}
+
+func TestAnInstanceThatCountsNothingIsSeenOnceAMinute(t *testing.T) {
+	t.Parallel()
+	at := &clock{now: noon}
+	db := &storetest.Counter{Store: openStore(t)}
+	r := newRecorder(db, "i1", at)
+	for range 8 { // two minutes
+		require.NoError(t, r.Flush(t.Context()))
+		at.pass(rates.FlushEvery)
+	}
+	require.EqualValues(t, 2, db.Commits.Load())
+	require.EqualValues(t, 4, db.Gets.Load())
+	now, err := rates.Recent(t.Context(), db, at.Now())
+	require.NoError(t, err)
+	require.Equal(t, noon.Add(time.Minute), now.Services[0].SeenAt)
+	require.Empty(t, now.Queues)
+}
+
+func TestADocumentRemembersTheInstancesAndDoorsThatWereSeenLast(t *testing.T) {
+	t.Parallel()
+	db, at := openStore(t), &clock{now: noon}
+	for i := range 100 {
+		at.pass(time.Second)
+		r := newRecorder(db, fmt.Sprintf("i%02d", i), at)
+		r.Door(fmt.Sprintf("v%02d", i))
+		r.Door("not a name\n")
+		require.NoError(t, r.Flush(t.Context()))
+	}
+	now, err := rates.Recent(t.Context(), db, at.Now())
+	require.NoError(t, err)
+	require.LessOrEqual(t, len(now.Services), 20*rates.Shards)
+	require.Equal(t, "i99", now.Services[0].Instance)
+	require.LessOrEqual(t, len(now.Doors), 5*rates.Shards)
+	require.Equal(t, "v99", now.Doors[0].Release)
+}
+
+// While the database takes nothing, counting costs the memory of a day's hours, and no delivery waits.
+func TestAnInstanceWhoseStoreIsDownHoldsADay(t *testing.T) {
+	t.Parallel()
+	at := &clock{now: noon}
+	db := &storetest.Faults{Store: openStore(t)}
+	r := newRecorder(db, "i1", at)
+	db.Down(true)
+	for range 30 {
+		r.Arrived("orders")
+		require.Error(t, r.Flush(t.Context()))
+		at.pass(time.Hour)
+	}
+	db.Down(false)
+	require.NoError(t, r.Flush(t.Context()))
+	series, err := rates.Series(t.Context(), db, rates.Hour, 48, at.Now())
+	require.NoError(t, err)
+	var counted int64
+	for _, b := range series["orders"] {
+		counted += b.In
+	}
+	require.EqualValues(t, 1+23, counted, "the batch that was under way, and those of 24 hours, in the last of which nothing was counted")
+}
+
+func TestCloseAddsWhatIsLeftAndNoTimerRunsAfterwards(t *testing.T) {
+	t.Parallel()
+	db, at := openStore(t), &clock{now: noon}
+	var timers []func()
+	stopped := 0
+	r := rates.NewRecorder(rates.Config{
+		Store: db, Now: at.Now, Self: rates.Service{Instance: "i1"},
+		AfterFunc: func(d time.Duration, f func()) func() {
+			require.Equal(t, rates.FlushEvery, d)
+			timers = append(timers, f)
+			return func() { stopped++ }
+		},
+	})
+	r.Start()
+	r.Arrived("orders")
+	timers[0]()
+	require.Len(t, timers, 2, "the next one runs")
+	now, err := rates.Recent(t.Context(), db, at.Now())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, now.Queues["orders"].In)
+	r.Arrived("orders")
+	r.Close(t.Context())
+	require.Equal(t, 1, stopped)
+	timers[1]() // it fired before it was stopped
+	require.Len(t, timers, 2)
+	now, err = rates.Recent(t.Context(), db, at.Now())
+	require.NoError(t, err)
+	require.EqualValues(t, 2, now.Queues["orders"].In)
+}
+
+func TestADocumentThatIsNotReadableCountsAsNothing(t *testing.T) {
+	t.Parallel()
+	db, at := openStore(t), &clock{now: noon}
+	for shard := range rates.Shards {
+		_, err := db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: rates.Hours, ID: fmt.Sprintf("2026030212-%d", shard)},
+			map[string]any{"queues": "x", "targets": map[string]any{"ledger": "y"}, "services": map[string]any{"i1": int64(1)}})})
+		require.NoError(t, err)
+	}
+	r := newRecorder(db, "i1", at)
+	r.Arrived("orders")
+	require.NoError(t, r.Flush(context.Background()))
+	now, err := rates.Recent(t.Context(), db, at.Now())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, now.Queues["orders"].In)
+}
+
+func ExampleEmpty() {
+	// Nobody has counted anything: the buckets are there all the same.
+	for _, b := range rates.Empty(rates.Hour, 2, noon) {
+		fmt.Println(b.At.Format(time.RFC3339), b.In, b.Out(), b.FailurePercent())
+	}
+	// Output:
+	// 2026-03-02T11:00:00Z 0 0 0
+	// 2026-03-02T12:00:00Z 0 0 0
+}
+
+// Of nine instances some share a document with the first.
+func TestInstancesThatAddAtTheSameTimeAreAllCounted(t *testing.T) {
+	t.Parallel()
+	db, at := openStore(t), &clock{now: noon}
+	commits := 0
+	faults := &storetest.Faults{Store: db, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
+		if commits++; commits == 2 { // there is a document to be changed
+			for i := range 8 {
+				other := newRecorder(db, fmt.Sprint("other-", i), at)
+				other.Arrived("orders")
+				require.NoError(t, other.Flush(t.Context()))
+			}
+		}
+		return do()
+	}}
+	first := newRecorder(faults, "first", at)
+	for range 2 {
+		first.Arrived("orders")
+		require.NoError(t, first.Flush(t.Context()))
+	}
+	now, err := rates.Recent(t.Context(), db, at.Now())
+	require.NoError(t, err)
+	require.EqualValues(t, 10, now.Queues["orders"].In)
+	require.Equal(t, 3, commits, "the second was refused, and made again on what the others had added")
+}

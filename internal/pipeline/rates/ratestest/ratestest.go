@@ -1,0 +1,221 @@
+// Package ratestest holds the counting of rates to a model in memory, on whatever store it is given.
+// Every store that the program runs on runs it.
+package ratestest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/retry"
+)
+
+// start is late in an hour and in a day, so that both turn soon.
+var start = time.Date(2026, 3, 2, 22, 50, 0, 0, time.UTC)
+
+// bucket names a counter.
+type bucket struct {
+	at    time.Time
+	queue string
+}
+
+// numbers are counts by their bucket.
+type numbers map[bucket]rates.Counts
+
+func (n numbers) add(others numbers) {
+	for at, counts := range others {
+		n[at] = n[at].Plus(counts)
+	}
+}
+
+// instance is a worker under way.
+type instance struct {
+	*rates.Recorder
+
+	faults *storetest.Faults
+	// counted is what it has counted and no commit has added.
+	counted numbers
+}
+
+// world is a store, its instances, and what must be there.
+type world struct {
+	db        store.Store
+	now       time.Time
+	run       string
+	seq       int
+	instances []*instance
+	added     numbers
+	// between, if set, runs once, before the next commit.
+	between func()
+}
+
+// Run checks that what instances have added is counted once, whatever becomes of their commits. open
+// returns a store that the runs share.
+func Run(t *testing.T, open func(t *testing.T) store.Store) {
+	t.Helper()
+	db, runs := open(t), 0
+	rapid.Check(t, func(t *rapid.T) {
+		runs++
+		// Each run has years of its own on the store.
+		w := &world{db: db, now: start.AddDate(runs, 0, 0), run: fmt.Sprint("r", runs), added: numbers{}}
+		for range 3 {
+			w.begin()
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"a delivery":       w.deliver,
+			"another delivery": w.deliver,
+			"a flush":          func(t *rapid.T) { w.flush(t, w.draw(t)) },
+			"a commit that is refused": func(t *rapid.T) {
+				one := w.draw(t)
+				one.faults.FailBefore(1)
+				_ = one.Flush(context.Background())
+				one.faults.FailBefore(0) // there may have been nothing to add
+			},
+			"an answer that is lost": func(t *rapid.T) {
+				one := w.draw(t)
+				one.faults.FailAfter(1)
+				_ = one.Flush(context.Background())
+				one.faults.FailAfter(0) // there may have been nothing to add
+			},
+			"another adds in the middle": func(t *rapid.T) {
+				one, other := w.draw(t), w.draw(t)
+				if one == other {
+					return
+				}
+				w.between = func() { w.flush(t, other) }
+				w.flush(t, one)
+				w.between = nil
+			},
+			"an instance is killed": w.kill,
+			"time passes": func(t *rapid.T) {
+				w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Second, 15 * time.Second, 20 * time.Minute, 5 * time.Hour}).Draw(t, "time"))
+			},
+			"": w.check,
+		})
+	})
+}
+
+func (w *world) begin() {
+	w.seq++
+	one := &instance{counted: numbers{}}
+	one.faults = &storetest.Faults{Store: w.db, OnCommit: func(_ context.Context, writes []store.Write, do func() error) error {
+		if meanwhile := w.between; meanwhile != nil {
+			w.between = nil
+			meanwhile()
+		}
+		err := do()
+		if err == nil {
+			w.applied(one, writes)
+		}
+		return err
+	}}
+	one.Recorder = rates.NewRecorder(rates.Config{
+		Store: one.faults, Self: rates.Service{Instance: fmt.Sprint(w.run, "-", w.seq), Service: "worker"}, Now: func() time.Time { return w.now },
+	})
+	w.instances = append(w.instances, one)
+}
+
+// applied moves what an instance has counted in the hour of a commit to what must be there.
+func (w *world) applied(one *instance, writes []store.Write) {
+	for _, write := range writes {
+		if write.Key.Collection != rates.Hours {
+			continue
+		}
+		hour, _ := time.Parse("2006010215", write.Key.ID[:10])
+		moved := numbers{}
+		for at, counts := range one.counted {
+			if at.at.Equal(hour) {
+				moved[at] = counts
+				delete(one.counted, at)
+			}
+		}
+		w.added.add(moved)
+	}
+}
+
+func (w *world) draw(t *rapid.T) *instance {
+	return w.instances[rapid.IntRange(0, len(w.instances)-1).Draw(t, "instance")]
+}
+
+// deliver counts something. What is counted while a batch is under way comes with the next one: then
+// the model would have to tell the two apart, so it settles the first.
+func (w *world) deliver(t *rapid.T) {
+	one, queue := w.draw(t), rapid.SampledFrom([]string{"orders", "refunds"}).Draw(t, "queue")
+	w.flush(t, one)
+	at := bucket{rates.Hour.Of(w.now), queue}
+	for range rapid.IntRange(1, 3).Draw(t, "deliveries") {
+		counts := one.counted[at]
+		switch rapid.IntRange(0, 4).Draw(t, "what") {
+		case 0:
+			one.Arrived(queue)
+			counts.In++
+		case 1:
+			one.Ended(queue, retry.Processed, 1)
+			counts.Processed++
+		case 2:
+			one.Ended(queue, retry.Retry, 1)
+			counts.Failed++
+		case 3:
+			one.Ended(queue, retry.DeadLettered, 2)
+			counts.Dead++
+		default:
+			one.Ended(queue, retry.Duplicate, 0)
+			counts.Other++
+		}
+		one.counted[at] = counts
+	}
+	if rapid.Bool().Draw(t, "in the next hour too") {
+		w.now = w.now.Add(time.Hour)
+		at.at = rates.Hour.Of(w.now)
+		one.Arrived(queue)
+		counts := one.counted[at]
+		counts.In++
+		one.counted[at] = counts
+	}
+}
+
+func (w *world) flush(t *rapid.T, one *instance) {
+	require.NoError(t, one.Flush(context.Background()))
+	require.Empty(t, one.counted, "all that it has counted is added")
+}
+
+// kill ends an instance: what it has not added is lost.
+func (w *world) kill(t *rapid.T) {
+	i := rapid.IntRange(0, len(w.instances)-1).Draw(t, "killed")
+	w.instances = append(w.instances[:i], w.instances[i+1:]...)
+	w.begin()
+}
+
+func (w *world) check(t *rapid.T) {
+	for _, unit := range []rates.Unit{rates.Hour, rates.Day} {
+		want := numbers{}
+		for at, counts := range w.added {
+			of := bucket{unit.Of(at.at), at.queue}
+			want[of] = want[of].Plus(counts)
+		}
+		series, err := rates.Series(context.Background(), w.db, unit, unit.Most(), w.now)
+		require.NoError(t, err)
+		first := unit.Of(w.now).Add(-time.Duration(unit.Most()-1) * time.Duration(unit))
+		got := numbers{}
+		for queue, buckets := range series {
+			for _, b := range buckets {
+				if b.Counts != (rates.Counts{}) {
+					got[bucket{b.At, queue}] = b.Counts
+				}
+			}
+		}
+		for at := range want {
+			if at.at.Before(first) {
+				delete(want, at)
+			}
+		}
+		require.Equal(t, want, got)
+	}
+}

@@ -1,0 +1,344 @@
+// Package tasks owns the recurring work: publishing from the outbox and what has waited long
+// enough, continuing replays and discards, counting open dead letters and backlogs, finding events that no
+// attempt will finish, sealing the journal and verifying it once a day, removing what has expired. Cloud Scheduler posts to /tasks/{name}. Every
+// task is bounded, continues where the last run stopped, and may run twice at once.
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json"
+
+	"billhook/catalog"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/failpoint"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/telemetry"
+	"billhook/internal/twophase"
+)
+
+// The bounds of one run. Cloud Scheduler waits three minutes by default.
+const (
+	runTime = time.Minute
+	lanes   = 500
+	records = 200
+)
+
+// Longest is the longest that a task takes: its run, and the end of its last step.
+const Longest = runTime + 10*time.Second
+
+// slack is added to the longest time that a redelivery can take.
+const slack = time.Minute
+
+// Service answers /tasks.
+type Service struct {
+	Catalog *catalog.Catalog
+	Store   store.Store
+	Outbox  *lane.Relay
+	// Delayed publishes what has waited long enough.
+	Delayed  *lane.Relay
+	Operator *deadletter.Operator
+	// Backlogs counts what waits in the broker; nil: it cannot be counted.
+	Backlogs Backlogs
+	// Subscriptions shows whether paused queues are; nil: it cannot be seen.
+	Subscriptions pause.Viewer
+	Log           *slog.Logger
+	Metrics       *telemetry.Metrics
+	Now           func() time.Time
+}
+
+// The task that an alarm calls, and where.
+const (
+	releaseDelayed = "release-delayed"
+	ReleasePath    = "/tasks/release-delayed"
+)
+
+// Scheduled are the tasks that Cloud Scheduler calls, as in /tasks/{name}.
+var Scheduled = []string{"relay-outbox", releaseDelayed, "run-operations", "count-dead-letters", "count-backlogs", "sweep-leases", "seal-journal", "verify-books"}
+
+// Names are all tasks. The cleanup is for where Firestore's TTL does not do it.
+var Names = append(slices.Clone(Scheduled), "cleanup")
+
+// Call sends a request for a task and returns the worker's answer.
+func Call(client *http.Client, request *http.Request) (map[string]any, error) {
+	response, err := client.Do(request) //nolint:gosec // G704: the caller names its own worker
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("tasks: answered %d", response.StatusCode)
+	}
+	var done map[string]any
+	if err := json.UnmarshalRead(response.Body, &done); err != nil {
+		return nil, fmt.Errorf("tasks: the answer is not JSON: %w", err)
+	}
+	return done, nil
+}
+
+// Routes adds the tasks' routes. The caller authenticates their requests.
+func (s *Service) Routes(r chi.Router) {
+	r.Post("/tasks/relay-outbox", run(s, "relay-outbox", s.relayOutbox))
+	r.Post(ReleasePath, run(s, releaseDelayed, s.releaseDelayed))
+	r.Post("/tasks/run-operations", run(s, "run-operations", s.runOperations))
+	r.Post("/tasks/count-dead-letters", run(s, "count-dead-letters", s.countDeadLetters))
+	r.Post("/tasks/count-backlogs", run(s, "count-backlogs", s.countWaiting))
+	r.Post("/tasks/sweep-leases", run(s, "sweep-leases", s.sweepLeases))
+	r.Post("/tasks/seal-journal", run(s, "seal-journal", s.sealJournal))
+	r.Post("/tasks/verify-books", run(s, "verify-books", s.verifyBooks))
+	r.Post("/tasks/cleanup", run(s, "cleanup", s.cleanup))
+}
+
+// run answers 200 with what the task did, or 503 where the task failed: the scheduler then tries
+// again.
+func run[Done any](s *Service, name string, task func(context.Context) (Done, error)) http.HandlerFunc {
+	return serve.Answer(http.StatusOK, func(r *http.Request) (Done, error) { return do(r.Context(), s, name, task) }, refuse)
+}
+
+var failed = serve.Ladder{Last: serve.Refuse(http.StatusServiceUnavailable, "task_failed", "The task could not be done now; call it again.")}
+
+func refuse(w http.ResponseWriter, _ *http.Request, err error) { failed.Problem(err).Write(w) }
+
+// do is one run of a task with its log line.
+func do[Done any](ctx context.Context, s *Service, name string, task func(context.Context) (Done, error)) (Done, error) {
+	ctx, cancel := context.WithTimeout(ctx, runTime)
+	defer cancel()
+	started := s.Now()
+	done, err := task(ctx)
+	took := slog.Float64("duration_ms", s.Now().Sub(started).Seconds()*1000)
+	if err != nil {
+		s.Log.LogAttrs(ctx, slog.LevelError, "task", slog.String("task", name), slog.String("cause", err.Error()), took)
+		return done, err
+	}
+	s.Log.LogAttrs(ctx, slog.LevelInfo, "task", slog.String("task", name), slog.Any("done", done), took)
+	return done, nil
+}
+
+// ReleaseDelayed does the task of that name, for an alarm in this process. A failure is logged,
+// and left for the next run.
+func (s *Service) ReleaseDelayed(ctx context.Context) {
+	_, _ = do(ctx, s, releaseDelayed, s.releaseDelayed)
+}
+
+// Relayed is what relay-outbox or release-delayed did.
+type Relayed struct {
+	lane.Report
+	// OldestSeconds is the age of the oldest message that still waits; 0: none waits.
+	OldestSeconds int64 `json:"oldest_seconds"`
+}
+
+func (s *Service) relayOutbox(ctx context.Context) (Relayed, error) {
+	return s.relay(ctx, s.Outbox, "outbox", s.Metrics.Outbox)
+}
+
+// releaseDelayed publishes all messages whose wait is over: the rest would wait for the scheduler.
+// The oldest of them is the one that is overdue the longest.
+func (s *Service) releaseDelayed(ctx context.Context) (Relayed, error) {
+	var all Relayed
+	for {
+		done, err := s.relay(ctx, s.Delayed, "delayed", s.Metrics.Delayed)
+		if err != nil {
+			return all, err
+		}
+		all.Lanes, all.Failed, all.Published = all.Lanes+done.Lanes, all.Failed+done.Failed, all.Published+done.Published
+		all.More, all.OldestSeconds = done.More, done.OldestSeconds
+		if !done.More || done.Published == 0 || ctx.Err() != nil {
+			return all, nil //nolint:nilerr // what a run without time has left it says by More
+		}
+	}
+}
+
+func (s *Service) relay(ctx context.Context, from *lane.Relay, name string, count func(published, failed int, oldest time.Duration)) (Relayed, error) {
+	report, err := from.Due(ctx, lanes, func(lane string, err error) {
+		s.Log.LogAttrs(ctx, slog.LevelWarn, "lane not relayed", slog.String("of", name), slog.String("lane", lane), slog.String("cause", err.Error()))
+	})
+	if err != nil {
+		return Relayed{}, err
+	}
+	oldest, err := from.Oldest(ctx)
+	if err != nil {
+		return Relayed{}, err
+	}
+	count(report.Published, report.Failed, oldest)
+	return Relayed{Report: report, OldestSeconds: int64(oldest.Seconds())}, nil
+}
+
+func (s *Service) sweepLeases(ctx context.Context) (dedupe.Swept, error) {
+	now := s.Now()
+	swept, err := dedupe.Sweep(ctx, s.Store, now.Add(-OrphanAfter(s.Catalog)), now, records, func(ctx context.Context, record dedupe.Record) (bool, error) {
+		q, known := s.Catalog.Queue(record.Queue)
+		republish := known && q.Enabled && q.OnOrphan == catalog.Republish && record.Message != nil
+		var err error
+		if republish {
+			failpoint.Hit(failpoint.SweepRepublish)
+			again := *record.Message
+			again.Attributes = q.Addressed(again.Attributes)
+			_, err = s.Outbox.Publisher.Publish(ctx, q.Topic(), again)
+			failpoint.Hit(failpoint.SweepRepublished)
+		}
+		s.Log.LogAttrs(ctx, slog.LevelError, "orphan", slog.String("queue", record.Queue), slog.String("event_id", record.EventID),
+			slog.String("event_type", record.EventType), slog.String("message_id", record.MessageID), slog.Int64("attempt", record.Attempts),
+			slog.Time("lease_until", record.LeaseUntil), slog.Bool("republished", republish && err == nil))
+		if err == nil {
+			s.Metrics.Orphan(record.Queue, republish)
+		}
+		return republish, err
+	})
+	if swept.Republished > 0 {
+		failpoint.Hit(failpoint.SweepMarked)
+	}
+	return swept, err
+}
+
+// OrphanAfter is how long after the end of its lease an event gets no redelivery any more: longer
+// than any queue's broker waits between two attempts, and the attempt.
+func OrphanAfter(c *catalog.Catalog) time.Duration {
+	var longest time.Duration
+	for _, q := range c.Queues {
+		_, wait := q.BrokerBackoff()
+		longest = max(longest, wait+q.AckDeadline)
+	}
+	return longest + slack
+}
+
+// Ran is what run-operations did.
+type Ran struct {
+	// Operations counts those that were continued, Finished those that came to their end.
+	Operations int `json:"operations"`
+	Finished   int `json:"finished"`
+	// Busy counts those that run elsewhere, Failed those that could not be continued now.
+	Busy   int `json:"busy"`
+	Failed int `json:"failed"`
+}
+
+func (s *Service) runOperations(ctx context.Context) (Ran, error) {
+	running, _, err := s.Operator.Operations(ctx, deadletter.Running, nil, records)
+	if err != nil {
+		return Ran{}, err
+	}
+	var ran Ran
+	for _, op := range running {
+		if ctx.Err() != nil {
+			break
+		}
+		op, err := s.Operator.Run(ctx, op.ID)
+		switch {
+		case errors.Is(err, deadletter.ErrBusy):
+			ran.Busy++
+		case err != nil:
+			ran.Failed++
+			s.Log.LogAttrs(ctx, slog.LevelWarn, "operation not run", slog.String("operation", op.ID), slog.String("cause", err.Error()))
+		default:
+			ran.Operations++
+			if op.Progress == deadletter.Finished {
+				ran.Finished++
+			}
+		}
+	}
+	return ran, nil //nolint:nilerr // a failure is counted, and the next run tries again
+}
+
+// Counted is what count-dead-letters found: the queues that keep dead letters, and the open ones.
+type Counted struct {
+	Queues int   `json:"queues"`
+	Open   int64 `json:"open"`
+}
+
+// countDeadLetters reports for every queue how many dead letters are open and how long the oldest
+// has waited, for the alerts. It fails unless all are counted: an absent count is an alert, too.
+func (s *Service) countDeadLetters(ctx context.Context) (Counted, error) {
+	var counted Counted
+	for _, q := range s.Catalog.Queues {
+		if q.DeadLetter.Drop {
+			continue
+		}
+		now := s.Now()
+		standing, err := deadletter.Look(ctx, s.Store, q, now)
+		if err != nil {
+			return counted, err
+		}
+		oldest := standing.Age(now)
+		s.Log.LogAttrs(ctx, slog.LevelInfo, "open dead letters", slog.String("queue", q.ID), slog.Int64("open", standing.Open),
+			slog.Bool("more", standing.More), slog.Int64("oldest_seconds", int64(oldest.Seconds())))
+		s.Metrics.DeadLetters(q.ID, standing.Open, oldest)
+		counted.Queues++
+		counted.Open += standing.Open
+	}
+	return counted, nil
+}
+
+// countWaiting counts backlogs, and reports the pauses that do not hold.
+func (s *Service) countWaiting(ctx context.Context) (Waiting, error) {
+	undone, unread := s.lookAtPauses(ctx)
+	waiting, err := s.countBacklogs(ctx)
+	waiting.PausesUndone = undone
+	return waiting, errors.Join(err, unread)
+}
+
+// settling is how old a pause is before it is expected to hold.
+const settling = time.Minute
+
+// lookAtPauses counts the paused queues whose messages are pushed all the same, each with a line for the
+// alert. A subscription that cannot be read is logged, and stops nothing.
+func (s *Service) lookAtPauses(ctx context.Context) (undone int, err error) {
+	if s.Subscriptions == nil {
+		return 0, nil
+	}
+	pauses, err := pause.List(ctx, s.Store)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range pauses {
+		q, known := s.Catalog.Queue(p.Queue)
+		if !known || !q.Enabled || s.Now().Sub(p.At) < settling {
+			continue
+		}
+		standing, err := s.Subscriptions.Standing(ctx, q)
+		switch {
+		case err != nil:
+			s.Log.LogAttrs(ctx, slog.LevelWarn, "pause not seen", slog.String("queue", p.Queue), slog.String("cause", err.Error()))
+		case standing == pause.Pushing || standing == pause.Undone:
+			undone++
+			s.Log.LogAttrs(ctx, slog.LevelError, "pause undone", slog.String("queue", p.Queue), slog.Time("paused_at", p.At),
+				slog.String("subscription", string(standing)))
+		}
+	}
+	return undone, nil
+}
+
+// Expiring are the collections whose documents have an expire_at: Firestore's TTL removes them, as
+// terraform/firestore.tf says of the same collections, and elsewhere the cleanup does. The last are those
+// of the webhook service, which has a database of its own where it is deployed.
+var Expiring = []string{dedupe.Collection, deadletter.Collection, twophase.Collection, lane.Delayed.Lanes(), rates.Hours, rates.Days, "doorBlocks"}
+
+// Cleaned is what cleanup did.
+type Cleaned struct {
+	Removed int `json:"removed"`
+	// More: the run was full; another would find more.
+	More bool `json:"more"`
+}
+
+func (s *Service) cleanup(ctx context.Context) (Cleaned, error) {
+	var cleaned Cleaned
+	for _, collection := range Expiring {
+		removed, more, err := dedupe.Clean(ctx, s.Store, collection, s.Now(), records)
+		cleaned.Removed += removed
+		cleaned.More = cleaned.More || more
+		if err != nil {
+			return cleaned, err
+		}
+	}
+	return cleaned, nil
+}

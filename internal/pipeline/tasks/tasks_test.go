@@ -1,0 +1,364 @@
+package tasks_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"billhook/catalog"
+	"billhook/emulator/emulatortest"
+	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/tasks"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/platform/telemetry"
+	"billhook/internal/retry"
+	"billhook/internal/twophase"
+)
+
+func TestMain(m *testing.M) {
+	code := emulatortest.Main(m)
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+var start = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+
+// broker takes what is published.
+type broker struct {
+	mu    sync.Mutex
+	down  bool
+	taken []string // topic and ordering key
+	last  contract.Message
+}
+
+func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.down {
+		return "", errors.New("no answer from ilse@example.org")
+	}
+	b.taken, b.last = append(b.taken, topic+"/"+m.OrderingKey), m
+	return fmt.Sprint(len(b.taken)), nil
+}
+
+// rig is the tasks on a real store, behind their routes.
+type rig struct {
+	db      *standin.Store
+	faults  *storetest.Faults
+	broker  *broker
+	metrics *telemetry.Metrics
+	service *tasks.Service
+	router  chi.Router
+	log     bytes.Buffer
+	now     time.Time
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	r := &rig{db: db, faults: &storetest.Faults{Store: db}, broker: &broker{}, metrics: telemetry.NewMetrics(), router: chi.NewRouter(), now: start}
+	clock := func() time.Time { return r.now }
+	queue := func(id string, enabled bool, onOrphan catalog.OnOrphan) catalog.Queue {
+		return catalog.Queue{ID: id, Enabled: enabled, OnOrphan: onOrphan, AckDeadline: time.Minute, Backoff: retry.Policy{Base: time.Second, Multiplier: 2, Max: 8 * time.Minute}}
+	}
+	books := catalog.Queue{ID: "books", Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}}, DeadLetter: catalog.DeadLetter{Drop: true}}
+	r.service = &tasks.Service{
+		Catalog: &catalog.Catalog{Queues: []catalog.Queue{
+			queue("again", true, catalog.Republish), queue("told", true, catalog.Report), queue("asleep", false, catalog.Republish), books,
+		}},
+		Backlogs: meter{held: map[string]backlog.Held{"again-push": {Messages: 1}}, at: start},
+		Store:    r.faults, Outbox: &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock},
+		Delayed: &lane.Relay{Of: lane.Delayed, Store: r.faults, Publisher: r.broker, Now: clock},
+		Operator: &deadletter.Operator{
+			Store: r.faults, Now: clock, NewID: uuid.NewString, Queue: func(string) (catalog.Queue, bool) { return catalog.Queue{}, false },
+			Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }, Relay: func(context.Context, string) error { return nil },
+		},
+		Log: slog.New(slog.NewJSONHandler(&r.log, nil)), Metrics: r.metrics, Now: clock,
+	}
+	r.service.Routes(r.router)
+	return r
+}
+
+// call posts to a task and returns its status and answer.
+func (r *rig) call(t *testing.T, task string) (int, string) {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	r.router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tasks/"+task, nil))
+	return answer.Code, answer.Body.String()
+}
+
+// done calls a task that is done.
+func (r *rig) done(t *testing.T, task, want string) {
+	t.Helper()
+	code, body := r.call(t, task)
+	require.Equal(t, http.StatusOK, code, body)
+	require.JSONEq(t, want, body)
+}
+
+// measured is what the metrics say.
+func (r *rig) measured(t *testing.T, line string) {
+	t.Helper()
+	page := httptest.NewRecorder()
+	r.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	require.Contains(t, page.Body.String(), line+"\n")
+}
+
+func (r *rig) emit(t *testing.T, event string, keys ...string) {
+	t.Helper()
+	var effect handler.Effect
+	for _, key := range keys {
+		effect.Emit = append(effect.Emit, handler.Emission{To: "again", OrderingKey: key, Body: contract.Of(&contract.Envelope{Action: "renewal"})})
+	}
+	_, err := lane.Emit(declared(), handler.Event{Queue: "q", Tenant: "default", ID: event}, &effect, r.now)
+	require.NoError(t, err)
+	_, err = r.db.Commit(t.Context(), effect.Writes)
+	require.NoError(t, err)
+}
+
+// claim has a worker claim an event of a queue and die.
+func (r *rig) claim(t *testing.T, queue, id string, keep bool) {
+	t.Helper()
+	once := dedupe.Once{Store: r.db, Now: func() time.Time { return r.now }, NewToken: func() string { return "token" }}
+	run := once.Begin(dedupe.Key(queue, "default", id), dedupe.Record{Queue: queue, Tenant: "default", EventID: id, PayloadHash: "h"}, time.Hour)
+	var message *contract.Message
+	if keep {
+		message = &contract.Message{Data: []byte("ilse@example.org"), Attributes: map[string]string{"event_id": id}, OrderingKey: id}
+	}
+	_, err := run.Claim(t.Context(), 2*time.Minute, message, false)
+	require.NoError(t, err)
+}
+
+func TestAnOrphanOfASharedTopicIsPutBackForItsQueueAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.service.Catalog.Queues[0].SharedTopic, r.service.Catalog.Queues[0].Bindings = "sales", []routing.Pattern{"#"}
+	r.claim(t, "again", "e1", true)
+	r.now = r.now.Add(2*time.Minute + tasks.OrphanAfter(r.service.Catalog) + time.Second)
+	code, body := r.call(t, "sweep-leases")
+	require.Equal(t, http.StatusOK, code, body)
+	require.Equal(t, []string{"sales/e1"}, r.broker.taken)
+	require.Equal(t, "again", r.broker.last.Attributes["queue"])
+}
+
+func TestEveryTaskHasItsRouteAndNoOther(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, name := range tasks.Names {
+		code, body := r.call(t, name)
+		require.Equal(t, http.StatusOK, code, body)
+		answer := httptest.NewRecorder()
+		r.router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tasks/"+name, nil))
+		require.Equal(t, http.StatusMethodNotAllowed, answer.Code, "a link that is followed does nothing")
+	}
+	code, _ := r.call(t, "nobody")
+	require.Equal(t, http.StatusNotFound, code)
+}
+
+func TestTheOutboxIsRelayed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.done(t, "relay-outbox", `{"lanes":0,"failed":0,"published":0,"more":false,"oldest_seconds":0}`)
+	r.emit(t, "e1", "sub-1", "sub-1", "sub-2")
+	r.done(t, "relay-outbox", `{"lanes":0,"failed":0,"published":0,"more":false,"oldest_seconds":0}`)
+	r.now = start.Add(90 * time.Second)
+	r.broker.down = true
+	r.done(t, "relay-outbox", `{"lanes":2,"failed":2,"published":0,"more":false,"oldest_seconds":90}`)
+	r.measured(t, "billhook_outbox_failures_total 2")
+	r.measured(t, "billhook_outbox_oldest_seconds 90")
+	r.broker.down = false
+	r.done(t, "relay-outbox", `{"lanes":0,"failed":0,"published":0,"more":false,"oldest_seconds":90}`)
+	r.now = start.Add(135 * time.Second)
+	r.done(t, "relay-outbox", `{"lanes":2,"failed":0,"published":3,"more":false,"oldest_seconds":0}`)
+	r.measured(t, "billhook_outbox_relayed_total 3")
+	r.measured(t, "billhook_outbox_oldest_seconds 0")
+	require.NotContains(t, r.log.String(), "sub-1", "a lane is named by its hash")
+}
+
+func TestARunOfTheOutboxIsBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for i := range 6 {
+		var keys []string
+		for k := range 90 {
+			keys = append(keys, fmt.Sprintf("sub-%d-%d", i, k))
+		}
+		r.emit(t, fmt.Sprint("e", i), keys...)
+	}
+	r.now = start.Add(time.Minute)
+	r.done(t, "relay-outbox", `{"lanes":500,"failed":0,"published":500,"more":true,"oldest_seconds":60}`)
+	r.done(t, "relay-outbox", `{"lanes":40,"failed":0,"published":40,"more":false,"oldest_seconds":0}`)
+}
+
+// TestOrphansAreDealtWithAsTheirQueueSays: eight minutes of backoff, one of the ack
+// deadline and one more after the end of the lease nobody can be on its way.
+func TestOrphansAreDealtWithAsTheirQueueSays(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claim(t, "again", "e1", true)
+	r.claim(t, "again", "e2", false)
+	r.claim(t, "told", "e3", true)
+	r.claim(t, "asleep", "e4", true)
+	r.claim(t, "nobody", "e5", true)
+	r.now = start.Add(14*time.Minute - time.Microsecond)
+	r.done(t, "sweep-leases", `{"republished":0,"reported":0,"failed":0,"more":false}`)
+	require.Empty(t, r.broker.taken)
+	r.now = start.Add(14 * time.Minute)
+	r.done(t, "sweep-leases", `{"republished":1,"reported":4,"failed":0,"more":false}`)
+	require.Equal(t, []string{"again/e1"}, r.broker.taken)
+	require.Equal(t, contract.Message{Data: []byte("ilse@example.org"), Attributes: map[string]string{"event_id": "e1"}, OrderingKey: "e1"}, r.broker.last, "as it was")
+	r.done(t, "sweep-leases", `{"republished":0,"reported":0,"failed":0,"more":false}`)
+	r.measured(t, `billhook_orphans_total{action="republished",queue="again"} 1`)
+	r.measured(t, `billhook_orphans_total{action="reported",queue="again"} 1`)
+	r.measured(t, `billhook_orphans_total{action="reported",queue="told"} 1`)
+	require.Equal(t, 5, bytes.Count(r.log.Bytes(), []byte(`"msg":"orphan"`)))
+	require.NotContains(t, r.log.String(), "ilse")
+}
+
+func TestAnOrphanThatCannotBePublishedStaysAndIsNotCounted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.claim(t, "again", "e1", true)
+	r.now = start.Add(time.Hour)
+	r.broker.down = true
+	r.done(t, "sweep-leases", `{"republished":0,"reported":0,"failed":1,"more":false}`)
+	r.broker.down = false
+	r.done(t, "sweep-leases", `{"republished":1,"reported":0,"failed":0,"more":false}`)
+	r.measured(t, `billhook_orphans_total{action="republished",queue="again"} 1`)
+}
+
+func TestOrphansWaitForTheSlowestQueue(t *testing.T) {
+	t.Parallel()
+	slow := catalog.Queue{AckDeadline: 10 * time.Minute, Backoff: retry.Policy{Base: time.Second, Multiplier: 2, Max: time.Hour}}
+	quick := catalog.Queue{AckDeadline: time.Minute, Backoff: retry.Policy{Base: time.Second, Multiplier: 2, Max: time.Minute}}
+	require.Equal(t, 21*time.Minute, tasks.OrphanAfter(&catalog.Catalog{Queues: []catalog.Queue{quick, slow}}), "Pub/Sub waits ten minutes at most")
+	require.Equal(t, 12*time.Minute, tasks.OrphanAfter(&catalog.Catalog{Queues: []catalog.Queue{quick}}), "and does so for every queue, after an outage")
+}
+
+func TestExpiredDocumentsOfEveryCollectionAreRemoved(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, collection := range []string{dedupe.Collection, deadletter.Collection, twophase.Collection, "paymentEvents"} {
+		for i := range 2 {
+			_, err := r.db.Commit(t.Context(), []store.Write{store.Set(store.Key{Collection: collection, ID: fmt.Sprint(i)}, map[string]any{
+				"expire_at": start.Add(time.Duration(i) * time.Hour),
+			})})
+			require.NoError(t, err)
+		}
+	}
+	r.done(t, "cleanup", `{"removed":3,"more":false}`)
+	_, err := r.db.Get(t.Context(), store.Key{Collection: "paymentEvents", ID: "0"})
+	require.NoError(t, err, "payment events are kept")
+}
+
+func TestACleaningIsBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for i := range 250 {
+		_, err := r.db.Commit(t.Context(), []store.Write{store.Set(store.Key{Collection: dedupe.Collection, ID: fmt.Sprint(i)}, map[string]any{"expire_at": start})})
+		require.NoError(t, err)
+	}
+	r.done(t, "cleanup", `{"removed":200,"more":true}`)
+	r.done(t, "cleanup", `{"removed":50,"more":false}`)
+}
+
+func TestATaskThatCannotAskIsCalledAgain(t *testing.T) {
+	t.Parallel()
+	for _, name := range tasks.Names {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.faults.Down(true)
+			code, body := r.call(t, name)
+			require.Equal(t, http.StatusServiceUnavailable, code)
+			require.Contains(t, body, "task_failed")
+			require.Contains(t, r.log.String(), `"level":"ERROR"`)
+			r.faults.Down(false)
+			code, body = r.call(t, name)
+			require.Equal(t, http.StatusOK, code, body)
+		})
+	}
+}
+
+func TestTwoRunsAtOnceAreNoHarm(t *testing.T) {
+	t.Parallel()
+	for _, name := range tasks.Names {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.emit(t, "e1", "sub-1", "sub-2")
+			for i := range 5 {
+				r.claim(t, "again", fmt.Sprint("e", i), true)
+			}
+			r.now = start.Add(2 * time.Hour)
+			codes := make([]int, 2)
+			var wg sync.WaitGroup
+			for i := range codes {
+				wg.Go(func() {
+					answer := httptest.NewRecorder()
+					r.router.ServeHTTP(answer, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/tasks/"+name, nil))
+					codes[i] = answer.Code
+				})
+			}
+			wg.Wait()
+			require.Equal(t, []int{200, 200}, codes)
+			code, body := r.call(t, name)
+			require.Equal(t, http.StatusOK, code)
+			require.NotContains(t, body, `"more":true`)
+		})
+	}
+}
+
+// declared returns a catalog with the shipped contracts, and no queues.
+var declared = sync.OnceValue(func() *catalog.Catalog {
+	shipped, err := catalog.Load("")
+	if err != nil {
+		panic(err)
+	}
+	return &catalog.Catalog{Contracts: shipped.Contracts}
+})
+
+// What Terraform gives a TTL is what the cleanup removes where there is none.
+func TestTheCleanupAndTerraformRemoveFromTheSameCollections(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../terraform/firestore.tf")
+	require.NoError(t, err)
+	var declared []string
+	list := regexp.MustCompile(`(?m)^  ttl_collections = \[(.*)\]$`).FindSubmatch(text)
+	require.NotNil(t, list)
+	for _, name := range regexp.MustCompile(`"(\w+)"`).FindAllSubmatch(list[1], -1) {
+		declared = append(declared, string(name[1]))
+	}
+	for _, named := range regexp.MustCompile(`(?s)resource "google_firestore_field" "\w+" \{[^}]*?collection = "(\w+)"[^}]*?ttl_config`).FindAllSubmatch(text, -1) {
+		declared = append(declared, string(named[1]))
+	}
+	require.Equal(t, []string{"doorBlocks"}, declared[len(declared)-1:], "that of the webhook service's own database")
+	require.ElementsMatch(t, declared, tasks.Expiring)
+}

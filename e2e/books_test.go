@@ -13,8 +13,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/ledger"
-	"billhook/internal/ledger/seal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/ops"
 	"billhook/internal/platform/store"
 )

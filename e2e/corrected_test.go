@@ -14,8 +14,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/contract"
-	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
 )

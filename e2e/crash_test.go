@@ -29,9 +29,10 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/subscriptions"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/ledger"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
@@ -40,7 +41,6 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
-	"billhook/internal/subscriptions"
 )
 
 // crashCase is a story and the points at which its workers are killed.

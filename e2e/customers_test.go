@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/contract"
-	"billhook/internal/customers"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/platform/audit"
 )

@@ -17,9 +17,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/devstack"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/standin"

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
+	"billhook/internal/apps/endpoints"
 	"billhook/internal/dedupe"
-	"billhook/internal/endpoints"
 	"billhook/internal/ops"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/signature"

@@ -13,8 +13,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/contract"
-	"billhook/internal/ledger"
 	"billhook/internal/platform/signature"
 )
 

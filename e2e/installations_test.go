@@ -16,8 +16,8 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/contract"
-	"billhook/internal/ledger"
 	"billhook/internal/platform/gcp/pubsub"
 )
 

@@ -9,9 +9,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/dedupe"
-	"billhook/internal/journal"
-	"billhook/internal/ledger"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"

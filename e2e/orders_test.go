@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/orders"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
 	"billhook/internal/ops"
-	"billhook/internal/orders"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"

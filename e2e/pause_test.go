@@ -12,7 +12,7 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
-	"billhook/internal/ledger"
+	"billhook/internal/apps/ledger"
 )
 
 // pausing has the queue of orders paused, 20 orders of a customer sent, several times the longest wait

@@ -14,9 +14,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
+	"billhook/internal/apps/payments"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
-	"billhook/internal/payments"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/signature"

@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
-	"billhook/internal/ledger"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/products"
 	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"
-	"billhook/internal/products"
 )
 
 // setProduct sets what a product is worth from now on.

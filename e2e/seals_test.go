@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
-	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"

@@ -25,9 +25,9 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
 	"billhook/catalog"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/gcp/pubsub"

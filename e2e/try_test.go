@@ -11,10 +11,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/dedupe"
-	"billhook/internal/journal"
-	"billhook/internal/ledger"
-	"billhook/internal/ledger/seal"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/lane"

@@ -10,10 +10,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/apps/usage"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/ops"
-	"billhook/internal/usage"
 )
 
 // billion is the most that one event counts.

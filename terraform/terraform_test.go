@@ -23,13 +23,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/apps/twophase"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/pipeline/tasks"
-	"billhook/internal/twophase"
 )
 
 var update = flag.Bool("update", false, "write the README's table of grants anew")

@@ -12,10 +12,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"billhook/catalog"
-	"billhook/internal/endpoints"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/products"
 	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/products"
 )
 
 // completionPatience bounds what the worker is asked while a person waits for the shell.

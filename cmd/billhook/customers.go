@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/customers"
+	"billhook/internal/apps/customers"
 	"billhook/internal/ops"
 	"billhook/internal/platform/audit"
 )

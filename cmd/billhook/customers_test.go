@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/customers"
-	"billhook/internal/ledger"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/platform/standin"
 )

@@ -17,9 +17,9 @@ import (
 	"billhook/catalog"
 	"billhook/emulator"
 	"billhook/emulator/topology"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/devstack"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/ledger"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
 )

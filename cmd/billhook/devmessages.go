@@ -12,12 +12,12 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/endpoints"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/notifications"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/payments"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/notifications"
 	"billhook/internal/ops"
-	"billhook/internal/orders"
-	"billhook/internal/payments"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"
 )

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/endpoints"
+	"billhook/internal/apps/endpoints"
 	"billhook/internal/ops"
 	"billhook/internal/platform/audit"
 )

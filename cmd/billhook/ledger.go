@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/contract/money"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
-	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
 )
 

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/ledger/seal"
+	"billhook/internal/apps/ledger/seal"
 )
 
 // ledgerKeygen makes the key that signs proofs. It asks nobody and keeps nothing.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/ledger/seal"
+	"billhook/internal/apps/ledger/seal"
 )
 
 // TestAProofIsCheckedByAStranger has a worker sign with a made key, and the proof checked by the other

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/orders"
+	"billhook/internal/apps/orders"
 )
 
 func (p *program) ordersCommand() *cobra.Command {

@@ -12,8 +12,8 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/apps/orders/orderstest"
 	"billhook/internal/ops"
-	"billhook/internal/orders/orderstest"
 	"billhook/internal/platform/standin"
 )
 

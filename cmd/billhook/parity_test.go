@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/customers"
+	"billhook/internal/apps/customers"
 	"billhook/internal/ops"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"

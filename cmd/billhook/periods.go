@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/journal"
-	"billhook/internal/ledger"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/ops"
 )
 

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/apps/products"
 	"billhook/internal/ops"
 	"billhook/internal/platform/audit"
-	"billhook/internal/products"
 )
 
 func (p *program) productsCommand() *cobra.Command {

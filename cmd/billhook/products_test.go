@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/apps/products"
 	"billhook/internal/ops"
 	"billhook/internal/platform/standin"
-	"billhook/internal/products"
 )
 
 // serveProducts serves a worker's ops API with one product of the catalog.

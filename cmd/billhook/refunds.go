@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/payments"
+	"billhook/internal/apps/payments"
 )
 
 func (p *program) refundsCommand() *cobra.Command {

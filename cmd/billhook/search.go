@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/ledger"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/ops"
 )
 

@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/customers"
-	"billhook/internal/ledger"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/subscriptions"
 	"billhook/internal/ops"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
-	"billhook/internal/subscriptions"
 )
 
 // serveIDs serves the ops API of a store in which auth0|u7 has a customer, points of two days, and a

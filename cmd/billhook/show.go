@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/dedupe"
 	"billhook/internal/devstack"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"

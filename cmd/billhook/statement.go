@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/ledger"
-	"billhook/internal/ledger/seal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/ops"
 )
 

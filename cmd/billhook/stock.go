@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/apps/orders"
 	"billhook/internal/ops"
-	"billhook/internal/orders"
 	"billhook/internal/platform/audit"
 )
 

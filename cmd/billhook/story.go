@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"billhook/internal/ledger"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/platform/audit"
 )

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/apps/ledger"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/retry"
 )

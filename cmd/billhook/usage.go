@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/apps/usage"
 	"billhook/internal/ops"
-	"billhook/internal/usage"
 )
 
 func (p *program) usageCommand() *cobra.Command {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/apps/usage"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/ops"
@@ -21,7 +22,6 @@ import (
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
-	"billhook/internal/usage"
 )
 
 func TestUsageIsLookedAtAndExportedFromATerminal(t *testing.T) {

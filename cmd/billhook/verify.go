@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/ledger/seal"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/ops"
 )
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/apps/products"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/gcp/auth"
@@ -24,7 +25,6 @@ import (
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/products"
 )
 
 func main() {

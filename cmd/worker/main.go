@@ -19,7 +19,7 @@ import (
 	"github.com/google/uuid"
 
 	"billhook/catalog"
-	"billhook/internal/ledger/seal"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/ops"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"

@@ -16,10 +16,10 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/dedupe"
-	"billhook/internal/journal"
-	"billhook/internal/ledger"
-	"billhook/internal/ledger/seal"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"

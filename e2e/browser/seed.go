@@ -10,18 +10,18 @@ import (
 	"time"
 
 	"billhook/e2e"
-	"billhook/internal/customers"
-	"billhook/internal/endpoints"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/products"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/journal"
 	"billhook/internal/ops"
-	"billhook/internal/orders"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/standin"
-	"billhook/internal/products"
 	"billhook/internal/retry"
 )
 

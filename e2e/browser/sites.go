@@ -12,8 +12,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/apps/ledger"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/ops/pages"
 	"billhook/internal/pipeline/deadletter"

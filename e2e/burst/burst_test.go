@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/ledger"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )

@@ -15,9 +15,9 @@ import (
 
 	"billhook/e2e"
 	"billhook/e2e/chaos/arm"
-	"billhook/internal/ledger"
-	"billhook/internal/ledger/seal"
-	"billhook/internal/ledger/seal/sealtest"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"

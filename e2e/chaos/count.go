@@ -9,11 +9,11 @@ import (
 
 	"billhook/e2e"
 	"billhook/e2e/chaos/arm"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/apps/ledger/seal/sealtest"
+	"billhook/internal/apps/payments"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
-	"billhook/internal/ledger/seal"
-	"billhook/internal/ledger/seal/sealtest"
-	"billhook/internal/payments"
 	"billhook/internal/platform/store"
 )
 

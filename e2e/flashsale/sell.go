@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/e2e"
+	"billhook/internal/apps/orders"
 	"billhook/internal/dedupe"
-	"billhook/internal/orders"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/tasks"

@@ -21,7 +21,7 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator"
-	"billhook/internal/notifications"
+	"billhook/internal/apps/notifications"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"

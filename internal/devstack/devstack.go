@@ -20,8 +20,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/apps/products"
 	"billhook/internal/ingest/webhook"
-	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
@@ -35,7 +36,6 @@ import (
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/products"
 	"billhook/internal/worker"
 )
 

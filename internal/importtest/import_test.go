@@ -31,11 +31,11 @@ var floors = []struct {
 		"internal/platform/failpoint", "internal/pipeline/alarm",
 	}},
 	{"stores", true, []string{
-		"catalog", "internal/dedupe", "internal/pipeline/handler", "internal/ledger", "internal/ledger/seal", "internal/pipeline/deadletter", "internal/pipeline/lane", "internal/twophase", "internal/platform/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders",
-		"internal/platform/backlog", "internal/usage", "internal/journal", "internal/pipeline/dryrun", "internal/pipeline/pause", "internal/subscriptions", "internal/pipeline/rates",
+		"catalog", "internal/dedupe", "internal/pipeline/handler", "internal/apps/ledger", "internal/apps/ledger/seal", "internal/pipeline/deadletter", "internal/pipeline/lane", "internal/apps/twophase", "internal/platform/audit", "internal/apps/customers", "internal/apps/products", "internal/apps/endpoints", "internal/apps/payments", "internal/apps/orders",
+		"internal/platform/backlog", "internal/apps/usage", "internal/apps/journal", "internal/pipeline/dryrun", "internal/pipeline/pause", "internal/apps/subscriptions", "internal/pipeline/rates",
 	}},
 	{"services and adapters", false, []string{
-		"internal/ingest/webhook", "internal/pipeline/push", "internal/ops", "internal/pipeline/tasks", "internal/billing", "internal/notifications", "internal/pipeline/delivery", "internal/platform/gcp", "internal/platform/standin", "internal/ingest/importer",
+		"internal/ingest/webhook", "internal/pipeline/push", "internal/ops", "internal/pipeline/tasks", "internal/apps/billing", "internal/apps/notifications", "internal/pipeline/delivery", "internal/platform/gcp", "internal/platform/standin", "internal/ingest/importer",
 	}},
 	// worker and local assemble services for the mains.
 	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/worker", "internal/devstack", "internal/contract/schemagen", "docs/examples"}},
@@ -45,8 +45,8 @@ var floors = []struct {
 // packages.
 var domain = []string{
 	"catalog", "internal/contract", "internal/pii", "internal/platform/signature", "internal/retry", "internal/platform/store", "internal/contract/routing",
-	"internal/contract/money", "internal/dedupe", "internal/ledger", "internal/pipeline/handler", "internal/pipeline/deadletter", "internal/pipeline/lane", "internal/twophase", "internal/platform/audit", "internal/customers", "internal/products", "internal/endpoints", "internal/payments", "internal/orders", "internal/billing",
-	"internal/platform/backlog", "internal/notifications", "internal/usage", "internal/journal", "internal/pipeline/dryrun", "internal/pipeline/pause", "internal/subscriptions", "internal/pipeline/rates",
+	"internal/contract/money", "internal/dedupe", "internal/apps/ledger", "internal/pipeline/handler", "internal/pipeline/deadletter", "internal/pipeline/lane", "internal/apps/twophase", "internal/platform/audit", "internal/apps/customers", "internal/apps/products", "internal/apps/endpoints", "internal/apps/payments", "internal/apps/orders", "internal/apps/billing",
+	"internal/platform/backlog", "internal/apps/notifications", "internal/apps/usage", "internal/apps/journal", "internal/pipeline/dryrun", "internal/pipeline/pause", "internal/apps/subscriptions", "internal/pipeline/rates",
 }
 
 // walls lists forbidden imports. The packages in from (empty: all) must not import those in
@@ -144,8 +144,8 @@ func TestEachWallFails(t *testing.T) {
 			[]string{"internal/platform/env (ground) imports catalog (stores): imports go down"},
 		},
 		"beside, among services": {
-			map[string][]string{"internal/ops": {"billhook/internal/billing"}},
-			[]string{"internal/ops (services and adapters) imports internal/billing (services and adapters): imports go down"},
+			map[string][]string{"internal/ops": {"billhook/internal/apps/billing"}},
+			[]string{"internal/ops (services and adapters) imports internal/apps/billing (services and adapters): imports go down"},
 		},
 		"within one service": {
 			map[string][]string{"internal/ingest/webhook": {"billhook/internal/ingest/webhook/samples"}}, nil,
@@ -154,15 +154,15 @@ func TestEachWallFails(t *testing.T) {
 			map[string][]string{"internal/attic": nil}, []string{"internal/attic stands on no floor: add it to floors"},
 		},
 		"HTTP in the domain": {
-			map[string][]string{"internal/ledger": {"net/http"}},
-			[]string{"internal/ledger reaches net/http: a domain package knows neither HTTP, nor Google, nor a service"},
+			map[string][]string{"internal/apps/ledger": {"net/http"}},
+			[]string{"internal/apps/ledger reaches net/http: a domain package knows neither HTTP, nor Google, nor a service"},
 		},
 		"HTTP in the domain, through another package": {
-			map[string][]string{"internal/ledger": {"billhook/internal/platform/env"}, "internal/platform/env": {"net/http"}},
-			[]string{"internal/ledger reaches net/http: a domain package knows neither HTTP, nor Google, nor a service"},
+			map[string][]string{"internal/apps/ledger": {"billhook/internal/platform/env"}, "internal/platform/env": {"net/http"}},
+			[]string{"internal/apps/ledger reaches net/http: a domain package knows neither HTTP, nor Google, nor a service"},
 		},
 		"a name that only begins alike": {
-			map[string][]string{"internal/ledger": {"net/httptrace", "google.golang.organic/x"}}, nil,
+			map[string][]string{"internal/apps/ledger": {"net/httptrace", "google.golang.organic/x"}}, nil,
 		},
 		"Google outside the adapters": {
 			map[string][]string{"internal/ops": {"cloud.google.com/go/pubsub/v2"}},
@@ -187,8 +187,8 @@ func TestEachWallFails(t *testing.T) {
 			[]string{"internal/ops reaches encoding/json: encoding/json takes a name in any case, and the last of two: what decides who may do what uses github.com/go-json-experiment/json"},
 		},
 		"a test kit in the program": {
-			map[string][]string{"cmd/worker": {"billhook/internal/ledger/ledgertest"}},
-			[]string{"cmd/worker imports internal/ledger/ledgertest: a package for tests is imported by tests"},
+			map[string][]string{"cmd/worker": {"billhook/internal/apps/ledger/ledgertest"}},
+			[]string{"cmd/worker imports internal/apps/ledger/ledgertest: a package for tests is imported by tests"},
 		},
 		"a test kit in the end-to-end harness and in another kit": {
 			map[string][]string{"e2e": {"billhook/emulator/emulatortest"}, "internal/platform/store/storetest": {"billhook/internal/platform/standin/clocktest"}}, nil,

@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/ledger"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )

@@ -13,15 +13,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/payments"
+	"billhook/internal/apps/subscriptions"
 	"billhook/internal/contract"
-	"billhook/internal/customers"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
-	"billhook/internal/orders"
-	"billhook/internal/payments"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
-	"billhook/internal/subscriptions"
 )
 
 // activityAtMost bounds each list of an Activity, and customerAtMost its users and subscriptions, each

@@ -8,17 +8,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/orders/orderstest"
+	"billhook/internal/apps/payments"
+	"billhook/internal/apps/subscriptions"
 	"billhook/internal/contract"
-	"billhook/internal/customers"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
 	"billhook/internal/ops"
-	"billhook/internal/orders/orderstest"
-	"billhook/internal/payments"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/subscriptions"
 )
 
 // credits has an event of the tenant's customer credit an order, under an ordering key of its own.

@@ -14,12 +14,13 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json"
 
-	"billhook/internal/customers"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/products"
 	"billhook/internal/dedupe"
-	"billhook/internal/endpoints"
-	"billhook/internal/journal"
-	"billhook/internal/ledger/seal"
-	"billhook/internal/orders"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/pause"
@@ -27,7 +28,6 @@ import (
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
-	"billhook/internal/products"
 )
 
 // API answers /v1/ops, and /api/v1/events for scripts that exist.

@@ -12,10 +12,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/apps/products"
 	"billhook/internal/ops"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
-	"billhook/internal/products"
 )
 
 // A page of the same router asks the API, whose routes are not the page's.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/customers"
+	"billhook/internal/apps/customers"
 )
 
 // customerRoutes adds the routes of the mapping from customers to users.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/customers"
-	"billhook/internal/ledger"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"

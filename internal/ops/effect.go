@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
-	"billhook/internal/ledger/seal"
 	"billhook/internal/platform/store"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/apps/ledger"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"

@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/endpoints"
+	"billhook/internal/apps/endpoints"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )

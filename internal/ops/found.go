@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"strings"
 
+	"billhook/internal/apps/subscriptions"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
-	"billhook/internal/subscriptions"
 )
 
 // text is a field of a document; empty where it is not there, or is none.

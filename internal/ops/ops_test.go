@@ -19,13 +19,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/products"
 	"billhook/internal/contract"
-	"billhook/internal/customers"
 	"billhook/internal/dedupe"
-	"billhook/internal/journal"
-	"billhook/internal/ledger"
 	"billhook/internal/ops"
-	"billhook/internal/orders"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/handler"
@@ -34,7 +35,6 @@ import (
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/products"
 )
 
 var at = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/orders"
+	"billhook/internal/apps/orders"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/orders/orderstest"
 	"billhook/internal/ops"
-	"billhook/internal/orders"
-	"billhook/internal/orders/orderstest"
 )
 
 func TestStockIsSetAndShownAndItsChangesAreAudited(t *testing.T) {

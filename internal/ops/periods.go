@@ -9,9 +9,9 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/journal"
-	"billhook/internal/ledger"
-	"billhook/internal/ledger/seal"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )

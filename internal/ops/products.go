@@ -6,9 +6,9 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/apps/products"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
-	"billhook/internal/products"
 )
 
 func (a *API) productRoutes(r chi.Router) {

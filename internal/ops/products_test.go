@@ -11,10 +11,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/apps/products"
 	"billhook/internal/ops"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
-	"billhook/internal/products"
 )
 
 // request sends a body by a method, as an operator on this machine, and returns the answer.

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger/seal"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/rates"

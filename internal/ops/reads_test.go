@@ -11,18 +11,18 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/orders/orderstest"
+	"billhook/internal/apps/payments"
+	"billhook/internal/apps/usage"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
-	"billhook/internal/orders"
-	"billhook/internal/orders/orderstest"
-	"billhook/internal/payments"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/usage"
 )
 
 // readsOf bounds what the database reads for each GET route, however many documents there are. A

@@ -5,7 +5,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/payments"
+	"billhook/internal/apps/payments"
 	"billhook/internal/platform/serve"
 )
 

@@ -13,9 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/apps/payments"
 	"billhook/internal/contract"
 	"billhook/internal/ops"
-	"billhook/internal/payments"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"

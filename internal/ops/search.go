@@ -12,19 +12,19 @@ import (
 	"github.com/go-chi/chi/v5"
 	"golang.org/x/sync/errgroup"
 
-	"billhook/internal/customers"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/payments"
+	"billhook/internal/apps/products"
+	"billhook/internal/apps/subscriptions"
+	"billhook/internal/apps/usage"
 	"billhook/internal/dedupe"
-	"billhook/internal/endpoints"
-	"billhook/internal/ledger"
-	"billhook/internal/orders"
-	"billhook/internal/payments"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
-	"billhook/internal/products"
-	"billhook/internal/subscriptions"
-	"billhook/internal/usage"
 )
 
 // Kind is what a search has found.

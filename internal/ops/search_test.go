@@ -11,18 +11,18 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/orders/orderstest"
+	"billhook/internal/apps/products"
+	"billhook/internal/apps/subscriptions"
 	"billhook/internal/contract"
-	"billhook/internal/customers"
 	"billhook/internal/dedupe"
-	"billhook/internal/endpoints"
-	"billhook/internal/ledger"
 	"billhook/internal/ops"
-	"billhook/internal/orders/orderstest"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
-	"billhook/internal/products"
-	"billhook/internal/subscriptions"
 )
 
 // search returns what an id leads to, as "<kind> <id>: <label>", and by what it was found.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/apps/subscriptions"
 	"billhook/internal/platform/serve"
-	"billhook/internal/subscriptions"
 )
 
 // subscriptionRoutes adds the route of subscriptions, which are read alone. What they use has routes

@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/ledger"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/ops"
 )
 

@@ -8,12 +8,12 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/apps/usage"
 	"billhook/internal/dedupe"
 	"billhook/internal/pii"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
-	"billhook/internal/usage"
 )
 
 // usageRoutes adds the routes of usage, which is read alone: a message corrects it.

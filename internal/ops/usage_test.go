@@ -10,11 +10,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/apps/usage"
 	"billhook/internal/contract"
 	"billhook/internal/ops"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
-	"billhook/internal/usage"
 )
 
 // count has an event of usage counted, of a meter with a quota of 100.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"billhook/internal/journal"
+	"billhook/internal/apps/journal"
 	"billhook/internal/ops"
 )
 

@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/orders"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/journal"
-	"billhook/internal/orders"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"

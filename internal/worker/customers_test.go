@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/apps/customers"
 	"billhook/internal/contract"
-	"billhook/internal/customers"
 	"billhook/internal/ops"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"

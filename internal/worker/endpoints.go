@@ -4,7 +4,7 @@ import (
 	"github.com/google/uuid"
 
 	"billhook/catalog"
-	"billhook/internal/endpoints"
+	"billhook/internal/apps/endpoints"
 	"billhook/internal/pipeline/delivery"
 )
 

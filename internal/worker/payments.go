@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/payments"
+	"billhook/internal/apps/payments"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/apps/payments"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/payments"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/standin"
 	"billhook/internal/worker"

@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/products"
 	"billhook/internal/contract"
-	"billhook/internal/ledger"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/products"
 	"billhook/internal/worker"
 )
 

@@ -6,19 +6,19 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/payments"
+	"billhook/internal/apps/products"
+	"billhook/internal/apps/usage"
 	"billhook/internal/dedupe"
-	"billhook/internal/endpoints"
-	"billhook/internal/journal"
 	"billhook/internal/ops"
-	"billhook/internal/orders"
-	"billhook/internal/payments"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
-	"billhook/internal/products"
-	"billhook/internal/usage"
 )
 
 // readable says, by collection, why a document of a list cannot be read. The books are not among them:

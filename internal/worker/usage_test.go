@@ -8,11 +8,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/apps/usage"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/usage"
 	"billhook/internal/worker"
 )
 

@@ -18,15 +18,17 @@ import (
 	"github.com/google/uuid"
 
 	"billhook/catalog"
-	"billhook/internal/billing"
-	"billhook/internal/customers"
-	"billhook/internal/endpoints"
-	"billhook/internal/journal"
-	"billhook/internal/ledger/seal"
-	"billhook/internal/notifications"
+	"billhook/internal/apps/billing"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/apps/notifications"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/products"
+	"billhook/internal/apps/usage"
 	"billhook/internal/ops"
 	"billhook/internal/ops/pages"
-	"billhook/internal/orders"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/delivery"
@@ -42,8 +44,6 @@ import (
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/products"
-	"billhook/internal/usage"
 )
 
 // Config is what a Worker is made of.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"billhook/internal/customers"
+	"billhook/internal/apps/customers"
 	"billhook/internal/pii"
 	"billhook/internal/platform/store"
 )

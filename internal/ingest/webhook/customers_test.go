@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/customers"
+	"billhook/internal/apps/customers"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/platform/store"
 )

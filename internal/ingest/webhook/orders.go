@@ -10,8 +10,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/apps/orders"
 	"billhook/internal/contract"
-	"billhook/internal/orders"
 	"billhook/internal/platform/serve"
 )
 

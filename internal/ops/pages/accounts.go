@@ -7,11 +7,11 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/ledger"
-	"billhook/internal/ledger/seal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/apps/usage"
 	"billhook/internal/ops"
 	"billhook/internal/platform/audit"
-	"billhook/internal/usage"
 )
 
 // accountRoutes adds the pages of accounts, and of whom they belong to.

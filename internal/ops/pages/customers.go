@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/customers"
+	"billhook/internal/apps/customers"
 )
 
 // customerRoutes adds the pages by which a customer is found, linked and unlinked.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/endpoints"
+	"billhook/internal/apps/endpoints"
 	"billhook/internal/ops"
 	"billhook/internal/platform/audit"
 )

@@ -13,8 +13,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/apps/ledger"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/serve"

@@ -8,8 +8,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/ledger"
-	"billhook/internal/ledger/seal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/ops"
 	"billhook/internal/platform/serve"
 )

@@ -19,14 +19,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/customers"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/products"
 	"billhook/internal/dedupe"
-	"billhook/internal/endpoints"
-	"billhook/internal/journal"
-	"billhook/internal/ledger"
 	"billhook/internal/ops"
 	"billhook/internal/ops/pages"
-	"billhook/internal/orders"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/lane"
@@ -34,7 +35,6 @@ import (
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
-	"billhook/internal/products"
 	"billhook/internal/retry"
 )
 

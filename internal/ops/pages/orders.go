@@ -6,8 +6,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/apps/orders"
 	"billhook/internal/ops"
-	"billhook/internal/orders"
 )
 
 func (p *Pages) orderRoutes(r chi.Router) {

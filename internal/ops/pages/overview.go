@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/ledger/seal"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/ops"
 	"billhook/internal/pipeline/pause"
 )

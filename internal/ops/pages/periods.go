@@ -7,10 +7,10 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/dedupe"
-	"billhook/internal/journal"
-	"billhook/internal/ledger"
-	"billhook/internal/ledger/seal"
 	"billhook/internal/ops"
 )
 

@@ -5,9 +5,9 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/apps/products"
 	"billhook/internal/ops"
 	"billhook/internal/platform/audit"
-	"billhook/internal/products"
 )
 
 func (p *Pages) productRoutes(r chi.Router) {

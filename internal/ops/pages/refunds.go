@@ -3,8 +3,8 @@ package pages
 import (
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/apps/payments"
 	"billhook/internal/ops"
-	"billhook/internal/payments"
 )
 
 func (p *Pages) refundRoutes(r chi.Router) {

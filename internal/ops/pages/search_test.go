@@ -11,15 +11,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/apps/ledger/seal/sealtest"
+	"billhook/internal/apps/orders/orderstest"
+	"billhook/internal/apps/subscriptions"
 	"billhook/internal/contract"
-	"billhook/internal/customers"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
-	"billhook/internal/ledger/seal"
-	"billhook/internal/ledger/seal/sealtest"
-	"billhook/internal/orders/orderstest"
 	"billhook/internal/platform/store"
-	"billhook/internal/subscriptions"
 )
 
 // desk is a worker's pages over a store in which something of each kind is.

@@ -6,15 +6,15 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"billhook/internal/customers"
-	"billhook/internal/endpoints"
-	"billhook/internal/journal"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/products"
 	"billhook/internal/ops"
-	"billhook/internal/orders"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/audit"
-	"billhook/internal/products"
 )
 
 // statusRoutes adds what people have changed, what the catalog declares, and what runs.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/apps/orders"
 	"billhook/internal/ops"
-	"billhook/internal/orders"
 	"billhook/internal/platform/audit"
 )
 

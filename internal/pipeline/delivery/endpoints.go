@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/endpoints"
+	"billhook/internal/apps/endpoints"
 )
 
 // Endpoints posts to the addresses that third parties have registered. Each has limits and a

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/endpoints"
+	"billhook/internal/apps/endpoints"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/signature"
 	"billhook/internal/retry"

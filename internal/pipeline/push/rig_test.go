@@ -19,10 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/billing"
+	"billhook/internal/apps/billing"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/push"

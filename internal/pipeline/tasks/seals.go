@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"billhook/internal/journal"
-	"billhook/internal/ledger/seal"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger/seal"
 )
 
 // origins is what stands behind the entries of the books.

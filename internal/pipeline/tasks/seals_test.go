@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/ledger"
-	"billhook/internal/ledger/seal"
-	"billhook/internal/ledger/seal/sealtest"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/platform/store"
 )
 

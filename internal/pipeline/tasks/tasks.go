@@ -17,6 +17,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"billhook/catalog"
+	"billhook/internal/apps/twophase"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -26,7 +27,6 @@ import (
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/twophase"
 )
 
 // The bounds of one run. Cloud Scheduler waits three minutes by default.

@@ -22,6 +22,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator/emulatortest"
+	"billhook/internal/apps/twophase"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
 	"billhook/internal/dedupe"
@@ -35,7 +36,6 @@ import (
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
 	"billhook/internal/retry"
-	"billhook/internal/twophase"
 )
 
 func TestMain(m *testing.M) {

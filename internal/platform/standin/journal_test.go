@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/journal/journaltest"
+	"billhook/internal/apps/journal/journaltest"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )

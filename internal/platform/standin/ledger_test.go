@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/ledger/ledgertest"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )

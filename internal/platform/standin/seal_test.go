@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/ledger/seal/sealtest"
+	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )

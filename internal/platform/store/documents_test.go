@@ -14,19 +14,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/products"
+	"billhook/internal/apps/twophase"
 	"billhook/internal/contract"
-	"billhook/internal/customers"
 	"billhook/internal/dedupe"
-	"billhook/internal/ledger"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
-	"billhook/internal/products"
 	"billhook/internal/retry"
-	"billhook/internal/twophase"
 )
 
 var update = flag.Bool("update", false, "write the documents as they are stored now")

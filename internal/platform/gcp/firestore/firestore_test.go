@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"billhook/emulator/emulatortest"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/dedupe/dedupetest"
-	"billhook/internal/ledger/ledgertest"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"

@@ -3,7 +3,7 @@ package firestore_test
 import (
 	"testing"
 
-	"billhook/internal/journal/journaltest"
+	"billhook/internal/apps/journal/journaltest"
 	"billhook/internal/platform/store"
 )
 

@@ -3,7 +3,7 @@ package firestore_test
 import (
 	"testing"
 
-	"billhook/internal/orders/orderstest"
+	"billhook/internal/apps/orders/orderstest"
 	"billhook/internal/platform/store"
 )
 

@@ -3,7 +3,7 @@ package firestore_test
 import (
 	"testing"
 
-	"billhook/internal/ledger/seal/sealtest"
+	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/platform/store"
 )
 

@@ -3,8 +3,8 @@ package firestore_test
 import (
 	"testing"
 
+	"billhook/internal/apps/usage/usagetest"
 	"billhook/internal/platform/store"
-	"billhook/internal/usage/usagetest"
 )
 
 func TestUsageIsTheSumOfItsEntriesOnFirestore(t *testing.T) {

@@ -1,0 +1,343 @@
+// Package billing owns what each billing event does: how many points an order is
+// worth and to whom, what a refund or a chargeback takes back, and what is kept and
+// told of a subscription. Its handlers turn an event into writes and messages.
+//
+// It refuses to commit, retry, or remember which events it has seen: the caller of the
+// handlers does. It never guesses: an amount that it cannot compute exactly is an error
+// that ends in the dead letters.
+package billing
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"math/bits"
+	"time"
+
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/contract"
+	"billhook/internal/contract/money"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// The result codes of an effect, as the event's record keeps them.
+const (
+	Credited         = "credited"
+	AlreadyCredited  = "already_credited"
+	Reversed         = "reversed"
+	AlreadyReversed  = "already_reversed"
+	NothingToReverse = "nothing_to_reverse"
+	Noted            = "noted"
+)
+
+// CreditedDiffers is the result of a credit to the order's own uid while the customer is
+// mapped to another: that stays as it is, and a person decides.
+const CreditedDiffers = "credited_mapping_differs"
+
+// chargeback is the event type that always takes back all that is left.
+const chargeback = "order.chargeback"
+
+// Points keeps the points of orders.
+type Points struct {
+	// Store is where the entries of an order are read.
+	Store    store.Querier
+	Products Products
+	Now      func() time.Time
+	// Teacher learns from paid orders which user a customer is; nil: no mapping is learned.
+	Teacher *customers.Teacher
+	// Orders are the queues that hear of each order of the shop that is paid; there need not be one.
+	Orders []string
+}
+
+// payment tells that an order of the shop is paid, and by which order of the provider.
+type payment struct {
+	OrderID   string `json:"order_id"`
+	PaymentID string `json:"payment_id"`
+}
+
+// Register puts the handlers into the registry under the names the catalog uses.
+func Register(r *handler.Registry, p Points, s Subscriptions) {
+	handler.RegisterTx(r, "points.credit", p.Credit, p.Orders...)
+	handler.RegisterTx(r, "points.reverse", p.Reverse)
+	handler.RegisterTx(r, "points.acknowledge", p.Acknowledge)
+	handler.RegisterTx(r, "subscriptions.record", s.Record, s.Updates.ID)
+}
+
+// Credit gives a paid order's points to its user, else to its customer: for every
+// item, the points of its product times the quantity. The order's total is kept with
+// the entry, for refunds to be reversed pro rata.
+//
+// The points attribute of the message is not read. It tells other consumers of the topic what
+// the products were worth when the message was published. The points that are booked are
+// computed here, from what the products are worth now, and from nothing that a sender could set.
+//
+// A first try reads nothing: the entry's id follows from the order, so an order that
+// was credited before is refused by the store. Then Credit is called again with a
+// higher Try, looks, and accepts the credit that is there if it is the same.
+//
+// An order whose checkout names an order of the shop confirms it, by a message in the same commit.
+//
+// An order that names both its customer and a uid teaches who the customer is, in the
+// same commit; see Teacher.
+func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.PayNow) (handler.Effect, error) {
+	order, err := orderOf(body)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	account, err := accountOf(event, order)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	points, err := p.worth(ctx, event.Tenant, order)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	total, currency, err := totalOf(order)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	lesson, err := p.learn(ctx, event, order)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	if event.Try > 1 || (event.Try == 1 && !lesson.Looked) {
+		chain, err := p.load(ctx, event.Tenant, order.ID)
+		if err != nil {
+			return handler.Effect{}, err
+		}
+		if there, ok := chain.Credit(); ok {
+			switch {
+			case there.EventID == event.ID:
+				return p.told(event, order, handler.Effect{Result: Credited}), nil
+			case (there.Account == account || chain.Holder() == account) && there.Amount == points:
+				return p.told(event, order, handler.Effect{Result: AlreadyCredited}), nil
+			default:
+				return handler.Effect{}, retry.Conflicting("order_credited_differently", nil)
+			}
+		}
+	}
+	writes, err := ledger.Credit(ledger.Move{
+		Tenant: event.Tenant, Order: order.ID, EventID: event.ID,
+		From: ledger.IssuedPoints(order.ID), To: account, Amount: points, Currency: ledger.Points,
+		OrderTotal: total, OrderCurrency: currency, CreatedAt: p.Now(),
+	})
+	result := Credited
+	if lesson.Differs {
+		result = CreditedDiffers
+	}
+	credited, err := effect(append(writes, lesson.Writes...), err, result)
+	return p.told(event, order, credited), err
+}
+
+// told adds to the effect of a paid order that the order of the shop is paid which its checkout's
+// metadata names, if it names one and anybody is told.
+func (p Points) told(event handler.Event, order *contract.Order, effect handler.Effect) handler.Effect {
+	shopOrder := event.Attributes[contract.AttrShopOrderID]
+	if shopOrder == "" {
+		return effect
+	}
+	for _, queue := range p.Orders {
+		effect.Emit = append(effect.Emit, handler.Emission{To: queue, OrderingKey: shopOrder, Body: contract.Of(&contract.Event{
+			Type: "order.payment_confirmed", Version: 1, CorrelationID: event.CorrelationID, Data: payment{shopOrder, order.ID},
+		})})
+	}
+	return effect
+}
+
+// learn returns the lesson of a paid order that names both its customer and a uid. A uid that
+// the webhook service looked up by the customer teaches nothing: it would bring back a mapping
+// that a person has changed since.
+func (p Points) learn(ctx context.Context, event handler.Event, order *contract.Order) (customers.Lesson, error) {
+	seen := customers.Order{
+		Tenant:     event.Tenant,
+		CustomerID: cmp.Or(order.CustomerID, event.Attributes[contract.AttrCustomerID]),
+		UID:        event.Attributes[contract.AttrUID], EventID: event.ID,
+	}
+	if p.Teacher == nil || seen.CustomerID == "" || seen.UID == "" || event.Attributes[contract.AttrUIDSource] != "" {
+		return customers.Lesson{}, nil
+	}
+	lesson, err := p.Teacher.Learn(ctx, seen, event.Try)
+	if err != nil {
+		return customers.Lesson{}, retry.Outage("store_unavailable", err)
+	}
+	return lesson, nil
+}
+
+// Reverse takes the points of an order back from the account that holds them. A
+// chargeback, a refund without an amount and one of the order's total or more take
+// all that is left. A partial refund takes the credit times amount / total, rounded
+// down, and never more than is left.
+//
+// A refund is known by its own id where the event has one: under another event's id it takes back
+// nothing more. PayNow's chargebacks have none, and take what is left once.
+//
+// A reversal may arrive before its order; then it is tried again until its attempts
+// are used up.
+func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract.PayNow) (handler.Effect, error) {
+	order, err := orderOf(body)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	chain, err := p.load(ctx, event.Tenant, order.ID)
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	credit, ok := chain.Credit()
+	if !ok {
+		return handler.Effect{}, retry.Missing("order_not_seen", nil)
+	}
+	if chain.Reversed(event.ID) {
+		return handler.Effect{Result: Reversed}, nil
+	}
+	points, refund := chain.Left(), contract.Refund{}
+	if body.Data.Refund != nil && event.Type != chargeback {
+		refund = *body.Data.Refund
+	}
+	if refund.ID != "" && chain.Refunded(refund.ID) {
+		return handler.Effect{Result: AlreadyReversed}, nil
+	}
+	if refund.Amount != "" {
+		share, err := shareOf(credit, refund.Amount, order.Currency)
+		if err != nil {
+			return handler.Effect{}, err
+		}
+		points = min(points, share)
+	}
+	if points == 0 {
+		return handler.Effect{Result: NothingToReverse}, nil
+	}
+	writes, err := chain.ReverseRefund(refund.ID, event.ID, points, p.Now())
+	return effect(writes, err, Reversed)
+}
+
+// Acknowledge does nothing but leave a record. It is for a closed chargeback: PayNow
+// does not publish the list of outcomes that one can have, so points are not given
+// back automatically; a person decides.
+func (p Points) Acknowledge(context.Context, handler.Event, *contract.PayNow) (handler.Effect, error) {
+	return handler.Effect{Result: Noted}, nil
+}
+
+func (p Points) load(ctx context.Context, tenant, order string) (ledger.Chain, error) {
+	chain, err := ledger.Load(ctx, p.Store, tenant, order)
+	switch {
+	case errors.Is(err, ledger.ErrBroken):
+		return ledger.Chain{}, retry.Permanent("ledger_broken", err)
+	case errors.Is(err, store.ErrInvalid):
+		return ledger.Chain{}, retry.Permanent("entry_invalid", err)
+	case err != nil:
+		return ledger.Chain{}, retry.Outage("store_unavailable", err)
+	}
+	return chain, nil
+}
+
+func orderOf(body *contract.PayNow) (*contract.Order, error) {
+	if body.Data.Order == nil {
+		return nil, retry.Permanent("no_order", nil)
+	}
+	return body.Data.Order, nil
+}
+
+func accountOf(event handler.Event, order *contract.Order) (ledger.Account, error) {
+	if uid := event.Attributes[contract.AttrUID]; uid != "" {
+		return ledger.UserPoints(uid), nil
+	}
+	if order.CustomerID != "" {
+		return ledger.CustomerPoints(order.CustomerID), nil
+	}
+	if id := event.Attributes[contract.AttrCustomerID]; id != "" {
+		return ledger.CustomerPoints(id), nil
+	}
+	return "", retry.Permanent("no_account", nil)
+}
+
+// totalOf returns what an order cost, in minor units of the currency; an empty
+// currency says that it is not known. An order that does not name its total costs
+// the sum of its items, if all of them have a price.
+func totalOf(order *contract.Order) (total int64, currency string, err error) {
+	if order.Currency == "" {
+		return 0, "", nil
+	}
+	if order.Total != "" {
+		if total, err = parse(order.Total, order.Currency); err != nil {
+			return 0, "", err
+		}
+		return total, order.Currency, nil
+	}
+	for _, item := range order.Items {
+		if item.Price == "" {
+			return 0, "", nil
+		}
+		price, err := parse(item.Price, order.Currency)
+		if err != nil {
+			return 0, "", err
+		}
+		var fits bool
+		if total, fits = addProduct(total, price, item.Quantity, math.MaxInt64); !fits {
+			return 0, "", retry.Permanent("amount_overflow", nil)
+		}
+	}
+	return total, order.Currency, nil
+}
+
+// shareOf returns the part of a credit that a refund of an amount takes back, as far
+// as it is still there: all of it for the whole order's total, else pro rata, rounded
+// down, computed in 128 bits. The amount is in the order's currency, which the refund
+// may repeat.
+func shareOf(credit ledger.Move, amount, currency string) (int64, error) {
+	switch {
+	case credit.OrderCurrency == "":
+		return 0, retry.Permanent("order_total_unknown", nil)
+	case currency != "" && currency != credit.OrderCurrency:
+		return 0, retry.Permanent("currency_mismatch", nil)
+	}
+	refunded, err := parse(amount, credit.OrderCurrency)
+	if err != nil {
+		return 0, err
+	}
+	if refunded >= credit.OrderTotal {
+		return credit.Amount, nil
+	}
+	// None of the three is negative, and the amount is below the total: the division
+	// cannot overflow, and the share is below the credit.
+	high, low := bits.Mul64(uint64(credit.Amount), uint64(refunded)) //nolint:gosec // G115: not negative
+	share, _ := bits.Div64(high, low, uint64(credit.OrderTotal))     //nolint:gosec // G115: not negative
+	return int64(share), nil                                         //nolint:gosec // G115: below the credit
+}
+
+// parse reads an amount and refuses a negative one.
+func parse(decimal, currency string) (int64, error) {
+	minor, err := money.Parse(decimal, currency)
+	if err == nil && minor < 0 {
+		err = money.ErrAmount
+	}
+	if err != nil {
+		return 0, retry.Permanent("bad_amount", err)
+	}
+	return minor, nil
+}
+
+// addProduct returns sum + a*b; fits reports whether that stays within the limit and
+// neither factor is negative. The sum, itself within the limit, is not negative.
+func addProduct(sum, a, b, limit int64) (result int64, fits bool) {
+	if a < 0 || b < 0 {
+		return 0, false
+	}
+	high, low := bits.Mul64(uint64(a), uint64(b))
+	if high != 0 || low > uint64(limit-sum) { //nolint:gosec // G115: the sum is within the limit
+		return 0, false
+	}
+	return sum + int64(low), true //nolint:gosec // G115: within the limit
+}
+
+// effect is the last step of a handler: the writes that the ledger returned. What it
+// refuses to write will not become right by trying again.
+func effect(writes []store.Write, err error, result string) (handler.Effect, error) {
+	if err != nil {
+		return handler.Effect{}, retry.Permanent("entry_invalid", err)
+	}
+	return handler.Effect{Writes: writes, Result: result, Entry: writes[0].Key.ID}, nil
+}

@@ -1,0 +1,290 @@
+package customers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"billhook/internal/apps/ledger"
+	"billhook/internal/pii"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+)
+
+// AuditKind is what the audit calls a customer's mapping.
+const AuditKind = "customer"
+
+const (
+	// batch is how many orders one commit moves: two entries each, and four documents more.
+	batch = 200
+	// moveFor is how long one call moves orders; the caller asks again.
+	moveFor = 15 * time.Second
+	// tries bounds the attempts of one step while others change its documents.
+	tries = 10
+)
+
+// The errors of the operator. Any other is the store's.
+var (
+	// ErrUnknown: the customer is not linked.
+	ErrUnknown = errors.New("customers: not linked")
+	// ErrRefused is wrapped by every refusal of what was asked; its text says why.
+	ErrRefused = errors.New("customers: refused")
+	// ErrChanged: the mapping is no longer the expected one.
+	ErrChanged = errors.New("customers: the mapping has changed; look at it again")
+	// ErrBusy: others keep changing the mapping; commits until then stand.
+	ErrBusy = errors.New("customers: the mapping is being changed; ask again")
+)
+
+// Operator changes mappings for people.
+type Operator struct {
+	Store store.Store
+	Now   func() time.Time
+	// NewID returns a random id.
+	NewID func() string
+}
+
+// State is a customer's mapping and guest account.
+type State struct {
+	Mapping
+	// GuestAccount is credited with orders of the customer without a uid. GuestPoints is its
+	// balance, which linking moves.
+	GuestAccount string `json:"guest_account"`
+	GuestPoints  int64  `json:"guest_points"`
+}
+
+// errCustomerID refuses an id that no customer has.
+var errCustomerID = fmt.Errorf("%w: the id of a customer or tenant has letters, digits and . _ : - only", ErrRefused)
+
+// Show returns the state of a tenant's customer, linked or not.
+func (o *Operator) Show(ctx context.Context, tenant, customerID string) (State, error) {
+	if !pii.ID.Valid(tenant) || !pii.ID.Valid(customerID) {
+		return State{}, errCustomerID
+	}
+	m, err := lookup(ctx, o.Store, tenant, customerID)
+	if err != nil {
+		return State{}, err
+	}
+	s := State{Mapping: m.Mapping, GuestAccount: string(ledger.CustomerPoints(customerID))}
+	s.GuestPoints, err = o.guestPoints(ctx, tenant, customerID)
+	return s, err
+}
+
+func (o *Operator) guestPoints(ctx context.Context, tenant, customerID string) (int64, error) {
+	doc, err := o.Store.Get(ctx, ledger.CustomerPoints(customerID).Key(tenant))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("customers: guest account: %w", err)
+	}
+	balance, _ := doc.Fields["balance"].(int64)
+	return balance, nil
+}
+
+// Change is a change that a person asks for, and the JSON of that request.
+type Change struct {
+	Tenant     string `json:"-"`
+	CustomerID string `json:"-"`
+	// UID is the user to link to; of an unlink it is empty.
+	UID string `json:"uid,omitempty"`
+	Who string `json:"-"`
+	Why string `json:"why"`
+	// Expect, if set, is the uid that the customer was linked to when the person looked.
+	Expect *string `json:"expect,omitempty"`
+	// After is the Next of an earlier answer: the link continues behind it.
+	After string `json:"-"`
+}
+
+func (c Change) entry(action string, at time.Time, before, after map[string]any) audit.Entry {
+	return audit.Entry{Kind: AuditKind, Tenant: c.Tenant, Subject: c.CustomerID, Action: action, Who: c.Who, Why: c.Why, At: at, Before: before, After: after}
+}
+
+// check refuses a change that is not well-formed.
+func (c Change) check() error {
+	switch {
+	case !pii.ID.Valid(c.Tenant), !pii.ID.Valid(c.CustomerID):
+		return errCustomerID
+	case strings.TrimSpace(c.Why) == "":
+		return fmt.Errorf("%w: a change needs a reason", ErrRefused)
+	default:
+		return nil
+	}
+}
+
+// Linked is the outcome of a link.
+type Linked struct {
+	Tenant     string `json:"tenant"`
+	CustomerID string `json:"customer_id"`
+	UID        string `json:"uid"`
+	// Before is the uid that the customer was linked to; empty: none. It keeps what was
+	// credited to it.
+	Before string `json:"before"`
+	// Operation is the id in the entries of what was moved.
+	Operation   string `json:"operation"`
+	MovedPoints int64  `json:"moved_points"`
+	MovedOrders int64  `json:"moved_orders"`
+	// Left is what the guest account still has.
+	Left int64 `json:"left"`
+	// Next, if not empty, is where another call continues.
+	Next string `json:"next"`
+}
+
+// Link maps a customer to a uid, and moves the points of guests' orders from the customer's account
+// to the uid's: each order once, also after a crash or with another call at the same time. Each
+// commit moves some orders at the version of the mapping, so that none is moved to a replaced
+// uid. Where the customer is linked to the uid already, only later orders are moved. The error
+// wraps ErrRefused, ErrChanged, ErrBusy, ledger.ErrBroken, or is the store's; the caller may retry.
+func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
+	if err := change.check(); err != nil {
+		return Linked{}, err
+	}
+	if !pii.UID.Valid(change.UID) {
+		return Linked{}, fmt.Errorf("%w: this is no uid", ErrRefused)
+	}
+	done := Linked{Tenant: change.Tenant, CustomerID: change.CustomerID, UID: change.UID, Operation: "link-" + o.NewID()}
+	m, audited, err := o.settle(ctx, change, &done)
+	if err != nil {
+		return done, err
+	}
+	if done.Left, err = o.guestPoints(ctx, change.Tenant, change.CustomerID); err != nil || done.Left == 0 {
+		return done, err
+	}
+	if err := o.move(ctx, change, m, audited, &done); err != nil {
+		return done, err
+	}
+	done.Left, err = o.guestPoints(ctx, change.Tenant, change.CustomerID)
+	return done, err
+}
+
+// settle writes the mapping; audited reports whether it has changed.
+func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m stored, audited bool, err error) {
+	for range tries {
+		m, err := lookup(ctx, o.Store, change.Tenant, change.CustomerID)
+		if err != nil {
+			return m, false, err
+		}
+		done.Before = m.UID
+		if m.UID == change.UID {
+			return m, false, nil // the wish is fulfilled, also where another uid was expected
+		}
+		if change.Expect != nil && *change.Expect != m.UID {
+			return m, false, ErrChanged
+		}
+		now := o.Now()
+		after := stored{Mapping: Mapping{Tenant: change.Tenant, CustomerID: change.CustomerID, UID: change.UID, Since: now}}
+		write, before := store.Create(Key(change.Tenant, change.CustomerID), store.Encode(&after.Mapping)), map[string]any(nil)
+		if m.version != 0 {
+			write, before = store.Update(Key(change.Tenant, change.CustomerID), m.version, store.Encode(&after.Mapping)), map[string]any{"uid": m.UID}
+		}
+		entry, err := change.entry("link", now, before, map[string]any{"uid": change.UID, "operation": done.Operation}).Write(done.Operation)
+		if err != nil {
+			return m, false, fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		versions, err := o.Store.Commit(ctx, []store.Write{write, entry})
+		switch {
+		case err == nil:
+			after.version = versions[0]
+			return after, true, nil
+		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
+			return m, false, fmt.Errorf("customers: link: %w", err)
+		}
+	}
+	return m, false, ErrBusy
+}
+
+// move moves the orders of the customer's account, some in each commit.
+func (o *Operator) move(ctx context.Context, change Change, m stored, audited bool, done *Linked) error {
+	from, to, began := ledger.CustomerPoints(change.CustomerID), ledger.UserPoints(change.UID), o.Now()
+	after, failed := change.After, 0
+	for {
+		chains, next, err := ledger.HeldBy(ctx, o.Store, change.Tenant, from, after)
+		if err != nil {
+			return fmt.Errorf("customers: link: %w", err)
+		}
+		for len(chains) > 0 {
+			if o.Now().Sub(began) > moveFor {
+				done.Next = after
+				return nil
+			}
+			some := chains[:min(batch, len(chains))]
+			writes, points, err := ledger.Transfer(some, to, done.Operation, o.Now())
+			if err != nil {
+				return fmt.Errorf("customers: link: %w", err)
+			}
+			if points > 0 {
+				orders := int64(len(writes)-2) / 2 // two entries each, and the two accounts
+				moved := m
+				moved.MovedPoints, moved.MovedOrders = m.MovedPoints+points, m.MovedOrders+orders
+				writes = append(writes, store.Update(Key(change.Tenant, change.CustomerID), m.version, store.Encode(&moved.Mapping)))
+				if !audited {
+					same := map[string]any{"uid": m.UID}
+					entry, err := change.entry("move", o.Now(), same, map[string]any{"uid": m.UID, "operation": done.Operation}).Write(done.Operation)
+					if err != nil {
+						return fmt.Errorf("%w: %w", ErrRefused, err)
+					}
+					writes = append(writes, entry)
+				}
+				versions, err := o.Store.Commit(ctx, writes)
+				if errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale) {
+					break // a refund, a link or an unlink came between: look again
+				}
+				if err != nil {
+					return fmt.Errorf("customers: link: %w", err)
+				}
+				m, audited = moved, true
+				m.version = versions[2*orders+2]
+				done.MovedPoints, done.MovedOrders = done.MovedPoints+points, done.MovedOrders+orders
+			}
+			chains = chains[len(some):]
+		}
+		if len(chains) > 0 {
+			if failed++; failed == tries {
+				return ErrBusy
+			}
+			if m, err = lookup(ctx, o.Store, change.Tenant, change.CustomerID); err != nil {
+				return err
+			}
+			if m.UID != change.UID {
+				return ErrChanged
+			}
+			continue
+		}
+		if next == "" {
+			return nil
+		}
+		after, failed = next, 0
+	}
+}
+
+// Unlink removes a customer's mapping and moves no points. The error wraps ErrUnknown, ErrRefused,
+// ErrChanged or ErrBusy, or is the store's.
+func (o *Operator) Unlink(ctx context.Context, change Change) (State, error) {
+	if err := change.check(); err != nil {
+		return State{}, err
+	}
+	for range tries {
+		m, err := lookup(ctx, o.Store, change.Tenant, change.CustomerID)
+		switch {
+		case err != nil:
+			return State{}, err
+		case m.version == 0:
+			return State{}, ErrUnknown
+		case change.Expect != nil && *change.Expect != m.UID:
+			return State{}, ErrChanged
+		}
+		entry, err := change.entry("unlink", o.Now(), map[string]any{"uid": m.UID}, nil).Write(o.NewID())
+		if err != nil {
+			return State{}, fmt.Errorf("%w: %w", ErrRefused, err)
+		}
+		_, err = o.Store.Commit(ctx, []store.Write{store.Delete(Key(change.Tenant, change.CustomerID), m.version), entry})
+		switch {
+		case err == nil:
+			return o.Show(ctx, change.Tenant, change.CustomerID)
+		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
+			return State{}, fmt.Errorf("customers: unlink: %w", err)
+		}
+	}
+	return State{}, ErrBusy
+}

@@ -1,0 +1,453 @@
+package endpoints_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"billhook/catalog"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/retry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+const (
+	days    = 5 * 24 * time.Hour
+	overlap = 24 * time.Hour
+	news    = "endpoint-events"
+)
+
+var ada = endpoints.Change{Who: "local:ada", Why: "a partner"}
+
+// sent is one request of the poster.
+type sent struct {
+	to   endpoints.Address
+	id   string
+	body string
+}
+
+// posting is a poster whose answers are the test's.
+type posting struct {
+	status int
+	err    error
+	checks error
+	sent   []sent
+	during func() // is called while a request is under way
+}
+
+func (p *posting) Post(_ context.Context, to endpoints.Address, id string, body []byte) (int, error) {
+	p.sent = append(p.sent, sent{to, id, string(body)})
+	if p.during != nil {
+		p.during()
+	}
+	return p.status, p.err
+}
+
+func (p *posting) Check(context.Context, string) error { return p.checks }
+
+func (p *posting) answers(status int) {
+	p.status, p.err = status, retry.HTTPStatus(status)
+}
+
+// town is endpoints over a real store.
+type town struct {
+	*endpoints.Keeper
+	posting posting
+	faults  *storetest.Faults
+	counter *storetest.Counter
+	deliver *handler.Leased
+	now     time.Time
+	ids     int
+}
+
+func open(t testing.TB) *town {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	w := &town{now: noon, counter: &storetest.Counter{Store: db}}
+	w.faults = &storetest.Faults{Store: w.counter}
+	w.posting.answers(204)
+	clock := func() time.Time { return w.now }
+	next := func() string { w.ids++; return fmt.Sprint("id-", w.ids) }
+	w.Keeper = &endpoints.Keeper{
+		Store: w.faults, Poster: &w.posting, OldSecretFor: overlap, Now: clock, NewID: next,
+		NewSecret: func() string { return "whsec_" + next() },
+	}
+	registry := handler.NewRegistry()
+	endpoints.Register(registry, endpoints.Deliverer{Store: w.faults, Poster: &w.posting, DisableAfter: days, News: []string{news}, Now: clock})
+	h, ok := registry.Lookup(endpoints.Handler)
+	require.True(t, ok)
+	w.deliver = h.Leased
+	return w
+}
+
+var shipped = func() *catalog.Catalog {
+	c, err := catalog.Load("")
+	if err != nil {
+		panic(err) // the tests of the catalog check it
+	}
+	return c
+}()
+
+// event asks that an endpoint be told of something.
+func event(t require.TestingT, id, endpoint, eventType string) handler.Event {
+	body, err := shipped.Contracts.Held(contract.Of(&contract.Event{
+		ID: id, Type: "webhook_delivery", Timestamp: "2026-03-02T11:59:58Z", Version: 1,
+		Data: map[string]string{"endpoint_id": endpoint, "event_type": eventType, "subject_id": "sub-7"},
+	}))
+	require.NoError(t, err)
+	return handler.Event{Queue: "q", Tenant: "default", ID: id, Type: "webhook_delivery", CorrelationID: "c-1", Attempt: 1, Body: body}
+}
+
+// told delivers an event, and commits its effect as push does.
+func (w *town) told(t require.TestingT, e handler.Event) (handler.Effect, error) {
+	for e.Try = 0; ; e.Try++ {
+		effect, err := w.deliver.Do(context.Background(), e)
+		if err != nil || len(effect.Writes) == 0 {
+			return effect, err
+		}
+		_, err = w.faults.Commit(context.Background(), effect.Writes)
+		if !errors.Is(err, store.ErrStale) {
+			require.NoError(t, err)
+			return effect, nil
+		}
+	}
+}
+
+func (w *town) add(t require.TestingT, asked endpoints.New) endpoints.Secret {
+	if asked.URL == "" {
+		asked.URL = "https://partner.example/hooks"
+	}
+	added, err := w.Add(context.Background(), asked, ada)
+	require.NoError(t, err)
+	return added
+}
+
+func (w *town) get(t require.TestingT, id string) endpoints.Endpoint {
+	e, err := w.Get(context.Background(), id)
+	require.NoError(t, err)
+	return e
+}
+
+func TestAnEndpointIsToldWhatHappenedAndNoMore(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	added := w.add(t, endpoints.New{ID: "partner-1"})
+	effect, err := w.told(t, event(t, "evt-1", "partner-1", "subscription.renewed"))
+	require.NoError(t, err)
+	require.Equal(t, handler.Effect{Result: endpoints.Delivered}, effect)
+	require.Equal(t, []sent{{
+		endpoints.Address{ID: "partner-1", URL: "https://partner.example/hooks", Secrets: []string{added.Secret}},
+		event(t, "evt-1", "partner-1", "subscription.renewed").CalleeKey(), `{"type":"subscription.renewed","timestamp":"2026-03-02T11:59:58Z","data":{"id":"sub-7"}}`,
+	}}, w.posting.sent)
+}
+
+// A webhook-id has no dot, which joins the parts that are signed, and is another's in another queue or tenant.
+func TestAWebhookIDFollowsFromQueueTenantAndEvent(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.add(t, endpoints.New{ID: "partner-1"})
+	for _, id := range []string{"evt.1", "evt.2", "evt.1"} {
+		_, err := w.told(t, event(t, id, "partner-1", "a"))
+		require.NoError(t, err)
+	}
+	for _, s := range w.posting.sent {
+		require.NotContains(t, s.id, ".")
+	}
+	require.NotEqual(t, w.posting.sent[0].id, w.posting.sent[1].id)
+	require.Equal(t, w.posting.sent[0].id, w.posting.sent[2].id)
+	elsewhere := event(t, "evt.1", "partner-1", "a")
+	elsewhere.Queue = "another"
+	_, err := w.told(t, elsewhere)
+	require.NoError(t, err)
+	require.NotEqual(t, w.posting.sent[0].id, w.posting.sent[3].id)
+}
+
+func TestWhatIsNotForAnEndpointIsDoneWithoutARequest(t *testing.T) {
+	t.Parallel()
+	for sentence, test := range map[string]struct {
+		asked  endpoints.New
+		change func(*town)
+		event  string
+		tenant string
+		want   string
+	}{
+		"a type that it does not want":     {endpoints.New{Events: []string{"invoice.*", "subscription.#"}}, nil, "order.paid", "default", endpoints.Filtered},
+		"a type that is longer":            {endpoints.New{Events: []string{"invoice.*"}}, nil, "invoice.line.added", "default", endpoints.Filtered},
+		"an endpoint that is disabled":     {endpoints.New{}, func(w *town) { _, _ = w.Disable(context.Background(), "p", ada) }, "a", "default", endpoints.EndpointDisabled},
+		"an endpoint that was removed":     {endpoints.New{}, func(w *town) { _, _ = w.Remove(context.Background(), "p", ada) }, "a", "default", endpoints.EndpointUnknown},
+		"an endpoint of another tenant":    {endpoints.New{Tenant: "other"}, nil, "a", "default", endpoints.EndpointUnknown},
+		"an event of another tenant":       {endpoints.New{}, nil, "a", "other", endpoints.EndpointUnknown},
+		"an endpoint that there never was": {endpoints.New{ID: "q"}, nil, "a", "default", endpoints.EndpointUnknown},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			w := open(t)
+			if test.asked.ID == "" {
+				test.asked.ID = "p"
+			}
+			w.add(t, test.asked)
+			if test.change != nil {
+				test.change(w)
+			}
+			e := event(t, "evt-1", "p", test.event)
+			e.Tenant = test.tenant
+			effect, err := w.told(t, e)
+			require.NoError(t, err)
+			require.Equal(t, handler.Effect{Result: test.want}, effect)
+			require.Empty(t, w.posting.sent)
+		})
+	}
+}
+
+func TestAFilterLetsThroughWhatMatches(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.add(t, endpoints.New{ID: "p", Events: []string{"invoice.*", "subscription.#"}})
+	for _, eventType := range []string{"invoice.paid", "subscription.renewed", "subscription.a.b"} {
+		effect, err := w.told(t, event(t, "evt-"+eventType, "p", eventType))
+		require.NoError(t, err)
+		require.Equal(t, endpoints.Delivered, effect.Result)
+	}
+}
+
+func TestAFailureIsNotedWhenItBeginsAndForgottenWithASuccess(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.add(t, endpoints.New{ID: "p"})
+	e := event(t, "evt-1", "p", "a")
+	w.posting.answers(503)
+	_, err := w.told(t, e)
+	require.EqualError(t, err, "callee_failed_503", "the failure is tried again as any other")
+	first := w.get(t, "p")
+	require.Equal(t, noon, first.FailingSince)
+	require.Equal(t, "callee_failed_503", first.Failure)
+	w.now = noon.Add(days - time.Second)
+	w.posting.answers(404)
+	_, err = w.told(t, e)
+	require.ErrorContains(t, err, "callee_refused_404")
+	require.Equal(t, first, w.get(t, "p"), "only the first is written")
+	w.posting.answers(200)
+	_, err = w.told(t, e)
+	require.NoError(t, err)
+	require.Zero(t, w.get(t, "p").FailingSince)
+	require.Empty(t, w.get(t, "p").Failure)
+	w.now = noon.Add(2 * days)
+	w.posting.answers(503)
+	_, err = w.told(t, e)
+	require.Error(t, err)
+	require.Equal(t, endpoints.Enabled, w.get(t, "p").State, "the days count from the first failure behind the success")
+}
+
+func TestWhatWasNotSentIsNoFailureOfTheEndpoint(t *testing.T) {
+	t.Parallel()
+	for _, held := range []error{retry.Busy("callee_resting", nil), retry.Busy("callee_rate", nil), context.Canceled} {
+		w := open(t)
+		w.add(t, endpoints.New{ID: "p"})
+		w.posting.status, w.posting.err = 0, held
+		_, err := w.told(t, event(t, "evt-1", "p", "a"))
+		require.ErrorIs(t, err, held)
+		require.Zero(t, w.get(t, "p").FailingSince)
+	}
+}
+
+func TestAnEndpointIsGivenUpWithNewsAndTheEventIsDone(t *testing.T) {
+	t.Parallel()
+	for sentence, test := range map[string]struct {
+		run    func(*testing.T, *town, handler.Event)
+		reason string
+		since  string
+	}{
+		"after days of failure": {func(t *testing.T, w *town, e handler.Event) {
+			w.posting.status, w.posting.err = 0, retry.Down("callee_unreachable", nil)
+			_, err := w.told(t, e)
+			require.Error(t, err)
+			w.now = noon.Add(days)
+		}, endpoints.Failing, `,"failing_since":"2026-03-02T12:00:00Z"`},
+		"at once with 410": {func(_ *testing.T, w *town, _ handler.Event) { w.posting.answers(410) }, endpoints.Gone, ""},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			w := open(t)
+			w.add(t, endpoints.New{ID: "p"})
+			e := event(t, "evt-1", "p", "a")
+			test.run(t, w, e)
+			effect, err := w.told(t, e)
+			require.NoError(t, err, "there is nothing to try again")
+			require.Equal(t, endpoints.EndpointDisabled, effect.Result)
+			require.Len(t, effect.Emit, 1)
+			require.Equal(t, news, effect.Emit[0].To)
+			_, message, err := shipped.Contracts.Compose(effect.Emit[0].Body, contract.Stamp{ID: "n-1", OrderingKey: effect.Emit[0].OrderingKey, At: w.now})
+			require.NoError(t, err, "the news are as the catalog declares them")
+			require.Contains(t, string(message.Data), `"type":"endpoint.disabled"`)
+			require.Contains(t, string(message.Data), `"data":{"endpoint_id":"p","reason":"`+test.reason+`"`+test.since+`}`)
+			gone := w.get(t, "p")
+			require.Equal(t, endpoints.Disabled, gone.State)
+			require.Equal(t, test.reason, gone.Reason)
+			changes, _, err := audit.List(t.Context(), w.faults, endpoints.Kind, "", "p", "", 10)
+			require.NoError(t, err)
+			require.Equal(t, "billhook", changes[0].Who)
+			require.Equal(t, test.reason, changes[0].Why)
+
+			requests := len(w.posting.sent)
+			effect, err = w.told(t, event(t, "evt-2", "p", "a"))
+			require.NoError(t, err)
+			require.Equal(t, endpoints.EndpointDisabled, effect.Result)
+			require.Len(t, w.posting.sent, requests)
+			back, err := w.Enable(t.Context(), "p", ada)
+			require.NoError(t, err)
+			require.Equal(t, endpoints.Enabled, back.State)
+			require.Zero(t, back.FailingSince)
+			require.Empty(t, back.Reason)
+		})
+	}
+}
+
+// Two workers whose deliveries fail at the same time: one gives the endpoint up, and the other
+// finds that.
+func TestAnEndpointIsGivenUpOnce(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.add(t, endpoints.New{ID: "p"})
+	w.posting.answers(410)
+	w.posting.during = func() {
+		w.posting.during = nil
+		effect, err := w.told(t, event(t, "evt-2", "p", "a"))
+		require.NoError(t, err)
+		require.Len(t, effect.Emit, 1)
+	}
+	effect, err := w.told(t, event(t, "evt-1", "p", "a"))
+	require.NoError(t, err)
+	require.Empty(t, effect.Emit)
+	require.Equal(t, endpoints.EndpointDisabled, effect.Result)
+	require.Len(t, w.posting.sent, 2)
+}
+
+// An endpoint that a person has enabled while a request failed is not given up by what was before.
+func TestAnEndpointThatWasChangedMeanwhileIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.add(t, endpoints.New{ID: "p"})
+	w.posting.answers(503)
+	e := event(t, "evt-1", "p", "a")
+	_, err := w.told(t, e)
+	require.Error(t, err)
+	w.now = noon.Add(days)
+	w.posting.during = func() {
+		w.posting.during = nil
+		_, err := w.Enable(t.Context(), "p", ada)
+		require.NoError(t, err)
+	}
+	_, err = w.told(t, e)
+	require.EqualError(t, err, "callee_failed_503")
+	require.Equal(t, endpoints.Enabled, w.get(t, "p").State)
+	require.Equal(t, noon.Add(days), w.get(t, "p").FailingSince)
+}
+
+func TestASuccessIsNotDoneBeforeTheFailureIsForgotten(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.add(t, endpoints.New{ID: "p"})
+	w.posting.answers(503)
+	e := event(t, "evt-1", "p", "a")
+	_, err := w.told(t, e)
+	require.Error(t, err)
+	w.posting.answers(200)
+	w.faults.FailBefore(1)
+	_, err = w.told(t, e)
+	require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope)
+	w.posting.during = func() { // the endpoint changes between its reading and the end
+		w.posting.during = nil
+		_, err := w.Rotate(t.Context(), "p", ada)
+		require.NoError(t, err)
+	}
+	_, err = w.told(t, e)
+	require.NoError(t, err)
+	require.Zero(t, w.get(t, "p").FailingSince)
+	require.NotZero(t, w.get(t, "p").OldSecretUntil, "and the rotation stands")
+}
+
+func TestAStoreThatIsDownIsNoFailureOfTheMessage(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.add(t, endpoints.New{ID: "p"})
+	w.faults.Down(true)
+	_, err := w.told(t, event(t, "evt-1", "p", "a"))
+	require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope)
+	require.Empty(t, w.posting.sent)
+}
+
+func TestATestTellsHowTheEndpointAnswersAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.add(t, endpoints.New{ID: "p", Events: []string{"invoice.*"}})
+	_, err := w.Disable(t.Context(), "p", ada)
+	require.NoError(t, err)
+	before := w.get(t, "p")
+	got, err := w.Test(t.Context(), "p")
+	require.NoError(t, err)
+	require.Equal(t, endpoints.Tested{ID: "p", WebhookID: got.WebhookID, Delivered: true, Status: 204}, got)
+	require.JSONEq(t, `{"type":"endpoint.test","timestamp":"2026-03-02T12:00:00Z","data":{"id":"p"}}`, w.posting.sent[0].body)
+	w.posting.answers(410)
+	got, err = w.Test(t.Context(), "p")
+	require.NoError(t, err)
+	require.Equal(t, 410, got.Status)
+	require.NotEmpty(t, got.Reason)
+	require.False(t, got.Delivered)
+	require.Equal(t, before, w.get(t, "p"))
+	_, err = w.Test(t.Context(), "q")
+	require.ErrorIs(t, err, endpoints.ErrUnknown)
+}
+
+func TestADeliveryReadsOneDocument(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.add(t, endpoints.New{ID: "p"})
+	reads, commits := w.counter.Gets.Load(), w.counter.Commits.Load()
+	_, err := w.told(t, event(t, "evt-1", "p", "a"))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, w.counter.Gets.Load()-reads)
+	require.Equal(t, commits, w.counter.Commits.Load())
+}
+
+func TestNoSecretIsInWhatPeopleSee(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	added := w.add(t, endpoints.New{ID: "p"})
+	rotated, err := w.Rotate(t.Context(), "p", ada)
+	require.NoError(t, err)
+	seen := []any{w.get(t, "p")}
+	for _, of := range []endpoints.Choice{{}, {Tenant: "default"}} {
+		page, _, err := w.List(t.Context(), of, "", 10)
+		require.NoError(t, err)
+		require.Len(t, page, 1)
+		seen = append(seen, page)
+	}
+	changes, _, err := audit.List(t.Context(), w.faults, endpoints.Kind, "", "p", "", 10)
+	require.NoError(t, err)
+	require.Len(t, changes, 2)
+	text, err := json.Marshal(append(seen, changes))
+	require.NoError(t, err)
+	require.NotContains(t, string(text), added.Secret)
+	require.NotContains(t, string(text), rotated.Secret)
+	lists, err := w.faults.Query(t.Context(), store.Query{Collection: endpoints.Lists, Limit: 10})
+	require.NoError(t, err)
+	require.NotContains(t, fmt.Sprint(lists.Documents), "whsec_")
+}

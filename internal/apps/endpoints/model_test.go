@@ -1,0 +1,159 @@
+package endpoints_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// expected is what an endpoint has to be.
+type expected struct {
+	there         bool
+	state         endpoints.State
+	reason        string
+	failing       time.Time
+	secret, older string
+	until         time.Time
+}
+
+// TestAnEndpointIsWhatHappenedToIt makes any sequence of answers, changes by people, waits and
+// failures of the store, and compares the endpoint and its lists with a model after each step.
+// It is never given up while a success stands behind its last failure, nor before its days are over.
+func TestAnEndpointIsWhatHappenedToIt(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	runs := 0
+	rapid.Check(t, func(t *rapid.T) {
+		runs++
+		id := fmt.Sprint("p", runs)
+		w.faults.Down(false)
+		w.now = noon
+		added := w.add(t, endpoints.New{ID: id})
+		m := expected{there: true, state: endpoints.Enabled, secret: added.Secret}
+		tell := func(t *rapid.T, status int) {
+			w.posting.answers(status)
+			if status == 0 {
+				w.posting.status, w.posting.err = 0, retry.Down("callee_unreachable", nil)
+			}
+			requests := len(w.posting.sent)
+			effect, err := w.told(t, event(t, fmt.Sprint("evt-", w.ids), id, "a"))
+			w.ids++
+			switch {
+			case !m.there:
+				require.Equal(t, endpoints.EndpointUnknown, effect.Result)
+			case m.state == endpoints.Disabled:
+				require.Equal(t, endpoints.EndpointDisabled, effect.Result)
+			default:
+				secrets := []string{m.secret}
+				if w.now.Before(m.until) {
+					secrets = append(secrets, m.older)
+				}
+				require.Equal(t, secrets, w.posting.sent[requests].to.Secrets)
+				requests++
+				switch {
+				case status == 200:
+					require.NoError(t, err)
+					m.failing = time.Time{}
+				case status == 410, !m.failing.IsZero() && w.now.Sub(m.failing) >= days:
+					require.NoError(t, err)
+					require.Len(t, effect.Emit, 1)
+					m.state, m.reason = endpoints.Disabled, endpoints.Failing
+					if status == 410 {
+						m.reason = endpoints.Gone
+					}
+				default:
+					require.Error(t, err)
+					if m.failing.IsZero() {
+						m.failing = w.now
+					}
+				}
+			}
+			require.Len(t, w.posting.sent, requests)
+		}
+		change := func(do func(context.Context, string, endpoints.Change) error, then func()) {
+			err := do(context.Background(), id, ada)
+			if !m.there {
+				require.ErrorIs(t, err, endpoints.ErrUnknown)
+				return
+			}
+			require.NoError(t, err)
+			then()
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"the endpoint answers": func(t *rapid.T) { tell(t, rapid.SampledFrom([]int{200, 200, 503, 404, 0, 410}).Draw(t, "status")) },
+			"it is not called": func(t *rapid.T) {
+				w.posting.status, w.posting.err = 0, retry.Busy("callee_resting", nil)
+				_, _ = w.told(t, event(t, "evt-busy", id, "a"))
+			},
+			"time passes": func(t *rapid.T) {
+				w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 12 * time.Hour, days - time.Hour, days}).Draw(t, "wait"))
+			},
+			"the store is down": func(t *rapid.T) {
+				w.faults.Down(true)
+				_, err := w.told(t, event(t, "evt-down", id, "a"))
+				w.faults.Down(false)
+				require.Error(t, err)
+			},
+			"a person enables it": func(*rapid.T) {
+				change(func(ctx context.Context, id string, by endpoints.Change) error {
+					_, err := w.Enable(ctx, id, by)
+					return err
+				},
+					func() { m.state, m.reason, m.failing = endpoints.Enabled, "", time.Time{} })
+			},
+			"a person disables it": func(*rapid.T) {
+				change(func(ctx context.Context, id string, by endpoints.Change) error {
+					_, err := w.Disable(ctx, id, by)
+					return err
+				},
+					func() {
+						if m.state == endpoints.Enabled {
+							m.state, m.reason = endpoints.Disabled, endpoints.ByHand
+						}
+					})
+			},
+			"a person rotates its secret": func(*rapid.T) {
+				var rotated endpoints.Secret
+				change(func(ctx context.Context, id string, by endpoints.Change) (err error) {
+					rotated, err = w.Rotate(ctx, id, by)
+					return err
+				},
+					func() { m.secret, m.older, m.until = rotated.Secret, m.secret, w.now.Add(overlap) })
+			},
+			"a person removes it": func(t *rapid.T) {
+				if rapid.IntRange(0, 9).Draw(t, "seldom") > 0 {
+					t.Skip("else little is left to look at")
+				}
+				change(func(ctx context.Context, id string, by endpoints.Change) error {
+					_, err := w.Remove(ctx, id, by)
+					return err
+				},
+					func() { m = expected{} })
+			},
+			"": func(t *rapid.T) {
+				e, err := w.Get(context.Background(), id)
+				if !m.there {
+					require.ErrorIs(t, err, endpoints.ErrUnknown)
+				} else {
+					require.NoError(t, err)
+					require.Equal(t, expected{there: true, state: e.State, reason: e.Reason, failing: e.FailingSince, secret: m.secret, older: m.older, until: e.OldSecretUntil}, m)
+				}
+				for list, on := range map[string]bool{
+					"all": m.there, "tenant:default": m.there, "disabled": m.there && m.state == endpoints.Disabled, "failing": m.there && !m.failing.IsZero(),
+				} {
+					key := store.Key{Collection: endpoints.Lists, ID: fmt.Sprintf("%s~%019d-%s", list, int64(1<<63-1)-noon.UnixMicro(), id)}
+					_, err := w.faults.Get(context.Background(), key)
+					require.Equal(t, on, err == nil, list)
+				}
+			},
+		})
+	})
+}

@@ -1,0 +1,322 @@
+// Package journal makes entries of the books of financial events: by the rules of
+// catalog/journal.yaml, each in the commit of its event's record. It owns what a rule makes of an
+// event, reversals by events and by people, the periods that people close, and what others are told
+// of entries.
+//
+// Posting reads nothing, and no two entries write one document. It refuses to keep balances and to
+// seal: an entry, once posted, is the ledger's.
+package journal
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/contract"
+	"billhook/internal/contract/money"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// The results that a record keeps.
+const (
+	Posted         = "posted"
+	PostedBefore   = "posted_before" // and the record was forgotten since
+	Unmapped       = "unmapped"      // no rule takes the event
+	NothingToPost  = "nothing_to_post"
+	Reverted       = "reverted"
+	RevertedBefore = "reverted_before" // by another event, or by a person
+)
+
+// The event types of what others are told.
+const (
+	TypePosted   = "fis.journal.posted"
+	TypeReverted = "fis.journal.reverted"
+)
+
+// Deps is what the handlers work with.
+type Deps struct {
+	// Catalog has the rules, and what the handlers emit to.
+	Catalog *catalog.Catalog
+	// Store is read where an event reverts another, and where an entry was there before.
+	Store    store.Getter
+	Calendar *Calendar
+	Now      func() time.Time
+}
+
+// Register adds the two handlers, which emit to what the catalog lists for each.
+func Register(r *handler.Registry, deps Deps) {
+	for name, handle := range map[string]func(Deps, []string) handler.Tx{catalog.JournalPost: post, catalog.JournalRevert: revert} {
+		emits := deps.Catalog.EmitsOf(name)
+		r.Tx(name, handle(deps, emits), emits...)
+	}
+}
+
+// post makes the entry of an event, by the rule of its type.
+//
+// The entry's id follows from the tenant and the event. So one that was posted is there still when
+// its event comes again after its record was forgotten: it counts once, and another payload under
+// the id is a conflict for good.
+func post(deps Deps, emits []string) handler.Tx {
+	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+		rule, mapped := deps.Catalog.Journal.Rule(event.Type)
+		switch {
+		case !mapped && deps.Catalog.Journal.Unmapped == catalog.IgnoreUnmapped:
+			return handler.Effect{Result: Unmapped}, nil
+		case !mapped:
+			return handler.Effect{}, retry.Permanent(Unmapped, nil)
+		}
+		lines, err := Lines(rule, event.Body)
+		if err != nil {
+			return handler.Effect{}, err
+		}
+		if len(lines) == 0 {
+			return handler.Effect{Result: NothingToPost}, nil
+		}
+		occurred, err := occurredAt(rule, event)
+		if err != nil {
+			return handler.Effect{}, err
+		}
+		entry := ledger.Entry{
+			ID: ledger.EntryID(event.Tenant, event.ID), Tenant: event.Tenant, Kind: ledger.KindJournal, EventID: event.ID, EventType: event.Type, Rule: rule.Name,
+			Period: ledger.PeriodOf(occurred), OccurredAt: occurred, PostedAt: deps.Now(), Lines: lines,
+		}
+		if event.Try > 0 { // a commit was refused: by the record perhaps, or by the entry
+			switch before, err := read(ctx, deps.Store, entry.ID); {
+			case errors.Is(err, store.ErrNotFound):
+			case err != nil:
+				return handler.Effect{}, err
+			case !sameEntry(before, entry):
+				return handler.Effect{}, retry.Conflicting("entry_conflict", nil)
+			default:
+				return handler.Effect{Result: PostedBefore, Ref: entry.ID}, nil
+			}
+		}
+		return effectOf(ctx, deps, entry, "", emits)
+	}
+}
+
+// revert makes the reversal of the entry of another event.
+func revert(deps Deps, emits []string) handler.Tx {
+	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+		reverts := event.Body.Text("reverts")
+		original, err := read(ctx, deps.Store, ledger.EntryID(event.Tenant, reverts))
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			return handler.Effect{}, missing(ctx, deps.Store, event, reverts)
+		case err != nil:
+			return handler.Effect{}, err
+		}
+		occurred, err := occurredAt(catalog.Rule{}, event)
+		if err != nil {
+			return handler.Effect{}, err
+		}
+		if event.Try > 0 {
+			switch before, err := read(ctx, deps.Store, ledger.ReversalID(original.ID)); {
+			case errors.Is(err, store.ErrNotFound):
+			case err != nil:
+				return handler.Effect{}, err
+			default:
+				return handler.Effect{Result: RevertedBefore, Ref: before.ID}, nil
+			}
+		}
+		reversal, err := original.Reversal(event.ID, ledger.PeriodOf(occurred), deps.Now())
+		if err != nil {
+			return handler.Effect{}, retry.Permanent("irreversible", err)
+		}
+		reversal.EventType, reversal.OccurredAt = event.Type, occurred
+		return effectOf(ctx, deps, reversal, reverts, emits)
+	}
+}
+
+// missing says why there is no entry to revert: the event has not come yet, or it made none.
+func missing(ctx context.Context, from store.Getter, event handler.Event, reverts string) error {
+	doc, err := from.Get(ctx, dedupe.Key(event.Queue, event.Tenant, reverts))
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return retry.Outage("store_unavailable", err)
+	}
+	switch record, unread := dedupe.FromDocument(doc); {
+	case err != nil, unread != nil, record.Status != dedupe.Completed:
+		return retry.Missing("original_missing", nil)
+	case record.Result == Reverted || record.Result == RevertedBefore:
+		return retry.Permanent("irreversible", nil) // a reversal is not reverted
+	default:
+		return retry.Permanent("original_without_entry", nil)
+	}
+}
+
+// effectOf posts an entry, unless its period is closed, and tells of it. reverts is the event whose
+// entry a reversal undoes.
+func effectOf(ctx context.Context, deps Deps, entry ledger.Entry, reverts string, emits []string) (handler.Effect, error) {
+	switch now, rules := deps.Now(), deps.Catalog.Journal; {
+	case entry.OccurredAt.After(now.Add(rules.Ahead)):
+		return handler.Effect{}, retry.Permanent("occurred_in_the_future", nil)
+	case entry.OccurredAt.Before(now.Add(-rules.Behind)):
+		return handler.Effect{}, retry.Permanent("occurred_too_long_ago", nil)
+	}
+	closed, err := deps.Calendar.Closed(ctx, entry.Tenant, entry.Period)
+	switch {
+	case err != nil:
+		return handler.Effect{}, err
+	case closed:
+		return handler.Effect{}, &retry.Error{
+			Verdict: retry.Verdict{Class: retry.Rejected, Reason: "period_closed", Counts: true}, Subjects: []string{entry.Period},
+		}
+	}
+	effect := handler.Effect{Result: Posted, Ref: entry.ID}
+	if reverts != "" {
+		effect.Result = Reverted
+	}
+	if effect.Writes, err = ledger.Post(entry); err == nil {
+		effect.Emit, err = told(entry, reverts, emits)
+	}
+	if err != nil {
+		return handler.Effect{}, retry.Permanent("entry_invalid", err)
+	}
+	return effect, nil
+}
+
+// told is what others are told of an entry, in order with its reversal.
+func told(entry ledger.Entry, reverts string, emits []string) (all []handler.Emission, err error) {
+	tells := news{EventID: entry.EventID, EventType: entry.EventType, Reverts: reverts, Period: entry.Period}
+	kind, key := TypePosted, entry.EventID
+	if reverts != "" {
+		kind, key = TypeReverted, reverts
+	}
+	for _, line := range entry.Lines {
+		text, err := money.Format(line.Debit+line.Credit, line.Currency) // one of them is 0
+		if err != nil {
+			return nil, err
+		}
+		one := newsLine{Account: line.Account, Currency: line.Currency}
+		if line.Debit > 0 {
+			one.Debit = text
+		} else {
+			one.Credit = text
+		}
+		tells.Lines = append(tells.Lines, one)
+	}
+	for _, to := range emits {
+		all = append(all, handler.Emission{
+			To: to, RoutingKey: kind, OrderingKey: key, Body: contract.Of(&contract.Event{Type: kind, Version: 1, Data: tells}),
+		})
+	}
+	return all, nil
+}
+
+// news is the data of what others are told.
+type news struct {
+	EventID   string     `json:"event_id"`
+	EventType string     `json:"event_type,omitempty"`
+	Reverts   string     `json:"reverts,omitempty"`
+	Period    string     `json:"period"`
+	Lines     []newsLine `json:"lines"`
+}
+
+type newsLine struct {
+	Account  string `json:"account"`
+	Currency string `json:"currency"`
+	Debit    string `json:"debit,omitempty"`
+	Credit   string `json:"credit,omitempty"`
+}
+
+// Lines are the lines that a rule makes of an event's body, without those of nothing. They balance
+// in each currency, as the catalog has proven of the rule. The error is terminal: an amount is
+// below 0 or too large, or the body has no place for what the rule needs.
+func Lines(rule catalog.Rule, body contract.Body) (lines []ledger.Line, err error) {
+	for _, part := range rule.Lines {
+		currency := part.Currency
+		if part.CurrencyMember() {
+			currency = body.Text(part.Currency)
+		}
+		var sum int64
+		for _, term := range part.Amount {
+			member, minus := catalog.Term(term)
+			amount, err := amountOf(body, member, currency)
+			if err != nil {
+				return nil, err
+			}
+			if minus {
+				amount = -amount
+			}
+			sum += amount // 50 of ledger.MaxAmount fit
+		}
+		line := ledger.Line{Account: part.Account(), Currency: currency}
+		switch {
+		case sum == 0:
+			continue
+		case sum < 0:
+			return nil, retry.Permanent("amount_negative", nil)
+		case sum > ledger.MaxAmount:
+			return nil, retry.Permanent("amount_too_large", nil)
+		case part.Debit != "":
+			line.Debit = sum
+		default:
+			line.Credit = sum
+		}
+		lines = append(lines, line)
+	}
+	return lines, nil
+}
+
+// amountOf is a member in minor units; 0 where the body does not say it.
+func amountOf(body contract.Body, member, currency string) (int64, error) {
+	if !body.Declared(member) {
+		return 0, retry.Permanent("rule_unfit", nil)
+	}
+	minor := body.Number(member)
+	if text := body.Text(member); text != "" {
+		var err error
+		if minor, err = money.Parse(text, currency); err != nil {
+			return 0, retry.Permanent("amount_invalid", err)
+		}
+	}
+	if minor > ledger.MaxAmount || minor < -ledger.MaxAmount { // an integer: the contract bounds decimal amounts
+		return 0, retry.Permanent("amount_too_large", nil)
+	}
+	return minor, nil
+}
+
+// occurredAt is when an event happened: by the member that its rule names, where the event says it,
+// else by the time of its message.
+func occurredAt(rule catalog.Rule, event handler.Event) (time.Time, error) {
+	if text := event.Body.Text(rule.OccurredAt); rule.OccurredAt != "" && text != "" {
+		at, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			return time.Time{}, retry.Permanent("time_invalid", nil)
+		}
+		return at, nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, event.Body.Time())
+	if err != nil {
+		return time.Time{}, retry.Permanent("time_invalid", nil)
+	}
+	return at, nil
+}
+
+// read reads an entry. The error wraps store.ErrNotFound, or is marked.
+func read(ctx context.Context, from store.Getter, id string) (ledger.Entry, error) {
+	doc, err := from.Get(ctx, ledger.Key(id))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return ledger.Entry{}, err
+	case err != nil:
+		return ledger.Entry{}, retry.Outage("store_unavailable", err)
+	}
+	entry, err := ledger.Read(doc)
+	if err != nil {
+		return ledger.Entry{}, retry.Permanent("entry_broken", err)
+	}
+	return entry, nil
+}
+
+// sameEntry reports whether two entries say the same. The time is left out, as in the payload's hash:
+// a sender may give its repetition another.
+func sameEntry(a, b ledger.Entry) bool {
+	return a.EventType == b.EventType && slices.Equal(a.Lines, b.Lines)
+}

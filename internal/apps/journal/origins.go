@@ -1,0 +1,153 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/dedupe"
+	"billhook/internal/pii"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+)
+
+// Origins finds what stands behind the entries of the books: the record of the event that made an
+// entry, or the audit of the person who did. Every field is required.
+type Origins struct {
+	Catalog *catalog.Catalog
+	Store   interface {
+		store.Getter
+		store.Querier
+	}
+}
+
+// makers are the handlers whose events make entries, by the kind of entry. Other kinds are made by
+// people alone.
+var makers = map[ledger.Kind]string{
+	ledger.KindJournal: catalog.JournalPost, ledger.KindJournalReversal: catalog.JournalRevert,
+	ledger.KindCredit: "points.credit", ledger.KindReversal: "points.reverse",
+}
+
+// Vouched reports whether the record of the entry's event names the entry, or the audit its author. A
+// record is remembered for weeks, so an older entry cannot be asked about. It costs one read, and a
+// few more of what people have done. The error is that of reading.
+func (o Origins) Vouched(ctx context.Context, e ledger.Entry) (bool, error) {
+	for _, q := range o.Catalog.Queues {
+		if !handles(q, makers[e.Kind]) {
+			continue
+		}
+		recorded, err := o.recorded(ctx, q.ID, e)
+		if recorded || err != nil {
+			return recorded, err
+		}
+	}
+	switch e.Kind {
+	case ledger.KindJournalReversal:
+		return o.audited(ctx, KindEntry, e.Tenant, e.Reverts, "reversal", e.ID)
+	case ledger.KindTransferOut, ledger.KindTransferIn:
+		return o.transferred(ctx, e)
+	default:
+		return false, nil
+	}
+}
+
+// handles reports whether a queue has a handler of that name.
+func handles(q catalog.Queue, name string) bool {
+	for _, h := range q.Handlers {
+		if name != "" && h.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// recorded reports whether the record of the entry's event in a queue says that it made the entry.
+func (o Origins) recorded(ctx context.Context, queue string, e ledger.Entry) (bool, error) {
+	doc, err := o.Store.Get(ctx, dedupe.Key(queue, e.Tenant, e.EventID))
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("journal: read record: %w", err)
+	}
+	record, err := dedupe.FromDocument(doc)
+	return err == nil && record.Made() == e.ID, nil
+}
+
+// audited reports whether an entry of the audit about a tenant's subject has a value after the change.
+func (o Origins) audited(ctx context.Context, kind, tenant, subject, name, value string) (bool, error) {
+	for after := ""; ; {
+		changes, next, err := audit.List(ctx, o.Store, kind, tenant, subject, after, store.MaxPage)
+		switch {
+		case errors.Is(err, audit.ErrBroken), errors.Is(err, store.ErrInvalid):
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		for _, change := range changes {
+			if change.After[name] == value {
+				return true, nil
+			}
+		}
+		if after = next; after == "" {
+			return false, nil
+		}
+	}
+}
+
+// transferred reports whether a person has linked the customer whose points the entry moves. The
+// half of a transfer that goes out names the customer, and stands right before the other.
+func (o Origins) transferred(ctx context.Context, e ledger.Entry) (bool, error) {
+	doc := e.Document()
+	if e.Kind == ledger.KindTransferIn {
+		in, err := ledger.MoveFromDocument(doc)
+		if err != nil {
+			return false, nil //nolint:nilerr // what cannot be read is not vouched for
+		}
+		doc, err = o.Store.Get(ctx, ledger.Key(in.Before()))
+		switch {
+		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+			return false, nil
+		case err != nil:
+			return false, fmt.Errorf("journal: read entry: %w", err)
+		}
+	}
+	out, err := ledger.MoveFromDocument(doc)
+	if err != nil || out.Kind != ledger.KindTransferOut || out.EventID != e.EventID {
+		return false, nil //nolint:nilerr // so here
+	}
+	customer, guest := strings.CutPrefix(string(out.From), string(ledger.CustomerPoints("")))
+	if !guest {
+		return false, nil
+	}
+	return o.audited(ctx, customers.AuditKind, e.Tenant, customer, "operation", e.EventID)
+}
+
+// Closings returns the moment from which each closed month of a tenant takes no entries. The error is
+// that of reading.
+func (o Origins) Closings(ctx context.Context, tenant string) (map[string]time.Time, error) {
+	closings := map[string]time.Time{}
+	if !pii.ID.Valid(tenant) {
+		return closings, nil // nobody can have closed a month of it
+	}
+	query := store.Query{Collection: PeriodsCollection, IDPrefix: periodPrefix(tenant), Limit: store.MaxPage}
+	for {
+		page, err := o.Store.Query(ctx, query)
+		if err != nil {
+			return nil, fmt.Errorf("journal: list periods: %w", err)
+		}
+		for _, doc := range page.Documents {
+			if at, closed := doc.Fields["closes_at"].(time.Time); closed {
+				closings[strings.TrimPrefix(doc.Key.ID, query.IDPrefix)] = at
+			}
+		}
+		if query.After = page.Next; query.After == "" {
+			return closings, nil
+		}
+	}
+}

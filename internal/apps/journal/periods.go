@@ -1,0 +1,268 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"billhook/internal/apps/ledger"
+	"billhook/internal/pii"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+)
+
+// PeriodsCollection holds a document for each period of a tenant that was ever closed, and one that
+// counts the changes.
+const PeriodsCollection = "periods"
+
+// Kind is what the audit calls the subject of a change of a period; the subject is the tenant and
+// the period, joined by a tilde.
+const Kind = "period"
+
+// Notice is how long after its closing a period takes no more entries: longer than an instance may
+// go by what it knew before, and a handler's time behind that.
+const Notice = 2 * time.Minute
+
+// The errors of people's changes. Any other means that nothing is known, and nothing certain of a
+// change.
+var (
+	// ErrInvalid is wrapped by every refusal of a change; its text says why, without a value.
+	ErrInvalid = errors.New("journal: invalid change")
+	// ErrNotOver: the period has not ended yet.
+	ErrNotOver = errors.New("journal: the period is not over")
+	// ErrBusy: others have changed the same meanwhile, again and again.
+	ErrBusy = errors.New("journal: changed at the same time")
+	// ErrBroken: what is stored cannot be read.
+	ErrBroken = errors.New("journal: stored document is not readable")
+)
+
+// Change names the author of a change and the reason. The JSON is that of a request, whose sender
+// is known otherwise.
+type Change struct {
+	Who audit.Author `json:"-"`
+	Why string       `json:"why"`
+}
+
+// State is whether a period takes entries.
+type State string
+
+// The states of a period.
+const (
+	Open    State = "open"    // it takes entries
+	Closing State = "closing" // it takes none from a moment that is ahead
+	Closed  State = "closed"  // it takes none
+)
+
+// Period is a month of a tenant's books as it stands.
+type Period struct {
+	Tenant string `json:"tenant" store:"tenant,required"`
+	// Period is the month, such as 2026-11, in UTC.
+	Period string `json:"period" store:"period,required"`
+	State  State  `json:"state"`
+	// ClosesAt is, of a period that is not open, the moment from which it takes no entries.
+	ClosesAt time.Time `json:"closes_at,omitzero" store:"closes_at,omitzero"`
+	// Who closed or reopened it, why, and when; empty where nobody ever did.
+	Who   string    `json:"who,omitempty" store:"who"`
+	Why   string    `json:"why,omitempty" store:"why"`
+	Since time.Time `json:"since,omitzero" store:"since,omitzero"`
+	// Reopening is the request of one person, which waits for that of a second.
+	Reopening *Request `json:"reopening,omitempty" store:"reopening,omitzero"`
+}
+
+// Request is what one person wants.
+type Request struct {
+	Who string    `json:"who" store:"who"`
+	Why string    `json:"why" store:"why"`
+	At  time.Time `json:"at" store:"at"`
+}
+
+// fieldClosed marks the documents of periods that are closed or closing.
+const fieldClosed = "closed"
+
+// changesKey is the document that counts the changes, so that those who know the periods see by one
+// read whether they know them still.
+var changesKey = store.Key{Collection: PeriodsCollection, ID: "~changes"}
+
+const fieldChanges = "number"
+
+// periodKey is the key of a period's document. The periods of a tenant stand together.
+func periodKey(tenant, period string) store.Key {
+	return store.Key{Collection: PeriodsCollection, ID: periodPrefix(tenant) + period}
+}
+
+func periodPrefix(tenant string) string { return store.ID(tenant) + "~" }
+
+// ReadPeriod reads a period's document, as it stands at a time.
+func ReadPeriod(doc store.Document, now time.Time) (Period, error) {
+	var p Period
+	if err := store.Decode(doc.Fields, &p); err != nil {
+		return Period{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+	}
+	p.State = p.stateAt(now)
+	return p, nil
+}
+
+func (p Period) stateAt(now time.Time) State {
+	switch {
+	case p.ClosesAt.IsZero():
+		return Open
+	case now.Before(p.ClosesAt):
+		return Closing
+	default:
+		return Closed
+	}
+}
+
+func (p Period) fields() map[string]any {
+	fields := store.Encode(&p)
+	if !p.ClosesAt.IsZero() {
+		fields[fieldClosed] = true
+	}
+	return fields
+}
+
+// side is what the audit says of it, before a change or after.
+func (p Period) side() map[string]any {
+	side := map[string]any{"closed": !p.ClosesAt.IsZero()}
+	if p.Reopening != nil {
+		side["reopening_by"] = p.Reopening.Who
+	}
+	return side
+}
+
+// Periods shows the periods of tenants, and closes and reopens them. Every field is required.
+type Periods struct {
+	Store store.Store
+	Now   func() time.Time
+	// NewID tells apart what happens in one microsecond; random.
+	NewID func() string
+}
+
+// Get returns a period as it stands. One that was never closed is open. The error wraps ErrInvalid
+// or ErrBroken, or says that nothing is known.
+func (p *Periods) Get(ctx context.Context, tenant, period string) (Period, error) {
+	found, _, err := p.look(ctx, tenant, period)
+	return found, err
+}
+
+// List returns the periods of a tenant that were ever closed, by month: a page of at most limit, 1 to
+// store.MaxPage, behind the month after. next is empty on the last page.
+func (p *Periods) List(ctx context.Context, tenant, after string, limit int) (page []Period, next string, err error) {
+	if !pii.ID.Valid(tenant) {
+		return nil, "", fmt.Errorf("%w: %s", ErrInvalid, tenantRule)
+	}
+	prefix := periodPrefix(tenant)
+	query := store.Query{Collection: PeriodsCollection, IDPrefix: prefix, Limit: limit}
+	if after != "" {
+		query.After = prefix + after
+	}
+	found, err := p.Store.Query(ctx, query)
+	if err != nil {
+		return nil, "", fmt.Errorf("journal: list periods: %w", err)
+	}
+	for _, doc := range found.Documents {
+		one, err := ReadPeriod(doc, p.Now())
+		if err != nil {
+			return nil, "", err
+		}
+		page = append(page, one)
+	}
+	return page, strings.TrimPrefix(found.Next, prefix), nil
+}
+
+// Close has a period that is over take no entries from Notice on. One that is closed already stays
+// as it is, and a request to reopen it is withdrawn. The error is ErrNotOver or ErrBusy, wraps
+// ErrInvalid or ErrBroken, or says that nothing is known.
+func (p *Periods) Close(ctx context.Context, tenant, period string, by Change) (Period, error) {
+	return p.change(ctx, tenant, period, by, func(before Period, now time.Time) (after Period, action string, err error) {
+		switch after = before; {
+		case period >= ledger.PeriodOf(now):
+			return Period{}, "", ErrNotOver
+		case before.ClosesAt.IsZero():
+			after.ClosesAt, after.Who, after.Why, after.Since, after.Reopening = now.Add(Notice), by.Who.String(), by.Why, now, nil
+			return after, "close", nil
+		case before.Reopening != nil:
+			after.Reopening = nil
+			return after, "keep_closed", nil
+		}
+		return after, "", nil
+	})
+}
+
+// Reopen has a closed period take entries again, once two people have asked for it. The request of
+// the first is kept, and the returned period says so. An open period stays as it is. The error is as of Close,
+// or one of audit.TwoPeople.
+func (p *Periods) Reopen(ctx context.Context, tenant, period string, by Change) (Period, error) {
+	return p.change(ctx, tenant, period, by, func(before Period, now time.Time) (after Period, action string, err error) {
+		switch after = before; {
+		case before.ClosesAt.IsZero():
+			return after, "", nil
+		case before.Reopening == nil:
+			after.Reopening = &Request{Who: by.Who.String(), Why: by.Why, At: now}
+			return after, "ask_to_reopen", audit.TwoPeople("", by.Who)
+		}
+		after.ClosesAt, after.Who, after.Why, after.Since, after.Reopening = time.Time{}, by.Who.String(), by.Why, now, nil
+		return after, "reopen", audit.TwoPeople(before.Reopening.Who, by.Who)
+	})
+}
+
+const tenantRule = "a tenant has at most 128 of letters, digits and . _ : -, and begins with a letter or digit"
+
+// look reads a period past every cache. The version is that of its document; 0 where there is none.
+func (p *Periods) look(ctx context.Context, tenant, period string) (Period, store.Version, error) {
+	if !pii.ID.Valid(tenant) {
+		return Period{}, 0, fmt.Errorf("%w: %s", ErrInvalid, tenantRule)
+	}
+	if !ledger.IsPeriod(period) {
+		return Period{}, 0, fmt.Errorf("%w: a period is a month, such as 2026-11", ErrInvalid)
+	}
+	doc, err := p.Store.Get(ctx, periodKey(tenant, period))
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return Period{Tenant: tenant, Period: period, State: Open}, 0, nil
+	case err != nil:
+		return Period{}, 0, fmt.Errorf("journal: read period: %w", err)
+	}
+	found, err := ReadPeriod(doc, p.Now())
+	return found, doc.Version, err
+}
+
+// tries bounds the attempts of a change while others change the same.
+const tries = 3
+
+// change commits what decide makes of a period, with an entry of the audit. An empty action changes
+// nothing.
+func (p *Periods) change(ctx context.Context, tenant, period string, by Change, decide func(before Period, now time.Time) (after Period, action string, err error)) (Period, error) {
+	for range tries {
+		before, version, err := p.look(ctx, tenant, period)
+		if err != nil {
+			return Period{}, err
+		}
+		now := p.Now().UTC().Truncate(time.Microsecond)
+		after, action, err := decide(before, now)
+		if err != nil || action == "" {
+			return after, err
+		}
+		entry, err := audit.Entry{
+			Kind: Kind, Tenant: tenant, Subject: period, Action: action, Who: by.Who.String(), Why: by.Why, At: now, Before: before.side(), After: after.side(),
+		}.Write(p.NewID())
+		if err != nil {
+			return Period{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		write := store.Create(periodKey(tenant, period), after.fields())
+		if version != 0 {
+			write = store.Update(write.Key, version, write.Fields)
+		}
+		after.State = after.stateAt(now)
+		_, err = p.Store.Commit(ctx, []store.Write{write, entry, store.Increment(changesKey, map[string]int64{fieldChanges: 1}, nil)})
+		switch {
+		case err == nil:
+			return after, nil
+		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
+			return Period{}, fmt.Errorf("journal: %s: %w", action, err)
+		}
+	}
+	return Period{}, ErrBusy
+}

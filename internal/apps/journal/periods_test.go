@@ -1,0 +1,320 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/journal/journaltest"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/retry"
+)
+
+const october = "2026-10"
+
+var (
+	ada = journal.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "the year is done"}
+	bob = journal.Change{Who: audit.Author{Proof: audit.Identity, Name: "bob"}, Why: "an invoice was late"}
+	// token is whoever holds the token, and tokenDesk a person whose name begins like it.
+	token     = journal.Change{Who: audit.Author{Proof: audit.SharedToken, Name: "ada"}, Why: "an invoice was late"}
+	tokenDesk = journal.Change{Who: audit.Author{Proof: audit.Identity, Name: "token-desk@shop.example"}, Why: "an invoice was late"}
+)
+
+func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		what  func(*journal.Periods, context.Context, string, string, journal.Change) (journal.Period, error)
+		by    journal.Change
+		state journal.State
+		asked string // whose request waits
+		want  error
+	}
+	shut, reopen := (*journal.Periods).Close, (*journal.Periods).Reopen
+	for sentence, test := range map[string]struct {
+		steps []step
+		audit []string
+	}{
+		"closing":       {[]step{{shut, ada, journal.Closing, "", nil}}, []string{"close"}},
+		"closing twice": {[]step{{shut, ada, journal.Closing, "", nil}, {shut, bob, journal.Closed, "", nil}}, []string{"close"}},
+		"reopening by two": {
+			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, ada, journal.Closed, "ada", nil}, {reopen, bob, journal.Open, "", nil}},
+			[]string{"close", "ask_to_reopen", "reopen"},
+		},
+		"one person does not make two": {
+			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, bob, journal.Closed, "bob", nil}, {reopen, bob, journal.Closed, "bob", audit.ErrSamePerson}},
+			[]string{"close", "ask_to_reopen"},
+		},
+		"a token is nobody": {
+			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, token, journal.Closed, "", audit.ErrNoIdentity}, {reopen, ada, journal.Closed, "ada", nil}, {reopen, token, journal.Closed, "ada", audit.ErrNoIdentity}},
+			[]string{"close", "ask_to_reopen"},
+		},
+		"an identity whose name begins with token is one": {
+			[]step{{shut, token, journal.Closing, "", nil}, {reopen, tokenDesk, journal.Closed, tokenDesk.Who.Name, nil}, {reopen, ada, journal.Open, "", nil}},
+			[]string{"close", "ask_to_reopen", "reopen"},
+		},
+		"closing withdraws a request": {
+			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, bob, journal.Closed, "bob", nil}, {shut, ada, journal.Closed, "", nil}, {reopen, ada, journal.Closed, "ada", nil}},
+			[]string{"close", "ask_to_reopen", "keep_closed", "ask_to_reopen"},
+		},
+		"what is open stays open": {[]step{{reopen, ada, journal.Open, "", nil}}, nil},
+		"closing again": {
+			[]step{{shut, ada, journal.Closing, "", nil}, {reopen, ada, journal.Closed, "ada", nil}, {reopen, bob, journal.Open, "", nil}, {shut, bob, journal.Closing, "", nil}},
+			[]string{"close", "ask_to_reopen", "reopen", "close"},
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, "")
+			for i, s := range test.steps {
+				got, err := s.what(d.periods, t.Context(), "acme", october, s.by)
+				require.ErrorIs(t, err, s.want, i)
+				found, err := d.periods.Get(t.Context(), "acme", october)
+				require.NoError(t, err)
+				if s.want == nil {
+					require.Equal(t, found, got, i)
+				}
+				got = found
+				require.Equal(t, s.state, got.State, i)
+				require.Equal(t, s.asked != "", got.Reopening != nil, i)
+				if s.asked != "" {
+					require.Equal(t, s.asked, got.Reopening.Who)
+				}
+				d.pass(journal.Notice)
+			}
+			entries, _, err := audit.List(t.Context(), d.Store, journal.Kind, "acme", october, "", 10)
+			require.NoError(t, err)
+			require.Len(t, entries, len(test.audit))
+			for i, e := range entries { // the newest first
+				require.Equal(t, test.audit[len(entries)-1-i], e.Action)
+			}
+		})
+	}
+}
+
+func TestAChangeOfAPeriodThatCannotBeIsRefused(t *testing.T) {
+	t.Parallel()
+	d := open(t, "")
+	for sentence, test := range map[string]struct {
+		tenant, period string
+		by             journal.Change
+		want           error
+	}{
+		"the month that runs":  {"acme", "2026-11", ada, journal.ErrNotOver},
+		"a month ahead":        {"acme", "2027-01", ada, journal.ErrNotOver},
+		"no month":             {"acme", "2026-13", ada, journal.ErrInvalid},
+		"a day":                {"acme", "2026-10-01", ada, journal.ErrInvalid},
+		"no tenant":            {"", october, ada, journal.ErrInvalid},
+		"a tenant with a path": {"a/b", october, ada, journal.ErrInvalid},
+		"no reason":            {"acme", october, journal.Change{Who: ada.Who}, journal.ErrInvalid},
+		"nobody":               {"acme", october, journal.Change{Why: "why"}, journal.ErrInvalid},
+	} {
+		_, err := d.periods.Close(t.Context(), test.tenant, test.period, test.by)
+		require.ErrorIs(t, err, test.want, sentence)
+	}
+	page, next, err := d.periods.List(t.Context(), "acme", "", 10)
+	require.NoError(t, err)
+	require.Empty(t, page)
+	require.Empty(t, next)
+}
+
+func TestThePeriodsOfATenantAreListedByMonth(t *testing.T) {
+	t.Parallel()
+	d := open(t, "")
+	for _, tenant := range []string{"acme", "acme2", "globex"} {
+		for _, month := range []string{"2026-10", "2026-08", "2026-09"} {
+			_, err := d.periods.Close(t.Context(), tenant, month, ada)
+			require.NoError(t, err)
+		}
+	}
+	var months []string
+	after := ""
+	for {
+		page, next, err := d.periods.List(t.Context(), "acme", after, 2)
+		require.NoError(t, err)
+		for _, p := range page {
+			require.Equal(t, "acme", p.Tenant)
+			months = append(months, p.Period)
+		}
+		if after = next; next == "" {
+			break
+		}
+	}
+	require.Equal(t, []string{"2026-08", "2026-09", "2026-10"}, months)
+}
+
+// TestAnEventThatHappenedAtNoLikelyTimeIsADeadLetter: each month that an entry names has its sums in every seal
+// from then on.
+func TestAnEventThatHappenedAtNoLikelyTimeIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	folder := more(t, "ignore")
+	bounds := open(t, folder).Catalog.Journal
+	for name, test := range map[string]struct {
+		happened time.Time
+		reason   string
+	}{
+		"a day ahead":                {noon.Add(bounds.Ahead), ""},
+		"further ahead":              {noon.Add(bounds.Ahead + time.Second), "occurred_in_the_future"},
+		"ten years ago":              {noon.Add(-bounds.Behind), ""},
+		"before that":                {noon.Add(-bounds.Behind - time.Second), "occurred_too_long_ago"},
+		"in the first of all years":  {time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC), "occurred_too_long_ago"},
+		"in the last year that fits": {time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), "occurred_in_the_future"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, folder)
+			_, reason := d.deliver(t, strings.ReplaceAll(name, " ", "-"), "card.fee.charged", fmt.Sprintf(`{"cents":30,"charged_at":%q}`, test.happened.Format(time.RFC3339)))
+			require.Equal(t, test.reason, reason)
+		})
+	}
+}
+
+func TestAClosedPeriodTakesNoEntry(t *testing.T) {
+	t.Parallel()
+	d := open(t, more(t, "ignore"))
+	fee := func(id, tenant, charged string) string {
+		body := journaltest.Message(t, d.Catalog, id, "card.fee.charged", noon, fmt.Sprintf(`{"cents":30,"charged_at":%q}`, charged))
+		_, _, err := d.Deliver(t.Context(), tenant, body, false)
+		if err == nil {
+			return ""
+		}
+		require.True(t, retry.Decide(err).Class.Terminal())
+		var refusal *retry.Error
+		require.ErrorAs(t, err, &refusal)
+		require.Equal(t, []string{october}, refusal.Subjects, "the letter says which")
+		return refusal.Verdict.Reason
+	}
+	require.Empty(t, fee("e1", "acme", "2026-10-31T23:59:59Z"))
+	_, err := d.periods.Close(t.Context(), "acme", october, ada)
+	require.NoError(t, err)
+	require.Empty(t, fee("e2", "acme", "2026-10-31T23:59:59Z"), "it is closed from a moment that is ahead")
+	d.pass(journal.Notice)
+	require.Equal(t, "period_closed", fee("e3", "acme", "2026-10-31T23:59:59Z"))
+	require.Empty(t, fee("e4", "acme", "2026-11-01T00:00:00Z"), "the next month is open")
+	require.Empty(t, fee("e5", "globex", "2026-10-31T23:59:59Z"), "and so is the month of another tenant")
+
+	// What undoes an entry of the period counts when it happened itself.
+	run, reason := d.deliver(t, "undo", "billing.invoice.reverted", `{"reverts":"e1"}`)
+	require.Empty(t, reason)
+	require.Equal(t, "2026-11", d.entry(t, run.Ref()).Period)
+	_, _, err = d.Deliver(t.Context(), "acme", journaltest.Message(t, d.Catalog, "late", "billing.invoice.reverted", noon.AddDate(0, -1, 0), `{"reverts":"e2"}`), false)
+	require.Equal(t, "period_closed", retry.Decide(err).Reason)
+
+	for _, by := range []journal.Change{ada, bob} {
+		_, err = d.periods.Reopen(t.Context(), "acme", october, by)
+		require.NoError(t, err)
+	}
+	d.pass(time.Minute)
+	require.Empty(t, fee("e3", "acme", "2026-10-31T23:59:59Z"), "its dead letter is replayed")
+}
+
+// What an instance goes by is never so old, even with a handler's time behind it, that an entry
+// could be posted after the moment of a closing.
+func TestTheNoticeOfAClosingOutlastsWhatAnInstanceKnows(t *testing.T) {
+	t.Parallel()
+	d := open(t, "")
+	q, ok := d.Catalog.HandledBy(catalog.JournalPost)
+	require.True(t, ok)
+	require.Greater(t, journal.Notice, journal.BelievedFor+q.LongestTimeout()+journal.ReadTime)
+}
+
+func TestACalendarAsksBehindTheBackOfThoseWhoPost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, "")
+		reads := func() int64 { return d.counter.Gets.Load() + d.counter.Queries.Load() }
+		asks := func(want bool) {
+			t.Helper()
+			closed, err := d.Calendar.Closed(t.Context(), "acme", october)
+			require.NoError(t, err)
+			require.Equal(t, want, closed)
+			synctest.Wait()
+		}
+		asks(false)
+		require.EqualValues(t, 1, reads(), "one read says that nothing was ever closed")
+		for range 10 {
+			asks(false)
+		}
+		require.EqualValues(t, 1, reads())
+		d.pass(6 * time.Second)
+		asks(false)
+		require.EqualValues(t, 2, reads(), "after a few seconds it looks again")
+
+		_, err := d.periods.Close(t.Context(), "acme", october, ada)
+		require.NoError(t, err)
+		d.pass(journal.Notice)
+		asks(true)
+		before := reads()
+		d.pass(6 * time.Second)
+		asks(true)
+		require.Equal(t, before+1, reads(), "the list is read where it has changed, and then alone")
+
+		d.faults.Down(true)
+		d.pass(20 * time.Second)
+		asks(true)
+		d.pass(20 * time.Second)
+		_, err = d.Calendar.Closed(t.Context(), "acme", october)
+		require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "periods_unknown", Scope: retry.EveryMessage}, retry.Decide(err), "what was known is too old")
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err = d.Calendar.Closed(gone, "acme", october)
+		require.Error(t, err)
+		d.faults.Down(false)
+		synctest.Wait()
+		asks(true)
+	})
+}
+
+// Any number of people at once: a period is reopened by two, and every change of it is in the audit.
+func TestAPeriodThatManyChangeIsReopenedByTwo(t *testing.T) {
+	t.Parallel()
+	d := open(t, "")
+	_, err := d.periods.Close(t.Context(), "acme", october, ada)
+	require.NoError(t, err)
+	var wait sync.WaitGroup
+	for i := range 8 {
+		wait.Go(func() {
+			_, err := d.periods.Reopen(t.Context(), "acme", october, journal.Change{Who: audit.Author{Proof: audit.Identity, Name: fmt.Sprint("p", i)}, Why: "why"})
+			require.True(t, err == nil || errors.Is(err, journal.ErrBusy), err)
+		})
+	}
+	wait.Wait()
+	entries, _, err := audit.List(t.Context(), d.Store, journal.Kind, "acme", october, "", 100)
+	require.NoError(t, err)
+	actions := map[string]int{}
+	who := map[string]bool{}
+	for _, e := range entries {
+		actions[e.Action]++
+		who[e.Who] = true
+	}
+	require.Equal(t, map[string]int{"close": 1, "ask_to_reopen": 1, "reopen": 1}, actions)
+	require.Len(t, who, 3)
+}
+
+func TestAChangeWhoseAnswerIsLostIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	d := open(t, "")
+	d.faults.FailAfter(1)
+	_, err := d.periods.Close(t.Context(), "acme", october, ada)
+	require.ErrorIs(t, err, storetest.ErrFault)
+	p, err := d.periods.Close(t.Context(), "acme", october, ada)
+	require.NoError(t, err)
+	require.Equal(t, journal.Closing, p.State)
+	d.deliver(t, "e1", "billing.invoice.paid", invoice)
+	d.faults.FailAfter(1)
+	_, err = d.reverter.Revert(t.Context(), "acme", "e1", ada)
+	require.ErrorIs(t, err, storetest.ErrFault)
+	reversal, err := d.reverter.Revert(t.Context(), "acme", "e1", ada)
+	require.ErrorIs(t, err, journal.ErrReverted)
+	require.Equal(t, ledger.ReversalID(ledger.EntryID("acme", "e1")), reversal.ID)
+}

@@ -1,0 +1,237 @@
+package seal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"billhook/internal/apps/ledger"
+	"billhook/internal/platform/store"
+)
+
+// Balance is the line of one control account and currency in a trial balance, in minor units.
+// Opening and Closing are debits minus credits.
+type Balance struct {
+	Account  string `json:"account"`
+	Currency string `json:"currency"`
+	Opening  int64  `json:"opening"`
+	Debit    int64  `json:"debit"`
+	Credit   int64  `json:"credit"`
+	Closing  int64  `json:"closing"`
+}
+
+// TrialBalance is what all entries of a tenant add up to in a period, such as 2026-11. Opening is
+// what all earlier periods add up to.
+type TrialBalance struct {
+	Tenant string `json:"tenant"`
+	Period string `json:"period"`
+	// Seal is the number of the last seal that is summed up here; Unsealed counts the entries that
+	// are, and have no seal.
+	Seal     int64     `json:"seal"`
+	Unsealed int64     `json:"unsealed"`
+	Balances []Balance `json:"balances"`
+	// Changed are the ids of entries that wait for their seal, were changed and cannot be read: they are
+	// left out.
+	Changed []string `json:"changed,omitempty"`
+}
+
+// Balances sums up a period. It reads one seal for each period up to it, and what is not sealed.
+// Every entry that was posted before the call counts exactly once, also while a sealer runs. The
+// error wraps ErrBroken or ErrOverflow, or is that of reading.
+func Balances(ctx context.Context, from Reader, tenant, period string) (TrialBalance, error) {
+	before, err := readHead(ctx, from, tenant)
+	if err != nil {
+		return TrialBalance{}, err
+	}
+	unsealed, changed, err := unsealed(ctx, from, tenant, period)
+	if err != nil {
+		return TrialBalance{}, err
+	}
+	now, err := readHead(ctx, from, tenant)
+	if err != nil {
+		return TrialBalance{}, err
+	}
+	// What was found without a seal, and was sealed meanwhile, is in the seal.
+	for number := before.Number + 1; number <= now.Number; number++ {
+		leaves, err := readLeaves(ctx, from, tenant, number)
+		if err != nil {
+			return TrialBalance{}, missing(err)
+		}
+		for _, l := range leaves {
+			delete(unsealed, l.id)
+		}
+	}
+	balance := TrialBalance{Tenant: tenant, Period: period, Seal: now.Number, Unsealed: int64(len(unsealed)), Changed: changed}
+	periods := map[string]Totals{}
+	const earlier = ""
+	for sealed, number := range now.Periods {
+		if sealed > period {
+			continue
+		}
+		last, err := readNumber(ctx, from, tenant, number)
+		if err != nil {
+			return TrialBalance{}, missing(err)
+		}
+		into := earlier
+		if sealed == period {
+			into = period
+		}
+		if err := addAll(periods, into, last.Running[sealed]); err != nil {
+			return TrialBalance{}, err
+		}
+	}
+	for _, entry := range unsealed {
+		into := earlier
+		if entry.Period == period {
+			into = period
+		}
+		for _, line := range entry.Lines {
+			if err := add(periods, into, line); err != nil {
+				return TrialBalance{}, err
+			}
+		}
+	}
+	balance.Balances, err = lines(periods[earlier], periods[period])
+	return balance, err
+}
+
+// Step is what a control account had before a seal and after it, of the entries of one period: debits
+// minus credits, in minor units.
+type Step struct {
+	Account, Currency string
+	Before, After     int64
+}
+
+// Around returns what the accounts of a sealed entry had before and after its seal, of the entry's
+// period, in the order of its lines. It reads the seal. The error wraps ErrUnsealed or ErrBroken, or is
+// that of reading.
+func Around(ctx context.Context, from store.Getter, e ledger.Entry) ([]Step, error) {
+	if e.Seal == 0 {
+		return nil, ErrUnsealed
+	}
+	s, err := readNumber(ctx, from, e.Tenant, e.Seal)
+	if err != nil {
+		return nil, missing(err)
+	}
+	var steps []Step
+	for _, line := range e.Lines {
+		account := ledger.Control(line.Account)
+		running, added := s.Running[e.Period][account][line.Currency], s.Totals[e.Period][account][line.Currency]
+		after := running.Debit - running.Credit
+		step := Step{account, line.Currency, after - added.Debit + added.Credit, after}
+		if !slices.Contains(steps, step) {
+			steps = append(steps, step)
+		}
+	}
+	return steps, nil
+}
+
+// Unchanged reports whether an entry is what its seal holds of it. It reads the leaves of the seal. One
+// without a seal is unchanged as far as anybody knows. The error is that of reading.
+func Unchanged(ctx context.Context, from store.Getter, e ledger.Entry) (bool, error) {
+	if e.Seal == 0 {
+		return true, nil
+	}
+	leaves, err := readLeaves(ctx, from, e.Tenant, e.Seal)
+	switch {
+	case errors.Is(err, ErrBroken), errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	hash, err := e.LeafHash()
+	if err != nil || e.Leaf >= int64(len(leaves)) {
+		return false, nil //nolint:nilerr // it is not what was sealed
+	}
+	return leaves[e.Leaf].id == e.ID && bytes.Equal(leaves[e.Leaf].hash, hash), nil
+}
+
+// missing says that a document must be there.
+func missing(err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("%w: %w", ErrBroken, err)
+	}
+	return err
+}
+
+// unsealed returns the entries of a tenant up to a period that have no seal, by id, and the ids of those
+// that cannot be read.
+func unsealed(ctx context.Context, from store.Querier, tenant, period string) (entries map[string]ledger.Entry, changed []string, err error) {
+	entries = map[string]ledger.Entry{}
+	for after := ""; ; {
+		page, err := from.Query(ctx, store.Query{
+			Collection: ledger.Entries, Equal: map[string]any{ledger.FieldUnsealed: tenant}, After: after, Limit: store.MaxPage,
+		})
+		if err != nil {
+			return nil, nil, fmt.Errorf("seal: find entries: %w", err)
+		}
+		for _, doc := range page.Documents {
+			switch entry, err := ledger.Read(doc); {
+			case err != nil:
+				changed = append(changed, doc.Key.ID)
+			case entry.Period <= period:
+				entries[entry.ID] = entry
+			}
+		}
+		if after = page.Next; after == "" {
+			return entries, changed, nil
+		}
+	}
+}
+
+// lines returns the lines of a trial balance, by account and currency.
+func lines(opening, period Totals) ([]Balance, error) {
+	all := map[string]Totals{}
+	if err := errors.Join(addAll(all, "", opening), addAll(all, "", period)); err != nil {
+		return nil, err
+	}
+	balances := []Balance{}
+	for _, account := range slices.Sorted(maps.Keys(all[""])) {
+		for _, currency := range slices.Sorted(maps.Keys(all[""][account])) {
+			open, moved, both := opening[account][currency], period[account][currency], all[""][account][currency]
+			balances = append(balances, Balance{
+				Account: account, Currency: currency, Opening: open.Debit - open.Credit,
+				Debit: moved.Debit, Credit: moved.Credit, Closing: both.Debit - both.Credit,
+			})
+		}
+	}
+	return balances, nil
+}
+
+// List returns a page of a tenant's seals, the newest first: those below the number before, 0 for
+// the newest. next is the before of the next page, 0 on the last. The error wraps ErrBroken, or is
+// that of reading.
+func List(ctx context.Context, from Reader, tenant string, before int64, limit int) (seals []Seal, next int64, err error) {
+	if before <= 0 {
+		h, err := readHead(ctx, from, tenant)
+		if err != nil {
+			return nil, 0, err
+		}
+		before = h.Number + 1
+	}
+	first := max(before-int64(limit), 1)
+	if first >= before {
+		return []Seal{}, 0, nil
+	}
+	page, err := from.Query(ctx, store.Query{
+		Collection: Seals, IDPrefix: HeadID(tenant) + "~", After: ID(tenant, first-1), Limit: min(int(before-first), store.MaxPage),
+	})
+	if err != nil {
+		return nil, 0, fmt.Errorf("seal: list: %w", err)
+	}
+	seals = []Seal{}
+	for _, doc := range slices.Backward(page.Documents) {
+		s, err := readSeal(doc)
+		if err != nil {
+			return nil, 0, err
+		}
+		seals = append(seals, s)
+	}
+	if first > 1 {
+		next = first
+	}
+	return seals, next, nil
+}

@@ -1,0 +1,135 @@
+package seal
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"net/url"
+	"slices"
+	"strings"
+
+	"billhook/internal/apps/ledger"
+	"billhook/internal/platform/store"
+)
+
+// Tenants returns the tenants that have a head or a first seal, sorted. The error is that of
+// reading.
+func Tenants(ctx context.Context, from store.Querier) ([]string, error) {
+	found := map[string]bool{}
+	for _, query := range []store.Query{
+		{Collection: Heads, Limit: store.MaxPage},
+		{Collection: Seals, Equal: map[string]any{"number": int64(1)}, Limit: store.MaxPage},
+	} {
+		for {
+			page, err := from.Query(ctx, query)
+			if err != nil {
+				return nil, fmt.Errorf("seal: find tenants: %w", err)
+			}
+			for _, doc := range page.Documents {
+				if tenant, ok := tenantOf(doc.Key.ID); ok {
+					found[tenant] = true
+				}
+			}
+			if query.After = page.Next; query.After == "" {
+				break
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// tenantOf returns the tenant whose head or seal has the id; ok reports whether there is one.
+func tenantOf(id string) (tenant string, ok bool) {
+	id, _, _ = strings.Cut(id, "~")
+	_, escaped, found := strings.Cut(id, "-")
+	tenant, err := url.PathUnescape(escaped)
+	return tenant, found && err == nil && HeadID(tenant) == id
+}
+
+// Rest looks for entries that the verification of no tenant sees: those without a tenant, of
+// the release before, and those of a tenant without a chain that say that they are sealed. Where
+// the numbers of entries are as they should be it reads no entry. Pages are as those of Page.
+func (v Verifier) Rest(ctx context.Context, at string) (Verified, error) {
+	from, done := v.From, Verified{Findings: []Finding{}}
+	after, ok := strings.CutPrefix(at, entriesPage)
+	if at != "" && !ok {
+		return done, ErrPage
+	}
+	if at == "" {
+		if seen, err := allSeen(ctx, from); seen || err != nil {
+			return done, err
+		}
+	}
+	page, err := from.Query(ctx, store.Query{Collection: ledger.Entries, After: after, Limit: store.MaxPage})
+	if err != nil {
+		return done, fmt.Errorf("seal: read entries: %w", err)
+	}
+	done.read += int64(len(page.Documents))
+	// The tenants after the entries: whoever is sealed meanwhile is one of them.
+	tenants, err := Tenants(ctx, from)
+	if err != nil {
+		return done, err
+	}
+	for _, doc := range page.Documents {
+		if tenant, _ := doc.Fields["tenant"].(string); slices.Contains(tenants, tenant) {
+			continue
+		}
+		entry, _ := ledger.Read(doc) // mark says what is wrong
+		one := verification{Verifier: v, tenant: entry.Tenant, done: done}
+		if entry, ok := one.mark(doc, 0); ok {
+			if err := one.unsealed(ctx, []ledger.Entry{entry}); err != nil {
+				return done, err
+			}
+		}
+		done = one.done
+	}
+	if page.Next != "" {
+		done.Next = entriesPage + page.Next
+	}
+	return done, nil
+}
+
+// allSeen reports whether the tenants have as many entries as there are. What is posted meanwhile
+// counts as seen.
+func allSeen(ctx context.Context, from store.Querier) (bool, error) {
+	all, err := count(ctx, from, nil)
+	if err != nil {
+		return false, err
+	}
+	tenants, err := Tenants(ctx, from)
+	if err != nil {
+		return false, err
+	}
+	for _, tenant := range tenants {
+		n, err := count(ctx, from, map[string]any{"tenant": tenant})
+		if err != nil {
+			return false, err
+		}
+		all -= n
+	}
+	return all <= 0, nil
+}
+
+func count(ctx context.Context, from store.Querier, match map[string]any) (int64, error) {
+	page, err := from.Query(ctx, store.Query{Collection: ledger.Entries, Equal: match, Count: true, Limit: math.MaxInt32})
+	if err != nil {
+		return 0, fmt.Errorf("seal: count entries: %w", err)
+	}
+	return page.Count, nil
+}
+
+// All verifies each tenant and the rest, and hands over each finding. The error is that of
+// reading.
+func (v Verifier) All(ctx context.Context, report func(Finding)) error {
+	tenants, err := Tenants(ctx, v.From)
+	if err != nil {
+		return err
+	}
+	for _, tenant := range tenants {
+		if err := v.Tenant(ctx, tenant, report); err != nil {
+			return err
+		}
+	}
+	return pages(report, func(at string) (Verified, error) { return v.Rest(ctx, at) })
+}

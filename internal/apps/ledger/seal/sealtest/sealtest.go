@@ -1,0 +1,319 @@
+// Package sealtest holds sealing, balances and verification to a model in memory, on whatever store
+// it is given. Every store that the program runs on runs it.
+package sealtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/dedupe"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+)
+
+// errEnd stands for the end of the process.
+var errEnd = errors.New("sealtest: the process ended")
+
+var (
+	tenants    = []string{"acme", "zeta/öl~1"}
+	periods    = []string{"2026-09", "2026-10", "2026-11"}
+	currencies = []string{"SGD", "JPY"}
+	accounts   = []string{"1200:receivable", "4000:revenue", "2200:tax"}
+)
+
+// Run holds the stores that open returns, each empty, to the model.
+func Run(t *testing.T, open func(t *testing.T) store.Store) {
+	t.Helper()
+	rapid.Check(t, func(rt *rapid.T) {
+		w := &world{faults: &storetest.Faults{Store: open(t)}, now: time.Date(2026, 11, 3, 10, 0, 0, 0, time.UTC), posted: map[string][]ledger.Entry{}}
+		rt.Repeat(map[string]func(*rapid.T){
+			"post": w.post, "post many": w.postMany, "seal": w.seal, "seal twice at once": w.sealTwice,
+			"post while a seal is made": w.postWhile, "sum up while a sealer runs": w.sumWhile, "read with faults": w.readFails, "": w.check,
+		})
+		w.end(rt)
+	})
+}
+
+// Trusting vouches for every entry, and knows of no closed month.
+type Trusting struct{}
+
+// Vouched says yes.
+func (Trusting) Vouched(context.Context, ledger.Entry) (bool, error) { return true, nil }
+
+// Closings are none.
+func (Trusting) Closings(context.Context, string) (map[string]time.Time, error) { return nil, nil }
+
+// Record returns the write of the record of an event that has made an entry, whose write is given, in a
+// queue.
+func Record(t require.TestingT, queue string, made store.Write) store.Write {
+	entry, err := ledger.Read(store.Document{Key: made.Key, Fields: made.Fields})
+	require.NoError(t, err)
+	record := dedupe.Record{Queue: queue, Tenant: entry.Tenant, EventID: entry.EventID, Status: dedupe.Completed, Ref: entry.ID}
+	return store.Set(dedupe.Key(queue, entry.Tenant, entry.EventID), store.Encode(&record))
+}
+
+// world is the store, and what the model knows of it.
+type world struct {
+	faults *storetest.Faults
+	now    time.Time
+	posted map[string][]ledger.Entry
+	n      int
+}
+
+// calm reads and writes without faults.
+func (w *world) calm() store.Store { return w.faults.Store }
+
+func (w *world) sealer(s store.Store) seal.Sealer {
+	return seal.Sealer{Store: s, Origins: Trusting{}, Now: func() time.Time { return w.now }}
+}
+
+// post posts one entry: of a journal, or the credit of an order's points.
+func (w *world) post(t *rapid.T) {
+	w.n++
+	// Clocks differ between workers: the moments do not rise.
+	at := w.now.Add(time.Duration(rapid.IntRange(-90, 90).Draw(t, "clock")) * time.Second)
+	if rapid.IntRange(0, 4).Draw(t, "kind") == 0 {
+		order := fmt.Sprint("order-", w.n)
+		writes, err := ledger.Credit(ledger.Move{
+			Tenant: rapid.SampledFrom(tenants).Draw(t, "tenant"), Order: order, EventID: fmt.Sprint("e", w.n), From: ledger.IssuedPoints(order),
+			To: ledger.UserPoints("u1"), Amount: rapid.Int64Range(1, 5000).Draw(t, "points"), Currency: ledger.Points, CreatedAt: at,
+		})
+		require.NoError(t, err)
+		w.commit(t, writes)
+		return
+	}
+	entry := ledger.Entry{
+		Tenant: rapid.SampledFrom(tenants).Draw(t, "tenant"), Kind: ledger.KindJournal, EventID: fmt.Sprint("e", w.n),
+		Period: rapid.SampledFrom(periods).Draw(t, "period"), OccurredAt: at, PostedAt: at,
+	}
+	currency := rapid.SampledFrom(currencies).Draw(t, "currency")
+	amount := rapid.Int64Range(2, 1_000_000).Draw(t, "amount")
+	tax := rapid.Int64Range(0, amount-1).Draw(t, "tax")
+	entry.Lines = []ledger.Line{{Account: accounts[0], Currency: currency, Debit: amount}, {Account: accounts[1], Currency: currency, Credit: amount - tax}}
+	if tax > 0 {
+		entry.Lines = append(entry.Lines, ledger.Line{Account: accounts[2], Currency: currency, Credit: tax})
+	}
+	writes, err := ledger.Post(entry)
+	require.NoError(t, err)
+	w.commit(t, writes)
+}
+
+func (w *world) commit(t *rapid.T, writes []store.Write) {
+	_, err := w.calm().Commit(context.Background(), writes)
+	require.NoError(t, err)
+	doc, err := w.calm().Get(context.Background(), writes[0].Key)
+	require.NoError(t, err)
+	entry, err := ledger.Read(doc)
+	require.NoError(t, err)
+	w.posted[entry.Tenant] = append(w.posted[entry.Tenant], entry)
+}
+
+func (w *world) postMany(t *rapid.T) {
+	for range rapid.IntRange(2, 8).Draw(t, "n") {
+		w.post(t)
+	}
+}
+
+// seal is one run, whose commits meet with faults: they are not made, or their answers are lost, or
+// the client sends them again; in the end the process may end.
+func (w *world) seal(t *rapid.T) {
+	w.now = w.now.Add(time.Minute)
+	var met []string
+	w.faults.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
+		fault := rapid.SampledFrom([]string{"none", "none", "ends before", "ends after", "lost", "repeated", "refused"}).Draw(t, "fault")
+		if fault != "none" {
+			met = append(met, fault)
+		}
+		switch fault {
+		case "ends before", "refused":
+			return errEnd
+		case "ends after", "lost":
+			_ = do()
+			return errEnd
+		case "repeated":
+			_ = do()
+		}
+		return do()
+	}
+	defer func() { w.faults.OnCommit = nil }()
+	done, err := w.sealer(w.faults).Run(context.Background())
+	require.Zero(t, done.Unreadable)
+	if len(met) == 0 {
+		require.NoError(t, err)
+		require.Zero(t, done.OldestSeconds)
+		w.allSealed(t)
+	}
+}
+
+// sealTwice has a second sealer run whenever the first is about to commit, or has committed.
+func (w *world) sealTwice(t *rapid.T) {
+	w.now = w.now.Add(time.Minute)
+	w.faults.OnCommit = func(ctx context.Context, _ []store.Write, do func() error) error {
+		before := rapid.Bool().Draw(t, "the other first")
+		if before {
+			_, err := w.sealer(w.calm()).Run(ctx)
+			require.NoError(t, err)
+		}
+		err := do()
+		if !before {
+			_, err := w.sealer(w.calm()).Run(ctx)
+			require.NoError(t, err)
+		}
+		return err
+	}
+	defer func() { w.faults.OnCommit = nil }()
+	_, err := w.sealer(w.faults).Run(context.Background())
+	require.NoError(t, err)
+	w.allSealed(t)
+}
+
+// postWhile has entries posted whenever a seal is about to be committed.
+func (w *world) postWhile(t *rapid.T) {
+	w.now = w.now.Add(time.Minute)
+	w.faults.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
+		w.post(t)
+		return do()
+	}
+	defer func() { w.faults.OnCommit = nil }()
+	_, err := w.sealer(w.faults).Run(context.Background())
+	require.NoError(t, err)
+}
+
+// sumWhile has a sealer run between any two reads of a balance.
+func (w *world) sumWhile(t *rapid.T) {
+	w.faults.OnRead = func(do func() error) error {
+		switch rapid.IntRange(0, 3).Draw(t, "meanwhile") {
+		case 0:
+			_, err := w.sealer(w.calm()).Run(context.Background())
+			require.NoError(t, err)
+		case 1:
+			_, err := w.sealer(w.calm()).Run(context.Background())
+			require.NoError(t, err)
+			return do()
+		}
+		return do()
+	}
+	defer func() { w.faults.OnRead = nil }()
+	tenant, period := rapid.SampledFrom(tenants).Draw(t, "tenant"), rapid.SampledFrom(periods).Draw(t, "period")
+	w.sums(t, w.faults, tenant, period)
+	findings(t, w.faults)
+}
+
+// readFails has the first reads of a run fail.
+func (w *world) readFails(t *rapid.T) {
+	w.faults.FailReads(rapid.IntRange(1, 3).Draw(t, "reads"))
+	_, _ = w.sealer(w.faults).Run(context.Background())
+	w.faults.FailReads(0)
+}
+
+// check compares all balances with the model, and verifies.
+func (w *world) check(t *rapid.T) {
+	for _, tenant := range tenants {
+		for _, period := range periods {
+			w.sums(t, w.calm(), tenant, period)
+		}
+	}
+	findings(t, w.calm())
+}
+
+func findings(t *rapid.T, s store.Store) {
+	err := seal.Verifier{From: s, Origins: Trusting{}}.All(context.Background(), func(f seal.Finding) { require.Fail(t, "a finding", "%+v", f) })
+	require.NoError(t, err)
+}
+
+// sums compares a trial balance with the sum of the entries that were posted.
+func (w *world) sums(t *rapid.T, s store.Store, tenant, period string) {
+	type line struct{ account, currency string }
+	want := map[line]*seal.Balance{}
+	for _, entry := range w.posted[tenant] {
+		if entry.Period > period {
+			continue
+		}
+		for _, l := range entry.Lines {
+			at := line{ledger.Control(l.Account), l.Currency}
+			if want[at] == nil {
+				want[at] = &seal.Balance{Account: at.account, Currency: at.currency}
+			}
+			want[at].Closing += l.Debit - l.Credit
+			if entry.Period == period {
+				want[at].Debit += l.Debit
+				want[at].Credit += l.Credit
+			} else {
+				want[at].Opening += l.Debit - l.Credit
+			}
+		}
+	}
+	got, err := seal.Balances(context.Background(), s, tenant, period)
+	require.NoError(t, err)
+	require.Len(t, got.Balances, len(want))
+	left := map[string]int64{}
+	for _, balance := range got.Balances {
+		require.Equal(t, *want[line{balance.Account, balance.Currency}], balance)
+		left[balance.Currency] += balance.Closing
+	}
+	for currency, amount := range left {
+		require.Zero(t, amount, currency)
+	}
+}
+
+// allSealed: every entry stands in exactly one seal, at the place that it names, and proves it.
+func (w *world) allSealed(t *rapid.T) {
+	for _, tenant := range tenants {
+		var sealed int64
+		numbers := []int64{}
+		for before := int64(0); ; {
+			seals, next, err := seal.List(context.Background(), w.calm(), tenant, before, 2)
+			require.NoError(t, err)
+			for _, s := range seals {
+				sealed += s.Count
+				numbers = append(numbers, s.Number)
+			}
+			if before = next; before == 0 {
+				break
+			}
+		}
+		require.Len(t, w.posted[tenant], int(sealed))
+		slices.Reverse(numbers)
+		for i, number := range numbers {
+			require.EqualValues(t, i+1, number)
+		}
+		places := map[[2]int64]bool{}
+		for _, posted := range w.posted[tenant] {
+			doc, err := w.calm().Get(context.Background(), ledger.Key(posted.ID))
+			require.NoError(t, err)
+			entry, err := ledger.Read(doc)
+			require.NoError(t, err)
+			require.Positive(t, entry.Seal)
+			require.False(t, places[[2]int64{entry.Seal, entry.Leaf}])
+			places[[2]int64{entry.Seal, entry.Leaf}] = true
+		}
+	}
+}
+
+// end seals what is left, and proves an entry.
+func (w *world) end(t *rapid.T) {
+	_, err := w.sealer(w.calm()).Run(context.Background())
+	require.NoError(t, err)
+	w.allSealed(t)
+	w.check(t)
+	for _, tenant := range tenants {
+		if len(w.posted[tenant]) == 0 {
+			continue
+		}
+		entry := rapid.SampledFrom(w.posted[tenant]).Draw(t, "proven")
+		text, err := seal.Prove(context.Background(), w.calm(), entry.ID, seal.Authority{Installation: "test"})
+		require.NoError(t, err)
+		proven, err := seal.CheckProof(text, "")
+		require.NoError(t, err)
+		require.Equal(t, tenant, proven.Tenant)
+	}
+}

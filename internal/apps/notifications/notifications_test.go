@@ -1,0 +1,183 @@
+package notifications_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/apps/notifications"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/retry"
+)
+
+var start = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+
+var shipped = sync.OnceValue(func() *catalog.Catalog {
+	c, err := catalog.Load("")
+	if err != nil {
+		panic(err)
+	}
+	return c
+})
+
+// document is the table of the queue design (Queue 2: notifications.send, notification types), in
+// its own words.
+const document = `
+| Event | Email | SMS | Push |
+|-------|-------|-----|------|
+| Order confirmed | ✅ | ✅ | ✅ |
+| Order shipped | ✅ | ❌ | ✅ |
+| Payment failed | ✅ | ❌ | ✅ |
+| Seller: new order | ✅ | ❌ | ✅ |
+| Review received | ✅ | ❌ | ❌ |
+| Flash sale starting | ❌ | ❌ | ✅ |
+`
+
+// named are the event types of the document's events.
+var named = map[string]string{
+	"Order confirmed": "order.confirmed", "Order shipped": "order.shipped", "Payment failed": "payment.failed",
+	"Seller: new order": "seller.order_created", "Review received": "review.received", "Flash sale starting": "flash_sale.starting",
+}
+
+func TestTheMatrixIsThatOfTheQueueDesign(t *testing.T) {
+	t.Parallel()
+	want := map[string][]string{}
+	for line := range strings.Lines(document) {
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		event, ok := named[strings.TrimPrefix(cells[0], "| ")]
+		if !ok {
+			continue
+		}
+		for i, channel := range []string{"email", "sms", "push"} {
+			if strings.HasPrefix(cells[i+1], "✅") {
+				want[event] = append(want[event], channel)
+			}
+		}
+	}
+	require.Len(t, want, 6)
+	want["order.cancelled"] = []string{"email", "push"} // which the document does not have
+	require.Equal(t, want, shipped().Notifications)
+	require.NoError(t, notifications.Check(shipped()))
+	send, ok := shipped().EmitsTo(notifications.FanOut)
+	require.True(t, ok)
+	require.Equal(t, 24*time.Hour, send.MessageTTL)
+	fanOut, ok := shipped().HandledBy(notifications.FanOut)
+	require.True(t, ok)
+	require.Equal(t, 24*time.Hour, fanOut.MessageTTL)
+}
+
+// told is the event, handled by the registered handler: the messages that leave, by routing key.
+func told(t *testing.T, eventType, data string, attributes map[string]string) (map[string]contract.Message, handler.Effect, error) {
+	t.Helper()
+	body, err := shipped().Contracts.Decode(contract.MessageV1, fmt.Appendf(nil, `{"id":"e1","type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,"data":%s}`, eventType, data))
+	require.NoError(t, err)
+	registry := handler.NewRegistry()
+	notifications.Register(registry, shipped())
+	h, ok := registry.Lookup(notifications.FanOut)
+	require.True(t, ok)
+	event := handler.Event{
+		Queue: "notifications-fanout", Tenant: "default", ID: "e1", Type: eventType, CorrelationID: "req-1", PublishedAt: start, Body: body, Attributes: attributes,
+	}
+	effect, err := h.Tx(t.Context(), event)
+	if err != nil {
+		return nil, effect, err
+	}
+	messages := map[string]contract.Message{}
+	for i, emission := range effect.Emit {
+		require.Equal(t, "notifications-send", emission.To)
+		_, m, err := shipped().Contracts.Compose(emission.Body, contract.Stamp{ID: lane.ID(event, i), RoutingKey: emission.RoutingKey, Since: emission.Since, At: start.Add(time.Hour)})
+		require.NoError(t, err)
+		messages[emission.RoutingKey] = m
+	}
+	return messages, effect, nil
+}
+
+func TestAnEventBecomesAMessageForEachOfItsChannels(t *testing.T) {
+	t.Parallel()
+	for eventType, test := range map[string]struct{ data, want string }{
+		"order.confirmed":      {`{"order_id":"o-1","user_id":"u-1"}`, `{"user_id":"u-1","order_id":"o-1"}`},
+		"order.shipped":        {`{"order_id":"o-1","user_id":"u-1"}`, `{"user_id":"u-1","order_id":"o-1"}`},
+		"payment.failed":       {`{"payment_id":"p-1","user_id":"u-1","order_id":"o-1"}`, `{"user_id":"u-1","order_id":"o-1","payment_id":"p-1"}`},
+		"seller.order_created": {`{"order_id":"o-1","user_id":"u-1"}`, `{"user_id":"u-1","order_id":"o-1"}`},
+		"review.received":      {`{"product_id":"x-1","user_id":"u-1"}`, `{"user_id":"u-1","product_id":"x-1"}`},
+		"flash_sale.starting":  {`{"product_id":"x-1","user_id":"u-1"}`, `{"user_id":"u-1","product_id":"x-1"}`},
+	} {
+		t.Run(eventType, func(t *testing.T) {
+			t.Parallel()
+			messages, effect, err := told(t, eventType, test.data, nil)
+			require.NoError(t, err)
+			require.Equal(t, notifications.FannedOut, effect.Result)
+			require.Empty(t, effect.Writes)
+			var keys []string
+			for _, channel := range shipped().Notifications[eventType] {
+				keys = append(keys, "notification."+channel+"."+strings.ReplaceAll(eventType, ".", "_"))
+			}
+			require.ElementsMatch(t, keys, slices.Collect(maps.Keys(messages)))
+			for key, m := range messages {
+				var body struct {
+					Type          string          `json:"type"`
+					CorrelationID string          `json:"correlation_id"`
+					Data          json.RawMessage `json:"data"`
+				}
+				require.NoError(t, json.Unmarshal(m.Data, &body))
+				require.Equal(t, key, body.Type)
+				require.Equal(t, "req-1", body.CorrelationID)
+				require.JSONEq(t, test.want, string(body.Data))
+				require.Empty(t, m.OrderingKey, "a channel waits for no other")
+				send, _ := shipped().Queue("notifications-send")
+				require.True(t, send.Takes(m.Attributes), "the queue is bound to it")
+				_, handled := send.Handler(body.Type)
+				require.True(t, handled)
+			}
+		})
+	}
+}
+
+func TestAMessageIsAsOldAsItsEvent(t *testing.T) {
+	t.Parallel()
+	const data = `{"product_id":"x-1","user_id":"u-1"}`
+	for name, test := range map[string]struct {
+		attributes map[string]string
+		want       time.Time
+	}{
+		"from its publishing":                      {nil, start},
+		"from its first, where it was kept before": {map[string]string{contract.AttrFirstPublished: "2026-11-19T10:00:00Z"}, time.Date(2026, 11, 19, 10, 0, 0, 0, time.UTC)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			messages, _, err := told(t, "review.received", data, test.attributes)
+			require.NoError(t, err)
+			at, err := time.Parse(time.RFC3339Nano, messages["notification.email.review_received"].Attributes[contract.AttrFirstPublished])
+			require.NoError(t, err)
+			require.Equal(t, test.want, at)
+		})
+	}
+}
+
+func TestNobodyIsToldWhereNobodyCanBe(t *testing.T) {
+	t.Parallel()
+	_, _, err := told(t, "order.shipped", `{"order_id":"o-1"}`, nil)
+	require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "user_missing", Counts: true}, retry.Decide(err))
+	_, _, err = told(t, "order.created", `{"order_id":"o-1","user_id":"u-1"}`, nil)
+	require.Equal(t, "channels_missing", retry.Decide(err).Reason)
+}
+
+func TestAnEventThatIsTakenHasARow(t *testing.T) {
+	t.Parallel()
+	c := *shipped()
+	c.Notifications = maps.Clone(c.Notifications)
+	delete(c.Notifications, "review.received")
+	require.ErrorContains(t, notifications.Check(&c), ": queue notifications-fanout: event type review.received: notifications.yaml has no row for it")
+	c.Queues = nil
+	require.NoError(t, notifications.Check(&c), "a deployment that tells nobody")
+}

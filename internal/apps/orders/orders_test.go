@@ -1,0 +1,544 @@
+package orders_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/orders/orderstest"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/retry"
+)
+
+var ada = orders.Change{Who: "local:ada", Why: "counted"}
+
+// shop is a shop over a counted, embedded store.
+type shop struct {
+	*orderstest.Shop
+	*storetest.Counter
+	mu       sync.Mutex
+	released []contract.Message
+}
+
+func open(t *testing.T) *shop {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	counter := &storetest.Counter{Store: db}
+	s, err := orderstest.Open(counter)
+	require.NoError(t, err)
+	return &shop{Shop: s, Counter: counter}
+}
+
+func (s *shop) Publish(_ context.Context, _ string, m contract.Message) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.released = append(s.released, m)
+	return "1", nil
+}
+
+// stocked sets the stock of a product.
+func (s *shop) stocked(t *testing.T, product string, available int64) {
+	t.Helper()
+	_, err := s.Keeper.Set(t.Context(), dedupe.DefaultTenant, product, available, ada)
+	require.NoError(t, err)
+}
+
+// tell delivers an event that is expected to be handled.
+func (s *shop) tell(t *testing.T, e orderstest.Event) handler.Effect {
+	t.Helper()
+	told, err := s.Deliver(t.Context(), s.Shop.Store, e, false)
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Own, told.Seen)
+	return told.Effect
+}
+
+// refused delivers an event that is expected to fail.
+func (s *shop) refused(t *testing.T, e orderstest.Event) retry.Verdict {
+	t.Helper()
+	_, err := s.Deliver(t.Context(), s.Shop.Store, e, false)
+	require.Error(t, err)
+	return retry.Decide(err)
+}
+
+func (s *shop) order(t *testing.T, id string) orders.Order {
+	t.Helper()
+	o, err := orders.Find(t.Context(), s.Shop.Store, "default", id)
+	require.NoError(t, err)
+	return o
+}
+
+// pieces are available, reserved and sold.
+func (s *shop) pieces(t *testing.T, product string) [3]int64 {
+	t.Helper()
+	stock, err := s.Keeper.Get(t.Context(), dedupe.DefaultTenant, product)
+	require.NoError(t, err)
+	return [3]int64{stock.Available, stock.Reserved, stock.Sold}
+}
+
+// way is an order's history.
+func way(o orders.Order) string {
+	var states []string
+	for _, step := range o.History {
+		states = append(states, string(step.State))
+	}
+	return strings.Join(states, " ")
+}
+
+// told says of each emission for whom it is and of what type.
+func told(effect handler.Effect) (all []string) {
+	for _, e := range effect.Emit {
+		_, eventType := e.Body.Identity()
+		all = append(all, e.To+" "+eventType)
+	}
+	return all
+}
+
+func TestTheBuyerTheSellerAnalyticsAndTheSearchIndexAreToldOfAnOrderThatIsConfirmed(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.stocked(t, "cap", 5)
+	s.stocked(t, "hat", 5)
+	created := orderstest.Created("e1", "o1", "hat 1", "cap 1", "hat 2")
+	created.Data["seller_id"] = "seller-7"
+	s.tell(t, created)
+	effect := s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
+	require.Equal(t, []string{
+		"analytics-track order.confirmed", "notifications seller.order_created", "notifications order.confirmed",
+		"search-index product.sold", "search-index product.sold",
+	}, told(effect), "of each product once")
+	for i, product := range []string{"cap", "hat"} {
+		sale := effect.Emit[3+i]
+		require.Equal(t, product, sale.OrderingKey, "which names the document")
+		sold, err := contract.As[orders.Sold](sale.Body)
+		require.NoError(t, err)
+		at := s.order(t, "o1").UpdatedAt
+		require.Equal(t, orders.Sold{DocumentID: product, Version: at.UnixMicro(), SoldAt: at}, sold)
+	}
+	seller, err := contract.As[orders.News](effect.Emit[1].Body)
+	require.NoError(t, err)
+	require.Equal(t, orders.News{OrderID: "o1", UserID: "seller-7"}, seller)
+	require.Equal(t, "seller-7", s.order(t, "o1").SellerID)
+}
+
+// Each product is a write of its stock, and a message of the outbox in a lane of its own.
+func TestAnOrderOfAsManyProductsAsThereMayBeIsConfirmedInOneCommit(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	var items []string
+	for i := range 100 {
+		items = append(items, fmt.Sprintf("p-%d 1", i))
+		s.stocked(t, fmt.Sprint("p-", i), 1)
+	}
+	created := orderstest.Created("e1", "o1", items...)
+	created.Data["seller_id"] = "seller-7"
+	s.tell(t, created)
+	written := s.Written.Load()
+	effect := s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
+	require.Equal(t, "confirmed", effect.Result)
+	require.Len(t, effect.Emit, 103)
+	require.Equal(t, int64(310), s.Written.Load()-written, "docs/orders.md says it; a commit has 500 at most")
+	require.Equal(t, [3]int64{0, 0, 1}, s.pieces(t, "p-99"))
+}
+
+// news are the types of what an effect tells at once, and delayed what it tells later.
+func news(effect handler.Effect) (now, delayed []string) {
+	for _, e := range effect.Emit {
+		if _, eventType := e.Body.Identity(); e.Due.IsZero() {
+			now = append(now, e.RoutingKey) // which the bindings of its topic are matched with
+		} else {
+			delayed = append(delayed, eventType)
+		}
+	}
+	return now, delayed
+}
+
+func TestAnOrderThatIsPaidSellsItsPieces(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.stocked(t, "cap", 5)
+	s.stocked(t, "hat", 5)
+	effect := s.tell(t, orderstest.Created("e1", "o1", "cap 2", "hat 1", "cap 1"))
+	require.Equal(t, "payment_initiated", effect.Result)
+	now, delayed := news(effect)
+	require.Empty(t, now)
+	require.Equal(t, []string{"order.payment_timeout"}, delayed)
+	o := s.order(t, "o1")
+	require.Equal(t, "OrderCreated ValidateInventory InventoryLocked PaymentInitiated", way(o))
+	require.Equal(t, []orders.Item{{ProductID: "cap", Quantity: 3}, {ProductID: "hat", Quantity: 1}}, o.Items)
+	require.Equal(t, orderstest.Noon.Add(15*time.Minute), o.PaymentDue)
+	require.Equal(t, [3]int64{2, 3, 0}, s.pieces(t, "cap"))
+
+	s.Wait(time.Minute)
+	effect = s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
+	now, _ = news(effect)
+	require.Equal(t, []string{"", "order.confirmed", "", ""}, now, "analytics and the index by their queues' names, the user by the routing key")
+	o = s.order(t, "o1")
+	require.Equal(t, "OrderCreated ValidateInventory InventoryLocked PaymentInitiated PaymentConfirmed OrderConfirmed", way(o))
+	require.Zero(t, o.PaymentDue)
+	require.Equal(t, "e2", o.History[5].EventID)
+	require.Equal(t, [3]int64{2, 0, 3}, s.pieces(t, "cap"))
+	require.Equal(t, [3]int64{4, 0, 1}, s.pieces(t, "hat"))
+
+	s.Wait(time.Hour)
+	require.NoError(t, s.Release(t.Context(), s.Shop.Store, s))
+	require.Empty(t, s.released, "the commit that ended the wait has withdrawn the timeout")
+
+	now, _ = news(s.tell(t, orderstest.About("e3", "order.shipped", "o1")))
+	require.Equal(t, []string{"order.shipped"}, now)
+	require.Equal(t, orders.OrderShipped, s.order(t, "o1").State)
+}
+
+func TestAnOrderThatIsShortOfOnePieceReservesNone(t *testing.T) {
+	t.Parallel()
+	for name, items := range map[string][]string{
+		"of one product":                         {"cap 3"},
+		"of one of two products":                 {"cap 2", "hat 1"},
+		"of a product that nobody has set":       {"cap 1", "wig 1"},
+		"by two lines together":                  {"cap 1", "cap 2"},
+		"by more pieces than there are numbers":  {"cap 9007199254740991", "cap 9007199254740991"},
+		"by more pieces than there can ever be":  {"cap 1000000001"},
+		"by many lines whose sum would overflow": many("cap 9007199254740991", 1100),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			s.stocked(t, "cap", 2)
+			s.stocked(t, "hat", 0)
+			effect := s.tell(t, orderstest.Created("e1", "o1", items...))
+			require.Equal(t, "cancelled_out_of_stock", effect.Result)
+			now, delayed := news(effect)
+			require.Equal(t, []string{"order.cancelled"}, now)
+			require.Empty(t, delayed)
+			o := s.order(t, "o1")
+			require.Equal(t, "OrderCreated ValidateInventory OrderCancelled", way(o))
+			require.Equal(t, orders.OutOfStock, o.Reason)
+			require.NotEmpty(t, o.ShortOf)
+			require.Equal(t, [3]int64{2, 0, 0}, s.pieces(t, "cap"))
+		})
+	}
+}
+
+func many(item string, n int) []string {
+	items := make([]string, n)
+	for i := range items {
+		items[i] = item
+	}
+	return items
+}
+
+func TestAnOrderWithoutItemsReservesNothing(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	e := orderstest.About("e1", "order.created", "o1")
+	require.Equal(t, "payment_initiated", s.tell(t, e).Result)
+	effect := s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
+	require.Equal(t, "confirmed", effect.Result)
+	require.Equal(t, []string{"analytics-track order.confirmed"}, told(effect), "without a user and a seller there is no person to tell")
+}
+
+func TestAPaymentThatFailsOrDoesNotComeReleasesThePieces(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		event, reason, passed string
+	}{
+		"failed": {"order.payment_failed", orders.FailedPayment, "PaymentFailed"},
+		"late":   {"order.payment_timeout", orders.PaymentTimeOut, "PaymentTimeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			s.stocked(t, "cap", 5)
+			s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
+			e := orderstest.About("e2", test.event, "o1")
+			s.Wait(15 * time.Minute)
+			if name == "late" {
+				require.NoError(t, s.Release(t.Context(), s.Shop.Store, s))
+				require.Len(t, s.released, 1)
+				require.Equal(t, "o1", s.released[0].OrderingKey)
+				require.True(t, s.Queue.Takes(s.released[0].Attributes))
+				e = orderstest.Timeout(s.released[0])
+			}
+			effect := s.tell(t, e)
+			require.Equal(t, "cancelled_"+test.reason, effect.Result)
+			now, _ := news(effect)
+			require.Equal(t, []string{"order.cancelled"}, now)
+			o := s.order(t, "o1")
+			require.Equal(t, "OrderCreated ValidateInventory InventoryLocked PaymentInitiated "+test.passed+" InventoryReleased OrderCancelled", way(o))
+			require.Equal(t, test.reason, o.Reason)
+			require.Equal(t, [3]int64{5, 0, 0}, s.pieces(t, "cap"))
+			require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "paid_after_cancelled", Counts: true},
+				s.refused(t, orderstest.About("e3", "order.payment_confirmed", "o1")), "the money waits for a person")
+			require.Equal(t, [3]int64{5, 0, 0}, s.pieces(t, "cap"))
+		})
+	}
+}
+
+// TestATimeoutBeforeItsTimeIsKeptUntilThen: whoever made it up, and however far clocks differ.
+func TestATimeoutBeforeItsTimeIsKeptUntilThen(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.stocked(t, "cap", 5)
+	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
+	for _, wait := range []time.Duration{0, 14 * time.Minute, time.Minute - 2*time.Second} {
+		s.Wait(wait)
+		_, err := s.Deliver(t.Context(), s.Shop.Store, orderstest.About("e3", "order.payment_timeout", "o1"), false)
+		require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "not_due", Scope: retry.OtherEvent}, retry.Decide(err))
+		require.Equal(t, s.order(t, "o1").PaymentDue.Sub(s.Now()), retry.Asked(err))
+		require.Equal(t, orders.PaymentInitiated, s.order(t, "o1").State)
+	}
+	s.Wait(2 * time.Second)
+	require.Equal(t, "cancelled_payment_timeout", s.tell(t, orderstest.About("e3", "order.payment_timeout", "o1")).Result)
+}
+
+func TestAnOrderIsCreatedOnce(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.stocked(t, "cap", 5)
+	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
+	effect := s.tell(t, orderstest.Created("e2", "o1", "cap 1", "cap 1"))
+	require.Equal(t, []any{"already_created", true}, []any{effect.Result, effect.Superseded})
+	require.Equal(t, "order_created_differently", s.refused(t, orderstest.Created("e3", "o1", "cap 3")).Reason)
+	require.Equal(t, [3]int64{3, 2, 0}, s.pieces(t, "cap"))
+	told, err := s.Deliver(t.Context(), s.Shop.Store, orderstest.Created("e1", "o1", "cap 2"), false)
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Done, told.Seen)
+}
+
+func TestASecondPaymentOfAnOrderIsForAPerson(t *testing.T) {
+	t.Parallel()
+	paid := func(id, by string) orderstest.Event {
+		e := orderstest.About(id, "order.payment_confirmed", "o1")
+		if by != "" {
+			e.Data["payment_id"] = by
+		}
+		return e
+	}
+	s := open(t)
+	s.tell(t, orderstest.Created("e1", "o1"))
+	s.tell(t, paid("e2", "p1"))
+	require.Equal(t, "already_confirmed", s.tell(t, paid("e3", "p1")).Result)
+	require.Equal(t, "already_confirmed", s.tell(t, paid("e4", "")).Result, "nobody can tell")
+	require.Equal(t, "paid_twice", s.refused(t, paid("e5", "p2")).Reason)
+	s.tell(t, orderstest.About("e6", "order.shipped", "o1"))
+	require.Equal(t, "already_confirmed", s.tell(t, paid("e7", "p1")).Result, "a repetition, of an order that is shipped")
+	require.Equal(t, "paid_twice", s.refused(t, paid("e8", "p2")).Reason, "its money is owed back, too")
+	require.Equal(t, "p1", s.order(t, "o1").PaymentID)
+}
+
+// TestOfTwoEndsAtOnceOneIsWritten: a payment fails while the order is being confirmed.
+func TestOfTwoEndsAtOnceOneIsWritten(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.stocked(t, "cap", 2)
+	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
+	between := false
+	on := &storetest.Faults{Store: s.Shop.Store, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
+		if !between {
+			between = true
+			s.tell(t, orderstest.About("e2", "order.payment_failed", "o1"))
+		}
+		return do()
+	}}
+	_, err := s.Deliver(t.Context(), on, orderstest.About("e3", "order.payment_confirmed", "o1"), false)
+	require.Equal(t, "paid_after_cancelled", retry.Decide(err).Reason)
+	require.Equal(t, orders.OrderCancelled, s.order(t, "o1").State)
+	require.Equal(t, [3]int64{2, 0, 0}, s.pieces(t, "cap"))
+}
+
+// TestOfTwoOrdersAtOnceOneGetsTheLastPiece: another order reserves it between this one's look and its commit.
+func TestOfTwoOrdersAtOnceOneGetsTheLastPiece(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.stocked(t, "cap", 1)
+	between := false
+	on := &storetest.Faults{Store: s.Shop.Store, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
+		if !between {
+			between = true
+			s.tell(t, orderstest.Created("e1", "o1", "cap 1"))
+		}
+		return do()
+	}}
+	_, err := s.Deliver(t.Context(), on, orderstest.Created("e2", "o2", "cap 1"), false)
+	require.NoError(t, err)
+	require.Equal(t, orders.PaymentInitiated, s.order(t, "o1").State)
+	require.Equal(t, orders.OrderCancelled, s.order(t, "o2").State)
+	require.Equal(t, [3]int64{0, 1, 0}, s.pieces(t, "cap"))
+}
+
+// TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable brings an order to each state, and tells it
+// each event: it goes an edge of the diagram or gets the table's answer, and exactly one of the two.
+func TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable(t *testing.T) {
+	t.Parallel()
+	created, paid, failed, late, shipped := "order.created", "order.payment_confirmed", "order.payment_failed", "order.payment_timeout", "order.shipped"
+	for state, before := range map[orders.State][]string{
+		"": nil, orders.PaymentInitiated: {created}, orders.OrderConfirmed: {created, paid}, orders.OrderCancelled: {created, failed}, orders.OrderShipped: {created, paid, shipped},
+	} {
+		for _, on := range []string{created, paid, failed, late, shipped} {
+			t.Run(fmt.Sprint(state, " ", on), func(t *testing.T) {
+				t.Parallel()
+				s := open(t)
+				for i, eventType := range before {
+					s.tell(t, orderstest.About(fmt.Sprint("e", i), eventType, "o1"))
+				}
+				s.Wait(time.Hour)
+				told, err := s.Deliver(t.Context(), s.Shop.Store, orderstest.About("last", on, "o1"), false)
+				after, unknown := orders.Find(t.Context(), s.Shop.Store, "default", "o1")
+				at := string(state)
+				if at == "" {
+					at = "not seen"
+				}
+				row := fmt.Sprintf("| %s | `%s` | ", at, on)
+				_, answer, answered := strings.Cut(orders.Answers(), row)
+				if !answered {
+					require.NoError(t, err)
+					require.NotEqual(t, state, after.State, "it has gone an edge")
+					return
+				}
+				if state == "" {
+					require.ErrorIs(t, unknown, orders.ErrUnknown)
+				} else {
+					require.Equal(t, state, after.State)
+				}
+				answer, _, _ = strings.Cut(answer, " |\n")
+				is, code, _ := strings.Cut(answer, " | ")
+				code = strings.Trim(code, "`")
+				switch means := retry.Decide(err); is {
+				case "superseded":
+					require.NoError(t, err)
+					require.Equal(t, []any{code, true}, []any{told.Effect.Result, told.Effect.Superseded})
+				case "tried again":
+					require.Equal(t, retry.Verdict{Class: retry.Failed, Reason: code, Counts: true, Scope: retry.OtherEvent}, means)
+				default:
+					require.Equal(t, []any{true, code}, []any{means.Class.Terminal(), means.Reason})
+				}
+			})
+		}
+	}
+}
+
+// TestWhatAnOrderCosts counts what the store is asked, and the documents that are written with the
+// event's record.
+func TestWhatAnOrderCosts(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		items  []string
+		events []string
+		cost   [3]int64 // commits, reads, documents beside the record
+	}{
+		"reserved":     {[]string{"cap 1"}, nil, [3]int64{1, 1, 4}}, // the order, the stock, the timeout and its lane
+		"of two kinds": {[]string{"cap 1", "hat 1"}, nil, [3]int64{1, 2, 5}},
+		"out of stock": {[]string{"wig 1"}, nil, [3]int64{1, 1, 3}},                                  // the order, what is told and its lane
+		"confirmed":    {[]string{"cap 1"}, []string{"order.payment_confirmed"}, [3]int64{1, 1, 10}}, // and the timeout removed with its lane; analytics and the index are told too
+		"failed":       {[]string{"cap 1"}, []string{"order.payment_failed"}, [3]int64{1, 1, 6}},
+		"shipped":      {[]string{"cap 1"}, []string{"order.payment_confirmed", "order.shipped"}, [3]int64{1, 1, 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			s.stocked(t, "cap", 5)
+			s.stocked(t, "hat", 5)
+			events := []orderstest.Event{orderstest.Created("e0", "o1", test.items...)}
+			for i, eventType := range test.events {
+				events = append(events, orderstest.About(fmt.Sprint("e", i+1), eventType, "o1"))
+			}
+			var cost [3]int64
+			for _, e := range events {
+				commits, reads, documents := s.Commits.Load(), s.Gets.Load(), s.Written.Load()
+				s.tell(t, e)
+				cost = [3]int64{s.Commits.Load() - commits, s.Gets.Load() - reads, s.Written.Load() - documents - 1}
+			}
+			require.Equal(t, test.cost, cost)
+		})
+	}
+}
+
+func TestStockIsSetWithAReasonAndKeepsWhatOrdersHave(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	_, err := s.Keeper.Get(t.Context(), dedupe.DefaultTenant, "cap")
+	require.ErrorIs(t, err, orders.ErrNoStock)
+	s.stocked(t, "cap", 5)
+	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
+	expected := int64(5)
+	_, err = s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", 9, orders.Change{Who: "ada", Why: "more came", Expect: &expected})
+	require.ErrorIs(t, err, orders.ErrChanged)
+	expected = 3
+	after, err := s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", 9, orders.Change{Who: "ada", Why: "more came", Expect: &expected})
+	require.NoError(t, err)
+	require.Equal(t, orders.Stock{Tenant: dedupe.DefaultTenant, ProductID: "cap", Available: 9, Reserved: 2}, after)
+	s.tell(t, orderstest.About("e2", "order.payment_failed", "o1"))
+	require.Equal(t, [3]int64{11, 0, 0}, s.pieces(t, "cap"))
+	for _, available := range []int64{-1, orders.MaxPieces + 1, math.MinInt64} {
+		_, err = s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", available, ada)
+		require.ErrorIs(t, err, orders.ErrInvalid)
+	}
+	_, err = s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", 1, orders.Change{Who: "ada"})
+	require.ErrorIs(t, err, orders.ErrInvalid, "a change needs a reason")
+	page, next, err := s.Keeper.List(t.Context(), dedupe.DefaultTenant, "", 10)
+	require.NoError(t, err)
+	require.Empty(t, next)
+	require.Equal(t, []orders.Stock{{Tenant: dedupe.DefaultTenant, ProductID: "cap", Available: 11}}, page)
+	waiting, _, err := orders.List(t.Context(), s.Shop.Store, orders.OrderCancelled, "", 10)
+	require.NoError(t, err)
+	require.Len(t, waiting, 1)
+}
+
+func TestWhatIsNotAnOrderIsNotGuessedAt(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	s.stocked(t, "cap", 5)
+	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
+	page, err := s.Shop.Store.Query(t.Context(), store.Query{Collection: orders.Collection, Limit: 1})
+	require.NoError(t, err)
+	doc := page.Documents[0]
+	doc.Fields["items"] = map[string]any{"cap": int64(-2)}
+	_, err = s.Shop.Store.Commit(t.Context(), []store.Write{store.Set(doc.Key, doc.Fields)})
+	require.NoError(t, err)
+	require.Equal(t, "order_unreadable", s.refused(t, orderstest.About("e2", "order.payment_confirmed", "o1")).Reason)
+	_, err = s.Shop.Store.Commit(t.Context(), []store.Write{store.Set(orders.StockKey(dedupe.DefaultTenant, "cap"), map[string]any{"available": int64(-1)})})
+	require.NoError(t, err)
+	require.Equal(t, "order_unreadable", s.refused(t, orderstest.Created("e3", "o2", "cap 2")).Reason)
+}
+
+var update = flag.Bool("update", false, "write the diagram and the table of docs/orders.md anew")
+
+func TestTheDocumentedDiagramAndTableAreThoseOfTheCode(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join("..", "..", "..", "docs", "orders.md")
+	have, err := os.ReadFile(path)
+	require.NoError(t, err)
+	want := string(have)
+	for mark, text := range map[string]string{
+		"<!-- diagram -->\n": "```mermaid\n" + orders.Diagram() + "```\n", "<!-- answers -->\n": orders.Answers(),
+	} {
+		before, rest, ok := strings.Cut(want, mark)
+		require.True(t, ok, mark)
+		_, after, ok := strings.Cut(rest, "<!-- end -->")
+		require.True(t, ok, mark)
+		want = before + mark + text + "<!-- end -->" + after
+	}
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(want), 0o644))
+		have = []byte(want)
+	}
+	require.Equal(t, want, string(have), "run: go test ./internal/apps/orders -run Documented -update")
+}
+
+var _ orderstest.Publisher = (*shop)(nil)

@@ -1,0 +1,277 @@
+package orderstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/internal/apps/orders"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/retry"
+)
+
+// fate is what becomes of one call of a worker to the store.
+type fate string
+
+const (
+	answered fate = "answered"
+	refused  fate = "never arrives"
+	lost     fate = "done, answer lost"
+	crash    fate = "the worker is gone before it"
+	severed  fate = "the worker is gone after it"
+)
+
+var fates = []fate{answered, answered, answered, answered, answered, answered, refused, lost, crash, severed}
+
+var errFate = errors.New("orderstest: no answer")
+
+// worker stops before every call to the store, until it is told how that goes.
+type worker struct {
+	on      store.Store
+	fate    chan fate
+	stopped chan struct{}
+	running bool
+	gone    bool
+}
+
+func (w *worker) call(do func() error) error {
+	if w.gone {
+		return errFate
+	}
+	w.stopped <- struct{}{}
+	next := <-w.fate
+	w.gone = next == crash || next == severed
+	if next == refused || next == crash {
+		return errFate
+	}
+	if err := do(); err != nil || next == answered {
+		return err
+	}
+	return errFate
+}
+
+// start has a worker that is not running run, up to its first call.
+func (w *worker) start(run func(on store.Store)) {
+	w.gone, w.stopped = false, make(chan struct{})
+	on := &storetest.Faults{Store: w.on, OnRead: w.call, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error { return w.call(do) }}
+	stopped := w.stopped
+	go func() {
+		defer close(stopped)
+		run(on)
+	}()
+	_, w.running = <-stopped
+}
+
+// step lets a running worker make the call that it stands before.
+func (w *worker) step(next fate) {
+	w.fate <- next
+	_, w.running = <-w.stopped
+}
+
+// world is a shop of two products, its workers, and what was published to it.
+type world struct {
+	*Shop
+	workers []*worker
+	events  []Event
+	put     map[string]int64
+}
+
+// Publish takes the timeouts that a release publishes.
+func (w *world) Publish(_ context.Context, _ string, m contract.Message) (string, error) {
+	if e := Timeout(m); !slices.ContainsFunc(w.events, func(o Event) bool { return o.ID == e.ID }) {
+		w.events = append(w.events, e)
+	}
+	return "1", nil
+}
+
+var products = []string{"cap", "hat"}
+
+// Run holds any interleaving of workers, timeouts, payments and crashes to what must be true of
+// stock and orders, on the stores that open returns.
+func Run(t *testing.T, open func(t *testing.T) store.Store) {
+	t.Helper()
+	rapid.Check(t, func(rt *rapid.T) {
+		shop, err := Open(open(t))
+		require.NoError(rt, err)
+		w := &world{Shop: shop, put: map[string]int64{}}
+		for range 3 {
+			w.workers = append(w.workers, &worker{on: shop.Store, fate: make(chan fate)})
+		}
+		for _, product := range products {
+			w.stock(rt, product, rapid.Int64Range(0, 4).Draw(rt, "stock of "+product))
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"an event is published":                       w.publish,
+			"a worker gets one":                           w.deliver,
+			"two workers get one each of an order's ends": w.race,
+			"a worker goes on":                            w.goOn,
+			"time passes": func(t *rapid.T) {
+				w.Wait(rapid.SampledFrom([]time.Duration{time.Minute, 14*time.Minute + 30*time.Second, 16 * time.Minute}).Draw(t, "wait"))
+			},
+			"what is due is released": func(t *rapid.T) { require.NoError(t, w.Release(context.Background(), w.Store, w)) },
+			"":                        w.check,
+		})
+		w.end(rt)
+	})
+}
+
+// stock sets the stock of a product, and keeps the sum that it must have from then on.
+func (w *world) stock(t *rapid.T, product string, available int64) {
+	_, err := w.Keeper.Set(context.Background(), dedupe.DefaultTenant, product, available, orders.Change{Who: "model", Why: "drawn"})
+	require.NoError(t, err)
+	w.put[product] = available
+}
+
+// publish adds an event of one of few orders.
+func (w *world) publish(t *rapid.T) {
+	order := rapid.SampledFrom([]string{"o1", "o2", "o3", "o4"}).Draw(t, "order")
+	id := fmt.Sprint("e", len(w.events))
+	kind := rapid.SampledFrom([]string{"order.created", "order.created", "order.payment_confirmed", "order.payment_failed", "order.payment_timeout", "order.shipped"}).Draw(t, "event")
+	if kind != "order.created" {
+		w.events = append(w.events, About(id, kind, order))
+		return
+	}
+	var items []string
+	for _, product := range products {
+		if n := rapid.IntRange(0, 2).Draw(t, product); n > 0 {
+			items = append(items, fmt.Sprint(product, " ", n))
+		}
+	}
+	w.events = append(w.events, Created(id, order, items...))
+}
+
+// deliver gives a worker that is free one of the events, whether or not it was delivered before.
+func (w *world) deliver(t *rapid.T) {
+	free := slices.IndexFunc(w.workers, func(a *worker) bool { return !a.running })
+	if free < 0 || len(w.events) == 0 {
+		t.Skip("nobody, or nothing")
+	}
+	e := rapid.SampledFrom(w.events).Draw(t, "event")
+	look := rapid.Bool().Draw(t, "redelivered")
+	w.workers[free].start(func(on store.Store) {
+		_, _ = w.Deliver(context.Background(), on, e, look) // what failed comes again
+	})
+}
+
+// race gives two workers that are free two ends of one order, so that both may read it before either
+// of them writes.
+func (w *world) race(t *rapid.T) {
+	order := rapid.SampledFrom([]string{"o1", "o2", "o3", "o4"}).Draw(t, "order")
+	kinds := []string{"order.payment_confirmed", "order.payment_failed"}
+	for _, a := range w.workers {
+		if a.running || len(kinds) == 0 {
+			continue
+		}
+		e := About(fmt.Sprint("e", len(w.events)), kinds[0], order)
+		w.events, kinds = append(w.events, e), kinds[1:]
+		a.start(func(on store.Store) {
+			_, _ = w.Deliver(context.Background(), on, e, false) // what failed comes again
+		})
+	}
+}
+
+func (w *world) goOn(t *rapid.T) {
+	var busy []*worker
+	for _, a := range w.workers {
+		if a.running {
+			busy = append(busy, a)
+		}
+	}
+	if len(busy) == 0 {
+		t.Skip("all are free")
+	}
+	rapid.SampledFrom(busy).Draw(t, "worker").step(rapid.SampledFrom(fates).Draw(t, "fate"))
+}
+
+// check holds the stock to its orders: never below zero, and each piece is where its order says.
+func (w *world) check(t *rapid.T) {
+	ctx := context.Background()
+	reserved, sold := map[string]int64{}, map[string]int64{}
+	all, _, err := orders.List(ctx, w.Store, "", "", 100)
+	require.NoError(t, err)
+	for _, o := range all {
+		for _, item := range o.Items {
+			switch o.State {
+			case orders.PaymentInitiated:
+				reserved[item.ProductID] += item.Quantity
+			case orders.OrderConfirmed, orders.OrderShipped:
+				sold[item.ProductID] += item.Quantity
+			default:
+				require.Equal(t, orders.OrderCancelled, o.State, "an order rests nowhere else")
+			}
+		}
+		require.Equal(t, o.State == orders.OrderCancelled, o.Reason != "", "a cancelled order says why")
+		require.Equal(t, o.State == orders.PaymentInitiated, !o.PaymentDue.IsZero())
+		ends := 0
+		for i, step := range o.History {
+			require.False(t, i > 0 && step.At.Before(o.History[i-1].At))
+			if step.State == orders.OrderConfirmed || step.State == orders.OrderCancelled {
+				ends++
+			}
+		}
+		require.LessOrEqual(t, ends, 1, "an order ends once")
+	}
+	for _, product := range products {
+		s, err := w.Keeper.Get(ctx, dedupe.DefaultTenant, product)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, min(s.Available, s.Reserved, s.Sold), int64(0))
+		require.Equal(t, []int64{w.put[product] - reserved[product] - sold[product], reserved[product], sold[product]}, []int64{s.Available, s.Reserved, s.Sold}, product)
+	}
+}
+
+// end lets every worker finish, then delivers every event and every timeout without a fault until all
+// have an answer: each order that was created has ended, and nothing waits.
+func (w *world) end(t *rapid.T) {
+	ctx := context.Background()
+	for _, a := range w.workers {
+		for a.running {
+			a.step(answered)
+		}
+	}
+	w.check(t)
+	created := map[string]bool{}
+	for round := range 3 { // what waited for an event that comes later is delivered again
+		w.Wait(time.Hour)
+		require.NoError(t, w.Release(ctx, w.Store, w))
+		for _, e := range w.events {
+			told, err := w.Deliver(ctx, w.Store, e, false)
+			means := retry.Decide(err)
+			order, _ := e.Data["order_id"].(string)
+			created[order] = created[order] || e.Type == "order.created"
+			switch {
+			case err == nil:
+				require.Contains(t, []dedupe.Seen{dedupe.Own, dedupe.Done}, told.Seen)
+			case means.Scope == retry.OtherEvent && means.Reason == "not_due": // a timeout that was made up, of a new order
+				require.Less(t, round, 2, "it is due in the end")
+			case means.Scope == retry.OtherEvent:
+				require.Equal(t, "order_not_seen", means.Reason)
+			default:
+				require.True(t, means.Class.Terminal(), "%s: %v", e.Type, err)
+			}
+		}
+	}
+	w.check(t)
+	for order, seen := range created {
+		o, err := orders.Find(ctx, w.Store, "default", order)
+		if !seen {
+			require.ErrorIs(t, err, orders.ErrUnknown)
+			continue
+		}
+		require.NoError(t, err)
+		require.Contains(t, []orders.State{orders.OrderConfirmed, orders.OrderShipped, orders.OrderCancelled}, o.State)
+	}
+	for _, collection := range []string{"delayed", "delayedKeys"} {
+		page, err := w.Store.Query(ctx, store.Query{Collection: collection, Limit: 1})
+		require.NoError(t, err)
+		require.Empty(t, page.Documents, "no timeout waits for an order that has ended")
+	}
+}

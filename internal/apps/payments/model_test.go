@@ -1,0 +1,93 @@
+package payments_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/internal/apps/payments"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/retry"
+)
+
+// TestNoHistoryRefundsAPaymentTwice draws histories of several messages about few payments, in
+// which the gateway fails, declines, refuses and loses its answers, and the store fails before and
+// after its commits. At the end every message is delivered without a fault until it has an answer.
+func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
+	t.Parallel()
+	dir, runs := t.TempDir(), 0
+	rapid.Check(t, func(t *rapid.T) {
+		runs++
+		embedded, err := standin.OpenTemporaryStore(filepath.Join(dir, fmt.Sprint(runs)))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, embedded.Close()) }()
+		db, b := &storetest.Faults{Store: embedded}, newBank()
+		h := refunding(db, b)
+		attempts, answers := map[string]int{}, map[string]string{}
+		event := func(id string) handler.Event {
+			e := refundOf(id, "pay-"+id[:1], "")
+			attempts[id]++
+			e.Attempt = attempts[id]
+			return e
+		}
+		take := func(id string) {
+			effect, err := deliver(t.Context(), h, event(id))
+			means := retry.Decide(err)
+			switch {
+			case err == nil:
+				require.Contains(t, []string{"", effect.Result}, answers[id], "an answer stays, until the record is gone")
+				answers[id] = effect.Result
+			case means.Class.Terminal():
+				if answers[id] == "" {
+					answers[id] = means.Reason
+				}
+			}
+			for payment, times := range b.refunded {
+				require.Equal(t, 1, times, payment)
+			}
+		}
+		ids := []string{"a1", "a2", "a3", "b1", "b2"}
+		for range rapid.IntRange(1, 25).Draw(t, "deliveries") {
+			id := rapid.SampledFrom(ids).Draw(t, "message")
+			if answers[id] != "" {
+				continue // the record has it
+			}
+			b.does = rapid.SliceOfN(rapid.SampledFrom([]string{"succeed", "fail", "lose", "decline", "refuse"}), 0, 2).Draw(t, "gateway")
+			db.FailBefore(rapid.IntRange(0, 1).Draw(t, "commits that fail"))
+			db.FailReads(rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "reads that fail"))
+			if rapid.Bool().Draw(t, "loses an answer of the store") {
+				db.FailAfter(1)
+			}
+			take(id)
+			db.FailBefore(0)
+			db.FailAfter(0)
+			db.FailReads(0)
+		}
+		b.does = nil
+		for range 10 {
+			for _, id := range ids {
+				if answers[id] == "" {
+					take(id)
+				}
+			}
+		}
+		refunded := map[string]int{}
+		for _, id := range ids {
+			require.NotEmpty(t, answers[id], "every message has an answer")
+			if answers[id] == "refunded" {
+				refunded["pay-"+id[:1]]++
+			}
+		}
+		require.Equal(t, b.refunded, refunded, "each payment was refunded for one message, and the others were told so")
+		for payment := range b.refunded {
+			found, err := payments.FindRefund(t.Context(), db, "default", payment)
+			require.NoError(t, err)
+			require.Equal(t, payments.Refunded, found.State)
+		}
+	})
+}

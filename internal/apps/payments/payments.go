@@ -1,0 +1,218 @@
+// Package payments starts payments and refunds at the payment gateway. It owns what is asked of
+// the gateway, what its answers mean, whom their outcome is told, and the document of each
+// payment's refund. It refuses to know how the gateway is called, to retry, and to decide
+// whether a payment is due.
+//
+// A payment is leased work: the gateway does it once per key of an event, and is asked by that key
+// after an attempt whose end is not known. A refund is two-phase work (see internal/apps/twophase):
+// its document is reserved here, the money goes back there, and the document is settled here.
+// There is one document per payment, so a payment is refunded once, however many messages ask.
+package payments
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/pii"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/retry"
+)
+
+// MaxAnswer is how much of an answer of the gateway is read, in bytes. Two short members fit many
+// times.
+const MaxAnswer = 16 << 10
+
+// Gateway is one of the gateway's services, such as its payments or its refunds. Each carries out
+// one order per key, answers a repetition alike, and never carries out an order that it has declined.
+// The key is the CalleeKey of an event.
+type Gateway interface {
+	// Do sends an order, a JSON object, under a key, and returns the body of the answer. An error
+	// marked retry.Permanent says that the gateway has refused the order: nothing happened and
+	// nothing will. After any other error it is not known what happened.
+	Do(ctx context.Context, key string, order []byte) (answer []byte, err error)
+	// Reconcile asks what became of the order of a key. known is false where the gateway has
+	// none. answer is else what Do would have returned.
+	Reconcile(ctx context.Context, key string) (answer []byte, known bool, err error)
+	// Request is the request that Do makes. It makes none.
+	Request(key string, order []byte) handler.Call
+}
+
+// What the gateway says of an order.
+const (
+	statusSucceeded = "succeeded"
+	statusDeclined  = "declined"
+	statusPending   = "pending"
+)
+
+// said is what the gateway says of an order. What else an answer has is the gateway's own.
+type said struct {
+	PaymentID      string `json:"payment_id"`
+	SubscriptionID string `json:"subscription_id"`
+	Amount         string `json:"amount"`
+	Currency       string `json:"currency"`
+	Status         string `json:"status"`
+}
+
+// about reports whether the answer is about what was asked for. What the order left to the gateway, such as an
+// amount, is the gateway's to say.
+func (s said) about(asked contract.Payload) bool {
+	agree := func(asked, said string) bool { return asked == "" || asked == said }
+	return agree(asked.SubscriptionID, s.SubscriptionID) && agree(asked.PaymentID, s.PaymentID) &&
+		agree(asked.Amount, s.Amount) && agree(asked.Currency, s.Currency)
+}
+
+// read reads the gateway's answer to an order. An answer that cannot be read says that the outcome is
+// not known, and so do one about something else and one of an order that is not settled yet: money may
+// have moved, and the next attempt asks again. The error repeats nothing of the answer.
+func read(answer []byte, asked contract.Payload) (said, error) {
+	var s said
+	switch err := json.Unmarshal(answer, &s); {
+	case err != nil, s.PaymentID != "" && !pii.ID.Valid(s.PaymentID):
+		return said{}, retry.Transient("gateway_answer_unreadable", nil)
+	case s.Status == statusPending:
+		return said{}, retry.Transient("gateway_pending", nil)
+	case s.Status != statusDeclined && (s.Status != statusSucceeded || s.PaymentID == ""):
+		return said{}, retry.Transient("gateway_answer_unclear", nil)
+	case !s.about(asked):
+		return said{}, retry.Transient("gateway_answer_of_another_order", nil)
+	default:
+		return s, nil
+	}
+}
+
+// The result codes of a payment, as the event's record keeps them.
+const (
+	Paid     = "paid"
+	Declined = "declined"
+)
+
+// ActionDeclined is the action of the update about a payment that the gateway has declined. It is
+// no action of a payment: a receiver that reads the action alone must not take it for one that
+// was made. The payload's event_type says which one was asked for.
+const ActionDeclined = "payment_declined"
+
+// actionRefund is the action of a refund to start.
+const actionRefund = "refund"
+
+// Payments starts payments.
+type Payments struct {
+	Gateway Gateway
+	// Updates is the queue that is told the outcome of each payment.
+	Updates catalog.Queue
+	// Refunds is the queue that a trial's refund is put on.
+	Refunds catalog.Queue
+}
+
+// Initiate is the handler of initial payments, renewals, upgrades and downgrades.
+func (p Payments) Initiate() handler.LeasedOf[*contract.Envelope] {
+	return p.leased(func(handler.Event, *contract.Envelope) []handler.Emission { return nil })
+}
+
+// Trial is the handler of the payment that verifies a trial's card. Where it is made, it is
+// refunded.
+func (p Payments) Trial() handler.LeasedOf[*contract.Envelope] { return p.leased(p.refund) }
+
+// leased is the handler of payments after each of which the emissions of also follow.
+func (p Payments) leased(also func(event handler.Event, update *contract.Envelope) []handler.Emission) handler.LeasedOf[*contract.Envelope] {
+	effect := func(event handler.Event, body *contract.Envelope, answer []byte) (handler.Effect, error) {
+		s, err := read(answer, body.Payload)
+		if err != nil {
+			return handler.Effect{}, err
+		}
+		update := told(event, body, s)
+		effect := handler.Effect{Result: Declined, Emit: []handler.Emission{emission(p.Updates, update)}}
+		if s.Status == statusSucceeded {
+			effect.Result = Paid
+			effect.Emit = append(effect.Emit, also(event, update)...)
+		}
+		return effect, nil
+	}
+	order := func(event handler.Event, body *contract.Envelope) ([]byte, error) {
+		// Before money moves: the update about it could not be delivered.
+		if body.Payload.SubscriptionID == "" {
+			return nil, retry.Permanent("subscription_id_missing", nil)
+		}
+		order, err := event.Body.Post(event.CalleeKey(), event.Tenant)
+		if err != nil {
+			return nil, retry.Permanent("body_not_encodable", nil)
+		}
+		return order, nil
+	}
+	return handler.LeasedOf[*contract.Envelope]{
+		Plan: func(_ context.Context, event handler.Event, body *contract.Envelope) (handler.Plan, error) {
+			order, err := order(event, body)
+			if err != nil {
+				return handler.Plan{}, err
+			}
+			return handler.Plan{Calls: []handler.Call{p.Gateway.Request(event.CalleeKey(), order)}}, nil
+		},
+		Do: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Effect, error) {
+			order, err := order(event, body)
+			if err != nil {
+				return handler.Effect{}, err
+			}
+			answer, err := p.Gateway.Do(ctx, event.CalleeKey(), order)
+			if err != nil {
+				return handler.Effect{}, err
+			}
+			return effect(event, body, answer)
+		},
+		Reconcile: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Effect, bool, error) {
+			answer, known, err := p.Gateway.Reconcile(ctx, event.CalleeKey())
+			if err != nil || !known {
+				return handler.Effect{}, false, err
+			}
+			done, err := effect(event, body, answer)
+			return done, err == nil, err
+		},
+	}
+}
+
+// told is the update about what became of a payment.
+func told(event handler.Event, asked *contract.Envelope, s said) *contract.Envelope {
+	update := &contract.Envelope{Action: asked.Action, CorrelationID: event.CorrelationID, IdempotencyKey: event.CalleeKey(), Payload: asked.Payload}
+	if s.Status == statusDeclined {
+		update.Action = ActionDeclined
+	}
+	about := &update.Payload
+	about.EventID, about.EventType, about.Status = event.ID, event.Type, s.Status
+	if s.PaymentID != "" {
+		about.PaymentID = s.PaymentID
+	}
+	return update
+}
+
+// refund is the refund of a trial's payment, whole: billing-queues, section 7.1. Its key is another than the
+// update's, so that each is found by its own.
+func (p Payments) refund(event handler.Event, update *contract.Envelope) []handler.Emission {
+	paid := update.Payload
+	return []handler.Emission{emission(p.Refunds, &contract.Envelope{
+		Action: actionRefund, CorrelationID: update.CorrelationID, IdempotencyKey: handler.CalleeKey(p.Refunds.ID, event.Tenant, update.IdempotencyKey),
+		Payload: contract.Payload{
+			EventID: event.ID, EventType: paid.EventType, SubscriptionID: paid.SubscriptionID, PaymentID: paid.PaymentID,
+			CustomerID: paid.CustomerID, UID: paid.UID, Currency: paid.Currency, Amount: paid.Amount,
+		},
+	})}
+}
+
+func emission(to catalog.Queue, envelope *contract.Envelope) handler.Emission {
+	body := contract.Of(envelope)
+	return handler.Emission{To: to.ID, OrderingKey: body.OrderingKey(to.OrderingKey, nil), Body: body}
+}
+
+// Register puts the handlers into the registry under the names that the catalog uses: of payments,
+// of trials' payments and of refunds. Refunds that are remembered for no time are left out.
+func Register(r *handler.Registry, payment, trial Payments, refund Refunds) {
+	handler.RegisterLeased(r, "payments.initiate", payment.Initiate(), payment.Updates.ID)
+	handler.RegisterLeased(r, "payments.initiate_trial", trial.Trial(), trial.Updates.ID, trial.Refunds.ID)
+	if refund.RememberFor > 0 {
+		handler.RegisterLeased(r, "refunds.initiate", refund.Leased())
+	}
+}
+
+// clock is a time as documents keep it.
+func clock(now func() time.Time) time.Time { return now().UTC().Truncate(time.Microsecond) }

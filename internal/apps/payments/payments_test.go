@@ -1,0 +1,268 @@
+package payments_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/apps/payments"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/retry"
+)
+
+var noon = time.Date(2027, time.March, 1, 12, 0, 0, 0, time.UTC)
+
+var (
+	updates = catalog.Queue{ID: "updates", OrderingKey: []string{"subscription_id", "correlation_id"}}
+	refunds = catalog.Queue{ID: "refunds", OrderingKey: []string{"payment_id"}}
+)
+
+// key is what the gateway knows the event of asked by.
+var key = handler.CalleeKey("initiations", "default", "evt-1")
+
+// answerOf is the gateway's answer about an order of renewal.
+func answerOf(payment, status string) string {
+	return fmt.Sprintf(`{"payment_id":%q,"subscription_id":"sub-1","amount":"9.99","currency":"EUR","status":%q}`, payment, status)
+}
+
+// desk is a gateway that answers every order and every question with the same.
+type desk struct {
+	answer, known string // known: the answer to a question; empty: it has no such order
+	err           error
+	orders        []string
+	asked         []string
+}
+
+func (d *desk) Do(_ context.Context, id string, order []byte) ([]byte, error) {
+	d.orders = append(d.orders, id+" "+string(order))
+	return []byte(d.answer), d.err
+}
+
+func (d *desk) Request(id string, order []byte) handler.Call {
+	return handler.Call{Target: "gateway", Method: "POST", Path: "/v1/payments", ID: id, Body: order}
+}
+
+func (d *desk) Reconcile(_ context.Context, id string) ([]byte, bool, error) {
+	d.asked = append(d.asked, id)
+	return []byte(d.known), d.known != "", d.err
+}
+
+func asked(action string, payload contract.Payload) handler.Event {
+	body := contract.Of(&contract.Envelope{ID: "evt-1", Action: action, CreatedAt: "2027-03-01T12:00:00Z", CorrelationID: "story-1", Payload: payload})
+	return handler.Event{Queue: "initiations", Tenant: "default", ID: "evt-1", Type: action, CorrelationID: "story-1", Attempt: 1, Body: body}
+}
+
+var renewal = contract.Payload{
+	SubscriptionID: "sub-1", CustomerID: "cus-1", UID: "u1", ProductID: "gold", Amount: "9.99", Currency: "EUR", Cycle: 3,
+	PeriodStart: "2027-03-01T00:00:00Z", PeriodEnd: "2027-04-01T00:00:00Z",
+}
+
+func deskOf(d *desk) payments.Payments {
+	return payments.Payments{Gateway: d, Updates: updates, Refunds: refunds}
+}
+
+func envelopes(t *testing.T, effect handler.Effect) (all []*contract.Envelope) {
+	t.Helper()
+	for _, e := range effect.Emit {
+		envelope, err := contract.As[*contract.Envelope](e.Body)
+		require.NoError(t, err)
+		all = append(all, envelope)
+	}
+	return all
+}
+
+func requireVerdict(t *testing.T, err error, class retry.Class, reason string) {
+	t.Helper()
+	got := retry.Decide(err)
+	require.Equal(t, fmt.Sprint(class, " ", reason), fmt.Sprint(got.Class, " ", got.Reason), "%v", err)
+}
+
+func TestAPaymentThatSucceedsIsToldUnderItsAction(t *testing.T) {
+	t.Parallel()
+	for _, action := range []string{"initial", "renewal", "upgrade", "downgrade"} {
+		t.Run(action, func(t *testing.T) {
+			t.Parallel()
+			d, event := &desk{answer: strings.Replace(answerOf("pay-7", "succeeded"), "{", `{"fee":"0.30",`, 1)}, asked(action, renewal)
+			effect, err := deskOf(d).Initiate().Leased().Do(t.Context(), event)
+			require.NoError(t, err)
+			require.Equal(t, payments.Paid, effect.Result)
+			require.Equal(t, []string{key + ` {"event_id":"` + key + `","tenant":"default","source_event_id":"evt-1","action":"` + action + `","subscription_id":"sub-1","correlation_id":"story-1","created_at":"2027-03-01T12:00:00Z",` +
+				`"payload":{"subscription_id":"sub-1","customer_id":"cus-1","uid":"u1","product_id":"gold","currency":"EUR","amount":"9.99",` +
+				`"period_start":"2027-03-01T00:00:00Z","period_end":"2027-04-01T00:00:00Z","cycle":3}}`}, d.orders)
+
+			told := renewal
+			told.EventID, told.EventType, told.PaymentID, told.Status = "evt-1", action, "pay-7", "succeeded"
+			require.Equal(t, []*contract.Envelope{{Action: action, CorrelationID: "story-1", IdempotencyKey: key, Payload: told}}, envelopes(t, effect))
+			require.Equal(t, "updates", effect.Emit[0].To)
+			require.Equal(t, "sub-1", effect.Emit[0].OrderingKey)
+			require.NoError(t, emitted(event, effect))
+		})
+	}
+}
+
+// emitted is how the worker takes an effect's emissions.
+func emitted(event handler.Event, effect handler.Effect) error {
+	c, err := catalog.Load("")
+	if err != nil {
+		return err
+	}
+	_, err = lane.Emit(c, event, &effect, noon)
+	return err
+}
+
+func TestATrialThatSucceedsIsToldAndRefunded(t *testing.T) {
+	t.Parallel()
+	event := asked("trial", contract.Payload{SubscriptionID: "sub-1", CustomerID: "cus-1", UID: "u1", Amount: "1.00", Currency: "EUR"})
+	effect, err := deskOf(&desk{answer: strings.Replace(answerOf("pay-7", "succeeded"), "9.99", "1.00", 1)}).Trial().Leased().Do(t.Context(), event)
+	require.NoError(t, err)
+	require.Equal(t, payments.Paid, effect.Result)
+	told := envelopes(t, effect)
+	require.Len(t, told, 2)
+	require.Equal(t, []string{"trial", "story-1", key}, []string{told[0].Action, told[0].CorrelationID, told[0].IdempotencyKey})
+	require.Equal(t, &contract.Envelope{Action: "refund", CorrelationID: "story-1", IdempotencyKey: handler.CalleeKey("refunds", "default", key), Payload: contract.Payload{
+		EventID: "evt-1", EventType: "trial", SubscriptionID: "sub-1", PaymentID: "pay-7", CustomerID: "cus-1", UID: "u1", Amount: "1.00", Currency: "EUR",
+	}}, told[1])
+	require.Equal(t, []string{"updates", "refunds"}, []string{effect.Emit[0].To, effect.Emit[1].To})
+	require.Equal(t, "pay-7", effect.Emit[1].OrderingKey)
+	require.NoError(t, emitted(event, effect))
+}
+
+func TestADeclinedPaymentIsToldAsSuchAndNothingIsRefunded(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		handler handler.LeasedOf[*contract.Envelope]
+		action  string
+	}{
+		"a renewal": {deskOf(&desk{answer: answerOf("", "declined")}).Initiate(), "renewal"},
+		"a trial":   {deskOf(&desk{answer: answerOf("pay-7", "declined")}).Trial(), "trial"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			event := asked(test.action, renewal)
+			effect, err := test.handler.Leased().Do(t.Context(), event)
+			require.NoError(t, err, "a declined card is an answer")
+			require.Equal(t, payments.Declined, effect.Result)
+			told := envelopes(t, effect)
+			require.Len(t, told, 1)
+			require.Equal(t, []string{payments.ActionDeclined, test.action, "declined"}, []string{told[0].Action, told[0].Payload.EventType, told[0].Payload.Status})
+			require.NoError(t, emitted(event, effect))
+		})
+	}
+}
+
+func TestAPaymentThatCouldNotBeToldIsNotMade(t *testing.T) {
+	t.Parallel()
+	d := &desk{answer: `{"payment_id":"pay-7","status":"succeeded"}`}
+	_, err := deskOf(d).Initiate().Leased().Do(t.Context(), asked("renewal", contract.Payload{Amount: "9.99", Currency: "EUR"}))
+	requireVerdict(t, err, retry.Rejected, "subscription_id_missing")
+	require.Empty(t, d.orders)
+}
+
+func TestAnAnswerThatSettlesNothingIsAskedAbout(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ answer, reason string }{
+		"no answer at all":            {``, "gateway_answer_unreadable"},
+		"a page of a proxy":           {`<html>`, "gateway_answer_unreadable"},
+		"two documents":               {`{"payment_id":"p","status":"succeeded"}{}`, "gateway_answer_unreadable"},
+		"two statuses":                {`{"payment_id":"p","status":"declined","status":"succeeded"}`, "gateway_answer_unreadable"},
+		"a list":                      {`["succeeded"]`, "gateway_answer_unreadable"},
+		"a number for an id":          {`{"payment_id":7,"status":"succeeded"}`, "gateway_answer_unreadable"},
+		"an id that is a sentence":    {`{"payment_id":"paid by Ada","status":"succeeded"}`, "gateway_answer_unreadable"},
+		"an id that is a book":        {`{"payment_id":"` + strings.Repeat("p", 129) + `","status":"succeeded"}`, "gateway_answer_unreadable"},
+		"a payment without an id":     {`{"status":"succeeded"}`, "gateway_answer_unclear"},
+		"a status of its own":         {`{"payment_id":"p","status":"requires_action"}`, "gateway_answer_unclear"},
+		"no status":                   {`{"payment_id":"p"}`, "gateway_answer_unclear"},
+		"a payment that is not there": {`null`, "gateway_answer_unclear"},
+		"what is still to come":       {`{"payment_id":"p","status":"pending"}`, "gateway_pending"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			initiate := deskOf(&desk{answer: test.answer, known: test.answer + " "}).Initiate().Leased()
+			effect, err := initiate.Do(t.Context(), asked("renewal", renewal))
+			requireVerdict(t, err, retry.Failed, test.reason)
+			require.Empty(t, effect.Emit)
+			_, done, err := initiate.Reconcile(t.Context(), asked("renewal", renewal))
+			requireVerdict(t, err, retry.Failed, test.reason)
+			require.False(t, done)
+			require.NotContains(t, err.Error(), "Ada")
+		})
+	}
+}
+
+// What the gateway has under the event's key is another's order: no update says paid, and no refund takes another's
+// payment back. What became of ours is not known.
+func TestAnAnswerOfAnotherOrderIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	asks := renewal
+	asks.PaymentID = "pay-7"
+	for name, test := range map[string]struct{ from, to string }{
+		"its own":                    {"", ""},
+		"another subscription":       {`"sub-1"`, `"sub-2"`},
+		"no subscription":            {`"subscription_id":"sub-1",`, ``},
+		"another amount":             {"9.99", "19.99"},
+		"no amount":                  {`"amount":"9.99",`, ``},
+		"another currency":           {"EUR", "USD"},
+		"no currency":                {`"currency":"EUR",`, ``},
+		"another payment than asked": {"pay-7", "pay-8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, status := range []string{"succeeded", "declined"} {
+				answer := strings.Replace(answerOf("pay-7", status), test.from, test.to, 1)
+				h := deskOf(&desk{answer: answer, known: answer}).Trial().Leased()
+				effect, err := h.Do(t.Context(), asked("trial", asks))
+				found, done, unsettled := h.Reconcile(t.Context(), asked("trial", asks))
+				require.Equal(t, effect, found)
+				if test.from == "" {
+					require.NoError(t, err)
+					require.True(t, done)
+					require.Equal(t, "pay-7", envelopes(t, effect)[0].Payload.PaymentID, "the update names the payment that was asked for")
+					continue
+				}
+				requireVerdict(t, err, retry.Failed, "gateway_answer_of_another_order")
+				requireVerdict(t, unsettled, retry.Failed, "gateway_answer_of_another_order")
+				require.False(t, done)
+				require.Empty(t, effect)
+			}
+		})
+	}
+}
+
+func TestAPaymentIsAskedAboutByItsEventAndToldAlike(t *testing.T) {
+	t.Parallel()
+	answer := answerOf("pay-7", "succeeded")
+	for name, pick := range map[string]func(payments.Payments) handler.LeasedOf[*contract.Envelope]{
+		"a payment": payments.Payments.Initiate, "a trial": payments.Payments.Trial,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := &desk{answer: answer, known: answer}
+			h := pick(deskOf(d)).Leased()
+			did, err := h.Do(t.Context(), asked("trial", renewal))
+			require.NoError(t, err)
+			found, done, err := h.Reconcile(t.Context(), asked("trial", renewal))
+			require.NoError(t, err)
+			require.True(t, done)
+			require.Equal(t, did, found)
+			require.Equal(t, []string{key}, d.asked)
+		})
+	}
+	_, done, err := deskOf(&desk{}).Initiate().Leased().Reconcile(t.Context(), asked("renewal", renewal))
+	require.NoError(t, err)
+	require.False(t, done, "the gateway has no such order")
+
+	lost := &desk{err: errors.New("no answer")}
+	_, err = deskOf(lost).Initiate().Leased().Do(t.Context(), asked("renewal", renewal))
+	require.ErrorIs(t, err, lost.err)
+	_, done, err = deskOf(lost).Initiate().Leased().Reconcile(t.Context(), asked("renewal", renewal))
+	require.ErrorIs(t, err, lost.err)
+	require.False(t, done)
+}

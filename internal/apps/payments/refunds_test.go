@@ -1,0 +1,418 @@
+package payments_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/apps/payments"
+	"billhook/internal/apps/twophase"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/retry"
+)
+
+var errLost = errors.New("no answer")
+
+// bank is a gateway that pays back once per key, and as often per payment as it is asked to. It
+// remembers what it declines.
+type bank struct {
+	mu sync.Mutex
+	// does is what becomes of the next orders: an entry each, and then they succeed.
+	does     []string
+	keys     map[string]string    // the status of each order, by its key
+	made     map[string]bankOrder // by its key
+	refunded map[string]int       // by payment
+	orders   int
+}
+
+// bankOrder is what an order and its answer have in common.
+type bankOrder struct {
+	PaymentID      string `json:"payment_id"`
+	SubscriptionID string `json:"subscription_id"`
+	Amount         string `json:"amount"`
+	Currency       string `json:"currency"`
+	Status         string `json:"status"`
+}
+
+func newBank(does ...string) *bank {
+	return &bank{does: does, keys: map[string]string{}, made: map[string]bankOrder{}, refunded: map[string]int{}}
+}
+
+func (b *bank) Do(_ context.Context, id string, order []byte) ([]byte, error) {
+	var asked bankOrder
+	if err := json.Unmarshal(order, &asked); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.orders++
+	does := "succeed"
+	if len(b.does) > 0 {
+		does, b.does = b.does[0], b.does[1:]
+	}
+	switch does {
+	case "fail":
+		return nil, errLost
+	case "refuse":
+		return nil, retry.Permanent("callee_refused_422", nil)
+	}
+	if b.keys[id] == "" {
+		b.keys[id], b.made[id] = "succeeded", asked
+		if does == "decline" {
+			b.keys[id] = "declined"
+		} else {
+			b.refunded[asked.PaymentID]++
+		}
+	}
+	if does == "lose" {
+		return nil, errLost
+	}
+	return b.answer(id), nil
+}
+
+func (b *bank) answer(id string) []byte {
+	order := b.made[id]
+	order.Status = b.keys[id]
+	answer, _ := json.Marshal(order)
+	return answer
+}
+
+func (b *bank) Request(id string, order []byte) handler.Call {
+	return handler.Call{Target: "gateway", Method: "POST", Path: "/v1/refunds", ID: id, Body: order}
+}
+
+func (b *bank) Reconcile(_ context.Context, id string) ([]byte, bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.answer(id), b.keys[id] != "", nil
+}
+
+func temporaryStore(t *testing.T) store.Store {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+func refunding(db store.GetCommitter, gateway payments.Gateway) handler.Leased {
+	return payments.Refunds{Gateway: gateway, Store: db, Now: func() time.Time { return noon }, RememberFor: time.Hour}.Leased().Leased()
+}
+
+func refundOf(id, payment, amount string) handler.Event {
+	payload := contract.Payload{PaymentID: payment, SubscriptionID: "sub-1", Amount: amount}
+	if amount != "" {
+		payload.Currency = "EUR"
+	}
+	return handler.Event{Queue: "refunds", Tenant: "default", ID: id, Type: "refund", Attempt: 1, Body: contract.Of(&contract.Envelope{
+		ID: id, Action: "refund", CreatedAt: "2027-03-01T12:00:00Z", CorrelationID: "sub-1", Payload: payload,
+	})}
+}
+
+// in is the same refund in another currency.
+func in(currency string, event handler.Event) handler.Event {
+	envelope, _ := contract.As[*contract.Envelope](event.Body) // it is one
+	envelope.Payload.Currency = currency
+	return event
+}
+
+// deliver does with an event what the worker does with a delivery.
+func deliver(ctx context.Context, h handler.Leased, event handler.Event) (handler.Effect, error) {
+	if event.Attempt > 1 {
+		if effect, done, err := h.Reconcile(ctx, event); err != nil || done {
+			return effect, err
+		}
+	}
+	return h.Do(ctx, event)
+}
+
+func again(event handler.Event) handler.Event { event.Attempt++; return event }
+
+func refundIn(t *testing.T, db store.Getter, payment string) payments.Refund {
+	t.Helper()
+	found, err := payments.FindRefund(t.Context(), db, "default", payment)
+	require.NoError(t, err)
+	return found
+}
+
+func TestAPaymentIsRefundedOnceWhateverTheMessagesIDs(t *testing.T) {
+	t.Parallel()
+	db, b := temporaryStore(t), newBank()
+	h := refunding(db, b)
+	for _, step := range []struct {
+		event          handler.Event
+		result, reason string
+	}{
+		{refundOf("r-1", "pay-1", "9.99"), "refunded", ""},
+		{again(refundOf("r-1", "pay-1", "9.99")), "refunded", ""},
+		{refundOf("r-2", "pay-1", "9.99"), "already_refunded", ""},
+		{again(refundOf("r-2", "pay-1", "9.99")), "already_refunded", ""},
+		{refundOf("r-3", "pay-1", "5.00"), "", "refunded_otherwise"},
+		{refundOf("r-4", "pay-1", ""), "", "refunded_otherwise"},
+		{in("USD", refundOf("r-7", "pay-1", "9.99")), "", "refunded_otherwise"},
+		{refundOf("r-5", "pay-2", ""), "refunded", ""},
+		{refundOf("r-6", "pay-2", ""), "already_refunded", ""},
+	} {
+		effect, err := deliver(t.Context(), h, step.event)
+		if step.reason != "" {
+			requireVerdict(t, err, retry.Rejected, step.reason)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, step.result, effect.Result, step.event.ID)
+	}
+	require.Equal(t, map[string]int{"pay-1": 1, "pay-2": 1}, b.refunded)
+	require.Equal(t, 2, b.orders)
+	found := refundIn(t, db, "pay-1")
+	require.Equal(t, []string{"refunded", "r-1", "9.99", "EUR", "sub-1"}, []string{string(found.State), found.EventID, found.Amount, found.Currency, found.SubscriptionID})
+	require.Equal(t, []time.Time{noon, noon}, []time.Time{found.ReservedAt, found.SettledAt})
+
+	other := refundOf("r-1", "pay-1", "9.99")
+	other.Tenant = "another"
+	effect, err := deliver(t.Context(), h, other)
+	require.NoError(t, err)
+	require.Equal(t, "refunded", effect.Result, "tenants share no payments")
+}
+
+func TestWhatTheGatewaySeesOfARefundIsTheSameForEachAttempt(t *testing.T) {
+	t.Parallel()
+	d := &desk{err: errLost}
+	h := refunding(temporaryStore(t), d)
+	event := refundOf("r-1", "pay-1", "9.99")
+	_, err := h.Do(t.Context(), event)
+	require.ErrorIs(t, err, errLost)
+	d.err = nil
+	_, err = h.Do(t.Context(), again(event))
+	require.Error(t, err)
+	order := event.CalleeKey() + ` {"event_id":"` + event.CalleeKey() + `","tenant":"default","source_event_id":"r-1","action":"refund","payment_id":"pay-1","subscription_id":"sub-1","correlation_id":"sub-1","amount":"9.99","currency":"EUR"}`
+	require.Equal(t, []string{order, order}, d.orders)
+}
+
+func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
+	t.Parallel()
+	db, b := temporaryStore(t), newBank("fail", "decline")
+	h := refunding(db, b)
+	_, err := payments.FindRefund(t.Context(), db, "default", "pay-1")
+	require.ErrorIs(t, err, payments.ErrNoRefund)
+
+	_, err = deliver(t.Context(), h, refundOf("r-1", "pay-1", ""))
+	require.ErrorIs(t, err, errLost)
+	require.Equal(t, payments.UnderWay, refundIn(t, db, "pay-1").State)
+	_, err = deliver(t.Context(), h, again(refundOf("r-1", "pay-1", "")))
+	requireVerdict(t, err, retry.Rejected, "refund_declined")
+	found := refundIn(t, db, "pay-1")
+	require.Equal(t, []string{string(payments.Refused), "refund_declined", "r-1"}, []string{string(found.State), found.Reason, found.EventID})
+
+	// Of what was refused nothing happened, so another message may ask again; this one may not.
+	_, err = deliver(t.Context(), h, again(refundOf("r-1", "pay-1", "")))
+	requireVerdict(t, err, retry.Rejected, "refund_declined")
+	effect, err := deliver(t.Context(), h, refundOf("r-2", "pay-1", ""))
+	require.NoError(t, err)
+	require.Equal(t, "refunded", effect.Result)
+	found = refundIn(t, db, "pay-1")
+	require.Equal(t, []string{string(payments.Refunded), "", "r-2"}, []string{string(found.State), found.Reason, found.EventID})
+	effect, err = deliver(t.Context(), h, again(refundOf("r-1", "pay-1", "")))
+	require.NoError(t, err)
+	require.Equal(t, "already_refunded", effect.Result)
+	require.Equal(t, 1, b.refunded["pay-1"])
+
+	page, next, err := payments.ListRefunds(t.Context(), db, payments.Refunded, nil, 10)
+	require.NoError(t, err)
+	require.Empty(t, next)
+	require.Len(t, page, 1)
+	page, _, err = payments.ListRefunds(t.Context(), db, payments.UnderWay, nil, 10)
+	require.NoError(t, err)
+	require.Empty(t, page)
+}
+
+// The outcome of the first is not known: the money may have gone back.
+func TestAMessageWaitsForAnothersRefundOfThePayment(t *testing.T) {
+	t.Parallel()
+	db, b := temporaryStore(t), newBank("lose")
+	h := refunding(db, b)
+	_, err := deliver(t.Context(), h, refundOf("r-1", "pay-1", ""))
+	require.ErrorIs(t, err, errLost)
+	_, err = deliver(t.Context(), h, refundOf("r-2", "pay-1", ""))
+	requireVerdict(t, err, retry.Failed, "refund_under_way")
+	require.Equal(t, retry.OtherEvent, retry.Decide(err).Scope)
+	require.Equal(t, 1, b.orders, "it does not ask the gateway")
+
+	effect, err := deliver(t.Context(), h, again(refundOf("r-1", "pay-1", "")))
+	require.NoError(t, err)
+	require.Equal(t, "refunded", effect.Result)
+	effect, err = deliver(t.Context(), h, again(refundOf("r-2", "pay-1", "")))
+	require.NoError(t, err)
+	require.Equal(t, "already_refunded", effect.Result)
+	require.Equal(t, 1, b.refunded["pay-1"])
+}
+
+// By then neither the event's record nor its phase is remembered: the refund is.
+func TestARefundIsRememberedForGood(t *testing.T) {
+	t.Parallel()
+	db, b, now := temporaryStore(t), newBank(), noon
+	h := payments.Refunds{Gateway: b, Store: db, Now: func() time.Time { return now }, RememberFor: time.Hour}.Leased().Leased()
+	_, err := deliver(t.Context(), h, refundOf("r-1", "pay-1", ""))
+	require.NoError(t, err)
+	now = now.AddDate(3, 0, 0)
+	effect, err := deliver(t.Context(), h, refundOf("r-1", "pay-1", ""))
+	require.NoError(t, err)
+	require.Equal(t, "refunded", effect.Result)
+	require.Equal(t, 1, b.orders)
+}
+
+func TestAnAnswerOfAnotherOrderSettlesNoRefund(t *testing.T) {
+	t.Parallel()
+	for _, status := range []string{"succeeded", "declined"} {
+		for _, another := range []bankOrder{
+			{"pay-2", "sub-1", "9.99", "EUR", status}, {"pay-1", "sub-2", "9.99", "EUR", status}, {"pay-1", "sub-1", "5.00", "EUR", status},
+			{"pay-1", "sub-1", "9.99", "USD", status}, {Status: status},
+		} {
+			db := temporaryStore(t)
+			answer, err := json.Marshal(another)
+			require.NoError(t, err)
+			h := refunding(db, &desk{answer: string(answer), known: string(answer)})
+			_, err = h.Do(t.Context(), refundOf("r-1", "pay-1", "9.99"))
+			require.False(t, retry.Decide(err).Class.Terminal(), "%+v: %v", another, err)
+			_, done, err := h.Reconcile(t.Context(), refundOf("r-1", "pay-1", "9.99"))
+			require.False(t, done)
+			require.Contains(t, []string{"gateway_answer_of_another_order", "gateway_answer_unclear"}, retry.Decide(err).Reason)
+			require.Equal(t, payments.UnderWay, refundIn(t, db, "pay-1").State)
+		}
+	}
+}
+
+func TestWhatIsNoRefundReservesNothing(t *testing.T) {
+	t.Parallel()
+	db, d := temporaryStore(t), &desk{}
+	h := refunding(db, d)
+	_, err := h.Do(t.Context(), refundOf("r-1", "", ""))
+	requireVerdict(t, err, retry.Rejected, "payment_id_missing")
+	_, err = h.Do(t.Context(), handler.Event{Queue: "refunds", Tenant: "default", ID: "r-1"})
+	requireVerdict(t, err, retry.Rejected, "unexpected_body")
+	page, _, err := payments.ListRefunds(t.Context(), db, "", nil, 10)
+	require.NoError(t, err)
+	require.Empty(t, page)
+	require.Empty(t, d.orders)
+}
+
+func TestAStoreThatDoesNotAnswerRefundsNothing(t *testing.T) {
+	t.Parallel()
+	db, b := &storetest.Faults{Store: temporaryStore(t)}, newBank()
+	h := refunding(db, b)
+	db.Down(true)
+	_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
+	requireVerdict(t, err, retry.Unavailable, "store_unavailable")
+	require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope)
+	_, err = payments.FindRefund(t.Context(), db, "default", "pay-1")
+	require.ErrorIs(t, err, storetest.ErrFault)
+	require.NotErrorIs(t, err, payments.ErrNoRefund)
+	_, _, err = payments.ListRefunds(t.Context(), db, "", nil, 10)
+	require.ErrorIs(t, err, storetest.ErrFault)
+	require.Zero(t, b.orders)
+}
+
+func TestARefundThatCannotBeReadIsNotMadeAgain(t *testing.T) {
+	t.Parallel()
+	db, b := temporaryStore(t), newBank()
+	h := refunding(db, b)
+	_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
+	require.NoError(t, err)
+	page, err := db.Query(t.Context(), store.Query{Collection: payments.RefundsCollection, Limit: 1})
+	require.NoError(t, err)
+	doc := page.Documents[0]
+	for name, fields := range map[string]map[string]any{
+		"a state of no refund": {"payment_id": "pay-1", "tenant": "default", "state": "gone", "queue": "refunds", "event_id": "r-1", "reserved_at": noon},
+		"no event":             {"payment_id": "pay-1", "tenant": "default", "state": "refused", "queue": "refunds", "reserved_at": noon},
+		"nothing":              {},
+	} {
+		_, err = db.Commit(t.Context(), []store.Write{store.Set(doc.Key, fields)})
+		require.NoError(t, err)
+		_, err = h.Do(t.Context(), refundOf("r-2", "pay-1", ""))
+		requireVerdict(t, err, retry.Failed, "refund_unreadable")
+		_, err = payments.FindRefund(t.Context(), db, "default", "pay-1")
+		require.Error(t, err, name)
+		listed, _, err := payments.ListRefunds(t.Context(), db, "", nil, 10)
+		require.Equal(t, len(fields) > 0, err != nil, name) // what has no time is in no list
+		require.Empty(t, listed, name)
+	}
+	require.Equal(t, 1, b.orders)
+}
+
+func TestManyWhoAskAtOnceAreRefundedOnce(t *testing.T) {
+	t.Parallel()
+	db, b := temporaryStore(t), newBank()
+	h := refunding(db, b)
+	var all sync.WaitGroup
+	for i := range 30 {
+		all.Go(func() {
+			event := refundOf(fmt.Sprint("r-", i%10), "pay-1", "")
+			for range 20 { // as often as the worker would deliver it
+				if effect, err := deliver(t.Context(), h, event); err == nil {
+					if effect.Result != "refunded" && effect.Result != "already_refunded" {
+						t.Errorf("result %q", effect.Result)
+					}
+					return
+				}
+				event = again(event)
+			}
+		})
+	}
+	all.Wait()
+	require.Equal(t, 1, b.refunded["pay-1"])
+	require.Equal(t, payments.Refunded, refundIn(t, db, "pay-1").State)
+}
+
+// While the one is about to reserve the refund, the other gets it.
+func TestOfTwoWhoAskAtOnceOneIsLetThrough(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string][]string{"nobody has asked before": nil, "another was refused before": {"refuse"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			embedded, b := temporaryStore(t), newBank(before...)
+			if before != nil {
+				_, err := deliver(t.Context(), refunding(embedded, b), refundOf("r-0", "pay-1", ""))
+				requireVerdict(t, err, retry.Rejected, "callee_refused_422")
+			}
+			var once sync.Once
+			late := &storetest.Faults{Store: embedded, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
+				once.Do(func() {
+					effect, err := deliver(t.Context(), refunding(embedded, b), refundOf("r-1", "pay-1", ""))
+					require.NoError(t, err)
+					require.Equal(t, "refunded", effect.Result)
+				})
+				return do()
+			}}
+			event := refundOf("r-2", "pay-1", "")
+			_, err := deliver(t.Context(), refunding(late, b), event)
+			require.Error(t, err)
+			effect, err := deliver(t.Context(), refunding(late, b), again(event))
+			require.NoError(t, err)
+			require.Equal(t, "already_refunded", effect.Result)
+			require.Equal(t, 1, b.refunded["pay-1"])
+		})
+	}
+}
+
+// The phase and the refund are committed together, so that they always agree.
+func TestTheRefundAndItsPhaseAgree(t *testing.T) {
+	t.Parallel()
+	db, b := temporaryStore(t), newBank("refuse")
+	h := refunding(db, b)
+	_, err := deliver(t.Context(), h, refundOf("r-1", "pay-1", ""))
+	requireVerdict(t, err, retry.Rejected, "callee_refused_422")
+	phase, err := db.Get(t.Context(), twophase.Key("refunds", "default", "r-1"))
+	require.NoError(t, err)
+	require.Equal(t, string(twophase.RolledBack), phase.Fields["state"])
+	require.Equal(t, "callee_refused_422", refundIn(t, db, "pay-1").Reason)
+}

@@ -1,0 +1,109 @@
+// Package subscriptions owns what is kept of the events of subscriptions: one immutable document for
+// each event. Together they are a subscription's history, and the newest says how it stands.
+//
+// It refuses to say what an event does, and it never commits: its writes are for the commit of the
+// event's record. What was used is internal/apps/usage's.
+package subscriptions
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"billhook/internal/platform/store"
+)
+
+// Collection holds the events.
+const Collection = "paymentEvents"
+
+// Event is one event of a subscription, as its document holds it.
+type Event struct {
+	Tenant       string `json:"tenant" store:"tenant,required"`
+	EventID      string `json:"event_id" store:"event_id,required"`
+	EventType    string `json:"event_type" store:"event_type"`
+	Action       string `json:"action" store:"action"`
+	Subscription string `json:"subscription_id" store:"subscription_id,required"`
+	Customer     string `json:"customer_id" store:"customer_id"`
+	Product      string `json:"product_id" store:"product_id"`
+	// Status is the provider's word for how the subscription stood behind the event.
+	Status string `json:"status" store:"status"`
+	// UID is the user, where one is known.
+	UID string `json:"uid,omitempty" store:"uid"`
+	// Cycle counts the billing cycles, the first being 1; 0: there are none.
+	Cycle int64 `json:"cycle,omitzero" store:"cycle"`
+	// OccurredAt is when it happened, and the period what is paid for: RFC 3339, as the provider
+	// has sent it. The bounds of the period may be empty.
+	OccurredAt  string `json:"occurred_at" store:"occurred_at"`
+	PeriodStart string `json:"period_start,omitempty" store:"period_start"`
+	PeriodEnd   string `json:"period_end,omitempty" store:"period_end"`
+	// Amount is what was paid, in minor units of Currency; nil: the event tells none.
+	Amount     *int64    `json:"amount,omitempty" store:"amount,omitzero"`
+	Currency   string    `json:"currency,omitempty" store:"currency,omitzero"`
+	RecordedAt time.Time `json:"recorded_at" store:"recorded_at"`
+}
+
+// Key is the key of an event's document. The events of a tenant's subscription stand together.
+func Key(tenant, subscription, eventID string) store.Key {
+	return store.Key{Collection: Collection, ID: prefix(tenant, subscription) + store.Path(eventID)}
+}
+
+// prefix begins the ids of a subscription's events.
+func prefix(tenant, subscription string) string { return store.ID(tenant, subscription) + "~" }
+
+// Write returns the write that keeps the event. The commit fails with store.ErrExists where it is kept.
+func (e Event) Write() store.Write {
+	e.RecordedAt = e.RecordedAt.UTC().Truncate(time.Microsecond)
+	return store.Create(Key(e.Tenant, e.Subscription, e.EventID), store.Encode(&e))
+}
+
+// MaxListed is how many events History reads.
+const MaxListed = 100
+
+// History returns the events of a tenant's subscription, the newest first, ties by the event's id. more reports
+// whether there are more than MaxListed: then any of them may be missing. The error wraps
+// store.ErrUnreadable where a document is none of an event; else the store did not answer.
+func History(ctx context.Context, from store.Querier, tenant, subscription string) (events []Event, more bool, err error) {
+	page, err := from.Query(ctx, store.Query{Collection: Collection, IDPrefix: prefix(tenant, subscription), Limit: MaxListed})
+	if err != nil {
+		return nil, false, fmt.Errorf("subscriptions: list: %w", err)
+	}
+	events = make([]Event, len(page.Documents))
+	for i, doc := range page.Documents {
+		if err := store.Decode(doc.Fields, &events[i]); err != nil {
+			return nil, false, fmt.Errorf("subscriptions: %s: %w", doc.Key, err)
+		}
+	}
+	slices.SortStableFunc(events, func(a, b Event) int {
+		if c := b.at().Compare(a.at()); c != 0 {
+			return c
+		}
+		return strings.Compare(b.EventID, a.EventID)
+	})
+	return events, page.Next != "", nil
+}
+
+// OfCustomer returns events of a tenant's customer, at most limit, in no order that means anything.
+func OfCustomer(ctx context.Context, from store.Querier, tenant, customer string, limit int) (events []Event, more bool, err error) {
+	page, err := from.Query(ctx, store.Query{Collection: Collection, Equal: map[string]any{"tenant": tenant, "customer_id": customer}, Limit: limit})
+	if err != nil {
+		return nil, false, fmt.Errorf("subscriptions: list: %w", err)
+	}
+	events = make([]Event, len(page.Documents))
+	for i, doc := range page.Documents {
+		if err := store.Decode(doc.Fields, &events[i]); err != nil {
+			return nil, false, fmt.Errorf("subscriptions: %s: %w", doc.Key, err)
+		}
+	}
+	return events, page.Next != "", nil
+}
+
+// at is when the event happened, as far as that is readable.
+func (e Event) at() time.Time {
+	at, err := time.Parse(time.RFC3339Nano, e.OccurredAt)
+	if err != nil {
+		return e.RecordedAt
+	}
+	return at
+}

@@ -1,0 +1,88 @@
+package subscriptions_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/apps/subscriptions"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+)
+
+func open(t testing.TB) *standin.Store {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+func keep(t testing.TB, db *standin.Store, events ...subscriptions.Event) {
+	t.Helper()
+	for _, e := range events {
+		_, err := db.Commit(t.Context(), []store.Write{e.Write()})
+		require.NoError(t, err)
+	}
+}
+
+func TestTheHistoryOfASubscriptionHasItsNewestEventFirst(t *testing.T) {
+	t.Parallel()
+	db, paid := open(t), int64(999)
+	keep(t, db,
+		subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "a", OccurredAt: "2026-03-02T10:00:00Z"},
+		subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "c", OccurredAt: "2026-03-02T11:30:00+02:00", Amount: &paid, Currency: "USD"},
+		subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "b", OccurredAt: "2026-03-02T10:00:00Z"},
+		subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "d", OccurredAt: "soon", RecordedAt: time.Date(2026, 3, 3, 0, 0, 0, 1500, time.UTC)},
+		subscriptions.Event{Tenant: "default", Subscription: "s11", EventID: "e", OccurredAt: "2026-03-02T10:00:00Z"},
+	)
+	events, more, err := subscriptions.History(t.Context(), db, "default", "s1")
+	require.NoError(t, err)
+	require.False(t, more)
+	var ids []string
+	for _, e := range events {
+		ids = append(ids, e.EventID)
+	}
+	require.Equal(t, []string{"d", "b", "a", "c"}, ids)
+	require.Equal(t, &paid, events[3].Amount)
+	require.Equal(t, time.Date(2026, 3, 3, 0, 0, 0, 1000, time.UTC), events[0].RecordedAt)
+	none, more, err := subscriptions.History(t.Context(), db, "default", "s")
+	require.NoError(t, err)
+	require.False(t, more)
+	require.Empty(t, none)
+}
+
+func TestAnEventIsKeptOnce(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	e := subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "a"}
+	keep(t, db, e)
+	_, err := db.Commit(t.Context(), []store.Write{e.Write()})
+	require.ErrorIs(t, err, store.ErrExists)
+}
+
+func TestALongHistorySaysThatThereIsMore(t *testing.T) {
+	t.Parallel()
+	db := open(t)
+	for i := range subscriptions.MaxListed + 1 {
+		keep(t, db, subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: fmt.Sprintf("e%03d", i)})
+	}
+	events, more, err := subscriptions.History(t.Context(), db, "default", "s1")
+	require.NoError(t, err)
+	require.True(t, more)
+	require.Len(t, events, subscriptions.MaxListed)
+}
+
+func ExampleEvent_Write() {
+	write := subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "a", Action: "renewal"}.Write()
+	fmt.Println(write.Key, write.Fields["action"])
+	_ = func(ctx context.Context, db store.Committer) error { // with the event's record
+		_, err := db.Commit(ctx, []store.Write{write})
+		return err
+	}
+	// Output: paymentEvents/0dba11ce-default~s1~a renewal
+}

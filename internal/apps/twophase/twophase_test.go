@@ -1,0 +1,427 @@
+package twophase_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/apps/twophase"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+var event = handler.Event{Queue: "refunds", Tenant: "default", ID: "evt-1", Attempt: 1}
+
+// bench is one kind of work over a store in memory, with what it was asked to do.
+type bench struct {
+	*memory
+	twophase.Work
+	now   time.Time
+	steps []string
+}
+
+func (b *bench) Get(ctx context.Context, key store.Key) (store.Document, error) {
+	b.steps = append(b.steps, "read")
+	return b.memory.Get(ctx, key)
+}
+
+func (b *bench) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	b.steps = append(b.steps, "commit")
+	return b.memory.Commit(ctx, writes)
+}
+
+// newBench returns work that goes well, and finds nothing done before.
+func newBench() *bench {
+	b := &bench{memory: newMemory(), now: start}
+	b.Work = twophase.Work{
+		Store: b, Now: func() time.Time { return b.now }, RememberFor: time.Hour,
+		Prepare:     func(context.Context, handler.Event) ([]store.Write, error) { return move("free", "reserved"), nil },
+		CommitThere: b.answer("refunded", nil),
+		Find: func(context.Context, handler.Event) (string, bool, error) {
+			b.steps = append(b.steps, "find")
+			return "", false, nil
+		},
+		Confirm: func(context.Context, handler.Event, string) ([]store.Write, error) {
+			return move("reserved", "spent"), nil
+		},
+		RollBack: func(context.Context, handler.Event, string) ([]store.Write, error) {
+			return move("reserved", "free"), nil
+		},
+	}
+	return b
+}
+
+func (b *bench) answer(result string, err error) func(context.Context, handler.Event) (string, error) {
+	return func(context.Context, handler.Event) (string, error) {
+		b.steps = append(b.steps, "request")
+		return result, err
+	}
+}
+
+func (b *bench) do(t *testing.T) (string, error) {
+	t.Helper()
+	b.steps = nil
+	effect, err := b.Leased().Do(t.Context(), event)
+	return effect.Result, err
+}
+
+func (b *bench) phase() map[string]any {
+	return b.docs[twophase.Key(event.Queue, event.Tenant, event.ID)].Fields
+}
+
+func (b *bench) amount(name string) int64 {
+	value, _ := b.docs[wallet].Fields[name].(int64)
+	return value
+}
+
+func writes(n int) []store.Write {
+	list := make([]store.Write, n)
+	for i := range list {
+		list[i] = store.Set(store.Key{Collection: "items", ID: fmt.Sprint(i)}, nil)
+	}
+	return list
+}
+
+func TestWorkGoesFromPreparedToCommitted(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	b.CommitThere = func(context.Context, handler.Event) (string, error) {
+		require.Equal(t, map[string]any{
+			"queue": "refunds", "tenant": "default", "event_id": "evt-1", "state": "prepared", "result": "", "reason": "",
+			"created_at": start, "updated_at": start,
+		}, b.phase(), "what is reserved does not expire")
+		b.now = b.now.Add(time.Second)
+		return "refunded", nil
+	}
+	result, err := b.do(t)
+	require.NoError(t, err)
+	require.Equal(t, "refunded", result)
+	require.Equal(t, map[string]any{
+		"queue": "refunds", "tenant": "default", "event_id": "evt-1", "state": "committed", "result": "refunded", "reason": "",
+		"created_at": start, "updated_at": b.now, "expire_at": b.now.Add(time.Hour),
+	}, b.phase())
+
+	result, err = b.do(t)
+	require.NoError(t, err)
+	require.Equal(t, "refunded", result)
+	require.Equal(t, []string{"read"}, b.steps)
+	effect, done, err := b.Leased().Reconcile(t.Context(), event)
+	require.NoError(t, err)
+	require.True(t, done)
+	require.Equal(t, "refunded", effect.Result)
+}
+
+func TestARefusalRollsBackAndIsRepeated(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	refusal := retry.Permanent("declined", errors.New("code 51"))
+	b.CommitThere = b.answer("", refusal)
+	_, err := b.do(t)
+	require.Equal(t, refusal, err)
+	require.Equal(t, []string{"read", "commit", "request", "find", "commit"}, b.steps)
+	require.Equal(t, "rolled_back", b.phase()["state"])
+	require.Zero(t, b.amount("reserved"))
+
+	_, err = b.do(t)
+	require.Equal(t, retry.Permanent("declined", nil), err)
+	require.Equal(t, []string{"read"}, b.steps)
+	_, done, err := b.Leased().Reconcile(t.Context(), event)
+	require.Equal(t, retry.Permanent("declined", nil), err)
+	require.False(t, done)
+}
+
+func TestOnlyARefusalRollsBack(t *testing.T) {
+	t.Parallel()
+	for name, unknown := range map[string]error{
+		"no mark":                                errors.New("connection reset"),
+		"a timeout":                              context.DeadlineExceeded,
+		"the other side is down":                 retry.Down("gateway_down", nil),
+		"the key was used with other content":    retry.Conflicting("key_reused", nil),
+		"the answer cannot be read":              retry.Unreadable("bad_answer", nil),
+		"a permanent error that became a retry":  retry.Transient("again", retry.Permanent("declined", nil)),
+		"no fault of the event's, such as a cap": retry.Busy("rate_limited", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench()
+			b.CommitThere = b.answer("", unknown)
+			_, err := b.do(t)
+			require.Equal(t, unknown, err)
+			require.Equal(t, "prepared", b.phase()["state"])
+			require.EqualValues(t, amount, b.amount("reserved"))
+
+			b.now = b.now.Add(1000 * time.Hour)
+			b.CommitThere = b.answer("refunded", nil)
+			result, err := b.do(t)
+			require.NoError(t, err)
+			require.Equal(t, "refunded", result)
+			require.Equal(t, []string{"read", "find", "request", "commit"}, b.steps)
+			require.EqualValues(t, amount, b.amount("spent"))
+		})
+	}
+}
+
+func TestAnUnansweredQuestionSettlesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	b.CommitThere = b.answer("", retry.Permanent("declined", nil))
+	b.Find = func(context.Context, handler.Event) (string, bool, error) { return "", true, errLost }
+	_, err := b.do(t)
+	require.ErrorIs(t, err, errLost)
+	require.Equal(t, "prepared", b.phase()["state"])
+
+	_, err = b.do(t)
+	require.ErrorIs(t, err, errLost)
+	require.Equal(t, []string{"read"}, b.steps)
+	_, done, err := b.Leased().Reconcile(t.Context(), event)
+	require.ErrorIs(t, err, errLost)
+	require.False(t, done)
+	require.Equal(t, "prepared", b.phase()["state"])
+}
+
+func TestReconcileConfirmsWhatItFinds(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	_, done, err := b.Leased().Reconcile(t.Context(), event)
+	require.NoError(t, err)
+	require.False(t, done)
+	require.Equal(t, []string{"read"}, b.steps, "nothing was reserved, so nothing was asked for")
+
+	b.CommitThere = b.answer("", errLost)
+	_, err = b.do(t)
+	require.ErrorIs(t, err, errLost)
+	_, done, err = b.Leased().Reconcile(t.Context(), event)
+	require.NoError(t, err)
+	require.False(t, done)
+	require.Equal(t, "prepared", b.phase()["state"])
+
+	b.Find = func(context.Context, handler.Event) (string, bool, error) { return "refunded", true, nil }
+	effect, done, err := b.Leased().Reconcile(t.Context(), event)
+	require.NoError(t, err)
+	require.True(t, done)
+	require.Equal(t, "refunded", effect.Result)
+	require.Equal(t, "committed", b.phase()["state"])
+	require.EqualValues(t, amount, b.amount("spent"))
+}
+
+func TestNothingIsReservedForAnEventThatIsRefusedHere(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		writes []store.Write
+		err    error
+		want   retry.Verdict
+	}{
+		"Prepare refuses": {
+			nil, retry.Permanent("no_balance", nil), retry.Verdict{Class: retry.Rejected, Reason: "no_balance", Counts: true},
+		},
+		"Prepare fails": {
+			nil, errLost, retry.Verdict{Class: retry.Failed, Reason: "handler_error", Counts: true},
+		},
+		"one write too many": {
+			writes(store.MaxWrites), nil, retry.Verdict{Class: retry.Rejected, Reason: "effect_invalid", Counts: true},
+		},
+		"a write to the phase document": {
+			[]store.Write{store.Set(twophase.Key("refunds", "default", "evt-1"), nil)}, nil,
+			retry.Verdict{Class: retry.Rejected, Reason: "effect_invalid", Counts: true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench()
+			b.Prepare = func(context.Context, handler.Event) ([]store.Write, error) { return test.writes, test.err }
+			_, err := b.do(t)
+			require.Equal(t, test.want, retry.Decide(err))
+			require.Empty(t, b.docs)
+			require.NotContains(t, b.steps, "request")
+		})
+	}
+	b := newBench()
+	b.Prepare = func(context.Context, handler.Event) ([]store.Write, error) { return writes(store.MaxWrites - 1), nil }
+	_, err := b.do(t)
+	require.NoError(t, err)
+}
+
+// Each of the three steps meets somebody else's change to the document that it read.
+func TestAFailedPreconditionCallsTheStepAgain(t *testing.T) {
+	t.Parallel()
+	item := store.Key{Collection: "items", ID: "x"}
+	for name, test := range map[string]struct {
+		change  func(b *bench, step func(handler.Event) ([]store.Write, error))
+		refused error
+		state   any
+	}{
+		"Prepare": {func(b *bench, step func(handler.Event) ([]store.Write, error)) {
+			b.Prepare = func(_ context.Context, event handler.Event) ([]store.Write, error) { return step(event) }
+		}, nil, nil},
+		"Confirm": {func(b *bench, step func(handler.Event) ([]store.Write, error)) {
+			b.Confirm = func(_ context.Context, event handler.Event, result string) ([]store.Write, error) {
+				require.Equal(t, "refunded", result)
+				return step(event)
+			}
+		}, nil, "prepared"},
+		"RollBack": {func(b *bench, step func(handler.Event) ([]store.Write, error)) {
+			b.RollBack = func(_ context.Context, event handler.Event, reason string) ([]store.Write, error) {
+				require.Equal(t, "declined", reason)
+				return step(event)
+			}
+		}, retry.Permanent("declined", nil), "prepared"},
+	} {
+		for _, meddling := range []int{1, 2, 3} {
+			t.Run(fmt.Sprintf("%s, changed %d times", name, meddling), func(t *testing.T) {
+				t.Parallel()
+				b := newBench()
+				b.CommitThere = b.answer("refunded", test.refused)
+				var seen []int
+				test.change(b, func(event handler.Event) ([]store.Write, error) {
+					seen = append(seen, event.Try)
+					read := b.docs[item].Version
+					if event.Try < meddling {
+						_, err := b.memory.Commit(t.Context(), []store.Write{store.Set(item, nil)})
+						require.NoError(t, err)
+					}
+					if read == 0 {
+						return []store.Write{store.Create(item, nil)}, nil
+					}
+					return []store.Write{store.Update(item, read, nil)}, nil
+				})
+				_, err := b.do(t)
+				require.Equal(t, []int{0, 1, 2}[:min(meddling+1, 3)], seen)
+				if meddling == 3 {
+					require.Equal(t, retry.Busy("contention", nil), err)
+					require.Equal(t, test.state, b.phase()["state"])
+					return
+				}
+				require.Equal(t, test.refused, err)
+			})
+		}
+	}
+}
+
+func TestSettledWorkIsForgottenInTheEnd(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	_, err := b.do(t)
+	require.NoError(t, err)
+	b.now = b.now.Add(time.Hour - 1)
+	_, err = b.do(t)
+	require.NoError(t, err)
+	require.EqualValues(t, amount, b.amount("spent"))
+	b.now = b.now.Add(1)
+	_, done, err := b.Leased().Reconcile(t.Context(), event)
+	require.NoError(t, err)
+	require.False(t, done)
+	_, err = b.do(t)
+	require.NoError(t, err)
+	require.Equal(t, []string{"read", "commit", "request", "commit"}, b.steps)
+	require.EqualValues(t, 2*amount, b.amount("spent"))
+	require.Equal(t, b.now, b.phase()["created_at"])
+}
+
+func TestAPhaseThatCannotBeReadIsNotAbsent(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(fields map[string]any){
+		"no state":                              func(f map[string]any) { delete(f, "state") },
+		"a state of no kind":                    func(f map[string]any) { f["state"] = "begun" },
+		"a result of no text":                   func(f map[string]any) { f["result"] = int64(1) },
+		"a settled one that would never expire": func(f map[string]any) { delete(f, "expire_at") },
+		"no time of creation":                   func(f map[string]any) { delete(f, "created_at") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench()
+			_, err := b.do(t)
+			require.NoError(t, err)
+			change(b.phase())
+			_, err = b.do(t)
+			require.Equal(t, retry.Verdict{Class: retry.Failed, Reason: "phase_unreadable", Counts: true}, retry.Decide(err))
+			require.Equal(t, []string{"read"}, b.steps)
+			_, _, err = b.Leased().Reconcile(t.Context(), event)
+			require.Error(t, err)
+		})
+	}
+}
+
+func TestAStoreThatIsDownIsNoFaultOfTheEvents(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	b.Store = unreadable{b}
+	_, err := b.do(t)
+	want := retry.Decide(retry.Outage("store_unavailable", nil))
+	require.Equal(t, want, retry.Decide(err))
+	_, _, err = b.Leased().Reconcile(t.Context(), event)
+	require.Equal(t, want, retry.Decide(err))
+	require.Empty(t, b.steps, "what cannot be read does not pass for absent")
+}
+
+// unreadable answers commits alone.
+type unreadable struct{ *bench }
+
+func (unreadable) Get(context.Context, store.Key) (store.Document, error) {
+	return store.Document{}, errLost
+}
+
+// The mistake is mended, and a replay confirms what was done there.
+func TestAnInvalidConfirmationKeepsTheReservation(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	confirm := b.Confirm
+	b.Confirm = func(context.Context, handler.Event, string) ([]store.Write, error) {
+		return writes(store.MaxWrites), nil
+	}
+	_, err := b.do(t)
+	require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "effect_invalid", Counts: true}, retry.Decide(err))
+	require.Equal(t, "prepared", b.phase()["state"])
+
+	b.Confirm = confirm
+	b.Find = func(context.Context, handler.Event) (string, bool, error) { return "refunded", true, nil }
+	result, err := b.do(t)
+	require.NoError(t, err)
+	require.Equal(t, "refunded", result)
+	require.EqualValues(t, amount, b.amount("spent"))
+}
+
+// Somebody removed the phase document under a running attempt.
+func TestAPhaseThatIsGoneSettlesNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	b.CommitThere = func(context.Context, handler.Event) (string, error) {
+		delete(b.docs, twophase.Key(event.Queue, event.Tenant, event.ID))
+		return "refunded", nil
+	}
+	_, err := b.do(t)
+	require.Equal(t, "phase_lost", retry.Decide(err).Reason)
+	require.Zero(t, b.amount("spent"))
+}
+
+func TestKeyIsTheRecordsUnderAnotherCollection(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, store.Key{Collection: "twoPhase", ID: dedupe.Key("q", "t", "e").ID}, twophase.Key("q", "t", "e"))
+}
+
+func TestIncompleteWorkIsAMistakeInAMain(t *testing.T) {
+	t.Parallel()
+	for name, remove := range map[string]func(*twophase.Work){
+		"no store":       func(w *twophase.Work) { w.Store = nil },
+		"no clock":       func(w *twophase.Work) { w.Now = nil },
+		"no memory":      func(w *twophase.Work) { w.RememberFor = 0 },
+		"no Prepare":     func(w *twophase.Work) { w.Prepare = nil },
+		"no CommitThere": func(w *twophase.Work) { w.CommitThere = nil },
+		"no Find":        func(w *twophase.Work) { w.Find = nil },
+		"no Confirm":     func(w *twophase.Work) { w.Confirm = nil },
+		"no RollBack":    func(w *twophase.Work) { w.RollBack = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newBench().Work
+			remove(&w)
+			require.PanicsWithValue(t, "twophase: incomplete work", func() { w.Leased() })
+		})
+	}
+	require.NotPanics(t, func() { handler.NewRegistry().Leased("refund", newBench().Leased()) })
+}

@@ -1,0 +1,458 @@
+package usage_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"billhook/catalog"
+	"billhook/internal/apps/usage"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/retry"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var noon = time.Date(2026, 11, 2, 12, 0, 0, 0, time.UTC)
+
+const (
+	sub   = "s-1"
+	large = "p-large"
+)
+
+// books is usage on a real store, by the shipped limits and meters of the tests.
+type books struct {
+	*storetest.Counter
+	faults  *storetest.Faults
+	shipped *catalog.Catalog
+	tracker usage.Tracker
+	now     time.Time
+}
+
+func open(t *testing.T) *books {
+	t.Helper()
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	b := &books{Counter: &storetest.Counter{Store: openStore(t)}, shipped: shipped, now: noon}
+	b.faults = &storetest.Faults{Store: b.Counter}
+	limits := shipped.Usage
+	limits.Meters = map[string]catalog.Meter{
+		"calls": {Quota: 100, Plans: map[string]int64{large: 1000}},
+		"bytes": {Quota: 10, Thresholds: []int64{50}},
+		"seats": {Plans: map[string]int64{large: 10}},
+	}
+	warnings, ok := shipped.EmitsTo(usage.Handler)
+	require.True(t, ok)
+	b.tracker = usage.Tracker{Store: b.faults, Limits: limits, Warnings: warnings, Now: func() time.Time { return b.now }}
+	return b
+}
+
+// used is an event of usage; with an empty occurred it does not say when it occurred.
+func (b *books) used(t require.TestingT, id, meter string, quantity int64, occurred string) handler.Event {
+	data := map[string]any{"subscription_id": sub, "meter": meter, "quantity": quantity}
+	if occurred != "" {
+		data["occurred_at"] = occurred
+	}
+	body, _, err := b.shipped.Contracts.Compose(contract.Of(&contract.Event{Type: "usage_tracking", Version: 1, Data: data}), contract.Stamp{ID: id, At: b.now})
+	require.NoError(t, err)
+	return handler.Event{Queue: "q", Tenant: dedupe.DefaultTenant, ID: id, Type: "usage_tracking", Attempt: 1, Body: body}
+}
+
+// deliver commits what the handler wants, without a record, and returns its effect.
+func (b *books) deliver(event handler.Event) (handler.Effect, error) {
+	for ; event.Try < 3; event.Try++ {
+		effect, err := handler.Typed(b.tracker.Track)(context.Background(), event)
+		if err != nil || len(effect.Writes) == 0 {
+			return effect, err
+		}
+		emitted := effect
+		if _, err := lane.Emit(b.shipped, event, &emitted, b.now); err != nil {
+			return effect, err
+		}
+		if _, err = b.faults.Commit(context.Background(), effect.Writes); err == nil {
+			return effect, nil
+		}
+	}
+	return handler.Effect{}, retry.Busy("contention", nil)
+}
+
+func (b *books) counts(t *testing.T, id, meter string, quantity int64, occurred string) handler.Effect {
+	t.Helper()
+	effect, err := b.deliver(b.used(t, id, meter, quantity, occurred))
+	require.NoError(t, err)
+	return effect
+}
+
+// tell has an event tell a period.
+func (b *books) tell(t *testing.T, at, start, end, plan string) {
+	t.Helper()
+	when, err := time.Parse(time.RFC3339, at)
+	require.NoError(t, err)
+	write, ok := usage.Tell(usage.Told{Tenant: dedupe.DefaultTenant, Subscription: sub, EventID: "e-" + at, At: when, Start: start, End: end, Plan: plan})
+	require.True(t, ok)
+	_, err = b.faults.Commit(t.Context(), []store.Write{write})
+	require.NoError(t, err)
+}
+
+func (b *books) total(t *testing.T, period, meter string) usage.Total {
+	t.Helper()
+	totals, _, err := usage.Totals(t.Context(), b.faults, usage.Of{Tenant: dedupe.DefaultTenant, Subscription: sub, Period: period}, "", 10)
+	require.NoError(t, err)
+	for _, total := range totals {
+		if total.Meter == meter {
+			return total
+		}
+	}
+	return usage.Total{}
+}
+
+// percents are the thresholds that an effect tells of.
+func percents(t *testing.T, effect handler.Effect) (all []int64) {
+	t.Helper()
+	for _, emission := range effect.Emit {
+		event, err := contract.As[*contract.Event](emission.Body)
+		require.NoError(t, err)
+		warning, ok := event.Data.(usage.Warning)
+		require.True(t, ok)
+		require.Equal(t, sub, emission.OrderingKey)
+		all = append(all, warning.Percent)
+	}
+	return all
+}
+
+func requireReason(t *testing.T, err error, class retry.Class, reason string) {
+	t.Helper()
+	require.Error(t, err)
+	require.Equal(t, []any{class, reason}, []any{retry.Decide(err).Class, retry.Decide(err).Reason})
+}
+
+func TestAnEventIsCountedInThePeriodThatHoldsIt(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	for _, told := range [][4]string{
+		{"2026-09-10T08:00:00Z", "2026-09-10T08:00:00Z", "2026-10-10T08:00:00Z", ""},
+		{"2026-10-10T08:00:01Z", "2026-10-10T10:00:00+02:00", "2026-11-10T08:00:00Z", large},
+		{"2026-10-12T00:00:00Z", "2026-10-10T08:00:00Z", "2026-10-20T08:00:00Z", large}, // ended early
+		{"2026-10-11T00:00:00Z", "2026-10-10T08:00:00Z", "2026-11-11T08:00:00Z", "p-old"},
+	} {
+		b.tell(t, told[0], told[1], told[2], told[3])
+	}
+	for at, want := range map[string]struct{ period, start, end, plan string }{
+		"2026-09-10T07:59:59.999999Z": {"2026-09", "2026-09-01T00:00:00Z", "2026-10-01T00:00:00Z", ""},
+		"2026-09-10T08:00:00Z":        {"20260910T080000Z", "2026-09-10T08:00:00Z", "2026-10-10T08:00:00Z", ""},
+		"2026-10-10T07:59:59.999999Z": {"20260910T080000Z", "2026-09-10T08:00:00Z", "2026-10-10T08:00:00Z", ""},
+		"2026-10-10T08:00:00Z":        {"20261010T080000Z", "2026-10-10T08:00:00Z", "2026-10-20T08:00:00Z", large},
+		"2026-10-20T08:00:00Z":        {"20261020T080000Z", "2026-10-20T08:00:00Z", "0001-01-01T00:00:00Z", large},
+		"2026-12-31T23:59:59Z":        {"20261020T080000Z", "2026-10-20T08:00:00Z", "0001-01-01T00:00:00Z", large},
+		"0001-01-01T00:00:00Z":        {"0001-01", "0001-01-01T00:00:00Z", "0001-02-01T00:00:00Z", ""},
+		"9999-12-31T23:59:59Z":        {"20261020T080000Z", "2026-10-20T08:00:00Z", "0001-01-01T00:00:00Z", large},
+	} {
+		when, err := time.Parse(time.RFC3339, at)
+		require.NoError(t, err)
+		b.Queries.Store(0)
+		p, err := usage.PeriodAt(t.Context(), b.faults, dedupe.DefaultTenant, sub, when)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, b.Queries.Load())
+		require.Equal(t, []string{want.period, want.start, want.end, want.plan},
+			[]string{p.ID, p.Start.Format(time.RFC3339), p.End.Format(time.RFC3339), p.Plan}, at)
+	}
+	p, err := usage.PeriodAt(t.Context(), b.faults, dedupe.DefaultTenant, "s-10", noon)
+	require.NoError(t, err)
+	require.Equal(t, "2026-11", p.ID, "another subscription has its own periods")
+	p, err = usage.PeriodAt(t.Context(), b.faults, "another", sub, noon)
+	require.NoError(t, err)
+	require.Equal(t, "2026-11", p.ID, "so has another tenant")
+}
+
+func TestWhatIsNoPeriodIsNotTold(t *testing.T) {
+	t.Parallel()
+	for name, bounds := range map[string][2]string{
+		"no start": {"", "2026-11-01T00:00:00Z"}, "no end": {"2026-11-01T00:00:00Z", ""}, "no bounds": {},
+		"an end that is the start":     {"2026-11-01T00:00:00Z", "2026-11-01T01:00:00+01:00"},
+		"an end before the start":      {"2026-11-02T00:00:00Z", "2026-11-01T00:00:00Z"},
+		"an end that no store holds":   {"2026-11-02T00:00:00Z", "9999-12-31T23:59:59-12:00"},
+		"a start that no store holds":  {"0001-01-01T00:00:00+12:00", "2026-11-01T00:00:00Z"},
+		"bounds within a microsecond":  {"2026-11-01T00:00:00.0000001Z", "2026-11-01T00:00:00.0000002Z"},
+		"a start that is no time":      {"yesterday", "2026-11-01T00:00:00Z"},
+		"an end that is another thing": {"2026-11-01T00:00:00Z", "soon"},
+	} {
+		_, ok := usage.Tell(usage.Told{Tenant: "t", Subscription: sub, EventID: "e", At: noon, Start: bounds[0], End: bounds[1]})
+		require.False(t, ok, name)
+	}
+	write, ok := usage.Tell(usage.Told{Tenant: "t", Subscription: sub, EventID: "e", Start: "2026-11-01T00:00:00Z", End: "2026-12-01T00:00:00Z"})
+	require.True(t, ok, "when it was told matters little")
+	require.NoError(t, store.CheckWrites([]store.Write{write}))
+}
+
+// What a subscription's event tells can always be stored: its own effect never fails for it.
+func TestWhatIsToldCanBeStored(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		at := rapid.Custom(func(t *rapid.T) string {
+			zone := time.FixedZone("", rapid.IntRange(-14*3600, 14*3600).Draw(t, "zone")/60*60)
+			return time.Unix(rapid.Int64Range(-62_135_596_800, 253_402_300_799).Draw(t, "seconds"), rapid.Int64Range(0, 999_999_999).Draw(t, "nanos")).In(zone).Format(time.RFC3339Nano)
+		})
+		when, _ := time.Parse(time.RFC3339Nano, at.Draw(t, "told"))
+		write, ok := usage.Tell(usage.Told{Tenant: "t", Subscription: sub, EventID: "e", At: when, Start: at.Draw(t, "start"), End: at.Draw(t, "end"), Plan: "p"})
+		if ok {
+			require.NoError(t, store.CheckWrites([]store.Write{write}))
+		}
+	})
+}
+
+func TestAnEventIsAnEntryAndPartOfATotal(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.Gets.Store(0)
+	effect := b.counts(t, "u-1", "calls", 30, "2026-11-02T13:00:00.123456789+02:00")
+	require.Equal(t, usage.Counted, effect.Result)
+	require.Len(t, effect.Writes, 2, "beside the record")
+	require.Equal(t, usage.EntryKey("default", sub, "u-1").ID, effect.Ref)
+	require.Equal(t, []int64{1, 1}, []int64{b.Gets.Load(), b.Queries.Load()}, "the total, and the period")
+	b.counts(t, "u-2", "calls", -10, "2026-11-02T11:30:00Z")
+	b.counts(t, "u-3", "rows", 1, "")
+
+	start, end := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC), time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	require.Equal(t, usage.Total{
+		Tenant: "default", Subscription: sub, Period: "2026-11", Meter: "calls", Start: start, End: end,
+		Used: 20, Entries: 2, Quota: 100, CountedAt: noon, Month: "default~2026-11",
+	}, b.total(t, "2026-11", "calls"))
+	require.Zero(t, b.total(t, "2026-11", "rows").Quota, "a meter that the catalog does not know is counted")
+	entries, next, err := usage.Entries(t.Context(), b.faults, usage.Key("default", sub, "2026-11", "calls"), "", 1)
+	require.NoError(t, err)
+	require.NotEmpty(t, next)
+	require.Equal(t, []usage.Entry{{
+		Tenant: "default", Subscription: sub, Period: "2026-11", Meter: "calls", EventID: "u-1", Quantity: 30,
+		OccurredAt: time.Date(2026, 11, 2, 11, 0, 0, 123_456_000, time.UTC), CountedAt: noon, Total: usage.Key("default", sub, "2026-11", "calls").ID,
+	}}, entries)
+	entries, next, err = usage.Entries(t.Context(), b.faults, usage.Key("default", sub, "2026-11", "calls"), next, 1)
+	require.NoError(t, err)
+	require.Empty(t, next)
+	require.EqualValues(t, -10, entries[0].Quantity)
+
+	totals, _, err := usage.Totals(t.Context(), b.faults, usage.Of{Tenant: "default", Month: "2026-11"}, "", 10)
+	require.NoError(t, err)
+	require.Len(t, totals, 2)
+	_, _, err = usage.Totals(t.Context(), b.faults, usage.Of{Tenant: "default"}, "", 10)
+	require.ErrorIs(t, err, usage.ErrOf)
+}
+
+func TestAnEventThatDoesNotSayWhenOccurredWhenItsMessageWasMade(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	event := b.used(t, "u-1", "calls", 1, "")
+	b.now = noon.AddDate(0, 1, 0)
+	effect, err := b.deliver(event)
+	require.NoError(t, err)
+	require.Equal(t, usage.CountedLate, effect.Result, "and not when it came")
+	require.EqualValues(t, 1, b.total(t, "2026-11", "calls").Used)
+}
+
+func TestEachThresholdIsToldOnceInAPeriod(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	type step struct {
+		meter    string
+		quantity int64
+		want     []int64
+	}
+	run := func(steps ...step) {
+		for i, s := range steps {
+			effect := b.counts(t, fmt.Sprint(b.now.Unix(), "-", i), s.meter, s.quantity, "")
+			require.Equal(t, s.want, percents(t, effect), "step %d", i)
+		}
+	}
+	run(step{"calls", 79, nil}, step{"calls", 1, []int64{80}}, step{"calls", 0, nil}, step{"calls", 19, nil}, step{"calls", 1, []int64{100}},
+		step{"calls", -50, nil}, step{"calls", 50, nil}, step{"calls", 900, nil},
+		step{"bytes", 4, nil}, step{"bytes", 1, []int64{50}}, step{"bytes", 100, nil},
+		step{"rows", 1_000_000, nil}, step{"seats", 1_000_000, nil})
+	require.EqualValues(t, 100, b.total(t, "2026-11", "calls").Warned)
+	b.now = noon.AddDate(0, 1, 0)
+	run(step{"calls", 500, []int64{80, 100}}) // the next period is told of both, at once
+
+	b.tell(t, "2026-12-02T12:00:00Z", "2026-12-02T12:00:00Z", "2027-01-02T12:00:00Z", large)
+	b.now = b.now.Add(time.Second)
+	run(step{"calls", 799, nil}, step{"calls", 1, []int64{80}}, step{"seats", 10, []int64{80, 100}})
+	require.EqualValues(t, 1000, b.total(t, "20261202T120000Z", "calls").Quota)
+	require.Equal(t, large, b.total(t, "20261202T120000Z", "calls").Plan)
+}
+
+// The queue of the warnings need not run where usage is counted.
+func TestNobodyIsWarnedWhereTheQueueOfTheWarningsDoesNotRun(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	warnings := b.tracker.Warnings
+	b.tracker.Warnings = catalog.Queue{}
+	require.Empty(t, b.counts(t, "u-1", "calls", 85, "").Emit)
+	require.EqualValues(t, 85, b.total(t, "2026-11", "calls").Used)
+	require.Zero(t, b.total(t, "2026-11", "calls").Warned, "nobody was told")
+
+	b.tracker.Warnings = warnings
+	require.Equal(t, []int64{80}, percents(t, b.counts(t, "u-2", "calls", 1, "")), "once the queue runs, the next event tells it")
+	require.Empty(t, b.counts(t, "u-3", "calls", 1, "").Emit)
+}
+
+func TestAWarningSaysWhatItIsOf(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	effect := b.counts(t, "u-1", "calls", 85, "")
+	require.Len(t, effect.Emit, 1)
+	require.Equal(t, b.tracker.Warnings.ID, effect.Emit[0].To)
+	event, err := contract.As[*contract.Event](effect.Emit[0].Body)
+	require.NoError(t, err)
+	require.Equal(t, usage.Warning{SubscriptionID: sub, Meter: "calls", Percent: 80, Period: "2026-11", Used: 85, Quota: 100}, event.Data)
+	_, taken := b.tracker.Warnings.Handler(event.Type)
+	require.True(t, taken, "its queue has a handler for it")
+}
+
+// The bounds are those of the shipped catalog: each is tried at its edge, and beyond it.
+func TestWhatIsNotCountedIsADeadLetterWithAReason(t *testing.T) {
+	t.Parallel()
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	limits := shipped.Usage
+	endOfNovember := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	const november = "2026-11-30T23:00:00Z"
+	for name, test := range map[string]struct {
+		now      time.Time
+		quantity int64
+		occurred string
+		result   string
+		reason   string
+	}{
+		"in its period":             {endOfNovember, 1, november, usage.Counted, ""},
+		"after the end":             {endOfNovember.Add(time.Microsecond), 1, november, usage.CountedLate, ""},
+		"at the end of the grace":   {endOfNovember.Add(limits.Grace), 1, november, usage.CountedLate, ""},
+		"after the grace":           {endOfNovember.Add(limits.Grace + time.Microsecond), 1, november, "", "usage_too_late"},
+		"as far ahead as is taken":  {noon, 1, noon.Add(limits.Ahead).Format(time.RFC3339Nano), usage.Counted, ""},
+		"further ahead":             {noon, 1, noon.Add(limits.Ahead + time.Microsecond).Format(time.RFC3339Nano), "", "usage_in_the_future"},
+		"nothing":                   {noon, 0, "", usage.Counted, ""},
+		"before the first year":     {noon, 1, "0001-01-01T00:00:00+12:00", "", "usage_time_invalid"},
+		"in a year that no one has": {noon, 1, "9999-12-31T23:59:59-12:00", "", "usage_time_invalid"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := open(t)
+			b.now = test.now
+			effect, err := b.deliver(b.used(t, "u-1", "calls", test.quantity, test.occurred))
+			if test.reason != "" {
+				requireReason(t, err, retry.Rejected, test.reason)
+				require.Zero(t, b.Written.Load())
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, test.result, effect.Result)
+		})
+	}
+}
+
+// A period whose renewal has not been told may last as long as the one before it.
+func TestUsageOfAPeriodThatWasNotToldIsLateToo(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.tell(t, "2026-09-01T00:00:00Z", "2026-09-01T00:00:00Z", "2026-09-11T00:00:00Z", "")
+	b.now = time.Date(2026, 9, 25, 0, 0, 0, 0, time.UTC).Add(b.tracker.Limits.Grace)
+	effect := b.counts(t, "u-1", "calls", 1, "2026-09-15T00:00:00Z")
+	require.Equal(t, usage.CountedLate, effect.Result)
+	require.Equal(t, "2026-09-11T00:00:00Z", b.total(t, "20260911T000000Z", "calls").Start.Format(time.RFC3339))
+	_, err := b.deliver(b.used(t, "u-2", "calls", 1, "2026-09-14T23:59:59Z"))
+	requireReason(t, err, retry.Rejected, "usage_too_late")
+}
+
+func TestAnEventWhoseRecordIsGoneIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	first := b.used(t, "u-1", "calls", 30, "2026-11-02T11:00:00Z")
+	_, err := b.deliver(first)
+	require.NoError(t, err)
+	effect, err := b.deliver(first)
+	require.NoError(t, err)
+	require.Equal(t, usage.AlreadyCounted, effect.Result)
+
+	b.tell(t, "2026-11-02T12:00:00Z", "2026-11-01T00:00:00Z", "2026-11-08T00:00:00Z", "")
+	effect, err = b.deliver(first)
+	require.NoError(t, err, "its period has been told since")
+	require.Equal(t, usage.AlreadyCounted, effect.Result)
+
+	b.now = noon.AddDate(1, 0, 0)
+	effect, err = b.deliver(first)
+	require.NoError(t, err, "it was in time when it was counted")
+	require.Equal(t, usage.AlreadyCounted, effect.Result)
+	require.EqualValues(t, 30, b.total(t, "2026-11", "calls").Used)
+	require.Empty(t, b.total(t, "20261101T000000Z", "calls"))
+
+	b.now = noon
+	for name, other := range map[string]handler.Event{
+		"another meter":    b.used(t, "u-1", "rows", 30, "2026-11-02T11:00:00Z"),
+		"another quantity": b.used(t, "u-1", "calls", 31, "2026-11-02T11:00:00Z"),
+		"another time":     b.used(t, "u-1", "calls", 30, "2026-11-02T11:00:01Z"),
+	} {
+		_, err = b.deliver(other)
+		requireReason(t, err, retry.Conflict, "usage_counted_differently")
+		require.NotContains(t, err.Error(), "30", name)
+	}
+}
+
+func TestUsageThatCannotBeReadIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		plant  func(b *books) store.Key
+		class  retry.Class
+		reason string
+		try    int
+	}{
+		"a total":  {func(*books) store.Key { return usage.Key("default", sub, "2026-11", "calls") }, retry.Failed, "usage_unreadable", 0},
+		"an entry": {func(*books) store.Key { return usage.EntryKey("default", sub, "u-1") }, retry.Failed, "usage_unreadable", 1},
+		"a period": {func(*books) store.Key {
+			write, _ := usage.Tell(usage.Told{Tenant: "default", Subscription: sub, EventID: "e", At: noon, Start: "2026-11-01T00:00:00Z", End: "2026-12-01T00:00:00Z"})
+			return write.Key
+		}, retry.Failed, "usage_unreadable", 0},
+		"a store that is down": {func(b *books) store.Key {
+			b.faults.Down(true)
+			return store.Key{Collection: "c", ID: "i"}
+		}, retry.Unavailable, "store_unavailable", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := open(t)
+			_, err := b.Commit(t.Context(), []store.Write{store.Set(test.plant(b), map[string]any{"used": "a lot"})})
+			require.NoError(t, err)
+			event := b.used(t, "u-1", "calls", 1, "")
+			event.Try = test.try
+			_, err = handler.Typed(b.tracker.Track)(t.Context(), event)
+			requireReason(t, err, test.class, test.reason)
+			require.NotContains(t, err.Error(), "a lot")
+		})
+	}
+}
+
+func TestATotalStaysWhereItIsExact(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	for meter, sign := range map[string]int64{"calls": 1, "rows": -1} {
+		ref := b.counts(t, "first-"+meter, meter, sign, "").Ref
+		doc, err := b.faults.Get(t.Context(), store.Key{Collection: usage.EntriesCollection, ID: ref})
+		require.NoError(t, err)
+		total := store.Key{Collection: usage.Collection, ID: doc.Fields["total"].(string)}
+		_, err = b.faults.Commit(t.Context(), []store.Write{store.Increment(total, map[string]int64{"used": sign * (catalog.MaxUsage - 2)}, nil)})
+		require.NoError(t, err)
+		b.counts(t, "last-"+meter, meter, sign, "")
+		_, err = b.deliver(b.used(t, "beyond-"+meter, meter, sign, ""))
+		requireReason(t, err, retry.Rejected, "usage_total_out_of_bounds")
+	}
+}
+
+func ExampleMonth() {
+	fmt.Println(usage.Month(time.Date(2026, 11, 30, 23, 0, 0, 0, time.FixedZone("", -2*3600))).ID)
+	// Output: 2026-12
+}

@@ -20,8 +20,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
+	"billhook/internal/console/ops"
 	"billhook/internal/contract"
-	"billhook/internal/ops"
 	"billhook/internal/platform/gcp/pubsub"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/platform/store"
 )
 

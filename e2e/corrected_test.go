@@ -15,8 +15,8 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/console/ops"
 	"billhook/internal/contract"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
 )
 

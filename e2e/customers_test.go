@@ -12,9 +12,9 @@ import (
 	"billhook/e2e"
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/ops"
 	"billhook/internal/platform/audit"
 )
 

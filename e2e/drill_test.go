@@ -11,8 +11,8 @@ import (
 
 	"billhook/e2e"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/console/ops"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/standin"
 )

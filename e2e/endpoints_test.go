@@ -14,8 +14,8 @@ import (
 
 	"billhook/e2e"
 	"billhook/internal/apps/endpoints"
+	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/store"

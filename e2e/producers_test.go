@@ -14,9 +14,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
+	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/ops"
 	"billhook/internal/platform/signature"
 )
 

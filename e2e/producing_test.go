@@ -19,9 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/ops"
 	"billhook/internal/platform/signature"
 )
 

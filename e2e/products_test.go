@@ -12,7 +12,7 @@ import (
 	"billhook/e2e"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/products"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"

@@ -15,9 +15,9 @@ import (
 	"billhook/e2e"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
 )

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/ledger"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 )
 
 // identityProvider: a uid with a vertical bar is an ordering key and part of an account's name

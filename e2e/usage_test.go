@@ -11,9 +11,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/usage"
+	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/ops"
 )
 
 // billion is the most that one event counts.

@@ -15,9 +15,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
+	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/standin"

@@ -9,7 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
 
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/platform/audit"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 )
 
 // eventsCleanup removes the records of events that have expired, page after page.

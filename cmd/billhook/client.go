@@ -18,7 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )

@@ -14,7 +14,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/products"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/deadletter"
 )
 

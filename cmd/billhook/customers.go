@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/apps/customers"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/platform/audit"
 )
 

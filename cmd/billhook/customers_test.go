@@ -18,7 +18,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/platform/standin"
 )
 

@@ -16,8 +16,8 @@ import (
 	"billhook/internal/apps/notifications"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/payments"
+	"billhook/internal/console/ops"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"
 )

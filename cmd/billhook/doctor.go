@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/catalog"
+	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/gcp/finding"

@@ -16,8 +16,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator/emulatortest"
+	"billhook/internal/console/ops"
 	"billhook/internal/devstack"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/gcp/finding"

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/apps/endpoints"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/platform/audit"
 )
 

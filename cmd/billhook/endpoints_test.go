@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/endpoints"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/platform/standin"
 	"billhook/internal/retry"
 )

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 )
 
 func (p *program) eventsCommand() *cobra.Command {

@@ -3,7 +3,7 @@ package main
 import (
 	"context"
 
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 )
 
 // keptQueue is a queue that does not run and whose subscription is still there.

@@ -17,9 +17,9 @@ import (
 
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/console/ops"
 	"billhook/internal/contract/money"
 	"billhook/internal/dedupe"
-	"billhook/internal/ops"
 )
 
 func (p *program) ledgerCommand() *cobra.Command {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/deadletter"
 )
 

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/console/ops"
 	"billhook/internal/contract"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/orders/orderstest"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/platform/standin"
 )
 

@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/customers"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"
 )

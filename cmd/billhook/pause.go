@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/gcp/pubsub"

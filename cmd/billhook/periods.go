@@ -9,7 +9,7 @@ import (
 
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 )
 
 func periodPath(period, rest string) string {

@@ -15,7 +15,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/products"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/platform/standin"
 )
 

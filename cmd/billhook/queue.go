@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/rates"
 )

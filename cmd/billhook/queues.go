@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/pause"
 )
 

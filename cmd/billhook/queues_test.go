@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/backlog"

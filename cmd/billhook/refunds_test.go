@@ -14,8 +14,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/payments"
+	"billhook/internal/console/ops"
 	"billhook/internal/contract"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"
 )

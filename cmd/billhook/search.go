@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/apps/ledger"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 )
 
 func (p *program) searchCommand() *cobra.Command {

@@ -15,7 +15,7 @@ import (
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/subscriptions"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )

@@ -13,10 +13,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
 	"billhook/internal/devstack"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/ops"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"

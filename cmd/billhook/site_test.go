@@ -21,7 +21,7 @@ import (
 	"golang.org/x/net/html"
 
 	"billhook/catalog"
-	opspages "billhook/internal/ops/pages"
+	opspages "billhook/internal/console/ops/pages"
 )
 
 // filledAPI answers every call with a value that has one of everything, and notes what was asked.

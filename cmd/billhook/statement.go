@@ -15,7 +15,7 @@ import (
 
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 )
 
 // statement is what an account had before a month or several, what each entry of them moved on it,

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 )
 
 func (p *program) statusCommand() *cobra.Command {

@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/internal/apps/ledger"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/platform/audit"
 )
 

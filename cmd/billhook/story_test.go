@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
-	"billhook/internal/ops"
 	"billhook/internal/retry"
 )
 

@@ -17,8 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
-	"billhook/internal/ops"
 	"billhook/internal/platform/serve"
 )
 

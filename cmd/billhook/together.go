@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/deadletter"
 )
 

@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/console/ops"
 	"billhook/internal/contract"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/telemetry"

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/apps/usage"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 )
 
 func (p *program) usageCommand() *cobra.Command {

@@ -15,9 +15,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/usage"
+	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/standin"

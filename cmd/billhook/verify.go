@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/apps/ledger/seal"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 )
 
 // verification is what a verification looked at, and what it found.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 )
 
 // waiting says in one cell what of a queue waits, and where.

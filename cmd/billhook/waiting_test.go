@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 )
 
 func TestACellSaysWhatWaitsAndWhere(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/ledger/seal"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/tasks"

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 )
 
 // loads returns the status of a page, and the addresses of our own that it links to.

@@ -13,9 +13,9 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/console/ops"
+	"billhook/internal/console/ops/pages"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/ops"
-	"billhook/internal/ops/pages"
 	"billhook/internal/pipeline/deadletter"
 )
 

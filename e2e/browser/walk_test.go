@@ -16,7 +16,7 @@ import (
 
 	"billhook/e2e"
 	"billhook/internal/apps/ledger"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/standin"
 )

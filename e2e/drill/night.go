@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/standin"

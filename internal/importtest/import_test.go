@@ -35,7 +35,7 @@ var floors = []struct {
 		"internal/platform/backlog", "internal/apps/usage", "internal/apps/journal", "internal/pipeline/dryrun", "internal/pipeline/pause", "internal/apps/subscriptions", "internal/pipeline/rates",
 	}},
 	{"services and adapters", false, []string{
-		"internal/ingest/webhook", "internal/pipeline/push", "internal/ops", "internal/pipeline/tasks", "internal/apps/billing", "internal/apps/notifications", "internal/pipeline/delivery", "internal/platform/gcp", "internal/platform/standin", "internal/ingest/importer",
+		"internal/ingest/webhook", "internal/pipeline/push", "internal/console/ops", "internal/pipeline/tasks", "internal/apps/billing", "internal/apps/notifications", "internal/pipeline/delivery", "internal/platform/gcp", "internal/platform/standin", "internal/ingest/importer",
 	}},
 	// worker and local assemble services for the mains.
 	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/worker", "internal/devstack", "internal/contract/schemagen", "docs/examples"}},
@@ -59,7 +59,7 @@ var walls = []struct {
 	{
 		from: domain, through: true,
 		never: []string{
-			"net/http", "cloud.google.com", "google.golang.org", "billhook/internal/ingest/webhook", "billhook/internal/pipeline/push", "billhook/internal/ops",
+			"net/http", "cloud.google.com", "google.golang.org", "billhook/internal/ingest/webhook", "billhook/internal/pipeline/push", "billhook/internal/console/ops",
 			"billhook/internal/pipeline/delivery", "billhook/internal/platform/gcp", "billhook/internal/platform/standin", "billhook/internal/platform/serve", "billhook/internal/platform/telemetry",
 		},
 		why: "a domain package knows neither HTTP, nor Google, nor a service",
@@ -67,7 +67,7 @@ var walls = []struct {
 	{from: []string{"internal/ingest/webhook"}, never: []string{"billhook/internal/pipeline/push"}, through: true, why: "webhook and push share nothing but what is below both"},
 	{from: []string{"internal/pipeline/push"}, never: []string{"billhook/internal/ingest/webhook"}, through: true, why: "webhook and push share nothing but what is below both"},
 	{
-		from: []string{"internal/platform/gcp/auth", "internal/ops"}, never: []string{"encoding/json"},
+		from: []string{"internal/platform/gcp/auth", "internal/console/ops"}, never: []string{"encoding/json"},
 		why: "encoding/json takes a name in any case, and the last of two: what decides who may do what uses github.com/go-json-experiment/json",
 	},
 	{
@@ -144,8 +144,8 @@ func TestEachWallFails(t *testing.T) {
 			[]string{"internal/platform/env (ground) imports catalog (stores): imports go down"},
 		},
 		"beside, among services": {
-			map[string][]string{"internal/ops": {"billhook/internal/apps/billing"}},
-			[]string{"internal/ops (services and adapters) imports internal/apps/billing (services and adapters): imports go down"},
+			map[string][]string{"internal/console/ops": {"billhook/internal/apps/billing"}},
+			[]string{"internal/console/ops (services and adapters) imports internal/apps/billing (services and adapters): imports go down"},
 		},
 		"within one service": {
 			map[string][]string{"internal/ingest/webhook": {"billhook/internal/ingest/webhook/samples"}}, nil,
@@ -165,12 +165,12 @@ func TestEachWallFails(t *testing.T) {
 			map[string][]string{"internal/apps/ledger": {"net/httptrace", "google.golang.organic/x"}}, nil,
 		},
 		"Google outside the adapters": {
-			map[string][]string{"internal/ops": {"cloud.google.com/go/pubsub/v2"}},
-			[]string{"internal/ops reaches cloud.google.com/go/pubsub/v2: only the adapters and the mains name Google"},
+			map[string][]string{"internal/console/ops": {"cloud.google.com/go/pubsub/v2"}},
+			[]string{"internal/console/ops reaches cloud.google.com/go/pubsub/v2: only the adapters and the mains name Google"},
 		},
 		"a client of Redis in a service": {
-			map[string][]string{"internal/ops": {"github.com/redis/go-redis/v9"}, "internal/ingest/importer": {"github.com/redis/go-redis/v9"}},
-			[]string{"internal/ops reaches github.com/redis/go-redis/v9: only the importer names the clients of what it drains"},
+			map[string][]string{"internal/console/ops": {"github.com/redis/go-redis/v9"}, "internal/ingest/importer": {"github.com/redis/go-redis/v9"}},
+			[]string{"internal/console/ops reaches github.com/redis/go-redis/v9: only the importer names the clients of what it drains"},
 		},
 		"Google in an adapter and in a main": {
 			map[string][]string{"internal/platform/gcp/pubsub": {"google.golang.org/grpc"}, "cmd/worker": {"cloud.google.com/go/pubsub/v2"}}, nil,
@@ -183,8 +183,8 @@ func TestEachWallFails(t *testing.T) {
 			},
 		},
 		"a lenient reader where people are let in": {
-			map[string][]string{"internal/ops": {"encoding/json"}, "internal/platform/serve": {"encoding/json"}},
-			[]string{"internal/ops reaches encoding/json: encoding/json takes a name in any case, and the last of two: what decides who may do what uses github.com/go-json-experiment/json"},
+			map[string][]string{"internal/console/ops": {"encoding/json"}, "internal/platform/serve": {"encoding/json"}},
+			[]string{"internal/console/ops reaches encoding/json: encoding/json takes a name in any case, and the last of two: what decides who may do what uses github.com/go-json-experiment/json"},
 		},
 		"a test kit in the program": {
 			map[string][]string{"cmd/worker": {"billhook/internal/apps/ledger/ledgertest"}},

@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"billhook/internal/apps/journal"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 )
 
 // books gives the API what changes the books and signs what it proves of them. relay publishes what

@@ -15,8 +15,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/customers"
+	"billhook/internal/console/ops"
 	"billhook/internal/contract"
-	"billhook/internal/ops"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"

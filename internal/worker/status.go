@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/gcp/pubsub"
 )

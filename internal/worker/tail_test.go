@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/platform/serve"
 	"billhook/internal/worker"
 )

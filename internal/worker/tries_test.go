@@ -20,9 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
-	"billhook/internal/ops"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"

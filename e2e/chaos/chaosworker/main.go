@@ -14,7 +14,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e/chaos/arm"
-	"billhook/internal/ops"
+	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/handler"

@@ -1,0 +1,98 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"billhook/internal/console/ops"
+	"billhook/internal/contract/money"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
+)
+
+// keepRoutes adds the areas of what people keep: products, stock, customers, endpoints and periods, and
+// what they clear up.
+func (p *Pages) keepRoutes(r chi.Router) {
+	p.productRoutes(r)
+	p.stockRoutes(r)
+	p.customerRoutes(r)
+	p.endpointRoutes(r)
+	p.periodRoutes(r)
+	p.upkeepRoutes(r)
+}
+
+// rows is how many rows of a list a page has, and recent how many changes.
+const (
+	rows   = "50"
+	recent = "20"
+)
+
+// changes asks for the newest changes that people made, or for those of a further page.
+func (v *visit) changes(path string) (list ops.List[audit.Entry], err error) {
+	err = v.get(with(path, "limit", recent, "page", v.query("page")), &list)
+	return list, err
+}
+
+// whole is a field of the form with a whole number.
+func (v *visit) whole(field string) (int64, error) {
+	n, err := strconv.ParseInt(v.form(field), 10, 64)
+	if err != nil {
+		return 0, serve.Refuse(http.StatusUnprocessableEntity, "refused", "The field "+field+" takes a whole number, such as 40.")
+	}
+	return n, nil
+}
+
+// notFound is the problem where the API knows nothing of that id; nil: the error is another, or none.
+func notFound(err error) *serve.Problem {
+	problem := (*serve.Problem)(nil)
+	if errors.As(err, &problem) && problem.Status == http.StatusNotFound {
+		return problem
+	}
+	return nil
+}
+
+// part is how long a page waits for what may take longer than a page: less than the page may take.
+func (v *visit) part() time.Duration { return v.longest * 3 / 4 }
+
+// partly asks the API for what may take longer than a page. late reports that it was ended for that:
+// what it has done until then stays done.
+func (v *visit) partly(method, path string, question, answer any) (late bool, err error) {
+	ctx, cancel := context.WithTimeout(v.ctx, v.part())
+	defer cancel()
+	err = v.api.Call(ctx, method, path, question, answer)
+	if errors.Is(err, context.DeadlineExceeded) && v.ctx.Err() == nil {
+		return true, nil
+	}
+	return false, err
+}
+
+// side is one side of a change: the fields that the audit has of it, such as points 500, state active.
+func side(of map[string]any) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		value := of[name]
+		if n, is := value.(float64); is {
+			value = strconv.FormatFloat(n, 'f', -1, 64)
+		}
+		parts = append(parts, fmt.Sprint(name, " ", value))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// decimal is an amount as people write it. A currency that ISO 4217 does not know, such as points, has
+// no decimals.
+func decimal(minor int64, currency string) string {
+	if text, err := money.Format(minor, currency); err == nil {
+		return text
+	}
+	return number(minor)
+}

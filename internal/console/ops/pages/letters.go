@@ -1,0 +1,211 @@
+package pages
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"billhook/internal/console/ops"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
+)
+
+// letterRoutes adds the dead letters, and the forms that begin an operation on some.
+func (p *Pages) letterRoutes(r chi.Router) {
+	p.page(r, "/dead-letters", "letters.html", p.letters)
+	for _, kind := range deadletter.Kinds {
+		load := func(v *visit) (any, error) { return p.confirm(v, kind) }
+		act := func(v *visit) (string, error) { return p.begin(v, kind) }
+		p.change(r, "/dead-letters/"+string(kind), "letters_begin.html", load, act)
+	}
+	p.page(r, "/dead-letters/{id}", "letter.html", p.letter)
+}
+
+// letters is a page of dead letters, and on the first page of open ones how many there are of each reason.
+type letters struct {
+	ops.DeadLetters
+	Reasons []deadletter.Reason
+	// Queues and States are what there is to choose from.
+	Queues, States []string
+	// Queue is the id of the queue that the list is of; empty: it is of all.
+	Queue string
+	// Open: the list is of what an operation can deal with.
+	Open bool
+	// Narrowed: something is filtered by but queue and state.
+	Narrowed bool
+	// All is the query of a form that begins an operation on all that match.
+	All string
+}
+
+// letterFilters are the parameters of a list of dead letters but its state, as the API has them.
+var letterFilters = []string{"queue", "reason", "type", "event_id", "key", "since", "until"}
+
+func (p *Pages) letters(v *visit) (any, error) {
+	view := letters{}
+	for _, state := range deadletter.States {
+		view.States = append(view.States, string(state))
+	}
+	view.States = append(view.States, "all")
+	for _, q := range p.Catalog.Queues {
+		if !q.DeadLetter.Drop {
+			view.Queues = append(view.Queues, q.ID)
+		}
+	}
+	if q, ok := p.Catalog.DeadLetters(v.query("queue")); ok {
+		view.Queue = q.ID
+	}
+	list, reasons := with("/v1/ops/dead-letters", "state", v.query("state"), "limit", rows, "page", v.query("page")), "/v1/ops/dead-letters/reasons"
+	view.All = "?"
+	for _, name := range letterFilters {
+		value := strings.TrimSpace(v.query(name))
+		list, reasons, view.All = with(list, name, value), with(reasons, name, value), with(view.All, name, value)
+		view.Narrowed = view.Narrowed || (name != "queue" && value != "")
+	}
+	if err := v.get(list, &view.DeadLetters); err != nil {
+		return view, v.refused(err)
+	}
+	view.Open = v.query("state") == "" || v.query("state") == string(deadletter.Open)
+	if !view.Open || v.query("page") != "" {
+		return view, nil
+	}
+	var counted ops.List[deadletter.Reason]
+	err := v.get(reasons, &counted)
+	view.Reasons = counted.Items
+	return view, err
+}
+
+func (p *Pages) letter(v *visit) (any, error) {
+	var letter ops.Letter
+	err := v.get(href("/v1/ops/dead-letters/%s", v.param("id")), &letter)
+	return letter, err
+}
+
+// verbs are how pages call what an operation does.
+var verbs = map[deadletter.Kind]string{deadletter.Replay: "Replay", deadletter.Discard: "Discard", deadletter.Complete: "Complete by hand"}
+
+// would is what an operation of a kind would touch, and what would become of some of it now.
+type would struct {
+	Kind deadletter.Kind
+	ops.Preview
+}
+
+// beginning is an operation that somebody may begin.
+type beginning struct {
+	deadletter.Filter
+	Would would
+	// Back is the list of what would be touched.
+	Back string
+	// FourEyes: somebody else has to approve it. Refusal is why this person cannot begin it then; nil: they can.
+	FourEyes bool
+	Refusal  error
+	// Rate is how many a second are replayed unless the form says otherwise, and Most how many it may
+	// say.
+	Rate, Most int
+}
+
+var (
+	errNoneChosen = serve.Refuse(http.StatusUnprocessableEntity, "none_chosen", "Choose at least one dead letter, or take all that match.")
+	errSpan       = serve.Refuse(http.StatusUnprocessableEntity, "span_invalid", "Since and until are a time such as 2026-11-21T09:00:00Z, or an age such as 36h or 7d.")
+	errNoReason   = serve.Refuse(http.StatusUnprocessableEntity, "reason_needed", "Say why: the reason is kept in the audit.")
+)
+
+// chosen is what the address chooses: some dead letters by their ids, or all that match. An age in it
+// counts back from the time at which the form was shown, which the form sends along.
+func (v *visit) chosen() (deadletter.Filter, error) {
+	f := deadletter.Filter{
+		Queue: v.query("queue"), Reason: strings.TrimSpace(v.query("reason")), EventType: strings.TrimSpace(v.query("type")),
+		EventID: strings.TrimSpace(v.query("event_id")), OrderingKey: strings.TrimSpace(v.query("key")), Items: v.request.URL.Query()["item"],
+	}
+	if v.query("chosen") != "" && len(f.Items) == 0 {
+		return f, errNoneChosen
+	}
+	for name, at := range map[string]*time.Time{"since": &f.Since, "until": &f.Until} {
+		text := v.form(name)
+		if text == "" {
+			text = strings.TrimSpace(v.query(name))
+		}
+		if text == "" {
+			continue
+		}
+		var err error
+		if *at, err = time.Parse(time.RFC3339Nano, text); err == nil {
+			continue
+		}
+		age, err := ops.ParseAge(text)
+		if err != nil {
+			return f, errSpan
+		}
+		*at = v.now.Add(-age).Truncate(time.Microsecond)
+	}
+	return f, nil
+}
+
+// asked is the address of the API with what a filter chooses.
+func asked(path string, f deadletter.Filter) string {
+	path = with(path, "queue", f.Queue, "reason", f.Reason, "type", f.EventType, "event_id", f.EventID, "key", f.OrderingKey, "items", strings.Join(f.Items, ","))
+	for name, at := range map[string]time.Time{"since": f.Since, "until": f.Until} {
+		if !at.IsZero() {
+			path = with(path, name, at.Format(time.RFC3339Nano))
+		}
+	}
+	return path
+}
+
+func (p *Pages) confirm(v *visit, kind deadletter.Kind) (any, error) {
+	f, err := v.chosen()
+	view := beginning{Filter: f, Would: would{Kind: kind}, Rate: deadletter.Rate, Most: deadletter.MaxRate}
+	view.Back = "/ops/dead-letters"
+	for _, name := range letterFilters {
+		view.Back = with(view.Back, name, v.query(name))
+	}
+	if err != nil {
+		return view, v.refused(err)
+	}
+	if err := v.get(asked("/v1/ops/dead-letters/preview", f), &view.Would.Preview); err != nil {
+		return view, v.refused(err)
+	}
+	if q, ok := p.Catalog.DeadLetters(f.Queue); ok {
+		view.Queue, view.FourEyes = q.ID, q.FourEyes
+	}
+	if view.FourEyes {
+		view.Refusal = audit.TwoPeople("", ops.Author(v.ctx))
+	}
+	return view, nil
+}
+
+func (p *Pages) begin(v *visit, kind deadletter.Kind) (string, error) {
+	f, err := v.chosen()
+	if err != nil {
+		return "", err
+	}
+	if strings.TrimSpace(v.form("why")) == "" {
+		return "", errNoReason
+	}
+	expect, err := v.whole("expect")
+	if err != nil {
+		return "", err
+	}
+	request := ops.Request{Filter: f, Why: v.form("why"), Expect: int(expect), Force: v.form("force") != ""}
+	if kind == deadletter.Replay {
+		if request.Rate, err = v.whole("rate"); err != nil {
+			return "", err
+		}
+	}
+	var op deadletter.Operation
+	if err := v.post("/v1/ops/dead-letters/"+string(kind), request, &op); err != nil {
+		return "", err
+	}
+	return v.started(op)
+}
+
+// started lets an operation that may run do what it does within this request. The task for operations
+// brings it to its end, whoever looks on.
+func (v *visit) started(op deadletter.Operation) (string, error) {
+	if op.Progress == deadletter.Running {
+		_, _ = v.partly(http.MethodPost, href("/v1/ops/operations/%s/run", op.ID), nil, nil) // it has begun, whatever comes of this
+	}
+	return href("/ops/operations/%s", op.ID), nil
+}

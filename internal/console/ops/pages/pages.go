@@ -1,0 +1,285 @@
+// Package pages owns the pages at /ops/ for people: what the ops API knows and does, rendered on the
+// server, complete without a script. It is a client of that API in the same process, so that a page
+// does what the command line does, by the same call.
+//
+// It refuses to read or change anything but through the API, to change anything on GET, and to let a
+// style, a script or an address of another site into a page.
+package pages
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"billhook/catalog"
+	"billhook/internal/console/ops"
+	"billhook/internal/platform/serve"
+)
+
+// Caller calls the ops API for the person of the context.
+type Caller interface {
+	// Call sends question as JSON, if it is not nil, to a path of the API, which may have a query, and
+	// fills answer, if that is not nil. The error is the *serve.Problem that the API answers with, or
+	// wraps the context's.
+	Call(ctx context.Context, method, path string, question, answer any) error
+}
+
+// Config is what Pages are made of.
+type Config struct {
+	API Caller
+	// Guard lets in those who may look at the pages, and puts into the context who they are.
+	Guard func(http.Handler) http.Handler
+	// Sessions signs people in; nil: nobody does here.
+	Sessions Sessions
+	// Tails shows events as they come in; nil: they are shown as they are when a page is asked for.
+	Tails   Tails
+	Catalog *catalog.Catalog
+	Log     *slog.Logger
+	Now     func() time.Time
+	// Longest is how long a page may take; 0: 4 seconds.
+	Longest time.Duration
+}
+
+// Pages serves the pages.
+type Pages struct {
+	Config
+	templates map[string]*template.Template
+}
+
+//go:embed templates static
+var files embed.FS
+
+// New reads the templates.
+func New(config Config) (*Pages, error) {
+	templates, err := parse()
+	if err != nil {
+		return nil, fmt.Errorf("pages: %w", err)
+	}
+	config.Longest = cmp.Or(config.Longest, longest)
+	return &Pages{Config: config, templates: templates}, nil
+}
+
+// Routes adds the pages.
+func (p *Pages) Routes(r chi.Router) {
+	r.Get("/ops", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ops/", http.StatusSeeOther) })
+	r.Route("/ops/", func(r chi.Router) {
+		r.Use(secured)
+		r.With(zipped).Get("/static/*", p.static)
+		r.Group(func(r chi.Router) {
+			r.Use(p.fromHere)
+			p.doorRoutes(r)
+		})
+		p.streamRoutes(r.With(p.refusing, p.Guard))
+		r.Group(func(r chi.Router) {
+			r.Use(zipped, p.refusing, p.Guard, p.punctual)
+			p.areas(r)
+			r.NotFound(func(w http.ResponseWriter, r *http.Request) { p.fail(p.visit(w, r), errNoPage) })
+		})
+	})
+}
+
+// areas adds the pages, area by area.
+func (p *Pages) areas(r chi.Router) {
+	p.overviewRoutes(r)
+	p.liveRoutes(r)
+	p.queueRoutes(r)
+	p.keepRoutes(r)
+	p.eventRoutes(r)
+	p.letterRoutes(r)
+	p.operationRoutes(r)
+	p.searchRoutes(r)
+	p.statusRoutes(r)
+}
+
+var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no page at this address.")
+
+// longest is how long a page may take. A store that has not answered by then does not answer.
+const longest = 4 * time.Second
+
+// punctual ends what a page asks for in time for the page to say so.
+func (p *Pages) punctual(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), p.Longest)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// maxForm is the largest form, in bytes.
+const maxForm = 64 << 10
+
+// visit is one request for a page.
+type visit struct {
+	w       http.ResponseWriter
+	request *http.Request
+	api     Caller
+	ctx     context.Context //nolint:containedctx // It lives as long as the request.
+	skipped *ops.Skipped
+	now     time.Time
+	// longest is how long its page may take.
+	longest time.Duration
+	// problem is why a change was refused.
+	problem *serve.Problem
+}
+
+func (p *Pages) visit(w http.ResponseWriter, r *http.Request) *visit {
+	ctx, skipped := ops.CollectSkipped(r.Context())
+	return &visit{w: w, request: r, api: p.API, ctx: ctx, skipped: skipped, now: p.Now().UTC(), longest: p.Longest}
+}
+
+// param is a part of the path, unescaped.
+func (v *visit) param(name string) string {
+	value := chi.URLParam(v.request, name)
+	if v.request.URL.RawPath != "" {
+		if meant, err := url.PathUnescape(value); err == nil {
+			return meant
+		}
+	}
+	return value
+}
+
+// query is a parameter of the address; empty: there is none.
+func (v *visit) query(name string) string { return v.request.URL.Query().Get(name) }
+
+// form is a field of the form that was sent; empty: there is none.
+func (v *visit) form(name string) string { return v.request.PostForm.Get(name) }
+
+// get fills answer from the API.
+func (v *visit) get(path string, answer any) error {
+	return v.api.Call(v.ctx, http.MethodGet, path, nil, answer)
+}
+
+// post asks the API for a change.
+func (v *visit) post(path string, question, answer any) error {
+	return v.api.Call(v.ctx, http.MethodPost, path, question, answer)
+}
+
+// send asks the API for a change by another method.
+func (v *visit) send(method, path string, question, answer any) error {
+	return v.api.Call(v.ctx, method, path, question, answer)
+}
+
+// page adds a page that is looked at.
+func (p *Pages) page(r chi.Router, route, file string, load func(*visit) (any, error)) {
+	p.must(file)
+	r.Get(route, func(w http.ResponseWriter, r *http.Request) {
+		v := p.visit(w, r)
+		data, err := load(v)
+		if err != nil {
+			p.fail(v, err)
+			return
+		}
+		status := http.StatusOK
+		if v.problem != nil {
+			status = v.problem.Status
+		}
+		p.render(v, status, file, data)
+	})
+}
+
+// change adds a change: GET shows the form that asks for confirmation and a reason, POST makes the
+// change and goes on to the address that act returns, where its outcome is seen. What is refused shows
+// the form again, with why and with what was filled in.
+func (p *Pages) change(r chi.Router, route, file string, load func(*visit) (any, error), act func(*visit) (next string, err error)) {
+	p.posted(r, route, file, load, func(v *visit) error {
+		next, err := act(v)
+		if err == nil {
+			http.Redirect(v.w, v.request, next, http.StatusSeeOther)
+		}
+		return err
+	})
+}
+
+// outcome adds a change whose outcome is seen at no address, such as a new secret: the answer to POST is
+// the page of the form, with what act returns. Otherwise it is as change.
+func (p *Pages) outcome(r chi.Router, route, file string, load, act func(*visit) (any, error)) {
+	p.posted(r, route, file, load, func(v *visit) error {
+		data, err := act(v)
+		if err == nil {
+			p.render(v, http.StatusOK, file, data)
+		}
+		return err
+	})
+}
+
+// posted adds a form and what is done when it is sent. act answers where it returns no error.
+func (p *Pages) posted(r chi.Router, route, file string, load func(*visit) (any, error), act func(*visit) error) {
+	r = r.With(p.named)
+	p.page(r, route, file, load)
+	r.Post(route, func(w http.ResponseWriter, r *http.Request) {
+		v := p.visit(w, r)
+		if !p.parsed(v) {
+			return
+		}
+		err := act(v)
+		if err == nil {
+			return
+		}
+		if problem := (*serve.Problem)(nil); errors.As(err, &problem) && problem.Status < http.StatusInternalServerError {
+			if data, again := load(v); again == nil {
+				v.problem = problem
+				p.render(v, problem.Status, file, data)
+				return
+			}
+		}
+		p.fail(v, err)
+	})
+}
+
+// parsed reads the form that was sent. It answers one that cannot be read, and reports whether it could.
+func (p *Pages) parsed(v *visit) bool {
+	v.request.Body = http.MaxBytesReader(v.w, v.request.Body, maxForm)
+	if err := v.request.ParseForm(); err != nil {
+		p.fail(v, serve.Refuse(http.StatusBadRequest, "form_malformed", "The form could not be read; go back and send it again."))
+		return false
+	}
+	return true
+}
+
+// must stops a process whose routes name a template that is not there; every test finds it.
+func (p *Pages) must(file string) {
+	if p.templates[file] == nil {
+		panic("pages: no template " + file)
+	}
+}
+
+var (
+	errStalled = serve.Refuse(http.StatusServiceUnavailable, "store_stalled", "The database has not answered within 4 seconds. Nothing is lost by that: what is delivered meanwhile comes again. Try again in a moment, and look at the database itself.")
+	errUnknown = serve.Refuse(http.StatusServiceUnavailable, "outcome_unknown", "The database has not answered within 4 seconds. Whether this was done is not known: look at what became of it before you send it again.")
+	errFailed  = serve.Refuse(http.StatusServiceUnavailable, "page_failed", "This page could not be made; the worker's log says why.")
+)
+
+// fail answers with a page that says what is wrong.
+func (p *Pages) fail(v *visit, err error) {
+	problem := problemOf(err)
+	if problem == errStalled && v.request.Method == http.MethodPost {
+		problem = errUnknown
+	}
+	if problem.Status >= http.StatusInternalServerError {
+		p.Log.LogAttrs(v.ctx, slog.LevelWarn, "ops page failed", slog.String("code", problem.Code), slog.String("error", err.Error()), slog.String("who", ops.Who(v.ctx)))
+	}
+	v.problem = problem
+	p.render(v, problem.Status, "problem.html", problem)
+}
+
+// problemOf is what a page says of an error.
+func problemOf(err error) *serve.Problem {
+	problem := (*serve.Problem)(nil)
+	switch {
+	case errors.As(err, &problem):
+		return problem
+	case errors.Is(err, context.DeadlineExceeded):
+		return errStalled
+	default:
+		return errFailed
+	}
+}

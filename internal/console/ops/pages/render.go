@@ -1,0 +1,328 @@
+package pages
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+
+	"billhook/internal/console/ops"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
+)
+
+// frame is what a template is given.
+type frame struct {
+	// Data is what the page's load function has returned.
+	Data any
+	// Who looks at the page, and Until when they are signed in; zero: they have not signed in. Signs: they
+	// may sign in or out.
+	Who   string
+	Until time.Time
+	Signs bool
+	// Menu is what is seen at once, and More what is not.
+	Menu, More []link
+	// Path is the page's address with its query.
+	Path string
+	Now  time.Time
+	// Problem is why a change was refused; nil: none was.
+	Problem *serve.Problem
+	// Skipped says what the lists of the page leave out; empty: nothing.
+	Skipped string
+	// Form is what was filled in when it was refused, else the query.
+	Form url.Values
+}
+
+// link is an entry of the menu.
+type link struct {
+	Address, Name string
+	Current       bool
+}
+
+// areas are the entries of the menu.
+var areas = []link{
+	{Address: "/ops/", Name: "Overview"}, {Address: "/ops/events", Name: "Events"}, {Address: "/ops/dead-letters", Name: "Dead letters"},
+	{Address: "/ops/operations", Name: "Operations"}, {Address: "/ops/live", Name: "Live"},
+	{Address: "/ops/orders", Name: "Orders"}, {Address: "/ops/refunds", Name: "Refunds"}, {Address: "/ops/journal", Name: "Journal"}, {Address: "/ops/periods", Name: "Periods"},
+	{Address: "/ops/products", Name: "Products"}, {Address: "/ops/stock", Name: "Stock"}, {Address: "/ops/customers", Name: "Customers"}, {Address: "/ops/endpoints", Name: "Endpoints"}, {Address: "/ops/outbox", Name: "Outbox"}, {Address: "/ops/cleanup", Name: "Cleanup"},
+	{Address: "/ops/audit", Name: "Audit"}, {Address: "/ops/catalog", Name: "Catalog"}, {Address: "/ops/status", Name: "Status"},
+}
+
+// always is how many of them are seen at once. The others are behind "More".
+const always = 5
+
+// menu is the menu of a page: the entry that the page is below is the current one.
+func menu(address string) []link {
+	entries := slices.Clone(areas)
+	for i, entry := range entries {
+		entries[i].Current = address == entry.Address || (entry.Address != "/ops/" && strings.HasPrefix(address, entry.Address+"/"))
+	}
+	return entries
+}
+
+// tone is how a word for a state is coloured: ok, busy, warn, bad or mute. Its word says the same.
+func tone(state any) string {
+	switch strings.ToLower(fmt.Sprint(state)) {
+	case "ok", "completed", "processed", "finished", "enabled", "closed", "success", "corrected", "refunded":
+		return "ok"
+	case "processing", "running", "replayed", "waiting", "under_way", "half-open":
+		return "busy"
+	case "failed", "retry", "paused", "waiting_for_approval", "failing", "differs", "duplicate", "superseded", "backlog", "keys parked", "parked", "off, messages wait":
+		return "warn"
+	case "dead_lettered", "dead_letter", "open", "alert", "conflict", "refused", "error", "breaker open", "paused on paper":
+		return "bad"
+	default:
+		return "mute"
+	}
+}
+
+// parse reads each page's template with the layout.
+func parse() (map[string]*template.Template, error) {
+	layout, err := template.New("layout.html").Funcs(functions()).ParseFS(files, "templates/layout.html", "templates/partials*.html")
+	if err != nil {
+		return nil, err
+	}
+	names, err := fs.Glob(files, "templates/*.html")
+	if err != nil {
+		return nil, err
+	}
+	templates := map[string]*template.Template{}
+	for _, name := range names {
+		base := path.Base(name)
+		if base == "layout.html" || strings.HasPrefix(base, "partials") {
+			continue
+		}
+		clone, err := layout.Clone()
+		if err == nil {
+			templates[base], err = clone.ParseFS(files, name)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return templates, nil
+}
+
+func functions() template.FuncMap {
+	return template.FuncMap{
+		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": integer, "href": href, "of": of, "params": with, "next": next, "tone": tone,
+		"side": side, "accountPage": accountPageOf, "decimal": decimal,
+		"pretty": pretty, "agreed": agreed, "leads": leads, "kind": kindName, "verb": func(kind deadletter.Kind) string { return verbs[kind] },
+	}
+}
+
+// when is the one format of a time that people read.
+func when(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+// iso is a time for the attribute datetime.
+func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// age is a number of seconds in its two largest units, such as 3h 12m.
+func age(seconds int64) string {
+	units := []struct {
+		seconds int64
+		name    string
+	}{{86400, "d"}, {3600, "h"}, {60, "m"}, {1, "s"}}
+	seconds = max(seconds, 0)
+	for i, unit := range units {
+		if seconds < unit.seconds {
+			continue
+		}
+		text := strconv.FormatInt(seconds/unit.seconds, 10) + unit.name
+		if i+1 < len(units) {
+			if rest := seconds % unit.seconds / units[i+1].seconds; rest > 0 {
+				text += " " + strconv.FormatInt(rest, 10) + units[i+1].name
+			}
+		}
+		return text
+	}
+	return "0s"
+}
+
+// since is how long ago a time was.
+func since(now, t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return age(int64(now.Sub(t).Seconds()))
+}
+
+// count is a count that may have stopped at its bound.
+func count(c ops.Count) string {
+	if c.More {
+		return "over " + number(c.Count)
+	}
+	return number(c.Count)
+}
+
+// number groups the digits of a whole number by three.
+func number[N int | int64](n N) string {
+	digits, sign := strconv.FormatInt(int64(n), 10), ""
+	if n < 0 {
+		digits, sign = digits[1:], "-"
+	}
+	for at := len(digits) - 3; at > 0; at -= 3 {
+		digits = digits[:at] + "," + digits[at:]
+	}
+	return sign + digits
+}
+
+// integer is number for templates, which do not choose among types.
+func integer(n any) (string, error) {
+	switch n := n.(type) {
+	case int:
+		return number(n), nil
+	case int64:
+		return number(n), nil
+	case *int64:
+		return number(*n), nil
+	}
+	return "", fmt.Errorf("pages: %T is no whole number", n)
+}
+
+// href is an address with each argument escaped into its place, for pages and for the API.
+func href(format string, args ...string) string {
+	escaped := make([]any, len(args))
+	for i, arg := range args {
+		escaped[i] = url.PathEscape(arg)
+	}
+	return fmt.Sprintf(format, escaped...)
+}
+
+// of is the address of a tenant's thing, as href makes it. The default tenant is not named.
+func of(format, tenant string, args ...string) string {
+	if tenant == dedupe.DefaultTenant {
+		tenant = ""
+	}
+	return with(href(format, args...), "tenant", tenant)
+}
+
+// of is an address of the tenant that the visit's own address names.
+func (v *visit) of(format string, args ...string) string {
+	return of(format, v.query("tenant"), args...)
+}
+
+// with is an address with parameters, by name and value in turn. An empty value removes its parameter.
+func with(address string, pairs ...string) string {
+	before, query, _ := strings.Cut(address, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		values = url.Values{}
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] == "" {
+			values.Del(pairs[i])
+		} else {
+			values.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(values) == 0 {
+		return before
+	}
+	return before + "?" + values.Encode()
+}
+
+// next is the address of a list's next page; empty: there is none.
+func next(address, token string) string {
+	if token == "" {
+		return ""
+	}
+	return with(address, "page", token)
+}
+
+// render answers with a page.
+func (p *Pages) render(v *visit, status int, file string, data any) {
+	values := v.request.URL.Query()
+	if len(v.request.PostForm) > 0 {
+		values = v.request.PostForm
+	}
+	entries := menu(v.request.URL.Path)
+	var page bytes.Buffer
+	err := p.templates[file].Execute(&page, frame{
+		Data: data, Who: ops.Who(v.ctx), Menu: entries[:always], More: entries[always:], Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(), Form: values,
+		Until: ops.SessionEnd(v.ctx), Signs: !ops.SessionEnd(v.ctx).IsZero() || (ops.Author(v.ctx).Name == "" && ops.Who(v.ctx) != "" && p.signsIn(v.request)),
+	})
+	if err != nil {
+		p.Log.LogAttrs(v.ctx, slog.LevelError, "ops page not rendered", slog.String("template", file), slog.String("error", err.Error()))
+		errFailed.Write(v.w)
+		return
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.w.Header().Set("Cache-Control", "no-store")
+	v.w.WriteHeader(status)
+	_, _ = v.w.Write([]byte(audit.EscapeLines(page.String()))) // the client is gone
+}
+
+// policy lets a page load its own style and script, talk to its own origin, and be in no frame.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// secured adds the headers that keep what is shown in its page.
+func secured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", policy)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Cache-Control", "no-store")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cross-Origin-Opener-Policy", "same-origin")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// zipped compresses what a browser can unpack. A page has nothing secret beside what somebody else wrote:
+// the lengths of its answers tell nothing.
+func zipped(next http.Handler) http.Handler {
+	return middleware.Compress(gzip.DefaultCompression, "text/html", "text/css", "text/javascript")(next)
+}
+
+// static is the address of a file that never changes under this address.
+func static(name string) (string, error) {
+	body, err := files.ReadFile("static/" + name)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(body)
+	return "/ops/static/" + hex.EncodeToString(sum[:6]) + "/" + name, nil
+}
+
+func (p *Pages) static(w http.ResponseWriter, r *http.Request) {
+	name := path.Base(chi.URLParam(r, "*"))
+	address, err := static(name)
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	body, err := files.ReadFile("static/" + name)
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	if address != r.URL.Path { // the page is of another release, whose file this is not
+		w.Header().Set("Cache-Control", "no-store")
+	}
+	_, _ = w.Write(body) //nolint:gosec // One of our own files. Where it cannot be written, the client is gone.
+}

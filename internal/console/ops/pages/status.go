@@ -1,0 +1,110 @@
+package pages
+
+import (
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/products"
+	"billhook/internal/console/ops"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/platform/audit"
+)
+
+// statusRoutes adds what people have changed, what the catalog declares, and what runs.
+func (p *Pages) statusRoutes(r chi.Router) {
+	p.page(r, "/audit", "audit.html", p.audit)
+	p.page(r, "/catalog", "catalog.html", p.catalog)
+	p.page(r, "/catalog/queues/{id}", "catalog_queue.html", p.catalogQueue)
+	p.page(r, "/catalog/contracts/{id}", "catalog_contract.html", p.catalogContract)
+	p.page(r, "/status", "status.html", p.status)
+}
+
+// subjects are the pages of what was changed, by the kind that the audit has.
+var subjects = map[string]string{
+	pause.Kind: "/ops/queues/%s", customers.AuditKind: "/ops/customers/%s", products.Kind: "/ops/products/%s", orders.StockKind: "/ops/stock/%s",
+	endpoints.Kind: "/ops/endpoints/%s", journal.Kind: "/ops/periods/%s", journal.KindEntry: "/ops/journal/entries/%s",
+	deadletter.AuditKind: "/ops/operations/%s",
+}
+
+// changedPage is a page of the audit.
+type changedPage struct {
+	Items []changedItem
+	Next  string
+	// Kinds are those to choose from.
+	Kinds []string
+}
+
+// changedItem is an entry, with the page of its subject; empty: there is none.
+type changedItem struct {
+	audit.Entry
+
+	Page string
+}
+
+// auditKinds are the kinds of changes, as the audit has them.
+var auditKinds = []string{"customer", "endpoint", "entry", "operation", "payload", "period", "product", "queue", "stock"}
+
+func (p *Pages) audit(v *visit) (any, error) {
+	shown := changedPage{Kinds: auditKinds}
+	path := with("/v1/ops/audit", append(v.filters("kind", "subject", "who", "since", "until", "page"), "limit", rows)...)
+	var list ops.List[audit.Entry]
+	if err := v.get(path, &list); err != nil {
+		return shown, v.refused(err)
+	}
+	shown.Next = list.Next
+	for _, e := range list.Items {
+		item := changedItem{Entry: e}
+		if page := subjects[e.Kind]; page != "" {
+			item.Page = with(href(page, e.Subject), "tenant", e.Tenant)
+		}
+		shown.Items = append(shown.Items, item)
+	}
+	return shown, nil
+}
+
+func (p *Pages) catalog(v *visit) (any, error) {
+	var declared ops.Declared
+	err := v.get("/v1/ops/catalog", &declared)
+	return declared, err
+}
+
+func (p *Pages) catalogQueue(v *visit) (any, error) {
+	var declared ops.QueueDeclaration
+	err := v.get(href("/v1/ops/catalog/queues/%s", v.param("id")), &declared)
+	return declared, err
+}
+
+func (p *Pages) catalogContract(v *visit) (any, error) {
+	var declared ops.ContractDeclaration
+	err := v.get(href("/v1/ops/catalog/contracts/%s", v.param("id")), &declared)
+	return declared, err
+}
+
+func (p *Pages) status(v *visit) (any, error) {
+	var status ops.Status
+	err := v.get("/v1/ops/status", &status)
+	return status, err
+}
+
+// pretty is JSON over several lines; empty: there is none.
+func pretty(value jsontext.Value) string {
+	if len(value) == 0 || string(value) == "null" || value.Indent(jsontext.WithIndent("  ")) != nil {
+		return ""
+	}
+	return string(value)
+}
+
+// agreed is how an agreement of catalogs is coloured and said.
+func agreed(is ops.Agreement) string {
+	if is == ops.Same {
+		return "ok"
+	}
+	return strings.ToLower(string(is))
+}

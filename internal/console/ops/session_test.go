@@ -1,0 +1,264 @@
+package ops_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/console/ops"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
+)
+
+var localKey = []byte("a key of this process, by chance")
+
+// doorway is sessions on a clock that the test sets.
+type doorway struct {
+	*ops.Sessions
+	now time.Time
+	log bytes.Buffer
+}
+
+func doorwayOf(access ops.Access) *doorway {
+	d := &doorway{now: at}
+	d.Sessions = ops.NewSessions(access, localKey, slog.New(slog.NewJSONHandler(&d.log, nil)), func() time.Time { return d.now })
+	return d
+}
+
+// asks is a request from a page of the same site, by a peer.
+func asks(t *testing.T, method, peer string, cookies ...*http.Cookie) *http.Request {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, "/ops/", nil)
+	r.RemoteAddr, r.Host = peer, "localhost:8081"
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	for _, c := range cookies {
+		r.AddCookie(c)
+	}
+	return r
+}
+
+// enters returns who is let in, or the code of the refusal.
+func (d *doorway) enters(r *http.Request) (who string) {
+	w := httptest.NewRecorder()
+	d.Guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { who = ops.Who(r.Context()) })).ServeHTTP(w, r)
+	if who == "" {
+		_, after, _ := strings.Cut(w.Body.String(), `"code":"`)
+		who, _, _ = strings.Cut(after, `"`)
+	}
+	return who
+}
+
+// refused is the code of a refusal.
+func refused(t *testing.T, err error) string {
+	t.Helper()
+	var problem *serve.Problem
+	require.ErrorAs(t, err, &problem)
+	return problem.Code
+}
+
+const (
+	far  = "192.0.2.7:1"
+	here = "127.0.0.1:1"
+)
+
+func TestWhoeverShowsTheTokenIsLetInForTwelveHours(t *testing.T) {
+	t.Parallel()
+	d := doorwayOf(ops.Access{Tokens: []string{next, token}})
+	cookie, err := d.SignIn(asks(t, http.MethodPost, far), token, "ada@example.org")
+	require.NoError(t, err)
+	require.True(t, cookie.HttpOnly && cookie.Secure && cookie.SameSite == http.SameSiteStrictMode)
+	require.Equal(t, "__Host-billhook-ops", cookie.Name, "of this host alone")
+	require.Equal(t, []any{"/", "", 12 * 60 * 60}, []any{cookie.Path, cookie.Domain, cookie.MaxAge})
+	require.NotContains(t, cookie.Value+d.log.String(), token)
+	require.Equal(t, "token:ada@example.org", d.enters(asks(t, http.MethodPost, far, cookie)))
+
+	another := doorwayOf(ops.Access{Tokens: []string{token}})
+	require.Equal(t, "token:ada@example.org", another.enters(asks(t, http.MethodGet, far, cookie)), "another instance knows it")
+	rotated := doorwayOf(ops.Access{Tokens: []string{next}})
+	require.Equal(t, "sign_in_needed", rotated.enters(asks(t, http.MethodGet, far, cookie)), "it ends with the token")
+	d.now = at.Add(ops.SessionLife - time.Second)
+	require.Equal(t, "token:ada@example.org", d.enters(asks(t, http.MethodGet, far, cookie)))
+	d.now = at.Add(ops.SessionLife)
+	require.Equal(t, "sign_in_needed", d.enters(asks(t, http.MethodGet, far, cookie)), "use does not make it longer")
+
+	gone := d.SignOut(asks(t, http.MethodPost, far))
+	require.Equal(t, []any{cookie.Name, cookie.Path, "", true}, []any{gone.Name, gone.Path, gone.Value, gone.MaxAge < 0})
+}
+
+func TestAForgedSessionIsNone(t *testing.T) {
+	t.Parallel()
+	d := doorwayOf(ops.Access{Tokens: []string{token, ""}, OpenOnLoopback: true})
+	good, err := d.SignIn(asks(t, http.MethodPost, far), token, "ada")
+	require.NoError(t, err)
+	local, err := d.SignIn(asks(t, http.MethodPost, here), "", "ada")
+	require.NoError(t, err)
+	text, mac, _ := strings.Cut(good.Value, ".")
+	encoded := base64.RawURLEncoding.EncodeToString
+	later := doorwayOf(ops.Access{Tokens: []string{token}})
+	later.now = at.Add(2 * time.Hour)
+	ahead, err := later.SignIn(asks(t, http.MethodPost, far), token, "ada")
+	require.NoError(t, err)
+	for name, value := range map[string]string{
+		"nothing":                        "",
+		"no MAC":                         text,
+		"an empty MAC":                   text + ".",
+		"the MAC of another text":        encoded([]byte("99999999999 token:eve")) + "." + mac,
+		"a MAC with a bit turned":        text + "." + encoded(append([]byte{1}, make([]byte, 31)...)),
+		"the MAC of an empty token":      encodedSession(t, "", "token:eve"),
+		"the MAC of another token":       encodedSession(t, next, "token:eve"),
+		"a local one from elsewhere":     local.Value,
+		"one that lasts longer":          ahead.Value,
+		"a long one":                     strings.Repeat("a", 5000) + "." + mac,
+		"text that is no base64":         "!!!." + mac,
+		"base64 with bits that are lost": text + "." + mac[:len(mac)-1] + "~",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, cookie := range []string{good.Name, local.Name} {
+				require.Equal(t, "sign_in_needed", d.enters(asks(t, http.MethodGet, far, &http.Cookie{Name: cookie, Value: value})))
+			}
+		})
+	}
+	require.Equal(t, "token:ada", d.enters(asks(t, http.MethodGet, far, good)))
+}
+
+// encodedSession is the cookie of somebody who has shown a token that this site may not accept.
+func encodedSession(t *testing.T, token, who string) string {
+	t.Helper()
+	_, name, _ := strings.Cut(who, ":")
+	if token == "" {
+		return ops.Sealed(ops.KeyOf(""), audit.Author{Proof: audit.SharedToken, Name: name}, at.Add(time.Hour))
+	}
+	cookie, err := doorwayOf(ops.Access{Tokens: []string{token}}).SignIn(asks(t, http.MethodPost, far), token, name)
+	require.NoError(t, err)
+	return cookie.Value
+}
+
+func TestANameAloneLetsInOnThisMachine(t *testing.T) {
+	t.Parallel()
+	d := doorwayOf(ops.Access{OpenOnLoopback: true})
+	require.Equal(t, "local", d.enters(asks(t, http.MethodGet, here)), "to look takes no name")
+	cookie, err := d.SignIn(asks(t, http.MethodPost, here), "", "ada")
+	require.NoError(t, err)
+	require.True(t, cookie.HttpOnly && !cookie.Secure && cookie.SameSite == http.SameSiteStrictMode)
+	require.Equal(t, []string{"billhook-ops", "/ops"}, []string{cookie.Name, cookie.Path})
+	require.Equal(t, "local:ada", d.enters(asks(t, http.MethodPost, here, cookie)))
+	require.Equal(t, "sign_in_needed", d.enters(asks(t, http.MethodGet, far, cookie)))
+	rebound := asks(t, http.MethodGet, here, cookie)
+	rebound.Host = "rebound.example"
+	require.Equal(t, "host_not_local", d.enters(rebound))
+	_, err = d.SignIn(rebound, "", "eve")
+	require.Equal(t, "token_not_accepted", refused(t, err))
+	_, err = d.SignIn(asks(t, http.MethodPost, far), "", "eve")
+	require.Equal(t, "token_not_accepted", refused(t, err), "elsewhere a name is nothing")
+	closed := doorwayOf(ops.Access{Tokens: []string{token}})
+	_, err = closed.SignIn(asks(t, http.MethodPost, here), "", "eve")
+	require.Equal(t, "token_not_accepted", refused(t, err))
+	restarted := ops.NewSessions(ops.Access{OpenOnLoopback: true}, []byte("another"), slog.New(slog.DiscardHandler), func() time.Time { return at })
+	again := &doorway{Sessions: restarted}
+	require.Equal(t, "local", again.enters(asks(t, http.MethodGet, here, cookie)), "it ends with its process")
+}
+
+func TestAnIdentityNeedsNoSession(t *testing.T) {
+	t.Parallel()
+	d := doorwayOf(ops.Access{Tokens: []string{token}, Identifier: identities{}})
+	cookie, err := d.SignIn(asks(t, http.MethodPost, far), token, "eve")
+	require.NoError(t, err)
+	for identity, want := range map[string]string{
+		"ada": "ada@example.org", "eve": "identity_not_allowed", "away": "identity_unavailable", "forged": "identity_invalid", "nobody": "forbidden", "": "token:eve",
+	} {
+		r := asks(t, http.MethodGet, far, cookie)
+		r.Header.Set("X-Test-Identity", identity)
+		require.Equal(t, want, d.enters(r), "what is proven, or wrong, counts before a cookie")
+	}
+	bearer := asks(t, http.MethodGet, far)
+	bearer.Header.Set("Authorization", "Bearer "+token)
+	require.Equal(t, "token", d.enters(bearer))
+}
+
+func TestNobodyIsLockedOutByWrongTokensOfOthers(t *testing.T) {
+	t.Parallel()
+	d := doorwayOf(ops.Access{Tokens: []string{token}})
+	for range 50 {
+		_, err := d.SignIn(asks(t, http.MethodPost, far), next, "eve")
+		require.Equal(t, "token_not_accepted", refused(t, err))
+	}
+	_, err := d.SignIn(asks(t, http.MethodPost, far), token, "ada")
+	require.NoError(t, err)
+	require.NotContains(t, d.log.String(), next, "what was typed is not logged")
+}
+
+func TestANameIsOneAndNotTheToken(t *testing.T) {
+	t.Parallel()
+	d := doorwayOf(ops.Access{Tokens: []string{token}, OpenOnLoopback: true})
+	for _, name := range []string{"", "ada l", "ada\nwho=eve", "<b>", "ada|x", "a\u202eb", strings.Repeat("a", 129), token} {
+		for _, shown := range []string{token, ""} {
+			_, err := d.SignIn(asks(t, http.MethodPost, here), shown, name)
+			require.Equal(t, "name_invalid", refused(t, err), "%q", name)
+		}
+	}
+	require.NotContains(t, d.log.String(), token)
+}
+
+func TestAPageIsAskedForFromItsOwnSite(t *testing.T) {
+	t.Parallel()
+	d := doorwayOf(ops.Access{Tokens: []string{token}, OpenOnLoopback: true})
+	cookie, err := d.SignIn(asks(t, http.MethodPost, far), token, "ada")
+	require.NoError(t, err)
+	for name, test := range map[string]struct {
+		header     http.Header
+		look, send string
+	}{
+		"a page of this site":          {http.Header{"Sec-Fetch-Site": {"same-origin"}}, "", ""},
+		"an address that was typed":    {http.Header{"Sec-Fetch-Site": {"none"}}, "", ""},
+		"an old browser's own page":    {http.Header{"Origin": {"https://localhost:8081"}}, "", ""},
+		"a program":                    {http.Header{}, "", "origin_unknown"},
+		"another site":                 {http.Header{"Sec-Fetch-Site": {"cross-site"}}, "cross_origin", "cross_origin"},
+		"another port or subdomain":    {http.Header{"Sec-Fetch-Site": {"same-site"}}, "cross_origin", "cross_origin"},
+		"an old browser's other page":  {http.Header{"Origin": {"https://evil.example"}}, "cross_origin", "cross_origin"},
+		"an origin that is not named":  {http.Header{"Origin": {"null"}}, "cross_origin", "cross_origin"},
+		"another site with our Origin": {http.Header{"Sec-Fetch-Site": {"cross-site"}, "Origin": {"https://localhost:8081"}}, "cross_origin", "cross_origin"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, peer := range []string{far, here} {
+				for method, want := range map[string]string{http.MethodGet: test.look, http.MethodPost: test.send} {
+					r := asks(t, method, peer, cookie)
+					r.Header.Del("Sec-Fetch-Site")
+					for name, values := range test.header {
+						r.Header[name] = values
+					}
+					if want == "" {
+						want = "token:ada"
+					}
+					require.Equal(t, want, d.enters(r), "%s from %s", method, peer)
+				}
+			}
+		})
+	}
+}
+
+func TestTheAPITakesNoCookie(t *testing.T) {
+	t.Parallel()
+	access := ops.Access{Tokens: []string{token}, OpenOnLoopback: true}
+	d := doorwayOf(access)
+	shown, err := d.SignIn(asks(t, http.MethodPost, far), token, "ada")
+	require.NoError(t, err)
+	named, err := d.SignIn(asks(t, http.MethodPost, here), "", "ada")
+	require.NoError(t, err)
+	r := newRig(t, access)
+	for _, cookie := range []*http.Cookie{shown, named} {
+		got := r.ask(t, "/v1/ops/events", func(request *http.Request) {
+			request.RemoteAddr = far
+			request.AddCookie(cookie)
+		}, nil)
+		require.Equal(t, http.StatusUnauthorized, got.Code)
+	}
+}

@@ -1,0 +1,433 @@
+package ops_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/internal/console/ops"
+	"billhook/internal/dedupe"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+)
+
+// waiting is a timer for a tail: it is over at once, and says that so much time has passed.
+func waiting(passed time.Duration) func(time.Duration) (<-chan time.Time, func() bool) {
+	return func(time.Duration) (<-chan time.Time, func() bool) {
+		tick := make(chan time.Time, 1)
+		tick <- at.Add(passed)
+		return tick, func() bool { return true }
+	}
+}
+
+// watched is an API whose tails look again at once, on a clock that the test sets.
+type watched struct {
+	*ops.API
+	store *storetest.Faults
+	now   time.Time
+}
+
+func watch(t *testing.T) *watched {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	w := &watched{store: &storetest.Faults{Store: db}, now: at}
+	w.API = &ops.API{
+		Reads: ops.Reads{Store: w.store, Catalog: queues, Now: func() time.Time { return w.now }},
+		Log:   slog.New(slog.DiscardHandler), Timer: waiting(0),
+	}
+	return w
+}
+
+// write commits a record as it is now.
+func (w *watched) write(t require.TestingT, id string, status dedupe.Status, created, updated time.Time) {
+	r := record("orders", "default", id)
+	r.Status, r.CreatedAt, r.UpdatedAt = status, created, updated
+	_, err := w.store.Store.Commit(context.Background(), []store.Write{store.Set(dedupe.Key(r.Queue, r.Tenant, r.EventID), r.Fields())})
+	require.NoError(t, err)
+}
+
+var errEnough = errors.New("enough")
+
+// looks runs a tail with a step behind each look, and returns what the looks have shown.
+func (w *watched) looks(t require.TestingT, query, after string, steps ...func()) (shown []ops.Look) {
+	err := w.Tail(context.Background(), query, after, func(look ops.Look) error {
+		if shown = append(shown, look); len(shown) > len(steps) {
+			return errEnough
+		}
+		steps[len(shown)-1]()
+		return nil
+	})
+	require.ErrorIs(t, err, errEnough)
+	return shown
+}
+
+// said are the lines of looks, such as e1:COMPLETED.
+func said(looks ...ops.Look) (lines []string) {
+	for _, look := range looks {
+		for _, l := range look.Items {
+			lines = append(lines, l.EventID+":"+string(l.Status))
+		}
+	}
+	return lines
+}
+
+func TestATailShowsWhatComesInAndWhatBecomesOfIt(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	for i := range 25 {
+		long := at.Add(time.Duration(i-100) * time.Minute)
+		w.write(t, fmt.Sprintf("old%02d", i), dedupe.Completed, long, long)
+	}
+	w.write(t, "tried", dedupe.Failed, at.Add(-3*time.Hour), at.Add(-time.Hour))
+	shown := w.looks(t, "", "",
+		func() { w.write(t, "e1", dedupe.Processing, at.Add(time.Second), at.Add(time.Second)) },
+		func() {},
+		func() {
+			w.now = at.Add(80 * time.Second)
+			w.write(t, "e2", dedupe.Completed, at.Add(time.Minute), at.Add(time.Minute))
+			w.write(t, "e1", dedupe.Completed, at.Add(time.Second), at.Add(70*time.Second))
+			w.write(t, "tried", dedupe.DeadLettered, at.Add(-3*time.Hour), at.Add(71*time.Second))
+		},
+		func() { w.write(t, "late", dedupe.Completed, at.Add(51*time.Second), at.Add(51*time.Second)) },
+		func() {})
+	require.Len(t, shown[0].Items, 20, "the newest, to begin with")
+	require.Equal(t, []string{"old05:COMPLETED", "old24:COMPLETED"}, []string{said(shown[0])[0], said(shown[0])[19]}, "the oldest first")
+	require.Equal(t, []string{"e1:PROCESSING"}, said(shown[1]))
+	require.Empty(t, said(shown[2]), "what stays as it is, is not repeated")
+	require.Equal(t, []string{"e2:COMPLETED", "e1:COMPLETED", "tried:DEAD_LETTERED"}, said(shown[3]), "in the order in which it happened")
+	require.Equal(t, []string{"late:COMPLETED"}, said(shown[4]), "a record that was committed behind a newer one")
+	require.Empty(t, said(shown[5]))
+	for _, look := range shown {
+		require.False(t, look.Skipped)
+		require.Nil(t, look.Problem)
+	}
+}
+
+func TestATailSaysThatMoreHasComeInThanItShows(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	burst := func(name string, number int, from time.Time) func() {
+		return func() {
+			for i := range number {
+				moment := from.Add(time.Duration(i) * time.Millisecond)
+				w.write(t, fmt.Sprint(name, i), dedupe.Completed, moment, moment)
+			}
+		}
+	}
+	shown := w.looks(t, "", "", burst("a", 1, at), burst("b", 101, at.Add(time.Second)), burst("c", 99, at.Add(2*time.Second)), func() {})
+	for i, skipped := range []bool{false, false, true, false, false} {
+		require.Equal(t, skipped, shown[i].Skipped, "look %d", i)
+	}
+	require.Len(t, shown[2].Items, 100)
+	require.Equal(t, "b1:COMPLETED", said(shown[2])[0], "the newest are shown")
+	require.Len(t, shown[3].Items, 99)
+}
+
+func TestATailOfAStatusShowsWhatComesToIt(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	w.write(t, "e1", dedupe.Failed, at.Add(-5*time.Hour), at.Add(-time.Minute))
+	w.write(t, "e2", dedupe.Completed, at, at)
+	shown := w.looks(t, "status=dead_lettered", "",
+		func() { w.write(t, "e1", dedupe.DeadLettered, at.Add(-5*time.Hour), at.Add(time.Second)) })
+	require.Empty(t, said(shown[0]))
+	require.Equal(t, []string{"e1:DEAD_LETTERED"}, said(shown[1]), "however old it is")
+	shown = w.looks(t, "status=FAILED", "",
+		func() { w.write(t, "e3", dedupe.Failed, at, at) },
+		func() { w.write(t, "e3", dedupe.Completed, at, at.Add(time.Second)) })
+	require.Equal(t, []string{"e3:FAILED", "e3:COMPLETED"}, said(shown...), "and what becomes of it")
+}
+
+func TestATailIsFiltered(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	other := record("refunds", "default", "e2")
+	other.EventType, other.CorrelationID = "refund.made", "c2"
+	r.commit(t, own(record("orders", "default", "e1")), own(other))
+	for query, want := range map[string][]string{
+		"":                    {"e1", "e2"},
+		"?queue=q:orders":     {"e1"},
+		"?type=refund.made":   {"e2"},
+		"?correlation_id=c2":  {"e2"},
+		"?event_id=e1":        {"e1"},
+		"?status=COMPLETED":   {"e1", "e2"},
+		"?status=FAILED":      nil,
+		"?key=u1":             {"e1", "e2"},
+		"?queue=nothing":      {"queue_unknown"},
+		"?event_id=a%20b":     {"event_id_invalid"},
+		"?status=BROKEN":      {"status_unknown"},
+		"?since=1h":           {"parameter_unknown"},
+		"?queue=orders&type=": {"parameter_invalid"},
+	} {
+		t.Run(query, func(t *testing.T) {
+			t.Parallel()
+			got := r.ask(t, "/v1/ops/events/tail"+query, nil, nil)
+			for _, id := range want {
+				require.Contains(t, got.Body.String(), `"`+id+`"`)
+			}
+			require.Equal(t, got.Code == http.StatusOK, got.Header().Get("Content-Type") == "text/event-stream")
+			if got.Code == http.StatusOK {
+				require.Equal(t, len(want), strings.Count(got.Body.String(), `"event_id"`))
+			}
+		})
+	}
+}
+
+func TestATailIsServerSentEvents(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.commit(t, own(record("orders", "default", "e1")))
+	got := r.ask(t, "/v1/ops/events/tail", nil, nil)
+	require.Equal(t, http.StatusOK, got.Code)
+	require.Equal(t, "no-store", got.Header().Get("Cache-Control"))
+	require.Equal(t, "retry: 2000\n\n"+
+		"id: 1772446500000000.1772446500000000.1772446500000000\nevent: lines\n"+
+		`data: {"items":[{"event_id":"e1","event_type":"order.paid","action":"order.paid","queue":"orders","tenant":"default","status":"COMPLETED",`+
+		`"attempts":2,"result":"credited","reason":"","correlation_id":"c1","idempotency_key":"p1","ordering_key":"u1","message_id":"17",`+
+		`"created_at":"2026-03-02T10:15:00Z","updated_at":"2026-03-02T10:15:01Z","processed_at":"2026-03-02T10:15:01Z"}],"skipped":false}`+
+		"\n\n", got.Body.String())
+	nothing := r.ask(t, "/v1/ops/events/tail?status=FAILED", nil, nil)
+	require.Equal(t, "retry: 2000\n\n:\n\n", nothing.Body.String(), "a comment where nothing has happened")
+	for _, id := range []string{"x", "1.2", "1.2.3.4", "1.2.x", "-1.2.3", "99999999999999999999.1.1"} {
+		refused := r.ask(t, "/v1/ops/events/tail", func(request *http.Request) { request.Header.Set("Last-Event-ID", id) }, nil)
+		require.Equal(t, http.StatusBadRequest, refused.Code)
+		require.Contains(t, refused.Body.String(), "last_event_id_invalid")
+	}
+}
+
+// deadlines notes which are set on a connection.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	read  []time.Time
+	write []time.Time
+	fails bool
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error {
+	d.read = append(d.read, t)
+	return nil
+}
+
+func (d *deadlines) SetWriteDeadline(t time.Time) error {
+	d.write = append(d.write, t)
+	return nil
+}
+
+func (d *deadlines) Write(text []byte) (int, error) {
+	if d.fails {
+		return 0, context.DeadlineExceeded
+	}
+	return d.ResponseRecorder.Write(text)
+}
+
+func TestAStreamHasADeadlineForEachEventAndNoneForItsRequest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		begun, connection := time.Now(), &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		stream := ops.NewStream(connection)
+		require.False(t, stream.Begun())
+		require.NoError(t, stream.Beat())
+		<-time.After(time.Hour)
+		require.NoError(t, stream.Send("1", "lines", []int{1}))
+		require.Equal(t, []time.Time{{}}, connection.read)
+		require.Equal(t, []time.Time{begun.Add(5 * time.Second), begun.Add(time.Hour + 5*time.Second)}, connection.write)
+		require.True(t, connection.Flushed)
+		connection.fails = true
+		require.ErrorIs(t, stream.Beat(), context.DeadlineExceeded, "a client that takes nothing ends it")
+	})
+}
+
+func TestATailGoesOnWhereOneWas(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	w.write(t, "old", dedupe.Completed, at.Add(-time.Hour), at.Add(-time.Hour))
+	w.write(t, "tried", dedupe.Failed, at.Add(-time.Hour), at.Add(-time.Hour))
+	w.write(t, "new", dedupe.Completed, at.Add(-10*time.Minute), at.Add(-10*time.Minute))
+	shown := w.looks(t, "", "", func() {})
+	w.now = at.Add(3 * time.Minute)
+	w.write(t, "tried", dedupe.Completed, at.Add(-time.Hour), at.Add(time.Minute))
+	w.write(t, "e1", dedupe.Processing, at.Add(2*time.Minute), at.Add(2*time.Minute))
+	again := w.looks(t, "", shown[1].ID, func() { w.write(t, "e1", dedupe.Completed, at.Add(2*time.Minute), at.Add(4*time.Minute)) })
+	require.Equal(t, []string{"tried:COMPLETED", "e1:PROCESSING", "e1:COMPLETED"}, said(again...))
+}
+
+// TestWhoeverReconnectsKnowsEveryRecordAsItIs holds tails to what is stored: the last that a client was
+// told of each record is how it is, whatever was committed late, and whenever it asked anew.
+func TestWhoeverReconnectsKnowsEveryRecordAsItIs(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	run := 0
+	rapid.Check(t, func(t *rapid.T) {
+		run++
+		w.now = w.now.Add(24 * time.Hour)
+		stored, told := map[string]string{}, map[string]string{}
+		created := map[string]time.Time{}
+		var after string
+		change := func() {
+			for range rapid.IntRange(0, 4).Draw(t, "changes") {
+				w.now = w.now.Add(time.Duration(rapid.IntRange(0, 90_000).Draw(t, "ms")) * time.Millisecond)
+				id := fmt.Sprintf("r%d-e%d", run, rapid.IntRange(0, 30).Draw(t, "event"))
+				if stored[id] == string(dedupe.Completed) {
+					continue
+				}
+				moment := w.now.Add(-time.Duration(rapid.IntRange(0, 5_000).Draw(t, "late")) * time.Millisecond)
+				if created[id].IsZero() {
+					created[id] = moment
+				}
+				status := rapid.SampledFrom([]dedupe.Status{dedupe.Processing, dedupe.Failed, dedupe.Completed}).Draw(t, "status")
+				stored[id] = string(status)
+				w.write(t, id, status, created[id], w.now)
+			}
+		}
+		for range rapid.IntRange(1, 5).Draw(t, "connections") {
+			steps := make([]func(), rapid.IntRange(1, 4).Draw(t, "looks"))
+			for i := range steps {
+				steps[i] = change
+			}
+			for _, look := range w.looks(t, "", after, steps...) {
+				after = look.ID
+				for _, l := range look.Items {
+					told[l.EventID] = string(l.Status)
+				}
+			}
+			change()
+		}
+		for _, look := range w.looks(t, "", after) {
+			for _, l := range look.Items {
+				told[l.EventID] = string(l.Status)
+			}
+		}
+		for id, status := range stored {
+			require.Equal(t, status, told[id], id)
+		}
+	})
+}
+
+func TestALookCostsTheSameOfAnyNumber(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	counted := &storetest.Counter{Store: w.store}
+	w.Store = counted
+	for i := range 400 {
+		moment := at.Add(-time.Duration(i) * time.Second)
+		w.write(t, fmt.Sprint("e", i), dedupe.Failed, moment, moment)
+	}
+	for _, query := range []string{"", "status=FAILED", "queue=orders"} {
+		before := counted.Reads.Load()
+		each := func() {
+			require.LessOrEqual(t, counted.Reads.Load()-before, int64(100+48+50))
+			before = counted.Reads.Load()
+			w.now = w.now.Add(time.Minute)
+			for i := range 150 {
+				moment := w.now.Add(time.Duration(i) * time.Millisecond)
+				w.write(t, fmt.Sprint(w.now.Unix(), "-", i), dedupe.Failed, moment, moment)
+			}
+		}
+		w.looks(t, query, "", each, each, each)
+		require.LessOrEqual(t, counted.Reads.Load()-before, int64(100+48+50))
+	}
+}
+
+func TestATailThatCannotLookSaysSoAndGoesOn(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	shown := w.looks(t, "", "",
+		func() { w.store.Down(true) },
+		func() {
+			w.store.Down(false)
+			w.write(t, "e1", dedupe.Completed, at, at)
+		})
+	require.Equal(t, "store_unavailable", shown[1].Problem.Code)
+	require.Empty(t, shown[1].ID, "the next tail looks at its time again")
+	require.Equal(t, []string{"e1:COMPLETED"}, said(shown[2]))
+
+	w.store.Down(true)
+	err := w.Tail(t.Context(), "", "", func(ops.Look) error { return nil })
+	require.Error(t, err, "a tail begins with a look")
+}
+
+// stalled is a store that does not answer.
+type stalled struct{ store.Store }
+
+func (stalled) Query(ctx context.Context, _ store.Query) (store.Page, error) {
+	<-ctx.Done()
+	return store.Page{}, ctx.Err()
+}
+
+func TestALookAtAStalledStoreEndsAfterFourSeconds(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	w.Store = stalled{w.store}
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		err := w.Tail(t.Context(), "", "", func(ops.Look) error { return nil })
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 4*time.Second, time.Since(begun))
+	})
+}
+
+func TestAProcessServesEightTailsAtMostAndNoneWhenItDrains(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	w.Timer = func(time.Duration) (<-chan time.Time, func() bool) { return nil, func() bool { return true } }
+	inside, left := make(chan struct{}), make(chan error, ops.Tails)
+	ctx, leave := context.WithCancel(t.Context())
+	tail := func(ctx context.Context) error {
+		return w.Tail(ctx, "", "", func(ops.Look) error { inside <- struct{}{}; return nil })
+	}
+	for i := range ops.Tails {
+		of := t.Context()
+		if i == 0 {
+			of = ctx
+		}
+		go func() { left <- tail(of) }()
+		<-inside
+	}
+	problem := (*serve.Problem)(nil)
+	require.ErrorAs(t, tail(t.Context()), &problem)
+	require.Equal(t, http.StatusTooManyRequests, problem.Status)
+	require.Positive(t, problem.RetryAfter)
+	leave()
+	require.NoError(t, <-left)
+	go func() { left <- tail(t.Context()) }()
+	<-inside
+	w.Drain()
+	w.Drain()
+	for range ops.Tails {
+		require.NoError(t, <-left)
+	}
+	require.ErrorAs(t, tail(t.Context()), &problem)
+	require.Equal(t, http.StatusServiceUnavailable, problem.Status)
+}
+
+func TestATailEndsAfterTenMinutes(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	for passed, looks := range map[time.Duration]int{10*time.Minute - 1: 2, 10 * time.Minute: 1} {
+		w.Timer = waiting(passed)
+		seen := 0
+		err := w.Tail(t.Context(), "", "", func(ops.Look) error {
+			if seen++; seen == looks {
+				w.Timer = waiting(10 * time.Minute)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.Equal(t, looks, seen)
+	}
+}

@@ -17,7 +17,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
-	"billhook/internal/devstack"
+	"billhook/internal/compose/devstack"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/signature"
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/catalog"
-	"billhook/internal/worker"
+	"billhook/internal/compose/worker"
 )
 
 func (p *program) catalogCommand() *cobra.Command {

@@ -18,7 +18,7 @@ import (
 	"billhook/emulator"
 	"billhook/emulator/topology"
 	"billhook/internal/apps/ledger"
-	"billhook/internal/devstack"
+	"billhook/internal/compose/devstack"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"

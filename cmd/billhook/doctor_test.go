@@ -16,8 +16,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator/emulatortest"
+	"billhook/internal/compose/devstack"
 	"billhook/internal/console/ops"
-	"billhook/internal/devstack"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/gcp/finding"

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/catalog"
-	"billhook/internal/devstack"
+	"billhook/internal/compose/devstack"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/env"

@@ -13,9 +13,9 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/compose/devstack"
 	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
-	"billhook/internal/devstack"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"

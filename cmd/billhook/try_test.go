@@ -17,12 +17,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/worker"
 )
 
 // letterBox takes what is published, and anybody's push.

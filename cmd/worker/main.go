@@ -20,6 +20,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
@@ -31,7 +32,6 @@ import (
 	cloudtasks "billhook/internal/platform/gcp/tasks"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/worker"
 )
 
 func main() {

@@ -19,9 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/compose/worker"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/worker"
 )
 
 func environment(values map[string]string) func(string) string {

@@ -13,8 +13,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
+	"billhook/internal/compose/devstack"
 	"billhook/internal/console/ops"
-	"billhook/internal/devstack"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"

@@ -14,7 +14,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
-	"billhook/internal/devstack"
+	"billhook/internal/compose/devstack"
 	"billhook/internal/platform/telemetry"
 )
 

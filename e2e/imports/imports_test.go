@@ -28,8 +28,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
+	"billhook/internal/compose/devstack"
 	"billhook/internal/dedupe"
-	"billhook/internal/devstack"
 	"billhook/internal/ingest/importer/importertest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"

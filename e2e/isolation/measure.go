@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
+	"billhook/internal/compose/devstack"
 	"billhook/internal/contract"
-	"billhook/internal/devstack"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/telemetry"
 )

@@ -22,8 +22,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/compose/devstack"
 	"billhook/internal/contract"
-	"billhook/internal/devstack"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/signature"

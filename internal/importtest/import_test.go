@@ -38,7 +38,7 @@ var floors = []struct {
 		"internal/ingest/webhook", "internal/pipeline/push", "internal/console/ops", "internal/pipeline/tasks", "internal/apps/billing", "internal/apps/notifications", "internal/pipeline/delivery", "internal/platform/gcp", "internal/platform/standin", "internal/ingest/importer",
 	}},
 	// worker and local assemble services for the mains.
-	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/worker", "internal/devstack", "internal/contract/schemagen", "docs/examples"}},
+	{"mains", true, []string{"cmd", "emulator", "e2e", "internal/compose/worker", "internal/compose/devstack", "internal/contract/schemagen", "docs/examples"}},
 }
 
 // domain lists the packages that reach neither HTTP nor Google, not even through other

@@ -14,6 +14,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e/chaos/arm"
+	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
@@ -23,7 +24,6 @@ import (
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/worker"
 )
 
 func main() {

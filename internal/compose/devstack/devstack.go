@@ -22,6 +22,7 @@ import (
 	"billhook/emulator"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/products"
+	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/pipeline/alarm"
@@ -36,7 +37,6 @@ import (
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/worker"
 )
 
 // Claims of the embedded stack's push tokens.

@@ -15,13 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/worker"
 )
 
 // ending is a worker that is told to stop while an event is under way, and its successor

@@ -17,13 +17,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
-	"billhook/internal/worker"
 )
 
 // inProcess makes a handler a server without a network, so that time in a bubble passes.

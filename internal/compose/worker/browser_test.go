@@ -8,8 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/compose/worker"
 	"billhook/internal/pipeline/tasks"
-	"billhook/internal/worker"
 )
 
 // Beside an emulator no token is asked for: what keeps the pages out that a developer has

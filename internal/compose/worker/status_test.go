@@ -9,8 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
-	"billhook/internal/worker"
 )
 
 // answered fills into with what the worker's API answers.

@@ -12,11 +12,11 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/payments"
+	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/standin"
-	"billhook/internal/worker"
 )
 
 const signingSecret = "the-deliveries-secret-of-24-bytes"

@@ -10,11 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/standin/clocktest"
 	"billhook/internal/platform/store"
-	"billhook/internal/worker"
 )
 
 // keep puts a message aside that is due at the given time.

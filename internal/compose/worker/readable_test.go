@@ -12,13 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/worker"
 )
 
 // TestADamagedDocumentStopsNoList damages one document of each collection that people list, and asks for the list.

@@ -9,11 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/store"
-	"billhook/internal/worker"
 )
 
 // shelf remembers what was published.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
 	"billhook/internal/platform/serve"
-	"billhook/internal/worker"
 )
 
 // A drain waits for the requests that are under way, and a tail would be one for ten minutes.

@@ -9,11 +9,11 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/usage"
+	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/worker"
 )
 
 // TestUsageIsCountedByAWorkerThatRunsItsQueueAlone posts what crosses a threshold to a worker

@@ -14,9 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/worker"
 )
 
 var errNotGranted = errors.New("permission denied")

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/endpoints"
+	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
-	"billhook/internal/worker"
 )
 
 // TestAnAlarmThatRingsEarlyForTheOtherWorker: a task of the alarm comes when the clock of the worker that has asked

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/delivery"
@@ -30,7 +31,6 @@ import (
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/worker"
 )
 
 type nowhere struct{}

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
@@ -27,7 +28,6 @@ import (
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/worker"
 )
 
 // heard is what an HTTP service was asked.

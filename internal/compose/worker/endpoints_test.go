@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/worker"
+	"billhook/internal/compose/worker"
 )
 
 func TestACatalogThatDeliversToEndpointsSaysHow(t *testing.T) {

@@ -24,6 +24,7 @@ import (
 	"billhook/internal/apps/products"
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
+	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/delivery"
@@ -32,7 +33,6 @@ import (
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/standin/clocktest"
 	"billhook/internal/platform/store"
-	"billhook/internal/worker"
 )
 
 // tenantsOwn are the collections whose documents each belong to one tenant.

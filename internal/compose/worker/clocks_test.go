@@ -17,6 +17,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/orders"
+	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -31,7 +32,6 @@ import (
 	"billhook/internal/platform/standin/clocktest"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
-	"billhook/internal/worker"
 )
 
 // fiveMinutes is how far apart the clocks of the two workers are.
@@ -371,7 +371,7 @@ func TestALeaseBetweenClocksThatDiffer(t *testing.T) {
 	}
 	shipped, err := catalog.Load("")
 	require.NoError(t, err)
-	page, err := os.ReadFile("../../docs/exactly-once.md")
+	page, err := os.ReadFile("../../../docs/exactly-once.md")
 	require.NoError(t, err)
 	for _, q := range shipped.Queues {
 		for _, spec := range q.Handlers {

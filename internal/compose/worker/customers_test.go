@@ -15,12 +15,12 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/customers"
+	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
-	"billhook/internal/worker"
 )
 
 // paid delivers an order of a customer as Pub/Sub does; uid may be empty.

@@ -11,9 +11,9 @@ import (
 
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/products"
+	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/worker"
 )
 
 // TestWhatACreditReadsOfItsProducts counts, in the worker as it is put together, what a

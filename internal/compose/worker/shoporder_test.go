@@ -15,10 +15,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/worker"
 )
 
 // confirmations is a broker that keeps what is told of paid orders of the shop.

@@ -124,7 +124,7 @@ func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 	quotes := fenced(t, "go")
 	require.NoError(t, os.Mkdir(filepath.Join(tree, "internal", "parcels"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(tree, "internal", "parcels", "parcels.go"), []byte(quotes[0]), 0o600))
-	worker := filepath.Join(tree, "internal", "worker", "worker.go")
+	worker := filepath.Join(tree, "internal", "compose", "worker", "worker.go")
 	change(t, worker, "with dependencies) {\n", "with dependencies) {\n\t"+quotes[1])
 	change(t, worker, "\nimport (\n", "\nimport (\n\t\"billhook/internal/parcels\"\n")
 	said, err = check()

@@ -22,7 +22,7 @@ import (
 // failpoints returns the declared names by their constants.
 func failpoints(t *testing.T) map[string]string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "internal", "failpoint", "names.go"), nil, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "internal", "platform", "failpoint", "names.go"), nil, 0)
 	require.NoError(t, err)
 	names := map[string]string{}
 	ast.Inspect(file, func(node ast.Node) bool {

@@ -113,7 +113,7 @@ func TestThePageSaysWhatToDoAtEachAnswerOfTheDoor(t *testing.T) {
 	for _, row := range regexp.MustCompile(`(?m)^\| (\d{3}) \| (.*) \| .* \|$`).FindAllStringSubmatch(section(t, "What is answered"), -1) {
 		rows[row[1]] = row[2]
 	}
-	files, err := filepath.Glob(filepath.Join("..", "..", "internal", "webhook", "*.go"))
+	files, err := filepath.Glob(filepath.Join("..", "..", "internal", "ingest", "webhook", "*.go"))
 	require.NoError(t, err)
 	answers := 0
 	for _, file := range files {

@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // The body formats, as the contract attribute names them.
@@ -43,6 +44,14 @@ const (
 	// AttrDoorRelease says which release of the door has let the message in. It is the door's own, and no
 	// sender's, so that it is not among Attributes, which are held to rules.
 	AttrDoorRelease = "door_release"
+)
+
+// The bounds of a message that is kept for later (AttrDeliverAt, or behind an earlier one of its key).
+const (
+	// MaxKept is the largest such message: half of what a document holds.
+	MaxKept = 512 << 10
+	// MaxAhead is how far ahead a time of delivery may lie.
+	MaxAhead = 30 * 24 * time.Hour
 )
 
 // UIDOfCustomer is the uid_source of a uid that was looked up by the customer.

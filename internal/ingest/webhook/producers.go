@@ -22,7 +22,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/pii"
-	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/serve"
 )
 
@@ -275,7 +274,7 @@ func (s *Service) routed(i *item, to *place, message contract.Body) (queues []ca
 		switch ahead := at.Sub(s.config.Now()); {
 		case err != nil || !pii.Time.Valid(i.deliverAt):
 			wrong(contract.AttrDeliverAt, pii.Time.Name())
-		case ahead > lane.MaxAhead:
+		case ahead > contract.MaxAhead:
 			wrong(contract.AttrDeliverAt, "too_far")
 		case ttl > 0 && ahead > ttl:
 			wrong(contract.AttrDeliverAt, "beyond_message_ttl")

@@ -29,7 +29,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/pii"
-	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/store"
@@ -456,7 +455,7 @@ func (s *Service) compose(ctx context.Context, in *inbound, named []string, b *b
 	if err == nil {
 		err = pii.CheckAttributes(attributes, a.Rules())
 	}
-	if err == nil && a.DeliverAt != "" && len(encoded) > lane.MaxKept {
+	if err == nil && a.DeliverAt != "" && len(encoded) > contract.MaxKept {
 		err = contract.Broken(contract.AttrDeliverAt, "too_large_to_wait")
 	}
 	if err != nil {

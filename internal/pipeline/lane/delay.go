@@ -16,14 +16,6 @@ import (
 // ErrUnfit: the message cannot be kept in a document.
 var ErrUnfit = errors.New("lane: the message cannot be kept")
 
-// The bounds of what is kept.
-const (
-	// MaxKept is the largest message: half of what a document holds.
-	MaxKept = 512 << 10
-	// MaxAhead is how far ahead a time of delivery may lie.
-	MaxAhead = 30 * 24 * time.Hour
-)
-
 // Waiting is a message to be put into a lane.
 type Waiting struct {
 	Topic          string
@@ -78,7 +70,7 @@ func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Wri
 		next.DueAt, next.OldestAt = due, due
 	}
 	writes = []store.Write{store.Create(store.Key{Collection: Delayed.Entries(), ID: id}, store.Encode(&e)), l.replace(next)}
-	if len(m.Data) > MaxKept || m.Check() != nil || store.CheckWrites(writes) != nil {
+	if len(m.Data) > contract.MaxKept || m.Check() != nil || store.CheckWrites(writes) != nil {
 		return "", nil, ErrUnfit
 	}
 	return t.String(), writes, nil

@@ -41,7 +41,7 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 		body, message, err := c.Contracts.Compose(emission.Body, contract.Stamp{
 			ID: id, Tenant: event.Tenant, RoutingKey: emission.RoutingKey, OrderingKey: emission.OrderingKey, Since: emission.Since, At: batch.now,
 		})
-		if err != nil || emission.Due.Sub(now) > MaxAhead {
+		if err != nil || emission.Due.Sub(now) > contract.MaxAhead {
 			return Emitted{}, retry.Permanent("emission_invalid", err)
 		}
 		topic, knownAs := emission.To, id

@@ -101,7 +101,7 @@ func (s *Service) turn(ctx context.Context, w *attempt) verdict {
 		looks = !calm
 	}
 	switch {
-	case due.Sub(now) > lane.MaxAhead:
+	case due.Sub(now) > contract.MaxAhead:
 		return verdict{course: failed, failure: retry.Permanent("deliver_at_too_far", nil)}
 	case looks:
 		var err error

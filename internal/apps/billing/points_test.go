@@ -61,7 +61,7 @@ func pointsOn(books *ledgertest.Books) billing.Points {
 // golden is the event of a golden body, for the user u1.
 func golden(t *testing.T, name string) handler.Event {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "contract", "testdata", contract.PayNowV1, name+".json"))
+	data, err := os.ReadFile(filepath.Join("..", "..", "contract", "testdata", contract.PayNowV1, name+".json"))
 	require.NoError(t, err)
 	body := &contract.PayNow{}
 	decoder := json.NewDecoder(strings.NewReader(string(data)))

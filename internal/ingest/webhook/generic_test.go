@@ -21,7 +21,7 @@ import (
 // goldens are the contract's own bodies in a format, one per kind of event.
 func goldens(tb testing.TB, format string) map[string][]byte {
 	tb.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "contract", "testdata", format, "*.json"))
+	files, err := filepath.Glob(filepath.Join("..", "..", "contract", "testdata", format, "*.json"))
 	require.NoError(tb, err)
 	require.NotEmpty(tb, files)
 	all := map[string][]byte{}

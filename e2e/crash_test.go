@@ -715,7 +715,7 @@ func orphaned(t *testing.T, s *installation) {
 	doc, err := s.store.Get(t.Context(), dedupe.Key(s.updates.ID, dedupe.DefaultTenant, s.update))
 	require.NoError(t, err)
 	doc.Fields["lease_until"] = doc.Fields["lease_until"].(time.Time).Add(-time.Hour)
-	_, err = s.store.Commit(t.Context(), []store.Write{store.Update(doc.Key, doc.Version, doc.Fields)})
+	_, err = s.store.Commit(t.Context(), []store.Write{store.Replace(doc.Key, doc.Version, doc.Fields)})
 	require.NoError(t, err)
 	s.startWorker(t)
 	s.passPoints(t)

@@ -407,7 +407,7 @@ func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (w
 		}
 		return err == nil, err
 	}
-	write := store.Update(r.key, r.version, record.Fields())
+	write := store.Replace(r.key, r.version, record.Fields())
 	if r.version == 0 {
 		write = store.Create(r.key, write.Fields)
 	}

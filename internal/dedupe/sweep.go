@@ -63,7 +63,7 @@ func sweep(ctx context.Context, s store.Committer, doc store.Document, now time.
 	}
 	record.Status, record.LastError, record.UpdatedAt = Failed, Orphaned, now
 	record.LeaseToken, record.LeaseUntil, record.Message = "", time.Time{}, nil // no run has it
-	_, err = s.Commit(ctx, []store.Write{store.Update(doc.Key, doc.Version, record.Fields())})
+	_, err = s.Commit(ctx, []store.Write{store.Replace(doc.Key, doc.Version, record.Fields())})
 	if errors.Is(err, store.ErrStale) {
 		return again, nil // a worker has taken it up
 	}

@@ -65,7 +65,7 @@ func (h *handlers) txOrdered(ctx context.Context, event handler.Event) (handler.
 	fields := map[string]any{"seen": append(seen, cycle(event))}
 	write := store.Create(key, fields)
 	if doc.Version != 0 {
-		write = store.Update(key, doc.Version, fields)
+		write = store.Replace(key, doc.Version, fields)
 	}
 	return handler.Effect{
 		Writes: []store.Write{write}, Result: "applied",
@@ -154,7 +154,7 @@ func (h *handlers) unfencedLease(ctx context.Context, event handler.Event) (hand
 		if time.Now().Before(held) {
 			return handler.Effect{}, retry.Busy("lease_held", nil)
 		}
-		claim = store.Update(mark, doc.Version, until)
+		claim = store.Replace(mark, doc.Version, until)
 	case !errors.Is(err, store.ErrNotFound):
 		return handler.Effect{}, err
 	}

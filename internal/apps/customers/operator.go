@@ -176,7 +176,7 @@ func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m s
 		after := stored{Mapping: Mapping{Tenant: change.Tenant, CustomerID: change.CustomerID, UID: change.UID, Since: now}}
 		write, before := store.Create(Key(change.Tenant, change.CustomerID), store.Encode(&after.Mapping)), map[string]any(nil)
 		if m.version != 0 {
-			write, before = store.Update(Key(change.Tenant, change.CustomerID), m.version, store.Encode(&after.Mapping)), map[string]any{"uid": m.UID}
+			write, before = store.Replace(Key(change.Tenant, change.CustomerID), m.version, store.Encode(&after.Mapping)), map[string]any{"uid": m.UID}
 		}
 		entry, err := change.entry("link", now, before, map[string]any{"uid": change.UID, "operation": done.Operation}).Write(done.Operation)
 		if err != nil {
@@ -217,7 +217,7 @@ func (o *Operator) move(ctx context.Context, change Change, m stored, audited bo
 				orders := int64(len(writes)-2) / 2 // two entries each, and the two accounts
 				moved := m
 				moved.MovedPoints, moved.MovedOrders = m.MovedPoints+points, m.MovedOrders+orders
-				writes = append(writes, store.Update(Key(change.Tenant, change.CustomerID), m.version, store.Encode(&moved.Mapping)))
+				writes = append(writes, store.Replace(Key(change.Tenant, change.CustomerID), m.version, store.Encode(&moved.Mapping)))
 				if !audited {
 					same := map[string]any{"uid": m.UID}
 					entry, err := change.entry("move", o.Now(), same, map[string]any{"uid": m.UID, "operation": done.Operation}).Write(done.Operation)

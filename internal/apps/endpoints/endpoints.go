@@ -183,7 +183,7 @@ func (e Endpoint) listed(list string) store.Key {
 func (e stored) writes() []store.Write {
 	write := store.Create(Key(e.ID), store.Encode(&e))
 	if e.version != 0 {
-		write = store.Update(Key(e.ID), e.version, store.Encode(&e))
+		write = store.Replace(Key(e.ID), e.version, store.Encode(&e))
 	}
 	writes := []store.Write{write}
 	for list, on := range e.lists() {

@@ -253,7 +253,7 @@ func (p *Periods) change(ctx context.Context, tenant, period string, by Change, 
 		}
 		write := store.Create(periodKey(tenant, period), after.fields())
 		if version != 0 {
-			write = store.Update(write.Key, version, write.Fields)
+			write = store.Replace(write.Key, version, write.Fields)
 		}
 		after.State = after.stateAt(now)
 		_, err = p.Store.Commit(ctx, []store.Write{write, entry, store.Increment(changesKey, map[string]int64{fieldChanges: 1}, nil)})

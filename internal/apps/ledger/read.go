@@ -101,5 +101,5 @@ func (e Entry) Document() store.Document { return e.document }
 func (e Entry) Sealed(seal, leaf int64) store.Write {
 	fields := withoutMarks(e.document.Fields)
 	fields[fieldSeal], fields[fieldLeaf] = seal, leaf
-	return store.Update(e.document.Key, e.document.Version, fields)
+	return store.Replace(e.document.Key, e.document.Version, fields)
 }

@@ -76,7 +76,7 @@ func lookAtStock(ctx context.Context, from store.Getter, tenant, product string)
 // stock is no longer as it was read.
 func (s Stock) reserving(pieces int64, version store.Version) store.Write {
 	s.Available, s.Reserved = s.Available-pieces, s.Reserved+pieces
-	return store.Update(StockKey(s.Tenant, s.ProductID), version, store.Encode(&s))
+	return store.Replace(StockKey(s.Tenant, s.ProductID), version, store.Encode(&s))
 }
 
 // moving returns the write that sells or releases pieces that an order has reserved. It needs no
@@ -173,7 +173,7 @@ func (k *Keeper) Set(ctx context.Context, tenant, product string, available int6
 		write := store.Create(StockKey(tenant, product), store.Encode(&after))
 		if version != 0 {
 			entry.Before = map[string]any{"available": before.Available}
-			write = store.Update(write.Key, version, store.Encode(&after))
+			write = store.Replace(write.Key, version, store.Encode(&after))
 		}
 		audited, err := entry.Write(k.NewID())
 		if err != nil {

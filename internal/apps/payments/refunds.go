@@ -263,7 +263,7 @@ func (r Refunds) prepare(ctx context.Context, event handler.Event) ([]store.Writ
 	case there.State == "":
 		return []store.Write{store.Create(key, reserved)}, nil
 	case there.State == Refused:
-		return []store.Write{store.Update(key, there.version, reserved)}, nil
+		return []store.Write{store.Replace(key, there.version, reserved)}, nil
 	case there.State == UnderWay && there.of(event):
 		return nil, nil // reserved by another worker, with the phase that this one is about to find
 	case there.State == UnderWay:
@@ -358,5 +358,5 @@ func (r Refunds) settle(ctx context.Context, event handler.Event, as State, reas
 		return nil, nil // settled by another worker, with the phase: this one's commit fails
 	}
 	there.State, there.Reason, there.SettledAt = as, reason, clock(r.Now)
-	return []store.Write{store.Update(refundKey(event.Tenant, asked.PaymentID), there.version, store.Encode(&there))}, nil
+	return []store.Write{store.Replace(refundKey(event.Tenant, asked.PaymentID), there.version, store.Encode(&there))}, nil
 }

@@ -233,7 +233,7 @@ func (k *Keeper) change(ctx context.Context, tenant, id, action string, by Chang
 		}
 		write := store.Create(Key(tenant, id), store.Encode(&after))
 		if version != 0 {
-			write = store.Update(write.Key, version, store.Encode(&after))
+			write = store.Replace(write.Key, version, store.Encode(&after))
 		}
 		_, err = k.Store.Commit(ctx, []store.Write{write, entry})
 		switch {

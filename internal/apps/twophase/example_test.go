@@ -76,7 +76,7 @@ func ExampleWork_Leased() {
 				return nil, retry.Permanent("points_spent", nil)
 			}
 			reserved, _ := doc.Fields["reserved"].(int64)
-			return []store.Write{store.Update(points, doc.Version, map[string]any{
+			return []store.Write{store.Replace(points, doc.Version, map[string]any{
 				"free": free - refunded, "reserved": reserved + refunded,
 			})}, nil
 		},

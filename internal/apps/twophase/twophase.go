@@ -290,7 +290,7 @@ func (w Work) write(event handler.Event, to phase) (phase, store.Write) {
 	}
 	to.Queue, to.Tenant, to.EventID, to.Updated = event.Queue, event.Tenant, event.ID, now
 	key := Key(event.Queue, event.Tenant, event.ID)
-	write := store.Update(key, to.version, store.Encode(&to))
+	write := store.Replace(key, to.version, store.Encode(&to))
 	if to.version == 0 {
 		write = store.Create(key, write.Fields)
 	}

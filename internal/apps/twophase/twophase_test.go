@@ -288,7 +288,7 @@ func TestAFailedPreconditionCallsTheStepAgain(t *testing.T) {
 					if read == 0 {
 						return []store.Write{store.Create(item, nil)}, nil
 					}
-					return []store.Write{store.Update(item, read, nil)}, nil
+					return []store.Write{store.Replace(item, read, nil)}, nil
 				})
 				_, err := b.do(t)
 				require.Equal(t, []int{0, 1, 2}[:min(meddling+1, 3)], seen)

@@ -207,7 +207,7 @@ func (t Tracker) count(event handler.Event, said told, c counting) (handler.Effe
 	}
 	write := store.Create(key, store.Encode(&total))
 	if c.version != 0 {
-		write = store.Update(key, c.version, store.Encode(&total))
+		write = store.Replace(key, c.version, store.Encode(&total))
 	}
 	effect.Writes = []store.Write{store.Create(made, store.Encode(&entry)), write}
 	return effect, nil

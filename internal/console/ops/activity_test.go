@@ -61,7 +61,7 @@ func TestEverythingOfACustomerIsFoundByTheirID(t *testing.T) {
 	paid, err := r.store.Get(t.Context(), store.Key{Collection: payments.RefundsCollection, ID: store.ID("default", "pay:1")})
 	require.NoError(t, err)
 	paid.Fields["subscription_id"] = "s1"
-	r.commit(t, store.Update(paid.Key, paid.Version, paid.Fields))
+	r.commit(t, store.Replace(paid.Key, paid.Version, paid.Fields))
 
 	var found ops.Activity
 	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/customers/c1/activity", nil, &found).Code)

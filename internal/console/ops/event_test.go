@@ -390,7 +390,7 @@ func (r *rig) parked(t *testing.T) {
 		letter, err := r.store.Get(t.Context(), key)
 		require.NoError(t, err)
 		letter.Fields["operation"] = "before"
-		r.commit(t, store.Update(key, letter.Version, letter.Fields))
+		r.commit(t, store.Replace(key, letter.Version, letter.Fields))
 	}
 	for i := range 201 { // on an account on which more has moved before and since than is added up
 		when := cmp.Compare(i, 100)

@@ -238,7 +238,7 @@ func revise(ctx context.Context, to store.GetCommitter, key store.Key, change fu
 		if err != nil || !news {
 			return false, err
 		}
-		_, err = to.Commit(ctx, []store.Write{store.Update(key, doc.Version, item.fields())})
+		_, err = to.Commit(ctx, []store.Write{store.Replace(key, doc.Version, item.fields())})
 		switch {
 		case err == nil:
 			return true, nil

@@ -283,7 +283,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 				messages.Add(q.Topic(), item.ID+"-"+strconv.FormatInt(item.ReplayCount, 10), replayed(item, q),
 					lane.Source{Queue: item.Queue, Tenant: item.tenant(), EventID: item.EventID})
 			}
-			writes = append(writes, store.Update(item.Key(), item.version, item.fields()))
+			writes = append(writes, store.Replace(item.Key(), item.version, item.fields()))
 			held := lane.Name{Queue: q.ID, Tenant: item.tenant(), OrderingKey: item.OrderingKey}
 			if op.Kind != Replay && q.OnPoison == catalog.Park && !released[held] {
 				// The messages behind it need not wait longer.
@@ -352,7 +352,7 @@ func (o *Operator) commit(ctx context.Context, op *Operation, runner string, oth
 	if runner != "" {
 		op.RunnerUntil = o.Now().Add(hold)
 	}
-	versions, err := o.Store.Commit(ctx, append([]store.Write{store.Update(op.key(), op.version, op.fields())}, others...))
+	versions, err := o.Store.Commit(ctx, append([]store.Write{store.Replace(op.key(), op.version, op.fields())}, others...))
 	switch {
 	case err == nil:
 		op.version = versions[0]

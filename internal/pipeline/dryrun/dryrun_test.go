@@ -239,9 +239,9 @@ func TestAWriteIsShownAsWhatItChanges(t *testing.T) {
 	}{
 		"a create":                        {store.Create(absent, map[string]any{"balance": int64(1)}), []string{"balance"}, nil},
 		"a create of what is there":       {store.Create(key, nil), nil, dryrun.ErrRefused},
-		"an update":                       {store.Update(key, versions[0], map[string]any{"balance": int64(5), "secret": "another", "at": now, "new": "x"}), []string{"new", "old"}, nil},
-		"an update of what has changed":   {store.Update(key, versions[0]+1, nil), nil, dryrun.ErrRefused},
-		"an update of nothing":            {store.Update(absent, 1, nil), nil, dryrun.ErrRefused},
+		"an update":                       {store.Replace(key, versions[0], map[string]any{"balance": int64(5), "secret": "another", "at": now, "new": "x"}), []string{"new", "old"}, nil},
+		"an update of what has changed":   {store.Replace(key, versions[0]+1, nil), nil, dryrun.ErrRefused},
+		"an update of nothing":            {store.Replace(absent, 1, nil), nil, dryrun.ErrRefused},
 		"an increment":                    {store.Increment(key, map[string]int64{"balance": -2}, map[string]any{"by": "x"}), []string{"balance", "by"}, nil},
 		"an increment of nothing":         {store.Increment(absent, map[string]int64{"balance": 2}, nil), []string{"balance"}, nil},
 		"an increment beyond all numbers": {store.Increment(key, map[string]int64{"balance": math.MaxInt64}, nil), nil, store.ErrInvalid},

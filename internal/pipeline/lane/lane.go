@@ -234,7 +234,7 @@ func (l Lane) replace(next head) store.Write {
 	if !l.Exists() {
 		return store.Create(l.key, next.fields())
 	}
-	return store.Update(l.key, l.version, next.fields())
+	return store.Replace(l.key, l.version, next.fields())
 }
 
 // grace is how long a new lane of the outbox is left to the worker that made it, which

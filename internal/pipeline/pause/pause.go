@@ -221,7 +221,7 @@ func (k *Keeper) change(ctx context.Context, q catalog.Queue, by Change, action 
 		case changed && after == nil:
 			writes = append(writes, store.Delete(key(q.ID), version))
 		case changed && version != 0:
-			writes = append(writes, store.Update(key(q.ID), version, store.Encode(after)))
+			writes = append(writes, store.Replace(key(q.ID), version, store.Encode(after)))
 		case changed:
 			writes = append(writes, store.Create(key(q.ID), store.Encode(after)))
 		default:

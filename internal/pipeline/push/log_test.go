@@ -147,7 +147,7 @@ func TestARecordOfTheReleaseBeforeGoesOn(t *testing.T) {
 	delete(doc.Fields, "attempts_log")
 	require.NotContains(t, doc.Fields, "door_received_at", "the message came before the door said it")
 	delete(doc.Fields, "published_at")
-	_, err = r.db.Commit(t.Context(), []store.Write{store.Update(key, doc.Version, doc.Fields)})
+	_, err = r.db.Commit(t.Context(), []store.Write{store.Replace(key, doc.Version, doc.Fields)})
 	require.NoError(t, err)
 	require.Equal(t, 200, r.deliver(paid("e1", known, 1).again(2)).code)
 	record, _ := r.record(t, "e1")

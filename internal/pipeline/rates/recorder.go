@@ -291,7 +291,7 @@ func replace(key store.Key, version store.Version, d document) store.Write {
 	if version == 0 {
 		return store.Create(key, store.Encode(&d))
 	}
-	return store.Update(key, version, store.Encode(&d))
+	return store.Replace(key, version, store.Encode(&d))
 }
 
 // self is this instance as of now.

@@ -45,7 +45,7 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 			commit(t.Context(), nil, sum)
 		}
 		commit(t.Context(), store.ErrExists, sum, there)
-		commit(t.Context(), store.ErrStale, sum, store.Update(key("there"), 99, map[string]any{"n": int64(2)}))
+		commit(t.Context(), store.ErrStale, sum, store.Replace(key("there"), 99, map[string]any{"n": int64(2)}))
 		commit(gone, context.Canceled, sum)
 		synctest.Wait()
 		cancel()

@@ -98,7 +98,7 @@ func writeOf(w *firestorepb.Write) store.Write {
 		}
 		return store.Increment(key, add, fields)
 	case version != 0:
-		return store.Update(key, version, fields)
+		return store.Replace(key, version, fields)
 	case w.GetCurrentDocument() != nil:
 		return store.Create(key, fields)
 	default:

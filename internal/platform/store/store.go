@@ -4,7 +4,8 @@
 //
 // It owns the values of a document, the writes of a commit, and the named errors. It refuses
 // interactive transactions: a caller reads a document with its version, decides, and commits at
-// that version. Where nothing needs to be read, a create or an increment decides on the server.
+// that version, which Update does for it. Where nothing needs to be read, a create or an increment
+// decides on the server.
 package store
 
 import (
@@ -25,7 +26,7 @@ var (
 	// ErrExists: a Create of the commit found a document; nothing was written. The document may
 	// be from the caller's own earlier commit, whose answer was lost.
 	ErrExists = errors.New("store: document exists already")
-	// ErrStale: the document of an Update or Delete has changed or is gone; nothing was written.
+	// ErrStale: the document of a Replace or Delete has changed or is gone; nothing was written.
 	ErrStale = errors.New("store: document is not at the version")
 	// ErrInvalid: the request itself is wrong; nothing was sent.
 	ErrInvalid = errors.New("store: invalid request")
@@ -73,7 +74,7 @@ const (
 	OpDelete
 )
 
-// Write is one write of a commit, made by Create, Set, Update, Increment or Delete. A commit has at
+// Write is one write of a commit, made by Create, Set, Replace, Increment or Delete. A commit has at
 // most one write for each key.
 type Write struct {
 	Op      Op
@@ -93,8 +94,12 @@ func Set(key Key, fields map[string]any) Write {
 	return Write{Op: OpSet, Key: key, Fields: fields}
 }
 
-// Update replaces the whole document; if it is not at version, the commit fails with ErrStale.
-func Update(key Key, version Version, fields map[string]any) Write {
+// Replace writes the whole document that was read at version; if it has changed since, the commit fails
+// with ErrStale. With version 0, of a document that was not there, it is Create.
+func Replace(key Key, version Version, fields map[string]any) Write {
+	if version == 0 {
+		return Create(key, fields)
+	}
 	return Write{Op: OpUpdate, Key: key, Fields: fields, Version: version}
 }
 

@@ -21,7 +21,7 @@ func TestCheckWritesAcceptsWhatAStoreCanKeep(t *testing.T) {
 	}
 	for name, writes := range map[string][]store.Write{
 		"every operation": {
-			store.Create(key("a"), map[string]any{"n": int64(1)}), store.Set(key("b"), nil), store.Update(key("c"), 7, nil),
+			store.Create(key("a"), map[string]any{"n": int64(1)}), store.Set(key("b"), nil), store.Replace(key("c"), 7, nil),
 			store.Increment(key("d"), map[string]int64{"n": 1}, map[string]any{"at": time.Unix(0, 0)}),
 			store.Delete(key("e"), 0), store.Delete(key("f"), 3),
 		},
@@ -51,7 +51,7 @@ func TestCheckWritesRefuses(t *testing.T) {
 		"two writes to one document":        {store.Set(key("a"), nil), store.Increment(key("a"), map[string]int64{"n": 1}, nil)},
 		"no operation":                      {{Key: key("a")}},
 		"an operation nobody knows":         {{Op: 99, Key: key("a")}},
-		"an update without a version":       {store.Update(key("a"), 0, nil)},
+		"an update without a version":       {{Op: store.OpUpdate, Key: key("a")}},
 		"an increment of nothing":           {store.Increment(key("a"), nil, map[string]any{"x": ""})},
 		"an increment of what it also sets": {store.Increment(key("a"), map[string]int64{"x": 1}, map[string]any{"x": int64(1)})},
 		"an increment of a reserved name":   {store.Increment(key("a"), map[string]int64{"__x__": 1}, nil)},

@@ -170,7 +170,7 @@ func (w Watch) part(ctx context.Context, s *State, tenants []string) (part Verif
 func (w Watch) keep(ctx context.Context, s *State) error {
 	write := store.Create(stateKey, store.Encode(s))
 	if s.version != 0 {
-		write = store.Update(stateKey, s.version, write.Fields)
+		write = store.Replace(stateKey, s.version, write.Fields)
 	}
 	versions, err := w.Store.Commit(ctx, []store.Write{write})
 	if err != nil {

@@ -134,7 +134,7 @@ func TestACommitAnsweredUnavailableIsRepeatedUnlessItCouldAddTwice(t *testing.T)
 			return []store.Write{sum, store.Delete(record, v)}
 		}, []store.Write{create}, 2, store.ErrStale},
 		"an update that changes nothing does not": {func(v store.Version) []store.Write {
-			return []store.Write{sum, store.Update(record, v, create.Fields)}
+			return []store.Write{sum, store.Replace(record, v, create.Fields)}
 		}, []store.Write{create}, 1, nil},
 		"a bare increment does not": {func(store.Version) []store.Write { return []store.Write{sum} }, nil, 1, nil},
 	} {

@@ -121,17 +121,17 @@ func createExists(t *testing.T, s store.Store) {
 
 func updateVersion(t *testing.T, s store.Store) {
 	first := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
-	second := commit(t, s, store.Update(key("a"), first, map[string]any{"n": int64(2)}))[0]
+	second := commit(t, s, store.Replace(key("a"), first, map[string]any{"n": int64(2)}))[0]
 	require.NotEqual(t, first, second)
 	require.Equal(t, second, get(t, s, "a").Version)
-	refuses(t, s, store.ErrStale, store.Update(key("a"), first, map[string]any{"n": int64(3)}))
-	refuses(t, s, store.ErrStale, store.Update(key("absent"), first, map[string]any{"n": int64(3)}))
+	refuses(t, s, store.ErrStale, store.Replace(key("a"), first, map[string]any{"n": int64(3)}))
+	refuses(t, s, store.ErrStale, store.Replace(key("absent"), first, map[string]any{"n": int64(3)}))
 	require.Equal(t, int64(2), get(t, s, "a").Fields["n"])
 }
 
 func updateReplaces(t *testing.T, s store.Store) {
 	first := commit(t, s, store.Create(key("a"), map[string]any{"old": "x", "kept": "y"}))[0]
-	commit(t, s, store.Update(key("a"), first, map[string]any{"kept": "z"}))
+	commit(t, s, store.Replace(key("a"), first, map[string]any{"kept": "z"}))
 	require.Equal(t, map[string]any{"kept": "z"}, get(t, s, "a").Fields)
 }
 
@@ -196,7 +196,7 @@ func allOrNothing(t *testing.T, s store.Store) {
 
 func unchanged(t *testing.T, s store.Store) {
 	first := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
-	second := commit(t, s, store.Update(key("a"), first, map[string]any{"n": int64(1)}))[0]
+	second := commit(t, s, store.Replace(key("a"), first, map[string]any{"n": int64(1)}))[0]
 	require.Equal(t, first, second)
 	require.Equal(t, first, get(t, s, "a").Version)
 }
@@ -460,7 +460,7 @@ func invalid(t *testing.T, s store.Store) {
 		"an int":                 {store.Set(key("a"), map[string]any{"i": 1})},
 		"a slash in the id":      {store.Set(key("a/b"), nil)},
 		"an empty id":            {store.Set(key(""), nil)},
-		"an update at version 0": {store.Update(key("a"), 0, nil)},
+		"an update at version 0": {store.Replace(key("a"), 0, nil)},
 		"an empty increment":     {store.Increment(key("a"), nil, nil)},
 		"no operation":           {{Key: key("a")}},
 	} {
@@ -511,7 +511,7 @@ func RunLostAnswers(t *testing.T, open func(t *testing.T) (s store.Store, loseNe
 		t.Parallel()
 		s, loseNext := open(t)
 		version := commit(t, s, store.Create(key("a"), map[string]any{"n": int64(1)}))[0]
-		writes := []store.Write{store.Update(key("a"), version, map[string]any{"n": int64(2)})}
+		writes := []store.Write{store.Replace(key("a"), version, map[string]any{"n": int64(2)})}
 		loseNext()
 		_, err := s.Commit(t.Context(), writes)
 		requireUnknown(t, err)
@@ -576,7 +576,7 @@ func raceCreate(t *testing.T, s store.Store) {
 func raceUpdate(t *testing.T, s store.Store) {
 	version := commit(t, s, store.Create(key("one"), map[string]any{"by": int64(-1)}))[0]
 	race(t, s, 1, store.ErrStale, func(i int) []store.Write {
-		return []store.Write{store.Update(key("one"), version, map[string]any{"by": int64(i)})}
+		return []store.Write{store.Replace(key("one"), version, map[string]any{"by": int64(i)})}
 	})
 }
 

@@ -1,0 +1,54 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// ErrBusy: others have changed what an Update has read, each time that it decided; nothing was written.
+var ErrBusy = errors.New("store: changed at the same time")
+
+// tries bounds how often an Update decides while others change the same.
+const tries = 5
+
+// Find returns the document at a key; where there is none, one that has its key alone, at version 0.
+func Find(ctx context.Context, from Getter, key Key) (Document, error) {
+	doc, err := from.Get(ctx, key)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return Document{Key: key}, nil
+	case err != nil:
+		return Document{}, fmt.Errorf("store: read %s: %w", key, err)
+	}
+	return doc, nil
+}
+
+// Update reads a document, as Find does, and commits what decide makes of it, the entry of the audit
+// among the writes. Where a precondition of the commit fails, it reads and decides again.
+//
+// decide gives each document that it has read its version, by Replace or Delete, so that nothing is
+// written that was decided by something older. Where it returns no writes, nothing is to be done, also
+// because an earlier call has done it whose answer was lost: Update then returns no versions.
+//
+// The error is that of decide as it is, ErrBusy, or wraps that of the store.
+func Update(ctx context.Context, s GetCommitter, key Key, decide func(Document) ([]Write, error)) ([]Version, error) {
+	for range tries {
+		doc, err := Find(ctx, s, key)
+		if err != nil {
+			return nil, err
+		}
+		writes, err := decide(doc)
+		if err != nil || len(writes) == 0 {
+			return nil, err
+		}
+		versions, err := s.Commit(ctx, writes)
+		switch {
+		case err == nil:
+			return versions, nil
+		case !errors.Is(err, ErrExists) && !errors.Is(err, ErrStale):
+			return nil, fmt.Errorf("store: update %s: %w", key, err)
+		}
+	}
+	return nil, ErrBusy
+}

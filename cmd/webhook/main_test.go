@@ -206,11 +206,11 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	narrow := said(map[string]string{"QUEUES": "pay-subscription-update"})
 	require.Contains(t, narrow, "  WEBHOOK_SIGNING_SECRET (required)\n")
 	require.NotContains(t, narrow, "WEBHOOK_SECRET_PAYNOW")
-	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "configuration.md"))
 	require.NoError(t, err)
 	help := help(func(string) string { return "" })
 	for _, v := range slices.Concat(help.Own, help.Catalog) {
-		require.Contains(t, string(readme), "`"+v.Name+"`", "the README's table lacks a variable")
+		require.Contains(t, string(page), "`"+v.Name+"`", "the table lacks a variable")
 	}
 	err = command(t.Context(), []string{"--port", "80"}, func(string) string { return "" }, io.Discard)
 	require.Equal(t, 2, serve.ExitCode(err))

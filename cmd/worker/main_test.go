@@ -347,11 +347,11 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	narrow := said(map[string]string{"QUEUES": "paynow-events,pay-subscription-update"})
 	require.Contains(t, narrow, "SUBSCRIPTION_SERVICE_URL (required)")
 	require.NotContains(t, narrow, "GATEWAY_URL")
-	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "configuration.md"))
 	require.NoError(t, err)
 	help := help(environment(nil))
 	for _, v := range slices.Concat(help.Own, help.Catalog) {
-		require.Contains(t, string(readme), "`"+v.Name+"`", "the README's table lacks a variable")
+		require.Contains(t, string(page), "`"+v.Name+"`", "the table lacks a variable")
 	}
 }
 

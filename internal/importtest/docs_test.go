@@ -10,10 +10,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
 )
 
 // TestTheTargetsLinksAndVariablesOfTheDocumentsExist checks the make targets, the links, and the variables in the
-// README's table.
+// table of docs/configuration.md.
 func TestTheTargetsLinksAndVariablesOfTheDocumentsExist(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join("..", "..")
@@ -36,8 +38,7 @@ func TestTheTargetsLinksAndVariablesOfTheDocumentsExist(t *testing.T) {
 	}
 	code := read("cmd/webhook/main.go") + read("cmd/worker/main.go") + read("cmd/billhook/main.go") + read("catalog/sources.yaml") + read("catalog/targets.yaml") +
 		read("internal/platform/gcp/firestore/firestore.go")
-	table, _, _ := strings.Cut(read("README.md"), "## Add a queue")
-	_, table, _ = strings.Cut(table, "## Configuration")
+	table, _, _ := strings.Cut(read("docs/configuration.md"), "## Tasks")
 	variables := regexp.MustCompile("`([A-Z][A-Z_]{2,})`").FindAllStringSubmatch(table, -1)
 	require.NotEmpty(t, variables)
 	for _, match := range variables {
@@ -169,4 +170,20 @@ func TestThePathsOfTheDocumentsExist(t *testing.T) {
 		}
 	}
 	require.Greater(t, seen, 50)
+}
+
+func TestTheQueueOfTheREADMEIsSound(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join("..", "..")
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	_, block, _ := strings.Cut(string(readme), "```yaml\n")
+	block, _, _ = strings.Cut(block, "```")
+	queues, err := os.ReadFile(filepath.Join(root, "catalog", "queues.yaml"))
+	require.NoError(t, err)
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	with, err := shipped.With(map[string]string{"queues.yaml": strings.Replace(string(queues), "\nqueues:\n", "\nqueues:\n"+block, 1)})
+	require.NoError(t, err)
+	require.Len(t, with.Queues, len(shipped.Queues)+1)
 }

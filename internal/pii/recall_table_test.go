@@ -9,24 +9,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write the README's tables of the detectors anew")
+var update = flag.Bool("update", false, "write the tables of docs/personal-data.md anew")
 
-// TestTheReadmeHasTheTablesOfTheDetectorsRecall measures how much of what is personal the
+// TestThePageOfPersonalDataHasTheDetectorsRecall measures how much of what is personal the
 // detectors find, and how many ids they take for it by chance. The generators of both know
 // nothing of the detectors.
-func TestTheReadmeHasTheTablesOfTheDetectorsRecall(t *testing.T) {
+func TestThePageOfPersonalDataHasTheDetectorsRecall(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("it draws two million ids")
 	}
-	readme := filepath.Join("..", "..", "README.md")
-	have, err := os.ReadFile(readme)
+	page := filepath.Join("..", "..", "docs", "personal-data.md")
+	have, err := os.ReadFile(page)
 	require.NoError(t, err)
 	measured := measure(texts, drawn)
 	want, err := written(string(have), measured.table())
 	require.NoError(t, err)
 	if *update {
-		require.NoError(t, os.WriteFile(readme, []byte(want), 0o644))
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
 		return
 	}
 	require.Equal(t, want, string(have), "run: go test ./internal/pii -run Recall -update")
@@ -65,7 +65,7 @@ func TestAShareBelowAllIsBelowAHundredPercent(t *testing.T) {
 func TestMarksThatAreGoneAreAMistake(t *testing.T) {
 	t.Parallel()
 	_, err := written("no marks", "x")
-	require.ErrorContains(t, err, "README.md")
+	require.ErrorContains(t, err, "personal-data.md")
 	document, err := written(begin+"old\n"+end+"rest", "new\n")
 	require.NoError(t, err)
 	require.Equal(t, begin+"new\n"+end+"rest", document)

@@ -151,7 +151,7 @@ func written(document, table string) (string, error) {
 	before, rest, ok := strings.Cut(document, begin)
 	_, after, closed := strings.Cut(rest, end)
 	if !ok || !closed {
-		return "", errors.New("recall: README.md has lost the marks of the tables")
+		return "", errors.New("recall: personal-data.md has lost the marks of the tables")
 	}
 	return before + begin + table + end + after, nil
 }

@@ -44,7 +44,6 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 		"stock set mug --why w":              `required flag(s) "available" not set`,
 		"products set 7 --points 5":          "--why: say why, for the audit",
 		"endpoints add https://a.example":    `--why: say why, for the audit`,
-		"events compare":                     "--queue: say which queue",
 		"queues --server 127.0.0.1:8081":     "such as http://127.0.0.1:8081",
 		"dev --topology pulumi":              "--topology",
 		"ledger export --json --csv":         "--json goes with neither",

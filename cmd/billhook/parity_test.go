@@ -82,11 +82,10 @@ var noCommand = map[string]string{
 }
 
 var noPage = map[string]string{
-	"POST /v1/ops/events/try":     "the preview of an operation has what would become of each",
-	"POST /v1/ops/events/compare": "it takes the files of another catalog",
-	"GET /v1/ops/pauses":          "the list of queues says which are paused",
-	"GET /v1/ops/customers/{id}":  "pages ask for the preview, which is there for a customer of nobody too",
-	"GET /v1/ops/events/tail":     "the page's script asks for it, and the page without a script for GET /v1/ops/events",
+	"POST /v1/ops/events/try":    "the preview of an operation has what would become of each",
+	"GET /v1/ops/pauses":         "the list of queues says which are paused",
+	"GET /v1/ops/customers/{id}": "pages ask for the preview, which is there for a customer of nobody too",
+	"GET /v1/ops/events/tail":    "the page's script asks for it, and the page without a script for GET /v1/ops/events",
 }
 
 // TestWhateverAPageDoesACommandDoesByTheSameCall compares what was asked for while every example of the
@@ -126,7 +125,7 @@ func TestWhateverAPageDoesACommandDoesByTheSameCall(t *testing.T) {
 // noWhy are the routes that are no look, and for which no command takes a reason, as in the API's own test.
 var noWhy = []string{
 	"POST /v1/ops/cleanup", "POST /v1/ops/operations/{id}/run",
-	"POST /v1/ops/events/try", "POST /v1/ops/events/compare", "POST /v1/ops/endpoints/{id}/test",
+	"POST /v1/ops/events/try", "POST /v1/ops/endpoints/{id}/test",
 }
 
 // TestEveryCommandThatChangesSomethingNeedsAReason runs each example with a blank reason: nothing is asked of the
@@ -207,7 +206,7 @@ func TestNoCommandPrintsWhatATerminalActsOn(t *testing.T) {
 	answers := filed{filledAPI{t, &asked{of: api, routes: map[string]bool{}}, false}, map[string]string{}}
 	site := walker{t: t, site: siteOver(t, answers), links: true, visited: map[string]bool{}}
 	site.all()
-	for route, answer := range map[string]any{"POST /v1/ops/events/try": &dryrun.Trial{}, "POST /v1/ops/events/compare": &dryrun.Compared{}, "GET /v1/ops/customers/{id}": &customers.State{}} {
+	for route, answer := range map[string]any{"POST /v1/ops/events/try": &dryrun.Trial{}, "GET /v1/ops/customers/{id}": &customers.State{}} {
 		fill(reflect.ValueOf(answer).Elem(), 0)
 		text, err := json.Marshal(answer)
 		require.NoError(t, err)

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json/jsontext"
@@ -34,7 +33,6 @@ func (a *API) tryRoutes(r chi.Router) {
 		})
 	})
 	r.Post("/v1/ops/events/try", answer(a, a.try))
-	r.Post("/v1/ops/events/compare", answer(a, a.compare))
 }
 
 // Try asks what a worker would do of an event whose message is kept, or of a message that the
@@ -84,48 +82,6 @@ func (a *API) try(r *http.Request) (dryrun.Trial, error) {
 			slog.String("event_id", trial.EventID), slog.String("outcome", string(trial.Outcome)), slog.String("reason", trial.Reason), files(request.Catalog))
 	}
 	return trial, err
-}
-
-// Compare asks of which kept messages of a queue something else would become than was done.
-type Compare struct {
-	Queue string `json:"queue"`
-	// Since is a time or an age, such as 24h: the dead letters that were kept since then are compared.
-	// Empty: 24h.
-	Since   string            `json:"since,omitempty"`
-	Catalog map[string]string `json:"catalog,omitempty"`
-	// Limit is how many messages are tried for one answer: 1 to 100; 0: 100. Page is the next of the
-	// answer before.
-	Limit int    `json:"limit,omitempty"`
-	Page  string `json:"page,omitempty"`
-}
-
-func (a *API) compare(r *http.Request) (dryrun.Compared, error) {
-	var request Compare
-	if err := readJSON(r, &request, `Send JSON: {"queue": "...", "since": "24h"}, and "catalog": {"products.yaml": "..."} for other files.`); err != nil {
-		return dryrun.Compared{}, err
-	}
-	now := a.Now().UTC()
-	asked := dryrun.Question{Queue: request.Queue, Files: request.Catalog, Page: request.Page, Limit: request.Limit, Until: now.Add(runTime)}
-	if asked.Limit == 0 {
-		asked.Limit = most
-	}
-	if asked.Limit < 1 || asked.Limit > most {
-		return dryrun.Compared{}, serve.Refuse(http.StatusBadRequest, "limit_invalid", "The member limit is a number from 1 to 100.")
-	}
-	params := &parameters{values: map[string][]string{"since": {request.Since}}}
-	asked.Since = params.at("since", now, now.Add(-24*time.Hour))
-	if err := params.err(); err != nil {
-		return dryrun.Compared{}, err
-	}
-	if now.Sub(asked.Since) > dryrun.MaxSpan+time.Minute {
-		return dryrun.Compared{}, serve.Refuse(http.StatusBadRequest, "since_invalid", "The member since is at most 31 days ago.")
-	}
-	compared, err := a.Tries.Compare(r.Context(), asked)
-	if err == nil {
-		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "events compared", slog.String("who", Who(r.Context())), slog.String("queue", request.Queue),
-			slog.Int("tried", compared.Tried), slog.Int("differ", len(compared.Items)), slog.Int("undecided", compared.Undecided), files(request.Catalog))
-	}
-	return compared, err
 }
 
 // files names the files of a catalog for the log.

@@ -18,7 +18,6 @@ var noReason = map[string]string{
 	"POST /v1/ops/cleanup":                             "removes what has expired",
 	"POST /v1/ops/operations/{id}/run":                 "goes on with what was begun",
 	"POST /v1/ops/events/try":                          "changes nothing",
-	"POST /v1/ops/events/compare":                      "changes nothing",
 	"POST /api/v1/events/dead-letter/{event_id}/retry": "scripts send no body: the audit has where it came from",
 	"POST /v1/ops/endpoints/{id}/test":                 "sends a test event",
 	"DELETE /api/v1/events/cleanup":                    "removes what has expired",

@@ -166,7 +166,7 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 		Attempts: attempts, ReplayCount: max(replays, 0), EventID: queue.EventID(m.Attributes[contract.AttrEventID], m.Attributes[contract.AttrIdempotencyKey]),
 		EventType: m.Attributes[contract.AttrEventType], OrderingKey: m.Attributes[contract.AttrOrderingKey],
 		FirstPublished: moment(m.Attributes[contract.AttrFirstPublished]), DeadLettered: moment(m.Attributes[AttrDeadLetteredAt]),
-		Kept: now, Expires: now.Add(queue.DeadLetter.Retention), Tenant: m.Attributes[contract.AttrTenant], Hour: Hour(now),
+		Kept: now, Expires: now.Add(queue.DeadLetter.Retention), Tenant: m.Attributes[contract.AttrTenant],
 		Data: append([]byte{}, m.Data...), Attributes: maps.Clone(m.Attributes),
 		Customer: contract.CustomerOf(m.Attributes[contract.AttrTenant], m.Attributes[contract.AttrCustomerID]),
 	}
@@ -213,7 +213,7 @@ func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (f
 		}
 		item.State, item.Reason, item.Status, item.Detail, item.Outcome = died.State, died.Reason, died.Status, died.Detail, ""
 		item.Attempts, item.ReplayCount = died.Attempts, died.ReplayCount
-		item.Kept, item.Expires, item.Hour = died.Kept, died.Expires, died.Hour
+		item.Kept, item.Expires = died.Kept, died.Expires
 		item.DeadLettered = cmp.Or(died.DeadLettered, item.DeadLettered)
 		return item, true, nil
 	})

@@ -73,11 +73,10 @@ type Item struct {
 	Omitted int64 `json:"data_omitted,omitempty" store:"data_omitted,omitzero"`
 	// Operation is the id of the operation that dealt with it last.
 	Operation string `json:"operation,omitempty" store:"operation,omitzero"`
-	// Tenant is that of the event, and Hour, in UTC, the one that it was kept in.
+	// Tenant is that of the event.
 	Tenant string `json:"-" store:"tenant"`
 	// Customer is whose event it is, as contract.CustomerOf names them; empty: nobody's.
 	Customer string `json:"-" store:"customer,omitzero"`
-	Hour     string `json:"-" store:"hour"`
 
 	// Data and Attributes are the message as it was, with what its death added to the attributes.
 	Data       []byte            `json:"-" store:"data,omitzero,strict"`
@@ -104,10 +103,6 @@ func (i *Item) note(act Act) {
 	i.History = append([]Act{act}, i.History...)
 	i.History = i.History[:min(len(i.History), MaxHistory)]
 }
-
-// Hour names the hour, in UTC, that a moment is in, such as 2026-11-21T09. So the items of a span of
-// time are found hour by hour, by equality.
-func Hour(at time.Time) string { return at.UTC().Format("2006-01-02T15") }
 
 // Died is when the message was dead-lettered, or else when it was kept.
 func (i Item) Died() time.Time { return cmp.Or(i.DeadLettered, i.Kept) }

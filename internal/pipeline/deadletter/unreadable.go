@@ -42,7 +42,7 @@ func Unreadable(queue catalog.Queue, doc store.Document, now time.Time) []store.
 		State: Open, Queue: queue.ID, SourceMessageID: source, Reason: EntryUnreadable, Status: int64(retry.Malformed), Detail: doc.Key.ID,
 		EventID: cmp.Or(m.Attributes[contract.AttrEventID], waited.EventID), EventType: m.Attributes[contract.AttrEventType],
 		OrderingKey: m.Attributes[contract.AttrOrderingKey], FirstPublished: moment(m.Attributes[contract.AttrFirstPublished]),
-		DeadLettered: now, Kept: now, Expires: now.Add(queue.DeadLetter.Retention), Tenant: waited.Tenant, Hour: Hour(now),
+		DeadLettered: now, Kept: now, Expires: now.Add(queue.DeadLetter.Retention), Tenant: waited.Tenant,
 		Data: m.Data, Attributes: m.Attributes,
 	}
 	if size := len(m.Data); size > maxStoredData {

@@ -1,7 +1,7 @@
 // Package dryrun tells what a worker would do of a message, without doing it: what it would write,
 // emit and call, or why it would not. It owns what is told of a trial, a store that takes no
-// writes, the check of a commit's conditions by reading, where messages are kept that can be
-// tried, and what a trial differs in from what was done.
+// writes, the check of a commit's conditions by reading, and where messages are kept that can be
+// tried.
 //
 // It refuses to decide what a message means: a Worker does, which is built like any other, on a
 // store that takes no writes.
@@ -39,8 +39,6 @@ var (
 	ErrNotKept = errors.New("dryrun: no payload is kept")
 	// ErrSeveral: payloads of several queues or tenants are kept under the event id.
 	ErrSeveral = errors.New("dryrun: several queues or tenants")
-	// ErrPlace: the page is none of an earlier answer.
-	ErrPlace = errors.New("dryrun: not the next page of an earlier answer")
 )
 
 // Message is a message to try.
@@ -68,8 +66,6 @@ const (
 	DeadLetter Kind = "dead_letter"
 	// Delayed waits for its next attempt, for its time, or behind another of its key.
 	Delayed Kind = "delayed"
-	// Outbox is emitted and waits to be published.
-	Outbox Kind = "outbox"
 	// Claimed is in the record of an event that a worker has in hand.
 	Claimed Kind = "claimed"
 )

@@ -2,7 +2,6 @@ package dryrun_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -26,198 +25,111 @@ import (
 
 var now = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 
-// trier is a worker whose trials end as the body of a message says: an outcome and a reason.
-type trier struct{ tried []string }
-
 var orders = catalog.Queue{ID: "orders", Alias: "q:orders", Enabled: true, DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: time.Hour * 24 * 14}}
 
-func (w *trier) Queue(name string) (catalog.Queue, bool) {
-	if name == orders.ID || name == orders.Alias {
-		return orders, true
-	}
-	return catalog.Queue{ID: "asleep"}, name == "asleep"
+// trier is a worker whose trials end as the body of a message says.
+type trier struct{}
+
+func (trier) Queue(name string) (catalog.Queue, bool) {
+	return orders, name == orders.ID || name == orders.Alias
 }
 
-func (w *trier) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
-	id := m.Attributes["event_id"]
-	w.tried = append(w.tried, id)
-	outcome, reason, _ := strings.Cut(string(m.Data), " ")
-	if outcome == "error" {
-		return dryrun.Trial{}, errors.New("no answer")
-	}
-	return dryrun.Trial{Queue: m.Queue, Tenant: dedupe.DefaultTenant, EventID: id, From: m.From, Outcome: retry.Outcome(outcome), Reason: reason}, nil
+func (trier) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
+	return dryrun.Trial{
+		Queue: m.Queue, Tenant: dedupe.DefaultTenant, EventID: m.Attributes["event_id"], From: m.From, Outcome: retry.Outcome(m.Data),
+	}, nil
 }
 
-// desk is a desk over a store of its own.
-func desk(t *testing.T) (*dryrun.Desk, *trier, *storetest.Faults) {
+// emptyStore is a store of its own, whose reads can fail.
+func emptyStore(t *testing.T) *storetest.Faults {
 	t.Helper()
 	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	faults, w := &storetest.Faults{Store: db}, &trier{}
-	return &dryrun.Desk{Store: faults, Now: func() time.Time { return now }, Worker: func(files map[string]string) (dryrun.Worker, error) {
-		if files["products.yaml"] == "wrong" {
-			return nil, fmt.Errorf("%w: products.yaml: wrong", dryrun.ErrCatalog)
-		}
-		return w, nil
-	}}, w, faults
+	return &storetest.Faults{Store: db}
 }
 
 func message(id, would string) contract.Message {
 	return contract.Message{Data: []byte(would), Attributes: map[string]string{"event_id": id, "event_type": "order.paid"}}
 }
 
-// dead keeps a dead letter of an event; would is what a trial of it says.
-func dead(t *testing.T, s store.Store, id, would, reason, detail string, at time.Time) {
+// record is of an event that has had an attempt.
+func record(id string, status dedupe.Status, kept *contract.Message) store.Write {
+	return store.Create(dedupe.Key("orders", "default", id), dedupe.Record{
+		Queue: "orders", Tenant: "default", EventID: id, Status: status, PayloadHash: "sha256:00", LeaseToken: "t", Attempts: 1, Message: kept,
+	}.Fields())
+}
+
+// keep fills a store: dead letters, messages that wait, one that a worker has in hand, and one that is emitted.
+func keep(t *testing.T, s store.Store) {
 	t.Helper()
-	m := message(id, would)
-	m.Attributes[deadletter.AttrReason], m.Attributes[deadletter.AttrDetail], m.Attributes[deadletter.AttrSourceMessageID] = reason, detail, "m-"+id
-	_, err := deadletter.Keep(t.Context(), s, orders, m, "m-"+id, at)
-	require.NoError(t, err)
-}
-
-// delayed keeps a message that waits; after a failure of a reason it has a record of it.
-func delayed(t *testing.T, s store.Store, id, would, reason string) {
-	t.Helper()
-	place, err := lane.Open(t.Context(), s, lane.Name{Queue: "orders", Message: id})
-	require.NoError(t, err)
-	_, writes, err := place.Put(lane.Waiting{Topic: "orders", Message: message(id, would), Tenant: "default", EventID: id, Due: now.Add(time.Minute)}, now)
-	require.NoError(t, err)
-	if reason != "" {
-		writes = append(writes, store.Create(dedupe.Key("orders", "default", id), dedupe.Record{
-			Queue: "orders", Tenant: "default", EventID: id, Status: dedupe.Failed, PayloadHash: "sha256:00", LeaseToken: "t", LastError: reason, Attempts: 1,
-		}.Fields()))
-	}
-	_, err = s.Commit(t.Context(), writes)
-	require.NoError(t, err)
-}
-
-func emitted(t *testing.T, s store.Store, id, would string) {
-	t.Helper()
-	batch := lane.NewBatch(now)
-	batch.Add("orders", id, message(id, would), lane.Source{Queue: "other", Tenant: "default", EventID: "source-" + id})
-	_, err := s.Commit(t.Context(), batch.Writes())
-	require.NoError(t, err)
-}
-
-func TestOnlyWhatDiffersFromWhatWasDoneIsListed(t *testing.T) {
-	t.Parallel()
-	d, w, s := desk(t)
-	dead(t, s, "same", "dead_lettered unknown_product", "unknown_product", "", now)
-	dead(t, s, "mended", "processed", "unknown_product", "", now.Add(-time.Hour))
-	dead(t, s, "otherwise", "dead_lettered bad_amount", "unknown_product", "", now.Add(-3*time.Hour))
-	dead(t, s, "exhausted", "retry order_not_seen", "order_not_seen", "attempts_exhausted", now)
-	dead(t, s, "exhausted-otherwise", "retry handler_error", "order_not_seen", "attempts_exhausted", now)
-	dead(t, s, "asks", "calls", "callee_refused_422", "", now)
-	dead(t, s, "asks-now", "calls", "event_type_unknown", "", now)
-	dead(t, s, "before-that", "processed", "unknown_product", "", now.Add(-25*time.Hour))
-	dead(t, s, "too-large", strings.Repeat(" ", 800<<10), "unknown_product", "", now)
-	delayed(t, s, "waits-still", "retry order_not_seen", "order_not_seen")
-	delayed(t, s, "waits-no-more", "processed", "order_not_seen")
-	delayed(t, s, "will-fail", "dead_lettered unknown_product", "")
-	delayed(t, s, "will-do", "processed", "")
-	emitted(t, s, "out-well", "processed")
-	emitted(t, s, "out-badly", "dead_lettered unknown_product")
-
-	want := []string{"asks-now", "exhausted-otherwise", "mended", "otherwise", "out-badly", "waits-no-more", "will-fail"}
-	for _, limit := range []int{100, 1, 3} {
-		w.tried = nil
-		var differ []string
-		var total dryrun.Compared
-		for page := ""; ; {
-			got, err := d.Compare(t.Context(), dryrun.Question{Queue: "q:orders", Since: now.Add(-24 * time.Hour), Limit: limit, Page: page, Until: now.Add(time.Second)})
-			require.NoError(t, err)
-			require.LessOrEqual(t, got.Tried+got.Unkept, limit)
-			for _, item := range got.Items {
-				differ = append(differ, item.Would.EventID)
-			}
-			total.Tried, total.Same, total.Undecided, total.Unkept = total.Tried+got.Tried, total.Same+got.Same, total.Undecided+got.Undecided, total.Unkept+got.Unkept
-			if page = got.Next; page == "" {
-				break
-			}
-		}
-		require.ElementsMatch(t, want, differ, "pages of %d", limit)
-		require.Equal(t, dryrun.Compared{Tried: 13, Same: 5, Undecided: 1, Unkept: 1}, total)
-		require.Len(t, w.tried, 13, "each once")
-	}
-}
-
-func TestAPageEndsWhenItsTimeIsOverAndLosesNothing(t *testing.T) {
-	t.Parallel()
-	d, w, s := desk(t)
-	for i := range 5 {
-		dead(t, s, fmt.Sprint("e", i), "processed", "unknown_product", "", now)
-	}
-	page, pages := "", 0
-	for ; pages < 100; pages++ {
-		got, err := d.Compare(t.Context(), dryrun.Question{Queue: "orders", Since: now.Add(-2 * time.Hour), Limit: 100, Page: page, Until: now})
+	for _, m := range []contract.Message{message("dead", "processed"), message("of-two", "processed"), message("too-large", strings.Repeat(" ", 800<<10))} {
+		_, err := deadletter.Keep(t.Context(), s, orders, m, "m-"+m.Attributes["event_id"], now)
 		require.NoError(t, err)
-		if page = got.Next; page == "" {
-			break
-		}
 	}
-	require.Len(t, w.tried, 5)
-	require.Less(t, pages, 20)
-}
-
-func TestWhatCannotBeComparedIsRefused(t *testing.T) {
-	t.Parallel()
-	d, _, s := desk(t)
-	for name, test := range map[string]struct {
-		question dryrun.Question
-		want     error
-	}{
-		"no queue":                    {dryrun.Question{Queue: "nobody"}, dryrun.ErrNoQueue},
-		"a queue that does not run":   {dryrun.Question{Queue: "asleep"}, dryrun.ErrNoQueue},
-		"a wrong catalog":             {dryrun.Question{Queue: "orders", Files: map[string]string{"products.yaml": "wrong"}}, dryrun.ErrCatalog},
-		"a page of nothing":           {dryrun.Question{Queue: "orders", Page: "x"}, dryrun.ErrPlace},
-		"a page of another kind":      {dryrun.Question{Queue: "orders", Page: "claimed~~x"}, dryrun.ErrPlace},
-		"a page of no hour":           {dryrun.Question{Queue: "orders", Page: "dead_letter~now~x"}, dryrun.ErrPlace},
-		"a page of another year":      {dryrun.Question{Queue: "orders", Page: "dead_letter~2025-03-02T10~x"}, dryrun.ErrPlace},
-		"a page with no id of a page": {dryrun.Question{Queue: "orders", Page: "delayed~~a/b"}, dryrun.ErrPlace},
-	} {
-		test.question.Limit, test.question.Until = 10, now.Add(time.Second)
-		_, err := d.Compare(t.Context(), test.question)
-		require.ErrorIs(t, err, test.want, name)
+	claimed := message("claimed", "calls")
+	writes := []store.Write{record("delayed", dedupe.Failed, nil), record("claimed", dedupe.Processing, &claimed)}
+	for id, tenant := range map[string]string{"dead": "default", "delayed": "default", "of-two": "another"} {
+		at, err := lane.Open(t.Context(), s, lane.Name{Queue: "orders", Message: id})
+		require.NoError(t, err)
+		_, put, err := at.Put(lane.Waiting{Topic: "orders", Message: message(id, "retry"), Tenant: tenant, EventID: id, Due: now.Add(time.Minute)}, now)
+		require.NoError(t, err)
+		writes = append(writes, put...)
 	}
-	dead(t, s, "e1", "error", "unknown_product", "", now)
-	_, err := d.Compare(t.Context(), dryrun.Question{Queue: "orders", Since: now.Add(-time.Hour), Limit: 10, Until: now.Add(time.Second)})
-	require.ErrorContains(t, err, "no answer", "what is not known is not said")
-}
-
-func TestAnEventIsTriedByWhatIsKeptOfIt(t *testing.T) {
-	t.Parallel()
-	d, _, s := desk(t)
-	dead(t, s, "dead-and-delayed", "processed letter", "unknown_product", "", now)
-	delayed(t, s, "dead-and-delayed", "processed delayed", "")
-	delayed(t, s, "delayed", "processed delayed", "order_not_seen")
-	_, err := s.Commit(t.Context(), []store.Write{store.Create(dedupe.Key("orders", "default", "claimed"), dedupe.Record{
-		Queue: "orders", Tenant: "default", EventID: "claimed", Status: dedupe.Processing, PayloadHash: "sha256:00", LeaseToken: "t",
-		Message: &contract.Message{Data: []byte("calls"), Attributes: map[string]string{"event_id": "claimed"}},
-	}.Fields())})
+	batch := lane.NewBatch(now)
+	batch.Add("orders", "out", message("out", "processed"), lane.Source{Queue: "other", Tenant: "default", EventID: "emits-out"})
+	_, err := s.Commit(t.Context(), append(writes, batch.Writes()...))
 	require.NoError(t, err)
-	emitted(t, s, "out", "processed")
-	for id, want := range map[string]dryrun.Kind{"dead-and-delayed": dryrun.DeadLetter, "delayed": dryrun.Delayed, "claimed": dryrun.Claimed} {
-		got, err := d.Try(t.Context(), dryrun.Asked{EventID: id, Queue: "q:orders"})
-		require.NoError(t, err, id)
-		require.Equal(t, want, got.From.Kind)
-		require.Equal(t, id, got.EventID)
-		require.Equal(t, id != "dead-and-delayed", got.Recorded != nil, id)
+}
+
+func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {
+	t.Parallel()
+	s := emptyStore(t)
+	keep(t, s)
+	d := &dryrun.Desk{Store: s, Now: func() time.Time { return now }, Worker: func(files map[string]string) (dryrun.Worker, error) {
+		if len(files) > 0 {
+			return nil, fmt.Errorf("%w: products.yaml: wrong", dryrun.ErrCatalog)
+		}
+		return trier{}, nil
+	}}
+	brought := message("brought", "processed")
+	for name, test := range map[string]struct {
+		asked    dryrun.Asked
+		from     dryrun.Kind
+		outcome  retry.Outcome
+		recorded bool
+		fails    error
+	}{
+		"a dead letter comes before what waits": {dryrun.Asked{EventID: "dead", Queue: "q:orders"}, dryrun.DeadLetter, "processed", false, nil},
+		"a message that waits":                  {dryrun.Asked{EventID: "delayed"}, dryrun.Delayed, "retry", true, nil},
+		"one that a worker has in hand":         {dryrun.Asked{EventID: "claimed"}, dryrun.Claimed, "calls", true, nil},
+		"that of the tenant who is named":       {dryrun.Asked{EventID: "of-two", Tenant: "another"}, dryrun.Delayed, "retry", false, nil},
+		"one that somebody brings":              {dryrun.Asked{Message: &brought, Queue: "orders"}, "", "processed", false, nil},
+
+		"two tenants":                 {dryrun.Asked{EventID: "of-two"}, "", "", false, dryrun.ErrSeveral},
+		"an unknown queue":            {dryrun.Asked{EventID: "delayed", Queue: "nobody"}, "", "", false, dryrun.ErrNoQueue},
+		"a catalog with a mistake":    {dryrun.Asked{EventID: "delayed", Files: map[string]string{"products.yaml": ""}}, "", "", false, dryrun.ErrCatalog},
+		"an unknown event":            {dryrun.Asked{EventID: "nothing"}, "", "", false, dryrun.ErrNotKept},
+		"what an event has emitted":   {dryrun.Asked{EventID: "emits-out"}, "", "", false, dryrun.ErrNotKept},
+		"another tenant":              {dryrun.Asked{EventID: "delayed", Tenant: "another"}, "", "", false, dryrun.ErrNotKept},
+		"a payload that was too big":  {dryrun.Asked{EventID: "too-large"}, "", "", false, dryrun.ErrNotKept},
+		"a letter without a payload":  {dryrun.Asked{DeadLetter: &deadletter.Item{Queue: "orders"}}, "", "", false, dryrun.ErrNotKept},
+		"a letter of another catalog": {dryrun.Asked{DeadLetter: &deadletter.Item{Queue: "nobody", Data: []byte("{}")}}, "", "", false, dryrun.ErrNotKept},
+	} {
+		got, err := d.Try(t.Context(), test.asked)
+		require.ErrorIs(t, err, test.fails, name)
+		require.Equal(t, test.from, got.From.Kind, name)
+		require.Equal(t, test.outcome, got.Outcome, name)
+		require.Equal(t, test.recorded, got.Recorded != nil, name)
 	}
-	for id, want := range map[string]error{"nothing": dryrun.ErrNotKept, "source-out": dryrun.ErrNotKept} {
-		_, err := d.Try(t.Context(), dryrun.Asked{EventID: id})
-		require.ErrorIs(t, err, want, id)
-	}
-	_, err = d.Try(t.Context(), dryrun.Asked{EventID: "delayed", Tenant: "another"})
-	require.ErrorIs(t, err, dryrun.ErrNotKept)
 	s.FailReads(1)
-	_, err = d.Try(t.Context(), dryrun.Asked{EventID: "delayed"})
+	_, err := d.Try(t.Context(), dryrun.Asked{EventID: "delayed"})
 	require.ErrorIs(t, err, storetest.ErrFault)
 }
 
 func TestAStoreForTrialsTakesNoWrites(t *testing.T) {
 	t.Parallel()
-	_, _, s := desk(t)
+	s := emptyStore(t)
 	key := store.Key{Collection: "c", ID: "1"}
 	_, err := dryrun.ReadOnly(s).Commit(t.Context(), []store.Write{store.Create(key, nil)})
 	require.Equal(t, dryrun.Commits, retry.Decide(err).Reason)
@@ -227,7 +139,7 @@ func TestAStoreForTrialsTakesNoWrites(t *testing.T) {
 
 func TestAWriteIsShownAsWhatItChanges(t *testing.T) {
 	t.Parallel()
-	_, _, s := desk(t)
+	s := emptyStore(t)
 	key := store.Key{Collection: "accounts", ID: "a"}
 	versions, err := s.Commit(t.Context(), []store.Write{store.Create(key, map[string]any{"balance": int64(5), "secret": "s3cret", "at": now, "old": true})})
 	require.NoError(t, err)

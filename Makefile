@@ -36,23 +36,30 @@ run: bin/billhook ## webhook, worker and stand-ins in one process; sends signed 
 emulators: bin/billhook ## the same on Google's own emulators, provisioned from the catalog; TOPOLOGY=terraform by terraform/emulator
 	@exec bin/billhook dev --emulators $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(ARGS)
 
-# The tests are compiled as the Dockerfile compiles: a test of internal/importtest runs the
-# Dockerfile's build, which would otherwise compile all modules again. Tests need no symbols. The browser
-# comes last and alone: it and the emulators would take each other's time.
+# The tests are compiled as the Dockerfile compiles: the test that builds the images would otherwise compile
+# all modules again. Tests need no symbols.
+TESTS = CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go test -ldflags='-s -w' -count=1 -shuffle=on
+
 .PHONY: test
-test: ## unit, conformance and end-to-end tests, also on Google's emulators where they are installed
-	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go test -ldflags='-s -w' -count=1 -shuffle=on $$(go list ./... | grep -vE '/e2e/browser$$|/terraform/lifecycle$$')
+test: ## the tests that a person waits for: the embedded stack, what only Google's emulators can show, one walk of the pages
+	@$(TESTS) -short ./...
+	@go run -trimpath ./emulator/installed
+
+# The browser comes alone: it and the emulators would take each other's time.
+.PHONY: test-all
+test-all: ## everything: each case on both stacks, each fail point, the pages in all sizes, Terraform's lifecycle
+	@$(TESTS) -timeout 30m $$(go list ./... | grep -vE '/e2e/browser$$|/terraform/lifecycle$$')
 	@$(MAKE) --no-print-directory lifecycle
-	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go test -ldflags='-s -w' -count=1 -shuffle=on ./e2e/browser
-	@CGO_ENABLED=0 GOFLAGS="$$(go env GOFLAGS) -trimpath" go run ./emulator/installed
+	@$(TESTS) ./e2e/browser
+	@go run -trimpath ./emulator/installed
 
 .PHONY: lifecycle
 lifecycle: ## what people do to an installation, by Terraform on an imitation of Google's control planes; left out without Google's provider
 	@go test -count=1 -timeout 60m -parallel 6 ./terraform/lifecycle
 
 .PHONY: race
-race: ## the same under the race detector, without the tests that start processes
-	@go test -race -short -count=1 -shuffle=on ./...
+race: ## everything that runs in one process, under the race detector
+	@go test -race -count=1 -shuffle=on -timeout 60m $$(go list ./... | grep -vE '/(terraform|docs|importtest|imports|browser)(/|$$)')
 
 .PHONY: vet
 vet: ## go vet

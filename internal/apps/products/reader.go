@@ -3,13 +3,11 @@ package products
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 
 	"billhook/catalog"
 	"billhook/internal/pii"
+	"billhook/internal/platform/cache"
 	"billhook/internal/platform/store"
 )
 
@@ -29,37 +27,29 @@ const (
 type Reader struct {
 	store store.Getter
 	start map[string]catalog.Product
-	now   func() time.Time
-
-	reads singleflight.Group
-	mu    sync.Mutex
-	known map[string]worth // by the id of the document
-}
-
-type worth struct {
-	points int64
-	until  time.Time
+	known *cache.Cache[int64] // points, by the id of the document
 }
 
 // NewReader returns a reader; start is the catalog's products.
 func NewReader(from store.Getter, start map[string]catalog.Product, now func() time.Time) *Reader {
-	return &Reader{store: from, start: start, now: now, known: map[string]worth{}}
+	return &Reader{store: from, start: start, known: cache.New[int64](maxRemembered, 0, now)}
 }
 
 // Points returns what one piece of a tenant's product is worth; known reports whether orders may
 // name it. An error means that this is not known now, or wraps ErrBroken.
 func (r *Reader) Points(ctx context.Context, tenant, id string) (points int64, known bool, err error) {
-	if points, ok := r.Remembered(tenant, id); ok {
-		return points, true, nil
-	}
 	if !pii.ID.Valid(tenant) || !pii.ID.Valid(id) {
 		return 0, false, nil
 	}
-	points, joined, err := r.read(ctx, tenant, id)
-	if joined && err != nil && ctx.Err() == nil {
-		// The read that another caller had begun may have ended before the product was set.
-		points, _, err = r.read(ctx, tenant, id)
-	}
+	points, err = r.known.Get(ctx, Key(tenant, id).ID, func(ctx context.Context) (int64, time.Duration, error) {
+		ctx, cancel := context.WithTimeout(ctx, readTime)
+		defer cancel()
+		p, _, err := look(ctx, r.store, r.start, tenant, id)
+		if err == nil && p.State != Active {
+			err = ErrUnknown
+		}
+		return p.Points, RememberedFor, err
+	})
 	if errors.Is(err, ErrUnknown) {
 		return 0, false, nil
 	}
@@ -68,61 +58,8 @@ func (r *Reader) Points(ctx context.Context, tenant, id string) (points int64, k
 
 // Remembered returns what one piece of a tenant's product is worth, where that is known without asking.
 func (r *Reader) Remembered(tenant, id string) (points int64, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	remembered, ok := r.known[Key(tenant, id).ID]
-	if !ok || !r.now().Before(remembered.until) {
-		return 0, false
-	}
-	return remembered.points, true
-}
-
-// read reads the store, once for all concurrent callers; joined reports whether another caller had
-// begun. For a retired product the error is ErrUnknown.
-func (r *Reader) read(ctx context.Context, tenant, id string) (points int64, joined bool, err error) {
-	began, name := new(bool), Key(tenant, id).ID
-	done := r.reads.DoChan(name, func() (any, error) {
-		*began = true
-		until := r.now().Add(RememberedFor)
-		alone, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTime)
-		defer cancel()
-		p, _, err := look(alone, r.store, r.start, tenant, id)
-		if err == nil && p.State != Active {
-			err = ErrUnknown
-		}
-		r.remember(name, worth{points: p.Points, until: until}, err)
-		return p.Points, err
-	})
-	select {
-	case result := <-done:
-		points, _ = result.Val.(int64)
-		return points, !*began, result.Err
-	case <-ctx.Done():
-		return 0, false, ctx.Err()
-	}
-}
-
-// remember keeps what was read, unless something newer is there, and forgets what is
-// unknown by now.
-func (r *Reader) remember(name string, found worth, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case err == nil && !found.until.Before(r.known[name].until):
-		if len(r.known) >= maxRemembered {
-			clear(r.known) // rare, and cheaper than keeping count of what was asked for last
-		}
-		r.known[name] = found
-	case errors.Is(err, ErrUnknown):
-		delete(r.known, name)
-	}
+	return r.known.Known(Key(tenant, id).ID)
 }
 
 // Forget has the next question for a tenant's product ask the store.
-func (r *Reader) Forget(tenant, id string) {
-	name := Key(tenant, id).ID
-	r.reads.Forget(name)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.known, name)
-}
+func (r *Reader) Forget(tenant, id string) { r.known.Forget(Key(tenant, id).ID) }

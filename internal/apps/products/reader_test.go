@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/apps/products"
-	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
 
@@ -98,136 +96,6 @@ func TestAStoreThatIsDownIsNoPriceList(t *testing.T) {
 	}
 	s.faults.Down(false)
 	require.Equal(t, "10", s.worth(t, "cap"))
-}
-
-// held is a store that answers each read when it is told to.
-type held struct {
-	store.Getter
-	reads   chan string
-	answers chan struct{}
-}
-
-func (h *held) Get(ctx context.Context, key store.Key) (store.Document, error) {
-	doc, err := h.Getter.Get(ctx, key)
-	h.reads <- key.ID
-	<-h.answers
-	return doc, err
-}
-
-// answer is what a question got.
-type answer struct {
-	points int64
-	known  bool
-	err    error
-}
-
-// asks asks n times at once.
-func asks(ctx context.Context, r *products.Reader, id string, n int) <-chan answer {
-	answers := make(chan answer, n)
-	for range n {
-		go func() {
-			points, known, err := r.Points(ctx, tenant, id)
-			answers <- answer{points, known, err}
-		}()
-	}
-	return answers
-}
-
-func TestThoseWhoAskAtOnceShareOneRead(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	h := &held{s.faults, make(chan string), make(chan struct{})}
-	reader := products.NewReader(h, start, s.Now)
-	first := asks(t.Context(), reader, "hat", 1)
-	<-h.reads
-	rest := asks(t.Context(), reader, "hat", 20)
-	close(h.answers) // a later call finds the answer, or the read under way
-	require.Equal(t, answer{250, true, nil}, <-first)
-	for range 20 {
-		require.Equal(t, answer{250, true, nil}, <-rest)
-	}
-	require.EqualValues(t, 1, s.counter.Gets.Load())
-}
-
-// A shared read may have ended before the product was set. A call after that must not answer
-// that the product is unknown.
-func TestASharedReadDoesNotHideAProductThatWasSetAfterIt(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	h := &held{s.faults, make(chan string), make(chan struct{})}
-	reader := products.NewReader(h, start, s.Now)
-	first := asks(t.Context(), reader, "new", 1)
-	<-h.reads // it found nothing, and has not said so yet
-	s.set(t, "new", 5)
-	waiting := newWaiting(t.Context())
-	second := asks(waiting, reader, "new", 1)
-	<-waiting.waits // it shares that read
-	h.answers <- struct{}{}
-	require.Equal(t, answer{}, <-first)
-	select {
-	case <-h.reads:
-		h.answers <- struct{}{}
-		require.Equal(t, answer{5, true, nil}, <-second)
-	case told := <-second:
-		require.Fail(t, "it did not ask for itself", "%v", told)
-	}
-}
-
-// waiting is a context that says when somebody waits for its end.
-type waiting struct {
-	context.Context
-	once  sync.Once
-	waits chan struct{}
-}
-
-func newWaiting(ctx context.Context) *waiting {
-	return &waiting{Context: ctx, waits: make(chan struct{})}
-}
-
-func (w *waiting) Done() <-chan struct{} {
-	w.once.Do(func() { close(w.waits) })
-	return w.Context.Done()
-}
-
-func TestACallerThatLeavesDoesNotEndASharedRead(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	h := &held{s.faults, make(chan string), make(chan struct{})}
-	reader := products.NewReader(h, start, s.Now)
-	leaving, leave := context.WithCancel(t.Context())
-	first := asks(leaving, reader, "hat", 1)
-	<-h.reads
-	stays := newWaiting(t.Context())
-	second := asks(stays, reader, "hat", 1)
-	<-stays.waits
-	leave()
-	require.ErrorIs(t, (<-first).err, context.Canceled)
-	h.answers <- struct{}{}
-	require.Equal(t, answer{250, true, nil}, <-second)
-}
-
-// many is a store of one-point products that counts how often it is asked.
-type many struct{ asked int }
-
-func (m *many) Get(_ context.Context, key store.Key) (store.Document, error) {
-	m.asked++
-	return store.Document{Key: key, Version: 1, Fields: map[string]any{"tenant": tenant, "product_id": key.ID, "points": int64(1), "state": "active", "since": noon}}, nil
-}
-
-func TestWhatIsRememberedIsBounded(t *testing.T) {
-	t.Parallel()
-	from := &many{}
-	reader := products.NewReader(from, nil, func() time.Time { return noon })
-	ask := func(id string) int {
-		points, known, err := reader.Points(t.Context(), tenant, id)
-		require.Equal(t, answer{1, true, nil}, answer{points, known, err})
-		return from.asked
-	}
-	for i := range 10_001 {
-		require.Equal(t, i+1, ask(fmt.Sprintf("p%05d", i)))
-	}
-	require.Equal(t, 10_001, ask("p10000"), "it is remembered")
-	require.Equal(t, 10_002, ask("p00000"), "it is not")
 }
 
 // TestWhateverHappensNoOldPriceIsCharged drives two processes, of which one makes the

@@ -3,9 +3,9 @@ package customers
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
+	"billhook/internal/platform/cache"
 	"billhook/internal/platform/store"
 )
 
@@ -23,21 +23,12 @@ type Teacher struct {
 	from store.Getter
 	log  *slog.Logger
 	now  func() time.Time
-
-	mu sync.Mutex
-	// recent and before are two generations, by the ids of documents: a mapping that is used moves to the newer one, and
-	// when that is full the older one is forgotten.
-	recent, before map[string]known
-}
-
-type known struct {
-	uid   string
-	until time.Time
+	uids *cache.Cache[string] // by the ids of documents
 }
 
 // NewTeacher returns a teacher that reads mappings from a store.
 func NewTeacher(from store.Getter, log *slog.Logger, now func() time.Time) *Teacher {
-	return &Teacher{from: from, log: log, now: now, recent: map[string]known{}}
+	return &Teacher{from: from, log: log, now: now, uids: cache.New[string](maxKnown, 0, now)}
 }
 
 // Order is an order that names a customer and a uid.
@@ -61,7 +52,7 @@ type Lesson struct {
 // creates the mapping; where that was refused, a further try reads it. The error is the store's.
 func (t *Teacher) Learn(ctx context.Context, order Order, try int) (Lesson, error) {
 	id := order.key().ID
-	uid, found := t.known(id)
+	uid, found := t.uids.Known(id)
 	switch {
 	case found && uid == order.UID:
 		return Lesson{}, nil
@@ -74,10 +65,10 @@ func (t *Teacher) Learn(ctx context.Context, order Order, try int) (Lesson, erro
 	case err != nil:
 		return Lesson{}, err
 	case mapping.version == 0:
-		t.forget(id)
+		t.uids.Forget(id)
 		return t.create(order), nil
 	}
-	t.remember(id, mapping.UID)
+	t.uids.Put(id, mapping.UID, knownFor)
 	if mapping.UID == order.UID {
 		return Lesson{Looked: true}, nil
 	}
@@ -106,42 +97,10 @@ func (w watched) Commit(ctx context.Context, writes []store.Write) ([]store.Vers
 			continue
 		}
 		if uid, ok := write.Fields["uid"].(string); ok && err == nil {
-			w.teacher.remember(write.Key.ID, uid)
+			w.teacher.uids.Put(write.Key.ID, uid, knownFor)
 		} else {
-			w.teacher.forget(write.Key.ID) // it is gone, or unknown
+			w.teacher.uids.Forget(write.Key.ID) // it is gone, or unknown
 		}
 	}
 	return versions, err
-}
-
-func (t *Teacher) known(id string) (uid string, found bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	k, found := t.recent[id]
-	if !found {
-		if k, found = t.before[id]; found {
-			t.keep(id, k)
-		}
-	}
-	return k.uid, found && t.now().Before(k.until)
-}
-
-func (t *Teacher) remember(id, uid string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.keep(id, known{uid: uid, until: t.now().Add(knownFor)})
-}
-
-func (t *Teacher) keep(id string, k known) {
-	if len(t.recent) >= maxKnown/2 {
-		t.before, t.recent = t.recent, map[string]known{}
-	}
-	t.recent[id] = k
-}
-
-func (t *Teacher) forget(id string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.recent, id)
-	delete(t.before, id)
 }

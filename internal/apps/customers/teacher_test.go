@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -160,30 +159,4 @@ func TestKnownCustomersAreBoundedAndRecentOnesStay(t *testing.T) {
 	}
 	require.True(t, knows("regular"), "who orders again is kept")
 	require.False(t, knows("once"), "who does not makes room")
-}
-
-func TestATeacherIsSafeForConcurrentUse(t *testing.T) {
-	t.Parallel()
-	c := newClass(t)
-	var all sync.WaitGroup
-	for i := range 8 {
-		all.Go(func() {
-			for n := range 50 {
-				order := customers.Order{Tenant: "default", CustomerID: fmt.Sprint("c", n%5), UID: "u1", EventID: fmt.Sprint(i, n)}
-				for try := range 3 {
-					lesson, err := c.Learn(t.Context(), order, try)
-					if err != nil || len(lesson.Writes) == 0 {
-						break
-					}
-					if _, err := c.store.Commit(t.Context(), lesson.Writes); err == nil {
-						break
-					}
-				}
-			}
-		})
-	}
-	all.Wait()
-	for n := range 5 {
-		require.Equal(t, customers.Lesson{}, c.learn(t, fmt.Sprint("c", n), "u1", 0))
-	}
 }

@@ -85,7 +85,7 @@ var noPage = map[string]string{
 	"POST /v1/ops/events/try":    "the preview of an operation has what would become of each",
 	"GET /v1/ops/pauses":         "the list of queues says which are paused",
 	"GET /v1/ops/customers/{id}": "pages ask for the preview, which is there for a customer of nobody too",
-	"GET /v1/ops/events/tail":    "the page's script asks for it, and the page without a script for GET /v1/ops/events",
+	"GET /v1/ops/events/tail":    "the list of events refreshes itself",
 }
 
 // TestWhateverAPageDoesACommandDoesByTheSameCall compares what was asked for while every example of the

@@ -273,7 +273,7 @@ func New(config Config) (*Worker, error) {
 	})
 	api.Routes(router)
 	sessions := ops.NewSessions(config.Access, []byte(uuid.NewString()), config.Log, config.Now)
-	site, err := pages.New(pages.Config{API: api.Caller(), Guard: sessions.Guard, Sessions: sessions, Tails: api, Catalog: config.Catalog, Log: config.Log, Now: config.Now})
+	site, err := pages.New(pages.Config{API: api.Caller(), Guard: sessions.Guard, Sessions: sessions, Catalog: config.Catalog, Log: config.Log, Now: config.Now})
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}

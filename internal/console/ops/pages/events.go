@@ -36,16 +36,11 @@ func (p *Pages) events(v *visit) (any, error) {
 	for _, q := range p.Catalog.Queues {
 		view.Queues = append(view.Queues, q.ID)
 	}
-	path := with("/v1/ops/events", "limit", rows)
-	filtered := false
-	for _, name := range eventFilters {
-		path = with(path, name, v.query(name))
-		filtered = filtered || (name != "queue" && v.query(name) != "")
-	}
-	if err := v.get(path, &view.List); err != nil {
+	filters := v.filters(eventFilters...)
+	if err := v.get(with("/v1/ops/events", append(filters, "limit", rows)...), &view.List); err != nil {
 		return view, v.refused(err)
 	}
-	if filtered {
+	if len(v.filters(eventFilters[1:]...)) > 0 {
 		return view, nil
 	}
 	return view, v.get(with("/v1/ops/waiting", "queue", v.query("queue")), &view.Waiting)

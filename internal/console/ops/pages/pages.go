@@ -40,11 +40,9 @@ type Config struct {
 	Guard func(http.Handler) http.Handler
 	// Sessions signs people in; nil: nobody does here.
 	Sessions Sessions
-	// Tails shows events as they come in; nil: they are shown as they are when a page is asked for.
-	Tails   Tails
-	Catalog *catalog.Catalog
-	Log     *slog.Logger
-	Now     func() time.Time
+	Catalog  *catalog.Catalog
+	Log      *slog.Logger
+	Now      func() time.Time
 	// Longest is how long a page may take; 0: 4 seconds.
 	Longest time.Duration
 }
@@ -78,7 +76,6 @@ func (p *Pages) Routes(r chi.Router) {
 			r.Use(p.fromHere)
 			p.doorRoutes(r)
 		})
-		p.streamRoutes(r.With(p.refusing, p.Guard))
 		r.Group(func(r chi.Router) {
 			r.Use(zipped, p.refusing, p.Guard, p.punctual)
 			p.areas(r)
@@ -90,7 +87,6 @@ func (p *Pages) Routes(r chi.Router) {
 // areas adds the pages, area by area.
 func (p *Pages) areas(r chi.Router) {
 	p.overviewRoutes(r)
-	p.liveRoutes(r)
 	p.queueRoutes(r)
 	p.keepRoutes(r)
 	p.eventRoutes(r)
@@ -149,6 +145,16 @@ func (v *visit) param(name string) string {
 
 // query is a parameter of the address; empty: there is none.
 func (v *visit) query(name string) string { return v.request.URL.Query().Get(name) }
+
+// filters are the parameters of the address of these names that have a value, by name and value in turn.
+func (v *visit) filters(names ...string) (pairs []string) {
+	for _, name := range names {
+		if value := v.query(name); value != "" {
+			pairs = append(pairs, name, value)
+		}
+	}
+	return pairs
+}
 
 // form is a field of the form that was sent; empty: there is none.
 func (v *visit) form(name string) string { return v.request.PostForm.Get(name) }

@@ -59,14 +59,14 @@ type link struct {
 // areas are the entries of the menu.
 var areas = []link{
 	{Address: "/ops/", Name: "Overview"}, {Address: "/ops/events", Name: "Events"}, {Address: "/ops/dead-letters", Name: "Dead letters"},
-	{Address: "/ops/operations", Name: "Operations"}, {Address: "/ops/live", Name: "Live"},
+	{Address: "/ops/operations", Name: "Operations"},
 	{Address: "/ops/orders", Name: "Orders"}, {Address: "/ops/refunds", Name: "Refunds"}, {Address: "/ops/journal", Name: "Journal"}, {Address: "/ops/periods", Name: "Periods"},
 	{Address: "/ops/products", Name: "Products"}, {Address: "/ops/stock", Name: "Stock"}, {Address: "/ops/customers", Name: "Customers"}, {Address: "/ops/endpoints", Name: "Endpoints"}, {Address: "/ops/outbox", Name: "Outbox"}, {Address: "/ops/cleanup", Name: "Cleanup"},
 	{Address: "/ops/audit", Name: "Audit"}, {Address: "/ops/catalog", Name: "Catalog"}, {Address: "/ops/status", Name: "Status"},
 }
 
 // always is how many of them are seen at once. The others are behind "More".
-const always = 5
+const always = 4
 
 // menu is the menu of a page: the entry that the page is below is the current one.
 func menu(address string) []link {

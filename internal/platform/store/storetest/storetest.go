@@ -460,7 +460,7 @@ func invalid(t *testing.T, s store.Store) {
 		"an int":                 {store.Set(key("a"), map[string]any{"i": 1})},
 		"a slash in the id":      {store.Set(key("a/b"), nil)},
 		"an empty id":            {store.Set(key(""), nil)},
-		"an update at version 0": {store.Replace(key("a"), 0, nil)},
+		"an update at version 0": {{Op: store.OpUpdate, Key: key("a")}},
 		"an empty increment":     {store.Increment(key("a"), nil, nil)},
 		"no operation":           {{Key: key("a")}},
 	} {

@@ -28,11 +28,15 @@ func TestAKnownProductIsReadOnceInAWhile(t *testing.T) {
 	s := open(t)
 	s.set(t, "new", 5)
 	for _, id := range []string{"hat", "new"} {
+		_, remembered := s.reader.Remembered(tenant, id)
+		require.False(t, remembered)
 		before := s.counter.Gets.Load()
 		for range 100 {
 			s.worth(t, id)
 		}
 		require.EqualValues(t, 1, s.counter.Gets.Load()-before, id)
+		_, remembered = s.reader.Remembered(tenant, id)
+		require.True(t, remembered)
 		s.wait(products.RememberedFor)
 		s.worth(t, id)
 		require.EqualValues(t, 2, s.counter.Gets.Load()-before, id)

@@ -24,6 +24,7 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/cache"
 	"billhook/internal/platform/failpoint"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
@@ -113,7 +114,9 @@ type queue struct {
 	// waits: it is ordered, and its messages wait as a rule, so each of its deliveries looks for
 	// one before it.
 	waits bool
-	calm  *calm
+	// calm is whether no message of it waits in a lane, remembered for calmFor however many ask. That one waits is
+	// assumed for as long; then every lane is read, which is never wrong.
+	calm *cache.Cache[bool]
 	// oneTarget: its messages of all types go to one place outside.
 	oneTarget bool
 	// nacks is the budget of nacks for the sake of single messages.
@@ -140,7 +143,7 @@ func New(config Config) *Service {
 			many = many || (h.Leased != nil && h.Leased.ManyPlaces)
 		}
 		s.queues[q.ID] = &queue{
-			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), calm: newCalm(), oneTarget: leased && !many && len(places) == 1,
+			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), calm: cache.New[bool](1, 0, config.Now), oneTarget: leased && !many && len(places) == 1,
 			brokerKeepsTime: q.BrokerKeepsTime(),
 			// Messages wait by a policy that is not the broker's, where the service that a leased
 			// handler calls asks for it, or behind dead letters.

@@ -15,38 +15,6 @@ import (
 // messages behind it find its lane.
 const calmFor = time.Second
 
-// calm is whether an instance assumes that no message of a queue waits in a lane, and until when.
-type calm struct {
-	// one lets one caller at a time read; the others wait for what it finds.
-	one   chan struct{}
-	until time.Time
-	found bool
-}
-
-func newCalm() *calm { return &calm{one: make(chan struct{}, 1)} }
-
-// holds reports whether no message of the queue waits in a lane. It reads about once in calmFor,
-// however many callers ask. That a message waits is assumed for as long; then every lane is
-// read, which is never wrong.
-func (c *calm) holds(ctx context.Context, now func() time.Time, read func(context.Context) (bool, error)) (bool, error) {
-	select {
-	case c.one <- struct{}{}:
-		defer func() { <-c.one }()
-	case <-ctx.Done():
-		return false, ctx.Err()
-	}
-	// Before the read: what is kept while it goes on waits that much longer.
-	begun := now()
-	if begun.Before(c.until) {
-		return c.found, nil
-	}
-	found, err := read(ctx)
-	if err == nil {
-		c.until, c.found = begun.Add(calmFor), found
-	}
-	return found, err
-}
-
 // dropped is the end of a message that is not for the queue or is too old. It is the zero verdict
 // for any other.
 func (s *Service) dropped(w *attempt, now time.Time) verdict {
@@ -92,8 +60,11 @@ func (s *Service) turn(ctx context.Context, w *attempt) verdict {
 	// are rare, and one read tells for the whole queue that there is none.
 	looks := q.waits || w.returned || !due.IsZero()
 	if !looks {
-		calm, err := q.calm.holds(ctx, s.config.Now, func(ctx context.Context) (bool, error) {
-			return lane.Calm(ctx, s.config.Store, q.ID)
+		calm, err := q.calm.Get(ctx, "", func(ctx context.Context) (bool, time.Duration, error) {
+			ctx, cancel := context.WithTimeout(ctx, bookkeeping)
+			defer cancel()
+			calm, err := lane.Calm(ctx, s.config.Store, q.ID)
+			return calm, calmFor, err
 		})
 		if err != nil {
 			return verdict{course: nacked, failure: retry.Outage("store_unavailable", err)}

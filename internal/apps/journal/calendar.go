@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
+	"billhook/internal/platform/cache"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -32,90 +30,67 @@ type Calendar struct {
 		store.Getter
 		store.Querier
 	}
-	now func() time.Time
-
-	reads singleflight.Group
-	mu    sync.Mutex
-	known calendar
+	now   func() time.Time
+	known *cache.Cache[calendar]
+	last  calendar // what was read last; only a reading uses it, and there is one at a time
 }
 
 // calendar is what was read: each moment from which a period is closed, by the id of its document.
 type calendar struct {
 	closes  map[string]time.Time
 	changes int64
-	// at is when the reading began; zero: nothing was read.
-	at time.Time
 }
 
 // NewCalendar returns a calendar that has read nothing.
 func NewCalendar(from store.Store, now func() time.Time) *Calendar {
-	return &Calendar{store: from, now: now}
+	return &Calendar{store: from, now: now, known: cache.New[calendar](1, believedFor, now)}
 }
 
 // Closed reports whether a period of a tenant takes no entries now. The error is an outage: what was
 // known is too old, and cannot be read.
 func (c *Calendar) Closed(ctx context.Context, tenant, period string) (bool, error) {
-	c.mu.Lock()
-	known := c.known
-	c.mu.Unlock()
-	if age := c.now().Sub(known.at); known.at.IsZero() || age >= lookAgain || age < 0 {
-		read := c.reads.DoChan("", func() (any, error) { return nil, c.read(context.WithoutCancel(ctx)) })
-		if known.at.IsZero() || age >= believedFor || age < 0 {
-			select {
-			case result := <-read:
-				if result.Err != nil {
-					return false, retry.Outage("periods_unknown", result.Err)
-				}
-			case <-ctx.Done():
-				return false, ctx.Err()
-			}
-			c.mu.Lock()
-			known = c.known
-			c.mu.Unlock()
-		}
+	known, err := c.known.Get(ctx, "", c.read)
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return false, ctx.Err()
+	case err != nil:
+		return false, retry.Outage("periods_unknown", err)
 	}
 	at, closes := known.closes[periodKey(tenant, period).ID]
 	return closes && !c.now().Before(at), nil
 }
 
 // read asks whether the periods have changed, and lists those that are closed where they have.
-func (c *Calendar) read(ctx context.Context) error {
+func (c *Calendar) read(ctx context.Context) (calendar, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	c.mu.Lock()
-	found := c.known
-	c.mu.Unlock()
-	first := found.at.IsZero()
-	found.at = c.now()
 	var changes int64
 	switch doc, err := c.store.Get(ctx, changesKey); {
 	case errors.Is(err, store.ErrNotFound):
 	case err != nil:
-		return fmt.Errorf("journal: read periods: %w", err)
+		return calendar{}, 0, fmt.Errorf("journal: read periods: %w", err)
 	default:
 		changes, _ = doc.Fields[fieldChanges].(int64)
 	}
-	// The count goes first: a change behind it is in the list perhaps, and in the next count surely.
-	if changes != found.changes || (first && changes != 0) {
-		closes := map[string]time.Time{}
-		query := store.Query{Collection: PeriodsCollection, Equal: map[string]any{fieldClosed: true}, Limit: store.MaxPage}
-		for {
-			page, err := c.store.Query(ctx, query)
-			if err != nil {
-				return fmt.Errorf("journal: list periods: %w", err)
-			}
-			for _, doc := range page.Documents {
-				at, _ := doc.Fields["closes_at"].(time.Time)
-				closes[doc.Key.ID] = at // one without a moment is closed
-			}
-			if query.After = page.Next; page.Next == "" {
-				break
-			}
-		}
-		found.closes, found.changes = closes, changes
+	if changes == c.last.changes { // 0: no period was ever closed
+		return c.last, lookAgain, nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.known = found
-	return nil
+	// The count went first: a change behind it is in the list perhaps, and in the next count surely.
+	closes := map[string]time.Time{}
+	query := store.Query{Collection: PeriodsCollection, Equal: map[string]any{fieldClosed: true}, Limit: store.MaxPage}
+	for {
+		page, err := c.store.Query(ctx, query)
+		if err != nil {
+			return calendar{}, 0, fmt.Errorf("journal: list periods: %w", err)
+		}
+		for _, doc := range page.Documents {
+			at, _ := doc.Fields["closes_at"].(time.Time)
+			closes[doc.Key.ID] = at // one without a moment is closed
+		}
+		if query.After = page.Next; page.Next == "" {
+			break
+		}
+	}
+	c.last = calendar{closes: closes, changes: changes}
+	return c.last, lookAgain, nil
 }

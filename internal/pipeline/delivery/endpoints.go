@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"container/list"
 	"context"
 	"fmt"
 	"net"
@@ -14,6 +13,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/endpoints"
+	"billhook/internal/platform/cache"
 )
 
 // Endpoints posts to the addresses that third parties have registered. Each has limits and a
@@ -28,9 +28,8 @@ type Endpoints struct {
 	// Watcher is told what endpoints answer, without which of them; nil: nobody is.
 	Watcher Watcher
 
-	mu     sync.Mutex
-	known  map[string]*list.Element // of *remembered, by the endpoint's id
-	recent *list.List               // the one used last is the first
+	mu    sync.Mutex               // while a target is made
+	known *cache.Cache[remembered] // by the endpoint's id
 }
 
 var _ endpoints.Poster = (*Endpoints)(nil)
@@ -47,7 +46,7 @@ func NewEndpoints(of catalog.Endpoints, private bool, now func() time.Time) *End
 	like := of.Target()
 	like.Internal = private
 	return &Endpoints{
-		of: of, like: like, client: &http.Client{Transport: transport(like)}, now: now, known: map[string]*list.Element{}, recent: list.New(),
+		of: of, like: like, client: &http.Client{Transport: transport(like)}, now: now, known: cache.New[remembered](of.Remembered, 0, now),
 		lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		},
@@ -72,32 +71,19 @@ func (e *Endpoints) Post(ctx context.Context, to endpoints.Address, id string, b
 func (e *Endpoints) target(to endpoints.Address) (*Target, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	at, ok := e.known[to.ID]
-	var before *remembered
-	if ok {
-		e.recent.MoveToFront(at)
-		before = at.Value.(*remembered)
-		if before.address.URL == to.URL && slices.Equal(before.address.Secrets, to.Secrets) {
-			return before.target, nil
-		}
+	before, ok := e.known.Known(to.ID)
+	if ok && before.address.URL == to.URL && slices.Equal(before.address.Secrets, to.Secrets) {
+		return before.target, nil
 	}
 	t, err := New(Config{Target: e.like, BaseURL: to.URL, Secret: to.Secrets[0], Also: to.Secrets[1:], Client: e.client, Now: e.now})
 	if err != nil {
 		return nil, err
 	}
 	t.watcher = e.Watcher
-	if ok {
-		if before.address.URL == to.URL {
-			t.limits = before.target.limits
-		}
-		at.Value = &remembered{to, t}
-		return t, nil
+	if ok && before.address.URL == to.URL {
+		t.limits = before.target.limits
 	}
-	e.known[to.ID] = e.recent.PushFront(&remembered{to, t})
-	if e.recent.Len() > e.of.Remembered {
-		last := e.recent.Remove(e.recent.Back()).(*remembered)
-		delete(e.known, last.address.ID)
-	}
+	e.known.Put(to.ID, remembered{to, t}, cache.Forever)
 	return t, nil
 }
 

@@ -20,6 +20,3 @@ func Transport(t catalog.Target, trust *tls.Config) *http.Transport {
 func (e *Endpoints) Resolve(lookup func(ctx context.Context, host string) ([]netip.Addr, error)) {
 	e.lookup = lookup
 }
-
-// Remembered is how many endpoints there are limits for.
-func (e *Endpoints) Remembered() int { return e.recent.Len() }

@@ -36,13 +36,10 @@ type entry[V any] struct {
 	since, until time.Time
 }
 
-// New returns a cache of the values used last, at most most. One that is no longer good is answered still up to the
-// age keep, while a newer one is loaded; 0: never.
+// New returns a cache of the values used last: at most most, and at least one. One that is no longer good is answered
+// still up to the age keep, while a newer one is loaded; 0: never.
 func New[V any](most int, keep time.Duration, now func() time.Time) *Cache[V] {
-	known, err := simplelru.NewLRU[string, entry[V]](most, nil)
-	if err != nil {
-		panic(err) // the size is no positive number: a mistake in the code
-	}
+	known, _ := simplelru.NewLRU[string, entry[V]](max(1, most), nil) // it refuses a size that is not positive
 	return &Cache[V]{now: now, keep: keep, known: known}
 }
 

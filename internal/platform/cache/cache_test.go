@@ -167,6 +167,15 @@ func TestThoseWhoAskAtOnceShareALoadThatOutlivesEachOfThem(t *testing.T) {
 	}
 }
 
+func TestACacheOfNothingHoldsOne(t *testing.T) {
+	t.Parallel()
+	c := cache.New[int](0, 0, time.Now)
+	c.Put("a", 1, cache.Forever)
+	value, ok := c.Known("a")
+	require.True(t, ok)
+	require.Equal(t, 1, value)
+}
+
 func TestWhoSharedALoadThatFailedAsksOnceMore(t *testing.T) {
 	t.Parallel()
 	now, l := noon, newLoads()
@@ -230,9 +239,4 @@ func TestAnOldValueIsAnsweredWhileANewerOneIsLoaded(t *testing.T) {
 	value, ok := c.Known("a")
 	require.True(t, ok)
 	require.Equal(t, 2, value)
-}
-
-func TestASizeIsAPositiveNumber(t *testing.T) {
-	t.Parallel()
-	require.Panics(t, func() { cache.New[int](0, 0, time.Now) })
 }

@@ -53,6 +53,6 @@ func (p *program) eventsCommand() *cobra.Command {
 		one.Flags().StringVar(&queue, "queue", "", "the queue, by id or alias, where several know the id")
 		one.Flags().StringVar(&tenant, "tenant", "", "the tenant, where several have the id")
 	}
-	command.AddCommand(show, payload, p.eventsListCommand(ask), p.eventsTail(ask), p.eventsCleanup(ask), p.tryCommand(ask))
+	command.AddCommand(show, payload, p.eventsListCommand(ask), p.eventsTail(ask), p.tryCommand(ask))
 	return command
 }

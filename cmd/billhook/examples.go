@@ -28,7 +28,6 @@ var examples = map[string]string{
 	"events payload": "billhook events payload 900000000000000031 --why \"ticket 7\"",
 	"events tail":    "billhook events tail --queue <queue>\nbillhook events tail --status DEAD_LETTERED",
 	"events try":     "billhook events try 900000000000000031\nbillhook events try -f message.json --queue <queue>",
-	"events cleanup": "billhook events cleanup --older-than 58d --dry-run\nbillhook events cleanup --older-than 58d",
 
 	"dlq ls":         "billhook dlq ls\nbillhook dlq ls <queue> --since 7d --reason unknown_product",
 	"dlq reasons":    "billhook dlq reasons\nbillhook dlq reasons <queue> --since 36h",

@@ -72,20 +72,6 @@ func TestTheSignatureOfThePageIsTheDoors(t *testing.T) {
 	}, signer.SignFor(cells["destination"], "", body, at))
 }
 
-func TestThePageNamesEachQueueThatWantsADestination(t *testing.T) {
-	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	var want []string
-	for _, q := range c.Queues {
-		if q.Charges() {
-			want = append(want, "`"+q.ID+"`")
-		}
-	}
-	require.Len(t, want, 3)
-	require.Contains(t, strings.Join(strings.Fields(section(t, "The signature")), " "), "("+strings.Join(want, ", ")+")")
-}
-
 func TestTheMessagesOfThePageKeepTheirContracts(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load("")
@@ -99,38 +85,4 @@ func TestTheMessagesOfThePageKeepTheirContracts(t *testing.T) {
 		seen[format]++
 	}
 	require.Equal(t, map[string]int{contract.MessageV1: 1, contract.EnvelopeV1: 1}, seen)
-}
-
-// TestThePageSaysWhatToDoAtEachAnswerOfTheDoor reads the answers from the door's code.
-func TestThePageSaysWhatToDoAtEachAnswerOfTheDoor(t *testing.T) {
-	t.Parallel()
-	provider := map[string]string{"source_unknown": "of the doors of providers alone"}
-	status := map[string]string{
-		"StatusBadRequest": "400", "StatusUnauthorized": "401", "StatusForbidden": "403", "StatusNotFound": "404", "StatusRequestEntityTooLarge": "413", "StatusUnsupportedMediaType": "415",
-		"StatusUnprocessableEntity": "422", "StatusTooManyRequests": "429", "StatusInternalServerError": "500", "StatusServiceUnavailable": "503",
-	}
-	rows := map[string]string{}
-	for _, row := range regexp.MustCompile(`(?m)^\| (\d{3}) \| (.*) \| .* \|$`).FindAllStringSubmatch(section(t, "What is answered"), -1) {
-		rows[row[1]] = row[2]
-	}
-	files, err := filepath.Glob(filepath.Join("..", "..", "internal", "ingest", "webhook", "*.go"))
-	require.NoError(t, err)
-	answers := 0
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		code := read(t, file)
-		for _, answer := range regexp.MustCompile(`serve\.Refuse\(http\.(Status\w+), "([a-z_]+)"`).FindAllStringSubmatch(code, -1) {
-			if provider[answer[2]] == "" {
-				require.Contains(t, rows[status[answer[1]]], "`"+answer[2]+"`", answer[1])
-				answers++
-			}
-		}
-		for _, unaccepted := range regexp.MustCompile(`unaccepted\("([a-z_]+)"\)`).FindAllStringSubmatch(code, -1) {
-			require.Contains(t, rows["401"], "`"+unaccepted[1]+"`")
-			answers++
-		}
-	}
-	require.Greater(t, answers, 20)
 }

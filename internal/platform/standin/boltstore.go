@@ -77,9 +77,6 @@ func openStore(path string, noSync bool) (s *Store, err error) {
 	if err := whole(db); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	if err := inStep(db); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
 	return &Store{db: db, turn: make(chan struct{}, 1)}, nil
 }
 

@@ -85,7 +85,7 @@ func (s *Store) commitWaiting() {
 		if !written {
 			return errNothing
 		}
-		return mark(tx)
+		return nil
 	})
 	if err != nil && !errors.Is(err, errNothing) {
 		for _, c := range all {

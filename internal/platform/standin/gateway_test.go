@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -188,17 +187,6 @@ func TestTheGatewayTakesNoOrderThatItCannotTrust(t *testing.T) {
 	status, _ = order(t, g, standin.RefundsPath, "r-1", `{"event_id":"r-1","action":"refund"}`)
 	require.Equal(t, http.StatusUnprocessableEntity, status, "a refund of nothing")
 	require.Empty(t, g.Orders())
-}
-
-func TestOfManyOrdersUnderOneKeyTheGatewayCarriesOutOne(t *testing.T) {
-	t.Parallel()
-	g := newGateway(t)
-	var all sync.WaitGroup
-	for range 20 {
-		all.Go(func() { order(t, g, standin.PaymentsPath, "evt-1", payment("evt-1", "sub-1")) })
-	}
-	all.Wait()
-	require.Equal(t, 1, g.CarriedOut("evt-1"))
 }
 
 func TestTheGatewayIsToldAndLookedAtOverHTTP(t *testing.T) {

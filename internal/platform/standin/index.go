@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -31,10 +30,9 @@ type index struct {
 	Due string `json:"due,omitempty"`
 }
 
-// indexes is the bucket whose sequence is the last transaction that kept the indexes. An index of
-// a collection is a bucket named indexes, the collection and the index. No collection's name has
-// a slash.
-var indexes = []byte("/index")
+// indexes begins the name of each index's bucket; the collection and the index follow. No collection's
+// name has a slash.
+const indexes = "/index"
 
 // bucket is the name of the bucket of an index.
 func (x index) bucket(collection string) []byte {
@@ -168,15 +166,6 @@ func (k *keeper) keep(to change) error {
 	return nil
 }
 
-// mark notes that the transaction has kept the indexes.
-func mark(tx *bbolt.Tx) error {
-	bucket, err := tx.CreateBucketIfNotExists(indexes)
-	if err != nil {
-		return err
-	}
-	return bucket.SetSequence(uint64(tx.ID())) //nolint:gosec // a count of transactions
-}
-
 // makeIndexes reads the collection and makes those indexes of it that are missing.
 func (s *Store) makeIndexes(ctx context.Context, collection string, missing []index) error {
 	err := s.db.Update(func(tx *bbolt.Tx) error {
@@ -187,10 +176,7 @@ func (s *Store) makeIndexes(ctx context.Context, collection string, missing []in
 		if len(missing) == 0 {
 			return errNothing // another query has made them
 		}
-		if err := build(tx, collection, missing); err != nil {
-			return err
-		}
-		return mark(tx)
+		return build(tx, collection, missing)
 	})
 	if err != nil && !errors.Is(err, errNothing) {
 		return fmt.Errorf("standin: index of %s: %w", collection, err)
@@ -226,41 +212,6 @@ func build(tx *bbolt.Tx, collection string, missing []index) error {
 				return err
 			}
 		}
-	}
-	return nil
-}
-
-// inStep makes all indexes of the file anew where a release that knows none has written to it.
-func inStep(db *bbolt.DB) error {
-	err := db.Update(func(tx *bbolt.Tx) error {
-		if bucket := tx.Bucket(indexes); bucket == nil || bucket.Sequence()+1 == uint64(tx.ID()) { //nolint:gosec // a count of transactions
-			return errNothing
-		}
-		stale := map[string][]index{}
-		begins := append(slices.Clone(indexes), '/')
-		cursor := tx.Cursor()
-		for bucket, _ := cursor.Seek(begins); bytes.HasPrefix(bucket, begins); bucket, _ = cursor.Next() {
-			collection, name, _ := bytes.Cut(bucket[len(begins):], []byte{'/'})
-			var x index
-			if err := json.Unmarshal(name, &x); err != nil {
-				return err
-			}
-			stale[string(collection)] = append(stale[string(collection)], x)
-		}
-		for _, collection := range slices.Sorted(maps.Keys(stale)) {
-			for _, x := range stale[collection] {
-				if err := tx.DeleteBucket(x.bucket(collection)); err != nil {
-					return err
-				}
-			}
-			if err := build(tx, collection, stale[collection]); err != nil {
-				return err
-			}
-		}
-		return mark(tx)
-	})
-	if err != nil && !errors.Is(err, errNothing) {
-		return fmt.Errorf("standin: indexes: %w", err)
 	}
 	return nil
 }

@@ -1,9 +1,7 @@
 package standin_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -11,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.etcd.io/bbolt"
 
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -19,92 +16,8 @@ import (
 
 var indexedAt = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// asked are queries that need an index of each kind.
-var asked = map[string]store.Query{
-	"equal":    {Equal: map[string]any{"state": "open"}},
-	"contains": {Contains: map[string]string{"names": "n"}},
-	"due":      {Due: &store.Due{Field: "at", Until: indexedAt}, Equal: map[string]any{"state": "open"}},
-}
-
-func requireFound(t *testing.T, s *standin.Store, want ...string) {
-	t.Helper()
-	for name, query := range asked {
-		query.Collection, query.Limit = "c", 9
-		page, err := s.Query(t.Context(), query)
-		require.NoError(t, err, name)
-		var ids []string
-		for _, doc := range page.Documents {
-			ids = append(ids, doc.Key.ID)
-		}
-		require.Equal(t, want, ids, name)
-	}
-}
-
 func wanted(id string) store.Write {
 	return store.Set(store.Key{Collection: "c", ID: id}, map[string]any{"state": "open", "names": []any{"n"}, "at": indexedAt})
-}
-
-// before opens the file as a release does that knows no indexes.
-func before(t *testing.T, path string, change func(*bbolt.Tx) error) {
-	t.Helper()
-	db, err := bbolt.Open(path, 0o600, nil)
-	require.NoError(t, err)
-	require.NoError(t, db.Update(change))
-	require.NoError(t, db.Close())
-}
-
-func TestAFileWithoutIndexesGetsThemWhenItIsAsked(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "store.db")
-	s, err := standin.OpenStore(path)
-	require.NoError(t, err)
-	for _, id := range []string{"b", "a"} {
-		_, err = s.Commit(t.Context(), []store.Write{wanted(id)})
-		require.NoError(t, err)
-	}
-	require.NoError(t, s.Close())
-	before(t, path, func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("/index")) })
-	s, err = standin.OpenStore(path)
-	require.NoError(t, err)
-	requireFound(t, s, "a", "b")
-	looked := s.Looked()
-	require.NoError(t, s.Close())
-	s, err = standin.OpenStore(path)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, s.Close()) }()
-	requireFound(t, s, "a", "b")
-	require.Equal(t, looked, s.Looked())
-}
-
-func TestWhatAReleaseWithoutIndexesHasWrittenIsFound(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "store.db")
-	s, err := standin.OpenStore(path)
-	require.NoError(t, err)
-	_, err = s.Commit(t.Context(), []store.Write{wanted("a"), wanted("b")})
-	require.NoError(t, err)
-	requireFound(t, s, "a", "b")
-	require.NoError(t, s.Close())
-	for name, change := range map[string]func(*bbolt.Tx) error{
-		"a document more": func(tx *bbolt.Tx) error {
-			c := tx.Bucket([]byte("c"))
-			return c.Put([]byte("d"), append(binary.BigEndian.AppendUint64(nil, 99), c.Get([]byte("b"))[8:]...))
-		},
-		"a document less": func(tx *bbolt.Tx) error { return tx.Bucket([]byte("c")).Delete([]byte("a")) },
-	} {
-		before(t, path, change)
-		var ids []string
-		before(t, path, func(tx *bbolt.Tx) error {
-			return tx.Bucket([]byte("c")).ForEach(func(id, _ []byte) error {
-				ids = append(ids, string(bytes.Clone(id)))
-				return nil
-			})
-		})
-		s, err := standin.OpenStore(path)
-		require.NoError(t, err, name)
-		requireFound(t, s, ids...)
-		require.NoError(t, s.Close())
-	}
 }
 
 func TestALongTextIsFoundByItself(t *testing.T) {

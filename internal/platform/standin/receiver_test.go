@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -99,38 +98,6 @@ func TestTheReceiverAppliesAKeyOnce(t *testing.T) {
 	require.Equal(t, standin.Delivery{
 		Path: "/v1/webhooks/payment", Key: "evt-1", EventID: "evt-1", Action: "renewal", SubscriptionID: "sub-1", At: start, Outcome: standin.Applied,
 	}, r.Deliveries()[0])
-}
-
-func TestTheReceiverFollowsItsMode(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		told     []standin.Mode
-		statuses []int // 0: cut off
-		want     []string
-		applied  int
-	}{
-		"nothing":              {nil, []int{200, 200}, []string{"evt applied", "evt duplicate"}, 1},
-		"fail":                 {[]standin.Mode{standin.Fail}, []int{503, 503, 200}, []string{"evt failed", "evt failed", "evt applied"}, 1},
-		"refuse":               {[]standin.Mode{standin.Refuse}, []int{422, 422, 200}, []string{"evt refused", "evt refused", "evt applied"}, 1},
-		"forget":               {[]standin.Mode{standin.Forget}, []int{0, 0, 200}, []string{"evt forgotten", "evt forgotten", "evt duplicate"}, 1},
-		"double":               {[]standin.Mode{standin.Double}, []int{200, 200, 200}, []string{"evt applied", "evt applied", "evt duplicate"}, 2},
-		"one behind the other": {[]standin.Mode{standin.Forget, standin.Fail, standin.Double}, []int{0, 0, 503, 503, 200, 200, 200}, []string{"evt forgotten", "evt forgotten", "evt failed", "evt failed", "evt applied", "evt applied", "evt duplicate"}, 3},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newReceiver(t)
-			for _, mode := range test.told {
-				require.NoError(t, r.Tell(mode, 2))
-			}
-			for _, want := range test.statuses {
-				status, _, cut := post(t, r, "evt", notice("evt"))
-				require.Equal(t, want, status)
-				require.Equal(t, want == 0, cut)
-			}
-			require.Equal(t, test.want, outcomes(r))
-			require.Equal(t, test.applied, r.Applied("evt"))
-		})
-	}
 }
 
 func TestAHangEndsWithItsSenderOrWithTheReceiver(t *testing.T) {
@@ -282,18 +249,6 @@ func TestAReceiverRequiresSecretsAndATolerance(t *testing.T) {
 	}
 	_, err := standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{receiverSecret}, Tolerance: time.Minute})
 	require.NoError(t, err, "the clock may be the machine's")
-}
-
-func TestManySendersOfOneKeyApplyItOnce(t *testing.T) {
-	t.Parallel()
-	r := newReceiver(t)
-	var all sync.WaitGroup
-	for range 50 {
-		all.Go(func() { _, _, _ = post(t, r, "evt", notice("evt")) })
-	}
-	all.Wait()
-	require.Equal(t, 1, r.Applied("evt"))
-	require.Len(t, r.Deliveries(), 50)
 }
 
 // Over a real connection: a forgotten answer is a cut connection, not an empty answer.

@@ -209,23 +209,6 @@ func TestOnlyTheFiveDocumentedStatusesAcknowledge(t *testing.T) {
 	}
 }
 
-func TestAFailedConnectionIsANack(t *testing.T) {
-	t.Parallel()
-	up := false
-	s := newBench(t, func(received) (int, error) {
-		if !up {
-			return 0, errors.New("connection refused")
-		}
-		return 200, nil
-	}, plain())
-	s.publish("", "a")
-	s.settle()
-	require.Equal(t, 1, s.Stats()["orders-push"].Nacked)
-	up = true
-	s.advance(10 * time.Second)
-	require.NoError(t, s.Idle(t.Context()))
-}
-
 func TestPushBodyIsTheWrappedOne(t *testing.T) {
 	t.Parallel()
 	const id = "1795165200000001" // the clock's microseconds plus one
@@ -564,39 +547,6 @@ func TestALostAckRepeatsTheLaterMessagesOfItsKey(t *testing.T) {
 		attempts = append(attempts, push.DeliveryAttempt)
 	}
 	require.Equal(t, []int{2, 1, 1, 1}, attempts, "the missed deadline counts, a repetition does not")
-}
-
-func TestALostAckWithoutAKeyRepeatsOneMessage(t *testing.T) {
-	t.Parallel()
-	config := plain()
-	config.LostAcks, config.Rand = 0.5, dice(0)
-	s := newBench(t, always(200), config)
-	s.publish("", "1")
-	s.settle()
-	s.publish("", "2", "3")
-	s.settle()
-	require.ElementsMatch(t, []string{"1", "2", "3"}, s.worker.texts())
-	s.advance(30 * time.Second)
-	require.NoError(t, s.Idle(t.Context()))
-	require.Equal(t, "1", s.worker.texts()[3])
-}
-
-func TestALostAckIsNoticedWhileItsKeyWaits(t *testing.T) {
-	t.Parallel()
-	config := plain(ordered, backoff(60*time.Second, 60*time.Second))
-	config.LostAcks, config.Rand = 0.5, dice(0)
-	failed := false
-	s := newBench(t, func(push received) (int, error) {
-		if push.text() == "2" && !failed {
-			failed = true
-			return 500, nil
-		}
-		return 200, nil
-	}, config)
-	s.publish("c-1", "1", "2", "3")
-	s.advance(60 * time.Second)
-	require.NoError(t, s.Idle(t.Context()))
-	require.Equal(t, []string{"1", "2", "1", "2", "3"}, s.worker.texts())
 }
 
 func TestTheLastAttemptMayBeALostAck(t *testing.T) {

@@ -57,6 +57,8 @@ func TestMain(m *testing.M) {
 // stack is a running Billhook for the cases.
 type stack struct {
 	webhookURL, workerURL string
+	// serviceURL is where the stand-ins are that are called; empty on the emulators.
+	serviceURL string
 	// accountToken makes the token by which an account of the catalog sends to a path; nil on the emulators.
 	accountToken func(path, account string) (string, error)
 	log          *e2e.Log
@@ -81,6 +83,9 @@ type stack struct {
 	gateway *standin.Gateway
 	// task calls one of the worker's tasks and returns its result.
 	task func(ctx context.Context, name string) (map[string]any, error)
+	// storeFile is the file of the embedded store. close ends the embedded stack before its test ends.
+	storeFile string
+	close     func()
 
 	seq atomic.Int64
 }
@@ -314,9 +319,10 @@ func startEmbeddedOf(t *testing.T, folder string, queues ...string) *stack {
 	for name := range c.Targets {
 		targets[name] = devstack.Place{Secret: e2e.DeliverySecret}
 	}
+	file := filepath.Join(t.TempDir(), "store.db")
 	running, err := devstack.Start(t.Context(), devstack.Config{
 		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}}, Targets: targets,
-		WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
+		WebhookPort: "0", WorkerPort: "0", StorePath: file,
 		Log:       telemetry.NewLogger(log, nil),
 		WrapStore: func(s store.Store) store.Store { breaking.Store = s; return breaking },
 		WrapPublisher: func(service string, p webhook.Publisher) webhook.Publisher {
@@ -325,8 +331,10 @@ func startEmbeddedOf(t *testing.T, folder string, queues ...string) *stack {
 		},
 	})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, running.Close()) })
+	closing := sync.OnceFunc(func() { require.NoError(t, running.Close()) })
+	t.Cleanup(closing)
 	return &stack{
+		storeFile: file, close: closing, serviceURL: running.ServiceURL,
 		webhookURL: running.WebhookURL, workerURL: running.WorkerURL, log: log, store: running.Store,
 		publish: running.Publisher.Publish, accountToken: running.AccountToken,
 		published: func(*testing.T) []contract.Message { return append(taps["webhook"].all(), taps["worker"].all()...) },

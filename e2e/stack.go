@@ -367,10 +367,15 @@ func Send(ctx context.Context, base string, body []byte) (Answer, error) {
 		return Answer{}, err
 	}
 	request.Header.Set("Content-Type", "application/json")
+	Sign(request, body)
+	return Do(request)
+}
+
+// Sign signs a request with a body as PayNow does.
+func Sign(request *http.Request, body []byte) {
 	for name, value := range payNow.Sign("", body, time.Now()) {
 		request.Header.Set(name, value)
 	}
-	return Do(request)
 }
 
 // Accept sends a body until it is accepted, as PayNow does. It returns when the accepted request

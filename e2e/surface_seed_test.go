@@ -1,0 +1,354 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/e2e"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/products"
+	"billhook/internal/console/ops"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/tasks"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+)
+
+// seed has the stack do a bit of everything, one thing after the other, and records every answer.
+func (r *surface) seed() {
+	for _, part := range []func(){r.manage, r.webhooks, r.refusals, r.messages, r.failures, r.waiting, r.operations, r.tasks} {
+		part()
+		r.settled()
+	}
+}
+
+// later are the types of events that are for others, or for in a quarter of an hour.
+var later = regexp.MustCompile(`^fis\.journal\.|^order\.payment_timeout$`)
+
+// settled waits until each event that has a record, and each that one has emitted, has come to its end.
+func (r *surface) settled() {
+	r.t.Helper()
+	ended := func(id string) bool {
+		return slices.ContainsFunc(r.log.Deliveries(id), func(d e2e.Delivery) bool {
+			return slices.Contains([]string{"processed", "dead_lettered", "duplicate"}, d.Outcome)
+		})
+	}
+	require.EventuallyWithT(r.t, func(c *assert.CollectT) {
+		page, err := r.store.Query(r.t.Context(), store.Query{Collection: dedupe.Collection, Limit: 1000})
+		require.NoError(c, err)
+		for _, doc := range page.Documents {
+			record, err := dedupe.FromDocument(doc)
+			require.NoError(c, err)
+			open := record.Status != dedupe.Completed && record.Status != dedupe.DeadLettered
+			for _, emitted := range record.Emitted {
+				require.True(c, later.MatchString(emitted.EventType) || ended(emitted.EventID), "%s has emitted %s: %v", record.EventID, emitted.EventType, r.log.Deliveries(emitted.EventID))
+			}
+			require.True(c, !open || slices.Contains(r.waits, record.EventID), "%s is %s and has emitted %v", record.EventID, record.Status, record.Emitted)
+		}
+	}, patience, 20*time.Millisecond)
+}
+
+// answered records what a request was answered, and returns it.
+func (r *surface) answered(file, what string, request *http.Request) e2e.Answer {
+	r.t.Helper()
+	got, err := e2e.Do(request)
+	require.NoError(r.t, err)
+	entry := map[string]any{"what": what, "status": got.Status, "answer": content([]byte(got.Body))}
+	if got.RetryAfter != "" {
+		entry["retry_after"] = got.RetryAfter
+	}
+	r.seen(file, entry)
+	return got
+}
+
+// webhook sends a body as PayNow does.
+func (r *surface) webhook(what string, body []byte, more ...func(*http.Request)) {
+	r.t.Helper()
+	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.webhookURL+"/webhooks/paynow", bytes.NewReader(body))
+	require.NoError(r.t, err)
+	request.Header.Set("Content-Type", "application/json")
+	e2e.Sign(request, body)
+	for _, change := range more {
+		change(request)
+	}
+	r.answered("answers/webhooks", what, request)
+}
+
+// message sends a body to the door for producers.
+func (r *surface) message(what, path, body string) {
+	r.t.Helper()
+	got := r.signed(r.t, path+"/messages", body)
+	r.seen("answers/messages", map[string]any{"what": what, "status": got.Status, "answer": content([]byte(got.Body))})
+}
+
+// does calls the API as a person, records the answer, and puts it into answer.
+func (r *surface) does(who, method, path string, question, answer any) {
+	r.t.Helper()
+	body, err := json.Marshal(question)
+	require.NoError(r.t, err)
+	request, err := http.NewRequestWithContext(r.t.Context(), method, r.workerURL+path, bytes.NewReader(body))
+	require.NoError(r.t, err)
+	request.Header.Set("X-Operator", who)
+	got := r.answered("answers/people", who+" "+method+" "+path, request)
+	require.Less(r.t, got.Status, http.StatusMultipleChoices, "%s: %s", path, got.Body)
+	if answer != nil {
+		require.NoError(r.t, json.Unmarshal([]byte(got.Body), answer))
+	}
+}
+
+// manage changes what people change.
+func (r *surface) manage() {
+	pieces := int64(40)
+	why := "the recording shows it"
+	r.does("ada", http.MethodPut, "/v1/ops/stock/"+samples.Product, ops.SetStock{Available: &pieces, Change: orders.Change{Why: why}}, nil)
+	r.does("ada", http.MethodPut, "/v1/ops/products/700000000000000995", ops.SetProduct{Points: 500, Change: products.Change{Why: why}}, nil)
+	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000995", ops.SetProduct{Points: 750, Change: products.Change{Why: why}}, nil)
+	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000996", ops.SetProduct{Points: 1, Change: products.Change{Why: why}}, nil)
+	r.does("grace", http.MethodDelete, "/v1/ops/products/700000000000000996", products.Change{Why: why}, nil)
+	var partner endpoints.Secret
+	r.does("ada", http.MethodPost, "/v1/ops/endpoints", ops.AddEndpoint{
+		New: endpoints.New{ID: samples.Partner, URL: r.serviceURL + standin.PartnerPath, Events: []string{"invoice.#"}}, Change: endpoints.Change{Why: why},
+	}, &partner)
+	require.NoError(r.t, r.service.Trust(partner.Secret))
+	r.does("ada", http.MethodPost, "/v1/ops/endpoints", ops.AddEndpoint{
+		New: endpoints.New{ID: "other", URL: r.serviceURL + "/other", Events: []string{"order.#"}}, Change: endpoints.Change{Why: why},
+	}, nil)
+	r.does("ada", http.MethodPost, "/v1/ops/endpoints/other/disable", endpoints.Change{Why: why}, nil)
+	r.does("ada", http.MethodPut, "/v1/ops/customers/890000000000000001", customers.Change{UID: "uid-of-buyer-1", Why: why}, nil)
+	r.does("ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", journal.Change{Why: why}, nil)
+}
+
+// webhooks sends each sample of PayNow, and the kinds of events that are not taken a second time.
+func (r *surface) webhooks() {
+	for i, name := range samples.Names() {
+		id := fmt.Sprint(910000000000000000 + i)
+		r.webhook(name, samples.Read(name, samples.Event{EventID: id}))
+		r.until(r.t, id, map[bool]string{false: "processed", true: "dead_lettered"}[name == samples.UnknownProduct])
+		r.settled()
+	}
+	order := samples.Event{EventID: "910000000000000000"}
+	r.webhook("the same once more", samples.Read(samples.OrderCompleted, order))
+	r.until(r.t, order.EventID, "duplicate")
+	order.OrderID = "502113004410990777"
+	r.webhook("another order under its id", samples.Read(samples.OrderCompleted, order))
+	r.until(r.t, order.EventID, "dead_lettered")
+	guest := e2e.Order{EventID: "920000000000000001", OrderID: "920000000000000002", CustomerID: "920000000000000003", Lines: []e2e.Line{{Product: points, Quantity: 1, Price: 1000}}}
+	r.webhook("a guest's order", guest.JSON())
+	r.until(r.t, guest.EventID, "processed")
+	r.does("ada", http.MethodPut, "/v1/ops/customers/"+guest.CustomerID, customers.Change{UID: "uid-of-guest", Why: "they have written to us"}, nil)
+}
+
+// refusals sends what the webhook service does not take.
+func (r *surface) refusals() {
+	body := samples.Read(samples.OrderCompleted, samples.Event{EventID: "930000000000000001"})
+	header := func(name, value string) func(*http.Request) {
+		return func(request *http.Request) { request.Header.Set(name, value) }
+	}
+	unsigned := func(request *http.Request) {
+		for name := range request.Header {
+			if name != "Content-Type" {
+				request.Header.Del(name)
+			}
+		}
+	}
+	r.webhook("without a signature", body, unsigned)
+	r.webhook("by another secret", body, header("Paynow-Signature", "AAAA"))
+	r.webhook("long ago", body, header("Paynow-Timestamp", "1"))
+	r.webhook("not JSON", []byte(`{"event_type":`))
+	r.webhook("an address for an id", []byte(`{"event_type":"ON_ORDER_COMPLETED","event_id":"ilse@example.org","body":{}}`))
+	r.webhook("of a type that no queue takes", []byte(`{"event_type":"ON_PAYMENT_FAILED","event_id":"930000000000000002","body":{"id":"1"}}`))
+	r.webhook("too large", append(body, bytes.Repeat([]byte(" "), 2<<20)...))
+	r.webhook("from nobody", body, func(request *http.Request) { request.URL.Path = "/webhooks/nobody" })
+	r.webhook("as text", body, header("Content-Type", "text/plain"))
+	r.brokerDown(true)
+	r.webhook("while the broker is down", body)
+	r.brokerDown(false)
+	r.message("for a queue that is not there", "/queues/nowhere", `{}`)
+	r.message("for a topic that is not there", "/topics/nowhere", `{}`)
+	r.message("not JSON", "/queues/pay-refund-initiation", `{`)
+	r.message("without what it needs", "/queues/pay-refund-initiation", `{"id":"bad-1","action":"refund","created_at":"2026-03-01T12:00:00Z","payload":{}}`)
+	r.message("of a type that the queue does not have", "/queues/pay-refund-initiation", `{"id":"bad-2","action":"renewal","created_at":"2026-03-01T12:00:00Z","payload":{"subscription_id":"s"}}`)
+	r.message("a list with a bad one", "/queues/pay-refund-initiation", `{"messages":[
+		{"message":{"id":"listed-1","action":"refund","created_at":"2026-03-01T12:00:00Z","payload":{"payment_id":"listed","amount":"9.99","currency":"EUR"}}},
+		{"message":{"id":"listed-2","action":"refund","created_at":"2026-03-01T12:00:00Z","payload":{"note":"Ilse"}}}]}`)
+	for _, body := range []string{"{", `{"message":{"data":"e30=","attributes":{}},"subscription":"s"}`} {
+		request, err := http.NewRequestWithContext(r.t.Context(), http.MethodPost, r.workerURL+"/push/"+e2e.Queue, strings.NewReader(body))
+		require.NoError(r.t, err)
+		r.answered("answers/pushes", "a push without a token", request)
+	}
+}
+
+// messages sends a message of the programs inside to each queue, and those that make a story.
+func (r *surface) messages() {
+	all, err := catalog.Load(r.catalogFolder)
+	require.NoError(r.t, err)
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for _, q := range all.Queues {
+		if q.Enabled {
+			body, err := samples.Message(all, q, samples.TypeFor(all, q), q.ID, at)
+			require.NoError(r.t, err)
+			r.message(q.ID, "/queues/"+q.ID, string(body))
+			r.until(r.t, samples.IDPrefix+q.ID, "processed")
+			r.settled()
+		}
+	}
+	for _, one := range []struct{ sample, path, last string }{
+		{samples.Trial, "/queues/sub-trial-payment", "dev-trial"}, {samples.Renewal, "/queues/sub-payment-initiation", "dev-renewal"},
+		{samples.Refunds, "/queues/pay-refund-initiation", "dev-refund-again"}, {samples.OrderCreated, "/topics/orders", "dev-order-created"},
+		{samples.OrderPayment, "/topics/orders", "dev-order-payment"}, {samples.Usage, "/queues/events-high", "dev-usage"},
+		{samples.InvoicePaid, "/topics/fis-events", "dev-invoice"}, {samples.OrderConfirmed, "/topics/notifications", "dev-order-confirmed"},
+		{samples.WebhookDelivery, "/queues/events-low", "dev-webhook"},
+	} {
+		r.message(one.sample, one.path, string(samples.Request(one.sample)))
+		r.until(r.t, one.last, "processed")
+		r.settled()
+	}
+	book := func(id, eventType, data string) string {
+		return `{"message":` + platformEvent(id, eventType, data) + `}`
+	}
+	r.message("a shipment", "/topics/orders", book("shipped-1", "order.shipped", `{"order_id":"dev-shop-order"}`))
+	r.until(r.t, "shipped-1", "processed")
+	r.message("an invoice that is not right", "/topics/fis-events", book("invoice-2", "billing.invoice.paid", `{"invoice_id":"invoice-2","amount":"1.00","currency":"EUR","tax_amount":"19.00"}`))
+	r.until(r.t, "invoice-2", "dead_lettered")
+	r.message("the invoice, corrected", "/topics/fis-events", book("invoice-2", "billing.invoice.paid", `{"invoice_id":"invoice-2","amount":"20.00","currency":"EUR","tax_amount":"1.00"}`))
+	r.until(r.t, "invoice-2", "processed")
+	r.message("an invoice is undone", "/topics/fis-events", book("undone-2", "billing.invoice.reverted", `{"reverts":"invoice-2"}`))
+	r.until(r.t, "undone-2", "processed")
+}
+
+// envelope is a message of the billing queues.
+func envelope(id, action, payload, more string) string {
+	return fmt.Sprintf(`{"id":%q,"action":%q,"created_at":"2026-03-01T12:00:00Z",%s"payload":%s}`, id, action, more, payload)
+}
+
+// platformEvent is a message in the format of platform events.
+func platformEvent(id, eventType, data string) string {
+	return fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-03-01T12:00:00Z","version":1,"data":%s}`, id, eventType, data)
+}
+
+// failures has services refuse, fail, forget and decline, and the store be down.
+func (r *surface) failures() {
+	const update, refund = "/queues/pay-subscription-update", "/queues/pay-refund-initiation"
+	for n := range 4 {
+		id := fmt.Sprint("refused-", n)
+		require.NoError(r.t, r.service.TellOf(id, standin.Refuse, 10))
+		r.message("that its service refuses", update, envelope(id, "cancellation", fmt.Sprintf(`{"subscription_id":"s-%d"}`, n), ""))
+		r.until(r.t, id, "dead_lettered")
+	}
+	for n := range 4 {
+		id := fmt.Sprint("fails-", n)
+		require.NoError(r.t, r.gateway.Tell(standin.FailOrder, 2, "payment-"+id))
+		r.message("whose attempts are used up", refund, envelope(id, "refund", fmt.Sprintf(`{"payment_id":"payment-%s"}`, id), `"max_attempts":2,`))
+		r.until(r.t, id, "dead_lettered")
+	}
+	require.NoError(r.t, r.service.TellOf("forgotten", standin.Forget, 1))
+	r.message("whose answer is lost", update, envelope("forgotten", "renewal", `{"subscription_id":"s-9"}`, ""))
+	r.until(r.t, "forgotten", "processed")
+	require.NoError(r.t, r.gateway.Tell(standin.DeclineOrder, 1, "s-declined"))
+	r.message("whose payment is declined", "/queues/sub-payment-initiation", envelope("declined", "upgrade", `{"subscription_id":"s-declined"}`, ""))
+	r.until(r.t, "declined", "processed")
+	r.settled() // none of the events before it is under way
+	r.storeDown(true)
+	r.message("while the store is down", refund, envelope("unstored", "refund", `{"payment_id":"unstored"}`, ""))
+	r.until(r.t, "unstored", "retry")
+	r.storeDown(false)
+	r.until(r.t, "unstored", "processed")
+	_, err := r.publish(r.t.Context(), "pay-refund-initiation", contract.Message{Data: []byte(`{"id":`), Attributes: map[string]string{"event_id": "unreadable", "event_type": "refund"}})
+	require.NoError(r.t, err)
+	r.until(r.t, "unreadable", "dead_lettered")
+}
+
+// waiting leaves what waits: a refund for its order, with an order that it does not hold up, a message that failed, with
+// one behind it, and messages of a queue that is paused.
+func (r *surface) waiting() {
+	early := e2e.Refund{EventID: "940000000000000001", RefundID: "1", OrderID: "940000000000000009", CustomerID: "940000000000000003", Amount: 100, Paid: 1000}
+	beside := e2e.Order{EventID: "940000000000000004", OrderID: "940000000000000005", CustomerID: early.CustomerID, Lines: []e2e.Line{{Product: points, Quantity: 1, Price: 1000}}}
+	r.waits = append(r.waits, early.EventID)
+	r.webhook("a refund before its order", early.JSON())
+	r.until(r.t, early.EventID, "retry")
+	r.webhook("an order of its customer", beside.JSON())
+	r.until(r.t, beside.EventID, "processed")
+	r.waits = append(r.waits, "first", "behind")
+	require.NoError(r.t, r.service.TellOf("first", standin.Fail, 1))
+	for _, id := range []string{"first", "behind"} {
+		r.message("whose gateway fails, or behind it", "/queues/events-high", platformEvent(id, "payment_processing", `{"payment_id":"in-turn"}`))
+		r.until(r.t, id, "retry")
+	}
+	r.does("ada", http.MethodPost, "/v1/ops/queues/sub-usage-sync/pause", pause.Change{Why: "the platform is being mended"}, nil)
+	for n := range 2 {
+		r.message("for a queue that is paused", "/queues/sub-usage-sync", envelope(fmt.Sprint("paused-", n), "usage_sync", `{"subscription_id":"s-1"}`, ""))
+	}
+	r.does("ada", http.MethodPost, "/v1/ops/queues/sub-plan-change/pause", pause.Change{Why: "for a moment"}, nil)
+	r.does("grace", http.MethodPost, "/v1/ops/queues/sub-plan-change/resume", pause.Change{Why: "it is over"}, nil)
+}
+
+// operations leaves an operation on dead letters of each progress, and names them.
+func (r *surface) operations() {
+	const updates, money = "pay-subscription-update", "pay-refund-initiation"
+	for _, one := range []struct {
+		name  string
+		kind  deadletter.Kind
+		queue string
+		event string
+		then  []string
+	}{
+		{"replayed", deadletter.Replay, money, "fails-0", []string{"approve", "run"}},
+		{"discarded", deadletter.Discard, updates, "refused-0", []string{"run"}},
+		{"completed", deadletter.Complete, updates, "refused-3", []string{"run"}},
+		{"cancelled", deadletter.Replay, updates, "refused-1", []string{"cancel"}},
+		{"unapproved", deadletter.Replay, money, "fails-1", nil},
+		{"rejected", deadletter.Discard, money, "fails-2", []string{"reject"}},
+		{"unwanted", deadletter.Discard, money, "fails-3", nil},
+		{"open", deadletter.Discard, updates, "refused-2", nil},
+	} {
+		letter := r.letter(r.t, one.queue, one.event)
+		r.names["letter-of-"+one.name] = url.PathEscape(letter.ID)
+		var op deadletter.Operation
+		r.does("ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), ops.Request{
+			Filter: deadletter.Filter{Queue: one.queue, EventID: one.event}, Why: "the recording shows it", Expect: 1,
+		}, &op)
+		r.names[one.name] = op.ID
+		for _, step := range one.then {
+			who, question := "ada", map[string]any{"why": "somebody has looked at it"}
+			switch step {
+			case "approve", "reject":
+				who = "grace"
+			case "run":
+				question = map[string]any{}
+			}
+			if step == "approve" {
+				question["expect"] = 1
+			}
+			r.does(who, http.MethodPost, "/v1/ops/operations/"+op.ID+"/"+step, question, nil)
+		}
+	}
+	r.until(r.t, "fails-0", "processed")
+}
+
+// tasks calls the tasks of the worker, but for the one that would end what is to be seen.
+func (r *surface) tasks() {
+	for _, name := range slices.DeleteFunc(slices.Clone(tasks.Names), func(name string) bool { return name == "run-operations" }) {
+		done, err := r.task(r.t.Context(), name)
+		require.NoError(r.t, err, name)
+		r.seen("answers/tasks", map[string]any{"task": name, "answer": maps.Clone(done)})
+	}
+}

@@ -1,0 +1,389 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
+
+	"billhook/e2e"
+	"billhook/internal/console/ops"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+)
+
+var update = flag.Bool("update", false, "write the recording of the surface anew")
+
+// TestTheSurfaceIsAsRecorded has a Billhook on the stand-ins do a bit of everything, and compares what can be seen of
+// it with testdata/surface: what each webhook and message was answered, the log lines of each event, every GET route
+// of the API, every command of the command line, and every stored document. A change that is meant is written by
+//
+//	go test ./e2e -run TestTheSurfaceIsAsRecorded -update
+func TestTheSurfaceIsAsRecorded(t *testing.T) {
+	t.Parallel()
+	folder := changedCatalog(t, `minimum_backoff: "60s"`, `minimum_backoff: "0.1s"`, `jitter: "30s"`, `jitter: "0s"`,
+		`minimum_backoff: "10s"`, `minimum_backoff: "0.1s"`, `minimum_backoff: "5s"`, `minimum_backoff: "600s"`, "{ name: points.reverse }",
+		`{ name: points.reverse, retry_policy: { minimum_backoff: "600s", maximum_backoff: "600s", multiplier: 2, jitter: "0s" } }`, `nack_budget: "10s"`, `nack_budget: "3600s"`)
+	r := &surface{t: t, stack: startEmbeddedOf(t, folder), began: time.Now(), catalogFolder: folder, folder: t.TempDir(), files: map[string][]any{}, names: map[string]string{"month": time.Now().UTC().Format("2006-01")}}
+	r.seed()
+	r.routes()
+	r.commands()
+	r.until(t, "fails-1", "processed") // replayed by a command
+	r.settled()
+	r.lines()
+	r.close()
+	r.stored()
+	r.compare()
+}
+
+// surface records what can be seen of a stack.
+type surface struct {
+	t *testing.T
+	*stack
+	began time.Time
+	// catalogFolder has the catalog. folder is where commands run.
+	catalogFolder, folder string
+	mu                    sync.Mutex
+	files                 map[string][]any
+	// names are what ids that are made at random stand for, and names in tables of paths and commands.
+	names map[string]string
+	// waits are the events that come to no end.
+	waits []string
+}
+
+// seen adds an entry to a file of the recording.
+func (r *surface) seen(file string, entry map[string]any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.files[file] = append(r.files[file], entry)
+}
+
+// content is a body or an output as an entry shows it: as JSON where it is that, else by lines.
+func content(text []byte) any {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var values []any
+	for {
+		var value any
+		err := decoder.Decode(&value)
+		switch {
+		case errors.Is(err, io.EOF) && len(values) == 1:
+			return values[0]
+		case errors.Is(err, io.EOF):
+			return values
+		case err != nil:
+			return strings.Split(strings.TrimSpace(string(text)), "\n")
+		}
+		values = append(values, value)
+	}
+}
+
+// named puts what names stand for into a path or an argument, as in <letter>.
+func (r *surface) named(text string) string {
+	return regexp.MustCompile(`<[a-z-]+>`).ReplaceAllStringFunc(text, func(name string) string {
+		value, ok := r.names[strings.Trim(name, "<>")]
+		require.True(r.t, ok, "nothing is named %s", name)
+		return value
+	})
+}
+
+// routes asks every GET route of the API, as the tables below have it.
+func (r *surface) routes() {
+	known := map[string]bool{}
+	router := chi.NewRouter()
+	(&ops.API{}).Routes(router)
+	require.NoError(r.t, chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		if method == http.MethodGet {
+			known[route] = true
+			require.True(r.t, len(asked[route]) > 0 || notAsked[route] != "", "the recording asks for nothing of %s: asked has a line for each route", route)
+		}
+		return nil
+	}))
+	for _, route := range slices.Sorted(maps.Keys(asked)) {
+		require.True(r.t, known[route], "there is no route %s any more: asked needs no line for it", route)
+		for _, path := range asked[route] {
+			request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.workerURL+r.named(path), http.NoBody)
+			require.NoError(r.t, err)
+			answer, err := http.DefaultClient.Do(request)
+			require.NoError(r.t, err)
+			body, err := io.ReadAll(answer.Body)
+			require.NoError(r.t, errors.Join(err, answer.Body.Close()))
+			group := strings.Split(strings.TrimPrefix(strings.TrimPrefix(route, "/v1/ops/"), "/api/v1/"), "/")[0]
+			r.seen("routes/"+group, map[string]any{"get": path, "status": answer.StatusCode, "answer": content(body)})
+		}
+	}
+}
+
+// commandsOf are the commands below one, by their whole names, as its help has them.
+func (r *surface) commandsOf(parents ...string) (all []string) {
+	out, _, _ := r.run("", append(slices.Clone(parents), "--help")...)
+	_, list, _ := strings.Cut(string(out), "Available Commands:\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	if name := strings.Join(parents, " "); name != "" && (list == "" || strings.Contains(string(out), "\n  billhook "+name+" [flags]\n")) {
+		all = append(all, name)
+	}
+	for line := range strings.Lines(list) {
+		if name := strings.Fields(line)[0]; name != "completion" && name != "help" { // Cobra's
+			all = append(all, r.commandsOf(append(slices.Clone(parents), name)...)...)
+		}
+	}
+	return all
+}
+
+// run runs a command as a person, whose errors are its other output.
+func (r *surface) run(who string, arguments ...string) (out, errs []byte, exit int) {
+	binary, err := program()
+	require.NoError(r.t, err)
+	command := exec.CommandContext(r.t.Context(), binary, arguments...)
+	command.Env = []string{
+		"OPS_OPERATOR=" + who, "BILLHOOK_SERVER=" + r.workerURL, "BILLHOOK_WEBHOOK=" + r.webhookURL, "CATALOG_DIR=" + r.catalogFolder,
+		"WEBHOOK_SECRET_PAYNOW=" + e2e.Secret, "WEBHOOK_SIGNING_SECRET=" + e2e.Secret, "HOME=" + r.catalogFolder,
+	}
+	command.Dir = r.folder
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		_, ended := errors.AsType[*exec.ExitError](err)
+		require.True(r.t, ended, "%v", err)
+	}
+	return stdout.Bytes(), stderr.Bytes(), command.ProcessState.ExitCode()
+}
+
+// commands runs every command, as the table below has it: first those that only read, then the others.
+func (r *surface) commands() {
+	body := platformEvent("by-command", "invoice_generation", `{"subscription_id":"s-1"}`)
+	require.NoError(r.t, os.WriteFile(filepath.Join(r.folder, "message.json"), []byte(body), 0o600))
+	all := r.commandsOf()
+	for _, name := range all {
+		require.True(r.t, len(ran[name]) > 0 || notRun[name] != "", "the recording does not run billhook %s: ran has a line for each command", name)
+	}
+	for name := range ran {
+		require.Contains(r.t, all, name, "there is no such command any more: ran needs no line for it")
+	}
+	for _, writes := range []bool{false, true} {
+		for _, name := range slices.Sorted(maps.Keys(ran)) {
+			for _, arguments := range ran[name] {
+				if (slices.Contains(arguments, "--why") || slices.Contains(alsoWrites, name)) != writes {
+					continue
+				}
+				who := "ada"
+				if slices.Contains(second, name) {
+					who = "grace"
+				}
+				line := append(strings.Fields(name), arguments...)
+				with := []string{"--json"}
+				for _, argument := range line {
+					with = append(with, r.named(argument))
+				}
+				out, errs, exit := r.run(who, with...)
+				entry := map[string]any{"billhook": strings.Join(line, " "), "exit": exit, "out": content(out)}
+				if len(errs) > 0 {
+					entry["errors"] = content(errs)
+				}
+				r.seen("commands/"+strings.Fields(name)[0], entry)
+			}
+		}
+	}
+}
+
+// lines are the log lines of each event, in their order, and all others once each.
+func (r *surface) lines() {
+	of, others := map[string][]any{}, map[string]any{}
+	for line := range strings.Lines(r.log.Text()) {
+		logged, _ := content([]byte(line)).(map[string]any)
+		shown := r.shown("", logged)
+		event, _ := logged["event_id"].(string)
+		if event = r.text(event); event == "" {
+			others[fmt.Sprint(shown)] = shown
+		} else if !slices.ContainsFunc(of[event], func(before any) bool { return fmt.Sprint(before) == fmt.Sprint(shown) }) {
+			of[event] = append(of[event], shown) // once, however often it was tried
+		}
+	}
+	for _, event := range slices.Sorted(maps.Keys(of)) {
+		slices.SortStableFunc(of[event], func(a, b any) int { return early(a) - early(b) })
+		r.seen("log/events", map[string]any{"event": event, "lines": of[event]})
+	}
+	for _, line := range slices.Sorted(maps.Keys(others)) {
+		r.seen("log/others", map[string]any{"line": others[line]})
+	}
+}
+
+// early is the place of a line that is written while others are, and may come before them or behind them.
+func early(line any) int {
+	shown, _ := line.(map[string]any)
+	return (slices.Index([]string{"webhook", "message", "received"}, fmt.Sprint(shown["message"])) + 4) % 4
+}
+
+// stored are all documents of all collections, of the store that is closed.
+func (r *surface) stored() {
+	var collections []string
+	file, err := bbolt.Open(r.storeFile, 0o600, &bbolt.Options{ReadOnly: true})
+	require.NoError(r.t, err)
+	require.NoError(r.t, file.View(func(tx *bbolt.Tx) error {
+		return tx.ForEach(func(name []byte, _ *bbolt.Bucket) error {
+			if regexp.MustCompile(`^[a-zA-Z]+$`).Match(name) { // the others are indexes
+				collections = append(collections, string(name))
+			}
+			return nil
+		})
+	}))
+	require.NoError(r.t, file.Close())
+	documents, err := standin.OpenStore(r.storeFile)
+	require.NoError(r.t, err)
+	defer func() { require.NoError(r.t, documents.Close()) }()
+	for _, collection := range collections {
+		page, err := documents.Query(r.t.Context(), store.Query{Collection: collection, Limit: 1000})
+		require.NoError(r.t, err)
+		require.Empty(r.t, page.Next)
+		for i, doc := range page.Documents {
+			fields, err := json.Marshal(doc.Fields)
+			require.NoError(r.t, err)
+			if i == 0 || collection != "hours" && collection != "days" { // of those the test may be in two
+				r.seen("documents/"+collection, map[string]any{"id": doc.Key.ID, "fields": content(fields)})
+			}
+		}
+	}
+}
+
+// What differs from run to run, in texts.
+var (
+	moments  = regexp.MustCompile(`\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})`)
+	variable = []struct {
+		of *regexp.Regexp
+		as string
+	}{
+		{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[47][0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`), "uuid"},
+		{regexp.MustCompile(`(\b|%7E)0*1[6-9]\d{14}\b`), "${1}message"},
+		{regexp.MustCompile(`\b92\d{17}\b`), "backwards"},
+		{regexp.MustCompile(`\b20\d{6}(\d\d)?-\d+\b`), "day-shard"},
+		{regexp.MustCompile(`(^|[^:0-9a-f])[0-9a-f]{64}\b`), "${1}hash"},
+		{regexp.MustCompile(`(^|devel:)[0-9a-f]{8}$`), "${1}hash"},
+		{regexp.MustCompile(`^\(devel\)$|^v0\.0\.0-.*`), "version"},
+		{regexp.MustCompile(`[0-9a-f]{8}(-[a-z-]+~~message)`), "hash$1"},
+		{regexp.MustCompile(`[0-9a-f]{16}-([a-z-]+(~|%7E)message)`), "hash-$1"},
+		{regexp.MustCompile(`whsec_[A-Za-z0-9+/=]+`), "whsec_secret"},
+		{regexp.MustCompile(`127\.0\.0\.1:\d+`), "127.0.0.1:port"},
+	}
+)
+
+// text is a text without what differs from run to run. The times of the samples are months ago, and whole seconds.
+func (r *surface) text(of string) string {
+	of = moments.ReplaceAllStringFunc(of, func(moment string) string {
+		at, err := time.Parse(time.RFC3339Nano, moment)
+		if err == nil && at.Before(r.began.AddDate(0, -2, 0)) && at.Nanosecond() == 0 && strings.HasPrefix(moment, "2026-0") {
+			return moment
+		}
+		return "time"
+	})
+	for name, value := range r.names {
+		of = strings.ReplaceAll(of, value, "<"+name+">")
+	}
+	for _, v := range variable {
+		of = v.of.ReplaceAllString(of, v.as)
+	}
+	return of
+}
+
+// shown is a value without what differs from run to run.
+func (r *surface) shown(name string, value any) any {
+	if as := differs[name]; as != "" && value != nil && value != "" {
+		return as
+	}
+	switch v := value.(type) {
+	case string:
+		return r.text(v)
+	case []string:
+		for i := range v {
+			v[i] = r.text(v[i])
+		}
+	case json.Number:
+		if text := r.text(v.String()); text != v.String() {
+			return text
+		}
+	case []any:
+		for i := range v {
+			v[i] = r.shown(name, v[i])
+		}
+		if anyOrder(name, v) {
+			slices.SortFunc(v, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		}
+	case map[string]any:
+		shown := map[string]any{}
+		for member, inner := range v {
+			_, number := inner.(json.Number)
+			ofTarget := v["breaker_failures"] != nil && slices.Contains([]string{"answers", "instances", "last"}, member)
+			if number && v["in"] != nil || ofTarget || member == "payload_hash" && v["event_type"] == "product.sold" {
+				inner = "counted" // by the hour, and now and then; and a product is sold at another time
+			}
+			shown[r.text(member)] = r.shown(member, inner)
+		}
+		return shown
+	}
+	return value
+}
+
+// anyOrder reports whether the order of a list differs from run to run: of events, since some are handled side by side.
+func anyOrder(name string, list []any) bool {
+	return name == "findings" || !slices.ContainsFunc(list, func(one any) bool {
+		member, _ := one.(map[string]any)
+		return member["event_id"] == nil
+	})
+}
+
+// compare compares what was seen with the files of the recording, or writes them.
+func (r *surface) compare() {
+	root := filepath.Join("testdata", "surface")
+	got := map[string]string{}
+	for file, entries := range r.files {
+		for i := range entries {
+			entries[i] = r.shown("", entries[i])
+		}
+		if strings.HasPrefix(file, "documents/") { // some are by ids made at random
+			slices.SortStableFunc(entries, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		}
+		var text bytes.Buffer
+		encoder := json.NewEncoder(&text)
+		encoder.SetEscapeHTML(false)
+		encoder.SetIndent("", "  ")
+		require.NoError(r.t, encoder.Encode(entries))
+		got[file+".json"] = text.String()
+	}
+	if *update {
+		require.NoError(r.t, os.RemoveAll(root))
+		for file, text := range got {
+			require.NoError(r.t, os.MkdirAll(filepath.Dir(filepath.Join(root, file)), 0o755))
+			require.NoError(r.t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o600))
+		}
+	}
+	recorded, err := filepath.Glob(filepath.Join(root, "*", "*.json"))
+	require.NoError(r.t, err)
+	for _, path := range recorded {
+		file, err := filepath.Rel(root, path)
+		require.NoError(r.t, err)
+		want, err := os.ReadFile(path)
+		require.NoError(r.t, err)
+		require.Contains(r.t, got, filepath.ToSlash(file), "there is nothing of this file any more")
+		if string(want) != got[filepath.ToSlash(file)] {
+			assert.Equal(r.t, string(want), got[filepath.ToSlash(file)], "%s: see the comment of this test", file)
+		}
+	}
+	require.Len(r.t, recorded, len(got), "there is a file of each group: see the comment of this test")
+}

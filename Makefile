@@ -5,11 +5,13 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 GOLANGCI_LINT := v2.15.0
+GREMLINS := v0.6.0
 TYPESCRIPT := 5.9.3
 NODE_TYPES := 20.19.25
 AXE := 4.14.1
 FUZZTIME ?= 20s
 SOAK ?=
+MUTANTS ?=
 CHAOS ?=
 BURST ?=
 ISOLATION ?=
@@ -117,6 +119,10 @@ bench: ## Go benchmarks, benchstat-ready: BENCH=regexp COUNT=6
 soak: ## 2,000 events on Google's emulators with duplicates, conflicts and kill -9; SOAK="-seed N"
 	@go run ./e2e/soak $(SOAK)
 
+.PHONY: mutants
+mutants: bin/gremlins ## change operators in the packages of money and messages, and see whether tests notice; MUTANTS="-every 10 internal/retry"
+	@go run ./e2e/mutants $(MUTANTS)
+
 .PHONY: chaos
 chaos: ## 15,000 events 2.3 times to two workers under kill -9, with controls that must fail; CHAOS="-seed N -events 1500"
 	@go run ./e2e/chaos $(CHAOS)
@@ -151,3 +157,6 @@ bin/billhook:
 
 bin/golangci-lint:
 	@mkdir -p bin && GOBIN=$(CURDIR)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT)
+
+bin/gremlins:
+	@mkdir -p bin && GOBIN=$(CURDIR)/bin go install github.com/go-gremlins/gremlins/cmd/gremlins@$(GREMLINS)

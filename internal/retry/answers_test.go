@@ -71,6 +71,7 @@ func TestAWaitTravelsWithItsFailure(t *testing.T) {
 		"the outermost":           {retry.After(time.Second, retry.After(time.Minute, failure)), time.Second},
 		"a day at most":           {retry.After(25*time.Hour, failure), 24 * time.Hour},
 		"none that is nothing":    {retry.After(0, failure), 0},
+		"none over another":       {retry.After(0, retry.After(time.Minute, failure)), time.Minute},
 		"none that has passed":    {retry.After(-time.Second, failure), 0},
 		"none where nobody asked": {failure, 0},
 		"none without a failure":  {retry.After(time.Minute, nil), 0},

@@ -1,0 +1,249 @@
+// Command mutants measures what the tests of the packages that own money and messages notice: gremlins changes
+// one operator at a time and runs the package's own tests. The command fails on a survivor that accepted.yaml
+// does not name. It owns the list of packages, the sample, the accepted survivors and the table; the
+// mutations and their runs are gremlins' own.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"billhook/internal/platform/serve"
+)
+
+// packages are those whose tests are measured.
+var packages = []string{
+	"internal/pipeline/push", "internal/pipeline/lane", "internal/dedupe", "internal/retry",
+	"internal/apps/ledger", "internal/apps/ledger/seal", "internal/apps/orders", "internal/apps/journal",
+}
+
+// list is accepted.yaml, whose path messages name.
+const list = "e2e/mutants/accepted.yaml"
+
+var (
+	//go:embed go.sh
+	standIn []byte
+	//go:embed accepted.yaml
+	acceptedFile []byte
+)
+
+func main() {
+	serve.Main("mutants", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
+}
+
+// place is where an operator was changed. Lines move, so a survivor is known by its function.
+type place struct{ Package, Function, Mutation string }
+
+func (p place) String() string { return p.Package + " " + p.Function + " " + p.Mutation }
+
+// acceptance is an entry of accepted.yaml: so many mutants of a place may survive, and why.
+type acceptance struct {
+	place `yaml:",inline"`
+	Times int
+	Why   string
+}
+
+// sample is which mutants are tried: about one of every, another one for each seed.
+type sample struct {
+	every, workers int
+	seed           uint64
+}
+
+// score is what became of a package's mutants. Lines are those of the survivors.
+type score struct {
+	pkg                      string
+	killed, lived, uncovered int
+	lines                    map[place][]string
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	var s sample
+	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
+	flags.IntVar(&s.every, "every", 1, "try about one of so many mutants")
+	flags.Uint64Var(&s.seed, "seed", 1, "which of them")
+	flags.IntVar(&s.workers, "workers", runtime.GOMAXPROCS(0), "how many at once")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	chosen := flags.Args()
+	if len(chosen) == 0 {
+		chosen = packages
+	}
+	var accepted []acceptance
+	if err := yaml.Unmarshal(acceptedFile, &accepted); err != nil {
+		return fmt.Errorf("%s: %w", list, err)
+	}
+	var scores []score
+	refused := 0
+	for _, pkg := range chosen {
+		_, _ = fmt.Fprintln(stdout, "== "+pkg)
+		result, err := measure(ctx, pkg, s, stdout)
+		if err != nil {
+			return fmt.Errorf("%s: %w", pkg, err)
+		}
+		scores = append(scores, result)
+		unknown, gone := judge(result, accepted)
+		if s.every > 1 {
+			gone = nil // a sample does not try them all
+		}
+		refused += len(unknown)
+		_, _ = fmt.Fprint(stdout, strings.Join(append(unknown, gone...), ""))
+	}
+	_, _ = fmt.Fprintf(stdout, "\n%s\n", table(scores))
+	if refused > 0 {
+		return fmt.Errorf("mutants survive that %s does not name (-every %d -seed %d)", list, s.every, s.seed)
+	}
+	return nil
+}
+
+// measure has gremlins try the mutants of one package, without those of the packages below it.
+func measure(ctx context.Context, pkg string, s sample, stdout io.Writer) (score, error) {
+	realGo, err := exec.LookPath("go")
+	if err != nil {
+		return score{}, err
+	}
+	folder, err := os.MkdirTemp("", "mutants-")
+	if err != nil {
+		return score{}, err
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	if err := os.WriteFile(filepath.Join(folder, "go"), standIn, 0o700); err != nil { //nolint:gosec // it is run
+		return score{}, err
+	}
+	report := filepath.Join(folder, "report.json")
+	gremlins := exec.CommandContext(ctx, "bin/gremlins", "unleash", "--exclude-files", "/", "--output", report,
+		"--workers", fmt.Sprint(s.workers), "--timeout-coefficient", "10", "--invert-logical", "--invert-loopctrl",
+		"--invert-assignments", "--remove-self-assignments", "--output-statuses", "lt", "./"+pkg)
+	gremlins.Env = append(os.Environ(), "PATH="+folder+":"+os.Getenv("PATH"), "MUTANTS_GO="+realGo,
+		fmt.Sprint("MUTANTS_EVERY=", s.every), fmt.Sprint("MUTANTS_SEED=", s.seed), "RAPID_SEED=1", "RAPID_NOFAILFILE=true")
+	gremlins.Stdout, gremlins.Stderr = stdout, stdout
+	if err := gremlins.Run(); err != nil {
+		return score{}, fmt.Errorf("gremlins: %w", err)
+	}
+	content, err := os.ReadFile(report) //nolint:gosec // gremlins has just written it
+	if err != nil {
+		return score{}, err
+	}
+	return read(pkg, content)
+}
+
+// read counts what gremlins reports. A mutant whose tests do not end is killed.
+func read(pkg string, report []byte) (score, error) {
+	var found struct {
+		Files []struct {
+			Name      string `json:"file_name"`
+			Mutations []struct {
+				Type, Status string
+				Line         int
+			}
+		}
+	}
+	if err := json.Unmarshal(report, &found); err != nil {
+		return score{}, err
+	}
+	s := score{pkg: pkg, lines: map[place][]string{}}
+	for _, file := range found.Files {
+		functions, err := functionsOf(filepath.Join(pkg, file.Name))
+		if err != nil {
+			return score{}, err
+		}
+		for _, m := range file.Mutations {
+			switch m.Status {
+			case "KILLED", "TIMED OUT":
+				s.killed++
+			case "NOT COVERED":
+				s.uncovered++
+			case "LIVED":
+				s.lived++
+				p := place{Package: pkg, Mutation: m.Type}
+				if at := slices.IndexFunc(functions, func(f function) bool { return f.first <= m.Line && m.Line <= f.last }); at >= 0 {
+					p.Function = functions[at].name
+				}
+				s.lines[p] = append(s.lines[p], fmt.Sprintf("%s:%d", file.Name, m.Line))
+			}
+		}
+	}
+	return s, nil
+}
+
+// function is one of a file, such as Service.push, from its first line to its last.
+type function struct {
+	name        string
+	first, last int
+}
+
+func functionsOf(path string) ([]function, error) {
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	var functions []function
+	for _, d := range file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		name := f.Name.Name
+		if f.Recv != nil {
+			receiver, _, _ := strings.Cut(types.ExprString(f.Recv.List[0].Type), "[")
+			name = strings.TrimPrefix(receiver, "*") + "." + name
+		}
+		functions = append(functions, function{name, set.Position(f.Pos()).Line, set.Position(f.End()).Line})
+	}
+	return functions, nil
+}
+
+// judge compares survivors with the list: lines about those that it does not name, and about what it names and
+// the tests kill.
+func judge(s score, accepted []acceptance) (unknown, gone []string) {
+	left := map[place]int{}
+	for p, lines := range s.lines {
+		left[p] = len(lines)
+	}
+	for _, a := range accepted {
+		if a.Package != s.pkg {
+			continue
+		}
+		times := max(a.Times, 1)
+		if left[a.place] < times {
+			gone = append(gone, fmt.Sprintf("  %s names more survivors than there are: %s\n", list, a.place))
+		}
+		left[a.place] -= times
+	}
+	for p, count := range left {
+		if count > 0 {
+			unknown = append(unknown, fmt.Sprintf("  survived: %s (%s)\n", p, strings.Join(s.lines[p], ", ")))
+		}
+	}
+	slices.Sort(unknown)
+	return unknown, gone
+}
+
+// table is the figures of each package in Markdown.
+func table(scores []score) string {
+	var b strings.Builder
+	b.WriteString("| package | tried | killed | survived | no test runs the line |\n| --- | --: | --: | --: | --: |\n")
+	for _, s := range scores {
+		tried := s.killed + s.lived
+		_, _ = fmt.Fprintf(&b, "| `%s` | %d | %d (%.0f %%) | %d | %d |\n", s.pkg, tried, s.killed,
+			100*float64(s.killed)/float64(max(tried, 1)), s.lived, s.uncovered)
+	}
+	return b.String()
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+)
+
+func TestEachAcceptedSurvivorNamesAFunctionOfAMeasuredPackageAndAReason(t *testing.T) {
+	t.Parallel()
+	var accepted []acceptance
+	require.NoError(t, yaml.Unmarshal(acceptedFile, &accepted))
+	require.NotEmpty(t, accepted)
+	named := map[place]bool{}
+	for _, a := range accepted {
+		require.Contains(t, packages, a.Package)
+		require.NotEmpty(t, a.Mutation, "%s", a.place)
+		require.NotEmpty(t, a.Why, "%s", a.place)
+		require.False(t, named[a.place], "%s stands there twice", a.place)
+		named[a.place] = true
+	}
+	for _, pkg := range packages {
+		defined := functionsIn(t, pkg)
+		for p := range named {
+			require.True(t, p.Package != pkg || defined[p.Function], "%s has no function %s", pkg, p.Function)
+		}
+	}
+}
+
+// functionsIn are the functions of a package, as accepted.yaml names them.
+func functionsIn(t *testing.T, pkg string) map[string]bool {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join("..", "..", pkg, "*.go"))
+	require.NoError(t, err)
+	require.NotEmpty(t, paths, "%s is no package", pkg)
+	found := map[string]bool{}
+	for _, path := range paths {
+		functions, err := functionsOf(path)
+		require.NoError(t, err)
+		for _, f := range functions {
+			found[f.name] = true
+		}
+	}
+	return found
+}
+
+func TestASurvivorThatIsNotAcceptedIsRefusedAndAKilledOneIsTold(t *testing.T) {
+	t.Parallel()
+	found := score{pkg: "p", lines: map[place][]string{
+		{"p", "Known", "NEGATION"}: {"a.go:1", "a.go:2"},
+		{"p", "More", "NEGATION"}:  {"a.go:7", "a.go:8"},
+		{"p", "New", "NEGATION"}:   {"a.go:9"},
+	}}
+	unknown, gone := judge(found, []acceptance{
+		{place: place{"p", "Known", "NEGATION"}, Times: 2},
+		{place: place{"p", "More", "NEGATION"}},
+		{place: place{"p", "Killed", "NEGATION"}},
+		{place: place{"other", "Killed", "NEGATION"}},
+	})
+	require.Len(t, unknown, 2)
+	require.Contains(t, unknown[0], "More")
+	require.Contains(t, unknown[1], "New")
+	require.Len(t, gone, 1)
+	require.Contains(t, gone[0], "Killed")
+}

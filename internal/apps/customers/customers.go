@@ -9,7 +9,6 @@ package customers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -48,15 +47,17 @@ type stored struct {
 // lookup reads a customer's mapping. A document that another program has written may lack any
 // field.
 func lookup(ctx context.Context, from store.Getter, tenant, customerID string) (stored, error) {
-	doc, err := from.Get(ctx, Key(tenant, customerID))
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return stored{Mapping: Mapping{Tenant: tenant, CustomerID: customerID}}, nil
-	case err != nil:
-		return stored{}, fmt.Errorf("customers: read: %w", err)
+	doc, err := store.Find(ctx, from, Key(tenant, customerID))
+	if err != nil {
+		return stored{}, fmt.Errorf("customers: %w", err)
 	}
+	return of(doc, tenant, customerID)
+}
+
+// of is the mapping of a document, or that of a customer who has none.
+func of(doc store.Document, tenant, customerID string) (stored, error) {
 	m := stored{version: doc.Version}
-	err = store.Decode(doc.Fields, &m.Mapping)
+	err := store.Decode(doc.Fields, &m.Mapping)
 	m.Tenant, m.CustomerID = tenant, customerID
 	return m, err
 }

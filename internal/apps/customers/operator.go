@@ -21,7 +21,7 @@ const (
 	batch = 200
 	// moveFor is how long one call moves orders; the caller asks again.
 	moveFor = 15 * time.Second
-	// tries bounds the attempts of one step while others change its documents.
+	// tries bounds the attempts of one commit of orders while others change its documents.
 	tries = 10
 )
 
@@ -33,8 +33,6 @@ var (
 	ErrRefused = errors.New("customers: refused")
 	// ErrChanged: the mapping is no longer the expected one.
 	ErrChanged = errors.New("customers: the mapping has changed; look at it again")
-	// ErrBusy: others keep changing the mapping; commits until then stand.
-	ErrBusy = errors.New("customers: the mapping is being changed; ask again")
 )
 
 // Operator changes mappings for people.
@@ -135,7 +133,7 @@ type Linked struct {
 // to the uid's: each order once, also after a crash or with another call at the same time. Each
 // commit moves some orders at the version of the mapping, so that none is moved to a replaced
 // uid. Where the customer is linked to the uid already, only later orders are moved. The error
-// wraps ErrRefused, ErrChanged, ErrBusy, ledger.ErrBroken, or is the store's; the caller may retry.
+// wraps ErrRefused, audit.ErrInvalid, ErrChanged, store.ErrBusy, ledger.ErrBroken, or is the store's; the caller may retry.
 func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
 	if err := change.check(); err != nil {
 		return Linked{}, err
@@ -160,38 +158,29 @@ func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
 
 // settle writes the mapping; audited reports whether it has changed.
 func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m stored, audited bool, err error) {
-	for range tries {
-		m, err := lookup(ctx, o.Store, change.Tenant, change.CustomerID)
-		if err != nil {
-			return m, false, err
+	versions, err := store.Update(ctx, o.Store, Key(change.Tenant, change.CustomerID), func(doc store.Document) ([]store.Write, error) {
+		if m, err = of(doc, change.Tenant, change.CustomerID); err != nil {
+			return nil, err
 		}
 		done.Before = m.UID
-		if m.UID == change.UID {
-			return m, false, nil // the wish is fulfilled, also where another uid was expected
-		}
-		if change.Expect != nil && *change.Expect != m.UID {
-			return m, false, ErrChanged
-		}
-		now := o.Now()
-		after := stored{Mapping: Mapping{Tenant: change.Tenant, CustomerID: change.CustomerID, UID: change.UID, Since: now}}
-		write, before := store.Create(Key(change.Tenant, change.CustomerID), store.Encode(&after.Mapping)), map[string]any(nil)
-		if m.version != 0 {
-			write, before = store.Replace(Key(change.Tenant, change.CustomerID), m.version, store.Encode(&after.Mapping)), map[string]any{"uid": m.UID}
-		}
-		entry, err := change.entry("link", now, before, map[string]any{"uid": change.UID, "operation": done.Operation}).Write(done.Operation)
-		if err != nil {
-			return m, false, fmt.Errorf("%w: %w", ErrRefused, err)
-		}
-		versions, err := o.Store.Commit(ctx, []store.Write{write, entry})
 		switch {
-		case err == nil:
-			after.version = versions[0]
-			return after, true, nil
-		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
-			return m, false, fmt.Errorf("customers: link: %w", err)
+		case m.UID == change.UID:
+			return nil, nil // the wish is fulfilled, also where another uid was expected
+		case change.Expect != nil && *change.Expect != m.UID:
+			return nil, ErrChanged
 		}
+		var before map[string]any
+		if m.version != 0 {
+			before = map[string]any{"uid": m.UID}
+		}
+		m.Mapping = Mapping{Tenant: change.Tenant, CustomerID: change.CustomerID, UID: change.UID, Since: o.Now()}
+		return change.entry("link", m.Since, before, map[string]any{"uid": change.UID, "operation": done.Operation}).
+			With(done.Operation, store.Replace(doc.Key, doc.Version, store.Encode(&m.Mapping)))
+	})
+	if audited = len(versions) > 0; audited {
+		m.version = versions[0]
 	}
-	return m, false, ErrBusy
+	return m, audited, err
 }
 
 // move moves the orders of the customer's account, some in each commit.
@@ -220,11 +209,10 @@ func (o *Operator) move(ctx context.Context, change Change, m stored, audited bo
 				writes = append(writes, store.Replace(Key(change.Tenant, change.CustomerID), m.version, store.Encode(&moved.Mapping)))
 				if !audited {
 					same := map[string]any{"uid": m.UID}
-					entry, err := change.entry("move", o.Now(), same, map[string]any{"uid": m.UID, "operation": done.Operation}).Write(done.Operation)
-					if err != nil {
-						return fmt.Errorf("%w: %w", ErrRefused, err)
+					entry := change.entry("move", o.Now(), same, map[string]any{"uid": m.UID, "operation": done.Operation})
+					if writes, err = entry.With(done.Operation, writes...); err != nil {
+						return err
 					}
-					writes = append(writes, entry)
 				}
 				versions, err := o.Store.Commit(ctx, writes)
 				if errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale) {
@@ -241,7 +229,7 @@ func (o *Operator) move(ctx context.Context, change Change, m stored, audited bo
 		}
 		if len(chains) > 0 {
 			if failed++; failed == tries {
-				return ErrBusy
+				return store.ErrBusy
 			}
 			if m, err = lookup(ctx, o.Store, change.Tenant, change.CustomerID); err != nil {
 				return err
@@ -259,32 +247,25 @@ func (o *Operator) move(ctx context.Context, change Change, m stored, audited bo
 }
 
 // Unlink removes a customer's mapping and moves no points. The error wraps ErrUnknown, ErrRefused,
-// ErrChanged or ErrBusy, or is the store's.
+// audit.ErrInvalid, ErrChanged or store.ErrBusy, or is the store's.
 func (o *Operator) Unlink(ctx context.Context, change Change) (State, error) {
 	if err := change.check(); err != nil {
 		return State{}, err
 	}
-	for range tries {
-		m, err := lookup(ctx, o.Store, change.Tenant, change.CustomerID)
+	_, err := store.Update(ctx, o.Store, Key(change.Tenant, change.CustomerID), func(doc store.Document) ([]store.Write, error) {
+		m, err := of(doc, change.Tenant, change.CustomerID)
 		switch {
 		case err != nil:
-			return State{}, err
+			return nil, err
 		case m.version == 0:
-			return State{}, ErrUnknown
+			return nil, ErrUnknown
 		case change.Expect != nil && *change.Expect != m.UID:
-			return State{}, ErrChanged
+			return nil, ErrChanged
 		}
-		entry, err := change.entry("unlink", o.Now(), map[string]any{"uid": m.UID}, nil).Write(o.NewID())
-		if err != nil {
-			return State{}, fmt.Errorf("%w: %w", ErrRefused, err)
-		}
-		_, err = o.Store.Commit(ctx, []store.Write{store.Delete(Key(change.Tenant, change.CustomerID), m.version), entry})
-		switch {
-		case err == nil:
-			return o.Show(ctx, change.Tenant, change.CustomerID)
-		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
-			return State{}, fmt.Errorf("customers: unlink: %w", err)
-		}
+		return change.entry("unlink", o.Now(), map[string]any{"uid": m.UID}, nil).With(o.NewID(), store.Delete(doc.Key, m.version))
+	})
+	if err != nil {
+		return State{}, err
 	}
-	return State{}, ErrBusy
+	return o.Show(ctx, change.Tenant, change.CustomerID)
 }

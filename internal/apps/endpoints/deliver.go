@@ -126,39 +126,35 @@ func (d Deliverer) find(ctx context.Context, event handler.Event, asked Delivery
 // heal forgets the failure of an endpoint that has answered. It ends before the event is done:
 // with a failure that is left behind, the next one would disable the endpoint.
 func (d Deliverer) heal(ctx context.Context, e stored) error {
-	since := e.FailingSince
-	for range tries {
-		if e.FailingSince.IsZero() || !e.FailingSince.Equal(since) {
-			return nil // a failure that was noted meanwhile is another
-		}
-		_, err := d.Store.Commit(ctx, e.healthy().writes())
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, store.ErrStale) {
-			return retry.Outage("store_unavailable", err)
-		}
-		switch e, err = read(ctx, d.Store, e.ID); {
-		case errors.Is(err, ErrUnknown):
-			return nil
-		case err != nil:
-			return retry.Outage("store_unavailable", err)
-		}
+	if e.FailingSince.IsZero() {
+		return nil
 	}
-	return retry.Busy("endpoint_changing", nil)
+	err := update(ctx, d.Store, e.ID, func(now stored) ([]store.Write, error) {
+		if !now.FailingSince.Equal(e.FailingSince) {
+			return nil, nil // a failure that was noted meanwhile is another
+		}
+		return now.healthy().writes(), nil
+	})
+	switch {
+	case err == nil, errors.Is(err, ErrUnknown):
+		return nil
+	case errors.Is(err, store.ErrBusy):
+		return retry.Busy("endpoint_changing", nil)
+	}
+	return retry.Outage("store_unavailable", err)
 }
 
 // giveUp is the effect that disables the endpoint and tells of it. Where somebody has changed the
 // endpoint meanwhile, the handler is called again.
 func (d Deliverer) giveUp(event handler.Event, e stored, reason string, now time.Time) (handler.Effect, error) {
 	after := e.disabled(reason, now)
-	entry, err := audit.Entry{
+	writes, err := audit.Entry{
 		Kind: Kind, Subject: e.ID, Action: "disable", Who: "billhook", Why: reason, At: now, Before: e.side(), After: after.side(),
-	}.Write(event.CalleeKey())
+	}.With(event.CalleeKey(), after.writes()...)
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	effect := handler.Effect{Writes: append(after.writes(), entry), Result: EndpointDisabled}
+	effect := handler.Effect{Writes: writes, Result: EndpointDisabled}
 	for _, to := range d.News {
 		effect.Emit = append(effect.Emit, handler.Emission{To: to, OrderingKey: e.ID, Body: contract.Of(&contract.Event{
 			Type: DisabledType, Version: 1, Producer: "billhook", CorrelationID: event.CorrelationID,

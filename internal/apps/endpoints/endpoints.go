@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"billhook/internal/contract/routing"
+	"billhook/internal/pii"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -115,8 +116,6 @@ var (
 	ErrExists = errors.New("endpoints: there is an endpoint of that id")
 	// ErrInvalid is wrapped by every refusal of a request; its text says why, without a value.
 	ErrInvalid = errors.New("endpoints: refused")
-	// ErrBusy: others have changed the endpoint meanwhile, again and again.
-	ErrBusy = errors.New("endpoints: changed at the same time")
 	// ErrBroken: what is stored is no endpoint.
 	ErrBroken = errors.New("endpoints: stored endpoint is not readable")
 )
@@ -135,12 +134,35 @@ func Key(id string) store.Key { return store.Key{Collection: Collection, ID: id}
 
 // read returns an endpoint. The error wraps ErrUnknown or ErrBroken, or says that nothing is known.
 func read(ctx context.Context, from store.Getter, id string) (stored, error) {
-	doc, err := from.Get(ctx, Key(id))
-	switch {
-	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
+	if !pii.ID.Valid(id) {
 		return stored{}, ErrUnknown
-	case err != nil:
-		return stored{}, fmt.Errorf("endpoints: read: %w", err)
+	}
+	doc, err := store.Find(ctx, from, Key(id))
+	if err != nil {
+		return stored{}, fmt.Errorf("endpoints: %w", err)
+	}
+	return of(doc)
+}
+
+// update commits what decide makes of an endpoint. The error is store.ErrBusy, or as that of read or decide.
+func update(ctx context.Context, s store.GetCommitter, id string, decide func(stored) ([]store.Write, error)) error {
+	if !pii.ID.Valid(id) {
+		return ErrUnknown
+	}
+	_, err := store.Update(ctx, s, Key(id), func(doc store.Document) ([]store.Write, error) {
+		e, err := of(doc)
+		if err != nil {
+			return nil, err
+		}
+		return decide(e)
+	})
+	return err
+}
+
+// of is the endpoint of a document.
+func of(doc store.Document) (stored, error) {
+	if doc.Version == 0 {
+		return stored{}, ErrUnknown
 	}
 	e := stored{version: doc.Version}
 	if err := store.Decode(doc.Fields, &e); err != nil || (e.State != Enabled && e.State != Disabled) {
@@ -181,11 +203,7 @@ func (e Endpoint) listed(list string) store.Key {
 
 // writes are those of a change: the endpoint at the version that was read, and the lists.
 func (e stored) writes() []store.Write {
-	write := store.Create(Key(e.ID), store.Encode(&e))
-	if e.version != 0 {
-		write = store.Replace(Key(e.ID), e.version, store.Encode(&e))
-	}
-	writes := []store.Write{write}
+	writes := []store.Write{store.Replace(Key(e.ID), e.version, store.Encode(&e))}
 	for list, on := range e.lists() {
 		if on {
 			writes = append(writes, store.Set(e.listed(list), store.Encode(&e.Endpoint)))

@@ -301,7 +301,7 @@ func TestAnEndpointIsGivenUpWithNewsAndTheEventIsDone(t *testing.T) {
 			gone := w.get(t, "p")
 			require.Equal(t, endpoints.Disabled, gone.State)
 			require.Equal(t, test.reason, gone.Reason)
-			changes, _, err := audit.List(t.Context(), w.faults, endpoints.Kind, "", "p", "", 10)
+			changes, err := audit.Subject{Kind: endpoints.Kind, ID: "p"}.All(t.Context(), w.faults)
 			require.NoError(t, err)
 			require.Equal(t, "billhook", changes[0].Who)
 			require.Equal(t, test.reason, changes[0].Why)
@@ -440,7 +440,7 @@ func TestNoSecretIsInWhatPeopleSee(t *testing.T) {
 		require.Len(t, page, 1)
 		seen = append(seen, page)
 	}
-	changes, _, err := audit.List(t.Context(), w.faults, endpoints.Kind, "", "p", "", 10)
+	changes, err := audit.Subject{Kind: endpoints.Kind, ID: "p"}.All(t.Context(), w.faults)
 	require.NoError(t, err)
 	require.Len(t, changes, 2)
 	text, err := json.Marshal(append(seen, changes))

@@ -19,8 +19,6 @@ import (
 )
 
 const (
-	// tries bounds the attempts of a change while others change the endpoint.
-	tries = 3
 	// maxEvents and maxURL bound the patterns of an endpoint, and its URL in bytes.
 	maxEvents = 50
 	maxURL    = 2048
@@ -112,8 +110,8 @@ func (k *Keeper) List(ctx context.Context, of Choice, after string, limit int) (
 	return page, found.Next, nil
 }
 
-// Add registers an endpoint and returns its secret. The error wraps ErrInvalid, or is ErrExists,
-// or says that nothing is known: then another Add with the same id tells.
+// Add registers an endpoint and returns its secret. The error wraps ErrInvalid or audit.ErrInvalid,
+// or is ErrExists, or says that nothing is known: then another Add with the same id tells.
 func (k *Keeper) Add(ctx context.Context, asked New, by Change) (Secret, error) {
 	if asked.ID == "" {
 		asked.ID = "ep_" + k.NewID()
@@ -139,15 +137,21 @@ func (k *Keeper) Add(ctx context.Context, asked New, by Change) (Secret, error) 
 	e := stored{Secret: k.NewSecret(), Endpoint: Endpoint{
 		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled, CreatedAt: now, ChangedAt: now,
 	}}
-	err := k.commit(ctx, "add", nil, &e, e.writes(), by)
-	if errors.Is(err, store.ErrExists) {
-		err = ErrExists
+	writes, err := k.entry("add", e.ID, by, nil, e.side()).With(k.NewID(), e.writes()...)
+	if err != nil {
+		return Secret{}, err
 	}
-	return Secret{e.Endpoint, e.Secret}, err
+	switch _, err = k.Store.Commit(ctx, writes); {
+	case errors.Is(err, store.ErrExists):
+		return Secret{}, ErrExists
+	case err != nil:
+		return Secret{}, fmt.Errorf("endpoints: add: %w", err)
+	}
+	return Secret{e.Endpoint, e.Secret}, nil
 }
 
 // Rotate gives an endpoint another secret, and returns it. The secret before signs beside it for
-// OldSecretFor; one that was older ends. The error is ErrUnknown or ErrBusy, or wraps ErrInvalid.
+// OldSecretFor; one that was older ends. The error is ErrUnknown or store.ErrBusy, or wraps audit.ErrInvalid.
 func (k *Keeper) Rotate(ctx context.Context, id string, by Change) (Secret, error) {
 	e, err := k.change(ctx, id, "rotate", by, func(e stored) (stored, bool) {
 		e.OldSecret, e.Secret = e.Secret, k.NewSecret()
@@ -182,59 +186,31 @@ func (k *Keeper) Disable(ctx context.Context, id string, by Change) (Endpoint, e
 
 // Remove forgets an endpoint and its secrets, and returns it as it was. The error is as of Rotate.
 func (k *Keeper) Remove(ctx context.Context, id string, by Change) (Endpoint, error) {
-	for range tries {
-		e, err := read(ctx, k.Store, id)
-		if err != nil {
-			return Endpoint{}, err
-		}
-		err = k.commit(ctx, "remove", &e, nil, e.removal(), by)
-		if !errors.Is(err, store.ErrStale) {
-			return e.Endpoint, err
-		}
-	}
-	return Endpoint{}, ErrBusy
+	var was stored
+	err := update(ctx, k.Store, id, func(e stored) ([]store.Write, error) {
+		was = e
+		return k.entry("remove", id, by, e.side(), nil).With(k.NewID(), e.removal()...)
+	})
+	return was.Endpoint, err
 }
 
-// change decides at the version that it reads, again where another has changed the endpoint.
-// Where decide changes nothing, nothing is written.
-func (k *Keeper) change(ctx context.Context, id, action string, by Change, decide func(stored) (stored, bool)) (stored, error) {
-	for range tries {
-		before, err := read(ctx, k.Store, id)
-		if err != nil {
-			return stored{}, err
-		}
-		after, changed := decide(before)
-		if !changed {
-			return before, nil
+// change makes of an endpoint what decide says, unless that changes nothing.
+func (k *Keeper) change(ctx context.Context, id, action string, by Change, decide func(stored) (stored, bool)) (after stored, err error) {
+	err = update(ctx, k.Store, id, func(before stored) ([]store.Write, error) {
+		var changed bool
+		if after, changed = decide(before); !changed {
+			after = before
+			return nil, nil
 		}
 		after.ChangedAt = k.now()
-		err = k.commit(ctx, action, &before, &after, after.writes(), by)
-		if !errors.Is(err, store.ErrStale) {
-			return after, err
-		}
-	}
-	return stored{}, ErrBusy
+		return k.entry(action, id, by, before.side(), after.side()).With(k.NewID(), after.writes()...)
+	})
+	return after, err
 }
 
-// commit makes a change and its entry in the audit. before and after are nil where there was, or
-// is, nothing.
-func (k *Keeper) commit(ctx context.Context, action string, before, after *stored, writes []store.Write, by Change) error {
-	entry := audit.Entry{Kind: Kind, Action: action, Who: by.Who, Why: by.Why, At: k.now()}
-	if before != nil {
-		entry.Subject, entry.Before = before.ID, before.side()
-	}
-	if after != nil {
-		entry.Subject, entry.After = after.ID, after.side()
-	}
-	write, err := entry.Write(k.NewID())
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-	switch _, err = k.Store.Commit(ctx, append(writes, write)); {
-	case err == nil, errors.Is(err, store.ErrExists), errors.Is(err, store.ErrStale):
-		return err
-	}
-	return fmt.Errorf("endpoints: %s: %w", action, err)
+// entry is a change in the audit. before and after are nil where there was, or is, nothing.
+func (k *Keeper) entry(action, id string, by Change, before, after map[string]any) audit.Entry {
+	return audit.Entry{Kind: Kind, Subject: id, Action: action, Who: by.Who, Why: by.Why, At: k.now(), Before: before, After: after}
 }
 
 func (k *Keeper) now() time.Time { return k.Now().UTC().Truncate(time.Microsecond) }

@@ -275,7 +275,7 @@ func TestAPersonUndoesAnEntryOnce(t *testing.T) {
 	_, err = d.reverter.Revert(t.Context(), "globex", posted.Ref(), ada)
 	require.ErrorIs(t, err, journal.ErrUnknown, "it is another tenant's")
 	_, err = d.reverter.Revert(t.Context(), "acme", "e1", journal.Change{Who: ada.Who})
-	require.ErrorIs(t, err, journal.ErrInvalid)
+	require.ErrorIs(t, err, audit.ErrInvalid)
 	_, err = d.reverter.Revert(t.Context(), "acme", "e/1~", ada)
 	require.ErrorIs(t, err, journal.ErrUnknown)
 
@@ -286,7 +286,7 @@ func TestAPersonUndoesAnEntryOnce(t *testing.T) {
 	require.Len(t, lanes, 1, "what others are told can go out")
 	require.Equal(t, "2026-11", reversal.Period)
 	require.Equal(t, d.entry(t, reversal.ID).Lines, reversal.Lines)
-	entries, _, err := audit.List(t.Context(), d.Store, journal.KindEntry, "acme", posted.Ref(), "", 10)
+	entries, err := audit.Subject{Kind: journal.KindEntry, Tenant: "acme", ID: posted.Ref()}.All(t.Context(), d.Store)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	require.Equal(t, []string{"ada", "typed in twice", "revert"}, []string{entries[0].Who, entries[0].Why, entries[0].Action})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,23 +82,14 @@ func (o Origins) recorded(ctx context.Context, queue string, e ledger.Entry) (bo
 
 // audited reports whether an entry of the audit about a tenant's subject has a value after the change.
 func (o Origins) audited(ctx context.Context, kind, tenant, subject, name, value string) (bool, error) {
-	for after := ""; ; {
-		changes, next, err := audit.List(ctx, o.Store, kind, tenant, subject, after, store.MaxPage)
-		switch {
-		case errors.Is(err, audit.ErrBroken), errors.Is(err, store.ErrInvalid):
-			return false, nil
-		case err != nil:
-			return false, err
-		}
-		for _, change := range changes {
-			if change.After[name] == value {
-				return true, nil
-			}
-		}
-		if after = next; after == "" {
-			return false, nil
-		}
+	changes, err := audit.Subject{Kind: kind, Tenant: tenant, ID: subject}.All(ctx, o.Store)
+	switch {
+	case errors.Is(err, audit.ErrBroken), errors.Is(err, store.ErrInvalid):
+		return false, nil
+	case err != nil:
+		return false, err
 	}
+	return slices.ContainsFunc(changes, func(change audit.Entry) bool { return change.After[name] == value }), nil
 }
 
 // transferred reports whether a person has linked the customer whose points the entry moves. The

@@ -28,12 +28,10 @@ const Notice = 2 * time.Minute
 // The errors of people's changes. Any other means that nothing is known, and nothing certain of a
 // change.
 var (
-	// ErrInvalid is wrapped by every refusal of a change; its text says why, without a value.
+	// ErrInvalid, or audit.ErrInvalid, is wrapped by every refusal of a change; the text says why, without a value.
 	ErrInvalid = errors.New("journal: invalid change")
 	// ErrNotOver: the period has not ended yet.
 	ErrNotOver = errors.New("journal: the period is not over")
-	// ErrBusy: others have changed the same meanwhile, again and again.
-	ErrBusy = errors.New("journal: changed at the same time")
 	// ErrBroken: what is stored cannot be read.
 	ErrBroken = errors.New("journal: stored document is not readable")
 )
@@ -143,8 +141,14 @@ type Periods struct {
 // Get returns a period as it stands. One that was never closed is open. The error wraps ErrInvalid
 // or ErrBroken, or says that nothing is known.
 func (p *Periods) Get(ctx context.Context, tenant, period string) (Period, error) {
-	found, _, err := p.look(ctx, tenant, period)
-	return found, err
+	if err := checkPeriod(tenant, period); err != nil {
+		return Period{}, err
+	}
+	doc, err := store.Find(ctx, p.Store, periodKey(tenant, period))
+	if err != nil {
+		return Period{}, fmt.Errorf("journal: %w", err)
+	}
+	return p.read(doc, tenant, period)
 }
 
 // List returns the periods of a tenant that were ever closed, by month: a page of at most limit, 1 to
@@ -173,8 +177,8 @@ func (p *Periods) List(ctx context.Context, tenant, after string, limit int) (pa
 }
 
 // Close has a period that is over take no entries from Notice on. One that is closed already stays
-// as it is, and a request to reopen it is withdrawn. The error is ErrNotOver or ErrBusy, wraps
-// ErrInvalid or ErrBroken, or says that nothing is known.
+// as it is, and a request to reopen it is withdrawn. The error is ErrNotOver or store.ErrBusy, wraps
+// ErrInvalid, audit.ErrInvalid or ErrBroken, or says that nothing is known.
 func (p *Periods) Close(ctx context.Context, tenant, period string, by Change) (Period, error) {
 	return p.change(ctx, tenant, period, by, func(before Period, now time.Time) (after Period, action string, err error) {
 		switch after = before; {
@@ -210,59 +214,48 @@ func (p *Periods) Reopen(ctx context.Context, tenant, period string, by Change) 
 
 const tenantRule = "a tenant has at most 128 of letters, digits and . _ : -, and begins with a letter or digit"
 
-// look reads a period past every cache. The version is that of its document; 0 where there is none.
-func (p *Periods) look(ctx context.Context, tenant, period string) (Period, store.Version, error) {
+// checkPeriod refuses what names no period of a tenant.
+func checkPeriod(tenant, period string) error {
 	if !pii.ID.Valid(tenant) {
-		return Period{}, 0, fmt.Errorf("%w: %s", ErrInvalid, tenantRule)
+		return fmt.Errorf("%w: %s", ErrInvalid, tenantRule)
 	}
 	if !ledger.IsPeriod(period) {
-		return Period{}, 0, fmt.Errorf("%w: a period is a month, such as 2026-11", ErrInvalid)
+		return fmt.Errorf("%w: a period is a month, such as 2026-11", ErrInvalid)
 	}
-	doc, err := p.Store.Get(ctx, periodKey(tenant, period))
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return Period{Tenant: tenant, Period: period, State: Open}, 0, nil
-	case err != nil:
-		return Period{}, 0, fmt.Errorf("journal: read period: %w", err)
-	}
-	found, err := ReadPeriod(doc, p.Now())
-	return found, doc.Version, err
+	return nil
 }
 
-// tries bounds the attempts of a change while others change the same.
-const tries = 3
+// read reads a period's document; where there is none, the period is open.
+func (p *Periods) read(doc store.Document, tenant, period string) (Period, error) {
+	if doc.Version == 0 {
+		return Period{Tenant: tenant, Period: period, State: Open}, nil
+	}
+	return ReadPeriod(doc, p.Now())
+}
 
 // change commits what decide makes of a period, with an entry of the audit. An empty action changes
 // nothing.
 func (p *Periods) change(ctx context.Context, tenant, period string, by Change, decide func(before Period, now time.Time) (after Period, action string, err error)) (Period, error) {
-	for range tries {
-		before, version, err := p.look(ctx, tenant, period)
+	if err := checkPeriod(tenant, period); err != nil {
+		return Period{}, err
+	}
+	var after Period
+	_, err := store.Update(ctx, p.Store, periodKey(tenant, period), func(doc store.Document) ([]store.Write, error) {
+		before, err := p.read(doc, tenant, period)
 		if err != nil {
-			return Period{}, err
+			return nil, err
 		}
-		now := p.Now().UTC().Truncate(time.Microsecond)
-		after, action, err := decide(before, now)
-		if err != nil || action == "" {
-			return after, err
-		}
-		entry, err := audit.Entry{
-			Kind: Kind, Tenant: tenant, Subject: period, Action: action, Who: by.Who.String(), Why: by.Why, At: now, Before: before.side(), After: after.side(),
-		}.Write(p.NewID())
-		if err != nil {
-			return Period{}, fmt.Errorf("%w: %w", ErrInvalid, err)
-		}
-		write := store.Create(periodKey(tenant, period), after.fields())
-		if version != 0 {
-			write = store.Replace(write.Key, version, write.Fields)
+		now, action := p.Now().UTC().Truncate(time.Microsecond), ""
+		if after, action, err = decide(before, now); err != nil || action == "" {
+			return nil, err
 		}
 		after.State = after.stateAt(now)
-		_, err = p.Store.Commit(ctx, []store.Write{write, entry, store.Increment(changesKey, map[string]int64{fieldChanges: 1}, nil)})
-		switch {
-		case err == nil:
-			return after, nil
-		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
-			return Period{}, fmt.Errorf("journal: %s: %w", action, err)
-		}
+		return audit.Entry{
+			Kind: Kind, Tenant: tenant, Subject: period, Action: action, Who: by.Who.String(), Why: by.Why, At: now, Before: before.side(), After: after.side(),
+		}.With(p.NewID(), store.Replace(doc.Key, doc.Version, after.fields()), store.Increment(changesKey, map[string]int64{fieldChanges: 1}, nil))
+	})
+	if err != nil {
+		return Period{}, err
 	}
-	return Period{}, ErrBusy
+	return after, nil
 }

@@ -17,6 +17,7 @@ import (
 	"billhook/internal/apps/journal/journaltest"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
@@ -92,7 +93,7 @@ func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
 				}
 				d.pass(journal.Notice)
 			}
-			entries, _, err := audit.List(t.Context(), d.Store, journal.Kind, "acme", october, "", 10)
+			entries, err := audit.Subject{Kind: journal.Kind, Tenant: "acme", ID: october}.All(t.Context(), d.Store)
 			require.NoError(t, err)
 			require.Len(t, entries, len(test.audit))
 			for i, e := range entries { // the newest first
@@ -116,8 +117,8 @@ func TestAChangeOfAPeriodThatCannotBeIsRefused(t *testing.T) {
 		"a day":                {"acme", "2026-10-01", ada, journal.ErrInvalid},
 		"no tenant":            {"", october, ada, journal.ErrInvalid},
 		"a tenant with a path": {"a/b", october, ada, journal.ErrInvalid},
-		"no reason":            {"acme", october, journal.Change{Who: ada.Who}, journal.ErrInvalid},
-		"nobody":               {"acme", october, journal.Change{Why: "why"}, journal.ErrInvalid},
+		"no reason":            {"acme", october, journal.Change{Who: ada.Who}, audit.ErrInvalid},
+		"nobody":               {"acme", october, journal.Change{Why: "why"}, audit.ErrInvalid},
 	} {
 		_, err := d.periods.Close(t.Context(), test.tenant, test.period, test.by)
 		require.ErrorIs(t, err, test.want, sentence)
@@ -285,11 +286,11 @@ func TestAPeriodThatManyChangeIsReopenedByTwo(t *testing.T) {
 	for i := range 8 {
 		wait.Go(func() {
 			_, err := d.periods.Reopen(t.Context(), "acme", october, journal.Change{Who: audit.Author{Proof: audit.Identity, Name: fmt.Sprint("p", i)}, Why: "why"})
-			require.True(t, err == nil || errors.Is(err, journal.ErrBusy), err)
+			require.True(t, err == nil || errors.Is(err, store.ErrBusy), err)
 		})
 	}
 	wait.Wait()
-	entries, _, err := audit.List(t.Context(), d.Store, journal.Kind, "acme", october, "", 100)
+	entries, err := audit.Subject{Kind: journal.Kind, Tenant: "acme", ID: october}.All(t.Context(), d.Store)
 	require.NoError(t, err)
 	actions := map[string]int{}
 	who := map[string]bool{}

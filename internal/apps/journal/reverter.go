@@ -45,7 +45,7 @@ type Reverter struct {
 // audit and with what others are told, or none of them is.
 //
 // The error is ErrUnknown, ErrReversal, or ErrReverted, with the reversal that stands; or wraps
-// ErrInvalid or ErrBroken; or says that nothing is known. After the last a second call either makes
+// ErrInvalid, audit.ErrInvalid or ErrBroken; or says that nothing is known. After the last a second call either makes
 // the reversal, or is answered ErrReverted with the one that the first has made.
 func (r *Reverter) Revert(ctx context.Context, tenant, entry string, by Change) (ledger.Entry, error) {
 	id := entry
@@ -69,12 +69,6 @@ func (r *Reverter) Revert(ctx context.Context, tenant, entry string, by Change) 
 	if err != nil {
 		return ledger.Entry{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	note, err := audit.Entry{
-		Kind: KindEntry, Tenant: tenant, Subject: original.ID, Action: "revert", Who: by.Who.String(), Why: by.Why, At: now, After: map[string]any{"reversal": reversal.ID},
-	}.Write(r.NewID())
-	if err != nil {
-		return ledger.Entry{}, fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
 	var effect handler.Effect
 	if effect.Writes, err = ledger.Post(reversal); err == nil {
 		effect.Emit, err = told(reversal, original.EventID, r.Catalog.EmitsOf(catalog.JournalRevert))
@@ -87,7 +81,13 @@ func (r *Reverter) Revert(ctx context.Context, tenant, entry string, by Change) 
 	if err != nil {
 		return ledger.Entry{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	_, err = r.Store.Commit(ctx, append(effect.Writes, note))
+	writes, err := audit.Entry{
+		Kind: KindEntry, Tenant: tenant, Subject: original.ID, Action: "revert", Who: by.Who.String(), Why: by.Why, At: now, After: map[string]any{"reversal": reversal.ID},
+	}.With(r.NewID(), effect.Writes...)
+	if err != nil {
+		return ledger.Entry{}, err
+	}
+	_, err = r.Store.Commit(ctx, writes)
 	switch {
 	case errors.Is(err, store.ErrExists):
 		before, err := r.read(ctx, reversal.ID)

@@ -19,6 +19,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -490,7 +491,7 @@ func TestStockIsSetWithAReasonAndKeepsWhatOrdersHave(t *testing.T) {
 		require.ErrorIs(t, err, orders.ErrInvalid)
 	}
 	_, err = s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", 1, orders.Change{Who: "ada"})
-	require.ErrorIs(t, err, orders.ErrInvalid, "a change needs a reason")
+	require.ErrorIs(t, err, audit.ErrInvalid, "a change needs a reason")
 	page, next, err := s.Keeper.List(t.Context(), dedupe.DefaultTenant, "", 10)
 	require.NoError(t, err)
 	require.Empty(t, next)

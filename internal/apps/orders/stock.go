@@ -24,12 +24,10 @@ const MaxPieces = 1_000_000_000
 var (
 	// ErrNoStock: nobody has ever set the product's stock. An order of it is out of stock.
 	ErrNoStock = errors.New("orders: no stock of this product")
-	// ErrInvalid is wrapped by every refusal of a change; its text says why, without a value.
+	// ErrInvalid, or audit.ErrInvalid, is wrapped by every refusal of a change; the text says why, without a value.
 	ErrInvalid = errors.New("orders: invalid change")
 	// ErrChanged: not as many pieces are available as were expected.
 	ErrChanged = errors.New("orders: stock changed since it was looked at")
-	// ErrBusy: orders have changed the stock meanwhile, again and again.
-	ErrBusy = errors.New("orders: stock changed at the same time")
 )
 
 // Stock is the pieces of one product. Their sum changes only where a person sets it.
@@ -141,12 +139,9 @@ func (k *Keeper) List(ctx context.Context, tenant, after string, limit int) (pag
 	return page, next, nil
 }
 
-// tries bounds the attempts of a change while orders change the same stock.
-const tries = 5
-
 // Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or
-// sold stay so. The error wraps ErrInvalid, or is ErrChanged, ErrBroken or ErrBusy, or says that
-// nothing is known.
+// sold stay so. The error wraps ErrInvalid or audit.ErrInvalid, is ErrChanged, ErrBroken or store.ErrBusy,
+// or says that nothing is known.
 func (k *Keeper) Set(ctx context.Context, tenant, product string, available int64, by Change) (Stock, error) {
 	switch {
 	case !pii.ID.Valid(tenant), !pii.ID.Valid(product):
@@ -154,38 +149,31 @@ func (k *Keeper) Set(ctx context.Context, tenant, product string, available int6
 	case available < 0 || available > MaxPieces:
 		return Stock{}, fmt.Errorf("%w: available is a whole number from 0 to %d", ErrInvalid, MaxPieces)
 	}
-	for range tries {
-		before, version, err := lookAtStock(ctx, k.Store, tenant, product)
-		switch {
-		case err != nil && !errors.Is(err, ErrNoStock):
-			return Stock{}, err
-		case version != 0 && before.Available == available:
-			return before, nil // perhaps by a commit of ours whose answer was lost
-		case by.Expect != nil && *by.Expect != before.Available:
-			return Stock{}, ErrChanged
+	var s Stock
+	_, err := store.Update(ctx, k.Store, StockKey(tenant, product), func(doc store.Document) ([]store.Write, error) {
+		var before map[string]any
+		s = Stock{Tenant: tenant, ProductID: product}
+		if doc.Version != 0 {
+			var err error
+			if s, err = ReadStock(doc); err != nil {
+				return nil, err
+			}
+			before = map[string]any{"available": s.Available}
 		}
-		after := before
-		after.Tenant, after.ProductID, after.Available = tenant, product, available
-		entry := audit.Entry{
+		switch {
+		case doc.Version != 0 && s.Available == available:
+			return nil, nil // perhaps by a commit of ours whose answer was lost
+		case by.Expect != nil && *by.Expect != s.Available:
+			return nil, ErrChanged
+		}
+		s.Available = available
+		return audit.Entry{
 			Kind: StockKind, Tenant: tenant, Subject: product, Action: "set", Who: by.Who, Why: by.Why, At: k.Now(),
-			After: map[string]any{"available": available},
-		}
-		write := store.Create(StockKey(tenant, product), store.Encode(&after))
-		if version != 0 {
-			entry.Before = map[string]any{"available": before.Available}
-			write = store.Replace(write.Key, version, store.Encode(&after))
-		}
-		audited, err := entry.Write(k.NewID())
-		if err != nil {
-			return Stock{}, fmt.Errorf("%w: %w", ErrInvalid, err)
-		}
-		_, err = k.Store.Commit(ctx, []store.Write{write, audited})
-		switch {
-		case err == nil:
-			return after, nil
-		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
-			return Stock{}, fmt.Errorf("orders: set stock: %w", err)
-		}
+			Before: before, After: map[string]any{"available": available},
+		}.With(k.NewID(), store.Replace(doc.Key, doc.Version, store.Encode(&s)))
+	})
+	if err != nil {
+		return Stock{}, err
 	}
-	return Stock{}, ErrBusy
+	return s, nil
 }

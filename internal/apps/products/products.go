@@ -27,12 +27,10 @@ const Kind = "product"
 var (
 	// ErrUnknown: neither the catalog nor the store has such a product.
 	ErrUnknown = errors.New("products: no such product")
-	// ErrInvalid is wrapped by every refusal of a change; its text says why, without a value.
+	// ErrInvalid, or audit.ErrInvalid, is wrapped by every refusal of a change; the text says why, without a value.
 	ErrInvalid = errors.New("products: invalid change")
 	// ErrChanged: the product is not worth what was expected.
 	ErrChanged = errors.New("products: changed since it was looked at")
-	// ErrBusy: others have changed the product meanwhile, again and again.
-	ErrBusy = errors.New("products: changed at the same time")
 	// ErrBroken: what is stored is no product.
 	ErrBroken = errors.New("products: stored product is not readable")
 )
@@ -96,21 +94,24 @@ func Read(doc store.Document) (Product, error) {
 	return p, nil
 }
 
-// look reads a product past every cache. The error is ErrUnknown, ErrBroken, or says that
-// nothing is known. The version is that of its document; 0 where there is none.
-func look(ctx context.Context, from store.Getter, start map[string]catalog.Product, tenant, id string) (Product, store.Version, error) {
-	doc, err := from.Get(ctx, Key(tenant, id))
-	switch {
-	case err == nil:
-		p, err := Read(doc)
-		return p, doc.Version, err
-	case !errors.Is(err, store.ErrNotFound):
-		return Product{}, 0, fmt.Errorf("products: read: %w", err)
+// look reads a product past every cache. The error is ErrUnknown, ErrBroken, or says that nothing is known.
+func look(ctx context.Context, from store.Getter, start map[string]catalog.Product, tenant, id string) (Product, error) {
+	doc, err := store.Find(ctx, from, Key(tenant, id))
+	if err != nil {
+		return Product{}, fmt.Errorf("products: %w", err)
+	}
+	return standing(doc, start, tenant, id)
+}
+
+// standing is a product by its document, where it has one.
+func standing(doc store.Document, start map[string]catalog.Product, tenant, id string) (Product, error) {
+	if doc.Version != 0 {
+		return Read(doc)
 	}
 	if p, ok := start[id]; ok {
-		return Product{Tenant: tenant, ID: id, Points: p.Points, State: Active, Origin: FromCatalog}, 0, nil
+		return Product{Tenant: tenant, ID: id, Points: p.Points, State: Active, Origin: FromCatalog}, nil
 	}
-	return Product{}, 0, ErrUnknown
+	return Product{}, ErrUnknown
 }
 
 // Keeper shows products and changes them. Every field but Changed is required.
@@ -140,8 +141,7 @@ func (k *Keeper) Get(ctx context.Context, tenant, id string) (Product, error) {
 	if !pii.ID.Valid(tenant) || !pii.ID.Valid(id) {
 		return Product{}, ErrUnknown
 	}
-	p, _, err := look(ctx, k.Store, k.Start, tenant, id)
-	return p, err
+	return look(ctx, k.Store, k.Start, tenant, id)
 }
 
 // List returns a tenant's products, of catalog and store, in the order of their ids, retired ones
@@ -182,8 +182,8 @@ func (k *Keeper) List(ctx context.Context, tenant, after string, limit int) (pag
 }
 
 // Set makes a product known, or changes what it is worth, from now on. Where it is worth
-// that already, nothing changes. The error wraps ErrInvalid, or is ErrChanged or ErrBusy, or says
-// that nothing is known.
+// that already, nothing changes. The error wraps ErrInvalid or audit.ErrInvalid, is ErrChanged or
+// store.ErrBusy, or says that nothing is known.
 func (k *Keeper) Set(ctx context.Context, tenant, id string, points int64, by Change) (Product, error) {
 	if points < 1 || points > catalog.MaxPoints {
 		return Product{}, fmt.Errorf("%w: points are a whole number from 1 to %d", ErrInvalid, catalog.MaxPoints)
@@ -202,49 +202,35 @@ func (k *Keeper) Retire(ctx context.Context, tenant, id string, by Change) (Prod
 	})
 }
 
-// tries bounds the attempts of a change while others change the product.
-const tries = 3
-
 func (k *Keeper) change(ctx context.Context, tenant, id, action string, by Change, decide func(before Product) (int64, State, error)) (Product, error) {
 	if !pii.ID.Valid(tenant) || !pii.ID.Valid(id) {
 		return Product{}, fmt.Errorf("%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
 	}
-	for range tries {
-		before, version, err := look(ctx, k.Store, k.Start, tenant, id)
-		if err != nil && !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrBroken) {
-			return Product{}, err // what cannot be read can be set
-		}
-		since := k.Now().UTC().Truncate(time.Microsecond)
-		after := Product{Tenant: tenant, ID: id, Origin: FromStore, Since: since}
+	var p Product
+	written, err := store.Update(ctx, k.Store, Key(tenant, id), func(doc store.Document) ([]store.Write, error) {
+		before, _ := standing(doc, k.Start, tenant, id) // what cannot be read can be set
+		p = before
+		after := Product{Tenant: tenant, ID: id, Origin: FromStore, Since: k.Now().UTC().Truncate(time.Microsecond)}
+		var err error
 		if after.Points, after.State, err = decide(before); err != nil {
-			return Product{}, err
+			return nil, err
 		}
-		if version != 0 && before.Points == after.Points && before.State == after.State {
-			return before, nil // perhaps by a commit of ours whose answer was lost
+		if doc.Version != 0 && before.Points == after.Points && before.State == after.State {
+			return nil, nil // perhaps by a commit of ours whose answer was lost
 		}
 		if by.Expect != nil && *by.Expect != before.worth() {
-			return Product{}, ErrChanged
+			return nil, ErrChanged
 		}
-		entry, err := audit.Entry{
-			Kind: Kind, Tenant: tenant, Subject: id, Action: action, Who: by.Who, Why: by.Why, At: since, Before: before.side(), After: after.side(),
-		}.Write(k.NewID())
-		if err != nil {
-			return Product{}, fmt.Errorf("%w: %w", ErrInvalid, err)
-		}
-		write := store.Create(Key(tenant, id), store.Encode(&after))
-		if version != 0 {
-			write = store.Replace(write.Key, version, store.Encode(&after))
-		}
-		_, err = k.Store.Commit(ctx, []store.Write{write, entry})
-		switch {
-		case err == nil:
-			if k.Changed != nil {
-				k.Changed(tenant, id)
-			}
-			return after, nil
-		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
-			return Product{}, fmt.Errorf("products: %s: %w", action, err)
-		}
+		p = after
+		return audit.Entry{
+			Kind: Kind, Tenant: tenant, Subject: id, Action: action, Who: by.Who, Why: by.Why, At: after.Since, Before: before.side(), After: after.side(),
+		}.With(k.NewID(), store.Replace(doc.Key, doc.Version, store.Encode(&after)))
+	})
+	if err != nil {
+		return Product{}, err
 	}
-	return Product{}, ErrBusy
+	if len(written) > 0 && k.Changed != nil {
+		k.Changed(tenant, id)
+	}
+	return p, nil
 }

@@ -44,7 +44,7 @@ func (r *Reader) Points(ctx context.Context, tenant, id string) (points int64, k
 	points, err = r.known.Get(ctx, Key(tenant, id).ID, func(ctx context.Context) (int64, time.Duration, error) {
 		ctx, cancel := context.WithTimeout(ctx, readTime)
 		defer cancel()
-		p, _, err := look(ctx, r.store, r.start, tenant, id)
+		p, err := look(ctx, r.store, r.start, tenant, id)
 		if err == nil && p.State != Active {
 			err = ErrUnknown
 		}

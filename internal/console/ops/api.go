@@ -117,20 +117,18 @@ var ladder = serve.Ladder{
 		{Of: customers.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "customer_not_linked", "This customer is linked to nobody.")},
 		{Of: customers.ErrRefused, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
 		{Of: customers.ErrChanged, As: serve.Refuse(http.StatusConflict, "customer_changed", "Somebody has changed the link; look at it again.")},
-		{Of: customers.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "The link is being changed; ask again.")},
 		{Of: products.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "product_unknown", "Neither the catalog nor the store has a product of that id.")},
 		{Of: products.ErrInvalid, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
 		{Of: products.ErrChanged, As: serve.Refuse(http.StatusConflict, "changed", "The product is not worth what was expected any more; look at it again.")},
-		{Of: products.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have changed the product at the same time; look at it again.")},
 		{Of: endpoints.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "endpoint_unknown", "There is no endpoint of that id.")},
 		{Of: endpoints.ErrInvalid, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
 		{Of: endpoints.ErrExists, As: serve.Refuse(http.StatusConflict, "endpoint_exists", "There is an endpoint of that id.")},
-		{Of: endpoints.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have changed the endpoint at the same time; look at it again.")},
 		noRefund,
 		{Of: dryrun.ErrCatalog, As: serve.Refuse(http.StatusUnprocessableEntity, "catalog_refused", "")},
 		{Of: dryrun.ErrNoQueue, As: serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog runs no queue of that name or alias.")},
 		{Of: dryrun.ErrNotKept, As: serve.Refuse(http.StatusNotFound, "payload_not_kept", "No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place.")},
 		{Of: dryrun.ErrSeveral, As: errSeveralKept},
+		{Of: store.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have changed it at the same time; look at it again.")},
 		{Of: store.ErrInvalid, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
 	}),
 	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),
@@ -251,7 +249,7 @@ func (a *API) events(r *http.Request) (List[Line], error) {
 func (a *API) changes(kind string, atMost int) http.HandlerFunc {
 	return answer(a, func(r *http.Request) (List[audit.Entry], error) {
 		return paged(r, read(r, "limit", "page"), "", atMost, func(tenant, after string, limit int) ([]audit.Entry, string, error) {
-			return audit.List(r.Context(), a.Store, kind, tenant, param(r, "id"), after, limit)
+			return audit.Subject{Kind: kind, Tenant: tenant, ID: param(r, "id")}.List(r.Context(), a.Store, after, limit)
 		})
 	})
 }
@@ -259,7 +257,7 @@ func (a *API) changes(kind string, atMost int) http.HandlerFunc {
 // changesOf answers the audit's entries of a kind about a tenant's subject, as changes does.
 func (a *API) changesOf(kind string, atMost int) http.HandlerFunc {
 	return tenants(a, atMost, func(r *http.Request, tenant, after string, limit int) ([]audit.Entry, string, error) {
-		return audit.List(r.Context(), a.Store, kind, tenant, param(r, "id"), after, limit)
+		return audit.Subject{Kind: kind, Tenant: tenant, ID: param(r, "id")}.List(r.Context(), a.Store, after, limit)
 	})
 }
 

@@ -85,5 +85,4 @@ var orderRungs = []serve.Rung{
 	{Of: orders.ErrNoStock, As: serve.Refuse(http.StatusNotFound, "stock_unknown", "Nobody has set the stock of this product: an order of it is out of stock.")},
 	{Of: orders.ErrInvalid, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
 	{Of: orders.ErrChanged, As: serve.Refuse(http.StatusConflict, "changed", "Not as many pieces are available as were expected; look at it again.")},
-	{Of: orders.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Orders have changed the stock at the same time; look at it again.")},
 }

@@ -26,7 +26,7 @@ const exact = `{"z":12345678901234567890.1234567890,"a":1e400,"b":[0.10]}`
 // looks are the audit's entries about a payload.
 func (r *rig) looks(t *testing.T, subject string) []audit.Entry {
 	t.Helper()
-	entries, _, err := audit.List(t.Context(), r.store, ops.PayloadKind, "", subject, "", 10)
+	entries, err := audit.Subject{Kind: ops.PayloadKind, ID: subject}.All(t.Context(), r.store)
 	require.NoError(t, err)
 	return entries
 }

@@ -30,7 +30,6 @@ func (a *API) periodRoutes(r chi.Router) {
 var periodRungs = []serve.Rung{
 	{Of: journal.ErrInvalid, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
 	{Of: journal.ErrNotOver, As: serve.Refuse(http.StatusConflict, "period_not_over", "The month is not over yet, in UTC; it can be closed when it is.")},
-	{Of: journal.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have changed the month at the same time; look at it again.")},
 	{Of: journal.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "entry_unknown", "The tenant's journal has no entry of that id, nor one that an event of that id has made. Points are taken back by refunds.")},
 	{Of: journal.ErrReversal, As: serve.Refuse(http.StatusConflict, "entry_is_reversal", "The entry is a reversal, which nobody reverts; have the event sent again under another id.")},
 	{Of: journal.ErrBroken, As: errBooks},

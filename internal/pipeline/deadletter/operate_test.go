@@ -350,7 +350,7 @@ func TestWhatTakesTwoPeopleIsBegunAndApprovedByTwoIdentities(t *testing.T) {
 	require.Len(t, d.broker.messages, 1)
 	_, err = d.Approve(t.Context(), op.ID, marta, "checked", 1)
 	require.ErrorIs(t, err, deadletter.ErrRefused, "once")
-	entries, _, err := audit.List(t.Context(), d.store, deadletter.AuditKind, "", op.ID, "", 10)
+	entries, err := audit.Subject{Kind: deadletter.AuditKind, ID: op.ID}.All(t.Context(), d.store)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	require.Equal(t, []string{"approve", "marta", "checked"}, []string{entries[0].Action, entries[0].Who, entries[0].Why})

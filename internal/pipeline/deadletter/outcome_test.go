@@ -134,7 +134,7 @@ func TestAnOperationIsCancelledAndTouchesNothingMore(t *testing.T) {
 	again, err := d.Run(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, op.Done, again.Done)
-	entries, _, err := audit.List(t.Context(), d.store, deadletter.AuditKind, "", id, "", 10)
+	entries, err := audit.Subject{Kind: deadletter.AuditKind, ID: id}.All(t.Context(), d.store)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	require.Equal(t, []any{"cancel", "marta", "the wrong product"}, []any{entries[0].Action, entries[0].Who, entries[0].Why})
@@ -216,7 +216,7 @@ func TestACancelWhoseAnswerWasLostIsFoundDone(t *testing.T) {
 	op, err := d.Cancel(t.Context(), id, "marta", "the wrong product")
 	require.NoError(t, err)
 	require.Equal(t, deadletter.Cancelled, op.Progress)
-	entries, _, err := audit.List(t.Context(), d.store, deadletter.AuditKind, "", id, "", 10)
+	entries, err := audit.Subject{Kind: deadletter.AuditKind, ID: id}.All(t.Context(), d.store)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 }

@@ -72,7 +72,7 @@ func open(t testing.TB) *standin.Store {
 func by(why string) pause.Change { return pause.Change{Who: "ada", Why: why} }
 
 func entries(t require.TestingT, s store.Store) (actions []string) {
-	found, _, err := audit.List(context.Background(), s, pause.Kind, "", orders.ID, "", 1000)
+	found, err := audit.Subject{Kind: pause.Kind, ID: orders.ID}.All(context.Background(), s)
 	require.NoError(t, err)
 	for _, e := range found {
 		actions = append(actions, e.Action)
@@ -265,7 +265,7 @@ func TestWhateverHappensTheNextCommandMendsIt(t *testing.T) {
 		require.True(t, found.Settled())
 		require.False(t, found.Changed)
 		require.Equal(t, pause.Wanted(found.Pause), b.stands)
-		audited, _, err := audit.List(context.Background(), db, pause.Kind, "", q.ID, "", 1000)
+		audited, err := audit.Subject{Kind: pause.Kind, ID: q.ID}.All(context.Background(), db)
 		require.NoError(t, err)
 		told := 0
 		for _, e := range audited {

@@ -70,17 +70,46 @@ func (e Entry) Write(id string) (store.Write, error) {
 		return store.Write{}, err
 	}
 	// Ids ascend, and the newest shall come first.
-	key := store.Key{Collection: Collection, ID: fmt.Sprintf("%s%019d-%s", prefix(e.Kind, e.Tenant, e.Subject), math.MaxInt64-e.At.UnixMicro(), id)}
+	key := store.Key{Collection: Collection, ID: fmt.Sprintf("%s%019d-%s", Subject{e.Kind, e.Tenant, e.Subject}.prefix(), math.MaxInt64-e.At.UnixMicro(), id)}
 	if err := store.CheckKey(key); err != nil {
 		return store.Write{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return store.Create(key, store.Encode(&e)), nil
 }
 
-// List returns a page of the entries of one subject of a tenant, the newest first: at most limit, 1 to
-// store.MaxPage, behind the entry after. next is empty on the last page.
-func List(ctx context.Context, q store.Querier, kind, tenant, subject, after string, limit int) (entries []Entry, next string, err error) {
-	page, err := q.Query(ctx, store.Query{Collection: Collection, IDPrefix: prefix(kind, tenant, subject), After: after, Limit: limit})
+// With returns the writes of a change with that of its entry, as Write does.
+func (e Entry) With(id string, writes ...store.Write) ([]store.Write, error) {
+	entry, err := e.Write(id)
+	if err != nil {
+		return nil, err
+	}
+	return append(writes, entry), nil
+}
+
+// Subject is what entries are about; each member is as in an Entry.
+type Subject struct{ Kind, Tenant, ID string }
+
+// prefix begins the ids of a subject's entries and of no other's.
+func (s Subject) prefix() string { return mark + store.Path(s.Kind, s.Tenant, s.ID) + "~" }
+
+// All returns all entries of a subject, the newest first.
+func (s Subject) All(ctx context.Context, q store.Querier) (all []Entry, err error) {
+	for after := ""; ; {
+		page, next, err := s.List(ctx, q, after, store.MaxPage)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if after = next; after == "" {
+			return all, nil
+		}
+	}
+}
+
+// List returns a page of the entries of a subject, the newest first: at most limit, 1 to store.MaxPage,
+// behind the entry after. next is empty on the last page.
+func (s Subject) List(ctx context.Context, q store.Querier, after string, limit int) (entries []Entry, next string, err error) {
+	page, err := q.Query(ctx, store.Query{Collection: Collection, IDPrefix: s.prefix(), After: after, Limit: limit})
 	if err != nil {
 		return nil, "", fmt.Errorf("audit: list: %w", err)
 	}
@@ -149,8 +178,3 @@ func EntryOf(doc store.Document) (e Entry, err error) {
 
 // IsEntry reports whether a document of the collection is an entry.
 func IsEntry(id string) bool { return strings.HasPrefix(id, mark) }
-
-// prefix begins the ids of a subject's entries and of no other's.
-func prefix(kind, tenant, subject string) string {
-	return mark + store.Path(kind, tenant, subject) + "~"
-}

@@ -83,10 +83,10 @@ func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 		_, err = documents.Commit(t.Context(), []store.Write{w})
 		require.NoError(t, err)
 	}
-	first, next, err := audit.List(t.Context(), documents, "customer", "acme", "c1", "", 2)
+	first, next, err := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}.List(t.Context(), documents, "", 2)
 	require.NoError(t, err)
 	require.NotEmpty(t, next)
-	rest, next, err := audit.List(t.Context(), documents, "customer", "acme", "c1", next, 2)
+	rest, next, err := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}.List(t.Context(), documents, next, 2)
 	require.NoError(t, err)
 	require.Empty(t, next)
 	at := noon.Truncate(time.Microsecond)
@@ -103,6 +103,6 @@ func (broken) Query(context.Context, store.Query) (store.Page, error) {
 
 func TestWhatIsStoredAndNoEntryIsSaid(t *testing.T) {
 	t.Parallel()
-	_, _, err := audit.List(t.Context(), broken{}, "customer", "acme", "c1", "", 2)
+	_, _, err := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}.List(t.Context(), broken{}, "", 2)
 	require.ErrorIs(t, err, audit.ErrBroken)
 }

@@ -19,7 +19,7 @@ func Find(ctx context.Context, from Getter, key Key) (Document, error) {
 	case errors.Is(err, ErrNotFound):
 		return Document{Key: key}, nil
 	case err != nil:
-		return Document{}, fmt.Errorf("store: read %s: %w", key, err)
+		return Document{}, fmt.Errorf("store: read %s: %w", key.Collection, err)
 	}
 	return doc, nil
 }
@@ -47,7 +47,7 @@ func Update(ctx context.Context, s GetCommitter, key Key, decide func(Document) 
 		case err == nil:
 			return versions, nil
 		case !errors.Is(err, ErrExists) && !errors.Is(err, ErrStale):
-			return nil, fmt.Errorf("store: update %s: %w", key, err)
+			return nil, fmt.Errorf("store: update %s: %w", key.Collection, err)
 		}
 	}
 	return nil, ErrBusy

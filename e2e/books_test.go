@@ -85,7 +85,7 @@ func booksRead(t *testing.T, s *stack) {
 	require.NoError(t, err, checked)
 	require.Contains(t, checked, "the seal is the one that was kept")
 	var proven seal.Proven
-	checked, err = billhook(t, "ledger", "check-proof", proof, "--json")
+	checked, err = billhook(t, "ledger", "check-proof", proof, "--seals", kept, "--json")
 	require.NoError(t, err, checked)
 	require.NoError(t, json.Unmarshal([]byte(checked), &proven))
 	require.Equal(t, tenant, proven.Tenant)

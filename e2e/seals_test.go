@@ -195,10 +195,11 @@ func (s *stack) requireProven(t *testing.T, tenant, event string, entries int) {
 	require.NoError(t, err)
 	require.Contains(t, terminal(t, s.workerURL, "ledger", "verify", "--tenant", tenant),
 		fmt.Sprintf("%d sealed entries and 0 unsealed ones of 1 tenants: 0 findings.", entries))
-	proof := t.TempDir() + "/proof"
+	proof, kept := t.TempDir()+"/proof", t.TempDir()+"/seals"
+	terminal(t, s.workerURL, "ledger", "export", "--seals", "--tenant", tenant, "--out", kept)
 	terminal(t, s.workerURL, "ledger", "prove", event, "--tenant", tenant, "--out", proof)
 	var proven seal.Proven
-	said, err := billhook(t, "ledger", "check-proof", proof, "--json")
+	said, err := billhook(t, "ledger", "check-proof", proof, "--seals", kept, "--json")
 	require.NoError(t, err, said)
 	require.NoError(t, json.Unmarshal([]byte(said), &proven))
 	require.Equal(t, tenant, proven.Tenant)

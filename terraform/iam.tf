@@ -221,7 +221,6 @@ resource "google_secret_manager_secret_iam_member" "webhook_reads" {
 }
 
 # grant: workers | the secret `OPS_TOKEN` | knows operators
-# grant: the worker of the tasks' pool | the secret `LEDGER_SIGNING_KEY`, where `sign_proofs` is set | signs proofs of the books
 # grant: the worker of a pool that posts to targets | the secrets of those targets | signs what it posts
 resource "google_secret_manager_secret_iam_member" "worker_reads" {
   for_each = merge([

@@ -3,10 +3,8 @@
 
 locals {
   webhook_secrets = distinct([for name, source in module.catalog.sources : source.secret_variable])
-  # The worker that operators ask signs proofs.
-  signing_keys   = { for pool in keys(local.pools) : pool => [for variable in ["LEDGER_SIGNING_KEY"] : variable if var.sign_proofs && pool == local.tasks_pool] }
-  worker_secrets = { for pool, p in local.pools : pool => concat(["OPS_TOKEN"], local.signing_keys[pool], p.secret_variables) }
-  read_secrets   = distinct(concat(local.webhook_secrets, flatten(values(local.worker_secrets))))
+  worker_secrets  = { for pool, p in local.pools : pool => concat(["OPS_TOKEN"], p.secret_variables) }
+  read_secrets    = distinct(concat(local.webhook_secrets, flatten(values(local.worker_secrets))))
   # A kept queue's secrets stay with it, for the day on which it runs again.
   secrets = distinct(concat(local.read_secrets, flatten([for id in var.kept_queues : lookup(module.catalog.queue_secrets, id, [])])))
 

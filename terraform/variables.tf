@@ -129,16 +129,6 @@ variable "secret_versions" {
   }
 }
 
-variable "sign_proofs" {
-  description = <<-EOT
-    Whether proofs of the books are signed. Then there is a secret LEDGER_SIGNING_KEY, and the
-    worker that runs the tasks, which operators ask, reads it. Its value is made by billhook ledger
-    keygen. Without it proofs say that nobody has signed them.
-  EOT
-  type        = bool
-  default     = false
-}
-
 variable "target_urls" {
   description = "Where the targets are that enabled queues post to, by the environment variable of targets.yaml: https://host."
   type        = map(string)

@@ -78,12 +78,11 @@ var examples = map[string]string{
 	"ledger export":      "billhook ledger export --period 2026-11 --csv --out november.csv\nbillhook ledger export --from 2026-10 --to 2026-12 --csv\nbillhook ledger export --seals",
 	"ledger verify":      "billhook ledger verify\nbillhook ledger verify --tenant default",
 	"ledger prove":       "billhook ledger prove order-7 --out order-7.proof",
-	"ledger check-proof": "billhook ledger check-proof order-7.proof --key shop.example.com/books+4a5b+AfM",
+	"ledger check-proof": "billhook ledger check-proof order-7.proof --seals seals.jsonl",
 	"ledger periods":     "billhook ledger periods",
 	"ledger close":       "billhook ledger close 2026-10 --why \"the books are done\"",
 	"ledger reopen":      "billhook ledger reopen 2026-10 --why \"an invoice came late\"",
 	"ledger revert":      "billhook ledger revert order-7 --why \"booked twice\"",
-	"ledger keygen":      "billhook ledger keygen --name shop.example.com/books",
 
 	"audit": "billhook audit --since 7d\nbillhook audit --kind product --subject 411486491630370503",
 

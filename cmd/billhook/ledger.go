@@ -36,7 +36,7 @@ func (p *program) ledgerCommand() *cobra.Command {
 	} {
 		command.AddCommand(of(&books{program: p, ask: ask})) // each has flags of its own
 	}
-	command.AddCommand(p.checkProof(), p.ledgerKeygen())
+	command.AddCommand(p.checkProof())
 	return command
 }
 

@@ -189,9 +189,8 @@ func readFile(file string) (text []byte, err error) {
 func (b *books) prove() *cobra.Command {
 	var file string
 	command := b.ofTenant(&cobra.Command{
-		Use: "prove <event or entry>", Short: "Print the proof that an entry stands in its seal, for ledger check-proof and others' tools", Args: cobra.ExactArgs(1),
-		Long: "The proof is a text in the form of C2SP's tlog-proof. It holds the entry, the hashes up to the root of its seal, and the\n" +
-			"checkpoint of the seal, signed where the worker has LEDGER_SIGNING_KEY.",
+		Use: "prove <event or entry>", Short: "Print the proof that an entry stands in its seal, for ledger check-proof", Args: cobra.ExactArgs(1),
+		Long: "The proof holds the entry, and the hashes up to the root of its seal.",
 		RunE: func(command *cobra.Command, args []string) error {
 			var proof ops.Proof
 			if err := b.ask().get(command.Context(), b.entryPath(args[0], "/proof"), &proof); err != nil {
@@ -211,45 +210,36 @@ func (b *books) prove() *cobra.Command {
 }
 
 func (p *program) checkProof() *cobra.Command {
-	var key, file string
+	var file string
 	command := &cobra.Command{
-		Use: "check-proof <file>", Short: "Check a proof of an entry without asking anybody; - is the standard input", Args: cobra.ExactArgs(1),
-		Long: "With --key the checkpoint must be signed by that key; without it no signature is checked, and the proof shows only that\n" +
-			"it fits its own root. With --seals the seal must be among those that were kept.",
+		Use: "check-proof <file>", Short: "Check a proof against seals that were kept, without asking anybody; - is the standard input", Args: cobra.ExactArgs(1),
+		Long: "The seal of the proof must be among those of the file, which ledger export --seals has written.",
 		RunE: func(_ *cobra.Command, args []string) error {
 			text, err := readFile(args[0])
 			if err != nil {
 				return err
 			}
-			proven, err := seal.CheckProof(text, key)
+			proven, err := seal.CheckProof(text, "")
 			if err != nil {
 				return err
 			}
-			against := "compared with no seal that was kept"
-			if file != "" {
-				kept, err := readSeals(file)
-				if err != nil {
-					return err
-				}
-				i := slices.IndexFunc(kept, func(s seal.Seal) bool { return s.Tenant == proven.Tenant && s.Number == proven.Seal })
-				if i < 0 {
-					return fmt.Errorf("%s has no seal %d of %s", file, proven.Seal, proven.Tenant)
-				}
-				if err := proven.CheckAgainst(kept[i]); err != nil {
-					return err
-				}
-				against = "the seal is the one that was kept"
+			kept, err := readSeals(file)
+			if err != nil {
+				return err
 			}
-			signed := "no signature was checked: give --key"
-			if proven.SignedBy != "" {
-				signed = "signed by " + proven.SignedBy
+			i := slices.IndexFunc(kept, func(s seal.Seal) bool { return s.Tenant == proven.Tenant && s.Number == proven.Seal })
+			if i < 0 {
+				return fmt.Errorf("%s has no seal %d of %s", file, proven.Seal, proven.Tenant)
 			}
-			p.printf("The entry is number %d of %d in seal %d of tenant %s.\n  seal %s\n  root %s\n  %s; %s\n%s\n",
-				proven.Index+1, proven.Count, proven.Seal, proven.Tenant, proven.SealHash, proven.Root, signed, against, proven.Entry)
+			if err := proven.CheckAgainst(kept[i]); err != nil {
+				return err
+			}
+			p.printf("The entry is number %d of %d in seal %d of tenant %s, which is the one that was kept.\n  seal %s\n  root %s\n%s\n",
+				proven.Index+1, proven.Count, proven.Seal, proven.Tenant, proven.SealHash, proven.Root, proven.Entry)
 			return p.printJSON(proven)
 		},
 	}
-	command.Flags().StringVar(&key, "key", "", "the verifier key of who must have signed: name+hash+key")
-	command.Flags().StringVar(&file, "seals", "", "a file with seals that were kept elsewhere")
+	command.Flags().StringVar(&file, "seals", "", "a file with seals that were kept elsewhere; required")
+	_ = command.MarkFlagRequired("seals") // it is there
 	return command
 }

@@ -71,7 +71,6 @@ type config struct {
 	OpsToken           env.Secret        `env:"OPS_TOKEN" about:"the bearer tokens of people for /v1/ops, with which they sign in at /ops/ too, comma-separated; each needs at least 24 bytes"`
 	OpsAudience        string            `env:"OPS_AUDIENCE" about:"the audience of Google's tokens for /v1/ops; set with OPS_ALLOW"`
 	OpsAllow           []string          `env:"OPS_ALLOW" about:"the e-mail addresses that OPS_AUDIENCE lets in, comma-separated"`
-	LedgerSigningKey   env.Secret        `env:"LEDGER_SIGNING_KEY" about:"the key that signs proofs of the books; empty signs none"`
 	AlarmQueue         string            `env:"ALARM_QUEUE" about:"the Cloud Tasks queue that releases kept messages on time: projects/P/locations/L/queues/Q"`
 	AlarmURL           string            `env:"ALARM_URL" about:"the worker that ALARM_QUEUE calls: https://host; set with ALARM_QUEUE"`
 	AlarmAccount       string            `env:"ALARM_SERVICE_ACCOUNT" about:"the account that ALARM_QUEUE calls as; set with ALARM_QUEUE"`
@@ -309,11 +308,7 @@ func (c config) load(getenv func(string) string) (cat *catalog.Catalog, targets 
 func run(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
 	cfg, envErr := env.Parse[config](getenv)
 	cat, targets, tasksPool, catalogErr := cfg.load(getenv)
-	authority, keyErr := seal.NewAuthority(cfg.signer(), cfg.LedgerSigningKey.Reveal())
-	if keyErr != nil {
-		keyErr = fmt.Errorf("LEDGER_SIGNING_KEY: %w", keyErr)
-	}
-	if err := errors.Join(envErr, catalogErr, keyErr); err != nil {
+	if err := errors.Join(envErr, catalogErr); err != nil {
 		return err
 	}
 	log := telemetry.NewLogger(stdout, cfg.LogLevel)
@@ -347,7 +342,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	parts := worker.Config{
 		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
-		Access:        access, Authority: authority, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
+		Access:        access, Authority: seal.Authority{Installation: cfg.signer()}, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
 		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Settings: env.Settings(cfg, help(getenv).Catalog, getenv), Links: cfg.links(),
 	}
 	if !cfg.emulated() { // an emulator counts nothing

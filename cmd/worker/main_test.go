@@ -108,9 +108,9 @@ func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 			map[string]string{"GOOGLE_CLOUD_PROJECT": "p", "ALARM_URL": "http://worker.example"}, []string{"ALARM_URL: must be https://host", "set all of them, or none"},
 		},
 		"mistakes of every kind": {
-			map[string]string{"PUSH_AUTH": "none", "OPS_TOKEN": secret, "PORT": "http", "LEDGER_SIGNING_KEY": secret},
+			map[string]string{"PUSH_AUTH": "none", "OPS_TOKEN": secret, "PORT": "http"},
 			[]string{
-				"GOOGLE_CLOUD_PROJECT", "PUSH_AUTH", "OPS_TOKEN", "PORT: must be a port: a number from 0 to 65535", "LEDGER_SIGNING_KEY: ",
+				"GOOGLE_CLOUD_PROJECT", "PUSH_AUTH", "OPS_TOKEN", "PORT: must be a port: a number from 0 to 65535",
 				"SUBSCRIPTION_SERVICE_URL and DELIVERY_SIGNING_SECRET: required to post to subscription-service",
 			},
 		},

@@ -55,7 +55,6 @@ func changesOfVariables(t *testing.T) []change {
 		{name: "canary", to: variables{worker: variables{"image": image("worker", 'b'), "percent": 5}}, note: "The revision that served keeps the rest."},
 		{name: "redeploy", to: variables{worker: "again"}, note: "A new revision of the same configuration."},
 		{name: "secret_versions", to: variables{"OPS_TOKEN": 2}, prepare: func(i *installation) { i.cloud.AddVersion("billhook-ops-token", "x") }, note: "Refused where the version is missing or destroyed."},
-		{name: "sign_proofs", to: true, note: "The secret first, by `-target`, and its version: [secrets](deploying.md#secrets)."},
 		{name: "target_urls", to: variables{"SUBSCRIPTION_SERVICE_URL": "https://elsewhere.example"}, note: "A new revision of the workers that post there."},
 		{name: "queues", to: []string{events.ID, updates.ID, added.ID}, prepare: func(i *installation) { i.set["target_urls"] = urls(t, events.ID, updates.ID, added.ID) }, note: "Here one more. One less is refused, unless the queue stands in `kept_queues` or, an apply before, in `discard_backlog`."},
 		{name: "kept_queues", to: []string{added.ID}, note: "Here a queue that never ran. One that ran loses its endpoint and keeps what waits."},

@@ -152,10 +152,6 @@ run "without_a_job_there_is_no_account" {
 run "the_services" {
   command = plan
 
-  variables {
-    sign_proofs = true
-  }
-
   assert {
     condition     = toset(keys(module.worker)) == toset(distinct([for q in values(module.catalog.queues) : q.pool if q.enabled]))
     error_message = "There is a worker for each pool with an enabled queue, and no other."
@@ -221,18 +217,6 @@ run "the_services" {
   assert {
     condition     = length(google_firestore_database.door) == (anytrue([for q in values(module.catalog.queues) : q.enabled && (q.rate.per_second > 0 || q.rate.per_user > 0)]) ? 1 : 0)
     error_message = "The door has a database where a queue has a rate, and none where not."
-  }
-  assert {
-    condition     = contains(keys(output.secrets), "LEDGER_SIGNING_KEY")
-    error_message = "The secret is there to be filled."
-  }
-  assert {
-    condition     = [for pool, w in module.worker : pool if contains(w.secrets, "LEDGER_SIGNING_KEY")] == [output.tasks_pool]
-    error_message = "The worker that operators ask reads it, and no other does."
-  }
-  assert {
-    condition     = [for key in keys(google_secret_manager_secret_iam_member.worker_reads) : key if startswith(key, "LEDGER_SIGNING_KEY/")] == ["LEDGER_SIGNING_KEY/${output.tasks_pool}"]
-    error_message = "No other may."
   }
 }
 
@@ -449,11 +433,11 @@ run "paynow_alone" {
   }
 }
 
-run "nobody_reads_the_key_of_proofs_that_nobody_signs" {
+run "a_version_of_a_secret_that_nobody_reads_is_refused" {
   command = plan
 
   variables {
-    secret_versions = { LEDGER_SIGNING_KEY = 1 }
+    secret_versions = { NOBODYS_SECRET = 1 }
   }
 
   expect_failures = [google_secret_manager_secret.secret]

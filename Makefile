@@ -125,7 +125,7 @@ mutants: bin/gremlins ## change operators in the packages of money and messages,
 
 .PHONY: chaos
 chaos: ## 15,000 events 2.3 times to two workers under kill -9, with controls that must fail; CHAOS="-seed N -events 1500"
-	@go run ./e2e/chaos $(CHAOS)
+	@go run ./e2e/trial chaos $(CHAOS)
 
 .PHONY: burst
 burst: ## the cost of a forgotten product and of 64 senders at once to others, before and after: BURST="-seed N"

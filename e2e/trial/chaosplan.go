@@ -4,15 +4,16 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 
-	"billhook/e2e/chaos/arm"
 	"billhook/internal/contract"
+	"billhook/internal/platform/standin"
 )
 
 // event is one event of the plan.
 type event struct {
-	arm *arm.Arm
+	arm *arm
 	id  string
 	// key is the ordering key, or the payment to refund. cycle is the position in it, from 1.
 	key   string
@@ -31,9 +32,9 @@ type push struct {
 	republished *contract.Message
 	// counted: the message has a delivery count.
 	counted bool
-	// Times for which the handler stalls at the first delivery.
-	stallBefore, stallAfter time.Duration
-	seed                    uint64
+	// stalls are the attributes that make the handler stall at the first delivery.
+	stalls map[string]string
+	seed   uint64
 }
 
 // plan holds all deliveries: single ones of the unordered arms, and sequences by ordering key.
@@ -57,48 +58,46 @@ const (
 
 // draw draws a plan. The events are split evenly among the arms that must hold. Each control
 // gets a tenth as many. Each event is delivered 2.3 times on average.
-func draw(seed uint64, arms []arm.Arm, events int) *plan {
+func draw(seed uint64, arms []*arm, events int) *plan {
 	random := rand.New(rand.NewPCG(seed, 1))
-	p := &plan{}
-	holding := 0
+	p, holding := &plan{}, 0
 	for _, a := range arms {
-		if !a.Control {
+		if !a.control {
 			holding++
 		}
 	}
-	for i := range arms {
-		a := &arms[i]
+	of := map[*arm][]*event{}
+	for _, a := range arms {
 		n := max(events/10, 1)
-		if !a.Control {
+		if !a.control {
 			n = max(events/holding, 1)
 		}
 		keys := max(n/perKey, 1)
 		for j := range n {
 			key, cycle := j%keys, j/keys
-			if a.Money {
+			if a.name == armRefunds {
 				key, cycle = j/perPayment, j%perPayment // they come one after the other, and meet
 			}
-			p.events = append(p.events, &event{
-				arm: a, id: fmt.Sprintf("%s-%06d", a.Name, j), key: fmt.Sprintf("key-%04d", key), cycle: int64(cycle) + 1,
+			of[a] = append(of[a], &event{
+				arm: a, id: fmt.Sprintf("%s-%06d", a.name, j), key: fmt.Sprintf("key-%04d", key), cycle: int64(cycle) + 1,
 			})
 		}
+		p.events = append(p.events, of[a]...)
 	}
 	// The arms run side by side. Within an arm the events keep their order.
-	lined := map[*arm.Arm][]int{}
-	for i, place := range random.Perm(len(p.events)) {
-		lined[p.events[i].arm] = append(lined[p.events[i].arm], place)
-	}
-	for _, places := range lined {
-		slices.Sort(places)
-	}
-	for _, e := range p.events {
-		e.due = time.Duration(lined[e.arm][0]) * gap
-		lined[e.arm] = lined[e.arm][1:]
+	places := random.Perm(len(p.events))
+	for _, a := range arms {
+		own := places[:len(of[a])]
+		places = places[len(of[a]):]
+		slices.Sort(own)
+		for i, e := range of[a] {
+			e.due = time.Duration(own[i]) * gap
+		}
 	}
 	walks := map[string][]*event{}
 	for _, e := range p.events {
-		if e.arm.Ordered {
-			walks[e.arm.Name+e.key] = append(walks[e.arm.Name+e.key], e)
+		if e.arm.ordered {
+			walks[e.arm.name+e.key] = append(walks[e.arm.name+e.key], e)
 			continue
 		}
 		first := e.due + time.Duration(random.Float64()*float64(600*time.Millisecond))
@@ -108,11 +107,20 @@ func draw(seed uint64, arms []arm.Arm, events int) *plan {
 		}
 	}
 	for _, e := range p.events {
-		if walk := walks[e.arm.Name+e.key]; e.cycle == 1 && e.arm.Ordered {
-			p.byKey = append(p.byKey, p.walk(random, walk))
+		if e.cycle == 1 && e.arm.ordered {
+			p.byKey = append(p.byKey, p.walk(random, walks[e.arm.name+e.key]))
 		}
 	}
 	return p
+}
+
+// deliveries is how many are planned.
+func (p *plan) deliveries() int {
+	n := len(p.single)
+	for _, walk := range p.byKey {
+		n += len(walk)
+	}
+	return n
 }
 
 // duplicates draws how often an event is delivered again: 1.3 times on average.
@@ -149,20 +157,66 @@ func (p *plan) walk(random *rand.Rand, events []*event) []push {
 }
 
 func (p *plan) push(random *rand.Rand, e *event, due time.Duration, copied int) push {
-	d := push{event: e, due: due, counted: random.IntN(2) == 0, seed: random.Uint64()}
+	d := push{event: e, due: due, messageID: e.id, counted: random.IntN(2) == 0, seed: random.Uint64()}
 	// A duplicate is either the same message again, or a second message with the same event.
-	d.messageID = e.id
 	if copied > 0 && random.IntN(2) == 0 {
 		d.messageID = fmt.Sprintf("%s-%d", e.id, copied)
 	}
 	if random.Float64() < stalled {
 		p.stalling++
-		long := arm.Lease*2/3 + time.Duration(random.Float64()*float64(2*arm.Lease))
-		if random.IntN(3) > 0 {
-			d.stallBefore = long
-		} else {
-			d.stallAfter = long
+		where, long := stallBefore, chaosLease*2/3+time.Duration(random.Float64()*float64(2*chaosLease))
+		if random.IntN(3) == 0 {
+			where = stallAfter
 		}
+		d.stalls = map[string]string{where: strconv.FormatInt(long.Milliseconds(), 10)}
 	}
 	return d
+}
+
+// happened is when everything happened that the events tell of.
+var happened = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// invoice is the data of an event of the journal.
+type invoice struct {
+	InvoiceID string `json:"invoice_id"`
+	Amount    string `json:"amount"`
+	Currency  string `json:"currency"`
+}
+
+// body returns the wrapped push body of the n-th attempt.
+func (d push) body(n int) ([]byte, error) {
+	message := standin.Message{ID: d.messageID, PublishTime: time.Now().UTC()}
+	if d.republished != nil {
+		message.Message = *d.republished
+	} else {
+		body, at := contract.Body{}, happened.Format(time.RFC3339)
+		switch d.arm.name {
+		case armJournal:
+			paid := invoice{InvoiceID: d.key, Amount: amount, Currency: currency}
+			body = contract.Of(&contract.Event{ID: d.id, Type: d.arm.typeOf(), Timestamp: at, Version: 1, Data: paid})
+		case armRefunds:
+			body = contract.Of(&contract.Envelope{ID: d.id, Action: d.arm.typeOf(), CreatedAt: at, Payload: contract.Payload{PaymentID: d.key}})
+		default:
+			body = contract.Of(&contract.Envelope{ID: d.id, Action: d.arm.typeOf(), CreatedAt: at, Payload: contract.Payload{SubscriptionID: d.key, Cycle: d.cycle}})
+		}
+		data, err := body.Append(nil)
+		if err != nil {
+			return nil, err
+		}
+		attributes := body.Attributes()
+		attributes.OrderingKey = d.key
+		message.Message = contract.Message{Data: data, Attributes: attributes.Map()}
+		if n == 1 {
+			for name, long := range d.stalls {
+				message.Attributes[name] = long
+			}
+		}
+		if d.arm.ordered {
+			message.OrderingKey = d.key
+		}
+	}
+	if !d.counted {
+		n = 0
+	}
+	return message.PushBody(d.arm.name+"-push", n)
 }

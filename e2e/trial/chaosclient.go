@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"billhook/e2e"
+	"billhook/internal/contract"
+)
+
+const (
+	// senders is how many requests run at once, late ones included. The emulator queues
+	// commits: more requests would only make the queue longer.
+	senders = 40
+	// ackDeadline is the time after which a delivery without an answer is repeated. Its earlier
+	// request may still run.
+	ackDeadline = 600 * time.Millisecond
+	// forgotten is the time after which the client gives up a request that it did not end at
+	// the deadline.
+	forgotten = 3 * time.Second
+)
+
+// client is the push client of a broker: it repeats each delivery until it is acknowledged.
+type client struct {
+	http    *http.Client
+	workers *workers
+	slots   chan struct{}
+	started time.Time
+	// late are the requests after their deadline.
+	late sync.WaitGroup
+
+	mu sync.Mutex
+	// begun counts the messages that workers have published anew, and open those of them that are
+	// not acknowledged.
+	begun, open int
+	// last is closed at the end of the newest delivery of an ordering key.
+	last map[at]chan struct{}
+	// pushes are counted by arm. unanswered had no answer by the deadline, refused one that does not acknowledge.
+	pushes              map[string]int
+	unanswered, refused int
+}
+
+func newClient(to *workers) *client {
+	return &client{
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders}}, workers: to,
+		slots: make(chan struct{}, senders), started: time.Now(), pushes: map[string]int{}, last: map[at]chan struct{}{},
+	}
+}
+
+// run makes every delivery of the plan and returns when all are acknowledged.
+func (c *client) run(ctx context.Context, p *plan) error {
+	var all sync.WaitGroup
+	for _, d := range p.single {
+		all.Go(func() { c.deliver(ctx, d) })
+	}
+	for _, walk := range p.byKey {
+		all.Go(func() {
+			for _, d := range walk {
+				if e2e.Wait(ctx, d.due-time.Since(c.started)) {
+					c.turn(d)(func() { c.deliver(ctx, d) })
+				}
+			}
+		})
+	}
+	all.Wait()
+	c.late.Wait()
+	if ctx.Err() != nil {
+		return fmt.Errorf("not everything was acknowledged: %w", ctx.Err())
+	}
+	return nil
+}
+
+// turn is the place behind what was published before under the delivery's ordering key, as a broker keeps it: what
+// is done there waits for it.
+func (c *client) turn(d push) func(deliver func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := at{d.arm.name, d.key}
+	before, done := c.last[key], make(chan struct{})
+	c.last[key] = done
+	return func(deliver func()) {
+		if before != nil {
+			<-before
+		}
+		deliver()
+		close(done)
+	}
+}
+
+// again delivers a message that a worker has published on the topic of an arm. It returns at once.
+func (c *client) again(ctx context.Context, to *arm, m contract.Message) {
+	c.mu.Lock()
+	c.begun++
+	c.open++
+	d := push{
+		event: &event{arm: to, key: m.OrderingKey}, due: time.Since(c.started), messageID: fmt.Sprintf("again-%06d", c.begun), republished: &m,
+		counted: c.begun%2 == 0, seed: uint64(c.begun),
+	}
+	c.mu.Unlock()
+	inTurn := func(deliver func()) { deliver() }
+	if to.ordered {
+		inTurn = c.turn(d)
+	}
+	go func() {
+		inTurn(func() { c.deliver(ctx, d) })
+		c.mu.Lock()
+		c.open--
+		c.mu.Unlock()
+	}()
+}
+
+// idle reports whether nothing is under way to a worker.
+func (c *client) idle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open == 0 && len(c.slots) == 0
+}
+
+func (c *client) deliver(ctx context.Context, d push) {
+	random := rand.New(rand.NewPCG(d.seed, 3))
+	pause := d.due - time.Since(c.started)
+	for n := 1; e2e.Wait(ctx, pause) && !c.attempt(ctx, random, d, n); n++ {
+		pause = 40*time.Millisecond + time.Duration(random.Float64()*float64(300*time.Millisecond))
+	}
+}
+
+// attempt sends one delivery to one of the workers. It reports whether it was acknowledged by
+// the deadline.
+func (c *client) attempt(ctx context.Context, random *rand.Rand, d push, n int) bool {
+	select {
+	case c.slots <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	limit := forgotten
+	if random.IntN(2) == 0 {
+		limit = ackDeadline
+	}
+	answered := make(chan bool, 1)
+	c.late.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		answered <- c.send(ctx, d, n)
+		<-c.slots
+	})
+	select {
+	case acked := <-answered:
+		return acked
+	case <-time.After(ackDeadline):
+		return false
+	}
+}
+
+// send posts the delivery as Pub/Sub does and reports whether the answer acknowledges it.
+func (c *client) send(ctx context.Context, d push, n int) (acked bool) {
+	body, err := d.body(n)
+	if err != nil {
+		return false
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.workers.one().URL+"/push/"+d.arm.name, bytes.NewReader(body))
+	if err != nil {
+		return false
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := c.http.Do(request)
+	if err == nil {
+		_, err = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		acked = err == nil && (response.StatusCode == http.StatusOK || response.StatusCode == http.StatusNoContent)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pushes[d.arm.name]++
+	switch {
+	case err != nil:
+		c.unanswered++
+	case !acked:
+		c.refused++
+	}
+	return acked
+}

@@ -1,0 +1,156 @@
+// Command trial tries whole Billhooks, each time in another way:
+//
+//	go run ./e2e/trial chaos|soak|burst|isolation|books|flashsale|drill|imports [-flag value ...]
+//
+// It prints what it has counted and measured, and exits non-zero where a promise is broken, or where a
+// control, which is wrong on purpose, goes unnoticed: a trial that cannot fail proves nothing. A seed
+// repeats what a trial plans; timing is up to the machine.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"billhook/internal/platform/serve"
+)
+
+func main() {
+	if os.Getenv(outsideVariable) != "" {
+		serve.Main("worker", func(ctx context.Context) error { return work(ctx, os.Getenv, os.Stdout) })
+		return
+	}
+	serve.Main("trial", func(ctx context.Context) error { return try(ctx, os.Stdout, os.Args[1:]...) })
+}
+
+// trials by their names. Each declares its flags, and returns what it does.
+var trials = []struct {
+	name, proves string
+	of           func(*flag.FlagSet) func(*run)
+}{
+	{"chaos", "nothing is lost, doubled or disordered under kill -9, stalls and lost answers; controls fail", chaos},
+}
+
+// try runs a trial.
+func try(ctx context.Context, out io.Writer, args ...string) error {
+	known := []string{"one of the trials is needed:"}
+	for _, t := range trials {
+		if len(args) == 0 || args[0] != t.name {
+			known = append(known, fmt.Sprintf("  %-10s %s", t.name, t.proves))
+			continue
+		}
+		flags := flag.NewFlagSet(t.name, flag.ContinueOnError)
+		seed := flags.Uint64("seed", uint64(time.Now().UnixNano()), "repeats what is planned")
+		patience := flags.Duration("patience", 15*time.Minute, "how long all of it may take")
+		start := t.of(flags)
+		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, *patience)
+		defer cancel()
+		r, began := &run{ctx: ctx, seed: *seed, out: out}, time.Now()
+		r.printf("%s, seed %d; %d cores, %s %s/%s\n", t.name, r.seed, runtime.NumCPU(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		err := r.end(start)
+		r.printf("in %s\n", time.Since(began).Round(time.Second))
+		return err
+	}
+	return errors.New(strings.Join(known, "\n"))
+}
+
+// run is one run of a trial. It is to the trial what a *testing.T is to a test, and require takes it, too:
+// what fails ends the trial, and what was started is closed.
+type run struct {
+	ctx  context.Context
+	seed uint64
+	out  io.Writer
+
+	mu       sync.Mutex
+	failures []error
+	cleanups []func()
+}
+
+// end runs it to its end, and returns what has failed.
+func (r *run) end(start func(*run)) error {
+	ended := make(chan struct{})
+	go func() { // FailNow ends it
+		defer close(ended)
+		defer r.clean()
+		start(r)
+	}()
+	<-ended
+	return errors.Join(r.failures...)
+}
+
+// clean closes what was started, the last first, also where closing fails.
+func (r *run) clean() {
+	if len(r.cleanups) == 0 {
+		return
+	}
+	last := r.cleanups[len(r.cleanups)-1]
+	r.cleanups = r.cleanups[:len(r.cleanups)-1]
+	defer r.clean()
+	last()
+}
+
+func (r *run) printf(format string, values ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, _ = fmt.Fprintf(r.out, format, values...) // nobody reads it
+}
+
+// The methods that it shares with a test.
+
+// Errorf notes that something is not as it must be.
+func (r *run) Errorf(format string, values ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failures = append(r.failures, fmt.Errorf(format, values...))
+}
+
+// FailNow ends the trial.
+func (r *run) FailNow() { runtime.Goexit() }
+
+// Fatalf is Errorf and FailNow.
+func (r *run) Fatalf(format string, values ...any) {
+	r.Errorf(format, values...)
+	r.FailNow()
+}
+
+// Skipf fails: what a trial needs must be there.
+func (r *run) Skipf(format string, values ...any) { r.Fatalf(format, values...) }
+
+// Helper does nothing.
+func (r *run) Helper() {}
+
+// Context ends with the trial's patience.
+func (r *run) Context() context.Context { return r.ctx }
+
+// Cleanup has something closed at the end.
+func (r *run) Cleanup(closing func()) { r.cleanups = append(r.cleanups, closing) }
+
+// TempDir is a new folder that is removed at the end.
+func (r *run) TempDir() string {
+	folder, err := os.MkdirTemp("", "billhook-trial-")
+	r.must(err)
+	r.Cleanup(func() { _ = os.RemoveAll(folder) })
+	return folder
+}
+
+// must ends the trial at an error.
+func (r *run) must(err error) {
+	if err != nil {
+		r.Fatalf("%w", err)
+	}
+}
+
+// broken notes a promise that is broken.
+func (r *run) broken(format string, values ...any) {
+	r.Errorf("the promise is broken: "+format, values...)
+}

@@ -111,7 +111,7 @@ func (l Lane) Go(now time.Time) (w store.Write, ok bool) {
 // whether the message was the last of the lane.
 func (l Lane) Over(m contract.Message) (w store.Write, ok bool) {
 	t, ok := ticketOf(m)
-	if !ok || !l.Exists() || !l.Stays || l.Holds() || l.entryID(t) != l.Newest {
+	if !ok || l.Holds() || l.entryID(t) != l.Newest {
 		return store.Write{}, false
 	}
 	return store.Delete(l.key, l.version), true

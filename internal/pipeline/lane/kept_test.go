@@ -2,9 +2,11 @@ package lane_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
@@ -29,11 +31,48 @@ func TestWhatWaitsNamesTheEventThatItWillBe(t *testing.T) {
 			kept, err := lane.KeptOf(page.Documents[0])
 			require.NoError(t, err)
 			require.Equal(t, kind == lane.Outbox, kept.Outbox())
+			require.True(t, kept.Emitted)
 			require.Equal(t, lane.Source{Queue: "q", Tenant: "acme", EventID: "e1", Emits: lane.ID(emitter, 0)}, kept.Source)
 			line, err := lane.LineOf(t.Context(), r.db, kept)
 			require.NoError(t, err)
 			require.True(t, line.Exists())
 			require.Equal(t, kept.Source, line.First)
+		})
+	}
+}
+
+// TestWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered: a message that waits again has attributes of the first time.
+func TestWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered(t *testing.T) {
+	t.Parallel()
+	l, err := lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"})
+	require.NoError(t, err)
+	at := now.Format(time.RFC3339Nano)
+	for name, test := range map[string]struct {
+		carried  map[string]string
+		waiting  lane.Waiting
+		at, asID string
+	}{
+		"the first time":              {nil, lane.Waiting{FirstPublished: now, MessageID: "m-1"}, at, "m-1"},
+		"again":                       {map[string]string{contract.AttrFirstPublished: "then", contract.AttrFirstMessageID: "m-0"}, lane.Waiting{FirstPublished: now, MessageID: "m-1"}, "then", "m-0"},
+		"where the broker says none":  {nil, lane.Waiting{}, "", ""},
+		"where only the time is told": {nil, lane.Waiting{FirstPublished: now}, at, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := test.waiting
+			w.Message = contract.Message{Data: []byte("{}"), Attributes: test.carried}
+			_, writes, err := l.Put(w, now)
+			require.NoError(t, err)
+			kept, err := lane.KeptOf(store.Document{Key: writes[0].Key, Fields: writes[0].Fields})
+			require.NoError(t, err)
+			require.False(t, kept.Emitted, "it waits for an attempt")
+			wanted := map[string]string{contract.AttrDelayTicket: kept.Message.Attributes[contract.AttrDelayTicket]}
+			for attribute, value := range map[string]string{contract.AttrFirstPublished: test.at, contract.AttrFirstMessageID: test.asID} {
+				if value != "" {
+					wanted[attribute] = value
+				}
+			}
+			require.Equal(t, wanted, kept.Message.Attributes)
 		})
 	}
 }

@@ -41,8 +41,10 @@ func TestAMessageThatNoDocumentHoldsIsNotKept(t *testing.T) {
 	t.Parallel()
 	l, err := lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"})
 	require.NoError(t, err)
+	_, _, err = l.Put(lane.Waiting{Topic: "q", Message: contract.Message{Data: make([]byte, contract.MaxKept)}}, now)
+	require.NoError(t, err, "the largest")
 	for name, m := range map[string]contract.Message{
-		"too large":                 {Data: []byte(strings.Repeat("x", 600<<10))},
+		"too large":                 {Data: make([]byte, contract.MaxKept+1)},
 		"an attribute of no text":   {Data: []byte("{}"), Attributes: map[string]string{"a": "\xff"}},
 		"with a name that is taken": {Data: []byte("{}"), Attributes: map[string]string{"__name__": "x"}},
 		"with no room for a ticket": {Data: []byte("{}"), Attributes: many(contract.MaxAttributes)},

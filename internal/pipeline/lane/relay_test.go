@@ -333,6 +333,7 @@ func TestAFailedPublishStopsItsLaneAndKeepsTheRest(t *testing.T) {
 	r.now = start.Add(time.Minute)
 	published, err := r.Lane(t.Context(), lanes[0])
 	require.ErrorIs(t, err, errBroker)
+	require.NotContains(t, err.Error(), "put off", "that it waits now is no failure")
 	require.Equal(t, 1, published)
 	require.Equal(t, [2]int{2, 1}, r.left(t), "what was published is removed")
 	age := r.now.Sub(start.Add(time.Millisecond))
@@ -343,6 +344,20 @@ func TestAFailedPublishStopsItsLaneAndKeepsTheRest(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"first", "second", "third"}, r.broker.of("sub-1"), "none of them twice")
 	require.Equal(t, [2]int{}, r.left(t))
+}
+
+func TestWhatWasPublishedIsRemovedThoughTheLaneHasGrownSinceItWasRead(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	lanes := r.emit(t, emission("sub-1", "first"), emission("sub-1", "second"))
+	r.broker.after = func() {
+		r.broker.down = true
+		r.emit(t, emission("sub-1", "third"))
+	}
+	_, err := r.Lane(t.Context(), lanes[0])
+	require.ErrorIs(t, err, errBroker)
+	require.NotContains(t, err.Error(), "put off", "the lane is due when the third says")
+	require.Equal(t, [2]int{2, 1}, r.left(t), "the second and the third")
 }
 
 // TestNothingIsRemovedBeforeItIsPublished looks at the store while the broker takes.

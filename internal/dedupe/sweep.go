@@ -84,13 +84,11 @@ func Clean(ctx context.Context, s store.Store, collection string, now time.Time,
 
 // Pruned is what a prune did.
 type Pruned struct {
-	// LookedAt counts the completed records that were read.
-	LookedAt int `json:"looked_at"`
-	// Removed counts the expired ones, which a dry run leaves.
-	Removed int `json:"removed"`
+	// Removed counts the expired records.
+	Removed int
 	// Remembered counts those that were old enough and stay: until it expires, the record of an
 	// event keeps it from being handled twice.
-	Remembered int `json:"remembered"`
+	Remembered int
 }
 
 // Page says which records a prune looks at.
@@ -101,8 +99,6 @@ type Page struct {
 	// are read, 500 at most.
 	After string
 	Limit int
-	// DryRun leaves the records.
-	DryRun bool
 }
 
 // Prune removes the records of a page that have expired, and no others: a record removed
@@ -114,7 +110,7 @@ func Prune(ctx context.Context, s store.Store, p Page) (Pruned, string, error) {
 	if err != nil {
 		return Pruned{}, "", fmt.Errorf("dedupe: read completed records: %w", err)
 	}
-	pruned := Pruned{LookedAt: len(page.Documents)}
+	var pruned Pruned
 	var expired []store.Document
 	for _, doc := range page.Documents {
 		record, err := FromDocument(doc)
@@ -125,10 +121,6 @@ func Prune(ctx context.Context, s store.Store, p Page) (Pruned, string, error) {
 		default:
 			expired = append(expired, doc)
 		}
-	}
-	if p.DryRun {
-		pruned.Removed = len(expired)
-		return pruned, page.Next, nil
 	}
 	pruned.Removed, err = remove(ctx, s, expired)
 	return pruned, page.Next, err

@@ -79,7 +79,6 @@ func (a *API) routes(r chi.Router) {
 		r.Get("/outbox", answer(a, a.outbox))
 		r.Get("/events", answer(a, a.events))
 		r.Get("/events/tail", a.tail)
-		r.Post("/cleanup", answer(a, a.cleanup))
 		r.Get("/events/{event_id}", answer(a, a.event))
 		a.searchRoutes(r)
 		a.accountRoutes(r)
@@ -287,35 +286,4 @@ func tenantOf(r *http.Request) (string, error) {
 	params := read(r, "tenant")
 	tenant := params.tenant()
 	return tenant, params.err()
-}
-
-// Cleaned is the outcome of a cleanup, or of a dry run.
-type Cleaned struct {
-	dedupe.Pruned
-	DryRun bool `json:"dry_run"`
-	// Next is the page of the next request; empty at the end.
-	Next string `json:"next"`
-}
-
-// prune is how many records one cleanup reads.
-const prune = 500
-
-// cleanup removes records that were completed longer ago than older_than and have expired.
-// A record that its queue still remembers stays and is counted: without it a late duplicate
-// would be processed.
-func (a *API) cleanup(r *http.Request) (Cleaned, error) {
-	params := read(r, "older_than", "dry_run", "page")
-	now, dry := a.Now().UTC(), params.flag("dry_run")
-	age, err := ParseAge(params.values.Get("older_than"))
-	if err != nil {
-		params.refuse("older_than_invalid", "Say older_than= with an age such as 36h or 30d.")
-	}
-	at := params.page("cleanup", Place{})
-	if err := params.err(); err != nil {
-		return Cleaned{}, err
-	}
-	done, next, err := dedupe.Prune(r.Context(), a.Store, dedupe.Page{Before: now.Add(-age), Now: now, After: at.id, Limit: prune, DryRun: dry})
-	a.Log.LogAttrs(r.Context(), slog.LevelInfo, "ops cleanup", slog.String("who", Who(r.Context())), slog.Bool("dry_run", dry),
-		slog.Int("removed", done.Removed), slog.Int("remembered", done.Remembered), slog.Bool("failed", err != nil))
-	return Cleaned{Pruned: done, DryRun: dry, Next: params.next("cleanup", next)}, err
 }

@@ -245,7 +245,9 @@ type CleanedDays struct {
 // maxDays bounds olderThanDays.
 const maxDays = 3660
 
-// cleanupDays removes what cleanup removes, page after page until the end or for runTime.
+// cleanupDays removes records that were completed longer ago than that and have expired, page after page until
+// the end or for runTime. One that its queue still remembers stays and is counted: without it a late duplicate
+// would be processed.
 func (a *API) cleanupDays(r *http.Request) (CleanedDays, error) {
 	params := read(r, "olderThanDays", "page")
 	days, err := strconv.Atoi(params.values.Get("olderThanDays"))
@@ -260,14 +262,14 @@ func (a *API) cleanupDays(r *http.Request) (CleanedDays, error) {
 		return CleanedDays{}, err
 	}
 	begun := a.Now().UTC()
-	page := dedupe.Page{Before: begun.AddDate(0, 0, -days), Now: begun, After: at.id, Limit: prune}
+	page := dedupe.Page{Before: begun.AddDate(0, 0, -days), Now: begun, After: at.id, Limit: store.MaxWrites}
 	var cleaned CleanedDays
 	for {
 		done, next, err := dedupe.Prune(r.Context(), a.Store, page)
 		cleaned.Deleted, cleaned.Remembered = cleaned.Deleted+done.Removed, cleaned.Remembered+done.Remembered
 		page.After = next
 		if err != nil || next == "" || a.Now().Sub(begun) >= runTime {
-			a.Log.LogAttrs(r.Context(), slog.LevelInfo, "ops cleanup", slog.String("who", Who(r.Context())), slog.Bool("dry_run", false),
+			a.Log.LogAttrs(r.Context(), slog.LevelInfo, "ops cleanup", slog.String("who", Who(r.Context())),
 				slog.Int("removed", cleaned.Deleted), slog.Int("remembered", cleaned.Remembered), slog.Bool("failed", err != nil))
 			cleaned.Page = params.next("cleanup", next)
 			return cleaned, err

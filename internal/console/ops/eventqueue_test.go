@@ -16,6 +16,7 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/store"
 )
 
 // wrapped is an answer of the event queue's API.
@@ -227,6 +228,13 @@ func TestACleanupByDaysRemovesWhatHasExpired(t *testing.T) {
 	require.Equal(t, map[string]any{"deleted": 1.0, "remembered": 1.0}, cleaned.Data)
 	require.Equal(t, http.StatusOK, r.do(t, http.MethodDelete, "/api/v1/events/cleanup", &cleaned), "7 days are the event queue's own")
 	require.Equal(t, map[string]any{"deleted": 0.0, "remembered": 1.0}, cleaned.Data)
+	for i := range store.MaxWrites { // with the one that stays more than a page
+		old := record("orders", "default", fmt.Sprint("many", i))
+		old.ProcessedAt, old.ExpireAt = at.AddDate(0, 0, -8), at.Add(-time.Hour)
+		r.commit(t, own(old))
+	}
+	require.Equal(t, http.StatusOK, r.do(t, http.MethodDelete, "/api/v1/events/cleanup", &cleaned))
+	require.Equal(t, map[string]any{"deleted": float64(store.MaxWrites), "remembered": 1.0}, cleaned.Data)
 	for _, bad := range []string{"0", "-7", "week", "3661", ""} {
 		require.Equal(t, http.StatusBadRequest, r.do(t, http.MethodDelete, "/api/v1/events/cleanup?olderThanDays="+bad, &cleaned), bad)
 		require.False(t, cleaned.Success)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"maps"
 	"math"
 	"net/http"
@@ -279,11 +280,14 @@ func TestAPageTokenGoesWithItsListAndItsFilters(t *testing.T) {
 			require.Equal(t, "page_invalid", problem.Code)
 		})
 	}
-	cleanup := "/v1/ops/cleanup?older_than=1h&page=" + page.Next
-	require.Equal(t, http.StatusBadRequest, r.ask(t, cleanup, post, nil).Code)
+	audit := "/v1/ops/audit?page=" + page.Next
+	require.Equal(t, http.StatusBadRequest, r.ask(t, audit, nil, nil).Code)
 }
 
-func post(request *http.Request) { request.Method = http.MethodPost }
+// stocks makes a request for /v1/ops/stock/hat one for a change that is done.
+func stocks(request *http.Request) {
+	request.Method, request.Body = http.MethodPut, io.NopCloser(strings.NewReader(`{"available":1,"why":"mended"}`))
+}
 
 // recorder keeps the queries that pass through it.
 type recorder struct {
@@ -324,7 +328,6 @@ func TestNoQueryNeedsAnotherCompositeIndexAndEachIsBounded(t *testing.T) {
 		"/v1/ops/events/e1":                       9,     // and one that it has emitted, with its dead letters, and what it has moved
 		"/v1/ops/events/e1?queue=orders&tenant=t": 6 + 1, // and the pauses, where it is unknown
 		"/v1/ops/accounts/points:user:u1":         1,
-		"/v1/ops/cleanup?older_than=1h":           1,
 	} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
@@ -334,11 +337,7 @@ func TestNoQueryNeedsAnotherCompositeIndexAndEachIsBounded(t *testing.T) {
 			r.commit(t, own(told), waitingLane("l1", time.Hour), letter("d1", "orders", "open", 0), letter("d2", "refunds", "open", 0))
 			seen := &recorder{Store: r.store}
 			r.over(seen)
-			change := func(*http.Request) {}
-			if strings.Contains(path, "cleanup") {
-				change = post
-			}
-			require.NotEqual(t, http.StatusBadRequest, r.ask(t, path, change, nil).Code)
+			require.NotEqual(t, http.StatusBadRequest, r.ask(t, path, nil, nil).Code)
 			require.LessOrEqual(t, len(seen.queries), most)
 			stored := told.Fields()
 			for _, q := range seen.queries {
@@ -456,74 +455,6 @@ func TestTheOutboxShowsWhatWaitsLongest(t *testing.T) {
 	require.JSONEq(t, `{"items": [], "next": "", "more": false}`, open(t).ask(t, "/v1/ops/outbox", nil, nil).Body.String())
 }
 
-func TestCleanupRemovesWhatIsCompletedAndForgottenAndNothingElse(t *testing.T) {
-	t.Parallel()
-	const day = 24 * time.Hour
-	r := open(t)
-	done := func(id string, status dedupe.Status, completed, expired time.Duration) dedupe.Record {
-		one := created("orders", id, status, completed)
-		one.ProcessedAt, one.ExpireAt = at.Add(-completed), at.Add(-expired)
-		return one
-	}
-	failed := done("failed", dedupe.Failed, 60*day, 30*day)
-	failed.ProcessedAt = time.Time{}
-	kept := []dedupe.Record{
-		done("remembered", dedupe.Completed, 29*day, -day), done("young", dedupe.Completed, 6*day, 3*day),
-		done("dead", dedupe.DeadLettered, 60*day, 30*day), done("held", dedupe.Processing, 60*day, 30*day), failed,
-	}
-	for _, one := range append(kept, done("old", dedupe.Completed, 40*day, 10*day), done("just", dedupe.Completed, 30*day, 0)) {
-		r.commit(t, own(one))
-	}
-	var got ops.Cleaned
-	want := ops.Cleaned{Pruned: dedupe.Pruned{LookedAt: 4, Removed: 2, Remembered: 1}, DryRun: true}
-	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/cleanup?older_than=7d&dry_run=true", post, &got).Code)
-	require.Equal(t, want, got)
-	want.DryRun = false
-	require.Equal(t, http.StatusOK, r.ask(t, "/v1/ops/cleanup?older_than=7d", post, &got).Code)
-	require.Equal(t, want, got, "a dry run has said what would be removed")
-	page, err := r.store.Query(t.Context(), store.Query{Collection: dedupe.Collection, Limit: 100})
-	require.NoError(t, err)
-	require.Len(t, page.Documents, len(kept))
-	for _, one := range kept {
-		_, err := r.store.Get(t.Context(), dedupe.Key(one.Queue, one.Tenant, one.EventID))
-		require.NoError(t, err, one.EventID)
-	}
-	require.Contains(t, r.log.String(), `"who":"local"`)
-	for query, code := range map[string]string{"": "older_than_invalid", "older_than=7": "older_than_invalid", "older_than=7d&dry_run=maybe": "dry_run_invalid", "older_than=7d&all=true": "parameter_unknown"} {
-		var problem struct{ Code string }
-		require.Equal(t, http.StatusBadRequest, r.ask(t, "/v1/ops/cleanup?"+query, post, &problem).Code)
-		require.Equal(t, code, problem.Code)
-	}
-	require.Equal(t, http.StatusMethodNotAllowed, r.ask(t, "/v1/ops/cleanup?older_than=7d", nil, nil).Code)
-}
-
-func TestACleanupIsBoundedAndGoesOn(t *testing.T) {
-	t.Parallel()
-	const records = 1100
-	r := open(t)
-	var writes []store.Write
-	for i := range records {
-		one := created("orders", fmt.Sprintf("e%d", i), dedupe.Completed, time.Hour)
-		one.ProcessedAt, one.ExpireAt = at.Add(-time.Hour), at.Add(-time.Minute)
-		if writes = append(writes, own(one)); len(writes) == store.MaxWrites || i == records-1 {
-			r.commit(t, writes...)
-			writes = nil
-		}
-	}
-	removed, page := 0, ""
-	for calls := 1; ; calls++ {
-		var got ops.Cleaned
-		r.ask(t, "/v1/ops/cleanup?older_than=30m"+page, post, &got)
-		require.LessOrEqual(t, got.LookedAt, 500)
-		if removed += got.Removed; got.Next == "" {
-			require.Equal(t, 3, calls)
-			break
-		}
-		page = "&page=" + got.Next
-	}
-	require.Equal(t, records, removed)
-}
-
 func TestTheJobLogOfAStoreThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	r := open(t)
@@ -532,14 +463,14 @@ func TestTheJobLogOfAStoreThatDoesNotAnswer(t *testing.T) {
 	for _, path := range []string{"/v1/ops/queues", "/v1/ops/outbox", "/v1/ops/events", "/v1/ops/events?event_id=e1"} {
 		require.Equal(t, http.StatusServiceUnavailable, r.ask(t, path, nil, nil).Code, path)
 	}
-	require.Equal(t, http.StatusServiceUnavailable, r.ask(t, "/v1/ops/cleanup?older_than=1d", post, nil).Code)
+	require.Equal(t, http.StatusServiceUnavailable, r.do(t, http.MethodDelete, "/api/v1/events/cleanup", nil))
 }
 
 func TestAnotherSiteChangesNothing(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	got := r.ask(t, "/v1/ops/cleanup?older_than=1d", func(request *http.Request) {
-		post(request)
+	got := r.ask(t, "/v1/ops/stock/hat", func(request *http.Request) {
+		stocks(request)
 		request.Header.Set("Sec-Fetch-Site", "cross-site")
 	}, nil)
 	require.Equal(t, http.StatusForbidden, got.Code)

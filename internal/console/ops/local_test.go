@@ -37,8 +37,8 @@ func TestOpenAccessNeedsTheMachinesOwnHost(t *testing.T) {
 					require.Contains(t, got.Body.String(), `"code":"host_not_local"`)
 				}
 			}
-			got := r.ask(t, "/v1/ops/cleanup?older_than=1d", func(request *http.Request) {
-				post(request)
+			got := r.ask(t, "/v1/ops/stock/hat", func(request *http.Request) {
+				stocks(request)
 				request.Host = host
 				request.Header.Set("Origin", "http://"+host)
 			}, nil)
@@ -84,8 +84,8 @@ func TestOpenAccessRefusesOtherSites(t *testing.T) {
 					return r.ask(t, "/v1/ops/events", func(request *http.Request) { request.Header.Set(test.header, test.value) }, nil)
 				},
 				func() *httptest.ResponseRecorder {
-					return r.ask(t, "/v1/ops/cleanup?older_than=1d", func(request *http.Request) {
-						post(request)
+					return r.ask(t, "/v1/ops/stock/hat", func(request *http.Request) {
+						stocks(request)
 						request.Header.Set(test.header, test.value)
 					}, nil)
 				},

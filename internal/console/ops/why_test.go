@@ -15,7 +15,6 @@ import (
 // noReason are the routes that are no look, and take no reason. Every other refuses a request without one, and
 // one that must not be kept.
 var noReason = map[string]string{
-	"POST /v1/ops/cleanup":                             "removes what has expired",
 	"POST /v1/ops/operations/{id}/run":                 "goes on with what was begun",
 	"POST /v1/ops/events/try":                          "changes nothing",
 	"POST /api/v1/events/dead-letter/{event_id}/retry": "scripts send no body: the audit has where it came from",

@@ -19,15 +19,14 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// keepRoutes adds the areas of what people keep: products, stock, customers, endpoints and periods, and
-// what they clear up.
+// keepRoutes adds the areas of what people keep: products, stock, customers, endpoints and
+// periods.
 func (p *Pages) keepRoutes(r chi.Router) {
 	p.productRoutes(r)
 	p.stockRoutes(r)
 	p.customerRoutes(r)
 	p.endpointRoutes(r)
 	p.periodRoutes(r)
-	p.upkeepRoutes(r)
 }
 
 // rows is how many rows of a list a page has, and recent how many changes.

@@ -330,52 +330,6 @@ func TestAnEntryIsRevertedOnce(t *testing.T) {
 	require.Contains(t, again.Body.String(), "It is reverted already")
 }
 
-func TestACleanupIsCountedAndThenGoesOnPageByPage(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, cleanUp) // a slow machine has the time of a page too
-}
-
-func cleanUp(t *testing.T) {
-	t.Helper()
-	s := openShop(t, partner{})
-	const records = 5_600 // more than one request looks at
-	var writes []store.Write
-	for i := range records {
-		r := dedupe.Record{
-			Queue: "q", Tenant: "default", EventID: fmt.Sprint("e", i), EventType: "t", Status: dedupe.Completed, PayloadHash: "sha256:00", LeaseToken: "t",
-			CreatedAt: noon.AddDate(0, -3, 0), ProcessedAt: noon.AddDate(0, -3, 0), ExpireAt: noon.AddDate(0, -1, 0),
-		}
-		if i == 0 {
-			r.ExpireAt = noon.AddDate(0, 1, 0)
-		}
-		writes = append(writes, store.Create(dedupe.Key(r.Queue, r.Tenant, r.EventID), r.Fields()))
-	}
-	for len(writes) > 0 {
-		n := min(store.MaxWrites, len(writes))
-		s.commit(t, writes[:n]...)
-		writes = writes[n:]
-	}
-	s.says(t, "/ops/cleanup", "Count what has expired")
-	s.says(t, "/ops/cleanup?older_than=58d", "and there are more", "Remove expired records")
-	require.Equal(t, http.StatusBadRequest, s.ask(t, "/ops/cleanup?older_than=soon", nil).Code)
-	page := regexp.MustCompile(`name="page" value="([^"]+)"`)
-	form, requests := url.Values{}, 0
-	for done := false; !done; requests++ {
-		require.Less(t, requests, 50)
-		answer := s.ask(t, "/ops/cleanup?older_than=58d", form)
-		require.Equal(t, http.StatusOK, answer.Code, answer.Body)
-		if next := page.FindStringSubmatch(answer.Body.String()); next != nil {
-			form = url.Values{"page": {next[1]}}
-			require.Contains(t, answer.Body.String(), "Go on with the next records")
-		} else {
-			require.Contains(t, answer.Body.String(), "All records were looked at.")
-			done = true
-		}
-	}
-	require.Greater(t, requests, 1)
-	s.says(t, "/ops/cleanup?older_than=58d", "0</span> records", "1 completed records")
-}
-
 func TestTheOutboxShowsWhatWaitsLongest(t *testing.T) {
 	t.Parallel()
 	s := openShop(t, partner{})

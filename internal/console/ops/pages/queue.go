@@ -16,6 +16,7 @@ func (p *Pages) queueRoutes(r chi.Router) {
 	p.page(r, "/queues/{id}", "queue.html", p.queue)
 	p.change(r, "/queues/{id}/pause", "queue_pause.html", p.pauseNow, p.switchQueue("pause"))
 	p.change(r, "/queues/{id}/resume", "queue_resume.html", p.pauseNow, p.switchQueue("resume"))
+	p.page(r, "/outbox", "outbox.html", p.outbox)
 }
 
 // queuePage is one queue with all that explains how it stands.
@@ -91,3 +92,9 @@ func (q queuePage) Standing() string {
 
 // OnPaper reports whether the queue is paused and its subscription pushes all the same.
 func (q queuePage) OnPaper() bool { return slices.Contains(q.Signs, signPaper) }
+
+func (p *Pages) outbox(v *visit) (any, error) {
+	var lanes ops.Lanes
+	err := v.get("/v1/ops/outbox?limit="+rows, &lanes)
+	return lanes, err
+}

@@ -61,7 +61,7 @@ var areas = []link{
 	{Address: "/ops/", Name: "Overview"}, {Address: "/ops/events", Name: "Events"}, {Address: "/ops/dead-letters", Name: "Dead letters"},
 	{Address: "/ops/operations", Name: "Operations"},
 	{Address: "/ops/orders", Name: "Orders"}, {Address: "/ops/refunds", Name: "Refunds"}, {Address: "/ops/journal", Name: "Journal"}, {Address: "/ops/periods", Name: "Periods"},
-	{Address: "/ops/products", Name: "Products"}, {Address: "/ops/stock", Name: "Stock"}, {Address: "/ops/customers", Name: "Customers"}, {Address: "/ops/endpoints", Name: "Endpoints"}, {Address: "/ops/outbox", Name: "Outbox"}, {Address: "/ops/cleanup", Name: "Cleanup"},
+	{Address: "/ops/products", Name: "Products"}, {Address: "/ops/stock", Name: "Stock"}, {Address: "/ops/customers", Name: "Customers"}, {Address: "/ops/endpoints", Name: "Endpoints"}, {Address: "/ops/outbox", Name: "Outbox"},
 	{Address: "/ops/audit", Name: "Audit"}, {Address: "/ops/catalog", Name: "Catalog"}, {Address: "/ops/status", Name: "Status"},
 }
 

@@ -221,7 +221,7 @@ tax-payable  -       19.00   EUR
 		"prove in-3": "entry_unsealed", "prove in-9": "entry_unknown", "close 2026-03 --why w --yes": "period_not_over", "close March --why w --yes": "refused",
 		"revert in-9 --why w --yes": "entry_unknown", "close 2026-02": "--why", "export --seals --csv": "--seals goes with",
 		"export --json --csv": "--json goes with", "balances --from 2026-02": "[to]", "balances --from 2026-03 --to 2026-02": "the earlier first",
-		"statement cash --from 1900-01 --to 2026-02": "more than 120 months", "balances --period 2026-02 --from 2026-01 --to 2026-03": "[from period]", "check-proof nowhere": "read:", "verify --seals nowhere": "read:",
+		"statement cash --from 1900-01 --to 2026-02": "more than 120 months", "balances --period 2026-02 --from 2026-01 --to 2026-03": "[from period]", "check-proof nowhere --seals seals": "read:", "verify --seals nowhere": "read:",
 	} {
 		_, err := d.says(t, "ada", line)
 		require.ErrorContains(t, err, code, line)

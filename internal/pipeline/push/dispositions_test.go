@@ -1,0 +1,341 @@
+package push_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// failures are what a handler may return, by what it means.
+var failures = []struct {
+	name string
+	err  error
+}{
+	{"nothing: it is done", nil},
+	{"permanent 422", retry.Permanent("refused", nil)},
+	{"unreadable 400", retry.BadRequest("refused", nil)},
+	{"conflict 409", retry.Conflicting("refused", nil)},
+	{"an error without a mark", errHandler},
+	{"transient 500", retry.Transient("handler_error", nil)},
+	{"transient 500 that asks for a minute", retry.After(time.Minute, retry.Transient("failed", nil))},
+	{"down 503", retry.Down("down", nil)},
+	{"down 503 that asks for a minute", retry.After(time.Minute, retry.Down("down", nil))},
+	{"timeout 504", context.DeadlineExceeded},
+	{"outage of what all need", retry.Outage("outage", nil)},
+	{"outage that asks for a minute", retry.After(time.Minute, retry.Outage("outage", nil))},
+	{"busy, not counted", retry.Busy("busy", nil)},
+	{"busy that asks for a minute", retry.After(time.Minute, retry.Busy("busy", nil))},
+	{"missing: waits for another event", retry.Missing("missing", nil)},
+	{"early by a minute", retry.Early("early", time.Minute, nil)},
+}
+
+func failureNames() (names []string) {
+	for _, f := range failures {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// failing has the next call of the handler return what a cell says.
+func (b *bench) failing(c cell) {
+	b.fails = nil
+	for _, f := range failures {
+		if f.name == c["returns"] && f.err != nil {
+			b.fails = []error{f.err}
+		}
+	}
+}
+
+// The values of the dimensions, in words.
+const (
+	tx, leasedMany, leasedOne = "Tx", "leased", "leased, all to one target"
+	uncounted, firstDelivery  = "not counted", "1"
+	secondDelivery, fifth     = "2", "5"
+	fromLane, replayed        = "back from a lane", "replayed"
+	anyOrder, inKeyOrder      = "no", "yes"
+	left, last                = "left", "the last"
+	soon, late                = "1s", "10s"
+	keepsTime, budgetUsed     = "the broker's", "the broker's, nacks used up"
+	ownTime                   = "its own"
+	remembered, forgotten     = "yes", "no"
+)
+
+// policy sets up a queue as a cell says.
+func (c cell) policy(q *catalog.Queue) {
+	q.Backoff = retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second}
+	if c["backoff"] == soon {
+		q.Backoff.Base = time.Second
+	}
+	if c["waits are"] == ownTime {
+		q.Backoff.Multiplier = 3
+	}
+	if c["waits are"] == budgetUsed {
+		q.NackBudget = 10_000 * time.Hour
+	}
+	if c["remembers"] == forgotten {
+		q.RememberFor, q.DeadLetter = 0, catalog.DeadLetter{Drop: true}
+	}
+	if c["dead letters"] == "dropped" {
+		q.DeadLetter = catalog.DeadLetter{Drop: true}
+	}
+	if c["terminal"] == "ack" {
+		q.OnTerminal = catalog.Ack
+	}
+	if c["corrections"] == "accepted" {
+		q.OnCorrected = catalog.Accept
+	}
+	if c["dead letters"] != "" {
+		q.MessageTTL, q.SharedTopic, q.Bindings = time.Hour, "orders", []routing.Pattern{"order.*"}
+	}
+	if c["in order"] == inKeyOrder {
+		q.OrderingKey = []string{"uid"}
+	}
+	for eventType, h := range q.Handlers {
+		h.Backoff = q.Backoff
+		if h.MaxAttempts = 4; c["attempts"] == last {
+			h.MaxAttempts = 1
+		}
+		q.Handlers[eventType] = h
+	}
+	if c["handler"] == leasedOne {
+		delete(q.Handlers, "order.refunded")
+	}
+}
+
+// ready returns a bench for a cell, with its nacks used up where the cell says so. Cells whose queue is the same
+// share it; no message waits there.
+func (all benches) ready(t *testing.T, c cell) *bench {
+	name := ""
+	for _, of := range []string{"handler", "attempts", "remembers", "backoff", "waits are", "in order", "dead letters", "terminal", "corrections"} {
+		name += c[of] + "/"
+	}
+	b := all[name]
+	if b == nil {
+		b = newBench(t, c["handler"] == leasedMany || c["handler"] == leasedOne, c.policy)
+		all[name] = b
+		if c["waits are"] == budgetUsed { // a rejection uses up the budget of nacks
+			b.deliverNow(b.event().with(func(m *message) { m.body = "{" }))
+		}
+	}
+	for _, collection := range []string{lane.Delayed.Entries(), lane.Delayed.Lanes()} {
+		page, err := b.db.Query(t.Context(), store.Query{Collection: collection, Limit: store.MaxPage})
+		require.NoError(t, err)
+		for _, doc := range page.Documents {
+			_, err := b.db.Commit(t.Context(), []store.Write{store.Delete(doc.Key, 0)})
+			require.NoError(t, err)
+		}
+	}
+	b.pass(2 * time.Second) // what was read of the lanes is forgotten
+	return b
+}
+
+// benches are those of a table.
+type benches map[string]*bench
+
+// TestEveryFailureHasItsDisposition is the table of what a failure of the handler leads to.
+func TestEveryFailureHasItsDisposition(t *testing.T) {
+	t.Parallel()
+	all := benches{}
+	table, _ := enumerate([]dimension{
+		{"returns", failureNames()},
+		{"attempts", []string{left, last}},
+		{"handler", []string{tx, leasedMany, leasedOne}},
+		{"remembers", []string{remembered, forgotten}},
+		{"backoff", []string{soon, late}},
+		{"waits are", []string{keepsTime, budgetUsed, ownTime}},
+		{"in order", []string{anyOrder, inKeyOrder}},
+		{"delivery", []string{uncounted, firstDelivery, fifth}},
+	}, func(c cell) (what, cost string) {
+		b := all.ready(t, c)
+		m := b.event().again(map[string]int{uncounted: 0, firstDelivery: 1, fifth: 5}[c["delivery"]])
+		b.failing(c)
+		return b.observe(m, func() reply { return b.deliverNow(m) })
+	})
+	golden(t, "failures.txt", table)
+}
+
+// TestADeadLetterIsAnsweredAsItsQueueSays is the table of the ends of what cannot succeed.
+func TestADeadLetterIsAnsweredAsItsQueueSays(t *testing.T) {
+	t.Parallel()
+	all := benches{}
+	table, _ := enumerate([]dimension{
+		{"message", []string{"whole", "of an unknown type", "unreadable", "that breaks the contract", "too old", "of another queue"}},
+		{"returns", []string{"permanent 422", "transient 500", "missing: waits for another event"}},
+		{"dead letters", []string{"published", "not confirmed", "dropped"}},
+		{"terminal", []string{"reject", "ack"}},
+		{"waits are", []string{keepsTime, budgetUsed}},
+		{"attempts", []string{last}},
+		{"corrections", []string{"refused", "accepted"}},
+	}, func(c cell) (what, cost string) {
+		if c["message"] != "whole" && c["returns"] != "permanent 422" {
+			return "", "" // the handler is not called
+		}
+		b := all.ready(t, c)
+		m := b.event()
+		m.attributes[contract.AttrRoutingKey] = "order.paid"
+		switch c["message"] {
+		case "of an unknown type":
+			body := m.body.(contract.PayNow)
+			body.EventType = "order.chargeback"
+			m.body, m.attributes["event_type"] = body, body.EventType
+		case "of another queue":
+			m.attributes[contract.AttrRoutingKey] = "elsewhere"
+		case "unreadable":
+			m.body = "{"
+		case "that breaks the contract":
+			m = m.with(func(m *message) { m.attributes["max_attempts"] = "no number" })
+		case "too old":
+			m.published = b.config.Now().Add(-2 * time.Hour)
+		}
+		b.failing(c)
+		b.broker.down = c["dead letters"] == "not confirmed"
+		defer func() { b.broker.down = false }()
+		return b.observe(m, func() reply { return b.deliverNow(m) })
+	})
+	golden(t, "dead-letters.txt", table)
+}
+
+// TestWhatHappensDuringAnAttemptIsAllowedFor is the table of what ends a request's patience.
+func TestWhatHappensDuringAnAttemptIsAllowedFor(t *testing.T) {
+	t.Parallel()
+	all := benches{}
+	table, _ := enumerate([]dimension{
+		{"returns", failureNames()},
+		{"meanwhile", []string{"nothing", "three seconds pass", "the service drains"}},
+		{"handler", []string{tx, leasedMany}},
+		{"attempts", []string{left, last}},
+		{"backoff", []string{soon}},
+	}, func(c cell) (what, cost string) {
+		if c["meanwhile"] == "the service drains" {
+			clear(all) // that cannot be undone
+		}
+		b := all.ready(t, c)
+		m := b.event()
+		b.failing(c)
+		b.during = func() {
+			switch c["meanwhile"] {
+			case "three seconds pass":
+				b.pass(3 * time.Second)
+			case "the service drains":
+				b.Drain()
+				clear(all)
+			}
+		}
+		return b.observe(m, func() reply { return b.deliverNow(m) })
+	})
+	golden(t, "meanwhile.txt", table)
+}
+
+// TestEveryDeliveryFindsItsRecord is the table of what a delivery is answered with, by what is known of its event and
+// by what waits before it.
+func TestEveryDeliveryFindsItsRecord(t *testing.T) {
+	t.Parallel()
+	all := benches{}
+	table, costs := enumerate([]dimension{
+		{"record", []string{
+			"none", "failed and due", "failed, due in 1s", "failed, due in 8s", "kept for 20s", "kept, and 20s are over", "completed",
+			"completed with another payload", "dead-lettered", "dead-lettered with another payload", "being handled", "of a worker that died",
+		}},
+		{"handler", []string{tx, leasedMany}},
+		{"delivery", []string{firstDelivery, secondDelivery, fifth, fromLane, replayed}},
+		{"corrections", []string{"refused", "accepted"}},
+		{"in order", []string{anyOrder, inKeyOrder}},
+		{"before it", []string{"nothing", "another of its key waits"}},
+		{"to be delivered", []string{"now", "in a minute"}},
+	}, func(c cell) (what, cost string) {
+		if c["in order"] == anyOrder && c["before it"] != "nothing" {
+			return "", ""
+		}
+		b := all.ready(t, c)
+		other := b.event()
+		m := b.event().again(1)
+		b.seed(c["record"], m)
+		if c["before it"] != "nothing" {
+			b.fails = []error{retry.After(time.Hour, retry.Transient("failed", nil))}
+			b.deliverNow(other.with(func(o *message) { o.attributes["ordering_key"] = m.attributes["ordering_key"] }))
+		}
+		b.pass(2 * time.Second)
+		if c["to be delivered"] != "now" {
+			m = m.with(func(m *message) {
+				m.attributes[contract.AttrDeliverAt] = b.config.Now().Add(time.Minute).Format(time.RFC3339Nano)
+			})
+		}
+		switch c["delivery"] {
+		case secondDelivery:
+			m.attempt = 2
+		case fifth:
+			m.attempt = 5
+		case fromLane:
+			m = m.with(func(m *message) { m.id, m.attributes[contract.AttrDelayTicket] = "back", "1-1-1" })
+		case replayed:
+			m = m.with(func(m *message) {
+				m.id, m.attributes["replay_of"], m.attributes["replay_count"] = "replayed", "item", "1"
+			})
+		}
+		if c["record"] != "being handled" {
+			b.fails = nil
+			what, cost = b.observe(m, func() reply { return b.deliverNow(m) })
+			if c["before it"] != "nothing" || c["to be delivered"] != "now" {
+				cost = ""
+			}
+			return what, cost
+		}
+		b.during = func() { what, _ = b.observe(m, func() reply { return b.deliverNow(m) }) }
+		b.deliverNow(m.with(func(m *message) { delete(m.attributes, contract.AttrDeliverAt) }))
+		return what, ""
+	})
+	golden(t, "records.txt", table)
+	golden(t, "records-cost.txt", costs)
+}
+
+// seed has the event of a message stand as a record says. Two seconds pass before the message comes.
+func (b *bench) seed(record string, m message) {
+	deliver := func(m message, fails ...error) reply {
+		b.fails = fails
+		return b.deliverNow(m)
+	}
+	failed, refused := retry.Transient("failed", nil), retry.Permanent("refused", nil)
+	another := m.with(func(m *message) {
+		body := m.body.(contract.PayNow)
+		order := *body.Data.Order
+		order.ID, body.Data.Order = "another", &order
+		m.body = body
+	})
+	switch record {
+	case "failed and due":
+		deliver(m, failed)
+		b.pass(8 * time.Second)
+	case "failed, due in 1s":
+		deliver(m, failed)
+		b.pass(7 * time.Second)
+	case "failed, due in 8s":
+		deliver(m, failed)
+	case "kept for 20s":
+		deliver(m, retry.After(22*time.Second, failed))
+	case "kept, and 20s are over":
+		deliver(m, retry.After(20*time.Second, failed))
+		b.pass(20 * time.Second)
+	case "completed":
+		deliver(m)
+	case "completed with another payload":
+		deliver(another)
+	case "dead-lettered":
+		deliver(m, refused)
+	case "dead-lettered with another payload":
+		deliver(another, refused)
+	case "of a worker that died":
+		b.during = func() { b.faults.Down(true) }
+		deliver(m)
+		b.faults.Down(false)
+		b.pass(2 * time.Minute)
+	}
+}

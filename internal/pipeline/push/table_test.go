@@ -1,0 +1,242 @@
+package push_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/store"
+)
+
+var update = flag.Bool("update", false, "write testdata/*.txt anew")
+
+// dimension is something that an answer may depend on, and its values.
+type dimension struct {
+	name   string
+	values []string
+}
+
+// cell is one value of each dimension, by name.
+type cell map[string]string
+
+// enumerate calls run with every cell of the dimensions, and writes what it returns, and what that cost, as trees: the
+// first dimension comes first. Values with the same subtree share it, and a dimension that changes nothing is not named.
+// A cell that cannot be is empty.
+func enumerate(dimensions []dimension, run func(cell) (what, cost string)) (table, costs string) {
+	total := 1
+	for _, d := range dimensions {
+		total *= len(d.values)
+	}
+	whats, prices := make([]string, total), make([]string, total)
+	for i := range total {
+		c, rest := cell{}, i
+		for _, d := range slices.Backward(dimensions) {
+			c[d.name], rest = d.values[rest%len(d.values)], rest/len(d.values)
+		}
+		whats[i], prices[i] = run(c)
+	}
+	return tree(dimensions, whats, ""), tree(dimensions, prices, "")
+}
+
+func tree(dimensions []dimension, results []string, indent string) string {
+	if !slices.ContainsFunc(results, func(other string) bool { return other != results[0] }) {
+		return " " + results[0] + "\n"
+	}
+	size := len(results) / len(dimensions[0].values)
+	var order []string
+	values := map[string][]string{}
+	for i, value := range dimensions[0].values {
+		under := tree(dimensions[1:], results[i*size:(i+1)*size], indent+"  ")
+		if strings.TrimSpace(under) == "" {
+			continue
+		}
+		if values[under] = append(values[under], value); len(values[under]) == 1 {
+			order = append(order, under)
+		}
+	}
+	if len(order) == 1 {
+		return tree(dimensions[1:], results[:size], indent)
+	}
+	var text strings.Builder
+	text.WriteString("\n")
+	for _, under := range order {
+		text.WriteString(indent + dimensions[0].name + " " + strings.Join(values[under], " | ") + ":" + under)
+	}
+	return text.String()
+}
+
+// golden compares a table with testdata/name.
+func golden(t *testing.T, name, table string) {
+	t.Helper()
+	path := "testdata/" + name
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(table), 0o600))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(want), table, "go test ./internal/pipeline/push -run %s -update", t.Name())
+}
+
+// lines keeps what is logged of a cell: each message above info, and each attempt that the request went on after.
+type lines struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (l *lines) Enabled(context.Context, slog.Level) bool { return true }
+func (l *lines) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *lines) WithGroup(string) slog.Handler            { return l }
+
+func (l *lines) Handle(_ context.Context, line slog.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fields := map[string]string{}
+	line.Attrs(func(a slog.Attr) bool { fields[a.Key] = a.Value.String(); return true })
+	switch {
+	case line.Message == "attempt again":
+		l.all = append(l.all, fmt.Sprintf("again after %s %s", fields["status"], fields["reason"]))
+	case line.Message == "delivery" && line.Level != slog.LevelInfo:
+		l.all = append(l.all, "logged "+line.Level.String())
+	case line.Level > slog.LevelInfo:
+		l.all = append(l.all, fmt.Sprintf("%q", line.Message))
+	}
+	return nil
+}
+
+// bench is a rig whose handler does as its cell says, and whose cells share neither event nor key.
+type bench struct {
+	*rig
+	lines *lines
+	// fails are the errors of the next calls of the handler; done counts the calls that returned none.
+	fails []error
+	calls int
+	// during, if set, runs within the next call.
+	during func()
+	cells  int
+}
+
+func newBench(tb testing.TB, leased bool, queue func(*catalog.Queue)) *bench {
+	b := &bench{lines: &lines{}}
+	do := func(context.Context, handler.Event) (handler.Effect, error) {
+		b.calls++
+		if during := b.during; during != nil {
+			b.during = nil
+			during()
+		}
+		if len(b.fails) == 0 {
+			return handler.Effect{Result: "done"}, nil
+		}
+		err := b.fails[0]
+		b.fails = b.fails[1:]
+		return handler.Effect{}, err
+	}
+	with := setup{queue: queue, log: b.lines, credit: func(*rig, handler.Tx) handler.Tx { return do }}
+	if leased {
+		with.leased = &handler.Leased{Do: do, SafeToRepeat: true}
+	}
+	b.rig = newRig(tb, with)
+	return b
+}
+
+// event is a message of an event and a key that no cell before had.
+func (b *bench) event() message {
+	b.cells++
+	m := paid(fmt.Sprint("e", b.cells), known, 1)
+	body := m.body.(contract.PayNow)
+	body.Data.Order.CustomerID = fmt.Sprint("k", b.cells)
+	m.attributes["ordering_key"], m.attributes["paynow_customer_id"] = body.Data.Order.CustomerID, body.Data.Order.CustomerID
+	return m
+}
+
+// observe runs what delivers a message of an event, and says what became of it: the answer, the record, the lane,
+// the dead letter, the alarm, and the log.
+func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
+	ctx := context.Background()
+	began, letters := b.config.Now(), len(b.letters())
+	b.alarms.at, b.lines.all, b.calls = nil, nil, 0
+	b.counter.Gets.Store(0)
+	b.counter.Queries.Store(0)
+	b.counter.Commits.Store(0)
+	got := deliver()
+	cost = fmt.Sprintf("reads %d, commits %d", b.counter.Gets.Load()+b.counter.Queries.Load(), b.counter.Commits.Load())
+	after := func(at time.Time) string { return fmt.Sprint("+", at.Sub(began)) }
+	said := []string{fmt.Sprint(got.code, " ", got.Outcome, " ", got.Reason)}
+	if got.code == 204 {
+		said[0] = "204"
+	}
+	if got.Attempt > 0 {
+		said[0] += fmt.Sprint(" attempt ", got.Attempt)
+	}
+	if got.Status != got.code && got.Status != 0 {
+		said[0] += fmt.Sprint(" as ", got.Status)
+	}
+	if took := b.config.Now().Sub(began); took > 0 {
+		said[0] += fmt.Sprint(" in ", took)
+	}
+	if b.calls != 1 {
+		said = append(said, fmt.Sprint("handled ", b.calls))
+	}
+	event := m.attributes["event_id"]
+	doc, err := b.db.Get(ctx, dedupe.Key("orders", dedupe.DefaultTenant, event))
+	record, unread := dedupe.FromDocument(doc)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		said = append(said, "no record")
+	case err != nil || unread != nil:
+		panic(errors.Join(err, unread))
+	default:
+		text := fmt.Sprintf("record %s %d", record.Status, record.Attempts)
+		if !record.NextRetryAt.IsZero() {
+			text += " " + after(record.NextRetryAt)
+		}
+		if !record.LeaseUntil.IsZero() {
+			text += " lease " + after(record.LeaseUntil)
+		}
+		if record.DelayTicket != "" {
+			text += " kept"
+		}
+		said = append(said, text)
+	}
+	page, err := b.db.Query(ctx, store.Query{Collection: lane.Delayed.Entries(), Limit: store.MaxPage})
+	if err != nil {
+		panic(err)
+	}
+	for _, doc := range page.Documents {
+		kept, err := lane.KeptOf(doc)
+		if err != nil {
+			panic(err)
+		}
+		if kept.Source.EventID == event {
+			text := "waits"
+			if !kept.DueAt.IsZero() {
+				text += " until " + after(kept.DueAt)
+			}
+			if record.DelayedBeside {
+				text += " beside its key"
+			}
+			said = append(said, text)
+		}
+	}
+	for _, letter := range b.letters()[letters:] {
+		said = append(said, "dead letter "+letter.Attributes["dead_letter_reason"])
+	}
+	for _, at := range b.alarms.at {
+		said = append(said, "alarm "+after(at))
+	}
+	return strings.Join(append(said, b.lines.all...), "; "), cost
+}

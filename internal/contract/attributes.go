@@ -116,10 +116,10 @@ func AttributesOf(message map[string]string) *Attributes {
 
 // Validate reports every rule that the attributes break, as an *Invalid.
 func (a *Attributes) Validate() error {
-	return attributeRules.check(reflect.ValueOf(a).Elem(), "attributes.")
+	return check(a, "attributes.")
 }
 
-var attributeRules = compile(reflect.TypeFor[Attributes](), reflect.TypeFor[Attributes]())
+var attributeRules = compile(reflect.TypeFor[Attributes]())
 
 // Order sets the ordering key, and returns the broker's. That is empty where the message has
 // no key. A key that is spelled "unknown" counts as none: its messages would otherwise queue

@@ -125,10 +125,9 @@ func (b Body) Attempted() int {
 	return int(max(b.number(b.contract.format.Attempts), b.number(b.contract.format.Attempt)-1, 0))
 }
 
-// Validate reports every rule that the body breaks, as an *Invalid. To look at a body that
-// breaks none allocates nothing.
+// Validate reports every rule that the body breaks, as an *Invalid.
 func (b Body) Validate() error {
-	err := b.contract.rules.check(b.whole(), "")
+	err := check(b.value, "")
 	if path := b.lacks(); path != "" {
 		invalid := &Invalid{}
 		_ = errors.As(err, &invalid)

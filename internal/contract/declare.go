@@ -70,7 +70,10 @@ func structOf(members []Member) (reflect.Type, error) {
 					wrong("%s: a list has 0..1 to 0..%d elements", m.Name, maxListed)
 				}
 			}
-			of, tag = reflect.SliceOf(element), "max="+strconv.Itoa(most)
+			of, tag = reflect.SliceOf(element), "max="+strconv.Itoa(most)+",dive"
+			if m.Required {
+				tag = "min=1," + tag
+			}
 		case m.Object != nil:
 			object, err := structOf(m.Object)
 			if slices.ContainsFunc(m.Object, func(o Member) bool { return o.List != nil || o.Object != nil }) {
@@ -108,9 +111,11 @@ func structOf(members []Member) (reflect.Type, error) {
 		case name == "currency":
 			currencies++
 		case name == "amount":
-			if !slices.ContainsFunc(members, func(o Member) bool { return o.Shape == "currency" }) {
+			beside := slices.IndexFunc(members, func(o Member) bool { return o.Shape == "currency" })
+			if beside < 0 {
 				wrong("%s: an amount has its currency beside it", m.Name)
 			}
+			tag += "=M" + strconv.Itoa(beside)
 		}
 		if name == "currency" || name == "amount" {
 			strict = ` pii:"strict"`

@@ -210,16 +210,3 @@ func TestAnEmissionIsHeldToWhatIsDeclared(t *testing.T) {
 		require.NotContains(t, err.Error(), "ilse")
 	}
 }
-
-//nolint:paralleltest // AllocsPerRun counts those of every goroutine
-func TestABodyThatKeepsItsRulesIsValidatedWithoutAllocating(t *testing.T) {
-	for format, name := range map[string]string{contract.PayNowV1: "order_paid", contract.EnvelopeV1: "renewal", contract.MessageV1: "order.created"} {
-		m, err := contracts().Decode(format, goldenOf(t, format, name))
-		require.NoError(t, err)
-		require.Zero(t, testing.AllocsPerRun(100, func() {
-			if m.Validate() != nil {
-				t.Error("a good body")
-			}
-		}), format)
-	}
-}

@@ -32,7 +32,7 @@ type Order struct {
 	// Currency is ISO 4217; required where an amount is given.
 	Currency string `json:"currency,omitempty" validate:"omitempty,currency"`
 	// Total is what the order cost, taxes and discounts included.
-	Total string `json:"total,omitempty" validate:"omitempty,amount"`
+	Total string `json:"total,omitempty" validate:"omitempty,amount=Currency"`
 	Items []Item `json:"items,omitempty" validate:"omitempty,max=5000,dive"`
 }
 
@@ -44,14 +44,14 @@ type Item struct {
 	Quantity int64 `json:"quantity" validate:"min=1,max=9007199254740991"`
 	// Price is of one piece. The requirements' own example has prices without a currency; any
 	// other amount without one could not be reckoned with.
-	Price string `json:"price,omitempty" validate:"omitempty,amount,bare" currency:"data.order.currency"`
+	Price string `json:"price,omitempty" validate:"omitempty,price_in=Data.Order.Currency"`
 }
 
 // Refund is the refund an order.refunded event is about.
 type Refund struct {
 	ID string `json:"id,omitempty" validate:"omitempty,id"`
 	// Amount is what was given back, in the order's currency; empty: all of it.
-	Amount string `json:"amount,omitempty" validate:"omitempty,amount" currency:"data.order.currency" pii:"strict"`
+	Amount string `json:"amount,omitempty" validate:"omitempty,amount_in=Data.Order.Currency" pii:"strict"`
 }
 
 // Subscription is the subscription, or the trial, an event is about.
@@ -66,7 +66,7 @@ type Subscription struct {
 	// Currency is ISO 4217; required where a total is given.
 	Currency string `json:"currency,omitempty" validate:"omitempty,currency"`
 	// Total is what one cycle costs, taxes and discounts included.
-	Total string `json:"total,omitempty" validate:"omitempty,amount"`
+	Total string `json:"total,omitempty" validate:"omitempty,amount=Currency"`
 	// Cycle counts the billing cycles, the first being 1; 0 where there are none.
 	Cycle int64 `json:"cycle,omitzero" validate:"min=0,max=1000000"`
 	// PeriodStart and PeriodEnd bound what is paid for, or tried.

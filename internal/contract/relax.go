@@ -26,8 +26,8 @@ func (b Body) Relax(dropped []pii.Violation) []pii.Violation {
 	if relax := b.contract.format.Relax; relax != nil {
 		relax(b.value, &r)
 	}
-	w := validation{top: b.whole(), relax: &r}
-	w.object(b.contract.rules, w.top)
+	var path pii.Path
+	b.contract.rules.clear(b.whole(), &path, func(rule string) { r.drop(path.Text(true), rule) })
 	return r.dropped
 }
 

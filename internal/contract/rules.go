@@ -1,10 +1,13 @@
 package contract
 
 import (
+	"errors"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/go-playground/validator/v10"
 
 	"billhook/internal/contract/money"
 	"billhook/internal/pii"
@@ -27,7 +30,7 @@ const maxViolations = 20
 type shape struct {
 	// rule is package pii's, so that a shape is declared once.
 	rule pii.Rule
-	// valid is the check; nil: an amount is checked with its currency.
+	// valid is the check; nil: an amount is checked with its currency, by isAmount.
 	valid func(string) bool
 	// pattern is the shape for readers in other languages.
 	pattern string
@@ -59,9 +62,8 @@ func isNumber(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789") == ""
 }
 
-// rules are those of a struct type's fields, in the fields' order: the one table that the
-// tags are compiled to. From it a value is validated, which allocates nothing while the value
-// keeps the rules; the projection and the JSON Schema are made from it too.
+// rules are those of a struct type's fields, in the fields' order: what the projection and the JSON Schema
+// are made from. That a value keeps them go-playground/validator says, by the same tags.
 type rules []rule
 
 // rule is what the tags of one field say.
@@ -82,29 +84,15 @@ type rule struct {
 	bounded   bool
 	low, high int64
 	oneOf     []string
-	// money is set for an amount.
-	money *amountRule
+	// priced: it is an amount in the currency beside it.
+	priced bool
 	// inside are the rules of an object, or of each element of a list.
 	inside rules
 }
 
-// amountRule says which currency an amount is in: that of a field beside it, or that at a
-// path from the top. bare: it may have none.
-type amountRule struct {
-	beside int
-	top    []int
-	bare   bool
-}
-
-// compile reads the tags of a struct type; top is the type of the whole value.
-func compile(t, top reflect.Type) rules {
+// compile reads the tags of a struct type.
+func compile(t reflect.Type) rules {
 	r := make(rules, t.NumField())
-	currency := -1
-	for i := range r {
-		if slices.Contains(tagsOf(t.Field(i)), "currency") {
-			currency = i
-		}
-	}
 	for i := range r {
 		field, f := t.Field(i), &r[i]
 		of := deref(field.Type)
@@ -124,10 +112,9 @@ func compile(t, top reflect.Type) rules {
 			case "oneof":
 				f.oneOf = strings.Fields(value)
 			case "amount":
-				f.money = &amountRule{beside: currency}
-				if path := field.Tag.Get("currency"); path != "" {
-					f.money = &amountRule{beside: -1, top: locate(top, path), bare: slices.Contains(tagsOf(field), "bare")}
-				}
+				f.priced = true
+			case "amount_in", "price_in":
+				key = "amount"
 			}
 			if s, ok := shapes[key]; ok {
 				f.words, f.shapes = append(f.words, key), append(f.shapes, s)
@@ -135,7 +122,7 @@ func compile(t, top reflect.Type) rules {
 		}
 		f.optional = f.omitted && !f.required && field.Tag.Get("pii") != "strict"
 		if f.kind == reflect.Struct {
-			f.inside = compile(of, top)
+			f.inside = compile(of)
 		}
 	}
 	return r
@@ -199,128 +186,41 @@ func deref(t reflect.Type) reflect.Type {
 	return t
 }
 
-// validation is one walk over a value. Where relax is set, a bad optional value is cleared,
-// and noted there.
-type validation struct {
-	top   reflect.Value
-	path  pii.Path
-	found []pii.Violation
-	relax *relaxing
-}
-
-func (w *validation) object(r rules, v reflect.Value) {
-	for i := range r {
-		w.path.Name(r[i].name)
-		w.field(&r[i], v.Field(i), v)
-		w.path.Up()
-		if len(w.found) == maxViolations {
-			return
+// validation says of each value which tags it does not keep. Its names are JSON's.
+var validation = func() *validator.Validate {
+	v := validator.New(validator.WithRequiredStructEnabled())
+	v.RegisterTagNameFunc(jsonName)
+	register := func(tag string, keeps validator.Func) {
+		if err := v.RegisterValidation(tag, keeps); err != nil {
+			panic(err)
 		}
 	}
-}
-
-func (w *validation) field(f *rule, v, parent reflect.Value) {
-	if v = behind(v); !v.IsValid() {
-		if f.required {
-			w.violate("required")
-		}
-		return
-	}
-	if f.list {
-		w.list(f, v)
-		return
-	}
-	w.value(f, v, parent)
-}
-
-func (w *validation) value(f *rule, v, parent reflect.Value) {
-	switch f.kind {
-	case reflect.Struct:
-		w.object(f.inside, v)
-	case reflect.Int64:
-		switch n := v.Int(); {
-		case f.bounded && n < f.low:
-			w.number(f, v, "min="+strconv.FormatInt(f.low, 10))
-		case f.bounded && n > f.high:
-			w.number(f, v, "max="+strconv.FormatInt(f.high, 10))
-		}
-	case reflect.String:
-		if broken := w.text(f, v.String(), parent); broken != "" {
-			w.violate(broken)
-		}
-	default: // content that is not declared yet
-	}
-}
-
-func (w *validation) list(f *rule, v reflect.Value) {
-	switch {
-	case f.required && v.Len() == 0:
-		w.violate("required")
-		return
-	case f.high > 0 && int64(v.Len()) > f.high:
-		w.violate("max=" + strconv.FormatInt(f.high, 10))
-		return
-	}
-	for i := range v.Len() {
-		w.path.Index(i)
-		w.value(f, v.Index(i), v)
-		w.path.Up()
-		if len(w.found) == maxViolations {
-			return
+	for word, s := range shapes {
+		if s.valid != nil {
+			register(word, func(field validator.FieldLevel) bool { return s.valid(field.Field().String()) })
 		}
 	}
-}
-
-// number notes that a number is out of its bounds, or sets it to 0, which is none.
-func (w *validation) number(f *rule, v reflect.Value, rule string) {
-	if w.relax != nil && f.optional {
-		v.SetInt(0)
-		w.relax.drop(w.path.Text(true), rule)
-		return
-	}
-	w.violate(rule)
-}
-
-// text is the rule that a text breaks; empty: none.
-func (w *validation) text(f *rule, text string, parent reflect.Value) string {
-	if text == "" {
-		if f.required {
-			return "required"
-		}
-		return ""
-	}
-	for i := range f.shapes {
-		if valid := f.shapes[i].valid; valid != nil && !valid(text) {
-			return f.words[i]
+	register("amount", func(field validator.FieldLevel) bool {
+		return isAmount(field.Field().String(), field.Parent().FieldByName(field.Param()).String(), false)
+	})
+	of := func(bare bool) validator.Func {
+		return func(field validator.FieldLevel) bool {
+			currency, _, _, ok := field.GetStructFieldOKAdvanced2(field.Top(), field.Param())
+			return ok && isAmount(field.Field().String(), currency.String(), bare)
 		}
 	}
-	switch {
-	case f.high > 0 && int64(len(text)) > f.high:
-		return "max=" + strconv.FormatInt(f.high, 10)
-	case f.oneOf != nil && !slices.Contains(f.oneOf, text):
-		return "oneof=" + strings.Join(f.oneOf, " ")
-	case f.money != nil && !w.isAmount(f.money, text, parent):
-		return "amount"
-	}
-	return ""
-}
+	register("amount_in", of(false))
+	register("price_in", of(true))
+	return v
+}()
 
-// isAmount: an amount in its currency, which must be there.
-// Where the currency is given and wrong, that is the violation, once.
-func (w *validation) isAmount(a *amountRule, text string, parent reflect.Value) bool {
-	currency := ""
-	if a.beside >= 0 {
-		currency = parent.Field(a.beside).String()
-	} else if at := follow(w.top, a.top); at.IsValid() {
-		currency = at.String()
-	} else {
-		return false
-	}
+// isAmount: an amount in its currency, which must be there unless it is bare. Where the currency is given and
+// wrong, that is the violation, once.
+func isAmount(text, currency string, bare bool) bool {
 	if currency == "" {
-		return a.bare && pii.Amount.Valid(text)
+		return bare && pii.Amount.Valid(text)
 	}
-	_, issued := money.Exponent(currency)
-	return !issued || isAmountIn(text, currency)
+	return !isCurrency(currency) || isAmountIn(text, currency)
 }
 
 // isAmountIn: 0 to money.Max, with exactly the digits of the currency.
@@ -329,22 +229,54 @@ func isAmountIn(text, currency string) bool {
 	return err == nil && 0 <= minor && minor <= money.Max
 }
 
-func (w *validation) violate(rule string) {
-	if len(w.found) < maxViolations {
-		w.found = append(w.found, pii.Violation{Path: w.path.Text(false), Rule: rule})
-	}
-}
-
-// check reports every rule that the value breaks, as an *Invalid; v is a struct.
-func (r rules) check(v reflect.Value, prefix string) error {
-	w := validation{top: v}
-	if w.object(r, v); len(w.found) == 0 {
+// check reports every rule that the struct breaks, as an *Invalid, up to maxViolations.
+func check(value any, prefix string) error {
+	var broken validator.ValidationErrors
+	if !errors.As(validation.Struct(value), &broken) {
 		return nil
 	}
-	for i := range w.found {
-		w.found[i].Path = prefix + w.found[i].Path
+	invalid := &Invalid{}
+	name := reflect.Indirect(reflect.ValueOf(value)).Type().Name()
+	for _, b := range broken[:min(len(broken), maxViolations)] {
+		rule := b.Tag()
+		switch {
+		case rule == "amount_in", rule == "price_in":
+			rule = "amount"
+		case rule == "min" && b.Kind() == reflect.Slice:
+			rule = "required"
+		case slices.Contains([]string{"min", "max", "oneof"}, rule):
+			rule += "=" + b.Param()
+		}
+		path := strings.TrimPrefix(strings.TrimPrefix(b.Namespace(), name), ".")
+		invalid.Violations = append(invalid.Violations, pii.Violation{Path: prefix + path, Rule: rule})
 	}
-	return &Invalid{w.found}
+	return invalid
+}
+
+// clear sets optional numbers that are out of their bounds to 0, which is none, and tells of each.
+func (r rules) clear(v reflect.Value, path *pii.Path, drop func(rule string)) {
+	for i := range r {
+		f, at := &r[i], behind(v.Field(i))
+		path.Name(f.name)
+		switch {
+		case !at.IsValid():
+		case f.list && f.inside != nil:
+			for n := range at.Len() {
+				path.Index(n)
+				f.inside.clear(at.Index(n), path, drop)
+				path.Up()
+			}
+		case f.kind == reflect.Struct:
+			f.inside.clear(at, path, drop)
+		case f.kind == reflect.Int64 && f.bounded && f.optional && at.Int() < f.low:
+			at.SetInt(0)
+			drop("min=" + strconv.FormatInt(f.low, 10))
+		case f.kind == reflect.Int64 && f.bounded && f.optional && at.Int() > f.high:
+			at.SetInt(0)
+			drop("max=" + strconv.FormatInt(f.high, 10))
+		}
+		path.Up()
+	}
 }
 
 // locate is where the member at a JSON path is in a struct type; nil: there is none.

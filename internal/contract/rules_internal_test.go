@@ -11,7 +11,7 @@ import (
 
 // projectionOf is the allow-list that the tags of a type are compiled to.
 func projectionOf[T any]() *pii.Projection {
-	return compile(reflect.TypeFor[T](), reflect.TypeFor[T]()).project()
+	return compile(reflect.TypeFor[T]()).project()
 }
 
 func TestTheWordOfATagIsTheRule(t *testing.T) {

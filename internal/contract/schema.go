@@ -138,7 +138,7 @@ func (r rules) schema(instead map[string]any, others bool) object {
 		properties = append(properties, member{f.name, schema})
 	}
 	for i := range r {
-		if f := &r[i]; currency != "" && f.money != nil && f.money.beside >= 0 {
+		if f := &r[i]; currency != "" && f.priced {
 			needs = append(needs, member{f.name, []string{currency}})
 		}
 	}

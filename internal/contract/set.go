@@ -151,7 +151,7 @@ func (s *Set) Names() (names []string) {
 // newContract adds what follows from the Go type of whole bodies. A type that leaves its
 // content open has no projection.
 func newContract(c Contract, t reflect.Type) *Contract {
-	c.typ, c.rules, c.places, c.keys = t, compile(t, t), map[string][]int{}, map[string][]int{}
+	c.typ, c.rules, c.places, c.keys = t, compile(t), map[string][]int{}, map[string][]int{}
 	if c.format.Content == "" || t != c.format.Head {
 		c.projection = c.rules.project()
 	}

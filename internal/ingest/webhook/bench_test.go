@@ -125,7 +125,7 @@ func TestTheWholeHandlerAllocatesLittle(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector makes pools forget at random")
 	}
-	const most = 40
+	const most = 90
 	send := repeat(t, webhooktest.Order(4<<10))
 	require.LessOrEqual(t, testing.AllocsPerRun(200, func() { send() }), float64(most))
 }

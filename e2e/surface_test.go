@@ -171,6 +171,8 @@ func (r *surface) run(who string, arguments ...string) (out, errs []byte, exit i
 func (r *surface) commands() {
 	body := platformEvent("by-command", "invoice_generation", `{"subscription_id":"s-1"}`)
 	require.NoError(r.t, os.WriteFile(filepath.Join(r.folder, "message.json"), []byte(body), 0o600))
+	r.run("ada", "ledger", "prove", "dev-invoice", "--out", "kept.proof")
+	r.run("ada", "ledger", "export", "--seals", "--out", "kept.seals")
 	all := r.commandsOf()
 	for _, name := range all {
 		require.True(r.t, len(ran[name]) > 0 || notRun[name] != "", "the recording does not run billhook %s: ran has a line for each command", name)

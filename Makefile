@@ -117,7 +117,7 @@ bench: ## Go benchmarks, benchstat-ready: BENCH=regexp COUNT=6
 
 .PHONY: soak
 soak: ## 2,000 events on Google's emulators with duplicates, conflicts and kill -9; SOAK="-seed N"
-	@go run ./e2e/soak $(SOAK)
+	@go run ./e2e/trial soak $(SOAK)
 
 .PHONY: mutants
 mutants: bin/gremlins ## change operators in the packages of money and messages, and see whether tests notice; MUTANTS="-every 10 internal/retry"
@@ -141,7 +141,7 @@ books: ## 100,000 journal entries of 20 tenants posted, sealed, verified, and wh
 
 .PHONY: flashsale
 flashsale: ## 3,000 orders at once for 100 pieces, two workers under kill -9: FLASHSALE="-stack emulators"
-	@go run ./e2e/flashsale $(FLASHSALE)
+	@go run ./e2e/trial flashsale $(FLASHSALE)
 
 .PHONY: drill
 drill: ## a night on call on Google's emulators, by the runbook's commands alone; what each step took: DRILL="-stack dev"

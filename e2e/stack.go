@@ -381,9 +381,14 @@ func Sign(request *http.Request, body []byte) {
 // Accept sends a body until it is accepted, as PayNow does. It returns when the accepted request
 // was sent, and how many requests were refused before.
 func Accept(ctx context.Context, base string, body []byte) (sent time.Time, refused int, err error) {
+	return UntilAccepted(ctx, func() (Answer, error) { return Send(ctx, base, body) })
+}
+
+// UntilAccepted is Accept for a request of any sender.
+func UntilAccepted(ctx context.Context, send func() (Answer, error)) (sent time.Time, refused int, err error) {
 	for {
 		sent = time.Now()
-		answer, err := Send(ctx, base, body)
+		answer, err := send()
 		switch {
 		case err != nil:
 			return sent, refused, err

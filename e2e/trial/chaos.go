@@ -114,7 +114,7 @@ func (h *havoc) drive(ctx context.Context, ws *workers, c *client, p *plan, kill
 	group, ctx := errgroup.WithContext(ctx)
 	raging, calm := context.WithCancel(ctx)
 	also := func(f func()) { group.Go(func() error { f(); return nil }) }
-	group.Go(func() error { return ws.kill(raging, h.seed, killsEvery) })
+	group.Go(func() error { return ws.rage(raging, h.seed, killsEvery) })
 	also(func() { h.freezes = ws.freeze(raging, h.seed) })
 	for i, gate := range h.gates {
 		also(func() { h.disturb(raging, gate, rand.New(rand.NewPCG(h.seed, 20+uint64(i)))) })

@@ -36,6 +36,8 @@ var trials = []struct {
 	of           func(*flag.FlagSet) func(*run)
 }{
 	{"chaos", "nothing is lost, doubled or disordered under kill -9, stalls and lost answers; controls fail", chaos},
+	{"soak", "the same from the webhook to the balance, of the real binaries on Google's emulators", soak},
+	{"flashsale", "one burst of orders sells out exactly, and every buyer is told once, under kill -9", flashsale},
 }
 
 // try runs a trial.
@@ -67,7 +69,9 @@ func try(ctx context.Context, out io.Writer, args ...string) error {
 // run is one run of a trial. It is to the trial what a *testing.T is to a test, and require takes it, too:
 // what fails ends the trial, and what was started is closed.
 type run struct {
+	// ctx ends with the trial's patience, and where something has failed that ends the trial.
 	ctx  context.Context
+	stop context.CancelFunc
 	seed uint64
 	out  io.Writer
 
@@ -78,6 +82,8 @@ type run struct {
 
 // end runs it to its end, and returns what has failed.
 func (r *run) end(start func(*run)) error {
+	r.ctx, r.stop = context.WithCancel(r.ctx)
+	defer r.stop()
 	ended := make(chan struct{})
 	go func() { // FailNow ends it
 		defer close(ended)
@@ -114,8 +120,11 @@ func (r *run) Errorf(format string, values ...any) {
 	r.failures = append(r.failures, fmt.Errorf(format, values...))
 }
 
-// FailNow ends the trial.
-func (r *run) FailNow() { runtime.Goexit() }
+// FailNow ends the trial, or what it does beside others.
+func (r *run) FailNow() {
+	r.stop()
+	runtime.Goexit()
+}
 
 // Fatalf is Errorf and FailNow.
 func (r *run) Fatalf(format string, values ...any) {
@@ -129,7 +138,7 @@ func (r *run) Skipf(format string, values ...any) { r.Fatalf(format, values...) 
 // Helper does nothing.
 func (r *run) Helper() {}
 
-// Context ends with the trial's patience.
+// Context is the run's ctx.
 func (r *run) Context() context.Context { return r.ctx }
 
 // Cleanup has something closed at the end.

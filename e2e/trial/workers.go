@@ -66,16 +66,23 @@ func about(random *rand.Rand, long time.Duration) time.Duration {
 	return time.Duration(float64(long) * (2 + 2*random.Float64()) / 3)
 }
 
-// kill ends the workers in turn with SIGKILL, about every so often until ctx ends, and starts each again at once. Both
-// run then. 0 is never.
-func (ws *workers) kill(ctx context.Context, seed uint64, every time.Duration) error {
+// kill ends a worker with SIGKILL, each in its turn, and starts it again at once.
+func (ws *workers) kill(ctx context.Context) error {
+	w := &ws.both[ws.kills%2]
+	w.process.Swap(nil).Kill() // no new push goes to it
+	ws.kills++
+	if err := ws.start(context.WithoutCancel(ctx), w); err != nil {
+		return fmt.Errorf("kill %d: %w", ws.kills, err)
+	}
+	return nil
+}
+
+// rage kills about every so often until ctx ends; 0: never.
+func (ws *workers) rage(ctx context.Context, seed uint64, every time.Duration) error {
 	random := rand.New(rand.NewPCG(seed, 10))
 	for every > 0 && e2e.Wait(ctx, about(random, every)) {
-		w := &ws.both[ws.kills%2]
-		w.process.Swap(nil).Kill() // no new push goes to it
-		ws.kills++
-		if err := ws.start(context.WithoutCancel(ctx), w); err != nil {
-			return fmt.Errorf("kill %d: %w", ws.kills, err)
+		if err := ws.kill(ctx); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -14,7 +14,7 @@ func TestASmallSaleIsSoldOutUnderKills(t *testing.T) {
 	}
 	t.Parallel()
 	var out bytes.Buffer
-	err := run(t.Context(), []string{"-orders", "60", "-pieces", "5", "-kills-every", "2s"}, &out)
+	err := try(t.Context(), &out, "flashsale", "-orders", "60", "-pieces", "5", "-kills-every", "2s")
 	require.NoError(t, err, out.String())
 	require.Contains(t, out.String(), "confirmed 5, cancelled out_of_stock 55; stock: 0 available, 0 reserved, 5 sold")
 }
@@ -22,15 +22,17 @@ func TestASmallSaleIsSoldOutUnderKills(t *testing.T) {
 func TestASaleThatWentWrongIsNoticed(t *testing.T) {
 	t.Parallel()
 	good := func() outcome {
-		told := map[string]int{"notification.email.order_confirmed": 2, "notification.email.order_cancelled": 8}
-		return outcome{confirmed: 2, cancelled: map[string]int{"out_of_stock": 8}, open: map[string]int{}, sold: 2, told: told, wanted: maps.Clone(told)}
+		told := counts{"notification.email.order_confirmed": 2, "notification.email.order_cancelled": 8}
+		return outcome{confirmed: 2, cancelled: counts{"out_of_stock": 8}, open: counts{}, sold: 2, told: told, wanted: maps.Clone(told)}
 	}
-	asked := sale{orders: 10, pieces: 2}
-	require.NoError(t, good().judge(asked))
+	judge := func(o outcome) error {
+		return failure(t, func(r *run) { o.judge(r, sale{orders: 10, pieces: 2}) })
+	}
+	require.NoError(t, judge(good()))
 	for name, change := range map[string]func(*outcome){
 		"one confirmed too many":        func(o *outcome) { o.confirmed = 3 },
 		"one cancelled too few":         func(o *outcome) { o.cancelled["out_of_stock"] = 7 },
-		"one cancelled for no reason":   func(o *outcome) { o.cancelled = map[string]int{"out_of_stock": 7, "": 1} },
+		"one cancelled for no reason":   func(o *outcome) { o.cancelled = counts{"out_of_stock": 7, "": 1} },
 		"one that waits for a payment":  func(o *outcome) { o.open["PaymentInitiated"] = 1 },
 		"one that is lost":              func(o *outcome) { o.lost = 1 },
 		"one that passed a state twice": func(o *outcome) { o.doubled = 1 },
@@ -43,6 +45,14 @@ func TestASaleThatWentWrongIsNoticed(t *testing.T) {
 	} {
 		o := good()
 		change(&o)
-		require.Error(t, o.judge(asked), name)
+		require.Error(t, judge(o), name)
 	}
+}
+
+func TestASoakThatWentWrongIsNoticed(t *testing.T) {
+	t.Parallel()
+	for _, wrong := range []reckoning{{lost: 1}, {doubled: 1}, {outOfOrder: 1}, {wrongBalances: 1}, {missing: 1}} {
+		require.Error(t, failure(t, wrong.judge), "%+v", wrong)
+	}
+	require.NoError(t, failure(t, reckoning{credited: 3, letters: 1}.judge))
 }

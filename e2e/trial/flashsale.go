@@ -1,0 +1,300 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"billhook/catalog"
+	"billhook/e2e"
+	"billhook/internal/apps/notifications"
+	"billhook/internal/apps/orders"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+)
+
+// sale is what is asked for.
+type sale struct {
+	orders, pieces int
+	killsEvery     time.Duration
+}
+
+// flashsale sells a hundred pieces of one product to three thousand buyers at once. Their orders come through the door
+// in one burst, open loop: nobody waits for anybody's order. Two workers take them, and each second one of them is killed
+// with SIGKILL and started again. Whoever gets a piece reserved pays. On the emulators of Google nothing is slowed down; in
+// the simulator a call takes as long as in production.
+//
+// It fails unless as many orders are confirmed as there were pieces, and all others are cancelled, each with a
+// reason; the stock is sold out; and every buyer was told once, on each channel.
+func flashsale(flags *flag.FlagSet) func(*run) {
+	var asked sale
+	stack := flags.String("stack", "simulator", "where it runs: simulator or emulators")
+	flags.IntVar(&asked.orders, "orders", 3000, "how many orders come at once")
+	flags.IntVar(&asked.pieces, "pieces", 100, "how many pieces there are")
+	flags.DurationVar(&asked.killsEvery, "kills-every", time.Second, "how often a worker is killed, on average; 0: never")
+	return func(r *run) {
+		shipped, err := catalog.Load("")
+		r.must(err)
+		taker, _ := shipped.HandledBy("orders.create")
+		fanOut, _ := shipped.HandledBy(notifications.FanOut)
+		sender, _ := shipped.EmitsTo(notifications.FanOut)
+		m := &market{site: open(r, *stack, taker.ID, fanOut.ID, sender.ID), run: r, sale: asked, queue: taker.ID}
+		r.printf("%s: %d orders for %d pieces, two workers, kill -9 about every %s\n", *stack, asked.orders, asked.pieces, asked.killsEvery)
+		taken, ended, told := m.sell()
+		o := m.count()
+		r.printf("confirmed %d, cancelled %s; stock: %d available, %d reserved, %d sold\n", o.confirmed, o.cancelled, o.available, o.reserved, o.sold)
+		r.printf("lost %d, doubled %d, in another state %s, dead letters %d\n", o.lost, o.doubled, o.open, o.letters)
+		r.printf("notifications: %s; told twice: %d\n", o.told, o.toldTwice)
+		others := m.others()
+		for _, queue := range slices.Sorted(maps.Keys(others)) {
+			r.printf("%s, deliveries besides those that succeeded: %s\n", queue, others[queue])
+		}
+		r.printf("the door had taken all after %s, every order had ended after %s, every buyer was told after %s; %d refusals at the door, %d kills -9 that left %d pushes unanswered\n",
+			short(taken), short(ended), short(told), m.refused.Load(), m.kills, m.unanswered.Load())
+		o.judge(r, asked)
+	}
+}
+
+// market is where a sale takes place.
+type market struct {
+	*site
+	*run
+	sale
+	queue   string
+	refused atomic.Int64
+}
+
+const onSale = "flash-sale-piece"
+
+// sell makes all orders, pays for what is reserved, and waits until every buyer was told. It returns how long that took,
+// from the first request on.
+func (m *market) sell() (taken, ended, told time.Duration) {
+	stock := m.stock()
+	_, err := stock.Set(m.ctx, contract.DefaultTenant, onSale, int64(m.pieces), orders.Change{Who: "flashsale", Why: "the pieces of the sale"})
+	m.must(err)
+	began := time.Now()
+	group, life := errgroup.WithContext(m.ctx)
+	raging, calm := context.WithCancel(life)
+	group.Go(func() error { return m.rage(raging, m.seed, m.killsEvery) })
+	group.Go(func() error { m.schedule(raging, time.Second); return nil })
+	group.Go(func() error {
+		err := m.order(life)
+		taken = time.Since(began)
+		return err
+	})
+	group.Go(func() error {
+		defer calm()
+		err := m.pay(life)
+		ended = time.Since(began)
+		return err
+	})
+	m.must(group.Wait())
+	wanted := m.wanted().total()
+	m.settle(m.run, m.store, func() bool { return m.told().total() >= wanted })
+	return taken, ended, time.Since(began)
+}
+
+func (m *market) stock() orders.Keeper {
+	return orders.Keeper{Store: m.store, Now: time.Now, NewID: uuid.NewString}
+}
+
+func orderID(i int) string { return fmt.Sprintf("order-%05d", i) }
+
+// order sends the orders of as many buyers, as fast as the door takes them.
+func (m *market) order(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(128)
+	for i := range m.orders {
+		group.Go(func() error {
+			return m.send(ctx, "created-"+orderID(i), "order.created", fmt.Sprintf(
+				`{"order_id":%q,"user_id":"buyer-%d","total":1000,"items_count":1,"items":[{"product_id":%q,"quantity":1}]}`, orderID(i), i, onSale))
+		})
+	}
+	return group.Wait()
+}
+
+// send sends a message until the door takes it, as its sender does.
+func (m *market) send(ctx context.Context, id, eventType, data string) error {
+	signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
+	if err != nil {
+		return err
+	}
+	body := fmt.Appendf(nil, `{"id":%q,"type":%q,"version":1,"timestamp":%q,"producer":"shop","data":%s}`, id, eventType, time.Now().UTC().Format(time.RFC3339), data)
+	_, refused, err := e2e.UntilAccepted(ctx, func() (e2e.Answer, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, m.webhook.URL+"/queues/"+m.queue+"/messages", bytes.NewReader(body))
+		if err != nil {
+			return e2e.Answer{}, err
+		}
+		request.Header.Set("Content-Type", "application/json")
+		for name, value := range signer.Sign("", body, time.Now()) {
+			request.Header.Set(name, value)
+		}
+		return e2e.Do(request)
+	})
+	m.refused.Add(int64(refused))
+	if err != nil {
+		err = fmt.Errorf("%s: %w", id, err)
+	}
+	return err
+}
+
+// pay pays once for each order that waits for its payment, until every order has ended.
+func (m *market) pay(ctx context.Context) error {
+	paid := map[string]bool{}
+	for said := time.Now(); ; {
+		for _, o := range m.in(orders.PaymentInitiated) {
+			if paid[o.ID] {
+				continue
+			}
+			if err := m.send(ctx, "paid-"+o.ID, "order.payment_confirmed", fmt.Sprintf(`{"order_id":%q,"payment_id":"payment-%s"}`, o.ID, o.ID)); err != nil {
+				return err
+			}
+			paid[o.ID] = true
+		}
+		confirmed, cancelled := m.number(orders.OrderConfirmed), m.number(orders.OrderCancelled)
+		if confirmed+cancelled >= m.orders {
+			return nil
+		}
+		if time.Since(said) > 5*time.Second {
+			said = time.Now()
+			m.printf("  %d confirmed, %d cancelled, %d kills -9\n", confirmed, cancelled, m.kills)
+		}
+		// The emulator of Firestore reads all orders at each look, in the time of the workers.
+		if !e2e.Wait(ctx, time.Second) {
+			return fmt.Errorf("%d orders have ended of %d: %w", confirmed+cancelled, m.orders, ctx.Err())
+		}
+	}
+}
+
+// in lists all orders in a state, and number is how many they are.
+func (m *market) in(state orders.State) (all []orders.Order) {
+	each(m.run, m.store, orders.Collection, map[string]any{"state": string(state)}, func(doc store.Document) {
+		order, err := orders.Read(doc)
+		m.must(err)
+		all = append(all, order)
+	})
+	return all
+}
+
+func (m *market) number(state orders.State) int {
+	page, err := m.store.Query(m.ctx, store.Query{Collection: orders.Collection, Equal: map[string]any{"state": string(state)}, Count: true, Limit: m.orders + 1})
+	m.must(err)
+	return int(page.Count)
+}
+
+// wanted is how many notifications there should be, by type.
+func (m *market) wanted() counts {
+	wanted := counts{}
+	for state, eventType := range map[orders.State]string{orders.OrderConfirmed: "order.confirmed", orders.OrderCancelled: "order.cancelled"} {
+		n := m.number(state)
+		for _, channel := range m.catalog.Notifications[eventType] {
+			if n > 0 {
+				wanted["notification."+channel+"."+strings.ReplaceAll(eventType, ".", "_")] = n
+			}
+		}
+	}
+	return wanted
+}
+
+// told is how many notifications were taken, by type.
+func (m *market) told() counts {
+	told := counts{}
+	for _, d := range m.receiver.Deliveries() {
+		if d.Outcome == standin.Applied {
+			told[d.Action]++
+		}
+	}
+	return told
+}
+
+// outcome is what has become of a sale.
+type outcome struct {
+	confirmed int
+	// cancelled counts orders by reason, and open those in any other state, by state.
+	cancelled, open           counts
+	available, reserved, sold int64
+	// lost are the orders that are not there. doubled are those that have passed a state twice.
+	lost, doubled int
+	// told counts the notifications that were taken, by type, and wanted those that should be. toldTwice are those that
+	// were taken more than once.
+	told, wanted counts
+	toldTwice    int
+	letters      int64
+}
+
+// count says what has become of the sale.
+func (m *market) count() outcome {
+	o := outcome{cancelled: counts{}, open: counts{}, told: m.told(), wanted: m.wanted()}
+	for i := range m.orders {
+		order, err := orders.Find(m.ctx, m.store, contract.DefaultTenant, orderID(i))
+		if errors.Is(err, orders.ErrUnknown) {
+			o.lost++
+			continue
+		}
+		m.must(err)
+		switch order.State {
+		case orders.OrderConfirmed:
+			o.confirmed++
+		case orders.OrderCancelled:
+			o.cancelled[order.Reason]++
+		default:
+			o.open[string(order.State)]++
+		}
+		var passed []orders.State
+		for _, step := range order.History {
+			passed = append(passed, step.State)
+		}
+		slices.Sort(passed)
+		if len(slices.Compact(passed)) < len(order.History) {
+			o.doubled++
+		}
+	}
+	stock := m.stock()
+	left, err := stock.Get(m.ctx, contract.DefaultTenant, onSale)
+	m.must(err)
+	o.available, o.reserved, o.sold = left.Available, left.Reserved, left.Sold
+	seen := map[string]bool{}
+	for _, d := range m.receiver.Deliveries() {
+		if !seen[d.EventID] && m.receiver.Applied(d.EventID) > 1 {
+			o.toldTwice++
+		}
+		seen[d.EventID] = true
+	}
+	letters, err := m.store.Query(m.ctx, store.Query{Collection: deadletter.Collection, Count: true, Limit: m.orders})
+	m.must(err)
+	o.letters = letters.Count
+	return o
+}
+
+// judge fails the run where something is wrong.
+func (o outcome) judge(r *run, asked sale) {
+	must := func(holds bool, format string, values ...any) {
+		if !holds {
+			r.broken(format, values...)
+		}
+	}
+	want, cancelled := min(asked.pieces, asked.orders), o.cancelled.total()
+	must(o.confirmed == want, "%d orders are confirmed, not %d", o.confirmed, want)
+	must(cancelled == asked.orders-want, "%d orders are cancelled, not %d", cancelled, asked.orders-want)
+	must(o.cancelled[""] == 0, "%d orders are cancelled without a reason", o.cancelled[""])
+	must(len(o.open) == 0, "orders rest in another state: %s", o.open)
+	must(o.lost == 0 && o.doubled == 0, "%d orders are lost, %d doubled", o.lost, o.doubled)
+	must(o.available == int64(asked.pieces-want) && o.reserved == 0 && o.sold == int64(want), "the stock is %d available, %d reserved, %d sold", o.available, o.reserved, o.sold)
+	must(maps.Equal(o.told, o.wanted), "notifications: %s, not %s", o.told, o.wanted)
+	must(o.toldTwice == 0, "%d notifications were taken twice", o.toldTwice)
+	must(o.letters == 0, "%d messages are dead letters", o.letters)
+}

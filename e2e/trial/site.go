@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"billhook/catalog"
+	"billhook/e2e"
+	"billhook/emulator"
+	"billhook/internal/platform/gcp/firestore"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+)
+
+const siteProject = "trial"
+
+// What production takes for a call: the whole of it, there and back.
+const (
+	commitTime  = 20 * time.Millisecond
+	publishTime = 30 * time.Millisecond
+)
+
+func readTime() time.Duration { return 5*time.Millisecond + rand.N(5*time.Millisecond) }
+
+// site is a Billhook as it is deployed: the real binaries, of the webhook service once, and of the worker twice.
+type site struct {
+	workers
+	catalog *catalog.Catalog
+	webhook *e2e.Process
+	// receiver takes what is posted to any target.
+	receiver *standin.Receiver
+	// store is the services' own, without the way there.
+	store store.Store
+	// unanswered counts the pushes that a worker had in hand when it was killed.
+	unanswered atomic.Int64
+
+	// broker and database are addresses as the emulators' variables take them. pushTo creates the queues, with pushes to
+	// an address.
+	broker, database string
+	pushTo           func(url string) error
+}
+
+// stacks are where a site keeps and publishes.
+var stacks = map[string]func(*site, *run){"simulator": (*site).simulate, "emulators": (*site).emulate}
+
+// open starts a site with the queues that run; none: all.
+func open(r *run, stack string, queues ...string) *site {
+	connect := stacks[stack]
+	if connect == nil {
+		r.Fatalf("-stack is simulator or emulators, not %q", stack)
+	}
+	shipped, err := catalog.Load("")
+	r.must(err)
+	s := &site{}
+	s.catalog, err = shipped.Only(queues)
+	r.must(err)
+	folder := r.TempDir()
+	r.must(e2e.Build(r.ctx, folder))
+	connect(s, r)
+	s.receiver, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{e2e.DeliverySecret}, Posts: s.catalog.Posts(""), Tolerance: 5 * time.Minute})
+	r.must(err)
+	targets, front := httptest.NewServer(s.receiver), httptest.NewServer(s.pushes())
+	r.Cleanup(func() { s.receiver.Close(); targets.Close(); front.CloseClientConnections(); front.Close() })
+	environment := append([]string{
+		"HOST=127.0.0.1", "PORT=0", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + siteProject, "PUSH_AUTH=none",
+		"WEBHOOK_SECRET_PAYNOW=" + e2e.Secret, "WEBHOOK_SIGNING_SECRET=" + e2e.Secret, "PATH=" + os.Getenv("PATH"), "HOME=" + folder,
+		"PUBSUB_EMULATOR_HOST=" + s.broker, "FIRESTORE_EMULATOR_HOST=" + s.database, "QUEUES=" + strings.Join(queues, ","),
+	}, e2e.TargetsAt(targets.URL)...)
+	s.binary = filepath.Join(folder, "worker")
+	s.begin(r, func(int) []string { return environment })
+	r.must(s.pushTo(front.URL))
+	s.webhook, err = e2e.Start(r.ctx, filepath.Join(folder, "webhook"), environment, &s.log)
+	r.must(err)
+	r.Cleanup(s.webhook.Kill)
+	return s
+}
+
+// simulate connects to the stand-ins, as far away as production's services.
+func (s *site) simulate(r *run) {
+	file, err := standin.OpenTemporaryStore(filepath.Join(r.TempDir(), "store.db"))
+	r.must(err)
+	r.Cleanup(func() { r.must(file.Close()) })
+	database, err := standin.NewDatabase(r.ctx, &standin.Distant{
+		Store: file, CommitTime: func() time.Duration { return commitTime }, ReadTime: readTime, After: time.After,
+	})
+	r.must(err)
+	r.Cleanup(database.Close)
+	enabled := slices.DeleteFunc(slices.Clone(s.catalog.Queues), func(q catalog.Queue) bool { return !q.Enabled })
+	broker, err := standin.NewBroker(standin.SimulatorConfig{ProjectID: siteProject, Subscriptions: standin.Topology(enabled), Topics: s.catalog.OtherTopics()})
+	r.must(err)
+	r.Cleanup(func() { r.must(broker.Close()) })
+	gate, err := e2e.NewGate(r.ctx, broker.Addr())
+	r.must(err)
+	r.Cleanup(gate.Close)
+	gate.Distance = publishTime / 2
+	s.broker, s.database, s.store = gate.Addr(), database.Addr(), file
+	s.pushTo = func(url string) error { broker.PushTo(url); return nil }
+}
+
+// emulate connects to Google's emulators.
+func (s *site) emulate(r *run) {
+	sdk, err := emulator.Find(r.ctx)
+	r.must(err)
+	broker, database, err := sdk.Start(r.ctx)
+	r.must(err)
+	r.Cleanup(func() { r.must(broker.Stop()); r.must(database.Stop()) })
+	documents, err := firestore.NewEmulated(context.WithoutCancel(r.ctx), database.Addr(), siteProject, "")
+	r.must(err)
+	r.Cleanup(func() { r.must(documents.Close()) })
+	s.broker, s.database, s.store = broker.Addr(), database.Addr(), documents
+	s.pushTo = func(url string) error { return e2e.Provisioned(siteProject, s.catalog)(r.ctx, s.broker, url) }
+}
+
+// pushes leads each push to a worker. A push whose worker dies is answered 502, as by Google's load balancer.
+func (s *site) pushes() http.Handler {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 200
+	return &httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			to, _ := url.Parse(s.one().URL) // it has served there
+			r.SetURL(to)
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+			s.unanswered.Add(1)
+			w.WriteHeader(http.StatusBadGateway)
+		},
+	}
+}
+
+// counts are how often there is something, by name.
+type counts map[string]int
+
+func (c counts) total() (n int) {
+	for _, one := range c {
+		n += one
+	}
+	return n
+}
+
+func (c counts) String() string {
+	var all []string
+	for name, n := range c {
+		all = append(all, fmt.Sprintf("%s %d", name, n))
+	}
+	if len(all) == 0 {
+		return "none"
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// others says, from the workers' log, how deliveries were answered other than by success, by queue. What a killed worker
+// had in hand it has not logged.
+func (s *site) others() map[string]counts {
+	found := map[string]counts{}
+	for _, d := range s.log.Deliveries("") {
+		if d.Outcome == "processed" {
+			continue
+		}
+		if found[d.Queue] == nil {
+			found[d.Queue] = counts{}
+		}
+		name := d.Reason
+		switch {
+		case d.Message == "attempt again":
+			name += " (waited in its request)"
+		case d.Outcome == "retry" && d.Status < http.StatusMultipleChoices:
+			name += " (kept)"
+		case d.Outcome == "retry":
+			name += " (nacked)"
+		}
+		found[d.Queue][name]++
+	}
+	return found
+}
+
+func short(d time.Duration) string {
+	if d < 10*time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(100 * time.Millisecond).String()
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"billhook/e2e"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/store"
+)
+
+// soak proves the one promise from the webhook to the balance, on Google's emulators, with thousands of PayNow's
+// events. Some are sent twice, some have unknown products, some have another payload under a used id. Meanwhile the
+// workers are killed with SIGKILL in turn. It fails if anything is lost, doubled or out of order, a balance is wrong, or a
+// dead letter is missing.
+func soak(flags *flag.FlagSet) func(*run) {
+	stack := flags.String("stack", "emulators", "where it runs: simulator or emulators")
+	events := flags.Int("events", 2000, "how many events")
+	customers := flags.Int("customers", 200, "of how many customers")
+	kills := flags.Int("kills", 5, "how often a worker is killed")
+	return func(r *run) {
+		s, planned := open(r, *stack), planWebhooks(r.seed, *events, *customers)
+		r.printf("%s: %d events of %d customers, two workers, %d kills -9\n", *stack, *events, *customers, *kills)
+		began := time.Now()
+		sent, refused := s.soak(r, planned, *kills)
+		c := s.reckon(r, planned)
+		r.printf("sent %d in %s: credited %d, duplicates %d, dead-lettered %d; %d refusals at the door, %d kills -9 that left %d pushes unanswered\n",
+			sent, time.Since(began).Round(time.Second), c.credited, s.others()[e2e.Queue]["processed_before"], c.letters, refused, s.kills, s.unanswered.Load())
+		r.printf("lost %d, doubled %d, out of order %d, other balances wrong %d, dead letters missing %d\n", c.lost, c.doubled, c.outOfOrder, c.wrongBalances, c.missing)
+		c.judge(r)
+	}
+}
+
+// webhook is one event of the plan.
+type webhook struct {
+	order e2e.Order
+	twice bool
+	// changed is sent after it: the same id with another payload.
+	changed *e2e.Order
+	// reason is that of its dead letter; empty: there is none. A conflict is one beside the event that was credited.
+	reason string
+}
+
+const (
+	unknownProduct  = "unknown_product"
+	payloadConflict = "payload_conflict"
+)
+
+// planWebhooks draws the events by customer: 20 % are sent twice, 5 % have an unknown product, 2 % are followed by another
+// payload under their id.
+func planWebhooks(seed uint64, events, customers int) [][]webhook {
+	random := rand.New(rand.NewPCG(seed, 1))
+	byCustomer := make([][]webhook, customers)
+	for i := range events {
+		customer := random.IntN(customers)
+		id := fmt.Sprintf("60000000%010d", i)
+		w := webhook{twice: random.Float64() < 0.20, order: e2e.Order{
+			EventID: id, OrderID: id + "1", CustomerID: fmt.Sprintf("61000000%010d", customer), UID: fmt.Sprintf("soak-user-%d", customer),
+			Lines: []e2e.Line{{Product: e2e.Product, Quantity: 1 + random.Int64N(5), Price: 1000}},
+		}}
+		switch draw := random.Float64(); {
+		case draw < 0.05:
+			w.reason = unknownProduct
+			w.order.Lines = append(w.order.Lines, e2e.Line{Product: e2e.UnknownProduct, Quantity: 1, Price: 500})
+		case draw < 0.07:
+			w.reason = payloadConflict
+			changed := w.order
+			changed.Lines = []e2e.Line{{Product: e2e.Product, Quantity: 99, Price: 1000}}
+			w.changed = &changed
+		}
+		byCustomer[customer] = append(byCustomer[customer], w)
+	}
+	return byCustomer
+}
+
+// soak sends all events, those of a customer one after the other, while the workers are killed at regular intervals, and
+// waits until there was no delivery for ten seconds. It returns how many webhooks were accepted, and how many refused before.
+func (s *site) soak(r *run, planned [][]webhook, kills int) (sent, refused int64) {
+	var accepted, refusals atomic.Int64
+	total := 0
+	sending, ctx := errgroup.WithContext(r.ctx)
+	sending.SetLimit(8 + 1)
+	for _, events := range planned {
+		total += len(events)
+	}
+	sending.Go(func() error {
+		for i := range kills {
+			after := total * (i + 1) / (kills + 2)
+			if err := s.log.Until(ctx, func() bool { return s.log.Count("delivery") >= after }); err != nil {
+				return fmt.Errorf("kill %d: %w", i+1, err)
+			}
+			if err := s.kill(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, events := range planned {
+		sending.Go(func() error {
+			for _, w := range events {
+				bodies := [][]byte{w.order.JSON()}
+				if w.twice {
+					bodies = append(bodies, w.order.JSON())
+				}
+				if w.changed != nil {
+					bodies = append(bodies, w.changed.JSON())
+				}
+				for _, body := range bodies {
+					_, n, err := e2e.Accept(ctx, s.webhook.URL, body)
+					if err != nil {
+						return fmt.Errorf("event %s: %w", w.order.EventID, err)
+					}
+					accepted.Add(1)
+					refusals.Add(int64(n))
+				}
+			}
+			return nil
+		})
+	}
+	r.must(sending.Wait())
+	last, since := -1, time.Now()
+	s.settle(r, s.store, func() bool {
+		if n := s.log.Count("delivery"); n != last {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > 10*time.Second
+	})
+	return accepted.Load(), refusals.Load()
+}
+
+// reckoning holds the counts.
+type reckoning struct {
+	credited, letters, lost, doubled, outOfOrder, wrongBalances, missing int
+}
+
+func (c reckoning) judge(r *run) {
+	if c.lost+c.doubled+c.outOfOrder+c.wrongBalances+c.missing > 0 {
+		r.broken("lost %d, doubled %d, out of order %d, other balances wrong %d, dead letters missing %d", c.lost, c.doubled, c.outOfOrder, c.wrongBalances, c.missing)
+	}
+}
+
+// reckon compares what is stored with the plan: the record of each event, its dead letter, and each customer's balance.
+func (s *site) reckon(r *run, planned [][]webhook) (c reckoning) {
+	letters := map[string]bool{}
+	each(r, s.store, deadletter.Collection, nil, func(doc store.Document) {
+		item, err := deadletter.ItemOf(doc)
+		r.must(err)
+		letters[item.EventID+" "+item.Reason] = true
+	})
+	c.letters = len(letters)
+	for _, events := range planned {
+		var want int64
+		var times []time.Time
+		for _, w := range events {
+			if w.reason != "" && !letters[w.order.EventID+" "+w.reason] {
+				c.missing++
+			}
+			status := dedupe.Completed
+			if w.reason == unknownProduct {
+				status = dedupe.DeadLettered
+			}
+			doc, err := s.store.Get(r.ctx, dedupe.Key(e2e.Queue, contract.DefaultTenant, w.order.EventID))
+			if errors.Is(err, store.ErrNotFound) {
+				c.lost++
+				continue
+			}
+			r.must(err)
+			record, err := dedupe.FromDocument(doc)
+			r.must(err)
+			switch {
+			case record.Status != status:
+				c.lost++
+			case status == dedupe.Completed:
+				c.credited++
+				times = append(times, record.ProcessedAt)
+				want += w.order.Lines[0].Quantity * e2e.PointsPerPiece
+			}
+		}
+		if !slices.IsSortedFunc(times, time.Time.Compare) {
+			c.outOfOrder++
+		}
+		if len(events) == 0 {
+			continue
+		}
+		switch balance, err := e2e.Points(r.ctx, s.store, events[0].order.UID); {
+		case err != nil:
+			r.must(err)
+		case balance > want:
+			c.doubled++
+		case balance < want:
+			c.wrongBalances++
+		}
+	}
+	return c
+}

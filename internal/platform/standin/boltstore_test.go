@@ -25,22 +25,6 @@ func openStore(t *testing.T) *standin.Store {
 	return s
 }
 
-func TestTheBoltStoreConforms(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, func(t *testing.T) store.Store {
-		t.Helper()
-		return openStore(t)
-	})
-}
-
-func TestTheQueriesOfTheBoltStoreFollowTheModel(t *testing.T) {
-	t.Parallel()
-	storetest.RunQueries(t, func(t *testing.T) store.Store {
-		t.Helper()
-		return openStore(t)
-	})
-}
-
 func TestAQueryOfTheBoltStoreLooksAtWhatItReturns(t *testing.T) {
 	t.Parallel()
 	storetest.RunLooks(t, func(t *testing.T) (store.Store, func() int64) {

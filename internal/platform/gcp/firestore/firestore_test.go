@@ -16,8 +16,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"billhook/emulator/emulatortest"
-	"billhook/internal/apps/ledger/ledgertest"
-	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -35,52 +33,12 @@ func TestMain(m *testing.M) {
 	os.Exit(emulatortest.Main(m))
 }
 
-func TestAnEventIsCompletedOnceOnFirestore(t *testing.T) {
-	t.Parallel()
-	dedupetest.Run(t, func(t *testing.T) store.Store {
-		t.Helper()
-		return open(t)
-	})
-}
-
-func TestTheBooksHoldOnFirestore(t *testing.T) {
-	t.Parallel()
-	ledgertest.Run(t, func(t *testing.T) store.Store {
-		t.Helper()
-		return open(t)
-	})
-}
-
-func TestAPageOfTheJobLogCostsTheSameOfAnyNumberOnFirestore(t *testing.T) {
-	t.Parallel()
-	dedupetest.RunList(t, *records, func(t *testing.T) store.Store {
-		t.Helper()
-		return open(t)
-	})
-}
-
 func open(t *testing.T, options ...option.ClientOption) *firestore.Store {
 	t.Helper()
 	s, err := firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), "p-"+uuid.NewString(), "", options...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
-}
-
-func TestFirestoreConforms(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, func(t *testing.T) store.Store {
-		t.Helper()
-		return open(t)
-	})
-}
-
-func TestTheQueriesOfFirestoreFollowTheModel(t *testing.T) {
-	t.Parallel()
-	storetest.RunQueries(t, func(t *testing.T) store.Store {
-		t.Helper()
-		return open(t)
-	})
 }
 
 const commitMethod = "/google.firestore.v1.Firestore/Commit"

@@ -104,33 +104,6 @@ func TestACorrectedPayloadIsProcessedAndItsDeadLetterCloses(t *testing.T) {
 	require.EqualValues(t, 2000, r.balance(t))
 }
 
-func TestOfWhatMayHaveBeenAppliedACorrectionIsAConflict(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		setup  setup
-		before message
-	}{
-		"where the queue refuses them":       {setup{}, paid("e1", unknown, 1)},
-		"of what was processed":              {setup{queue: accepting}, paid("e1", known, 1)},
-		"of what is tried again":             {setup{queue: accepting, credit: always(errHandler)}, paid("e1", known, 1)},
-		"where no worker knows how to ask":   {setup{queue: accepting, leased: repeats((&gateway{do: refuses}).send)}, paid("e1", known, 1)},
-		"where the other side has it":        {setup{queue: accepting, leased: (&gateway{do: refuses, asked: has}).leased()}, paid("e1", known, 1)},
-		"where the other side will not tell": {setup{queue: accepting, leased: (&gateway{do: refuses, asked: refusesToTell}).leased()}, paid("e1", known, 1)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, test.setup)
-			r.deliver(test.before)
-			before, _ := r.record(t, "e1")
-			got := r.deliver(corrected("e1", 2))
-			require.Equal(t, http.StatusConflict, got.code)
-			require.Equal(t, "payload_conflict", got.Reason)
-			after, _ := r.record(t, "e1")
-			require.Equal(t, before, after)
-		})
-	}
-}
-
 // resent is the same event in another message.
 func resent(m message, n int) message {
 	return m.with(func(m *message) { m.id = fmt.Sprint("resent-", n, "-", m.id) })
@@ -174,68 +147,11 @@ func TestADeadLetteredPayloadThatIsSentAgainIsANewAttempt(t *testing.T) {
 	require.Len(t, r.letters(), 3)
 }
 
-func TestADeadLetteredPayloadThatMayHaveBeenAppliedIsADuplicateWhenItIsSentAgain(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]setup{
-		"where the queue refuses corrections": {credit: always(retry.Permanent("unknown_product", nil))},
-		"where dead letters are dropped": {credit: always(retry.Permanent("unknown_product", nil)), queue: func(q *catalog.Queue) {
-			accepting(q)
-			q.DeadLetter = catalog.DeadLetter{Drop: true}
-		}},
-		"where no worker knows how to ask": {queue: accepting, leased: repeats((&gateway{do: refuses}).send)},
-		"where the other side has it":      {queue: accepting, leased: (&gateway{do: refuses, asked: has}).leased()},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, test)
-			m := paid("e1", known, 1)
-			r.deliver(m)
-			before, _ := r.record(t, "e1")
-			require.Equal(t, dedupe.DeadLettered, before.Status)
-			require.Equal(t, http.StatusNoContent, r.deliver(resent(m, 1)).code)
-			after, _ := r.record(t, "e1")
-			require.Equal(t, before, after)
-		})
-	}
-}
-
 func refuses(context.Context, handler.Event) (string, error) {
 	return "", retry.Permanent("callee_refused_422", nil)
 }
 
 func has(context.Context, handler.Event) (string, bool, error) { return "sent", true, nil }
-
-func refusesToTell(context.Context, handler.Event) (string, bool, error) {
-	return "", false, retry.Permanent("callee_refused_403", nil)
-}
-
-func TestACorrectionOfALeasedEventAsksTheOtherSideFirst(t *testing.T) {
-	t.Parallel()
-	callee := &gateway{do: refuses}
-	r := newRig(t, setup{queue: accepting, leased: callee.leased()})
-	require.Equal(t, "dead_lettered", r.deliver(paid("e1", known, 1)).Outcome)
-	id := r.keep(t, 0)
-	require.Equal(t, "do 1", callee.called())
-
-	callee.asked = func(context.Context, handler.Event) (string, bool, error) {
-		return "", false, retry.Down("callee_unreachable", nil)
-	}
-	require.Equal(t, http.StatusServiceUnavailable, r.deliver(corrected("e1", 2)).code, "nobody knows yet")
-	require.Equal(t, deadletter.Open, r.states(t)[id])
-	callee.called()
-
-	callee.do, callee.asked = func(context.Context, handler.Event) (string, error) { return "", errHandler }, nil
-	require.Equal(t, http.StatusInternalServerError, r.deliver(corrected("e1", 2)).code)
-	require.Equal(t, "ask 1, do 1", callee.called())
-	require.Equal(t, deadletter.Open, r.states(t)[id], "nothing is applied yet")
-	require.Equal(t, http.StatusNoContent, r.deliver(paid("e1", known, 1)).code)
-	require.Empty(t, callee.called())
-
-	callee.do = nil
-	require.Equal(t, "processed", r.deliver(corrected("e1", 2)).Outcome)
-	require.Equal(t, "ask 2, do 2", callee.called())
-	require.Equal(t, deadletter.Corrected, r.states(t)[id], "closed with the completion")
-}
 
 func TestADeadLetterThatIsCorrectedBeforeItArrivesIsKeptClosed(t *testing.T) {
 	t.Parallel()
@@ -251,27 +167,6 @@ func TestADeadLetterThatIsCorrectedBeforeItArrivesIsKeptClosed(t *testing.T) {
 	require.Equal(t, "unknown_product", item.Reason)
 	require.Equal(t, string(paid("e1", unknown, 1).data()), string(item.Data))
 	require.Equal(t, "corrected-m-e1-2", item.CorrectedBy)
-}
-
-func TestACorrectionThatFailsForGoodIsADeadLetterInTheOthersPlace(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{queue: accepting})
-	r.deliver(paid("e1", unknown, 1))
-	first := r.keep(t, 0)
-	again := paid("e1", unknown, 2).with(func(m *message) { m.id = "second" })
-	require.Equal(t, "dead_lettered", r.deliver(again).Outcome)
-	second := r.keep(t, 1)
-	require.Equal(t, map[string]deadletter.State{first: deadletter.Corrected, second: deadletter.Open}, r.states(t), "one is open")
-	require.Equal(t, http.StatusNoContent, r.deliver(again).code)
-	require.Equal(t, http.StatusNoContent, r.deliver(paid("e1", unknown, 1)).code)
-
-	require.Equal(t, "dead_lettered", r.deliver(r.replay(t, second)).Outcome, "it is replayed as any other")
-	r.keep(t, 2)
-	require.Equal(t, map[string]deadletter.State{first: deadletter.Corrected, second: deadletter.Open}, r.states(t))
-	require.Equal(t, "processed", r.deliver(corrected("e1", 3)).Outcome)
-	require.Equal(t, map[string]deadletter.State{first: deadletter.Corrected, second: deadletter.Corrected}, r.states(t))
-	require.EqualValues(t, 3000, r.balance(t))
-	require.Len(t, r.letters(), 3)
 }
 
 func TestAReplayAndACorrectionAtOnceHaveOneEffect(t *testing.T) {
@@ -328,25 +223,6 @@ func TestAReplayAndACorrectionAtOnceHaveOneEffect(t *testing.T) {
 			require.Equal(t, test.state, r.states(t)[id])
 		})
 	}
-}
-
-func TestOfTwoCorrectionsAtOnceOneIsAConflict(t *testing.T) {
-	t.Parallel()
-	var between func()
-	r := newRig(t, setup{queue: accepting, credit: func(_ *rig, own handler.Tx) handler.Tx {
-		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-			if f := between; f != nil {
-				between = nil
-				f()
-			}
-			return own(ctx, event)
-		}
-	}})
-	r.deliver(paid("e1", unknown, 1))
-	between = func() { require.Equal(t, "processed", r.deliver(corrected("e1", 3)).Outcome) }
-	require.Equal(t, "payload_conflict", r.deliver(corrected("e1", 2)).Reason)
-	require.EqualValues(t, 3000, r.balance(t))
-	require.Len(t, r.letters(), 2)
 }
 
 func TestAMessageThatKeepsTheContractClosesTheDeadLetterOfOneThatBrokeIt(t *testing.T) {
@@ -485,17 +361,4 @@ func TestACorrectedItemIsNotReplayed(t *testing.T) {
 	all, _, err := r.operator().List(t.Context(), deadletter.Filter{Queue: "orders"}, deadletter.Corrected, nil, 10)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
-}
-
-func TestACorrectionWhoseCommitLosesItsAnswerIsDoneOnce(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{queue: accepting})
-	r.deliver(paid("e1", unknown, 1))
-	id := r.keep(t, 0)
-	r.faults.FailAfter(2) // the refused first, and the second, which is written
-	r.deliver(corrected("e1", 2))
-	r.deliver(corrected("e1", 2).again(2))
-	require.EqualValues(t, 2000, r.balance(t))
-	require.Equal(t, deadletter.Corrected, r.states(t)[id])
-	require.Len(t, r.letters(), 1)
 }

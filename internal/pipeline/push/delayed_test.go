@@ -12,8 +12,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
-	"billhook/internal/dedupe"
-	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
@@ -62,115 +60,6 @@ func both(a, b func(*catalog.Queue)) func(*catalog.Queue) {
 	return func(q *catalog.Queue) { a(q); b(q) }
 }
 
-func TestAWaitLongerThanTheBrokersIsKept(t *testing.T) {
-	t.Parallel()
-	asks := retry.After(15*time.Minute, retry.Down("callee_busy_503", nil))
-	leasedFails := func(err error) *handler.Leased {
-		return repeats(func(context.Context, handler.Event) (string, error) { return "", err })
-	}
-	for name, test := range map[string]struct {
-		setup  setup
-		reason string
-		status int
-		wait   time.Duration
-	}{
-		"by the policy":                        {setup{queue: patient, credit: always(errHandler)}, "handler_error", 500, 20 * time.Minute},
-		"by the policy, in order":              {setup{queue: both(patient, inOrder), credit: always(errHandler)}, "handler_error", 500, 20 * time.Minute},
-		"by the policy, under a lease":         {setup{queue: patient, leased: leasedFails(errHandler)}, "handler_error", 500, 20 * time.Minute},
-		"because the callee asks":              {setup{credit: always(asks)}, "callee_busy_503", 503, 15 * time.Minute},
-		"because the callee asks, by a lease":  {setup{leased: leasedFails(asks)}, "callee_busy_503", 503, 15 * time.Minute},
-		"in order, because the callee asks":    {setup{queue: inOrder, leased: leasedFails(asks)}, "callee_busy_503", 503, 15 * time.Minute},
-		"where the policy waits longer still":  {setup{queue: patient, credit: always(asks)}, "callee_busy_503", 503, 20 * time.Minute},
-		"where the broker would come too soon": {setup{credit: always(retry.After(21*time.Second, errHandler))}, "handler_error", 500, 21 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, test.setup)
-			m := paid("e1", known, 1)
-			for attempt := 1; attempt <= 2; attempt++ {
-				got := r.deliver(m)
-				require.Equal(t, http.StatusOK, got.code, "the broker is done with it")
-				require.Equal(t, reply{
-					code: 200, header: got.header, text: got.text,
-					Outcome: "retry", Status: test.status, Reason: test.reason, EventID: "e1", Attempt: attempt, Delayed: true,
-				}, got)
-				record, ok := r.record(t, "e1")
-				require.True(t, ok)
-				require.Equal(t, dedupe.Failed, record.Status)
-				require.EqualValues(t, attempt, record.Attempts)
-				due := time.Unix(0, r.now.Load()).UTC().Add(test.wait)
-				require.Equal(t, due, record.NextRetryAt)
-				require.NotEmpty(t, record.DelayTicket)
-				require.Zero(t, r.timers(t), "an attempt waits for it")
-
-				again := r.deliver(m)
-				require.Equal(t, http.StatusNoContent, again.code, "the acknowledgement was lost")
-				r.pass(test.wait - time.Microsecond)
-				require.Empty(t, r.release(t), "not before its time")
-				r.pass(time.Microsecond)
-				back := r.release(t)
-				require.Len(t, back, 1)
-				require.Equal(t, m.attributes["event_id"], back[0].attributes["event_id"])
-				require.NotEmpty(t, back[0].attributes["first_published_at"])
-				require.Empty(t, r.release(t), "once")
-				require.Zero(t, r.keptMessages(t))
-				m = back[0]
-			}
-			got := r.deliver(m)
-			require.Equal(t, http.StatusUnprocessableEntity, got.code)
-			require.Equal(t, test.reason, got.Reason)
-			require.Len(t, r.letters(), 1)
-		})
-	}
-}
-
-func TestAWaitThatTheBrokerKnowsIsTheBrokers(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]setup{
-		"by the policy":                  {credit: always(errHandler)},
-		"where the callee asks for less": {credit: always(retry.After(10*time.Second, errHandler))},
-		"in an ordered queue":            {queue: inOrder, credit: always(errHandler)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, test)
-			got := r.deliver(paid("e1", known, 1))
-			require.Equal(t, http.StatusInternalServerError, got.code)
-			require.False(t, got.Delayed)
-			require.Zero(t, r.keptMessages(t))
-		})
-	}
-}
-
-func TestRecordAndKeptMessageAreOneCommit(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		fault func(*rig)
-		code  int
-		kept  int
-	}{
-		"neither where it does not happen":      {func(r *rig) { r.faults.FailBefore(1) }, 500, 0},
-		"both where its answer is lost":         {func(r *rig) { r.faults.FailAfter(1) }, 500, 1},
-		"both where it is answered":             {func(*rig) {}, 200, 1},
-		"neither where the lane cannot be read": {func(r *rig) { r.faults.Down(true) }, 500, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, setup{queue: patient, credit: func(r *rig, _ handler.Tx) handler.Tx {
-				return func(context.Context, handler.Event) (handler.Effect, error) {
-					test.fault(r)
-					return handler.Effect{}, errHandler
-				}
-			}})
-			require.Equal(t, test.code, r.deliver(paid("e1", known, 1)).code)
-			r.faults.Down(false)
-			record, _ := r.record(t, "e1")
-			require.Equal(t, test.kept, r.keptMessages(t))
-			require.Equal(t, test.kept == 1, record.DelayTicket != "")
-		})
-	}
-}
-
 func TestATimeOfDeliveryIsKept(t *testing.T) {
 	t.Parallel()
 	at := func(when time.Duration) func(*message) {
@@ -217,19 +106,6 @@ func TestATimeOfDeliveryIsKept(t *testing.T) {
 	}
 }
 
-func TestAMessageThatComesBackTooLateHasExpired(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{queue: func(q *catalog.Queue) { patient(q); q.MessageTTL = 15 * time.Minute }, credit: always(errHandler)})
-	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
-	r.pass(20 * time.Minute)
-	back := r.release(t)
-	require.Len(t, back, 1)
-	require.Equal(t, http.StatusNoContent, r.deliver(back[0]).code)
-	lines := r.log.lines(t, "delivery")
-	require.Equal(t, "expired", lines[1]["outcome"], "by when it was published first, not by when it came back")
-	require.Equal(t, "message_ttl", lines[1]["reason"])
-}
-
 func TestAMessageThatIsTooLargeToKeepStaysWithTheBroker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{queue: both(patient, inOrder), credit: always(errHandler)})
@@ -245,61 +121,6 @@ func TestAMessageThatIsTooLargeToKeepStaysWithTheBroker(t *testing.T) {
 	at := padded("e4").with(func(m *message) { m.attributes["deliver_at"] = "2026-03-02T11:15:00Z" })
 	require.Equal(t, "too_large_to_wait", r.deliver(at).Reason)
 	require.Equal(t, 1, r.keptMessages(t))
-}
-
-func TestOthersDoNotWait(t *testing.T) {
-	t.Parallel()
-	fails := func(_ *rig, own handler.Tx) handler.Tx {
-		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-			if event.ID == "e1" {
-				return handler.Effect{}, errHandler
-			}
-			return own(ctx, event)
-		}
-	}
-	for name, test := range map[string]struct {
-		queue  func(*catalog.Queue)
-		change func(*message)
-		waits  bool
-	}{
-		"in order, of the same key":    {both(patient, inOrder), func(*message) {}, true},
-		"in order, of another key":     {both(patient, inOrder), func(m *message) { m.attributes["ordering_key"] = "other" }, false},
-		"in order, of no key":          {both(patient, inOrder), func(m *message) { m.attributes["ordering_key"] = "unknown" }, false},
-		"of the same key, in no order": {patient, func(*message) {}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, setup{queue: test.queue, credit: fails})
-			require.True(t, r.deliver(paid("e1", known, 1)).Delayed)
-			got := r.deliver(paid("e2", known, 1).with(test.change))
-			require.Equal(t, http.StatusOK, got.code)
-			require.Equal(t, test.waits, got.Delayed)
-			if test.waits {
-				require.Equal(t, "behind_delayed", got.Reason)
-				_, there := r.record(t, "e2")
-				require.False(t, there, "nothing was tried")
-			}
-		})
-	}
-}
-
-func TestAMessageThatIsNotBoundIsDropped(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{queue: func(q *catalog.Queue) {
-		q.Bindings = []routing.Pattern{"order.created"}
-	}})
-	routed := func(event, key string) message {
-		return paid(event, known, 1).with(func(m *message) { m.attributes["routing_key"] = key })
-	}
-	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
-	require.Equal(t, http.StatusOK, r.deliver(routed("e2", "order.created")).code)
-	require.Equal(t, http.StatusNoContent, r.deliver(routed("e3", "order.shipped")).code)
-	require.EqualValues(t, 2000, r.balance(t))
-	line := r.log.lines(t, "delivery")[2]
-	require.Equal(t, []any{"dropped", "not_bound"}, []any{line["outcome"], line["reason"]})
-	_, there := r.record(t, "e3")
-	require.False(t, there)
-	require.Empty(t, r.letters())
 }
 
 // Other queues of the topic have had it.

@@ -2,6 +2,7 @@ package push_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
+	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
@@ -145,7 +147,7 @@ type benches map[string]*bench
 func TestEveryFailureHasItsDisposition(t *testing.T) {
 	t.Parallel()
 	all := benches{}
-	table, _ := enumerate([]dimension{
+	table, costs := enumerate([]dimension{
 		{"returns", failureNames()},
 		{"attempts", []string{left, last}},
 		{"handler", []string{tx, leasedMany, leasedOne}},
@@ -158,9 +160,14 @@ func TestEveryFailureHasItsDisposition(t *testing.T) {
 		b := all.ready(t, c)
 		m := b.event().again(map[string]int{uncounted: 0, firstDelivery: 1, fifth: 5}[c["delivery"]])
 		b.failing(c)
-		return b.observe(m, func() reply { return b.deliverNow(m) })
+		what, cost = b.observe(m, func() reply { return b.deliverNow(m) })
+		if c["delivery"] != firstDelivery || c["handler"] == leasedOne || c["backoff"] == soon || c["waits are"] == budgetUsed {
+			cost = ""
+		}
+		return what, cost
 	})
 	golden(t, "failures.txt", table)
+	golden(t, "failures-cost.txt", costs)
 }
 
 // TestADeadLetterIsAnsweredAsItsQueueSays is the table of the ends of what cannot succeed.
@@ -243,7 +250,8 @@ func TestEveryDeliveryFindsItsRecord(t *testing.T) {
 	table, costs := enumerate([]dimension{
 		{"record", []string{
 			"none", "failed and due", "failed, due in 1s", "failed, due in 8s", "kept for 20s", "kept, and 20s are over", "completed",
-			"completed with another payload", "dead-lettered", "dead-lettered with another payload", "being handled", "of a worker that died",
+			"completed with another payload", "dead-lettered", "dead-lettered with another payload",
+			"being handled", "being handled, nacks used up", "of a worker that died", "of a worker that died 8s ago", "broken",
 		}},
 		{"handler", []string{tx, leasedMany}},
 		{"delivery", []string{firstDelivery, secondDelivery, fifth, fromLane, replayed}},
@@ -254,6 +262,9 @@ func TestEveryDeliveryFindsItsRecord(t *testing.T) {
 	}, func(c cell) (what, cost string) {
 		if c["in order"] == anyOrder && c["before it"] != "nothing" {
 			return "", ""
+		}
+		if c["record"] == "being handled, nacks used up" {
+			c["waits are"] = budgetUsed
 		}
 		b := all.ready(t, c)
 		other := b.event()
@@ -281,7 +292,7 @@ func TestEveryDeliveryFindsItsRecord(t *testing.T) {
 				m.id, m.attributes["replay_of"], m.attributes["replay_count"] = "replayed", "item", "1"
 			})
 		}
-		if c["record"] != "being handled" {
+		if !strings.HasPrefix(c["record"], "being handled") {
 			b.fails = nil
 			what, cost = b.observe(m, func() reply { return b.deliverNow(m) })
 			if c["before it"] != "nothing" || c["to be delivered"] != "now" {
@@ -332,10 +343,19 @@ func (b *bench) seed(record string, m message) {
 		deliver(m, refused)
 	case "dead-lettered with another payload":
 		deliver(another, refused)
-	case "of a worker that died":
+	case "of a worker that died", "of a worker that died 8s ago":
 		b.during = func() { b.faults.Down(true) }
 		deliver(m)
 		b.faults.Down(false)
-		b.pass(2 * time.Minute)
+		if b.pass(8 * time.Second); record == "of a worker that died" {
+			b.pass(2 * time.Minute)
+		}
+	case "broken":
+		_, err := b.db.Commit(context.Background(), []store.Write{
+			store.Set(dedupe.Key("orders", dedupe.DefaultTenant, m.attributes["event_id"]), map[string]any{"status": "of nobody"}),
+		})
+		if err != nil {
+			panic(err)
+		}
 	}
 }

@@ -23,7 +23,7 @@ func (b *bench) fault(kind string, number int) (met func() bool, heal func()) {
 	b.faults.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
 		commits++
 		switch {
-		case kind == "commit not made" && commits == number:
+		case kind == "commit not made" && commits == number, kind == "each commit from" && commits >= number:
 			return retry.Outage("store_unavailable", nil)
 		case kind == "commit without an answer" && commits == number:
 			_ = do()
@@ -63,7 +63,7 @@ func TestWhicheverCallOfTheStoreFailsTheEventEnds(t *testing.T) {
 	table, _ := enumerate([]dimension{
 		{"returns", []string{"nothing: it is done", "transient 500", "permanent 422", "missing: waits for another event", "outage of what all need", "busy, not counted"}},
 		{"handler", []string{tx, leasedMany}},
-		{"fails", []string{"read", "commit not made", "commit without an answer"}},
+		{"fails", []string{"read", "commit not made", "each commit from", "commit without an answer", "alarm"}},
 		{"number", []string{"1", "2", "3", "4"}},
 		{"waits are", []string{keepsTime, ownTime}},
 		{"in order", []string{anyOrder, inKeyOrder}},
@@ -76,6 +76,11 @@ func TestWhicheverCallOfTheStoreFailsTheEventEnds(t *testing.T) {
 		}
 		b.failing(c)
 		met, heal := b.fault(c["fails"], int(c["number"][0]-'0'))
+		if c["fails"] == "alarm" {
+			b.alarms.err = errBroker
+			met = func() bool { return c["number"] == "1" && len(b.alarms.at) > 0 }
+			defer func() { b.alarms.err = nil }()
+		}
 		var got reply
 		what, _ = b.observe(m, func() reply { got = b.deliverNow(m); return got })
 		heal()

@@ -12,7 +12,6 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
-	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
 
@@ -134,24 +133,4 @@ func TestTheLogOfAnEventThatIsReplayedGoesOn(t *testing.T) {
 	require.Len(t, record.Log, 2)
 	require.Equal(t, []any{int64(1), retry.DeadLettered, int64(1), retry.Processed},
 		[]any{record.Log[0].Number, record.Log[0].Outcome, record.Log[1].Number, record.Log[1].Outcome})
-}
-
-// TestARecordOfTheReleaseBeforeGoesOn: its attempts are counted, and the log begins with the next.
-func TestARecordOfTheReleaseBeforeGoesOn(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{credit: times(1, errHandler)})
-	r.deliver(paid("e1", known, 1))
-	key := dedupe.Key("orders", dedupe.DefaultTenant, "e1")
-	doc, err := r.db.Get(t.Context(), key)
-	require.NoError(t, err)
-	delete(doc.Fields, "attempts_log")
-	require.NotContains(t, doc.Fields, "door_received_at", "the message came before the door said it")
-	delete(doc.Fields, "published_at")
-	_, err = r.db.Commit(t.Context(), []store.Write{store.Replace(key, doc.Version, doc.Fields)})
-	require.NoError(t, err)
-	require.Equal(t, 200, r.deliver(paid("e1", known, 1).again(2)).code)
-	record, _ := r.record(t, "e1")
-	require.EqualValues(t, 2, record.Attempts)
-	require.Len(t, record.Log, 1)
-	require.EqualValues(t, 2, record.Log[0].Number)
 }

@@ -42,33 +42,6 @@ func ask(s *slots, key string, size int, patience time.Duration) *asker {
 // holds reports whether it has a slot.
 func (a *asker) holds() bool { return a.over.Load() && a.got }
 
-func TestAKeyWithAHundredWaitingDoesNotHoldUpAKeyWithOne(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newSlots(1, timer, nil)
-		require.True(t, ask(s, "", 1, time.Second).holds())
-		var many []*asker
-		for range 100 {
-			many = append(many, ask(s, "many", 1, time.Hour))
-		}
-		one := ask(s, "one", 1, time.Hour)
-		s.release()
-		synctest.Wait()
-		require.True(t, many[0].holds(), "the longest of those that came first")
-		s.release()
-		synctest.Wait()
-		require.True(t, one.holds(), "the other key is next")
-		for i, a := range many[1:] {
-			require.False(t, a.over.Load())
-			s.release()
-			synctest.Wait()
-			require.True(t, a.holds(), "within a key in the order of arrival: %d", i)
-		}
-		s.release()
-		require.Equal(t, 1, s.free)
-	})
-}
-
 func TestWhatWaitsForASlotIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

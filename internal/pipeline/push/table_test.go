@@ -20,6 +20,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/push"
 	"billhook/internal/platform/store"
 )
 
@@ -70,7 +71,8 @@ func tree(dimensions []dimension, results []string, indent string) string {
 		}
 	}
 	if len(order) == 1 {
-		return tree(dimensions[1:], results[:size], indent)
+		at := slices.Index(dimensions[0].values, values[order[0]][0])
+		return tree(dimensions[1:], results[at*size:(at+1)*size], indent)
 	}
 	var text strings.Builder
 	text.WriteString("\n")
@@ -96,6 +98,14 @@ func golden(t *testing.T, name, table string) {
 type lines struct {
 	mu  sync.Mutex
 	all []string
+	// delivered is the outcome and the reason of the last delivery.
+	delivered string
+}
+
+func (l *lines) add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, line)
 }
 
 func (l *lines) Enabled(context.Context, slog.Level) bool { return true }
@@ -110,8 +120,11 @@ func (l *lines) Handle(_ context.Context, line slog.Record) error {
 	switch {
 	case line.Message == "attempt again":
 		l.all = append(l.all, fmt.Sprintf("again after %s %s", fields["status"], fields["reason"]))
-	case line.Message == "delivery" && line.Level != slog.LevelInfo:
-		l.all = append(l.all, "logged "+line.Level.String())
+	case line.Message == "delivery":
+		l.delivered = strings.TrimSpace(fields["outcome"] + " " + fields["reason"])
+		if line.Level != slog.LevelInfo {
+			l.all = append(l.all, "logged "+line.Level.String())
+		}
 	case line.Level > slog.LevelInfo:
 		l.all = append(l.all, fmt.Sprintf("%q", line.Message))
 	}
@@ -128,6 +141,7 @@ type bench struct {
 	// during, if set, runs within the next call.
 	during func()
 	cells  int
+	leased *handler.Leased
 }
 
 func newBench(tb testing.TB, leased bool, queue func(*catalog.Queue)) *bench {
@@ -147,10 +161,20 @@ func newBench(tb testing.TB, leased bool, queue func(*catalog.Queue)) *bench {
 	}
 	with := setup{queue: queue, log: b.lines, credit: func(*rig, handler.Tx) handler.Tx { return do }}
 	if leased {
-		with.leased = &handler.Leased{Do: do, SafeToRepeat: true}
+		b.leased = &handler.Leased{Do: do, SafeToRepeat: true}
+		with.leased = b.leased
 	}
 	b.rig = newRig(tb, with)
 	return b
+}
+
+// reconcile has a leased handler ask what became of the attempt before.
+func (b *bench) reconcile(ask func() (handler.Effect, bool, error)) {
+	registry := handler.NewRegistry()
+	registry.Leased("points.credit", handler.Leased{Do: b.leased.Do, Reconcile: func(context.Context, handler.Event) (handler.Effect, bool, error) { return ask() }})
+	b.config.Handlers = registry
+	b.Service = push.New(b.config)
+	b.http = routed(b.Service)
 }
 
 // event is a message of an event and a key that no cell before had.
@@ -167,6 +191,7 @@ func (b *bench) event() message {
 // the dead letter, the alarm, and the log.
 func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 	ctx := context.Background()
+	b.lines.delivered = ""
 	began, letters := b.config.Now(), len(b.letters())
 	b.alarms.at, b.lines.all, b.calls = nil, nil, 0
 	b.counter.Gets.Store(0)
@@ -175,10 +200,7 @@ func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 	got := deliver()
 	cost = fmt.Sprintf("reads %d, commits %d", b.counter.Gets.Load()+b.counter.Queries.Load(), b.counter.Commits.Load())
 	after := func(at time.Time) string { return fmt.Sprint("+", at.Sub(began)) }
-	said := []string{fmt.Sprint(got.code, " ", got.Outcome, " ", got.Reason)}
-	if got.code == 204 {
-		said[0] = "204"
-	}
+	said := []string{fmt.Sprint(got.code, " ", b.lines.delivered)}
 	if got.Attempt > 0 {
 		said[0] += fmt.Sprint(" attempt ", got.Attempt)
 	}
@@ -197,8 +219,10 @@ func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		said = append(said, "no record")
-	case err != nil || unread != nil:
-		panic(errors.Join(err, unread))
+	case err != nil:
+		panic(err)
+	case unread != nil:
+		said = append(said, "record broken")
 	default:
 		text := fmt.Sprintf("record %s %d", record.Status, record.Attempts)
 		if !record.NextRetryAt.IsZero() {

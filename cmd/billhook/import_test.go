@@ -43,14 +43,14 @@ func serveDoor(t *testing.T) (address string, taken *int) {
 
 func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	t.Parallel()
-	client, from := importertest.Redis(t)
+	do, from := importertest.Redis(t)
 	ctx := t.Context()
 	for i := range 3 {
-		require.NoError(t, client.LPush(ctx, "q:sub:plan_change", fmt.Sprintf(`{"id":"m%d","action":"upgrade","payload":{"subscription_id":"hunter2"}}`, i)).Err())
+		do("LPUSH", "q:sub:plan_change", fmt.Sprintf(`{"id":"m%d","action":"upgrade","payload":{"subscription_id":"hunter2"}}`, i))
 	}
-	require.NoError(t, client.LPush(ctx, "q:sub:plan_change", `{"id":"m3","action":"downgrade","payload":{"email":"refuse"}}`, `not JSON: hunter2`).Err())
-	require.NoError(t, client.LPush(ctx, "q:sub:plan_change:failed", `{}`).Err())
-	require.NoError(t, client.LPush(ctx, "orders.process", `{}`).Err())
+	do("LPUSH", "q:sub:plan_change", `{"id":"m3","action":"downgrade","payload":{"email":"refuse"}}`, `not JSON: hunter2`)
+	do("LPUSH", "q:sub:plan_change:failed", `{}`)
+	do("LPUSH", "orders.process", `{}`)
 	door, taken := serveDoor(t)
 	idle := withoutOrders(t)
 	run := func(input string, arguments ...string) (string, error) {
@@ -81,7 +81,7 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	require.EqualError(t, err, "2 messages were refused, and stay where they were")
 	require.Equal(t, 3, *taken)
 	require.Contains(t, said, "3 moved: sub-plan-change 3\n2 refused, which stay where they were: contract_broken payload.email: unknown 1, not_an_object 1\n")
-	require.EqualValues(t, 2, client.LLen(ctx, "q:sub:plan_change").Val())
+	require.EqualValues(t, 2, do("LLEN", "q:sub:plan_change"))
 
 	said, err = run("", "--json", "--yes", "--member", "email=", "sub-plan-change")
 	require.Error(t, err)

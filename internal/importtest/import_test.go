@@ -27,7 +27,7 @@ var (
 	contract = []string{"catalog", "internal/contract", "internal/pii", "internal/dedupe", "internal/retry"}
 	google   = []string{"cloud.google.com", "google.golang.org"}
 	// drained are the clients of the systems that billhook import drains.
-	drained = []string{"github.com/redis/go-redis/v9", "github.com/rabbitmq/amqp091-go", "github.com/jackc/pgx/v5"}
+	drained = []string{"github.com/gomodule/redigo/redis", "github.com/rabbitmq/amqp091-go", "github.com/jackc/pgx/v5"}
 )
 
 // walls lists forbidden imports. The packages in from (empty: all) must not import those in never; those in

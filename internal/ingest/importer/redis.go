@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/gomodule/redigo/redis"
 )
 
 // Redis are lists of the pattern claim, lock, retry, fail: of each queue a list, :processing,
@@ -23,9 +24,9 @@ import (
 // <list>:import, under an event id that is made up there and then. So a message without an id has
 // one before it is sent, the same in every run, and two that are equal have two.
 type Redis struct {
-	client *redis.Client
-	lists  []list
-	newID  func() string
+	connections *redis.Pool
+	lists       []list
+	newID       func() string
 	// at is the list, and the part of it, that is taken now.
 	at, part int
 	// resumed: what an earlier run has claimed was taken.
@@ -58,13 +59,15 @@ const failedStay = "they have failed; --failed takes them, with all attempts aga
 // NewRedis connects to the server at address, a redis:// URL. newID makes event ids that sort by
 // the time at which they were made. The messages of failed lists are taken only with failed.
 func NewRedis(ctx context.Context, address string, names []Name, failed bool, newID func() string) (*Redis, error) {
-	options, err := redis.ParseURL(address)
-	if err != nil {
+	at, err := url.Parse(address)
+	if err != nil || (at.Scheme != "redis" && at.Scheme != "rediss") {
 		return nil, errors.New("redis: the address is no redis:// URL") // the error may repeat a password
 	}
-	r := &Redis{client: redis.NewClient(options), newID: newID}
-	if err := r.client.Ping(ctx).Err(); err != nil {
-		return nil, errors.Join(fmt.Errorf("redis: %w", err), r.client.Close())
+	r := &Redis{newID: newID, connections: &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) {
+		return redis.DialURLContext(ctx, address, redis.DialConnectTimeout(patience), redis.DialReadTimeout(patience), redis.DialWriteTimeout(patience))
+	}}}
+	if _, err := r.do(ctx, "PING"); err != nil {
+		return nil, errors.Join(fmt.Errorf("redis: %w", err), r.connections.Close())
 	}
 	// Delayed messages come last: a message that waits may hold up later ones of its key.
 	parts := []Part{Claimed, Waiting, Delayed}
@@ -81,6 +84,19 @@ func NewRedis(ctx context.Context, address string, names []Name, failed bool, ne
 	return r, nil
 }
 
+// patience bounds the wait for a connection, and for an answer.
+const patience = 30 * time.Second
+
+// do runs one command, once: a claim that was run again would take other messages under the same ids.
+func (r *Redis) do(ctx context.Context, command string, arguments ...any) (any, error) {
+	connection, err := r.connections.GetContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = connection.Close() }() // what has failed of it, the answer says
+	return redis.DoContext(connection, ctx, command, arguments...)
+}
+
 // key is the key of a part of a list.
 func (l list) key(part Part) string {
 	return l.name + map[Part]string{Waiting: "", Claimed: ":processing", Delayed: ":delayed", Failed: ":failed"}[part]
@@ -94,14 +110,21 @@ func (r *Redis) held(ctx context.Context, l list, part Part) (string, error) {
 	if part != Claimed {
 		return "", nil
 	}
-	locks := r.client.Scan(ctx, 0, "lock:"+globless.Replace(l.name)+":*", 1000).Iterator()
-	if locks.Next(ctx) {
-		return "a worker holds a lock of it: stop the workers, and run again when their locks have expired", nil
+	for cursor := "0"; ; {
+		page, err := redis.Values(r.do(ctx, "SCAN", cursor, "MATCH", "lock:"+globless.Replace(l.name)+":*", "COUNT", 1000))
+		var locks []string
+		if err == nil {
+			_, err = redis.Scan(page, &cursor, &locks)
+		}
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("redis: locks of %s: %w", l.name, err)
+		case len(locks) > 0:
+			return "a worker holds a lock of it: stop the workers, and run again when their locks have expired", nil
+		case cursor == "0":
+			return "", nil
+		}
 	}
-	if err := locks.Err(); err != nil {
-		return "", fmt.Errorf("redis: locks of %s: %w", l.name, err)
-	}
-	return "", nil
 }
 
 var globless = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
@@ -109,7 +132,7 @@ var globless = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 // Look counts the messages of each part.
 func (r *Redis) Look(ctx context.Context, sample int) (places []Place, messages []Message, err error) {
 	for _, l := range r.lists {
-		claims, err := r.client.HGetAll(ctx, l.claims()).Result()
+		claims, err := redis.StringMap(r.do(ctx, "HGETALL", l.claims()))
 		if err != nil {
 			return nil, nil, fmt.Errorf("redis: %s: %w", l.claims(), err)
 		}
@@ -136,17 +159,13 @@ func (r *Redis) Look(ctx context.Context, sample int) (places []Place, messages 
 func (r *Redis) look(ctx context.Context, l list, part Part, sample int) (place Place, messages []Message, err error) {
 	key := l.key(part)
 	var bodies []string
+	count, pick, from, to := "LLEN", "LRANGE", -sample, -1
 	if part == Delayed {
-		place.Count, err = r.client.ZCard(ctx, key).Result()
-	} else {
-		place.Count, err = r.client.LLen(ctx, key).Result()
+		count, pick, from, to = "ZCARD", "ZRANGE", 0, sample-1
 	}
+	place.Count, err = redis.Int64(r.do(ctx, count, key))
 	if err == nil && place.Count > 0 && sample > 0 {
-		if part == Delayed {
-			bodies, err = r.client.ZRange(ctx, key, 0, int64(sample)-1).Result()
-		} else {
-			bodies, err = r.client.LRange(ctx, key, -int64(sample), -1).Result()
-		}
+		bodies, err = redis.Strings(r.do(ctx, pick, key, from, to))
 	}
 	if err != nil {
 		return place, nil, fmt.Errorf("redis: %s: %w", key, err)
@@ -171,7 +190,7 @@ func (r *Redis) look(ctx context.Context, l list, part Part, sample int) (place 
 // claimScript takes the oldest messages of a list or sorted set, and puts each into the hash of
 // claims under one of the ids. Of a value the first word is the part, the second the score, and the
 // rest the message as it was.
-var claimScript = redis.NewScript(`
+const claimScript = `
 local taken = {}
 for i = 2, #ARGV do
   local message, score
@@ -186,10 +205,10 @@ for i = 2, #ARGV do
   redis.call('HSET', KEYS[2], ARGV[i], claim)
   taken[#taken + 1] = claim
 end
-return taken`)
+return taken`
 
 // returnScript puts a claimed message back to where it was taken from.
-var returnScript = redis.NewScript(`
+const returnScript = `
 for i = 1, #ARGV do
   local claim = redis.call('HGET', KEYS[1], ARGV[i])
   if claim then
@@ -206,7 +225,7 @@ for i = 1, #ARGV do
     redis.call('HDEL', KEYS[1], ARGV[i])
   end
 end
-return redis.status_reply('OK')`)
+return redis.status_reply('OK')`
 
 // Take returns what an earlier run has claimed, and then claims more.
 func (r *Redis) Take(ctx context.Context, limit int) ([]Message, error) {
@@ -238,7 +257,7 @@ func (r *Redis) resume(ctx context.Context) error {
 		if l.left != "" {
 			continue
 		}
-		claims, err := r.client.HGetAll(ctx, l.claims()).Result()
+		claims, err := redis.StringMap(r.do(ctx, "HGETALL", l.claims()))
 		if err != nil {
 			return fmt.Errorf("redis: %s: %w", l.claims(), err)
 		}
@@ -260,12 +279,12 @@ func (r *Redis) claim(ctx context.Context, l list, part Part, limit int) ([]Mess
 		return nil, err
 	}
 	ids := make([]string, limit)
-	arguments := []any{string(part)}
+	arguments := []any{claimScript, 2, l.key(part), l.claims(), string(part)}
 	for i := range ids {
 		ids[i] = r.newID()
 		arguments = append(arguments, ids[i])
 	}
-	claims, err := claimScript.Run(ctx, r.client, []string{l.key(part), l.claims()}, arguments...).StringSlice()
+	claims, err := redis.Strings(r.do(ctx, "EVAL", arguments...))
 	if err != nil {
 		return nil, fmt.Errorf("redis: claim from %s: %w", l.key(part), err)
 	}
@@ -325,16 +344,16 @@ func (r *Redis) Settle(ctx context.Context, accepted, refused []Message) error {
 				l.refused = append(l.refused, m.Handle)
 			}
 		}
-		var done []string
+		done := []any{l.claims()}
 		for _, m := range accepted {
 			if m.Source == l.name {
 				done = append(done, m.Handle)
 			}
 		}
-		if len(done) == 0 {
+		if len(done) == 1 {
 			continue
 		}
-		if err := r.client.HDel(ctx, l.claims(), done...).Err(); err != nil {
+		if _, err := r.do(ctx, "HDEL", done...); err != nil {
 			return fmt.Errorf("redis: remove from %s: %w", l.claims(), err)
 		}
 	}
@@ -347,7 +366,7 @@ func (r *Redis) Release(ctx context.Context) error {
 	for _, l := range r.lists {
 		failed = errors.Join(failed, r.putBack(ctx, l, l.refused))
 	}
-	return errors.Join(failed, r.client.Close())
+	return errors.Join(failed, r.connections.Close())
 }
 
 // PutBack puts everything that an earlier run has claimed back to where it was taken from, and
@@ -355,7 +374,7 @@ func (r *Redis) Release(ctx context.Context) error {
 // was given: if the door has accepted it, a later run sends it once more.
 func (r *Redis) PutBack(ctx context.Context) (returned int, err error) {
 	for _, l := range r.lists {
-		claims, err := r.client.HKeys(ctx, l.claims()).Result()
+		claims, err := redis.Strings(r.do(ctx, "HKEYS", l.claims()))
 		if err != nil {
 			return returned, fmt.Errorf("redis: %s: %w", l.claims(), err)
 		}
@@ -371,12 +390,11 @@ func (r *Redis) putBack(ctx context.Context, l list, claims []string) error {
 	// What is put back last is taken next: that is the oldest.
 	newest := slices.SortedFunc(slices.Values(claims), func(a, b string) int { return cmp.Compare(b, a) })
 	for some := range slices.Chunk(newest, batchSize) {
-		arguments := make([]any, len(some))
-		for i, id := range some {
-			arguments[i] = id
+		arguments := []any{returnScript, 5, l.claims(), l.key(Waiting), l.key(Claimed), l.key(Delayed), l.key(Failed)}
+		for _, id := range some {
+			arguments = append(arguments, id)
 		}
-		keys := []string{l.claims(), l.key(Waiting), l.key(Claimed), l.key(Delayed), l.key(Failed)}
-		if err := returnScript.Run(ctx, r.client, keys, arguments...).Err(); err != nil {
+		if _, err := r.do(ctx, "EVAL", arguments...); err != nil {
 			return fmt.Errorf("redis: put back to %s: %w", l.name, err)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/ingest/importer"
@@ -85,14 +85,13 @@ func envelope(id string, attempts int) string {
 
 func TestEachListOfAQueueIsDrained(t *testing.T) {
 	t.Parallel()
-	client, address := importertest.Redis(t)
+	do, address := importertest.Redis(t)
 	ctx, due := t.Context(), now.Add(90*time.Minute+250*time.Millisecond)
-	require.NoError(t, client.LPush(ctx, list, envelope("w1", 0), envelope("w2", 1)).Err())
-	require.NoError(t, client.LPush(ctx, list+":processing", envelope("p1", 1)).Err())
-	require.NoError(t, client.ZAdd(ctx, list+":delayed", redis.Z{Score: float64(due.UnixMilli()) / 1000, Member: envelope("d1", 2)},
-		redis.Z{Score: float64(due.UnixMilli()), Member: envelope("d2", 3)}).Err())
-	require.NoError(t, client.LPush(ctx, list+":failed", envelope("f1", 5)).Err())
-	require.NoError(t, client.Set(ctx, "lock:"+list+":p1", "worker", 0).Err())
+	do("LPUSH", list, envelope("w1", 0), envelope("w2", 1))
+	do("LPUSH", list+":processing", envelope("p1", 1))
+	do("ZADD", list+":delayed", float64(due.UnixMilli())/1000, envelope("d1", 2), due.UnixMilli(), envelope("d2", 3))
+	do("LPUSH", list+":failed", envelope("f1", 5))
+	do("SET", "lock:"+list+":p1", "worker")
 	s := redisAt(t, address, false, "a")
 
 	places, messages, err := s.Look(ctx, 10)
@@ -106,15 +105,23 @@ func TestEachListOfAQueueIsDrained(t *testing.T) {
 	require.WithinDuration(t, due, door.due["d1"], time.Millisecond, "seconds")
 	require.WithinDuration(t, due, door.due["d2"], time.Millisecond, "milliseconds")
 	require.Contains(t, door.bodies["d1"], `"attempts":2`)
-	require.EqualValues(t, 1, client.LLen(ctx, list+":processing").Val(), "somebody holds its lock")
+	require.EqualValues(t, 1, do("LLEN", list+":processing"), "somebody holds its lock")
 
-	require.NoError(t, client.Del(ctx, "lock:"+list+":p1").Err())
+	do("DEL", "lock:"+list+":p1")
 	s = redisAt(t, address, true, "b")
 	require.Equal(t, 2, drain(t, s, door).Moved)
 	require.NoError(t, s.Release(ctx))
 	require.Contains(t, door.bodies["p1"], `"attempts":2`, "what its worker did not finish was an attempt")
 	require.Contains(t, door.bodies["f1"], `"attempts":0`, "failed messages have all attempts again")
-	require.Empty(t, client.Keys(ctx, "*").Val(), "nothing is left behind")
+	require.Empty(t, do("KEYS", "*"), "nothing is left behind")
+}
+
+// texts are the texts of an answer of Redis.
+func texts(t *testing.T, answer any) []string {
+	t.Helper()
+	all, err := redis.Strings(answer, nil)
+	require.NoError(t, err)
+	return all
 }
 
 func summary(places []importer.Place) (lines []string) {
@@ -130,21 +137,21 @@ func summary(places []importer.Place) (lines []string) {
 
 func TestARefusedMessageIsPutBackToItsPlaceInTheList(t *testing.T) {
 	t.Parallel()
-	client, address := importertest.Redis(t)
+	do, address := importertest.Redis(t)
 	ctx := t.Context()
 	for i := range 5 {
-		require.NoError(t, client.LPush(ctx, list, fmt.Sprintf(`{"action":"upgrade","n":%d}`, i)).Err())
+		do("LPUSH", list, fmt.Sprintf(`{"action":"upgrade","n":%d}`, i))
 	}
-	require.NoError(t, client.ZAdd(ctx, list+":delayed", redis.Z{Score: 1900000000.5, Member: "no JSON\x00\n at all"}).Err())
+	do("ZADD", list+":delayed", 1900000000.5, "no JSON\x00\n at all")
 	s, door := redisAt(t, address, false, "a"), newAccept()
 	door.refuse = `"n":`
 	report := drain(t, s, door)
 	require.Equal(t, 6, report.Refused)
 	require.NoError(t, s.Release(ctx))
 	require.Equal(t, []string{`{"action":"upgrade","n":4}`, `{"action":"upgrade","n":3}`, `{"action":"upgrade","n":2}`, `{"action":"upgrade","n":1}`, `{"action":"upgrade","n":0}`},
-		client.LRange(ctx, list, 0, -1).Val())
-	require.Equal(t, []redis.Z{{Score: 1900000000.5, Member: "no JSON\x00\n at all"}}, client.ZRangeWithScores(ctx, list+":delayed", 0, -1).Val())
-	require.Zero(t, client.Exists(ctx, list+":import").Val())
+		texts(t, do("LRANGE", list, 0, -1)))
+	require.Equal(t, []string{"no JSON\x00\n at all", "1900000000.5"}, texts(t, do("ZRANGE", list+":delayed", 0, -1, "WITHSCORES")))
+	require.Zero(t, do("EXISTS", list+":import"))
 }
 
 // cut accepts at the door, and is gone before anything is removed.
@@ -162,25 +169,25 @@ func cutOff(t *testing.T, s importer.Source, d importer.Door) {
 
 func TestEqualMessagesWithoutAnIDAreTwoAndStayTwoWhereARunIsCutOff(t *testing.T) {
 	t.Parallel()
-	client, address := importertest.Redis(t)
-	ctx, same := t.Context(), `{"action":"upgrade","subscription_id":"s"}`
-	require.NoError(t, client.LPush(ctx, list, same, same, same).Err())
+	do, address := importertest.Redis(t)
+	same := `{"action":"upgrade","subscription_id":"s"}`
+	do("LPUSH", list, same, same, same)
 	door := newAccept()
 	cutOff(t, redisAt(t, address, false, "a"), door)
 	require.Len(t, door.bodies, 3)
-	require.NoError(t, client.LPush(ctx, list, same).Err())
+	do("LPUSH", list, same)
 	require.Equal(t, 4, drain(t, redisAt(t, address, false, "b"), door).Moved)
 	require.Len(t, door.bodies, 4, "three are sent again under the ids that they had")
-	require.Empty(t, client.Keys(ctx, "*").Val())
+	require.Empty(t, do("KEYS", "*"))
 }
 
 func TestWhatARunThatWasCutOffHasClaimedCanBePutBack(t *testing.T) {
 	t.Parallel()
-	client, address := importertest.Redis(t)
+	do, address := importertest.Redis(t)
 	ctx := t.Context()
-	require.NoError(t, client.LPush(ctx, list, envelope("w1", 0), envelope("w2", 0)).Err())
+	do("LPUSH", list, envelope("w1", 0), envelope("w2", 0))
 	cutOff(t, redisAt(t, address, false, "a"), newAccept())
-	require.Zero(t, client.LLen(ctx, list).Val())
+	require.Zero(t, do("LLEN", list))
 	s := redisAt(t, address, false, "b")
 	places, _, err := s.Look(ctx, 10)
 	require.NoError(t, err)
@@ -188,19 +195,19 @@ func TestWhatARunThatWasCutOffHasClaimedCanBePutBack(t *testing.T) {
 	count, err := s.PutBack(ctx)
 	require.NoError(t, err)
 	require.Equal(t, 2, count)
-	require.Equal(t, []string{envelope("w2", 0), envelope("w1", 0)}, client.LRange(ctx, list, 0, -1).Val())
+	require.Equal(t, []string{envelope("w2", 0), envelope("w1", 0)}, texts(t, do("LRANGE", list, 0, -1)))
 }
 
 func TestAScoreThatIsNoTimeIsNamedAndLeft(t *testing.T) {
 	t.Parallel()
-	client, address := importertest.Redis(t)
+	do, address := importertest.Redis(t)
 	ctx := t.Context()
 	odd := map[string]float64{"d1": 1e300, "d2": -1e300, "d3": math.Inf(1), "d4": math.Inf(-1), "d5": 1e18, "d6": 253402300800000}
 	for id, score := range odd {
-		require.NoError(t, client.ZAdd(ctx, list+":delayed", redis.Z{Score: score, Member: envelope(id, 1)}).Err())
+		do("ZADD", list+":delayed", score, envelope(id, 1))
 	}
 	late := float64(now.AddDate(0, 0, 1).UnixMilli())
-	require.NoError(t, client.ZAdd(ctx, list+":delayed", redis.Z{Score: late, Member: envelope("due", 1)}, redis.Z{Score: 0, Member: envelope("epoch", 1)}).Err())
+	do("ZADD", list+":delayed", late, envelope("due", 1), 0, envelope("epoch", 1))
 	s, door := redisAt(t, address, false, "a"), newAccept()
 	report := drain(t, s, door)
 	require.NoError(t, s.Release(ctx))
@@ -214,7 +221,9 @@ func TestAScoreThatIsNoTimeIsNamedAndLeft(t *testing.T) {
 	}
 	require.ElementsMatch(t, slices.Collect(maps.Keys(odd)), named)
 	for id, score := range odd {
-		require.InDelta(t, score, client.ZScore(ctx, list+":delayed", envelope(id, 1)).Val(), 0, "with its score: %s", id)
+		kept, err := redis.Float64(do("ZSCORE", list+":delayed", envelope(id, 1)), nil)
+		require.NoError(t, err)
+		require.InDelta(t, score, kept, 0, "with its score: %s", id)
 	}
 }
 

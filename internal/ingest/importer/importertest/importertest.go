@@ -6,6 +6,7 @@ package importertest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -18,9 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/jackc/pgx/v5"
 	amqp "github.com/rabbitmq/amqp091-go"
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
 
@@ -124,17 +125,28 @@ func (s server) start(t testing.TB, ready func(context.Context) error) {
 	}
 }
 
-// Redis starts a server, and returns a client of it and its URL.
-func Redis(t testing.TB) (client *redis.Client, address string) {
+// Redis starts a server, and returns what runs a command on it, and its URL.
+func Redis(t testing.TB) (do func(command string, arguments ...any) any, address string) {
 	t.Helper()
 	path, port, folder := installed(t, "redis-server"), freePort(t), t.TempDir()
-	client = redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})
-	t.Cleanup(func() { require.NoError(t, client.Close()) })
+	address = "redis://127.0.0.1:" + port
+	connections := &redis.Pool{DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, address) }}
+	t.Cleanup(func() { require.NoError(t, connections.Close()) })
 	server{
 		path: path, arguments: []string{"--port", port, "--bind", "127.0.0.1", "--dir", folder, "--save", ""},
 		attributes: as(t, "", folder), ends: syscall.SIGTERM,
-	}.start(t, func(ctx context.Context) error { return client.Ping(ctx).Err() })
-	return client, "redis://127.0.0.1:" + port
+	}.start(t, func(ctx context.Context) error {
+		connection, err := connections.GetContext(ctx)
+		return errors.Join(err, connection.Close())
+	})
+	return func(command string, arguments ...any) any {
+		t.Helper()
+		connection := connections.Get()
+		defer func() { require.NoError(t, connection.Close()) }()
+		answer, err := connection.Do(command, arguments...)
+		require.NoError(t, err)
+		return answer
+	}, address
 }
 
 // RabbitMQ starts a broker, and returns a connection to it and its URL.

@@ -83,7 +83,7 @@ func booksRead(t *testing.T, s *stack) {
 	asked("prove", event, "--tenant", tenant, "--out", proof)
 	checked, err := billhook(t, "ledger", "check-proof", proof, "--seals", kept) // nobody is asked
 	require.NoError(t, err, checked)
-	require.Contains(t, checked, "the seal is the one that was kept")
+	require.Contains(t, checked, "which is the one that was kept")
 	var proven seal.Proven
 	checked, err = billhook(t, "ledger", "check-proof", proof, "--seals", kept, "--json")
 	require.NoError(t, err, checked)

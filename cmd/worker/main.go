@@ -19,7 +19,6 @@ import (
 	"github.com/google/uuid"
 
 	"billhook/catalog"
-	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/alarm"
@@ -155,14 +154,6 @@ func (c config) names() pubsub.Names {
 // database is the installation's own, unless another is named: events of two installations in one would
 // be taken for duplicates of each other.
 func (c config) database() string { return cmp.Or(c.Database, c.Installation) }
-
-// signer is what proofs of the books call this installation.
-func (c config) signer() string {
-	if c.Installation == "" {
-		return c.Project
-	}
-	return c.Project + "/" + c.Installation
-}
 
 var queueName = regexp.MustCompile(`^projects/[^/]+/locations/[^/]+/queues/[^/]+$`)
 
@@ -342,7 +333,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	parts := worker.Config{
 		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, Publisher: publisher,
 		Authenticator: worker.Authenticate(verifier),
-		Access:        access, Authority: seal.Authority{Installation: cfg.signer()}, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
+		Access:        access, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
 		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Settings: env.Settings(cfg, help(getenv).Catalog, getenv), Links: cfg.links(),
 	}
 	if !cfg.emulated() { // an emulator counts nothing

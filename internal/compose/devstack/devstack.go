@@ -20,7 +20,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator"
-	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/products"
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
@@ -195,7 +194,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	workerService, err := worker.New(worker.Config{
 		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: workerPublisher, Authenticator: worker.Authenticate(verifier),
-		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Authority: seal.Authority{Installation: "dev"}, Backlogs: backlogs, Broker: asked, Subscriptions: s.subscriptions, Switch: s.subscriptions, Doctor: s.doctor,
+		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Backlogs: backlogs, Broker: asked, Subscriptions: s.subscriptions, Switch: s.subscriptions, Doctor: s.doctor,
 		Log: config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc, Handlers: config.Handlers, PrivateEndpoints: true,
 	})
 	if err != nil {

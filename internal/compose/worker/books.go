@@ -9,10 +9,8 @@ import (
 	"billhook/internal/console/ops"
 )
 
-// books gives the API what changes the books and signs what it proves of them. relay publishes what
-// waits in a lane of the outbox.
+// books gives the API what changes the books. relay publishes what waits in a lane of the outbox.
 func (c Config) books(api *ops.API, relay func(ctx context.Context, lane string) error) {
-	api.Authority = c.Authority
 	api.Periods = &journal.Periods{Store: c.lists(c.Store), Now: c.Now, NewID: uuid.NewString}
 	api.Reverter = &journal.Reverter{
 		Store: c.Store, Catalog: c.Catalog, Now: c.Now, NewID: uuid.NewString,

@@ -22,7 +22,6 @@ import (
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/journal"
-	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/notifications"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/products"
@@ -58,8 +57,6 @@ type Config struct {
 	Targets       delivery.Targets
 	Authenticator push.Authenticator
 	Access        ops.Access
-	// Authority signs the proofs of the books' entries.
-	Authority seal.Authority
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
 	Backlogs tasks.Backlogs
 	// Broker can be asked at any time what it holds; nil: people see what was counted last.

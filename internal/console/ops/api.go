@@ -17,7 +17,6 @@ import (
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/journal"
-	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/products"
 	"billhook/internal/dedupe"
@@ -41,8 +40,6 @@ type API struct {
 	Endpoints *endpoints.Keeper
 	Periods   *journal.Periods
 	Reverter  *journal.Reverter
-	// Authority signs the proofs of entries.
-	Authority seal.Authority
 	Tries     *dryrun.Desk
 	Stock     *orders.Keeper
 	Pauses    *pause.Keeper

@@ -271,6 +271,6 @@ func (a *API) prove(r *http.Request) (Proof, error) {
 		return Proof{}, err
 	}
 	id := entryID(tenant, param(r, "entry"))
-	text, err := seal.Prove(r.Context(), a.Store, id, a.Authority)
+	text, err := seal.Prove(r.Context(), a.Store, id)
 	return Proof{Entry: id, Proof: string(text)}, err
 }

@@ -53,8 +53,6 @@ var (
 	ErrUnsealed = errors.New("seal: the entry is not sealed yet")
 	// ErrProof: the text proves nothing; the error says what is wrong with it.
 	ErrProof = errors.New("seal: not a proof")
-	// ErrKey: a signing or a verifying key cannot be read.
-	ErrKey = errors.New("seal: not a note key")
 )
 
 // Reader is what reading seals and balances needs.

@@ -310,9 +310,11 @@ func (w *world) end(t *rapid.T) {
 			continue
 		}
 		entry := rapid.SampledFrom(w.posted[tenant]).Draw(t, "proven")
-		text, err := seal.Prove(context.Background(), w.calm(), entry.ID, seal.Authority{Installation: "test"})
+		text, err := seal.Prove(context.Background(), w.calm(), entry.ID)
 		require.NoError(t, err)
-		proven, err := seal.CheckProof(text, "")
+		kept, _, err := seal.List(context.Background(), w.calm(), tenant, 0, store.MaxPage)
+		require.NoError(t, err)
+		proven, err := seal.CheckProof(text, kept)
 		require.NoError(t, err)
 		require.Equal(t, tenant, proven.Tenant)
 	}

@@ -107,7 +107,6 @@ type Queue struct {
 	// the push is acknowledged. 0 is no limit.
 	NackBudget  time.Duration `json:"nack_budget"`
 	OnOrphan    OnOrphan      `json:"on_orphan"`
-	OnPoison    OnPoison      `json:"on_poison"`
 	OnCorrected OnCorrected   `json:"on_corrected"`
 	// DedupeBy is what an event of the queue is known by.
 	DedupeBy DedupeBy `json:"dedupe_by"`
@@ -144,8 +143,6 @@ type (
 	// OnOrphan is what a sweep does with an event whose worker is gone and whose redelivery is
 	// not in sight.
 	OnOrphan string
-	// OnPoison is what becomes of the later messages of an ordering key after a dead letter.
-	OnPoison string
 	// DedupeBy is what two messages have in common that are the same event.
 	DedupeBy string
 	// OnCorrected is what becomes of another payload under the id of a dead letter, of which
@@ -161,8 +158,6 @@ const (
 	Ack       OnTerminal  = "ack"       // 200
 	Report    OnOrphan    = "report"    // logged and counted, for a person to decide
 	Republish OnOrphan    = "republish" // published again on its queue
-	Skip      OnPoison    = "skip"      // later messages of its key flow
-	Park      OnPoison    = "park"      // they wait, in order, until a person has dealt with it
 	Refuse    OnCorrected = "refuse"    // a conflict, and a dead letter of its own
 	Accept    OnCorrected = "accept"    // a new attempt, which closes the dead letter
 

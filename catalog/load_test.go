@@ -206,11 +206,9 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"an alert when messages are useless":           {"queues.yaml", `oldest_alert: "900s"`, `oldest_alert: "3600s"`, "queues.yaml: queue bookings: oldest_alert: must be below message_ttl, 3600s"},
 		"an alert when messages are gone":              {"queues.yaml", `    oldest_alert: "800s"`, `    oldest_alert: "604800s"`, "queues.yaml: queue reminders: oldest_alert: must be below message_retention_duration, 604800s"},
 		"an unknown way to deal with orphans":          {"queues.yaml", "on_orphan: republish", "on_orphan: adopt", "queues.yaml: defaults.on_orphan: must be report or republish"},
-		"an unknown way to go on":                      {"queues.yaml", "on_poison: skip", "on_poison: stop", "queues.yaml: defaults.on_poison: must be skip or park"},
-		"an unknown way to take a correction":          {"queues.yaml", "on_poison: skip", "on_poison: skip\n  on_corrected: maybe", "queues.yaml: defaults.on_corrected: must be refuse or accept"},
-		"an unknown name of an event":                  {"queues.yaml", "on_poison: skip", "on_poison: skip\n  dedupe_by: payload", "queues.yaml: defaults.dedupe_by: must be event_id or idempotency_key"},
-		"a key that no body names":                     {"queues.yaml", "on_poison: skip", "on_poison: skip\n  dedupe_by: idempotency_key", "queues.yaml: defaults.dedupe_by: must be event_id: a message.v1 body names no idempotency key"},
-		"parking where nothing follows anything":       {"queues.yaml", "on_poison: skip", "on_poison: park", "queues.yaml: queue reminders: on_poison: park needs an ordering key and a dead letter"},
+		"an unknown way to take a correction":          {"queues.yaml", "four_eyes: false", "four_eyes: false\n  on_corrected: maybe", "queues.yaml: defaults.on_corrected: must be refuse or accept"},
+		"an unknown name of an event":                  {"queues.yaml", "four_eyes: false", "four_eyes: false\n  dedupe_by: payload", "queues.yaml: defaults.dedupe_by: must be event_id or idempotency_key"},
+		"a key that no body names":                     {"queues.yaml", "four_eyes: false", "four_eyes: false\n  dedupe_by: idempotency_key", "queues.yaml: defaults.dedupe_by: must be event_id: a message.v1 body names no idempotency key"},
 		"a wait for a slot beyond the ack deadline":    {"queues.yaml", `slot_wait: "2s"`, `slot_wait: "30s"`, "queues.yaml: defaults.slot_wait: must be 0 or more, and with the longest timeout below ack_deadline_seconds, 60s"},
 		"a nack budget of hours":                       {"queues.yaml", `nack_budget: "10s"`, `nack_budget: "3601s"`, "queues.yaml: defaults.nack_budget: must be 0s, which is no limit, to 3600s"},
 		"an unknown way to end":                        {"queues.yaml", "on_terminal: ack", "on_terminal: nack", "queues.yaml: defaults.on_terminal: must be ack or reject"},
@@ -383,7 +381,7 @@ func TestAQueueTakesWhatItLeavesOpenFromTheDefaults(t *testing.T) {
 		},
 		MaxAttempts: 5, Backoff: growing, AckDeadline: time.Minute, Lease: 2 * time.Minute, HandlerTimeout: 30 * time.Second,
 		MessageTTL: time.Hour, MessageRetention: 7 * 24 * time.Hour, RememberFor: 30 * 24 * time.Hour,
-		Concurrency: 10, SlotWait: 2 * time.Second, NackBudget: 10 * time.Second, MaxInstances: 2, OldestAlert: 15 * time.Minute, OnTerminal: catalog.Ack, OnOrphan: catalog.Republish, OnPoison: catalog.Skip, OnCorrected: catalog.Refuse, DedupeBy: catalog.ByEventID,
+		Concurrency: 10, SlotWait: 2 * time.Second, NackBudget: 10 * time.Second, MaxInstances: 2, OldestAlert: 15 * time.Minute, OnTerminal: catalog.Ack, OnOrphan: catalog.Republish, OnCorrected: catalog.Refuse, DedupeBy: catalog.ByEventID,
 		DeadLetter: catalog.DeadLetter{Topic: "bookings-dlq", Retention: 14 * 24 * time.Hour, OldestAlert: 4 * time.Hour},
 	}, c.Queues[0])
 	require.Equal(t, catalog.DeadLetter{Drop: true}, c.Queues[1].DeadLetter)

@@ -26,7 +26,6 @@ func (q Queue) Words() []string {
 	add(q.RememberFor > 0, "An event is remembered for %s, by its %s.", span(q.RememberFor), strings.ReplaceAll(string(q.DedupeBy), "_", " "))
 	add(!q.Remembers(), "No event is remembered: a message that comes twice is handled twice.")
 	words = append(words, q.letterWords()...)
-	add(q.OnPoison == Park, "After a dead letter the later messages of its key wait until it is replayed, discarded or completed by hand.")
 	add(q.OnCorrected == Accept, "Another payload under the id of a dead letter corrects it, and the same one sent again is tried again.")
 	add(q.FourEyes, "What is done to its dead letters takes two people.")
 	add(true, "It is served by pool %s, on at most %d instances, each with up to %d messages at once.", q.Pool, q.MaxInstances, q.Concurrency)

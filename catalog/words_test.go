@@ -22,8 +22,8 @@ func TestAQueueIsToldInWordsRuleByRule(t *testing.T) {
 			Pool: "payments", MaxAttempts: 9, Backoff: retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: time.Minute, Jitter: 1500 * time.Millisecond},
 			AckDeadline: time.Minute, Lease: 2 * time.Minute, HandlerTimeout: 30 * time.Second, MessageTTL: 36 * time.Hour, MessageRetention: 7 * 24 * time.Hour,
 			RememberFor: 30 * 24 * time.Hour, DedupeBy: catalog.ByIdempotencyKey, Concurrency: 5, MinInstances: 1, MaxInstances: 4,
-			DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour, AlertAbove: 3, OldestAlert: 4 * time.Hour},
-			OnPoison:   catalog.Park, OnCorrected: catalog.Accept, FourEyes: true, Batch: catalog.Batch{Size: 50}, Rate: catalog.Rate{PerSecond: 500, PerUser: 10},
+			DeadLetter:  catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour, AlertAbove: 3, OldestAlert: 4 * time.Hour},
+			OnCorrected: catalog.Accept, FourEyes: true, Batch: catalog.Batch{Size: 50}, Rate: catalog.Rate{PerSecond: 500, PerUser: 10},
 			MaxBacklog: catalog.MaxBacklog{Messages: 1000, OnFull: catalog.RefuseMore},
 		}, []string{
 			"It takes message.v1 messages of topic shop with the routing keys order.*, refund.#.",
@@ -35,7 +35,6 @@ func TestAQueueIsToldInWordsRuleByRule(t *testing.T) {
 			"An event is remembered for 30d, by its idempotency key.",
 			"A message that cannot be handled becomes a dead letter on orders-dlq, and is kept there for 14d.",
 			"An alert fires above 3 open dead letters, or where the oldest is older than 4h.",
-			"After a dead letter the later messages of its key wait until it is replayed, discarded or completed by hand.",
 			"Another payload under the id of a dead letter corrects it, and the same one sent again is tried again.",
 			"What is done to its dead letters takes two people.",
 			"It is served by pool payments, on at most 4 instances, each with up to 5 messages at once.",

@@ -24,11 +24,11 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// waitingQueues have a place each in which events wait: one handles one event at a time, one parks
-// what comes behind a dead letter, and one asks for a second person.
+// waitingQueues have a place each in which events wait: one handles one event at a time, one has
+// dead letters, and one asks for a second person.
 const (
 	busyQueue    = "sub-plan-change"
-	parkingQueue = "pay-subscription-update"
+	failingQueue = "pay-subscription-update"
 	twoEyesQueue = "sub-usage-sync"
 )
 
@@ -37,12 +37,12 @@ func waitsCatalog(t *testing.T) string {
 	t.Helper()
 	// What hangs does so for longer than the test looks.
 	return changedCatalog(t, `handler_timeout: "30s"`, `handler_timeout: "55s"`, "  - id: sub-plan-change\n", "  - id: sub-plan-change\n    concurrency: 1\n",
-		"  - id: pay-subscription-update\n", "  - id: pay-subscription-update\n    on_poison: park\n", "  - id: sub-usage-sync\n", "  - id: sub-usage-sync\n    four_eyes: true\n")
+		"  - id: sub-usage-sync\n", "  - id: sub-usage-sync\n    four_eyes: true\n")
 }
 
 func TestNothingWaitsUnseen(t *testing.T) {
 	t.Parallel()
-	s := startEmbeddedOf(t, waitsCatalog(t), busyQueue, parkingQueue, twoEyesQueue)
+	s := startEmbeddedOf(t, waitsCatalog(t), busyQueue, failingQueue, twoEyesQueue)
 	runCases(t, s, []stackCase{
 		{"what waits is found wherever it does", func(t *testing.T, s *stack) { waitsAreSeen(t, s, true) }},
 		{"what waits in a paused queue is found", func(t *testing.T, s *stack) {
@@ -57,7 +57,7 @@ func TestNothingWaitsUnseenOnGooglesEmulators(t *testing.T) {
 	folder := waitsCatalog(t)
 	c, err := catalog.Load(filepath.Clean(folder))
 	require.NoError(t, err)
-	queues := []string{busyQueue, parkingQueue, twoEyesQueue}
+	queues := []string{busyQueue, failingQueue, twoEyesQueue}
 	c, err = c.Only(queues)
 	require.NoError(t, err)
 	project := "waits-" + uuid.NewString()
@@ -119,7 +119,7 @@ func (l look) inBroker(queue string) int64 {
 
 func (s *stack) waiter(t *testing.T, queue, subscription string) string {
 	t.Helper()
-	action := map[string]string{busyQueue: "upgrade", parkingQueue: "renewal", twoEyesQueue: "usage_sync"}[queue]
+	action := map[string]string{busyQueue: "upgrade", failingQueue: "renewal", twoEyesQueue: "usage_sync"}[queue]
 	return s.produce(t, queue, action, fmt.Sprintf(`{"subscription_id":%q}`, subscription), "")
 }
 
@@ -178,19 +178,20 @@ func waitsAreSeen(t *testing.T, s *stack, asked bool) {
 	}
 	named := func(queue string) string { return fmt.Sprint("s-", queue, s.seq.Add(1)) }
 	send := func(queue, subscription string, modes ...standin.Mode) string {
-		action := map[string]string{busyQueue: "upgrade", parkingQueue: "renewal", twoEyesQueue: "usage_sync"}[queue]
+		action := map[string]string{busyQueue: "upgrade", failingQueue: "renewal", twoEyesQueue: "usage_sync"}[queue]
 		id := fmt.Sprintf("waits-%d", s.seq.Add(1))
 		tell(id, modes...)
 		s.enqueue(t, queue, id, action, fmt.Sprintf(`{"subscription_id":%q}`, subscription), "")
 		return id
 	}
 
-	// A dead letter whose key waits for it, and one that waits for a second person.
-	parked := named(parkingQueue)
-	dead := send(parkingQueue, parked, standin.Refuse)
+	// A dead letter that says what came after it, and one that waits for a second person.
+	subscription := named(failingQueue)
+	dead := send(failingQueue, subscription, standin.Refuse)
 	s.until(t, dead, "dead_lettered")
-	letter := s.letter(t, parkingQueue, dead)
-	behind := send(parkingQueue, parked)
+	letter := s.letter(t, failingQueue, dead)
+	s.until(t, send(failingQueue, subscription), "processed")
+	require.Contains(t, terminal(t, s.workerURL, "dlq", "show", letter.ID), "later messages of its key: 1 done, 0 dead-lettered, 0 waiting")
 	asking := send(twoEyesQueue, named(twoEyesQueue), standin.Refuse)
 	s.until(t, asking, "dead_lettered")
 	second := s.letter(t, twoEyesQueue, asking)
@@ -201,10 +202,10 @@ func waitsAreSeen(t *testing.T, s *stack, asked bool) {
 	require.Equal(t, deadletter.Waiting, op.Progress)
 
 	// A replay that is under way: the service hangs at its second delivery.
-	replayed := send(parkingQueue, named(parkingQueue), standin.Refuse)
+	replayed := send(failingQueue, named(failingQueue), standin.Refuse)
 	s.until(t, replayed, "dead_lettered")
 	tell(replayed, standin.Hang)
-	s.replay(t, s.letter(t, parkingQueue, replayed))
+	s.replay(t, s.letter(t, failingQueue, replayed))
 
 	// One is kept until its time, one is committed and not published.
 	later := fmt.Sprintf("waits-%d", s.seq.Add(1))
@@ -215,7 +216,7 @@ func waitsAreSeen(t *testing.T, s *stack, asked bool) {
 	emitted := fmt.Sprintf("waits-%d", s.seq.Add(1))
 	batch := lane.NewBatch(time.Now())
 	source := lane.Source{Queue: busyQueue, Tenant: dedupe.DefaultTenant, EventID: emitted + "-source", Emits: emitted}
-	batch.Add(parkingQueue, emitted, contract.Message{Data: []byte(`{}`)}, source)
+	batch.Add(failingQueue, emitted, contract.Message{Data: []byte(`{}`)}, source)
 	_, err = s.store.Commit(t.Context(), batch.Writes()) // as a worker leaves it that is killed after its commit
 	require.NoError(t, err)
 
@@ -234,7 +235,7 @@ func waitsAreSeen(t *testing.T, s *stack, asked bool) {
 	seen := func() bool {
 		l = s.look(t)
 		of := func(queue string) ops.Waiting { return l.queues[queue].Waiting }
-		return of(parkingQueue).Parked.Count == 1 && of(twoEyesQueue).Delayed.Count == 1 && of(parkingQueue).InReplay.Count == 1 &&
+		return of(twoEyesQueue).Delayed.Count == 1 && of(failingQueue).InReplay.Count == 1 &&
 			(!asked || l.inBroker(busyQueue) == 2)
 	}
 	for end := time.Now().Add(patience); !seen(); e2e.Wait(t.Context(), pollInterval) {
@@ -249,16 +250,15 @@ func waitsAreSeen(t *testing.T, s *stack, asked bool) {
 		places     []ops.Where
 		says       string
 	}{
-		"behind a dead letter": {behind, l.queues[parkingQueue].Waiting.Parked, l.waits.Parked, "", []ops.Where{ops.PlaceParked}, "behind " + letter.ID},
-		"until its time":       {later, l.queues[twoEyesQueue].Waiting.Delayed, l.waits.Delayed, "", []ops.Where{ops.PlaceDelayed}, "kept until "},
-		"in the outbox":        {emitted, l.queues[busyQueue].Waiting.Outbox, l.waits.Outbox, "", []ops.Where{ops.PlaceOutbox}, "in the outbox since "},
+		"until its time": {later, l.queues[twoEyesQueue].Waiting.Delayed, l.waits.Delayed, "", []ops.Where{ops.PlaceDelayed}, "kept until "},
+		"in the outbox":  {emitted, l.queues[busyQueue].Waiting.Outbox, l.waits.Outbox, "", []ops.Where{ops.PlaceOutbox}, "in the outbox since "},
 		"in a replay": {
-			replayed, l.queues[parkingQueue].Waiting.InReplay, l.waits.InReplay, "PROCESSING", []ops.Where{ops.PlaceLease, ops.PlaceReplay}, "for the end of the replay of ",
+			replayed, l.queues[failingQueue].Waiting.InReplay, l.waits.InReplay, "PROCESSING", []ops.Where{ops.PlaceLease, ops.PlaceReplay}, "for the end of the replay of ",
 		},
 		"for a second person": {
 			asking, l.queues[twoEyesQueue].Waiting.ForApproval, l.waits.ForApproval, "DEAD_LETTERED", []ops.Where{ops.PlaceDeadLetter, ops.PlaceApproval}, "dlq approve " + op.ID,
 		},
-		"as a dead letter":    {dead, l.queues[parkingQueue].DeadLetters.Count, count(1), "DEAD_LETTERED", []ops.Where{ops.PlaceDeadLetter}, "for a person, as dead letter " + letter.ID},
+		"as a dead letter":    {dead, l.queues[failingQueue].DeadLetters.Count, count(1), "DEAD_LETTERED", []ops.Where{ops.PlaceDeadLetter}, "for a person, as dead letter " + letter.ID},
 		"under a lease":       {leased, l.queues[busyQueue].Events[dedupe.Processing], count(1), "PROCESSING", []ops.Where{ops.PlaceLease}, "with a worker since "},
 		"for its next push":   {nacked, l.queues[busyQueue].Events[dedupe.Failed], count(1), "FAILED", []ops.Where{ops.PlaceBroker}, "in the broker; its next attempt is due at "},
 		"for a slot, unknown": {slotted, count(1), count(1), "", nil, ""},
@@ -282,8 +282,7 @@ func waitsAreSeen(t *testing.T, s *stack, asked bool) {
 			require.Equal(t, ops.StepReceived, shown.History[0].What, "%s: it came through the door", place)
 		}
 	}
-	require.Equal(t, count(2), l.queues[parkingQueue].Waiting.ParkedKeys, "that of the one under replay is parked until it is processed")
-	require.Equal(t, letter.ID, s.letter(t, parkingQueue, dead).ID)
+	require.Equal(t, letter.ID, s.letter(t, failingQueue, dead).ID)
 	if asked {
 		require.GreaterOrEqual(t, *l.queues[busyQueue].Waiting.Unacknowledged, int64(2), "the leased one, and the one for the slot")
 		require.NotNil(t, l.queues[busyQueue].Waiting.OldestUnackedSeconds)
@@ -293,7 +292,6 @@ func waitsAreSeen(t *testing.T, s *stack, asked bool) {
 		require.Contains(t, l.waits.Unknown, busyQueue)
 	}
 	text := terminal(t, s.workerURL, "events", "ls")
-	require.Contains(t, text, "1        parked behind 2 keys")
 	require.Contains(t, text, "1        for approval")
 }
 

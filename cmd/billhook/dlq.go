@@ -200,6 +200,9 @@ func (p *program) printLetter(letter ops.Letter, payload bool) {
 	p.printf("%s  %s\n  queue %s, event %s %s, key %s\n  %d %s %s\n  %d attempts, %d replays, died %s, kept until %s\n",
 		letter.ID, letter.State, letter.Queue, letter.EventType, letter.EventID, letter.OrderingKey,
 		letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, when(letter.Died()), when(letter.Expires))
+	if letter.Later != nil {
+		p.printf("  later messages of its key: %s\n", letter.Later)
+	}
 	switch letter.State {
 	case deadletter.Corrected:
 		p.printf("  corrected by message %s, %s\n", letter.CorrectedBy, when(letter.Closed))
@@ -299,6 +302,9 @@ func (p *program) printPreview(kind deadletter.Kind, queue string, preview ops.P
 			would = strings.TrimSuffix(outcome(*item.Trial)+": "+item.Trial.Result, ": ")
 		}
 		p.printf("%s %s, died of %s: %s\n", cmp.Or(item.EventID, item.ID), item.EventType, strings.TrimSpace(item.Reason+" "+item.Detail), would)
+		if item.Later != nil {
+			p.printf("  later messages of its key: %s\n", item.Later)
+		}
 		if item.Trial != nil {
 			p.printEffects(*item.Trial)
 		}

@@ -138,7 +138,7 @@ Beside these, or not yet among them, there wait
 		"what waits of one queue alone": {[]string{"events", "ls", "--queue", "refunds", "--server", worker}, `
 No event matches.
 
-Nothing waits in the broker, delayed, parked, in the outbox, in a replay or for approval.
+Nothing waits in the broker, delayed, in the outbox, in a replay or for approval.
 `},
 		"the queues": {[]string{"queues", "--server", worker}, `
 QUEUE    WAITING                          IN/H  OUT/H  FAILURES  PROCESSING  COMPLETED  FAILED  DEAD-LETTERED  OPEN           OLDEST           STATE  ALIAS

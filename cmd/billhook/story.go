@@ -152,8 +152,6 @@ func waitsAt(s ops.Spot) string {
 			text += " behind event " + s.Behind
 		}
 		return text
-	case ops.PlaceParked:
-		return "parked since " + when(s.Since) + " behind " + cmp.Or(letters, "a dead letter") + " of ordering key " + s.OrderingKey + ": replay that, discard it, or complete it by hand"
 	case ops.PlaceOutbox:
 		return "in the outbox since " + when(s.Since) + ", to be published to " + s.Topic
 	case ops.PlaceDeadLetterTopic:

@@ -31,7 +31,7 @@ func TestAnEventIsShownAsItsStory(t *testing.T) {
 			{Account: "points:user:u1", Currency: "points", Before: &had, After: &has}, {Account: "points:user:u2", Currency: "points"},
 		}}},
 		Line:   ops.Line{EventID: "e1", Status: dedupe.Failed, Queue: "orders", Attempts: 2},
-		Places: []ops.Spot{{Place: ops.PlaceParked, Since: at, OrderingKey: "u1", DeadLetters: []string{"d1"}}, {Place: ops.PlacePaused, Queue: "orders", Since: at, Who: "ilse", Why: "a\x1b[31m"}},
+		Places: []ops.Spot{{Place: ops.PlaceDelayed, Until: at, OrderingKey: "u1", Behind: "e0"}, {Place: ops.PlacePaused, Queue: "orders", Since: at, Who: "ilse", Why: "a\x1b[31m"}},
 		Emissions: []ops.Emission{
 			{EventID: "e2", EventType: "mail", Queue: "mails", State: ops.EmissionProcessed}, {EventID: "e3", EventType: "hit", Queue: "hits", State: ops.EmissionPublished},
 			{EventID: "e4", EventType: "sms", Queue: "phones", State: ops.EmissionDeadLettered, Reason: "callee_refused"},
@@ -48,7 +48,7 @@ func TestAnEventIsShownAsItsStory(t *testing.T) {
 	})
 	text := string(bytes.Join(bytes.Fields(out.Bytes()), []byte(" "))) // wherever its lines are wrapped
 	for _, want := range []string{
-		"e1 FAILED", "waits parked since 2026-03-02T10:15:00Z behind d1 of ordering key u1", "is paused since 2026-03-02T10:15:00Z by ilse",
+		"e1 FAILED", "waits kept until 2026-03-02T10:15:00Z, in the line of ordering key u1 behind event e0", "is paused since 2026-03-02T10:15:00Z by ilse",
 		"2026-03-02T10:14:59Z received by the door", "emitted mail to mails, event e2: processed", "emitted hit to hits, event e3: published;", "emitted sms to phones, event e4: dead-lettered: callee_refused",
 		"deliveries 1 to 2 of message 17: no word",
 		"attempt 1, delivery 3, instance i1: retry handler_error after 12ms; the next was due at 2026-03-02T10:16:00Z",

@@ -46,28 +46,17 @@ func kept(w ops.Waiting) (places []inPlace) {
 		}
 	}
 	add(w.Delayed, "delayed")
-	if w.ParkedKeys.Count > 0 { // also where nothing has come behind the dead letter yet
-		places = append(places, inPlace{number(w.Parked), "parked behind " + keys(w.ParkedKeys)})
-	}
 	add(w.Outbox, "in outbox")
 	add(w.InReplay, "in replay")
 	add(w.ForApproval, "for approval")
 	return places
 }
 
-// keys says how many ordering keys wait for a dead letter of theirs.
-func keys(c ops.Count) string {
-	if c == (ops.Count{Count: 1}) {
-		return "1 key"
-	}
-	return number(c) + " keys"
-}
-
 // printWaits prints what waits and stands in no line of a list of events.
 func (p *program) printWaits(w ops.Elsewhere) {
 	places := kept(w.Waiting)
 	if len(w.InBroker) == 0 && len(w.Unknown) == 0 && len(places) == 0 {
-		p.printf("\nNothing waits in the broker, delayed, parked, in the outbox, in a replay or for approval.\n")
+		p.printf("\nNothing waits in the broker, delayed, in the outbox, in a replay or for approval.\n")
 		return
 	}
 	p.printf("\nBeside these, or not yet among them, there wait\n")

@@ -17,15 +17,13 @@ func TestACellSaysWhatWaitsAndWhere(t *testing.T) {
 		queue ops.Queue
 		want  string
 	}{
-		"nothing":                              {ops.Queue{Enabled: true, Waiting: ops.Waiting{Unacknowledged: n(0)}}, ""},
-		"it is not known":                      {ops.Queue{Enabled: true}, "broker unknown"},
-		"a queue that does not run":            {ops.Queue{}, ""},
-		"the broker's, with a bound":           {ops.Queue{Enabled: true, Waiting: ops.Waiting{Unacknowledged: n(7), OldestUnackedSeconds: n(61)}, Backlog: &ops.Backlog{Max: 9}}, "7 of 9 in broker for 1m1s"},
-		"a parked key without a message":       {ops.Queue{Waiting: ops.Waiting{ParkedKeys: of(1)}}, "0 parked behind 1 key"},
-		"messages behind more keys than shown": {ops.Queue{Waiting: ops.Waiting{ParkedKeys: of(12), Parked: ops.Count{Count: 40, More: true}}}, "more than 40 parked behind 12 keys"},
+		"nothing":                    {ops.Queue{Enabled: true, Waiting: ops.Waiting{Unacknowledged: n(0)}}, ""},
+		"it is not known":            {ops.Queue{Enabled: true}, "broker unknown"},
+		"a queue that does not run":  {ops.Queue{}, ""},
+		"the broker's, with a bound": {ops.Queue{Enabled: true, Waiting: ops.Waiting{Unacknowledged: n(7), OldestUnackedSeconds: n(61)}, Backlog: &ops.Backlog{Max: 9}}, "7 of 9 in broker for 1m1s"},
 		"every place": {
-			ops.Queue{Waiting: ops.Waiting{Unacknowledged: n(1), Delayed: of(2), ParkedKeys: of(1), Parked: of(3), Outbox: of(4), InReplay: of(5), ForApproval: of(6)}},
-			"1 in broker, 2 delayed, 3 parked behind 1 key, 4 in outbox, 5 in replay, 6 for approval",
+			ops.Queue{Waiting: ops.Waiting{Unacknowledged: n(1), Delayed: of(2), Outbox: of(4), InReplay: of(5), ForApproval: of(6)}},
+			"1 in broker, 2 delayed, 4 in outbox, 5 in replay, 6 for approval",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +39,7 @@ func TestAListEndsWithWhatIsNoLineOfIt(t *testing.T) {
 		waits ops.Elsewhere
 		want  string
 	}{
-		"nothing": {ops.Elsewhere{}, "\nNothing waits in the broker, delayed, parked, in the outbox, in a replay or for approval.\n"},
+		"nothing": {ops.Elsewhere{}, "\nNothing waits in the broker, delayed, in the outbox, in a replay or for approval.\n"},
 		"some": {
 			ops.Elsewhere{
 				Waiting:  ops.Waiting{Delayed: ops.Count{Count: 2}, ForApproval: ops.Count{Count: 1}},

@@ -45,6 +45,8 @@ type DeadLetters = List[deadletter.Item]
 type Letter struct {
 	deadletter.Item
 	Attributes map[string]string `json:"attributes"`
+	// Later is what came after it; absent where nothing follows it in order, or it is not open.
+	Later *Later `json:"later,omitempty"`
 	// Size is the size of the minimized payload that is kept, in bytes.
 	Size int64 `json:"payload_bytes"`
 	// Data is that payload where it is JSON; else Base64 has it. Both are there for somebody who has
@@ -161,7 +163,11 @@ func (a *API) countReasons(r *http.Request) (List[deadletter.Reason], error) {
 
 func (a *API) showDeadLetter(r *http.Request) (Letter, error) {
 	item, err := a.Operator.Show(r.Context(), param(r, "id"))
-	return letterOf(item), err
+	letter := letterOf(item)
+	if err == nil {
+		letter.Later, err = a.later(r.Context(), item)
+	}
+	return letter, err
 }
 
 // letterOf is a dead letter without its payload.

@@ -373,8 +373,8 @@ func TestQueuesSayWhereTheyStand(t *testing.T) {
 		letter("d3", "orders", "replayed", time.Hour), letter("d4", "refunds", "discarded", time.Hour), waitingLane("l1", time.Minute), waitingLane("l2", time.Hour))
 	none := `{"count": 0, "more": false}`
 	waits := func(replayed string) string {
-		return `"waiting": {"unacknowledged": null, "oldest_unacked_seconds": null, "delayed": ` + none + `, "parked_keys": ` + none +
-			`, "parked": ` + none + `, "outbox": ` + none + `, "in_replay": ` + replayed + `, "for_approval": ` + none + `}, "breakers": [],
+		return `"waiting": {"unacknowledged": null, "oldest_unacked_seconds": null, "delayed": ` + none +
+			`, "outbox": ` + none + `, "in_replay": ` + replayed + `, "for_approval": ` + none + `}, "breakers": [],
 				"last_hour": {"in": 0, "out": 0, "processed": 0, "other": 0, "dead": 0, "failed": 0, "failure_percent": 0},`
 	}
 	require.JSONEq(t, `{"items": [

@@ -25,6 +25,8 @@ type Previewed struct {
 	// Trial is absent where Unknown says why that is not known.
 	Trial   *dryrun.Trial `json:"trial,omitempty"`
 	Unknown string        `json:"unknown,omitempty"`
+	// Later is what came after it, where it is the only one.
+	Later *Later `json:"later,omitempty"`
 }
 
 func (a *API) previewDeadLetters(r *http.Request) (Preview, error) {
@@ -62,6 +64,11 @@ func (a *API) preview(ctx context.Context, f deadletter.Filter) (Preview, error)
 			one.Unknown = "It could not be tried in time."
 		default:
 			one.Unknown = a.problem(ctx, err).Detail
+		}
+		if len(counted.Sample) == 1 {
+			if one.Later, err = a.later(ctx, item); err != nil {
+				return Preview{}, err
+			}
 		}
 		shown.Items = append(shown.Items, one)
 	}

@@ -195,7 +195,7 @@ func (a Reads) waits(ctx context.Context, items []Queue, all Waiting) error {
 	group.SetLimit(queriesAtOnce)
 	for i := range items {
 		group.Go(func() (err error) {
-			items[i].Waiting, err = a.kept(ctx, items[i].ID, all)
+			items[i].Waiting, err = a.counts(ctx, items[i].ID, all)
 			return err
 		})
 	}

@@ -217,9 +217,6 @@ func (a Reads) blocked(ctx context.Context, q catalog.Queue) (keys []BlockedKey,
 			keys[i] = BlockedKey{OrderingKey: kept.Message.OrderingKey, Messages: Count{Count: min(waiting, keptCounted), More: waiting > keptCounted}}
 			switch {
 			case waiting > 0:
-			case l.Stopped: // what comes of the key next will wait
-				keys[i].Spot = Spot{Place: PlaceParked, Queue: q.ID}
-				return nil
 			default: // all that was kept is with the broker again
 				keys[i].Spot = Spot{Place: PlaceBroker, Queue: q.ID}
 				return nil

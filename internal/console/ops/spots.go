@@ -30,8 +30,6 @@ const (
 	PlaceLease Where = "lease"
 	// PlaceDelayed: it is kept until a time, or behind another of its ordering key.
 	PlaceDelayed Where = "delayed"
-	// PlaceParked: it is kept behind dead letters of its ordering key.
-	PlaceParked Where = "parked"
 	// PlaceOutbox: it is stored, and not yet published.
 	PlaceOutbox Where = "outbox"
 	// PlaceDeadLetterTopic: it was dead-lettered, and its dead letter is not yet kept.
@@ -145,25 +143,8 @@ func (a Reads) delay(ctx context.Context, kept lane.Kept) (Spot, error) {
 	if line.First.EventID != kept.Source.EventID || line.First.Emits != kept.Source.Emits {
 		spot.Behind = line.First.EventID
 	}
-	if !line.Stopped {
-		if line.DueAt.After(spot.Until) {
-			spot.Until = line.DueAt
-		}
-		return spot, nil
-	}
-	spot.Place, spot.Until = PlaceParked, time.Time{}
-	for _, state := range []deadletter.State{deadletter.Open, deadletter.Replayed} {
-		equal := map[string]any{"queue": kept.Source.Queue, "ordering_key": kept.Message.OrderingKey, "state": string(state)}
-		page, err := a.Store.Query(ctx, store.Query{Collection: deadletter.Collection, Equal: equal, Limit: closely})
-		if err != nil {
-			return Spot{}, err
-		}
-		for _, doc := range page.Documents {
-			spot.DeadLetters = append(spot.DeadLetters, doc.Key.ID)
-		}
-		if len(spot.DeadLetters) > 0 {
-			break
-		}
+	if line.DueAt.After(spot.Until) {
+		spot.Until = line.DueAt
 	}
 	return spot, nil
 }

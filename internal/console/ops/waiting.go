@@ -11,7 +11,6 @@ import (
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/backlog"
-	"billhook/internal/platform/store"
 )
 
 // Broker can be asked what it holds, and answers at once. Pub/Sub cannot: there a task asks Cloud
@@ -29,11 +28,8 @@ type Waiting struct {
 	// OldestUnackedSeconds is how long the oldest of them has waited.
 	Unacknowledged       *int64 `json:"unacknowledged"`
 	OldestUnackedSeconds *int64 `json:"oldest_unacked_seconds"`
-	// Delayed counts the messages that are kept until a time, or behind another of their key. Parked
-	// counts those that are kept behind the dead letters of ParkedKeys ordering keys.
-	Delayed    Count `json:"delayed"`
-	ParkedKeys Count `json:"parked_keys"`
-	Parked     Count `json:"parked"`
+	// Delayed counts the messages that are kept until a time, or behind another of their key.
+	Delayed Count `json:"delayed"`
 	// Outbox counts the messages that are committed and not yet published.
 	Outbox Count `json:"outbox"`
 	// InReplay counts the dead letters whose replay has not ended.
@@ -42,9 +38,6 @@ type Waiting struct {
 	ForApproval Count `json:"for_approval"`
 }
 
-// parkedKeys is of how many keys the messages that are parked behind them are counted.
-const parkedKeys = 10
-
 // place is a collection that things wait in.
 type place struct {
 	collection string
@@ -52,11 +45,9 @@ type place struct {
 	of         func(*Waiting) *Count
 }
 
-// places are all places that are counted by a query each. Until parked has been asked, Delayed
-// counts all that is kept.
+// places are all places that are counted by a query each.
 var places = []place{
 	{lane.Delayed.Entries(), nil, func(w *Waiting) *Count { return &w.Delayed }},
-	{lane.Delayed.Lanes(), map[string]any{"stopped": true}, func(w *Waiting) *Count { return &w.ParkedKeys }},
 	{lane.Outbox.Entries(), nil, func(w *Waiting) *Count { return &w.Outbox }},
 	{deadletter.Collection, map[string]any{"state": string(deadletter.Replayed)}, func(w *Waiting) *Count { return &w.InReplay }},
 	{audit.Collection, map[string]any{"progress": string(deadletter.Waiting)}, func(w *Waiting) *Count { return &w.ForApproval }},
@@ -91,36 +82,8 @@ func (a Reads) counts(ctx context.Context, queue string, all Waiting) (w Waiting
 	return w, err
 }
 
-// kept counts what waits in the store of a queue, or of all where the id is empty.
-func (a Reads) kept(ctx context.Context, queue string, all Waiting) (w Waiting, err error) {
-	if w, err = a.counts(ctx, queue, all); err != nil || w.ParkedKeys.Count == 0 {
-		return w, err
-	}
-	if w.Parked, err = a.parked(ctx, queue); err != nil {
-		return w, err
-	}
-	w.Delayed.Count = max(0, w.Delayed.Count-w.Parked.Count)
-	return w, nil
-}
-
-// parked counts the messages behind the first parkedKeys dead letters that keys wait for.
-func (a Reads) parked(ctx context.Context, queue string) (Count, error) {
-	stopped, err := a.Store.Query(ctx, store.Query{Collection: lane.Delayed.Lanes(), Equal: places[1].on(queue), Limit: parkedKeys})
-	total := Count{More: stopped.Next != ""}
-	for _, doc := range stopped.Documents {
-		if err != nil {
-			break
-		}
-		var page store.Page
-		page, err = a.Store.Query(ctx, store.Query{Collection: lane.Delayed.Entries(), IDPrefix: doc.Key.ID + "-", Count: true, Limit: deadletter.CountTo + 1})
-		total.Count += min(page.Count, deadletter.CountTo)
-		total.More = total.More || page.Count > deadletter.CountTo
-	}
-	return total, err
-}
-
 // anything leaves out no place.
-var anything = Waiting{Delayed: Count{Count: 1}, ParkedKeys: Count{Count: 1}, Outbox: Count{Count: 1}, InReplay: Count{Count: 1}, ForApproval: Count{Count: 1}}
+var anything = Waiting{Delayed: Count{Count: 1}, Outbox: Count{Count: 1}, InReplay: Count{Count: 1}, ForApproval: Count{Count: 1}}
 
 // inBroker returns what each queue has in the broker, by its id, and when it was counted. A queue of
 // which it is not known is missing.
@@ -179,7 +142,7 @@ type Elsewhere struct {
 
 // Waits counts what waits of a queue, or of all where the id is empty.
 func (a Reads) Waits(ctx context.Context, queue string) (Elsewhere, error) {
-	kept, err := a.kept(ctx, queue, anything)
+	kept, err := a.counts(ctx, queue, anything)
 	if err != nil {
 		return Elsewhere{}, err
 	}

@@ -264,7 +264,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 	}
 	for {
 		now := o.Now().UTC().Truncate(time.Microsecond)
-		messages, writes, releases, released := lane.NewBatch(now), []store.Write{}, []store.Write{}, map[lane.Name]bool{}
+		messages, writes := lane.NewBatch(now), []store.Write{}
 		for _, listed := range some {
 			item, err := o.Show(ctx, listed.ID)
 			if errors.Is(err, ErrUnknown) {
@@ -284,18 +284,6 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 					lane.Source{Queue: item.Queue, Tenant: item.tenant(), EventID: item.EventID})
 			}
 			writes = append(writes, store.Replace(item.Key(), item.version, item.fields()))
-			held := lane.Name{Queue: q.ID, Tenant: item.tenant(), OrderingKey: item.OrderingKey}
-			if op.Kind != Replay && q.OnPoison == catalog.Park && !released[held] {
-				// The messages behind it need not wait longer.
-				released[held] = true
-				parked, err := lane.Open(ctx, o.Store, held)
-				if err != nil {
-					return 0, nil, err
-				}
-				if w, ok := parked.Go(now); ok {
-					releases = append(releases, w)
-				}
-			}
 		}
 		if len(writes) == 0 {
 			return 0, nil, nil
@@ -303,7 +291,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 		before := *op
 		op.Done += int64(len(writes))
 		done = int64(len(writes))
-		err := o.commit(ctx, op, runner, slices.Concat(writes, releases, messages.Writes()))
+		err := o.commit(ctx, op, runner, slices.Concat(writes, messages.Writes()))
 		if err == nil {
 			return done, messages.Lanes(), nil
 		}

@@ -76,37 +76,6 @@ func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Wri
 	return t.String(), writes, nil
 }
 
-// never is when a stopped lane is due.
-var never = time.Date(9000, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// Stop returns the write that stops the lane, for a dead letter that a person has to look
-// at. Until Go, every message of the key is put into the lane, and none is published. ok is
-// false where the lane is stopped already.
-func (l Lane) Stop(now time.Time) (w store.Write, ok bool) {
-	if l.Stopped || !l.Stays {
-		return store.Write{}, false
-	}
-	next := l.head
-	next.Stopped, next.DueAt, next.OldestAt, next.ExpireAt = true, never, never, time.Time{}
-	next.Last = max(now.UnixMicro(), l.Last+1)
-	next.Held = next.Last // messages that are published already have to wait again
-	return l.replace(next), true
-}
-
-// Go returns the write that lets a stopped lane go on: its messages are published in order.
-// ok is false where it is not stopped.
-func (l Lane) Go(now time.Time) (w store.Write, ok bool) {
-	switch {
-	case !l.Stopped:
-		return store.Write{}, false
-	case l.Newest == "": // no message was put into it
-		return store.Delete(l.key, l.version), true
-	}
-	next := l.head
-	next.Stopped, next.DueAt, next.OldestAt = false, now, now
-	return l.replace(next), true
-}
-
 // Over returns the write that removes the lane of a message that was delivered; ok reports
 // whether the message was the last of the lane.
 func (l Lane) Over(m contract.Message) (w store.Write, ok bool) {

@@ -74,23 +74,11 @@ func KeptOf(doc store.Document) (Kept, error) {
 	}, nil
 }
 
-// Keys returns the lanes of a queue's ordering keys of which messages are kept, those that wait for a
-// person first, at most limit, and whether there are more. It is two queries.
+// Keys returns the lanes of a queue's ordering keys of which messages are kept, at most limit, and
+// whether there are more.
 func Keys(ctx context.Context, from store.Querier, queue string, limit int) (keys []Lane, more bool, err error) {
-	known := map[string]bool{}
-	for _, equal := range []map[string]any{{"queue": queue, "stopped": true}, {"queue": queue}} {
-		found, err := lanesOf(ctx, from, Delayed, store.Query{Equal: equal, Limit: limit + 1})
-		if err != nil {
-			return nil, false, err
-		}
-		for _, l := range found {
-			if !known[l.ID()] {
-				keys = append(keys, l)
-			}
-			known[l.ID()] = true
-		}
-	}
-	return keys[:min(len(keys), limit)], len(keys) > limit, nil
+	keys, err = lanesOf(ctx, from, Delayed, store.Query{Equal: map[string]any{"queue": queue}, Limit: limit + 1})
+	return keys[:min(len(keys), limit)], len(keys) > limit, err
 }
 
 // First returns the message of a lane that is published next, and how many wait there, counted up to

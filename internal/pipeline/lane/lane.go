@@ -1,8 +1,7 @@
 // Package lane owns the messages that wait to be published: the emissions of effects (the
 // outbox), and messages that wait longer than the broker can (delayed). These wait for a later
-// attempt, for a time of delivery, behind a message of their ordering key, or behind a dead
-// letter of it (parked). The package owns their documents, their order per ordering key, and
-// what is done when publishing fails. It refuses to decide that a message waits, and never
+// attempt, for a time of delivery, or behind a message of their ordering key. The package owns
+// their documents, their order per ordering key, and what is done when publishing fails. It refuses to decide that a message waits, and never
 // publishes what is not committed.
 //
 // Both kinds are one machine over two collections. An entry is one message. A lane
@@ -29,7 +28,6 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/platform/store"
-	"billhook/internal/retry"
 )
 
 // Kind is one kind of lanes. It is kept in collections of its own.
@@ -61,8 +59,6 @@ type head struct {
 	Held int64 `store:"held,omitzero"`
 	// Stays: the lane outlives its entries.
 	Stays bool `store:"stays,omitzero"`
-	// Stopped: it waits for a person, and no entry of it is published.
-	Stopped bool `store:"stopped,omitzero"`
 	// QueueID is the queue of a lane that stays, for Calm.
 	QueueID string `store:"queue,omitzero"`
 	// ExpireAt is when a lane without entries may be removed.
@@ -153,28 +149,6 @@ func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
 		l.QueueID = name.Queue
 	}
 	return l, nil
-}
-
-// Change opens the lane of a name and commits the write that want makes of it, if it makes one.
-// Its errors are marked.
-func Change(ctx context.Context, s store.Store, name Name, want func(Lane) (w store.Write, ok bool)) error {
-	for range 3 {
-		l, err := Open(ctx, s, name)
-		if err != nil {
-			return retry.Outage("store_unavailable", err)
-		}
-		write, ok := want(l)
-		if !ok {
-			return nil
-		}
-		switch _, err = s.Commit(ctx, []store.Write{write}); {
-		case err == nil:
-			return nil
-		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
-			return retry.Outage("store_unavailable", err)
-		}
-	}
-	return retry.Busy("contention", nil)
 }
 
 // Calm reports whether no ordering key of a queue has a lane, so that no message of it can

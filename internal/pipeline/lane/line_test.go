@@ -16,7 +16,6 @@ import (
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
-	"billhook/internal/platform/store/storetest"
 )
 
 // line is a queue that keeps the messages of one ordering key in order, with a broker
@@ -34,8 +33,6 @@ type line struct {
 		due    time.Time
 		ticket string
 	}
-	// dead is the event whose dead letter holds up the key.
-	dead  string
 	story []string
 }
 
@@ -97,7 +94,7 @@ func (l *line) deliver(t require.TestingT, outcome func() string) {
 	switch {
 	case slices.Contains(l.closed, event):
 		l.over(t, m)
-	case event == l.dead, l.now.Before(again.due) && again.ticket != lane.Ticket(m):
+	case l.now.Before(again.due) && again.ticket != lane.Ticket(m):
 	case behind:
 		l.keep(t, m, time.Time{})
 	default:
@@ -110,7 +107,7 @@ func (l *line) attempt(t require.TestingT, m contract.Message, outcome string) {
 	event := m.Attributes[contract.AttrEventID]
 	l.tell("%s %s", event, outcome)
 	switch outcome {
-	case "is done":
+	case "is done", "is dead-lettered":
 		l.close(t, event)
 		l.over(t, m)
 	case "fails":
@@ -118,28 +115,13 @@ func (l *line) attempt(t require.TestingT, m contract.Message, outcome string) {
 		again.due = l.now.Add(20 * time.Minute)
 		again.ticket = l.keep(t, m, again.due)
 		l.again[event] = again
-	case "dies":
-		require.Empty(t, l.dead, "of one key, one is dead at most: %s", strings.Join(l.story, "\n"))
-		l.dead = event
-		l.commit(t, func(found lane.Lane) ([]store.Write, bool) { return one(found.Stop(l.now)) })
 	}
 }
 
-// close says that an event is done.
+// close says that an event is done or has its dead letter.
 func (l *line) close(t require.TestingT, event string) {
 	l.closed = append(l.closed, event)
 	require.Equal(t, l.arrived[:len(l.closed)], l.closed, "in order: %s", strings.Join(l.story, "\n"))
-}
-
-// replay is that of the dead letter; it is done, and its key goes on.
-func (l *line) replay(t require.TestingT) {
-	if l.dead == "" {
-		return
-	}
-	l.tell("%s is replayed", l.dead)
-	l.close(t, l.dead)
-	l.dead = ""
-	l.commit(t, func(found lane.Lane) ([]store.Write, bool) { return one(found.Go(l.now)) })
 }
 
 // repeat has the broker deliver again what it was told to forget, with all that came after it.
@@ -160,7 +142,7 @@ func (l *line) relay(i int) func(*rapid.T) {
 }
 
 // TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder drives one ordering key whose messages
-// fail, wait for their time and die, while two relays go on call by call, fail and die.
+// fail, are done or die, while two relays go on call by call, fail and die.
 func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
 	t.Parallel()
 	dir, rounds := t.TempDir(), 0
@@ -180,7 +162,9 @@ func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
 			require.NoError(t, db.Close())
 		}()
 		deliver := func(t *rapid.T) {
-			l.deliver(t, func() string { return rapid.SampledFrom([]string{"is done", "fails", "dies"}).Draw(t, "the attempt") })
+			l.deliver(t, func() string {
+				return rapid.SampledFrom([]string{"is done", "fails", "is dead-lettered"}).Draw(t, "the attempt")
+			})
 		}
 		if rapid.Bool().Draw(t, "two wait and are due") {
 			l.event(t)
@@ -192,7 +176,7 @@ func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"an event": l.event, "an event +": l.event, "a delivery": deliver, "a delivery +": deliver, "a delivery ++": deliver,
 			"relay one": l.relay(0), "relay one +": l.relay(0), "relay two": l.relay(1), "relay two +": l.relay(1),
-			"repeat": l.repeat, "the dead letter is replayed": func(t *rapid.T) { l.replay(t) },
+			"repeat": l.repeat,
 			"time passes": func(t *rapid.T) {
 				l.now = l.now.Add(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 21 * time.Minute}).Draw(t, "time"))
 			},
@@ -200,7 +184,6 @@ func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
 		settle(l.actors)
 		for range 2*len(l.arrived) + 3 {
 			l.now = l.now.Add(time.Hour)
-			l.replay(t)
 			l.actors[0].start(lane.Delayed, &l.now, due)
 			settle(l.actors)
 			for len(l.broker) > 0 {
@@ -212,45 +195,6 @@ func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, page.Documents)
 	})
-}
-
-// TestALaneThatIsStoppedIsLeftAsItIs: a dead letter may stop a lane that a relay has found
-// due. What the relay publishes then would come back as if nothing were before it.
-func TestALaneThatIsStoppedIsLeftAsItIs(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	l := &line{db: r.db, now: start}
-	l.keep(t, message("e1"), start)
-	l.keep(t, message("e2"), time.Time{})
-	r.Of = lane.Delayed
-	stopped := &stopping{Faults: r.faults, before: func() {
-		l.commit(t, func(found lane.Lane) ([]store.Write, bool) { return one(found.Stop(start)) })
-	}}
-	r.Store = stopped
-	report, failed := r.due(t, 10)
-	require.Equal(t, lane.Report{Lanes: 1}, report)
-	require.Empty(t, failed)
-	require.Empty(t, r.broker.taken)
-	l.commit(t, func(found lane.Lane) ([]store.Write, bool) {
-		require.True(t, found.Stopped)
-		return one(found.Go(start))
-	})
-	report, _ = r.due(t, 10)
-	require.Equal(t, lane.Report{Lanes: 1, Published: 2}, report)
-}
-
-// stopping is a store in which a lane is changed before it is read by its key.
-type stopping struct {
-	*storetest.Faults
-	before func()
-}
-
-func (s *stopping) Get(ctx context.Context, key store.Key) (store.Document, error) {
-	if before := s.before; before != nil {
-		s.before = nil
-		before()
-	}
-	return s.Faults.Get(ctx, key)
 }
 
 // TestALaneIsOverWithItsLastMessage, and not before: a repetition of what was behind it

@@ -47,7 +47,7 @@ const entries = 100
 // Lane publishes the entries of one lane, oldest first, and removes them. It returns
 // how many it published. An entry that is not due ends it; the lane is then due when
 // that entry is. On an error the rest stay, due again after a wait that grows with the
-// age of the oldest; no other lane waits for them. A lane that is stopped is left as it is.
+// age of the oldest; no other lane waits for them.
 func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) {
 	last := ""
 	for {
@@ -60,9 +60,6 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 			return published, fmt.Errorf("lane: read: %w", err)
 		}
 		l := laneOf(doc)
-		if l.Stopped { // since it was found due
-			return published, nil
-		}
 		page, err := r.Store.Query(ctx, store.Query{Collection: r.Of.Entries(), IDPrefix: id + "-", Limit: entries})
 		if err != nil {
 			return published, fmt.Errorf("lane: read entries: %w", err)

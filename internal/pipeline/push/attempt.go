@@ -51,10 +51,8 @@ type attempt struct {
 	known bool
 	// returned: the message comes back from a wait elsewhere than with the broker.
 	returned bool
-	// replayed: it is a dead letter again. It is what its key waits for, and waits for nobody.
+	// replayed: it is a dead letter again.
 	replayed bool
-	// parks: a dead letter of its key holds up what comes after it.
-	parks bool
 	// waited: the request has waited once without an attempt, and does not wait again.
 	waited bool
 	// published is when the message was published first, and firstID is its first message id, as
@@ -78,8 +76,6 @@ type attempt struct {
 	// waits: it has to wait its turn, behind another, or until due where that is set.
 	waits bool
 	due   time.Time
-	// frees: the key waits for just this message.
-	frees bool
 	// superseded: its effect came too late; lanes are those of its emissions.
 	superseded bool
 	lanes      []string
@@ -161,7 +157,6 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 			w.name.OrderingKey = key // an emulator sends it in the attribute alone
 		}
 	}
-	w.parks = q.OnPoison == catalog.Park && w.name.OrderingKey != ""
 	w.calms = w.name.OrderingKey != "" && !q.waits // else lanes are looked at every time
 	if w.broken != nil {
 		return w

@@ -22,16 +22,13 @@ func (s *Service) claim(ctx context.Context, w *attempt) verdict {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 		defer cancel()
 		seen, err := w.run.Look(within)
-		// The correction of a dead letter does not wait behind it, where that holds up the key.
-		w.frees = w.parks && seen != dedupe.Gone && w.run.Corrects()
 		switch {
 		case err != nil:
 			return verdict{course: nacked, failure: err}
-		case w.frees:
 		case seen != dedupe.Fresh:
 			return verdict{course: recorded, seen: seen}
 		case w.due.IsZero():
-			return verdict{course: postponed, failure: retry.Busy("behind_delayed", nil)} // or behind a dead letter
+			return verdict{course: postponed, failure: retry.Busy("behind_delayed", nil)}
 		default:
 			return verdict{course: postponed, failure: retry.Busy("deliver_at", nil), due: w.due}
 		}

@@ -298,51 +298,21 @@ func TestWhatBrokeTheContractAndIsReplayedDoesNotCorrectItself(t *testing.T) {
 	require.Equal(t, deadletter.Processed, r.states(t)[id])
 }
 
-func TestACorrectionPassesAndFreesTheKeyThatItsDeadLetterHoldsUp(t *testing.T) {
-	t.Parallel()
-	fails := 0
-	r := newRig(t, setup{queue: both(parking, accepting), credit: func(_ *rig, own handler.Tx) handler.Tx {
-		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-			if fails > 0 {
-				fails--
-				return handler.Effect{}, errHandler
-			}
-			return own(ctx, event)
-		}
-	}})
-	r.deliver(paid("e1", unknown, 1))
-	require.Equal(t, "behind_delayed", r.deliver(paid("e2", known, 1)).Reason)
-	fails = 1
-	require.Equal(t, http.StatusInternalServerError, r.deliver(corrected("e1", 2)).code, "it waits for nobody, and fails")
-	require.Equal(t, http.StatusNoContent, r.deliver(replayOf(r.letters()[0], "1")).code)
-	require.Empty(t, r.release(t), "the old payload frees nothing")
-	require.Equal(t, "processed", r.deliver(corrected("e1", 2)).Outcome)
-	back := r.release(t)
-	require.Len(t, back, 1)
-	require.Equal(t, "processed", r.deliver(back[0]).Outcome)
-	require.Equal(t, "processed", r.deliver(paid("e3", known, 1)).Outcome)
+// replayOf is the letter as its replay delivers it.
+func replayOf(letter contract.Message, count string) message {
+	m := message{id: "replay-" + count, body: string(letter.Data), attributes: map[string]string{}, published: start}
+	for name, value := range letter.Attributes {
+		m.attributes[name] = value
+	}
+	m.attributes[deadletter.AttrReplayOf], m.attributes[deadletter.AttrReplayCount] = "item", count
+	return m
 }
 
-func TestTheRedeliveryOfACorrectionFreesTheKeyWhereTheFirstCouldNot(t *testing.T) {
+func TestLaterMessagesOfADeadLettersKeyAreHandled(t *testing.T) {
 	t.Parallel()
-	away := true
-	r := newRig(t, setup{queue: both(parking, accepting), credit: func(r *rig, own handler.Tx) handler.Tx {
-		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-			effect, err := own(ctx, event)
-			if err == nil && away {
-				away = false
-				r.faults.FailReads(1) // that of the lane, behind the commit
-			}
-			return effect, err
-		}
-	}})
-	r.deliver(paid("e1", unknown, 1))
-	r.deliver(paid("e2", known, 1))
-	require.Equal(t, http.StatusServiceUnavailable, r.deliver(corrected("e1", 2)).code)
-	require.EqualValues(t, 2000, r.balance(t))
-	require.Empty(t, r.release(t))
-	require.Equal(t, http.StatusNoContent, r.deliver(corrected("e1", 2)).code)
-	require.Len(t, r.release(t), 1)
+	r := newRig(t, setup{queue: inOrder})
+	require.Equal(t, "dead_lettered", r.deliver(paid("e1", unknown, 1)).Outcome)
+	require.Equal(t, "processed", r.deliver(paid("e2", known, 1)).Outcome)
 }
 
 func TestACorrectedItemIsNotReplayed(t *testing.T) {

@@ -17,16 +17,15 @@ const maxResumes = 5
 // leave is the last step. It settles a replay that has ended without a commit. It publishes the
 // emissions before the answer, so that they come before those of a next event of the key. Emissions
 // are stored already: the relay publishes what cannot be published now. Then it ends the message's
-// own lane. Where the key has waited for just this message, the key goes on, unless the message has
-// failed. Else the lane is removed after the last of its messages: while a lane is left, each event
-// of its queue costs a read.
+// own lane. The lane is removed after the last of its messages: while a lane is left, each
+// event of its queue costs a read.
 func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
 	if err := s.settleReplay(ctx, w, a); err != nil {
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "end of a replay not written", about(w)...)
 		return again(retry.Decide(err), err) // the redelivery comes by here again
 	}
 	ends := w.ends && !a.Delayed && w.name.OrderingKey != "" && (w.broken == nil || a.Outcome != retry.Retry)
-	if len(w.lanes) == 0 && !w.frees && !ends {
+	if len(w.lanes) == 0 && !ends {
 		return a
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
@@ -38,29 +37,19 @@ func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
 			}
 		}
 	}
-	done := a.Outcome == retry.Processed || a.Outcome == retry.Superseded || (a.Outcome == retry.Duplicate && a.Reason != correctedBefore)
-	var err error
-	switch {
-	case w.frees && !done: // what corrects it lets the key go
-	case w.frees:
-		if err = lane.Change(ctx, s.config.Store, w.name, func(l lane.Lane) (store.Write, bool) { return l.Go(s.config.Now()) }); err != nil {
-			// The redelivery finds the event done, and comes by here again.
-			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "key not released", about(w)...)
-			return again(retry.Decide(err), err)
-		}
-		a.due = s.config.Now()
-	case ends:
-		place := w.place
-		if !w.opened {
-			place, err = lane.Open(ctx, s.config.Store, w.name)
-		}
-		if last, over := place.Over(w.delivery.message); err == nil && over {
-			_, err = s.config.Store.Commit(ctx, []store.Write{last})
-		}
-		// Where this fails, the next message of the key takes the longer way, and ends it.
-		if err != nil && !errors.Is(err, store.ErrStale) {
-			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lane not removed", about(w)...)
-		}
+	if !ends {
+		return a
+	}
+	place, err := w.place, error(nil)
+	if !w.opened {
+		place, err = lane.Open(ctx, s.config.Store, w.name)
+	}
+	if last, over := place.Over(w.delivery.message); err == nil && over {
+		_, err = s.config.Store.Commit(ctx, []store.Write{last})
+	}
+	// Where this fails, the next message of the key takes the longer way, and ends it.
+	if err != nil && !errors.Is(err, store.ErrStale) {
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lane not removed", about(w)...)
 	}
 	return a
 }

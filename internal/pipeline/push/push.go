@@ -147,7 +147,7 @@ func New(config Config) *Service {
 			brokerKeepsTime: q.BrokerKeepsTime(),
 			// Messages wait by a policy that is not the broker's, where the service that a leased
 			// handler calls asks for it, or behind dead letters.
-			waits: q.Ordered() && (q.OnPoison == catalog.Park || leased || !q.BrokerKeepsTime()),
+			waits: q.Ordered() && (leased || !q.BrokerKeepsTime()),
 			nacks: rate.NewLimiter(rate.Every(q.NackBudget), 1),
 		}
 	}

@@ -102,21 +102,15 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 	// The lane.
 	var place lane.Lane
 	var err error
-	switch {
-	case p.way == never && w.parks && a.Outcome == retry.DeadLettered:
-		if err = lane.Change(ctx, s.config.Store, w.name, func(l lane.Lane) (store.Write, bool) { return l.Stop(s.config.Now()) }); err != nil {
-			return verdict{course: nacked, failure: err, attempt: a.Attempt}
-		}
-	case p.way == kept:
+	if p.way == kept {
 		if place = w.place; v.course != postponed {
 			place, err = lane.Open(ctx, s.config.Store, p.name)
 		}
-		if err != nil {
-			break
-		}
-		if counts := v.course == failed || v.course == early; !counts && p.name.OrderingKey == "" && place.Holds() {
-			break // an earlier delivery has kept it
-		}
+	}
+	switch counts := v.course == failed || v.course == early; {
+	case p.way != kept, err != nil:
+	case !counts && p.name.OrderingKey == "" && place.Holds(): // an earlier delivery has kept it
+	default:
 		message := w.delivery.message
 		message.Attributes = w.queue.Addressed(message.Attributes)
 		end.Kept.Beside = p.name.OrderingKey == "" && w.name.OrderingKey != ""
@@ -238,17 +232,13 @@ func (s *Service) plan(w *attempt, v verdict) plan {
 	if s.Draining() {
 		latest = time.Time{}
 	}
-	frees := w.parks && (w.replayed || w.run.Corrects())
 	p := plan{way: redelivered, due: v.due, name: w.name}
 	switch v.course {
 	case postponed:
 		p.way = kept
 	case early:
-		switch {
-		case !w.waited && !p.due.After(latest):
+		if p.way = kept; !w.waited && !p.due.After(latest) {
 			p.way = resumed
-		case !frees: // else it is what its key waits for
-			p.way = kept
 		}
 		if w.run.Beside() { // a worker whose clock is ahead has released it
 			p.name.OrderingKey = ""
@@ -262,7 +252,7 @@ func (s *Service) plan(w *attempt, v verdict) plan {
 		switch {
 		case !w.waited && soon.After(now) && !soon.After(latest):
 			p.way, p.due = resumed, soon
-		case !frees && !q.nacks.AllowN(now, 1):
+		case !q.nacks.AllowN(now, 1):
 			p.way = kept
 		}
 	case failed:
@@ -275,7 +265,7 @@ func (s *Service) plan(w *attempt, v verdict) plan {
 			p.name.OrderingKey = "" // what it waits for may be behind it
 		case v.means.Scope != retry.EveryMessage && !p.due.After(latest):
 			p.way = resumed
-		case frees, !q.Remembers(): // to keep a message costs more than the record that is saved
+		case !q.Remembers(): // to keep a message costs more than the record that is saved
 			p.way = redelivered
 		case asked > wait && (v.means.Counts || !q.oneTarget):
 		case v.means.Scope == retry.EveryMessage, v.means.Class == retry.Unavailable && q.oneTarget,

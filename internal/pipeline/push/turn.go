@@ -35,7 +35,6 @@ func (s *Service) dropped(w *attempt, now time.Time) verdict {
 func (s *Service) turn(ctx context.Context, w *attempt) verdict {
 	q, d, now := w.queue, &w.delivery, s.config.Now()
 	w.waits, w.opened, w.ends, w.until = false, false, false, time.Time{}
-	w.frees = w.parks && w.replayed
 	if v := s.dropped(w, now); v.course == final {
 		return v
 	}
@@ -50,7 +49,7 @@ func (s *Service) turn(ctx context.Context, w *attempt) verdict {
 			due = at
 		}
 	}
-	if w.frees || (w.name.OrderingKey == "" && due.IsZero()) {
+	if w.name.OrderingKey == "" && due.IsZero() {
 		return verdict{course: ready}
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)

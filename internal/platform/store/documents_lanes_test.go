@@ -40,23 +40,4 @@ func lanes(t *testing.T, db *standin.Store) {
 	_, writes, err := l.Put(waiting, noon)
 	require.NoError(t, err)
 	commit(t, db, writes...)
-	for _, key := range []string{"u2", "u3"} {
-		l, err := lane.Open(t.Context(), db, lane.Name{Queue: "orders", OrderingKey: key})
-		require.NoError(t, err)
-		write, ok := l.Stop(noon)
-		require.True(t, ok)
-		commit(t, db, write)
-		l, err = lane.Open(t.Context(), db, lane.Name{Queue: "orders", OrderingKey: key})
-		require.NoError(t, err)
-		_, writes, err := l.Put(waiting, noon)
-		require.NoError(t, err)
-		commit(t, db, writes...)
-		if key == "u3" {
-			l, err = lane.Open(t.Context(), db, lane.Name{Queue: "orders", OrderingKey: key})
-			require.NoError(t, err)
-			write, ok = l.Go(noon)
-			require.True(t, ok)
-			commit(t, db, write)
-		}
-	}
 }

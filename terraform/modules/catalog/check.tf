@@ -72,8 +72,6 @@ locals {
         { ok = local.seconds[i].oldest_alert < local.seconds[i].message_retention_duration, path = "oldest_alert", what = "must be below message_retention_duration, ${local.shown[i].message_retention_duration}" },
         { ok = contains(["ack", "reject"], q.on_terminal), path = "on_terminal", what = "must be ack or reject" },
         { ok = contains(["report", "republish"], q.on_orphan), path = "on_orphan", what = "must be report or republish" },
-        { ok = contains(["skip", "park"], q.on_poison), path = "on_poison", what = "must be skip or park" },
-        { ok = q.on_poison != "park" || (length(q.ordering_key) > 0 && !q.dead_letter.drop), path = "on_poison", what = "park needs an ordering key and a dead letter" },
         { ok = contains(["refuse", "accept"], q.on_corrected), path = "on_corrected", what = "must be refuse or accept" },
         { ok = contains(["event_id", "idempotency_key"], q.dedupe_by), path = "dedupe_by", what = "must be event_id or idempotency_key" },
         { ok = q.dedupe_by != "idempotency_key" || q.contract == "envelope.v1", path = "dedupe_by", what = "must be event_id: a ${q.contract} body names no idempotency key" },

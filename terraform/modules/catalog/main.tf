@@ -87,7 +87,6 @@ locals {
     on_terminal                = ""
     nack_budget                = "0s"
     on_orphan                  = ""
-    on_poison                  = ""
     on_corrected               = "refuse"   # as in Go
     dedupe_by                  = "event_id" # as in Go
     four_eyes                  = false
@@ -275,7 +274,6 @@ locals {
       on_terminal                = q.on_terminal
       nack_budget                = local.shown[i].nack_budget
       on_orphan                  = q.on_orphan
-      on_poison                  = q.on_poison
       on_corrected               = q.on_corrected
       dedupe_by                  = q.dedupe_by
       four_eyes                  = q.four_eyes

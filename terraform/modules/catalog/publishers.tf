@@ -32,7 +32,7 @@ locals {
   received = contains(keys(local.sources), "generic") ? local.enabled : flatten([for s in values(local.expanded.sources) : values(s.events)])
 
   # A worker publishes its handlers' messages, right after their commit. It publishes nothing
-  # on its own queues' topics: messages that wait, are parked, replayed or put back are
+  # on its own queues' topics: messages that wait, are replayed or put back are
   # written down, and a task publishes them.
   kept_emit = flatten([for q in local.queues : [for h in values(q.handlers) : h.emits] if contains(var.kept, q.id)])
   emitted   = { for pool in keys(local.pools) : pool => flatten([for q in local.queues : [for h in values(q.handlers) : h.emits] if q.enabled && q.pool == pool]) }

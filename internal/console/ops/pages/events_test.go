@@ -123,7 +123,7 @@ func whole() ops.Event {
 	}
 	return ops.Event{
 		Line:   ops.Line{EventID: "e1", Queue: "q1", Tenant: "t", Status: dedupe.Completed, Result: "credited", OrderingKey: "u1", ProcessedAt: second(21)},
-		Places: []ops.Spot{{Place: ops.PlaceParked, Since: second(9), OrderingKey: "u1", DeadLetters: []string{"d1"}}},
+		Places: []ops.Spot{{Place: ops.PlaceDelayed, Until: second(9), OrderingKey: "u1", Behind: "e0"}},
 		History: []ops.Step{
 			{At: second(0), What: ops.StepReceived}, {At: second(1), What: ops.StepPublished},
 			{At: second(2), What: ops.StepSilent, Delivery: 1, Last: 2, MessageID: "17"},
@@ -152,7 +152,7 @@ func TestAnEventIsOneStoryInTheOrderOfTime(t *testing.T) {
 	text := shown(body)
 	at := 0
 	for _, step := range []string{
-		"COMPLETED credited", "Parked since 2026-11-22 12:00:09 UTC behind dead letter d1 of ordering key u1", "Received and verified by the door", "Published",
+		"COMPLETED credited", "Kept until 2026-11-22 12:00:09 UTC , in the line of ordering key u1 , behind event e0", "Received and verified by the door", "Published",
 		"Deliveries 1 to 2 of message 17", "dead_lettered Attempt 1: unknown_product , after 12ms Delivery 3, instance i1, trace 0af7", "d1 : unknown_product",
 		"Replayed by ada, in an operation . “mended”", "processed Attempt 1, after 2s instance i2",
 		"Moved in the books: x~0 , credit", "points:user:u1 credit 1,000 points", "points:user:u1 had 30 before, and 1,030 points after",
@@ -174,7 +174,7 @@ func TestEachPlaceAndEachStepIsSaidInWords(t *testing.T) {
 	t.Parallel()
 	event := ops.Event{Line: ops.Line{EventID: "e1", Queue: "q1"}}
 	for _, place := range []ops.Where{
-		ops.PlaceBroker, ops.PlaceLease, ops.PlaceDelayed, ops.PlaceParked, ops.PlaceOutbox, ops.PlaceDeadLetterTopic, ops.PlaceDeadLetter, ops.PlaceApproval, ops.PlaceReplay, ops.PlacePaused,
+		ops.PlaceBroker, ops.PlaceLease, ops.PlaceDelayed, ops.PlaceOutbox, ops.PlaceDeadLetterTopic, ops.PlaceDeadLetter, ops.PlaceApproval, ops.PlaceReplay, ops.PlacePaused,
 	} {
 		event.Places = append(event.Places, ops.Spot{Place: place, Since: noon, Until: noon, DeadLetters: []string{"d1"}, Operation: "op1", Queue: "q1", Who: "ada", Why: "w"})
 	}

@@ -69,14 +69,13 @@ const (
 	signBreaker = "breaker open"
 	signFailing = "failing"
 	signBacklog = "backlog"
-	signParked  = "keys parked"
 	signPaused  = "paused"
 	signKept    = "off, messages wait"
 	signOK      = "ok"
 	signOff     = "off"
 )
 
-var order = []string{signPaper, signAlert, signBreaker, signFailing, signBacklog, signParked, signPaused, signKept, signOK, signOff}
+var order = []string{signPaper, signAlert, signBreaker, signFailing, signBacklog, signPaused, signKept, signOK, signOff}
 
 // failingFrom is the share of failed attempts, of a hundred, from which a queue is called failing.
 const failingFrom = 10
@@ -89,7 +88,6 @@ func signs(q ops.Queue) (all []string) {
 		signBreaker: len(q.Breakers) > 0,
 		signFailing: q.LastHour.FailurePercent >= failingFrom,
 		signBacklog: q.Enabled && q.Backlog != nil && q.Backlog.AlertAbove > 0 && q.Backlog.Messages > int64(q.Backlog.AlertAbove),
-		signParked:  q.Waiting.ParkedKeys.Count > 0,
 		signPaused:  q.Paused != nil,
 		signKept:    q.Kept != nil && unacked(q) > 0,
 		signOff:     !q.Enabled && (q.Kept == nil || unacked(q) == 0),

@@ -84,7 +84,7 @@ func tone(state any) string {
 		return "ok"
 	case "processing", "running", "replayed", "waiting", "under_way", "half-open":
 		return "busy"
-	case "failed", "retry", "paused", "waiting_for_approval", "failing", "differs", "duplicate", "superseded", "backlog", "keys parked", "parked", "off, messages wait":
+	case "failed", "retry", "paused", "waiting_for_approval", "failing", "differs", "duplicate", "superseded", "backlog", "off, messages wait":
 		return "warn"
 	case "dead_lettered", "dead_letter", "open", "alert", "conflict", "refused", "error", "breaker open", "paused on paper":
 		return "bad"

@@ -88,18 +88,12 @@ const (
 func TestAnOddUidIsLeftOutAndTheCustomerStandsIn(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ uid, rule, secret string }{
-		"an e-mail address":     {`"mette.lindqvist@example.com"`, "uid", "mette"},
-		"two words":             {`"user 12"`, "uid", "user 12"},
-		"a card's number":       {`"4111111111111111"`, "card", "4111111111111111"},
-		"a card's, as a number": {`4111111111111111`, "card", "4111111111111111"},
-		"an address":            {`"203.0.113.77"`, "ip", "203.0.113.77"},
-		"too long":              {`"` + strings.Repeat("mette-", 100) + `"`, "uid", "mette-"},
-		"a fraction":            {`86753.09`, "uid", "86753"},
+		"an e-mail address": {`"mette.lindqvist@example.com"`, "uid", "mette"},
+		"a card's number":   {`"4111111111111111"`, "card", "4111111111111111"},
+		"too long":          {`"` + strings.Repeat("mette-", 100) + `"`, "uid", "mette-"},
 		"a number with an exponent, which is another in every reader": {`8675309e0`, "uid", "8675309"},
 		"a number below 0": {`-8675309`, "uid", "8675309"},
-		"a word of JSON":   {`true`, "uid", ""},
 		"an object":        {`{"id":"mette"}`, "uid", "mette"},
-		"a list":           {`["mette"]`, "uid", "mette"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -184,10 +178,8 @@ func TestAnOrderIsTakenWhateverElseIsOddAboutIt(t *testing.T) {
 		"a status that is not read":                 {add(`"status":"Paid by Mette"`), whole, nil, "Mette"},
 		"a period that is not read":                 {add(`"current_period_start":"soon","starts_at":5,"ends_at":[],"product_id":"a b","order_id":{}`), whole, nil, "soon"},
 		"made at an odd time":                       {add(`"created_at":"2025-01-10 11:58:00"`), whole, []string{"body.created_at: timestamp"}, "11:58"},
-		"a total in words":                          {total(`"free"`), unpriced, []string{totalPath + ": integer", pricePath + ": needs_total"}, "free"},
 		"a total with a fraction":                   {total(`20.5`), unpriced, []string{totalPath + ": integer", pricePath + ": needs_total"}, "20.5"},
 		"a total that is a card's":                  {total(`4539148803436467`), unpriced, []string{totalPath + ": integer", pricePath + ": needs_total"}, "4539148803436467"},
-		"a total below 0":                           {total(`-7319`), unpriced, []string{totalPath + ": negative", pricePath + ": needs_total"}, "7319"},
 		"a price with a fraction":                   {price(`10.5`), pieces, []string{pricePath + ": integer"}, "10.5"},
 		"a price of 1e400":                          {price(`1e400`), pieces, []string{pricePath + ": integer"}, "1e400"},
 		"a price in quotes":                         {price(`"10.00"`), pieces, []string{pricePath + ": integer"}, ""},
@@ -261,11 +253,9 @@ func TestWhatTheEffectNeedsRefuses(t *testing.T) {
 		return `{"event_type":"ON_REFUND","event_id":"5","body":{"id":"6","order_id":"7","status":"completed",` + members + `}}`
 	}
 	for name, test := range map[string]struct{ body, path, secret string }{
-		"a refund's amount in words":           {refund(`"currency":"USD","amount":"five"`), "body.amount", "five"},
 		"a refund's amount with a fraction":    {refund(`"currency":"USD","amount":5.5`), "body.amount", "5.5"},
 		"a refund's amount that is an object":  {refund(`"currency":"USD","amount":{"value":7319}`), "body.amount", "7319"},
 		"a refund's amount that is empty":      {refund(`"currency":"USD","amount":""`), "body.amount", ""},
-		"a refund's amount below 0":            {refund(`"currency":"USD","amount":-7319`), "body.amount", "7319"},
 		"a refunded part in words":             {refund(`"currency":"USD","amount":2000,"store_refund_amount":"five"`), "body.store_refund_amount", "five"},
 		"a refunded part below 0":              {refund(`"currency":"USD","amount":2000,"store_refund_amount":-7319`), "body.store_refund_amount", "7319"},
 		"a refund in no currency":              {refund(`"amount":2000`), "body.currency", ""},
@@ -307,10 +297,6 @@ func TestASubscriptionIsToldWithWhatIsGood(t *testing.T) {
 		dropped                  []string
 		lacks                    func(*contract.Subscription)
 	}{
-		"a total below 0": {samples.SubscriptionRenewed, `"total_amount": 999,`, `"total_amount": -7319,`, []string{"body.total_amount: negative"},
-			func(s *contract.Subscription) { s.Total = "" }},
-		"a currency that is none": {samples.SubscriptionRenewed, `"currency": "EUR"`, `"currency": "QQQ"`, []string{"body.currency: currency", "body.total_amount: needs_currency"},
-			func(s *contract.Subscription) { s.Total, s.Currency = "", "" }},
 		"a total without a currency": {samples.SubscriptionRenewed, `"currency": "EUR"`, `"no_currency": "EUR"`, []string{"body.total_amount: needs_currency"},
 			func(s *contract.Subscription) { s.Total, s.Currency = "", "" }},
 		"a cycle below 0": {samples.SubscriptionRenewed, `"billing_cycle_sequence": 2`, `"billing_cycle_sequence": -7319`, []string{"body.billing_cycle_sequence: min=0"},
@@ -362,28 +348,20 @@ func TestTheContractsOptionalFieldsAreLeftOutOfAProvidersBodyAlone(t *testing.T)
 		"a pretty id with a mark":             {order, `"BH-1"`, `"#1001"`, []string{"data.order.prettyId: id"}, ""},
 		"a customer that is a number":         {order, `"c1"`, `456`, []string{"data.order.customerId: id"}, ""},
 		"a total with the wrong digits":       {order, `"20.00"`, `"20.0"`, []string{"data.order.total: amount", "data.order.items[].price: needs_total"}, ""},
-		"a total below 0":                     {order, `"20.00"`, `"-20.00"`, []string{"data.order.total: amount", "data.order.items[].price: needs_total"}, ""},
-		"a total in words":                    {order, `"20.00"`, `"free"`, []string{"data.order.total: amount", "data.order.items[].price: needs_total"}, ""},
 		"a price with the wrong digits":       {order, `"10.00"`, `"10.0"`, []string{"data.order.items[].price: amount"}, ""},
-		"a price that is a number":            {order, `"10.00"`, `10.00`, []string{"data.order.items[].price: amount"}, ""},
 		"a currency nobody issues":            {order, `"USD"`, `"QQQ"`, []string{"data.order.currency: currency", "data.order.total: needs_currency", "data.order.items[].price: needs_currency"}, ""},
-		"a currency that is none":             {order, `"USD"`, `"usd"`, []string{"data.order.currency: currency", "data.order.total: needs_currency", "data.order.items[].price: needs_currency"}, ""},
 		"a refund that is none":               {order, `"data":{`, `"data":{"refund":"all",`, nil, "data.refund"},
 		"a quantity that is none":             {order, `"quantity":2`, `"quantity":"two"`, nil, "data.order.items[0].quantity"},
 		"a time that is none":                 {order, `"2026-03-02T10:15:00Z"`, `"today"`, nil, "timestamp"},
 		"items that are none":                 {order, `[{"productId":"411486491630370501","quantity":2,"price":"10.00"}]`, `"two"`, nil, "data.order.items"},
-		"a refund's amount in words":          {refund, `"20.00"`, `"five"`, nil, "data.refund.amount"},
 		"a refund's amount, wrongly spelt":    {refund, `"20.00"`, `"20.0"`, nil, "data.refund.amount"},
-		"a refund's amount below 0":           {refund, `"20.00"`, `"-20.00"`, nil, "data.refund.amount"},
 		"a refund that is a word":             {refund, `{"id":"r1","amount":"20.00"}`, `"all"`, nil, "data.refund"},
-		"a refund that is a list":             {refund, `{"id":"r1","amount":"20.00"}`, `[{"amount":"5.00"}]`, nil, "data.refund"},
 		"a refund with an odd id":             {refund, `"r1"`, `"#1"`, []string{"data.refund.id: id"}, ""},
 		"a refund nobody can reckon":          {refund, `"USD"`, `"QQQ"`, nil, "data.order.currency"},
 		"a refund in no currency":             {refund, `"USD"`, `"usd"`, nil, "data.refund.amount"},
 		"a refund of an order that is odd":    {refund, `"o1"`, `"#123"`, nil, "data.order.id"},
 		"a refund of an order that is none":   {refund, `{"id":"o1","currency":"USD"}`, `"o1"`, nil, "data.refund.amount"},
 		"a cycle below 0":                     {renewed, `"cycle":2`, `"cycle":-2`, []string{"data.subscription.cycle: min=0"}, ""},
-		"a cycle in words":                    {renewed, `"cycle":2`, `"cycle":"two"`, []string{"data.subscription.cycle: integer"}, ""},
 		"a subscription's odd currency":       {renewed, `"EUR"`, `"QQQ"`, []string{"data.subscription.currency: currency", "data.subscription.total: needs_currency"}, ""},
 		"a subscription's odd total":          {renewed, `"9.99"`, `"9.990"`, []string{"data.subscription.total: amount"}, ""},
 		"an order it is not about":            {renewed, `"data":{`, `"data":{"order":"mette",`, []string{"data.order: object"}, ""},
@@ -391,9 +369,7 @@ func TestTheContractsOptionalFieldsAreLeftOutOfAProvidersBodyAlone(t *testing.T)
 		"an envelope's cycle below 0":         {envelope, `"cycle":2`, `"cycle":-2`, []string{"payload.cycle: min=0"}, ""},
 		"an envelope's odd limit":             {envelope, `"max_attempts":3`, `"max_attempts":7319`, []string{"max_attempts: max=1000"}, ""},
 		"an envelope's amount, wrongly spelt": {envelope, `"9.99"`, `"9.990"`, nil, "payload.amount"},
-		"an envelope's amount in words":       {envelope, `"9.99"`, `"free"`, nil, "payload.amount"},
 		"an envelope's odd currency":          {envelope, `"EUR"`, `"euro"`, nil, "payload.currency"},
-		"an envelope's odd attempts":          {envelope, `"attempts":0`, `"attempts":"none"`, nil, "attempts"},
 		"an envelope's odd id":                {envelope, `"e4"`, `"#4"`, nil, "id"},
 	} {
 		t.Run(name, func(t *testing.T) {

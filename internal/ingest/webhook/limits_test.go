@@ -137,23 +137,6 @@ func TestOneInstanceAloneMayHaveTheWholeLimit(t *testing.T) {
 	require.Zero(t, shared.Queries.Load())
 }
 
-func TestARateThatBlocksDoNotDivideEvenlyHoldsInEachSecond(t *testing.T) {
-	t.Parallel()
-	now := fixed
-	door, _ := instance(temporary(t), func() time.Time { return now })
-	q := catalog.Queue{ID: "orders", Rate: catalog.Rate{PerSecond: 51}}
-	for _, sent := range []int{12, 200, 12, 200} { // what is left of a second is not good in the next
-		let := 0
-		for range sent {
-			if code(t, door.Admit(t.Context(), q, "")) == "" {
-				let++
-			}
-		}
-		require.Equal(t, min(sent, 51+free(51)), let)
-		now = now.Add(time.Second)
-	}
-}
-
 func TestALowRateAsksNobody(t *testing.T) {
 	t.Parallel()
 	shared := &storetest.Counter{Store: temporary(t)}
@@ -191,25 +174,6 @@ func TestManyRequestsAtOnceOnManyInstancesKeepToTheLimit(t *testing.T) {
 	group.Wait()
 	require.LessOrEqual(t, let.Load(), int64(rate+doors*free(rate)))
 	require.GreaterOrEqual(t, let.Load(), int64(rate), "each instance had more than it could use")
-}
-
-func TestOneUserDoesNotUseUpWhatIsForAll(t *testing.T) {
-	t.Parallel()
-	door, _ := instance(temporary(t), func() time.Time { return fixed })
-	q := catalog.Queue{ID: "orders", Rate: catalog.Rate{PerSecond: 100, PerUser: 5, User: []string{"user_id"}}}
-	refused := 0
-	for range 1000 {
-		if code(t, door.Admit(t.Context(), q, "greedy")) == "user_rate_limited" {
-			refused++
-		}
-	}
-	require.Equal(t, 1000-5-free(5), refused)
-	for user := range 50 {
-		require.NoError(t, door.Admit(t.Context(), q, strconv.Itoa(user)))
-	}
-	for range 20 {
-		require.NoError(t, door.Admit(t.Context(), q, ""), "a message without a user is limited with all the others")
-	}
 }
 
 func TestUsersBeyondThoseThatAreCountedAreNotLimitedEachForItself(t *testing.T) {

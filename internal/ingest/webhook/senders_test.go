@@ -117,19 +117,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		}, http.StatusBadRequest, "body_unread"},
 		{"no signature", change(func(r *http.Request) { r.Header.Del("PayNow-Signature") }), unauthorized, "signature_missing"},
 		{"no timestamp", change(func(r *http.Request) { r.Header.Del("PayNow-Timestamp") }), unauthorized, "signature_missing"},
-		{"an empty signature", change(func(r *http.Request) { r.Header.Set("PayNow-Signature", "") }), unauthorized, "signature_missing"},
 		{"two signatures", change(func(r *http.Request) { r.Header.Add("PayNow-Signature", r.Header.Get("PayNow-Signature")) }), unauthorized, "signature_malformed"},
-		{"two timestamps", change(func(r *http.Request) { r.Header.Add("PayNow-Timestamp", r.Header.Get("PayNow-Timestamp")) }), unauthorized, "signature_malformed"},
-		{"a signature that is shorter", change(func(r *http.Request) {
-			r.Header.Set("PayNow-Signature", base64.StdEncoding.EncodeToString(make([]byte, 20)))
-		}), unauthorized, "signature_malformed"},
-		{"a signature that is longer", change(func(r *http.Request) {
-			r.Header.Set("PayNow-Signature", base64.StdEncoding.EncodeToString(make([]byte, 64)))
-		}), unauthorized, "signature_malformed"},
-		{"a signature with a space behind it", change(func(r *http.Request) {
-			r.Header.Set("PayNow-Signature", r.Header.Get("PayNow-Signature")+" ")
-		}), unauthorized, "signature_malformed"},
-		{"a signature that is no base64", change(func(r *http.Request) { r.Header.Set("PayNow-Signature", strings.Repeat("%", 44)) }), unauthorized, "signature_malformed"},
 		{"a signature of something else", change(func(r *http.Request) {
 			r.Header.Set("PayNow-Signature", base64.StdEncoding.EncodeToString(make([]byte, 32)))
 		}), unauthorized, "signature_mismatch"},
@@ -154,20 +142,11 @@ func TestBadRequestsAreRefused(t *testing.T) {
 			r.Body = io.NopCloser(strings.NewReader("{"))
 			return r
 		}, unauthorized, "signature_mismatch"},
-		{"a timestamp of letters", change(func(r *http.Request) { r.Header.Set("PayNow-Timestamp", "yesterday") }), unauthorized, "signature_malformed"},
-		{"a timestamp below 0", change(func(r *http.Request) { r.Header.Set("PayNow-Timestamp", "-1") }), unauthorized, "signature_malformed"},
-		{"a timestamp beyond int64", change(func(r *http.Request) { r.Header.Set("PayNow-Timestamp", strings.Repeat("9", 40)) }), unauthorized, "signature_malformed"},
-		{"seconds where milliseconds are due", at(time.UnixMilli(fixed.Unix())), unauthorized, "timestamp_too_old"},
 		{"a timestamp just too old", at(fixed.Add(-tolerance - time.Millisecond)), unauthorized, "timestamp_too_old"},
 		{"a timestamp just too new", at(fixed.Add(tolerance + time.Millisecond)), unauthorized, "timestamp_too_new"},
-		{"a timestamp of next year", at(fixed.AddDate(1, 0, 0)), unauthorized, "timestamp_too_new"},
-		{"a timestamp at the end of what fits", at(time.UnixMilli(999_999_999_999_999_999)), unauthorized, "timestamp_too_new"},
 		{"a form", change(func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }), http.StatusUnsupportedMediaType, "content_type"},
-		{"text", change(func(r *http.Request) { r.Header.Set("Content-Type", "text/plain") }), http.StatusUnsupportedMediaType, "content_type"},
 		{"JSON in another charset", change(func(r *http.Request) { r.Header.Set("Content-Type", "application/json; charset=utf-16") }), http.StatusUnsupportedMediaType, "content_type"},
 		{"no content type", change(func(r *http.Request) { r.Header.Del("Content-Type") }), http.StatusUnsupportedMediaType, "content_type"},
-		{"two content types", change(func(r *http.Request) { r.Header.Add("Content-Type", "application/json") }), http.StatusUnsupportedMediaType, "content_type"},
-		{"a content type that is none", change(func(r *http.Request) { r.Header.Set("Content-Type", ";;;") }), http.StatusUnsupportedMediaType, "content_type"},
 		{"a compressed body", change(func(r *http.Request) { r.Header.Set("Content-Encoding", "gzip") }), http.StatusUnsupportedMediaType, "content_encoding"},
 		{"a source that is not declared", change(func(r *http.Request) { r.URL.Path = "/webhooks/stripe" }), http.StatusNotFound, "source_unknown"},
 		{"a source whose name is an address", change(func(r *http.Request) { r.URL.Path = "/webhooks/ilse.brandvold@example.org" }), http.StatusNotFound, "source_unknown"},
@@ -233,25 +212,10 @@ func TestWhatSendersMayDoDifferently(t *testing.T) {
 	header := func(name, value string) func(*testing.T, *http.Request) {
 		return func(_ *testing.T, r *http.Request) { r.Header.Set(name, value) }
 	}
-	at := func(moment time.Time) func(*testing.T, *http.Request) {
-		return func(t *testing.T, r *http.Request) {
-			t.Helper()
-			sign(t, r, signature.PayNow, paynowSecret, body, moment)
-		}
-	}
 	tests := []struct {
 		name   string
 		change func(*testing.T, *http.Request)
 	}{
-		{"base64 with padding", func(t *testing.T, r *http.Request) {
-			t.Helper()
-			require.True(t, strings.HasSuffix(r.Header.Get("PayNow-Signature"), "="))
-		}},
-		{"base64 without padding", func(_ *testing.T, r *http.Request) {
-			r.Header.Set("PayNow-Signature", strings.TrimRight(r.Header.Get("PayNow-Signature"), "="))
-		}},
-		{"a timestamp as old as is allowed", at(fixed.Add(-tolerance))},
-		{"a timestamp as new as is allowed", at(fixed.Add(tolerance))},
 		{"a charset that says UTF-8", header("Content-Type", "application/json; charset=utf-8")},
 		{"a content type in capitals", header("Content-Type", "Application/JSON; Charset=UTF-8")},
 		{"a length that is not announced", func(_ *testing.T, r *http.Request) { r.ContentLength = -1 }},

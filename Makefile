@@ -129,11 +129,11 @@ chaos: ## 15,000 events 2.3 times to two workers under kill -9, with controls th
 
 .PHONY: burst
 burst: ## the cost of a forgotten product and of 64 senders at once to others, before and after: BURST="-seed N"
-	@go run ./e2e/burst $(BURST)
+	@go run ./e2e/trial burst $(BURST)
 
 .PHONY: isolation
 isolation: ## what a target that means harm, or a flood, costs the other queues: time and memory, with and without: ISOLATION="-rounds 3"
-	@go run ./e2e/isolation $(ISOLATION)
+	@go run ./e2e/trial isolation $(ISOLATION)
 
 .PHONY: books
 books: ## 100,000 journal entries of 20 tenants posted, sealed, verified, and what that costs: BOOKS="-entries 10000"

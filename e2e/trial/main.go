@@ -37,6 +37,8 @@ var trials = []struct {
 }{
 	{"chaos", "nothing is lost, doubled or disordered under kill -9, stalls and lost answers; controls fail", chaos},
 	{"soak", "the same from the webhook to the balance, of the real binaries on Google's emulators", soak},
+	{"burst", "what an unknown product and a burst cost others, with the catalog's waits and without", burst},
+	{"isolation", "what a target that means harm, or a flood, costs the other queues", isolation},
 	{"flashsale", "one burst of orders sells out exactly, and every buyer is told once, under kill -9", flashsale},
 }
 
@@ -92,6 +94,14 @@ func (r *run) end(start func(*run)) error {
 	}()
 	<-ended
 	return errors.Join(r.failures...)
+}
+
+// part is a part of the run, at whose end what it has started is closed. Where it fails, the run goes on, and fails in
+// the end.
+func (r *run) part(name string, of func(*run)) {
+	if err := (&run{ctx: r.ctx, seed: r.seed, out: r.out}).end(of); err != nil {
+		r.Errorf("%s: %w", name, err)
+	}
 }
 
 // clean closes what was started, the last first, also where closing fails.

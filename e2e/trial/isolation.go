@@ -1,0 +1,305 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"runtime"
+	"runtime/metrics"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"billhook/catalog"
+	"billhook/e2e"
+	"billhook/internal/compose/devstack"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/handler"
+)
+
+// isolation measures what one queue's target, or one queue's flood, costs the other queues of the same worker.
+//
+// Each row is a target that means harm. While its queue gets two events for each of the payments' queue, the time from
+// the publish of a payment event to its acknowledgement is measured, and the most memory that a garbage collection leaves
+// in use. Directly before it, the same is measured with a target that behaves; the ratios are to that. Figures are medians
+// of the rounds. The targets that mean harm have no breaker, so that they do harm all the time. In the last row the
+// target behaves and takes 200 ms, and its queue gets ten times the events that it can handle; there, the row before has
+// none.
+//
+// Webhook service, worker, broker, store and targets are one process here. Deployed, each pool has a worker of its own, so
+// that what they share here is more than what they share there.
+//
+// It fails where an event of the payments' queue was not posted exactly once.
+func isolation(flags *flag.FlagSet) func(*run) {
+	events := flags.Int("events", 400, "how many payment events a measurement has")
+	rate := flags.Int("rate", 50, "how many payment events are published a second")
+	rounds := flags.Int("rounds", 3, "how often each row is measured, with and without")
+	only := flags.String("only", "", "measure the rows whose name this regular expression matches")
+	return func(r *run) {
+		matches, err := regexp.Compile(*only)
+		r.must(err)
+		r.printf("%d payment events, %d a second\n\n", *events, *rate)
+		table := tabwriter.NewWriter(r.out, 0, 0, 3, ' ', 0)
+		_, _ = fmt.Fprintln(table, "the other target\tits requests\tp50\t\tp99\t\tmemory\t")
+		for _, row := range besides() {
+			if !matches.MatchString(row.name) {
+				continue
+			}
+			var measured []pair
+			for range *rounds {
+				var p pair
+				r.part(row.name, func(r *run) { p.without = publishing{*events, *rate, row.others}.measure(r, row.behaving) })
+				r.part(row.name, func(r *run) { p.with = publishing{*events, *rate, row.perEvent}.measure(r, row.target) })
+				if len(p.with.waits) > 0 && len(p.without.waits) > 0 { // else it has failed, which is reported
+					measured = append(measured, p)
+				}
+			}
+			tell(table, row.name, measured)
+		}
+		_ = table.Flush() // to the output, like everything
+	}
+}
+
+// beside is one comparison: a target, and how many events its queue gets for each of the payments', with what it is
+// compared with.
+type beside struct {
+	name     string
+	target   http.HandlerFunc
+	perEvent int
+	behaving http.HandlerFunc
+	others   int
+}
+
+func besides() []beside {
+	const empty = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+	all := []beside{
+		{name: "hangs", target: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
+		{name: "trickles headers", target: raw(func(c net.Conn) { trickle(c, "HTTP/1.1 200 OK\r\nX-A: ") })},
+		{name: "trickles a body", target: raw(func(c net.Conn) { trickle(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n") })},
+		{name: "answers 1 GB", target: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1073741824")
+			chunk := make([]byte, 64<<10)
+			for err := error(nil); err == nil; {
+				_, err = w.Write(chunk)
+			}
+		}},
+		{name: "redirects to metadata", target: func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "http://169.254.169.254/computeMetadata/v1/")
+			w.WriteHeader(http.StatusFound)
+		}},
+		{name: "resets", target: raw(func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) })},
+		{name: "closes kept connections", target: raw(func(c net.Conn) { _, _ = io.WriteString(c, empty) })},
+	}
+	for i := range all {
+		all[i].perEvent, all[i].behaving, all[i].others = 2, behaves(0), 2
+	}
+	// Ten slots for 200 ms each are 50 events a second: as many as the payments' queue gets.
+	slow := behaves(200 * time.Millisecond)
+	return append(all, beside{name: "ten times what it can handle", target: slow, perEvent: 10, behaving: slow})
+}
+
+// behaves is a target that takes some time for each request, and answers.
+func behaves(takes time.Duration) http.HandlerFunc {
+	return func(http.ResponseWriter, *http.Request) { <-time.After(takes) }
+}
+
+// raw is a target that answers a request in its own way, and closes the connection.
+func raw(answer func(net.Conn)) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			defer func() { _ = c.Close() }()
+			answer(c)
+		}
+	}
+}
+
+// trickle answers bit by bit, until the other side has closed the connection.
+func trickle(c net.Conn, first string) {
+	every := time.NewTicker(10 * time.Millisecond)
+	defer every.Stop()
+	for _, err := io.WriteString(c, first); err == nil; _, err = io.WriteString(c, "a") {
+		<-every.C
+	}
+}
+
+// publishing is what is published: payment events, how many a second, and with each so many of the other queue.
+type publishing struct{ events, rate, others int }
+
+// measured is one measurement.
+type measured struct {
+	waits []time.Duration // of the payment events
+	// memory is the most that was left of the heap by a garbage collection, with the stacks, in bytes.
+	memory uint64
+	asked  int64
+}
+
+// pair is one round of a row.
+type pair struct{ with, without measured }
+
+// tell writes a row: the median of the rounds, and the median of their ratios. One round that
+// the machine has disturbed changes neither.
+func tell(w io.Writer, name string, rounds []pair) {
+	if len(rounds) == 0 {
+		return // they have failed, which is reported
+	}
+	median := func(of func(pair) float64) float64 {
+		all := make([]float64, len(rounds))
+		for i, p := range rounds {
+			all[i] = of(p)
+		}
+		slices.Sort(all)
+		return all[len(all)/2]
+	}
+	figure := func(of func(measured) float64) (with, ratio float64) {
+		return median(func(p pair) float64 { return of(p.with) }), median(func(p pair) float64 { return of(p.with) / of(p.without) })
+	}
+	asked, _ := figure(func(m measured) float64 { return float64(m.asked) })
+	p50, p50Ratio := figure(func(m measured) float64 { return quantile(m.waits, 0.50).Seconds() })
+	p99, p99Ratio := figure(func(m measured) float64 { return quantile(m.waits, 0.99).Seconds() })
+	memory, memoryRatio := figure(func(m measured) float64 { return float64(m.memory) })
+	_, _ = fmt.Fprintf(w, "%s\t%.0f\t%.1f ms\tx %.2f\t%.1f ms\tx %.2f\t%.1f MB\tx %.2f\n",
+		name, asked, 1000*p50, p50Ratio, 1000*p99, p99Ratio, memory/1e6, memoryRatio)
+}
+
+// otherQueue is the one beside the payments', and its target.
+const otherQueue = "isolation-other"
+
+// twoQueues returns a catalog of the queue of payments' outcomes, as it is shipped, and one that
+// is like it and posts to another target.
+func twoQueues(r *run) (c *catalog.Catalog, payments catalog.Queue, eventType string) {
+	c, err := catalog.Load("")
+	r.must(err)
+	payments, _ = c.EmitsTo("subscriptions.record")
+	eventType = slices.Sorted(maps.Keys(payments.Handlers))[0]
+	entry, other := payments.Handlers[eventType], payments
+	other.ID, other.Alias, other.DeadLetter.Topic, other.DeadLetter.Aliases = otherQueue, "", otherQueue+"-dlq", nil
+	kept := entry.Post.Target
+	target := c.Targets[kept]
+	c.Targets = map[string]catalog.Target{kept: target}
+	target.Name, target.Internal, target.Breaker = otherQueue, true, catalog.Breaker{}
+	c.Targets[otherQueue] = target
+	entry.Post.Target, entry.Name = otherQueue, "post:"+otherQueue
+	other.Handlers = map[string]catalog.Handler{eventType: entry}
+	c.Queues, c.Sources = []catalog.Queue{payments, other}, nil
+	return c, payments, eventType
+}
+
+// measure makes one measurement.
+func (p publishing) measure(r *run, target http.HandlerFunc) (m measured) {
+	c, payments, eventType := twoQueues(r)
+	var asked atomic.Int64
+	begun := make(chan struct{})
+	harm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		_, _ = io.Copy(io.Discard, request.Body) // then the server sees that the other side has gone
+		if asked.Add(1) == 1 {
+			close(begun)
+		}
+		target(w, request)
+	}))
+	var mu sync.Mutex
+	posted := map[string]int{}
+	well := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if request.Method == http.MethodPost {
+			posted[request.Header.Get("Idempotency-Key")]++
+		}
+	}))
+	r.Cleanup(func() { harm.Close(); well.Close() })
+	places := map[string]devstack.Place{}
+	for name := range c.Targets {
+		places[name] = devstack.Place{URL: well.URL, Secret: e2e.DeliverySecret}
+	}
+	places[otherQueue] = devstack.Place{URL: harm.URL, Secret: e2e.DeliverySecret}
+	e := embed(r, devstack.Config{Catalog: c, Targets: places, Drain: time.Millisecond})
+	r.Cleanup(harm.CloseClientConnections) // what hangs ends
+	memory := watch()
+	events := p.publish(r, e, payments.Topic(), eventType)
+	for _, event := range events {
+		r.must(event.await(r.ctx))
+	}
+	if p.others > 0 {
+		select {
+		case <-begun:
+		case <-r.ctx.Done():
+			r.must(r.ctx.Err())
+		}
+	}
+	m.memory, m.asked = memory(), asked.Load()
+	mu.Lock()
+	defer mu.Unlock()
+	for id, event := range events {
+		if n := posted[handler.CalleeKey(payments.ID, contract.DefaultTenant, id)]; n != 1 {
+			r.broken("a payment event was posted %d times", n)
+		}
+		m.waits = append(m.waits, event.took())
+	}
+	return m
+}
+
+// publish publishes the load, and returns the payment events.
+func (p publishing) publish(r *run, e *embedded, topic, eventType string) map[string]*tracked {
+	var sending errgroup.Group
+	sending.SetLimit(64)
+	send := func(topic, id string) {
+		sending.Go(func() error {
+			key := "subscription-" + id
+			data, err := contract.Of(&contract.Envelope{
+				ID: id, Action: eventType, CreatedAt: "2026-11-20T09:00:00Z", Payload: contract.Payload{SubscriptionID: key},
+			}).Append(nil)
+			if err != nil {
+				return err
+			}
+			_, err = e.Publisher.Publish(r.ctx, topic, contract.Message{Data: data, OrderingKey: key, Attributes: map[string]string{
+				contract.AttrEventID: id, contract.AttrEventType: eventType, contract.AttrContract: contract.EnvelopeV1, contract.AttrOrderingKey: key,
+			}})
+			return err
+		})
+	}
+	events := map[string]*tracked{}
+	every := time.NewTicker(time.Second / time.Duration(p.rate))
+	defer every.Stop()
+	for i := 0; i < p.events && r.ctx.Err() == nil; i++ {
+		for n := range p.others {
+			send(otherQueue, fmt.Sprintf("other-%d-%d", i, n))
+		}
+		id := fmt.Sprintf("payment-%d", i)
+		events[id] = e.track(id)
+		send(topic, id)
+		<-every.C
+	}
+	r.must(sending.Wait())
+	return events
+}
+
+// watch returns a function that ends the watch and says what was the most memory in use.
+func watch() (most func() uint64) {
+	runtime.GC()
+	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
+	end, seen := make(chan struct{}), make(chan uint64)
+	go func() {
+		every := time.NewTicker(5 * time.Millisecond)
+		defer every.Stop()
+		var highest uint64
+		for {
+			metrics.Read(sample)
+			highest = max(highest, sample[0].Value.Uint64()+sample[1].Value.Uint64())
+			select {
+			case <-every.C:
+			case <-end:
+				seen <- highest
+				return
+			}
+		}
+	}()
+	return func() uint64 { close(end); return <-seen }
+}

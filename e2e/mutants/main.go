@@ -36,12 +36,8 @@ var packages = []string{
 // list is accepted.yaml, whose path messages name.
 const list = "e2e/mutants/accepted.yaml"
 
-var (
-	//go:embed go.sh
-	standIn []byte
-	//go:embed accepted.yaml
-	acceptedFile []byte
-)
+//go:embed accepted.yaml
+var acceptedFile []byte
 
 func main() {
 	serve.Main("mutants", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
@@ -118,19 +114,16 @@ func measure(ctx context.Context, pkg string, s sample, stdout io.Writer) (score
 	if err != nil {
 		return score{}, err
 	}
-	folder, err := os.MkdirTemp("", "mutants-")
+	standIn, err := filepath.Abs("e2e/mutants/path")
 	if err != nil {
 		return score{}, err
 	}
-	defer func() { _ = os.RemoveAll(folder) }()
-	if err := os.WriteFile(filepath.Join(folder, "go"), standIn, 0o700); err != nil { //nolint:gosec // it is run
-		return score{}, err
-	}
-	report := filepath.Join(folder, "report.json")
+	report := filepath.Join(os.TempDir(), fmt.Sprintf("mutants-%d.json", os.Getpid()))
+	defer func() { _ = os.Remove(report) }()
 	gremlins := exec.CommandContext(ctx, "bin/gremlins", "unleash", "--exclude-files", "/", "--output", report,
 		"--workers", fmt.Sprint(s.workers), "--timeout-coefficient", "10", "--invert-logical", "--invert-loopctrl",
 		"--invert-assignments", "--remove-self-assignments", "--output-statuses", "lt", "./"+pkg)
-	gremlins.Env = append(os.Environ(), "PATH="+folder+":"+os.Getenv("PATH"), "MUTANTS_GO="+realGo,
+	gremlins.Env = append(os.Environ(), "PATH="+standIn+":"+os.Getenv("PATH"), "MUTANTS_GO="+realGo,
 		fmt.Sprint("MUTANTS_EVERY=", s.every), fmt.Sprint("MUTANTS_SEED=", s.seed), "RAPID_SEED=1", "RAPID_NOFAILFILE=true")
 	gremlins.Stdout, gremlins.Stderr = stdout, stdout
 	if err := gremlins.Run(); err != nil {

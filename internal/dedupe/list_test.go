@@ -2,14 +2,12 @@ package dedupe_test
 
 import (
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/dedupe"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
 
@@ -17,9 +15,7 @@ import (
 // more than one look at it returns.
 func TestAPageIsInOrderWhereOnePartHasTheNewest(t *testing.T) {
 	t.Parallel()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db := openStore(t)
 	begin := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	var want []string
 	put := func(id string, age int) {

@@ -386,9 +386,6 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 	}
 	record.Result, record.Ref, record.Entry = end.Effect.Result, end.Effect.Ref, end.Effect.Entry
 	record.Emitted, record.DeadLetters, record.Again = end.Emitted, nil, false
-	if len(also) == 0 {
-		return record, end.Effect.Writes, Own
-	}
 	return record, slices.Concat(end.Effect.Writes, also), Own
 }
 

@@ -3,14 +3,12 @@ package standin_test
 import (
 	"testing"
 
-	"billhook/internal/apps/journal/journaltest"
-	"billhook/internal/apps/ledger/ledgertest"
-	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
 
+// TestTheEmbeddedStoreFollowsEachModel: the models of dedupe, ledger, seal and journal run on it in their own packages.
 func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 	t.Parallel()
 	records := 100_000
@@ -20,11 +18,7 @@ func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 	for name, run := range map[string]func(*testing.T, func(*testing.T) store.Store){
 		"the store":   storetest.Run,
 		"queries":     storetest.RunQueries,
-		"events":      dedupetest.Run,
 		"the job log": func(t *testing.T, open func(*testing.T) store.Store) { dedupetest.RunList(t, records, open) },
-		"books":       ledgertest.Run,
-		"journal":     journaltest.Run,
-		"seals":       sealtest.Run,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -31,6 +31,7 @@ func (p *person) watches(pattern string) {
 // A browser keeps a cookie back that is SameSite=Strict where a link of another site is followed.
 func TestALinkInAChatLeadsToThePageOfWhoeverIsSignedIn(t *testing.T) {
 	t.Parallel()
+	onlyInFull(t)
 	s, c := opened(t)
 	ada := s.visits(t, c, "ada")
 	chat := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -47,6 +48,7 @@ func TestALinkInAChatLeadsToThePageOfWhoeverIsSignedIn(t *testing.T) {
 
 func TestTheListOfEventsRefreshesItselfUntilItIsStopped(t *testing.T) {
 	t.Parallel()
+	onlyInFull(t)
 	s, c := opened(t)
 	ada := s.visits(t, c, "ada")
 	ada.goes("/ops/events")

@@ -37,6 +37,7 @@ func (s *shop) loads(t *testing.T, path string) (status int, links []string) {
 }
 
 func TestNoLinkOfAnEventPageLeadsToNotFound(t *testing.T) {
+	onlyInFull(t)
 	s, err := openShop(t.Context())
 	require.NoError(t, err)
 	defer s.close()

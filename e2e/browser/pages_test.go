@@ -40,18 +40,23 @@ func TestMain(m *testing.M) {
 }
 
 // browser returns the path of Chromium. The test is skipped where it is not installed, but with
-// REQUIRE_EMULATORS=1, and in short mode, which has no processes.
+// REQUIRE_EMULATORS=1.
 func browser(t *testing.T) string {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("starts a browser: runs without -short")
-	}
 	path, err := findChromium()
 	if err != nil && os.Getenv("REQUIRE_EMULATORS") == "" {
 		t.Skip(err)
 	}
 	require.NoError(t, err)
 	return path
+}
+
+// onlyInFull skips a test with -short, which has one walk of the pages.
+func onlyInFull(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("runs without -short")
+	}
 }
 
 // axe returns the script of axe-core, on the same terms.
@@ -67,6 +72,7 @@ func axe(t *testing.T) string {
 
 func pagesOf(t *testing.T) *gallery {
 	t.Helper()
+	onlyInFull(t)
 	path := browser(t)
 	shared.once.Do(func() { shared.gallery, shared.err = openGallery(context.WithoutCancel(t.Context()), path) })
 	require.NoError(t, shared.err)
@@ -168,6 +174,7 @@ func forEverybody(script string) func(*tab) ([]string, error) {
 const alike = 8
 
 func TestEveryPageIsForEverybody(t *testing.T) {
+	onlyInFull(t)
 	check, g := forEverybody(axe(t)), pagesOf(t)
 	var problems atomic.Int32
 	for _, st := range g.states() {
@@ -194,6 +201,7 @@ func TestEveryPageIsForEverybody(t *testing.T) {
 // What every page has, in short: the frame, a list, and a form that changes something.
 func TestAListAndAFormAreForEverybody(t *testing.T) {
 	t.Parallel()
+	onlyInFull(t)
 	s, c := opened(t)
 	g := &gallery{chromium: c, visitors: map[*shop]*tab{}}
 	require.NoError(t, g.welcome(s))
@@ -208,6 +216,7 @@ func TestAListAndAFormAreForEverybody(t *testing.T) {
 // Forms that are answered by a page of their own: what they say has no address, and is seen once.
 func TestWhatAFormAnswersIsForEverybody(t *testing.T) {
 	t.Parallel()
+	onlyInFull(t)
 	s, c := opened(t)
 	require.NoError(t, s.sample(t.Context()))
 	bad := order("82", 0, unknownProduct)

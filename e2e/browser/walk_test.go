@@ -137,6 +137,7 @@ func (s *shop) letters(t *testing.T, queue string, count int) (found ops.DeadLet
 	return found
 }
 
+// The walk that is taken with -short too.
 func TestOnCallAProductIsFoundMissingSetAndItsOrdersReplayed(t *testing.T) {
 	t.Parallel()
 	s, c := opened(t)
@@ -194,6 +195,7 @@ func TestOnCallAProductIsFoundMissingSetAndItsOrdersReplayed(t *testing.T) {
 
 func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 	t.Parallel()
+	onlyInFull(t)
 	s, c := opened(t)
 	const refund, of = "refund-of-two", "payment-of-two"
 	require.NoError(t, s.Gateway.Tell(standin.FailOrder, 2, of))
@@ -240,6 +242,7 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 
 func TestAQueueIsPausedAndResumed(t *testing.T) {
 	t.Parallel()
+	onlyInFull(t)
 	s, c := opened(t)
 	q := s.queueOf("usage_sync")
 	ada := s.visits(t, c, "ada")

@@ -1,11 +1,9 @@
 package e2e_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"testing"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/lane"
-	"billhook/internal/platform/signature"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
@@ -115,27 +112,6 @@ func subscriptionOrder(t *testing.T, s *stack) {
 	require.Equal(t, want, got, "one subscription's news arrive in order")
 }
 
-func serviceFails(t *testing.T, s *stack) {
-	require.NoError(t, s.service.Tell(standin.Fail, 1))
-	e := s.newSubscription()
-	s.accepted(t, samples.Read(samples.SubscriptionActivated, e))
-	told := s.emitted(t, e.EventID)
-	deliveries := s.until(t, told, "processed")
-	require.Equal(t, 2, deliveries[len(deliveries)-1].Attempt)
-	require.Equal(t, 1, s.service.Applied(told))
-}
-
-func serviceRefuses(t *testing.T, s *stack) {
-	require.NoError(t, s.service.Tell(standin.Refuse, 1))
-	e := s.newSubscription()
-	s.accepted(t, samples.Read(samples.TrialActivated, e))
-	told := s.emitted(t, e.EventID)
-	deliveries := s.until(t, told, "dead_lettered")
-	require.Equal(t, "callee_refused_422", deliveries[0].Reason)
-	require.Equal(t, http.StatusOK, deliveries[0].Status, "the queue acknowledges what it has dead-lettered")
-	require.Zero(t, s.service.Applied(told))
-}
-
 // serviceForgets: the service applies the webhook and cuts the connection. Only a GET can tell
 // that it was applied.
 func serviceForgets(t *testing.T, s *stack) {
@@ -147,27 +123,6 @@ func serviceForgets(t *testing.T, s *stack) {
 	require.Equal(t, 2, deliveries[len(deliveries)-1].Attempt)
 	require.Equal(t, 1, s.service.Applied(told))
 	require.Len(t, s.told(told), 1, "Reconcile has found it: nothing is posted twice")
-}
-
-// enqueued sends a message through the door for producers inside the house.
-func enqueued(t *testing.T, s *stack) {
-	subscription := s.newSubscription().SubscriptionID
-	body := fmt.Appendf(nil, `{"id":"in-house-%s","action":"initial","created_at":"2026-03-01T12:00:00Z","attempts":0,`+
-		`"correlation_id":%q,"payload":{"subscription_id":%q}}`, subscription, subscription, subscription)
-	signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
-	require.NoError(t, err)
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.webhookURL+"/queues/q:pay:subscription_update/messages", bytes.NewReader(body))
-	require.NoError(t, err)
-	request.Header.Set("Content-Type", "application/json")
-	for name, value := range signer.Sign("", body, time.Now()) {
-		request.Header.Set(name, value)
-	}
-	answer, err := e2e.Do(request)
-	require.NoError(t, err)
-	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
-	require.Equal(t, subscription, answer.OrderingKey)
-	s.until(t, answer.EventID, "processed")
-	require.Equal(t, 1, s.service.Applied(answer.EventID))
 }
 
 // relayed kills the worker after the commit, before it publishes what it emitted.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,7 +14,6 @@ import (
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/platform/audit"
 )
 
 // keyOf returns the ordering key of the published event.
@@ -79,56 +77,4 @@ func customerKeeps(t *testing.T, s *stack) {
 	require.Equal(t, []string{"reversal " + o.OrderID + " 1500", "reversal " + o.OrderID + " 500", "credit " + o.OrderID + " 2000"}, moves)
 	require.Equal(t, []string{renewal.SubscriptionID}, found.Subscriptions)
 	require.Empty(t, found.Findings)
-}
-
-// customerLinked: the points of a guest's orders move to the user once. A later refund takes
-// them from the user.
-func customerLinked(t *testing.T, s *stack) {
-	o := s.newOrder()
-	uid := o.UID
-	o.UID = ""
-	require.Equal(t, o.CustomerID, s.accepted(t, o.JSON()).OrderingKey)
-	s.until(t, o.EventID, "processed")
-	guest, user := ledger.CustomerPoints(o.CustomerID), ledger.UserPoints(uid)
-	require.Equal(t, int64(2000), s.balance(t, guest))
-
-	path := "/v1/ops/customers/" + o.CustomerID
-	for _, moved := range []int64{2000, 0, 0} {
-		var done customers.Linked
-		s.ask(t, http.MethodPut, path, customers.Change{UID: uid, Why: "the drill"}, &done)
-		require.Equal(t, moved, done.MovedPoints)
-		require.Zero(t, s.balance(t, guest))
-		require.Equal(t, int64(2000), s.balance(t, user))
-	}
-
-	refund := e2e.Refund{EventID: o.EventID + "1", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: 500, Paid: o.Total()}
-	// The webhook service remembers a missing link for some seconds.
-	require.Eventually(t, func() bool {
-		answer := s.accepted(t, refund.JSON()) // sent again, as PayNow does; the event stays one
-		return answer.OrderingKey == uid
-	}, patience, 500*time.Millisecond)
-	s.until(t, refund.EventID, "processed")
-	require.Zero(t, s.balance(t, guest), "nothing is taken from where the points are no more")
-	require.Equal(t, int64(1500), s.balance(t, user))
-
-	other := s.newOrder()
-	other.CustomerID = o.CustomerID
-	s.accepted(t, other.JSON())
-	s.until(t, other.EventID, "processed")
-	var event ops.Event
-	s.ask(t, http.MethodGet, "/v1/ops/events/"+other.EventID, nil, &event)
-	require.Equal(t, "credited_mapping_differs", event.Result)
-	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(other.UID)))
-	require.Equal(t, int64(1500), s.balance(t, user))
-	var state customers.State
-	s.ask(t, http.MethodGet, path, nil, &state)
-	require.Equal(t, uid, state.UID, "an order changes no mapping")
-
-	s.ask(t, http.MethodDelete, path, customers.Change{Why: "the drill is over"}, &state)
-	require.Equal(t, int64(1500), s.balance(t, user), "nothing moves back")
-	var changes ops.List[audit.Entry]
-	s.ask(t, http.MethodGet, path+"/changes", nil, &changes)
-	require.Len(t, changes.Items, 2)
-	require.Equal(t, []string{"unlink", "link"}, []string{changes.Items[0].Action, changes.Items[1].Action})
-	require.Equal(t, "local:drill", changes.Items[0].Who)
 }

@@ -8,23 +8,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/apps/ledger"
-	"billhook/internal/compose/devstack"
 	"billhook/internal/console/ops"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/platform/standin"
-	"billhook/internal/platform/store"
-	"billhook/internal/platform/store/storetest"
-	"billhook/internal/platform/telemetry"
 )
 
 // devRun is `billhook dev` as a process.
@@ -72,9 +65,8 @@ func (d *devRun) end(t *testing.T) {
 // the program, and across a restart of dev.
 func TestTheRunbookLeadsFromAlertToCredit(t *testing.T) {
 	t.Parallel()
-	binary := filepath.Join(t.TempDir(), "billhook")
-	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "billhook/cmd/billhook").CombinedOutput()
-	require.NoError(t, err, string(output))
+	binary, err := program()
+	require.NoError(t, err)
 	folder := filepath.Join(t.TempDir(), "kept", "here")
 	dev := startDev(t, binary, "--data", folder, "--no-samples")
 	require.Contains(t, dev.said, "Its state is kept in "+folder)
@@ -126,55 +118,13 @@ func TestTheRunbookLeadsFromAlertToCredit(t *testing.T) {
 	dev.end(t)
 }
 
-// TestDevDeliversMessagesOfItsLastRun ends dev while its store is down and an order is
-// accepted.
-func TestDevDeliversMessagesOfItsLastRun(t *testing.T) {
-	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	folder := t.TempDir()
-	order := e2e.Order{EventID: "710000000000000001", OrderID: "710000000000000002", CustomerID: "710000000000000003", UID: "uid-of-the-restart",
-		Lines: []e2e.Line{{Product: points, Quantity: 2, Price: 1000}}}
-	start := func(down bool) (*devstack.Stack, *e2e.Log) {
-		log := &e2e.Log{}
-		running, err := devstack.Start(t.Context(), devstack.Config{
-			Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
-			WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(folder, "store.db"), BrokerPath: filepath.Join(folder, "broker.json"),
-			Log: telemetry.NewLogger(log, nil),
-			WrapStore: func(s store.Store) store.Store {
-				breaking := &storetest.Faults{Store: s}
-				breaking.Down(down)
-				return breaking
-			},
-		})
-		require.NoError(t, err)
-		return running, log
-	}
-	ended, log := start(true)
-	answer, err := e2e.Send(t.Context(), ended.WebhookURL, order.JSON())
-	require.NoError(t, err)
-	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
-	require.Eventually(t, func() bool { return len(log.Deliveries(order.EventID)) > 0 }, patience, 20*time.Millisecond)
-	require.NoError(t, ended.Close())
-
-	again, log := start(false)
-	defer func() { require.NoError(t, again.Close()) }()
-	require.Equal(t, standin.Loaded{Waiting: 1}, again.Loaded)
-	require.Eventually(t, func() bool {
-		return slices.ContainsFunc(log.Deliveries(order.EventID), func(d e2e.Delivery) bool { return d.Outcome == "processed" })
-	}, patience, 20*time.Millisecond)
-	doc, err := again.Store.Get(t.Context(), store.Key{Collection: ledger.Accounts, ID: ledger.UserPoints(order.UID).Key("default").ID})
-	require.NoError(t, err)
-	require.EqualValues(t, 2000, doc.Fields["balance"])
-}
-
 // TestAKilledDevGoesOn kills dev in the middle of its samples, again and again, each time behind
 // another line, and lets the last run end them.
 func TestAKilledDevGoesOn(t *testing.T) {
 	t.Parallel()
-	binary := filepath.Join(t.TempDir(), "billhook")
-	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "billhook/cmd/billhook").CombinedOutput()
-	require.NoError(t, err, string(output))
+	onlyInFull(t) // it waits for leases to end
+	binary, err := program()
+	require.NoError(t, err)
 	folder := t.TempDir()
 	for i, behind := range []string{"an order  ", "a full refund", "a trial with its payment", "an order is confirmed"} {
 		dev := exec.CommandContext(t.Context(), binary, "dev", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0", "--data", folder)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,7 +15,6 @@ import (
 	"billhook/internal/console/ops"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/platform/standin"
 )
 
 // ask calls the worker's ops API.
@@ -41,17 +41,6 @@ func (s *stack) letter(t *testing.T, queue, eventID string) deadletter.Item {
 	}, patience, pollInterval)
 	require.Len(t, found.Items, 1)
 	return found.Items[0]
-}
-
-// openLetters calls the task that counts the open dead letters and returns their number. Dead
-// letters of other cases may still arrive: wait for one's own first.
-func (s *stack) openLetters(t *testing.T) int {
-	t.Helper()
-	done, err := s.task(t.Context(), "count-dead-letters")
-	require.NoError(t, err)
-	open, ok := done["open"].(float64)
-	require.True(t, ok, done)
-	return int(open)
 }
 
 // replay replays one item and waits for the end of the operation.
@@ -88,13 +77,11 @@ func drillTx(t *testing.T, s *stack) {
 	item := s.letter(t, e2e.Queue, refund.EventID)
 	require.EqualValues(t, 5, item.Attempts)
 	require.Equal(t, []string{"order_not_seen", "attempts_exhausted"}, []string{item.Reason, item.Detail})
-	open := s.openLetters(t)
 
 	s.accepted(t, o.JSON())
 	s.until(t, o.EventID, "processed")
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
 	s.replay(t, item)
-	require.Equal(t, open-1, s.openLetters(t), "it is counted no longer, though the hold subscription has its copy")
 	s.until(t, refund.EventID, "processed")
 	require.Equal(t, int64(0), s.balance(t, ledger.UserPoints(o.UID)))
 	require.Equal(t, "COMPLETED", status(t, s.store, refund.EventID))
@@ -104,37 +91,26 @@ func drillTx(t *testing.T, s *stack) {
 	require.EqualValues(t, 1, story.ReplayCount)
 }
 
-// drillLeased: the service refuses a webhook and its first replay, and accepts the second
-// replay.
-func drillLeased(t *testing.T, s *stack) {
-	require.NoError(t, s.service.Tell(standin.Refuse, 2))
-	e := s.newSubscription()
-	s.accepted(t, samples.Read(samples.SubscriptionRenewed, e))
-	told := s.emitted(t, e.EventID)
-	s.until(t, told, "dead_lettered")
-	item := s.letter(t, "q:pay:subscription_update", told)
-	require.Equal(t, "callee_refused_422", item.Reason)
-
-	s.replay(t, item)
-	s.untilMany(t, told, "dead_lettered", 2)
-	again := s.letter(t, "q:pay:subscription_update", told)
-	require.Equal(t, item.ID, again.ID, "the same item")
-	require.EqualValues(t, 1, again.ReplayCount)
-	require.Zero(t, s.service.Applied(told))
-
-	s.replay(t, again)
-	s.until(t, told, "processed")
-	require.Equal(t, 1, s.service.Applied(told))
+// item waits until the item has the state and returns it.
+func (s *stack) item(t *testing.T, id string, state deadletter.State) deadletter.Item {
+	t.Helper()
+	var found ops.Letter
+	require.Eventually(t, func() bool {
+		s.ask(t, http.MethodGet, "/v1/ops/dead-letters/"+url.PathEscape(id), nil, &found)
+		return found.State == state
+	}, patience, 50*time.Millisecond)
+	return found.Item
 }
 
-// drillDiscarded: an order that cannot succeed is counted until it is discarded.
-func drillDiscarded(t *testing.T, s *stack) {
-	o := s.newOrder()
-	o.Lines = append(o.Lines, e2e.Line{Product: "700000000000000998", Quantity: 1, Price: 500})
-	s.accepted(t, o.JSON())
-	s.until(t, o.EventID, "dead_lettered")
-	item := s.letter(t, e2e.Queue, o.EventID)
-	open := s.openLetters(t)
-	s.operate(t, deadletter.Discard, item)
-	require.Equal(t, open-1, s.openLetters(t))
+// untilReason waits for a delivery of the event with the reason.
+func (s *stack) untilReason(t *testing.T, eventID, reason string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for _, d := range s.log.Deliveries(eventID) {
+			if d.Reason == reason {
+				return true
+			}
+		}
+		return false
+	}, patience, 20*time.Millisecond)
 }

@@ -94,78 +94,52 @@ type stack struct {
 type stackCase struct {
 	name string
 	run  func(*testing.T, *stack)
+	// real cases are of what only Google's emulators show: the order of their pushes, their redelivery, their
+	// transactions, and processes that are killed. They alone run there with -short.
+	real bool
+}
+
+// onlyInFull skips a long test with -short.
+func onlyInFull(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("runs without -short")
+	}
 }
 
 // The cases run on the stand-ins in this process, and on the binaries with Google's emulators,
 // provisioned by the program and by Terraform.
 var cases = []stackCase{
-	{"an order is credited", credit},
-	{"an order of an identity provider's user is credited", identityProvider},
-	{"an exact duplicate is skipped", duplicate},
-	{"another payload under a used id is a dead letter and credits nothing", conflict},
-	{"an unknown product is one dead letter and later events flow", unknownProduct},
-	{"a store that is down costs a retry and no event", storeFailure},
-	{"a worker killed before its commit loses nothing", func(t *testing.T, s *stack) { crash(t, s, false) }},
-	{"a worker killed after its commit doubles nothing", func(t *testing.T, s *stack) { crash(t, s, true) }},
-	{"thirty events of one customer keep their order beside thirty others", order},
-	{"a refund that comes before its order waits for it", refundFirst},
-	{"partial refunds and a chargeback take back what was credited", reversals},
-	{"a malformed message is one dead letter", malformed},
-	{"a broker that is down answers 503 and leaves the key usable", brokerFailure},
-	{"an event that no queue takes is acknowledged and not published", unwanted},
-	{"a renewal is recorded and told once", renewal},
-	{"one subscription's events are told in order", subscriptionOrder},
-	{"a service that fails is told again", serviceFails},
-	{"a service that refuses makes a dead letter", serviceRefuses},
-	{"a service that forgets its answer is asked, not told again", serviceForgets},
-	{"a producer inside the house enqueues under the old name", enqueued},
-	{"a list of messages is taken but for the bad one, once and in order", listed},
-	{"what a killed worker has not published is relayed", relayed},
-	{"an order with an odd uid is credited to the user or to the customer", oddUids},
-	{"an order is credited whatever else is odd about it", oddFields},
-	{"an order with an odd total is refunded in part by a person alone", oddMoney},
-	{"what lacks something that its effect needs is refused", requiredFields},
-	{"a producer is told of each member the contract does not know", unknownMembers},
-	{"a webhook that is not confirmed says in the log why", unconfirmed},
-	{"a refund whose attempts were used up is replayed when its order is there", drillTx},
-	{"a webhook that was refused is replayed until it is taken", drillLeased},
-	{"a dead letter is counted until it is discarded", drillDiscarded},
-	{"what names a customer alone travels behind the order that named the user", customerKeeps},
-	{"a guest's points move to the user once, and are refunded from there", customerLinked},
-	{"a product that was forgotten is set, and its order replayed and credited", productSet},
-	{"a product is worth what it was set to, until it is retired", productChanged},
-	{"an endpoint of a third party is told, signed with its own secret", endpointTold},
-	{"an endpoint that fails is told again, and shown as failing", endpointFails},
-	{"an endpoint that is gone is given up with an event that says so", endpointGone},
-	{"a trial is paid, told and refunded", trialPaid},
-	{"two messages of one idempotency key are one event of each billing queue", byKey},
-	{"one id in two tenants and two queues is as many events outside", oneIDForAll},
-	{"a renewal is started once at a gateway that fails and loses its answer", renewalStarted},
-	{"a payment that is declined is told, and one that nobody could be told of is not made", paymentDeclined},
-	{"a payment is refunded once, whatever the messages' ids", paymentRefunded},
-	{"a refund's dead letter is replayed by two persons", fourEyes},
-	{"a webhook is known by its signature and its time", signaturesChecked},
-	{"metrics are at no public port, and an unsigned body is not read", doors},
-	{"a bulk with one bad item and one for later does the others at once", halfFailedBulk},
-	{"the index has the newest of each document, and nothing of a deleted one", indexed},
-	{"an event for analytics leaves no record, and may be lost", trackedWithoutRecord},
-	{"an order that PayNow says is paid is confirmed, told and shipped", shopOrderPaid},
-	{"an order whose payment does not come gives its pieces back", shopOrderTimesOut},
-	{"an order whose payment's points are a dead letter waits for its replay", shopOrderWithoutPoints},
-	{"an order that is out of stock or not paid is cancelled, and says why", shopOrderCancelled},
-	{"an order's notifications go out once on each channel", orderNotified},
-	{"a notification that names nobody is a dead letter", notificationRefused},
-	{"an event is fanned out once, later where the store is down, and not where it is too old", fannedOutOnce},
-	{"a financial event is one entry of the books, and is undone once", journalKept},
-	{"the books of two tenants do not meet under one event id", tenantsApart},
-	{"an order that two tenants have is credited to each, and a refund takes its own points", ordersApart},
-	{"an entry is found again whatever signs its ids are made of", oddIDs},
-	{"what a changed catalog would post is shown, and nothing is written", triedWithAnotherCatalog},
-	{"usage is counted once in its period, corrected, and warned of once", usageCounted},
-	{"the books are read, proven and mended from a terminal", booksRead},
-	{"each type of each queue that a service works for ends as it should", everyQueue},
-	{"the sample of each queue is handled at the first attempt", everySample},
-	{"no personal value is anywhere behind the door", noPersonalData}, // the last case: it looks at the data of all others
+	{"an order is credited", credit, true},
+	{"an exact duplicate is skipped", duplicate, false},
+	{"another payload under a used id is a dead letter and credits nothing", conflict, false},
+	{"an unknown product is one dead letter and later events flow", unknownProduct, true},
+	{"a store that is down costs a retry and no event", storeFailure, true},
+	{"a worker killed before its commit loses nothing", func(t *testing.T, s *stack) { crash(t, s, false) }, false},
+	{"a worker killed after its commit doubles nothing", func(t *testing.T, s *stack) { crash(t, s, true) }, true},
+	{"thirty events of one customer keep their order beside thirty others", order, true},
+	{"a refund that comes before its order waits for it", refundFirst, true},
+	{"a malformed message is one dead letter", malformed, false},
+	{"a broker that is down answers 503 and leaves the key usable", brokerFailure, true},
+	{"a renewal is recorded and told once", renewal, false},
+	{"one subscription's events are told in order", subscriptionOrder, false},
+	{"a service that forgets its answer is asked, not told again", serviceForgets, false},
+	{"what a killed worker has not published is relayed", relayed, true},
+	{"a refund whose attempts were used up is replayed when its order is there", drillTx, false},
+	{"what names a customer alone travels behind the order that named the user", customerKeeps, false},
+	{"a trial is paid, told and refunded", trialPaid, false},
+	{"one id in two tenants and two queues is as many events outside", oneIDForAll, false},
+	{"a renewal is started once at a gateway that fails and loses its answer", renewalStarted, false},
+	{"a refund's dead letter is replayed by two persons", fourEyes, false},
+	{"a bulk with one bad item and one for later does the others at once", halfFailedBulk, false},
+	{"an order that PayNow says is paid is confirmed, told and shipped", shopOrderPaid, false},
+	{"an order whose payment does not come gives its pieces back", shopOrderTimesOut, false},
+	{"a financial event is one entry of the books, and is undone once", journalKept, false},
+	{"the books of two tenants do not meet under one event id", tenantsApart, false},
+	{"an order that two tenants have is credited to each, and a refund takes its own points", ordersApart, false},
+	{"the books are read, proven and mended from a terminal", booksRead, false},
+	{"each type of each queue that a service works for ends as it should", everyQueue, false},
+	{"no personal value is anywhere behind the door", noPersonalData, false}, // the last case: it looks at the data of all others
 }
 
 func runCases(t *testing.T, s *stack, cases []stackCase) {
@@ -183,19 +157,18 @@ func TestOnTheEmbeddedStack(t *testing.T) {
 
 func TestOnGooglesEmulators(t *testing.T) {
 	t.Parallel()
-	ownProcesses(t)
 	folder := shortWaits(t)
 	c, err := catalog.Load(folder)
 	require.NoError(t, err)
 	project := "e2e-" + uuid.NewString()
 	s := startReal(t, e2e.Site{Project: project, Provision: e2e.Provisioned(project, c), Environment: []string{"CATALOG_DIR=" + folder}})
-	runCases(t, s, cases)
+	runCases(t, s, slices.DeleteFunc(slices.Clone(cases), func(c stackCase) bool { return testing.Short() && !c.real }))
 }
 
 // TestOnTerraformsTopology runs the cases on queues that terraform/emulator has created.
 func TestOnTerraformsTopology(t *testing.T) {
 	t.Parallel()
-	ownProcesses(t)
+	onlyInFull(t)
 	project := "terraform-" + uuid.NewString()
 	folder := shortWaits(t)
 	s := startReal(t, e2e.Site{Project: project, Provision: emulatortest.Terraform(t, project, folder).Apply, Environment: []string{"CATALOG_DIR=" + folder}})
@@ -721,20 +694,6 @@ func refundFirst(t *testing.T, s *stack) {
 	require.Equal(t, "5", letters[0].Attributes["delivery_attempts"])
 }
 
-func reversals(t *testing.T, s *stack) {
-	o := s.newOrder()
-	s.accepted(t, o.JSON())
-	s.until(t, o.EventID, "processed")
-	part := e2e.Refund{EventID: o.EventID + "1", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: 333, Paid: o.Total()}
-	s.accepted(t, part.JSON())
-	s.until(t, part.EventID, "processed")
-	require.Equal(t, int64(2000-333), s.balance(t, ledger.UserPoints(o.UID)), "2000 x 3.33 / 20.00, rounded down")
-	chargeback := samples.Read(samples.Chargeback, samples.Event{EventID: o.EventID + "2", OrderID: o.OrderID})
-	require.Equal(t, contract.UnknownOrderingKey, s.accepted(t, chargeback).OrderingKey)
-	s.until(t, o.EventID+"2", "processed")
-	require.Zero(t, s.balance(t, ledger.UserPoints(o.UID)))
-}
-
 func malformed(t *testing.T, s *stack) {
 	id := "broken-" + uuid.NewString()
 	_, err := s.publish(t.Context(), e2e.Queue, contract.Message{
@@ -767,17 +726,6 @@ func brokerFailure(t *testing.T, s *stack) {
 	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
 }
 
-func unwanted(t *testing.T, s *stack) {
-	for i, eventType := range []string{"ON_DELIVERY_ITEM_ADDED", "ON_PAYMENT_FAILED"} {
-		answer := s.send(t, fmt.Appendf(nil, `{"event_type":%q,"event_id":"70000000000000009%d","body":{"id":"1"}}`, eventType, i))
-		require.Equal(t, http.StatusOK, answer.Status)
-		require.Contains(t, answer.Body, `"ignored":true`)
-	}
-	for _, m := range s.published(t) {
-		require.False(t, strings.HasPrefix(m.Attributes["event_id"], "70000000000000009"))
-	}
-}
-
 func noPersonalData(t *testing.T, s *stack) {
 	for i, name := range samples.Names() {
 		id := fmt.Sprintf("800000000000000%02d", i)
@@ -788,6 +736,8 @@ func noPersonalData(t *testing.T, s *stack) {
 		}
 		s.until(t, id, outcome)
 	}
+	require.Equal(t, http.StatusAccepted, s.signed(t, "/queues/events-high/messages", string(samples.Request(samples.Usage))).Status)
+	s.until(t, "dev-usage", "processed")
 	refused := s.send(t, []byte(`{"event_type":"ON_ORDER_COMPLETED","event_id":"ilse.brandvold@example.org","body":{}}`))
 	require.Equal(t, http.StatusUnprocessableEntity, refused.Status)
 

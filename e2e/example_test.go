@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -40,22 +39,23 @@ func addedTo(t *testing.T, lines map[string]string) (folder string) {
 	return folder
 }
 
-// startWith starts the embedded stack with a catalog and with more handlers.
-func startWith(t *testing.T, folder string, handlers func(*handler.Registry)) (*stack, error) {
+// startWith starts the embedded stack with a catalog, and with what is added to its configuration.
+func startWith(t *testing.T, folder string, add func(*devstack.Config)) *stack {
 	t.Helper()
 	c, err := catalog.Load(folder)
 	require.NoError(t, err)
 	log := &e2e.Log{}
-	running, err := devstack.Start(t.Context(), devstack.Config{
+	config := devstack.Config{
 		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
-		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
-		Log: telemetry.NewLogger(log, nil), Handlers: handlers,
-	})
-	if err != nil {
-		return nil, err
+		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"), Log: telemetry.NewLogger(log, nil),
 	}
+	add(&config)
+	running, err := devstack.Start(t.Context(), config)
+	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, running.Close()) })
-	return &stack{webhookURL: running.WebhookURL, workerURL: running.WorkerURL, log: log, store: running.Store, publish: running.Publisher.Publish}, nil
+	return &stack{
+		webhookURL: running.WebhookURL, workerURL: running.WorkerURL, log: log, store: running.Store, publish: running.Publisher.Publish, service: running.Service,
+	}
 }
 
 // event publishes a message.v1 on a topic, as another service would.
@@ -98,6 +98,7 @@ func exampleLines(t *testing.T) map[string]string {
 // program check it: the handler is registered by that one line, for the check and for the worker.
 func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 	t.Parallel()
+	onlyInFull(t) // it compiles a tree of its own
 	tree := t.TempDir()
 	for _, folder := range []string{"catalog", "cmd", "emulator", "internal", "terraform"} {
 		require.NoError(t, os.CopyFS(filepath.Join(tree, folder), os.DirFS(filepath.Join("..", folder))))
@@ -151,8 +152,9 @@ func TestContributingQuotesTheFileOfItsExample(t *testing.T) {
 
 func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
 	t.Parallel()
-	s, err := startWith(t, addedTo(t, exampleLines(t)), func(registry *handler.Registry) { parcels.Register(registry) })
-	require.NoError(t, err)
+	s := startWith(t, addedTo(t, exampleLines(t)), func(config *devstack.Config) {
+		config.Handlers = func(registry *handler.Registry) { parcels.Register(registry) }
+	})
 	scans := func() any {
 		doc, err := s.store.Get(t.Context(), store.Key{Collection: parcels.Collection, ID: "p-1"})
 		require.NoError(t, err)
@@ -179,91 +181,4 @@ func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
 	require.Equal(t, int64(3), scans())
 	answer = s.signed(t, "/topics/parcels/messages", `{"message":`+data+`,"routing_key":"order.scanned"}`)
 	require.Equal(t, http.StatusUnprocessableEntity, answer.Status, "no queue is bound to it")
-}
-
-func TestAHandlerWhoseTypeDoesNotFitTheDeclarationIsRefused(t *testing.T) {
-	t.Parallel()
-	lines := exampleLines(t)
-	declared := lines["messages.yaml, under message.v1"]
-	for name, test := range map[string]struct{ member, want string }{
-		"a member of another kind": {"depot: integer", ".depot is no string"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			changed := map[string]string{"messages.yaml, under message.v1": strings.Replace(declared, "depot: code", test.member, 1)}
-			for place, added := range lines {
-				if _, ok := changed[place]; !ok {
-					changed[place] = added
-				}
-			}
-			folder := addedTo(t, changed)
-			const queue = "queue parcels-count: event type parcel.scanned: parcels.count: message.v1 parcel.scanned, version 1: "
-			_, err := startWith(t, folder, parcels.Register)
-			require.ErrorContains(t, err, queue, "at the start of the worker")
-			require.ErrorContains(t, err, test.want)
-			c, err := catalog.Load(folder)
-			require.NoError(t, err)
-			registry := handler.NewRegistry()
-			parcels.Register(registry)
-			require.ErrorContains(t, registry.Check(c), queue, "what catalog check asks")
-		})
-	}
-}
-
-// shipped and note are what the handlers of the next test take.
-type (
-	shipped struct {
-		OrderID string `json:"order_id"`
-		UserID  string `json:"user_id,omitempty"`
-	}
-	note struct {
-		UserID    string `json:"user_id"`
-		OrderID   string `json:"order_id,omitempty"`
-		ProductID string `json:"product_id,omitempty"`
-		PaymentID string `json:"payment_id,omitempty"`
-		Reason    string `json:"reason,omitempty"`
-	}
-)
-
-func TestWhatATypedHandlerEmitsReachesTheQueuesThatAreBoundToItsRoutingKey(t *testing.T) {
-	t.Parallel()
-	folder := addedTo(t, map[string]string{
-		"topics.yaml, under topics": "  - { id: shipping, description: The way of orders. }\n  - { id: notes, description: Notes to users. }\n",
-		"queues.yaml, under queues": `
-  - { id: shipping-news, description: Tells users, enabled: true, contract: message.v1, ordering_key: [order_id], priority: low, pool: news,
-      topic: shipping, bindings: [order.shipped], handlers: { order.shipped: { name: news.tell, emits: [notes] } } }
-  - { id: notes-email, description: Writes mails, enabled: true, contract: message.v1, priority: low, pool: news,
-      topic: notes, bindings: ["notification.email.*"], handlers: { "notification.email.*": { name: notes.mail } } }
-  - { id: notes-sms, description: Writes short messages, enabled: true, contract: message.v1, priority: low, pool: news,
-      topic: notes, bindings: ["notification.sms.*"], handlers: { "notification.*.*": { name: notes.text } } }
-`,
-	})
-	s, err := startWith(t, folder, func(registry *handler.Registry) {
-		handler.RegisterTx(registry, "news.tell", func(_ context.Context, _ handler.Event, order shipped) (handler.Effect, error) {
-			return handler.Effect{Result: "told", Emit: []handler.Emission{{
-				To: "notes", RoutingKey: "notification.email.today", OrderingKey: order.OrderID,
-				Body: contract.Of(&contract.Event{
-					Type: "notification.email.order_shipped", Version: 1, Producer: "shipping", Data: note{UserID: "u-1", OrderID: order.OrderID},
-				}),
-			}}}, nil
-		}, "notes")
-		write := func(collection string) func(context.Context, handler.Event, note) (handler.Effect, error) {
-			return func(_ context.Context, event handler.Event, n note) (handler.Effect, error) {
-				return handler.Effect{Result: "written", Writes: []store.Write{store.Create(store.Key{Collection: collection, ID: event.ID},
-					map[string]any{"user": n.UserID, "order": n.OrderID, "type": event.Type, "routing_key": event.Attributes[contract.AttrRoutingKey]})}}, nil
-			}
-		}
-		handler.RegisterTx(registry, "notes.mail", write("mails"))
-		handler.RegisterTx(registry, "notes.text", write("texts"))
-	})
-	require.NoError(t, err)
-	s.event(t, "shipping", "order.shipped", "e-1", "order.shipped", `{"order_id":"o-1"}`)
-	s.until(t, "e-1", "processed")
-	emitted := s.emittedIn(t, "shipping-news", "e-1")
-	require.Len(t, s.until(t, emitted, "processed"), 1, "by the one queue that is bound to it")
-	doc, err := s.store.Get(t.Context(), store.Key{Collection: "mails", ID: emitted})
-	require.NoError(t, err)
-	require.Equal(t, map[string]any{"user": "u-1", "order": "o-1", "type": "notification.email.order_shipped", "routing_key": "notification.email.today"}, doc.Fields)
-	_, err = s.store.Get(t.Context(), store.Key{Collection: "texts", ID: emitted})
-	require.ErrorIs(t, err, store.ErrNotFound)
 }

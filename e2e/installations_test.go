@@ -10,8 +10,11 @@ import (
 	"testing"
 	"time"
 
+	client "cloud.google.com/go/pubsub/v2"
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/api/iterator"
 
 	"billhook/catalog"
 	"billhook/e2e"
@@ -78,7 +81,7 @@ func taps(installation string, queues []string) string {
 // the same event, which one installation would refuse as another payload under a used id.
 func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
-	ownProcesses(t)
+	onlyInFull(t)
 	project := "several-" + uuid.NewString()
 	names, queues := []string{"", "shop", "shopping"}, []string{e2e.Queue, "pay-subscription-update"}
 	var all []installed
@@ -144,7 +147,7 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 // topic meanwhile. The worker would handle them: it is their subscription that does not push.
 func TestAQueueThatIsSwitchedOffKeepsWhatWaitsUntilItRunsAgain(t *testing.T) {
 	t.Parallel()
-	ownProcesses(t)
+	onlyInFull(t)
 	story := queueStories[slices.IndexFunc(queueStories, func(s queueStory) bool { return !s.gateway })]
 	runs := []string{e2e.Queue, "pay-subscription-update"}
 	i := install(t, "off-"+uuid.NewString(), "shop", append(slices.Clone(runs), story.queue))
@@ -179,5 +182,29 @@ func TestAQueueThatIsSwitchedOffKeepsWhatWaitsUntilItRunsAgain(t *testing.T) {
 	require.Regexp(t, `updated +subscription +shop-`+q.PushSubscription(), i.says(t, "provision"))
 	for _, e := range sent[waiting:] {
 		i.until(t, e.id, "processed")
+	}
+}
+
+// topicsAt are the ids of the topics of a project on the emulator, sorted.
+func topicsAt(ctx context.Context, project, broker string) ([]string, error) {
+	admin, err := client.NewClient(ctx, project, pubsub.EmulatorOptions(broker)...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = admin.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var ids []string
+	all := admin.TopicAdminClient.ListTopics(ctx, &pubsubpb.ListTopicsRequest{Project: "projects/" + project})
+	for {
+		topic, err := all.Next()
+		if errors.Is(err, iterator.Done) {
+			slices.Sort(ids)
+			return ids, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, topic.Name[strings.LastIndex(topic.Name, "/")+1:])
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/store"
 )
 
 const ingestion = "fis-ingestion"
@@ -35,8 +34,7 @@ func (s *stack) bookEntry(t *testing.T, id string) ledger.Entry {
 	return entry
 }
 
-// journalKept: an invoice is posted, comes again, comes as another, is undone before it comes and
-// twice; an event that no rule takes is ignored; a closed month takes none.
+// journalKept: an invoice is posted, comes as another, and is undone before it comes and twice; a closed month takes none.
 func journalKept(t *testing.T, s *stack) {
 	const (
 		spring, march = "2026-03-01T12:00:00Z", "2026-03"
@@ -72,30 +70,9 @@ func journalKept(t *testing.T, s *stack) {
 	require.Equal(t, []string{journal.RevertedBefore, reversal.ID}, []string{again.Result, again.Ref})
 	require.Equal(t, an("undo"), s.bookEntry(t, reversal.ID).EventID)
 
-	s.booked(t, an("paid"), "billing.invoice.paid", spring, fmt.Sprintf(invoice, an("i"), "19.00"))
-	deliveries := s.until(t, an("paid"), "duplicate")
-	require.Equal(t, entryID, deliveries[len(deliveries)-1].Ref, "the answer to a duplicate names the entry")
-	require.Equal(t, http.StatusOK, deliveries[len(deliveries)-1].Status)
 	s.booked(t, an("paid"), "billing.invoice.paid", spring, fmt.Sprintf(invoice, an("i"), "1.00"))
 	require.Equal(t, "payload_conflict", s.letter(t, ingestion, an("paid")).Reason)
 	require.Equal(t, entry, s.bookEntry(t, entryID))
-
-	s.booked(t, an("bonus"), "payroll.bonus.announced", spring, `{}`)
-	bonus := s.ends(t, ingestion, an("bonus"))
-	require.Equal(t, []string{journal.Unmapped, ""}, []string{bonus.Result, bonus.Ref})
-
-	// Others are told of the entry and of its reversal.
-	require.Len(t, paid.Emitted, 1)
-	require.Len(t, undone.Emitted, 1)
-	require.Eventually(t, func() bool {
-		for _, id := range []string{an("paid"), an("undo")} {
-			waiting, err := s.store.Query(t.Context(), store.Query{Collection: "outbox", Equal: map[string]any{"event_id": id}, Limit: 1})
-			if err != nil || len(waiting.Documents) > 0 {
-				return false
-			}
-		}
-		return true
-	}, patience, pollInterval)
 
 	refused := 0
 	require.Eventually(t, func() bool {

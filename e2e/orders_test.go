@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,12 +10,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"billhook/e2e"
-	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/orders"
 	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
-	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 )
@@ -145,66 +141,4 @@ func shopOrderTimesOut(t *testing.T, s *stack) {
 
 	paid := s.ends(t, orderQueue, s.tell(t, orderTopic, "order.payment_confirmed", order, map[string]any{"order_id": order}))
 	require.Equal(t, []any{dedupe.DeadLettered, "paid_after_cancelled"}, []any{paid.Status, paid.LastError})
-}
-
-// shopOrderWithoutPoints is what a person does where the points of a payment are a dead letter: what
-// docs/orders.md says of it, for an order that still waits, one that a producer confirms, and one that
-// is cancelled.
-func shopOrderWithoutPoints(t *testing.T, s *stack) {
-	product := s.stocked(t, 3)
-	dead := func(good string) (order string, paid e2e.Order, letter deadletter.Item) {
-		order, _ = s.ordered(t, product, 1)
-		paid = s.newOrder()
-		paid.ShopOrder, paid.Lines = order, []e2e.Line{{Product: good, Quantity: 1, Price: 500}}
-		s.accepted(t, paid.JSON())
-		s.until(t, paid.EventID, "dead_lettered")
-		require.Equal(t, orders.PaymentInitiated, s.shopOrder(t, order).State, "nothing was told")
-		return order, paid, s.letter(t, e2e.Queue, paid.EventID)
-	}
-	replayed := func(good string, paid e2e.Order, letter deadletter.Item) dedupe.Record {
-		s.setProduct(t, good, 500)
-		s.replay(t, letter)
-		s.until(t, paid.EventID, "processed")
-		return s.ends(t, orderQueue, s.emitted(t, paid.EventID))
-	}
-	order, paid, letter := dead("700000000000000801")
-	require.Equal(t, "confirmed", replayed("700000000000000801", paid, letter).Result)
-	require.Equal(t, orders.OrderConfirmed, s.shopOrder(t, order).State)
-
-	order, paid, letter = dead("700000000000000802")
-	byHand := s.ends(t, orderQueue, s.tell(t, orderTopic, "order.payment_confirmed", order, map[string]any{"order_id": order, "payment_id": paid.OrderID}))
-	require.Equal(t, "confirmed", byHand.Result)
-	require.Equal(t, "already_confirmed", replayed("700000000000000802", paid, letter).Result)
-
-	order, paid, letter = dead("700000000000000803")
-	s.ends(t, orderQueue, s.tell(t, orderTopic, "order.payment_failed", order, map[string]any{"order_id": order}))
-	late := replayed("700000000000000803", paid, letter)
-	require.Equal(t, []any{dedupe.DeadLettered, "paid_after_cancelled"}, []any{late.Status, late.LastError})
-	require.Equal(t, orders.OrderCancelled, s.shopOrder(t, order).State)
-	require.Equal(t, int64(500), s.balance(t, ledger.UserPoints(paid.UID)), "the points are credited all the same")
-	require.Equal(t, [3]int64{1, 0, 2}, s.pieces(t, product))
-	s.operate(t, deadletter.Discard, s.letter(t, orderQueue, late.EventID))
-}
-
-func shopOrderCancelled(t *testing.T, s *stack) {
-	product := s.stocked(t, 1)
-	order, record := s.ordered(t, product, 2)
-	require.Equal(t, "cancelled_out_of_stock", record.Result)
-	require.Len(t, s.notifiedBy(t, record), 2)
-	require.Equal(t, []string{orders.OutOfStock, product}, []string{s.shopOrder(t, order).Reason, s.shopOrder(t, order).ShortOf})
-	var learnt orders.Order
-	require.NoError(t, json.Unmarshal([]byte(s.signedGet(t, "/orders/"+order, http.StatusOK)), &learnt))
-	require.Equal(t, []any{order, orders.OrderCancelled, orders.OutOfStock, product, ""}, []any{learnt.ID, learnt.State, learnt.Reason, learnt.ShortOf, learnt.UserID}, "who has sent it learns it")
-	require.Contains(t, s.signedGet(t, "/orders/"+order+"?tenant=acme", http.StatusNotFound), "order_unknown")
-
-	order, _ = s.ordered(t, product, 1)
-	failed := s.ends(t, orderQueue, s.tell(t, orderTopic, "order.payment_failed", order, map[string]any{"order_id": order}))
-	require.Equal(t, "cancelled_payment_failed", failed.Result)
-	require.Equal(t, orders.FailedPayment, s.shopOrder(t, order).Reason)
-	require.Equal(t, [3]int64{1, 0, 0}, s.pieces(t, product))
-
-	order, _ = s.ordered(t, product, 1)
-	require.Equal(t, orders.PaymentInitiated, s.shopOrder(t, order).State, "the piece that was given back is ordered again")
-	shipped := s.ends(t, orderQueue, s.tell(t, orderTopic, "order.shipped", order, map[string]any{"order_id": order}))
-	require.Equal(t, []any{dedupe.DeadLettered, "illegal_transition"}, []any{shipped.Status, shipped.LastError})
 }

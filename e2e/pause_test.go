@@ -68,7 +68,7 @@ func TestAPausedQueueWaitsOnTheEmbeddedStack(t *testing.T) {
 // The worker on Google's emulators was not granted it: the command does it with its own hands.
 func TestAPausedQueueWaitsOnGooglesEmulatorsThroughAKill(t *testing.T) {
 	t.Parallel()
-	ownProcesses(t)
+	onlyInFull(t)
 	folder := shortWaits(t)
 	c, err := catalog.Load(folder)
 	require.NoError(t, err)

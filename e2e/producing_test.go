@@ -18,10 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
-	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/signature"
 )
 
@@ -98,9 +96,8 @@ func (d *trouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t *testing.T) {
 	t.Parallel()
-	binary := filepath.Join(t.TempDir(), "billhook")
-	output, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", binary, "billhook/cmd/billhook").CombinedOutput()
-	require.NoError(t, err, string(output))
+	binary, err := program()
+	require.NoError(t, err)
 	dev := startDev(t, binary, "--no-samples")
 	t.Cleanup(func() { dev.end(t) })
 	at, err := url.Parse(dev.webhookURL)
@@ -167,30 +164,5 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 			require.Contains(t, string(exit.Stderr), "refused with 422")
 			require.Len(t, refused.bodies, 1, "what is refused is not sent again")
 		})
-	}
-}
-
-// everySample: what `billhook enqueue` sends to a queue where nobody says otherwise.
-func everySample(t *testing.T, s *stack) {
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	n := s.newSubscription().SubscriptionID
-	var ids []string
-	for _, q := range c.Queues {
-		if !q.Enabled {
-			continue
-		}
-		body, err := samples.Message(c, q, samples.TypeFor(c, q), q.ID+"-"+n, time.Now())
-		require.NoError(t, err)
-		answer := s.signed(t, "/queues/"+q.ID+"/messages", string(body))
-		require.Equal(t, http.StatusAccepted, answer.Status, "%s: %s", q.ID, answer.Body)
-		ids = append(ids, answer.EventID)
-	}
-	require.Greater(t, len(ids), 10)
-	for _, id := range ids {
-		for _, d := range s.until(t, id, "processed") {
-			// An emulator applies no filter: other queues of the topic drop the message without an attempt.
-			require.True(t, d.Outcome == "dropped" || d.Attempt == 1, "%s: %+v", id, d)
-		}
 	}
 }

@@ -18,42 +18,46 @@ import (
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
 )
 
-// sealing is a Billhook whose sealer dies twice: right before it commits a seal, and right after.
-type sealing struct {
-	store     store.Store
-	workerURL string
-	// post has an order of a new user credited.
-	post func(t *testing.T) e2e.Order
-	// die runs the task that seals until its worker is gone, and starts the next worker.
-	die func(t *testing.T, afterCommit bool)
-	// seal runs the task to its end.
-	seal func(t *testing.T)
-}
-
-// run posts orders before each run of the sealer. In the end each entry is under one seal.
-func (s sealing) run(t *testing.T) {
-	t.Helper()
-	period := ledger.PeriodOf(time.Now())
-	var posted []e2e.Order
-	for _, afterCommit := range []bool{false, true} {
-		posted = append(posted, s.post(t), s.post(t))
-		s.die(t, afterCommit)
-		want := 0
-		if afterCommit {
-			want = len(posted)
+// sealed kills the worker that seals right before it commits a seal, and right after, with orders posted before each
+// run. In the end each entry is under one seal.
+func sealed(t *testing.T, s *installation) {
+	posted, period := 0, ""
+	post := func() {
+		o := s.order()
+		if posted > 0 { // the first has the story's own id
+			more := strconv.Itoa(posted)
+			o.EventID, o.OrderID, o.CustomerID = o.EventID+more, o.OrderID+more, o.CustomerID+more
 		}
+		posted++
+		s.sendAccepted(t, o.JSON())
+		require.Eventually(t, func() bool { return status(t, s.store, o.EventID) == "COMPLETED" }, patience, pollInterval)
+	}
+	task := func() (int, error) {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.workerURL+"/tasks/seal-journal", http.NoBody)
+		require.NoError(t, err)
+		answer, err := e2e.Do(request)
+		return answer.Status, err
+	}
+	for _, want := range []int{0, 4} {
+		post()
+		post()
+		_, err := task()
+		require.Error(t, err, "the worker is gone without an answer")
+		s.awaitDeath(t)
+		s.startWorker(t)
 		require.Len(t, s.leaves(t), want, "the seal is there as a whole, or nothing of it")
 	}
-	posted = append(posted, s.post(t))
-	s.seal(t)
-	s.seal(t) // there is nothing left to seal
-
+	post()
+	for range 2 { // the second time there is nothing left to seal
+		status, err := task()
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, status)
+	}
 	leaves := s.leaves(t)
-	require.Len(t, leaves, len(posted))
+	require.Len(t, leaves, posted)
 	for _, doc := range s.documents(t, ledger.Entries) {
 		entry, err := ledger.Read(doc)
 		require.NoError(t, err)
@@ -64,18 +68,12 @@ func (s sealing) run(t *testing.T) {
 	var books seal.TrialBalance
 	require.NoError(t, json.Unmarshal([]byte(terminal(t, s.workerURL, "ledger", "balances", "--period", period, "--json")), &books))
 	require.Equal(t, []int64{2, 0}, []int64{books.Seal, books.Unsealed})
-	credited := map[string]int64{}
-	for _, b := range books.Balances {
-		credited[b.Account] = b.Credit - b.Debit
-	}
-	require.Equal(t, map[string]int64{"points:user": 2000 * int64(len(posted)), "points:issued": -2000 * int64(len(posted))}, credited)
-	for _, o := range posted {
-		require.Equal(t, int64(2000), balanceIn(t, s.store, ledger.UserPoints(o.UID)))
-	}
+	require.Equal(t, int64(2000*posted), s.balance(t, ledger.UserPoints(s.order().UID)))
+	require.Empty(t, s.points)
 }
 
 // leaves are the places that seals give to each entry, as seal/leaf.
-func (s sealing) leaves(t *testing.T) map[string][]string {
+func (s *installation) leaves(t *testing.T) map[string][]string {
 	t.Helper()
 	places := map[string][]string{}
 	for _, doc := range s.documents(t, seal.Leaves) {
@@ -88,81 +86,11 @@ func (s sealing) leaves(t *testing.T) map[string][]string {
 	return places
 }
 
-func (s sealing) documents(t *testing.T, collection string) []store.Document {
+func (s *installation) documents(t *testing.T, collection string) []store.Document {
 	t.Helper()
 	page, err := s.store.Query(t.Context(), store.Query{Collection: collection, Limit: store.MaxPage})
 	require.NoError(t, err)
 	return page.Documents
-}
-
-// sealed kills the workers that seal at their fail points.
-func sealed(t *testing.T, s *installation) {
-	n := 0
-	post := func(t *testing.T) e2e.Order {
-		t.Helper()
-		o := s.order()
-		if n > 0 { // the first has the story's own id
-			more := strconv.Itoa(n)
-			o.EventID, o.OrderID, o.CustomerID, o.UID = o.EventID+more, o.OrderID+more, o.CustomerID+more, o.UID+"-"+more
-		}
-		n++
-		s.sendAccepted(t, o.JSON())
-		require.Eventually(t, func() bool { return status(t, s.store, o.EventID) == "COMPLETED" }, patience, pollInterval)
-		return o
-	}
-	task := func(t *testing.T) (int, error) {
-		t.Helper()
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.workerURL+"/tasks/seal-journal", http.NoBody)
-		require.NoError(t, err)
-		answer, err := e2e.Do(request)
-		return answer.Status, err
-	}
-	sealing{
-		store: s.store, workerURL: s.workerURL, post: post,
-		die: func(t *testing.T, _ bool) {
-			t.Helper()
-			_, err := task(t)
-			require.Error(t, err, "the worker is gone without an answer")
-			s.awaitDeath(t)
-			s.startWorker(t)
-		},
-		seal: func(t *testing.T) {
-			t.Helper()
-			status, err := task(t)
-			require.NoError(t, err)
-			require.Equal(t, http.StatusOK, status)
-		},
-	}.run(t)
-	require.Empty(t, s.points)
-}
-
-// On the embedded stack a request is cut off at the commit, as a killed worker would leave it. The
-// catalog is that of the killed workers.
-func TestASealerThatIsCutOffAtItsCommitSealsEachEntryOnce(t *testing.T) {
-	t.Parallel()
-	s := startEmbeddedOf(t, shortTimes(t))
-	sealing{
-		store: s.store, workerURL: s.workerURL,
-		post: func(t *testing.T) e2e.Order {
-			t.Helper()
-			o := s.newOrder()
-			s.accepted(t, o.JSON())
-			s.until(t, o.EventID, "processed")
-			return o
-		},
-		die: func(t *testing.T, afterCommit bool) {
-			t.Helper()
-			require.True(t, s.crash(t, afterCommit, "", func() {
-				_, err := s.task(t.Context(), "seal-journal")
-				require.Error(t, err)
-			}))
-		},
-		seal: func(t *testing.T) {
-			t.Helper()
-			_, err := s.task(t.Context(), "seal-journal")
-			require.NoError(t, err)
-		},
-	}.run(t)
 }
 
 // invoiced publishes a financial event of March 2026 of a tenant, in euros, and returns the entry that
@@ -266,68 +194,4 @@ func (s *stack) invoicedBefore(t *testing.T, tenant, event string) (shown ops.Jo
 	t.Helper()
 	s.ask(t, http.MethodGet, "/v1/ops/journal/entries/"+event+"?tenant="+tenant, nil, &shown)
 	return shown
-}
-
-// oddIDs: ids as long as the contract takes them, of the signs that ids of documents and addresses
-// give a meaning to. What the contract does not take is refused at the door.
-func oddIDs(t *testing.T, s *stack) {
-	unique := uuid.NewString()
-	const order = `"order_id":%q,"amount":"%d.00"`
-	filled := func(with string) string { return (unique + strings.Repeat(with, 128))[:128] }
-	for name, with := range map[string]string{
-		"dots": ".", "hyphens": "-", "colons": ":", "a mix": "..-_:7E", "what a reversal ends with": "-reversal", "up and up": "._.",
-	} {
-		t.Run(name, func(t *testing.T) {
-			// A tenant is another than one that it begins like, and so is an event.
-			tenant, event := filled(with), filled(with)
-			entry := s.invoiced(t, tenant, event, "ecommerce.order.completed", fmt.Sprintf(order, filled(with), 10))
-			short := s.invoiced(t, tenant, event[:127], "ecommerce.order.completed", fmt.Sprintf(order, filled(with), 20))
-			require.NotEqual(t, entry.ID, short.ID)
-			s.requireProven(t, tenant, event, 2)
-			s.requireProven(t, tenant, entry.ID, 2)
-			terminal(t, s.workerURL, "ledger", "revert", event, "--tenant", tenant, "--why", "a typo", "--yes")
-			require.Equal(t, ledger.ReversalID(entry.ID), s.invoicedBefore(t, tenant, event).RevertedBy)
-			require.Empty(t, s.invoicedBefore(t, tenant, event[:127]).RevertedBy)
-			s.requireProven(t, tenant, ledger.ReversalID(entry.ID), 3)
-		})
-	}
-	// A producer that goes round the door makes no entry, and not the reversal of another's event.
-	paid := s.invoiced(t, "t-"+unique, "e-"+unique, "billing.invoice.paid", `"invoice_id":"i-1","amount":"10.00"`)
-	entries := s.count(t, ledger.Entries, nil)
-	for name, forged := range map[string]struct{ tenant, event, reason string }{
-		"the id of a reversal": {"t-" + unique, "e-" + unique + "~reversal", "contract_broken"},
-		"a path":               {"t-" + unique, "../e-" + unique, "contract_broken"},
-		"a tenant and more":    {"t-" + unique + "~e-" + unique, "f-" + unique, "attributes_invalid"},
-	} {
-		_, err := s.publish(t.Context(), "fis-events", contract.Message{
-			Data: fmt.Appendf(nil, `{"id":%q,"type":"billing.invoice.paid","timestamp":"2026-03-01T12:00:00Z","version":1,"producer":"forger","data":{"invoice_id":"i-1","amount":"1.00","currency":"EUR"}}`, forged.event),
-			Attributes: map[string]string{
-				contract.AttrContract: contract.MessageV1, contract.AttrEventID: forged.event, contract.AttrEventType: "billing.invoice.paid",
-				contract.AttrTenant: forged.tenant, contract.AttrRoutingKey: "billing.invoice.paid", contract.AttrOrderingKey: contract.UnknownOrderingKey,
-			},
-		})
-		require.NoError(t, err, name)
-		letters := store.Query{Collection: deadletter.Collection, Equal: map[string]any{"event_id": forged.event, "queue": ingestion}, Limit: 2}
-		require.Eventually(t, func() bool {
-			page, err := s.store.Query(t.Context(), letters)
-			return err == nil && len(page.Documents) == 1 && page.Documents[0].Fields["reason"] == forged.reason
-		}, patience, pollInterval, name)
-	}
-	require.Equal(t, entries, s.count(t, ledger.Entries, nil))
-	require.Empty(t, s.invoicedBefore(t, paid.Tenant, paid.EventID).RevertedBy)
-	s.requireProven(t, paid.Tenant, paid.EventID, 1)
-
-	for name, odd := range map[string]string{
-		"a tilde": "a~reversal", "a percent sign": "a%7Ereversal", "a slash": "a/../b", "only dots": "..", "too long": filled(".") + ".", "a NUL": `a\u0000b`,
-	} {
-		t.Run(name+" is refused", func(t *testing.T) {
-			const message = `{"message":{"id":"%s","type":"ecommerce.order.completed","timestamp":"2026-03-01T12:00:00Z","version":1,"data":{"order_id":"%s","amount":"1.00","currency":"EUR"}},"tenant":"%s"}`
-			for i := range 3 {
-				ids := []any{"e-" + unique, "o-" + unique, "t-" + unique}
-				ids[i] = odd
-				answer := s.signed(t, "/topics/fis-events/messages", fmt.Sprintf(message, ids...))
-				require.Equal(t, http.StatusUnprocessableEntity, answer.Status, "%d: %s", i, answer.Body)
-			}
-		})
-	}
 }

@@ -32,7 +32,7 @@ type program struct {
 	asJSON bool
 	// lines is where each line is written as a JSON object, for dev --json; nil elsewhere.
 	lines *lines
-	// wide: tables are as wide as what is in them.
+	// wide: tables leave no column out.
 	wide bool
 	// google is how Google Cloud is reached.
 	google google
@@ -113,7 +113,7 @@ func (p *program) commands() *cobra.Command {
 		SilenceErrors: true,
 	}
 	root.PersistentFlags().BoolVar(&p.asJSON, "json", false, "print JSON")
-	root.PersistentFlags().BoolVar(&p.wide, "wide", false, "wrap nothing in tables and leave no column out")
+	root.PersistentFlags().BoolVar(&p.wide, "wide", false, "leave no column of a table out")
 	root.AddCommand(p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
 	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.customersCommand(), p.productsCommand(), p.endpointsCommand(), p.refundsCommand(), p.ledgerCommand(), p.ordersCommand(), p.stockCommand(), p.importCommand())
 	root.AddCommand(p.usageCommand(), p.searchCommand(), p.subscriptionsCommand(), p.auditCommand(), p.statusCommand(), p.versionCommand())

@@ -215,49 +215,15 @@ func oneOf[S ~string](command *cobra.Command, flag string, values ...S) {
 	}
 }
 
-// meant asks whether one of the names that are close to a text was meant. It is empty where none is.
+// meant asks whether one of the names was meant that Cobra finds close to a text. It is empty where none is.
 func meant(text string, names []string) string {
-	var close []string
+	among := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, name := range names {
-		if near(strings.ToLower(text), strings.ToLower(name)) && !slices.Contains(close, name) {
-			close = append(close, name)
-		}
+		among.AddCommand(&cobra.Command{Use: name, Run: func(*cobra.Command, []string) {}})
 	}
-	if len(close) == 0 {
+	close := among.SuggestionsFor(text)
+	if text == "" || len(close) == 0 {
 		return ""
 	}
 	return "; did you mean " + strings.Join(close, " or ") + "?"
-}
-
-// near reports whether a word is the beginning of another, or a slip of the pen away from it: one of
-// three characters is wrong, at most.
-func near(text, name string) bool {
-	if text == "" || strings.HasPrefix(name, text) {
-		return text != ""
-	}
-	return distance([]rune(text), []rune(name)) <= max(1, min(len(text), len(name))/3)
-}
-
-// distance is how many characters are to be added, removed, replaced, or exchanged with the next one,
-// until both are the same.
-func distance(a, b []rune) int {
-	before, last, this := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		this[0] = i
-		for j := 1; j <= len(b); j++ {
-			replaced := last[j-1]
-			if a[i-1] != b[j-1] {
-				replaced++
-			}
-			this[j] = min(last[j]+1, this[j-1]+1, replaced)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				this[j] = min(this[j], before[j-2]+1)
-			}
-		}
-		before, last, this = last, this, before
-	}
-	return last[len(b)]
 }

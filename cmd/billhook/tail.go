@@ -231,7 +231,7 @@ func (t *tail) rows(rows [][]string) {
 	}
 	for _, cells := range rows {
 		for i, cell := range cells {
-			cells[i] = t.cellOf(cell).text
+			cells[i] = cellOf(cell)
 			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cells[i]))
 		}
 	}

@@ -249,19 +249,6 @@ func TestNineFaultsAreNineFindings(t *testing.T) {
 	}
 }
 
-func TestEachOfNineFaultsIsFoundAlone(t *testing.T) {
-	t.Parallel()
-	i := install(t)
-	whole := i.Snapshot()
-	for name, fault := range plants(i.catalog) { // one after the other: they share the project
-		i.Restore(whole)
-		fault.plant(i)
-		diagnosis, err := i.diagnose(t)
-		require.Error(t, err, name)
-		require.Equal(t, []string{fault.want}, diagnosis.found(t), name)
-	}
-}
-
 func TestWhatIsWrongAroundTheQueuesIsFound(t *testing.T) {
 	t.Parallel()
 	i := install(t)

@@ -21,7 +21,6 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/gcp/finding"
-	"billhook/internal/platform/gcp/pubsub"
 )
 
 func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
@@ -113,14 +112,6 @@ func TestTheDoctorSendsNoPoisonThatItCouldNotDiscardAlone(t *testing.T) {
 	require.Equal(t, "the poison canary is left out", steps[2].Name)
 }
 
-func TestNothingIsSentWhereNoQueueTakesTheCanaries(t *testing.T) {
-	t.Parallel()
-	p := &program{getenv: func(string) string { return "" }}
-	steps, err := p.canaries(t.Context(), &catalog.Catalog{}, "http://127.0.0.1:1", client{}, false)
-	require.ErrorContains(t, err, "canary: no source")
-	require.Empty(t, steps)
-}
-
 func TestTheDoctorRequiresItsVariables(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -136,36 +127,6 @@ func TestTheDoctorRequiresItsVariables(t *testing.T) {
 			require.ErrorContains(t, err, test.want)
 		})
 	}
-}
-
-func TestTheHelpOfASwitchNamesNoValue(t *testing.T) {
-	t.Parallel()
-	out, err := say(t, nil, "doctor", "--help")
-	require.NoError(t, err)
-	require.Regexp(t, `--canary-only +send the canaries`, out)
-}
-
-func TestFindingsArePrintedByQueue(t *testing.T) {
-	t.Parallel()
-	var out strings.Builder
-	p := &program{stdout: &out}
-	p.printFindings(&catalog.Catalog{Queues: make([]catalog.Queue, 2)}, diagnosis{Off: []string{"letters", "news"}, TasksPool: "orders", Findings: []finding.Finding{
-		{Queue: "orders", Kind: "topic", ID: "orders", Code: pubsub.TopicMissing, Effect: "It is refused.", Do: "Make it."},
-		{Queue: "orders", Kind: "subscription", ID: "orders-push", Code: pubsub.Expiring, Have: "744h0m0s", Want: "never", Effect: "It is deleted.", Do: "Have it stay."},
-	}})
-	require.Equal(t, `orders
-  topic orders: topic_missing
-    It is refused.
-    To do: Make it.
-  subscription orders-push: expiring
-    is: 744h0m0s
-    should be: never
-    It is deleted.
-    To do: Have it stay.
-2 queues compared, 2 findings.
-Not running here: letters, news.
-The tasks are run by the worker of pool orders.
-`, out.String())
 }
 
 func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {

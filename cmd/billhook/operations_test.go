@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,7 +22,6 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
-	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
@@ -248,22 +246,6 @@ func TestTheSecondPersonSeesThePreviewAndConfirmsFromATerminal(t *testing.T) {
 	require.Regexp(t, `approved by +local:bob\napproved why +checked`, out)
 }
 
-func TestADeadLetterIsCompletedByHandFromATerminal(t *testing.T) {
-	t.Parallel()
-	d := openGraveyard(t, false, nil, nil)
-	out, err := d.say(t, "dlq", "complete", "orders", "--event", "e1", "--yes", "--why", "paid back at the counter")
-	require.NoError(t, err)
-	require.Contains(t, out, "complete: 1 done, 0 passed by")
-	out, err = d.say(t, "dlq", "ls", "orders", "--state", "completed")
-	require.NoError(t, err)
-	require.Contains(t, out, "e1")
-	require.NotContains(t, out, "e0")
-	id, _, _ := strings.Cut(strings.Split(out, "\n")[1], " ")
-	out, err = d.say(t, "dlq", "show", id)
-	require.NoError(t, err)
-	require.Contains(t, out, "complete by local:ada: paid back at the counter")
-}
-
 // TestPeopleWhoReplayTheSameDeadLettersTogetherAllSucceed runs two shells. The second has looked when the first
 // begins, and comes to what the first has left: to nothing, to a part, or to what another has discarded.
 func TestPeopleWhoReplayTheSameDeadLettersTogetherAllSucceed(t *testing.T) {
@@ -340,27 +322,5 @@ func TestPeopleWhoReplayTheSameDeadLettersTogetherAllSucceed(t *testing.T) {
 			}
 			require.ErrorContains(t, err, test.missing, out)
 		})
-	}
-}
-
-// What a release before has kept is shown, and reaches no terminal.
-func TestOldReasonsAreShownEscaped(t *testing.T) {
-	t.Parallel()
-	d := openGraveyard(t, false)
-	op := deadletter.Operation{
-		Kind: deadletter.Discard, Filter: deadletter.Filter{Queue: "orders"}, Who: "eve\u202e", Why: "lost\x1b[2J\u009b1m\nfound", Rate: 50,
-		Progress: deadletter.Cancelled, EndedBy: "eve\x1b", EndedWhy: "\u2066", CreatedAt: time.Now(),
-	}
-	_, err := d.db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: audit.Collection, ID: "old"}, store.Encode(&op))})
-	require.NoError(t, err)
-	for _, args := range [][]string{{"dlq", "operations"}, {"dlq", "operations", "--json"}, {"dlq", "operations", "show", "old"}, {"dlq", "operations", "show", "old", "--json"}, {"dlq", "continue", "old"}} {
-		out, err := d.say(t, args...)
-		require.NoError(t, err)
-		for _, line := range strings.Split(out, "\n") {
-			require.Equal(t, line, audit.Escape(line), "%s", args)
-		}
-		if !slices.Contains(args, "continue") {
-			require.Contains(t, out, `\u202e`)
-		}
 	}
 }

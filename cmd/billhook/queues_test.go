@@ -238,25 +238,3 @@ func TestARefusalSaysWhatToDo(t *testing.T) {
 		})
 	}
 }
-
-func TestWhatWaitsForAQueueThatIsOffIsSaid(t *testing.T) {
-	t.Parallel()
-	none, some := int64(0), int64(3)
-	deleted := time.Date(2026, 3, 9, 10, 15, 0, 0, time.UTC)
-	for want, q := range map[string]ops.Queue{
-		"letters does not run and keeps its subscription, in which nothing waits.": {
-			Waiting: ops.Waiting{Unacknowledged: &none}, Kept: &ops.Kept{RetentionSeconds: 7 * 86400},
-		},
-		"letters does not run and keeps what waits for it: 3 in the broker, which keeps a message for 7 days. It is handled once the queue runs again.": {
-			Waiting: ops.Waiting{Unacknowledged: &some}, Kept: &ops.Kept{RetentionSeconds: 7 * 86400},
-		},
-		"letters does not run and keeps what waits for it: 3 in the broker, which deletes the oldest at 2026-03-09T10:15:00Z. It is handled once the queue runs again.": {
-			Waiting: ops.Waiting{Unacknowledged: &some}, Kept: &ops.Kept{RetentionSeconds: 7 * 86400, DeletedAt: deleted},
-		},
-	} {
-		q.ID = "letters"
-		require.Equal(t, want, keptInWords(q))
-		require.Equal(t, "off, kept", (&program{}).stateOf(q))
-	}
-	require.Equal(t, "off", (&program{}).stateOf(ops.Queue{ID: "letters"}))
-}

@@ -168,29 +168,6 @@ func TestWhatIsRepeatedIsNewUnlessItsEventIDIsNamed(t *testing.T) {
 	}
 }
 
-func TestASampleThatIsSentAgainUnderItsEventIDSaysTheSame(t *testing.T) {
-	t.Parallel()
-	door := &doorbell{}
-	run := door.ring(t)
-	for _, args := range []string{"send paynow", "enqueue events-high", "enqueue pay-refund-initiation"} {
-		_, err := run("", strings.Fields(args)...)
-		require.NoError(t, err)
-		first := door.bodies[len(door.bodies)-1]
-		id, _ := first["event_id"].(string)
-		if id == "" {
-			id, _ = first["id"].(string)
-		}
-		_, err = run("", append(strings.Fields(args), "--event-id", id)...)
-		require.NoError(t, err)
-		again := door.bodies[len(door.bodies)-1]
-		for _, body := range []map[string]any{first, again} {
-			delete(body, "timestamp")
-			delete(body, "created_at")
-		}
-		require.Equal(t, first, again, args)
-	}
-}
-
 func TestAMessageIsSentAsTheFileHasItButForWhatTheFlagsSay(t *testing.T) {
 	t.Parallel()
 	const message = `{"id":"m1","type":"usage_tracking","version":1,"data":{"subscription_id":"s1","quantity":9007199254740993}}`

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/orders/orderstest"
+	"billhook/internal/apps/products"
+	"billhook/internal/console/ops"
+	"billhook/internal/platform/standin"
+	"billhook/internal/retry"
+)
+
+var asAda = map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada"}
+
+// openStore is an empty store.
+func openStore(t *testing.T) *standin.Store {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+// serveAPI serves an API.
+func serveAPI(t *testing.T, api *ops.API) (address string) {
+	t.Helper()
+	api.Log, api.Access = slog.New(slog.DiscardHandler), ops.Access{Tokens: []string{opsToken}, OpenOnLoopback: api.Access.OpenOnLoopback}
+	router := chi.NewRouter()
+	api.Routes(router)
+	server := httptest.NewServer(router)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// step is a line that ada types, what she types when she is asked, and what is printed, or how the line fails.
+type step struct{ line, typed, want, fails string }
+
+// play runs lines one after the other. The columns of tables are one space apart in what it compares.
+func play(t *testing.T, server string, steps []step) {
+	t.Helper()
+	for _, s := range steps {
+		var out strings.Builder
+		root, err := commands(func(name string) string { return asAda[name] }, &out)
+		require.NoError(t, err)
+		root.SetIn(strings.NewReader(s.typed))
+		root.SetArgs(append(words(s.line), "--server", server))
+		err = root.ExecuteContext(t.Context())
+		if s.fails == "" {
+			require.NoError(t, err, s.line)
+		} else {
+			require.ErrorContains(t, err, s.fails, s.line)
+		}
+		var printed []string
+		for line := range strings.Lines(out.String()) {
+			printed = append(printed, strings.Join(strings.Fields(line), " "))
+		}
+		require.Contains(t, strings.Join(printed, "\n"), s.want, s.line)
+	}
+}
+
+func TestProductIsChangedOnceItsEffectIsConfirmed(t *testing.T) {
+	t.Parallel()
+	db, at := openStore(t), time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+	clock := func() time.Time { at = at.Add(time.Minute); return at }
+	start := map[string]catalog.Product{"hat": {Points: 250}}
+	play(t, serveAPI(t, &ops.API{
+		Reads:    ops.Reads{Store: db, Now: clock, Catalog: &catalog.Catalog{Products: start}},
+		Products: &products.Keeper{Store: db, Start: start, Now: clock, NewID: uuid.NewString},
+	}), []step{
+		{line: "products ls", want: "PRODUCT POINTS STATE SINCE FROM\nhat 250 active - catalog"},
+		{line: "products set new --points 500 --why sold", want: "new is worth 500 points"},
+		{line: "products set hat --points 300 --why dearer", want: "hat is worth 250 points now, from the catalog.", fails: "nothing was changed"},
+		{line: "products set hat --points 300 --why dearer", typed: "yes\n", want: "Type 300 to change it:", fails: "nothing was changed"},
+		{line: "products set hat --points 300 --why dearer", typed: "300\n", want: "hat is worth 300 points since "},
+		{line: "products set hat --points 7 --why w --dry-run", want: "hat is worth 300 points now, from the store."},
+		{line: "products set hat --points 6 --why w --json", fails: "--yes"},
+		{line: "products set other --points 0 --why free", fails: "refused"},
+		{line: "products retire hat --why gone", typed: "300\n", fails: "nothing was changed"},
+		{line: "products retire hat --why gone", typed: "hat\n", want: "hat is retired since "},
+		{line: "products retire odd --why gone", fails: "product_unknown"},
+		{line: "products history hat", want: "retire 300 retired token:ada gone"},
+	})
+}
+
+func TestStockIsChangedOnceItsEffectIsConfirmed(t *testing.T) {
+	t.Parallel()
+	db := openStore(t)
+	shop, err := orderstest.Open(db)
+	require.NoError(t, err)
+	server := serveAPI(t, &ops.API{Reads: ops.Reads{Store: db, Now: shop.Now, Catalog: shop.Catalog}, Stock: shop.Keeper})
+	play(t, server, []step{{line: "stock set hat --available 5 --why counted", want: "Of hat 5 pieces are available."}})
+	for _, e := range []orderstest.Event{orderstest.Created("e1", "o1", "hat 3"), orderstest.Created("e2", "o2", "cap 1")} {
+		_, err := shop.Deliver(t.Context(), db, e, false)
+		require.NoError(t, err)
+	}
+	play(t, server, []step{
+		{line: "orders ls", want: "o1 PaymentInitiated - - usr_42 "},
+		{line: "orders ls --state OrderCancelled", want: "o2 OrderCancelled out_of_stock cap usr_42 "},
+		{line: "orders ls --state all --limit 1", want: "There are more; raise --limit."},
+		{line: "orders show o1", want: "PRODUCT QUANTITY\nhat 3\nAT STATE EVENT\n"},
+		{line: "orders show o1 --tenant other", fails: "order_unknown"},
+		{line: "stock set hat --available 1 --why found", want: "Of hat 2 pieces are available now, 3 reserved and 0 sold.", fails: "nothing was changed"},
+		{line: "stock set hat --available 1 --why found", typed: "yes\n", want: "Type 1 to change it:", fails: "nothing was changed"},
+		{line: "stock set hat --available 1 --why found", typed: "1\n", want: "Of hat 1 pieces are available."},
+		{line: "stock set cap --available 4 --dry-run", want: "From now on 4 would be available."},
+		{line: "stock show cap", fails: "stock_unknown"},
+		{line: "stock set hat --available -1 --why w --yes", fails: "refused"},
+		{line: "stock set hat --available 5 --why w --json", fails: "--yes"},
+		{line: "stock ls", want: "PRODUCT AVAILABLE RESERVED SOLD\nhat 1 3 0"},
+		{line: "stock history hat", want: "2 1 token:ada found"},
+	})
+}
+
+// TestCustomerIsLinkedOnceThatIsConfirmed: the guest c1 has 300 points of two orders.
+func TestCustomerIsLinkedOnceThatIsConfirmed(t *testing.T) {
+	t.Parallel()
+	db := openStore(t)
+	now := func() time.Time { return time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC) }
+	for order, points := range map[string]int64{"o1": 100, "o2": 200} {
+		writes, err := ledger.Credit(ledger.Move{
+			Tenant: "default", Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"),
+			Amount: points, Currency: ledger.Points, CreatedAt: now(),
+		})
+		require.NoError(t, err)
+		_, err = db.Commit(t.Context(), writes)
+		require.NoError(t, err)
+	}
+	play(t, serveAPI(t, &ops.API{
+		Reads: ops.Reads{Store: db, Now: now, Catalog: &catalog.Catalog{}}, Customers: &customers.Operator{Store: db, Now: now, NewID: uuid.NewString},
+	}), []step{
+		{line: "customers show c1", want: "300 points of guests' orders are on points:customer:c1; linking moves them."},
+		{line: "customers link c1 u1 --dry-run", want: "300 points would move from points:customer:c1 to u1."},
+		{line: "customers link c1 u1 --why w", typed: "yes\n", fails: "nothing was changed"},
+		{line: "customers link c1 u1 --yes", fails: "--why"},
+		{line: "customers link c1 u1 --why w --json", fails: "--yes"},
+		{line: "customers link c1 a@example.org --why w --yes", fails: "this is no uid"},
+		{line: "customers link c1 u1 --why ticket-7", typed: "u1\n", want: "moved: 300 points of 2 orders\nCustomer c1 is linked to u1."},
+		{line: "customers link c1 u2 --why typo --yes", want: "It would be linked to u2 from now on. What was credited to u1 stays there."},
+		{line: "customers unlink c1 --why two-people", typed: "u2\n", fails: "nothing was changed"},
+		{line: "customers unlink c1 --why two-people", typed: "c1\n", want: "Customer c1 is linked to nobody."},
+		{line: "customers unlink c1 --why again --yes", fails: "linked to nobody"},
+		{line: "customers show c1", want: "token:ada ticket-7"},
+	})
+}
+
+// partner answers with a status.
+type partner struct{ status int }
+
+func (p *partner) Post(context.Context, endpoints.Address, string, []byte) (int, error) {
+	return p.status, retry.HTTPStatus(p.status)
+}
+
+func (p *partner) Check(context.Context, string) error { return nil }
+
+func TestEndpointShowsItsSecretWhenItIsMadeAndNotAgain(t *testing.T) {
+	t.Parallel()
+	db, at, ids := openStore(t), time.Date(2126, 3, 2, 10, 15, 0, 0, time.UTC), 0
+	clock := func() time.Time { at = at.Add(time.Second); return at }
+	next := func() string { ids++; return fmt.Sprint("id-", ids) }
+	there := &partner{status: 204}
+	server := serveAPI(t, &ops.API{Reads: ops.Reads{Store: db, Now: clock}, Endpoints: &endpoints.Keeper{
+		Store: db, Poster: there, OldSecretFor: 24 * time.Hour, Now: clock, NewID: next, NewSecret: func() string { return "whsec_" + next() },
+	}})
+	play(t, server, []step{
+		{line: "endpoints add https://a.example/hooks --id a --events invoice.*,order.# --why partner", want: "Its secret, which is not shown again: whsec_id-1"},
+		{line: "endpoints add https://a.example/hooks --id a --why twice", fails: "endpoint_exists"},
+		{line: "endpoints ls --tenant default", want: "a enabled - - invoice.* order.# default https://a.example/hooks"},
+		{line: "endpoints ls --state odd", fails: "none of disabled, failing"},
+		{line: "endpoints test a", want: "a has answered 204 after 1000 ms."},
+		{line: "endpoints rotate a --why leaked", want: "It gets a new secret.", fails: "nothing was changed"},
+		{line: "endpoints rotate a --why leaked --dry-run", want: "It gets a new secret."},
+		{line: "endpoints rotate a --why leaked", typed: "a\n", want: "Its secret, which is not shown again: whsec_id-"},
+		{line: "endpoints show a", want: "The secret before the last rotation signs too, until 2126-03-03"},
+		{line: "endpoints disable a --why noisy --yes", want: "a of tenant default is disabled"},
+		{line: "endpoints ls --state disabled", want: "a disabled by_hand"},
+		{line: "endpoints enable a --why asked", want: "a of tenant default is enabled"},
+	})
+	there.status = 410
+	play(t, server, []step{
+		{line: "endpoints test a", want: "a has not taken it: callee_"},
+		{line: "endpoints rm a --why gone", typed: "no\n", fails: "nothing was changed"},
+		{line: "endpoints rm a --why gone", typed: "a\n", want: "a is removed."},
+		{line: "endpoints show a", fails: "endpoint_unknown"},
+	})
+	for _, line := range []string{"ls", "show a", "test a"} {
+		out, _ := say(t, asAda, append(words("endpoints "+line), "--json", "--server", server)...) // what is gone is an error
+		require.NotContains(t, out, "whsec_")
+	}
+}

@@ -82,7 +82,6 @@ func TestCellSaysWhatWaitsAndWhere(t *testing.T) {
 		"":                                       {Enabled: true, Waiting: ops.Waiting{Unacknowledged: n(0)}},
 		"broker unknown":                         {Enabled: true},
 		"7 of 9 in broker for 1m1s":              {Enabled: true, Waiting: ops.Waiting{Unacknowledged: n(7), OldestUnackedSeconds: n(61)}, Backlog: &ops.Backlog{Max: 9}},
-		"more than 40 parked behind 12 keys":     {Waiting: ops.Waiting{ParkedKeys: of(12), Parked: ops.Count{Count: 40, More: true}}},
 		"1 in broker, 2 delayed, 3 for approval": {Enabled: true, Waiting: ops.Waiting{Unacknowledged: n(1), Delayed: of(2), ForApproval: of(3)}},
 	} {
 		require.Equal(t, want, waiting(queue))
@@ -92,7 +91,7 @@ func TestCellSaysWhatWaitsAndWhere(t *testing.T) {
 func TestEveryPlaceAndStepOfAnEventHasWords(t *testing.T) {
 	t.Parallel()
 	for _, place := range []ops.Where{
-		ops.PlaceBroker, ops.PlaceLease, ops.PlaceDelayed, ops.PlaceParked, ops.PlaceOutbox, ops.PlaceDeadLetterTopic, ops.PlaceDeadLetter,
+		ops.PlaceBroker, ops.PlaceLease, ops.PlaceDelayed, ops.PlaceOutbox, ops.PlaceDeadLetterTopic, ops.PlaceDeadLetter,
 		ops.PlaceApproval, ops.PlaceReplay, ops.PlacePaused,
 	} {
 		require.Contains(t, waitsAt(ops.Spot{Place: place, Until: time.Now()}), " ", place)

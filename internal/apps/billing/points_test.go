@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -129,30 +128,6 @@ func requireVerdict(t *testing.T, err error, class retry.Class, reason string) {
 		want = retry.Decide(retry.Missing(reason, nil))
 	}
 	require.Equal(t, want, retry.Decide(err))
-}
-
-func ExamplePoints_Credit() {
-	books := &ledgertest.Books{}
-	points := billing.Points{
-		Store:    books,
-		Products: shelf{"hat": {Points: 250}},
-		Now:      time.Now,
-	}
-	effect, err := handler.Typed(points.Credit)(context.Background(), handler.Event{
-		Tenant: "default", ID: "event-1", Type: "order.paid",
-		Attributes: map[string]string{contract.AttrUID: "u1"},
-		Body: contract.Of(&contract.PayNow{Data: contract.PayNowData{Order: &contract.Order{
-			ID: "order-1", Items: []contract.Item{{ProductID: "hat", Quantity: 3}},
-		}}}),
-	})
-	fmt.Println(effect.Result, err)
-	for _, write := range effect.Writes {
-		fmt.Println(write.Key, write.Add)
-	}
-	// Output:
-	// credited <nil>
-	// entries/1f885dbc-default~points~order-1~0000 map[]
-	// accounts/d648b5cd-default~points:user:u1 map[balance:750]
 }
 
 func TestRegisterTakesTheNamesOfTheCatalog(t *testing.T) {
@@ -288,14 +263,6 @@ func TestWhatCannotBeCredited(t *testing.T) {
 	}
 }
 
-func TestTheGoldenUnknownProductCreditsNothing(t *testing.T) {
-	t.Parallel()
-	books := &ledgertest.Books{}
-	_, err := run(books, pointsOn(books).Credit, golden(t, "order_paid_unknown_product"))
-	requireVerdict(t, err, retry.Malformed, "unknown_product")
-	require.Empty(t, books.All(ledger.Accounts))
-}
-
 func TestTheLargestCreditIsBooked(t *testing.T) {
 	t.Parallel()
 	books := &ledgertest.Books{}
@@ -341,49 +308,6 @@ func TestWhatAnOrderCost(t *testing.T) {
 			require.Equal(t, test.currency, chain.Entries[0].OrderCurrency)
 		})
 	}
-}
-
-func TestAnOrderIsCreditedOnce(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		second func(*handler.Event)
-		result string
-		reason string
-	}{
-		"the same event again":                       {func(*handler.Event) {}, billing.Credited, ""},
-		"another event for the same order":           {func(e *handler.Event) { e.ID = "other" }, billing.AlreadyCredited, ""},
-		"another event for another user":             {func(e *handler.Event) { e.ID = "other"; e.Attributes = map[string]string{"uid": "u2"} }, "", "order_credited_differently"},
-		"another event with other items":             {func(e *handler.Event) { e.ID = "other"; paynow(e.Body).Data.Order.Items[0].Quantity = 9 }, "", "order_credited_differently"},
-		"the same event after the user became known": {func(e *handler.Event) { e.Attributes = map[string]string{"uid": "u2"} }, billing.Credited, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			books := &ledgertest.Books{}
-			points := pointsOn(books)
-			must(t, books, points.Credit, golden(t, "order_paid"), billing.Credited)
-			event := golden(t, "order_paid")
-			test.second(&event)
-			result, err := run(books, points.Credit, event)
-			if test.reason != "" {
-				requireVerdict(t, err, retry.Conflict, test.reason)
-			} else {
-				require.NoError(t, err)
-				require.Equal(t, test.result, result)
-			}
-			require.Equal(t, int64(2250), books.Balance(tenant, user))
-			require.Zero(t, books.Balance(tenant, ledger.UserPoints("u2")))
-			require.Equal(t, 1, books.Queries(), "the store refuses, one look explains")
-		})
-	}
-}
-
-func TestASecondTryCreditsWhatIsNotThereYet(t *testing.T) {
-	t.Parallel()
-	books := &ledgertest.Books{}
-	event := golden(t, "order_paid")
-	event.Try = 1
-	must(t, books, pointsOn(books).Credit, event, billing.Credited)
-	require.Equal(t, int64(2250), books.Balance(tenant, user))
 }
 
 func TestWhatARefundTakesBack(t *testing.T) {
@@ -440,18 +364,6 @@ func TestWhatARefundTakesBack(t *testing.T) {
 	}
 }
 
-func TestAChargebackTakesAllThatIsLeftWhateverItsAmount(t *testing.T) {
-	t.Parallel()
-	books := &ledgertest.Books{}
-	points := pointsOn(books)
-	must(t, books, points.Credit, golden(t, "order_paid"), billing.Credited)
-	must(t, books, points.Reverse, golden(t, "order_refunded_partial"), billing.Reversed)
-	event := golden(t, "order_chargeback")
-	paynow(event.Body).Data.Refund = &contract.Refund{Amount: "0.01"}
-	must(t, books, points.Reverse, event, billing.Reversed)
-	require.Zero(t, books.Balance(tenant, user))
-}
-
 func TestAReversalBeforeItsOrderIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	books := &ledgertest.Books{}
@@ -460,20 +372,6 @@ func TestAReversalBeforeItsOrderIsTriedAgain(t *testing.T) {
 	requireVerdict(t, err, retry.Failed, "order_not_seen")
 	must(t, books, points.Credit, golden(t, "order_paid"), billing.Credited)
 	must(t, books, points.Reverse, golden(t, "order_refunded_full"), billing.Reversed)
-	require.Zero(t, books.Balance(tenant, user))
-}
-
-func TestAReversalFollowsTheCredit(t *testing.T) {
-	t.Parallel()
-	books := &ledgertest.Books{}
-	points := pointsOn(books)
-	event := golden(t, "order_paid")
-	event.Attributes = nil
-	must(t, books, points.Credit, event, billing.Credited)
-	require.Equal(t, int64(2250), books.Balance(tenant, customer))
-	// By the time of the refund the customer has become a user.
-	must(t, books, points.Reverse, golden(t, "order_refunded_full"), billing.Reversed)
-	require.Zero(t, books.Balance(tenant, customer))
 	require.Zero(t, books.Balance(tenant, user))
 }
 

@@ -3,7 +3,6 @@ package billing_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,7 +15,6 @@ import (
 	"billhook/internal/pii"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
-	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
 
@@ -120,30 +118,4 @@ func TestEveryIdOfAnOrderOfTheShopCanBeTold(t *testing.T) {
 		require.NoError(rt, err)
 		require.Equal(rt, []string{lane.ID(event, 0)}, handler.EmittedIDs(emitted.Messages))
 	})
-}
-
-// The credit and what is told of it are one commit: whoever finds the credit there finds that told.
-func TestACreditAndItsConfirmationAreOneCommit(t *testing.T) {
-	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	books := &ledgertest.Books{}
-	points := pointsOn(books)
-	points.Orders = c.EmitsOf("points.credit")
-	event := forShop(t, "e1", "cart-7")
-	var ids [][]string
-	for event.Try = range 2 {
-		effect, err := handler.Typed(points.Credit)(t.Context(), event)
-		require.NoError(t, err)
-		credit := len(effect.Writes)
-		emitted, err := lane.Emit(c, event, &effect, noon)
-		require.NoError(t, err)
-		require.Greater(t, len(effect.Writes), credit, "the writes of the outbox stand beside the credit's")
-		ids = append(ids, handler.EmittedIDs(emitted.Messages))
-		if event.Try == 0 {
-			require.NoError(t, books.Commit(t.Context(), effect.Writes[:credit]))
-			require.ErrorIs(t, books.Commit(t.Context(), effect.Writes[:credit]), store.ErrExists)
-		}
-	}
-	require.True(t, slices.Equal(ids[0], ids[1]), "told again, it is the same message")
 }

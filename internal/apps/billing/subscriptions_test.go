@@ -3,7 +3,6 @@ package billing_test
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -17,10 +16,8 @@ import (
 	"billhook/internal/apps/usage"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -177,51 +174,6 @@ func TestASecondTryLooksWhetherItWasRecorded(t *testing.T) {
 			require.Equal(t, test.result, effect.Result)
 			told := len(effect.Emit) + len(effect.Writes)
 			require.Equal(t, test.result == billing.Recorded, told > 0)
-		})
-	}
-}
-
-// TestAnEventIsToldOnceThoughItsRecordIsForgotten goes through the state machine and
-// the outbox, on a store, as the worker does.
-func TestAnEventIsToldOnceThoughItsRecordIsForgotten(t *testing.T) {
-	t.Parallel()
-	for name, removed := range map[string]bool{"and removed": true, "and still there": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, db.Close()) })
-			now := noon
-			once := dedupe.Once{Store: db, Now: func() time.Time { return now }, NewToken: func() string { return now.Format(time.RFC3339Nano) }}
-			desk := subscriptionsOn(db)
-			event := golden(t, "subscription_renewed")
-			event.Queue, event.Tenant = "events", dedupe.DefaultTenant
-			key := dedupe.Key("events", dedupe.DefaultTenant, event.ID)
-			deliver := func(want string) {
-				run := once.Begin(key, dedupe.Record{Queue: "events", Tenant: dedupe.DefaultTenant, EventID: event.ID, PayloadHash: "sha256:A"}, time.Hour)
-				seen, err := dedupetest.Effect(t.Context(), run, event, false, func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-					effect, err := handler.Typed(desk.Record)(ctx, event)
-					if err == nil {
-						_, err = lane.Emit(declared(), event, &effect, now)
-					}
-					return effect, err
-				})
-				require.NoError(t, err)
-				require.Equal(t, dedupe.Own, seen)
-				require.Equal(t, want, run.Result())
-			}
-			deliver(billing.Recorded)
-			now = now.Add(2 * time.Hour)
-			if removed {
-				_, err = db.Commit(t.Context(), []store.Write{store.Delete(key, 0)})
-				require.NoError(t, err)
-			}
-			deliver(billing.AlreadyRecorded)
-			for _, collection := range []string{lane.Outbox.Entries(), subscriptions.Collection} {
-				page, err := db.Query(t.Context(), store.Query{Collection: collection, Limit: 10})
-				require.NoError(t, err)
-				require.Len(t, page.Documents, 1)
-			}
 		})
 	}
 }

@@ -51,13 +51,13 @@ func lookup(ctx context.Context, from store.Getter, tenant, customerID string) (
 	if err != nil {
 		return stored{}, fmt.Errorf("customers: %w", err)
 	}
-	return of(doc, tenant, customerID)
+	return of(doc, tenant, customerID), nil
 }
 
 // of is the mapping of a document, or that of a customer who has none.
-func of(doc store.Document, tenant, customerID string) (stored, error) {
+func of(doc store.Document, tenant, customerID string) stored {
 	m := stored{version: doc.Version}
-	err := store.Decode(doc.Fields, &m.Mapping)
+	_ = store.Decode(doc.Fields, &m.Mapping) // requires nothing
 	m.Tenant, m.CustomerID = tenant, customerID
-	return m, err
+	return m
 }

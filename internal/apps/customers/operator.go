@@ -159,9 +159,7 @@ func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
 // settle writes the mapping; audited reports whether it has changed.
 func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m stored, audited bool, err error) {
 	versions, err := store.Update(ctx, o.Store, Key(change.Tenant, change.CustomerID), func(doc store.Document) ([]store.Write, error) {
-		if m, err = of(doc, change.Tenant, change.CustomerID); err != nil {
-			return nil, err
-		}
+		m = of(doc, change.Tenant, change.CustomerID)
 		done.Before = m.UID
 		switch {
 		case m.UID == change.UID:
@@ -253,10 +251,8 @@ func (o *Operator) Unlink(ctx context.Context, change Change) (State, error) {
 		return State{}, err
 	}
 	_, err := store.Update(ctx, o.Store, Key(change.Tenant, change.CustomerID), func(doc store.Document) ([]store.Write, error) {
-		m, err := of(doc, change.Tenant, change.CustomerID)
+		m := of(doc, change.Tenant, change.CustomerID)
 		switch {
-		case err != nil:
-			return nil, err
 		case m.version == 0:
 			return nil, ErrUnknown
 		case change.Expect != nil && *change.Expect != m.UID:

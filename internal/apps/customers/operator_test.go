@@ -173,18 +173,6 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// A second operator may ask for the same link at the same moment.
-func TestALinkThatIsThereAlreadyIsNotRefused(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	_, err := d.Link(t.Context(), link("u1"))
-	require.NoError(t, err)
-	nobody, change := "", link("u1")
-	change.Expect = &nobody
-	_, err = d.Link(t.Context(), change)
-	require.NoError(t, err)
-}
-
 func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -240,32 +228,6 @@ func passing(s store.Store, pass func()) store.Store {
 	}}
 }
 
-func TestALinkWhoseAnswerIsLostIsAskedAgain(t *testing.T) {
-	t.Parallel()
-	for _, lost := range []int{1, 2} {
-		d := newDesk(t)
-		d.guestOrders(t, 0, 3, 100)
-		if lost == 2 { // the mapping's commit has its answer, the move's not
-			d.Store = passing(d.store, func() {
-				if d.counter.Commits.Load() == 4 {
-					d.faults.FailAfter(1)
-				}
-			})
-		} else {
-			d.faults.FailAfter(1)
-		}
-		_, err := d.Link(t.Context(), link("u1"))
-		require.ErrorIs(t, err, storetest.ErrFault, lost)
-		_, err = d.Link(t.Context(), link("u1"))
-		require.NoError(t, err)
-		require.Equal(t, int64(300), d.balance(t, ledger.UserPoints("u1")))
-		require.Zero(t, d.balance(t, ledger.CustomerPoints("c1")))
-		state, err := d.Show(t.Context(), "default", "c1")
-		require.NoError(t, err)
-		require.Equal(t, int64(300), state.MovedPoints)
-	}
-}
-
 func TestAStoreThatIsDownRefusesNothing(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -308,66 +270,6 @@ func TestALinkGoesNoFurtherWhereSomebodyChangesIt(t *testing.T) {
 	}
 }
 
-func TestTwoWhoLinkAtOnceAreBothToldTheTruth(t *testing.T) {
-	t.Parallel()
-	for name, first := range map[string]string{"a first link": "", "another uid": "u0"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := newDesk(t)
-			if first != "" {
-				_, err := d.Link(t.Context(), link(first))
-				require.NoError(t, err)
-			}
-			d.now = noon.Add(time.Hour)
-			d.at(1, func() {
-				other := &customers.Operator{Store: d.store, Now: func() time.Time { return d.now }, NewID: d.NewID}
-				_, err := other.Link(t.Context(), link("u1"))
-				require.NoError(t, err)
-				d.now = noon.Add(2 * time.Hour)
-			})
-			done, err := d.Link(t.Context(), link("u2"))
-			require.NoError(t, err)
-			require.Equal(t, "u1", done.Before)
-			changes := d.changes(t)
-			require.Equal(t, map[string]any{"uid": "u1"}, changes[0].Before)
-			require.Equal(t, "u1", changes[1].After["uid"])
-		})
-	}
-	d := newDesk(t)
-	_, err := d.Link(t.Context(), link("u0"))
-	require.NoError(t, err)
-	expected := "u0"
-	change := link("u2")
-	change.Expect = &expected
-	d.at(1, func() { d.commit(t, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u1"})) })
-	_, err = d.Link(t.Context(), change)
-	require.ErrorIs(t, err, customers.ErrChanged)
-	d.at(1, func() { d.commit(t, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u3"})) })
-	expected = "u1"
-	_, err = d.Unlink(t.Context(), change)
-	require.ErrorIs(t, err, customers.ErrChanged)
-}
-
-func TestARefundInTheMiddleOfALinkIsTakenOnce(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	d.guestOrders(t, 0, 3, 100)
-	d.at(2, func() {
-		chain, err := ledger.Load(t.Context(), d.store, "default", "order-1")
-		require.NoError(t, err)
-		writes, err := chain.Reverse("refund-1", 40, noon)
-		require.NoError(t, err)
-		d.commit(t, writes...)
-		d.guestOrders(t, 3, 1, 7) // and an order comes beside it
-	})
-	done, err := d.Link(t.Context(), link("u1"))
-	require.NoError(t, err)
-	require.Equal(t, int64(267), done.MovedPoints)
-	require.Equal(t, int64(4), done.MovedOrders)
-	require.Equal(t, int64(267), d.balance(t, ledger.UserPoints("u1")))
-	require.Zero(t, d.balance(t, ledger.CustomerPoints("c1")))
-}
-
 func TestAChangeThatIsAlwaysBeatenIsReported(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
@@ -381,4 +283,30 @@ func TestAChangeThatIsAlwaysBeatenIsReported(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrBusy)
 	_, err = d.Unlink(t.Context(), link(""))
 	require.ErrorIs(t, err, store.ErrBusy)
+}
+
+func TestALinkWhoseAnswerIsLostIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []int{1, 2} {
+		d := newDesk(t)
+		d.guestOrders(t, 0, 3, 100)
+		if lost == 2 { // the mapping's commit has its answer, the move's not
+			d.Store = passing(d.store, func() {
+				if d.counter.Commits.Load() == 4 {
+					d.faults.FailAfter(1)
+				}
+			})
+		} else {
+			d.faults.FailAfter(1)
+		}
+		_, err := d.Link(t.Context(), link("u1"))
+		require.ErrorIs(t, err, storetest.ErrFault, lost)
+		_, err = d.Link(t.Context(), link("u1"))
+		require.NoError(t, err)
+		require.Equal(t, int64(300), d.balance(t, ledger.UserPoints("u1")))
+		require.Zero(t, d.balance(t, ledger.CustomerPoints("c1")))
+		state, err := d.Show(t.Context(), "default", "c1")
+		require.NoError(t, err)
+		require.Equal(t, int64(300), state.MovedPoints)
+	}
 }

@@ -180,7 +180,7 @@ func TestAWebhookIDFollowsFromQueueTenantAndEvent(t *testing.T) {
 	require.NotEqual(t, w.posting.sent[0].id, w.posting.sent[3].id)
 }
 
-func TestWhatIsNotForAnEndpointIsDoneWithoutARequest(t *testing.T) {
+func TestAnEventIsDoneWithoutARequestWhereItIsNotForTheEndpoint(t *testing.T) {
 	t.Parallel()
 	for sentence, test := range map[string]struct {
 		asked  endpoints.New
@@ -190,6 +190,7 @@ func TestWhatIsNotForAnEndpointIsDoneWithoutARequest(t *testing.T) {
 		want   string
 	}{
 		"a type that it does not want":     {endpoints.New{Events: []string{"invoice.*", "subscription.#"}}, nil, "order.paid", "default", endpoints.Filtered},
+		"a type that it wants":             {endpoints.New{Events: []string{"invoice.*", "subscription.#"}}, nil, "subscription.a.b", "default", endpoints.Delivered},
 		"a type that is longer":            {endpoints.New{Events: []string{"invoice.*"}}, nil, "invoice.line.added", "default", endpoints.Filtered},
 		"an endpoint that is disabled":     {endpoints.New{}, func(w *town) { _, _ = w.Disable(context.Background(), "p", ada) }, "a", "default", endpoints.EndpointDisabled},
 		"an endpoint that was removed":     {endpoints.New{}, func(w *town) { _, _ = w.Remove(context.Background(), "p", ada) }, "a", "default", endpoints.EndpointUnknown},
@@ -212,59 +213,8 @@ func TestWhatIsNotForAnEndpointIsDoneWithoutARequest(t *testing.T) {
 			effect, err := w.told(t, e)
 			require.NoError(t, err)
 			require.Equal(t, handler.Effect{Result: test.want}, effect)
-			require.Empty(t, w.posting.sent)
+			require.Equal(t, test.want == endpoints.Delivered, len(w.posting.sent) == 1)
 		})
-	}
-}
-
-func TestAFilterLetsThroughWhatMatches(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	w.add(t, endpoints.New{ID: "p", Events: []string{"invoice.*", "subscription.#"}})
-	for _, eventType := range []string{"invoice.paid", "subscription.renewed", "subscription.a.b"} {
-		effect, err := w.told(t, event(t, "evt-"+eventType, "p", eventType))
-		require.NoError(t, err)
-		require.Equal(t, endpoints.Delivered, effect.Result)
-	}
-}
-
-func TestAFailureIsNotedWhenItBeginsAndForgottenWithASuccess(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	w.add(t, endpoints.New{ID: "p"})
-	e := event(t, "evt-1", "p", "a")
-	w.posting.answers(503)
-	_, err := w.told(t, e)
-	require.EqualError(t, err, "callee_failed_503", "the failure is tried again as any other")
-	first := w.get(t, "p")
-	require.Equal(t, noon, first.FailingSince)
-	require.Equal(t, "callee_failed_503", first.Failure)
-	w.now = noon.Add(days - time.Second)
-	w.posting.answers(404)
-	_, err = w.told(t, e)
-	require.ErrorContains(t, err, "callee_refused_404")
-	require.Equal(t, first, w.get(t, "p"), "only the first is written")
-	w.posting.answers(200)
-	_, err = w.told(t, e)
-	require.NoError(t, err)
-	require.Zero(t, w.get(t, "p").FailingSince)
-	require.Empty(t, w.get(t, "p").Failure)
-	w.now = noon.Add(2 * days)
-	w.posting.answers(503)
-	_, err = w.told(t, e)
-	require.Error(t, err)
-	require.Equal(t, endpoints.Enabled, w.get(t, "p").State, "the days count from the first failure behind the success")
-}
-
-func TestWhatWasNotSentIsNoFailureOfTheEndpoint(t *testing.T) {
-	t.Parallel()
-	for _, held := range []error{retry.Busy("callee_resting", nil), retry.Busy("callee_rate", nil), context.Canceled} {
-		w := open(t)
-		w.add(t, endpoints.New{ID: "p"})
-		w.posting.status, w.posting.err = 0, held
-		_, err := w.told(t, event(t, "evt-1", "p", "a"))
-		require.ErrorIs(t, err, held)
-		require.Zero(t, w.get(t, "p").FailingSince)
 	}
 }
 
@@ -382,16 +332,6 @@ func TestASuccessIsNotDoneBeforeTheFailureIsForgotten(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, w.get(t, "p").FailingSince)
 	require.NotZero(t, w.get(t, "p").OldSecretUntil, "and the rotation stands")
-}
-
-func TestAStoreThatIsDownIsNoFailureOfTheMessage(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	w.add(t, endpoints.New{ID: "p"})
-	w.faults.Down(true)
-	_, err := w.told(t, event(t, "evt-1", "p", "a"))
-	require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope)
-	require.Empty(t, w.posting.sent)
 }
 
 func TestATestTellsHowTheEndpointAnswersAndChangesNothing(t *testing.T) {

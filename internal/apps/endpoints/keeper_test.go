@@ -76,33 +76,6 @@ func TestARegistrationThatIsNotWellFormedIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, endpoints.ErrInvalid, "where requests may not go, nothing is registered")
 }
 
-func TestTheSecretBeforeARotationSignsForADay(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	first := w.add(t, endpoints.New{ID: "p"}).Secret
-	signs := func(want ...string) {
-		t.Helper()
-		_, err := w.Test(t.Context(), "p")
-		require.NoError(t, err)
-		require.Equal(t, want, w.posting.sent[len(w.posting.sent)-1].to.Secrets)
-	}
-	signs(first)
-	w.now = noon.Add(time.Hour)
-	rotated, err := w.Rotate(t.Context(), "p", ada)
-	require.NoError(t, err)
-	require.Equal(t, w.now.Add(overlap), rotated.OldSecretUntil)
-	signs(rotated.Secret, first)
-	w.now = rotated.OldSecretUntil.Add(-time.Nanosecond)
-	signs(rotated.Secret, first)
-	w.now = rotated.OldSecretUntil
-	signs(rotated.Secret)
-	again, err := w.Rotate(t.Context(), "p", ada)
-	require.NoError(t, err)
-	third, err := w.Rotate(t.Context(), "p", ada)
-	require.NoError(t, err)
-	signs(third.Secret, again.Secret) // two at once, and no more
-}
-
 func TestEveryChangeIsInTheAudit(t *testing.T) {
 	t.Parallel()
 	w := open(t)

@@ -91,7 +91,8 @@ func TestAnEndpointIsWhatHappenedToIt(t *testing.T) {
 			"the endpoint answers": func(t *rapid.T) { tell(t, rapid.SampledFrom([]int{200, 200, 503, 404, 0, 410}).Draw(t, "status")) },
 			"it is not called": func(t *rapid.T) {
 				w.posting.status, w.posting.err = 0, retry.Busy("callee_resting", nil)
-				_, _ = w.told(t, event(t, "evt-busy", id, "a"))
+				_, err := w.told(t, event(t, "evt-busy", id, "a"))
+				require.Equal(t, m.there && m.state == endpoints.Enabled, err != nil)
 			},
 			"time passes": func(t *rapid.T) {
 				w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Minute, 12 * time.Hour, days - time.Hour, days}).Draw(t, "wait"))
@@ -100,7 +101,7 @@ func TestAnEndpointIsWhatHappenedToIt(t *testing.T) {
 				w.faults.Down(true)
 				_, err := w.told(t, event(t, "evt-down", id, "a"))
 				w.faults.Down(false)
-				require.Error(t, err)
+				require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope, "it is no failure of the endpoint")
 			},
 			"a person enables it": func(*rapid.T) {
 				change(func(ctx context.Context, id string, by endpoints.Change) error {

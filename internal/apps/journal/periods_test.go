@@ -127,6 +127,34 @@ func TestAChangeOfAPeriodThatCannotBeIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, page)
 	require.Empty(t, next)
+	_, err = d.periods.Get(t.Context(), "a/b", october)
+	require.ErrorIs(t, err, journal.ErrInvalid)
+	_, _, err = d.periods.List(t.Context(), "a/b", "", 10)
+	require.ErrorIs(t, err, journal.ErrInvalid)
+}
+
+func TestAPeriodThatCannotBeReadIsNotOpen(t *testing.T) {
+	t.Parallel()
+	d := open(t, "")
+	_, err := d.periods.Close(t.Context(), "acme", october, ada)
+	require.NoError(t, err)
+	all := func(want error) {
+		t.Helper()
+		_, err := d.periods.Get(t.Context(), "acme", october)
+		require.ErrorIs(t, err, want)
+		_, _, err = d.periods.List(t.Context(), "acme", "", 10)
+		require.ErrorIs(t, err, want)
+		_, err = d.periods.Close(t.Context(), "acme", october, ada)
+		require.ErrorIs(t, err, want)
+	}
+	d.faults.Down(true)
+	all(storetest.ErrFault)
+	d.faults.Down(false)
+	page, err := d.Store.Query(t.Context(), store.Query{Collection: journal.PeriodsCollection, IDPrefix: store.ID("acme"), Limit: 1})
+	require.NoError(t, err)
+	_, err = d.Store.Commit(t.Context(), []store.Write{store.Set(page.Documents[0].Key, map[string]any{"period": int64(10)})})
+	require.NoError(t, err)
+	all(journal.ErrBroken)
 }
 
 func TestThePeriodsOfATenantAreListedByMonth(t *testing.T) {

@@ -1,8 +1,6 @@
 package ledger_test
 
 import (
-	"encoding/hex"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -36,21 +34,6 @@ func stored(t require.TestingT, e ledger.Entry) ledger.Entry {
 	back, err := ledger.Read(store.Document{Key: writes[0].Key, Fields: writes[0].Fields, Version: 1})
 	require.NoError(t, err)
 	return back
-}
-
-func ExamplePost() {
-	writes, err := ledger.Post(paid())
-	fmt.Println(len(writes), writes[0].Key, err)
-
-	entry, err := ledger.Read(store.Document{Key: writes[0].Key, Fields: writes[0].Fields})
-	fmt.Println(entry.Period, entry.Lines[1], err)
-
-	reversal, err := entry.Reversal("evt-2", "2026-04", noon)
-	fmt.Println(reversal.ID, reversal.Lines[1], err)
-	// Output:
-	// 1 entries/ae891c7d-acme~evt-1 <nil>
-	// 2026-03 {income:sales EUR 0 10000} <nil>
-	// ae891c7d-acme~evt-1~reversal {income:sales EUR 10000 0} <nil>
 }
 
 func TestAnEntryIsOneCreate(t *testing.T) {
@@ -147,28 +130,6 @@ func TestTheIdsOfJournalsAndChainsNeverMeet(t *testing.T) {
 			require.False(t, strings.HasPrefix(id, chain), "%s begins with %s", id, chain)
 		}
 	})
-}
-
-func TestSealingChangesNoHash(t *testing.T) {
-	t.Parallel()
-	entry := stored(t, paid())
-	before, err := entry.LeafHash()
-	require.NoError(t, err)
-	unread, err := paid().LeafHash()
-	require.NoError(t, err)
-	require.Equal(t, before, unread, "the hash of an entry that is not posted yet")
-
-	write := entry.Sealed(3, 0)
-	require.NotContains(t, write.Fields, ledger.FieldOpen)
-	require.NotContains(t, write.Fields, ledger.FieldUnsealed)
-	require.Equal(t, store.OpUpdate, write.Op)
-	sealed, err := ledger.Read(store.Document{Key: write.Key, Fields: write.Fields, Version: 2})
-	require.NoError(t, err)
-	require.Equal(t, int64(3), sealed.Seal)
-	require.Zero(t, sealed.Leaf)
-	after, err := sealed.LeafHash()
-	require.NoError(t, err)
-	require.Equal(t, hex.EncodeToString(before), hex.EncodeToString(after))
 }
 
 func TestWhatContradictsItselfIsNoEntry(t *testing.T) {

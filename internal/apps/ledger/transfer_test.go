@@ -97,20 +97,6 @@ func TestATransferMovesWhatIsLeftAndIsTakenBackFromWhereItIs(t *testing.T) {
 	}, chain.Entries[3])
 }
 
-func TestOfARefundAndATransferThatMeetOneIsRefused(t *testing.T) {
-	t.Parallel()
-	books := &ledgertest.Books{}
-	ordered(t, books, "order-1", 1000)
-	stale := held(t, books)
-	refund, err := stale[0].Reverse("refund-1", 400, noon)
-	require.NoError(t, err)
-	writes, _, err := ledger.Transfer(stale, user, "op-1", noon)
-	require.NoError(t, err)
-	require.NoError(t, books.Commit(t.Context(), writes))
-	require.ErrorIs(t, books.Commit(t.Context(), refund), store.ErrExists)
-	require.ErrorIs(t, books.Commit(t.Context(), writes), store.ErrExists)
-}
-
 func TestWhatAnAccountHoldsIsFoundInPages(t *testing.T) {
 	t.Parallel()
 	books := &ledgertest.Books{}

@@ -343,46 +343,6 @@ func TestASecondPaymentOfAnOrderIsForAPerson(t *testing.T) {
 	require.Equal(t, "p1", s.order(t, "o1").PaymentID)
 }
 
-// TestOfTwoEndsAtOnceOneIsWritten: a payment fails while the order is being confirmed.
-func TestOfTwoEndsAtOnceOneIsWritten(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	s.stocked(t, "cap", 2)
-	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
-	between := false
-	on := &storetest.Faults{Store: s.Shop.Store, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
-		if !between {
-			between = true
-			s.tell(t, orderstest.About("e2", "order.payment_failed", "o1"))
-		}
-		return do()
-	}}
-	_, err := s.Deliver(t.Context(), on, orderstest.About("e3", "order.payment_confirmed", "o1"), false)
-	require.Equal(t, "paid_after_cancelled", retry.Decide(err).Reason)
-	require.Equal(t, orders.OrderCancelled, s.order(t, "o1").State)
-	require.Equal(t, [3]int64{2, 0, 0}, s.pieces(t, "cap"))
-}
-
-// TestOfTwoOrdersAtOnceOneGetsTheLastPiece: another order reserves it between this one's look and its commit.
-func TestOfTwoOrdersAtOnceOneGetsTheLastPiece(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	s.stocked(t, "cap", 1)
-	between := false
-	on := &storetest.Faults{Store: s.Shop.Store, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
-		if !between {
-			between = true
-			s.tell(t, orderstest.Created("e1", "o1", "cap 1"))
-		}
-		return do()
-	}}
-	_, err := s.Deliver(t.Context(), on, orderstest.Created("e2", "o2", "cap 1"), false)
-	require.NoError(t, err)
-	require.Equal(t, orders.PaymentInitiated, s.order(t, "o1").State)
-	require.Equal(t, orders.OrderCancelled, s.order(t, "o2").State)
-	require.Equal(t, [3]int64{0, 1, 0}, s.pieces(t, "cap"))
-}
-
 // TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable brings an order to each state, and tells it
 // each event: it goes an edge of the diagram or gets the table's answer, and exactly one of the two.
 func TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable(t *testing.T) {

@@ -3,7 +3,6 @@ package payments_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -13,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/payments"
-	"billhook/internal/apps/twophase"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"
@@ -349,30 +347,6 @@ func TestARefundThatCannotBeReadIsNotMadeAgain(t *testing.T) {
 	require.Equal(t, 1, b.orders)
 }
 
-func TestManyWhoAskAtOnceAreRefundedOnce(t *testing.T) {
-	t.Parallel()
-	db, b := temporaryStore(t), newBank()
-	h := refunding(db, b)
-	var all sync.WaitGroup
-	for i := range 30 {
-		all.Go(func() {
-			event := refundOf(fmt.Sprint("r-", i%10), "pay-1", "")
-			for range 20 { // as often as the worker would deliver it
-				if effect, err := deliver(t.Context(), h, event); err == nil {
-					if effect.Result != "refunded" && effect.Result != "already_refunded" {
-						t.Errorf("result %q", effect.Result)
-					}
-					return
-				}
-				event = again(event)
-			}
-		})
-	}
-	all.Wait()
-	require.Equal(t, 1, b.refunded["pay-1"])
-	require.Equal(t, payments.Refunded, refundIn(t, db, "pay-1").State)
-}
-
 // While the one is about to reserve the refund, the other gets it.
 func TestOfTwoWhoAskAtOnceOneIsLetThrough(t *testing.T) {
 	t.Parallel()
@@ -402,17 +376,4 @@ func TestOfTwoWhoAskAtOnceOneIsLetThrough(t *testing.T) {
 			require.Equal(t, 1, b.refunded["pay-1"])
 		})
 	}
-}
-
-// The phase and the refund are committed together, so that they always agree.
-func TestTheRefundAndItsPhaseAgree(t *testing.T) {
-	t.Parallel()
-	db, b := temporaryStore(t), newBank("refuse")
-	h := refunding(db, b)
-	_, err := deliver(t.Context(), h, refundOf("r-1", "pay-1", ""))
-	requireVerdict(t, err, retry.Rejected, "callee_refused_422")
-	phase, err := db.Get(t.Context(), twophase.Key("refunds", "default", "r-1"))
-	require.NoError(t, err)
-	require.Equal(t, string(twophase.RolledBack), phase.Fields["state"])
-	require.Equal(t, "callee_refused_422", refundIn(t, db, "pay-1").Reason)
 }

@@ -42,47 +42,9 @@ func TestAKnownProductIsReadOnceInAWhile(t *testing.T) {
 		require.EqualValues(t, 2, s.counter.Gets.Load()-before, id)
 	}
 	require.Zero(t, s.counter.Queries.Load())
-}
-
-func TestAProductIsUnknownOnlyWhereTheStoreHasJustSaidSo(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	require.Equal(t, "unknown", s.worth(t, "new"))
-	s.set(t, "new", 5)
-	require.Equal(t, "5", s.worth(t, "new"), "it was set a moment ago, by another process")
-	s.retire(t, "hat")
-	require.Equal(t, "unknown", s.worth(t, "hat"), "whatever the catalog says")
-	s.set(t, "hat", 6)
-	require.Equal(t, "6", s.worth(t, "hat"))
 	before := s.counter.Gets.Load()
 	require.Equal(t, "unknown", s.worth(t, "not an id"))
 	require.Equal(t, before, s.counter.Gets.Load())
-}
-
-func TestAChangeElsewhereIsSeenInTime(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	require.Equal(t, "250", s.worth(t, "hat"))
-	require.Equal(t, "10", s.worth(t, "cap"))
-	s.set(t, "hat", 300)
-	s.retire(t, "cap")
-	s.wait(products.RememberedFor - 1)
-	require.Equal(t, "250", s.worth(t, "hat"))
-	require.Equal(t, "10", s.worth(t, "cap"))
-	s.wait(1)
-	require.Equal(t, "300", s.worth(t, "hat"))
-	require.Equal(t, "unknown", s.worth(t, "cap"))
-}
-
-func TestAChangeHereIsSeenAtOnce(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	s.Changed = s.reader.Forget
-	require.Equal(t, "250", s.worth(t, "hat"))
-	s.set(t, "hat", 300)
-	require.Equal(t, "300", s.worth(t, "hat"))
-	s.retire(t, "hat")
-	require.Equal(t, "unknown", s.worth(t, "hat"))
 }
 
 func TestAStoreThatIsDownIsNoPriceList(t *testing.T) {

@@ -1,7 +1,6 @@
 package subscriptions_test
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -75,14 +74,4 @@ func TestALongHistorySaysThatThereIsMore(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, more)
 	require.Len(t, events, subscriptions.MaxListed)
-}
-
-func ExampleEvent_Write() {
-	write := subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "a", Action: "renewal"}.Write()
-	fmt.Println(write.Key, write.Fields["action"])
-	_ = func(ctx context.Context, db store.Committer) error { // with the event's record
-		_, err := db.Commit(ctx, []store.Write{write})
-		return err
-	}
-	// Output: paymentEvents/0dba11ce-default~s1~a renewal
 }

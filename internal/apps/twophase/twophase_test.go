@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/twophase"
-	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
@@ -117,25 +116,6 @@ func TestWorkGoesFromPreparedToCommitted(t *testing.T) {
 	require.Equal(t, "refunded", effect.Result)
 }
 
-func TestARefusalRollsBackAndIsRepeated(t *testing.T) {
-	t.Parallel()
-	b := newBench()
-	refusal := retry.Permanent("declined", errors.New("code 51"))
-	b.CommitThere = b.answer("", refusal)
-	_, err := b.do(t)
-	require.Equal(t, refusal, err)
-	require.Equal(t, []string{"read", "commit", "request", "find", "commit"}, b.steps)
-	require.Equal(t, "rolled_back", b.phase()["state"])
-	require.Zero(t, b.amount("reserved"))
-
-	_, err = b.do(t)
-	require.Equal(t, retry.Permanent("declined", nil), err)
-	require.Equal(t, []string{"read"}, b.steps)
-	_, done, err := b.Leased().Reconcile(t.Context(), event)
-	require.Equal(t, retry.Permanent("declined", nil), err)
-	require.False(t, done)
-}
-
 func TestOnlyARefusalRollsBack(t *testing.T) {
 	t.Parallel()
 	for name, unknown := range map[string]error{
@@ -165,49 +145,6 @@ func TestOnlyARefusalRollsBack(t *testing.T) {
 			require.EqualValues(t, amount, b.amount("spent"))
 		})
 	}
-}
-
-func TestAnUnansweredQuestionSettlesNothing(t *testing.T) {
-	t.Parallel()
-	b := newBench()
-	b.CommitThere = b.answer("", retry.Permanent("declined", nil))
-	b.Find = func(context.Context, handler.Event) (string, bool, error) { return "", true, errLost }
-	_, err := b.do(t)
-	require.ErrorIs(t, err, errLost)
-	require.Equal(t, "prepared", b.phase()["state"])
-
-	_, err = b.do(t)
-	require.ErrorIs(t, err, errLost)
-	require.Equal(t, []string{"read"}, b.steps)
-	_, done, err := b.Leased().Reconcile(t.Context(), event)
-	require.ErrorIs(t, err, errLost)
-	require.False(t, done)
-	require.Equal(t, "prepared", b.phase()["state"])
-}
-
-func TestReconcileConfirmsWhatItFinds(t *testing.T) {
-	t.Parallel()
-	b := newBench()
-	_, done, err := b.Leased().Reconcile(t.Context(), event)
-	require.NoError(t, err)
-	require.False(t, done)
-	require.Equal(t, []string{"read"}, b.steps, "nothing was reserved, so nothing was asked for")
-
-	b.CommitThere = b.answer("", errLost)
-	_, err = b.do(t)
-	require.ErrorIs(t, err, errLost)
-	_, done, err = b.Leased().Reconcile(t.Context(), event)
-	require.NoError(t, err)
-	require.False(t, done)
-	require.Equal(t, "prepared", b.phase()["state"])
-
-	b.Find = func(context.Context, handler.Event) (string, bool, error) { return "refunded", true, nil }
-	effect, done, err := b.Leased().Reconcile(t.Context(), event)
-	require.NoError(t, err)
-	require.True(t, done)
-	require.Equal(t, "refunded", effect.Result)
-	require.Equal(t, "committed", b.phase()["state"])
-	require.EqualValues(t, amount, b.amount("spent"))
 }
 
 func TestNothingIsReservedForAnEventThatIsRefusedHere(t *testing.T) {
@@ -397,11 +334,6 @@ func TestAPhaseThatIsGoneSettlesNothing(t *testing.T) {
 	_, err := b.do(t)
 	require.Equal(t, "phase_lost", retry.Decide(err).Reason)
 	require.Zero(t, b.amount("spent"))
-}
-
-func TestKeyIsTheRecordsUnderAnotherCollection(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, store.Key{Collection: "twoPhase", ID: dedupe.Key("q", "t", "e").ID}, twophase.Key("q", "t", "e"))
 }
 
 func TestIncompleteWorkIsAMistakeInAMain(t *testing.T) {

@@ -451,8 +451,3 @@ func TestATotalStaysWhereItIsExact(t *testing.T) {
 		requireReason(t, err, retry.Rejected, "usage_total_out_of_bounds")
 	}
 }
-
-func ExampleMonth() {
-	fmt.Println(usage.Month(time.Date(2026, 11, 30, 23, 0, 0, 0, time.FixedZone("", -2*3600))).ID)
-	// Output: 2026-12
-}

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,16 +84,43 @@ func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 		_, err = documents.Commit(t.Context(), []store.Write{w})
 		require.NoError(t, err)
 	}
-	first, next, err := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}.List(t.Context(), documents, "", 2)
+	subject := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}
+	first, next, err := subject.List(t.Context(), documents, "", 2)
 	require.NoError(t, err)
 	require.NotEmpty(t, next)
-	rest, next, err := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}.List(t.Context(), documents, next, 2)
+	rest, next, err := subject.List(t.Context(), documents, next, 2)
 	require.NoError(t, err)
 	require.Empty(t, next)
+	all, err := subject.All(t.Context(), documents)
+	require.NoError(t, err)
+	require.Equal(t, slices.Concat(first, rest), all)
 	at := noon.Truncate(time.Microsecond)
-	require.Equal(t, []time.Time{at.Add(4 * time.Hour), at.Add(time.Hour), at}, []time.Time{first[0].At, first[1].At, rest[0].At})
-	require.Equal(t, map[string]any{"uid": "u1"}, first[0].After)
-	require.Nil(t, first[0].Before)
+	require.Equal(t, []time.Time{at.Add(4 * time.Hour), at.Add(time.Hour), at}, []time.Time{all[0].At, all[1].At, all[2].At})
+	require.Equal(t, map[string]any{"uid": "u1"}, all[0].After)
+	require.Nil(t, all[0].Before)
+
+	search := audit.Search{Subject: "c1", Limit: 2}
+	found, err := audit.Newest(t.Context(), documents, search)
+	require.NoError(t, err)
+	require.Equal(t, []string{"another", "acme"}, []string{found[0].Tenant, found[1].Tenant})
+	behind := found[1].Position()
+	search.At.After = &behind
+	found, err = audit.Newest(t.Context(), documents, search)
+	require.NoError(t, err)
+	require.Equal(t, rest[0], found[1].Entry)
+}
+
+func TestAChangeIsCommittedWithItsEntryOrNotMade(t *testing.T) {
+	t.Parallel()
+	write := store.Set(store.Key{Collection: "customers", ID: "c1"}, nil)
+	writes, err := change("c1", noon).With("r1", write)
+	require.NoError(t, err)
+	entry, err := change("c1", noon).Write("r1")
+	require.NoError(t, err)
+	require.Equal(t, []store.Write{write, entry}, writes)
+	writes, err = audit.Entry{}.With("r1", write)
+	require.ErrorIs(t, err, audit.ErrInvalid)
+	require.Empty(t, writes)
 }
 
 type broken struct{}
@@ -103,6 +131,8 @@ func (broken) Query(context.Context, store.Query) (store.Page, error) {
 
 func TestWhatIsStoredAndNoEntryIsSaid(t *testing.T) {
 	t.Parallel()
-	_, _, err := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}.List(t.Context(), broken{}, "", 2)
+	_, err := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}.All(t.Context(), broken{})
+	require.ErrorIs(t, err, audit.ErrBroken)
+	_, err = audit.Newest(t.Context(), broken{}, audit.Search{Limit: 1})
 	require.ErrorIs(t, err, audit.ErrBroken)
 }

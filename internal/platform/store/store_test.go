@@ -11,6 +11,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
+var noon = time.Unix(0, 0)
+
 func key(id string) store.Key { return store.Key{Collection: "things", ID: id} }
 
 func TestCheckWritesAcceptsWhatAStoreCanKeep(t *testing.T) {
@@ -113,15 +115,20 @@ func TestCheckQuery(t *testing.T) {
 		"a comparison with a float":   {store.Query{Collection: "things", Equal: map[string]any{"f": 1.5}, Limit: 1}, false},
 		"a comparison with a map":     {store.Query{Collection: "things", Equal: map[string]any{"m": map[string]any{}}, Limit: 1}, false},
 		"a comparison with non-UTF-8": {store.Query{Collection: "things", Equal: map[string]any{"s": "\xff"}, Limit: 1}, false},
-		"what is due":                 {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: time.Unix(0, 0)}, Limit: 1}, true},
-		"what is due, of no field":    {store.Query{Collection: "things", Due: &store.Due{Until: time.Unix(0, 0)}, Limit: 1}, false},
-		"what is due and equals":      {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: time.Unix(0, 0)}, Equal: map[string]any{"s": ""}, Limit: 1}, true},
-		"what is due behind an id":    {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: time.Unix(0, 0)}, After: "a", Limit: 1}, false},
-		"what is due of a prefix":     {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: time.Unix(0, 0)}, IDPrefix: "a", Limit: 1}, false},
+		"what is due":                 {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: noon}, Limit: 1}, true},
+		"what is due, of no field":    {store.Query{Collection: "things", Due: &store.Due{Until: noon}, Limit: 1}, false},
+		"what is due and equals":      {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: noon}, Equal: map[string]any{"s": ""}, Limit: 1}, true},
+		"what is due behind an id":    {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: noon}, After: "a", Limit: 1}, false},
+		"what is due of a prefix":     {store.Query{Collection: "things", Due: &store.Due{Field: "at", Until: noon}, IDPrefix: "a", Limit: 1}, false},
 		"a text in a list":            {store.Query{Collection: "things", Contains: map[string]string{"l": ""}, IDPrefix: "a", After: "a-1", Limit: 1}, true},
 		"texts in two lists":          {store.Query{Collection: "things", Contains: map[string]string{"l": "a", "m": "b"}, Limit: 1}, false},
 		"non-UTF-8 in a list":         {store.Query{Collection: "things", Contains: map[string]string{"l": "\xff"}, Limit: 1}, false},
-		"a text in a list, when due":  {store.Query{Collection: "things", Contains: map[string]string{"l": "a"}, Due: &store.Due{Field: "at", Until: time.Unix(0, 0)}, Limit: 1}, false},
+		"a text in a list, when due":  {store.Query{Collection: "things", Contains: map[string]string{"l": "a"}, Due: &store.Due{Field: "at", Until: noon}, Limit: 1}, false},
+		"the newest":                  {store.Query{Collection: "things", Newest: &store.Newest{Field: "at", Until: noon, After: &store.Position{At: noon, ID: "a"}}, Limit: 1}, true},
+		"the newest of no field":      {store.Query{Collection: "things", Newest: &store.Newest{}, Limit: 1}, false},
+		"the newest of a prefix":      {store.Query{Collection: "things", Newest: &store.Newest{Field: "at"}, IDPrefix: "a", Limit: 1}, false},
+		"the newest behind no id":     {store.Query{Collection: "things", Newest: &store.Newest{Field: "at", After: &store.Position{At: noon}}, Limit: 1}, false},
+		"the newest behind no time":   {store.Query{Collection: "things", Newest: &store.Newest{Field: "at", After: &store.Position{At: time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC), ID: "a"}}, Limit: 1}, false},
 		"a name that is not UTF-8":    {store.Query{Collection: "things", Equal: map[string]any{"\xff": "s"}, Limit: 1}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

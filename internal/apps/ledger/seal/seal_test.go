@@ -276,23 +276,3 @@ func TestTheHashOfASealIsThatOfItsJSON(t *testing.T) {
 	s.Hash = hex.EncodeToString(hash[:])
 	require.NoError(t, s.Check())
 }
-
-// A head that changes between its reading and the commit makes the commit fail.
-func TestAHeadIsWrittenAtItsVersion(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	post(t, s, sale("acme", "a", "2026-11", 100, 0))
-	run(t, s)
-	post(t, s, sale("acme", "b", "2026-11", 100, 0))
-	faults := &storetest.Faults{Store: s}
-	faults.OnCommit = func(_ context.Context, writes []store.Write, do func() error) error {
-		for _, w := range writes {
-			if w.Key.Collection == seal.Heads {
-				require.Equal(t, store.OpUpdate, w.Op)
-				require.NotZero(t, w.Version)
-			}
-		}
-		return do()
-	}
-	run(t, faults)
-}

@@ -44,10 +44,10 @@ func (s *stack) tellOf(t *testing.T, n news, data map[string]any) {
 	require.NoError(t, err)
 }
 
-// recordOf is the record of an event of a queue; ok reports whether there is one.
-func (s *stack) recordOf(t *testing.T, queue, id string) (record dedupe.Record, ok bool) {
+// recordOf is the record of a tenant's event of a queue; ok reports whether there is one.
+func (s *stack) recordOf(t *testing.T, queue, tenant, id string) (record dedupe.Record, ok bool) {
 	t.Helper()
-	doc, err := s.store.Get(t.Context(), dedupe.Key(queue, dedupe.DefaultTenant, id))
+	doc, err := s.store.Get(t.Context(), dedupe.Key(queue, tenant, id))
 	if errors.Is(err, store.ErrNotFound) {
 		return record, false
 	}
@@ -60,11 +60,16 @@ func (s *stack) recordOf(t *testing.T, queue, id string) (record dedupe.Record, 
 // ends waits for the end of an event of a queue, and returns its record.
 func (s *stack) ends(t *testing.T, queue, id string) dedupe.Record {
 	t.Helper()
-	var record dedupe.Record
+	return s.endsOf(t, queue, dedupe.DefaultTenant, id)
+}
+
+// endsOf waits for the end of a tenant's event.
+func (s *stack) endsOf(t *testing.T, queue, tenant, id string) (record dedupe.Record) {
+	t.Helper()
 	require.Eventually(t, func() bool {
-		record, _ = s.recordOf(t, queue, id)
+		record, _ = s.recordOf(t, queue, tenant, id)
 		return record.Status == dedupe.Completed || record.Status == dedupe.DeadLettered
-	}, patience, pollInterval)
+	}, patience, pollInterval, "%s %s %s", queue, tenant, id)
 	return record
 }
 

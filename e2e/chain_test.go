@@ -32,31 +32,9 @@ func (s *stack) next(of samples.Event) samples.Event {
 // emitted waits for the event's effect and returns the id of the emitted event.
 func (s *stack) emitted(t *testing.T, eventID string) string {
 	t.Helper()
-	s.until(t, eventID, "processed")
-	return s.emittedIn(t, e2e.Queue, eventID)
-}
-
-// emittedIn returns the id of the event that a queue's event has emitted.
-func (s *stack) emittedIn(t *testing.T, queue, eventID string) string {
-	t.Helper()
-	doc, err := s.store.Get(t.Context(), dedupe.Key(queue, dedupe.DefaultTenant, eventID))
-	require.NoError(t, err)
-	record, err := dedupe.FromDocument(doc)
-	require.NoError(t, err)
-	require.Equal(t, dedupe.Completed, record.Status)
-	require.Len(t, record.Emitted, 1)
-	return record.Emitted[0].EventID
-}
-
-// told returns the deliveries of one event to the subscription service.
-func (s *stack) told(eventID string) []standin.Delivery {
-	var of []standin.Delivery
-	for _, d := range s.service.Deliveries() {
-		if d.EventID == eventID {
-			of = append(of, d)
-		}
-	}
-	return of
+	emitted := s.emits(t, e2e.Queue, eventID)
+	require.Len(t, emitted, 1)
+	return emitted[0]
 }
 
 func renewal(t *testing.T, s *stack) {
@@ -66,7 +44,7 @@ func renewal(t *testing.T, s *stack) {
 	told := s.emitted(t, e.EventID)
 	s.until(t, told, "processed")
 	require.Equal(t, 1, s.service.Applied(told))
-	delivery := s.told(told)[0]
+	delivery := s.deliveriesOf(told)[0]
 	require.Equal(t, "renewal", delivery.Action)
 	require.Equal(t, e.SubscriptionID, delivery.SubscriptionID)
 
@@ -76,8 +54,8 @@ func renewal(t *testing.T, s *stack) {
 	s.accepted(t, samples.Read(samples.SubscriptionCanceled, later))
 	cancellation := s.emitted(t, later.EventID)
 	s.until(t, cancellation, "processed")
-	require.Equal(t, "cancellation", s.told(cancellation)[0].Action)
-	require.Len(t, s.told(told), 1, "the duplicate is not sent")
+	require.Equal(t, "cancellation", s.deliveriesOf(cancellation)[0].Action)
+	require.Len(t, s.deliveriesOf(told), 1, "the duplicate is not sent")
 
 	waiting, err := lane.Longest(t.Context(), s.store, lane.Outbox, time.Now(), 10)
 	require.NoError(t, err)
@@ -122,7 +100,7 @@ func serviceForgets(t *testing.T, s *stack) {
 	deliveries := s.until(t, told, "processed")
 	require.Equal(t, 2, deliveries[len(deliveries)-1].Attempt)
 	require.Equal(t, 1, s.service.Applied(told))
-	require.Len(t, s.told(told), 1, "Reconcile has found it: nothing is posted twice")
+	require.Len(t, s.deliveriesOf(told), 1, "Reconcile has found it: nothing is posted twice")
 }
 
 // relayed kills the worker after the commit, before it publishes what it emitted.

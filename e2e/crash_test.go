@@ -24,7 +24,6 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
 	"billhook/catalog"
 	"billhook/e2e"
@@ -165,8 +164,9 @@ func TestAWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 		broker: emulatortest.PubSub(t), database: emulatortest.Firestore(t),
 		binaries: t.TempDir(), catalogDir: shortTimes(t),
 	}
-	var err error
-	g.catalog, err = catalog.Load(g.catalogDir)
+	all, err := catalog.Load(g.catalogDir)
+	require.NoError(t, err)
+	g.catalog, err = all.Only(crashQueues)
 	require.NoError(t, err)
 	require.NoError(t, e2e.Build(t.Context(), g.binaries, "failpoints"))
 	g.admin, err = client.NewClient(context.WithoutCancel(t.Context()), "crash", pubsub.EmulatorOptions(g.broker)...)
@@ -193,67 +193,18 @@ func (g crashSetup) run(t *testing.T, test crashCase) {
 	}
 }
 
-// shortTimes returns a folder with the catalog of the served queues and the shortest times that
-// it allows.
+// shortTimes returns a folder with the catalog, with the shortest times that it allows.
 func shortTimes(t *testing.T) string {
 	t.Helper()
-	return servedCatalog(t, func(defaults map[string]any, queues []map[string]any) {
-		maps.Copy(defaults, map[string]any{"ack_deadline_seconds": 10, "lease": "10s", "handler_timeout": "5s"})
-		for _, q := range queues {
-			for kind, spec := range q["handlers"].(map[string]any) {
-				if kind == "cancellation" {
-					spec.(map[string]any)["max_attempts"] = 2 // a test can use up two attempts
-				}
-			}
-		}
-	})
+	return changedCatalog(t, "ack_deadline_seconds: 60", "ack_deadline_seconds: 10", `lease: "120s"`, `lease: "10s"`, `handler_timeout: "30s"`, `handler_timeout: "5s"`,
+		`minimum_backoff: "60s"`, `minimum_backoff: "1s"`, `maximum_backoff: "3600s"`, `maximum_backoff: "1s"`, `jitter: "30s"`, `jitter: "0s"`,
+		`minimum_backoff: "10s"`, `minimum_backoff: "1s"`, `minimum_backoff: "5s"`, `minimum_backoff: "1s"`, `minimum_backoff: "3s"`, `minimum_backoff: "1s"`,
+		`minimum_backoff: "2s"`, `minimum_backoff: "1s"`, `maximum_backoff: "600s"`, `maximum_backoff: "1s"`,
+		"      cancellation:\n", "      cancellation:\n        max_attempts: 2\n") // a test can use up two attempts
 }
 
-// servedCatalog returns a folder with the catalog of the served queues, with waits of a second
-// between attempts, after change.
-func servedCatalog(t *testing.T, change func(defaults map[string]any, queues []map[string]any)) string {
-	t.Helper()
-	dir, from := t.TempDir(), filepath.Join("..", "catalog")
-	require.NoError(t, os.CopyFS(dir, os.DirFS(from)))
-	text, err := os.ReadFile(filepath.Join(from, "queues.yaml"))
-	require.NoError(t, err)
-	var queues struct {
-		Defaults map[string]any   `yaml:"defaults"`
-		Queues   []map[string]any `yaml:"queues"`
-	}
-	require.NoError(t, yaml.Unmarshal(text, &queues))
-	queues.Defaults["retry_policy"] = map[string]any{"minimum_backoff": "1s", "maximum_backoff": "1s", "multiplier": 1, "jitter": "0s"}
-	all, err := catalog.Load("")
-	require.NoError(t, err)
-	updates, _ := all.EmitsTo("subscriptions.record")
-	queues.Queues = slices.DeleteFunc(queues.Queues, func(q map[string]any) bool { return q["id"] != e2e.Queue && q["id"] != updates.ID })
-	for _, q := range queues.Queues {
-		delete(q, "retry_policy")
-		for _, spec := range q["handlers"].(map[string]any) {
-			if of, named := spec.(map[string]any); named {
-				delete(of, "emits_if_run") // those queues do not run
-			}
-		}
-	}
-	change(queues.Defaults, queues.Queues)
-	text, err = yaml.Marshal(queues)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "queues.yaml"), text, 0o600))
-	// Accounts that may send name queues that are not there.
-	path := filepath.Join(dir, "sources.yaml")
-	text, err = os.ReadFile(path)
-	require.NoError(t, err)
-	var sources map[string]any
-	require.NoError(t, yaml.Unmarshal(text, &sources))
-	delete(sources, "accounts")
-	text, err = yaml.Marshal(sources)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, text, 0o600))
-	for _, unneeded := range []string{"notifications.yaml", "journal.yaml"} { // none of these queues takes what they are about
-		require.NoError(t, os.Remove(filepath.Join(dir, unneeded)))
-	}
-	return dir
-}
+// crashQueues run, and no others.
+var crashQueues = []string{e2e.Queue, "pay-subscription-update"}
 
 // crashSetup is shared by all cases.
 type crashSetup struct {
@@ -322,7 +273,7 @@ func (g crashSetup) open(t *testing.T, test crashCase) *installation {
 	t.Cleanup(s.door.Close)
 	s.workerURL = "http://" + s.door.Addr()
 	s.environment = []string{
-		"HOST=127.0.0.1", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + s.project, "CATALOG_DIR=" + g.catalogDir, "PUSH_AUTH=none",
+		"HOST=127.0.0.1", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + s.project, "CATALOG_DIR=" + g.catalogDir, "QUEUES=" + strings.Join(crashQueues, ","), "PUSH_AUTH=none",
 		"FIRESTORE_EMULATOR_HOST=" + g.database, "WEBHOOK_SECRET_PAYNOW=" + e2e.Secret, "WEBHOOK_SIGNING_SECRET=" + e2e.Secret,
 		"PATH=" + os.Getenv("PATH"), "HOME=" + g.binaries,
 	}

@@ -11,7 +11,6 @@ import (
 	"billhook/e2e"
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
-	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook/samples"
 )
@@ -59,22 +58,4 @@ func customerKeeps(t *testing.T, s *stack) {
 	s.ask(t, http.MethodGet, "/v1/ops/customers/"+o.CustomerID, nil, &state)
 	require.Equal(t, o.UID, state.UID)
 	require.Equal(t, o.EventID, state.TaughtBy)
-
-	var found ops.Activity
-	require.Eventually(t, func() bool {
-		found = ops.Activity{}
-		s.ask(t, http.MethodGet, "/v1/ops/customers/"+o.CustomerID+"/activity", nil, &found)
-		return len(found.Events) == 5
-	}, patience, pollInterval, "and what the renewal has emitted, once it has come")
-	var events, moves []string
-	for _, e := range found.Events {
-		events = append(events, e.EventID)
-	}
-	for _, m := range found.Moves {
-		moves = append(moves, fmt.Sprint(m.Kind, " ", m.Order, " ", m.Amount))
-	}
-	require.Subset(t, events, []string{chargeback.EventID, renewal.EventID, part.EventID, o.EventID}, "by the customer's id, whatever the ordering key")
-	require.Equal(t, []string{"reversal " + o.OrderID + " 1500", "reversal " + o.OrderID + " 500", "credit " + o.OrderID + " 2000"}, moves)
-	require.Equal(t, []string{renewal.SubscriptionID}, found.Subscriptions)
-	require.Empty(t, found.Findings)
 }

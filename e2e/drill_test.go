@@ -1,8 +1,6 @@
 package e2e_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"testing"
@@ -20,15 +18,7 @@ import (
 // ask calls the worker's ops API.
 func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
 	t.Helper()
-	body, err := json.Marshal(question)
-	require.NoError(t, err)
-	request, err := http.NewRequestWithContext(t.Context(), method, s.workerURL+path, bytes.NewReader(body))
-	require.NoError(t, err)
-	request.Header.Set("X-Operator", "drill")
-	got, err := e2e.Do(request)
-	require.NoError(t, err)
-	require.Less(t, got.Status, 300, got.Body)
-	require.NoError(t, json.Unmarshal([]byte(got.Body), answer))
+	require.Less(t, s.as(t, "drill", method, path, question, answer), http.StatusMultipleChoices, path)
 }
 
 // letter waits for the one open dead letter of the event and returns it.
@@ -46,14 +36,8 @@ func (s *stack) letter(t *testing.T, queue, eventID string) deadletter.Item {
 // replay replays one item and waits for the end of the operation.
 func (s *stack) replay(t *testing.T, item deadletter.Item) {
 	t.Helper()
-	s.operate(t, deadletter.Replay, item)
-}
-
-// operate replays or discards one item and waits for the end of the operation.
-func (s *stack) operate(t *testing.T, kind deadletter.Kind, item deadletter.Item) {
-	t.Helper()
 	var op deadletter.Operation
-	s.ask(t, http.MethodPost, "/v1/ops/dead-letters/"+string(kind), ops.Request{
+	s.ask(t, http.MethodPost, "/v1/ops/dead-letters/replay", ops.Request{
 		Filter: deadletter.Filter{Queue: item.Queue, Item: item.ID}, Why: "the drill", Expect: 1,
 	}, &op)
 	require.Equal(t, "local:drill", op.Who)

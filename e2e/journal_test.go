@@ -93,7 +93,7 @@ func journalKept(t *testing.T, s *stack) {
 	}
 	require.Eventually(t, func() bool {
 		s.booked(t, late, "billing.invoice.paid", shut, fmt.Sprintf(invoice, an("late"), "0.00"))
-		record, _ := s.recordOf(t, ingestion, late)
+		record, _ := s.recordOf(t, ingestion, dedupe.DefaultTenant, late)
 		return record.Status == dedupe.Completed
 	}, patience, time.Second)
 	require.Equal(t, deadletter.Corrected, s.item(t, letter.ID, deadletter.Corrected).State)

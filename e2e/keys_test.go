@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -10,24 +9,7 @@ import (
 
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/standin"
-	"billhook/internal/platform/store"
 )
-
-// endsOf waits until an event of a tenant has ended, and returns its record.
-func (s *stack) endsOf(t *testing.T, queue, tenant, id string) (record dedupe.Record) {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		doc, err := s.store.Get(t.Context(), dedupe.Key(queue, tenant, id))
-		if errors.Is(err, store.ErrNotFound) {
-			return false
-		}
-		require.NoError(t, err)
-		record, err = dedupe.FromDocument(doc)
-		require.NoError(t, err)
-		return record.Status == dedupe.Completed || record.Status == dedupe.DeadLettered
-	}, patience, pollInterval, "%s %s %s", queue, tenant, id)
-	return record
-}
 
 // ofTenant enqueues an envelope for a tenant.
 func (s *stack) ofTenant(t *testing.T, queue, tenant, id, action, payload string) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,8 +17,25 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/signature"
 	"billhook/internal/platform/standin"
 )
+
+// signed posts a body to a path of the door for producers.
+func (s *stack) signed(t *testing.T, path, body string) e2e.Answer {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.webhookURL+path, bytes.NewReader([]byte(body)))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
+	require.NoError(t, err)
+	for name, value := range signer.SignFor(request.URL.RequestURI(), "", []byte(body), time.Now()) {
+		request.Header.Set(name, value)
+	}
+	answer, err := e2e.Do(request)
+	require.NoError(t, err)
+	return answer
+}
 
 // produce puts an envelope on a queue, by its alias, through the door for producers. It returns the
 // envelope's id.
@@ -56,10 +74,7 @@ func (s *stack) emits(t *testing.T, queue, eventID string) []string {
 	require.NoError(t, err)
 	q, ok := c.Queue(queue)
 	require.True(t, ok)
-	doc, err := s.store.Get(t.Context(), dedupe.Key(q.ID, dedupe.DefaultTenant, eventID))
-	require.NoError(t, err)
-	record, err := dedupe.FromDocument(doc)
-	require.NoError(t, err)
+	record, _ := s.recordOf(t, q.ID, dedupe.DefaultTenant, eventID)
 	return handler.EmittedIDs(record.Emitted)
 }
 
@@ -92,8 +107,8 @@ func trialPaid(t *testing.T, s *stack) {
 	}
 	require.Equal(t, 1, s.gateway.CarriedOut(trial))
 	require.Equal(t, 1, s.service.Applied(emitted[0]))
-	require.Equal(t, "trial", s.told(emitted[0])[0].Action)
-	require.Equal(t, subscription, s.told(emitted[0])[0].SubscriptionID)
+	require.Equal(t, "trial", s.deliveriesOf(emitted[0])[0].Action)
+	require.Equal(t, subscription, s.deliveriesOf(emitted[0])[0].SubscriptionID)
 	paid, back := s.order(t, trial), s.order(t, emitted[1])
 	require.Equal(t, []string{"refund", paid.PaymentID, "1.00", "EUR"}, []string{back.Action, back.PaymentID, back.Amount, back.Currency})
 	require.Equal(t, 1, s.gateway.Refunded(paid.PaymentID))
@@ -127,7 +142,7 @@ func renewalStarted(t *testing.T, s *stack) {
 	require.Len(t, emitted, 1)
 	s.until(t, emitted[0], "processed")
 	require.Equal(t, 1, s.service.Applied(emitted[0]))
-	require.Equal(t, "renewal", s.told(emitted[0])[0].Action)
+	require.Equal(t, "renewal", s.deliveriesOf(emitted[0])[0].Action)
 }
 
 // fourEyes: the dead letter of a refund is replayed by two persons, and by no one alone.

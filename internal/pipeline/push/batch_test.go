@@ -135,23 +135,3 @@ func TestADrainLetsABatchEnd(t *testing.T) {
 		require.Equal(t, []int{200, 200, 200}, codes)
 	})
 }
-
-// A call that does not answer ends by the deadline of its attempts, and counts for each.
-func TestABatchThatHangsIsATimeoutOfEachAttempt(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := live(t, both(patient, func(q *catalog.Queue) { q.SlotWait = 0 }), batches(10, func(ctx context.Context, _ []string) ([]handler.Outcome, error) {
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}))
-		started := time.Now()
-		r.deliverAll(3)
-		require.Less(t, time.Since(started), time.Minute, "before the ack deadline")
-		for i := range 3 {
-			record, ok := r.record(t, fmt.Sprint("e", i))
-			require.True(t, ok)
-			require.Equal(t, "handler_timeout", record.LastError)
-			require.EqualValues(t, 1, record.Attempts)
-		}
-	})
-}

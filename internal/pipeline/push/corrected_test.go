@@ -109,44 +109,6 @@ func resent(m message, n int) message {
 	return m.with(func(m *message) { m.id = fmt.Sprint("resent-", n, "-", m.id) })
 }
 
-// TestADeadLetteredPayloadThatIsSentAgainIsANewAttempt: what failed is mended, and its sender sends the same bytes.
-func TestADeadLetteredPayloadThatIsSentAgainIsANewAttempt(t *testing.T) {
-	t.Parallel()
-	mended := false
-	r := newRig(t, setup{queue: accepting, credit: func(_ *rig, own handler.Tx) handler.Tx {
-		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-			if !mended {
-				return handler.Effect{}, retry.Permanent("period_closed", nil)
-			}
-			return own(ctx, event)
-		}
-	}})
-	first := paid("e1", known, 1)
-	require.Equal(t, "dead_lettered", r.deliver(first).Outcome)
-	require.Equal(t, http.StatusNoContent, r.deliver(first.again(2)).code, "the broker's redelivery is a duplicate")
-	require.Equal(t, "dead_lettered", r.deliver(resent(first, 1)).Outcome, "not mended yet")
-	require.Equal(t, map[string]deadletter.State{r.keep(t, 0): deadletter.Open, r.keep(t, 1): deadletter.Open}, r.states(t), "none of the two is lost")
-	for _, m := range []message{first, first.again(3), resent(first, 1), resent(first, 1).again(2)} {
-		require.Equal(t, http.StatusNoContent, r.deliver(m).code, "redelivered, in any order")
-	}
-	require.Equal(t, "dead_lettered", r.deliver(r.replay(t, r.keep(t, 0))).Outcome)
-	require.Equal(t, http.StatusNoContent, r.deliver(resent(first, 1)).code)
-	require.Len(t, r.letters(), 3)
-	r.keep(t, 2)
-	require.Equal(t, map[string]deadletter.State{r.keep(t, 0): deadletter.Open, r.keep(t, 1): deadletter.Open}, r.states(t))
-
-	mended = true
-	got := r.deliver(resent(first, 2))
-	require.Equal(t, []any{"processed", 1}, []any{got.Outcome, got.Attempt}, "with all attempts")
-	require.EqualValues(t, 1000, r.balance(t))
-	require.Equal(t, map[string]deadletter.State{r.keep(t, 0): deadletter.Corrected, r.keep(t, 1): deadletter.Corrected}, r.states(t))
-	for _, m := range []message{first, resent(first, 1), resent(first, 2), resent(first, 3)} {
-		require.Equal(t, http.StatusNoContent, r.deliver(m).code)
-	}
-	require.EqualValues(t, 1000, r.balance(t))
-	require.Len(t, r.letters(), 3)
-}
-
 func refuses(context.Context, handler.Event) (string, error) {
 	return "", retry.Permanent("callee_refused_422", nil)
 }
@@ -313,22 +275,4 @@ func TestLaterMessagesOfADeadLettersKeyAreHandled(t *testing.T) {
 	r := newRig(t, setup{queue: inOrder})
 	require.Equal(t, "dead_lettered", r.deliver(paid("e1", unknown, 1)).Outcome)
 	require.Equal(t, "processed", r.deliver(paid("e2", known, 1)).Outcome)
-}
-
-func TestACorrectedItemIsNotReplayed(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{queue: accepting})
-	r.deliver(paid("e1", unknown, 1))
-	id := r.keep(t, 0)
-	r.deliver(corrected("e1", 2))
-	for _, f := range []deadletter.Filter{{Queue: "orders", Item: id}, {Queue: "orders", EventID: "e1"}} {
-		_, err := r.operator().Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Filter: f, Why: "mended"}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
-		require.ErrorIs(t, err, deadletter.ErrRefused)
-		require.ErrorContains(t, err, "message corrected-m-e1-2 has taken its place")
-		_, err = r.operator().Preview(t.Context(), f)
-		require.ErrorIs(t, err, deadletter.ErrRefused)
-	}
-	all, _, err := r.operator().List(t.Context(), deadletter.Filter{Queue: "orders"}, deadletter.Corrected, nil, 10)
-	require.NoError(t, err)
-	require.Len(t, all, 1)
 }

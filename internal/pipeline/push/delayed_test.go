@@ -60,52 +60,6 @@ func both(a, b func(*catalog.Queue)) func(*catalog.Queue) {
 	return func(q *catalog.Queue) { a(q); b(q) }
 }
 
-func TestATimeOfDeliveryIsKept(t *testing.T) {
-	t.Parallel()
-	at := func(when time.Duration) func(*message) {
-		return func(m *message) { m.attributes["deliver_at"] = start.Add(when).Format(time.RFC3339Nano) }
-	}
-	for name, test := range map[string]struct {
-		queue  func(*catalog.Queue)
-		change func(*message)
-		code   int
-		reason string
-		kept   int
-	}{
-		"one to come":                                    {nil, at(time.Second), 200, "deliver_at", 1},
-		"one to come, in an ordered queue":               {both(patient, inOrder), at(time.Hour), 200, "deliver_at", 1},
-		"one that is now":                                {nil, at(0), 200, "credited", 0},
-		"one that has passed":                            {nil, at(-time.Hour), 200, "credited", 0},
-		"one that is none":                               {nil, func(m *message) { m.attributes["deliver_at"] = "tomorrow" }, 422, "attributes_invalid", 0},
-		"one beyond any plan":                            {nil, at(31 * 24 * time.Hour), 422, "deliver_at_too_far", 0},
-		"in an ordered queue where none waits as a rule": {inOrder, at(time.Hour), 200, "deliver_at", 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, setup{queue: test.queue})
-			m := paid("e1", known, 1).with(test.change)
-			got := r.deliver(m)
-			require.Equal(t, test.code, got.code, got.text)
-			require.Equal(t, test.reason, got.Reason)
-			require.Equal(t, []int{test.kept, test.kept}, []int{r.keptMessages(t), r.timers(t)}, "no attempt waits for it")
-			if test.kept == 0 {
-				return
-			}
-			require.True(t, got.Delayed)
-			require.Equal(t, http.StatusOK, got.Status, "nothing has failed")
-			require.Equal(t, http.StatusOK, r.deliver(m).code, "delivered again")
-			r.pass(time.Hour)
-			for _, back := range r.release(t) {
-				r.deliver(back)
-			}
-			require.EqualValues(t, 1000, r.balance(t), "once")
-			record, _ := r.record(t, "e1")
-			require.EqualValues(t, 1, record.Attempts, "waiting was no attempt")
-			require.Zero(t, r.keptMessages(t))
-		})
-	}
-}
-
 func TestAMessageThatIsTooLargeToKeepStaysWithTheBroker(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{queue: both(patient, inOrder), credit: always(errHandler)})
@@ -177,6 +131,30 @@ func TestTheAgeOfAMessageIsFromItsFirstPublishing(t *testing.T) {
 			require.Equal(t, test.code, r.deliver(m).code)
 			_, there := r.record(t, "e1")
 			require.Equal(t, test.code == 200, there, "what has expired is never handled")
+		})
+	}
+}
+
+func TestATimeOfDeliveryIsOneToComeWithinABound(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ at, reason string }{
+		"now":             {start.Format(time.RFC3339Nano), "credited"},
+		"past":            {start.Add(-time.Hour).Format(time.RFC3339Nano), "credited"},
+		"no time":         {"tomorrow", "attributes_invalid"},
+		"beyond any plan": {start.Add(31 * 24 * time.Hour).Format(time.RFC3339Nano), "deliver_at_too_far"},
+		"to come":         {start.Add(time.Hour).Format(time.RFC3339Nano), "deliver_at"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, setup{})
+			got := r.deliver(paid("e1", known, 1).with(func(m *message) { m.attributes["deliver_at"] = test.at }))
+			require.Equal(t, test.reason, got.Reason)
+			waits := 0
+			if test.reason == "deliver_at" {
+				waits = 1
+				require.Equal(t, http.StatusOK, got.Status, "nothing has failed")
+			}
+			require.Equal(t, []int{waits, waits}, []int{r.keptMessages(t), r.timers(t)})
 		})
 	}
 }

@@ -63,6 +63,7 @@ const (
 	uncounted, firstDelivery  = "not counted", "1"
 	secondDelivery, fifth     = "2", "5"
 	fromLane, replayed        = "back from a lane", "replayed"
+	sentAgain                 = "1, sent again"
 	anyOrder, inKeyOrder      = "no", "yes"
 	left, last                = "left", "the last"
 	soon, late                = "1s", "10s"
@@ -254,7 +255,7 @@ func TestEveryDeliveryFindsItsRecord(t *testing.T) {
 			"being handled", "being handled, nacks used up", "of a worker that died", "of a worker that died 8s ago", "broken",
 		}},
 		{"handler", []string{tx, leasedMany}},
-		{"delivery", []string{firstDelivery, secondDelivery, fifth, fromLane, replayed}},
+		{"delivery", []string{firstDelivery, secondDelivery, fifth, sentAgain, fromLane, replayed}},
 		{"corrections", []string{"refused", "accepted"}},
 		{"in order", []string{anyOrder, inKeyOrder}},
 		{"before it", []string{"nothing", "another of its key waits"}},
@@ -285,6 +286,8 @@ func TestEveryDeliveryFindsItsRecord(t *testing.T) {
 			m.attempt = 2
 		case fifth:
 			m.attempt = 5
+		case sentAgain:
+			m.id = "again-" + m.id
 		case fromLane:
 			m = m.with(func(m *message) { m.id, m.attributes[contract.AttrDelayTicket] = "back", "1-1-1" })
 		case replayed:

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -71,55 +70,34 @@ func TestNacksForTheSakeOfSingleMessagesHaveABudget(t *testing.T) {
 	}
 }
 
-// TestOfOneTargetAnOutageIsNackedAndAFailureKept: what all share is nacked whatever the budget.
-func TestOfOneTargetAnOutageIsNackedAndAFailureKept(t *testing.T) {
+// TestWhatAllMessagesOfAQueueShareIsNacked: posts to one target are to one place, whatever their paths; a handler that
+// calls many places is not.
+func TestWhatAllMessagesOfAQueueShareIsNacked(t *testing.T) {
 	t.Parallel()
-	oneTarget := func(q *catalog.Queue) {
+	posts := func(q *catalog.Queue) {
 		budgeted(q)
-		delete(q.Handlers, "order.refunded")
-	}
-	onePlace := func(q *catalog.Queue) {
-		budgeted(q)
-		for _, eventType := range []string{"order.paid", "order.refunded"} {
-			h := q.Handlers[eventType]
+		for eventType, h := range q.Handlers {
 			h.Post = catalog.Post{Target: "service", Path: "/" + eventType}
 			q.Handlers[eventType] = h
 		}
 	}
+	resting := retry.After(time.Hour, retry.Busy("callee_resting", nil))
 	for name, test := range map[string]struct {
-		queue   func(*catalog.Queue)
-		failure error
-		kept    bool
+		queue  func(*catalog.Queue)
+		many   bool
+		nacked bool
 	}{
-		"an open breaker that says when it closes":    {oneTarget, retry.After(time.Hour, retry.Busy("callee_resting", nil)), false},
-		"an open breaker of all paths":                {onePlace, retry.After(time.Hour, retry.Busy("callee_resting", nil)), false},
-		"an open breaker of some types":               {budgeted, retry.After(time.Hour, retry.Busy("callee_resting", nil)), true},
-		"too many at once":                            {oneTarget, retry.Busy("callee_crowded", nil), false},
-		"a target that is down":                       {oneTarget, retry.Down("callee_unreachable", nil), false},
-		"an open breaker":                             {oneTarget, retry.Busy("breaker_open", nil), false},
-		"the store":                                   {oneTarget, retry.Outage("store_unavailable", nil), false},
-		"a failure of one message":                    {oneTarget, errHandler, true},
-		"one of many places that is down":             {oneTarget, retry.Down("callee_unreachable", nil), true},
-		"an open breaker of one of many places":       {oneTarget, retry.Busy("breaker_open", nil), true},
-		"a wait that the target asks for":             {oneTarget, retry.After(time.Minute, retry.Down("callee_busy_503", nil)), true},
-		"a target that others do not share":           {budgeted, retry.Down("callee_unreachable", nil), true},
-		"the store, where others have another target": {budgeted, retry.Outage("store_unavailable", nil), false},
+		"posts to one target":   {queue: posts, nacked: true},
+		"two handlers":          {queue: budgeted},
+		"many places of a kind": {queue: posts, many: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			leased := repeats(func(context.Context, handler.Event) (string, error) { return "", test.failure })
-			leased.ManyPlaces = strings.Contains(name, "of many places")
-			r := newRig(t, setup{queue: test.queue, leased: leased})
-			const events = 5
-			for i := range events {
-				got := r.deliverNow(paid(fmt.Sprint("e", i), known, 1))
-				nacked := !test.kept || (i == 0 && retry.Asked(test.failure) == 0)
-				require.Equal(t, nacked, got.code != http.StatusOK, got.text)
-				require.NotEqual(t, nacked, got.Delayed)
-			}
-			if !test.kept {
-				require.Zero(t, r.keptMessages(t))
-			}
+			leased := repeats(func(context.Context, handler.Event) (string, error) { return "", resting })
+			leased.ManyPlaces = test.many
+			got := newRig(t, setup{queue: test.queue, leased: leased}).deliverNow(paid("e1", known, 1))
+			require.Equal(t, test.nacked, got.code == http.StatusServiceUnavailable)
+			require.Equal(t, !test.nacked, got.Delayed)
 		})
 	}
 }

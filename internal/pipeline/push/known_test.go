@@ -11,9 +11,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
-	"billhook/internal/pipeline/lane"
 	"billhook/internal/retry"
 )
 
@@ -60,49 +58,6 @@ func TestAnEventIsKnownByTheKeyThatItsMessageNames(t *testing.T) {
 	_, ok = r.record(t, "e4")
 	require.True(t, ok)
 	require.Equal(t, http.StatusUnprocessableEntity, r.deliver(naming("e5", "k5").with(func(m *message) { m.attributes["idempotency_key"] = "k6" })).code)
-}
-
-func TestADeadLetterAndItsReplayAreOfTheKeysEvent(t *testing.T) {
-	t.Parallel()
-	down := true
-	r := newRig(t, setup{queue: byKey, credit: func(*rig, handler.Tx) handler.Tx {
-		return func(context.Context, handler.Event) (handler.Effect, error) {
-			if down {
-				return handler.Effect{}, retry.Permanent("plan_unknown", nil)
-			}
-			return handler.Effect{Result: "told"}, nil
-		}
-	}})
-	require.Equal(t, http.StatusUnprocessableEntity, r.deliver(naming("e1", "k1")).code)
-	id := r.keep(t, 0)
-	item, err := r.operator().Show(t.Context(), id)
-	require.NoError(t, err)
-	require.Equal(t, "k1", item.EventID, "it is found as its event is")
-	items, _, err := r.operator().List(t.Context(), deadletter.Filter{Queue: "orders", EventID: "k1"}, deadletter.Open, nil, 10)
-	require.NoError(t, err)
-	require.Len(t, items, 1)
-	require.Equal(t, http.StatusNoContent, r.deliver(naming("e2", "k1")).code, "dead-lettered before")
-
-	down = false
-	require.Equal(t, http.StatusOK, r.deliver(r.replay(t, id)).code)
-	record, ok := r.record(t, "k1")
-	require.True(t, ok)
-	require.Equal(t, "told", record.Result)
-	require.Equal(t, http.StatusNoContent, r.deliver(naming("e3", "k1")).code)
-}
-
-func TestAnEmissionIsKnownByItsKeyWhereItsQueueSaysSo(t *testing.T) {
-	t.Parallel()
-	c := *declared()
-	c.Queues = []catalog.Queue{{ID: "by-key", Enabled: true, DedupeBy: catalog.ByIdempotencyKey}, {ID: "by-id", Enabled: true}}
-	var effect handler.Effect
-	for _, to := range []string{"by-key", "by-id"} {
-		effect.Emit = append(effect.Emit, handler.Emission{To: to, Body: contract.Of(&contract.Envelope{Action: "renewal", IdempotencyKey: "k1"})})
-	}
-	event := handler.Event{Queue: "orders", Tenant: "default", ID: "e1"}
-	emitted, err := lane.Emit(&c, event, &effect, start)
-	require.NoError(t, err)
-	require.Equal(t, []string{"k1", lane.ID(event, 1)}, handler.EmittedIDs(emitted.Messages))
 }
 
 // exhaust delivers a message until it is dead, from the broker or from its wait.

@@ -140,20 +140,6 @@ func TestTheRelayPublishesWhatTheWorkerCouldNot(t *testing.T) {
 	}
 }
 
-func TestAWaitingMessageIsPublishedBeforeLaterOnes(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{credit: telling})
-	r.broker.down = true
-	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
-	require.Len(t, r.log.lines(t, "outbox left to the relay"), 2)
-	r.broker.down = false
-	r.pass(time.Second)
-	require.Equal(t, http.StatusOK, r.deliver(paid("e2", known, 1)).code)
-	first, second := emitted("e1"), emitted("e2")
-	require.Equal(t, []string{first[0], first[1], second[0], second[1], first[2], second[2]}, r.told(), "lane by lane")
-	require.Zero(t, r.waiting(t))
-}
-
 // TestARepetitionEmitsTheSameIDs: an event whose record was forgotten, or whose first
 // attempt failed, emits the same ids again, so that a consumer recognizes them.
 func TestARepetitionEmitsTheSameIDs(t *testing.T) {
@@ -204,21 +190,6 @@ func TestAnEmissionThatTheCatalogDoesNotListIsRefused(t *testing.T) {
 	for _, text := range append([]string{r.log.String()}, slices.Collect(maps.Values(r.letters()[0].Attributes))...) {
 		require.NotContains(t, text, elsewhere, "what a handler makes of a message may be the message's")
 	}
-}
-
-func TestAnEmissionThatNobodyTakesIsADeadLetter(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{credit: func(_ *rig, own handler.Tx) handler.Tx {
-		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-			effect, err := own(ctx, event)
-			effect.Emit = []handler.Emission{{To: updates, Body: contract.Of(&contract.Envelope{Action: "no such action"})}}
-			return effect, err
-		}
-	}})
-	got := r.deliver(paid("e1", known, 1))
-	require.Equal(t, http.StatusUnprocessableEntity, got.code)
-	require.Equal(t, "emission_invalid", got.Reason)
-	require.Zero(t, r.balance(t))
 }
 
 // TestADelayedEmissionIsReleasedByAnAlarm: it is published neither before nor right after the answer.

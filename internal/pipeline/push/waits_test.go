@@ -16,7 +16,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
-	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/standin"
@@ -206,45 +205,6 @@ func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 				})
 			}
 		}
-	}
-}
-
-// TestAnOutageOfTwelveHoursLosesNothing: the broker counts each of its deliveries.
-func TestAnOutageOfTwelveHoursLosesNothing(t *testing.T) {
-	t.Parallel()
-	for name, queue := range map[string]func(*catalog.Queue){
-		"in order":    inOrder,
-		"in no order": func(*catalog.Queue) {},
-		"by a schedule of a few steps": func(q *catalog.Queue) {
-			policyOf(retry.Policy{Schedule: []time.Duration{0, 5 * time.Second, 30 * time.Second}}, 3)(q)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, setup{queue: both(policyOf(times10(1), 5), queue)})
-				w.faults.Down(true)
-				const events = 20
-				for i := range events {
-					w.publish(t, paid(fmt.Sprint("e", i), known, 1).with(func(m *message) { m.attributes["ordering_key"] = fmt.Sprint("key", i%7) }))
-				}
-				<-time.After(12 * time.Hour)
-				synctest.Wait()
-				require.Equal(t, events, w.simulator.Stats()["orders-push"].Backlog, "the broker keeps them")
-				w.faults.Down(false)
-				<-time.After(time.Hour)
-				synctest.Wait()
-				require.EqualValues(t, 1000*events, w.balance(t))
-				require.Empty(t, w.letters())
-				require.Zero(t, w.simulator.Stats()["orders-push"].DeadLettered)
-				require.Zero(t, w.simulator.Stats()["orders-push"].Backlog)
-				for i := range events {
-					record, _ := w.record(t, fmt.Sprint("e", i))
-					require.Equal(t, dedupe.Completed, record.Status)
-					require.EqualValues(t, 1, record.Attempts, "an outage is no attempt")
-				}
-			})
-		})
 	}
 }
 

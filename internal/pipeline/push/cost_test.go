@@ -1,8 +1,6 @@
 package push_test
 
 import (
-
-
 	"billhook/catalog"
 )
 

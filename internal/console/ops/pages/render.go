@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -93,8 +94,8 @@ func tone(state any) string {
 	}
 }
 
-// parse reads each page's template with the layout.
-func parse() (map[string]*template.Template, error) {
+// parse reads each page's template with the layout, once for the process.
+var parse = sync.OnceValues(func() (map[string]*template.Template, error) {
 	layout, err := template.New("layout.html").Funcs(functions()).ParseFS(files, "templates/layout.html", "templates/partials*.html")
 	if err != nil {
 		return nil, err
@@ -118,7 +119,7 @@ func parse() (map[string]*template.Template, error) {
 		}
 	}
 	return templates, nil
-}
+})
 
 func functions() template.FuncMap {
 	return template.FuncMap{
@@ -291,11 +292,9 @@ func secured(next http.Handler) http.Handler {
 	})
 }
 
-// zipped compresses what a browser can unpack. A page has nothing secret beside what somebody else wrote:
-// the lengths of its answers tell nothing.
-func zipped(next http.Handler) http.Handler {
-	return middleware.Compress(gzip.DefaultCompression, "text/html", "text/css", "text/javascript")(next)
-}
+// zipped compresses what a browser can unpack, with one set of writers for all routes. A page has nothing secret
+// beside what somebody else wrote: the lengths of its answers tell nothing.
+var zipped = middleware.Compress(gzip.DefaultCompression, "text/html", "text/css", "text/javascript")
 
 // static is the address of a file that never changes under this address.
 func static(name string) (string, error) {

@@ -99,7 +99,7 @@ check-generated: generate ## fail if a generated file differs from what is commi
 
 .PHONY: imports
 imports: ## move messages from Redis, RabbitMQ and Postgres with two kill -9 each: IMPORTS="-messages 10000"
-	@go test -count=1 -timeout 30m -v ./e2e/imports -args $(IMPORTS)
+	@go run ./e2e/trial imports $(IMPORTS)
 
 # Making an input smaller may take a minute and is not counted. Without a limit it uses up
 # all of FUZZTIME, and a target passes after ten runs.
@@ -137,7 +137,7 @@ isolation: ## what a target that means harm, or a flood, costs the other queues:
 
 .PHONY: books
 books: ## 100,000 journal entries of 20 tenants posted, sealed, verified, and what that costs: BOOKS="-entries 10000"
-	@go run ./e2e/books $(BOOKS)
+	@go run ./e2e/trial books $(BOOKS)
 
 .PHONY: flashsale
 flashsale: ## 3,000 orders at once for 100 pieces, two workers under kill -9: FLASHSALE="-stack emulators"
@@ -145,7 +145,7 @@ flashsale: ## 3,000 orders at once for 100 pieces, two workers under kill -9: FL
 
 .PHONY: drill
 drill: ## a night on call on Google's emulators, by the runbook's commands alone; what each step took: DRILL="-stack dev"
-	@go run ./e2e/drill $(DRILL)
+	@go run ./e2e/trial drill $(DRILL)
 
 .PHONY: ci
 ci: ## everything that CI runs

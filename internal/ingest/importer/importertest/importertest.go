@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -25,9 +24,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// T is who starts the servers, until its end: a test, or a program that is built like one.
+type T interface {
+	require.TestingT
+	Helper()
+	Context() context.Context
+	TempDir() string
+	Cleanup(func())
+	Skipf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // installed returns the first of the programs that is there. Without one it skips the test with a
 // message; with REQUIRE_EMULATORS=1 the test fails.
-func installed(t testing.TB, name string, patterns ...string) string {
+func installed(t T, name string, patterns ...string) string {
 	t.Helper()
 	for _, pattern := range patterns {
 		if found, _ := filepath.Glob(pattern); len(found) > 0 {
@@ -45,7 +55,7 @@ func installed(t testing.TB, name string, patterns ...string) string {
 }
 
 // freePort is a port of 127.0.0.1 that nobody listens on.
-func freePort(t testing.TB) string {
+func freePort(t T) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -54,7 +64,7 @@ func freePort(t testing.TB) string {
 }
 
 // as is how a program is run that refuses to be root: as the account of its package.
-func as(t testing.TB, account, folder string) *syscall.SysProcAttr {
+func as(t T, account, folder string) *syscall.SysProcAttr {
 	t.Helper()
 	attributes := &syscall.SysProcAttr{Setpgid: true}
 	if os.Getuid() != 0 || account == "" {
@@ -87,7 +97,7 @@ type server struct {
 }
 
 // start runs the server until the end of the test, and returns when ready does without an error.
-func (s server) start(t testing.TB, ready func(context.Context) error) {
+func (s server) start(t T, ready func(context.Context) error) {
 	t.Helper()
 	command := exec.Command(s.path, s.arguments...) //nolint:noctx // the cleanup ends it
 	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}, s.environment...)
@@ -126,7 +136,7 @@ func (s server) start(t testing.TB, ready func(context.Context) error) {
 }
 
 // Redis starts a server, and returns what runs a command on it, and its URL.
-func Redis(t testing.TB) (do func(command string, arguments ...any) any, address string) {
+func Redis(t T) (do func(command string, arguments ...any) any, address string) {
 	t.Helper()
 	path, port, folder := installed(t, "redis-server"), freePort(t), t.TempDir()
 	address = "redis://127.0.0.1:" + port
@@ -150,7 +160,7 @@ func Redis(t testing.TB) (do func(command string, arguments ...any) any, address
 }
 
 // RabbitMQ starts a broker, and returns a connection to it and its URL.
-func RabbitMQ(t testing.TB) (connection *amqp.Connection, address string) {
+func RabbitMQ(t T) (connection *amqp.Connection, address string) {
 	t.Helper()
 	path := installed(t, "rabbitmq-server", "/usr/lib/rabbitmq/bin/rabbitmq-server")
 	daemon := installed(t, "epmd")
@@ -182,7 +192,7 @@ func RabbitMQ(t testing.TB) (connection *amqp.Connection, address string) {
 }
 
 // Postgres starts a server, and returns a connection to it and its URL.
-func Postgres(t testing.TB) (connection *pgx.Conn, address string) {
+func Postgres(t T) (connection *pgx.Conn, address string) {
 	t.Helper()
 	path, port, folder := installed(t, "postgres", "/usr/lib/postgresql/*/bin/postgres"), freePort(t), t.TempDir()
 	attributes := as(t, "postgres", folder)

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/dedupe"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+)
+
+// books posts journal entries of many tenants to a store of the embedded kind, seals them as the task does, verifies all
+// of it, and proves one entry. It prints what each step costs: seconds, calls of the store, documents. It fails if
+// anything is found wrong, or if a change that it makes at the end is not found.
+func books(flags *flag.FlagSet) func(*run) {
+	entries := flags.Int("entries", 100_000, "entries")
+	tenants := flags.Int("tenants", 20, "tenants")
+	return func(r *run) {
+		db, err := standin.OpenTemporaryStore(filepath.Join(r.TempDir(), "store.db"))
+		r.must(err)
+		r.Cleanup(func() { r.must(db.Close()) })
+		b := &ledgers{Counter: &storetest.Counter{Store: db}, run: r, entries: *entries, began: time.Now()}
+		r.printf("%d entries of %d tenants, on the embedded store\n", *entries, *tenants)
+		r.printf("%-10s %9s %9s %9s %9s %9s %16s %16s\n", "", "seconds", "gets", "queries", "commits", "written", "calls per entry", "written per entry")
+		b.post(*tenants)
+		b.step("post")
+		sealed, err := seal.Sealer{Store: b, Origins: b.origins(), Now: time.Now}.Run(r.ctx)
+		r.must(err)
+		if sealed.Entries != *entries {
+			r.broken("%d of %d entries were sealed", sealed.Entries, *entries)
+		}
+		b.step("seal")
+		if n := b.verify(); n > 0 {
+			r.broken("%d findings in books that nobody has changed", n)
+		}
+		b.step("verify")
+		for i := range *tenants {
+			_, err := seal.Balances(r.ctx, b, tenant(i), "2026-11")
+			r.must(err)
+		}
+		b.step("balances")
+		r.printf("%d seals; balances are those of each tenant once\n", sealed.Seals)
+		b.prove()
+	}
+}
+
+// ledgers are the store, and what the steps cost.
+type ledgers struct {
+	*storetest.Counter
+	*run
+
+	entries int
+	last    [4]int64
+	began   time.Time
+}
+
+// step prints what was done since the step before.
+func (b *ledgers) step(name string) {
+	now := [4]int64{b.Gets.Load(), b.Queries.Load(), b.Commits.Load(), b.Written.Load()}
+	d := [4]int64{}
+	for i := range now {
+		d[i] = now[i] - b.last[i]
+	}
+	b.last = now
+	perEntry := func(n int64) float64 { return float64(n) / float64(b.entries) }
+	b.printf("%-10s %9.1f %9d %9d %9d %9d %16.4f %16.4f\n", name, time.Since(b.began).Seconds(), d[0], d[1], d[2], d[3], perEntry(d[0]+d[1]+d[2]), perEntry(d[3]))
+	b.began = time.Now()
+}
+
+// journalQueue is where the events come from.
+const journalQueue = "books"
+
+// origins are those of the events of the queue.
+func (b *ledgers) origins() journal.Origins {
+	return journal.Origins{Store: b, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
+		{ID: journalQueue, Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}}},
+	}}}
+}
+
+func tenant(i int) string { return fmt.Sprintf("tenant-%02d", i) }
+
+// post posts each entry with a record beside it, as the worker does, in one commit.
+func (b *ledgers) post(tenants int) {
+	dice := rand.New(rand.NewPCG(1, 2)) // the same books every time
+	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+	for i := range b.entries {
+		amount, event := 100+dice.Int64N(1_000_000), fmt.Sprintf("event-%06d", i)
+		at = at.Add(time.Second)
+		entry := ledger.Entry{
+			Tenant: tenant(i % tenants), Kind: ledger.KindJournal, EventID: event, EventType: "ecommerce.order.completed", Rule: "ecommerce.order.completed",
+			Period: ledger.PeriodOf(at), OccurredAt: at, PostedAt: at,
+			Lines: []ledger.Line{
+				{Account: "1200:receivable", Currency: "SGD", Debit: amount}, {Account: "4000:revenue", Currency: "SGD", Credit: amount - amount/10},
+				{Account: "2200:tax", Currency: "SGD", Credit: amount / 10},
+			},
+		}
+		writes, err := ledger.Post(entry)
+		b.must(err)
+		record := dedupe.Record{Queue: journalQueue, Tenant: entry.Tenant, EventID: event, EventType: entry.EventType, Status: dedupe.Completed, Ref: writes[0].Key.ID}
+		_, err = b.Commit(b.ctx, append(writes, store.Create(dedupe.Key(journalQueue, entry.Tenant, event), store.Encode(&record))))
+		b.must(err)
+	}
+}
+
+func (b *ledgers) verify() (findings int) {
+	b.must(seal.Verifier{From: b, Origins: b.origins()}.All(b.ctx, func(f seal.Finding) {
+		findings++
+		b.printf("%s %s: %s\n", f.Kind, f.Document, f.Detail)
+	}))
+	return findings
+}
+
+// prove proves an entry, and has one that was changed be found.
+func (b *ledgers) prove() {
+	id := ledger.EntryID(tenant(0), "event-000000")
+	text, err := seal.Prove(b.ctx, b, id)
+	b.must(err)
+	kept, _, err := seal.List(b.ctx, b, tenant(0), 2, 1)
+	b.must(err)
+	_, err = seal.CheckProof(text, kept)
+	b.must(err)
+	b.printf("a proof has %d bytes\n", len(text))
+	doc, err := b.Get(b.ctx, ledger.Key(id))
+	b.must(err)
+	doc.Fields["event_type"] = "ecommerce.order.complexed"
+	_, err = b.Commit(b.ctx, []store.Write{store.Set(doc.Key, doc.Fields)})
+	b.must(err)
+	if n := b.verify(); n != 1 {
+		b.broken("%d findings after one change", n)
+	}
+}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -13,60 +12,42 @@ import (
 )
 
 func (p *program) auditCommand() *cobra.Command {
-	filters := map[string]*string{}
-	var limit int
 	command := &cobra.Command{
 		Use: "audit", Short: "List what people have changed, the newest first: who, when, why, and what was there before", Args: cobra.NoArgs,
 		Long: "It lists changes of all kinds: of queues, customers, products, stock, endpoints, periods and the books, and what was done\n" +
 			"to dead letters, of which an operation is an entry about itself.",
 	}
-	ask := p.worker(command)
+	ask, limit, filters := p.worker(command), limitFlag(command, 50), map[string]*string{}
 	for name, about := range map[string]string{
 		"kind": "of this kind, such as queue, customer, product or operation", "subject": "about this one, by its id", "who": "by this person, as the audit names them",
 		"since": "since " + moments, "until": "before " + moments,
 	} {
 		filters[name] = command.Flags().String(name, "", about)
 	}
-	command.Flags().IntVar(&limit, "limit", 50, "the most to list; 0: all")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		query := url.Values{}
+		of := map[string]string{}
 		for name, value := range filters {
-			if *value != "" {
-				query.Set(name, *value)
-			}
+			of[name] = *value
 		}
-		all, err := pages[audit.Entry](command.Context(), ask(), "/v1/ops/audit", query, limit)
-		if err != nil {
-			return err
-		}
-		var rows [][]string
-		for _, e := range all.Items {
-			rows = append(rows, row(when(e.At), e.Kind, e.Subject, e.Action, e.Who, e.Why, changed(e)))
-		}
-		if len(rows) == 0 {
-			p.printf("Nothing was changed.\n")
-		} else {
-			p.table([]string{"WHEN", "KIND", "SUBJECT", "ACTION", "WHO", "WHY", "CHANGE"}, rows, "CHANGE")
-		}
-		if all.Next != "" {
-			p.printf("There are more; raise --limit.\n")
-		}
-		return p.printJSON(all)
+		return list(command.Context(), p, ask(), "/v1/ops/audit", parameters(of), *limit, columns[audit.Entry]{
+			names: []string{"WHEN", "KIND", "SUBJECT", "ACTION", "WHO", "WHY", "CHANGE"}, less: []string{"CHANGE"}, none: "Nothing was changed.",
+			row: func(e audit.Entry) []string {
+				return row(when(e.At), e.Kind, e.Subject, e.Action, e.Who, e.Why, changed(e))
+			},
+		})
 	}
 	return command
 }
 
 // changed is what an entry says of before and after, such as "points 500 -> 600".
 func changed(e audit.Entry) string {
-	names := map[string]bool{}
-	for name := range e.Before {
-		names[name] = true
+	all := maps.Clone(e.After)
+	if all == nil {
+		all = map[string]any{}
 	}
-	for name := range e.After {
-		names[name] = true
-	}
+	maps.Copy(all, e.Before)
 	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
 		before, had := e.Before[name]
 		after, has := e.After[name]
 		switch {

@@ -77,13 +77,18 @@ func (w client) get(ctx context.Context, path string, answer any) error {
 // show is a command that gets an answer from the worker and prints it.
 func show[T any](p *program, ask func() client, path func(args []string) string, print func(T)) func(*cobra.Command, []string) error {
 	return func(command *cobra.Command, args []string) error {
-		var answer T
-		if err := ask().get(command.Context(), path(args), &answer); err != nil {
-			return err
-		}
-		print(answer)
-		return p.printJSON(answer)
+		return send(command.Context(), p, ask(), http.MethodGet, path(args), nil, print)
 	}
+}
+
+// send sends question to the worker and prints the answer.
+func send[T any](ctx context.Context, p *program, ask client, method, path string, question any, print func(T)) error {
+	var answer T
+	if err := ask.do(ctx, method, path, question, &answer); err != nil {
+		return err
+	}
+	print(answer)
+	return p.printJSON(answer)
 }
 
 // post sends question as JSON and fills answer as get does.
@@ -208,6 +213,55 @@ func pages[Item any](ctx context.Context, ask client, path string, values url.Va
 	return all, nil
 }
 
+// columns are how the items of a list are printed.
+type columns[Item any] struct {
+	names []string
+	row   func(Item) []string
+	// less are the columns that are left out first, and none is said where there is no item.
+	less []string
+	none string
+}
+
+// print prints items as a table.
+func (c columns[Item]) print(p *program, items []Item) {
+	if len(items) == 0 && c.none != "" {
+		p.printf("%s\n", c.none)
+		return
+	}
+	var rows [][]string
+	for _, item := range items {
+		rows = append(rows, c.row(item))
+	}
+	p.table(c.names, rows, c.less...)
+}
+
+// list prints a list of the API, page after page, up to limit items; 0 is no limit.
+func list[Item any](ctx context.Context, p *program, ask client, path string, values url.Values, limit int, c columns[Item]) error {
+	all, err := pages[Item](ctx, ask, path, values, limit)
+	if err != nil {
+		return err
+	}
+	c.print(p, all.Items)
+	if all.Next != "" {
+		p.printf("There are more; raise --limit.\n")
+	}
+	return p.printJSON(all)
+}
+
+// limitFlag is the flag --limit of a list.
+func limitFlag(command *cobra.Command, usual int) *int {
+	return command.Flags().Int("limit", usual, "the most to list; 0: all")
+}
+
+// parameters are those that have a value: the API refuses an empty one.
+func parameters(of map[string]string) url.Values {
+	values := url.Values{}
+	for name, value := range of {
+		set(values, name, value)
+	}
+	return values
+}
+
 // tenantFlag is the flag --tenant of commands.
 type tenantFlag struct{ tenant string }
 
@@ -220,9 +274,7 @@ func flagTenant(command *cobra.Command) *tenantFlag {
 
 // values are the parameters of a question about the tenant.
 func (t *tenantFlag) values() url.Values {
-	values := url.Values{}
-	set(values, "tenant", t.tenant)
-	return values
+	return parameters(map[string]string{"tenant": t.tenant})
 }
 
 // of is a path with the tenant that is asked about.

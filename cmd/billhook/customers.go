@@ -46,12 +46,8 @@ func (p *program) customersShow(ask func() client, of *tenantFlag) *cobra.Comman
 			for _, finding := range c.Findings {
 				p.printf("! %s\n", audit.Escape(finding))
 			}
-			var rows [][]string
-			for _, e := range c.Changes {
-				rows = append(rows, row(when(e.At), e.Action, orDash(e.Before["uid"]), orDash(e.After["uid"]), e.Who, e.Why))
-			}
-			if len(rows) > 0 {
-				p.table([]string{"CHANGED", "HOW", "FROM", "TO", "WHO", "WHY"}, rows)
+			if len(c.Changes) > 0 {
+				changesOf("uid").print(p, c.Changes)
 			}
 			p.printActivity(c.Activity)
 			return p.printJSON(c)
@@ -133,10 +129,7 @@ func (p *program) customersLink(ask func() client, of *tenantFlag) *cobra.Comman
 				p.printf("It would be linked to %s from now on. What was credited to %s stays there.\n", args[1], before.UID)
 			}
 			p.printf("%d points would move from %s to %s.\n", before.GuestPoints, before.GuestAccount, args[1])
-			if why.dryRun {
-				return p.printJSON(before)
-			}
-			if err := p.confirm(command.InOrStdin(), why.yes, args[1], "link"); err != nil {
+			if goOn, err := why.confirmed(p, command, before, args[1], "link"); !goOn {
 				return err
 			}
 			link, page := customers.Change{UID: args[1], Why: why.why, Expect: &before.UID}, of.values()
@@ -178,18 +171,11 @@ func (p *program) customersUnlink(ask func() client, of *tenantFlag) *cobra.Comm
 			}
 			p.printCustomer(before)
 			p.printf("It would be linked to nobody. What was credited to %s stays there.\n", before.UID)
-			if why.dryRun {
-				return p.printJSON(before)
-			}
-			if err := p.confirm(command.InOrStdin(), why.yes, args[0], "unlink"); err != nil {
+			if goOn, err := why.confirmed(p, command, before, args[0], "unlink"); !goOn {
 				return err
 			}
-			var after customers.State
-			if err := ask().do(command.Context(), http.MethodDelete, of.of(customerPath(args[0], "")), customers.Change{Why: why.why, Expect: &before.UID}, &after); err != nil {
-				return err
-			}
-			p.printf("Customer %s is linked to nobody.\n", after.CustomerID)
-			return p.printJSON(after)
+			unlink := customers.Change{Why: why.why, Expect: &before.UID}
+			return send(command.Context(), p, ask(), http.MethodDelete, of.of(customerPath(args[0], "")), unlink, p.printCustomer)
 		},
 	})
 }

@@ -53,18 +53,10 @@ func (c *choice) filter(queue string, now time.Time) (deadletter.Filter, error) 
 }
 
 func query(f deadletter.Filter) url.Values {
-	values := url.Values{"queue": {f.Queue}}
-	if f.Queue == "" {
-		values.Del("queue")
-	}
-	if len(f.Items) > 0 {
-		values.Set("items", strings.Join(f.Items, ","))
-	}
-	for name, value := range map[string]string{"reason": f.Reason, "type": f.EventType, "event_id": f.EventID, "key": f.OrderingKey, "item": f.Item} {
-		if value != "" {
-			values.Set(name, value)
-		}
-	}
+	values := parameters(map[string]string{
+		"queue": f.Queue, "items": strings.Join(f.Items, ","), "reason": f.Reason, "type": f.EventType, "event_id": f.EventID,
+		"key": f.OrderingKey, "item": f.Item,
+	})
 	for name, at := range map[string]time.Time{"since": f.Since, "until": f.Until} {
 		if !at.IsZero() {
 			values.Set(name, at.Format(time.RFC3339Nano))

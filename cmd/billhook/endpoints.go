@@ -25,35 +25,23 @@ func endpointPath(id, rest string) string { return "/v1/ops/endpoints/" + url.Pa
 
 func (p *program) endpointsList(ask func() client) *cobra.Command {
 	var state, tenant string
-	var limit int
+	var limit *int
 	command := &cobra.Command{
 		Use: "ls", Short: "List endpoints, the newest first", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			values := url.Values{}
-			for name, value := range map[string]string{"state": state, "tenant": tenant} {
-				if value != "" {
-					values.Set(name, value)
-				}
-			}
-			all, err := pages[endpoints.Endpoint](command.Context(), ask(), "/v1/ops/endpoints", values, limit)
-			if err != nil {
-				return err
-			}
-			var rows [][]string
-			for _, e := range all.Items {
-				rows = append(rows, row(e.ID, e.State, e.Reason, when(e.FailingSince), strings.Join(e.Events, " "), e.Tenant, e.URL))
-			}
-			p.table([]string{"ENDPOINT", "STATE", "REASON", "FAILING SINCE", "EVENTS", "TENANT", "URL"}, rows, "TENANT", "EVENTS")
-			if all.Next != "" {
-				p.printf("There are more: raise --limit.\n")
-			}
-			return p.printJSON(all)
+			values := parameters(map[string]string{"state": state, "tenant": tenant})
+			return list(command.Context(), p, ask(), "/v1/ops/endpoints", values, *limit, columns[endpoints.Endpoint]{
+				names: []string{"ENDPOINT", "STATE", "REASON", "FAILING SINCE", "EVENTS", "TENANT", "URL"}, less: []string{"TENANT", "EVENTS"},
+				row: func(e endpoints.Endpoint) []string {
+					return row(e.ID, e.State, e.Reason, when(e.FailingSince), strings.Join(e.Events, " "), e.Tenant, e.URL)
+				},
+			})
 		},
 	}
 	command.Flags().StringVar(&state, "state", "", "only those that are disabled, or failing")
 	oneOf(command, "state", "disabled", "failing")
 	command.Flags().StringVar(&tenant, "tenant", "", "only those of this tenant")
-	command.Flags().IntVar(&limit, "limit", perPage, "how many to show; 0 shows all")
+	limit = limitFlag(command, perPage)
 	return command
 }
 
@@ -77,14 +65,17 @@ func (p *program) endpointsShow(ask func() client) *cobra.Command {
 			}
 			e.Changes = changes.Items
 			p.printEndpoint(e.Endpoint)
-			var rows [][]string
-			for _, c := range e.Changes {
-				rows = append(rows, row(when(c.At), c.Action, orDash(c.Before["state"]), orDash(c.After["state"]), c.Who, c.Why))
-			}
-			p.table([]string{"CHANGED", "HOW", "FROM", "TO", "WHO", "WHY"}, rows)
+			changesOf("state").print(p, e.Changes)
 			return p.printJSON(e)
 		},
 	}
+}
+
+// changesOf are the columns of changes of one member.
+func changesOf(name string) columns[audit.Entry] {
+	return columns[audit.Entry]{names: []string{"CHANGED", "HOW", "FROM", "TO", "WHO", "WHY"}, row: func(c audit.Entry) []string {
+		return row(when(c.At), c.Action, shownOf(c.Before, name), shownOf(c.After, name), c.Who, c.Why)
+	}}
 }
 
 func (p *program) printEndpoint(e endpoints.Endpoint) {
@@ -106,13 +97,7 @@ func (p *program) endpointsAdd(ask func() client) *cobra.Command {
 		Use: "add <url> --why <reason>", Short: "Register an endpoint, and show its secret once", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			add.URL = args[0]
-			var added endpoints.Secret
-			if err := ask().post(command.Context(), "/v1/ops/endpoints", add, &added); err != nil {
-				return err
-			}
-			p.printEndpoint(added.Endpoint)
-			p.printSecret(added)
-			return p.printJSON(added)
+			return send(command.Context(), p, ask(), http.MethodPost, "/v1/ops/endpoints", add, p.printSecret)
 		},
 	}
 	command.Flags().StringVar(&add.ID, "id", "", "its id, which messages name; one is made up where it is empty")
@@ -129,6 +114,7 @@ func whyOnly(command *cobra.Command, why *string) *cobra.Command {
 }
 
 func (p *program) printSecret(s endpoints.Secret) {
+	p.printEndpoint(s.Endpoint)
 	p.printf("Its secret, which is not shown again: %s\n", s.Secret)
 }
 
@@ -149,18 +135,10 @@ func changeEndpoint[T any](p *program, ask func() client, change endpointChange,
 		}
 		p.printEndpoint(before)
 		p.printf("%s\n", change.effect)
-		if why.dryRun {
-			return p.printJSON(before)
-		}
-		if err := p.confirm(command.InOrStdin(), why.yes, before.ID, change.do); err != nil {
+		if goOn, err := why.confirmed(p, command, before, before.ID, change.do); !goOn {
 			return err
 		}
-		var changed T
-		if err := worker.do(ctx, change.method, endpointPath(args[0], change.rest), endpoints.Change{Why: why.why}, &changed); err != nil {
-			return err
-		}
-		print(changed)
-		return p.printJSON(changed)
+		return send(ctx, p, worker, change.method, endpointPath(args[0], change.rest), endpoints.Change{Why: why.why}, print)
 	}
 }
 
@@ -170,7 +148,7 @@ func (p *program) endpointsRotate(ask func() client) *cobra.Command {
 		Use: "rotate <endpoint> --why <reason>", Short: "Give an endpoint a new secret, and show it once; the old one signs too for a time", Args: cobra.ExactArgs(1),
 		RunE: changeEndpoint(p, ask, endpointChange{
 			http.MethodPost, "/rotate", "It gets a new secret. The one that it has signs beside it for a time; one from before an earlier rotation ends now.", "rotate it",
-		}, &why, func(s endpoints.Secret) { p.printEndpoint(s.Endpoint); p.printSecret(s) }),
+		}, &why, p.printSecret),
 	})
 }
 
@@ -179,12 +157,7 @@ func (p *program) endpointsEnable(ask func() client) *cobra.Command {
 	return whyOnly(&cobra.Command{
 		Use: "enable <endpoint> --why <reason>", Short: "Tell an endpoint of events from now on; what it has missed is not sent", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			var enabled endpoints.Endpoint
-			if err := ask().post(command.Context(), endpointPath(args[0], "/enable"), endpoints.Change{Why: why}, &enabled); err != nil {
-				return err
-			}
-			p.printEndpoint(enabled)
-			return p.printJSON(enabled)
+			return send(command.Context(), p, ask(), http.MethodPost, endpointPath(args[0], "/enable"), endpoints.Change{Why: why}, p.printEndpoint)
 		},
 	}, &why)
 }
@@ -213,16 +186,13 @@ func (p *program) endpointsTest(ask func() client) *cobra.Command {
 	return &cobra.Command{
 		Use: "test <endpoint>", Short: "Send an endpoint an event of the type endpoint.test, signed as all are", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			var tested endpoints.Tested
-			if err := ask().post(command.Context(), endpointPath(args[0], "/test"), nil, &tested); err != nil {
-				return err
-			}
-			if tested.Delivered {
-				p.printf("%s has answered %d after %d ms.\n", tested.ID, tested.Status, tested.Milliseconds)
-			} else {
-				p.printf("%s has not taken it: %s, after %d ms.\n", tested.ID, tested.Reason, tested.Milliseconds)
-			}
-			return p.printJSON(tested)
+			return send(command.Context(), p, ask(), http.MethodPost, endpointPath(args[0], "/test"), nil, func(tested endpoints.Tested) {
+				if tested.Delivered {
+					p.printf("%s has answered %d after %d ms.\n", tested.ID, tested.Status, tested.Milliseconds)
+				} else {
+					p.printf("%s has not taken it: %s, after %d ms.\n", tested.ID, tested.Reason, tested.Milliseconds)
+				}
+			})
 		},
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/http"
 	"net/url"
 
 	"github.com/spf13/cobra"
@@ -13,9 +14,7 @@ func (p *program) eventsCommand() *cobra.Command {
 	command := &cobra.Command{Use: "events", Short: "Ask a running worker about events"}
 	ask := p.worker(command)
 	path := func(id, more string) string {
-		path, values := "/v1/ops/events/"+url.PathEscape(id)+more, url.Values{}
-		set(values, "queue", queue)
-		set(values, "tenant", tenant)
+		path, values := "/v1/ops/events/"+url.PathEscape(id)+more, parameters(map[string]string{"queue": queue, "tenant": tenant})
 		if len(values) > 0 {
 			path += "?" + values.Encode()
 		}
@@ -40,12 +39,7 @@ func (p *program) eventsCommand() *cobra.Command {
 		Short: "Show the minimized payload of an event that is kept; the audit says who has looked, and why",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			var answer ops.Payload
-			if err := ask().post(command.Context(), path(args[0], "/payload"), ops.Reason{Why: why.why}, &answer); err != nil {
-				return err
-			}
-			p.printPayload(answer)
-			return p.printJSON(answer)
+			return send(command.Context(), p, ask(), http.MethodPost, path(args[0], "/payload"), ops.Reason{Why: why.why}, p.printPayload)
 		},
 	}
 	why.needed(payload)

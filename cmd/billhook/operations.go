@@ -353,12 +353,10 @@ func (p *program) dlqEnd(c *choice, use, short string) *cobra.Command {
 		Use: use + " <operation>", Short: short, Args: cobra.ExactArgs(1),
 		Example: "  bin/billhook dlq " + use + " 0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10 --why \"the product is not known yet\"",
 		RunE: func(command *cobra.Command, args []string) error {
-			var op deadletter.Operation
-			if err := c.ask().post(command.Context(), operationPath(args[0], "/"+use), ops.Reason{Why: why}, &op); err != nil {
-				return err
-			}
-			p.printf("operation %s is %s, by %s: %d of %d were done, and no other is touched\n", op.ID, op.Progress, op.EndedBy, op.Done, op.Total)
-			return p.printJSON(op)
+			path := operationPath(args[0], "/"+use)
+			return send(command.Context(), p, c.ask(), http.MethodPost, path, ops.Reason{Why: why}, func(op deadletter.Operation) {
+				p.printf("operation %s is %s, by %s: %d of %d were done, and no other is touched\n", op.ID, op.Progress, op.EndedBy, op.Done, op.Total)
+			})
 		},
 	}
 	return whyOnly(command, &why)

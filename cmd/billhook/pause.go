@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,10 +45,10 @@ func (p *program) queuesSwitch(ask func() client, command *cobra.Command, verb s
 	command.Flags().BoolVar(&dryRun, "dry-run", false, "show how the queue stands, and do nothing")
 	pools.add(command)
 	command.PreRunE = func(*cobra.Command, []string) error {
-		if strings.TrimSpace(why) == "" && !dryRun {
-			return usageError("--why: say why, for the audit")
+		if dryRun {
+			return nil
 		}
-		return nil
+		return given(why)
 	}
 	command.RunE = func(command *cobra.Command, args []string) error {
 		ctx, worker := command.Context(), ask()
@@ -176,20 +175,10 @@ func (p *program) queuesHistory(ask func() client) *cobra.Command {
 			if err := ask().get(command.Context(), queuePath(args[0], "pause"), &stands); err != nil {
 				return err
 			}
-			all, err := pages[audit.Entry](command.Context(), ask(), queuePath(stands.Queue, "changes"), nil, 0)
-			if err != nil {
-				return err
-			}
-			var rows [][]string
-			for _, change := range all.Items {
-				rows = append(rows, row(when(change.At), change.Action, change.Who, change.Why))
-			}
-			if len(rows) == 0 {
-				p.printf("Nobody has paused it.\n")
-			} else {
-				p.table([]string{"AT", "ACTION", "WHO", "WHY"}, rows)
-			}
-			return p.printJSON(all)
+			return list(command.Context(), p, ask(), queuePath(stands.Queue, "changes"), nil, 0, columns[audit.Entry]{
+				names: []string{"AT", "ACTION", "WHO", "WHY"}, none: "Nobody has paused it.",
+				row: func(c audit.Entry) []string { return row(when(c.At), c.Action, c.Who, c.Why) },
+			})
 		},
 	}
 }

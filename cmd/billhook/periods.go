@@ -26,24 +26,17 @@ func (b *books) periods() *cobra.Command {
 	return b.ofTenant(&cobra.Command{
 		Use: "periods", Short: "List the months that were ever closed, who closed or reopened each, and what waits for a second person", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			all, err := pages[journal.Period](command.Context(), b.ask(), "/v1/ops/journal/periods", b.query(), 0)
-			if err != nil {
-				return err
-			}
-			var rows [][]string
-			for _, period := range all.Items {
-				asked := ""
-				if period.Reopening != nil {
-					asked = period.Reopening.Who
-				}
-				rows = append(rows, row(period.Period, period.State, when(period.ClosesAt), period.Who, period.Why, asked))
-			}
-			if len(rows) == 0 {
-				b.printf("No month of %s was ever closed.\n", b.tenant)
-			} else {
-				b.table([]string{"MONTH", "STATE", "CLOSED FROM", "BY", "WHY", "REOPENING ASKED BY"}, rows, "REOPENING ASKED BY")
-			}
-			return b.printJSON(all)
+			return list(command.Context(), b.program, b.ask(), "/v1/ops/journal/periods", b.query(), 0, columns[journal.Period]{
+				names: []string{"MONTH", "STATE", "CLOSED FROM", "BY", "WHY", "REOPENING ASKED BY"}, less: []string{"REOPENING ASKED BY"},
+				none: "No month of " + b.tenant + " was ever closed.",
+				row: func(period journal.Period) []string {
+					asked := ""
+					if period.Reopening != nil {
+						asked = period.Reopening.Who
+					}
+					return row(period.Period, period.State, when(period.ClosesAt), period.Who, period.Why, asked)
+				},
+			})
 		},
 	})
 }
@@ -85,18 +78,11 @@ func (b *books) change(how, short string, tell func(ops.Period)) *cobra.Command 
 			}
 			b.printBalances(balance)
 			tell(before)
-			if why.dryRun {
-				return b.printJSON(before)
-			}
-			if err := b.confirm(command.InOrStdin(), why.yes, args[0], how+" it"); err != nil {
+			if goOn, err := why.confirmed(b.program, command, before, args[0], how+" it"); !goOn {
 				return err
 			}
-			var after journal.Period
-			if err := b.ask().post(ctx, periodPath(args[0], "/"+how+"?"+b.query().Encode()), journal.Change{Why: why.why}, &after); err != nil {
-				return err
-			}
-			b.printPeriod(after)
-			return b.printJSON(after)
+			path := periodPath(args[0], "/"+how+"?"+b.query().Encode())
+			return send(ctx, b.program, b.ask(), http.MethodPost, path, journal.Change{Why: why.why}, b.printPeriod)
 		},
 	}))
 }
@@ -126,18 +112,13 @@ func (b *books) revert() *cobra.Command {
 				return err
 			}
 			b.printEntry(entry)
-			if why.dryRun {
-				return b.printJSON(entry)
-			}
-			if err := b.confirm(command.InOrStdin(), why.yes, entry.EventID, "revert it"); err != nil {
+			if goOn, err := why.confirmed(b.program, command, entry, entry.EventID, "revert it"); !goOn {
 				return err
 			}
-			var reversal ledger.Entry
-			if err := b.ask().do(command.Context(), http.MethodPost, b.entryPath(args[0], "/revert"), journal.Change{Why: why.why}, &reversal); err != nil {
-				return err
-			}
-			b.printf("Reverted by %s, in %s.\n", reversal.ID, reversal.Period)
-			return b.printJSON(reversal)
+			path := b.entryPath(args[0], "/revert")
+			return send(command.Context(), b.program, b.ask(), http.MethodPost, path, journal.Change{Why: why.why}, func(reversal ledger.Entry) {
+				b.printf("Reverted by %s, in %s.\n", reversal.ID, reversal.Period)
+			})
 		},
 	}))
 }

@@ -144,6 +144,15 @@ func (r *reason) needed(command *cobra.Command) {
 	command.PreRunE = r.check
 }
 
+// confirmed asks for a change, and reports whether to go on. A dry run prints what is there before, and ends there.
+func (r *reason) confirmed(p *program, command *cobra.Command, before any, word, do string) (bool, error) {
+	if r.dryRun {
+		return false, p.printJSON(before)
+	}
+	err := p.confirm(command.InOrStdin(), r.yes, word, do)
+	return err == nil, err
+}
+
 // check fails a command that has no reason, and is no dry run.
 func (r *reason) check(*cobra.Command, []string) error {
 	if r.dryRun {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -17,26 +16,30 @@ import (
 func (p *program) productsCommand() *cobra.Command {
 	command := &cobra.Command{Use: "products", Short: "Look at what products are worth, and change it without a deployment"}
 	ask, of := p.worker(command), flagTenant(command)
-	command.AddCommand(p.productsList(ask, of), p.productsSet(ask, of), p.productsRetire(ask, of), p.productsHistory(ask, of))
-	return command
-}
-
-func (p *program) productsList(ask func() client, of *tenantFlag) *cobra.Command {
-	return &cobra.Command{
-		Use: "ls", Short: "List the products of catalog and store, with what one piece is worth", Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			all, err := pages[products.Product](command.Context(), ask(), "/v1/ops/products", of.values(), 0)
-			if err != nil {
-				return err
-			}
-			var rows [][]string
-			for _, product := range all.Items {
-				rows = append(rows, row(product.ID, product.Points, product.State, when(product.Since), product.Origin))
-			}
-			p.table([]string{"PRODUCT", "POINTS", "STATE", "SINCE", "FROM"}, rows)
-			return p.printJSON(all)
+	command.AddCommand(
+		&cobra.Command{
+			Use: "ls", Short: "List the products of catalog and store, with what one piece is worth", Args: cobra.NoArgs,
+			RunE: func(command *cobra.Command, _ []string) error {
+				return list(command.Context(), p, ask(), "/v1/ops/products", of.values(), 0, columns[products.Product]{
+					names: []string{"PRODUCT", "POINTS", "STATE", "SINCE", "FROM"},
+					row:   func(p products.Product) []string { return row(p.ID, p.Points, p.State, when(p.Since), p.Origin) },
+				})
+			},
 		},
-	}
+		p.productsSet(ask, of), p.productsRetire(ask, of),
+		&cobra.Command{
+			Use: "history <product id>", Short: "Show who changed a product, when and why, the newest first", Args: cobra.ExactArgs(1),
+			RunE: func(command *cobra.Command, args []string) error {
+				return list(command.Context(), p, ask(), productPath(args[0])+"/changes", of.values(), 0, columns[audit.Entry]{
+					names: []string{"AT", "ACTION", "BEFORE", "AFTER", "WHO", "WHY"},
+					row: func(c audit.Entry) []string {
+						return row(when(c.At), c.Action, pointsOf(c.Before), pointsOf(c.After), c.Who, c.Why)
+					},
+				})
+			},
+		},
+	)
+	return command
 }
 
 func productPath(id string) string { return "/v1/ops/products/" + url.PathEscape(id) }
@@ -56,33 +59,25 @@ func (p *program) changeProduct(ask func() client, of *tenantFlag, why *reason, 
 	return func(command *cobra.Command, args []string) error {
 		ctx, path, worker := command.Context(), of.of(productPath(args[0])), ask()
 		var product products.Product
-		err := worker.get(ctx, path, &product)
-		var problem *problemError
-		if err != nil && (!errors.As(err, &problem) || problem.Status != http.StatusNotFound) {
+		if _, err := worker.known(ctx, path, &product); err != nil {
 			return err
 		}
 		change := plan(product)
 		if change.effect != "" {
 			p.printf("%s\n", change.effect)
 		}
-		if why.dryRun {
-			return p.printJSON(product)
-		}
-		if change.effect != "" {
-			if err := p.confirm(command.InOrStdin(), why.yes, change.word, change.do); err != nil {
+		if change.effect != "" || why.dryRun {
+			if goOn, err := why.confirmed(p, command, product, change.word, change.do); !goOn {
 				return err
 			}
 		}
-		var changed products.Product
-		if err := worker.do(ctx, change.method, path, change.body, &changed); err != nil {
-			return err
-		}
-		if changed.State == products.Retired {
-			p.printf("%s is retired since %s: an order that names it becomes a dead letter.\n", changed.ID, when(changed.Since))
-		} else {
-			p.printf("%s is worth %d points since %s.\n", changed.ID, changed.Points, when(changed.Since))
-		}
-		return p.printJSON(changed)
+		return send(ctx, p, worker, change.method, path, change.body, func(changed products.Product) {
+			if changed.State == products.Retired {
+				p.printf("%s is retired since %s: an order that names it becomes a dead letter.\n", changed.ID, when(changed.Since))
+			} else {
+				p.printf("%s is worth %d points since %s.\n", changed.ID, changed.Points, when(changed.Since))
+			}
+		})
 	}
 }
 
@@ -120,24 +115,6 @@ func (p *program) productsRetire(ask func() client, of *tenantFlag) *cobra.Comma
 			return change
 		}),
 	})
-}
-
-func (p *program) productsHistory(ask func() client, of *tenantFlag) *cobra.Command {
-	return &cobra.Command{
-		Use: "history <product id>", Short: "Show who changed a product, when and why, the newest first", Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			all, err := pages[audit.Entry](command.Context(), ask(), productPath(args[0])+"/changes", of.values(), 0)
-			if err != nil {
-				return err
-			}
-			var rows [][]string
-			for _, change := range all.Items {
-				rows = append(rows, row(when(change.At), change.Action, pointsOf(change.Before), pointsOf(change.After), change.Who, change.Why))
-			}
-			p.table([]string{"AT", "ACTION", "BEFORE", "AFTER", "WHO", "WHY"}, rows)
-			return p.printJSON(all)
-		},
-	}
 }
 
 // pointsOf is a product's value on one side of a change: its points, its state, or nothing.

@@ -143,7 +143,8 @@ func (p *program) outboxCommand() *cobra.Command {
 }
 
 func (p *program) eventsListCommand(ask func() client) *cobra.Command {
-	var filters struct{ queue, status, eventType, event, correlation, key, since, until string }
+	var filters *eventFilters
+	var since, until string
 	var limit int
 	command := &cobra.Command{
 		Use:   "ls",
@@ -153,15 +154,9 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 		Example: "  billhook events ls\n  billhook events ls --queue <queue> --status FAILED --since 2h",
 		Args:    cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			query := url.Values{}
-			for name, value := range map[string]string{
-				"queue": filters.queue, "status": filters.status, "type": filters.eventType, "event_id": filters.event,
-				"correlation_id": filters.correlation, "key": filters.key, "since": filters.since, "until": filters.until,
-			} {
-				if value != "" {
-					query.Set(name, value)
-				}
-			}
+			query := filters.values()
+			set(query, "since", since)
+			set(query, "until", until)
 			if limit < 1 {
 				return usageError("--limit: at least 1")
 			}
@@ -186,18 +181,32 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 			return p.printJSON(answer)
 		},
 	}
-	flags := command.Flags()
-	flags.StringVar(&filters.queue, "queue", "", "of this queue, by id or alias")
-	flags.StringVar(&filters.status, "status", "", "PROCESSING, COMPLETED, FAILED or DEAD_LETTERED")
-	oneOf(command, "status", dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered)
-	flags.StringVar(&filters.eventType, "type", "", "of this event type")
-	flags.StringVar(&filters.event, "event", "", "of this event id, in any queue")
-	flags.StringVar(&filters.correlation, "correlation", "", "of this correlation id")
-	flags.StringVar(&filters.key, "key", "", "of this ordering key")
-	flags.StringVar(&filters.since, "since", "", "created since "+moments)
-	flags.StringVar(&filters.until, "until", "", "created before "+moments)
-	flags.IntVar(&limit, "limit", 50, "how many to show")
+	filters = filterEvents(command)
+	command.Flags().StringVar(&since, "since", "", "created since "+moments)
+	command.Flags().StringVar(&until, "until", "", "created before "+moments)
+	command.Flags().IntVar(&limit, "limit", 50, "how many to show")
 	return command
+}
+
+// eventFilters are the flags that choose events.
+type eventFilters struct{ queue, status, eventType, event, correlation, key string }
+
+func filterEvents(command *cobra.Command) *eventFilters {
+	f, flags := &eventFilters{}, command.Flags()
+	flags.StringVar(&f.queue, "queue", "", "of this queue, by id or alias")
+	flags.StringVar(&f.status, "status", "", "PROCESSING, COMPLETED, FAILED or DEAD_LETTERED")
+	oneOf(command, "status", dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered)
+	flags.StringVar(&f.eventType, "type", "", "of this event type")
+	flags.StringVar(&f.event, "event", "", "of this event id, in any queue")
+	flags.StringVar(&f.correlation, "correlation", "", "of this correlation id")
+	flags.StringVar(&f.key, "key", "", "of this ordering key")
+	return f
+}
+
+func (f *eventFilters) values() url.Values {
+	return parameters(map[string]string{
+		"queue": f.queue, "status": f.status, "type": f.eventType, "event_id": f.event, "correlation_id": f.correlation, "key": f.key,
+	})
 }
 
 var eventColumns = []string{"CREATED", "QUEUE", "EVENT", "TYPE", "STATUS", "ATTEMPTS", "RESULT"}
@@ -207,15 +216,7 @@ func eventRow(e ops.Line) []string {
 }
 
 func (p *program) printEvents(list ops.List[ops.Line]) {
-	var rows [][]string
-	for _, e := range list.Items {
-		rows = append(rows, eventRow(e))
-	}
-	if len(rows) == 0 {
-		p.printf("No event matches.\n")
-	} else {
-		p.table(eventColumns, rows, "ATTEMPTS", "TYPE", "RESULT")
-	}
+	columns[ops.Line]{names: eventColumns, row: eventRow, less: []string{"ATTEMPTS", "TYPE", "RESULT"}, none: "No event matches."}.print(p, list.Items)
 	if list.Next != "" {
 		p.printf("There may be more; raise --limit.\n")
 	}

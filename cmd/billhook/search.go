@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -22,14 +23,8 @@ func (p *program) searchCommand() *cobra.Command {
 	}
 	ask := p.worker(command)
 	command.RunE = func(command *cobra.Command, args []string) error {
-		values := url.Values{"q": {args[0]}}
-		set(values, "tenant", tenant)
-		var found ops.Search
-		if err := ask().get(command.Context(), "/v1/ops/search?"+values.Encode(), &found); err != nil {
-			return err
-		}
-		p.printSearch(found)
-		return p.printJSON(found)
+		values := parameters(map[string]string{"q": args[0], "tenant": tenant})
+		return send(command.Context(), p, ask(), http.MethodGet, "/v1/ops/search?"+values.Encode(), nil, p.printSearch)
 	}
 	command.Flags().StringVar(&tenant, "tenant", "", "leave out what belongs to other tenants")
 	return command

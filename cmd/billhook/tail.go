@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/console/ops"
-	"billhook/internal/dedupe"
 	"billhook/internal/platform/serve"
 )
 
@@ -34,7 +33,7 @@ const (
 )
 
 func (p *program) eventsTail(ask func() client) *cobra.Command {
-	var filters struct{ queue, status, eventType, event, correlation, key string }
+	var filters *eventFilters
 	command := &cobra.Command{
 		Use:   "tail",
 		Short: "Show what comes in, and what becomes of it, as it happens",
@@ -42,24 +41,11 @@ func (p *program) eventsTail(ask func() client) *cobra.Command {
 			"has gone on. With --json each line is a JSON object. Where more comes in than it can show, it says so.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			query := url.Values{}
-			for name, value := range map[string]string{
-				"queue": filters.queue, "status": filters.status, "type": filters.eventType, "event_id": filters.event, "correlation_id": filters.correlation, "key": filters.key,
-			} {
-				set(query, name, value)
-			}
 			p.writeLines()
-			return (&tail{program: p, ask: ask(), query: query, again: ops.TailEvery, known: map[string]ops.Line{}}).run(command.Context())
+			return (&tail{program: p, ask: ask(), query: filters.values(), again: ops.TailEvery, known: map[string]ops.Line{}}).run(command.Context())
 		},
 	}
-	flags := command.Flags()
-	flags.StringVar(&filters.queue, "queue", "", "of this queue, by id or alias")
-	flags.StringVar(&filters.status, "status", "", "PROCESSING, COMPLETED, FAILED or DEAD_LETTERED")
-	oneOf(command, "status", dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered)
-	flags.StringVar(&filters.eventType, "type", "", "of this event type")
-	flags.StringVar(&filters.event, "event", "", "of this event id, in any queue")
-	flags.StringVar(&filters.correlation, "correlation", "", "of this correlation id")
-	flags.StringVar(&filters.key, "key", "", "of this ordering key")
+	filters = filterEvents(command)
 	return command
 }
 

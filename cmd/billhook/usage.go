@@ -108,31 +108,24 @@ func span(start, end time.Time) string {
 
 func (p *program) usageList(ask func() client, of func() url.Values) *cobra.Command {
 	var subscription, month string
-	var limit int
+	var limit *int
 	command := &cobra.Command{
 		Use: "ls (--subscription <id> | --month <2026-11>)", Short: "List the usage of a subscription, or of all periods that begin in a month", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			values := of()
 			set(values, "subscription", subscription)
 			set(values, "month", month)
-			all, err := pages[usage.Total](command.Context(), ask(), "/v1/ops/usage", values, limit)
-			if err != nil {
-				return err
-			}
-			var rows [][]string
-			for _, t := range all.Items {
-				rows = append(rows, row(t.Subscription, t.Period, t.Meter, t.Used, t.Entries, when(t.CountedAt)))
-			}
-			p.table([]string{"SUBSCRIPTION", "PERIOD", "METER", "USED", "ENTRIES", "COUNTED"}, rows, "ENTRIES")
-			if all.Next != "" {
-				p.printf("There are more; raise --limit.\n")
-			}
-			return p.printJSON(all)
+			return list(command.Context(), p, ask(), "/v1/ops/usage", values, *limit, columns[usage.Total]{
+				names: []string{"SUBSCRIPTION", "PERIOD", "METER", "USED", "ENTRIES", "COUNTED"}, less: []string{"ENTRIES"},
+				row: func(t usage.Total) []string {
+					return row(t.Subscription, t.Period, t.Meter, t.Used, t.Entries, when(t.CountedAt))
+				},
+			})
 		},
 	}
 	command.Flags().StringVar(&subscription, "subscription", "", "the usage of this subscription, period after period")
 	command.Flags().StringVar(&month, "month", "", "the usage of the periods that begin in this month, of all subscriptions")
-	command.Flags().IntVar(&limit, "limit", perPage, "the most to list; 0: all")
+	limit = limitFlag(command, perPage)
 	return command
 }
 

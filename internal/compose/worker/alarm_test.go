@@ -95,3 +95,11 @@ func TestAWorkerUsesTheAlarmThatItIsGiven(t *testing.T) {
 	require.NoError(t, w.Alarm.At(t.Context(), clock.Now()))
 	w.Drain()
 }
+
+// shelf remembers what was published.
+type shelf struct{ taken []contract.Message }
+
+func (s *shelf) Publish(_ context.Context, _ string, m contract.Message) (string, error) {
+	s.taken = append(s.taken, m)
+	return "1", nil
+}

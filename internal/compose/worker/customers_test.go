@@ -3,7 +3,6 @@ package worker_test
 import (
 	"bytes"
 	"encoding/json"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -16,11 +15,9 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/customers"
 	"billhook/internal/compose/worker"
-	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/platform/telemetry"
 )
 
 // paid delivers an order of a customer as Pub/Sub does; uid may be empty.
@@ -118,54 +115,4 @@ func only(t *testing.T, c *catalog.Catalog, ids ...string) (queues []catalog.Que
 		queues = append(queues, q)
 	}
 	return queues
-}
-
-// What a person links through this worker is known to it, and a mapping that differs is in the log, the
-// metrics and the event's story.
-func TestAMappingThatDiffersIsSaid(t *testing.T) {
-	t.Parallel()
-	var log bytes.Buffer
-	w, err := worker.New(config(t, func(c *worker.Config) { c.Log = telemetry.NewLogger(&log, slog.LevelInfo) }))
-	require.NoError(t, err)
-	ask := func(method, path, body string, into any) {
-		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
-		r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
-		recorder := httptest.NewRecorder()
-		w.ServeHTTP(recorder, r)
-		require.Equal(t, http.StatusOK, recorder.Code, recorder.Body)
-		if into != nil {
-			require.NoError(t, json.Unmarshal(recorder.Body.Bytes(), into))
-		}
-	}
-	require.Equal(t, "credited", paid(t, w, "e1", "c1", "u1"))
-	require.Equal(t, "credited_mapping_differs", paid(t, w, "e2", "c1", "u2"))
-	require.Contains(t, log.String(), `"customer_id":"c1","uid":"u2","mapped_uid":"u1"`)
-	require.Contains(t, log.String(), `"result":"credited_mapping_differs"`)
-	var event ops.Event
-	ask(http.MethodGet, "/v1/ops/events/e2", "", &event)
-	require.Equal(t, "credited_mapping_differs", event.Result)
-	var state customers.State
-	ask(http.MethodGet, "/v1/ops/customers/c1", "", &state)
-	require.Equal(t, "u1", state.UID)
-	require.Equal(t, "e1", state.TaughtBy)
-
-	ask(http.MethodPut, "/v1/ops/customers/c1", `{"uid":"u2","why":"the same person"}`, nil)
-	require.Equal(t, "credited", paid(t, w, "e3", "c1", "u2"))
-	require.Equal(t, "credited_mapping_differs", paid(t, w, "e4", "c1", "u1"))
-	ask(http.MethodDelete, "/v1/ops/customers/c1", `{"why":"two people"}`, nil)
-	require.Equal(t, "credited", paid(t, w, "e0", "c1", "u2*"), "it was looked up before")
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/ops/customers/c1", nil)
-	r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
-	recorder := httptest.NewRecorder()
-	w.ServeHTTP(recorder, r)
-	require.Equal(t, http.StatusNotFound, recorder.Code, "what was looked up does not bring it back")
-	require.Equal(t, "credited", paid(t, w, "e5", "c1", "u3"))
-	ask(http.MethodGet, "/v1/ops/customers/c1", "", &state)
-	require.Equal(t, "u3", state.UID, "the next order that names both teaches again")
-
-	for account, points := range map[string]int64{"points:user:u1": 2000, "points:user:u2": 3000, "points:user:u3": 1000} {
-		var a ops.Account
-		ask(http.MethodGet, "/v1/ops/accounts/"+account, "", &a)
-		require.Equal(t, points, a.Balance, account)
-	}
 }

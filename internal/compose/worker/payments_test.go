@@ -161,34 +161,3 @@ func TestWhatTheGatewaysStatusesMean(t *testing.T) {
 		})
 	}
 }
-
-// A lost answer is asked about, and the order is not sent again.
-func TestALostAnswerIsAskedAboutAndTheMoneyMovesOnce(t *testing.T) {
-	t.Parallel()
-	for id, test := range map[string]struct {
-		handler, action string
-		payload         contract.Payload
-	}{
-		"a-payment": {"payments.initiate", "renewal", contract.Payload{SubscriptionID: "s-1"}},
-		"a-trial":   {"payments.initiate_trial", "trial", contract.Payload{SubscriptionID: "s-2"}},
-		"a-refund":  {"refunds.initiate", "refund", contract.Payload{PaymentID: "pay-3"}},
-	} {
-		t.Run(id, func(t *testing.T) {
-			t.Parallel()
-			g := standInGateway(t)
-			require.NoError(t, g.Tell(standin.LoseAnswer, 1, ""))
-			p := paying(t, g)
-			q, _ := p.config.Catalog.HandledBy(test.handler)
-			require.Equal(t, http.StatusServiceUnavailable, posted(t, p.worker, q.PushPath(), asks(id, test.action, test.payload)))
-			require.Equal(t, dedupe.Failed, p.record(t, q, id).Status)
-			require.Equal(t, 1, g.CarriedOut(id), "it was carried out, and nobody knows")
-
-			p.clock.add(time.Hour)
-			require.Equal(t, http.StatusOK, posted(t, p.worker, q.PushPath(), asks(id, test.action, test.payload)))
-			record := p.record(t, q, id)
-			require.Equal(t, dedupe.Completed, record.Status)
-			require.EqualValues(t, 2, record.Attempts)
-			require.Equal(t, 1, g.CarriedOut(id))
-		})
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -117,62 +116,6 @@ func TestWhatACreditCostsThatConfirmsAnOrderOfTheShop(t *testing.T) {
 				require.Equal(t, "cart-7", m.Attributes["order_id"])
 				require.Contains(t, string(m.Data), `"data":{"order_id":"cart-7","payment_id":"o1"}`)
 			}
-		})
-	}
-}
-
-// Somebody else's event of the same order tells again, as a message of its own: the order of the shop is
-// confirmed already then, and its payment is the same one.
-func TestASecondEventOfACreditedOrderTellsOfItToo(t *testing.T) {
-	t.Parallel()
-	broker := &confirmations{}
-	w, err := worker.New(config(t, func(c *worker.Config) { c.Publisher = broker }))
-	require.NoError(t, err)
-	require.Equal(t, http.StatusOK, pays(t, w, "e1", "o1", nil), "its id of the shop's order was left out")
-	require.Empty(t, broker.told)
-	require.Equal(t, http.StatusOK, pays(t, w, "e2", "o1", map[string]string{"shop_order_id": "cart-7"}))
-	require.Equal(t, http.StatusOK, pays(t, w, "e3", "o1", map[string]string{"shop_order_id": "cart-7"}))
-	require.Len(t, broker.told, 2)
-	require.NotEqual(t, broker.told[0].Attributes["event_id"], broker.told[1].Attributes["event_id"])
-}
-
-// Where the commit's answer is lost, or the commit itself, the order is told of once all the same.
-func TestAConfirmationIsToldOnceHoweverItsCommitEnds(t *testing.T) {
-	t.Parallel()
-	gone := errors.New("no answer")
-	for name, happens := range map[string]bool{"done, and the answer lost": true, "not done": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			broker, fails := &confirmations{}, false
-			now := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
-			w, err := worker.New(config(t, func(c *worker.Config) {
-				c.Publisher, c.Now = broker, func() time.Time { return now }
-				c.Store = &storetest.Faults{Store: c.Store, OnCommit: func(_ context.Context, writes []store.Write, do func() error) error {
-					if !fails || !credits(writes) {
-						return do()
-					}
-					fails = false
-					if happens {
-						require.NoError(t, do())
-					}
-					return gone
-				}}
-			}))
-			require.NoError(t, err)
-			require.Equal(t, http.StatusOK, pays(t, w, "warm", "o0", nil))
-			fails = true
-			attributes := map[string]string{"shop_order_id": "cart-7"}
-			for range 3 {
-				pays(t, w, "e1", "o1", attributes)
-			}
-			now = now.Add(time.Hour)
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tasks/relay-outbox", http.NoBody)
-			w.ServeHTTP(httptest.NewRecorder(), r)
-			ids := map[string]bool{}
-			for _, m := range broker.told {
-				ids[m.Attributes["event_id"]] = true
-			}
-			require.Len(t, ids, 1)
 		})
 	}
 }

@@ -377,20 +377,6 @@ func TestATrialSaysWhyNothingWouldBeDone(t *testing.T) {
 	}
 }
 
-// A dead letter that was replayed is tried where nothing else is kept of the event.
-func TestATrialPrefersWhatIsStillToBeDone(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	kept := func(id, state string) store.Write {
-		return store.Create(store.Key{Collection: "deadLetters", ID: id}, map[string]any{
-			"state": state, "queue": "paynow-events", "event_id": "e1", "kept_at": time.Now(), "expire_at": time.Now(), "data": "{}", "attributes": map[string]any{},
-		})
-	}
-	_, err := b.store.Commit(t.Context(), []store.Write{kept("1", "replayed"), kept("2", "open")})
-	require.NoError(t, err)
-	require.Equal(t, "2", b.try(t, ops.Try{EventID: "e1"}).From.ID)
-}
-
 // A handler that a main registers is not run either.
 func TestATrialRunsNoLeasedHandlerOfAMain(t *testing.T) {
 	t.Parallel()

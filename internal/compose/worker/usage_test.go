@@ -7,39 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/internal/apps/usage"
 	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
-
-// TestUsageIsCountedByAWorkerThatRunsItsQueueAlone posts what crosses a threshold to a worker
-// whose deployment has no queue for the warnings.
-func TestUsageIsCountedByAWorkerThatRunsItsQueueAlone(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
-	var db store.Store
-	w, err := worker.New(config(t, func(c *worker.Config) {
-		alone, err := c.Catalog.Only([]string{"events-high"})
-		require.NoError(t, err)
-		require.NoError(t, worker.Check(alone, ""))
-		alone.Usage.Meters = map[string]catalog.Meter{"calls": {Quota: 10}}
-		db = c.Store
-		c.Catalog, c.Publisher, c.Now = alone, somewhere{}, func() time.Time { return now }
-	}))
-	require.NoError(t, err)
-	require.Equal(t, 200, posted(t, w, "/push/events-high", contract.Of(&contract.Event{
-		ID: "first", Type: "usage_tracking", Version: 1, Timestamp: "2026-03-02T10:15:00Z",
-		Data: map[string]any{"subscription_id": "s-1", "meter": "calls", "quantity": 11},
-	})))
-	totals, _, err := usage.Totals(t.Context(), db, usage.Of{Tenant: dedupe.DefaultTenant, Subscription: "s-1"}, "", 10)
-	require.NoError(t, err)
-	require.Len(t, totals, 1)
-	require.EqualValues(t, 11, totals[0].Used)
-}
 
 // TestWhatAnEventOfUsageCosts counts, in the worker as it is put together, what an event costs the
 // store: three reads and one commit of three documents, however much was counted before.

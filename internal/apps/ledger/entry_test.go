@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +97,25 @@ func TestPostRefusesWhatIsNoEntry(t *testing.T) {
 	}
 }
 
+func TestPostTakesWhatIsJustWithinTheLimits(t *testing.T) {
+	t.Parallel()
+	longest := strings.Repeat("a", store.MaxIDBytes-len(ledger.PostingKey("acme", "2026-03", "")))
+	for name, lines := range map[string][]ledger.Line{
+		"the largest amount":  {{Account: "a", Currency: "EUR", Debit: ledger.MaxAmount}, {Account: "b", Currency: "EUR", Credit: ledger.MaxAmount}},
+		"the longest account": {{Account: longest, Currency: "EUR", Debit: 1}, {Account: "b", Currency: "EUR", Credit: 1}},
+		"as many lines as an entry may have": slices.Repeat([]ledger.Line{
+			{Account: "a", Currency: "EUR", Debit: 1}, {Account: "b", Currency: "EUR", Credit: 1},
+		}, ledger.MaxLines/2),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			entry := paid()
+			entry.Lines = lines
+			require.Equal(t, lines, stored(t, entry).Lines)
+		})
+	}
+}
+
 func TestAReversalExchangesTheSides(t *testing.T) {
 	t.Parallel()
 	entry := stored(t, paid())
@@ -171,6 +191,9 @@ func TestWhatContradictsItselfIsNoEntry(t *testing.T) {
 		"a chain's entry of another month":     {chain, func(d store.Document) { d.Fields["created_at"] = noon.AddDate(0, 1, 0).Truncate(time.Microsecond) }},
 		"a chain's entry of a journal's kind":  {chain, func(d store.Document) { d.Fields["kind"] = "journal" }},
 		"a chain's entry without lines":        {chain, func(d store.Document) { delete(d.Fields, "lines") }},
+		"a total of the order of no currency":  {chain, func(d store.Document) { delete(d.Fields, "order_currency") }},
+		"a currency of no total of the order":  {chain, func(d store.Document) { delete(d.Fields, "order_total") }},
+		"a total of the order below nothing":   {chain, func(d store.Document) { d.Fields["order_total"] = int64(-1) }},
 		"a chain's entry without a tenant":     {chain, func(d store.Document) { delete(d.Fields, "tenant") }},
 	} {
 		t.Run(name, func(t *testing.T) {

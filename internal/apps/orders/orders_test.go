@@ -315,7 +315,16 @@ func TestAnOrderIsCreatedOnce(t *testing.T) {
 	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
 	effect := s.tell(t, orderstest.Created("e2", "o1", "cap 1", "cap 1"))
 	require.Equal(t, []any{"already_created", true}, []any{effect.Result, effect.Superseded})
-	require.Equal(t, "order_created_differently", s.refused(t, orderstest.Created("e3", "o1", "cap 3")).Reason)
+	for member, value := range map[string]any{
+		"items":     []any{map[string]any{"product_id": "cap", "quantity": 3}},
+		"user_id":   "usr_43",
+		"seller_id": "sel_1",
+		"total":     101,
+	} {
+		differs := orderstest.Created("e3", "o1", "cap 2")
+		differs.Data[member] = value
+		require.Equal(t, "order_created_differently", s.refused(t, differs).Reason, member)
+	}
 	require.Equal(t, [3]int64{3, 2, 0}, s.pieces(t, "cap"))
 	told, err := s.Deliver(t.Context(), s.Shop.Store, orderstest.Created("e1", "o1", "cap 2"), false)
 	require.NoError(t, err)

@@ -79,8 +79,8 @@ func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Wri
 // Over returns the write that removes the lane of a message that was delivered; ok reports
 // whether the message was the last of the lane.
 func (l Lane) Over(m contract.Message) (w store.Write, ok bool) {
-	t, ok := ticketOf(m)
-	if !ok || l.Holds() || l.entryID(t) != l.Newest {
+	t, _ := ticketOf(m) // no entry has the id of no ticket
+	if l.Holds() || l.entryID(t) != l.Newest {
 		return store.Write{}, false
 	}
 	return store.Delete(l.key, l.version), true

@@ -54,6 +54,7 @@ func example(t *testing.T, language, name string) (command []string) {
 	case "Python":
 		return []string{needed(t, "python3", "apt-get install python3"), filepath.Join(folder, name+".py")}
 	default:
+		onlyInFull(t) // its compiler takes long
 		node, tools := needed(t, "node", "apt-get install nodejs npm"), filepath.Join("..", "bin", "typescript", "node_modules")
 		run(needed(t, filepath.Join(tools, ".bin", "tsc"), "make typescript"),
 			"--strict", "--erasableSyntaxOnly", "--noUnusedLocals", "--target", "es2022", "--module", "commonjs", "--types", "node",

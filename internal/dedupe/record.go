@@ -85,8 +85,7 @@ type Record struct {
 	// Customer is whose event it is, as contract.CustomerOf names them, whatever the ordering key is; empty: nobody's.
 	Customer  string `store:"customer,omitzero"`
 	MessageID string `store:"message_id"`
-	// DoorReceivedAt is when the webhook service received it; zero: it came another way, or under a
-	// former release.
+	// DoorReceivedAt is when the webhook service received it; zero: it came another way.
 	DoorReceivedAt time.Time `store:"door_received_at,omitzero"`
 	// PublishedAt is when the message was published first.
 	PublishedAt time.Time `store:"published_at,omitzero"`

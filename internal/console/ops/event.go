@@ -25,7 +25,7 @@ type Event struct {
 	Waiting     int          `json:"waiting"`
 	Conflicts   []Conflict   `json:"conflicts"`
 	DeadLetters []DeadLetter `json:"dead_letters"`
-	// Log has the newest attempts, in their order. Records of former releases have none.
+	// Log has the newest attempts, in their order.
 	Log []Attempt `json:"log"`
 	// Places are where the event waits; empty: nothing of it waits anywhere.
 	Places []Spot `json:"places"`
@@ -204,9 +204,7 @@ func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, erro
 	if err := a.emissions(ctx, &event, record, f); err != nil {
 		return Event{}, err
 	}
-	if err := a.history(ctx, &event, record, own); err != nil {
-		return Event{}, err
-	}
+	history(&event, record, own)
 	if err := a.effect(ctx, &event, record); err != nil {
 		return Event{}, err
 	}

@@ -364,9 +364,9 @@ func TestAnEventCostsABoundedNumberOfReads(t *testing.T) {
 }
 
 // mostRequests is how often one event's story asks the store at most: six queries, two requests for
-// each of ten kept messages, of ten dead letters and of ten emissions, one for
+// each of ten kept messages and of ten emissions, one for each of ten dead letters and for
 // the pauses, one for what it has moved, and four for the balances around that.
-const mostRequests = 6 + 2*10 + 2*10 + 2*10 + 1 + 1 + 4
+const mostRequests = 6 + 2*10 + 10 + 2*10 + 1 + 1 + 4
 
 // dearest writes an event of which everything is there that costs a request: its messages are kept,
 // and its dead letters name an operation and no history.

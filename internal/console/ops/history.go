@@ -1,8 +1,6 @@
 package ops
 
 import (
-	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -71,9 +69,8 @@ type Step struct {
 	Why        string `json:"why,omitempty"`
 }
 
-// history fills in what happened to the event, in the order of time. It reads an operation for each
-// of the first dead letters that do not say themselves who has dealt with them.
-func (a Reads) history(ctx context.Context, e *Event, record dedupe.Record, own []lane.Kept) error {
+// history fills in what happened to the event, in the order of time.
+func history(e *Event, record dedupe.Record, own []lane.Kept) {
 	steps := attempts(e.Log)
 	if at := received(record, own, e.DeadLetters); !at.IsZero() {
 		steps = append(steps, Step{At: at, What: StepReceived})
@@ -98,14 +95,10 @@ func (a Reads) history(ctx context.Context, e *Event, record dedupe.Record, own 
 		steps = append(steps, Step{At: c.at, What: StepConflicted, MessageID: c.MessageID, Reason: c.Reason})
 	}
 	for i, letter := range e.DeadLetters {
-		some, err := a.dealings(ctx, letter, i < closely)
-		if err != nil {
-			return err
-		}
 		if !letter.item.FirstPublished.IsZero() && record.PublishedAt.IsZero() && i == 0 {
 			steps = append(steps, Step{At: letter.item.FirstPublished, What: StepPublished})
 		}
-		steps = append(steps, some...)
+		steps = append(steps, dealings(letter)...)
 	}
 	for _, spot := range e.Places {
 		switch spot.Place {
@@ -118,7 +111,6 @@ func (a Reads) history(ctx context.Context, e *Event, record dedupe.Record, own 
 	}
 	slices.SortStableFunc(steps, func(a, b Step) int { return a.At.Compare(b.At) })
 	e.History = append(e.History, steps...)
-	return nil
 }
 
 // received is when the door took the event in, by its record, else by a message of it; zero: it did
@@ -143,20 +135,10 @@ func received(record dedupe.Record, own []lane.Kept, letters []DeadLetter) time.
 }
 
 // dealings are a dead letter, and what people and their replays did with it.
-func (a Reads) dealings(ctx context.Context, letter DeadLetter, looks bool) ([]Step, error) {
+func dealings(letter DeadLetter) []Step {
 	item := letter.item
 	steps := []Step{{At: item.Died(), What: StepDied, DeadLetter: letter.ID, Reason: letter.Reason, MessageID: letter.SourceMessageID}}
-	acts := item.History
-	if len(acts) == 0 && item.Operation != "" && looks { // of a former release
-		op, err := (&deadletter.Operator{Store: a.Store}).Operation(ctx, item.Operation)
-		switch {
-		case err == nil:
-			acts = []deadletter.Act{{Kind: op.Kind, Operation: op.ID, Who: op.Who, Why: op.Why, At: op.CreatedAt}}
-		case !errors.Is(err, deadletter.ErrUnknown):
-			return nil, err
-		}
-	}
-	for _, act := range acts {
+	for _, act := range item.History {
 		steps = append(steps, Step{At: act.At, What: What(act.Kind), DeadLetter: letter.ID, Operation: act.Operation, Who: act.Who, Why: act.Why})
 	}
 	switch letter.State {
@@ -166,7 +148,7 @@ func (a Reads) dealings(ctx context.Context, letter DeadLetter, looks bool) ([]S
 		steps = append(steps, Step{At: item.Closed, What: StepCorrected, DeadLetter: letter.ID, MessageID: item.CorrectedBy})
 	case deadletter.Open, deadletter.Replayed, deadletter.Discarded, deadletter.Completed:
 	}
-	return steps, nil
+	return steps
 }
 
 // attempts are the steps of a log. Deliveries of a message that come before an attempt, and that the

@@ -107,7 +107,7 @@ func (r *rig) lastOutcome(t *testing.T) string {
 }
 
 // another is a replay of the same dead letter whose message came first, while the letter was told
-// nothing: a release before has done it.
+// nothing.
 func another(t *testing.T, r *rig) {
 	t.Helper()
 	first := paid("e1", unknown, 1).with(func(m *message) { m.attributes[deadletter.AttrReplayCount] = "1" })

@@ -47,8 +47,8 @@ func tenantOf(id string) (tenant string, ok bool) {
 	return tenant, found && err == nil && HeadID(tenant) == id
 }
 
-// Rest looks for entries that the verification of no tenant sees: those without a tenant, of
-// the release before, and those of a tenant without a chain that say that they are sealed. Where
+// Rest looks for entries that the verification of no tenant sees: those without a tenant,
+// and those of a tenant without a chain that say that they are sealed. Where
 // the numbers of entries are as they should be it reads no entry. Pages are as those of Page.
 func (v Verifier) Rest(ctx context.Context, at string) (Verified, error) {
 	from, done := v.From, Verified{Findings: []Finding{}}

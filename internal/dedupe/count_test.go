@@ -177,24 +177,6 @@ func waitsFor(t *testing.T, f *floor) (*dedupe.Run, dedupe.Record) {
 	return run, f.record(t, "e1")
 }
 
-func TestWhatComesEarlyIsPostponedWithoutAnAttempt(t *testing.T) {
-	t.Parallel()
-	f := newFloor(t)
-	run, before := waitsFor(t, f)
-	f.now = f.now.Add(time.Minute)
-	seen, err := run.Conclude(t.Context(), dedupe.Ending{Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, nil)}}})
-	require.NoError(t, err)
-	require.Equal(t, dedupe.Waiting, seen)
-	want := before
-	want.DelayTicket, want.UpdatedAt = "1-1", f.now
-	require.Equal(t, want, f.record(t, "e1"), "nothing else is changed: not the attempts, nor when the next is due")
-	_, err = f.faults.Get(t.Context(), shelf)
-	require.NoError(t, err)
-	seen, err = f.begin("e1").Look(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, dedupe.Waiting, seen)
-}
-
 func TestAPostponementIsRefusedWhereAnythingHasChanged(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -57,34 +57,3 @@ func TestAKeptMessageIsWaitedForByItsOtherCopies(t *testing.T) {
 		})
 	}
 }
-
-func TestNeitherRecordNorMessageIsKeptWithoutTheOther(t *testing.T) {
-	t.Parallel()
-	t.Run("after a failure", func(t *testing.T) {
-		t.Parallel()
-		f := newFloor(t)
-		_, err := f.faults.Commit(t.Context(), []store.Write{store.Create(shelf, nil)})
-		require.NoError(t, err)
-		run := f.begin("e1")
-		seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: f.now, Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, nil)}}})
-		require.NoError(t, err)
-		require.Equal(t, dedupe.Fresh, seen, "decide again")
-		_, err = f.faults.Get(t.Context(), dedupe.Key("q", dedupe.DefaultTenant, "e1"))
-		require.ErrorIs(t, err, store.ErrNotFound)
-	})
-	t.Run("after a lease", func(t *testing.T) {
-		t.Parallel()
-		f := newFloor(t)
-		_, err := f.faults.Commit(t.Context(), []store.Write{store.Create(shelf, nil)})
-		require.NoError(t, err)
-		run := f.claim(t, "e1", false)
-		seen, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: f.now, Kept: dedupe.Kept{Ticket: "1-1", Writes: []store.Write{store.Create(shelf, nil)}}})
-		require.NoError(t, err)
-		require.Equal(t, dedupe.Claimed, seen, "the lease stands; try another place")
-		require.Equal(t, dedupe.Processing, f.record(t, "e1").Status)
-		seen, err = run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: f.now})
-		require.NoError(t, err)
-		require.Equal(t, dedupe.Counted, seen)
-		require.Empty(t, f.record(t, "e1").DelayTicket)
-	})
-}

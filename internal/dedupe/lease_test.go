@@ -66,24 +66,6 @@ func TestOfManyWorkersOneClaims(t *testing.T) {
 	}
 }
 
-// TestATakeoverThatComesBetweenIsMet: what a claim has seen may be gone when it commits.
-func TestATakeoverThatComesBetweenIsMet(t *testing.T) {
-	t.Parallel()
-	b := newBench()
-	_, err := b.begin("A").Claim(t.Context(), time.Minute, nil, false)
-	require.NoError(t, err)
-	b.pass(time.Minute)
-	b.before = func() {
-		seen, err := b.begin("A").Claim(t.Context(), time.Minute, nil, true)
-		require.NoError(t, err)
-		require.Equal(t, dedupe.Claimed, seen)
-	}
-	seen, err := b.begin("A").Claim(t.Context(), time.Minute, nil, true)
-	require.NoError(t, err)
-	require.Equal(t, dedupe.Held, seen)
-	require.EqualValues(t, 2, b.record(t).Attempts)
-}
-
 // TestAnEndThatCannotBeWrittenIsTriedThreeTimes: then the lease stands, and the event
 // is asked about.
 func TestAnEndThatCannotBeWrittenIsTriedThreeTimes(t *testing.T) {

@@ -108,17 +108,6 @@ func TestARecordComesBackAsItWas(t *testing.T) {
 	}
 }
 
-func TestTimesThatAreNotSetAreNotStored(t *testing.T) {
-	t.Parallel()
-	record := sample()
-	record.NextRetryAt, record.LeaseUntil = time.Time{}, time.Time{}
-	fields := record.Fields()
-	require.NotContains(t, fields, "next_retry_at")
-	got, err := dedupe.FromDocument(store.Document{Fields: fields})
-	require.NoError(t, err)
-	require.Equal(t, record, got)
-}
-
 func TestARecordThatCannotBeReadIsAnError(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(map[string]any){

@@ -150,24 +150,6 @@ func TestASweepTakesWhatNobodyWillFinish(t *testing.T) {
 	require.True(t, again.Repeated(), "nobody knows whether it took place")
 }
 
-func TestASweepIsBoundedAndGoesOnWhereItStopped(t *testing.T) {
-	t.Parallel()
-	f := newFloor(t)
-	var want []string
-	for i := range 7 {
-		want = append(want, fmt.Sprint("e", i))
-		f.claim(t, want[i], true)
-		f.now = f.now.Add(time.Second)
-	}
-	f.now = f.now.Add(time.Hour)
-	b := &belt{}
-	require.Equal(t, dedupe.Swept{Republished: 3, More: true}, f.sweep(t, 3, b))
-	require.Equal(t, want[:3], b.taken, "the oldest first")
-	require.Equal(t, dedupe.Swept{Republished: 3, More: true}, f.sweep(t, 3, b))
-	require.Equal(t, dedupe.Swept{Republished: 1}, f.sweep(t, 3, b))
-	require.Equal(t, want, b.taken)
-}
-
 func TestAnOrphanIsPublishedBeforeItIsMarked(t *testing.T) {
 	t.Parallel()
 	f := newFloor(t)
@@ -193,18 +175,6 @@ func TestWhatCannotBePublishedAgainStays(t *testing.T) {
 	b.fails = nil
 	require.Equal(t, dedupe.Swept{Republished: 1}, f.sweep(t, 10, b))
 	require.ElementsMatch(t, []string{"e1", "e2"}, b.taken)
-}
-
-func TestAMarkThatIsNotWrittenIsWrittenByTheNextSweep(t *testing.T) {
-	t.Parallel()
-	f := newFloor(t)
-	f.claim(t, "e1", true)
-	f.now = f.now.Add(time.Hour)
-	b := &belt{}
-	f.faults.FailBefore(1)
-	require.Equal(t, dedupe.Swept{Failed: 1}, f.sweep(t, 10, b))
-	require.Equal(t, dedupe.Swept{Republished: 1}, f.sweep(t, 10, b))
-	require.Equal(t, []string{"e1", "e1"}, b.taken, "twice, and not never")
 }
 
 func TestASweepWritesOverNobodysWork(t *testing.T) {
@@ -238,34 +208,6 @@ func TestASweepWritesOverNobodysWork(t *testing.T) {
 			require.Equal(t, theirs, f.record(t, "e1"))
 		})
 	}
-}
-
-func TestTwoSweepsAtOnceMarkEachOrphanOnce(t *testing.T) {
-	t.Parallel()
-	f := newFloor(t)
-	for i := range 20 {
-		f.claim(t, fmt.Sprint("e", i), true)
-	}
-	f.now = f.now.Add(time.Hour)
-	b := &belt{}
-	var wg sync.WaitGroup
-	for range 2 {
-		wg.Go(func() {
-			swept, err := dedupe.Sweep(context.Background(), f.faults, f.now, f.now, 50, b.republish)
-			if err != nil || swept.Failed > 0 {
-				b.mu.Lock()
-				b.taken = append(b.taken, fmt.Sprint("failed: ", swept.Failed, err))
-				b.mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	for i := range 20 {
-		require.Contains(t, b.taken, fmt.Sprint("e", i))
-		require.Equal(t, dedupe.Failed, f.record(t, fmt.Sprint("e", i)).Status)
-	}
-	require.LessOrEqual(t, len(b.taken), 40)
-	require.NotContains(t, fmt.Sprint(b.taken), "failed")
 }
 
 func TestARecordThatASweepCannotReadIsLeftAndCounted(t *testing.T) {
@@ -440,27 +382,6 @@ func TestAPruneThatFailsIsAnErrorAndCanBeAskedForAgain(t *testing.T) {
 	got, err = prune()
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Pruned{}, got)
-}
-
-func TestARecordStaysInItsPartOfTheTimeIndex(t *testing.T) {
-	t.Parallel()
-	f := newFloor(t)
-	run := f.begin("e1")
-	_, err := run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "order_not_seen", Next: f.now.Add(time.Minute)})
-	require.NoError(t, err)
-	born := f.now
-	f.now = f.now.Add(3 * time.Hour)
-	again := f.begin("e1")
-	_, err = again.Look(t.Context())
-	require.NoError(t, err)
-	_, err = again.Conclude(t.Context(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "gone"})
-	require.NoError(t, err)
-	page, err := f.Query(t.Context(), store.Query{Collection: dedupe.Collection, Limit: 10})
-	require.NoError(t, err)
-	require.Len(t, page.Documents, 1)
-	fields := page.Documents[0].Fields
-	require.Equal(t, born, fields["created_at"], "a retry hours later leaves it where it was")
-	require.Equal(t, dedupe.Shard(fields["queue"].(string), fields["tenant"].(string), "e1"), fields["shard"])
 }
 
 func TestThePartsOfTheTimeIndexAreAboutAsLarge(t *testing.T) {

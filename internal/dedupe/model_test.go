@@ -16,6 +16,11 @@ func TestAnEventIsCompletedOnceOnTheEmbeddedStore(t *testing.T) {
 	dedupetest.Run(t, openStore)
 }
 
+func TestAPageOfTheJobLogCostsTheSameOfAnyNumber(t *testing.T) {
+	t.Parallel()
+	dedupetest.RunList(t, 2_000, openStore)
+}
+
 func openStore(t *testing.T) store.Store {
 	t.Helper()
 	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))

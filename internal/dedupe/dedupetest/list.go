@@ -86,8 +86,9 @@ func RunList(t *testing.T, records int, open func(t *testing.T) store.Store) {
 	} {
 		of, seen := test.of, map[string]bool{}
 		of.Limit = 1
-		_, _, err := dedupe.List(t.Context(), db, of) // the embedded store makes its indexes
+		newestOne, _, err := dedupe.List(t.Context(), db, of) // the embedded store makes its indexes
 		require.NoError(t, err, name)
+		require.True(t, test.every == 0 || len(newestOne) == 1, name)
 		var before dedupe.Record
 		for pages := range 4 {
 			of.Limit = []int{dedupe.MaxListed, 1, 50, 7}[pages]

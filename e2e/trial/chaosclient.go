@@ -63,7 +63,10 @@ func (c *client) run(ctx context.Context, p *plan) error {
 		all.Go(func() {
 			for _, d := range walk {
 				if e2e.Wait(ctx, d.due-time.Since(c.started)) {
-					c.turn(d)(func() { c.deliver(ctx, d) })
+					wait, end := c.turn(at{d.arm.name, d.key})
+					wait()
+					c.deliver(ctx, d)
+					end()
 				}
 			}
 		})
@@ -76,21 +79,18 @@ func (c *client) run(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// turn is the place behind what was published before under the delivery's ordering key, as a broker keeps it: what
-// is done there waits for it.
-func (c *client) turn(d push) func(deliver func()) {
+// turn waits for what was published before under an ordering key, as a broker does. It takes its place at once, and
+// returns the functions that wait and that let the next one go on.
+func (c *client) turn(key at) (wait, end func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := at{d.arm.name, d.key}
 	before, done := c.last[key], make(chan struct{})
 	c.last[key] = done
-	return func(deliver func()) {
+	return func() {
 		if before != nil {
 			<-before
 		}
-		deliver()
-		close(done)
-	}
+	}, func() { close(done) }
 }
 
 // again delivers a message that a worker has published on the topic of an arm. It returns at once.
@@ -103,12 +103,14 @@ func (c *client) again(ctx context.Context, to *arm, m contract.Message) {
 		counted: c.begun%2 == 0, seed: uint64(c.begun),
 	}
 	c.mu.Unlock()
-	inTurn := func(deliver func()) { deliver() }
+	wait, end := func() {}, func() {}
 	if to.ordered {
-		inTurn = c.turn(d)
+		wait, end = c.turn(at{to.name, d.key})
 	}
 	go func() {
-		inTurn(func() { c.deliver(ctx, d) })
+		wait()
+		c.deliver(ctx, d)
+		end()
 		c.mu.Lock()
 		c.open--
 		c.mu.Unlock()

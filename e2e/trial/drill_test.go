@@ -4,10 +4,13 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/handler"
 )
 
 // The numbers of seconds are not asserted: they are the machine's.
@@ -41,4 +44,23 @@ func TestABookThatNobodyHasChangedIsProvenAndAChangeIsFound(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, try(t.Context(), &out, "books", "-entries", "40", "-tenants", "2"), out.String())
 	require.Contains(t, out.String(), "changed entries/")
+}
+
+func TestAnImportThatWentWrongIsNoticed(t *testing.T) {
+	t.Parallel()
+	due := time.Now()
+	s := system{queue: "q", ids: map[string]time.Time{"a": {}, "b": due}}
+	a, b := handler.CalleeKey("q", contract.DefaultTenant, "a"), handler.CalleeKey("q", contract.DefaultTenant, "b")
+	for name, test := range map[string]struct {
+		told   map[string][]time.Time
+		broken bool
+	}{
+		"each is handled once":         {map[string][]time.Time{a: {due}, b: {due}}, false},
+		"one is handled twice":         {map[string][]time.Time{a: {due, due}, b: {due}}, true},
+		"one is lost":                  {map[string][]time.Time{b: {due}}, true},
+		"one comes before its time":    {map[string][]time.Time{a: {due}, b: {due.Add(-time.Second)}}, true},
+		"one is nobody's, beside them": {map[string][]time.Time{a: {due}, b: {due}, "c": {due}}, true},
+	} {
+		require.Equal(t, test.broken, failure(t, func(r *run) { s.check(r, test.told) }) != nil, name)
+	}
 }

@@ -156,16 +156,17 @@ func (m *market) send(ctx context.Context, id, eventType, data string) error {
 func (m *market) pay(ctx context.Context) error {
 	paid := map[string]bool{}
 	for said := time.Now(); ; {
-		for _, o := range m.in(orders.PaymentInitiated) {
-			if paid[o.ID] {
+		states := m.states()
+		for _, id := range states[orders.PaymentInitiated] {
+			if paid[id] {
 				continue
 			}
-			if err := m.send(ctx, "paid-"+o.ID, "order.payment_confirmed", fmt.Sprintf(`{"order_id":%q,"payment_id":"payment-%s"}`, o.ID, o.ID)); err != nil {
+			if err := m.send(ctx, "paid-"+id, "order.payment_confirmed", fmt.Sprintf(`{"order_id":%q,"payment_id":"payment-%s"}`, id, id)); err != nil {
 				return err
 			}
-			paid[o.ID] = true
+			paid[id] = true
 		}
-		confirmed, cancelled := m.number(orders.OrderConfirmed), m.number(orders.OrderCancelled)
+		confirmed, cancelled := len(states[orders.OrderConfirmed]), len(states[orders.OrderCancelled])
 		if confirmed+cancelled >= m.orders {
 			return nil
 		}
@@ -180,29 +181,23 @@ func (m *market) pay(ctx context.Context) error {
 	}
 }
 
-// in lists all orders in a state, and number is how many they are.
-func (m *market) in(state orders.State) (all []orders.Order) {
-	each(m.run, m.store, orders.Collection, map[string]any{"state": string(state)}, func(doc store.Document) {
+// states are the ids of all orders, by their state.
+func (m *market) states() map[orders.State][]string {
+	found := map[orders.State][]string{}
+	each(m.run, m.store, orders.Collection, nil, func(doc store.Document) {
 		order, err := orders.Read(doc)
 		m.must(err)
-		all = append(all, order)
+		found[order.State] = append(found[order.State], order.ID)
 	})
-	return all
-}
-
-func (m *market) number(state orders.State) int {
-	page, err := m.store.Query(m.ctx, store.Query{Collection: orders.Collection, Equal: map[string]any{"state": string(state)}, Count: true, Limit: m.orders + 1})
-	m.must(err)
-	return int(page.Count)
+	return found
 }
 
 // wanted is how many notifications there should be, by type.
 func (m *market) wanted() counts {
-	wanted := counts{}
+	wanted, states := counts{}, m.states()
 	for state, eventType := range map[orders.State]string{orders.OrderConfirmed: "order.confirmed", orders.OrderCancelled: "order.cancelled"} {
-		n := m.number(state)
 		for _, channel := range m.catalog.Notifications[eventType] {
-			if n > 0 {
+			if n := len(states[state]); n > 0 {
 				wanted["notification."+channel+"."+strings.ReplaceAll(eventType, ".", "_")] = n
 			}
 		}

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -67,26 +65,24 @@ type system struct {
 
 // move fills a system of old with n messages, and imports them by three runs.
 func move(r *run, binary, name string, n int, fill func(*run, int, time.Time) system) {
-	platform := &handled{at: map[string]time.Time{}, times: counts{}, news: make(chan struct{}, 1)}
-	service := httptest.NewServer(platform)
-	r.Cleanup(service.Close)
 	c, err := catalog.Load("")
 	r.must(err)
 	// A store without a sync for each commit: no process that writes to it is killed here.
 	documents, err := standin.OpenTemporaryStore(filepath.Join(r.TempDir(), "documents.db"))
 	r.must(err)
 	r.Cleanup(func() { r.must(documents.Close()) })
-	stack := embed(r, devstack.Config{
-		Catalog: c, Targets: map[string]devstack.Place{"platform": {URL: service.URL, Secret: e2e.Secret}},
-		WrapStore: func(store.Store) store.Store { return documents },
-	})
+	e := embed(r, devstack.Config{Catalog: c, WrapStore: func(store.Store) store.Store { return documents }})
 	// Later than the import takes, so that it has to keep it.
 	due := time.Now().Add(20*time.Second + time.Duration(n)*8*time.Millisecond).Truncate(time.Second)
 	old := fill(r, n, due)
 	if rest := old.rest(); rest != n {
 		r.Fatalf("%d of %d messages wait", rest, n)
 	}
-	k := newKiller(r, stack.WebhookURL)
+	var events []*tracked
+	for id := range old.ids {
+		events = append(events, e.track(id))
+	}
+	k := newKiller(r, e.WebhookURL)
 	requests := int64(n / 100)
 	k.run(r, binary, name, old, requests/4)
 	k.run(r, binary, name, old, requests/2)
@@ -96,67 +92,28 @@ func move(r *run, binary, name string, n int, fill func(*run, int, time.Time) sy
 	if rest := old.rest(); rest > 0 {
 		r.broken("%d messages are left behind", rest)
 	}
-	platform.await(r, n)
-	platform.mu.Lock()
-	defer platform.mu.Unlock()
-	if len(platform.at) != n {
-		r.broken("%d events were handled of %d messages", len(platform.at), n)
+	for _, event := range events {
+		r.must(event.await(r.ctx))
 	}
-	for id, due := range old.ids {
-		key := handler.CalleeKey(old.queue, contract.DefaultTenant, id)
-		switch at, times := platform.at[key], platform.times[key]; {
-		case times != 1:
-			r.broken("%s was handled %d times", id, times)
-		case at.Before(due):
-			r.broken("%s was handled %s before its time", id, due.Sub(at))
-		}
+	told := map[string][]time.Time{}
+	for _, d := range e.Service.Deliveries() {
+		told[d.Key] = append(told[d.Key], d.At)
 	}
-	r.printf("%-9s %d messages in 3 runs, of which 2 ended by kill -9: %d handled, %d left behind\n", name, n, len(platform.at), old.rest())
+	old.check(r, told)
+	r.printf("%-9s %d messages in 3 runs, of which 2 ended by kill -9: %d handled, %d left behind\n", name, n, len(told), old.rest())
 }
 
-// handled is a service that is told of events, and remembers when it was first told of each.
-type handled struct {
-	mu    sync.Mutex
-	at    map[string]time.Time
-	times counts
-	news  chan struct{}
-}
-
-func (h *handled) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	var told struct {
-		EventID string `json:"event_id"`
+// check compares with the messages when the service was told of each, by the key that it is told.
+func (s system) check(r *run, told map[string][]time.Time) {
+	if len(told) != len(s.ids) {
+		r.broken("%d events were handled of %d messages", len(told), len(s.ids))
 	}
-	if request.Method != http.MethodPost || json.NewDecoder(request.Body).Decode(&told) != nil {
-		w.WriteHeader(http.StatusNotFound)
-		return
-	}
-	h.mu.Lock()
-	h.times[told.EventID]++
-	if h.times[told.EventID] == 1 {
-		h.at[told.EventID] = time.Now()
-	}
-	h.mu.Unlock()
-	select {
-	case h.news <- struct{}{}:
-	default:
-	}
-	_, _ = io.WriteString(w, "{}")
-}
-
-// await waits until n events were handled.
-func (h *handled) await(r *run, n int) {
-	for {
-		h.mu.Lock()
-		count := len(h.at)
-		h.mu.Unlock()
-		if count >= n {
-			return
-		}
-		select {
-		case <-h.news:
-		case <-r.ctx.Done():
-			r.broken("%d of %d messages were handled", count, n)
-			r.FailNow()
+	for id, due := range s.ids {
+		switch times := told[handler.CalleeKey(s.queue, contract.DefaultTenant, id)]; {
+		case len(times) != 1:
+			r.broken("%s was handled %d times", id, len(times))
+		case times[0].Before(due):
+			r.broken("%s was handled %s before its time", id, due.Sub(times[0]))
 		}
 	}
 }

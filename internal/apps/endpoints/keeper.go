@@ -96,18 +96,13 @@ func (c Choice) list() string {
 // List returns a page of a list, the newest first: at most limit, 1 to store.MaxPage, behind the
 // place after. next is empty on the last page.
 func (k *Keeper) List(ctx context.Context, of Choice, after string, limit int) (page []Endpoint, next string, err error) {
-	found, err := k.Store.Query(ctx, store.Query{Collection: Lists, IDPrefix: of.list() + "~", After: after, Limit: limit})
-	if err != nil {
-		return nil, "", fmt.Errorf("endpoints: list: %w", err)
-	}
-	for _, doc := range found.Documents {
-		var e Endpoint
+	query := store.Query{Collection: Lists, IDPrefix: of.list() + "~", After: after, Limit: limit}
+	return store.List(ctx, k.Store, query, func(doc store.Document) (e Endpoint, err error) {
 		if err := store.Decode(doc.Fields, &e); err != nil {
-			return nil, "", fmt.Errorf("%w: %s", ErrBroken, doc.Key)
+			return e, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 		}
-		page = append(page, e)
-	}
-	return page, found.Next, nil
+		return e, nil
+	})
 }
 
 // Add registers an endpoint and returns its secret. The error wraps ErrInvalid or audit.ErrInvalid,

@@ -2,8 +2,6 @@ package journal
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"billhook/internal/platform/cache"
@@ -64,32 +62,23 @@ func (c *Calendar) Closed(ctx context.Context, tenant, period string) (bool, err
 func (c *Calendar) read(ctx context.Context) (calendar, time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	var changes int64
-	switch doc, err := c.store.Get(ctx, changesKey); {
-	case errors.Is(err, store.ErrNotFound):
-	case err != nil:
-		return calendar{}, 0, fmt.Errorf("journal: read periods: %w", err)
-	default:
-		changes, _ = doc.Fields[fieldChanges].(int64)
+	doc, err := store.Find(ctx, c.store, changesKey)
+	if err != nil {
+		return calendar{}, 0, err
 	}
+	changes, _ := doc.Fields[fieldChanges].(int64)
 	if changes == c.last.changes { // 0: no period was ever closed
 		return c.last, lookAgain, nil
 	}
 	// The count went first: a change behind it is in the list perhaps, and in the next count surely.
 	closes := map[string]time.Time{}
 	query := store.Query{Collection: PeriodsCollection, Equal: map[string]any{fieldClosed: true}, Limit: store.MaxPage}
-	for {
-		page, err := c.store.Query(ctx, query)
+	for doc, err := range store.Each(ctx, c.store, query) {
 		if err != nil {
-			return calendar{}, 0, fmt.Errorf("journal: list periods: %w", err)
+			return calendar{}, 0, err
 		}
-		for _, doc := range page.Documents {
-			at, _ := doc.Fields["closes_at"].(time.Time)
-			closes[doc.Key.ID] = at // one without a moment is closed
-		}
-		if query.After = page.Next; page.Next == "" {
-			break
-		}
+		at, _ := doc.Fields["closes_at"].(time.Time)
+		closes[doc.Key.ID] = at // one without a moment is closed
 	}
 	c.last = calendar{closes: closes, changes: changes}
 	return c.last, lookAgain, nil

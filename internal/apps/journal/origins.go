@@ -128,18 +128,13 @@ func (o Origins) Closings(ctx context.Context, tenant string) (map[string]time.T
 		return closings, nil // nobody can have closed a month of it
 	}
 	query := store.Query{Collection: PeriodsCollection, IDPrefix: periodPrefix(tenant), Limit: store.MaxPage}
-	for {
-		page, err := o.Store.Query(ctx, query)
+	for doc, err := range store.Each(ctx, o.Store, query) {
 		if err != nil {
-			return nil, fmt.Errorf("journal: list periods: %w", err)
+			return nil, err
 		}
-		for _, doc := range page.Documents {
-			if at, closed := doc.Fields["closes_at"].(time.Time); closed {
-				closings[strings.TrimPrefix(doc.Key.ID, query.IDPrefix)] = at
-			}
-		}
-		if query.After = page.Next; query.After == "" {
-			return closings, nil
+		if at, closed := doc.Fields["closes_at"].(time.Time); closed {
+			closings[strings.TrimPrefix(doc.Key.ID, query.IDPrefix)] = at
 		}
 	}
+	return closings, nil
 }

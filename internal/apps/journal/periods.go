@@ -162,18 +162,8 @@ func (p *Periods) List(ctx context.Context, tenant, after string, limit int) (pa
 	if after != "" {
 		query.After = prefix + after
 	}
-	found, err := p.Store.Query(ctx, query)
-	if err != nil {
-		return nil, "", fmt.Errorf("journal: list periods: %w", err)
-	}
-	for _, doc := range found.Documents {
-		one, err := ReadPeriod(doc, p.Now())
-		if err != nil {
-			return nil, "", err
-		}
-		page = append(page, one)
-	}
-	return page, strings.TrimPrefix(found.Next, prefix), nil
+	page, next, err = store.List(ctx, p.Store, query, func(doc store.Document) (Period, error) { return ReadPeriod(doc, p.Now()) })
+	return page, strings.TrimPrefix(next, prefix), err
 }
 
 // Close has a period that is over take no entries from Notice on. One that is closed already stays

@@ -126,18 +126,8 @@ func look(ctx context.Context, from store.Getter, tenant, id string) (Order, sto
 
 // OfUser returns orders of a tenant's user, at most limit, in no order that means anything.
 func OfUser(ctx context.Context, from store.Querier, tenant, userID string, limit int) (all []Order, more bool, err error) {
-	found, err := from.Query(ctx, store.Query{Collection: Collection, Equal: map[string]any{"tenant": tenant, "user_id": userID}, Limit: limit})
-	if err != nil {
-		return nil, false, fmt.Errorf("orders: list: %w", err)
-	}
-	for _, doc := range found.Documents {
-		o, err := Read(doc)
-		if err != nil {
-			return nil, false, err
-		}
-		all = append(all, o)
-	}
-	return all, found.Next != "", nil
+	all, next, err := store.List(ctx, from, store.Query{Collection: Collection, Equal: map[string]any{"tenant": tenant, "user_id": userID}, Limit: limit}, Read)
+	return all, next != "", err
 }
 
 // List returns orders in a state of rest, or with an empty one all, in no order that means anything: at most limit, 1 to
@@ -147,16 +137,5 @@ func List(ctx context.Context, from store.Querier, state State, after string, li
 	if state != "" {
 		query.Equal = map[string]any{"state": string(state)}
 	}
-	found, err := from.Query(ctx, query)
-	if err != nil {
-		return nil, "", fmt.Errorf("orders: list: %w", err)
-	}
-	for _, doc := range found.Documents {
-		o, err := Read(doc)
-		if err != nil {
-			return nil, "", err
-		}
-		page = append(page, o)
-	}
-	return page, found.Next, nil
+	return store.List(ctx, from, query, Read)
 }

@@ -295,11 +295,7 @@ func (k keeper) follow(event handler.Event, o Order, version store.Version, way 
 		}
 	}
 	effect.Result = code(o)
-	write := store.Create(key(o.Tenant, o.ID), o.fields())
-	if version != 0 {
-		write = store.Replace(key(o.Tenant, o.ID), version, o.fields())
-	}
-	effect.Writes = append(effect.Writes, write)
+	effect.Writes = append(effect.Writes, store.Replace(key(o.Tenant, o.ID), version, o.fields()))
 	return effect, nil
 }
 

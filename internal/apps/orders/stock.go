@@ -122,21 +122,10 @@ func (k *Keeper) List(ctx context.Context, tenant, after string, limit int) (pag
 	if after != "" {
 		query.After = store.Path(tenant, after)
 	}
-	found, err := k.Store.Query(ctx, query)
-	if err != nil {
-		return nil, "", fmt.Errorf("orders: list stock: %w", err)
-	}
-	for _, doc := range found.Documents {
-		s, err := ReadStock(doc)
-		if err != nil {
-			return nil, "", err
-		}
-		page = append(page, s)
-	}
-	if found.Next != "" {
+	if page, next, err = store.List(ctx, k.Store, query, ReadStock); next != "" {
 		next = page[len(page)-1].ProductID
 	}
-	return page, next, nil
+	return page, next, err
 }
 
 // Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or

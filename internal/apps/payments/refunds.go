@@ -101,40 +101,23 @@ func ListRefunds(ctx context.Context, from store.Querier, state State, after *st
 	if state != "" {
 		query.Equal = map[string]any{"state": string(state)}
 	}
-	found, err := from.Query(ctx, query)
-	if err != nil {
-		return nil, nil, fmt.Errorf("payments: list refunds: %w", err)
-	}
-	for _, doc := range found.Documents {
+	page, _, err = store.List(ctx, from, query, func(doc store.Document) (Refund, error) {
 		r, err := ReadRefund(doc)
-		if err != nil {
-			return nil, nil, err
-		}
-		page, next = append(page, r), &store.Position{At: r.ReservedAt, ID: doc.Key.ID}
-	}
+		next = &store.Position{At: r.ReservedAt, ID: doc.Key.ID}
+		return r, err
+	})
 	if len(page) < limit {
 		next = nil
 	}
-	return page, next, nil
+	return page, next, err
 }
 
 // RefundsOf returns the refunds of payments of a tenant's subscription, at most limit, in no order that
 // means anything.
 func RefundsOf(ctx context.Context, from store.Querier, tenant, subscription string, limit int) (all []Refund, more bool, err error) {
-	found, err := from.Query(ctx, store.Query{
-		Collection: RefundsCollection, Equal: map[string]any{"tenant": tenant, "subscription_id": subscription}, Limit: limit,
-	})
-	if err != nil {
-		return nil, false, fmt.Errorf("payments: list refunds: %w", err)
-	}
-	for _, doc := range found.Documents {
-		r, err := ReadRefund(doc)
-		if err != nil {
-			return nil, false, err
-		}
-		all = append(all, r)
-	}
-	return all, found.Next != "", nil
+	query := store.Query{Collection: RefundsCollection, Equal: map[string]any{"tenant": tenant, "subscription_id": subscription}, Limit: limit}
+	all, next, err := store.List(ctx, from, query, ReadRefund)
+	return all, next != "", err
 }
 
 // Refunds pays back at the gateway what a payment took.
@@ -260,9 +243,7 @@ func (r Refunds) prepare(ctx context.Context, event handler.Event) ([]store.Writ
 	})
 	key := refundKey(event.Tenant, asked.PaymentID)
 	switch {
-	case there.State == "":
-		return []store.Write{store.Create(key, reserved)}, nil
-	case there.State == Refused:
+	case there.State == "", there.State == Refused:
 		return []store.Write{store.Replace(key, there.version, reserved)}, nil
 	case there.State == UnderWay && there.of(event):
 		return nil, nil // reserved by another worker, with the phase that this one is about to find

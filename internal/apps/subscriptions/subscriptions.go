@@ -65,38 +65,28 @@ const MaxListed = 100
 // whether there are more than MaxListed: then any of them may be missing. The error wraps
 // store.ErrUnreadable where a document is none of an event; else the store did not answer.
 func History(ctx context.Context, from store.Querier, tenant, subscription string) (events []Event, more bool, err error) {
-	page, err := from.Query(ctx, store.Query{Collection: Collection, IDPrefix: prefix(tenant, subscription), Limit: MaxListed})
-	if err != nil {
-		return nil, false, fmt.Errorf("subscriptions: list: %w", err)
-	}
-	events = make([]Event, len(page.Documents))
-	for i, doc := range page.Documents {
-		if err := store.Decode(doc.Fields, &events[i]); err != nil {
-			return nil, false, fmt.Errorf("subscriptions: %s: %w", doc.Key, err)
-		}
-	}
+	events, next, err := store.List(ctx, from, store.Query{Collection: Collection, IDPrefix: prefix(tenant, subscription), Limit: MaxListed}, read)
 	slices.SortStableFunc(events, func(a, b Event) int {
 		if c := b.at().Compare(a.at()); c != 0 {
 			return c
 		}
 		return strings.Compare(b.EventID, a.EventID)
 	})
-	return events, page.Next != "", nil
+	return events, next != "", err
+}
+
+// read reads an event's document.
+func read(doc store.Document) (e Event, err error) {
+	if err := store.Decode(doc.Fields, &e); err != nil {
+		return e, fmt.Errorf("subscriptions: %s: %w", doc.Key, err)
+	}
+	return e, nil
 }
 
 // OfCustomer returns events of a tenant's customer, at most limit, in no order that means anything.
 func OfCustomer(ctx context.Context, from store.Querier, tenant, customer string, limit int) (events []Event, more bool, err error) {
-	page, err := from.Query(ctx, store.Query{Collection: Collection, Equal: map[string]any{"tenant": tenant, "customer_id": customer}, Limit: limit})
-	if err != nil {
-		return nil, false, fmt.Errorf("subscriptions: list: %w", err)
-	}
-	events = make([]Event, len(page.Documents))
-	for i, doc := range page.Documents {
-		if err := store.Decode(doc.Fields, &events[i]); err != nil {
-			return nil, false, fmt.Errorf("subscriptions: %s: %w", doc.Key, err)
-		}
-	}
-	return events, page.Next != "", nil
+	events, next, err := store.List(ctx, from, store.Query{Collection: Collection, Equal: map[string]any{"tenant": tenant, "customer_id": customer}, Limit: limit}, read)
+	return events, next != "", err
 }
 
 // at is when the event happened, as far as that is readable.

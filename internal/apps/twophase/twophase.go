@@ -289,12 +289,7 @@ func (w Work) write(event handler.Event, to phase) (phase, store.Write) {
 		to.Expires = now.Add(w.RememberFor)
 	}
 	to.Queue, to.Tenant, to.EventID, to.Updated = event.Queue, event.Tenant, event.ID, now
-	key := Key(event.Queue, event.Tenant, event.ID)
-	write := store.Replace(key, to.version, store.Encode(&to))
-	if to.version == 0 {
-		write = store.Create(key, write.Fields)
-	}
-	return to, write
+	return to, store.Replace(Key(event.Queue, event.Tenant, event.ID), to.version, store.Encode(&to))
 }
 
 // commit writes a phase with the writes that go with it, and returns it as the store holds it.

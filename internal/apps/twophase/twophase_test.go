@@ -357,3 +357,28 @@ func TestIncompleteWorkIsAMistakeInAMain(t *testing.T) {
 	}
 	require.NotPanics(t, func() { handler.NewRegistry().Leased("refund", newBench().Leased()) })
 }
+
+func TestThePlanOfWorkIsItsReservationAndItsRequest(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	b.Request = func(event handler.Event) (handler.Call, error) { return handler.Call{ID: event.ID}, nil }
+	plan := func() handler.Plan {
+		t.Helper()
+		plan, err := b.Leased().Plan(t.Context(), event)
+		require.NoError(t, err)
+		return plan
+	}
+	fresh := plan()
+	require.Len(t, fresh.Writes, 2, "the phase document, and what is reserved")
+	require.Equal(t, []handler.Call{{ID: event.ID}}, fresh.Calls)
+	require.Empty(t, b.docs, "a plan does nothing")
+
+	b.CommitThere = b.answer("", errLost)
+	_, err := b.do(t)
+	require.ErrorIs(t, err, errLost)
+	require.Equal(t, handler.Plan{Calls: fresh.Calls}, plan(), "it is reserved already")
+	b.CommitThere = b.answer("refunded", nil)
+	_, err = b.do(t)
+	require.NoError(t, err)
+	require.Equal(t, handler.Plan{Effect: handler.Effect{Result: "refunded"}}, plan(), "it is done already")
+}

@@ -205,11 +205,7 @@ func (t Tracker) count(event handler.Event, said told, c counting) (handler.Effe
 		Tenant: total.Tenant, Subscription: total.Subscription, Period: total.Period, Meter: total.Meter, EventID: event.ID,
 		Quantity: said.quantity, OccurredAt: said.occurred, CountedAt: c.at, Total: key.ID,
 	}
-	write := store.Create(key, store.Encode(&total))
-	if c.version != 0 {
-		write = store.Replace(key, c.version, store.Encode(&total))
-	}
-	effect.Writes = []store.Write{store.Create(made, store.Encode(&entry)), write}
+	effect.Writes = []store.Write{store.Create(made, store.Encode(&entry)), store.Replace(key, c.version, store.Encode(&total))}
 	return effect, nil
 }
 

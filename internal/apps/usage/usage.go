@@ -116,15 +116,10 @@ func Entries(ctx context.Context, from store.Querier, total store.Key, after str
 }
 
 func list[T any](ctx context.Context, from store.Querier, query store.Query) (page []T, next string, err error) {
-	found, err := from.Query(ctx, query)
-	if err != nil {
-		return nil, "", fmt.Errorf("usage: list: %w", err)
-	}
-	page = make([]T, len(found.Documents))
-	for i, doc := range found.Documents {
-		if err := store.Decode(doc.Fields, &page[i]); err != nil {
-			return nil, "", fmt.Errorf("usage: %s: %w", doc.Key, err)
+	return store.List(ctx, from, query, func(doc store.Document) (one T, err error) {
+		if err := store.Decode(doc.Fields, &one); err != nil {
+			return one, fmt.Errorf("usage: %s: %w", doc.Key, err)
 		}
-	}
-	return page, found.Next, nil
+		return one, nil
+	})
 }

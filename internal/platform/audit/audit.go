@@ -94,33 +94,23 @@ func (s Subject) prefix() string { return mark + store.Path(s.Kind, s.Tenant, s.
 
 // All returns all entries of a subject, the newest first.
 func (s Subject) All(ctx context.Context, q store.Querier) (all []Entry, err error) {
-	for after := ""; ; {
-		page, next, err := s.List(ctx, q, after, store.MaxPage)
+	for doc, err := range store.Each(ctx, q, store.Query{Collection: Collection, IDPrefix: s.prefix(), Limit: store.MaxPage}) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, page...)
-		if after = next; after == "" {
-			return all, nil
+		e, err := EntryOf(doc)
+		if err != nil {
+			return nil, err
 		}
+		all = append(all, e)
 	}
+	return all, nil
 }
 
 // List returns a page of the entries of a subject, the newest first: at most limit, 1 to store.MaxPage,
 // behind the entry after. next is empty on the last page.
 func (s Subject) List(ctx context.Context, q store.Querier, after string, limit int) (entries []Entry, next string, err error) {
-	page, err := q.Query(ctx, store.Query{Collection: Collection, IDPrefix: s.prefix(), After: after, Limit: limit})
-	if err != nil {
-		return nil, "", fmt.Errorf("audit: list: %w", err)
-	}
-	for _, doc := range page.Documents {
-		e, err := EntryOf(doc)
-		if err != nil {
-			return nil, "", err
-		}
-		entries = append(entries, e)
-	}
-	return entries, page.Next, nil
+	return store.List(ctx, q, store.Query{Collection: Collection, IDPrefix: s.prefix(), After: after, Limit: limit}, EntryOf)
 }
 
 // Search says which entries are wanted. An empty member is any.
@@ -153,19 +143,11 @@ func Newest(ctx context.Context, q store.Querier, wanted Search) ([]Found, error
 			query.Equal[field] = value
 		}
 	}
-	page, err := q.Query(ctx, query)
-	if err != nil {
-		return nil, fmt.Errorf("audit: newest: %w", err)
-	}
-	var found []Found
-	for _, doc := range page.Documents {
+	found, _, err := store.List(ctx, q, query, func(doc store.Document) (Found, error) {
 		e, err := EntryOf(doc)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, Found{Entry: e, ID: doc.Key.ID})
-	}
-	return found, nil
+		return Found{Entry: e, ID: doc.Key.ID}, err
+	})
+	return found, err
 }
 
 // EntryOf reads an entry's document.

@@ -161,25 +161,19 @@ func missing(err error) error {
 // that cannot be read.
 func unsealed(ctx context.Context, from store.Querier, tenant, period string) (entries map[string]ledger.Entry, changed []string, err error) {
 	entries = map[string]ledger.Entry{}
-	for after := ""; ; {
-		page, err := from.Query(ctx, store.Query{
-			Collection: ledger.Entries, Equal: map[string]any{ledger.FieldUnsealed: tenant}, After: after, Limit: store.MaxPage,
-		})
+	query := store.Query{Collection: ledger.Entries, Equal: map[string]any{ledger.FieldUnsealed: tenant}, Limit: store.MaxPage}
+	for doc, err := range store.Each(ctx, from, query) {
 		if err != nil {
-			return nil, nil, fmt.Errorf("seal: find entries: %w", err)
+			return nil, nil, err
 		}
-		for _, doc := range page.Documents {
-			switch entry, err := ledger.Read(doc); {
-			case err != nil:
-				changed = append(changed, doc.Key.ID)
-			case entry.Period <= period:
-				entries[entry.ID] = entry
-			}
-		}
-		if after = page.Next; after == "" {
-			return entries, changed, nil
+		switch entry, err := ledger.Read(doc); {
+		case err != nil:
+			changed = append(changed, doc.Key.ID)
+		case entry.Period <= period:
+			entries[entry.ID] = entry
 		}
 	}
+	return entries, changed, nil
 }
 
 // lines returns the lines of a trial balance, by account and currency.
@@ -216,20 +210,11 @@ func List(ctx context.Context, from Reader, tenant string, before int64, limit i
 	if first >= before {
 		return []Seal{}, 0, nil
 	}
-	page, err := from.Query(ctx, store.Query{
-		Collection: Seals, IDPrefix: HeadID(tenant) + "~", After: ID(tenant, first-1), Limit: min(int(before-first), store.MaxPage),
-	})
-	if err != nil {
-		return nil, 0, fmt.Errorf("seal: list: %w", err)
+	query := store.Query{Collection: Seals, IDPrefix: HeadID(tenant) + "~", After: ID(tenant, first-1), Limit: min(int(before-first), store.MaxPage)}
+	if seals, _, err = store.List(ctx, from, query, readSeal); err != nil {
+		return nil, 0, err
 	}
-	seals = []Seal{}
-	for _, doc := range slices.Backward(page.Documents) {
-		s, err := readSeal(doc)
-		if err != nil {
-			return nil, 0, err
-		}
-		seals = append(seals, s)
-	}
+	slices.Reverse(seals)
 	if first > 1 {
 		next = first
 	}

@@ -21,18 +21,12 @@ func Tenants(ctx context.Context, from store.Querier) ([]string, error) {
 		{Collection: Heads, Limit: store.MaxPage},
 		{Collection: Seals, Equal: map[string]any{"number": int64(1)}, Limit: store.MaxPage},
 	} {
-		for {
-			page, err := from.Query(ctx, query)
+		for doc, err := range store.Each(ctx, from, query) {
 			if err != nil {
-				return nil, fmt.Errorf("seal: find tenants: %w", err)
+				return nil, err
 			}
-			for _, doc := range page.Documents {
-				if tenant, ok := tenantOf(doc.Key.ID); ok {
-					found[tenant] = true
-				}
-			}
-			if query.After = page.Next; query.After == "" {
-				break
+			if tenant, ok := tenantOf(doc.Key.ID); ok {
+				found[tenant] = true
 			}
 		}
 	}

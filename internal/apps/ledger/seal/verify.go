@@ -236,21 +236,20 @@ func (v *verification) begin(ctx context.Context, at string) (link, string, erro
 // lists reads the leaves of the seals behind an id, up to another; empty: up to the end.
 func (v *verification) lists(ctx context.Context, after, until string) (map[string]store.Document, error) {
 	found := map[string]store.Document{}
-	for {
-		page, err := v.from.Query(ctx, store.Query{Collection: Leaves, IDPrefix: HeadID(v.tenant) + "~", After: after, Limit: sealsPerPage})
+	query := store.Query{Collection: Leaves, IDPrefix: HeadID(v.tenant) + "~", After: after, Limit: sealsPerPage}
+	for doc, err := range store.Each(ctx, v.from, query) {
 		if err != nil {
-			return nil, fmt.Errorf("seal: read leaves: %w", err)
+			return nil, err
 		}
-		for _, doc := range page.Documents {
-			if until != "" && doc.Key.ID > until {
-				return found, nil
-			}
-			found[doc.Key.ID] = doc
+		if until != "" && doc.Key.ID > until {
+			break
 		}
-		if after = page.Next; after == "" || after == until {
-			return found, nil
+		found[doc.Key.ID] = doc
+		if doc.Key.ID == until {
+			break
 		}
 	}
+	return found, nil
 }
 
 func (v *verification) gap(first, last int64) {

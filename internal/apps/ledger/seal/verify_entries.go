@@ -23,38 +23,31 @@ func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, 
 	totals := map[string]Totals{}
 	found := make(map[string]bool, len(leaves))
 	whole := true
-	for after := ""; ; {
-		page, err := v.from.Query(ctx, store.Query{
-			Collection: ledger.Entries, Equal: map[string]any{"tenant": v.tenant, "seal": number}, After: after, Limit: store.MaxPage,
-		})
+	query := store.Query{Collection: ledger.Entries, Equal: map[string]any{"tenant": v.tenant, "seal": number}, Limit: store.MaxPage}
+	for doc, err := range store.Each(ctx, v.from, query) {
 		if err != nil {
-			return fmt.Errorf("seal: read entries: %w", err)
+			return err
 		}
-		v.done.read += int64(len(page.Documents))
-		for _, doc := range page.Documents {
-			v.done.Entries++
-			place, held := places[doc.Key.ID]
-			if !held {
-				if at := misnamed(doc, leaves); at >= 0 {
-					v.find(Changed, store.Key{Collection: Leaves, ID: ID(v.tenant, number)}, number, "a leaf names another entry than it is of")
-					found[leaves[at].id] = true
-				} else {
-					v.find(Added, doc.Key, number, "the seal does not hold it")
-				}
-				whole = false
-				continue
+		v.done.read++
+		v.done.Entries++
+		place, held := places[doc.Key.ID]
+		if !held {
+			if at := misnamed(doc, leaves); at >= 0 {
+				v.find(Changed, store.Key{Collection: Leaves, ID: ID(v.tenant, number)}, number, "a leaf names another entry than it is of")
+				found[leaves[at].id] = true
+			} else {
+				v.find(Added, doc.Key, number, "the seal does not hold it")
 			}
-			found[doc.Key.ID] = true
-			entry, ok := v.compare(doc, number, int64(place), leaves[place].hash)
-			v.late(entry, s)
-			for _, line := range entry.Lines {
-				ok = ok && add(totals, entry.Period, line) == nil
-			}
-			whole = whole && ok
+			whole = false
+			continue
 		}
-		if after = page.Next; after == "" {
-			break
+		found[doc.Key.ID] = true
+		entry, ok := v.compare(doc, number, int64(place), leaves[place].hash)
+		v.late(entry, s)
+		for _, line := range entry.Lines {
+			ok = ok && add(totals, entry.Period, line) == nil
 		}
+		whole = whole && ok
 	}
 	for _, l := range leaves {
 		if found[l.id] {

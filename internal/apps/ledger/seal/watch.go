@@ -66,12 +66,9 @@ func (s State) Worst() Verdict {
 // Standing reads how the verification stands. The error is that of reading; a state that cannot be read
 // is as if nothing was verified yet.
 func Standing(ctx context.Context, from store.Getter) (State, error) {
-	doc, err := from.Get(ctx, stateKey)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return State{}, nil
-	case err != nil:
-		return State{}, fmt.Errorf("seal: read state of verification: %w", err)
+	doc, err := store.Find(ctx, from, stateKey)
+	if err != nil {
+		return State{}, err
 	}
 	var s State
 	if err := store.Decode(doc.Fields, &s); err != nil {
@@ -168,11 +165,7 @@ func (w Watch) part(ctx context.Context, s *State, tenants []string) (part Verif
 
 // keep writes the state at its version.
 func (w Watch) keep(ctx context.Context, s *State) error {
-	write := store.Create(stateKey, store.Encode(s))
-	if s.version != 0 {
-		write = store.Replace(stateKey, s.version, write.Fields)
-	}
-	versions, err := w.Store.Commit(ctx, []store.Write{write})
+	versions, err := w.Store.Commit(ctx, []store.Write{store.Replace(stateKey, s.version, store.Encode(s))})
 	if err != nil {
 		return fmt.Errorf("seal: keep state of verification: %w", err)
 	}

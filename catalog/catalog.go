@@ -106,7 +106,6 @@ type Queue struct {
 	// once in this time. Beyond it the message is kept, or its dead letter is confirmed, and
 	// the push is acknowledged. 0 is no limit.
 	NackBudget  time.Duration `json:"nack_budget"`
-	OnOrphan    OnOrphan      `json:"on_orphan"`
 	OnCorrected OnCorrected   `json:"on_corrected"`
 	// DedupeBy is what an event of the queue is known by.
 	DedupeBy DedupeBy `json:"dedupe_by"`
@@ -140,9 +139,6 @@ type (
 	// OnTerminal is how a message that cannot succeed is answered once its dead letter is
 	// confirmed.
 	OnTerminal string
-	// OnOrphan is what a sweep does with an event whose worker is gone and whose redelivery is
-	// not in sight.
-	OnOrphan string
 	// DedupeBy is what two messages have in common that are the same event.
 	DedupeBy string
 	// OnCorrected is what becomes of another payload under the id of a dead letter, of which
@@ -156,8 +152,6 @@ type (
 const (
 	Reject    OnTerminal  = "reject"    // the 4xx of its class
 	Ack       OnTerminal  = "ack"       // 200
-	Report    OnOrphan    = "report"    // logged and counted, for a person to decide
-	Republish OnOrphan    = "republish" // published again on its queue
 	Refuse    OnCorrected = "refuse"    // a conflict, and a dead letter of its own
 	Accept    OnCorrected = "accept"    // a new attempt, which closes the dead letter
 

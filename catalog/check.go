@@ -120,7 +120,6 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	require(q.OldestAlert >= wait+q.AckDeadline || q.AckDeadline > maxAckDeadline, "oldest_alert", "must be at least the broker's longest wait and the attempt after it, "+seconds(wait+q.AckDeadline))
 	require(q.OldestAlert < q.MessageTTL || q.MessageTTL == 0, "oldest_alert", "must be below message_ttl, "+seconds(q.MessageTTL))
 	require(q.OldestAlert < q.MessageRetention || q.MessageRetention < minRetention, "oldest_alert", "must be below message_retention_duration, "+seconds(q.MessageRetention))
-	require(q.OnOrphan == Report || q.OnOrphan == Republish, "on_orphan", "must be report or republish")
 	require(q.OnCorrected == Refuse || q.OnCorrected == Accept, "on_corrected", "must be refuse or accept")
 	require(q.DedupeBy == ByEventID || q.DedupeBy == ByIdempotencyKey, "dedupe_by", "must be event_id or idempotency_key")
 	require(q.OnTerminal == Ack || q.OnTerminal == Reject, "on_terminal", "must be ack or reject")

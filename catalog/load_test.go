@@ -205,7 +205,6 @@ func TestEachMistakeNamesFileQueueAndKey(t *testing.T) {
 		"an alert that is nowhere":                     {"queues.yaml", `    oldest_alert: "800s"`, `    oldest_alert: "0s"`, "queues.yaml: queue reminders: oldest_alert: must be at least the broker's longest wait and the attempt after it, 660s"},
 		"an alert when messages are useless":           {"queues.yaml", `oldest_alert: "900s"`, `oldest_alert: "3600s"`, "queues.yaml: queue bookings: oldest_alert: must be below message_ttl, 3600s"},
 		"an alert when messages are gone":              {"queues.yaml", `    oldest_alert: "800s"`, `    oldest_alert: "604800s"`, "queues.yaml: queue reminders: oldest_alert: must be below message_retention_duration, 604800s"},
-		"an unknown way to deal with orphans":          {"queues.yaml", "on_orphan: republish", "on_orphan: adopt", "queues.yaml: defaults.on_orphan: must be report or republish"},
 		"an unknown way to take a correction":          {"queues.yaml", "four_eyes: false", "four_eyes: false\n  on_corrected: maybe", "queues.yaml: defaults.on_corrected: must be refuse or accept"},
 		"an unknown name of an event":                  {"queues.yaml", "four_eyes: false", "four_eyes: false\n  dedupe_by: payload", "queues.yaml: defaults.dedupe_by: must be event_id or idempotency_key"},
 		"a key that no body names":                     {"queues.yaml", "four_eyes: false", "four_eyes: false\n  dedupe_by: idempotency_key", "queues.yaml: defaults.dedupe_by: must be event_id: a message.v1 body names no idempotency key"},
@@ -381,7 +380,7 @@ func TestAQueueTakesWhatItLeavesOpenFromTheDefaults(t *testing.T) {
 		},
 		MaxAttempts: 5, Backoff: growing, AckDeadline: time.Minute, Lease: 2 * time.Minute, HandlerTimeout: 30 * time.Second,
 		MessageTTL: time.Hour, MessageRetention: 7 * 24 * time.Hour, RememberFor: 30 * 24 * time.Hour,
-		Concurrency: 10, SlotWait: 2 * time.Second, NackBudget: 10 * time.Second, MaxInstances: 2, OldestAlert: 15 * time.Minute, OnTerminal: catalog.Ack, OnOrphan: catalog.Republish, OnCorrected: catalog.Refuse, DedupeBy: catalog.ByEventID,
+		Concurrency: 10, SlotWait: 2 * time.Second, NackBudget: 10 * time.Second, MaxInstances: 2, OldestAlert: 15 * time.Minute, OnTerminal: catalog.Ack, OnCorrected: catalog.Refuse, DedupeBy: catalog.ByEventID,
 		DeadLetter: catalog.DeadLetter{Topic: "bookings-dlq", Retention: 14 * 24 * time.Hour, OldestAlert: 4 * time.Hour},
 	}, c.Queues[0])
 	require.Equal(t, catalog.DeadLetter{Drop: true}, c.Queues[1].DeadLetter)

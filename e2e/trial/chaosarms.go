@@ -127,7 +127,7 @@ func (a *arm) queue() catalog.Queue {
 		ID: a.name, Enabled: true, Contract: contract.EnvelopeV1, MaxAttempts: attempts, Backoff: backoff,
 		AckDeadline: chaosLease, Lease: chaosLease, HandlerTimeout: chaosTimeout, RememberFor: time.Hour,
 		Concurrency: 256, Batch: a.batch, DeadLetter: catalog.DeadLetter{Topic: a.name + "-dlq"},
-		OnTerminal: catalog.Reject, OnOrphan: catalog.Report, Handlers: map[string]catalog.Handler{a.typeOf(): h},
+		OnTerminal: catalog.Reject, Handlers: map[string]catalog.Handler{a.typeOf(): h},
 	}
 	if a.contract != "" {
 		q.Contract = a.contract

@@ -126,7 +126,6 @@ func changesOfKeys() []change {
 		{name: "oldest_alert", to: "1800s", note: ""},
 		{name: "on_terminal", to: "ack", note: ""},
 		{name: "nack_budget", to: "20s", note: ""},
-		{name: "on_orphan", to: "report", note: ""},
 		{name: "on_corrected", to: "accept", note: ""},
 		{name: "dedupe_by", to: "idempotency_key", note: "Here the contract names no such key."},
 		{name: "four_eyes", to: true, note: ""},

@@ -177,7 +177,7 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 		w.before = max(0, min(w.event.Body.Attempted(), w.allowed-1))
 		w.record.Attempts = int64(w.before)
 	}
-	if w.handler.Leased != nil && q.OnOrphan == catalog.Republish && len(d.message.Data) <= maxKept {
+	if w.handler.Leased != nil && len(d.message.Data) <= maxKept {
 		// Pub/Sub takes names of attributes, and bytes, that no document may have. An orphan of
 		// such a message is reported.
 		as := store.Set(store.Key{Collection: dedupe.Collection, ID: d.messageID}, store.Encode(&d.message))

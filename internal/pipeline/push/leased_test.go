@@ -237,19 +237,17 @@ func TestTheMessageIsKeptWhileASweepMayNeedIt(t *testing.T) {
 	t.Parallel()
 	large := paid("e1", known, 1).with(func(m *message) { m.body = string(paid("e1", known, 1).data()) + strings.Repeat(" ", 512<<10) })
 	for sentence, test := range map[string]struct {
-		onOrphan catalog.OnOrphan
-		deliver  message
-		kept     bool
+		deliver message
+		kept    bool
 	}{
-		"where orphans are published again": {catalog.Republish, paid("e1", known, 1), true},
-		"and not where they are reported":   {catalog.Report, paid("e1", known, 1), false},
-		"nor where it is too large":         {catalog.Republish, large, false},
-		"nor where no document can hold it": {catalog.Republish, paid("e1", known, 1).with(func(m *message) { m.attributes["__own__"] = "x" }), false},
+		"as a rule":                         {paid("e1", known, 1), true},
+		"not where it is too large":         {large, false},
+		"nor where no document can hold it": {paid("e1", known, 1).with(func(m *message) { m.attributes["__own__"] = "x" }), false},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
 			g := &gateway{}
-			r := newRig(t, setup{leased: g.leased(), queue: func(q *catalog.Queue) { q.OnOrphan = test.onOrphan }})
+			r := newRig(t, setup{leased: g.leased()})
 			var during dedupe.Record
 			g.do = func(context.Context, handler.Event) (string, error) {
 				during, _ = r.record(t, "e1")

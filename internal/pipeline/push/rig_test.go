@@ -171,7 +171,7 @@ func newRig(tb testing.TB, with setup) *rig {
 
 	r.queue = catalog.Queue{
 		ID: "orders", Enabled: true, Contract: contract.PayNowV1, Concurrency: 60, RememberFor: 30 * 24 * time.Hour,
-		AckDeadline: time.Minute, Lease: 2 * time.Minute, OnOrphan: catalog.Republish,
+		AckDeadline: time.Minute, Lease: 2 * time.Minute,
 		DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour}, OnTerminal: catalog.Reject,
 		Backoff:  retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second},
 		Handlers: map[string]catalog.Handler{},

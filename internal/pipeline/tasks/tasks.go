@@ -179,7 +179,7 @@ func (s *Service) sweepLeases(ctx context.Context) (dedupe.Swept, error) {
 	now := s.Now()
 	swept, err := dedupe.Sweep(ctx, s.Store, now.Add(-OrphanAfter(s.Catalog)), now, records, func(ctx context.Context, record dedupe.Record) (bool, error) {
 		q, known := s.Catalog.Queue(record.Queue)
-		republish := known && q.Enabled && q.OnOrphan == catalog.Republish && record.Message != nil
+		republish := known && q.Enabled && record.Message != nil
 		var err error
 		if republish {
 			failpoint.Hit(failpoint.SweepRepublish)

@@ -86,14 +86,12 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	r := &rig{db: db, faults: &storetest.Faults{Store: db}, broker: &broker{}, metrics: telemetry.NewMetrics(), router: chi.NewRouter(), now: start}
 	clock := func() time.Time { return r.now }
-	queue := func(id string, enabled bool, onOrphan catalog.OnOrphan) catalog.Queue {
-		return catalog.Queue{ID: id, Enabled: enabled, OnOrphan: onOrphan, AckDeadline: time.Minute, Backoff: retry.Policy{Base: time.Second, Multiplier: 2, Max: 8 * time.Minute}}
+	queue := func(id string, enabled bool) catalog.Queue {
+		return catalog.Queue{ID: id, Enabled: enabled, AckDeadline: time.Minute, Backoff: retry.Policy{Base: time.Second, Multiplier: 2, Max: 8 * time.Minute}}
 	}
 	books := catalog.Queue{ID: "books", Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}}, DeadLetter: catalog.DeadLetter{Drop: true}}
 	r.service = &tasks.Service{
-		Catalog: &catalog.Catalog{Queues: []catalog.Queue{
-			queue("again", true, catalog.Republish), queue("told", true, catalog.Report), queue("asleep", false, catalog.Republish), books,
-		}},
+		Catalog:  &catalog.Catalog{Queues: []catalog.Queue{queue("again", true), queue("asleep", false), books}},
 		Backlogs: meter{held: map[string]backlog.Held{"again-push": {Messages: 1}}, at: start},
 		Store:    r.faults, Outbox: &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock},
 		Delayed: &lane.Relay{Of: lane.Delayed, Store: r.faults, Publisher: r.broker, Now: clock},
@@ -217,28 +215,26 @@ func TestARunOfTheOutboxIsBounded(t *testing.T) {
 	r.done(t, "relay-outbox", `{"lanes":40,"failed":0,"published":40,"more":false,"oldest_seconds":0}`)
 }
 
-// TestOrphansAreDealtWithAsTheirQueueSays: eight minutes of backoff, one of the ack
+// TestAnOrphanIsPublishedAgainWhereItCanBe: eight minutes of backoff, one of the ack
 // deadline and one more after the end of the lease nobody can be on its way.
-func TestOrphansAreDealtWithAsTheirQueueSays(t *testing.T) {
+func TestAnOrphanIsPublishedAgainWhereItCanBe(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.claim(t, "again", "e1", true)
 	r.claim(t, "again", "e2", false)
-	r.claim(t, "told", "e3", true)
 	r.claim(t, "asleep", "e4", true)
 	r.claim(t, "nobody", "e5", true)
 	r.now = start.Add(14*time.Minute - time.Microsecond)
 	r.done(t, "sweep-leases", `{"republished":0,"reported":0,"failed":0,"more":false}`)
 	require.Empty(t, r.broker.taken)
 	r.now = start.Add(14 * time.Minute)
-	r.done(t, "sweep-leases", `{"republished":1,"reported":4,"failed":0,"more":false}`)
+	r.done(t, "sweep-leases", `{"republished":1,"reported":3,"failed":0,"more":false}`)
 	require.Equal(t, []string{"again/e1"}, r.broker.taken)
 	require.Equal(t, contract.Message{Data: []byte("ilse@example.org"), Attributes: map[string]string{"event_id": "e1"}, OrderingKey: "e1"}, r.broker.last, "as it was")
 	r.done(t, "sweep-leases", `{"republished":0,"reported":0,"failed":0,"more":false}`)
 	r.measured(t, `billhook_orphans_total{action="republished",queue="again"} 1`)
 	r.measured(t, `billhook_orphans_total{action="reported",queue="again"} 1`)
-	r.measured(t, `billhook_orphans_total{action="reported",queue="told"} 1`)
-	require.Equal(t, 5, bytes.Count(r.log.Bytes(), []byte(`"msg":"orphan"`)))
+	require.Equal(t, 4, bytes.Count(r.log.Bytes(), []byte(`"msg":"orphan"`)))
 	require.NotContains(t, r.log.String(), "ilse")
 }
 

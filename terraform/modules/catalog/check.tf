@@ -71,7 +71,6 @@ locals {
         { ok = local.seconds[i].oldest_alert < local.seconds[i].message_ttl || local.seconds[i].message_ttl == 0, path = "oldest_alert", what = "must be below message_ttl, ${local.shown[i].message_ttl}" },
         { ok = local.seconds[i].oldest_alert < local.seconds[i].message_retention_duration, path = "oldest_alert", what = "must be below message_retention_duration, ${local.shown[i].message_retention_duration}" },
         { ok = contains(["ack", "reject"], q.on_terminal), path = "on_terminal", what = "must be ack or reject" },
-        { ok = contains(["report", "republish"], q.on_orphan), path = "on_orphan", what = "must be report or republish" },
         { ok = contains(["refuse", "accept"], q.on_corrected), path = "on_corrected", what = "must be refuse or accept" },
         { ok = contains(["event_id", "idempotency_key"], q.dedupe_by), path = "dedupe_by", what = "must be event_id or idempotency_key" },
         { ok = q.dedupe_by != "idempotency_key" || q.contract == "envelope.v1", path = "dedupe_by", what = "must be event_id: a ${q.contract} body names no idempotency key" },

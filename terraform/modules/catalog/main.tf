@@ -86,7 +86,6 @@ locals {
     oldest_alert               = "0s"
     on_terminal                = ""
     nack_budget                = "0s"
-    on_orphan                  = ""
     on_corrected               = "refuse"   # as in Go
     dedupe_by                  = "event_id" # as in Go
     four_eyes                  = false
@@ -273,7 +272,6 @@ locals {
       oldest_alert               = local.shown[i].oldest_alert
       on_terminal                = q.on_terminal
       nack_budget                = local.shown[i].nack_budget
-      on_orphan                  = q.on_orphan
       on_corrected               = q.on_corrected
       dedupe_by                  = q.dedupe_by
       four_eyes                  = q.four_eyes

@@ -191,7 +191,8 @@ type Handler struct {
 type DeadLetter struct {
 	// Drop: there is no dead-letter topic; the message is counted and gone.
 	Drop  bool   `json:"drop"`
-	Topic string `json:"topic"`
+	// Topic follows from the queue's id.
+	Topic string `json:"-"`
 	// Aliases are former names of the dead letters: of an exchange, of a queue.
 	Aliases   []string      `json:"aliases"`
 	Retention time.Duration `json:"retention"`

@@ -129,7 +129,6 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	require(q.MaxBacklog == (MaxBacklog{}) || (q.MaxBacklog.Messages > 0 && (q.MaxBacklog.OnFull == RefuseMore || q.MaxBacklog.OnFull == AlertAlone)), "max_backlog", "must have messages above 0, and on_full refuse or alert")
 	require(q.MaxBacklog.Messages == 0 || q.BacklogAlertAbove < q.MaxBacklog.Messages, "max_backlog.messages", "must be above backlog_alert_above")
 	if !q.DeadLetter.Drop {
-		require(topicID(q.DeadLetter.Topic) || q.DeadLetter.Topic == q.ID+"-dlq", "dead_letter.topic", topicRule)
 		require(deadLetterRetention <= q.DeadLetter.Retention && q.DeadLetter.Retention <= maxRetention, "dead_letter.retention", "must be 1209600s, 14 days, to 2678400s")
 		for _, name := range q.DeadLetter.Aliases {
 			require(alias.MatchString(name), "dead_letter.aliases", aliasRule)

@@ -227,7 +227,7 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 		}
 		r.takeNames(names, place, "id", queue.ID)
 		r.takeNames(names, place, "alias", queue.Alias)
-		r.takeNames(names, place, "dead_letter.topic", queue.DeadLetter.Topic)
+		r.takeNames(names, place, "id", queue.DeadLetter.Topic)
 		r.takeNames(names, place, "dead_letter.aliases", queue.DeadLetter.Aliases...)
 		c.Queues, places = append(c.Queues, queue), append(places, place)
 	})
@@ -244,7 +244,6 @@ func (c *Catalog) readQueues(r *reader, file map[string]*yaml.Node, names map[st
 	silent := defaults // what every queue must say itself
 	silent.ID, silent.Description, silent.Priority, silent.Pool, silent.Enabled = "silent", "It says nothing.", "low", "silent", false
 	silent.OrderingKey = []string{"silent"} // a default that needs an order is for those that have one
-	silent.DeadLetter.Topic = cmp.Or(silent.DeadLetter.Topic, "silent-dlq")
 	r.settleInherited(silent, c)
 	c.readTasksPool(r, file["tasks_pool"])
 }
@@ -310,11 +309,11 @@ func (r *reader) queue(place, path string, tree map[string]any, defaults Queue) 
 	case path != "": // the defaults
 	case q.DeadLetter.Drop:
 		if keeps {
-			r.wrong(place, "dead_letter.drop", "a queue that drops has no topic, aliases, retention, alerts or warnings")
+			r.wrong(place, "dead_letter.drop", "a queue that drops has no aliases, retention, alerts or warnings")
 		}
 		q.DeadLetter = DeadLetter{Drop: true}
 	default:
-		q.DeadLetter.Topic = cmp.Or(q.DeadLetter.Topic, q.ID+"-dlq")
+		q.DeadLetter.Topic = q.ID + "-dlq"
 	}
 	entries, ok := handlers.(map[string]any)
 	if handled && !ok {

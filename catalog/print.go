@@ -79,7 +79,7 @@ func (q Queue) expand(tree map[string]any) {
 		return
 	}
 	maps.Copy(tree["dead_letter"].(map[string]any), map[string]any{
-		"hold_subscription": q.DeadLetterHold(), "push_subscription": q.DeadLetterPush(), "push_path": q.DeadLetterPushPath(),
+		"topic": q.DeadLetter.Topic, "hold_subscription": q.DeadLetterHold(), "push_subscription": q.DeadLetterPush(), "push_path": q.DeadLetterPushPath(),
 	})
 }
 

@@ -132,7 +132,7 @@ func changesOfKeys() []change {
 		{name: "batch", to: map[string]any{"size": 10, "wait": "0.02s"}, note: "Here nothing takes several messages at once."},
 		{name: "rate", to: map[string]any{"per_second": 500}, note: "The first queue with a rate makes the door's own database, the last one's end takes it away."},
 		{name: "max_backlog", to: map[string]any{"messages": 100000, "on_full": "alert"}, note: ""},
-		{name: "dead_letter", to: map[string]any{"retention": "1814400s"}, note: "Here another retention. Another `topic` is refused: the old one has the dead letters."},
+		{name: "dead_letter", to: map[string]any{"retention": "1814400s"}, note: "Here another retention."},
 	}
 }
 

@@ -11,7 +11,7 @@ locals {
     "id", "alias", "description", "topic", "bindings", "ordering_key", "priority", "pool", "handlers", "retry_policy", "dead_letter", "batch", "rate", "max_backlog",
   ])
   policy_keys = concat(keys(local.growth), ["schedule"])
-  letter_keys = ["drop", "topic", "aliases", "retention", "alert_above", "oldest_alert", "warn_above", "oldest_warn"]
+  letter_keys = ["drop", "aliases", "retention", "alert_above", "oldest_alert", "warn_above", "oldest_warn"]
 
   # Durations by path, for each queue: as the file has them, in seconds, and as shown.
   durations = [
@@ -85,9 +85,8 @@ locals {
         { ok = !q.enabled || length(q.handlers) > 0, path = "handlers", what = "an enabled queue needs some" },
       ],
       q.dead_letter.drop ? [
-        { ok = length(setsubtract(keys(try(local.declared[i].dead_letter, {})), ["drop"])) == 0, path = "dead_letter.drop", what = "a queue that drops has no topic, aliases, retention, alerts or warnings" },
+        { ok = length(setsubtract(keys(try(local.declared[i].dead_letter, {})), ["drop"])) == 0, path = "dead_letter.drop", what = "a queue that drops has no aliases, retention, alerts or warnings" },
         ] : [
-        { ok = (can(regex(local.topic_pattern, q.dead_letter.topic)) && !startswith(q.dead_letter.topic, "goog")) || q.dead_letter.topic == "${q.id}-dlq", path = "dead_letter.topic", what = local.topic_rule },
         { ok = 1209600 <= local.seconds[i]["dead_letter.retention"] && local.seconds[i]["dead_letter.retention"] <= 2678400, path = "dead_letter.retention", what = "must be 1209600s, 14 days, to 2678400s" },
         { ok = try(alltrue([for name in q.dead_letter.aliases : can(regex(local.alias_pattern, name))]), false), path = "dead_letter.aliases", what = "must be names of at most 100 of a-z, 0-9 and _ . : -" },
         { ok = try(q.dead_letter.alert_above >= 0, false), path = "dead_letter.alert_above", what = "must not be negative" },
@@ -158,7 +157,7 @@ locals {
 
   names = concat(
     local.topics, [for q in local.filled : q.alias if q.alias != ""],
-    [for q in local.filled : q.dead_letter.topic if !q.dead_letter.drop],
+    [for q in local.filled : "${q.id}-dlq" if !q.dead_letter.drop],
     flatten([for q in local.filled : try(tolist(q.dead_letter.aliases), []) if !q.dead_letter.drop]),
     [for t in concat(local.shared_topics, local.outbound_topics) : t.alias if t.alias != ""],
   )

@@ -116,7 +116,7 @@ locals {
           { schedule = try(q.retry_policy.schedule, []) },
         ][!can(keys(q.retry_policy)) ? 0 : can(q.retry_policy.schedule) ? 2 : 1]
         dead_letter = merge(
-          { drop = false, topic = "${try(q.id, "")}-dlq", aliases = [], retention = "0s", alert_above = 0, oldest_alert = "0s", warn_above = 0, oldest_warn = "0s" },
+          { drop = false, aliases = [], retention = "0s", alert_above = 0, oldest_alert = "0s", warn_above = 0, oldest_warn = "0s" },
           try(local.defaults.dead_letter, {}), try(q.dead_letter, {}),
         )
       },
@@ -291,15 +291,15 @@ locals {
       dead_letter = [
         {
           drop              = false
-          topic             = q.dead_letter.topic
+          topic             = "${q.id}-dlq"
           aliases           = [for name in q.dead_letter.aliases : name]
           retention         = local.shown[i]["dead_letter.retention"]
           alert_above       = q.dead_letter.alert_above
           oldest_alert      = local.shown[i]["dead_letter.oldest_alert"]
           warn_above        = q.dead_letter.warn_above
           oldest_warn       = local.shown[i]["dead_letter.oldest_warn"]
-          hold_subscription = "${q.dead_letter.topic}-hold"
-          push_subscription = "${q.dead_letter.topic}-push"
+          hold_subscription = "${q.id}-dlq-hold"
+          push_subscription = "${q.id}-dlq-push"
           push_path         = "/push/dead-letters/${q.id}"
         },
         { drop = true },

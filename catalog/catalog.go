@@ -150,10 +150,10 @@ type (
 
 // The choices.
 const (
-	Reject    OnTerminal  = "reject"    // the 4xx of its class
-	Ack       OnTerminal  = "ack"       // 200
-	Refuse    OnCorrected = "refuse"    // a conflict, and a dead letter of its own
-	Accept    OnCorrected = "accept"    // a new attempt, which closes the dead letter
+	Reject OnTerminal  = "reject" // the 4xx of its class
+	Ack    OnTerminal  = "ack"    // 200
+	Refuse OnCorrected = "refuse" // a conflict, and a dead letter of its own
+	Accept OnCorrected = "accept" // a new attempt, which closes the dead letter
 
 	ByEventID        DedupeBy = "event_id"        // the id of its message
 	ByIdempotencyKey DedupeBy = "idempotency_key" // the key that its message names, or the id of one that names none
@@ -190,7 +190,7 @@ type Handler struct {
 // DeadLetter is what becomes of a message that cannot be handled.
 type DeadLetter struct {
 	// Drop: there is no dead-letter topic; the message is counted and gone.
-	Drop  bool   `json:"drop"`
+	Drop bool `json:"drop"`
 	// Topic follows from the queue's id.
 	Topic string `json:"-"`
 	// Aliases are former names of the dead letters: of an exchange, of a queue.

@@ -42,25 +42,15 @@ type Meter struct {
 	Quota int64 `json:"quota"`
 	// Plans are the quotas of plans, by the id of the subscription's product.
 	Plans map[string]int64 `json:"plans"`
-	// Thresholds take the place of those of all meters.
-	Thresholds []int64 `json:"thresholds"`
 }
 
-// QuotaOf returns the allowance of a meter for a plan, and the percents of it at which a warning is
-// emitted, rising. 0 is no quota. The plan is empty where none is known.
-func (u Usage) QuotaOf(meter, plan string) (quota int64, thresholds []int64) {
-	m, ok := u.Meters[meter]
-	if !ok {
-		return 0, nil
-	}
-	quota = m.Quota
+// QuotaOf returns the allowance of a meter for a plan; 0 is none. The plan is empty where none is known.
+func (u Usage) QuotaOf(meter, plan string) int64 {
+	m := u.Meters[meter]
 	if own, ok := m.Plans[plan]; ok {
-		quota = own
+		return own
 	}
-	if thresholds = u.Thresholds; len(m.Thresholds) > 0 {
-		thresholds = m.Thresholds
-	}
-	return quota, thresholds
+	return m.Quota
 }
 
 // readUsage reads the limits of usage, and the meters that have a quota. A folder without the file
@@ -98,10 +88,8 @@ func (r *reader) checkUsage(u Usage) {
 	require := r.requirer(usageFile)
 	require(0 < u.Grace && u.Grace <= maxGrace, "usage.grace", `must be above "0s", and at most "2678400s"`)
 	require(0 <= u.Ahead && u.Ahead <= time.Hour, "usage.ahead", `must be "0s" to "3600s"`)
-	require(len(u.Thresholds) > 0 && rising(u.Thresholds), "usage.thresholds", thresholdRule)
+	require(len(u.Thresholds) > 0 && rising(u.Thresholds), "usage.thresholds", "must list percents of 1 to 1000, each above the one before")
 }
-
-const thresholdRule = "must list percents of 1 to 1000, each above the one before"
 
 func rising(thresholds []int64) bool {
 	for i, t := range thresholds {
@@ -121,5 +109,4 @@ func (r *reader) checkMeter(place, name string, m Meter) {
 		require(productID.MatchString(plan), join("plans", plan), "must be the id of a product")
 		require(0 <= m.Plans[plan] && m.Plans[plan] <= MaxUsage, join("plans", plan), "must be 0, which is none, to 9007199254740991")
 	}
-	require(rising(m.Thresholds), "thresholds", thresholdRule)
 }

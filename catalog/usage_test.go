@@ -29,29 +29,22 @@ func TestTheShippedNumbersOfUsageSayWhereTheyComeFrom(t *testing.T) {
 
 func TestAQuotaIsThatOfThePlanElseThatOfTheMeter(t *testing.T) {
 	t.Parallel()
-	u := catalog.Usage{Thresholds: []int64{80, 100}, Meters: map[string]catalog.Meter{
+	u := catalog.Usage{Meters: map[string]catalog.Meter{
 		"calls": {Quota: 10, Plans: map[string]int64{"large": 100, "free": 0}},
-		"seats": {Plans: map[string]int64{"large": 5}, Thresholds: []int64{100}},
+		"seats": {Plans: map[string]int64{"large": 5}},
 	}}
 	for name, test := range map[string]struct {
 		meter, plan string
 		quota       int64
-		thresholds  []int64
 	}{
-		"of the plan":                       {"calls", "large", 100, []int64{80, 100}},
-		"of another plan":                   {"calls", "small", 10, []int64{80, 100}},
-		"of no plan":                        {"calls", "", 10, []int64{80, 100}},
-		"a plan without one":                {"calls", "free", 0, []int64{80, 100}},
-		"a meter with thresholds":           {"seats", "large", 5, []int64{100}},
-		"a meter that has one by plan only": {"seats", "small", 0, []int64{100}},
-		"a meter that is not known":         {"rows", "large", 0, nil},
+		"of the plan":                       {"calls", "large", 100},
+		"of another plan":                   {"calls", "small", 10},
+		"of no plan":                        {"calls", "", 10},
+		"a plan without one":                {"calls", "free", 0},
+		"a meter that has one by plan only": {"seats", "small", 0},
+		"a meter that is not known":         {"rows", "large", 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			quota, thresholds := u.QuotaOf(test.meter, test.plan)
-			require.Equal(t, test.quota, quota)
-			require.Equal(t, test.thresholds, thresholds)
-		})
+		require.Equal(t, test.quota, u.QuotaOf(test.meter, test.plan), name)
 	}
 }
 
@@ -76,7 +69,6 @@ func TestEachMistakeOfUsageNamesFileMeterAndKey(t *testing.T) {
 		"a quota below nothing":      {good + "meters: { calls: { description: d, quota: -1 } }\n", "usage.yaml: meter calls: quota: must be 0, which is none, to 9007199254740991"},
 		"a plan's below nothing":     {good + "meters: { calls: { description: d, plans: { p: -1 } } }\n", "usage.yaml: meter calls: plans.p: must be 0, which is none, to 9007199254740991"},
 		"a plan that is no product":  {good + "meters: { calls: { description: d, plans: { \"a b\": 1 } } }\n", `usage.yaml: meter calls: plans."a b": must be the id of a product`},
-		"a meter's thresholds fall":  {good + "meters: { calls: { description: d, thresholds: [9, 8] } }\n", "usage.yaml: meter calls: thresholds: must list percents of 1 to 1000, each above the one before"},
 		"a meter's key is not known": {good + "meters: { calls: { description: d, limit: 1 } }\n", "usage.yaml: meter calls: limit: unknown key"},
 	} {
 		t.Run(sentence, func(t *testing.T) {

@@ -190,8 +190,8 @@ func (t Tracker) count(event handler.Event, said told, c counting) (handler.Effe
 	total.Used += said.quantity
 	total.Entries++
 	total.CountedAt = c.at
-	quota, thresholds := t.Limits.QuotaOf(total.Meter, total.Plan)
-	total.Quota = quota
+	total.Quota = t.Limits.QuotaOf(total.Meter, total.Plan)
+	thresholds := t.Limits.Thresholds
 	made := EntryKey(total.Tenant, total.Subscription, event.ID)
 	effect := handler.Effect{Result: c.result, Ref: made.ID}
 	if t.Warnings.ID == "" {

@@ -48,7 +48,7 @@ func open(t *testing.T) *books {
 	limits := shipped.Usage
 	limits.Meters = map[string]catalog.Meter{
 		"calls": {Quota: 100, Plans: map[string]int64{large: 1000}},
-		"bytes": {Quota: 10, Thresholds: []int64{50}},
+		"bytes": {Quota: 10},
 		"seats": {Plans: map[string]int64{large: 10}},
 	}
 	warnings, ok := shipped.EmitsTo(usage.Handler)
@@ -274,7 +274,7 @@ func TestEachThresholdIsToldOnceInAPeriod(t *testing.T) {
 	}
 	run(step{"calls", 79, nil}, step{"calls", 1, []int64{80}}, step{"calls", 0, nil}, step{"calls", 19, nil}, step{"calls", 1, []int64{100}},
 		step{"calls", -50, nil}, step{"calls", 50, nil}, step{"calls", 900, nil},
-		step{"bytes", 4, nil}, step{"bytes", 1, []int64{50}}, step{"bytes", 100, nil},
+		step{"bytes", 7, nil}, step{"bytes", 1, []int64{80}}, step{"bytes", 100, []int64{100}},
 		step{"rows", 1_000_000, nil}, step{"seats", 1_000_000, nil})
 	require.EqualValues(t, 100, b.total(t, "2026-11", "calls").Warned)
 	b.now = noon.AddDate(0, 1, 0)

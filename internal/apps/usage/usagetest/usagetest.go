@@ -35,12 +35,12 @@ const (
 
 var errLost = errors.New("usagetest: no answer")
 
-// limits have a meter with a quota, one whose thresholds are its own, and none of others.
+// limits have two meters with a quota, and none of others.
 var limits = catalog.Usage{
 	Grace: grace, Ahead: ahead, Thresholds: []int64{80, 100},
 	Meters: map[string]catalog.Meter{
 		"calls": {Quota: 100, Plans: map[string]int64{"large": 400, "free": 0}},
-		"bytes": {Quota: 50, Thresholds: []int64{50, 90, 200}},
+		"bytes": {Quota: 50},
 	},
 }
 
@@ -218,17 +218,14 @@ func (w *world) apply(e *event, at bucket, plan string) {
 	w.used[at] += e.quantity
 	w.entries[at]++
 	meter := limits.Meters[at.meter]
-	quota, thresholds := meter.Quota, limits.Thresholds
+	quota := meter.Quota
 	if plan != "" {
 		w.plans[at] = plan
 	}
 	if own, ok := meter.Plans[w.plans[at]]; ok {
 		quota = own
 	}
-	if len(meter.Thresholds) > 0 {
-		thresholds = meter.Thresholds
-	}
-	for _, percent := range thresholds {
+	for _, percent := range limits.Thresholds {
 		if quota > 0 && !slices.Contains(w.warned[at], percent) && w.used[at]*100 >= quota*percent && percent > slices.Max(append(w.warned[at], 0)) {
 			w.warned[at] = append(w.warned[at], percent)
 		}

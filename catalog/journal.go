@@ -73,11 +73,8 @@ const (
 // Rule makes an entry of an event.
 type Rule struct {
 	// Name is the event type, or the pattern, that it stands under.
-	Name string `json:"-"`
-	// OccurredAt is the member of the event's data that says when it happened; empty: the time
-	// of the message.
-	OccurredAt string     `json:"occurred_at"`
-	Lines      []RuleLine `json:"lines"`
+	Name  string     `json:"-"`
+	Lines []RuleLine `json:"lines"`
 }
 
 // RuleLine makes a line of an entry. It has one of Debit and Credit.
@@ -298,9 +295,6 @@ func (r *reader) checkContent(place string, rule Rule, content contract.Declarat
 		if m.Shape == "currency" {
 			currency = m.Name
 		}
-	}
-	if rule.OccurredAt != "" {
-		require(members[rule.OccurredAt].Shape == "timestamp", "occurred_at", shown(rule.OccurredAt)+of+"no timestamp that is declared")
 	}
 	needs := false
 	for i, line := range rule.Lines {

@@ -66,7 +66,6 @@ func TestEachMistakeOfTheJournalNamesFileRuleAndReason(t *testing.T) {
 		"an amount of another shape":             {"amount: tax_amount", "amount: invoice_id", "", place + "lines: do not balance in currency: what is debited and credited of invoice_id, tax_amount differs\n" + place + "lines[2].amount: invoice_id of billing.invoice.paid is no amount, integer or quantity"},
 		"an amount that is no path":              {"amount: tax_amount", "amount: 5", "", place + "lines[2]: must be a path, or a list of paths"},
 		"a currency that is not declared":        {"amount: tax_amount, currency: currency", "amount: tax_amount, currency: money", "", place + "lines: do not balance in currency: what is debited and credited of tax_amount differs\n" + place + "lines: do not balance in money: what is debited and credited of tax_amount differs\n" + place + "lines[2].currency: money of billing.invoice.paid is no currency that is declared\n" + place + "lines[2].currency: tax_amount of billing.invoice.paid is an amount of currency, and not of money"},
-		"a moment that is no timestamp":          {"    lines:", "    occurred_at: amount\n    lines:", "", place + "occurred_at: amount of billing.invoice.paid is no timestamp that is declared"},
 		"a rule without lines":                   {linesOf(journal), "    lines: []\n", "", place + "lines: must be 2 to 50"},
 		"a type of account that is none":         {"type: liability", "type: debt", "", "journal.yaml: account tax: type: must be asset, liability, equity, revenue or expense"},
 		"an account without a description":       {", description: What is not ours.", "", "", "journal.yaml: account tax: description: is missing"},
@@ -120,7 +119,6 @@ func TestEachMistakeOfTheJournalNamesFileRuleAndReason(t *testing.T) {
 func TestAnEventHasTheNarrowestRule(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load(journalIn(t, journal+`  "*.fee.charged":
-    occurred_at: at
     lines:
       - { debit: cash, amount: cents, currency: EUR }
       - { credit: revenue, amount: [cents], currency: EUR }
@@ -129,7 +127,7 @@ func TestAnEventHasTheNarrowestRule(t *testing.T) {
       - { debit: cash, amount: fee, currency: currency }
       - { credit: tax, amount: fee, currency: currency }
 `, `  "*.fee.charged":
-    1: { cents: integer!, at: timestamp }
+    1: { cents: integer! }
   card.fee.charged:
     1: { fee: amount!, currency: currency! }
     2: { fee: amount!, currency: currency!, card: id }
@@ -143,7 +141,7 @@ func TestAnEventHasTheNarrowestRule(t *testing.T) {
 		}
 	}
 	rule, _ := c.Journal.Rule("bank.fee.charged")
-	require.Equal(t, catalog.Rule{Name: "*.fee.charged", OccurredAt: "at", Lines: []catalog.RuleLine{
+	require.Equal(t, catalog.Rule{Name: "*.fee.charged", Lines: []catalog.RuleLine{
 		{Debit: "cash", Amount: catalog.Terms{"cents"}, Currency: "EUR"}, {Credit: "revenue", Amount: catalog.Terms{"cents"}, Currency: "EUR"},
 	}}, rule)
 }

@@ -78,7 +78,7 @@ func post(deps Deps, emits []string) handler.Tx {
 		if len(lines) == 0 {
 			return handler.Effect{Result: NothingToPost}, nil
 		}
-		occurred, err := occurredAt(rule, event)
+		occurred, err := occurredAt(event)
 		if err != nil {
 			return handler.Effect{}, err
 		}
@@ -112,7 +112,7 @@ func revert(deps Deps, emits []string) handler.Tx {
 		case err != nil:
 			return handler.Effect{}, err
 		}
-		occurred, err := occurredAt(catalog.Rule{}, event)
+		occurred, err := occurredAt(event)
 		if err != nil {
 			return handler.Effect{}, err
 		}
@@ -282,16 +282,8 @@ func amountOf(body contract.Body, member, currency string) (int64, error) {
 	return minor, nil
 }
 
-// occurredAt is when an event happened: by the member that its rule names, where the event says it,
-// else by the time of its message.
-func occurredAt(rule catalog.Rule, event handler.Event) (time.Time, error) {
-	if text := event.Body.Text(rule.OccurredAt); rule.OccurredAt != "" && text != "" {
-		at, err := time.Parse(time.RFC3339Nano, text)
-		if err != nil {
-			return time.Time{}, retry.Permanent("time_invalid", nil)
-		}
-		return at, nil
-	}
+// occurredAt is when an event happened: the time of its message.
+func occurredAt(event handler.Event) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339Nano, event.Body.Time())
 	if err != nil {
 		return time.Time{}, retry.Permanent("time_invalid", nil)

@@ -202,6 +202,10 @@ func TestAnEventThatHappenedAtNoLikelyTimeIsADeadLetter(t *testing.T) {
 			t.Parallel()
 			d := open(t, folder)
 			_, _, err := d.Deliver(t.Context(), "acme", journaltest.Message(t, d.Catalog, "e1", "card.fee.charged", test.happened, `{"cents":30}`), false)
+			if test.reason == "" {
+				require.NoError(t, err)
+				return
+			}
 			require.Equal(t, test.reason, retry.Decide(err).Reason)
 		})
 	}

@@ -178,36 +178,6 @@ func TestTerraformRefusesTheTargetsThatTheLoaderRefuses(t *testing.T) {
 	}
 }
 
-// TestTheLoaderRefusesWhatReadersOfYAMLDisagreeAbout feeds both the same file. The last
-// column is what terraform makes of it; empty, it fails too. Go takes none of them.
-func TestTheLoaderRefusesWhatReadersOfYAMLDisagreeAbout(t *testing.T) {
-	t.Parallel()
-	terraform := terraformBinary(t)
-	for name, test := range map[string]struct{ old, new, read string }{
-		"on, a boolean of YAML 1.1":      {"description: Letters to those who forgot.", "description: on", `"description":true`},
-		"no, a boolean of YAML 1.1":      {"description: Letters to those who forgot.", "description: no", `"description":false`},
-		"0777, a number in base 8 or 10": {"max_attempts: 3\n    retry_policy:\n", "max_attempts: 010\n    retry_policy:\n", `"max_attempts":10`},
-		"a date":                         {"description: Letters to those who forgot.", "description: 2026-11-21", `"description":"2026-11-21T00:00:00Z"`},
-		"a key that stands twice":        {"concurrency: 10", "concurrency: 10\n  concurrency: 11", `"concurrency":11`},
-		"a second document":              {"outbound_topics:", "---\noutbound_topics:", ""},
-		"an anchor":                      {"priority: high", "priority: &p high", `"priority":"high"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			folder := changed(t, test.old, test.new)
-			_, err := catalog.Load(folder)
-			require.Error(t, err)
-			expanded, printed, err := expand(t, terraform, folder)
-			if test.read == "" {
-				require.Error(t, err, "%s", printed)
-				return
-			}
-			require.NoError(t, err, "%s", printed)
-			require.Contains(t, string(expanded), test.read)
-		})
-	}
-}
-
 // changed is a copy of the small catalog with one change to its queues.yaml.
 func changed(t *testing.T, from, to string) string {
 	t.Helper()

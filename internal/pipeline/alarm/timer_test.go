@@ -101,43 +101,6 @@ func TestEveryRequestedTimeGetsACall(t *testing.T) {
 	})
 }
 
-func TestRequestsForAboutTheSameTimeAreOneCall(t *testing.T) {
-	t.Parallel()
-	b := newBell(start, nil)
-	for i := range 10_000 {
-		require.NoError(t, b.At(t.Context(), start.Add(5*time.Second+time.Duration(i)*10*time.Microsecond)))
-		require.Equal(t, 1, b.clock.Pending())
-	}
-	b.pass(time.Minute)
-	require.Equal(t, []time.Time{start.Add(5 * time.Second), start.Add(5*time.Second + alarm.Step)}, b.calls)
-}
-
-func TestAnEarlierTimeMovesTheTimerForward(t *testing.T) {
-	t.Parallel()
-	b := newBell(start, nil)
-	for _, after := range []time.Duration{time.Hour, time.Second, time.Minute, -time.Hour} {
-		require.NoError(t, b.At(t.Context(), start.Add(after)))
-	}
-	b.pass(2 * time.Hour)
-	require.Equal(t, []time.Time{start, start.Add(time.Second), start.Add(time.Minute), start.Add(time.Hour)}, b.calls)
-}
-
-// A request during a call may be too late for it: the call has read already.
-func TestARequestDuringACallGetsACallAfterIt(t *testing.T) {
-	t.Parallel()
-	b := newBell(start, func(_ context.Context, b *bell) {
-		if len(b.calls) == 1 {
-			for range 3 {
-				require.NoError(t, b.At(t.Context(), b.clock.Now()))
-			}
-			require.Zero(t, b.clock.Pending(), "the end of the call sets the timer")
-		}
-	})
-	require.NoError(t, b.At(t.Context(), start))
-	b.pass(time.Minute)
-	require.Equal(t, []time.Time{start, start.Add(alarm.Step)}, b.calls)
-}
-
 // A long call postpones the others, which become one.
 func TestCallsDoNotOverlap(t *testing.T) {
 	t.Parallel()

@@ -220,30 +220,3 @@ func TestACancelWhoseAnswerWasLostIsFoundDone(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 }
-
-// The clock of the instance that keeps a dead letter may be behind that of the one that began the
-// operation.
-func TestAnOperationReplaysAnItemOnceWhateverTheClocksSay(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	for n := range 60 {
-		d.bury(t, n, "u1", "unknown_product", nil)
-	}
-	id := d.begin(t, deadletter.Replay, orders, nil).ID
-	runner := d.operator()
-	runner.Wait = func(context.Context, time.Duration) error { // the first die at once, and are not dealt with again
-		if len(d.broker.messages) == 25 {
-			for _, m := range d.broker.messages {
-				d.dies(t, m)
-			}
-			return context.Canceled
-		}
-		return nil
-	}
-	_, err := runner.Run(t.Context(), id)
-	require.NoError(t, err)
-	op, err := d.Run(t.Context(), id)
-	require.NoError(t, err)
-	require.EqualValues(t, 60, op.Done)
-	require.Len(t, d.broker.messages, 60)
-}

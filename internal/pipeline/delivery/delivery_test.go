@@ -369,44 +369,6 @@ func TestWithoutAConnectionTheCalleeIsDown(t *testing.T) {
 	}
 }
 
-func TestAnAnswerWithoutAnEndKeepsNobody(t *testing.T) {
-	t.Parallel()
-	for name, answer := range map[string]http.HandlerFunc{
-		"a body that stops": func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.ReadAll(r.Body)
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-		},
-		"a body that goes on and on": func(w http.ResponseWriter, _ *http.Request) {
-			for chunk := make([]byte, 32<<10); ; {
-				if _, err := w.Write(chunk); err != nil {
-					return
-				}
-			}
-		},
-		"a switch of protocols, and then nothing": func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.ReadAll(r.Body)
-			conn, _, err := w.(http.Hijacker).Hijack()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tea\r\n\r\n"))
-			_, _ = conn.Read(make([]byte, 1)) // until the other side closes
-			_ = conn.Close()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			result, err := leased(t, callee(t, answer)).Do(t.Context(), event())
-			if err == nil {
-				require.Equal(t, delivery.Delivered, result.Result)
-				return
-			}
-			require.EqualError(t, err, "callee_unclear_101")
-		})
-	}
-}
-
 func TestWhatCannotBeSentIsPermanentAndNotSent(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -134,6 +134,11 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 			request(c)
 			_, _ = io.WriteString(c, "HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/computeMetadata/v1/\r\nContent-Length: 0\r\n\r\n")
 		}), "callee_redirects_302", ""},
+		"it switches protocols, and then says nothing": {plain(func(c net.Conn) {
+			request(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tea\r\n\r\n")
+			gone(c)
+		}), "callee_unclear_101", ""},
 		"it resets": {plain(func(c net.Conn) { request(c); _ = c.(*net.TCPConn).SetLinger(0) }), "callee_unreachable: connection reset by peer", ""},
 		"it speaks no TLS": {func(t *testing.T) (string, *http.Client) {
 			return "https://" + raw(t, func(c net.Conn) { request(c); _, _ = c.Write(chunk) }), nil

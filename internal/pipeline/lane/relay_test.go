@@ -247,24 +247,6 @@ func TestWhatNoBrokerTakesIsPermanentAndNothingIsToBeCommitted(t *testing.T) {
 	}
 }
 
-func TestALaneIsPublishedAndGone(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	lanes := r.emit(t, emission("sub-1", "first"), emission("sub-1", "second"))
-	r.emit(t, emission("sub-1", "third"))
-	other := r.emit(t, emission("sub-2", "another"))
-	published, err := r.Lane(t.Context(), lanes[0])
-	require.NoError(t, err)
-	require.Equal(t, 3, published)
-	require.Equal(t, []string{"first", "second", "third"}, r.broker.of("sub-1"))
-	require.Empty(t, r.broker.of("sub-2"))
-	require.Equal(t, [2]int{1, 1}, r.left(t))
-	r.lane(t, other[0])
-	published, err = r.Lane(t.Context(), lanes[0])
-	require.NoError(t, err)
-	require.Zero(t, published, "another relay was faster")
-}
-
 func TestALaneOfManyEntriesIsPublishedInOrder(t *testing.T) {
 	t.Parallel()
 	for _, count := range []int{99, 100, 101, 200, 250} {
@@ -289,23 +271,6 @@ func TestALaneOfManyEntriesIsPublishedInOrder(t *testing.T) {
 			require.EqualValues(t, (count+99)/100, r.read.Commits.Load(), "a commit removes a hundred")
 		})
 	}
-}
-
-// TestAnEntryThatIsAddedDuringARelayIsNotLost adds an entry after the relay has read
-// the lane, so that the relay may not remove it.
-func TestAnEntryThatIsAddedDuringARelayIsNotLost(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	lanes := r.emit(t, emission("sub-1", "first"))
-	r.broker.after = func() {
-		r.broker.after = nil
-		r.emit(t, emission("sub-1", "second"))
-	}
-	published, err := r.Lane(t.Context(), lanes[0])
-	require.NoError(t, err)
-	require.Equal(t, 2, published)
-	require.Equal(t, []string{"first", "second"}, r.broker.of("sub-1"))
-	require.Equal(t, [2]int{}, r.left(t))
 }
 
 // TestAnEntryOfTheSameMomentKeepsTheLane: a new entry at the very moment of the old one
@@ -358,44 +323,6 @@ func TestWhatWasPublishedIsRemovedThoughTheLaneHasGrownSinceItWasRead(t *testing
 	require.ErrorIs(t, err, errBroker)
 	require.NotContains(t, err.Error(), "put off", "the lane is due when the third says")
 	require.Equal(t, [2]int{2, 1}, r.left(t), "the second and the third")
-}
-
-// TestNothingIsRemovedBeforeItIsPublished looks at the store while the broker takes.
-func TestNothingIsRemovedBeforeItIsPublished(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	lanes := r.emit(t, emission("sub-1", "first"))
-	var during [2]int
-	r.broker.after = func() { during = r.left(t) }
-	_, err := r.Lane(t.Context(), lanes[0])
-	require.NoError(t, err)
-	require.Equal(t, [2]int{1, 1}, during)
-}
-
-func TestAStoreThatFailsInTheMiddleLosesNothing(t *testing.T) {
-	t.Parallel()
-	for name, fault := range map[string]func(*rig){
-		"the lane cannot be read": func(r *rig) { r.faults.FailReads(1) },
-		"nothing can be removed":  func(r *rig) { r.faults.FailBefore(1) },
-		"the removal's answer is lost": func(r *rig) {
-			r.faults.FailAfter(1)
-		},
-		"it is down altogether": func(r *rig) { r.faults.Down(true) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			lanes := r.emit(t, emission("sub-1", "first"), emission("sub-1", "second"))
-			fault(r)
-			_, err := r.Lane(t.Context(), lanes[0])
-			require.ErrorIs(t, err, storetest.ErrFault)
-			r.faults.Down(false)
-			_, err = r.Lane(t.Context(), lanes[0])
-			require.NoError(t, err)
-			require.Equal(t, [2]int{}, r.left(t))
-			require.Equal(t, []string{"first", "second"}, r.broker.of("sub-1")[:2])
-		})
-	}
 }
 
 func TestAPoisonedLaneHoldsUpNoOtherAndWaitsLongerEachTime(t *testing.T) {

@@ -25,7 +25,7 @@ func (a *API) pauseRoutes(r chi.Router) {
 // pauseRungs are the answers to what pausing a queue refuses.
 var pauseRungs = []serve.Rung{
 	{Of: pause.ErrInvalid, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
-	{Of: pause.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have paused or resumed the queue at the same time; look at it again.")},
+	{Of: store.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have paused or resumed the queue at the same time; look at it again.")},
 }
 
 // QueuePause is how a queue stands, and what that means for what waits in the broker.

@@ -223,30 +223,20 @@ func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (f
 	return fresh, found, err
 }
 
-// revisions is how often revise reads an item that changes meanwhile.
-const revisions = 5
-
 // revise writes what change makes of an item, at the version that change has seen. It reports
 // whether it has written; where change reports false it writes nothing.
 func revise(ctx context.Context, to store.GetCommitter, key store.Key, change func(store.Document) (Item, bool, error)) (bool, error) {
-	for range revisions {
-		doc, err := to.Get(ctx, key)
-		if err != nil {
-			return false, fmt.Errorf("deadletter: item: %w", err)
+	versions, err := store.Update(ctx, to, key, func(doc store.Document) ([]store.Write, error) {
+		if doc.Version == 0 {
+			return nil, store.ErrNotFound
 		}
 		item, news, err := change(doc)
 		if err != nil || !news {
-			return false, err
+			return nil, err
 		}
-		_, err = to.Commit(ctx, []store.Write{store.Replace(key, doc.Version, item.fields())})
-		switch {
-		case err == nil:
-			return true, nil
-		case !errors.Is(err, store.ErrStale):
-			return false, fmt.Errorf("deadletter: item: %w", err)
-		}
-	}
-	return false, errors.New("deadletter: an item keeps changing")
+		return []store.Write{store.Replace(key, doc.Version, item.fields())}, nil
+	})
+	return len(versions) > 0, err
 }
 
 // itemKey is hashed first against hot ranges, and over the data too, since an emulator

@@ -28,8 +28,6 @@ const Kind = "queue"
 var (
 	// ErrInvalid is wrapped by every refusal of a change; its text says why, without a value.
 	ErrInvalid = errors.New("pause: invalid change")
-	// ErrBusy: others have paused and resumed the queue meanwhile, again and again.
-	ErrBusy = errors.New("pause: changed at the same time")
 	// ErrBroken: what is stored is no pause.
 	ErrBroken = errors.New("pause: stored pause is not readable")
 )
@@ -151,33 +149,27 @@ func Read(doc store.Document) (Pause, error) {
 	return p, nil
 }
 
-// look reads the record of a queue; nil: there is none. The version is that of its document.
-func (k *Keeper) look(ctx context.Context, queue string) (*Pause, store.Version, error) {
-	doc, err := k.Store.Get(ctx, key(queue))
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return nil, 0, nil
-	case err != nil:
-		return nil, 0, fmt.Errorf("pause: read: %w", err)
-	}
-	p, err := Read(doc)
-	return &p, doc.Version, err
-}
-
 // Look returns how a queue stands, and changes nothing.
 func (k *Keeper) Look(ctx context.Context, q catalog.Queue) (Outcome, error) {
-	record, _, err := k.look(ctx, q.ID)
+	doc, err := store.Find(ctx, k.Store, key(q.ID))
 	if err != nil {
 		return Outcome{}, err
 	}
-	found := Outcome{Queue: q.ID, Pause: record, Granted: k.Switch != nil}
+	found := Outcome{Queue: q.ID, Granted: k.Switch != nil}
+	if doc.Version != 0 {
+		record, err := Read(doc)
+		if err != nil {
+			return Outcome{}, err
+		}
+		found.Pause = &record
+	}
 	found.Subscription, found.Problem = k.view(ctx, q)
 	return found, nil
 }
 
 // Pause records that a queue is paused, and has its subscription follow. Where it is paused already,
 // the record stays as it is. Called again it mends what a killed call has left undone. The error is
-// ErrBusy, wraps ErrInvalid or ErrBroken, or says that nothing is known. What the broker refuses is no
+// store.ErrBusy, wraps ErrInvalid or ErrBroken, or says that nothing is known. What the broker refuses is no
 // error, and stands in the outcome.
 func (k *Keeper) Pause(ctx context.Context, q catalog.Queue, by Change) (Outcome, error) {
 	return k.change(ctx, q, by, "pause")
@@ -188,61 +180,45 @@ func (k *Keeper) Resume(ctx context.Context, q catalog.Queue, by Change) (Outcom
 	return k.change(ctx, q, by, "resume")
 }
 
-// tries bounds the attempts of a change while others change the same.
-const tries = 3
-
 func (k *Keeper) change(ctx context.Context, q catalog.Queue, by Change, action string) (Outcome, error) {
 	if !q.Enabled {
 		return Outcome{}, fmt.Errorf("%w: the queue does not run here, so nothing of it is pushed; it is pushed again once the deployment runs it", ErrInvalid)
 	}
-	for range tries {
-		before, version, err := k.look(ctx, q.ID)
-		if err != nil && !errors.Is(err, ErrBroken) {
-			return Outcome{}, err // what cannot be read can be replaced
-		}
-		now := k.Now().UTC().Truncate(time.Microsecond)
-		after := &Pause{Queue: q.ID, Who: by.Who, Why: by.Why, At: now}
-		if action == "resume" {
-			after = nil
-		}
-		changed := (before == nil) != (after == nil) || err != nil
-		entry := audit.Entry{
-			Kind: Kind, Subject: q.ID, Action: action, Who: by.Who, Why: by.Why, At: now, Before: side(version != 0), After: side(after != nil),
-		}
+	pauses, changed := action == "pause", false
+	_, err := store.Update(ctx, k.Store, key(q.ID), func(doc store.Document) ([]store.Write, error) {
+		was, now := doc.Version != 0, k.Now().UTC().Truncate(time.Microsecond)
+		record, unreadable := Read(doc) // what cannot be read can be replaced
+		changed = was != pauses || (was && unreadable != nil)
+		entry := audit.Entry{Kind: Kind, Subject: q.ID, Action: action, Who: by.Who, Why: by.Why, At: now, Before: side(was), After: side(pauses)}
 		if !changed {
 			entry.Action += "_again"
 		}
 		audited, err := entry.Write(k.NewID())
-		if err != nil {
-			return Outcome{}, fmt.Errorf("%w: %w", ErrInvalid, err)
-		}
-		writes := []store.Write{audited}
 		switch {
-		case changed && after == nil:
-			writes = append(writes, store.Delete(key(q.ID), version))
-		case changed && version != 0:
-			writes = append(writes, store.Replace(key(q.ID), version, store.Encode(after)))
+		case err != nil:
+			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		case changed && pauses:
+			after := Pause{Queue: q.ID, Who: by.Who, Why: by.Why, At: now}
+			return []store.Write{audited, store.Replace(doc.Key, doc.Version, store.Encode(&after))}, nil
 		case changed:
-			writes = append(writes, store.Create(key(q.ID), store.Encode(after)))
-		default:
-			// Nobody has changed anything, unless the subscription does not follow its record.
-			if standing, _ := k.view(ctx, q); standing == Wanted(before) {
-				writes = nil
-			}
+			return []store.Write{audited, store.Delete(doc.Key, doc.Version)}, nil
 		}
-		if len(writes) > 0 {
-			_, err = k.Store.Commit(ctx, writes)
+		// Nobody has changed anything, unless the subscription does not follow its record.
+		before := &record
+		if !was {
+			before = nil
 		}
-		switch {
-		case err == nil:
-			found, err := k.settle(ctx, q)
-			found.Changed = changed
-			return found, err
-		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
-			return Outcome{}, fmt.Errorf("pause: %s: %w", action, err)
+		if standing, _ := k.view(ctx, q); standing == Wanted(before) {
+			return nil, nil
 		}
+		return []store.Write{audited}, nil
+	})
+	if err != nil {
+		return Outcome{}, err
 	}
-	return Outcome{}, ErrBusy
+	found, err := k.settle(ctx, q)
+	found.Changed = changed
+	return found, err
 }
 
 // side is what the audit says of a queue, before a change or after.
@@ -255,7 +231,7 @@ func (k *Keeper) settle(ctx context.Context, q catalog.Queue) (Outcome, error) {
 	if err != nil || k.Switch == nil {
 		return found, err
 	}
-	for range tries {
+	for range 3 {
 		if found.Settled() || found.Subscription == Missing {
 			return found, nil
 		}

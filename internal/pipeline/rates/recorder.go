@@ -239,59 +239,31 @@ func (r *Recorder) take() {
 	r.counting = map[time.Time]*batch{}
 }
 
-// tries bounds the attempts of one batch while other instances of the shard add theirs.
-const tries = 5
-
-var errBusy = errors.New("rates: others add at the same time")
-
 // add adds one batch to the documents of its hour and its day. The hour's document has the number of
 // the last batch of the instance: so a batch whose answer was lost is not added again.
 func (r *Recorder) add(ctx context.Context, b *batch) error {
 	shard := shardOf(r.config.Self.Instance)
-	hourKey, dayKey := Hour.key(b.hour, shard), Day.key(b.hour, shard)
-	for range tries {
-		hour, hourVersion, err := r.read(ctx, hourKey)
-		if err != nil {
-			return err
-		}
+	_, err := store.Update(ctx, r.config.Store, Hour.key(b.hour, shard), func(doc store.Document) ([]store.Write, error) {
+		hour := documentOf(doc.Fields)
 		if field[instance](hour.Services, r.config.Self.Instance).Flushes >= b.number {
-			return nil
+			return nil, nil
 		}
-		day, dayVersion, err := r.read(ctx, dayKey)
+		ofDay, err := store.Find(ctx, r.config.Store, Day.key(b.hour, shard))
 		if err != nil {
-			return err
+			return nil, err
 		}
+		day := documentOf(ofDay.Fields)
 		hour.add(b)
 		day.add(b)
 		hour.tell(b, r.self(b.number))
 		hour.ExpireAt, day.ExpireAt = Hour.Of(b.hour).Add(KeptHours), Day.Of(b.hour).Add(KeptDays)
-		_, err = r.config.Store.Commit(ctx, []store.Write{replace(hourKey, hourVersion, hour), replace(dayKey, dayVersion, day)})
-		switch {
-		case err == nil:
-			return nil
-		case errors.Is(err, store.ErrInvalid):
-			r.report(ctx, fmt.Errorf("rates: a batch was left out: %w", err))
-			return nil // it would hold up all that come after it
-		case !errors.Is(err, store.ErrExists) && !errors.Is(err, store.ErrStale):
-			return fmt.Errorf("rates: add: %w", err)
-		}
+		return []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&hour)), store.Replace(ofDay.Key, ofDay.Version, store.Encode(&day))}, nil
+	})
+	if errors.Is(err, store.ErrInvalid) {
+		r.report(ctx, fmt.Errorf("rates: a batch was left out: %w", err))
+		return nil // it would hold up all that come after it
 	}
-	return errBusy
-}
-
-func (r *Recorder) read(ctx context.Context, key store.Key) (document, store.Version, error) {
-	doc, err := r.config.Store.Get(ctx, key)
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return document{}, 0, fmt.Errorf("rates: read: %w", err)
-	}
-	return documentOf(doc.Fields), doc.Version, nil
-}
-
-func replace(key store.Key, version store.Version, d document) store.Write {
-	if version == 0 {
-		return store.Create(key, store.Encode(&d))
-	}
-	return store.Replace(key, version, store.Encode(&d))
+	return err
 }
 
 // self is this instance as of now.

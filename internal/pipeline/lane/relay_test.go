@@ -325,6 +325,32 @@ func TestWhatWasPublishedIsRemovedThoughTheLaneHasGrownSinceItWasRead(t *testing
 	require.Equal(t, [2]int{2, 1}, r.left(t), "the second and the third")
 }
 
+func TestAStoreThatFailsInTheMiddleLosesNothing(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(*rig){
+		"the lane cannot be read": func(r *rig) { r.faults.FailReads(1) },
+		"nothing can be removed":  func(r *rig) { r.faults.FailBefore(1) },
+		"the removal's answer is lost": func(r *rig) {
+			r.faults.FailAfter(1)
+		},
+		"it is down altogether": func(r *rig) { r.faults.Down(true) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			lanes := r.emit(t, emission("sub-1", "first"), emission("sub-1", "second"))
+			fault(r)
+			_, err := r.Lane(t.Context(), lanes[0])
+			require.ErrorIs(t, err, storetest.ErrFault)
+			r.faults.Down(false)
+			_, err = r.Lane(t.Context(), lanes[0])
+			require.NoError(t, err)
+			require.Equal(t, [2]int{}, r.left(t))
+			require.Equal(t, []string{"first", "second"}, r.broker.of("sub-1")[:2])
+		})
+	}
+}
+
 func TestAPoisonedLaneHoldsUpNoOtherAndWaitsLongerEachTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

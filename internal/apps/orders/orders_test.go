@@ -236,6 +236,15 @@ func TestAnOrderThatIsShortOfOnePieceReservesNone(t *testing.T) {
 	}
 }
 
+func TestAnOrderOfAllThePiecesThereCanBeIsFilledAndOneOfMoreIsNot(t *testing.T) {
+	t.Parallel()
+	for item, want := range map[string]string{"cap 1000000000": "payment_initiated", "cap 1000000001": "cancelled_out_of_stock"} {
+		s := open(t)
+		s.stocked(t, "cap", orders.MaxPieces)
+		require.Equal(t, want, s.tell(t, orderstest.Created("e1", "o1", item)).Result, item)
+	}
+}
+
 func many(item string, n int) []string {
 	items := make([]string, n)
 	for i := range items {
@@ -350,6 +359,11 @@ func TestASecondPaymentOfAnOrderIsForAPerson(t *testing.T) {
 	require.Equal(t, "already_confirmed", s.tell(t, paid("e7", "p1")).Result, "a repetition, of an order that is shipped")
 	require.Equal(t, "paid_twice", s.refused(t, paid("e8", "p2")).Reason, "its money is owed back, too")
 	require.Equal(t, "p1", s.order(t, "o1").PaymentID)
+
+	unnamed := open(t)
+	unnamed.tell(t, orderstest.Created("e1", "o1"))
+	unnamed.tell(t, paid("e2", ""))
+	require.Equal(t, "already_confirmed", unnamed.tell(t, paid("e3", "p1")).Result, "the first may have been the same")
 }
 
 // TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable brings an order to each state, and tells it

@@ -95,8 +95,8 @@ type Place struct{ URL, Secret string }
 // Stack is a running Billhook.
 type Stack struct {
 	WebhookURL, WorkerURL string
-	// WebhookMetricsURL and WorkerMetricsURL serve /metrics on free ports.
-	WebhookMetricsURL, WorkerMetricsURL string
+	// WorkerMetricsURL serves the worker's /metrics on a free port.
+	WorkerMetricsURL string
 	// Service stands in for every target that has no place of its own, at ServiceURL.
 	Service    *standin.Receiver
 	ServiceURL string
@@ -115,10 +115,6 @@ type Stack struct {
 	}
 	// doctor compares the queues on the emulator with the catalog; nil on the stand-in.
 	doctor ops.Doctor
-	// AccountToken makes the token by which an account of the catalog sends to a path of the webhook
-	// service; nil on the emulators, where none does.
-	AccountToken func(path, account string) (string, error)
-	accounts     webhook.Accounts
 	// Loaded says what the file at BrokerPath held.
 	Loaded standin.Loaded
 
@@ -205,7 +201,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	webhookService, err := webhook.New(webhook.Config{
 		Catalog: config.Catalog, Secrets: config.Secrets, Tolerance: 5 * time.Minute, Publisher: webhookPublisher,
 		Customers: webhook.NewCustomers(s.Store, time.Now), Products: products.NewReader(s.Store, config.Catalog.Products, time.Now), Log: config.Log, Metrics: webhookMetrics,
-		Now: time.Now, PublishTimeout: 5 * time.Second, Accounts: s.accounts, Orders: store, Release: serve.BuildOf().Release(config.Catalog.Hash()),
+		Now: time.Now, PublishTimeout: 5 * time.Second, Orders: store, Release: serve.BuildOf().Release(config.Catalog.Hash()),
 		Admission: webhook.NewLimits(webhook.LimitsConfig{
 			Blocks: s.Store, Backlogs: s.Store, Log: config.Log, Metrics: webhookMetrics, Now: time.Now, Dice: rand.IntN,
 		}),
@@ -214,7 +210,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		return err
 	}
 	drain := cmp.Or(config.Drain, 5*time.Second)
-	if s.WebhookMetricsURL, err = s.run(ctx, life, &serve.Server{
+	if _, err = s.run(ctx, life, &serve.Server{
 		Name: "webhook", Handler: webhookService, Log: config.Log, Drain: drain, ReadTimeout: 20 * time.Second, Longest: webhookService.Longest(), Draining: webhookService.Drain,
 	}, webhookListener, webhookMetrics); err != nil {
 		return err
@@ -229,22 +225,6 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	if config.TaskEvery > 0 {
 		s.others.Go(func() { s.schedule(life, config) })
-	}
-	return nil
-}
-
-// allowAccounts lets the catalog's accounts send by tokens of the issuer.
-func (s *Stack) allowAccounts(c *catalog.Catalog, issuer *standin.Issuer, keys string) error {
-	verifier, err := auth.NewAccounts(auth.AccountsConfig{KeysURL: keys})
-	if err != nil {
-		return err
-	}
-	s.accounts = webhook.Accounts{Tokens: verifier, Audience: s.WebhookURL, Emails: map[string]string{}}
-	for name := range c.Accounts {
-		s.accounts.Emails[name] = name + "@billhook.test"
-	}
-	s.AccountToken = func(path, account string) (string, error) {
-		return issuer.Token(s.WebhookURL+path, s.accounts.Emails[account])
 	}
 	return nil
 }
@@ -391,9 +371,6 @@ func (s *Stack) standIns(ctx, _ context.Context, config Config) (broker string, 
 	s.serveStandIn(keys, issuer)
 	enabled := slices.DeleteFunc(slices.Clone(config.Catalog.Queues), func(q catalog.Queue) bool { return !q.Enabled })
 	s.token = func() (string, error) { return issuer.Token(audience, serviceAccount) }
-	if err := s.allowAccounts(config.Catalog, issuer, urlOf(keys)); err != nil {
-		return "", tokens, err
-	}
 	s.Broker, err = standin.NewBroker(standin.SimulatorConfig{
 		ProjectID: config.ProjectID, Subscriptions: standin.Topology(enabled), Topics: config.Catalog.OtherTopics(), Token: s.token,
 	})

@@ -130,40 +130,6 @@ func TestWhatACountMeetsStands(t *testing.T) {
 	}
 }
 
-func TestACountWithoutAnAnswerIsAnOutage(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		fault    fault
-		attempts int
-	}{
-		"that was not made":                     {refuse, 0},
-		"that was made: the attempt is counted": {lose, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench()
-			b.faults = []fault{test.fault}
-			_, err := b.begin("A").Count(t.Context())
-			require.Error(t, err)
-			next := b.begin("A")
-			seen, err := next.Look(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, dedupe.Fresh, seen)
-			require.Equal(t, test.attempts+1, next.Attempt())
-		})
-	}
-	t.Run("that the client library repeats is the run's own", func(t *testing.T) {
-		t.Parallel()
-		b := newBench()
-		b.faults = []fault{repeat}
-		run := b.begin("A")
-		seen, err := run.Count(t.Context())
-		require.NoError(t, err)
-		require.Equal(t, dedupe.Fresh, seen, "a look finds it, and that it was this run's")
-		require.Equal(t, 1, run.Attempt())
-	})
-}
-
 // waitsFor is an event that has failed, is due in an hour, and waits with the broker.
 func waitsFor(t *testing.T, f *floor) (*dedupe.Run, dedupe.Record) {
 	t.Helper()

@@ -41,8 +41,6 @@ func newBench() *bench {
 	return b
 }
 
-func (b *bench) pass(d time.Duration) { b.now.Add(int64(d)) }
-
 // begin starts a delivery of the event e1 with a payload.
 func (b *bench) begin(payload string) *dedupe.Run {
 	return b.once.Begin(eventAt, dedupe.Record{
@@ -65,84 +63,6 @@ func event() handler.Event { return handler.Event{Queue: "q", ID: "e1", Type: "o
 // keeps it from being added twice.
 func credit(context.Context, handler.Event) (handler.Effect, error) {
 	return handler.Effect{Result: "credited", Writes: []store.Write{store.Increment(balance, map[string]int64{"n": 1}, nil)}}, nil
-}
-
-func TestAnotherPayloadUnderAUsedIDDiffers(t *testing.T) {
-	t.Parallel()
-	for name, prepare := range map[string]func(t *testing.T, b *bench){
-		"of an event that was completed": func(t *testing.T, b *bench) {
-			t.Helper()
-			_, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), false, credit)
-			require.NoError(t, err)
-		},
-		"of an event that failed so far": func(t *testing.T, b *bench) {
-			t.Helper()
-			_, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
-			require.NoError(t, err)
-		},
-		"of an event that was dead-lettered": func(t *testing.T, b *bench) {
-			t.Helper()
-			_, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "unknown_product"})
-			require.NoError(t, err)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench()
-			prepare(t, b)
-			before := b.record(t)
-			for _, redelivered := range []bool{false, true} {
-				seen, err := dedupetest.Effect(t.Context(), b.begin("B"), event(), redelivered, credit)
-				require.NoError(t, err)
-				require.Equal(t, dedupe.Differs, seen)
-			}
-			require.Equal(t, before, b.record(t))
-
-			conflict := b.begin("B").Conflict()
-			seen, err := conflict.Look(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, dedupe.Fresh, seen)
-			seen, err = conflict.Conclude(t.Context(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "payload_conflict"})
-			require.NoError(t, err)
-			require.Equal(t, dedupe.Gone, seen)
-			seen, err = b.begin("B").Conflict().Look(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, dedupe.Gone, seen)
-			require.Equal(t, before, b.record(t), "the conflict stands beside the record")
-		})
-	}
-}
-
-func TestAnExpiredRecordCountsAsAbsent(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		payload     string
-		redelivered bool
-	}{
-		"the same event again":          {"A", false},
-		"the same event, read first":    {"A", true},
-		"another payload under that id": {"B", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench()
-			_, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), false, credit)
-			require.NoError(t, err)
-			b.pass(remember - time.Nanosecond)
-			seen, err := b.begin("A").Look(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, dedupe.Done, seen)
-
-			b.pass(time.Nanosecond)
-			seen, err = dedupetest.Effect(t.Context(), b.begin(test.payload), event(), test.redelivered, credit)
-			require.NoError(t, err)
-			require.Equal(t, dedupe.Own, seen)
-			record := b.record(t)
-			require.EqualValues(t, 1, record.Attempts)
-			require.Equal(t, b.once.Now(), record.CreatedAt)
-			require.EqualValues(t, 2, b.balance())
-		})
-	}
 }
 
 func TestAnEffectThatMeetsAConflictIsDecidedAgain(t *testing.T) {
@@ -233,6 +153,52 @@ func TestAStoreThatIsDownIsNeverTakenForAnAbsentRecord(t *testing.T) {
 				require.Error(t, err)
 				require.Zero(t, b.balance())
 			}
+		})
+	}
+}
+
+func TestAnotherPayloadUnderAUsedIDDiffers(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range map[string]func(t *testing.T, b *bench){
+		"of an event that was completed": func(t *testing.T, b *bench) {
+			t.Helper()
+			_, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), false, credit)
+			require.NoError(t, err)
+		},
+		"of an event that failed so far": func(t *testing.T, b *bench) {
+			t.Helper()
+			_, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
+			require.NoError(t, err)
+		},
+		"of an event that was dead-lettered": func(t *testing.T, b *bench) {
+			t.Helper()
+			_, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "unknown_product"})
+			require.NoError(t, err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench()
+			prepare(t, b)
+			before := b.record(t)
+			for _, redelivered := range []bool{false, true} {
+				seen, err := dedupetest.Effect(t.Context(), b.begin("B"), event(), redelivered, credit)
+				require.NoError(t, err)
+				require.Equal(t, dedupe.Differs, seen)
+			}
+			require.Equal(t, before, b.record(t))
+
+			conflict := b.begin("B").Conflict()
+			seen, err := conflict.Look(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, dedupe.Fresh, seen)
+			seen, err = conflict.Conclude(t.Context(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "payload_conflict"})
+			require.NoError(t, err)
+			require.Equal(t, dedupe.Gone, seen)
+			seen, err = b.begin("B").Conflict().Look(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, dedupe.Gone, seen)
+			require.Equal(t, before, b.record(t), "the conflict stands beside the record")
 		})
 	}
 }

@@ -38,29 +38,6 @@ func TestAKeyIsAHashThenItsEscapedParts(t *testing.T) {
 	}
 }
 
-func TestDifferentEventsHaveDifferentKeys(t *testing.T) {
-	t.Parallel()
-	part := rapid.OneOf(rapid.String(), rapid.StringOf(rapid.SampledFrom([]rune("~/%7Ea:.-_ ů"))))
-	rapid.Check(t, func(t *rapid.T) {
-		draw := func(label string) [3]string {
-			return [3]string{part.Draw(t, label+" queue"), part.Draw(t, label+" tenant"), part.Draw(t, label+" id")}
-		}
-		a, b := draw("a"), draw("b")
-		if i := rapid.IntRange(0, 3).Draw(t, "they differ in one part"); i < 3 {
-			one := a
-			one[i] = b[i]
-			b = one
-		}
-		keyA, keyB := dedupe.Key(a[0], a[1], a[2]), dedupe.Key(b[0], b[1], b[2])
-		require.Equal(t, a == b, keyA == keyB)
-		require.Equal(t, keyA, dedupe.Key(a[0], a[1], a[2]), "a key is a function of its parts")
-		require.NotContains(t, keyA.ID, "/")
-		hash := part.Draw(t, "hash")
-		require.NotEqual(t, keyA, dedupe.ConflictKey(b[0], b[1], b[2], hash))
-		require.NotEqual(t, keyA, dedupe.MessageKey(b[0], b[2], []byte(hash)))
-	})
-}
-
 func TestTheKeyOfAnyAllowedShapeFitsTheStore(t *testing.T) {
 	t.Parallel()
 	shape := rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9._:-]{0,127}`)

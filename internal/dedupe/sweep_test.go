@@ -272,22 +272,6 @@ func (r revived) Query(ctx context.Context, query store.Query) (store.Page, erro
 	return page, err
 }
 
-func TestWhatIsWrittenAnewHasNotExpired(t *testing.T) {
-	t.Parallel()
-	f := newFloor(t)
-	key := store.Key{Collection: "things", ID: "x"}
-	_, err := f.Commit(t.Context(), []store.Write{store.Set(key, map[string]any{"expire_at": f.now})})
-	require.NoError(t, err)
-	anew := map[string]any{"expire_at": f.now.Add(time.Hour)}
-	removed, more, err := dedupe.Clean(t.Context(), revived{f.faults, store.Set(key, anew)}, "things", f.now, 10)
-	require.NoError(t, err)
-	require.Zero(t, removed)
-	require.False(t, more)
-	doc, err := f.Get(t.Context(), key)
-	require.NoError(t, err)
-	require.Equal(t, anew, doc.Fields)
-}
-
 func TestACleaningThatFailsSaysWhatItHasDone(t *testing.T) {
 	t.Parallel()
 	f := newFloor(t)

@@ -130,6 +130,9 @@ func TestWhatACountMeetsStands(t *testing.T) {
 	}
 }
 
+// shelf is where a kept message stands.
+var shelf = store.Key{Collection: "shelf", ID: "x"}
+
 // waitsFor is an event that has failed, is due in an hour, and waits with the broker.
 func waitsFor(t *testing.T, f *floor) (*dedupe.Run, dedupe.Record) {
 	t.Helper()

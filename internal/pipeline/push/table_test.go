@@ -197,8 +197,10 @@ func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 	b.counter.Gets.Store(0)
 	b.counter.Queries.Store(0)
 	b.counter.Commits.Store(0)
+	b.counter.Written.Store(0)
 	got := deliver()
-	cost = fmt.Sprintf("reads %d, commits %d", b.counter.Gets.Load()+b.counter.Queries.Load(), b.counter.Commits.Load())
+	cost = fmt.Sprintf("reads %d, commits %d, documents %d", b.counter.Gets.Load()+b.counter.Queries.Load(), b.counter.Commits.Load(),
+		b.counter.Written.Load())
 	after := func(at time.Time) string { return fmt.Sprint("+", at.Sub(began)) }
 	said := []string{fmt.Sprint(got.code, " ", b.lines.delivered)}
 	if got.Attempt > 0 {

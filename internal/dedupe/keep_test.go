@@ -1,9 +1,0 @@
-package dedupe_test
-
-import (
-
-
-	"billhook/internal/platform/store"
-)
-
-var shelf = store.Key{Collection: "shelf", ID: "x"}

@@ -226,7 +226,7 @@ func TestACreditGoesToTheRightAccount(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeCredited(t *testing.T) {
+func TestAnOrderThatCannotBeCreditedIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	huge := shelf{
 		"known": {Points: 1}, "max": {Points: ledger.MaxAmount}, "most": {Points: math.MaxInt64}, "below": {Points: -1}, "free": {Points: 0},
@@ -272,7 +272,7 @@ func TestTheLargestCreditIsBooked(t *testing.T) {
 	require.Equal(t, int64(ledger.MaxAmount), books.Balance(tenant, user))
 }
 
-func TestWhatAnOrderCost(t *testing.T) {
+func TestAnOrderCostsItsTotalOrTheSumOfItsPrices(t *testing.T) {
 	t.Parallel()
 	known := "411486491630370501"
 	for name, test := range map[string]struct {
@@ -310,7 +310,7 @@ func TestWhatAnOrderCost(t *testing.T) {
 	}
 }
 
-func TestWhatARefundTakesBack(t *testing.T) {
+func TestARefundTakesBackItsShareRoundedDown(t *testing.T) {
 	t.Parallel()
 	const max = ledger.MaxAmount
 	for name, test := range map[string]struct {
@@ -364,7 +364,7 @@ func TestWhatARefundTakesBack(t *testing.T) {
 	}
 }
 
-func TestAReversalBeforeItsOrderIsTriedAgain(t *testing.T) {
+func TestARefundBeforeItsOrderIsRetried(t *testing.T) {
 	t.Parallel()
 	books := &ledgertest.Books{}
 	points := pointsOn(books)

@@ -178,9 +178,9 @@ func TestASecondTryLooksWhetherItWasRecorded(t *testing.T) {
 	}
 }
 
-// TestWhatTheDoorTakesCanAlwaysBeTold: no body that keeps the rules of paynow.v1 makes
+// TestEachSubscriptionEventThatIngestTakesCanBeTold: no body that keeps the rules of paynow.v1 makes
 // an envelope that breaks those of envelope.v1, or a document that no store takes.
-func TestWhatTheDoorTakesCanAlwaysBeTold(t *testing.T) {
+func TestEachSubscriptionEventThatIngestTakesCanBeTold(t *testing.T) {
 	t.Parallel()
 	types := []string{
 		contract.SubscriptionActivated, contract.SubscriptionRenewed, contract.SubscriptionCanceled,

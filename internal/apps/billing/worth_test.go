@@ -76,7 +76,7 @@ type failing struct{ err error }
 
 func (f failing) Points(context.Context, string, string) (int64, bool, error) { return 0, false, f.err }
 
-func TestWhatIsNotKnownNowIsTriedAgain(t *testing.T) {
+func TestAProductThatCannotBeReadNowIsRetried(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		err    error

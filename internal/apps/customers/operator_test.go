@@ -139,7 +139,7 @@ func TestAnotherUIDLeavesThePointsWhereTheyAre(t *testing.T) {
 	require.ErrorIs(t, err, customers.ErrUnknown)
 }
 
-func TestWhatIsRefused(t *testing.T) {
+func TestAChangeThatIsNotWellFormedIsRefused(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	_, err := d.Link(t.Context(), link("u1"))

@@ -96,7 +96,7 @@ func (b *busyBooks) Query(ctx context.Context, q store.Query) (store.Page, error
 	return page, err
 }
 
-func TestWhatMovesMeanwhileIsNotCounted(t *testing.T) {
+func TestAnEntryPostedMeanwhileIsNotInTheBalance(t *testing.T) {
 	t.Parallel()
 	for name, orders := range map[string]int{"on an account of few entries": 3, "on an account of many": 150} {
 		t.Run(name, func(t *testing.T) {

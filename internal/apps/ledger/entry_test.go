@@ -54,7 +54,7 @@ func TestAnEntryIsOneCreate(t *testing.T) {
 	})}, writes)
 }
 
-func TestPostRefusesWhatIsNoEntry(t *testing.T) {
+func TestAnEntryThatDoesNotBalanceOrLacksAPartIsNotPosted(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(e *ledger.Entry){
 		"no tenant":                        func(e *ledger.Entry) { e.Tenant = "" },
@@ -152,7 +152,7 @@ func TestTheIdsOfJournalsAndChainsNeverMeet(t *testing.T) {
 	})
 }
 
-func TestWhatContradictsItselfIsNoEntry(t *testing.T) {
+func TestADocumentThatContradictsItselfIsNoEntry(t *testing.T) {
 	t.Parallel()
 	journal := func() store.Document { return document(ledger.Post(paid())) }
 	chain := func() store.Document { return document(ledger.Credit(credit("order-1", 1000))) }

@@ -84,7 +84,7 @@ func TestTheLeafHashesAreWhatTheyWere(t *testing.T) {
 	}
 }
 
-func TestWhatHasNoExactFormHasNoHash(t *testing.T) {
+func TestAValueWithoutAnExactFormHasNoHash(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(fields map[string]any){
 		"a number beyond doubles":   func(f map[string]any) { f["later"] = int64(1 << 53) },

@@ -417,9 +417,9 @@ func TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable(t *testing.T) {
 	}
 }
 
-// TestWhatAnOrderCosts counts what the store is asked, and the documents that are written with the
+// TestEachStepOfAnOrderReadsAndWritesAsManyDocumentsAsTheDocsSay counts what the store is asked, and the documents that are written with the
 // event's record.
-func TestWhatAnOrderCosts(t *testing.T) {
+func TestEachStepOfAnOrderReadsAndWritesAsManyDocumentsAsTheDocsSay(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		items  []string
@@ -484,7 +484,7 @@ func TestStockIsSetWithAReasonAndKeepsWhatOrdersHave(t *testing.T) {
 	require.Len(t, waiting, 1)
 }
 
-func TestWhatIsNotAnOrderIsNotGuessedAt(t *testing.T) {
+func TestAnOrderThatCannotBeReadIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	s.stocked(t, "cap", 5)

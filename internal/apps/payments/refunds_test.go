@@ -183,7 +183,7 @@ func TestAPaymentIsRefundedOnceWhateverTheMessagesIDs(t *testing.T) {
 	require.Equal(t, "refunded", effect.Result, "tenants share no payments")
 }
 
-func TestWhatTheGatewaySeesOfARefundIsTheSameForEachAttempt(t *testing.T) {
+func TestEachAttemptAsksTheGatewayForTheSameRefund(t *testing.T) {
 	t.Parallel()
 	d := &desk{err: errLost}
 	h := refunding(temporaryStore(t), d)
@@ -290,7 +290,7 @@ func TestAnAnswerOfAnotherOrderSettlesNoRefund(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoRefundReservesNothing(t *testing.T) {
+func TestAMessageWithoutAPaymentReservesNoRefund(t *testing.T) {
 	t.Parallel()
 	db, d := temporaryStore(t), &desk{}
 	h := refunding(db, d)

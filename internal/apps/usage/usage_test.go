@@ -174,7 +174,7 @@ func TestAnEventIsCountedInThePeriodThatHoldsIt(t *testing.T) {
 	require.Equal(t, "2026-11", p.ID, "so has another tenant")
 }
 
-func TestWhatIsNoPeriodIsNotTold(t *testing.T) {
+func TestAPeriodWithoutTwoBoundsIsNotKept(t *testing.T) {
 	t.Parallel()
 	for name, bounds := range map[string][2]string{
 		"no start": {"", "2026-11-01T00:00:00Z"}, "no end": {"2026-11-01T00:00:00Z", ""}, "no bounds": {},
@@ -195,7 +195,7 @@ func TestWhatIsNoPeriodIsNotTold(t *testing.T) {
 }
 
 // What a subscription's event tells can always be stored: its own effect never fails for it.
-func TestWhatIsToldCanBeStored(t *testing.T) {
+func TestEachPeriodThatIsKeptCanBeStored(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		at := rapid.Custom(func(t *rapid.T) string {
@@ -316,7 +316,7 @@ func TestAWarningSaysWhatItIsOf(t *testing.T) {
 }
 
 // The bounds are those of the shipped catalog: each is tried at its edge, and beyond it.
-func TestWhatIsNotCountedIsADeadLetterWithAReason(t *testing.T) {
+func TestUsageThatIsNotCountedIsADeadLetterWithAReason(t *testing.T) {
 	t.Parallel()
 	shipped, err := catalog.Load("")
 	require.NoError(t, err)

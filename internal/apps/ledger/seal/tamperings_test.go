@@ -101,8 +101,8 @@ func (b books) verified(t *testing.T, kept []seal.Seal) (found, withKept []seal.
 	return found, withKept
 }
 
-// TestWhatWasDoneToTheBooksIsNamed holds the table of docs/ledger.md: each tampering, and who finds it.
-func TestWhatWasDoneToTheBooksIsNamed(t *testing.T) {
+// TestEachTamperingIsFoundByWhomTheDocsSay holds the table of docs/ledger.md: each tampering, and who finds it.
+func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 	t.Parallel()
 	a, b := ledger.Key(ledger.EntryID("acme", "a")), ledger.Key(ledger.EntryID("acme", "b"))
 	first := store.Key{Collection: seal.Seals, ID: seal.ID("acme", 1)}

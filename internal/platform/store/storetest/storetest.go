@@ -37,14 +37,8 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		"an increment creates, adds and keeps the other fields": increments,
 		"a commit writes all or nothing":                        allOrNothing,
 		"an update that changes nothing keeps the version":      unchanged,
-		"queries page through a prefix in order":                queryPrefix,
-		"queries compare fields":                                queryEqual,
-		"queries find a text in a list":                         queryContains,
+		"queries compare times as they are kept":                queryTimes,
 		"queries follow the bytes of ids, short and long":       queryIDs,
-		"queries find what is due, the longest due first":       queryDue,
-		"what is due at one moment comes in the order of ids":   queryTies,
-		"queries find the newest first, and go on behind one":   queryNewest,
-		"queries count without reading":                         queryCount,
 		"queries count beyond a page":                           queryCountBeyondAPage,
 		"collections do not see each other":                     collections,
 		"invalid requests are refused before they are sent":     invalid,
@@ -215,55 +209,11 @@ func finds(t *testing.T, s store.Store, query store.Query, want ...string) store
 	return page
 }
 
-func queryPrefix(t *testing.T, s store.Store) {
-	for _, id := range []string{"a~0", "a~1", "a~2", "ab~0", "b~0", "a"} {
-		commit(t, s, store.Create(key(id), map[string]any{"id": id}))
-	}
-	query := store.Query{IDPrefix: "a~", Limit: 2}
-	page := finds(t, s, query, "a~0", "a~1")
-	require.Equal(t, "a~1", page.Next)
-	require.Equal(t, get(t, s, "a~0"), page.Documents[0])
-	query.After = page.Next
-	page = finds(t, s, query, "a~2")
-	require.Empty(t, page.Next)
-	all := finds(t, s, store.Query{Limit: 6}, "a", "ab~0", "a~0", "a~1", "a~2", "b~0")
-	require.Empty(t, all.Next, "a full last page has no next")
-	finds(t, s, store.Query{IDPrefix: "zzz", Limit: 6})
-}
-
-func queryEqual(t *testing.T, s store.Store) {
-	for i := range 6 {
-		commit(t, s, store.Create(key(fmt.Sprint(i)), map[string]any{"even": i%2 == 0, "third": int64(i % 3), "name": fmt.Sprint("n", i%2)}))
-	}
-	page := finds(t, s, store.Query{Equal: map[string]any{"even": true}, Limit: 2}, "0", "2")
-	finds(t, s, store.Query{Equal: map[string]any{"even": true}, After: page.Next, Limit: 2}, "4")
-	finds(t, s, store.Query{Equal: map[string]any{"third": int64(2), "name": "n1"}, Limit: 9}, "5")
+// queryTimes: times are kept, and compared, by the microsecond. Queries of every other kind are RunQueries'.
+func queryTimes(t *testing.T, s store.Store) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6_999, time.UTC)
 	commit(t, s, store.Create(key("timed"), map[string]any{"at": at}))
-	// Times compare as they are kept, by the microsecond. A number is not its text.
 	finds(t, s, store.Query{Equal: map[string]any{"at": at}, Limit: 9}, "timed")
-	finds(t, s, store.Query{Equal: map[string]any{"third": "2"}, Limit: 9})
-}
-
-func queryContains(t *testing.T, s store.Store) {
-	for id, list := range map[string]any{
-		"a-1": []any{"x", "y"}, "a-2": []any{"y"}, "a-3": []any{"y", int64(1), "y"}, "b-1": []any{"y", "x"},
-		"longer": []any{"yy"}, "text": "y", "map": map[string]any{"y": "y"}, "deep": []any{map[string]any{"y": "y"}}, "number": []any{int64(1)}, "empty": []any{},
-	} {
-		commit(t, s, store.Create(key(id), map[string]any{"of": list, "open": id != "a-2"}))
-	}
-	commit(t, s, store.Create(key("none"), nil), store.Create(store.Key{Collection: "others", ID: "a-1"}, map[string]any{"of": []any{"y"}}))
-	y := map[string]string{"of": "y"}
-	page := finds(t, s, store.Query{Contains: y, Limit: 2}, "a-1", "a-2")
-	require.Equal(t, "a-2", page.Next)
-	page = finds(t, s, store.Query{Contains: y, After: page.Next, Limit: 2}, "a-3", "b-1")
-	require.Empty(t, page.Next, "a list that holds a text twice is found once")
-	finds(t, s, store.Query{Contains: y, IDPrefix: "a-", Limit: 9}, "a-1", "a-2", "a-3")
-	finds(t, s, store.Query{Contains: y, Equal: map[string]any{"open": true}, Limit: 9}, "a-1", "a-3", "b-1")
-	finds(t, s, store.Query{Contains: map[string]string{"of": "1"}, Limit: 9})
-	require.EqualValues(t, 4, finds(t, s, store.Query{Contains: y, Count: true, Limit: 9}).Count)
-	commit(t, s, store.Set(key("a-1"), map[string]any{"of": []any{"x"}}), store.Delete(key("a-2"), 0), store.Set(key("text"), map[string]any{"of": []any{"y"}}))
-	finds(t, s, store.Query{Contains: y, Limit: 9}, "a-3", "b-1", "text")
 }
 
 func queryIDs(t *testing.T, s store.Store) {
@@ -280,152 +230,6 @@ func queryIDs(t *testing.T, s store.Store) {
 	page = finds(t, s, query, long+"b")
 	require.Empty(t, page.Next)
 	finds(t, s, store.Query{IDPrefix: "a", After: "u~", Limit: 9})
-}
-
-func queryDue(t *testing.T, s store.Store) {
-	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	commit(t, s,
-		store.Create(key("c"), map[string]any{"due": noon.Add(-time.Hour), "n": int64(1)}),
-		store.Create(key("a"), map[string]any{"due": noon}),
-		store.Create(key("b"), map[string]any{"due": noon.Add(-time.Minute)}),
-		store.Create(key("later"), map[string]any{"due": noon.Add(time.Microsecond)}),
-		store.Create(key("text"), map[string]any{"due": "2026"}),
-		store.Create(key("number"), map[string]any{"due": int64(1)}),
-		store.Create(key("none"), map[string]any{"due": nil}),
-		store.Create(key("never"), map[string]any{"n": int64(1)}),
-	)
-	due := func(limit int) store.Query {
-		return store.Query{Due: &store.Due{Field: "due", Until: noon}, Limit: limit}
-	}
-	page := finds(t, s, due(10), "c", "b", "a")
-	require.Empty(t, page.Next)
-	require.Equal(t, get(t, s, "c"), page.Documents[0])
-	page = finds(t, s, due(2), "c", "b")
-	require.Empty(t, page.Next, "the caller asks again after it has handled these")
-	commit(t, s, store.Delete(key("c"), 0), store.Set(key("b"), map[string]any{"done": true}))
-	finds(t, s, due(2), "a")
-	commit(t, s,
-		store.Create(key("mine-2"), map[string]any{"due": noon.Add(-time.Minute), "owner": "me", "open": true}),
-		store.Create(key("mine-1"), map[string]any{"due": noon.Add(-time.Hour), "owner": "me", "open": true}),
-		store.Create(key("mine-done"), map[string]any{"due": noon.Add(-2 * time.Hour), "owner": "me", "open": false}),
-		store.Create(key("mine-later"), map[string]any{"due": noon.Add(time.Hour), "owner": "me", "open": true}),
-		store.Create(key("yours"), map[string]any{"due": noon.Add(-3 * time.Hour), "owner": "you", "open": true}),
-	)
-	mine := store.Query{Equal: map[string]any{"owner": "me", "open": true}, Due: &store.Due{Field: "due", Until: noon}, Limit: 10}
-	finds(t, s, mine, "mine-1", "mine-2")
-	mine.Limit = 1
-	finds(t, s, mine, "mine-1")
-	mine.Count, mine.Limit = true, 10
-	require.EqualValues(t, 2, finds(t, s, mine).Count)
-	for _, owner := range []any{true, int64(1), noon, "ME"} { // none is the text "me"
-		finds(t, s, store.Query{Equal: map[string]any{"owner": owner}, Due: mine.Due, Limit: 1})
-	}
-	finds(t, s, store.Query{Collection: "nothing", Due: &store.Due{Field: "due", Until: noon}, Limit: 1})
-}
-
-// queryTies: documents that are due at the same moment are ordered by id. A page that ends
-// among them is followed by the rest.
-func queryTies(t *testing.T, s store.Store) {
-	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	for _, id := range []string{"c", "a", "e", "b", "d"} {
-		commit(t, s, store.Create(key(id), map[string]any{"due": noon, "owner": "me"}))
-	}
-	commit(t, s,
-		store.Create(key("z"), map[string]any{"due": noon.Add(-time.Microsecond), "owner": "me"}),
-		store.Create(key("bb"), map[string]any{"due": noon, "owner": "you"}))
-	for _, test := range map[string]struct {
-		equal map[string]any
-		pages [][]string
-	}{
-		"of everybody": {nil, [][]string{{"z", "a"}, {"b", "bb"}, {"c", "d"}, {"e"}, nil}},
-		"of one":       {map[string]any{"owner": "me"}, [][]string{{"z", "a"}, {"b", "c"}, {"d", "e"}, nil}},
-	} {
-		undo := []store.Write{}
-		for _, want := range test.pages {
-			page := finds(t, s, store.Query{Equal: test.equal, Due: &store.Due{Field: "due", Until: noon}, Limit: 2}, want...)
-			for _, doc := range page.Documents {
-				commit(t, s, store.Delete(doc.Key, doc.Version)) // as a caller does with a due document
-				undo = append(undo, store.Create(doc.Key, doc.Fields))
-			}
-		}
-		commit(t, s, undo...)
-	}
-}
-
-// queryNewest: what is of one moment comes in the order of ids, the greatest first. A page goes on behind
-// a position, whether or not there is still a document.
-func queryNewest(t *testing.T, s store.Store) {
-	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	for _, id := range []string{"c", "a", "b"} {
-		commit(t, s, store.Create(key(id), map[string]any{"at": noon, "owner": "me"}))
-	}
-	commit(t, s,
-		store.Create(key("new"), map[string]any{"at": noon.Add(time.Microsecond), "owner": "me"}),
-		store.Create(key("old"), map[string]any{"at": noon.Add(-time.Hour), "owner": "me"}),
-		store.Create(key("yours"), map[string]any{"at": noon, "owner": "you"}),
-		store.Create(key("text"), map[string]any{"at": "2026", "owner": "me"}),
-		store.Create(key("number"), map[string]any{"at": int64(1), "owner": "me"}),
-		store.Create(key("none"), map[string]any{"at": nil, "owner": "me"}),
-		store.Create(key("never"), map[string]any{"owner": "me"}),
-	)
-	newest := func(n store.Newest, equal map[string]any, want ...string) store.Page {
-		t.Helper()
-		n.Field = "at"
-		page := finds(t, s, store.Query{Equal: equal, Newest: &n, Limit: 3}, want...)
-		require.Empty(t, page.Next)
-		return page
-	}
-	mine := map[string]any{"owner": "me"}
-	page := newest(store.Newest{}, nil, "new", "yours", "c")
-	require.Equal(t, get(t, s, "new"), page.Documents[0])
-	newest(store.Newest{After: &store.Position{At: noon, ID: "c"}}, nil, "b", "a", "old")
-	newest(store.Newest{}, mine, "new", "c", "b")
-	newest(store.Newest{After: &store.Position{At: noon, ID: "b"}}, mine, "a", "old")
-	newest(store.Newest{After: &store.Position{At: noon, ID: "bb"}}, mine, "b", "a", "old")
-	newest(store.Newest{After: &store.Position{At: noon.Add(-time.Hour), ID: "old"}}, mine)
-	newest(store.Newest{Since: noon}, mine, "new", "c", "b")
-	newest(store.Newest{Since: noon.Add(time.Microsecond)}, mine, "new")
-	newest(store.Newest{Until: noon}, mine, "old")
-	newest(store.Newest{Since: noon, Until: noon.Add(time.Microsecond), After: &store.Position{At: noon.Add(time.Hour), ID: "x"}}, mine, "c", "b", "a")
-	newest(store.Newest{Since: noon, Until: noon}, mine)
-	require.EqualValues(t, 4, finds(t, s, store.Query{Newest: &store.Newest{Field: "at", Since: noon, Until: noon.Add(time.Microsecond)}, Count: true, Limit: 9}).Count)
-	finds(t, s, store.Query{Collection: "nothing", Newest: &store.Newest{Field: "at"}, Limit: 1})
-	for _, wrong := range []store.Query{
-		{IDPrefix: "a", Newest: &store.Newest{Field: "at"}},
-		{After: "a", Newest: &store.Newest{Field: "at"}},
-		{Due: &store.Due{Field: "at", Until: noon}, Newest: &store.Newest{Field: "at"}},
-		{Contains: map[string]string{"list": "x"}, Newest: &store.Newest{Field: "at"}},
-		{Newest: &store.Newest{}},
-		{Newest: &store.Newest{Field: "at", Until: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}},
-		{Newest: &store.Newest{Field: "at", After: &store.Position{At: noon, ID: "a/b"}}},
-	} {
-		wrong.Collection, wrong.Limit = "things", 1
-		_, err := s.Query(t.Context(), wrong)
-		require.ErrorIs(t, err, store.ErrInvalid)
-	}
-}
-
-func queryCount(t *testing.T, s store.Store) {
-	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	for i := range 7 {
-		commit(t, s, store.Create(key(fmt.Sprintf("a-%d", i)), map[string]any{"even": i%2 == 0, "due": noon.Add(time.Duration(i) * time.Hour)}))
-	}
-	commit(t, s, store.Create(key("b-1"), map[string]any{"even": true}))
-	for name, test := range map[string]struct {
-		query store.Query
-		want  int64
-	}{
-		"all":                {store.Query{Limit: 100_000}, 8},
-		"a prefix":           {store.Query{IDPrefix: "a-", Limit: 100}, 7},
-		"behind an id":       {store.Query{IDPrefix: "a-", After: "a-4", Limit: 100}, 2},
-		"equals":             {store.Query{Equal: map[string]any{"even": true}, Limit: 100}, 5},
-		"what is due":        {store.Query{Due: &store.Due{Field: "due", Until: noon.Add(2 * time.Hour)}, Limit: 100}, 3},
-		"no more than asked": {store.Query{Limit: 3}, 3},
-		"nothing":            {store.Query{IDPrefix: "c", Limit: 1}, 0},
-	} {
-		test.query.Count = true
-		require.Equal(t, store.Page{Count: test.want}, finds(t, s, test.query), name)
-	}
 }
 
 func queryCountBeyondAPage(t *testing.T, s store.Store) {

@@ -70,11 +70,8 @@ func (o *Operator) Show(ctx context.Context, tenant, customerID string) (State, 
 }
 
 func (o *Operator) guestPoints(ctx context.Context, tenant, customerID string) (int64, error) {
-	doc, err := o.Store.Get(ctx, ledger.CustomerPoints(customerID).Key(tenant))
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return 0, nil
-	case err != nil:
+	doc, err := store.Find(ctx, o.Store, ledger.CustomerPoints(customerID).Key(tenant))
+	if err != nil {
 		return 0, fmt.Errorf("customers: guest account: %w", err)
 	}
 	balance, _ := doc.Fields["balance"].(int64)

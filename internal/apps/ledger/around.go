@@ -2,8 +2,6 @@ package ledger
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"billhook/internal/platform/store"
@@ -27,7 +25,7 @@ type reader interface {
 // or adds up the entries until then where they are at most nearby. known is false where there are
 // more of both. It reads two pages and the account twice, at most.
 func BalanceAt(ctx context.Context, from reader, m Move) (balance int64, known bool, err error) {
-	before, err := balanceOf(ctx, from, m)
+	before, err := store.Find(ctx, from, m.Account.Key(m.Tenant))
 	if err != nil {
 		return 0, false, err
 	}
@@ -36,7 +34,7 @@ func BalanceAt(ctx context.Context, from reader, m Move) (balance int64, known b
 		return 0, false, err
 	}
 	if all {
-		now, err := balanceOf(ctx, from, m)
+		now, err := store.Find(ctx, from, m.Account.Key(m.Tenant))
 		if err != nil {
 			return 0, false, err
 		}
@@ -61,15 +59,6 @@ func BalanceAt(ctx context.Context, from reader, m Move) (balance int64, known b
 		}
 	}
 	return balance, true, nil
-}
-
-// balanceOf reads the document of an entry's account; without one it has no version.
-func balanceOf(ctx context.Context, from store.Getter, m Move) (store.Document, error) {
-	doc, err := from.Get(ctx, m.Account.Key(m.Tenant))
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return store.Document{}, fmt.Errorf("ledger: read account: %w", err)
-	}
-	return doc, nil
 }
 
 // near returns the entries of an entry's account in a span of time. all is false where there are

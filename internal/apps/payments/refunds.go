@@ -83,12 +83,12 @@ func FindRefund(ctx context.Context, from store.Getter, tenant, payment string) 
 	if !pii.ID.Valid(payment) || !pii.ID.Valid(tenant) {
 		return Refund{}, ErrNoRefund
 	}
-	doc, err := from.Get(ctx, refundKey(tenant, payment))
+	doc, err := store.Find(ctx, from, refundKey(tenant, payment))
 	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return Refund{}, ErrNoRefund
 	case err != nil:
-		return Refund{}, fmt.Errorf("payments: read refund: %w", err)
+		return Refund{}, fmt.Errorf("payments: %w", err)
+	case doc.Version == 0:
+		return Refund{}, ErrNoRefund
 	}
 	return ReadRefund(doc)
 }
@@ -213,12 +213,12 @@ func (r Refund) of(event handler.Event) bool { return r.Queue == event.Queue && 
 // look reads the payment's refund; without a state there is none. One that cannot be read must not
 // pass for absent.
 func (r Refunds) look(ctx context.Context, event handler.Event, asked order) (Refund, error) {
-	doc, err := r.Store.Get(ctx, refundKey(event.Tenant, asked.PaymentID))
+	doc, err := store.Find(ctx, r.Store, refundKey(event.Tenant, asked.PaymentID))
 	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return Refund{}, nil
 	case err != nil:
-		return Refund{}, retry.Outage("store_unavailable", fmt.Errorf("payments: read refund: %w", err))
+		return Refund{}, retry.Outage("store_unavailable", err)
+	case doc.Version == 0:
+		return Refund{}, nil
 	}
 	there, err := ReadRefund(doc)
 	if err != nil {

@@ -76,6 +76,20 @@ func TestARegistrationThatIsNotWellFormedIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, endpoints.ErrInvalid, "where requests may not go, nothing is registered")
 }
 
+func TestTheSecretBeforeARotationSignsUntilItsEnd(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	first := w.add(t, endpoints.New{ID: "p"}).Secret
+	rotated, err := w.Rotate(t.Context(), "p", ada)
+	require.NoError(t, err)
+	for after, secrets := range map[time.Duration][]string{overlap - 1: {rotated.Secret, first}, overlap: {rotated.Secret}} {
+		w.now = noon.Add(after)
+		_, err = w.Test(t.Context(), "p")
+		require.NoError(t, err)
+		require.Equal(t, secrets, w.posting.sent[len(w.posting.sent)-1].to.Secrets, after)
+	}
+}
+
 func TestEveryChangeIsInTheAudit(t *testing.T) {
 	t.Parallel()
 	w := open(t)

@@ -366,6 +366,51 @@ func TestASecondPaymentOfAnOrderIsForAPerson(t *testing.T) {
 	require.Equal(t, "already_confirmed", unnamed.tell(t, paid("e3", "p1")).Result, "the first may have been the same")
 }
 
+// TestOfTwoEventsAtOnceOneIsWritten: another event is done between this one's look and its commit, and this one is
+// then decided anew.
+func TestOfTwoEventsAtOnceOneIsWritten(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		before     []orderstest.Event
+		first, own orderstest.Event
+		reason     string
+		states     map[string]orders.State
+		pieces     [3]int64
+	}{
+		"a payment fails while the order is confirmed": {
+			[]orderstest.Event{orderstest.Created("e1", "o1", "cap 1")}, orderstest.About("e2", "order.payment_failed", "o1"),
+			orderstest.About("e3", "order.payment_confirmed", "o1"), "paid_after_cancelled", map[string]orders.State{"o1": orders.OrderCancelled}, [3]int64{1, 0, 0},
+		},
+		"two orders want the last piece": {
+			nil, orderstest.Created("e1", "o1", "cap 1"), orderstest.Created("e2", "o2", "cap 1"), "",
+			map[string]orders.State{"o1": orders.PaymentInitiated, "o2": orders.OrderCancelled}, [3]int64{0, 1, 0},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			s.stocked(t, "cap", 1)
+			for _, e := range test.before {
+				s.tell(t, e)
+			}
+			var once sync.Once
+			on := &storetest.Faults{Store: s.Shop.Store, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
+				once.Do(func() { s.tell(t, test.first) })
+				return do()
+			}}
+			if _, err := s.Deliver(t.Context(), on, test.own, false); test.reason == "" {
+				require.NoError(t, err)
+			} else {
+				require.Equal(t, test.reason, retry.Decide(err).Reason)
+			}
+			for id, state := range test.states {
+				require.Equal(t, state, s.order(t, id).State)
+			}
+			require.Equal(t, test.pieces, s.pieces(t, "cap"))
+		})
+	}
+}
+
 // TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable brings an order to each state, and tells it
 // each event: it goes an edge of the diagram or gets the table's answer, and exactly one of the two.
 func TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable(t *testing.T) {

@@ -20,8 +20,7 @@ func (s *stack) ofTenant(t *testing.T, queue, tenant, id, action, payload string
 }
 
 // oneIDForAll: an id is unique in its queue and tenant alone. Three payments under one id are three payments at
-// the gateway, each is told of by itself, and the trial gets its own money back. Posts of two tenants under one
-// id are both applied.
+// the gateway, each is told of by itself, and the trial gets its own money back.
 func oneIDForAll(t *testing.T, s *stack) {
 	id := "same-" + s.newSubscription().EventID
 	for _, p := range []struct{ queue, tenant, action, subscription, amount string }{
@@ -51,14 +50,6 @@ func oneIDForAll(t *testing.T, s *stack) {
 			require.Equal(t, dedupe.Completed, refund.Status)
 		}
 		require.Equal(t, refunded, s.gateway.Refunded(paid[0].PaymentID), "of %s", p.subscription)
-	}
-
-	for _, tenant := range []string{dedupe.DefaultTenant, "acme"} {
-		subscription := id + "-" + tenant
-		s.ofTenant(t, "sub-plan-change", tenant, id, "upgrade", fmt.Sprintf(`{"subscription_id":%q,"plan_id":"gold"}`, subscription))
-		record := s.endsOf(t, "sub-plan-change", tenant, id)
-		require.Equal(t, []any{dedupe.Completed, "delivered"}, []any{record.Status, record.Result}, tenant)
-		require.Len(t, s.toldOf(subscription), 1, tenant)
 	}
 }
 

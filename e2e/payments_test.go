@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/apps/payments"
 	"billhook/internal/console/ops"
@@ -66,15 +65,11 @@ func (s *stack) order(t *testing.T, eventID string) standin.Order {
 	return standin.Order{}
 }
 
-// emits are the ids of the messages that an event of the queue, by its alias, has emitted.
+// emits are the ids of the messages that an event of a queue has emitted.
 func (s *stack) emits(t *testing.T, queue, eventID string) []string {
 	t.Helper()
 	s.until(t, eventID, "processed")
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	q, ok := c.Queue(queue)
-	require.True(t, ok)
-	record, _ := s.recordOf(t, q.ID, dedupe.DefaultTenant, eventID)
+	record, _ := s.recordOf(t, queue, dedupe.DefaultTenant, eventID)
 	return handler.EmittedIDs(record.Emitted)
 }
 
@@ -100,7 +95,7 @@ func trialPaid(t *testing.T, s *stack) {
 	subscription := s.newSubscription().SubscriptionID
 	payload := fmt.Sprintf(`{"subscription_id":%q,"amount":"1.00","currency":"EUR"}`, subscription)
 	trial := s.produce(t, "q:sub:trial_payment", "trial", payload, fmt.Sprintf(`"correlation_id":%q,`, subscription))
-	emitted := s.emits(t, "q:sub:trial_payment", trial)
+	emitted := s.emits(t, "sub-trial-payment", trial)
 	require.Len(t, emitted, 2)
 	for _, id := range emitted {
 		s.until(t, id, "processed")
@@ -138,7 +133,7 @@ func renewalStarted(t *testing.T, s *stack) {
 	deliveries := s.until(t, renewal, "processed")
 	require.Equal(t, 3, deliveries[len(deliveries)-1].Attempt)
 	require.Equal(t, 1, s.gateway.CarriedOut(renewal))
-	emitted := s.emits(t, "q:sub:payment_initiation", renewal)
+	emitted := s.emits(t, "sub-payment-initiation", renewal)
 	require.Len(t, emitted, 1)
 	s.until(t, emitted[0], "processed")
 	require.Equal(t, 1, s.service.Applied(emitted[0]))

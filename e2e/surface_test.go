@@ -325,6 +325,9 @@ func (r *surface) shown(name string, value any) any {
 	if as := r.Differs[name]; as != "" && value != nil && value != "" {
 		return as
 	}
+	if name == "state" && value == "closing" {
+		return "closed" // after a minute
+	}
 	switch v := value.(type) {
 	case string:
 		return r.text(v)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"billhook/internal/pii"
@@ -106,9 +105,6 @@ func Exhausted(means Verdict, failure error) error {
 	last := &Error{Verdict: Verdict{Class: Rejected, Reason: attemptsExhausted, Counts: true, Scope: means.Scope}}
 	return Says(Said(failure), &Error{Verdict: Verdict{Class: Rejected, Reason: means.Reason, Counts: true}, Err: last})
 }
-
-// IsExhausted reports whether a dead letter's detail is that of an Exhausted failure.
-func IsExhausted(detail string) bool { return strings.HasPrefix(detail, attemptsExhausted) }
 
 // MaxSubjects is how many subjects a verdict names at most.
 const MaxSubjects = 5

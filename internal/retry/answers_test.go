@@ -97,8 +97,6 @@ func TestAFailureThatIsTheLastKeepsItsReason(t *testing.T) {
 	require.EqualError(t, last, "callee_failed_503: attempts_exhausted")
 	require.Equal(t, `title "Closed"`, retry.Said(last))
 	require.NotContains(t, last.Error(), "Closed", "what the callee says stands beside the text")
-	require.True(t, retry.IsExhausted("attempts_exhausted"))
-	require.False(t, retry.IsExhausted("411486491630370501"))
 	require.NoError(t, retry.Says("x", nil))
 	require.Empty(t, retry.Said(errors.New("x")))
 }

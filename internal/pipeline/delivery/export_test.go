@@ -20,3 +20,8 @@ func Transport(t catalog.Target, trust *tls.Config) *http.Transport {
 func (e *Endpoints) Resolve(lookup func(ctx context.Context, host string) ([]netip.Addr, error)) {
 	e.lookup = lookup
 }
+
+// Public reports whether an address may be dialled for a target that is not internal.
+func Public(address netip.Addr) bool {
+	return public("", netip.AddrPortFrom(address, 0).String(), nil) == nil
+}

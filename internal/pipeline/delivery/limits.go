@@ -177,8 +177,3 @@ func public(_, address string, _ syscall.RawConn) error {
 	}
 	return nil
 }
-
-// Public reports whether an address may be dialled for a target that is not internal.
-func Public(address netip.Addr) bool {
-	return public("", netip.AddrPortFrom(address, 0).String(), nil) == nil
-}

@@ -202,3 +202,25 @@ func TestAnotherPayloadUnderAUsedIDDiffers(t *testing.T) {
 		})
 	}
 }
+
+func TestALeaseIsHeldUntilItEnds(t *testing.T) {
+	t.Parallel()
+	b := newBench()
+	held := dedupe.Record{
+		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: "e1", Status: dedupe.Processing, PayloadHash: "sha256:A",
+		LeaseToken: "another's", LeaseUntil: b.once.Now().Add(time.Minute), ExpireAt: b.once.Now().Add(remember), Attempts: 1,
+	}
+	_, err := b.Commit(t.Context(), []store.Write{store.Create(eventAt, held.Fields())})
+	require.NoError(t, err)
+	seen, err := b.begin("A").Look(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Held, seen)
+	b.pass(time.Minute)
+	run := b.begin("A")
+	seen, err = run.Look(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Fresh, seen)
+	require.Equal(t, 2, run.Attempt())
+}
+
+func (b *bench) pass(d time.Duration) { b.now.Add(int64(d)) }

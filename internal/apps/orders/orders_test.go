@@ -324,6 +324,7 @@ func TestAnOrderIsCreatedOnce(t *testing.T) {
 	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
 	effect := s.tell(t, orderstest.Created("e2", "o1", "cap 1", "cap 1"))
 	require.Equal(t, []any{"already_created", true}, []any{effect.Result, effect.Superseded})
+	require.Equal(t, orderstest.Noon, s.order(t, "o1").CreatedAt)
 	for member, value := range map[string]any{
 		"items":     []any{map[string]any{"product_id": "cap", "quantity": 3}},
 		"user_id":   "usr_43",

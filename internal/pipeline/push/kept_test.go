@@ -345,3 +345,18 @@ func TestARequestWaitsNoLongerThanItsAckDeadlineLets(t *testing.T) {
 		})
 	}
 }
+
+// TestARequestLooksOnceMoreAndNotForEver, whatever the clock says when its timer rings.
+func TestARequestLooksOnceMoreAndNotForEver(t *testing.T) {
+	t.Parallel()
+	rings := 0
+	r := newRig(t, setup{queue: policyOf(times10(1), 5), credit: always(errHandler), timer: func(time.Duration) (<-chan time.Time, func() bool) {
+		rings++
+		c := make(chan time.Time, 1)
+		c <- start // and no time has passed
+		return c, func() bool { return true }
+	}})
+	got := r.deliverNow(paid("e1", known, 1))
+	require.Equal(t, []any{http.StatusOK, "not_due"}, []any{got.code, got.Reason}, "it is kept")
+	require.Equal(t, 2, rings)
+}

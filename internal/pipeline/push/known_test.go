@@ -124,3 +124,27 @@ func TestAMessageGoesOnFromTheAttemptsThatItHadBefore(t *testing.T) {
 		}
 	}
 }
+
+// TestAttemptsBeforeExplainNoDelivery: they were elsewhere, so that four deliveries here without a trace are four.
+func TestAttemptsBeforeExplainNoDelivery(t *testing.T) {
+	t.Parallel()
+	for delivery, counted := range map[int]bool{3: false, 4: true} {
+		var found bool
+		r := newRig(t, setup{queue: func(q *catalog.Queue) {
+			byKey(q)
+			q.DedupeBy = catalog.ByEventID
+		}, credit: func(r *rig, _ handler.Tx) handler.Tx {
+			return func(context.Context, handler.Event) (handler.Effect, error) {
+				_, found = r.record(t, "e1")
+				return handler.Effect{}, nil
+			}
+		}})
+		m := told("e1").with(func(m *message) {
+			envelope, _ := m.body.(contract.Envelope)
+			envelope.Attempts = 1
+			m.body = envelope
+		})
+		require.Equal(t, "processed", r.deliverNow(m.again(delivery)).Outcome)
+		require.Equal(t, counted, found, "delivery %d, before the attempt", delivery)
+	}
+}

@@ -699,7 +699,7 @@ func (s *stack) documents(t *testing.T, collection string) string {
 		for _, doc := range page.Documents {
 			fmt.Fprintf(&text, "%s %s\n", doc.Key, doc.Fields) // %v would print bytes as numbers
 		}
-		if query.After = page.Next; query.After == "" {
+		if query.After = page.Next; query.After.IsZero() {
 			return text.String()
 		}
 	}

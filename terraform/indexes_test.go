@@ -155,9 +155,9 @@ func newestAsked(t *testing.T) []store.Query {
 	}
 	_, _, err := ledger.BalanceAt(t.Context(), db, ledger.Move{Account: "a", CreatedAt: time.Now()})
 	require.NoError(t, err)
-	_, _, err = letters.List(t.Context(), deadletter.Filter{EventID: "e"}, deadletter.Open, nil, 1) // a retry's
+	_, _, err = letters.List(t.Context(), deadletter.Filter{EventID: "e"}, deadletter.Open, store.Cursor{}, 1) // a retry's
 	require.NoError(t, err)
-	_, _, err = ops.Reads{Store: holding{db}}.Account(t.Context(), "acme", "points:user:u", time.Now(), nil, 1)
+	_, _, err = ops.Reads{Store: holding{db}}.Account(t.Context(), "acme", "points:user:u", time.Now(), store.Cursor{}, 1)
 	require.NoError(t, err)
 	require.NotEmpty(t, db.queries)
 	return db.queries

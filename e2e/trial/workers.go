@@ -158,7 +158,7 @@ func each(r *run, documents store.Querier, collection string, equal map[string]a
 		for _, doc := range page.Documents {
 			take(doc)
 		}
-		if query.After = page.Next; page.Next == "" {
+		if query.After = page.Next; page.Next.IsZero() {
 			return
 		}
 	}

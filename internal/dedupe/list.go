@@ -47,20 +47,20 @@ type Listing struct {
 	Equal map[string]any
 	// Since and Until bound the time of creation: not before Since, before Until. A zero time is none.
 	Since, Until time.Time
-	// After is the position of the last record of the page before; nil: there was none.
-	After *store.Position
+	// After is the next of the page before.
+	After store.Cursor
 	// Limit is how many records it holds, 1 to MaxListed.
 	Limit int
 }
 
 // List returns a page of the job log, the newest first, ties by the record's id, the greatest first.
-// last is the position of its last record, or nil where no record is behind it. A page that is
+// next is zero where no record is behind it. A page that is
 // written to meanwhile neither repeats nor loses what stood there before. The database reads at most
 // the limit and chunk of each part, however many records there are.
-func List(ctx context.Context, from store.Querier, page Listing) (records []Record, last *store.Position, err error) {
+func List(ctx context.Context, from store.Querier, page Listing) (records []Record, next store.Cursor, err error) {
 	var parts [Shards]part
 	for shard := range parts {
-		query := store.Query{Collection: Collection, Equal: maps.Clone(page.Equal), Newest: &store.Newest{Field: fieldCreated, Since: page.Since, Until: page.Until, After: page.After}}
+		query := store.Query{Collection: Collection, Equal: maps.Clone(page.Equal), Newest: &store.Newest{Field: fieldCreated, Since: page.Since, Until: page.Until}, After: page.After}
 		if query.Equal == nil {
 			query.Equal = map[string]any{}
 		}
@@ -69,19 +69,19 @@ func List(ctx context.Context, from store.Querier, page Listing) (records []Reco
 	}
 	for len(records) < page.Limit {
 		if err := fill(ctx, from, parts[:], min(chunk, page.Limit-len(records))); err != nil {
-			return nil, nil, err
+			return nil, next, err
 		}
 		newest := newestOf(parts[:])
 		if newest == nil {
-			return records, nil, nil
+			return records, store.Cursor{}, nil
 		}
 		for ; newest != nil && len(records) < page.Limit; newest = newestOf(parts[:]) {
 			doc := newest.documents[0]
 			record, err := FromDocument(doc)
 			if err != nil {
-				return nil, nil, err
+				return nil, next, err
 			}
-			records, last = append(records, record), positionOf(doc)
+			records, next = append(records, record), cursorOf(doc)
 			newest.documents = newest.documents[1:]
 			if newest.unknown() {
 				break
@@ -90,10 +90,10 @@ func List(ctx context.Context, from store.Querier, page Listing) (records []Reco
 	}
 	for i := range parts {
 		if len(parts[i].documents) > 0 || parts[i].unknown() {
-			return records, last, nil
+			return records, next, nil
 		}
 	}
-	return records, nil, nil
+	return records, store.Cursor{}, nil
 }
 
 // part is one part of the time index under way.
@@ -125,9 +125,7 @@ func fill(ctx context.Context, from store.Querier, parts []part, most int) error
 			}
 			p.documents, p.ended = append(p.documents, page.Documents...), len(page.Documents) < p.query.Limit
 			if found := len(page.Documents); found > 0 {
-				behind := *p.query.Newest
-				behind.After = positionOf(page.Documents[found-1])
-				p.query.Newest = &behind
+				p.query.After = cursorOf(page.Documents[found-1])
 			}
 			return nil
 		})
@@ -139,19 +137,19 @@ func fill(ctx context.Context, from store.Querier, parts []part, most int) error
 func newestOf(parts []part) (newest *part) {
 	for i := range parts {
 		p := &parts[i]
-		if len(p.documents) > 0 && (newest == nil || later(positionOf(p.documents[0]), positionOf(newest.documents[0]))) {
+		if len(p.documents) > 0 && (newest == nil || later(cursorOf(p.documents[0]), cursorOf(newest.documents[0]))) {
 			newest = p
 		}
 	}
 	return newest
 }
 
-func later(a, b *store.Position) bool {
+func later(a, b store.Cursor) bool {
 	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) > 0
 }
 
-// positionOf is where a record stands, by the time by which it was found.
-func positionOf(doc store.Document) *store.Position {
+// cursorOf is where a record stands, by the time by which it was found.
+func cursorOf(doc store.Document) store.Cursor {
 	at, _ := doc.Fields[fieldCreated].(time.Time)
-	return &store.Position{At: at, ID: doc.Key.ID}
+	return store.Cursor{At: at, ID: doc.Key.ID}
 }

@@ -95,20 +95,19 @@ type Pruned struct {
 type Page struct {
 	// Before is when their events were completed at the latest, and Now when they have expired.
 	Before, Now time.Time
-	// After is the id to go on behind; empty at the start. Limit is how many completed records
-	// are read, 500 at most.
-	After string
+	// After is the next of the page before. Limit is how many completed records are read, 500 at most.
+	After store.Cursor
 	Limit int
 }
 
 // Prune removes the records of a page that have expired, and no others: a record removed
-// earlier is an event that may double. It returns the id to go on behind, empty at the end.
-func Prune(ctx context.Context, s store.Store, p Page) (Pruned, string, error) {
+// earlier is an event that may double. It returns the next page, zero at the end.
+func Prune(ctx context.Context, s store.Store, p Page) (Pruned, store.Cursor, error) {
 	page, err := s.Query(ctx, store.Query{
 		Collection: Collection, Equal: map[string]any{"status": string(Completed)}, After: p.After, Limit: min(p.Limit, store.MaxWrites),
 	})
 	if err != nil {
-		return Pruned{}, "", fmt.Errorf("dedupe: read completed records: %w", err)
+		return Pruned{}, store.Cursor{}, fmt.Errorf("dedupe: read completed records: %w", err)
 	}
 	var pruned Pruned
 	var expired []store.Document

@@ -183,7 +183,7 @@ func (o *Operator) move(ctx context.Context, change Change, m stored, audited bo
 	from, to, began := ledger.CustomerPoints(change.CustomerID), ledger.UserPoints(change.UID), o.Now()
 	after, failed := change.After, 0
 	for {
-		chains, next, err := ledger.HeldBy(ctx, o.Store, change.Tenant, from, after)
+		chains, next, err := ledger.HeldBy(ctx, o.Store, change.Tenant, from, store.Cursor{ID: after})
 		if err != nil {
 			return fmt.Errorf("customers: link: %w", err)
 		}
@@ -234,10 +234,10 @@ func (o *Operator) move(ctx context.Context, change Change, m stored, audited bo
 			}
 			continue
 		}
-		if next == "" {
+		if next.IsZero() {
 			return nil
 		}
-		after, failed = next, 0
+		after, failed = next.ID, 0
 	}
 }
 

@@ -57,7 +57,7 @@ func (d *desk) balance(t *testing.T, account ledger.Account) int64 {
 
 func (d *desk) changes(t *testing.T) []audit.Entry {
 	t.Helper()
-	entries, next, err := audit.Subject{Kind: customers.AuditKind, Tenant: "default", ID: "c1"}.List(t.Context(), d.Store, "", 100)
+	entries, next, err := audit.Subject{Kind: customers.AuditKind, Tenant: "default", ID: "c1"}.List(t.Context(), d.Store, store.Cursor{}, 100)
 	require.NoError(t, err)
 	require.Empty(t, next)
 	return entries

@@ -375,7 +375,7 @@ func TestNoSecretIsInWhatPeopleSee(t *testing.T) {
 	require.NoError(t, err)
 	seen := []any{w.get(t, "p")}
 	for _, of := range []endpoints.Choice{{}, {Tenant: "default"}} {
-		page, _, err := w.List(t.Context(), of, "", 10)
+		page, _, err := w.List(t.Context(), of, store.Cursor{}, 10)
 		require.NoError(t, err)
 		require.Len(t, page, 1)
 		seen = append(seen, page)

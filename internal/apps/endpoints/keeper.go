@@ -93,9 +93,9 @@ func (c Choice) list() string {
 	return all
 }
 
-// List returns a page of a list, the newest first: at most limit, 1 to store.MaxPage, behind the
-// place after. next is empty on the last page.
-func (k *Keeper) List(ctx context.Context, of Choice, after string, limit int) (page []Endpoint, next string, err error) {
+// List returns a page of a list, the newest first: at most limit, 1 to store.MaxPage, behind
+// after. next is zero on the last page.
+func (k *Keeper) List(ctx context.Context, of Choice, after store.Cursor, limit int) (page []Endpoint, next store.Cursor, err error) {
 	query := store.Query{Collection: Lists, IDPrefix: of.list() + "~", After: after, Limit: limit}
 	return store.List(ctx, k.Store, query, func(doc store.Document) (e Endpoint, err error) {
 		if err := store.Decode(doc.Fields, &e); err != nil {

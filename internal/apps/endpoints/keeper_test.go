@@ -65,7 +65,7 @@ func TestARegistrationThatIsNotWellFormedIsRefused(t *testing.T) {
 			_, err := w.Add(t.Context(), test.asked, test.by)
 			require.True(t, errors.Is(err, endpoints.ErrInvalid) || errors.Is(err, audit.ErrInvalid), err)
 			require.ErrorContains(t, err, test.want)
-			page, _, err := w.List(t.Context(), endpoints.Choice{}, "", 10)
+			page, _, err := w.List(t.Context(), endpoints.Choice{}, store.Cursor{}, 10)
 			require.NoError(t, err)
 			require.Empty(t, page)
 		})
@@ -155,7 +155,7 @@ func TestAListCostsWhatItReturnsAndBeginsWithTheNewest(t *testing.T) {
 	} {
 		var ids []string
 		queries, gets := w.counter.Queries.Load(), w.counter.Gets.Load()
-		for after, pages := "", int64(1); ; pages++ {
+		for after, pages := (store.Cursor{}), int64(1); ; pages++ {
 			page, next, err := w.List(t.Context(), test.of, after, 2)
 			require.NoError(t, err)
 			for _, e := range page {
@@ -163,7 +163,7 @@ func TestAListCostsWhatItReturnsAndBeginsWithTheNewest(t *testing.T) {
 				ids = append(ids, e.ID)
 			}
 			require.Equal(t, pages, w.counter.Queries.Load()-queries, sentence)
-			if after = next; next == "" {
+			if after = next; next.IsZero() {
 				break
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"billhook/internal/apps/ledger"
@@ -152,18 +151,13 @@ func (p *Periods) Get(ctx context.Context, tenant, period string) (Period, error
 }
 
 // List returns the periods of a tenant that were ever closed, by month: a page of at most limit, 1 to
-// store.MaxPage, behind the month after. next is empty on the last page.
-func (p *Periods) List(ctx context.Context, tenant, after string, limit int) (page []Period, next string, err error) {
+// store.MaxPage, behind after. next is zero on the last page.
+func (p *Periods) List(ctx context.Context, tenant string, after store.Cursor, limit int) (page []Period, next store.Cursor, err error) {
 	if !pii.ID.Valid(tenant) {
-		return nil, "", fmt.Errorf("%w: %s", ErrInvalid, tenantRule)
+		return nil, next, fmt.Errorf("%w: %s", ErrInvalid, tenantRule)
 	}
-	prefix := periodPrefix(tenant)
-	query := store.Query{Collection: PeriodsCollection, IDPrefix: prefix, Limit: limit}
-	if after != "" {
-		query.After = prefix + after
-	}
-	page, next, err = store.List(ctx, p.Store, query, func(doc store.Document) (Period, error) { return ReadPeriod(doc, p.Now()) })
-	return page, strings.TrimPrefix(next, prefix), err
+	query := store.Query{Collection: PeriodsCollection, IDPrefix: periodPrefix(tenant), After: after, Limit: limit}
+	return store.List(ctx, p.Store, query, func(doc store.Document) (Period, error) { return ReadPeriod(doc, p.Now()) })
 }
 
 // Close has a period that is over take no entries from Notice on. One that is closed already stays

@@ -122,13 +122,13 @@ func TestAChangeOfAPeriodThatCannotBeIsRefused(t *testing.T) {
 		_, err := d.periods.Close(t.Context(), test.tenant, test.period, test.by)
 		require.ErrorIs(t, err, test.want, sentence)
 	}
-	page, next, err := d.periods.List(t.Context(), "acme", "", 10)
+	page, next, err := d.periods.List(t.Context(), "acme", store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, page)
 	require.Empty(t, next)
 	_, err = d.periods.Get(t.Context(), "a/b", october)
 	require.ErrorIs(t, err, journal.ErrInvalid)
-	_, _, err = d.periods.List(t.Context(), "a/b", "", 10)
+	_, _, err = d.periods.List(t.Context(), "a/b", store.Cursor{}, 10)
 	require.ErrorIs(t, err, journal.ErrInvalid)
 }
 
@@ -141,7 +141,7 @@ func TestAPeriodThatCannotBeReadIsNotOpen(t *testing.T) {
 		t.Helper()
 		_, err := d.periods.Get(t.Context(), "acme", october)
 		require.ErrorIs(t, err, want)
-		_, _, err = d.periods.List(t.Context(), "acme", "", 10)
+		_, _, err = d.periods.List(t.Context(), "acme", store.Cursor{}, 10)
 		require.ErrorIs(t, err, want)
 		_, err = d.periods.Close(t.Context(), "acme", october, ada)
 		require.ErrorIs(t, err, want)
@@ -166,7 +166,7 @@ func TestThePeriodsOfATenantAreListedByMonth(t *testing.T) {
 		}
 	}
 	var months []string
-	after := ""
+	after := store.Cursor{}
 	for {
 		page, next, err := d.periods.List(t.Context(), "acme", after, 2)
 		require.NoError(t, err)
@@ -174,7 +174,7 @@ func TestThePeriodsOfATenantAreListedByMonth(t *testing.T) {
 			require.Equal(t, "acme", p.Tenant)
 			months = append(months, p.Period)
 		}
-		if after = next; next == "" {
+		if after = next; next.IsZero() {
 			break
 		}
 	}

@@ -51,7 +51,7 @@ func Load(ctx context.Context, q store.Querier, tenant, order string) (Chain, er
 	if err != nil {
 		return Chain{}, fmt.Errorf("ledger: query entries: %w", err)
 	}
-	if page.Next != "" {
+	if !page.Next.IsZero() {
 		return Chain{}, fmt.Errorf("%w: more than %d", ErrBroken, MaxEntries)
 	}
 	return chainOf(tenant, order, page.Documents)
@@ -173,13 +173,13 @@ func (c Chain) ReverseRefund(refund, eventID string, amount int64, at time.Time)
 }
 
 // HeldBy returns a page of the chains that a tenant's account holds something of: at most MaxEntries
-// documents, behind the entry after. next is empty on the last page. Orders are credited to the
+// documents, behind the entry after. next is zero on the last page. Orders are credited to the
 // account, and nothing is transferred to it: while it holds a chain, all entries of the chain are
 // its own, and one query finds them. The error wraps ErrBroken, or is that of the query.
-func HeldBy(ctx context.Context, q store.Querier, tenant string, account Account, after string) (chains []Chain, next string, err error) {
+func HeldBy(ctx context.Context, q store.Querier, tenant string, account Account, after store.Cursor) (chains []Chain, next store.Cursor, err error) {
 	page, err := q.Query(ctx, store.Query{Collection: Entries, Equal: map[string]any{"tenant": tenant, "account": string(account)}, After: after, Limit: MaxEntries})
 	if err != nil {
-		return nil, "", fmt.Errorf("ledger: query entries: %w", err)
+		return nil, next, fmt.Errorf("ledger: query entries: %w", err)
 	}
 	documents := page.Documents
 	for len(documents) > 0 {
@@ -189,28 +189,28 @@ func HeldBy(ctx context.Context, q store.Querier, tenant string, account Account
 		n := slices.IndexFunc(documents, func(doc store.Document) bool { return !strings.HasPrefix(doc.Key.ID, order) })
 		if n < 0 {
 			n = len(documents)
-			if page.Next != "" && n < len(page.Documents) {
+			if !page.Next.IsZero() && n < len(page.Documents) {
 				break // the page may have cut it; it begins the next one
 			}
 		}
 		last, err := MoveFromDocument(documents[n-1])
 		if err != nil {
-			return nil, "", err
+			return nil, next, err
 		}
 		if last.Kind != KindTransferOut {
 			chain, err := chainOf(tenant, last.Order, documents[:n])
 			if err != nil {
-				return nil, "", err
+				return nil, next, err
 			}
 			if chain.Left() > 0 {
 				chains = append(chains, chain)
 			}
 		}
-		next = documents[n-1].Key.ID
+		next.ID = documents[n-1].Key.ID
 		documents = documents[n:]
 	}
-	if page.Next == "" {
-		next = ""
+	if page.Next.IsZero() {
+		next = store.Cursor{}
 	}
 	return chains, next, nil
 }

@@ -176,7 +176,7 @@ func TestLoadRefusesWhatIsNotAChain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			chain, err := ledger.Load(t.Context(), pages{store.Page{Documents: test.documents, Next: test.next}, test.failure}, "default", "order-1")
+			chain, err := ledger.Load(t.Context(), pages{store.Page{Documents: test.documents, Next: store.Cursor{ID: test.next}}, test.failure}, "default", "order-1")
 			require.ErrorIs(t, err, test.err)
 			if test.err == nil {
 				require.Len(t, chain.Entries, len(test.documents))

@@ -36,14 +36,14 @@ func reverse(t *testing.T, books *ledgertest.Books, order, event string, amount 
 func held(t *testing.T, books *ledgertest.Books) []ledger.Chain {
 	t.Helper()
 	var all []ledger.Chain
-	for after := ""; ; {
+	for after := (store.Cursor{}); ; {
 		chains, next, err := ledger.HeldBy(t.Context(), books, "default", guest, after)
 		require.NoError(t, err)
 		all = append(all, chains...)
-		if next == "" {
+		if next.IsZero() {
 			return all
 		}
-		require.Greater(t, next, after)
+		require.Greater(t, next.ID, after.ID)
 		after = next
 	}
 }

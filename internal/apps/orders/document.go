@@ -127,12 +127,12 @@ func look(ctx context.Context, from store.Getter, tenant, id string) (Order, sto
 // OfUser returns orders of a tenant's user, at most limit, in no order that means anything.
 func OfUser(ctx context.Context, from store.Querier, tenant, userID string, limit int) (all []Order, more bool, err error) {
 	all, next, err := store.List(ctx, from, store.Query{Collection: Collection, Equal: map[string]any{"tenant": tenant, "user_id": userID}, Limit: limit}, Read)
-	return all, next != "", err
+	return all, !next.IsZero(), err
 }
 
 // List returns orders in a state of rest, or with an empty one all, in no order that means anything: at most limit, 1 to
-// store.MaxPage, behind the document after. next is empty on the last page.
-func List(ctx context.Context, from store.Querier, state State, after string, limit int) (page []Order, next string, err error) {
+// store.MaxPage, behind the document after. next is zero on the last page.
+func List(ctx context.Context, from store.Querier, state State, after store.Cursor, limit int) (page []Order, next store.Cursor, err error) {
 	query := store.Query{Collection: Collection, After: after, Limit: limit}
 	if state != "" {
 		query.Equal = map[string]any{"state": string(state)}

@@ -521,11 +521,11 @@ func TestStockIsSetWithAReasonAndKeepsWhatOrdersHave(t *testing.T) {
 	}
 	_, err = s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", 1, orders.Change{Who: "ada"})
 	require.ErrorIs(t, err, audit.ErrInvalid, "a change needs a reason")
-	page, next, err := s.Keeper.List(t.Context(), dedupe.DefaultTenant, "", 10)
+	page, next, err := s.Keeper.List(t.Context(), dedupe.DefaultTenant, store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, next)
 	require.Equal(t, []orders.Stock{{Tenant: dedupe.DefaultTenant, ProductID: "cap", Available: 11}}, page)
-	waiting, _, err := orders.List(t.Context(), s.Shop.Store, orders.OrderCancelled, "", 10)
+	waiting, _, err := orders.List(t.Context(), s.Shop.Store, orders.OrderCancelled, store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.Len(t, waiting, 1)
 }

@@ -116,16 +116,10 @@ func (k *Keeper) Get(ctx context.Context, tenant, product string) (Stock, error)
 }
 
 // List returns the stock of a tenant's products in the order of their ids: a page of at most limit, 1 to
-// store.MaxPage, behind the id after. next is empty on the last page.
-func (k *Keeper) List(ctx context.Context, tenant, after string, limit int) (page []Stock, next string, err error) {
-	query := store.Query{Collection: StockCollection, IDPrefix: store.Path(tenant) + "~", Limit: limit}
-	if after != "" {
-		query.After = store.Path(tenant, after)
-	}
-	if page, next, err = store.List(ctx, k.Store, query, ReadStock); next != "" {
-		next = page[len(page)-1].ProductID
-	}
-	return page, next, err
+// store.MaxPage, behind after. next is zero on the last page.
+func (k *Keeper) List(ctx context.Context, tenant string, after store.Cursor, limit int) (page []Stock, next store.Cursor, err error) {
+	query := store.Query{Collection: StockCollection, IDPrefix: store.Path(tenant) + "~", After: after, Limit: limit}
+	return store.List(ctx, k.Store, query, ReadStock)
 }
 
 // Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or

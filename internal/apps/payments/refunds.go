@@ -95,19 +95,19 @@ func FindRefund(ctx context.Context, from store.Getter, tenant, payment string) 
 
 // ListRefunds returns the refunds in a state, those of any state where it is empty: a page of at most
 // limit, 1 to store.MaxPage, the newest first by the time that their message was let ask, ties by the
-// document's id, the greatest first. next is the position to go on behind; it is nil where nothing is.
-func ListRefunds(ctx context.Context, from store.Querier, state State, after *store.Position, limit int) (page []Refund, next *store.Position, err error) {
-	query := store.Query{Collection: RefundsCollection, Newest: &store.Newest{Field: "reserved_at", After: after}, Limit: limit}
+// document's id, the greatest first. next is zero where nothing is behind them.
+func ListRefunds(ctx context.Context, from store.Querier, state State, after store.Cursor, limit int) (page []Refund, next store.Cursor, err error) {
+	query := store.Query{Collection: RefundsCollection, Newest: &store.Newest{Field: "reserved_at"}, After: after, Limit: limit}
 	if state != "" {
 		query.Equal = map[string]any{"state": string(state)}
 	}
 	page, _, err = store.List(ctx, from, query, func(doc store.Document) (Refund, error) {
 		r, err := ReadRefund(doc)
-		next = &store.Position{At: r.ReservedAt, ID: doc.Key.ID}
+		next = store.Cursor{At: r.ReservedAt, ID: doc.Key.ID}
 		return r, err
 	})
 	if len(page) < limit {
-		next = nil
+		next = store.Cursor{}
 	}
 	return page, next, err
 }
@@ -117,7 +117,7 @@ func ListRefunds(ctx context.Context, from store.Querier, state State, after *st
 func RefundsOf(ctx context.Context, from store.Querier, tenant, subscription string, limit int) (all []Refund, more bool, err error) {
 	query := store.Query{Collection: RefundsCollection, Equal: map[string]any{"tenant": tenant, "subscription_id": subscription}, Limit: limit}
 	all, next, err := store.List(ctx, from, query, ReadRefund)
-	return all, next != "", err
+	return all, !next.IsZero(), err
 }
 
 // Refunds pays back at the gateway what a payment took.

@@ -225,11 +225,11 @@ func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
 	require.Equal(t, "already_refunded", effect.Result)
 	require.Equal(t, 1, b.refunded["pay-1"])
 
-	page, next, err := payments.ListRefunds(t.Context(), db, payments.Refunded, nil, 10)
+	page, next, err := payments.ListRefunds(t.Context(), db, payments.Refunded, store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, next)
 	require.Len(t, page, 1)
-	page, _, err = payments.ListRefunds(t.Context(), db, payments.UnderWay, nil, 10)
+	page, _, err = payments.ListRefunds(t.Context(), db, payments.UnderWay, store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, page)
 }
@@ -298,7 +298,7 @@ func TestAMessageWithoutAPaymentReservesNoRefund(t *testing.T) {
 	requireVerdict(t, err, retry.Rejected, "payment_id_missing")
 	_, err = h.Do(t.Context(), handler.Event{Queue: "refunds", Tenant: "default", ID: "r-1"})
 	requireVerdict(t, err, retry.Rejected, "unexpected_body")
-	page, _, err := payments.ListRefunds(t.Context(), db, "", nil, 10)
+	page, _, err := payments.ListRefunds(t.Context(), db, "", store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, page)
 	require.Empty(t, d.orders)
@@ -315,7 +315,7 @@ func TestAStoreThatDoesNotAnswerRefundsNothing(t *testing.T) {
 	_, err = payments.FindRefund(t.Context(), db, "default", "pay-1")
 	require.ErrorIs(t, err, storetest.ErrFault)
 	require.NotErrorIs(t, err, payments.ErrNoRefund)
-	_, _, err = payments.ListRefunds(t.Context(), db, "", nil, 10)
+	_, _, err = payments.ListRefunds(t.Context(), db, "", store.Cursor{}, 10)
 	require.ErrorIs(t, err, storetest.ErrFault)
 	require.Zero(t, b.orders)
 }
@@ -340,7 +340,7 @@ func TestARefundThatCannotBeReadIsNotMadeAgain(t *testing.T) {
 		requireVerdict(t, err, retry.Failed, "refund_unreadable")
 		_, err = payments.FindRefund(t.Context(), db, "default", "pay-1")
 		require.Error(t, err, name)
-		listed, _, err := payments.ListRefunds(t.Context(), db, "", nil, 10)
+		listed, _, err := payments.ListRefunds(t.Context(), db, "", store.Cursor{}, 10)
 		require.Equal(t, len(fields) > 0, err != nil, name) // what has no time is in no list
 		require.Empty(t, listed, name)
 	}

@@ -145,36 +145,36 @@ func (k *Keeper) Get(ctx context.Context, tenant, id string) (Product, error) {
 }
 
 // List returns a tenant's products, of catalog and store, in the order of their ids, retired ones
-// too: a page of at most limit, 1 to store.MaxPage, behind the id after. next is empty on the last page.
-func (k *Keeper) List(ctx context.Context, tenant, after string, limit int) (page []Product, next string, err error) {
+// too: a page of at most limit, 1 to store.MaxPage, behind the id of after. next is zero on the last page.
+func (k *Keeper) List(ctx context.Context, tenant string, after store.Cursor, limit int) (page []Product, next store.Cursor, err error) {
 	query := store.Query{Collection: Collection, IDPrefix: store.Path(tenant) + "~", Limit: limit}
-	if after != "" {
-		query.After = store.Path(tenant, after)
+	if !after.IsZero() {
+		query.After.ID = store.Path(tenant, after.ID)
 	}
 	stored, err := k.Store.Query(ctx, query)
 	if err != nil {
-		return nil, "", fmt.Errorf("products: list: %w", err)
+		return nil, next, fmt.Errorf("products: list: %w", err)
 	}
 	found := map[string]Product{}
 	for id, p := range k.Start {
 		// Behind the last document of a full page the store has not been asked yet.
-		if id > after && (stored.Next == "" || store.Path(tenant, id) <= stored.Next) {
+		if id > after.ID && (stored.Next.IsZero() || store.Path(tenant, id) <= stored.Next.ID) {
 			found[id] = Product{Tenant: tenant, ID: id, Points: p.Points, State: Active, Origin: FromCatalog}
 		}
 	}
 	for _, doc := range stored.Documents {
 		p, err := Read(doc)
 		if err != nil {
-			return nil, "", err
+			return nil, next, err
 		}
-		found[p.ID], next = p, p.ID
+		found[p.ID], next.ID = p, p.ID
 	}
-	if stored.Next == "" {
-		next = ""
+	if stored.Next.IsZero() {
+		next = store.Cursor{}
 	}
 	for _, id := range slices.Sorted(maps.Keys(found)) {
 		if len(page) == limit {
-			return page, page[limit-1].ID, nil
+			return page, store.Cursor{ID: page[limit-1].ID}, nil
 		}
 		page = append(page, found[id])
 	}

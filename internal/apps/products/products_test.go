@@ -108,7 +108,7 @@ func TestEveryChangeIsAuditedInItsOwnCommit(t *testing.T) {
 	s.set(t, "new", 1)
 	require.EqualValues(t, 4, s.counter.Commits.Load())
 	require.EqualValues(t, 8, s.counter.Written.Load())
-	changes, next, err := audit.Subject{Kind: products.Kind, Tenant: tenant, ID: "hat"}.List(t.Context(), s.faults, "", 10)
+	changes, next, err := audit.Subject{Kind: products.Kind, Tenant: tenant, ID: "hat"}.List(t.Context(), s.faults, store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, next)
 	side := func(points int64, state, origin string) map[string]any {
@@ -163,7 +163,7 @@ func TestWhatCannotBeChangedIsRefusedAndLeavesNoTrace(t *testing.T) {
 			require.ErrorIs(t, err, test.want)
 			require.NotContains(t, err.Error(), "hat")
 			if test.want == storetest.ErrFault {
-				_, _, err = s.List(t.Context(), tenant, "", 1)
+				_, _, err = s.List(t.Context(), tenant, store.Cursor{}, 1)
 				require.ErrorIs(t, err, storetest.ErrFault)
 			}
 			s.faults.Down(false)
@@ -195,7 +195,7 @@ func TestAProductThatCannotBeReadCanBeSet(t *testing.T) {
 			_, known, err := s.reader.Points(t.Context(), tenant, "hat")
 			require.ErrorIs(t, err, products.ErrBroken, "what the catalog says is not what was set")
 			require.False(t, known)
-			_, _, err = s.List(t.Context(), tenant, "", 10)
+			_, _, err = s.List(t.Context(), tenant, store.Cursor{}, 10)
 			require.ErrorIs(t, err, products.ErrBroken)
 			s.set(t, "hat", 300)
 			points, _, err := s.reader.Points(t.Context(), tenant, "hat")
@@ -215,17 +215,17 @@ func TestProductsAreListedPageByPage(t *testing.T) {
 	want := []string{"ant 1 active store", "bee 2 active store", "cap 10 active catalog", "hat 250 retired store", "wig 7 active catalog", "zoo 3 active store"}
 	for limit := 1; limit <= len(want)+1; limit++ {
 		var got []string
-		for after := ""; ; {
+		for after := (store.Cursor{}); ; {
 			page, next, err := s.List(t.Context(), tenant, after, limit)
 			require.NoError(t, err)
 			require.LessOrEqual(t, len(page), limit)
 			for _, p := range page {
 				got = append(got, fmt.Sprint(p.ID, " ", p.Points, " ", p.State, " ", p.Origin))
 			}
-			if next == "" {
+			if next.IsZero() {
 				break
 			}
-			require.Greater(t, next, after, "each page goes on behind the one before")
+			require.Greater(t, next.ID, after.ID, "each page goes on behind the one before")
 			after = next
 		}
 		require.Equal(t, want, got, "%d a page", limit)

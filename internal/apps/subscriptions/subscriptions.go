@@ -72,7 +72,7 @@ func History(ctx context.Context, from store.Querier, tenant, subscription strin
 		}
 		return strings.Compare(b.EventID, a.EventID)
 	})
-	return events, next != "", err
+	return events, !next.IsZero(), err
 }
 
 // read reads an event's document.
@@ -86,7 +86,7 @@ func read(doc store.Document) (e Event, err error) {
 // OfCustomer returns events of a tenant's customer, at most limit, in no order that means anything.
 func OfCustomer(ctx context.Context, from store.Querier, tenant, customer string, limit int) (events []Event, more bool, err error) {
 	events, next, err := store.List(ctx, from, store.Query{Collection: Collection, Equal: map[string]any{"tenant": tenant, "customer_id": customer}, Limit: limit}, read)
-	return events, next != "", err
+	return events, !next.IsZero(), err
 }
 
 // at is when the event happened, as far as that is readable.

@@ -105,7 +105,7 @@ func PeriodAt(ctx context.Context, from store.Querier, tenant, subscription stri
 		return Month(at), nil
 	}
 	prefix := subscriptionPrefix(tenant, subscription)
-	page, err := from.Query(ctx, store.Query{Collection: PeriodsCollection, IDPrefix: prefix, After: prefix + latestFirst(at), Limit: 1})
+	page, err := from.Query(ctx, store.Query{Collection: PeriodsCollection, IDPrefix: prefix, After: store.Cursor{ID: prefix + latestFirst(at)}, Limit: 1})
 	if err != nil {
 		return Period{}, fmt.Errorf("usage: read period: %w", err)
 	}

@@ -94,7 +94,7 @@ var ErrOf = errors.New("usage: a list is of a subscription or of a month")
 // Totals returns the totals of a subscription, period after period, or of a month, in no order that
 // means anything: a page of at most limit, 1 to store.MaxPage, behind the place after. next is
 // empty on the last page.
-func Totals(ctx context.Context, from store.Querier, of Of, after string, limit int) (page []Total, next string, err error) {
+func Totals(ctx context.Context, from store.Querier, of Of, after store.Cursor, limit int) (page []Total, next store.Cursor, err error) {
 	query := store.Query{Collection: Collection, After: after, Limit: limit}
 	switch {
 	case of.Subscription != "":
@@ -105,17 +105,17 @@ func Totals(ctx context.Context, from store.Querier, of Of, after string, limit 
 	case of.Month != "":
 		query.Equal = map[string]any{"month": of.Tenant + "~" + of.Month}
 	default:
-		return nil, "", ErrOf
+		return nil, next, ErrOf
 	}
 	return list[Total](ctx, from, query)
 }
 
 // Entries returns the entries of a total, by event id: a page as that of Totals.
-func Entries(ctx context.Context, from store.Querier, total store.Key, after string, limit int) (page []Entry, next string, err error) {
+func Entries(ctx context.Context, from store.Querier, total store.Key, after store.Cursor, limit int) (page []Entry, next store.Cursor, err error) {
 	return list[Entry](ctx, from, store.Query{Collection: EntriesCollection, Equal: map[string]any{"total": total.ID}, After: after, Limit: limit})
 }
 
-func list[T any](ctx context.Context, from store.Querier, query store.Query) (page []T, next string, err error) {
+func list[T any](ctx context.Context, from store.Querier, query store.Query) (page []T, next store.Cursor, err error) {
 	return store.List(ctx, from, query, func(doc store.Document) (one T, err error) {
 		if err := store.Decode(doc.Fields, &one); err != nil {
 			return one, fmt.Errorf("usage: %s: %w", doc.Key, err)

@@ -106,7 +106,7 @@ func (b *books) tell(t *testing.T, at, start, end, plan string) {
 
 func (b *books) total(t *testing.T, period, meter string) usage.Total {
 	t.Helper()
-	totals, _, err := usage.Totals(t.Context(), b.faults, usage.Of{Tenant: dedupe.DefaultTenant, Subscription: sub, Period: period}, "", 10)
+	totals, _, err := usage.Totals(t.Context(), b.faults, usage.Of{Tenant: dedupe.DefaultTenant, Subscription: sub, Period: period}, store.Cursor{}, 10)
 	require.NoError(t, err)
 	for _, total := range totals {
 		if total.Meter == meter {
@@ -228,7 +228,7 @@ func TestAnEventIsAnEntryAndPartOfATotal(t *testing.T) {
 		Used: 20, Entries: 2, Quota: 100, CountedAt: noon, Month: "default~2026-11",
 	}, b.total(t, "2026-11", "calls"))
 	require.Zero(t, b.total(t, "2026-11", "rows").Quota, "a meter that the catalog does not know is counted")
-	entries, next, err := usage.Entries(t.Context(), b.faults, usage.Key("default", sub, "2026-11", "calls"), "", 1)
+	entries, next, err := usage.Entries(t.Context(), b.faults, usage.Key("default", sub, "2026-11", "calls"), store.Cursor{}, 1)
 	require.NoError(t, err)
 	require.NotEmpty(t, next)
 	require.Equal(t, []usage.Entry{{
@@ -240,10 +240,10 @@ func TestAnEventIsAnEntryAndPartOfATotal(t *testing.T) {
 	require.Empty(t, next)
 	require.EqualValues(t, -10, entries[0].Quantity)
 
-	totals, _, err := usage.Totals(t.Context(), b.faults, usage.Of{Tenant: "default", Month: "2026-11"}, "", 10)
+	totals, _, err := usage.Totals(t.Context(), b.faults, usage.Of{Tenant: "default", Month: "2026-11"}, store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.Len(t, totals, 2)
-	_, _, err = usage.Totals(t.Context(), b.faults, usage.Of{Tenant: "default"}, "", 10)
+	_, _, err = usage.Totals(t.Context(), b.faults, usage.Of{Tenant: "default"}, store.Cursor{}, 10)
 	require.ErrorIs(t, err, usage.ErrOf)
 }
 

@@ -11,6 +11,7 @@ import (
 	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
 
@@ -41,7 +42,7 @@ func TestWhatAnEventOfUsageCosts(t *testing.T) {
 		require.Equal(t, []int64{2, 1, 1, 3}, []int64{counter.Gets.Load(), counter.Queries.Load(), counter.Commits.Load(), counter.Written.Load()},
 			"whether messages of its key wait, the total, the period; the record, the entry, the total")
 	}
-	totals, _, err := usage.Totals(t.Context(), counter, usage.Of{Tenant: dedupe.DefaultTenant, Subscription: "s-1"}, "", 10)
+	totals, _, err := usage.Totals(t.Context(), counter, usage.Of{Tenant: dedupe.DefaultTenant, Subscription: "s-1"}, store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.EqualValues(t, 51, totals[0].Used)
 }

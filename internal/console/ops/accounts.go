@@ -58,8 +58,8 @@ func (a *API) account(r *http.Request) (Account, error) {
 	if err := params.err(); err != nil {
 		return Account{}, err
 	}
-	found, last, err := a.Account(r.Context(), of.tenant, string(of.name), asOf, at.position(), limit)
-	found.Next = params.behind(name, at, last)
+	found, last, err := a.Account(r.Context(), of.tenant, string(of.name), asOf, at.Cursor, limit)
+	found.Next = params.next(name, at, last)
 	return found, err
 }
 
@@ -78,32 +78,32 @@ type holding struct {
 	name   ledger.Account
 }
 
-// Account returns a tenant's account with at most limit of its entries behind a position, the newest first,
-// and the position behind them, or nil at the end. A moment that is not zero leaves out what was
+// Account returns a tenant's account with at most limit of its entries behind a cursor, the newest first,
+// and the next page. A moment that is not zero leaves out what was
 // entered at it and later, in the entries and in the balance.
-func (a Reads) Account(ctx context.Context, tenant, name string, asOf time.Time, after *store.Position, limit int) (Account, *store.Position, error) {
+func (a Reads) Account(ctx context.Context, tenant, name string, asOf time.Time, after store.Cursor, limit int) (Account, store.Cursor, error) {
 	of := holding{tenant, ledger.Account(name)}
 	found, err := a.balance(ctx, of, asOf)
 	if err != nil {
-		return Account{}, nil, err
+		return Account{}, store.Cursor{}, err
 	}
 	page, err := a.Store.Query(ctx, store.Query{
-		Collection: ledger.Entries, Equal: of.entries(), Newest: &store.Newest{Field: created, Until: asOf, After: after}, Limit: limit + 1,
+		Collection: ledger.Entries, Equal: of.entries(), Newest: &store.Newest{Field: created, Until: asOf}, After: after, Limit: limit + 1,
 	})
 	if err != nil {
-		return Account{}, nil, err
+		return Account{}, store.Cursor{}, err
 	}
 	found.More = len(page.Documents) > limit
-	var last *store.Position
+	var last store.Cursor
 	for _, doc := range page.Documents[:min(limit, len(page.Documents))] {
 		entry, err := ledger.MoveFromDocument(doc)
 		if err != nil {
-			return Account{}, nil, err
+			return Account{}, store.Cursor{}, err
 		}
-		found.Entries, last = append(found.Entries, entry), &store.Position{At: entry.CreatedAt, ID: doc.Key.ID}
+		found.Entries, last = append(found.Entries, entry), store.Cursor{At: entry.CreatedAt, ID: doc.Key.ID}
 	}
 	if !found.More {
-		last = nil
+		last = store.Cursor{}
 	}
 	return found, last, nil
 }

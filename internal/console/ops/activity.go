@@ -112,7 +112,7 @@ func (a Reads) customerEvents(ctx context.Context, found *Activity) error {
 	if err != nil {
 		return err
 	}
-	records = cut(found, "events", records, last != nil, activityAtMost)
+	records = cut(found, "events", records, !last.IsZero(), activityAtMost)
 	moves := make([]*ActivityMove, len(records))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(queriesAtOnce)
@@ -156,7 +156,7 @@ func (a Reads) customerLetters(ctx context.Context, found *Activity) error {
 	for _, doc := range page.Documents {
 		found.DeadLetters = append(found.DeadLetters, describeLetter(doc))
 	}
-	found.DeadLetters = cut(found, "dead_letters", found.DeadLetters, page.Next != "", activityAtMost)
+	found.DeadLetters = cut(found, "dead_letters", found.DeadLetters, !page.Next.IsZero(), activityAtMost)
 	return nil
 }
 

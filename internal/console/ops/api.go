@@ -234,17 +234,13 @@ func (a *API) events(r *http.Request) (List[Line], error) {
 		return List[Line]{}, err
 	}
 	found, next, err := a.Events(r.Context(), equal, at, limit)
-	answer := List[Line]{Items: found}
-	if next != nil {
-		answer.Next = params.token("events", *next)
-	}
-	return answer, err
+	return List[Line]{Items: found, Next: params.next("events", at, next)}, err
 }
 
 // changes answers the audit's entries of a kind about the subject in the path, the newest first.
 func (a *API) changes(kind string, atMost int) http.HandlerFunc {
 	return answer(a, func(r *http.Request) (List[audit.Entry], error) {
-		return paged(r, read(r, "limit", "page"), "", atMost, func(tenant, after string, limit int) ([]audit.Entry, string, error) {
+		return paged(r, read(r, "limit", "page"), "", atMost, func(tenant string, after store.Cursor, limit int) ([]audit.Entry, store.Cursor, error) {
 			return audit.Subject{Kind: kind, Tenant: tenant, ID: param(r, "id")}.List(r.Context(), a.Store, after, limit)
 		})
 	})
@@ -252,30 +248,30 @@ func (a *API) changes(kind string, atMost int) http.HandlerFunc {
 
 // changesOf answers the audit's entries of a kind about a tenant's subject, as changes does.
 func (a *API) changesOf(kind string, atMost int) http.HandlerFunc {
-	return tenants(a, atMost, func(r *http.Request, tenant, after string, limit int) ([]audit.Entry, string, error) {
+	return tenants(a, atMost, func(r *http.Request, tenant string, after store.Cursor, limit int) ([]audit.Entry, store.Cursor, error) {
 		return audit.Subject{Kind: kind, Tenant: tenant, ID: param(r, "id")}.List(r.Context(), a.Store, after, limit)
 	})
 }
 
 // tenants answers a list of a tenant by the page that begins behind an id and has a limit.
-func tenants[T any](a *API, atMost int, page func(r *http.Request, tenant, after string, limit int) ([]T, string, error)) http.HandlerFunc {
+func tenants[T any](a *API, atMost int, page func(r *http.Request, tenant string, after store.Cursor, limit int) ([]T, store.Cursor, error)) http.HandlerFunc {
 	return answer(a, func(r *http.Request) (List[T], error) {
 		params := read(r, "tenant", "limit", "page")
-		return paged(r, params, params.tenant(), atMost, func(tenant, after string, limit int) ([]T, string, error) {
+		return paged(r, params, params.tenant(), atMost, func(tenant string, after store.Cursor, limit int) ([]T, store.Cursor, error) {
 			return page(r, tenant, after, limit)
 		})
 	})
 }
 
 // paged is a list by the page that the parameters name. A page is of the tenant that it was begun for.
-func paged[T any](r *http.Request, params *parameters, tenant string, atMost int, page func(tenant, after string, limit int) ([]T, string, error)) (list List[T], err error) {
+func paged[T any](r *http.Request, params *parameters, tenant string, atMost int, page func(tenant string, after store.Cursor, limit int) ([]T, store.Cursor, error)) (list List[T], err error) {
 	name := r.URL.Path + "?" + tenant
 	limit, at := params.limit(most, atMost), params.page(name, Place{})
 	if err = params.err(); err != nil {
 		return list, err
 	}
-	items, next, err := page(tenant, at.id, limit)
-	return listOf(items, params.next(name, next)), err
+	items, next, err := page(tenant, at.Cursor, limit)
+	return listOf(items, params.next(name, at, next)), err
 }
 
 // tenantOf is the tenant that a request without other parameters names.

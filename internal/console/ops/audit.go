@@ -28,7 +28,7 @@ func (a *API) audited(r *http.Request) (List[audit.Entry], error) {
 	if err := params.err(); err != nil {
 		return List[audit.Entry]{}, err
 	}
-	wanted.At = store.Newest{Since: at.since, Until: at.until, After: at.position()}
+	wanted.At, wanted.After = store.Newest{Since: at.since, Until: at.until}, at.Cursor
 	found, err := a.Audit(r.Context(), wanted)
 	if err != nil {
 		return List[audit.Entry]{}, err
@@ -36,8 +36,7 @@ func (a *API) audited(r *http.Request) (List[audit.Entry], error) {
 	next := ""
 	if len(found) > wanted.Limit {
 		found = found[:wanted.Limit]
-		last := found[wanted.Limit-1].Position()
-		next = params.behind("audit", at, &last)
+		next = params.next("audit", at, found[wanted.Limit-1].Cursor())
 	}
 	items := make([]audit.Entry, len(found))
 	for i, f := range found {
@@ -78,7 +77,7 @@ func (a Reads) begun(ctx context.Context, wanted audit.Search) ([]deadletter.Ope
 	case wanted.Kind != "" && wanted.Kind != deadletter.AuditKind:
 		return nil, nil
 	case wanted.Subject == "":
-		return operator.Begun(ctx, wanted.Who, wanted.At, wanted.Limit)
+		return operator.Begun(ctx, wanted.Who, wanted.At, wanted.After, wanted.Limit)
 	}
 	op, err := operator.Operation(ctx, wanted.Subject)
 	if errors.Is(err, deadletter.ErrUnknown) {
@@ -87,11 +86,11 @@ func (a Reads) begun(ctx context.Context, wanted audit.Search) ([]deadletter.Ope
 	if err != nil {
 		return nil, err
 	}
-	span, after := wanted.At, wanted.At.After
+	span, after := wanted.At, wanted.After
 	switch {
 	case wanted.Who != "" && wanted.Who != op.Who,
 		op.CreatedAt.Before(span.Since), !span.Until.IsZero() && !op.CreatedAt.Before(span.Until),
-		after != nil && (op.CreatedAt.After(after.At) || (op.CreatedAt.Equal(after.At) && op.ID >= after.ID)):
+		!after.IsZero() && (op.CreatedAt.After(after.At) || (op.CreatedAt.Equal(after.At) && op.ID >= after.ID)):
 		return nil, nil
 	}
 	return []deadletter.Operation{op}, nil

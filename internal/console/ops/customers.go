@@ -7,6 +7,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/internal/apps/customers"
+	"billhook/internal/platform/store"
 )
 
 // customerRoutes adds the routes of the mapping from customers to users.
@@ -37,11 +38,12 @@ func (a *API) previewCustomer(r *http.Request) (customers.State, error) {
 }
 
 func (a *API) linkCustomer(r *http.Request) (customers.Linked, error) {
-	change, err := customerChange(r, "page")
+	change, params, err := customerChange(r, "page")
 	if err != nil {
 		return customers.Linked{}, err
 	}
 	done, err := a.Customers.Link(r.Context(), change)
+	done.Next = params.next(r.URL.Path, Place{}, store.Cursor{ID: done.Next})
 	a.Log.LogAttrs(r.Context(), slog.LevelInfo, "customer linked", slog.String("who", change.Who), slog.String("tenant", change.Tenant), slog.String("customer_id", change.CustomerID),
 		slog.String("uid", change.UID), slog.String("before", done.Before), slog.String("operation", done.Operation),
 		slog.Int64("moved_points", done.MovedPoints), slog.Int64("moved_orders", done.MovedOrders), slog.Bool("failed", err != nil))
@@ -49,7 +51,7 @@ func (a *API) linkCustomer(r *http.Request) (customers.Linked, error) {
 }
 
 func (a *API) unlinkCustomer(r *http.Request) (customers.State, error) {
-	change, err := customerChange(r)
+	change, _, err := customerChange(r)
 	if err != nil {
 		return customers.State{}, err
 	}
@@ -61,13 +63,13 @@ func (a *API) unlinkCustomer(r *http.Request) (customers.State, error) {
 }
 
 // customerChange reads a change; known are the parameters that it may have beside the tenant.
-func customerChange(r *http.Request, known ...string) (change customers.Change, err error) {
-	params := read(r, append(known, "tenant")...)
-	tenant := params.tenant()
+func customerChange(r *http.Request, known ...string) (change customers.Change, params *parameters, err error) {
+	params = read(r, append(known, "tenant")...)
+	tenant, at := params.tenant(), params.page(r.URL.Path, Place{})
 	if err = params.err(); err != nil {
-		return change, err
+		return change, params, err
 	}
 	err = readChange(r, &change, "Send JSON: uid, why, and whom you expect the customer to be linked to.")
-	change.Tenant, change.CustomerID, change.Who, change.After = tenant, param(r, "id"), Who(r.Context()), params.values.Get("page")
-	return change, err
+	change.Tenant, change.CustomerID, change.Who, change.After = tenant, param(r, "id"), Who(r.Context()), at.ID
+	return change, params, err
 }

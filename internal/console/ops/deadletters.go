@@ -130,8 +130,8 @@ func (a *API) listDeadLetters(r *http.Request) (DeadLetters, error) {
 		return DeadLetters{}, err
 	}
 	f.Since, f.Until = at.since, at.until
-	items, next, err := a.Operator.List(r.Context(), f, state, at.position(), limit)
-	return listOf(items, params.behind("dead-letters", at, next)), err
+	items, next, err := a.Operator.List(r.Context(), f, state, at.Cursor, limit)
+	return listOf(items, params.next("dead-letters", at, next)), err
 }
 
 // countReasons answers how many dead letters are open for which reason, the most frequent first: of one
@@ -199,8 +199,8 @@ func (a *API) listOperations(r *http.Request) (List[deadletter.Operation], error
 	if err := params.err(); err != nil {
 		return List[deadletter.Operation]{}, err
 	}
-	found, next, err := a.Operator.Operations(r.Context(), progress, at.position(), limit)
-	return listOf(found, params.behind("operations", at, next)), err
+	found, next, err := a.Operator.Operations(r.Context(), progress, at.Cursor, limit)
+	return listOf(found, params.next("operations", at, next)), err
 }
 
 // Operation is one operation, and what became of what it has replayed.
@@ -226,11 +226,12 @@ func (a *API) operationItems(r *http.Request) (DeadLetters, error) {
 	if params.values.Get("state") != "" {
 		state = oneOf(params, deadletter.States[0], deadletter.States[1:]...)
 	}
+	at := params.page(r.URL.Path, Place{})
 	if err := params.err(); err != nil {
 		return DeadLetters{}, err
 	}
-	items, next, err := a.Operator.Items(r.Context(), param(r, "id"), state, params.values.Get("page"), limit)
-	return listOf(items, next), err
+	items, next, err := a.Operator.Items(r.Context(), param(r, "id"), state, at.Cursor, limit)
+	return listOf(items, params.next(r.URL.Path, at, next)), err
 }
 
 // Reason is the body of a request that changes something and names nothing else.

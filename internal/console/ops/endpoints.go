@@ -44,8 +44,8 @@ func (a *API) listEndpoints(r *http.Request) (list List[endpoints.Endpoint], err
 	if err := params.err(); err != nil {
 		return list, err
 	}
-	items, next, err := a.Endpoints.List(r.Context(), of, at.id, limit)
-	return listOf(items, params.next("endpoints", next)), err
+	items, next, err := a.Endpoints.List(r.Context(), of, at.Cursor, limit)
+	return listOf(items, params.next("endpoints", at, next)), err
 }
 
 // AddEndpoint is an endpoint to register, and why.

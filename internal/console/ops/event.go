@@ -153,7 +153,7 @@ func (a Reads) find(ctx context.Context, id, queue, tenant string) (found, error
 		}
 	}
 	for _, page := range pages {
-		f.more = f.more || page.Next != ""
+		f.more = f.more || !page.Next.IsZero()
 	}
 	return f, nil
 }

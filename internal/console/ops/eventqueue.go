@@ -156,7 +156,7 @@ func (a *API) deadEvents(r *http.Request) ([]DeadEvent, error) {
 	if err := params.err(); err != nil {
 		return nil, err
 	}
-	items, _, err := a.Operator.List(r.Context(), deadletter.Filter{}, deadletter.Open, nil, limit)
+	items, _, err := a.Operator.List(r.Context(), deadletter.Filter{}, deadletter.Open, store.Cursor{}, limit)
 	events := make([]DeadEvent, len(items))
 	for i, item := range items {
 		q, _ := a.Catalog.Queue(item.Queue)
@@ -220,7 +220,7 @@ func (a *API) openLetter(ctx context.Context, id string) (deadletter.Item, error
 	if !pii.ID.Valid(id) {
 		return deadletter.Item{}, errNotOpen
 	}
-	items, _, err := a.Operator.List(ctx, deadletter.Filter{EventID: id}, deadletter.Open, nil, 2)
+	items, _, err := a.Operator.List(ctx, deadletter.Filter{EventID: id}, deadletter.Open, store.Cursor{}, 2)
 	switch {
 	case err != nil:
 		return deadletter.Item{}, err
@@ -262,16 +262,16 @@ func (a *API) cleanupDays(r *http.Request) (CleanedDays, error) {
 		return CleanedDays{}, err
 	}
 	begun := a.Now().UTC()
-	page := dedupe.Page{Before: begun.AddDate(0, 0, -days), Now: begun, After: at.id, Limit: store.MaxWrites}
+	page := dedupe.Page{Before: begun.AddDate(0, 0, -days), Now: begun, After: at.Cursor, Limit: store.MaxWrites}
 	var cleaned CleanedDays
 	for {
 		done, next, err := dedupe.Prune(r.Context(), a.Store, page)
 		cleaned.Deleted, cleaned.Remembered = cleaned.Deleted+done.Removed, cleaned.Remembered+done.Remembered
 		page.After = next
-		if err != nil || next == "" || a.Now().Sub(begun) >= runTime {
+		if err != nil || next.IsZero() || a.Now().Sub(begun) >= runTime {
 			a.Log.LogAttrs(r.Context(), slog.LevelInfo, "ops cleanup", slog.String("who", Who(r.Context())),
 				slog.Int("removed", cleaned.Deleted), slog.Int("remembered", cleaned.Remembered), slog.Bool("failed", err != nil))
-			cleaned.Page = params.next("cleanup", next)
+			cleaned.Page = params.next("cleanup", at, next)
 			return cleaned, err
 		}
 	}

@@ -179,22 +179,13 @@ func ParseAge(text string) (time.Duration, error) {
 	return age, nil
 }
 
-// Place is where a list continues: behind an id, or behind a time and an id where it goes by a
-// time. The span of time stays that of the first page, from which ages count.
+// Place is where a page of a list begins. The span of time stays that of the first page, from which ages count.
 type Place struct {
+	store.Cursor
+
 	since, until time.Time
 	// newest: the list goes by a time.
 	newest bool
-	at     time.Time
-	id     string
-}
-
-// position is the place in an order by time; nil at its beginning.
-func (p Place) position() *store.Position {
-	if p.id == "" {
-		return nil
-	}
-	return &store.Position{At: p.at, ID: p.id}
 }
 
 // page reads the token of a page, or returns first where there is none. It refuses a token of
@@ -207,36 +198,22 @@ func (p *parameters) page(list string, first Place) Place {
 	at, ok := parsePlace(text, p.print(list))
 	at.newest = first.newest
 	switch {
-	case !ok, at.at.IsZero() == first.newest,
+	case !ok, at.At.IsZero() == first.newest,
 		at.since.IsZero() != first.since.IsZero(), at.until.IsZero() != first.until.IsZero(),
-		at.at.Before(at.since), !at.until.IsZero() && !at.at.Before(at.until):
+		at.At.Before(at.since), !at.until.IsZero() && !at.At.Before(at.until):
 		p.refuse("page_invalid", "This page token is not of this list with these filters; start again without one.")
 	}
 	return at
 }
 
-// token is the parameter page for the page that begins at the place.
-func (p *parameters) token(list string, at Place) string {
-	text := fmt.Sprintf("%s|%d|%d|%d|%s", p.print(list), at.since.UnixMicro(), at.until.UnixMicro(), at.at.UnixMicro(), at.id)
+// next is the parameter page for the page that begins at the cursor, of the list that the place is in; empty:
+// there is none.
+func (p *parameters) next(list string, at Place, cursor store.Cursor) string {
+	if cursor.IsZero() {
+		return ""
+	}
+	text := fmt.Sprintf("%s|%d|%d|%d|%s", p.print(list), at.since.UnixMicro(), at.until.UnixMicro(), cursor.At.UnixMicro(), cursor.ID)
 	return base64.RawURLEncoding.EncodeToString([]byte(text))
-}
-
-// next is the parameter page for the page behind the item of the id; empty: there is none.
-func (p *parameters) next(list, id string) string {
-	if id == "" {
-		return ""
-	}
-	return p.token(list, Place{id: id})
-}
-
-// behind is the parameter page for the page behind a position, of the list that the place is in;
-// empty: there is none.
-func (p *parameters) behind(list string, at Place, last *store.Position) string {
-	if last == nil {
-		return ""
-	}
-	at.at, at.id = last.At, last.ID
-	return p.token(list, at)
 }
 
 // print is a fingerprint of a list and its filters.
@@ -274,6 +251,6 @@ func parsePlace(text, print string) (Place, bool) {
 		}
 		times[i] = time.UnixMicro(micros).UTC()
 	}
-	p := Place{since: times[0], until: times[1], at: times[2], id: parts[4]}
-	return p, store.CheckKey(store.Key{Collection: dedupe.Collection, ID: p.id}) == nil
+	p := Place{since: times[0], until: times[1], Cursor: store.Cursor{At: times[2], ID: parts[4]}} // The store judges the id.
+	return p, !p.IsZero()
 }

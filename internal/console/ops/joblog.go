@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"billhook/internal/dedupe"
+	"billhook/internal/platform/store"
 )
 
 // Line is one event in the job log.
@@ -55,21 +56,14 @@ func listOf[Item any](items []Item, next string) List[Item] {
 const lines = 50
 
 // Events returns up to limit lines of the job log behind a place, the newest first, as dedupe.List
-// does. It returns the place behind them, or nil at the end. equal are fields of the records.
-func (a Reads) Events(ctx context.Context, equal map[string]any, at Place, limit int) ([]Line, *Place, error) {
-	found, last, err := dedupe.List(ctx, a.Store, dedupe.Listing{Equal: equal, Since: at.since, Until: at.until, After: at.position(), Limit: limit})
-	if err != nil {
-		return nil, nil, err
-	}
+// does. equal are fields of the records.
+func (a Reads) Events(ctx context.Context, equal map[string]any, at Place, limit int) ([]Line, store.Cursor, error) {
+	found, next, err := dedupe.List(ctx, a.Store, dedupe.Listing{Equal: equal, Since: at.since, Until: at.until, After: at.Cursor, Limit: limit})
 	page := make([]Line, len(found))
 	for i, record := range found {
 		page[i] = line(record)
 	}
-	if last == nil {
-		return page, nil, nil
-	}
-	at.at, at.id = last.At, last.ID
-	return page, &at, nil
+	return page, next, err
 }
 
 func line(r dedupe.Record) Line {

@@ -148,7 +148,7 @@ func (a *API) listEntries(r *http.Request) (list List[JournalEntry], err error) 
 	params := read(r, "tenant", "period", "account", "limit", "page")
 	tenant, period, account := params.tenant(), params.period(), params.key("account")
 	limit, at := params.limit(most, maxEntries), params.page("entries", Place{})
-	query := store.Query{Collection: ledger.Entries, After: at.id, Limit: limit}
+	query := store.Query{Collection: ledger.Entries, After: at.Cursor, Limit: limit}
 	switch single := account != "" && ledger.Control(account) != account; {
 	case single && strings.HasPrefix(account, string(ledger.IssuedPoints(""))):
 		params.refuse("account_invalid", "What was issued for one order has no list of its own; ask for the account points:issued, or for the account of the user.")
@@ -175,7 +175,7 @@ func (a *API) listEntries(r *http.Request) (list List[JournalEntry], err error) 
 			items = append(items, entry)
 		}
 	}
-	return listOf(items, params.next("entries", page.Next)), nil
+	return listOf(items, params.next("entries", at, page.Next)), nil
 }
 
 func (a *API) listTenants(r *http.Request) (List[string], error) {
@@ -198,24 +198,18 @@ func (a *API) balances(r *http.Request) (seal.TrialBalance, error) {
 	return seal.Balances(r.Context(), a.Store, tenant, period)
 }
 
-// listSeals answers a tenant's seals, the newest first. The parameter page is the number below
-// which the page begins.
+// listSeals answers a tenant's seals, the newest first.
 func (a *API) listSeals(r *http.Request) (list List[seal.Seal], err error) {
 	params := read(r, "tenant", "limit", "page")
-	tenant, limit := params.tenant(), params.limit(most, most)
-	var before int64
-	if text := params.values.Get("page"); text != "" {
-		if before, err = strconv.ParseInt(text, 10, 64); err != nil || before < 1 {
-			params.refuse("page_invalid", "The page is the next of an earlier answer.")
-		}
-	}
+	tenant, limit, at := params.tenant(), params.limit(most, most), params.page("seals", Place{})
 	if err = params.err(); err != nil {
 		return list, err
 	}
+	before, _ := strconv.ParseInt(at.ID, 10, 64) // 0 is the newest
 	seals, next, err := seal.List(r.Context(), a.Store, tenant, before, limit)
 	list = listOf(seals, "")
 	if next > 0 {
-		list.Next = strconv.FormatInt(next, 10)
+		list.Next = params.next("seals", at, store.Cursor{ID: strconv.FormatInt(next, 10)})
 	}
 	return list, err
 }
@@ -229,21 +223,24 @@ func (a Reads) verifier() seal.Verifier {
 // the part before.
 func (a *API) verify(r *http.Request) (seal.Verified, error) {
 	params := read(r, "tenant", "page")
-	tenant := params.tenant()
+	tenant, at := params.tenant(), params.page("verify", Place{})
 	if err := params.err(); err != nil {
 		return seal.Verified{}, err
 	}
-	part, err := a.verifier().Page(r.Context(), tenant, params.values.Get("page"))
+	part, err := a.verifier().Page(r.Context(), tenant, at.ID)
+	part.Next = params.next("verify", at, store.Cursor{ID: part.Next})
 	return a.verified(r, part, err)
 }
 
 // verifyRest answers a part of the verification of entries that no tenant's chain knows.
 func (a *API) verifyRest(r *http.Request) (seal.Verified, error) {
 	params := read(r, "page")
+	at := params.page("verify rest", Place{})
 	if err := params.err(); err != nil {
 		return seal.Verified{}, err
 	}
-	part, err := a.verifier().Rest(r.Context(), params.values.Get("page"))
+	part, err := a.verifier().Rest(r.Context(), at.ID)
+	part.Next = params.next("verify rest", at, store.Cursor{ID: part.Next})
 	return a.verified(r, part, err)
 }
 

@@ -49,7 +49,7 @@ func (a Reads) later(ctx context.Context, item deadletter.Item) (*Later, error) 
 	if err != nil {
 		return nil, err
 	}
-	later := Later{More: last != nil}
+	later := Later{More: !last.IsZero()}
 	for _, r := range records {
 		switch {
 		case r.Tenant != tenant, r.EventID == item.EventID, !cmp.Or(r.PublishedAt, r.CreatedAt).After(since):

@@ -15,7 +15,7 @@ import (
 func (a *API) orderRoutes(r chi.Router) {
 	r.Get("/orders", answer(a, a.listOrders))
 	r.Get("/orders/{id}", answer(a, a.showOrder))
-	r.Get("/stock", tenants(a, store.MaxPage, func(r *http.Request, tenant, after string, limit int) ([]orders.Stock, string, error) {
+	r.Get("/stock", tenants(a, store.MaxPage, func(r *http.Request, tenant string, after store.Cursor, limit int) ([]orders.Stock, store.Cursor, error) {
 		return a.Stock.List(r.Context(), tenant, after, limit)
 	}))
 	r.Get("/stock/{id}", answer(a, a.showStock))
@@ -32,8 +32,8 @@ func (a *API) listOrders(r *http.Request) (list List[orders.Order], err error) {
 	if err = params.err(); err != nil {
 		return list, err
 	}
-	found, next, err := orders.List(r.Context(), a.Store, state, at.id, limit)
-	return listOf(found, params.next("orders", next)), err
+	found, next, err := orders.List(r.Context(), a.Store, state, at.Cursor, limit)
+	return listOf(found, params.next("orders", at, next)), err
 }
 
 func (a *API) showOrder(r *http.Request) (orders.Order, error) {

@@ -49,8 +49,8 @@ func (a *API) listPeriods(r *http.Request) (list List[journal.Period], err error
 	if err = params.err(); err != nil {
 		return list, err
 	}
-	found, next, err := a.Periods.List(r.Context(), tenant, at.id, limit)
-	return listOf(found, params.next("periods", next)), err
+	found, next, err := a.Periods.List(r.Context(), tenant, at.Cursor, limit)
+	return listOf(found, params.next("periods", at, next)), err
 }
 
 func (a *API) showPeriod(r *http.Request) (shown Period, err error) {
@@ -90,7 +90,7 @@ func (a Reads) Late(ctx context.Context, p journal.Period) ([]string, error) {
 					late = append(late, entry.ID)
 				}
 			}
-			if query.After = page.Next; query.After == "" || len(late) >= most {
+			if query.After = page.Next; query.After.IsZero() || len(late) >= most {
 				return nil
 			}
 		}

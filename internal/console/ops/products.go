@@ -12,7 +12,7 @@ import (
 )
 
 func (a *API) productRoutes(r chi.Router) {
-	r.Get("/products", tenants(a, store.MaxPage, func(r *http.Request, tenant, after string, limit int) ([]products.Product, string, error) {
+	r.Get("/products", tenants(a, store.MaxPage, func(r *http.Request, tenant string, after store.Cursor, limit int) ([]products.Product, store.Cursor, error) {
 		return a.Products.List(r.Context(), tenant, after, limit)
 	}))
 	r.Get("/products/{id}", answer(a, a.showProduct))

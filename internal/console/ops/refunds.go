@@ -24,8 +24,8 @@ func (a *API) listRefunds(r *http.Request) (list List[payments.Refund], err erro
 	if err = params.err(); err != nil {
 		return list, err
 	}
-	found, next, err := payments.ListRefunds(r.Context(), a.Store, state, at.position(), limit)
-	return listOf(found, params.behind("refunds", at, next)), err
+	found, next, err := payments.ListRefunds(r.Context(), a.Store, state, at.Cursor, limit)
+	return listOf(found, params.next("refunds", at, next)), err
 }
 
 func (a *API) showRefund(r *http.Request) (payments.Refund, error) {

@@ -240,7 +240,7 @@ func (s searching) query(query store.Query, describe describe) func(context.Cont
 		if errors.Is(err, store.ErrInvalid) { // nothing has such an id
 			return nil, false, nil
 		}
-		return s.describe(page.Documents, describe), page.Next != "", err
+		return s.describe(page.Documents, describe), !page.Next.IsZero(), err
 	}
 }
 
@@ -279,7 +279,7 @@ func (s searching) newest(field string) func(context.Context) ([]Found, bool, er
 		for _, r := range records {
 			found = append(found, eventFound(r))
 		}
-		return found, last != nil, err
+		return found, !last.IsZero(), err
 	}
 }
 

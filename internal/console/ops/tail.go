@@ -275,7 +275,7 @@ func (f *follower) list(ctx context.Context) (lines []Line, more bool, err error
 	for _, record := range found {
 		lines = append(lines, line(record))
 	}
-	return lines, last != nil, err
+	return lines, !last.IsZero(), err
 }
 
 // again reads the lines that have not ended and were not listed.

@@ -88,7 +88,7 @@ func (a *API) showUsage(r *http.Request) (Usage, error) {
 		shown.Period, shown.Start, shown.End = now.ID, now.Start, now.End
 	}
 	of := usage.Of{Tenant: shown.Tenant, Subscription: shown.Subscription, Period: shown.Period}
-	totals, next, err := usage.Totals(r.Context(), a.Store, of, at.id, store.MaxPage)
+	totals, next, err := usage.Totals(r.Context(), a.Store, of, at.Cursor, store.MaxPage)
 	if err != nil {
 		return Usage{}, err
 	}
@@ -104,7 +104,7 @@ func (a *API) showUsage(r *http.Request) (Usage, error) {
 		}
 		shown.Meters[t.Meter] = meter
 	}
-	shown.Next = params.next(r.URL.Path, next)
+	shown.Next = params.next(r.URL.Path, at, next)
 	return shown, nil
 }
 
@@ -155,8 +155,8 @@ func (a *API) listUsage(r *http.Request) (list List[usage.Total], err error) {
 	if err = params.err(); err != nil {
 		return list, err
 	}
-	totals, next, err := usage.Totals(r.Context(), a.Store, of, at.id, limit)
-	return listOf(totals, params.next("usage", next)), err
+	totals, next, err := usage.Totals(r.Context(), a.Store, of, at.Cursor, limit)
+	return listOf(totals, params.next("usage", at, next)), err
 }
 
 // usageEntries answers the entries of a meter in a period.
@@ -171,8 +171,8 @@ func (a *API) usageEntries(r *http.Request) (list List[usage.Entry], err error) 
 	if err = params.err(); err != nil {
 		return list, err
 	}
-	entries, next, err := usage.Entries(r.Context(), a.Store, usage.Key(tenant, subscription, period, meter), at.id, limit)
-	return listOf(entries, params.next(r.URL.Path, next)), err
+	entries, next, err := usage.Entries(r.Context(), a.Store, usage.Key(tenant, subscription, period, meter), at.Cursor, limit)
+	return listOf(entries, params.next(r.URL.Path, at, next)), err
 }
 
 // subscription is the id in the path.

@@ -8,6 +8,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/store"
 )
 
 // correct closes items as corrected, as the commit of an effect does.
@@ -20,7 +21,7 @@ func (d *desk) correct(t *testing.T, ids ...string) {
 // only is the one item of the desk.
 func (d *desk) only(t *testing.T) deadletter.Item {
 	t.Helper()
-	all, _, err := d.List(t.Context(), orders, "", nil, 10)
+	all, _, err := d.List(t.Context(), orders, "", store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	return all[0]
@@ -85,7 +86,7 @@ func TestAnOperationPassesByWhatIsCorrectedMeanwhile(t *testing.T) {
 		d.bury(t, n, "u1", "unknown_product", nil)
 	}
 	op := d.begin(t, deadletter.Replay, orders, nil)
-	all, _, err := d.List(t.Context(), orders, deadletter.Open, nil, 10)
+	all, _, err := d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 10)
 	require.NoError(t, err)
 	d.correct(t, all[1].ID)
 	op, err = d.Run(t.Context(), op.ID)

@@ -285,42 +285,41 @@ func (o *Operator) named(ctx context.Context, f Filter, state State) ([]Item, er
 }
 
 // newest is the part of a query that goes by the time that items are kept since.
-func (f Filter) newest(after *store.Position) *store.Newest {
-	return &store.Newest{Field: "kept_at", Since: f.Since.Truncate(time.Microsecond), Until: f.Until.Truncate(time.Microsecond), After: after}
+func (f Filter) newest() *store.Newest {
+	return &store.Newest{Field: "kept_at", Since: f.Since.Truncate(time.Microsecond), Until: f.Until.Truncate(time.Microsecond)}
 }
 
 // List returns a page of items, the newest first by the time that they are kept since, ties by
 // id, the greatest first: those of a state, or all where it is empty. One that was corrected
-// before its message has arrived is listed from then on. next is the position to go on behind; it is nil
-// on the last page. The database reads what the page holds, one more, and what has expired and is not
+// before its message has arrived is listed from then on. next is zero on the
+// last page. The database reads what the page holds, one more, and what has expired and is not
 // removed yet.
-func (o *Operator) List(ctx context.Context, f Filter, state State, after *store.Position, limit int) (items []Item, next *store.Position, err error) {
+func (o *Operator) List(ctx context.Context, f Filter, state State, after store.Cursor, limit int) (items []Item, next store.Cursor, err error) {
 	if f.names() { // one page has all of them
 		items, err = o.named(ctx, f, state)
-		return items, nil, err
+		return items, next, err
 	}
-	newest := f.newest(after)
 	for {
 		asked := limit - len(items) + 1 // one more tells whether there is a next page
-		page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(state), Newest: newest, Limit: min(asked, store.MaxPage)})
+		page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(state), Newest: f.newest(), After: after, Limit: min(asked, store.MaxPage)})
 		if err != nil {
-			return nil, nil, fmt.Errorf("deadletter: list: %w", err)
+			return nil, next, fmt.Errorf("deadletter: list: %w", err)
 		}
 		for _, doc := range page.Documents {
 			item, err := ItemOf(doc)
 			switch {
 			case err != nil:
-				return nil, nil, err
+				return nil, next, err
 			case !o.Now().Before(item.Expires):
 			case len(items) == limit:
-				return items, newest.After, nil
+				return items, after, nil
 			default:
 				items = append(items, item)
 			}
-			newest.After = &store.Position{At: item.Kept, ID: item.ID}
+			after = store.Cursor{At: item.Kept, ID: item.ID}
 		}
 		if len(page.Documents) < min(asked, store.MaxPage) {
-			return items, nil, nil
+			return items, next, nil
 		}
 	}
 }
@@ -342,7 +341,7 @@ func (o *Operator) Show(ctx context.Context, id string) (Item, error) {
 // after a given time are left out.
 func (o *Operator) matches(ctx context.Context, f Filter, before time.Time) ([]Item, error) {
 	var all []Item
-	for after := (*store.Position)(nil); ; {
+	for after := (store.Cursor{}); ; {
 		items, next, err := o.List(ctx, f, Open, after, perPage)
 		if err != nil {
 			return nil, err
@@ -356,7 +355,7 @@ func (o *Operator) matches(ctx context.Context, f Filter, before time.Time) ([]I
 		if len(all) > MaxItems {
 			return nil, tooMany()
 		}
-		if next == nil {
+		if next.IsZero() {
 			break
 		}
 		after = next

@@ -130,32 +130,32 @@ func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) 
 }
 
 // Operations returns a page of operations, of one stage or all, the newest first by the time that they
-// were begun at, ties by id, the greatest first. next is the position to go on behind; it is nil on the last page.
-func (o *Operator) Operations(ctx context.Context, progress Progress, after *store.Position, limit int) (ops []Operation, next *store.Position, err error) {
+// were begun at, ties by id, the greatest first. next is zero on the last page.
+func (o *Operator) Operations(ctx context.Context, progress Progress, after store.Cursor, limit int) (ops []Operation, next store.Cursor, err error) {
 	equal := map[string]any{}
 	if progress != "" {
 		equal["progress"] = string(progress)
 	}
-	if ops, err = o.newest(ctx, equal, store.Newest{After: after}, limit); err != nil || len(ops) < limit {
-		return ops, nil, err
+	if ops, err = o.newest(ctx, equal, store.Newest{}, after, limit); err != nil || len(ops) < limit {
+		return ops, next, err
 	}
 	last := ops[len(ops)-1]
-	return ops, &store.Position{At: last.CreatedAt, ID: last.ID}, nil
+	return ops, store.Cursor{At: last.CreatedAt, ID: last.ID}, nil
 }
 
 // Begun returns the operations of one person, or of all where who is empty, that were begun in a span of
 // time, the newest first as Operations does. The field of the span is set.
-func (o *Operator) Begun(ctx context.Context, who string, span store.Newest, limit int) ([]Operation, error) {
+func (o *Operator) Begun(ctx context.Context, who string, span store.Newest, after store.Cursor, limit int) ([]Operation, error) {
 	equal := map[string]any{}
 	if who != "" {
 		equal["who"] = who
 	}
-	return o.newest(ctx, equal, span, limit)
+	return o.newest(ctx, equal, span, after, limit)
 }
 
-func (o *Operator) newest(ctx context.Context, equal map[string]any, span store.Newest, limit int) (ops []Operation, err error) {
+func (o *Operator) newest(ctx context.Context, equal map[string]any, span store.Newest, after store.Cursor, limit int) (ops []Operation, err error) {
 	span.Field = "created_at" // the entries beside them have no such time, and are not found
-	page, err := o.Store.Query(ctx, store.Query{Collection: audit.Collection, Equal: equal, Newest: &span, Limit: limit})
+	page, err := o.Store.Query(ctx, store.Query{Collection: audit.Collection, Equal: equal, Newest: &span, After: after, Limit: limit})
 	if err != nil {
 		return nil, fmt.Errorf("deadletter: operations: %w", err)
 	}

@@ -142,19 +142,19 @@ func (o *Operator) Outcomes(ctx context.Context, op Operation) (Outcomes, error)
 
 // Items returns a page of the items that an operation was the last to deal with, in the order of
 // their ids: of one state, or all. after is the id to go on behind; next is empty on the last page.
-func (o *Operator) Items(ctx context.Context, operation string, state State, after string, limit int) (items []Item, next string, err error) {
+func (o *Operator) Items(ctx context.Context, operation string, state State, after store.Cursor, limit int) (items []Item, next store.Cursor, err error) {
 	equal := map[string]any{"operation": operation}
 	if state != "" {
 		equal["state"] = string(state)
 	}
 	page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: equal, After: after, Limit: limit})
 	if err != nil {
-		return nil, "", fmt.Errorf("deadletter: items: %w", err)
+		return nil, store.Cursor{}, fmt.Errorf("deadletter: items: %w", err)
 	}
 	for _, doc := range page.Documents {
 		item, err := ItemOf(doc)
 		if err != nil {
-			return nil, "", err
+			return nil, store.Cursor{}, err
 		}
 		items = append(items, item)
 	}

@@ -11,6 +11,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
 
@@ -57,14 +58,14 @@ func TestAnOperationSaysWhatBecameOfEachOfItsReplays(t *testing.T) {
 	d.dies(t, d.broker.messages[3])
 	require.Equal(t, deadletter.Outcomes{Processed: 2, DeadAgain: 2, Waiting: 1}, d.outcomes(t, op.ID))
 
-	items, _, err := d.Items(t.Context(), op.ID, deadletter.Processed, "", 10)
+	items, _, err := d.Items(t.Context(), op.ID, deadletter.Processed, store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.ElementsMatch(t, []retry.Outcome{retry.Processed, retry.Duplicate}, []retry.Outcome{items[0].Outcome, items[1].Outcome})
-	first, next, err := d.Items(t.Context(), op.ID, "", "", 3)
+	first, next, err := d.Items(t.Context(), op.ID, "", store.Cursor{}, 3)
 	require.NoError(t, err)
 	rest, last, err := d.Items(t.Context(), op.ID, "", next, 3)
 	require.NoError(t, err)
-	require.Equal(t, []any{3, 2, ""}, []any{len(first), len(rest), last})
+	require.Equal(t, []any{3, 2, store.Cursor{}}, []any{len(first), len(rest), last})
 
 	d.now = d.now.Add(time.Minute)
 	_, err = d.Run(t.Context(), d.begin(t, deadletter.Discard, deadletter.Filter{Queue: "orders", EventID: "e2"}, nil).ID)
@@ -104,7 +105,7 @@ func TestTheHistoryOfADeadLetterSaysWhoDidWhatAndWhy(t *testing.T) {
 		d.dies(t, d.broker.messages[n])
 		d.now, last = d.now.Add(time.Minute), op.ID
 	}
-	items, _, err := d.List(t.Context(), orders, deadletter.Open, nil, 1)
+	items, _, err := d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 1)
 	require.NoError(t, err)
 	history := items[0].History
 	require.Len(t, history, deadletter.MaxHistory)

@@ -45,7 +45,7 @@ func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
 		return p, err
 	}
 	keys := map[string]bool{}
-	for after := (*store.Position)(nil); p.Looked < MaxLooked; {
+	for after := (store.Cursor{}); p.Looked < MaxLooked; {
 		items, next, err := o.List(ctx, f, Open, after, perPage)
 		if err != nil {
 			return Preview{}, err
@@ -57,7 +57,7 @@ func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
 			}
 			keys[i.OrderingKey] = true
 		}
-		if after = next; after == nil {
+		if after = next; after.IsZero() {
 			break
 		}
 	}
@@ -144,7 +144,7 @@ func tooMany() error {
 // count has the database count the open items of a filter that names none, up to a limit.
 func (o *Operator) count(ctx context.Context, f Filter, limit int) (int64, error) {
 	page, err := o.Store.Query(ctx, store.Query{
-		Collection: Collection, Equal: f.equal(Open), Newest: f.newest(nil), Count: true, Limit: limit,
+		Collection: Collection, Equal: f.equal(Open), Newest: f.newest(), Count: true, Limit: limit,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("deadletter: count: %w", err)
@@ -222,7 +222,7 @@ type census struct {
 // look finds reasons among the newest items before a time, or among the newest of all, and counts them.
 func (c *census) look(ctx context.Context, until time.Time) error {
 	span := Filter{Since: c.filter.Since, Until: until}
-	page, err := c.of.Store.Query(ctx, store.Query{Collection: Collection, Equal: c.filter.equal(Open), Newest: span.newest(nil), Limit: atEachLook})
+	page, err := c.of.Store.Query(ctx, store.Query{Collection: Collection, Equal: c.filter.equal(Open), Newest: span.newest(), Limit: atEachLook})
 	if err != nil {
 		return fmt.Errorf("deadletter: reasons: %w", err)
 	}

@@ -134,7 +134,7 @@ func TestAnOperationTouchesTheItemsThatAreNamedAlone(t *testing.T) {
 	op, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, named, nil).ID)
 	require.NoError(t, err)
 	require.Equal(t, []int64{2, 2, 0}, []int64{op.Total, op.Done, op.Skipped})
-	touched, _, err := d.Items(t.Context(), op.ID, "", "", 100)
+	touched, _, err := d.Items(t.Context(), op.ID, "", store.Cursor{}, 100)
 	require.NoError(t, err)
 	require.Len(t, touched, 2)
 	again, err := d.Operation(t.Context(), op.ID)

@@ -86,7 +86,7 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 			done = append(done, store.Delete(doc.Key, 0))
 		}
 		failpoint.Hit(failpoint.OutboxPublished)
-		if page.Next == "" || !waits.IsZero() {
+		if page.Next.IsZero() || !waits.IsZero() {
 			_, err = r.Store.Commit(ctx, append(done, l.leave(last, waits, r.Now())))
 			if err == nil {
 				failpoint.Hit(failpoint.OutboxRemoved)

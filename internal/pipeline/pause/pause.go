@@ -134,7 +134,7 @@ func List(ctx context.Context, from store.Querier) ([]Pause, error) {
 			}
 			all = append(all, p)
 		}
-		if query.After = page.Next; query.After == "" {
+		if query.After = page.Next; query.After.IsZero() {
 			return all, nil
 		}
 	}

@@ -132,7 +132,7 @@ func (r *rig) records(t require.TestingT) int {
 		page, err := r.counter.Query(context.Background(), query)
 		require.NoError(t, err)
 		n += len(page.Documents)
-		if query.After = page.Next; page.Next == "" {
+		if query.After = page.Next; page.Next.IsZero() {
 			return n
 		}
 	}

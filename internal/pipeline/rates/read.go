@@ -171,7 +171,7 @@ func Empty(of Unit, n int, now time.Time) []Bucket {
 
 // since reads the documents of so many buckets from the first on.
 func since(ctx context.Context, from store.Querier, of Unit, first time.Time, buckets int) ([]store.Document, error) {
-	page, err := from.Query(ctx, store.Query{Collection: of.collection(), After: of.name(first), Limit: min(buckets*Shards, store.MaxPage)})
+	page, err := from.Query(ctx, store.Query{Collection: of.collection(), After: store.Cursor{ID: of.name(first)}, Limit: min(buckets*Shards, store.MaxPage)})
 	if err != nil {
 		return nil, fmt.Errorf("rates: read: %w", err)
 	}

@@ -108,16 +108,17 @@ func (s Subject) All(ctx context.Context, q store.Querier) (all []Entry, err err
 }
 
 // List returns a page of the entries of a subject, the newest first: at most limit, 1 to store.MaxPage,
-// behind the entry after. next is empty on the last page.
-func (s Subject) List(ctx context.Context, q store.Querier, after string, limit int) (entries []Entry, next string, err error) {
+// behind the entry after. next is zero on the last page.
+func (s Subject) List(ctx context.Context, q store.Querier, after store.Cursor, limit int) (entries []Entry, next store.Cursor, err error) {
 	return store.List(ctx, q, store.Query{Collection: Collection, IDPrefix: s.prefix(), After: after, Limit: limit}, EntryOf)
 }
 
 // Search says which entries are wanted. An empty member is any.
 type Search struct {
 	Kind, Subject, Who string
-	// At is the span of time, with the place to go on behind; its field is set by Newest.
-	At store.Newest
+	// At is the span of time; its field is set by Newest. After is where the page begins.
+	At    store.Newest
+	After store.Cursor
 	// Limit is how many are wanted, 1 to store.MaxPage.
 	Limit int
 }
@@ -129,15 +130,15 @@ type Found struct {
 	ID string `json:"-"`
 }
 
-// Position is the entry's place among the newest.
-func (f Found) Position() store.Position { return store.Position{At: f.At, ID: f.ID} }
+// Cursor is the entry's place among the newest.
+func (f Found) Cursor() store.Cursor { return store.Cursor{At: f.At, ID: f.ID} }
 
 // Newest returns the entries of all kinds that are wanted, the newest first, ties by id, the greatest
 // first. It reads what it returns.
 func Newest(ctx context.Context, q store.Querier, wanted Search) ([]Found, error) {
 	// The operations beside the entries have no such time, and are not found.
 	wanted.At.Field = "at"
-	query := store.Query{Collection: Collection, Newest: &wanted.At, Limit: wanted.Limit, Equal: map[string]any{}}
+	query := store.Query{Collection: Collection, Newest: &wanted.At, After: wanted.After, Limit: wanted.Limit, Equal: map[string]any{}}
 	for field, value := range map[string]string{"kind": wanted.Kind, "subject": wanted.Subject, "who": wanted.Who} {
 		if value != "" {
 			query.Equal[field] = value

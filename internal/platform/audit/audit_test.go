@@ -85,7 +85,7 @@ func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 		require.NoError(t, err)
 	}
 	subject := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}
-	first, next, err := subject.List(t.Context(), documents, "", 2)
+	first, next, err := subject.List(t.Context(), documents, store.Cursor{}, 2)
 	require.NoError(t, err)
 	require.NotEmpty(t, next)
 	rest, next, err := subject.List(t.Context(), documents, next, 2)
@@ -103,8 +103,7 @@ func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 	found, err := audit.Newest(t.Context(), documents, search)
 	require.NoError(t, err)
 	require.Equal(t, []string{"another", "acme"}, []string{found[0].Tenant, found[1].Tenant})
-	behind := found[1].Position()
-	search.At.After = &behind
+	search.After = found[1].Cursor()
 	found, err = audit.Newest(t.Context(), documents, search)
 	require.NoError(t, err)
 	require.Equal(t, rest[0], found[1].Entry)

@@ -125,7 +125,7 @@ func (d *Database) RunQuery(request *firestorepb.RunQueryRequest, to firestorepb
 			}
 		}
 		query.After = page.Next
-		if left -= len(page.Documents); left == 0 || page.Next == "" {
+		if left -= len(page.Documents); left == 0 || page.Next.IsZero() {
 			return nil
 		}
 	}
@@ -159,7 +159,7 @@ func queryOf(from *firestorepb.StructuredQuery) (store.Query, error) {
 		id := idOf(value)
 		switch op := compared.GetOp(); {
 		case name == "__name__" && op == firestorepb.StructuredQuery_FieldFilter_GREATER_THAN:
-			query.After = id
+			query.After.ID = id
 		case name == "__name__" && op == firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL:
 			query.IDPrefix = id
 		case name == "__name__" && op == firestorepb.StructuredQuery_FieldFilter_LESS_THAN: // the end of the prefix
@@ -178,7 +178,7 @@ func queryOf(from *firestorepb.StructuredQuery) (store.Query, error) {
 		}
 	}
 	if after := from.GetStartAt().GetValues(); len(after) == 2 && query.Newest != nil {
-		query.Newest.After = &store.Position{At: after[0].GetTimestampValue().AsTime(), ID: idOf(after[1])}
+		query.After = store.Cursor{At: after[0].GetTimestampValue().AsTime(), ID: idOf(after[1])}
 	}
 	return query, nil
 }

@@ -129,7 +129,7 @@ func (l *look) newest(page *store.Page) error {
 	if !l.Newest.Until.IsZero() {
 		to = appendTime(slices.Clone(begins), l.Newest.Until)
 	}
-	if after := l.Newest.After; after != nil {
+	if after := l.After; !after.IsZero() {
 		to = slices.MinFunc([][]byte{to, append(appendTime(slices.Clone(begins), after.At), after.ID...)}, bytes.Compare)
 	}
 	cursor := l.buckets[0].Cursor()
@@ -162,8 +162,8 @@ func (l *look) count(page *store.Page) {
 	if len(l.buckets) > 0 {
 		cursor, begins = l.buckets[0].Cursor(), l.values()
 	}
-	from := append(slices.Clone(begins), max(l.IDPrefix, l.After)...)
-	if l.After != "" && l.After >= l.IDPrefix {
+	from := append(slices.Clone(begins), max(l.IDPrefix, l.After.ID)...)
+	if !l.After.IsZero() && l.After.ID >= l.IDPrefix {
 		from = append(from, 0) // no id has this byte
 	}
 	begins = append(begins, l.IDPrefix...)
@@ -192,8 +192,8 @@ func (l *look) ids(page *store.Page) error {
 	if len(lists) == 0 {
 		lists = append(lists, list{cursor: l.documents.Cursor()})
 	}
-	id := []byte(max(l.IDPrefix, l.After))
-	if l.After != "" && l.After >= l.IDPrefix {
+	id := []byte(max(l.IDPrefix, l.After.ID))
+	if !l.After.IsZero() && l.After.ID >= l.IDPrefix {
 		id = append(id, 0) // no id has this byte
 	}
 	for {
@@ -211,7 +211,7 @@ func (l *look) ids(page *store.Page) error {
 			}
 		}
 		if !l.Count && len(page.Documents) == l.Limit {
-			page.Next = page.Documents[l.Limit-1].Key.ID
+			page.Next.ID = page.Documents[l.Limit-1].Key.ID
 			return nil
 		}
 		full, err := l.take(page, id)

@@ -65,14 +65,14 @@ func TestPagesLeaveOutWhatCannotBeReadAndNothingElse(t *testing.T) {
 					break
 				}
 				if query.Newest == nil {
-					if query.After = page.Next; query.After == "" {
+					if query.After = page.Next; query.After.IsZero() {
 						break
 					}
 					continue
 				}
 				last := page.Documents[limit-1]
 				at, _ := last.Fields["at"].(time.Time)
-				query.Newest = &store.Newest{Field: "at", After: &store.Position{At: at, ID: last.Key.ID}}
+				query.After = store.Cursor{At: at, ID: last.Key.ID}
 			}
 			require.ElementsMatch(t, good, seen)
 			for _, id := range damaged {

@@ -8,15 +8,15 @@ import (
 
 // List returns a page of what read makes of the documents that a query finds, and the Next of the page.
 // The error is that of read, or wraps that of the store.
-func List[T any](ctx context.Context, from Querier, query Query, read func(Document) (T, error)) (list []T, next string, err error) {
+func List[T any](ctx context.Context, from Querier, query Query, read func(Document) (T, error)) (list []T, next Cursor, err error) {
 	page, err := from.Query(ctx, query)
 	if err != nil {
-		return nil, "", fmt.Errorf("store: list %s: %w", query.Collection, err)
+		return nil, next, fmt.Errorf("store: list %s: %w", query.Collection, err)
 	}
 	list = make([]T, len(page.Documents))
 	for i, doc := range page.Documents {
 		if list[i], err = read(doc); err != nil {
-			return nil, "", err
+			return nil, next, err
 		}
 	}
 	return list, page.Next, nil
@@ -36,7 +36,7 @@ func Each(ctx context.Context, from Querier, query Query) iter.Seq2[Document, er
 					return
 				}
 			}
-			if query.After = page.Next; query.After == "" {
+			if query.After = page.Next; query.After.IsZero() {
 				return
 			}
 		}

@@ -17,8 +17,8 @@ func (s shelf) Query(_ context.Context, q store.Query) (store.Page, error) {
 	switch {
 	case s.down:
 		return store.Page{}, errors.New("down")
-	case q.After == "":
-		return store.Page{Documents: []store.Document{{Key: key("a")}, {Key: key("b")}}, Next: "b"}, nil
+	case q.After.IsZero():
+		return store.Page{Documents: []store.Document{{Key: key("a")}, {Key: key("b")}}, Next: store.Cursor{ID: "b"}}, nil
 	default:
 		return store.Page{Documents: []store.Document{{Key: key("c")}}}, nil
 	}

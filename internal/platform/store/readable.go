@@ -44,14 +44,12 @@ func (r Readable) Query(ctx context.Context, q Query) (Page, error) {
 		}
 		last := page.Documents[len(page.Documents)-1]
 		if q.Newest == nil {
-			if q.After = page.Next; q.After == "" {
+			if q.After = page.Next; q.After.IsZero() {
 				return all, nil
 			}
 			continue
 		}
-		behind := *q.Newest
-		at, _ := last.Fields[behind.Field].(time.Time)
-		behind.After = &Position{At: at, ID: last.Key.ID}
-		q.Newest = &behind
+		at, _ := last.Fields[q.Newest.Field].(time.Time)
+		q.After = Cursor{At: at, ID: last.Key.ID}
 	}
 }

@@ -128,8 +128,8 @@ type Query struct {
 	// Contains selects documents whose top-level field is a list that holds this text. A query has
 	// one such field at most, and none with Due or Newest: so it needs no index of its own in Firestore.
 	Contains map[string]string
-	// After is the Next of the previous page.
-	After string
+	// After is where the page begins: the Next of the previous page, and with Newest what its last document has.
+	After Cursor
 	// Due, if set, selects by a time, oldest first, ties by id.
 	Due *Due
 	// Newest, if set, selects by a time, newest first, ties by id, the greatest first.
@@ -151,24 +151,26 @@ type Due struct {
 
 // Newest selects documents whose time field is not before Since and is before Until, newest first,
 // ties by id, the greatest first. It takes times in microseconds. A zero time is no bound. With Equal
-// it needs a composite index. It cannot be combined with IDPrefix, Due or the query's own After.
+// it needs a composite index. It cannot be combined with IDPrefix or Due.
 type Newest struct {
 	Field        string
 	Since, Until time.Time
-	// After is the position of the last document of the page before; nil: there was none.
-	After *Position
 }
 
-// Position is the place of a document in an order by time: what its field has, and its id.
-type Position struct {
+// Cursor says where a page of a list begins: behind the document of an id, and in an order by time behind what
+// its field has and its id. The zero one is the beginning of a list, and as the next page its end.
+type Cursor struct {
 	At time.Time
 	ID string
 }
 
-// Page is one page of a Query. Next is empty on the last page, and always with Due and Newest.
+// IsZero reports whether it is the beginning, or the end.
+func (c Cursor) IsZero() bool { return c.ID == "" }
+
+// Page is one page of a Query. Next is zero on the last page, and always with Due and Newest.
 type Page struct {
 	Documents []Document
-	Next      string
+	Next      Cursor
 	// Count is the answer to a query with Count, which has no documents.
 	Count int64
 }
@@ -245,7 +247,7 @@ func CheckWrites(writes []Write) error {
 // CheckQuery reports what is wrong with a query, wrapping ErrInvalid.
 func CheckQuery(q Query) error {
 	// Each for itself: an id after which to go on repeats the prefix.
-	for _, id := range []string{cmp.Or(q.IDPrefix, "x"), cmp.Or(q.After, "x")} {
+	for _, id := range []string{cmp.Or(q.IDPrefix, "x"), cmp.Or(q.After.ID, "x")} {
 		if err := CheckKey(Key{Collection: q.Collection, ID: id}); err != nil {
 			return err
 		}
@@ -254,7 +256,7 @@ func CheckQuery(q Query) error {
 		return fmt.Errorf("%w: a page holds 1 to %d documents, not %d", ErrInvalid, MaxPage, q.Limit)
 	}
 	if q.Due != nil {
-		if q.IDPrefix != "" || q.After != "" {
+		if q.IDPrefix != "" || !q.After.IsZero() {
 			return fmt.Errorf("%w: a query for what is due has no condition on ids", ErrInvalid)
 		}
 		if err := checkValue(map[string]any{q.Due.Field: q.Due.Until}, 1); err != nil {
@@ -290,7 +292,7 @@ func (n *Newest) check(q Query) error {
 	if n == nil {
 		return nil
 	}
-	if q.IDPrefix != "" || q.After != "" || q.Due != nil {
+	if q.IDPrefix != "" || q.Due != nil {
 		return fmt.Errorf("%w: a query for the newest has no condition on ids, and none on what is due", ErrInvalid)
 	}
 	for _, at := range []time.Time{n.Since, n.Until} {
@@ -298,13 +300,10 @@ func (n *Newest) check(q Query) error {
 			return fmt.Errorf("%w: query: %w", ErrInvalid, err)
 		}
 	}
-	if n.After == nil {
-		return nil
-	}
-	if err := checkValue(n.After.At, 0); err != nil {
+	if err := checkValue(q.After.At, 0); err != nil {
 		return fmt.Errorf("%w: query: %w", ErrInvalid, err)
 	}
-	return CheckKey(Key{Collection: q.Collection, ID: n.After.ID})
+	return nil
 }
 
 // CheckKey reports whether the key can name a document, wrapping ErrInvalid.

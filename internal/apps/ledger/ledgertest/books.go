@@ -38,14 +38,14 @@ func (b *Books) Query(ctx context.Context, query store.Query) (store.Page, error
 	b.queries++
 	var page store.Page
 	for key, fields := range b.docs {
-		if key.Collection == query.Collection && strings.HasPrefix(key.ID, query.IDPrefix) && key.ID > query.After && equal(fields, query.Equal) {
+		if key.Collection == query.Collection && strings.HasPrefix(key.ID, query.IDPrefix) && key.ID > query.After.ID && equal(fields, query.Equal) {
 			page.Documents = append(page.Documents, store.Document{Key: key, Fields: maps.Clone(fields), Version: 1})
 		}
 	}
 	slices.SortFunc(page.Documents, func(a, b store.Document) int { return strings.Compare(a.Key.ID, b.Key.ID) })
 	if len(page.Documents) > query.Limit {
 		page.Documents = page.Documents[:query.Limit]
-		page.Next = page.Documents[query.Limit-1].Key.ID
+		page.Next.ID = page.Documents[query.Limit-1].Key.ID
 	}
 	return page, nil
 }

@@ -182,7 +182,7 @@ func (w *world) refund(t *rapid.T) {
 }
 
 func (w *world) link(t *rapid.T) {
-	chains, next, err := ledger.HeldBy(context.Background(), w.store.Store, tenant, guest, "")
+	chains, next, err := ledger.HeldBy(context.Background(), w.store.Store, tenant, guest, store.Cursor{})
 	require.NoError(t, err)
 	require.Empty(t, next)
 	w.ops++

@@ -65,7 +65,7 @@ func (v *verification) accounts(ctx context.Context, at string) error {
 	}
 	for {
 		page, err := v.from.Query(ctx, store.Query{
-			Collection: ledger.Accounts, Equal: map[string]any{fieldTenant: v.tenant}, After: p.after, Limit: accountsAtOnce,
+			Collection: ledger.Accounts, Equal: map[string]any{fieldTenant: v.tenant}, After: store.Cursor{ID: p.after}, Limit: accountsAtOnce,
 		})
 		if err != nil {
 			return fmt.Errorf("seal: read accounts: %w", err)
@@ -78,12 +78,12 @@ func (v *verification) accounts(ctx context.Context, at string) error {
 			}
 			v.done.Accounts++
 			p = summing{after: doc.Key.ID}
-			if last := i+1 == len(page.Documents) && page.Next == ""; !last && v.done.read >= accountReads {
+			if last := i+1 == len(page.Documents) && page.Next.IsZero(); !last && v.done.read >= accountReads {
 				v.done.Next = p.next()
 				return nil
 			}
 		}
-		if page.Next == "" {
+		if page.Next.IsZero() {
 			return nil
 		}
 	}
@@ -106,7 +106,7 @@ func (v *verification) account(ctx context.Context, doc store.Document, p *summi
 		readable := true
 		for {
 			page, err := v.from.Query(ctx, store.Query{
-				Collection: ledger.Entries, Equal: map[string]any{fieldTenant: v.tenant, ledger.FieldAccount: name}, After: p.entries, Limit: store.MaxPage,
+				Collection: ledger.Entries, Equal: map[string]any{fieldTenant: v.tenant, ledger.FieldAccount: name}, After: store.Cursor{ID: p.entries}, Limit: store.MaxPage,
 			})
 			if err != nil {
 				return false, fmt.Errorf("seal: read entries: %w", err)
@@ -120,7 +120,7 @@ func (v *verification) account(ctx context.Context, doc store.Document, p *summi
 				}
 				p.sum += move.Change()
 			}
-			if p.entries = page.Next; page.Next == "" || !readable {
+			if p.entries = page.Next.ID; page.Next.IsZero() || !readable {
 				break
 			}
 			if v.done.read >= accountReads {

@@ -210,7 +210,7 @@ func List(ctx context.Context, from Reader, tenant string, before int64, limit i
 	if first >= before {
 		return []Seal{}, 0, nil
 	}
-	query := store.Query{Collection: Seals, IDPrefix: HeadID(tenant) + "~", After: ID(tenant, first-1), Limit: min(int(before-first), store.MaxPage)}
+	query := store.Query{Collection: Seals, IDPrefix: HeadID(tenant) + "~", After: store.Cursor{ID: ID(tenant, first-1)}, Limit: min(int(before-first), store.MaxPage)}
 	if seals, _, err = store.List(ctx, from, query, readSeal); err != nil {
 		return nil, 0, err
 	}

@@ -55,7 +55,7 @@ func (v Verifier) Rest(ctx context.Context, at string) (Verified, error) {
 			return done, err
 		}
 	}
-	page, err := from.Query(ctx, store.Query{Collection: ledger.Entries, After: after, Limit: store.MaxPage})
+	page, err := from.Query(ctx, store.Query{Collection: ledger.Entries, After: store.Cursor{ID: after}, Limit: store.MaxPage})
 	if err != nil {
 		return done, fmt.Errorf("seal: read entries: %w", err)
 	}
@@ -78,8 +78,8 @@ func (v Verifier) Rest(ctx context.Context, at string) (Verified, error) {
 		}
 		done = one.done
 	}
-	if page.Next != "" {
-		done.Next = entriesPage + page.Next
+	if !page.Next.IsZero() {
+		done.Next = entriesPage + page.Next.ID
 	}
 	return done, nil
 }

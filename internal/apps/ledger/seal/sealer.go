@@ -85,7 +85,7 @@ func (r *round) run(ctx context.Context) error {
 	ended := map[string]bool{}
 	for after := ""; ; {
 		page, err := r.Store.Query(ctx, store.Query{
-			Collection: ledger.Entries, Equal: map[string]any{ledger.FieldOpen: true}, After: after, Limit: store.MaxPage,
+			Collection: ledger.Entries, Equal: map[string]any{ledger.FieldOpen: true}, After: store.Cursor{ID: after}, Limit: store.MaxPage,
 		})
 		if err != nil && ctx.Err() == nil {
 			return cmp.Or(first, fmt.Errorf("seal: find entries: %w", err))
@@ -95,9 +95,9 @@ func (r *round) run(ctx context.Context) error {
 			if ended[tenant] {
 				continue
 			}
-			ended[tenant] = page.Next != ""
+			ended[tenant] = !page.Next.IsZero()
 			c := chain{round: r, tenant: tenant}
-			if err = c.seal(ctx, byTenant[tenant], page.Next == ""); err != nil {
+			if err = c.seal(ctx, byTenant[tenant], page.Next.IsZero()); err != nil {
 				r.left(byTenant[tenant]...)
 			}
 			if ctx.Err() == nil {
@@ -108,7 +108,7 @@ func (r *round) run(ctx context.Context) error {
 			r.done.More = true
 			return first
 		}
-		if after = page.Next; after == "" {
+		if after = page.Next.ID; after == "" {
 			return first
 		}
 	}
@@ -177,7 +177,7 @@ func (c *chain) seal(ctx context.Context, entries []ledger.Entry, all bool) erro
 func (c *chain) sealAll(ctx context.Context) error {
 	for after := ""; ; {
 		page, err := c.Store.Query(ctx, store.Query{
-			Collection: ledger.Entries, Equal: map[string]any{ledger.FieldUnsealed: c.tenant}, After: after, Limit: maxEntries,
+			Collection: ledger.Entries, Equal: map[string]any{ledger.FieldUnsealed: c.tenant}, After: store.Cursor{ID: after}, Limit: maxEntries,
 		})
 		if err != nil {
 			return fmt.Errorf("seal: find entries: %w", err)
@@ -186,7 +186,7 @@ func (c *chain) sealAll(ctx context.Context) error {
 		if err := c.sealThese(ctx, uncounted.read(page.Documents)[c.tenant]); err != nil {
 			return err
 		}
-		if after = page.Next; after == "" {
+		if after = page.Next.ID; after == "" {
 			return nil
 		}
 	}

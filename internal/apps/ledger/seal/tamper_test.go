@@ -33,7 +33,7 @@ func (b books) Get(_ context.Context, key store.Key) (store.Document, error) {
 func (b books) Query(_ context.Context, q store.Query) (store.Page, error) {
 	var page store.Page
 	for key, fields := range b {
-		if key.Collection != q.Collection || !strings.HasPrefix(key.ID, q.IDPrefix) || key.ID <= q.After {
+		if key.Collection != q.Collection || !strings.HasPrefix(key.ID, q.IDPrefix) || key.ID <= q.After.ID {
 			continue
 		}
 		match := true
@@ -50,7 +50,7 @@ func (b books) Query(_ context.Context, q store.Query) (store.Page, error) {
 	slices.SortFunc(page.Documents, func(a, b store.Document) int { return strings.Compare(a.Key.ID, b.Key.ID) })
 	if len(page.Documents) > q.Limit {
 		page.Documents = page.Documents[:q.Limit]
-		page.Next = page.Documents[q.Limit-1].Key.ID
+		page.Next.ID = page.Documents[q.Limit-1].Key.ID
 	}
 	return page, nil
 }

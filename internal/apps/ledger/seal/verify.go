@@ -156,12 +156,12 @@ func (v *verification) chain(ctx context.Context, at string) error {
 	if err != nil {
 		return err
 	}
-	page, err := v.from.Query(ctx, store.Query{Collection: Seals, IDPrefix: HeadID(v.tenant) + "~", After: after, Limit: sealsPerPage})
+	page, err := v.from.Query(ctx, store.Query{Collection: Seals, IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: after}, Limit: sealsPerPage})
 	if err != nil {
 		return fmt.Errorf("seal: read seals: %w", err)
 	}
 	v.done.read += 2 * int64(len(page.Documents)) // and their leaves
-	lists, err := v.lists(ctx, after, page.Next)
+	lists, err := v.lists(ctx, after, page.Next.ID)
 	if err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (v *verification) chain(ctx context.Context, at string) error {
 			return fmt.Errorf("seal: read seal: %w", err)
 		}
 	}
-	if page.Next != "" {
+	if !page.Next.IsZero() {
 		v.done.Next = last.next(after)
 		return nil
 	}
@@ -236,7 +236,7 @@ func (v *verification) begin(ctx context.Context, at string) (link, string, erro
 // lists reads the leaves of the seals behind an id, up to another; empty: up to the end.
 func (v *verification) lists(ctx context.Context, after, until string) (map[string]store.Document, error) {
 	found := map[string]store.Document{}
-	query := store.Query{Collection: Leaves, IDPrefix: HeadID(v.tenant) + "~", After: after, Limit: sealsPerPage}
+	query := store.Query{Collection: Leaves, IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: after}, Limit: sealsPerPage}
 	for doc, err := range store.Each(ctx, v.from, query) {
 		if err != nil {
 			return nil, err

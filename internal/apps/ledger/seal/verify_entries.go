@@ -102,7 +102,7 @@ func (v *verification) compare(doc store.Document, number, place int64, hash []b
 
 // entries reads the entries of the tenant behind an id, for those that no seal holds.
 func (v *verification) entries(ctx context.Context, after string) error {
-	page, err := v.from.Query(ctx, store.Query{Collection: ledger.Entries, Equal: map[string]any{"tenant": v.tenant}, After: after, Limit: store.MaxPage})
+	page, err := v.from.Query(ctx, store.Query{Collection: ledger.Entries, Equal: map[string]any{"tenant": v.tenant}, After: store.Cursor{ID: after}, Limit: store.MaxPage})
 	if err != nil {
 		return fmt.Errorf("seal: read entries: %w", err)
 	}
@@ -119,8 +119,8 @@ func (v *verification) entries(ctx context.Context, after string) error {
 		}
 	}
 	v.done.Next = accountsPage
-	if page.Next != "" {
-		v.done.Next = entriesPage + page.Next
+	if !page.Next.IsZero() {
+		v.done.Next = entriesPage + page.Next.ID
 	}
 	if err := v.held(ctx, page.Documents); err != nil {
 		return err

@@ -196,7 +196,7 @@ func (w *world) goOn(t *rapid.T) {
 func (w *world) check(t *rapid.T) {
 	ctx := context.Background()
 	reserved, sold := map[string]int64{}, map[string]int64{}
-	all, _, err := orders.List(ctx, w.Store, "", "", 100)
+	all, _, err := orders.List(ctx, w.Store, "", store.Cursor{}, 100)
 	require.NoError(t, err)
 	for _, o := range all {
 		for _, item := range o.Items {

@@ -361,7 +361,7 @@ func (w *world) check(t *rapid.T) {
 			require.Equal(t, w.events[i].quantity, entry.Quantity)
 			require.True(t, w.events[i].occurred.Equal(entry.OccurredAt))
 		}
-		totals, next, err := usage.Totals(context.Background(), w.db, usage.Of{Tenant: dedupe.DefaultTenant, Subscription: subscription}, "", store.MaxPage)
+		totals, next, err := usage.Totals(context.Background(), w.db, usage.Of{Tenant: dedupe.DefaultTenant, Subscription: subscription}, store.Cursor{}, store.MaxPage)
 		require.NoError(t, err)
 		require.Empty(t, next)
 		for _, total := range totals {

@@ -378,7 +378,7 @@ func (w *world) check(t *rapid.T) {
 }
 
 func (w *world) checkAudit(t *rapid.T, op deadletter.Operation) {
-	entries, _, err := audit.Subject{Kind: deadletter.AuditKind, ID: op.ID}.List(context.Background(), w.faults, "", 10)
+	entries, _, err := audit.Subject{Kind: deadletter.AuditKind, ID: op.ID}.List(context.Background(), w.faults, store.Cursor{}, 10)
 	require.NoError(t, err)
 	approved := func(e audit.Entry) bool { return e.Action == "approve" }
 	if at := slices.IndexFunc(entries, approved); op.ApprovedBy != "" {

@@ -226,7 +226,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	}
 	if len(page.Documents) > q.Limit {
 		page.Documents = page.Documents[:q.Limit]
-		page.Next = page.Documents[q.Limit-1].Key.ID
+		page.Next.ID = page.Documents[q.Limit-1].Key.ID
 	}
 	return page, nil
 }
@@ -289,8 +289,8 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 			where(name, firestorepb.StructuredQuery_FieldFilter_LESS_THAN, reference(end))
 		}
 	}
-	if q.After != "" {
-		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN, reference(q.After))
+	if !q.After.IsZero() && q.Newest == nil {
+		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN, reference(q.After.ID))
 	}
 	query := &firestorepb.StructuredQuery{
 		From:  []*firestorepb.StructuredQuery_CollectionSelector{{CollectionId: q.Collection}},
@@ -307,7 +307,7 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 			where(path(q.Newest.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN, toValue(q.Newest.Until))
 		}
 		query.OrderBy = ordered(firestorepb.StructuredQuery_DESCENDING, path(q.Newest.Field), name)
-		if after := q.Newest.After; after != nil {
+		if after := q.After; !after.IsZero() {
 			query.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{toValue(after.At), reference(after.ID)}}
 		}
 	default:

@@ -101,14 +101,14 @@ func (m *model) query(t *rapid.T) {
 			q.Newest.Until = moment("until")
 		}
 		if rapid.Bool().Draw(t, "behind a position") {
-			q.Newest.After = &store.Position{At: moment("after"), ID: rapid.SampledFrom(modelIDs).Draw(t, "after id")}
+			q.After = store.Cursor{At: moment("after"), ID: rapid.SampledFrom(modelIDs).Draw(t, "after id")}
 		}
 	default:
 		if rapid.Bool().Draw(t, "looks into a list") {
 			q.Contains = map[string]string{"list": rapid.SampledFrom([]string{"x", "y", "yx", ""}).Draw(t, "text")}
 		}
 		q.IDPrefix = rapid.SampledFrom([]string{"", "", "a", "a-", "b", "c"}).Draw(t, "prefix")
-		q.After = rapid.SampledFrom(append([]string{"", ""}, modelIDs...)).Draw(t, "after")
+		q.After.ID = rapid.SampledFrom(append([]string{"", ""}, modelIDs...)).Draw(t, "after")
 	}
 	page, err := m.store.Query(t.Context(), q)
 	require.NoError(t, err)
@@ -130,7 +130,7 @@ func (m *model) query(t *rapid.T) {
 		}
 	}
 	require.Equal(t, want, got)
-	require.Equal(t, next, page.Next)
+	require.Equal(t, next, page.Next.ID)
 }
 
 // matching are the ids of the model's documents that a query selects, in its order.
@@ -153,7 +153,7 @@ func (m *model) matching(q store.Query) (ids []string) {
 
 func (m *model) matches(id string, q store.Query) bool {
 	fields := m.documents[id]
-	if id <= q.After || len(id) < len(q.IDPrefix) || id[:len(q.IDPrefix)] != q.IDPrefix {
+	if (q.Newest == nil && id <= q.After.ID) || len(id) < len(q.IDPrefix) || id[:len(q.IDPrefix)] != q.IDPrefix {
 		return false
 	}
 	for name, want := range q.Equal {
@@ -177,7 +177,7 @@ func (m *model) matches(id string, q store.Query) bool {
 	}
 	if n := q.Newest; n != nil {
 		at, ok := fields[n.Field].(time.Time)
-		behind := n.After == nil || at.Before(n.After.At) || (at.Equal(n.After.At) && id < n.After.ID)
+		behind := q.After.IsZero() || at.Before(q.After.At) || (at.Equal(q.After.At) && id < q.After.ID)
 		return ok && !at.Before(n.Since) && (n.Until.IsZero() || at.Before(n.Until)) && behind
 	}
 	return true
@@ -207,10 +207,10 @@ func RunLooks(t *testing.T, open func(t *testing.T) (s store.Store, looked func(
 	for name, query := range map[string]store.Query{
 		"all":                   {},
 		"a prefix":              {IDPrefix: "42"},
-		"behind an id":          {After: "4200"},
+		"behind an id":          {After: store.Cursor{ID: "4200"}},
 		"what equals":           {Equal: map[string]any{"state": "open"}},
 		"what equals twice":     {Equal: map[string]any{"state": "open", "queue": "q"}},
-		"what equals behind":    {Equal: map[string]any{"state": "open"}, After: "4200"},
+		"what equals behind":    {Equal: map[string]any{"state": "open"}, After: store.Cursor{ID: "4200"}},
 		"a text in a list":      {Contains: map[string]string{"names": "n"}},
 		"a text, what equals":   {Contains: map[string]string{"names": "q"}, Equal: map[string]any{"state": "open"}},
 		"a text of a prefix":    {Contains: map[string]string{"names": "n"}, IDPrefix: "42"},
@@ -222,7 +222,7 @@ func RunLooks(t *testing.T, open func(t *testing.T) (s store.Store, looked func(
 		"the newest":            {Newest: &store.Newest{Field: "at"}},
 		"the newest of equals":  {Newest: &store.Newest{Field: "at"}, Equal: map[string]any{"queue": "q", "state": "open"}},
 		"the newest of a time":  {Newest: &store.Newest{Field: "at", Since: noon, Until: noon.Add(time.Minute)}},
-		"the newest behind one": {Newest: &store.Newest{Field: "at", After: &store.Position{At: noon.Add(time.Hour), ID: "0003"}}},
+		"the newest behind one": {Newest: &store.Newest{Field: "at"}, After: store.Cursor{At: noon.Add(time.Hour), ID: "0003"}},
 		"nothing new":           {Newest: &store.Newest{Field: "at", Since: noon.Add(2 * time.Hour)}},
 	} {
 		for _, count := range []bool{false, true} {

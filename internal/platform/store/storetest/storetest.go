@@ -229,7 +229,7 @@ func queryIDs(t *testing.T, s store.Store) {
 	query.After = page.Next
 	page = finds(t, s, query, long+"b")
 	require.Empty(t, page.Next)
-	finds(t, s, store.Query{IDPrefix: "a", After: "u~", Limit: 9})
+	finds(t, s, store.Query{IDPrefix: "a", After: store.Cursor{ID: "u~"}, Limit: 9})
 }
 
 func queryCountBeyondAPage(t *testing.T, s store.Store) {

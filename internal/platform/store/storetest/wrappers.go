@@ -41,7 +41,7 @@ func (c *Counter) Query(ctx context.Context, query store.Query) (store.Page, err
 	c.Queries.Add(1)
 	page, err := c.Store.Query(ctx, query)
 	read := int64(len(page.Documents)) + (page.Count+999)/1000
-	if page.Next != "" {
+	if !page.Next.IsZero() {
 		read++
 	}
 	c.Reads.Add(max(1, read))

@@ -18,27 +18,27 @@ const MaxLog = 20
 type Attempt struct {
 	// Number is which of the event's attempts it is; 1 is the first. After a replay, and after a
 	// correction, the numbers begin anew.
-	Number int64 `store:"number"`
+	Number int64 `json:"number" store:"number"`
 	// Delivery is the broker's number of the delivery that the attempt is part of, as it counts
 	// those of one message; 0: it sent none. Deliveries between two of the same message left no
 	// trace in the record.
-	Delivery int64 `store:"delivery,omitzero"`
+	Delivery int64 `json:"delivery,omitzero" store:"delivery,omitzero"`
 	// MessageID is that message.
-	MessageID string `store:"message_id,omitzero"`
+	MessageID string `json:"message_id,omitempty" store:"message_id,omitzero"`
 	// Instance names the process that made the attempt.
-	Instance string    `store:"instance,omitzero"`
-	Begun    time.Time `store:"begun_at,omitzero"`
+	Instance string    `json:"instance,omitempty" store:"instance,omitzero"`
+	Begun    time.Time `json:"begun_at,omitzero" store:"begun_at,omitzero"`
 	// Ended is zero where the attempt is under way, or its end is not known.
-	Ended time.Time `store:"ended_at,omitzero"`
+	Ended time.Time `json:"ended_at,omitzero" store:"ended_at,omitzero"`
 	// Outcome is processed, superseded, retry, dead_lettered or dropped; empty until the end.
-	Outcome retry.Outcome `store:"outcome,omitzero"`
+	Outcome retry.Outcome `json:"outcome,omitempty" store:"outcome,omitzero"`
 	// Reason is the code of the failure.
-	Reason string `store:"reason,omitzero"`
+	Reason string `json:"reason,omitempty" store:"reason,omitzero"`
 	// Next is when the attempt after this one is due.
-	Next time.Time `store:"next_at,omitzero"`
+	Next time.Time `json:"next_at,omitzero" store:"next_at,omitzero"`
 	// Trace is the id of the trace that the delivery is part of: 32 hexadecimal digits; empty: it
 	// came with none.
-	Trace string `store:"trace,omitzero"`
+	Trace string `json:"trace,omitempty" store:"trace,omitzero"`
 }
 
 // Delivered sets the broker's number of the delivery that the run is part of, 0 where it sent none,

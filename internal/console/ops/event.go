@@ -26,7 +26,7 @@ type Event struct {
 	Conflicts   []Conflict   `json:"conflicts"`
 	DeadLetters []DeadLetter `json:"dead_letters"`
 	// Log has the newest attempts, in their order.
-	Log []Attempt `json:"log"`
+	Log []dedupe.Attempt `json:"log"`
 	// Places are where the event waits; empty: nothing of it waits anywhere.
 	Places []Spot `json:"places"`
 	// Emissions are the first of the Emitted, and what became of them.
@@ -43,25 +43,6 @@ type Event struct {
 
 // Waits is the status of an event that has no record, and that waits.
 const Waits dedupe.Status = "WAITING"
-
-// Attempt is one attempt that the event's record counts. Its fields are those of dedupe.Attempt.
-type Attempt struct {
-	// Number is which of the event's attempts it was, and Delivery the broker's number of its
-	// delivery; 0: it sent none.
-	Number    int64     `json:"number"`
-	Delivery  int64     `json:"delivery,omitzero"`
-	MessageID string    `json:"message_id,omitempty"`
-	Instance  string    `json:"instance,omitempty"`
-	Begun     time.Time `json:"begun_at,omitzero"`
-	// Ended is missing where the attempt is under way, or its end is not known.
-	Ended   time.Time     `json:"ended_at,omitzero"`
-	Outcome retry.Outcome `json:"outcome,omitempty"`
-	Reason  string        `json:"reason,omitempty"`
-	// Next is when the attempt after this one was due.
-	Next time.Time `json:"next_at,omitzero"`
-	// Trace is the id of the trace of its delivery.
-	Trace string `json:"trace,omitempty"`
-}
 
 // Conflict is a message with the event's id that is not that event: its payload differs, or is
 // broken.
@@ -241,7 +222,7 @@ func (f found) own() []lane.Kept {
 func story(id string, f found) (Event, dedupe.Record, error) {
 	event, own := Event{
 		Line: Line{EventID: id}, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []DeadLetter{},
-		Log: []Attempt{}, Places: []Spot{}, Emissions: []Emission{}, History: []Step{}, Effect: []Posted{},
+		Log: []dedupe.Attempt{}, Places: []Spot{}, Emissions: []Emission{}, History: []Step{}, Effect: []Posted{},
 	}, dedupe.Record{}
 	for _, doc := range f.records {
 		record, err := dedupe.FromDocument(doc)
@@ -258,9 +239,7 @@ func story(id string, f found) (Event, dedupe.Record, error) {
 			own = record
 			event.Line, event.PayloadHash, event.LeaseUntil = line(record), record.PayloadHash, record.LeaseUntil
 			event.Emitted = handler.EmittedIDs(record.Emitted)
-			for _, a := range record.Log {
-				event.Log = append(event.Log, Attempt(a))
-			}
+			event.Log = append(event.Log, record.Log...)
 			continue
 		}
 		event.Conflicts = append(event.Conflicts, Conflict{

@@ -153,7 +153,7 @@ func dealings(letter DeadLetter) []Step {
 
 // attempts are the steps of a log. Deliveries of a message that come before an attempt, and that the
 // log has no attempt of, are a step of their own.
-func attempts(log []Attempt) []Step {
+func attempts(log []dedupe.Attempt) []Step {
 	var steps []Step
 	last := map[string]int64{} // the last delivery of each message
 	for _, a := range log {

@@ -90,6 +90,7 @@ func TestWhatIsEmittedIsPublishedAfterTheCommitAndBeforeTheAnswer(t *testing.T) 
 		require.Equal(t, http.StatusNoContent, r.deliver(paid("e1", known, 1).again(attempt)).code)
 	}
 	require.Len(t, r.told(), 3, "a duplicate says nothing")
+	require.Empty(t, r.log.lines(t, "outbox left to the relay"))
 }
 
 func TestNothingIsEmittedThatIsNotCommitted(t *testing.T) {

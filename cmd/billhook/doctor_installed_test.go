@@ -15,7 +15,7 @@ import (
 	"google.golang.org/api/option"
 
 	"billhook/catalog"
-	"billhook/emulator/cloud"
+	"billhook/emulator/cloudtest"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/finding"
 	"billhook/internal/platform/gcp/installed"
@@ -24,7 +24,7 @@ import (
 
 // installedIn is a made-up project with a whole installation in it, by the names that Terraform gives.
 type installedIn struct {
-	*cloud.Cloud
+	*cloudtest.Cloud
 	catalog     *catalog.Catalog
 	environment map[string]string
 	pools       []string
@@ -33,38 +33,38 @@ type installedIn struct {
 
 const (
 	installedRegion = "europe-west3"
-	runOf           = "run/projects/" + cloud.Project + "/locations/" + installedRegion + "/services/"
-	jobsOf          = "cloudscheduler/projects/" + cloud.Project + "/locations/" + installedRegion + "/jobs/"
-	secretsAt       = "secretmanager/projects/" + cloud.Project + "/secrets/"
-	topicsOf        = "pubsub/projects/" + cloud.Project + "/topics/"
-	subscriptionsOf = "pubsub/projects/" + cloud.Project + "/subscriptions/"
+	runOf           = "run/projects/" + cloudtest.Project + "/locations/" + installedRegion + "/services/"
+	jobsOf          = "cloudscheduler/projects/" + cloudtest.Project + "/locations/" + installedRegion + "/jobs/"
+	secretsAt       = "secretmanager/projects/" + cloudtest.Project + "/secrets/"
+	topicsOf        = "pubsub/projects/" + cloudtest.Project + "/topics/"
+	subscriptionsOf = "pubsub/projects/" + cloudtest.Project + "/subscriptions/"
 	audience        = "https://billhook.push.example"
 )
 
-func emailOf(id string) string { return id + "@" + cloud.Project + ".iam.gserviceaccount.com" }
+func emailOf(id string) string { return id + "@" + cloudtest.Project + ".iam.gserviceaccount.com" }
 
 func workerOf(pool string) string {
-	return fmt.Sprintf("https://billhook-worker-%s-%s.%s.run.app", pool, cloud.Number, installedRegion)
+	return fmt.Sprintf("https://billhook-worker-%s-%s.%s.run.app", pool, cloudtest.Number, installedRegion)
 }
 
 func install(t *testing.T) *installedIn {
 	t.Helper()
-	project := cloud.Start()
+	project := cloudtest.Start()
 	t.Cleanup(project.Close)
 	project.Enable("run", "cloudscheduler", "secretmanager", "iam")
 	c, err := catalog.Load("")
 	require.NoError(t, err)
 	i := &installedIn{Cloud: project, catalog: c, rest: project.Clients(), environment: map[string]string{
-		"GOOGLE_CLOUD_PROJECT": cloud.Project, "PUSH_AUDIENCE": audience, "PUSH_BASE_URL": workerOf(c.TasksPool), "PUSH_SERVICE_ACCOUNT": emailOf("push-" + c.TasksPool),
+		"GOOGLE_CLOUD_PROJECT": cloudtest.Project, "PUSH_AUDIENCE": audience, "PUSH_BASE_URL": workerOf(c.TasksPool), "PUSH_SERVICE_ACCOUNT": emailOf("push-" + c.TasksPool),
 	}}
 	var urls, accounts []string
 	for _, name := range append([]string{catalog.Door}, workers(c)...) {
 		i.account(name)
-		i.Put(runOf+"billhook-"+name, cloud.Document{
-			"invokerIamDisabled": name == catalog.Door, "terminalCondition": cloud.Document{"type": "Ready", "state": "CONDITION_SUCCEEDED"},
+		i.Put(runOf+"billhook-"+name, cloudtest.Document{
+			"invokerIamDisabled": name == catalog.Door, "terminalCondition": cloudtest.Document{"type": "Ready", "state": "CONDITION_SUCCEEDED"},
 			"latestReadyRevision": "first", "customAudiences": []any{audience},
-			"template": cloud.Document{"serviceAccount": emailOf(name), "containers": []any{cloud.Document{"env": []any{
-				cloud.Document{"name": "SECRET", "valueSource": cloud.Document{"secretKeyRef": cloud.Document{"secret": "billhook-of-all", "version": "1"}}},
+			"template": cloudtest.Document{"serviceAccount": emailOf(name), "containers": []any{cloudtest.Document{"env": []any{
+				cloudtest.Document{"name": "SECRET", "valueSource": cloudtest.Document{"secretKeyRef": cloudtest.Document{"secret": "billhook-of-all", "version": "1"}}},
 			}}}},
 		})
 	}
@@ -75,11 +75,11 @@ func install(t *testing.T) *installedIn {
 	}
 	i.pools = []string{"--pool-urls", strings.Join(urls, ","), "--pool-accounts", strings.Join(accounts, ",")}
 	for _, task := range tasks.Scheduled {
-		i.Put(jobsOf+"billhook-"+task, cloud.Document{"state": "ENABLED", "httpTarget": cloud.Document{
-			"httpMethod": "POST", "uri": workerOf(c.TasksPool) + "/tasks/" + task, "oidcToken": cloud.Document{"serviceAccountEmail": emailOf("push-" + c.TasksPool), "audience": audience},
+		i.Put(jobsOf+"billhook-"+task, cloudtest.Document{"state": "ENABLED", "httpTarget": cloudtest.Document{
+			"httpMethod": "POST", "uri": workerOf(c.TasksPool) + "/tasks/" + task, "oidcToken": cloudtest.Document{"serviceAccountEmail": emailOf("push-" + c.TasksPool), "audience": audience},
 		}})
 	}
-	i.Put(secretsAt+"billhook-of-all", cloud.Document{"name": "projects/" + cloud.Number + "/secrets/billhook-of-all", "labels": cloud.Document{"app": "billhook"}})
+	i.Put(secretsAt+"billhook-of-all", cloudtest.Document{"name": "projects/" + cloudtest.Number + "/secrets/billhook-of-all", "labels": cloudtest.Document{"app": "billhook"}})
 	i.AddVersion("billhook-of-all", "a secret")
 	out, err := i.say(t, append([]string{"provision"}, i.pools...)...)
 	require.NoError(t, err, out)
@@ -90,8 +90,8 @@ func install(t *testing.T) *installedIn {
 	}
 	for _, q := range c.Queues {
 		if q.Enabled && !q.DeadLetter.Drop {
-			i.Grant(topicsOf+q.DeadLetter.Topic, "roles/pubsub.publisher", "serviceAccount:"+cloud.PubSubAgent)
-			i.Grant(subscriptionsOf+q.PushSubscription(), "roles/pubsub.subscriber", "serviceAccount:"+cloud.PubSubAgent)
+			i.Grant(topicsOf+q.DeadLetter.Topic, "roles/pubsub.publisher", "serviceAccount:"+cloudtest.PubSubAgent)
+			i.Grant(subscriptionsOf+q.PushSubscription(), "roles/pubsub.subscriber", "serviceAccount:"+cloudtest.PubSubAgent)
 		}
 	}
 	return i
@@ -105,11 +105,11 @@ func workers(c *catalog.Catalog) (names []string) {
 }
 
 func (i *installedIn) account(id string) {
-	i.Put("iam/projects/"+cloud.Project+"/serviceAccounts/"+emailOf(id), cloud.Document{"email": emailOf(id)})
+	i.Put("iam/projects/"+cloudtest.Project+"/serviceAccounts/"+emailOf(id), cloudtest.Document{"email": emailOf(id)})
 }
 
 // change changes a resource behind Terraform's back.
-func (i *installedIn) change(key string, change func(cloud.Document)) {
+func (i *installedIn) change(key string, change func(cloudtest.Document)) {
 	resource := i.Get(key)
 	change(resource)
 	i.Put(key, resource)
@@ -166,7 +166,7 @@ func plants(c *catalog.Catalog) map[string]planted {
 	q, _ := c.HandledBy("points.credit")
 	other, _ := c.EmitsTo("subscriptions.record") // of a topic that is missing nothing else can be said
 	worker, job := "billhook-worker-"+q.Pool, "billhook-relay-outbox"
-	changed := func(key string, change func(cloud.Document)) func(*installedIn) {
+	changed := func(key string, change func(cloudtest.Document)) func(*installedIn) {
 		return func(i *installedIn) { i.change(key, change) }
 	}
 	return map[string]planted{
@@ -175,14 +175,14 @@ func plants(c *catalog.Catalog) map[string]planted {
 			func(i *installedIn) { i.Remove(subscriptionsOf + q.DeadLetterHold()) }, "subscription " + q.DeadLetterHold() + " hold_subscription_missing",
 		},
 		"pushes go elsewhere": {
-			changed(subscriptionsOf+q.PushSubscription(), func(s cloud.Document) {
-				s["pushConfig"].(cloud.Document)["pushEndpoint"] = "https://worker.example/push/" + q.ID
+			changed(subscriptionsOf+q.PushSubscription(), func(s cloudtest.Document) {
+				s["pushConfig"].(cloudtest.Document)["pushEndpoint"] = "https://worker.example/push/" + q.ID
 			}),
 			"subscription " + q.PushSubscription() + " wrong_endpoint",
 		},
 		"Pub/Sub may not dead-letter": {
 			func(i *installedIn) {
-				i.Revoke(subscriptionsOf+q.PushSubscription(), "roles/pubsub.subscriber", "serviceAccount:"+cloud.PubSubAgent)
+				i.Revoke(subscriptionsOf+q.PushSubscription(), "roles/pubsub.subscriber", "serviceAccount:"+cloudtest.PubSubAgent)
 			},
 			"subscription " + q.PushSubscription() + " subscriber_grant_missing",
 		},
@@ -201,15 +201,15 @@ func plants(c *catalog.Catalog) map[string]planted {
 		"a job is gone": {func(i *installedIn) { i.Remove(jobsOf + job) }, "job " + job + " job_missing"},
 		"a subscription is left over": {
 			func(i *installedIn) {
-				i.Put(subscriptionsOf+"renamed-push", cloud.Document{
-					"name": "projects/" + cloud.Project + "/subscriptions/renamed-push", "topic": "_deleted-topic_", "labels": cloud.Document{"app": "billhook"},
+				i.Put(subscriptionsOf+"renamed-push", cloudtest.Document{
+					"name": "projects/" + cloudtest.Project + "/subscriptions/renamed-push", "topic": "_deleted-topic_", "labels": cloudtest.Document{"app": "billhook"},
 				})
 			},
 			"subscription renamed-push stray_subscription",
 		},
 		"a service does not run": {
-			changed(runOf+"billhook-webhook", func(s cloud.Document) {
-				s["terminalCondition"] = cloud.Document{"state": "CONDITION_FAILED", "message": "the container failed to start"}
+			changed(runOf+"billhook-webhook", func(s cloudtest.Document) {
+				s["terminalCondition"] = cloudtest.Document{"state": "CONDITION_FAILED", "message": "the container failed to start"}
 				delete(s, "latestReadyRevision")
 			}),
 			"service billhook-webhook service_not_ready",
@@ -256,14 +256,14 @@ func TestWhatIsWrongAroundTheQueuesIsFound(t *testing.T) {
 	require.True(t, ok)
 	whole, worker, job := i.Snapshot(), "billhook-worker-"+q.Pool, "billhook-release-delayed"
 	set := func(key, field string, value any) func() {
-		return func() { i.change(key, func(d cloud.Document) { d[field] = value }) }
+		return func() { i.change(key, func(d cloudtest.Document) { d[field] = value }) }
 	}
 	target := func(field string, value any) func() {
 		return func() {
-			i.change(jobsOf+job, func(d cloud.Document) { d["httpTarget"].(cloud.Document)[field] = value })
+			i.change(jobsOf+job, func(d cloudtest.Document) { d["httpTarget"].(cloudtest.Document)[field] = value })
 		}
 	}
-	failed := cloud.Document{"state": "CONDITION_FAILED", "revisionReason": "CONTAINER_MISSING", "message": "no such image"}
+	failed := cloudtest.Document{"state": "CONDITION_FAILED", "revisionReason": "CONTAINER_MISSING", "message": "no such image"}
 	for name, test := range map[string]struct {
 		change func()
 		code   string
@@ -284,19 +284,19 @@ func TestWhatIsWrongAroundTheQueuesIsFound(t *testing.T) {
 		"a secret's version is not there": {func() { i.Remove(secretsAt + "billhook-of-all/versions/1") }, "secret_version_unusable", "there is no version 1"},
 		"a secret that none reads is empty": {
 			func() {
-				i.Put(secretsAt+"billhook-new", cloud.Document{"name": "projects/" + cloud.Number + "/secrets/billhook-new", "labels": cloud.Document{"app": "billhook"}})
+				i.Put(secretsAt+"billhook-new", cloudtest.Document{"name": "projects/" + cloudtest.Number + "/secrets/billhook-new", "labels": cloudtest.Document{"app": "billhook"}})
 			},
 			"secret_without_version", "",
 		},
 		"somebody copies what is published": {
 			func() {
-				i.Put(subscriptionsOf+"copies", cloud.Document{"name": "projects/" + cloud.Project + "/subscriptions/copies", "topic": "projects/" + cloud.Project + "/topics/" + q.Topic()})
+				i.Put(subscriptionsOf+"copies", cloudtest.Document{"name": "projects/" + cloudtest.Project + "/subscriptions/copies", "topic": "projects/" + cloudtest.Project + "/topics/" + q.Topic()})
 			},
 			"foreign_subscription", "of topic " + q.Topic() + ", without an endpoint",
 		},
 		"a topic is left over": {
 			func() {
-				i.Put(topicsOf+"renamed", cloud.Document{"name": "projects/" + cloud.Project + "/topics/renamed", "labels": cloud.Document{"app": "billhook"}})
+				i.Put(topicsOf+"renamed", cloudtest.Document{"name": "projects/" + cloudtest.Project + "/topics/renamed", "labels": cloudtest.Document{"app": "billhook"}})
 			},
 			"stray_topic", "",
 		},
@@ -314,7 +314,7 @@ func TestWhatIsWrongAroundTheQueuesIsFound(t *testing.T) {
 		require.Equal(t, []told{{Code: test.code, Have: test.have}}, wrong, name)
 	}
 	i.Restore(whole)
-	i.Put(subscriptionsOf+"copies", cloud.Document{"name": "projects/" + cloud.Project + "/subscriptions/copies", "topic": "projects/" + cloud.Project + "/topics/" + q.Topic()})
+	i.Put(subscriptionsOf+"copies", cloudtest.Document{"name": "projects/" + cloudtest.Project + "/subscriptions/copies", "topic": "projects/" + cloudtest.Project + "/topics/" + q.Topic()})
 	diagnosis, err := i.diagnose(t, "--known", "copies")
 	require.NoError(t, err)
 	require.Empty(t, diagnosis.Findings)
@@ -325,7 +325,7 @@ func TestAGrantOnTheProjectCounts(t *testing.T) {
 	i := install(t)
 	pool := i.catalog.TasksPool
 	i.Revoke(runOf+"billhook-worker-"+pool, "roles/run.invoker", "serviceAccount:"+emailOf("push-"+pool))
-	i.Grant("cloudresourcemanager/projects/"+cloud.Project, "roles/run.invoker", "serviceAccount:"+emailOf("push-"+pool))
+	i.Grant("cloudresourcemanager/projects/"+cloudtest.Project, "roles/run.invoker", "serviceAccount:"+emailOf("push-"+pool))
 	diagnosis, err := i.diagnose(t)
 	require.NoError(t, err)
 	require.Empty(t, diagnosis.Findings)

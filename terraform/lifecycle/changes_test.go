@@ -20,7 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"billhook/catalog"
-	"billhook/emulator/cloud"
+	"billhook/emulator/cloudtest"
 )
 
 var update = flag.Bool("update", false, "write what plans do into docs/changing.md")
@@ -43,7 +43,7 @@ func changesOfVariables(t *testing.T) []change {
 	added := another(t, c)
 	worker := "worker-" + events.Pool
 	resources := variables{"cpu": "2", "memory": "1Gi", "cpu_idle": true}
-	const kmsKey = "projects/" + cloud.Project + "/locations/" + region + "/keyRings/ring/cryptoKeys/key"
+	const kmsKey = "projects/" + cloudtest.Project + "/locations/" + region + "/keyRings/ring/cryptoKeys/key"
 	return []change{
 		{name: "project_id", to: "another-project", note: "Another project is another installation: apply there with a state of its own."},
 		{name: "region", to: "europe-west1", note: "As [when a region is lost](deploying.md#when-a-region-is-lost). The addresses change: senders need the new one."},
@@ -71,7 +71,7 @@ func changesOfVariables(t *testing.T) []change {
 		{name: "catalog_min_instances", to: true, note: "Here the catalog's numbers are the same."},
 		{name: "webhook_resources", to: resources, note: ""},
 		{name: "worker_resources", to: resources, note: ""},
-		{name: "notification_channels", to: []string{"projects/" + cloud.Project + "/notificationChannels/1"}, note: ""},
+		{name: "notification_channels", to: []string{"projects/" + cloudtest.Project + "/notificationChannels/1"}, note: ""},
 		{name: "runbooks", to: "https://elsewhere.example/runbooks", note: ""},
 		{name: "scheduled_messages", to: variables{"invoices": variables{"to": "queues/events-normal", "schedule": "0 6 1 * *", "body": "{}"}}, note: "Here the first job. A job for what the catalog does not allow the account `scheduler` is refused."},
 		{name: "alerts", to: variables{"push_failure_share": 0.5}, note: ""},

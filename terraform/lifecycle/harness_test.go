@@ -23,7 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/emulator/cloud"
+	"billhook/emulator/cloudtest"
 	"billhook/emulator/emulatortest"
 )
 
@@ -34,7 +34,7 @@ type variables = map[string]any
 
 // image is a made-up image of a service, by digest; each letter is another one.
 func image(service string, letter byte) string {
-	return "europe-docker.pkg.dev/" + cloud.Project + "/billhook/" + service + "@sha256:" + strings.Repeat(string(letter), 64)
+	return "europe-docker.pkg.dev/" + cloudtest.Project + "/billhook/" + service + "@sha256:" + strings.Repeat(string(letter), 64)
 }
 
 // images are the two of a release.
@@ -46,7 +46,7 @@ func images(letter byte) variables {
 type installation struct {
 	t      *testing.T
 	folder string // the root module's copy
-	cloud  *cloud.Cloud
+	cloud  *cloudtest.Cloud
 	set    variables
 }
 
@@ -62,7 +62,7 @@ var prepared struct {
 	err       error
 	installed sync.Once
 	state     []byte
-	snapshot  cloud.Snapshot
+	snapshot  cloudtest.Snapshot
 	set       variables
 	broken    string
 }
@@ -147,7 +147,7 @@ func empty(t *testing.T, set variables) *installation {
 	prepare(t)
 	folder := t.TempDir()
 	require.NoError(t, sources(folder))
-	i := &installation{t: t, folder: filepath.Join(folder, "terraform"), cloud: cloud.Start(), set: set}
+	i := &installation{t: t, folder: filepath.Join(folder, "terraform"), cloud: cloudtest.Start(), set: set}
 	t.Cleanup(i.cloud.Close)
 	require.NoError(t, os.WriteFile(filepath.Join(i.folder, ".terraform.lock.hcl"), prepared.lock, 0o600))
 	i.point()
@@ -249,7 +249,7 @@ func everything(t *testing.T) variables {
 	}
 	delete(urls, "")
 	return variables{
-		"project_id": cloud.Project, "region": region, "firestore": variables{"location": "eur3"}, "runbooks": "https://example.com/runbooks",
+		"project_id": cloudtest.Project, "region": region, "firestore": variables{"location": "eur3"}, "runbooks": "https://example.com/runbooks",
 		"target_urls": urls,
 	}
 }
@@ -378,7 +378,7 @@ func (i *installation) settled() {
 // fill gives each secret without one its first version.
 func (i *installation) fill() {
 	i.t.Helper()
-	prefix := "secretmanager/projects/" + cloud.Project + "/secrets/"
+	prefix := "secretmanager/projects/" + cloudtest.Project + "/secrets/"
 	for _, key := range i.cloud.Keys(prefix) {
 		if name := strings.TrimPrefix(key, prefix); !strings.Contains(name, "/") && len(i.cloud.Keys(key+"/versions/")) == 0 {
 			i.cloud.AddVersion(name, "the value of "+name)

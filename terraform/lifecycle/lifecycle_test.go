@@ -6,12 +6,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/emulator/cloud"
+	"billhook/emulator/cloudtest"
 )
 
 const (
 	webhook = "billhook-webhook"
-	secrets = "secretmanager/projects/" + cloud.Project + "/secrets/"
+	secrets = "secretmanager/projects/" + cloudtest.Project + "/secrets/"
 )
 
 // worker is the name of a pool's service.
@@ -23,7 +23,7 @@ func TestAnInstallationIsMadeSettledAndTornDown(t *testing.T) {
 	events, updates := paynow(t, shipped(t))
 	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(events.Pool)))
 	require.Equal(t, events.Pool, updates.Pool)
-	require.Len(t, i.cloud.Keys("run/projects/"+cloud.Project+"/locations/"+region+"/services/"), 4, "two services with a revision each")
+	require.Len(t, i.cloud.Keys("run/projects/"+cloudtest.Project+"/locations/"+region+"/services/"), 4, "two services with a revision each")
 
 	// What holds something refuses to go, until it is said that it may.
 	said := i.refuseDestroy()
@@ -32,7 +32,7 @@ func TestAnInstallationIsMadeSettledAndTornDown(t *testing.T) {
 	i.cloud.Log()
 	out, err := i.terraform("destroy", "-auto-approve", "-input=false", "-no-color", "-parallelism=30")
 	require.NoError(t, err, problems(out))
-	for _, prefix := range []string{"run/", "pubsub/", "iam/projects/" + cloud.Project + "/serviceAccounts/", "secretmanager/", "cloudscheduler/", "cloudtasks/", "firestore/projects/" + cloud.Project + "/databases/", "monitoring/", "logging/"} {
+	for _, prefix := range []string{"run/", "pubsub/", "iam/projects/" + cloudtest.Project + "/serviceAccounts/", "secretmanager/", "cloudscheduler/", "cloudtasks/", "firestore/projects/" + cloudtest.Project + "/databases/", "monitoring/", "logging/"} {
 		require.Empty(t, i.cloud.Keys(prefix), "nothing is left of %s", prefix)
 	}
 }
@@ -78,13 +78,13 @@ func TestAPoolThatIsRenamedIsThereBeforeTheOldOneGoes(t *testing.T) {
 	happened := i.apply()
 	require.Empty(t, failures(happened))
 	order(t, happened,
-		"create iam/projects/"+cloud.Project+"/serviceAccounts/billhook-worker-money@", "create run/projects/"+cloud.Project+"/locations/"+region+"/services/"+worker("money"),
-		"iam run/projects/"+cloud.Project+"/locations/"+region+"/services/"+worker("money"),
-		"change pubsub/projects/"+cloud.Project+"/subscriptions/", "delete run/projects/"+cloud.Project+"/locations/"+region+"/services/"+worker(events.Pool),
+		"create iam/projects/"+cloudtest.Project+"/serviceAccounts/billhook-worker-money@", "create run/projects/"+cloudtest.Project+"/locations/"+region+"/services/"+worker("money"),
+		"iam run/projects/"+cloudtest.Project+"/locations/"+region+"/services/"+worker("money"),
+		"change pubsub/projects/"+cloudtest.Project+"/subscriptions/", "delete run/projects/"+cloudtest.Project+"/locations/"+region+"/services/"+worker(events.Pool),
 	)
 	i.settled()
-	for _, key := range i.cloud.Keys("pubsub/projects/" + cloud.Project + "/subscriptions/") {
-		require.NotContains(t, i.endpoint(strings.TrimPrefix(key, "pubsub/projects/"+cloud.Project+"/subscriptions/")), worker(events.Pool))
+	for _, key := range i.cloud.Keys("pubsub/projects/" + cloudtest.Project + "/subscriptions/") {
+		require.NotContains(t, i.endpoint(strings.TrimPrefix(key, "pubsub/projects/"+cloudtest.Project+"/subscriptions/")), worker(events.Pool))
 	}
 	require.Nil(t, i.service(worker(events.Pool)))
 }
@@ -190,7 +190,7 @@ func TestAQueueInAPoolThatSortsFirstMovesNoTask(t *testing.T) {
 	i.with(variables{"discard_backlog": []string{added.ID}}).apply()
 	happened = i.with(without).apply()
 	require.Nil(t, i.subscription(added.PushSubscription()))
-	require.Empty(t, i.cloud.Keys("pubsub/projects/"+cloud.Project+"/topics/"+added.ID))
+	require.Empty(t, i.cloud.Keys("pubsub/projects/"+cloudtest.Project+"/topics/"+added.ID))
 	require.Contains(t, strings.Join(happened, "\n"), "delete pubsub/")
 	i.with(variables{"discard_backlog": nil}).settled()
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/emulator/cloud"
+	"billhook/emulator/cloudtest"
 )
 
 // What docs/deploying.md says of an empty project: what is missing ends an apply with the words that
@@ -24,7 +24,7 @@ func TestEachFailureOfTheFirstAppliesIsMendedAsThePageSays(t *testing.T) {
 
 	// Nobody has made Pub/Sub's own account.
 	i.cloud.WithAgent(false)
-	require.Contains(t, i.refused(), cloud.PubSubAgent+" does not exist")
+	require.Contains(t, i.refused(), cloudtest.PubSubAgent+" does not exist")
 	i.cloud.WithAgent(true)
 	i.apply()
 	i.settled()
@@ -37,7 +37,7 @@ func TestEachFailureOfTheFirstAppliesIsMendedAsThePageSays(t *testing.T) {
 	i.fill()
 
 	// Cloud Monitoring does not know a new metric yet.
-	metrics := i.cloud.Keys("logging/projects/" + cloud.Project + "/metrics/")
+	metrics := i.cloud.Keys("logging/projects/" + cloudtest.Project + "/metrics/")
 	require.NotEmpty(t, metrics)
 	i.cloud.Hide(metrics...)
 	require.Contains(t, i.refused(), "Cannot find metric")
@@ -62,7 +62,7 @@ func TestAFirstStartThatFailedIsDeletedAndMadeAgain(t *testing.T) {
 	// gcloud run services delete, and the same apply.
 	i.cloud.SettleAfter(0)
 	i.cloud.Settle()
-	i.cloud.Remove("run/projects/" + cloud.Project + "/locations/" + region + "/services/" + worker(added.Pool))
+	i.cloud.Remove("run/projects/" + cloudtest.Project + "/locations/" + region + "/services/" + worker(added.Pool))
 	i.apply()
 	require.Equal(t, map[string]int{image("worker", 'a'): 100}, i.cloud.Serving(region, worker(added.Pool)))
 	i.settled()

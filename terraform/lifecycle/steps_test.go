@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/emulator/cloud"
+	"billhook/emulator/cloudtest"
 )
 
 // revision is the short name of a service's latest revision.
@@ -25,12 +25,12 @@ func (i *installation) revision(service string) string {
 func (i *installation) pin(service, revision string) {
 	i.t.Helper()
 	body := i.service(service)
-	body["traffic"] = []any{cloud.Document{"type": "TRAFFIC_TARGET_ALLOCATION_TYPE_REVISION", "revision": revision, "percent": 100}}
-	i.call(http.MethodPatch, "run", "v2/projects/"+cloud.Project+"/locations/"+region+"/services/"+service, body)
+	body["traffic"] = []any{cloudtest.Document{"type": "TRAFFIC_TARGET_ALLOCATION_TYPE_REVISION", "revision": revision, "percent": 100}}
+	i.call(http.MethodPatch, "run", "v2/projects/"+cloudtest.Project+"/locations/"+region+"/services/"+service, body)
 }
 
 // call is a call to an API by somebody else than Terraform.
-func (i *installation) call(method, api, path string, body cloud.Document) {
+func (i *installation) call(method, api, path string, body cloudtest.Document) {
 	i.t.Helper()
 	text, err := json.Marshal(body)
 	require.NoError(i.t, err)
@@ -45,18 +45,18 @@ func (i *installation) call(method, api, path string, body cloud.Document) {
 }
 
 // service is a service's document.
-func (i *installation) service(name string) cloud.Document {
-	return i.cloud.Get("run/projects/" + cloud.Project + "/locations/" + region + "/services/" + name)
+func (i *installation) service(name string) cloudtest.Document {
+	return i.cloud.Get("run/projects/" + cloudtest.Project + "/locations/" + region + "/services/" + name)
 }
 
 // subscription is a subscription's document.
-func (i *installation) subscription(name string) cloud.Document {
-	return i.cloud.Get("pubsub/projects/" + cloud.Project + "/subscriptions/" + name)
+func (i *installation) subscription(name string) cloudtest.Document {
+	return i.cloud.Get("pubsub/projects/" + cloudtest.Project + "/subscriptions/" + name)
 }
 
 // endpoint is where a subscription pushes, or empty.
 func (i *installation) endpoint(name string) string {
-	config, _ := i.subscription(name)["pushConfig"].(cloud.Document)
+	config, _ := i.subscription(name)["pushConfig"].(cloudtest.Document)
 	endpoint, _ := config["pushEndpoint"].(string)
 	return endpoint
 }

@@ -12,14 +12,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/emulator/cloud"
+	"billhook/emulator/cloudtest"
 	"billhook/emulator/emulatortest"
 )
 
 // front is Cloud Run before the workers: it looks the service of a push's address up, and whether
 // the pool's push account may call it. It counts messages, and the pushes that it turned away.
 type front struct {
-	cloud *cloud.Cloud
+	cloud *cloudtest.Cloud
 
 	mu     sync.Mutex
 	came   map[string]map[string]bool // message ids by service
@@ -28,9 +28,9 @@ type front struct {
 }
 
 func (f *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "-"+cloud.Number+".")
-	key := "run/projects/" + cloud.Project + "/locations/" + region + "/services/" + name
-	pusher := "serviceAccount:" + strings.Replace(name, "-worker-", "-push-", 1) + "@" + cloud.Project + ".iam.gserviceaccount.com"
+	name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "-"+cloudtest.Number+".")
+	key := "run/projects/" + cloudtest.Project + "/locations/" + region + "/services/" + name
+	pusher := "serviceAccount:" + strings.Replace(name, "-worker-", "-push-", 1) + "@" + cloudtest.Project + ".iam.gserviceaccount.com"
 	var push struct{ Message struct{ MessageID string } }
 	err := json.NewDecoder(r.Body).Decode(&push)
 	code, why := http.StatusNoContent, ""
@@ -79,7 +79,7 @@ func (f *front) missing(ids []string) (missing []string) {
 func publish(emulator, topic string, n int) (string, error) {
 	data := base64.StdEncoding.EncodeToString([]byte(fmt.Sprint(n)))
 	body := fmt.Sprintf(`{"messages":[{"data":%q}]}`, data)
-	response, err := http.Post("http://"+emulator+"/v1/projects/"+cloud.Project+"/topics/"+topic+":publish", "application/json", strings.NewReader(body)) //nolint:noctx // it ends with the emulator
+	response, err := http.Post("http://"+emulator+"/v1/projects/"+cloudtest.Project+"/topics/"+topic+":publish", "application/json", strings.NewReader(body)) //nolint:noctx // it ends with the emulator
 	if err != nil {
 		return "", err
 	}

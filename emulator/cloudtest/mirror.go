@@ -1,4 +1,4 @@
-package cloud
+package cloudtest
 
 import (
 	"bytes"

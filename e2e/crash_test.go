@@ -168,7 +168,7 @@ func TestAWorkerKilledAtAnyStepLosesAndDoublesNothing(t *testing.T) {
 	require.NoError(t, err)
 	g.catalog, err = all.Only(crashQueues)
 	require.NoError(t, err)
-	require.NoError(t, e2e.Build(t.Context(), g.binaries, "failpoints"))
+	require.NoError(t, e2e.BuildOnce(t.Context(), g.binaries, "failpoints"))
 	g.admin, err = client.NewClient(context.WithoutCancel(t.Context()), "crash", pubsub.EmulatorOptions(g.broker)...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = g.admin.Close() })
@@ -277,7 +277,7 @@ func (g crashSetup) open(t *testing.T, test crashCase) *installation {
 		"FIRESTORE_EMULATOR_HOST=" + g.database, "WEBHOOK_SECRET_PAYNOW=" + e2e.Secret, "WEBHOOK_SIGNING_SECRET=" + e2e.Secret,
 		"PATH=" + os.Getenv("PATH"), "HOME=" + g.binaries,
 	}
-	s.environment = append(s.environment, e2e.TargetsAt(server.URL)...)
+	s.environment = append(s.environment, e2e.TargetsAt(g.catalog, server.URL)...)
 	s.provision(t)
 	for _, q := range s.served() {
 		_, err := g.admin.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{

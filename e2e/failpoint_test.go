@@ -78,7 +78,7 @@ func TestAReleaseHasNoFailPoints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			folder := t.TempDir()
-			require.NoError(t, e2e.Build(t.Context(), folder, test.tags...))
+			require.NoError(t, e2e.BuildOnce(t.Context(), folder, test.tags...))
 			binary, err := os.ReadFile(filepath.Join(folder, "worker"))
 			require.NoError(t, err)
 			for _, word := range words {

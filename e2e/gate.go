@@ -45,21 +45,8 @@ func NewGate(ctx context.Context, target string) (*Gate, error) {
 	return g, nil
 }
 
-// Aim leads new connections to another target.
-func (g *Gate) Aim(target string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.target = target
-}
-
 // Addr is the gate's own host:port.
 func (g *Gate) Addr() string { return g.listener.Addr().String() }
-
-// Shut cuts every connection, and every new one.
-func (g *Gate) Shut() {
-	g.set(gateShut)
-	g.cut()
-}
 
 // HoldRequests holds the clients' bytes from now on. The channel closes when the first bytes
 // are held.

@@ -170,20 +170,6 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// Died waits until the process ends by itself, and returns the signal that ended it; 0: none.
-func (p *Process) Died(ctx context.Context) (syscall.Signal, error) {
-	select {
-	case <-p.ended:
-	case <-ctx.Done():
-		return 0, fmt.Errorf("%s lives: %w", filepath.Base(p.command.Path), ctx.Err())
-	}
-	status, ok := p.command.ProcessState.Sys().(syscall.WaitStatus)
-	if !ok || !status.Signaled() {
-		return 0, nil
-	}
-	return status.Signal(), nil
-}
-
 // Stop sends SIGTERM, waits for the end, and returns the exit code.
 func (p *Process) Stop() int {
 	_ = p.command.Process.Signal(syscall.SIGTERM)
@@ -214,49 +200,6 @@ var services = []string{"webhook", "worker"}
 // Build compiles the services into a folder. Without tags the binaries are those of production.
 // With the tag failpoints, FAILPOINT ends a service at a fail point.
 func Build(ctx context.Context, folder string, tags ...string) error {
-	built.Lock()
-	defer built.Unlock()
-	if built.folder == "" {
-		return compile(ctx, folder, tags)
-	}
-	kept := filepath.Join(built.folder, "tags "+strings.Join(tags, " "))
-	if !built.with[kept] {
-		if err := compile(ctx, kept, tags); err != nil {
-			return err
-		}
-		built.with[kept] = true
-	}
-	for _, service := range services {
-		if err := os.Link(filepath.Join(kept, service), filepath.Join(folder, service)); err != nil {
-			return fmt.Errorf("build the services: %w", err)
-		}
-	}
-	return nil
-}
-
-// built holds the builds of this process after KeepBuilds.
-var built struct {
-	sync.Mutex
-	folder string
-	with   map[string]bool
-}
-
-// KeepBuilds makes Build compile each set of tags once. Later builds are links to the first.
-// remove removes the builds.
-func KeepBuilds() (remove func() error, err error) {
-	built.Lock()
-	defer built.Unlock()
-	if built.folder != "" {
-		return nil, errors.New("e2e: builds are kept already")
-	}
-	if built.folder, err = os.MkdirTemp("", "billhook-e2e-"); err != nil {
-		return nil, err
-	}
-	built.with = map[string]bool{}
-	return func() error { return os.RemoveAll(built.folder) }, nil
-}
-
-func compile(ctx context.Context, folder string, tags []string) error {
 	// Symbols are left out, as in the images: linking them takes half of the time.
 	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-tags", strings.Join(tags, ","), "-o", folder+string(filepath.Separator))
 	for _, service := range services {

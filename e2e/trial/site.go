@@ -76,7 +76,7 @@ func open(r *run, stack string, queues ...string) *site {
 		"HOST=127.0.0.1", "PORT=0", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + siteProject, "PUSH_AUTH=none",
 		"WEBHOOK_SECRET_PAYNOW=" + e2e.Secret, "WEBHOOK_SIGNING_SECRET=" + e2e.Secret, "PATH=" + os.Getenv("PATH"), "HOME=" + folder,
 		"PUBSUB_EMULATOR_HOST=" + s.broker, "FIRESTORE_EMULATOR_HOST=" + s.database, "QUEUES=" + strings.Join(queues, ","),
-	}, e2e.TargetsAt(targets.URL)...)
+	}, e2e.TargetsAt(s.catalog, targets.URL)...)
 	s.binary = filepath.Join(folder, "worker")
 	s.begin(r, func(int) []string { return environment })
 	r.must(s.pushTo(front.URL))

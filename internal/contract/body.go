@@ -41,9 +41,8 @@ func Of(made any) Body {
 var ownTypes = sync.OnceValue(func() map[reflect.Type]*Contract {
 	all := map[reflect.Type]*Contract{}
 	for i := range Formats {
-		if f := &Formats[i]; f.Head != nil {
-			all[reflect.PointerTo(f.Head)] = newContract(Contract{format: f, version: 1}, f.Head)
-		}
+		f := &Formats[i]
+		all[reflect.PointerTo(f.Head)] = newContract(Contract{format: f, version: 1}, f.Head)
 	}
 	return all
 })

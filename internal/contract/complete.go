@@ -44,9 +44,9 @@ func (s *Set) Complete(format string, data []byte, given Given) ([]byte, error) 
 		return nil, ErrMalformed
 	}
 	head := map[string]jsontext.Value{}
-	if !members(data, func(name string, value jsontext.Value) {
+	if !EachMember(data, func(name string, value jsontext.Value) {
 		if value.Kind() != 'n' {
-			head[name] = value.Clone()
+			head[name] = value
 		}
 	}) {
 		return nil, ErrMalformed

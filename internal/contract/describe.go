@@ -14,9 +14,7 @@ func (s *Set) All() (all []*Contract) {
 		return nil
 	}
 	for _, f := range s.formats {
-		if f.Head != nil {
-			all = append(all, f.all...)
-		}
+		all = append(all, f.all...)
 	}
 	return all
 }

@@ -107,9 +107,9 @@ var Formats = []Format{
 	},
 }
 
-// members calls f with each member of a JSON object, and reports whether data is one.
-// The value is f's until it returns.
-func members(data []byte, f func(name string, value jsontext.Value)) bool {
+// EachMember calls f with each member of a JSON object, and reports whether data is one. The values
+// are parts of data.
+func EachMember(data []byte, f func(name string, value jsontext.Value)) bool {
 	decoder := jsontext.NewDecoder(bytes.NewBuffer(data))
 	if token, err := decoder.ReadToken(); err != nil || token.Kind() != '{' {
 		return false
@@ -124,7 +124,8 @@ func members(data []byte, f func(name string, value jsontext.Value)) bool {
 		if err != nil {
 			return false
 		}
-		f(called, value)
+		end := int(decoder.InputOffset())
+		f(called, data[end-len(value):end])
 	}
 	_, err := decoder.ReadToken()
 	return err == nil

@@ -26,8 +26,7 @@ func (b Body) Relax(dropped []pii.Violation) []pii.Violation {
 	if relax := b.contract.format.Relax; relax != nil {
 		relax(b.value, &r)
 	}
-	var path pii.Path
-	b.contract.rules.clear(b.whole(), &path, func(rule string) { r.drop(path.Text(true), rule) })
+	b.contract.rules.clear(b.whole(), "", r.drop)
 	return r.dropped
 }
 

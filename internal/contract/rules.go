@@ -76,9 +76,8 @@ type rule struct {
 	required bool
 	// omitted: JSON leaves out an empty value. optional: so may a provider's bad value be.
 	omitted, optional bool
-	// words name the shapes of a text, the same as in shapes.
-	words  []string
-	shapes []shape
+	// words name the shapes of a text.
+	words []string
 	// bounded numbers are from low to high. high is also the most bytes of a text and the
 	// most elements of a list, where it is not 0.
 	bounded   bool
@@ -116,8 +115,8 @@ func compile(t reflect.Type) rules {
 			case "amount_in", "price_in":
 				key = "amount"
 			}
-			if s, ok := shapes[key]; ok {
-				f.words, f.shapes = append(f.words, key), append(f.shapes, s)
+			if _, ok := shapes[key]; ok {
+				f.words = append(f.words, key)
 			}
 		}
 		f.optional = f.omitted && !f.required && field.Tag.Get("pii") != "strict"
@@ -155,10 +154,10 @@ func (r rules) allow(prefix string, allowed map[string]pii.Rule) (optional []str
 			allowed[path] = pii.Quantity
 		case f.kind == reflect.Int64:
 			allowed[path] = pii.Integer
-		case f.kind != reflect.String || len(f.shapes) == 0:
+		case f.kind != reflect.String || f.words == nil:
 			panic("contract: " + path + " has no shape")
 		default:
-			allowed[path] = f.shapes[0].rule
+			allowed[path] = shapes[f.words[0]].rule
 		}
 	}
 	return optional
@@ -254,28 +253,24 @@ func check(value any, prefix string) error {
 }
 
 // clear sets optional numbers that are out of their bounds to 0, which is none, and tells of each.
-func (r rules) clear(v reflect.Value, path *pii.Path, drop func(rule string)) {
+func (r rules) clear(v reflect.Value, prefix string, drop func(path, rule string)) {
 	for i := range r {
-		f, at := &r[i], behind(v.Field(i))
-		path.Name(f.name)
+		f, at, path := &r[i], behind(v.Field(i)), prefix+r[i].name
 		switch {
 		case !at.IsValid():
 		case f.list && f.inside != nil:
 			for n := range at.Len() {
-				path.Index(n)
-				f.inside.clear(at.Index(n), path, drop)
-				path.Up()
+				f.inside.clear(at.Index(n), path+"[].", drop)
 			}
 		case f.kind == reflect.Struct:
-			f.inside.clear(at, path, drop)
+			f.inside.clear(at, path+".", drop)
 		case f.kind == reflect.Int64 && f.bounded && f.optional && at.Int() < f.low:
 			at.SetInt(0)
-			drop("min=" + strconv.FormatInt(f.low, 10))
+			drop(path, "min="+strconv.FormatInt(f.low, 10))
 		case f.kind == reflect.Int64 && f.bounded && f.optional && at.Int() > f.high:
 			at.SetInt(0)
-			drop("max=" + strconv.FormatInt(f.high, 10))
+			drop(path, "max="+strconv.FormatInt(f.high, 10))
 		}
-		path.Up()
 	}
 }
 

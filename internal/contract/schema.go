@@ -42,9 +42,6 @@ func (s *Set) Schemas() (map[string][]byte, error) {
 		return err
 	}
 	for _, f := range s.formats {
-		if f.Head == nil {
-			continue
-		}
 		if err := write(f.Name, f.schema()); err != nil {
 			return nil, fmt.Errorf("contract: schema of %s: %w", f.Name, err)
 		}
@@ -176,9 +173,9 @@ func (f *rule) schema() object {
 	default:
 	}
 	text := object{{"type", "string"}}
-	for i, word := range f.words {
+	for _, word := range f.words {
 		if word != "id" || len(f.words) == 1 { // the narrower of two
-			text = append(text, member{"pattern", f.shapes[i].pattern})
+			text = append(text, member{"pattern", shapes[word].pattern})
 		}
 	}
 	if f.high > 0 {

@@ -65,9 +65,7 @@ func NewSet(formats []Format, declared []Declaration) (*Set, error) {
 	s := &Set{}
 	for i := range formats {
 		f := &known{Format: &formats[i], declared: map[string]map[int64]*Contract{}}
-		if f.Head != nil {
-			f.whole = newContract(Contract{format: f.Format, version: 1}, withContent(f.Head, f.Content, reflect.TypeFor[struct{}]()))
-		}
+		f.whole = newContract(Contract{format: f.Format, version: 1}, withContent(f.Head, f.Content, reflect.TypeFor[struct{}]()))
 		if f.Content == "" {
 			f.all = []*Contract{f.whole}
 		}
@@ -122,7 +120,7 @@ func (s *Set) format(name string) *known {
 		return nil
 	}
 	for _, f := range s.formats {
-		if f.Name == name && f.Head != nil {
+		if f.Name == name {
 			return f
 		}
 	}
@@ -138,12 +136,10 @@ func (s *Set) NamesKeys(format string) bool {
 	return f != nil && f.IdempotencyKey != ""
 }
 
-// Names are those of the formats whose bodies can be read.
+// Names are those of the formats.
 func (s *Set) Names() (names []string) {
 	for _, f := range s.formats {
-		if f.Head != nil {
-			names = append(names, f.Name)
-		}
+		names = append(names, f.Name)
 	}
 	return names
 }
@@ -207,7 +203,7 @@ func (s *Set) Detect(attributes map[string]string, data []byte) string {
 		return ""
 	}
 	names := map[string]bool{}
-	if !members(data, func(name string, _ jsontext.Value) { names[name] = true }) {
+	if !EachMember(data, func(name string, _ jsontext.Value) { names[name] = true }) {
 		return ""
 	}
 	for _, f := range s.formats {
@@ -232,7 +228,7 @@ func (s *Set) Find(format string, data []byte) (*Contract, error) {
 	}
 	var kind string
 	version, versioned := int64(1), f.Version == ""
-	if !members(data, func(name string, value jsontext.Value) {
+	if !EachMember(data, func(name string, value jsontext.Value) {
 		switch name {
 		case f.Type:
 			if text, err := jsontext.AppendUnquote(nil, value); err == nil {
@@ -268,7 +264,7 @@ func (s *Set) Decode(format string, data []byte) (Body, error) {
 	if err == nil {
 		return c.Decode(data)
 	}
-	members(data, func(name string, _ jsontext.Value) {
+	EachMember(data, func(name string, _ jsontext.Value) {
 		if c != nil && c.places[name] == nil {
 			err = ErrMalformed // not only is it not declared: it is no body of the format
 		}

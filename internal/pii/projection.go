@@ -288,13 +288,13 @@ type walk struct {
 	// depth is how many objects and arrays are open.
 	depth      int
 	tooDeep    bool
-	path       Path
+	path       path
 	violations []Violation
 	dropped    []Violation
 }
 
-// Path leads from the top of a document to one of its values.
-type Path struct {
+// path leads from the top of a document to one of its values.
+type path struct {
 	steps [maxSteps]step
 	n     int
 }
@@ -305,24 +305,24 @@ type step struct {
 	index int
 }
 
-// Name adds the member of that name.
-func (p *Path) Name(name string) {
+// name adds the member of that name.
+func (p *path) name(name string) {
 	p.steps[p.n] = step{name: name}
 	p.n++
 }
 
-// Index adds the element at that index.
-func (p *Path) Index(i int) {
+// index adds the element at that index.
+func (p *path) index(i int) {
 	p.steps[p.n] = step{index: i}
 	p.n++
 }
 
-// Up takes the last step back.
-func (p *Path) Up() { p.n-- }
+// up takes the last step back.
+func (p *path) up() { p.n-- }
 
-// Text is the path as violations show it: body.lines[3].price, or body.lines[].price for
+// text is the path as violations show it: body.lines[3].price, or body.lines[].price for
 // every index.
-func (p *Path) Text(every bool) string {
+func (p *path) text(every bool) string {
 	var text strings.Builder
 	for _, step := range p.steps[:p.n] {
 		switch {
@@ -383,9 +383,9 @@ func (w *walk) object(dst []byte, at *node) []byte {
 			}
 			dst = append(dst, child.quoted...)
 			start := len(dst)
-			w.path.Name(child.name)
+			w.path.name(child.name)
 			dst = w.value(dst, child)
-			w.path.Up()
+			w.path.up()
 			if len(dst) == start {
 				dst = dst[:before]
 			} else {
@@ -413,9 +413,9 @@ func (w *walk) array(dst []byte, element *node) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		w.path.Index(i)
+		w.path.index(i)
 		dst = w.value(dst, element)
-		w.path.Up()
+		w.path.up()
 		w.space() // and the comma
 		if w.tooDeep {
 			return dst
@@ -573,11 +573,11 @@ var isWord = func() (table [256]bool) {
 // violate takes down that the value at hand is bad, or that it is left out.
 func (w *walk) violate(at *node, what string) {
 	if w.mode == lenient && at.optional {
-		w.dropped = AddDropped(w.dropped, Violation{Path: w.path.Text(true), Rule: what})
+		w.dropped = AddDropped(w.dropped, Violation{Path: w.path.text(true), Rule: what})
 		return
 	}
 	if len(w.violations) < maxViolations {
-		w.violations = append(w.violations, Violation{Path: w.path.Text(false), Rule: what})
+		w.violations = append(w.violations, Violation{Path: w.path.text(false), Rule: what})
 	}
 }
 
@@ -590,9 +590,9 @@ func (w *walk) unknown(name []byte) {
 	if !Code.valid(name) || detect(Code, name) != "" {
 		name = []byte{'?'}
 	}
-	w.path.Name(string(name))
-	w.violations = append(w.violations, Violation{Path: w.path.Text(false), Rule: "unknown"})
-	w.path.Up()
+	w.path.name(string(name))
+	w.violations = append(w.violations, Violation{Path: w.path.text(false), Rule: "unknown"})
+	w.path.up()
 }
 
 // AddDropped adds what was left out to a list of the first twenty, each once.

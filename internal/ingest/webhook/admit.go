@@ -61,7 +61,10 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 		s.receiveAll(w, r, from, to, o.account, items)
 		return
 	default:
-		err = s.accept(r.Context(), from, to, &items[0], b, o)
+		var out outgoing
+		if out, err = s.prepare(r.Context(), from, to, &items[0], b, o); err == nil && !o.ignored {
+			err = s.publish(r.Context(), &out, o)
+		}
 	}
 	if err != nil {
 		o.refused = refusal(err)

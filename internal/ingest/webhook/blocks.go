@@ -35,18 +35,12 @@ const (
 	keptFor = time.Minute
 )
 
-// BlockStore is where instances share blocks.
-type BlockStore interface {
-	store.Committer
-	store.Querier
-}
-
 // limit lets through so many a second, over all instances that share a store. A second is one of
 // the clock. It is cut into blocks. A block is a document, and who creates it has its share, so
 // that no two instances ever use the same, and no document is written twice. What an instance
 // takes without asking comes on top.
 type limit struct {
-	store BlockStore
+	store store.Store
 	// name is the limit's, in the ids of its blocks.
 	name string
 	// perSecond is what all instances let through together, above 0.

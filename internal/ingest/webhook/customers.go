@@ -12,13 +12,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Getter reads one document.
-type Getter interface {
-	// Get returns the document, or an error wrapping store.ErrNotFound. Any other error
-	// means that nothing is known.
-	Get(ctx context.Context, key store.Key) (store.Document, error)
-}
-
 // How long an answer is remembered. A uid seldom changes, so it is kept longer. A customer
 // without a uid may get one at any moment.
 const (
@@ -32,12 +25,12 @@ const (
 // Customers finds the uid of a PayNow customer in the store, and remembers some. It
 // is safe for concurrent use.
 type Customers struct {
-	store Getter
+	store store.Getter
 	uids  *cache.Cache[string] // by the id of the document; empty: there is none
 }
 
 // NewCustomers returns a lookup in the store.
-func NewCustomers(from Getter, now func() time.Time) *Customers {
+func NewCustomers(from store.Getter, now func() time.Time) *Customers {
 	return &Customers{store: from, uids: cache.New[string](maxCustomers, 0, now)}
 }
 

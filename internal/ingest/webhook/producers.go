@@ -3,7 +3,6 @@
 package webhook
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -13,11 +12,12 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
 	"billhook/internal/contract"
@@ -119,7 +119,7 @@ func unpack(body []byte) (items []item, list bool, err error) {
 		return nil, false, err
 	}
 	names, listed, wrapped := 0, jsontext.Value(nil), false
-	eachMember(body, func(name string, value jsontext.Value) {
+	contract.EachMember(body, func(name string, value jsontext.Value) {
 		names++
 		switch {
 		case name == inList && value.Kind() == '[':
@@ -132,9 +132,12 @@ func unpack(body []byte) (items []item, list bool, err error) {
 	case listed != nil && names > 1:
 		return nil, true, contract.Broken("?", "unknown") // its name may be anything
 	case listed != nil:
-		eachElement(listed, func(value jsontext.Value) { items = append(items, readItem(value)) })
-		if len(items) == 0 || len(items) > maxListed {
+		var each []jsontext.Value
+		if err := json.Unmarshal(listed, &each); err != nil || len(each) == 0 || len(each) > maxListed {
 			return nil, true, contract.Broken(inList, "1 to "+strconv.Itoa(maxListed))
+		}
+		for _, value := range each {
+			items = append(items, readItem(value))
 		}
 		return items, true, nil
 	case wrapped:
@@ -157,7 +160,7 @@ func readItem(value jsontext.Value) (i item) {
 	if value.Kind() != '{' {
 		wrong("", "object")
 	}
-	eachMember(value, func(name string, value jsontext.Value) {
+	contract.EachMember(value, func(name string, value jsontext.Value) {
 		into, isText := texts[name]
 		switch kind := value.Kind(); {
 		case kind == 'n':
@@ -175,9 +178,10 @@ func readItem(value jsontext.Value) (i item) {
 			if i.maxAttempts = n; err != nil || n < 1 {
 				wrong(name, "min=1")
 			}
-		case !pii.Code.Valid(name) || detected(name):
-			wrong("?", "unknown")
 		default:
+			if _, found := pii.Detect(pii.Code, name); found || !pii.Code.Valid(name) {
+				name = "?" // it may be anything
+			}
 			wrong(name, "unknown")
 		}
 	})
@@ -188,48 +192,6 @@ func readItem(value jsontext.Value) (i item) {
 		i.err = broken
 	}
 	return i
-}
-
-func detected(name string) bool {
-	_, found := pii.Detect(pii.Code, name)
-	return found
-}
-
-// eachMember calls f with the members of an object that is valid JSON; their values stay.
-func eachMember(object []byte, f func(name string, value jsontext.Value)) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(object))
-	if token, err := d.ReadToken(); err != nil || token.Kind() != '{' {
-		return
-	}
-	for d.PeekKind() == '"' {
-		token, err := d.ReadToken()
-		if err != nil {
-			return
-		}
-		name := token.String()
-		value, err := d.ReadValue()
-		if err != nil {
-			return
-		}
-		end := int(d.InputOffset())
-		f(name, object[end-len(value):end])
-	}
-}
-
-// eachElement calls f with the elements of an array that is valid JSON; they stay.
-func eachElement(array []byte, f func(value jsontext.Value)) {
-	d := jsontext.NewDecoder(bytes.NewBuffer(array))
-	if _, err := d.ReadToken(); err != nil {
-		return
-	}
-	for d.PeekKind() != ']' {
-		value, err := d.ReadValue()
-		if err != nil {
-			return
-		}
-		end := int(d.InputOffset())
-		f(array[end-len(value) : end])
-	}
 }
 
 // routed finds the queues that an item's message reaches, and the fields that its ordering key is
@@ -372,27 +334,20 @@ func (s *Service) receiveAll(w http.ResponseWriter, r *http.Request, from *sourc
 func (s *Service) atOnce(ctx context.Context, n int, f func(ctx context.Context, i int)) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
 	defer cancel()
-	var group sync.WaitGroup
-	next := make(chan int)
-	for range min(n, workers) {
-		group.Go(func() {
-			for i := range next {
-				func() {
-					defer func() {
-						if value := recover(); value != nil {
-							s.config.Log.LogAttrs(ctx, slog.LevelError, "panic", slog.String("type", fmt.Sprintf("%T", value)), slog.String("stack", string(debug.Stack())))
-						}
-					}()
-					f(ctx, i)
-				}()
-			}
+	var group errgroup.Group
+	group.SetLimit(workers)
+	for i := range n {
+		group.Go(func() error {
+			defer func() {
+				if value := recover(); value != nil {
+					s.config.Log.LogAttrs(ctx, slog.LevelError, "panic", slog.String("type", fmt.Sprintf("%T", value)), slog.String("stack", string(debug.Stack())))
+				}
+			}()
+			f(ctx, i)
+			return nil
 		})
 	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	group.Wait()
+	_ = group.Wait() // none returns an error
 }
 
 // inLines are the messages that can be published, by their places in the list: in one line those

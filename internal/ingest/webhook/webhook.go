@@ -242,15 +242,6 @@ type outgoing struct {
 	counts []counted
 }
 
-// accept takes a verified body to its outcome. The error is the reason for a refusal.
-func (s *Service) accept(ctx context.Context, from *source, to *place, i *item, b *buffers, o *outcome) error {
-	out, err := s.prepare(ctx, from, to, i, b, o)
-	if err != nil || o.ignored {
-		return err
-	}
-	return s.publish(ctx, &out, o)
-}
-
 // prepare makes the message of a verified body; none where no queue wants it, which is then the
 // outcome. to is where its producer puts it, and nil for a provider's webhook. The error is the
 // reason for a refusal.

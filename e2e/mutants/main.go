@@ -129,7 +129,7 @@ func measure(ctx context.Context, pkg string, s sample, stdout io.Writer) (score
 	if err := gremlins.Run(); err != nil {
 		return score{}, fmt.Errorf("gremlins: %w", err)
 	}
-	content, err := os.ReadFile(report) //nolint:gosec // gremlins has just written it
+	content, err := os.ReadFile(report)
 	if err != nil {
 		return score{}, err
 	}

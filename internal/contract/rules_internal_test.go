@@ -92,13 +92,6 @@ func TestFreeTextCannotBeDeclared(t *testing.T) {
 			Note string `json:"note" validate:"max=100"`
 		}]()
 	})
-	p := projectionOf[struct {
-		ID    string `json:"id" validate:"required,id"`
-		Items []struct {
-			N int64 `json:"n" validate:"min=1"`
-		} `json:"items"`
-	}]()
-	require.Equal(t, map[string]pii.Rule{"id": pii.ID, "items[].n": pii.Quantity}, p.Rules())
 }
 
 func minimize(t *testing.T, p *pii.Projection, in string) ([]pii.Violation, error) {

@@ -20,7 +20,8 @@ FLASHSALE ?=
 DRILL ?=
 IMPORTS ?=
 TOPOLOGY ?=
-SCREENSHOTS ?=
+SCREENSHOTS ?= /tmp/billhook-screenshots
+ONLY ?=
 ARGS ?=
 BENCH ?= .
 COUNT ?= 6
@@ -86,8 +87,8 @@ bin/axe/$(AXE):
 	@touch $@
 
 .PHONY: screenshots
-screenshots: ## every operations page, wide and narrow, light and dark, full, empty and broken: SCREENSHOTS="-into folder"
-	@go run ./e2e/browser $(SCREENSHOTS)
+screenshots: ## every operations page, wide and narrow, light and dark, full, empty and broken, into the folder SCREENSHOTS: ONLY=full/events
+	@go test -count=1 -timeout 60m ./e2e/browser -run 'TestEveryPageIsForEverybody/$(ONLY)' -args -into $(abspath $(SCREENSHOTS))
 
 .PHONY: generate
 generate: ## rewrite the JSON Schemas and the contract pages

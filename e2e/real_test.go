@@ -1,13 +1,6 @@
 package e2e
 
 import (
-	"billhook/catalog"
-	"billhook/internal/contract"
-	"billhook/internal/pipeline/tasks"
-	"billhook/internal/platform/gcp/firestore"
-	"billhook/internal/platform/gcp/pubsub"
-	"billhook/internal/platform/standin"
-	"billhook/internal/platform/store"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +16,14 @@ import (
 
 	client "cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/tasks"
+	"billhook/internal/platform/gcp/firestore"
+	"billhook/internal/platform/gcp/pubsub"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 )
 
 // Real is a Billhook of real processes on Google's emulators: the deployed binaries, with a

@@ -1,4 +1,4 @@
-package main
+package browser
 
 import (
 	"io"
@@ -38,14 +38,13 @@ func (s *shop) loads(t *testing.T, path string) (status int, links []string) {
 
 func TestNoLinkOfAnEventPageLeadsToNotFound(t *testing.T) {
 	onlyInFull(t)
-	s, err := openShop(t.Context())
-	require.NoError(t, err)
+	s := openShop(t)
 	defer s.close()
-	require.NoError(t, s.fill(t.Context()))
+	s.fill(t)
 	followed, events := map[string]bool{}, 0
 	for path := "/v1/ops/events?limit=100"; path != ""; {
 		var list ops.List[ops.Line]
-		require.NoError(t, s.get(t.Context(), path, &list))
+		s.get(t, path, &list)
 		for _, line := range list.Items {
 			events++
 			page := "/ops/events/" + url.PathEscape(line.EventID) + "?" + url.Values{"queue": {line.Queue}, "tenant": {line.Tenant}}.Encode()

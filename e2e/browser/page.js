@@ -137,8 +137,3 @@ function selectAll() {
   document.activeElement.select?.();
   return true;
 }
-
-// pagesLinkedTo are the paths on this site that the page has links to.
-function pagesLinkedTo() {
-  return [...new Set([...document.querySelectorAll("a[href]")].map((a) => new URL(a.href)).filter((u) => u.origin === location.origin).map((u) => u.pathname + u.search))];
-}

@@ -1,13 +1,14 @@
-package main
+package browser
 
 import (
-	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
 	"billhook/internal/apps/customers"
@@ -66,19 +67,18 @@ var longWhy = "because " + strings.Repeat("itgoesonandonwithoutaplacetobreakit",
 const markup = `<b onmouseover="alert(1)">&amp;</b><script>alert(1)</script>`
 
 // fill has much happen in an empty shop, by its doors and its API alone.
-func (s *shop) fill(ctx context.Context) error {
-	for _, step := range []func(context.Context) error{
+func (s *shop) fill(t *testing.T) {
+	t.Helper()
+	for _, step := range []func(*testing.T){
 		s.remember, s.sample, s.sell, s.sellUnknown, s.fail, s.insist, s.keepWaiting, s.manage, s.operate, s.settle,
 	} {
-		if err := step(ctx); err != nil {
-			return err
-		}
+		step(t)
 	}
-	return nil
 }
 
 // remember has a worker of the past count what it did in each hour of a day, and in one of each day of a month.
-func (s *shop) remember(ctx context.Context) error {
+func (s *shop) remember(t *testing.T) {
+	t.Helper()
 	now := time.Now().UTC()
 	var at time.Time
 	counted := rates.NewRecorder(rates.Config{Store: s.Store, Self: rates.Service{Instance: "worker-of-the-past", Service: "worker", Version: "v0.9.0", StartedAt: now.AddDate(0, 0, -30)}, Now: func() time.Time { return at }})
@@ -106,28 +106,20 @@ func (s *shop) remember(ctx context.Context) error {
 				counted.Ended(q.ID, end, 1)
 			}
 		}
-		if err := counted.Flush(ctx); err != nil {
-			return err
-		}
+		require.NoError(t, counted.Flush(t.Context()))
 	}
-	return nil
 }
 
 // sample sends what `billhook dev` sends, each to the queue of its event type.
-func (s *shop) sample(ctx context.Context) error {
+func (s *shop) sample(t *testing.T) {
+	t.Helper()
 	pieces := int64(40)
-	if err := s.as(ctx, "ada", http.MethodPut, "/v1/ops/stock/"+samples.Product, ops.SetStock{Available: &pieces, Change: orders.Change{Why: "they have come in"}}, nil); err != nil {
-		return err
-	}
+	s.as(t, "ada", http.MethodPut, "/v1/ops/stock/"+samples.Product, ops.SetStock{Available: &pieces, Change: orders.Change{Why: "they have come in"}}, nil)
 	var partner endpoints.Secret
-	if err := s.as(ctx, "ada", http.MethodPost, "/v1/ops/endpoints", ops.AddEndpoint{
+	s.as(t, "ada", http.MethodPost, "/v1/ops/endpoints", ops.AddEndpoint{
 		New: endpoints.New{ID: samples.Partner, URL: s.ServiceURL + standin.PartnerPath, Events: []string{"invoice.#"}}, Change: endpoints.Change{Why: "the contract is signed"},
-	}, &partner); err != nil {
-		return err
-	}
-	if err := s.Service.Trust(partner.Secret); err != nil {
-		return err
-	}
+	}, &partner)
+	require.NoError(t, s.Service.Trust(partner.Secret))
 	for _, one := range []struct{ sample, eventType, event string }{
 		{samples.Trial, "trial", "dev-trial"}, {samples.Renewal, "renewal", "dev-renewal"}, {samples.Refunds, "refund", "dev-refund-again"},
 		{samples.OrderCreated, "order.created", "dev-order-created"}, {samples.OrderPayment, "order.payment_confirmed", "dev-order-payment"},
@@ -135,19 +127,12 @@ func (s *shop) sample(ctx context.Context) error {
 		{samples.OrderConfirmed, "order.confirmed", "dev-order-confirmed"}, {samples.Products, "product.updated", "dev-product-bad"},
 		{samples.WebhookDelivery, "webhook_delivery", "dev-webhook"},
 	} {
-		if err := s.post(ctx, s.queueOf(one.eventType), samples.Request(one.sample)); err != nil {
-			return err
-		}
-		if err := s.ended(ctx, one.event); err != nil {
-			return fmt.Errorf("sample %s: %w", one.sample, err)
-		}
+		s.post(t, s.queueOf(one.eventType), samples.Request(one.sample))
+		s.ended(t, one.event)
 	}
 	for _, name := range []string{samples.SubscriptionActivated, samples.SubscriptionRenewed, samples.TrialActivated} {
-		if err := s.send(ctx, samples.Read(name, samples.Event{})); err != nil {
-			return err
-		}
+		s.send(t, samples.Read(name, samples.Event{}))
 	}
-	return nil
 }
 
 // order is the n-th of some orders, whose ids begin with a number of two digits.
@@ -159,27 +144,23 @@ func order(ids string, n int, product string) e2e.Order {
 	}
 }
 
-func (s *shop) sell(ctx context.Context) error {
+func (s *shop) sell(t *testing.T) {
+	t.Helper()
 	var sold []string
 	for n := range soldOrders {
 		o := order("81", n, e2e.Product)
 		sold = append(sold, o.EventID)
-		if err := s.send(ctx, o.JSON()); err != nil {
-			return err
-		}
+		s.send(t, o.JSON())
 	}
 	refund := e2e.Refund{EventID: "850000000000000000", RefundID: "1", OrderID: payNowOrder, CustomerID: buyersCustomer, Amount: 500, Paid: 1000}
-	if err := s.ended(ctx, sold...); err != nil {
-		return err
-	}
-	if err := s.send(ctx, refund.JSON()); err != nil {
-		return err
-	}
-	return s.ended(ctx, refund.EventID)
+	s.ended(t, sold...)
+	s.send(t, refund.JSON())
+	s.ended(t, refund.EventID)
 }
 
 // sellUnknown sells what nobody knows: dead letters.
-func (s *shop) sellUnknown(ctx context.Context) error {
+func (s *shop) sellUnknown(t *testing.T) {
+	t.Helper()
 	var refused []string
 	for n := range badOrders {
 		o := order("82", n, unknownProduct)
@@ -188,80 +169,59 @@ func (s *shop) sellUnknown(ctx context.Context) error {
 			o.Lines[0].Product = fmt.Sprint("70000000000000092", n%4)
 		}
 		refused = append(refused, o.EventID)
-		if err := s.send(ctx, o.JSON()); err != nil {
-			return err
-		}
+		s.send(t, o.JSON())
 	}
-	return s.ended(ctx, refused...)
+	s.ended(t, refused...)
 }
 
 // fail has the services that are called refuse, and one of them fail until its breaker is open.
-func (s *shop) fail(ctx context.Context) error {
+func (s *shop) fail(t *testing.T) {
+	t.Helper()
 	var all []string
 	for n := range refusals {
 		refused := fmt.Sprint("refused-", n)
 		all = append(all, refused)
-		if err := s.Service.TellOf(refused, standin.Refuse, 10); err != nil {
-			return err
-		}
-		if err := s.put(ctx, refused, "cancellation", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil); err != nil {
-			return err
-		}
+		require.NoError(t, s.Service.TellOf(refused, standin.Refuse, 10))
+		s.put(t, refused, "cancellation", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil)
 	}
 	for n := range failures {
 		failing := fmt.Sprint("failing-", n)
-		if err := s.Service.TellOf(failing, standin.Fail, 1000); err != nil {
-			return err
-		}
-		if err := s.put(ctx, failing, notification, map[string]any{"user_id": "dev-user", "order_id": shopOrder}, nil); err != nil {
-			return err
-		}
+		require.NoError(t, s.Service.TellOf(failing, standin.Fail, 1000))
+		s.put(t, failing, notification, map[string]any{"user_id": "dev-user", "order_id": shopOrder}, nil)
 	}
 	for n := range 3 {
 		refund := fmt.Sprint("refund-that-fails-", n)
-		if err := s.Gateway.Tell(standin.FailOrder, 4, "payment-"+refund); err != nil {
-			return err
-		}
-		if err := s.put(ctx, refund, "refund", map[string]any{"payment_id": "payment-" + refund}, map[string]any{"max_attempts": 2}); err != nil {
-			return err
-		}
+		require.NoError(t, s.Gateway.Tell(standin.FailOrder, 4, "payment-"+refund))
+		s.put(t, refund, "refund", map[string]any{"payment_id": "payment-" + refund}, map[string]any{"max_attempts": 2})
 		all = append(all, refund)
 	}
-	return s.ended(ctx, all...)
+	s.ended(t, all...)
 }
 
 // insist sends what is as long as it may be.
-func (s *shop) insist(ctx context.Context) error {
+func (s *shop) insist(t *testing.T) {
+	t.Helper()
 	long := longID[:128]
-	if err := s.Service.TellOf(long, standin.Refuse, 10); err != nil {
-		return err
-	}
-	if err := s.put(ctx, long, "cancellation", map[string]any{"subscription_id": long}, map[string]any{"correlation_id": long}); err != nil {
-		return err
-	}
-	return s.ended(ctx, long)
+	require.NoError(t, s.Service.TellOf(long, standin.Refuse, 10))
+	s.put(t, long, "cancellation", map[string]any{"subscription_id": long}, map[string]any{"correlation_id": long})
+	s.ended(t, long)
 }
 
 // keepWaiting leaves refunds to wait for their orders, and messages in a queue that is paused.
-func (s *shop) keepWaiting(ctx context.Context) error {
+func (s *shop) keepWaiting(t *testing.T) {
+	t.Helper()
 	q := s.queueOf("usage_sync")
-	if err := s.as(ctx, "ada", http.MethodPost, "/v1/ops/queues/"+q.ID+"/pause", pause.Change{Why: "the platform is being mended"}, nil); err != nil {
-		return err
-	}
+	s.as(t, "ada", http.MethodPost, "/v1/ops/queues/"+q.ID+"/pause", pause.Change{Why: "the platform is being mended"}, nil)
 	for n := range paused {
-		if err := s.put(ctx, fmt.Sprint("usage-", n), "usage_sync", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil); err != nil {
-			return err
-		}
+		s.put(t, fmt.Sprint("usage-", n), "usage_sync", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil)
 		refund := e2e.Refund{EventID: fmt.Sprintf("87%016d", n), RefundID: "1", OrderID: fmt.Sprintf("88%016d", n), CustomerID: buyersCustomer, Amount: 100, Paid: 1000}
-		if err := s.send(ctx, refund.JSON()); err != nil {
-			return err
-		}
+		s.send(t, refund.JSON())
 	}
-	return nil
 }
 
 // manage changes what people change, some of it with reasons that a page must show and not obey.
-func (s *shop) manage(ctx context.Context) error {
+func (s *shop) manage(t *testing.T) {
+	t.Helper()
 	for _, change := range []struct {
 		who, method, path string
 		question          any
@@ -277,34 +237,13 @@ func (s *shop) manage(ctx context.Context) error {
 		{"grace", http.MethodPost, "/v1/ops/endpoints/" + longID[:100] + "/disable", endpoints.Change{Why: longWhy}},
 		{"ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", journal.Change{Why: "the books are done"}},
 	} {
-		if err := s.as(ctx, change.who, change.method, change.path, change.question, nil); err != nil {
-			return err
-		}
+		s.as(t, change.who, change.method, change.path, change.question, nil)
 	}
-	return nil
-}
-
-// begin begins an operation on dead letters of an event.
-func (s *shop) begin(ctx context.Context, kind deadletter.Kind, by ops.Request) (op deadletter.Operation, err error) {
-	query := url.Values{"queue": {by.Queue}}
-	for name, value := range map[string]string{"event_id": by.EventID, "reason": by.Reason} {
-		if value != "" {
-			query.Set(name, value)
-		}
-	}
-	var preview deadletter.Preview
-	if err := s.until(ctx, "dead letters of "+by.EventID, func() (bool, error) {
-		err := s.get(ctx, "/v1/ops/dead-letters/preview?"+query.Encode(), &preview)
-		return err == nil && preview.Total > 0, err
-	}); err != nil {
-		return op, err
-	}
-	by.Expect = preview.Total
-	return op, s.as(ctx, "ada", http.MethodPost, "/v1/ops/dead-letters/"+string(kind), by, &op)
 }
 
 // operate leaves one operation of each progress.
-func (s *shop) operate(ctx context.Context) error {
+func (s *shop) operate(t *testing.T) {
+	t.Helper()
 	orders, money, updates := s.queueOf("order.paid").ID, s.queueOf("refund").ID, s.queueOf("cancellation").ID
 	path := "/v1/ops/operations/"
 	for _, one := range []struct {
@@ -319,10 +258,10 @@ func (s *shop) operate(ctx context.Context) error {
 		{deadletter.Discard, ops.Request{Filter: deadletter.Filter{Queue: money, EventID: "refund-that-fails-1"}, Why: "it was paid by hand"}, []string{"reject"}},
 		{deadletter.Discard, ops.Request{Filter: deadletter.Filter{Queue: updates, EventID: "refused-2"}, Why: "nobody waits for it"}, nil},
 	} {
-		op, err := s.begin(ctx, one.kind, one.by)
-		if err != nil {
-			return err
-		}
+		letters := "/v1/ops/dead-letters/preview?queue=" + one.by.Queue + "&event_id=" + one.by.EventID
+		one.by.Expect = until(t, s, letters, func(p deadletter.Preview) bool { return p.Total > 0 }).Total
+		var op deadletter.Operation
+		s.as(t, "ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), one.by, &op)
 		for _, step := range one.then {
 			who, why := "ada", map[string]string{"why": "somebody has looked at it"}
 			switch step {
@@ -331,28 +270,17 @@ func (s *shop) operate(ctx context.Context) error {
 			case "reject":
 				who = "grace"
 			}
-			if err := s.as(ctx, who, http.MethodPost, path+op.ID+"/"+step, why, nil); err != nil {
-				return err
-			}
+			s.as(t, who, http.MethodPost, path+op.ID+"/"+step, why, nil)
 		}
 	}
-	return nil
 }
 
 // settle lets the worker's tasks count and seal what there is, but for those that would end what is to be seen. Then it
 // waits until the worker has told of its breaker.
-func (s *shop) settle(ctx context.Context) error {
-	for _, name := range tasks.Names {
-		if name == "run-operations" {
-			continue
-		}
-		if err := s.tasks(ctx, name); err != nil {
-			return err
-		}
-	}
-	return s.until(ctx, "an open breaker", func() (bool, error) {
-		var queues ops.Queues
-		err := s.get(ctx, "/v1/ops/queues", &queues)
-		return slices.ContainsFunc(queues.Items, func(q ops.Queue) bool { return len(q.Breakers) > 0 }), err
+func (s *shop) settle(t *testing.T) {
+	t.Helper()
+	s.tasks(t, slices.DeleteFunc(slices.Clone(tasks.Names), func(name string) bool { return name == "run-operations" })...)
+	until(t, s, "/v1/ops/queues", func(queues ops.Queues) bool {
+		return slices.ContainsFunc(queues.Items, func(q ops.Queue) bool { return len(q.Breakers) > 0 })
 	})
 }

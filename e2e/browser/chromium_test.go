@@ -1,0 +1,301 @@
+package browser
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/stretchr/testify/require"
+)
+
+// binary returns the path of Chromium, or of a browser made of it. The test is skipped where there is none, but with
+// REQUIRE_EMULATORS=1.
+func binary(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	const missing = "Chromium is not installed: apt-get install chromium"
+	if os.Getenv("REQUIRE_EMULATORS") == "" {
+		t.Skip(missing)
+	}
+	require.Fail(t, missing)
+	return ""
+}
+
+// patience bounds each step of a tab: a page, a key, a picture.
+const patience = time.Minute
+
+// chromium is one process of Chromium without a window. It is safe for concurrent use.
+type chromium struct{ browser context.Context }
+
+// startChromium starts it until end is called.
+func startChromium(t *testing.T) (c *chromium, end func()) {
+	t.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(binary(t)), chromedp.Flag("hide-scrollbars", true))
+	if os.Geteuid() == 0 { // its sandbox refuses root
+		options = append(options, chromedp.NoSandbox)
+	}
+	allocator, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
+	browser, cancel := chromedp.NewContext(allocator)
+	end = func() { cancel(); stop() }
+	if err := chromedp.Do(browser); err != nil {
+		end()
+		require.NoError(t, err)
+	}
+	return &chromium{browser}, end
+}
+
+// size is how large a tab is, in CSS pixels, and whether it is a phone's.
+type size struct {
+	name          string
+	width, height int64
+	phone         bool
+}
+
+// The sizes that pages are looked at in.
+var (
+	desktop = size{"desktop", 1280, 900, false}
+	phone   = size{"phone", 390, 844, true}
+	narrow  = size{"narrow", 320, 640, true}
+)
+
+// Schemes of colours.
+const (
+	light = "light"
+	dark  = "dark"
+)
+
+// tab is a tab in a profile of its own: two tabs are two persons, who use the keyboard alone. It is not safe for
+// concurrent use.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+	// base is the address that paths are opened at. name is that of the page's pictures.
+	base, name string
+
+	mu sync.Mutex
+	// said is what the browser has complained of.
+	said []string
+}
+
+// open opens a tab of a new person until close is called.
+func (c *chromium) open(t *testing.T, base string) (p *tab, closing func()) {
+	t.Helper()
+	return openTab(c.browser, t, base, chromedp.WithNewBrowserContext())
+}
+
+// another opens another tab of the same person, who need not sign in again.
+func (p *tab) another(t *testing.T) *tab {
+	t.Helper()
+	also, closing := openTab(p.ctx, t, p.base)
+	t.Cleanup(closing)
+	return also
+}
+
+func openTab(of context.Context, t *testing.T, base string, options ...chromedp.ContextOption) (*tab, func()) {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(of, options...)
+	p := &tab{t: t, ctx: ctx, base: base}
+	require.NoError(t, chromedp.Do(ctx))
+	require.NoError(t, chromedp.Listen(ctx, p.hear))
+	return p, cancel
+}
+
+// hear takes note of what the browser complains of: an error of a script, or what the policy of the page does not
+// allow. An answer other than 200 is none; see visit.
+func (p *tab) hear(event any) {
+	said := ""
+	switch event := event.(type) {
+	case *log.EventEntryAdded:
+		if event.Entry.Source != log.EntrySourceNetwork && event.Entry.Level == log.EntryLevelError {
+			said = event.Entry.Text
+		}
+	case *runtime.EventExceptionThrown:
+		if said = event.ExceptionDetails.Text; event.ExceptionDetails.Exception != nil {
+			said += " " + event.ExceptionDetails.Exception.Description
+		}
+	}
+	if said != "" {
+		p.mu.Lock()
+		p.said = append(p.said, "the browser says: "+said)
+		p.mu.Unlock()
+	}
+}
+
+// complaints are what the browser has complained of since the last call.
+func (p *tab) complaints() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	said := p.said
+	p.said = nil
+	return said
+}
+
+// run runs one action within patience.
+func run[T any](p *tab, action chromedp.Action[T]) T {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	answer, err := chromedp.Run(ctx, action)
+	require.NoError(p.t, err)
+	return answer
+}
+
+// visit opens a path, and returns the status of its page.
+func (p *tab) visit(path string) (status int) {
+	p.t.Helper()
+	return p.loads(path, chromedp.Navigate(p.base+path))
+}
+
+// loads takes a step that loads a page, and returns the status of that page.
+func (p *tab) loads(what string, step chromedp.Action[chromedp.Void]) (status int) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	response, err := chromedp.RunResponse(ctx, step)
+	require.NoError(p.t, err, what)
+	require.NotNil(p.t, response, "%s: no page was loaded", what)
+	return int(response.Status)
+}
+
+// show sets the size and the scheme of the tab, whose person has asked for no motion.
+func (p *tab) show(s size, scheme string) {
+	p.t.Helper()
+	options := []chromedp.EmulateViewportOption{chromedp.EmulateScale(1)}
+	if s.phone {
+		options = append(options, chromedp.EmulateMobile, chromedp.EmulateTouch)
+	}
+	run(p, chromedp.EmulateViewport(s.width, s.height, options...))
+	run(p, chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		_, err := cdp.Call(ctx, target, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}},
+		})
+		return err
+	}))
+}
+
+// tallest bounds the height of a picture, in CSS pixels.
+const tallest = 6000
+
+// picture is a PNG of the page, from its top to its end.
+func (p *tab) picture(s size) []byte {
+	p.t.Helper()
+	height, yes := run(p, chromedp.Evaluate[int64]("document.documentElement.scrollHeight")), true
+	return run(p, func(ctx context.Context, target *chromedp.Target) ([]byte, error) {
+		taken, err := cdp.Call(ctx, target, page.CaptureScreenshot, page.CaptureScreenshotParams{
+			Format: page.CaptureScreenshotFormatPng, CaptureBeyondViewport: &yes,
+			Clip: &page.Viewport{Width: float64(s.width), Height: float64(min(max(height, s.height), tallest)), Scale: 1},
+		})
+		return taken.Data, err
+	})
+}
+
+// inPage has the functions of page.js.
+//
+//go:embed page.js
+var inPage string
+
+// ask calls one of the functions of page.js, and returns its answer.
+func ask[T any](p *tab, function string, arguments ...any) T {
+	p.t.Helper()
+	encoded, err := json.Marshal(append([]any{}, arguments...))
+	require.NoError(p.t, err)
+	script := fmt.Sprintf("(() => {%s\nreturn %s(...%s)})()", inPage, function, encoded)
+	return run(p, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+}
+
+// press presses keys, one after the other.
+func (p *tab) press(keys string) {
+	p.t.Helper()
+	run(p, chromedp.KeyEvent(keys))
+}
+
+// finds moves the focus to the first control of a role whose name a regular expression finds, those of the menu
+// last: a link, a button or a field. As a way it is a link to an address that begins so.
+func (p *tab) finds(role, name string) bool {
+	p.t.Helper()
+	return ask[bool](p, "focusOn", role, name)
+}
+
+// focus requires what it finds.
+func (p *tab) focus(role, name string) {
+	p.t.Helper()
+	require.True(p.t, p.finds(role, name), "the page has no %s %q: %s", role, name, p.reads())
+}
+
+// follow presses Enter on a link or a button that loads a page, and returns the status of that page.
+func (p *tab) follow(role, name string) (status int) {
+	p.t.Helper()
+	p.focus(role, name)
+	return p.loads(role+" "+name, chromedp.KeyEvent(kb.Enter))
+}
+
+// types types into a field in the place of what it holds.
+func (p *tab) types(label, text string) {
+	p.t.Helper()
+	p.focus("field", label)
+	ask[bool](p, "selectAll")
+	p.press(text)
+}
+
+// signIn signs in by a name alone, as people do on this machine.
+func (p *tab) signIn(name string) {
+	p.t.Helper()
+	p.goes("/ops/sign-in")
+	p.types("^Your name", name)
+	p.presses("button", "^Sign in")
+}
+
+// reads is the text that the page shows.
+func (p *tab) reads() string {
+	p.t.Helper()
+	return strings.Join(strings.Fields(run(p, chromedp.Evaluate[string]("document.body.innerText"))), " ")
+}
+
+// path is the path and the query of the tab's address.
+func (p *tab) path() string {
+	p.t.Helper()
+	return run(p, chromedp.Evaluate[string]("location.pathname + location.search"))
+}
+
+func (p *tab) goes(path string) {
+	p.t.Helper()
+	require.Equal(p.t, http.StatusOK, p.visit(path), path)
+}
+
+// presses presses Enter on a control, which leads to a page.
+func (p *tab) presses(role, name string) {
+	p.t.Helper()
+	status := p.follow(role, name)
+	require.Equal(p.t, http.StatusOK, status, "%s %s: %s", role, name, p.reads())
+}
+
+// sees requires that the page shows what a regular expression finds.
+func (p *tab) sees(pattern string) {
+	p.t.Helper()
+	require.Regexp(p.t, "(?i)"+pattern, p.reads())
+}
+
+// at requires that the page's address begins so.
+func (p *tab) at(path string) {
+	p.t.Helper()
+	require.True(p.t, strings.HasPrefix(p.path(), path), p.path())
+}

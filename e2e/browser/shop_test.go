@@ -1,0 +1,199 @@
+package browser
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/e2e"
+	"billhook/internal/compose/devstack"
+	"billhook/internal/console/ops"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/platform/telemetry"
+	"billhook/internal/retry"
+)
+
+// shop is a Billhook on the stand-ins, in this process, whose pages are looked at.
+type shop struct {
+	*devstack.Stack
+	catalog *catalog.Catalog
+	// faults is the store as the services see it.
+	faults *storetest.Faults
+	signer *signature.Signer
+	folder string
+}
+
+// soon is the wait between two attempts, which the catalog's would make a matter of hours.
+var soon = retry.Policy{Base: 200 * time.Millisecond, Max: 200 * time.Millisecond}
+
+// waiting is the handler whose waits stay as long as the catalog has them, so that something waits.
+const waiting = "points.reverse"
+
+// openShop starts an empty Billhook until close.
+func openShop(t *testing.T) *shop {
+	t.Helper()
+	s := &shop{faults: &storetest.Faults{}}
+	var err error
+	s.catalog, err = catalog.Load("")
+	require.NoError(t, err)
+	for i := range s.catalog.Queues {
+		s.catalog.Queues[i].Backoff = soon
+		for eventType, h := range s.catalog.Queues[i].Handlers {
+			if h.Name != waiting {
+				h.Backoff = soon
+			}
+			s.catalog.Queues[i].Handlers[eventType] = h
+		}
+	}
+	s.signer, err = signature.NewSigner(signature.Generic, e2e.Secret)
+	require.NoError(t, err)
+	s.folder, err = os.MkdirTemp("", "billhook-pages-") //nolint:usetesting // a shop of all tests outlives this one
+	require.NoError(t, err)
+	s.Stack, err = devstack.Start(context.WithoutCancel(t.Context()), devstack.Config{
+		Catalog: s.catalog, ProjectID: "pages", Secrets: map[string][]string{"paynow": {e2e.Secret}, catalog.Producers: {e2e.Secret}},
+		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(s.folder, "store.db"), Log: telemetry.NewLogger(io.Discard, nil),
+		WrapStore: func(inner store.Store) store.Store { s.faults.Store = inner; return s.faults },
+	})
+	require.NoError(t, err)
+	return s
+}
+
+// close ends it, and removes what it has stored.
+func (s *shop) close() {
+	s.faults.Down(false)
+	_ = s.Close()              // what is in hand is given up
+	_ = os.RemoveAll(s.folder) // it is a temporary one
+}
+
+// queueOf is the queue that takes an event type and keeps records. Queues are chosen by what they do: their
+// names stand in the catalog alone.
+func (s *shop) queueOf(eventType string) catalog.Queue {
+	i := slices.IndexFunc(s.catalog.Queues, func(q catalog.Queue) bool {
+		_, takes := q.Handler(eventType)
+		return takes && q.Enabled && q.Remembers()
+	})
+	return s.catalog.Queues[i] // the types are constants
+}
+
+// post sends a body to the producers' door of a queue, which takes it.
+func (s *shop) post(t *testing.T, q catalog.Queue, body []byte) {
+	t.Helper()
+	path := "/queues/" + q.ID
+	if q.SharedTopic != "" {
+		path = "/topics/" + q.SharedTopic
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.WebhookURL+path+"/messages", bytes.NewReader(body))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	for name, value := range s.signer.SignFor(request.URL.RequestURI(), "", body, time.Now()) {
+		request.Header.Set(name, value)
+	}
+	answer, err := e2e.Do(request)
+	require.NoError(t, err)
+	require.Less(t, answer.Status, http.StatusMultipleChoices, "the door of %s: %s", q.ID, answer.Code)
+}
+
+// put sends a message of an event type to its queue, in the queue's format.
+func (s *shop) put(t *testing.T, id, eventType string, data map[string]any, more map[string]any) {
+	t.Helper()
+	q := s.queueOf(eventType)
+	message := map[string]any{"id": id, "type": eventType, "version": 1, "timestamp": "2026-03-01T12:00:00Z", "data": data}
+	if q.Contract == "envelope.v1" {
+		message = map[string]any{"id": id, "action": eventType, "created_at": "2026-03-01T12:00:00Z", "payload": data}
+	}
+	for name, value := range more {
+		message[name] = value
+	}
+	body, err := json.Marshal(message)
+	require.NoError(t, err)
+	s.post(t, q, body)
+}
+
+// send sends a webhook as PayNow does.
+func (s *shop) send(t *testing.T, body []byte) {
+	t.Helper()
+	_, _, err := e2e.Accept(t.Context(), s.WebhookURL, body)
+	require.NoError(t, err)
+}
+
+// ask calls the API as somebody, or as nobody.
+func (s *shop) ask(t *testing.T, who, method, path string, question any) e2e.Answer {
+	t.Helper()
+	body, err := json.Marshal(question)
+	require.NoError(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), method, s.WorkerURL+path, bytes.NewReader(body))
+	require.NoError(t, err)
+	if who != "" {
+		request.Header.Set("X-Operator", who)
+	}
+	got, err := e2e.Do(request)
+	require.NoError(t, err)
+	return got
+}
+
+// as calls the API as somebody, whom it obeys. The answer may be nil.
+func (s *shop) as(t *testing.T, who, method, path string, question, answer any) {
+	t.Helper()
+	got := s.ask(t, who, method, path, question)
+	require.Less(t, got.Status, http.StatusMultipleChoices, "%s %s: %s", method, path, got.Body)
+	if answer != nil {
+		require.NoError(t, json.Unmarshal([]byte(got.Body), answer))
+	}
+}
+
+// get reads from the API.
+func (s *shop) get(t *testing.T, path string, answer any) {
+	t.Helper()
+	s.as(t, "", http.MethodGet, path, nil, answer)
+}
+
+// until waits until what the API answers is as it shall be.
+func until[T any](t *testing.T, s *shop, path string, shall func(T) bool) (answer T) {
+	t.Helper()
+	for end := time.Now().Add(2 * patience); ; {
+		got := s.ask(t, "", http.MethodGet, path, nil)
+		if got.Status == http.StatusOK {
+			answer = *new(T)
+			require.NoError(t, json.Unmarshal([]byte(got.Body), &answer))
+			if shall(answer) {
+				return answer
+			}
+		}
+		require.True(t, time.Now().Before(end) && e2e.Wait(t.Context(), 50*time.Millisecond), "%s is still %d %s", path, got.Status, got.Body)
+	}
+}
+
+// story waits until an event has one of some statuses.
+func (s *shop) story(t *testing.T, id string, statuses ...string) ops.Event {
+	t.Helper()
+	return until(t, s, "/v1/ops/events/"+id, func(e ops.Event) bool { return slices.Contains(statuses, string(e.Status)) })
+}
+
+// ended waits until events have come to their end, whichever.
+func (s *shop) ended(t *testing.T, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		s.story(t, id, "COMPLETED", "DEAD_LETTERED")
+	}
+}
+
+// tasks runs tasks of the worker, as Cloud Scheduler does.
+func (s *shop) tasks(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		_, err := s.Task(t.Context(), name)
+		require.NoError(t, err, name)
+	}
+}

@@ -2,7 +2,6 @@ package deadletter_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,72 +26,12 @@ func (d *desk) only(t *testing.T) deadletter.Item {
 	return all[0]
 }
 
-func TestACorrectedItemStaysClosed(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		// before has happened to the item when it is corrected, and after happens then.
-		before, after func(t *testing.T, d *desk)
-	}{
-		"open before":      {before: func(*testing.T, *desk) {}},
-		"replayed before":  {before: func(t *testing.T, d *desk) { d.run(t, deadletter.Replay) }},
-		"discarded before": {before: func(t *testing.T, d *desk) { d.run(t, deadletter.Discard) }},
-		"its replay dies later": {
-			before: func(t *testing.T, d *desk) { d.run(t, deadletter.Replay) },
-			after: func(t *testing.T, d *desk) {
-				again := d.broker.messages[0]
-				again.Attributes["dead_letter_reason"] = "unknown_product"
-				fresh, err := deadletter.Keep(t.Context(), d.store, d.queue, again, "9999", d.now)
-				require.NoError(t, err)
-				require.False(t, fresh)
-			},
-		},
-		"its letter comes again": {
-			before: func(*testing.T, *desk) {},
-			after:  func(t *testing.T, d *desk) { d.bury(t, 1, "u1", "unknown_product", nil) },
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := newDesk(t)
-			d.bury(t, 1, "u1", "unknown_product", nil)
-			test.before(t, d)
-			d.now = dead.Add(time.Hour)
-			d.correct(t, d.only(t).ID)
-			if test.after != nil {
-				test.after(t, d)
-			}
-			item := d.only(t)
-			require.Equal(t, deadletter.Corrected, item.State)
-			require.Equal(t, "77", item.CorrectedBy)
-			require.Equal(t, dead.Add(time.Hour).Truncate(time.Microsecond), item.Closed)
-			require.Equal(t, dead.Truncate(time.Microsecond), item.Kept)
-			require.JSONEq(t, `{"eventId":"e1"}`, string(item.Data))
-		})
-	}
-}
-
 // run has the operator deal with everything that is open.
 func (d *desk) run(t *testing.T, kind deadletter.Kind) deadletter.Operation {
 	t.Helper()
 	op, err := d.Run(t.Context(), d.begin(t, kind, orders, nil).ID)
 	require.NoError(t, err)
 	return op
-}
-
-func TestAnOperationPassesByWhatIsCorrectedMeanwhile(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	for n := range 3 {
-		d.bury(t, n, "u1", "unknown_product", nil)
-	}
-	op := d.begin(t, deadletter.Replay, orders, nil)
-	all, _, err := d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 10)
-	require.NoError(t, err)
-	d.correct(t, all[1].ID)
-	op, err = d.Run(t.Context(), op.ID)
-	require.NoError(t, err)
-	require.Equal(t, []int64{3, 2, 1}, []int64{op.Total, op.Done, op.Skipped})
-	require.Len(t, d.broker.messages, 2)
 }
 
 func TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {

@@ -1,10 +1,10 @@
 package deadletter_test
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
+	"maps"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -115,51 +115,36 @@ var (
 
 var orders = deadletter.Filter{Queue: "orders"}
 
-func TestAReplayOnASharedTopicIsForTheQueueAlone(t *testing.T) {
+func TestAReplayIsTheMessageAsItWasFirstPublishedAndCounted(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
-	d.queue.SharedTopic, d.queue.Bindings = "sales", []routing.Pattern{"order.#"}
-	d.bury(t, 1, "u1", "unknown_product", nil)
-	_, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
-	require.NoError(t, err)
-	require.Equal(t, []string{"sales"}, d.broker.topics)
-	require.Equal(t, "orders", d.broker.messages[0].Attributes["queue"])
-}
-
-func TestAReplayPublishesOnTheQueueUnderTheKeyInTheOldOrder(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	for i, n := range rand.Perm(60) {
-		d.now = dead.Add(time.Duration(i) * time.Minute) // they die in another order than they were published
-		d.bury(t, n, fmt.Sprint("u", n%3), "unknown_product", nil)
+	for sentence, test := range map[string]struct {
+		topic    string
+		bindings []routing.Pattern
+		own      map[string]string // further attributes
+	}{
+		"on a queue's own topic":                 {},
+		"on a shared topic, for the queue alone": {"sales", []routing.Pattern{"order.#"}, map[string]string{"queue": "orders"}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.queue.SharedTopic, d.queue.Bindings = test.topic, test.bindings
+			d.bury(t, 1, "u1", "unknown_product", nil)
+			id := d.only(t).ID
+			op := d.run(t, deadletter.Replay)
+			want := map[string]string{
+				"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "contract": "paynow.v1", "trace": "x",
+				"first_published_at": dead.Add(time.Second).Format(time.RFC3339Nano), "replay_count": "1", "replay_of": id,
+			}
+			maps.Copy(want, test.own)
+			require.Equal(t, []contract.Message{{Data: []byte(`{"eventId":"e1"}`), OrderingKey: "u1", Attributes: want}}, d.broker.messages)
+			require.Equal(t, []string{cmp.Or(test.topic, "orders")}, d.broker.topics)
+			again, err := d.Run(t.Context(), op.ID)
+			require.NoError(t, err)
+			require.Equal(t, []any{deadletter.Finished, op.Done}, []any{again.Progress, again.Done})
+			require.Len(t, d.broker.messages, 1, "a finished operation does nothing")
+		})
 	}
-	op, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
-	require.NoError(t, err)
-	require.Equal(t, deadletter.Finished, op.Progress)
-	require.Equal(t, []int64{60, 60, 0}, []int64{op.Total, op.Done, op.Skipped})
-	last := map[string]int{}
-	for i, m := range d.broker.messages {
-		require.Equal(t, "orders", d.broker.topics[i])
-		require.Equal(t, m.Attributes["ordering_key"], m.OrderingKey)
-		require.Equal(t, "1", m.Attributes["replay_count"])
-		require.Equal(t, "x", m.Attributes["trace"])
-		for _, gone := range []string{"dead_letter_reason", "dead_letter_status", "source_message_id", "delivery_attempts", "dead_lettered_at"} {
-			require.NotContains(t, m.Attributes, gone)
-		}
-		var n int
-		_, err := fmt.Sscanf(m.Attributes["event_id"], "e%d", &n)
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, n, last[m.OrderingKey], "in order per key")
-		last[m.OrderingKey] = n
-	}
-	require.Len(t, d.broker.messages, 60)
-	left, _, err := d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 100)
-	require.NoError(t, err)
-	require.Empty(t, left)
-	again, err := d.Run(t.Context(), op.ID)
-	require.NoError(t, err)
-	require.Equal(t, op.Done, again.Done)
-	require.Len(t, d.broker.messages, 60, "a finished operation does nothing")
 }
 
 func TestAReplayKeepsToItsRate(t *testing.T) {
@@ -354,94 +339,6 @@ func TestWhatTakesTwoPeopleIsBegunAndApprovedByTwoIdentities(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
 	require.Equal(t, []string{"approve", "marta", "checked"}, []string{entries[0].Action, entries[0].Who, entries[0].Why})
-}
-
-func TestABrokerThatIsDownDoesNotHoldUpAReplay(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	d.broker.err = errors.New("no answer")
-	for n := range 5 {
-		d.bury(t, n, "u1", "unknown_product", nil)
-	}
-	op, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
-	require.NoError(t, err)
-	require.EqualValues(t, 5, op.Done)
-	require.Empty(t, d.broker.messages)
-	d.broker.err, d.now = nil, d.now.Add(time.Hour)
-	_, err = d.relay.Due(t.Context(), 100, func(string, error) {})
-	require.NoError(t, err)
-	require.Len(t, d.broker.messages, 5)
-}
-
-// TestAThousandDeadLettersSurviveTheirReplayer has the store end every so often in the
-// middle of a commit, before it or after it, as a process that is killed would: each
-// time another process goes on.
-func TestAThousandDeadLettersSurviveTheirReplayer(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	const total, keys = 1000, 50
-	for _, n := range rand.Perm(total) {
-		d.bury(t, n, fmt.Sprint("u", n%keys), "unknown_product", nil)
-	}
-	id := d.begin(t, deadletter.Replay, orders, nil).ID
-	var op deadletter.Operation
-	kills := 0
-	for ; op.Progress != deadletter.Finished; kills++ {
-		ctx, kill := context.WithCancel(t.Context())
-		runner := d.operator()
-		steps, until := 0, 3+kills*2
-		runner.Wait = func(context.Context, time.Duration) error {
-			if steps++; steps == until {
-				if kills%2 == 0 {
-					d.store.FailAfter(1)
-				} else {
-					d.store.FailBefore(1)
-				}
-			}
-			return nil
-		}
-		relay := runner.Relay
-		runner.Relay = func(ctx context.Context, lane string) error {
-			if steps >= until {
-				return context.Canceled // it is dead already
-			}
-			return relay(ctx, lane)
-		}
-		var err error
-		if op, err = runner.Run(ctx, id); err != nil {
-			require.ErrorIs(t, err, storetest.ErrFault)
-			_, err = d.operator().Run(t.Context(), id)
-			require.ErrorIs(t, err, deadletter.ErrBusy, "the dead one has it until its time is over")
-			d.now = d.now.Add(time.Minute)
-		}
-		kill()
-		require.Less(t, kills, 100)
-	}
-	d.now = d.now.Add(time.Hour)
-	for report := (lane.Report{More: true}); report.More; {
-		var err error
-		report, err = d.relay.Due(t.Context(), 100, func(string, error) {})
-		require.NoError(t, err)
-	}
-	require.Greater(t, kills, 2, "it was killed on the way")
-	require.EqualValues(t, total, op.Done, "each counted once")
-	seen, last := map[string]bool{}, map[string]int{}
-	for _, m := range d.broker.messages {
-		id := m.Attributes["event_id"]
-		if seen[id] {
-			continue // published again after a lost answer: its consumer knows it
-		}
-		seen[id] = true
-		var n int
-		_, err := fmt.Sscanf(id, "e%d", &n)
-		require.NoError(t, err)
-		require.GreaterOrEqual(t, n, last[m.OrderingKey])
-		last[m.OrderingKey] = n
-	}
-	require.Len(t, seen, total)
-	page, err := d.store.Query(t.Context(), store.Query{Collection: lane.Outbox.Entries(), Limit: 10})
-	require.NoError(t, err)
-	require.Empty(t, page.Documents)
 }
 
 func TestOperationsAreListedWithoutTheEntriesBesideThem(t *testing.T) {

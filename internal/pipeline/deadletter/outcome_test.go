@@ -113,73 +113,25 @@ func TestTheHistoryOfADeadLetterSaysWhoDidWhatAndWhy(t *testing.T) {
 	require.Equal(t, "try 2", history[len(history)-1].Why)
 }
 
-func TestAnOperationIsCancelledAndTouchesNothingMore(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	for n := range 60 {
-		d.bury(t, n, "u1", "unknown_product", nil)
-	}
-	id := d.begin(t, deadletter.Replay, orders, nil).ID
-	runner := d.operator()
-	runner.Wait = func(ctx context.Context, _ time.Duration) error { // after its first commit
-		cancelled, err := d.Cancel(ctx, id, "marta", "the wrong product")
-		require.NoError(t, err)
-		require.Equal(t, deadletter.Cancelled, cancelled.Progress)
-		return nil
-	}
-	op, err := runner.Run(t.Context(), id)
-	require.NoError(t, err)
-	require.Equal(t, []any{deadletter.Cancelled, "marta", "the wrong product", d.now.Truncate(time.Microsecond)}, []any{op.Progress, op.EndedBy, op.EndedWhy, op.FinishedAt})
-	require.EqualValues(t, 25, op.Done)
-	require.Len(t, d.broker.messages, 25)
-	again, err := d.Run(t.Context(), id)
-	require.NoError(t, err)
-	require.Equal(t, op.Done, again.Done)
-	entries, err := audit.Subject{Kind: deadletter.AuditKind, ID: id}.All(t.Context(), d.store)
-	require.NoError(t, err)
-	require.Len(t, entries, 1)
-	require.Equal(t, []any{"cancel", "marta", "the wrong product"}, []any{entries[0].Action, entries[0].Who, entries[0].Why})
-	require.Equal(t, map[string]any{"progress": "running", "done": int64(25)}, entries[0].Before)
-	twice, err := d.Cancel(t.Context(), id, "ada", "the same")
-	require.NoError(t, err)
-	require.Equal(t, "marta", twice.EndedBy)
-	_, err = d.Reject(t.Context(), id, "ada", "late")
-	require.ErrorIs(t, err, deadletter.ErrRefused)
-}
-
-func TestTheSecondPersonMayReject(t *testing.T) {
+func TestARejectionNeedsAnotherPersonAReasonAndAnOperationThatWaits(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.bury(t, 1, "u1", "unknown_product", nil)
 	running := d.begin(t, deadletter.Replay, orders, nil)
-	_, err := d.Reject(t.Context(), running.ID, "marta", "no")
-	require.ErrorContains(t, err, "does not wait for approval")
 	d.queue.FourEyes = true
-	op := d.begin(t, deadletter.Replay, orders, nil)
-	for name, test := range map[string]struct{ who, why, want string }{
-		"by its author":           {"ilse", "no", "somebody else rejects it"},
-		"by nobody":               {"", "no", "required"},
-		"for no reason":           {"marta", " ", "needs a reason"},
-		"for one that is a trick": {"marta", "no\u202e", "not seen"},
-		"with a customer's name":  {"marta", "ilse@example.org", "(email)"},
+	waiting := d.begin(t, deadletter.Replay, orders, nil)
+	for sentence, test := range map[string]struct{ op, who, why, want string }{
+		"of one that runs":        {running.ID, "marta", "no", "does not wait for approval"},
+		"by its author":           {waiting.ID, "ilse", "no", "somebody else rejects it"},
+		"by nobody":               {waiting.ID, "", "no", "required"},
+		"for no reason":           {waiting.ID, "marta", " ", "needs a reason"},
+		"for one that is a trick": {waiting.ID, "marta", "no\u202e", "not seen"},
+		"with a customer's name":  {waiting.ID, "marta", "ilse@example.org", "(email)"},
 	} {
-		_, err := d.Reject(t.Context(), op.ID, test.who, test.why)
-		require.ErrorIs(t, err, deadletter.ErrRefused, name)
-		require.ErrorContains(t, err, test.want, name)
+		_, err := d.Reject(t.Context(), test.op, test.who, test.why)
+		require.ErrorIs(t, err, deadletter.ErrRefused, sentence)
+		require.ErrorContains(t, err, test.want, sentence)
 	}
-	op, err = d.Reject(t.Context(), op.ID, "marta", "ask the shop first")
-	require.NoError(t, err)
-	require.Equal(t, deadletter.Rejected, op.Progress)
-	for _, late := range []func() error{
-		func() error { _, err := d.Approve(t.Context(), op.ID, marta, "fine", 1); return err },
-		func() error { _, err := d.Cancel(t.Context(), op.ID, "marta", "no"); return err },
-	} {
-		require.ErrorIs(t, late(), deadletter.ErrRefused)
-	}
-	op, err = d.Run(t.Context(), op.ID)
-	require.NoError(t, err)
-	require.Equal(t, deadletter.Rejected, op.Progress)
-	require.Empty(t, d.broker.messages)
 }
 
 func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {

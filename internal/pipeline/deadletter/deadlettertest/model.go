@@ -1,6 +1,7 @@
 // Package deadlettertest holds operations on dead letters to a model, on any store: whatever people,
-// runners and crashes do at once, an operation replays each item at most once, and touches nothing
-// after it is over. What takes two people is begun and approved by two identities.
+// runners and crashes do at once, an operation replays each item at most once, loses no message, keeps the
+// order of each ordering key, and touches nothing after it is over. What takes two people is begun and
+// approved by two identities. What is corrected stays so.
 package deadlettertest
 
 import (
@@ -19,6 +20,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -32,21 +34,31 @@ func Run(t *testing.T, open func(*testing.T) store.Store) {
 	rapid.Check(t, func(t *rapid.T) {
 		histories++
 		w := &world{
-			faults: &storetest.Faults{Store: db}, now: time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC), replays: map[string]map[string]int{},
-			over: map[string]deadletter.Operation{}, pending: map[string]contract.Message{},
-			queue: catalog.Queue{ID: fmt.Sprintf("q%d-%d", time.Now().UnixNano(), histories), FourEyes: true, DeadLetter: catalog.DeadLetter{Retention: 24 * time.Hour}},
+			faults: &storetest.Faults{Store: db}, now: start, replays: map[string]map[string]int{},
+			over: map[string]deadletter.Operation{}, pending: map[string]contract.Message{}, corrected: map[string]bool{}, by: map[string]string{},
+			queue: catalog.Queue{
+				ID: fmt.Sprintf("q%d-%d", time.Now().UnixNano(), histories), OrderingKey: []string{"uid"}, FourEyes: true,
+				DeadLetter: catalog.DeadLetter{Retention: 24 * time.Hour},
+			},
 		}
+		var order []int
 		for n := range rapid.IntRange(1, 25).Draw(t, "items") {
+			order = append(order, n)
+		}
+		for _, n := range rapid.Permutation(order).Draw(t, "they die in this order") {
 			w.bury(t, n, nil)
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"begin": w.begin, "approve": w.approve, "reject": w.reject, "cancel": w.cancel,
 			"run": w.run, "run, with another person between": w.disturbed, "crash": w.crash,
-			"a replay ends": w.ends, "a replay dies": w.dies, "time passes": func(*rapid.T) { w.now = w.now.Add(time.Minute) },
+			"a replay ends": w.ends, "a replay dies": w.dies, "an item is corrected": w.correct, "a letter comes again": w.again,
+			"the broker fails or recovers": func(*rapid.T) { w.down = !w.down }, "time passes": func(*rapid.T) { w.now = w.now.Add(time.Minute) },
 			"": w.check,
 		})
 	})
 }
+
+var start = time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
 
 var people = []string{"ada", "bob", "cyd"}
 
@@ -63,22 +75,51 @@ type world struct {
 	replays map[string]map[string]int
 	// pending are the replays without an end, by item.
 	pending map[string]contract.Message
+	// corrected are the items that something has taken the place of.
+	corrected map[string]bool
+	// by is the operation that has made a replay, and published what the broker has taken, unless it is down.
+	by        map[string]string
+	published []contract.Message
+	down      bool
+}
+
+// Publish implements lane.Publisher.
+func (w *world) Publish(_ context.Context, _ string, m contract.Message) (string, error) {
+	if w.down {
+		return "", errors.New("no answer")
+	}
+	w.published = append(w.published, m)
+	return "1", nil
+}
+
+// replay names a replay of an item.
+func replay(m contract.Message) string {
+	return m.Attributes[deadletter.AttrReplayOf] + " " + m.Attributes[deadletter.AttrReplayCount]
 }
 
 func (w *world) operator(wait func(context.Context, time.Duration) error) *deadletter.Operator {
 	if wait == nil {
 		wait = func(context.Context, time.Duration) error { return nil }
 	}
+	now := func() time.Time { return w.now }
+	relay := &lane.Relay{Of: lane.Outbox, Store: w.faults.Store, Publisher: w, Now: now}
 	return &deadletter.Operator{
-		Store: w.faults, Queue: func(string) (catalog.Queue, bool) { return w.queue, true }, Now: func() time.Time { return w.now },
+		Store: w.faults, Queue: func(string) (catalog.Queue, bool) { return w.queue, true }, Now: now,
 		NewID: func() string { w.names++; return fmt.Sprintf("%s-%d", w.queue.ID, w.names) },
-		Wait:  wait, Relay: func(context.Context, string) error { return nil },
+		Wait:  wait,
+		Relay: func(ctx context.Context, lane string) error {
+			_, err := relay.Lane(ctx, lane)
+			return err
+		},
 	}
 }
 
 // bury keeps the first death of an item, or that of a replay.
 func (w *world) bury(t *rapid.T, n int, again map[string]string) {
-	attributes := map[string]string{"event_id": fmt.Sprint("e", n), "dead_letter_reason": "unknown_product", "source_message_id": fmt.Sprint(n)}
+	attributes := map[string]string{
+		"event_id": fmt.Sprint("e", n), "ordering_key": fmt.Sprint("k", n%3), "dead_letter_reason": "unknown_product",
+		"source_message_id": fmt.Sprint(n), "first_published_at": start.Add(time.Duration(n) * time.Second).Format(time.RFC3339),
+	}
 	for _, name := range []string{deadletter.AttrReplayOf, deadletter.AttrReplayCount} {
 		if again != nil {
 			attributes[name] = again[name]
@@ -206,6 +247,7 @@ func (w *world) runs(t *rapid.T, op deadletter.Operation, desk *deadletter.Opera
 			w.replays[op.ID][id]++
 			item.ReplayCount--
 			w.pending[id] = item.Replay(w.queue)
+			w.by[replay(w.pending[id])] = op.ID
 		}
 		if item.Operation != before[id].Operation {
 			require.Equal(t, op.ID, item.Operation)
@@ -295,13 +337,32 @@ func (w *world) ends(t *rapid.T) {
 	id, m := w.waiting(t)
 	delete(w.pending, id)
 	end := deadletter.Ending{State: deadletter.Processed, Outcome: retry.Processed, EventID: m.Attributes["event_id"], At: w.now}
-	if rapid.Bool().Draw(t, "with its effect") {
+	if !w.corrected[id] && rapid.Bool().Draw(t, "with its effect") {
 		_, err := w.faults.Commit(context.Background(), []store.Write{deadletter.Ended(w.queue, id, end)})
 		require.NoError(t, err)
 	} else {
 		require.NoError(t, deadletter.Settle(context.Background(), w.faults, m, end))
 	}
-	require.Equal(t, deadletter.Processed, w.items(t)[id].State)
+	require.True(t, w.corrected[id] || w.items(t)[id].State == deadletter.Processed)
+}
+
+// correct closes an item, as the commit of an effect does, whatever has happened to it.
+func (w *world) correct(t *rapid.T) {
+	id := rapid.SampledFrom(byEvent(w.items(t))).Draw(t, "item")
+	w.corrected[id] = true
+	writes := deadletter.Correct(w.queue, []string{id}, deadletter.Correction{EventID: "e", MessageID: "77", At: w.now})
+	_, err := w.faults.Commit(context.Background(), writes)
+	require.NoError(t, err)
+}
+
+// again has the first letter of an item come another time.
+func (w *world) again(t *rapid.T) {
+	items := w.items(t)
+	var n int
+	_, err := fmt.Sscanf(items[rapid.SampledFrom(byEvent(items)).Draw(t, "item")].SourceMessageID, "%d", &n)
+	require.NoError(t, err)
+	w.bury(t, n, nil)
+	require.Equal(t, items, w.items(t), "it is known")
 }
 
 func (w *world) dies(t *rapid.T) {
@@ -311,7 +372,7 @@ func (w *world) dies(t *rapid.T) {
 	_, err := fmt.Sscanf(m.Attributes["event_id"], "e%d", &n)
 	require.NoError(t, err)
 	w.bury(t, n, m.Attributes)
-	require.Equal(t, deadletter.Open, w.items(t)[id].State)
+	require.True(t, w.corrected[id] || w.items(t)[id].State == deadletter.Open)
 }
 
 func (w *world) items(t *rapid.T) map[string]deadletter.Item {
@@ -334,6 +395,10 @@ func byEvent(items map[string]deadletter.Item) []string {
 // check holds each operation to what must be true of it.
 func (w *world) check(t *rapid.T) {
 	items, desk := w.items(t), w.operator(nil)
+	for id := range w.corrected {
+		require.Equal(t, []any{deadletter.Corrected, "77", "{}"}, []any{items[id].State, items[id].CorrectedBy, string(items[id].Data)})
+	}
+	w.checkMessages(t)
 	for _, id := range w.operations {
 		op, err := desk.Operation(context.Background(), id)
 		require.NoError(t, err)
@@ -377,6 +442,32 @@ func (w *world) check(t *rapid.T) {
 	}
 }
 
+// checkMessages holds the messages of replays to the order of their ordering key, and to be there once they are made.
+func (w *world) checkMessages(t *rapid.T) {
+	last, known := map[string]string{}, map[string]bool{}
+	for _, m := range w.published {
+		by := w.by[replay(m)]
+		require.NotEmpty(t, by, "nothing is published but what an operation has replayed")
+		if known[replay(m)] {
+			continue // published again after a lost answer: its consumer knows it
+		}
+		known[replay(m)] = true
+		line, first := by+" "+m.OrderingKey, m.Attributes[contract.AttrFirstPublished]
+		require.Less(t, last[line], first, "an operation replays those of a key in their old order")
+		last[line] = first
+	}
+	if len(known) < len(w.by) {
+		page, err := w.faults.Query(context.Background(), store.Query{Collection: lane.Outbox.Entries(), Equal: map[string]any{"queue": w.queue.ID}, Limit: 100})
+		require.NoError(t, err)
+		for _, doc := range page.Documents {
+			kept, err := lane.KeptOf(doc)
+			require.NoError(t, err)
+			known[replay(kept.Message)] = true
+		}
+	}
+	require.Len(t, known, len(w.by), "a message is published, or waits in the outbox")
+}
+
 func (w *world) checkAudit(t *rapid.T, op deadletter.Operation) {
 	entries, _, err := audit.Subject{Kind: deadletter.AuditKind, ID: op.ID}.List(context.Background(), w.faults, store.Cursor{}, 10)
 	require.NoError(t, err)
@@ -387,10 +478,12 @@ func (w *world) checkAudit(t *rapid.T, op deadletter.Operation) {
 		require.NotEqual(t, op.Who, op.ApprovedBy)
 		entries = slices.Delete(entries, at, at+1)
 	}
+	require.Equal(t, w.now, op.FinishedAt)
 	if op.Progress == deadletter.Finished {
 		require.Empty(t, entries)
+		require.Equal(t, op.Total, op.Done+op.Skipped)
 		return
 	}
 	require.Len(t, entries, 1)
-	require.Equal(t, []string{op.EndedBy, op.EndedWhy}, []string{entries[0].Who, entries[0].Why})
+	require.Equal(t, []any{op.EndedBy, op.EndedWhy, op.Done}, []any{entries[0].Who, entries[0].Why, entries[0].Before["done"]})
 }

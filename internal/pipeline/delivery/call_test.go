@@ -1,7 +1,6 @@
 package delivery_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"strconv"
@@ -104,23 +103,6 @@ func TestACallReturnsNoMoreThanWasAskedFor(t *testing.T) {
 			require.NotContains(t, err.Error(), "123", "nothing of a body is repeated")
 		})
 	}
-}
-
-func TestABodyThatTricklesIsATimeout(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	defer cancel(nil)
-	slow := target(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.ReadAll(r.Body)
-		_, _ = io.WriteString(w, "1")
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-	})
-	limited, end := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer end()
-	answer, err := slow.Call(limited, delivery.Request{Method: http.MethodPost, ID: "evt-1", MaxAnswer: 1 << 10})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Zero(t, answer)
 }
 
 func TestACallWithoutAnIdSendsNothing(t *testing.T) {

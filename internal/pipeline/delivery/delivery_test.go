@@ -1,12 +1,12 @@
 package delivery_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -25,7 +26,6 @@ import (
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/signature"
-	"billhook/internal/platform/standin"
 	"billhook/internal/retry"
 )
 
@@ -66,21 +66,31 @@ func leased(t testing.TB, baseURL string) handler.Leased {
 	return target.Post(payment)
 }
 
+// exchange is a callee without a network.
+type exchange func(*http.Request) (*http.Response, error)
+
+func (e exchange) RoundTrip(r *http.Request) (*http.Response, error) { return e(r) }
+
+// offline is the target, as declare changes it, without a network and in the time of its test.
+func offline(t testing.TB, declare func(*catalog.Target), callee exchange) *delivery.Target {
+	t.Helper()
+	declared := service
+	if declare != nil {
+		declare(&declared)
+	}
+	target, err := delivery.New(delivery.Config{
+		Target: declared, BaseURL: "http://service.example", Secret: secret, Now: time.Now, Client: &http.Client{Transport: callee},
+	})
+	require.NoError(t, err)
+	return target
+}
+
 // callee serves what a test says, until the test ends.
 func callee(t testing.TB, answer http.HandlerFunc) string {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
 	return server.URL
-}
-
-func receiver(t testing.TB, secrets ...string) (*standin.Receiver, string) {
-	t.Helper()
-	r, err := standin.NewReceiver(standin.ReceiverConfig{Secrets: secrets, Tolerance: 5 * time.Minute, Now: clock})
-	require.NoError(t, err)
-	server := httptest.NewServer(r)
-	t.Cleanup(func() { r.Close(); server.Close() })
-	return r, server.URL
 }
 
 func TestTheWebhookIsWhatTheCalleeWasPromised(t *testing.T) {
@@ -193,178 +203,64 @@ func TestAskedWhatBecameOfIt(t *testing.T) {
 	}
 }
 
-func TestAConflictIsSettledByAsking(t *testing.T) {
+func TestAConflictIsSettledByAskingWhereTheTargetCanBeAsked(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		known int
+	unasked := catalog.Post{Target: payment.Target, Path: payment.Path}
+	for sentence, test := range map[string]struct {
+		post  catalog.Post
+		known int // the answer to the question
 		want  string
 	}{
-		"the callee has the event":          {http.StatusOK, ""},
-		"the callee does not have it":       {http.StatusNotFound, "callee_refused_409"},
-		"the callee cannot be asked now":    {http.StatusServiceUnavailable, "callee_failed_503"},
-		"the callee answers that with that": {http.StatusConflict, "callee_unclear_409"},
+		"the target has the event":          {payment, http.StatusOK, ""},
+		"the target does not have it":       {payment, http.StatusNotFound, "callee_refused_409"},
+		"the target cannot be asked now":    {payment, http.StatusServiceUnavailable, "callee_failed_503"},
+		"the target answers that with that": {payment, http.StatusConflict, "callee_unclear_409"},
+		"the target cannot be asked":        {unasked, http.StatusOK, "callee_refused_409"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			do := leased(t, callee(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.Method == http.MethodPost {
-					w.WriteHeader(http.StatusConflict)
-					return
-				}
-				w.WriteHeader(test.known)
-			})).Do
-			result, err := do(t.Context(), event())
-			if test.want == "" {
-				require.NoError(t, err)
-				require.Equal(t, delivery.Delivered, result.Result)
-				return
+		result, err := offline(t, nil, func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodPost {
+				return &http.Response{StatusCode: http.StatusConflict, Body: http.NoBody}, nil
 			}
-			require.EqualError(t, err, test.want)
-		})
-	}
-}
-
-func TestTheReceiverAndTheWebhookAgree(t *testing.T) {
-	t.Parallel()
-	type step struct {
-		do   bool   // else reconcile
-		want string // the error's text; empty: delivered, or not done
-		done bool
-	}
-	const cut = "callee_unreachable: unexpected EOF"
-	for name, test := range map[string]struct {
-		secrets []string
-		told    []standin.Mode
-		steps   []step
-		applied int
-	}{
-		"delivered":                               {nil, nil, []step{{do: true}, {done: true}}, 1},
-		"delivered twice":                         {nil, nil, []step{{do: true}, {do: true}}, 1},
-		"asked before it was sent":                {nil, nil, []step{{}}, 0},
-		"under the old secret":                    {[]string{second, secret}, nil, []step{{do: true}, {done: true}}, 1},
-		"under a secret that it does not have":    {[]string{second}, nil, []step{{do: true, want: "callee_unauthorized_401"}, {want: "callee_unauthorized_401"}}, 0},
-		"failed, then delivered":                  {nil, []standin.Mode{standin.Fail}, []step{{do: true, want: "callee_failed_503"}, {}, {do: true}, {done: true}}, 1},
-		"refused":                                 {nil, []standin.Mode{standin.Refuse}, []step{{do: true, want: "callee_refused_422"}}, 0},
-		"the answer lost, and asked":              {nil, []standin.Mode{standin.Forget}, []step{{do: true, want: cut}, {done: true}}, 1},
-		"the answer lost, and sent again":         {nil, []standin.Mode{standin.Forget}, []step{{do: true, want: cut}, {do: true}}, 1},
-		"lost on a connection that was kept":      {nil, []standin.Mode{standin.Double, standin.Forget}, []step{{do: true}, {do: true, want: cut}, {done: true}}, 1},
-		"sent again to one that keeps no keys":    {nil, []standin.Mode{standin.Forget, standin.Double}, []step{{do: true, want: cut}, {do: true}}, 2},
-		"asked, and so once without keys as well": {nil, []standin.Mode{standin.Forget, standin.Double}, []step{{do: true, want: cut}, {done: true}}, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			secrets := test.secrets
-			if secrets == nil {
-				secrets = []string{secret}
-			}
-			r, url := receiver(t, secrets...)
-			for _, mode := range test.told {
-				require.NoError(t, r.Tell(mode, 1))
-			}
-			webhook, sent := leased(t, url), 0
-			for i, step := range test.steps {
-				var err error
-				if step.do {
-					sent++
-					_, err = webhook.Do(t.Context(), event())
-				} else {
-					var done bool
-					_, done, err = webhook.Reconcile(t.Context(), event())
-					require.Equal(t, step.done, done, i)
-				}
-				if step.want == "" {
-					require.NoError(t, err, i)
-				} else {
-					require.EqualError(t, err, step.want, i)
-				}
-			}
-			require.Equal(t, test.applied, r.Applied("evt-1"))
-			if test.secrets == nil {
-				require.Len(t, r.Deliveries(), sent, "nothing below us sends again")
-			}
-		})
-	}
-}
-
-func TestNoAnswerInTimeIsATimeout(t *testing.T) {
-	t.Parallel()
-	r, url := receiver(t, secret)
-	require.NoError(t, r.Tell(standin.Hang, 1))
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := leased(t, url).Do(ctx, event())
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Equal(t, retry.Verdict{Class: retry.TimedOut, Reason: "handler_timeout", Counts: true}, retry.Decide(err))
-	require.NotContains(t, err.Error(), url)
-
-	client, err := delivery.New(delivery.Config{
-		Target: service, BaseURL: callee(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body); <-r.Context().Done() }),
-		Secret: secret, Now: clock, Client: &http.Client{Timeout: 50 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}},
-	})
-	require.NoError(t, err)
-	_, err = client.Post(payment).Do(t.Context(), event())
-	require.Equal(t, retry.TimedOut, retry.Decide(err).Class, "the caller's own client gave up")
-}
-
-func TestAWorkerThatStopsIsNoFailureOfTheMessage(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := leased(t, callee(t, func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.ReadAll(r.Body) // net/http looks out for the end of a connection behind the body
-		cancel()
-		<-r.Context().Done()
-	})).Do(ctx, event())
-	require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "canceled"}, retry.Decide(err))
-}
-
-func TestWithoutAConnectionTheCalleeIsDown(t *testing.T) {
-	t.Parallel()
-	raw := func(answer func(net.Conn)) func(*testing.T) string {
-		return func(t *testing.T) string {
-			return callee(t, func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.ReadAll(r.Body)
-				conn, _, err := w.(http.Hijacker).Hijack()
-				if err == nil {
-					answer(conn)
-					_ = conn.Close()
-				}
-			})
+			return &http.Response{StatusCode: test.known, Body: http.NoBody}, nil
+		}).Post(test.post).Do(t.Context(), event())
+		if test.want == "" {
+			require.NoError(t, err, sentence)
+			require.Equal(t, delivery.Delivered, result.Result, sentence)
+			continue
 		}
+		require.EqualError(t, err, test.want, sentence)
 	}
-	for name, test := range map[string]struct {
-		url  func(*testing.T) string
-		want string
+}
+
+func TestAnExchangeWithoutAnAnswerEndsByTheFirstOfItsLimits(t *testing.T) {
+	t.Parallel()
+	timedOut := retry.Verdict{Class: retry.TimedOut, Reason: "handler_timeout", Counts: true}
+	for sentence, test := range map[string]struct {
+		declare func(*catalog.Target)
+		caller  time.Duration // until it gives up
+		want    retry.Verdict
 	}{
-		"nobody listens": {func(t *testing.T) string {
-			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			require.NoError(t, listener.Close())
-			return "http://" + listener.Addr().String()
-		}, ": connection refused"},
-		"the connection is reset": {raw(func(conn net.Conn) { _ = conn.(*net.TCPConn).SetLinger(0) }), ": connection reset by peer"},
-		"it is closed in silence": {raw(func(net.Conn) {}), ": unexpected EOF"},
-		"it does not speak HTTP":  {raw(func(conn net.Conn) { _, _ = conn.Write([]byte("hush hush\r\n\r\n")) }), ""},
-		"a header that is none":   {raw(func(conn net.Conn) { _, _ = conn.Write([]byte("HTTP/1.1 200 OK\r\nhush hush\r\n\r\n")) }), ""},
-		"a redirect to nowhere": {raw(func(conn net.Conn) {
-			_, _ = conn.Write([]byte("HTTP/1.1 302 Found\r\nLocation: http://hush:%zz/\r\nContent-Length: 0\r\n\r\n"))
-		}), ""},
-		"a certificate of its own": {func(t *testing.T) string {
-			server := httptest.NewUnstartedServer(http.NotFoundHandler())
-			server.Config.ErrorLog = log.New(io.Discard, "", 0) // it is told of the refusal
-			server.StartTLS()
-			t.Cleanup(server.Close)
-			return server.URL
-		}, ": certificate not accepted"},
+		"the caller's deadline passes":                     {nil, time.Second, timedOut},
+		"the target's total passes":                        {func(c *catalog.Target) { c.Timeouts.Total = time.Second }, time.Hour, timedOut},
+		"the worker stops: it says nothing of the message": {nil, 0, retry.Verdict{Class: retry.Unavailable, Reason: "canceled"}},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
-			webhook := leased(t, strings.Replace(test.url(t), "://", "://alice:hush@", 1))
-			_, err := webhook.Do(t.Context(), event())
-			require.EqualError(t, err, "callee_unreachable"+test.want)
-			require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "callee_unreachable", Counts: true}, retry.Decide(err))
-			_, done, err := webhook.Reconcile(t.Context(), event())
-			require.False(t, done)
-			require.Equal(t, retry.Unavailable, retry.Decide(err).Class)
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(test.caller, time.Hour))
+				defer cancel()
+				begun := time.Now()
+				_, err := offline(t, test.declare, func(r *http.Request) (*http.Response, error) {
+					if test.caller == 0 {
+						cancel()
+					}
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				}).Post(payment).Do(ctx, event())
+				require.Equal(t, test.want, retry.Decide(err))
+				require.LessOrEqual(t, time.Since(begun), time.Second)
+				require.NotContains(t, err.Error(), "service.example")
+			})
 		})
 	}
 }
@@ -381,13 +277,14 @@ func TestWhatCannotBeSentIsPermanentAndNotSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, url := receiver(t, secret)
 			bad := event()
 			test.change(&bad)
-			_, err := leased(t, url).Do(t.Context(), bad)
+			_, err := offline(t, nil, func(*http.Request) (*http.Response, error) {
+				t.Error("it was sent")
+				return nil, nil
+			}).Post(payment).Do(t.Context(), bad)
 			require.EqualError(t, err, test.want)
 			require.True(t, retry.Decide(err).Class.Terminal())
-			require.Empty(t, r.Deliveries())
 		})
 	}
 }
@@ -456,31 +353,64 @@ func TestTheCallersClientKeepsItsRedirectsAndCookies(t *testing.T) {
 	require.Nil(t, client.CheckRedirect)
 }
 
-// kept is a transport that must be left open.
-type kept struct{ t *testing.T }
+// kept is a transport that must be left open, and has no answer for this reason.
+type kept struct {
+	t      *testing.T
+	reason error
+}
 
 func (k kept) CloseIdleConnections() { k.t.Error("closed the caller's connections") }
 
-// A dialler's own timeout looks like a deadline, but nothing was sent and none passed.
-func (k kept) RoundTrip(*http.Request) (*http.Response, error) {
-	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded}
-}
+func (k kept) RoundTrip(*http.Request) (*http.Response, error) { return nil, k.reason }
 
+// A dialler's own timeout looks like a deadline, but nothing was sent.
 func TestADialThatTakesTooLongIsNoTimeoutOfTheHandler(t *testing.T) {
 	t.Parallel()
-	webhook, err := delivery.New(delivery.Config{
-		Target: service, BaseURL: "http://subscriptions.example", Secret: secret, Now: clock, Client: &http.Client{Transport: kept{t}},
-	})
-	require.NoError(t, err)
-	_, err = webhook.Post(payment).Do(t.Context(), event())
-	require.EqualError(t, err, "callee_unreachable")
-	webhook.Close()
+	for want, reason := range map[string]error{
+		"callee_unreachable":                             &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded},
+		"delivery: no answer: context deadline exceeded": context.DeadlineExceeded, // of the caller's own client
+	} {
+		webhook, err := delivery.New(delivery.Config{
+			Target: service, BaseURL: "http://service.example", Secret: secret, Now: clock, Client: &http.Client{Transport: kept{t, reason}},
+		})
+		require.NoError(t, err)
+		_, err = webhook.Post(payment).Do(t.Context(), event())
+		require.EqualError(t, err, want)
+		webhook.Close()
+	}
 }
 
-// answers is a callee without a network.
-type answers func(*http.Request) *http.Response
-
-func (a answers) RoundTrip(r *http.Request) (*http.Response, error) { return a(r), nil }
+func TestThePostsOfEnabledQueuesAreRegisteredAndPlanTheirRequest(t *testing.T) {
+	t.Parallel()
+	post := func(target string, form catalog.Form) catalog.Handler {
+		p := catalog.Post{Target: target, Path: "/" + string(form), Form: form}
+		return catalog.Handler{Name: target + string(form), Post: p}
+	}
+	registry := handler.NewRegistry()
+	delivery.Targets{service.Name: offline(t, nil, nil)}.Register(registry, []catalog.Queue{
+		{ID: "on", Enabled: true, Handlers: map[string]catalog.Handler{
+			"single": post(service.Name, catalog.Single), "lines": post(service.Name, catalog.NDJSON), "elsewhere": post("missing", catalog.Single),
+		}},
+		{ID: "also", Enabled: true, Handlers: map[string]catalog.Handler{"again": post(service.Name, catalog.Single)}},
+		{ID: "off", Handlers: map[string]catalog.Handler{"bulk": post(service.Name, catalog.Bulk)}},
+	}, nil)
+	for form, ends := range map[catalog.Form]string{catalog.Single: "}", catalog.NDJSON: "}\n"} {
+		h, ok := registry.Lookup(service.Name + string(form))
+		require.True(t, ok)
+		plan, err := h.Leased.Plan(t.Context(), event())
+		require.NoError(t, err)
+		require.Len(t, plan.Calls, 1)
+		call := plan.Calls[0]
+		require.Equal(t, []string{service.Name, http.MethodPost, "/" + string(form), event().CalleeKey()}, []string{call.Target, call.Method, call.Path, call.ID})
+		require.True(t, strings.HasSuffix(string(call.Body), ends))
+		_, err = h.Leased.Plan(t.Context(), handler.Event{})
+		require.EqualError(t, err, "body_expected")
+	}
+	for _, name := range []string{"missing", service.Name + string(catalog.Bulk)} {
+		_, ok := registry.Lookup(name)
+		require.False(t, ok, name)
+	}
+}
 
 func TestNothingOfAnAnswerButItsStatusIsRepeated(t *testing.T) {
 	t.Parallel()
@@ -490,11 +420,11 @@ func TestNothingOfAnAnswerButItsStatusIsRepeated(t *testing.T) {
 		header := rapid.SampledFrom([]string{"Location", "Retry-After", "Www-Authenticate", "Content-Type", "X-Error"}).Draw(t, "header")
 		webhook, err := delivery.New(delivery.Config{
 			Target: service, BaseURL: "http://alice:" + word + "@subscriptions.example", Secret: word + secret, Now: clock,
-			Client: &http.Client{Transport: answers(func(r *http.Request) *http.Response {
+			Client: &http.Client{Transport: exchange(func(r *http.Request) (*http.Response, error) {
 				return &http.Response{
 					StatusCode: status, Status: word, Request: r, Header: http.Header{header: {word}},
 					Body: io.NopCloser(strings.NewReader(word)),
-				}
+				}, nil
 			})},
 		})
 		require.NoError(t, err)
@@ -521,22 +451,18 @@ func FuzzTheBody(f *testing.F) {
 	f.Add("a\r\nb", "\"}", "\x00\u2028", "<script>", int64(-1))
 	f.Fuzz(func(t *testing.T, id, action, subscription, created string, cycle int64) {
 		var body []byte
-		webhook, err := delivery.New(delivery.Config{
-			Target: service, BaseURL: "http://subscriptions.example", Secret: secret, Now: clock,
-			Client: &http.Client{Transport: answers(func(r *http.Request) *http.Response {
-				body, _ = io.ReadAll(r.Body)
-				headers := http.Header{} // spelled as a server has them
-				for name, values := range r.Header {
-					headers[http.CanonicalHeaderKey(name)] = values
-				}
-				if r.URL.Path != "/v1/webhooks/payment" || headers.Get("Idempotency-Key") != id {
-					t.Error("posted elsewhere, or under another key")
-				}
-				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}
-			})},
+		webhook := offline(t, nil, func(r *http.Request) (*http.Response, error) {
+			body, _ = io.ReadAll(r.Body)
+			headers := http.Header{} // spelled as a server has them
+			for name, values := range r.Header {
+				headers[http.CanonicalHeaderKey(name)] = values
+			}
+			if r.URL.Path != "/v1/webhooks/payment" || headers.Get("Idempotency-Key") != id {
+				t.Error("posted elsewhere, or under another key")
+			}
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
 		})
-		require.NoError(t, err)
-		_, err = webhook.Post(payment).Do(t.Context(), handler.Event{ID: id, Body: contract.Of(&contract.Envelope{
+		_, err := webhook.Post(payment).Do(t.Context(), handler.Event{ID: id, Body: contract.Of(&contract.Envelope{
 			Action: action, CreatedAt: created, Payload: contract.Payload{SubscriptionID: subscription, Cycle: cycle},
 		})})
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -139,7 +140,27 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tea\r\n\r\n")
 			gone(c)
 		}), "callee_unclear_101", ""},
-		"it resets": {plain(func(c net.Conn) { request(c); _ = c.(*net.TCPConn).SetLinger(0) }), "callee_unreachable: connection reset by peer", ""},
+		"nobody listens": {func(t *testing.T) (string, *http.Client) {
+			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			require.NoError(t, listener.Close())
+			return "http://" + listener.Addr().String(), nil
+		}, "callee_unreachable: connection refused", ""},
+		"it resets":            {plain(func(c net.Conn) { request(c); _ = c.(*net.TCPConn).SetLinger(0) }), "callee_unreachable: connection reset by peer", ""},
+		"it closes in silence": {plain(request), "callee_unreachable: unexpected EOF", ""},
+		"it speaks no HTTP":    {plain(func(c net.Conn) { request(c); _, _ = io.WriteString(c, "hush hush\r\n\r\n") }), "callee_unreachable", ""},
+		"its header is none":   {plain(func(c net.Conn) { request(c); _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nhush hush\r\n\r\n") }), "callee_unreachable", ""},
+		"it redirects to nowhere": {plain(func(c net.Conn) {
+			request(c)
+			_, _ = io.WriteString(c, "HTTP/1.1 302 Found\r\nLocation: http://hush:%zz/\r\nContent-Length: 0\r\n\r\n")
+		}), "callee_unreachable", ""},
+		"it has a certificate of its own": {func(t *testing.T) (string, *http.Client) {
+			server := httptest.NewUnstartedServer(http.NotFoundHandler())
+			server.Config.ErrorLog = log.New(io.Discard, "", 0) // it is told of the refusal
+			server.StartTLS()
+			t.Cleanup(server.Close)
+			return server.URL, nil
+		}, "callee_unreachable: certificate not accepted", ""},
 		"it speaks no TLS": {func(t *testing.T) (string, *http.Client) {
 			return "https://" + raw(t, func(c net.Conn) { request(c); _, _ = c.Write(chunk) }), nil
 		}, "callee_unreachable", ""},
@@ -158,7 +179,8 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 			if name == "it hangs in TLS" {
 				declared.Timeouts.Connect = 100 * time.Millisecond
 			}
-			config := delivery.Config{Target: declared, BaseURL: url, Secret: secret, Now: clock}
+			withPassword := strings.Replace(url, "://", "://alice:hush@", 1) // which no error repeats
+			config := delivery.Config{Target: declared, BaseURL: withPassword, Secret: secret, Now: clock}
 			if client != nil { // our own transport, and its certificate
 				trust := &tls.Config{RootCAs: client.Transport.(*http.Transport).TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS12}
 				config.Client = &http.Client{Transport: delivery.Transport(declared, trust)}
@@ -181,6 +203,7 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 					require.Equal(t, http.StatusOK, answer.Status)
 				default:
 					require.EqualError(t, err, want)
+					require.True(t, retry.Decide(err).Counts, "it is an attempt")
 				}
 			}
 		})

@@ -1,14 +1,12 @@
 package delivery_test
 
 import (
-	"context"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,119 +20,6 @@ import (
 	"billhook/internal/platform/signature"
 	"billhook/internal/retry"
 )
-
-// limited is a target with limits, whose answers and clock are the test's.
-type limited struct {
-	handler.Leased
-	mu     sync.Mutex
-	now    time.Time
-	status int
-	asked  int
-}
-
-func limit(t *testing.T, change func(*catalog.Target)) *limited {
-	t.Helper()
-	l := &limited{now: now, status: http.StatusOK}
-	declared := service
-	change(&declared)
-	target, err := delivery.New(delivery.Config{
-		Target: declared, BaseURL: "http://service.example", Secret: secret,
-		Now: func() time.Time { l.mu.Lock(); defer l.mu.Unlock(); return l.now },
-		Client: &http.Client{Transport: answers(func(r *http.Request) *http.Response {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.asked++
-			return &http.Response{StatusCode: l.status, Body: http.NoBody, Request: r}
-		})},
-	})
-	require.NoError(t, err)
-	l.Leased = target.Post(payment)
-	return l
-}
-
-func (l *limited) did(t *testing.T, reason string, wait time.Duration) {
-	t.Helper()
-	asked := l.asked
-	_, err := l.Do(t.Context(), event())
-	if reason == "" {
-		require.NoError(t, err)
-		require.Equal(t, asked+1, l.asked)
-		return
-	}
-	verdict := retry.Decide(err)
-	require.Equal(t, reason, verdict.Reason)
-	require.Equal(t, wait, retry.Asked(err))
-	if reason == "callee_rate" {
-		require.False(t, verdict.Counts, "what was not sent was not tried")
-		require.Equal(t, asked, l.asked)
-	}
-}
-
-func TestATargetIsAskedNoMoreOftenThanItsRate(t *testing.T) {
-	t.Parallel()
-	l := limit(t, func(c *catalog.Target) { c.RatePerSecond, c.Burst = 2, 3 })
-	for range 3 {
-		l.did(t, "", 0)
-	}
-	l.did(t, "callee_rate", 500*time.Millisecond)
-	l.did(t, "callee_rate", 500*time.Millisecond) // what was turned away has taken no turn
-	l.now = l.now.Add(500 * time.Millisecond)
-	l.did(t, "", 0)
-	l.did(t, "callee_rate", 500*time.Millisecond)
-}
-
-func TestATargetHasNoMoreRequestsAtOnceThanItTakes(t *testing.T) {
-	t.Parallel()
-	inside, over := make(chan struct{}, 2), make(chan struct{})
-	declared := service
-	declared.Concurrency, declared.Timeouts.Connect = 1, 10*time.Millisecond
-	target, err := delivery.New(delivery.Config{
-		Target: declared, BaseURL: "http://service.example", Secret: secret, Now: clock,
-		Client: &http.Client{Transport: answers(func(r *http.Request) *http.Response {
-			inside <- struct{}{}
-			<-over
-			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}
-		})},
-	})
-	require.NoError(t, err)
-	post := target.Post(payment)
-	first := make(chan error, 1)
-	go func() {
-		_, err := post.Do(t.Context(), event())
-		first <- err
-	}()
-	<-inside
-	_, err = post.Do(t.Context(), event())
-	require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "callee_crowded"}, retry.Decide(err))
-	close(over)
-	require.NoError(t, <-first)
-	_, err = post.Do(t.Context(), event())
-	require.NoError(t, err, "the slot is free again")
-}
-
-// patient answers only when it may not take any longer; one that may take for ever, at once.
-type patient struct{}
-
-func (patient) RoundTrip(r *http.Request) (*http.Response, error) {
-	if _, limited := r.Context().Deadline(); !limited {
-		return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
-	}
-	<-r.Context().Done()
-	return nil, r.Context().Err()
-}
-
-func TestAnExchangeTakesNoLongerThanTheTargetsTotal(t *testing.T) {
-	t.Parallel()
-	declared := service
-	declared.Timeouts.Total = 20 * time.Millisecond
-	target, err := delivery.New(delivery.Config{
-		Target: declared, BaseURL: "http://service.example", Secret: secret, Now: clock, Client: &http.Client{Transport: patient{}},
-	})
-	require.NoError(t, err)
-	_, err = target.Post(payment).Do(t.Context(), event())
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.Equal(t, retry.TimedOut, retry.Decide(err).Class)
-}
 
 func TestOnlyAnInternalTargetIsDialledAtAPrivateAddress(t *testing.T) {
 	t.Parallel()
@@ -207,16 +92,6 @@ func TestADocumentIsWhatTheCalleeWasPromised(t *testing.T) {
 	require.Equal(t, bodies[0], bodies[1], "every attempt says the same")
 	key := handler.CalleeKey("paynow-events", "acme", "evt-2")
 	require.Contains(t, bodies[0], `POST /hooks `+key+` {"event_id":"`+key+`","tenant":"acme","source_event_id":"evt-2","event_type":"order.paid","created_at":"2026-11-20T08:59:58Z","data":{"order":{"id":"order-9",`)
-}
-
-func TestAConflictWithoutAQuestionIsARefusal(t *testing.T) {
-	t.Parallel()
-	target, err := delivery.New(delivery.Config{Target: service, Secret: secret, Now: clock,
-		BaseURL: callee(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusConflict) })})
-	require.NoError(t, err)
-	t.Cleanup(target.Close)
-	_, err = target.Post(catalog.Post{Path: "/hooks"}).Do(t.Context(), event())
-	require.EqualError(t, err, "callee_refused_409")
 }
 
 func TestWhatIsMissingForATargetIsToldAtOnceAndWithoutItsSecret(t *testing.T) {

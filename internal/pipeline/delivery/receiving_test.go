@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/pipeline/delivery"
 	"billhook/internal/retry"
 )
 
@@ -20,20 +19,16 @@ import (
 // of the page. A target that is asked did it.
 func outcomeOf(t *testing.T, status int, post catalog.Post) (outcome string, kept bool) {
 	t.Helper()
-	target, err := delivery.New(delivery.Config{
-		Target: service, BaseURL: "http://service.example", Secret: secret, Now: clock,
-		Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-			switch {
-			case r.Method == http.MethodGet:
-				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-			case status == 0:
-				return nil, errors.New("no answer")
-			}
-			return &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {"60"}}, Body: http.NoBody}, nil
-		})},
+	target := offline(t, nil, func(r *http.Request) (*http.Response, error) {
+		switch {
+		case r.Method == http.MethodGet:
+			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+		case status == 0:
+			return nil, errors.New("no answer")
+		}
+		return &http.Response{StatusCode: status, Header: http.Header{"Retry-After": {"60"}}, Body: http.NoBody}, nil
 	})
-	require.NoError(t, err)
-	_, err = target.Post(post).Do(t.Context(), event())
+	_, err := target.Post(post).Do(t.Context(), event())
 	means := retry.Decide(err)
 	switch {
 	case err == nil:

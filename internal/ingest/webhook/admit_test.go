@@ -72,17 +72,13 @@ func TestWhatTheHeadersRefuseCostsNoByteOfItsBody(t *testing.T) {
 	}{
 		"no signature header": {func(h http.Header) { h.Del("PayNow-Signature") }, http.StatusUnauthorized, "signature_missing"},
 		"no timestamp":        {func(h http.Header) { h.Del("PayNow-Timestamp") }, http.StatusUnauthorized, "signature_missing"},
-		"neither": {func(h http.Header) {
-			h.Del("PayNow-Signature")
-			h.Del("PayNow-Timestamp")
-		}, http.StatusUnauthorized, "signature_missing"},
-		"no base64":       {func(h http.Header) { h.Set("PayNow-Signature", "nonsense") }, http.StatusUnauthorized, "signature_malformed"},
-		"two signatures":  {func(h http.Header) { h.Add("PayNow-Signature", "nonsense") }, http.StatusUnauthorized, "signature_malformed"},
-		"no number":       {func(h http.Header) { h.Set("PayNow-Timestamp", "yesterday") }, http.StatusUnauthorized, "signature_malformed"},
-		"another year's":  {func(h http.Header) { h.Set("PayNow-Timestamp", "1735689600000") }, http.StatusUnauthorized, "timestamp_too_old"},
-		"of the future":   {func(h http.Header) { h.Set("PayNow-Timestamp", "1900000000000") }, http.StatusUnauthorized, "timestamp_too_new"},
-		"no content type": {func(h http.Header) { h.Del("Content-Type") }, http.StatusUnsupportedMediaType, "content_type"},
-		"a packed body":   {func(h http.Header) { h.Set("Content-Encoding", "gzip") }, http.StatusUnsupportedMediaType, "content_encoding"},
+		"no base64":           {func(h http.Header) { h.Set("PayNow-Signature", "nonsense") }, http.StatusUnauthorized, "signature_malformed"},
+		"two signatures":      {func(h http.Header) { h.Add("PayNow-Signature", "nonsense") }, http.StatusUnauthorized, "signature_malformed"},
+		"no number":           {func(h http.Header) { h.Set("PayNow-Timestamp", "yesterday") }, http.StatusUnauthorized, "signature_malformed"},
+		"another year's":      {func(h http.Header) { h.Set("PayNow-Timestamp", "1735689600000") }, http.StatusUnauthorized, "timestamp_too_old"},
+		"of the future":       {func(h http.Header) { h.Set("PayNow-Timestamp", "1900000000000") }, http.StatusUnauthorized, "timestamp_too_new"},
+		"no content type":     {func(h http.Header) { h.Del("Content-Type") }, http.StatusUnsupportedMediaType, "content_type"},
+		"a packed body":       {func(h http.Header) { h.Set("Content-Encoding", "gzip") }, http.StatusUnsupportedMediaType, "content_encoding"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

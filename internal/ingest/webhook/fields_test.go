@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -35,21 +34,13 @@ func requireTaken(t *testing.T, d *door, r *http.Request, dropped []string, secr
 	}
 	require.NoError(t, json.Unmarshal([]byte(d.log.String()), &line))
 	require.ElementsMatch(t, dropped, line.Dropped)
-	metrics := d.counted(t)
+	metrics := d.scrape(t)
 	require.Equal(t, len(dropped), strings.Count(metrics, "\nbillhook_webhook_dropped_fields_total{"))
 	for _, one := range dropped {
 		field, rule, _ := strings.Cut(one, ": ")
 		require.Contains(t, metrics, fmt.Sprintf("billhook_webhook_dropped_fields_total{field=%q,rule=%q,source=%q} 1", field, rule, source))
 	}
 	return got
-}
-
-// counted is what the metrics say.
-func (d *door) counted(t *testing.T) string {
-	t.Helper()
-	w := httptest.NewRecorder()
-	d.metrics.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
-	return w.Body.String()
 }
 
 func paid(t testing.TB, m contract.Message) *contract.PayNow {
@@ -90,10 +81,7 @@ func TestAnOddUidIsLeftOutAndTheCustomerStandsIn(t *testing.T) {
 	for name, test := range map[string]struct{ uid, rule, secret string }{
 		"an e-mail address": {`"mette.lindqvist@example.com"`, "uid", "mette"},
 		"a card's number":   {`"4111111111111111"`, "card", "4111111111111111"},
-		"too long":          {`"` + strings.Repeat("mette-", 100) + `"`, "uid", "mette-"},
-		"a number with an exponent, which is another in every reader": {`8675309e0`, "uid", "8675309"},
-		"a number below 0": {`-8675309`, "uid", "8675309"},
-		"an object":        {`{"id":"mette"}`, "uid", "mette"},
+		"an object":         {`{"id":"mette"}`, "uid", "mette"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -109,18 +97,18 @@ func TestAnOddUidIsLeftOutAndTheCustomerStandsIn(t *testing.T) {
 }
 
 // What identity providers call their users: Auth0, Google through it, Firebase, Cognito.
-func TestTheUsualUidsAreUids(t *testing.T) {
+func TestTheUidsOfIdentityProvidersAreOrderingKeys(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ uid, want string }{
-		"Auth0's":           {`"auth0|5f7c8ec7c33c6c004bbafe82"`, "auth0|5f7c8ec7c33c6c004bbafe82"},
-		"Google's by Auth0": {`"google-oauth2|103547991597142817347"`, "google-oauth2|103547991597142817347"},
-		"Firebase's":        {`"Zk3uQm0aBcD4eFgH5iJkL6mNoPq8"`, "Zk3uQm0aBcD4eFgH5iJkL6mNoPq8"},
-		"Cognito's":         {`"eu-west-1:7f3a6f0e-6c1f-4b0c-9b7e-0d2c5a4b1e11"`, "eu-west-1:7f3a6f0e-6c1f-4b0c-9b7e-0d2c5a4b1e11"},
-		"a number's digits": {`12345`, "12345"},
+		"Firebase's": {`"Zk3uQm0aBcD4eFgH5iJkL6mNoPq8"`, "Zk3uQm0aBcD4eFgH5iJkL6mNoPq8"},
+		"Cognito's":  {`"eu-west-1:7f3a6f0e-6c1f-4b0c-9b7e-0d2c5a4b1e11"`, "eu-west-1:7f3a6f0e-6c1f-4b0c-9b7e-0d2c5a4b1e11"},
 		"a number's digits, which no float holds": {`9007199254740993`, "9007199254740993"},
-		"nothing":                   {`0`, "0"},
-		"digits in quotes":          {`"12345"`, "12345"},
-		"escaped where need not be": {`"\u0061uth0-1"`, "auth0-1"},
+		"nothing": {`0`, "0"},
+		"Facebook's by Auth0, with a card's digits": {`"facebook|4539148803436467"`, "facebook|4539148803436467"},
+		"SAML's by Auth0":             {`"samlp|acme|00u1abcd"`, "samlp|acme|00u1abcd"},
+		"one that begins with a line": {`"_ce3d2948b4cf20146dee0a0b3dd6f69b6cf86f62d7"`, "_ce3d2948b4cf20146dee0a0b3dd6f69b6cf86f62d7"},
+		"18 digits in quotes":         {`"700000000000000300"`, "700000000000000300"},
+		"escaped where need not be":   {`"\u0061uth0-1"`, "auth0-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -170,26 +158,18 @@ func TestAnOrderIsTakenWhateverElseIsOddAboutIt(t *testing.T) {
 		secret  string
 	}{
 		"a pretty id with a mark":                   {add(`"pretty_id":"#1001"`), whole, []string{"body.pretty_id: id"}, "#1001"},
-		"a pretty id that is none":                  {add(`"pretty_id":1001`), whole, []string{"body.pretty_id: id"}, ""},
 		"a pretty id that is an IP":                 {add(`"pretty_id":"203.0.113.77"`), whole, []string{"body.pretty_id: ip"}, "203.0.113.77"},
-		"a checkout it has not":                     {add(`"checkout_id":"ch/123"`), whole, nil, "ch/123"},
-		"an amount it has not":                      {add(`"amount":"free"`), whole, nil, "free"},
-		"a cycle it has not":                        {add(`"billing_cycle_sequence":1.5`), whole, nil, ""},
-		"a status that is not read":                 {add(`"status":"Paid by Mette"`), whole, nil, "Mette"},
+		"members that only others have":             {add(`"checkout_id":"ch/123","amount":"free","billing_cycle_sequence":1.5,"status":"Paid by Mette"`), whole, nil, "Mette"},
 		"a period that is not read":                 {add(`"current_period_start":"soon","starts_at":5,"ends_at":[],"product_id":"a b","order_id":{}`), whole, nil, "soon"},
 		"made at an odd time":                       {add(`"created_at":"2025-01-10 11:58:00"`), whole, []string{"body.created_at: timestamp"}, "11:58"},
 		"a total with a fraction":                   {total(`20.5`), unpriced, []string{totalPath + ": integer", pricePath + ": needs_total"}, "20.5"},
 		"a total that is a card's":                  {total(`4539148803436467`), unpriced, []string{totalPath + ": integer", pricePath + ": needs_total"}, "4539148803436467"},
 		"a price with a fraction":                   {price(`10.5`), pieces, []string{pricePath + ": integer"}, "10.5"},
-		"a price of 1e400":                          {price(`1e400`), pieces, []string{pricePath + ": integer"}, "1e400"},
-		"a price in quotes":                         {price(`"10.00"`), pieces, []string{pricePath + ": integer"}, ""},
 		"a price below 0":                           {price(`-7319`), pieces, []string{pricePath + ": negative"}, "7319"},
 		"a total beyond what an amount may be":      {total(`1000000000000001`), unpriced, []string{totalPath + ": amount", pricePath + ": needs_total"}, "10000000000000"},
 		"a price beyond what an amount may be":      {price(`1000000000000001`), pieces, []string{pricePath + ": amount"}, "10000000000000"},
-		"a price beyond int64":                      {price(`9223372036854775808`), pieces, []string{pricePath + ": integer"}, "9223372036854775808"},
 		"a currency nobody issues":                  {spoil(t, `"USD"`, `"QQQ"`), uncosted, []string{currency + ": currency", totalPath + ": needs_currency", pricePath + ": needs_currency"}, "QQQ"},
 		"a currency in lower case":                  {spoil(t, `"USD"`, `"usd"`), uncosted, []string{currency + ": currency", totalPath + ": needs_currency", pricePath + ": needs_currency"}, "usd"},
-		"a currency that is a list":                 {spoil(t, `"USD"`, `["usd"]`), uncosted, []string{currency + ": currency", totalPath + ": needs_currency", pricePath + ": needs_currency"}, "usd"},
 		"no currency":                               {spoil(t, `"currency":"USD",`, ``), uncosted, []string{totalPath + ": needs_currency", pricePath + ": needs_currency"}, ""},
 		"a customer that is a string":               {spoil(t, `{"id":"502113004410990003","name":"Ilse Brandvold"}`, `"mette"`), nobody, []string{"body.customer: object"}, "mette"},
 		"a customer that is an e-mail address":      {spoil(t, `"502113004410990003"`, `"mette.lindqvist@example.com"`), nobody, []string{"body.customer.id: id"}, "mette"},
@@ -254,7 +234,6 @@ func TestWhatTheEffectNeedsRefuses(t *testing.T) {
 	}
 	for name, test := range map[string]struct{ body, path, secret string }{
 		"a refund's amount with a fraction":    {refund(`"currency":"USD","amount":5.5`), "body.amount", "5.5"},
-		"a refund's amount that is an object":  {refund(`"currency":"USD","amount":{"value":7319}`), "body.amount", "7319"},
 		"a refund's amount that is empty":      {refund(`"currency":"USD","amount":""`), "body.amount", ""},
 		"a refunded part in words":             {refund(`"currency":"USD","amount":2000,"store_refund_amount":"five"`), "body.store_refund_amount", "five"},
 		"a refunded part below 0":              {refund(`"currency":"USD","amount":2000,"store_refund_amount":-7319`), "body.store_refund_amount", "7319"},
@@ -273,7 +252,7 @@ func TestWhatTheEffectNeedsRefuses(t *testing.T) {
 			d := open(t, nil)
 			p := requireProblem(t, d, d.send(payNow(t, []byte(test.body))), http.StatusUnprocessableEntity, "contract_broken", test.secret)
 			require.Equal(t, test.path, p.Violations[0].Path)
-			metrics := d.counted(t)
+			metrics := d.scrape(t)
 			require.NotContains(t, metrics, "\nbillhook_webhook_dropped_fields_total{", "nothing was taken")
 		})
 	}
@@ -423,18 +402,12 @@ func TestAProducerIsToldOfEachMemberTheContractDoesNotKnow(t *testing.T) {
 		paths      []string
 		secret     string
 	}{
-		"in the payload":            {updates, within(renewal, "payload", `"plan_name":"mette"`), []string{"payload.plan_name"}, "mette"},
-		"at the top":                {updates, within(renewal, "", `"note":"mette"`), []string{"note"}, "mette"},
-		"in both":                   {updates, within(within(renewal, "payload", `"a":1`), "", `"b":null`), []string{"b", "payload.a"}, ""},
-		"a whole object":            {updates, within(renewal, "payload", `"customer":{"name":"mette"}`), []string{"payload.customer"}, "mette"},
-		"in an item":                {queue, strings.Replace(own, `"productId"`, `"sku":"mette","productId"`, 1), []string{"data.order.items[0].sku"}, "mette"},
-		"a name that is text":       {updates, within(renewal, "payload", `"Mette Lindqvist":1`), []string{"payload.?"}, "Mette"},
-		"a name with an address":    {updates, within(renewal, "payload", `"mette@example.com":1`), []string{"payload.?"}, "mette"},
-		"a name with an IP address": {updates, within(renewal, "payload", `"ip-203.0.113.77":1`), []string{"payload.?"}, "203"},
-		"an odd name at the top":    {updates, within(renewal, "", `"é":1,"":2`), []string{"?", "?"}, "é"},
-		"a very long name":          {updates, within(renewal, "", `"`+strings.Repeat("mette", 100)+`":1`), []string{"?"}, "mette"},
-		"in a raw object":           {updates, `{"action":"renewal","subscription_id":"s1","sku":"mette"}`, []string{"payload.sku"}, "mette"},
-		"the contract's other one":  {queue, within(own, "", `"action":"renewal"`), []string{"action"}, ""},
+		"in the payload":           {updates, within(renewal, "payload", `"plan_name":"mette"`), []string{"payload.plan_name"}, "mette"},
+		"at the top":               {updates, within(renewal, "", `"note":"mette"`), []string{"note"}, "mette"},
+		"in both":                  {updates, within(within(renewal, "payload", `"a":1`), "", `"b":null`), []string{"b", "payload.a"}, ""},
+		"a name with an address":   {updates, within(renewal, "payload", `"mette@example.com":1`), []string{"payload.?"}, "mette"},
+		"in a raw object":          {updates, `{"action":"renewal","subscription_id":"s1","sku":"mette"}`, []string{"payload.sku"}, "mette"},
+		"the contract's other one": {queue, within(own, "", `"action":"renewal"`), []string{"action"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -450,18 +423,6 @@ func TestAProducerIsToldOfEachMemberTheContractDoesNotKnow(t *testing.T) {
 	}
 }
 
-func TestAThousandUnknownMembersAreAShortAnswer(t *testing.T) {
-	t.Parallel()
-	var body strings.Builder
-	body.WriteString(`{"action":"renewal"`)
-	for i := range 1000 {
-		fmt.Fprintf(&body, `,"m%d":1`, i)
-	}
-	d := open(t, nil)
-	p := requireProblem(t, d, d.send(generic(t, "/queues/"+updates+"/messages", []byte(body.String()+"}"))), http.StatusUnprocessableEntity, "contract_broken", "")
-	require.Len(t, p.Violations, 20)
-}
-
 // Two forms of the same catalog: a uid that is trusted from another place.
 func TestTheUidIsReadWhereTheCatalogSays(t *testing.T) {
 	t.Parallel()
@@ -473,10 +434,7 @@ func TestTheUidIsReadWhereTheCatalogSays(t *testing.T) {
 // The answer tells the sender to send again. The log tells the operator what to mend.
 func TestAnUnconfirmedPublishNamesItsCauseInTheLogAlone(t *testing.T) {
 	t.Parallel()
-	for cause, err := range map[string]error{
-		"topic_missing": contract.ErrTopicMissing, "grant_missing": contract.ErrPublishDenied, "broker_unavailable": contract.ErrBrokerDown,
-		"flow_control": contract.ErrPublisherFull, "quota": contract.ErrBrokerQuota, "key_held_up": contract.ErrKeyHeldUp, "unknown": errDown,
-	} {
+	for cause, err := range map[string]error{"topic_missing": contract.ErrTopicMissing, "unknown": errDown} {
 		t.Run(cause, func(t *testing.T) {
 			t.Parallel()
 			d := open(t, nil)
@@ -485,7 +443,7 @@ func TestAnUnconfirmedPublishNamesItsCauseInTheLogAlone(t *testing.T) {
 			requireProblem(t, d, w, http.StatusServiceUnavailable, "publish_unconfirmed", "down")
 			require.NotContains(t, w.Body.String(), cause)
 			require.Contains(t, d.log.String(), `"cause":"`+cause+`"`)
-			metrics := d.counted(t)
+			metrics := d.scrape(t)
 			require.Contains(t, metrics, fmt.Sprintf("billhook_webhook_unconfirmed_total{cause=%q,queue=%q} 1", cause, queue))
 		})
 	}

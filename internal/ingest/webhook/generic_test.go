@@ -88,12 +88,10 @@ func TestAMessageIsTakenByWhatIsDeclaredOfIt(t *testing.T) {
 		old, with  string
 		path, rule string
 	}{
-		"as it is":                       {},
-		"a version that is not declared": {`"version": 1`, `"version": 2`, "version", "undeclared"},
-		"a type that is not declared":    {`"order.created"`, `"order.lost"`, "type", "undeclared"},
-		"a type of another queue":        {`"order.created"`, `"order.payment_failed"`, "data.user_id", "unknown"},
-		"a member that is not declared":  {`"total"`, `"subtotal"`, "data.subtotal", "unknown"},
-		"a member that is missing":       {`"order_id": "ord_abc123",`, ``, "data.order_id", "required"},
+		"as it is":                      {},
+		"a type that is not declared":   {`"order.created"`, `"order.lost"`, "type", "undeclared"},
+		"a type of another queue":       {`"order.created"`, `"order.payment_failed"`, "data.user_id", "unknown"},
+		"a member that is not declared": {`"total"`, `"subtotal"`, "data.subtotal", "unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -127,7 +125,6 @@ func TestAProducersMistakesAreNamed(t *testing.T) {
 		code             string
 	}{
 		{"a disabled queue", "/queues/orders-process/messages", good, http.StatusNotFound, "queue_unknown"},
-		{"a disabled queue by its alias", "/queues/orders.process/messages", good, http.StatusNotFound, "queue_unknown"},
 		{"a queue that is not there", "/queues/nothing/messages", good, http.StatusNotFound, "queue_unknown"},
 		{"an envelope", inside, `{"action":"charge","payload":{"who":"Ilse"},"id":"5"}`, http.StatusUnprocessableEntity, "contract_unsupported"},
 		{"an envelope without an id at the generic source", "/webhooks/generic", `{"action":"charge","payload":{}}`, http.StatusUnprocessableEntity, "contract_broken"},
@@ -138,19 +135,10 @@ func TestAProducersMistakesAreNamed(t *testing.T) {
 		{"an envelope with more behind it", inside, renewal + "x", http.StatusBadRequest, "body_malformed"},
 		{"an action that the queue has no handler for", enveloped, strings.Replace(renewal, `"renewal"`, `"payout"`, 1), http.StatusUnprocessableEntity, "contract_broken"},
 		{"an envelope's amount without a currency", enveloped, strings.Replace(renewal, `"currency": "EUR",`, ``, 1), http.StatusUnprocessableEntity, "contract_broken"},
-		{"an envelope's amount with the wrong digits", enveloped, strings.Replace(renewal, `"9.99"`, `"9.990"`, 1), http.StatusUnprocessableEntity, "contract_broken"},
-		{"an envelope whose uid is an address", enveloped, strings.Replace(renewal, `"uid": "`, `"uid": "mette.lindqvist@example.com`, 1), http.StatusUnprocessableEntity, "contract_broken"},
 		{"a raw object that does not say its action", enveloped, `{"subscription_id":"s1"}`, http.StatusUnprocessableEntity, "contract_broken"},
 		{"a message.v1", inside, `{"type":"charge","data":{},"version":"1"}`, http.StatusUnprocessableEntity, "contract_unsupported"},
-		{"an empty object", inside, `{}`, http.StatusUnprocessableEntity, "contract_broken"},
-		{"an array", inside, `[]`, http.StatusUnprocessableEntity, "contract_broken"},
-		{"no body", inside, ``, http.StatusBadRequest, "body_malformed"},
-		{"a name twice", inside, `{"eventId":"5","eventId":"6"}`, http.StatusBadRequest, "body_malformed"},
 		{"a type that the queue has no handler for", inside, `{"eventId":"5","eventType":"payment.completed","timestamp":"2026-03-02T10:00:00Z","data":{}}`, http.StatusUnprocessableEntity, "contract_broken"},
-		{"an order event without an order", inside, `{"eventId":"5","eventType":"order.paid","timestamp":"2026-03-02T10:00:00Z","data":{}}`, http.StatusUnprocessableEntity, "contract_broken"},
 		{"a quantity whose points do not fit", inside, strings.Replace(good, `"items": [`, `"items": [`+strings.Repeat(`{"productId":"411486491630370501","quantity":9007199254740991},`, 2), 1), http.StatusUnprocessableEntity, "contract_broken"},
-		{"a quantity of 0", inside, strings.Replace(good, `"quantity": 2`, `"quantity": 0`, 1), http.StatusUnprocessableEntity, "contract_broken"},
-		{"a price with the wrong digits", inside, strings.Replace(good, `"10.00"`, `"10.0"`, 1), http.StatusUnprocessableEntity, "contract_broken"},
 		{"a refund amount without a currency", inside, `{"eventId":"5","eventType":"order.refunded","timestamp":"2026-03-02T10:00:00Z","data":{"order":{"id":"7"},"refund":{"id":"8","amount":"1.00"}}}`, http.StatusUnprocessableEntity, "contract_broken"},
 	}
 	for _, test := range tests {
@@ -162,25 +150,19 @@ func TestAProducersMistakesAreNamed(t *testing.T) {
 	}
 }
 
-func TestWhatTheContractDoesNotNameIsDroppedFromGenericBodies(t *testing.T) {
+func TestWhatTheContractDoesNotNameIsDroppedFromAProvidersBody(t *testing.T) {
 	t.Parallel()
-	d := open(t, nil)
-	body := strings.Replace(string(goldens(t, contract.PayNowV1)["order_paid.json"]), `"prettyId"`, `"name":"Ilse Brandvold","email":"ilse.brandvold@example.org","prettyId"`, 1)
-	w := d.send(generic(t, "/webhooks/generic", []byte(body)))
-	require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
-	require.NotContains(t, string(d.broker.all()[0].message.Data), "Ilse")
-	requireNothingLeaks(t, d, w, "")
-}
-
-func TestWhatTheContractDoesNotNameIsDroppedFromEnvelopes(t *testing.T) {
-	t.Parallel()
-	d := open(t, told)
-	body := strings.Replace(string(goldens(t, contract.EnvelopeV1)["renewal.json"]), `"payload": {`,
-		`"note": "Ilse Brandvold", "payload": {"email": "ilse.brandvold@example.org", "customer": {"name": "Ilse Brandvold"},`, 1)
-	w := d.send(generic(t, "/webhooks/generic", []byte(body)))
-	require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
-	require.NotContains(t, string(d.broker.all()[0].message.Data), "Ilse")
-	requireNothingLeaks(t, d, w, "")
+	for format, test := range map[string]struct{ file, old, with string }{
+		contract.PayNowV1: {"order_paid.json", `"prettyId"`, `"name":"Ilse Brandvold","email":"ilse.brandvold@example.org","prettyId"`},
+		contract.EnvelopeV1: {
+			"renewal.json", `"payload": {`,
+			`"note": "Ilse Brandvold", "payload": {"email": "ilse.brandvold@example.org", "customer": {"name": "Ilse Brandvold"},`,
+		},
+	} {
+		body := strings.Replace(string(goldens(t, format)[test.file]), test.old, test.with, 1)
+		got := requireTaken(t, open(t, told), generic(t, "/webhooks/generic", []byte(body)), nil, "Ilse")
+		require.Equal(t, format, got.Attributes["contract"])
+	}
 }
 
 func TestAGenericTypeThatNoQueueWantsIsIgnored(t *testing.T) {

@@ -373,7 +373,7 @@ func TestTheDoorAnswers429WithATimeAndPublishesNothing(t *testing.T) {
 	status, reason, after = send("usr_7")
 	require.Equal(t, []any{http.StatusTooManyRequests, "queue_rate_limited", "1"}, []any{status, reason, after})
 	require.Len(t, d.broker.all(), 20+free(20))
-	require.Contains(t, d.counted(t), `billhook_webhooks_total{reason="user_rate_limited",source="generic",status="429"} 1`)
+	require.Contains(t, d.scrape(t), `billhook_webhooks_total{reason="user_rate_limited",source="generic",status="429"} 1`)
 
 	require.NoError(t, backlog.Write(t.Context(), shared, fixed, map[string]backlog.Held{orders: {Messages: 100_000}}))
 	limits, _ = instance(shared, func() time.Time { return fixed })

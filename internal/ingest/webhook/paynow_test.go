@@ -161,11 +161,9 @@ func TestAnEventWithoutAQueueIsVerifiedAndIgnored(t *testing.T) {
 	}
 }
 
-func TestBadBodiesAreRefused(t *testing.T) {
+func TestABodyThatCannotBeMappedIsRefusedByItsPathAndRepeatsNothing(t *testing.T) {
 	t.Parallel()
 	const (
-		long      = "an-id-that-is-much-too-long-"
-		address   = "mette.lindqvist@example.com"
 		malformed = "body_malformed"
 		broken    = "contract_broken"
 		bad, no   = http.StatusBadRequest, http.StatusUnprocessableEntity
@@ -181,42 +179,26 @@ func TestBadBodiesAreRefused(t *testing.T) {
 		secret string // must not be repeated
 	}{
 		{"no body", nil, bad, malformed, "", ""},
-		{"not JSON", []byte("mette=lindqvist&paid=1"), bad, malformed, "", "lindqvist"},
 		{"cut off in the middle", []byte(order[:len(order)/2]), bad, malformed, "", ""},
-		{"something behind the document", []byte(order + "x"), bad, malformed, "", ""},
 		{"an array", []byte(`["mette"]`), no, broken, "", "mette"},
 		{"null", []byte(`null`), no, broken, "", ""},
 		{"an empty object", []byte(`{}`), no, broken, "event_id", ""},
 		{"no event type", []byte(`{"event_id":"5"}`), no, broken, "event_type", ""},
-		{"an event type that is a number", []byte(`{"event_id":"5","event_type":8675309}`), no, broken, "event_type", "8675309"},
 		{"a body that is a string", []byte(`{"event_type":"ON_REFUND","event_id":"5","body":"mette"}`), no, broken, "body", "mette"},
 		{"a body that is null", []byte(`{"event_type":"ON_REFUND","event_id":"5","body":null}`), no, broken, "body.order_id", ""},
 		{"no body member", []byte(`{"event_type":"ON_ORDER_COMPLETED","event_id":"5"}`), no, broken, "body.id", ""},
 		{"lines that are an object", spoil(t, `[{"product_id":"411486491630370501","price":1000,"quantity":2}]`, `{"a":"mette"}`), no, broken, "body.lines", "mette"},
-		{"a line that is a string", spoil(t, `{"product_id":"411486491630370501","price":1000,"quantity":2}`, `"mette"`), no, broken, "body.lines[0]", "mette"},
 		{"no lines", spoil(t, `[{"product_id":"411486491630370501","price":1000,"quantity":2}]`, `[]`), no, broken, "body.lines", ""},
 		{"a line without a product", spoil(t, `"product_id":"411486491630370501",`, ``), no, broken, "body.lines[0].product_id", ""},
-		{"NaN", quantity("NaN"), bad, malformed, "", "NaN"},
-		{"Infinity in a field that is dropped", spoil(t, `"name":"Ilse Brandvold"`, `"name":Infinity`), bad, malformed, "", "Infinity"},
-		{"a quantity of 1e400", quantity("1e400"), no, broken, "body.lines[0].quantity", "1e400"},
-		{"a name twice that is kept", spoil(t, `"currency":"USD"`, `"currency":"USD","currency":"EUR"`), bad, malformed, "", "EUR"},
 		{"a name twice that is dropped", spoil(t, `"name":"Ilse Brandvold"`, `"name":"mette","name":"metta"`), bad, malformed, "", "mett"},
-		{"invalid UTF-8 in a field that is kept", eventID("\"5\xff\""), bad, malformed, "", "5\xff"},
 		{"invalid UTF-8 in a field that is dropped", spoil(t, `Ilse Brandvold`, "mette\xc3\x28"), bad, malformed, "", "mette"},
-		{"arrays a hundred thousand deep", []byte(strings.Repeat("[", 100_000)), bad, malformed, "", ""},
 		{"objects a hundred thousand deep in a field that is dropped", spoil(t, `"name":"Ilse Brandvold"`, `"name":`+strings.Repeat(`{"a":`, 100_000)+"1"+strings.Repeat("}", 100_000)), bad, malformed, "", ""},
 		{"a quantity of 0", quantity("0"), no, broken, "body.lines[0].quantity", ""},
 		{"no quantity", spoil(t, `,"quantity":2`, ``), no, broken, "body.lines[0].quantity", ""},
-		{"a quantity below 0", quantity("-731"), no, broken, "body.lines[0].quantity", "731"},
-		{"a quantity that is not exact everywhere", quantity("9007199254740993"), no, broken, "body.lines[0].quantity", "9007199254740993"},
 		{"a quantity one above the largest", quantity("9007199254740992"), no, broken, "body.lines[0].quantity", "9007199254740992"},
 		{"a quantity whose points do not fit beside those before it", spoil(t, `{"product_id":"411486491630370501","price":1000,"quantity":2}`, strings.TrimSuffix(strings.Repeat(`{"product_id":"411486491630370501","price":0,"quantity":9007199254740991},`, 3), ",")), no, broken, "body.lines[1].quantity", "9007199254740991"},
-		{"a quantity in quotes", quantity(`"73173"`), no, broken, "body.lines[0].quantity", "73173"},
-		{"an event id of 1500 bytes", eventID(`"` + strings.Repeat(long, 54)[:1500] + `"`), no, broken, "event_id", long},
 		{"an event id with a slash", eventID(`"a/../b"`), no, broken, "event_id", "a/../b"},
 		{"an empty event id", eventID(`""`), no, broken, "event_id", ""},
-		{"an event id that is a number", eventID(`8675309`), no, broken, "event_id", "8675309"},
-		{"a raw control character", eventID("\"mette\x00\""), bad, malformed, "", "mette"},
 		{"an order id that is a card number", spoil(t, `"502113004410990002"`, `"4539148803436467"`), no, broken, "body.id", "4539148803436467"},
 		{"an event type that is a sentence", spoil(t, `"ON_ORDER_COMPLETED"`, `"Mette has paid"`), no, broken, "event_type", "Mette"},
 	}
@@ -240,15 +222,6 @@ func TestBadBodiesAreRefused(t *testing.T) {
 	}
 }
 
-func TestThousandsOfBadLinesAreAShortAnswer(t *testing.T) {
-	t.Parallel()
-	d := open(t, nil)
-	lines := strings.Repeat(`{"product_id":"a/b","quantity":0},`, 5000)
-	w := d.send(payNow(t, spoil(t, `{"product_id":"411486491630370501","price":1000,"quantity":2}`, strings.TrimSuffix(lines, ","))))
-	p := requireProblem(t, d, w, http.StatusUnprocessableEntity, "contract_broken", "a/b")
-	require.LessOrEqual(t, len(p.Violations), 20)
-}
-
 func TestBoundariesThatAreStillAccepted(t *testing.T) {
 	t.Parallel()
 	const line = `{"product_id":"411486491630370501","price":1000,"quantity":2}`
@@ -263,21 +236,14 @@ func TestBoundariesThatAreStillAccepted(t *testing.T) {
 		{"a price of nothing", spoil(t, `"price":1000`, `"price":0`), "2000"},
 		{"a price that is null", spoil(t, `"price":1000`, `"price":null`), "2000"},
 		{"the largest price", spoil(t, `"price":1000`, fmt.Sprint(`"price":`, money.Max)), "2000"},
-		{"a dropped number that no float holds", spoil(t, `"name":"Ilse Brandvold"`, `"name":1e400`), "2000"},
-		{"a dropped field nested fifty deep", spoil(t, `"name":"Ilse Brandvold"`, `"name":`+strings.Repeat("[", 50)+strings.Repeat("]", 50)), "2000"},
 		{"exactly 1 MiB", append([]byte(order), bytes.Repeat([]byte(" "), 1<<20-len(order))...), "2000"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			d := open(t, nil)
-			w := d.send(payNow(t, test.body))
-			require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
-			require.Len(t, d.broker.all(), 1)
-			points, ok := d.broker.all()[0].message.Attributes["points"]
+			points, ok := requireTaken(t, open(t, nil), payNow(t, test.body), nil, "").Attributes["points"]
 			require.Equal(t, test.points, points)
 			require.Equal(t, test.points != "", ok, "an empty attribute is not sent")
-			requireNothingLeaks(t, d, w, "")
 		})
 	}
 }
@@ -287,10 +253,7 @@ func TestAmountsHaveTheDigitsOfTheirCurrency(t *testing.T) {
 	for currency, want := range map[string]string{"USD": "10.00", "JPY": "1000", "KWD": "1.000"} {
 		t.Run(currency, func(t *testing.T) {
 			t.Parallel()
-			d := open(t, nil)
-			require.Equal(t, http.StatusAccepted, d.send(payNow(t, spoil(t, `"USD"`, `"`+currency+`"`))).Code)
-			m := payNowOf(t, d.broker.all()[0].message.Data)
-			require.Equal(t, want, m.Data.Order.Items[0].Price)
+			require.Equal(t, want, toldOf(t, string(spoil(t, `"USD"`, `"`+currency+`"`))).Data.Order.Items[0].Price)
 		})
 	}
 }
@@ -308,11 +271,8 @@ func TestTheTimeIsTheLatestThatTheEventTellsOfItself(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := open(t, nil)
 			body := fmt.Sprintf(`{"event_type":%q,"event_id":"5","body":{"id":"6","order_id":"7",%s}}`, test.eventType, test.times)
-			require.Equal(t, http.StatusAccepted, d.send(payNow(t, []byte(body))).Code)
-			m := payNowOf(t, d.broker.all()[0].message.Data)
-			require.Equal(t, test.want, m.Timestamp)
+			require.Equal(t, test.want, toldOf(t, body).Timestamp)
 		})
 	}
 }
@@ -327,11 +287,8 @@ func TestAnOrdersCustomerIsReadInEitherPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := open(t, nil)
 			body := `{"event_type":"ON_CHARGEBACK","event_id":"5","body":{"id":"6","order_id":"7","pretty_id":"BH-1042",` + test.customer + `}}`
-			require.Equal(t, http.StatusAccepted, d.send(payNow(t, []byte(body))).Code)
-			m := payNowOf(t, d.broker.all()[0].message.Data)
-			require.Equal(t, &contract.Order{ID: "7", PrettyID: "BH-1042", CustomerID: test.want}, m.Data.Order)
+			require.Equal(t, &contract.Order{ID: "7", PrettyID: "BH-1042", CustomerID: test.want}, toldOf(t, body).Data.Order)
 		})
 	}
 }
@@ -349,15 +306,12 @@ func TestAnEventWithoutATimeHasThatOfItsReceipt(t *testing.T) {
 	} {
 		t.Run(sample, func(t *testing.T) {
 			t.Parallel()
-			d := open(t, nil)
 			body := string(samples.Read(sample, samples.Event{}))
 			for _, name := range times {
 				require.Contains(t, body, `"`+name+`"`)
 				body = strings.ReplaceAll(body, `"`+name+`"`, `"not_`+name+`"`)
 			}
-			require.Equal(t, http.StatusAccepted, d.send(payNow(t, []byte(body))).Code)
-			m := payNowOf(t, d.broker.all()[0].message.Data)
-			require.Equal(t, "2026-03-02T10:02:03Z", m.Timestamp)
+			require.Equal(t, "2026-03-02T10:02:03Z", toldOf(t, body).Timestamp)
 		})
 	}
 }
@@ -374,11 +328,8 @@ func TestWhatWasGivenBackIsTheSmallerAmount(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := open(t, nil)
 			body := `{"event_type":"ON_REFUND","event_id":"5","body":{"id":"6","order_id":"7","currency":"USD",` + test.amounts + `}}`
-			require.Equal(t, http.StatusAccepted, d.send(payNow(t, []byte(body))).Code)
-			m := payNowOf(t, d.broker.all()[0].message.Data)
-			require.Equal(t, test.want, m.Data.Refund.Amount)
+			require.Equal(t, test.want, toldOf(t, body).Data.Refund.Amount)
 		})
 	}
 }

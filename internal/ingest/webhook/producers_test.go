@@ -63,19 +63,7 @@ func TestWhatAMessageLacksIsMadeUpAtTheDoor(t *testing.T) {
 			toUpdates, renewed,
 			`{"action":"renewal","created_at":"2026-03-02T10:02:03.45Z","attempts":0,"payload":{"subscription_id":"s1","period_end":"2026-05-02T10:15:00Z"}}`,
 		},
-		"an envelope without an id": {
-			toUpdates, `{"action":"renewal","created_at":"2026-03-02T10:00:00","payload":{"subscription_id":"s1"}}`,
-			`{"action":"renewal","created_at":"2026-03-02T10:00:00Z","attempts":0,"payload":{"subscription_id":"s1"}}`,
-		},
-		"an envelope that was tried before": {
-			toUpdates, `{"id":"e1","action":"renewal","attempts":2,"payload":{"subscription_id":"s1"}}`,
-			`{"id":"e1","action":"renewal","created_at":"2026-03-02T10:02:03.45Z","attempts":2,"payload":{"subscription_id":"s1"}}`,
-		},
 		"a message without an id and a time": {toOrders, shipped, `{"type":"order.shipped","timestamp":"2026-03-02T10:02:03.45Z","version":1,"data":{"order_id":"o1"}}`},
-		"a raw object whose item says the type": {
-			toOrders, `{"message":{"order_id":"o1"},"routing_key":"order.shipped"}`,
-			`{"type":"order.shipped","timestamp":"2026-03-02T10:02:03.45Z","version":1,"data":{"order_id":"o1"}}`,
-		},
 		"a raw object on a topic": {
 			onOrders, `{"message":{"order_id":"o1"},"routing_key":"order.shipped"}`,
 			`{"type":"order.shipped","timestamp":"2026-03-02T10:02:03.45Z","version":1,"data":{"order_id":"o1"}}`,
@@ -218,7 +206,6 @@ func TestWhatCannotBeHonouredIsRefused(t *testing.T) {
 		"more attempts than the queue gives":     {toOrders, `{"message":` + shipped + `,"max_attempts":6}`, "max_attempts", "max=5"},
 		"no attempt":                             {toOrders, `{"message":` + shipped + `,"max_attempts":0}`, "max_attempts", "min=1"},
 		"half an attempt":                        {toOrders, `{"message":` + shipped + `,"max_attempts":1.5}`, "max_attempts", "min=1"},
-		"attempts in words":                      {toOrders, `{"message":` + shipped + `,"max_attempts":"2"}`, "max_attempts", "min=1"},
 		"a time that is none":                    {toOrders, `{"message":` + shipped + `,"deliver_at":"tomorrow"}`, "deliver_at", "timestamp"},
 		"a time in 31 days":                      {toOrders, `{"message":` + shipped + `,"deliver_at":"2026-04-02T10:02:04Z"}`, "deliver_at", "too_far"},
 		"a time after the message has gone off":  {email, `{"message":` + welcome + `,"deliver_at":"2026-03-03T10:02:04Z"}`, "deliver_at", "beyond_message_ttl"},

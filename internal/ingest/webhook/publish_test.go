@@ -60,26 +60,6 @@ func TestADirectoryThatNeverAnswersIsWaitedForOnlySoLong(t *testing.T) {
 	requireProblem(t, d, w, http.StatusServiceUnavailable, "customer_lookup_failed", "")
 }
 
-func TestTheUIDOfAnIdentityProviderIsTheOrderingKey(t *testing.T) {
-	t.Parallel()
-	for _, uid := range []string{
-		"auth0|5f7c8ec7c33c6c004bbafe82", "google-oauth2|103547991597142817347", "facebook|4539148803436467", "samlp|acme|00u1abcd", "eu-west-1:2f3d0a11-1111-4111-8111-111111111111",
-		"_ce3d2948b4cf20146dee0a0b3dd6f69b6cf86f62d7", "700000000000000300",
-	} {
-		t.Run(uid, func(t *testing.T) {
-			t.Parallel()
-			d := open(t, nil)
-			w := d.send(payNow(t, spoil(t, samples.UID, uid)))
-			require.Equal(t, http.StatusAccepted, w.Code, w.Body.String())
-			sent := d.broker.all()
-			require.Len(t, sent, 1)
-			require.Equal(t, uid, sent[0].message.OrderingKey)
-			require.Equal(t, uid, sent[0].message.Attributes["uid"])
-			require.Equal(t, uid, sent[0].message.Attributes["ordering_key"])
-		})
-	}
-}
-
 func TestADirectoryCannotLetAnAddressOut(t *testing.T) {
 	t.Parallel()
 	const address = "mette.lindqvist@example.com"

@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,20 +60,11 @@ func (f faulty) Read(p []byte) (int, error) {
 func TestBadRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	body := samples.Read(samples.OrderCompleted, samples.Event{})
-	big := append(bytes.Clone(body), bytes.Repeat([]byte(" "), 1<<20+1-len(body))...)
 	change := func(f func(r *http.Request)) func(t *testing.T) *http.Request {
 		return func(t *testing.T) *http.Request {
 			t.Helper()
 			r := payNow(t, body)
 			f(r)
-			return r
-		}
-	}
-	at := func(moment time.Time) func(t *testing.T) *http.Request {
-		return func(t *testing.T) *http.Request {
-			t.Helper()
-			r := request(t, "/webhooks/paynow", bytes.NewReader(body))
-			sign(t, r, signature.PayNow, paynowSecret, body, moment)
 			return r
 		}
 	}
@@ -85,42 +75,18 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		status  int
 		code    string
 	}{
-		{"1 MiB and a byte, announced", func(t *testing.T) *http.Request {
-			t.Helper()
-			r := payNow(t, big)
-			require.EqualValues(t, 1<<20+1, r.ContentLength)
-			return r
-		}, http.StatusRequestEntityTooLarge, "too_large"},
 		{"too much announced is not even read", func(t *testing.T) *http.Request {
 			t.Helper()
 			r := payNow(t, body)
 			r.Body, r.ContentLength = io.NopCloser(unread{t}), 1<<40
 			return r
 		}, http.StatusRequestEntityTooLarge, "too_large"},
-		{"1 MiB and a byte, chunked", func(t *testing.T) *http.Request {
-			t.Helper()
-			r := payNow(t, big)
-			r.ContentLength, r.TransferEncoding = -1, []string{"chunked"}
-			return r
-		}, http.StatusRequestEntityTooLarge, "too_large"},
-		{"a body that errors midway", func(t *testing.T) *http.Request {
-			t.Helper()
-			r := payNow(t, body)
-			r.Body = io.NopCloser(faulty{bytes.NewReader(body[:len(body)/2]), io.ErrUnexpectedEOF})
-			return r
-		}, http.StatusBadRequest, "body_unread"},
 		{"a body that errors right behind its end", func(t *testing.T) *http.Request {
 			t.Helper()
 			r := payNow(t, body)
 			r.Body = io.NopCloser(faulty{bytes.NewReader(body), errDown})
 			return r
 		}, http.StatusBadRequest, "body_unread"},
-		{"no signature", change(func(r *http.Request) { r.Header.Del("PayNow-Signature") }), unauthorized, "signature_missing"},
-		{"no timestamp", change(func(r *http.Request) { r.Header.Del("PayNow-Timestamp") }), unauthorized, "signature_missing"},
-		{"two signatures", change(func(r *http.Request) { r.Header.Add("PayNow-Signature", r.Header.Get("PayNow-Signature")) }), unauthorized, "signature_malformed"},
-		{"a signature of something else", change(func(r *http.Request) {
-			r.Header.Set("PayNow-Signature", base64.StdEncoding.EncodeToString(make([]byte, 32)))
-		}), unauthorized, "signature_mismatch"},
 		{"a signature with another secret", func(t *testing.T) *http.Request {
 			t.Helper()
 			r := payNow(t, body)
@@ -133,22 +99,14 @@ func TestBadRequestsAreRefused(t *testing.T) {
 			r.Body = io.NopCloser(bytes.NewReader(bytes.Replace(body, []byte(`"quantity": 2`), []byte(`"quantity": 9`), 1)))
 			return r
 		}, unauthorized, "signature_mismatch"},
-		{"a timestamp changed on its way", change(func(r *http.Request) {
-			r.Header.Set("PayNow-Timestamp", strconv.FormatInt(fixed.UnixMilli()+1, 10))
-		}), unauthorized, "signature_mismatch"},
 		{"what is not JSON and not signed", func(t *testing.T) *http.Request {
 			t.Helper()
 			r := payNow(t, body)
 			r.Body = io.NopCloser(strings.NewReader("{"))
 			return r
 		}, unauthorized, "signature_mismatch"},
-		{"a timestamp just too old", at(fixed.Add(-tolerance - time.Millisecond)), unauthorized, "timestamp_too_old"},
-		{"a timestamp just too new", at(fixed.Add(tolerance + time.Millisecond)), unauthorized, "timestamp_too_new"},
 		{"a form", change(func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }), http.StatusUnsupportedMediaType, "content_type"},
 		{"JSON in another charset", change(func(r *http.Request) { r.Header.Set("Content-Type", "application/json; charset=utf-16") }), http.StatusUnsupportedMediaType, "content_type"},
-		{"no content type", change(func(r *http.Request) { r.Header.Del("Content-Type") }), http.StatusUnsupportedMediaType, "content_type"},
-		{"a compressed body", change(func(r *http.Request) { r.Header.Set("Content-Encoding", "gzip") }), http.StatusUnsupportedMediaType, "content_encoding"},
-		{"a source that is not declared", change(func(r *http.Request) { r.URL.Path = "/webhooks/stripe" }), http.StatusNotFound, "source_unknown"},
 		{"a source whose name is an address", change(func(r *http.Request) { r.URL.Path = "/webhooks/ilse.brandvold@example.org" }), http.StatusNotFound, "source_unknown"},
 	}
 	for _, test := range tests {
@@ -162,36 +120,29 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 }
 
-func TestAnotherMethodIsAProblemToo(t *testing.T) {
+func TestAnotherMethodOrPathIsAProblemToo(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{"/webhooks/paynow", "/queues/paynow-events/messages"} {
-		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete} {
-			t.Run(method+" "+path, func(t *testing.T) {
-				t.Parallel()
-				d := open(t, nil)
-				r := payNow(t, samples.Read(samples.OrderCompleted, samples.Event{}))
-				r.Method, r.URL.Path = method, path
-				requireProblem(t, d, d.send(r), http.StatusMethodNotAllowed, "method_not_allowed", "")
-			})
-		}
+	for name, test := range map[string]struct {
+		method, path string
+		status       int
+		code         string
+	}{
+		"a webhook that is asked for": {http.MethodGet, "/webhooks/paynow", http.StatusMethodNotAllowed, "method_not_allowed"},
+		"a message that is put":       {http.MethodPut, "/queues/paynow-events/messages", http.StatusMethodNotAllowed, "method_not_allowed"},
+		"a path that is not there":    {http.MethodPost, "/webhooks/paynow/ilse_b", http.StatusNotFound, "not_found"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, nil)
+			r := payNow(t, samples.Read(samples.OrderCompleted, samples.Event{}))
+			r.Method, r.URL.Path = test.method, test.path
+			w := d.send(r)
+			requireProblem(t, d, w, test.status, test.code, "")
+			if test.status == http.StatusMethodNotAllowed {
+				require.Equal(t, http.MethodPost, w.Header().Get("Allow")) // RFC 9110, 15.5.6
+			}
+		})
 	}
-}
-
-func TestAPathThatIsNotThereIsAProblemToo(t *testing.T) {
-	t.Parallel()
-	d := open(t, nil)
-	r := payNow(t, samples.Read(samples.OrderCompleted, samples.Event{}))
-	r.URL.Path = "/webhooks/paynow/ilse_b"
-	requireProblem(t, d, d.send(r), http.StatusNotFound, "not_found", "")
-}
-
-// RFC 9110, 15.5.6: a 405 must say which methods are allowed.
-func TestARefusedMethodNamesTheAllowedOne(t *testing.T) {
-	t.Parallel()
-	d := open(t, nil)
-	r := payNow(t, samples.Read(samples.OrderCompleted, samples.Event{}))
-	r.Method = http.MethodGet
-	require.Equal(t, http.MethodPost, d.send(r).Header().Get("Allow"))
 }
 
 func TestAnEndlessBodyIsReadOnlyToTheLimit(t *testing.T) {
@@ -206,29 +157,19 @@ func TestAnEndlessBodyIsReadOnlyToTheLimit(t *testing.T) {
 	require.LessOrEqual(t, endless.n, 4<<20)
 }
 
-func TestWhatSendersMayDoDifferently(t *testing.T) {
+func TestSendersMaySpellTheContentTypeOtherwiseAndAnnounceNoLength(t *testing.T) {
 	t.Parallel()
 	body := samples.Read(samples.OrderCompleted, samples.Event{})
-	header := func(name, value string) func(*testing.T, *http.Request) {
-		return func(_ *testing.T, r *http.Request) { r.Header.Set(name, value) }
-	}
-	tests := []struct {
-		name   string
-		change func(*testing.T, *http.Request)
-	}{
-		{"a charset that says UTF-8", header("Content-Type", "application/json; charset=utf-8")},
-		{"a content type in capitals", header("Content-Type", "Application/JSON; Charset=UTF-8")},
-		{"a length that is not announced", func(_ *testing.T, r *http.Request) { r.ContentLength = -1 }},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
+	for name, change := range map[string]func(r *http.Request){
+		"a charset that says UTF-8":      func(r *http.Request) { r.Header.Set("Content-Type", "application/json; charset=utf-8") },
+		"a content type in capitals":     func(r *http.Request) { r.Header.Set("Content-Type", "Application/JSON; Charset=UTF-8") },
+		"a length that is not announced": func(r *http.Request) { r.ContentLength = -1 },
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := open(t, nil)
 			r := payNow(t, body)
-			test.change(t, r)
-			w := d.send(r)
-			require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
-			require.Len(t, d.broker.all(), 1)
+			change(r)
+			require.Len(t, taken(t, open(t, nil), r).broker.all(), 1)
 		})
 	}
 }

@@ -190,6 +190,20 @@ func (d *door) send(r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
+// taken sends a request that has to be accepted.
+func taken(t *testing.T, d *door, r *http.Request) *door {
+	t.Helper()
+	w := d.send(r)
+	require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
+	return d
+}
+
+// toldOf is what is published of a body of PayNow's.
+func toldOf(t *testing.T, body string) *contract.PayNow {
+	t.Helper()
+	return payNowOf(t, taken(t, open(t, nil), payNow(t, []byte(body))).broker.all()[0].message.Data)
+}
+
 type problem struct {
 	Type       string `json:"type"`
 	Status     int    `json:"status"`

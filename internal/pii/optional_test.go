@@ -53,8 +53,6 @@ func TestABadOptionalFieldIsLeftOut(t *testing.T) {
 		"a uid that is a large number":  {`{"who":{"uid":90071992547409931}}`, `{"who":{"uid":"90071992547409931"}}`, nil},
 		"a uid that is a card":          {`{"who":{"uid":4111111111111111}}`, `{"who":{}}`, []pii.Violation{{Path: "who.uid", Rule: "card"}}},
 		"a uid that is a fraction":      {`{"who":{"uid":1.5}}`, `{"who":{}}`, []pii.Violation{{Path: "who.uid", Rule: "uid"}}},
-		"a uid with an exponent":        {`{"who":{"uid":1e5}}`, `{"who":{}}`, []pii.Violation{{Path: "who.uid", Rule: "uid"}}},
-		"a uid below 0":                 {`{"who":{"uid":-1}}`, `{"who":{}}`, []pii.Violation{{Path: "who.uid", Rule: "uid"}}},
 		"a uid of 200 digits":           {`{"who":{"uid":` + strings.Repeat("1", 200) + `}}`, `{"who":{}}`, []pii.Violation{{Path: "who.uid", Rule: "uid"}}},
 		"an id that is a number":        {`{"who":{"id":12345}}`, `{"who":{}}`, []pii.Violation{{Path: "who.id", Rule: "id"}}},
 		"nothing":                       {`{"at":"","who":null}`, `{}`, nil},

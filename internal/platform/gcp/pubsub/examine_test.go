@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"billhook/catalog"
 	"billhook/internal/platform/gcp/pubsub"
 )
 
@@ -22,12 +21,11 @@ const (
 func TestProvisionSaysOfWhichCatalogASubscriptionIsAndLeavesTheLabelsOfOthers(t *testing.T) {
 	t.Parallel()
 	p, target, options := applied(t)
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := shipped(t)
 	q, ok := c.HandledBy("points.credit")
 	require.True(t, ok)
 	name := "projects/p/subscriptions/" + q.PushSubscription()
-	_, err = pubsub.Provision(t.Context(), c, target, options...)
+	_, err := pubsub.Provision(t.Context(), c, target, options...)
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"billhook-catalog": c.Hash()}, p.subscriptions[name].Labels)
 	p.subscriptions[name].Labels = map[string]string{"billhook-catalog": "00000000", "team": "shop"}

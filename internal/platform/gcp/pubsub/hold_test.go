@@ -3,11 +3,9 @@ package pubsub_test
 import (
 	"testing"
 
-	client "cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/platform/gcp/pubsub"
 )
@@ -15,24 +13,25 @@ import (
 func TestOneDeadLetterIsTakenOffHoldAndTheOthersStay(t *testing.T) {
 	t.Parallel()
 	project, options, _ := provisioned(t)
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	q, ok := c.Queue("paynow-events")
+	q, ok := shipped(t).Queue("paynow-events")
 	require.True(t, ok)
 	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project}, options...)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, publisher.Close()) }()
+	found, err := pubsub.Unhold(t.Context(), q, pubsub.Names{ProjectID: project}, "canary", options...)
+	require.NoError(t, err)
+	require.False(t, found, "there is nothing to take")
+	_, err = pubsub.Unhold(t.Context(), q, pubsub.Names{ProjectID: "another-project"}, "canary", options...)
+	require.Error(t, err, "there is no such subscription")
 	for _, id := range []string{"e1", "canary", "e2"} {
 		_, err := publisher.Publish(t.Context(), q.DeadLetter.Topic, contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": id}})
 		require.NoError(t, err)
 	}
-	found, err := pubsub.Unhold(t.Context(), q, pubsub.Names{ProjectID: project}, "canary", options...)
+	found, err = pubsub.Unhold(t.Context(), q, pubsub.Names{ProjectID: project}, "canary", options...)
 	require.NoError(t, err)
 	require.True(t, found)
 
-	admin, err := client.NewClient(t.Context(), project, options...)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, admin.Close()) }()
+	admin := administrator(t, project, options)
 	left := map[string]bool{}
 	for len(left) < 2 {
 		answer, err := admin.SubscriptionAdminClient.Pull(t.Context(), &pubsubpb.PullRequest{
@@ -44,17 +43,4 @@ func TestOneDeadLetterIsTakenOffHoldAndTheOthersStay(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[string]bool{"e1": true, "e2": true}, left)
-}
-
-func TestNothingToTakeOffHoldIsNoError(t *testing.T) {
-	t.Parallel()
-	project, options, _ := provisioned(t)
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	q, _ := c.Queue("paynow-events")
-	found, err := pubsub.Unhold(t.Context(), q, pubsub.Names{ProjectID: project}, "canary", options...)
-	require.NoError(t, err)
-	require.False(t, found)
-	_, err = pubsub.Unhold(t.Context(), q, pubsub.Names{ProjectID: "another-project"}, "canary", options...)
-	require.Error(t, err, "there is no such subscription")
 }

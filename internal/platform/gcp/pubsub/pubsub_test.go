@@ -41,6 +41,23 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// shipped is the catalog that is built in; the test may change it.
+func shipped(t *testing.T) *catalog.Catalog {
+	t.Helper()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	return c
+}
+
+// administrator is a client of the emulator's project.
+func administrator(t *testing.T, project string, options []option.ClientOption) *client.Client {
+	t.Helper()
+	c, err := client.NewClient(t.Context(), project, options...)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
 // provisioned returns a project of its own on the emulator with the catalog in it.
 func provisioned(t *testing.T) (project string, options []option.ClientOption, target pubsub.Target) {
 	t.Helper()
@@ -48,21 +65,17 @@ func provisioned(t *testing.T) (project string, options []option.ClientOption, t
 	project = "p-" + uuid.NewString()
 	// Nobody listens there; what is pushed waits.
 	target = pubsub.Target{ProjectID: project, PushBaseURL: "http://127.0.0.1:1", Emulator: true}
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	_, err = pubsub.Provision(t.Context(), c, target, options...)
+	_, err := pubsub.Provision(t.Context(), shipped(t), target, options...)
 	require.NoError(t, err)
 	return project, options, target
 }
 
-// pull takes n messages from a subscription made for the test on the topic.
+// tap makes a subscription on the topic, and returns what takes n messages from it.
 func tap(t *testing.T, project, topic string, options []option.ClientOption) func(n int) []*pubsubpb.PubsubMessage {
 	t.Helper()
-	c, err := client.NewClient(t.Context(), project, options...)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = c.Close() })
+	c := administrator(t, project, options)
 	name := fmt.Sprintf("projects/%s/subscriptions/tap-%s", project, topic)
-	_, err = c.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
+	_, err := c.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
 		Name: name, Topic: fmt.Sprintf("projects/%s/topics/%s", project, topic), EnableMessageOrdering: true,
 	})
 	require.NoError(t, err)
@@ -81,91 +94,29 @@ func tap(t *testing.T, project, topic string, options []option.ClientOption) fun
 	}
 }
 
-func TestAPublishedMessageArrivesAsItWas(t *testing.T) {
-	t.Parallel()
-	project, options, _ := provisioned(t)
-	received := tap(t, project, "paynow-events", options)
-	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project}, options...)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, publisher.Close()) }()
-	id, err := publisher.Publish(t.Context(), "paynow-events", contract.Message{
-		Data: []byte(`{"a":1}`), Attributes: map[string]string{"event_id": "e1"}, OrderingKey: "u1",
-	})
-	require.NoError(t, err)
-	got := received(1)[0]
-	require.Equal(t, id, got.MessageId)
-	require.JSONEq(t, `{"a":1}`, string(got.Data))
-	require.Equal(t, map[string]string{"event_id": "e1"}, got.Attributes)
-	require.Equal(t, "u1", got.OrderingKey)
-}
-
-func TestMessagesOfOneKeyArriveInTheOrderTheyWerePublished(t *testing.T) {
-	t.Parallel()
-	project, options, _ := provisioned(t)
-	received := tap(t, project, "paynow-events", options)
-	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project}, options...)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, publisher.Close()) }()
-	const n = 50
-	for i := range n {
-		_, err := publisher.Publish(t.Context(), "paynow-events", contract.Message{Data: fmt.Append(nil, i), OrderingKey: "u1"})
-		require.NoError(t, err)
-	}
-	for i, m := range received(n) {
-		require.Equal(t, fmt.Sprint(i), string(m.Data))
-	}
-}
-
-func TestAFailedOrderedPublishLeavesItsKeyUsable(t *testing.T) {
-	t.Parallel()
-	project, options, _ := provisioned(t)
-	var failing atomic.Bool
-	options = append(options, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
-		func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
-			if method == "/google.pubsub.v1.Publisher/Publish" && failing.Load() {
-				return status.Error(codes.PermissionDenied, "no")
-			}
-			return call(ctx, method, request, answer, cc, o...)
-		})))
-	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project}, options...)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, publisher.Close()) }()
-	message := contract.Message{Data: []byte("x"), OrderingKey: "u1"}
-	failing.Store(true)
-	_, err = publisher.Publish(t.Context(), "paynow-events", message)
-	require.Error(t, err)
-	failing.Store(false)
-	_, err = publisher.Publish(t.Context(), "paynow-events", message)
-	require.NoError(t, err)
-}
-
 func TestAPublishWhoseCallerGivesUpLeavesItsKeyUsable(t *testing.T) {
 	t.Parallel()
-	project, options, _ := provisioned(t)
+	_, options := inMemory(t)
 	release, arrived := make(chan struct{}), make(chan struct{})
 	var held atomic.Bool
-	options = append(options, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
-		func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
-			if method == "/google.pubsub.v1.Publisher/Publish" && held.CompareAndSwap(false, true) {
-				close(arrived)
-				<-release
-				return status.Error(codes.PermissionDenied, "no")
-			}
-			return call(ctx, method, request, answer, cc, o...)
-		})))
-	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: project}, options...)
-	require.NoError(t, err)
+	publisher := opened(t, intercepted(options, func(_ context.Context, invoke func() error) error {
+		if held.CompareAndSwap(false, true) {
+			close(arrived)
+			<-release
+			return status.Error(codes.PermissionDenied, "no")
+		}
+		return invoke()
+	}))
 	message := contract.Message{Data: []byte("x"), OrderingKey: "u1"}
 	ctx, giveUp := context.WithCancel(t.Context())
 	go func() { <-arrived; giveUp() }()
-	_, err = publisher.Publish(ctx, "paynow-events", message)
+	_, err := publisher.Publish(ctx, "t", message)
 	require.ErrorIs(t, err, context.Canceled)
 	close(release)
 	require.Eventually(t, func() bool {
-		_, err := publisher.Publish(t.Context(), "paynow-events", message)
+		_, err := publisher.Publish(t.Context(), "t", message)
 		return err == nil
 	}, 20*time.Second, 10*time.Millisecond)
-	require.NoError(t, publisher.Close())
 }
 
 // inMemory returns the client library's in-memory server with a topic t on it.
@@ -190,6 +141,17 @@ func intercepted(options []option.ClientOption, call func(ctx context.Context, i
 		})))
 }
 
+// answered lets take answer a client's requests before the server does.
+func answered(options []option.ClientOption, take func(request any) (taken bool, err error)) []option.ClientOption {
+	return append(slices.Clone(options), option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
+		func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, next grpc.UnaryInvoker, o ...grpc.CallOption) error {
+			if taken, err := take(request); taken {
+				return err
+			}
+			return next(ctx, method, request, answer, cc, o...)
+		})))
+}
+
 func opened(t *testing.T, options []option.ClientOption) *pubsub.Publisher {
 	t.Helper()
 	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: "p"}, options...)
@@ -211,7 +173,7 @@ func TestTheInMemoryServerTakesAMessageAsItIs(t *testing.T) {
 	require.Equal(t, "u1", got.OrderingKey)
 }
 
-func TestConcurrentPublishersOfManyKeysKeepTheOrderOfEach(t *testing.T) {
+func TestOnTheEmulatorConcurrentPublishersOfManyKeysKeepTheOrderOfEach(t *testing.T) {
 	t.Parallel()
 	project, options, _ := provisioned(t)
 	received := tap(t, project, "paynow-events", options)
@@ -223,7 +185,7 @@ func TestConcurrentPublishersOfManyKeysKeepTheOrderOfEach(t *testing.T) {
 	for k := range keys {
 		group.Go(func() error {
 			for i := range each {
-				message := contract.Message{Data: fmt.Append(nil, i), OrderingKey: fmt.Sprint("u", k)}
+				message := contract.Message{Data: fmt.Append(nil, i), Attributes: map[string]string{"event_id": fmt.Sprint("e", i)}, OrderingKey: fmt.Sprint("u", k)}
 				if _, err := publisher.Publish(ctx, "paynow-events", message); err != nil {
 					return err
 				}
@@ -235,6 +197,7 @@ func TestConcurrentPublishersOfManyKeysKeepTheOrderOfEach(t *testing.T) {
 	next := map[string]int{}
 	for _, m := range received(keys * each) {
 		require.Equal(t, fmt.Sprint(next[m.OrderingKey]), string(m.Data), m.OrderingKey)
+		require.Equal(t, map[string]string{"event_id": "e" + string(m.Data)}, m.Attributes)
 		next[m.OrderingKey]++
 	}
 }
@@ -351,52 +314,18 @@ func TestCloseWaitsForWhatItsCallerNoLongerWaitsFor(t *testing.T) {
 	require.Len(t, server.Messages(), 1)
 }
 
-func TestProvisionAgainChangesNothing(t *testing.T) {
-	t.Parallel()
-	_, options, target := provisioned(t)
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	changes, err := pubsub.Provision(t.Context(), c, target, options...)
-	require.NoError(t, err)
-	require.NotEmpty(t, changes)
-	for _, change := range changes {
-		require.Equal(t, pubsub.Unchanged, change.Action, change.ID)
-	}
-}
-
-func TestProvisionPointsAPushSubscriptionAnew(t *testing.T) {
+func TestProvisionMendsWhatSomebodyChangedAndPointsPushesAnew(t *testing.T) {
 	t.Parallel()
 	project, options, target := provisioned(t)
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	target.PushBaseURL = "http://127.0.0.1:2"
-	changes, err := pubsub.Provision(t.Context(), c, target, options...)
-	require.NoError(t, err)
-	require.Contains(t, changes, pubsub.Change{Kind: "subscription", ID: "paynow-events-push", Action: pubsub.Updated})
-	admin, err := client.NewClient(t.Context(), project, options...)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, admin.Close()) }()
-	got, err := admin.SubscriptionAdminClient.GetSubscription(t.Context(), &pubsubpb.GetSubscriptionRequest{
-		Subscription: "projects/" + project + "/subscriptions/paynow-events-push",
-	})
-	require.NoError(t, err)
-	require.Equal(t, "http://127.0.0.1:2/push/paynow-events", got.PushConfig.PushEndpoint)
-	require.True(t, got.EnableMessageOrdering)
-	require.Nil(t, got.DeadLetterPolicy, "the emulator's pushes would die of it")
-}
-
-func TestProvisionMendsWhatSomebodyChanged(t *testing.T) {
-	t.Parallel()
-	project, options, target := provisioned(t)
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	admin, err := client.NewClient(t.Context(), project, options...)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, admin.Close()) }()
+	admin := administrator(t, project, options)
 	name := "projects/" + project + "/subscriptions/paynow-events-push"
-	before, err := admin.SubscriptionAdminClient.GetSubscription(t.Context(), &pubsubpb.GetSubscriptionRequest{Subscription: name})
-	require.NoError(t, err)
-	_, err = admin.SubscriptionAdminClient.UpdateSubscription(t.Context(), &pubsubpb.UpdateSubscriptionRequest{
+	read := func() *pubsubpb.Subscription {
+		have, err := admin.SubscriptionAdminClient.GetSubscription(t.Context(), &pubsubpb.GetSubscriptionRequest{Subscription: name})
+		require.NoError(t, err)
+		return have
+	}
+	before := read()
+	_, err := admin.SubscriptionAdminClient.UpdateSubscription(t.Context(), &pubsubpb.UpdateSubscriptionRequest{
 		Subscription: &pubsubpb.Subscription{
 			Name: name, AckDeadlineSeconds: 13, MessageRetentionDuration: durationpb.New(time.Hour),
 			RetryPolicy: &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(time.Second), MaximumBackoff: durationpb.New(2 * time.Second)},
@@ -404,7 +333,7 @@ func TestProvisionMendsWhatSomebodyChanged(t *testing.T) {
 		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"ack_deadline_seconds", "message_retention_duration", "retry_policy"}},
 	})
 	require.NoError(t, err)
-	changes, err := pubsub.Provision(t.Context(), c, target, options...)
+	changes, err := pubsub.Provision(t.Context(), shipped(t), target, options...)
 	require.NoError(t, err)
 	for _, change := range changes {
 		want := pubsub.Unchanged
@@ -413,9 +342,17 @@ func TestProvisionMendsWhatSomebodyChanged(t *testing.T) {
 		}
 		require.Equal(t, want, change.Action, change.ID)
 	}
-	after, err := admin.SubscriptionAdminClient.GetSubscription(t.Context(), &pubsubpb.GetSubscriptionRequest{Subscription: name})
-	require.NoError(t, err)
+	after := read()
 	require.True(t, proto.Equal(before, after), "as it was: %v", after)
+
+	target.PushBaseURL = "http://127.0.0.1:2"
+	changes, err = pubsub.Provision(t.Context(), shipped(t), target, options...)
+	require.NoError(t, err)
+	require.Contains(t, changes, pubsub.Change{Kind: "subscription", ID: "paynow-events-push", Action: pubsub.Updated})
+	got := read()
+	require.Equal(t, "http://127.0.0.1:2/push/paynow-events", got.PushConfig.PushEndpoint)
+	require.True(t, got.EnableMessageOrdering)
+	require.Nil(t, got.DeadLetterPolicy, "the emulator's pushes would die of it")
 }
 
 func TestProvisionGivesEachQueueItsResources(t *testing.T) {
@@ -467,8 +404,7 @@ func TestProvisionGivesEachQueueItsResources(t *testing.T) {
 func TestAQueueThatIsSwitchedOffIsPaused(t *testing.T) {
 	t.Parallel()
 	_, options, target := provisioned(t)
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := shipped(t)
 	at := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { return q.ID == "pay-subscription-update" })
 	switched := func(on bool) (changes []string) {
 		c.Queues[at].Enabled = on
@@ -482,6 +418,7 @@ func TestAQueueThatIsSwitchedOffIsPaused(t *testing.T) {
 		found, err := pubsub.Examine(t.Context(), c, target, pubsub.Look{}, options...)
 		require.NoError(t, err)
 		require.Empty(t, found.Findings)
+		require.Empty(t, found.Unread)
 		return changes
 	}
 	both := func(did string) []string {
@@ -580,14 +517,13 @@ func TestProvisionAsksGoogleCloudForWhatTheEmulatorGetsWrong(t *testing.T) {
 	_, options := inMemory(t)
 	// Only recorded: the in-memory server, too, refuses more than seven days.
 	created := map[string]*pubsubpb.Subscription{}
-	options = append(options, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
-		func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, next grpc.UnaryInvoker, o ...grpc.CallOption) error {
-			if want, ok := request.(*pubsubpb.Subscription); ok {
-				created[want.Name] = want
-				return nil
-			}
-			return next(ctx, method, request, answer, cc, o...)
-		})))
+	options = answered(options, func(request any) (bool, error) {
+		want, ok := request.(*pubsubpb.Subscription)
+		if ok {
+			created[want.Name] = want
+		}
+		return ok, nil
+	})
 	c := &catalog.Catalog{Queues: []catalog.Queue{{
 		ID: "orders-test", Enabled: true, OrderingKey: []string{"order"}, MaxAttempts: 5, AckDeadline: time.Minute,
 		MessageRetention: 24 * time.Hour, Backoff: retry.Policy{Base: time.Second, Max: time.Hour},
@@ -629,16 +565,15 @@ func TestProvisionGoesOnAfterAFailureAndTellsWhatBecameOfEach(t *testing.T) {
 			t.Parallel()
 			_, options := inMemory(t)
 			asked := 0
-			options = append(options, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
-				func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, next grpc.UnaryInvoker, o ...grpc.CallOption) error {
-					topic, isTopic := request.(*pubsubpb.Topic)
-					subscription, isSubscription := request.(*pubsubpb.Subscription)
-					if (isTopic && topic.Name == "projects/p/topics/a-news") || (isSubscription && subscription.Name == "projects/p/subscriptions/orders-test-push") {
-						asked++
-						return status.Error(test.code, "no")
-					}
-					return next(ctx, method, request, answer, cc, o...)
-				})))
+			options = answered(options, func(request any) (bool, error) {
+				topic, isTopic := request.(*pubsubpb.Topic)
+				subscription, isSubscription := request.(*pubsubpb.Subscription)
+				if (isTopic && topic.Name == "projects/p/topics/a-news") || (isSubscription && subscription.Name == "projects/p/subscriptions/orders-test-push") {
+					asked++
+					return true, status.Error(test.code, "no")
+				}
+				return false, nil
+			})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			if test.code == codes.Unavailable { // the client library asks again for a minute

@@ -1,16 +1,12 @@
 package pubsub_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/api/option"
-	"google.golang.org/grpc"
 
-	"billhook/catalog"
 	"billhook/internal/platform/gcp/pubsub"
 )
 
@@ -19,8 +15,7 @@ import (
 func TestWhatTheCatalogKeepsIsAskedForAsFarAsItCanBe(t *testing.T) {
 	t.Parallel()
 	const day = 24 * time.Hour
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
+	declared := shipped(t)
 	for name, test := range map[string]struct {
 		emulator      bool
 		queue, letter time.Duration
@@ -32,22 +27,21 @@ func TestWhatTheCatalogKeepsIsAskedForAsFarAsItCanBe(t *testing.T) {
 			t.Parallel()
 			_, options := inMemory(t)
 			asked := map[string]time.Duration{}
-			options = append(options, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
-				func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, next grpc.UnaryInvoker, o ...grpc.CallOption) error {
-					if want, ok := request.(*pubsubpb.Subscription); ok {
-						asked[want.Name] = want.MessageRetentionDuration.AsDuration()
-						return nil
-					}
-					return next(ctx, method, request, answer, cc, o...)
-				})))
+			options = answered(options, func(request any) (bool, error) {
+				want, ok := request.(*pubsubpb.Subscription)
+				if ok {
+					asked[want.Name] = want.MessageRetentionDuration.AsDuration()
+				}
+				return ok, nil
+			})
 			target := pubsub.Target{ProjectID: "p", PushBaseURL: "https://worker.example", Emulator: test.emulator}
 			if !test.emulator {
 				target.PushAudience, target.PushServiceAccount = "aud", "push@example.com"
 			}
-			_, err := pubsub.Provision(t.Context(), shipped, target, options...)
+			_, err := pubsub.Provision(t.Context(), declared, target, options...)
 			require.NoError(t, err)
 			seen := 0
-			for _, q := range shipped.Queues {
+			for _, q := range declared.Queues {
 				if !q.Enabled {
 					continue
 				}

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"cloud.google.com/go/iam/apiv1/iampb"
-	client "cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -64,6 +63,7 @@ func told(t *testing.T, findings []finding.Finding) (told []string) {
 	for _, f := range findings {
 		require.NotEmpty(t, f.Effect, f.Code)
 		require.NotEmpty(t, f.Do, f.Code)
+		require.True(t, f.Have == "" || f.Have != f.Want, "%s: %s", f.Code, f.Have)
 		told = append(told, f.Kind+" "+f.ID+" "+f.Code.String())
 	}
 	return told
@@ -228,13 +228,9 @@ func TestWhatTheCatalogDoesNotHaveIsFound(t *testing.T) {
 func TestOnTheEmulatorWhatTheCatalogDoesNotHaveIsFound(t *testing.T) {
 	t.Parallel()
 	name, options, target := provisioned(t)
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c, admin := shipped(t), administrator(t, name, options)
 	q, ok := c.HandledBy("points.credit")
 	require.True(t, ok)
-	admin, err := client.NewClient(t.Context(), name, options...)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, admin.Close()) }()
 	for id, endpoint := range map[string]string{"copies": "", "renamed-push": target.PushBaseURL + "/push/renamed"} {
 		topic := "projects/" + name + "/topics/" + q.Topic()
 		if endpoint != "" {

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	client "cloud.google.com/go/pubsub/v2"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/api/option"
@@ -31,14 +30,10 @@ func switched(t *testing.T, target pubsub.Target, options []option.ClientOption)
 func TestOnTheEmulatorAQueueIsPausedMarkedAndResumedAsItWas(t *testing.T) {
 	t.Parallel()
 	name, options, target := provisioned(t)
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c, admin := shipped(t), administrator(t, name, options)
 	q, ok := c.Queue("paynow-events")
 	require.True(t, ok)
 	s := switched(t, target, options)
-	admin, err := client.NewClient(t.Context(), name, options...)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, admin.Close()) }()
 	look := func() *pubsubpb.Subscription {
 		have, err := admin.SubscriptionAdminClient.GetSubscription(t.Context(), &pubsubpb.GetSubscriptionRequest{Subscription: "projects/" + name + "/subscriptions/" + q.PushSubscription()})
 		require.NoError(t, err)

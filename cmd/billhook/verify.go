@@ -121,23 +121,15 @@ func (b *books) found(v *verification, findings ...seal.Finding) {
 
 // verifyKept compares the seals of the tenant with those that were kept.
 func (b *books) verifyKept(ctx context.Context, v *verification, kept []seal.Seal) error {
-	last := int64(0)
-	for _, s := range kept {
-		if s.Tenant == b.tenant {
-			last = max(last, s.Number)
-		}
-	}
 	switch {
 	case kept == nil:
 		return nil
-	case last == 0:
+	case !slices.ContainsFunc(kept, func(s seal.Seal) bool { return s.Tenant == b.tenant }):
 		b.printf("%s: the file has no seal of it, so nobody would find that its books were sealed again\n", b.tenant)
 		v.Unkept = append(v.Unkept, b.tenant)
 		return nil
 	}
-	values := b.query()
-	values.Set("page", strconv.FormatInt(last+1, 10))
-	there, err := pages[seal.Seal](ctx, b.ask(), "/v1/ops/journal/seals", values, 0)
+	there, err := pages[seal.Seal](ctx, b.ask(), "/v1/ops/journal/seals", b.query(), 0)
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ type attempt struct {
 	returned bool
 	// replayed: it is a dead letter again.
 	replayed bool
-	// waited: the request has waited once without an attempt, and does not wait again.
+	// waited: the request has just waited without an attempt, and does not wait for one again.
 	waited bool
 	// published is when the message was published first, and firstID is its first message id, as
 	// far as its attributes tell: a wait elsewhere and a replay publish it anew.
@@ -172,7 +172,7 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 			w.allowed = min(w.allowed, n)
 		}
 	}
-	if !w.replayed && w.record.Replays == 0 { // a replay has all its attempts
+	if !w.replayed { // a replay has all its attempts
 		// There is one attempt at the least: whoever sent it here wanted it tried.
 		w.before = max(0, min(w.event.Body.Attempted(), w.allowed-1))
 		w.record.Attempts = int64(w.before)
@@ -209,7 +209,7 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 				slog.String("event_type", w.record.EventType), slog.String("message_id", w.delivery.messageID), slog.Int("attempt", a.Attempt),
 				slog.String("outcome", string(a.Outcome)), slog.String("reason", a.Reason), slog.Int("status", a.Status), slog.String("cause", a.cause))
 			s.config.Rates.Ended(q.ID, a.Outcome, a.Attempt)
-			w.known, w.waited = true, w.waited || a.Attempt == 0
+			w.known, w.waited = true, a.Attempt == 0
 			continue
 		}
 		for _, due := range []time.Time{a.due, w.released} {

@@ -24,13 +24,6 @@ func (r *rig) keptMessages(t require.TestingT) int {
 	return len(page.Documents)
 }
 
-// timers is how many of them wait for a time that their sender has set.
-func (r *rig) timers(t require.TestingT) int {
-	page, err := r.counter.Query(context.Background(), store.Query{Collection: lane.Delayed.Entries(), Equal: map[string]any{"timer": true}, Limit: 100})
-	require.NoError(t, err)
-	return len(page.Documents)
-}
-
 // release runs release-delayed and returns what came back, as the broker delivers it.
 func (r *rig) release(t require.TestingT) (back []message) {
 	relay := &lane.Relay{Of: lane.Delayed, Store: r.faults, Publisher: r.broker, Now: func() time.Time { return time.Unix(0, r.now.Load()).UTC() }}
@@ -92,69 +85,4 @@ func TestAMessageOfASharedTopicComesBackToItsQueueAlone(t *testing.T) {
 	other := paid("e2", known, 1).with(func(m *message) { m.attributes["routing_key"], m.attributes["queue"] = "order.paid", "mails" })
 	require.Equal(t, http.StatusNoContent, r.deliver(other).code, "what comes back to another")
 	require.EqualValues(t, 1000, r.balance(t))
-}
-
-func TestAPatternOfEventTypesHasAHandler(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{queue: func(q *catalog.Queue) {
-		q.Handlers["order.*"] = q.Handlers["order.paid"]
-		delete(q.Handlers, "order.paid")
-	}})
-	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
-	require.EqualValues(t, 1000, r.balance(t))
-}
-
-func TestTheAgeOfAMessageIsFromItsFirstPublishing(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		published time.Time
-		first     string
-		code      int
-	}{
-		"published lately":    {start, "", 200},
-		"as old as it may be": {start.Add(-time.Hour), "", 200},
-		"older":               {start.Add(-time.Hour - 1), "", 204},
-		"published again lately, and first older": {start, "2026-03-02T09:14:59Z", 204},
-		"published first lately":                  {start, "2026-03-02T09:15:00Z", 200},
-		"first published nobody knows when":       {start, "long ago", 422},
-		"published nobody knows when":             {time.Time{}, "", 200},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, setup{queue: func(q *catalog.Queue) { q.MessageTTL = time.Hour }})
-			m := paid("e1", known, 1).with(func(m *message) {
-				m.published = test.published
-				if test.first != "" {
-					m.attributes["first_published_at"] = test.first
-				}
-			})
-			require.Equal(t, test.code, r.deliver(m).code)
-			_, there := r.record(t, "e1")
-			require.Equal(t, test.code == 200, there, "what has expired is never handled")
-		})
-	}
-}
-
-func TestATimeOfDeliveryIsOneToComeWithinABound(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct{ at, reason string }{
-		"now":             {start.Format(time.RFC3339Nano), "credited"},
-		"past":            {start.Add(-time.Hour).Format(time.RFC3339Nano), "credited"},
-		"no time":         {"tomorrow", "attributes_invalid"},
-		"beyond any plan": {start.Add(31 * 24 * time.Hour).Format(time.RFC3339Nano), "deliver_at_too_far"},
-		"to come":         {start.Add(time.Hour).Format(time.RFC3339Nano), "deliver_at"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, setup{})
-			got := r.deliver(paid("e1", known, 1).with(func(m *message) { m.attributes["deliver_at"] = test.at }))
-			require.Equal(t, test.reason, got.Reason)
-			waits := 0
-			if test.reason == "deliver_at" {
-				waits = 1
-				require.Equal(t, http.StatusOK, got.Status, "nothing has failed")
-			}
-			require.Equal(t, []int{waits, waits}, []int{r.keptMessages(t), r.timers(t)})
-		})
-	}
 }

@@ -176,7 +176,11 @@ func TestADeadLetterIsAnsweredAsItsQueueSays(t *testing.T) {
 	t.Parallel()
 	all := benches{}
 	table, _ := enumerate([]dimension{
-		{"message", []string{"whole", "of an unknown type", "unreadable", "that breaks the contract", "too old", "of another queue"}},
+		{"message", []string{
+			"whole", "of an unknown type", "unreadable", "that breaks the contract", "of another queue",
+			"an hour old", "older", "older, and published anew", "an hour old, and published anew", "first published nobody knows when", "published nobody knows when",
+			"to be delivered now", "to have been delivered before", "to be delivered in an hour", "to be delivered in 31 days", "to be delivered nobody knows when",
+		}},
 		{"returns", []string{"permanent 422", "transient 500", "missing: waits for another event"}},
 		{"dead letters", []string{"published", "not confirmed", "dropped"}},
 		{"terminal", []string{"reject", "ack"}},
@@ -189,7 +193,8 @@ func TestADeadLetterIsAnsweredAsItsQueueSays(t *testing.T) {
 		}
 		b := all.ready(t, c)
 		m := b.event()
-		m.attributes[contract.AttrRoutingKey] = "order.paid"
+		m.attributes[contract.AttrRoutingKey], m.published = "order.paid", b.config.Now()
+		at := func(d time.Duration) string { return m.published.Add(d).Format(time.RFC3339Nano) }
 		switch c["message"] {
 		case "of an unknown type":
 			body := m.body.(contract.PayNow)
@@ -201,8 +206,28 @@ func TestADeadLetterIsAnsweredAsItsQueueSays(t *testing.T) {
 			m.body = "{"
 		case "that breaks the contract":
 			m = m.with(func(m *message) { m.attributes["max_attempts"] = "no number" })
-		case "too old":
-			m.published = b.config.Now().Add(-2 * time.Hour)
+		case "an hour old":
+			m.published = m.published.Add(-time.Hour)
+		case "older":
+			m.published = m.published.Add(-time.Hour - 1)
+		case "older, and published anew":
+			m.attributes[contract.AttrFirstPublished] = at(-time.Hour - 1)
+		case "an hour old, and published anew":
+			m.attributes[contract.AttrFirstPublished] = at(-time.Hour)
+		case "first published nobody knows when":
+			m.attributes[contract.AttrFirstPublished] = "long ago"
+		case "published nobody knows when":
+			m.published = time.Time{}
+		case "to be delivered now":
+			m.attributes[contract.AttrDeliverAt] = at(0)
+		case "to have been delivered before":
+			m.attributes[contract.AttrDeliverAt] = at(-time.Hour)
+		case "to be delivered in an hour":
+			m.attributes[contract.AttrDeliverAt] = at(time.Hour)
+		case "to be delivered in 31 days":
+			m.attributes[contract.AttrDeliverAt] = at(31 * 24 * time.Hour)
+		case "to be delivered nobody knows when":
+			m.attributes[contract.AttrDeliverAt] = "tomorrow"
 		}
 		b.failing(c)
 		b.broker.down = c["dead letters"] == "not confirmed"

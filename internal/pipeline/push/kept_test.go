@@ -15,7 +15,6 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
-	"billhook/internal/pipeline/push"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -194,23 +193,6 @@ func TestDrainingStartsNothingNew(t *testing.T) {
 	})
 }
 
-// alarmFunc is an alarm.
-type alarmFunc func(at time.Time) error
-
-func (f alarmFunc) At(_ context.Context, at time.Time) error { return f(at) }
-
-// never is a timer of which nobody hears.
-func never(time.Duration) (<-chan time.Time, func() bool) {
-	return nil, func() bool { return true }
-}
-
-// second is the rig behind another instance of the worker, which waits with a timer of its own.
-func (r *rig) second(timer push.Timer) http.Handler {
-	config := r.config
-	config.Timer = timer
-	return routed(push.New(config))
-}
-
 // failsFirst fails the event e1, and asks for the next attempt after a while.
 func failsFirst(after time.Duration) func(*rig, handler.Tx) handler.Tx {
 	return func(_ *rig, own handler.Tx) handler.Tx {
@@ -231,24 +213,6 @@ func (r *rig) knowsCalm(t *testing.T, instance http.Handler) {
 	other := paid("other", known, 1).with(func(m *message) { m.attributes["ordering_key"] = "other" })
 	require.Equal(t, http.StatusOK, r.deliverNow(other).code)
 	r.http = before
-}
-
-// TestWhatComesBehindAKeptMessageFindsItsLane also on an instance that takes the queue for
-// calm, where the acknowledgement was cut short and the broker delivers again at once.
-func TestWhatComesBehindAKeptMessageFindsItsLane(t *testing.T) {
-	t.Parallel()
-	ctx, leave := context.WithCancel(t.Context())
-	r := newRig(t, setup{
-		queue: both(budgeted, inOrder), credit: failsFirst(time.Minute), timer: never,
-		alarm: alarmFunc(func(time.Time) error { leave(); return nil }), // the message is kept, and the caller gone
-	})
-	second := r.second(r.passing)
-	r.knowsCalm(t, second)
-	require.Equal(t, http.StatusServiceUnavailable, r.serve(request(ctx, paid("e1", known, 1))).code)
-	require.Equal(t, 1, r.keptMessages(t))
-	r.http = second
-	require.Equal(t, http.StatusNoContent, r.deliverNow(paid("e1", known, 1).again(2)).code, "it is kept already")
-	require.Equal(t, "behind_delayed", r.deliverNow(paid("e2", known, 1)).Reason, "what is behind it does not overtake")
 }
 
 // TestWhatComesBackEndsItsLane, also on an instance that takes the queue for calm, and where
@@ -302,27 +266,6 @@ func TestWhatComesBackEndsItsLane(t *testing.T) {
 		require.Equal(t, "dead_lettered", r.deliverNow(back).Outcome)
 		require.False(t, r.keyLane(t, buyer).Exists())
 	})
-}
-
-// TestOnlyTheFirstOfALaneHoldsItsAcknowledgement: whatever comes after it finds the
-// lane, so that a long key is put aside quickly, and asks for no alarm of its own.
-func TestOnlyTheFirstOfALaneHoldsItsAcknowledgement(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{queue: both(budgeted, inOrder), credit: failsFirst(time.Minute)})
-	at := func() time.Duration { return time.Unix(0, r.now.Load()).Sub(start) }
-	require.True(t, r.deliverNow(paid("e1", known, 1)).Delayed)
-	require.Equal(t, time.Second, at())
-	for i := range 20 {
-		require.Equal(t, "behind_delayed", r.deliverNow(paid(fmt.Sprint("later", i), known, 1)).Reason)
-	}
-	require.Equal(t, time.Second, at())
-	require.Equal(t, []time.Time{start.Add(time.Minute)}, r.alarms.at)
-	r.pass(time.Minute)
-	for _, m := range r.release(t) {
-		require.Equal(t, "processed", r.deliverNow(m).Outcome)
-	}
-	require.EqualValues(t, 21000, r.balance(t))
-	require.False(t, r.keyLane(t, buyer).Exists())
 }
 
 // TestARequestWaitsNoLongerThanItsAckDeadlineLets: what is due within a second waits for it in

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
@@ -71,55 +70,8 @@ func (g *gateway) called() string {
 	return calls
 }
 
-// step is one delivery to a leased handler.
-type step struct {
-	// after is how long after the one before it comes.
-	after time.Duration
-	// before happens before the delivery; do and asked are the gateway's.
-	before func(*rig)
-	do     func(*rig) (string, error)
-	asked  func(*rig) (string, bool, error)
-	// deliver, if not zero, is delivered instead of the event e1.
-	deliver message
-	// count is the broker's count of deliveries; 0: it does not count.
-	count int
-
-	code    int
-	reason  string
-	attempt int
-	// called is what the gateway was asked for.
-	called string
-	// cost, if set, is the reads and commits of the delivery.
-	cost []int64
-}
-
-// What a gateway does, in a step.
-var (
-	fails = func(err error) func(*rig) (string, error) {
-		return func(*rig) (string, error) { return "", err }
-	}
-	// dies is a worker that is gone once it has called the gateway.
-	dies = func(r *rig) (string, error) {
-		r.faults.Down(true)
-		return "sent", nil
-	}
-	found  = func(*rig) (string, bool, error) { return "found", true, nil }
-	unsure = func(err error) func(*rig) (string, bool, error) {
-		return func(*rig) (string, bool, error) { return "", false, err }
-	}
-)
-
-const (
-	leaseOver = 2*time.Minute + time.Microsecond
-	republish = "its message kept"
-)
-
-// tries is the handler of order.paid with as many attempts.
-func tries(q *catalog.Queue, attempts int) catalog.Handler {
-	h := q.Handlers["order.paid"]
-	h.MaxAttempts = attempts
-	return h
-}
+// leaseOver is when the lease of an attempt that began now has ended.
+const leaseOver = 2*time.Minute + time.Microsecond
 
 func TestALeasedHandlerThatSeesItsDeadlineIsATimeoutWhateverItCallsIt(t *testing.T) {
 	t.Parallel()

@@ -264,18 +264,6 @@ func TestTenantsDoNotShareIDs(t *testing.T) {
 	require.True(t, ok)
 }
 
-func TestADeadLetterIsConfirmedThenMarkedThenAnswered(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{})
-	marked := true
-	r.broker.before = func() { _, marked = r.record(t, "e1") }
-	require.Equal(t, http.StatusBadRequest, r.deliver(paid("e1", unknown, 1)).code)
-	require.False(t, marked, "not before it was confirmed")
-	record, _ := r.record(t, "e1")
-	require.Equal(t, dedupe.DeadLettered, record.Status)
-	require.Equal(t, "unknown_product", record.LastError)
-}
-
 func TestACallerThatLeavesTakesNoAttemptWithIt(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(context.Context) error{

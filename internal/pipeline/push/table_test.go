@@ -252,6 +252,9 @@ func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 			if !kept.DueAt.IsZero() {
 				text += " until " + after(kept.DueAt)
 			}
+			if doc.Fields["timer"] == true {
+				text += " by its sender's wish"
+			}
 			if record.DelayedBeside {
 				text += " beside its key"
 			}

@@ -96,11 +96,13 @@ func newWorld(t *testing.T, with setup) *world {
 	return w
 }
 
-func (w *world) publish(t *testing.T, m message) {
+// publish publishes a message, and returns its id.
+func (w *world) publish(t *testing.T, m message) string {
 	t.Helper()
 	key := m.attributes["ordering_key"]
-	_, err := w.simulator.Publish(t.Context(), "orders", contract.Message{Data: m.data(), Attributes: m.attributes, OrderingKey: key})
+	id, err := w.simulator.Publish(t.Context(), "orders", contract.Message{Data: m.data(), Attributes: m.attributes, OrderingKey: key})
 	require.NoError(t, err)
+	return id
 }
 
 // policyOf gives every event type of a queue a policy, and the queue a budget of nacks.
@@ -180,7 +182,7 @@ func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 						for i := range others {
 							w.publish(t, paid(fmt.Sprint("other", i), known, 1).with(func(m *message) { m.attributes["ordering_key"] = fmt.Sprint("key", i) }))
 						}
-						w.publish(t, paid("e1", known, 1))
+						id := w.publish(t, paid("e1", known, 1))
 						<-time.After(3 * time.Hour)
 						synctest.Wait()
 						require.Len(t, at["e1"], len(test.want))
@@ -198,6 +200,9 @@ func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 						for _, letter := range w.letters() {
 							require.Contains(t, []string{"handler_error", "order_not_seen"}, letter.Attributes["dead_letter_reason"])
 							require.Equal(t, "attempts_exhausted", letter.Attributes["dead_letter_detail"])
+							if letter.Attributes["event_id"] == "e1" {
+								require.Equal(t, id, letter.Attributes["source_message_id"], "the first of the ids that it came back under")
+							}
 						}
 						require.Zero(t, w.simulator.Stats()["orders-push"].Backlog)
 						require.Zero(t, w.keptMessages(t))
@@ -253,24 +258,4 @@ func TestAnEventThatKillsItsWorkersKillsEight(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestADeadLetterIsOneItemUnderWhateverIDItsMessageComesBack: a copy that was kept is
-// published anew, and its broker's id is another.
-func TestADeadLetterIsOneItemUnderWhateverIDItsMessageComesBack(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{queue: patient, credit: always(errHandler)})
-	m := paid("e1", known, 1)
-	require.True(t, r.deliver(m).Delayed)
-	for range 2 {
-		r.pass(20 * time.Minute)
-		back := r.release(t)
-		require.Len(t, back, 1)
-		require.NotEqual(t, m.id, back[0].id)
-		m = back[0]
-		r.deliver(m)
-	}
-	letters := r.letters()
-	require.Len(t, letters, 1)
-	require.Equal(t, "m-e1", letters[0].Attributes["source_message_id"])
 }

@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -131,35 +130,21 @@ func message(t *testing.T, id, eventType string, data, attributes map[string]any
 func (a *apart) deliver(w http.Handler, queue string, m contract.Message) (code int, outcome, reason string) {
 	a.t.Helper()
 	a.nth++
-	data, err := json.Marshal(map[string]any{
-		"message": map[string]any{
-			"data": m.Data, "attributes": m.Attributes, "orderingKey": m.OrderingKey,
-			"messageId": fmt.Sprint("m", a.nth), "publishTime": a.clock.Now().Format(time.RFC3339Nano),
-		},
-		"subscription": "projects/p/subscriptions/s",
-	})
-	require.NoError(a.t, err)
-	recorder := httptest.NewRecorder()
-	w.ServeHTTP(recorder, httptest.NewRequestWithContext(a.t.Context(), http.MethodPost, "/push/"+queue, bytes.NewReader(data)))
-	var answer struct {
-		Outcome string `json:"outcome"`
-		Reason  string `json:"reason"`
-	}
-	if recorder.Code != http.StatusNoContent {
-		require.NoError(a.t, json.Unmarshal(recorder.Body.Bytes(), &answer))
-	}
-	return recorder.Code, answer.Outcome, answer.Reason
+	return pushed(a.t, w, "/push/"+queue, fmt.Sprint("m", a.nth), a.clock.Now(), m)
 }
 
 // task has a worker do a task, and returns what it did.
-func (a *apart) task(w http.Handler, name string) map[string]any {
-	a.t.Helper()
+func (a *apart) task(w http.Handler, name string) map[string]any { return task(a.t, w, name) }
+
+// task has a worker do a task, and returns what it did.
+func task(t *testing.T, w http.Handler, name string) map[string]any {
+	t.Helper()
 	server := httptest.NewServer(w)
 	defer server.Close()
-	request, err := http.NewRequestWithContext(a.t.Context(), http.MethodPost, server.URL+"/tasks/"+name, nil)
-	require.NoError(a.t, err)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/tasks/"+name, nil)
+	require.NoError(t, err)
 	done, err := tasks.Call(server.Client(), request)
-	require.NoError(a.t, err)
+	require.NoError(t, err)
 	return done
 }
 

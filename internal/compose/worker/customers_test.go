@@ -1,18 +1,14 @@
 package worker_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"maps"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/internal/apps/customers"
 	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
@@ -20,15 +16,14 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// paid delivers an order of a customer as Pub/Sub does; uid may be empty.
+// paid delivers an order of a customer as Pub/Sub does; uid and the order of the shop may be empty.
 // A uid with an asterisk was looked up by the customer.
-func paid(t *testing.T, h http.Handler, event, customer, uid string) (reason string) {
+func paid(t *testing.T, w http.Handler, event, customer, uid, shopOrder string) (code int, reason string) {
 	t.Helper()
 	uid, lookedUp := strings.CutSuffix(uid, "*")
-	body := contract.Of(&contract.PayNow{EventID: event, EventType: "order.paid", Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{
+	data, err := contract.Of(&contract.PayNow{EventID: event, EventType: "order.paid", Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{
 		Order: &contract.Order{ID: "order-" + event, CustomerID: customer, Items: []contract.Item{{ProductID: "411486491630370501", Quantity: 1}}},
-	}})
-	data, err := body.Append(nil)
+	}}).Append(nil)
 	require.NoError(t, err)
 	attributes := map[string]string{"event_id": event, "event_type": "order.paid", "ordering_key": customer, "paynow_customer_id": customer}
 	if uid != "" {
@@ -37,21 +32,17 @@ func paid(t *testing.T, h http.Handler, event, customer, uid string) (reason str
 	if lookedUp {
 		attributes["uid_source"] = "customer"
 	}
-	pushed, err := json.Marshal(map[string]any{
-		"message":      map[string]any{"data": data, "messageId": "m-" + event, "publishTime": "2026-03-02T10:15:00Z", "attributes": attributes},
-		"subscription": "projects/p/subscriptions/s",
-	})
-	require.NoError(t, err)
-	recorder := httptest.NewRecorder()
-	h.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/push/paynow-events", bytes.NewReader(pushed)))
-	require.Equal(t, http.StatusOK, recorder.Code, recorder.Body)
-	var answer struct{ Reason string }
-	require.NoError(t, json.Unmarshal(recorder.Body.Bytes(), &answer))
-	return answer.Reason
+	if shopOrder != "" {
+		attributes["shop_order_id"] = shopOrder
+	}
+	code, _, reason = pushed(t, w, "/push/paynow-events", "m-"+event, morning, contract.Message{Data: data, Attributes: attributes})
+	return code, reason
 }
 
 // TestWhatACreditCostsByWhatIsKnownOfItsCustomer counts on the whole worker, with the program's own
-// handlers: a credit of a known customer is one round trip, no read, three documents.
+// handlers: a credit of a known customer is one round trip, no read, three documents. What is told of an
+// order of the shop costs the two documents of the outbox, and two reads and a commit that remove them when it is
+// published. It costs nothing where the queue of orders does not run.
 func TestWhatACreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -60,11 +51,17 @@ func TestWhatACreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 		// before are the uids of orders that this worker has credited to the customer.
 		before []string
 		uid    string
-		reason string
+		// shopOrder is the shop's own order that was paid. everyQueue runs, that of orders too.
+		shopOrder  string
+		everyQueue bool
+		reason     string
 
 		reads, commits, documents int64
 	}{
 		"a guest's":                                  {uid: "", reason: "credited", commits: 1, documents: 3},
+		"a guest's, where every queue runs":          {everyQueue: true, reason: "credited", commits: 1, documents: 3},
+		"of an order of the shop":                    {shopOrder: "cart-7", everyQueue: true, reason: "credited", reads: 2, commits: 2, documents: 7},
+		"of an order of the shop, which runs not":    {shopOrder: "cart-7", reason: "credited", commits: 1, documents: 3},
 		"a customer's first that names both":         {uid: "u1", reason: "credited", commits: 1, documents: 4},
 		"the next":                                   {before: []string{"u1"}, uid: "u1", reason: "credited", commits: 1, documents: 3},
 		"one after a guest's":                        {before: []string{""}, uid: "u1", reason: "credited", commits: 1, documents: 4},
@@ -78,41 +75,40 @@ func TestWhatACreditCostsByWhatIsKnownOfItsCustomer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var counter *storetest.Counter
-			now := time.Now()
+			broker := &shelves{}
 			w, err := worker.New(config(t, func(c *worker.Config) {
-				c.Now = func() time.Time { return now }
-				c.Catalog.Queues = only(t, c.Catalog, "paynow-events", "pay-subscription-update")
+				if !test.everyQueue {
+					var err error
+					c.Catalog, err = c.Catalog.Only([]string{"paynow-events", "pay-subscription-update"})
+					require.NoError(t, err)
+				}
 				if test.mapped != "" {
 					_, err := c.Store.Commit(t.Context(), []store.Write{store.Create(customers.Key("default", "c1"), map[string]any{"uid": test.mapped})})
 					require.NoError(t, err)
 				}
 				counter = &storetest.Counter{Store: c.Store}
-				c.Store, c.Now = counter, func() time.Time { return time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC) }
+				c.Store, c.Publisher, c.Now = counter, broker, func() time.Time { return morning }
 			}))
 			require.NoError(t, err)
-			paid(t, w, "warm", "another", "") // the product is known now, and that nothing waits
+			paid(t, w, "warm", "another", "", "") // the product is known now, and that nothing waits
 			for i, uid := range test.before {
-				paid(t, w, "before-"+string(rune('a'+i)), "c1", uid)
+				paid(t, w, "before-"+string(rune('a'+i)), "c1", uid, "")
 			}
-			counter.Gets.Store(0)
-			counter.Queries.Store(0)
-			counter.Commits.Store(0)
-			counter.Written.Store(0)
-			require.Equal(t, test.reason, paid(t, w, "e1", "c1", test.uid))
-			require.Equal(t, test.reads, counter.Gets.Load()+counter.Queries.Load(), "reads")
-			require.Equal(t, test.commits, counter.Commits.Load(), "commits")
-			require.Equal(t, test.documents, counter.Written.Load(), "documents written")
+			broker.take("")
+			did := spent(counter, func() {
+				_, reason := paid(t, w, "e1", "c1", test.uid, test.shopOrder)
+				require.Equal(t, test.reason, reason)
+			})
+			require.Equal(t, []int64{test.reads, test.commits, test.documents}, did, "reads, commits, documents written")
+			told := broker.take("orders")
+			require.Equal(t, test.shopOrder != "" && test.everyQueue, len(told) == 1)
+			code, _ := paid(t, w, "e1", "c1", test.uid, test.shopOrder)
+			require.Equal(t, http.StatusNoContent, code, "a duplicate")
+			require.Empty(t, broker.take("orders"), "tells nothing")
+			for _, m := range told {
+				require.Equal(t, "cart-7", m.Attributes["order_id"])
+				require.Contains(t, string(m.Data), `"data":{"order_id":"cart-7","payment_id":"order-e1"}`)
+			}
 		})
 	}
-}
-
-// only is some queues of a catalog.
-func only(t *testing.T, c *catalog.Catalog, ids ...string) (queues []catalog.Queue) {
-	t.Helper()
-	for _, id := range ids {
-		q, ok := c.Queue(id)
-		require.True(t, ok)
-		queues = append(queues, q)
-	}
-	return queues
 }

@@ -1,9 +1,7 @@
 package worker_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -18,7 +16,6 @@ import (
 	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
-	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
@@ -101,15 +98,9 @@ func (e *ending) push() *http.Request {
 		Data: contract.PayNowData{Order: &contract.Order{ID: "o1", CustomerID: "c1", Items: []contract.Item{{ProductID: "p1", Quantity: 1}}}},
 	}).Append(nil)
 	require.NoError(e.t, err)
-	body, err := json.Marshal(map[string]any{
-		"message": map[string]any{
-			"data": data, "messageId": "1", "publishTime": "2026-03-02T10:15:00Z",
-			"attributes": map[string]string{"event_id": "e1", "event_type": "order.paid", "ordering_key": "unknown"},
-		},
-		"subscription": "projects/p/subscriptions/s",
-	})
-	require.NoError(e.t, err)
-	return httptest.NewRequestWithContext(e.t.Context(), http.MethodPost, "/push/orders", bytes.NewReader(body))
+	return pushOf(e.t, "/push/orders", "1", morning, contract.Message{Data: data, Attributes: map[string]string{
+		"event_id": "e1", "event_type": "order.paid", "ordering_key": "unknown",
+	}})
 }
 
 // redelivered is how the worker answers the event that comes again.
@@ -118,18 +109,6 @@ func (e *ending) redelivered(w *worker.Worker) int {
 	answer := httptest.NewRecorder()
 	w.ServeHTTP(answer, e.push())
 	return answer.Code
-}
-
-// run has the worker do a task, and returns what it did.
-func (e *ending) run(w *worker.Worker, task string) map[string]any {
-	e.t.Helper()
-	server := httptest.NewServer(w)
-	defer server.Close()
-	request, err := http.NewRequestWithContext(e.t.Context(), http.MethodPost, server.URL+"/tasks/"+task, nil)
-	require.NoError(e.t, err)
-	done, err := tasks.Call(server.Client(), request)
-	require.NoError(e.t, err)
-	return done
 }
 
 func (e *ending) pass(d time.Duration) { e.clock.Add(int64(d)) }
@@ -192,10 +171,10 @@ func TestWhatATxEventHasEmittedBeforeItsDrainIsPublishedByTheTask(t *testing.T) 
 	require.Equal(t, http.StatusNoContent, e.redelivered(next), "it is known")
 	require.Empty(t, broker.taken)
 	e.pass(time.Hour)
-	require.EqualValues(t, 1, e.run(next, "relay-outbox")["published"])
+	require.EqualValues(t, 1, task(t, next, "relay-outbox")["published"])
 	require.Len(t, broker.taken, 1)
 	e.pass(time.Hour)
-	require.EqualValues(t, 0, e.run(next, "relay-outbox")["published"])
+	require.EqualValues(t, 0, task(t, next, "relay-outbox")["published"])
 }
 
 // stuck is a broker that does not answer any more.
@@ -274,9 +253,9 @@ func TestWhatIsKeptForLaterOutlivesItsWorker(t *testing.T) {
 
 	broker := &shelf{}
 	next := e.worker(func(c *worker.Config) { c.Handlers, c.Publisher = handlers, broker })
-	require.EqualValues(t, 0, e.run(next, "release-delayed")["published"])
+	require.EqualValues(t, 0, task(t, next, "release-delayed")["published"])
 	e.pass(time.Hour + time.Second)
-	require.EqualValues(t, 1, e.run(next, "release-delayed")["published"])
+	require.EqualValues(t, 1, task(t, next, "release-delayed")["published"])
 	require.Len(t, broker.taken, 1)
 	require.Equal(t, "e1", broker.taken[0].Attributes["event_id"])
 }

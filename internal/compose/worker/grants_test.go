@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -77,10 +75,7 @@ func TestWhatAWorkerMayPublishIsEnough(t *testing.T) {
 	}
 	ask := func(h http.Handler, method, path, body string, into any) int {
 		t.Helper()
-		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
-		r.RemoteAddr, r.Host = "127.0.0.1:1", "127.0.0.1:8081"
-		answer := httptest.NewRecorder()
-		h.ServeHTTP(answer, r)
+		answer := asked(h, method, path, body)
 		if into != nil {
 			require.NoError(t, json.Unmarshal(answer.Body.Bytes(), into), answer.Body.String())
 		}

@@ -1,10 +1,7 @@
 package worker_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"net/http"
 	"net/http/httptest"
 	"slices"
 	"sync"
@@ -107,24 +104,4 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 			require.False(t, slices.Contains(two, key), "%s: both write %s", name, key)
 		}
 	}
-}
-
-// posted delivers a body as Pub/Sub does and returns the answer's status.
-func posted(t *testing.T, h http.Handler, path string, body contract.Body) int {
-	t.Helper()
-	data, err := body.Append(nil)
-	require.NoError(t, err)
-	id, eventType := body.Identity()
-	envelope, err := json.Marshal(map[string]any{
-		"message": map[string]any{
-			"data": data, "messageId": "m-" + id, "publishTime": "2026-03-02T10:15:00Z",
-			"attributes": map[string]string{"event_id": id, "event_type": eventType, "ordering_key": "key-" + id},
-		},
-		"subscription": "projects/p/subscriptions/s",
-	})
-	require.NoError(t, err)
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(envelope))
-	recorder := httptest.NewRecorder()
-	h.ServeHTTP(recorder, r)
-	return recorder.Code
 }

@@ -1,9 +1,7 @@
 package worker_test
 
 import (
-	"bytes"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -38,13 +36,7 @@ func TestWhatACreditReadsOfItsProducts(t *testing.T) {
 			EventID: id, EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{Order: order},
 		}))
 	}
-	change := func(method, body string) int {
-		r := httptest.NewRequestWithContext(t.Context(), method, "/v1/ops/products/"+unknown, bytes.NewReader([]byte(body)))
-		r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
-		recorder := httptest.NewRecorder()
-		w.ServeHTTP(recorder, r)
-		return recorder.Code
-	}
+	change := func(method, body string) int { return asked(w, method, "/v1/ops/products/"+unknown, body).Code }
 	for _, step := range []struct {
 		does                      string
 		do                        func() int
@@ -63,13 +55,8 @@ func TestWhatACreditReadsOfItsProducts(t *testing.T) {
 		{"retiring it is the same", func() int { return change(http.MethodDelete, `{"why":"w"}`) }, 200, 1, 1, 2},
 		{"and it is unknown at once", func() int { return deliver("i", points, unknown) }, 200, 2, 1, 1},
 	} {
-		counter.Gets.Store(0)
-		counter.Queries.Store(0)
-		counter.Commits.Store(0)
-		counter.Written.Store(0)
-		require.Equal(t, step.code, step.do(), step.does)
-		require.Equal(t, []int64{step.reads, step.commits, step.documents},
-			[]int64{counter.Gets.Load() + counter.Queries.Load(), counter.Commits.Load(), counter.Written.Load()}, step.does)
+		did := spent(counter, func() { require.Equal(t, step.code, step.do(), step.does) })
+		require.Equal(t, []int64{step.reads, step.commits, step.documents}, did, step.does)
 	}
 	account, err := counter.Get(t.Context(), ledger.CustomerPoints("customer-h").Key("default"))
 	require.NoError(t, err)

@@ -60,10 +60,7 @@ func TestADamagedDocumentStopsNoList(t *testing.T) {
 			_, err = db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: collection, ID: test.id}, test.fields)})
 			require.NoError(t, err)
 			for _, path := range test.paths {
-				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
-				r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
-				answer := httptest.NewRecorder()
-				w.ServeHTTP(answer, r)
+				answer := asked(w, http.MethodGet, path, "")
 				require.Equal(t, http.StatusOK, answer.Code, "%s: %s", path, answer.Body)
 				said := answer.Header().Get(ops.HeaderSkipped)
 				if strings.HasPrefix(path, "/ops/") {
@@ -85,7 +82,7 @@ func TestADamagedDocumentStopsNoList(t *testing.T) {
 func TestAMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
-	for kind, task := range map[lane.Kind]string{lane.Outbox: "relay-outbox", lane.Delayed: "release-delayed"} {
+	for kind, does := range map[lane.Kind]string{lane.Outbox: "relay-outbox", lane.Delayed: "release-delayed"} {
 		for name, damage := range map[string]func(fields map[string]any){
 			"its topic is lost":   func(fields map[string]any) { delete(fields, "topic") },
 			"its message is lost": func(fields map[string]any) { delete(fields, "message") },
@@ -118,8 +115,7 @@ func TestAMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 					_, err = db.Commit(t.Context(), writes)
 					require.NoError(t, err)
 				}
-				e := &ending{t: t}
-				require.EqualValues(t, 1, e.run(w, task)["published"])
+				require.EqualValues(t, 1, task(t, w, does)["published"])
 				require.Equal(t, "e2", broker.taken[0].Attributes["event_id"], "the key goes on")
 				var listed ops.DeadLetters
 				queue := "orders-process"

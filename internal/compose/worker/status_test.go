@@ -1,9 +1,6 @@
 package worker_test
 
 import (
-	"encoding/json"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"testing"
 
@@ -12,17 +9,6 @@ import (
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
 )
-
-// answered fills into with what the worker's API answers.
-func answered(t *testing.T, w http.Handler, path string, into any) {
-	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
-	r.RemoteAddr, r.Host = "127.0.0.1:1", "127.0.0.1:8081"
-	answer := httptest.NewRecorder()
-	w.ServeHTTP(answer, r)
-	require.Equal(t, http.StatusOK, answer.Code, "%s: %s", path, answer.Body)
-	require.NoError(t, json.Unmarshal(answer.Body.Bytes(), into), answer.Body.String())
-}
 
 func TestEachContractIsShownWithASchemaAndAnExampleThatKeepsIt(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -150,16 +149,8 @@ func (h *house) as(tenant string) *house {
 
 // push delivers a message of a tenant, and what follows from it.
 func (h *house) push(queue string, m contract.Message) string {
-	data, err := json.Marshal(map[string]any{
-		"message": map[string]any{
-			"data": m.Data, "attributes": m.Attributes, "orderingKey": m.OrderingKey, "messageId": "m-" + m.Attributes[contract.AttrEventID],
-			"publishTime": h.clock.Now().Format(time.RFC3339Nano),
-		},
-		"subscription": "projects/p/subscriptions/s",
-	})
-	require.NoError(h.t, err)
 	answer := httptest.NewRecorder()
-	h.behind.ServeHTTP(answer, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/push/"+queue, bytes.NewReader(data)))
+	h.behind.ServeHTTP(answer, pushOf(h.t, "/push/"+queue, "m-"+m.Attributes[contract.AttrEventID], h.clock.Now(), m))
 	return fmt.Sprint(answer.Code, answer.Body)
 }
 

@@ -110,11 +110,7 @@ func (b *bench) request(t *testing.T, path string, question, answer any) int {
 	t.Helper()
 	body, err := json.Marshal(question)
 	require.NoError(t, err)
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(body))
-	request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
-	request.Header.Set("X-Operator", "ada")
-	recorder := httptest.NewRecorder()
-	b.ServeHTTP(recorder, request)
+	recorder := asked(b, http.MethodPost, path, string(body))
 	if answer != nil {
 		require.NoError(t, json.Unmarshal(recorder.Body.Bytes(), answer), recorder.Body)
 	}
@@ -133,24 +129,17 @@ func (b *bench) try(t *testing.T, asked ops.Try) dryrun.Trial {
 	return trial
 }
 
+// answer is what a worker answers a delivery with.
+type answer struct{ Outcome, Reason string }
+
 // deliver pushes a message, and returns what the worker answers.
-func (b *bench) deliver(t *testing.T, queue string, m *ops.TriedMessage) (answer struct{ Outcome, Reason string }) {
+func (b *bench) deliver(t *testing.T, queue string, m *ops.TriedMessage) answer {
 	t.Helper()
-	body, err := json.Marshal(map[string]any{
-		"message": map[string]any{
-			"data": []byte(m.Data), "messageId": "17", "publishTime": "2026-03-02T10:15:00Z", "attributes": m.Attributes, "orderingKey": m.OrderingKey,
-		},
-		"subscription": "projects/p/subscriptions/s",
-	})
-	require.NoError(t, err)
-	recorder := httptest.NewRecorder()
-	b.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/push/"+queue, bytes.NewReader(body)))
-	if recorder.Code == http.StatusNoContent {
-		answer.Outcome = "acknowledged"
-		return answer
+	code, outcome, reason := pushed(t, b, "/push/"+queue, "17", morning, contract.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey})
+	if code == http.StatusNoContent {
+		outcome = "acknowledged"
 	}
-	require.NoError(t, json.Unmarshal(recorder.Body.Bytes(), &answer), recorder.Body)
-	return answer
+	return answer{outcome, reason}
 }
 
 // example is a value of a shape.

@@ -2,8 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -16,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
@@ -205,11 +202,7 @@ func TestADrainingWorkerIsNotReadyAndRefusesPushes(t *testing.T) {
 func ask(t *testing.T, h http.Handler, request string) int {
 	t.Helper()
 	method, path, _ := strings.Cut(request, " ")
-	r := httptest.NewRequestWithContext(t.Context(), method, path, nil)
-	r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
-	recorder := httptest.NewRecorder()
-	h.ServeHTTP(recorder, r)
-	return recorder.Code
+	return asked(h, method, path, "").Code
 }
 
 func TestTheErrorsOfTheVerifierBecomeThoseOfTheDoor(t *testing.T) {
@@ -251,24 +244,16 @@ func TestTheErrorsOfTheVerifierBecomeThoseOfTheDoor(t *testing.T) {
 func TestTheErrorsOfAnIdentityBecomeThoseOfTheOpsAPI(t *testing.T) {
 	t.Parallel()
 	const audience, person = "https://worker.example", "ada@example.org"
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	issuer, err := standin.NewIssuer(time.Now)
 	require.NoError(t, err)
-	encode := base64.RawURLEncoding.EncodeToString
-	keys := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = fmt.Fprintf(w, `{"keys":[{"kty":"RSA","kid":"1","n":%q,"e":"AQAB"}]}`, encode(key.N.Bytes()))
-	}))
+	keys := httptest.NewServer(issuer)
 	t.Cleanup(keys.Close)
 	gone := httptest.NewServer(http.NotFoundHandler())
 	gone.Close()
 	signed := func(email string) string {
-		token := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
-			"iss": "https://accounts.google.com", "aud": audience, "email": email, "email_verified": true,
-			"iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix(),
-		})
-		token.Header["kid"] = "1"
-		text, err := token.SignedString(key)
+		token, err := issuer.Token(audience, email)
 		require.NoError(t, err)
-		return text
+		return token
 	}
 	for name, test := range map[string]struct {
 		keys, token string

@@ -45,7 +45,7 @@ type Order struct {
 	CreatedAt  time.Time `json:"created_at" store:"created_at"`
 	UpdatedAt  time.Time `json:"updated_at" store:"updated_at"`
 	// History is every state that it has been in, the oldest first.
-	History []Step `json:"history"`
+	History []Step `json:"history" store:"history,required"`
 }
 
 // Item is the pieces of one product.
@@ -71,17 +71,13 @@ func (o Order) fields() map[string]any {
 	for _, item := range o.Items {
 		items[item.ProductID] = item.Quantity
 	}
-	steps := make([]any, len(o.History))
-	for i := range o.History {
-		steps[i] = store.Encode(&o.History[i])
-	}
-	fields["items"], fields["history"] = items, steps
+	fields["items"] = items
 	return fields
 }
 
 // Read reads an order's document.
 func Read(doc store.Document) (Order, error) {
-	o := Order{Items: []Item{}, History: []Step{}}
+	o := Order{Items: []Item{}}
 	err := store.Decode(doc.Fields, &o)
 	items, _ := doc.Fields["items"].(map[string]any)
 	for _, id := range slices.Sorted(maps.Keys(items)) {
@@ -90,13 +86,6 @@ func Read(doc store.Document) (Order, error) {
 			err = store.ErrUnreadable
 		}
 		o.Items = append(o.Items, Item{id, quantity})
-	}
-	steps, _ := doc.Fields["history"].([]any)
-	for _, step := range steps {
-		fields, _ := step.(map[string]any)
-		var s Step
-		err = errors.Join(err, store.Decode(fields, &s))
-		o.History = append(o.History, s)
 	}
 	if err != nil || len(o.History) == 0 || o.History[len(o.History)-1].State != o.State {
 		return Order{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)

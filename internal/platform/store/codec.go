@@ -26,10 +26,9 @@ var ErrUnreadable = errors.New("store: document is not readable")
 // omitzero leaves out a zero value or an empty list. The members of an inline struct are members of
 // the document. required and strict are for Decode.
 //
-// Texts, bools, int and int64 are stored as they are; times in UTC and microseconds; structs,
-// map[string]string and map[string]any as maps; []string and a slice of structs as a list; a pointer
-// as its value. A
-// []byte is stored as text. If it is not UTF-8, it is stored in base64, in a field whose name ends
+// Texts, bools, int and int64 are stored as they are; times in UTC and microseconds; structs, and
+// maps by a string of any of these, as maps, a map[string]any as it is; []string and a slice of structs
+// as a list; a pointer as its value. A []byte is stored as text. If it is not UTF-8, it is stored in base64, in a field whose name ends
 // with _base64. Encode panics on any other type.
 func Encode[T any](from *T) map[string]any { return encode(reflect.ValueOf(from).Elem()) }
 
@@ -134,15 +133,17 @@ func stored(value reflect.Value) any {
 			list[i] = text
 		}
 		return list
-	case *map[string]string:
-		texts := make(map[string]any, len(*v))
-		for name, text := range *v {
-			texts[name] = text
-		}
-		return texts
 	case *map[string]any:
 		return maps.Clone(*v)
 	default:
+	}
+	if value.Kind() == reflect.Map {
+		all, element := make(map[string]any, value.Len()), reflect.New(value.Type().Elem()).Elem()
+		for name, one := range value.Seq2() {
+			element.Set(one) // which has an address, as stored needs
+			all[name.String()] = stored(element)
+		}
+		return all
 	}
 	if !isList(value.Type()) {
 		return encode(value)
@@ -202,17 +203,6 @@ func take(found any, into reflect.Value) bool {
 			}
 		}
 		return ok && whole
-	case *map[string]string:
-		texts, ok := found.(map[string]any)
-		*v = make(map[string]string, len(texts))
-		for name, value := range texts {
-			if text, isText := value.(string); isText {
-				(*v)[name] = text
-			} else {
-				whole = false
-			}
-		}
-		return ok && whole
 	case *map[string]any:
 		values, ok := found.(map[string]any)
 		*v = maps.Clone(values)
@@ -245,6 +235,19 @@ func take(found any, into reflect.Value) bool {
 			one := reflect.New(into.Type().Elem()).Elem()
 			if fields, isMap := element.(map[string]any); isMap && decode(fields, one) == nil {
 				into.Set(reflect.Append(into, one))
+			} else {
+				whole = false
+			}
+		}
+		return ok && whole
+	case reflect.Map:
+		elements, ok := found.(map[string]any)
+		into.Set(reflect.MakeMapWithSize(into.Type(), len(elements)))
+		one := reflect.New(into.Type().Elem()).Elem()
+		for name, element := range elements {
+			one.SetZero()
+			if take(element, one) {
+				into.SetMapIndex(reflect.ValueOf(name), one)
 			} else {
 				whole = false
 			}

@@ -24,18 +24,19 @@ type filter struct {
 
 type thing struct {
 	filter  `store:",inline"`
-	Filter  filter         `store:"of"`
-	Stage   stage          `store:"stage,strict"`
-	Seq     int            `store:"seq"`
-	Amount  int64          `store:"amount,omitzero"`
-	Force   bool           `store:"force"`
-	At      time.Time      `store:"at,strict,omitzero"`
-	Closed  *time.Time     `store:"closed_at,omitzero"`
-	Names   []string       `store:"names,omitzero"`
-	Message *inner         `store:"message,omitzero"`
-	Before  map[string]any `store:"before,omitzero"`
-	Steps   []filter       `store:"steps,omitzero"`
-	Data    []byte         `store:"data,omitzero,strict"`
+	Filter  filter                       `store:"of"`
+	Stage   stage                        `store:"stage,strict"`
+	Seq     int                          `store:"seq"`
+	Amount  int64                        `store:"amount,omitzero"`
+	Force   bool                         `store:"force"`
+	At      time.Time                    `store:"at,strict,omitzero"`
+	Closed  *time.Time                   `store:"closed_at,omitzero"`
+	Names   []string                     `store:"names,omitzero"`
+	Message *inner                       `store:"message,omitzero"`
+	Before  map[string]any               `store:"before,omitzero"`
+	Steps   []filter                     `store:"steps,omitzero"`
+	Data    []byte                       `store:"data,omitzero,strict"`
+	Sums    map[string]map[string]filter `store:"sums,omitzero"`
 	Private string
 }
 
@@ -59,6 +60,10 @@ func TestAStructIsStoredByItsTags(t *testing.T) {
 		"bytes that are none":             {thing{Data: []byte("\xff")}, map[string]any{"data_base64": "/w=="}},
 		"bytes that are empty, not nil":   {thing{Data: []byte{}}, map[string]any{"data": ""}},
 		"a map that is empty, not nil":    {thing{Before: map[string]any{}}, map[string]any{"before": map[string]any{}}},
+		"structs in maps": {
+			thing{Sums: map[string]map[string]filter{"a": {"b": {Queue: "q"}}, "c": {}}},
+			map[string]any{"sums": map[string]any{"a": map[string]any{"b": map[string]any{"queue": "q"}}, "c": map[string]any{}}},
+		},
 		"a struct behind a pointer": {
 			thing{Message: &inner{Attributes: map[string]string{"a": "b"}}},
 			map[string]any{"message": map[string]any{"data": "", "attributes": map[string]any{"a": "b"}}},
@@ -136,7 +141,9 @@ func TestWhatDoesNotDecideIsLeftOutWhereItIsNotReadable(t *testing.T) {
 	var got thing
 	require.NoError(t, store.Decode(map[string]any{
 		"queue": "q", "names": []any{"a", int64(1), "b"}, "message": map[string]any{"data": "x", "attributes": map[string]any{"a": int64(1)}},
+		"sums": map[string]any{"a": "x", "b": map[string]any{"c": map[string]any{"queue": "q"}}},
 	}, &got))
+	require.Equal(t, map[string]map[string]filter{"b": {"c": {Queue: "q"}}}, got.Sums)
 	require.Equal(t, []string{"a", "b"}, got.Names)
 	require.Nil(t, got.Message, "a message that is not whole is none")
 	require.ErrorIs(t, store.Decode(map[string]any{"queue": "q", "data_base64": "?"}, &got), store.ErrUnreadable)

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"billhook/internal/apps/ledger"
 	"billhook/internal/platform/store"
 )
@@ -158,23 +156,11 @@ func (v *verification) held(ctx context.Context, entries []store.Document) error
 		}
 	}
 	v.done.read += int64(len(keys))
-	there := make([]bool, len(keys))
-	questions, asked := errgroup.WithContext(ctx)
-	questions.SetLimit(asking)
-	for i, key := range keys {
-		questions.Go(func() error {
-			doc, err := v.from.Get(asked, key)
-			switch {
-			case errors.Is(err, store.ErrNotFound):
-				return nil
-			case err != nil:
-				return fmt.Errorf("seal: read account: %w", err)
-			}
-			there[i] = doc.Fields[fieldTenant] == v.tenant // else no page of the accounts has it
-			return nil
-		})
-	}
-	if err := questions.Wait(); err != nil {
+	there, err := ask(ctx, keys, func(ctx context.Context, key store.Key) (bool, error) {
+		doc, err := store.Find(ctx, v.from, key)
+		return doc.Fields[fieldTenant] == v.tenant, err // of another, no page of the accounts has it
+	})
+	if err != nil {
 		return err
 	}
 	for i, key := range keys {

@@ -19,17 +19,22 @@ type Origins interface {
 	Closings(ctx context.Context, tenant string) (map[string]time.Time, error)
 }
 
-// asking is how many entries are asked about at once.
+// asking is how many entries or accounts are asked about at once.
 const asking = 16
 
 // vouched reports which of the entries have an origin. The error is that of reading.
 func vouched(ctx context.Context, origins Origins, entries []ledger.Entry) ([]bool, error) {
-	answers := make([]bool, len(entries))
+	return ask(ctx, entries, origins.Vouched)
+}
+
+// ask returns the answer to the question about each, of which asking are asked at once.
+func ask[T any](ctx context.Context, all []T, question func(context.Context, T) (bool, error)) ([]bool, error) {
+	answers := make([]bool, len(all))
 	questions, ctx := errgroup.WithContext(ctx)
 	questions.SetLimit(asking)
-	for i, entry := range entries {
+	for i, one := range all {
 		questions.Go(func() (err error) {
-			answers[i], err = origins.Vouched(ctx, entry)
+			answers[i], err = question(ctx, one)
 			return err
 		})
 	}

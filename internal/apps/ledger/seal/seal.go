@@ -83,11 +83,11 @@ type Seal struct {
 	Count    int64     `json:"count" store:"count,required"`
 	SealedAt time.Time `json:"sealed_at" store:"sealed_at,required"`
 	// Totals is what its entries add, by period.
-	Totals map[string]Totals `json:"totals"`
+	Totals map[string]Totals `json:"totals" store:"totals,required"`
 	// Running is all that was sealed so far in each period of Totals.
-	Running map[string]Totals `json:"running"`
+	Running map[string]Totals `json:"running" store:"running,required"`
 	// Periods is the number of the last seal, up to this one, with entries of each period.
-	Periods map[string]int64 `json:"periods"`
+	Periods map[string]int64 `json:"periods" store:"periods,required"`
 	// Hash is the SHA-256 of all the above as JSON (RFC 8785), in hex.
 	Hash string `json:"hash,omitzero" store:"hash,required"`
 }
@@ -121,93 +121,23 @@ func (s Seal) Check() error {
 	return err
 }
 
-// fields returns the seal as a document.
-func (s Seal) fields() map[string]any {
-	fields := store.Encode(&s)
-	fields["totals"], fields["running"], fields["periods"] = stored(s.Totals), stored(s.Running), numbers(s.Periods)
-	return fields
-}
-
-func stored(periods map[string]Totals) map[string]any {
-	all := map[string]any{}
-	for period, totals := range periods {
-		accounts := map[string]any{}
-		for account, sums := range totals {
-			currencies := map[string]any{}
-			for currency, sum := range sums {
-				currencies[currency] = store.Encode(&sum)
-			}
-			accounts[account] = currencies
-		}
-		all[period] = accounts
-	}
-	return all
-}
-
-func numbers(periods map[string]int64) map[string]any {
-	all := map[string]any{}
-	for period, number := range periods {
-		all[period] = number
-	}
-	return all
-}
-
-// readSeal reads a document that fields made, and nothing else. The error wraps ErrBroken.
+// readSeal reads the document of a seal, and nothing else. The error wraps ErrBroken.
 func readSeal(doc store.Document) (Seal, error) {
 	var s Seal
-	err := store.Decode(doc.Fields, &s)
-	s.Totals = totalsOf(doc.Fields["totals"])
-	s.Running = totalsOf(doc.Fields["running"])
-	s.Periods = numbersOf(doc.Fields["periods"])
-	if err != nil || !reflect.DeepEqual(s.fields(), doc.Fields) {
+	if err := store.Decode(doc.Fields, &s); err != nil || !reflect.DeepEqual(store.Encode(&s), doc.Fields) {
 		return Seal{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 	}
 	return s, nil
 }
 
-func totalsOf(value any) map[string]Totals {
-	all := map[string]Totals{}
-	periods, _ := value.(map[string]any)
-	for period, value := range periods {
-		all[period] = Totals{}
-		accounts, _ := value.(map[string]any)
-		for account, value := range accounts {
-			all[period][account] = map[string]Sum{}
-			currencies, _ := value.(map[string]any)
-			for currency, value := range currencies {
-				var sum Sum
-				fields, _ := value.(map[string]any)
-				_ = store.Decode(fields, &sum) // what is lost makes readSeal refuse
-				all[period][account][currency] = sum
-			}
-		}
-	}
-	return all
-}
-
-func numbersOf(value any) map[string]int64 {
-	all := map[string]int64{}
-	periods, _ := value.(map[string]any)
-	for period, value := range periods {
-		all[period], _ = value.(int64)
-	}
-	return all
-}
-
 // head is the newest seal of a tenant's chain, as its document tells.
 type head struct {
-	Tenant  string `store:"tenant,required"`
-	Number  int64  `store:"number,required"`
-	Hash    string `store:"hash,required"`
-	Periods map[string]int64
+	Tenant  string           `store:"tenant,required"`
+	Number  int64            `store:"number,required"`
+	Hash    string           `store:"hash,required"`
+	Periods map[string]int64 `store:"periods,required"`
 
 	version store.Version
-}
-
-func (h head) fields() map[string]any {
-	fields := store.Encode(&h)
-	fields["periods"] = numbers(h.Periods)
-	return fields
 }
 
 // readHead returns the head of a tenant's chain; one without seals has Number 0. The error wraps
@@ -220,8 +150,9 @@ func readHead(ctx context.Context, from store.Getter, tenant string) (head, erro
 	if err != nil {
 		return head{}, fmt.Errorf("seal: read head: %w", err)
 	}
-	h := head{Periods: numbersOf(doc.Fields["periods"]), version: doc.Version}
-	if err := store.Decode(doc.Fields, &h); err != nil || h.Tenant != tenant || h.Number < 1 || !reflect.DeepEqual(h.fields(), doc.Fields) {
+	h := head{version: doc.Version}
+	err = store.Decode(doc.Fields, &h)
+	if err != nil || h.Tenant != tenant || h.Number < 1 || !reflect.DeepEqual(store.Encode(&h), doc.Fields) {
 		return head{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 	}
 	return h, nil

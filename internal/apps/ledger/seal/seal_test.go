@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -103,7 +104,7 @@ func TestASealOf497EntriesIsOneCommit(t *testing.T) {
 	require.Empty(t, findings(t, s))
 }
 
-func TestLeavesStandInTheOrderInWhichTheyWerePosted(t *testing.T) {
+func TestASealHoldsEntriesInTheOrderInWhichTheyWerePosted(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	post(t, s, sale("acme", "c", "2026-11", 30, 2*time.Second), sale("acme", "a", "2026-11", 10, 2*time.Second), sale("acme", "b", "2026-11", 20, time.Second))
@@ -119,10 +120,20 @@ func TestLeavesStandInTheOrderInWhichTheyWerePosted(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, i, entry.Leaf)
 		require.EqualValues(t, 1, entry.Seal)
+		steps, err := seal.Around(t.Context(), s, entry)
+		require.NoError(t, err)
+		require.Equal(t, seal.Step{Account: "1200:receivable", Currency: "SGD", After: 60}, steps[0], "before and after the seal")
+		same, err := seal.Unchanged(t.Context(), s, entry)
+		require.NoError(t, err)
+		require.True(t, same)
+		entry.Leaf++
+		same, err = seal.Unchanged(t.Context(), s, entry)
+		require.NoError(t, err)
+		require.False(t, same, "it is not what the seal has at another place")
 	}
 }
 
-func TestASealSaysWhatItHoldsAndWhatItFollows(t *testing.T) {
+func TestASealHasItsTotalsAndTheHashOfTheSealBefore(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	post(t, s, sale("acme", "a", "2026-10", 100, 0), sale("acme", "b", "2026-11", 200, 0))
@@ -165,7 +176,7 @@ func TestASealSaysWhatItHoldsAndWhatItFollows(t *testing.T) {
 	require.Empty(t, seals)
 }
 
-func TestABalanceOpensWithWhatEarlierPeriodsAddUpTo(t *testing.T) {
+func TestABalanceOpensWithTheSumOfEarlierPeriods(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	post(t, s, sale("acme", "a", "2026-09", 100, 0), sale("acme", "b", "2026-11", 200, 0), sale("other", "c", "2026-11", 7, 0))
@@ -184,7 +195,7 @@ func TestABalanceOpensWithWhatEarlierPeriodsAddUpTo(t *testing.T) {
 }
 
 // An entry that cannot be read stays, is told of, and keeps no other from its seal.
-func TestAnEntryThatCannotBeReadHoldsUpNoOther(t *testing.T) {
+func TestAnUnreadableEntryDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	broken := sale("acme", "broken", "2026-11", 100, 0)
@@ -219,7 +230,7 @@ func TestARunWithoutTimeSaysThatThereIsMore(t *testing.T) {
 	require.Equal(t, seal.Sealed{Entries: 1, Seals: 1}, run(t, faults))
 }
 
-func TestATenantThatCannotBeSealedKeepsNoOtherFromIt(t *testing.T) {
+func TestATenantThatCannotBeSealedDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	post(t, s, sale("acme", "a", "2026-11", 100, 0), sale("beta", "b", "2026-11", 200, 0))
@@ -258,6 +269,46 @@ func TestASealOfManyAccountsAndPeriodsIsCut(t *testing.T) {
 		require.Less(t, done.Seals, 8)
 	}
 	require.Empty(t, findings(t, s))
+}
+
+// A store that is down is no finding, and no balance: the error of every single read comes out.
+func TestEveryReadThatFailsFailsTheVerificationAndTheBalance(t *testing.T) {
+	t.Parallel()
+	s := &storetest.Faults{Store: open(t)}
+	post(t, s, sale("acme", "a", "2026-10", 100, 0), sale("acme", "b", "2026-11", 200, 0))
+	run(t, s)
+	credit, err := ledger.Credit(ledger.Move{
+		Tenant: "acme", Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: ledger.UserPoints("u1"), Amount: 5, Currency: ledger.Points, CreatedAt: noon,
+	})
+	require.NoError(t, err)
+	_, err = s.Commit(t.Context(), credit)
+	require.NoError(t, err)
+	run(t, s)
+	down := errors.New("no answer")
+	for name, ask := range map[string]func() error{
+		"verification": func() error {
+			return seal.Verifier{From: s, Origins: sealtest.Trusting{}}.All(t.Context(), func(f seal.Finding) { require.Fail(t, "a finding", "%+v", f) })
+		},
+		"balance": func() error {
+			_, err := seal.Balances(t.Context(), s, "acme", "2026-11")
+			return err
+		},
+	} {
+		for failing, reads := 1, 1; reads >= failing; failing++ {
+			reads = 0
+			s.OnRead = func(do func() error) error {
+				if reads++; reads == failing {
+					return down
+				}
+				return do()
+			}
+			if err := ask(); reads >= failing {
+				require.ErrorIs(t, err, down, "%s, read %d", name, failing)
+			} else {
+				require.NoError(t, err, name)
+			}
+		}
+	}
 }
 
 // The hash of a seal may never be computed otherwise: it is kept elsewhere.

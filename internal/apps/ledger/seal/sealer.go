@@ -282,9 +282,9 @@ func (c *chain) prolong(ctx context.Context, entries []ledger.Entry) (n int, err
 	}
 	after := head{Tenant: c.tenant, Number: next.Number, Hash: next.Hash, Periods: next.Periods}
 	key := store.Key{Collection: Heads, ID: HeadID(c.tenant)}
-	writes[0] = store.Create(sealKey(c.tenant, next.Number), next.fields())
+	writes[0] = store.Create(sealKey(c.tenant, next.Number), store.Encode(&next))
 	writes[1] = store.Create(store.Key{Collection: Leaves, ID: ID(c.tenant, next.Number)}, leavesFields(c.tenant, next.Number, leaves))
-	writes[2] = store.Replace(key, c.head.version, after.fields())
+	writes[2] = store.Replace(key, c.head.version, store.Encode(&after))
 	failpoint.Hit(failpoint.SealCommit)
 	versions, err := c.Store.Commit(ctx, writes)
 	if err != nil {

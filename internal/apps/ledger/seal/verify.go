@@ -131,8 +131,6 @@ type verification struct {
 	done   Verified
 	// closings are the moments from which months take no entries.
 	closings map[string]time.Time
-	// earlier are the seals that were read for their running sums.
-	earlier map[int64]Seal
 }
 
 func (v *verification) find(kind string, key store.Key, number int64, detail string) {
@@ -349,7 +347,7 @@ func (v *verification) sums(ctx context.Context, s Seal, last link) error {
 			before := *last.seal
 			if number != last.number {
 				var err error
-				before, err = v.before(ctx, number)
+				before, err = readNumber(ctx, v.from, v.tenant, number)
 				if errors.Is(err, ErrBroken) || errors.Is(err, store.ErrNotFound) {
 					return nil // that one is found wrong
 				}
@@ -368,19 +366,4 @@ func (v *verification) sums(ctx context.Context, s Seal, last link) error {
 		v.find(Changed, sealKey(v.tenant, s.Number), s.Number, "its running sums are not those before and its own")
 	}
 	return nil
-}
-
-// before reads a seal for its running sums, once.
-func (v *verification) before(ctx context.Context, number int64) (Seal, error) {
-	if s, known := v.earlier[number]; known {
-		return s, nil
-	}
-	s, err := readNumber(ctx, v.from, v.tenant, number)
-	if err == nil {
-		if v.earlier == nil {
-			v.earlier = map[int64]Seal{}
-		}
-		v.earlier[number] = s
-	}
-	return s, err
 }

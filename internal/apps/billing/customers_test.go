@@ -129,7 +129,7 @@ func (s *shop) uid(t require.TestingT) string {
 	return state.UID
 }
 
-func TestAPaidOrderTeachesWhoItsCustomerIs(t *testing.T) {
+func TestThePaidOrderThatNamesBothLinksTheCustomerToTheUser(t *testing.T) {
 	t.Parallel()
 	s := newShop(openDB(t))
 	first, err := handler.Typed(s.points.Credit)(t.Context(), s.order("e1", "o1", "u1"))
@@ -166,7 +166,7 @@ func TestAPaidOrderTeachesWhoItsCustomerIs(t *testing.T) {
 	}
 }
 
-func TestAnOrderThatWasAGuestsIsNotCreditedAgainToWhoHasItsPoints(t *testing.T) {
+func TestAGuestsOrderIsNotCreditedAgainAfterItsPointsWereMoved(t *testing.T) {
 	t.Parallel()
 	s := newShop(openDB(t))
 	_, err := s.deliver(s.points.Credit, s.order("e1", "o1", ""))
@@ -181,7 +181,7 @@ func TestAnOrderThatWasAGuestsIsNotCreditedAgainToWhoHasItsPoints(t *testing.T) 
 	require.Equal(t, int64(perPiece), s.balance(t, ledger.UserPoints("u1")))
 }
 
-func TestAStoreThatCannotSayWhoSomebodyIsIsTriedAgain(t *testing.T) {
+func TestACustomerThatCannotBeReadNowIsRetried(t *testing.T) {
 	t.Parallel()
 	s := newShop(openDB(t))
 	event := s.order("e1", "o1", "u1")
@@ -211,12 +211,12 @@ func (s *shop) balance(t require.TestingT, account ledger.Account) int64 {
 // or is a uid, or nobody's.
 func or(uid any) string { text, _ := uid.(string); return text }
 
-// TestPointsAreConservedWhoeverIsLinked delivers orders of guests and of users, refunds and
+// TestPointsAreConservedWhateverIsLinkedMeanwhile delivers orders of guests and of users, refunds and
 // chargebacks, and links, links again and unlinks, in any order, each in the middle of another
 // one's commits too, with answers lost and instances replaced. Then every account has exactly
 // what the chains say it holds, nothing was moved twice, and what was moved went to whom the
 // customer was linked to at that moment.
-func TestPointsAreConservedWhoeverIsLinked(t *testing.T) {
+func TestPointsAreConservedWhateverIsLinkedMeanwhile(t *testing.T) {
 	t.Parallel()
 	db := openDB(t)
 	rapid.Check(t, func(t *rapid.T) {

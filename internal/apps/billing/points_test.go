@@ -130,7 +130,7 @@ func requireVerdict(t *testing.T, err error, class retry.Class, reason string) {
 	require.Equal(t, want, retry.Decide(err))
 }
 
-func TestRegisterTakesTheNamesOfTheCatalog(t *testing.T) {
+func TestEveryHandlerOfTheCatalogIsRegistered(t *testing.T) {
 	t.Parallel()
 	registry := handler.NewRegistry()
 	billing.Register(registry, pointsOn(&ledgertest.Books{}), billing.Subscriptions{})
@@ -140,28 +140,19 @@ func TestRegisterTakesTheNamesOfTheCatalog(t *testing.T) {
 	}
 }
 
-func TestCreditReadsNothingAndWritesTwoDocuments(t *testing.T) {
-	t.Parallel()
-	books := &ledgertest.Books{}
-	effect, err := handler.Typed(pointsOn(books).Credit)(t.Context(), golden(t, "order_paid"))
-	require.NoError(t, err)
-	require.Equal(t, billing.Credited, effect.Result)
-	require.Len(t, effect.Writes, 2)
-	require.Zero(t, books.Queries())
-}
-
-func TestReverseReadsOnceAndWritesTwoDocuments(t *testing.T) {
+func TestACreditReadsNothingAndAReversalReadsOnce(t *testing.T) {
 	t.Parallel()
 	books := &ledgertest.Books{}
 	points := pointsOn(books)
 	must(t, books, points.Credit, golden(t, "order_paid"), billing.Credited)
+	require.Zero(t, books.Queries())
 	effect, err := handler.Typed(points.Reverse)(t.Context(), golden(t, "order_chargeback"))
 	require.NoError(t, err)
 	require.Len(t, effect.Writes, 2)
 	require.Equal(t, 1, books.Queries())
 }
 
-func TestTheLifeOfAnOrder(t *testing.T) {
+func TestPointsAreCreditedOnceAndReversedBelowZeroNever(t *testing.T) {
 	t.Parallel()
 	books := &ledgertest.Books{}
 	points := pointsOn(books)
@@ -192,7 +183,7 @@ func TestTheLifeOfAnOrder(t *testing.T) {
 	require.Len(t, books.All(ledger.Accounts), 1)
 }
 
-func TestACreditGoesToTheRightAccount(t *testing.T) {
+func TestPointsGoToTheUserOrElseToTheCustomer(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		attributes map[string]string
@@ -226,7 +217,7 @@ func TestACreditGoesToTheRightAccount(t *testing.T) {
 	}
 }
 
-func TestAnOrderThatCannotBeCreditedIsADeadLetter(t *testing.T) {
+func TestAnOrderWithoutAnExactWorthIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	huge := shelf{
 		"known": {Points: 1}, "max": {Points: ledger.MaxAmount}, "most": {Points: math.MaxInt64}, "below": {Points: -1}, "free": {Points: 0},
@@ -261,18 +252,14 @@ func TestAnOrderThatCannotBeCreditedIsADeadLetter(t *testing.T) {
 			require.Empty(t, books.All(ledger.Accounts))
 		})
 	}
-}
-
-func TestTheLargestCreditIsBooked(t *testing.T) {
-	t.Parallel()
 	books := &ledgertest.Books{}
 	points := pointsOn(books)
-	points.Products = shelf{"max": {Points: ledger.MaxAmount}}
+	points.Products = huge
 	must(t, books, points.Credit, paid("e", "o", "", contract.Item{ProductID: "max", Quantity: 1}), billing.Credited)
-	require.Equal(t, int64(ledger.MaxAmount), books.Balance(tenant, user))
+	require.Equal(t, int64(ledger.MaxAmount), books.Balance(tenant, user), "the largest credit")
 }
 
-func TestAnOrderCostsItsTotalOrTheSumOfItsPrices(t *testing.T) {
+func TestAnOrderCostsItsTotalOrElseTheSumOfItsPrices(t *testing.T) {
 	t.Parallel()
 	known := "411486491630370501"
 	for name, test := range map[string]struct {
@@ -310,37 +297,24 @@ func TestAnOrderCostsItsTotalOrTheSumOfItsPrices(t *testing.T) {
 	}
 }
 
+// What the model draws is left out here: how much is left, and whether an event or a refund comes again.
 func TestARefundTakesBackItsShareRoundedDown(t *testing.T) {
 	t.Parallel()
 	const max = ledger.MaxAmount
 	for name, test := range map[string]struct {
-		points  int64 // the credit
-		total   string
-		refunds []handler.Event
-		left    int64
-		result  string // of the last
-		reason  string // of the last
+		points int64 // the credit
+		total  string
+		refund handler.Event
+		left   int64
+		reason string
 	}{
-		"everything, without an amount":            {100, "10.00", []handler.Event{refunded("r", "", "")}, 0, billing.Reversed, ""},
-		"everything, without amount and total":     {100, "", []handler.Event{refunded("r", "", "")}, 0, billing.Reversed, ""},
-		"everything, for the total":                {100, "10.00", []handler.Event{refunded("r", "10.00", "USD")}, 0, billing.Reversed, ""},
-		"everything, for more than the total":      {100, "10.00", []handler.Event{refunded("r", "10.01", "USD")}, 0, billing.Reversed, ""},
-		"everything of an order that cost nothing": {100, "0.00", []handler.Event{refunded("r", "0.00", "USD")}, 0, billing.Reversed, ""},
-		"half of it": {100, "10.00", []handler.Event{refunded("r", "5.00", "USD")}, 50, billing.Reversed, ""},
-		"half of it, without naming the currency": {100, "10.00", []handler.Event{refunded("r", "5.00", "")}, 50, billing.Reversed, ""},
-		"a third, rounded down":                   {100, "10.00", []handler.Event{refunded("r", "3.33", "USD")}, 67, billing.Reversed, ""},
-		"almost all, rounded down":                {100, "10.00", []handler.Event{refunded("r", "9.99", "USD")}, 1, billing.Reversed, ""},
-		"nothing, where it rounds to nothing":     {100, "10.00", []handler.Event{refunded("r", "0.09", "USD")}, 100, billing.NothingToReverse, ""},
-		"nothing, for a refund of nothing":        {100, "10.00", []handler.Event{refunded("r", "0.00", "USD")}, 100, billing.NothingToReverse, ""},
-		"no more than is left":                    {100, "10.00", []handler.Event{refunded("r1", "6.00", "USD"), refunded("r2", "6.00", "USD")}, 0, billing.Reversed, ""},
-		"nothing where nothing is left":           {100, "10.00", []handler.Event{refunded("r1", "", ""), refunded("r2", "6.00", "USD")}, 0, billing.NothingToReverse, ""},
-		"once, for the same event":                {100, "10.00", []handler.Event{refunded("r1", "2.00", "USD"), refunded("r1", "2.00", "USD")}, 80, billing.Reversed, ""},
-		"twice, for two events":                   {100, "10.00", []handler.Event{refunded("r1", "2.00", "USD"), refunded("r2", "2.00", "USD")}, 60, billing.Reversed, ""},
-		"a product beyond 64 bits":                {max, "92233720368547758.07", []handler.Event{refunded("r", "46116860184273879.03", "USD")}, max/2 + 1, billing.Reversed, ""},
-		"a part in another currency":              {100, "10.00", []handler.Event{refunded("r", "5.00", "EUR")}, 100, "", "currency_mismatch"},
-		"a part of an unknown total":              {100, "", []handler.Event{refunded("r", "5.00", "USD")}, 100, "", "order_total_unknown"},
-		"an amount with the wrong digits":         {100, "10.00", []handler.Event{refunded("r", "5", "USD")}, 100, "", "bad_amount"},
-		"a negative amount":                       {100, "10.00", []handler.Event{refunded("r", "-5.00", "USD")}, 100, "", "bad_amount"},
+		"a third":                           {100, "10.00", refunded("r", "3.33", "USD"), 67, ""},
+		"half, without naming the currency": {100, "10.00", refunded("r", "5.00", ""), 50, ""},
+		"a product beyond 64 bits":          {max, "92233720368547758.07", refunded("r", "46116860184273879.03", "USD"), max/2 + 1, ""},
+		"a part in another currency":        {100, "10.00", refunded("r", "5.00", "EUR"), 100, "currency_mismatch"},
+		"a part of an unknown total":        {100, "", refunded("r", "5.00", "USD"), 100, "order_total_unknown"},
+		"an amount with the wrong digits":   {100, "10.00", refunded("r", "5", "USD"), 100, "bad_amount"},
+		"a negative amount":                 {100, "10.00", refunded("r", "-5.00", "USD"), 100, "bad_amount"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -348,17 +322,12 @@ func TestARefundTakesBackItsShareRoundedDown(t *testing.T) {
 			points := pointsOn(books)
 			points.Products = shelf{"point": {Points: 1}}
 			must(t, books, points.Credit, paid("paid", order, test.total, contract.Item{ProductID: "point", Quantity: test.points}), billing.Credited)
-			var result string
-			var err error
-			for _, refund := range test.refunds {
-				result, err = run(books, points.Reverse, refund)
-			}
+			_, err := run(books, points.Reverse, test.refund)
 			if test.reason != "" {
 				requireVerdict(t, err, retry.Rejected, test.reason)
 			} else {
 				require.NoError(t, err)
 			}
-			require.Equal(t, test.result, result)
 			require.Equal(t, test.left, books.Balance(tenant, user))
 		})
 	}
@@ -383,7 +352,7 @@ type broken struct {
 
 func (b broken) Query(context.Context, store.Query) (store.Page, error) { return b.page, b.err }
 
-func TestAStoreThatFails(t *testing.T) {
+func TestAStoreThatIsDownIsRetriedAndBrokenBooksAreADeadLetter(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		store  broken

@@ -26,7 +26,7 @@ func forShop(t *testing.T, id, shopOrder string) handler.Event {
 	return event
 }
 
-func TestAPaidOrderConfirmsTheOneOfTheShopWhereSomebodyTakesIt(t *testing.T) {
+func TestAPaidOrderConfirmsTheOrderOfTheShopThatItNames(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		told      []string
@@ -41,12 +41,9 @@ func TestAPaidOrderConfirmsTheOneOfTheShopWhereSomebodyTakesIt(t *testing.T) {
 		"a first try":                            {told: []string{"orders"}, shopOrder: "cart-7", result: billing.Credited, emits: 1},
 		"where nobody takes it":                  {shopOrder: "cart-7", result: billing.Credited},
 		"an order of nothing in the shop":        {told: []string{"orders"}, result: billing.Credited},
-		"two queues that take it":                {told: []string{"orders", "shipping"}, shopOrder: "cart-7", result: billing.Credited, emits: 2},
 		"a second try, of what is not there":     {told: []string{"orders"}, shopOrder: "cart-7", try: 1, result: billing.Credited, emits: 1},
 		"a second try, of what another has done": {told: []string{"orders"}, shopOrder: "cart-7", there: "e0", try: 1, result: billing.AlreadyCredited, emits: 1},
 		"a second try, of what its own has done": {told: []string{"orders"}, shopOrder: "cart-7", there: "e1", try: 1, result: billing.Credited, emits: 1},
-		"another's, where nobody takes it":       {shopOrder: "cart-7", there: "e0", try: 1, result: billing.AlreadyCredited},
-		"another's, of an order of nothing":      {told: []string{"orders"}, there: "e0", try: 1, result: billing.AlreadyCredited},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -98,8 +95,8 @@ func TestAnOrderWithoutPointsConfirmsNothing(t *testing.T) {
 	require.Empty(t, effect)
 }
 
-// Whatever the door lets through as an id can be told: no buyer loses points over it.
-func TestEveryIdOfAnOrderOfTheShopCanBeTold(t *testing.T) {
+// Whatever ingest accepts as an id can be emitted: no buyer loses points over it.
+func TestEveryIDOfAShopOrderCanBeEmitted(t *testing.T) {
 	t.Parallel()
 	c, err := catalog.Load("")
 	require.NoError(t, err)

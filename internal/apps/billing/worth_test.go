@@ -35,7 +35,7 @@ func items(ids ...string) []contract.Item {
 	return all
 }
 
-func TestAnUnknownProductIsNamed(t *testing.T) {
+func TestADeadLetterNamesTheUnknownProducts(t *testing.T) {
 	t.Parallel()
 	thousand := make([]contract.Item, 1000)
 	for i := range thousand {

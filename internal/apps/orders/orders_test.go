@@ -111,7 +111,7 @@ func told(effect handler.Effect) (all []string) {
 	return all
 }
 
-func TestTheBuyerTheSellerAnalyticsAndTheSearchIndexAreToldOfAnOrderThatIsConfirmed(t *testing.T) {
+func TestAConfirmedOrderNotifiesBuyerSellerAnalyticsAndSearch(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	s.stocked(t, "cap", 5)
@@ -139,7 +139,7 @@ func TestTheBuyerTheSellerAnalyticsAndTheSearchIndexAreToldOfAnOrderThatIsConfir
 }
 
 // Each product is a write of its stock, and a message of the outbox in a lane of its own.
-func TestAnOrderOfAsManyProductsAsThereMayBeIsConfirmedInOneCommit(t *testing.T) {
+func TestAnOrderOfAHundredProductsIsConfirmedInOneCommit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	var items []string
@@ -170,7 +170,7 @@ func news(effect handler.Effect) (now, delayed []string) {
 	return now, delayed
 }
 
-func TestAnOrderThatIsPaidSellsItsPieces(t *testing.T) {
+func TestAPaidOrderSellsItsPieces(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	s.stocked(t, "cap", 5)
@@ -206,7 +206,7 @@ func TestAnOrderThatIsPaidSellsItsPieces(t *testing.T) {
 	require.Equal(t, orders.OrderShipped, s.order(t, "o1").State)
 }
 
-func TestAnOrderThatIsShortOfOnePieceReservesNone(t *testing.T) {
+func TestAnOrderThatIsShortOfOnePieceIsCancelledAndReservesNone(t *testing.T) {
 	t.Parallel()
 	for name, items := range map[string][]string{
 		"of one product":                         {"cap 3"},
@@ -214,7 +214,6 @@ func TestAnOrderThatIsShortOfOnePieceReservesNone(t *testing.T) {
 		"of a product that nobody has set":       {"cap 1", "wig 1"},
 		"by two lines together":                  {"cap 1", "cap 2"},
 		"by more pieces than there are numbers":  {"cap 9007199254740991", "cap 9007199254740991"},
-		"by more pieces than there can ever be":  {"cap 1000000001"},
 		"by many lines whose sum would overflow": many("cap 9007199254740991", 1100),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -236,7 +235,7 @@ func TestAnOrderThatIsShortOfOnePieceReservesNone(t *testing.T) {
 	}
 }
 
-func TestAnOrderOfAllThePiecesThereCanBeIsFilledAndOneOfMoreIsNot(t *testing.T) {
+func TestAnOrderOfTheMostPiecesIsFilledAndOfOneMoreIsNot(t *testing.T) {
 	t.Parallel()
 	for item, want := range map[string]string{"cap 1000000000": "payment_initiated", "cap 1000000001": "cancelled_out_of_stock"} {
 		s := open(t)
@@ -263,7 +262,7 @@ func TestAnOrderWithoutItemsReservesNothing(t *testing.T) {
 	require.Equal(t, []string{"analytics-track order.confirmed"}, told(effect), "without a user and a seller there is no person to tell")
 }
 
-func TestAPaymentThatFailsOrDoesNotComeReleasesThePieces(t *testing.T) {
+func TestAFailedOrMissingPaymentReleasesThePieces(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		event, reason, passed string
@@ -300,8 +299,8 @@ func TestAPaymentThatFailsOrDoesNotComeReleasesThePieces(t *testing.T) {
 	}
 }
 
-// TestATimeoutBeforeItsTimeIsKeptUntilThen: whoever made it up, and however far clocks differ.
-func TestATimeoutBeforeItsTimeIsKeptUntilThen(t *testing.T) {
+// Whoever made it up, and however far clocks differ.
+func TestAPaymentTimeoutThatComesEarlyWaits(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	s.stocked(t, "cap", 5)
@@ -341,7 +340,7 @@ func TestAnOrderIsCreatedOnce(t *testing.T) {
 	require.Equal(t, dedupe.Done, told.Seen)
 }
 
-func TestASecondPaymentOfAnOrderIsForAPerson(t *testing.T) {
+func TestASecondPaymentOfAnOrderIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	paid := func(id, by string) orderstest.Event {
 		e := orderstest.About(id, "order.payment_confirmed", "o1")
@@ -365,51 +364,6 @@ func TestASecondPaymentOfAnOrderIsForAPerson(t *testing.T) {
 	unnamed.tell(t, orderstest.Created("e1", "o1"))
 	unnamed.tell(t, paid("e2", ""))
 	require.Equal(t, "already_confirmed", unnamed.tell(t, paid("e3", "p1")).Result, "the first may have been the same")
-}
-
-// TestOfTwoEventsAtOnceOneIsWritten: another event is done between this one's look and its commit, and this one is
-// then decided anew.
-func TestOfTwoEventsAtOnceOneIsWritten(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		before     []orderstest.Event
-		first, own orderstest.Event
-		reason     string
-		states     map[string]orders.State
-		pieces     [3]int64
-	}{
-		"a payment fails while the order is confirmed": {
-			[]orderstest.Event{orderstest.Created("e1", "o1", "cap 1")}, orderstest.About("e2", "order.payment_failed", "o1"),
-			orderstest.About("e3", "order.payment_confirmed", "o1"), "paid_after_cancelled", map[string]orders.State{"o1": orders.OrderCancelled}, [3]int64{1, 0, 0},
-		},
-		"two orders want the last piece": {
-			nil, orderstest.Created("e1", "o1", "cap 1"), orderstest.Created("e2", "o2", "cap 1"), "",
-			map[string]orders.State{"o1": orders.PaymentInitiated, "o2": orders.OrderCancelled}, [3]int64{0, 1, 0},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := open(t)
-			s.stocked(t, "cap", 1)
-			for _, e := range test.before {
-				s.tell(t, e)
-			}
-			var once sync.Once
-			on := &storetest.Faults{Store: s.Shop.Store, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
-				once.Do(func() { s.tell(t, test.first) })
-				return do()
-			}}
-			if _, err := s.Deliver(t.Context(), on, test.own, false); test.reason == "" {
-				require.NoError(t, err)
-			} else {
-				require.Equal(t, test.reason, retry.Decide(err).Reason)
-			}
-			for id, state := range test.states {
-				require.Equal(t, state, s.order(t, id).State)
-			}
-			require.Equal(t, test.pieces, s.pieces(t, "cap"))
-		})
-	}
 }
 
 // TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable brings an order to each state, and tells it
@@ -499,7 +453,7 @@ func TestEachStepOfAnOrderReadsAndWritesAsManyDocumentsAsTheDocsSay(t *testing.T
 	}
 }
 
-func TestStockIsSetWithAReasonAndKeepsWhatOrdersHave(t *testing.T) {
+func TestStockIsSetWithAReasonAndKeepsWhatIsReserved(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	_, err := s.Keeper.Get(t.Context(), dedupe.DefaultTenant, "cap")

@@ -53,10 +53,10 @@ func sides() map[string]side {
 	}
 }
 
-// TestNoCrashParts goes through every way in which up to two of the steps of three
+// TestNoCrashMakesTheTwoSidesDisagree goes through every way in which up to two of the steps of three
 // deliveries can fail, and on to the end: a worker killed on either side of a step,
 // an answer lost, a commit sent twice, a request that arrives late.
-func TestNoCrashParts(t *testing.T) {
+func TestNoCrashMakesTheTwoSidesDisagree(t *testing.T) {
 	t.Parallel()
 	for name, other := range sides() {
 		for _, reconciles := range []bool{true, false} {
@@ -73,9 +73,9 @@ func TestNoCrashParts(t *testing.T) {
 	}
 }
 
-// TestNoTwoWorkersPart goes through every order of the steps of two workers at the
+// TestTwoWorkersNeverMakeTheTwoSidesDisagree goes through every order of the steps of two workers at the
 // same event, while one of the steps seems to fail or none does.
-func TestNoTwoWorkersPart(t *testing.T) {
+func TestTwoWorkersNeverMakeTheTwoSidesDisagree(t *testing.T) {
 	t.Parallel()
 	for name, other := range sides() {
 		t.Run(name, func(t *testing.T) {
@@ -102,9 +102,9 @@ func every(t *testing.T, begin func() *world) {
 	t.Log(runs, "histories")
 }
 
-// TestAnyHistoryEndsInAgreement draws long histories of two and three workers with
+// TestEveryLongHistoryEndsInAgreement draws long histories of two and three workers with
 // many faults, on the embedded store.
-func TestAnyHistoryEndsInAgreement(t *testing.T) {
+func TestEveryLongHistoryEndsInAgreement(t *testing.T) {
 	t.Parallel()
 	dir, runs := t.TempDir(), 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -124,7 +124,7 @@ func TestAnyHistoryEndsInAgreement(t *testing.T) {
 
 // A side that forgets its refusals parts from us: the walks above can fail. The
 // attempt that meets it says so, and nothing is confirmed that was rolled back.
-func TestASideThatForgetsRefusalsPartsAndItIsSaid(t *testing.T) {
+func TestASideThatForgetsItsRefusalsIsReportedAsADisagreement(t *testing.T) {
 	t.Parallel()
 	parted, said := 0, 0
 	for choices := new(odometer); ; {

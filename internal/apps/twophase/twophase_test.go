@@ -38,20 +38,11 @@ func (b *bench) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 // newBench returns work that goes well, and finds nothing done before.
 func newBench() *bench {
 	b := &bench{memory: newMemory(), now: start}
-	b.Work = twophase.Work{
-		Store: b, Now: func() time.Time { return b.now }, RememberFor: time.Hour,
-		Prepare:     func(context.Context, handler.Event) ([]store.Write, error) { return move("free", "reserved"), nil },
-		CommitThere: b.answer("refunded", nil),
-		Find: func(context.Context, handler.Event) (string, bool, error) {
-			b.steps = append(b.steps, "find")
-			return "", false, nil
-		},
-		Confirm: func(context.Context, handler.Event, string) ([]store.Write, error) {
-			return move("reserved", "spent"), nil
-		},
-		RollBack: func(context.Context, handler.Event, string) ([]store.Write, error) {
-			return move("reserved", "free"), nil
-		},
+	b.Work = reserving(b, func() time.Time { return b.now })
+	b.CommitThere = b.answer("refunded", nil)
+	b.Find = func(context.Context, handler.Event) (string, bool, error) {
+		b.steps = append(b.steps, "find")
+		return "", false, nil
 	}
 	return b
 }
@@ -87,7 +78,7 @@ func writes(n int) []store.Write {
 	return list
 }
 
-func TestWorkGoesFromPreparedToCommitted(t *testing.T) {
+func TestWorkIsPreparedThenDoneThereThenCommitted(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	b.CommitThere = func(context.Context, handler.Event) (string, error) {
@@ -116,16 +107,14 @@ func TestWorkGoesFromPreparedToCommitted(t *testing.T) {
 	require.Equal(t, "refunded", effect.Result)
 }
 
-func TestOnlyARefusalRollsBack(t *testing.T) {
+func TestAnUnknownOutcomeKeepsTheReservationAndAsksFirst(t *testing.T) {
 	t.Parallel()
 	for name, unknown := range map[string]error{
-		"no mark":                                errors.New("connection reset"),
-		"a timeout":                              context.DeadlineExceeded,
-		"the other side is down":                 retry.Down("gateway_down", nil),
-		"the key was used with other content":    retry.Conflicting("key_reused", nil),
-		"the answer cannot be read":              retry.Unreadable("bad_answer", nil),
-		"a permanent error that became a retry":  retry.Transient("again", retry.Permanent("declined", nil)),
-		"no fault of the event's, such as a cap": retry.Busy("rate_limited", nil),
+		"no mark":                               errors.New("connection reset"),
+		"the other side is down":                retry.Down("gateway_down", nil),
+		"the key was used with other content":   retry.Conflicting("key_reused", nil),
+		"the answer cannot be read":             retry.Unreadable("bad_answer", nil),
+		"a permanent error that became a retry": retry.Transient("again", retry.Permanent("declined", nil)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -147,7 +136,7 @@ func TestOnlyARefusalRollsBack(t *testing.T) {
 	}
 }
 
-func TestNothingIsReservedForAnEventThatIsRefusedHere(t *testing.T) {
+func TestWorkThatCannotBePreparedReservesNothing(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		writes []store.Write
@@ -185,7 +174,7 @@ func TestNothingIsReservedForAnEventThatIsRefusedHere(t *testing.T) {
 }
 
 // Each of the three steps meets somebody else's change to the document that it read.
-func TestAFailedPreconditionCallsTheStepAgain(t *testing.T) {
+func TestAStepWhosePreconditionFailsIsDecidedAgain(t *testing.T) {
 	t.Parallel()
 	item := store.Key{Collection: "items", ID: "x"}
 	for name, test := range map[string]struct {
@@ -240,7 +229,7 @@ func TestAFailedPreconditionCallsTheStepAgain(t *testing.T) {
 	}
 }
 
-func TestSettledWorkIsForgottenInTheEnd(t *testing.T) {
+func TestSettledWorkIsRememberedForItsTime(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	_, err := b.do(t)
@@ -260,7 +249,7 @@ func TestSettledWorkIsForgottenInTheEnd(t *testing.T) {
 	require.Equal(t, b.now, b.phase()["created_at"])
 }
 
-func TestAPhaseThatCannotBeReadIsNotAbsent(t *testing.T) {
+func TestAPhaseThatCannotBeReadIsRetriedAndNotTakenForAbsent(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(fields map[string]any){
 		"no state":                              func(f map[string]any) { delete(f, "state") },
@@ -284,7 +273,7 @@ func TestAPhaseThatCannotBeReadIsNotAbsent(t *testing.T) {
 	}
 }
 
-func TestAStoreThatIsDownIsNoFaultOfTheEvents(t *testing.T) {
+func TestAStoreThatIsDownIsRetried(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	b.Store = unreadable{b}
@@ -358,7 +347,7 @@ func TestIncompleteWorkIsAMistakeInAMain(t *testing.T) {
 	require.NotPanics(t, func() { handler.NewRegistry().Leased("refund", newBench().Leased()) })
 }
 
-func TestThePlanOfWorkIsItsReservationAndItsRequest(t *testing.T) {
+func TestAPlanSaysWhatWouldBeReservedAndRequested(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	b.Request = func(event handler.Event) (handler.Call, error) { return handler.Call{ID: event.ID}, nil }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -131,13 +132,9 @@ func (m *memory) Commit(_ context.Context, writes []store.Write) ([]store.Versio
 	var versions []store.Version
 	for _, w := range writes {
 		fields := map[string]any{}
-		for name, value := range w.Fields {
-			fields[name] = value
-		}
+		maps.Copy(fields, w.Fields)
 		if w.Op == store.OpIncrement {
-			for name, value := range m.docs[w.Key].Fields {
-				fields[name] = value
-			}
+			maps.Copy(fields, m.docs[w.Key].Fields)
 			for name, add := range w.Add {
 				old, _ := fields[name].(int64)
 				fields[name] = old + add
@@ -209,24 +206,11 @@ func move(from, to string) []store.Write {
 	return []store.Write{store.Increment(wallet, map[string]int64{from: -amount, to: amount}, nil)}
 }
 
-func (a *attempt) work() twophase.Work {
+// reserving is work that reserves in the wallet, without another side.
+func reserving(on store.GetCommitter, now func() time.Time) twophase.Work {
 	return twophase.Work{
-		Store: a, Now: func() time.Time { return start }, RememberFor: time.Hour,
+		Store: on, Now: now, RememberFor: time.Hour,
 		Prepare: func(context.Context, handler.Event) ([]store.Write, error) { return move("free", "reserved"), nil },
-		CommitThere: func(context.Context, handler.Event) (result string, err error) {
-			err = a.step("request", func() (err error) {
-				result, err = a.w.side.request()
-				return err
-			})
-			return result, err
-		},
-		Find: func(context.Context, handler.Event) (result string, done bool, err error) {
-			err = a.step("find", func() error {
-				result, done = a.w.side.find()
-				return nil
-			})
-			return result, done, err
-		},
 		Confirm: func(context.Context, handler.Event, string) ([]store.Write, error) {
 			return move("reserved", "spent"), nil
 		},
@@ -234,6 +218,25 @@ func (a *attempt) work() twophase.Work {
 			return move("reserved", "free"), nil
 		},
 	}
+}
+
+func (a *attempt) work() twophase.Work {
+	work := reserving(a, func() time.Time { return start })
+	work.CommitThere = func(context.Context, handler.Event) (result string, err error) {
+		err = a.step("request", func() (err error) {
+			result, err = a.w.side.request()
+			return err
+		})
+		return result, err
+	}
+	work.Find = func(context.Context, handler.Event) (result string, done bool, err error) {
+		err = a.step("find", func() error {
+			result, done = a.w.side.find()
+			return nil
+		})
+		return result, done, err
+	}
+	return work
 }
 
 // world is one event, the store, the other side, and the workers at it.

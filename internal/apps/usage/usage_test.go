@@ -2,7 +2,6 @@ package usage_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -49,7 +48,6 @@ func open(t *testing.T) *books {
 	limits.Meters = map[string]catalog.Meter{
 		"calls": {Quota: 100, Plans: map[string]int64{large: 1000}},
 		"bytes": {Quota: 10},
-		"seats": {Plans: map[string]int64{large: 10}},
 	}
 	warnings, ok := shipped.EmitsTo(usage.Handler)
 	require.True(t, ok)
@@ -136,7 +134,7 @@ func requireReason(t *testing.T, err error, class retry.Class, reason string) {
 	require.Equal(t, []any{class, reason}, []any{retry.Decide(err).Class, retry.Decide(err).Reason})
 }
 
-func TestAnEventIsCountedInThePeriodThatHoldsIt(t *testing.T) {
+func TestUsageIsCountedInThePeriodThatHoldsIt(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	for _, told := range [][4]string{
@@ -210,7 +208,7 @@ func TestEachPeriodThatIsKeptCanBeStored(t *testing.T) {
 	})
 }
 
-func TestAnEventIsAnEntryAndPartOfATotal(t *testing.T) {
+func TestUsageIsStoredAsAnEntryAndAddedToATotal(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	b.Gets.Store(0)
@@ -247,7 +245,7 @@ func TestAnEventIsAnEntryAndPartOfATotal(t *testing.T) {
 	require.ErrorIs(t, err, usage.ErrOf)
 }
 
-func TestAnEventThatDoesNotSayWhenOccurredWhenItsMessageWasMade(t *testing.T) {
+func TestUsageWithoutATimeOccurredWhenItsMessageWasMade(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	event := b.used(t, "u-1", "calls", 1, "")
@@ -256,35 +254,6 @@ func TestAnEventThatDoesNotSayWhenOccurredWhenItsMessageWasMade(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, usage.CountedLate, effect.Result, "and not when it came")
 	require.EqualValues(t, 1, b.total(t, "2026-11", "calls").Used)
-}
-
-func TestEachThresholdIsToldOnceInAPeriod(t *testing.T) {
-	t.Parallel()
-	b := open(t)
-	type step struct {
-		meter    string
-		quantity int64
-		want     []int64
-	}
-	run := func(steps ...step) {
-		for i, s := range steps {
-			effect := b.counts(t, fmt.Sprint(b.now.Unix(), "-", i), s.meter, s.quantity, "")
-			require.Equal(t, s.want, percents(t, effect), "step %d", i)
-		}
-	}
-	run(step{"calls", 79, nil}, step{"calls", 1, []int64{80}}, step{"calls", 0, nil}, step{"calls", 19, nil}, step{"calls", 1, []int64{100}},
-		step{"calls", -50, nil}, step{"calls", 50, nil}, step{"calls", 900, nil},
-		step{"bytes", 7, nil}, step{"bytes", 1, []int64{80}}, step{"bytes", 100, []int64{100}},
-		step{"rows", 1_000_000, nil}, step{"seats", 1_000_000, nil})
-	require.EqualValues(t, 100, b.total(t, "2026-11", "calls").Warned)
-	b.now = noon.AddDate(0, 1, 0)
-	run(step{"calls", 500, []int64{80, 100}}) // the next period is told of both, at once
-
-	b.tell(t, "2026-12-02T12:00:00Z", "2026-12-02T12:00:00Z", "2027-01-02T12:00:00Z", large)
-	b.now = b.now.Add(time.Second)
-	run(step{"calls", 799, nil}, step{"calls", 1, []int64{80}}, step{"seats", 10, []int64{80, 100}})
-	require.EqualValues(t, 1000, b.total(t, "20261202T120000Z", "calls").Quota)
-	require.Equal(t, large, b.total(t, "20261202T120000Z", "calls").Plan)
 }
 
 // The queue of the warnings need not run where usage is counted.
@@ -302,7 +271,7 @@ func TestNobodyIsWarnedWhereTheQueueOfTheWarningsDoesNotRun(t *testing.T) {
 	require.Empty(t, b.counts(t, "u-3", "calls", 1, "").Emit)
 }
 
-func TestAWarningSaysWhatItIsOf(t *testing.T) {
+func TestAWarningNamesSubscriptionMeterPeriodAndQuota(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	effect := b.counts(t, "u-1", "calls", 85, "")
@@ -316,7 +285,7 @@ func TestAWarningSaysWhatItIsOf(t *testing.T) {
 }
 
 // The bounds are those of the shipped catalog: each is tried at its edge, and beyond it.
-func TestUsageThatIsNotCountedIsADeadLetterWithAReason(t *testing.T) {
+func TestUsageBeyondTheBoundsOfTimeIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	shipped, err := catalog.Load("")
 	require.NoError(t, err)
@@ -369,35 +338,21 @@ func TestUsageOfAPeriodThatWasNotToldIsLateToo(t *testing.T) {
 	requireReason(t, err, retry.Rejected, "usage_too_late")
 }
 
-func TestAnEventWhoseRecordIsGoneIsCountedOnce(t *testing.T) {
+func TestAnEventThatComesAgainWithOtherContentIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	first := b.used(t, "u-1", "calls", 30, "2026-11-02T11:00:00Z")
-	_, err := b.deliver(first)
-	require.NoError(t, err)
-	effect, err := b.deliver(first)
-	require.NoError(t, err)
-	require.Equal(t, usage.AlreadyCounted, effect.Result)
-
-	b.tell(t, "2026-11-02T12:00:00Z", "2026-11-01T00:00:00Z", "2026-11-08T00:00:00Z", "")
-	effect, err = b.deliver(first)
-	require.NoError(t, err, "its period has been told since")
-	require.Equal(t, usage.AlreadyCounted, effect.Result)
-
-	b.now = noon.AddDate(1, 0, 0)
-	effect, err = b.deliver(first)
-	require.NoError(t, err, "it was in time when it was counted")
-	require.Equal(t, usage.AlreadyCounted, effect.Result)
-	require.EqualValues(t, 30, b.total(t, "2026-11", "calls").Used)
-	require.Empty(t, b.total(t, "20261101T000000Z", "calls"))
-
-	b.now = noon
+	for _, result := range []string{usage.Counted, usage.AlreadyCounted} {
+		effect, err := b.deliver(first)
+		require.NoError(t, err)
+		require.Equal(t, result, effect.Result)
+	}
 	for name, other := range map[string]handler.Event{
 		"another meter":    b.used(t, "u-1", "rows", 30, "2026-11-02T11:00:00Z"),
 		"another quantity": b.used(t, "u-1", "calls", 31, "2026-11-02T11:00:00Z"),
 		"another time":     b.used(t, "u-1", "calls", 30, "2026-11-02T11:00:01Z"),
 	} {
-		_, err = b.deliver(other)
+		_, err := b.deliver(other)
 		requireReason(t, err, retry.Conflict, "usage_counted_differently")
 		require.NotContains(t, err.Error(), "30", name)
 	}
@@ -436,7 +391,7 @@ func TestUsageThatCannotBeReadIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestATotalStaysWhereItIsExact(t *testing.T) {
+func TestATotalThatWouldNotBeExactIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	for meter, sign := range map[string]int64{"calls": 1, "rows": -1} {

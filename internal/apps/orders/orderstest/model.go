@@ -110,10 +110,10 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 			w.stock(rt, product, rapid.Int64Range(0, 4).Draw(rt, "stock of "+product))
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"an event is published":                       w.publish,
-			"a worker gets one":                           w.deliver,
-			"two workers get one each of an order's ends": w.race,
-			"a worker goes on":                            w.goOn,
+			"an event is published":                     w.publish,
+			"a worker gets one":                         w.deliver,
+			"two workers get one each of two that race": w.race,
+			"a worker goes on":                          w.goOn,
 			"time passes": func(t *rapid.T) {
 				w.Wait(rapid.SampledFrom([]time.Duration{time.Minute, 14*time.Minute + 30*time.Second, 16 * time.Minute}).Draw(t, "wait"))
 			},
@@ -162,17 +162,22 @@ func (w *world) deliver(t *rapid.T) {
 	})
 }
 
-// race gives two workers that are free two ends of one order, so that both may read it before either
-// of them writes.
+// race gives two workers that are free two ends of one order, or two new orders of the same product, so
+// that both may read before either of them writes.
 func (w *world) race(t *rapid.T) {
 	order := rapid.SampledFrom([]string{"o1", "o2", "o3", "o4"}).Draw(t, "order")
-	kinds := []string{"order.payment_confirmed", "order.payment_failed"}
+	racing := []Event{About("", "order.payment_confirmed", order), About("", "order.payment_failed", order)}
+	if rapid.Bool().Draw(t, "new orders") {
+		n := len(w.events)
+		racing = []Event{Created("", fmt.Sprint("new", n), "cap 1"), Created("", fmt.Sprint("new", n+1), "cap 1")}
+	}
 	for _, a := range w.workers {
-		if a.running || len(kinds) == 0 {
+		if a.running || len(racing) == 0 {
 			continue
 		}
-		e := About(fmt.Sprint("e", len(w.events)), kinds[0], order)
-		w.events, kinds = append(w.events, e), kinds[1:]
+		e := racing[0]
+		e.ID = fmt.Sprint("e", len(w.events))
+		w.events, racing = append(w.events, e), racing[1:]
 		a.start(func(on store.Store) {
 			_, _ = w.Deliver(context.Background(), on, e, false) // what failed comes again
 		})

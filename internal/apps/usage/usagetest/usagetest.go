@@ -35,12 +35,13 @@ const (
 
 var errLost = errors.New("usagetest: no answer")
 
-// limits have two meters with a quota, and none of others.
+// limits have three meters with a quota, one of them by the plan alone, and none of others.
 var limits = catalog.Usage{
 	Grace: grace, Ahead: ahead, Thresholds: []int64{80, 100},
 	Meters: map[string]catalog.Meter{
 		"calls": {Quota: 100, Plans: map[string]int64{"large": 400, "free": 0}},
 		"bytes": {Quota: 50},
+		"seats": {Plans: map[string]int64{"large": 10}},
 	},
 }
 
@@ -76,7 +77,8 @@ type world struct {
 	periods map[string][]told
 	used    map[bucket]int64
 	entries map[bucket]int64
-	plans   map[bucket]string  // the last that was known
+	plans   map[bucket]string // the last that was known
+	quotas  map[bucket]int64
 	warned  map[bucket][]int64 // what must have been emitted
 	emitted map[bucket][]int64 // what was
 
@@ -115,7 +117,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 func begin(db store.Store, c *catalog.Catalog, run string) *world {
 	w := &world{
 		catalog: c, run: run, now: time.Date(2026, 1, 30, 12, 0, 0, 0, time.UTC), periods: map[string][]told{}, used: map[bucket]int64{},
-		entries: map[bucket]int64{}, plans: map[bucket]string{}, warned: map[bucket][]int64{}, emitted: map[bucket][]int64{},
+		entries: map[bucket]int64{}, plans: map[bucket]string{}, quotas: map[bucket]int64{}, warned: map[bucket][]int64{}, emitted: map[bucket][]int64{},
 	}
 	w.db = &storetest.Faults{Store: db, OnCommit: w.commit}
 	clock := func() time.Time { return w.now }
@@ -171,7 +173,7 @@ func (w *world) note(fields map[string]any) {
 func (w *world) add(t *rapid.T) *event {
 	e := &event{
 		id: w.next(), subscription: w.run + rapid.SampledFrom([]string{"-s1", "-s2"}).Draw(t, "subscription"),
-		meter:    rapid.SampledFrom([]string{"calls", "calls", "bytes", "rows"}).Draw(t, "meter"),
+		meter:    rapid.SampledFrom([]string{"calls", "calls", "bytes", "seats", "rows"}).Draw(t, "meter"),
 		quantity: rapid.SampledFrom([]int64{0, 1, 10, 40, 79, 80, 120, -1, -30, -100, 150, 151, -151}).Draw(t, "quantity"),
 		occurred: w.now.Add(-rapid.SampledFrom([]time.Duration{0, 0, time.Hour, 2 * day, 10 * day, 40 * day, -ahead, -ahead - time.Microsecond}).Draw(t, "ago")),
 	}
@@ -225,6 +227,7 @@ func (w *world) apply(e *event, at bucket, plan string) {
 	if own, ok := meter.Plans[w.plans[at]]; ok {
 		quota = own
 	}
+	w.quotas[at] = quota
 	for _, percent := range limits.Thresholds {
 		if quota > 0 && !slices.Contains(w.warned[at], percent) && w.used[at]*100 >= quota*percent && percent > slices.Max(append(w.warned[at], 0)) {
 			w.warned[at] = append(w.warned[at], percent)
@@ -368,6 +371,9 @@ func (w *world) check(t *rapid.T) {
 			at := bucket{total.Subscription, total.Period, total.Meter}
 			require.Equal(t, sums[at], total.Used, "usage is the sum of its entries: %v", at)
 			require.Equal(t, counts[at], total.Entries)
+			require.Equal(t, w.plans[at], total.Plan)
+			require.Equal(t, w.quotas[at], total.Quota)
+			require.Equal(t, slices.Max(append(w.warned[at], 0)), total.Warned)
 		}
 	}
 	require.Equal(t, w.used, sums)

@@ -41,27 +41,27 @@ func TestWhatWaitsNamesTheEventThatItWillBe(t *testing.T) {
 	}
 }
 
-// TestWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered: a message that waits again has attributes of the first time.
-func TestWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered(t *testing.T) {
+// TestAWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered: a message that waits again has attributes of the first time.
+func TestAWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered(t *testing.T) {
 	t.Parallel()
 	l, err := lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"})
 	require.NoError(t, err)
-	at := now.Format(time.RFC3339Nano)
+	at := start.Format(time.RFC3339Nano)
 	for name, test := range map[string]struct {
 		carried  map[string]string
 		waiting  lane.Waiting
 		at, asID string
 	}{
-		"the first time":              {nil, lane.Waiting{FirstPublished: now, MessageID: "m-1"}, at, "m-1"},
-		"again":                       {map[string]string{contract.AttrFirstPublished: "then", contract.AttrFirstMessageID: "m-0"}, lane.Waiting{FirstPublished: now, MessageID: "m-1"}, "then", "m-0"},
+		"the first time":              {nil, lane.Waiting{FirstPublished: start, MessageID: "m-1"}, at, "m-1"},
+		"again":                       {map[string]string{contract.AttrFirstPublished: "then", contract.AttrFirstMessageID: "m-0"}, lane.Waiting{FirstPublished: start, MessageID: "m-1"}, "then", "m-0"},
 		"where the broker says none":  {nil, lane.Waiting{}, "", ""},
-		"where only the time is told": {nil, lane.Waiting{FirstPublished: now}, at, ""},
+		"where only the time is told": {nil, lane.Waiting{FirstPublished: start}, at, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := test.waiting
 			w.Message = contract.Message{Data: []byte("{}"), Attributes: test.carried}
-			_, writes, err := l.Put(w, now)
+			_, writes, err := l.Put(w, start)
 			require.NoError(t, err)
 			kept, err := lane.KeptOf(store.Document{Key: writes[0].Key, Fields: writes[0].Fields})
 			require.NoError(t, err)

@@ -13,8 +13,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-var now = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
-
 // empty is a store without documents.
 type empty struct{}
 
@@ -41,7 +39,7 @@ func TestAMessageThatNoDocumentHoldsIsNotKept(t *testing.T) {
 	t.Parallel()
 	l, err := lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"})
 	require.NoError(t, err)
-	_, _, err = l.Put(lane.Waiting{Topic: "q", Message: contract.Message{Data: make([]byte, contract.MaxKept)}}, now)
+	_, _, err = l.Put(lane.Waiting{Topic: "q", Message: contract.Message{Data: make([]byte, contract.MaxKept)}}, start)
 	require.NoError(t, err, "the largest")
 	for name, m := range map[string]contract.Message{
 		"too large":                 {Data: make([]byte, contract.MaxKept+1)},
@@ -51,7 +49,7 @@ func TestAMessageThatNoDocumentHoldsIsNotKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, writes, err := l.Put(lane.Waiting{Topic: "q", Message: m}, now)
+			_, writes, err := l.Put(lane.Waiting{Topic: "q", Message: m}, start)
 			require.ErrorIs(t, err, lane.ErrUnfit)
 			require.Empty(t, writes)
 		})
@@ -75,7 +73,7 @@ func FuzzTicket(f *testing.F) {
 		l, err := lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", OrderingKey: "k"})
 		require.NoError(t, err)
 		require.False(t, l.Behind(ticketed(text)), "there is no lane")
-		ticket, writes, err := l.Put(lane.Waiting{Topic: "q", Message: ticketed(text), Due: now.Add(time.Hour)}, now)
+		ticket, writes, err := l.Put(lane.Waiting{Topic: "q", Message: ticketed(text), Due: start.Add(time.Hour)}, start)
 		require.NoError(t, err)
 		require.NoError(t, store.CheckWrites(writes))
 		if !strings.HasSuffix(ticket, "-4611686018427387904") { // one more than there are numbers

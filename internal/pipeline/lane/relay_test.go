@@ -133,11 +133,11 @@ func (r *rig) lane(t *testing.T, id string) map[string]any {
 	return doc.Fields
 }
 
-// left is how many documents there are of entries and of lanes.
+// left is how many documents the relay's kind has of entries and of lanes.
 func (r *rig) left(t *testing.T) [2]int {
 	t.Helper()
 	var n [2]int
-	for i, collection := range []string{lane.Outbox.Entries(), lane.Outbox.Lanes()} {
+	for i, collection := range []string{r.Of.Entries(), r.Of.Lanes()} {
 		page, err := r.db.Query(t.Context(), store.Query{Collection: collection, Limit: 1000})
 		require.NoError(t, err)
 		n[i] = len(page.Documents)
@@ -290,63 +290,39 @@ func TestAnEntryOfTheSameMomentKeepsTheLane(t *testing.T) {
 	require.Len(t, r.broker.taken, 2)
 }
 
-func TestAFailedPublishStopsItsLaneAndKeepsTheRest(t *testing.T) {
+func TestWhatWasPublishedBeforeAFailureIsRemovedAndTheRestWaits(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	lanes := r.emit(t, emission("sub-1", "first"), emission("sub-1", "second"), emission("sub-1", "third"))
-	r.broker.after = func() { r.broker.down = true }
-	r.now = start.Add(time.Minute)
-	published, err := r.Lane(t.Context(), lanes[0])
-	require.ErrorIs(t, err, errBroker)
-	require.NotContains(t, err.Error(), "put off", "that it waits now is no failure")
-	require.Equal(t, 1, published)
-	require.Equal(t, [2]int{2, 1}, r.left(t), "what was published is removed")
-	age := r.now.Sub(start.Add(time.Millisecond))
-	require.Equal(t, r.now.Add(age/2), r.lane(t, lanes[0])["due_at"])
-	require.Equal(t, start.Add(time.Millisecond), r.lane(t, lanes[0])["oldest_at"])
-	r.broker.down, r.broker.after = false, nil
-	_, err = r.Lane(t.Context(), lanes[0])
-	require.NoError(t, err)
-	require.Equal(t, []string{"first", "second", "third"}, r.broker.of("sub-1"), "none of them twice")
-	require.Equal(t, [2]int{}, r.left(t))
-}
-
-func TestWhatWasPublishedIsRemovedThoughTheLaneHasGrownSinceItWasRead(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	lanes := r.emit(t, emission("sub-1", "first"), emission("sub-1", "second"))
-	r.broker.after = func() {
-		r.broker.down = true
-		r.emit(t, emission("sub-1", "third"))
-	}
-	_, err := r.Lane(t.Context(), lanes[0])
-	require.ErrorIs(t, err, errBroker)
-	require.NotContains(t, err.Error(), "put off", "the lane is due when the third says")
-	require.Equal(t, [2]int{2, 1}, r.left(t), "the second and the third")
-}
-
-func TestAStoreThatFailsInTheMiddleLosesNothing(t *testing.T) {
-	t.Parallel()
-	for name, fault := range map[string]func(*rig){
-		"the lane cannot be read": func(r *rig) { r.faults.FailReads(1) },
-		"nothing can be removed":  func(r *rig) { r.faults.FailBefore(1) },
-		"the removal's answer is lost": func(r *rig) {
-			r.faults.FailAfter(1)
-		},
-		"it is down altogether": func(r *rig) { r.faults.Down(true) },
-	} {
-		t.Run(name, func(t *testing.T) {
+	for sentence, grows := range map[string]bool{"and is put off": false, "for what has come into the lane since it was read": true} {
+		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t)
-			lanes := r.emit(t, emission("sub-1", "first"), emission("sub-1", "second"))
-			fault(r)
-			_, err := r.Lane(t.Context(), lanes[0])
-			require.ErrorIs(t, err, storetest.ErrFault)
-			r.faults.Down(false)
+			want := []string{"first", "second", "third"}
+			lanes := r.emit(t, emission("sub-1", want[0]), emission("sub-1", want[1]))
+			if !grows {
+				r.emit(t, emission("sub-1", want[2]))
+			}
+			created := start.Add(time.Millisecond)
+			r.now = start.Add(time.Minute)
+			r.broker.after = func() {
+				r.broker.down = true
+				if grows {
+					r.emit(t, emission("sub-1", want[2]))
+				}
+			}
+			published, err := r.Lane(t.Context(), lanes[0])
+			require.ErrorIs(t, err, errBroker)
+			require.NotContains(t, err.Error(), "put off", "that it waits now is no failure")
+			require.Equal(t, 1, published)
+			require.Equal(t, [2]int{2, 1}, r.left(t))
+			if !grows {
+				require.Equal(t, r.now.Add(r.now.Sub(created)/2), r.lane(t, lanes[0])["due_at"])
+				require.Equal(t, created, r.lane(t, lanes[0])["oldest_at"])
+			}
+			r.broker.down, r.broker.after = false, nil
 			_, err = r.Lane(t.Context(), lanes[0])
 			require.NoError(t, err)
+			require.Equal(t, want, r.broker.of("sub-1"), "none of them twice")
 			require.Equal(t, [2]int{}, r.left(t))
-			require.Equal(t, []string{"first", "second"}, r.broker.of("sub-1")[:2])
 		})
 	}
 }

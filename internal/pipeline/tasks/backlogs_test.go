@@ -3,23 +3,16 @@ package tasks_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/backlog"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/platform/telemetry"
 )
 
 // meter is a broker that counts.
@@ -51,32 +44,24 @@ func TestTheBacklogsOfQueuesAreWrittenInOneDocument(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, db.Close()) })
-			counter := &storetest.Counter{Store: db}
-			var log strings.Builder
-			router, metrics := chi.NewRouter(), telemetry.NewMetrics()
-			(&tasks.Service{
-				Catalog:  &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", Enabled: true}, {ID: "clicks", Enabled: true}, {ID: "asleep"}, {ID: "unseen", Enabled: true}}},
-				Store:    counter,
-				Backlogs: test.meter, Log: slog.New(slog.NewJSONHandler(&log, nil)), Metrics: metrics, Now: func() time.Time { return start },
-			}).Routes(router)
-			answer := httptest.NewRecorder()
-			router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tasks/count-backlogs", nil))
-			require.Equal(t, test.status, answer.Code)
-			require.Contains(t, answer.Body.String(), test.answer)
-			require.Contains(t, log.String(), `"task":"count-backlogs"`)
-			counted, err := backlog.Read(t.Context(), db)
+			r := newRig(t)
+			counter := &storetest.Counter{Store: r.db}
+			r.service.Store, r.service.Backlogs = counter, test.meter
+			r.service.Catalog.Queues = []catalog.Queue{
+				{ID: "orders", Enabled: true}, {ID: "clicks", Enabled: true}, {ID: "asleep"}, {ID: "unseen", Enabled: true},
+			}
+			code, body := r.call(t, "count-backlogs")
+			require.Equal(t, test.status, code)
+			require.Contains(t, body, test.answer)
+			require.Contains(t, r.log.String(), `"task":"count-backlogs"`)
+			counted, err := backlog.Read(t.Context(), r.db)
 			require.NoError(t, err)
 			require.Equal(t, test.written, counted.Messages)
 			if test.written != nil {
 				require.Equal(t, start.Add(-time.Minute), counted.At, "the time of the count, not of the task")
 				require.Equal(t, map[string]any{"orders": start.Add(-time.Hour)}, counted.Oldest)
 				require.Equal(t, int64(1), counter.Written.Load())
-				page := httptest.NewRecorder()
-				metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
-				require.Contains(t, page.Body.String(), `billhook_backlog_messages{queue="orders"} 7`)
+				r.measured(t, `billhook_backlog_messages{queue="orders"} 7`)
 			}
 		})
 	}

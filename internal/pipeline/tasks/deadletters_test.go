@@ -1,17 +1,13 @@
 package tasks_test
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
@@ -19,46 +15,32 @@ import (
 	"billhook/emulator/emulatortest"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
-	"billhook/internal/platform/telemetry"
 )
 
 // letters is the counting task over a store, and an operator over the same.
 type letters struct {
-	*deadletter.Operator
-	store   *storetest.Counter
-	catalog *catalog.Catalog
-	metrics *telemetry.Metrics
-	router  chi.Router
-	log     strings.Builder
-	now     time.Time
-	ids     int
+	*rig
+	store *storetest.Counter
+	ids   int
 }
 
-func newLetters(t *testing.T, db store.Store) *letters {
-	t.Helper()
-	l := &letters{store: &storetest.Counter{Store: db}, metrics: telemetry.NewMetrics(), router: chi.NewRouter(), now: start}
+func newLetters(db store.Store) *letters {
+	counter := &storetest.Counter{Store: db}
+	l := &letters{rig: rigOn(counter), store: counter}
 	queue := func(id string, enabled bool, letter catalog.DeadLetter) catalog.Queue {
 		letter.Topic, letter.Retention = id+"-dlq", 14*24*time.Hour
 		return catalog.Queue{ID: id, Enabled: enabled, DeadLetter: letter}
 	}
-	l.catalog = &catalog.Catalog{Queues: []catalog.Queue{
+	l.service.Catalog.Queues = []catalog.Queue{
 		queue("orders", true, catalog.DeadLetter{}), queue("clicks", true, catalog.DeadLetter{Drop: true}),
 		queue("refunds", true, catalog.DeadLetter{AlertAbove: 5}), queue("asleep", false, catalog.DeadLetter{}),
-	}}
-	clock := func() time.Time { return l.now }
-	l.Operator = &deadletter.Operator{
-		Store: l.store, Queue: l.catalog.Queue, Now: clock, NewID: uuid.NewString,
-		Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }, Relay: func(context.Context, string) error { return nil },
 	}
-	(&tasks.Service{
-		Catalog: l.catalog, Store: l.store, Log: slog.New(slog.NewJSONHandler(&l.log, nil)), Metrics: l.metrics, Now: clock,
-	}).Routes(l.router)
+	l.service.Operator.Queue = l.service.Catalog.Queue
 	return l
 }
 
@@ -67,7 +49,7 @@ func (l *letters) bury(t *testing.T, queue string) string {
 	t.Helper()
 	l.ids++
 	id := fmt.Sprint("e", l.ids)
-	q, _ := l.catalog.Queue(queue)
+	q, _ := l.service.Catalog.Queue(queue)
 	_, err := deadletter.Keep(t.Context(), l.store, q, contract.Message{Data: []byte("ilse@example.org"), Attributes: map[string]string{
 		"event_id": id, "event_type": "order.paid", "dead_letter_reason": "unknown_product",
 	}}, fmt.Sprint("m", l.ids), l.now)
@@ -78,9 +60,9 @@ func (l *letters) bury(t *testing.T, queue string) string {
 // operate replays or discards the dead letter of an event.
 func (l *letters) operate(t *testing.T, kind deadletter.Kind, queue, event string) {
 	t.Helper()
-	op, err := l.Begin(t.Context(), deadletter.Operation{Kind: kind, Filter: deadletter.Filter{Queue: queue, EventID: event}, Why: "the drill"}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
+	op, err := l.service.Operator.Begin(t.Context(), deadletter.Operation{Kind: kind, Filter: deadletter.Filter{Queue: queue, EventID: event}, Why: "the drill"}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
 	require.NoError(t, err)
-	op, err = l.Run(t.Context(), op.ID)
+	op, err = l.service.Operator.Run(t.Context(), op.ID)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, op.Done)
 }
@@ -89,9 +71,8 @@ func (l *letters) operate(t *testing.T, kind deadletter.Kind, queue, event strin
 func (l *letters) counted(t *testing.T) []string {
 	t.Helper()
 	l.log.Reset()
-	answer := httptest.NewRecorder()
-	l.router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tasks/count-dead-letters", nil))
-	require.Equal(t, http.StatusOK, answer.Code, l.log.String())
+	code, _ := l.call(t, "count-dead-letters")
+	require.Equal(t, http.StatusOK, code, l.log.String())
 	var lines []string
 	for line := range strings.Lines(l.log.String()) {
 		if _, rest, found := strings.Cut(line, `"msg":"open dead letters",`); found {
@@ -127,7 +108,7 @@ func TestADeadLetterIsCountedUntilItIsDealtWith(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLetters(t, open(t))
+			l := newLetters(open(t))
 			none := []string{line("orders", 0, 0), line("refunds", 0, 0), line("asleep", 0, 0)}
 			require.Equal(t, none, l.counted(t), "a queue that drops has none, one that is not enabled may have some")
 
@@ -142,14 +123,14 @@ func TestADeadLetterIsCountedUntilItIsDealtWith(t *testing.T) {
 				`billhook_dead_letters_open{queue="orders"} 2`, `billhook_dead_letters_oldest_seconds{queue="orders"} 120`,
 				`billhook_dead_letters_open{queue="refunds"} 0`, `billhook_dead_letters_open{queue="asleep"} 1`,
 			} {
-				(&rig{metrics: l.metrics}).measured(t, metric)
+				l.measured(t, metric)
 			}
 
 			l.operate(t, deadletter.Replay, "orders", first)
 			require.Equal(t, line("orders", 1, 60), l.counted(t)[0], "the oldest is another now")
 			l.operate(t, deadletter.Discard, "orders", second)
 			require.Equal(t, line("orders", 0, 0), l.counted(t)[0])
-			(&rig{metrics: l.metrics}).measured(t, `billhook_dead_letters_oldest_seconds{queue="orders"} 0`)
+			l.measured(t, `billhook_dead_letters_oldest_seconds{queue="orders"} 0`)
 		})
 	}
 }
@@ -159,7 +140,7 @@ func TestCountingAsksTheStoreTheSameHoweverManyThereAre(t *testing.T) {
 	for name, open := range stores {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLetters(t, open(t))
+			l := newLetters(open(t))
 			asked := func() int64 {
 				gets, queries, commits := l.store.Gets.Load(), l.store.Queries.Load(), l.store.Commits.Load()
 				l.counted(t)

@@ -3,23 +3,16 @@ package tasks_test
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
 	"billhook/internal/pipeline/pause"
-	"billhook/internal/pipeline/tasks"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
-	"billhook/internal/platform/telemetry"
 )
 
 // subscription is a queue's subscription that stands so; empty: it cannot be read.
@@ -51,27 +44,20 @@ func TestAPauseThatWasUndoneIsALineForTheAlert(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, db.Close()) })
+			r := newRig(t)
+			r.service.Catalog = &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", Enabled: true}}}
+			r.service.Subscriptions = subscription(test.stands)
 			record := pause.Pause{Queue: "orders", Who: "ada", Why: "w", At: start.Add(-test.since)}
-			_, err = db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: pause.Collection, ID: "orders"}, store.Encode(&record))})
+			_, err := r.db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: pause.Collection, ID: "orders"}, store.Encode(&record))})
 			require.NoError(t, err)
-			var log strings.Builder
-			router := chi.NewRouter()
-			(&tasks.Service{
-				Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", Enabled: true}}}, Store: db, Subscriptions: subscription(test.stands),
-				Log: slog.New(slog.NewJSONHandler(&log, nil)), Metrics: telemetry.NewMetrics(), Now: func() time.Time { return start },
-			}).Routes(router)
-			answer := httptest.NewRecorder()
-			router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tasks/count-backlogs", nil))
-			require.Equal(t, http.StatusOK, answer.Code)
-			require.Contains(t, answer.Body.String(), `"pauses_undone":`+string(rune('0'+test.undone)))
+			code, body := r.call(t, "count-backlogs")
+			require.Equal(t, http.StatusOK, code)
+			require.Contains(t, body, fmt.Sprintf(`"pauses_undone":%d`, test.undone))
 			if test.line == "" {
-				require.NotContains(t, log.String(), `"msg":"pause`)
+				require.NotContains(t, r.log.String(), `"msg":"pause`)
 				return
 			}
-			require.Contains(t, log.String(), `"msg":"`+test.line+`","queue":"orders"`)
+			require.Contains(t, r.log.String(), `"msg":"`+test.line+`","queue":"orders"`)
 		})
 	}
 }

@@ -69,7 +69,7 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 
 // rig is the tasks on a real store, behind their routes.
 type rig struct {
-	db      *standin.Store
+	db      store.Store
 	faults  *storetest.Faults
 	broker  *broker
 	metrics *telemetry.Metrics
@@ -84,6 +84,11 @@ func newRig(t *testing.T) *rig {
 	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return rigOn(db)
+}
+
+// rigOn is one on a store of the caller's.
+func rigOn(db store.Store) *rig {
 	r := &rig{db: db, faults: &storetest.Faults{Store: db}, broker: &broker{}, metrics: telemetry.NewMetrics(), router: chi.NewRouter(), now: start}
 	clock := func() time.Time { return r.now }
 	queue := func(id string, enabled bool) catalog.Queue {

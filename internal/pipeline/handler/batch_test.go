@@ -207,35 +207,6 @@ func TestAnAttemptThatEndsBeforeItsCallIsNotInIt(t *testing.T) {
 	})
 }
 
-func TestAQueueGathersExactlyIfItsHandlersDo(t *testing.T) {
-	t.Parallel()
-	r := handler.NewRegistry()
-	r.Leased("search.index", gathering(2, echo).Leased)
-	r.Tx("points.credit", nothing)
-	for name, test := range map[string]struct {
-		handler string
-		batch   catalog.Batch
-		wrong   bool
-	}{
-		"both do":              {"search.index", catalog.Batch{Size: 2, Wait: time.Millisecond}, false},
-		"neither does":         {"points.credit", catalog.Batch{}, false},
-		"the handler alone":    {"search.index", catalog.Batch{}, true},
-		"the catalog is alone": {"points.credit", catalog.Batch{Size: 2, Wait: time.Millisecond}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			err := r.Check(&catalog.Catalog{Queues: []catalog.Queue{{
-				ID: "documents", Enabled: true, Batch: test.batch, Handlers: map[string]catalog.Handler{"changed": {Name: test.handler}},
-			}}})
-			if !test.wrong {
-				require.NoError(t, err)
-				return
-			}
-			require.EqualError(t, err, "queue documents: event type changed: "+test.handler+" and the queue disagree on whether attempts are gathered into batches")
-		})
-	}
-}
-
 // Attempts come and go. Each attempt that stays is in one call, and no call is too large.
 func TestEachAttemptThatStaysIsInOneCall(t *testing.T) {
 	t.Parallel()

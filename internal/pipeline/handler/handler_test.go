@@ -3,6 +3,7 @@ package handler_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,30 +20,21 @@ func outside(context.Context, handler.Event) (handler.Effect, error) {
 	return handler.Effect{Result: "done"}, nil
 }
 
-func TestALeasedHandlerReconcilesOrIsSafeToRepeat(t *testing.T) {
+func TestAHandlerIsFoundByItsNameAlone(t *testing.T) {
 	t.Parallel()
 	r := handler.NewRegistry()
+	r.Tx("points.credit", nothing)
 	r.Leased("safe", handler.Leased{Do: outside, SafeToRepeat: true})
 	r.Leased("asks", handler.Leased{Do: outside, Reconcile: func(context.Context, handler.Event) (handler.Effect, bool, error) {
 		return handler.Effect{}, false, nil
 	}})
-	for _, name := range []string{"safe", "asks"} {
+	for name, tx := range map[string]bool{"points.credit": true, "safe": false, "asks": false} {
 		h, ok := r.Lookup(name)
 		require.True(t, ok)
-		require.NotNil(t, h.Leased)
-		require.Nil(t, h.Tx)
+		require.Equal(t, []bool{tx, !tx}, []bool{h.Tx != nil, h.Leased != nil})
 	}
-}
-
-func TestAHandlerIsFoundByItsName(t *testing.T) {
-	t.Parallel()
-	r := handler.NewRegistry()
-	r.Tx("points.credit", nothing)
-	h, ok := r.Lookup("points.credit")
-	require.True(t, ok)
-	require.NotNil(t, h.Tx)
 	for _, name := range []string{"points.reverse", "Points.Credit", ""} {
-		_, ok = r.Lookup(name)
+		_, ok := r.Lookup(name)
 		require.False(t, ok, name)
 	}
 }
@@ -69,52 +61,66 @@ func TestAMistakeInRegisteringPanicsAtTheStart(t *testing.T) {
 	}
 }
 
-func TestTheCatalogListsJustWhatAHandlerEmitsTo(t *testing.T) {
+func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 	t.Parallel()
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
 	r := handler.NewRegistry()
 	r.Tx("plans.change", nothing, "news", "mails")
+	r.Tx("any", nothing)
 	r.Leased("mails.send", handler.Leased{Do: outside, SafeToRepeat: true})
-	for name, test := range map[string]struct {
+	r.Leased("search.index", gathering(2, echo).Leased)
+	handler.RegisterTx(r, "orders", func(context.Context, handler.Event, *contract.PayNow) (handler.Effect, error) {
+		return handler.Effect{}, nil
+	})
+	handler.RegisterLeased(r, "bills", handler.LeasedOf[*contract.Envelope]{
+		SafeToRepeat: true,
+		Do: func(context.Context, handler.Event, *contract.Envelope) (handler.Effect, error) {
+			return handler.Effect{}, nil
+		},
+	})
+	two := catalog.Batch{Size: 2, Wait: time.Millisecond}
+	const disagree = " and the queue disagree on whether attempts are gathered into batches"
+	for sentence, test := range map[string]struct {
 		handler string
-		listed  []string
-		want    string
+		queue   catalog.Queue
+		emits   []string
+		want    string // of the queue and event type
 	}{
-		"what it emits to, in any order": {"plans.change", []string{"mails", "news"}, ""},
-		"one too few":                    {"plans.change", []string{"news"}, `queue plans: event type upgrade: plans.change emits to ["mails" "news"], and the catalog lists ["news"]`},
-		"one too many":                   {"plans.change", []string{"news", "mails", "ads"}, `queue plans: event type upgrade: plans.change emits to ["mails" "news"], and the catalog lists ["ads" "mails" "news"]`},
-		"a leased handler emits nothing": {"mails.send", []string{"news"}, `queue plans: event type upgrade: mails.send emits to [], and the catalog lists ["news"]`},
+		"a handler that is registered":        {"any", catalog.Queue{}, nil, ""},
+		"a handler that is not":               {"points.lose", catalog.Queue{}, nil, `no handler is registered as "points.lose"`},
+		"what it emits to, in any order":      {"plans.change", catalog.Queue{}, []string{"mails", "news"}, ""},
+		"one emission too few":                {"plans.change", catalog.Queue{}, []string{"news"}, `plans.change emits to ["mails" "news"], and the catalog lists ["news"]`},
+		"one emission too many":               {"plans.change", catalog.Queue{}, []string{"news", "mails", "ads"}, `plans.change emits to ["mails" "news"], and the catalog lists ["ads" "mails" "news"]`},
+		"a leased handler emits nothing":      {"mails.send", catalog.Queue{}, []string{"news"}, `mails.send emits to [], and the catalog lists ["news"]`},
+		"its own contract":                    {"orders", catalog.Queue{Contract: contract.PayNowV1}, nil, ""},
+		"another contract":                    {"orders", catalog.Queue{Contract: contract.EnvelopeV1}, nil, "orders: format envelope.v1 is taken as *contract.Envelope, and not as *contract.PayNow"},
+		"its own contract, under a lease":     {"bills", catalog.Queue{Contract: contract.EnvelopeV1}, nil, ""},
+		"another contract, under a lease":     {"bills", catalog.Queue{Contract: contract.PayNowV1}, nil, "bills: format paynow.v1 is taken as *contract.PayNow, and not as *contract.Envelope"},
+		"any contract, of one that takes all": {"any", catalog.Queue{Contract: contract.PayNowV1}, nil, ""},
+		"the queue and its handler gather":    {"search.index", catalog.Queue{Batch: two}, nil, ""},
+		"the handler alone gathers":           {"search.index", catalog.Queue{}, nil, "search.index" + disagree},
+		"the queue alone gathers":             {"any", catalog.Queue{Batch: two}, nil, "any" + disagree},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
-			err := r.Check(&catalog.Catalog{Queues: []catalog.Queue{
-				{ID: "plans", Enabled: true, Handlers: map[string]catalog.Handler{"upgrade": {Name: test.handler, Emits: test.listed}}},
-				{ID: "asleep", Handlers: map[string]catalog.Handler{"upgrade": {Name: "plans.change"}}},
-			}})
+			q := test.queue
+			q.ID, q.Enabled = "plans", true
+			q.Handlers = map[string]catalog.Handler{"upgrade": {Name: test.handler, Emits: test.emits}}
+			asleep := catalog.Queue{ID: "asleep", Handlers: map[string]catalog.Handler{"mail": {Name: "mail.dream"}}}
+			err := r.Check(&catalog.Catalog{Contracts: shipped.Contracts, Queues: []catalog.Queue{q, asleep}})
 			if test.want == "" {
 				require.NoError(t, err)
 				return
 			}
-			require.EqualError(t, err, test.want)
+			require.EqualError(t, err, "queue plans: event type upgrade: "+test.want)
+			another := q
+			another.ID = "also"
+			err = r.Check(&catalog.Catalog{Contracts: shipped.Contracts, Queues: []catalog.Queue{q, another}})
+			require.ErrorContains(t, err, "queue plans: ")
+			require.ErrorContains(t, err, "queue also: ", "all are named at once")
 		})
 	}
-}
-
-func TestEveryHandlerThatIsMissingIsNamedAtOnce(t *testing.T) {
-	t.Parallel()
-	r := handler.NewRegistry()
-	r.Tx("points.credit", nothing)
-	queues := &catalog.Catalog{Queues: []catalog.Queue{
-		{ID: "paid", Enabled: true, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.credit"}, "order.lost": {Name: "points.lose"}}},
-		{ID: "sent", Enabled: true, Handlers: map[string]catalog.Handler{"mail": {Name: "mail.send"}}},
-		{ID: "asleep", Handlers: map[string]catalog.Handler{"mail": {Name: "mail.dream"}}},
-	}}
-	err := r.Check(queues)
-	require.ErrorContains(t, err, `queue paid: event type order.lost: no handler is registered as "points.lose"`)
-	require.ErrorContains(t, err, `queue sent: event type mail: no handler is registered as "mail.send"`)
-	require.NotContains(t, err.Error(), "mail.dream")
-	r.Tx("points.lose", nothing)
-	r.Tx("mail.send", nothing)
-	require.NoError(t, r.Check(queues))
 }
 
 func TestATypedHandlerGetsItsBodyAndNoOther(t *testing.T) {
@@ -144,39 +150,6 @@ func TestATypedHandlerGetsItsBodyAndNoOther(t *testing.T) {
 				_, err = call(t.Context(), handler.Event{Body: other})
 				require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "unexpected_body", Counts: true}, retry.Decide(err))
 			}
-		})
-	}
-}
-
-func TestAQueueWhoseMessagesItsHandlerDoesNotTakeIsRefused(t *testing.T) {
-	t.Parallel()
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
-	r := handler.NewRegistry()
-	r.Tx("any", nothing)
-	handler.RegisterTx(r, "orders", func(context.Context, handler.Event, *contract.PayNow) (handler.Effect, error) {
-		return handler.Effect{}, nil
-	})
-	handler.RegisterLeased(r, "mails", handler.LeasedOf[*contract.Envelope]{SafeToRepeat: true, Do: func(context.Context, handler.Event, *contract.Envelope) (handler.Effect, error) {
-		return handler.Effect{}, nil
-	}})
-	for name, test := range map[string]struct{ handler, contract, want string }{
-		"its own contract":         {"orders", contract.PayNowV1, ""},
-		"another":                  {"orders", contract.EnvelopeV1, "queue q: event type t: orders: format envelope.v1 is taken as *contract.Envelope, and not as *contract.PayNow"},
-		"its own, under a lease":   {"mails", contract.EnvelopeV1, ""},
-		"another, under a lease":   {"mails", contract.PayNowV1, "queue q: event type t: mails: format paynow.v1 is taken as *contract.PayNow, and not as *contract.Envelope"},
-		"whatever it is: any will": {"any", contract.PayNowV1, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			err := r.Check(&catalog.Catalog{Contracts: shipped.Contracts, Queues: []catalog.Queue{{
-				ID: "q", Enabled: true, Contract: test.contract, Handlers: map[string]catalog.Handler{"t": {Name: test.handler}},
-			}}})
-			if test.want == "" {
-				require.NoError(t, err)
-				return
-			}
-			require.EqualError(t, err, test.want)
 		})
 	}
 }

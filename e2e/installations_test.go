@@ -48,7 +48,7 @@ func install(t *testing.T, project, name string, queues []string) installed {
 		return string(said), err
 	}
 	billhook := func(ctx context.Context, arguments ...string) (string, error) { return with(ctx, nil, arguments...) }
-	s := startReal(t, e2e.Site{Project: project, Installation: name, Queues: queues, Provision: func(ctx context.Context, _, workerURL string) error {
+	s := startReal(t, site{Project: project, Installation: name, Queues: queues, Provision: func(ctx context.Context, _, workerURL string) error {
 		environment = append(environment, "PUSH_BASE_URL="+workerURL, "BILLHOOK_SERVER="+workerURL)
 		said, err := billhook(ctx, "provision")
 		if err != nil {

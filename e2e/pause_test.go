@@ -73,7 +73,7 @@ func TestAPausedQueueWaitsOnGooglesEmulatorsThroughAKill(t *testing.T) {
 	c, err := catalog.Load(folder)
 	require.NoError(t, err)
 	project := "pause-" + uuid.NewString()
-	s := startReal(t, e2e.Site{Project: project, Provision: e2e.Provisioned(project, c), Environment: []string{"CATALOG_DIR=" + folder}})
+	s := startReal(t, site{Project: project, Provision: e2e.Provisioned(project, c), Environment: []string{"CATALOG_DIR=" + folder}})
 	pausing(t, s, withOwnHands(t, s, project, folder), func() { s.killWorker(t) })
 }
 

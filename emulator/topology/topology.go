@@ -37,16 +37,6 @@ func (t Terraform) Apply(ctx context.Context, broker, workerURL string) error {
 	return t.run(ctx, broker, workerURL, "apply", "-auto-approve")
 }
 
-// Unchanged returns an error unless the plan is empty.
-func (t Terraform) Unchanged(ctx context.Context, broker, workerURL string) error {
-	return t.run(ctx, broker, workerURL, "plan", "-detailed-exitcode")
-}
-
-// Destroy removes what Apply has created.
-func (t Terraform) Destroy(ctx context.Context, broker, workerURL string) error {
-	return t.run(ctx, broker, workerURL, "destroy", "-auto-approve")
-}
-
 // run runs one command of Terraform that takes variables.
 func (t Terraform) run(ctx context.Context, broker, workerURL, verb, flag string) error {
 	arguments := []string{verb, "-input=false", "-no-color", flag, "-var=emulator_host=" + broker, "-var=project_id=" + t.ProjectID, "-var=push_base_url=" + workerURL}

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -73,14 +72,6 @@ func TestTheContractsOwnBodiesPassUnchanged(t *testing.T) {
 	}
 }
 
-// idle does not run the queue of orders.
-func idle(c *webhook.Config) {
-	c.Catalog = new(*c.Catalog)
-	c.Catalog.Queues = slices.Clone(c.Catalog.Queues)
-	i := slices.IndexFunc(c.Catalog.Queues, func(q catalog.Queue) bool { return q.ID == "orders-process" })
-	c.Catalog.Queues[i].Enabled = false
-}
-
 func TestAMessageIsTakenByWhatIsDeclaredOfIt(t *testing.T) {
 	t.Parallel()
 	good := string(goldens(t, contract.MessageV1)["order.created.json"])
@@ -144,7 +135,7 @@ func TestAProducersMistakesAreNamed(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			d := open(t, idle)
+			d := open(t, queueOf("orders-process", func(q *catalog.Queue) { q.Enabled = false }))
 			requireProblem(t, d, d.send(generic(t, test.path, []byte(test.body))), test.status, test.code, "")
 		})
 	}

@@ -259,6 +259,14 @@ func (d *door) list(t *testing.T, path string, items ...string) listed {
 	return answer
 }
 
+// codes are the statuses and codes of a list's results.
+func (l listed) codes() (all []string) {
+	for _, r := range l.Results {
+		all = append(all, fmt.Sprint(r.Status, r.Code))
+	}
+	return all
+}
+
 // of is the item of an order's message.
 func of(order, id string) string {
 	return fmt.Sprintf(`{"message":{"id":%q,"type":"order.shipped","version":1,"data":{"order_id":%q}}}`, id, order)
@@ -301,15 +309,14 @@ func TestEachMessageOfAListHasItsOwnResult(t *testing.T) {
 		of("o1", "e1"), `{"message":{"type":"order.shipped","version":1,"data":{"order_id":"o1","name":"Mette"}}}`, `"Mette"`, `{"message":[]}`, `{}`,
 		`{"message":{"order_id":"o2"},"routing_key":"order.shipped"}`, `{"message":`+shipped+`,"priority":"low"}`, `{"message":{"eventId":"1","eventType":"order.paid"}}`, of("o1", "e9"),
 	)
-	var codes, paths []string
+	var paths []string
 	for _, r := range answer.Results {
-		codes = append(codes, fmt.Sprint(r.Status, r.Code))
 		for _, v := range r.Violations {
 			paths = append(paths, v.Path)
 		}
 	}
 	const broken = "422contract_broken"
-	require.Equal(t, []string{"202", broken, broken, broken, broken, "202", broken, "422contract_unsupported", "202"}, codes)
+	require.Equal(t, []string{"202", broken, broken, broken, broken, "202", broken, "422contract_unsupported", "202"}, answer.codes())
 	require.Equal(t, []string{"data.name", "", "message", "message", "priority"}, paths)
 	require.Equal(t, "e1", answer.Results[0].EventID)
 	require.Equal(t, "orders-process", answer.Results[0].Queue)
@@ -339,11 +346,7 @@ func TestAMessageAboveWhatPubSubTakesRefusesItselfAlone(t *testing.T) {
 	}
 	d := open(t, roomy)
 	answer := d.list(t, toOrders, of("o1", "e1"), `{"message":`+huge+`}`, of("o1", "e2"))
-	var codes []string
-	for _, r := range answer.Results {
-		codes = append(codes, fmt.Sprint(r.Status, r.Code))
-	}
-	require.Equal(t, []string{"202", "422message_limit", "202"}, codes, "it holds up nothing, and takes nothing of the rate")
+	require.Equal(t, []string{"202", "422message_limit", "202"}, answer.codes(), "it holds up nothing, and takes nothing of the rate")
 	require.Len(t, d.broker.all(), 2)
 	d = open(t, roomy)
 	w := d.send(generic(t, toOrders, []byte(huge)))
@@ -420,12 +423,10 @@ func TestNothingOvertakesAMessageOfItsKeyThatIsToBeSentAgain(t *testing.T) {
 		c.Publisher = broker
 	})
 	answer := d.list(t, toOrders, of("o1", "e1"), of("o1", "e2"), of("o1", "e3"), of("o2", "e4"), of("o3", "p1"), of("o3", "e6"), of("o2", "e7"))
-	var got []string
 	for _, r := range answer.Results {
-		got = append(got, fmt.Sprint(r.Status, r.Code))
 		require.Equal(t, r.Status == http.StatusServiceUnavailable, r.RetryAfter > 0)
 	}
-	require.Equal(t, []string{"202", "503publish_unconfirmed", "503key_held_up", "202", "500internal", "500internal", "202"}, got)
+	require.Equal(t, []string{"202", "503publish_unconfirmed", "503key_held_up", "202", "500internal", "500internal", "202"}, answer.codes())
 	require.Len(t, broker.all(), 3)
 }
 
@@ -435,10 +436,7 @@ func TestWhatMayBeOfTheKeyOfAMessageWithoutOneIsHeldUp(t *testing.T) {
 	refunded := `{"message":{"eventId":"5","eventType":"order.refunded","timestamp":"2026-03-02T10:00:00Z","data":{"order":{"id":"7","customerId":"8"}}}}`
 	paid := `{"message":` + string(goldens(t, contract.PayNowV1)["order_paid.json"]) + `}`
 	answer := d.list(t, "/queues/"+queue+"/messages", `{"message":{}}`, refunded, refunded, paid)
-	var got []string
-	for _, r := range answer.Results {
-		got = append(got, fmt.Sprint(r.Status, r.Code))
-	}
+	got := answer.codes()
 	require.Equal(t, []string{"422contract_broken", "503customer_lookup_failed", "503customer_lookup_failed", "503"}, []string{got[0], got[1], got[2], got[3][:3]})
 	require.Empty(t, d.broker.all())
 }
@@ -518,11 +516,7 @@ func TestAMessageOfAListThatIsNotAdmittedHoldsUpItsKeyAlone(t *testing.T) {
 		c.Admission = admission
 	})
 	answer := d.list(t, toOrders, by("o1", "u1", "e1"), by("o1", "u1", "e2"), by("o1", "u2", "e3"), by("o2", "u2", "e4"), by("o2", "u2", "e5"))
-	var got []string
-	for _, r := range answer.Results {
-		got = append(got, fmt.Sprint(r.Status, r.Code))
-	}
-	require.Equal(t, []string{"202", "429user_rate_limited", "503key_held_up", "202", "202"}, got)
+	require.Equal(t, []string{"202", "429user_rate_limited", "503key_held_up", "202", "202"}, answer.codes())
 	slices.Sort(admission.asked)
 	require.Equal(t, []string{"u1", "u1", "u2", "u2"}, admission.asked, "each that may be published is counted once")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -37,12 +36,38 @@ func TestUIDComesFromTheDirectoryWhereTheBodyHasNone(t *testing.T) {
 	require.NotContains(t, second.Attributes, "uid_source")
 }
 
-func TestADirectoryThatFailsKeepsTheEventWithItsSender(t *testing.T) {
+func TestAnEventThatCannotBePublishedNowStaysWithItsSender(t *testing.T) {
 	t.Parallel()
-	d := open(t, func(c *webhook.Config) { c.Customers = people{err: errDown} })
-	w := d.send(payNow(t, samples.Read(samples.Refund, samples.Event{})))
-	requireProblem(t, d, w, http.StatusServiceUnavailable, "customer_lookup_failed", "")
-	require.NotEmpty(t, w.Header().Get("Retry-After"))
+	broken := func(err error) func(*webhook.Config) {
+		return func(c *webhook.Config) { c.Publisher.(*recorder).errors = []error{err} }
+	}
+	const lookup, unconfirmed = "customer_lookup_failed", "publish_unconfirmed"
+	for name, test := range map[string]struct {
+		change func(*webhook.Config)
+		status int
+		code   string
+	}{
+		"a directory that fails":         {func(c *webhook.Config) { c.Customers = people{err: errDown} }, http.StatusServiceUnavailable, lookup},
+		"a directory that never answers": {func(c *webhook.Config) { c.Customers, c.PublishTimeout = lost{}, time.Millisecond }, http.StatusServiceUnavailable, lookup},
+		"a broker that fails":            {broken(errDown), http.StatusServiceUnavailable, unconfirmed},
+		"a broker that never answers":    {func(c *webhook.Config) { c.Publisher, c.PublishTimeout = stuck{}, time.Millisecond }, http.StatusServiceUnavailable, unconfirmed},
+		"a limit, which is final":        {broken(fmt.Errorf("publish: %w", contract.ErrLimit)), http.StatusUnprocessableEntity, "message_limit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t, test.change)
+			body := samples.Read(samples.Refund, samples.Event{})
+			w := d.send(payNow(t, body))
+			requireProblem(t, d, w, test.status, test.code, "")
+			require.Equal(t, test.status == http.StatusServiceUnavailable, w.Header().Get("Retry-After") != "")
+			if name == "a broker that fails" {
+				w = d.send(payNow(t, body))
+				require.Equal(t, http.StatusAccepted, w.Code)
+				require.Empty(t, w.Header().Get("Retry-After"))
+				require.Len(t, d.broker.all(), 1)
+			}
+		})
+	}
 }
 
 // lost is a directory that never answers.
@@ -51,13 +76,6 @@ type lost struct{}
 func (lost) UID(ctx context.Context, _, _ string) (string, bool, error) {
 	<-ctx.Done()
 	return "", false, ctx.Err()
-}
-
-func TestADirectoryThatNeverAnswersIsWaitedForOnlySoLong(t *testing.T) {
-	t.Parallel()
-	d := open(t, func(c *webhook.Config) { c.Customers, c.PublishTimeout = lost{}, time.Millisecond })
-	w := d.send(payNow(t, samples.Read(samples.Refund, samples.Event{})))
-	requireProblem(t, d, w, http.StatusServiceUnavailable, "customer_lookup_failed", "")
 }
 
 func TestADirectoryCannotLetAnAddressOut(t *testing.T) {
@@ -70,43 +88,12 @@ func TestADirectoryCannotLetAnAddressOut(t *testing.T) {
 	requireNothingLeaks(t, d, w, address)
 }
 
-func TestAnUnconfirmedPublishKeepsTheEventWithItsSender(t *testing.T) {
-	t.Parallel()
-	d := open(t, nil)
-	d.broker.errors = []error{errDown}
-	body := samples.Read(samples.OrderCompleted, samples.Event{})
-	w := d.send(payNow(t, body))
-	requireProblem(t, d, w, http.StatusServiceUnavailable, "publish_unconfirmed", "")
-	require.NotEmpty(t, w.Header().Get("Retry-After"))
-
-	w = d.send(payNow(t, body))
-	require.Equal(t, http.StatusAccepted, w.Code)
-	require.Empty(t, w.Header().Get("Retry-After"))
-	require.Len(t, d.broker.all(), 1)
-}
-
-func TestAMessageOverALimitIsFinal(t *testing.T) {
-	t.Parallel()
-	d := open(t, nil)
-	d.broker.errors = []error{fmt.Errorf("publish: %w", contract.ErrLimit)}
-	w := d.send(payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})))
-	requireProblem(t, d, w, http.StatusUnprocessableEntity, "message_limit", "")
-	require.Empty(t, w.Header().Get("Retry-After"))
-}
-
 // stuck is a broker that never answers.
 type stuck struct{}
 
 func (stuck) Publish(ctx context.Context, _ string, _ contract.Message) (string, error) {
 	<-ctx.Done()
 	return "", ctx.Err()
-}
-
-func TestABrokerThatNeverAnswersIsWaitedForOnlySoLong(t *testing.T) {
-	t.Parallel()
-	d := open(t, func(c *webhook.Config) { c.Publisher, c.PublishTimeout = stuck{}, time.Millisecond })
-	w := d.send(payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})))
-	requireProblem(t, d, w, http.StatusServiceUnavailable, "publish_unconfirmed", "")
 }
 
 func TestTheOrderingKeyOfPayNowsEventsIsTheCatalogs(t *testing.T) {
@@ -122,11 +109,7 @@ func TestTheOrderingKeyOfPayNowsEventsIsTheCatalogs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := open(t, func(c *webhook.Config) {
-				c.Catalog = new(*c.Catalog)
-				c.Catalog.Queues = slices.Clone(c.Catalog.Queues)
-				c.Catalog.Queues[slices.IndexFunc(c.Catalog.Queues, func(q catalog.Queue) bool { return q.ID == queue })].OrderingKey = test.names
-			})
+			d := open(t, queueOf(queue, func(q *catalog.Queue) { q.OrderingKey = test.names }))
 			w := d.send(payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})))
 			require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
 			require.Equal(t, test.want, d.broker.all()[0].message.OrderingKey)
@@ -205,13 +188,7 @@ func TestAMessageSaysWhenTheDoorReceivedIt(t *testing.T) {
 
 func TestAMessageForAQueueOnASharedTopicNamesTheQueue(t *testing.T) {
 	t.Parallel()
-	d := open(t, func(c *webhook.Config) {
-		declared := *c.Catalog
-		declared.Queues = slices.Clone(declared.Queues)
-		at := slices.IndexFunc(declared.Queues, func(q catalog.Queue) bool { return q.ID == queue })
-		declared.Queues[at].SharedTopic, declared.Queues[at].Bindings = "sales", []routing.Pattern{"order.#"}
-		c.Catalog = &declared
-	})
+	d := open(t, queueOf(queue, func(q *catalog.Queue) { q.SharedTopic, q.Bindings = "sales", []routing.Pattern{"order.#"} }))
 	require.Equal(t, http.StatusAccepted, d.send(generic(t, "/queues/"+queue+"/messages", goldens(t, contract.PayNowV1)["order_paid.json"])).Code)
 	require.Equal(t, "sales", d.broker.all()[0].topic)
 	require.Equal(t, queue, d.broker.all()[0].message.Attributes["queue"])

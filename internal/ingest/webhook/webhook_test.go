@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -260,20 +259,14 @@ func spoil(tb testing.TB, old, replacement string) []byte {
 	return []byte(strings.Replace(order, old, replacement, 1))
 }
 
-func TestNewRefusesToPublishWithoutADeadline(t *testing.T) {
+func TestNewRefusesATypeThatCannotBeMappedAndToPublishWithoutADeadline(t *testing.T) {
 	t.Parallel()
 	c, _, _ := config(t)
 	c.PublishTimeout = 0
-	_, err := webhook.New(c)
-	require.EqualError(t, err, "webhook: no publish timeout")
-}
-
-func TestNewRefusesATypeThatCannotBeMapped(t *testing.T) {
-	t.Parallel()
-	c, _, _ := config(t)
 	source("paynow", func(s *catalog.Source) { s.Events = map[string]string{"ON_NOTHING": queue} })(&c)
 	_, err := webhook.New(c)
-	require.ErrorContains(t, err, "ON_NOTHING")
+	require.ErrorContains(t, err, "webhook: no publish timeout")
+	require.ErrorContains(t, err, "event type ON_NOTHING has no mapping", "all mistakes at once")
 }
 
 func TestNewRefusesARouteToAQueueThatWouldNotTakeTheEvent(t *testing.T) {
@@ -290,8 +283,7 @@ func TestNewRefusesARouteToAQueueThatWouldNotTakeTheEvent(t *testing.T) {
 			c, _, _ := config(t)
 			source("paynow", func(s *catalog.Source) { s.Events = map[string]string{paynowType: queue} })(&c)
 			source("generic", func(s *catalog.Source) { s.Events = map[string]string{genericType: queue} })(&c)
-			c.Catalog.Queues = slices.Clone(c.Catalog.Queues)
-			change(&c.Catalog.Queues[slices.IndexFunc(c.Catalog.Queues, func(q catalog.Queue) bool { return q.ID == queue })])
+			queueOf(queue, change)(&c)
 			_, err := webhook.New(c)
 			require.ErrorContains(t, err, paynowType)
 			if name != "of another format" { // which a generic source may send

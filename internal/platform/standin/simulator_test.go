@@ -364,29 +364,6 @@ func TestTheWindowGrowsWithSuccessAndShrinksWithFailure(t *testing.T) {
 	require.Equal(t, 12, s.Stats()["orders-push"].Window)
 }
 
-func TestMessagesOfAKeyArePushedOneAtATime(t *testing.T) {
-	t.Parallel()
-	arrived, gate := make(chan string), make(chan struct{})
-	s := newBench(t, func(push received) (int, error) {
-		arrived <- push.text()
-		<-gate
-		return 204, nil
-	}, plain(ordered))
-	s.publish("c-1", "1a", "1b", "1c")
-	s.publish("c-2", "2a", "2b")
-	first := []string{<-arrived, <-arrived}
-	require.ElementsMatch(t, []string{"1a", "2a"}, first, "keys do not wait for each other")
-	require.Equal(t, 2, s.Stats()["orders-push"].Outstanding)
-	go func() {
-		for range 3 {
-			<-arrived
-		}
-	}()
-	close(gate)
-	require.NoError(t, s.Idle(t.Context()))
-	require.Len(t, s.worker.pushes(), 5)
-}
-
 func TestASubscriptionWithoutOrderIgnoresOrderingKeys(t *testing.T) {
 	t.Parallel()
 	s := newBench(t, func(push received) (int, error) {

@@ -18,11 +18,7 @@ func TestAnAccountIsIdentifiedForTheAddressThatItsTokenIsFor(t *testing.T) {
 	accounts, err := auth.NewAccounts(auth.AccountsConfig{KeysURL: keys.URL, Client: keys.Client(), Now: (&clock{}).Now})
 	require.NoError(t, err)
 	token := func(with jwt.MapClaims) string {
-		claims := personClaims(jwt.MapClaims{"aud": queue})
-		for name, value := range with {
-			claims[name] = value
-		}
-		return "Bearer " + signed(t, claims)
+		return "Bearer " + signed(t, changed(personClaims(jwt.MapClaims{"aud": queue}), with))
 	}
 	for name, test := range map[string]struct{ audience, authorization, email, invalid string }{
 		"for this address":       {queue, token(nil), operator, ""},

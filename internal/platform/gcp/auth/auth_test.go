@@ -109,16 +109,19 @@ func keySetJSON(keys map[string]*rsa.PrivateKey) []byte {
 	return body
 }
 
-// validClaims returns the claims of a valid push token. change returns them with changes; a nil value
+// validClaims returns the claims of a valid push token. claimsWith returns them with changes; a nil value
 // removes a claim.
 func validClaims() jwt.MapClaims { return claimsWith(nil) }
 
 func claimsWith(with jwt.MapClaims) jwt.MapClaims {
-	claims := jwt.MapClaims{
+	return changed(jwt.MapClaims{
 		"iss": "https://accounts.google.com", "aud": audience, "sub": "1234567890",
 		"email": account, "email_verified": true,
 		"iat": start.Unix(), "exp": start.Add(time.Hour).Unix(),
-	}
+	}, with)
+}
+
+func changed(claims, with jwt.MapClaims) jwt.MapClaims {
 	maps.Copy(claims, with)
 	maps.DeleteFunc(claims, func(_ string, value any) bool { return value == nil })
 	return claims

@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -39,7 +40,7 @@ func onceCurve() func() *ecdsa.PrivateKey {
 }
 
 // point returns the web key of a curve's point. change replaces members of it.
-func point(tb testing.TB, kid string, claimsWith map[string]string) map[string]string {
+func point(tb testing.TB, kid string, change map[string]string) map[string]string {
 	tb.Helper()
 	public, err := proxyKey().PublicKey.Bytes()
 	require.NoError(tb, err)
@@ -47,9 +48,7 @@ func point(tb testing.TB, kid string, claimsWith map[string]string) map[string]s
 		"kty": "EC", "crv": "P-256", "use": "sig", "alg": "ES256", "kid": kid,
 		"x": base64.RawURLEncoding.EncodeToString(public[1:33]), "y": base64.RawURLEncoding.EncodeToString(public[33:]),
 	}
-	for name, value := range claimsWith {
-		key[name] = value
-	}
+	maps.Copy(key, change)
 	return key
 }
 
@@ -72,24 +71,12 @@ func newIdentity(tb testing.TB, tokens, proxy *keyServer, now *clock) *auth.Iden
 
 // personClaims returns the claims of an operator's ID token.
 func personClaims(with jwt.MapClaims) jwt.MapClaims {
-	claims := claimsWith(jwt.MapClaims{"email": operator})
-	for name, value := range with {
-		if claims[name] = value; value == nil {
-			delete(claims, name)
-		}
-	}
-	return claims
+	return changed(claimsWith(jwt.MapClaims{"email": operator}), with)
 }
 
 // assertionClaims returns the claims of the proxy's assertion about an operator.
 func assertionClaims(with jwt.MapClaims) jwt.MapClaims {
-	claims := personClaims(jwt.MapClaims{"iss": "https://cloud.google.com/iap", "email_verified": nil, "exp": start.Add(10 * time.Minute).Unix()})
-	for name, value := range with {
-		if claims[name] = value; value == nil {
-			delete(claims, name)
-		}
-	}
-	return claims
+	return changed(personClaims(jwt.MapClaims{"iss": "https://cloud.google.com/iap", "email_verified": nil, "exp": start.Add(10 * time.Minute).Unix()}), with)
 }
 
 func signedAssertion(tb testing.TB, with jwt.MapClaims) string {

@@ -53,6 +53,15 @@ func newFetchingVerifier(tb testing.TB, answer http.HandlerFunc, now *clock) (*a
 	return verifier, keys
 }
 
+// newWarmVerifier returns one that has its keys, of which old is one.
+func newWarmVerifier(tb testing.TB, header string) (*clock, *auth.Verifier, *fetcher) {
+	tb.Helper()
+	now := &clock{}
+	verifier, keys := newFetchingVerifier(tb, publish(map[string]*rsa.PrivateKey{"old": oldKey()}), now)
+	require.NoError(tb, verifier.Verify(tb.Context(), header))
+	return now, verifier, keys
+}
+
 // longLivedHeader returns the header of a valid token that lives for two days.
 func longLivedHeader(tb testing.TB) string {
 	tb.Helper()
@@ -63,9 +72,7 @@ func TestAKnownKeyNeverWaitsForAHangingKeyServer(t *testing.T) {
 	t.Parallel()
 	header, other := longLivedHeader(t), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", validClaims())
 	synctest.Test(t, func(t *testing.T) {
-		now := &clock{}
-		verifier, keys := newFetchingVerifier(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}), now)
-		require.NoError(t, verifier.Verify(t.Context(), header))
+		now, verifier, keys := newWarmVerifier(t, header)
 		keys.become(hang)
 		now.Advance(10 * time.Minute)
 
@@ -107,9 +114,7 @@ func TestTheEndOfARequestDoesNotEndItsBackgroundFetch(t *testing.T) {
 	t.Parallel()
 	header, fresh := longLivedHeader(t), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", validClaims())
 	synctest.Test(t, func(t *testing.T) {
-		now := &clock{}
-		verifier, keys := newFetchingVerifier(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}), now)
-		require.NoError(t, verifier.Verify(t.Context(), header))
+		now, verifier, keys := newWarmVerifier(t, header)
 		release := make(chan struct{})
 		keys.become(func(w http.ResponseWriter, r *http.Request) {
 			select {
@@ -135,9 +140,7 @@ func TestARotatedKeyIsFetchedWhenItIsFirstUsed(t *testing.T) {
 	t.Parallel()
 	before, after := "Bearer "+signed(t, validClaims()), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", validClaims())
 	synctest.Test(t, func(t *testing.T) {
-		now := &clock{}
-		verifier, keys := newFetchingVerifier(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}), now)
-		require.NoError(t, verifier.Verify(t.Context(), before))
+		now, verifier, keys := newWarmVerifier(t, before)
 
 		keys.become(publish(map[string]*rsa.PrivateKey{"old": oldKey(), "new": newKey()}))
 		now.Advance(11 * time.Second)
@@ -230,9 +233,7 @@ func TestAKeyServerDownLater(t *testing.T) {
 	t.Parallel()
 	header, other := longLivedHeader(t), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", validClaims())
 	synctest.Test(t, func(t *testing.T) {
-		now := &clock{}
-		verifier, keys := newFetchingVerifier(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}), now)
-		require.NoError(t, verifier.Verify(t.Context(), header))
+		now, verifier, keys := newWarmVerifier(t, header)
 
 		keys.become(down)
 		now.Advance(24*time.Hour - time.Second)

@@ -167,10 +167,24 @@ func (k *killer) run(r *run, binary, name string, of system, kill int64) string 
 	return output.String()
 }
 
+// posting is the shipped queue that posts an event type to a path.
+func posting(r *run, eventType, path string) catalog.Queue {
+	c, err := catalog.Load("")
+	r.must(err)
+	for _, q := range c.Queues {
+		if q.Handlers[eventType].Post.Path == path {
+			return q
+		}
+	}
+	r.Fatalf("no queue posts %s to %s", eventType, path)
+	return catalog.Queue{}
+}
+
 func fillRedis(r *run, n int, due time.Time) system {
 	do, address := importertest.Redis(r)
-	const name = "q:sub:plan_change"
-	old := system{arguments: []string{"--from", address}, queue: "sub-plan-change", ids: map[string]time.Time{}}
+	changes := posting(r, "upgrade", "/v1/plan-changes")
+	name := changes.Alias
+	old := system{arguments: []string{"--from", address}, queue: changes.ID, ids: map[string]time.Time{}}
 	for i := range n {
 		id := fmt.Sprintf("plan-%d", i)
 		body := fmt.Sprintf(`{"id":%q,"action":"upgrade","correlation_id":null,"created_at":"2026-11-01T00:00:00.123456","attempts":1,"payload":{"subscription_id":"s%d"}}`, id, i)
@@ -197,11 +211,12 @@ func fillRabbitMQ(r *run, n int, due time.Time) system {
 	connection, address := importertest.RabbitMQ(r)
 	channel, err := connection.Channel()
 	r.must(err)
+	changes := posting(r, "upgrade", "/v1/plan-changes").ID
 	const name = "plan.changes"
 	_, err = channel.QueueDeclare(name, true, false, false, false, nil)
 	r.must(err)
 	r.must(channel.Tx())
-	old := system{arguments: []string{"--from", address, "sub-plan-change=" + name}, queue: "sub-plan-change", ids: map[string]time.Time{}}
+	old := system{arguments: []string{"--from", address, changes + "=" + name}, queue: changes, ids: map[string]time.Time{}}
 	for i := range n {
 		id := fmt.Sprintf("plan-%d", i)
 		m := amqp.Publishing{DeliveryMode: amqp.Persistent, Body: fmt.Appendf(nil, `{"id":%q,"action":"downgrade","payload":{"subscription_id":"s%d"}}`, id, i)}
@@ -233,7 +248,7 @@ func fillPostgres(r *run, n int, due time.Time) system {
 		SELECT 'quota_warning', '{"subscription_id":"s' || n || '","meter":"calls","percent":80}', 'normal', 'pending', 1, 5,
 			CASE WHEN n % 10 = 0 THEN $2::timestamp ELSE now() - interval '1 minute' END, now(), now() FROM generate_series(1, $1::int) AS n`, n, due.UTC())
 	r.must(err)
-	old := system{arguments: []string{"--from", address}, queue: "events-normal", ids: map[string]time.Time{}}
+	old := system{arguments: []string{"--from", address}, queue: posting(r, "quota_warning", "/v1/quota-warnings").ID, ids: map[string]time.Time{}}
 	for i := 1; i <= n; i++ {
 		id := fmt.Sprintf("event_queue-%d", i)
 		if old.ids[id] = (time.Time{}); i%10 == 0 {

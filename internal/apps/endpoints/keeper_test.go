@@ -27,7 +27,7 @@ func TestANewSecretIsOneOfStandardWebhooks(t *testing.T) {
 	require.Len(t, key, 32)
 }
 
-func TestARegistrationIsCompletedAndItsSecretShownOnce(t *testing.T) {
+func TestANewEndpointHasDefaultsAndItsSecretIsShownOnce(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	added := w.add(t, endpoints.New{})
@@ -41,7 +41,7 @@ func TestARegistrationIsCompletedAndItsSecretShownOnce(t *testing.T) {
 	require.Equal(t, added.Endpoint, w.get(t, "ep_id-1"))
 }
 
-func TestARegistrationThatIsNotWellFormedIsRefused(t *testing.T) {
+func TestAnInvalidEndpointIsRefused(t *testing.T) {
 	t.Parallel()
 	many := make([]string, 51)
 	for i := range many {
@@ -90,7 +90,7 @@ func TestTheSecretBeforeARotationSignsUntilItsEnd(t *testing.T) {
 	}
 }
 
-func TestEveryChangeIsInTheAudit(t *testing.T) {
+func TestEveryChangeOfAnEndpointIsInTheAudit(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.add(t, endpoints.New{ID: "p"})
@@ -109,12 +109,6 @@ func TestEveryChangeIsInTheAudit(t *testing.T) {
 	_, err := w.Rotate(t.Context(), "p", ada)
 	require.NoError(t, err)
 	require.Equal(t, "p", step(w.Remove).ID)
-	_, err = w.Get(t.Context(), "p")
-	require.ErrorIs(t, err, endpoints.ErrUnknown)
-	for _, gone := range []func(context.Context, string, endpoints.Change) (endpoints.Endpoint, error){w.Remove, w.Enable, w.Disable} {
-		_, err = gone(t.Context(), "p", ada)
-		require.ErrorIs(t, err, endpoints.ErrUnknown)
-	}
 	changes, err := audit.Subject{Kind: endpoints.Kind, ID: "p"}.All(t.Context(), w.faults)
 	require.NoError(t, err)
 	var actions []string
@@ -124,12 +118,9 @@ func TestEveryChangeIsInTheAudit(t *testing.T) {
 		actions = append(actions, c.Action)
 	}
 	require.Equal(t, []string{"remove", "rotate", "enable", "disable", "add"}, actions)
-	left, err := w.faults.Query(t.Context(), store.Query{Collection: endpoints.Lists, Limit: 10})
-	require.NoError(t, err)
-	require.Empty(t, left.Documents, "what is removed is on no list")
 }
 
-func TestAListCostsWhatItReturnsAndBeginsWithTheNewest(t *testing.T) {
+func TestAListBeginsWithTheNewestAndAsksOncePerPage(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	for i := range 7 {
@@ -172,7 +163,7 @@ func TestAListCostsWhatItReturnsAndBeginsWithTheNewest(t *testing.T) {
 	}
 }
 
-func TestAChangeWhoseAnswerWasLostIsToldAsUnknown(t *testing.T) {
+func TestAChangeWhoseAnswerWasLostIsAnError(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.faults.FailAfter(1)

@@ -24,10 +24,10 @@ type expected struct {
 	until         time.Time
 }
 
-// TestAnEndpointIsWhatHappenedToIt makes any sequence of answers, changes by people, waits and
+// TestEveryHistoryOfAnEndpointAgreesWithTheModel makes any sequence of answers, changes by people, waits and
 // failures of the store, and compares the endpoint and its lists with a model after each step.
 // It is never given up while a success stands behind its last failure, nor before its days are over.
-func TestAnEndpointIsWhatHappenedToIt(t *testing.T) {
+func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	runs := 0

@@ -1,6 +1,7 @@
 package payments_test
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -11,13 +12,14 @@ import (
 	"billhook/internal/apps/payments"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
 // TestNoHistoryRefundsAPaymentTwice draws histories of several messages about few payments, in
-// which the gateway fails, declines, refuses and loses its answers, and the store fails before and
-// after its commits. At the end every message is delivered without a fault until it has an answer.
+// which the gateway fails, declines, refuses and loses its answers, the store fails before and after
+// its commits, and one message is delivered in the middle of another's commit. At the end every message is delivered without a fault until it has an answer.
 func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 	t.Parallel()
 	dir, runs := t.TempDir(), 0
@@ -38,6 +40,7 @@ func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 		take := func(id string) {
 			effect, err := deliver(t.Context(), h, event(id))
 			means := retry.Decide(err)
+			require.Equal(t, means.Reason == "refund_under_way", means.Scope == retry.OtherEvent, "it waits for another message")
 			switch {
 			case err == nil:
 				require.Contains(t, []string{"", effect.Result}, answers[id], "an answer stays, until the record is gone")
@@ -63,7 +66,15 @@ func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 			if rapid.Bool().Draw(t, "loses an answer of the store") {
 				db.FailAfter(1)
 			}
+			if other := rapid.SampledFrom(ids).Draw(t, "another"); other != id && answers[other] == "" {
+				db.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
+					db.OnCommit = nil
+					take(other)
+					return do()
+				}
+			}
 			take(id)
+			db.OnCommit = nil
 			db.FailBefore(0)
 			db.FailAfter(0)
 			db.FailReads(0)

@@ -144,7 +144,7 @@ func refundIn(t *testing.T, db store.Getter, payment string) payments.Refund {
 	return found
 }
 
-func TestAPaymentIsRefundedOnceWhateverTheMessagesIDs(t *testing.T) {
+func TestAPaymentIsRefundedOnceHoweverManyMessagesAskForIt(t *testing.T) {
 	t.Parallel()
 	db, b := temporaryStore(t), newBank()
 	h := refunding(db, b)
@@ -183,7 +183,7 @@ func TestAPaymentIsRefundedOnceWhateverTheMessagesIDs(t *testing.T) {
 	require.Equal(t, "refunded", effect.Result, "tenants share no payments")
 }
 
-func TestEachAttemptAsksTheGatewayForTheSameRefund(t *testing.T) {
+func TestEachAttemptSendsTheGatewayTheSameRefund(t *testing.T) {
 	t.Parallel()
 	d := &desk{err: errLost}
 	h := refunding(temporaryStore(t), d)
@@ -234,29 +234,8 @@ func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
 	require.Empty(t, page)
 }
 
-// The outcome of the first is not known: the money may have gone back.
-func TestAMessageWaitsForAnothersRefundOfThePayment(t *testing.T) {
-	t.Parallel()
-	db, b := temporaryStore(t), newBank("lose")
-	h := refunding(db, b)
-	_, err := deliver(t.Context(), h, refundOf("r-1", "pay-1", ""))
-	require.ErrorIs(t, err, errLost)
-	_, err = deliver(t.Context(), h, refundOf("r-2", "pay-1", ""))
-	requireVerdict(t, err, retry.Failed, "refund_under_way")
-	require.Equal(t, retry.OtherEvent, retry.Decide(err).Scope)
-	require.Equal(t, 1, b.orders, "it does not ask the gateway")
-
-	effect, err := deliver(t.Context(), h, again(refundOf("r-1", "pay-1", "")))
-	require.NoError(t, err)
-	require.Equal(t, "refunded", effect.Result)
-	effect, err = deliver(t.Context(), h, again(refundOf("r-2", "pay-1", "")))
-	require.NoError(t, err)
-	require.Equal(t, "already_refunded", effect.Result)
-	require.Equal(t, 1, b.refunded["pay-1"])
-}
-
 // By then neither the event's record nor its phase is remembered: the refund is.
-func TestARefundIsRememberedForGood(t *testing.T) {
+func TestARefundIsRememberedLongerThanItsEvent(t *testing.T) {
 	t.Parallel()
 	db, b, now := temporaryStore(t), newBank(), noon
 	h := payments.Refunds{Gateway: b, Store: db, Now: func() time.Time { return now }, RememberFor: time.Hour}.Leased().Leased()
@@ -290,7 +269,7 @@ func TestAnAnswerOfAnotherOrderSettlesNoRefund(t *testing.T) {
 	}
 }
 
-func TestAMessageWithoutAPaymentReservesNoRefund(t *testing.T) {
+func TestARefundWithoutAPaymentIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	db, d := temporaryStore(t), &desk{}
 	h := refunding(db, d)
@@ -304,7 +283,7 @@ func TestAMessageWithoutAPaymentReservesNoRefund(t *testing.T) {
 	require.Empty(t, d.orders)
 }
 
-func TestAStoreThatDoesNotAnswerRefundsNothing(t *testing.T) {
+func TestNothingIsRefundedWhileTheStoreIsDown(t *testing.T) {
 	t.Parallel()
 	db, b := &storetest.Faults{Store: temporaryStore(t)}, newBank()
 	h := refunding(db, b)
@@ -345,35 +324,4 @@ func TestARefundThatCannotBeReadIsNotMadeAgain(t *testing.T) {
 		require.Empty(t, listed, name)
 	}
 	require.Equal(t, 1, b.orders)
-}
-
-// While the one is about to reserve the refund, the other gets it.
-func TestOfTwoWhoAskAtOnceOneIsLetThrough(t *testing.T) {
-	t.Parallel()
-	for name, before := range map[string][]string{"nobody has asked before": nil, "another was refused before": {"refuse"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			embedded, b := temporaryStore(t), newBank(before...)
-			if before != nil {
-				_, err := deliver(t.Context(), refunding(embedded, b), refundOf("r-0", "pay-1", ""))
-				requireVerdict(t, err, retry.Rejected, "callee_refused_422")
-			}
-			var once sync.Once
-			late := &storetest.Faults{Store: embedded, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
-				once.Do(func() {
-					effect, err := deliver(t.Context(), refunding(embedded, b), refundOf("r-1", "pay-1", ""))
-					require.NoError(t, err)
-					require.Equal(t, "refunded", effect.Result)
-				})
-				return do()
-			}}
-			event := refundOf("r-2", "pay-1", "")
-			_, err := deliver(t.Context(), refunding(late, b), event)
-			require.Error(t, err)
-			effect, err := deliver(t.Context(), refunding(late, b), again(event))
-			require.NoError(t, err)
-			require.Equal(t, "already_refunded", effect.Result)
-			require.Equal(t, 1, b.refunded["pay-1"])
-		})
-	}
 }

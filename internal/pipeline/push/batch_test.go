@@ -25,10 +25,7 @@ func batches(size int, call func(ctx context.Context, ids []string) ([]handler.O
 		Queue: func(id string) (catalog.Queue, bool) {
 			return catalog.Queue{ID: id, Batch: catalog.Batch{Size: size, Wait: 20 * time.Millisecond}}, true
 		},
-		Timer: func(d time.Duration) (<-chan time.Time, func() bool) {
-			timer := time.NewTimer(d)
-			return timer.C, timer.Stop
-		},
+		Timer: realTimer,
 		Call: func(ctx context.Context, events []handler.Event) ([]handler.Outcome, error) {
 			var ids []string
 			for _, e := range events {
@@ -55,10 +52,7 @@ func (r *rig) deliverAll(n int) []int {
 // live is a rig in the time of its test's bubble.
 func live(t *testing.T, queue func(*catalog.Queue), leased *handler.Leased) *rig {
 	t.Helper()
-	return newRig(t, setup{queue: queue, leased: leased, live: true, timer: func(d time.Duration) (<-chan time.Time, func() bool) {
-		timer := time.NewTimer(d)
-		return timer.C, timer.Stop
-	}})
+	return newRig(t, setup{queue: queue, leased: leased, live: true, timer: realTimer})
 }
 
 // A half-failed batch is tried again for what failed, and each event has its own record.

@@ -173,12 +173,8 @@ func TestAQueueOfMessagesHandsThemOver(t *testing.T) {
 		code      int
 		reason    string
 	}{
-		"as it is":                       {"", "", 200, "told"},
-		"a version that is not declared": {`"version":1`, `"version":2`, 422, "contract_broken"},
-		"a type that is not declared":    {`order.shipped`, `order.lost`, 422, "contract_broken"},
-		"a member that is not declared":  {`"order_id"`, `"email":"x","order_id"`, 400, "body_malformed"},
-		"a member that is missing":       {`"order_id":"o1"`, ``, 422, "contract_broken"},
-		"attributes that disagree":       {`"id":"e1"`, `"id":"e2"`, 422, "attributes_invalid"},
+		"as it is":                 {"", "", 200, "told"},
+		"attributes that disagree": {`"id":"e1"`, `"id":"e2"`, 422, "attributes_invalid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
@@ -67,12 +68,19 @@ func TestWhicheverCallOfTheStoreFailsTheEventEnds(t *testing.T) {
 		{"number", []string{"1", "2", "3", "4"}},
 		{"waits are", []string{keepsTime, ownTime}},
 		{"in order", []string{anyOrder, inKeyOrder}},
-		{"delivery", []string{firstDelivery, secondDelivery}},
+		{"delivery", []string{firstDelivery, secondDelivery, "1, to be delivered in a minute"}},
 	}, func(c cell) (what, cost string) {
+		later := c["delivery"] == "1, to be delivered in a minute"
+		if later && c["returns"] != failures[0].name {
+			return "", "" // the handler is not called
+		}
 		b := all.ready(t, c)
 		m := b.event().again(1)
-		if c["delivery"] == secondDelivery {
+		switch {
+		case c["delivery"] == secondDelivery:
 			m.attempt = 2
+		case later:
+			m.attributes[contract.AttrDeliverAt] = b.config.Now().Add(time.Minute).Format(time.RFC3339Nano)
 		}
 		b.failing(c)
 		met, heal := b.fault(c["fails"], int(c["number"][0]-'0'))

@@ -73,31 +73,34 @@ func (g *gateway) called() string {
 // leaseOver is when the lease of an attempt that began now has ended.
 const leaseOver = 2*time.Minute + time.Microsecond
 
-func TestALeasedHandlerThatSeesItsDeadlineIsATimeoutWhateverItCallsIt(t *testing.T) {
+func TestAHandlerThatSeesItsDeadlineIsATimeoutWhateverItCallsIt(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]error{
 		"a deadline": context.DeadlineExceeded, "a dependency": retry.Down("gateway_unavailable", nil), "its own": errHandler, "no room": retry.Busy("full", nil),
+		"the store": retry.Outage("store_unavailable", context.DeadlineExceeded),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				g := &gateway{}
-				r := newRig(t, setup{leased: g.leased()})
-				began := time.Now()
-				g.do = func(ctx context.Context, _ handler.Event) (string, error) {
-					<-ctx.Done()
-					return "", answer
-				}
-				got := r.deliver(paid("e1", known, 1))
-				require.Equal(t, 30*time.Second, time.Since(began))
-				require.Equal(t, http.StatusGatewayTimeout, got.code)
-				require.Equal(t, "handler_timeout", got.Reason)
-				record, _ := r.record(t, "e1")
-				require.Equal(t, dedupe.Failed, record.Status)
-				require.EqualValues(t, 1, record.Attempts)
-				require.Equal(t, start.Add(10*time.Second), record.NextRetryAt)
+		late := func(ctx context.Context, _ handler.Event) (handler.Effect, error) {
+			<-ctx.Done()
+			return handler.Effect{}, answer
+		}
+		for kind, with := range map[string]setup{
+			tx: {credit: func(*rig, handler.Tx) handler.Tx { return late }}, leasedMany: {leased: &handler.Leased{Do: late, SafeToRepeat: true}},
+		} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					r := newRig(t, with)
+					began := time.Now()
+					got := r.deliver(paid("e1", known, 1))
+					require.Equal(t, 30*time.Second, time.Since(began))
+					require.Equal(t, []any{http.StatusGatewayTimeout, "handler_timeout"}, []any{got.code, got.Reason})
+					record, _ := r.record(t, "e1")
+					require.Equal(t, dedupe.Failed, record.Status)
+					require.EqualValues(t, 1, record.Attempts)
+					require.Equal(t, start.Add(10*time.Second), record.NextRetryAt)
+				})
 			})
-		})
+		}
 	}
 }
 

@@ -122,15 +122,3 @@ func TestTheDoorsTimeTellsNoEventFromAnother(t *testing.T) {
 	record, _ := r.record(t, "e1")
 	require.Equal(t, start.Add(-59*time.Second), record.DoorReceivedAt, "of the first")
 }
-
-// TestTheLogOfAnEventThatIsReplayedGoesOn: with the numbers from the beginning.
-func TestTheLogOfAnEventThatIsReplayedGoesOn(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{credit: times(1, retry.Permanent("unknown_product", nil))})
-	r.deliver(paid("e1", known, 1))
-	require.Equal(t, "processed", r.deliver(r.replay(t, r.keep(t, 0))).Outcome)
-	record, _ := r.record(t, "e1")
-	require.Len(t, record.Log, 2)
-	require.Equal(t, []any{int64(1), retry.DeadLettered, int64(1), retry.Processed},
-		[]any{record.Log[0].Number, record.Log[0].Outcome, record.Log[1].Number, record.Log[1].Outcome})
-}

@@ -370,21 +370,6 @@ func TestAHandlerThatIgnoresItsDeadlineIsLeftBehind(t *testing.T) {
 	})
 }
 
-func TestAHandlerThatSeesItsDeadlineIsATimeoutWhateverItCallsIt(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, setup{credit: func(*rig, handler.Tx) handler.Tx {
-			return func(ctx context.Context, _ handler.Event) (handler.Effect, error) {
-				<-ctx.Done()
-				return handler.Effect{}, retry.Outage("store_unavailable", ctx.Err())
-			}
-		}})
-		got := r.deliver(paid("e1", known, 1))
-		require.Equal(t, http.StatusGatewayTimeout, got.code)
-		require.Equal(t, "handler_timeout", got.Reason)
-	})
-}
-
 // What can never succeed does not become a timeout by being slow.
 func TestARefusalThatComesAfterTheDeadlineIsOne(t *testing.T) {
 	t.Parallel()
@@ -400,24 +385,6 @@ func TestARefusalThatComesAfterTheDeadlineIsOne(t *testing.T) {
 		require.Equal(t, "effect_invalid", got.Reason)
 		require.Len(t, r.letters(), 1)
 	})
-}
-
-func TestEveryDeliveryIsCountedByItsOutcome(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, setup{})
-	for _, m := range []message{paid("e1", known, 1), paid("e1", known, 1), paid("e2", unknown, 1)} {
-		r.deliver(m)
-	}
-	page := httptest.NewRecorder()
-	r.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
-	for _, want := range []string{
-		`billhook_deliveries_total{outcome="processed",queue="orders",reason="credited"} 1`,
-		`billhook_deliveries_total{outcome="duplicate",queue="orders",reason="processed_before"} 1`,
-		`billhook_deliveries_total{outcome="dead_lettered",queue="orders",reason="unknown_product"} 1`,
-		`billhook_delivery_duration_seconds_count{queue="orders"} 3`,
-	} {
-		require.Contains(t, page.Body.String(), want+"\n")
-	}
 }
 
 func TestADetailNamesPathsAndCodesAlone(t *testing.T) {

@@ -98,6 +98,13 @@ func TestADeadLetterLearnsHowItsReplayHasEnded(t *testing.T) {
 	}
 }
 
+// revived is the replay of an event that is dead.
+func (r *rig) revived(t *testing.T) message {
+	t.Helper()
+	require.Equal(t, "dead_lettered", r.deliver(paid("e1", unknown, 1)).Outcome)
+	return r.replay(t, r.keep(t, 0))
+}
+
 // lastOutcome is that of the delivery answered last.
 func (r *rig) lastOutcome(t *testing.T) string {
 	t.Helper()
@@ -133,8 +140,7 @@ func TestTheLetterIsToldInTheCommitOfTheEffectOrNotAtAll(t *testing.T) {
 	r := newRig(t, setup{credit: func(*rig, handler.Tx) handler.Tx {
 		return mendable(&mended, handler.Effect{Writes: []store.Write{store.Increment(store.Key{Collection: "effects", ID: "one"}, map[string]int64{"n": 1}, nil)}})
 	}})
-	require.Equal(t, "dead_lettered", r.deliver(paid("e1", unknown, 1)).Outcome)
-	m := r.replay(t, r.keep(t, 0))
+	m := r.revived(t)
 	mended = true
 	commits := r.counter.Commits.Load()
 	r.faults.FailBefore(1)
@@ -149,8 +155,7 @@ func TestAReplayThatEndsWithoutACommitIsNackedUntilItsLetterIsTold(t *testing.T)
 	t.Parallel()
 	var mended bool
 	r := newRig(t, setup{credit: func(*rig, handler.Tx) handler.Tx { return mendable(&mended, handler.Effect{Result: "done"}) }})
-	require.Equal(t, "dead_lettered", r.deliver(paid("e1", unknown, 1)).Outcome)
-	m := r.replay(t, r.keep(t, 0))
+	m := r.revived(t)
 	mended = true
 	another(t, r)
 	r.faults.FailBefore(1)
@@ -163,8 +168,7 @@ func TestAReplayThatEndsWithoutACommitIsNackedUntilItsLetterIsTold(t *testing.T)
 func TestAReplayThatDiesAgainIsOpenAndNotProcessed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
-	require.Equal(t, "dead_lettered", r.deliver(paid("e1", unknown, 1)).Outcome)
-	m := r.replay(t, r.keep(t, 0))
+	m := r.revived(t)
 	require.Equal(t, "dead_lettered", r.deliver(m).Outcome)
 	require.Equal(t, http.StatusNoContent, r.deliver(m).code, "dead-lettered before")
 	require.Equal(t, deadletter.Replayed, r.item(t).State, "its dead letter is on its way")

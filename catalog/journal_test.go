@@ -1,8 +1,6 @@
 package catalog_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -37,13 +35,7 @@ func linesOf(file string) string {
 // journalIn is a folder of the shipped catalog with a journal of its own, and more messages.
 func journalIn(t *testing.T, journal, messages string) string {
 	t.Helper()
-	dir := t.TempDir()
-	require.NoError(t, os.CopyFS(dir, os.DirFS(".")))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "journal.yaml"), []byte(journal), 0o600))
-	data, err := os.ReadFile("messages.yaml")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "messages.yaml"), append(data, messages...), 0o600))
-	return dir
+	return like(t, ".", map[string]string{"journal.yaml": journal, "messages.yaml": text(t, ".", "messages.yaml") + messages})
 }
 
 func TestEachMistakeOfTheJournalNamesFileRuleAndReason(t *testing.T) {
@@ -144,15 +136,6 @@ func TestAnEventHasTheNarrowestRule(t *testing.T) {
 	require.Equal(t, catalog.Rule{Name: "*.fee.charged", Lines: []catalog.RuleLine{
 		{Debit: "cash", Amount: catalog.Terms{"cents"}, Currency: "EUR"}, {Credit: "revenue", Amount: catalog.Terms{"cents"}, Currency: "EUR"},
 	}}, rule)
-}
-
-func TestACatalogWithoutAJournalKeepsWhatItCannotPost(t *testing.T) {
-	t.Parallel()
-	c, err := catalog.Load(filepath.Join("testdata", "small"))
-	require.NoError(t, err)
-	require.Equal(t, catalog.DeadLetterUnmapped, c.Journal.Unmapped)
-	_, ok := c.Journal.Rule("billing.invoice.paid")
-	require.False(t, ok)
 }
 
 // The waits of what undoes another event last longer than an hour, and are the broker's own.

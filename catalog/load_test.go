@@ -17,22 +17,34 @@ import (
 	"billhook/internal/retry"
 )
 
-// edited writes the small catalog to a folder of its own, with old replaced by
-// replacement in one of its files.
-func edited(t *testing.T, file, old, replacement string) string {
+// small is the folder of the catalog that most tests change.
+var small = filepath.Join("testdata", "small")
+
+// text is what a file of a catalog says.
+func text(t *testing.T, folder, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(folder, file))
+	require.NoError(t, err)
+	return string(data)
+}
+
+// like copies the catalog of a folder, with other texts for some of its files.
+func like(t *testing.T, folder string, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"queues.yaml", "topics.yaml", "products.yaml", "sources.yaml", "messages.yaml"} {
-		data, err := os.ReadFile(filepath.Join("testdata", "small", name))
-		require.NoError(t, err)
-		text := string(data)
-		if name == file {
-			require.Contains(t, text, old)
-			text = strings.Replace(text, old, replacement, 1)
-		}
+	require.NoError(t, os.CopyFS(dir, os.DirFS(folder)))
+	for name, text := range files {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return dir
+}
+
+// edited is the small catalog with old replaced by replacement in one of its files.
+func edited(t *testing.T, file, old, replacement string) string {
+	t.Helper()
+	was := text(t, small, file)
+	require.Contains(t, was, old)
+	return like(t, small, map[string]string{file: strings.Replace(was, old, replacement, 1)})
 }
 
 var lineOfFile = regexp.MustCompile(`(?m)^([a-z]+\.yaml):[0-9]+:`)
@@ -50,13 +62,11 @@ func requireMistakes(t *testing.T, err error, want string) {
 func requireLines(t *testing.T, err error, dir string) {
 	t.Helper()
 	for _, m := range catalog.Mistakes(err) {
-		text, err := os.ReadFile(filepath.Join(dir, m.File))
-		require.NoError(t, err)
 		if m.Line == 0 {
 			require.Empty(t, m.Where, m)
 			continue
 		}
-		line := strings.Split(string(text), "\n")[m.Line-1]
+		line := strings.Split(text(t, dir, m.File), "\n")[m.Line-1]
 		said := strings.TrimLeft(line, " -{?[\"")
 		if strings.Contains(m.Where, " number ") { // an entry without an id
 			require.True(t, strings.HasPrefix(strings.TrimSpace(line), "- "), m)
@@ -267,10 +277,7 @@ func TestTwoHandlersForOneTypeAreRefusedWhereNeitherIsNarrower(t *testing.T) {
 		`"*.taken"`:   "", // it says more of the first word
 	} {
 		dir := edited(t, "queues.yaml", "      seat.taken: {", `      "#.late.#": { name: seats.see }`+"\n      "+second+": { name: seats.see }\n      seat.taken: {")
-		messages, err := os.ReadFile(filepath.Join(dir, "messages.yaml"))
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "messages.yaml"), append(messages, "  \"#\":\n    1: { seat_id: id! }\n"...), 0o600))
-		_, err = catalog.Load(dir)
+		_, err := catalog.Load(like(t, dir, map[string]string{"messages.yaml": text(t, small, "messages.yaml") + "  \"#\":\n    1: { seat_id: id! }\n"}))
 		if want == "" {
 			require.NoError(t, err)
 			continue
@@ -345,7 +352,7 @@ func TestEveryMistakeIsToldAtOnce(t *testing.T) {
 
 func TestAFolderMustHoldAllThreeFiles(t *testing.T) {
 	t.Parallel()
-	dir := edited(t, "", "", "")
+	dir := like(t, small, nil)
 	require.NoError(t, os.Remove(filepath.Join(dir, "products.yaml")))
 	_, err := catalog.Load(dir)
 	require.ErrorIs(t, err, fs.ErrNotExist)
@@ -358,7 +365,7 @@ func TestAFolderMustHoldAllThreeFiles(t *testing.T) {
 
 func TestAQueueTakesWhatItLeavesOpenFromTheDefaults(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load(filepath.Join("testdata", "small"))
+	c, err := catalog.Load(small)
 	require.NoError(t, err)
 	require.Equal(t, []catalog.Topic{{ID: "seat-news", Alias: "seat.news", Description: "What became of the seats."}}, c.OutboundTopics)
 	require.Equal(t, map[string]catalog.Product{"1001": {Points: 10}}, c.Products)
@@ -388,7 +395,7 @@ func TestAQueueTakesWhatItLeavesOpenFromTheDefaults(t *testing.T) {
 
 func TestAQueueIsFoundByIDAndByAlias(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load(filepath.Join("testdata", "small"))
+	c, err := catalog.Load(small)
 	require.NoError(t, err)
 	for name, want := range map[string]string{"bookings": "bookings", "q:bookings": "bookings", "reminders": "reminders", "": "", "seat-news": "", "bookings-dlq": ""} {
 		q, ok := c.Queue(name)

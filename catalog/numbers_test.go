@@ -114,15 +114,15 @@ func TestNamesFollowFromTheID(t *testing.T) {
 // The printed form of the small catalog is compared whole: Terraform and people read it.
 func TestThePrintedFormHoldsWhatWasLeftOpenAndWhatFollows(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load(filepath.Join("testdata", "small"))
+	c, err := catalog.Load(small)
 	require.NoError(t, err)
 	printed, err := c.JSON()
 	require.NoError(t, err)
-	want, err := os.ReadFile(filepath.Join("testdata", "small", "expanded.json"))
+	want, err := os.ReadFile(filepath.Join(small, "expanded.json"))
 	require.NoError(t, err)
 	require.Equal(t, string(want), string(printed)+"\n")
 	for range 20 {
-		again, err := catalog.Load(filepath.Join("testdata", "small"))
+		again, err := catalog.Load(small)
 		require.NoError(t, err)
 		reprinted, err := again.JSON()
 		require.NoError(t, err)

@@ -2,6 +2,7 @@ package catalog_test
 
 import (
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -150,21 +151,6 @@ func TestAHandlerWaitsNoLongerThanAnythingIsDelayed(t *testing.T) {
 	}
 }
 
-func TestATopicThatIsEmittedToNeedsAQueueThatTakesItsMessages(t *testing.T) {
-	t.Parallel()
-	c := &catalog.Catalog{
-		Topics: []catalog.Topic{{ID: "news"}},
-		Queues: []catalog.Queue{
-			{ID: "teller", Enabled: true, Handlers: map[string]catalog.Handler{"told": {Emits: []string{"news"}}}},
-			{ID: "reader", Enabled: true, SharedTopic: "news"},
-		},
-	}
-	_, err := c.Only([]string{"teller"})
-	require.EqualError(t, err, "QUEUES: queue teller emits to topic news, and no queue that takes messages of it runs here: name one too")
-	_, err = c.Only([]string{"teller", "reader"})
-	require.NoError(t, err)
-}
-
 // Whatever is named: what runs was named and enabled, what is routed or emitted to runs, and
 // no target is needed that the whole catalog does not need.
 func TestANarrowedCatalogNeedsNothingThatDoesNotRun(t *testing.T) {
@@ -206,68 +192,45 @@ func TestANarrowedCatalogNeedsNothingThatDoesNotRun(t *testing.T) {
 	})
 }
 
-func TestTheTasksAreOfAPoolThatRuns(t *testing.T) {
+func TestTheTasksAreOfAPoolThatRunsAndIsNamedWhereSeveralDo(t *testing.T) {
 	t.Parallel()
 	shipped, err := catalog.Load("")
 	require.NoError(t, err)
-	require.Equal(t, "payments", shipped.TasksPool)
-	for sentence, test := range map[string]struct {
-		names []string
-		want  string
-	}{
-		"all queues, of which the catalog names the pool":       {nil, "payments"},
-		"one queue of that pool":                                {[]string{"search-index", "pay-subscription-update"}, "payments"},
-		"none of that pool, so it is the first that runs":       {[]string{"sub-usage-sync", "search-index", "analytics-track"}, "analytics"},
-		"the first is by name, whatever the order of QUEUES is": {[]string{"search-index", "sub-usage-sync"}, "bulk"},
-	} {
-		only, err := shipped.Only(test.names)
-		require.NoError(t, err, sentence)
-		require.Equal(t, test.want, only.TasksPool, sentence)
-	}
-	small, err := catalog.Load("testdata/small")
+	one, err := catalog.Load(small) // it names no pool
 	require.NoError(t, err)
-	require.Equal(t, "seats", small.TasksPool, "a catalog that names none gives them to the first that runs")
-	var kept int
-	for _, q := range shipped.Queues {
-		if q.Enabled && q.Pool == shipped.TasksPool {
-			kept = max(kept, q.MinInstances)
-		}
-	}
-	require.Positive(t, kept, "alarms meet no cold start")
-}
-
-func TestThePoolOfTheTasksIsNamedWhereSeveralRun(t *testing.T) {
-	t.Parallel()
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
-	small, err := catalog.Load("testdata/small") // it names none
-	require.NoError(t, err)
-	letters, err := catalog.Load("testdata/crooked") // it names none, and two pools run
+	two, err := catalog.Load(filepath.Join("testdata", "crooked")) // it names none, and two pools run
 	require.NoError(t, err)
 	for sentence, test := range map[string]struct {
 		of     *catalog.Catalog
 		queues []string
 		named  string
-		want   string
-		wrong  string
+		// first is the pool before anybody has decided, and want the one that is decided, unless that is wrong.
+		first, want, wrong string
 	}{
-		"the catalog names it":                          {of: shipped, want: "payments"},
-		"the deployment names another":                  {of: shipped, named: "bulk", want: "bulk"},
-		"one pool runs alone, and is not the catalog's": {of: shipped, queues: []string{"sub-usage-sync"}, want: "bulk"},
-		"one pool runs alone, and nobody names any":     {of: small, want: "seats"},
-		"several run, and the catalog's does not": {
-			of: shipped, queues: []string{"sub-usage-sync", "search-index", "analytics-track"},
+		"the catalog names it":                          {of: shipped, first: "payments", want: "payments"},
+		"a queue of the catalog's pool runs":            {of: shipped, queues: []string{"search-index", "pay-subscription-update"}, first: "payments", want: "payments"},
+		"the deployment names another":                  {of: shipped, named: "bulk", first: "payments", want: "bulk"},
+		"one pool runs alone, and is not the catalog's": {of: shipped, queues: []string{"sub-usage-sync"}, first: "bulk", want: "bulk"},
+		"one pool runs alone, and nobody names any":     {of: one, first: "seats", want: "seats"},
+		"several run, and the catalog's does not, so the first is by name": {
+			of: shipped, queues: []string{"sub-usage-sync", "search-index", "analytics-track"}, first: "analytics",
 			wrong: "TASKS_POOL: no queue of pool payments, the catalog's for the tasks, runs here: name one of analytics, bulk, search",
 		},
-		"the same, and the deployment names one": {of: shipped, queues: []string{"sub-usage-sync", "search-index"}, named: "search", want: "search"},
-		"several run, and nobody names any":      {of: letters, wrong: "TASKS_POOL: the catalog's tasks_pool names none for the tasks: name one of letters, seats"},
-		"the deployment names one that does not run": {
-			of: shipped, queues: []string{"pay-subscription-update"}, named: "bulk", wrong: "TASKS_POOL: no queue that runs here is in pool bulk; the pools are payments",
+		"the same, and the deployment names one": {of: shipped, queues: []string{"search-index", "sub-usage-sync"}, named: "search", first: "bulk", want: "search"},
+		"several run, and nobody names any": {
+			of: two, first: "letters", wrong: "TASKS_POOL: the catalog's tasks_pool names none for the tasks: name one of letters, seats",
 		},
-		"the deployment names one that there is not": {of: shipped, named: "nowhere", wrong: "TASKS_POOL: no queue that runs here is in pool nowhere; the pools are analytics, "},
+		"the deployment names one that does not run": {
+			of: shipped, queues: []string{"pay-subscription-update"}, named: "bulk", first: "payments",
+			wrong: "TASKS_POOL: no queue that runs here is in pool bulk; the pools are payments",
+		},
+		"the deployment names one that there is not": {
+			of: shipped, named: "nowhere", first: "payments", wrong: "TASKS_POOL: no queue that runs here is in pool nowhere; the pools are analytics, ",
+		},
 	} {
 		only, err := test.of.Only(test.queues)
 		require.NoError(t, err, sentence)
+		require.Equal(t, test.first, only.TasksPool, sentence)
 		decided, err := only.ForTasks(test.named)
 		if test.wrong != "" {
 			require.ErrorContains(t, err, test.wrong, sentence)
@@ -279,4 +242,7 @@ func TestThePoolOfTheTasksIsNamedWhereSeveralRun(t *testing.T) {
 		require.NoError(t, err, sentence)
 		require.Equal(t, test.want, again.TasksPool, "%s, also with other files", sentence)
 	}
+	require.True(t, slices.ContainsFunc(shipped.Queues, func(q catalog.Queue) bool {
+		return q.Enabled && q.Pool == shipped.TasksPool && q.MinInstances > 0
+	}), "alarms meet no cold start")
 }

@@ -39,7 +39,7 @@ func TestTerraformGrantsWhatTheDoctorLooksFor(t *testing.T) {
 	}{
 		"the shipped catalog":                      {folder: "."},
 		"the shipped catalog, narrowed":            {folder: ".", queues: some},
-		"a small one":                              {folder: filepath.Join("testdata", "small")},
+		"a small one":                              {folder: small},
 		"one with two pools and no producers door": {folder: filepath.Join("testdata", "crooked")},
 	} {
 		t.Run(name, func(t *testing.T) {

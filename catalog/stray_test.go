@@ -57,7 +57,7 @@ func TestAStrayNameIsFoundByFileAndLine(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o600))
 	}
-	c, err := catalog.Load(filepath.Join("testdata", "small"))
+	c, err := catalog.Load(small)
 	require.NoError(t, err)
 	found, err := strayNames(os.DirFS(root), namesOf(c))
 	require.NoError(t, err)

@@ -1,7 +1,6 @@
 package catalog_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,17 +17,13 @@ func posting(t *testing.T, old, replacement string) string {
 	t.Helper()
 	dir := edited(t, "queues.yaml", "handlers:\n      reminder: { name: letters.send }",
 		"enabled: true\n    batch: { size: 5, wait: \"0.02s\" }\n    handlers:\n      reminder: { post: { target: post-office, path: /v1/letters, reconcile: \"/v1/letters/{id}\" } }")
-	targets, err := os.ReadFile(filepath.Join("testdata", "crooked", "targets.yaml"))
-	require.NoError(t, err)
-	queues, err := os.ReadFile(filepath.Join(dir, "queues.yaml"))
-	require.NoError(t, err)
+	queues, targets := text(t, dir, "queues.yaml"), text(t, filepath.Join("testdata", "crooked"), "targets.yaml")
 	if old != "" {
-		require.Contains(t, string(queues)+string(targets), old)
+		require.Contains(t, queues+targets, old)
 	}
-	for name, text := range map[string]string{"queues.yaml": string(queues), "targets.yaml": string(targets)} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(strings.Replace(text, old, replacement, 1)), 0o600))
-	}
-	return dir
+	return like(t, dir, map[string]string{
+		"queues.yaml": strings.Replace(queues, old, replacement, 1), "targets.yaml": strings.Replace(targets, old, replacement, 1),
+	})
 }
 
 func TestAQueueThatPostsIsCatalogLinesAlone(t *testing.T) {
@@ -60,7 +55,7 @@ func TestWhatHoldsForEveryEndpointStandsInTheCatalog(t *testing.T) {
 	require.Equal(t, catalog.SchemeStandard, c.Endpoints.Target().Scheme)
 	require.False(t, c.Endpoints.Target().Internal)
 	require.Equal(t, c.Endpoints.Breaker, c.Endpoints.Target().Breaker)
-	none, err := catalog.Load("testdata/small")
+	none, err := catalog.Load(small)
 	require.NoError(t, err)
 	require.Zero(t, none.Endpoints)
 	shipped, err := catalog.Load("")
@@ -70,22 +65,24 @@ func TestWhatHoldsForEveryEndpointStandsInTheCatalog(t *testing.T) {
 	require.Equal(t, []string{"fis-domain-events"}, shipped.EmitsOf("journal.post"))
 }
 
-func TestATargetOfADisabledQueueIsNeededByNobody(t *testing.T) {
+func TestAPoolNeedsTheTargetsThatItsEnabledQueuesPostToOrCall(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load(posting(t, "enabled: true\n    batch", "batch"))
-	require.NoError(t, err)
-	require.Empty(t, c.TargetsOf(""))
-}
-
-func TestAHandlerOfGoSaysWhichTargetsItCalls(t *testing.T) {
-	t.Parallel()
-	c, err := catalog.Load(posting(t, "reminder: { post", "seat.taken: { name: letters.send, calls: [unheard] }\n      reminder: { post"))
-	require.NoError(t, err)
-	var names []string
-	for _, target := range c.TargetsOf("letters") {
-		names = append(names, target.Name)
+	for sentence, test := range map[string]struct {
+		old, replacement, pool string
+		want                   []string
+	}{
+		"of a queue that posts":            {"", "", "letters", []string{"post-office"}},
+		"of a queue that is not enabled":   {"enabled: true\n    batch", "batch", "", nil},
+		"of a handler that says its calls": {"reminder: { post", "seat.taken: { name: letters.send, calls: [unheard] }\n      reminder: { post", "letters", []string{"post-office", "unheard"}},
+	} {
+		c, err := catalog.Load(posting(t, test.old, test.replacement))
+		require.NoError(t, err, sentence)
+		var names []string
+		for _, target := range c.TargetsOf(test.pool) {
+			names = append(names, target.Name)
+		}
+		require.Equal(t, test.want, names, sentence)
 	}
-	require.Equal(t, []string{"post-office", "unheard"}, names)
 }
 
 func TestAHandlersNewsGoToTheQueueThatItEmitsTo(t *testing.T) {

@@ -59,7 +59,7 @@ func TestTerraformExpandsTheCatalogToTheBytesThatGoDoes(t *testing.T) {
 	terraform := terraformBinary(t)
 	for name, folder := range map[string]string{
 		"the shipped catalog": ".",
-		"a small one":         filepath.Join("testdata", "small"),
+		"a small one":         small,
 		"one whose defaults, schedules and parts of a second differ": filepath.Join("testdata", "crooked"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -78,11 +78,24 @@ func TestTerraformExpandsTheCatalogToTheBytesThatGoDoes(t *testing.T) {
 	}
 }
 
-// The first column is a change to the small catalog's queues.yaml that both must refuse.
 func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
 	t.Parallel()
 	terraform := terraformBinary(t)
-	for name, test := range map[string]struct{ old, new, told string }{
+	_, printed, err := expand(t, terraform, posting(t, "", ""))
+	require.NoError(t, err, "%s", printed)
+	type change struct{ old, replacement, told string }
+	refused := func(sentence, folder, told string) {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			_, err := catalog.Load(folder)
+			require.Error(t, err)
+			_, printed, err := expand(t, terraform, folder)
+			require.Error(t, err, "%s", printed)
+			// Terraform breaks long lines.
+			require.Contains(t, strings.Join(strings.Fields(string(printed)), " "), told)
+		})
+	}
+	for sentence, test := range map[string]change{ // of the small catalog's queues.yaml
 		"a handler's time above the ack deadline":    {`handler_timeout: "30s"`, `handler_timeout: "61s"`, "ack_deadline_seconds"},
 		"a lease below the ack deadline":             {`lease: "120s"`, `lease: "59s"`, "lease"},
 		"a topic that begins with goog":              {"id: bookings", "id: goog-bookings", "begin with a letter"},
@@ -130,26 +143,9 @@ func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
 		"a warning of an older dead letter":          {`oldest_alert: "14400s"`, "oldest_alert: \"14400s\"\n    oldest_warn: \"14400s\"", "dead_letter.oldest_warn: must be 0s"},
 		"a batch that cannot be gathered":            {"pool: seats", "pool: seats\n    batch: { size: 11, wait: \"0.02s\" }", "batch.size: must be 2 to concurrency"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			folder := changed(t, test.old, test.new)
-			_, err := catalog.Load(folder)
-			require.Error(t, err)
-			_, printed, err := expand(t, terraform, folder)
-			require.Error(t, err, "%s", printed)
-			// Terraform breaks long lines.
-			require.Contains(t, strings.Join(strings.Fields(string(printed)), " "), test.told)
-		})
+		refused(sentence, edited(t, "queues.yaml", test.old, test.replacement), test.told)
 	}
-}
-
-// The first column is a change to a catalog that posts, which both must refuse.
-func TestTerraformRefusesTheTargetsThatTheLoaderRefuses(t *testing.T) {
-	t.Parallel()
-	terraform := terraformBinary(t)
-	_, printed, err := expand(t, terraform, posting(t, "", ""))
-	require.NoError(t, err, "%s", printed)
-	for name, test := range map[string]struct{ old, new, reason string }{
+	for sentence, test := range map[string]change{ // of a catalog that posts
 		"an unknown key of the timeouts":   {`connect: "0.5s"`, `connect: "0.5s", read: "1s"`, "has a key that is not known"},
 		"a timeout without its unit":       {`connect: "0.5s"`, `connect: "0.5"`, "timeouts and breaker.rest: must be durations in seconds"},
 		"a total of ten minutes":           {`timeouts: { connect: "1s", total: "1s" }`, `timeouts: { connect: "1s", total: "600s" }`, "timeouts.total: must be below 600s"},
@@ -165,31 +161,6 @@ func TestTerraformRefusesTheTargetsThatTheLoaderRefuses(t *testing.T) {
 		"two questions about one path":     {"reminder: {", "another: { post: { target: post-office, path: /v1/letters } }\n      reminder: {", "reconcile: must be the same in every entry"},
 		"a batch longer than its handlers": {`reminder: {`, `reminder: { timeout: "0.02s",`, "batch.wait: must be above 0s, at most 1s, and below the shortest timeout"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			folder := posting(t, test.old, test.new)
-			_, err := catalog.Load(folder)
-			require.Error(t, err)
-			_, printed, err := expand(t, terraform, folder)
-			require.Error(t, err, "%s", printed)
-			// Terraform breaks long lines.
-			require.Contains(t, strings.Join(strings.Fields(string(printed)), " "), test.reason)
-		})
+		refused("posts: "+sentence, posting(t, test.old, test.replacement), test.told)
 	}
-}
-
-// changed is a copy of the small catalog with one change to its queues.yaml.
-func changed(t *testing.T, from, to string) string {
-	t.Helper()
-	folder := t.TempDir()
-	for _, file := range []string{"queues.yaml", "topics.yaml", "products.yaml", "sources.yaml"} {
-		data, err := os.ReadFile(filepath.Join("testdata", "small", file))
-		require.NoError(t, err)
-		if file == "queues.yaml" {
-			require.Contains(t, string(data), from)
-			data = bytes.Replace(data, []byte(from), []byte(to), 1)
-		}
-		require.NoError(t, os.WriteFile(filepath.Join(folder, file), data, 0o600))
-	}
-	return folder
 }

@@ -1,8 +1,6 @@
 package catalog_test
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -73,22 +71,23 @@ func TestEachMistakeOfUsageNamesFileMeterAndKey(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "small"))))
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "usage.yaml"), []byte(test.file), 0o600))
-			_, err := catalog.Load(dir)
+			_, err := catalog.Load(like(t, small, map[string]string{"usage.yaml": test.file}))
 			requireMistakes(t, err, test.want)
 		})
 	}
 }
 
-func TestACatalogWithoutUsageHasTheProgramsLimitsAndNoQuotas(t *testing.T) {
+func TestACatalogOfFewFilesHasTheProgramsLimitsNoQuotaNoRuleAndTellsNobody(t *testing.T) {
 	t.Parallel()
 	shipped, err := catalog.Load("")
 	require.NoError(t, err)
-	c, err := catalog.Load(filepath.Join("testdata", "small"))
+	c, err := catalog.Load(small)
 	require.NoError(t, err)
 	require.Empty(t, c.Usage.Meters)
 	c.Usage.Meters = shipped.Usage.Meters
 	require.Equal(t, shipped.Usage, c.Usage)
+	require.Empty(t, c.Notifications)
+	require.Equal(t, catalog.DeadLetterUnmapped, c.Journal.Unmapped, "what cannot be posted is kept")
+	_, ok := c.Journal.Rule("billing.invoice.paid")
+	require.False(t, ok)
 }

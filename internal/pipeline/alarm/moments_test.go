@@ -1,7 +1,6 @@
 package alarm_test
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -61,22 +60,4 @@ func TestAMomentIsInTheSetUntilItIsPast(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestTheSetOfMomentsIsBounded(t *testing.T) {
-	t.Parallel()
-	var requested alarm.Moments
-	moments := make([]time.Time, 0, alarm.MaxMoments)
-	for i := range alarm.MaxMoments {
-		moments = append(moments, start.Add(time.Duration(i)*alarm.Step))
-	}
-	for _, m := range slices.Backward(moments) {
-		require.True(t, requested.Add(m))
-	}
-	one := start.Add(-alarm.Step)
-	require.False(t, requested.Add(one))
-	require.False(t, requested.Has(one), "there was no room")
-	require.True(t, requested.Add(moments[7]), "that is there already")
-	require.True(t, requested.Past(start))
-	require.True(t, requested.Add(start.Add(alarm.MaxMoments*alarm.Step)), "one has come")
 }

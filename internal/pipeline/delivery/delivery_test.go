@@ -13,7 +13,6 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,49 +119,6 @@ func TestTheWebhookIsWhatTheCalleeWasPromised(t *testing.T) {
 		`"correlation_id":"sub-7","created_at":"2026-11-20T08:59:58Z",`+
 		`"payload":{"subscription_id":"sub-7","order_id":"order-9","currency":"EUR","amount":"9.90","cycle":2}}`, bodies[0])
 	require.Equal(t, bodies[0], bodies[1], "every attempt says the same")
-}
-
-func TestAnAnswerSaysWhatBecomesOfTheMessage(t *testing.T) {
-	t.Parallel()
-	type verdict = retry.Verdict
-	for name, test := range map[string]struct {
-		statuses []int
-		want     verdict // none: delivered
-	}{
-		"it is taken":                           {[]int{200, 201, 202, 204, 299}, verdict{}},
-		"it is refused":                         {[]int{400, 402, 404, 405, 413, 415, 422, 451, 499}, verdict{Class: retry.Rejected, Reason: "callee_refused_", Counts: true}},
-		"a redirect":                            {[]int{300, 301, 302, 303, 304, 307, 308, 399}, verdict{Class: retry.Rejected, Reason: "callee_redirects_", Counts: true}},
-		"our secret is not theirs":              {[]int{401, 403, 407}, verdict{Class: retry.Unavailable, Reason: "callee_unauthorized_", Counts: true}},
-		"it has no time for us":                 {[]int{425, 429}, verdict{Class: retry.Unavailable, Reason: "callee_busy_", Counts: true}},
-		"it is gone for good":                   {[]int{410}, verdict{Class: retry.Rejected, Reason: "callee_gone_", Counts: true}},
-		"it waited for us too long":             {[]int{408}, verdict{Class: retry.TimedOut, Reason: "callee_timeout_", Counts: true}},
-		"it failed":                             {[]int{500, 501, 502, 503, 504, 599}, verdict{Class: retry.Failed, Reason: "callee_failed_", Counts: true}},
-		"it says what nobody knows the like of": {[]int{600, 999}, verdict{Class: retry.Failed, Reason: "callee_unclear_", Counts: true}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for _, status := range test.statuses {
-				var asked atomic.Int32
-				do := leased(t, callee(t, func(w http.ResponseWriter, _ *http.Request) {
-					asked.Add(1)
-					w.Header().Set("Location", "/elsewhere")
-					w.WriteHeader(status)
-				})).Do
-				result, err := do(t.Context(), event())
-				require.EqualValues(t, 1, asked.Load(), "one attempt is one request")
-				if test.want == (verdict{}) {
-					require.NoError(t, err)
-					require.Equal(t, delivery.Delivered, result.Result)
-					continue
-				}
-				want := test.want
-				want.Reason += strconv.Itoa(status)
-				require.Empty(t, result)
-				require.Equal(t, want, retry.Decide(err))
-				require.EqualError(t, err, want.Reason)
-			}
-		})
-	}
 }
 
 func TestAskedWhatBecameOfIt(t *testing.T) {

@@ -226,29 +226,3 @@ func ExampleEmpty() {
 	// 2026-03-02T11:00:00Z 0 0 0
 	// 2026-03-02T12:00:00Z 0 0 0
 }
-
-// Of nine instances some share a document with the first.
-func TestInstancesThatAddAtTheSameTimeAreAllCounted(t *testing.T) {
-	t.Parallel()
-	db, at := openStore(t), &clock{now: noon}
-	commits := 0
-	faults := &storetest.Faults{Store: db, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
-		if commits++; commits == 2 { // there is a document to be changed
-			for i := range 8 {
-				other := newRecorder(db, fmt.Sprint("other-", i), at)
-				other.Arrived("orders")
-				require.NoError(t, other.Flush(t.Context()))
-			}
-		}
-		return do()
-	}}
-	first := newRecorder(faults, "first", at)
-	for range 2 {
-		first.Arrived("orders")
-		require.NoError(t, first.Flush(t.Context()))
-	}
-	now, err := rates.Recent(t.Context(), db, at.Now())
-	require.NoError(t, err)
-	require.EqualValues(t, 10, now.Queues["orders"].In)
-	require.Equal(t, 3, commits, "the second was refused, and made again on what the others had added")
-}

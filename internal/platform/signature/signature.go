@@ -51,18 +51,31 @@ var (
 )
 
 // headers are the names of a scheme's headers in net/http's canonical spelling, which saves the
-// conversion at each lookup.
+// conversion at each lookup, and what stands in them.
 type headers struct {
 	// destination is one that may be absent; empty: the scheme has none.
 	signature, timestamp, id, destination string
 	// unit is the unit of the timestamp.
 	unit time.Duration
+	// version stands before each signature of a list; empty: there is one signature.
+	version string
+	encode  func(sum []byte) string
+	decode  func(sum []byte, text string) bool
 }
 
 var schemes = map[Scheme]headers{
-	PayNow:   {signature: "Paynow-Signature", timestamp: "Paynow-Timestamp", unit: time.Millisecond},
-	Generic:  {signature: "X-Webhook-Signature", timestamp: "X-Webhook-Timestamp", destination: "X-Webhook-Destination", unit: time.Second},
-	Standard: {signature: "Webhook-Signature", timestamp: "Webhook-Timestamp", id: "Webhook-Id", unit: time.Second},
+	PayNow: {
+		signature: "Paynow-Signature", timestamp: "Paynow-Timestamp", unit: time.Millisecond,
+		encode: base64.StdEncoding.EncodeToString, decode: decodeBase64,
+	},
+	Generic: {
+		signature: "X-Webhook-Signature", timestamp: "X-Webhook-Timestamp", destination: "X-Webhook-Destination", unit: time.Second,
+		encode: hex.EncodeToString, decode: decodeHex,
+	},
+	Standard: {
+		signature: "Webhook-Signature", timestamp: "Webhook-Timestamp", id: "Webhook-Id", unit: time.Second,
+		version: "v1,", encode: base64.StdEncoding.EncodeToString, decode: decodeBase64,
+	},
 }
 
 // keys returns the HMAC keys of the secrets. Its errors name a secret by its number.
@@ -94,7 +107,6 @@ func keys(scheme Scheme, secrets []string) ([][]byte, error) {
 // Verifier verifies webhooks of one source. It is safe for concurrent use.
 type Verifier struct {
 	headers   headers
-	scheme    Scheme
 	tolerance time.Duration
 	now       func() time.Time
 	pools     []*sync.Pool // pools hold states, one pool per secret: making a state costs more than using it.
@@ -110,7 +122,7 @@ func NewVerifier(scheme Scheme, secrets []string, tolerance time.Duration, now f
 	if tolerance <= 0 {
 		return nil, errors.New("signature: the tolerance must be above 0")
 	}
-	v := &Verifier{headers: schemes[scheme], scheme: scheme, tolerance: tolerance, now: now}
+	v := &Verifier{headers: schemes[scheme], tolerance: tolerance, now: now}
 	for _, key := range all {
 		v.pools = append(v.pools, &sync.Pool{New: func() any { return newState(key) }})
 	}
@@ -163,7 +175,7 @@ func (v *Verifier) Headers(header func(name string) []string) (Claim, error) {
 	if err != nil {
 		return Claim{}, err
 	}
-	if c.decode(v.scheme, given); c.n == 0 {
+	if c.decode(given); c.n == 0 {
 		return Claim{}, ErrMalformed
 	}
 	switch age := v.now().Sub(at); {
@@ -196,16 +208,8 @@ func one(values []string) (string, error) {
 
 // time parses a timestamp: digits only, and few enough for an int64 of nanoseconds.
 func (v *Verifier) time(stamp string) (time.Time, error) {
-	if len(stamp) > 18 {
-		return time.Time{}, ErrMalformed
-	}
-	for i := range len(stamp) {
-		if stamp[i] < '0' || stamp[i] > '9' {
-			return time.Time{}, ErrMalformed
-		}
-	}
 	n, err := strconv.ParseInt(stamp, 10, 64)
-	if err != nil {
+	if err != nil || len(stamp) > 18 || stamp[0] < '0' { // a sign
 		return time.Time{}, ErrMalformed
 	}
 	if v.headers.unit == time.Millisecond {
@@ -214,24 +218,20 @@ func (v *Verifier) time(stamp string) (time.Time, error) {
 	return time.Unix(n, 0), nil
 }
 
-// decode reads the digests that the signature header lists.
-func (c *Claim) decode(scheme Scheme, given string) {
-	take := func(decode func(dst []byte, src string) bool, text string) {
-		if c.n < len(c.given) && decode(c.given[c.n][:], text) {
+// decode reads the digests that the signature header has.
+func (c *Claim) decode(given string) {
+	h := &c.verifier.headers
+	if h.version == "" {
+		if h.decode(c.given[0][:], given) {
+			c.n = 1
+		}
+		return
+	}
+	for part := range strings.SplitSeq(given, " ") {
+		text, ok := strings.CutPrefix(part, h.version)
+		if ok && c.n < len(c.given) && h.decode(c.given[c.n][:], text) {
 			c.n++
 		}
-	}
-	switch scheme {
-	case Standard:
-		for part := range strings.SplitSeq(given, " ") {
-			if encoded, ok := strings.CutPrefix(part, "v1,"); ok {
-				take(decodeBase64, encoded)
-			}
-		}
-	case PayNow:
-		take(decodeBase64, given)
-	case Generic:
-		take(decodeHex, given)
 	}
 }
 
@@ -304,7 +304,6 @@ func decodeHex(dst []byte, src string) bool {
 // Signer signs webhooks as a source would.
 type Signer struct {
 	headers headers
-	scheme  Scheme
 	keys    [][]byte
 }
 
@@ -319,7 +318,7 @@ func NewSigner(scheme Scheme, secret string, also ...string) (*Signer, error) {
 	if len(all) > 1 && scheme != Standard {
 		return nil, errors.New("signature: this scheme takes one secret")
 	}
-	return &Signer{headers: schemes[scheme], scheme: scheme, keys: all}, nil
+	return &Signer{headers: schemes[scheme], keys: all}, nil
 }
 
 // Sign returns the headers for the body, signed at the given time. Only Standard Webhooks uses
@@ -348,15 +347,7 @@ func (s *Signer) SignFor(destination, id string, body []byte, at time.Time) map[
 	}
 	signatures := make([]string, len(s.keys))
 	for i, key := range s.keys {
-		sum := newState(key).digest(id, stamp, destination, body)
-		switch s.scheme {
-		case Generic:
-			signatures[i] = hex.EncodeToString(sum)
-		case PayNow:
-			signatures[i] = base64.StdEncoding.EncodeToString(sum)
-		case Standard:
-			signatures[i] = "v1," + base64.StdEncoding.EncodeToString(sum)
-		}
+		signatures[i] = s.headers.version + s.headers.encode(newState(key).digest(id, stamp, destination, body))
 	}
 	out[s.headers.signature] = strings.Join(signatures, " ")
 	return out

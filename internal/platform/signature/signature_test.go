@@ -151,6 +151,8 @@ func TestABadHeaderIsRefusedByItsName(t *testing.T) {
 		"another signature": {func(h map[string][]string) {
 			h["Paynow-Signature"] = []string{base64.StdEncoding.EncodeToString(mac(second, "x"))}
 		}, signature.ErrSignature},
+		"a timestamp with a plus":  {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{"+1"} }, signature.ErrMalformed},
+		"a timestamp of letters":   {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{"1e9"} }, signature.ErrMalformed},
 		"a timestamp with a sign":  {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{"-1"} }, signature.ErrMalformed},
 		"a timestamp of 19 digits": {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{"1" + strings.Repeat("0", 18)} }, signature.ErrMalformed},
 		"base64 with bits that no byte has": {func(h map[string][]string) {

@@ -92,15 +92,9 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to
 		}
 		return s.read(w, r, from, b)
 	}
-	claim, err := from.verifier.Headers(r.Header.Values)
+	claim, err := from.claimed(r, to != nil && to.charges())
 	if err != nil {
-		return unsigned.Problem(err)
-	}
-	switch {
-	case claim.Destination() != "" && !isPath(claim.Destination(), r):
-		return errDestination
-	case claim.Destination() == "" && to != nil && to.charges():
-		return errUndestined
+		return err
 	}
 	if err := s.read(w, r, from, b); err != nil {
 		return err
@@ -109,6 +103,21 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to
 		return unsigned.Problem(err)
 	}
 	return nil
+}
+
+// claimed is what the headers say of a request's signature: never that it is for another path. bound: it
+// has to be for this one.
+func (from *source) claimed(r *http.Request, bound bool) (signature.Claim, error) {
+	claim, err := from.verifier.Headers(r.Header.Values)
+	switch {
+	case err != nil:
+		return claim, unsigned.Problem(err)
+	case claim.Destination() == "" && bound:
+		return claim, errUndestined
+	case claim.Destination() != "" && !isPath(claim.Destination(), r):
+		return claim, errDestination
+	}
+	return claim, nil
 }
 
 // tooLarge names the limit: whoever has sent more cannot know it otherwise.

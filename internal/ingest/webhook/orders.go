@@ -51,14 +51,9 @@ func (s *Service) lookUpOrder(r *http.Request) (orderState, error) {
 	if from == nil {
 		return orderState{}, errOrder
 	}
-	claim, err := from.verifier.Headers(r.Header.Values)
-	switch {
-	case err != nil:
-		return orderState{}, unsigned.Problem(err)
-	case claim.Destination() == "": // without it there is nothing that says which order is asked for
-		return orderState{}, errUndestined
-	case !isPath(claim.Destination(), r):
-		return orderState{}, errDestination
+	claim, err := from.claimed(r, true) // without a path nothing says which order is asked for
+	if err != nil {
+		return orderState{}, err
 	}
 	if err := claim.Verify(nil); err != nil {
 		return orderState{}, unsigned.Problem(err)

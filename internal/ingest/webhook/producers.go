@@ -267,14 +267,18 @@ var (
 	errPanicked = serve.Refuse(http.StatusInternalServerError, "internal", "An internal error. The message may have been accepted; send it again.")
 )
 
-// result is what became of one message of a list.
+// result is what its sender is told of a message: the answer to one that came alone, with its own status, or
+// its place in that to a list.
 type result struct {
-	Status      int    `json:"status"`
+	Status      int    `json:"status,omitzero"` // in a list
 	EventID     string `json:"event_id,omitempty"`
 	Queue       string `json:"queue,omitempty"`
 	Topic       string `json:"topic,omitempty"`
 	MessageID   string `json:"message_id,omitempty"`
 	OrderingKey string `json:"ordering_key,omitempty"`
+	// Ignored: no queue wants it, and Reason says why.
+	Ignored bool   `json:"ignored,omitempty"`
+	Reason  string `json:"reason,omitempty"`
 	// RetryAfter is in seconds.
 	RetryAfter int `json:"retry_after,omitempty"`
 	*serve.Problem
@@ -318,7 +322,7 @@ func (s *Service) receiveAll(w http.ResponseWriter, r *http.Request, from *sourc
 		if o.refused == nil && o.status == 0 {
 			o.refused = errPanicked
 		}
-		answers[i] = result{EventID: o.eventID, Queue: o.queue, Topic: o.topic, MessageID: o.messageID, OrderingKey: o.orderingKey}
+		answers[i] = o.result()
 		if o.refused != nil {
 			o.status, o.reason = o.refused.Status, o.refused.Code
 			answers[i] = result{EventID: o.eventID, Problem: o.refused, RetryAfter: o.refused.RetryAfter}

@@ -491,26 +491,21 @@ func (s *Service) publish(ctx context.Context, out *outgoing, o *outcome) error 
 
 // answer writes the response, and what is recorded of it.
 func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
-	switch {
-	case o.refused != nil:
+	if o.refused != nil {
 		o.status, o.reason = o.refused.Status, o.refused.Code
 		o.refused.Write(w)
-	case o.ignored:
-		serve.WriteJSON(w, o.status, struct {
-			EventID string `json:"event_id"`
-			Ignored bool   `json:"ignored"`
-			Reason  string `json:"reason"`
-		}{o.eventID, true, o.reason})
-	default:
-		serve.WriteJSON(w, o.status, &struct {
-			EventID     string `json:"event_id"`
-			Queue       string `json:"queue,omitempty"`
-			Topic       string `json:"topic,omitempty"`
-			MessageID   string `json:"message_id"`
-			OrderingKey string `json:"ordering_key"`
-		}{o.eventID, o.queue, o.topic, o.messageID, o.orderingKey})
+	} else {
+		told := o.result()
+		serve.WriteJSON(w, o.status, &told)
 	}
 	s.record(r.Context(), o)
+}
+
+// result is what the sender of a message that is not refused is told.
+func (o *outcome) result() result {
+	return result{
+		EventID: o.eventID, Queue: o.queue, Topic: o.topic, MessageID: o.messageID, OrderingKey: o.orderingKey, Ignored: o.ignored, Reason: o.reason,
+	}
 }
 
 // record writes the metrics and the one line of a webhook, or of one message of a list.

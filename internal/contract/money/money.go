@@ -28,9 +28,6 @@ const Max = 1_000_000_000_000_000
 // maxExponent is the largest exponent in ISO 4217.
 const maxExponent = 4
 
-// MaxLen is the length of the longest amount: a sign, 19 digits and a point.
-const MaxLen = 21
-
 // Parse reads a decimal string as minor units of the currency: "10.00" USD is 1000, "1000" JPY
 // is 1000, "1.000" KWD is 1000. The string has exactly the currency's digits after the point,
 // and no point where there are none. It has no plus sign, no leading zero, no exponent, and is
@@ -84,38 +81,27 @@ func Parse(decimal, currency string) (int64, error) {
 	}
 }
 
-// Append appends the decimal form of an amount in minor units to dst and returns the extended
-// slice. It does not allocate where dst has room for MaxLen more bytes. The error is
-// ErrCurrency, with dst unchanged.
-func Append(dst []byte, minor int64, currency string) ([]byte, error) {
+// Format writes an amount in minor units as the decimal string that Parse reads. The error is ErrCurrency.
+func Format(minor int64, currency string) (string, error) {
 	exponent, ok := Exponent(currency)
 	if !ok {
-		return dst, ErrCurrency
+		return "", ErrCurrency
 	}
-	magnitude := uint64(minor) //nolint:gosec // two's complement: what is negative is negated below, exactly
+	text := make([]byte, 0, 21) // a sign, 19 digits and a point
+	magnitude := uint64(minor)  //nolint:gosec // two's complement: what is negative is negated below, exactly
 	if minor < 0 {
-		dst = append(dst, '-')
+		text = append(text, '-')
 		magnitude = -magnitude
 	}
 	scale := [maxExponent + 1]uint64{1, 10, 100, 1000, 10000}[exponent]
-	dst = strconv.AppendUint(dst, magnitude/scale, 10)
+	text = strconv.AppendUint(text, magnitude/scale, 10)
 	if exponent == 0 {
-		return dst, nil
+		return string(text), nil
 	}
-	dst = append(dst, '.')
+	text = append(text, '.')
 	for rest := magnitude % scale; scale > 1; rest %= scale {
 		scale /= 10
-		dst = append(dst, "0123456789"[rest/scale])
-	}
-	return dst, nil
-}
-
-// Format returns what Append appends.
-func Format(minor int64, currency string) (string, error) {
-	var buffer [MaxLen]byte
-	text, err := Append(buffer[:0], minor, currency)
-	if err != nil {
-		return "", err
+		text = append(text, "0123456789"[rest/scale])
 	}
 	return string(text), nil
 }

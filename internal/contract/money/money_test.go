@@ -91,31 +91,23 @@ func TestEveryAmountHasOneForm(t *testing.T) {
 		currency := rapid.SampledFrom([]string{"JPY", "USD", "KWD", "CLF"}).Draw(t, "currency")
 		text, err := money.Format(minor, currency)
 		require.NoError(t, err)
-		require.LessOrEqual(t, len(text), money.MaxLen)
 		back, err := money.Parse(text, currency)
 		require.NoError(t, err)
 		require.Equal(t, minor, back)
 	})
 }
 
-func TestAppendKeepsTheBytesBefore(t *testing.T) {
+func TestACurrencyThatIsNoneHasNoForm(t *testing.T) {
 	t.Parallel()
-	text, err := money.Append([]byte("total "), -5, "USD")
-	require.NoError(t, err)
-	require.Equal(t, "total -0.05", string(text))
-	text, err = money.Append([]byte("total "), 5, "usd")
-	require.ErrorIs(t, err, money.ErrCurrency)
-	require.Equal(t, "total ", string(text))
-	_, err = money.Format(5, "usd")
+	_, err := money.Format(5, "usd")
 	require.ErrorIs(t, err, money.ErrCurrency)
 }
 
-func TestParseAndAppendDoNotAllocate(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts the whole process
-	buffer := make([]byte, 0, money.MaxLen)
-	require.Zero(t, testing.AllocsPerRun(100, func() {
-		_, _ = money.Append(buffer, math.MinInt64, "USD")
+func TestParseDoesNotAllocateAndFormatOnlyItsText(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts the whole process
+	require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
+		_, _ = money.Format(math.MinInt64, "USD")
 		_, _ = money.Parse("92233720368547758.07", "USD")
-	}))
+	}), 1.0)
 }
 
 func FuzzParse(f *testing.F) {

@@ -36,7 +36,7 @@ func TestAListIsAPageOfWhatCanBeRead(t *testing.T) {
 	list, next, err := store.List(t.Context(), shelf{}, store.Query{}, id)
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "b"}, list)
-	require.Equal(t, "b", next)
+	require.Equal(t, store.Cursor{ID: "b"}, next)
 	_, _, err = store.List(t.Context(), shelf{}, store.Query{After: next}, id)
 	require.ErrorIs(t, err, broken)
 	_, _, err = store.List(t.Context(), shelf{down: true}, store.Query{}, id)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -74,7 +72,7 @@ func (s *seam) commit(_ context.Context, writes []store.Write, do func() error) 
 
 var shops atomic.Int64
 
-func newShop(db *standin.Store) *shop {
+func newShop(db store.Store) *shop {
 	n := shops.Add(1)
 	s := &shop{seam: &seam{Faults: &storetest.Faults{Store: db}}, customer: fmt.Sprint("c", n)}
 	s.OnCommit = s.commit
@@ -109,14 +107,6 @@ func (s *shop) deliver(h deed, event handler.Event) (string, error) {
 	return "", retry.Busy("contention", nil)
 }
 
-func openDB(t *testing.T) *standin.Store {
-	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db
-}
-
 func (s *shop) order(event, order, uid string) handler.Event {
 	body := &contract.PayNow{EventID: event, EventType: "order.paid"}
 	body.Data.Order = &contract.Order{ID: s.customer + order, CustomerID: s.customer, Items: []contract.Item{{ProductID: "piece", Quantity: 1}}}
@@ -131,7 +121,7 @@ func (s *shop) uid(t require.TestingT) string {
 
 func TestThePaidOrderThatNamesBothLinksTheCustomerToTheUser(t *testing.T) {
 	t.Parallel()
-	s := newShop(openDB(t))
+	s := newShop(storetest.Open(t))
 	first, err := handler.Typed(s.points.Credit)(t.Context(), s.order("e1", "o1", "u1"))
 	require.NoError(t, err)
 	require.Len(t, first.Writes, 3, "the entry, the balance, the mapping")
@@ -168,7 +158,7 @@ func TestThePaidOrderThatNamesBothLinksTheCustomerToTheUser(t *testing.T) {
 
 func TestAGuestsOrderIsNotCreditedAgainAfterItsPointsWereMoved(t *testing.T) {
 	t.Parallel()
-	s := newShop(openDB(t))
+	s := newShop(storetest.Open(t))
 	_, err := s.deliver(s.points.Credit, s.order("e1", "o1", ""))
 	require.NoError(t, err)
 	_, err = s.operator.Link(t.Context(), customers.Change{Tenant: tenant, CustomerID: s.customer, UID: "u1", Who: "ada", Why: "w"})
@@ -183,7 +173,7 @@ func TestAGuestsOrderIsNotCreditedAgainAfterItsPointsWereMoved(t *testing.T) {
 
 func TestACustomerThatCannotBeReadNowIsRetried(t *testing.T) {
 	t.Parallel()
-	s := newShop(openDB(t))
+	s := newShop(storetest.Open(t))
 	event := s.order("e1", "o1", "u1")
 	event.Try = 1
 	s.points.Teacher = customers.NewTeacher(refusing{}, slog.New(slog.DiscardHandler), func() time.Time { return noon })
@@ -218,7 +208,7 @@ func or(uid any) string { text, _ := uid.(string); return text }
 // customer was linked to at that moment.
 func TestPointsAreConservedWhateverIsLinkedMeanwhile(t *testing.T) {
 	t.Parallel()
-	db := openDB(t)
+	db := storetest.Open(t)
 	rapid.Check(t, func(t *rapid.T) {
 		s := newShop(db)
 		uids := []string{s.customer + "-u1", s.customer + "-u2"}

@@ -67,7 +67,7 @@ func link(uid string) customers.Change {
 	return customers.Change{Tenant: "default", CustomerID: "c1", UID: uid, Who: "local:ada", Why: "ticket 7"}
 }
 
-func TestALinkMovesWhatGuestsLeftOnce(t *testing.T) {
+func TestALinkMovesTheGuestsPointsOnce(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.guestOrders(t, 0, 3, 100)
@@ -108,7 +108,7 @@ func TestALinkMovesWhatGuestsLeftOnce(t *testing.T) {
 	require.Equal(t, "move", changes[0].Action)
 }
 
-func TestAnotherUIDLeavesThePointsWhereTheyAre(t *testing.T) {
+func TestAnotherLinkMovesNoPointsOfTheUserBefore(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.guestOrders(t, 0, 1, 100)
@@ -139,7 +139,7 @@ func TestAnotherUIDLeavesThePointsWhereTheyAre(t *testing.T) {
 	require.ErrorIs(t, err, customers.ErrUnknown)
 }
 
-func TestAChangeThatIsNotWellFormedIsRefused(t *testing.T) {
+func TestAnInvalidChangeOfACustomerIsRefused(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	_, err := d.Link(t.Context(), link("u1"))
@@ -228,7 +228,7 @@ func passing(s store.Store, pass func()) store.Store {
 	}}
 }
 
-func TestAStoreThatIsDownRefusesNothing(t *testing.T) {
+func TestAStoreThatIsDownIsAnErrorAndNoRefusal(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.faults.Down(true)
@@ -251,7 +251,7 @@ func (d *desk) at(nth int, then func()) {
 	})
 }
 
-func TestALinkGoesNoFurtherWhereSomebodyChangesIt(t *testing.T) {
+func TestALinkEndsWhereSomebodyChangesItMeanwhile(t *testing.T) {
 	t.Parallel()
 	for name, meanwhile := range map[string]store.Write{
 		"somebody links another": store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u2"}),
@@ -270,7 +270,7 @@ func TestALinkGoesNoFurtherWhereSomebodyChangesIt(t *testing.T) {
 	}
 }
 
-func TestAChangeThatIsAlwaysBeatenIsReported(t *testing.T) {
+func TestAChangeThatOthersAlwaysPrecedeIsAnError(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.guestOrders(t, 0, 1, 1000)
@@ -285,7 +285,7 @@ func TestAChangeThatIsAlwaysBeatenIsReported(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrBusy)
 }
 
-func TestALinkWhoseAnswerIsLostIsAskedAgain(t *testing.T) {
+func TestALinkWhoseAnswerIsLostCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []int{1, 2} {
 		d := newDesk(t)

@@ -6,14 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/customers"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -32,9 +30,7 @@ type class struct {
 
 func newClass(t *testing.T) *class {
 	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db := storetest.Open(t)
 	c := &class{counter: &storetest.Counter{Store: db}, now: noon}
 	c.faults = &storetest.Faults{Store: c.counter}
 	c.Teacher = customers.NewTeacher(c.faults, slog.New(slog.NewJSONHandler(&c.log, nil)), func() time.Time { return c.now })

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -76,11 +74,9 @@ type town struct {
 	ids     int
 }
 
-func open(t testing.TB) *town {
+func open(t *testing.T) *town {
 	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db := storetest.Open(t)
 	w := &town{now: noon, counter: &storetest.Counter{Store: db}}
 	w.faults = &storetest.Faults{Store: w.counter}
 	w.posting.answers(204)

@@ -21,7 +21,6 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
@@ -43,13 +42,11 @@ type desk struct {
 }
 
 // open opens a journal of the shipped catalog, or of a folder.
-func open(t testing.TB, folder string) *desk {
+func open(t *testing.T, folder string) *desk {
 	t.Helper()
 	c, err := catalog.Load(folder)
 	require.NoError(t, err)
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db := storetest.Open(t)
 	d := &desk{counter: &storetest.Counter{Store: db}}
 	d.faults = &storetest.Faults{Store: d.counter}
 	d.clock.Store(noon.UnixNano())
@@ -116,7 +113,7 @@ func more(t *testing.T, unmapped string) string {
 	return dir
 }
 
-func TestARuleMakesTheLinesOfAnEvent(t *testing.T) {
+func TestTheRuleOfAnEventTypeMakesTheLinesOfItsEntry(t *testing.T) {
 	t.Parallel()
 	d := open(t, more(t, "dead_letter"))
 	ids := 0
@@ -209,7 +206,7 @@ func TestPostingIsOneCommitAndReadsNothing(t *testing.T) {
 	}
 }
 
-func TestOthersAreToldOfAnEntryAndOfItsReversalInOrder(t *testing.T) {
+func TestAnEntryAndItsReversalArePublishedInOrder(t *testing.T) {
 	t.Parallel()
 	d := open(t, "")
 	var sent []contract.Message
@@ -235,7 +232,7 @@ func TestOthersAreToldOfAnEntryAndOfItsReversalInOrder(t *testing.T) {
 	require.Contains(t, string(sent[1].Data), `"data":{"event_id":"undo","event_type":"billing.invoice.reverted","reverts":"e1","period":"2026-11","lines":[{"account":"cash","currency":"EUR","credit":"119.00"},`)
 }
 
-func TestAnEventUndoesTheEntryOfAnother(t *testing.T) {
+func TestAReversalEventReversesTheEntryOfAnotherOnce(t *testing.T) {
 	t.Parallel()
 	d := open(t, "")
 	const undo = "billing.invoice.reverted"
@@ -258,7 +255,7 @@ func TestAnEventUndoesTheEntryOfAnother(t *testing.T) {
 	}
 }
 
-func TestAPersonUndoesAnEntryOnce(t *testing.T) {
+func TestAPersonReversesAnEntryOnce(t *testing.T) {
 	t.Parallel()
 	d := open(t, "")
 	var lanes []string

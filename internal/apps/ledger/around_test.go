@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/ledger"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // credited commits credits of the user u1, each of one point and a second after the one before.
@@ -30,17 +30,9 @@ func credited(t *testing.T, into store.Committer, orders int) (moves []ledger.Mo
 	return moves
 }
 
-func openBooks(t *testing.T) store.Store {
-	t.Helper()
-	books, err := standin.OpenTemporaryStore(t.TempDir() + "/books.db")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, books.Close()) })
-	return books
-}
-
 func TestTheBalanceAtAnEntryIsKnownNearEitherEnd(t *testing.T) {
 	t.Parallel()
-	books := openBooks(t)
+	books := storetest.Open(t)
 	moves := credited(t, books, 260)
 	for i, m := range moves {
 		balance, known, err := ledger.BalanceAt(t.Context(), books, m)
@@ -55,7 +47,7 @@ func TestTheBalanceAtAnEntryIsKnownNearEitherEnd(t *testing.T) {
 // TestEntriesOfOneMomentAreOrderedByTheirIDs: so that two of them are not both the last.
 func TestEntriesOfOneMomentAreOrderedByTheirIDs(t *testing.T) {
 	t.Parallel()
-	books, seen := openBooks(t), map[int64]bool{}
+	books, seen := storetest.Open(t), map[int64]bool{}
 	var moves []ledger.Move
 	for i := range 5 {
 		m := credit(fmt.Sprint("order-", i), 1)
@@ -101,7 +93,7 @@ func TestAnEntryPostedMeanwhileIsNotInTheBalance(t *testing.T) {
 	for name, orders := range map[string]int{"on an account of few entries": 3, "on an account of many": 150} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			books := openBooks(t)
+			books := storetest.Open(t)
 			moves := credited(t, books, orders)
 			balance, known, err := ledger.BalanceAt(t.Context(), &busyBooks{Store: books, t: t}, moves[len(moves)-1])
 			require.NoError(t, err)

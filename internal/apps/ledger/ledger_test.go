@@ -49,7 +49,7 @@ func TestCreditWritesOneEntryAndOneIncrement(t *testing.T) {
 	}, writes)
 }
 
-func TestEntriesThatMayNotBeWritten(t *testing.T) {
+func TestAnInvalidCreditIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*ledger.Move){
 		"nothing moves":                      func(e *ledger.Move) { e.Amount = 0 },
@@ -79,7 +79,7 @@ func TestEntriesThatMayNotBeWritten(t *testing.T) {
 	}
 }
 
-func TestReverseGoesBackToWhereTheCreditCameFrom(t *testing.T) {
+func TestAReversalReturnsThePointsToTheirSource(t *testing.T) {
 	t.Parallel()
 	books := &ledgertest.Books{}
 	commit(t, books, credit("order-1", 1000))
@@ -104,7 +104,7 @@ func TestReverseGoesBackToWhereTheCreditCameFrom(t *testing.T) {
 	require.Len(t, books.All(ledger.Accounts), 1, "the issuing side has no document")
 }
 
-func TestReverseRefuses(t *testing.T) {
+func TestAReversalOfMoreThanIsLeftIsRefused(t *testing.T) {
 	t.Parallel()
 	one, err := entryOf(credit("order-1", ledger.MaxAmount))
 	require.NoError(t, err)
@@ -141,7 +141,7 @@ type pages struct {
 
 func (p pages) Query(context.Context, store.Query) (store.Page, error) { return p.page, p.err }
 
-func TestLoadRefusesWhatIsNotAChain(t *testing.T) {
+func TestABrokenChainIsNotLoaded(t *testing.T) {
 	t.Parallel()
 	document := func(seq int64, kind string, change map[string]any) store.Document {
 		writes, err := ledger.Credit(credit("order-1", 1000))

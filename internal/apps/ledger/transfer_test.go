@@ -61,7 +61,7 @@ func transfer(t *testing.T, books *ledgertest.Books, chains []ledger.Chain) int6
 	return amount
 }
 
-func TestATransferMovesWhatIsLeftAndIsTakenBackFromWhereItIs(t *testing.T) {
+func TestATransferMovesWhatIsLeftOfEachOrder(t *testing.T) {
 	t.Parallel()
 	books := &ledgertest.Books{}
 	ordered(t, books, "order-1", 1000)
@@ -97,7 +97,7 @@ func TestATransferMovesWhatIsLeftAndIsTakenBackFromWhereItIs(t *testing.T) {
 	}, chain.Entries[3])
 }
 
-func TestWhatAnAccountHoldsIsFoundInPages(t *testing.T) {
+func TestTheOrdersOfAnAccountAreFoundInPages(t *testing.T) {
 	t.Parallel()
 	books := &ledgertest.Books{}
 	for i := range 700 {
@@ -120,7 +120,7 @@ func TestWhatAnAccountHoldsIsFoundInPages(t *testing.T) {
 	require.Empty(t, held(t, books))
 }
 
-func TestWhatIsNotTransferred(t *testing.T) {
+func TestOrdersWithNothingToMoveAreNotTransferred(t *testing.T) {
 	t.Parallel()
 	entry := credit("order-1", 1000)
 	entry.To = guest
@@ -147,7 +147,7 @@ func TestWhatIsNotTransferred(t *testing.T) {
 	require.ErrorIs(t, err, ledger.ErrInvalid)
 }
 
-func TestLoadRefusesHalfATransfer(t *testing.T) {
+func TestHalfATransferIsABrokenChain(t *testing.T) {
 	t.Parallel()
 	made := func() []store.Document {
 		first, err := ledger.Credit(func() ledger.Move { e := credit("order-1", 1000); e.To = guest; return e }())

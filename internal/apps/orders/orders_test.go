@@ -20,7 +20,6 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -38,9 +37,7 @@ type shop struct {
 
 func open(t *testing.T) *shop {
 	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db := storetest.Open(t)
 	counter := &storetest.Counter{Store: db}
 	s, err := orderstest.Open(counter)
 	require.NoError(t, err)

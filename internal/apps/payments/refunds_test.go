@@ -3,7 +3,6 @@ package payments_test
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"billhook/internal/apps/payments"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -96,14 +94,6 @@ func (b *bank) Reconcile(_ context.Context, id string) ([]byte, bool, error) {
 	return b.answer(id), b.keys[id] != "", nil
 }
 
-func temporaryStore(t *testing.T) store.Store {
-	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db
-}
-
 func refunding(db store.GetCommitter, gateway payments.Gateway) handler.Leased {
 	return payments.Refunds{Gateway: gateway, Store: db, Now: func() time.Time { return noon }, RememberFor: time.Hour}.Leased().Leased()
 }
@@ -146,7 +136,7 @@ func refundIn(t *testing.T, db store.Getter, payment string) payments.Refund {
 
 func TestAPaymentIsRefundedOnceHoweverManyMessagesAskForIt(t *testing.T) {
 	t.Parallel()
-	db, b := temporaryStore(t), newBank()
+	db, b := storetest.Open(t), newBank()
 	h := refunding(db, b)
 	for _, step := range []struct {
 		event          handler.Event
@@ -186,7 +176,7 @@ func TestAPaymentIsRefundedOnceHoweverManyMessagesAskForIt(t *testing.T) {
 func TestEachAttemptSendsTheGatewayTheSameRefund(t *testing.T) {
 	t.Parallel()
 	d := &desk{err: errLost}
-	h := refunding(temporaryStore(t), d)
+	h := refunding(storetest.Open(t), d)
 	event := refundOf("r-1", "pay-1", "9.99")
 	_, err := h.Do(t.Context(), event)
 	require.ErrorIs(t, err, errLost)
@@ -199,7 +189,7 @@ func TestEachAttemptSendsTheGatewayTheSameRefund(t *testing.T) {
 
 func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
 	t.Parallel()
-	db, b := temporaryStore(t), newBank("fail", "decline")
+	db, b := storetest.Open(t), newBank("fail", "decline")
 	h := refunding(db, b)
 	_, err := payments.FindRefund(t.Context(), db, "default", "pay-1")
 	require.ErrorIs(t, err, payments.ErrNoRefund)
@@ -237,7 +227,7 @@ func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
 // By then neither the event's record nor its phase is remembered: the refund is.
 func TestARefundIsRememberedLongerThanItsEvent(t *testing.T) {
 	t.Parallel()
-	db, b, now := temporaryStore(t), newBank(), noon
+	db, b, now := storetest.Open(t), newBank(), noon
 	h := payments.Refunds{Gateway: b, Store: db, Now: func() time.Time { return now }, RememberFor: time.Hour}.Leased().Leased()
 	_, err := deliver(t.Context(), h, refundOf("r-1", "pay-1", ""))
 	require.NoError(t, err)
@@ -255,7 +245,7 @@ func TestAnAnswerOfAnotherOrderSettlesNoRefund(t *testing.T) {
 			{"pay-2", "sub-1", "9.99", "EUR", status}, {"pay-1", "sub-2", "9.99", "EUR", status}, {"pay-1", "sub-1", "5.00", "EUR", status},
 			{"pay-1", "sub-1", "9.99", "USD", status}, {Status: status},
 		} {
-			db := temporaryStore(t)
+			db := storetest.Open(t)
 			answer, err := json.Marshal(another)
 			require.NoError(t, err)
 			h := refunding(db, &desk{answer: string(answer), known: string(answer)})
@@ -271,7 +261,7 @@ func TestAnAnswerOfAnotherOrderSettlesNoRefund(t *testing.T) {
 
 func TestARefundWithoutAPaymentIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	db, d := temporaryStore(t), &desk{}
+	db, d := storetest.Open(t), &desk{}
 	h := refunding(db, d)
 	_, err := h.Do(t.Context(), refundOf("r-1", "", ""))
 	requireVerdict(t, err, retry.Rejected, "payment_id_missing")
@@ -285,7 +275,7 @@ func TestARefundWithoutAPaymentIsADeadLetter(t *testing.T) {
 
 func TestNothingIsRefundedWhileTheStoreIsDown(t *testing.T) {
 	t.Parallel()
-	db, b := &storetest.Faults{Store: temporaryStore(t)}, newBank()
+	db, b := &storetest.Faults{Store: storetest.Open(t)}, newBank()
 	h := refunding(db, b)
 	db.Down(true)
 	_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
@@ -301,7 +291,7 @@ func TestNothingIsRefundedWhileTheStoreIsDown(t *testing.T) {
 
 func TestARefundThatCannotBeReadIsNotMadeAgain(t *testing.T) {
 	t.Parallel()
-	db, b := temporaryStore(t), newBank()
+	db, b := storetest.Open(t), newBank()
 	h := refunding(db, b)
 	_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
 	require.NoError(t, err)

@@ -3,7 +3,6 @@ package products_test
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/products"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -40,11 +38,9 @@ type shop struct {
 	now     atomic.Int64
 }
 
-func open(t testing.TB) *shop {
+func open(t *testing.T) *shop {
 	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db := storetest.Open(t)
 	s := &shop{counter: &storetest.Counter{Store: db}}
 	s.faults = &storetest.Faults{Store: s.counter}
 	s.now.Store(noon.UnixNano())
@@ -70,7 +66,7 @@ func (s *shop) retire(t *testing.T, id string) {
 	require.NoError(t, err)
 }
 
-func TestAProductIsTheCatalogsUntilItIsSet(t *testing.T) {
+func TestAProductHasThePointsOfTheCatalogUntilItIsSet(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	p, err := s.Get(t.Context(), tenant, "hat")
@@ -97,7 +93,7 @@ func TestAProductIsTheCatalogsUntilItIsSet(t *testing.T) {
 	require.ErrorIs(t, err, products.ErrUnknown)
 }
 
-func TestEveryChangeIsAuditedInItsOwnCommit(t *testing.T) {
+func TestEveryChangeOfAProductIsAuditedInItsOwnCommit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	s.set(t, "hat", 300)
@@ -128,7 +124,7 @@ func TestEveryChangeIsAuditedInItsOwnCommit(t *testing.T) {
 	require.Nil(t, changes[0].Before)
 }
 
-func TestWhatCannotBeChangedIsRefusedAndLeavesNoTrace(t *testing.T) {
+func TestAnInvalidChangeOfAProductWritesNothing(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(*shop) error
@@ -232,7 +228,7 @@ func TestProductsAreListedPageByPage(t *testing.T) {
 	}
 }
 
-func TestAChangeIsMadeOfWhatSomebodyHasSeen(t *testing.T) {
+func TestAChangeOfAProductThatChangedMeanwhileIsRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	expect := func(points int64) products.Change {

@@ -2,26 +2,17 @@ package subscriptions_test
 
 import (
 	"fmt"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/subscriptions"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
-func open(t testing.TB) *standin.Store {
-	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db
-}
-
-func keep(t testing.TB, db *standin.Store, events ...subscriptions.Event) {
+func keep(t testing.TB, db store.Store, events ...subscriptions.Event) {
 	t.Helper()
 	for _, e := range events {
 		_, err := db.Commit(t.Context(), []store.Write{e.Write()})
@@ -31,7 +22,7 @@ func keep(t testing.TB, db *standin.Store, events ...subscriptions.Event) {
 
 func TestTheHistoryOfASubscriptionHasItsNewestEventFirst(t *testing.T) {
 	t.Parallel()
-	db, paid := open(t), int64(999)
+	db, paid := storetest.Open(t), int64(999)
 	keep(t, db,
 		subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "a", OccurredAt: "2026-03-02T10:00:00Z"},
 		subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "c", OccurredAt: "2026-03-02T11:30:00+02:00", Amount: &paid, Currency: "USD"},
@@ -57,7 +48,7 @@ func TestTheHistoryOfASubscriptionHasItsNewestEventFirst(t *testing.T) {
 
 func TestAnEventIsKeptOnce(t *testing.T) {
 	t.Parallel()
-	db := open(t)
+	db := storetest.Open(t)
 	e := subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "a"}
 	keep(t, db, e)
 	_, err := db.Commit(t.Context(), []store.Write{e.Write()})
@@ -66,7 +57,7 @@ func TestAnEventIsKeptOnce(t *testing.T) {
 
 func TestALongHistorySaysThatThereIsMore(t *testing.T) {
 	t.Parallel()
-	db := open(t)
+	db := storetest.Open(t)
 	for i := range subscriptions.MaxListed + 1 {
 		keep(t, db, subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: fmt.Sprintf("e%03d", i)})
 	}

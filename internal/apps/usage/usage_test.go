@@ -42,7 +42,7 @@ func open(t *testing.T) *books {
 	t.Helper()
 	shipped, err := catalog.Load("")
 	require.NoError(t, err)
-	b := &books{Counter: &storetest.Counter{Store: openStore(t)}, shipped: shipped, now: noon}
+	b := &books{Counter: &storetest.Counter{Store: storetest.Open(t)}, shipped: shipped, now: noon}
 	b.faults = &storetest.Faults{Store: b.Counter}
 	limits := shipped.Usage
 	limits.Meters = map[string]catalog.Meter{

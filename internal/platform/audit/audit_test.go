@@ -2,7 +2,6 @@ package audit_test
 
 import (
 	"context"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 123456789, time.UTC)
@@ -71,9 +70,7 @@ func TestADocumentThatIsNoEntryIsRefused(t *testing.T) {
 
 func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 	t.Parallel()
-	documents, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, documents.Close()) })
+	documents := storetest.Open(t)
 	for i, subject := range []string{"c1", "c1", "c2", "c1~", "c1", "c1 of another"} {
 		e := change(subject, noon.Add(time.Duration(i)*time.Hour))
 		if subject == "c1 of another" {

@@ -4,13 +4,10 @@ import (
 	"testing"
 
 	"billhook/internal/apps/ledger/seal/sealtest"
-	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 func TestSealsFollowTheModelHere(t *testing.T) {
 	t.Parallel()
-	sealtest.Run(t, func(t *testing.T) store.Store {
-		t.Helper()
-		return open(t)
-	})
+	sealtest.Run(t, storetest.Open)
 }

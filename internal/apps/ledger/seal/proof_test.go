@@ -15,12 +15,13 @@ import (
 
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/platform/store/storetest"
 )
 
 // proofs seals n entries and returns the proof of each, by its leaf, and the seal.
 func proofs(t *testing.T, n int) (all [][]byte, kept []seal.Seal) {
 	t.Helper()
-	s := open(t)
+	s := storetest.Open(t)
 	var entries []ledger.Entry
 	for i := range n {
 		entries = append(entries, sale("acme", fmt.Sprint("e", i), "2026-11", 100+int64(i), time.Duration(i)*time.Second))
@@ -56,7 +57,7 @@ func TestEachEntryOfASealIsProvenToWhoeverKeptTheSeal(t *testing.T) {
 
 func TestAnEntryThatIsNotAsItWasSealedIsNotProven(t *testing.T) {
 	t.Parallel()
-	s := open(t)
+	s := storetest.Open(t)
 	post(t, s, sale("acme", "a", "2026-11", 100, 0))
 	_, err := seal.Prove(t.Context(), s, ledger.EntryID("acme", "a"))
 	require.ErrorIs(t, err, seal.ErrUnsealed)

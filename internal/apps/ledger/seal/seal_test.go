@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,20 +16,11 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
 
 var noon = time.Date(2026, 11, 3, 12, 0, 0, 123456000, time.UTC)
-
-func open(t *testing.T) *standin.Store {
-	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db
-}
 
 // sale is the entry of an event.
 func sale(tenant, event, period string, amount int64, after time.Duration) ledger.Entry {
@@ -81,7 +71,7 @@ func findings(t *testing.T, from seal.Reader) []seal.Finding {
 // A seal is one commit; a run with nothing to do is one query.
 func TestASealOf497EntriesIsOneCommit(t *testing.T) {
 	t.Parallel()
-	s := &storetest.Counter{Store: open(t)}
+	s := &storetest.Counter{Store: storetest.Open(t)}
 	for tenant, n := range map[string]int{"big": 1200, "small": 3} {
 		var entries []ledger.Entry
 		for i := range n {
@@ -106,7 +96,7 @@ func TestASealOf497EntriesIsOneCommit(t *testing.T) {
 
 func TestASealHoldsEntriesInTheOrderInWhichTheyWerePosted(t *testing.T) {
 	t.Parallel()
-	s := open(t)
+	s := storetest.Open(t)
 	post(t, s, sale("acme", "c", "2026-11", 30, 2*time.Second), sale("acme", "a", "2026-11", 10, 2*time.Second), sale("acme", "b", "2026-11", 20, time.Second))
 	run(t, s)
 	first, second := ledger.EntryID("acme", "a"), ledger.EntryID("acme", "c")
@@ -135,7 +125,7 @@ func TestASealHoldsEntriesInTheOrderInWhichTheyWerePosted(t *testing.T) {
 
 func TestASealHasItsTotalsAndTheHashOfTheSealBefore(t *testing.T) {
 	t.Parallel()
-	s := open(t)
+	s := storetest.Open(t)
 	post(t, s, sale("acme", "a", "2026-10", 100, 0), sale("acme", "b", "2026-11", 200, 0))
 	run(t, s)
 	post(t, s, sale("acme", "c", "2026-11", 50, 0))
@@ -178,7 +168,7 @@ func TestASealHasItsTotalsAndTheHashOfTheSealBefore(t *testing.T) {
 
 func TestABalanceOpensWithTheSumOfEarlierPeriods(t *testing.T) {
 	t.Parallel()
-	s := open(t)
+	s := storetest.Open(t)
 	post(t, s, sale("acme", "a", "2026-09", 100, 0), sale("acme", "b", "2026-11", 200, 0), sale("other", "c", "2026-11", 7, 0))
 	run(t, s)
 	post(t, s, sale("acme", "d", "2026-10", 10, 0), sale("acme", "e", "2026-11", 20, 0), sale("acme", "f", "2026-12", 40, 0))
@@ -197,7 +187,7 @@ func TestABalanceOpensWithTheSumOfEarlierPeriods(t *testing.T) {
 // An entry that cannot be read stays, is told of, and keeps no other from its seal.
 func TestAnUnreadableEntryDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	s := open(t)
+	s := storetest.Open(t)
 	broken := sale("acme", "broken", "2026-11", 100, 0)
 	post(t, s, broken, sale("acme", "b", "2026-11", 200, 0))
 	key := ledger.Key(ledger.EntryID("acme", "broken"))
@@ -216,7 +206,7 @@ func TestAnUnreadableEntryDelaysNoOther(t *testing.T) {
 // The time of a run is bounded: what it has not come to is said to be left.
 func TestARunWithoutTimeSaysThatThereIsMore(t *testing.T) {
 	t.Parallel()
-	faults := &storetest.Faults{Store: open(t)}
+	faults := &storetest.Faults{Store: storetest.Open(t)}
 	post(t, faults, sale("acme", "a", "2026-11", 100, 0), sale("beta", "b", "2026-11", 200, time.Minute))
 	ctx, cancel := context.WithCancel(t.Context())
 	faults.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
@@ -232,7 +222,7 @@ func TestARunWithoutTimeSaysThatThereIsMore(t *testing.T) {
 
 func TestATenantThatCannotBeSealedDelaysNoOther(t *testing.T) {
 	t.Parallel()
-	s := open(t)
+	s := storetest.Open(t)
 	post(t, s, sale("acme", "a", "2026-11", 100, 0), sale("beta", "b", "2026-11", 200, 0))
 	run(t, s)
 	key := store.Key{Collection: seal.Seals, ID: seal.ID("acme", 1)}
@@ -250,7 +240,7 @@ func TestATenantThatCannotBeSealedDelaysNoOther(t *testing.T) {
 // A seal of many periods fits in a document, since it is cut.
 func TestASealOfManyAccountsAndPeriodsIsCut(t *testing.T) {
 	t.Parallel()
-	s := open(t)
+	s := storetest.Open(t)
 	for round := range 2 {
 		var entries []ledger.Entry
 		for i := range 120 {
@@ -274,7 +264,7 @@ func TestASealOfManyAccountsAndPeriodsIsCut(t *testing.T) {
 // A store that is down is no finding, and no balance: the error of every single read comes out.
 func TestEveryReadThatFailsFailsTheVerificationAndTheBalance(t *testing.T) {
 	t.Parallel()
-	s := &storetest.Faults{Store: open(t)}
+	s := &storetest.Faults{Store: storetest.Open(t)}
 	post(t, s, sale("acme", "a", "2026-10", 100, 0), sale("acme", "b", "2026-11", 200, 0))
 	run(t, s)
 	credit, err := ledger.Credit(ledger.Move{

@@ -58,7 +58,7 @@ func (b books) Query(_ context.Context, q store.Query) (store.Page, error) {
 // sealedBooks are those of a tenant with two seals, and of another with one.
 func sealedBooks(t *testing.T) books {
 	t.Helper()
-	s := open(t)
+	s := storetest.Open(t)
 	post(t, s, sale("acme", "a", "2026-10", 100, 0), sale("acme", "b", "2026-11", 200, time.Second))
 	run(t, s)
 	credit, err := ledger.Credit(ledger.Move{
@@ -216,7 +216,7 @@ func TestWhoeverKeptASealFindsThatAllWasSealedAgain(t *testing.T) {
 	text, err := seal.Prove(t.Context(), all, ledger.EntryID("acme", "a"))
 	require.NoError(t, err)
 
-	forged := open(t)
+	forged := storetest.Open(t)
 	post(t, forged, sale("acme", "a", "2026-10", 99, 0), sale("acme", "b", "2026-11", 200, time.Second))
 	run(t, forged)
 	require.Empty(t, findings(t, forged))
@@ -245,7 +245,7 @@ func TestAPageThatIsNoneIsRefused(t *testing.T) {
 func TestASealThatIsMadeMeanwhileIsNoFinding(t *testing.T) {
 	t.Parallel()
 	for read := range 16 {
-		s := open(t)
+		s := storetest.Open(t)
 		post(t, s, sale("acme", "a", "2026-11", 100, 0))
 		run(t, s)
 		post(t, s, sale("acme", "b", "2026-11", 100, 0), sale("beta", "c", "2026-11", 100, 0))
@@ -265,7 +265,7 @@ func TestASealThatIsMadeMeanwhileIsNoFinding(t *testing.T) {
 // is no finding.
 func TestABalanceOfManyEntriesIsComparedOverSeveralParts(t *testing.T) {
 	t.Parallel()
-	s := open(t)
+	s := storetest.Open(t)
 	credit := func(order string) []store.Write {
 		writes, err := ledger.Credit(ledger.Move{
 			Tenant: "acme", Order: order, EventID: "e-" + order, From: ledger.IssuedPoints(order), To: ledger.UserPoints("u1"), Amount: 5, Currency: ledger.Points, CreatedAt: noon,

@@ -20,6 +20,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // Who finds a tampering, as docs/ledger.md has it.
@@ -34,7 +35,7 @@ const (
 // forced in by somebody is sealed by him.
 func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 	t.Helper()
-	s := open(t)
+	s := storetest.Open(t)
 	posted := func(writes []store.Write, err error) {
 		t.Helper()
 		require.NoError(t, err)

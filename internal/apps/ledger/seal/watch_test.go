@@ -18,7 +18,7 @@ import (
 // watched are the books of three tenants, one of whom has an entry that was changed.
 func watched(t *testing.T) store.Store {
 	t.Helper()
-	s := open(t)
+	s := storetest.Open(t)
 	for i := range 12 { // more seals than a part has
 		post(t, s, sale("acme", fmt.Sprint("a", i), "2026-11", 100, 0))
 		run(t, s)

@@ -3,9 +3,14 @@ package storetest
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"testing"
 
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
 
@@ -149,4 +154,13 @@ func (f *Faults) fails(count *int) bool {
 	fails := f.down || *count > 0
 	*count = max(*count-1, 0)
 	return fails
+}
+
+// Open opens an empty store on the machine, until the test ends.
+func Open(t *testing.T) store.Store {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
 }

@@ -5,10 +5,9 @@ import (
 	"flag"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"billhook/e2e"
 	"billhook/emulator"
@@ -71,8 +70,8 @@ func unleash(r *run, p *plan, arms []*arm, killsEvery time.Duration) []verdict {
 	})
 
 	c.started = time.Now()
-	h := &havoc{seed: r.seed, gates: gates}
-	r.must(h.drive(r.ctx, ws, c, p, killsEvery))
+	h := &havoc{gates: gates}
+	h.drive(r, ws, c, p, killsEvery)
 	delivered := time.Since(c.started)
 	o.calm()
 	lanes := ws.settle(r, documents, func() bool {
@@ -101,7 +100,6 @@ func unleash(r *run, p *plan, arms []*arm, killsEvery time.Duration) []verdict {
 
 // havoc disturbs the workers while they work.
 type havoc struct {
-	seed    uint64
 	freezes int
 	// gates are between each worker and the store.
 	gates [2]*e2e.Gate
@@ -110,22 +108,19 @@ type havoc struct {
 }
 
 // drive makes all deliveries while havoc goes on.
-func (h *havoc) drive(ctx context.Context, ws *workers, c *client, p *plan, killsEvery time.Duration) error {
-	group, ctx := errgroup.WithContext(ctx)
-	raging, calm := context.WithCancel(ctx)
-	also := func(f func()) { group.Go(func() error { f(); return nil }) }
-	group.Go(func() error { return ws.rage(raging, h.seed, killsEvery) })
-	also(func() { h.freezes = ws.freeze(raging, h.seed) })
+func (h *havoc) drive(r *run, ws *workers, c *client, p *plan, killsEvery time.Duration) {
+	var rages sync.WaitGroup
+	defer rages.Wait()
+	raging, calm := context.WithCancel(r.ctx)
+	defer calm()
+	rages.Go(func() { ws.rage(raging, r, killsEvery) })
+	rages.Go(func() { h.freezes = ws.freeze(raging, r.seed) })
 	for i, gate := range h.gates {
-		also(func() { h.disturb(raging, gate, rand.New(rand.NewPCG(h.seed, 20+uint64(i)))) })
+		rages.Go(func() { h.disturb(raging, gate, rand.New(rand.NewPCG(r.seed, 20+uint64(i)))) })
 	}
-	also(func() { ws.schedule(raging, time.Second) })
-	also(func() { ws.schedule(raging, 700*time.Millisecond) }) // a second sealer, and a second relay
-	group.Go(func() error {
-		defer calm()
-		return c.run(ctx, p)
-	})
-	return group.Wait()
+	rages.Go(func() { ws.schedule(raging, time.Second) })
+	rages.Go(func() { ws.schedule(raging, 700*time.Millisecond) }) // a second sealer, and a second relay
+	c.run(r, p)
 }
 
 // disturb cuts or delays the traffic between a worker and the store.

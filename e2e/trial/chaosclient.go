@@ -54,18 +54,18 @@ func newClient(to *workers) *client {
 }
 
 // run makes every delivery of the plan and returns when all are acknowledged.
-func (c *client) run(ctx context.Context, p *plan) error {
+func (c *client) run(r *run, p *plan) {
 	var all sync.WaitGroup
 	for _, d := range p.single {
-		all.Go(func() { c.deliver(ctx, d) })
+		all.Go(func() { c.deliver(r.ctx, d) })
 	}
 	for _, walk := range p.byKey {
 		all.Go(func() {
 			for _, d := range walk {
-				if e2e.Wait(ctx, d.due-time.Since(c.started)) {
+				if e2e.Wait(r.ctx, d.due-time.Since(c.started)) {
 					wait, end := c.turn(at{d.arm.name, d.key})
 					wait()
-					c.deliver(ctx, d)
+					c.deliver(r.ctx, d)
 					end()
 				}
 			}
@@ -73,10 +73,9 @@ func (c *client) run(ctx context.Context, p *plan) error {
 	}
 	all.Wait()
 	c.late.Wait()
-	if ctx.Err() != nil {
-		return fmt.Errorf("not everything was acknowledged: %w", ctx.Err())
+	if r.ctx.Err() != nil {
+		r.Fatalf("not everything was acknowledged: %w", r.ctx.Err())
 	}
-	return nil
 }
 
 // turn waits for what was published before under an ordering key, as a broker does. It takes its place at once, and

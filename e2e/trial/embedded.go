@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -15,6 +14,8 @@ import (
 	"billhook/e2e"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/platform/telemetry"
+
+	"github.com/stretchr/testify/require"
 )
 
 // embedded is a Billhook in this process, on the stand-ins, which notes in real time what becomes of events.
@@ -101,21 +102,30 @@ func (e *embedded) track(id string) *tracked {
 }
 
 // send sends one event's webhook until it is accepted. It returns how often it was refused.
-func (e *embedded) send(ctx context.Context, id string, body []byte) (event *tracked, refused int, err error) {
+func (e *embedded) send(r *run, id string, body []byte) (event *tracked, refused int) {
 	event = e.track(id)
-	if event.sent, refused, err = e2e.Accept(ctx, e.WebhookURL, body); err != nil {
-		err = fmt.Errorf("event %s: %w", id, err)
-	}
-	return event, refused, err
+	var err error
+	event.sent, refused, err = e2e.Accept(r.ctx, e.WebhookURL, body)
+	require.NoError(r, err, "event %s", id)
+	return event, refused
 }
 
-// await waits for the end of the event.
-func (t *tracked) await(ctx context.Context) error {
+// await waits for the end of the event, and says whether it has come.
+func (t *tracked) await(ctx context.Context) bool {
 	select {
 	case <-t.ended:
-		return nil
+		return true
 	case <-ctx.Done():
-		return ctx.Err()
+		return false
+	}
+}
+
+// ends requires it of each.
+func ends(r *run, events ...*tracked) {
+	for _, event := range events {
+		if !event.await(r.ctx) {
+			r.must(r.ctx.Err())
+		}
 	}
 }
 

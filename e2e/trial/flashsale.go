@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
@@ -87,25 +89,26 @@ func (m *market) sell() (taken, ended, told time.Duration) {
 	_, err := stock.Set(m.ctx, contract.DefaultTenant, onSale, int64(m.pieces), orders.Change{Who: "flashsale", Why: "the pieces of the sale"})
 	m.must(err)
 	began := time.Now()
-	group, life := errgroup.WithContext(m.ctx)
-	raging, calm := context.WithCancel(life)
-	group.Go(func() error { return m.rage(raging, m.seed, m.killsEvery) })
-	group.Go(func() error { m.schedule(raging, time.Second); return nil })
-	group.Go(func() error {
-		err := m.order(life)
-		taken = time.Since(began)
-		return err
-	})
-	group.Go(func() error {
-		defer calm()
-		err := m.pay(life)
-		ended = time.Since(began)
-		return err
-	})
-	m.must(group.Wait())
+	taken, ended = m.trade(began)
 	wanted := m.wanted().total()
 	m.settle(m.run, m.store, func() bool { return m.told().total() >= wanted })
 	return taken, ended, time.Since(began)
+}
+
+// trade has the orders come and be paid while workers are killed, until every order has ended.
+func (m *market) trade(began time.Time) (taken, ended time.Duration) {
+	var raging, paying sync.WaitGroup
+	defer raging.Wait()
+	life, calm := context.WithCancel(m.ctx)
+	defer calm()
+	raging.Go(func() { m.rage(life, m.run, m.killsEvery) })
+	raging.Go(func() { m.schedule(life, time.Second) })
+	defer paying.Wait()
+	paying.Go(m.pay)
+	m.order()
+	taken = time.Since(began)
+	paying.Wait()
+	return taken, time.Since(began)
 }
 
 func (m *market) stock() orders.Keeper {
@@ -115,30 +118,27 @@ func (m *market) stock() orders.Keeper {
 func orderID(i int) string { return fmt.Sprintf("order-%05d", i) }
 
 // order sends the orders of as many buyers, as fast as the door takes them.
-func (m *market) order(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
+func (m *market) order() {
+	var group errgroup.Group
 	group.SetLimit(128)
 	for i := range m.orders {
 		group.Go(func() error {
-			return m.send(ctx, "created-"+orderID(i), "order.created", fmt.Sprintf(
+			m.send("created-"+orderID(i), "order.created", fmt.Sprintf(
 				`{"order_id":%q,"user_id":"buyer-%d","total":1000,"items_count":1,"items":[{"product_id":%q,"quantity":1}]}`, orderID(i), i, onSale))
+			return nil
 		})
 	}
-	return group.Wait()
+	m.must(group.Wait())
 }
 
 // send sends a message until the door takes it, as its sender does.
-func (m *market) send(ctx context.Context, id, eventType, data string) error {
+func (m *market) send(id, eventType, data string) {
 	signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
-	if err != nil {
-		return err
-	}
+	m.must(err)
 	body := fmt.Appendf(nil, `{"id":%q,"type":%q,"version":1,"timestamp":%q,"producer":"shop","data":%s}`, id, eventType, time.Now().UTC().Format(time.RFC3339), data)
-	_, refused, err := e2e.UntilAccepted(ctx, func() (e2e.Answer, error) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodPost, m.webhook.URL+"/queues/"+m.queue+"/messages", bytes.NewReader(body))
-		if err != nil {
-			return e2e.Answer{}, err
-		}
+	_, refused, err := e2e.UntilAccepted(m.ctx, func() (e2e.Answer, error) {
+		request, err := http.NewRequestWithContext(m.ctx, http.MethodPost, m.webhook.URL+"/queues/"+m.queue+"/messages", bytes.NewReader(body))
+		m.must(err)
 		request.Header.Set("Content-Type", "application/json")
 		for name, value := range signer.Sign("", body, time.Now()) {
 			request.Header.Set(name, value)
@@ -146,14 +146,11 @@ func (m *market) send(ctx context.Context, id, eventType, data string) error {
 		return e2e.Do(request)
 	})
 	m.refused.Add(int64(refused))
-	if err != nil {
-		err = fmt.Errorf("%s: %w", id, err)
-	}
-	return err
+	require.NoError(m, err, id)
 }
 
 // pay pays once for each order that waits for its payment, until every order has ended.
-func (m *market) pay(ctx context.Context) error {
+func (m *market) pay() {
 	paid := map[string]bool{}
 	for said := time.Now(); ; {
 		states := m.states()
@@ -161,22 +158,20 @@ func (m *market) pay(ctx context.Context) error {
 			if paid[id] {
 				continue
 			}
-			if err := m.send(ctx, "paid-"+id, "order.payment_confirmed", fmt.Sprintf(`{"order_id":%q,"payment_id":"payment-%s"}`, id, id)); err != nil {
-				return err
-			}
+			m.send("paid-"+id, "order.payment_confirmed", fmt.Sprintf(`{"order_id":%q,"payment_id":"payment-%s"}`, id, id))
 			paid[id] = true
 		}
 		confirmed, cancelled := len(states[orders.OrderConfirmed]), len(states[orders.OrderCancelled])
 		if confirmed+cancelled >= m.orders {
-			return nil
+			return
 		}
 		if time.Since(said) > 5*time.Second {
 			said = time.Now()
 			m.printf("  %d confirmed, %d cancelled, %d kills -9\n", confirmed, cancelled, m.kills)
 		}
 		// The emulator of Firestore reads all orders at each look, in the time of the workers.
-		if !e2e.Wait(ctx, time.Second) {
-			return fmt.Errorf("%d orders have ended of %d: %w", confirmed+cancelled, m.orders, ctx.Err())
+		if !e2e.Wait(m.ctx, time.Second) {
+			m.Fatalf("%d orders have ended of %d: %w", confirmed+cancelled, m.orders, m.ctx.Err())
 		}
 	}
 }

@@ -92,9 +92,7 @@ func move(r *run, binary, name string, n int, fill func(*run, int, time.Time) sy
 	if rest := old.rest(); rest > 0 {
 		r.broken("%d messages are left behind", rest)
 	}
-	for _, event := range events {
-		r.must(event.await(r.ctx))
-	}
+	ends(r, events...)
 	told := map[string][]time.Time{}
 	for _, d := range e.Service.Deliveries() {
 		told[d.Key] = append(told[d.Key], d.At)

@@ -224,9 +224,7 @@ func (p publishing) measure(r *run, target http.HandlerFunc) (m measured) {
 	r.Cleanup(harm.CloseClientConnections) // what hangs ends
 	memory := watch()
 	events := p.publish(r, e, payments.Topic(), eventType)
-	for _, event := range events {
-		r.must(event.await(r.ctx))
-	}
+	ends(r, slices.Collect(maps.Values(events))...)
 	if p.others > 0 {
 		select {
 		case <-begun:
@@ -256,9 +254,7 @@ func (p publishing) publish(r *run, e *embedded, topic, eventType string) map[st
 			data, err := contract.Of(&contract.Envelope{
 				ID: id, Action: eventType, CreatedAt: "2026-11-20T09:00:00Z", Payload: contract.Payload{SubscriptionID: key},
 			}).Append(nil)
-			if err != nil {
-				return err
-			}
+			r.must(err)
 			_, err = e.Publisher.Publish(r.ctx, topic, contract.Message{Data: data, OrderingKey: key, Attributes: map[string]string{
 				contract.AttrEventID: id, contract.AttrEventType: eventType, contract.AttrContract: contract.EnvelopeV1, contract.AttrOrderingKey: key,
 			}})

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"billhook/e2e"
@@ -87,7 +88,7 @@ func planWebhooks(seed uint64, events, customers int) [][]webhook {
 func (s *site) soak(r *run, planned [][]webhook, kills int) (sent, refused int64) {
 	var accepted, refusals atomic.Int64
 	total := 0
-	sending, ctx := errgroup.WithContext(r.ctx)
+	var sending errgroup.Group
 	sending.SetLimit(8 + 1)
 	for _, events := range planned {
 		total += len(events)
@@ -95,12 +96,8 @@ func (s *site) soak(r *run, planned [][]webhook, kills int) (sent, refused int64
 	sending.Go(func() error {
 		for i := range kills {
 			after := total * (i + 1) / (kills + 2)
-			if err := s.log.Until(ctx, func() bool { return s.log.Count("delivery") >= after }); err != nil {
-				return fmt.Errorf("kill %d: %w", i+1, err)
-			}
-			if err := s.kill(ctx); err != nil {
-				return err
-			}
+			r.must(s.log.Until(r.ctx, func() bool { return s.log.Count("delivery") >= after }))
+			s.kill(r)
 		}
 		return nil
 	})
@@ -115,10 +112,8 @@ func (s *site) soak(r *run, planned [][]webhook, kills int) (sent, refused int64
 					bodies = append(bodies, w.changed.JSON())
 				}
 				for _, body := range bodies {
-					_, n, err := e2e.Accept(ctx, s.webhook.URL, body)
-					if err != nil {
-						return fmt.Errorf("event %s: %w", w.order.EventID, err)
-					}
+					_, n, err := e2e.Accept(r.ctx, s.webhook.URL, body)
+					require.NoError(r, err, "event %s", w.order.EventID)
 					accepted.Add(1)
 					refusals.Add(int64(n))
 				}

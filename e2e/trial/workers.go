@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"sync/atomic"
@@ -35,7 +34,7 @@ func (ws *workers) begin(r *run, environment func(i int) []string) {
 	for i := range ws.both {
 		w := &ws.both[i]
 		w.environment = environment(i)
-		r.must(ws.start(r.ctx, w))
+		ws.start(r, w)
 		r.Cleanup(func() {
 			if process := w.process.Load(); process != nil {
 				process.Kill()
@@ -44,12 +43,10 @@ func (ws *workers) begin(r *run, environment func(i int) []string) {
 	}
 }
 
-func (ws *workers) start(ctx context.Context, w *workerProcess) error {
-	process, err := e2e.Start(ctx, ws.binary, w.environment, &ws.log)
-	if err == nil {
-		w.process.Store(process)
-	}
-	return err
+func (ws *workers) start(r *run, w *workerProcess) {
+	process, err := e2e.Start(r.ctx, ws.binary, w.environment, &ws.log)
+	r.must(err)
+	w.process.Store(process)
 }
 
 // one is a worker that runs, each in its turn.
@@ -67,25 +64,19 @@ func about(random *rand.Rand, long time.Duration) time.Duration {
 }
 
 // kill ends a worker with SIGKILL, each in its turn, and starts it again at once.
-func (ws *workers) kill(ctx context.Context) error {
+func (ws *workers) kill(r *run) {
 	w := &ws.both[ws.kills%2]
 	w.process.Swap(nil).Kill() // no new push goes to it
 	ws.kills++
-	if err := ws.start(context.WithoutCancel(ctx), w); err != nil {
-		return fmt.Errorf("kill %d: %w", ws.kills, err)
-	}
-	return nil
+	ws.start(r, w)
 }
 
 // rage kills about every so often until ctx ends; 0: never.
-func (ws *workers) rage(ctx context.Context, seed uint64, every time.Duration) error {
-	random := rand.New(rand.NewPCG(seed, 10))
+func (ws *workers) rage(ctx context.Context, r *run, every time.Duration) {
+	random := rand.New(rand.NewPCG(r.seed, 10))
 	for every > 0 && e2e.Wait(ctx, about(random, every)) {
-		if err := ws.kill(ctx); err != nil {
-			return err
-		}
+		ws.kill(r)
 	}
-	return nil
 }
 
 // freeze pauses a worker, about every three seconds until ctx ends, for longer than chaos' lease. It returns how often.

@@ -18,16 +18,10 @@ const (
 	refuse fault = iota + 1
 	// lose: it is written, and the answer is lost.
 	lose
-	// repeat: it is written, the answer is lost, and the client library sends it
-	// again: the caller is told that its own precondition failed.
-	repeat
 )
 
-// memory is a store in a map. before, if set, runs before every commit, without the
-// lock, and may do what another worker does meanwhile.
+// memory is a store in a map.
 type memory struct {
-	before func()
-
 	mu      sync.Mutex
 	docs    map[store.Key]store.Document
 	last    store.Version
@@ -60,10 +54,6 @@ func (m *memory) Commit(ctx context.Context, writes []store.Write) ([]store.Vers
 	if err := store.CheckWrites(writes); err != nil {
 		return nil, err
 	}
-	if before := m.before; before != nil {
-		m.before = nil
-		before()
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.commits++
@@ -83,8 +73,6 @@ func (m *memory) Commit(ctx context.Context, writes []store.Write) ([]store.Vers
 		return nil, err
 	case f == lose:
 		return nil, errLost
-	case f == repeat:
-		return m.apply(writes)
 	}
 	return versions, nil
 }

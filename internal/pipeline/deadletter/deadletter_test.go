@@ -15,69 +15,22 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
-
-// topic confirms every message that Pub/Sub would take.
-type topic struct {
-	name string
-	got  []contract.Message
-	err  error
-}
-
-func (p *topic) Publish(_ context.Context, topic string, m contract.Message) (string, error) {
-	if p.err != nil {
-		return "", p.err
-	}
-	if err := m.Check(); err != nil {
-		return "", err
-	}
-	p.name, p.got = topic, append(p.got, m)
-	return "1", nil
-}
-
-// items keeps documents; only Create is asked of it.
-type items struct {
-	docs map[store.Key]map[string]any
-	err  error
-}
-
-func (s *items) Commit(_ context.Context, writes []store.Write) ([]store.Version, error) {
-	if err := store.CheckWrites(writes); err != nil {
-		return nil, err
-	}
-	if s.err != nil {
-		return nil, s.err
-	}
-	if _, there := s.docs[writes[0].Key]; there {
-		return nil, store.ErrExists
-	}
-	if s.docs == nil {
-		s.docs = map[store.Key]map[string]any{}
-	}
-	s.docs[writes[0].Key] = writes[0].Fields
-	return []store.Version{1}, nil
-}
-
-func (s *items) Get(_ context.Context, key store.Key) (store.Document, error) {
-	if fields, there := s.docs[key]; there {
-		return store.Document{Key: key, Fields: fields, Version: 1}, s.err
-	}
-	return store.Document{}, store.ErrNotFound
-}
-
-func (s *items) only(t *testing.T) map[string]any {
-	t.Helper()
-	require.Len(t, s.docs, 1)
-	for _, fields := range s.docs {
-		return fields
-	}
-	return nil
-}
 
 var (
 	queue = catalog.Queue{ID: "orders", DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Retention: 14 * 24 * time.Hour}}
 	dead  = time.Date(2026, 3, 2, 10, 15, 0, 123_456_789, time.UTC)
 )
+
+// stored is the one item of the desk as the store has it.
+func (d *desk) stored(t *testing.T) map[string]any {
+	t.Helper()
+	page, err := d.store.Query(t.Context(), store.Query{Collection: deadletter.Collection, Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, page.Documents, 1)
+	return page.Documents[0].Fields
+}
 
 func letter() deadletter.Letter {
 	return deadletter.Letter{
@@ -93,9 +46,9 @@ func letter() deadletter.Letter {
 
 func TestADeadLetterIsTheMessageAsItWasWithTheReason(t *testing.T) {
 	t.Parallel()
-	to := &topic{}
+	to := &broker{}
 	require.NoError(t, deadletter.Publish(t.Context(), to, queue, letter()))
-	require.Equal(t, "orders-dlq", to.name)
+	require.Equal(t, []string{"orders-dlq"}, to.topics)
 	require.Equal(t, []contract.Message{{
 		Data: []byte(`{"eventId":"e1"}`),
 		Attributes: map[string]string{
@@ -105,18 +58,18 @@ func TestADeadLetterIsTheMessageAsItWasWithTheReason(t *testing.T) {
 			"delivery_attempts": "2", "dead_lettered_at": "2026-03-02T10:15:00.123456789Z",
 			"first_published_at": "2026-03-02T09:15:00.123456789Z", "replay_count": "0",
 		},
-	}}, to.got, "and no ordering key")
+	}}, to.messages, "and no ordering key")
 }
 
 func TestADeadLetterThatDiesAgainHasTheNewReasonAndItsHistory(t *testing.T) {
 	t.Parallel()
-	to, l := &topic{}, letter()
+	to, l := &broker{}, letter()
 	l.Message.Attributes = map[string]string{
 		"dead_letter_reason": "old", "source_message_id": "1", "replay_count": "3", "first_published_at": "2026-01-01T00:00:00Z",
 		"CloudPubSubDeadLetterSourceDeliveryCount": "20",
 	}
 	require.NoError(t, deadletter.Publish(t.Context(), to, queue, l))
-	got := to.got[0].Attributes
+	got := to.messages[0].Attributes
 	require.Equal(t, "unknown_product", got["dead_letter_reason"])
 	require.Equal(t, "17", got["source_message_id"])
 	require.Equal(t, "3", got["replay_count"])
@@ -141,10 +94,10 @@ func TestAMessageWithFullAttributesCanStillBeDeadLettered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			to, l := &topic{}, letter()
+			to, l := &broker{}, letter()
 			test.own(l.Message.Attributes)
 			require.NoError(t, deadletter.Publish(t.Context(), to, queue, l))
-			got := to.got[0].Attributes
+			got := to.messages[0].Attributes
 			require.Equal(t, test.detail, got["dead_letter_detail"])
 			require.Equal(t, "e1", got["event_id"], "the contract's go first")
 			require.Equal(t, "unknown_product", got["dead_letter_reason"])
@@ -154,10 +107,10 @@ func TestAMessageWithFullAttributesCanStillBeDeadLettered(t *testing.T) {
 
 func TestADetailIsCutBetweenCharacters(t *testing.T) {
 	t.Parallel()
-	to, l := &topic{}, letter()
+	to, l := &broker{}, letter()
 	l.Detail = "x" + strings.Repeat("ů", 600)
 	require.NoError(t, deadletter.Publish(t.Context(), to, queue, l))
-	require.Equal(t, "x"+strings.Repeat("ů", 511), to.got[0].Attributes["dead_letter_detail"])
+	require.Equal(t, "x"+strings.Repeat("ů", 511), to.messages[0].Attributes["dead_letter_detail"])
 }
 
 func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
@@ -166,13 +119,15 @@ func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
 		rapid.String(), rapid.StringMatching(`[a-z]{1,300}`),
 		rapid.SampledFrom([]string{"event_id", "dead_letter_reason", "replay_count", "first_published_at", "CloudPubSubDeadLetterSourceDeliveryCount"}),
 	)
+	d, letters := newDesk(t), 0
 	rapid.Check(t, func(t *rapid.T) {
-		to, l := &topic{}, letter()
+		letters++
+		to, l := &broker{}, letter()
+		l.SourceMessageID = fmt.Sprint(letters)
 		l.Message.Attributes = rapid.MapOfN(names, rapid.StringN(0, 1500, 3000), 0, 120).Draw(t, "attributes")
 		l.Detail = rapid.StringN(0, 1500, 3000).Draw(t, "detail")
 		require.NoError(t, deadletter.Publish(context.Background(), to, queue, l))
-		s := &items{}
-		fresh, err := deadletter.Keep(context.Background(), s, queue, to.got[0], "99", dead)
+		fresh, err := deadletter.Keep(context.Background(), d.store, queue, to.messages[0], "99", dead)
 		require.NoError(t, err)
 		require.True(t, fresh)
 	})
@@ -181,26 +136,26 @@ func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
 func TestALetterThatIsNotConfirmedIsAnError(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("no answer")
-	require.ErrorIs(t, deadletter.Publish(t.Context(), &topic{err: cause}, queue, letter()), cause)
+	require.ErrorIs(t, deadletter.Publish(t.Context(), &broker{err: cause}, queue, letter()), cause)
 }
 
 func published(t *testing.T) contract.Message {
 	t.Helper()
-	to := &topic{}
+	to := &broker{}
 	require.NoError(t, deadletter.Publish(t.Context(), to, queue, letter()))
-	return to.got[0]
+	return to.messages[0]
 }
 
 func TestOneItemIsKeptPerSourceMessage(t *testing.T) {
 	t.Parallel()
-	s, m := &items{}, published(t)
-	fresh, err := deadletter.Keep(t.Context(), s, queue, m, "101", dead)
+	d, m := newDesk(t), published(t)
+	fresh, err := deadletter.Keep(t.Context(), d.store, queue, m, "101", dead)
 	require.NoError(t, err)
 	require.True(t, fresh)
-	fresh, err = deadletter.Keep(t.Context(), s, queue, m, "102", dead) // a second copy of it
+	fresh, err = deadletter.Keep(t.Context(), d.store, queue, m, "102", dead) // a second copy of it
 	require.NoError(t, err)
 	require.False(t, fresh)
-	item := s.only(t)
+	item := d.stored(t)
 	for field, want := range map[string]any{
 		"queue": "orders", "source_message_id": "17", "reason": "unknown_product", "status": int64(422),
 		"detail": "data.order.items[0]", "attempts": int64(2), "event_id": "e1", "event_type": "order.paid", "ordering_key": "u1",
@@ -212,7 +167,7 @@ func TestOneItemIsKeptPerSourceMessage(t *testing.T) {
 	require.Equal(t, "x", item["attributes"].(map[string]any)["trace"])
 
 	m.Data = []byte("another, after an emulator has begun to count again")
-	fresh, err = deadletter.Keep(t.Context(), s, queue, m, "103", dead)
+	fresh, err = deadletter.Keep(t.Context(), d.store, queue, m, "103", dead)
 	require.NoError(t, err)
 	require.True(t, fresh)
 }
@@ -234,11 +189,11 @@ func TestWhatTheBrokerDeadLettersItselfIsKeptToo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &items{}
-			fresh, err := deadletter.Keep(t.Context(), s, queue, contract.Message{Data: []byte("x"), Attributes: test.attributes}, "101", dead)
+			d := newDesk(t)
+			fresh, err := deadletter.Keep(t.Context(), d.store, queue, contract.Message{Data: []byte("x"), Attributes: test.attributes}, "101", dead)
 			require.NoError(t, err)
 			require.True(t, fresh)
-			item := s.only(t)
+			item := d.stored(t)
 			require.Equal(t, "101", item["source_message_id"])
 			require.Equal(t, "delivery_attempts_exhausted", item["reason"])
 			require.Equal(t, int64(0), item["status"])
@@ -262,17 +217,46 @@ func TestAPayloadIsKeptInAFormTheStoreTakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := &items{}
-			_, err := deadletter.Keep(t.Context(), s, queue, contract.Message{Data: test.data}, "101", dead)
+			d := newDesk(t)
+			_, err := deadletter.Keep(t.Context(), d.store, queue, contract.Message{Data: test.data}, "101", dead)
 			require.NoError(t, err)
-			require.Equal(t, test.want, s.only(t)[test.field])
+			require.Equal(t, test.want, d.stored(t)[test.field])
 		})
 	}
 }
 
 func TestAStoreThatDoesNotAnswerIsAnError(t *testing.T) {
 	t.Parallel()
-	cause := errors.New("no answer")
-	_, err := deadletter.Keep(t.Context(), &items{err: cause}, queue, published(t), "101", dead)
-	require.ErrorIs(t, err, cause)
+	d := newDesk(t)
+	d.store.FailBefore(1)
+	_, err := deadletter.Keep(t.Context(), d.store, queue, published(t), "101", dead)
+	require.ErrorIs(t, err, storetest.ErrFault)
+}
+
+func TestWhatWaitedUnderADocumentThatCannotBeReadIsKept(t *testing.T) {
+	t.Parallel()
+	for sentence, test := range map[string]struct {
+		fields map[string]any
+		data   any
+		event  string
+	}{
+		"its message, where that can be read": {map[string]any{
+			"message": store.Encode(&contract.Message{Data: []byte("x"), Attributes: map[string]string{"event_id": "e1"}}), "event_id": "another",
+		}, "x", "e1"},
+		"else all of it": {map[string]any{"topic": int64(7), "event_id": "e2"}, `{"event_id":"e2","topic":7}`, ""},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			doc := store.Document{Key: store.Key{Collection: "delayed", ID: "l-1"}, Fields: test.fields}
+			_, err := d.store.Commit(t.Context(), deadletter.Unreadable(queue, doc, dead))
+			require.NoError(t, err)
+			item := d.stored(t)
+			for field, want := range map[string]any{
+				"data": test.data, "event_id": test.event, "detail": "l-1", "source_message_id": "l-1", "reason": deadletter.EntryUnreadable, "status": int64(400),
+			} {
+				require.Equal(t, want, item[field], field)
+			}
+		})
+	}
 }

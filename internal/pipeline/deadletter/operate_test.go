@@ -35,6 +35,7 @@ type desk struct {
 	ids    atomic.Int64
 }
 
+// broker confirms every message that Pub/Sub would take.
 type broker struct {
 	messages []contract.Message
 	topics   []string
@@ -42,8 +43,8 @@ type broker struct {
 }
 
 func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (string, error) {
-	if b.err != nil {
-		return "", b.err
+	if err := cmp.Or(b.err, m.Check()); err != nil {
+		return "", err
 	}
 	b.messages, b.topics = append(b.messages, m), append(b.topics, topic)
 	return "1", nil
@@ -300,6 +301,10 @@ func TestWhatTakesTwoPeopleIsBegunAndApprovedByTwoIdentities(t *testing.T) {
 	require.ErrorIs(t, err, audit.ErrNoIdentity, "who holds the token may be who approves it")
 	op := d.begin(t, deadletter.Replay, orders, nil)
 	require.Equal(t, deadletter.Waiting, op.Progress)
+	asked, err := deadletter.Asked(t.Context(), d.store, d.only(t))
+	require.NoError(t, err)
+	require.Len(t, asked, 1)
+	require.Equal(t, op.ID, asked[0].ID)
 	_, err = d.Run(t.Context(), op.ID)
 	require.ErrorIs(t, err, deadletter.ErrRefused)
 	for sentence, test := range map[string]struct {

@@ -112,6 +112,10 @@ func TestReasonsAreCountedWithoutReadingTheirLetters(t *testing.T) {
 			}
 			require.Equal(t, test.want, got)
 			require.LessOrEqual(t, db.Reads.Load(), test.reads)
+			standing, err := deadletter.Look(t.Context(), d.store, d.queue, d.now)
+			require.NoError(t, err)
+			require.EqualValues(t, test.letters, standing.Open)
+			require.Equal(t, time.Duration(test.letters)*time.Second, standing.Age(d.now).Truncate(time.Second), "since the oldest is kept")
 		})
 	}
 }

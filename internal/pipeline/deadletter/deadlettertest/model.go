@@ -106,7 +106,10 @@ func (w *world) operator(wait func(context.Context, time.Duration) error) *deadl
 	return &deadletter.Operator{
 		Store: w.faults, Queue: func(string) (catalog.Queue, bool) { return w.queue, true }, Now: now,
 		NewID: func() string { w.names++; return fmt.Sprintf("%s-%d", w.queue.ID, w.names) },
-		Wait:  wait,
+		Wait: func(ctx context.Context, d time.Duration) error {
+			w.now = w.now.Add(max(d, 0)) // the order of a lane's messages goes by the times of their commits
+			return wait(ctx, d)
+		},
 		Relay: func(ctx context.Context, lane string) error {
 			_, err := relay.Lane(ctx, lane)
 			return err

@@ -325,13 +325,8 @@ func TestTheContractsOptionalFieldsAreLeftOutOfAProvidersBodyAlone(t *testing.T)
 		path                   string // of the violation, where it is refused
 	}{
 		"a pretty id with a mark":             {order, `"BH-1"`, `"#1001"`, []string{"data.order.prettyId: id"}, ""},
-		"a customer that is a number":         {order, `"c1"`, `456`, []string{"data.order.customerId: id"}, ""},
-		"a total with the wrong digits":       {order, `"20.00"`, `"20.0"`, []string{"data.order.total: amount", "data.order.items[].price: needs_total"}, ""},
-		"a price with the wrong digits":       {order, `"10.00"`, `"10.0"`, []string{"data.order.items[].price: amount"}, ""},
 		"a currency nobody issues":            {order, `"USD"`, `"QQQ"`, []string{"data.order.currency: currency", "data.order.total: needs_currency", "data.order.items[].price: needs_currency"}, ""},
 		"a refund that is none":               {order, `"data":{`, `"data":{"refund":"all",`, nil, "data.refund"},
-		"a quantity that is none":             {order, `"quantity":2`, `"quantity":"two"`, nil, "data.order.items[0].quantity"},
-		"a time that is none":                 {order, `"2026-03-02T10:15:00Z"`, `"today"`, nil, "timestamp"},
 		"items that are none":                 {order, `[{"productId":"411486491630370501","quantity":2,"price":"10.00"}]`, `"two"`, nil, "data.order.items"},
 		"a refund's amount, wrongly spelt":    {refund, `"20.00"`, `"20.0"`, nil, "data.refund.amount"},
 		"a refund that is a word":             {refund, `{"id":"r1","amount":"20.00"}`, `"all"`, nil, "data.refund"},
@@ -339,17 +334,13 @@ func TestTheContractsOptionalFieldsAreLeftOutOfAProvidersBodyAlone(t *testing.T)
 		"a refund nobody can reckon":          {refund, `"USD"`, `"QQQ"`, nil, "data.order.currency"},
 		"a refund in no currency":             {refund, `"USD"`, `"usd"`, nil, "data.refund.amount"},
 		"a refund of an order that is odd":    {refund, `"o1"`, `"#123"`, nil, "data.order.id"},
-		"a refund of an order that is none":   {refund, `{"id":"o1","currency":"USD"}`, `"o1"`, nil, "data.refund.amount"},
 		"a cycle below 0":                     {renewed, `"cycle":2`, `"cycle":-2`, []string{"data.subscription.cycle: min=0"}, ""},
 		"a subscription's odd currency":       {renewed, `"EUR"`, `"QQQ"`, []string{"data.subscription.currency: currency", "data.subscription.total: needs_currency"}, ""},
-		"a subscription's odd total":          {renewed, `"9.99"`, `"9.990"`, []string{"data.subscription.total: amount"}, ""},
 		"an order it is not about":            {renewed, `"data":{`, `"data":{"order":"mette",`, []string{"data.order: object"}, ""},
 		"an envelope's odd uid":               {envelope, `"u1"`, `"mette@example.com"`, []string{"payload.uid: uid"}, ""},
 		"an envelope's cycle below 0":         {envelope, `"cycle":2`, `"cycle":-2`, []string{"payload.cycle: min=0"}, ""},
-		"an envelope's odd limit":             {envelope, `"max_attempts":3`, `"max_attempts":7319`, []string{"max_attempts: max=1000"}, ""},
 		"an envelope's amount, wrongly spelt": {envelope, `"9.99"`, `"9.990"`, nil, "payload.amount"},
 		"an envelope's odd currency":          {envelope, `"EUR"`, `"euro"`, nil, "payload.currency"},
-		"an envelope's odd id":                {envelope, `"e4"`, `"#4"`, nil, "id"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -40,10 +40,7 @@ const order = "530217764480012801" // of the golden events
 // tenant is whose events these are.
 const tenant = "default"
 
-var (
-	user     = ledger.UserPoints("u1")
-	customer = ledger.CustomerPoints("530217764480019001")
-)
+var user = ledger.UserPoints("u1")
 
 // shelf is products with their points.
 type shelf map[string]catalog.Product

@@ -51,7 +51,7 @@ func (c *class) commit(t *testing.T, writes ...store.Write) {
 	require.NoError(t, err)
 }
 
-func TestTheFirstOrderTeachesAndTheNextKnow(t *testing.T) {
+func TestTheFirstOrderOfACustomerWritesItsMapping(t *testing.T) {
 	t.Parallel()
 	c := newClass(t)
 	first := c.learn(t, "c1", "u1", 0)
@@ -68,7 +68,7 @@ func TestTheFirstOrderTeachesAndTheNextKnow(t *testing.T) {
 	require.NotEmpty(t, c.learn(t, "c1", "u1", 0).Writes, "what is known is not believed for ever")
 }
 
-func TestARefusedLessonIsLookedAt(t *testing.T) {
+func TestAMappingThatWasRefusedIsRead(t *testing.T) {
 	t.Parallel()
 	c := newClass(t)
 	require.NotEmpty(t, c.learn(t, "c1", "u1", 1).Writes, "where there is none it is written still")
@@ -81,7 +81,7 @@ func TestARefusedLessonIsLookedAt(t *testing.T) {
 	require.EqualValues(t, 2, c.counter.Gets.Load())
 }
 
-func TestAnotherUIDIsToldAndWrittenNowhere(t *testing.T) {
+func TestAnOrderOfAnotherUserIsLoggedAndChangesNoMapping(t *testing.T) {
 	t.Parallel()
 	c := newClass(t)
 	c.commit(t, c.learn(t, "c1", "u1", 0).Writes...)
@@ -98,7 +98,7 @@ func TestAnotherUIDIsToldAndWrittenNowhere(t *testing.T) {
 	require.NotEmpty(t, c.learn(t, "c1", "u2", 0).Writes, "what was known is forgotten")
 }
 
-func TestADocumentThatSaysNoUIDTeachesNobody(t *testing.T) {
+func TestAMappingWithoutAUserIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	c := newClass(t)
 	c.commit(t, store.Create(customers.Key("default", "c1"), map[string]any{"uid": int64(7)}))
@@ -118,7 +118,7 @@ func TestAMappingWhoseWriteIsUncertainIsForgotten(t *testing.T) {
 	require.NotEmpty(t, c.learn(t, "c1", "u1", 0).Writes, "an unlink here is known at once")
 }
 
-func TestAStoreThatIsDownIsSaid(t *testing.T) {
+func TestAMappingThatCannotBeReadIsAnError(t *testing.T) {
 	t.Parallel()
 	c := newClass(t)
 	c.faults.Down(true)
@@ -132,7 +132,7 @@ var nothing = &storetest.Faults{
 	OnRead:   func(func() error) error { return errors.New("not to be read") },
 }
 
-func TestKnownCustomersAreBoundedAndRecentOnesStay(t *testing.T) {
+func TestTheCacheOfMappingsIsBoundedAndKeepsRecentOnes(t *testing.T) {
 	t.Parallel()
 	teacher := customers.NewTeacher(nothing, slog.New(slog.DiscardHandler), func() time.Time { return noon })
 	watched := teacher.Watch(nothing)

@@ -164,7 +164,7 @@ func TestAMessageIsAsOldAsItsEvent(t *testing.T) {
 	}
 }
 
-func TestNobodyIsToldWhereNobodyCanBe(t *testing.T) {
+func TestAnEventWithoutAUserOrAChannelIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	_, _, err := told(t, "order.shipped", `{"order_id":"o-1"}`, nil)
 	require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "user_missing", Counts: true}, retry.Decide(err))
@@ -172,7 +172,7 @@ func TestNobodyIsToldWhereNobodyCanBe(t *testing.T) {
 	require.Equal(t, "channels_missing", retry.Decide(err).Reason)
 }
 
-func TestAnEventThatIsTakenHasARow(t *testing.T) {
+func TestEveryHandledEventTypeHasChannels(t *testing.T) {
 	t.Parallel()
 	c := *shipped()
 	c.Notifications = maps.Clone(c.Notifications)

@@ -40,7 +40,7 @@ func TestAnEntryIsCreatedAndNeverWrittenOver(t *testing.T) {
 	require.NotEqual(t, w.Key, again.Key, "two changes of one moment are two")
 }
 
-func TestADocumentThatIsNoEntryIsRefused(t *testing.T) {
+func TestAnInvalidEntryIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, spoil := range map[string]func(*audit.Entry){
 		"no kind":                 func(e *audit.Entry) { e.Kind = "" },
@@ -125,7 +125,7 @@ func (broken) Query(context.Context, store.Query) (store.Page, error) {
 	return store.Page{Documents: []store.Document{{Key: store.Key{Collection: audit.Collection, ID: "~x"}, Fields: map[string]any{}}}}, nil
 }
 
-func TestWhatIsStoredAndNoEntryIsSaid(t *testing.T) {
+func TestADocumentThatIsNoEntryIsAnError(t *testing.T) {
 	t.Parallel()
 	_, err := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}.All(t.Context(), broken{})
 	require.ErrorIs(t, err, audit.ErrBroken)

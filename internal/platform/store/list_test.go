@@ -51,7 +51,8 @@ func TestEachDocumentOfAllPagesIsYielded(t *testing.T) {
 		seen += doc.Key.ID
 	}
 	require.Equal(t, "abc", seen)
-	for doc := range store.Each(t.Context(), shelf{}, store.Query{}) {
+	for doc, err := range store.Each(t.Context(), shelf{}, store.Query{}) {
+		require.NoError(t, err)
 		require.Equal(t, "a", doc.Key.ID)
 		break
 	}

@@ -1,5 +1,3 @@
-// This file is over 400 lines: the model, its moves and its checks are one specification.
-
 package ledgertest
 
 import (

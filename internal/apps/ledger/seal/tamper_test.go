@@ -55,6 +55,19 @@ func (b books) Query(_ context.Context, q store.Query) (store.Page, error) {
 	return page, nil
 }
 
+// copied returns the documents of the books in a store, and those of more collections.
+func copied(t *testing.T, s store.Querier, more ...string) books {
+	t.Helper()
+	all := books{}
+	for _, collection := range append([]string{ledger.Entries, ledger.Accounts, seal.Seals, seal.Leaves, seal.Heads}, more...) {
+		for doc, err := range store.Each(t.Context(), s, store.Query{Collection: collection, Limit: store.MaxPage}) {
+			require.NoError(t, err)
+			all[doc.Key] = doc.Fields
+		}
+	}
+	return all
+}
+
 // sealedBooks are those of a tenant with two seals, and of another with one.
 func sealedBooks(t *testing.T) books {
 	t.Helper()
@@ -70,14 +83,7 @@ func sealedBooks(t *testing.T) books {
 	require.NoError(t, err)
 	post(t, s, sale("beta", "c", "2026-11", 3, 0))
 	run(t, s)
-	all := books{}
-	for _, collection := range []string{ledger.Entries, ledger.Accounts, seal.Seals, seal.Leaves, seal.Heads} {
-		page, err := s.Query(t.Context(), store.Query{Collection: collection, Limit: store.MaxPage})
-		require.NoError(t, err)
-		for _, doc := range page.Documents {
-			all[doc.Key] = doc.Fields
-		}
-	}
+	all := copied(t, s)
 	require.Len(t, all, 4+1+3+3+2)
 	require.Empty(t, findings(t, all))
 	return all

@@ -65,17 +65,7 @@ func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 		sealed(clocks[1] + 1)
 	}
 	posted(ledger.Post(sale("acme", "waits", "2026-11", 70, 0)))
-	all := books{}
-	for _, collection := range []string{
-		ledger.Entries, ledger.Accounts, seal.Seals, seal.Leaves, seal.Heads, dedupe.Collection, audit.Collection, journal.PeriodsCollection,
-	} {
-		page, err := s.Query(t.Context(), store.Query{Collection: collection, Limit: store.MaxPage})
-		require.NoError(t, err)
-		for _, doc := range page.Documents {
-			all[doc.Key] = doc.Fields
-		}
-	}
-	return all
+	return copied(t, s, dedupe.Collection, audit.Collection, journal.PeriodsCollection)
 }
 
 // become makes the books others.

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,22 +20,11 @@ import (
 
 const signingSecret = "the-deliveries-secret-of-24-bytes"
 
-// hands is a clock that is set by hand.
-type hands struct {
-	mu  sync.Mutex
-	now time.Time
-}
-
-func (h *hands) at() time.Time { h.mu.Lock(); defer h.mu.Unlock(); return h.now }
-
-func (h *hands) add(d time.Duration) { h.mu.Lock(); defer h.mu.Unlock(); h.now = h.now.Add(d) }
-
-// till is a worker with a gateway, whose waits pass by hand.
+// till is a worker with a gateway, for which no time passes.
 type till struct {
 	worker http.Handler
 	config worker.Config
 	broker *shelf
-	clock  *hands
 }
 
 // paying is a worker whose gateway is at the handler.
@@ -44,8 +32,8 @@ func paying(t *testing.T, at http.Handler) till {
 	t.Helper()
 	server := httptest.NewServer(at)
 	t.Cleanup(server.Close)
-	p := till{broker: &shelf{}, clock: &hands{now: time.Now()}}
-	p.config = config(t, func(c *worker.Config) { c.Publisher, c.Now = p.broker, p.clock.at })
+	p, now := till{broker: &shelf{}}, time.Now()
+	p.config = config(t, func(c *worker.Config) { c.Publisher, c.Now = p.broker, func() time.Time { return now } })
 	targets, err := delivery.Open(p.config.Catalog, "", func(catalog.Target) (string, []string) { return server.URL, []string{signingSecret} }, time.Now)
 	require.NoError(t, err)
 	t.Cleanup(targets.Close)

@@ -151,15 +151,6 @@ func (p *parameters) at(name string, now, otherwise time.Time) time.Time {
 	return now.Add(-age)
 }
 
-// flag is true or false.
-func (p *parameters) flag(name string) bool {
-	value := p.values.Get(name)
-	if value != "" && value != "true" && value != "false" {
-		p.refuse(name+"_invalid", "The parameter "+name+" is true or false.")
-	}
-	return value == "true"
-}
-
 // maxAge bounds an age: longer is a slip of the pen.
 const maxAge = 10 * 366 * 24 * time.Hour
 

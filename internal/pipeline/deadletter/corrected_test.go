@@ -47,6 +47,12 @@ func TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {
 	require.Equal(t, deadletter.Corrected, awaited.State)
 	require.Equal(t, "e1", awaited.EventID)
 	require.Empty(t, awaited.Data)
+	d.bury(t, 1, "u1", "attempts_exhausted", func(m *contract.Message) { // of a replay whose item was removed before
+		m.Attributes[deadletter.AttrReplayOf], m.Attributes[deadletter.AttrReplayCount] = id, "1"
+	})
+	awaited, err = d.Show(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, deadletter.Corrected, awaited.State)
 	d.bury(t, 1, "u1", "unknown_product", nil)
 	item := d.only(t)
 	require.Equal(t, awaited.ID, item.ID)

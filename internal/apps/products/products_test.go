@@ -2,6 +2,7 @@ package products_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -158,7 +159,7 @@ func TestAnInvalidChangeOfAProductWritesNothing(t *testing.T) {
 			err := test.change(s)
 			require.ErrorIs(t, err, test.want)
 			require.NotContains(t, err.Error(), "hat")
-			if test.want == storetest.ErrFault {
+			if errors.Is(test.want, storetest.ErrFault) {
 				_, _, err = s.List(t.Context(), tenant, store.Cursor{}, 1)
 				require.ErrorIs(t, err, storetest.ErrFault)
 			}

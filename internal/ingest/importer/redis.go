@@ -1,3 +1,5 @@
+// This file is over 400 lines: the ways of a message out of one system, and back where it was refused.
+
 package importer
 
 import (

@@ -29,12 +29,12 @@ func (p *program) auditCommand() *cobra.Command {
 		for name, value := range filters {
 			of[name] = *value
 		}
-		return list(command.Context(), p, ask(), "/v1/ops/audit", parameters(of), *limit, columns[audit.Entry]{
+		return columns[audit.Entry]{
 			names: []string{"WHEN", "KIND", "SUBJECT", "ACTION", "WHO", "WHY", "CHANGE"}, less: []string{"CHANGE"}, none: "Nothing was changed.",
 			row: func(e audit.Entry) []string {
 				return row(when(e.At), e.Kind, e.Subject, e.Action, e.Who, e.Why, changed(e))
 			},
-		})
+		}.list(command.Context(), p, ask(), "/v1/ops/audit", parameters(of), *limit)
 	}
 	return command
 }

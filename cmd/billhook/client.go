@@ -236,7 +236,7 @@ func (c columns[Item]) print(p *program, items []Item) {
 }
 
 // list prints a list of the API, page after page, up to limit items; 0 is no limit.
-func list[Item any](ctx context.Context, p *program, ask client, path string, values url.Values, limit int, c columns[Item]) error {
+func (c columns[Item]) list(ctx context.Context, p *program, ask client, path string, values url.Values, limit int) error {
 	all, err := pages[Item](ctx, ask, path, values, limit)
 	if err != nil {
 		return err

@@ -30,12 +30,12 @@ func (p *program) endpointsList(ask func() client) *cobra.Command {
 		Use: "ls", Short: "List endpoints, the newest first", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			values := parameters(map[string]string{"state": state, "tenant": tenant})
-			return list(command.Context(), p, ask(), "/v1/ops/endpoints", values, *limit, columns[endpoints.Endpoint]{
+			return columns[endpoints.Endpoint]{
 				names: []string{"ENDPOINT", "STATE", "REASON", "FAILING SINCE", "EVENTS", "TENANT", "URL"}, less: []string{"TENANT", "EVENTS"},
 				row: func(e endpoints.Endpoint) []string {
 					return row(e.ID, e.State, e.Reason, when(e.FailingSince), strings.Join(e.Events, " "), e.Tenant, e.URL)
 				},
-			})
+			}.list(command.Context(), p, ask(), "/v1/ops/endpoints", values, *limit)
 		},
 	}
 	command.Flags().StringVar(&state, "state", "", "only those that are disabled, or failing")

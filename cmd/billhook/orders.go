@@ -30,9 +30,9 @@ func (p *program) ordersList(ask func() client) *cobra.Command {
 	command := &cobra.Command{
 		Use: "ls", Short: "List the orders that wait for their payment, or those in another state", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return list(command.Context(), p, ask(), "/v1/ops/orders", url.Values{"state": {state}}, *limit, columns[orders.Order]{
+			return columns[orders.Order]{
 				names: orderHead, row: orderRow, less: []string{"SHORT OF", "REASON", "USER"},
-			})
+			}.list(command.Context(), p, ask(), "/v1/ops/orders", url.Values{"state": {state}}, *limit)
 		},
 	}
 	command.Flags().StringVar(&state, "state", string(orders.PaymentInitiated), "PaymentInitiated, OrderConfirmed, OrderCancelled, OrderShipped or all")
@@ -75,9 +75,9 @@ func (p *program) refundsList(ask func() client) *cobra.Command {
 	command := &cobra.Command{
 		Use: "ls", Short: "List the refunds that are under way, or those in another state, the newest first", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return list(command.Context(), p, ask(), "/v1/ops/refunds", url.Values{"state": {state}}, *limit, columns[payments.Refund]{
+			return columns[payments.Refund]{
 				names: refundHead, row: refundRow, less: []string{"QUEUE", "SETTLED"},
-			})
+			}.list(command.Context(), p, ask(), "/v1/ops/refunds", url.Values{"state": {state}}, *limit)
 		},
 	}
 	command.Flags().StringVar(&state, "state", string(payments.UnderWay), "under_way, refunded, refused or all")
@@ -112,7 +112,7 @@ func (p *program) stockCommand() *cobra.Command {
 		&cobra.Command{
 			Use: "ls", Short: "List the stock of every product that has one", Args: cobra.NoArgs,
 			RunE: func(command *cobra.Command, _ []string) error {
-				return list(command.Context(), p, ask(), "/v1/ops/stock", of.values(), 0, stocks)
+				return stocks.list(command.Context(), p, ask(), "/v1/ops/stock", of.values(), 0)
 			},
 		},
 		&cobra.Command{
@@ -123,12 +123,12 @@ func (p *program) stockCommand() *cobra.Command {
 		&cobra.Command{
 			Use: "history <product id>", Short: "Show who changed the stock of a product, when and why, the newest first", Args: cobra.ExactArgs(1),
 			RunE: func(command *cobra.Command, args []string) error {
-				return list(command.Context(), p, ask(), stockPath(args[0])+"/changes", of.values(), 0, columns[audit.Entry]{
+				return columns[audit.Entry]{
 					names: []string{"AT", "BEFORE", "AFTER", "WHO", "WHY"},
 					row: func(c audit.Entry) []string {
 						return row(when(c.At), shownOf(c.Before, "available"), shownOf(c.After, "available"), c.Who, c.Why)
 					},
-				})
+				}.list(command.Context(), p, ask(), stockPath(args[0])+"/changes", of.values(), 0)
 			},
 		},
 	)

@@ -175,10 +175,10 @@ func (p *program) queuesHistory(ask func() client) *cobra.Command {
 			if err := ask().get(command.Context(), queuePath(args[0], "pause"), &stands); err != nil {
 				return err
 			}
-			return list(command.Context(), p, ask(), queuePath(stands.Queue, "changes"), nil, 0, columns[audit.Entry]{
+			return columns[audit.Entry]{
 				names: []string{"AT", "ACTION", "WHO", "WHY"}, none: "Nobody has paused it.",
 				row: func(c audit.Entry) []string { return row(when(c.At), c.Action, c.Who, c.Why) },
-			})
+			}.list(command.Context(), p, ask(), queuePath(stands.Queue, "changes"), nil, 0)
 		},
 	}
 }

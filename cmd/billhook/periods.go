@@ -26,7 +26,7 @@ func (b *books) periods() *cobra.Command {
 	return b.ofTenant(&cobra.Command{
 		Use: "periods", Short: "List the months that were ever closed, who closed or reopened each, and what waits for a second person", Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return list(command.Context(), b.program, b.ask(), "/v1/ops/journal/periods", b.query(), 0, columns[journal.Period]{
+			return columns[journal.Period]{
 				names: []string{"MONTH", "STATE", "CLOSED FROM", "BY", "WHY", "REOPENING ASKED BY"}, less: []string{"REOPENING ASKED BY"},
 				none: "No month of " + b.tenant + " was ever closed.",
 				row: func(period journal.Period) []string {
@@ -36,7 +36,7 @@ func (b *books) periods() *cobra.Command {
 					}
 					return row(period.Period, period.State, when(period.ClosesAt), period.Who, period.Why, asked)
 				},
-			})
+			}.list(command.Context(), b.program, b.ask(), "/v1/ops/journal/periods", b.query(), 0)
 		},
 	})
 }

@@ -20,22 +20,22 @@ func (p *program) productsCommand() *cobra.Command {
 		&cobra.Command{
 			Use: "ls", Short: "List the products of catalog and store, with what one piece is worth", Args: cobra.NoArgs,
 			RunE: func(command *cobra.Command, _ []string) error {
-				return list(command.Context(), p, ask(), "/v1/ops/products", of.values(), 0, columns[products.Product]{
+				return columns[products.Product]{
 					names: []string{"PRODUCT", "POINTS", "STATE", "SINCE", "FROM"},
 					row:   func(p products.Product) []string { return row(p.ID, p.Points, p.State, when(p.Since), p.Origin) },
-				})
+				}.list(command.Context(), p, ask(), "/v1/ops/products", of.values(), 0)
 			},
 		},
 		p.productsSet(ask, of), p.productsRetire(ask, of),
 		&cobra.Command{
 			Use: "history <product id>", Short: "Show who changed a product, when and why, the newest first", Args: cobra.ExactArgs(1),
 			RunE: func(command *cobra.Command, args []string) error {
-				return list(command.Context(), p, ask(), productPath(args[0])+"/changes", of.values(), 0, columns[audit.Entry]{
+				return columns[audit.Entry]{
 					names: []string{"AT", "ACTION", "BEFORE", "AFTER", "WHO", "WHY"},
 					row: func(c audit.Entry) []string {
 						return row(when(c.At), c.Action, pointsOf(c.Before), pointsOf(c.After), c.Who, c.Why)
 					},
-				})
+				}.list(command.Context(), p, ask(), productPath(args[0])+"/changes", of.values(), 0)
 			},
 		},
 	)

@@ -115,12 +115,12 @@ func (p *program) usageList(ask func() client, of func() url.Values) *cobra.Comm
 			values := of()
 			set(values, "subscription", subscription)
 			set(values, "month", month)
-			return list(command.Context(), p, ask(), "/v1/ops/usage", values, *limit, columns[usage.Total]{
+			return columns[usage.Total]{
 				names: []string{"SUBSCRIPTION", "PERIOD", "METER", "USED", "ENTRIES", "COUNTED"}, less: []string{"ENTRIES"},
 				row: func(t usage.Total) []string {
 					return row(t.Subscription, t.Period, t.Meter, t.Used, t.Entries, when(t.CountedAt))
 				},
-			})
+			}.list(command.Context(), p, ask(), "/v1/ops/usage", values, *limit)
 		},
 	}
 	command.Flags().StringVar(&subscription, "subscription", "", "the usage of this subscription, period after period")

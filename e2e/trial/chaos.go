@@ -73,7 +73,7 @@ func unleash(r *run, p *plan, arms []*arm, killsEvery time.Duration) []verdict {
 	h := &havoc{gates: gates}
 	h.drive(r, ws, c, p, killsEvery)
 	delivered := time.Since(c.started)
-	o.calm()
+	o.endFailures()
 	lanes := ws.settle(r, documents, func() bool {
 		unsealed, err := documents.Query(r.ctx, store.Query{Collection: ledger.Entries, Equal: map[string]any{ledger.FieldOpen: true}, Limit: 1})
 		r.must(err)
@@ -111,8 +111,8 @@ type havoc struct {
 func (h *havoc) drive(r *run, ws *workers, c *client, p *plan, killsEvery time.Duration) {
 	var rages sync.WaitGroup
 	defer rages.Wait()
-	raging, calm := context.WithCancel(r.ctx)
-	defer calm()
+	raging, endFaults := context.WithCancel(r.ctx)
+	defer endFaults()
 	rages.Go(func() { ws.rage(raging, r, killsEvery) })
 	rages.Go(func() { h.freezes = ws.freeze(raging, r.seed) })
 	for i, gate := range h.gates {

@@ -89,7 +89,7 @@ func planned(r *run, name string, events int) (p *plan, of []*arm, db store.Stor
 	r.must(err)
 	r.Cleanup(func() { r.must(documents.Close()) })
 	o = newOutside(r, nil)
-	o.calm()
+	o.endFailures()
 	return draw(1, of, events), of, documents, o
 }
 

@@ -112,8 +112,8 @@ func (o *outside) moody(next http.Handler, of odds) http.Handler {
 	})
 }
 
-// calm ends the failures.
-func (o *outside) calm() {
+// endFailures ends the failures.
+func (o *outside) endFailures() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.well = true

@@ -99,8 +99,8 @@ func (m *market) sell() (taken, ended, told time.Duration) {
 func (m *market) trade(began time.Time) (taken, ended time.Duration) {
 	var raging, paying sync.WaitGroup
 	defer raging.Wait()
-	life, calm := context.WithCancel(m.ctx)
-	defer calm()
+	life, end := context.WithCancel(m.ctx)
+	defer end()
 	raging.Go(func() { m.rage(life, m.run, m.killsEvery) })
 	raging.Go(func() { m.schedule(life, time.Second) })
 	defer paying.Wait()

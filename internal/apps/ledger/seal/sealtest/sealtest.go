@@ -69,8 +69,8 @@ type world struct {
 	n      int
 }
 
-// calm reads and writes without faults.
-func (w *world) calm() store.Store { return w.faults.Store }
+// faultless reads and writes without faults.
+func (w *world) faultless() store.Store { return w.faults.Store }
 
 func (w *world) sealer(s store.Store) seal.Sealer {
 	return seal.Sealer{Store: s, Origins: Trusting{}, Now: func() time.Time { return w.now }}
@@ -108,9 +108,9 @@ func (w *world) post(t *rapid.T) {
 }
 
 func (w *world) commit(t *rapid.T, writes []store.Write) {
-	_, err := w.calm().Commit(context.Background(), writes)
+	_, err := w.faultless().Commit(context.Background(), writes)
 	require.NoError(t, err)
-	doc, err := w.calm().Get(context.Background(), writes[0].Key)
+	doc, err := w.faultless().Get(context.Background(), writes[0].Key)
 	require.NoError(t, err)
 	entry, err := ledger.Read(doc)
 	require.NoError(t, err)
@@ -160,12 +160,12 @@ func (w *world) sealTwice(t *rapid.T) {
 	w.faults.OnCommit = func(ctx context.Context, _ []store.Write, do func() error) error {
 		before := rapid.Bool().Draw(t, "the other first")
 		if before {
-			_, err := w.sealer(w.calm()).Run(ctx)
+			_, err := w.sealer(w.faultless()).Run(ctx)
 			require.NoError(t, err)
 		}
 		err := do()
 		if !before {
-			_, err := w.sealer(w.calm()).Run(ctx)
+			_, err := w.sealer(w.faultless()).Run(ctx)
 			require.NoError(t, err)
 		}
 		return err
@@ -193,10 +193,10 @@ func (w *world) sumWhile(t *rapid.T) {
 	w.faults.OnRead = func(do func() error) error {
 		switch rapid.IntRange(0, 3).Draw(t, "meanwhile") {
 		case 0:
-			_, err := w.sealer(w.calm()).Run(context.Background())
+			_, err := w.sealer(w.faultless()).Run(context.Background())
 			require.NoError(t, err)
 		case 1:
-			_, err := w.sealer(w.calm()).Run(context.Background())
+			_, err := w.sealer(w.faultless()).Run(context.Background())
 			require.NoError(t, err)
 			return do()
 		}
@@ -219,10 +219,10 @@ func (w *world) readFails(t *rapid.T) {
 func (w *world) check(t *rapid.T) {
 	for _, tenant := range tenants {
 		for _, period := range periods {
-			w.sums(t, w.calm(), tenant, period)
+			w.sums(t, w.faultless(), tenant, period)
 		}
 	}
-	findings(t, w.calm())
+	findings(t, w.faultless())
 }
 
 func findings(t *rapid.T, s store.Store) {
@@ -271,7 +271,7 @@ func (w *world) allSealed(t *rapid.T) {
 		var sealed int64
 		numbers := []int64{}
 		for before := int64(0); ; {
-			seals, next, err := seal.List(context.Background(), w.calm(), tenant, before, 2)
+			seals, next, err := seal.List(context.Background(), w.faultless(), tenant, before, 2)
 			require.NoError(t, err)
 			for _, s := range seals {
 				sealed += s.Count
@@ -288,7 +288,7 @@ func (w *world) allSealed(t *rapid.T) {
 		}
 		places := map[[2]int64]bool{}
 		for _, posted := range w.posted[tenant] {
-			doc, err := w.calm().Get(context.Background(), ledger.Key(posted.ID))
+			doc, err := w.faultless().Get(context.Background(), ledger.Key(posted.ID))
 			require.NoError(t, err)
 			entry, err := ledger.Read(doc)
 			require.NoError(t, err)
@@ -301,7 +301,7 @@ func (w *world) allSealed(t *rapid.T) {
 
 // end seals what is left, and proves an entry.
 func (w *world) end(t *rapid.T) {
-	_, err := w.sealer(w.calm()).Run(context.Background())
+	_, err := w.sealer(w.faultless()).Run(context.Background())
 	require.NoError(t, err)
 	w.allSealed(t)
 	w.check(t)
@@ -310,9 +310,9 @@ func (w *world) end(t *rapid.T) {
 			continue
 		}
 		entry := rapid.SampledFrom(w.posted[tenant]).Draw(t, "proven")
-		text, err := seal.Prove(context.Background(), w.calm(), entry.ID)
+		text, err := seal.Prove(context.Background(), w.faultless(), entry.ID)
 		require.NoError(t, err)
-		kept, _, err := seal.List(context.Background(), w.calm(), tenant, 0, store.MaxPage)
+		kept, _, err := seal.List(context.Background(), w.faultless(), tenant, 0, store.MaxPage)
 		require.NoError(t, err)
 		proven, err := seal.CheckProof(text, kept)
 		require.NoError(t, err)

@@ -2,225 +2,296 @@ package dedupe_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
-	"sync/atomic"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
-)
-
-var (
-	balance = store.Key{Collection: "accounts", ID: "a"}
-	eventAt = dedupe.Key("q", dedupe.DefaultTenant, "e1")
 )
 
 const remember = 30 * 24 * time.Hour
 
-// bench is a state machine on a store in memory, with a clock that stands.
-type bench struct {
-	*memory
-	once  *dedupe.Once
-	now   atomic.Int64
-	names atomic.Int64
+var (
+	morning = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+	account = store.Key{Collection: "accounts", ID: "a"}
+)
+
+// With -short rapid takes a fifth of its steps, which leaves states unseen that no other test comes to.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		if err := flag.Set("rapid.steps", "150"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
 }
 
-func newBench() *bench {
-	b := &bench{memory: newMemory()}
-	b.now.Store(time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC).UnixNano())
-	b.once = &dedupe.Once{
-		Store: b.memory, Now: func() time.Time { return time.Unix(0, b.now.Load()).UTC() },
-		NewToken: func() string { return fmt.Sprint("token-", b.names.Add(1)) },
-	}
+func TestAnEventIsCompletedOnceOnTheEmbeddedStore(t *testing.T) {
+	t.Parallel()
+	dedupetest.Run(t, storetest.Open)
+}
+
+func TestAPageOfTheJobLogCostsTheSameOfAnyNumber(t *testing.T) {
+	t.Parallel()
+	dedupetest.RunList(t, 2_000, storetest.Open)
+}
+
+// bench is the machine on a store that fails on demand, with a clock that stands.
+type bench struct {
+	*storetest.Faults
+	calls *storetest.Counter
+	once  *dedupe.Once
+	now   time.Time
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	calls, tokens := &storetest.Counter{Store: storetest.Open(t)}, 0
+	b := &bench{Faults: &storetest.Faults{Store: calls}, calls: calls, now: morning}
+	b.once = &dedupe.Once{Store: b.Faults, Now: func() time.Time { return b.now }, NewToken: func() string {
+		tokens++
+		return fmt.Sprint("token-", tokens)
+	}}
 	return b
 }
 
-// begin starts a delivery of the event e1 with a payload.
-func (b *bench) begin(payload string) *dedupe.Run {
-	return b.once.Begin(eventAt, dedupe.Record{
-		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: "e1", EventType: "order.paid", PayloadHash: "sha256:" + payload,
+func keyOf(id string) store.Key { return dedupe.Key("q", dedupe.DefaultTenant, id) }
+
+// begin starts a delivery of the event of an id with a payload.
+func (b *bench) begin(id, payload string) *dedupe.Run {
+	return b.once.Begin(keyOf(id), dedupe.Record{
+		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: id, EventType: "order.paid", PayloadHash: "sha256:" + payload,
 	}, remember)
 }
 
-// record is what the store holds of e1.
-func (b *bench) record(t require.TestingT) dedupe.Record {
-	doc, err := b.Get(context.Background(), eventAt)
+// claim has a worker claim an event for two minutes, and keep its message if so.
+func (b *bench) claim(t *testing.T, id string, keep bool) *dedupe.Run {
+	t.Helper()
+	var message *contract.Message
+	if keep {
+		message = &contract.Message{Data: []byte(id), Attributes: map[string]string{"event_id": id}, OrderingKey: "k"}
+	}
+	run := b.begin(id, "A")
+	seen, err := run.Claim(t.Context(), 2*time.Minute, message, false)
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Claimed, seen)
+	return run
+}
+
+func (b *bench) write(t *testing.T, writes ...store.Write) {
+	t.Helper()
+	_, err := b.calls.Commit(t.Context(), writes)
+	require.NoError(t, err)
+}
+
+// record is what the store holds of an event.
+func (b *bench) record(t *testing.T, id string) dedupe.Record {
+	t.Helper()
+	doc, err := b.calls.Get(t.Context(), keyOf(id))
 	require.NoError(t, err)
 	record, err := dedupe.FromDocument(doc)
 	require.NoError(t, err)
 	return record
 }
 
-func event() handler.Event { return handler.Event{Queue: "q", ID: "e1", Type: "order.paid"} }
-
-// credit adds one to the balance, without a precondition of its own: only the record
-// keeps it from being added twice.
-func credit(context.Context, handler.Event) (handler.Effect, error) {
-	return handler.Effect{Result: "credited", Writes: []store.Write{store.Increment(balance, map[string]int64{"n": 1}, nil)}}, nil
+// ends looks at the record and concludes a run that is Fresh. It returns what the run has learned.
+func ends(t *testing.T, run *dedupe.Run, end dedupe.Ending) dedupe.Seen {
+	t.Helper()
+	seen, err := run.Look(t.Context())
+	require.NoError(t, err)
+	if seen == dedupe.Fresh {
+		seen, err = run.Conclude(t.Context(), end)
+		require.NoError(t, err)
+	}
+	return seen
 }
 
-func TestAnEffectThatMeetsAConflictIsDecidedAgain(t *testing.T) {
+var failed = dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: morning}
+
+func TestAnEffectThatMeetsAConflictIsDecidedAgainThreeTimes(t *testing.T) {
 	t.Parallel()
-	other := store.Key{Collection: "entries", ID: "x"}
-	t.Run("with a higher try", func(t *testing.T) {
-		t.Parallel()
-		b := newBench()
-		_, err := b.Commit(t.Context(), []store.Write{store.Create(other, nil)})
-		require.NoError(t, err)
-		var tries []int
-		run := b.begin("A")
-		seen, err := dedupetest.Effect(t.Context(), run, event(), false, func(_ context.Context, e handler.Event) (handler.Effect, error) {
-			require.Equal(t, 1, e.Attempt)
-			if tries = append(tries, e.Try); e.Try > 0 {
-				return handler.Effect{Result: "already_credited"}, nil
+	taken := store.Create(store.Key{Collection: "entries", ID: "x"}, nil)
+	for name, test := range map[string]struct {
+		redelivered, failedBefore, yields bool
+		tries                             []int
+	}{
+		"and may then find what it wants done":                           {yields: true, tries: []int{0, 1}},
+		"and is then left to a redelivery":                               {tries: []int{0, 1, 2}},
+		"where the record was read first":                                {redelivered: true, tries: []int{0, 1, 2}},
+		"where an attempt has failed: finding its record is no conflict": {failedBefore: true, tries: []int{0, 0, 1, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.write(t, taken)
+			if test.failedBefore {
+				ends(t, b.begin("e1", "A"), failed)
 			}
-			return handler.Effect{Writes: []store.Write{store.Create(other, nil)}, Result: "credited"}, nil
-		})
-		require.NoError(t, err)
-		require.Equal(t, dedupe.Own, seen)
-		require.Equal(t, []int{0, 1}, tries)
-		require.Equal(t, "already_credited", run.Result())
-	})
-	t.Run("three times in all, and then it is left to a redelivery", func(t *testing.T) {
-		t.Parallel()
-		for _, redelivered := range []bool{false, true} {
-			b := newBench()
-			_, err := b.Commit(t.Context(), []store.Write{store.Create(other, nil)})
-			require.NoError(t, err)
 			var tries []int
-			_, err = dedupetest.Effect(t.Context(), b.begin("A"), event(), redelivered, func(_ context.Context, e handler.Event) (handler.Effect, error) {
-				tries = append(tries, e.Try)
-				return handler.Effect{Writes: []store.Write{store.Create(other, nil)}}, nil
+			run := b.begin("e1", "A")
+			_, err := dedupetest.Effect(t.Context(), run, handler.Event{}, test.redelivered, func(_ context.Context, e handler.Event) (handler.Effect, error) {
+				if tries = append(tries, e.Try); test.yields && e.Try > 0 {
+					return handler.Effect{Result: "already_credited"}, nil
+				}
+				return handler.Effect{Writes: []store.Write{taken}}, nil
 			})
+			require.Equal(t, test.tries, tries)
+			if test.yields {
+				require.NoError(t, err)
+				require.Equal(t, "already_credited", run.Result())
+				return
+			}
 			require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "contention"}, retry.Decide(err), "no attempt is counted")
-			require.Equal(t, []int{0, 1, 2}, tries)
-			_, err = b.Get(t.Context(), eventAt)
-			require.ErrorIs(t, err, store.ErrNotFound)
-		}
-	})
-	t.Run("also where the record is one that failed", func(t *testing.T) {
-		t.Parallel()
-		b := newBench()
-		_, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "order_not_seen", Next: b.once.Now()})
-		require.NoError(t, err)
-		_, err = b.Commit(t.Context(), []store.Write{store.Create(other, nil)})
-		require.NoError(t, err)
-		var tries []int
-		_, err = dedupetest.Effect(t.Context(), b.begin("A"), event(), false, func(_ context.Context, e handler.Event) (handler.Effect, error) {
-			tries = append(tries, e.Try)
-			return handler.Effect{Writes: []store.Write{store.Create(other, nil)}}, nil
+			_, err = b.Get(t.Context(), keyOf("e1"))
+			require.Equal(t, test.failedBefore, err == nil)
 		})
-		require.Equal(t, "contention", retry.Decide(err).Reason)
-		require.Equal(t, []int{0, 0, 1, 2}, tries, "finding the record is no conflict of the effect")
-		require.EqualValues(t, 1, b.record(t).Attempts)
-	})
+	}
 }
 
-func TestWritesThatNoStoreTakesArePermanent(t *testing.T) {
+func TestWritesThatNoStoreTakesAreRejected(t *testing.T) {
 	t.Parallel()
-	b := newBench()
-	_, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), false, func(context.Context, handler.Event) (handler.Effect, error) {
-		return handler.Effect{Writes: []store.Write{store.Set(balance, map[string]any{"n": 1.5})}}, nil
+	_, err := newBench(t).begin("e1", "A").Conclude(t.Context(), dedupe.Ending{
+		Status: dedupe.Completed, Effect: handler.Effect{Writes: []store.Write{store.Set(account, map[string]any{"n": 1.5})}},
 	})
 	require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "effect_invalid", Counts: true}, retry.Decide(err))
 }
 
-func TestAStoreThatIsDownIsNeverTakenForAnAbsentRecord(t *testing.T) {
+func TestARecordThatCannotBeReadIsNeverTakenForAbsent(t *testing.T) {
 	t.Parallel()
-	for name, prepare := range map[string]func(b *bench){
-		"it does not answer": func(b *bench) { b.down = true },
-		"it holds what cannot be read": func(b *bench) {
-			b.docs[eventAt] = store.Document{Key: eventAt, Fields: map[string]any{"status": "COMPLETED"}, Version: 1}
+	for name, prepare := range map[string]func(*testing.T, *bench){
+		"the store does not answer": func(_ *testing.T, b *bench) { b.Down(true) },
+		"it holds what cannot be read": func(t *testing.T, b *bench) {
+			t.Helper()
+			b.write(t, store.Create(keyOf("e1"), map[string]any{"status": "COMPLETED"}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, redelivered := range []bool{false, true} {
-				b := newBench()
-				prepare(b)
-				_, err := b.begin("A").Look(t.Context())
-				require.Error(t, err)
-				seen, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), redelivered, credit)
+			b := newBench(t)
+			prepare(t, b)
+			credit := dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Writes: []store.Write{store.Create(account, nil)}}}
+			run := b.begin("e1", "A")
+			run.Letters(letters("letter"))
+			for _, call := range []func() (dedupe.Seen, error){
+				func() (dedupe.Seen, error) { return run.Look(t.Context()) },
+				func() (dedupe.Seen, error) { return run.Claim(t.Context(), time.Minute, nil, false) },
+				func() (dedupe.Seen, error) { return run.Claim(t.Context(), time.Minute, nil, true) },
+				func() (dedupe.Seen, error) { return run.Conclude(t.Context(), credit) },
+				func() (dedupe.Seen, error) { return run.Conclude(t.Context(), failed) },
+				func() (dedupe.Seen, error) { return dedupe.Fresh, run.Broken(t.Context(), "contract_broken") },
+			} {
+				seen, err := call()
 				require.Equal(t, dedupe.Fresh, seen)
 				require.False(t, retry.Decide(err).Class.Terminal())
-				_, err = b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
-				require.Error(t, err)
-				require.Zero(t, b.balance())
 			}
+			_, err := b.calls.Get(t.Context(), account)
+			require.ErrorIs(t, err, store.ErrNotFound)
 		})
 	}
 }
 
-func TestAnotherPayloadUnderAUsedIDDiffers(t *testing.T) {
+func TestTheEndOfALeaseIsTriedThreeTimes(t *testing.T) {
 	t.Parallel()
-	for name, prepare := range map[string]func(t *testing.T, b *bench){
-		"of an event that was completed": func(t *testing.T, b *bench) {
-			t.Helper()
-			_, err := dedupetest.Effect(t.Context(), b.begin("A"), event(), false, credit)
-			require.NoError(t, err)
-		},
-		"of an event that failed so far": func(t *testing.T, b *bench) {
-			t.Helper()
-			_, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: b.once.Now()})
-			require.NoError(t, err)
-		},
-		"of an event that was dead-lettered": func(t *testing.T, b *bench) {
-			t.Helper()
-			_, err := b.begin("A").Conclude(t.Context(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "unknown_product"})
-			require.NoError(t, err)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench()
-			prepare(t, b)
-			before := b.record(t)
-			for _, redelivered := range []bool{false, true} {
-				seen, err := dedupetest.Effect(t.Context(), b.begin("B"), event(), redelivered, credit)
-				require.NoError(t, err)
-				require.Equal(t, dedupe.Differs, seen)
-			}
-			require.Equal(t, before, b.record(t))
-
-			conflict := b.begin("B").Conflict()
-			seen, err := conflict.Look(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, dedupe.Fresh, seen)
-			seen, err = conflict.Conclude(t.Context(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "payload_conflict"})
-			require.NoError(t, err)
-			require.Equal(t, dedupe.Gone, seen)
-			seen, err = b.begin("B").Conflict().Look(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, dedupe.Gone, seen)
-			require.Equal(t, before, b.record(t), "the conflict stands beside the record")
-		})
-	}
+	sent := dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "sent"}}
+	t.Run("one that was written is found written", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		run := b.claim(t, "e1", false)
+		b.FailBefore(1)
+		b.FailAfter(1)
+		seen, err := run.Conclude(t.Context(), sent)
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Own, seen)
+		require.Equal(t, "sent", run.Result())
+	})
+	t.Run("then the lease stands", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		run := b.claim(t, "e1", false)
+		b.FailBefore(3)
+		_, err := run.Conclude(t.Context(), sent)
+		require.Equal(t, "store_unavailable", retry.Decide(err).Reason)
+		require.Equal(t, dedupe.Processing, b.record(t, "e1").Status)
+		seen, err := run.Conclude(t.Context(), sent)
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Own, seen, "there were three tries")
+	})
 }
 
-func TestALeaseIsHeldUntilItEnds(t *testing.T) {
-	t.Parallel()
-	b := newBench()
-	held := dedupe.Record{
-		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: "e1", Status: dedupe.Processing, PayloadHash: "sha256:A",
-		LeaseToken: "another's", LeaseUntil: b.once.Now().Add(time.Minute), ExpireAt: b.once.Now().Add(remember), Attempts: 1,
+// letters has the id of a message's dead letter, and accepts each correction.
+type letters string
+
+func (l letters) Own() string                                              { return string(l) }
+func (l letters) Replaceable(context.Context, dedupe.Record) (bool, error) { return true, nil }
+func (l letters) Close(ids []string) (writes []store.Write) {
+	for _, id := range ids {
+		writes = append(writes, store.Create(store.Key{Collection: "closed", ID: id}, nil))
 	}
-	_, err := b.Commit(t.Context(), []store.Write{store.Create(eventAt, held.Fields())})
-	require.NoError(t, err)
-	seen, err := b.begin("A").Look(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, dedupe.Held, seen)
-	b.pass(time.Minute)
-	run := b.begin("A")
-	seen, err = run.Look(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, dedupe.Fresh, seen)
-	require.Equal(t, 2, run.Attempt())
+	return writes
 }
 
-func (b *bench) pass(d time.Duration) { b.now.Add(int64(d)) }
+// TestARecordIsBounded: the model draws too few attempts of one event to come to the bounds.
+func TestARecordIsBounded(t *testing.T) {
+	t.Parallel()
+	refused := dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"}
+	const most = 20
+	condemn := func(t *testing.T, b *bench, letter, payload string) dedupe.Seen {
+		t.Helper()
+		run := b.begin("e1", payload)
+		run.Letters(letters(letter))
+		return ends(t, run, refused)
+	}
+	t.Run("it logs the newest attempts", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		for range dedupe.MaxLog + 5 {
+			require.Equal(t, dedupe.Counted, ends(t, b.begin("e1", "A"), failed))
+		}
+		record := b.record(t, "e1")
+		require.EqualValues(t, dedupe.MaxLog+5, record.Attempts)
+		require.Len(t, record.Log, dedupe.MaxLog)
+		for i, line := range record.Log {
+			require.EqualValues(t, i+6, line.Number)
+		}
+	})
+	t.Run("its payload is corrected twenty times: then another is a conflict", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		for n := range most + 1 {
+			require.Equal(t, dedupe.Gone, condemn(t, b, fmt.Sprint("letter-", n), fmt.Sprint(n)))
+		}
+		require.Equal(t, dedupe.Differs, condemn(t, b, "one-more", "one more"))
+		record := b.record(t, "e1")
+		require.Len(t, record.Corrected, most)
+		require.Equal(t, []string{"letter-20"}, record.DeadLetters, "one is open")
+		for n := range most {
+			require.Equal(t, dedupe.Replaced, ends(t, b.begin("e1", fmt.Sprint(n)), refused))
+		}
+	})
+	t.Run("a payload is sent again any number of times: the newest dead letters are open", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		const sent = most + 5
+		for n := range sent {
+			require.Equal(t, dedupe.Gone, condemn(t, b, fmt.Sprint("letter-", n), "A"))
+		}
+		open := b.record(t, "e1").DeadLetters
+		require.Len(t, open, most)
+		require.Equal(t, []string{"letter-5", "letter-24"}, []string{open[0], open[most-1]})
+		for n := range sent {
+			_, err := b.Get(t.Context(), store.Key{Collection: "closed", ID: fmt.Sprint("letter-", n)})
+			require.Equal(t, n < sent-most, err == nil, "the others are closed")
+		}
+	})
+}

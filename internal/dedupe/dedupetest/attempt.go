@@ -75,15 +75,49 @@ func (w *world) condemn(t *rapid.T) {
 func (w *world) broken(t *rapid.T) {
 	e := w.pick(t)
 	a := w.begin(t, e)
-	require.NoError(t, a.run.Broken(context.Background(), "contract_broken"))
-	w.expire(e)
+	f := w.draw(t)
+	err := a.run.Broken(context.Background(), "contract_broken")
+	w.next = none
+	first := e.status == "" || !w.now.Before(e.expires)
+	remembers := first || e.status == dedupe.DeadLettered && len(e.open) < most && !slices.Contains(e.open, a.letter)
+	require.Equal(t, remembers && (f == refuse || f == lose), err != nil)
 	switch {
-	case e.status == "":
+	case !remembers || f == refuse:
+	case first:
+		w.expire(e)
 		e.status, e.owner, e.expires = dedupe.DeadLettered, 0, w.now.Add(remember)
 		e.open, e.letter = []string{a.letter}, a.letter
-	case e.status == dedupe.DeadLettered && len(e.open) < most && !slices.Contains(e.open, a.letter):
+	default:
 		e.open = append(e.open, a.letter)
 	}
+}
+
+// conflict has a payload that came under another's id buried beside that one's record.
+func (w *world) conflict(t *rapid.T) {
+	e := w.pick(t)
+	a := w.begin(t, e)
+	if want, _ := w.expects(e, a); want != dedupe.Differs || w.looks(t, e, a) {
+		return
+	}
+	run, want := a.run.Conflict(), dedupe.Fresh
+	if w.now.Before(e.conflicts[a.payload]) {
+		want = dedupe.Gone
+	}
+	seen, err := run.Look(context.Background())
+	require.NoError(t, err)
+	require.Equal(t, want, seen)
+	if seen == dedupe.Gone {
+		return
+	}
+	seen, err = run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "payload_conflict"})
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Gone, seen)
+	e.conflicts[a.payload] = w.now.Add(remember)
+	doc, err := w.store.Get(context.Background(), dedupe.ConflictKey("q", dedupe.DefaultTenant, e.id, hash(a.payload)))
+	require.NoError(t, err)
+	record, err := dedupe.FromDocument(doc)
+	require.NoError(t, err)
+	require.Equal(t, []string{hash(a.payload), hash(e.payload)}, []string{record.PayloadHash, record.ConflictsWith})
 }
 
 // most bounds the dead letters of a record, and the corrections of its payload.

@@ -60,9 +60,9 @@ type event struct {
 	// log has the attempts of all its replays and corrections.
 	log     []dedupe.Attempt
 	expires time.Time
-	// due is the time of the next attempt after a failed one; kept: a copy waits for it.
+	// due is the time of the next attempt after a failed one, kept the ticket of the copy that waits for it.
 	due  time.Time
-	kept bool
+	kept string
 	// accept: another payload may replace a dead-lettered one.
 	accept bool
 	// corrected are the replaced payloads.
@@ -74,6 +74,8 @@ type event struct {
 	again   bool
 	// open and closed are the dead letters that are not, or are, superseded.
 	open, closed []string
+	// conflicts says of each payload that was buried as a conflict until when that is known.
+	conflicts map[string]time.Time
 	// completed counts the attempts that have completed the event since it was last forgotten.
 	completed int
 	// effects counts those of a Tx handler, in the store as well.
@@ -86,9 +88,9 @@ type attempt struct {
 	event   *event
 	payload string
 	replays int64
-	// letter is the id of its dead letter.
-	letter string
-	run    *dedupe.Run
+	// letter is the id of its dead letter, ticket that of the delivered copy.
+	letter, ticket string
+	run            *dedupe.Run
 }
 
 // world is the machine, the model, and the attempts of the workers.
@@ -129,6 +131,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 			"one comes too early":    w.early,
 			"an effect is condemned": w.condemn,
 			"a message is broken":    w.broken,
+			"a conflict is buried":   w.conflict,
 			"a sweep":                w.sweep,
 			"time passes":            w.pass,
 			"":                       w.check,
@@ -145,7 +148,7 @@ func newWorld(db store.Store, round int) *world {
 	w.store.OnCommit = w.commitNext
 	w.once = &dedupe.Once{Store: w.store, Now: func() time.Time { return w.now }, NewToken: func() string { return fmt.Sprint(w.count) }, Instance: "model"}
 	for i := range 3 {
-		w.events = append(w.events, &event{id: fmt.Sprintf("round-%d-event-%d", round, i), accept: i > 0})
+		w.events = append(w.events, &event{id: fmt.Sprintf("round-%d-event-%d", round, i), accept: i > 0, conflicts: map[string]time.Time{}})
 	}
 	return w
 }
@@ -174,7 +177,7 @@ func (w *world) begin(t *rapid.T, e *event) *attempt {
 	w.begun[w.count] = w.now
 	a := &attempt{
 		number: w.count, event: e, payload: rapid.SampledFrom([]string{"A", "A", "A", "B", "C"}).Draw(t, "payload"),
-		letter: fmt.Sprintf("%s-letter-%d", e.id, w.count),
+		letter: fmt.Sprintf("%s-letter-%d", e.id, w.count), ticket: rapid.SampledFrom([]string{"", e.kept}).Draw(t, "ticket"),
 	}
 	if e.status == dedupe.DeadLettered {
 		switch rapid.SampledFrom([]string{"another message", "a redelivery", "a replay"}).Draw(t, "it is") {
@@ -185,7 +188,7 @@ func (w *world) begin(t *rapid.T, e *event) *attempt {
 		}
 	}
 	a.run = w.once.Begin(e.key(), dedupe.Record{
-		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: e.id, EventType: "initial", PayloadHash: hash(a.payload), Replays: a.replays, MessageID: fmt.Sprint("m-", a.number),
+		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: e.id, EventType: "initial", PayloadHash: hash(a.payload), Replays: a.replays, MessageID: fmt.Sprint("m-", a.number), DelayTicket: a.ticket,
 	}, remember)
 	a.run.Letters(letters{a})
 	a.run.Delivered(a.number, "")
@@ -212,7 +215,7 @@ func (w *world) forget(e *event) {
 func (w *world) expire(e *event) {
 	if e.status != "" && !w.now.Before(e.expires) {
 		e.status, e.payload, e.attempts, e.completed, e.replays = "", "", 0, 0, 0
-		e.corrected, e.open, e.letter, e.again, e.log = nil, nil, "", false, nil
+		e.corrected, e.open, e.letter, e.again, e.log, e.due, e.kept = nil, nil, "", false, nil, time.Time{}, ""
 	}
 }
 
@@ -228,7 +231,7 @@ func (w *world) takes(e *event, a *attempt) {
 		}
 	}
 	e.payload, e.replays, e.expires = a.payload, a.replays, w.now.Add(remember)
-	e.due, e.kept = time.Time{}, false
+	e.due, e.kept = time.Time{}, ""
 }
 
 // begins is what the begin of an attempt that counts does to the log, where it has no line of it.
@@ -301,7 +304,7 @@ func (w *world) expects(e *event, a *attempt) (dedupe.Seen, bool) {
 		return dedupe.Gone, true
 	case e.status == dedupe.Processing && w.now.Before(e.leaseUntil):
 		return dedupe.Held, true
-	case e.status == dedupe.Failed && w.now.Before(e.due) && e.kept:
+	case e.status == dedupe.Failed && w.now.Before(e.due) && e.kept != "" && e.kept != a.ticket:
 		return dedupe.Waiting, true
 	case e.status == dedupe.Failed && w.now.Before(e.due):
 		return dedupe.Early, true
@@ -389,12 +392,14 @@ func (w *world) complete(t *rapid.T) {
 func (w *world) release(t *rapid.T) {
 	a := w.take(t)
 	w.draw(t)
-	counted := rapid.Bool().Draw(t, "counted")
-	if !w.concludes(t, a, dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: w.now.Add(time.Minute), Uncounted: !counted}, dedupe.Counted) {
+	counted, kept := rapid.Bool().Draw(t, "counted"), rapid.SampledFrom([]string{"", a.letter}).Draw(t, "kept")
+	if !w.concludes(t, a, dedupe.Ending{
+		Status: dedupe.Failed, Reason: "handler_error", Next: w.now.Add(time.Minute), Uncounted: !counted, Kept: dedupe.Kept{Ticket: kept},
+	}, dedupe.Counted) {
 		return
 	}
 	a.event.owner, a.event.status, a.event.expires = 0, dedupe.Failed, w.now.Add(remember)
-	a.event.due = w.now.Add(time.Minute)
+	a.event.due, a.event.kept = w.now.Add(time.Minute), kept
 	if !counted {
 		a.event.attempts--
 		a.event.log = a.event.log[:len(a.event.log)-1]
@@ -490,8 +495,9 @@ func (w *world) fail(t *rapid.T) {
 	if !errors.Is(err, errHandler) {
 		return
 	}
+	next := w.now.Add(rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "it waits"))
 	for {
-		seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: w.now})
+		seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: next})
 		require.NoError(t, err)
 		want, taken := w.expects(e, a)
 		switch {
@@ -502,53 +508,111 @@ func (w *world) fail(t *rapid.T) {
 		default:
 			require.Equal(t, dedupe.Counted, seen)
 			w.takes(e, a)
-			e.status, e.owner = dedupe.Failed, 0
 			e.attempts++
 			w.begins(e, a)
-			w.logs(a, retry.Retry, "handler_error")
-			e.log[len(e.log)-1].Next = w.now
+			w.failed(a, next)
 		}
 		return
 	}
 }
 
-// early has a delivery that comes before its time put off.
+// failed is what the failure of an attempt without a lease does to its event.
+func (w *world) failed(a *attempt, next time.Time) {
+	a.event.status, a.event.owner, a.event.due = dedupe.Failed, 0, next
+	w.logs(a, retry.Retry, "handler_error")
+	a.event.log[len(a.event.log)-1].Next = next
+}
+
+// early has a delivery that comes before its time put off: its copy is kept with the record, or neither is.
 func (w *world) early(t *rapid.T) {
 	e := w.pick(t)
+	for _, other := range w.events {
+		if other.status == dedupe.Failed && w.now.Before(other.due) {
+			e = other
+		}
+	}
 	a := w.begin(t, e)
 	if want, _ := w.expects(e, a); want != dedupe.Early || w.looks(t, e, a) {
 		return
 	}
 	require.Equal(t, e.due, a.run.Due())
-	seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Kept: dedupe.Kept{Ticket: "1-1"}})
-	require.NoError(t, err)
-	require.Equal(t, dedupe.Waiting, seen)
-	e.kept = true
+	shelf := store.Key{Collection: "shelf", ID: a.letter}
+	want, kept, there := dedupe.Waiting, a.letter, true
+	switch rapid.SampledFrom([]string{"nothing", "another copy is kept", "its place is taken"}).Draw(t, "meanwhile") {
+	case "another copy is kept":
+		other := w.begin(t, e)
+		if want, _ := w.expects(e, other); want != dedupe.Early || w.looks(t, e, other) {
+			return
+		}
+		_, err := other.run.Conclude(context.Background(), dedupe.Ending{Kept: dedupe.Kept{Ticket: other.letter}})
+		require.NoError(t, err)
+		kept, there = other.letter, false
+	case "its place is taken":
+		_, err := w.store.Commit(context.Background(), []store.Write{store.Create(shelf, nil)})
+		require.NoError(t, err)
+		want, kept = dedupe.Early, e.kept
+	default:
+		if f := w.draw(t); f == refuse {
+			want, kept, there = dedupe.Fresh, e.kept, false
+		} else if f == lose {
+			want = dedupe.Fresh
+		}
+	}
+	seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Kept: dedupe.Kept{Ticket: a.letter, Writes: []store.Write{store.Create(shelf, nil)}}})
+	require.Equal(t, want, seen)
+	require.Equal(t, want == dedupe.Fresh, err != nil)
+	_, err = w.store.Get(context.Background(), shelf)
+	require.Equal(t, there, err == nil)
+	e.kept = kept
 }
 
-// counts has an attempt counted before it runs: then its worker dies, or it has its effect, or
+// counts has an attempt counted before it runs: then its worker dies, or it ends as any other does, or
 // it is none after all.
 func (w *world) counts(t *rapid.T) {
 	e := w.pick(t)
 	a := w.begin(t, e)
-	if !w.looks(t, e, a) {
+	if rapid.Bool().Draw(t, "looks first") && !w.looks(t, e, a) {
 		return
 	}
-	seen, err := a.run.Count(context.Background())
-	require.NoError(t, err)
-	require.Equal(t, dedupe.Counted, seen)
+	concludes := func(want dedupe.Seen, conclude func() (dedupe.Seen, error)) {
+		seen, err := conclude()
+		require.NoError(t, err)
+		require.Equal(t, want, seen)
+	}
+	count := func() (dedupe.Seen, error) { return a.run.Count(context.Background()) }
+	if want, taken := w.expects(e, a); taken {
+		concludes(want, count)
+		return
+	}
+	concludes(dedupe.Counted, func() (seen dedupe.Seen, err error) {
+		if seen, err = count(); seen == dedupe.Fresh { // it found a record, and decides again
+			return count()
+		}
+		return seen, err
+	})
 	w.takes(e, a)
 	e.status, e.owner = dedupe.Failed, 0
 	e.attempts++
 	w.begins(e, a)
-	switch rapid.SampledFrom([]string{"its worker dies", "it has its effect", "it is none"}).Draw(t, "then") {
+	switch rapid.SampledFrom([]string{"its worker dies", "it has its effect", "it fails", "it is refused", "it is none"}).Draw(t, "then") {
 	case "it has its effect":
 		e.attempts-- // counted once
 		w.commit(t, e, a, none, e.credit)
+	case "it fails":
+		concludes(dedupe.Counted, func() (dedupe.Seen, error) {
+			return a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.Failed, Reason: "handler_error", Next: w.now})
+		})
+		w.failed(a, w.now)
+	case "it is refused":
+		concludes(dedupe.Gone, func() (dedupe.Seen, error) {
+			return a.run.Conclude(context.Background(), dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"})
+		})
+		e.ends(a, dedupe.DeadLettered)
+		w.logs(a, retry.DeadLettered, "refused")
 	case "it is none":
-		seen, err = a.run.Uncount(context.Background(), "contention")
-		require.NoError(t, err)
-		require.Equal(t, dedupe.Counted, seen)
+		for _, want := range []dedupe.Seen{dedupe.Counted, dedupe.Fresh} { // once
+			concludes(want, func() (dedupe.Seen, error) { return a.run.Uncount(context.Background(), "contention") })
+		}
 		e.attempts--
 		e.log = e.log[:len(e.log)-1]
 	}
@@ -615,6 +679,7 @@ func (w *world) check(t *rapid.T) {
 		require.Equal(t, e.attempts, record.Attempts)
 		require.Equal(t, append([]dedupe.Attempt{}, e.log...), append([]dedupe.Attempt{}, record.Log...))
 		require.Equal(t, e.expires, record.ExpireAt)
+		require.Equal(t, []any{e.due, e.kept}, []any{record.NextRetryAt, record.DelayTicket})
 		if e.status == dedupe.Processing {
 			require.Equal(t, e.leaseUntil, record.LeaseUntil)
 			require.Equal(t, fmt.Sprint(e.owner), record.LeaseToken)

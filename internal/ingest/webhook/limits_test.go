@@ -2,15 +2,14 @@ package webhook_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,16 +37,22 @@ func temporary(tb testing.TB) *standin.Store {
 	return db
 }
 
-// instance is the limits of one instance of the door.
-func instance(shared store.Store, now func() time.Time) (*webhook.Limits, *telemetry.Metrics) {
-	metrics := telemetry.NewMetrics()
-	return webhook.NewLimits(webhook.LimitsConfig{
-		Blocks: shared, Backlogs: shared, Log: slog.New(slog.DiscardHandler), Metrics: metrics, Now: now, Dice: rand.IntN,
-	}), metrics
+// limited is the limits of one instance of the service.
+type limited struct {
+	*webhook.Limits
+	metrics *telemetry.Metrics
 }
 
-// code is that of a refusal; empty where there is none.
-func code(t require.TestingT, err error) string {
+func instance(shared store.Store, now func() time.Time) limited {
+	metrics := telemetry.NewMetrics()
+	return limited{webhook.NewLimits(webhook.LimitsConfig{
+		Blocks: shared, Backlogs: shared, Log: slog.New(slog.DiscardHandler), Metrics: metrics, Now: now, Dice: rand.IntN,
+	}), metrics}
+}
+
+// ask is the code of the refusal of a message; empty where there is none.
+func (l limited) ask(t require.TestingT, ctx context.Context, q catalog.Queue, user string) string {
+	err := l.Admit(ctx, q, user)
 	if err == nil {
 		return ""
 	}
@@ -56,6 +61,25 @@ func code(t require.TestingT, err error) string {
 	require.Equal(t, http.StatusTooManyRequests, problem.Status)
 	require.Positive(t, problem.RetryAfter)
 	return problem.Code
+}
+
+// let is how many of so many messages of nobody's are admitted.
+func (l limited) let(t *testing.T, q catalog.Queue, messages int) (let int) {
+	t.Helper()
+	for range messages {
+		if l.ask(t, t.Context(), q, "") == "" {
+			let++
+		}
+	}
+	return let
+}
+
+func perSecond(rate int) catalog.Queue {
+	return catalog.Queue{ID: "orders", Rate: catalog.Rate{PerSecond: rate}}
+}
+
+func perUser(rate int) catalog.Queue {
+	return catalog.Queue{ID: "orders", Rate: catalog.Rate{PerUser: rate, User: []string{"user_id"}}}
 }
 
 // free is what an instance lets through of a limit without asking the others.
@@ -73,9 +97,9 @@ func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 		perUser := rapid.IntRange(0, 5).Draw(t, "per user")
 		q := catalog.Queue{ID: fmt.Sprint("orders-", queues.Add(1)), Rate: catalog.Rate{PerSecond: rate, PerUser: perUser, User: []string{"user_id"}}}
 		now := fixed
-		doors := make([]*webhook.Limits, rapid.IntRange(1, 10).Draw(t, "instances"))
+		doors := make([]limited, rapid.IntRange(1, 10).Draw(t, "instances"))
 		for i := range doors {
-			doors[i], _ = instance(shared, func() time.Time { return now })
+			doors[i] = instance(shared, func() time.Time { return now })
 		}
 		for range rapid.IntRange(1, 3).Draw(t, "seconds") {
 			let, letUser := 0, map[string]int{}
@@ -86,7 +110,7 @@ func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 				if perUser > 0 && at%3 > 0 {
 					user = strconv.Itoa(int(at>>8) % 4)
 				}
-				switch code(t, doors[int(at)%len(doors)].Admit(t.Context(), q, user)) {
+				switch doors[int(at)%len(doors)].ask(t, t.Context(), q, user) {
 				case "":
 					let++
 					letUser[user]++
@@ -117,93 +141,75 @@ func TestOneInstanceAloneMayHaveTheWholeLimit(t *testing.T) {
 	t.Parallel()
 	shared := &storetest.Counter{Store: temporary(t)}
 	now := fixed
-	door, _ := instance(shared, func() time.Time { return now })
-	q := catalog.Queue{ID: "orders", Rate: catalog.Rate{PerSecond: 500}}
+	one := instance(shared, func() time.Time { return now })
+	q := perSecond(500)
 	for range 3 {
 		shared.Commits.Store(0)
 		shared.Written.Store(0)
-		for range 500 + free(500) {
-			require.NoError(t, door.Admit(t.Context(), q, ""))
-		}
+		require.Equal(t, 500+free(500), one.let(t, q, 500+free(500)))
 		// What docs/design.md says that it costs.
 		require.Equal(t, int64(50), shared.Written.Load(), "blocks")
 		require.Equal(t, int64(27), shared.Commits.Load(), "round trips")
-		for range 100 {
-			require.Equal(t, "queue_rate_limited", code(t, door.Admit(t.Context(), q, "")))
+		for i := range 100 { // on a clock that is set back, too, as on a machine that slept
+			now = now.Add(-time.Duration(i%3) * time.Second)
+			require.Equal(t, "queue_rate_limited", one.ask(t, t.Context(), q, ""))
+			now = now.Add(time.Duration(i%3) * time.Second)
 		}
 		require.Equal(t, int64(27), shared.Commits.Load(), "who knows that there is nothing left does not ask")
 		now = now.Add(time.Second)
 	}
-	require.Zero(t, shared.Queries.Load())
-}
-
-func TestALowRateAsksNobody(t *testing.T) {
-	t.Parallel()
-	shared := &storetest.Counter{Store: temporary(t)}
-	now := fixed
-	door, _ := instance(shared, func() time.Time { return now })
-	q := catalog.Queue{ID: "orders", Rate: catalog.Rate{PerSecond: 500, PerUser: 5, User: []string{"user_id"}}}
-	for range 60 {
+	for range 60 { // at a low rate nobody is asked
 		for user := range 5 {
-			require.NoError(t, door.Admit(t.Context(), q, strconv.Itoa(user)))
+			low := perUser(5)
+			low.Rate.PerSecond = 500
+			require.Empty(t, one.ask(t, t.Context(), low, strconv.Itoa(user)))
 		}
 		now = now.Add(time.Second)
 	}
-	require.Zero(t, shared.Gets.Load()+shared.Commits.Load()+shared.Queries.Load())
+	require.Equal(t, int64(27), shared.Commits.Load())
+	require.Zero(t, shared.Queries.Load()+shared.Gets.Load())
 }
 
 func TestManyRequestsAtOnceOnManyInstancesKeepToTheLimit(t *testing.T) {
 	t.Parallel()
-	const doors, rate = 8, 300
+	const instances, rate = 8, 300
 	shared := temporary(t)
-	q := catalog.Queue{ID: "orders", Rate: catalog.Rate{PerSecond: rate}}
 	var let atomic.Int64
 	var group sync.WaitGroup
-	for range doors {
-		door, _ := instance(shared, func() time.Time { return fixed })
+	for range instances {
+		one := instance(shared, func() time.Time { return fixed })
 		for range 10 {
-			group.Go(func() {
-				for range rate / 4 {
-					if door.Admit(context.WithoutCancel(t.Context()), q, "") == nil {
-						let.Add(1)
-					}
-				}
-			})
+			group.Go(func() { let.Add(int64(one.let(t, perSecond(rate), rate/4))) })
 		}
 	}
 	group.Wait()
-	require.LessOrEqual(t, let.Load(), int64(rate+doors*free(rate)))
+	require.LessOrEqual(t, let.Load(), int64(rate+instances*free(rate)))
 	require.GreaterOrEqual(t, let.Load(), int64(rate), "each instance had more than it could use")
 }
 
 func TestUsersBeyondThoseThatAreCountedAreNotLimitedEachForItself(t *testing.T) {
 	t.Parallel()
-	shared := &storetest.Counter{Store: temporary(t)}
 	now := fixed
-	door, _ := instance(shared, func() time.Time { return now })
-	q := catalog.Queue{ID: "orders", Rate: catalog.Rate{PerUser: 1, User: []string{"user_id"}}}
+	one := instance(temporary(t), func() time.Time { return now })
+	ask := func(user string) string { return one.ask(t, t.Context(), perUser(1), user) }
 	for user := range 10_000 {
-		require.NoError(t, door.Admit(t.Context(), q, strconv.Itoa(user)))
+		require.Empty(t, ask(strconv.Itoa(user)))
 	}
 	for range 10 {
-		require.NoError(t, door.Admit(t.Context(), q, "one more"))
+		require.Empty(t, ask("one more"))
 	}
-	require.NoError(t, door.Admit(t.Context(), q, "0"))
-	require.Equal(t, "user_rate_limited", code(t, door.Admit(t.Context(), q, "0")), "who is counted stays limited")
+	require.Empty(t, ask("0"))
+	require.Equal(t, "user_rate_limited", ask("0"), "who is counted stays limited")
 	now = now.Add(time.Second)
-	for range 2 {
-		require.NoError(t, door.Admit(t.Context(), q, "one more"))
-	}
-	require.Equal(t, "user_rate_limited", code(t, door.Admit(t.Context(), q, "one more")))
+	require.Equal(t, []string{"", "", "user_rate_limited"}, []string{ask("one more"), ask("one more"), ask("one more")})
 }
 
 func TestAUserStandsInNoDocument(t *testing.T) {
 	t.Parallel()
 	shared := temporary(t)
-	door, _ := instance(shared, func() time.Time { return fixed })
-	q := catalog.Queue{ID: "orders", Rate: catalog.Rate{PerUser: 5, User: []string{"user_id"}}}
+	one := instance(shared, func() time.Time { return fixed })
 	for range 4 {
-		require.NoError(t, door.Admit(t.Context(), q, "usr_42"))
+		require.Empty(t, one.ask(t, t.Context(), perUser(5), "usr_42"))
 	}
 	page, err := shared.Query(t.Context(), store.Query{Collection: webhook.BlocksCollection, Limit: 100})
 	require.NoError(t, err)
@@ -226,68 +232,44 @@ func TestAStoreThatDoesNotAnswerRefusesNothing(t *testing.T) {
 	}
 	counter := &storetest.Counter{Store: faults}
 	now := fixed
-	door, metrics := instance(counter, func() time.Time { return now })
-	q := catalog.Queue{ID: "orders", Rate: catalog.Rate{PerSecond: 50}}
+	one := instance(counter, func() time.Time { return now })
 	faults.Down(true)
-	for range 200 {
-		require.NoError(t, door.Admit(t.Context(), q, ""))
-	}
+	require.Equal(t, 200, one.let(t, perSecond(50), 200))
 	require.Equal(t, int64(1), counter.Commits.Load(), "it is asked once in a second")
 	faults.Down(false)
-	for range 200 {
-		require.NoError(t, door.Admit(t.Context(), q, ""))
-	}
+	require.Equal(t, 200, one.let(t, perSecond(50), 200))
 	now = now.Add(time.Second)
-	let := 0
-	for range 200 {
-		if code(t, door.Admit(t.Context(), q, "")) == "" {
-			let++
-		}
-	}
-	require.Equal(t, 50+free(50), let)
+	require.Equal(t, 50+free(50), one.let(t, perSecond(50), 200))
 	require.Positive(t, asked)
-	require.Contains(t, scraped(t, metrics), `billhook_limits_unknown_total{limit="rate",queue="orders"} 1`)
+	require.Contains(t, scraped(t, one.metrics), `billhook_limits_unknown_total{limit="rate",queue="orders"} 1`)
 }
 
-// A clock that is set back, as on a machine that slept, gives no second twice.
-func TestAClockThatIsSetBackGivesNothingTwice(t *testing.T) {
-	t.Parallel()
-	now := fixed
-	door, _ := instance(temporary(t), func() time.Time { return now })
-	q := catalog.Queue{ID: "orders", Rate: catalog.Rate{PerSecond: 50}}
-	let := 0
-	for i := range 300 {
-		now = fixed.Add(-time.Duration(i%3) * time.Second)
-		if door.Admit(t.Context(), q, "") == nil {
-			let++
-		}
-	}
-	require.Equal(t, 50+free(50), let)
-}
+// full is a queue of a hundred messages at most.
+var full = catalog.Queue{ID: "orders", MaxBacklog: catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}}
 
 func TestAFullQueueRefusesWhereItsBoundSaysSo(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	alert := catalog.MaxBacklog{Messages: 100, OnFull: catalog.AlertAlone}
+	type row struct {
 		bound   catalog.MaxBacklog
-		waiting map[string]backlog.Held
+		queue   string
+		waiting int64
 		age     time.Duration
 		want    string
-	}{
-		"full":                     {catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}, map[string]backlog.Held{"orders": {Messages: 100}}, time.Minute, "queue_full"},
-		"one below":                {catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}, map[string]backlog.Held{"orders": {Messages: 99}}, time.Minute, ""},
-		"full, and an alert alone": {catalog.MaxBacklog{Messages: 100, OnFull: catalog.AlertAlone}, map[string]backlog.Held{"orders": {Messages: 100}}, time.Minute, ""},
-		"without a bound":          {catalog.MaxBacklog{}, map[string]backlog.Held{"orders": {Messages: 1 << 40}}, time.Minute, ""},
-		"counted too long ago":     {catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}, map[string]backlog.Held{"orders": {Messages: 100}}, backlog.GoodFor + time.Second, ""},
-		"another queue is full":    {catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}, map[string]backlog.Held{"letters": {Messages: 100}}, time.Minute, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			shared := temporary(t)
-			door, _ := instance(shared, func() time.Time { return fixed })
-			require.NoError(t, backlog.Write(t.Context(), shared, fixed.Add(-test.age), test.waiting))
-			require.Equal(t, test.want, code(t, door.Admit(t.Context(), catalog.Queue{ID: "orders", MaxBacklog: test.bound}, "")))
-		})
 	}
+	each(t, map[string]row{
+		"full":                     {full.MaxBacklog, "orders", 100, time.Minute, "queue_full"},
+		"one below":                {full.MaxBacklog, "orders", 99, time.Minute, ""},
+		"full, and an alert alone": {alert, "orders", 100, time.Minute, ""},
+		"without a bound":          {catalog.MaxBacklog{}, "orders", 1 << 40, time.Minute, ""},
+		"counted too long ago":     {full.MaxBacklog, "orders", 100, backlog.GoodFor + time.Second, ""},
+		"another queue is full":    {full.MaxBacklog, "letters", 100, time.Minute, ""},
+	}, func(t *testing.T, test row) {
+		shared := temporary(t)
+		one := instance(shared, func() time.Time { return fixed })
+		require.NoError(t, backlog.Write(t.Context(), shared, fixed.Add(-test.age), map[string]backlog.Held{test.queue: {Messages: test.waiting}}))
+		require.Equal(t, test.want, one.ask(t, t.Context(), catalog.Queue{ID: "orders", MaxBacklog: test.bound}, ""))
+	})
 }
 
 func TestABacklogIsReadEveryTenSecondsAndRefusesNothingWhereItIsNotKnown(t *testing.T) {
@@ -295,94 +277,65 @@ func TestABacklogIsReadEveryTenSecondsAndRefusesNothingWhereItIsNotKnown(t *test
 	faults := &storetest.Faults{Store: temporary(t)}
 	counter := &storetest.Counter{Store: faults}
 	now := fixed
-	door, metrics := instance(counter, func() time.Time { return now })
-	q := catalog.Queue{ID: "orders", MaxBacklog: catalog.MaxBacklog{Messages: 100, OnFull: catalog.RefuseMore}}
-	admit := func() string { return code(t, door.Admit(t.Context(), q, "")) }
-
-	require.Empty(t, admit(), "nobody has counted yet")
+	one := instance(counter, func() time.Time { return now })
+	require.Equal(t, 1, one.let(t, full, 1), "nobody has counted yet")
 	require.NoError(t, backlog.Write(t.Context(), faults, now, map[string]backlog.Held{"orders": {Messages: 100}}))
-	now = now.Add(9 * time.Second)
-	require.Empty(t, admit())
-	require.Equal(t, int64(1), counter.Gets.Load())
-	now = now.Add(time.Second)
-	for range 100 {
-		require.Equal(t, "queue_full", admit())
+	for _, step := range []struct {
+		sentence string
+		after    time.Duration
+		let      int
+		gets     int64
+		down     bool
+	}{
+		{"what was read is gone by", 9 * time.Second, 100, 1, false},
+		{"and read again", time.Second, 0, 2, false},
+		{"what is known still counts", backlog.GoodFor - 10*time.Second, 0, 3, true},
+		{"for a while", 11 * time.Second, 100, 4, true},
+	} {
+		faults.Down(step.down)
+		now = now.Add(step.after)
+		require.Equal(t, step.let, one.let(t, full, 100), step.sentence)
+		require.Equal(t, step.gets, counter.Gets.Load(), step.sentence)
 	}
-	require.Equal(t, int64(2), counter.Gets.Load())
-
-	faults.Down(true)
-	now = now.Add(backlog.GoodFor - 10*time.Second)
-	require.Equal(t, "queue_full", admit(), "what is known still counts")
-	now = now.Add(11 * time.Second)
-	require.Empty(t, admit())
-	require.Contains(t, scraped(t, metrics), `billhook_limits_unknown_total{limit="backlog",queue="orders"} 2`)
-}
-
-// queueOf returns a change that replaces one queue of the catalog.
-func queueOf(id string, change func(*catalog.Queue)) func(*webhook.Config) {
-	return func(c *webhook.Config) {
-		declared := *c.Catalog
-		declared.Queues = slices.Clone(declared.Queues)
-		for i := range declared.Queues {
-			if declared.Queues[i].ID == id {
-				change(&declared.Queues[i])
-			}
-		}
-		c.Catalog = &declared
-	}
+	require.Contains(t, scraped(t, one.metrics), `billhook_limits_unknown_total{limit="backlog",queue="orders"} 2`)
 }
 
 // The catalog's own order queue, its rates made small.
-func TestTheDoorAnswers429WithATimeAndPublishesNothing(t *testing.T) {
+func TestAMessageAboveALimitIsAnswered429WithATime(t *testing.T) {
 	t.Parallel()
-	const orders = "orders-process"
-	created := func(n int, user string) []byte {
-		return fmt.Appendf(nil, `{"id":"msg_%d","type":"order.created","timestamp":"2026-02-23T14:30:00Z","version":1,"producer":"shop",`+
-			`"data":{"order_id":"ord_%d","user_id":%q,"total":5497,"items_count":3}}`, n, n, user)
-	}
 	shared := temporary(t)
-	limits, _ := instance(shared, func() time.Time { return fixed })
+	limits := instance(shared, func() time.Time { return fixed })
 	d := open(t, func(c *webhook.Config) {
 		unlimited(c)
-		queueOf(orders, func(q *catalog.Queue) {
-			q.Enabled, q.Rate.PerSecond = true, 20
-			require.Equal(t, 5, q.Rate.PerUser)
-		})(c)
+		queueOf("orders-process", func(q *catalog.Queue) { q.Enabled, q.Rate.PerSecond = true, 20 })(c)
 		c.Admission = limits
 	})
 	n := 0
-	send := func(user string) (status int, reason, after string) {
+	send := func(user string) []any {
 		n++
-		body := created(n, user)
-		w := d.send(generic(t, "/queues/"+orders+"/messages", body))
+		w := d.send(generic(t, toOrders, fmt.Appendf(nil, `{"id":"m%d","type":"order.created","version":1,"data":{"order_id":"o%d","user_id":%q}}`, n, n, user)))
 		require.NotContains(t, w.Body.String(), user)
-		_, reason, _ = strings.Cut(w.Body.String(), `"code":"`)
-		reason, _, _ = strings.Cut(reason, `"`)
-		return w.Code, reason, w.Header().Get("Retry-After")
+		var told problem
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &told))
+		return []any{w.Code, told.Code, w.Header().Get("Retry-After")}
 	}
 	for range 5 + free(5) {
-		status, _, _ := send("usr_42")
-		require.Equal(t, http.StatusAccepted, status)
+		require.Equal(t, http.StatusAccepted, send("usr_42")[0])
 	}
-	status, reason, after := send("usr_42")
-	require.Equal(t, []any{http.StatusTooManyRequests, "user_rate_limited", "1"}, []any{status, reason, after})
+	require.Equal(t, []any{http.StatusTooManyRequests, "user_rate_limited", "1"}, send("usr_42"))
 	for user := range 20 + free(20) - 6 {
-		status, _, _ := send(fmt.Sprint("usr_1", user))
-		require.Equal(t, http.StatusAccepted, status)
+		require.Equal(t, http.StatusAccepted, send(fmt.Sprint("usr_1", user))[0])
 	}
-	status, reason, after = send("usr_7")
-	require.Equal(t, []any{http.StatusTooManyRequests, "queue_rate_limited", "1"}, []any{status, reason, after})
+	require.Equal(t, []any{http.StatusTooManyRequests, "queue_rate_limited", "1"}, send("usr_7"))
 	require.Len(t, d.broker.all(), 20+free(20))
 	require.Contains(t, d.scrape(t), `billhook_webhooks_total{reason="user_rate_limited",source="generic",status="429"} 1`)
 
-	require.NoError(t, backlog.Write(t.Context(), shared, fixed, map[string]backlog.Held{orders: {Messages: 100_000}}))
-	limits, _ = instance(shared, func() time.Time { return fixed })
+	require.NoError(t, backlog.Write(t.Context(), shared, fixed, map[string]backlog.Held{"orders-process": {Messages: 100_000}}))
 	d = open(t, func(c *webhook.Config) {
-		queueOf(orders, func(q *catalog.Queue) { q.Enabled = true })(c)
-		c.Admission = limits
+		queueOf("orders-process", func(q *catalog.Queue) { q.Enabled = true })(c)
+		c.Admission = instance(shared, func() time.Time { return fixed })
 	})
-	status, reason, after = send("usr_8")
-	require.Equal(t, []any{http.StatusTooManyRequests, "queue_full", "60"}, []any{status, reason, after})
+	require.Equal(t, []any{http.StatusTooManyRequests, "queue_full", "60"}, send("usr_8"))
 	require.Empty(t, d.broker.all())
 }
 

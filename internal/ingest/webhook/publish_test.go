@@ -2,8 +2,10 @@ package webhook_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,196 +14,324 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/apps/customers"
 	"billhook/internal/contract"
-	"billhook/internal/contract/routing"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/store"
 )
 
-func TestUIDComesFromTheDirectoryWhereTheBodyHasNone(t *testing.T) {
-	t.Parallel()
-	d := open(t, func(c *webhook.Config) {
-		c.Customers = people{uids: map[string]string{samples.CustomerID: "user-of-the-directory"}}
-	})
-	require.Equal(t, http.StatusAccepted, d.send(payNow(t, samples.Read(samples.Refund, samples.Event{}))).Code)
-	require.Equal(t, http.StatusAccepted, d.send(payNow(t, samples.Read(samples.OrderCompleted, samples.Event{}))).Code)
-	require.Len(t, d.broker.all(), 2)
-	first, second := d.broker.all()[0].message, d.broker.all()[1].message
-	require.Equal(t, "user-of-the-directory", first.Attributes["uid"])
-	require.Equal(t, "user-of-the-directory", first.Attributes["ordering_key"])
-	require.Equal(t, "user-of-the-directory", first.OrderingKey)
-	require.Equal(t, samples.CustomerID, first.Attributes["paynow_customer_id"])
-	require.Equal(t, "customer", first.Attributes["uid_source"])
-	require.Equal(t, samples.UID, second.Attributes["uid"], "the body's own uid comes first")
-	require.NotContains(t, second.Attributes, "uid_source")
-}
+// absent is a directory, a broker, and products that never answer.
+type absent struct{}
 
-func TestAnEventThatCannotBePublishedNowStaysWithItsSender(t *testing.T) {
-	t.Parallel()
-	broken := func(err error) func(*webhook.Config) {
-		return func(c *webhook.Config) { c.Publisher.(*recorder).errors = []error{err} }
-	}
-	const lookup, unconfirmed = "customer_lookup_failed", "publish_unconfirmed"
-	for name, test := range map[string]struct {
-		change func(*webhook.Config)
-		status int
-		code   string
-	}{
-		"a directory that fails":         {func(c *webhook.Config) { c.Customers = people{err: errDown} }, http.StatusServiceUnavailable, lookup},
-		"a directory that never answers": {func(c *webhook.Config) { c.Customers, c.PublishTimeout = lost{}, time.Millisecond }, http.StatusServiceUnavailable, lookup},
-		"a broker that fails":            {broken(errDown), http.StatusServiceUnavailable, unconfirmed},
-		"a broker that never answers":    {func(c *webhook.Config) { c.Publisher, c.PublishTimeout = stuck{}, time.Millisecond }, http.StatusServiceUnavailable, unconfirmed},
-		"a limit, which is final":        {broken(fmt.Errorf("publish: %w", contract.ErrLimit)), http.StatusUnprocessableEntity, "message_limit"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := open(t, test.change)
-			body := samples.Read(samples.Refund, samples.Event{})
-			w := d.send(payNow(t, body))
-			requireProblem(t, d, w, test.status, test.code, "")
-			require.Equal(t, test.status == http.StatusServiceUnavailable, w.Header().Get("Retry-After") != "")
-			if name == "a broker that fails" {
-				w = d.send(payNow(t, body))
-				require.Equal(t, http.StatusAccepted, w.Code)
-				require.Empty(t, w.Header().Get("Retry-After"))
-				require.Len(t, d.broker.all(), 1)
-			}
-		})
-	}
-}
-
-// lost is a directory that never answers.
-type lost struct{}
-
-func (lost) UID(ctx context.Context, _, _ string) (string, bool, error) {
+func (absent) UID(ctx context.Context, _, _ string) (string, bool, error) {
 	<-ctx.Done()
 	return "", false, ctx.Err()
 }
 
-func TestADirectoryCannotLetAnAddressOut(t *testing.T) {
-	t.Parallel()
-	const address = "mette.lindqvist@example.com"
-	d := open(t, func(c *webhook.Config) { c.Customers = people{uids: map[string]string{samples.CustomerID: address}} })
-	w := d.send(payNow(t, samples.Read(samples.Refund, samples.Event{})))
-	require.NotEqual(t, http.StatusAccepted, w.Code)
-	require.Empty(t, d.broker.all())
-	requireNothingLeaks(t, d, w, address)
-}
-
-// stuck is a broker that never answers.
-type stuck struct{}
-
-func (stuck) Publish(ctx context.Context, _ string, _ contract.Message) (string, error) {
+func (absent) Publish(ctx context.Context, _ string, _ contract.Message) (string, error) {
 	<-ctx.Done()
 	return "", ctx.Err()
 }
 
-func TestTheOrderingKeyOfPayNowsEventsIsTheCatalogs(t *testing.T) {
+func TestAnEventThatCannotBePublishedNowStaysWithItsSender(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		names []string
-		want  string
-	}{
-		"the uid first":      {[]string{"uid", "paynow_customer_id"}, samples.UID},
-		"the customer first": {[]string{"paynow_customer_id", "uid"}, customer},
-		"the order":          {[]string{"order_id"}, samples.OrderID},
-		"nothing":            {nil, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := open(t, queueOf(queue, func(q *catalog.Queue) { q.OrderingKey = test.names }))
-			w := d.send(payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})))
-			require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
-			require.Equal(t, test.want, d.broker.all()[0].message.OrderingKey)
-		})
+	const lookup, unconfirmed = "customer_lookup_failed", "publish_unconfirmed"
+	const address = "mette.lindqvist@example.com"
+	fails := func(err error) func(*webhook.Config) {
+		return func(c *webhook.Config) {
+			c.Publisher.(*recorder).errors = []error{fmt.Errorf("publish: %w: %w", err, errDown)}
+		}
 	}
+	directory := func(of webhook.Directory) func(*webhook.Config) {
+		return func(c *webhook.Config) { c.Customers, c.PublishTimeout = of, 20*time.Millisecond }
+	}
+	type row struct {
+		change func(*webhook.Config)
+		status int
+		code   string
+		cause  string // in the log alone
+		again  bool   // it is taken when it is sent again
+	}
+	each(t, map[string]row{
+		"a directory that fails":            {directory(people{err: errDown}), 503, lookup, "", false},
+		"a directory that never answers":    {directory(absent{}), 503, lookup, "", false},
+		"a directory that tells an address": {directory(people{uids: map[string]string{samples.CustomerID: address}}), 422, broken, "", false},
+		"a broker that fails":               {fails(errDown), 503, unconfirmed, "unknown", true},
+		"a broker without the topic":        {fails(contract.ErrTopicMissing), 503, unconfirmed, "topic_missing", true},
+		"a broker that never answers":       {func(c *webhook.Config) { c.Publisher, c.PublishTimeout = absent{}, time.Millisecond }, 503, unconfirmed, "broker_unavailable", false},
+		"a limit, which is final":           {fails(contract.ErrLimit), 422, "message_limit", "", false},
+	}, func(t *testing.T, test row) {
+		d := open(t, test.change)
+		body := samples.Read(samples.Refund, samples.Event{})
+		w := d.send(payNow(t, body))
+		requireProblem(t, d, w, test.status, test.code, address)
+		require.Equal(t, test.status == http.StatusServiceUnavailable, w.Header().Get("Retry-After") != "")
+		require.Equal(t, test.cause != "", strings.Contains(d.log.String(), `"cause":"`+test.cause+`"`))
+		if test.cause == "" {
+			return
+		}
+		require.NotContains(t, w.Body.String(), test.cause)
+		require.Contains(t, d.scrape(t), fmt.Sprintf("billhook_webhook_unconfirmed_total{cause=%q,queue=%q} 1", test.cause, queue))
+		if test.again {
+			require.Empty(t, d.send(payNow(t, body)).Header().Get("Retry-After"))
+			require.Len(t, d.broker.all(), 1, "it is sent again, and taken")
+			require.Equal(t, 1, strings.Count(d.log.String(), `"cause"`))
+		}
+	})
 }
 
-func TestAnEnvelopesOrderingKeyIsMadeOfTheCatalogsFields(t *testing.T) {
+func TestTheOrderingKeyIsMadeOfTheCatalogsFields(t *testing.T) {
 	t.Parallel()
-	const created = `"created_at":"2026-03-02T10:00:00Z","attempts":0,`
-	for name, test := range map[string]struct{ body, attribute, key, correlation string }{
-		"the subscription comes first": {
-			`{"id":"e1","action":"renewal","correlation_id":"c1",` + created + `"payload":{"subscription_id":"s1","payment_id":"p1"}}`, "s1", "s1", "c1",
-		},
-		"else the correlation":               {`{"id":"e1","action":"renewal","correlation_id":"c1",` + created + `"payload":{"payment_id":"p1"}}`, "c1", "c1", "c1"},
-		"else there is none":                 {`{"id":"e1","action":"renewal",` + created + `"payload":{"payment_id":"p1"}}`, "unknown", "", "e1"},
-		"the word for none is nobody's name": {`{"id":"e1","action":"renewal",` + created + `"payload":{"subscription_id":"unknown"}}`, "unknown", "", "unknown"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := open(t, nil)
-			w := d.send(generic(t, "/queues/"+updates+"/messages", []byte(test.body)))
-			require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
-			got := d.broker.all()[0].message
-			require.Equal(t, test.key, got.OrderingKey)
-			require.Equal(t, map[string]string{
-				"contract": "envelope.v1", "event_id": "e1", "event_type": "renewal", "ordering_key": test.attribute,
-				"correlation_id": test.correlation, "first_published_at": "2026-03-02T10:02:03.45Z", "door_received_at": "2026-03-02T10:02:03.45Z",
-			}, got.Attributes)
-		})
+	const envelope = `{"id":"e1","action":"renewal","created_at":"2026-03-02T10:00:00Z","attempts":0,`
+	paidFor := string(samples.Read(samples.OrderCompleted, samples.Event{}))
+	created := string(goldens(t, contract.MessageV1)["order.created.json"])
+	type row struct {
+		names             []string
+		path, body        string
+		key, attribute    string
+		correlation, more string
 	}
+	each(t, map[string]row{
+		"the uid first":                      {[]string{"uid", "paynow_customer_id"}, "", paidFor, samples.UID, samples.UID, samples.OrderID, ""},
+		"the customer first":                 {[]string{"paynow_customer_id", "uid"}, "", paidFor, customer, customer, samples.OrderID, ""},
+		"the order":                          {[]string{"order_id"}, "", paidFor, samples.OrderID, samples.OrderID, samples.OrderID, ""},
+		"nothing":                            {nil, "", paidFor, "", "unknown", samples.OrderID, ""},
+		"the subscription":                   {nil, toUpdates, envelope + `"correlation_id":"c1","payload":{"subscription_id":"s1","payment_id":"p1"}}`, "s1", "s1", "c1", ""},
+		"else the correlation":               {nil, toUpdates, envelope + `"correlation_id":"c1","payload":{"payment_id":"p1"}}`, "c1", "c1", "c1", ""},
+		"else there is none":                 {nil, toUpdates, envelope + `"payload":{"payment_id":"p1"}}`, "", "unknown", "e1", ""},
+		"the word for none is nobody's name": {nil, toUpdates, envelope + `"payload":{"subscription_id":"unknown"}}`, "", "unknown", "unknown", ""},
+		"an order's message":                 {nil, toOrders, created, "ord_abc123", "ord_abc123", "req_xyz789", "ord_abc123"},
+	}, func(t *testing.T, test row) {
+		d, r := open(t, func(c *webhook.Config) {
+			producing()(c)
+			queueOf(queue, func(q *catalog.Queue) { q.OrderingKey = test.names })(c)
+		}), payNow(t, []byte(test.body))
+		if test.path != "" {
+			r = generic(t, test.path, []byte(test.body))
+		}
+		got := taken(t, d, r).broker.all()[0].message
+		require.Equal(t, test.key, got.OrderingKey)
+		require.Equal(t, []string{test.attribute, test.correlation}, []string{got.Attributes["ordering_key"], got.Attributes["correlation_id"]})
+		if test.path != "" {
+			require.Equal(t, test.more, got.Attributes["order_id"])
+		}
+	})
 }
 
-// TestAMessageSaysWhenTheDoorReceivedIt: the request, and not the moment at which it is published.
-func TestAMessageSaysWhenTheDoorReceivedIt(t *testing.T) {
+// A message says when the request was received, which is not the moment of its publication, and which release has
+// received it.
+func TestAMessageSaysWhenItWasReceivedAndByWhichRelease(t *testing.T) {
 	t.Parallel()
-	const envelope = `{"id":"e%d","action":"renewal","created_at":"2026-03-02T10:00:00Z","attempts":0,"payload":{"subscription_id":"s%d"}}`
-	for name, test := range map[string]struct {
-		request  func(t *testing.T) *http.Request
-		messages int
-	}{
-		"a webhook": {func(t *testing.T) *http.Request {
-			t.Helper()
-			return payNow(t, samples.Read(samples.OrderCompleted, samples.Event{}))
-		}, 1},
-		"a producer's": {func(t *testing.T) *http.Request {
-			t.Helper()
-			return generic(t, "/queues/"+updates+"/messages", fmt.Appendf(nil, envelope, 1, 1))
-		}, 1},
-		"a list": {func(t *testing.T) *http.Request {
-			t.Helper()
-			return generic(t, "/queues/"+updates+"/messages", fmt.Appendf(nil, `{"messages":[{"message":`+envelope+`},{"message":`+envelope+`}]}`, 1, 1, 2, 2))
-		}, 2},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var ticks atomic.Int64
-			d := open(t, func(c *webhook.Config) {
-				c.Now = func() time.Time { return fixed.Add(time.Duration(ticks.Add(1)) * time.Millisecond) }
-			})
-			answer := d.send(test.request(t))
-			sent := d.broker.all()
-			require.Len(t, sent, test.messages, "%s", answer.Body)
-			for _, one := range sent {
-				attributes := one.message.Attributes
-				received, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrDoorReceived])
-				require.NoError(t, err)
-				published, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrFirstPublished])
-				require.NoError(t, err)
-				require.True(t, received.Before(published))
-				require.Equal(t, sent[0].message.Attributes[contract.AttrDoorReceived], attributes[contract.AttrDoorReceived], "those of one request were received at once")
-			}
-		})
+	renewal := func(n int) string {
+		return fmt.Sprintf(`{"id":"e%d","action":"renewal","created_at":"2026-03-02T10:00:00Z","attempts":0,"payload":{"subscription_id":"s%d"}}`, n, n)
 	}
-}
-
-func TestAMessageForAQueueOnASharedTopicNamesTheQueue(t *testing.T) {
-	t.Parallel()
-	d := open(t, queueOf(queue, func(q *catalog.Queue) { q.SharedTopic, q.Bindings = "sales", []routing.Pattern{"order.#"} }))
-	require.Equal(t, http.StatusAccepted, d.send(generic(t, "/queues/"+queue+"/messages", goldens(t, contract.PayNowV1)["order_paid.json"])).Code)
-	require.Equal(t, "sales", d.broker.all()[0].topic)
-	require.Equal(t, queue, d.broker.all()[0].message.Attributes["queue"])
+	type row struct {
+		body, release string
+		messages      int
+	}
+	each(t, map[string]row{
+		"a webhook":    {"", "v1.4.0:1a2b3c4d", 1},
+		"a producer's": {renewal(1), "", 1},
+		"a list":       {`{"messages":[{"message":` + renewal(1) + `},{"message":` + renewal(2) + `}]}`, "", 2},
+	}, func(t *testing.T, test row) {
+		var ticks atomic.Int64
+		d := open(t, func(c *webhook.Config) {
+			c.Now = func() time.Time { return fixed.Add(time.Duration(ticks.Add(1)) * time.Millisecond) }
+			c.Release = test.release
+		})
+		r := payNow(t, samples.Read(samples.OrderCompleted, samples.Event{}))
+		if test.body != "" {
+			r = generic(t, toUpdates, []byte(test.body))
+		}
+		answer, sent := d.send(r), d.broker.all()
+		require.Len(t, sent, test.messages, "%s", answer.Body)
+		for _, one := range sent {
+			attributes := one.message.Attributes
+			received, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrDoorReceived])
+			require.NoError(t, err)
+			published, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrFirstPublished])
+			require.NoError(t, err)
+			require.True(t, received.Before(published))
+			require.Equal(t, sent[0].message.Attributes[contract.AttrDoorReceived], attributes[contract.AttrDoorReceived], "those of one request were received at once")
+			said, is := attributes[contract.AttrDoorRelease]
+			require.Equal(t, []any{test.release, test.release != ""}, []any{said, is})
+		}
+	})
 }
 
 func TestALargeMessageIsWarnedAboutAndPublished(t *testing.T) {
 	t.Parallel()
 	d := open(t, nil)
-	line := `{"product_id":"411486491630370501","price":1000,"quantity":2}`
-	body := spoil(t, line, strings.TrimSuffix(strings.Repeat(line+",", 4500), ","))
-	w := d.send(payNow(t, body))
-	require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
-	require.Greater(t, len(d.broker.all()[0].message.Data), contract.WarnDataBytes)
+	got := taken(t, d, payNow(t, spoil(t, oneLine, strings.TrimSuffix(strings.Repeat(oneLine+",", 4500), ",")))).broker.all()[0].message
+	require.Greater(t, len(got.Data), contract.WarnDataBytes)
 	require.Contains(t, d.log.String(), "large message")
 	require.Contains(t, d.scrape(t), `billhook_large_messages_total{queue="paynow-events"} 1`)
+}
+
+// lookedUp is products that are not remembered.
+type lookedUp struct {
+	points   int64
+	known    bool
+	err      error
+	patience time.Duration // how long it was given
+}
+
+func (*lookedUp) Remembered(string, string) (int64, bool) { return 0, false }
+
+func (l *lookedUp) Points(ctx context.Context, _, _ string) (int64, bool, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		l.patience = time.Until(deadline)
+	}
+	return l.points, l.known, l.err
+}
+
+func TestAnOrderIsTakenWhateverItsProductsAre(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		products *lookedUp
+		points   string
+	}
+	each(t, map[string]row{
+		"worth what the store says":                 {&lookedUp{points: 7, known: true}, "14"},
+		"unknown, which the worker finds out":       {&lookedUp{}, ""},
+		"not known now, which is no reason to wait": {&lookedUp{err: errDown}, ""},
+	}, func(t *testing.T, test row) {
+		d := open(t, func(c *webhook.Config) { c.Products = test.products })
+		got := requireTaken(t, d, payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})), nil, "")
+		points, ok := got.Attributes["points"]
+		require.Equal(t, []any{test.points, test.points != ""}, []any{points, ok})
+		require.NotZero(t, test.products.patience)
+		require.LessOrEqual(t, test.products.patience, 500*time.Millisecond)
+	})
+}
+
+// customerDocuments is a store of one collection that counts how often it is asked.
+type customerDocuments struct {
+	fields map[string]map[string]any
+	err    error
+	asked  int
+}
+
+func (d *customerDocuments) Get(_ context.Context, key store.Key) (store.Document, error) {
+	d.asked++
+	if d.err != nil {
+		return store.Document{}, d.err
+	}
+	for id, fields := range d.fields {
+		if key == customers.Key("default", id) {
+			return store.Document{Key: key, Fields: fields}, nil
+		}
+	}
+	return store.Document{}, store.ErrNotFound
+}
+
+func TestACustomerIsLookedUpOnceInAWhile(t *testing.T) {
+	t.Parallel()
+	const known, unknown = time.Minute, 5 * time.Second
+	now := fixed
+	from := &customerDocuments{fields: map[string]map[string]any{"c1": {"uid": "u1"}}}
+	directory := webhook.NewCustomers(from, func() time.Time { return now })
+	for _, step := range []struct {
+		sentence, id string
+		after        time.Duration
+		uid          string
+		asked        int
+	}{
+		{"the store is asked", "c1", 0, "u1", 1},
+		{"and its answer believed", "c1", known - 1, "u1", 1},
+		{"but not for ever", "c1", 1, "u1", 2},
+		{"that there is none is an answer too", "c2", 0, "", 3},
+		{"believed", "c2", unknown - 1, "", 3},
+		{"for a moment", "c2", 1, "", 4},
+	} {
+		now = now.Add(step.after)
+		uid, ok, err := directory.UID(t.Context(), "default", step.id)
+		require.NoError(t, err, step.sentence)
+		require.Equal(t, step.uid, uid, step.sentence)
+		require.Equal(t, step.uid != "", ok, step.sentence)
+		require.Equal(t, step.asked, from.asked, step.sentence)
+	}
+}
+
+func TestALookupThatFailsAndADocumentWithoutAValidUIDAreNoAnswer(t *testing.T) {
+	t.Parallel()
+	document := func(fields map[string]any) *customerDocuments {
+		return &customerDocuments{fields: map[string]map[string]any{"c1": fields}}
+	}
+	each(t, map[string]*customerDocuments{
+		"the store is down": {err: errDown},
+		"no uid":            document(map[string]any{}),
+		"an empty one":      document(map[string]any{"uid": ""}),
+		"a number":          document(map[string]any{"uid": int64(7)}),
+		"an address":        document(map[string]any{"uid": "ilse.brandvold@example.org"}),
+	}, func(t *testing.T, from *customerDocuments) {
+		directory := webhook.NewCustomers(from, func() time.Time { return fixed })
+		for asked := range 2 { // it is not remembered
+			_, ok, err := directory.UID(t.Context(), "default", "c1")
+			require.Error(t, err)
+			require.False(t, ok)
+			require.Equal(t, from.err != nil, errors.Is(err, errDown))
+			require.True(t, from.err != nil || !strings.Contains(err.Error(), "ilse"))
+			require.Equal(t, asked+1, from.asked)
+		}
+	})
+}
+
+// shelfOfOrders has the order o-1 of each tenant, and fails for those that are "broken".
+type shelfOfOrders struct{}
+
+func (shelfOfOrders) Get(_ context.Context, key store.Key) (store.Document, error) {
+	switch {
+	case strings.Contains(key.ID, "broken"):
+		return store.Document{}, errors.New("the database is down")
+	case !strings.HasSuffix(key.ID, "~o-1"):
+		return store.Document{}, store.ErrNotFound
+	}
+	_, rest, _ := strings.Cut(key.ID, "-")
+	tenant, _, _ := strings.Cut(rest, "~")
+	return store.Document{Key: key, Version: 1, Fields: map[string]any{
+		"order_id": "o-1", "tenant": tenant, "user_id": "usr_1", "state": "OrderCancelled", "reason": "out_of_stock", "short_of": "p-" + tenant,
+		"items": map[string]any{"p-" + tenant: int64(3)}, "created_at": fixed, "updated_at": fixed.Add(time.Second),
+		"history": []any{map[string]any{"state": "OrderCancelled", "at": fixed, "event_id": "e1"}},
+	}}, nil
+}
+
+func TestWhoHasSentAnOrderLearnsWhatBecameOfIt(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		path, destination, secret string
+		at                        time.Time
+		status                    int
+		code                      string // or the product that was short
+	}
+	each(t, map[string]row{
+		"an order":               {"/orders/o-1", "/orders/o-1", genericSecret, fixed, 200, "p-default"},
+		"a tenant's":             {"/orders/o-1?tenant=acme", "/orders/o-1?tenant=acme", genericSecret, fixed, 200, "p-acme"},
+		"one of nobody":          {"/orders/o-2", "/orders/o-2", genericSecret, fixed, 404, "order_unknown"},
+		"an id that is none":     {"/orders/%20", "/orders/%20", genericSecret, fixed, 404, "order_unknown"},
+		"while nothing is known": {"/orders/broken", "/orders/broken", genericSecret, fixed, 503, "order_lookup_failed"},
+		"signed for another":     {"/orders/o-1", "/orders/o-2", genericSecret, fixed, 401, "destination_mismatch"},
+		"of another tenant":      {"/orders/o-1?tenant=acme", "/orders/o-1", genericSecret, fixed, 401, "destination_mismatch"},
+		"signed for no path":     {"/orders/o-1", "", genericSecret, fixed, 401, "destination_missing"},
+		"by another secret":      {"/orders/o-1", "/orders/o-1", "another-secret-of-more-than-24-bytes", fixed, 401, "signature_mismatch"},
+		"too late":               {"/orders/o-1", "/orders/o-1", genericSecret, fixed.Add(-time.Hour), 401, "timestamp_too_old"},
+	}, func(t *testing.T, test row) {
+		d := open(t, func(c *webhook.Config) { producing()(c); c.Orders = shelfOfOrders{} })
+		signer, err := signature.NewSigner(signature.Generic, test.secret)
+		require.NoError(t, err)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, test.path, http.NoBody)
+		for name, value := range signer.SignFor(test.destination, "", nil, test.at) {
+			r.Header.Set(name, value)
+		}
+		w := d.send(r)
+		if test.status != http.StatusOK {
+			requireProblem(t, d, w, test.status, test.code, "")
+			return
+		}
+		require.JSONEq(t, `{"order_id":"o-1","state":"OrderCancelled","reason":"out_of_stock","short_of":"`+test.code+`",
+			"created_at":"2026-03-02T10:02:03.45Z","updated_at":"2026-03-02T10:02:04.45Z"}`, w.Body.String(), "and nothing of who has ordered")
+		require.Contains(t, d.log.String(), `"reason":"order_read"`)
+	})
 }

@@ -1,14 +1,23 @@
 package webhook_test
 
 import (
+	"bufio"
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"maps"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -17,161 +26,138 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/ingest/webhook/webhooktest"
+	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
 )
 
-// unread is a body that must not be touched.
-type unread struct{ t *testing.T }
-
-func (u unread) Read([]byte) (int, error) {
-	u.t.Error("the body was read")
-	return 0, io.EOF
-}
-
-// counted is a body without an end in sight that knows how much of it was taken. It
-// ends all the same, so that a limit that is gone fails a test and not the machine.
-type counted struct{ n int }
-
-func (c *counted) Read(p []byte) (int, error) {
-	if c.n > 8<<20 {
-		return 0, io.EOF
-	}
-	c.n += len(p)
-	for i := range p {
-		p[i] = ' '
-	}
-	return len(p), nil
-}
-
-// faulty gives some of a body, then an error.
-type faulty struct {
+// measured is a body that knows how much of it was read. It fails at its end where err says so.
+type measured struct {
 	io.Reader
-	err error
+	read int
+	err  error
 }
 
-func (f faulty) Read(p []byte) (int, error) {
-	n, err := f.Reader.Read(p)
-	if errors.Is(err, io.EOF) {
-		err = f.err
+func (m *measured) Read(p []byte) (int, error) {
+	n, err := m.Reader.Read(p)
+	m.read += n
+	if errors.Is(err, io.EOF) && m.err != nil {
+		err = m.err
 	}
 	return n, err
 }
 
-func TestBadRequestsAreRefused(t *testing.T) {
+func (*measured) Close() error { return nil }
+
+// What the headers refuse costs no byte of its body.
+func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 	t.Parallel()
 	body := samples.Read(samples.OrderCompleted, samples.Event{})
-	change := func(f func(r *http.Request)) func(t *testing.T) *http.Request {
-		return func(t *testing.T) *http.Request {
-			t.Helper()
-			r := payNow(t, body)
-			f(r)
-			return r
+	own := goldens(t, contract.PayNowV1)["order_paid.json"]
+	set := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
+	without := func(name string) func(*http.Request) { return func(r *http.Request) { r.Header.Del(name) } }
+	to := func(method, path string) func(*http.Request) {
+		return func(r *http.Request) { r.Method, r.URL.Path = method, path }
+	}
+	with := func(body string) func(*http.Request) {
+		return func(r *http.Request) { r.Body = &measured{Reader: strings.NewReader(body)} }
+	}
+	// signed is of another source's body, secret and scheme.
+	signed := func(scheme signature.Scheme, path, secret string) func(*http.Request) {
+		return func(r *http.Request) {
+			other := request(t, path, nil)
+			sign(t, other, scheme, secret, own, fixed)
+			r.URL.Path, r.Header, r.Body, r.ContentLength = path, other.Header, &measured{Reader: bytes.NewReader(own)}, int64(len(own))
 		}
 	}
-	const unauthorized = http.StatusUnauthorized
-	tests := []struct {
-		name    string
-		request func(t *testing.T) *http.Request
-		status  int
-		code    string
-	}{
-		{"too much announced is not even read", func(t *testing.T) *http.Request {
-			t.Helper()
-			r := payNow(t, body)
-			r.Body, r.ContentLength = io.NopCloser(unread{t}), 1<<40
-			return r
-		}, http.StatusRequestEntityTooLarge, "too_large"},
-		{"a body that errors right behind its end", func(t *testing.T) *http.Request {
-			t.Helper()
-			r := payNow(t, body)
-			r.Body = io.NopCloser(faulty{bytes.NewReader(body), errDown})
-			return r
-		}, http.StatusBadRequest, "body_unread"},
-		{"a signature with another secret", func(t *testing.T) *http.Request {
-			t.Helper()
-			r := payNow(t, body)
-			sign(t, r, signature.PayNow, genericSecret, body, fixed)
-			return r
-		}, unauthorized, "signature_mismatch"},
-		{"a body changed on its way", func(t *testing.T) *http.Request {
-			t.Helper()
-			r := payNow(t, body)
-			r.Body = io.NopCloser(bytes.NewReader(bytes.Replace(body, []byte(`"quantity": 2`), []byte(`"quantity": 9`), 1)))
-			return r
-		}, unauthorized, "signature_mismatch"},
-		{"what is not JSON and not signed", func(t *testing.T) *http.Request {
-			t.Helper()
-			r := payNow(t, body)
-			r.Body = io.NopCloser(strings.NewReader("{"))
-			return r
-		}, unauthorized, "signature_mismatch"},
-		{"a form", change(func(r *http.Request) { r.Header.Set("Content-Type", "application/x-www-form-urlencoded") }), http.StatusUnsupportedMediaType, "content_type"},
-		{"JSON in another charset", change(func(r *http.Request) { r.Header.Set("Content-Type", "application/json; charset=utf-16") }), http.StatusUnsupportedMediaType, "content_type"},
-		{"a source whose name is an address", change(func(r *http.Request) { r.URL.Path = "/webhooks/ilse.brandvold@example.org" }), http.StatusNotFound, "source_unknown"},
+	const inside, kind, packed = "/queues/paynow-events/messages", "Content-Type", "Content-Encoding"
+	const stamp, signed64 = "PayNow-Timestamp", "PayNow-Signature"
+	type row struct {
+		change func(*http.Request)
+		status int
+		code   string
+		unread bool
 	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			d := open(t, nil)
-			r := test.request(t)
-			given := r.Header.Get("PayNow-Signature")
-			requireProblem(t, d, d.send(r), test.status, test.code, given)
+	each(t, map[string]row{
+		"as PayNow sends it":             {func(*http.Request) {}, 202, "", false},
+		"a charset that says UTF-8":      {set(kind, "application/json; charset=utf-8"), 202, "", false},
+		"a content type in capitals":     {set(kind, "Application/JSON; Charset=UTF-8"), 202, "", false},
+		"a length that is not announced": {func(r *http.Request) { r.ContentLength = -1 }, 202, "", false},
+		"a body in single bytes": {func(r *http.Request) {
+			r.Body, r.ContentLength = &measured{Reader: iotest.OneByteReader(bytes.NewReader(body))}, -1
+		}, 202, "", false},
+		"a body in halves":                 {func(r *http.Request) { r.Body = &measured{Reader: iotest.HalfReader(bytes.NewReader(body))} }, 202, "", false},
+		"a body that is not encoded":       {set(packed, "identity, Identity"), 202, "", false},
+		"an encoding that is empty":        {set(packed, ""), 202, "", false},
+		"a packed body":                    {set(packed, "gzip"), 415, "content_encoding", true},
+		"a body that is packed too":        {set(packed, "identity, gzip"), 415, "content_encoding", true},
+		"an encoding with a weight":        {set(packed, "identity;q=1"), 415, "content_encoding", true},
+		"no content type":                  {without(kind), 415, "content_type", true},
+		"two content types":                {func(r *http.Request) { r.Header.Add(kind, "application/json") }, 415, "content_type", true},
+		"a form":                           {set(kind, "application/x-www-form-urlencoded"), 415, "content_type", true},
+		"JSON in another charset":          {set(kind, "application/json; charset=utf-16"), 415, "content_type", true},
+		"no signature":                     {without(signed64), 401, "signature_missing", true},
+		"no timestamp":                     {without(stamp), 401, "signature_missing", true},
+		"a signature that is no base64":    {set(signed64, "nonsense"), 401, "signature_malformed", true},
+		"two signatures":                   {func(r *http.Request) { r.Header.Add(signed64, "nonsense") }, 401, "signature_malformed", true},
+		"a timestamp that is no number":    {set(stamp, "yesterday"), 401, "signature_malformed", true},
+		"a timestamp of another year":      {set(stamp, "1735689600000"), 401, "timestamp_too_old", true},
+		"a timestamp of the future":        {set(stamp, "1900000000000"), 401, "timestamp_too_new", true},
+		"too much, announced":              {func(r *http.Request) { r.ContentLength = 1 << 40 }, 413, "too_large", true},
+		"a body that fails behind its end": {func(r *http.Request) { r.Body = &measured{Reader: bytes.NewReader(body), err: errDown} }, 400, "body_unread", false},
+		"another secret":                   {func(r *http.Request) { sign(t, r, signature.PayNow, genericSecret, body, fixed) }, 401, "signature_mismatch", false},
+		"a body changed on its way":        {with(strings.Replace(string(body), `"quantity": 2`, `"quantity": 9`, 1)), 401, "signature_mismatch", false},
+		"no JSON, and not signed":          {with("{"), 401, "signature_mismatch", false},
+		"a source that is an address":      {to(http.MethodPost, "/webhooks/ilse.brandvold@example.org"), 404, "source_unknown", true},
+		"a path that is not there":         {to(http.MethodPost, "/webhooks/paynow/ilse_b"), 404, "not_found", true},
+		"a webhook that is asked for":      {to(http.MethodGet, "/webhooks/paynow"), 405, "method_not_allowed", true},
+		"a message that is put":            {to(http.MethodPut, inside), 405, "method_not_allowed", true},
+		"a secret of another source":       {signed(signature.Generic, inside, paynowSecret), 401, "signature_mismatch", false},
+		"a scheme of another source":       {signed(signature.PayNow, "/webhooks/generic", genericSecret), 401, "signature_missing", true},
+		"Standard Webhooks":                {signed(signature.Standard, "/webhooks/acme", genericSecret), 202, "", false},
+		"Standard Webhooks, another id": {func(r *http.Request) {
+			signed(signature.Standard, "/webhooks/acme", genericSecret)(r)
+			r.Header.Set("Webhook-Id", "another")
+		}, 401, "signature_mismatch", false},
+	}, func(t *testing.T, test row) {
+		d := open(t, func(c *webhook.Config) {
+			events := c.Catalog.Sources["generic"].Events
+			source("acme", func(s *catalog.Source) {
+				*s = catalog.Source{Name: "acme", Scheme: catalog.SchemeStandard, SecretVariable: "WEBHOOK_SECRET_ACME", MaxBodyBytes: 1 << 20, Events: events}
+			})(c)
+			c.Secrets["acme"] = []string{genericSecret}
 		})
-	}
+		r := payNow(t, body)
+		r.Body = &measured{Reader: bytes.NewReader(body)}
+		test.change(r)
+		sent, given := r.Body.(*measured), r.Header.Get(signed64)
+		w := d.send(r)
+		if test.unread {
+			require.Zero(t, sent.read)
+		}
+		if test.code == "" {
+			require.Equal(t, test.status, w.Code, "%s", w.Body)
+			require.Len(t, d.broker.all(), 1)
+			return
+		}
+		requireProblem(t, d, w, test.status, test.code, given)
+		if test.status == http.StatusMethodNotAllowed {
+			require.Equal(t, http.MethodPost, w.Header().Get("Allow")) // RFC 9110, 15.5.6
+		}
+	})
 }
 
-func TestAnotherMethodOrPathIsAProblemToo(t *testing.T) {
+func TestWithoutASourceForProducersNoneIsLetIn(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		method, path string
-		status       int
-		code         string
-	}{
-		"a webhook that is asked for": {http.MethodGet, "/webhooks/paynow", http.StatusMethodNotAllowed, "method_not_allowed"},
-		"a message that is put":       {http.MethodPut, "/queues/paynow-events/messages", http.StatusMethodNotAllowed, "method_not_allowed"},
-		"a path that is not there":    {http.MethodPost, "/webhooks/paynow/ilse_b", http.StatusNotFound, "not_found"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := open(t, nil)
-			r := payNow(t, samples.Read(samples.OrderCompleted, samples.Event{}))
-			r.Method, r.URL.Path = test.method, test.path
-			w := d.send(r)
-			requireProblem(t, d, w, test.status, test.code, "")
-			if test.status == http.StatusMethodNotAllowed {
-				require.Equal(t, http.MethodPost, w.Header().Get("Allow")) // RFC 9110, 15.5.6
-			}
-		})
-	}
-}
-
-func TestAnEndlessBodyIsReadOnlyToTheLimit(t *testing.T) {
-	t.Parallel()
-	d := open(t, nil)
-	endless := &counted{}
-	r := payNow(t, nil)
-	r.Body, r.ContentLength = io.NopCloser(endless), -1
-	answered := d.send(r)
-	require.Contains(t, answered.Body.String(), "bytes at most", "the limit is named")
-	requireProblem(t, d, answered, http.StatusRequestEntityTooLarge, "too_large", "")
-	require.LessOrEqual(t, endless.n, 4<<20)
-}
-
-func TestSendersMaySpellTheContentTypeOtherwiseAndAnnounceNoLength(t *testing.T) {
-	t.Parallel()
-	body := samples.Read(samples.OrderCompleted, samples.Event{})
-	for name, change := range map[string]func(r *http.Request){
-		"a charset that says UTF-8":      func(r *http.Request) { r.Header.Set("Content-Type", "application/json; charset=utf-8") },
-		"a content type in capitals":     func(r *http.Request) { r.Header.Set("Content-Type", "Application/JSON; Charset=UTF-8") },
-		"a length that is not announced": func(r *http.Request) { r.ContentLength = -1 },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := payNow(t, body)
-			change(r)
-			require.Len(t, taken(t, open(t, nil), r).broker.all(), 1)
-		})
-	}
+	d := open(t, func(c *webhook.Config) {
+		c.Catalog = new(*c.Catalog)
+		c.Catalog.Sources = maps.Clone(c.Catalog.Sources)
+		delete(c.Catalog.Sources, "generic")
+	})
+	body := goldens(t, contract.PayNowV1)["order_paid.json"]
+	requireProblem(t, d, d.send(generic(t, "/queues/paynow-events/messages", body)), http.StatusNotFound, "queue_unknown", "")
 }
 
 func TestEverySecretIsTriedWhileSecretsRotate(t *testing.T) {
@@ -216,76 +202,159 @@ func TestTheRateLimitCountsOnlyWhatIsSigned(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, d.send(payNow(t, body)).Code)
 }
 
-func TestASecretOpensOnlyItsOwnSource(t *testing.T) {
+// What only a real connection can show: senders that are slow, that announce no
+// length or a wrong one, and that send on after they were refused.
+func TestBadSendersOnARealConnectionGetAnAnswer(t *testing.T) {
 	t.Parallel()
-	d := open(t, nil)
-	body := goldens(t, contract.PayNowV1)["order_paid.json"]
-	r := request(t, "/queues/paynow-events/messages", bytes.NewReader(body))
-	sign(t, r, signature.Generic, paynowSecret, body, fixed)
-	requireProblem(t, d, d.send(r), http.StatusUnauthorized, "signature_mismatch", "")
-	r = request(t, "/webhooks/generic", bytes.NewReader(body))
-	sign(t, r, signature.PayNow, genericSecret, body, fixed)
-	requireProblem(t, d, d.send(r), http.StatusUnauthorized, "signature_missing", "")
-}
-
-func TestAStandardWebhooksSource(t *testing.T) {
-	t.Parallel()
-	const secret = "standard-secret-of-the-tests-001"
-	d := open(t, func(c *webhook.Config) {
-		events := c.Catalog.Sources["generic"].Events
-		source("acme", func(s *catalog.Source) {
-			*s = catalog.Source{Name: "acme", Scheme: catalog.SchemeStandard, SecretVariable: "WEBHOOK_SECRET_ACME", MaxBodyBytes: 1 << 20, Events: events}
-		})(c)
-		c.Secrets["acme"] = []string{secret}
-	})
-	body := goldens(t, contract.PayNowV1)["order_paid.json"]
-	r := request(t, "/webhooks/acme", bytes.NewReader(body))
-	sign(t, r, signature.Standard, secret, body, fixed)
-	require.Equal(t, http.StatusAccepted, d.send(r).Code)
-	r = request(t, "/webhooks/acme", bytes.NewReader(body))
-	sign(t, r, signature.Standard, secret, body, fixed)
-	r.Header.Set("webhook-id", "another")
-	require.Equal(t, http.StatusUnauthorized, d.send(r).Code)
-	require.Len(t, d.broker.all(), 1)
-}
-
-func TestNewNamesEveryVariableWithoutAGoodSecret(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name    string
-		secrets map[string][]string
-		named   []string
-	}{
-		{"no secrets at all", nil, []string{"WEBHOOK_SECRET_PAYNOW", "WEBHOOK_SIGNING_SECRET"}},
-		{"empty and short ones", map[string][]string{"paynow": {""}, "generic": {"too-short-a-secret"}}, []string{"WEBHOOK_SECRET_PAYNOW", "WEBHOOK_SIGNING_SECRET"}},
-		{"a short one beside a good one", map[string][]string{"paynow": {paynowSecret, "too-short-a-secret"}, "generic": {genericSecret}}, []string{"WEBHOOK_SECRET_PAYNOW"}},
-		{"an empty one beside a good one", map[string][]string{"paynow": {paynowSecret}, "generic": {genericSecret, ""}}, []string{"WEBHOOK_SIGNING_SECRET"}},
+	body := string(samples.Read(samples.OrderCompleted, samples.Event{}))
+	big := strings.Repeat(" ", 1<<20+1)
+	chunk := func(text string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(text), text) }
+	type row struct {
+		headers, sent string
+		status        int
+		code          string
 	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			c, _, _ := config(t)
-			c.Secrets = test.secrets
-			service, err := webhook.New(c)
-			require.Nil(t, service)
-			require.Error(t, err)
-			for _, variable := range []string{"WEBHOOK_SECRET_PAYNOW", "WEBHOOK_SIGNING_SECRET"} {
-				require.Equal(t, strings.Contains(strings.Join(test.named, " "), variable), strings.Contains(err.Error(), variable), "%v", err)
-			}
-			require.NotContains(t, err.Error(), "too-short-a-secret")
-			require.NotContains(t, err.Error(), paynowSecret)
+	each(t, map[string]row{
+		"a sender that stops in the middle": {
+			fmt.Sprintf("Content-Length: %d\r\n", len(body)), body[:len(body)/2], http.StatusBadRequest, "body_unread",
+		},
+		"a sender of chunks that never ends": {
+			"Transfer-Encoding: chunked\r\n", chunk(body), http.StatusBadRequest, "body_unread",
+		},
+		"a chunk that is none":                      {"Transfer-Encoding: chunked\r\n", "mette\r\n", http.StatusBadRequest, "body_unread"},
+		"1 MiB and a byte, announced and sent":      {fmt.Sprintf("Content-Length: %d\r\n", len(big)), big, http.StatusRequestEntityTooLarge, "too_large"},
+		"1 MiB and a byte, in chunks":               {"Transfer-Encoding: chunked\r\n", chunk(big) + chunk(""), http.StatusRequestEntityTooLarge, "too_large"},
+		"no length and no body":                     {"", "", http.StatusUnauthorized, "signature_mismatch"},
+		"chunks that end, of a body that is signed": {"Transfer-Encoding: chunked\r\n", chunk(body[:99]) + chunk(body[99:]) + chunk(""), http.StatusAccepted, ""},
+	}, func(t *testing.T, test row) {
+		d := open(t, nil)
+		listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		patience := time.Minute
+		if test.code == "body_unread" {
+			patience = time.Second // of which the headers may take what they need
+		}
+		server := &serve.Server{Name: "test", Handler: d, Log: slog.New(slog.DiscardHandler), Drain: time.Minute, ReadTimeout: patience, Longest: time.Minute}
+		go func() { ended <- server.Run(ctx, listener) }()
+		defer func() {
+			stop()
+			require.NoError(t, <-ended)
+		}()
+
+		var request strings.Builder
+		request.WriteString("POST /webhooks/paynow HTTP/1.1\r\nHost: billhook.test\r\nContent-Type: application/json\r\n" + test.headers)
+		require.NoError(t, payNow(t, []byte(body)).Header.WriteSubset(&request, map[string]bool{"Content-Type": true}))
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
+		require.NoError(t, err)
+		defer func() { _ = conn.Close() }()
+		go func() { _, _ = io.WriteString(conn, request.String()+"\r\n"+test.sent) }() // it may be cut off
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		defer func() { _ = response.Body.Close() }()
+		answer := httptest.NewRecorder()
+		answer.Code = response.StatusCode
+		maps.Copy(answer.Header(), response.Header)
+		_, err = io.Copy(answer.Body, response.Body)
+		require.NoError(t, err)
+		if test.code == "" {
+			require.Equal(t, test.status, answer.Code, "%s", answer.Body)
+			return
+		}
+		requireProblem(t, d, answer, test.status, test.code, "mette")
+	})
+}
+
+// flood is the body of a sender that stops before its last byte, until it may end.
+type flood struct {
+	left    int
+	stopped chan<- struct{}
+	on      <-chan struct{}
+}
+
+func (f *flood) Read(p []byte) (int, error) {
+	switch n := min(f.left-1, len(p)); {
+	case f.left == 0:
+		return 0, io.EOF
+	case n > 0:
+		f.left -= n
+		return n, nil
+	}
+	f.stopped <- struct{}{}
+	<-f.on
+	f.left--
+	return copy(p[:1], " "), nil
+}
+
+func (f *flood) Close() error { return nil }
+
+// A signature that is well-formed and wrong can only be found out with the whole body. What such senders make the service
+// hold together is bounded, and given back. A length that is only announced holds nothing.
+func TestBodiesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
+	t.Parallel()
+	const budget, crowd = 8 << 20, 600
+	type row struct {
+		announced int64
+		size      int
+	}
+	each(t, map[string]row{
+		"of an announced length": {1 << 20, 1 << 20}, "in chunks": {-1, 1 << 20}, "announced, and nothing sent": {1 << 20, 1},
+	}, func(t *testing.T, test row) {
+		d := open(t, func(c *webhook.Config) {
+			unlimited(c)
+			c.BodyBudget = budget
 		})
-	}
+		on, settled := make(chan struct{}), make(chan struct{}, 2*crowd)
+		end := sync.OnceFunc(func() { close(on) })
+		defer end()
+		var refused, unsigned atomic.Int64
+		var group sync.WaitGroup
+		for range crowd {
+			r := payNow(t, []byte("{}")) // of which this is the signature
+			r.Body, r.ContentLength = &flood{left: test.size, stopped: settled, on: on}, test.announced
+			group.Go(func() {
+				switch w := d.send(r); {
+				case w.Code == http.StatusServiceUnavailable && strings.Contains(w.Body.String(), "bodies_in_flight") && w.Header().Get("Retry-After") != "":
+					refused.Add(1)
+				case w.Code == http.StatusUnauthorized:
+					unsigned.Add(1)
+				}
+				settled <- struct{}{}
+			})
+		}
+		for range crowd {
+			<-settled // each has been answered, or has sent all but a byte and stopped
+		}
+		waiting := crowd - refused.Load()
+		require.LessOrEqual(t, waiting*int64(test.size-1), int64(budget))
+		require.Positive(t, waiting, "there is room for some")
+		require.Equal(t, test.size == 1, waiting == crowd, "who sends nothing takes no room from others")
+		const refusals = `billhook_webhooks_total{reason="bodies_in_flight",source="paynow",status="503"}`
+		require.Equal(t, test.size > 1, strings.Contains(d.scrape(t), refusals))
+		end()
+		group.Wait()
+		require.Equal(t, int64(crowd), refused.Load()+unsigned.Load())
+		order := webhooktest.Order(1<<20 - 4096)
+		for range 2 * budget >> 20 { // the whole budget is free again for large bodies
+			taken(t, d, payNow(t, order))
+		}
+	})
 }
 
-func TestWithoutAGenericSourceNoProducerIsLetIn(t *testing.T) {
+// panicking is a broker that panics.
+type panicking struct{}
+
+func (panicking) Publish(context.Context, string, contract.Message) (string, error) { panic("down") }
+
+func TestAPanicGivesBackWhatItsBodyHeld(t *testing.T) {
 	t.Parallel()
 	d := open(t, func(c *webhook.Config) {
-		declared := *c.Catalog
-		declared.Sources = maps.Clone(declared.Sources)
-		delete(declared.Sources, "generic")
-		c.Catalog = &declared
+		unlimited(c)
+		c.Publisher, c.BodyBudget = panicking{}, 3<<20
 	})
-	body := goldens(t, contract.PayNowV1)["order_paid.json"]
-	requireProblem(t, d, d.send(generic(t, "/queues/paynow-events/messages", body)), http.StatusNotFound, "queue_unknown", "")
+	order := webhooktest.Order(1<<20 - 4096)
+	for range 8 {
+		require.Equal(t, http.StatusInternalServerError, d.send(payNow(t, order)).Code)
+	}
 }

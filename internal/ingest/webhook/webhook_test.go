@@ -11,7 +11,10 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -189,18 +192,20 @@ func (d *door) send(r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
+// scrape returns the service's metrics.
+func (d *door) scrape(tb testing.TB) string {
+	tb.Helper()
+	page := httptest.NewRecorder()
+	d.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(tb.Context(), http.MethodGet, "/metrics", http.NoBody))
+	return page.Body.String()
+}
+
 // taken sends a request that has to be accepted.
 func taken(t *testing.T, d *door, r *http.Request) *door {
 	t.Helper()
 	w := d.send(r)
 	require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
 	return d
-}
-
-// toldOf is what is published of a body of PayNow's.
-func toldOf(t *testing.T, body string) *contract.PayNow {
-	t.Helper()
-	return payNowOf(t, taken(t, open(t, nil), payNow(t, []byte(body))).broker.all()[0].message.Data)
 }
 
 type problem struct {
@@ -259,38 +264,175 @@ func spoil(tb testing.TB, old, replacement string) []byte {
 	return []byte(strings.Replace(order, old, replacement, 1))
 }
 
-func TestNewRefusesATypeThatCannotBeMappedAndToPublishWithoutADeadline(t *testing.T) {
-	t.Parallel()
-	c, _, _ := config(t)
-	c.PublishTimeout = 0
-	source("paynow", func(s *catalog.Source) { s.Events = map[string]string{"ON_NOTHING": queue} })(&c)
-	_, err := webhook.New(c)
-	require.ErrorContains(t, err, "webhook: no publish timeout")
-	require.ErrorContains(t, err, "event type ON_NOTHING has no mapping", "all mistakes at once")
+// requireTaken sends the webhook, checks that it was accepted and that its line and the
+// metrics tell what was left out of it, in any order, and returns what was published.
+func requireTaken(t *testing.T, d *door, r *http.Request, dropped []string, secret string) contract.Message {
+	t.Helper()
+	source := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+	w := d.send(r)
+	require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
+	require.Len(t, d.broker.all(), 1)
+	requireNothingLeaks(t, d, w, secret)
+	got := d.broker.all()[0].message
+	if secret != "" {
+		require.NotContains(t, string(got.Data), secret)
+		require.NotContains(t, fmt.Sprint(got.Attributes, got.OrderingKey), secret)
+	}
+	var line struct {
+		Dropped []string `json:"dropped"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(d.log.String()), &line))
+	require.ElementsMatch(t, dropped, line.Dropped)
+	metrics := d.scrape(t)
+	require.Equal(t, len(dropped), strings.Count(metrics, "\nbillhook_webhook_dropped_fields_total{"))
+	for _, one := range dropped {
+		field, rule, _ := strings.Cut(one, ": ")
+		require.Contains(t, metrics, fmt.Sprintf("billhook_webhook_dropped_fields_total{field=%q,rule=%q,source=%q} 1", field, rule, source))
+	}
+	return got
 }
 
-func TestNewRefusesARouteToAQueueThatWouldNotTakeTheEvent(t *testing.T) {
-	t.Parallel()
-	const paynowType, genericType = "ON_TRIAL_ACTIVATED", "trial.activated"
-	for name, change := range map[string]func(*catalog.Queue){
-		"of another format":             func(q *catalog.Queue) { q.Contract = contract.EnvelopeV1 },
-		"of a format that is not taken": func(q *catalog.Queue) { q.Contract = "message.v2" },
-		"that is not enabled":           func(q *catalog.Queue) { q.Enabled = false },
-		"that has no handler for it":    func(q *catalog.Queue) { q.Handlers = nil },
-	} {
+func paid(t *testing.T, m contract.Message) *contract.PayNow {
+	t.Helper()
+	require.Equal(t, contract.PayNowV1, requireWhole(t, m).Format())
+	return payNowOf(t, m.Data)
+}
+
+// payNowOf reads a body that was published.
+func payNowOf(t testing.TB, data []byte) *contract.PayNow {
+	t.Helper()
+	body, err := contracts(t).Decode(contract.PayNowV1, data)
+	require.NoError(t, err)
+	m, err := contract.As[*contract.PayNow](body)
+	require.NoError(t, err)
+	return m
+}
+
+// contracts are those of the shipped catalog.
+func contracts(t testing.TB) *contract.Set {
+	t.Helper()
+	shipped, err := loaded()
+	require.NoError(t, err)
+	return shipped.Contracts
+}
+
+const (
+	uidPath  = "body.checkout.metadata.uid"
+	customer = "502113004410990003"
+	oneLine  = `{"product_id":"411486491630370501","price":1000,"quantity":2}`
+)
+
+// goldens are the contract's own bodies in a format, one per kind of event.
+func goldens(tb testing.TB, format string) map[string][]byte {
+	tb.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", "contract", "testdata", format, "*.json"))
+	require.NoError(tb, err)
+	require.NotEmpty(tb, files)
+	all := map[string][]byte{}
+	for _, file := range files {
+		all[filepath.Base(file)], err = os.ReadFile(file)
+		require.NoError(tb, err)
+	}
+	return all
+}
+
+// updates is a queue of envelopes.
+const updates = "pay-subscription-update"
+
+// told routes the generic source's envelopes to that queue.
+func told(c *webhook.Config) {
+	source("generic", func(s *catalog.Source) {
+		s.Events = maps.Clone(s.Events)
+		q, _ := c.Catalog.Queue(updates)
+		for action := range q.Handlers {
+			s.Events[action] = updates
+		}
+	})(c)
+}
+
+// unlimited takes the rate limit off every source.
+func unlimited(c *webhook.Config) {
+	for name := range c.Catalog.Sources {
+		source(name, func(s *catalog.Source) { s.RatePerSecond = 0 })(c)
+	}
+}
+
+// queueOf returns a change that replaces one queue of the catalog.
+func queueOf(id string, change func(*catalog.Queue)) func(*webhook.Config) {
+	return func(c *webhook.Config) {
+		declared := *c.Catalog
+		declared.Queues = slices.Clone(declared.Queues)
+		for i := range declared.Queues {
+			if declared.Queues[i].ID == id {
+				change(&declared.Queues[i])
+			}
+		}
+		c.Catalog = &declared
+	}
+}
+
+// each runs a test for each row of a table at once.
+func each[T any](t *testing.T, rows map[string]T, test func(t *testing.T, row T)) {
+	t.Helper()
+	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, _, _ := config(t)
-			source("paynow", func(s *catalog.Source) { s.Events = map[string]string{paynowType: queue} })(&c)
-			source("generic", func(s *catalog.Source) { s.Events = map[string]string{genericType: queue} })(&c)
-			queueOf(queue, change)(&c)
-			_, err := webhook.New(c)
-			require.ErrorContains(t, err, paynowType)
-			if name != "of another format" { // which a generic source may send
-				require.ErrorContains(t, err, genericType)
-			}
+			test(t, row)
 		})
 	}
+}
+
+func TestNewNamesEachMistakeOfItsConfiguration(t *testing.T) {
+	t.Parallel()
+	const paynowType, genericType = "ON_TRIAL_ACTIVATED", "trial.activated"
+	const paynowSecrets, genericSecrets = "WEBHOOK_SECRET_PAYNOW", "WEBHOOK_SIGNING_SECRET"
+	routed := func(change func(*catalog.Queue)) func(*webhook.Config) {
+		return func(c *webhook.Config) {
+			source("paynow", func(s *catalog.Source) { s.Events = map[string]string{paynowType: queue} })(c)
+			source("generic", func(s *catalog.Source) { s.Events = map[string]string{genericType: queue} })(c)
+			queueOf(queue, change)(c)
+		}
+	}
+	secrets := func(paynow, generic []string) func(*webhook.Config) {
+		return func(c *webhook.Config) { c.Secrets = map[string][]string{"paynow": paynow, "generic": generic} }
+	}
+	const short = "too-short-a-secret"
+	type row struct {
+		change func(*webhook.Config)
+		named  []string
+		not    string
+	}
+	each(t, map[string]row{
+		"no deadline, and an event that has no mapping": {func(c *webhook.Config) {
+			c.PublishTimeout = 0
+			source("paynow", func(s *catalog.Source) { s.Events = map[string]string{"ON_NOTHING": queue} })(c)
+		}, []string{"no publish timeout", "event type ON_NOTHING has no mapping"}, paynowSecrets},
+		"a route to a queue of another format": {routed(func(q *catalog.Queue) { q.Contract = contract.EnvelopeV1 }), []string{paynowType}, genericType},
+		"a route to a queue of no format":      {routed(func(q *catalog.Queue) { q.Contract = "message.v2" }), []string{paynowType, genericType}, ""},
+		"a route to a queue that is off":       {routed(func(q *catalog.Queue) { q.Enabled = false }), []string{paynowType, genericType}, ""},
+		"a route to a queue without a handler": {routed(func(q *catalog.Queue) { q.Handlers = nil }), []string{paynowType, genericType}, ""},
+		"a budget below one body":              {func(c *webhook.Config) { c.BodyBudget = 1 << 20 }, []string{"a body budget of 1048576 bytes is too small"}, ""},
+		"no secrets":                           {secrets(nil, nil), []string{paynowSecrets, genericSecrets}, ""},
+		"empty and short secrets":              {secrets([]string{""}, []string{short}), []string{paynowSecrets, genericSecrets}, ""},
+		"a short one beside a good one":        {secrets([]string{paynowSecret, short}, []string{genericSecret}), []string{paynowSecrets}, genericSecrets},
+		"an empty one beside a good one":       {secrets([]string{paynowSecret}, []string{genericSecret, ""}), []string{genericSecrets}, paynowSecrets},
+		"an account that nobody declared": {func(c *webhook.Config) {
+			c.Accounts = webhook.Accounts{Tokens: issued{}, Emails: map[string]string{"nobody": "jobs@shop.example"}}
+		}, []string{`the catalog has no account "nobody"`, "accounts without an audience"}, ""},
+	}, func(t *testing.T, test row) {
+		c, _, _ := config(t)
+		test.change(&c)
+		service, err := webhook.New(c)
+		require.Nil(t, service)
+		for _, name := range test.named {
+			require.ErrorContains(t, err, name)
+		}
+		if test.not != "" {
+			require.NotContains(t, err.Error(), test.not)
+		}
+		require.NotContains(t, err.Error(), short)
+		require.NotContains(t, err.Error(), paynowSecret)
+	})
 }
 
 func TestConcurrentWebhooksDoNotShareABuffer(t *testing.T) {

@@ -4,191 +4,63 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"maps"
-	"math/big"
+	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"billhook/internal/platform/gcp/auth"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const (
-	audience = "https://worker.example.test/push"
-	account  = "push@demo-project.iam.gserviceaccount.test"
-)
-
-var start = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
-
-var oldKey, newKey, foreignKey = onceKey(), onceKey(), onceKey()
-
-// onceKey returns a function that makes a key on its first call, which is slow.
-func onceKey() func() *rsa.PrivateKey {
-	return sync.OnceValue(func() *rsa.PrivateKey {
-		key, err := rsa.GenerateKey(rand.Reader, 2048)
-		if err != nil {
-			panic(err)
-		}
-		return key
-	})
-}
-
-// clock is a clock that a test moves.
-type clock struct{ offset atomic.Int64 }
-
-func (c *clock) Now() time.Time          { return start.Add(time.Duration(c.offset.Load())) }
-func (c *clock) Advance(d time.Duration) { c.offset.Add(int64(d)) }
-
-// keyServer serves a key set that tests change.
-type keyServer struct {
-	*httptest.Server
-	fetches atomic.Int64
-	mu      sync.Mutex
-	answer  http.HandlerFunc
-}
-
-func serveKeys(tb testing.TB, answer http.HandlerFunc) *keyServer {
-	tb.Helper()
-	s := &keyServer{answer: answer}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.fetches.Add(1)
-		s.mu.Lock()
-		answer := s.answer
-		s.mu.Unlock()
-		answer(w, r)
-	}))
-	tb.Cleanup(s.Close)
-	return s
-}
-
-func (s *keyServer) become(answer http.HandlerFunc) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answer = answer
-}
-
-func down(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
-
-// publish returns a handler that serves the public keys, fresh for ten minutes.
-func publish(keys map[string]*rsa.PrivateKey) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Cache-Control", "public, max-age=600, must-revalidate")
-		_, _ = w.Write(keySetJSON(keys))
-	}
-}
-
-func keySetJSON(keys map[string]*rsa.PrivateKey) []byte {
-	var list []map[string]string
-	for kid, key := range keys {
-		list = append(list, map[string]string{
-			"kty": "RSA", "use": "sig", "alg": "RS256", "kid": kid,
-			"n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()),
-			"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(key.E)).Bytes()),
-		})
-	}
-	body, err := json.Marshal(map[string]any{"keys": list})
-	if err != nil {
-		panic(err)
-	}
-	return body
-}
-
-// validClaims returns the claims of a valid push token. claimsWith returns them with changes; a nil value
-// removes a claim.
-func validClaims() jwt.MapClaims { return claimsWith(nil) }
-
-func claimsWith(with jwt.MapClaims) jwt.MapClaims {
-	return changed(jwt.MapClaims{
-		"iss": "https://accounts.google.com", "aud": audience, "sub": "1234567890",
-		"email": account, "email_verified": true,
-		"iat": start.Unix(), "exp": start.Add(time.Hour).Unix(),
-	}, with)
-}
-
-func changed(claims, with jwt.MapClaims) jwt.MapClaims {
-	maps.Copy(claims, with)
-	maps.DeleteFunc(claims, func(_ string, value any) bool { return value == nil })
-	return claims
-}
-
-func sign(tb testing.TB, method jwt.SigningMethod, key any, kid string, claims jwt.MapClaims) string {
-	tb.Helper()
-	token := jwt.NewWithClaims(method, claims)
-	if kid != "" {
-		token.Header["kid"] = kid
-	}
-	signed, err := token.SignedString(key)
-	require.NoError(tb, err)
-	return signed
-}
-
-func signed(tb testing.TB, claims jwt.MapClaims) string {
-	tb.Helper()
-	return sign(tb, jwt.SigningMethodRS256, oldKey(), "old", claims)
-}
-
-// withHeader signs claims under a header of any form.
-func withHeader(tb testing.TB, header string, claims jwt.MapClaims) string {
-	tb.Helper()
-	body, err := json.Marshal(claims)
-	require.NoError(tb, err)
-	text := base64.RawURLEncoding.EncodeToString([]byte(header)) + "." + base64.RawURLEncoding.EncodeToString(body)
-	signature, err := jwt.SigningMethodRS256.Sign(text, oldKey())
-	require.NoError(tb, err)
-	return text + "." + base64.RawURLEncoding.EncodeToString(signature)
-}
-
-func replaceSignature(token, signature string) string {
-	return token[:strings.LastIndex(token, ".")+1] + signature
-}
-
-func newVerifier(tb testing.TB, mode string, keys *keyServer, clock *clock) *auth.Verifier {
-	tb.Helper()
-	verifier, err := auth.New(auth.Config{
-		Mode: mode, Audience: audience, ServiceAccount: account,
-		KeysURL: keys.URL, Client: keys.Client(), Now: clock.Now,
-	})
-	require.NoError(tb, err)
-	return verifier
-}
-
 func TestAConfigurationThatSkipsACheckIsRefused(t *testing.T) {
 	t.Parallel()
-	for name, config := range map[string]auth.Config{
-		"no mode":                             {Audience: audience, ServiceAccount: account},
-		"a mode that does not exist":          {Mode: "OIDC", Audience: audience, ServiceAccount: account},
-		"oidc without an audience":            {Mode: auth.ModeOIDC, ServiceAccount: account},
-		"oidc with a blank audience":          {Mode: auth.ModeOIDC, Audience: " ", ServiceAccount: account},
-		"oidc without an account":             {Mode: auth.ModeOIDC, Audience: audience},
-		"iam without an audience":             {Mode: auth.ModeIAM, ServiceAccount: account},
-		"iam without an account":              {Mode: auth.ModeIAM, Audience: audience},
-		"an empty issuer":                     {Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, Issuers: []string{""}},
-		"keys over plain http":                {Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, KeysURL: "http://keys.example.test/"},
-		"keys from nowhere":                   {Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, KeysURL: "keys.json"},
-		"none where no emulator host is set":  {Mode: auth.ModeNone},
-		"none on production with the rest on": {Mode: auth.ModeNone, Audience: audience, ServiceAccount: account},
+	push := func(change func(*auth.Config)) error {
+		config := auth.Config{Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account}
+		change(&config)
+		_, err := auth.New(config)
+		return err
+	}
+	people := func(change func(*auth.IdentityConfig)) error {
+		config := auth.IdentityConfig{Audience: audience, Allow: []string{operator}}
+		change(&config)
+		_, err := auth.NewIdentity(config)
+		return err
+	}
+	allowed := func(email string) error {
+		return people(func(c *auth.IdentityConfig) { c.Allow = append(c.Allow, email) })
+	}
+	require.NoError(t, push(func(*auth.Config) {}))
+	require.NoError(t, people(func(*auth.IdentityConfig) {}))
+	for name, err := range map[string]error{
+		"no mode":                            push(func(c *auth.Config) { c.Mode = "" }),
+		"a mode that does not exist":         push(func(c *auth.Config) { c.Mode = "OIDC" }),
+		"oidc without an audience":           push(func(c *auth.Config) { c.Audience = "" }),
+		"oidc with a blank audience":         push(func(c *auth.Config) { c.Audience = " " }),
+		"oidc without an account":            push(func(c *auth.Config) { c.ServiceAccount = "" }),
+		"iam without an audience":            push(func(c *auth.Config) { c.Mode, c.Audience = auth.ModeIAM, "" }),
+		"iam without an account":             push(func(c *auth.Config) { c.Mode, c.ServiceAccount = auth.ModeIAM, "" }),
+		"an empty issuer":                    push(func(c *auth.Config) { c.Issuers = []string{""} }),
+		"keys over plain http":               push(func(c *auth.Config) { c.KeysURL = "http://keys.example.test/" }),
+		"keys from nowhere":                  push(func(c *auth.Config) { c.KeysURL = "keys.json" }),
+		"none where no emulator host is set": push(func(c *auth.Config) { c.Mode = auth.ModeNone }),
+		"people of no audience":              people(func(c *auth.IdentityConfig) { c.Audience = " " }),
+		"nobody":                             people(func(c *auth.IdentityConfig) { c.Allow = nil }),
+		"people's keys over plain http":      people(func(c *auth.IdentityConfig) { c.KeysURL = "http://keys.example.test/" }),
+		"the proxy's keys over plain http":   people(func(c *auth.IdentityConfig) { c.ProxyKeysURL = "http://keys.example.test/" }),
+		"an empty address":                   allowed(""),
+		"a domain":                           allowed("example.test"),
+		"a pattern":                          allowed("*@example.test"),
+		"an address not ASCII":               allowed("\u212aay@example.test"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := auth.New(config)
-			require.Error(t, err)
-		})
+		require.Error(t, err, name)
 	}
 }
 
@@ -199,112 +71,164 @@ func TestModeNoneAcceptsEverythingOnAnEmulator(t *testing.T) {
 	require.NoError(t, verifier.Verify(t.Context(), ""))
 }
 
-func TestGenuineTokensPass(t *testing.T) {
+// Each row is tried as a push, as a push behind Cloud Run, which has removed the signature, and as a person's token.
+func TestClaimsAndHeadersAreReadExactly(t *testing.T) {
 	t.Parallel()
+	keys, away := serveKeys(t, publishOld), serveKeys(t, down)
+	push, behindIAM, people := newVerifier(t, auth.ModeOIDC, keys), newVerifier(t, auth.ModeIAM, away), newIdentity(t, keys, away)
+	later, past := start.Add(time.Hour).Unix(), start.Add(-time.Hour).Unix()
+	with := func(more string, without ...string) string { return claimsText(claimsWith(nil), more, without...) }
+	having := func(name string, value any) string { return claimsText(claimsWith(jwt.MapClaims{name: value}), "") }
+	at := func(name string, from time.Duration) string { return having(name, start.Add(from).Unix()) }
+
 	for name, test := range map[string]struct {
-		scheme string
-		with   jwt.MapClaims
+		header, claims string
+		want           error
 	}{
-		"as Pub/Sub sends it":              {scheme: "Bearer "},
-		"with the scheme in lower case":    {scheme: "bearer "},
-		"with the other issuer spelling":   {scheme: "Bearer ", with: jwt.MapClaims{"iss": "accounts.google.com"}},
-		"with a list of one audience":      {scheme: "Bearer ", with: jwt.MapClaims{"aud": []string{audience}}},
-		"expired within the leeway":        {scheme: "Bearer ", with: jwt.MapClaims{"exp": start.Add(-29 * time.Second).Unix()}},
-		"from a clock within the leeway":   {scheme: "Bearer ", with: jwt.MapClaims{"iat": start.Add(30 * time.Second).Unix()}},
-		"valid since now":                  {scheme: "Bearer ", with: jwt.MapClaims{"nbf": start.Unix()}},
-		"with an unknown claim":            {scheme: "Bearer ", with: jwt.MapClaims{"azp": "1234567890"}},
-		"with two spaces after the scheme": {scheme: "Bearer  "},
+		"as Google signs it":                 {header, with(""), nil},
+		"with the other issuer spelling":     {header, having("iss", "accounts.google.com"), nil},
+		"a list of audiences, one is it":     {header, having("aud", []string{"x", audience}), nil},
+		"expired within the leeway":          {header, at("exp", -29*time.Second), nil},
+		"from a clock within the leeway":     {header, at("iat", 30*time.Second), nil},
+		"valid since now":                    {header, at("nbf", 0), nil},
+		"with an unknown claim":              {header, having("azp", "1234567890"), nil},
+		"an expiry with a fraction":          {header, with(fmt.Sprintf(`,"exp":%d.75`, later), "exp"), nil},
+		"an expiry with an exponent":         {header, with(fmt.Sprintf(`,"exp":%de1`, later/10), "exp"), nil},
+		"the address before one in capitals": {header, with(`,"Email":"x@example.test"`), nil},
+		"another algorithm in capitals":      {`{"alg":"RS256","ALG":"none","kid":"old"}`, with(""), nil},
+
+		"another issuer":         {header, having("iss", "https://accounts.example.test"), auth.ErrInvalid},
+		"the proxy's issuer":     {header, having("iss", "https://cloud.google.com/iap"), auth.ErrInvalid},
+		"no issuer":              {header, having("iss", nil), auth.ErrInvalid},
+		"another audience":       {header, having("aud", "https://other.example.test"), auth.ErrInvalid},
+		"a longer audience":      {header, having("aud", audience+"/x"), auth.ErrInvalid},
+		"no audience":            {header, having("aud", nil), auth.ErrInvalid},
+		"an empty audience":      {header, having("aud", ""), auth.ErrInvalid},
+		"expired":                {header, at("exp", -31*time.Second), auth.ErrInvalid},
+		"no expiry":              {header, having("exp", nil), auth.ErrInvalid},
+		"issued in the future":   {header, at("iat", 31*time.Second), auth.ErrInvalid},
+		"no issue time":          {header, having("iat", nil), auth.ErrInvalid},
+		"not valid yet":          {header, at("nbf", 31*time.Second), auth.ErrInvalid},
+		"another account":        {header, having("email", "other@demo-project.iam.gserviceaccount.test"), auth.ErrForbidden},
+		"no account":             {header, having("email", nil), auth.ErrForbidden},
+		"an unverified account":  {header, having("email_verified", false), auth.ErrForbidden},
+		"nothing about verified": {header, having("email_verified", nil), auth.ErrForbidden},
+		"verified as a string":   {header, having("email_verified", "true"), auth.ErrInvalid},
+		"another, outdated": {
+			header, claimsText(claimsWith(jwt.MapClaims{"email": "x@example.test", "exp": past}), ""), auth.ErrInvalid,
+		},
+
+		"another's address after its name in capitals":  {header, with(`,"Email":"`+account+`","email":"x@example.test"`, "email"), auth.ErrForbidden},
+		"another's address before its name in capitals": {header, with(`,"email":"x@example.test","Email":"`+account+`"`, "email"), auth.ErrForbidden},
+		"the address under a capital alone":             {header, with(`,"EMAIL":"`+account+`"`, "email"), auth.ErrForbidden},
+		"not verified, but in capitals":                 {header, with(`,"email_verified":false,"EMAIL_VERIFIED":true`, "email_verified"), auth.ErrForbidden},
+		"the audience under a capital alone":            {header, with(`,"Aud":"`+audience+`"`, "aud"), auth.ErrInvalid},
+		"expired, but not in capitals":                  {header, with(fmt.Sprintf(`,"exp":%d,"EXP":%d`, past, later), "exp"), auth.ErrInvalid},
+		"a name with a long s for its s":                {header, with(`,"iſs":"https://accounts.google.com"`, "iss"), auth.ErrInvalid},
+
+		"the address twice":              {header, with(`,"email":"` + account + `"`), auth.ErrInvalid},
+		"the address twice, one escaped": {header, with(`,"\u0065mail":"` + account + `"`), auth.ErrInvalid},
+		"a name inside a claim twice":    {header, with(`,"google":{"a":1,"a":2}`), auth.ErrInvalid},
+		"the algorithm twice":            {`{"alg":"none","alg":"RS256","kid":"old"}`, with(""), auth.ErrInvalid},
+		"the algorithm under a capital":  {`{"Alg":"RS256","kid":"old"}`, with(""), auth.ErrInvalid},
+		"an algorithm in lower case":     {`{"alg":"rs256","kid":"old"}`, with(""), auth.ErrInvalid},
+		"no algorithm":                   {`{"kid":"old"}`, with(""), auth.ErrInvalid},
+		"a key id that is no string":     {`{"alg":"RS256","kid":["old"]}`, with(""), auth.ErrInvalid},
+		"a critical extension":           {`{"alg":"RS256","kid":"old","crit":["exp"]}`, with(""), auth.ErrInvalid},
+		"a critical list that is null":   {`{"alg":"RS256","kid":"old","crit":null}`, with(""), auth.ErrInvalid},
+
+		"an expiry as a string":      {header, with(fmt.Sprintf(`,"exp":"%d"`, later), "exp"), auth.ErrInvalid},
+		"an issue time that is null": {header, with(`,"iat":null`, "iat"), auth.ErrInvalid},
+		"an expiry that is true":     {header, with(`,"exp":true`, "exp"), auth.ErrInvalid},
+		"an expiry beyond all time":  {header, with(`,"exp":1e300`, "exp"), auth.ErrInvalid},
+		"an expiry beyond a float":   {header, with(`,"exp":1e999`, "exp"), auth.ErrInvalid},
+		"an issue time before 1970":  {header, with(`,"iat":-1`, "iat"), auth.ErrInvalid},
+
+		"an audience that is null":       {header, with(`,"aud":null`, "aud"), auth.ErrInvalid},
+		"an audience in a list of lists": {header, with(`,"aud":[["`+audience+`"]]`, "aud"), auth.ErrInvalid},
+		"a claim that is not UTF-8":      {header, with(`,"note":"` + "\xff" + `"`), auth.ErrInvalid},
+		"something behind the claims":    {header, with("") + `{}`, auth.ErrInvalid},
+		"something behind the header":    {header + `{}`, with(""), auth.ErrInvalid},
+		"a byte order mark before them":  {header, "\ufeff" + with(""), auth.ErrInvalid},
+		"claims that are null":           {header, "null", auth.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			keys := serveKeys(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
-			verifier := newVerifier(t, auth.ModeOIDC, keys, &clock{})
-			require.NoError(t, verifier.Verify(t.Context(), test.scheme+signed(t, claimsWith(test.with))))
+			token := signedText(jwt.SigningMethodRS256, test.header, test.claims)
+			who, identified := people.Identify(t.Context(), bearerHeader(token))
+			for reader, err := range map[string]error{
+				"a push": push.Verify(t.Context(), "Bearer "+token), "a person": identified,
+				"a push behind Cloud Run": behindIAM.Verify(t.Context(), "Bearer "+replaceSignature(token, removed)),
+			} {
+				require.ErrorIs(t, err, test.want, reader)
+				if err != nil {
+					require.NotContains(t, err.Error(), "example.test", "an error repeats nothing of the token")
+				}
+			}
+			require.Equal(t, test.want == nil, who == account)
 		})
 	}
 }
 
-func TestBadTokensAreRefused(t *testing.T) {
+// What is wrong with a header, or with the signature: a push and a person are refused alike.
+func TestTokensThatProveNothingAreRefused(t *testing.T) {
 	t.Parallel()
-	keys := serveKeys(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
-	verifier := newVerifier(t, auth.ModeOIDC, keys, &clock{})
-
-	ecKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	publicDER, err := x509.MarshalPKIXPublicKey(oldKey().Public())
-	require.NoError(t, err)
-	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: publicDER})
-	whole := signed(t, validClaims())
-
+	keys, away := serveKeys(t, publishOld), serveKeys(t, down)
+	push, behindIAM, people := newVerifier(t, auth.ModeOIDC, keys), newVerifier(t, auth.ModeIAM, away), newIdentity(t, keys, away)
+	ecKey := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	publicPEM := pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: must(x509.MarshalPKIXPublicKey(oldKey().Public()))})
+	whole := signed(claimsWith(nil))
+	by := func(method jwt.SigningMethod, key any, kid string) string {
+		return "Bearer " + sign(method, key, kid, claimsWith(nil))
+	}
 	for name, test := range map[string]struct {
 		header string
 		want   error
 	}{
-		"no header":                 {"", auth.ErrMissing},
-		"a scheme and nothing else": {"Bearer", auth.ErrMissing},
-		"a scheme and a space":      {"Bearer ", auth.ErrMissing},
-		"another scheme":            {"Basic dXNlcjpwYXNz", auth.ErrMissing},
-		"a token without a scheme":  {whole, auth.ErrMissing},
-
-		"garbage":                    {"Bearer garbage", auth.ErrInvalid},
-		"two dots and nothing":       {"Bearer ..", auth.ErrInvalid},
-		"garbage with two dots":      {"Bearer a.b.c", auth.ErrInvalid},
-		"four parts":                 {"Bearer " + whole + ".x", auth.ErrInvalid},
-		"two parts":                  {"Bearer " + whole[:strings.LastIndex(whole, ".")], auth.ErrInvalid},
-		"a line end inside":          {"Bearer " + whole[:10] + "\n" + whole[10:], auth.ErrInvalid},
-		"padding":                    {"Bearer " + whole + "==", auth.ErrInvalid},
-		"two tokens":                 {"Bearer " + whole + " " + whole, auth.ErrInvalid},
-		"more than 16 KiB":           {"Bearer " + strings.Repeat("a", 16<<10+1), auth.ErrInvalid},
-		"claims that are null":       {"Bearer " + replaceClaims(whole, "null"), auth.ErrInvalid},
-		"claims that are no object":  {"Bearer " + replaceClaims(whole, `[1]`), auth.ErrInvalid},
-		"exp that is no number":      {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"exp": "soon"})), auth.ErrInvalid},
-		"email_verified as a string": {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"email_verified": "true"})), auth.ErrInvalid},
-
-		"algorithm none":                  {"Bearer " + sign(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "old", validClaims()), auth.ErrInvalid},
-		"HS256 keyed with the public key": {"Bearer " + sign(t, jwt.SigningMethodHS256, publicPEM, "old", validClaims()), auth.ErrInvalid},
-		"HS256 keyed with the modulus":    {"Bearer " + sign(t, jwt.SigningMethodHS256, oldKey().N.Bytes(), "old", validClaims()), auth.ErrInvalid},
-		"RS512 by the right key":          {"Bearer " + sign(t, jwt.SigningMethodRS512, oldKey(), "old", validClaims()), auth.ErrInvalid},
-		"PS256 by the right key":          {"Bearer " + sign(t, jwt.SigningMethodPS256, oldKey(), "old", validClaims()), auth.ErrInvalid},
-		"ES256 with a short signature":    {"Bearer " + replaceSignature(sign(t, jwt.SigningMethodES256, ecKey, "old", validClaims()), "AQ"), auth.ErrInvalid},
-		"a lower-case algorithm":          {"Bearer " + withHeader(t, `{"alg":"rs256","kid":"old"}`, validClaims()), auth.ErrInvalid},
-		"no algorithm":                    {"Bearer " + withHeader(t, `{"kid":"old"}`, validClaims()), auth.ErrInvalid},
-		"a critical extension":            {"Bearer " + withHeader(t, `{"alg":"RS256","kid":"old","crit":["exp"]}`, validClaims()), auth.ErrInvalid},
-		"a key id that is no string":      {"Bearer " + withHeader(t, `{"alg":"RS256","kid":["old"]}`, validClaims()), auth.ErrInvalid},
-		"no key id":                       {"Bearer " + sign(t, jwt.SigningMethodRS256, oldKey(), "", validClaims()), auth.ErrInvalid},
-		"an unknown key id":               {"Bearer " + sign(t, jwt.SigningMethodRS256, oldKey(), "other", validClaims()), auth.ErrInvalid},
-		"another key under a known id":    {"Bearer " + sign(t, jwt.SigningMethodRS256, foreignKey(), "old", validClaims()), auth.ErrInvalid},
-		"an empty signature":              {"Bearer " + replaceSignature(whole, ""), auth.ErrInvalid},
-		"a short signature":               {"Bearer " + replaceSignature(whole, "AQ"), auth.ErrInvalid},
-		"a signature with stray bits":     {"Bearer " + strayBits(whole), auth.ErrInvalid},
-		"a signature that was removed":    {"Bearer " + replaceSignature(whole, "SIGNATURE_REMOVED_BY_GOOGLE"), auth.ErrInvalid},
-		"claims changed after signing":    {"Bearer " + replaceClaims(whole, `{"email":"`+account+`"}`), auth.ErrInvalid},
-
-		"another issuer":         {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"iss": "https://accounts.example.test"})), auth.ErrInvalid},
-		"no issuer":              {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"iss": nil})), auth.ErrInvalid},
-		"another audience":       {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"aud": "https://other.example.test"})), auth.ErrInvalid},
-		"a longer audience":      {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"aud": audience + "/x"})), auth.ErrInvalid},
-		"no audience":            {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"aud": nil})), auth.ErrInvalid},
-		"an empty audience":      {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"aud": ""})), auth.ErrInvalid},
-		"an empty audience list": {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"aud": []string{}})), auth.ErrInvalid},
-		"expired":                {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"exp": start.Add(-31 * time.Second).Unix()})), auth.ErrInvalid},
-		"no expiry":              {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"exp": nil})), auth.ErrInvalid},
-		"issued in the future":   {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"iat": start.Add(31 * time.Second).Unix()})), auth.ErrInvalid},
-		"no issue time":          {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"iat": nil})), auth.ErrInvalid},
-		"not valid yet":          {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"nbf": start.Add(31 * time.Second).Unix()})), auth.ErrInvalid},
-
-		"another account":           {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"email": "other@demo-project.iam.gserviceaccount.test"})), auth.ErrForbidden},
-		"no account":                {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"email": nil})), auth.ErrForbidden},
-		"an unverified account":     {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"email_verified": false})), auth.ErrForbidden},
-		"nothing about verified":    {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"email_verified": nil})), auth.ErrForbidden},
-		"another account, forged":   {"Bearer " + sign(t, jwt.SigningMethodRS256, foreignKey(), "old", claimsWith(jwt.MapClaims{"email": "x@example.test"})), auth.ErrInvalid},
-		"another account, outdated": {"Bearer " + signed(t, claimsWith(jwt.MapClaims{"email": "x@example.test", "exp": start.Add(-time.Hour).Unix()})), auth.ErrInvalid},
+		"whole":                         {"Bearer " + whole, nil},
+		"the scheme in lower case":      {"bearer " + whole, nil},
+		"two spaces after the scheme":   {"Bearer  " + whole, nil},
+		"a scheme and nothing else":     {"Bearer", auth.ErrMissing},
+		"another scheme":                {"Basic dXNlcjpwYXNz", auth.ErrMissing},
+		"a token without a scheme":      {whole, auth.ErrMissing},
+		"nothing":                       {"", auth.ErrMissing},
+		"garbage":                       {"Bearer garbage", auth.ErrInvalid},
+		"four parts":                    {"Bearer " + whole + ".x", auth.ErrInvalid},
+		"two parts":                     {"Bearer " + whole[:strings.LastIndex(whole, ".")], auth.ErrInvalid},
+		"a line end inside":             {"Bearer " + whole[:10] + "\n" + whole[10:], auth.ErrInvalid},
+		"padding":                       {"Bearer " + whole + "==", auth.ErrInvalid},
+		"more than 16 KiB":              {"Bearer " + strings.Repeat("a", 16<<10+1), auth.ErrInvalid},
+		"algorithm none":                {by(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "old"), auth.ErrInvalid},
+		"HS256 by the public key":       {by(jwt.SigningMethodHS256, publicPEM, "old"), auth.ErrInvalid},
+		"RS512 by the right key":        {by(jwt.SigningMethodRS512, oldKey(), "old"), auth.ErrInvalid},
+		"ES256 with a short signature":  {replaceSignature(by(jwt.SigningMethodES256, ecKey, "old"), "AQ"), auth.ErrInvalid},
+		"ES256 by the proxy's key":      {by(jwt.SigningMethodES256, proxyKey(), "old"), auth.ErrInvalid},
+		"no key id":                     {by(jwt.SigningMethodRS256, oldKey(), ""), auth.ErrInvalid},
+		"a key id under a capital":      {"Bearer " + signedText(jwt.SigningMethodRS256, `{"alg":"RS256","Kid":"old"}`, claimsText(claimsWith(nil), "")), auth.ErrInvalid},
+		"an unknown key id":             {by(jwt.SigningMethodRS256, oldKey(), "other"), auth.ErrInvalid},
+		"another key under a known id":  {by(jwt.SigningMethodRS256, foreignKey(), "old"), auth.ErrInvalid},
+		"an empty signature":            {"Bearer " + replaceSignature(whole, ""), auth.ErrInvalid},
+		"a short signature":             {"Bearer " + replaceSignature(whole, "AQ"), auth.ErrInvalid},
+		"a signature with stray bits":   {"Bearer " + strayBits(whole), auth.ErrInvalid},
+		"a signature that was removed":  {"Bearer " + replaceSignature(whole, removed), auth.ErrInvalid},
+		"claims changed after signing":  {"Bearer " + replaceClaims(whole, `{"email":"`+account+`"}`), auth.ErrInvalid},
+		"forged, and of another person": {"Bearer " + sign(jwt.SigningMethodRS256, foreignKey(), "old", claimsWith(jwt.MapClaims{"email": "x"})), auth.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := verifier.Verify(t.Context(), test.header)
+			require.ErrorIs(t, push.Verify(t.Context(), test.header), test.want)
+			_, err := people.Identify(t.Context(), http.Header{"Authorization": {test.header}})
 			require.ErrorIs(t, err, test.want)
-			require.NotContains(t, err.Error(), "example.test", "an error repeats nothing of the token")
 		})
+	}
+	for name, token := range map[string]string{
+		"an unchecked signature":              whole,
+		"another algorithm":                   replaceSignature(sign(jwt.SigningMethodHS256, []byte("x"), "old", claimsWith(nil)), removed),
+		"garbage before the removed one":      "a.b." + removed,
+		"nothing but the removed signature":   "." + removed,
+		"the marker as a part of a signature": whole + removed,
+	} {
+		require.ErrorIs(t, behindIAM.Verify(t.Context(), "Bearer "+token), auth.ErrInvalid, "behind Cloud Run: "+name)
 	}
 }
 
@@ -316,56 +240,19 @@ func strayBits(token string) string {
 	return token[:last] + alphabet[strings.IndexByte(alphabet, token[last])|1:][:1]
 }
 
-func replaceClaims(token, claims string) string {
-	parts := strings.Split(token, ".")
-	return parts[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + "." + parts[2]
-}
-
-func TestBehindCloudRunOnlyTheClaimsAreLeftToCheck(t *testing.T) {
-	t.Parallel()
-	const removed = "SIGNATURE_REMOVED_BY_GOOGLE"
-	keys := serveKeys(t, down)
-	verifier := newVerifier(t, auth.ModeIAM, keys, &clock{})
-	for name, test := range map[string]struct {
-		token string
-		want  error
-	}{
-		"a good token":                        {replaceSignature(signed(t, validClaims()), removed), nil},
-		"an unchecked signature":              {signed(t, validClaims()), auth.ErrInvalid},
-		"another audience":                    {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"aud": "other"})), removed), auth.ErrInvalid},
-		"another issuer":                      {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"iss": "other"})), removed), auth.ErrInvalid},
-		"expired":                             {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"exp": 1})), removed), auth.ErrInvalid},
-		"no expiry":                           {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"exp": nil})), removed), auth.ErrInvalid},
-		"no issue time":                       {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"iat": nil})), removed), auth.ErrInvalid},
-		"issued in the future":                {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"iat": start.Add(time.Hour).Unix()})), removed), auth.ErrInvalid},
-		"another account":                     {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"email": "other"})), removed), auth.ErrForbidden},
-		"an unverified account":               {replaceSignature(signed(t, claimsWith(jwt.MapClaims{"email_verified": false})), removed), auth.ErrForbidden},
-		"another algorithm":                   {replaceSignature(sign(t, jwt.SigningMethodHS256, []byte("x"), "old", validClaims()), removed), auth.ErrInvalid},
-		"garbage before the removed one":      {"a.b." + removed, auth.ErrInvalid},
-		"nothing but the removed signature":   {"." + removed, auth.ErrInvalid},
-		"a critical extension in the header":  {replaceSignature(withHeader(t, `{"alg":"RS256","crit":["b64"]}`, validClaims()), removed), auth.ErrInvalid},
-		"the marker as a part of a signature": {signed(t, validClaims()) + removed, auth.ErrInvalid},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+test.token), test.want)
-		})
-	}
-	t.Cleanup(func() { require.Zero(t, keys.fetches.Load(), "no key is needed") })
-}
-
 func FuzzVerify(f *testing.F) {
-	keys := serveKeys(f, publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
-	verifier := newVerifier(f, auth.ModeOIDC, keys, &clock{})
-	behindIAM := newVerifier(f, auth.ModeIAM, keys, &clock{})
-	genuine := signed(f, validClaims())
+	keys := serveKeys(f, publishOld)
+	verifier, behindIAM := newVerifier(f, auth.ModeOIDC, keys), newVerifier(f, auth.ModeIAM, keys)
+	people := newIdentity(f, keys, serveKeys(f, publishPoints(point("proxy", nil))))
+	genuine, asserted := signed(claimsWith(nil)), signedAssertion(nil)
+	f.Add(asserted)
+	f.Add(replaceSignature(asserted, "AQ"))
 	f.Add("Bearer " + genuine)
-	f.Add("Bearer " + replaceSignature(genuine, "SIGNATURE_REMOVED_BY_GOOGLE"))
-	f.Add("Bearer " + sign(f, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "old", validClaims()))
-	f.Add("Bearer " + sign(f, jwt.SigningMethodHS256, []byte("x"), "old", validClaims()))
+	f.Add("Bearer " + replaceSignature(genuine, removed))
+	f.Add("Bearer " + sign(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "old", claimsWith(nil)))
+	f.Add("Bearer " + sign(jwt.SigningMethodHS256, []byte("x"), "old", claimsWith(nil)))
 	f.Add("Bearer ..")
 	f.Add("Basic x")
-	f.Add("")
 	f.Fuzz(func(t *testing.T, header string) {
 		named := func(err error) {
 			require.True(t, errors.Is(err, auth.ErrMissing) || errors.Is(err, auth.ErrInvalid) ||
@@ -380,5 +267,57 @@ func FuzzVerify(f *testing.F) {
 		if err := behindIAM.Verify(t.Context(), header); err != nil {
 			named(err)
 		}
+		if _, err := people.Identify(t.Context(), proxyHeader(header)); err == nil {
+			require.Equal(t, asserted, header)
+		} else {
+			named(err)
+		}
 	})
+}
+
+// FuzzClaims writes header and claims of a token with a valid signature. For each accepted
+// token, a plain JSON reader must find the same claims under the exact names, once each.
+func FuzzClaims(f *testing.F) {
+	verifier := newVerifier(f, auth.ModeIAM, serveKeys(f, down))
+	f.Add(header, claimsText(claimsWith(nil), ""))
+	f.Add(header, claimsText(claimsWith(nil), `,"email":"x@example.test"`))
+	f.Add(header, claimsText(claimsWith(nil), `,"Email":"x@example.test"`))
+	f.Add(header, claimsText(claimsWith(nil), `,"EMAIL":"`+account+`"`, "email"))
+	f.Add(header, claimsText(claimsWith(nil), `,"exp":"1800000000"`, "exp"))
+	f.Add(`{"alg":"none","alg":"RS256"}`, claimsText(claimsWith(nil), `,"google":{"a":[{"b":1,"b":1}]}`))
+	f.Fuzz(func(t *testing.T, header, claims string) {
+		token := encoded([]byte(header)) + "." + encoded([]byte(claims)) + "." + removed
+		err := verifier.Verify(t.Context(), "Bearer "+token)
+		if err != nil {
+			require.True(t, errors.Is(err, auth.ErrInvalid) || errors.Is(err, auth.ErrForbidden), "every error has a name")
+			return
+		}
+		head, said := members(t, header), members(t, claims)
+		require.JSONEq(t, `"RS256"`, string(head["alg"]))
+		require.NotContains(t, head, "crit")
+		require.JSONEq(t, `"`+account+`"`, string(said["email"]))
+		require.JSONEq(t, `true`, string(said["email_verified"]))
+		for _, name := range []string{"exp", "iat"} {
+			require.Regexp(t, `^[0-9-][0-9.eE+-]*$`, string(said[name]))
+		}
+	})
+}
+
+// members returns the members of an object and fails on duplicates.
+func members(t *testing.T, text string) map[string]json.RawMessage {
+	t.Helper()
+	found := map[string]json.RawMessage{}
+	from := json.NewDecoder(strings.NewReader(text))
+	open, err := from.Token()
+	require.NoError(t, err)
+	require.Equal(t, json.Delim('{'), open)
+	for from.More() {
+		name, err := from.Token()
+		require.NoError(t, err)
+		var value json.RawMessage
+		require.NoError(t, from.Decode(&value))
+		require.NotContains(t, found, name.(string))
+		found[name.(string)] = value
+	}
+	return found
 }

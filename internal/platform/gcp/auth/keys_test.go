@@ -3,6 +3,7 @@ package auth_test
 import (
 	"context"
 	"crypto/rsa"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -41,7 +42,6 @@ func (f *fetcher) RoundTrip(r *http.Request) (*http.Response, error) {
 // hang never answers.
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// newFetchingVerifier returns a verifier that gets its keys from answer.
 func newFetchingVerifier(tb testing.TB, answer http.HandlerFunc, now *clock) (*auth.Verifier, *fetcher) {
 	tb.Helper()
 	keys := &fetcher{}
@@ -53,283 +53,204 @@ func newFetchingVerifier(tb testing.TB, answer http.HandlerFunc, now *clock) (*a
 	return verifier, keys
 }
 
-// newWarmVerifier returns one that has its keys, of which old is one.
-func newWarmVerifier(tb testing.TB, header string) (*clock, *auth.Verifier, *fetcher) {
-	tb.Helper()
-	now := &clock{}
-	verifier, keys := newFetchingVerifier(tb, publish(map[string]*rsa.PrivateKey{"old": oldKey()}), now)
-	require.NoError(tb, verifier.Verify(tb.Context(), header))
-	return now, verifier, keys
+// tokens returns headers of valid tokens that live for two days, by the id of their key. One is forged.
+func tokens() map[string]string {
+	claims := claimsWith(jwt.MapClaims{"exp": start.Add(48 * time.Hour).Unix()})
+	return map[string]string{
+		"old":    "Bearer " + sign(jwt.SigningMethodRS256, oldKey(), "old", claims),
+		"new":    "Bearer " + sign(jwt.SigningMethodRS256, newKey(), "new", claims),
+		"forged": "Bearer " + sign(jwt.SigningMethodRS256, foreignKey(), "forged", claims),
+	}
 }
 
-// longLivedHeader returns the header of a valid token that lives for two days.
-func longLivedHeader(tb testing.TB) string {
-	tb.Helper()
-	return "Bearer " + signed(tb, claimsWith(jwt.MapClaims{"exp": start.Add(48 * time.Hour).Unix()}))
-}
+// callers are so many at once in each step.
+const callers = 20
 
-func TestAKnownKeyNeverWaitsForAHangingKeyServer(t *testing.T) {
+func TestKeysAreFetchedOnceForAllWhenTheyAreNeeded(t *testing.T) {
 	t.Parallel()
-	header, other := longLivedHeader(t), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", validClaims())
-	synctest.Test(t, func(t *testing.T) {
-		now, verifier, keys := newWarmVerifier(t, header)
-		keys.become(hang)
-		now.Advance(10 * time.Minute)
+	headers := tokens()
+	serving := func(ids ...string) http.HandlerFunc {
+		all := map[string]*rsa.PrivateKey{"old": oldKey(), "new": newKey()}
+		some := map[string]*rsa.PrivateKey{}
+		for _, id := range ids {
+			some[id] = all[id]
+		}
+		return publish(some)
+	}
+	fresh := func(cacheControl string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Cache-Control", cacheControl)
+			_, _ = w.Write(keySetJSON(map[string]*rsa.PrivateKey{"old": oldKey()}))
+		}
+	}
+	type step struct {
+		after   time.Duration
+		server  http.HandlerFunc // nil: as before
+		token   string
+		want    error
+		took    time.Duration
+		fetches int64 // so far
+	}
+	tests := map[string][]step{
+		"a rotated key is fetched when it is first used, and a withdrawn one is forgotten": {
+			{0, serving("old"), "old", nil, 0, 1},
+			{11 * time.Second, serving("old", "new"), "new", nil, 0, 2},
+			{10 * time.Minute, serving("new"), "new", nil, 0, 3},
+			{0, nil, "old", auth.ErrInvalid, 0, 3},
+		},
+		"a known key never waits for a server that hangs, and an unknown one for one fetch": {
+			{0, serving("old"), "old", nil, 0, 1},
+			{10 * time.Minute, hang, "old", nil, 0, 2},
+			{0, nil, "old", nil, 0, 2},
+			{0, nil, "new", auth.ErrKeysUnavailable, 3 * time.Second, 2},
+			{0, nil, "old", nil, 0, 2},
+			{0, nil, "new", auth.ErrKeysUnavailable, 0, 2},
+			{10 * time.Second, nil, "old", nil, 0, 3},
+		},
+		"a forged key id causes one fetch an interval": {
+			{0, serving("old"), "old", nil, 0, 1},
+			{9 * time.Second, nil, "forged", auth.ErrInvalid, 0, 1},
+			{time.Second, nil, "forged", auth.ErrInvalid, 0, 2},
+			{9 * time.Second, nil, "forged", auth.ErrInvalid, 0, 2},
+			{time.Second, nil, "forged", auth.ErrInvalid, 0, 3},
+		},
+		"a server that is down at the start is not hammered": {
+			{0, down, "old", auth.ErrKeysUnavailable, 0, 1},
+			{9 * time.Second, nil, "old", auth.ErrKeysUnavailable, 0, 1},
+			{time.Second, serving("old"), "old", nil, 0, 2},
+		},
+		"a server that hangs at the start is waited for well below every ack deadline": {
+			{0, hang, "old", auth.ErrKeysUnavailable, 3 * time.Second, 1},
+		},
+		"keys are kept for a day while the server is down, and no longer": {
+			{0, serving("old"), "old", nil, 0, 1},
+			{24*time.Hour - time.Second, down, "old", nil, 0, 2},
+			{0, nil, "old", nil, 0, 2},
+			{0, nil, "new", auth.ErrKeysUnavailable, 0, 2},
+			{11 * time.Second, nil, "old", auth.ErrKeysUnavailable, 0, 3},
+		},
+	}
+	for cacheControl, lasts := range map[string]time.Duration{
+		"public, max-age=600": 10 * time.Minute, `max-age="600"`: 10 * time.Minute, "max-age=0": time.Minute, "max-age=-5": time.Minute,
+		"max-age=604800": 6 * time.Hour, "max-age=9223372036854775807": 6 * time.Hour, "max-age=long": time.Hour,
+		"no-store, max-age=600": time.Minute, "": time.Hour,
+	} {
+		tests["an answer is fresh by its Cache-Control: "+cacheControl] = []step{
+			{0, fresh(cacheControl), "old", nil, 0, 1},
+			{lasts - time.Second, nil, "old", nil, 0, 1},
+			{time.Second, nil, "old", nil, 0, 2},
+		}
+	}
+	for name, steps := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				now := &clock{}
+				verifier, keys := newFetchingVerifier(t, nil, now)
+				for i, step := range steps {
+					now.Advance(step.after)
+					if step.server != nil {
+						keys.become(step.server)
+					}
+					began, answers := time.Now(), make(chan error, callers)
+					for range callers {
+						go func() { answers <- verifier.Verify(t.Context(), headers[step.token]) }()
+					}
+					for range callers {
+						require.ErrorIs(t, <-answers, step.want, "step %d", i)
+					}
+					require.Equal(t, step.took, time.Since(began), "step %d", i)
+					synctest.Wait()
+					require.Equal(t, step.fetches, keys.fetches.Load(), "step %d", i)
+				}
+				<-time.After(3 * time.Second) // the bubble's time: a fetch that hangs has ended by then
+			})
+		})
+	}
+}
 
-		began := time.Now()
-		for range 3 {
-			var pushes sync.WaitGroup
-			for range 20 {
-				pushes.Go(func() {
-					if err := verifier.Verify(t.Context(), header); err != nil {
+// Neither a caller that waits for the fetch ends it, nor one that was answered before it.
+func TestACallerThatLeavesDoesNotEndTheFetchOfTheOthers(t *testing.T) {
+	t.Parallel()
+	headers := tokens()
+	for name, first := range map[string]struct {
+		token string
+		want  error
+	}{"that was answered": {"old", nil}, "that waits": {"new", auth.ErrKeysUnavailable}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				now := &clock{}
+				verifier, keys := newFetchingVerifier(t, publishOld, now)
+				require.NoError(t, verifier.Verify(t.Context(), headers["old"]))
+				release := make(chan struct{})
+				keys.become(func(w http.ResponseWriter, r *http.Request) {
+					select {
+					case <-release:
+						publish(map[string]*rsa.PrivateKey{"new": newKey()})(w, r)
+					case <-r.Context().Done():
+					}
+				})
+				now.Advance(10 * time.Minute)
+				ctx, leave := context.WithCancel(t.Context())
+				var group sync.WaitGroup
+				group.Go(func() {
+					if err := verifier.Verify(ctx, headers[first.token]); !errors.Is(err, first.want) {
 						t.Error(err)
 					}
 				})
-			}
-			pushes.Wait()
-		}
-		require.Zero(t, time.Since(began), "the cached key answers")
-		synctest.Wait()
-		require.EqualValues(t, 2, keys.fetches.Load(), "one fetch for all, behind their answers")
-
-		require.ErrorIs(t, verifier.Verify(t.Context(), other), auth.ErrKeysUnavailable)
-		require.Equal(t, 3*time.Second, time.Since(began), "a key that is not here is waited for, for one fetch")
-		require.EqualValues(t, 2, keys.fetches.Load())
-		require.NoError(t, verifier.Verify(t.Context(), header))
-		require.ErrorIs(t, verifier.Verify(t.Context(), other), auth.ErrKeysUnavailable)
-		synctest.Wait()
-		require.EqualValues(t, 2, keys.fetches.Load(), "and not asked for again at once")
-
-		now.Advance(10 * time.Second)
-		began = time.Now()
-		require.NoError(t, verifier.Verify(t.Context(), header))
-		require.Zero(t, time.Since(began))
-		synctest.Wait()
-		require.EqualValues(t, 3, keys.fetches.Load())
-		<-time.After(3 * time.Second) // the bubble's time: the fetch has timed out by then
-	})
-}
-
-func TestTheEndOfARequestDoesNotEndItsBackgroundFetch(t *testing.T) {
-	t.Parallel()
-	header, fresh := longLivedHeader(t), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", validClaims())
-	synctest.Test(t, func(t *testing.T) {
-		now, verifier, keys := newWarmVerifier(t, header)
-		release := make(chan struct{})
-		keys.become(func(w http.ResponseWriter, r *http.Request) {
-			select {
-			case <-release:
-				publish(map[string]*rsa.PrivateKey{"new": newKey()})(w, r)
-			case <-r.Context().Done():
-			}
-		})
-		now.Advance(10 * time.Minute)
-		ctx, leave := context.WithCancel(t.Context())
-		require.NoError(t, verifier.Verify(ctx, header))
-		leave()
-		synctest.Wait()
-		close(release)
-		synctest.Wait()
-		require.NoError(t, verifier.Verify(t.Context(), fresh))
-		require.ErrorIs(t, verifier.Verify(t.Context(), header), auth.ErrInvalid, "what the set no longer holds is forgotten")
-		require.EqualValues(t, 2, keys.fetches.Load())
-	})
-}
-
-func TestARotatedKeyIsFetchedWhenItIsFirstUsed(t *testing.T) {
-	t.Parallel()
-	before, after := "Bearer "+signed(t, validClaims()), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", validClaims())
-	synctest.Test(t, func(t *testing.T) {
-		now, verifier, keys := newWarmVerifier(t, before)
-
-		keys.become(publish(map[string]*rsa.PrivateKey{"old": oldKey(), "new": newKey()}))
-		now.Advance(11 * time.Second)
-		require.NoError(t, verifier.Verify(t.Context(), after))
-
-		keys.become(publish(map[string]*rsa.PrivateKey{"new": newKey()}))
-		now.Advance(10 * time.Minute)
-		require.NoError(t, verifier.Verify(t.Context(), after), "the set is no longer fresh, and fetched")
-		synctest.Wait()
-		require.ErrorIs(t, verifier.Verify(t.Context(), before), auth.ErrInvalid, "a withdrawn key is forgotten")
-		require.EqualValues(t, 3, keys.fetches.Load())
-	})
-}
-
-func TestKeysAreFetchedOnceForAllCallers(t *testing.T) {
-	t.Parallel()
-	const callers = 50
-	release := make(chan struct{})
-	keys := serveKeys(t, func(w http.ResponseWriter, r *http.Request) {
-		<-release
-		publish(map[string]*rsa.PrivateKey{"old": oldKey()})(w, r)
-	})
-	verifier := newVerifier(t, auth.ModeOIDC, keys, &clock{})
-	header := "Bearer " + signed(t, validClaims())
-
-	results := make(chan error, callers)
-	for range callers {
-		go func() { results <- verifier.Verify(t.Context(), header) }()
-	}
-	close(release)
-	for range callers {
-		require.NoError(t, <-results)
-	}
-	require.EqualValues(t, 1, keys.fetches.Load())
-}
-
-func TestForgedKeyIDsCauseOneFetchAnInterval(t *testing.T) {
-	t.Parallel()
-	keys := serveKeys(t, publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
-	now := &clock{}
-	verifier := newVerifier(t, auth.ModeOIDC, keys, now)
-	require.NoError(t, verifier.Verify(t.Context(), "Bearer "+signed(t, validClaims())))
-	require.EqualValues(t, 1, keys.fetches.Load())
-
-	for interval := range 3 {
-		now.Advance(10 * time.Second)
-		var group sync.WaitGroup
-		for i := range 20 {
-			forged := "Bearer " + sign(t, jwt.SigningMethodRS256, foreignKey(), strings.Repeat("k", i+1), validClaims())
-			group.Go(func() {
-				if err := verifier.Verify(t.Context(), forged); err == nil {
-					t.Error("a forged token passed")
-				}
-			})
-		}
-		group.Wait()
-		require.EqualValues(t, 2+interval, keys.fetches.Load())
-	}
-}
-
-func TestAKeyServerDownAtTheStart(t *testing.T) {
-	t.Parallel()
-	keys := serveKeys(t, down)
-	now := &clock{}
-	verifier := newVerifier(t, auth.ModeOIDC, keys, now)
-	header := "Bearer " + signed(t, validClaims())
-
-	for range 5 {
-		require.ErrorIs(t, verifier.Verify(t.Context(), header), auth.ErrKeysUnavailable)
-	}
-	require.EqualValues(t, 1, keys.fetches.Load(), "a server that is down is not hammered")
-
-	keys.become(publish(map[string]*rsa.PrivateKey{"old": oldKey()}))
-	now.Advance(10 * time.Second)
-	require.NoError(t, verifier.Verify(t.Context(), header))
-}
-
-func TestAFetchTimesOutBeforeTheAckDeadline(t *testing.T) {
-	t.Parallel()
-	token := "Bearer " + signed(t, validClaims())
-	synctest.Test(t, func(t *testing.T) {
-		verifier, _ := newFetchingVerifier(t, hang, &clock{})
-		began := time.Now()
-		require.ErrorIs(t, verifier.Verify(t.Context(), token), auth.ErrKeysUnavailable)
-		require.Less(t, time.Since(began), 10*time.Second, "the shortest ack deadline there is")
-	})
-}
-
-func TestAKeyServerDownLater(t *testing.T) {
-	t.Parallel()
-	header, other := longLivedHeader(t), "Bearer "+sign(t, jwt.SigningMethodRS256, newKey(), "new", validClaims())
-	synctest.Test(t, func(t *testing.T) {
-		now, verifier, keys := newWarmVerifier(t, header)
-
-		keys.become(down)
-		now.Advance(24*time.Hour - time.Second)
-		require.NoError(t, verifier.Verify(t.Context(), header), "kept for a day")
-		synctest.Wait()
-		require.EqualValues(t, 2, keys.fetches.Load())
-		require.NoError(t, verifier.Verify(t.Context(), header))
-		synctest.Wait()
-		require.EqualValues(t, 2, keys.fetches.Load(), "one attempt an interval")
-		require.ErrorIs(t, verifier.Verify(t.Context(), other), auth.ErrKeysUnavailable, "it may be genuine")
-
-		now.Advance(11 * time.Second)
-		require.ErrorIs(t, verifier.Verify(t.Context(), header), auth.ErrKeysUnavailable, "and no longer")
-	})
-}
-
-func TestAnAnswerThatIsNoKeySetIsAFailedFetch(t *testing.T) {
-	t.Parallel()
-	for name, body := range map[string]string{
-		"nothing":                   ``,
-		"HTML":                      `<html>`,
-		"an empty set":              `{"keys":[]}`,
-		"an elliptic curve key":     `{"keys":[{"kty":"EC","kid":"old","crv":"P-256","x":"AQ","y":"AQ"}]}`,
-		"a short modulus":           `{"keys":[{"kty":"RSA","kid":"old","n":"` + strings.Repeat("_", 171) + `","e":"AQAB"}]}`,
-		"a huge modulus":            `{"keys":[{"kty":"RSA","kid":"old","n":"` + strings.Repeat("_", 2000) + `","e":"AQAB"}]}`,
-		"an even exponent":          `{"keys":[{"kty":"RSA","kid":"old","n":"` + strings.Repeat("_", 342) + `","e":"Ag"}]}`,
-		"a key for encryption":      `{"keys":[{"kty":"RSA","use":"enc","kid":"old","n":"` + strings.Repeat("_", 342) + `","e":"AQAB"}]}`,
-		"more than the limit holds": string(keySetJSON(map[string]*rsa.PrivateKey{"old": oldKey()})) + strings.Repeat(" ", 256<<10),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			keys := serveKeys(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) })
-			verifier := newVerifier(t, auth.ModeOIDC, keys, &clock{})
-			require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+signed(t, validClaims())), auth.ErrKeysUnavailable)
-		})
-	}
-}
-
-func TestFreshnessFollowsTheAnswerWithinBounds(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		cacheControl string
-		fresh        time.Duration
-	}{
-		"as the server says":       {"public, max-age=600", 10 * time.Minute},
-		"quoted":                   {`max-age="600"`, 10 * time.Minute},
-		"at least a minute":        {"max-age=0", time.Minute},
-		"negative":                 {"max-age=-5", time.Minute},
-		"at most six hours":        {"max-age=604800", 6 * time.Hour},
-		"a number beyond all time": {"max-age=9223372036854775807", 6 * time.Hour},
-		"no number":                {"max-age=long", time.Hour},
-		"not to be stored":         {"no-store, max-age=600", time.Minute},
-		"nothing said":             {"", time.Hour},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			header := longLivedHeader(t)
-			synctest.Test(t, func(t *testing.T) {
-				now := &clock{}
-				verifier, keys := newFetchingVerifier(t, func(w http.ResponseWriter, _ *http.Request) {
-					w.Header().Set("Cache-Control", test.cacheControl)
-					_, _ = w.Write(keySetJSON(map[string]*rsa.PrivateKey{"old": oldKey()}))
-				}, now)
-				require.NoError(t, verifier.Verify(t.Context(), header))
-				now.Advance(test.fresh - time.Second)
-				require.NoError(t, verifier.Verify(t.Context(), header))
 				synctest.Wait()
-				require.EqualValues(t, 1, keys.fetches.Load())
-				now.Advance(time.Second)
-				require.NoError(t, verifier.Verify(t.Context(), header))
+				leave()
+				group.Wait()
+				close(release)
+				require.NoError(t, verifier.Verify(t.Context(), headers["new"]))
 				synctest.Wait()
+				require.ErrorIs(t, verifier.Verify(t.Context(), headers["old"]), auth.ErrInvalid, "what the set no longer holds is forgotten")
 				require.EqualValues(t, 2, keys.fetches.Load())
 			})
 		})
 	}
 }
 
-func TestACanceledCallerDoesNotEndTheFetchForTheOthers(t *testing.T) {
+func TestAnAnswerWithoutAUsableKeyIsAFailedFetch(t *testing.T) {
 	t.Parallel()
-	asked, release := make(chan struct{}), make(chan struct{})
-	keys := serveKeys(t, func(w http.ResponseWriter, r *http.Request) {
-		close(asked)
-		<-release
-		publish(map[string]*rsa.PrivateKey{"old": oldKey()})(w, r)
-	})
-	verifier := newVerifier(t, auth.ModeOIDC, keys, &clock{})
-	header := "Bearer " + signed(t, validClaims())
-
-	ctx, leave := context.WithCancel(t.Context())
-	first, second := make(chan error, 1), make(chan error, 1)
-	go func() { first <- verifier.Verify(ctx, header) }()
-	<-asked
-	leave()
-	require.ErrorIs(t, <-first, auth.ErrKeysUnavailable)
-	go func() { second <- verifier.Verify(context.Background(), header) }()
-	close(release)
-	require.NoError(t, <-second)
-	require.EqualValues(t, 1, keys.fetches.Load())
+	rsaKey := func(more, modulus, exponent string) string {
+		return `{"keys":[{"kty":"RSA","kid":"old",` + more + `"n":"` + modulus + `","e":"` + exponent + `"}]}`
+	}
+	for name, body := range map[string]string{
+		"nothing":                   ``,
+		"HTML":                      `<html>`,
+		"an empty set":              `{"keys":[]}`,
+		"an elliptic curve key":     `{"keys":[{"kty":"EC","kid":"old","crv":"P-256","x":"AQ","y":"AQ"}]}`,
+		"a short modulus":           rsaKey("", strings.Repeat("_", 171), "AQAB"),
+		"a huge modulus":            rsaKey("", strings.Repeat("_", 2000), "AQAB"),
+		"an even exponent":          rsaKey("", strings.Repeat("_", 342), "Ag"),
+		"a key for encryption":      rsaKey(`"use":"enc",`, strings.Repeat("_", 342), "AQAB"),
+		"more than the limit holds": string(keySetJSON(map[string]*rsa.PrivateKey{"old": oldKey()})) + strings.Repeat(" ", 256<<10),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			verifier := newVerifier(t, auth.ModeOIDC, serveKeys(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
+			require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+signed(claimsWith(nil))), auth.ErrKeysUnavailable)
+		})
+	}
+	for name, key := range map[string]map[string]string{
+		"another curve":            point("proxy", map[string]string{"crv": "P-384"}),
+		"another type":             point("proxy", map[string]string{"kty": "RSA"}),
+		"another algorithm":        point("proxy", map[string]string{"alg": "ES384"}),
+		"another use":              point("proxy", map[string]string{"use": "enc"}),
+		"no id":                    point("", nil),
+		"a point not on the curve": point("proxy", map[string]string{"y": point("", nil)["x"]}),
+		"a short coordinate":       point("proxy", map[string]string{"x": "AQ"}),
+		"a padded coordinate":      point("proxy", map[string]string{"x": point("", nil)["x"] + "="}),
+		"an RSA key":               {"kty": "RSA", "kid": "proxy", "use": "sig", "n": encoded(oldKey().N.Bytes()), "e": "AQAB"},
+	} {
+		t.Run("for assertions: "+name, func(t *testing.T) {
+			t.Parallel()
+			identity := newIdentity(t, serveKeys(t, down), serveKeys(t, publishPoints(key)))
+			_, err := identity.Identify(t.Context(), proxyHeader(signedAssertion(nil)))
+			require.ErrorIs(t, err, auth.ErrKeysUnavailable)
+			require.ErrorContains(t, err, "no_usable_key")
+		})
+	}
 }

@@ -10,143 +10,176 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/contract"
+	"billhook/catalog"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/standin"
 )
 
-// TestUndeliveredMessagesSurviveARestart closes a simulator whose messages wait in every
-// possible way, and delivers them by the next one.
-func TestUndeliveredMessagesSurviveARestart(t *testing.T) {
+// A queue's subscription is <id>-push.
+var (
+	paused  = catalog.Queue{ID: "paused"}
+	missing = catalog.Queue{ID: "missing"}
+)
+
+// waiting configures subscriptions whose messages wait in every possible way.
+func waiting() standin.SimulatorConfig {
+	sub := func(topic string) standin.Subscription {
+		return standin.Subscription{
+			ID: topic + "-push", Topic: topic, Path: "/push", Ordered: true, AckDeadline: time.Minute,
+			MinimumBackoff: time.Second, MaximumBackoff: time.Minute, DeadLetterTopic: "dead", MaxDeliveryAttempts: 20,
+		}
+	}
+	return standin.SimulatorConfig{Subscriptions: []standin.Subscription{sub("orders"), sub("loose"), sub("paused"), {ID: "hold", Topic: "dead"}}}
+}
+
+// TestWhatWaitsOutlivesTheProcessHoweverItEnds leaves a simulator whose messages wait, and delivers them by the next one.
+func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"it is closed", "it is killed", "it is killed before its log is emptied"} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "broker.json")
+			open := func(status int, done ...string) (*bench, standin.Loaded) {
+				s := newBench(t, func(r received) int {
+					if len(done) > 0 && r.text() == done[0] {
+						return http.StatusNoContent
+					}
+					return status
+				}, waiting())
+				loaded, err := s.Load(path)
+				require.NoError(t, err)
+				return s, loaded
+			}
+			leave := func(s *bench) {
+				if end != "it is closed" {
+					return
+				}
+				require.ErrorContains(t, s.Save(path), "not closed")
+				require.NoError(t, s.Close())
+				require.NoError(t, s.Save(path))
+				require.NoFileExists(t, path+".log")
+				info, err := os.Stat(path)
+				require.NoError(t, err)
+				require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+			}
+			first, loaded := open(http.StatusInternalServerError, "t00")
+			require.Zero(t, loaded, "there is nothing yet")
+			require.NoError(t, first.Pause(t.Context(), paused, time.Time{}))
+			for i := range 12 {
+				first.publish(fmt.Sprint("k", i%2), fmt.Sprintf("t%02d", i))
+			}
+			for topic, text := range map[string]string{"loose": "loose", "dead": "held", "paused": "kept"} {
+				first.publishTo(topic, "", text)
+			}
+			first.advance(10 * time.Second)
+			leave(first)
+			log, err := os.ReadFile(path + ".log")
+			if end != "it is closed" {
+				require.NoError(t, err)
+				cut := append(log, `{"subscription":"orders-push","got":{"id":"9`...)
+				require.NoError(t, os.WriteFile(path+".log", cut, 0o600), "the kill cuts a line off")
+			}
+			if end == "it is killed before its log is emptied" {
+				_, loaded = open(http.StatusInternalServerError)
+				require.Equal(t, standin.Loaded{Waiting: 13}, loaded)
+				require.NoError(t, os.WriteFile(path+".log", log, 0o600))
+			}
+			attempts := map[string]int{}
+			for _, push := range first.worker.pushes() {
+				attempts[push.text()]++
+			}
+
+			second, loaded := open(http.StatusNoContent) // its clock was set back
+			require.Equal(t, standin.Loaded{Waiting: 13}, loaded, "what was acknowledged is not delivered again")
+			second.publish("k0", "t99")
+			second.advance(time.Hour)
+			held := second.Held("hold")
+			require.Equal(t, first.Held("hold"), held)
+			got, ids := map[string][]string{}, map[string]bool{held[0].ID: true}
+			for _, push := range second.worker.pushes() {
+				got[push.Message.OrderingKey] = append(got[push.Message.OrderingKey], push.text())
+				require.False(t, ids[push.Message.MessageID], "an id of its own")
+				ids[push.Message.MessageID] = true
+				if end == "it is closed" {
+					require.Equal(t, attempts[push.text()]+1, push.DeliveryAttempt, "it is counted on")
+				}
+			}
+			require.Equal(t, map[string][]string{
+				"k0": {"t02", "t04", "t06", "t08", "t10", "t99"}, "k1": {"t01", "t03", "t05", "t07", "t09", "t11"}, "": {"loose"},
+			}, got, "each once, in order per key, what is new behind, and nothing of the queue that is paused")
+			require.NoError(t, second.Resume(t.Context(), paused))
+			require.NoError(t, second.Idle(t.Context()))
+			require.Equal(t, "kept", second.worker.texts()[13])
+			leave(second)
+
+			third, loaded := open(http.StatusNoContent)
+			require.Zero(t, loaded)
+			stands, err := third.Standing(t.Context(), paused)
+			require.NoError(t, err)
+			require.Equal(t, pause.Pushing, stands)
+		})
+	}
+}
+
+func TestAFileThatCannotBeReadIsAnErrorAndOfWhatIsGoneIsTold(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "broker.json")
-	config := standin.SimulatorConfig{Topics: []string{"dead"}, Subscriptions: []standin.Subscription{
-		{ID: "ordered", Topic: "orders", Path: "/push", Ordered: true, AckDeadline: time.Minute, MinimumBackoff: time.Second, MaximumBackoff: time.Minute, DeadLetterTopic: "dead", MaxDeliveryAttempts: 20},
-		{ID: "loose", Topic: "loose", Path: "/push", AckDeadline: time.Minute, MinimumBackoff: time.Hour, MaximumBackoff: time.Hour},
-		{ID: "hold", Topic: "dead"},
-	}}
-	first := newBench(t, func(r received) (int, error) {
-		if r.text() == "t00" {
-			return http.StatusNoContent, nil
-		}
-		return http.StatusInternalServerError, nil
-	}, config)
-	loaded, err := first.Load(path)
-	require.NoError(t, err, "there is nothing yet")
-	require.Zero(t, loaded)
-	for i := range 12 {
-		first.publish(fmt.Sprint("k", i%2), fmt.Sprintf("t%02d", i))
-	}
-	for topic, text := range map[string]string{"loose": "loose", "dead": "held"} {
-		_, err = first.Publish(t.Context(), topic, contract.Message{Data: []byte(text), Attributes: map[string]string{"event_id": text}})
-		require.NoError(t, err)
-	}
-	first.advance(10 * time.Second)
-	require.ErrorContains(t, first.Save(path), "not closed")
-	require.NoError(t, first.Close())
-	require.NoError(t, first.Save(path))
-	info, err := os.Stat(path)
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	attempts := first.worker.pushes()
-
-	second := newBench(t, always(http.StatusNoContent), config) // its clock was set back
-	loaded, err = second.Load(path)
-	require.NoError(t, err)
-	require.Equal(t, standin.Loaded{Waiting: 12}, loaded)
-	second.publish("k0", "t99")
-	held := second.Held("hold")
-	require.Len(t, held, 1)
-	require.Equal(t, first.Held("hold"), held)
-	require.NoError(t, second.Idle(t.Context()))
-	got, ids := map[string][]string{}, map[string]bool{held[0].ID: true}
-	for _, push := range second.worker.pushes() {
-		got[push.Message.OrderingKey] = append(got[push.Message.OrderingKey], push.text())
-		require.False(t, ids[push.Message.MessageID], "an id of its own")
-		ids[push.Message.MessageID] = true
-		before := 0
-		for _, attempt := range attempts {
-			if attempt.text() == push.text() && push.text() != "loose" {
-				require.Equal(t, attempt.Message, push.Message)
-				before++
-			}
-		}
-		if push.Message.OrderingKey != "" {
-			require.Equal(t, before+1, push.DeliveryAttempt, "it is counted on")
-		}
-	}
-	require.Equal(t, map[string][]string{
-		"k0": {"t02", "t04", "t06", "t08", "t10", "t99"}, "k1": {"t01", "t03", "t05", "t07", "t09", "t11"}, "": {"loose"},
-	}, got, "each once, in order per key, what is new behind")
-
-	require.NoError(t, second.Close())
-	require.NoError(t, second.Save(path))
-	third := newBench(t, always(http.StatusNoContent), standin.SimulatorConfig{})
-	loaded, err = third.Load(path)
+	s := newBench(t, always(http.StatusNoContent), plain())
+	held := `{"hold":{"held":[{"id":"1"}]}}`
+	require.NoError(t, os.WriteFile(path, []byte(held), 0o600))
+	loaded, err := s.Load(path)
 	require.NoError(t, err)
 	require.Equal(t, standin.Loaded{Gone: 1}, loaded, "what a subscription held that is no more")
-	require.NoError(t, os.WriteFile(path, []byte("{"), 0o600))
-	_, err = third.Load(path)
-	require.Error(t, err)
+	for _, name := range []string{path, path + ".log"} {
+		require.NoError(t, os.WriteFile(path, []byte(held), 0o600))
+		require.NoError(t, os.WriteFile(name, []byte("{\n"), 0o600))
+		_, err = s.Load(path)
+		require.Error(t, err, name)
+	}
 }
 
-// TestWhatWaitsOutlivesAKilledProcess leaves a simulator as a kill does, without Close and Save.
-func TestWhatWaitsOutlivesAKilledProcess(t *testing.T) {
+// A push that is under way when its queue is paused ends as ever: refused, it waits with the others.
+func TestAPausedQueueIsNotAttemptedHoweverLongAndGoesOnInOrder(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "broker.json")
-	config := standin.SimulatorConfig{Topics: []string{"dead"}, Subscriptions: []standin.Subscription{
-		{ID: "ordered", Topic: "orders", Path: "/push", Ordered: true, AckDeadline: time.Minute, MinimumBackoff: time.Hour, MaximumBackoff: time.Hour},
-		{ID: "hold", Topic: "dead"},
-	}}
-	start := func(status int, first ...string) *bench {
-		b := newBench(t, func(r received) (int, error) {
-			if len(first) > 0 && r.text() == first[0] {
-				return http.StatusNoContent, nil
-			}
-			return status, nil
-		}, config)
-		return b
+	var s *bench
+	pausing := true
+	s = newBench(t, func(received) int {
+		if !pausing {
+			return http.StatusNoContent
+		}
+		if err := s.Pause(t.Context(), paused, time.Time{}); err != nil {
+			t.Error(err)
+		}
+		return http.StatusInternalServerError
+	}, waiting())
+	holds := func() backlog.Held {
+		all, at, err := s.Backlogs(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, s.clock.Now(), at)
+		require.Contains(t, all, "hold", "a subscription that holds nothing is known to hold nothing")
+		return all[paused.PushSubscription()]
 	}
-	killed := start(http.StatusInternalServerError, "t0")
-	_, err := killed.Load(path)
-	require.NoError(t, err)
-	for i := range 4 {
-		killed.publish("k", fmt.Sprint("t", i))
+	stands := func(q catalog.Queue) pause.Standing {
+		have, err := s.Standing(t.Context(), q)
+		require.NoError(t, err)
+		return have
 	}
-	_, err = killed.Publish(t.Context(), "dead", contract.Message{Data: []byte("held"), Attributes: map[string]string{"event_id": "held"}})
-	require.NoError(t, err)
-	require.NoError(t, killed.Settled(t.Context()))
-	kept, err := os.ReadFile(path + ".log")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path+".log", append(kept, `{"subscription":"ordered","got":{"id":"9`...), 0o600), "the kill cuts a line off")
+	require.Equal(t, pause.Pushing, stands(paused))
+	s.publishTo("paused", "k", "a")
+	s.publishTo("paused", "k", "b")
+	s.advance(100 * time.Minute)
+	s.publishTo("paused", "k", "c")
+	require.Equal(t, pause.Paused, stands(paused))
+	require.Equal(t, []string{"a"}, s.worker.texts())
+	require.Equal(t, backlog.Held{Messages: 3, Oldest: start}, holds())
+	pausing = false
+	require.NoError(t, s.Resume(t.Context(), paused))
+	require.NoError(t, s.Idle(t.Context()))
+	require.Equal(t, []string{"a", "a", "b", "c"}, s.worker.texts())
+	require.Equal(t, backlog.Held{}, holds())
 
-	again := start(http.StatusInternalServerError)
-	loaded, err := again.Load(path)
-	require.NoError(t, err)
-	require.Equal(t, standin.Loaded{Waiting: 3}, loaded, "what was acknowledged is not delivered again")
-	require.NoError(t, os.WriteFile(path+".log", kept, 0o600), "a kill before the log is emptied")
-
-	last := start(http.StatusNoContent)
-	loaded, err = last.Load(path)
-	require.NoError(t, err)
-	require.Equal(t, standin.Loaded{Waiting: 3}, loaded)
-	require.NoError(t, last.Idle(t.Context()))
-	var got []string
-	for _, push := range last.worker.pushes() {
-		got = append(got, push.text())
-	}
-	require.Equal(t, []string{"t1", "t2", "t3"}, got, "each once, in order")
-	require.Len(t, last.Held("hold"), 1)
-	require.NoError(t, last.Close())
-	require.NoError(t, last.Save(path))
-	require.NoFileExists(t, path+".log")
-}
-
-func TestAStoreInUseIsNamedInTheError(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "store.db")
-	db, err := standin.OpenStore(path)
-	require.NoError(t, err)
-	_, err = standin.OpenStore(path)
-	require.ErrorIs(t, err, standin.ErrInUse)
-	require.NoError(t, db.Close())
+	require.Error(t, s.Pause(t.Context(), missing, time.Time{}))
+	require.Error(t, s.Resume(t.Context(), missing))
+	require.Equal(t, pause.Missing, stands(missing))
 }

@@ -1,13 +1,13 @@
 package standin_test
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -79,25 +79,80 @@ func outcomes(r *standin.Receiver) (all []string) {
 	return all
 }
 
-func TestTheReceiverAppliesAKeyOnce(t *testing.T) {
+// Against a simple model: modes are used up in order, a key is applied once unless the mode is Double, and a key
+// with another body is another event, which is refused.
+func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 	t.Parallel()
-	r := newReceiver(t)
-	status, answer, _ := post(t, r, "evt-1", notice("evt-1"))
-	require.Equal(t, http.StatusOK, status)
-	require.JSONEq(t, `{"duplicate":false}`, answer)
-	for range 2 {
-		status, answer, _ = post(t, r, "evt-1", notice("evt-1"))
-		require.Equal(t, http.StatusOK, status)
-		require.JSONEq(t, `{"duplicate":true}`, answer)
+	type order struct {
+		mode standin.Mode
+		of   string
 	}
-	status, _, _ = post(t, r, "evt-1", strings.Replace(notice("evt-1"), "sub-1", "sub-2", 1))
-	require.Equal(t, http.StatusUnprocessableEntity, status, "the same key with another body is another event")
-	_, _, _ = post(t, r, "evt-2", notice("evt-2"))
-	require.Equal(t, []string{"evt-1 applied", "evt-1 duplicate", "evt-1 duplicate", "evt-1 refused", "evt-2 applied"}, outcomes(r))
-	require.Equal(t, []int{1, 1, 0}, []int{r.Applied("evt-1"), r.Applied("evt-2"), r.Applied("evt-3")})
-	require.Equal(t, standin.Delivery{
-		Path: "/v1/webhooks/payment", Key: "evt-1", EventID: "evt-1", Action: "renewal", SubscriptionID: "sub-1", At: start, Outcome: standin.Applied,
-	}, r.Deliveries()[0])
+	type state struct {
+		body  string
+		times int
+	}
+	modes := []standin.Mode{standin.Fail, standin.Refuse, standin.Hang, standin.Forget, standin.Double}
+	drawID := func(rt *rapid.T) string { return fmt.Sprintf("evt-%d", rapid.IntRange(0, 2).Draw(rt, "id")) }
+	rapid.Check(t, func(rt *rapid.T) {
+		r := newReceiver(t)
+		r.Close() // or a hanging request would last until the end
+		var told []order
+		var delivered []string
+		events := map[string]state{}
+		rt.Repeat(map[string]func(*rapid.T){
+			"tell": func(rt *rapid.T) {
+				one := order{rapid.SampledFrom(modes).Draw(rt, "mode"), rapid.SampledFrom([]string{"", "", "evt-1"}).Draw(rt, "of")}
+				times := rapid.IntRange(1, 3).Draw(rt, "times")
+				require.NoError(rt, r.TellOf(one.of, one.mode, times))
+				told = append(told, slices.Repeat([]order{one}, times)...)
+			},
+			"take back": func(rt *rapid.T) {
+				of := rapid.SampledFrom([]string{"", "evt-1"}).Draw(rt, "of")
+				require.NoError(rt, r.TellOf(of, standin.Normal, 0))
+				told = slices.DeleteFunc(told, func(o order) bool { return of == "" || o.of == of })
+			},
+			"post": func(rt *rapid.T) {
+				id, mode := drawID(rt), standin.Mode("")
+				if i := slices.IndexFunc(told, func(o order) bool { return o.of == "" || o.of == id }); i >= 0 {
+					mode = told[i].mode
+					told = slices.Delete(told, i, i+1)
+				}
+				body := strings.Replace(notice(id), "sub-1", rapid.SampledFrom([]string{"sub-1", "sub-1", "sub-2"}).Draw(rt, "subscription"), 1)
+				want, event := standin.Applied, events[id]
+				switch {
+				case mode == standin.Fail:
+					want = standin.Failed
+				case mode == standin.Hang:
+					want = standin.Hung
+				case mode == standin.Refuse || (event.times > 0 && mode != standin.Double && event.body != body):
+					want = standin.Refused
+				case event.times == 0 || mode == standin.Double:
+					events[id] = state{cmp.Or(event.body, body), event.times + 1}
+				case mode != standin.Forget:
+					want = standin.Duplicate
+				}
+				if mode == standin.Forget && want == standin.Applied {
+					want = standin.Forgotten
+				}
+				status, answer, cut := post(t, r, id, body)
+				require.Equal(rt, want == standin.Hung || want == standin.Forgotten, cut)
+				require.Equal(rt, map[string]int{standin.Applied: 200, standin.Duplicate: 200, standin.Failed: 503, standin.Refused: 422}[want], status)
+				require.Equal(rt, want == standin.Duplicate, strings.Contains(answer, `"duplicate":true`))
+				delivered = append(delivered, id+" "+want)
+			},
+			"ask": func(rt *rapid.T) {
+				id := drawID(rt)
+				status, _, _ := serveOnce(r, signed(t, http.MethodGet, webhookPath+"/"+id, "", start))
+				require.Equal(rt, map[bool]int{true: 200, false: 404}[events[id].times > 0], status)
+			},
+			"": func(rt *rapid.T) {
+				for i := range 3 {
+					require.Equal(rt, events[fmt.Sprint("evt-", i)].times, r.Applied(fmt.Sprint("evt-", i)))
+				}
+				require.Equal(rt, delivered, outcomes(r))
+			},
+		})
+	})
 }
 
 func TestAHangEndsWithItsSenderOrWithTheReceiver(t *testing.T) {
@@ -130,27 +185,6 @@ func TestAHangEndsWithItsSenderOrWithTheReceiver(t *testing.T) {
 	require.True(t, <-second)
 	require.True(t, <-hang(t.Context()), "closed, nothing hangs any more")
 	require.Equal(t, []string{"evt hung", "evt hung", "evt hung"}, outcomes(r))
-	require.Zero(t, r.Applied("evt"))
-}
-
-func TestTheReceiverTellsWhetherAnEventWasApplied(t *testing.T) {
-	t.Parallel()
-	r := newReceiver(t)
-	ask := func() int {
-		status, _, _ := serveOnce(r, signed(t, http.MethodGet, webhookPath+"/evt", "", start))
-		return status
-	}
-	require.Equal(t, http.StatusNotFound, ask())
-	require.NoError(t, r.Tell(standin.Fail, 1))
-	require.Equal(t, http.StatusNotFound, ask(), "a question is no delivery")
-	_, _, _ = post(t, r, "evt", notice("evt"))
-	require.Equal(t, http.StatusNotFound, ask(), "a failure applies nothing")
-	require.NoError(t, r.Tell(standin.Forget, 1))
-	_, _, _ = post(t, r, "evt", notice("evt"))
-	require.Equal(t, http.StatusOK, ask())
-	unsigned := httptest.NewRequestWithContext(t.Context(), http.MethodGet, webhookPath+"/evt", nil)
-	status, _, _ := serveOnce(r, unsigned)
-	require.Equal(t, http.StatusUnauthorized, status)
 }
 
 func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
@@ -179,25 +213,29 @@ func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 		"another method":           {notice("evt"), 0, func(r *http.Request) { r.Method = http.MethodPut }, 405},
 		"another path":             {notice("evt"), 0, func(r *http.Request) { r.URL.Path = "/v1/webhooks" }, 404},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newReceiver(t)
-			require.NoError(t, r.Tell(standin.Double, 1))
-			request := signed(t, http.MethodPost, webhookPath, test.body, start.Add(test.at))
-			request.Header.Set("Idempotency-Key", "evt")
-			if test.change != nil {
-				test.change(request)
-			}
-			status, answer, _ := serveOnce(r, request)
-			require.Equal(t, test.want, status)
-			require.NotContains(t, answer, "evt")
-			if test.want == http.StatusOK {
-				require.Equal(t, []string{"evt applied"}, outcomes(r))
-				return
-			}
-			require.Empty(t, r.Deliveries())
-		})
+		r := newReceiver(t)
+		request := signed(t, http.MethodPost, webhookPath, test.body, start.Add(test.at))
+		request.Header.Set("Idempotency-Key", "evt")
+		if test.change != nil {
+			test.change(request)
+		}
+		status, answer, _ := serveOnce(r, request)
+		require.Equal(t, test.want, status, name)
+		require.NotContains(t, answer, "evt", name)
+		require.Equal(t, test.want == http.StatusOK, len(r.Deliveries()) == 1, name)
 	}
+	status, _, _ := serveOnce(newReceiver(t), httptest.NewRequestWithContext(t.Context(), http.MethodGet, webhookPath+"/evt", nil))
+	require.Equal(t, http.StatusUnauthorized, status, "a question is signed too")
+	for name, config := range map[string]standin.ReceiverConfig{
+		"no secret":      {Tolerance: time.Minute},
+		"a short secret": {Secrets: []string{"short"}, Tolerance: time.Minute},
+		"no window":      {Secrets: []string{receiverSecret}},
+	} {
+		_, err := standin.NewReceiver(config)
+		require.Error(t, err, name)
+	}
+	_, err := standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{receiverSecret}, Tolerance: time.Minute})
+	require.NoError(t, err, "the clock may be the machine's")
 }
 
 type cutShort struct{}
@@ -231,118 +269,4 @@ func TestModesAndDeliveriesHaveRoutesForPeople(t *testing.T) {
 	require.JSONEq(t, `{"items":[
 		{"path":"/v1/webhooks/payment","key":"evt","event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"failed"},
 		{"path":"/v1/webhooks/payment","key":"evt","event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"applied"}]}`, list())
-}
-
-func TestAReceiverRequiresSecretsAndATolerance(t *testing.T) {
-	t.Parallel()
-	for name, config := range map[string]standin.ReceiverConfig{
-		"no secret":      {Tolerance: time.Minute},
-		"a short secret": {Secrets: []string{"short"}, Tolerance: time.Minute},
-		"no window":      {Secrets: []string{receiverSecret}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := standin.NewReceiver(config)
-			require.Error(t, err)
-		})
-	}
-	_, err := standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{receiverSecret}, Tolerance: time.Minute})
-	require.NoError(t, err, "the clock may be the machine's")
-}
-
-// Over a real connection: a forgotten answer is a cut connection, not an empty answer.
-func TestAForgottenAnswerIsACutConnection(t *testing.T) {
-	t.Parallel()
-	r := newReceiver(t)
-	require.NoError(t, r.Tell(standin.Forget, 1))
-	server := httptest.NewServer(r)
-	defer server.Close()
-	request := signed(t, http.MethodPost, webhookPath, notice("evt"), start)
-	outgoing, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+webhookPath, bytes.NewBufferString(notice("evt")))
-	require.NoError(t, err)
-	outgoing.Header = request.Header
-	outgoing.Header["idempotency-key"] = []string{"evt"}
-	response, err := server.Client().Do(outgoing)
-	if err == nil {
-		_ = response.Body.Close()
-	}
-	require.ErrorIs(t, err, io.EOF)
-	require.Equal(t, 1, r.Applied("evt"))
-}
-
-// Against a simple model: modes are used up in order, and a key is applied once unless the mode
-// is Double.
-func TestTheReceiverAgreesWithItsModel(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(rt *rapid.T) {
-		r := newReceiver(t)
-		r.Close() // or a hanging request would last until the end
-		var told []standin.Mode
-		applied, count := map[string]int{}, 0
-		rt.Repeat(map[string]func(*rapid.T){
-			"tell": func(rt *rapid.T) {
-				mode := rapid.SampledFrom([]standin.Mode{standin.Fail, standin.Refuse, standin.Hang, standin.Forget, standin.Double}).Draw(rt, "mode")
-				times := rapid.IntRange(1, 3).Draw(rt, "times")
-				require.NoError(rt, r.Tell(mode, times))
-				for range times {
-					told = append(told, mode)
-				}
-			},
-			"post": func(rt *rapid.T) {
-				id := fmt.Sprintf("evt-%d", rapid.IntRange(0, 2).Draw(rt, "id"))
-				mode := standin.Mode("")
-				if len(told) > 0 {
-					mode, told = told[0], told[1:]
-				}
-				status, _, cut := post(t, r, id, notice(id))
-				count++
-				switch mode {
-				case standin.Fail:
-					require.Equal(rt, 503, status)
-				case standin.Refuse:
-					require.Equal(rt, 422, status)
-				case standin.Hang:
-					require.True(rt, cut)
-				case standin.Double:
-					applied[id]++
-					require.Equal(rt, 200, status)
-				default:
-					applied[id] = max(applied[id], 1)
-					require.Equal(rt, mode == standin.Forget, cut)
-				}
-			},
-			"": func(rt *rapid.T) {
-				for i := range 3 {
-					id := fmt.Sprintf("evt-%d", i)
-					require.Equal(rt, applied[id], r.Applied(id))
-				}
-				require.Len(rt, r.Deliveries(), count)
-			},
-		})
-	})
-}
-
-func FuzzReceiver(f *testing.F) {
-	f.Add("/tell", []byte(`{"mode":"fail","times":1}`), "")
-	f.Add(webhookPath, []byte(notice("evt")), "evt")
-	f.Add(webhookPath, []byte(`{"event_id":"e","action":"","subscription_id":null}`), "e")
-	f.Add("/tell", []byte(`{"mode":"hang","times":1000000000000000000000}`), "\n")
-	f.Fuzz(func(t *testing.T, path string, body []byte, key string) {
-		r := newReceiver(t)
-		r.Close()
-		request := signed(t, http.MethodPost, webhookPath, string(body), start)
-		request.URL.Path = path
-		request.Header["Idempotency-Key"] = []string{key}
-		status, _, cut := serveOnce(r, request)
-		require.False(t, cut)
-		if status != http.StatusOK || path != webhookPath {
-			require.Empty(t, r.Deliveries())
-			return
-		}
-		// Another JSON reader must find the same id in each accepted body.
-		given := map[string]any{}
-		require.NoError(t, json.Unmarshal(body, &given))
-		require.Equal(t, key, given["event_id"])
-		require.Equal(t, 1, r.Applied(key))
-	})
 }

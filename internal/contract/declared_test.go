@@ -114,21 +114,18 @@ func TestBooleansAndObjectsAreHeldToTheirShapes(t *testing.T) {
 		"an object without its id":     {with(`"invoice_id":"i1",`, ``), "payload.invoice.invoice_id: required"},
 		"an amount of no such digits":  {with(`"9.99"`, `"9.999"`), "payload.invoice.amount: amount"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c, err := set.Find(contract.EnvelopeV1, test.body)
-			require.NoError(t, err)
-			document, err := pii.Parse(test.body)
-			require.NoError(t, err)
-			minimized, err := c.Projection().Exact(nil, document)
-			if err == nil {
-				body, decoded := set.Decode(contract.EnvelopeV1, minimized)
-				require.NoError(t, decoded)
-				err = body.Validate()
-			}
-			require.ErrorContains(t, err, test.want)
-			require.NotContains(t, strings.ToLower(err.Error()), "mette")
-		})
+		c, err := set.Find(contract.EnvelopeV1, test.body)
+		require.NoError(t, err)
+		document, err := pii.Parse(test.body)
+		require.NoError(t, err)
+		minimized, err := c.Projection().Exact(nil, document)
+		if err == nil {
+			body, decoded := set.Decode(contract.EnvelopeV1, minimized)
+			require.NoError(t, decoded)
+			err = body.Validate()
+		}
+		require.ErrorContains(t, err, test.want, name)
+		require.NotContains(t, strings.ToLower(err.Error()), "mette")
 	}
 	schemas, err := set.Schemas()
 	require.NoError(t, err)

@@ -163,3 +163,41 @@ func TestAnEmissionIsHeldToWhatIsDeclared(t *testing.T) {
 		require.NotContains(t, err.Error(), "ilse")
 	}
 }
+
+func TestEachContractHasAnIDAndASchemaOfItsOwn(t *testing.T) {
+	t.Parallel()
+	set, err := contract.NewSet(contract.Formats, []contract.Declaration{
+		{Format: contract.MessageV1, Type: "order.created", Version: 1, Members: []contract.Member{{Name: "order_id", Shape: "id", Required: true}}},
+		{Format: contract.MessageV1, Type: "order.created", Version: 2, Members: []contract.Member{{Name: "shop_id", Shape: "id", Required: true}}},
+		{Format: contract.MessageV1, Type: "*.reverted", Version: 1, Members: []contract.Member{{Name: "reverts", Shape: "id", Required: true}}},
+		{Format: contract.EnvelopeV1, Type: "#", Version: 1, Members: []contract.Member{{Name: "payment_id", Shape: "id"}}},
+	})
+	require.NoError(t, err)
+	var ids []string
+	for _, c := range set.All() {
+		ids = append(ids, c.ID())
+		require.Equal(t, c.Format() == contract.PayNowV1, c.Members() == nil)
+		require.Equal(t, c.Format() == contract.PayNowV1 || c.Format() == contract.EnvelopeV1, c.Type() == "#")
+		found, ok := set.Contract(c.ID())
+		require.True(t, ok)
+		require.Same(t, c, found)
+	}
+	require.Equal(t, []string{"paynow.v1", "envelope.v1:#:1", "message.v1:order.created:1", "message.v1:order.created:2", "message.v1:*.reverted:1"}, ids)
+	_, ok := set.Contract("message.v1:order.created:3")
+	require.False(t, ok)
+	require.Empty(t, (*contract.Set)(nil).All())
+
+	for id, want := range map[string][]string{
+		"message.v1:order.created:2": {`"const": "order.created"`, `"const": 2`, `"shop_id"`},
+		"message.v1:*.reverted:1":    {`"pattern": "^[^.]+\\.reverted$"`, `"const": 1`, `"reverts"`},
+		contract.PayNowV1:            {`"eventType"`},
+	} {
+		c, _ := set.Contract(id)
+		text, err := set.Schema(c)
+		require.NoError(t, err)
+		for _, part := range append(want, `"title": "`+id+`"`) {
+			require.Contains(t, string(text), part)
+		}
+		require.NotContains(t, string(text), `"payment_id"`, "of this contract alone")
+	}
+}

@@ -1,7 +1,6 @@
 package money_test
 
 import (
-	"fmt"
 	"math"
 	"testing"
 
@@ -11,25 +10,7 @@ import (
 	"billhook/internal/contract/money"
 )
 
-func Example() {
-	for _, currency := range []string{"USD", "JPY", "KWD"} {
-		text, err := money.Format(1000, currency)
-		if err != nil {
-			panic(err)
-		}
-		minor, err := money.Parse(text, currency)
-		fmt.Println(text, currency, minor, err)
-	}
-	_, err := money.Parse("10.0", "USD")
-	fmt.Println(err)
-	// Output:
-	// 10.00 USD 1000 <nil>
-	// 1000 JPY 1000 <nil>
-	// 1.000 KWD 1000 <nil>
-	// money: not an amount of the currency
-}
-
-func TestParse(t *testing.T) {
+func TestAnAmountIsReadByTheDigitsOfItsCurrency(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		decimal, currency string
@@ -41,7 +22,6 @@ func TestParse(t *testing.T) {
 		"three digits for the Kuwaiti dinar":     {"1.000", "KWD", 1000, nil},
 		"four digits for the unidad de fomento":  {"0.0001", "CLF", 1, nil},
 		"nothing":                                {"0.00", "EUR", 0, nil},
-		"nothing in yen":                         {"0", "JPY", 0, nil},
 		"a negative amount":                      {"-0.05", "USD", -5, nil},
 		"the largest amount":                     {"92233720368547758.07", "USD", math.MaxInt64, nil},
 		"the smallest amount":                    {"-9223372036854775808", "JPY", math.MinInt64, nil},
@@ -53,20 +33,13 @@ func TestParse(t *testing.T) {
 		"too many digits":                        {"10.000", "USD", 0, money.ErrAmount},
 		"no point where one is due":              {"1000", "USD", 0, money.ErrAmount},
 		"a point where none is due":              {"10.00", "JPY", 0, money.ErrAmount},
-		"a point with nothing behind it":         {"10.", "JPY", 0, money.ErrAmount},
 		"nothing before the point":               {".00", "USD", 0, money.ErrAmount},
 		"a leading zero":                         {"010.00", "USD", 0, money.ErrAmount},
 		"two zeros":                              {"00", "JPY", 0, money.ErrAmount},
 		"a plus sign":                            {"+1.00", "USD", 0, money.ErrAmount},
-		"two signs":                              {"--1.00", "USD", 0, money.ErrAmount},
 		"minus nothing":                          {"-0.00", "USD", 0, money.ErrAmount},
-		"a sign alone":                           {"-", "JPY", 0, money.ErrAmount},
 		"no characters":                          {"", "JPY", 0, money.ErrAmount},
-		"no characters in dollars":               {"", "USD", 0, money.ErrAmount},
 		"an exponent":                            {"1e3", "JPY", 0, money.ErrAmount},
-		"a comma":                                {"10,00", "USD", 0, money.ErrAmount},
-		"a thousands separator":                  {"1,000.00", "USD", 0, money.ErrAmount},
-		"a space before":                         {" 1.00", "USD", 0, money.ErrAmount},
 		"a space behind":                         {"1.00 ", "USD", 0, money.ErrAmount},
 		"not a number":                           {"NaN", "JPY", 0, money.ErrAmount},
 		"digits of another script":               {"١", "JPY", 0, money.ErrAmount},
@@ -75,13 +48,12 @@ func TestParse(t *testing.T) {
 		"no currency":                            {"1.00", "", 0, money.ErrCurrency},
 		"gold, which has no minor unit":          {"1.00", "XAU", 0, money.ErrCurrency},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			minor, err := money.Parse(test.decimal, test.currency)
-			require.ErrorIs(t, err, test.err)
-			require.Equal(t, test.minor, minor)
-		})
+		minor, err := money.Parse(test.decimal, test.currency)
+		require.ErrorIs(t, err, test.err, name)
+		require.Equal(t, test.minor, minor, name)
 	}
+	_, err := money.Format(5, "usd")
+	require.ErrorIs(t, err, money.ErrCurrency)
 }
 
 func TestEveryAmountHasOneForm(t *testing.T) {
@@ -95,12 +67,6 @@ func TestEveryAmountHasOneForm(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, minor, back)
 	})
-}
-
-func TestACurrencyThatIsNoneHasNoForm(t *testing.T) {
-	t.Parallel()
-	_, err := money.Format(5, "usd")
-	require.ErrorIs(t, err, money.ErrCurrency)
 }
 
 func TestParseDoesNotAllocateAndFormatOnlyItsText(t *testing.T) { //nolint:paralleltest // AllocsPerRun counts the whole process

@@ -1,6 +1,7 @@
 package ledger_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -24,34 +25,6 @@ func paid() ledger.Entry {
 			{Account: "liabilities:vat", Currency: "EUR", Credit: 1900},
 		},
 	}
-}
-
-// stored is the entry as it is read after it was posted.
-func stored(t require.TestingT, e ledger.Entry) ledger.Entry {
-	writes, err := ledger.Post(e)
-	require.NoError(t, err)
-	require.Len(t, writes, 1)
-	require.NoError(t, store.CheckWrites(writes))
-	back, err := ledger.Read(store.Document{Key: writes[0].Key, Fields: writes[0].Fields, Version: 1})
-	require.NoError(t, err)
-	return back
-}
-
-func TestAnEntryIsOneCreate(t *testing.T) {
-	t.Parallel()
-	writes, err := ledger.Post(paid())
-	require.NoError(t, err)
-	require.Equal(t, []store.Write{store.Create(store.Key{Collection: "entries", ID: ledger.EntryID("acme", "evt-1")}, map[string]any{
-		"tenant": "acme", "kind": "journal", "event_id": "evt-1", "event_type": "billing.invoice.paid", "rule": "invoice-paid", "period": "2026-03",
-		"occurred_at": noon.Add(-time.Hour).Truncate(time.Microsecond), "posted_at": noon.Truncate(time.Microsecond),
-		"lines": []any{
-			map[string]any{"account": "assets:bank", "currency": "EUR", "debit": int64(11900), "credit": int64(0)},
-			map[string]any{"account": "income:sales", "currency": "EUR", "debit": int64(0), "credit": int64(10000)},
-			map[string]any{"account": "liabilities:vat", "currency": "EUR", "debit": int64(0), "credit": int64(1900)},
-		},
-		"postings": []any{"acme~2026-03~assets:bank", "acme~2026-03~income:sales", "acme~2026-03~liabilities:vat"},
-		"book":     "acme~2026-03", "open": true, "unsealed": "acme",
-	})}, writes)
 }
 
 func TestAnEntryThatDoesNotBalanceOrLacksAPartIsNotPosted(t *testing.T) {
@@ -86,14 +59,11 @@ func TestAnEntryThatDoesNotBalanceOrLacksAPartIsNotPosted(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			entry := paid()
-			spoil(&entry)
-			writes, err := ledger.Post(entry)
-			require.ErrorIs(t, err, ledger.ErrInvalid)
-			require.Nil(t, writes)
-		})
+		entry := paid()
+		spoil(&entry)
+		writes, err := ledger.Post(entry)
+		require.ErrorIs(t, err, ledger.ErrInvalid, name)
+		require.Nil(t, writes, name)
 	}
 }
 
@@ -107,37 +77,12 @@ func TestPostTakesWhatIsJustWithinTheLimits(t *testing.T) {
 			{Account: "a", Currency: "EUR", Debit: 1}, {Account: "b", Currency: "EUR", Credit: 1},
 		}, ledger.MaxLines/2),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			entry := paid()
-			entry.Lines = lines
-			require.Equal(t, lines, stored(t, entry).Lines)
-		})
+		entry := paid()
+		entry.Lines = lines
+		back, err := ledger.Read(document(ledger.Post(entry)))
+		require.NoError(t, err, name)
+		require.Equal(t, lines, back.Lines, name)
 	}
-}
-
-func TestAReversalExchangesTheSides(t *testing.T) {
-	t.Parallel()
-	entry := stored(t, paid())
-	reversal, err := entry.Reversal("evt-2", "2026-04", noon.AddDate(0, 1, 0))
-	require.NoError(t, err)
-	reversal = stored(t, reversal)
-	require.Equal(t, entry.ID+"~reversal", reversal.ID)
-	require.Equal(t, entry.ID, reversal.Reverts)
-	require.Equal(t, "2026-04", reversal.Period)
-	require.Equal(t, []ledger.Line{
-		{Account: "assets:bank", Currency: "EUR", Credit: 11900},
-		{Account: "income:sales", Currency: "EUR", Debit: 10000},
-		{Account: "liabilities:vat", Currency: "EUR", Debit: 1900},
-	}, reversal.Lines)
-	_, err = reversal.Reversal("evt-3", "2026-04", noon)
-	require.ErrorIs(t, err, ledger.ErrIrreversible)
-	writes, err := ledger.Credit(credit("order-1", 1))
-	require.NoError(t, err)
-	chained, err := ledger.Read(store.Document{Key: writes[0].Key, Fields: writes[0].Fields})
-	require.NoError(t, err)
-	_, err = chained.Reversal("evt-3", "2026-04", noon)
-	require.ErrorIs(t, err, ledger.ErrIrreversible)
 }
 
 func TestTheIdsOfJournalsAndChainsNeverMeet(t *testing.T) {
@@ -160,9 +105,7 @@ func TestADocumentThatContradictsItselfIsNoEntry(t *testing.T) {
 	seal := func(d store.Document, fields map[string]any) {
 		delete(d.Fields, ledger.FieldOpen)
 		delete(d.Fields, ledger.FieldUnsealed)
-		for name, value := range fields {
-			d.Fields[name] = value
-		}
+		maps.Copy(d.Fields, fields)
 	}
 	for name, test := range map[string]struct {
 		document func() store.Document
@@ -196,15 +139,12 @@ func TestADocumentThatContradictsItselfIsNoEntry(t *testing.T) {
 		"a total of the order below nothing":   {chain, func(d store.Document) { d.Fields["order_total"] = int64(-1) }},
 		"a chain's entry without a tenant":     {chain, func(d store.Document) { delete(d.Fields, "tenant") }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			doc := test.document()
-			_, err := ledger.Read(doc)
-			require.NoError(t, err)
-			test.spoil(doc)
-			_, err = ledger.Read(doc)
-			require.ErrorIs(t, err, ledger.ErrBroken)
-			require.NotContains(t, err.Error(), "11900")
-		})
+		doc := test.document()
+		_, err := ledger.Read(doc)
+		require.NoError(t, err, name)
+		test.spoil(doc)
+		_, err = ledger.Read(doc)
+		require.ErrorIs(t, err, ledger.ErrBroken, name)
+		require.NotContains(t, err.Error(), "11900", name)
 	}
 }

@@ -109,6 +109,9 @@ func TestAProofInAnotherFormOrOfAnotherSealProvesNothing(t *testing.T) {
 	require.EqualValues(t, 1, proven.Index)
 	_, err = seal.CheckProof([]byte(good), nil)
 	require.ErrorContains(t, err, "no seal 1 of acme")
+	_, again := proofs(t, 2)
+	_, err = seal.CheckProof([]byte(good), again)
+	require.ErrorIs(t, err, seal.ErrProof, "the books were sealed again, without an entry")
 	for name, change := range map[string]func(*seal.Seal){
 		"its root": func(s *seal.Seal) { s.Root = strings.Repeat("0", 64) }, "its count": func(s *seal.Seal) { s.Count = 4 },
 		"its number": func(s *seal.Seal) { s.Number = 2 }, "its tenant": func(s *seal.Seal) { s.Tenant = "beta" }, "its hash": func(s *seal.Seal) { s.Hash = s.Root },

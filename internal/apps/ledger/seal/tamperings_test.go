@@ -39,8 +39,7 @@ func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 	posted := func(writes []store.Write, err error) {
 		t.Helper()
 		require.NoError(t, err)
-		_, err = s.Commit(t.Context(), append(writes, sealtest.Record(t, "books", writes[0])))
-		require.NoError(t, err)
+		commit(t, s, append(writes, sealtest.Record(t, "books", writes[0]))...)
 	}
 	sealed := func(hours int) {
 		t.Helper()
@@ -51,10 +50,7 @@ func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 	posted(ledger.Post(sale("acme", "a", "2026-10", 100, 0)))
 	posted(ledger.Post(sale("acme", "b", "2026-11", 200, time.Second)))
 	sealed(clocks[0])
-	posted(ledger.Credit(ledger.Move{
-		Tenant: "acme", Order: "o1", EventID: "e1", From: ledger.IssuedPoints("o1"), To: ledger.UserPoints("u1"), Amount: 5, Currency: ledger.Points,
-		OrderTotal: 2500, OrderCurrency: "SGD", CreatedAt: noon,
-	}))
+	posted(credit(t, "o1"), nil)
 	posted(ledger.Post(sale("beta", "c", "2026-11", 3, 0)))
 	sealed(clocks[1])
 	periods := journal.Periods{Store: s, Now: func() time.Time { return noon }, NewID: func() string { return "id" }}
@@ -65,13 +61,16 @@ func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 		sealed(clocks[1] + 1)
 	}
 	posted(ledger.Post(sale("acme", "waits", "2026-11", 70, 0)))
-	return copied(t, s, dedupe.Collection, audit.Collection, journal.PeriodsCollection)
-}
-
-// become makes the books others.
-func (b books) become(others books) {
-	clear(b)
-	maps.Copy(b, others)
+	all := books{}
+	for _, collection := range []string{
+		ledger.Entries, ledger.Accounts, seal.Seals, seal.Leaves, seal.Heads, dedupe.Collection, audit.Collection, journal.PeriodsCollection,
+	} {
+		for doc, err := range store.Each(t.Context(), s, store.Query{Collection: collection, Limit: store.MaxPage}) {
+			require.NoError(t, err)
+			all[doc.Key] = doc.Fields
+		}
+	}
+	return all
 }
 
 // verified is what a verification finds, with the origins that the worker has, and with seals that were kept.
@@ -95,55 +94,70 @@ func (b books) verified(t *testing.T, kept []seal.Seal) (found, withKept []seal.
 // TestEachTamperingIsFoundByWhomTheDocsSay holds the table of docs/ledger.md: each tampering, and who finds it.
 func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 	t.Parallel()
-	a, b := ledger.Key(ledger.EntryID("acme", "a")), ledger.Key(ledger.EntryID("acme", "b"))
-	first := store.Key{Collection: seal.Seals, ID: seal.ID("acme", 1)}
-	second := store.Key{Collection: seal.Seals, ID: seal.ID("acme", 2)}
-	third := store.Key{Collection: seal.Seals, ID: seal.ID("acme", 3)}
-	leaves := store.Key{Collection: seal.Leaves, ID: first.ID}
+	entry := func(event string) store.Key { return ledger.Key(ledger.EntryID("acme", event)) }
+	sealed := func(collection string, number int64) store.Key {
+		return store.Key{Collection: collection, ID: seal.ID("acme", number)}
+	}
+	a, b, added, invented := entry("a"), entry("b"), entry("added"), entry("invented")
+	first, second, third := sealed(seal.Seals, 1), sealed(seal.Seals, 2), sealed(seal.Seals, 3)
+	leaves := sealed(seal.Leaves, 1)
 	head := store.Key{Collection: seal.Heads, ID: seal.HeadID("acme")}
-	held := ledger.UserPoints("u1").Key("acme")
-	invented := ledger.Key(ledger.EntryID("acme", "invented"))
-	dated := sale("acme", "dated", "2026-09", 10, -time.Hour)
+	held, made := ledger.UserPoints("u1").Key("acme"), ledger.UserPoints("u2").Key("acme")
+	posted := func(event string, amount int64) map[string]any {
+		writes, err := ledger.Post(sale("acme", event, "2026-11", amount, 0))
+		require.NoError(t, err)
+		return writes[0].Fields
+	}
 	usual := [2]int{1, 1}
+
+	gone := func(match func(store.Key, map[string]any) bool) func(books) {
+		return func(all books) { maps.DeleteFunc(all, match) }
+	}
+	lost := func(lost store.Key) func(books) {
+		return gone(func(key store.Key, _ map[string]any) bool { return key == lost })
+	}
+	lostAll := func(collection string) func(books) {
+		return gone(func(key store.Key, _ map[string]any) bool { return key.Collection == collection })
+	}
+	set := func(key store.Key, fields ...any) func(books) {
+		return func(all books) { all[key] = with(all[key], fields...) }
+	}
+	put := func(key store.Key, fields map[string]any) func(books) { return func(all books) { all[key] = fields } }
+	became := func(clocks [2]int, forced ...ledger.Entry) func(books) {
+		return func(all books) {
+			clear(all)
+			maps.Copy(all, whole(t, clocks, forced...))
+		}
+	}
 	table := map[string]struct {
 		by   string
 		do   func(books)
 		kind string
 		key  store.Key
 	}{
-		"an entry is gone":          {byVerify, func(all books) { delete(all, a) }, seal.Missing, a},
-		"an entry was changed":      {byVerify, func(all books) { all[a] = with(all[a], "event_type", "other.event.happened") }, seal.Changed, a},
-		"an entry has a field more": {byVerify, func(all books) { all[a] = with(all[a], "note", "x") }, seal.Changed, a},
+		"an entry is gone":          {byVerify, lost(a), seal.Missing, a},
+		"an entry was changed":      {byVerify, set(a, "event_type", "other.event.happened"), seal.Changed, a},
+		"an entry has a field more": {byVerify, set(a, "note", "x"), seal.Changed, a},
 		"two entries changed places": {byVerify, func(all books) {
-			x, y := all[a]["leaf"], all[b]["leaf"]
-			all[a], all[b] = with(all[a], "leaf", y), with(all[b], "leaf", x)
+			all[a], all[b] = with(all[a], "leaf", all[b]["leaf"]), with(all[b], "leaf", all[a]["leaf"])
 		}, seal.Moved, b},
-		"an entry says that another seal holds it": {byVerify, func(all books) { all[a] = with(all[a], "seal", int64(2)) }, seal.Moved, a},
-		"an entry was put into a seal": {byVerify, func(all books) {
-			added := postedFields(t, sale("acme", "added", "2026-11", 10, 0))
-			all[ledger.Key(ledger.EntryID("acme", "added"))] = with(with(without(added, "open", "unsealed"), "seal", int64(1)), "leaf", int64(2))
-		}, seal.Added, ledger.Key(ledger.EntryID("acme", "added"))},
-		"an entry names a seal that there is not": {byVerify, func(all books) {
-			added := postedFields(t, sale("acme", "added", "2026-11", 10, 0))
-			all[ledger.Key(ledger.EntryID("acme", "added"))] = with(with(without(added, "open", "unsealed"), "seal", int64(9)), "leaf", int64(0))
-		}, seal.Added, ledger.Key(ledger.EntryID("acme", "added"))},
-		"a sealed entry is marked as unsealed": {byVerify, func(all books) {
-			all[a] = with(with(without(all[a], "seal", "leaf"), "open", true), "unsealed", "acme")
-		}, seal.Moved, a},
-		"an entry has no mark": {byVerify, func(all books) {
-			all[ledger.Key(ledger.EntryID("acme", "added"))] = without(postedFields(t, sale("acme", "added", "2026-11", 10, 0)), "open", "unsealed")
-		}, seal.Changed, ledger.Key(ledger.EntryID("acme", "added"))},
-		"a balance was changed":       {byVerify, func(all books) { all[held] = with(all[held], "balance", int64(9_999_999)) }, seal.Changed, held},
-		"a balance is gone":           {byVerify, func(all books) { delete(all, held) }, seal.Missing, held},
-		"a balance of another tenant": {byVerify, func(all books) { all[held] = with(all[held], "tenant", "beta") }, seal.Missing, held},
-		"a balance was made up": {byVerify, func(all books) {
-			other := ledger.UserPoints("u2")
-			all[other.Key("acme")] = with(all[held], "account", string(other))
-		}, seal.Changed, ledger.UserPoints("u2").Key("acme")},
-		"the first seal is gone": {byVerify, func(all books) { delete(all, first) }, seal.Missing, first},
-		"the last seal is gone":  {byVerify, func(all books) { delete(all, second) }, seal.Missing, second},
-		"the leaves are gone":    {byVerify, func(all books) { delete(all, leaves) }, seal.Missing, leaves},
-		"the head is gone":       {byVerify, func(all books) { delete(all, head) }, seal.Missing, head},
+		"an entry says that another seal holds it": {byVerify, set(a, "seal", int64(2)), seal.Moved, a},
+		"an entry was put into a seal": {
+			byVerify, put(added, with(posted("added", 10), "open", nil, "unsealed", nil, "seal", int64(1), "leaf", int64(2))), seal.Added, added,
+		},
+		"an entry names a seal that there is not": {
+			byVerify, put(added, with(posted("added", 10), "open", nil, "unsealed", nil, "seal", int64(9), "leaf", int64(0))), seal.Added, added,
+		},
+		"a sealed entry is marked as unsealed": {byVerify, set(a, "seal", nil, "leaf", nil, "open", true, "unsealed", "acme"), seal.Moved, a},
+		"an entry has no mark":                 {byVerify, put(added, with(posted("added", 10), "open", nil, "unsealed", nil)), seal.Changed, added},
+		"a balance was changed":                {byVerify, set(held, "balance", int64(9_999_999)), seal.Changed, held},
+		"a balance is gone":                    {byVerify, lost(held), seal.Missing, held},
+		"a balance of another tenant":          {byVerify, set(held, "tenant", "beta"), seal.Missing, held},
+		"a balance was made up":                {byVerify, func(all books) { all[made] = with(all[held], "account", "points:user:u2") }, seal.Changed, made},
+		"the first seal is gone":               {byVerify, lost(first), seal.Missing, first},
+		"the last seal is gone":                {byVerify, lost(second), seal.Missing, second},
+		"the leaves are gone":                  {byVerify, lost(leaves), seal.Missing, leaves},
+		"the head is gone":                     {byVerify, lost(head), seal.Missing, head},
 		"the leaves were reordered": {byVerify, func(all books) {
 			list := slices.Clone(all[leaves]["leaves"].([]any))
 			slices.Reverse(list)
@@ -151,84 +165,51 @@ func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 		}, seal.Changed, leaves},
 		"the seals changed places": {byVerify, func(all books) { all[first], all[second] = all[second], all[first] }, seal.Changed, first},
 		"a seal was added":         {byVerify, func(all books) { all[third] = with(all[second], "number", int64(3)) }, seal.Changed, third},
-		"leaves without a seal":    {byVerify, func(all books) { all[store.Key{Collection: seal.Leaves, ID: third.ID}] = all[leaves] }, seal.Added, store.Key{Collection: seal.Leaves, ID: third.ID}},
+		"leaves without a seal":    {byVerify, func(all books) { all[sealed(seal.Leaves, 3)] = all[leaves] }, seal.Added, sealed(seal.Leaves, 3)},
 		"a seal under an id that none has": {byVerify, func(all books) {
 			all[store.Key{Collection: seal.Seals, ID: first.ID + "x"}] = all[first]
 		}, seal.Added, store.Key{Collection: seal.Seals, ID: first.ID + "x"}},
 		"the head was set back": {byVerify, func(all books) {
-			all[head] = with(with(all[head], "number", int64(1)), "hash", all[first]["hash"])
+			all[head] = with(all[head], "number", int64(1), "hash", all[first]["hash"])
 		}, seal.Changed, head},
-		"a whole chain is gone, and its entries are not": {byVerify, func(all books) {
-			for key := range all {
-				if strings.HasPrefix(key.ID, seal.HeadID("acme")) {
-					delete(all, key)
-				}
-			}
-		}, seal.Added, a},
-		"a seal was made again, its hash with it": {byVerify, func(all books) {
-			all[first] = whole(t, [2]int{0, 1})[first]
-		}, seal.Changed, second},
-		"an entry was put in with the mark that it waits for its seal": {byVerify, func(all books) {
-			all[invented] = postedFields(t, sale("acme", "invented", "2026-11", 10, 0))
-		}, seal.Unfounded, invented},
-		"an entry was put in, and a seal made for it, in a closed month": {byVerify, func(all books) {
-			all.become(whole(t, usual, dated))
-		}, seal.Late, ledger.Key(ledger.EntryID("acme", "dated"))},
+		"a whole chain is gone, and its entries are not": {byVerify, gone(func(key store.Key, _ map[string]any) bool {
+			return strings.HasPrefix(key.ID, head.ID)
+		}), seal.Added, a},
+		"a seal was made again, its hash with it":                      {byVerify, func(all books) { all[first] = whole(t, [2]int{0, 1})[first] }, seal.Changed, second},
+		"an entry was put in with the mark that it waits for its seal": {byVerify, put(invented, posted("invented", 10)), seal.Unfounded, invented},
+		"an entry was put in, and a seal made for it, in a closed month": {
+			byVerify, became(usual, sale("acme", "dated", "2026-09", 10, -time.Hour)), seal.Late, entry("dated"),
+		},
 
-		"all was sealed again": {byKept, func(all books) { all.become(whole(t, [2]int{2, 2})) }, seal.Resealed, first},
+		"all was sealed again": {byKept, became([2]int{2, 2}), seal.Resealed, first},
 		"the newest seals were cut off, with their entries and balances": {byKept, func(all books) {
-			for key, fields := range all {
-				if key == held || fields["tenant"] == "acme" && (fields["seal"] == int64(2) || key.Collection != seal.Heads && fields["number"] == int64(2)) {
-					delete(all, key)
-				}
-			}
+			maps.DeleteFunc(all, func(key store.Key, fields map[string]any) bool {
+				newest := fields["seal"] == int64(2) || key.Collection != seal.Heads && fields["number"] == int64(2)
+				return key == held || fields["tenant"] == "acme" && newest
+			})
 			all[head] = map[string]any{"tenant": "acme", "number": int64(1), "hash": all[first]["hash"], "periods": all[first]["periods"]}
 		}, seal.Resealed, second},
-		"all of a tenant is gone": {byKept, func(all books) {
-			for key, fields := range all {
-				if fields["tenant"] == "beta" {
-					delete(all, key)
-				}
-			}
-		}, seal.Resealed, store.Key{Collection: seal.Seals, ID: seal.ID("beta", 1)}},
+		"all of a tenant is gone": {byKept, gone(func(_ store.Key, fields map[string]any) bool {
+			return fields["tenant"] == "beta"
+		}), seal.Resealed, store.Key{Collection: seal.Seals, ID: seal.ID("beta", 1)}},
 
-		"an entry was put in, and a seal made for it, in an open month": {nobody, func(all books) {
-			all.become(whole(t, usual, sale("acme", "invented", "2026-11", 10, 0)))
-		}, "", store.Key{}},
-		"an entry was put in together with the record of an event": {nobody, func(all books) {
-			all[invented] = postedFields(t, sale("acme", "invented", "2026-11", 10, 0))
+		"an entry was put in, and a seal made for it, in an open month": {by: nobody, do: became(usual, sale("acme", "invented", "2026-11", 10, 0))},
+		"an entry was put in together with the record of an event": {by: nobody, do: func(all books) {
+			all[invented] = posted("invented", 10)
 			record := sealtest.Record(t, "books", store.Write{Key: invented, Fields: all[invented]})
 			all[record.Key] = record.Fields
-		}, "", store.Key{}},
-		"an entry was changed before it was sealed, and is right in itself": {nobody, func(all books) {
-			all[ledger.Key(ledger.EntryID("acme", "waits"))] = postedFields(t, sale("acme", "waits", "2026-11", 7_000, 0))
-		}, "", store.Key{}},
-		"the records of events whose entries are sealed were changed, or are gone": {nobody, func(all books) {
-			delete(all, dedupe.Key("books", "acme", "a"))
-		}, "", store.Key{}},
-		"an entry of the audit was changed, or is gone": {nobody, func(all books) {
-			for key := range all {
-				if key.Collection == audit.Collection {
-					delete(all, key)
-				}
-			}
-		}, "", store.Key{}},
-		"the document of a closed month was changed, or is gone": {nobody, func(all books) {
-			for key := range all {
-				if key.Collection == journal.PeriodsCollection {
-					delete(all, key)
-				}
-			}
-		}, "", store.Key{}},
-		"a balance was made up of a tenant that has no seals": {nobody, func(all books) {
-			all[ledger.UserPoints("u9").Key("gamma")] = map[string]any{"tenant": "gamma", "account": "points:user:u9", "currency": ledger.Points, "balance": int64(9)}
-		}, "", store.Key{}},
-		"the time of an account's last change was changed": {nobody, func(all books) {
-			all[held] = with(all[held], "updated_at", noon.Add(time.Hour))
-		}, "", store.Key{}},
-		"what the daily verification keeps of its progress was changed": {nobody, func(all books) {
-			all[store.Key{Collection: seal.Verifications, ID: "books"}] = map[string]any{"at": "behind everything"}
-		}, "", store.Key{}},
+		}},
+		"an entry was changed before it was sealed, and is right in itself":        {by: nobody, do: put(entry("waits"), posted("waits", 7_000))},
+		"the records of events whose entries are sealed were changed, or are gone": {by: nobody, do: lost(dedupe.Key("books", "acme", "a"))},
+		"an entry of the audit was changed, or is gone":                            {by: nobody, do: lostAll(audit.Collection)},
+		"the document of a closed month was changed, or is gone":                   {by: nobody, do: lostAll(journal.PeriodsCollection)},
+		"a balance was made up of a tenant that has no seals": {by: nobody, do: put(ledger.UserPoints("u9").Key("gamma"), map[string]any{
+			"tenant": "gamma", "account": "points:user:u9", "currency": ledger.Points, "balance": int64(9),
+		})},
+		"the time of an account's last change was changed": {by: nobody, do: set(held, "updated_at", noon.Add(time.Hour))},
+		"what the daily verification keeps of its progress was changed": {
+			by: nobody, do: put(store.Key{Collection: seal.Verifications, ID: "books"}, map[string]any{"at": "behind everything"}),
+		},
 	}
 	base := whole(t, usual)
 	var kept []seal.Seal

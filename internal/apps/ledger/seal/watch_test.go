@@ -25,11 +25,7 @@ func watched(t *testing.T) store.Store {
 	}
 	post(t, s, sale("beta", "b", "2026-11", 100, 0), sale("zeta", "z", "2026-11", 100, 0))
 	run(t, s)
-	doc, err := s.Get(t.Context(), ledger.Key(ledger.EntryID("beta", "b")))
-	require.NoError(t, err)
-	doc.Fields["rule"] = "another"
-	_, err = s.Commit(t.Context(), []store.Write{store.Set(doc.Key, doc.Fields)})
-	require.NoError(t, err)
+	tamper(t, s, ledger.Key(ledger.EntryID("beta", "b")), func(fields map[string]any) { fields["rule"] = "another" })
 	return s
 }
 

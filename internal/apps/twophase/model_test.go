@@ -3,15 +3,13 @@ package twophase_test
 import (
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"billhook/internal/platform/standin"
-	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
@@ -41,16 +39,33 @@ func (o *odometer) next() bool {
 	return false
 }
 
-func newMemory() *memory { return &memory{docs: map[store.Key]store.Document{}} }
-
 // sides are the other sides that do what the package asks for.
-func sides() map[string]side {
-	return map[string]side{
-		"agrees, and answers a repetition alike":      {decisions: []bool{true}},
-		"agrees, and refuses a repetition":            {decisions: []bool{true}, rebuffs: true},
-		"refuses for good":                            {decisions: []bool{false}},
-		"refuses one and takes the next, unless void": {decisions: []bool{false, true}, forgets: true, voids: true},
+var sides = map[string]side{
+	"agrees, and answers a repetition alike":      {decisions: []bool{true}},
+	"agrees, and refuses a repetition":            {decisions: []bool{true}, rebuffs: true},
+	"refuses for good":                            {decisions: []bool{false}},
+	"refuses one and takes the next, unless void": {decisions: []bool{false, true}, forgets: true, voids: true},
+}
+
+// everyHistory goes through every sequence of choices, and hands over the world and what is wrong in its end.
+func everyHistory(begin func() *world, see func(w *world, err error, choices []int)) (runs int) {
+	for choices := new(odometer); ; {
+		w := begin()
+		see(w, w.run(choices.pick), choices.taken)
+		if runs++; !choices.next() {
+			return runs
+		}
 	}
+}
+
+// agree requires that the two sides agree in the end of each history.
+func agree(t *testing.T, begin func() *world) {
+	t.Helper()
+	require.Greater(t, everyHistory(begin, func(_ *world, err error, choices []int) {
+		if err != nil {
+			require.NoError(t, err, "choices %v", choices)
+		}
+	}), 100)
 }
 
 // TestNoCrashMakesTheTwoSidesDisagree goes through every way in which up to two of the steps of three
@@ -58,14 +73,13 @@ func sides() map[string]side {
 // an answer lost, a commit sent twice, a request that arrives late.
 func TestNoCrashMakesTheTwoSidesDisagree(t *testing.T) {
 	t.Parallel()
-	for name, other := range sides() {
+	for name, other := range sides {
 		for _, reconciles := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, reconciles %t", name, reconciles), func(t *testing.T) {
 				t.Parallel()
-				every(t, func() *world {
+				agree(t, func() *world {
 					return &world{
-						store: newMemory(), side: other, together: 1, deliveries: 3, reconciles: reconciles,
-						budget: 2, befalls: everything,
+						store: newMemory(), side: other, together: 1, deliveries: 3, reconciles: reconciles, budget: 2, befalls: everything,
 					}
 				})
 			})
@@ -77,48 +91,28 @@ func TestNoCrashMakesTheTwoSidesDisagree(t *testing.T) {
 // same event, while one of the steps seems to fail or none does.
 func TestTwoWorkersNeverMakeTheTwoSidesDisagree(t *testing.T) {
 	t.Parallel()
-	for name, other := range sides() {
+	for name, other := range sides {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			every(t, func() *world {
+			agree(t, func() *world {
 				return &world{store: newMemory(), side: other, together: 2, deliveries: 2, budget: 1, befalls: heldUp}
 			})
 		})
 	}
 }
 
-func every(t *testing.T, begin func() *world) {
-	t.Helper()
-	runs := 0
-	for choices := new(odometer); ; runs++ {
-		if err := begin().run(choices.pick); err != nil {
-			require.NoError(t, err, "choices %v", choices.taken)
-		}
-		if !choices.next() {
-			break
-		}
-	}
-	require.Greater(t, runs, 100)
-	t.Log(runs, "histories")
-}
-
 // TestEveryLongHistoryEndsInAgreement draws long histories of two and three workers with
 // many faults, on the embedded store.
 func TestEveryLongHistoryEndsInAgreement(t *testing.T) {
 	t.Parallel()
-	dir, runs := t.TempDir(), 0
-	rapid.Check(t, func(t *rapid.T) {
-		runs++
-		db, err := standin.OpenTemporaryStore(filepath.Join(dir, fmt.Sprint(runs)))
-		require.NoError(t, err)
-		defer func() { require.NoError(t, db.Close()) }()
-		kinds := sides()
+	rapid.Check(t, func(rt *rapid.T) {
+		kind := rapid.SampledFrom(slices.Sorted(maps.Keys(sides))).Draw(rt, "side")
 		w := &world{
-			store: db, side: kinds[rapid.SampledFrom(slices.Sorted(maps.Keys(kinds))).Draw(t, "side")],
-			together: rapid.IntRange(2, 3).Draw(t, "together"), deliveries: rapid.IntRange(2, 6).Draw(t, "deliveries"),
-			reconciles: rapid.Bool().Draw(t, "reconciles"), budget: rapid.IntRange(0, 8).Draw(t, "faults"), befalls: everything,
+			store: storetest.Open(t), side: sides[kind],
+			together: rapid.IntRange(2, 3).Draw(rt, "together"), deliveries: rapid.IntRange(2, 6).Draw(rt, "deliveries"),
+			reconciles: rapid.Bool().Draw(rt, "reconciles"), budget: rapid.IntRange(0, 8).Draw(rt, "faults"), befalls: everything,
 		}
-		require.NoError(t, w.run(func(n int) int { return rapid.IntRange(0, n-1).Draw(t, "pick") }))
+		require.NoError(rt, w.run(func(n int) int { return rapid.IntRange(0, n-1).Draw(rt, "pick") }))
 	})
 }
 
@@ -127,12 +121,10 @@ func TestEveryLongHistoryEndsInAgreement(t *testing.T) {
 func TestASideThatForgetsItsRefusalsIsReportedAsADisagreement(t *testing.T) {
 	t.Parallel()
 	parted, said := 0, 0
-	for choices := new(odometer); ; {
-		w := &world{
-			store: newMemory(), side: side{decisions: []bool{false, true}, forgets: true},
-			together: 2, deliveries: 2,
-		}
-		if err := w.run(choices.pick); err != nil {
+	everyHistory(func() *world {
+		return &world{store: newMemory(), side: side{decisions: []bool{false, true}, forgets: true}, together: 2, deliveries: 2}
+	}, func(w *world, err error, _ []int) {
+		if err != nil {
 			require.NoError(t, w.always(), "whatever happens there, nothing is done twice here")
 			parted++
 		}
@@ -142,10 +134,7 @@ func TestASideThatForgetsItsRefusalsIsReportedAsADisagreement(t *testing.T) {
 				said++
 			}
 		}
-		if !choices.next() {
-			break
-		}
-	}
+	})
 	require.Positive(t, parted)
 	require.Positive(t, said)
 }

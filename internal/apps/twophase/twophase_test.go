@@ -15,7 +15,10 @@ import (
 	"billhook/internal/retry"
 )
 
-var event = handler.Event{Queue: "refunds", Tenant: "default", ID: "evt-1", Attempt: 1}
+var (
+	event    = handler.Event{Queue: "refunds", Tenant: "default", ID: "evt-1", Attempt: 1}
+	phaseKey = twophase.Key(event.Queue, event.Tenant, event.ID)
+)
 
 // bench is one kind of work over a store in memory, with what it was asked to do.
 type bench struct {
@@ -23,10 +26,15 @@ type bench struct {
 	twophase.Work
 	now   time.Time
 	steps []string
+	// down: nothing can be read.
+	down bool
 }
 
 func (b *bench) Get(ctx context.Context, key store.Key) (store.Document, error) {
 	b.steps = append(b.steps, "read")
+	if b.down {
+		return store.Document{}, errLost
+	}
 	return b.memory.Get(ctx, key)
 }
 
@@ -62,7 +70,7 @@ func (b *bench) do(t *testing.T) (string, error) {
 }
 
 func (b *bench) phase() map[string]any {
-	return b.docs[twophase.Key(event.Queue, event.Tenant, event.ID)].Fields
+	return b.docs[phaseKey].Fields
 }
 
 func (b *bench) amount(name string) int64 {
@@ -109,30 +117,24 @@ func TestWorkIsPreparedThenDoneThereThenCommitted(t *testing.T) {
 
 func TestAnUnknownOutcomeKeepsTheReservationAndAsksFirst(t *testing.T) {
 	t.Parallel()
-	for name, unknown := range map[string]error{
-		"no mark":                               errors.New("connection reset"),
-		"the other side is down":                retry.Down("gateway_down", nil),
-		"the key was used with other content":   retry.Conflicting("key_reused", nil),
-		"the answer cannot be read":             retry.Unreadable("bad_answer", nil),
-		"a permanent error that became a retry": retry.Transient("again", retry.Permanent("declined", nil)),
+	for _, unknown := range []error{
+		errors.New("connection reset"), retry.Down("gateway_down", nil), retry.Conflicting("key_reused", nil), retry.Unreadable("bad_answer", nil),
+		retry.Transient("again", retry.Permanent("declined", nil)),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench()
-			b.CommitThere = b.answer("", unknown)
-			_, err := b.do(t)
-			require.Equal(t, unknown, err)
-			require.Equal(t, "prepared", b.phase()["state"])
-			require.EqualValues(t, amount, b.amount("reserved"))
+		b := newBench()
+		b.CommitThere = b.answer("", unknown)
+		_, err := b.do(t)
+		require.Equal(t, unknown, err)
+		require.Equal(t, "prepared", b.phase()["state"])
+		require.EqualValues(t, amount, b.amount("reserved"))
 
-			b.now = b.now.Add(1000 * time.Hour)
-			b.CommitThere = b.answer("refunded", nil)
-			result, err := b.do(t)
-			require.NoError(t, err)
-			require.Equal(t, "refunded", result)
-			require.Equal(t, []string{"read", "find", "request", "commit"}, b.steps)
-			require.EqualValues(t, amount, b.amount("spent"))
-		})
+		b.now = b.now.Add(1000 * time.Hour)
+		b.CommitThere = b.answer("refunded", nil)
+		result, err := b.do(t)
+		require.NoError(t, err)
+		require.Equal(t, "refunded", result)
+		require.Equal(t, []string{"read", "find", "request", "commit"}, b.steps)
+		require.EqualValues(t, amount, b.amount("spent"))
 	}
 }
 
@@ -141,90 +143,67 @@ func TestWorkThatCannotBePreparedReservesNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		writes []store.Write
 		err    error
-		want   retry.Verdict
+		class  retry.Class
+		reason string
 	}{
-		"Prepare refuses": {
-			nil, retry.Permanent("no_balance", nil), retry.Verdict{Class: retry.Rejected, Reason: "no_balance", Counts: true},
-		},
-		"Prepare fails": {
-			nil, errLost, retry.Verdict{Class: retry.Failed, Reason: "handler_error", Counts: true},
-		},
-		"one write too many": {
-			writes(store.MaxWrites), nil, retry.Verdict{Class: retry.Rejected, Reason: "effect_invalid", Counts: true},
-		},
-		"a write to the phase document": {
-			[]store.Write{store.Set(twophase.Key("refunds", "default", "evt-1"), nil)}, nil,
-			retry.Verdict{Class: retry.Rejected, Reason: "effect_invalid", Counts: true},
-		},
+		"Prepare refuses":                {nil, retry.Permanent("no_balance", nil), retry.Rejected, "no_balance"},
+		"Prepare fails":                  {nil, errLost, retry.Failed, "handler_error"},
+		"one write too many":             {writes(store.MaxWrites), nil, retry.Rejected, "effect_invalid"},
+		"a write to the phase document":  {[]store.Write{store.Set(phaseKey, nil)}, nil, retry.Rejected, "effect_invalid"},
+		"as many writes as there may be": {writes(store.MaxWrites - 1), nil, 0, ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench()
-			b.Prepare = func(context.Context, handler.Event) ([]store.Write, error) { return test.writes, test.err }
-			_, err := b.do(t)
-			require.Equal(t, test.want, retry.Decide(err))
-			require.Empty(t, b.docs)
-			require.NotContains(t, b.steps, "request")
-		})
+		b := newBench()
+		b.Prepare = func(context.Context, handler.Event) ([]store.Write, error) { return test.writes, test.err }
+		_, err := b.do(t)
+		if test.reason == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.Equal(t, retry.Verdict{Class: test.class, Reason: test.reason, Counts: true}, retry.Decide(err), name)
+		require.Empty(t, b.docs, name)
+		require.NotContains(t, b.steps, "request", name)
 	}
-	b := newBench()
-	b.Prepare = func(context.Context, handler.Event) ([]store.Write, error) { return writes(store.MaxWrites - 1), nil }
-	_, err := b.do(t)
-	require.NoError(t, err)
 }
 
 // Each of the three steps meets somebody else's change to the document that it read.
 func TestAStepWhosePreconditionFailsIsDecidedAgain(t *testing.T) {
 	t.Parallel()
 	item := store.Key{Collection: "items", ID: "x"}
-	for name, test := range map[string]struct {
-		change  func(b *bench, step func(handler.Event) ([]store.Write, error))
-		refused error
-		state   any
-	}{
-		"Prepare": {func(b *bench, step func(handler.Event) ([]store.Write, error)) {
-			b.Prepare = func(_ context.Context, event handler.Event) ([]store.Write, error) { return step(event) }
-		}, nil, nil},
-		"Confirm": {func(b *bench, step func(handler.Event) ([]store.Write, error)) {
-			b.Confirm = func(_ context.Context, event handler.Event, result string) ([]store.Write, error) {
-				require.Equal(t, "refunded", result)
-				return step(event)
-			}
-		}, nil, "prepared"},
-		"RollBack": {func(b *bench, step func(handler.Event) ([]store.Write, error)) {
-			b.RollBack = func(_ context.Context, event handler.Event, reason string) ([]store.Write, error) {
-				require.Equal(t, "declined", reason)
-				return step(event)
-			}
-		}, retry.Permanent("declined", nil), "prepared"},
-	} {
+	for _, test := range []struct {
+		step, code string
+		refused    error
+		state      any
+	}{{"Prepare", "", nil, nil}, {"Confirm", "refunded", nil, "prepared"}, {"RollBack", "declined", retry.Permanent("declined", nil), "prepared"}} {
 		for _, meddling := range []int{1, 2, 3} {
-			t.Run(fmt.Sprintf("%s, changed %d times", name, meddling), func(t *testing.T) {
-				t.Parallel()
-				b := newBench()
-				b.CommitThere = b.answer("refunded", test.refused)
-				var seen []int
-				test.change(b, func(event handler.Event) ([]store.Write, error) {
-					seen = append(seen, event.Try)
-					read := b.docs[item].Version
-					if event.Try < meddling {
-						_, err := b.memory.Commit(t.Context(), []store.Write{store.Set(item, nil)})
-						require.NoError(t, err)
-					}
-					if read == 0 {
-						return []store.Write{store.Create(item, nil)}, nil
-					}
-					return []store.Write{store.Replace(item, read, nil)}, nil
-				})
-				_, err := b.do(t)
-				require.Equal(t, []int{0, 1, 2}[:min(meddling+1, 3)], seen)
-				if meddling == 3 {
-					require.Equal(t, retry.Busy("contention", nil), err)
-					require.Equal(t, test.state, b.phase()["state"])
-					return
+			b := newBench()
+			b.CommitThere = b.answer("refunded", test.refused)
+			var seen []int
+			step := func(_ context.Context, event handler.Event, code string) ([]store.Write, error) {
+				require.Equal(t, test.code, code)
+				seen = append(seen, event.Try)
+				read := b.docs[item].Version
+				if event.Try < meddling {
+					_, err := b.memory.Commit(t.Context(), []store.Write{store.Set(item, nil)})
+					require.NoError(t, err)
 				}
-				require.Equal(t, test.refused, err)
-			})
+				return []store.Write{store.Replace(item, read, nil)}, nil
+			}
+			switch test.step {
+			case "Prepare":
+				b.Prepare = func(ctx context.Context, event handler.Event) ([]store.Write, error) { return step(ctx, event, "") }
+			case "Confirm":
+				b.Confirm = step
+			default:
+				b.RollBack = step
+			}
+			_, err := b.do(t)
+			require.Equal(t, []int{0, 1, 2}[:min(meddling+1, 3)], seen, test.step)
+			if meddling < 3 {
+				require.Equal(t, test.refused, err, test.step)
+				continue
+			}
+			require.Equal(t, retry.Busy("contention", nil), err, test.step)
+			require.Equal(t, test.state, b.phase()["state"], test.step)
 		}
 	}
 }
@@ -251,45 +230,28 @@ func TestSettledWorkIsRememberedForItsTime(t *testing.T) {
 
 func TestAPhaseThatCannotBeReadIsRetriedAndNotTakenForAbsent(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(fields map[string]any){
-		"no state":                              func(f map[string]any) { delete(f, "state") },
-		"a state of no kind":                    func(f map[string]any) { f["state"] = "begun" },
-		"a result of no text":                   func(f map[string]any) { f["result"] = int64(1) },
-		"a settled one that would never expire": func(f map[string]any) { delete(f, "expire_at") },
-		"no time of creation":                   func(f map[string]any) { delete(f, "created_at") },
+	unreadable := retry.Verdict{Class: retry.Failed, Reason: "phase_unreadable", Counts: true}
+	for name, test := range map[string]struct {
+		change func(b *bench)
+		want   retry.Verdict
+	}{
+		"no state":                              {func(b *bench) { delete(b.phase(), "state") }, unreadable},
+		"a state of no kind":                    {func(b *bench) { b.phase()["state"] = "begun" }, unreadable},
+		"a result of no text":                   {func(b *bench) { b.phase()["result"] = int64(1) }, unreadable},
+		"a settled one that would never expire": {func(b *bench) { delete(b.phase(), "expire_at") }, unreadable},
+		"no time of creation":                   {func(b *bench) { delete(b.phase(), "created_at") }, unreadable},
+		"a store that is down":                  {func(b *bench) { b.down = true }, retry.Decide(retry.Outage("store_unavailable", nil))},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench()
-			_, err := b.do(t)
-			require.NoError(t, err)
-			change(b.phase())
-			_, err = b.do(t)
-			require.Equal(t, retry.Verdict{Class: retry.Failed, Reason: "phase_unreadable", Counts: true}, retry.Decide(err))
-			require.Equal(t, []string{"read"}, b.steps)
-			_, _, err = b.Leased().Reconcile(t.Context(), event)
-			require.Error(t, err)
-		})
+		b := newBench()
+		_, err := b.do(t)
+		require.NoError(t, err, name)
+		test.change(b)
+		_, err = b.do(t)
+		require.Equal(t, test.want, retry.Decide(err), name)
+		require.Equal(t, []string{"read"}, b.steps, name)
+		_, _, err = b.Leased().Reconcile(t.Context(), event)
+		require.Equal(t, test.want, retry.Decide(err), name)
 	}
-}
-
-func TestAStoreThatIsDownIsRetried(t *testing.T) {
-	t.Parallel()
-	b := newBench()
-	b.Store = unreadable{b}
-	_, err := b.do(t)
-	want := retry.Decide(retry.Outage("store_unavailable", nil))
-	require.Equal(t, want, retry.Decide(err))
-	_, _, err = b.Leased().Reconcile(t.Context(), event)
-	require.Equal(t, want, retry.Decide(err))
-	require.Empty(t, b.steps, "what cannot be read does not pass for absent")
-}
-
-// unreadable answers commits alone.
-type unreadable struct{ *bench }
-
-func (unreadable) Get(context.Context, store.Key) (store.Document, error) {
-	return store.Document{}, errLost
 }
 
 // The mistake is mended, and a replay confirms what was done there.
@@ -317,7 +279,7 @@ func TestAPhaseThatIsGoneSettlesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench()
 	b.CommitThere = func(context.Context, handler.Event) (string, error) {
-		delete(b.docs, twophase.Key(event.Queue, event.Tenant, event.ID))
+		delete(b.docs, phaseKey)
 		return "refunded", nil
 	}
 	_, err := b.do(t)
@@ -327,22 +289,14 @@ func TestAPhaseThatIsGoneSettlesNothing(t *testing.T) {
 
 func TestIncompleteWorkIsAMistakeInAMain(t *testing.T) {
 	t.Parallel()
-	for name, remove := range map[string]func(*twophase.Work){
-		"no store":       func(w *twophase.Work) { w.Store = nil },
-		"no clock":       func(w *twophase.Work) { w.Now = nil },
-		"no memory":      func(w *twophase.Work) { w.RememberFor = 0 },
-		"no Prepare":     func(w *twophase.Work) { w.Prepare = nil },
-		"no CommitThere": func(w *twophase.Work) { w.CommitThere = nil },
-		"no Find":        func(w *twophase.Work) { w.Find = nil },
-		"no Confirm":     func(w *twophase.Work) { w.Confirm = nil },
-		"no RollBack":    func(w *twophase.Work) { w.RollBack = nil },
+	for _, remove := range []func(*twophase.Work){
+		func(w *twophase.Work) { w.Store = nil }, func(w *twophase.Work) { w.Now = nil }, func(w *twophase.Work) { w.RememberFor = 0 },
+		func(w *twophase.Work) { w.Prepare = nil }, func(w *twophase.Work) { w.CommitThere = nil }, func(w *twophase.Work) { w.Find = nil },
+		func(w *twophase.Work) { w.Confirm = nil }, func(w *twophase.Work) { w.RollBack = nil },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newBench().Work
-			remove(&w)
-			require.PanicsWithValue(t, "twophase: incomplete work", func() { w.Leased() })
-		})
+		w := newBench().Work
+		remove(&w)
+		require.PanicsWithValue(t, "twophase: incomplete work", func() { w.Leased() })
 	}
 	require.NotPanics(t, func() { handler.NewRegistry().Leased("refund", newBench().Leased()) })
 }

@@ -109,6 +109,8 @@ type memory struct {
 	last store.Version
 }
 
+func newMemory() *memory { return &memory{docs: map[store.Key]store.Document{}} }
+
 func (m *memory) Get(_ context.Context, key store.Key) (store.Document, error) {
 	if doc, ok := m.docs[key]; ok {
 		return doc, nil
@@ -332,7 +334,8 @@ func (w *world) arrive() {
 func (w *world) deliver() *attempt {
 	w.delivered++
 	a := &attempt{w: w}
-	event := handler.Event{Queue: "refunds", Tenant: "default", ID: "evt-1", Attempt: w.delivered}
+	event := event
+	event.Attempt = w.delivered
 	a.resume, a.stop = iter.Pull(func(yield func(string) bool) {
 		a.pause = yield
 		h := a.work().Leased()
@@ -356,33 +359,28 @@ func (a *attempt) goOn() (more bool) {
 	return more
 }
 
-func (w *world) amounts() (free, reserved, spent int64) {
-	doc, _ := w.store.Get(context.Background(), wallet)
-	of := func(name string) int64 { value, _ := doc.Fields[name].(int64); return value }
-	return of("free"), of("reserved"), of("spent")
-}
-
 func (w *world) state() string {
-	doc, _ := w.store.Get(context.Background(), twophase.Key("refunds", "default", "evt-1"))
+	doc, _ := w.store.Get(context.Background(), phaseKey)
 	state, _ := doc.Fields["state"].(string)
 	return state
 }
 
 // always holds after every step.
 func (w *world) always() error {
-	free, reserved, spent := w.amounts()
-	want := map[string][3]int64{
-		"":            {opening, 0, 0},
-		"prepared":    {opening - amount, amount, 0},
-		"committed":   {opening - amount, 0, amount},
-		"rolled_back": {opening, 0, 0},
-	}[w.state()]
+	doc, _ := w.store.Get(context.Background(), wallet)
+	state, amounts := w.state(), [3]any{doc.Fields["free"], doc.Fields["reserved"], doc.Fields["spent"]}
+	want := map[string][3]any{
+		"":            {int64(opening), int64(0), int64(0)},
+		"prepared":    {int64(opening - amount), int64(amount), int64(0)},
+		"committed":   {int64(opening - amount), int64(0), int64(amount)},
+		"rolled_back": {int64(opening), int64(0), int64(0)},
+	}[state]
 	switch {
-	case [3]int64{free, reserved, spent} != want:
-		return fmt.Errorf("%s, but free %d, reserved %d, spent %d", w.state(), free, reserved, spent)
-	case w.state() == "" && (w.side.done || w.side.inFlight > 0):
+	case amounts != want:
+		return fmt.Errorf("%s, but free, reserved and spent are %v", state, amounts)
+	case state == "" && (w.side.done || w.side.inFlight > 0):
 		return errors.New("asked there before anything was reserved here")
-	case spent > 0 && !w.side.done:
+	case state == "committed" && !w.side.done:
 		return errors.New("confirmed here what has not happened there")
 	case w.side.times > 1:
 		return errors.New("done twice there")

@@ -11,12 +11,14 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/apps/billing"
+	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
-	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/contract"
 	"billhook/internal/contract/money"
 	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
@@ -37,22 +39,18 @@ type booked struct {
 	reversals      map[string]bool // by event, and by refund
 }
 
-// model is what the books should hold, computed the plain way.
-type model struct {
-	orders   map[string]*booked
-	balances map[string]int64
-}
+// model is the orders that the books should hold, computed the plain way.
+type model map[string]*booked
 
-// outcome is what becomes of a fact: a result or a reason, and the points moved.
+// outcome is what becomes of a fact: a result or an error, and the points moved.
 type outcome struct {
-	result, reason string
-	change         int64
+	result string
+	err    error
+	change int64
 }
-
-const perPiece = 7 // points, so that shares seldom come out even
 
 func (m model) expect(f fact) outcome {
-	o := m.orders[f.order]
+	o := m[f.order]
 	if f.kind == "order.paid" {
 		worth := f.quantity * perPiece
 		switch {
@@ -63,11 +61,11 @@ func (m model) expect(f fact) outcome {
 		case o.uid == f.uid && o.credited == worth:
 			return outcome{result: billing.AlreadyCredited}
 		default:
-			return outcome{reason: "order_credited_differently"}
+			return outcome{err: retry.Conflicting("order_credited_differently", nil)}
 		}
 	}
 	if o == nil {
-		return outcome{reason: "order_not_seen"}
+		return outcome{err: retry.Missing("order_not_seen", nil)}
 	}
 	if o.reversals[f.id] {
 		return outcome{result: billing.Reversed}
@@ -78,7 +76,7 @@ func (m model) expect(f fact) outcome {
 	take := o.left
 	if f.kind == "order.refunded" && f.amount >= 0 {
 		if o.total < 0 {
-			return outcome{reason: "order_total_unknown"}
+			return outcome{err: retry.Permanent("order_total_unknown", nil)}
 		}
 		if f.amount < o.total {
 			share := new(big.Int).Mul(big.NewInt(o.credited), big.NewInt(f.amount))
@@ -94,26 +92,23 @@ func (m model) expect(f fact) outcome {
 func (m model) apply(f fact, out outcome) {
 	switch {
 	case out.change > 0:
-		m.orders[f.order] = &booked{
-			eventID: f.id, uid: f.uid, credited: out.change, left: out.change, total: f.total, reversals: map[string]bool{},
-		}
-		m.balances[f.uid] += out.change
+		m[f.order] = &booked{eventID: f.id, uid: f.uid, credited: out.change, left: out.change, total: f.total, reversals: map[string]bool{}}
 	case out.change < 0:
-		o := m.orders[f.order]
+		o := m[f.order]
 		o.left += out.change
 		o.reversals[f.id] = true
 		if f.kind == "order.refunded" { // a chargeback takes all that is left, whatever was refunded before
 			o.reversals[f.refund] = true
 		}
-		m.balances[o.uid] += out.change
 	}
 }
 
-func (f fact) event() handler.Event {
+// event is the fact as the event of a customer.
+func (f fact) event(customer string) handler.Event {
 	body := &contract.PayNow{EventID: f.id, EventType: f.kind}
-	body.Data.Order = &contract.Order{ID: f.order, Currency: "USD"}
+	body.Data.Order = &contract.Order{ID: f.order, Currency: "USD", CustomerID: customer}
 	if f.kind == "order.paid" {
-		body.Data.Order.Items = []contract.Item{{ProductID: "piece", Quantity: f.quantity}}
+		body.Data.Order.Items = []contract.Item{item("piece", f.quantity)}
 		if f.total >= 0 {
 			body.Data.Order.Total, _ = money.Format(f.total, "USD")
 		}
@@ -126,125 +121,179 @@ func (f fact) event() handler.Event {
 	return eventOf(body, map[string]string{contract.AttrUID: f.uid})
 }
 
-func facts() *rapid.Generator[fact] {
-	return rapid.Custom(func(t *rapid.T) fact {
-		f := fact{
-			id: fmt.Sprint("e", rapid.IntRange(0, 60).Draw(t, "event")),
-			// Names that begin alike, or would if they were not escaped.
-			order: rapid.SampledFrom([]string{"o", "o~", "o~0000", "o/1"}).Draw(t, "order"),
-			uid:   rapid.SampledFrom([]string{"u1", "u2"}).Draw(t, "uid"),
-			kind: rapid.SampledFrom([]string{
-				"order.paid", "order.refunded", "order.refunded", "order.refunded", "order.chargeback",
-			}).Draw(t, "kind"),
-			quantity: rapid.SampledFrom([]int64{1, 10, 1000, 1_000_000_000_000}).Draw(t, "quantity"),
-			total:    rapid.SampledFrom([]int64{-1, 0, 1, 3, 999, 100_000}).Draw(t, "total"),
-			amount:   rapid.OneOf(rapid.Just(int64(-1)), rapid.Int64Range(0, 400), rapid.Int64Range(0, 120_000)).Draw(t, "amount"),
-		}
-		if f.kind != "order.paid" {
-			f.refund = rapid.SampledFrom([]string{"", "", "r1", "r2", "r3"}).Draw(t, "refund")
-		}
-		return f
-	})
+func drawFact(t *rapid.T, customer string, uids []string) fact {
+	f := fact{
+		id: fmt.Sprint("e", rapid.IntRange(0, 60).Draw(t, "event")),
+		// Names that begin alike, or would if they were not escaped.
+		order: customer + rapid.SampledFrom([]string{"o", "o~", "o~0000", "o/1"}).Draw(t, "order"),
+		uid:   rapid.SampledFrom([]string{"", "", uids[0], uids[1]}).Draw(t, "uid"),
+		kind: rapid.SampledFrom([]string{
+			"order.paid", "order.refunded", "order.refunded", "order.refunded", "order.chargeback",
+		}).Draw(t, "kind"),
+		quantity: rapid.SampledFrom([]int64{1, 10, 1000, 1_000_000_000_000}).Draw(t, "quantity"),
+		total:    rapid.SampledFrom([]int64{-1, 0, 1, 3, 999, 100_000}).Draw(t, "total"),
+		amount:   rapid.OneOf(rapid.Just(int64(-1)), rapid.Int64Range(0, 400), rapid.Int64Range(0, 120_000)).Draw(t, "amount"),
+	}
+	if f.kind != "order.paid" {
+		f.refund = rapid.SampledFrom([]string{"", "", "r1", "r2", "r3"}).Draw(t, "refund")
+	}
+	return f
 }
 
-// TestTheBooksAgreeWithThePlainModel delivers facts in any order, again, and two at
-// a time where the second has looked before the first was committed. Nothing
-// remembers which events were seen: the chains alone must do.
-func TestTheBooksAgreeWithThePlainModel(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		books := &ledgertest.Books{}
-		points := pointsOn(books)
-		points.Products = shelf{"piece": {Points: perPiece}}
-		m := model{orders: map[string]*booked{}, balances: map[string]int64{}}
-		seen := map[string]map[string]any{}
-
-		handlerOf := func(f fact) deed {
-			if f.kind == "order.paid" {
-				return points.Credit
+// requireRules checks what every commit must keep to: entries are only created, accounts only incremented, points
+// go to whom the customer is linked to, and a change of that is in the audit.
+func (s *shop) requireRules(t *rapid.T) {
+	or := func(uid any) string { text, _ := uid.(string); return text } // or nobody's
+	s.around = func(writes []store.Write) func() {
+		mapped := s.uid(t)
+		return func() {
+			now, audited := s.uid(t), false
+			for _, w := range writes {
+				switch w.Key.Collection {
+				case ledger.Entries:
+					require.Equal(t, store.OpCreate, w.Op, "an entry is never rewritten")
+					if w.Fields["kind"] == "transfer_in" {
+						require.Equal(t, "points:user:"+mapped, w.Fields["to"], "moved to whom the customer is not linked to")
+					}
+				case ledger.Accounts:
+					require.Equal(t, store.OpIncrement, w.Op)
+				case audit.Collection:
+					audited = true
+					before, _ := w.Fields["before"].(map[string]any)
+					after, _ := w.Fields["after"].(map[string]any)
+					require.Equal(t, []string{mapped, now}, []string{or(before["uid"]), or(after["uid"])}, "the audit says what was there, and what is")
+				}
 			}
-			return points.Reverse
+			require.True(t, audited || mapped == now || mapped == "", "a mapping has changed, and nobody said so")
 		}
-		requireOutcome := func(want outcome, result string, err error) {
-			require.Equal(t, want.result, result)
-			if want.reason == "" {
-				require.NoError(t, err)
+	}
+}
+
+// requireBooks checks that the chains are as the model has them, and each account holds what its chains say.
+func (s *shop) requireBooks(t *rapid.T, plain model, uids []string) {
+	guest := ledger.CustomerPoints(s.customer)
+	holds := map[ledger.Account]int64{}
+	for id, o := range plain {
+		chain, err := ledger.Load(context.Background(), s, tenant, id)
+		require.NoError(t, err)
+		to := guest
+		if o.uid != "" {
+			to = ledger.UserPoints(o.uid)
+		}
+		require.Equal(t, to, chain.Entries[0].To)
+		require.Equal(t, []int64{o.credited, o.left}, []int64{chain.Entries[0].Amount, chain.Left()})
+		holds[chain.Holder()] += chain.Left()
+		out := 0
+		for _, e := range chain.Entries {
+			if e.Kind == ledger.KindTransferOut {
+				out++
+				require.Equal(t, guest, e.From)
+			}
+		}
+		require.LessOrEqual(t, out, 1, "moved twice")
+	}
+	for _, account := range []ledger.Account{guest, ledger.UserPoints(uids[0]), ledger.UserPoints(uids[1])} {
+		require.Equal(t, holds[account], s.balance(t, account), account)
+	}
+}
+
+// TestPointsAreConservedWhateverHappensMeanwhile delivers orders of guests and of users, refunds and
+// chargebacks, and links, links again and unlinks, in any order, each in the middle of another
+// one's commits too, with answers lost and instances replaced. Nothing remembers which events were seen: the
+// chains alone must do. Then every account has exactly what the chains say it holds, nothing was moved twice,
+// and what was moved went to whom the customer was linked to at that moment.
+func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
+	t.Parallel()
+	db := storetest.Open(t)
+	rapid.Check(t, func(t *rapid.T) {
+		s, plain := shopOn(db), model{}
+		uids := []string{s.customer + "-u1", s.customer + "-u2"}
+		links := rapid.Bool().Draw(t, "anybody is linked")
+		s.requireRules(t)
+		event := func(t *rapid.T) {
+			f := drawFact(t, s.customer, uids)
+			h := s.points.Reverse
+			if f.kind == "order.paid" {
+				h = s.points.Credit
+			}
+			if !links {
+				s.points.Teacher = nil
+			}
+			// What it meets is what is there when its commit succeeds, not now.
+			result, err := s.run(h, f.event(s.customer))
+			want := plain.expect(f)
+			switch {
+			case errors.Is(err, errLost):
+			case !links:
+				require.Equal(t, retry.Decide(want.err), retry.Decide(err))
+				require.Equal(t, want.result, result)
+			case err != nil:
+				require.Zero(t, want.change, "%v", err)
 				return
 			}
-			require.Equal(t, want.reason, retry.Decide(err).Reason)
+			plain.apply(f, want)
+		}
+		drawChange := func(t *rapid.T) customers.Change {
+			return customers.Change{Tenant: tenant, CustomerID: s.customer, UID: rapid.SampledFrom(uids).Draw(t, "to"), Who: "ada", Why: "w"}
+		}
+		either := func(t *rapid.T) {
+			if !links || rapid.Bool().Draw(t, "event") {
+				event(t)
+				return
+			}
+			var err error
+			if rapid.IntRange(0, 3).Draw(t, "unlink") == 0 {
+				_, err = s.operator.Unlink(context.Background(), drawChange(t))
+			} else {
+				_, err = s.operator.Link(context.Background(), drawChange(t))
+			}
+			if err != nil {
+				require.True(t, errors.Is(err, customers.ErrUnknown) || errors.Is(err, customers.ErrChanged) || errors.Is(err, errLost), "%v", err)
+			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"one event": func(t *rapid.T) {
-				f := facts().Draw(t, "fact")
-				want := m.expect(f)
-				result, err := run(books, handlerOf(f), f.event())
-				requireOutcome(want, result, err)
-				m.apply(f, want)
-			},
-			"two events that meet": func(t *rapid.T) {
-				first, second := facts().Draw(t, "first"), facts().Draw(t, "second")
-				stale, staleErr := handler.Typed(handlerOf(second))(context.Background(), second.event())
-				before := m.expect(second)
-
-				want := m.expect(first)
-				result, err := run(books, handlerOf(first), first.event())
-				requireOutcome(want, result, err)
-				m.apply(first, want)
-
-				if staleErr != nil || len(stale.Writes) == 0 {
-					// It had nothing to commit, so what it saw is what it answers.
-					requireOutcome(before, stale.Result, staleErr)
-					return
+			"one":   either,
+			"event": event,
+			"a link": func(t *rapid.T) {
+				if !links {
+					t.Skip("nobody is linked")
 				}
-				err = books.Commit(context.Background(), stale.Writes)
-				result, want = stale.Result, m.expect(second)
-				if errors.Is(err, store.ErrExists) {
-					again := second.event()
-					again.Try = 1
-					result, err = run(books, handlerOf(second), again)
-				}
-				requireOutcome(want, result, err)
-				m.apply(second, want)
+				c := drawChange(t)
+				done, err := s.operator.Link(context.Background(), c)
+				require.NoError(t, err)
+				require.Zero(t, done.Left)
+				require.Zero(t, s.balance(t, ledger.CustomerPoints(s.customer)))
+				require.Equal(t, c.UID, s.uid(t))
 			},
-			"": func(t *rapid.T) {
-				requireBooks(t, books, m)
-				now := books.All(ledger.Entries)
-				for id, fields := range seen {
-					require.Equal(t, fields, now[id], "an entry was rewritten")
+			"some in the middle of another": func(t *rapid.T) {
+				s.nth = rapid.IntRange(1, 3).Draw(t, "nth")
+				s.before = func() {
+					for range rapid.IntRange(1, 2).Draw(t, "some") {
+						s.lose = rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "lose")
+						either(t)
+					}
+					s.lose = 0
 				}
-				seen = now
+				either(t)
+				s.before = nil
 			},
+			"one in the middle of one in the middle of another": func(t *rapid.T) {
+				s.nth = rapid.IntRange(1, 3).Draw(t, "nth")
+				s.before = func() {
+					s.nth = rapid.IntRange(1, 3).Draw(t, "nth")
+					s.before = func() { either(t) }
+					either(t)
+				}
+				either(t)
+				s.before = nil
+			},
+			"an answer that is lost": func(t *rapid.T) {
+				s.lose = rapid.IntRange(1, 2).Draw(t, "lose")
+				either(t)
+				s.lose = 0
+			},
+			"another instance": func(*rapid.T) { s.reopen() },
+			"":                 func(t *rapid.T) { s.requireBooks(t, plain, uids) },
 		})
 	})
-}
-
-// requireBooks checks the books against the model and against themselves.
-func requireBooks(t *rapid.T, books *ledgertest.Books, m model) {
-	sums := map[ledger.Account]int64{}
-	for id, fields := range books.All(ledger.Entries) {
-		entry, err := ledger.Read(store.Document{Key: ledger.Key(id), Fields: fields})
-		require.NoError(t, err)
-		var left int64
-		for _, line := range entry.Lines {
-			left += line.Credit - line.Debit
-			sums[ledger.Account(line.Account)] += line.Credit - line.Debit
-		}
-		require.Zero(t, left)
-	}
-	for uid, balance := range m.balances {
-		account := ledger.UserPoints(uid)
-		require.Equal(t, balance, books.Balance(tenant, account))
-		require.Equal(t, balance, sums[account])
-	}
-	for id, o := range m.orders {
-		chain, err := ledger.Load(context.Background(), books, tenant, id)
-		require.NoError(t, err)
-		credit, ok := chain.Credit()
-		require.True(t, ok)
-		require.Equal(t, o.credited, credit.Amount)
-		require.Equal(t, o.left, chain.Left())
-		require.GreaterOrEqual(t, chain.Left(), int64(0), "more was reversed than credited")
-		require.Equal(t, -o.left, sums[ledger.IssuedPoints(id)])
-	}
-	require.LessOrEqual(t, len(books.All(ledger.Accounts)), len(m.balances), "only users have documents")
 }

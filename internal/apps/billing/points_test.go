@@ -2,182 +2,73 @@ package billing_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
+	"pgregory.net/rapid"
 
 	"billhook/catalog"
 	"billhook/internal/apps/billing"
+	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
-	"billhook/internal/apps/ledger/ledgertest"
+	"billhook/internal/apps/products"
 	"billhook/internal/contract"
+	"billhook/internal/pii"
 	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
-
-// The products of the golden events.
-var goods = shelf{
-	"411486491630370501": {Points: 1000},
-	"411486491630370502": {Points: 250},
-}
-
-const order = "530217764480012801" // of the golden events
-
-// tenant is whose events these are.
-const tenant = "default"
-
-var user = ledger.UserPoints("u1")
-
-// shelf is products with their points.
-type shelf map[string]catalog.Product
-
-func (s shelf) Points(_ context.Context, _, id string) (int64, bool, error) {
-	p, known := s[id]
-	return p.Points, known, nil
-}
-
-func pointsOn(books *ledgertest.Books) billing.Points {
-	return billing.Points{Store: books, Products: goods, Now: func() time.Time { return noon }}
-}
-
-// golden is the event of a golden body, for the user u1.
-func golden(t *testing.T, name string) handler.Event {
-	t.Helper()
-	data, err := os.ReadFile(filepath.Join("..", "..", "contract", "testdata", contract.PayNowV1, name+".json"))
-	require.NoError(t, err)
-	body := &contract.PayNow{}
-	decoder := json.NewDecoder(strings.NewReader(string(data)))
-	decoder.DisallowUnknownFields()
-	require.NoError(t, decoder.Decode(body))
-	return eventOf(body, map[string]string{contract.AttrUID: "u1"})
-}
-
-func eventOf(body *contract.PayNow, attributes map[string]string) handler.Event {
-	return handler.Event{
-		Tenant: tenant, ID: body.EventID, Type: body.EventType, Contract: contract.PayNowV1,
-		Attempt: 1, Body: contract.Of(body), Attributes: attributes,
-	}
-}
-
-// paid is the event of an order with a total in dollars.
-func paid(id, orderID, total string, items ...contract.Item) handler.Event {
-	o := &contract.Order{ID: orderID, Total: total, Items: items}
-	if total != "" {
-		o.Currency = "USD"
-	}
-	return eventOf(&contract.PayNow{EventID: id, EventType: "order.paid", Data: contract.PayNowData{Order: o}},
-		map[string]string{contract.AttrUID: "u1"})
-}
-
-// refunded is the event of a refund of the golden order; without an amount, of everything.
-func refunded(id, amount, currency string) handler.Event {
-	return eventOf(&contract.PayNow{EventID: id, EventType: "order.refunded", Data: contract.PayNowData{
-		Order: &contract.Order{ID: order, Currency: currency}, Refund: &contract.Refund{Amount: amount},
-	}}, nil)
-}
-
-// deed is a handler of points.
-type deed = func(context.Context, handler.Event, *contract.PayNow) (handler.Effect, error)
-
-// run does what the worker does: it commits what the handler returns, and calls it
-// again when somebody else was faster.
-func run(books *ledgertest.Books, h deed, event handler.Event) (string, error) {
-	for ; ; event.Try++ {
-		effect, err := handler.Typed(h)(context.Background(), event)
-		if err != nil || len(effect.Writes) == 0 {
-			return effect.Result, err
-		}
-		if err = books.Commit(context.Background(), effect.Writes); !errors.Is(err, store.ErrExists) {
-			return effect.Result, err
-		}
-	}
-}
-
-func must(t *testing.T, books *ledgertest.Books, h deed, event handler.Event, want string) {
-	t.Helper()
-	result, err := run(books, h, event)
-	require.NoError(t, err)
-	require.Equal(t, want, result)
-}
-
-func requireVerdict(t *testing.T, err error, class retry.Class, reason string) {
-	t.Helper()
-	require.Error(t, err)
-	want := retry.Verdict{Class: class, Reason: reason, Counts: true}
-	switch reason {
-	case "store_unavailable":
-		want = retry.Decide(retry.Outage(reason, nil))
-	case "order_not_seen":
-		want = retry.Decide(retry.Missing(reason, nil))
-	}
-	require.Equal(t, want, retry.Decide(err))
-}
-
 func TestEveryHandlerOfTheCatalogIsRegistered(t *testing.T) {
 	t.Parallel()
 	registry := handler.NewRegistry()
-	billing.Register(registry, pointsOn(&ledgertest.Books{}), billing.Subscriptions{})
+	billing.Register(registry, billing.Points{}, billing.Subscriptions{})
 	for _, name := range []string{"points.credit", "points.reverse", "points.acknowledge", "subscriptions.record"} {
 		_, ok := registry.Lookup(name)
 		require.True(t, ok, name)
 	}
 }
 
-func TestACreditReadsNothingAndAReversalReadsOnce(t *testing.T) {
-	t.Parallel()
-	books := &ledgertest.Books{}
-	points := pointsOn(books)
-	must(t, books, points.Credit, golden(t, "order_paid"), billing.Credited)
-	require.Zero(t, books.Queries())
-	effect, err := handler.Typed(points.Reverse)(t.Context(), golden(t, "order_chargeback"))
-	require.NoError(t, err)
-	require.Len(t, effect.Writes, 2)
-	require.Equal(t, 1, books.Queries())
-}
-
 func TestPointsAreCreditedOnceAndReversedBelowZeroNever(t *testing.T) {
 	t.Parallel()
-	books := &ledgertest.Books{}
-	points := pointsOn(books)
+	s := newShop(t)
 	for _, step := range []struct {
 		golden  string
 		h       deed
 		result  string
 		balance int64
 	}{
-		{"order_paid", points.Credit, billing.Credited, 2250},
-		{"order_paid", points.Credit, billing.Credited, 2250},
+		{"order_paid", s.points.Credit, billing.Credited, 2250},
+		{"order_paid", s.points.Credit, billing.Credited, 2250},
 		// 2250 x 10.01 / 25.00 is 900.9.
-		{"order_refunded_partial", points.Reverse, billing.Reversed, 1350},
-		{"order_refunded_partial", points.Reverse, billing.Reversed, 1350},
-		{"order_refunded_full", points.Reverse, billing.Reversed, 0},
-		{"order_refunded_full", points.Reverse, billing.Reversed, 0},
-		{"order_chargeback", points.Reverse, billing.NothingToReverse, 0},
-		{"order_chargeback_closed", points.Acknowledge, billing.Noted, 0},
+		{"order_refunded_partial", s.points.Reverse, billing.Reversed, 1350},
+		{"order_refunded_partial", s.points.Reverse, billing.Reversed, 1350},
+		{"order_refunded_full", s.points.Reverse, billing.Reversed, 0},
+		{"order_refunded_full", s.points.Reverse, billing.Reversed, 0},
+		{"order_chargeback", s.points.Reverse, billing.NothingToReverse, 0},
+		{"order_chargeback_closed", s.points.Acknowledge, billing.Noted, 0},
 	} {
-		must(t, books, step.h, golden(t, step.golden), step.result)
-		require.Equal(t, step.balance, books.Balance(tenant, user), step.golden)
+		s.must(t, step.h, golden(t, step.golden), step.result)
+		require.Equal(t, step.balance, s.balance(t, user), step.golden)
 	}
-	chain, err := ledger.Load(t.Context(), books, tenant, order)
-	require.NoError(t, err)
-	require.Len(t, chain.Entries, 3)
-	require.Equal(t, int64(2500), chain.Entries[0].OrderTotal)
-	require.Equal(t, "USD", chain.Entries[0].OrderCurrency)
-	require.Len(t, books.All(ledger.Accounts), 1)
+}
+
+func TestACreditReadsNothingAndAReversalReadsOnce(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.points.Teacher = nil
+	reads := 0
+	s.OnRead = func(do func() error) error { reads++; return do() }
+	s.must(t, s.points.Credit, golden(t, "order_paid"), billing.Credited)
+	require.Zero(t, reads)
+	s.must(t, s.points.Reverse, golden(t, "order_chargeback"), billing.Reversed)
+	require.Equal(t, 1, reads)
 }
 
 func TestPointsGoToTheUserOrElseToTheCustomer(t *testing.T) {
@@ -192,216 +83,353 @@ func TestPointsGoToTheUserOrElseToTheCustomer(t *testing.T) {
 		"else the customer of the attributes": {map[string]string{"paynow_customer_id": "c2"}, "", "points:customer:c2"},
 		"an empty user is none":               {map[string]string{"uid": ""}, "c1", "points:customer:c1"},
 		"a points attribute changes nothing":  {map[string]string{"uid": "u1", "points": "999999"}, "", "points:user:u1"},
-		"nor does one that is not a number":   {map[string]string{"uid": "u1", "points": "many"}, "", "points:user:u1"},
 		"nobody, without attributes and body": {nil, "", ""},
 		"nobody, where all of them are empty": {map[string]string{"uid": "", "paynow_customer_id": ""}, "", ""},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			books := &ledgertest.Books{}
-			event := golden(t, "order_paid")
-			event.Attributes = test.attributes
-			paynow(event.Body).Data.Order.CustomerID = test.customerID
-			result, err := run(books, pointsOn(books).Credit, event)
-			if test.account == "" {
-				requireVerdict(t, err, retry.Rejected, "no_account")
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, billing.Credited, result)
-			require.Equal(t, int64(2250), books.Balance(tenant, test.account))
-		})
+		s, event := newShop(t), golden(t, "order_paid")
+		event.Attributes = test.attributes
+		as[*contract.PayNow](event.Body).Data.Order.CustomerID = test.customerID
+		_, err := s.run(s.points.Credit, event)
+		if test.account == "" {
+			requireVerdict(t, retry.Permanent("no_account", nil), err)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, int64(2250), s.balance(t, test.account), name)
 	}
+}
+
+// unreadable is products that cannot be asked.
+type unreadable struct{ err error }
+
+func (f unreadable) Points(context.Context, string, string) (int64, bool, error) {
+	return 0, false, f.err
 }
 
 func TestAnOrderWithoutAnExactWorthIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	huge := shelf{
-		"known": {Points: 1}, "max": {Points: ledger.MaxAmount}, "most": {Points: math.MaxInt64}, "below": {Points: -1}, "free": {Points: 0},
-	}
+	goods := shelf{"known": {Points: 1}, "max": {Points: ledger.MaxAmount}, "most": {Points: math.MaxInt64}, "below": {Points: -1}, "free": {Points: 0}}
+	long := paid("", item("known", 1))
+	as[*contract.PayNow](long.Body).Data.Order.ID = strings.Repeat("o", 1500)
 	for name, test := range map[string]struct {
-		event  handler.Event
-		reason string
+		event    handler.Event
+		products billing.Products
+		want     error
 	}{
-		"no items": {paid("e", "o", ""), "no_items"},
-		"points times quantity beyond 128 bits/2": {paid("e", "o", "", contract.Item{ProductID: "most", Quantity: 1<<53 - 1}), "amount_overflow"},
-		"a quantity beyond the bound":             {paid("e", "o", "", contract.Item{ProductID: "known", Quantity: ledger.MaxAmount + 1}), "amount_overflow"},
-		"a sum beyond the bound":                  {paid("e", "o", "", contract.Item{ProductID: "max", Quantity: 1}, contract.Item{ProductID: "known", Quantity: 1}), "amount_overflow"},
-		"a negative quantity":                     {paid("e", "o", "", contract.Item{ProductID: "known", Quantity: -1}), "amount_overflow"},
-		"a product of negative worth":             {paid("e", "o", "", contract.Item{ProductID: "below", Quantity: 1}), "amount_overflow"},
-		"an order worth nothing":                  {paid("e", "o", "", contract.Item{ProductID: "free", Quantity: 1}), "entry_invalid"},
-		"a total with the wrong digits":           {paid("e", "o", "10.0", contract.Item{ProductID: "known", Quantity: 1}), "bad_amount"},
-		"a negative total":                        {paid("e", "o", "-10.00", contract.Item{ProductID: "known", Quantity: 1}), "bad_amount"},
-		"an order id too long for a document":     {paid("e", strings.Repeat("o", 1500), "", contract.Item{ProductID: "known", Quantity: 1}), "entry_invalid"},
-		"a body without an order":                 {eventOf(&contract.PayNow{}, nil), "no_order"},
-		"no body":                                 {handler.Event{}, "unexpected_body"},
-		"a nil body":                              {handler.Event{Body: contract.Body{}}, "unexpected_body"},
-		"a body of another contract":              {handler.Event{Body: contract.Of(&contract.Envelope{})}, "unexpected_body"},
+		"no items": {paid(""), goods, retry.Permanent("no_items", nil)},
+		"points times quantity beyond 128 bits/2": {paid("", item("most", 1<<53-1)), goods, retry.Permanent("amount_overflow", nil)},
+		"a quantity beyond the bound":             {paid("", item("known", ledger.MaxAmount+1)), goods, retry.Permanent("amount_overflow", nil)},
+		"a sum beyond the bound":                  {paid("", item("max", 1), item("known", 1)), goods, retry.Permanent("amount_overflow", nil)},
+		"a negative quantity":                     {paid("", item("known", -1)), goods, retry.Permanent("amount_overflow", nil)},
+		"a product of negative worth":             {paid("", item("below", 1)), goods, retry.Permanent("amount_overflow", nil)},
+		"an order worth nothing":                  {paid("", item("free", 1)), goods, retry.Permanent("entry_invalid", nil)},
+		"a total with the wrong digits":           {paid("10.0", item("known", 1)), goods, retry.Permanent("bad_amount", nil)},
+		"a negative total":                        {paid("-10.00", item("known", 1)), goods, retry.Permanent("bad_amount", nil)},
+		"an order id too long for a document":     {long, goods, retry.Permanent("entry_invalid", nil)},
+		"a body without an order":                 {eventOf(&contract.PayNow{}, nil), goods, retry.Permanent("no_order", nil)},
+		"no body":                                 {handler.Event{}, goods, retry.Permanent("unexpected_body", nil)},
+		"a nil body":                              {handler.Event{Body: contract.Body{}}, goods, retry.Permanent("unexpected_body", nil)},
+		"a body of another contract":              {handler.Event{Body: contract.Of(&contract.Envelope{})}, goods, retry.Permanent("unexpected_body", nil)},
+		"a store that is down":                    {paid("", item("known", 1)), unreadable{errors.New("no answer")}, retry.Outage("store_unavailable", nil)},
+		"a product that cannot be read":           {paid("", item("known", 1)), unreadable{fmt.Errorf("%w: odd", products.ErrBroken)}, retry.Transient("product_broken", nil)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			books := &ledgertest.Books{}
-			points := pointsOn(books)
-			points.Products = huge
-			_, err := run(books, points.Credit, test.event)
-			requireVerdict(t, err, retry.Rejected, test.reason)
-			require.Empty(t, books.All(ledger.Entries))
-			require.Empty(t, books.All(ledger.Accounts))
+			s := newShop(t)
+			s.points.Products = test.products
+			_, err := s.run(s.points.Credit, test.event)
+			requireVerdict(t, test.want, err)
+			s.requireNothingBooked(t)
 		})
 	}
-	books := &ledgertest.Books{}
-	points := pointsOn(books)
-	points.Products = huge
-	must(t, books, points.Credit, paid("e", "o", "", contract.Item{ProductID: "max", Quantity: 1}), billing.Credited)
-	require.Equal(t, int64(ledger.MaxAmount), books.Balance(tenant, user), "the largest credit")
+	s := newShop(t)
+	s.points.Products = goods
+	s.must(t, s.points.Credit, paid("", item("max", 1)), billing.Credited)
+	require.Equal(t, int64(ledger.MaxAmount), s.balance(t, user), "the largest credit")
+}
+
+// asked is a shelf that counts the questions.
+type asked struct {
+	shelf
+	times int
+}
+
+func (a *asked) Points(ctx context.Context, tenant, id string) (int64, bool, error) {
+	a.times++
+	return a.shelf.Points(ctx, tenant, id)
+}
+
+func TestADeadLetterNamesTheUnknownProducts(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		items string
+		named string
+		asked int // for how many products
+	}{
+		"alone":                {"odd", "odd", 1},
+		"behind a known one":   {"known odd", "odd", 2},
+		"behind an overflow":   {"most odd", "odd", 2},
+		"beside another":       {"odd known even", "odd even", 3},
+		"once, however often":  {"odd known odd known odd", "odd", 2},
+		"as far as it is read": {"o1 o2 o3 o4 o5 o6 o7 o8 o9", "o1 o2 o3 o4 o5", 5},
+	} {
+		s, counted := newShop(t), &asked{shelf: shelf{"known": {Points: 1}, "most": {Points: 1 << 62}}}
+		s.points.Products = counted
+		var items []contract.Item
+		for _, id := range strings.Fields(test.items) {
+			items = append(items, item(id, 9))
+		}
+		_, err := s.run(s.points.Credit, paid("", items...))
+		requireVerdict(t, retry.BadRequest("unknown_product", nil), err)
+		var marked *retry.Error
+		require.ErrorAs(t, err, &marked)
+		require.Equal(t, strings.Fields(test.named), marked.Subjects, name)
+		require.Equal(t, test.asked, counted.times, name)
+		s.requireNothingBooked(t)
+	}
 }
 
 func TestAnOrderCostsItsTotalOrElseTheSumOfItsPrices(t *testing.T) {
 	t.Parallel()
-	known := "411486491630370501"
 	for name, test := range map[string]struct {
-		order    contract.Order
-		total    int64
-		currency string
-		reason   string
+		currency, total string
+		prices          string // of one piece each, but of two of the first
+		want            int64
+		in              string // the currency of it; empty: it is not known
+		reason          string
 	}{
-		"its total":                        {order: contract.Order{Currency: "USD", Total: "25.00", Items: []contract.Item{{ProductID: known, Quantity: 1, Price: "9.00"}}}, total: 2500, currency: "USD"},
-		"its total in yen":                 {order: contract.Order{Currency: "JPY", Total: "2500", Items: []contract.Item{{ProductID: known, Quantity: 1}}}, total: 2500, currency: "JPY"},
-		"nothing, which is known":          {order: contract.Order{Currency: "USD", Total: "0.00", Items: []contract.Item{{ProductID: known, Quantity: 1}}}, currency: "USD"},
-		"the sum of its prices":            {order: contract.Order{Currency: "KWD", Items: []contract.Item{{ProductID: known, Quantity: 2, Price: "1.500"}, {ProductID: known, Quantity: 1, Price: "0.250"}}}, total: 3250, currency: "KWD"},
-		"unknown, where a price is absent": {order: contract.Order{Currency: "USD", Items: []contract.Item{{ProductID: known, Quantity: 2, Price: "1.50"}, {ProductID: known, Quantity: 1}}}},
-		"unknown without a currency":       {order: contract.Order{Total: "25.00", Items: []contract.Item{{ProductID: known, Quantity: 1, Price: "9.00"}}}},
-		"an error, where a price is wrong": {order: contract.Order{Currency: "JPY", Items: []contract.Item{{ProductID: known, Quantity: 1, Price: "9.00"}}}, reason: "bad_amount"},
-		"an error in no currency of ISO's": {order: contract.Order{Currency: "ABC", Total: "25.00", Items: []contract.Item{{ProductID: known, Quantity: 1}}}, reason: "bad_amount"},
-		"an error beyond int64":            {order: contract.Order{Currency: "JPY", Items: []contract.Item{{ProductID: known, Quantity: 2, Price: strconv.Itoa(math.MaxInt64)}}}, reason: "amount_overflow"},
+		"its total":                        {"USD", "25.00", "9.00", 2500, "USD", ""},
+		"its total in yen":                 {"JPY", "2500", "-", 2500, "JPY", ""},
+		"nothing, which is known":          {"USD", "0.00", "-", 0, "USD", ""},
+		"the sum of its prices":            {"KWD", "", "1.500 0.250", 3250, "KWD", ""},
+		"unknown, where a price is absent": {"USD", "", "1.50 -", 0, "", ""},
+		"unknown without a currency":       {"", "25.00", "9.00", 0, "", ""},
+		"an error, where a price is wrong": {"JPY", "", "9.00", 0, "", "bad_amount"},
+		"an error in no currency of ISO's": {"ABC", "25.00", "-", 0, "", "bad_amount"},
+		"an error beyond int64":            {"JPY", "", strconv.Itoa(math.MaxInt64), 0, "", "amount_overflow"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			books := &ledgertest.Books{}
-			test.order.ID = order
-			event := eventOf(&contract.PayNow{EventID: "e", Data: contract.PayNowData{Order: &test.order}}, map[string]string{"uid": "u1"})
-			_, err := run(books, pointsOn(books).Credit, event)
-			if test.reason != "" {
-				requireVerdict(t, err, retry.Rejected, test.reason)
-				return
-			}
-			require.NoError(t, err)
-			chain, err := ledger.Load(t.Context(), books, tenant, order)
-			require.NoError(t, err)
-			require.Equal(t, test.total, chain.Entries[0].OrderTotal)
-			require.Equal(t, test.currency, chain.Entries[0].OrderCurrency)
-		})
+		s := newShop(t)
+		costs := contract.Order{ID: order, Currency: test.currency, Total: test.total}
+		for i, price := range strings.Fields(test.prices) {
+			costs.Items = append(costs.Items, contract.Item{ProductID: "point", Quantity: max(2-int64(i), 1), Price: strings.Trim(price, "-")})
+		}
+		event := eventOf(&contract.PayNow{EventID: "e", Data: contract.PayNowData{Order: &costs}}, map[string]string{"uid": "u1"})
+		_, err := s.run(s.points.Credit, event)
+		if test.reason != "" {
+			requireVerdict(t, retry.Permanent(test.reason, nil), err)
+			continue
+		}
+		require.NoError(t, err, name)
+		chain, err := ledger.Load(t.Context(), s, tenant, order)
+		require.NoError(t, err, name)
+		require.Equal(t, []any{test.want, test.in}, []any{chain.Entries[0].OrderTotal, chain.Entries[0].OrderCurrency}, name)
 	}
 }
 
 // What the model draws is left out here: how much is left, and whether an event or a refund comes again.
 func TestARefundTakesBackItsShareRoundedDown(t *testing.T) {
 	t.Parallel()
-	const max = ledger.MaxAmount
+	const most = ledger.MaxAmount
 	for name, test := range map[string]struct {
-		points int64 // the credit
-		total  string
-		refund handler.Event
-		left   int64
-		reason string
+		points           int64 // the credit
+		total            string
+		amount, currency string
+		left             int64
+		reason           string
 	}{
-		"a third":                           {100, "10.00", refunded("r", "3.33", "USD"), 67, ""},
-		"half, without naming the currency": {100, "10.00", refunded("r", "5.00", ""), 50, ""},
-		"a product beyond 64 bits":          {max, "92233720368547758.07", refunded("r", "46116860184273879.03", "USD"), max/2 + 1, ""},
-		"a part in another currency":        {100, "10.00", refunded("r", "5.00", "EUR"), 100, "currency_mismatch"},
-		"a part of an unknown total":        {100, "", refunded("r", "5.00", "USD"), 100, "order_total_unknown"},
-		"an amount with the wrong digits":   {100, "10.00", refunded("r", "5", "USD"), 100, "bad_amount"},
-		"a negative amount":                 {100, "10.00", refunded("r", "-5.00", "USD"), 100, "bad_amount"},
+		"a third":                           {100, "10.00", "3.33", "USD", 67, ""},
+		"half, without naming the currency": {100, "10.00", "5.00", "", 50, ""},
+		"a product beyond 64 bits":          {most, "92233720368547758.07", "46116860184273879.03", "USD", most/2 + 1, ""},
+		"a part in another currency":        {100, "10.00", "5.00", "EUR", 100, "currency_mismatch"},
+		"a part of an unknown total":        {100, "", "5.00", "USD", 100, "order_total_unknown"},
+		"an amount with the wrong digits":   {100, "10.00", "5", "USD", 100, "bad_amount"},
+		"a negative amount":                 {100, "10.00", "-5.00", "USD", 100, "bad_amount"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			books := &ledgertest.Books{}
-			points := pointsOn(books)
-			points.Products = shelf{"point": {Points: 1}}
-			must(t, books, points.Credit, paid("paid", order, test.total, contract.Item{ProductID: "point", Quantity: test.points}), billing.Credited)
-			_, err := run(books, points.Reverse, test.refund)
-			if test.reason != "" {
-				requireVerdict(t, err, retry.Rejected, test.reason)
-			} else {
-				require.NoError(t, err)
-			}
-			require.Equal(t, test.left, books.Balance(tenant, user))
-		})
+		s := newShop(t)
+		s.must(t, s.points.Credit, paid(test.total, item("point", test.points)), billing.Credited)
+		_, err := s.run(s.points.Reverse, refunded(test.amount, test.currency))
+		if test.reason != "" {
+			requireVerdict(t, retry.Permanent(test.reason, nil), err)
+		} else {
+			require.NoError(t, err, name)
+		}
+		require.Equal(t, test.left, s.balance(t, user), name)
 	}
 }
-
-func TestARefundBeforeItsOrderIsRetried(t *testing.T) {
-	t.Parallel()
-	books := &ledgertest.Books{}
-	points := pointsOn(books)
-	_, err := run(books, points.Reverse, golden(t, "order_refunded_full"))
-	requireVerdict(t, err, retry.Failed, "order_not_seen")
-	must(t, books, points.Credit, golden(t, "order_paid"), billing.Credited)
-	must(t, books, points.Reverse, golden(t, "order_refunded_full"), billing.Reversed)
-	require.Zero(t, books.Balance(tenant, user))
-}
-
-// broken answers every query with an error or one page.
-type broken struct {
-	page store.Page
-	err  error
-}
-
-func (b broken) Query(context.Context, store.Query) (store.Page, error) { return b.page, b.err }
 
 func TestAStoreThatIsDownIsRetriedAndBrokenBooksAreADeadLetter(t *testing.T) {
 	t.Parallel()
+	broken := newShop(t)
+	credit, err := ledger.Credit(ledger.Move{
+		Tenant: tenant, Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: user, Amount: 1, Currency: ledger.Points, CreatedAt: noon,
+	})
+	require.NoError(t, err)
+	_, err = broken.Commit(t.Context(), []store.Write{store.Create(credit[0].Key, map[string]any{"x": "y"})})
+	require.NoError(t, err)
 	for name, test := range map[string]struct {
-		store  broken
-		class  retry.Class
-		reason string
+		read func(do func() error) error
+		want error
 	}{
-		"no answer":                 {broken{err: errors.New("no answer")}, retry.Unavailable, "store_unavailable"},
-		"a query it refuses":        {broken{err: store.ErrInvalid}, retry.Rejected, "entry_invalid"},
-		"entries that are no chain": {broken{page: store.Page{Documents: []store.Document{{}}}}, retry.Rejected, "ledger_broken"},
+		"no answer":                 {func(func() error) error { return errLost }, retry.Outage("store_unavailable", nil)},
+		"a query it refuses":        {func(func() error) error { return store.ErrInvalid }, retry.Permanent("entry_invalid", nil)},
+		"entries that are no chain": {nil, retry.Permanent("ledger_broken", nil)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			points := billing.Points{Store: test.store, Products: goods, Now: func() time.Time { return noon }}
-			_, err := handler.Typed(points.Reverse)(t.Context(), golden(t, "order_chargeback"))
-			requireVerdict(t, err, test.class, test.reason)
-			event := golden(t, "order_paid")
-			event.Try = 1
-			_, err = handler.Typed(points.Credit)(t.Context(), event)
-			requireVerdict(t, err, test.class, test.reason)
-		})
+		broken.points.Teacher, broken.OnRead = nil, test.read
+		_, err := handler.Typed(broken.points.Reverse)(t.Context(), golden(t, "order_chargeback"))
+		requireVerdict(t, test.want, err)
+		event := golden(t, "order_paid")
+		event.Try = 1
+		_, err = handler.Typed(broken.points.Credit)(t.Context(), event)
+		require.Equal(t, retry.Decide(test.want), retry.Decide(err), name)
 	}
-}
-
-func paynow(body contract.Body) *contract.PayNow       { return as[*contract.PayNow](body) }
-func envelopeOf(body contract.Body) *contract.Envelope { return as[*contract.Envelope](body) }
-
-func as[B any](body contract.Body) B {
-	b, err := contract.As[B](body)
-	if err != nil {
-		panic(err)
-	}
-	return b
 }
 
 func TestTenantsThatUseOneOrderIDHaveEachTheirOwnPoints(t *testing.T) {
 	t.Parallel()
-	books := &ledgertest.Books{}
-	points := pointsOn(books)
+	s := newShop(t)
 	of := func(tenant string, event handler.Event) handler.Event {
 		event.Tenant = tenant
 		return event
 	}
-	refund := refunded("r1", "12.50", "USD")
-	must(t, books, points.Credit, of("acme", golden(t, "order_paid")), billing.Credited)
-	_, err := run(books, points.Reverse, of("another", refund))
-	require.Equal(t, "order_not_seen", retry.Decide(err).Reason)
-	must(t, books, points.Credit, of("another", golden(t, "order_paid")), billing.Credited)
-	must(t, books, points.Reverse, of("another", refund), billing.Reversed)
-	require.Equal(t, []int64{2250, 1125}, []int64{books.Balance("acme", user), books.Balance("another", user)})
-	for id, fields := range books.All(ledger.Entries) {
-		entry, err := ledger.Read(store.Document{Key: ledger.Key(id), Fields: fields})
-		require.NoError(t, err)
-		require.Equal(t, ledger.PeriodOf(noon), entry.Period)
+	refund := refunded("12.50", "USD")
+	s.must(t, s.points.Credit, of("acme", golden(t, "order_paid")), billing.Credited)
+	_, err := s.run(s.points.Reverse, of("another", refund))
+	requireVerdict(t, retry.Missing("order_not_seen", nil), err)
+	s.must(t, s.points.Credit, of("another", golden(t, "order_paid")), billing.Credited)
+	s.must(t, s.points.Reverse, of("another", refund), billing.Reversed)
+	require.Equal(t, []int64{2250, 1125}, []int64{s.balanceOf(t, "acme", user), s.balanceOf(t, "another", user)})
+}
+
+func (s *shop) order(event, order, uid string) handler.Event {
+	body := &contract.PayNow{EventID: event, EventType: "order.paid"}
+	body.Data.Order = &contract.Order{ID: s.customer + order, CustomerID: s.customer, Items: []contract.Item{item("piece", 1)}}
+	return eventOf(body, map[string]string{contract.AttrUID: uid, contract.AttrCustomerID: s.customer})
+}
+
+func TestThePaidOrderThatNamesBothLinksTheCustomerToTheUser(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	for i, step := range []struct {
+		sentence, uid, result, mapped string
+		restarts                      bool
+	}{
+		{"a guest's order teaches nothing", "", billing.Credited, "", false},
+		{"the first that names both teaches", "u1", billing.Credited, "u1", false},
+		{"the next knows", "u1", billing.Credited, "u1", false},
+		{"another uid is told, and has its points", "u2", billing.CreditedDiffers, "u1", false},
+		{"as often as it comes", "u2", billing.CreditedDiffers, "u1", false},
+		{"a guest's order stays a guest's", "", billing.Credited, "u1", false},
+		{"another instance looks and goes on", "u1", billing.Credited, "u1", true},
+		{"and tells of another uid", "u2", billing.CreditedDiffers, "u1", true},
+	} {
+		if step.restarts {
+			s.reopen()
+		}
+		result, err := s.run(s.points.Credit, s.order(fmt.Sprint("e", i), fmt.Sprint("o", i), step.uid))
+		require.NoError(t, err, step.sentence)
+		require.Equal(t, []string{step.result, step.mapped}, []string{result, s.uid(t)}, step.sentence)
 	}
+	for account, points := range map[ledger.Account]int64{
+		user: 3 * perPiece, ledger.UserPoints("u2"): 3 * perPiece, ledger.CustomerPoints(s.customer): 2 * perPiece,
+	} {
+		require.Equal(t, points, s.balance(t, account), account)
+	}
+}
+
+func TestAGuestsOrderIsNotCreditedAgainAfterItsPointsWereMoved(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.must(t, s.points.Credit, s.order("e1", "o1", ""), billing.Credited)
+	_, err := s.operator.Link(t.Context(), customers.Change{Tenant: tenant, CustomerID: s.customer, UID: "u1", Who: "ada", Why: "w"})
+	require.NoError(t, err)
+	s.must(t, s.points.Credit, s.order("e2", "o1", "u1"), billing.AlreadyCredited)
+	_, err = s.run(s.points.Credit, s.order("e3", "o1", "u2"))
+	requireVerdict(t, retry.Conflicting("order_credited_differently", nil), err)
+	require.Equal(t, int64(perPiece), s.balance(t, user))
+}
+
+func TestACustomerThatCannotBeReadNowIsRetried(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	event := s.order("e1", "o1", "u1")
+	event.Try = 1
+	s.Down(true)
+	_, err := handler.Typed(s.points.Credit)(t.Context(), event)
+	requireVerdict(t, retry.Outage("store_unavailable", nil), err)
+}
+
+// forShop is the event of the golden order, which pays for an order of the shop.
+func forShop(t *testing.T, id, shopOrder string) handler.Event {
+	t.Helper()
+	event := golden(t, "order_paid")
+	event.Queue, event.ID, event.Attributes[contract.AttrShopOrderID] = "paynow-events", id, shopOrder
+	return event
+}
+
+// An order that cannot be credited confirms nothing: its dead letter does, when it is replayed.
+func TestAPaidOrderConfirmsTheOrderOfTheShopThatItNames(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		told      []string
+		shopOrder string
+		// there is the event that has credited the order before; empty: none has.
+		there    string
+		products shelf
+		try      int
+		result   string
+		emits    int
+		want     error
+	}{
+		"a first try":                            {[]string{"orders"}, "cart-7", "", goods, 0, billing.Credited, 1, nil},
+		"where nobody takes it":                  {nil, "cart-7", "", goods, 0, billing.Credited, 0, nil},
+		"an order of nothing in the shop":        {[]string{"orders"}, "", "", goods, 0, billing.Credited, 0, nil},
+		"a second try, of what is not there":     {[]string{"orders"}, "cart-7", "", goods, 1, billing.Credited, 1, nil},
+		"a second try, of what another has done": {[]string{"orders"}, "cart-7", "e0", goods, 1, billing.AlreadyCredited, 1, nil},
+		"a second try, of what its own has done": {[]string{"orders"}, "cart-7", "e1", goods, 1, billing.Credited, 1, nil},
+		"products that are not known":            {[]string{"orders"}, "cart-7", "", shelf{}, 0, "", 0, retry.BadRequest("unknown_product", nil)},
+		"products of another worth since": {
+			[]string{"orders"}, "cart-7", "e0", shelf{"411486491630370501": {Points: 1}, "411486491630370502": {}}, 1, "", 0,
+			retry.Conflicting("order_credited_differently", nil),
+		},
+	} {
+		s := newShop(t)
+		s.points.Teacher = nil
+		if test.there != "" {
+			s.must(t, s.points.Credit, forShop(t, test.there, ""), billing.Credited)
+		}
+		s.points.Orders, s.points.Products = test.told, test.products
+		event := forShop(t, "e1", test.shopOrder)
+		event.Try = test.try
+		effect, err := handler.Typed(s.points.Credit)(t.Context(), event)
+		require.Equal(t, retry.Decide(test.want), retry.Decide(err), name)
+		require.Equal(t, test.result, effect.Result, name)
+		require.Len(t, effect.Emit, test.emits, name)
+		for _, emission := range effect.Emit {
+			m := as[*contract.Event](emission.Body)
+			require.Equal(t, "orders cart-7 order.payment_confirmed {cart-7 "+order+"}",
+				fmt.Sprint(emission.To, " ", emission.OrderingKey, " ", m.Type, " ", m.Data), "behind what else is told of the order")
+			require.True(t, emission.Due.IsZero())
+		}
+	}
+}
+
+// Whatever ingest accepts as an id can be emitted: no buyer loses points over it.
+func TestEveryIDOfAShopOrderCanBeEmitted(t *testing.T) {
+	t.Parallel()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	s := newShop(t)
+	s.points.Teacher, s.points.Orders = nil, c.EmitsOf("points.credit")
+	require.Len(t, s.points.Orders, 1)
+	event := forShop(t, "e1", "")
+	rapid.Check(t, func(rt *rapid.T) {
+		id := rapid.OneOf(rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9._:-]{0,127}`), rapid.StringMatching(`[0-9]{1,24}`), rapid.Just("4111111111111111"), rapid.Just("203.0.113.77")).Draw(rt, "id")
+		require.True(rt, pii.ID.Valid(id))
+		event.Attributes[contract.AttrShopOrderID] = id
+		effect, err := handler.Typed(s.points.Credit)(context.Background(), event)
+		require.NoError(rt, err)
+		emitted, err := lane.Emit(c, event, &effect, noon)
+		require.NoError(rt, err)
+		require.Equal(rt, []string{lane.ID(event, 0)}, handler.EmittedIDs(emitted.Messages))
+	})
 }

@@ -22,29 +22,27 @@ import (
 	"billhook/internal/retry"
 )
 
-// getter answers every Get with the same.
-type getter struct {
-	err   error
-	calls int
-}
-
-func (g *getter) Get(context.Context, store.Key) (store.Document, error) {
-	g.calls++
-	return store.Document{}, g.err
-}
-
 var updates = catalog.Queue{ID: "updates", OrderingKey: []string{"subscription_id", "correlation_id"}}
 
-func subscriptionsOn(g store.Getter) billing.Subscriptions {
-	return billing.Subscriptions{Store: g, Updates: updates, Now: func() time.Time { return noon.Add(1500 * time.Nanosecond) }}
+// record records an event of a subscription. A first try reads nothing; what a further one reads is found, or
+// the error of the read.
+func record(event handler.Event, found error) (handler.Effect, error) {
+	s := billing.Subscriptions{Store: getter{found}, Updates: updates, Now: func() time.Time { return noon.Add(1500 * time.Nanosecond) }}
+	return handler.Typed(s.Record)(context.Background(), event)
+}
+
+// getter answers every Get with the same.
+type getter struct{ err error }
+
+func (g getter) Get(context.Context, store.Key) (store.Document, error) {
+	return store.Document{}, g.err
 }
 
 func TestEachSubscriptionEventIsStoredAndEmitsAnUpdate(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		action, correlation string
-		// amount is in minor units; nil where there is none.
-		amount any
+		amount              any // in minor units; nil where there is none
 	}{
 		"subscription_activated": {"initial", "530217764480015001", int64(999)},
 		"subscription_renewed":   {"renewal", "530217764480015001", int64(999)},
@@ -53,50 +51,41 @@ func TestEachSubscriptionEventIsStoredAndEmitsAnUpdate(t *testing.T) {
 		"trial_completed":        {"trial_completed", "530217764480017001", nil},
 		"trial_canceled":         {"trial_canceled", "530217764480017001", nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			event, g := golden(t, name), &getter{err: errors.New("not to be asked")}
-			effect, err := handler.Typed(subscriptionsOn(g).Record)(t.Context(), event)
-			require.NoError(t, err)
-			require.Zero(t, g.calls, "a first try reads nothing")
-			require.Equal(t, billing.Recorded, effect.Result)
-			body := paynow(event.Body)
-			about := body.Data.Subscription
+		event := golden(t, name)
+		effect, err := record(event, errors.New("not to be asked"))
+		require.NoError(t, err, name)
+		require.Equal(t, billing.Recorded, effect.Result, name)
+		body := as[*contract.PayNow](event.Body)
+		about := body.Data.Subscription
 
-			require.Len(t, effect.Writes, 2)
-			write, period := effect.Writes[0], effect.Writes[1]
-			require.Equal(t, store.OpCreate, period.Op)
-			require.Equal(t, usage.PeriodsCollection, period.Key.Collection)
-			require.Equal(t, about.ProductID, period.Fields["plan"])
-			require.Equal(t, event.ID, period.Fields["event_id"])
-			require.Equal(t, store.OpCreate, write.Op)
-			require.Equal(t, subscriptions.Collection, write.Key.Collection)
-			require.NoError(t, store.CheckWrites(effect.Writes))
-			for field, want := range map[string]any{
-				"event_id": event.ID, "event_type": event.Type, "action": test.action, "subscription_id": test.correlation,
-				"customer_id": "530217764480019001", "product_id": about.ProductID, "uid": "u1", "status": about.Status, "cycle": about.Cycle,
-				"occurred_at": body.Timestamp, "period_start": about.PeriodStart, "period_end": about.PeriodEnd, "recorded_at": noon.Add(time.Microsecond),
-				"amount": test.amount,
-			} {
-				require.Equal(t, want, write.Fields[field], field)
-			}
-			_, priced := write.Fields["currency"]
-			require.Equal(t, test.amount != nil, priced)
+		require.Len(t, effect.Writes, 2, name)
+		require.NoError(t, store.CheckWrites(effect.Writes))
+		write, period := effect.Writes[0], effect.Writes[1]
+		require.Equal(t, []any{store.OpCreate, usage.PeriodsCollection, about.ProductID, event.ID},
+			[]any{period.Op, period.Key.Collection, period.Fields["plan"], period.Fields["event_id"]}, name)
+		require.Equal(t, []any{store.OpCreate, subscriptions.Collection}, []any{write.Op, write.Key.Collection}, name)
+		for field, want := range map[string]any{
+			"event_id": event.ID, "event_type": event.Type, "action": test.action, "subscription_id": test.correlation,
+			"customer_id": "530217764480019001", "product_id": about.ProductID, "uid": "u1", "status": about.Status, "cycle": about.Cycle,
+			"occurred_at": body.Timestamp, "period_start": about.PeriodStart, "period_end": about.PeriodEnd, "recorded_at": noon.Add(time.Microsecond),
+			"amount": test.amount,
+		} {
+			require.Equal(t, want, write.Fields[field], name+" "+field)
+		}
+		_, priced := write.Fields["currency"]
+		require.Equal(t, test.amount != nil, priced, name)
 
-			require.Equal(t, []handler.Emission{{
-				To: "updates", OrderingKey: test.correlation,
-				Body: contract.Of(&contract.Envelope{
-					Action: test.action, CorrelationID: test.correlation, IdempotencyKey: event.CalleeKey(),
-					Payload: contract.Payload{
-						EventID: event.ID, EventType: event.Type, SubscriptionID: test.correlation, CustomerID: "530217764480019001", UID: "u1",
-						ProductID: about.ProductID, Status: about.Status, Currency: about.Currency, Amount: about.Total, Cycle: about.Cycle,
-						PeriodStart: about.PeriodStart, PeriodEnd: about.PeriodEnd, OccurredAt: body.Timestamp,
-					},
-				}),
-			}}, effect.Emit)
-			_, err = lane.Emit(declared(), event, &effect, noon)
-			require.NoError(t, err)
-		})
+		require.Equal(t, []handler.Emission{{
+			To: "updates", OrderingKey: test.correlation,
+			Body: contract.Of(&contract.Envelope{
+				Action: test.action, CorrelationID: test.correlation, IdempotencyKey: event.CalleeKey(),
+				Payload: contract.Payload{
+					EventID: event.ID, EventType: event.Type, SubscriptionID: test.correlation, CustomerID: "530217764480019001", UID: "u1",
+					ProductID: about.ProductID, Status: about.Status, Currency: about.Currency, Amount: about.Total, Cycle: about.Cycle,
+					PeriodStart: about.PeriodStart, PeriodEnd: about.PeriodEnd, OccurredAt: body.Timestamp,
+				},
+			}),
+		}}, effect.Emit, name)
 	}
 }
 
@@ -104,76 +93,55 @@ func TestAnAmountOfASubscriptionIsStoredInMinorUnits(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		total, currency string
-		want            any
-		reason          string
+		want            any // nil: none
+		refused         bool
 	}{
-		"three digits": {"1.234", "KWD", int64(1234), ""}, "nothing to pay": {"0.00", "USD", int64(0), ""}, "no price": {"", "EUR", nil, ""},
-		"too large": {"92233720368547758.08", "USD", nil, "bad_amount"}, "less than nothing": {"-9.99", "EUR", nil, "bad_amount"},
-		"no currency": {"9.99", "", nil, "bad_amount"},
+		"three digits": {"1.234", "KWD", int64(1234), false}, "nothing to pay": {"0.00", "USD", int64(0), false}, "no price": {"", "EUR", nil, false},
+		"too large": {"92233720368547758.08", "USD", nil, true}, "less than nothing": {"-9.99", "EUR", nil, true}, "no currency": {"9.99", "", nil, true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			event := golden(t, "subscription_renewed")
-			about := paynow(event.Body).Data.Subscription
-			about.Total, about.Currency = test.total, test.currency
-			effect, err := handler.Typed(subscriptionsOn(nil).Record)(t.Context(), event)
-			if test.reason != "" {
-				requireVerdict(t, err, retry.Rejected, test.reason)
-				require.Empty(t, effect.Emit)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, test.want, effect.Writes[0].Fields["amount"])
-			require.Equal(t, test.total, envelopeOf(effect.Emit[0].Body).Payload.Amount)
-		})
+		event := golden(t, "subscription_renewed")
+		about := as[*contract.PayNow](event.Body).Data.Subscription
+		about.Total, about.Currency = test.total, test.currency
+		effect, err := record(event, nil)
+		if test.refused {
+			requireVerdict(t, retry.Permanent("bad_amount", nil), err)
+			require.Empty(t, effect.Emit, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, test.want, effect.Writes[0].Fields["amount"], name)
+		require.Equal(t, test.total, as[*contract.Envelope](effect.Emit[0].Body).Payload.Amount, name)
 	}
 }
 
 func TestAnEventWithoutASubscriptionIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		event  handler.Event
-		reason string
-	}{
-		"another body":  {handler.Event{Type: contract.SubscriptionRenewed, Body: contract.Of(&contract.Envelope{})}, "unexpected_body"},
-		"no body":       {handler.Event{Type: contract.SubscriptionRenewed, Body: contract.Body{}}, "unexpected_body"},
-		"another type":  {handler.Event{Type: "order.paid", Body: contract.Of(&contract.PayNow{})}, "event_type_unknown"},
-		"an empty data": {handler.Event{Type: contract.SubscriptionRenewed, Body: contract.Of(&contract.PayNow{})}, "no_subscription"},
+	for reason, events := range map[string][]handler.Event{
+		"unexpected_body": {
+			{Type: contract.SubscriptionRenewed, Body: contract.Of(&contract.Envelope{})}, {Type: contract.SubscriptionRenewed, Body: contract.Body{}},
+		},
+		"event_type_unknown": {{Type: "order.paid", Body: contract.Of(&contract.PayNow{})}},
+		"no_subscription":    {{Type: contract.SubscriptionRenewed, Body: contract.Of(&contract.PayNow{})}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := handler.Typed(subscriptionsOn(nil).Record)(t.Context(), test.event)
-			requireVerdict(t, err, retry.Rejected, test.reason)
-		})
+		for _, event := range events {
+			_, err := record(event, nil)
+			requireVerdict(t, retry.Permanent(reason, nil), err)
+		}
 	}
 }
 
 func TestASecondTryEmitsNothingForWhatIsRecorded(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		found  error
-		result string
-		reason string
-	}{
-		"it was":                  {nil, billing.AlreadyRecorded, ""},
-		"it was not":              {store.ErrNotFound, billing.Recorded, ""},
-		"nobody can say, for now": {errors.New("no answer"), "", "store_unavailable"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			event := golden(t, "subscription_renewed")
-			event.Try = 1
-			effect, err := handler.Typed(subscriptionsOn(&getter{err: test.found}).Record)(t.Context(), event)
-			if test.reason != "" {
-				requireVerdict(t, err, retry.Unavailable, test.reason)
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, test.result, effect.Result)
-			told := len(effect.Emit) + len(effect.Writes)
-			require.Equal(t, test.result == billing.Recorded, told > 0)
-		})
-	}
+	event := golden(t, "subscription_renewed")
+	event.Try = 1
+	effect, err := record(event, nil)
+	require.NoError(t, err)
+	require.Equal(t, handler.Effect{Result: billing.AlreadyRecorded}, effect)
+	effect, err = record(event, store.ErrNotFound)
+	require.NoError(t, err)
+	require.Equal(t, []any{billing.Recorded, 1, 2}, []any{effect.Result, len(effect.Emit), len(effect.Writes)})
+	_, err = record(event, errors.New("no answer"))
+	requireVerdict(t, retry.Outage("store_unavailable", nil), err)
 }
 
 // TestEverySubscriptionEventThatIngestAcceptsCanBeEmitted: no body that keeps the rules of paynow.v1 makes
@@ -210,7 +178,7 @@ func TestEverySubscriptionEventThatIngestAcceptsCanBeEmitted(t *testing.T) {
 		}
 		event := eventOf(body, attributes.Map())
 		event.Queue, event.Tenant = "events", dedupe.DefaultTenant
-		effect, err := handler.Typed(subscriptionsOn(nil).Record)(context.Background(), event)
+		effect, err := record(event, nil)
 		require.NoError(t, err)
 		_, err = lane.Emit(declared(), event, &effect, noon)
 		require.NoError(t, err)

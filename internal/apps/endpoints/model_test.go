@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/apps/endpoints"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -22,6 +23,8 @@ type expected struct {
 	failing       time.Time
 	secret, older string
 	until         time.Time
+	// audit is who has done what.
+	audit []string
 }
 
 // TestEveryHistoryOfAnEndpointAgreesWithTheModel makes any sequence of answers, changes by people, waits and
@@ -37,7 +40,7 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 		w.faults.Down(false)
 		w.now = noon
 		added := w.add(t, endpoints.New{ID: id})
-		m := expected{there: true, state: endpoints.Enabled, secret: added.Secret}
+		m := expected{there: true, state: endpoints.Enabled, secret: added.Secret, audit: []string{"local:ada add a partner"}}
 		tell := func(t *rapid.T, status int) {
 			w.posting.answers(status)
 			if status == 0 {
@@ -69,6 +72,7 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 					if status == 410 {
 						m.reason = endpoints.Gone
 					}
+					m.audit = append(m.audit, "billhook disable "+m.reason)
 				default:
 					require.Error(t, err)
 					if m.failing.IsZero() {
@@ -78,14 +82,17 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 			}
 			require.Len(t, w.posting.sent, requests)
 		}
-		change := func(do func(context.Context, string, endpoints.Change) error, then func()) {
-			err := do(context.Background(), id, ada)
+		// change is a person's, which m follows, and says whether that changed anything.
+		change := func(name string, do func(context.Context, string, endpoints.Change) (endpoints.Endpoint, error), follow func() bool) {
+			_, err := do(context.Background(), id, ada)
 			if !m.there {
 				require.ErrorIs(t, err, endpoints.ErrUnknown)
 				return
 			}
 			require.NoError(t, err)
-			then()
+			if follow() {
+				m.audit = append(m.audit, "local:ada "+name+" a partner")
+			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"the endpoint answers": func(t *rapid.T) { tell(t, rapid.SampledFrom([]int{200, 200, 503, 404, 0, 410}).Draw(t, "status")) },
@@ -104,40 +111,39 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 				require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope, "it is no failure of the endpoint")
 			},
 			"a person enables it": func(*rapid.T) {
-				change(func(ctx context.Context, id string, by endpoints.Change) error {
-					_, err := w.Enable(ctx, id, by)
-					return err
-				},
-					func() { m.state, m.reason, m.failing = endpoints.Enabled, "", time.Time{} })
+				change("enable", w.Enable, func() bool {
+					before := m.state == endpoints.Enabled && m.failing.IsZero()
+					m.state, m.reason, m.failing = endpoints.Enabled, "", time.Time{}
+					return !before
+				})
 			},
 			"a person disables it": func(*rapid.T) {
-				change(func(ctx context.Context, id string, by endpoints.Change) error {
-					_, err := w.Disable(ctx, id, by)
-					return err
-				},
-					func() {
-						if m.state == endpoints.Enabled {
-							m.state, m.reason = endpoints.Disabled, endpoints.ByHand
-						}
-					})
+				change("disable", w.Disable, func() bool {
+					if m.state == endpoints.Disabled {
+						return false
+					}
+					m.state, m.reason = endpoints.Disabled, endpoints.ByHand
+					return true
+				})
 			},
 			"a person rotates its secret": func(*rapid.T) {
 				var rotated endpoints.Secret
-				change(func(ctx context.Context, id string, by endpoints.Change) (err error) {
+				change("rotate", func(ctx context.Context, id string, by endpoints.Change) (_ endpoints.Endpoint, err error) {
 					rotated, err = w.Rotate(ctx, id, by)
-					return err
-				},
-					func() { m.secret, m.older, m.until = rotated.Secret, m.secret, w.now.Add(overlap) })
+					return rotated.Endpoint, err
+				}, func() bool {
+					m.secret, m.older, m.until = rotated.Secret, m.secret, w.now.Add(overlap)
+					return true
+				})
 			},
 			"a person removes it": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "seldom") > 0 {
 					t.Skip("else little is left to look at")
 				}
-				change(func(ctx context.Context, id string, by endpoints.Change) error {
-					_, err := w.Remove(ctx, id, by)
-					return err
-				},
-					func() { m = expected{} })
+				change("remove", w.Remove, func() bool {
+					m = expected{audit: m.audit}
+					return true
+				})
 			},
 			"": func(t *rapid.T) {
 				e, err := w.Get(context.Background(), id)
@@ -145,8 +151,15 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 					require.ErrorIs(t, err, endpoints.ErrUnknown)
 				} else {
 					require.NoError(t, err)
-					require.Equal(t, expected{there: true, state: e.State, reason: e.Reason, failing: e.FailingSince, secret: m.secret, older: m.older, until: e.OldSecretUntil}, m)
+					require.Equal(t, expected{there: true, state: e.State, reason: e.Reason, failing: e.FailingSince, secret: m.secret, older: m.older, until: e.OldSecretUntil, audit: m.audit}, m)
 				}
+				changes, err := audit.Subject{Kind: endpoints.Kind, ID: id}.All(context.Background(), w.faults)
+				require.NoError(t, err)
+				var done []string
+				for _, c := range changes {
+					done = append(done, c.Who+" "+c.Action+" "+c.Why)
+				}
+				require.ElementsMatch(t, m.audit, done)
 				for list, on := range map[string]bool{
 					"all": m.there, "tenant:default": m.there, "disabled": m.there && m.state == endpoints.Disabled, "failing": m.there && !m.failing.IsZero(),
 				} {

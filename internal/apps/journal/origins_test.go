@@ -16,35 +16,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// credited posts points for a guest's order, with the record of its event.
-func (d *desk) credited(t *testing.T, order, customer string) store.Key {
-	t.Helper()
-	writes, err := ledger.Credit(ledger.Move{
-		Tenant: "default", Order: order, EventID: "e-" + order, From: ledger.IssuedPoints(order), To: ledger.CustomerPoints(customer), Amount: 10, Currency: ledger.Points, CreatedAt: noon,
-	})
-	require.NoError(t, err)
-	queue, _ := d.Catalog.HandledBy("points.credit")
-	_, err = d.Store.Commit(t.Context(), append(writes, sealtest.Record(t, queue.ID, writes[0])))
-	require.NoError(t, err)
-	return writes[0].Key
-}
-
-// forge puts an entry into the store past the program.
-func (d *desk) forge(t *testing.T, e ledger.Entry) ledger.Entry {
-	t.Helper()
-	e.OccurredAt, e.Lines = noon, []ledger.Line{{Account: "cash", Currency: "EUR", Debit: 1}, {Account: "salaries", Currency: "EUR", Credit: 1}}
-	if e.PostedAt.IsZero() {
-		e.PostedAt = noon
-	}
-	writes, err := ledger.Post(e)
-	require.NoError(t, err)
-	_, err = d.Store.Commit(t.Context(), writes)
-	require.NoError(t, err)
-	return d.entry(t, writes[0].Key.ID)
-}
-
 // Each way in which an entry is made leaves something that vouches for it. What was put into the store past
-// these ways is not sealed, keeps no other from its seal, and is named, also once it was sealed by force.
+// these ways is not sealed, keeps no other from its seal, and is named.
 func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *testing.T) {
 	t.Parallel()
 	d := open(t, "")
@@ -61,8 +34,16 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 	require.Empty(t, reason)
 	_, err := d.reverter.Revert(t.Context(), "acme", "e3", ada)
 	require.NoError(t, err)
-	d.credited(t, "o1", "c1")
-	d.credited(t, "o2", "c1")
+	for _, order := range []string{"o1", "o2"} {
+		writes, err := ledger.Credit(ledger.Move{
+			Tenant: "default", Order: order, EventID: "e-" + order, From: ledger.IssuedPoints(order), To: ledger.CustomerPoints("c1"), Amount: 10,
+			Currency: ledger.Points, CreatedAt: noon,
+		})
+		require.NoError(t, err)
+		queue, _ := d.Catalog.HandledBy("points.credit")
+		_, err = d.Store.Commit(t.Context(), append(writes, sealtest.Record(t, queue.ID, writes[0])))
+		require.NoError(t, err)
+	}
 	operator := &customers.Operator{Store: d.Store, Now: d.Now, NewID: func() string { return "op-1" }}
 	_, err = operator.Link(t.Context(), customers.Change{Tenant: "default", CustomerID: "c1", UID: "auth0|u1", Who: "ada", Why: "she asked"})
 	require.NoError(t, err)
@@ -83,7 +64,6 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 	_, err = d.periods.Close(t.Context(), "acme", october, ada)
 	require.NoError(t, err)
 	d.pass(journal.Notice + seal.SealedWithin + time.Minute)
-	forged := map[string]bool{}
 	for sentence, e := range map[string]ledger.Entry{
 		"of no event":                     {Kind: ledger.KindJournal, EventID: "invented", Period: "2026-11"},
 		"in a closed month, dated before": {Kind: ledger.KindJournal, EventID: "dated", Period: october},
@@ -91,30 +71,23 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 		"the reversal of no event":        {Kind: ledger.KindJournalReversal, EventID: "r9", Period: "2026-11", Reverts: ledger.EntryID("acme", "e1")},
 		"of another tenant's event":       {Kind: ledger.KindJournal, EventID: "e-o1", Period: "2026-11"},
 	} {
-		e.Tenant = "acme"
-		entry := d.forge(t, e)
-		vouched, err := origins.Vouched(t.Context(), entry)
+		e.Tenant, e.OccurredAt, e.PostedAt = "acme", noon, noon
+		e.Lines = []ledger.Line{{Account: "cash", Currency: "EUR", Debit: 1}, {Account: "salaries", Currency: "EUR", Credit: 1}}
+		writes, err := ledger.Post(e)
+		require.NoError(t, err)
+		_, err = d.Store.Commit(t.Context(), writes)
+		require.NoError(t, err)
+		vouched, err := origins.Vouched(t.Context(), d.entry(t, writes[0].Key.ID))
 		require.NoError(t, err)
 		require.False(t, vouched, sentence)
-		forged[entry.ID] = true
 	}
 	done, err := seal.Sealer{Store: d.Store, Origins: origins, Now: d.Now}.Run(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []int{11, 5, 0}, []int{done.Entries, done.Unfounded, done.Unreadable})
 	require.Positive(t, done.OldestSeconds)
-	found := func() (kinds map[string][]string) {
-		kinds = map[string][]string{}
-		require.NoError(t, seal.Verifier{From: d.Store, Origins: origins}.All(t.Context(), func(f seal.Finding) { kinds[f.Kind] = append(kinds[f.Kind], f.Document) }))
-		return kinds
-	}
-	require.Len(t, found()[seal.Unfounded], 5)
-	require.Len(t, found(), 1)
-
-	// Somebody who seals by force meets the closing of the month.
-	_, err = seal.Sealer{Store: d.Store, Origins: sealtest.Trusting{}, Now: d.Now}.Run(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, map[string][]string{seal.Late: {"entries/" + ledger.EntryID("acme", "dated")}}, found())
-	require.Len(t, forged, 5)
+	found := map[string]int{}
+	require.NoError(t, seal.Verifier{From: d.Store, Origins: origins}.All(t.Context(), func(f seal.Finding) { found[f.Kind]++ }))
+	require.Equal(t, map[string]int{seal.Unfounded: 5}, found)
 }
 
 // A store that does not answer vouches for nothing and refuses nothing.

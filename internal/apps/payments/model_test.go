@@ -2,8 +2,6 @@ package payments_test
 
 import (
 	"context"
-	"fmt"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,7 +9,6 @@ import (
 
 	"billhook/internal/apps/payments"
 	"billhook/internal/pipeline/handler"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -22,13 +19,8 @@ import (
 // its commits, and one message is delivered in the middle of another's commit. At the end every message is delivered without a fault until it has an answer.
 func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 	t.Parallel()
-	dir, runs := t.TempDir(), 0
-	rapid.Check(t, func(t *rapid.T) {
-		runs++
-		embedded, err := standin.OpenTemporaryStore(filepath.Join(dir, fmt.Sprint(runs)))
-		require.NoError(t, err)
-		defer func() { require.NoError(t, embedded.Close()) }()
-		db, b := &storetest.Faults{Store: embedded}, newBank()
+	rapid.Check(t, func(rt *rapid.T) {
+		db, b := &storetest.Faults{Store: storetest.Open(t)}, newBank()
 		h := refunding(db, b)
 		attempts, answers := map[string]int{}, map[string]string{}
 		event := func(id string) handler.Event {
@@ -40,10 +32,10 @@ func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 		take := func(id string) {
 			effect, err := deliver(t.Context(), h, event(id))
 			means := retry.Decide(err)
-			require.Equal(t, means.Reason == "refund_under_way", means.Scope == retry.OtherEvent, "it waits for another message")
+			require.Equal(rt, means.Reason == "refund_under_way", means.Scope == retry.OtherEvent, "it waits for another message")
 			switch {
 			case err == nil:
-				require.Contains(t, []string{"", effect.Result}, answers[id], "an answer stays, until the record is gone")
+				require.Contains(rt, []string{"", effect.Result}, answers[id], "an answer stays, until the record is gone")
 				answers[id] = effect.Result
 			case means.Class.Terminal():
 				if answers[id] == "" {
@@ -51,22 +43,22 @@ func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 				}
 			}
 			for payment, times := range b.refunded {
-				require.Equal(t, 1, times, payment)
+				require.Equal(rt, 1, times, payment)
 			}
 		}
 		ids := []string{"a1", "a2", "a3", "b1", "b2"}
-		for range rapid.IntRange(1, 25).Draw(t, "deliveries") {
-			id := rapid.SampledFrom(ids).Draw(t, "message")
+		for range rapid.IntRange(1, 25).Draw(rt, "deliveries") {
+			id := rapid.SampledFrom(ids).Draw(rt, "message")
 			if answers[id] != "" {
 				continue // the record has it
 			}
-			b.does = rapid.SliceOfN(rapid.SampledFrom([]string{"succeed", "fail", "lose", "decline", "refuse"}), 0, 2).Draw(t, "gateway")
-			db.FailBefore(rapid.IntRange(0, 1).Draw(t, "commits that fail"))
-			db.FailReads(rapid.SampledFrom([]int{0, 0, 1}).Draw(t, "reads that fail"))
-			if rapid.Bool().Draw(t, "loses an answer of the store") {
+			b.does = rapid.SliceOfN(rapid.SampledFrom([]string{"succeed", "fail", "lose", "decline", "refuse"}), 0, 2).Draw(rt, "gateway")
+			db.FailBefore(rapid.IntRange(0, 1).Draw(rt, "commits that fail"))
+			db.FailReads(rapid.SampledFrom([]int{0, 0, 1}).Draw(rt, "reads that fail"))
+			if rapid.Bool().Draw(rt, "loses an answer of the store") {
 				db.FailAfter(1)
 			}
-			if other := rapid.SampledFrom(ids).Draw(t, "another"); other != id && answers[other] == "" {
+			if other := rapid.SampledFrom(ids).Draw(rt, "another"); other != id && answers[other] == "" {
 				db.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
 					db.OnCommit = nil
 					take(other)
@@ -89,16 +81,16 @@ func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 		}
 		refunded := map[string]int{}
 		for _, id := range ids {
-			require.NotEmpty(t, answers[id], "every message has an answer")
+			require.NotEmpty(rt, answers[id], "every message has an answer")
 			if answers[id] == "refunded" {
 				refunded["pay-"+id[:1]]++
 			}
 		}
-		require.Equal(t, b.refunded, refunded, "each payment was refunded for one message, and the others were told so")
+		require.Equal(rt, b.refunded, refunded, "each payment was refunded for one message, and the others were told so")
 		for payment := range b.refunded {
 			found, err := payments.FindRefund(t.Context(), db, "default", payment)
-			require.NoError(t, err)
-			require.Equal(t, payments.Refunded, found.State)
+			require.NoError(rt, err)
+			require.Equal(rt, payments.Refunded, found.State)
 		}
 	})
 }

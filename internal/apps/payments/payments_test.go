@@ -2,7 +2,6 @@ package payments_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -88,34 +87,37 @@ func requireVerdict(t *testing.T, err error, class retry.Class, reason string) {
 func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
 	t.Parallel()
 	for _, action := range []string{"initial", "renewal", "upgrade", "downgrade"} {
-		t.Run(action, func(t *testing.T) {
-			t.Parallel()
-			d, event := &desk{answer: strings.Replace(answerOf("pay-7", "succeeded"), "{", `{"fee":"0.30",`, 1)}, asked(action, renewal)
-			effect, err := deskOf(d).Initiate().Leased().Do(t.Context(), event)
-			require.NoError(t, err)
-			require.Equal(t, payments.Paid, effect.Result)
-			require.Equal(t, []string{key + ` {"event_id":"` + key + `","tenant":"default","source_event_id":"evt-1","action":"` + action + `","subscription_id":"sub-1","correlation_id":"story-1","created_at":"2027-03-01T12:00:00Z",` +
-				`"payload":{"subscription_id":"sub-1","customer_id":"cus-1","uid":"u1","product_id":"gold","currency":"EUR","amount":"9.99",` +
-				`"period_start":"2027-03-01T00:00:00Z","period_end":"2027-04-01T00:00:00Z","cycle":3}}`}, d.orders)
+		answer := strings.Replace(answerOf("pay-7", "succeeded"), "{", `{"fee":"0.30",`, 1)
+		d, event := &desk{answer: answer, known: answer}, asked(action, renewal)
+		h := deskOf(d).Initiate().Leased()
+		effect, err := h.Do(t.Context(), event)
+		require.NoError(t, err)
+		require.Equal(t, payments.Paid, effect.Result)
+		require.Equal(t, []string{key + ` {"event_id":"` + key + `","tenant":"default","source_event_id":"evt-1","action":"` + action + `","subscription_id":"sub-1","correlation_id":"story-1","created_at":"2027-03-01T12:00:00Z",` +
+			`"payload":{"subscription_id":"sub-1","customer_id":"cus-1","uid":"u1","product_id":"gold","currency":"EUR","amount":"9.99",` +
+			`"period_start":"2027-03-01T00:00:00Z","period_end":"2027-04-01T00:00:00Z","cycle":3}}`}, d.orders)
 
-			told := renewal
-			told.EventID, told.EventType, told.PaymentID, told.Status = "evt-1", action, "pay-7", "succeeded"
-			require.Equal(t, []*contract.Envelope{{Action: action, CorrelationID: "story-1", IdempotencyKey: key, Payload: told}}, envelopes(t, effect))
-			require.Equal(t, "updates", effect.Emit[0].To)
-			require.Equal(t, "sub-1", effect.Emit[0].OrderingKey)
-			require.NoError(t, emitted(event, effect))
-		})
+		told := renewal
+		told.EventID, told.EventType, told.PaymentID, told.Status = "evt-1", action, "pay-7", "succeeded"
+		require.Equal(t, []*contract.Envelope{{Action: action, CorrelationID: "story-1", IdempotencyKey: key, Payload: told}}, envelopes(t, effect))
+		require.Equal(t, []string{"updates", "sub-1"}, []string{effect.Emit[0].To, effect.Emit[0].OrderingKey})
+		requireEmitted(t, event, effect)
+
+		found, done, err := h.Reconcile(t.Context(), event)
+		require.NoError(t, err)
+		require.True(t, done)
+		require.Equal(t, effect, found, "a payment that is reconciled has the effect of the first attempt")
+		require.Equal(t, []string{key}, d.asked)
 	}
 }
 
-// emitted is how the worker takes an effect's emissions.
-func emitted(event handler.Event, effect handler.Effect) error {
+// requireEmitted requires that the worker takes an effect's emissions.
+func requireEmitted(t *testing.T, event handler.Event, effect handler.Effect) {
+	t.Helper()
 	c, err := catalog.Load("")
-	if err != nil {
-		return err
-	}
+	require.NoError(t, err)
 	_, err = lane.Emit(c, event, &effect, noon)
-	return err
+	require.NoError(t, err)
 }
 
 func TestASuccessfulTrialEmitsAnUpdateAndARefund(t *testing.T) {
@@ -132,29 +134,22 @@ func TestASuccessfulTrialEmitsAnUpdateAndARefund(t *testing.T) {
 	}}, told[1])
 	require.Equal(t, []string{"updates", "refunds"}, []string{effect.Emit[0].To, effect.Emit[1].To})
 	require.Equal(t, "pay-7", effect.Emit[1].OrderingKey)
-	require.NoError(t, emitted(event, effect))
+	requireEmitted(t, event, effect)
 }
 
 func TestADeclinedPaymentEmitsThatAndNoRefund(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		handler handler.LeasedOf[*contract.Envelope]
-		action  string
-	}{
-		"a renewal": {deskOf(&desk{answer: answerOf("", "declined")}).Initiate(), "renewal"},
-		"a trial":   {deskOf(&desk{answer: answerOf("pay-7", "declined")}).Trial(), "trial"},
+	for action, h := range map[string]handler.LeasedOf[*contract.Envelope]{
+		"renewal": deskOf(&desk{answer: answerOf("", "declined")}).Initiate(), "trial": deskOf(&desk{answer: answerOf("pay-7", "declined")}).Trial(),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			event := asked(test.action, renewal)
-			effect, err := test.handler.Leased().Do(t.Context(), event)
-			require.NoError(t, err, "a declined card is an answer")
-			require.Equal(t, payments.Declined, effect.Result)
-			told := envelopes(t, effect)
-			require.Len(t, told, 1)
-			require.Equal(t, []string{payments.ActionDeclined, test.action, "declined"}, []string{told[0].Action, told[0].Payload.EventType, told[0].Payload.Status})
-			require.NoError(t, emitted(event, effect))
-		})
+		event := asked(action, renewal)
+		effect, err := h.Leased().Do(t.Context(), event)
+		require.NoError(t, err, "a declined card is an answer")
+		require.Equal(t, payments.Declined, effect.Result)
+		told := envelopes(t, effect)
+		require.Len(t, told, 1)
+		require.Equal(t, []string{payments.ActionDeclined, action, "declined"}, []string{told[0].Action, told[0].Payload.EventType, told[0].Payload.Status})
+		requireEmitted(t, event, effect)
 	}
 }
 
@@ -181,17 +176,14 @@ func TestAnUnclearAnswerOfTheGatewayIsRetried(t *testing.T) {
 		"a payment that is not there": {`null`, "gateway_answer_unclear"},
 		"what is still to come":       {`{"payment_id":"p","status":"pending"}`, "gateway_pending"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			initiate := deskOf(&desk{answer: test.answer, known: test.answer + " "}).Initiate().Leased()
-			effect, err := initiate.Do(t.Context(), asked("renewal", renewal))
-			requireVerdict(t, err, retry.Failed, test.reason)
-			require.Empty(t, effect.Emit)
-			_, done, err := initiate.Reconcile(t.Context(), asked("renewal", renewal))
-			requireVerdict(t, err, retry.Failed, test.reason)
-			require.False(t, done)
-			require.NotContains(t, err.Error(), "Ada")
-		})
+		initiate := deskOf(&desk{answer: test.answer, known: test.answer + " "}).Initiate().Leased()
+		effect, err := initiate.Do(t.Context(), asked("renewal", renewal))
+		requireVerdict(t, err, retry.Failed, test.reason)
+		require.Empty(t, effect.Emit, name)
+		_, done, err := initiate.Reconcile(t.Context(), asked("renewal", renewal))
+		requireVerdict(t, err, retry.Failed, test.reason)
+		require.False(t, done, name)
+		require.NotContains(t, err.Error(), "Ada")
 	}
 }
 
@@ -201,7 +193,7 @@ func TestAnAnswerOfAnotherOrderIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	asks := renewal
 	asks.PaymentID = "pay-7"
-	for name, test := range map[string]struct{ from, to string }{
+	for name, replaced := range map[string][2]string{
 		"its own":                    {"", ""},
 		"another subscription":       {`"sub-1"`, `"sub-2"`},
 		"no subscription":            {`"subscription_id":"sub-1",`, ``},
@@ -211,56 +203,35 @@ func TestAnAnswerOfAnotherOrderIsNotBelieved(t *testing.T) {
 		"no currency":                {`"currency":"EUR",`, ``},
 		"another payment than asked": {"pay-7", "pay-8"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for _, status := range []string{"succeeded", "declined"} {
-				answer := strings.Replace(answerOf("pay-7", status), test.from, test.to, 1)
-				h := deskOf(&desk{answer: answer, known: answer}).Trial().Leased()
-				effect, err := h.Do(t.Context(), asked("trial", asks))
-				found, done, unsettled := h.Reconcile(t.Context(), asked("trial", asks))
-				require.Equal(t, effect, found)
-				if test.from == "" {
-					require.NoError(t, err)
-					require.True(t, done)
-					require.Equal(t, "pay-7", envelopes(t, effect)[0].Payload.PaymentID, "the update names the payment that was asked for")
-					continue
-				}
-				requireVerdict(t, err, retry.Failed, "gateway_answer_of_another_order")
-				requireVerdict(t, unsettled, retry.Failed, "gateway_answer_of_another_order")
-				require.False(t, done)
-				require.Empty(t, effect)
+		for _, status := range []string{"succeeded", "declined"} {
+			answer := strings.Replace(answerOf("pay-7", status), replaced[0], replaced[1], 1)
+			h := deskOf(&desk{answer: answer, known: answer}).Trial().Leased()
+			effect, err := h.Do(t.Context(), asked("trial", asks))
+			found, done, unsettled := h.Reconcile(t.Context(), asked("trial", asks))
+			require.Equal(t, effect, found, name)
+			require.Equal(t, name == "its own", done, name)
+			if done {
+				require.NoError(t, err)
+				require.Equal(t, "pay-7", envelopes(t, effect)[0].Payload.PaymentID, "the update names the payment that was asked for")
+				continue
 			}
-		})
+			requireVerdict(t, err, retry.Failed, "gateway_answer_of_another_order")
+			requireVerdict(t, unsettled, retry.Failed, "gateway_answer_of_another_order")
+			require.Empty(t, effect, name)
+		}
 	}
 }
 
-func TestAReconciledPaymentHasTheEffectOfTheFirstAttempt(t *testing.T) {
+func TestAPaymentThatTheGatewayDoesNotKnowIsNotSettled(t *testing.T) {
 	t.Parallel()
-	answer := answerOf("pay-7", "succeeded")
-	for name, pick := range map[string]func(payments.Payments) handler.LeasedOf[*contract.Envelope]{
-		"a payment": payments.Payments.Initiate, "a trial": payments.Payments.Trial,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := &desk{answer: answer, known: answer}
-			h := pick(deskOf(d)).Leased()
-			did, err := h.Do(t.Context(), asked("trial", renewal))
-			require.NoError(t, err)
-			found, done, err := h.Reconcile(t.Context(), asked("trial", renewal))
-			require.NoError(t, err)
-			require.True(t, done)
-			require.Equal(t, did, found)
-			require.Equal(t, []string{key}, d.asked)
-		})
-	}
 	_, done, err := deskOf(&desk{}).Initiate().Leased().Reconcile(t.Context(), asked("renewal", renewal))
 	require.NoError(t, err)
 	require.False(t, done, "the gateway has no such order")
 
-	lost := &desk{err: errors.New("no answer")}
-	_, err = deskOf(lost).Initiate().Leased().Do(t.Context(), asked("renewal", renewal))
-	require.ErrorIs(t, err, lost.err)
-	_, done, err = deskOf(lost).Initiate().Leased().Reconcile(t.Context(), asked("renewal", renewal))
-	require.ErrorIs(t, err, lost.err)
+	lost := deskOf(&desk{err: errLost}).Initiate().Leased()
+	_, err = lost.Do(t.Context(), asked("renewal", renewal))
+	require.ErrorIs(t, err, errLost)
+	_, done, err = lost.Reconcile(t.Context(), asked("renewal", renewal))
+	require.ErrorIs(t, err, errLost)
 	require.False(t, done)
 }

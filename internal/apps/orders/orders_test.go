@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -99,16 +100,94 @@ func way(o orders.Order) string {
 	return strings.Join(states, " ")
 }
 
-// told says of each emission for whom it is and of what type.
+// told says of each emission for whom it is, with the routing key that the bindings are matched with, of what
+// type, and whether it waits.
 func told(effect handler.Effect) (all []string) {
 	for _, e := range effect.Emit {
 		_, eventType := e.Body.Identity()
-		all = append(all, e.To+" "+eventType)
+		to := strings.Trim(e.To+"/"+e.RoutingKey, "/")
+		if !e.Due.IsZero() {
+			to = "later " + to
+		}
+		all = append(all, to+" "+eventType)
 	}
 	return all
 }
 
-func TestAConfirmedOrderNotifiesBuyerSellerAnalyticsAndSearch(t *testing.T) {
+const (
+	tells = "notifications/order.cancelled order.cancelled"
+	ways  = "OrderCreated ValidateInventory InventoryLocked PaymentInitiated "
+)
+
+// TestEachStepOfAnOrder counts, too, what the store is asked, and the documents that are written beside the event's
+// record, as docs/orders.md says it.
+func TestEachStepOfAnOrder(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		items  string
+		events []string // behind the first
+		result string
+		way    string
+		told   []string
+		cap    [3]int64 // of the product cap, of which there were five
+		cost   [3]int64 // commits, reads, documents beside the record
+	}{
+		"reserved": { // the order, the stock, the timeout and its lane
+			"cap 1", nil, "payment_initiated", ways, []string{"later orders-process order.payment_timeout"}, [3]int64{4, 1, 0}, [3]int64{1, 1, 4},
+		},
+		"reserved of two kinds": {
+			"cap 2,hat 1,cap 1", nil, "payment_initiated", ways, []string{"later orders-process order.payment_timeout"}, [3]int64{2, 3, 0}, [3]int64{1, 2, 5},
+		},
+		"out of stock": { // the order, what is told and its lane
+			"wig 1", nil, "cancelled_out_of_stock", "OrderCreated ValidateInventory OrderCancelled", []string{tells}, [3]int64{5, 0, 0}, [3]int64{1, 1, 3},
+		},
+		"confirmed": { // and the timeout removed with its lane; analytics and the index are told too
+			"cap 1", []string{"order.payment_confirmed"}, "confirmed", ways + "PaymentConfirmed OrderConfirmed",
+			[]string{"analytics-track order.confirmed", "notifications/order.confirmed order.confirmed", "search-index product.sold"}, [3]int64{4, 0, 1}, [3]int64{1, 1, 10},
+		},
+		"failed": {
+			"cap 1", []string{"order.payment_failed"}, "cancelled_payment_failed", ways + "PaymentFailed InventoryReleased OrderCancelled",
+			[]string{tells}, [3]int64{5, 0, 0}, [3]int64{1, 1, 6},
+		},
+		"shipped": {
+			"cap 1", []string{"order.payment_confirmed", "order.shipped"}, "shipped", ways + "PaymentConfirmed OrderConfirmed OrderShipped",
+			[]string{"notifications/order.shipped order.shipped"}, [3]int64{4, 0, 1}, [3]int64{1, 1, 3},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			s.stocked(t, "cap", 5)
+			s.stocked(t, "hat", 5)
+			events := []orderstest.Event{orderstest.Created("e0", "o1", strings.Split(test.items, ",")...)}
+			for i, eventType := range test.events {
+				events = append(events, orderstest.About(fmt.Sprint("e", i+1), eventType, "o1"))
+			}
+			var cost [3]int64
+			var effect handler.Effect
+			for _, e := range events {
+				s.Wait(time.Second)
+				commits, reads, documents := s.Commits.Load(), s.Gets.Load(), s.Written.Load()
+				effect = s.tell(t, e)
+				cost = [3]int64{s.Commits.Load() - commits, s.Gets.Load() - reads, s.Written.Load() - documents - 1}
+			}
+			require.Equal(t, test.cost, cost)
+			require.Equal(t, test.result, effect.Result)
+			require.Equal(t, test.told, told(effect))
+			require.Equal(t, test.cap, s.pieces(t, "cap"))
+			o := s.order(t, "o1")
+			require.Equal(t, strings.TrimSpace(test.way), way(o))
+			require.Equal(t, events[len(events)-1].ID, o.History[len(o.History)-1].EventID)
+			due := time.Time{}
+			if o.State == orders.PaymentInitiated {
+				due = s.Now().Add(15 * time.Minute)
+			}
+			require.Equal(t, due, o.PaymentDue)
+		})
+	}
+}
+
+func TestAConfirmedOrderNotifiesItsSellerAndTheIndexOfEachProductOnce(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	s.stocked(t, "cap", 5)
@@ -116,11 +195,12 @@ func TestAConfirmedOrderNotifiesBuyerSellerAnalyticsAndSearch(t *testing.T) {
 	created := orderstest.Created("e1", "o1", "hat 1", "cap 1", "hat 2")
 	created.Data["seller_id"] = "seller-7"
 	s.tell(t, created)
+	require.Equal(t, []orders.Item{{ProductID: "cap", Quantity: 1}, {ProductID: "hat", Quantity: 3}}, s.order(t, "o1").Items)
 	effect := s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
 	require.Equal(t, []string{
-		"analytics-track order.confirmed", "notifications seller.order_created", "notifications order.confirmed",
-		"search-index product.sold", "search-index product.sold",
-	}, told(effect), "of each product once")
+		"analytics-track order.confirmed", "notifications/seller.order_created seller.order_created",
+		"notifications/order.confirmed order.confirmed", "search-index product.sold", "search-index product.sold",
+	}, told(effect))
 	for i, product := range []string{"cap", "hat"} {
 		sale := effect.Emit[3+i]
 		require.Equal(t, product, sale.OrderingKey, "which names the document")
@@ -133,6 +213,10 @@ func TestAConfirmedOrderNotifiesBuyerSellerAnalyticsAndSearch(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, orders.News{OrderID: "o1", UserID: "seller-7"}, seller)
 	require.Equal(t, "seller-7", s.order(t, "o1").SellerID)
+
+	s.tell(t, orderstest.About("e3", "order.created", "o2"))
+	effect = s.tell(t, orderstest.About("e4", "order.payment_confirmed", "o2"))
+	require.Equal(t, []string{"analytics-track order.confirmed"}, told(effect), "without a user, a seller and items nobody else is told")
 }
 
 // Each product is a write of its stock, and a message of the outbox in a lane of its own.
@@ -149,86 +233,30 @@ func TestAnOrderOfAHundredProductsIsConfirmedInOneCommit(t *testing.T) {
 	s.tell(t, created)
 	written := s.Written.Load()
 	effect := s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
-	require.Equal(t, "confirmed", effect.Result)
 	require.Len(t, effect.Emit, 103)
 	require.Equal(t, int64(310), s.Written.Load()-written, "docs/orders.md says it; a commit has 500 at most")
 	require.Equal(t, [3]int64{0, 0, 1}, s.pieces(t, "p-99"))
 }
 
-// news are the types of what an effect tells at once, and delayed what it tells later.
-func news(effect handler.Effect) (now, delayed []string) {
-	for _, e := range effect.Emit {
-		if _, eventType := e.Body.Identity(); e.Due.IsZero() {
-			now = append(now, e.RoutingKey) // which the bindings of its topic are matched with
-		} else {
-			delayed = append(delayed, eventType)
-		}
-	}
-	return now, delayed
-}
-
-func TestAPaidOrderSellsItsPieces(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	s.stocked(t, "cap", 5)
-	s.stocked(t, "hat", 5)
-	effect := s.tell(t, orderstest.Created("e1", "o1", "cap 2", "hat 1", "cap 1"))
-	require.Equal(t, "payment_initiated", effect.Result)
-	now, delayed := news(effect)
-	require.Empty(t, now)
-	require.Equal(t, []string{"order.payment_timeout"}, delayed)
-	o := s.order(t, "o1")
-	require.Equal(t, "OrderCreated ValidateInventory InventoryLocked PaymentInitiated", way(o))
-	require.Equal(t, []orders.Item{{ProductID: "cap", Quantity: 3}, {ProductID: "hat", Quantity: 1}}, o.Items)
-	require.Equal(t, orderstest.Noon.Add(15*time.Minute), o.PaymentDue)
-	require.Equal(t, [3]int64{2, 3, 0}, s.pieces(t, "cap"))
-
-	s.Wait(time.Minute)
-	effect = s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
-	now, _ = news(effect)
-	require.Equal(t, []string{"", "order.confirmed", "", ""}, now, "analytics and the index by their queues' names, the user by the routing key")
-	o = s.order(t, "o1")
-	require.Equal(t, "OrderCreated ValidateInventory InventoryLocked PaymentInitiated PaymentConfirmed OrderConfirmed", way(o))
-	require.Zero(t, o.PaymentDue)
-	require.Equal(t, "e2", o.History[5].EventID)
-	require.Equal(t, [3]int64{2, 0, 3}, s.pieces(t, "cap"))
-	require.Equal(t, [3]int64{4, 0, 1}, s.pieces(t, "hat"))
-
-	s.Wait(time.Hour)
-	require.NoError(t, s.Release(t.Context(), s.Shop.Store, s))
-	require.Empty(t, s.released, "the commit that ended the wait has withdrawn the timeout")
-
-	now, _ = news(s.tell(t, orderstest.About("e3", "order.shipped", "o1")))
-	require.Equal(t, []string{"order.shipped"}, now)
-	require.Equal(t, orders.OrderShipped, s.order(t, "o1").State)
-}
-
 func TestAnOrderThatIsShortOfOnePieceIsCancelledAndReservesNone(t *testing.T) {
 	t.Parallel()
+	s := open(t)
+	s.stocked(t, "cap", 2)
+	s.stocked(t, "hat", 0)
 	for name, items := range map[string][]string{
 		"of one product":                         {"cap 3"},
 		"of one of two products":                 {"cap 2", "hat 1"},
 		"of a product that nobody has set":       {"cap 1", "wig 1"},
 		"by two lines together":                  {"cap 1", "cap 2"},
 		"by more pieces than there are numbers":  {"cap 9007199254740991", "cap 9007199254740991"},
-		"by many lines whose sum would overflow": many("cap 9007199254740991", 1100),
+		"by many lines whose sum would overflow": slices.Repeat([]string{"cap 9007199254740991"}, 1100),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := open(t)
-			s.stocked(t, "cap", 2)
-			s.stocked(t, "hat", 0)
-			effect := s.tell(t, orderstest.Created("e1", "o1", items...))
-			require.Equal(t, "cancelled_out_of_stock", effect.Result)
-			now, delayed := news(effect)
-			require.Equal(t, []string{"order.cancelled"}, now)
-			require.Empty(t, delayed)
-			o := s.order(t, "o1")
-			require.Equal(t, "OrderCreated ValidateInventory OrderCancelled", way(o))
-			require.Equal(t, orders.OutOfStock, o.Reason)
-			require.NotEmpty(t, o.ShortOf)
-			require.Equal(t, [3]int64{2, 0, 0}, s.pieces(t, "cap"))
-		})
+		id := strings.ReplaceAll(name, " ", "-")
+		require.Equal(t, "cancelled_out_of_stock", s.tell(t, orderstest.Created("e-"+id, id, items...)).Result, name)
+		o := s.order(t, id)
+		require.Equal(t, orders.OutOfStock, o.Reason, name)
+		require.NotEmpty(t, o.ShortOf, name)
+		require.Equal(t, [3]int64{2, 0, 0}, s.pieces(t, "cap"), name)
 	}
 }
 
@@ -241,76 +269,31 @@ func TestAnOrderOfTheMostPiecesIsFilledAndOfOneMoreIsNot(t *testing.T) {
 	}
 }
 
-func many(item string, n int) []string {
-	items := make([]string, n)
-	for i := range items {
-		items[i] = item
-	}
-	return items
-}
-
-func TestAnOrderWithoutItemsReservesNothing(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	e := orderstest.About("e1", "order.created", "o1")
-	require.Equal(t, "payment_initiated", s.tell(t, e).Result)
-	effect := s.tell(t, orderstest.About("e2", "order.payment_confirmed", "o1"))
-	require.Equal(t, "confirmed", effect.Result)
-	require.Equal(t, []string{"analytics-track order.confirmed"}, told(effect), "without a user and a seller there is no person to tell")
-}
-
-func TestAFailedOrMissingPaymentReleasesThePieces(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		event, reason, passed string
-	}{
-		"failed": {"order.payment_failed", orders.FailedPayment, "PaymentFailed"},
-		"late":   {"order.payment_timeout", orders.PaymentTimeOut, "PaymentTimeout"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := open(t)
-			s.stocked(t, "cap", 5)
-			s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
-			e := orderstest.About("e2", test.event, "o1")
-			s.Wait(15 * time.Minute)
-			if name == "late" {
-				require.NoError(t, s.Release(t.Context(), s.Shop.Store, s))
-				require.Len(t, s.released, 1)
-				require.Equal(t, "o1", s.released[0].OrderingKey)
-				require.True(t, s.Queue.Takes(s.released[0].Attributes))
-				e = orderstest.Timeout(s.released[0])
-			}
-			effect := s.tell(t, e)
-			require.Equal(t, "cancelled_"+test.reason, effect.Result)
-			now, _ := news(effect)
-			require.Equal(t, []string{"order.cancelled"}, now)
-			o := s.order(t, "o1")
-			require.Equal(t, "OrderCreated ValidateInventory InventoryLocked PaymentInitiated "+test.passed+" InventoryReleased OrderCancelled", way(o))
-			require.Equal(t, test.reason, o.Reason)
-			require.Equal(t, [3]int64{5, 0, 0}, s.pieces(t, "cap"))
-			require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "paid_after_cancelled", Counts: true},
-				s.refused(t, orderstest.About("e3", "order.payment_confirmed", "o1")), "the money waits for a person")
-			require.Equal(t, [3]int64{5, 0, 0}, s.pieces(t, "cap"))
-		})
-	}
-}
-
-// Whoever made it up, and however far clocks differ.
-func TestAPaymentTimeoutThatComesEarlyWaits(t *testing.T) {
+// Whoever made a timeout up, and however far clocks differ: one that comes early waits.
+func TestAnOrderIsCancelledWhenItsPaymentIsLateAndNotBefore(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	s.stocked(t, "cap", 5)
 	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
+	s.tell(t, orderstest.Created("e2", "paid", "cap 1"))
+	s.tell(t, orderstest.About("e3", "order.payment_confirmed", "paid"))
 	for _, wait := range []time.Duration{0, 14 * time.Minute, time.Minute - 2*time.Second} {
 		s.Wait(wait)
-		_, err := s.Deliver(t.Context(), s.Shop.Store, orderstest.About("e3", "order.payment_timeout", "o1"), false)
+		_, err := s.Deliver(t.Context(), s.Shop.Store, orderstest.About("e4", "order.payment_timeout", "o1"), false)
 		require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "not_due", Scope: retry.OtherEvent}, retry.Decide(err))
 		require.Equal(t, s.order(t, "o1").PaymentDue.Sub(s.Now()), retry.Asked(err))
 		require.Equal(t, orders.PaymentInitiated, s.order(t, "o1").State)
 	}
 	s.Wait(2 * time.Second)
-	require.Equal(t, "cancelled_payment_timeout", s.tell(t, orderstest.About("e3", "order.payment_timeout", "o1")).Result)
+	require.NoError(t, s.Release(t.Context(), s.Shop.Store, s))
+	require.Len(t, s.released, 1, "the commit that ended the wait of the other has withdrawn its timeout")
+	require.Equal(t, "o1", s.released[0].OrderingKey)
+	require.True(t, s.Queue.Takes(s.released[0].Attributes))
+	effect := s.tell(t, orderstest.Timeout(s.released[0]))
+	require.Equal(t, "cancelled_payment_timeout", effect.Result)
+	require.Equal(t, []string{tells}, told(effect))
+	require.Equal(t, ways+"PaymentTimeout InventoryReleased OrderCancelled", way(s.order(t, "o1")))
+	require.Equal(t, [3]int64{4, 0, 1}, s.pieces(t, "cap"))
 }
 
 func TestAnOrderIsCreatedOnce(t *testing.T) {
@@ -414,39 +397,20 @@ func TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable(t *testing.T) {
 	}
 }
 
-// TestEachStepOfAnOrderReadsAndWritesAsManyDocumentsAsTheDocsSay counts what the store is asked, and the documents that are written with the
-// event's record.
-func TestEachStepOfAnOrderReadsAndWritesAsManyDocumentsAsTheDocsSay(t *testing.T) {
+// A name of the catalog that is mistyped is missed alone.
+func TestAMistypedHandlerLeavesTheOthersRegistered(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		items  []string
-		events []string
-		cost   [3]int64 // commits, reads, documents beside the record
-	}{
-		"reserved":     {[]string{"cap 1"}, nil, [3]int64{1, 1, 4}}, // the order, the stock, the timeout and its lane
-		"of two kinds": {[]string{"cap 1", "hat 1"}, nil, [3]int64{1, 2, 5}},
-		"out of stock": {[]string{"wig 1"}, nil, [3]int64{1, 1, 3}},                                  // the order, what is told and its lane
-		"confirmed":    {[]string{"cap 1"}, []string{"order.payment_confirmed"}, [3]int64{1, 1, 10}}, // and the timeout removed with its lane; analytics and the index are told too
-		"failed":       {[]string{"cap 1"}, []string{"order.payment_failed"}, [3]int64{1, 1, 6}},
-		"shipped":      {[]string{"cap 1"}, []string{"order.payment_confirmed", "order.shipped"}, [3]int64{1, 1, 3}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := open(t)
-			s.stocked(t, "cap", 5)
-			s.stocked(t, "hat", 5)
-			events := []orderstest.Event{orderstest.Created("e0", "o1", test.items...)}
-			for i, eventType := range test.events {
-				events = append(events, orderstest.About(fmt.Sprint("e", i+1), eventType, "o1"))
+	for _, mistyped := range []string{"orders.create", "orders.ship"} {
+		s, registry := open(t), handler.NewRegistry()
+		for on, h := range s.Queue.Handlers {
+			if h.Name == mistyped {
+				h.Name = "orders.mistyped"
+				s.Queue.Handlers[on] = h
 			}
-			var cost [3]int64
-			for _, e := range events {
-				commits, reads, documents := s.Commits.Load(), s.Gets.Load(), s.Written.Load()
-				s.tell(t, e)
-				cost = [3]int64{s.Commits.Load() - commits, s.Gets.Load() - reads, s.Written.Load() - documents - 1}
-			}
-			require.Equal(t, test.cost, cost)
-		})
+		}
+		orders.Register(registry, s.Catalog, s.Shop.Store, s.Now)
+		_, known := registry.Lookup("orders.confirm")
+		require.True(t, known, mistyped)
 	}
 }
 

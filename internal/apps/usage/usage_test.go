@@ -2,6 +2,7 @@ package usage_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -106,26 +107,9 @@ func (b *books) total(t *testing.T, period, meter string) usage.Total {
 	t.Helper()
 	totals, _, err := usage.Totals(t.Context(), b.faults, usage.Of{Tenant: dedupe.DefaultTenant, Subscription: sub, Period: period}, store.Cursor{}, 10)
 	require.NoError(t, err)
-	for _, total := range totals {
-		if total.Meter == meter {
-			return total
-		}
-	}
-	return usage.Total{}
-}
-
-// percents are the thresholds that an effect tells of.
-func percents(t *testing.T, effect handler.Effect) (all []int64) {
-	t.Helper()
-	for _, emission := range effect.Emit {
-		event, err := contract.As[*contract.Event](emission.Body)
-		require.NoError(t, err)
-		warning, ok := event.Data.(usage.Warning)
-		require.True(t, ok)
-		require.Equal(t, sub, emission.OrderingKey)
-		all = append(all, warning.Percent)
-	}
-	return all
+	i := slices.IndexFunc(totals, func(total usage.Total) bool { return total.Meter == meter })
+	require.GreaterOrEqual(t, i, 0, meter)
+	return totals[i]
 }
 
 func requireReason(t *testing.T, err error, class retry.Class, reason string) {
@@ -164,12 +148,11 @@ func TestUsageIsCountedInThePeriodThatHoldsIt(t *testing.T) {
 		require.Equal(t, []string{want.period, want.start, want.end, want.plan},
 			[]string{p.ID, p.Start.Format(time.RFC3339), p.End.Format(time.RFC3339), p.Plan}, at)
 	}
-	p, err := usage.PeriodAt(t.Context(), b.faults, dedupe.DefaultTenant, "s-10", noon)
-	require.NoError(t, err)
-	require.Equal(t, "2026-11", p.ID, "another subscription has its own periods")
-	p, err = usage.PeriodAt(t.Context(), b.faults, "another", sub, noon)
-	require.NoError(t, err)
-	require.Equal(t, "2026-11", p.ID, "so has another tenant")
+	for tenant, subscription := range map[string]string{dedupe.DefaultTenant: "s-10", "another": sub} {
+		p, err := usage.PeriodAt(t.Context(), b.faults, tenant, subscription, noon)
+		require.NoError(t, err)
+		require.Equal(t, "2026-11", p.ID, "each has its own periods")
+	}
 }
 
 func TestAPeriodWithoutTwoBoundsIsNotKept(t *testing.T) {
@@ -226,17 +209,14 @@ func TestUsageIsStoredAsAnEntryAndAddedToATotal(t *testing.T) {
 		Used: 20, Entries: 2, Quota: 100, CountedAt: noon, Month: "default~2026-11",
 	}, b.total(t, "2026-11", "calls"))
 	require.Zero(t, b.total(t, "2026-11", "rows").Quota, "a meter that the catalog does not know is counted")
-	entries, next, err := usage.Entries(t.Context(), b.faults, usage.Key("default", sub, "2026-11", "calls"), store.Cursor{}, 1)
+	entries, _, err := usage.Entries(t.Context(), b.faults, usage.Key("default", sub, "2026-11", "calls"), store.Cursor{}, 10)
 	require.NoError(t, err)
-	require.NotEmpty(t, next)
-	require.Equal(t, []usage.Entry{{
+	require.Len(t, entries, 2)
+	require.Equal(t, usage.Entry{
 		Tenant: "default", Subscription: sub, Period: "2026-11", Meter: "calls", EventID: "u-1", Quantity: 30,
 		OccurredAt: time.Date(2026, 11, 2, 11, 0, 0, 123_456_000, time.UTC), CountedAt: noon, Total: usage.Key("default", sub, "2026-11", "calls").ID,
-	}}, entries)
-	entries, next, err = usage.Entries(t.Context(), b.faults, usage.Key("default", sub, "2026-11", "calls"), next, 1)
-	require.NoError(t, err)
-	require.Empty(t, next)
-	require.EqualValues(t, -10, entries[0].Quantity)
+	}, entries[0])
+	require.EqualValues(t, -10, entries[1].Quantity)
 
 	totals, _, err := usage.Totals(t.Context(), b.faults, usage.Of{Tenant: "default", Month: "2026-11"}, store.Cursor{}, 10)
 	require.NoError(t, err)
@@ -256,8 +236,8 @@ func TestUsageWithoutATimeOccurredWhenItsMessageWasMade(t *testing.T) {
 	require.EqualValues(t, 1, b.total(t, "2026-11", "calls").Used)
 }
 
-// The queue of the warnings need not run where usage is counted.
-func TestNobodyIsWarnedWhereTheQueueOfTheWarningsDoesNotRun(t *testing.T) {
+// The queue of the warnings need not run where usage is counted: once it runs, the next event tells it.
+func TestAWarningNamesSubscriptionMeterPeriodAndQuota(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	warnings := b.tracker.Warnings
@@ -267,21 +247,15 @@ func TestNobodyIsWarnedWhereTheQueueOfTheWarningsDoesNotRun(t *testing.T) {
 	require.Zero(t, b.total(t, "2026-11", "calls").Warned, "nobody was told")
 
 	b.tracker.Warnings = warnings
-	require.Equal(t, []int64{80}, percents(t, b.counts(t, "u-2", "calls", 1, "")), "once the queue runs, the next event tells it")
-	require.Empty(t, b.counts(t, "u-3", "calls", 1, "").Emit)
-}
-
-func TestAWarningNamesSubscriptionMeterPeriodAndQuota(t *testing.T) {
-	t.Parallel()
-	b := open(t)
-	effect := b.counts(t, "u-1", "calls", 85, "")
+	effect := b.counts(t, "u-2", "calls", 1, "")
 	require.Len(t, effect.Emit, 1)
-	require.Equal(t, b.tracker.Warnings.ID, effect.Emit[0].To)
+	require.Equal(t, []string{warnings.ID, sub}, []string{effect.Emit[0].To, effect.Emit[0].OrderingKey})
 	event, err := contract.As[*contract.Event](effect.Emit[0].Body)
 	require.NoError(t, err)
-	require.Equal(t, usage.Warning{SubscriptionID: sub, Meter: "calls", Percent: 80, Period: "2026-11", Used: 85, Quota: 100}, event.Data)
-	_, taken := b.tracker.Warnings.Handler(event.Type)
+	require.Equal(t, usage.Warning{SubscriptionID: sub, Meter: "calls", Percent: 80, Period: "2026-11", Used: 86, Quota: 100}, event.Data)
+	_, taken := warnings.Handler(event.Type)
 	require.True(t, taken, "its queue has a handler for it")
+	require.Empty(t, b.counts(t, "u-3", "calls", 1, "").Emit, "it is told once")
 }
 
 // The bounds are those of the shipped catalog: each is tried at its edge, and beyond it.
@@ -309,33 +283,17 @@ func TestUsageBeyondTheBoundsOfTimeIsADeadLetter(t *testing.T) {
 		"before the first year":     {noon, 1, "0001-01-01T00:00:00+12:00", "", "usage_time_invalid"},
 		"in a year that no one has": {noon, 1, "9999-12-31T23:59:59-12:00", "", "usage_time_invalid"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := open(t)
-			b.now = test.now
-			effect, err := b.deliver(b.used(t, "u-1", "calls", test.quantity, test.occurred))
-			if test.reason != "" {
-				requireReason(t, err, retry.Rejected, test.reason)
-				require.Zero(t, b.Written.Load())
-				return
-			}
-			require.NoError(t, err)
-			require.Equal(t, test.result, effect.Result)
-		})
+		b := open(t)
+		b.now = test.now
+		effect, err := b.deliver(b.used(t, "u-1", "calls", test.quantity, test.occurred))
+		if test.reason != "" {
+			requireReason(t, err, retry.Rejected, test.reason)
+			require.Zero(t, b.Written.Load(), name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, test.result, effect.Result, name)
 	}
-}
-
-// A period whose renewal has not been told may last as long as the one before it.
-func TestUsageOfAPeriodThatWasNotToldIsLateToo(t *testing.T) {
-	t.Parallel()
-	b := open(t)
-	b.tell(t, "2026-09-01T00:00:00Z", "2026-09-01T00:00:00Z", "2026-09-11T00:00:00Z", "")
-	b.now = time.Date(2026, 9, 25, 0, 0, 0, 0, time.UTC).Add(b.tracker.Limits.Grace)
-	effect := b.counts(t, "u-1", "calls", 1, "2026-09-15T00:00:00Z")
-	require.Equal(t, usage.CountedLate, effect.Result)
-	require.Equal(t, "2026-09-11T00:00:00Z", b.total(t, "20260911T000000Z", "calls").Start.Format(time.RFC3339))
-	_, err := b.deliver(b.used(t, "u-2", "calls", 1, "2026-09-14T23:59:59Z"))
-	requireReason(t, err, retry.Rejected, "usage_too_late")
 }
 
 func TestAnEventThatComesAgainWithOtherContentIsADeadLetter(t *testing.T) {
@@ -360,34 +318,21 @@ func TestAnEventThatComesAgainWithOtherContentIsADeadLetter(t *testing.T) {
 
 func TestUsageThatCannotBeReadIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		plant  func(b *books) store.Key
-		class  retry.Class
-		reason string
-		try    int
-	}{
-		"a total":  {func(*books) store.Key { return usage.Key("default", sub, "2026-11", "calls") }, retry.Failed, "usage_unreadable", 0},
-		"an entry": {func(*books) store.Key { return usage.EntryKey("default", sub, "u-1") }, retry.Failed, "usage_unreadable", 1},
-		"a period": {func(*books) store.Key {
-			write, _ := usage.Tell(usage.Told{Tenant: "default", Subscription: sub, EventID: "e", At: noon, Start: "2026-11-01T00:00:00Z", End: "2026-12-01T00:00:00Z"})
-			return write.Key
-		}, retry.Failed, "usage_unreadable", 0},
-		"a store that is down": {func(b *books) store.Key {
-			b.faults.Down(true)
-			return store.Key{Collection: "c", ID: "i"}
-		}, retry.Unavailable, "store_unavailable", 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+	told, _ := usage.Tell(usage.Told{Tenant: "default", Subscription: sub, EventID: "e", At: noon, Start: "2026-11-01T00:00:00Z", End: "2026-12-01T00:00:00Z"})
+	for try, keys := range map[int][]store.Key{0: {usage.Key("default", sub, "2026-11", "calls"), told.Key}, 1: {usage.EntryKey("default", sub, "u-1")}} {
+		for _, unreadable := range keys {
 			b := open(t)
-			_, err := b.Commit(t.Context(), []store.Write{store.Set(test.plant(b), map[string]any{"used": "a lot"})})
+			_, err := b.Commit(t.Context(), []store.Write{store.Set(unreadable, map[string]any{"used": "a lot"})})
 			require.NoError(t, err)
 			event := b.used(t, "u-1", "calls", 1, "")
-			event.Try = test.try
+			event.Try = try
 			_, err = handler.Typed(b.tracker.Track)(t.Context(), event)
-			requireReason(t, err, test.class, test.reason)
+			requireReason(t, err, retry.Failed, "usage_unreadable")
 			require.NotContains(t, err.Error(), "a lot")
-		})
+			b.faults.Down(true)
+			_, err = handler.Typed(b.tracker.Track)(t.Context(), event)
+			requireReason(t, err, retry.Unavailable, "store_unavailable")
+		}
 	}
 }
 
@@ -395,11 +340,9 @@ func TestATotalThatWouldNotBeExactIsADeadLetter(t *testing.T) {
 	t.Parallel()
 	b := open(t)
 	for meter, sign := range map[string]int64{"calls": 1, "rows": -1} {
-		ref := b.counts(t, "first-"+meter, meter, sign, "").Ref
-		doc, err := b.faults.Get(t.Context(), store.Key{Collection: usage.EntriesCollection, ID: ref})
-		require.NoError(t, err)
-		total := store.Key{Collection: usage.Collection, ID: doc.Fields["total"].(string)}
-		_, err = b.faults.Commit(t.Context(), []store.Write{store.Increment(total, map[string]int64{"used": sign * (catalog.MaxUsage - 2)}, nil)})
+		b.counts(t, "first-"+meter, meter, sign, "")
+		total := usage.Key("default", sub, "2026-11", meter)
+		_, err := b.faults.Commit(t.Context(), []store.Write{store.Increment(total, map[string]int64{"used": sign * (catalog.MaxUsage - 2)}, nil)})
 		require.NoError(t, err)
 		b.counts(t, "last-"+meter, meter, sign, "")
 		_, err = b.deliver(b.used(t, "beyond-"+meter, meter, sign, ""))

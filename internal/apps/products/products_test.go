@@ -1,9 +1,8 @@
 package products_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -54,44 +53,44 @@ func open(t *testing.T) *shop {
 
 func (s *shop) wait(d time.Duration) { s.now.Add(int64(d)) }
 
-func (s *shop) set(t *testing.T, id string, points int64) products.Product {
+// retired stands for the points of a product that is retired.
+const retired = math.MinInt64
+
+func (s *shop) change(t *testing.T, id string, points int64, by products.Change) (products.Product, error) {
 	t.Helper()
-	p, err := s.Set(t.Context(), tenant, id, points, ada)
-	require.NoError(t, err)
-	return p
+	if points == retired {
+		return s.Retire(t.Context(), tenant, id, by)
+	}
+	return s.Set(t.Context(), tenant, id, points, by)
 }
 
-func (s *shop) retire(t *testing.T, id string) {
+func (s *shop) set(t *testing.T, id string, points int64) {
 	t.Helper()
-	_, err := s.Retire(t.Context(), tenant, id, ada)
+	_, err := s.change(t, id, points, ada)
 	require.NoError(t, err)
 }
 
 func TestAProductHasThePointsOfTheCatalogUntilItIsSet(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	p, err := s.Get(t.Context(), tenant, "hat")
-	require.NoError(t, err)
-	require.Equal(t, products.Product{Tenant: tenant, ID: "hat", Points: 250, State: products.Active, Origin: products.FromCatalog}, p)
-
+	is := func(want products.Product) {
+		t.Helper()
+		want.Tenant, want.ID = tenant, "hat"
+		got, err := s.Get(t.Context(), tenant, "hat")
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	is(products.Product{Points: 250, State: products.Active, Origin: products.FromCatalog})
 	s.wait(time.Hour)
-	set := s.set(t, "hat", 300)
-	since := noon.Add(time.Hour)
-	require.Equal(t, products.Product{Tenant: tenant, ID: "hat", Points: 300, State: products.Active, Origin: products.FromStore, Since: since}, set)
-	got, err := s.Get(t.Context(), tenant, "hat")
-	require.NoError(t, err)
-	require.Equal(t, set, got)
-
+	s.set(t, "hat", 300)
+	is(products.Product{Points: 300, State: products.Active, Origin: products.FromStore, Since: noon.Add(time.Hour)})
 	s.wait(time.Hour)
-	s.retire(t, "hat")
-	got, err = s.Get(t.Context(), tenant, "hat")
-	require.NoError(t, err)
-	require.Equal(t, products.Retired, got.State)
-	require.Equal(t, noon.Add(2*time.Hour), got.Since)
-	_, err = s.Get(t.Context(), tenant, "odd")
-	require.ErrorIs(t, err, products.ErrUnknown)
-	_, err = s.Get(t.Context(), tenant, "no/id")
-	require.ErrorIs(t, err, products.ErrUnknown)
+	s.set(t, "hat", retired)
+	is(products.Product{Points: 300, State: products.Retired, Origin: products.FromStore, Since: noon.Add(2 * time.Hour)})
+	for _, id := range []string{"odd", "no/id"} {
+		_, err := s.Get(t.Context(), tenant, id)
+		require.ErrorIs(t, err, products.ErrUnknown)
+	}
 }
 
 func TestEveryChangeOfAProductIsAuditedInItsOwnCommit(t *testing.T) {
@@ -99,26 +98,26 @@ func TestEveryChangeOfAProductIsAuditedInItsOwnCommit(t *testing.T) {
 	s := open(t)
 	s.set(t, "hat", 300)
 	s.wait(time.Minute)
-	s.retire(t, "hat")
+	s.set(t, "hat", retired)
 	s.wait(time.Minute)
 	s.set(t, "hat", 250)
 	s.set(t, "new", 1)
 	require.EqualValues(t, 4, s.counter.Commits.Load())
 	require.EqualValues(t, 8, s.counter.Written.Load())
-	changes, next, err := audit.Subject{Kind: products.Kind, Tenant: tenant, ID: "hat"}.List(t.Context(), s.faults, store.Cursor{}, 10)
+	changes, err := audit.Subject{Kind: products.Kind, Tenant: tenant, ID: "hat"}.All(t.Context(), s.faults)
 	require.NoError(t, err)
-	require.Empty(t, next)
 	side := func(points int64, state, origin string) map[string]any {
 		return map[string]any{"points": points, "state": state, "origin": origin}
 	}
-	entry := func(action string, after time.Duration, before, now map[string]any) audit.Entry {
-		return audit.Entry{Kind: "product", Tenant: tenant, Subject: "hat", Action: action, Who: ada.Who, Why: ada.Why, At: noon.Add(after), Before: before, After: now}
+	for i, want := range []audit.Entry{
+		{Action: "set", At: noon.Add(2 * time.Minute), Before: side(300, "retired", "store"), After: side(250, "active", "store")},
+		{Action: "retire", At: noon.Add(time.Minute), Before: side(300, "active", "store"), After: side(300, "retired", "store")},
+		{Action: "set", At: noon, Before: side(250, "active", "catalog"), After: side(300, "active", "store")},
+	} {
+		want.Kind, want.Tenant, want.Subject, want.Who, want.Why = "product", tenant, "hat", ada.Who, ada.Why
+		require.Equal(t, want, changes[i])
 	}
-	require.Equal(t, []audit.Entry{
-		entry("set", 2*time.Minute, side(300, "retired", "store"), side(250, "active", "store")),
-		entry("retire", time.Minute, side(300, "active", "store"), side(300, "retired", "store")),
-		entry("set", 0, side(250, "active", "catalog"), side(300, "active", "store")),
-	}, changes)
+	require.Len(t, changes, 3)
 	changes, err = audit.Subject{Kind: products.Kind, Tenant: tenant, ID: "new"}.All(t.Context(), s.faults)
 	require.NoError(t, err)
 	require.Len(t, changes, 1)
@@ -127,49 +126,35 @@ func TestEveryChangeOfAProductIsAuditedInItsOwnCommit(t *testing.T) {
 
 func TestAnInvalidChangeOfAProductWritesNothing(t *testing.T) {
 	t.Parallel()
+	s := open(t)
 	for name, test := range map[string]struct {
-		change func(*shop) error
+		id     string
+		points int64 // retired: none is set
+		by     products.Change
 		want   error
 	}{
-		"no points":            {func(s *shop) error { _, err := s.Set(context.Background(), tenant, "hat", 0, ada); return err }, products.ErrInvalid},
-		"points below nothing": {func(s *shop) error { _, err := s.Set(context.Background(), tenant, "hat", -1, ada); return err }, products.ErrInvalid},
-		"more points than there are": {func(s *shop) error {
-			_, err := s.Set(context.Background(), tenant, "hat", catalog.MaxPoints+1, ada)
-			return err
-		}, products.ErrInvalid},
-		"an id that no order can name": {func(s *shop) error { _, err := s.Set(context.Background(), tenant, "a hat", 1, ada); return err }, products.ErrInvalid},
-		"no reason": {func(s *shop) error {
-			_, err := s.Set(context.Background(), tenant, "hat", 1, products.Change{Who: "local", Why: " "})
-			return err
-		}, audit.ErrInvalid},
-		"a reason without end": {func(s *shop) error {
-			_, err := s.Retire(context.Background(), tenant, "hat", products.Change{Who: "local", Why: strings.Repeat("w", 1001)})
-			return err
-		}, audit.ErrInvalid},
-		"the end of what is none": {func(s *shop) error { _, err := s.Retire(context.Background(), tenant, "odd", ada); return err }, products.ErrUnknown},
-		"a store that is down": {func(s *shop) error {
-			s.faults.Down(true)
-			_, err := s.Set(context.Background(), tenant, "hat", 1, ada)
-			return err
-		}, storetest.ErrFault},
+		"no points":                    {"hat", 0, ada, products.ErrInvalid},
+		"points below nothing":         {"hat", -1, ada, products.ErrInvalid},
+		"more points than there are":   {"hat", catalog.MaxPoints + 1, ada, products.ErrInvalid},
+		"an id that no order can name": {"a hat", 1, ada, products.ErrInvalid},
+		"no reason":                    {"hat", 1, products.Change{Who: "local", Why: " "}, audit.ErrInvalid},
+		"a reason without end":         {"hat", retired, products.Change{Who: "local", Why: strings.Repeat("w", 1001)}, audit.ErrInvalid},
+		"the end of what is none":      {"odd", retired, ada, products.ErrUnknown},
+		"a store that is down":         {"hat", 1, ada, storetest.ErrFault},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := open(t)
-			err := test.change(s)
-			require.ErrorIs(t, err, test.want)
-			require.NotContains(t, err.Error(), "hat")
-			if errors.Is(test.want, storetest.ErrFault) {
-				_, _, err = s.List(t.Context(), tenant, store.Cursor{}, 1)
-				require.ErrorIs(t, err, storetest.ErrFault)
-			}
-			s.faults.Down(false)
-			for _, collection := range []string{products.Collection, audit.Collection} {
-				page, err := s.faults.Query(t.Context(), store.Query{Collection: collection, Limit: 1})
-				require.NoError(t, err)
-				require.Empty(t, page.Documents)
-			}
-		})
+		s.faults.Down(name == "a store that is down")
+		_, err := s.change(t, test.id, test.points, test.by)
+		require.ErrorIs(t, err, test.want, name)
+		require.NotContains(t, err.Error(), "hat", name)
+	}
+	s.faults.Down(true)
+	_, _, err := s.List(t.Context(), tenant, store.Cursor{}, 1)
+	require.ErrorIs(t, err, storetest.ErrFault)
+	s.faults.Down(false)
+	for _, collection := range []string{products.Collection, audit.Collection} {
+		page, err := s.faults.Query(t.Context(), store.Query{Collection: collection, Limit: 1})
+		require.NoError(t, err)
+		require.Empty(t, page.Documents)
 	}
 }
 
@@ -182,23 +167,18 @@ func TestAProductThatCannotBeReadCanBeSet(t *testing.T) {
 		"no state":             {"points": int64(1), "since": noon},
 		"no time":              {"points": int64(1), "state": "active"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := open(t)
-			_, err := s.faults.Commit(t.Context(), []store.Write{store.Create(products.Key(tenant, "hat"), fields)})
-			require.NoError(t, err)
-			_, err = s.Get(t.Context(), tenant, "hat")
-			require.ErrorIs(t, err, products.ErrBroken)
-			_, known, err := s.reader.Points(t.Context(), tenant, "hat")
-			require.ErrorIs(t, err, products.ErrBroken, "what the catalog says is not what was set")
-			require.False(t, known)
-			_, _, err = s.List(t.Context(), tenant, store.Cursor{}, 10)
-			require.ErrorIs(t, err, products.ErrBroken)
-			s.set(t, "hat", 300)
-			points, _, err := s.reader.Points(t.Context(), tenant, "hat")
-			require.NoError(t, err)
-			require.EqualValues(t, 300, points)
-		})
+		s := open(t)
+		_, err := s.faults.Commit(t.Context(), []store.Write{store.Create(products.Key(tenant, "hat"), fields)})
+		require.NoError(t, err)
+		_, err = s.Get(t.Context(), tenant, "hat")
+		require.ErrorIs(t, err, products.ErrBroken, name)
+		_, known, err := s.reader.Points(t.Context(), tenant, "hat")
+		require.ErrorIs(t, err, products.ErrBroken, "what the catalog says is not what was set")
+		require.False(t, known, name)
+		_, _, err = s.List(t.Context(), tenant, store.Cursor{}, 10)
+		require.ErrorIs(t, err, products.ErrBroken, name)
+		s.set(t, "hat", 300)
+		require.Equal(t, "300", s.worth(t, "hat"))
 	}
 }
 
@@ -206,7 +186,7 @@ func TestProductsAreListedPageByPage(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	s.set(t, "ant", 1)
-	s.retire(t, "hat")
+	s.set(t, "hat", retired)
 	s.set(t, "bee", 2)
 	s.set(t, "zoo", 3)
 	want := []string{"ant 1 active store", "bee 2 active store", "cap 10 active catalog", "hat 250 retired store", "wig 7 active catalog", "zoo 3 active store"}
@@ -232,12 +212,9 @@ func TestProductsAreListedPageByPage(t *testing.T) {
 func TestAChangeOfAProductThatChangedMeanwhileIsRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	expect := func(points int64) products.Change {
-		return products.Change{Who: ada.Who, Why: ada.Why, Expect: &points}
-	}
 	for _, step := range []struct {
 		id     string
-		points int64 // 0 retires it
+		points int64
 		seen   int64
 		want   error
 	}{
@@ -245,19 +222,14 @@ func TestAChangeOfAProductThatChangedMeanwhileIsRefused(t *testing.T) {
 		{"hat", 300, 250, nil},
 		{"hat", 300, 250, nil}, // the same, sent again
 		{"hat", 400, 250, products.ErrChanged},
-		{"hat", 0, 250, products.ErrChanged},
-		{"hat", 0, 300, nil},
+		{"hat", retired, 250, products.ErrChanged},
+		{"hat", retired, 300, nil},
 		{"hat", 300, 300, products.ErrChanged},
 		{"hat", 300, 0, nil},
 		{"new", 1, 1, products.ErrChanged},
 		{"new", 1, 0, nil},
 	} {
-		var err error
-		if step.points == 0 {
-			_, err = s.Retire(t.Context(), tenant, step.id, expect(step.seen))
-		} else {
-			_, err = s.Set(t.Context(), tenant, step.id, step.points, expect(step.seen))
-		}
+		_, err := s.change(t, step.id, step.points, products.Change{Who: ada.Who, Why: ada.Why, Expect: &step.seen})
 		require.ErrorIs(t, err, step.want, "%+v", step)
 	}
 }

@@ -1,30 +1,72 @@
 package e2e_test
 
 import (
+	"bufio"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/internal/apps/ledger"
+	"billhook/internal/console/ops"
+	"billhook/internal/ingest/webhook/samples"
 )
+
+// devRun is `billhook dev` as a process, whose API is asked like a stack's.
+type devRun struct {
+	stack
+	process *exec.Cmd
+	// said is the output up to the last line of the start, each white space a blank, and lines are its lines.
+	said  string
+	lines []string
+}
+
+// startDev starts dev with these variables, as NAME=value, and waits until a line of its output begins so; empty: until
+// it has said all. It reports whether the line came.
+func startDev(t *testing.T, environment []string, line string, arguments ...string) (dev *devRun, found bool) {
+	t.Helper()
+	binary, err := program()
+	require.NoError(t, err)
+	dev = &devRun{process: exec.Command(binary, append([]string{"dev", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0"}, arguments...)...)} //nolint:noctx // Ctrl-C ends it
+	stdout, err := dev.process.StdoutPipe()
+	require.NoError(t, err)
+	dev.process.Stderr, dev.process.Env = os.Stderr, append(os.Environ(), environment...)
+	require.NoError(t, dev.process.Start())
+	t.Cleanup(func() { _ = dev.process.Process.Kill() })
+	for lines, ended := bufio.NewScanner(stdout), false; !ended && !found && lines.Scan(); {
+		dev.lines = append(dev.lines, lines.Text())
+		ended, found = lines.Text() == "Serving until Ctrl-C.", line != "" && strings.HasPrefix(lines.Text(), line)
+	}
+	dev.said = strings.Join(strings.Fields(strings.Join(dev.lines, " ")), " ")
+	up := regexp.MustCompile(`webhook (http://[^,]+), worker (http://[^,]+),`).FindStringSubmatch(dev.said)
+	require.NotNil(t, up, dev.said)
+	dev.webhookURL, dev.workerURL = up[1], up[2]
+	return dev, found
+}
+
+func (d *devRun) end(t *testing.T) {
+	t.Helper()
+	require.NoError(t, d.process.Process.Signal(os.Interrupt))
+	require.NoError(t, d.process.Wait(), "Ctrl-C is a good end")
+}
 
 // TestOneCommandShowsEverySample runs what `make run` runs. It waits for the samples, asks for
 // one of the events, and presses Ctrl-C.
 func TestOneCommandShowsEverySample(t *testing.T) {
 	t.Parallel()
-	binary, err := program()
-	require.NoError(t, err)
-
-	dev := startDev(t, binary)
-	said := strings.Join(strings.Fields(dev.said), " ") // long lines are broken
+	dev, _ := startDev(t, nil, "")
 	for _, shown := range shownByTheREADME(t) {
-		require.Contains(t, said, shown, "the README shows what `make run` prints")
+		require.Contains(t, dev.said, shown, "the README shows what `make run` prints")
 	}
-	for line := range strings.Lines(dev.said) {
+	for _, line := range dev.lines {
 		require.LessOrEqual(t, utf8.RuneCountInString(line), 101, line)
 	}
 	for _, step := range []struct{ arguments, want string }{
@@ -34,9 +76,7 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 		{"dlq operations", "finished"},
 		{"outbox", "Nothing waits."},
 	} {
-		answer, err := exec.CommandContext(t.Context(), binary, append(strings.Fields(step.arguments), "--server", dev.workerURL)...).CombinedOutput()
-		require.NoError(t, err, string(answer))
-		require.Contains(t, string(answer), step.want, step.arguments)
+		require.Contains(t, dev.terminal(t, strings.Fields(step.arguments)...), step.want, step.arguments)
 	}
 
 	// One sender stops in the middle of its request, and one has sent nothing.
@@ -74,27 +114,68 @@ func shownByTheREADME(t *testing.T) (samples []string) {
 	return samples
 }
 
-// TestWhatDoesNotRunIsLeftOut runs dev as a deployment of two queues does.
-func TestWhatDoesNotRunIsLeftOut(t *testing.T) {
+// A deployment of few queues runs dev, too.
+func TestSamplesOfQueuesThatDoNotRunAreLeftOut(t *testing.T) {
 	t.Parallel()
-	binary, err := program()
-	require.NoError(t, err)
-	t.Run("of PayNow alone", func(t *testing.T) {
-		t.Parallel()
-		dev := startDevWith(t, []string{"QUEUES=paynow-events,pay-subscription-update"}, binary)
-		said := strings.Join(strings.Fields(dev.said), " ")
-		require.Contains(t, said, "a subscription that renews 202")
-		require.Contains(t, said, "a trial with its payment left out: sub-trial-payment does not run here")
-		require.Contains(t, said, "five products, one of them bad left out: search-index does not run here")
-		require.NotContains(t, said, "/gateway/orders")
-		dev.end(t)
-	})
-	t.Run("of third parties alone", func(t *testing.T) {
-		t.Parallel()
-		dev := startDevWith(t, []string{"QUEUES=events-low"}, binary)
-		said := strings.Join(strings.Fields(dev.said), " ")
-		require.Contains(t, said, "No queue that takes PayNow's events runs here")
-		require.Contains(t, said, "an event for a third party 202, then delivered")
-		dev.end(t)
-	})
+	for queues, shows := range map[string][]string{
+		"paynow-events,pay-subscription-update": {
+			"a subscription that renews 202", "a trial with its payment left out: sub-trial-payment does not run here",
+			"five products, one of them bad left out: search-index does not run here",
+		},
+		"events-low": {"No queue that takes PayNow's events runs here", "an event for a third party 202, then delivered"},
+	} {
+		t.Run(queues, func(t *testing.T) {
+			t.Parallel()
+			dev, _ := startDev(t, []string{"QUEUES=" + queues}, "")
+			for _, shown := range shows {
+				require.Contains(t, dev.said, shown)
+			}
+			require.NotContains(t, dev.said, "/gateway/orders")
+			dev.end(t)
+		})
+	}
+}
+
+// TestAKilledDevGoesOn kills dev in the middle of its samples, again and again, each time behind
+// another line, and lets the last run end them. Its state is one dev's at a time.
+func TestAKilledDevGoesOn(t *testing.T) {
+	t.Parallel()
+	onlyInFull(t) // it waits for leases to end
+	folder := filepath.Join(t.TempDir(), "kept", "here")
+	for i, behind := range []string{"an order  ", "a full refund", "a trial with its payment", "an order is confirmed"} {
+		dev, found := startDev(t, nil, "  "+behind, "--data", folder)
+		require.Contains(t, dev.said, []string{"Its state is kept in " + folder, "It goes on with the state in " + folder}[min(i, 1)])
+		require.True(t, found || i == 3, "%s: what was not sent is sent now", behind) // the last may be sent before the kill
+		require.NoError(t, dev.process.Process.Kill())
+		require.Error(t, dev.process.Wait())
+	}
+	dev, _ := startDev(t, nil, "", "--data", folder)
+	second, err := billhook(t, "dev", "--data", folder, "--webhook-port", "0", "--worker-port", "0", "--service-port", "0")
+	require.Error(t, err)
+	require.Contains(t, second, "another billhook dev is using "+folder)
+
+	statuses := map[string]int{}
+	require.Eventually(t, func() bool { // what was in hand when dev was killed is taken up when its lease is over
+		var all ops.List[ops.Line]
+		dev.ask(t, http.MethodGet, "/v1/ops/events?limit=100", nil, &all)
+		clear(statuses)
+		for _, line := range all.Items {
+			statuses[line.Queue+" "+string(line.Status)]++
+		}
+		return statuses["sub-trial-payment COMPLETED"]+statuses["pay-refund-initiation COMPLETED"]+statuses["pay-subscription-update COMPLETED"] == 8 &&
+			statuses["search-index COMPLETED"]+statuses["notifications-send COMPLETED"] == 11
+	}, 3*time.Minute, pollInterval)
+	require.Equal(t, map[string]int{
+		"paynow-events COMPLETED": 6, "paynow-events DEAD_LETTERED": 1, "pay-subscription-update COMPLETED": 4,
+		"sub-trial-payment COMPLETED": 1, "sub-payment-initiation COMPLETED": 1, "pay-refund-initiation COMPLETED": 3,
+		"orders-process COMPLETED": 2, "notifications-fanout COMPLETED": 2, "notifications-send COMPLETED": 6,
+		"events-high COMPLETED": 1, "events-normal COMPLETED": 1, "fis-ingestion COMPLETED": 1,
+		"search-index COMPLETED": 5, "search-index DEAD_LETTERED": 1, "events-low COMPLETED": 1,
+	}, statuses, "nothing is lost, and nothing is done under a second id")
+	for _, account := range []string{samples.UID, "dev-user-of-the-retry"} {
+		var got ops.Account
+		dev.ask(t, http.MethodGet, "/v1/ops/accounts/"+string(ledger.UserPoints(account)), nil, &got)
+		require.Equal(t, int64(2000), got.Balance)
+	}
+	dev.end(t)
 }

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,14 +11,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
-	"billhook/e2e"
 	"billhook/e2e/testdata/parcels"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
-	"billhook/internal/platform/telemetry"
 )
 
 // addedTo returns a folder with the shipped catalog and more lines, by the key that they stand
@@ -27,34 +23,16 @@ import (
 func addedTo(t *testing.T, lines map[string]string) (folder string) {
 	t.Helper()
 	folder = changedCatalog(t)
-	for place, added := range lines {
-		file, key, ok := strings.Cut(place, ", under ")
-		require.True(t, ok, place)
-		path := filepath.Join(folder, file)
-		text, err := os.ReadFile(path)
-		require.NoError(t, err)
-		require.Contains(t, string(text), "\n"+key+":\n")
-		require.NoError(t, os.WriteFile(path, []byte(strings.Replace(string(text), "\n"+key+":\n", "\n"+key+":\n"+added, 1)), 0o600))
-	}
+	addTo(t, folder, lines)
 	return folder
 }
 
-// startWith starts the embedded stack with a catalog, and with what is added to its configuration.
-func startWith(t *testing.T, folder string, add func(*devstack.Config)) *stack {
+func addTo(t *testing.T, folder string, lines map[string]string) {
 	t.Helper()
-	c, err := catalog.Load(folder)
-	require.NoError(t, err)
-	log := &e2e.Log{}
-	config := devstack.Config{
-		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
-		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"), Log: telemetry.NewLogger(log, nil),
-	}
-	add(&config)
-	running, err := devstack.Start(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, running.Close()) })
-	return &stack{
-		webhookURL: running.WebhookURL, workerURL: running.WorkerURL, log: log, store: running.Store, publish: running.Publisher.Publish, service: running.Service,
+	for place, added := range lines {
+		file, key, ok := strings.Cut(place, ", under ")
+		require.True(t, ok, place)
+		change(t, filepath.Join(folder, file), "\n"+key+":\n", "\n"+key+":\n"+added)
 	}
 }
 
@@ -62,7 +40,7 @@ func startWith(t *testing.T, folder string, add func(*devstack.Config)) *stack {
 func (s *stack) event(t *testing.T, topic, routingKey, id, eventType, data string) {
 	t.Helper()
 	_, err := s.publish(t.Context(), topic, contract.Message{
-		Data: fmt.Appendf(nil, `{"id":%q,"type":%q,"timestamp":"2026-03-01T12:00:00Z","version":1,"producer":"depots","data":%s}`, id, eventType, data),
+		Data: []byte(platformEvent(id, eventType, data)),
 		Attributes: map[string]string{
 			contract.AttrContract: contract.MessageV1, contract.AttrEventID: id, contract.AttrEventType: eventType,
 			contract.AttrRoutingKey: routingKey, contract.AttrOrderingKey: contract.UnknownOrderingKey,
@@ -114,10 +92,7 @@ func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 		said, err := command.CombinedOutput()
 		return string(said), err
 	}
-	for place, added := range exampleLines(t) {
-		file, key, _ := strings.Cut(place, ", under ")
-		change(t, filepath.Join(tree, "catalog", file), "\n"+key+":\n", "\n"+key+":\n"+added)
-	}
+	addTo(t, filepath.Join(tree, "catalog"), exampleLines(t))
 	said, err := check()
 	require.Error(t, err, "nothing is registered yet")
 	require.Contains(t, said, "parcels.count")
@@ -132,27 +107,14 @@ func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 	require.NoError(t, err, said)
 }
 
-// change replaces a text that stands in a file once.
-func change(t *testing.T, path, was, is string) {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, 1, strings.Count(string(text), was), "%s: %s", path, was)
-	require.NoError(t, os.WriteFile(path, []byte(strings.Replace(string(text), was, is, 1)), 0o600))
-}
-
-func TestContributingQuotesTheFileOfItsExample(t *testing.T) {
+func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
 	t.Parallel()
 	file, err := os.ReadFile(filepath.Join("testdata", "parcels", "parcels.go"))
 	require.NoError(t, err)
 	quotes := fenced(t, "go")
 	require.Len(t, quotes, 2, "the file, and the line of registration")
 	require.Equal(t, string(file), quotes[0])
-}
-
-func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
-	t.Parallel()
-	s := startWith(t, addedTo(t, exampleLines(t)), func(config *devstack.Config) {
+	s := startEmbedded(t, loaded(t, addedTo(t, exampleLines(t))), func(config *devstack.Config) {
 		config.Handlers = func(registry *handler.Registry) { parcels.Register(registry) }
 	})
 	scans := func() any {

@@ -2,12 +2,8 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
-	"sync"
 	"syscall"
 )
 
@@ -38,47 +34,4 @@ func (p *Process) Died(ctx context.Context) (syscall.Signal, error) {
 		return 0, nil
 	}
 	return status.Signal(), nil
-}
-
-// BuildOnce is Build. After KeepBuilds it compiles each set of tags once; later builds are links to the first.
-func BuildOnce(ctx context.Context, folder string, tags ...string) error {
-	built.Lock()
-	defer built.Unlock()
-	if built.folder == "" {
-		return Build(ctx, folder, tags...)
-	}
-	kept := filepath.Join(built.folder, "tags "+strings.Join(tags, " "))
-	if !built.with[kept] {
-		if err := Build(ctx, kept, tags...); err != nil {
-			return err
-		}
-		built.with[kept] = true
-	}
-	for _, service := range services {
-		if err := os.Link(filepath.Join(kept, service), filepath.Join(folder, service)); err != nil {
-			return fmt.Errorf("build the services: %w", err)
-		}
-	}
-	return nil
-}
-
-// built holds the builds of this process after KeepBuilds.
-var built struct {
-	sync.Mutex
-	folder string
-	with   map[string]bool
-}
-
-// KeepBuilds keeps what BuildOnce compiles until remove is called.
-func KeepBuilds() (remove func() error, err error) {
-	built.Lock()
-	defer built.Unlock()
-	if built.folder != "" {
-		return nil, errors.New("e2e: builds are kept already")
-	}
-	if built.folder, err = os.MkdirTemp("", "billhook-e2e-"); err != nil {
-		return nil, err
-	}
-	built.with = map[string]bool{}
-	return func() error { return os.RemoveAll(built.folder) }, nil
 }

@@ -55,10 +55,12 @@ func TestAQueueThatPostsToAServiceIsCatalogLinesAlone(t *testing.T) {
 		posted <- strings.Join([]string{r.Method, r.URL.Path, r.Header.Get("Idempotency-Key"), string(body)}, " ")
 	}))
 	t.Cleanup(mailer.Close)
-	s := startWith(t, addedTo(t, map[string]string{"queues.yaml, under queues": aQueue, "targets.yaml, under targets": aTarget}), func(config *devstack.Config) {
-		config.Targets = map[string]devstack.Place{"mailer": {URL: mailer.URL + "/mail", Secret: mailerSecret}}
+	folder := addedTo(t, map[string]string{"queues.yaml, under queues": aQueue, "targets.yaml, under targets": aTarget})
+	s := startEmbedded(t, loaded(t, folder), func(config *devstack.Config) {
+		config.Targets["mailer"] = devstack.Place{URL: mailer.URL + "/mail", Secret: mailerSecret}
 	})
-	s.enqueue(t, "welcome-mails", "new-1", "initial", `{"subscription_id":"s-1"}`, `"correlation_id":"s-1",`)
+	answer := s.signed(t, "/queues/welcome-mails/messages", envelope("new-1", "initial", `{"subscription_id":"s-1"}`, `"correlation_id":"s-1",`))
+	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
 	key := handler.CalleeKey("welcome-mails", "default", "new-1")
 	require.Equal(t, `POST /mail/v1/letters `+key+` {"event_id":"`+key+`","tenant":"default","source_event_id":"new-1",`+
 		`"action":"initial","subscription_id":"s-1","correlation_id":"s-1","created_at":"2026-03-01T12:00:00Z","payload":{"subscription_id":"s-1"}}`, <-posted)

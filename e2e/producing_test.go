@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -97,9 +96,7 @@ func (d *trouble) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t *testing.T) {
 	t.Parallel()
-	binary, err := program()
-	require.NoError(t, err)
-	dev := startDev(t, binary, "--no-samples")
+	dev, _ := startDev(t, nil, "", "--no-samples")
 	t.Cleanup(func() { dev.end(t) })
 	at, err := url.Parse(dev.webhookURL)
 	require.NoError(t, err)
@@ -142,19 +139,19 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 				require.Equal(t, string(door.bodies[0]), string(body), "the same event, to the byte")
 			}
 			// One more message of the same key comes behind all of them.
-			behind := exec.CommandContext(t.Context(), binary, "enqueue", "events-high", "--webhook", dev.webhookURL, "-f", "-")
-			behind.Stdin = strings.NewReader(`{"id":"behind-` + language + `","type":"usage_tracking","version":1,"data":{"subscription_id":"s-` + language + `","meter":"calls","quantity":1}}`)
-			told, err := behind.CombinedOutput()
-			require.NoError(t, err, string(told))
-			s := &stack{workerURL: dev.workerURL}
+			behind := filepath.Join(t.TempDir(), "behind.json")
+			message := `{"id":"behind-` + language + `","type":"usage_tracking","version":1,"data":{"subscription_id":"s-` + language + `","meter":"calls","quantity":1}}`
+			require.NoError(t, os.WriteFile(behind, []byte(message), 0o600))
+			told, err := billhook(t, "enqueue", "events-high", "--webhook", dev.webhookURL, "-f", behind)
+			require.NoError(t, err, told)
 			var used ops.Usage
 			require.Eventually(t, func() bool {
-				s.ask(t, http.MethodGet, "/v1/ops/usage/s-"+language, nil, &used)
+				dev.ask(t, http.MethodGet, "/v1/ops/usage/s-"+language, nil, &used)
 				return used.Meters["calls"].Entries >= 2
 			}, patience, pollInterval)
 			require.Equal(t, []int64{8, 2}, []int64{used.Meters["calls"].Used, used.Meters["calls"].Entries}, "of two messages of one id one counts")
 			var story ops.Event
-			s.ask(t, http.MethodGet, "/v1/ops/events/"+answer.EventID, nil, &story)
+			dev.ask(t, http.MethodGet, "/v1/ops/events/"+answer.EventID, nil, &story)
 			require.Equal(t, dedupe.Completed, story.Status)
 
 			refused := &trouble{}

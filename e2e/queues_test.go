@@ -33,35 +33,35 @@ type queueStory struct {
 // queueStories are the types of all queues whose effect another service does. A type of such a
 // queue that is not here fails the test.
 var queueStories = []queueStory{
-	{queue: "sub-payment-initiation", eventType: "initial", content: `{"subscription_id":"%s","amount":"9.99","currency":"EUR"}`, gateway: true},
-	{queue: "sub-payment-initiation", eventType: "renewal", content: `{"subscription_id":"%s","amount":"9.99","currency":"EUR"}`, gateway: true},
-	{queue: "sub-payment-initiation", eventType: "upgrade", content: `{"subscription_id":"%s"}`, gateway: true},
-	{queue: "sub-payment-initiation", eventType: "downgrade", content: `{"subscription_id":"%s"}`, gateway: true},
-	{queue: "sub-trial-payment", eventType: "trial", content: `{"subscription_id":"%s","amount":"1.00","currency":"EUR"}`, gateway: true},
-	{queue: "pay-refund-initiation", eventType: "refund", content: `{"payment_id":"%s","amount":"9.99","currency":"EUR"}`, gateway: true},
-	{queue: "sub-plan-change", eventType: "upgrade", content: `{"subscription_id":"%s"}`},
-	{queue: "sub-plan-change", eventType: "downgrade", content: `{"subscription_id":"%s"}`},
-	{queue: "sub-usage-sync", eventType: "usage_sync", content: `{"subscription_id":"%s"}`},
-	{queue: "pay-subscription-update", eventType: "initial", content: `{"subscription_id":"%s"}`},
-	{queue: "pay-subscription-update", eventType: "renewal", content: `{"subscription_id":"%s"}`},
-	{queue: "pay-subscription-update", eventType: "upgrade", content: `{"subscription_id":"%s"}`},
-	{queue: "pay-subscription-update", eventType: "downgrade", content: `{"subscription_id":"%s"}`},
-	{queue: "pay-subscription-update", eventType: "payment_declined", content: `{"subscription_id":"%s"}`},
-	{queue: "pay-subscription-update", eventType: "cancellation", content: `{"subscription_id":"%s"}`},
-	{queue: "pay-subscription-update", eventType: "trial", content: `{"subscription_id":"%s"}`},
-	{queue: "pay-subscription-update", eventType: "trial_completed", content: `{"subscription_id":"%s"}`},
-	{queue: "pay-subscription-update", eventType: "trial_canceled", content: `{"subscription_id":"%s"}`},
-	{queue: "events-high", eventType: "subscription_created", content: `{"subscription_id":"%s"}`},
-	{queue: "events-high", eventType: "payment_processing", content: `{"payment_id":"%s"}`},
-	{queue: "events-high", eventType: "api_sync", content: `{"api_id":"%s"}`},
-	{queue: "events-normal", eventType: "invoice_generation", content: `{"subscription_id":"%s"}`},
-	{queue: "events-normal", eventType: "quota_warning", content: `{"subscription_id":"%s","meter":"calls","percent":80}`},
-	{queue: "notifications-send", eventType: "notification.email.order_confirmed", content: `{"user_id":"u","order_id":"%s"}`},
-	{queue: "notifications-send", eventType: "notification.sms.order_confirmed", content: `{"user_id":"u","order_id":"%s"}`},
-	{queue: "notifications-send", eventType: "notification.push.order_confirmed", content: `{"user_id":"u","order_id":"%s"}`},
-	{queue: "search-index", eventType: "product.updated", content: `{"document_id":"%s","version":1}`, index: true},
-	{queue: "search-index", eventType: "product.sold", content: `{"document_id":"%s","version":1,"sold_at":"2026-03-01T12:00:00Z"}`, index: true},
-	{queue: "analytics-track", eventType: "analytics.event", content: `{"name":"seen","subject_id":"%s"}`},
+	{"sub-payment-initiation", "initial", `{"subscription_id":"%s","amount":"9.99","currency":"EUR"}`, true, false},
+	{"sub-payment-initiation", "renewal", `{"subscription_id":"%s","amount":"9.99","currency":"EUR"}`, true, false},
+	{"sub-payment-initiation", "upgrade", `{"subscription_id":"%s"}`, true, false},
+	{"sub-payment-initiation", "downgrade", `{"subscription_id":"%s"}`, true, false},
+	{"sub-trial-payment", "trial", `{"subscription_id":"%s","amount":"1.00","currency":"EUR"}`, true, false},
+	{"pay-refund-initiation", "refund", `{"payment_id":"%s","amount":"9.99","currency":"EUR"}`, true, false},
+	{"sub-plan-change", "upgrade", `{"subscription_id":"%s"}`, false, false},
+	{"sub-plan-change", "downgrade", `{"subscription_id":"%s"}`, false, false},
+	{"sub-usage-sync", "usage_sync", `{"subscription_id":"%s"}`, false, false},
+	{"pay-subscription-update", "initial", `{"subscription_id":"%s"}`, false, false},
+	{"pay-subscription-update", "renewal", `{"subscription_id":"%s"}`, false, false},
+	{"pay-subscription-update", "upgrade", `{"subscription_id":"%s"}`, false, false},
+	{"pay-subscription-update", "downgrade", `{"subscription_id":"%s"}`, false, false},
+	{"pay-subscription-update", "payment_declined", `{"subscription_id":"%s"}`, false, false},
+	{"pay-subscription-update", "cancellation", `{"subscription_id":"%s"}`, false, false},
+	{"pay-subscription-update", "trial", `{"subscription_id":"%s"}`, false, false},
+	{"pay-subscription-update", "trial_completed", `{"subscription_id":"%s"}`, false, false},
+	{"pay-subscription-update", "trial_canceled", `{"subscription_id":"%s"}`, false, false},
+	{"events-high", "subscription_created", `{"subscription_id":"%s"}`, false, false},
+	{"events-high", "payment_processing", `{"payment_id":"%s"}`, false, false},
+	{"events-high", "api_sync", `{"api_id":"%s"}`, false, false},
+	{"events-normal", "invoice_generation", `{"subscription_id":"%s"}`, false, false},
+	{"events-normal", "quota_warning", `{"subscription_id":"%s","meter":"calls","percent":80}`, false, false},
+	{"notifications-send", "notification.email.order_confirmed", `{"user_id":"u","order_id":"%s"}`, false, false},
+	{"notifications-send", "notification.sms.order_confirmed", `{"user_id":"u","order_id":"%s"}`, false, false},
+	{"notifications-send", "notification.push.order_confirmed", `{"user_id":"u","order_id":"%s"}`, false, false},
+	{"search-index", "product.updated", `{"document_id":"%s","version":1}`, false, true},
+	{"search-index", "product.sold", `{"document_id":"%s","version":1,"sold_at":"2026-03-01T12:00:00Z"}`, false, true},
+	{"analytics-track", "analytics.event", `{"name":"seen","subject_id":"%s"}`, false, false},
 }
 
 // ownCases are queues, and types of queues, whose cases need more than a message and a service that is
@@ -71,9 +71,7 @@ var ownCases = []string{"paynow-events", "events-low", "notifications-fanout", "
 // everyQueue tries each type of each queue that another service works for: happy, duplicate, terminal, transient and then
 // success, exhausted, expired.
 func everyQueue(t *testing.T, s *stack) {
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	stories := map[string]bool{}
+	c, stories := loaded(t, ""), map[string]bool{}
 	for _, story := range queueStories {
 		q, ok := c.Queue(story.queue)
 		require.True(t, ok, story.queue)
@@ -107,17 +105,17 @@ func (s *stack) newQueueEvent() queueEvent {
 // put puts the event on the queue through the producers' door.
 func (s *stack) put(t *testing.T, q catalog.Queue, story queueStory, e queueEvent) {
 	t.Helper()
-	answer := s.signed(t, "/queues/"+q.ID+"/messages", string(story.body(q, e)))
+	answer := s.signed(t, "/queues/"+q.ID+"/messages", story.body(q, e))
 	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
 	require.Equal(t, e.id, answer.EventID)
 }
 
-func (story queueStory) body(q catalog.Queue, e queueEvent) []byte {
+func (story queueStory) body(q catalog.Queue, e queueEvent) string {
 	content := fmt.Sprintf(story.content, e.subject)
 	if q.Contract == contract.EnvelopeV1 {
-		return fmt.Appendf(nil, `{"id":%q,"action":%q,"created_at":"2026-03-01T12:00:00Z","attempts":0,"payload":%s}`, e.id, story.eventType, content)
+		return envelope(e.id, story.eventType, content, "")
 	}
-	return fmt.Appendf(nil, `{"id":%q,"type":%q,"version":1,"timestamp":"2026-03-01T12:00:00Z","producer":"e2e","data":%s}`, e.id, story.eventType, content)
+	return platformEvent(e.id, story.eventType, content)
 }
 
 // instruct tells the service how to answer the next deliveries of the event.
@@ -187,8 +185,7 @@ func runQueueStory(t *testing.T, s *stack, q catalog.Queue, story queueStory) {
 
 	if q.MessageTTL > 0 {
 		stale := s.newQueueEvent()
-		body := story.body(q, stale)
-		_, err := s.publish(t.Context(), q.Topic(), contract.Message{Data: body, Attributes: q.Addressed(map[string]string{
+		_, err := s.publish(t.Context(), q.Topic(), contract.Message{Data: []byte(story.body(q, stale)), Attributes: q.Addressed(map[string]string{
 			contract.AttrContract: q.Contract, contract.AttrEventID: stale.id, contract.AttrEventType: story.eventType, contract.AttrRoutingKey: story.eventType,
 			contract.AttrOrderingKey: contract.UnknownOrderingKey, contract.AttrFirstPublished: time.Now().Add(-q.MessageTTL - time.Minute).UTC().Format(time.RFC3339Nano),
 		})})
@@ -198,9 +195,7 @@ func runQueueStory(t *testing.T, s *stack, q catalog.Queue, story queueStory) {
 		s.requireLetters(t, q, stale.id, 0)
 	}
 	if recorded {
-		doc, err := s.store.Get(t.Context(), dedupe.Key(q.ID, dedupe.DefaultTenant, happy.id))
-		require.NoError(t, err)
-		require.Equal(t, string(dedupe.Completed), doc.Fields["status"])
+		require.Equal(t, dedupe.Completed, s.ends(t, q.ID, happy.id).Status)
 	}
 }
 
@@ -221,28 +216,19 @@ func (s *stack) requireLetters(t *testing.T, q catalog.Queue, eventID string, wa
 func TestAQueueThatDoesNotRunTakesNothing(t *testing.T) {
 	t.Parallel()
 	running := []string{e2e.Queue, "pay-subscription-update"}
-	s := startEmbeddedOf(t, shortWaits(t), running...)
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	var off int
-	for _, q := range c.Queues {
-		message := contract.Message{Data: []byte(`{}`), Attributes: map[string]string{"event_id": "e1"}}
+	s := startEmbedded(t, loaded(t, shortWaits(t), running...))
+	for _, q := range loaded(t, "").Queues {
+		_, err := s.publish(t.Context(), q.Topic(), contract.Message{Data: []byte(`{}`), Attributes: map[string]string{"event_id": "e1"}})
 		if slices.Contains(running, q.ID) {
-			_, err := s.publish(t.Context(), q.Topic(), message)
 			require.NoError(t, err, q.ID)
 			continue
 		}
-		off++
-		_, err := s.publish(t.Context(), q.Topic(), message)
 		require.ErrorIs(t, err, contract.ErrTopicMissing, q.ID)
 		for path, code := range map[string]string{"/queues/" + q.ID: "queue_unknown", "/topics/" + q.Topic(): "topic_unknown"} {
 			answer := s.signed(t, path+"/messages", `{"subscription_id":"off"}`)
-			require.Equal(t, http.StatusNotFound, answer.Status, path)
-			require.Equal(t, code, answer.Code, path)
+			require.Equal(t, []any{http.StatusNotFound, code}, []any{answer.Status, answer.Code}, path)
 		}
 	}
-	require.Equal(t, len(c.Queues)-len(running), off)
-
 	o := s.newOrder() // its points need no queue of orders
 	o.ShopOrder = "order-of-nobody"
 	s.accepted(t, o.JSON())

@@ -151,7 +151,7 @@ func (r *surface) webhooks() {
 	order.OrderID = "502113004410990777"
 	r.webhook("another order under its id", samples.Read(samples.OrderCompleted, order))
 	r.until(r.t, order.EventID, "dead_lettered")
-	guest := e2e.Order{EventID: "920000000000000001", OrderID: "920000000000000002", CustomerID: "920000000000000003", Lines: []e2e.Line{{Product: points, Quantity: 1, Price: 1000}}}
+	guest := e2e.Order{EventID: "920000000000000001", OrderID: "920000000000000002", CustomerID: "920000000000000003", Lines: []e2e.Line{{Product: e2e.Product, Quantity: 1, Price: 1000}}}
 	r.webhook("a guest's order", guest.JSON())
 	r.until(r.t, guest.EventID, "processed")
 	r.does("ada", http.MethodPut, "/v1/ops/customers/"+guest.CustomerID, customers.Change{UID: "uid-of-guest", Why: "they have written to us"}, nil)
@@ -235,16 +235,6 @@ func (r *surface) messages() {
 	r.until(r.t, "undone-2", "processed")
 }
 
-// envelope is a message of the billing queues.
-func envelope(id, action, payload, more string) string {
-	return fmt.Sprintf(`{"id":%q,"action":%q,"created_at":"2026-03-01T12:00:00Z",%s"payload":%s}`, id, action, more, payload)
-}
-
-// platformEvent is a message in the format of platform events.
-func platformEvent(id, eventType, data string) string {
-	return fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-03-01T12:00:00Z","version":1,"data":%s}`, id, eventType, data)
-}
-
 // failures has services refuse, fail, forget and decline, and the store be down.
 func (r *surface) failures() {
 	const update, refund = "/queues/pay-subscription-update", "/queues/pay-refund-initiation"
@@ -281,7 +271,7 @@ func (r *surface) failures() {
 // one behind it, and messages of a queue that is paused.
 func (r *surface) waiting() {
 	early := e2e.Refund{EventID: "940000000000000001", RefundID: "1", OrderID: "940000000000000009", CustomerID: "940000000000000003", Amount: 100, Paid: 1000}
-	beside := e2e.Order{EventID: "940000000000000004", OrderID: "940000000000000005", CustomerID: early.CustomerID, Lines: []e2e.Line{{Product: points, Quantity: 1, Price: 1000}}}
+	beside := e2e.Order{EventID: "940000000000000004", OrderID: "940000000000000005", CustomerID: early.CustomerID, Lines: []e2e.Line{{Product: e2e.Product, Quantity: 1, Price: 1000}}}
 	r.waits = append(r.waits, early.EventID)
 	r.webhook("a refund before its order", early.JSON())
 	r.until(r.t, early.EventID, "retry")

@@ -43,7 +43,7 @@ func TestTheSurfaceIsAsRecorded(t *testing.T) {
 		`minimum_backoff: "10s"`, `minimum_backoff: "0.1s"`, `minimum_backoff: "5s"`, `minimum_backoff: "600s"`, "{ name: points.reverse }",
 		`{ name: points.reverse, retry_policy: { minimum_backoff: "600s", maximum_backoff: "600s", multiplier: 2, jitter: "0s" } }`, `nack_budget: "10s"`, `nack_budget: "3600s"`)
 	r := &surface{
-		t: t, stack: startEmbeddedOf(t, folder), began: time.Now(), catalogFolder: folder, folder: t.TempDir(), files: map[string][]any{},
+		t: t, stack: startEmbedded(t, loaded(t, folder)), began: time.Now(), catalogFolder: folder, folder: t.TempDir(), files: map[string][]any{},
 		names: map[string]string{"month": time.Now().UTC().Format("2006-01")},
 	}
 	text, err := os.ReadFile(filepath.Join("testdata", "surface.yaml"))

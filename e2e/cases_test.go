@@ -1,0 +1,544 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"billhook/e2e"
+	"billhook/emulator/emulatortest"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/subscriptions"
+	"billhook/internal/apps/usage"
+	"billhook/internal/console/ops"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+)
+
+// stackCase is a case that runs on any stack.
+type stackCase struct {
+	name string
+	run  func(*testing.T, *stack)
+	// real cases are of what only Google's emulators show: the order of their pushes, their redelivery, their
+	// transactions, and processes that are killed. They alone run there with -short.
+	real bool
+}
+
+// The cases run on the stand-ins in this process, and on the binaries with Google's emulators, provisioned by the
+// program and by Terraform. What one event of each kind is answered, logs and stores, the recording of the surface has.
+var cases = []stackCase{
+	{"an order is credited", credit, true},
+	{"an unknown product is one dead letter and later events flow", unknownProduct, true},
+	{"a store that is down costs a retry and no event", storeFailure, true},
+	{"a worker killed before its commit loses nothing", killedBeforeItsCommit, false},
+	{"a worker killed after its commit doubles nothing, and what it told nobody is relayed", killedAfterItsCommit, true},
+	{"thirty events of one customer keep their order beside thirty others", order, true},
+	{"a refund that comes before its order waits for it", refundFirst, true},
+	{"a broker that is down answers 503 and leaves the key usable", brokerFailure, true},
+	{"what names a customer alone travels behind the order that named the user", customerKeeps, false},
+	{"one id in two tenants and two queues is as many payments outside", oneIDForAll, false},
+	{"an order that two tenants have is credited to each, and a refund takes its own points", ordersApart, false},
+	{"an order that PayNow says is paid is confirmed and told", shopOrderPaid, false},
+	{"an order whose payment does not come gives its pieces back", shopOrderTimesOut, false},
+	{"the books of two tenants are read, and who changes them is found", booksRead, false},
+	{"each type of each queue that a service works for ends as it should", everyQueue, false},
+	{"no personal value is anywhere behind the door", noPersonalData, false}, // the last case: it looks at the data of all others
+}
+
+func runCases(t *testing.T, s *stack, cases []stackCase) {
+	t.Helper()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) { c.run(t, s) })
+	}
+}
+
+func TestOnTheEmbeddedStack(t *testing.T) {
+	t.Parallel()
+	runCases(t, startEmbedded(t, loaded(t, shortWaits(t))), cases)
+}
+
+func TestOnGooglesEmulators(t *testing.T) {
+	t.Parallel()
+	folder, of := shortWaits(t), cases
+	if testing.Short() {
+		of = realCases()
+	}
+	s, _ := startReal(t, site{Project: "e2e-" + uuid.NewString(), CatalogDir: folder})
+	runCases(t, s, of)
+}
+
+func realCases() []stackCase {
+	return slices.DeleteFunc(slices.Clone(cases), func(c stackCase) bool { return !c.real })
+}
+
+// TestOnTerraformsTopology runs them, and each queue, on queues that terraform/emulator has created.
+func TestOnTerraformsTopology(t *testing.T) {
+	t.Parallel()
+	onlyInFull(t)
+	project, folder := "terraform-"+uuid.NewString(), shortWaits(t)
+	s, _ := startReal(t, site{Project: project, CatalogDir: folder, Provision: emulatortest.Terraform(t, project, folder).Apply})
+	runCases(t, s, append(realCases(), stackCase{"each type of each queue ends as it should", everyQueue, false}))
+}
+
+func credit(t *testing.T, s *stack) {
+	o := s.newOrder()
+	answer := s.accepted(t, o.JSON())
+	require.Equal(t, []string{o.EventID, o.UID}, []string{answer.EventID, answer.OrderingKey})
+	deliveries := s.until(t, o.EventID, "processed")
+	// The last one: a busy machine may have been too slow for the first.
+	require.Equal(t, http.StatusOK, deliveries[len(deliveries)-1].Status)
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	require.Equal(t, "COMPLETED", s.status(t, o.EventID))
+
+	guest := s.newOrder()
+	guest.UID = ""
+	s.accepted(t, guest.JSON())
+	s.until(t, guest.EventID, "processed")
+	require.Equal(t, int64(2000), s.balance(t, ledger.CustomerPoints(guest.CustomerID)))
+}
+
+func unknownProduct(t *testing.T, s *stack) {
+	o := s.newOrder()
+	o.Lines = append(o.Lines, e2e.Line{Product: e2e.UnknownProduct, Quantity: 1, Price: 500})
+	s.accepted(t, o.JSON())
+	later := s.newOrder()
+	later.UID, later.CustomerID = o.UID, o.CustomerID
+	s.accepted(t, later.JSON())
+	deliveries := s.until(t, o.EventID, "dead_lettered")
+	i := slices.IndexFunc(deliveries, func(d e2e.Delivery) bool { return d.Outcome == "dead_lettered" })
+	if deliveries[i].Status == http.StatusBadRequest { // 200 where the budget of nacks, which all cases share, is used up
+		deliveries = s.until(t, o.EventID, "duplicate") // what was nacked comes again
+		require.Equal(t, "dead_lettered_before", deliveries[len(deliveries)-1].Reason)
+	} else {
+		require.Equal(t, http.StatusOK, deliveries[i].Status)
+	}
+	s.until(t, later.EventID, "processed")
+	letters := s.lettersOf(t, o.EventID)
+	require.Len(t, letters, 1)
+	require.Equal(t, []string{"unknown_product", e2e.UnknownProduct, e2e.Queue}, []string{
+		letters[0].Attributes["dead_letter_reason"], letters[0].Attributes["dead_letter_detail"], letters[0].Attributes["source_queue"],
+	})
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)), "the known item beside it is not credited")
+	require.Equal(t, "DEAD_LETTERED", s.status(t, o.EventID))
+	q, _ := s.catalog.Queue(e2e.Queue)
+	s.requireLetters(t, q, o.EventID, 1) // in the store, too
+}
+
+func storeFailure(t *testing.T, s *stack) {
+	o := s.newOrder()
+	s.storeDown(true)
+	s.accepted(t, o.JSON())
+	deliveries := s.until(t, o.EventID, "retry")
+	require.Equal(t, http.StatusServiceUnavailable, deliveries[0].Status)
+	require.Equal(t, "store_unavailable", deliveries[0].Reason)
+	s.storeDown(false)
+	s.until(t, o.EventID, "processed")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	require.Empty(t, s.lettersOf(t, o.EventID))
+}
+
+func killedBeforeItsCommit(t *testing.T, s *stack) {
+	// The worker then knows what the product is worth, so its next request to the store is the
+	// commit.
+	before := s.newOrder()
+	s.accepted(t, before.JSON())
+	s.until(t, before.EventID, "processed")
+	o := s.newOrder()
+	require.True(t, s.crash(t, false, o.EventID, func() { s.accepted(t, o.JSON()) }))
+	s.until(t, o.EventID, "processed")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+	require.Equal(t, "COMPLETED", s.status(t, o.EventID))
+	require.Empty(t, s.lettersOf(t, o.EventID))
+}
+
+// killedAfterItsCommit kills the worker before it publishes what it emitted.
+func killedAfterItsCommit(t *testing.T, s *stack) {
+	var e samples.Event
+	for killed := false; !killed; {
+		n := fmt.Sprint(700000000000000000 + s.seq.Add(1)*100)
+		e = samples.Event{EventID: n, SubscriptionID: n + "4", CustomerID: n + "3", UID: "uid-" + n}
+		if killed = s.crash(t, true, n, func() { s.accepted(t, samples.Read(samples.SubscriptionRenewed, e)) }); !killed {
+			s.until(t, n, "processed")
+		}
+	}
+	record := s.ends(t, e2e.Queue, e.EventID)
+	require.Len(t, record.Emitted, 1)
+	told := record.Emitted[0].EventID
+	waiting := text(s.documents(t, lane.Outbox.Entries()))
+	require.Contains(t, waiting, e.EventID)
+	requireNothingPersonal(t, waiting)
+	// For half a minute the lane belongs to its worker. Then the task publishes it.
+	relay := func() any {
+		done, err := s.task(t.Context(), "relay-outbox")
+		require.NoError(t, err)
+		return done["published"]
+	}
+	require.Eventually(t, func() bool { return relay() == 1.0 }, patience, time.Second)
+	s.until(t, told, "processed")
+	s.until(t, e.EventID, "duplicate")
+	require.Equal(t, 1, s.service.Applied(told))
+	require.Equal(t, 0.0, relay())
+}
+
+func order(t *testing.T, s *stack) {
+	const n = 30
+	one := s.newOrder()
+	var mine, others []string
+	for range n {
+		o, other := s.newOrder(), s.newOrder()
+		o.UID, o.CustomerID = one.UID, one.CustomerID
+		mine, others = append(mine, o.EventID), append(others, other.EventID)
+		s.accepted(t, o.JSON())
+		s.accepted(t, other.JSON())
+	}
+	for _, id := range slices.Concat(mine, others) {
+		s.until(t, id, "processed")
+	}
+	require.Equal(t, mine, s.processed(mine))
+	require.Equal(t, int64(n*2000), s.balance(t, ledger.UserPoints(one.UID)))
+}
+
+func refundFirst(t *testing.T, s *stack) {
+	o := s.newOrder()
+	// The refund names only the customer, who has no link to the uid: it has another ordering
+	// key.
+	refund := e2e.Refund{EventID: o.EventID + "9", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: o.Total(), Paid: o.Total()}
+	s.accepted(t, refund.JSON())
+	deliveries := s.until(t, refund.EventID, "retry")
+	require.Equal(t, "order_not_seen", deliveries[0].Reason)
+	s.accepted(t, o.JSON())
+	s.until(t, o.EventID, "processed")
+	for _, d := range s.until(t, refund.EventID, "processed") {
+		require.Equal(t, http.StatusOK, d.Status, "no nack slows the subscription")
+	}
+	require.Zero(t, s.balance(t, ledger.UserPoints(o.UID)))
+}
+
+func brokerFailure(t *testing.T, s *stack) {
+	o := s.newOrder()
+	s.brokerDown(true)
+	answer := s.send(t, o.JSON())
+	require.Equal(t, http.StatusServiceUnavailable, answer.Status)
+	require.Equal(t, "publish_unconfirmed", answer.Code)
+	require.NotEmpty(t, answer.RetryAfter)
+	s.brokerDown(false)
+	s.accepted(t, o.JSON())
+	s.until(t, o.EventID, "processed")
+	require.Equal(t, int64(2000), s.balance(t, ledger.UserPoints(o.UID)))
+}
+
+// customerKeeps: PayNow's refunds, chargebacks and subscriptions name the customer alone. After
+// an order that named customer and uid, they follow it under its uid.
+func customerKeeps(t *testing.T, s *stack) {
+	o := s.newOrder()
+	s.accepted(t, o.JSON())
+	s.until(t, o.EventID, "processed")
+	chargeback := samples.Read(samples.Chargeback, samples.Event{EventID: o.EventID + "3", OrderID: o.OrderID})
+	renewal := samples.Read(samples.SubscriptionRenewed, samples.Event{EventID: o.EventID + "2", SubscriptionID: o.EventID + "4", CustomerID: o.CustomerID})
+	part := e2e.Refund{EventID: o.EventID + "1", RefundID: "1", OrderID: o.OrderID, CustomerID: o.CustomerID, Amount: 500, Paid: o.Total()}
+	for id, body := range map[string][]byte{
+		o.EventID + "1": part.JSON(),
+		o.EventID + "2": bytes.ReplaceAll(renewal, []byte(samples.UID), nil),
+		o.EventID + "3": bytes.Replace(chargeback, []byte(`"customer": null`), fmt.Appendf(nil, `"customer": {"id": %q}`, o.CustomerID), 1),
+	} {
+		require.Equal(t, o.UID, s.accepted(t, body).OrderingKey, id)
+		s.until(t, id, "processed")
+		require.True(t, slices.ContainsFunc(s.published(t), func(m contract.Message) bool {
+			return m.Attributes[contract.AttrEventID] == id && m.OrderingKey == o.UID
+		}), "%s travels under the order's key", id)
+	}
+	require.Zero(t, s.balance(t, ledger.UserPoints(o.UID)))
+	var state customers.State
+	s.ask(t, http.MethodGet, "/v1/ops/customers/"+o.CustomerID, nil, &state)
+	require.Equal(t, []string{o.UID, o.EventID}, []string{state.UID, state.TaughtBy})
+}
+
+// oneIDForAll: an id is unique in its queue and tenant alone. Three payments under one id are three payments at
+// the gateway, each is told of by itself, and the trial gets its own money back.
+func oneIDForAll(t *testing.T, s *stack) {
+	id := "same-" + uuid.NewString()
+	for _, p := range []struct {
+		queue, tenant, action, amount string
+		refunded                      int
+	}{
+		{"sub-payment-initiation", dedupe.DefaultTenant, "renewal", "9.99", 0},
+		{"sub-payment-initiation", "acme", "renewal", "19.99", 0},
+		{"sub-trial-payment", dedupe.DefaultTenant, "trial", "1.00", 1},
+	} {
+		subscription := p.tenant + p.queue + id
+		message := envelope(id, p.action, fmt.Sprintf(`{"subscription_id":%q,"amount":%q,"currency":"EUR"}`, subscription, p.amount), "")
+		answer := s.signed(t, "/queues/"+p.queue+"/messages", fmt.Sprintf(`{"tenant":%q,"message":%s}`, p.tenant, message))
+		require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
+		record := s.endsOf(t, p.queue, p.tenant, id)
+		require.Equal(t, "paid", record.Result, subscription)
+		for i, queue := range []string{"pay-subscription-update", "pay-refund-initiation"}[:len(record.Emitted)] {
+			require.Equal(t, dedupe.Completed, s.endsOf(t, queue, p.tenant, record.Emitted[i].EventID).Status, subscription)
+		}
+		paid := slices.DeleteFunc(s.gateway.Orders(), func(o standin.Order) bool {
+			return o.Path != standin.PaymentsPath || o.SubscriptionID != subscription
+		})
+		require.Len(t, paid, 1, "%s has a payment of its own", subscription)
+		require.Equal(t, []any{p.amount, 1}, []any{paid[0].Amount, paid[0].Times})
+		require.Equal(t, p.refunded, s.gateway.Refunded(paid[0].PaymentID), subscription)
+		told := slices.DeleteFunc(s.service.Deliveries(), func(d standin.Delivery) bool { return d.SubscriptionID != subscription })
+		require.Len(t, told, 1)
+		require.Equal(t, []string{"succeeded", standin.Applied}, []string{told[0].Status, told[0].Outcome})
+	}
+}
+
+// ordersApart: two tenants have an order, its event and its refund of the same ids. The refund comes
+// under two events.
+func ordersApart(t *testing.T, s *stack) {
+	o, acme := s.newOrder(), "acme-"+uuid.NewString()
+	user := ledger.UserPoints(o.UID)
+	put := func(tenant, id, eventType string, data contract.PayNowData) {
+		body, err := contract.Of(&contract.PayNow{EventID: id, EventType: eventType, Timestamp: time.Now().UTC().Format(time.RFC3339), Data: data}).Append(nil)
+		require.NoError(t, err)
+		_, err = s.publish(t.Context(), e2e.Queue, contract.Message{Data: body, Attributes: map[string]string{
+			"contract": contract.PayNowV1, "event_id": id, "event_type": eventType, "ordering_key": o.UID, "uid": o.UID, "tenant": tenant,
+		}})
+		require.NoError(t, err)
+		require.Equal(t, dedupe.Completed, s.endsOf(t, e2e.Queue, tenant, id).Status)
+	}
+	order := &contract.Order{ID: o.OrderID, CustomerID: o.CustomerID, Currency: "USD", Total: "20.00", Items: []contract.Item{{ProductID: e2e.Product, Quantity: 2}}}
+	for _, tenant := range []string{dedupe.DefaultTenant, acme} {
+		put(tenant, o.EventID, contract.OrderPaid, contract.PayNowData{Order: order})
+		require.Equal(t, int64(2000), s.balanceOf(t, tenant, user), "the points of %s", tenant)
+	}
+	refund := contract.PayNowData{Order: &contract.Order{ID: o.OrderID, Currency: "USD"}, Refund: &contract.Refund{ID: "r" + o.EventID, Amount: "5.00"}}
+	for _, id := range []string{o.EventID + "1", o.EventID + "2"} {
+		put(acme, id, contract.OrderRefunded, refund)
+	}
+	require.Equal(t, []int64{2000, 1500}, []int64{s.balance(t, user), s.balanceOf(t, acme, user)}, "each has its own, and a refund is one under any event")
+	require.Contains(t, s.terminal(t, "ledger", "account", string(user), "--tenant", acme), "has 1500 points")
+}
+
+// booksRead: two tenants have a financial event of one id. It is sealed for both, and reverted for one from a terminal;
+// an entry that is invented in the store, and one that is changed, are named.
+func booksRead(t *testing.T, s *stack) {
+	unique := uuid.NewString()
+	tenant, other, event := "books-"+unique, "other-"+unique, "invoice-"+unique
+	id := ledger.EntryID(tenant, event)
+	for _, of := range []string{tenant, other} {
+		message := platformEvent(event, "billing.invoice.paid", `{"invoice_id":"i-1","amount":"119.00","currency":"EUR","tax_amount":"19.00"}`)
+		answer := s.signed(t, "/topics/fis-events/messages", fmt.Sprintf(`{"tenant":%q,"message":%s}`, of, message))
+		require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
+		require.Equal(t, ledger.EntryID(of, event), s.endsOf(t, "fis-ingestion", of, event).Ref)
+	}
+	seal := func() {
+		_, err := s.task(t.Context(), "seal-journal")
+		require.NoError(t, err)
+	}
+	seal()
+	require.Contains(t, s.terminal(t, "ledger", "verify", "--tenant", tenant), "1 seals, 1 sealed entries and 0 unsealed ones of 1 tenants: 0 findings.")
+	revert := []string{"ledger", "revert", event, "--tenant", tenant, "--why", "a typo", "--yes", "--server", s.workerURL}
+	said, err := billhook(t, revert...)
+	require.NoError(t, err, said)
+	require.Contains(t, said, ledger.ReversalID(id))
+	said, err = billhook(t, revert...)
+	require.Error(t, err)
+	require.Contains(t, said, "reverted already")
+	var shown ops.JournalEntry
+	s.ask(t, http.MethodGet, "/v1/ops/journal/entries/"+event+"?tenant="+other, nil, &shown)
+	require.Equal(t, []string{ledger.EntryID(other, event), ""}, []string{shown.ID, shown.RevertedBy}, "the other's stays")
+
+	// What no event and no person has made is not sealed, and is named.
+	doc, err := s.store.Get(t.Context(), ledger.Key(id))
+	require.NoError(t, err)
+	entry, err := ledger.Read(doc)
+	require.NoError(t, err)
+	entry.EventID = "invented-" + event
+	invented, err := ledger.Post(entry)
+	require.NoError(t, err)
+	_, err = s.store.Commit(t.Context(), invented)
+	require.NoError(t, err)
+	seal()
+	found, err := billhook(t, "ledger", "verify", "--tenant", tenant, "--server", s.workerURL)
+	require.Error(t, err)
+	require.Contains(t, found, "1 unsealed ones")
+	require.Contains(t, found, "unfounded: "+invented[0].Key.String())
+	doc.Fields["rule"] = "another.rule"
+	_, err = s.store.Commit(t.Context(), []store.Write{store.Set(doc.Key, doc.Fields)})
+	require.NoError(t, err)
+	found, err = billhook(t, "ledger", "verify", "--tenant", tenant, "--server", s.workerURL)
+	require.Error(t, err)
+	require.Contains(t, found, "changed: entries/"+id)
+	require.Contains(t, s.terminal(t, "ledger", "verify", "--tenant", other), "0 findings.")
+}
+
+// The queue of the shop's orders.
+const orderQueue = "orders-process"
+
+// ordered has two pieces of a new product ordered, of which there are five, and waits until the order rests.
+func (s *stack) ordered(t *testing.T) (order, product string, record dedupe.Record) {
+	t.Helper()
+	available := int64(5)
+	order, product = "order-"+uuid.NewString(), "product-"+uuid.NewString()
+	s.ask(t, http.MethodPut, "/v1/ops/stock/"+product, ops.SetStock{Available: &available, Change: orders.Change{Why: "counted"}}, nil)
+	record = s.happens(t, order, "created", fmt.Sprintf(`,"user_id":"user-%s","seller_id":"s","total":5497,"items_count":1,"items":[{"product_id":%q,"quantity":2}]`, order, product))
+	require.Equal(t, "payment_initiated", record.Result)
+	require.Equal(t, [3]int64{3, 2, 0}, s.pieces(t, product))
+	return order, product, record
+}
+
+// happens sends an event of an order through the door, and waits for its end.
+func (s *stack) happens(t *testing.T, order, what, more string) dedupe.Record {
+	t.Helper()
+	id := "evt-" + uuid.NewString()
+	answer := s.signed(t, "/topics/orders/messages", `{"message":`+platformEvent(id, "order."+what, fmt.Sprintf(`{"order_id":%q%s}`, order, more))+`}`)
+	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
+	return s.ends(t, orderQueue, id)
+}
+
+// pieces are those of a product that are available, reserved and sold.
+func (s *stack) pieces(t *testing.T, product string) [3]int64 {
+	t.Helper()
+	var stock orders.Stock
+	s.ask(t, http.MethodGet, "/v1/ops/stock/"+product, nil, &stock)
+	return [3]int64{stock.Available, stock.Reserved, stock.Sold}
+}
+
+// notifiedBy waits until what an order's event has told its buyer has reached its channels, and returns how many.
+func (s *stack) notifiedBy(t *testing.T, record dedupe.Record) int {
+	t.Helper()
+	user := slices.IndexFunc(record.Emitted, func(e handler.Emitted) bool { return e.To == "notifications" && e.EventType != "seller.order_created" })
+	require.GreaterOrEqual(t, user, 0)
+	fanned := s.ends(t, "notifications-fanout", record.Emitted[user].EventID)
+	require.Equal(t, "fanned_out", fanned.Result)
+	for _, id := range handler.EmittedIDs(fanned.Emitted) {
+		require.Equal(t, "delivered", s.ends(t, "notifications-send", id).Result)
+		require.Equal(t, 1, s.service.Applied(id))
+	}
+	return len(fanned.Emitted)
+}
+
+// waitingOf are the entries of an event that wait for their time.
+func (s *stack) waitingOf(t *testing.T, record dedupe.Record) []store.Document {
+	t.Helper()
+	page, err := s.store.Query(t.Context(), store.Query{Collection: "delayed", Equal: map[string]any{"event_id": record.EventID}, Limit: 2})
+	require.NoError(t, err)
+	return page.Documents
+}
+
+func shopOrderPaid(t *testing.T, s *stack) {
+	order, product, record := s.ordered(t)
+	paid := s.newOrder()
+	paid.ShopOrder = order
+	s.accepted(t, paid.JSON())
+	emitted := s.ends(t, e2e.Queue, paid.EventID).Emitted
+	require.Len(t, emitted, 1)
+	confirmed := s.ends(t, orderQueue, emitted[0].EventID)
+	require.Equal(t, "confirmed", confirmed.Result)
+	require.Equal(t, [3]int64{3, 0, 2}, s.pieces(t, product))
+	require.Equal(t, 3, s.notifiedBy(t, confirmed), "by mail, by text, and on the telephone")
+	require.Len(t, confirmed.Emitted, 4, "analytics, the seller and the search are told, too")
+	require.Equal(t, "delivered", s.ends(t, "search-index", confirmed.Emitted[3].EventID).Result)
+	require.Empty(t, s.waitingOf(t, record), "the timeout is withdrawn")
+	require.Equal(t, "shipped", s.happens(t, order, "shipped", "").Result)
+	var shown orders.Order
+	s.ask(t, http.MethodGet, "/v1/ops/orders/"+order, nil, &shown)
+	require.Equal(t, []any{orders.OrderShipped, paid.OrderID}, []any{shown.State, shown.PaymentID})
+
+	guest := s.newOrder() // a bad id is left out, and its buyer is credited
+	guest.ShopOrder = "write to ilse.brandvold@example.org"
+	s.accepted(t, guest.JSON())
+	s.until(t, guest.EventID, "processed")
+}
+
+// shopOrderTimesOut brings the moment forward: in the order, and where the timeout waits.
+func shopOrderTimesOut(t *testing.T, s *stack) {
+	order, product, record := s.ordered(t)
+	past := time.Now().Add(-time.Second).UTC().Truncate(time.Microsecond)
+	waiting := s.waitingOf(t, record)
+	require.Len(t, waiting, 1)
+	lane, err := s.store.Get(t.Context(), store.Key{Collection: "delayedKeys", ID: waiting[0].Key.ID[:24]})
+	require.NoError(t, err)
+	kept, err := s.store.Query(t.Context(), store.Query{Collection: orders.Collection, Equal: map[string]any{"order_id": order}, Limit: 1})
+	require.NoError(t, err)
+	waiting[0].Fields["due_at"], lane.Fields["due_at"], kept.Documents[0].Fields["payment_due"] = past, past, past
+	var writes []store.Write
+	for _, doc := range []store.Document{waiting[0], lane, kept.Documents[0]} {
+		writes = append(writes, store.Set(doc.Key, doc.Fields))
+	}
+	_, err = s.store.Commit(t.Context(), writes)
+	require.NoError(t, err)
+	_, err = s.task(t.Context(), "release-delayed")
+	require.NoError(t, err)
+	late := s.ends(t, orderQueue, record.Emitted[0].EventID)
+	require.Equal(t, "cancelled_payment_timeout", late.Result)
+	require.Equal(t, [3]int64{5, 0, 0}, s.pieces(t, product))
+	require.Equal(t, 2, s.notifiedBy(t, late))
+	require.Equal(t, "paid_after_cancelled", s.happens(t, order, "payment_confirmed", "").LastError)
+}
+
+func noPersonalData(t *testing.T, s *stack) {
+	for i, name := range samples.Names() {
+		id := fmt.Sprintf("800000000000000%02d", i)
+		s.accepted(t, samples.Read(name, samples.Event{EventID: id}))
+		s.until(t, id, map[bool]string{false: "processed", true: "dead_lettered"}[name == samples.UnknownProduct])
+	}
+	require.Equal(t, http.StatusAccepted, s.signed(t, "/queues/events-high/messages", string(samples.Request(samples.Usage))).Status)
+	s.until(t, "dev-usage", "processed")
+	refused := s.send(t, []byte(`{"event_type":"ON_ORDER_COMPLETED","event_id":"ilse.brandvold@example.org","body":{}}`))
+	require.Equal(t, http.StatusUnprocessableEntity, refused.Status)
+
+	contracts, letters := map[string]bool{}, map[string]bool{}
+	var behind strings.Builder
+	for _, m := range s.published(t) {
+		contracts[m.Attributes[contract.AttrContract]] = true
+		letters[m.Attributes[deadletter.AttrSourceQueue]] = true
+		fmt.Fprintf(&behind, "%s %v %s\n", m.Data, m.Attributes, m.OrderingKey)
+	}
+	require.Subset(t, slices.Collect(maps.Keys(contracts)), []string{contract.PayNowV1, contract.EnvelopeV1})
+	delete(letters, "")
+	require.Greater(t, len(letters), 1, "the dead letters of more than one queue")
+	for _, collection := range []string{
+		dedupe.Collection, deadletter.Collection, ledger.Accounts, ledger.Entries, subscriptions.Collection, customers.Collection,
+		audit.Collection, usage.Collection, usage.EntriesCollection, usage.PeriodsCollection,
+	} {
+		documents := s.documents(t, collection)
+		require.NotEmpty(t, documents, collection)
+		behind.WriteString(text(documents))
+	}
+	requireNothingPersonal(t, behind.String()+s.log.Text()+refused.Body)
+}
+
+// text is the text of documents.
+func text(documents []store.Document) string {
+	var all strings.Builder
+	for _, doc := range documents {
+		fmt.Fprintf(&all, "%s %s\n", doc.Key, doc.Fields) // %v would print bytes as numbers
+	}
+	return all.String()
+}
+
+// personal lists every personal value in this package's webhooks. None of them may be found
+// behind the door.
+var personal = []string{
+	"Ilse Brandvold", "ilse.brandvold", "example.org", "ilse_b", "IlsePlays", "avatars.invalid", "198.51.100.23",
+	"2001:db8:5::17", "76561198000004242", "0c9d1b52-5f60-4f0e-8f2a-7b1f2f0e9a11", "NO-5003", "+47 73 59", "Gift for Ilse",
+}
+
+func requireNothingPersonal(t *testing.T, text string) {
+	t.Helper()
+	for _, value := range slices.Concat(samples.Personal, personal) {
+		require.False(t, strings.Contains(text, value), "a personal value is behind the door: %s", value)
+	}
+}

@@ -1,0 +1,461 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/e2e"
+	"billhook/emulator/emulatortest"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/compose/devstack"
+	"billhook/internal/console/ops"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/ingest/webhook"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/signature"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/platform/telemetry"
+)
+
+func TestMain(m *testing.M) {
+	// Parallel tests wait for other processes, not for a core of this one.
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err)
+	}
+	var err error
+	if built, err = os.MkdirTemp("", "billhook-e2e-"); err != nil {
+		panic(err)
+	}
+	code := emulatortest.Main(m)
+	_ = os.RemoveAll(built) // it is a temporary one
+	os.Exit(code)
+}
+
+// built is the folder of what program and services build, each when it is needed first.
+var built string
+
+// program is where the command line is.
+var program = sync.OnceValues(func() (string, error) {
+	binary := filepath.Join(built, "billhook")
+	said, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", binary, "billhook/cmd/billhook").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build billhook: %w: %s", err, said)
+	}
+	return binary, nil
+})
+
+// The folders of the services: those of production, and those that a fail point can end.
+var (
+	services = sync.OnceValues(func() (string, error) {
+		return filepath.Join(built, "services"), e2e.Build(context.Background(), filepath.Join(built, "services"))
+	})
+	crashing = sync.OnceValues(func() (string, error) {
+		return filepath.Join(built, "crashing"), e2e.Build(context.Background(), filepath.Join(built, "crashing"), "failpoints")
+	})
+)
+
+// billhook runs a command and returns what it has said. It knows no other variable than who asks.
+func billhook(t *testing.T, arguments ...string) (string, error) {
+	t.Helper()
+	binary, err := program()
+	require.NoError(t, err)
+	command := exec.CommandContext(t.Context(), binary, arguments...)
+	command.Env = []string{"OPS_OPERATOR=ada"}
+	said, err := command.CombinedOutput()
+	return string(said), err
+}
+
+// stack is a running Billhook for the cases.
+type stack struct {
+	webhookURL, workerURL string
+	catalog               *catalog.Catalog
+	// serviceURL is where the stand-ins are that are called; empty on the emulators.
+	serviceURL  string
+	log         *e2e.Log
+	store       store.Store
+	publish     func(ctx context.Context, topic string, m contract.Message) (string, error)
+	published   func(t *testing.T) []contract.Message
+	deadLetters func(t *testing.T) []contract.Message
+	storeDown   func(down bool)
+	brokerDown  func(down bool)
+	// crash runs send and kills the worker during the event's commit, before the commit has
+	// reached the store or after it. Then the worker is restarted. It reports false, and kills
+	// nothing, where something else than the commit was caught, such as a read before it.
+	crash func(t *testing.T, afterCommit bool, eventID string, send func()) bool
+	// service is the stand-in for the subscription service, and gateway that for the payment gateway.
+	service *standin.Receiver
+	gateway *standin.Gateway
+	// task calls one of the worker's tasks and returns its result.
+	task func(ctx context.Context, name string) (map[string]any, error)
+	// storeFile is the file of the embedded store. close ends the embedded stack before its test ends.
+	storeFile string
+	close     func()
+
+	seq atomic.Int64
+}
+
+// onlyInFull skips a long test with -short.
+func onlyInFull(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("runs without -short")
+	}
+}
+
+// shortWaits returns a folder with the shipped catalog, with waits of half a second between
+// attempts, doubling, and breakers that many failures of cases side by side do not open.
+func shortWaits(t *testing.T) (folder string) {
+	t.Helper()
+	return changedCatalog(t, `minimum_backoff: "10s"`, `minimum_backoff: "0.5s"`, `minimum_backoff: "60s"`, `minimum_backoff: "0.5s"`,
+		`minimum_backoff: "1s"`, `minimum_backoff: "0.5s"`, `minimum_backoff: "2s"`, `minimum_backoff: "0.5s"`, `minimum_backoff: "3s"`, `minimum_backoff: "0.5s"`,
+		`minimum_backoff: "5s"`, `minimum_backoff: "0.5s"`, `jitter: "30s"`, `jitter: "0s"`,
+		`schedule: ["0s", "5s", "30s"]`, `schedule: ["0s", "0.5s", "1s"]`)
+}
+
+// changedCatalog returns a folder with the shipped catalog. In its queues the first text of
+// each pair is replaced by the second.
+func changedCatalog(t *testing.T, pairs ...string) (folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	require.NoError(t, os.CopyFS(folder, os.DirFS(filepath.Join("..", "catalog"))))
+	change(t, filepath.Join(folder, "targets.yaml"), "breaker: { failures: 10,", "breaker: { failures: 1000,")
+	for i := 0; i < len(pairs); i += 2 {
+		change(t, filepath.Join(folder, "queues.yaml"), pairs[i], pairs[i+1])
+	}
+	return folder
+}
+
+// change replaces a text that stands in a file, wherever it stands.
+func change(t *testing.T, path, was, is string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Contains(t, string(text), was, path)
+	require.NoError(t, os.WriteFile(path, bytes.ReplaceAll(text, []byte(was), []byte(is)), 0o600))
+}
+
+// loaded is the catalog in a folder; with names, of those queues alone.
+func loaded(t *testing.T, folder string, queues ...string) *catalog.Catalog {
+	t.Helper()
+	c, err := catalog.Load(folder)
+	require.NoError(t, err)
+	c, err = c.Only(queues)
+	require.NoError(t, err)
+	return c
+}
+
+// startEmbedded starts the stack with a catalog, and with what is added to its configuration.
+func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Config)) *stack {
+	t.Helper()
+	log := &e2e.Log{}
+	breaking, crashNext := breakingStore()
+	taps := map[string]*tappedPublisher{}
+	config := devstack.Config{
+		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
+		Targets: map[string]devstack.Place{}, WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
+		Log:       telemetry.NewLogger(log, nil),
+		WrapStore: func(s store.Store) store.Store { breaking.Store = s; return breaking },
+		WrapPublisher: func(service string, p webhook.Publisher) webhook.Publisher {
+			taps[service] = &tappedPublisher{Publisher: p}
+			return taps[service]
+		},
+	}
+	for name := range c.Targets {
+		config.Targets[name] = devstack.Place{Secret: e2e.DeliverySecret}
+	}
+	for _, add := range adds {
+		add(&config)
+	}
+	running, err := devstack.Start(t.Context(), config)
+	require.NoError(t, err)
+	closing := sync.OnceFunc(func() { require.NoError(t, running.Close()) })
+	t.Cleanup(closing)
+	return &stack{
+		catalog: c, storeFile: config.StorePath, close: closing, serviceURL: running.ServiceURL,
+		webhookURL: running.WebhookURL, workerURL: running.WorkerURL, log: log, store: running.Store,
+		publish:   running.Publisher.Publish,
+		published: func(*testing.T) []contract.Message { return append(taps["webhook"].all(), taps["worker"].all()...) },
+		deadLetters: func(*testing.T) (all []contract.Message) {
+			for _, m := range running.Broker.Held(e2e.Queue + "-dlq-hold") {
+				all = append(all, m.Message)
+			}
+			return all
+		},
+		service: running.Service, gateway: running.Gateway, task: running.Task,
+		storeDown: breaking.Down, brokerDown: taps["webhook"].down.Store,
+		crash: func(t *testing.T, afterCommit bool, _ string, send func()) bool {
+			t.Helper()
+			crashed := crashNext(afterCommit)
+			send()
+			<-crashed
+			return true
+		},
+	}
+}
+
+// breakingStore returns a store that fails on demand. crashNext makes it abort a request at the
+// next commit without an answer, before or after the commit, as a killed process would.
+func breakingStore() (s *storetest.Faults, crashNext func(afterCommit bool) <-chan struct{}) {
+	type point struct {
+		reached     chan struct{}
+		afterCommit bool
+	}
+	var next atomic.Pointer[point]
+	s = &storetest.Faults{OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
+		crash := next.Swap(nil)
+		if crash == nil {
+			return do()
+		}
+		defer close(crash.reached)
+		if crash.afterCommit {
+			if err := do(); err != nil {
+				return err
+			}
+		}
+		panic(http.ErrAbortHandler) // net/http cuts the connection without an answer
+	}}
+	return s, func(afterCommit bool) <-chan struct{} {
+		crash := &point{make(chan struct{}), afterCommit}
+		next.Store(crash)
+		return crash.reached
+	}
+}
+
+// tappedPublisher records what is published, and fails while it is down.
+type tappedPublisher struct {
+	webhook.Publisher
+	down atomic.Bool
+
+	mu       sync.Mutex
+	messages []contract.Message
+}
+
+func (p *tappedPublisher) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
+	if p.down.Load() {
+		return "", fmt.Errorf("%w: %w", contract.ErrBrokerDown, storetest.ErrFault)
+	}
+	p.mu.Lock()
+	p.messages = append(p.messages, m)
+	p.mu.Unlock()
+	return p.Publisher.Publish(ctx, topic, m)
+}
+
+func (p *tappedPublisher) all() []contract.Message {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.messages)
+}
+
+// patience bounds every wait of a case. No wait comes near it.
+const patience = 90 * time.Second
+
+// pollInterval is for waits on a store or a broker, which report no changes. A look costs an
+// emulator more than most things that a case waits for.
+const pollInterval = 200 * time.Millisecond
+
+// newOrder returns an order of two of the product worth 1000, by a new customer.
+func (s *stack) newOrder() e2e.Order {
+	n := fmt.Sprint(700000000000000000 + s.seq.Add(1)*100)
+	return e2e.Order{
+		EventID: n, OrderID: n + "2", CustomerID: n + "3", UID: "uid-" + n,
+		Lines: []e2e.Line{{Product: e2e.Product, Quantity: 2, Price: 1000}},
+	}
+}
+
+func (s *stack) send(t *testing.T, body []byte) e2e.Answer {
+	t.Helper()
+	answer, err := e2e.Send(t.Context(), s.webhookURL, body)
+	require.NoError(t, err)
+	return answer
+}
+
+// accepted sends a webhook until it is accepted, as PayNow does.
+func (s *stack) accepted(t *testing.T, body []byte) (answer e2e.Answer) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, _, err := e2e.UntilAccepted(ctx, func() (e2e.Answer, error) {
+		var err error
+		answer, err = e2e.Send(ctx, s.webhookURL, body)
+		return answer, err
+	})
+	require.NoError(t, err)
+	return answer
+}
+
+// signed posts a body to a path of the door for producers.
+func (s *stack) signed(t *testing.T, path, body string) e2e.Answer {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.webhookURL+path, strings.NewReader(body))
+	require.NoError(t, err)
+	request.Header.Set("Content-Type", "application/json")
+	signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
+	require.NoError(t, err)
+	for name, value := range signer.SignFor(request.URL.RequestURI(), "", []byte(body), time.Now()) {
+		request.Header.Set(name, value)
+	}
+	answer, err := e2e.Do(request)
+	require.NoError(t, err)
+	return answer
+}
+
+// envelope is a message of the billing queues.
+func envelope(id, action, payload, more string) string {
+	return fmt.Sprintf(`{"id":%q,"action":%q,"created_at":"2026-03-01T12:00:00Z",%s"payload":%s}`, id, action, more, payload)
+}
+
+// platformEvent is a message in the format of platform events.
+func platformEvent(id, eventType, data string) string {
+	return fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-03-01T12:00:00Z","version":1,"data":%s}`, id, eventType, data)
+}
+
+// ask calls the worker's ops API.
+func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
+	t.Helper()
+	body, err := json.Marshal(question)
+	require.NoError(t, err)
+	request, err := http.NewRequestWithContext(t.Context(), method, s.workerURL+path, bytes.NewReader(body))
+	require.NoError(t, err)
+	request.Header.Set("X-Operator", "ada")
+	got, err := e2e.Do(request)
+	require.NoError(t, err)
+	require.Less(t, got.Status, http.StatusMultipleChoices, "%s: %s", path, got.Body)
+	if answer != nil {
+		require.NoError(t, json.Unmarshal([]byte(got.Body), answer))
+	}
+}
+
+// terminal runs a command that asks the worker, and returns what it has said.
+func (s *stack) terminal(t *testing.T, arguments ...string) string {
+	t.Helper()
+	said, err := billhook(t, append(arguments, "--server", s.workerURL)...)
+	require.NoError(t, err, said)
+	return said
+}
+
+// until waits for a delivery of the event with the outcome, and returns all deliveries so far.
+func (s *stack) until(t *testing.T, eventID, outcome string) []e2e.Delivery {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := s.log.Until(ctx, func() bool {
+		return slices.ContainsFunc(s.log.Deliveries(eventID), func(d e2e.Delivery) bool { return d.Outcome == outcome })
+	})
+	require.NoError(t, err, "no delivery of %s became %s: %v", eventID, outcome, s.log.Deliveries(eventID))
+	return s.log.Deliveries(eventID)
+}
+
+// processed are those of some events that were processed, in their order.
+func (s *stack) processed(of []string) (ids []string) {
+	for _, d := range s.log.Deliveries("") {
+		if d.Outcome == "processed" && slices.Contains(of, d.EventID) {
+			ids = append(ids, d.EventID)
+		}
+	}
+	return ids
+}
+
+func (s *stack) balance(t *testing.T, account ledger.Account) int64 {
+	t.Helper()
+	return s.balanceOf(t, dedupe.DefaultTenant, account)
+}
+
+func (s *stack) balanceOf(t *testing.T, tenant string, account ledger.Account) int64 {
+	t.Helper()
+	doc, err := s.store.Get(t.Context(), account.Key(tenant))
+	if errors.Is(err, store.ErrNotFound) {
+		return 0
+	}
+	require.NoError(t, err)
+	balance, ok := doc.Fields["balance"].(int64)
+	require.True(t, ok)
+	return balance
+}
+
+// recordOf is the record of a tenant's event of a queue, an empty one where there is none.
+func (s *stack) recordOf(t *testing.T, queue, tenant, id string) dedupe.Record {
+	t.Helper()
+	doc, err := s.store.Get(t.Context(), dedupe.Key(queue, tenant, id))
+	if errors.Is(err, store.ErrNotFound) {
+		return dedupe.Record{}
+	}
+	require.NoError(t, err)
+	record, err := dedupe.FromDocument(doc)
+	require.NoError(t, err)
+	return record
+}
+
+// status is that of the record of a webhook's event.
+func (s *stack) status(t *testing.T, eventID string) string {
+	t.Helper()
+	return string(s.recordOf(t, e2e.Queue, dedupe.DefaultTenant, eventID).Status)
+}
+
+// ends waits for the end of an event of a queue, and returns its record.
+func (s *stack) ends(t *testing.T, queue, id string) dedupe.Record {
+	t.Helper()
+	return s.endsOf(t, queue, dedupe.DefaultTenant, id)
+}
+
+// endsOf waits for the end of a tenant's event.
+func (s *stack) endsOf(t *testing.T, queue, tenant, id string) (record dedupe.Record) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		record = s.recordOf(t, queue, tenant, id)
+		return record.Status == dedupe.Completed || record.Status == dedupe.DeadLettered
+	}, patience, pollInterval, "%s %s %s", queue, tenant, id)
+	return record
+}
+
+// documents returns all documents of a collection.
+func (s *stack) documents(t *testing.T, collection string) (all []store.Document) {
+	t.Helper()
+	query := store.Query{Collection: collection, Limit: store.MaxPage}
+	for {
+		page, err := s.store.Query(t.Context(), query)
+		require.NoError(t, err)
+		all = append(all, page.Documents...)
+		if query.After = page.Next; query.After.IsZero() {
+			return all
+		}
+	}
+}
+
+// lettersOf returns the dead letters of one event at the broker.
+func (s *stack) lettersOf(t *testing.T, eventID string) []contract.Message {
+	t.Helper()
+	return slices.DeleteFunc(s.deadLetters(t), func(m contract.Message) bool { return m.Attributes["event_id"] != eventID })
+}
+
+// letter waits for the one open dead letter of the event and returns it.
+func (s *stack) letter(t *testing.T, queue, eventID string) deadletter.Item {
+	t.Helper()
+	var found ops.DeadLetters
+	require.Eventually(t, func() bool {
+		s.ask(t, http.MethodGet, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue)+"&event_id="+eventID, nil, &found)
+		return len(found.Items) > 0
+	}, patience, pollInterval)
+	require.Len(t, found.Items, 1)
+	return found.Items[0]
+}

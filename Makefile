@@ -53,7 +53,7 @@ test: ## the tests that a person waits for: the embedded stack, what only Google
 test-all: ## everything: each case on both stacks, each fail point, the pages in all sizes, Terraform's lifecycle
 	@$(TESTS) -timeout 30m $$(go list ./... | grep -vE '/e2e/browser$$|/terraform/lifecycle$$')
 	@$(MAKE) --no-print-directory lifecycle
-	@$(TESTS) ./e2e/browser
+	@$(TESTS) -parallel 4 ./e2e/browser
 	@go run -trimpath ./emulator/installed
 
 .PHONY: lifecycle
@@ -88,7 +88,7 @@ bin/axe/$(AXE):
 
 .PHONY: screenshots
 screenshots: ## every operations page, wide and narrow, light and dark, full, empty and broken, into the folder SCREENSHOTS: ONLY=full/events
-	@go test -count=1 -timeout 60m ./e2e/browser -run 'TestEveryPageIsForEverybody/$(ONLY)' -args -into $(abspath $(SCREENSHOTS))
+	@go test -count=1 -timeout 60m ./e2e/browser -parallel 4 -run 'TestEveryPageIsForEverybody/$(ONLY)' -args -into $(abspath $(SCREENSHOTS))
 
 .PHONY: generate
 generate: ## rewrite the JSON Schemas and the contract pages

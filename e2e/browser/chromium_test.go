@@ -46,8 +46,8 @@ const patience = time.Minute
 // chromium is one process of Chromium without a window. It is safe for concurrent use.
 type chromium struct{ browser context.Context }
 
-// startChromium starts it until end is called.
-func startChromium(t *testing.T) (c *chromium, end func()) {
+// startChromium starts it until the end of the test.
+func startChromium(t *testing.T) *chromium {
 	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(binary(t)), chromedp.Flag("hide-scrollbars", true))
 	if os.Geteuid() == 0 { // its sandbox refuses root
@@ -55,12 +55,9 @@ func startChromium(t *testing.T) (c *chromium, end func()) {
 	}
 	allocator, stop := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
 	browser, cancel := chromedp.NewContext(allocator)
-	end = func() { cancel(); stop() }
-	if err := chromedp.Do(browser); err != nil {
-		end()
-		require.NoError(t, err)
-	}
-	return &chromium{browser}, end
+	t.Cleanup(func() { cancel(); stop() })
+	require.NoError(t, chromedp.Do(browser))
+	return &chromium{browser}
 }
 
 // size is how large a tab is, in CSS pixels, and whether it is a phone's.
@@ -96,8 +93,8 @@ type tab struct {
 	said []string
 }
 
-// open opens a tab of a new person until close is called.
-func (c *chromium) open(t *testing.T, base string) (p *tab, closing func()) {
+// open opens a tab of a new person.
+func (c *chromium) open(t *testing.T, base string) *tab {
 	t.Helper()
 	return openTab(c.browser, t, base, chromedp.WithNewBrowserContext())
 }
@@ -105,18 +102,17 @@ func (c *chromium) open(t *testing.T, base string) (p *tab, closing func()) {
 // another opens another tab of the same person, who need not sign in again.
 func (p *tab) another(t *testing.T) *tab {
 	t.Helper()
-	also, closing := openTab(p.ctx, t, p.base)
-	t.Cleanup(closing)
-	return also
+	return openTab(p.ctx, t, p.base)
 }
 
-func openTab(of context.Context, t *testing.T, base string, options ...chromedp.ContextOption) (*tab, func()) {
+func openTab(of context.Context, t *testing.T, base string, options ...chromedp.ContextOption) *tab {
 	t.Helper()
 	ctx, cancel := chromedp.NewContext(of, options...)
+	t.Cleanup(cancel)
 	p := &tab{t: t, ctx: ctx, base: base}
 	require.NoError(t, chromedp.Do(ctx))
 	require.NoError(t, chromedp.Listen(ctx, p.hear))
-	return p, cancel
+	return p
 }
 
 // hear takes note of what the browser complains of: an error of a script, or what the policy of the page does not

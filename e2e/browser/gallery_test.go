@@ -2,103 +2,116 @@
 // light and dark, of a full shop, of an empty one, and while the database is down. Its tests walk the pages as people
 // on call do, and ask axe-core and the keyboard about each. They start processes of their own; one walk runs with -short.
 //
-// Pictures of every page that the pages declare are taken by `make screenshots`, and those of the README by
-//
-//	go test ./e2e/browser -run TestThePicturesOfTheReadme -args -into $PWD/docs/images
+// `make screenshots` has pictures of every page taken in the place of that, and those of the README by ONLY=readme.
 package browser
 
 import (
 	"flag"
 	"fmt"
+	"html"
+	"io"
+	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"billhook/e2e"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/console/ops"
+	"billhook/internal/console/ops/pages"
 	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/pipeline/deadletter"
 )
 
 // into is the folder that pictures are written to.
 var into = flag.String("into", "", "the folder that pictures are written to")
 
-// gallery is a full shop, an empty one, and a browser in which somebody has signed in to both.
-type gallery struct {
-	full, empty *shop
-	chromium    *chromium
-	// visitors have a tab of each shop.
-	visitors  map[*shop]*tab
-	addresses []address
-	closers   []func()
-}
-
-// openGallery starts all of it until close.
-func openGallery(t *testing.T) *gallery {
+// onlyInFull skips a test with -short, which has one walk of the pages.
+func onlyInFull(t *testing.T) {
 	t.Helper()
-	g := &gallery{visitors: map[*shop]*tab{}}
-	defer func() {
-		if g.addresses == nil {
-			g.close()
-		}
-	}()
-	c, end := startChromium(t)
-	g.chromium, g.closers = c, append(g.closers, end)
-	for _, s := range []**shop{&g.full, &g.empty} {
-		*s = openShop(t)
-		visitor, closing := c.open(t, (*s).WorkerURL)
-		g.visitors[*s], g.closers = visitor, append(g.closers, (*s).close, closing)
-		visitor.signIn("ada") // a change is offered to who has a name
-	}
-	g.full.fill(t)
-	g.addresses = g.full.addresses(t)
-	return g
-}
-
-func (g *gallery) close() {
-	for _, c := range slices.Backward(g.closers) {
-		c()
+	if testing.Short() {
+		t.Skip("runs without -short")
 	}
 }
 
-// state is how a shop is looked at.
-type state struct {
-	name string
-	shop *shop
-	// answers are the statuses that its pages may have.
-	answers []int
-	down    bool
+// address is a page that is looked at.
+type address struct {
+	// name is a file's, too.
+	name, path string
+	// refused: what it asks for is refused, whatever there is.
+	refused bool
 }
 
-// states are those that each page is looked at in. They follow each other: the last one takes the database
-// away.
-func (g *gallery) states() []state {
-	return []state{
-		{name: "full", shop: g.full, answers: []int{200}},
-		{name: "empty", shop: g.empty, answers: []int{200, 404}},
-		{name: "broken", shop: g.full, answers: []int{200, 503}, down: true},
+// alike is how many pages are looked at of those that say that something is not there, or cannot be shown: they look
+// the same.
+const alike = 8
+
+// Every page that the pages declare, of a full shop, of an empty one, and while the database is down. With -into the pages
+// are photographed in the place of being read.
+func TestEveryPageIsForEverybody(t *testing.T) {
+	t.Parallel()
+	onlyInFull(t)
+	check := photograph
+	if *into == "" {
+		check = forEverybody(axe(t))
 	}
+	full, c := opened(t)
+	empty := openShop(t)
+	full.fill(t)
+	addresses := full.addresses(t)
+	var problems atomic.Int32
+	look := func(name string, s *shop, down bool, answers ...int) {
+		visitor := s.visits(t, c, "ada") // a change is offered to who has a name
+		t.Run(name, func(t *testing.T) {
+			s.faults.Down(down)
+			t.Cleanup(func() { s.faults.Down(false) })
+			for _, a := range addresses {
+				t.Run(a.name, func(t *testing.T) {
+					t.Parallel()
+					p := visitor.another(t)
+					p.name = filepath.Join(name, a.name)
+					status := p.visit(a.path)
+					if !a.refused || status != http.StatusBadRequest {
+						require.Contains(t, answers, status, a.path)
+					}
+					if *into == "" && status != http.StatusOK && problems.Add(1) > alike {
+						return
+					}
+					p.faultless(a.path, check)
+				})
+			}
+		})
+	}
+	look("full", full, false, 200)
+	look("empty", empty, false, 200, 404)
+	look("broken", full, true, 200, 503)
+	ada := full.visits(t, c, "ada")
+	if *into != "" {
+		t.Run("readme", ada.readme)
+		return
+	}
+	t.Run("an id of any kind is found in one box", func(t *testing.T) { ada.t = t; ada.searches(full) })
+	t.Run("no link of an event's page leads to nothing", full.links)
+	t.Run("what a form answers", func(t *testing.T) { ada.t = t; ada.answers(check) })
 }
 
-// look opens one page in a tab of its own, and requires that nothing is wrong with it: its status, what check finds, and
-// what the browser complains of.
-func (g *gallery) look(t *testing.T, st state, a address, check func(p *tab, status int) []string) {
-	t.Helper()
-	p := g.visitors[st.shop].another(t)
-	p.name = filepath.Join(st.name, a.name)
-	status := p.visit(a.path)
-	if !a.refused || status != http.StatusBadRequest {
-		require.Contains(t, st.answers, status, a.path)
-	}
-	faults := append(check(p, status), p.complaints()...)
-	require.Empty(t, faults, "%s\n%s", a.path, strings.Join(faults, "\n"))
+// faultless requires that a check finds nothing, and that the browser complains of nothing.
+func (p *tab) faultless(path string, check func(*tab) []string) {
+	p.t.Helper()
+	faults := append(check(p), p.complaints()...)
+	require.Empty(p.t, faults, "%s\n%s", path, strings.Join(faults, "\n"))
 }
 
 // photograph writes the pictures of a page, and finds what does not fit.
@@ -114,29 +127,18 @@ func photograph(p *tab) []string {
 	return p.fits(narrow, phone, desktop)
 }
 
-// shared is the gallery of all tests of this package. They take the pages as they are, and change nothing in it.
-var shared struct {
-	once sync.Once
-	*gallery
-}
-
-func TestMain(m *testing.M) {
-	// What runs side by side waits for the browser, not for a core of this process.
-	if err := flag.Set("test.parallel", "4"); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	if shared.gallery != nil {
-		shared.close()
-	}
-	os.Exit(code)
-}
-
-// onlyInFull skips a test with -short, which has one walk of the pages.
-func onlyInFull(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("runs without -short")
+// readme takes the README's pictures.
+func (p *tab) readme(t *testing.T) {
+	for file, one := range map[string]struct {
+		path, scheme string
+		size         size
+	}{
+		"overview.png": {"/ops/", light, size{"readme", 1120, 760, false}},
+		"event.png":    {"/ops/events/" + eventOfLetter, dark, size{"readme", 390, 844, true}},
+	} {
+		p.show(one.size, one.scheme)
+		p.goes(one.path)
+		require.NoError(t, os.WriteFile(filepath.Join(*into, file), run(p, chromedp.CaptureScreenshot()), 0o600))
 	}
 }
 
@@ -151,15 +153,6 @@ func axe(t *testing.T) string {
 	return string(script)
 }
 
-func pagesOf(t *testing.T) *gallery {
-	t.Helper()
-	onlyInFull(t)
-	binary(t)
-	shared.once.Do(func() { shared.gallery = openGallery(t) })
-	require.NotNil(t, shared.gallery, "it could not be opened, as another test says")
-	return shared.gallery
-}
-
 // fits lists what does not fit at each of some sizes, light.
 func (p *tab) fits(sizes ...size) (faults []string) {
 	p.t.Helper()
@@ -170,33 +163,6 @@ func (p *tab) fits(sizes ...size) (faults []string) {
 		}
 	}
 	return faults
-}
-
-// fitting finds what does not fit, and on the smallest screen what does not with everything unfolded.
-func fitting(p *tab) []string {
-	p.t.Helper()
-	faults := p.fits(desktop, phone, narrow)
-	ask[bool](p, "unfold")
-	return append(faults, p.fits(narrow)...)
-}
-
-// byAxe finds what axe-core finds, of all of its rules. In the other scheme it has the contrast looked at: nothing else
-// changes.
-func byAxe(script string) func(*tab) []string {
-	return func(p *tab) (faults []string) {
-		run(p, chromedp.Evaluate[chromedp.Void](script))
-		ask[bool](p, "unfold")
-		for _, view := range []struct {
-			scheme, rule string
-			size         size
-		}{{light, "", desktop}, {light, "", phone}, {dark, "color-contrast", phone}} {
-			p.show(view.size, view.scheme)
-			for _, fault := range ask[[]string](p, "faultsByAxe", view.rule) {
-				faults = append(faults, fmt.Sprintf("%s, %s: %s", view.size.name, view.scheme, fault))
-			}
-		}
-		return faults
-	}
 }
 
 // maxStops bounds how often Tab is pressed on a page. What comes behind is in lists, whose first rows were reached.
@@ -219,105 +185,215 @@ func byTab(p *tab) []string {
 	return faults
 }
 
-// forEverybody has a page looked at, read, and reached by Tab.
+// forEverybody has a page reached by Tab, looked at, on the smallest screen with everything unfolded, and read by all of
+// axe-core's rules. In the other scheme it has the contrast looked at: nothing else changes.
 func forEverybody(script string) func(*tab) []string {
-	return func(p *tab) []string { return slices.Concat(byTab(p), fitting(p), byAxe(script)(p)) }
-}
-
-// alike is how many pages are looked at of those that say that something is not there, or cannot be shown: they look
-// the same.
-const alike = 8
-
-// With -into the pages are photographed in the place of being read.
-func TestEveryPageIsForEverybody(t *testing.T) {
-	onlyInFull(t)
-	check := photograph
-	if *into == "" {
-		check = forEverybody(axe(t))
-	}
-	g := pagesOf(t)
-	var problems atomic.Int32
-	for _, st := range g.states() {
-		t.Run(st.name, func(t *testing.T) {
-			st.shop.faults.Down(st.down)
-			t.Cleanup(func() { st.shop.faults.Down(false) })
-			for _, a := range g.addresses {
-				t.Run(a.name, func(t *testing.T) {
-					t.Parallel()
-					g.look(t, st, a, func(p *tab, status int) []string {
-						if *into == "" && status != http.StatusOK && problems.Add(1) > alike {
-							return nil
-						}
-						return check(p)
-					})
-				})
+	return func(p *tab) []string {
+		faults := append(byTab(p), p.fits(desktop, phone, narrow)...)
+		run(p, chromedp.Evaluate[chromedp.Void](script))
+		ask[bool](p, "unfold")
+		faults = append(faults, p.fits(narrow)...)
+		for _, view := range []struct {
+			scheme, rule string
+			size         size
+		}{{light, "", desktop}, {light, "", phone}, {dark, "color-contrast", phone}} {
+			p.show(view.size, view.scheme)
+			for _, fault := range ask[[]string](p, "faultsByAxe", view.rule) {
+				faults = append(faults, fmt.Sprintf("%s, %s: %s", view.size.name, view.scheme, fault))
 			}
-		})
+		}
+		return faults
 	}
 }
 
-// What every page has, in short: the frame, a list, and a form that changes something.
-func TestAListAndAFormAreForEverybody(t *testing.T) {
-	t.Parallel()
-	onlyInFull(t)
-	s, c := opened(t)
-	g := &gallery{visitors: map[*shop]*tab{s: s.visits(t, c, "ada")}}
-	check := forEverybody(axe(t))
-	for _, a := range []address{{name: "a list", path: "/ops/products"}, {name: "a form", path: "/ops/products/" + e2e.Product + "/set"}} {
-		g.look(t, state{shop: s, answers: []int{200}}, a, func(p *tab, _ int) []string { return check(p) })
-	}
-}
-
-// Forms that are answered by a page of their own: what they say has no address, and is seen once.
-func TestWhatAFormAnswersIsForEverybody(t *testing.T) {
-	t.Parallel()
-	onlyInFull(t)
-	s, c := opened(t)
-	s.sample(t)
-	bad := order("82", 0, unknownProduct)
-	s.send(t, bad.JSON())
-	s.ended(t, bad.EventID)
-	s.tasks(t, "seal-journal")
-	check, ada := byAxe(axe(t)), s.visits(t, c, "ada")
+// answers looks at forms that are answered by a page of their own: what they say has no address, and is seen once.
+func (p *tab) answers(check func(*tab) []string) {
+	p.t.Helper()
 	for _, form := range []struct{ path, button, says string }{
-		{"/ops/events/" + bad.EventID + "/payload", "^Show the payload", unknownProduct},
+		{"/ops/events/" + eventOfLetter + "/payload", "^Show the payload", unknownProduct},
 		{"/ops/endpoints/" + samples.Partner + "/rotate", "a new secret$", "whsec_"},
 		{"/ops/endpoints/" + samples.Partner + "/test", "a test$", "200"},
 		{"/ops/journal/verify?tenant=default", "^Verify", "sealed|seals|entries"},
 	} {
-		ada.goes(form.path)
-		if ada.finds("field", "^Why") {
-			ada.types("^Why", "the drill")
+		p.goes(form.path)
+		if p.finds("field", "^Why") {
+			p.types("^Why", "the drill")
 		}
-		ada.presses("button", form.button)
-		ada.sees(form.says)
-		for _, check := range []func(*tab) []string{fitting, check} {
-			faults := check(ada)
-			require.Empty(t, faults, "%s\n%s", form.path, strings.Join(faults, "\n"))
-		}
+		p.presses("button", form.button)
+		p.sees(form.says)
+		p.faultless(form.path, check)
 	}
-	require.Empty(t, ada.complaints())
 }
 
-// TestThePicturesOfTheReadme takes them, where it is asked to.
-func TestThePicturesOfTheReadme(t *testing.T) {
-	if *into == "" {
-		t.Skip("runs with -into")
+// searches finds what has an id, by that alone.
+func (p *tab) searches(s *shop) {
+	p.t.Helper()
+	for prefix, ids := range s.subjects(p.t) {
+		kind := strings.Trim(strings.TrimPrefix(strings.TrimSuffix(prefix, "{"), "/ops/"), "/")
+		if slices.Contains([]string{"queues", "catalog/queues", "catalog/contracts", "periods", "stock"}, kind) {
+			continue // these have names
+		}
+		p.search(ids[len(ids)-1], "/ops/"+kind+"/"+ids[len(ids)-1])
 	}
-	g := pagesOf(t)
-	require.NoError(t, os.MkdirAll(*into, 0o750))
-	for _, one := range []struct {
-		file, page, scheme string
-		size               size
-	}{
-		{"overview.png", "overview", light, size{"readme", 1120, 760, false}},
-		{"event.png", "events-id-2", dark, size{"readme", 390, 844, true}},
-	} {
-		i := slices.IndexFunc(g.addresses, func(a address) bool { return a.name == one.page })
-		require.NotEqual(t, -1, i, one.page)
-		p := g.visitors[g.full].another(t)
-		p.show(one.size, one.scheme)
-		p.goes(g.addresses[i].path)
-		require.NoError(t, os.WriteFile(filepath.Join(*into, one.file), run(p, chromedp.CaptureScreenshot()), 0o600))
+	p.search(payNowOrder, "/ops/events/"+event)
+	p.search(buyer, "/ops/accounts/"+string(ledger.UserPoints(buyer)))
+	p.search("dev-trial-subscription", "/ops/events/") // a correlation id
+	p.goes("/ops/search?q=nothing-has-this-id")
+	p.sees("looked through")
+	for _, kind := range []string{"event", "order", "customer"} {
+		p.sees(`\b` + kind + `\b`)
 	}
+}
+
+func (p *tab) search(id, leads string) {
+	p.t.Helper()
+	p.goes("/ops/")
+	p.types("^Search by any id", "  "+id+" ")
+	p.presses("button", "^Search$")
+	p.at("/ops/search")
+	p.presses("way", leads)
+	p.at(leads)
+}
+
+var ownLink = regexp.MustCompile(`<a [^>]*href="(/[^"]*)"`)
+
+// links follows each link of the page of each event.
+func (s *shop) links(t *testing.T) {
+	load := func(path string) (status int, links [][]string) {
+		response, err := http.Get(s.WorkerURL + path) //nolint:noctx // it ends with the shop
+		require.NoError(t, err)
+		defer func() { _ = response.Body.Close() }()
+		page, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		return response.StatusCode, ownLink.FindAllStringSubmatch(string(page), -1)
+	}
+	followed, events := map[string]bool{}, 0
+	for path := "/v1/ops/events?limit=100"; path != ""; {
+		var list ops.List[ops.Line]
+		s.get(t, path, &list)
+		for _, line := range list.Items {
+			events++
+			page := "/ops/events/" + url.PathEscape(line.EventID) + "?" + url.Values{"queue": {line.Queue}, "tenant": {line.Tenant}}.Encode()
+			status, links := load(page)
+			require.Equal(t, http.StatusOK, status, page)
+			for _, link := range links {
+				if way := html.UnescapeString(link[1]); !followed[way] {
+					followed[way] = true
+					status, _ := load(way)
+					assert.Equal(t, http.StatusOK, status, "%s, %s in %s, links to %s", page, line.EventType, line.Queue, way)
+				}
+			}
+		}
+		if path = ""; list.Next != "" {
+			path = "/v1/ops/events?limit=100&page=" + url.QueryEscape(list.Next)
+		}
+	}
+	require.Greater(t, events, 50)
+	require.Greater(t, len(followed), 100)
+}
+
+// routes are those of the pages that are looked at, as the pages themselves declare them, such as
+// /ops/queues/{id}.
+func (s *shop) routes(t *testing.T) (all []string) {
+	t.Helper()
+	site, err := pages.New(pages.Config{
+		Guard: func(next http.Handler) http.Handler { return next }, Catalog: s.catalog, Now: time.Now,
+		Sessions: ops.NewSessions(ops.Access{}, nil, slog.New(slog.DiscardHandler), time.Now),
+	})
+	require.NoError(t, err)
+	router := chi.NewRouter()
+	site.Routes(router)
+	require.NoError(t, chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		if method == http.MethodGet && !strings.HasSuffix(route, "*") && route != "/ops" {
+			all = append(all, route)
+		}
+		return nil
+	}))
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// subjects are what the routes with a place for an id are shown about: the beginning of the routes, and
+// the ids. The longest beginning holds.
+func (s *shop) subjects(t *testing.T) map[string][]string {
+	t.Helper()
+	orders, updates := s.queueOf("order.paid").ID, s.queueOf("cancellation").ID
+	var letters, long ops.DeadLetters
+	s.get(t, "/v1/ops/dead-letters?queue="+orders, &letters)
+	s.get(t, "/v1/ops/dead-letters?queue="+updates+"&event_id="+longID[:128], &long)
+	var operations ops.List[deadletter.Operation]
+	s.get(t, "/v1/ops/operations", &operations)
+	var entries ops.List[ledger.Entry]
+	s.get(t, "/v1/ops/journal/entries?period="+period, &entries)
+	found := map[string][]string{
+		"/ops/queues/{":            {orders, s.queueOf(notification).ID, s.queueOf("usage_sync").ID},
+		"/ops/catalog/queues/{":    {orders},
+		"/ops/catalog/contracts/{": {"message.v1:order.created:1", "paynow.v1"},
+		"/ops/dead-letters/{":      {letters.Items[0].ID, long.Items[0].ID},
+		"/ops/events/{":            {event, eventOfLetter, longID[:128]},
+		"/ops/accounts/{":          {string(ledger.UserPoints(buyer))},
+		"/ops/customers/{":         {buyersCustomer},
+		"/ops/subscriptions/{":     {usageOf},
+		"/ops/orders/{":            {shopOrder},
+		"/ops/refunds/{":           {payment},
+		"/ops/journal/entries/{":   {entries.Items[0].ID},
+		"/ops/products/{":          {"700000000000000995"},
+		"/ops/endpoints/{":         {longID[:100]},
+		"/ops/periods/{":           {period},
+		"/ops/stock/{":             {samples.Product},
+	}
+	const of = "/ops/operations/{"
+	for _, op := range operations.Items {
+		if op.Progress == deadletter.Waiting { // the first, for there is most to do with it
+			found[of] = slices.Insert(found[of], 0, op.ID)
+		} else {
+			found[of] = append(found[of], op.ID)
+		}
+	}
+	return found
+}
+
+// addresses are all pages of the shop, each route at least once, some with a question in their address. An empty shop is
+// asked for the pages of a full one.
+func (s *shop) addresses(t *testing.T) (all []address) {
+	t.Helper()
+	orders := "queue=" + s.queueOf("order.paid").ID
+	questions := map[string][]string{
+		"/ops/search":       {"q=" + event, "q=" + buyer, "q=" + longID[:128], "q=" + url.QueryEscape(markup)},
+		"/ops/dead-letters": {orders, orders + "&reason=unknown_product"},
+		"/ops/events":       {"status=DEAD_LETTERED", "event_id=" + event},
+	}
+	// These show nothing without a question.
+	onlyAsked := map[string]string{"/ops/dead-letters/replay": orders, "/ops/dead-letters/discard": orders, "/ops/dead-letters/complete": orders}
+	subjects := s.subjects(t)
+	for _, route := range s.routes(t) {
+		name := strings.Trim(strings.NewReplacer("/", "-", "{", "", "}", "").Replace(strings.TrimPrefix(route, "/ops")), "-")
+		if name == "" {
+			name = "overview"
+		}
+		before, rest, has := strings.Cut(route, "{")
+		_, behind, _ := strings.Cut(rest, "}")
+		ids := subjects[before+"{"]
+		switch {
+		case onlyAsked[route] != "":
+			all = append(all, address{name: name, path: route + "?" + onlyAsked[route]})
+		case !has:
+			all = append(all, address{name: name, path: route})
+		case behind != "": // what can be done with one of them
+			require.NotContains(t, behind, "{")
+			ids = ids[:1]
+		}
+		for i, question := range questions[route] {
+			all = append(all, address{fmt.Sprint(name, "-asked-", i+1), route + "?" + question, strings.Contains(question, "%3Cscript")})
+		}
+		require.Equal(t, has, len(ids) > 0, "subjects has no example for %s", route)
+		for i, id := range ids {
+			one := address{name: name, path: before + url.PathEscape(id) + behind}
+			if i > 0 {
+				one.name = fmt.Sprint(name, "-", i+1)
+			}
+			all = append(all, one)
+		}
+	}
+	return all
 }

@@ -83,12 +83,9 @@ function controls() {
   });
 }
 
-// holdStill stops what refreshes a page by itself, and the live one.
+// holdStill stops what refreshes a page by itself.
 function holdStill() {
   sessionStorage.setItem("refresh", "off");
-  for (const button of document.querySelectorAll("main button")) {
-    if (nameOf(button) === "Pause") button.click();
-  }
   return true;
 }
 

@@ -69,11 +69,17 @@ const markup = `<b onmouseover="alert(1)">&amp;</b><script>alert(1)</script>`
 // fill has much happen in an empty shop, by its doors and its API alone.
 func (s *shop) fill(t *testing.T) {
 	t.Helper()
-	for _, step := range []func(*testing.T){
-		s.remember, s.sample, s.sell, s.sellUnknown, s.fail, s.insist, s.keepWaiting, s.manage, s.operate, s.settle,
-	} {
+	for _, step := range []func(*testing.T){s.remember, s.manage, s.sample, s.sell, s.fail, s.keepWaiting, s.operate} {
 		step(t)
 	}
+	// The worker's tasks count and seal what there is, but for those that would end what is to be seen.
+	for _, name := range slices.DeleteFunc(slices.Clone(tasks.Names), func(name string) bool { return name == "run-operations" }) {
+		_, err := s.Task(t.Context(), name)
+		require.NoError(t, err, name)
+	}
+	until(t, s, "/v1/ops/queues", func(queues ops.Queues) bool { // the worker tells of its breaker
+		return slices.ContainsFunc(queues.Items, func(q ops.Queue) bool { return len(q.Breakers) > 0 })
+	})
 }
 
 // remember has a worker of the past count what it did in each hour of a day, and in one of each day of a month.
@@ -82,19 +88,10 @@ func (s *shop) remember(t *testing.T) {
 	now := time.Now().UTC()
 	var at time.Time
 	counted := rates.NewRecorder(rates.Config{Store: s.Store, Self: rates.Service{Instance: "worker-of-the-past", Service: "worker", Version: "v0.9.0", StartedAt: now.AddDate(0, 0, -30)}, Now: func() time.Time { return at }})
-	const days = 29
-	var hours []time.Time
-	for day := range days {
-		hours = append(hours, now.AddDate(0, 0, day-days-1))
-	}
-	for hour := range 24 {
-		hours = append(hours, now.Add(time.Duration(hour-24)*time.Hour))
-	}
-	for i, hour := range hours {
-		at = hour
+	for i := range 29 + 24 {
 		times := 1
-		if i < days { // for the whole of its day
-			times = 24
+		if at = now.Add(time.Duration(i-29-24) * time.Hour); i < 29 {
+			at, times = now.AddDate(0, 0, i-30), 24 // for the whole of its day
 		}
 		for place, q := range s.catalog.Queues {
 			for n := range times * (5 + (i*7+place*3)%40) {
@@ -110,16 +107,39 @@ func (s *shop) remember(t *testing.T) {
 	}
 }
 
+// manage changes what people change, some of it with reasons that a page must show and not obey.
+func (s *shop) manage(t *testing.T) {
+	t.Helper()
+	pieces := int64(40)
+	var partner endpoints.Secret
+	for _, change := range []struct {
+		who, method, path string
+		question, answer  any
+	}{
+		{"ada", http.MethodPut, "/v1/ops/stock/" + samples.Product, ops.SetStock{Available: &pieces, Change: orders.Change{Why: "they have come in"}}, nil},
+		{"ada", http.MethodPost, "/v1/ops/endpoints", ops.AddEndpoint{New: endpoints.New{
+			ID: samples.Partner, URL: s.ServiceURL + standin.PartnerPath, Events: []string{"invoice.#"},
+		}, Change: endpoints.Change{Why: "the contract is signed"}}, &partner},
+		{"ada", http.MethodPut, "/v1/ops/products/700000000000000995", ops.SetProduct{Points: 500, Change: products.Change{Why: "sold since today"}}, nil},
+		{"grace", http.MethodPut, "/v1/ops/products/700000000000000995", ops.SetProduct{Points: 750, Change: products.Change{Why: longWhy}}, nil},
+		{"ada", http.MethodPut, "/v1/ops/products/700000000000000996", ops.SetProduct{Points: 1, Change: products.Change{Why: markup}}, nil},
+		{"ada", http.MethodDelete, "/v1/ops/products/700000000000000996", products.Change{Why: "sold out"}, nil},
+		{"ada", http.MethodPut, "/v1/ops/customers/890000000000000001", customers.Change{UID: "uid-of-buyer-1", Why: "they have written to us"}, nil},
+		{"grace", http.MethodPost, "/v1/ops/endpoints", ops.AddEndpoint{New: endpoints.New{
+			ID: longID[:100], URL: s.ServiceURL + "/" + strings.Repeat("a-long-way/", 12), Events: []string{"order.#", "invoice.#", "a.pattern.of.many.words.*"},
+		}, Change: endpoints.Change{Why: markup}}, nil},
+		{"grace", http.MethodPost, "/v1/ops/endpoints/" + longID[:100] + "/disable", endpoints.Change{Why: longWhy}, nil},
+		{"ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", journal.Change{Why: "the books are done"}, nil},
+		{"ada", http.MethodPost, "/v1/ops/queues/" + s.queueOf("usage_sync").ID + "/pause", pause.Change{Why: "the platform is being mended"}, nil},
+	} {
+		s.as(t, change.who, change.method, change.path, change.question, change.answer)
+	}
+	require.NoError(t, s.Service.Trust(partner.Secret))
+}
+
 // sample sends what `billhook dev` sends, each to the queue of its event type.
 func (s *shop) sample(t *testing.T) {
 	t.Helper()
-	pieces := int64(40)
-	s.as(t, "ada", http.MethodPut, "/v1/ops/stock/"+samples.Product, ops.SetStock{Available: &pieces, Change: orders.Change{Why: "they have come in"}}, nil)
-	var partner endpoints.Secret
-	s.as(t, "ada", http.MethodPost, "/v1/ops/endpoints", ops.AddEndpoint{
-		New: endpoints.New{ID: samples.Partner, URL: s.ServiceURL + standin.PartnerPath, Events: []string{"invoice.#"}}, Change: endpoints.Change{Why: "the contract is signed"},
-	}, &partner)
-	require.NoError(t, s.Service.Trust(partner.Secret))
 	for _, one := range []struct{ sample, eventType, event string }{
 		{samples.Trial, "trial", "dev-trial"}, {samples.Renewal, "renewal", "dev-renewal"}, {samples.Refunds, "refund", "dev-refund-again"},
 		{samples.OrderCreated, "order.created", "dev-order-created"}, {samples.OrderPayment, "order.payment_confirmed", "dev-order-payment"},
@@ -144,45 +164,41 @@ func order(ids string, n int, product string) e2e.Order {
 	}
 }
 
+// sell sells what is known, a part of which is refunded, and what nobody knows: dead letters.
 func (s *shop) sell(t *testing.T) {
 	t.Helper()
-	var sold []string
+	var all []string
 	for n := range soldOrders {
 		o := order("81", n, e2e.Product)
-		sold = append(sold, o.EventID)
+		all = append(all, o.EventID)
 		s.send(t, o.JSON())
 	}
-	refund := e2e.Refund{EventID: "850000000000000000", RefundID: "1", OrderID: payNowOrder, CustomerID: buyersCustomer, Amount: 500, Paid: 1000}
-	s.ended(t, sold...)
-	s.send(t, refund.JSON())
-	s.ended(t, refund.EventID)
-}
-
-// sellUnknown sells what nobody knows: dead letters.
-func (s *shop) sellUnknown(t *testing.T) {
-	t.Helper()
-	var refused []string
 	for n := range badOrders {
 		o := order("82", n, unknownProduct)
 		o.OrderID = "86" + o.OrderID[2:]
 		if n > 0 {
 			o.Lines[0].Product = fmt.Sprint("70000000000000092", n%4)
 		}
-		refused = append(refused, o.EventID)
+		all = append(all, o.EventID)
 		s.send(t, o.JSON())
 	}
-	s.ended(t, refused...)
+	s.ended(t, all...)
+	refund := e2e.Refund{EventID: "850000000000000000", RefundID: "1", OrderID: payNowOrder, CustomerID: buyersCustomer, Amount: 500, Paid: 1000}
+	s.send(t, refund.JSON())
+	s.ended(t, refund.EventID)
 }
 
-// fail has the services that are called refuse, and one of them fail until its breaker is open.
+// fail has the services that are called refuse, also what is as long as it may be, and one of them fail until its
+// breaker is open.
 func (s *shop) fail(t *testing.T) {
 	t.Helper()
-	var all []string
+	all := []string{longID[:128]}
 	for n := range refusals {
-		refused := fmt.Sprint("refused-", n)
-		all = append(all, refused)
+		all = append(all, fmt.Sprint("refused-", n))
+	}
+	for _, refused := range all {
 		require.NoError(t, s.Service.TellOf(refused, standin.Refuse, 10))
-		s.put(t, refused, "cancellation", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil)
+		s.put(t, refused, "cancellation", map[string]any{"subscription_id": refused}, map[string]any{"correlation_id": refused})
 	}
 	for n := range failures {
 		failing := fmt.Sprint("failing-", n)
@@ -198,20 +214,9 @@ func (s *shop) fail(t *testing.T) {
 	s.ended(t, all...)
 }
 
-// insist sends what is as long as it may be.
-func (s *shop) insist(t *testing.T) {
-	t.Helper()
-	long := longID[:128]
-	require.NoError(t, s.Service.TellOf(long, standin.Refuse, 10))
-	s.put(t, long, "cancellation", map[string]any{"subscription_id": long}, map[string]any{"correlation_id": long})
-	s.ended(t, long)
-}
-
 // keepWaiting leaves refunds to wait for their orders, and messages in a queue that is paused.
 func (s *shop) keepWaiting(t *testing.T) {
 	t.Helper()
-	q := s.queueOf("usage_sync")
-	s.as(t, "ada", http.MethodPost, "/v1/ops/queues/"+q.ID+"/pause", pause.Change{Why: "the platform is being mended"}, nil)
 	for n := range paused {
 		s.put(t, fmt.Sprint("usage-", n), "usage_sync", map[string]any{"subscription_id": fmt.Sprint("s-", n)}, nil)
 		refund := e2e.Refund{EventID: fmt.Sprintf("87%016d", n), RefundID: "1", OrderID: fmt.Sprintf("88%016d", n), CustomerID: buyersCustomer, Amount: 100, Paid: 1000}
@@ -219,68 +224,34 @@ func (s *shop) keepWaiting(t *testing.T) {
 	}
 }
 
-// manage changes what people change, some of it with reasons that a page must show and not obey.
-func (s *shop) manage(t *testing.T) {
-	t.Helper()
-	for _, change := range []struct {
-		who, method, path string
-		question          any
-	}{
-		{"ada", http.MethodPut, "/v1/ops/products/700000000000000995", ops.SetProduct{Points: 500, Change: products.Change{Why: "sold since today"}}},
-		{"grace", http.MethodPut, "/v1/ops/products/700000000000000995", ops.SetProduct{Points: 750, Change: products.Change{Why: longWhy}}},
-		{"ada", http.MethodPut, "/v1/ops/products/700000000000000996", ops.SetProduct{Points: 1, Change: products.Change{Why: markup}}},
-		{"ada", http.MethodDelete, "/v1/ops/products/700000000000000996", products.Change{Why: "sold out"}},
-		{"ada", http.MethodPut, "/v1/ops/customers/890000000000000001", customers.Change{UID: "uid-of-buyer-1", Why: "they have written to us"}},
-		{"grace", http.MethodPost, "/v1/ops/endpoints", ops.AddEndpoint{New: endpoints.New{
-			ID: longID[:100], URL: s.ServiceURL + "/" + strings.Repeat("a-long-way/", 12), Events: []string{"order.#", "invoice.#", "a.pattern.of.many.words.*"},
-		}, Change: endpoints.Change{Why: markup}}},
-		{"grace", http.MethodPost, "/v1/ops/endpoints/" + longID[:100] + "/disable", endpoints.Change{Why: longWhy}},
-		{"ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", journal.Change{Why: "the books are done"}},
-	} {
-		s.as(t, change.who, change.method, change.path, change.question, nil)
-	}
-}
-
 // operate leaves one operation of each progress.
 func (s *shop) operate(t *testing.T) {
 	t.Helper()
 	orders, money, updates := s.queueOf("order.paid").ID, s.queueOf("refund").ID, s.queueOf("cancellation").ID
-	path := "/v1/ops/operations/"
 	for _, one := range []struct {
-		kind deadletter.Kind
-		by   ops.Request
-		then []string
+		kind              deadletter.Kind
+		queue, event, why string
+		who, then         string
 	}{
-		{deadletter.Replay, ops.Request{Filter: deadletter.Filter{Queue: orders, EventID: "820000000000000104"}, Why: markup}, []string{"run"}},
-		{deadletter.Discard, ops.Request{Filter: deadletter.Filter{Queue: updates, EventID: "refused-0"}, Why: longWhy}, []string{"run"}},
-		{deadletter.Replay, ops.Request{Filter: deadletter.Filter{Queue: updates, EventID: "refused-1"}, Why: "tried too early"}, []string{"cancel"}},
-		{deadletter.Replay, ops.Request{Filter: deadletter.Filter{Queue: money, EventID: "refund-that-fails-0"}, Why: "the gateway is back"}, nil},
-		{deadletter.Discard, ops.Request{Filter: deadletter.Filter{Queue: money, EventID: "refund-that-fails-1"}, Why: "it was paid by hand"}, []string{"reject"}},
-		{deadletter.Discard, ops.Request{Filter: deadletter.Filter{Queue: updates, EventID: "refused-2"}, Why: "nobody waits for it"}, nil},
+		{deadletter.Replay, orders, "820000000000000104", markup, "ada", "run"},
+		{deadletter.Discard, updates, "refused-0", longWhy, "ada", "run"},
+		{deadletter.Replay, updates, "refused-1", "tried too early", "ada", "cancel"},
+		{deadletter.Replay, money, "refund-that-fails-0", "the gateway is back", "", ""},
+		{deadletter.Discard, money, "refund-that-fails-1", "it was paid by hand", "grace", "reject"},
+		{deadletter.Discard, updates, "refused-2", "nobody waits for it", "", ""},
 	} {
-		letters := "/v1/ops/dead-letters/preview?queue=" + one.by.Queue + "&event_id=" + one.by.EventID
-		one.by.Expect = until(t, s, letters, func(p deadletter.Preview) bool { return p.Total > 0 }).Total
+		letters := "/v1/ops/dead-letters/preview?queue=" + one.queue + "&event_id=" + one.event
+		until(t, s, letters, func(p deadletter.Preview) bool { return p.Total == 1 })
 		var op deadletter.Operation
-		s.as(t, "ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), one.by, &op)
-		for _, step := range one.then {
-			who, why := "ada", map[string]string{"why": "somebody has looked at it"}
-			switch step {
-			case "run":
-				why = map[string]string{}
-			case "reject":
-				who = "grace"
+		s.as(t, "ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), ops.Request{
+			Filter: deadletter.Filter{Queue: one.queue, EventID: one.event}, Why: one.why, Expect: 1,
+		}, &op)
+		if one.then != "" {
+			why := map[string]string{"why": "somebody has looked at it"}
+			if one.then == "run" {
+				clear(why)
 			}
-			s.as(t, who, http.MethodPost, path+op.ID+"/"+step, why, nil)
+			s.as(t, one.who, http.MethodPost, "/v1/ops/operations/"+op.ID+"/"+one.then, why, nil)
 		}
 	}
-}
-
-// settle lets the worker's tasks count and seal what there is, but for those that would end what is to be seen. Then it
-// waits until the worker has told of its breaker.
-func (s *shop) settle(t *testing.T) {
-	t.Helper()
-	s.tasks(t, slices.DeleteFunc(slices.Clone(tasks.Names), func(name string) bool { return name == "run-operations" })...)
-	until(t, s, "/v1/ops/queues", func(queues ops.Queues) bool {
-		return slices.ContainsFunc(queues.Items, func(q ops.Queue) bool { return len(q.Breakers) > 0 })
-	})
 }

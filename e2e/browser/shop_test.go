@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -32,7 +31,6 @@ type shop struct {
 	// faults is the store as the services see it.
 	faults *storetest.Faults
 	signer *signature.Signer
-	folder string
 }
 
 // soon is the wait between two attempts, which the catalog's would make a matter of hours.
@@ -41,7 +39,7 @@ var soon = retry.Policy{Base: 200 * time.Millisecond, Max: 200 * time.Millisecon
 // waiting is the handler whose waits stay as long as the catalog has them, so that something waits.
 const waiting = "points.reverse"
 
-// openShop starts an empty Billhook until close.
+// openShop starts an empty Billhook.
 func openShop(t *testing.T) *shop {
 	t.Helper()
 	s := &shop{faults: &storetest.Faults{}}
@@ -59,22 +57,17 @@ func openShop(t *testing.T) *shop {
 	}
 	s.signer, err = signature.NewSigner(signature.Generic, e2e.Secret)
 	require.NoError(t, err)
-	s.folder, err = os.MkdirTemp("", "billhook-pages-") //nolint:usetesting // a shop of all tests outlives this one
-	require.NoError(t, err)
 	s.Stack, err = devstack.Start(context.WithoutCancel(t.Context()), devstack.Config{
 		Catalog: s.catalog, ProjectID: "pages", Secrets: map[string][]string{"paynow": {e2e.Secret}, catalog.Producers: {e2e.Secret}},
-		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(s.folder, "store.db"), Log: telemetry.NewLogger(io.Discard, nil),
+		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"), Log: telemetry.NewLogger(io.Discard, nil),
 		WrapStore: func(inner store.Store) store.Store { s.faults.Store = inner; return s.faults },
 	})
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		s.faults.Down(false)
+		_ = s.Close() // what is in hand is given up
+	})
 	return s
-}
-
-// close ends it, and removes what it has stored.
-func (s *shop) close() {
-	s.faults.Down(false)
-	_ = s.Close()              // what is in hand is given up
-	_ = os.RemoveAll(s.folder) // it is a temporary one
 }
 
 // queueOf is the queue that takes an event type and keeps records. Queues are chosen by what they do: their
@@ -162,23 +155,18 @@ func (s *shop) get(t *testing.T, path string, answer any) {
 // until waits until what the API answers is as it shall be.
 func until[T any](t *testing.T, s *shop, path string, shall func(T) bool) (answer T) {
 	t.Helper()
-	for end := time.Now().Add(2 * patience); ; {
-		got := s.ask(t, "", http.MethodGet, path, nil)
-		if got.Status == http.StatusOK {
-			answer = *new(T)
-			require.NoError(t, json.Unmarshal([]byte(got.Body), &answer))
-			if shall(answer) {
-				return answer
-			}
-		}
-		require.True(t, time.Now().Before(end) && e2e.Wait(t.Context(), 50*time.Millisecond), "%s is still %d %s", path, got.Status, got.Body)
-	}
+	var got e2e.Answer
+	require.Eventually(t, func() bool {
+		got, answer = s.ask(t, "", http.MethodGet, path, nil), *new(T)
+		return got.Status == http.StatusOK && json.Unmarshal([]byte(got.Body), &answer) == nil && shall(answer)
+	}, 2*patience, 50*time.Millisecond, "%s", path)
+	return answer
 }
 
 // story waits until an event has one of some statuses.
-func (s *shop) story(t *testing.T, id string, statuses ...string) ops.Event {
+func (s *shop) story(t *testing.T, id string, statuses ...string) {
 	t.Helper()
-	return until(t, s, "/v1/ops/events/"+id, func(e ops.Event) bool { return slices.Contains(statuses, string(e.Status)) })
+	until(t, s, "/v1/ops/events/"+id, func(e ops.Event) bool { return slices.Contains(statuses, string(e.Status)) })
 }
 
 // ended waits until events have come to their end, whichever.
@@ -186,14 +174,5 @@ func (s *shop) ended(t *testing.T, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
 		s.story(t, id, "COMPLETED", "DEAD_LETTERED")
-	}
-}
-
-// tasks runs tasks of the worker, as Cloud Scheduler does.
-func (s *shop) tasks(t *testing.T, names ...string) {
-	t.Helper()
-	for _, name := range names {
-		_, err := s.Task(t.Context(), name)
-		require.NoError(t, err, name)
 	}
 }

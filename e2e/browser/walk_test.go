@@ -1,11 +1,11 @@
 package browser
 
 import (
-	"fmt"
+	"context"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,29 +15,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
-	"billhook/internal/apps/ledger"
 	"billhook/internal/console/ops"
-	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/standin"
 )
 
 // visits lets somebody look at a shop, who signs in.
 func (s *shop) visits(t *testing.T, c *chromium, name string) *tab {
 	t.Helper()
-	p, closing := c.open(t, s.WorkerURL)
-	t.Cleanup(closing)
+	p := c.open(t, s.WorkerURL)
 	p.show(phone, dark)
 	p.signIn(name)
 	p.sees("local:" + name)
 	p.goes("/ops/")
 	return p
-}
-
-// refused presses Enter on a button whose change is refused.
-func (p *tab) refused(name string, status int, why string) {
-	p.t.Helper()
-	require.Equal(p.t, status, p.follow("button", name))
-	p.sees(why)
 }
 
 // waits loads the page again until it shows what a regular expression finds, as the page does by itself where
@@ -54,11 +44,7 @@ func (p *tab) waits(pattern string) {
 // opened starts a shop and a browser of the test's own.
 func opened(t *testing.T) (*shop, *chromium) {
 	t.Helper()
-	c, end := startChromium(t)
-	t.Cleanup(end)
-	s := openShop(t)
-	t.Cleanup(s.close)
-	return s, c
+	return openShop(t), startChromium(t)
 }
 
 // letters waits for the dead letters of a queue and returns them.
@@ -148,7 +134,8 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 	require.False(t, ada.finds("way", asked+"/approve"))
 	ada.goes(asked + "/approve")
 	ada.types("^Why", "mine")
-	ada.refused("^Approve", http.StatusUnprocessableEntity, "somebody else")
+	require.Equal(t, http.StatusUnprocessableEntity, ada.follow("button", "^Approve"))
+	ada.sees("somebody else")
 	require.Zero(t, s.Gateway.Refunded(of))
 
 	grace.goes("/ops/operations")
@@ -156,7 +143,10 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 	grace.sees("the gateway is back")
 	grace.presses("way", asked+"/approve")
 	grace.sees(of)
-	grace.refusesWithoutWhy("^Approve")
+	grace.focus("button", "^Approve")
+	grace.press(kb.Enter)
+	require.False(t, run(grace, chromedp.Evaluate[bool](`document.querySelector("main form[method=post]").checkValidity()`)), "without a reason")
+	grace.at(asked + "/approve")
 	grace.types("^Why", "checked with the gateway")
 	grace.presses("button", "^Approve")
 	grace.at(asked)
@@ -169,90 +159,57 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 	ada.sees("refunded")
 }
 
-func TestAQueueIsPausedAndResumed(t *testing.T) {
+// watches waits until the page shows by itself what a regular expression finds. Between two pages there is none
+// to read.
+func (p *tab) watches(pattern string) {
+	p.t.Helper()
+	found := regexp.MustCompile("(?i)" + pattern)
+	shows := func() (string, error) {
+		ctx, cancel := context.WithTimeout(p.ctx, patience)
+		defer cancel()
+		return chromedp.Run(ctx, chromedp.Evaluate[string]("document.body.innerText"))
+	}
+	for end := time.Now().Add(patience); ; e2e.Wait(p.t.Context(), 100*time.Millisecond) {
+		text, err := shows()
+		if err == nil && found.MatchString(strings.Join(strings.Fields(text), " ")) {
+			return
+		}
+		require.True(p.t, time.Now().Before(end), "the page never shows %s: %s %v", pattern, text, err)
+	}
+}
+
+// A browser keeps a cookie back that is SameSite=Strict where a link of another site is followed.
+func TestALinkInAChatLeadsToThePageOfWhoeverIsSignedIn(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t)
 	s, c := opened(t)
-	q := s.queueOf("usage_sync")
 	ada := s.visits(t, c, "ada")
-	ada.presses("way", "/ops/queues/"+q.ID)
-	ada.presses("link", "^Pause")
-	ada.refusesWithoutWhy("^Pause")
-	ada.types("^Why", "the platform is being mended")
-	ada.presses("button", "^Pause "+q.ID)
-	ada.at("/ops/queues/" + q.ID)
-	ada.sees("paused")
-	ada.sees("the platform is being mended")
-	ada.sees("local:ada")
-
-	s.put(t, "usage-of-a-pause", "usage_sync", map[string]any{"subscription_id": "s-1"}, nil)
-	ada.goes("/ops/")
-	ada.sees("paused")
-	require.Zero(t, s.Service.Applied("usage-of-a-pause"))
-
-	ada.presses("way", "/ops/queues/"+q.ID)
-	ada.presses("link", "^Resume")
-	ada.types("^Why", "mended")
-	ada.presses("button", "^Resume "+q.ID)
-	s.story(t, "usage-of-a-pause", "COMPLETED")
-	require.Equal(t, 1, s.Service.Applied("usage-of-a-pause"))
-	ada.goes("/ops/")
-	require.NotRegexp(t, "(?i)paused", ada.reads())
+	chat := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`<!doctype html><title>Chat</title><main><a href="` + s.WorkerURL + `/ops/events?status=FAILED">the alert</a></main>`))
+	}))
+	t.Cleanup(chat.Close)
+	ada.loads("the chat", chromedp.Navigate(strings.Replace(chat.URL, "127.0.0.1", "localhost", 1)))
+	ada.follow("link", "^the alert$")
+	ada.watches("You are local:ada until")
+	ada.at("/ops/events?status=FAILED")
 }
 
-// refusesWithoutWhy presses a button whose form lacks its reason: the browser stays where it is.
-func (p *tab) refusesWithoutWhy(name string) {
-	p.t.Helper()
-	before := p.path()
-	p.focus("button", name)
-	p.press(kb.Enter)
-	valid := run(p, chromedp.Evaluate[bool](`document.querySelector("main form[method=post]").checkValidity()`))
-	require.False(p.t, valid)
-	p.at(before)
-}
-
-func TestAnIDOfAnyKindIsFoundInOneBox(t *testing.T) {
+func TestTheListOfEventsRefreshesItselfUntilItIsStopped(t *testing.T) {
 	t.Parallel()
-	g := pagesOf(t)
-	s := g.full
-	ada := s.visits(t, g.chromium, "ada")
-	var operations ops.List[deadletter.Operation]
-	s.get(t, "/v1/ops/operations", &operations)
-	letters := s.letters(t, s.queueOf("refund").ID, 3)
-	entry := s.entry(t)
-	for _, search := range []struct{ kind, id, leads string }{
-		{"an event", event, "/ops/events/" + event},
-		{"an order at PayNow", payNowOrder, "/ops/events/" + event},
-		{"an order of the shop", shopOrder, "/ops/orders/" + shopOrder},
-		{"a customer", buyersCustomer, "/ops/customers/" + buyersCustomer},
-		{"a user", buyer, "/ops/accounts/" + string(ledger.UserPoints(buyer))},
-		{"an account", string(ledger.UserPoints(buyer)), "/ops/accounts/" + string(ledger.UserPoints(buyer))},
-		{"a correlation id", "dev-trial-subscription", "/ops/events/"},
-		{"an ordering key", longID[:128], "/ops/events/" + longID[:128]},
-		{"a subscription", usageOf, "/ops/subscriptions/" + usageOf},
-		{"a dead letter", letters.Items[0].ID, "/ops/dead-letters/" + letters.Items[0].ID},
-		{"an operation", operations.Items[0].ID, "/ops/operations/" + operations.Items[0].ID},
-		{"a payment", payment, "/ops/refunds/" + payment},
-		{"an entry", entry, "/ops/journal/entries/" + entry},
-		{"an endpoint", "dev-partner", "/ops/endpoints/dev-partner"},
-		{"a product", e2e.Product, "/ops/products/" + e2e.Product},
-	} {
-		t.Run(search.kind, func(t *testing.T) {
-			ada.t = t
-			ada.goes("/ops/")
-			ada.types("^Search by any id", "  "+search.id+" ")
-			ada.presses("button", "^Search$")
-			ada.at("/ops/search")
-			ada.presses("way", search.leads)
-			ada.at(search.leads)
-		})
-	}
-	ada.t = t
-	ada.goes("/ops/search?q=nothing-has-this-id")
-	ada.sees("looked through")
-	var text string
-	for _, kind := range []string{"event", "order", "customer"} {
-		text = ada.reads()
-		require.True(t, slices.Contains(strings.FieldsFunc(strings.ToLower(text), func(r rune) bool { return r < 'a' || r > 'z' }), kind), fmt.Sprint(kind, ": ", text))
-	}
+	onlyInFull(t)
+	s, c := opened(t)
+	ada := s.visits(t, c, "ada")
+	ada.goes("/ops/events")
+	first, second := order("91", 0, e2e.Product), order("91", 1, e2e.Product)
+	s.send(t, first.JSON())
+	ada.watches(first.EventID + " completed")
+	ada.focus("button", "^Stop refreshing$")
+	ada.press("\r")
+	s.send(t, second.JSON())
+	s.story(t, second.EventID, "COMPLETED")
+	require.NotContains(t, ada.reads(), second.EventID)
+	ada.focus("button", "^Refresh by itself$")
+	ada.press("\r")
+	ada.watches(second.EventID + " completed")
+	require.Empty(t, ada.complaints())
 }

@@ -84,7 +84,7 @@ func files(t *testing.T, endings ...string) []string {
 	t.Helper()
 	var found []string
 	require.NoError(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && entry.Name() == ".terraform" {
+		if err == nil && entry.IsDir() && (entry.Name() == ".terraform" || entry.Name() == "testdata") {
 			return fs.SkipDir
 		}
 		if err == nil && slices.Contains(endings, filepath.Ext(path)) && entry.Name() != ".terraform.lock.hcl" {

@@ -1,9 +1,6 @@
 package alerting_test
 
 import (
-	"encoding/json"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -99,28 +96,22 @@ func (w *world) deployment(at int) {
 	}
 }
 
-func TestAQuietShopsMonthPagesNobody(t *testing.T) {
+// Of the shops between, fortnights have the same single failures and deployments, and nights that are only quieter.
+func TestNobodyIsPagedWhereAllIsWell(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(2) {
-		require.Empty(t, pages(t, quietMonth(t, seed), policies(t)), "seed %d", seed)
+	for name, w := range map[string]func() *world{
+		"a quiet shop's month": func() *world { return quietMonth(t, 0) }, "another one's": func() *world { return quietMonth(t, 1) },
+		"forty customers an hour": func() *world { return fortnight(t, fair) }, "twenty a minute": func() *world { return fortnight(t, busy) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Empty(t, pages(t, w(), policies(t)))
+		})
 	}
 }
 
-// The control: the rules before this had no least numbers, and the same month pages on all four.
-func TestTheSameMonthPagesByTheOldRules(t *testing.T) {
-	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("testdata", "before.json"))
-	require.NoError(t, err)
-	var before map[string]policy
-	require.NoError(t, json.Unmarshal(text, &before))
-	w := quietMonth(t, 0)
-	for name, p := range before {
-		require.NotEmpty(t, evaluate(t, w, name, p), name)
-	}
-}
-
-// Of a share, a burn rate or a silence each least number is needed: without it the month pages, or a fortnight of a shop that is neither quiet nor busy.
-func TestTheSameMonthPagesWithoutTheLeastNumbers(t *testing.T) {
+// The control: of a share, a burn rate or a silence each least number is needed.
+func TestTheSameMonthOrFortnightPagesWithoutTheLeastNumbers(t *testing.T) {
 	t.Parallel()
 	month, between, tried := quietMonth(t, 0), fortnight(t, fair), 0
 	for name, p := range policies(t) {
@@ -133,18 +124,6 @@ func TestTheSameMonthPagesWithoutTheLeastNumbers(t *testing.T) {
 		require.NotEmpty(t, slices.Concat(evaluate(t, month, name, p), evaluate(t, between, name, p)), name)
 	}
 	require.Equal(t, 4, tried)
-}
-
-// Shops between: their fortnights have the same single failures and deployments, and nights that are
-// only quieter.
-func TestABusierShopsFortnightPagesNobody(t *testing.T) {
-	t.Parallel()
-	for name, visitors := range map[string]shop{"forty an hour": fair, "twenty a minute": busy} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.Empty(t, pages(t, fortnight(t, visitors), policies(t)))
-		})
-	}
 }
 
 func fortnight(t *testing.T, visitors shop) *world {

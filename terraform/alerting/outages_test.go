@@ -1,8 +1,8 @@
 package alerting_test
 
 import (
+	"maps"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,36 +44,24 @@ var outages = []struct {
 		"the sender of a busy shop is gone, and producers still send", busy,
 		func(w *world) {
 			w.webhooks("paynow", "202").drop(broken, w.minutes)
-			for minute := range w.minutes {
-				w.webhooks("generic", "202").add(minute, 1)
-			}
+			w.webhooks("generic", "202").adds(0, w.minutes, 1)
 		},
 		[]string{"webhooks-stopped/paynow"}, 6*hour + 15, nil,
 	},
 	{
 		"producers of a busy shop are gone", busy,
-		func(w *world) {
-			for minute := range broken {
-				w.webhooks("generic", "202").add(minute, 2)
-			}
-		},
+		func(w *world) { w.webhooks("generic", "202").adds(0, broken, 2) },
 		[]string{"webhooks-stopped/generic"}, 6*hour + 15, nil,
 	},
 	{
 		"half of a queue's pushes fail", busy,
-		func(w *world) {
-			for minute := broken; minute < broken+hour; minute++ {
-				w.pushes(w.paid(), "remote_server_5xx").add(minute, 15)
-			}
-		},
+		func(w *world) { w.pushes(w.paid(), "remote_server_5xx").adds(broken, broken+hour, 15) },
 		[]string{"push-failures"}, 15, nil,
 	},
 	{
 		"a worker of a quiet shop is gone", quiet,
 		func(w *world) {
-			for task := range slices.Values(called()) {
-				w.logged("counter", "tasks-done", "task", task).drop(broken, w.minutes)
-			}
+			w.unscheduled(broken, w.minutes)
 			w.waits(broken+20, w.minutes)
 			for minute := broken + 20; minute < w.minutes; minute += 10 {
 				w.pushes(w.paid(), "unreachable").add(minute, 1)
@@ -83,11 +71,7 @@ var outages = []struct {
 	},
 	{
 		"the scheduler calls nobody", quiet,
-		func(w *world) {
-			for task := range slices.Values(called()) {
-				w.logged("counter", "tasks-done", "task", task).drop(broken, w.minutes)
-			}
-		},
+		func(w *world) { w.unscheduled(broken, w.minutes) },
 		[]string{"tasks-stopped"}, 25, nil,
 	},
 	{
@@ -95,13 +79,9 @@ var outages = []struct {
 		func(w *world) {
 			for _, q := range w.enabled() {
 				w.pushes(q, "ack").drop(broken, broken+hour)
-				for minute := broken; minute < broken+hour; minute++ {
-					w.pushes(q, "remote_server_5xx").add(minute, 10)
-				}
+				w.pushes(q, "remote_server_5xx").adds(broken, broken+hour, 10)
 			}
-			for task := range slices.Values(called()) {
-				w.logged("counter", "tasks-done", "task", task).drop(broken, broken+hour)
-			}
+			w.unscheduled(broken, broken+hour)
 			w.waits(broken, broken+hour)
 		},
 		[]string{"push-failures", "tasks-stopped"}, 25, []string{"oldest-unacked"},
@@ -110,9 +90,7 @@ var outages = []struct {
 		"a message is a dead letter, and nobody looks for a day", quiet,
 		func(w *world) {
 			w.logged("distribution", "open-dead-letters", "queue", w.paid().ID).set(broken, w.minutes, 1)
-			for minute := broken; minute < w.minutes; minute++ {
-				w.logged("distribution", "oldest-dead-letter-seconds", "queue", w.paid().ID).set(minute, minute+1, float64(60*(minute-broken)))
-			}
+			w.logged("distribution", "oldest-dead-letter-seconds", "queue", w.paid().ID).grows(broken, w.minutes, 60)
 		},
 		[]string{"dead-letters", "oldest-dead-letter-warning", "oldest-dead-letter"}, 4*hour + 10, nil,
 	},
@@ -129,20 +107,14 @@ var outages = []struct {
 	},
 	{
 		"dead letters do not reach the store", quiet,
-		func(w *world) {
-			for minute := range hour {
-				w.oldest(w.paid().DeadLetterPush()).set(broken+minute, broken+minute+1, float64(60*minute))
-			}
-		},
+		func(w *world) { w.oldest(w.paid().DeadLetterPush()).grows(broken, broken+hour, 60) },
 		[]string{"dead-letters-unkept"}, 15, nil,
 	},
 	{
 		"a sale is more than the workers manage", busy,
 		func(w *world) {
 			for _, q := range w.enabled() {
-				for minute := range 2 * hour {
-					w.depth(q.PushSubscription()).set(broken+minute, broken+minute+1, float64(1000*minute))
-				}
+				w.depth(q.PushSubscription()).grows(broken, broken+2*hour, 1000)
 			}
 			w.instances(doorService).set(broken, broken+2*hour, 10)
 			for pool, most := range w.pools() {
@@ -160,35 +132,11 @@ var outages = []struct {
 		},
 		[]string{"ack-deadline"}, 40, nil,
 	},
-	{
-		"messages stay in the outbox", quiet,
-		func(w *world) { w.leftBehind("relay-outbox") },
-		[]string{"outbox-stuck"}, 25, nil,
-	},
-	{
-		"entries stay without a seal", quiet,
-		func(w *world) { w.leftBehind("seal-journal") },
-		[]string{"unsealed"}, 25, nil,
-	},
-	{
-		"somebody changes the books", quiet,
-		func(w *world) { w.logged("counter", "books-untrue", "kind", "changed").add(broken, 1) },
-		[]string{"books-untrue"}, 10, nil,
-	},
-	{
-		"an event was claimed and never finished", quiet,
-		func(w *world) { w.logged("counter", "orphans", "queue", w.paid().ID).add(broken, 1) },
-		[]string{"orphans"}, 10, nil,
-	},
-	{
-		"somebody undoes a pause", quiet,
-		func(w *world) {
-			for minute := range 10 {
-				w.logged("counter", "pauses-undone", "queue", w.paid().ID).add(broken+minute, 1)
-			}
-		},
-		[]string{"pause-undone"}, 10, nil,
-	},
+	{"messages stay in the outbox", quiet, leftBehind("relay-outbox"), []string{"outbox-stuck"}, 25, nil},
+	{"entries stay without a seal", quiet, leftBehind("seal-journal"), []string{"unsealed"}, 25, nil},
+	{"somebody changes the books", quiet, counts("books-untrue", "kind", 1), []string{"books-untrue"}, 10, nil},
+	{"an event was claimed and never finished", quiet, counts("orphans", "queue", 1), []string{"orphans"}, 10, nil},
+	{"somebody undoes a pause", quiet, counts("pauses-undone", "queue", 10), []string{"pause-undone"}, 10, nil},
 	{
 		"records are deleted days too late", quiet,
 		func(w *world) { w.ttlDelay().set(broken, broken+3*hour, 4*24*3600) },
@@ -202,10 +150,8 @@ func TestWhatWaitsOnAKeptQueueIsToldBeforeItIsLost(t *testing.T) {
 	w := newWorld(t, 30*day, 1)
 	w.runs(quiet)
 	off := w.paid()
-	left := policiesWithout(t, off.ID)
-	for minute := range w.minutes {
-		w.oldest(off.PushSubscription()).set(minute, minute+1, float64(60*minute))
-	}
+	left := policiesOf(t, func() (map[string]policy, error) { return read([]string{}, []string{off.ID}) })
+	w.oldest(off.PushSubscription()).grows(0, w.minutes, 60)
 	told := pages(t, w, left)
 	require.Len(t, told, 1)
 	require.Equal(t, "kept-backlog", told[0].policy)
@@ -234,33 +180,54 @@ func (w *world) doorFails(from, to int, share float64) {
 
 // waits is a message of the sender's queue that nobody takes.
 func (w *world) waits(from, to int) {
-	for minute := from; minute < to; minute++ {
-		w.oldest(w.paid().PushSubscription()).set(minute, minute+1, float64(60*(minute-from)))
-	}
+	w.oldest(w.paid().PushSubscription()).grows(from, to, 60)
 }
 
 // leftBehind is a task that leaves something undone for longer and longer.
-func (w *world) leftBehind(task string) {
-	for minute := range hour {
-		w.logged("distribution", "oldest-seconds", "task", task).set(broken+minute, broken+minute+1, float64(60*minute))
+func leftBehind(task string) func(*world) {
+	return func(w *world) {
+		w.logged("distribution", "oldest-seconds", "task", task).grows(broken, broken+hour, 60)
 	}
 }
 
-func TestAnOutagePagesTheRightOneInTime(t *testing.T) {
+// counts is a metric of log lines that counts something in each of some minutes.
+func counts(metric, label string, minutes int) func(*world) {
+	return func(w *world) {
+		value := "changed"
+		if label == "queue" {
+			value = w.paid().ID
+		}
+		w.logged("counter", metric, label, value).adds(broken, broken+minutes, 1)
+	}
+}
+
+// unscheduled has the tasks called by nobody.
+func (w *world) unscheduled(from, to int) {
+	for _, task := range called() {
+		w.logged("counter", "tasks-done", "task", task).drop(from, to)
+	}
+}
+
+// No page of an outage opens twice for one cause. An alert that no outage of these rings might never ring.
+func TestEachPolicyTellsItsOutageInTimeAndOnce(t *testing.T) {
 	t.Parallel()
+	var tells []string
 	for _, outage := range outages {
+		tells = append(tells, outage.pages...)
 		t.Run(outage.name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, 4*day, 3)
 			w.runs(outage.visitors)
 			outage.breaks(w)
-			first, told := map[string]int{}, pages(t, w, policies(t))
+			first, groups, told := map[string]int{}, map[string]bool{}, pages(t, w, policies(t))
 			for _, p := range told {
 				require.GreaterOrEqual(t, p.minute, broken, "%s, before anything broke", p)
 				require.Contains(t, slices.Concat(outage.pages, outage.beside), p.policy, "%s, beside what is broken", p)
 				if _, known := first[p.policy]; !known {
 					first[p.policy] = p.minute
 				}
+				require.False(t, groups[p.policy+" "+p.group], "%s is told twice", p)
+				groups[p.policy+" "+p.group] = true
 			}
 			for _, name := range outage.pages {
 				require.Contains(t, first, name, "%v", told)
@@ -268,37 +235,6 @@ func TestAnOutagePagesTheRightOneInTime(t *testing.T) {
 			}
 		})
 	}
-}
-
-// An alert that no outage of these rings might never ring.
-func TestEveryPolicyHasAnOutageThatItTells(t *testing.T) {
-	t.Parallel()
-	told := map[string]bool{}
-	for _, outage := range outages {
-		for _, name := range outage.pages {
-			told[name] = true
-		}
-	}
-	for name := range policies(t) {
-		require.True(t, told[name], name)
-		delete(told, name)
-	}
-	require.Empty(t, told)
-}
-
-// An outage is told once for each cause and queue that it stops: no page of it opens twice.
-func TestAnOutageIsToldOnce(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, 4*day, 3)
-	w.runs(busy)
-	w.doorFails(broken, broken+2*hour, 1)
-	require.Len(t, pages(t, w, policies(t)), 1)
-	half := newWorld(t, 4*day, 3)
-	half.runs(busy)
-	for minute := broken; minute < broken+hour; minute++ {
-		half.pushes(half.paid(), "remote_server_5xx").add(minute, 15)
-	}
-	told := pages(t, half, policies(t))
-	require.Len(t, told, 1)
-	require.True(t, strings.HasPrefix(told[0].group, half.paid().ID), "the incident names the queue")
+	slices.Sort(tells)
+	require.Equal(t, slices.Sorted(maps.Keys(policies(t))), slices.Compact(tells))
 }

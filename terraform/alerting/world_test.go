@@ -82,6 +82,20 @@ func (s *series) set(from, to int, value float64) {
 	}
 }
 
+// adds counts n more in each of some minutes.
+func (s *series) adds(from, to int, n float64) {
+	for minute := from; minute < to; minute++ {
+		s.add(minute, n)
+	}
+}
+
+// grows is a gauge that grows by so much a minute, from 0.
+func (s *series) grows(from, to int, by float64) {
+	for minute := from; minute < to; minute++ {
+		s.set(minute, minute+1, by*float64(minute-from))
+	}
+}
+
 // drop takes the points of some minutes away.
 func (s *series) drop(from, to int) { s.set(from, to, absent) }
 

@@ -331,6 +331,13 @@ func (i *installation) edit(file, before, after string) *installation {
 	return i
 }
 
+// destroy destroys all of it, and returns the errors on one line.
+func (i *installation) destroy() (string, error) {
+	i.t.Helper()
+	said, err := i.terraform("destroy", "-auto-approve", "-input=false", "-no-color", "-parallelism=30")
+	return unframed(problems(said)), err
+}
+
 func (i *installation) tryApply(arguments ...string) (string, error) {
 	i.t.Helper()
 	return i.terraform(append([]string{"apply", "-auto-approve", "-input=false", "-no-color", "-parallelism=30"}, arguments...)...)

@@ -26,73 +26,15 @@ func TestAnInstallationIsMadeSettledAndTornDown(t *testing.T) {
 	require.Len(t, i.cloud.Keys("run/projects/"+cloudtest.Project+"/locations/"+region+"/services/"), 4, "two services with a revision each")
 
 	// What holds something refuses to go, until it is said that it may.
-	said := i.refuseDestroy()
+	said, err := i.destroy()
+	require.Error(t, err, said)
 	require.Contains(t, said, "deletion")
 	i.with(variables{"deletion_protection": false}).apply()
-	i.cloud.Log()
-	out, err := i.terraform("destroy", "-auto-approve", "-input=false", "-no-color", "-parallelism=30")
-	require.NoError(t, err, problems(out))
+	said, err = i.destroy()
+	require.NoError(t, err, said)
 	for _, prefix := range []string{"run/", "pubsub/", "iam/projects/" + cloudtest.Project + "/serviceAccounts/", "secretmanager/", "cloudscheduler/", "cloudtasks/", "firestore/projects/" + cloudtest.Project + "/databases/", "monitoring/", "logging/"} {
 		require.Empty(t, i.cloud.Keys(prefix), "nothing is left of %s", prefix)
 	}
-}
-
-// refuseDestroy destroys, which has to fail, and returns why.
-func (i *installation) refuseDestroy() string {
-	i.t.Helper()
-	said, err := i.terraform("destroy", "-auto-approve", "-input=false", "-no-color", "-parallelism=30")
-	require.Error(i.t, err, said)
-	return unframed(problems(said))
-}
-
-func TestForgottenImagesAreRefusedBeforeAnythingGoes(t *testing.T) {
-	t.Parallel()
-	i := installed(t)
-	before := len(i.cloud.Keys(""))
-	require.Contains(t, i.with(variables{"images": nil}).refused(), "images is missing")
-	require.Contains(t, i.with(variables{"images": images('a'), "bootstrap": true}).refused(), "bootstrap is for the first apply")
-	require.Len(t, i.cloud.Keys(""), before)
-	i.with(variables{"bootstrap": nil}).settled()
-}
-
-func TestASecretWithoutAVersionIsFoundBeforeAnythingChanges(t *testing.T) {
-	t.Parallel()
-	i := installed(t)
-	versions := i.cloud.Keys(secrets)
-	require.NotEmpty(t, versions)
-	i.with(variables{"secret_versions": variables{"OPS_TOKEN": 2}, "images": images('b')})
-	require.Contains(t, i.refused(), "ops-token")
-	require.Equal(t, map[string]int{image("webhook", 'a'): 100}, i.cloud.Serving(region, webhook), "nothing has changed")
-
-	i.cloud.AddVersion("billhook-ops-token", "another")
-	i.apply()
-	i.settled()
-	require.Equal(t, map[string]int{image("webhook", 'b'): 100}, i.cloud.Serving(region, webhook))
-}
-
-func TestAPoolThatIsRenamedIsThereBeforeTheOldOneGoes(t *testing.T) {
-	t.Parallel()
-	i := installed(t)
-	events, _ := paynow(t, shipped(t))
-	i.rename(events.Pool, "money")
-	happened := i.apply()
-	require.Empty(t, failures(happened))
-	order(t, happened,
-		"create iam/projects/"+cloudtest.Project+"/serviceAccounts/billhook-worker-money@", "create run/projects/"+cloudtest.Project+"/locations/"+region+"/services/"+worker("money"),
-		"iam run/projects/"+cloudtest.Project+"/locations/"+region+"/services/"+worker("money"),
-		"change pubsub/projects/"+cloudtest.Project+"/subscriptions/", "delete run/projects/"+cloudtest.Project+"/locations/"+region+"/services/"+worker(events.Pool),
-	)
-	i.settled()
-	for _, key := range i.cloud.Keys("pubsub/projects/" + cloudtest.Project + "/subscriptions/") {
-		require.NotContains(t, i.endpoint(strings.TrimPrefix(key, "pubsub/projects/"+cloudtest.Project+"/subscriptions/")), worker(events.Pool))
-	}
-	require.Nil(t, i.service(worker(events.Pool)))
-}
-
-// rename renames a pool in the catalog.
-func (i *installation) rename(from, to string) *installation {
-	i.t.Helper()
-	return i.edit("queues.yaml", "\n    pool: "+from+"\n", "\n    pool: "+to+"\n").edit("queues.yaml", "\ntasks_pool: "+from, "\ntasks_pool: "+to)
 }
 
 func TestTrafficThatSomebodyPinnedByHandComesBack(t *testing.T) {
@@ -213,8 +155,8 @@ func TestTwoInstallationsOfOneProjectDoNotMeet(t *testing.T) {
 
 	// One goes, and the other stays whole.
 	second.with(variables{"deletion_protection": false}).apply()
-	out, err := second.terraform("destroy", "-auto-approve", "-input=false", "-no-color", "-parallelism=30")
-	require.NoError(t, err, problems(out))
+	said, err := second.destroy()
+	require.NoError(t, err, said)
 	for _, key := range before {
 		require.NotNil(t, first.cloud.Get(key), key)
 	}

@@ -121,7 +121,8 @@ func TestAPoolIsRenamedUnderTrafficWithoutALostMessage(t *testing.T) {
 			}
 		}
 	}()
-	happened := i.rename(events.Pool, "money").apply()
+	happened := i.edit("queues.yaml", "\n    pool: "+events.Pool+"\n", "\n    pool: money\n").
+		edit("queues.yaml", "\ntasks_pool: "+events.Pool, "\ntasks_pool: money").apply()
 	close(stop)
 	<-stopped
 	require.NoError(t, failed)
@@ -137,5 +138,15 @@ func TestAPoolIsRenamedUnderTrafficWithoutALostMessage(t *testing.T) {
 	require.Empty(t, before.turned, "no push was turned away")
 	require.NotEmpty(t, before.came[worker(events.Pool)])
 	require.Contains(t, before.came[worker("money")], last)
-	t.Logf("%d messages: %d to the old pool, %d to the new, 0 lost, 0 turned away", len(ids), len(before.came[worker(events.Pool)]), len(before.came[worker("money")]))
+	const project = "projects/" + cloudtest.Project
+	order(t, happened,
+		"create iam/"+project+"/serviceAccounts/billhook-worker-money@", "create run/"+project+"/locations/"+region+"/services/"+worker("money"),
+		"iam run/"+project+"/locations/"+region+"/services/"+worker("money"),
+		"change pubsub/"+project+"/subscriptions/", "delete run/"+project+"/locations/"+region+"/services/"+worker(events.Pool),
+	)
+	for _, key := range i.cloud.Keys("pubsub/" + project + "/subscriptions/") {
+		require.NotContains(t, i.endpoint(strings.TrimPrefix(key, "pubsub/"+project+"/subscriptions/")), worker(events.Pool))
+	}
+	require.Nil(t, i.service(worker(events.Pool)))
+	i.settled()
 }

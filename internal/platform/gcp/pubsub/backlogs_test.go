@@ -15,79 +15,81 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-func backlogs(t *testing.T, answer http.HandlerFunc) *pubsub.Backlogs {
-	t.Helper()
-	server := httptest.NewServer(answer)
-	t.Cleanup(server.Close)
-	b, err := pubsub.NewBacklogs(t.Context(), pubsub.Names{ProjectID: "shop"}, func() time.Time { return time.Date(2026, 11, 22, 12, 4, 0, 0, time.UTC) }, option.WithEndpoint(server.URL), option.WithHTTPClient(server.Client()))
-	require.NoError(t, err)
-	return b
+// series is Cloud Monitoring's answer about one subscription.
+func series(id, points string) string {
+	return `{"resource":{"labels":{"subscription_id":"` + id + `"}},"points":[` + points + `]}`
+}
+
+func point(at, value string) string {
+	return `{"interval":{"endTime":"` + at + `"},"value":{` + value + `}}`
 }
 
 func TestTheNewestNumberOfEachSubscriptionIsItsBacklog(t *testing.T) {
 	t.Parallel()
-	b := backlogs(t, func(w http.ResponseWriter, r *http.Request) {
-		query := r.URL.Query()
-		if query.Get("filter") == `metric.type = "pubsub.googleapis.com/subscription/oldest_unacked_message_age"` {
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.WriteString(w, `{"timeSeries":[
-				{"resource":{"labels":{"subscription_id":"orders-push"}},"points":[{"interval":{"endTime":"2026-11-22T12:03:00Z"},"value":{"int64Value":"180"}}]},
-				{"resource":{"labels":{"subscription_id":"letters-push"}},"points":[{"interval":{"endTime":"2026-11-22T12:03:00Z"},"value":{"int64Value":"0"}}]},
-				{"resource":{"labels":{"subscription_id":"unseen-push"}},"points":[{"interval":{"endTime":"2026-11-22T12:03:00Z"},"value":{"int64Value":"9"}}]}]}`)
-			return
-		}
-		if r.URL.Path != "/v3/projects/shop/timeSeries" || query.Get("filter") != `metric.type = "pubsub.googleapis.com/subscription/num_undelivered_messages"` {
-			w.WriteHeader(http.StatusNotFound)
-			return
-		}
-		start, err := time.Parse(time.RFC3339, query.Get("interval.startTime"))
-		end, err2 := time.Parse(time.RFC3339, query.Get("interval.endTime"))
-		if err != nil || err2 != nil || end.Sub(start) != 4*time.Minute {
-			w.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		if query.Get("pageToken") == "" {
-			_, _ = io.WriteString(w, `{"nextPageToken":"2","timeSeries":[
-				{"resource":{"labels":{"subscription_id":"orders-push"}},"points":[
-					{"interval":{"endTime":"2026-11-22T12:03:00Z"},"value":{"int64Value":"100000"}},
-					{"interval":{"endTime":"2026-11-22T12:02:00Z"},"value":{"int64Value":"7"}}]},
-				{"resource":{"labels":{"subscription_id":"silent-push"}},"points":[]},
-				{"resource":{"labels":{"subscription_id":"odd-push"}},"points":[{"interval":{"endTime":"noon"},"value":{"int64Value":"1"}}]},
-				{"resource":{"labels":{"subscription_id":"typed-push"}},"points":[{"interval":{"endTime":"2026-11-22T12:02:00Z"},"value":{"doubleValue":1.5}}]},
-				{"points":[{"interval":{"endTime":"2026-11-22T12:02:00Z"},"value":{"int64Value":"1"}}]}]}`)
-			return
-		}
-		_, _ = io.WriteString(w, `{"timeSeries":[{"resource":{"labels":{"subscription_id":"letters-push"}},"points":[
-			{"interval":{"endTime":"2026-11-22T12:02:30Z"},"value":{"int64Value":"0"}}]}]}`)
-	})
-	held, at, err := b.Backlogs(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, map[string]backlog.Held{
-		"orders-push": {Messages: 100_000, Oldest: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)}, "letters-push": {},
-	}, held)
-	require.Equal(t, time.Date(2026, 11, 22, 12, 2, 30, 0, time.UTC), at, "the oldest of them")
-}
-
-func TestBacklogsThatAreNotToldAreAnError(t *testing.T) {
-	t.Parallel()
-	b := backlogs(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
-	_, _, err := b.Backlogs(t.Context())
-	require.ErrorContains(t, err, "pubsub: backlogs: ")
-}
-
-func TestBacklogsAreToldWithoutTheirAges(t *testing.T) {
-	t.Parallel()
-	b := backlogs(t, func(w http.ResponseWriter, r *http.Request) {
-		if strings.Contains(r.URL.Query().Get("filter"), "oldest") {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"timeSeries":[{"resource":{"labels":{"subscription_id":"orders-push"}},"points":[
-			{"interval":{"endTime":"2026-11-22T12:03:00Z"},"value":{"int64Value":"3"}}]}]}`)
-	})
-	held, _, err := b.Backlogs(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, map[string]backlog.Held{"orders-push": {Messages: 3}}, held, "the door refuses by the number")
+	const messages, ages = "subscription/num_undelivered_messages", "subscription/oldest_unacked_message_age"
+	at := func(minute string) string { return "2026-11-22T12:" + minute + "Z" }
+	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	of := func(all ...string) string { return `{"timeSeries":[` + strings.Join(all, ",") + `]}` }
+	for name, test := range map[string]struct {
+		installation string
+		answers      map[string]string // by metric and page; none: it is refused
+		want         map[string]backlog.Held
+		at           time.Time
+	}{
+		"numbers and ages, on two pages": {
+			"", map[string]string{
+				messages: `{"nextPageToken":"2",` + of(
+					series("orders-push", point(at("03:00"), `"int64Value":"100000"`)+","+point(at("02:00"), `"int64Value":"7"`)),
+					series("silent-push", ""), series("odd-push", point("noon", `"int64Value":"1"`)), series("typed-push", point(at("02:00"), `"doubleValue":1.5`)),
+					`{"points":[`+point(at("02:00"), `"int64Value":"1"`)+`]}`)[1:],
+				messages + "2": of(series("letters-push", point(at("02:30"), `"int64Value":"0"`))),
+				ages: of(series("orders-push", point(at("03:00"), `"int64Value":"180"`)), series("letters-push", point(at("03:00"), `"int64Value":"0"`)),
+					series("unseen-push", point(at("03:00"), `"int64Value":"9"`))),
+			},
+			map[string]backlog.Held{"orders-push": {Messages: 100_000, Oldest: noon}, "letters-push": {}}, noon.Add(150 * time.Second),
+		},
+		"numbers without their ages": {
+			"", map[string]string{messages: of(series("orders-push", point(at("03:00"), `"int64Value":"3"`)))},
+			map[string]backlog.Held{"orders-push": {Messages: 3}}, noon.Add(3 * time.Minute),
+		},
+		"those of an installation alone, by the catalog's ids": {
+			"shop", map[string]string{messages: of(series("orders-push", point(at("03:00"), `"int64Value":"180"`)), series("shop-orders-push", point(at("04:00"), `"int64Value":"0"`)))},
+			map[string]backlog.Held{"orders-push": {}}, noon.Add(4 * time.Minute),
+		},
+		"nothing that may be read": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				query := r.URL.Query()
+				start, _ := time.Parse(time.RFC3339, query.Get("interval.startTime"))
+				end, _ := time.Parse(time.RFC3339, query.Get("interval.endTime"))
+				for metric, answer := range test.answers {
+					metric, page := strings.TrimSuffix(metric, "2"), metric[len(strings.TrimSuffix(metric, "2")):]
+					filter := `metric.type = "pubsub.googleapis.com/` + metric + `"`
+					if test.installation != "" {
+						filter += ` AND resource.labels.subscription_id = starts_with("shop-")`
+					}
+					if query.Get("filter") == filter && query.Get("pageToken") == page && end.Sub(start) == 4*time.Minute && r.URL.Path == "/v3/projects/p/timeSeries" {
+						w.Header().Set("Content-Type", "application/json")
+						_, _ = io.WriteString(w, answer)
+						return
+					}
+				}
+				w.WriteHeader(http.StatusForbidden)
+			}))
+			t.Cleanup(server.Close)
+			now := func() time.Time { return noon.Add(4 * time.Minute) }
+			b, err := pubsub.NewBacklogs(t.Context(), pubsub.Names{ProjectID: "p", Installation: test.installation}, now, option.WithEndpoint(server.URL), option.WithHTTPClient(server.Client()))
+			require.NoError(t, err)
+			held, counted, err := b.Backlogs(t.Context())
+			if test.answers == nil {
+				require.ErrorContains(t, err, "pubsub: backlogs: ")
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, test.want, held)
+			require.Equal(t, test.at, counted, "the oldest of them")
+		})
+	}
 }

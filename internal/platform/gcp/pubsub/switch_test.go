@@ -1,16 +1,15 @@
 package pubsub_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
-	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/api/option"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
 	"billhook/catalog"
 	"billhook/internal/pipeline/pause"
@@ -19,77 +18,61 @@ import (
 
 var pausedAt = time.Date(2026, 11, 22, 11, 44, 55, 0, time.UTC)
 
-func switched(t *testing.T, target pubsub.Target, options []option.ClientOption) *pubsub.Switch {
-	t.Helper()
-	s, err := pubsub.NewSwitch(t.Context(), target, options...)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
+func (p *project) openSwitch() *pubsub.Switch {
+	p.t.Helper()
+	s, err := pubsub.NewSwitch(p.t.Context(), p.target, p.options...)
+	require.NoError(p.t, err)
+	p.t.Cleanup(func() { require.NoError(p.t, s.Close()) })
 	return s
+}
+
+// stands requires how a queue's subscription stands.
+func stands(t *testing.T, s *pubsub.Switch, q catalog.Queue, want pause.Standing) {
+	t.Helper()
+	have, err := s.Standing(t.Context(), q)
+	require.NoError(t, err)
+	require.Equal(t, want, have)
 }
 
 func TestOnTheEmulatorAQueueIsPausedMarkedAndResumedAsItWas(t *testing.T) {
 	t.Parallel()
-	name, options, target := provisioned(t)
-	c, admin := shipped(t), administrator(t, name, options)
-	q, ok := c.Queue("paynow-events")
-	require.True(t, ok)
-	s := switched(t, target, options)
-	look := func() *pubsubpb.Subscription {
-		have, err := admin.SubscriptionAdminClient.GetSubscription(t.Context(), &pubsubpb.GetSubscriptionRequest{Subscription: "projects/" + name + "/subscriptions/" + q.PushSubscription()})
-		require.NoError(t, err)
-		return have
-	}
-	stands := func(want pause.Standing) {
-		t.Helper()
-		have, err := s.Standing(t.Context(), q)
-		require.NoError(t, err)
-		require.Equal(t, want, have)
-	}
-	before := look()
-	stands(pause.Pushing)
+	e, c := provisioned(t), shipped(t)
+	q := queueOf(t, c, "paynow-events")
+	s, err := pubsub.NewSwitch(t.Context(), e.target, e.options...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	before := e.read(t, q.PushSubscription())
+	stands(t, s, q, pause.Pushing)
 	for range 2 { // again without harm
 		require.NoError(t, s.Pause(t.Context(), q, pausedAt))
-		stands(pause.Paused)
-		require.Equal(t, "20261122t114455z", look().PushConfig.Attributes[pubsub.PausedLabel], "it keeps no labels")
-		require.Empty(t, look().GetPushConfig().GetPushEndpoint())
+		stands(t, s, q, pause.Paused)
+		config := e.read(t, q.PushSubscription()).PushConfig
+		require.Equal(t, "20261122t114455z", config.Attributes[pubsub.PausedLabel], "it keeps no labels")
+		require.Empty(t, config.PushEndpoint)
 	}
-	requireProvisionLeaves(t, c, target, options, q)
-	stands(pause.Paused)
+	require.Equal(t, []string{"paused subscription paynow-events-push"}, e.provision(t, c), "provision leaves it")
+	stands(t, s, q, pause.Paused)
 	for range 2 {
 		require.NoError(t, s.Resume(t.Context(), q))
-		stands(pause.Pushing)
+		stands(t, s, q, pause.Pushing)
 	}
-	after := look()
-	require.Equal(t, before.PushConfig.PushEndpoint, after.PushConfig.PushEndpoint)
-	require.Empty(t, after.PushConfig.Attributes)
-	require.Equal(t, before.MessageRetentionDuration.AsDuration(), after.MessageRetentionDuration.AsDuration())
-	require.Equal(t, before.RetryPolicy.GetMaximumBackoff().AsDuration(), after.RetryPolicy.GetMaximumBackoff().AsDuration())
-	require.Equal(t, before.EnableMessageOrdering, after.EnableMessageOrdering)
-}
-
-func requireProvisionLeaves(t *testing.T, c *catalog.Catalog, target pubsub.Target, options []option.ClientOption, q catalog.Queue) {
-	t.Helper()
-	changes, err := pubsub.Provision(context.WithoutCancel(t.Context()), c, target, options...)
-	require.NoError(t, err)
-	require.Contains(t, changes, pubsub.Change{Kind: "subscription", ID: q.PushSubscription(), Action: pubsub.LeftPaused})
-	for _, change := range changes {
-		require.True(t, change.Kind == "topic" || change.Action == pubsub.Unchanged || change.ID == q.PushSubscription(), "%v", change)
-	}
+	after := e.read(t, q.PushSubscription())
+	require.True(t, proto.Equal(before, after), "%v", after)
 }
 
 func TestOnGoogleCloudAQueueIsPausedByOneRequestWithALabel(t *testing.T) {
 	t.Parallel()
-	p, target, options := applied(t)
-	q, ok := ordersCatalog().Queue("orders-test")
-	require.True(t, ok)
-	s := switched(t, target, options)
+	p := applied(t)
+	s, q := p.openSwitch(), p.catalog.Queues[0]
 	p.subscriptions[ordersPush].Labels = map[string]string{"app": "billhook"}
 	before := proto.CloneOf(p.subscriptions[ordersPush])
 	require.NoError(t, s.Pause(t.Context(), q, pausedAt))
 	paused := p.subscriptions[ordersPush]
 	require.Equal(t, map[string]string{"app": "billhook", pubsub.PausedLabel: "20261122t114455z"}, paused.Labels)
 	require.True(t, proto.Equal(&pubsubpb.PushConfig{}, paused.PushConfig))
-	requireProvisionLeaves(t, ordersCatalog(), target, options, q)
+	done, err := p.provision()
+	require.NoError(t, err)
+	require.Equal(t, []string{"paused subscription orders-test-push"}, done)
 	require.Empty(t, p.subscriptions[ordersPush].PushConfig.GetPushEndpoint())
 	require.NotEmpty(t, p.subscriptions[ordersFeed].PushConfig.GetPushEndpoint(), "dead letters go on into the store")
 
@@ -99,74 +82,22 @@ func TestOnGoogleCloudAQueueIsPausedByOneRequestWithALabel(t *testing.T) {
 
 func TestWhatTheSwitchMayNotDoSaysGooglesCodeAndNothingElse(t *testing.T) {
 	t.Parallel()
-	p, target, options := applied(t)
-	q, ok := ordersCatalog().Queue("orders-test")
-	require.True(t, ok)
-	s := switched(t, target, options)
-	p.refuse["/google.pubsub.v1.Subscriber/UpdateSubscription"] = status.Error(codes.PermissionDenied, "secret@example.com may not")
+	p := applied(t)
+	s, q := p.openSwitch(), p.catalog.Queues[0]
+	denied := status.Error(codes.PermissionDenied, "secret@example.com may not")
+	p.refuse[updates] = denied
 	require.EqualError(t, s.Pause(t.Context(), q, pausedAt), "pubsub: change subscription orders-test-push: PermissionDenied")
-	p.refuse["/google.pubsub.v1.Subscriber/GetSubscription"] = status.Error(codes.PermissionDenied, "secret@example.com may not")
+	p.refuse[getSubscription] = denied
 	_, err := s.Standing(t.Context(), q)
 	require.EqualError(t, err, "pubsub: read subscription orders-test-push: PermissionDenied")
 	require.EqualError(t, s.Resume(t.Context(), q), "pubsub: read subscription orders-test-push: PermissionDenied")
 	clear(p.refuse)
 	delete(p.subscriptions, ordersPush)
 	require.ErrorContains(t, s.Pause(t.Context(), q, pausedAt), "there is no subscription")
-	have, err := s.Standing(t.Context(), q)
-	require.NoError(t, err)
-	require.Equal(t, pause.Missing, have)
-	viewer := switched(t, pubsub.Target{ProjectID: "p"}, options)
-	require.ErrorContains(t, viewer.Resume(t.Context(), q), "PUSH_BASE_URL")
-	_, err = pubsub.NewSwitch(t.Context(), pubsub.Target{ProjectID: "p", PushBaseURL: "https://worker.example/path"}, options...)
+	stands(t, s, q, pause.Missing)
+	p.target = pubsub.Target{ProjectID: "p"}
+	require.ErrorContains(t, p.openSwitch().Resume(t.Context(), q), "PUSH_BASE_URL")
+	p.target.PushBaseURL = "https://worker.example/path"
+	_, err = pubsub.NewSwitch(t.Context(), p.target, p.options...)
 	require.ErrorContains(t, err, "without a path")
-}
-
-func TestTheDoctorTellsAPauseThatHoldsFromOneThatDoesNot(t *testing.T) {
-	t.Parallel()
-	record := map[string]pause.Pause{"orders-test": {Queue: "orders-test", Who: "ada", Why: "w", At: pausedAt}}
-	none, unknown := map[string]pause.Pause{}, map[string]pause.Pause(nil)
-	for name, test := range map[string]struct {
-		paused, endpoint, mark bool // whether it was paused, and what it has since
-		recorded               map[string]pause.Pause
-		want                   string
-	}{
-		"paused and recorded":                               {paused: true, mark: true, recorded: record},
-		"paused, and nobody can be asked":                   {paused: true, mark: true, recorded: unknown, want: "pause_unread"},
-		"paused, and nobody is recorded":                    {paused: true, mark: true, recorded: none, want: "pause_unrecorded"},
-		"given its endpoint by somebody else":               {paused: true, mark: true, endpoint: true, recorded: record, want: "pause_undone"},
-		"given its endpoint, and nobody can be asked":       {paused: true, mark: true, endpoint: true, recorded: unknown, want: "pause_undone"},
-		"paused on paper alone":                             {endpoint: true, recorded: record, want: "pause_undone"},
-		"paused without a mark":                             {paused: true, recorded: record, want: "pause_unmarked"},
-		"without an endpoint, of which nobody knows":        {paused: true, recorded: none, want: "not_pushed"},
-		"without an endpoint, of which nobody can be asked": {paused: true, recorded: unknown, want: "not_pushed"},
-		"resumed by hand, with its mark left":               {paused: true, mark: true, endpoint: true, recorded: none, want: "pause_mark_left"},
-		"never paused":                                      {endpoint: true, recorded: none},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p, target, options := applied(t)
-			q, ok := ordersCatalog().Queue("orders-test")
-			require.True(t, ok)
-			endpoint := p.subscriptions[ordersPush].PushConfig
-			if test.paused {
-				require.NoError(t, switched(t, target, options).Pause(t.Context(), q, pausedAt))
-			}
-			if test.endpoint {
-				p.subscriptions[ordersPush].PushConfig = endpoint
-			}
-			if !test.mark {
-				delete(p.subscriptions[ordersPush].Labels, pubsub.PausedLabel)
-			}
-			found, err := pubsub.Examine(t.Context(), ordersCatalog(), target, pubsub.Look{Paused: test.recorded}, options...)
-			require.NoError(t, err)
-			if test.want == "" {
-				require.Empty(t, found.Findings)
-				return
-			}
-			require.Len(t, found.Findings, 1)
-			require.Equal(t, test.want, found.Findings[0].Code.String())
-			require.Equal(t, "orders-test-push", found.Findings[0].ID)
-			require.NotEqual(t, found.Findings[0].Want, found.Findings[0].Have)
-		})
-	}
 }

@@ -1,0 +1,284 @@
+package pubsub_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/fieldmaskpb"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/platform/gcp/pubsub"
+)
+
+// provision returns what was done to what; where nothing was, it is left out.
+func (e emulated) provision(t *testing.T, c *catalog.Catalog) (done []string) {
+	t.Helper()
+	changes, err := pubsub.Provision(t.Context(), c, e.target, e.options...)
+	require.NoError(t, err)
+	for _, change := range changes {
+		if change.Action != pubsub.Unchanged {
+			done = append(done, change.Action+" "+change.Kind+" "+change.ID)
+		}
+	}
+	return done
+}
+
+// What waits in a queue that is switched off stays, and is delivered when it is on again.
+func TestOnTheEmulatorProvisionMendsPointsAnewAndSwitchesOff(t *testing.T) {
+	t.Parallel()
+	e, c := provisioned(t), shipped(t)
+	const id = "paynow-events-push"
+	before := e.read(t, id)
+	_, err := e.SubscriptionAdminClient.UpdateSubscription(t.Context(), &pubsubpb.UpdateSubscriptionRequest{
+		Subscription: &pubsubpb.Subscription{
+			Name: e.subscription(id), AckDeadlineSeconds: 13, MessageRetentionDuration: durationpb.New(time.Hour),
+			RetryPolicy: &pubsubpb.RetryPolicy{MinimumBackoff: durationpb.New(time.Second), MaximumBackoff: durationpb.New(2 * time.Second)},
+		},
+		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"ack_deadline_seconds", "message_retention_duration", "retry_policy"}},
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"updated subscription " + id}, e.provision(t, c))
+	after := e.read(t, id)
+	require.True(t, proto.Equal(before, after), "as it was: %v", after)
+
+	e.target.PushBaseURL = "http://127.0.0.1:2"
+	require.Contains(t, e.provision(t, c), "updated subscription "+id)
+	after = e.read(t, id)
+	require.Equal(t, "http://127.0.0.1:2/push/paynow-events", after.PushConfig.PushEndpoint)
+	require.True(t, after.EnableMessageOrdering)
+	require.Nil(t, after.DeadLetterPolicy, "the emulator's pushes would die of it")
+
+	at := slices.IndexFunc(c.Queues, func(q catalog.Queue) bool { return q.ID == "paynow-events" })
+	for _, step := range []struct {
+		on  bool
+		did string
+	}{{false, pubsub.SwitchedOff}, {false, pubsub.Kept}, {true, pubsub.Updated}} {
+		c.Queues[at].Enabled = step.on
+		want := []string{step.did + " subscription " + id, step.did + " subscription " + c.Queues[at].DeadLetterPush()}
+		require.Equal(t, want, e.provision(t, c), "kept is told each time: nobody looks after what waits there")
+		found, err := pubsub.Examine(t.Context(), c, e.target, pubsub.Look{}, e.options...)
+		require.NoError(t, err)
+		require.Empty(t, found.Findings)
+	}
+}
+
+func TestProvisionMakesWhatTheCatalogHasAsGoogleCloudShouldHaveIt(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	done, err := p.provision()
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"created topic out-test", "created topic orders-test", "created topic orders-test-dlq", "created subscription orders-test-dlq-hold",
+		"created subscription orders-test-push", "created subscription orders-test-dlq-push", "created topic clicks-test", "created subscription clicks-test-push",
+	}, done, "a queue that is not enabled has nothing")
+	done, err = p.provision()
+	require.NoError(t, err)
+	require.Empty(t, done)
+	push, feed, hold := p.subscriptions[ordersPush], p.subscriptions[ordersFeed], p.subscriptions[ordersHold]
+	require.Equal(t, "https://orders.example/push/orders-test", push.PushConfig.PushEndpoint, "a pool's own worker")
+	require.Equal(t, "orders@example.com", push.PushConfig.GetOidcToken().GetServiceAccountEmail())
+	require.Equal(t, "https://orders.example/push/dead-letters/orders-test", feed.PushConfig.PushEndpoint)
+	clicks := p.subscriptions[clicksPush].PushConfig
+	require.Equal(t, "https://worker.example/push/clicks-test", clicks.PushEndpoint)
+	require.Equal(t, "aud", clicks.GetOidcToken().GetAudience())
+	require.Equal(t, "push@example.com", clicks.GetOidcToken().GetServiceAccountEmail())
+	require.Equal(t, ordersDLQ, push.DeadLetterPolicy.GetDeadLetterTopic())
+	require.EqualValues(t, 100, push.DeadLetterPolicy.GetMaxDeliveryAttempts(), "headroom over the five that the worker enforces")
+	require.Equal(t, 600*time.Second, push.RetryPolicy.GetMaximumBackoff().AsDuration(), "all that Pub/Sub allows")
+	require.Nil(t, hold.ExpirationPolicy.GetTtl(), "it never expires")
+
+	push.EnableMessageOrdering = false
+	_, err = p.provision()
+	require.ErrorContains(t, err, "cannot be changed")
+}
+
+// Pub/Sub keeps a message for 31 days at the most, which is what the catalog asks for, and
+// Google's emulator for 7: there it is asked for no more.
+func TestWhatTheCatalogKeepsIsAskedForAsFarAsItCanBe(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	for emulator, want := range map[bool][2]time.Duration{false: {31 * day, 14 * day}, true: {7 * day, 7 * day}} {
+		p := empty(t)
+		p.catalog, p.target.Emulator = shipped(t), emulator
+		_, err := p.provision()
+		require.NoError(t, err)
+		require.NotEmpty(t, p.subscriptions)
+		for name, s := range p.subscriptions {
+			keeps := want[0]
+			if strings.Contains(name, "-dlq-") {
+				keeps = want[1]
+			}
+			require.Equal(t, keeps, s.MessageRetentionDuration.AsDuration(), name)
+		}
+	}
+}
+
+func TestProvisionSaysOfWhichCatalogASubscriptionIsAndLeavesTheLabelsOfOthers(t *testing.T) {
+	t.Parallel()
+	p := empty(t)
+	p.catalog = shipped(t)
+	q, hash := queueOf(t, p.catalog, "paynow-events"), p.catalog.Hash()
+	name := subscriptions + q.PushSubscription()
+	for _, labels := range []map[string]string{nil, {"billhook-catalog": "00000000", "team": "shop"}} {
+		want := map[string]string{"billhook-catalog": hash}
+		if labels != nil {
+			p.subscriptions[name].Labels, want["team"] = labels, "shop"
+		}
+		_, err := p.provision()
+		require.NoError(t, err)
+		require.Equal(t, want, p.subscriptions[name].Labels)
+	}
+	for _, queue := range p.catalog.Queues {
+		_, found := p.examine()
+		said, ok := found.Catalogs[queue.ID]
+		require.Equal(t, queue.Enabled, ok && said == hash, queue.ID)
+	}
+	delete(p.subscriptions[name].Labels, "billhook-catalog")
+	_, found := p.examine()
+	require.NotContains(t, found.Catalogs, q.ID)
+}
+
+// Whoever provisions learns all that is missing from one run. Where nobody answers, each request
+// would take a minute.
+func TestProvisionGoesOnAfterAFailureAndTellsWhatBecameOfEach(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[codes.Code][]string{
+		codes.PermissionDenied: {
+			"failed topic out-test", "created topic orders-test", "created topic orders-test-dlq", "created subscription orders-test-dlq-hold",
+			"failed subscription orders-test-push", "created subscription orders-test-dlq-push", "created topic clicks-test", "created subscription clicks-test-push",
+		},
+		codes.Unavailable: {
+			"failed topic out-test", "not tried topic orders-test", "not tried topic orders-test-dlq", "not tried subscription orders-test-dlq-hold",
+			"not tried subscription orders-test-push", "not tried subscription orders-test-dlq-push", "not tried topic clicks-test", "not tried subscription clicks-test-push",
+			"not tried subscription later-test-push", "not tried subscription later-test-dlq-push", "not tried subscription never-test-push",
+		},
+	} {
+		t.Run(code.String(), func(t *testing.T) {
+			t.Parallel()
+			p := empty(t)
+			p.refuse[outTopic], p.refuse[ordersPush] = status.Error(code, "no"), status.Error(code, "no")
+			ctx := t.Context()
+			if code == codes.Unavailable { // the client library asks again for a minute
+				var stop context.CancelFunc
+				ctx, stop = context.WithTimeout(ctx, 100*time.Millisecond)
+				defer stop()
+			}
+			changes, err := pubsub.Provision(ctx, p.catalog, p.target, p.options...)
+			require.ErrorContains(t, err, "create topic out-test: ")
+			var got []string
+			for _, change := range changes {
+				require.Equal(t, change.Action == pubsub.Failed, change.Error != "", change)
+				got = append(got, change.Action+" "+change.Kind+" "+change.ID)
+			}
+			require.Equal(t, want, got)
+		})
+	}
+}
+
+func TestATargetWhosePushesCouldNeverArriveIsRefused(t *testing.T) {
+	t.Parallel()
+	const worker = "https://worker.example"
+	named := func(installation string) pubsub.Target {
+		return pubsub.Target{PushBaseURL: worker, Installation: installation}
+	}
+	for name, target := range map[string]pubsub.Target{
+		"no address":                         {},
+		"no scheme":                          {PushBaseURL: "worker.example"},
+		"a trailing slash":                   {PushBaseURL: worker + "/"},
+		"a path":                             {PushBaseURL: worker + "/x"},
+		"a service account without audience": {PushBaseURL: worker, PushServiceAccount: "push@example.com"},
+		"a short name":                       named("ab"),
+		"a long name":                        named("abcdefghijklm"),
+		"a name that begins with a digit":    named("2shop"),
+		"a name with a capital":              named("Shop"),
+		"a name that ends with a hyphen":     named("shop-"),
+		"a name with a slash":                named("sh/p"),
+		"a name that Google keeps":           named("googleshop"),
+	} {
+		target.ProjectID = "p"
+		changes, err := pubsub.Provision(t.Context(), ordersCatalog(), target, pubsub.EmulatorOptions("127.0.0.1:1")...)
+		require.Error(t, err, name)
+		require.Empty(t, changes, name)
+		if target.Installation != "" {
+			require.ErrorContains(t, err, "INSTALLATION: ", name)
+		}
+	}
+	for _, name := range []string{"", "shop", "shop-2", "abcdefghijkl"} {
+		require.NoError(t, pubsub.Names{ProjectID: "p", Installation: name}.Check(), name)
+	}
+}
+
+// Two installations of one catalog, and one without a name, are made side by side: none finds the
+// other's queues, and a finding names what stands at Pub/Sub.
+func TestInstallationsOfOneProjectHaveTopicsAndSubscriptionsOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	p := applied(t)
+	p.look = pubsub.Look{}
+	unnamed, of := len(p.subscriptions), map[string]pubsub.Target{"": p.target}
+	for name, worker := range map[string]string{"shop": "https://one.example", "store": "https://two.example"} {
+		p.target.Installation, p.target.PushBaseURL, p.target.Pools = name, worker, nil
+		of[name] = p.target
+		p.grant(topics+name+"-orders-test-dlq", "roles/pubsub.publisher", pubsubAgent)
+		p.grant(subscriptions+name+"-orders-test-push", "roles/pubsub.subscriber", pubsubAgent)
+		done, err := p.provision()
+		require.NoError(t, err)
+		for _, made := range done {
+			require.Regexp(t, "^created (topic|subscription) "+name+"-", made)
+		}
+	}
+	require.Len(t, p.subscriptions, 3*unnamed)
+	for name, s := range p.subscriptions {
+		_, id, _ := strings.Cut(name, "/subscriptions/")
+		_, topic, _ := strings.Cut(s.Topic, "/topics/")
+		_, letters, _ := strings.Cut(s.GetDeadLetterPolicy().GetDeadLetterTopic(), "/topics/")
+		for _, prefix := range []string{"shop-", "store-"} {
+			require.Equal(t, strings.HasPrefix(id, prefix), strings.HasPrefix(topic, prefix), "%s reads %s", id, topic)
+			require.True(t, letters == "" || strings.HasPrefix(id, prefix) == strings.HasPrefix(letters, prefix), "%s gives up to %s", id, letters)
+		}
+		require.NotContains(t, s.GetPushConfig().GetPushEndpoint(), "shop", "the worker knows the catalog's ids alone")
+	}
+	delete(p.subscriptions, subscriptions+"shop-orders-test-push")
+	delete(p.topics, topics+"shop-orders-test")
+	for name, want := range map[string][]string{"": nil, "store": nil, "shop": {"topic shop-orders-test topic_missing", "subscription shop-orders-test-push subscription_missing"}} {
+		p.target = of[name]
+		got, _ := p.examine()
+		require.ElementsMatch(t, want, got, "of installation %q", name)
+	}
+}
+
+func TestOneDeadLetterIsTakenOffHoldAndTheOthersStay(t *testing.T) {
+	t.Parallel()
+	e, q := provisioned(t), queueOf(t, shipped(t), "paynow-events")
+	names := pubsub.Names{ProjectID: e.project}
+	publisher, err := pubsub.NewPublisher(t.Context(), names, e.options...)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, publisher.Close()) }()
+	unhold := func(want bool) {
+		found, err := pubsub.Unhold(t.Context(), q, names, "canary", e.options...)
+		require.NoError(t, err)
+		require.Equal(t, want, found)
+	}
+	unhold(false)
+	_, err = pubsub.Unhold(t.Context(), q, pubsub.Names{ProjectID: "another-project"}, "canary", e.options...)
+	require.Error(t, err, "there is no such subscription")
+	for _, id := range []string{"e1", "canary", "e2"} {
+		_, err := publisher.Publish(t.Context(), q.DeadLetter.Topic, contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": id}})
+		require.NoError(t, err)
+	}
+	unhold(true)
+	var left []string
+	for _, m := range e.pull(t, q.DeadLetterHold(), 2) {
+		left = append(left, m.Attributes["event_id"])
+	}
+	require.ElementsMatch(t, []string{"e1", "e2"}, left)
+}

@@ -1,0 +1,252 @@
+package pubsub_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/api/option"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"billhook/internal/contract"
+	"billhook/internal/platform/gcp/pubsub"
+)
+
+// opened is a publisher whose publishes go through a function.
+func opened(t *testing.T, options []option.ClientOption, publish func(invoke func() error) error) *pubsub.Publisher {
+	t.Helper()
+	options = intercepted(options, func(c call) error {
+		if _, ok := c.request.(*pubsubpb.PublishRequest); ok {
+			return publish(c.invoke)
+		}
+		return c.invoke()
+	})
+	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: "p"}, options...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, publisher.Close()) })
+	return publisher
+}
+
+var message = contract.Message{Data: []byte("x"), OrderingKey: "uid-of-somebody"}
+
+func TestOnTheEmulatorConcurrentPublishersOfManyKeysKeepTheOrderOfEach(t *testing.T) {
+	t.Parallel()
+	e := provisioned(t)
+	_, err := e.SubscriptionAdminClient.CreateSubscription(t.Context(), &pubsubpb.Subscription{
+		Name: e.subscription("tap"), Topic: e.topic("paynow-events"), EnableMessageOrdering: true,
+	})
+	require.NoError(t, err)
+	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: e.project}, e.options...)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, publisher.Close()) }()
+	const keys, each = 8, 20
+	group, ctx := errgroup.WithContext(t.Context())
+	for k := range keys {
+		group.Go(func() error {
+			for i := range each {
+				message := contract.Message{Data: fmt.Append(nil, i), Attributes: map[string]string{"event_id": fmt.Sprint("e", i)}, OrderingKey: fmt.Sprint("u", k)}
+				if _, err := publisher.Publish(ctx, "paynow-events", message); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	next := map[string]int{}
+	for _, m := range e.pull(t, "tap", keys*each) {
+		require.Equal(t, fmt.Sprint(next[m.OrderingKey]), string(m.Data), m.OrderingKey)
+		require.Equal(t, map[string]string{"event_id": "e" + string(m.Data)}, m.Attributes)
+		next[m.OrderingKey]++
+	}
+}
+
+// A publish that is not confirmed names its cause: each cause is mended by other people.
+func TestAnErrorOfPublishNamesItsCauseAndNobodysIDs(t *testing.T) {
+	t.Parallel()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	large := func(size int) contract.Message {
+		return contract.Message{Data: make([]byte, size), OrderingKey: message.OrderingKey}
+	}
+	attributes := large(contract.MaxMessageBytes)
+	attributes.Attributes = map[string]string{"a": "b"}
+	said := func(code codes.Code) error { return status.Error(code, "quotes a value") }
+	for name, test := range map[string]struct {
+		ctx     context.Context //nolint:containedctx // one caller of several
+		topic   string
+		message contract.Message
+		answer  error
+		want    error
+		cause   string
+	}{
+		"the topic is missing":                    {t.Context(), "absent", message, nil, contract.ErrTopicMissing, "topic_missing"},
+		"the grant is missing":                    {t.Context(), "t", message, said(codes.PermissionDenied), contract.ErrPublishDenied, "grant_missing"},
+		"nobody knows who it is":                  {t.Context(), "t", message, said(codes.Unauthenticated), contract.ErrPublishDenied, "grant_missing"},
+		"something nobody thought of":             {t.Context(), "t", message, said(codes.FailedPrecondition), nil, "unknown"},
+		"data over the limit":                     {t.Context(), "t", large(contract.MaxMessageBytes + 1), nil, contract.ErrLimit, ""},
+		"data at the limit and attributes on top": {t.Context(), "t", attributes, nil, contract.ErrLimit, ""},
+		"at the limit, and the request around it": {t.Context(), "t", large(contract.MaxMessageBytes), nil, contract.ErrLimit, ""},
+		"refused as invalid by the broker":        {t.Context(), "t", message, said(codes.InvalidArgument), contract.ErrLimit, ""},
+		"the caller's time is up":                 {ended, "t", message, nil, context.Canceled, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, options := inMemory(t)
+			publisher := opened(t, options, func(invoke func() error) error {
+				if test.answer != nil {
+					return test.answer
+				}
+				return invoke()
+			})
+			_, err := publisher.Publish(test.ctx, test.topic, test.message)
+			require.Error(t, err)
+			require.NotContains(t, err.Error(), message.OrderingKey)
+			require.Empty(t, server.Messages())
+			if test.want != nil {
+				require.ErrorIs(t, err, test.want)
+			}
+			if test.want == contract.ErrLimit {
+				require.NotContains(t, err.Error(), "quotes a value")
+				return
+			}
+			require.NotErrorIs(t, err, contract.ErrLimit, "trying again may help")
+			if test.cause != "" {
+				require.Equal(t, test.cause, contract.PublishCause(err))
+			}
+		})
+	}
+	_, options := inMemory(t)
+	publisher, err := pubsub.NewPublisher(t.Context(), pubsub.Names{ProjectID: "p", Installation: "shop"}, options...)
+	require.NoError(t, err)
+	_, err = publisher.Publish(t.Context(), "orders", message)
+	require.ErrorContains(t, err, "publish to shop-orders: ", "who looks for the topic looks for this name")
+	require.NoError(t, publisher.Close())
+	require.NoError(t, publisher.Close(), "again without harm")
+	_, err = publisher.Publish(t.Context(), "orders", message)
+	require.ErrorContains(t, err, "the publisher is closed")
+}
+
+func TestConcurrentFailuresOfOneKeyLeaveItUsableAndDoNotNameIt(t *testing.T) {
+	t.Parallel()
+	_, options := inMemory(t)
+	var mended atomic.Bool
+	release := make(chan struct{})
+	publisher := opened(t, options, func(invoke func() error) error {
+		if mended.Load() {
+			return invoke()
+		}
+		<-release
+		return status.Error(codes.PermissionDenied, "no")
+	})
+	errs, starting := make(chan error, 50), make(chan struct{})
+	for range cap(errs) {
+		go func() {
+			starting <- struct{}{}
+			_, err := publisher.Publish(t.Context(), "t", message)
+			errs <- err
+		}()
+	}
+	for range cap(errs) {
+		<-starting
+	}
+	close(release) // one is in flight, the others wait behind it
+	for range cap(errs) {
+		err := <-errs
+		require.Error(t, err)
+		require.NotErrorIs(t, err, contract.ErrLimit, "trying again may help")
+		require.NotContains(t, err.Error(), message.OrderingKey)
+	}
+	mended.Store(true)
+	_, err := publisher.Publish(t.Context(), "t", message)
+	require.NoError(t, err)
+}
+
+func TestAPublishWhoseCallerGivesUpIsWaitedForAndLeavesItsKeyUsable(t *testing.T) {
+	t.Parallel()
+	server, options := inMemory(t)
+	release, arrived := make(chan struct{}), make(chan context.CancelFunc, 1)
+	var calls atomic.Int64
+	publisher := opened(t, options, func(invoke func() error) error {
+		switch calls.Add(1) {
+		case 1:
+			(<-arrived)()
+			<-release
+			return status.Error(codes.PermissionDenied, "no")
+		case 2:
+			return invoke()
+		default:
+			(<-arrived)()
+			return invoke()
+		}
+	})
+	givingUp := func() error {
+		ctx, giveUp := context.WithCancel(t.Context())
+		arrived <- giveUp
+		_, err := publisher.Publish(ctx, "t", message)
+		return err
+	}
+	require.ErrorIs(t, givingUp(), context.Canceled)
+	close(release)
+	require.Eventually(t, func() bool {
+		_, err := publisher.Publish(t.Context(), "t", message)
+		return err == nil
+	}, 20*time.Second, 10*time.Millisecond)
+	require.ErrorIs(t, givingUp(), context.Canceled)
+	require.NoError(t, publisher.Close())
+	require.Len(t, server.Messages(), 2, "closing waits for what its caller no longer waits for")
+}
+
+// The library tries for as long as it may where the broker is away: its caller's time is up
+// before that here, and there is no word of the broker's in the error.
+func TestABrokerThatIsAwayIsTheCauseHoweverTheWaitEnds(t *testing.T) {
+	t.Parallel()
+	_, options := inMemory(t)
+	tried := make(chan struct{}, 100)
+	publisher := opened(t, options, func(func() error) error {
+		tried <- struct{}{}
+		return status.Error(codes.Unavailable, "no")
+	})
+	ctx, giveUp := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer giveUp()
+	_, err := publisher.Publish(ctx, "t", contract.Message{Data: []byte("x")})
+	require.Equal(t, "broker_unavailable", contract.PublishCause(err))
+	require.NotEmpty(t, tried)
+	_, err = publisher.Publish(t.Context(), "t", contract.Message{Data: []byte("x")}) // until the library gives up
+	require.Equal(t, "broker_unavailable", contract.PublishCause(err))
+}
+
+func TestAPublishThatFindsNoRoomSaysSo(t *testing.T) {
+	t.Parallel()
+	_, options := inMemory(t)
+	release := make(chan struct{})
+	publisher := opened(t, options, func(invoke func() error) error {
+		<-release
+		return invoke()
+	})
+	// As much as may wait for the broker, in a few large messages.
+	large := contract.Message{Data: make([]byte, 8<<20)}
+	ended := make(chan error, 8)
+	for range cap(ended) {
+		go func() {
+			_, err := publisher.Publish(t.Context(), "t", large)
+			ended <- err // which may have come too late for the library
+		}()
+	}
+	require.Eventually(t, func() bool {
+		ctx, giveUp := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer giveUp()
+		_, err := publisher.Publish(ctx, "t", large)
+		return contract.PublishCause(err) == "flow_control"
+	}, 20*time.Second, time.Millisecond)
+	close(release)
+	for range cap(ended) {
+		<-ended
+	}
+}

@@ -1,0 +1,352 @@
+package ops_test
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/payments"
+	"billhook/internal/apps/usage"
+	"billhook/internal/console/ops"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+)
+
+// all follows the pages of a list of /v1/ops to its end. It returns a field of each item.
+func (r *rig) all(t require.TestingT, path, field string) (found []string) {
+	separator := "?"
+	if strings.Contains(path, "?") {
+		separator = "&"
+	}
+	for ask, pages := path, 0; ; pages++ {
+		require.Less(t, pages, 1000)
+		var page ops.List[map[string]any]
+		r.get(t, ask, &page)
+		for _, item := range page.Items {
+			found = append(found, fmt.Sprint(item[field]))
+		}
+		if page.Next == "" {
+			return found
+		}
+		ask = path + separator + "page=" + url.QueryEscape(page.Next)
+	}
+}
+
+// paged are the lists that have pages.
+var paged = []string{
+	"events", "dead-letters", "operations", "operations/op/items", "audit", "audit?who=local:ada", "endpoints", "endpoints?tenant=t1", "endpoints/p0/changes", "orders", "orders?state=all", "stock",
+	"stock/hat/changes", "products", "products/hat/changes", "refunds", "refunds?state=all", "usage?month=2026-03", "usage/s:1/entries?period=2026-03&meter=calls",
+	"journal/entries?period=2026-03", "journal/entries?period=2026-03&account=cash", "journal/entries?account=points:user:u1", "journal/seals", "journal/periods", "customers/c1/changes",
+}
+
+func TestTheSmallPagesOfEachListHaveWhatItsLargePageHas(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.stock(t, 10)
+	for i := range 5 {
+		n := fmt.Sprint(i)
+		r.commit(t, used(usage.Total{Tenant: "default", Subscription: "t-" + n, Meter: "rows", Used: 1})...)
+		r.seal(t)
+		r.enter(t, sale("default", "sealed-"+n, "2026-03", 1))
+		r.does(t, http.MethodPut, "/v1/ops/products/hat", `{"points":1`+n+`,"why":"w"}`, nil)
+		r.does(t, http.MethodPut, "/v1/ops/products/p"+n, `{"points":1,"why":"w"}`, nil)
+		r.does(t, http.MethodPut, "/v1/ops/stock/hat", `{"available":1`+n+`,"why":"w"}`, nil)
+		r.does(t, http.MethodPut, "/v1/ops/customers/c1", `{"uid":"u`+n+`","why":"w"}`, nil)
+		r.does(t, http.MethodPost, "/v1/ops/endpoints", `{"id":"p`+n+`","url":"https://p.example","tenant":"t1","why":"w"}`, nil)
+		r.does(t, http.MethodPost, "/v1/ops/endpoints/p0/disable", `{"why":"w"}`, nil)
+		r.does(t, http.MethodPost, "/v1/ops/endpoints/p0/enable", `{"why":"w"}`, nil)
+		r.does(t, http.MethodPost, "/v1/ops/journal/periods/2026-0"+fmt.Sprint(i%2+1)+"/close", `{"why":"w"}`, nil)
+	}
+	tokens := map[string]string{}
+	for _, list := range paged {
+		whole, separator := ops.List[json.RawMessage]{}, "?"
+		if strings.Contains(list, "?") {
+			separator = "&"
+		}
+		r.get(t, list+separator+"limit=100", &whole)
+		require.Empty(t, whole.Next, list)
+		require.GreaterOrEqual(t, len(whole.Items), 2, list)
+		for _, limit := range []int{1, 3} {
+			var found []json.RawMessage
+			for next := ""; ; {
+				var page ops.List[json.RawMessage]
+				r.get(t, fmt.Sprintf("%s%slimit=%d%s", list, separator, limit, next), &page)
+				require.LessOrEqual(t, len(page.Items), limit, list)
+				found = append(found, page.Items...)
+				if page.Next == "" {
+					break
+				}
+				tokens[list], next = url.QueryEscape(page.Next), "&page="+url.QueryEscape(page.Next)
+			}
+			require.Equal(t, whole.Items, found, "%s by %d", list, limit)
+		}
+		for _, wrong := range []string{"limit=0", "limit=many", "limit=1001"} {
+			r.refuses(t, http.MethodGet, "/v1/ops/"+list+separator+wrong, "", http.StatusBadRequest, "limit_invalid")
+		}
+		r.refuses(t, http.MethodGet, "/v1/ops/"+list+separator+"page=x", "", http.StatusBadRequest, "page_invalid")
+	}
+	for _, list := range paged {
+		for other, token := range tokens {
+			if separator := map[bool]string{true: "&", false: "?"}[strings.Contains(list, "?")]; other != list {
+				r.refuses(t, http.MethodGet, "/v1/ops/"+list+separator+"page="+token, "", http.StatusBadRequest, "page_invalid")
+			}
+		}
+	}
+}
+
+// kindsOfLists are lists that go by a time, with a document of each.
+var kindsOfLists = map[string]struct {
+	path, field string
+	spans       bool // since and until narrow it
+	write       func(id string, when time.Time) (doc store.Write, shownAs string)
+}{
+	"events": {"events", "event_id", true, func(id string, when time.Time) (store.Write, string) {
+		return own(created("orders", id, dedupe.Completed, at.Sub(when))), id
+	}},
+	"dead letters": {"dead-letters", "id", true, func(id string, when time.Time) (store.Write, string) {
+		return inStore(dead("orders", id, "r", at.Sub(when))), id
+	}},
+	"operations": {"operations", "id", false, func(id string, when time.Time) (store.Write, string) {
+		op := deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders"}, Who: "ilse", Rate: 50, Progress: deadletter.Running, CreatedAt: when}
+		return store.Create(store.Key{Collection: audit.Collection, ID: id}, store.Encode(&op)), id
+	}},
+	"refunds": {"refunds", "payment_id", false, func(id string, when time.Time) (store.Write, string) {
+		return refund("default", id, payments.UnderWay, at.Sub(when)), id
+	}},
+}
+
+// Whatever is in a list, however it is paged, and whatever is written meanwhile: what stood there when the first page
+// was read comes once, the newest first, also where many are of one moment.
+func TestPagesShowEachOnceTheNewestFirst(t *testing.T) {
+	t.Parallel()
+	for name, kind := range kindsOfLists {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(check *rapid.T) {
+				r, written := open(t), 0
+				type one struct {
+					id, key string
+					when    time.Time
+				}
+				write := func() one {
+					when := at.Add(-time.Duration(rapid.IntRange(0, 6).Draw(check, "hours ago")) * 5 * time.Hour)
+					doc, id := kind.write(fmt.Sprintf("n%02d", (written*37)%100), when)
+					written++
+					r.commit(check, doc)
+					return one{id, doc.Key.ID, when}
+				}
+				var stood []one
+				for range rapid.IntRange(0, 30).Draw(check, "before") {
+					stood = append(stood, write())
+				}
+				query := ""
+				if kind.spans && rapid.Bool().Draw(check, "since") {
+					since := 5 * time.Hour * time.Duration(rapid.IntRange(1, 6).Draw(check, "since hours"))
+					query = fmt.Sprintf("since=%s&", since)
+					stood = slices.DeleteFunc(stood, func(o one) bool { return o.when.Before(at.Add(-since)) })
+				}
+				slices.SortFunc(stood, func(a, b one) int { return cmp.Or(b.when.Compare(a.when), strings.Compare(b.key, a.key)) })
+				var want, got []string
+				for _, o := range stood {
+					want = append(want, o.id)
+				}
+				shown := map[string]int{}
+				for token := ""; ; {
+					var page ops.List[map[string]any]
+					r.get(check, fmt.Sprintf("%s?%slimit=%d%s", kind.path, query, rapid.IntRange(1, 12).Draw(check, "limit"), token), &page)
+					for _, item := range page.Items {
+						id, _ := item[kind.field].(string)
+						if shown[id]++; slices.Contains(want, id) {
+							got = append(got, id)
+						}
+					}
+					if page.Next == "" {
+						break
+					}
+					token = "&page=" + url.QueryEscape(page.Next)
+					if rapid.Bool().Draw(check, "writes meanwhile") {
+						write()
+					}
+				}
+				require.Equal(check, want, got)
+				for id, times := range shown {
+					require.Equal(check, 1, times, id)
+				}
+			})
+		})
+	}
+}
+
+func TestTheJobLogIsFiltered(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	other := created("refunds", "e4", dedupe.Completed, time.Minute)
+	other.EventType, other.CorrelationID, other.OrderingKey = "refund.made", "c4", "u4"
+	r.commit(t, own(created("orders", "e1", dedupe.Completed, 0)), own(created("orders", "e2", dedupe.Failed, 2*time.Hour)), own(other),
+		own(created("orders", "e5", dedupe.DeadLettered, 40*24*time.Hour)), own(created("orders", "e6", dedupe.Completed, 24*time.Hour)))
+	for query, want := range map[string][]string{
+		"":                                    {"e1", "e4", "e2", "e6", "e5"},
+		"queue=q:orders":                      {"e1", "e2", "e6", "e5"},
+		"status=failed":                       {"e2"},
+		"queue=orders&status=COMPLETED":       {"e1", "e6"},
+		"type=refund.made":                    {"e4"},
+		"correlation_id=c4":                   {"e4"},
+		"key=u4":                              {"e4"},
+		"event_id=e5":                         {"e5"},
+		"event_id=e5&since=1h":                nil,
+		"since=60d":                           {"e1", "e4", "e2", "e6", "e5"},
+		"since=2026-03-02T10:14:00.000001Z":   {"e1"},
+		"since=2026-03-02T11:14:00%2B01:00":   {"e1", "e4"},
+		"since=3h&until=2026-03-02T10:00:00Z": {"e2"},
+		"until=39d&since=41d":                 {"e5"},
+	} {
+		require.Equal(t, want, r.all(t, "events?limit=2&"+query, "event_id"), query)
+	}
+}
+
+func TestEntriesAreListedByMonthAndByAccount(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	rent := sale("default", "rent", "2026-03", 7)
+	rent.Lines[0].Account, rent.Lines[1].Account = "rent", "cash"
+	r.enter(t, sale("default", "e1", "2026-03", 1), sale("default", "e3", "2026-02", 3), sale("acme", "e1", "2026-03", 4), rent)
+	for i, tenant := range []string{"default", "default", "acme"} {
+		r.credit(t, tenant, fmt.Sprint("e-o", i), fmt.Sprint("o", i), ledger.UserPoints("u1"), 100, 0)
+	}
+	for query, want := range map[string][]string{
+		"period=2026-03&account=revenue":         {"e1"},
+		"period=2026-03&account=cash":            {"e1", "rent"},
+		"period=2026-02":                         {"e3"},
+		"period=2026-03&tenant=acme":             {"e1", "e-o2"},
+		"period=2026-03":                         {"e1", "rent", "e-o0", "e-o1"},
+		"account=points:user:u1":                 {"e-o0", "e-o1"},
+		"account=points:user:u1&tenant=acme":     {"e-o2"},
+		"account=points:user:u1&period=2026-02":  nil,
+		"period=2026-03&account=points:user":     {"e-o0", "e-o1"},
+		"period=2026-03&account=points:customer": nil,
+	} {
+		require.ElementsMatch(t, want, r.all(t, "journal/entries?limit=2&"+query, "event_id"), query)
+	}
+}
+
+func TestAPageTokenGoesWithItsFilters(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.commit(t, own(created("orders", "e1", dedupe.Completed, 0)), own(created("orders", "e2", dedupe.Completed, time.Hour)))
+	parts := func(query string) (token string, parts []string) {
+		var page ops.List[ops.Line]
+		r.get(t, "events?queue=orders&limit=1"+query, &page)
+		raw, err := base64.RawURLEncoding.DecodeString(page.Next)
+		require.NoError(t, err)
+		return page.Next, strings.SplitN(string(raw), "|", 5)
+	}
+	token, first := parts("")
+	r.get(t, "events?queue=orders&limit=7&page="+token, nil)
+	forged := func(of []string, part int, value string) string {
+		of = slices.Clone(of)
+		of[part] = value
+		return base64.RawURLEncoding.EncodeToString([]byte(strings.Join(of, "|")))
+	}
+	_, spanned := parts("&since=36h")
+	for name, query := range map[string]string{
+		"a time before its span":   "queue=orders&since=36h&page=" + forged(spanned, 3, "0"),
+		"another queue":            "queue=refunds&page=" + token,
+		"no queue":                 "page=" + token,
+		"another time":             "queue=orders&since=2h&page=" + token,
+		"a longer one":             "queue=orders&page=" + token + "AAAA",
+		"half of it":               "queue=orders&page=" + token[:len(token)/2],
+		"no time":                  "queue=orders&page=" + forged(first, 3, fmt.Sprint(time.Time{}.UnixMicro())),
+		"a time that is none":      "queue=orders&page=" + forged(first, 3, "soon"),
+		"a time beyond all":        "queue=orders&page=" + forged(first, 3, fmt.Sprint(math.MaxInt64)),
+		"a span that nobody asked": "queue=orders&page=" + forged(first, 1, "0"),
+		"an end that nobody asked": "queue=orders&page=" + forged(first, 2, "0"),
+		"an id that is none":       "queue=orders&page=" + forged(first, 4, "a/b"),
+		"no id":                    "queue=orders&page=" + forged(first, 4, ""),
+		"the hand of another list": "queue=orders&page=" + forged(first, 0, "0000000000000000"),
+		"a very long one":          "queue=orders&page=" + strings.Repeat("A", 10_000),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r.refuses(t, http.MethodGet, "/v1/ops/events?"+query, "", http.StatusBadRequest, "page_invalid")
+		})
+	}
+}
+
+// Whatever a token says, it is refused, or answered with what the filters allow.
+func FuzzPageTokens(f *testing.F) {
+	r := newRig(f, ops.Access{OpenOnLoopback: true})
+	r.commit(f, own(created("orders", "e1", dedupe.Completed, 0)), own(created("orders", "e2", dedupe.Completed, time.Hour)), own(created("refunds", "e3", dedupe.Completed, 0)))
+	const path = "/v1/ops/events?queue=orders&limit=1"
+	var page ops.List[ops.Line]
+	r.does(f, http.MethodGet, path, "", &page)
+	raw, err := base64.RawURLEncoding.DecodeString(page.Next)
+	require.NoError(f, err)
+	hand, place, _ := strings.Cut(string(raw), "|")
+	for _, seed := range []string{"", place, "|||", "0|0|0|id", "0|9223372036854775807|1772446500000000|", "-9223372036854775808|9223372036854775807|1772446500000000|id"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, place string) {
+		got := r.send(t, http.MethodGet, path+"&page="+base64.RawURLEncoding.EncodeToString([]byte(hand+"|"+place)), "")
+		if got.Code != http.StatusOK {
+			require.Equal(t, http.StatusBadRequest, got.Code)
+			return
+		}
+		require.NotContains(t, got.Body.String(), `"queue":"refunds"`)
+	})
+}
+
+// What somebody asks for wrongly is refused with what to do, and nothing of it is repeated.
+func TestAQuestionThatMakesNoSenseIsRefused(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.commit(t, own(record("orders", "default", "e1")), own(record("refunds", "default", "e2")), own(record("orders", "default", "e2")), own(record("orders", "other", "e2")))
+	r.enter(t, sale("default", "e1", "2026-03", 1))
+	for path, want := range map[string]string{
+		"events?queue=nobody": "queue_unknown", "events?status=DONE": "status_unknown", "events?event_id=ilse@example.org": "event_id_invalid",
+		"events?since=yesterday": "since_invalid", "events?since=-1h": "since_invalid", "events?since=0d": "since_invalid", "events?since=99999999999d": "since_invalid",
+		"events?since=4000d": "since_invalid", "events?since=1h&until=2h": "since_invalid", "events?until=x": "until_invalid", "events?correlation_id=a%2Fb": "correlation_id_invalid",
+		"events?type=a%00b": "type_invalid", "events?limit=201": "limit_invalid", "events?status=": "parameter_invalid", "events?status=FAILED&status=COMPLETED": "parameter_invalid",
+		"events/e1?queue=nobody": "queue_unknown", "events/e1?tenant=a%2Fb": "tenant_invalid", "events/ilse@example.org": "event_id_invalid", "events/a%2Fb": "event_id_invalid",
+		"events/e9": "event_unknown", "events/e1?queue=refunds": "event_unknown", "events/e1?tenant=other": "event_unknown", "events/e2": "queue_needed", "events/e2?queue=orders": "queue_needed",
+		"events/tail?queue=nothing": "queue_unknown", "events/tail?status=BROKEN": "status_unknown", "events/tail?since=1h": "parameter_unknown", "events/tail?type=": "parameter_invalid",
+		"outbox?limit=1000": "limit_invalid", "queues?queue=orders": "parameter_unknown", "queues/nobody": "queue_unknown", "queues/nobody/pause": "queue_unknown", "waiting?queue=nobody": "queue_unknown",
+		"rates?hours=0": "hours_invalid", "rates?hours=193": "hours_invalid", "rates?days=91": "days_invalid", "rates?hours=1&days=1": "days_invalid", "rates?queue=nobody": "queue_unknown",
+		"accounts/points:user:nobody": "account_unknown", "accounts/points%2Fuser%2Fother": "account_unknown", "accounts/points:user:u1?as_of=lately": "as_of_invalid",
+		"audit?kind=": "parameter_invalid", "audit?who=%1b%5b2J": "who_invalid", "audit?subject=a%e2%80%aeb": "subject_invalid", "audit?since=1m&until=2m": "since_invalid", "audit?limit=101": "limit_invalid",
+		"catalog/queues/x": "queue_unknown", "dead-letters?state=all": "state_invalid", "dead-letters?state=mended": "state_invalid", "dead-letters?queue=nobody": "queue_unknown",
+		"dead-letters/preview": "queue_unknown", "dead-letters/reasons?queue=nobody": "queue_unknown", "dead-letters/reasons?item=x": "parameter_unknown",
+		"dead-letters?queue=orders&since=yesterday": "since_invalid", "dead-letters?limit=101": "limit_invalid", "dead-letters/nothing": "unknown", "operations/nothing": "unknown",
+		"dead-letters/preview?queue=orders&items=" + strings.Repeat("a,", 100) + "a": "refused", "operations/nothing/preview": "unknown", "operations/x/items?state=odd": "state_invalid",
+		"dead-letters?queue=orders&key=ilse%40example.org": "key_invalid", "dead-letters?queue=orders&key=%7Ca": "key_invalid", "dead-letters?queue=orders&key=user%2012": "key_invalid",
+		"customers/c1": "customer_not_linked", "customers/a%20b": "refused", "endpoints/q": "endpoint_unknown", "endpoints?state=odd": "state_unknown", "endpoints?state=failing&tenant=t1": "parameter_invalid",
+		"journal/entries": "period_needed", "journal/entries?period=2026-3": "period_invalid", "journal/entries?period=2026-13": "period_invalid", "journal/entries?period=2026-03&limit=201": "limit_invalid",
+		"journal/entries?account=points:issued:o1": "account_invalid", "journal/entries?account=a%20b&period=2026-03": "account_invalid", "journal/entries/e9": "entry_unknown",
+		"journal/entries/e9/proof": "entry_unknown", "journal/entries/e1/proof": "entry_unsealed", "journal/entries/~": "entry_unknown", "journal/balances": "period_needed", "journal/balances?period=x": "period_invalid",
+		"journal/seals?limit=101": "limit_invalid", "journal/verify?page=x": "page_invalid", "journal/verify/rest?page=x": "page_invalid", "journal/verify/rest?tenant=default": "parameter_unknown", "journal/periods/2026-3": "refused",
+		"orders/o3": "order_unknown", "orders?state=Lost": "state_invalid", "products/odd": "product_unknown", "stock/odd": "stock_unknown", "refunds/pay:3": "refund_unknown", "refunds?state=gone": "state_invalid",
+		"search": "search_empty", "search?q=%22%22": "search_empty", "search?q=+": "search_empty", "search?q=e2%00": "search_invalid", "search?q=e%1b%5b2J2": "search_invalid", "search?q=e2%e2%80%aee3": "search_invalid",
+		"search?q=e2%ff": "search_invalid", "search?q=e2+e3": "search_invalid", "search?q=e2%0ae3": "search_invalid", "search?q=" + strings.Repeat("e", 1001): "search_too_long",
+		"subscriptions/s2": "subscription_unknown", "subscriptions/a%2Fb": "subscription_invalid", "usage/s:1/entries?period=2026-03": "usage_of_what", "usage/s:1?period=a%20b": "period_invalid",
+		"usage/s%201": "subscription_invalid", "usage?month=2026-13": "month_invalid", "usage?month=2026-03&subscription=s:1": "usage_of_what", "usage?tenant=shop": "usage_of_what",
+	} {
+		got := r.send(t, http.MethodGet, "/v1/ops/"+path, "")
+		require.Equal(t, want, codeOf(got.Body.String()), "%s: %s", path, got.Body)
+		require.True(t, got.Code >= 400 && got.Code < 500, path)
+		require.Contains(t, got.Body.String(), `"detail":"`, path)
+		require.NotContains(t, got.Body.String(), "ilse")
+	}
+}

@@ -3,14 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"net/http/httptest"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
@@ -21,64 +16,15 @@ import (
 	"billhook/internal/apps/orders/orderstest"
 	"billhook/internal/apps/products"
 	"billhook/internal/console/ops"
-	"billhook/internal/platform/standin"
 	"billhook/internal/retry"
 )
-
-var asAda = map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada"}
-
-// openStore is an empty store.
-func openStore(t *testing.T) *standin.Store {
-	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db
-}
-
-// serveAPI serves an API.
-func serveAPI(t *testing.T, api *ops.API) (address string) {
-	t.Helper()
-	api.Log, api.Access = slog.New(slog.DiscardHandler), ops.Access{Tokens: []string{opsToken}, OpenOnLoopback: api.Access.OpenOnLoopback}
-	router := chi.NewRouter()
-	api.Routes(router)
-	server := httptest.NewServer(router)
-	t.Cleanup(server.Close)
-	return server.URL
-}
-
-// step is a line that ada types, what she types when she is asked, and what is printed, or how the line fails.
-type step struct{ line, typed, want, fails string }
-
-// play runs lines one after the other. The columns of tables are one space apart in what it compares.
-func play(t *testing.T, server string, steps []step) {
-	t.Helper()
-	for _, s := range steps {
-		var out strings.Builder
-		root, err := commands(func(name string) string { return asAda[name] }, &out)
-		require.NoError(t, err)
-		root.SetIn(strings.NewReader(s.typed))
-		root.SetArgs(append(words(s.line), "--server", server))
-		err = root.ExecuteContext(t.Context())
-		if s.fails == "" {
-			require.NoError(t, err, s.line)
-		} else {
-			require.ErrorContains(t, err, s.fails, s.line)
-		}
-		var printed []string
-		for line := range strings.Lines(out.String()) {
-			printed = append(printed, strings.Join(strings.Fields(line), " "))
-		}
-		require.Contains(t, strings.Join(printed, "\n"), s.want, s.line)
-	}
-}
 
 func TestProductIsChangedOnceItsEffectIsConfirmed(t *testing.T) {
 	t.Parallel()
 	db, at := openStore(t), time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 	clock := func() time.Time { at = at.Add(time.Minute); return at }
 	start := map[string]catalog.Product{"hat": {Points: 250}}
-	play(t, serveAPI(t, &ops.API{
+	play(t, asAda, serveAPI(t, &ops.API{
 		Reads:    ops.Reads{Store: db, Now: clock, Catalog: &catalog.Catalog{Products: start}},
 		Products: &products.Keeper{Store: db, Start: start, Now: clock, NewID: uuid.NewString},
 	}), []step{
@@ -103,12 +49,12 @@ func TestStockIsChangedOnceItsEffectIsConfirmed(t *testing.T) {
 	shop, err := orderstest.Open(db)
 	require.NoError(t, err)
 	server := serveAPI(t, &ops.API{Reads: ops.Reads{Store: db, Now: shop.Now, Catalog: shop.Catalog}, Stock: shop.Keeper})
-	play(t, server, []step{{line: "stock set hat --available 5 --why counted", want: "Of hat 5 pieces are available."}})
+	play(t, asAda, server, []step{{line: "stock set hat --available 5 --why counted", want: "Of hat 5 pieces are available."}})
 	for _, e := range []orderstest.Event{orderstest.Created("e1", "o1", "hat 3"), orderstest.Created("e2", "o2", "cap 1")} {
 		_, err := shop.Deliver(t.Context(), db, e, false)
 		require.NoError(t, err)
 	}
-	play(t, server, []step{
+	play(t, asAda, server, []step{
 		{line: "orders ls", want: "o1 PaymentInitiated - - usr_42 "},
 		{line: "orders ls --state OrderCancelled", want: "o2 OrderCancelled out_of_stock cap usr_42 "},
 		{line: "orders ls --state all --limit 1", want: "There are more; raise --limit."},
@@ -137,10 +83,9 @@ func TestCustomerIsLinkedOnceThatIsConfirmed(t *testing.T) {
 			Amount: points, Currency: ledger.Points, CreatedAt: now(),
 		})
 		require.NoError(t, err)
-		_, err = db.Commit(t.Context(), writes)
-		require.NoError(t, err)
+		commit(t, db, writes...)
 	}
-	play(t, serveAPI(t, &ops.API{
+	play(t, asAda, serveAPI(t, &ops.API{
 		Reads: ops.Reads{Store: db, Now: now, Catalog: &catalog.Catalog{}}, Customers: &customers.Operator{Store: db, Now: now, NewID: uuid.NewString},
 	}), []step{
 		{line: "customers show c1", want: "300 points of guests' orders are on points:customer:c1; linking moves them."},
@@ -176,7 +121,7 @@ func TestEndpointShowsItsSecretWhenItIsMadeAndNotAgain(t *testing.T) {
 	server := serveAPI(t, &ops.API{Reads: ops.Reads{Store: db, Now: clock}, Endpoints: &endpoints.Keeper{
 		Store: db, Poster: there, OldSecretFor: 24 * time.Hour, Now: clock, NewID: next, NewSecret: func() string { return "whsec_" + next() },
 	}})
-	play(t, server, []step{
+	play(t, asAda, server, []step{
 		{line: "endpoints add https://a.example/hooks --id a --events invoice.*,order.# --why partner", want: "Its secret, which is not shown again: whsec_id-1"},
 		{line: "endpoints add https://a.example/hooks --id a --why twice", fails: "endpoint_exists"},
 		{line: "endpoints ls --tenant default", want: "a enabled - - invoice.* order.# default https://a.example/hooks"},
@@ -191,7 +136,7 @@ func TestEndpointShowsItsSecretWhenItIsMadeAndNotAgain(t *testing.T) {
 		{line: "endpoints enable a --why asked", want: "a of tenant default is enabled"},
 	})
 	there.status = 410
-	play(t, server, []step{
+	play(t, asAda, server, []step{
 		{line: "endpoints test a", want: "a has not taken it: callee_"},
 		{line: "endpoints rm a --why gone", typed: "no\n", fails: "nothing was changed"},
 		{line: "endpoints rm a --why gone", typed: "a\n", want: "a is removed."},

@@ -27,7 +27,7 @@ import (
 // makes the client, once the flags are parsed.
 func (p *program) worker(command *cobra.Command) func() client {
 	server := command.PersistentFlags().String("server", p.env.Server, "the worker's address, else that of BILLHOOK_SERVER")
-	return func() client { return p.client(*server, &http.Client{Timeout: 30 * time.Second}) }
+	return func() client { return p.client(*server) }
 }
 
 // webhookFlag adds the flag --webhook to a command.
@@ -44,9 +44,9 @@ func nobody(err error, address, flag, variable, service string) error {
 	return fmt.Errorf("nobody listens at %s: say with %s or %s where the %s is (make run starts one): %w", address, flag, variable, service, err)
 }
 
-func (p *program) client(server string, by *http.Client) client {
+func (p *program) client(server string) client {
 	token := append(p.env.OpsToken.List(), "")[0] // empty where none is set
-	return client{base: server, token: token, operator: p.env.OpsOperator, http: by, skipped: p.skipped}
+	return client{base: server, token: token, operator: p.env.OpsOperator, http: &http.Client{Timeout: 30 * time.Second}, skipped: p.skipped, decode: p.decode}
 }
 
 // skipped says what a list leaves out, beside a JSON document and not in it.
@@ -66,6 +66,7 @@ type client struct {
 	http     *http.Client
 	// skipped is told what a list leaves out; nil: nobody is.
 	skipped func(what string)
+	decode  func(answer []byte, into any) error
 }
 
 // get fills answer from the API. An answer that is a problem document becomes an
@@ -122,7 +123,7 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 	if what := header.Get(ops.HeaderSkipped); what != "" && w.skipped != nil {
 		w.skipped(what)
 	}
-	if err := json.Unmarshal(answered, answer); err != nil {
+	if err := w.decode(answered, answer); err != nil {
 		return fmt.Errorf("ask the worker: answer: %w", err)
 	}
 	return nil

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -85,7 +84,7 @@ func (p *program) askBriefly(command *cobra.Command, path string, answer any) {
 	}
 	ctx, cancel := context.WithTimeout(command.Context(), completionPatience)
 	defer cancel()
-	_ = p.client(server, http.DefaultClient).get(ctx, path, answer) // without an answer nothing is completed
+	_ = p.client(server).get(ctx, path, answer) // without an answer nothing is completed
 }
 
 func completeQueues(p *program, _ *cobra.Command, _ []string) (values []string) {

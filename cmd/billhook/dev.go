@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"maps"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"time"
@@ -132,8 +131,7 @@ func (p *program) devCommand() *cobra.Command {
 			}
 			state.describe(p, stack.Loaded, longestLease(c))
 			if !quiet && len(real) == 0 {
-				show := &demo{program: p, stack: stack, catalog: c, secrets: config.Secrets, again: state.reused,
-					ask: client{base: stack.WorkerURL, http: &http.Client{Timeout: 30 * time.Second}}}
+				show := &demo{program: p, stack: stack, catalog: c, secrets: config.Secrets, again: state.reused, ask: p.client(stack.WorkerURL)}
 				if err := show.run(ctx); err != nil {
 					if ctx.Err() != nil {
 						return nil

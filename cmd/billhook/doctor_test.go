@@ -2,10 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,12 +17,9 @@ import (
 	"billhook/emulator/emulatortest"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/console/ops"
-	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/gcp/finding"
 )
-
-func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
 
 // startStack runs a whole Billhook on the stand-ins.
 func startStack(t *testing.T, change func(*catalog.Catalog)) *devstack.Stack {
@@ -44,26 +40,13 @@ func startStack(t *testing.T, change func(*catalog.Catalog)) *devstack.Stack {
 func TestTheCanariesGoThroughAndLeaveNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	stack := startStack(t, func(*catalog.Catalog) {})
-	environment := map[string]string{"OPS_TOKEN": opsToken}
-	out, err := say(t, environment, "doctor", "--canary-only", "--json", "--webhook", stack.WebhookURL, "--server", stack.WorkerURL)
+	out, err := say(t, asAda, "doctor", "--canary-only", "--json", "--webhook", stack.WebhookURL, "--server", stack.WorkerURL)
 	require.NoError(t, err, out)
 	var found diagnosis
 	require.NoError(t, json.Unmarshal([]byte(out), &found), "one document")
 	require.True(t, found.Healthy)
-	var names []string
-	for _, s := range found.Steps {
-		require.True(t, s.OK, s.Detail)
-		names = append(names, s.Name)
-	}
-	require.Equal(t, []string{
-		"the canary is accepted", "the worker has handled it", "the poison canary is accepted", "it is among the dead letters", "it is discarded",
-	}, names)
-	out, err = say(t, environment, "dlq", "ls", "paynow-events", "--state", "all", "--json", "--server", stack.WorkerURL)
-	require.NoError(t, err)
-	var letters ops.DeadLetters
-	require.NoError(t, json.Unmarshal([]byte(out), &letters))
-	require.Len(t, letters.Items, 1)
-	require.Equal(t, deadletter.Discarded, letters.Items[0].State)
+	require.Len(t, found.Steps, 5, "both are accepted, one is handled, one is among the dead letters, and is discarded")
+	play(t, asAda, stack.WorkerURL, []step{{line: "dlq ls paynow-events --state all --wide", want: " discarded …\n1 shown: "}})
 }
 
 func TestTheCanariesNameTheStepThatFailed(t *testing.T) {
@@ -85,12 +68,9 @@ func TestTheCanariesNameTheStepThatFailed(t *testing.T) {
 		},
 		"at the worker, where nobody listens": {nil, stack.WebhookURL, "http://127.0.0.1:1", "the worker has handled it: waited too long: "},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			out, err := say(t, test.environment, "doctor", "--canary-only", "--patience", "2s", "--webhook", test.webhook, "--server", test.server)
-			require.Error(t, err)
-			require.Regexp(t, `(?m)^FAILED +\d+ ms  `+test.want, out)
-		})
+		out, err := say(t, test.environment, "doctor", "--canary-only", "--patience", "1s", "--webhook", test.webhook, "--server", test.server)
+		require.Error(t, err, name)
+		require.Regexp(t, `(?m)^FAILED +\d+ ms  `+test.want, out)
 	}
 }
 
@@ -105,8 +85,9 @@ func TestTheDoctorSendsNoPoisonThatItCouldNotDiscardAlone(t *testing.T) {
 	c, err := catalog.Load("")
 	require.NoError(t, err)
 	change(c)
-	p := &program{getenv: func(string) string { return "" }, asJSON: true}
-	steps, err := p.canaries(t.Context(), c, stack.WebhookURL, client{base: stack.WorkerURL, token: opsToken, http: http.DefaultClient}, false)
+	p, err := newProgram(func(name string) string { return asAda[name] }, io.Discard)
+	require.NoError(t, err)
+	steps, err := p.canaries(t.Context(), c, stack.WebhookURL, p.client(stack.WorkerURL), false)
 	require.NoError(t, err)
 	require.Len(t, steps, 3)
 	require.Equal(t, "the poison canary is left out", steps[2].Name)
@@ -114,25 +95,17 @@ func TestTheDoctorSendsNoPoisonThatItCouldNotDiscardAlone(t *testing.T) {
 
 func TestTheDoctorRequiresItsVariables(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		environment map[string]string
-		want        string
-	}{
-		"no worker": {nil, "PUSH_BASE_URL"},
-		"no token":  {map[string]string{"PUSH_BASE_URL": "https://worker.example"}, "PUSH_SERVICE_ACCOUNT"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := say(t, test.environment, "doctor")
-			require.ErrorContains(t, err, test.want)
-		})
-	}
+	_, err := say(t, nil, "doctor")
+	require.ErrorContains(t, err, "PUSH_BASE_URL")
+	_, err = say(t, map[string]string{"PUSH_BASE_URL": "https://worker.example"}, "doctor")
+	require.ErrorContains(t, err, "PUSH_SERVICE_ACCOUNT")
 }
 
 func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 	t.Parallel()
 	environment := map[string]string{
 		"PUBSUB_EMULATOR_HOST": emulatortest.PubSub(t), "GOOGLE_CLOUD_PROJECT": "p-" + uuid.NewString(), "PUSH_BASE_URL": "http://127.0.0.1:1",
+		"BILLHOOK_SERVER": "http://127.0.0.1:1",
 	}
 	pools := []string{"--pool-urls", "payments=http://127.0.0.1:2"}
 	out, err := say(t, environment, "doctor")
@@ -169,7 +142,7 @@ func TestTheDoctorSaysWhatWaitsForAQueueThatIsOff(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, kept, "a queue that can run beside these, or not")
-	worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		waits := int64(7)
 		var answer any = ops.List[pause.Pause]{Items: []pause.Pause{}}
 		if r.URL.Path == "/v1/ops/queues" {
@@ -177,10 +150,9 @@ func TestTheDoctorSaysWhatWaitsForAQueueThatIsOff(t *testing.T) {
 		}
 		_ = json.NewEncoder(w).Encode(answer)
 	}))
-	t.Cleanup(worker.Close)
 	environment := map[string]string{
 		"PUBSUB_EMULATOR_HOST": emulatortest.PubSub(t), "GOOGLE_CLOUD_PROJECT": "p-" + uuid.NewString(), "PUSH_BASE_URL": "http://127.0.0.1:1",
-		"QUEUES": strings.Join(append(slices.Clone(runs), kept), ","), "BILLHOOK_SERVER": worker.URL,
+		"QUEUES": strings.Join(append(slices.Clone(runs), kept), ","), "BILLHOOK_SERVER": worker,
 	}
 	out, err := say(t, environment, "provision")
 	require.NoError(t, err, out)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,7 +22,7 @@ import (
 func serveDoor(t *testing.T) (address string, taken *int) {
 	t.Helper()
 	taken = new(int)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	address = listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request struct{ Messages []json.RawMessage }
 		_ = json.NewDecoder(r.Body).Decode(&request)
 		var results []string
@@ -37,14 +36,12 @@ func serveDoor(t *testing.T) (address string, taken *int) {
 		}
 		_, _ = io.WriteString(w, `{"results":[`+strings.Join(results, ",")+`]}`)
 	}))
-	t.Cleanup(server.Close)
-	return server.URL, taken
+	return address, taken
 }
 
 func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	t.Parallel()
 	do, from := importertest.Redis(t)
-	ctx := t.Context()
 	for i := range 3 {
 		do("LPUSH", "q:sub:plan_change", fmt.Sprintf(`{"id":"m%d","action":"upgrade","payload":{"subscription_id":"hunter2"}}`, i))
 	}
@@ -54,14 +51,11 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	door, taken := serveDoor(t)
 	idle := withoutOrders(t)
 	run := func(input string, arguments ...string) (string, error) {
-		var out strings.Builder
-		root, err := commands(func(name string) string { return map[string]string{"REDIS_URL": from, "CATALOG_DIR": idle}[name] }, &out)
-		require.NoError(t, err)
-		root.SetArgs(append([]string{"import", "redis", "--webhook", door}, arguments...))
-		root.SetIn(strings.NewReader(input))
-		err = root.ExecuteContext(ctx)
-		require.NotContains(t, out.String(), "hunter2")
-		return out.String(), err
+		out, err := sayWith(t, map[string]string{"REDIS_URL": from, "CATALOG_DIR": idle}, func(p *program) {
+			p.stdin = strings.NewReader(input)
+		}, append([]string{"import", "redis", "--webhook", door}, arguments...)...)
+		require.NotContains(t, out, "hunter2")
+		return out, err
 	}
 	said, err := run("", "--dry-run", "--wide")
 	require.NoError(t, err)
@@ -94,7 +88,7 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 		"paynow-events": "the queue paynow-events had no name before: say paynow-events=<name of old>",
 	} {
 		_, err = run("", argument)
-		require.EqualError(t, err, want)
+		require.ErrorContains(t, err, want)
 	}
 }
 

@@ -1,5 +1,3 @@
-// This file is over 400 lines: the commands of the books are tried on one set of books.
-
 package main
 
 import (
@@ -8,8 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
@@ -27,11 +22,10 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/console/ops"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
 
-// desk is a worker's ops API over books of two tenants, and a terminal.
+// desk is a worker's ops API over books of two tenants, and a folder.
 type desk struct {
 	server, folder string
 	db             store.Store
@@ -43,44 +37,33 @@ var booksCatalog = &catalog.Catalog{Queues: []catalog.Queue{
 	{ID: "books", Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}, "order.paid": {Name: "points.credit"}}},
 }}
 
-// books of two months: of the tenant default, invoices of February and March 2026 and the points
-// of an order, all sealed but the last invoice; of the tenant acme one invoice.
-func openDesk(t *testing.T) *desk {
+// openDesk opens books of two months: of the tenant default, invoices of February and March 2026 and the points
+// of an order, all sealed on a day of March but the last invoice; of the tenant acme one invoice.
+func openDesk(t *testing.T, day int) *desk {
 	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	d := &desk{db: db, folder: t.TempDir(), now: time.Date(2026, 3, 12, 10, 15, 0, 0, time.UTC)}
-	for i, e := range []struct {
-		tenant, event string
-		month         time.Month
-		amount, tax   int64
-	}{{"default", "in-1", 2, 11900, 1900}, {"default", "in-2", 3, 5000, 0}, {"acme", "in-1", 2, 700, 0}} {
-		d.post(t, d.entry(e.tenant, e.event, e.month, e.amount, e.tax, i))
-	}
+	d := &desk{db: openStore(t), folder: t.TempDir(), now: time.Date(2026, 3, day, 10, 15, 0, 0, time.UTC)}
+	d.post(t, invoice("default", "in-1", 2, 11900, 1900, 0))
+	d.post(t, invoice("default", "in-2", 3, 5000, 0, 1))
+	d.post(t, invoice("acme", "in-1", 2, 700, 0, 2))
 	writes, err := ledger.Credit(ledger.Move{
-		Tenant: "default", Order: "o1", EventID: "paid-1", From: ledger.IssuedPoints("o1"), To: ledger.UserPoints("u1"), Amount: 1000, Currency: ledger.Points, CreatedAt: d.now.Add(-time.Hour),
+		Tenant: "default", Order: "o1", EventID: "paid-1", From: ledger.IssuedPoints("o1"), To: ledger.UserPoints("u1"), Amount: 1000,
+		Currency: ledger.Points, CreatedAt: d.now.Add(-time.Hour),
 	})
 	require.NoError(t, err)
-	d.commit(t, append(writes, sealtest.Record(t, "books", writes[0])))
+	commit(t, d.db, append(writes, sealtest.Record(t, "books", writes[0]))...)
 	d.seal(t)
-	d.post(t, d.entry("default", "in-3", 3, 250, 0, 9))
-
-	router := chi.NewRouter()
+	d.post(t, invoice("default", "in-3", 3, 250, 0, 9))
 	now := func() time.Time { return d.now }
-	(&ops.API{
-		Reads: ops.Reads{Store: db, Now: now, Catalog: booksCatalog}, Log: slog.New(slog.DiscardHandler), Access: ops.Access{Tokens: []string{opsToken}, OpenOnLoopback: true},
-		Periods:  &journal.Periods{Store: db, Now: now, NewID: uuid.NewString},
-		Reverter: &journal.Reverter{Store: db, Catalog: booksCatalog, Now: now, NewID: uuid.NewString},
-	}).Routes(router)
-	server := httptest.NewServer(router)
-	t.Cleanup(server.Close)
-	d.server = server.URL
+	d.server = serveAPI(t, &ops.API{
+		Reads:    ops.Reads{Store: d.db, Now: now, Catalog: booksCatalog},
+		Periods:  &journal.Periods{Store: d.db, Now: now, NewID: uuid.NewString},
+		Reverter: &journal.Reverter{Store: d.db, Catalog: booksCatalog, Now: now, NewID: uuid.NewString},
+	})
 	return d
 }
 
-// entry is that of an invoice, on the second of a month of 2026.
-func (d *desk) entry(tenant, event string, month time.Month, amount, tax int64, minute int) ledger.Entry {
+// invoice is the entry of an invoice, on the second of a month of 2026.
+func invoice(tenant, event string, month time.Month, amount, tax int64, minute int) ledger.Entry {
 	at := time.Date(2026, month, 2, 9, minute, 0, 0, time.UTC)
 	lines := []ledger.Line{{Account: "cash", Currency: "EUR", Debit: amount}, {Account: "revenue", Currency: "EUR", Credit: amount - tax}}
 	if tax > 0 {
@@ -96,13 +79,7 @@ func (d *desk) post(t *testing.T, e ledger.Entry) {
 	t.Helper()
 	writes, err := ledger.Post(e)
 	require.NoError(t, err)
-	d.commit(t, append(writes, sealtest.Record(t, "books", writes[0])))
-}
-
-func (d *desk) commit(t *testing.T, writes []store.Write) {
-	t.Helper()
-	_, err := d.db.Commit(t.Context(), writes)
-	require.NoError(t, err)
+	commit(t, d.db, append(writes, sealtest.Record(t, "books", writes[0]))...)
 }
 
 func (d *desk) seal(t *testing.T) {
@@ -111,131 +88,86 @@ func (d *desk) seal(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// says runs a command of the ledger with the arguments that a line has, as a person with an identity.
-func (d *desk) says(t *testing.T, who, line string) (string, error) {
+// says is what a command of the ledger prints, run by ada, who is on the worker's machine.
+func (d *desk) says(t *testing.T, line string) (string, error) {
 	t.Helper()
-	return say(t, map[string]string{"OPS_OPERATOR": who}, append(append([]string{"ledger"}, strings.Fields(line)...), "--server", d.server)...)
-}
-
-// mustSay runs a command of ada's that succeeds.
-func (d *desk) mustSay(t *testing.T, line string) string {
-	t.Helper()
-	out, err := d.says(t, "ada", line)
-	require.NoError(t, err, out)
-	return out
+	return say(t, onPlace, append(words("ledger "+line), "--server", d.server)...)
 }
 
 func (d *desk) file(name string) string { return filepath.Join(d.folder, name) }
 
 func TestTheBooksAreReadFromATerminal(t *testing.T) {
 	t.Parallel()
-	d := openDesk(t)
-	for line, want := range map[string]string{
-		"balances --period 2026-03": `
-ACCOUNT        CURRENCY  OPENING  DEBIT  CREDIT  CLOSING
-cash           EUR       119.00   52.50  0.00    171.50
-points:issued  points    0        1000   0       1000
-points:user    points    0        0      1000    -1000
-revenue        EUR       -100.00  0.00   52.50   -152.50
-tax-payable    EUR       -19.00   0.00   0.00    -19.00
+	d := openDesk(t, 12)
+	text, err := d.says(t, "show in-1 --json")
+	require.NoError(t, err)
+	var shown ops.JournalEntry
+	require.NoError(t, json.Unmarshal([]byte(text), &shown))
+	steps := []step{
+		{line: "balances --period 2026-03", want: `
+ACCOUNT CURRENCY OPENING DEBIT CREDIT CLOSING
+cash EUR 119.00 52.50 0.00 171.50
+points:issued points 0 1000 0 1000
+points:user points 0 0 1000 -1000
+revenue EUR -100.00 0.00 52.50 -152.50
+tax-payable EUR -19.00 0.00 0.00 -19.00
 Summed up to seal 1, and 1 entries that are not sealed yet.
-`,
-		"balances --period 2026-01": "\nThe books of default have nothing up to 2026-01.\n",
-		"statement cash --period 2026-03": `
-cash of default, 2026-03
-POSTED                EVENT  KIND     ACCOUNT  DEBIT  CREDIT  BALANCE  CURRENCY
-opening               -      -        -        -      -       119.00   EUR
-2026-03-02T09:01:00Z  in-2   journal  cash     50.00  -       169.00   EUR
-2026-03-02T09:09:00Z  in-3   journal  cash     2.50   -       171.50   EUR
-closing               -      -        -        -      -       171.50   EUR
-`,
-		"statement points:user:u1 --period 2026-03": `
-points:user:u1 of default, 2026-03
-POSTED                EVENT   KIND    ACCOUNT         DEBIT  CREDIT  BALANCE  CURRENCY
-opening               -       -       -               -      -       0        points
-2026-03-12T09:15:00Z  paid-1  credit  points:user:u1  -      1000    -1000    points
-closing               -       -       -               -      -       -1000    points
-`,
-		"statement points:issued --period 2026-03":  "2026-03-12T09:15:00Z  paid-1  credit  points:issued:o1  1000",
-		"statement points:user:u1 --period 2026-04": "opening  -      -     -        -      -       -1000    points\nclosing",
-		"statement rent --period 2026-03":           "Nothing has moved on it.",
-		"statement cash --period 2026-02 --csv": `
+`},
+		{line: "balances --period 2026-01", want: "\nThe books of default have nothing up to 2026-01.\n"},
+		{line: "balances --from 2026-02 --to 2026-03 --csv", want: "\ntenant,period,account,currency,opening,debit,credit,closing\n" +
+			"default,2026-02/2026-03,cash,EUR,0.00,171.50,0.00,171.50\n…default,2026-02/2026-03,points:user,points,0,0,1000,-1000\n" +
+			"…default,2026-02/2026-03,total,EUR,0.00,171.50,171.50,0.00\ndefault,2026-02/2026-03,total,points,0,1000,1000,0\n"},
+		{line: "statement cash --from 2026-02 --to 2026-03", want: `
+cash of default, 2026-02/2026-03
+POSTED EVENT KIND ACCOUNT DEBIT CREDIT BALANCE CURRENCY
+opening - - - - - 0.00 EUR
+2026-02-02T09:00:00Z in-1 journal cash 119.00 - 119.00 EUR
+2026-03-02T09:01:00Z in-2 journal cash 50.00 - 169.00 EUR
+2026-03-02T09:09:00Z in-3 journal cash 2.50 - 171.50 EUR
+closing - - - - - 171.50 EUR
+`},
+		{line: "statement points:user:u1 --period 2026-03", want: "opening - - - - - 0 points\n2026-03-12T09:15:00Z paid-1 credit points:user:u1 - 1000 -1000 points\nclosing"},
+		{line: "statement points:user:u1 --period 2026-04", want: "opening - - - - - -1000 points\nclosing"},
+		{line: "statement points:issued --period 2026-03", want: "2026-03-12T09:15:00Z paid-1 credit points:issued:o1 1000"},
+		{line: "statement rent --period 2026-03", want: "Nothing has moved on it."},
+		{line: "statement cash --period 2026-02 --csv", want: `
 posted_at,occurred_at,entry,event_id,event_type,kind,account,currency,debit,credit,balance,seal
 ,,,,,opening,cash,EUR,,,0.00,
-2026-02-02T09:00:00.000000Z,2026-02-02T09:00:00.000000Z,ENTRY-default~in-1,in-1,billing.invoice.paid,journal,cash,EUR,119.00,,119.00,1
+2026-02-02T09:00:00.000000Z,2026-02-02T09:00:00.000000Z,ENTRY,in-1,billing.invoice.paid,journal,cash,EUR,119.00,,119.00,1
 ,,,,,total,cash,EUR,119.00,0.00,,
 ,,,,,closing,cash,EUR,,,119.00,
-`,
-		"statement cash --from 2026-02 --to 2026-03": `
-cash of default, 2026-02/2026-03
-POSTED                EVENT  KIND     ACCOUNT  DEBIT   CREDIT  BALANCE  CURRENCY
-opening               -      -        -        -       -       0.00     EUR
-2026-02-02T09:00:00Z  in-1   journal  cash     119.00  -       119.00   EUR
-2026-03-02T09:01:00Z  in-2   journal  cash     50.00   -       169.00   EUR
-2026-03-02T09:09:00Z  in-3   journal  cash     2.50    -       171.50   EUR
-closing               -      -        -        -       -       171.50   EUR
-`,
-		"statement points:user:u1 --from 2026-02 --to 2026-03 --csv": ",total,points:user:u1,points,0,1000,,\n,,,,,closing,points:user:u1,points,,,-1000,\n",
-		"balances --from 2026-02 --to 2026-03 --csv": `
-tenant,period,account,currency,opening,debit,credit,closing
-default,2026-02/2026-03,cash,EUR,0.00,171.50,0.00,171.50
-default,2026-02/2026-03,points:issued,points,0,1000,0,1000
-default,2026-02/2026-03,points:user,points,0,0,1000,-1000
-default,2026-02/2026-03,revenue,EUR,0.00,0.00,152.50,-152.50
-default,2026-02/2026-03,tax-payable,EUR,0.00,0.00,19.00,-19.00
-default,2026-02/2026-03,total,EUR,0.00,171.50,171.50,0.00
-default,2026-02/2026-03,total,points,0,1000,1000,0
-`,
-		"export --from 2025-12 --to 2026-03 --account cash --csv": "default,2025-12/2026-03,,,,total,,,,,,EUR,171.50,171.50,,\n",
-		"show in-1": `
-ENTRY-default~in-1  journal
-  event        in-1
-  type         billing.invoice.paid
-  rule         billing.invoice.paid
-  period       2026-02
-  occurred     2026-02-02T09:00:00Z
-  posted       2026-02-02T09:00:00Z
-  seal         1, place 0
-  hash         HASH
-ACCOUNT      DEBIT   CREDIT  CURRENCY
-cash         119.00  -       EUR
-revenue      -       100.00  EUR
-tax-payable  -       19.00   EUR
-`,
-		"show in-3":               "seal         none yet",
-		"show in-1 --tenant acme": "-acme~in-1  journal",
-		"periods":                 "No month of default was ever closed.",
-	} {
-		out, err := d.says(t, "ada", line)
-		require.NoError(t, err, line)
-		var shown ops.JournalEntry
-		text, err := d.says(t, "ada", "show in-1 --json")
-		require.NoError(t, err)
-		require.NoError(t, json.Unmarshal([]byte(text), &shown))
-		want = strings.NewReplacer("ENTRY-default~in-1", shown.ID, "HASH", shown.Hash).Replace(want)
-		require.Contains(t, "\n"+out, want, line)
+`},
+		{line: "export --from 2025-12 --to 2026-03 --account cash --csv", want: "default,2025-12/2026-03,,,,total,,,,,,EUR,171.50,171.50,,\n"},
+		{line: "show in-1", want: "\nENTRY journal\nevent in-1\ntype billing.invoice.paid\n…seal 1, place 0\nhash HASH\n" +
+			"ACCOUNT DEBIT CREDIT CURRENCY\ncash 119.00 - EUR\nrevenue - 100.00 EUR\ntax-payable - 19.00 EUR\n"},
+		{line: "show in-3", want: "seal none yet"},
+		{line: "show in-1 --tenant acme", want: "-acme~in-1 journal"},
+		{line: "periods", want: "No month of default was ever closed."},
 	}
 	for line, code := range map[string]string{
-		"show in-9": "entry_unknown", "show a~b": "entry_unknown", "show in-1 --tenant nobody": "entry_unknown",
-		"balances --period 2026-3": "period_invalid", "statement points:issued:o1": "account_invalid", "export --account points:issued:o1": "account_invalid",
-		"prove in-3": "entry_unsealed", "prove in-9": "entry_unknown", "close 2026-03 --why w --yes": "period_not_over", "close March --why w --yes": "refused",
+		"show in-9": "entry_unknown", "show in-1 --tenant nobody": "entry_unknown", "balances --period 2026-3": "period_invalid",
+		"statement points:issued:o1": "account_invalid", "prove in-3": "entry_unsealed", "close 2026-03 --why w --yes": "period_not_over",
 		"revert in-9 --why w --yes": "entry_unknown", "close 2026-02": "--why", "export --seals --csv": "--seals goes with",
 		"export --json --csv": "--json goes with", "balances --from 2026-02": "[to]", "balances --from 2026-03 --to 2026-02": "the earlier first",
-		"statement cash --from 1900-01 --to 2026-02": "more than 120 months", "balances --period 2026-02 --from 2026-01 --to 2026-03": "[from period]", "check-proof nowhere --seals seals": "read:", "verify --seals nowhere": "read:",
+		"statement cash --from 1900-01 --to 2026-02": "more than 120 months", "balances --period 2026-02 --from 2026-01 --to 2026-03": "[from period]",
+		"check-proof nowhere --seals seals": "read:", "verify --seals nowhere": "read:",
 	} {
-		_, err := d.says(t, "ada", line)
-		require.ErrorContains(t, err, code, line)
+		steps = append(steps, step{line: line, fails: code})
 	}
+	for i := range steps {
+		steps[i].line, steps[i].want = "ledger "+steps[i].line, strings.NewReplacer("ENTRY", shown.ID, "HASH", shown.Hash).Replace(steps[i].want)
+	}
+	play(t, onPlace, d.server, steps)
 }
 
 func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	t.Parallel()
-	d := openDesk(t)
+	d := openDesk(t, 12)
 	for i := range 230 { // more than a page
-		d.post(t, d.entry("default", fmt.Sprint("more-", i), 3, int64(i+1), 0, 10))
+		d.post(t, invoice("default", fmt.Sprint("more-", i), 3, int64(i+1), 0, 10))
 	}
 	file := d.file("march.jsonl")
-	out, err := d.says(t, "ada", "export --period 2026-03 --out "+file)
+	out, err := d.says(t, "export --period 2026-03 --out "+file)
 	require.NoError(t, err)
 	require.Equal(t, "233 written to "+file+"\n", out)
 	text, err := os.ReadFile(file)
@@ -250,21 +182,16 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	}
 	require.Len(t, seen, 233)
 
-	out, err = d.says(t, "ada", "export --period 2026-03 --account revenue --csv")
+	out, err = d.says(t, "export --period 2026-03 --account revenue --csv")
 	require.NoError(t, err)
 	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
 	require.NoError(t, err)
 	require.Len(t, rows, 1+2*232+1, "a row for each line, of the entries that have the account, and their sum")
-	out, err = d.says(t, "ada", "export --period 2026-02 --json")
-	require.NoError(t, err)
-	var list ops.List[ops.JournalEntry]
-	require.NoError(t, json.Unmarshal([]byte(out), &list))
-	require.Len(t, list.Items, 1)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	gone := d.file("none.jsonl")
-	require.Error(t, run(ctx, []string{"ledger", "export", "--period", "2026-03", "--out", gone, "--server", d.server}, func(string) string { return "" }, &strings.Builder{}))
+	args := []string{"ledger", "export", "--period", "2026-03", "--out", d.file("none.jsonl"), "--server", d.server}
+	require.Error(t, run(ctx, args, func(string) string { return "" }, io.Discard))
 	left, err := os.ReadDir(d.folder)
 	require.NoError(t, err)
 	require.Len(t, left, 1, "what failed has left nothing")
@@ -272,193 +199,115 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 
 func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 	t.Parallel()
-	d := openDesk(t)
-	kept := d.file("seals.jsonl")
-	_, err := d.says(t, "ada", "export --seals --out "+kept)
+	d := openDesk(t, 12)
+	kept, ofOne := d.file("seals.jsonl"), d.file("one.jsonl")
+	const sound = "0 findings.\n"
+	play(t, onPlace, d.server, []step{
+		{line: "ledger export --seals --out " + kept},
+		{line: "ledger export --seals --tenant default --out " + ofOne},
+		{line: "ledger verify", want: "2 seals, 4 sealed entries and 1 unsealed ones of 2 tenants: " + sound},
+		{line: "ledger verify --seals " + ofOne, want: "\nacme: the file has no seal of it…" + sound},
+		{line: "ledger verify --seals " + kept + " --json", want: `"kept_seals": 2`},
+	})
+	out, err := d.says(t, "verify --seals "+kept)
 	require.NoError(t, err)
-	for _, line := range []string{"verify", "verify --seals " + kept, "verify --tenant acme"} {
-		out, err := d.says(t, "ada", line)
-		require.NoError(t, err, out)
-		require.Contains(t, out, "0 findings.\n", line)
-	}
-	// The seals of all tenants are kept, unless one is named; of whom none is kept, verify says so.
-	require.NotContains(t, d.mustSay(t, "verify --seals "+kept), "has no seal of it")
-	d.mustSay(t, "export --seals --tenant default --out "+kept)
-	out := d.mustSay(t, "verify --seals "+kept)
-	require.Contains(t, out, "acme: the file has no seal of it")
-	require.NotContains(t, out, "default: the file")
-	d.mustSay(t, "export --seals --out "+kept)
-	require.Contains(t, d.mustSay(t, "verify --seals "+kept+" --json"), `"kept_seals": 2`)
-	out, err = d.says(t, "ada", "verify")
+	require.NotContains(t, out, "has no seal of it")
+	// The same books, sealed on another day: only who has kept the seals finds it.
+	other := openDesk(t, 13)
+	text, err := os.ReadFile(kept)
 	require.NoError(t, err)
-	require.Contains(t, out, "2 seals, 4 sealed entries and 1 unsealed ones of 2 tenants: 0 findings.")
+	spoiled := d.file("spoiled.jsonl")
+	require.NoError(t, os.WriteFile(spoiled, []byte(strings.Replace(string(text), "11900", "11901", 1)), 0o600))
+	play(t, onPlace, other.server, []step{
+		{line: "ledger verify", want: sound},
+		{line: "ledger verify --seals " + kept, want: "\nresealed: seals/" + seal.ID("default", 1), fails: "the books do not verify"},
+		{line: "ledger verify --seals " + spoiled, fails: "seal 1 of default"},
+	})
 
 	id := ledger.EntryID("default", "in-2")
 	doc, err := d.db.Get(t.Context(), ledger.Key(id))
 	require.NoError(t, err)
 	lines, _ := doc.Fields["lines"].([]any)
-	for i, side := range []string{"debit", "credit"} {
-		line, _ := lines[i].(map[string]any)
-		line[side] = int64(5001)
-	}
-	d.commit(t, []store.Write{store.Set(doc.Key, doc.Fields)})
-	out, err = d.says(t, "ada", "verify")
-	require.ErrorContains(t, err, "the books do not verify")
-	require.Contains(t, out, "changed: entries/"+id+" of default, seal 1: ")
-	require.Contains(t, d.mustSay(t, "show in-2"), "  changed      after it was sealed\n")
-	lines[0].(map[string]any)["debit"] = int64(5002)
-	d.commit(t, []store.Write{store.Set(doc.Key, doc.Fields)})
-	require.Contains(t, d.mustSay(t, "show in-2"), "  changed      after it was sealed: it cannot be read\n")
-	_, err = d.says(t, "ada", "export --period 2026-03 --csv")
-	require.ErrorContains(t, err, "entry "+id+" was changed after it was sealed")
-	out, err = d.says(t, "ada", "verify --json")
-	require.ErrorContains(t, err, "the books do not verify")
-	var v verification
-	require.NoError(t, json.Unmarshal([]byte(out), &v))
-	require.Equal(t, []string{"acme", "default"}, v.Tenants)
-	require.NotEmpty(t, v.Findings)
-}
-
-func TestBooksThatWereSealedAgainAreFoundByTheSealsThatWereKept(t *testing.T) {
-	t.Parallel()
-	d, other := openDesk(t), openDesk(t)
-	kept := d.file("seals.jsonl")
-	_, err := d.says(t, "ada", "export --seals --out "+kept)
-	require.NoError(t, err)
-	_, err = other.says(t, "ada", "verify")
-	require.NoError(t, err)
-	other.now = other.now.Add(time.Hour) // what it seals from now on has other hashes
-	out, err := other.says(t, "ada", "verify --seals "+kept)
-	require.NoError(t, err, "the same books, sealed at the same moment: "+out)
-
-	// The same entries, sealed at another moment.
-	for _, collection := range []string{seal.Seals, seal.Leaves, seal.Heads} {
-		page, err := other.db.Query(t.Context(), store.Query{Collection: collection, Limit: store.MaxPage})
-		require.NoError(t, err)
-		for _, doc := range page.Documents {
-			other.commit(t, []store.Write{store.Delete(doc.Key, 0)})
-		}
-	}
-	page, err := other.db.Query(t.Context(), store.Query{Collection: ledger.Entries, Limit: store.MaxPage})
-	require.NoError(t, err)
-	for _, doc := range page.Documents {
-		delete(doc.Fields, "seal")
-		delete(doc.Fields, "leaf")
-		doc.Fields[ledger.FieldOpen], doc.Fields[ledger.FieldUnsealed] = true, doc.Fields["tenant"]
-		other.commit(t, []store.Write{store.Set(doc.Key, doc.Fields)})
-	}
-	out, err = other.says(t, "ada", "verify --seals "+kept)
-	require.ErrorContains(t, err, "the books do not verify")
-	require.Contains(t, out, "the seal that was kept is gone")
-	other.seal(t)
-	out, err = other.says(t, "ada", "verify")
-	require.NoError(t, err, "nothing here tells that they were sealed again: "+out)
-	out, err = other.says(t, "ada", "verify --seals "+kept)
-	require.ErrorContains(t, err, "the books do not verify")
-	require.Contains(t, out, "resealed: seals/"+seal.ID("default", 1))
-
-	text, err := os.ReadFile(kept)
-	require.NoError(t, err)
-	spoiled := other.file("spoiled.jsonl")
-	require.NoError(t, os.WriteFile(spoiled, []byte(strings.Replace(string(text), "11900", "11901", 1)), 0o600))
-	_, err = other.says(t, "ada", "verify --seals "+spoiled)
-	require.ErrorContains(t, err, "seal 1 of default")
+	lines[0].(map[string]any)["debit"], lines[1].(map[string]any)["credit"] = int64(5001), int64(5001)
+	commit(t, d.db, store.Set(doc.Key, doc.Fields))
+	play(t, onPlace, d.server, []step{
+		{line: "ledger verify", want: "\nchanged: entries/" + id + " of default, seal 1: ", fails: "the books do not verify"},
+		{line: "ledger verify --json", want: `"tenants": [` + "\n\"acme\",\n\"default\"\n", fails: "the books do not verify"},
+		{line: "ledger show in-2", want: "\nchanged after it was sealed\n"},
+	})
+	lines[0].(map[string]any)["debit"] = int64(5002) // it does not balance
+	commit(t, d.db, store.Set(doc.Key, doc.Fields))
+	play(t, onPlace, d.server, []step{
+		{line: "ledger show in-2", want: "\nchanged after it was sealed: it cannot be read\n"},
+		{line: "ledger export --period 2026-03 --csv", fails: "entry " + id + " was changed after it was sealed"},
+	})
 }
 
 func TestAProofIsCheckedByAStranger(t *testing.T) {
 	t.Parallel()
-	d := openDesk(t)
-	proof, kept := d.file("in-1.proof"), d.file("seals.jsonl")
-	_, err := d.says(t, "ada", "prove in-1 --out "+proof)
+	d := openDesk(t, 12)
+	proof, of, forged, kept := d.file("in-1.proof"), d.file("acme.proof"), d.file("forged.proof"), d.file("seals.jsonl")
+	for _, line := range []string{"prove in-1 --out " + proof, "prove in-1 --tenant acme --out " + of, "export --seals --tenant default --out " + kept} {
+		_, err := d.says(t, line)
+		require.NoError(t, err)
+	}
+	text, err := os.ReadFile(proof)
 	require.NoError(t, err)
-	_, err = d.says(t, "ada", "export --seals --tenant default --out "+kept)
-	require.NoError(t, err)
-	stranger := func(proof string, more ...string) (string, error) {
-		return say(t, nil, append([]string{"ledger", "check-proof", proof, "--seals", kept}, more...)...)
+	require.NoError(t, os.WriteFile(forged, append([]byte("x"), text...), 0o600))
+	stranger := func(proof string) (string, error) {
+		return say(t, nil, "ledger", "check-proof", proof, "--seals", kept)
 	}
 	out, err := stranger(proof)
 	require.NoError(t, err)
 	require.Contains(t, out, "in seal 1 of tenant default, which is the one that was kept.")
 	require.Contains(t, out, `"event_id":"in-1"`)
-	text, err := os.ReadFile(proof)
-	require.NoError(t, err)
-	forged := d.file("forged.proof")
-	require.NoError(t, os.WriteFile(forged, append([]byte("x"), text...), 0o600))
 	_, err = stranger(forged)
 	require.ErrorIs(t, err, seal.ErrProof)
-	of := d.file("acme.proof")
-	_, err = d.says(t, "ada", "prove in-1 --tenant acme --out "+of)
-	require.NoError(t, err)
 	_, err = stranger(of)
 	require.ErrorContains(t, err, "no seal 1 of acme")
-	out, err = stranger(proof, "--json")
-	require.NoError(t, err)
-	var proven seal.Proven
-	require.NoError(t, json.Unmarshal([]byte(out), &proven))
-	require.EqualValues(t, 1, proven.Seal)
 }
 
 func TestAMonthIsClosedByOneAndReopenedByTwo(t *testing.T) {
 	t.Parallel()
-	d := openDesk(t)
-	out, err := d.says(t, "ada", "close 2026-02 --dry-run")
-	require.NoError(t, err)
-	require.Contains(t, out, "2026-02 of default is open.\n")
-	require.Contains(t, out, "revenue      EUR       0.00     0.00    100.00  -100.00")
-	out, err = d.says(t, "ada", "close 2026-02 --why the-books-are-done --yes")
-	require.NoError(t, err)
-	require.Contains(t, out, "2026-02 of default is closing, and closed from 2026-03-12T10:17:00Z.\n")
+	d := openDesk(t, 12)
+	play(t, onPlace, d.server, []step{
+		{line: "ledger close 2026-02 --dry-run", want: "2026-02 of default is open.\n…\nrevenue EUR 0.00 0.00 100.00 -100.00"},
+		{line: "ledger close 2026-02 --why done --yes", want: "2026-02 of default is closing, and closed from 2026-03-12T10:17:00Z.\n"},
+	})
 	d.now = d.now.Add(time.Hour)
-	out, err = d.says(t, "ada", "periods")
-	require.NoError(t, err)
-	require.Contains(t, out, "2026-02  closed  2026-03-12T10:17:00Z  local:ada  the-books-are-done  -")
-
-	// What a worker posts nevertheless is found, sealed or not.
-	late := d.entry("default", "late", 2, 100, 0, 0)
+	late := invoice("default", "late", 2, 100, 0, 0) // what a worker posts nevertheless
 	late.PostedAt = d.now
 	d.post(t, late)
-	for range 2 {
-		out, err = d.says(t, "ada", "verify --tenant default")
-		require.ErrorContains(t, err, "1 findings")
-		require.Regexp(t, "late: entries/"+ledger.EntryID("default", "late")+" of default(, seal 2)?: the entry was posted in 2026-02 after that was closed\n", out)
-		d.seal(t)
+	reopen := step{
+		line: "ledger reopen 2026-02 --why late --yes",
+		want: "2026-02 of default is closed since 2026-03-12T10:17:00Z; to open it again a second person must ask for it, after local:ada.\n",
 	}
-
-	out, err = d.says(t, "ada", "reopen 2026-02 --why a-late-invoice --yes")
-	require.NoError(t, err)
-	require.Contains(t, out, "2026-02 of default is closed since 2026-03-12T10:17:00Z; to open it again a second person must ask for it, after local:ada.\n")
-	_, err = d.says(t, "ada", "reopen 2026-02 --why a-late-invoice --yes")
-	require.ErrorContains(t, err, "second_person_needed", "one person asks twice")
-	_, err = say(t, asAda, "ledger", "reopen", "2026-02", "--why", "w", "--yes", "--server", d.server)
-	require.ErrorContains(t, err, "identity_needed", "nobody knows who holds a token")
-	out, err = d.says(t, "bea", "reopen 2026-02 --why a-late-invoice --yes")
-	require.NoError(t, err)
-	require.Contains(t, out, "local:ada asked for it")
-	require.Contains(t, out, "2026-02 of default is open.\n")
-	out, err = d.says(t, "ada", "verify --tenant default")
-	require.NoError(t, err, out)
+	play(t, onPlace, d.server, []step{
+		{line: "ledger periods", want: "\n2026-02 closed 2026-03-12T10:17:00Z local:ada done -\n"},
+		{
+			line: "ledger verify --tenant default", fails: "1 findings",
+			want: "late: entries/" + ledger.EntryID("default", "late") + " of default: the entry was posted in 2026-02 after that was closed\n",
+		},
+		reopen, {line: reopen.line, fails: "second_person_needed"},
+	})
+	play(t, asAda, d.server, []step{{line: reopen.line, fails: "identity_needed"}}) // nobody knows who holds a token
+	play(t, map[string]string{"OPS_OPERATOR": "bea"}, d.server, []step{
+		{line: reopen.line, want: "local:ada asked for it…2026-02 of default is open.\n"}, {line: "ledger verify --tenant default"},
+	})
 }
 
 func TestAnEntryIsRevertedOnce(t *testing.T) {
 	t.Parallel()
-	d := openDesk(t)
+	d := openDesk(t, 12)
 	id := ledger.EntryID("default", "in-1")
-	out, err := d.says(t, "ada", "revert in-1 --why a-typo --dry-run")
-	require.NoError(t, err)
-	require.Contains(t, out, "tax-payable  -       19.00   EUR")
-	out, err = d.says(t, "ada", "revert in-1 --why a-typo --yes")
-	require.NoError(t, err)
-	require.Contains(t, out, "Reverted by "+ledger.ReversalID(id)+", in 2026-03.\n")
-	_, err = d.says(t, "ada", "revert "+id+" --why a-typo --yes")
-	require.ErrorContains(t, err, "The entry is reverted already, by "+ledger.ReversalID(id))
-	_, err = d.says(t, "ada", "revert "+ledger.ReversalID(id)+" --why a-typo --yes")
-	require.ErrorContains(t, err, "entry_is_reversal")
-	out, err = d.says(t, "ada", "show in-1")
-	require.NoError(t, err)
-	require.Contains(t, out, "reverted by  "+ledger.ReversalID(id))
-	out, err = d.says(t, "ada", "balances --period 2026-03")
-	require.NoError(t, err)
-	require.Contains(t, out, "tax-payable    EUR       -19.00   19.00   0.00    0.00")
+	play(t, onPlace, d.server, []step{
+		{line: "ledger revert in-1 --why typo --dry-run", want: "\ntax-payable - 19.00 EUR"},
+		{line: "ledger revert in-1 --why typo --yes", want: "Reverted by " + ledger.ReversalID(id) + ", in 2026-03.\n"},
+		{line: "ledger revert " + id + " --why typo --yes", fails: "The entry is reverted already, by " + ledger.ReversalID(id)},
+		{line: "ledger revert " + ledger.ReversalID(id) + " --why typo --yes", fails: "entry_is_reversal"},
+		{line: "ledger show in-1", want: "reverted by " + ledger.ReversalID(id)},
+		{line: "ledger balances --period 2026-03", want: "\ntax-payable EUR -19.00 19.00 0.00 0.00"},
+	})
 }
 
 // The page of the books shows each command that people use, with flags and arguments that it takes.
@@ -466,16 +315,11 @@ func TestThePageOfTheBooksShowsCommandsThatThereAre(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/ledger.md")
 	require.NoError(t, err)
-	quoted := regexp.MustCompile(`"[^"]*"|<[^>]*>`)
 	shown := map[string]bool{}
 	for _, line := range regexp.MustCompile(`(?m)^billhook (ledger [^#\n]*)`).FindAllStringSubmatch(string(page), -1) {
-		root, err := commands(func(string) string { return "" }, io.Discard)
-		require.NoError(t, err)
-		command, rest, err := root.Find(strings.Fields(quoted.ReplaceAllString(line[1], "x")))
-		require.NoError(t, err, line[1])
-		require.NoError(t, command.ParseFlags(rest), line[1])
-		require.NoError(t, command.ValidateArgs(command.Flags().Args()), line[1])
-		shown[command.Name()] = true
+		given := words(line[1])
+		requireRightUse(t, given)
+		shown[given[1]] = true
 	}
 	for _, name := range []string{"balances", "statement", "show", "export", "verify", "prove", "check-proof", "close", "periods", "reopen", "revert"} {
 		require.True(t, shown[name], name)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"os"
 	"strings"
@@ -27,6 +28,8 @@ type program struct {
 	env    environment
 	getenv func(string) string
 	stdout io.Writer
+	// stdin is where a person types; nil: it is the process's.
+	stdin  io.Reader
 	screen screen
 	// asJSON makes a command print one JSON document instead of text.
 	asJSON bool
@@ -36,8 +39,9 @@ type program struct {
 	wide bool
 	// google is how Google Cloud is reached.
 	google google
-	// after waits, as time.After does.
-	after func(time.Duration) <-chan time.Time
+	// after waits, as time.After does, and decode reads an answer of the worker, as json.Unmarshal does.
+	after  func(time.Duration) <-chan time.Time
+	decode func(answer []byte, into any) error
 }
 
 // google are the options of the clients of Google's APIs. Without any the libraries find the addresses and the
@@ -69,10 +73,17 @@ func (e environment) names() pubsub.Names {
 
 // run is the whole program without signals and exit code.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
-	root, err := commands(getenv, stdout)
+	p, err := newProgram(getenv, stdout)
 	if err != nil {
 		return err
 	}
+	return p.execute(ctx, args)
+}
+
+// execute runs a command, and has its error say what to type instead of a wrong use.
+func (p *program) execute(ctx context.Context, args []string) error {
+	root := p.commands()
+	root.SetIn(p.stdin)
 	root.SetArgs(append([]string{}, args...)) // of nil Cobra makes those of the process
 	command, err := root.ExecuteContextC(ctx)
 	if err = misuse(command, err); err != nil {
@@ -89,20 +100,12 @@ func (e harmlessError) Error() string { return audit.EscapeLines(e.error.Error()
 
 func (e harmlessError) Unwrap() error { return e.error }
 
-func commands(getenv func(string) string, stdout io.Writer) (*cobra.Command, error) {
-	p, err := newProgram(getenv, stdout)
-	if err != nil {
-		return nil, err
-	}
-	return p.commands(), nil
-}
-
 func newProgram(getenv func(string) string, stdout io.Writer) (*program, error) {
 	environment, err := env.Parse[environment](getenv)
 	if err != nil {
 		return nil, err
 	}
-	return &program{env: environment, getenv: getenv, stdout: stdout, screen: screenOf(stdout, getenv), after: time.After}, nil
+	return &program{env: environment, getenv: getenv, stdout: stdout, screen: screenOf(stdout, getenv), after: time.After, decode: json.Unmarshal}, nil
 }
 
 func (p *program) commands() *cobra.Command {

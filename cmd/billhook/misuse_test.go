@@ -1,12 +1,12 @@
 package main
 
 import (
-	"errors"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/internal/platform/serve"
 )
 
 func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
@@ -57,21 +57,8 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 			_, err := say(t, nil, words(arguments)...)
 			require.ErrorContains(t, err, want)
 			require.ErrorContains(t, err, "\nusage: billhook")
-			require.Equal(t, misused, exitOf(err))
+			require.Equal(t, misused, serve.ExitCode(err))
 		})
-	}
-}
-
-// exitOf is the exit code that serve.Main takes.
-func exitOf(err error) int {
-	var coded interface{ ExitCode() int }
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &coded):
-		return coded.ExitCode()
-	default:
-		return 1
 	}
 }
 
@@ -80,35 +67,33 @@ func TestOnlyAnAnswerToAWrongQuestionIsAWrongUse(t *testing.T) {
 	for status, code := range map[int]int{
 		http.StatusBadRequest: 2, http.StatusUnauthorized: 1, http.StatusNotFound: 1, http.StatusConflict: 1, http.StatusServiceUnavailable: 1,
 	} {
-		worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(status)
-			_, _ = w.Write([]byte(`{"code":"some_code","detail":"Some words."}`))
+			answering(`{"code":"some_code","detail":"Some words."}`)(w, r)
 		}))
-		t.Cleanup(worker.Close)
-		_, err := say(t, map[string]string{"BILLHOOK_SERVER": worker.URL + "/"}, "queues")
+		out, err := say(t, map[string]string{"BILLHOOK_SERVER": worker + "/"}, "queues")
 		require.ErrorContains(t, err, "Some words. (some_code)")
-		require.Equal(t, code, exitOf(err), status)
+		require.Equal(t, code, serve.ExitCode(err), status)
+		require.Empty(t, out, "an error is no output")
 	}
 	_, err := say(t, map[string]string{"BILLHOOK_SERVER": "http://127.0.0.1:1"}, "queues")
-	require.Equal(t, 1, exitOf(err), "nobody listens there")
+	require.Equal(t, 1, serve.ExitCode(err), "nobody listens there")
 }
 
 func TestTheServerIsThatOfTheFlagElseOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 2)
-	serve := func(name string) string {
-		worker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			asked <- name + r.URL.Path
-			_, _ = w.Write([]byte(`{}`))
+	worker := func(name string) string {
+		return listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked <- name + r.URL.Path + " " + r.Header.Get("X-Operator") + " " + r.Header.Get("Authorization")
+			answering(`{}`)(w, r)
 		}))
-		t.Cleanup(worker.Close)
-		return worker.URL
 	}
-	environment := map[string]string{"BILLHOOK_SERVER": serve("environment")}
+	environment := map[string]string{"BILLHOOK_SERVER": worker("environment"), "OPS_OPERATOR": "ada", "OPS_TOKEN": "token"}
 	_, err := say(t, environment, "queues")
 	require.NoError(t, err)
-	require.Equal(t, "environment/v1/ops/queues", <-asked)
-	_, err = say(t, environment, "queues", "--server", serve("flag"))
+	require.Equal(t, "environment/v1/ops/queues ada Bearer token", <-asked)
+	_, err = say(t, environment, "queues", "--server", worker("flag"))
 	require.NoError(t, err)
-	require.Equal(t, "flag/v1/ops/queues", <-asked)
+	require.Equal(t, "flag/v1/ops/queues ada Bearer token", <-asked)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 
 	"cloud.google.com/go/pubsub/v2/pstest"
@@ -19,9 +18,7 @@ func TestProvisionTellsWhatBecameOfEachResource(t *testing.T) {
 	t.Cleanup(func() { _ = server.Close() })
 	provision := func(worker string, args ...string) (string, error) {
 		values := map[string]string{"PUBSUB_EMULATOR_HOST": server.Addr, "PUSH_BASE_URL": worker, "GOOGLE_CLOUD_PROJECT": "p", "QUEUES": "paynow-events,pay-subscription-update"}
-		var out strings.Builder
-		err := run(t.Context(), append([]string{"provision"}, args...), func(name string) string { return values[name] }, &out)
-		return out.String(), err
+		return say(t, values, append([]string{"provision"}, args...)...)
 	}
 	printed, err := provision("http://127.0.0.1:1")
 	require.NoError(t, err)

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -21,7 +20,7 @@ func streams(t *testing.T, answers ...string) (address string, asked func() []st
 	t.Helper()
 	var mu sync.Mutex
 	var requests []string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	address = listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		requests = append(requests, r.URL.RequestURI()+" "+r.Header.Get("Last-Event-ID")+" "+r.Header.Get("X-Operator"))
@@ -36,8 +35,7 @@ func streams(t *testing.T, answers ...string) (address string, asked func() []st
 			_, _ = w.Write([]byte(answers[n-1]))
 		}
 	}))
-	t.Cleanup(server.Close)
-	return server.URL, func() []string { mu.Lock(); defer mu.Unlock(); return requests }
+	return address, func() []string { mu.Lock(); defer mu.Unlock(); return requests }
 }
 
 const (
@@ -104,5 +102,5 @@ func TestATailThatIsRefusedEnds(t *testing.T) {
 	require.ErrorContains(t, one.run(t.Context()), "It says so.")
 	require.Len(t, asked(), 2)
 	_, err := say(t, nil, "events", "tail", "--server", "nowhere")
-	require.Equal(t, misused, exitOf(err))
+	require.Equal(t, misused, serve.ExitCode(err))
 }

@@ -15,36 +15,21 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/platform/env"
+	"billhook/internal/platform/serve"
 )
 
-// words splits a line as a shell does, with quotes and without anything else.
-func words(line string) (all []string) {
-	word, quote, any := strings.Builder{}, rune(0), false
-	for _, r := range line + " " {
-		switch {
-		case quote == 0 && (r == '"' || r == '\''):
-			quote, any = r, true
-		case r == quote:
-			quote = 0
-		case quote == 0 && r == ' ':
-			if any {
-				all = append(all, word.String())
-			}
-			any = false
-			word.Reset()
-		default:
-			any = true
-			_, _ = word.WriteRune(r)
-		}
-	}
-	return all
+// tree is the program's commands.
+func tree(t *testing.T) *cobra.Command {
+	t.Helper()
+	p, err := newProgram(func(string) string { return "" }, io.Discard)
+	require.NoError(t, err)
+	return p.commands()
 }
 
 // leaves are the program's own commands that do something.
 func leaves(t *testing.T) (all []*cobra.Command) {
 	t.Helper()
-	root, err := commands(func(string) string { return "" }, io.Discard)
-	require.NoError(t, err)
+	root := tree(t)
 	var walk func(*cobra.Command)
 	walk = func(command *cobra.Command) {
 		if command.Name() == "completion" || command.Name() == "help" {
@@ -68,21 +53,19 @@ func TestEveryCommandAndFlagSaysWhatItIs(t *testing.T) {
 		name := nameOf(command)
 		known[name] = true
 		require.NotEmpty(t, command.Short, name)
-		require.NotRegexp(t, `^[a-z]|\.$`, command.Short, "%s: a capital letter, and no full stop", name)
 		require.NotEmpty(t, command.Example, "%s: examples.go has none", name)
 		command.Flags().VisitAll(func(f *pflag.Flag) {
 			require.NotEmpty(t, f.Usage, "%s --%s", name, f.Name)
-			require.NotRegexp(t, `\.$`, f.Usage, "%s --%s: no sentence", name, f.Name)
 		})
 		out, err := say(t, nil, append(strings.Fields(name), "--help")...)
 		require.NoError(t, err, name)
 		require.Contains(t, out, "Usage:\n  "+command.UseLine(), name)
 		require.Contains(t, out, strings.TrimSpace(command.Example), name)
 		_, err = say(t, nil, append(strings.Fields(name), "--no-such-flag")...)
-		require.Equal(t, misused, exitOf(err), name)
+		require.Equal(t, misused, serve.ExitCode(err), name)
 		if _, most, _ := strings.Cut(command.Use, " "); !strings.Contains(most, "...") {
 			_, err = say(t, nil, append(strings.Fields(name), "a", "b", "c")...)
-			require.Equal(t, misused, exitOf(err), "%s with three arguments", name)
+			require.Equal(t, misused, serve.ExitCode(err), "%s with three arguments", name)
 			require.ErrorContains(t, err, command.UseLine(), name)
 		}
 	}
@@ -102,8 +85,8 @@ var notAsked = map[string]string{
 }
 
 // examplesOf runs the examples of all commands, side by side, against a worker and a door at an address.
-// Each has the flags with besides. It gives each output to its check.
-func examplesOf(t *testing.T, server string, with []string, check func(t *testing.T, name, out string, err error)) {
+// Each has the flags with besides, and a program that is changed. It gives each output to its check.
+func examplesOf(t *testing.T, server string, with []string, change func(*program), check func(t *testing.T, name, out string, err error)) {
 	t.Helper()
 	message := filepath.Join(t.TempDir(), "message.json")
 	require.NoError(t, os.WriteFile(message, []byte(`{}`), 0o600))
@@ -144,47 +127,38 @@ func examplesOf(t *testing.T, server string, with []string, check func(t *testin
 					}
 				}
 				given = append(slices.DeleteFunc(given, func(word string) bool { return word == "" }), answered...)
-				out, err := say(t, nil, append(given, with...)...)
+				out, err := sayWith(t, nil, change, append(given, with...)...)
 				check(t, name, out, err)
 			})
 		}
 	}
 }
 
-// emptyWorker answers what has nothing in it. Nobody waits for an operation.
-func emptyWorker(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == tailPath {
+// fullWorker answers what has one of everything, so that a command asks all that it may ask. Nobody waits for an operation.
+func fullWorker(w http.ResponseWriter, r *http.Request) {
+	answer := `{"progress":"finished","subscription":"pushing"}`
+	switch path := r.URL.Path; {
+	case path == tailPath:
 		w.WriteHeader(http.StatusNoContent) // there is no more to come
 		return
-	}
-	answer := `{"progress":"finished","subscription":"pushing"}`
-	if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pause") {
+	case r.Method == http.MethodPost && strings.HasSuffix(path, "/pause"):
 		answer = `{"queue":"q","pause":{"queue":"q"},"subscription":"paused"}`
+	case strings.HasSuffix(path, "/dead-letters/preview"):
+		answer = `{"total":1}`
+	case strings.HasPrefix(path, "/v1/ops/operations/"), strings.HasPrefix(path, "/v1/ops/dead-letters/"):
+		answer = `{"id":"operation","progress":"finished","outcomes":{}}`
+	case path == "/v1/ops/journal/tenants":
+		answer = `{"items":["default"]}`
+	case strings.HasPrefix(path, "/v1/ops/usage/"):
+		answer = `{"period":"2026-11","meters":{"calls":{}}}`
 	}
-	_, _ = w.Write([]byte(answer))
-}
-
-// fullWorker answers what has one of everything, so that a command asks all that it may ask.
-func fullWorker(w http.ResponseWriter, r *http.Request) {
-	switch {
-	case strings.HasSuffix(r.URL.Path, "/dead-letters/preview"):
-		_, _ = w.Write([]byte(`{"total":1}`))
-	case strings.HasPrefix(r.URL.Path, "/v1/ops/operations/"), strings.HasPrefix(r.URL.Path, "/v1/ops/dead-letters/"):
-		_, _ = w.Write([]byte(`{"id":"operation","progress":"finished","outcomes":{}}`))
-	case r.URL.Path == "/v1/ops/journal/tenants":
-		_, _ = w.Write([]byte(`{"items":["default"]}`))
-	case strings.HasPrefix(r.URL.Path, "/v1/ops/usage/"):
-		_, _ = w.Write([]byte(`{"period":"2026-11","meters":{"calls":{}}}`))
-	default:
-		emptyWorker(w, r)
-	}
+	_, _ = io.WriteString(w, answer)
 }
 
 // requireRightUse checks the flags and the arguments, and runs nothing.
 func requireRightUse(t *testing.T, given []string) {
 	t.Helper()
-	root, err := commands(func(string) string { return "" }, io.Discard)
-	require.NoError(t, err)
+	root := tree(t)
 	command, rest, err := root.Find(given)
 	require.NoError(t, err)
 	require.NoError(t, command.ParseFlags(rest))

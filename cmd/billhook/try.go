@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,16 +38,7 @@ func (p *program) tryCommand(ask func() client) *cobra.Command {
 			if question.Catalog, err = readCatalog(folder); err != nil {
 				return err
 			}
-			var answer json.RawMessage // numbers stay as they are
-			if err := ask().post(command.Context(), "/v1/ops/events/try", question, &answer); err != nil {
-				return err
-			}
-			var trial dryrun.Trial
-			if err := json.Unmarshal(answer, &trial); err != nil {
-				return fmt.Errorf("ask the worker: answer: %w", err)
-			}
-			p.printTrial(trial)
-			return p.printJSON(answer)
+			return send(command.Context(), p, ask(), http.MethodPost, "/v1/ops/events/try", question, p.printTrial)
 		},
 	}
 	command.Flags().StringVarP(&file, "file", "f", "", "a file with the message")

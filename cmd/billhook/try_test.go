@@ -21,7 +21,6 @@ import (
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/delivery"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/telemetry"
 )
 
@@ -39,11 +38,8 @@ func (*letterBox) Verify(context.Context, string) error { return nil }
 
 // serveWorker serves a whole worker, in whose store an order of an unknown product is a dead letter,
 // and the refund of an order that has not come waits.
-func serveWorker(t *testing.T) func(args ...string) (string, error) {
+func serveWorker(t *testing.T) (address string) {
 	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	c, err := catalog.Load("")
 	require.NoError(t, err)
 	targets, err := delivery.Open(c, "", func(catalog.Target) (string, []string) {
@@ -52,7 +48,7 @@ func serveWorker(t *testing.T) func(args ...string) (string, error) {
 	require.NoError(t, err)
 	box := &letterBox{}
 	w, err := worker.New(worker.Config{
-		Catalog: c, Store: db, Publisher: box, Targets: targets, Authenticator: box, Access: ops.Access{Tokens: []string{opsToken}},
+		Catalog: c, Store: openStore(t), Publisher: box, Targets: targets, Authenticator: box, Access: ops.Access{Tokens: []string{opsToken}},
 		Log: slog.New(slog.DiscardHandler), Metrics: telemetry.NewMetrics(), Now: func() time.Time { return time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC) },
 	})
 	require.NoError(t, err)
@@ -74,45 +70,35 @@ func serveWorker(t *testing.T) func(args ...string) (string, error) {
 	}
 	require.Len(t, box.letters, 1)
 	push("/push/dead-letters/paynow-events", box.letters[0])
-	return func(args ...string) (string, error) {
-		return say(t, map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada"}, append(args, "--server", server.URL)...)
-	}
+	return server.URL
 }
 
 func TestAPayloadIsShownOnATerminalToWhoSaysWhy(t *testing.T) {
 	t.Parallel()
 	worker := serveWorker(t)
-	out, err := worker("dlq", "ls", "paynow-events", "--json")
+	out, err := say(t, asAda, "dlq", "ls", "paynow-events", "--json", "--server", worker)
 	require.NoError(t, err)
 	var letters ops.DeadLetters
 	require.NoError(t, json.Unmarshal([]byte(out), &letters))
 	letter := letters.Items[0].ID
-	for args, want := range map[string][]string{
-		"events payload e-paid --why OPS-7":             {"e-paid  paynow-events  kept in the dead letter " + letter + ", open\n", "\"quantity\": 2\n"},
-		"events payload e-refund --why OPS-7":           {"kept in the delayed\n", "order-e-refund"},
-		"dlq show " + letter + " --payload --why OPS-7": {"\"quantity\": 2\n"},
-		"dlq show " + letter:                            {" bytes: --payload --why shows it\n"},
-	} {
-		out, err := worker(strings.Fields(args)...)
-		require.NoError(t, err, args)
-		for _, text := range want {
-			require.Contains(t, out, text, args)
-		}
-	}
+	play(t, asAda, worker, []step{
+		{line: "events payload e-paid --why OPS-7", want: "\ne-paid paynow-events kept in the dead letter " + letter + ", open\n…\"quantity\": 2\n"},
+		{line: "events payload e-refund --why OPS-7", want: "kept in the delayed\n…order-e-refund"},
+		{line: "dlq show " + letter + " --payload --why OPS-7", want: "\"quantity\": 2\n"},
+		{line: "dlq show " + letter, want: " bytes: --payload --why shows it\n"},
+	})
 	for args, want := range map[string]string{
 		"events payload e-paid":                        "--why: say why",
 		"dlq show " + letter + " --payload":            "--payload and --why: say both, or neither",
 		"dlq show " + letter + " --why OPS-7":          "--payload and --why: say both, or neither",
 		"events payload e-none --why OPS-7":            "event_unknown",
 		"events payload e-paid --why ilse@example.org": "looks like personal data",
+		"dlq show " + letter + " --json":               "",
 	} {
-		out, err := worker(strings.Fields(args)...)
-		require.ErrorContains(t, err, want, args)
+		out, err := say(t, asAda, append(words(args), "--server", worker)...)
+		require.Contains(t, fmt.Sprint(err), want, args)
 		require.NotContains(t, out, "quantity")
 	}
-	story, err := worker("dlq", "show", letter, "--json")
-	require.NoError(t, err)
-	require.NotContains(t, story, "quantity")
 }
 
 // payNow is an event about an order of two pieces of a product that no catalog has.
@@ -136,39 +122,20 @@ func TestEventsAreTriedFromATerminal(t *testing.T) {
 	wrong := filepath.Dir(write("wrong/products.yaml", "products: {new: {points: 0}}\n"))
 	body := write("body.json", string(payNow("e-new", "order.paid")))
 	letter := write("letter.json", `{"id":"x","queue":"paynow-events","attributes":{"event_id":"e-other","event_type":"order.paid","ordering_key":"unknown"},"data":`+string(payNow("e-other", "order.paid"))+`}`)
-	for _, step := range []struct {
-		args  string
-		want  []string
-		fails string
-	}{
-		{args: "events try e-paid", want: []string{
-			"e-paid  would be: dead_lettered (400 unknown_product)\n", "kept as         dead_letter ", "handler         points.credit\n", "detail          new\n", "recorded        DEAD_LETTERED unknown_product, 1 attempts\n",
-		}},
-		{args: "events try e-paid --catalog " + sold, want: []string{
-			"e-paid  would be: processed\n", "result          credited\n", "  create    entries/", "    + amount: 600\n", "-default~points:customer:c1\n    + account: \"points:customer:c1\"\n    + balance: 600\n",
-		}},
-		{args: "events try e-refund", want: []string{"e-refund  would be: retry (500 order_not_seen)\n", "kept as         delayed "}},
-		{args: "events try -f " + body + " --queue paynow-events --catalog " + sold, want: []string{"e-new  would be: processed\n"}},
-		{args: "events try -f " + letter, want: []string{"e-other  would be: dead_lettered (400 unknown_product)\n"}},
-		{args: "events try e-paid --catalog " + wrong, fails: "product new: points: must be 1 to 1000000000 (catalog_refused)"},
-		{args: "events try e-paid --catalog " + t.TempDir(), fails: "the folder has no .yaml file"},
-		{args: "events try", fails: "name an event id, or a file with -f"},
-		{args: "events try e-paid -f " + body, fails: "name an event id, or a file with -f"},
-		{args: "events try -f " + body, fails: "--queue: say which queue"},
-		{args: "events try -f " + write("none.json", `{"id":"x","queue":"paynow-events","attributes":{"event_id":"e-other"},"payload_bytes":7}`), fails: "dlq show takes --payload --why"},
-		{args: "events try -f " + write("text.txt", "not JSON") + " --queue paynow-events", fails: "the file is not JSON"},
-	} {
-		out, err := worker(strings.Fields(step.args)...)
-		if step.fails == "" {
-			require.NoError(t, err, step.args)
-		} else {
-			require.ErrorContains(t, err, step.fails, step.args)
-		}
-		for _, want := range step.want {
-			require.Contains(t, out, want, step.args)
-		}
-	}
-	out, err := worker("events", "try", "e-paid", "--json")
-	require.NoError(t, err)
-	require.True(t, json.Valid([]byte(out)), "one document: %s", out)
+	play(t, asAda, worker, []step{
+		{line: "events try e-paid", want: "\ne-paid would be: dead_lettered (400 unknown_product)\n…kept as dead_letter " +
+			"…handler points.credit\n…detail new\n…recorded DEAD_LETTERED unknown_product, 1 attempts\n"},
+		{line: "events try e-paid --catalog " + sold, want: "\ne-paid would be: processed\n…result credited\n…create entries/" +
+			"…+ amount: 600\n…-default~points:customer:c1\n…+ account: \"points:customer:c1\"\n…+ balance: 600\n"},
+		{line: "events try e-refund", want: "\ne-refund would be: retry (500 order_not_seen)\n…kept as delayed "},
+		{line: "events try -f " + body + " --queue paynow-events --catalog " + sold, want: "\ne-new would be: processed\n"},
+		{line: "events try -f " + letter, want: "\ne-other would be: dead_lettered (400 unknown_product)\n"},
+		{line: "events try e-paid --catalog " + wrong, fails: "product new: points: must be 1 to 1000000000 (catalog_refused)"},
+		{line: "events try e-paid --catalog " + t.TempDir(), fails: "the folder has no .yaml file"},
+		{line: "events try", fails: "name an event id, or a file with -f"},
+		{line: "events try e-paid -f " + body, fails: "name an event id, or a file with -f"},
+		{line: "events try -f " + body, fails: "--queue: say which queue"},
+		{line: "events try -f " + write("none.json", `{"queue":"paynow-events","attributes":{"event_id":"e-other"}}`), fails: "dlq show takes --payload --why"},
+		{line: "events try -f " + write("text.txt", "not JSON") + " --queue paynow-events", fails: "the file is not JSON"},
+	})
 }

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/require"
+
+	"billhook/emulator/emulatortest"
+	"billhook/internal/console/ops"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+)
+
+func TestMain(m *testing.M) { os.Exit(emulatortest.Main(m)) }
+
+const opsToken = "0123456789abcdef01234567"
+
+// asAda is the environment of somebody with a token. As local:ada she is known by her place on the worker's machine.
+var (
+	asAda   = map[string]string{"OPS_TOKEN": opsToken, "OPS_OPERATOR": "ada", "COLUMNS": "200"}
+	onPlace = map[string]string{"OPS_OPERATOR": "ada", "COLUMNS": "200"}
+)
+
+// openStore is an empty store.
+func openStore(t *testing.T) *standin.Store {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+func commit(t *testing.T, db store.Store, writes ...store.Write) {
+	t.Helper()
+	_, err := db.Commit(t.Context(), writes)
+	require.NoError(t, err)
+}
+
+// listen serves until the test ends.
+func listen(t *testing.T, handler http.Handler) (address string) {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// answering is a server's answer.
+func answering(answer string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }
+}
+
+// routed is an API as a handler.
+func routed(api *ops.API) http.Handler {
+	api.Log, api.Access = slog.New(slog.DiscardHandler), ops.Access{Tokens: []string{opsToken}, OpenOnLoopback: true}
+	router := chi.NewRouter()
+	api.Routes(router)
+	return router
+}
+
+// serveAPI serves an API.
+func serveAPI(t *testing.T, api *ops.API) (address string) {
+	t.Helper()
+	return listen(t, routed(api))
+}
+
+// say runs the program and returns its output.
+func say(t *testing.T, environment map[string]string, args ...string) (string, error) {
+	t.Helper()
+	return sayWith(t, environment, func(*program) {}, args...)
+}
+
+// sayWith is say, with a program that is changed before.
+func sayWith(t *testing.T, environment map[string]string, change func(*program), args ...string) (string, error) {
+	t.Helper()
+	var out strings.Builder
+	p, err := newProgram(func(name string) string { return environment[name] }, &out)
+	require.NoError(t, err)
+	change(p)
+	err = p.execute(t.Context(), args)
+	return out.String(), err
+}
+
+// step is a line that a person types, what she types when she is asked, and what is printed, or how the line fails.
+// Texts with … between them are printed one behind the other.
+type step struct{ line, typed, want, fails string }
+
+// play runs lines one after the other. The columns of tables are one space apart in what it compares.
+func play(t *testing.T, as map[string]string, server string, steps []step) {
+	t.Helper()
+	for _, s := range steps {
+		out, err := sayWith(t, as, func(p *program) { p.stdin = strings.NewReader(s.typed) }, append(words(s.line), "--server", server)...)
+		if s.fails == "" {
+			require.NoError(t, err, s.line)
+		} else {
+			require.ErrorContains(t, err, s.fails, s.line)
+		}
+		var printed []string
+		for line := range strings.Lines(out) {
+			printed = append(printed, strings.Join(strings.Fields(line), " "))
+		}
+		rest := "\n" + strings.Join(printed, "\n") + "\n"
+		for want := range strings.SplitSeq(s.want, "…") {
+			at := strings.Index(rest, want)
+			require.GreaterOrEqual(t, at, 0, "%s prints no %q in %s", s.line, want, rest)
+			rest = rest[at+len(want):]
+		}
+	}
+}
+
+// words splits a line as a shell does, with quotes and without anything else.
+func words(line string) (all []string) {
+	word, quote, any := strings.Builder{}, rune(0), false
+	for _, r := range line + " " {
+		switch {
+		case quote == 0 && (r == '"' || r == '\''):
+			quote, any = r, true
+		case r == quote:
+			quote = 0
+		case quote == 0 && r == ' ':
+			if any {
+				all = append(all, word.String())
+			}
+			any = false
+			word.Reset()
+		default:
+			any = true
+			_, _ = word.WriteRune(r)
+		}
+	}
+	return all
+}

@@ -3,12 +3,17 @@ package terraform_test
 import (
 	"context"
 	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -49,53 +54,116 @@ func composites(t *testing.T) (all []index) {
 	return all
 }
 
-// TestEveryIndexOfWhatIsDueIsOneThatAQueryNeeds finds the queries that compare fields and take what is
-// due besides, and holds the indexes against them: an emulator needs none, so that a missing one would show
-// in production alone.
+// queries are those that the code writes out, in the files that query.
+type queries struct {
+	// fields are those that single-field indexes are asked by: every name that stands as a key of a map, or as the field of
+	// what is due; more than are queried, never fewer. Of a query that needs a composite index the time is not.
+	fields []string
+	// due are the fields that are compared, and the time, of queries that take what is due of what equals.
+	due []string
+}
+
+func written(t *testing.T) (found queries) {
+	t.Helper()
+	composite := words(local(t, "firestore.tf", "composite"))
+	member := func(of ast.Expr, name string) (value ast.Expr) {
+		if c, ok := of.(*ast.CompositeLit); ok {
+			for _, element := range c.Elts {
+				if pair, ok := element.(*ast.KeyValueExpr); ok {
+					if key, ok := pair.Key.(*ast.Ident); ok && key.Name == name {
+						value = pair.Value
+					}
+				}
+			}
+		}
+		return value
+	}
+	text := func(e ast.Expr) (value string) {
+		if basic, ok := e.(*ast.BasicLit); ok && basic.Kind == token.STRING {
+			value, _ = strconv.Unquote(basic.Value) // it was parsed
+		}
+		return value
+	}
+	keys := func(of ast.Expr) (keys []string) {
+		if m, ok := of.(*ast.CompositeLit); ok {
+			for _, element := range m.Elts {
+				if pair, ok := element.(*ast.KeyValueExpr); ok {
+					keys = append(keys, text(pair.Key))
+				}
+			}
+		}
+		return keys
+	}
+	visit := func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			return n.Name.Name != "fields" // what a document is written with
+		case *ast.AssignStmt:
+			for _, left := range n.Lhs {
+				if index, ok := left.(*ast.IndexExpr); ok {
+					found.fields = append(found.fields, text(index.Index))
+				}
+			}
+		case *ast.CompositeLit:
+			if _, isMap := n.Type.(*ast.MapType); isMap {
+				found.fields = append(found.fields, keys(n)...)
+			}
+			if field := text(member(n, "Field")); !slices.Contains(composite, field) {
+				found.fields = append(found.fields, field)
+			}
+			due, taken := member(n, "Due").(*ast.UnaryExpr)
+			if equal := member(n, "Equal"); taken && equal != nil {
+				require.NotEmpty(t, keys(equal), "a query that takes what is due of what equals writes both out, for this test to read")
+				found.due = append(found.due, strings.Join(append(slices.Sorted(slices.Values(keys(equal))), text(member(due.X, "Field"))), ", "))
+			}
+		}
+		return true
+	}
+	require.NoError(t, filepath.WalkDir(filepath.Join("..", "internal"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || strings.HasSuffix(filepath.Dir(path), "test") {
+			return err
+		}
+		// The second makes the conditions of queries that another file asks.
+		source := read(t, path)
+		if !strings.Contains(source, "store.Query{") && !strings.Contains(source, "equal := map[string]any{}") {
+			return nil
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), path, source, 0)
+		if err == nil {
+			ast.Inspect(parsed, visit)
+		}
+		return err
+	}))
+	return found
+}
+
+func TestNoQueryNeedsAnIndexThatIsSwitchedOff(t *testing.T) {
+	t.Parallel()
+	queried := written(t).fields
+	require.Subset(t, queried, []string{"queue", "status", "event_id", "correlation_id", "tenant", "lease_until", "state", "reason", "ordering_key", "due_at", "oldest_at", "progress", "account"})
+	off := words(local(t, "firestore.tf", "unindexed"))
+	require.Greater(t, len(off), 5)
+	for _, field := range off {
+		require.NotContains(t, queried, field)
+	}
+}
+
+// An emulator needs no index, so that a missing one would show in production alone.
 func TestEveryIndexOfWhatIsDueIsOneThatAQueryNeeds(t *testing.T) {
 	t.Parallel()
-	var needed, made []string
-	inspectQueries(t, func(n ast.Node) {
-		query, ok := n.(*ast.CompositeLit)
-		if !ok {
-			return
-		}
-		if kind, ok := query.Type.(*ast.SelectorExpr); !ok || kind.Sel.Name != "Query" {
-			return
-		}
-		parts := map[string]ast.Expr{}
-		for _, element := range query.Elts {
-			if pair, ok := element.(*ast.KeyValueExpr); ok {
-				parts[pair.Key.(*ast.Ident).Name] = pair.Value
-			}
-		}
-		if parts["Due"] == nil || parts["Equal"] == nil {
-			return
-		}
-		equal, ok := parts["Equal"].(*ast.CompositeLit)
-		require.True(t, ok, "a query that takes what is due of what equals writes both out, for this test to read")
-		fields := keysOf(t, equal)
-		slices.Sort(fields)
-		due := parts["Due"].(*ast.UnaryExpr).X.(*ast.CompositeLit)
-		for _, element := range due.Elts {
-			if pair := element.(*ast.KeyValueExpr); pair.Key.(*ast.Ident).Name == "Field" {
-				fields = append(fields, text(t, pair.Value))
-			}
-		}
-		needed = append(needed, strings.Join(fields, ", "))
-	})
+	var made []string
 	for _, index := range composites(t) {
 		if !index.newest {
 			made = append(made, strings.Join(append(index.compared, index.time), ", "))
 		}
 	}
-	slices.Sort(needed)
-	slices.Sort(made)
-	require.NotEmpty(t, needed)
-	require.Equal(t, slices.Compact(needed), made)
+	due := written(t).due
+	slices.Sort(due)
+	require.NotEmpty(t, due)
+	require.ElementsMatch(t, slices.Compact(due), made)
 }
 
-// asked is an empty store that keeps the queries for the newest.
+// asked is an empty store that keeps all queries.
 type asked struct {
 	store.Store
 	mu      sync.Mutex
@@ -109,9 +177,7 @@ func (s *asked) Get(context.Context, store.Key) (store.Document, error) {
 func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if q.Newest != nil {
-		s.queries = append(s.queries, q)
-	}
+	s.queries = append(s.queries, q)
 	return store.Page{}, nil
 }
 
@@ -159,8 +225,7 @@ func newestAsked(t *testing.T) []store.Query {
 	require.NoError(t, err)
 	_, _, err = ops.Reads{Store: holding{db}}.Account(t.Context(), "acme", "points:user:u", time.Now(), store.Cursor{}, 1)
 	require.NoError(t, err)
-	require.NotEmpty(t, db.queries)
-	return db.queries
+	return slices.DeleteFunc(db.queries, func(q store.Query) bool { return q.Newest == nil })
 }
 
 // holding is the same where there is an account.
@@ -168,44 +233,25 @@ type holding struct{ *asked }
 
 func (holding) Get(context.Context, store.Key) (store.Document, error) { return store.Document{}, nil }
 
-// searched is an empty store that keeps all queries by what they compare, and how.
-type searched struct {
-	store.Store
-	mu       sync.Mutex
-	compared map[string][]string
-}
-
-func (s *searched) Get(context.Context, store.Key) (store.Document, error) {
-	return store.Document{}, store.ErrNotFound
-}
-
-func (s *searched) Query(_ context.Context, q store.Query) (store.Page, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q.Newest == nil { // else an index of its own answers
-		for field := range q.Equal {
-			s.compared[q.Collection] = append(s.compared[q.Collection], field)
-		}
-		for field := range q.Contains {
-			s.compared[q.Collection] = append(s.compared[q.Collection], field)
-		}
-	}
-	return store.Page{}, nil
-}
-
 func TestEverythingThatASearchComparesHasAnIndex(t *testing.T) {
 	t.Parallel()
 	for _, tenant := range []string{"", "acme"} {
-		db := &searched{compared: map[string][]string{}}
+		db, collections, keyed := &asked{}, map[string]bool{}, false
 		_, err := ops.Reads{Store: db, Catalog: &catalog.Catalog{}, Now: time.Now}.Search(t.Context(), "id", tenant)
 		require.NoError(t, err)
-		require.Contains(t, db.compared[dedupe.Collection], "idempotency_key")
-		require.Greater(t, len(db.compared), 8)
-		for collection, fields := range db.compared {
-			for _, field := range fields {
-				require.NotContains(t, unindexed(t, collection), field, collection)
+		for _, q := range db.queries {
+			collections[q.Collection] = true
+			keyed = keyed || q.Collection == dedupe.Collection && q.Equal["idempotency_key"] != nil
+			off := unindexed(t, q.Collection)
+			for field := range q.Contains {
+				require.NotContains(t, off, field, q.Collection)
+			}
+			for field := range q.Equal {
+				require.True(t, q.Newest != nil || !slices.Contains(off, field), "%s of %s", field, q.Collection) // else an index of its own answers
 			}
 		}
+		require.True(t, keyed)
+		require.Greater(t, len(collections), 8)
 	}
 }
 

@@ -4,9 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"billhook/internal/pii"
 )
@@ -45,12 +43,9 @@ func TestTheDetectorsFindPersonalData(t *testing.T) {
 		"tel:+48-601-234-567": "phone", "call 555-123-4567 now": "phone", "(555) 123-4567 x12": "phone", "555-123-4567x123 is mine": "phone", "at 01632 960001, please": "phone",
 		"0171 1234567 after six": "phone", "011 44 7911 123456": "phone", "+1.555.123.4567": "phone", "mob: 07911123456": "phone",
 	} {
-		t.Run(value, func(t *testing.T) {
-			t.Parallel()
-			found, ok := pii.Detect(pii.UID, value)
-			require.True(t, ok)
-			require.Equal(t, want, found)
-		})
+		found, ok := pii.Detect(pii.UID, value)
+		require.True(t, ok, value)
+		require.Equal(t, want, found, value)
 	}
 }
 
@@ -80,24 +75,6 @@ func TestTheDetectorsAreSilentAboutIdentifiers(t *testing.T) {
 		found, ok := pii.Detect(pii.UID, id)
 		require.False(t, ok, "%s is taken for %s", id, found)
 	}
-	rapid.Check(t, func(t *rapid.T) {
-		var raw [16]byte
-		copy(raw[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "bytes"))
-		id, err := uuid.FromBytes(raw[:])
-		require.NoError(t, err)
-		for _, text := range []string{id.String(), strings.ToUpper(id.String()), "cus-" + id.String(), id.String() + ":1"} {
-			found, ok := pii.Detect(pii.UID, text)
-			require.False(t, ok, "%s is taken for %s", text, found)
-		}
-		firebase := rapid.StringMatching(`[A-Za-z0-9]{28}`).Draw(t, "uid")
-		if strings.ToUpper(firebase) != firebase {
-			found, ok := pii.Detect(pii.UID, firebase)
-			require.False(t, ok, "%s is taken for %s", firebase, found)
-		}
-		flake := rapid.StringMatching(`[1-9][0-9]{16,19}`).Draw(t, "flake")
-		_, ok := pii.Detect(pii.ID, flake)
-		require.False(t, ok, "%s passes Luhn by chance", flake)
-	})
 }
 
 func TestDigitsAloneAreLookedAtAsTheirRuleSays(t *testing.T) {
@@ -122,11 +99,7 @@ func TestDigitsAloneAreLookedAtAsTheirRuleSays(t *testing.T) {
 			require.Equal(t, want, found, "%s: %s", rule.Name(), test.sentence)
 		}
 	}
-}
-
-func TestNoNumberIsACards(t *testing.T) {
-	t.Parallel()
-	for _, rule := range []pii.Rule{pii.Amount, pii.Integer, pii.Quantity} {
+	for _, rule := range []pii.Rule{pii.Amount, pii.Integer, pii.Quantity} { // no number is a card's
 		for digits, want := range map[string]bool{
 			"4539148803436467": false, "378282246310005": false, "4539148803436468": true, "9007199254740991": true,
 			"4222222222222": true, // so many cents are somebody's rials
@@ -154,23 +127,6 @@ func TestTheNamesThatIdentityProvidersGiveAreUIDs(t *testing.T) {
 		require.False(t, pii.UID.Valid(none), none)
 	}
 	require.False(t, pii.ID.Valid("auth0|5f7c"), "an order's id has no bar")
-}
-
-// TestWhateverStandsBeforeItItIsFound: letters and marks in front of something personal hide it from nobody.
-func TestWhateverStandsBeforeItItIsFound(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		personal := rapid.SampledFrom([][2]string{
-			{"card", "4539148803436467"}, {"card", "4539-1488-0343-6467"}, {"card", "378282246310005"}, {"card", "6205500000000000004"}, {"iban", "PL61109010140000071219812874"},
-			{"iban", "no9386011117947"}, {"iban", "GB29-NWBK-6016-1331-9268-19"}, {"ip", "198.51.100.23"}, {"ip", "2001:db8:5::17"}, {"ip", "fd12:3456:789a:1::1"}, {"email", "ilse@example.org"},
-		}).Draw(t, "personal")
-		prefix := rapid.StringMatching(`([A-Za-z]{1,10}[._:|-]{0,2}){0,3}`).Draw(t, "prefix")
-		found, _ := pii.Detect(pii.UID, prefix+personal[1])
-		if prefix == "facebook|" && personal[0] == "card" {
-			return
-		}
-		require.Equal(t, personal[0], found, prefix+personal[1])
-	})
 }
 
 func FuzzDetect(f *testing.F) {
@@ -211,15 +167,30 @@ func upper(text string) string {
 	}, text)
 }
 
-func BenchmarkDetect(b *testing.B) {
-	for _, id := range []string{
-		"411486491630370501", "Zk3uQm0aBcD4eFgH5iJkL6mNoPq7", "2f3d0a11-1111-4111-8111-111111111111", "ORD-2025-001-002", "auth0|5f7c8ec7c33c6c004bbafe82", "4539148803436467",
+func TestARuleTakesItsShapeAlone(t *testing.T) {
+	t.Parallel()
+	for rule, test := range map[pii.Rule]struct{ good, bad []string }{
+		pii.Flake:    {[]string{"1", strings.Repeat("9", 32)}, []string{"", strings.Repeat("9", 33), "-1", "1a", "１"}},
+		pii.ID:       {[]string{"a", "ORD-2025-001", "a.b_c:d-e", strings.Repeat("x", 128)}, []string{"", "-a", ":a", "a/b", "a b", "a@b", "é", strings.Repeat("x", 129)}},
+		pii.Code:     {[]string{"order.paid", "ON_REFUND", "x-1"}, []string{"", "1a", "a:b", "a b", strings.Repeat("x", 65)}},
+		pii.Currency: {[]string{"USD"}, []string{"", "usd", "US", "USDT", "U$D"}},
+		pii.Time: {
+			[]string{"2026-03-02T10:01:00Z", "2024-02-29T23:59:59.123456789-23:59", "2000-02-29T00:00:00+00:00"},
+			[]string{"", "2026-03-02", "2026-03-02 10:01:00Z", "2026-03-02T10:01:00", "2026-03-02t10:01:00z", "2026-03-02T1:01:00Z", "2026-03-02T10:01:00,5Z",
+				"2026-03-02T10:01:00.Z", "2026-03-02T10:01:00.1234567890Z", "2026-02-29T10:01:00Z", "1900-02-29T10:01:00Z", "2026-13-02T10:01:00Z", "2026-00-02T10:01:00Z",
+				"2026-04-31T10:01:00Z", "2026-03-00T10:01:00Z", "2026-03-02T24:01:00Z", "2026-03-02T10:60:00Z", "2026-03-02T10:01:60Z", "2026-03-02T10:01:00+24:00",
+				"2026-03-02T10:01:00+0200", "2026-03-02T10:01:00+02:60", "2026-03-02T10:01:00ZZ"},
+		},
+		pii.Amount:   {[]string{"0", "-1", "10.00", "1.000"}, []string{"", "-", ".5", "5.", "1.2.3", "1,5", "+1", "1e3", " 1", strings.Repeat("9", 25)}},
+		pii.Integer:  {[]string{"0", "-1", "9223372036854775807", "-9223372036854775808"}, []string{"", "-", "9223372036854775808", "-9223372036854775809", "1.0", "1e3", "99999999999999999999"}},
+		pii.Quantity: {[]string{"1", "9007199254740991"}, []string{"", "0", "-1", "01", "9007199254740992", "9007199254740993", "1.5", "1e3", "99999999999999999"}},
+		{}:           {nil, []string{"", "a", "1"}},
 	} {
-		b.Run(id, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				pii.Detect(pii.UID, id)
-			}
-		})
+		for _, value := range test.good {
+			require.True(t, rule.Valid(value), value)
+		}
+		for _, value := range test.bad {
+			require.False(t, rule.Valid(value), value)
+		}
 	}
 }

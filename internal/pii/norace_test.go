@@ -1,5 +1,0 @@
-//go:build !race
-
-package pii_test
-
-const raceDetector = false

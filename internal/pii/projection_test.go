@@ -1,0 +1,521 @@
+package pii_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/ingest/webhook/webhooktest"
+	"billhook/internal/pii"
+)
+
+func orders() *pii.Projection {
+	return pii.NewProjection(map[string]pii.Rule{
+		"event_type": pii.Code, "event_id": pii.Flake, "body.id": pii.Flake, "body.customer.id": pii.Flake,
+		"body.checkout.metadata.uid": pii.UID, "body.currency": pii.Currency, "body.completed_at": pii.Time,
+		"body.total_amount": pii.Integer, "body.lines[].product_id": pii.Flake,
+		"body.lines[].quantity": pii.Quantity, "body.lines[].price": pii.Integer,
+	})
+}
+
+// marker fits no shape, so wherever it is planted it must come out nowhere. No four
+// bytes of it stand in a path, in a rule's name or in the words of an error.
+const marker = "~qzx~wvk~jqy~"
+
+// requireSilent: neither the output nor the error gives four bytes of the marker away.
+func requireSilent(t require.TestingT, out []byte, err error) {
+	text := string(out)
+	if err != nil {
+		text += " " + err.Error()
+	}
+	for i := range len(marker) - 3 {
+		require.NotContains(t, text, marker[i:i+4])
+	}
+}
+
+// value draws any JSON, with the marker in names and strings.
+func value(t *rapid.T, depth int) any {
+	kind := rapid.IntRange(0, 7).Draw(t, "kind")
+	if depth == 0 && kind < 3 {
+		kind += 3
+	}
+	switch kind {
+	case 0, 1:
+		object := map[string]any{}
+		for range rapid.IntRange(0, 4).Draw(t, "fields") {
+			name := rapid.SampledFrom([]string{"body", "lines", "id", "event_id", "event_type", "customer", "checkout", "metadata",
+				"uid", "product_id", "quantity", "price", "currency", "total_amount", "name", marker, "é", "a.b", "lines[]", "", `"`, `\`}).Draw(t, "name")
+			object[name] = value(t, depth-1)
+		}
+		return object
+	case 2:
+		list := []any{}
+		for range rapid.IntRange(0, 3).Draw(t, "length") {
+			list = append(list, value(t, depth-1))
+		}
+		return list
+	case 3:
+		return marker + rapid.String().Draw(t, "text")
+	case 4:
+		return rapid.SampledFrom([]string{"1", "502113004410990001", "USD", "ORDER", "2026-03-02T10:01:00Z", ""}).Draw(t, "fitting")
+	case 5:
+		return rapid.SampledFrom([]any{0, 1, -1, 1.5, 1e300, 9007199254740991}).Draw(t, "number")
+	case 6:
+		return rapid.Bool().Draw(t, "bool")
+	default:
+		return nil
+	}
+}
+
+// requireAllowed: every scalar of the document stands at an allowed path and has its
+// rule's shape.
+func requireAllowed(t require.TestingT, p *pii.Projection, document []byte) {
+	decoder := json.NewDecoder(bytes.NewReader(document))
+	decoder.UseNumber()
+	var decoded any
+	require.NoError(t, decoder.Decode(&decoded))
+	rules := p.Rules()
+	var check func(path string, value any)
+	check = func(path string, value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			for name, child := range value {
+				check(strings.TrimPrefix(path+"."+name, "."), child)
+			}
+		case []any:
+			for _, child := range value {
+				check(path+"[]", child)
+			}
+		case string:
+			require.True(t, rules[path].Valid(value), path)
+		case json.Number:
+			require.True(t, rules[path].Valid(value.String()), path)
+		default:
+			require.Fail(t, "a scalar of no shape", path)
+		}
+	}
+	check("", decoded)
+}
+
+// document holds one value, at a path.
+func document(path string, value any) []byte {
+	names := strings.Split(path, ".")
+	for i := len(names) - 1; i >= 0; i-- {
+		name, array := strings.CutSuffix(names[i], "[]")
+		if array {
+			value = []any{value}
+		}
+		value = map[string]any{name: value}
+	}
+	out, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return out
+}
+
+func TestNothingThatIsNotAllowedComesOutOfAnyDocument(t *testing.T) {
+	t.Parallel()
+	p := orders()
+	rapid.Check(t, func(t *rapid.T) {
+		in, err := json.Marshal(map[string]any{"body": value(t, 5), "event_id": value(t, 1), marker: value(t, 4)})
+		require.NoError(t, err)
+		out, err := p.Append(nil, in)
+		requireSilent(t, out, err)
+		if err == nil {
+			requireAllowed(t, p, out)
+		}
+	})
+}
+
+// refusedBy is what a projection says of a document that it refuses.
+func refusedBy(t require.TestingT, err error) *pii.Error {
+	var refused *pii.Error
+	require.ErrorAs(t, err, &refused)
+	return refused
+}
+
+func TestEveryAllowedStringOfTheContractIsBoundedByARule(t *testing.T) {
+	t.Parallel()
+	sentence := "Ilse Brandvold, Storgata 7"
+	personal := []string{sentence, "ilse@example.org", "Ilse Brandvold", "Storgata 7", "+47 73 59 00 00", "4111 1111 1111 1111",
+		"NO93 8601 1117 947", "198.51.100.23/24", "<p>", "a/b", "a\nb", "a\x00b", " ", strings.Repeat("1", 1500)}
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	of := func(format, body string) *pii.Projection {
+		c, err := shipped.Contracts.Find(format, []byte(body))
+		require.NoError(t, err)
+		return c.Projection()
+	}
+	for name, p := range map[string]*pii.Projection{
+		"paynow.v1": of(contract.PayNowV1, ``), "envelope.v1": of(contract.EnvelopeV1, `{"action":"renewal"}`), "attributes": pii.NewProjection(contract.AttributeRules),
+		"an order": of(contract.MessageV1, `{"type":"order.created","version":1}`), "an invoice": of(contract.MessageV1, `{"type":"billing.invoice.paid","version":1}`),
+	} {
+		require.NotEmpty(t, p.Rules(), name)
+		for path, rule := range p.Rules() {
+			for _, value := range personal {
+				require.False(t, rule.Valid(value), "%s: %s (%s) allows %q", name, path, rule.Name(), value)
+				out, err := p.Append(nil, document(path, value))
+				require.Empty(t, out)
+				require.Equal(t, []pii.Violation{{Path: strings.ReplaceAll(path, "[]", "[0]"), Rule: rule.Name()}}, refusedBy(t, err).Violations)
+			}
+		}
+	}
+}
+
+func TestADocumentThatIsNotOneIsRefused(t *testing.T) {
+	t.Parallel()
+	nest := func(depth int) string {
+		return `{"x":` + strings.Repeat("[", depth-1) + strings.Repeat("]", depth-1) + `}`
+	}
+	out, err := orders().Append(nil, []byte(nest(64)))
+	require.NoError(t, err)
+	require.Equal(t, "{}", string(out))
+	for body, offset := range map[string]int64{
+		`{"event_id":"1", oops}`: 17, `{"event_id":"1"} {}`: 17, `{"x":1,"x":2}`: 7, `{"event_id":"1"`: 15,
+		"": -1, "  ": -1, "\ufeff{}": -1, `{"body":{"total_amount":NaN}}`: -1, `{"event_id":"1","event\u005fid":"2"}`: -1, `{"event_id":"1",}`: -1,
+		`{"x":{"y":[{"z":1,"z":2}]}}`: -1, "{\"event_id\":\"\xff\"}": -1, "{\"x\":\"\xff\"}": -1,
+		// Nested too deep, wherever it is.
+		nest(65): -1, nest(5000): -1, `{"event_id":` + nest(64) + `}`: -1, `{"body":{"lines":[` + nest(62) + `]}}`: -1,
+	} {
+		_, err := orders().Append(nil, []byte(body))
+		refused := refusedBy(t, err)
+		require.True(t, refused.Malformed, body)
+		if offset >= 0 {
+			require.Equal(t, offset, refused.Offset, body)
+		}
+	}
+}
+
+func TestAValueOfAnotherShapeIsNamedAndNotRepeated(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ body, path, rule string }{
+		"an e-mail address in an id":      {`{"event_id":"ilse@example.org"}`, "event_id", "flake"},
+		"an e-mail address, escaped":      {`{"body":{"checkout":{"metadata":{"uid":"ilse\u0040example.org"}}}}`, "body.checkout.metadata.uid", "uid"},
+		"an IP address as a uid":          {`{"body":{"checkout":{"metadata":{"uid":"198.51.100.23"}}}}`, "body.checkout.metadata.uid", "ip"},
+		"a card number as a uid":          {`{"body":{"checkout":{"metadata":{"uid":"4111111111111111"}}}}`, "body.checkout.metadata.uid", "card"},
+		"a card number as a flake":        {`{"body":{"id":"4111111111111111"}}`, "body.id", "card"},
+		"a card number as a price":        {`{"body":{"total_amount":4111111111111111}}`, "body.total_amount", "integer"},
+		"an IBAN as a uid":                {`{"body":{"checkout":{"metadata":{"uid":"NO9386011117947"}}}}`, "body.checkout.metadata.uid", "iban"},
+		"a number where a string is due":  {`{"event_id":1}`, "event_id", "flake"},
+		"an object where a string is due": {`{"event_id":{"a":1}}`, "event_id", "flake"},
+		"a string where an object is due": {`{"body":"x"}`, "body", "object"},
+		"an object where a list is due":   {`{"body":{"lines":{"product_id":"1"}}}`, "body.lines", "array"},
+		"an item further down":            {`{"body":{"lines":[{"quantity":1},{"quantity":0}]}}`, "body.lines[1].quantity", "quantity"},
+		"a price with an exponent":        {`{"body":{"lines":[{"price":1e400}]}}`, "body.lines[0].price", "integer"},
+		"an id of 1500 bytes":             {`{"event_id":"` + strings.Repeat("1", 1500) + `"}`, "event_id", "flake"},
+		"a control character":             {`{"body":{"checkout":{"metadata":{"uid":"a\u0000b"}}}}`, "body.checkout.metadata.uid", "uid"},
+		"a list for the document":         {`[]`, "", "object"},
+		"nothing for the document":        {`null`, "", "object"},
+		"a time of no shape":              {`{"body":{"completed_at":"yesterday, Ilse"}}`, "body.completed_at", "timestamp"},
+	} {
+		_, err := orders().Append(nil, []byte(test.body))
+		require.Equal(t, []pii.Violation{{Path: test.path, Rule: test.rule}}, refusedBy(t, err).Violations, name)
+		require.NotContains(t, strings.ToLower(err.Error()), "ilse")
+	}
+}
+
+func TestAllowedFieldsAloneAreAppendedBehindWhatWasThere(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ in, want string }{
+		"white space is dropped":                {" {\n\t\"body\" : { \"lines\" : [ { \"quantity\" : 1 } , { } ] } }\r\n", `{"body":{"lines":[{"quantity":1},{}]}}`},
+		"null fields are dropped":               {`{"event_id":null,"body":{"id":null,"lines":null,"customer":null}}`, `{"body":{}}`},
+		"an escaped name is the name":           {`{"event\u005fid":"1"}`, `{"event_id":"1"}`},
+		"an escaped value is the value":         {`{"event_id":"\u0031\u0032"}`, `{"event_id":"12"}`},
+		"the order is the input's":              {`{"body":{"lines":[],"id":"2"},"event_id":"1"}`, `{"body":{"lines":[],"id":"2"},"event_id":"1"}`},
+		"quotes and brackets in what is unread": {`{"x":"\\\"}]{[\\","y":{"\"}":["]","\\"]},"event_id":"1","z":-1.5e+400}`, `{"event_id":"1"}`},
+		"words in what is unread":               {`{"a":true,"b":[false,null,-0.1],"event_id":"1","c":false}`, `{"event_id":"1"}`},
+		"a number too large for any type":       {`{"x":1e400,"event_id":"1"}`, `{"event_id":"1"}`},
+		"empty strings are absent":              {`{"event_type":"","event_id":"1","body":{"currency":"","id":""}}`, `{"event_id":"1","body":{}}`},
+		"an order as PayNow sends it": {
+			string(webhooktest.Order(1)),
+			`{"event_type":"ON_ORDER_COMPLETED","event_id":"502113004410990001","body":{"id":"502113004410990002","customer":{"id":"502113004410990003"},` +
+				`"checkout":{"metadata":{"uid":"Zk3uQm0aBcD4eFgH5iJkL6mNoPq7"}},"currency":"USD","completed_at":"2026-03-02T10:01:00Z",` +
+				`"lines":[{"product_id":"411486491630370501","price":1000,"quantity":2}],"total_amount":2000}}`,
+		},
+		"nothing is allowed": {`{"x":{"event_id":"1"}}`, `{}`},
+	} {
+		out, err := orders().Append([]byte("before"), []byte(test.in))
+		require.NoError(t, err, name)
+		require.Equal(t, "before"+test.want, string(out), name)
+	}
+	out, err := orders().Append([]byte("before"), []byte(`{"event_id":"1","body":[]}`))
+	require.Error(t, err)
+	require.Equal(t, "before", string(out))
+}
+
+func TestAPathThatCannotBeMeantPanics(t *testing.T) {
+	t.Parallel()
+	for _, paths := range [][]string{
+		{""}, {"a..b"}, {"a."}, {"a[0]"}, {"a[][]"}, {`a"b`}, {"é"}, {strings.Repeat("a.", 16) + "a"}, // none of them is a path
+		{"a", "a.b"}, {"a", "a[]"}, {"a.b", "a[].b"}, {"a[]", "a[].b"}, // each is one, and both cannot be
+	} {
+		for range 20 { // a map has no order: whichever path comes first
+			require.Panics(t, func() {
+				rules := map[string]pii.Rule{}
+				for _, path := range paths {
+					rules[path] = pii.ID
+				}
+				pii.NewProjection(rules)
+			}, "%q", paths)
+		}
+	}
+	rules := map[string]pii.Rule{"a": pii.ID, "l[].x": pii.ID}
+	for _, optional := range []string{"b", "a.b", "", "a[]", "l.x", "l[].y"} {
+		require.Panics(t, func() { pii.NewProjection(rules, optional) }, optional)
+	}
+	require.Panics(t, func() { pii.NewProjection(map[string]pii.Rule{"a": {}}) })
+	p := pii.NewProjection(rules)
+	rules["b"] = pii.ID
+	p.Rules()["c"] = pii.ID
+	require.Len(t, p.Rules(), 2, "the rules of a projection are its own")
+}
+
+// lenient has an id and lines that are required, and the rest optional.
+func lenient() *pii.Projection {
+	return pii.NewProjection(map[string]pii.Rule{
+		"id": pii.ID, "lines[].product": pii.ID, "lines[].quantity": pii.Quantity, "lines[].price": pii.Integer,
+		"at": pii.Time, "currency": pii.Currency, "who.uid": pii.UID, "who.id": pii.ID, "tags[]": pii.Code, "notes[].code": pii.Code,
+		"refund.amount": pii.Amount, "refund.id": pii.ID,
+	}, "lines[].price", "at", "currency", "who.uid", "who.id", "tags", "notes[].code", "refund.id")
+}
+
+func minimize(t require.TestingT, p *pii.Projection, in string) (out string, dropped []pii.Violation, err error) {
+	d, err := pii.Parse([]byte(in))
+	require.NoError(t, err)
+	minimized, dropped, err := p.Minimize([]byte("before"), d)
+	require.True(t, strings.HasPrefix(string(minimized), "before"))
+	return strings.TrimPrefix(string(minimized), "before"), dropped, err
+}
+
+func TestABadOptionalFieldIsLeftOut(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		in, want string
+		dropped  []pii.Violation
+	}{
+		"all is good":                   {`{"id":"1","at":"2026-03-02T10:01:00Z","who":{"uid":"u"}}`, `{"id":"1","at":"2026-03-02T10:01:00Z","who":{"uid":"u"}}`, nil},
+		"the last":                      {`{"id":"1","currency":"usd"}`, `{"id":"1"}`, []pii.Violation{{Path: "currency", Rule: "currency"}}},
+		"one between others":            {`{"id":"1","at":"now","currency":"USD"}`, `{"id":"1","currency":"USD"}`, []pii.Violation{{Path: "at", Rule: "timestamp"}}},
+		"a number where text is due":    {`{"id":"1","at":5}`, `{"id":"1"}`, []pii.Violation{{Path: "at", Rule: "timestamp"}}},
+		"text where a number is due":    {`{"lines":[{"price":"5"}]}`, `{"lines":[{}]}`, []pii.Violation{{Path: "lines[].price", Rule: "integer"}}},
+		"text where an object is due":   {`{"who":"u","id":"1"}`, `{"id":"1"}`, []pii.Violation{{Path: "who", Rule: "object"}}},
+		"a list where an object is due": {`{"who":[{"uid":"u"}]}`, `{}`, []pii.Violation{{Path: "who", Rule: "object"}}},
+		"text where a list is due":      {`{"tags":"a","id":"1"}`, `{"id":"1"}`, []pii.Violation{{Path: "tags", Rule: "array"}}},
+		"a detector's hit":              {`{"who":{"uid":"4111111111111111","id":"203.0.113.77"}}`, `{"who":{}}`, []pii.Violation{{Path: "who.uid", Rule: "card"}, {Path: "who.id", Rule: "ip"}}},
+		"the same in each line, once":   {`{"lines":[{"price":1.5},{"price":2},{"price":"3"}]}`, `{"lines":[{},{"price":2},{}]}`, []pii.Violation{{Path: "lines[].price", Rule: "integer"}}},
+		"a uid that is a number":        {`{"who":{"uid":12345}}`, `{"who":{"uid":"12345"}}`, nil},
+		"a uid that is a card":          {`{"who":{"uid":4111111111111111}}`, `{"who":{}}`, []pii.Violation{{Path: "who.uid", Rule: "card"}}},
+		"a uid that is a fraction":      {`{"who":{"uid":1.5}}`, `{"who":{}}`, []pii.Violation{{Path: "who.uid", Rule: "uid"}}},
+		"a uid of 200 digits":           {`{"who":{"uid":` + strings.Repeat("1", 200) + `}}`, `{"who":{}}`, []pii.Violation{{Path: "who.uid", Rule: "uid"}}},
+		"an id that is a number":        {`{"who":{"id":12345}}`, `{"who":{}}`, []pii.Violation{{Path: "who.id", Rule: "id"}}},
+		"nothing":                       {`{"at":"","who":null}`, `{}`, nil},
+	} {
+		out, dropped, err := minimize(t, lenient(), test.in)
+		require.NoError(t, err, name)
+		require.Equal(t, test.want, out, name)
+		require.Equal(t, test.dropped, dropped, name)
+	}
+}
+
+func TestABadRequiredFieldRefusesTheBody(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		in, path, rule string
+	}{
+		"a field":                             {`{"at":"now","id":"#"}`, "id", "id"},
+		"a field of a line":                   {`{"at":"now","lines":[{"product":"1"},{"quantity":0}]}`, "lines[1].quantity", "quantity"},
+		"a line":                              {`{"at":"now","lines":["x"]}`, "lines[0]", "object"},
+		"the lines, in which some is needed":  {`{"at":"now","lines":{}}`, "lines", "array"},
+		"an element, which would leave a gap": {`{"at":"now","tags":["a","b c"]}`, "tags[1]", "code"},
+		"an object as an element":             {`{"at":"now","notes":["x"]}`, "notes[0]", "object"},
+		"an object in which some is needed":   {`{"at":"now","refund":"all"}`, "refund", "object"},
+		"what is needed of it":                {`{"at":"now","refund":{"amount":"five"}}`, "refund.amount", "amount"},
+	} {
+		out, dropped, err := minimize(t, lenient(), test.in)
+		require.Equal(t, []pii.Violation{{Path: test.path, Rule: test.rule}}, refusedBy(t, err).Violations, name)
+		require.Equal(t, []pii.Violation{{Path: "at", Rule: "timestamp"}}, dropped, name)
+		require.Empty(t, out, name)
+	}
+	_, _, err := minimize(t, pii.NewProjection(map[string]pii.Rule{"a": pii.ID}, "a"), `[]`)
+	require.EqualError(t, err, "pii: : object", "the document itself is never optional")
+}
+
+// What is dropped leaks no more than what is refused, and what comes out is allowed.
+func TestNothingComesOutOfWhatIsLeftOut(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]*pii.Projection{"orders": orders(), "the contract": contract.Of(&contract.PayNow{}).Contract().Projection()} {
+		every := slices.Sorted(maps.Keys(p.Rules()))
+		optional := pii.NewProjection(p.Rules(), every...)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(t *rapid.T) {
+				path, text := rapid.SampledFrom(every).Draw(t, "path"), value(t, 3)
+				in := string(document(path, text))
+				out, dropped, err := minimize(t, optional, in)
+				var told strings.Builder
+				for _, v := range dropped {
+					told.WriteString(v.Path + ": " + v.Rule + "\n")
+				}
+				requireSilent(t, []byte(out+told.String()), err)
+				if err == nil {
+					requireAllowed(t, optional, []byte(out))
+				}
+				strict, strictErr := optional.Append(nil, []byte(in))
+				if strictErr == nil && len(dropped) == 0 {
+					require.Equal(t, string(strict), out, "what is good is the same")
+				}
+			})
+		})
+	}
+}
+
+// exactly is the projection of a document without anything that is not on the list.
+func exactly(t *testing.T, p *pii.Projection, in string) (string, error) {
+	t.Helper()
+	d, err := pii.Parse([]byte(in))
+	require.NoError(t, err)
+	out, err := p.Exact(nil, d)
+	return string(out), err
+}
+
+func TestExactTakesATimeWithoutAnOffsetForOneInUTC(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{
+		"2026-03-02T10:15:00":        "2026-03-02T10:15:00Z",
+		"2026-03-02T10:15:00.123456": "2026-03-02T10:15:00.123456Z", // as Python writes it
+		"2026-03-02T10:15:00Z":       "2026-03-02T10:15:00Z",
+		"2026-03-02T10:15:00+01:00":  "2026-03-02T10:15:00+01:00",
+		"2026-03-02":                 "", "2026-03-02T10:15": "", "2026-03-02 10:15:00": "", "2026-13-02T10:15:00": "", "soon": "",
+	} {
+		out, err := exactly(t, lenient(), `{"at":"`+given+`"}`)
+		if want == "" {
+			require.EqualError(t, err, "pii: at: timestamp", given)
+			want = given
+		} else {
+			require.Equal(t, `{"at":"`+want+`"}`, out)
+		}
+		require.Equal(t, want, pii.InUTC(given))
+	}
+}
+
+func TestExactNamesWhatItDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	_, err := exactly(t, lenient(), `{"id":"1","at":null,"who":{"uid":"u"}}`)
+	require.NoError(t, err)
+	for in, want := range map[string]string{
+		`{"x":1}`:                               "pii: x: unknown",
+		`{"x":null}`:                            "pii: x: unknown",
+		`{"who":{"x":{"id":"1"}}}`:              "pii: who.x: unknown",
+		`{"lines":[{},{"sku":"1"}]}`:            "pii: lines[1].sku: unknown",
+		`{"i\u0064x":1}`:                        "pii: idx: unknown",
+		`{"two words":1,"":2,"1a":3}`:           "pii: ?: unknown, ?: unknown, ?: unknown",
+		`{"who":{"a@b.cd":1}}`:                  "pii: who.?: unknown",
+		`{"ip-203.0.113.77":1}`:                 "pii: ?: unknown",
+		`{"at":"now","x":1}`:                    "pii: at: timestamp, x: unknown",
+		`{"who":{"uid":5}}`:                     "pii: who.uid: uid",
+		`{"` + strings.Repeat("x", 65) + `":1}`: "pii: ?: unknown",
+	} {
+		_, err := exactly(t, lenient(), in)
+		require.EqualError(t, err, want, in)
+	}
+}
+
+func TestAPeekStopsBehindWhatItWants(t *testing.T) {
+	t.Parallel()
+	p := pii.NewProjection(map[string]pii.Rule{"type": pii.Code, "id": pii.ID})
+	deep := strings.Repeat("[", 65) + strings.Repeat("]", 65)
+	for in, want := range map[string]string{
+		`{"type":"a","id":"1","body":` + deep + `}`:  `{"type":"a","id":"1"}`,
+		`{"id":"1","x":5,"type":"a","id2":7}`:        `{"id":"1","type":"a"}`,
+		`{"id":"1","type":null,"body":` + deep + `}`: `{"id":"1"}`,
+		`{"body":{"id":"2"},"type":"a"}`:             `{"type":"a"}`,
+		`{}`:                                         `{}`,
+	} {
+		d, err := pii.Parse([]byte(in))
+		require.NoError(t, err)
+		out, err := p.Peek(nil, d)
+		require.NoError(t, err, in)
+		require.Equal(t, want, string(out))
+	}
+	d, err := pii.Parse([]byte(`{"body":` + deep + `,"id":"1"}`))
+	require.NoError(t, err)
+	_, err = p.Peek(nil, d)
+	require.ErrorContains(t, err, "malformed", "it passes over what stands before")
+}
+
+func TestTheListOfViolationsIsBounded(t *testing.T) {
+	t.Parallel()
+	unknown := `{"event_id":"1"`
+	for i := range 1000 {
+		unknown += fmt.Sprintf(`,"m%d":1`, i)
+	}
+	for _, in := range []string{unknown + `}`, `{"body":{"lines":[` + strings.Repeat(`{"quantity":0},`, 1000) + `{}]}}`} {
+		_, err := exactly(t, orders(), in)
+		require.Len(t, refusedBy(t, err).Violations, 20)
+	}
+}
+
+func TestAttributesNeedARule(t *testing.T) {
+	t.Parallel()
+	rules := map[string]pii.Rule{"event_id": pii.ID, "uid": pii.UID}
+	require.NoError(t, pii.CheckAttributes(map[string]string{"event_id": "1", "uid": "u"}, rules))
+	err := pii.CheckAttributes(map[string]string{"event_id": "", "uid": "198.51.100.23", "ilse@example.org": "x"}, rules)
+	require.Equal(t, []pii.Violation{{"attribute", "unknown"}, {"event_id", "id"}, {"uid", "ip"}}, refusedBy(t, err).Violations)
+}
+
+func FuzzAppend(f *testing.F) {
+	f.Add(webhooktest.Order(1), uint16(600))
+	f.Add([]byte(`{"event_id":"1","body":{"lines":[{"quantity":1},{}],"customer":null}}`), uint16(13))
+	f.Add([]byte(`{"body":{"lines":[[],[]]}}`), uint16(0))
+	f.Add([]byte(`{"x":"\\\"","event\u005fid":"\u0031","x":[{}]}`), uint16(7))
+	f.Add([]byte(`{"body":{"total_amount":-0,"lines":[{"price":1e5}]}}`), uint16(9))
+	p := orders()
+	f.Fuzz(func(t *testing.T, in []byte, at uint16) {
+		out, err := p.Append(nil, in)
+		// The JSON reader is the judge of what is well-formed; only nesting is ours.
+		if refused := (*pii.Error)(nil); err != nil {
+			require.Empty(t, out)
+			require.ErrorAs(t, err, &refused)
+			require.LessOrEqual(t, len(refused.Violations), 20)
+			require.Equal(t, refused.Malformed, !jsontext.Value(in).IsValid() || depth(in) > 64)
+			require.LessOrEqual(t, refused.Offset, int64(len(in)))
+		} else {
+			require.True(t, jsontext.Value(in).IsValid())
+			require.LessOrEqual(t, depth(in), 64)
+			require.True(t, jsontext.Value(out).IsValid())
+			requireAllowed(t, p, out)
+			again, err := p.Append(nil, out)
+			require.NoError(t, err)
+			require.Equal(t, string(out), string(again), "what was minimized is minimal")
+		}
+		// The same with a marker in it: neither output nor error may tell of it.
+		i := int(at) % (len(in) + 1)
+		planted := append(append(bytes.Clone(in[:i]), marker...), in[i:]...)
+		if bytes.Count(in, []byte("~")) == 0 {
+			out, err = p.Append(nil, planted)
+			requireSilent(t, out, err)
+		}
+	})
+}
+
+// depth is how deep a document is nested.
+func depth(document []byte) int {
+	deepest := 0
+	for decoder := jsontext.NewDecoder(bytes.NewReader(document)); ; {
+		if _, err := decoder.ReadToken(); err != nil {
+			return deepest
+		}
+		deepest = max(deepest, decoder.StackDepth())
+	}
+}

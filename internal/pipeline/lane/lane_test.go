@@ -41,27 +41,45 @@ func TestAMessageThatNoDocumentHoldsIsNotKept(t *testing.T) {
 	require.NoError(t, err)
 	_, _, err = l.Put(lane.Waiting{Topic: "q", Message: contract.Message{Data: make([]byte, contract.MaxKept)}}, start)
 	require.NoError(t, err, "the largest")
+	full := map[string]string{}
+	for i := range contract.MaxAttributes {
+		full[strings.Repeat("a", i+1)] = "x"
+	}
 	for name, m := range map[string]contract.Message{
 		"too large":                 {Data: make([]byte, contract.MaxKept+1)},
 		"an attribute of no text":   {Data: []byte("{}"), Attributes: map[string]string{"a": "\xff"}},
 		"with a name that is taken": {Data: []byte("{}"), Attributes: map[string]string{"__name__": "x"}},
-		"with no room for a ticket": {Data: []byte("{}"), Attributes: many(contract.MaxAttributes)},
+		"with no room for a ticket": {Data: []byte("{}"), Attributes: full},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, writes, err := l.Put(lane.Waiting{Topic: "q", Message: m}, start)
-			require.ErrorIs(t, err, lane.ErrUnfit)
-			require.Empty(t, writes)
-		})
+		_, writes, err := l.Put(lane.Waiting{Topic: "q", Message: m}, start)
+		require.ErrorIs(t, err, lane.ErrUnfit, name)
+		require.Empty(t, writes)
 	}
 }
 
-func many(n int) map[string]string {
-	all := map[string]string{}
-	for i := range n {
-		all[strings.Repeat("a", i+1)] = "x"
+// TestAWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered: one that waits again has these attributes.
+func TestAWaitingMessageKeepsWhenAndAsWhatItWasFirstDelivered(t *testing.T) {
+	t.Parallel()
+	l, err := lane.Open(t.Context(), empty{}, lane.Name{Queue: "q", Message: "e1"})
+	require.NoError(t, err)
+	for _, test := range []struct {
+		carries map[string]string
+		first   time.Time
+		id      string
+		want    map[string]string
+	}{
+		{nil, start, "m-1", map[string]string{contract.AttrFirstPublished: start.Format(time.RFC3339Nano), contract.AttrFirstMessageID: "m-1"}},
+		{map[string]string{contract.AttrFirstPublished: "then", contract.AttrFirstMessageID: "m-0"}, start, "m-1", map[string]string{contract.AttrFirstPublished: "then", contract.AttrFirstMessageID: "m-0"}},
+		{nil, time.Time{}, "", map[string]string{}},
+	} {
+		ticket, writes, err := l.Put(lane.Waiting{FirstPublished: test.first, MessageID: test.id, Message: contract.Message{Data: []byte("{}"), Attributes: test.carries}}, start)
+		require.NoError(t, err)
+		kept, err := lane.KeptOf(store.Document{Key: writes[0].Key, Fields: writes[0].Fields})
+		require.NoError(t, err)
+		require.False(t, kept.Emitted, "it waits for an attempt")
+		test.want[contract.AttrDelayTicket] = ticket
+		require.Equal(t, test.want, kept.Message.Attributes)
 	}
-	return all
 }
 
 // FuzzTicket: whatever a message claims, putting it aside gives it a ticket that is one.

@@ -3,7 +3,6 @@ package lane_test
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,26 +13,25 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/lane"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
 
 // line is a queue that keeps the messages of one ordering key in order, with a broker
 // that does so too, and a worker that has nothing but lanes to do it by.
 type line struct {
-	db     *standin.Store
-	now    time.Time
-	actors []*actor
+	*stage
 	// broker is what it holds, the first first; acked is what it was told to forget.
 	broker, acked   []contract.Message
 	arrived, closed []string
 	// again is, of each event that has failed, when its next attempt is due and with which
 	// ticket it comes back.
-	again map[string]struct {
-		due    time.Time
-		ticket string
-	}
+	again map[string]attempt
 	story []string
+}
+
+type attempt struct {
+	due    time.Time
+	ticket string
 }
 
 func (l *line) tell(format string, args ...any) {
@@ -70,11 +68,12 @@ func (l *line) keep(t require.TestingT, m contract.Message, due time.Time) (tick
 	return ticket
 }
 
-// one makes the write that a lane says, where it says one.
-func one(w store.Write, ok bool) ([]store.Write, bool) { return []store.Write{w}, ok }
-
+// over removes the lane with its last message.
 func (l *line) over(t require.TestingT, m contract.Message) {
-	l.commit(t, func(found lane.Lane) ([]store.Write, bool) { return one(found.Over(m)) })
+	l.commit(t, func(found lane.Lane) ([]store.Write, bool) {
+		w, ok := found.Over(m)
+		return []store.Write{w}, ok
+	})
 }
 
 // deliver delivers the first message that the broker holds. outcome is that of an attempt.
@@ -111,10 +110,8 @@ func (l *line) attempt(t require.TestingT, m contract.Message, outcome string) {
 		l.close(t, event)
 		l.over(t, m)
 	case "fails":
-		again := l.again[event]
-		again.due = l.now.Add(20 * time.Minute)
-		again.ticket = l.keep(t, m, again.due)
-		l.again[event] = again
+		due := l.now.Add(20 * time.Minute)
+		l.again[event] = attempt{due, l.keep(t, m, due)}
 	}
 }
 
@@ -131,86 +128,61 @@ func (l *line) repeat(t *rapid.T) {
 	l.tell("all from %d on again", from)
 }
 
-func (l *line) relay(i int) func(*rapid.T) {
-	return func(t *rapid.T) {
-		if a := l.actors[i]; a.running {
-			a.step(rapid.SampledFrom(fates).Draw(t, "the call is"))
-		} else {
-			a.start(lane.Delayed, &l.now, due)
-		}
-	}
-}
-
-// TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder drives one ordering key whose messages
-// fail, are done or die, while two relays go on call by call, fail and die.
+// TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder drives one ordering key whose messages fail, are done or
+// die, while two relays go on, fail and die.
 func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
 	t.Parallel()
-	dir, rounds := t.TempDir(), 0
-	rapid.Check(t, func(t *rapid.T) {
-		rounds++
-		db, err := standin.OpenTemporaryStore(filepath.Join(dir, fmt.Sprint(rounds)))
-		require.NoError(t, err)
-		l := &line{db: db, now: start, again: map[string]struct {
-			due    time.Time
-			ticket string
-		}{}}
-		for range 2 {
-			l.actors = append(l.actors, &actor{db: db, fate: make(chan fate), publish: func(m contract.Message) { l.broker = append(l.broker, m) }})
-		}
-		defer func() {
-			settle(l.actors)
-			require.NoError(t, db.Close())
-		}()
-		deliver := func(t *rapid.T) {
-			l.deliver(t, func() string {
-				return rapid.SampledFrom([]string{"is done", "fails", "is dead-lettered"}).Draw(t, "the attempt")
-			})
-		}
-		if rapid.Bool().Draw(t, "two wait and are due") {
-			l.event(t)
-			l.event(t)
-			l.deliver(t, func() string { return "fails" })
-			l.deliver(t, nil)
-			l.now = l.now.Add(21 * time.Minute)
-		}
-		t.Repeat(map[string]func(*rapid.T){
-			"an event": l.event, "an event +": l.event, "a delivery": deliver, "a delivery +": deliver, "a delivery ++": deliver,
-			"relay one": l.relay(0), "relay one +": l.relay(0), "relay two": l.relay(1), "relay two +": l.relay(1),
-			"repeat": l.repeat,
-			"time passes": func(t *rapid.T) {
-				l.now = l.now.Add(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 21 * time.Minute}).Draw(t, "time"))
-			},
-		})
-		settle(l.actors)
-		for range 2*len(l.arrived) + 3 {
-			l.now = l.now.Add(time.Hour)
-			l.actors[0].start(lane.Delayed, &l.now, due)
-			settle(l.actors)
-			for len(l.broker) > 0 {
-				l.deliver(t, func() string { return "is done" })
+	play(t, lane.Delayed, func(t *rapid.T, s *stage) (func(contract.Message), func()) {
+		l := &line{stage: s, again: map[string]attempt{}}
+		return func(m contract.Message) { l.broker = append(l.broker, m) }, func() {
+			none := func() []string { return nil }
+			deliver := func(t *rapid.T) {
+				l.deliver(t, func() string {
+					return rapid.SampledFrom([]string{"is done", "fails", "is dead-lettered"}).Draw(t, "the attempt")
+				})
 			}
+			if rapid.Bool().Draw(t, "two wait and are due") {
+				l.event(t)
+				l.event(t)
+				l.deliver(t, func() string { return "fails" })
+				l.deliver(t, nil)
+				l.now = l.now.Add(21 * time.Minute)
+			}
+			t.Repeat(map[string]func(*rapid.T){
+				"an event": l.event, "an event +": l.event, "a delivery": deliver, "a delivery +": deliver, "a delivery ++": deliver,
+				"relay one": l.relay(0, none), "relay one +": l.relay(0, none), "relay two": l.relay(1, none), "relay two +": l.relay(1, none),
+				"repeat": l.repeat,
+				"time passes": func(t *rapid.T) {
+					l.now = l.now.Add(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 21 * time.Minute}).Draw(t, "time"))
+				},
+			})
+			l.settle()
+			for range 2*len(l.arrived) + 3 {
+				l.now = l.now.Add(time.Hour)
+				l.start(l.actors[0], "")
+				l.settle()
+				for len(l.broker) > 0 {
+					l.deliver(t, func() string { return "is done" })
+				}
+			}
+			require.Equal(t, l.arrived, l.closed, "every event is done: %s", strings.Join(l.story, "\n"))
+			require.Empty(t, l.all(t, lane.Delayed.Entries()))
+			require.Empty(t, l.all(t, lane.Delayed.Lanes()), "a lane is over with its last message")
 		}
-		require.Equal(t, l.arrived, l.closed, "every event is done: %s", strings.Join(l.story, "\n"))
-		page, err := db.Query(t.Context(), store.Query{Collection: lane.Delayed.Entries(), Limit: 10})
-		require.NoError(t, err)
-		require.Empty(t, page.Documents)
 	})
 }
 
-// TestALaneIsOverWithItsLastMessage, and not before: a repetition of what was behind it
-// would overtake the last.
+// TestALaneIsOverWithItsLastMessage, and not before: a repetition of what was behind it would overtake the last.
 func TestALaneIsOverWithItsLastMessage(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.Of = lane.Delayed
-	l := &line{db: r.db, now: start}
+	r := newRig(t, lane.Delayed)
+	l := &line{stage: &stage{db: r.db, now: start}}
 	l.keep(t, message("e1"), start)
 	l.keep(t, message("e2"), time.Time{})
-	over := func(m contract.Message) (ok bool) {
-		l.commit(t, func(found lane.Lane) ([]store.Write, bool) {
-			_, ok = found.Over(m)
-			return nil, false
-		})
+	over := func(m contract.Message) bool {
+		found, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"})
+		require.NoError(t, err)
+		_, ok := found.Over(m)
 		return ok
 	}
 	r.broker.after = func() {
@@ -220,20 +192,33 @@ func TestALaneIsOverWithItsLastMessage(t *testing.T) {
 	require.Equal(t, []bool{false, false, true}, []bool{over(message("e2")), over(r.broker.taken[0]), over(r.broker.taken[1])})
 }
 
-// TestAMessageThatJoinsALaneDoesNotMakeItYounger: how long the oldest has waited is an alert.
-func TestAMessageThatJoinsALaneDoesNotMakeItYounger(t *testing.T) {
+// TestALaneIsNotOverWithWhatAnotherRelayHasPublishedPast: the relay that comes late to an empty lane leaves its newest entry.
+func TestALaneIsNotOverWithWhatAnotherRelayHasPublishedPast(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	l := &line{db: r.db, now: start}
-	r.Of = lane.Delayed
-	r.broker.down = true
+	r := newRig(t, lane.Delayed)
+	l := &line{stage: &stage{db: r.db, now: start}}
 	l.keep(t, message("e1"), start)
-	r.now = start.Add(time.Hour)
+	other := &lane.Relay{Of: lane.Delayed, Store: r.db, Publisher: r.broker, Now: r.Now}
+	r.broker.after = func() {
+		r.broker.after = nil
+		l.keep(t, message("e2"), time.Time{})
+		_, err := other.Due(t.Context(), 10, nil)
+		require.NoError(t, err)
+	}
 	r.due(t, 10)
-	l.now = r.now.Add(time.Minute)
-	l.keep(t, message("e2"), time.Time{})
-	r.now = start.Add(2 * time.Hour)
-	age, err := r.Oldest(t.Context())
+	found, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"})
 	require.NoError(t, err)
-	require.Equal(t, 2*time.Hour, age)
+	require.Equal(t, []string{"e1", "e1", "e2"}, events(r.broker.taken))
+	require.False(t, found.Holds())
+	for n, last := range []bool{false, false, true} {
+		_, over := found.Over(r.broker.taken[n])
+		require.Equal(t, last, over, "a message of the key that comes now is behind e2")
+	}
+}
+
+func events(messages []contract.Message) (ids []string) {
+	for _, m := range messages {
+		ids = append(ids, m.Attributes[contract.AttrEventID])
+	}
+	return ids
 }

@@ -44,7 +44,7 @@ var errFate = errors.New("no answer")
 
 // actor is a relay that stops before every call until it is told how that goes.
 type actor struct {
-	db      *standin.Store
+	db      store.Store
 	publish func(contract.Message)
 	fate    chan fate
 	// stopped is sent to before every call, and closed at the end.
@@ -82,43 +82,50 @@ func (a *actor) Publish(_ context.Context, _ string, m contract.Message) (id str
 	})
 }
 
-// world is the outbox, two relays, and what must be true.
-type world struct {
-	db     *standin.Store
+// stage is a store with two relays, which go on call by call, in any order.
+type stage struct {
+	db     store.Store
 	now    time.Time
+	of     lane.Kind
 	actors []*actor
-	events int
-	// committed and published are event ids by ordering key, in order.
-	committed, published map[string][]string
-	lanes                map[string]string
 }
 
-// start has a relay that is not running run, up to its first call.
-func (a *actor) start(of lane.Kind, now *time.Time, run func(*lane.Relay)) {
+// play checks a model. publish takes what the relays publish.
+func play(t *testing.T, of lane.Kind, model func(*rapid.T, *stage) (publish func(contract.Message), run func())) {
+	t.Helper()
+	dir, rounds := t.TempDir(), 0
+	rapid.Check(t, func(t *rapid.T) {
+		rounds++
+		db, err := standin.OpenTemporaryStore(filepath.Join(dir, fmt.Sprint(rounds)))
+		require.NoError(t, err)
+		s := &stage{db: db, now: start, of: of}
+		defer func() {
+			s.settle()
+			require.NoError(t, db.Close())
+		}()
+		publish, run := model(t, s)
+		for range 2 {
+			s.actors = append(s.actors, &actor{db: db, fate: make(chan fate), publish: publish})
+		}
+		run()
+	})
+}
+
+// start has a relay that is not running run, up to its first call: on one lane, as a worker does after
+// its commit, or on what is due.
+func (s *stage) start(a *actor, one string) {
 	a.running, a.gone, a.stopped = true, false, make(chan struct{})
-	relay := &lane.Relay{Of: of, Store: a.store(), Publisher: a, Now: func() time.Time { return *now }}
+	relay := &lane.Relay{Of: s.of, Store: a.store(), Publisher: a, Now: func() time.Time { return s.now }, Unreadable: bury}
 	stopped := a.stopped
 	go func() {
 		defer close(stopped)
-		run(relay)
-	}()
-	_, a.running = <-stopped
-}
-
-// due is a run over what is due.
-func due(relay *lane.Relay) {
-	_, _ = relay.Due(context.Background(), 2, func(string, error) {}) // what failed is found again
-}
-
-// run starts a relay: on one lane, as a worker does after its commit, or on what is due.
-func (w *world) run(a *actor, one string) {
-	a.start(lane.Outbox, &w.now, func(relay *lane.Relay) {
-		if one == "" {
-			due(relay)
+		if one == "" { // what failed is found again
+			_, _ = relay.Due(context.Background(), 2, func(string, error) {})
 			return
 		}
-		_, _ = relay.Lane(context.Background(), one) // what failed is found again
-	})
+		_, _ = relay.Lane(context.Background(), one)
+	}()
+	_, a.running = <-stopped
 }
 
 // step lets a running relay make the call that it stands before.
@@ -127,140 +134,149 @@ func (a *actor) step(next fate) {
 	_, a.running = <-a.stopped
 }
 
-// effect commits one to three emissions of an event.
-func (w *world) effect(t *rapid.T) {
-	w.events++
-	effect := handler.Effect{}
-	event := handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("e-", w.events)}
-	keys := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "a", "b", "c"}), 1, 3).Draw(t, "ordering keys")
-	for _, key := range keys {
-		effect.Emit = append(effect.Emit, emission(key, "x"))
-	}
-	emitted, err := lane.Emit(declared(), event, &effect, w.now)
-	require.NoError(t, err)
-	if rapid.IntRange(0, 9).Draw(t, "the commit fails") == 0 {
-		return
-	}
-	_, err = w.db.Commit(context.Background(), effect.Writes)
-	require.NoError(t, err)
-	for n, key := range keys {
-		w.committed[key] = append(w.committed[key], lane.ID(event, n))
-	}
-	for _, lane := range emitted.Lanes {
-		w.lanes[lane] = lane
-	}
-}
-
-// relay starts the relay, or lets it go on by one call.
-func (w *world) relay(i int) func(*rapid.T) {
+// relay starts a relay, or lets it go on by one call. lanes are those that one may start on.
+func (s *stage) relay(i int, lanes func() []string) func(*rapid.T) {
 	return func(t *rapid.T) {
-		a := w.actors[i]
+		a := s.actors[i]
 		if a.running {
 			a.step(rapid.SampledFrom(fates).Draw(t, "the call is"))
 			return
 		}
-		lane := ""
-		if lanes := slices.Sorted(maps.Keys(w.lanes)); len(lanes) > 0 && rapid.Bool().Draw(t, "after a commit") {
-			lane = rapid.SampledFrom(lanes).Draw(t, "lane")
-		}
-		w.run(a, lane)
-	}
-}
-
-func (w *world) pass(t *rapid.T) {
-	w.now = w.now.Add(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 31 * time.Second, time.Hour}).Draw(t, "time"))
-}
-
-// check holds what must be true at every moment.
-func (w *world) check(t *rapid.T) {
-	w.now = w.now.Add(time.Microsecond)
-	waiting, lanes := map[string]bool{}, map[string]bool{}
-	page, err := w.db.Query(context.Background(), store.Query{Collection: lane.Outbox.Lanes(), Limit: 1000})
-	require.NoError(t, err)
-	for _, lane := range page.Documents {
-		lanes[lane.Key.ID] = true
-	}
-	page, err = w.db.Query(context.Background(), store.Query{Collection: lane.Outbox.Entries(), Limit: 1000})
-	require.NoError(t, err)
-	for _, entry := range page.Documents {
-		var message contract.Message
-		require.NoError(t, store.Decode(entry.Fields["message"].(map[string]any), &message))
-		waiting[message.Attributes[contract.AttrEventID]] = true
-		lane, _, _ := strings.Cut(entry.Key.ID, "-")
-		require.True(t, lanes[lane], "an entry without a lane is found by nobody")
-	}
-	for key, ids := range w.published {
-		var first []string
-		for _, id := range ids {
-			if !slices.Contains(first, id) {
-				first = append(first, id)
-			}
-		}
-		committed := w.committed[key]
-		require.LessOrEqual(t, len(first), len(committed))
-		require.Equal(t, committed[:len(first)], first, "the first of each message comes in order, and none that is not committed")
-	}
-	for key, ids := range w.committed {
-		for _, id := range ids {
-			require.True(t, waiting[id] || slices.Contains(w.published[key], id), "a message is lost")
-		}
+		s.start(a, rapid.SampledFrom(append(lanes(), "")).Draw(t, "lane"))
 	}
 }
 
 // settle lets everything end without a fault.
-func settle(actors []*actor) {
-	for _, a := range actors {
+func (s *stage) settle() {
+	for _, a := range s.actors {
 		for a.running {
 			a.step(answered)
 		}
 	}
 }
 
-// TestWhateverRelaysDoEveryMessageComesInOrder drives two relays through the outbox,
-// call by call, in any order, while effects add to it and time passes: calls fail, or
-// are done and not answered, and relays die at any of them.
-func TestWhateverRelaysDoEveryMessageComesInOrder(t *testing.T) {
-	t.Parallel()
-	dir, rounds := t.TempDir(), 0
-	rapid.Check(t, func(t *rapid.T) {
-		rounds++
-		db, err := standin.OpenTemporaryStore(filepath.Join(dir, fmt.Sprint(rounds)))
+func (s *stage) all(t require.TestingT, collection string) []store.Document {
+	page, err := s.db.Query(context.Background(), store.Query{Collection: collection, Limit: 1000})
+	require.NoError(t, err)
+	return page.Documents
+}
+
+// bury keeps a message that cannot be read.
+func bury(doc store.Document, _ string, _ time.Time) []store.Write {
+	return []store.Write{store.Set(store.Key{Collection: "letters", ID: doc.Key.ID}, doc.Fields)}
+}
+
+// outbox is what is to be published, and what must be true of it.
+type outbox struct {
+	*stage
+	events int
+	// committed and published are event ids by ordering key, in order.
+	committed, published map[string][]string
+	lanes                []string
+	// damaged are the event ids of entries that cannot be read, by the entry's id.
+	damaged map[string]string
+}
+
+// effect commits one to three emissions of an event.
+func (o *outbox) effect(t *rapid.T) {
+	o.events++
+	effect := handler.Effect{}
+	event := handler.Event{Queue: "q", Tenant: "default", ID: fmt.Sprint("e-", o.events)}
+	keys := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "a", "b", "c"}), 1, 3).Draw(t, "ordering keys")
+	for _, key := range keys {
+		effect.Emit = append(effect.Emit, emission(key, "x"))
+	}
+	emitted, err := lane.Emit(declared(), event, &effect, o.now)
+	require.NoError(t, err)
+	if rapid.IntRange(0, 9).Draw(t, "the commit fails") == 0 {
+		return
+	}
+	_, err = o.db.Commit(context.Background(), effect.Writes)
+	require.NoError(t, err)
+	for n, key := range keys {
+		o.committed[key] = append(o.committed[key], lane.ID(event, n))
+	}
+	o.lanes = append(o.lanes, emitted.Lanes...)
+}
+
+// damage makes an entry unreadable.
+func (o *outbox) damage(t *rapid.T) {
+	entries := o.all(t, lane.Outbox.Entries())
+	if len(entries) == 0 || len(o.damaged) > 2 {
+		return
+	}
+	bad := rapid.SampledFrom(entries).Draw(t, "entry")
+	if o.damaged[bad.Key.ID] == "" {
+		o.damaged[bad.Key.ID] = bad.Fields["emits"].(string)
+		_, err := o.db.Commit(context.Background(), []store.Write{store.Set(bad.Key, map[string]any{"topic": "x"})})
 		require.NoError(t, err)
-		w := &world{db: db, now: start, committed: map[string][]string{}, published: map[string][]string{}, lanes: map[string]string{}}
-		for range 2 {
-			w.actors = append(w.actors, &actor{db: db, fate: make(chan fate), publish: func(m contract.Message) {
-				w.published[m.OrderingKey] = append(w.published[m.OrderingKey], m.Attributes[contract.AttrEventID])
-			}})
-		}
-		defer func() {
-			settle(w.actors)
-			require.NoError(t, db.Close())
-		}()
-		t.Repeat(map[string]func(*rapid.T){
-			"an effect":   w.effect,
-			"relay one":   w.relay(0),
-			"relay one +": w.relay(0),
-			"relay two":   w.relay(1),
-			"relay two +": w.relay(1),
-			"time passes": w.pass,
-			"":            w.check,
-		})
-		settle(w.actors)
-		for range 4 { // of two lanes each; there are three
-			w.now = w.now.Add(11 * time.Minute)
-			w.run(w.actors[0], "")
-			settle(w.actors)
-		}
-		w.check(t)
-		for key, ids := range w.committed {
-			for _, id := range ids {
-				require.Contains(t, w.published[key], id, "a message is not published")
+	}
+}
+
+// check holds what must be true at every moment.
+func (o *outbox) check(t *rapid.T) {
+	o.now = o.now.Add(time.Microsecond)
+	there, lanes := map[string]bool{}, map[string]bool{}
+	for _, lane := range o.all(t, lane.Outbox.Lanes()) {
+		lanes[lane.Key.ID] = true
+	}
+	for _, entry := range o.all(t, lane.Outbox.Entries()) {
+		id, _ := entry.Fields["emits"].(string)
+		there[id], there[o.damaged[entry.Key.ID]] = true, true
+		lane, _, _ := strings.Cut(entry.Key.ID, "-")
+		require.True(t, lanes[lane], "an entry without a lane is found by nobody")
+	}
+	for _, letter := range o.all(t, "letters") {
+		there[o.damaged[letter.Key.ID]] = true
+	}
+	unreadable := slices.Collect(maps.Values(o.damaged))
+	for key, committed := range o.committed {
+		first, readable := []string{}, []string{}
+		for _, id := range o.published[key] {
+			if !slices.Contains(first, id) && !slices.Contains(unreadable, id) {
+				first = append(first, id)
 			}
 		}
-		for _, collection := range []string{lane.Outbox.Entries(), lane.Outbox.Lanes()} {
-			page, err := w.db.Query(context.Background(), store.Query{Collection: collection, Limit: 10})
-			require.NoError(t, err)
-			require.Empty(t, page.Documents, "a lane is there as long as its entries")
+		for _, id := range committed {
+			require.True(t, there[id] || slices.Contains(o.published[key], id), "a message is lost")
+			if !slices.Contains(unreadable, id) {
+				readable = append(readable, id)
+			}
+		}
+		require.LessOrEqual(t, len(first), len(readable))
+		require.Equal(t, readable[:len(first)], first, "the first of each message comes in order, and none that is not committed")
+	}
+}
+
+// TestWhateverRelaysDoEveryMessageComesInOrder drives two relays through the outbox while effects add to
+// it, entries are damaged and time passes: calls fail, or are done and not answered, and relays die at any
+// of them.
+func TestWhateverRelaysDoEveryMessageComesInOrder(t *testing.T) {
+	t.Parallel()
+	play(t, lane.Outbox, func(t *rapid.T, s *stage) (func(contract.Message), func()) {
+		o := &outbox{stage: s, committed: map[string][]string{}, published: map[string][]string{}, damaged: map[string]string{}}
+		lanes := func() []string { return slices.Clone(o.lanes) }
+		publish := func(m contract.Message) {
+			o.published[m.OrderingKey] = append(o.published[m.OrderingKey], m.Attributes[contract.AttrEventID])
+		}
+		return publish, func() {
+			t.Repeat(map[string]func(*rapid.T){
+				"an effect": o.effect, "an effect +": o.effect, "an entry is damaged": o.damage,
+				"relay one": o.relay(0, lanes), "relay one +": o.relay(0, lanes), "relay two": o.relay(1, lanes), "relay two +": o.relay(1, lanes),
+				"time passes": func(t *rapid.T) {
+					o.now = o.now.Add(rapid.SampledFrom([]time.Duration{time.Microsecond, time.Second, 31 * time.Second, time.Hour}).Draw(t, "time"))
+				},
+				"": o.check,
+			})
+			o.settle()
+			for range 4 { // of two lanes each; there are three
+				o.now = o.now.Add(11 * time.Minute)
+				o.start(o.actors[0], "")
+				o.settle()
+			}
+			o.check(t)
+			require.Empty(t, o.all(t, lane.Outbox.Entries()), "every message is published, or a dead letter")
+			require.Empty(t, o.all(t, lane.Outbox.Lanes()), "a lane is there as long as its entries")
 		}
 	})
 }

@@ -49,7 +49,6 @@ const entries = 100
 // that entry is. On an error the rest stay, due again after a wait that grows with the
 // age of the oldest; no other lane waits for them.
 func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) {
-	last := ""
 	for {
 		// The lane before its entries: an entry added in between changes its version.
 		doc, err := r.Store.Get(ctx, store.Key{Collection: r.Of.Lanes(), ID: id})
@@ -70,7 +69,7 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 			var e entry
 			if err := store.Decode(doc.Fields, &e); err != nil {
 				done = append(done, r.Unreadable(doc, l.QueueID, r.Now())...)
-				last, done = doc.Key.ID, append(done, store.Delete(doc.Key, doc.Version))
+				done = append(done, store.Delete(doc.Key, doc.Version))
 				continue
 			}
 			if e.DueAt.After(r.Now()) {
@@ -82,12 +81,11 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 				return published, errors.Join(err, r.later(ctx, l, e, done))
 			}
 			published++
-			last = doc.Key.ID
 			done = append(done, store.Delete(doc.Key, 0))
 		}
 		failpoint.Hit(failpoint.OutboxPublished)
 		if page.Next.IsZero() || !waits.IsZero() {
-			_, err = r.Store.Commit(ctx, append(done, l.leave(last, waits, r.Now())))
+			_, err = r.Store.Commit(ctx, append(done, l.leave(waits, r.Now())))
 			if err == nil {
 				failpoint.Hit(failpoint.OutboxRemoved)
 				return published, nil
@@ -149,9 +147,9 @@ func (l Lane) putOff(oldest entry, now time.Time) store.Write {
 // keptEmpty is how long a lane without entries is kept: longer than a broker keeps a message.
 const keptEmpty = 31 * 24 * time.Hour
 
-// leave returns the write of a lane whose entries were published up to last. later is when its
-// next entry is due; zero: there is none.
-func (l Lane) leave(last string, later, now time.Time) store.Write {
+// leave returns the write of a lane whose entries were published. later is when its next entry is due;
+// zero: there is none. Its newest entry stays the newest, whoever has published it.
+func (l Lane) leave(later, now time.Time) store.Write {
 	next := l.head
 	switch {
 	case !later.IsZero():
@@ -159,7 +157,6 @@ func (l Lane) leave(last string, later, now time.Time) store.Write {
 	case !l.Stays:
 		return store.Delete(l.key, l.version)
 	default:
-		next.Newest = cmp.Or(last, l.Newest)
 		next.DueAt, next.OldestAt, next.ExpireAt = time.Time{}, time.Time{}, now.Add(keptEmpty)
 	}
 	return l.replace(next)

@@ -1,0 +1,218 @@
+package lane_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+func TestAnEmissionsIDFollowsFromItsEventAndItsPlaceAlone(t *testing.T) {
+	t.Parallel()
+	event := handler.Event{Queue: "orders", Tenant: "default", ID: "e1", Type: "order.paid", Attempt: 1, MessageID: "m1", PublishedAt: start}
+	again := event
+	again.Attempt, again.Try, again.MessageID, again.PublishedAt = 4, 2, "m2", start.Add(time.Hour)
+	require.Equal(t, lane.ID(event, 0), lane.ID(again, 0), "a repetition of the event says the same")
+	seen := map[string]bool{}
+	for _, e := range []handler.Event{
+		event, {Queue: "refunds", Tenant: "default", ID: "e1"}, {Queue: "orders", Tenant: "other", ID: "e1"}, {Queue: "orders", Tenant: "default", ID: "e10"},
+		{Queue: "orders", Tenant: "default e", ID: "1"}, {Queue: "orders", Tenant: `default" "e`, ID: "1"}, // parts run together
+	} {
+		for n := range 12 {
+			require.False(t, seen[lane.ID(e, n)], "%v, %d", e, n)
+			seen[lane.ID(e, n)] = true
+		}
+	}
+}
+
+func TestAnEmissionIsCommittedWithItsLane(t *testing.T) {
+	t.Parallel()
+	own := store.Create(store.Key{Collection: "own", ID: "x"}, nil)
+	effect := handler.Effect{Writes: []store.Write{own}, Emit: []handler.Emission{
+		emission("sub-1", "first"), emission("sub-2", "second"), emission("sub-1", "third"), emission("", "fourth"), emission("", "fifth"),
+	}}
+	event := handler.Event{Queue: "q", Tenant: "acme", ID: "e1"}
+	at := start.Add(1500 * time.Nanosecond)
+	emitted, err := lane.Emit(declared(), event, &effect, at)
+	require.NoError(t, err)
+	require.Len(t, emitted.Lanes, 4, "those of no key have a lane each")
+	require.Len(t, effect.Writes, 1+5+4)
+	require.Equal(t, own, effect.Writes[0])
+	at = at.Truncate(time.Microsecond)
+	newest := map[string]string{}
+	for n, w := range effect.Writes[1:6] {
+		of, _, _ := strings.Cut(w.Key.ID, "-")
+		require.Equal(t, store.OpCreate, w.Op, "an id that is there already is a conflict, and nothing to write over")
+		require.Equal(t, lane.Outbox.Entries(), w.Key.Collection)
+		require.Less(t, newest[of], w.Key.ID, "ids of a lane rise")
+		newest[of] = w.Key.ID
+		kept, err := lane.KeptOf(store.Document{Key: w.Key, Fields: w.Fields})
+		require.NoError(t, err)
+		require.Equal(t, []any{at, topic, lane.Source{Queue: "q", Tenant: "acme", EventID: "e1", Emits: lane.ID(event, n)}}, []any{kept.CreatedAt, kept.Topic, kept.Source})
+		m := kept.Message
+		require.Equal(t, effect.Emit[n].OrderingKey, m.OrderingKey)
+		require.Equal(t, lane.ID(event, n), m.Attributes[contract.AttrEventID])
+		require.Equal(t, "acme", m.Attributes[contract.AttrTenant])
+		require.Equal(t, at.Format(time.RFC3339Nano), m.Attributes[contract.AttrFirstPublished])
+		require.Equal(t, m.Attributes[contract.AttrEventType], m.Attributes[contract.AttrRoutingKey], "by which the topic's queues take it")
+		if m.OrderingKey == "" {
+			require.Equal(t, contract.UnknownOrderingKey, m.Attributes[contract.AttrOrderingKey])
+		}
+		body, err := declared().Contracts.Decode(contract.EnvelopeV1, m.Data)
+		require.NoError(t, err)
+		require.NoError(t, body.Validate())
+		require.NoError(t, body.CheckAttributes(m.Attributes))
+	}
+	for i, w := range effect.Writes[6:] {
+		fields := map[string]any{"newest": newest[emitted.Lanes[i]], "due_at": at.Add(30 * time.Second), "oldest_at": at}
+		require.Equal(t, store.Set(store.Key{Collection: lane.Outbox.Lanes(), ID: emitted.Lanes[i]}, fields), w, "a lane may be there already")
+	}
+}
+
+func TestWhatNoBrokerTakesIsRejected(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(*handler.Emission, *contract.Envelope){
+		"a body that breaks its contract":  func(_ *handler.Emission, m *contract.Envelope) { m.Action = "" },
+		"an amount without a currency":     func(_ *handler.Emission, m *contract.Envelope) { m.Payload.Amount = "1.00" },
+		"an ordering key that is no id":    func(e *handler.Emission, _ *contract.Envelope) { e.OrderingKey = "ilse@example.org" },
+		"an ordering key of any length":    func(e *handler.Emission, _ *contract.Envelope) { e.OrderingKey = strings.Repeat("x", 2000) },
+		"a correlation id that is no id":   func(_ *handler.Emission, m *contract.Envelope) { m.CorrelationID = "a/b" },
+		"a string of the body not UTF-8":   func(_ *handler.Emission, m *contract.Envelope) { m.Payload.Status = "\xff" },
+		"a time of the body that is none":  func(_ *handler.Emission, m *contract.Envelope) { m.Payload.OccurredAt = "yesterday" },
+		"a negative number in its payload": func(_ *handler.Emission, m *contract.Envelope) { m.Payload.Cycle = -1 },
+		"a time of more than a month":      func(e *handler.Emission, _ *contract.Envelope) { e.Due = start.Add(contract.MaxAhead + 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			last, bad := later("x"), emission("sub-2", "bad")
+			last.Due = start.Add(contract.MaxAhead)
+			m, err := contract.As[*contract.Envelope](bad.Body)
+			require.NoError(t, err)
+			_, err = lane.Emit(declared(), emitter, &handler.Effect{Emit: []handler.Emission{last, bad}}, start)
+			require.NoError(t, err, "before it is spoiled")
+			spoil(&bad, m)
+			_, err = lane.Emit(declared(), emitter, &handler.Effect{Emit: []handler.Emission{last, bad}}, start)
+			require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "emission_invalid", Counts: true}, retry.Decide(err))
+			require.NotContains(t, err.Error(), "ilse")
+		})
+	}
+}
+
+// later is an emission of the ordering key k that is due in 15 minutes, under a name.
+func later(name string) handler.Emission {
+	e := emission("k", "later")
+	e.Due, e.Name = start.Add(15*time.Minute), name
+	return e
+}
+
+// emitter is the event that emits in these tests; withdrawer may take it back.
+var (
+	emitter    = handler.Event{Queue: "q", Tenant: "acme", ID: "e1"}
+	withdrawer = handler.Event{Queue: "q", Tenant: "acme", ID: "e2"}
+)
+
+func TestADelayedEmissionIsPublishedWhenItIsDueAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, lane.Delayed)
+	emitted, err := r.commit(t, emitter, handler.Effect{Emit: []handler.Emission{later("timeout o1"), emission("k", "now")}})
+	require.NoError(t, err)
+	require.Equal(t, []string{lane.ID(emitter, 0), lane.ID(emitter, 1)}, handler.EmittedIDs(emitted.Messages))
+	require.Len(t, emitted.Lanes, 1, "that of the one which is published now")
+	require.Equal(t, start.Add(15*time.Minute), emitted.Due)
+	own, err := lane.Open(t.Context(), r.db, lane.Name{Queue: "q", OrderingKey: "k"})
+	require.NoError(t, err)
+	calm, err := lane.Calm(t.Context(), r.db, "q")
+	require.NoError(t, err)
+	require.Equal(t, []bool{false, true}, []bool{own.Exists(), calm}, "it holds no message of its key up")
+	r.now = start.Add(15*time.Minute - time.Microsecond)
+	report, _ := r.due(t, 10)
+	require.Zero(t, report.Published, "it is not due")
+	r.now = start.Add(15 * time.Minute)
+	report, _ = r.due(t, 10)
+	require.Equal(t, lane.Report{Lanes: 1, Published: 1}, report)
+	require.Equal(t, []string{"later"}, r.broker.says())
+	require.Equal(t, lane.ID(emitter, 0), r.broker.taken[0].Attributes[contract.AttrEventID])
+	require.Empty(t, lane.Ticket(r.broker.taken[0]), "it has not been delivered before")
+	require.Equal(t, [2]int{}, r.left(t))
+}
+
+func TestADelayedEmissionIsWithdrawnByItsNameAlone(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		by   handler.Event
+		name string
+		left int
+		late bool // while the relay publishes it
+	}{
+		"by another event of its queue and tenant": {withdrawer, "timeout o1", 0, false},
+		"too late, and still once":                 {withdrawer, "timeout o1", 1, true},
+		"not by another name":                      {withdrawer, "timeout o2", 1, false},
+		"not for another tenant":                   {handler.Event{Queue: "q", Tenant: "other", ID: "e2"}, "timeout o1", 1, false},
+		"not from another queue":                   {handler.Event{Queue: "p", Tenant: "acme", ID: "e2"}, "timeout o1", 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, lane.Delayed)
+			_, err := r.commit(t, emitter, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
+			require.NoError(t, err)
+			withdraw := func() {
+				for range 2 { // what is not there is passed over
+					_, err := r.commit(t, test.by, handler.Effect{Withdraw: []string{test.name}})
+					require.NoError(t, err)
+				}
+			}
+			if r.broker.after = withdraw; !test.late {
+				withdraw()
+				require.Equal(t, [2]int{test.left, test.left}, r.left(t))
+			}
+			r.now = start.Add(time.Hour)
+			report, failed := r.due(t, 10)
+			require.Equal(t, test.left, report.Published)
+			require.Empty(t, failed)
+			require.Len(t, r.broker.taken, test.left)
+			require.Equal(t, [2]int{}, r.left(t))
+		})
+	}
+}
+
+func TestANameThatWaitsIsNotGivenTwice(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, lane.Delayed)
+	_, err := r.commit(t, emitter, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
+	require.NoError(t, err)
+	_, err = r.commit(t, withdrawer, handler.Effect{Emit: []handler.Emission{later("timeout o1")}})
+	require.ErrorIs(t, err, store.ErrExists)
+	_, err = r.commit(t, withdrawer, handler.Effect{Emit: []handler.Emission{later("")}})
+	require.NoError(t, err, "without a name it has that of its id")
+}
+
+// TestWhatWaitsNamesTheEventThatItWillBe: nobody else knows an event that is not yet published.
+func TestWhatWaitsNamesTheEventThatItWillBe(t *testing.T) {
+	t.Parallel()
+	for kind, emission := range map[lane.Kind]handler.Emission{lane.Outbox: emission("k", "now"), lane.Delayed: later("x")} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, kind)
+			_, err := r.commit(t, emitter, handler.Effect{Emit: []handler.Emission{emission}})
+			require.NoError(t, err)
+			page, err := r.db.Query(t.Context(), store.Query{Collection: kind.Entries(), Equal: map[string]any{"emits": lane.ID(emitter, 0)}, Limit: 2})
+			require.NoError(t, err)
+			require.Len(t, page.Documents, 1)
+			kept, err := lane.KeptOf(page.Documents[0])
+			require.NoError(t, err)
+			require.Equal(t, []bool{kind == lane.Outbox, true}, []bool{kept.Outbox(), kept.Emitted})
+			require.Equal(t, lane.Source{Queue: "q", Tenant: "acme", EventID: "e1", Emits: lane.ID(emitter, 0)}, kept.Source)
+			line, err := lane.LineOf(t.Context(), r.db, kept)
+			require.NoError(t, err)
+			require.True(t, line.Exists())
+			require.Equal(t, kept.Source, line.First)
+		})
+	}
+}

@@ -3,15 +3,11 @@ package pages_test
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
-	"errors"
 	"io"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,8 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/console/ops"
-	"billhook/internal/platform/standin"
-	"billhook/internal/platform/store"
 )
 
 const opsToken = "0123456789abcdef01234567"
@@ -69,41 +63,19 @@ func TestNoPageWaitsForAStoreThatHasStalled(t *testing.T) {
 	require.Greater(t, stalled, 20)
 }
 
-// unwritable is a store that takes no writes.
-type unwritable struct {
-	store.Store
-	asked atomic.Int64
-}
-
-func (u *unwritable) Commit(context.Context, []store.Write) ([]store.Version, error) {
-	u.asked.Add(1)
-	return nil, errors.New("a look has changed something")
-}
-
-// readsByPOST are the questions of the API that change nothing, though they are asked by POST.
-var readsByPOST = regexp.MustCompile(`^POST /v1/ops/(events/try|journal/verify)`)
-
 func TestToLookChangesNothing(t *testing.T) {
 	t.Parallel()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	closed := &unwritable{Store: db}
-	s := shopOver(t, closed, partner{})
 	h := openHouse(t, local)
 	person := h.signedIn(t, "ada")
 	walk(t, h.routes, "x", func(method, _, path string) {
-		if method != http.MethodGet {
-			return
-		}
-		s.ask(t, path, nil)
-		require.Zero(t, closed.asked.Load(), path)
-		h.api.calls = nil
-		h.visits(t, method, path+"?q=x&id=x&queue=x", nil, person)
-		for _, call := range h.api.calls {
-			require.True(t, strings.HasPrefix(call, http.MethodGet+" ") || readsByPOST.MatchString(call), "%s asks %s", path, call)
+		if method == http.MethodGet {
+			h.visits(t, method, path+"?q=x&id=x&queue=x", nil, person)
 		}
 	})
+	require.NotEmpty(t, h.api.called())
+	for _, call := range h.api.called() {
+		require.True(t, strings.HasPrefix(call, http.MethodGet+" "), call)
+	}
 }
 
 func TestAChangeThatAnotherSiteSendsIsNotMade(t *testing.T) {

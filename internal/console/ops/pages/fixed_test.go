@@ -1,0 +1,271 @@
+package pages_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/console/ops"
+	"billhook/internal/console/ops/pages"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/env"
+	"billhook/internal/platform/serve"
+	"billhook/internal/retry"
+)
+
+var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+// fixed is an API that answers by method and path, keeps what it was asked, and refuses all else.
+type fixed struct {
+	answers map[string]any
+	asked   []string
+}
+
+func (a *fixed) Call(_ context.Context, method, path string, question, answer any) error {
+	asked, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
+	a.asked = append(a.asked, strings.TrimSuffix(method+" "+path+" "+string(asked), " null"))
+	found, ok := a.answers[method+" "+path]
+	if !ok {
+		return serve.Refuse(http.StatusNotFound, "unknown", "There is nothing of that id.")
+	}
+	if problem, is := found.(*serve.Problem); is {
+		return problem
+	}
+	body, err := json.Marshal(found)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, answer)
+}
+
+// visit looks at a page over an API that answers so, or sends it a form. It returns what the API was asked.
+func visit(t *testing.T, path, sent string, answers map[string]any) (status int, body string, asked []string) {
+	t.Helper()
+	cat, err := catalog.Load("")
+	require.NoError(t, err)
+	api := &fixed{answers: answers}
+	site, err := pages.New(pages.Config{
+		Longest: time.Minute, API: api, Guard: func(next http.Handler) http.Handler { return next }, Catalog: cat,
+		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon },
+	})
+	require.NoError(t, err)
+	router := chi.NewRouter()
+	site.Routes(router)
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	if sent != "" {
+		request = httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(sent))
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		request.Header.Set("Sec-Fetch-Site", "same-origin")
+	}
+	w := httptest.NewRecorder()
+	router.ServeHTTP(w, request)
+	return w.Code, w.Body.String(), api.asked
+}
+
+var tags = regexp.MustCompile(`<[^>]*>`)
+
+// shown is the text of a page: without its tags, each blank once.
+func shown(body string) string {
+	return strings.Join(strings.Fields(tags.ReplaceAllString(body, " ")), " ")
+}
+
+func TestAPageShowsWhatTheAPIAnswers(t *testing.T) {
+	t.Parallel()
+	const line = "/v1/ops/events?event_id=e1&key=u%7C1&limit=50&page=p&queue=q1&since=7d&status=FAILED"
+	for path, test := range map[string]struct {
+		answers map[string]any
+		status  int
+		says    []string
+	}{
+		"/ops/events?queue=q1&status=FAILED&since=7d&until=&type=&event_id=e1&key=u%7C1&page=p": {map[string]any{"GET " + line: ops.List[ops.Line]{Next: "n", Items: []ops.Line{{
+			EventID: "e:1", Queue: "q1", Tenant: "t", Status: dedupe.Failed, Reason: "order_not_seen", NextRetryAt: noon, CreatedAt: noon,
+		}}}}, 200, []string{`href="/ops/events/e:1?queue=q1&amp;tenant=t"`, "page=n", `value="7d"`, "order_not_seen, again 2026-11-22 12:00:00 UTC"}},
+		"/ops/events?queue=q1": {map[string]any{
+			"GET /v1/ops/events?limit=50&queue=q1": ops.List[ops.Line]{},
+			"GET /v1/ops/waiting?queue=q1":         ops.Elsewhere{InBroker: []ops.InBroker{{Queue: "q1", Messages: 1234, OldestSeconds: 61}}, Waiting: ops.Waiting{Outbox: ops.Count{Count: 3}}},
+		}, 200, []string{"No event is in this list.", "1,234 in the broker for q1 , the oldest for 1m 1s", "3 in the outbox"}},
+		"/ops/events?since=yesterday": {map[string]any{
+			"GET /v1/ops/events?limit=50&since=yesterday": serve.Refuse(http.StatusBadRequest, "since_invalid", "The parameter since is a time."),
+		}, 400, []string{"The parameter since is a time.", `value="yesterday"`}},
+		"/ops/events/e1": {map[string]any{
+			"GET /v1/ops/events/e1":                   serve.Refuse(http.StatusConflict, "queue_needed", "Several."),
+			"GET /v1/ops/events?event_id=e1&limit=50": ops.List[ops.Line]{Items: []ops.Line{{EventID: "e1", Queue: "q1", Tenant: "t"}, {EventID: "e1", Queue: "q2", Tenant: "t"}}},
+		}, 200, []string{`/ops/events/e1?queue=q1&amp;tenant=t"`, `/ops/events/e1?queue=q2&amp;tenant=t"`}},
+		"/ops/audit?kind=product": {map[string]any{"GET /v1/ops/audit?kind=product&limit=50": ops.List[audit.Entry]{Next: "more", Items: []audit.Entry{
+			{Kind: "product", Subject: "hat/1", Action: "set", Who: "ada", Why: "<dearer>", At: noon, Before: map[string]any{"points": 5}, After: map[string]any{"points": 6}},
+			{Kind: "moon", Subject: "m", Action: "land", Who: "bob", Why: "w", At: noon},
+		}}}, 200, []string{
+			`href="/ops/products/hat%2F1"`, `<span class="id">m</span>`, "points 5", "points 6", "&lt;dearer&gt;", `href="/ops/audit?kind=product&amp;page=more"`, "<option selected>product</option>",
+		}},
+		"/ops/catalog/contracts/message.v1:order.created:1": {map[string]any{"GET /v1/ops/catalog/contracts/message.v1:order.created:1": ops.ContractDeclaration{
+			DeclaredContract: ops.DeclaredContract{ID: "message.v1:order.created:1", Type: "order.created", Version: 1},
+			Members:          []ops.DeclaredMember{{Name: "items[].product_id", Shape: "id", Required: true}},
+			Schema:           jsontext.Value(`{"title":"t"}`), Example: jsontext.Value(`{"total":12345678901234567890}`),
+			ConsumedBy: []ops.Consumer{{Queue: "one-queue", Enabled: true, Types: []string{"order.created"}}},
+			ProducedBy: []ops.Producer{{Kind: ops.ProducerHandler, Name: "points.credit", Queue: "other-queue", To: "one-queue"}},
+		}}, 200, []string{"items[].product_id", "{\n  &#34;title&#34;: &#34;t&#34;\n}", "12345678901234567890", `href="/ops/catalog/queues/one-queue"`, `href="/ops/catalog/queues/other-queue"`}},
+		"/ops/status": {map[string]any{"GET /v1/ops/status": ops.Status{
+			Self: ops.Self{Build: serve.Build{Version: "v1.4.0"}, Instance: "one"}, Catalog: "1a2b3c4d", Deployed: []string{"00000000"}, Agreement: ops.Differs,
+			Services:      []ops.ServiceStatus{{Service: rates.Service{Service: "worker", Instance: "one"}, SeenSeconds: 61, Agreement: ops.Differs}},
+			Configuration: []env.Setting{{Name: "OPS_TOKEN", Value: "[redacted]", About: "the tokens"}, {Name: "POOL", About: "the pool"}},
+			Doctor: ops.Diagnosis{ExaminedAt: noon, Examination: ops.Examination{Unread: 7, Findings: []ops.Finding{
+				{Queue: "one-queue", Kind: "subscription", ID: "one-queue-push", Code: "wrong_filter", Have: "none", Want: "x", Effect: "Messages are passed by."},
+			}}},
+		}}, 200, []string{
+			"differs from the catalog: 1 finding, below", "deployed from another catalog", "1m 1s ago", "[redacted]", "not set", "wrong_filter", "Messages are passed by.", "may not look at 7 topics", `status-warn">differs`,
+		}},
+		"/ops/nothing-here": {nil, 404, []string{"There is no page at this address."}},
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			status, body, _ := visit(t, path, "", test.answers)
+			require.Equal(t, test.status, status)
+			for _, part := range test.says {
+				require.Contains(t, body+"\n"+shown(body), part)
+			}
+		})
+	}
+}
+
+func TestTheOverviewHasTheWorstQueueFirst(t *testing.T) {
+	t.Parallel()
+	paused := &ops.QueuePaused{Subscription: pause.Pushing}
+	_, body, _ := visit(t, "/ops/", "", map[string]any{"GET /v1/ops/rates?hours=24": ops.Rates{}, "GET /v1/ops/rates?days=30": ops.Rates{}, "GET /v1/ops/queues": ops.Queues{Items: []ops.Queue{
+		{ID: "off"}, {ID: "well", Enabled: true}, {ID: "paused", Enabled: true, Paused: &ops.QueuePaused{Subscription: pause.Paused}}, {ID: "busy", Enabled: true, Backlog: &ops.Backlog{Messages: 9, AlertAbove: 8}},
+		{ID: "failing", Enabled: true, LastHour: ops.Rate{FailurePercent: 10}}, {ID: "broken", Enabled: true, Breakers: make([]rates.OpenBreaker, 1)},
+		{ID: "dying", Enabled: true, DeadLetters: ops.Depth{Alert: true}}, {ID: "on-paper", Enabled: true, Paused: paused}, {ID: "a\u202eb\x1b[2J<script>", Enabled: true},
+	}}})
+	var order []string
+	for _, name := range regexp.MustCompile(`<h2><a href="/ops/queues/([^"]+)">`).FindAllStringSubmatch(body, -1) {
+		order = append(order, name[1])
+	}
+	require.Equal(t, []string{"on-paper", "dying", "broken", "failing", "busy", "paused", "well"}, order[:7])
+	require.Contains(t, body, `a\u202eb\x1b[2J&lt;script&gt;`, "what is not seen is shown as a number")
+}
+
+// whole is an event of which everything is there.
+func whole() ops.Event {
+	second := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
+	had, has := int64(30), int64(1030)
+	posted := ledger.Entry{
+		ID: "x~0", Tenant: "t", Kind: ledger.KindCredit, EventID: "e1", Order: "o1", Period: "2026-11", PostedAt: second(20),
+		Lines: []ledger.Line{{Account: "points:issued:o1", Currency: "points", Debit: 1000}, {Account: "points:user:u1", Currency: "points", Credit: 1000}},
+	}
+	return ops.Event{
+		Line:   ops.Line{EventID: "e1", Queue: "q1", Tenant: "t", Status: dedupe.Completed, Result: "credited", OrderingKey: "u1", ProcessedAt: second(21)},
+		Places: []ops.Spot{{Place: ops.PlaceDelayed, Until: second(9), OrderingKey: "u1", Behind: "e0"}},
+		History: []ops.Step{
+			{At: second(0), What: ops.StepReceived}, {At: second(1), What: ops.StepPublished},
+			{At: second(2), What: ops.StepSilent, Delivery: 1, Last: 2, MessageID: "17"},
+			{At: second(3), End: second(3).Add(12 * time.Millisecond), What: ops.StepTried, Attempt: 1, Delivery: 3, Instance: "i1", Outcome: retry.DeadLettered, Reason: "unknown_product", Trace: "0af7", TraceLink: "https://trace.example/0af7"},
+			{At: second(4), What: ops.StepDied, DeadLetter: "d1", Reason: "unknown_product"},
+			{At: second(10), What: ops.StepReplayed, DeadLetter: "d1", Operation: "op1", Who: "ada", Why: "mended"},
+			{At: second(19), End: second(21), What: ops.StepTried, Attempt: 1, Instance: "i2", Outcome: retry.Processed},
+			{At: second(22), What: ops.StepReplayEnded, Outcome: retry.Processed},
+		},
+		DeadLetters: []ops.DeadLetter{{ID: "d1", Reason: "unknown_product", State: deadletter.Processed}},
+		Emitted:     []string{"m1", "m2", "m3"},
+		Emissions: []ops.Emission{
+			{EventID: "m1", Tenant: "t", EventType: "refund.done", Queue: "q2", State: ops.EmissionProcessed},
+			{EventID: "m2", Tenant: "t", EventType: "mail.sent", Queue: "mails", State: ops.EmissionWaiting},
+		},
+		Effect:  []ops.Posted{{JournalEntry: ops.JournalEntry{Entry: posted}, Balances: []ops.Balance{{Account: "points:user:u1", Currency: "points", Before: &had, After: &has}}}},
+		LogLink: "https://log.example/?q=e1",
+	}
+}
+
+func TestAnEventIsOneStoryInTheOrderOfTime(t *testing.T) {
+	t.Parallel()
+	_, body, _ := visit(t, "/ops/events/e1?queue=q1&tenant=t", "", map[string]any{"GET /v1/ops/events/e1?queue=q1&tenant=t": whole()})
+	text, at := shown(body), 0
+	for _, step := range []string{
+		"COMPLETED credited", "Kept until 2026-11-22 12:00:09 UTC , in the line of ordering key u1 , behind event e0", "Received and verified by the door", "Published",
+		"Deliveries 1 to 2 of message 17", "dead_lettered Attempt 1: unknown_product , after 12ms Delivery 3, instance i1, trace 0af7", "d1 : unknown_product",
+		"Replayed by ada, in an operation . “mended”", "processed Attempt 1, after 2s instance i2",
+		"Moved in the books: x~0 , credit", "points:user:u1 credit 1,000 points", "points:user:u1 had 30 before, and 1,030 points after",
+		"Emitted refund.done to q2, event m1 : processed mail.sent to mails, event m2 : waiting in the outbox and 1 more", "The replay ended: processed", "Ordering key",
+	} {
+		found := strings.Index(text[at:], step)
+		require.GreaterOrEqual(t, found, 0, "%q, behind what comes before it in\n%s", step, text)
+		at += found
+	}
+	for _, link := range []string{
+		`/ops/dead-letters/d1"`, `/ops/events/e1/payload?queue=q1&amp;tenant=t"`, `https://log.example/?q=e1"`, `https://trace.example/0af7"`,
+		`/ops/operations/op1"`, `/ops/journal/entries/x~0?tenant=t"`, `/ops/accounts/points:user:u1?period=2026-11&amp;tenant=t"`, `/ops/events/m1?queue=q2&amp;tenant=t"`, `/ops/events/m2?tenant=t"`,
+	} {
+		require.Contains(t, body, link)
+	}
+}
+
+func TestEachPlaceAndEachStepIsSaidInWords(t *testing.T) {
+	t.Parallel()
+	event := ops.Event{Line: ops.Line{EventID: "e1", Queue: "q1"}}
+	for _, place := range []ops.Where{
+		ops.PlaceBroker, ops.PlaceLease, ops.PlaceDelayed, ops.PlaceOutbox, ops.PlaceDeadLetterTopic, ops.PlaceDeadLetter, ops.PlaceApproval, ops.PlaceReplay, ops.PlacePaused,
+	} {
+		event.Places = append(event.Places, ops.Spot{Place: place, Since: noon, Until: noon, DeadLetters: []string{"d1"}, Operation: "op1", Queue: "q1", Who: "ada", Why: "w"})
+	}
+	for _, what := range []ops.What{
+		ops.StepReceived, ops.StepPublished, ops.StepKept, ops.StepSilent, ops.StepTried, ops.StepRecorded, ops.StepDone, ops.StepConflicted, ops.StepDied,
+		ops.StepAskedFor, ops.StepReplayed, ops.StepDiscarded, ops.StepReplayEnded, ops.StepCorrected, ops.StepPaused,
+	} {
+		event.History = append(event.History, ops.Step{At: noon, What: what, Who: "ada", Why: "w", Operation: "op1", DeadLetter: "d1"})
+	}
+	event.Emissions = []ops.Emission{{EventID: "m1", State: ops.EmissionPublished}, {EventID: "m2", State: ops.EmissionDelayed, Until: noon}}
+	status, body, _ := visit(t, "/ops/events/e1", "", map[string]any{"GET /v1/ops/events/e1": event})
+	require.Equal(t, http.StatusOK, status)
+	for _, bare := range []string{"dead_letter_topic", "approval_asked", "replay_ended", "<li>paused"} {
+		require.NotContains(t, body, bare)
+	}
+	require.Contains(t, body, `data-refresh="5"`)
+	require.Contains(t, shown(body), "no end yet")
+}
+
+func TestAPayloadIsHiddenUntilSomebodySaysWhy(t *testing.T) {
+	t.Parallel()
+	message := ops.TriedMessage{Data: jsontext.Value(`{"n":12345678901234567890.10,"who":"<script>"}`), Attributes: map[string]string{"uid": "u1"}}
+	large := ops.TriedMessage{Data: jsontext.Value(`{"n":"` + strings.Repeat("x", 20_000) + `"}`)}
+	answers := map[string]any{
+		"POST /v1/ops/events/e1/payload?queue=q1":  ops.Payload{EventID: "e1", Items: []ops.KeptMessage{{Place: ops.PlaceDelayed, TriedMessage: message}, {Place: ops.PlaceOutbox, TriedMessage: large}}},
+		"POST /v1/ops/dead-letters/d1/payload":     ops.Letter{Item: deadletter.Item{ID: "d1", State: deadletter.Open}, Base64: []byte("no\xffJSON")},
+		"POST /v1/ops/dead-letters/secret/payload": serve.Refuse(http.StatusUnprocessableEntity, "refused", "the reason has what looks like personal data"),
+	}
+	for path, test := range map[string]struct {
+		why    string
+		status int
+		says   []string
+	}{
+		"/ops/events/e1/payload?queue=q1":  {"OPS-7", 200, []string{"12345678901234567890.10,\n", "&lt;script&gt;", "7,725 more bytes are not shown here"}},
+		"/ops/dead-letters/d1/payload":     {"OPS-7", 200, []string{"no\ufffdJSON"}},
+		"/ops/dead-letters/secret/payload": {"for ilse", 422, []string{"the reason has what looks like personal data", "for ilse</textarea>"}},
+	} {
+		_, body, asked := visit(t, path, "", answers)
+		require.Contains(t, body, `name="why"`)
+		require.Empty(t, asked, "the form asks for nothing")
+		status, body, asked := visit(t, path, form(test.why), answers)
+		require.Equal(t, test.status, status)
+		require.Contains(t, asked[0], `{"why":"`+test.why+`"}`)
+		for _, part := range test.says {
+			require.Contains(t, body+"\n"+shown(body), part)
+		}
+	}
+}

@@ -1,0 +1,408 @@
+package pages_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/apps/ledger/seal/sealtest"
+	"billhook/internal/apps/orders/orderstest"
+	"billhook/internal/apps/products"
+	"billhook/internal/apps/subscriptions"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// walks are what people look at and change, page by page, over the API and a store.
+var walks = map[string]struct {
+	seed  func(*testing.T, *shop)
+	steps []step
+}{
+	"a product is set and retired": {steps: []step{
+		{asks: "/ops/products", says: []string{`href="/ops/products/hat"`, "250", "catalog"}},
+		{asks: "/ops/products?id=scarf", says: []string{`href="/ops/products/scarf/set"`}},
+		{asks: "/ops/products/hat/set", says: []string{"250 points", `name="expect" value="250"`, "Set product hat"}},
+		{asks: "/ops/products/hat/set", form: form("ticket 7", "points", "1000", "expect", "250"), says: []string{"1,000 points", "ticket 7", "origin catalog, points 250, state active"}},
+		{asks: "/ops/products/hat/set", form: form("ticket 8", "points", "1200", "expect", "250"), status: 409,
+			says: []string{"not worth what was expected", `value="1200"`, "ticket 8</textarea>", `name="expect" value="1000"`}},
+		{asks: "/ops/products/hat/set", form: form("w", "points", "many", "expect", "1000"), status: 422},
+		{asks: "/ops/products/hat/set", form: form("", "points", "5", "expect", "1000"), status: 422},
+		{asks: "/ops/products/hat/retire", form: form("sold out", "expect", "1000"), says: []string{"It is retired"}},
+		{asks: "/ops/products/hat/retire", says: []string{"retired already"}},
+		{asks: "/ops/products/scarf", says: []string{"Neither the catalog nor the store knows", "Nobody has changed it."}},
+		{asks: "/ops/products/scarf/set", form: form("sold since today", "points", "5", "expect", "0"), says: []string{"5 points"}},
+	}},
+	"the changes of a product have pages": {seed: func(t *testing.T, s *shop) {
+		t.Helper()
+		for i := range 25 {
+			w, err := audit.Entry{Kind: products.Kind, Tenant: "default", Subject: "hat", Action: "set", Who: "ada", Why: fmt.Sprint("change ", i, "."), At: noon.Add(time.Duration(i) * time.Minute)}.Write("r")
+			require.NoError(t, err)
+			s.commit(t, w)
+		}
+	}, steps: []step{
+		{asks: "/ops/products/hat", says: []string{"change 24.", "change 5.", "!change 4."}},
+		{asks: "{next}", says: []string{"change 4.", "change 0."}},
+	}},
+	"the stock of a product is set": {steps: []step{
+		{asks: "/ops/stock", says: []string{"No product has a stock."}},
+		{asks: "/ops/stock/hat", says: []string{"Nobody has set the stock"}},
+		{asks: "/ops/stock/hat/set", form: form("a delivery", "available", "40", "expect", "0"), says: []string{"40 pieces", "a delivery"}},
+		{asks: "/ops/stock", says: []string{`href="/ops/stock/hat"`}},
+		{asks: "/ops/stock/hat/set", form: form("w", "available", "50", "expect", "39"), status: 409, says: []string{"Not as many pieces are available"}},
+		{asks: "/ops/stock/hat/set", form: form("w", "available", "", "expect", "40"), status: 422},
+	}},
+	"a customer is found, linked and unlinked": {seed: func(t *testing.T, s *shop) {
+		t.Helper()
+		s.credit(t, "o1", ledger.CustomerPoints("c1"), 2000, 22)
+	}, steps: []step{
+		{asks: "/ops/customers", says: []string{"Name a customer"}},
+		{asks: "/ops/customers?id=+c1+", says: []string{"nobody", "2,000 points", `href="/ops/customers/c1/link"`}},
+		{asks: "/ops/customers/c1/link", form: form("ticket 7", "uid", " user_42", "expect", ""), says: []string{"Linked to user_42"}},
+		{asks: "/ops/customers?id=c1", says: []string{"user_42", "2,000 points of 1 guests' orders", `href="/ops/customers/c1/unlink"`}},
+		{asks: "/ops/customers/c1/link", form: form("ticket 8", "uid", "user_43", "expect", "user_41"), status: 409, says: []string{`name="expect" value="user_42"`}},
+		{asks: "/ops/customers/c1/unlink", form: form("two people", "expect", "user_42"), says: []string{"Linked to nobody"}},
+		{asks: "/ops/customers/c1/unlink", says: []string{"It is linked to nobody."}},
+		{asks: "/ops/customers?id=c%2F1", status: 422},
+	}},
+	"an endpoint is kept, and its secret shown once": {steps: []step{
+		{asks: "/ops/new-endpoint", form: form("", "url", "https://partner.example.com/hooks", "events", "invoice.* , order.paid"), status: 422, says: []string{"invoice.* , order.paid"}},
+		{asks: "/ops/new-endpoint", form: form("contract 12", "url", "https://partner.example.com/hooks", "events", "invoice.* , order.paid", "id", "p:1"), status: 200, says: []string{"whsec_id-1"}},
+		{asks: "/ops/new-endpoint", form: form("contract 12", "url", "https://partner.example.com/hooks", "id", "p:1"), status: 409, says: []string{"!whsec_"}},
+		{asks: "/ops/endpoints/p:1/rotate", form: form("a year has passed"), status: 200, says: []string{"whsec_", "!whsec_id-1<"}},
+		{asks: "/ops/endpoints/p:1", says: []string{"partner.example.com", "!whsec_"}},
+		{asks: "/ops/endpoints/p:1/rotate", says: []string{"!whsec_"}},
+		{asks: "/ops/endpoints/p:1/test", says: []string{"!whsec_"}},
+		{asks: "/ops/endpoints/p:1/remove", says: []string{"!whsec_"}},
+		{asks: "/ops/endpoints", says: []string{"<code>order.paid</code>", `href="/ops/endpoints/p:1"`, "!whsec_"}},
+		{asks: "/ops/endpoints/p:1/disable", form: form("they have asked"), says: []string{"disabled by_hand", "they have asked"}},
+		{asks: "/ops/endpoints?state=disabled", says: []string{"p:1"}},
+		{asks: "/ops/endpoints?state=failing", says: []string{"No endpoint is in this list."}},
+		{asks: "/ops/endpoints/p:1/enable", form: form("mended"), says: []string{"enabled</span>"}},
+		{asks: "/ops/endpoints/p:1/remove", form: form("the contract has ended"), says: []string{"!p:1"}},
+		{asks: "/ops/endpoints/p:1", status: 404},
+	}},
+	"a month is closed and asked to be opened again": {seed: func(t *testing.T, s *shop) {
+		t.Helper()
+		s.sells(t, "default", "e1", "2026-10", 22)
+	}, steps: []step{
+		{asks: "/ops/periods", says: []string{"No month of this tenant was ever closed.", `href="/ops/periods/2026-10?tenant=default"`, `href="/ops/periods/2026-05?tenant=default"`}},
+		{asks: "/ops/periods?period=2025-01", says: []string{`href="/ops/periods/2025-01?tenant=default"`}},
+		{asks: "/ops/periods/2026-10", says: []string{"12.50", "-12.50", `href="/ops/periods/2026-10/close?tenant=default"`, "1 of the entries are not sealed yet"}},
+		{asks: "/ops/periods/2026-11/close", form: form("too early"), status: 409, says: []string{"The month is not over yet"}},
+		{asks: "/ops/periods/2026-10/close?tenant=default", form: form("the books are done"), says: []string{"the books are done", "takes entries until"}},
+		{asks: "/ops/periods", says: []string{"closing</span>"}},
+		{asks: "/ops/periods/2026-10/reopen", form: form("an invoice came late"), says: []string{"an invoice came late"}},
+		{asks: "/ops/periods/2026-10/reopen", says: []string{"when a second person asks for the same"}},
+	}},
+	"an entry is reverted once": {seed: func(t *testing.T, s *shop) {
+		t.Helper()
+		s.names["entry"] = s.sells(t, "default", "e1", "2026-11", 22)[0].Key.ID
+		s.names["reversal"] = ledger.ReversalID(s.names["entry"])
+	}, steps: []step{
+		{asks: "/ops/journal/entries/{entry}/revert", says: []string{"12.50", "revenue", "Revert the entry"}},
+		{asks: "/ops/journal/entries/{entry}/revert", form: form(""), status: 422},
+		{asks: "/ops/journal/entries/{entry}/revert", form: form("booked twice"), says: []string{"{reversal}"}},
+		{asks: "/ops/journal/entries/{entry}/revert", form: form("booked twice"), status: 409, says: []string{"It is reverted already"}},
+	}},
+	"the outbox shows what waits": {seed: func(t *testing.T, s *shop) {
+		t.Helper()
+		s.does(t, step{asks: "/ops/outbox", says: []string{"Nothing waits to be published."}})
+		s.commit(t, store.Create(store.Key{Collection: lane.Outbox.Lanes(), ID: "lane-1"}, map[string]any{"due_at": noon, "oldest_at": noon.Add(-90 * time.Minute)}))
+	}, steps: []step{{asks: "/ops/outbox", says: []string{"lane-1", "1h 30m"}}}},
+	"dead letters are grouped and filtered": {seed: func(t *testing.T, s *shop) {
+		t.Helper()
+		s.does(t, step{asks: "/ops/dead-letters", says: []string{"No open dead letter is in this list."}})
+		s.dies(t, false, append([]string{"rare"}, strings.Split(strings.Repeat("often ", 60), " ")[:60]...)...)
+	}, steps: []step{
+		{asks: "/ops/dead-letters", says: []string{"Open, by reason", ">often</a>", ">rare</a>", ">60</td>", `rel="next"`, "Name one queue", `!type="checkbox"`, "!{d0}"}},
+		{asks: "/ops/dead-letters?queue={queue}&reason=rare", says: []string{
+			"{d0}", `value="rare"`, "Choose dead letter {d0}", "/ops/dead-letters/replay?queue={queue}&amp;reason=rare", "all that match", "!{d1}",
+		}},
+		{asks: "/ops/dead-letters?queue={queue}&state=discarded", says: []string{"No dead letter is in this list."}},
+		{asks: "/ops/dead-letters?queue={queue}&key=%20u1%20", says: []string{"{d1}"}},
+		{asks: "/ops/dead-letters?state=all", status: 400, says: []string{"Of all queues the list has one state"}},
+		{asks: "/ops/dead-letters/{d0}", says: []string{"rare", `href="/ops/events/e0?queue={queue}"`, "Nobody has dealt with it.", "/payload\""}},
+		{asks: "/ops/dead-letters/nothing", status: 404},
+	}},
+	"the form of a replay says how many and what would happen": {seed: func(t *testing.T, s *shop) { t.Helper(); s.dies(t, false, "a", "b", "b", "a") }, steps: []step{
+		{asks: "/ops/dead-letters/replay?queue={queue}", says: []string{
+			"Replay 4 dead letters of {queue}", `name="expect" value="4"`, "a 2 b 2", "credited", `name="rate"`, "required", "Each was tried just now", `status-ok">processed`,
+		}},
+		{asks: "/ops/dead-letters/replay?queue={queue}&chosen=yes&item={d0}&item={d2}&item=gone", says: []string{"Replay 2 dead letters", "3 chosen"}},
+		{asks: "/ops/dead-letters/complete?queue={queue}", says: []string{"Complete by hand 4 dead letters", "completed by hand and stay on record"}},
+		{asks: "/ops/dead-letters/discard?queue={queue}", says: []string{"Discard 4 dead letters"}},
+		{asks: "/ops/dead-letters/replay?queue={queue}&chosen=yes", status: 422, says: []string{"Choose at least one dead letter", `href="/ops/dead-letters?queue={queue}"`}},
+		{asks: "/ops/dead-letters/replay?queue={queue}&reason=none", says: []string{"No open dead letter matches any more."}},
+		{asks: "/ops/dead-letters/replay?queue={queue}&since=90s", says: []string{"Replay 2 dead letters", `name="since" value="2026-11-22T11:58:30Z"`}},
+		{asks: "/ops/dead-letters/replay?queue={queue}&since=yesterday", status: 422, says: []string{"Since and until are a time"}},
+		{asks: "/ops/dead-letters/replay?queue={queue}", form: form(" ", "expect", "4", "rate", "50"), status: 422, says: []string{"Say why", `name="expect" value="4"`}},
+		{asks: "/ops/dead-letters/replay?queue={queue}", form: form("ticket 7", "expect", "3", "rate", "50"), status: 409, says: []string{"4 items match now, not 3", `name="expect" value="4"`}},
+		{asks: "/ops/dead-letters/replay?queue={queue}", form: form("for jo@example.com", "expect", "4", "rate", "50"), status: 422, says: []string{"personal data"}},
+		{asks: "/ops/dead-letters/replay?queue={queue}", form: form("ticket 7", "expect", "4", "rate", "5000"), status: 422, says: []string{"the rate must be"}},
+		{asks: "/ops/dead-letters/replay?queue={queue}", form: form("ticket 7", "expect", "4", "rate", "fast"), status: 422, says: []string{"whole number"}},
+		{asks: "/ops/dead-letters/replay?queue={queue}", form: form("ticket 7", "expect", "all", "rate", "50"), status: 422, says: []string{"whole number"}},
+		{asks: "/ops/operations", says: []string{"No operation is in this list."}},
+	}},
+	"dead letters that are chosen are dealt with and the others are not": {seed: func(t *testing.T, s *shop) { t.Helper(); s.dies(t, false, "a", "a", "a", "a") }, steps: []step{
+		{asks: "/ops/dead-letters/replay?queue={queue}&chosen=yes&item={d0}&item={d2}", form: form("the product is set", "expect", "2", "rate", "50"),
+			says: []string{"finished", "2 of 2 done", "the product is set", "2 chosen", "still wait", "{d0}", "{d2}", "!{d1}", "data-refresh"}},
+		{asks: "/ops/operations", says: []string{`href="{at}"`, "2 of 2", "finished"}},
+		{asks: "/ops/operations?progress=running", says: []string{"No operation is in this list."}},
+		{asks: "{at}?state=open", says: []string{"It has dealt with none"}},
+		{asks: "/ops/dead-letters/{d0}", says: []string{"replayed", `href="{at}"`, "the product is set"}},
+		{asks: "/ops/dead-letters/{d3}", says: []string{"/ops/dead-letters/complete?item="}},
+		{asks: "/ops/dead-letters/complete?queue={queue}&item={d3}", form: form("paid back at the counter", "expect", "1"), says: []string{"Complete by hand: 1 of {queue}", "1 of 1 done"}},
+		{asks: "/ops/dead-letters?queue={queue}&state=completed", says: []string{"{d3}"}},
+		{asks: "/ops/dead-letters/discard?queue={queue}", form: form("a test", "expect", "1"), says: []string{"1 of 1 done", "!data-refresh"}},
+		{asks: "/ops/dead-letters?queue={queue}&state=discarded", says: []string{"{d1}"}},
+	}},
+	"an operation that needs a second person waits and is cancelled": {seed: func(t *testing.T, s *shop) { t.Helper(); s.dies(t, true, "a", "a") }, steps: []step{
+		{asks: "/ops/dead-letters/replay?queue={queue}", says: []string{"need a second person"}},
+		{asks: "/ops/dead-letters/replay?queue={queue}", form: form("ticket 7", "expect", "2", "rate", "50"),
+			says: []string{"waits for a second person", "0 of 2 done", "You have asked for it", "!/approve"}},
+		{asks: "/ops/operations?progress=waiting_for_approval", says: []string{`href="{at}"`}},
+		{asks: "{at}/approve", form: form("checked", "expect", "2"), status: 422, says: []string{"somebody else has to approve it"}},
+		{asks: "{at}/cancel", form: form(""), status: 422},
+		{asks: "{at}/cancel", says: []string{"Cancel the replay of 2 of {queue}", `name="why"`}},
+		{asks: "{at}/cancel", form: form("the wrong one"), says: []string{"cancelled", "the wrong one"}},
+		{asks: "{at}/reject", form: form("w"), status: 422},
+		{asks: "{at}/run", form: form(""), says: []string{"cancelled"}},
+		{asks: "/ops/operations/nothing", status: 404},
+	}},
+	"the second person sees what the first has seen": {seed: func(t *testing.T, s *shop) {
+		t.Helper()
+		s.dies(t, true, "a", "b")
+		s.does(t, step{asks: "/ops/dead-letters/replay?queue={queue}", says: []string{"a 1 b 1", "What would happen now", "credited", "{d0}", "{d1}"}},
+			step{asks: "/ops/dead-letters/replay?queue={queue}", form: form("ticket 7", "expect", "2", "rate", "50")})
+		s.who = "bob"
+	}, steps: []step{
+		{asks: "{at}", says: []string{"{at}/approve"}},
+		{asks: "{at}/approve", says: []string{"a 1 b 1", "What would happen now", "credited", "{d0}", "{d1}", "ticket 7", "local:ada", `name="expect" value="2"`, `name="why"`}},
+		{asks: "{at}/approve", form: form(" ", "expect", "2"), status: 422},
+		{asks: "{at}/approve", form: form("checked", "expect", "3"), status: 409},
+		{asks: "{at}/approve", form: form("checked"), status: 422},
+		{asks: "{at}/approve", form: form("checked", "expect", "2"), says: []string{"finished", "local:ada", "local:bob: checked"}},
+	}},
+	"a queue shows how it stands and is paused": {seed: func(t *testing.T, s *shop) {
+		t.Helper()
+		s.dies(t, false, "product_unknown")
+		s.works(t)
+	}, steps: []step{
+		{asks: "/ops/", says: []string{
+			"breaker open", "3 in, 3 out, 0 % failed", `aria-label="24 hours: about 3 in, 3 out, 0 % of attempts failed"`, "M161 40v-40h6v40z", "!style=", `href="/ops/queues/{well}"`,
+		}},
+		{asks: "/ops/queues/{failing}", says: []string{
+			"breaker open", "callee_failed_503", "1,234 ms", "1 attempts failed and follow again: 100 % of attempts failed", "/ops/queues/{failing}/pause",
+		}},
+		{asks: "/ops/queues/{queue}", says: []string{"product_unknown"}},
+		{asks: "/ops/queues/nobody", status: 404},
+		{asks: "/ops/queues/{failing}/pause", says: []string{"Pause {failing}"}},
+		{asks: "/ops/queues/{failing}/pause", form: form(""), status: 422, says: []string{`role="alert"`}},
+		{asks: "/ops/queues/{failing}/pause", form: form("the target is mended"), says: []string{"the target is mended", "Resume {failing}", "it cannot be seen from here"}},
+		{asks: "/ops/queues/{failing}/resume", says: []string{"This worker may not change subscriptions"}},
+		{asks: "/ops/queues/{failing}/resume", form: form("it works again"), says: []string{"!Paused since"}},
+	}},
+	"a search leads to a page for each kind": {seed: shelve, steps: []step{
+		{asks: "/ops/search?q=+%27e-last%27+", says: []string{`href="/ops/events/e-last?queue=one-queue&amp;tenant=default"`, "It has looked through", "; by user; by payment"}},
+		{asks: "/ops/search?q=o1", says: []string{`href="/ops/orders/o1?tenant=default"`}},
+		{asks: "/ops/search?q=c-7", says: []string{`href="/ops/customers/c-7?tenant=default"`}},
+		{asks: "/ops/search?q=auth0%7Cu7", says: []string{`href="/ops/accounts/points:user:auth0%7Cu7?tenant=default"`}},
+		{asks: "/ops/search?q=sub-1", says: []string{`href="/ops/subscriptions/sub-1?tenant=default"`}},
+		{asks: "/ops/search?q=s1", says: []string{`href="/ops/journal/entries/{s1}?tenant=acme"`}},
+		{asks: "/ops/search?q=nobody", says: []string{"Nothing has the id nobody ."}},
+		{asks: "/ops/search", says: []string{"It takes the id of an event"}},
+		{asks: "/ops/search?q=cash&tenant=acme", says: []string{"cash of the journal, in 2026-11"}},
+		{asks: "/ops/search?q=two+ids", status: 400, says: []string{"one id at a time"}},
+	}},
+	"an account, a customer, a subscription and an order are shown": {seed: shelve, steps: []step{
+		{asks: "/ops/accounts/points:user:auth0%7Cu7", says: []string{"200 points Its balance now. It belongs to user auth0|u7 .", "credit r2 100 200 e-r2", "credit r1 100 100 e-r1"}},
+		{asks: "/ops/accounts/points:user:auth0%7Cu7?as_of=2026-11-20", says: []string{"100 points Its balance before 2026-11-21 00:00:00 UTC", "!e-r2"}},
+		{asks: "/ops/accounts/points:user:auth0%7Cu7?as_of=2026-11-19", says: []string{"0 points", "Nothing had moved on it by then."}},
+		{asks: "/ops/accounts/points:user:nobody", status: 404},
+		{asks: "/ops/accounts/cash?tenant=acme", says: []string{"this is 2026-11", "EUR 0.00 37.50 0.00 37.50", "debit 12.50 EUR, cash"}},
+		{asks: "/ops/accounts/cash?tenant=acme&as_of=2026-11-20", says: []string{"25.00 EUR at the end of the day"}},
+		{asks: "/ops/accounts/revenue?tenant=acme&as_of=2026-11-10", says: []string{"-12.50 EUR at the end of the day"}},
+		{asks: "/ops/accounts/cash?tenant=acme&period=2026-10", says: []string{"Nothing has moved on it up to this month."}},
+		{asks: "/ops/customers/c-7?tenant=default", says: []string{"Linked to auth0|u7", "e-last order.paid FAILED", "Nobody has changed it.", `href="/ops/search?q=auth0%7Cu7"`}},
+		{asks: "/ops/customers/nobody", says: []string{"Linked to nobody", "No event names the customer."}},
+		{asks: "/ops/subscriptions/sub-1", says: []string{"active", "e-sub subscription.renewed active 9.99 USD 2026-11-01T00:00:00Z", "Nothing was used in this period."}},
+		{asks: "/ops/subscriptions/none?meter=calls&period=2026-11", says: []string{"No event of a subscription of this id has come.", "Entries of calls in 2026-11", "No event has told of a use."}},
+		{asks: "/ops/orders/o1", says: []string{
+			"OrderCreated Passed 2026-03-02 12:00:00 UTC , by event e-order .", "OrderShipped It can still come to it.", `aria-current="step"`,
+			"PaymentInitiated It stands here since 2026-03-02 12:00:00 UTC , by event e-order . to PaymentConfirmed: order.payment_confirmed to PaymentFailed: order.payment_failed",
+		}},
+		{asks: "/ops/orders", says: []string{"o1 PaymentInitiated"}},
+		{asks: "/ops/orders?state=OrderShipped", says: []string{"No order is in this state."}},
+		{asks: "/ops/orders/o2", status: 404, says: []string{"No order of that id has been seen."}},
+	}},
+	"the books are shown and verified": {seed: shelve, steps: []step{
+		{asks: "/ops/journal?tenant=acme", says: []string{"cash EUR 0.00 37.50 0.00 37.50", "Summed up to seal 1, and 1 entries that are not sealed yet", "1 2 2026-11-22 12:00:00 UTC"}},
+		{asks: "/ops/journal?tenant=nobody", says: []string{"have nothing up to this month", "Nothing of this tenant is sealed yet."}},
+		{asks: "/ops/journal/entries?tenant=acme", says: []string{"s1 invoice.paid", "debit 12.50 EUR, cash", "credit 12.50 EUR, revenue"}},
+		{asks: "/ops/journal/entries?tenant=acme&account=revenue&period=2026-10", says: []string{"No entry fits."}},
+		{asks: "/ops/journal/entries/s1?tenant=acme", says: []string{"Rule sale", "Seal 1, place", "cash EUR 12.50 –", "Show the proof", "Revert the entry", "/proof?tenant=acme"}},
+		{asks: "/ops/journal/entries/s3?tenant=acme", says: []string{"Nothing proves an entry before it is sealed.", "!/proof"}},
+		{asks: "/ops/journal/entries/s1/proof?tenant=acme", says: []string{"billhook ledger check-proof", "s1"}},
+		{asks: "/ops/journal/verify?tenant=acme", says: []string{"Verify the books of acme"}},
+		{asks: "/ops/journal/verify?tenant=acme", form: "tenant=acme", status: 200, says: []string{
+			"The books verify: nothing was found. Seals 1 Sealed entries 2 Entries without a seal 1 Findings 0",
+		}},
+	}},
+	"a balance of a day is left out where the month is too long": {seed: func(t *testing.T, s *shop) {
+		t.Helper()
+		for i := range 51 {
+			s.sells(t, "acme", fmt.Sprint("more-", i), "2026-11", 22)
+		}
+	}, steps: []step{
+		{asks: "/ops/accounts/cash?tenant=acme&as_of=2026-11-20", says: []string{"more entries than a page adds up", "!at the end of the day</small>", `rel="next"`}},
+	}},
+}
+
+func TestWhatPeopleSeeAndDoPageByPage(t *testing.T) {
+	t.Parallel()
+	for name, walk := range walks {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openShop(t, partner{func(context.Context) (int, error) { return 204, nil }})
+			if walk.seed != nil {
+				walk.seed(t, s)
+			}
+			s.does(t, walk.steps...)
+		})
+	}
+}
+
+// works counts what a worker has done in the last hour: {well} is a queue that does well, and {failing} one that fails,
+// whose target has an open breaker.
+func (s *shop) works(t *testing.T) {
+	t.Helper()
+	var target string
+	for _, q := range s.catalog.Queues {
+		of := ""
+		for _, h := range q.Handlers {
+			if len(h.Targets()) > 0 {
+				of = h.Targets()[0]
+			}
+		}
+		switch {
+		case !q.Enabled || q.DeadLetter.Drop:
+		case of != "":
+			s.names["failing"], target = q.ID, of
+		default:
+			s.names["well"] = q.ID
+		}
+	}
+	r := rates.NewRecorder(rates.Config{
+		Store: s.store, Now: func() time.Time { return noon }, Self: rates.Service{Instance: "i1"},
+		Breakers: func() []rates.Breaker {
+			return []rates.Breaker{{Target: target, State: "open", Since: noon.Add(-time.Minute)}}
+		},
+	})
+	for range 3 {
+		r.Arrived(s.names["well"])
+		r.Ended(s.names["well"], retry.Processed, 1)
+	}
+	r.Ended(s.names["failing"], retry.Retry, 1)
+	r.Answered(target, 503, "callee_failed_503", 1234*time.Millisecond)
+	require.NoError(t, r.Flush(t.Context()))
+}
+
+// shelve stores something of each kind. Order o1 waits for its payment. User auth0|u7 has a customer, points of two days
+// and a subscription. The books of acme have three sales, two of which are sealed.
+func shelve(t *testing.T, s *shop) {
+	t.Helper()
+	machine, err := orderstest.Open(s.store)
+	require.NoError(t, err)
+	_, err = machine.Deliver(t.Context(), s.store, orderstest.Created("e-order", "o1"), false)
+	require.NoError(t, err)
+	paid := int64(999)
+	record := dedupe.Record{Queue: "one-queue", Tenant: dedupe.DefaultTenant, EventID: "e-last", EventType: "order.paid", Status: dedupe.Failed, OrderingKey: "auth0|u7", Customer: contract.CustomerOf(dedupe.DefaultTenant, "c-7"), CreatedAt: noon}
+	s.commit(t, store.Create(customers.Key("default", "c-7"), map[string]any{"tenant": "default", "customer_id": "c-7", "uid": "auth0|u7"}),
+		subscriptions.Event{Tenant: "default", Subscription: "sub-1", EventID: "e-sub", EventType: "subscription.renewed", Status: "active", UID: "auth0|u7", Product: "p1", Customer: "c-7", Amount: &paid, Currency: "USD", OccurredAt: "2026-11-01T00:00:00Z"}.Write(),
+		store.Create(dedupe.Key(record.Queue, record.Tenant, record.EventID), record.Fields()))
+	s.credit(t, "r1", ledger.UserPoints("auth0|u7"), 100, 20)
+	s.credit(t, "r2", ledger.UserPoints("auth0|u7"), 100, 21)
+	for event, day := range map[string]int{"s1": 10, "s2": 20} {
+		s.commit(t, sealtest.Record(t, "fis-ingestion", s.sells(t, "acme", event, "2026-11", day)[0]))
+	}
+	_, err = (&seal.Sealer{Store: s.store, Origins: sealtest.Trusting{}, Now: func() time.Time { return noon }}).Run(t.Context())
+	require.NoError(t, err)
+	s.commit(t, sealtest.Record(t, "fis-ingestion", s.sells(t, "acme", "s3", "2026-11", 22)[0]))
+	s.names["s1"] = url.PathEscape(ledger.EntryID("acme", "s1"))
+}
+
+func TestAnEndpointIsTestedForAsLongAsAPageMayTake(t *testing.T) {
+	t.Parallel()
+	for says, third := range map[string]func(context.Context) (int, error){
+		"It has answered 204": func(context.Context) (int, error) { return 204, nil },
+		"status 503":          func(context.Context) (int, error) { return 503, context.Canceled },
+		"It has not taken the test: no_answer_yet": func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
+	} {
+		t.Run(says, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				openShop(t, partner{third}).does(t, step{asks: "/ops/new-endpoint", form: form("w", "url", "https://p.example/h", "id", "p"), status: 200},
+					step{asks: "/ops/endpoints/p/test", form: form(""), status: 200, says: []string{says}})
+			})
+		})
+	}
+}
+
+var hidden = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`)
+
+func TestAVerificationStopsAtWhatItFindsAndGoesOn(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, partner{})
+	shelve(t, s)
+	doc, err := s.store.Get(t.Context(), ledger.Key(ledger.EntryID("acme", "s1")))
+	require.NoError(t, err)
+	for i, side := range []string{"debit", "credit"} {
+		line, _ := doc.Fields["lines"].([]any)[i].(map[string]any)
+		line[side] = int64(1)
+	}
+	s.commit(t, store.Set(doc.Key, doc.Fields))
+	sent, seen, steps := "tenant=acme", "", 0
+	for ; sent != ""; steps++ {
+		require.Less(t, steps, 10)
+		page := s.does(t, step{asks: "/ops/journal/verify", form: sent, status: http.StatusOK})
+		seen, sent = seen+shown(page), ""
+		if strings.Contains(page, `<form method="post">`) {
+			values := url.Values{}
+			for _, field := range hidden.FindAllStringSubmatch(page, -1) {
+				values.Set(field[1], strings.NewReplacer("&#43;", "+", "&#34;", `"`, "&amp;", "&").Replace(field[2]))
+			}
+			sent = values.Encode()
+		}
+	}
+	require.Greater(t, steps, 1)
+	require.Contains(t, seen, "Go on verifying")
+	require.Contains(t, seen, "The books do not verify: 1 findings.")
+	require.Contains(t, seen, "changed entries/"+ledger.EntryID("acme", "s1"))
+	s.does(t, step{asks: "/ops/journal/entries/s1?tenant=acme", says: []string{"The entry was changed after it was sealed. Verify the books"}},
+		step{asks: "/ops/", says: []string{"!do not verify"}})
+	delete(doc.Fields, "kind")
+	s.commit(t, store.Set(doc.Key, doc.Fields))
+	// The daily verification finds it, too, and the first page says so.
+	_, err = (&seal.Watch{
+		Verifier: seal.Verifier{From: s.store, Origins: sealtest.Trusting{}}, Store: s.store, Now: func() time.Time { return noon }, Report: func(seal.Finding) {},
+	}).Step(t.Context())
+	require.NoError(t, err)
+	s.does(t, step{asks: "/ops/journal/entries/s1?tenant=acme", says: []string{"The entry was changed after it was sealed, and cannot be read any more."}},
+		step{asks: "/ops/", says: []string{"The books do not verify: 1 findings in the verification of", `href="/ops/journal/verify?tenant=acme"`}})
+}

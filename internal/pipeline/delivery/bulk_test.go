@@ -1,7 +1,6 @@
 package delivery_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -57,7 +55,7 @@ func batched(t *testing.T, form catalog.Form, answer func(w http.ResponseWriter,
 	require.NoError(t, err)
 	post := target(t, func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil || verifier.Verify(r.Header.Values, body) != nil || r.URL.Path != "/base/products/_bulk" {
+		if err != nil || verifier.Verify(r.Header.Values, body) != nil || r.URL.Path != "/products/_bulk" {
 			t.Error("the signature is not over what arrived, or it arrived elsewhere")
 		}
 		requests = append(requests, posted{r.Header.Get("Idempotency-Key"), r.Header.Get("Content-Type"), string(body)})
@@ -152,33 +150,27 @@ func TestABulkHasAnActionForEachEventAndTheDocumentOfEachThatIsNotDeleted(t *tes
 	}
 }
 
-func TestADeleteOfADocumentThatIsNotThereIsDone(t *testing.T) {
-	t.Parallel()
-	got, _ := batched(t, catalog.Bulk, bulkOf(map[string]int{"p-1": 404, "p-2": 404, "p-3": 409, "p-4": 200}),
-		productEvent(t, "product.deleted", "e1", "p-1", 3), changed(t, "e2", "p-2", 3),
-		productEvent(t, "product.deleted", "e3", "p-3", 3), productEvent(t, "product.deleted", "e4", "p-4", 3))
-	require.Equal(t, []string{delivery.Delivered, "callee_refused_404 for good", "superseded " + delivery.NotNewer, delivery.Delivered}, got)
-	got, _ = batched(t, catalog.Bulk, status(200, `{"items":[{"index":{"_id":"acme~p-1","status":200}}]}`), productEvent(t, "product.deleted", "e1", "p-1", 3))
-	require.Equal(t, []string{"callee_answer_unclear"}, got, "it says what became of another action")
-}
-
 func TestEachItemOfABulkDecidesForItsOwnEvent(t *testing.T) {
 	t.Parallel()
-	statuses := map[string]int{"p-1": 200, "p-2": 201, "p-3": 400, "p-4": 429, "p-5": 503, "p-6": 409, "p-7": 409, "p-8": 401, "p-9": 99}
-	var events []handler.Event
-	for i := range 9 {
-		n := fmt.Sprint(i + 1)
-		version := 3
-		if n == "7" {
-			version = 0
-		}
-		events = append(events, changed(t, "e"+n, "p-"+n, version))
+	const newer = "superseded " + delivery.NotNewer
+	statuses, events, wants := map[string]int{}, []handler.Event{}, []string{}
+	for i, item := range []struct {
+		status, version int
+		event           string
+		want            string
+	}{
+		{200, 3, "updated", delivery.Delivered}, {201, 3, "updated", delivery.Delivered}, {400, 3, "updated", "callee_refused_400 for good"},
+		{429, 3, "updated", "callee_busy_429"}, {503, 3, "updated", "callee_failed_503"}, {409, 3, "updated", newer},
+		{409, 0, "updated", "callee_refused_409 for good"}, {401, 3, "updated", "callee_unauthorized_401"}, {99, 3, "updated", "callee_unclear_99"},
+		{404, 3, "updated", "callee_refused_404 for good"}, {404, 3, "deleted", delivery.Delivered}, // it is not there
+		{409, 3, "deleted", newer}, {200, 3, "deleted", delivery.Delivered},
+	} {
+		document := fmt.Sprint("p-", i)
+		statuses[document], wants = item.status, append(wants, item.want)
+		events = append(events, productEvent(t, "product."+item.event, fmt.Sprint("e", i), document, item.version))
 	}
 	got, requests := batched(t, catalog.Bulk, bulkOf(statuses), events...)
-	require.Equal(t, []string{
-		delivery.Delivered, delivery.Delivered, "callee_refused_400 for good", "callee_busy_429", "callee_failed_503",
-		"superseded " + delivery.NotNewer, "callee_refused_409 for good", "callee_unauthorized_401", "callee_unclear_99",
-	}, got)
+	require.Equal(t, wants, got)
 	require.Len(t, requests, 1)
 	require.Regexp(t, "^batch-[0-9a-f]{32}$", requests[0].key)
 }
@@ -207,6 +199,7 @@ func TestTheAnswerToABatchDecidesForAllOfItsEventsUnlessItHasItems(t *testing.T)
 		"it is no answer of a bulk":      {catalog.Bulk, status(200, "<html>"), unclear, unclear},
 		"it lacks an item":               {catalog.Bulk, status(200, `{"items":[{"index":{"status":200}}]}`), unclear, unclear},
 		"an item is of two actions":      {catalog.Bulk, status(200, `{"items":[{"index":{"status":200},"create":{"status":200}},{"index":{"status":200}}]}`), unclear, unclear},
+		"an item is of another action":   {catalog.Bulk, status(200, `{"items":[{"delete":{"status":200}},{"delete":{"status":200}}]}`), unclear, unclear},
 		"an item is of another document": {catalog.Bulk, status(200, `{"items":[{"index":{"_id":"p-9","status":200}},{"index":{"_id":"p-9","status":200}}]}`), unclear, unclear},
 		"its connection breaks in the end": {catalog.Bulk, func(w http.ResponseWriter, _ []string) {
 			w.Header().Set("Content-Length", "100")
@@ -284,28 +277,4 @@ func TestAnEventThatCannotBeWrittenIsNotInTheBatch(t *testing.T) {
 	require.Equal(t, []string{delivery.Delivered, "document_missing for good", "body_expected for good"}, got)
 	require.Len(t, requests, 1)
 	require.Equal(t, handler.CalleeKey("documents", "acme", "e1"), requests[0].key)
-}
-
-func TestABatchThatNobodyAnswersEndsByItsDeadline(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		post := offline(t, nil, func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}).Batch(catalog.Post{Path: "/x", Form: catalog.NDJSON}, delivery.Batching{
-			Queue: func(id string) (catalog.Queue, bool) {
-				return catalog.Queue{ID: id, Batch: catalog.Batch{Size: 2, Wait: time.Second}}, true
-			},
-			Timer: func(d time.Duration) (<-chan time.Time, func() bool) {
-				timer := time.NewTimer(d)
-				return timer.C, timer.Stop
-			},
-		})
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
-		started := time.Now()
-		_, err := post.Do(ctx, changed(t, "e1", "p-1", 1))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, 30*time.Second, time.Since(started))
-	})
 }

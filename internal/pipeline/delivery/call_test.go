@@ -4,9 +4,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -18,41 +16,23 @@ import (
 // target is one without limits, whose answers a test gives.
 func target(t testing.TB, answer http.HandlerFunc) *delivery.Target {
 	t.Helper()
-	target, err := delivery.New(delivery.Config{Target: service, BaseURL: callee(t, answer) + "/base", Secret: secret, Now: clock})
-	require.NoError(t, err)
-	t.Cleanup(target.Close)
-	return target
+	return at(t, delivery.Config{BaseURL: callee(t, answer)})
 }
 
 func TestACallIsSignedAndCarriesItsKeyAndItsContentType(t *testing.T) {
 	t.Parallel()
-	verifier, err := signature.NewVerifier(signature.Generic, []string{secret}, time.Second, clock)
-	require.NoError(t, err)
-	for name, test := range map[string]struct {
-		request delivery.Request
-		want    string
-	}{
-		"a body of JSON": {delivery.Request{Method: http.MethodPost, Path: "/v1/payments", ID: "evt-1", Body: []byte("{}")},
-			"POST /base/v1/payments evt-1 application/json {}"},
-		"a body of another kind": {delivery.Request{Method: http.MethodPut, Path: "_bulk", ID: "evt-1", ContentType: "application/x-ndjson", Body: []byte("{}\n")},
-			"PUT /base/_bulk evt-1 application/x-ndjson {}\n"},
-		"a question":            {delivery.Request{Method: http.MethodGet, Path: "/v1/payments/evt-1", ID: "evt-1"}, "GET /base/v1/payments/evt-1   "},
-		"the base URL as it is": {delivery.Request{Method: http.MethodPost, ID: "evt-1"}, "POST /base evt-1 application/json "},
+	for want, request := range map[string]delivery.Request{
+		"POST /base/v1/payments [evt-1] application/json : {}": {Method: http.MethodPost, Path: "/v1/payments", Body: []byte("{}")},
+		"PUT /base/_bulk [evt-1] application/x-ndjson : {}\n":  {Method: http.MethodPut, Path: "_bulk", ContentType: "application/x-ndjson", Body: []byte("{}\n")},
+		"GET /base/v1/payments/evt-1 []  : ":                   {Method: http.MethodGet, Path: "/v1/payments/evt-1"},
+		"POST /base [evt-1] application/json : ":               {Method: http.MethodPost},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var got string
-			answer, err := target(t, func(_ http.ResponseWriter, r *http.Request) {
-				body, err := io.ReadAll(r.Body)
-				if err != nil || verifier.Verify(r.Header.Values, body) != nil {
-					t.Error("the signature is not over what arrived")
-				}
-				got = strings.Join([]string{r.Method, r.URL.Path, r.Header.Get("Idempotency-Key"), r.Header.Get("Content-Type"), string(body)}, " ")
-			}).Call(t.Context(), test.request)
-			require.NoError(t, err)
-			require.Equal(t, delivery.Answer{Status: http.StatusOK}, answer)
-			require.Equal(t, test.want, got)
-		})
+		url, requests := recorded(t, signature.Generic, secret)
+		request.ID = "evt-1"
+		answer, err := at(t, delivery.Config{BaseURL: url + "/base"}).Call(t.Context(), request)
+		require.NoError(t, err)
+		require.Equal(t, delivery.Answer{Status: http.StatusOK}, answer)
+		require.Equal(t, []string{want}, *requests)
 	}
 }
 

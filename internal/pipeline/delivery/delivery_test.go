@@ -57,12 +57,20 @@ var service = catalog.Target{
 // payment is what the queue of updates posts.
 var payment = catalog.Post{Target: "service", Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}
 
-func leased(t testing.TB, baseURL string) handler.Leased {
+// at is a target without limits at an address of this machine, unless the test says otherwise.
+func at(t testing.TB, config delivery.Config) *delivery.Target {
 	t.Helper()
-	target, err := delivery.New(delivery.Config{Target: service, BaseURL: baseURL, Secret: secret, Now: clock})
+	if config.Target.Name == "" {
+		config.Target = service
+	}
+	config.BaseURL, config.Secret = cmp.Or(config.BaseURL, "http://service.example"), cmp.Or(config.Secret, secret)
+	if config.Now == nil {
+		config.Now = clock
+	}
+	target, err := delivery.New(config)
 	require.NoError(t, err)
 	t.Cleanup(target.Close)
-	return target.Post(payment)
+	return target
 }
 
 // exchange is a callee without a network.
@@ -77,11 +85,14 @@ func offline(t testing.TB, declare func(*catalog.Target), callee exchange) *deli
 	if declare != nil {
 		declare(&declared)
 	}
-	target, err := delivery.New(delivery.Config{
-		Target: declared, BaseURL: "http://service.example", Secret: secret, Now: time.Now, Client: &http.Client{Transport: callee},
-	})
-	require.NoError(t, err)
-	return target
+	return at(t, delivery.Config{Target: declared, Now: time.Now, Client: &http.Client{Transport: callee}})
+}
+
+// answers is a callee that always answers so.
+func answers(status int, header http.Header) exchange {
+	return func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Header: header, Body: http.NoBody, Request: r}, nil
+	}
 }
 
 // callee serves what a test says, until the test ends.
@@ -92,68 +103,111 @@ func callee(t testing.TB, answer http.HandlerFunc) string {
 	return server.URL
 }
 
-func TestTheWebhookIsWhatTheCalleeWasPromised(t *testing.T) {
-	t.Parallel()
-	verifier, err := signature.NewVerifier(signature.Generic, []string{secret}, time.Second, clock)
+// recorded serves a callee that checks each signature, and keeps what it is sent: method, path, key, type, user, body.
+func recorded(t testing.TB, scheme signature.Scheme, secret string) (url string, requests *[]string) {
+	t.Helper()
+	verifier, err := signature.NewVerifier(scheme, []string{secret}, time.Second, clock)
 	require.NoError(t, err)
-	var bodies []string
-	do := leased(t, strings.Replace(callee(t, func(_ http.ResponseWriter, r *http.Request) {
+	requests = new([]string)
+	return callee(t, func(_ http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
-		if err != nil || verifier.Verify(r.Header.Values, body) != nil {
+		if err != nil || verifier.Verify(r.Header.Values, body) != nil || scheme == signature.Standard && r.Header.Get("Webhook-Id") == "" {
 			t.Error("the signature is not over what arrived")
 		}
 		user, password, _ := r.BasicAuth()
-		bodies = append(bodies, fmt.Sprint(r.Method, " ", r.URL.Path, " ", r.Header["Idempotency-Key"], " ",
-			r.Header.Get("Content-Type"), " ", user, " ", password, " ", string(body)))
-	}), "http://", "http://alice:hush@", 1)+"/billing/").Do
-	for attempt := range 2 {
-		again := event()
-		again.Attempt, again.Try = attempt+1, attempt
-		result, err := do(t.Context(), again)
-		require.NoError(t, err)
-		require.Equal(t, delivery.Delivered, result.Result)
-	}
-	key := event().CalleeKey()
-	require.Equal(t, `POST /billing/v1/webhooks/payment [`+key+`] application/json alice hush `+
-		`{"event_id":"`+key+`","tenant":"acme","source_event_id":"evt-1","action":"renewal","subscription_id":"sub-7",`+
-		`"correlation_id":"sub-7","created_at":"2026-11-20T08:59:58Z",`+
-		`"payload":{"subscription_id":"sub-7","order_id":"order-9","currency":"EUR","amount":"9.90","cycle":2}}`, bodies[0])
-	require.Equal(t, bodies[0], bodies[1], "every attempt says the same")
+		*requests = append(*requests, strings.Join([]string{
+			r.Method, r.URL.Path, fmt.Sprint(r.Header["Idempotency-Key"]), r.Header.Get("Content-Type"), user + ":" + password, string(body),
+		}, " "))
+	}), requests
 }
 
+func TestEveryAttemptPostsWhatTheCalleeWasPromised(t *testing.T) {
+	t.Parallel()
+	const standard = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	order := handler.Event{
+		Queue: "paynow-events", Tenant: "acme", ID: "evt-2", Type: contract.OrderPaid, CorrelationID: "order-9",
+		Body: contract.Of(&contract.PayNow{
+			EventID: "evt-2", EventType: contract.OrderPaid, Timestamp: "2026-11-20T08:59:58Z",
+			Data: contract.PayNowData{Order: &contract.Order{ID: "order-9", CustomerID: "customer-1", Items: []contract.Item{{ProductID: "p", Quantity: 1}}}},
+		}),
+	}
+	renewal, paid := event().CalleeKey(), order.CalleeKey()
+	for name, test := range map[string]struct {
+		scheme catalog.Scheme
+		secret string
+		post   catalog.Post
+		event  handler.Event
+		want   string // the begin of the request
+	}{
+		"an update": {
+			catalog.SchemeGeneric, secret, payment, event(), `POST /billing/v1/webhooks/payment [` + renewal + `] application/json alice:hush ` +
+				`{"event_id":"` + renewal + `","tenant":"acme","source_event_id":"evt-1","action":"renewal","subscription_id":"sub-7",` +
+				`"correlation_id":"sub-7","created_at":"2026-11-20T08:59:58Z",` +
+				`"payload":{"subscription_id":"sub-7","order_id":"order-9","currency":"EUR","amount":"9.90","cycle":2}}`,
+		},
+		"another contract's data, by Standard Webhooks": {
+			catalog.SchemeStandard, standard, catalog.Post{Target: "service", Path: "/hooks"}, order, `POST /billing/hooks [` + paid + `] application/json alice:hush ` +
+				`{"event_id":"` + paid + `","tenant":"acme","source_event_id":"evt-2","event_type":"order.paid","created_at":"2026-11-20T08:59:58Z","data":{"order":{"id":"order-9",`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			declared := service
+			declared.Scheme = test.scheme
+			url, requests := recorded(t, signature.Scheme(test.scheme), test.secret)
+			url = strings.Replace(url, "http://", "http://alice:hush@", 1) + "/billing/"
+			post := at(t, delivery.Config{Target: declared, BaseURL: url, Secret: test.secret}).Post(test.post)
+			require.Equal(t, test.post.Reconcile == "", post.SafeToRepeat, "a target without a question applies a key once")
+			require.Equal(t, test.post.Reconcile == "", post.Reconcile == nil)
+			for attempt := range 2 {
+				test.event.Attempt, test.event.Try = attempt+1, attempt
+				effect, err := post.Do(t.Context(), test.event)
+				require.NoError(t, err)
+				require.Equal(t, delivery.Delivered, effect.Result)
+			}
+			require.True(t, strings.HasPrefix((*requests)[0], test.want), (*requests)[0])
+			require.Equal(t, (*requests)[0], (*requests)[1])
+		})
+	}
+}
+
+// TestAskedWhatBecameOfIt: that there is no such event is what was asked, and no failure of the target.
 func TestAskedWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		statuses []int
-		done     bool
 		want     string // reason of the error, without the status
+		opens    bool   // the breaker
 	}{
-		"it has it":                     {[]int{200}, true, ""},
-		"it has not, or cannot be told": {[]int{404, 405, 501}, false, ""},
-		"it does not know us":           {[]int{401, 403}, false, "callee_unauthorized_"},
-		"it has no time for us":         {[]int{425, 429}, false, "callee_busy_"},
-		"it waited for us too long":     {[]int{408}, false, "callee_timeout_"},
-		"it failed":                     {[]int{500, 503}, false, "callee_failed_"},
-		"it says neither yes nor no":    {[]int{201, 204, 302, 400, 409, 410, 422, 600}, false, "callee_unclear_"},
+		"it has it":                     {[]int{200}, "", false},
+		"it has not, or cannot be told": {[]int{404, 405, 501}, "", false},
+		"it does not know us":           {[]int{401, 403}, "callee_unauthorized_", true},
+		"it has no time for us":         {[]int{425, 429}, "callee_busy_", true},
+		"it waited for us too long":     {[]int{408}, "callee_timeout_", true},
+		"it failed":                     {[]int{500, 503}, "callee_failed_", true},
+		"it says neither yes nor no":    {[]int{201, 204, 302, 400, 409, 410, 422}, "callee_unclear_", false},
+		"it says what nobody knows":     {[]int{600}, "callee_unclear_", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, status := range test.statuses {
-				reconcile := leased(t, callee(t, func(w http.ResponseWriter, r *http.Request) {
-					if r.Method != http.MethodGet || r.URL.Path != "/v1/webhooks/payment/"+event().CalleeKey() {
-						t.Error("asked something else")
-					}
-					w.WriteHeader(status)
-				})).Reconcile
-				result, done, err := reconcile(t.Context(), event())
-				require.Equal(t, test.done, done, status)
-				require.Equal(t, test.done, result.Result == delivery.Delivered, status)
+				asked := 0
+				target := offline(t, func(c *catalog.Target) { c.Breaker = catalog.Breaker{Failures: 1, Rest: time.Hour} }, func(r *http.Request) (*http.Response, error) {
+					require.Equal(t, "GET /v1/webhooks/payment/"+event().CalleeKey(), r.Method+" "+r.URL.Path)
+					asked++
+					return answers(status, nil)(r)
+				})
+				result, done, err := target.Post(payment).Reconcile(t.Context(), event())
+				require.Equal(t, status == 200, done, status)
+				require.Equal(t, status == 200, result.Result == delivery.Delivered, status)
 				if test.want == "" {
 					require.NoError(t, err)
-					continue
+				} else {
+					require.EqualError(t, err, test.want+strconv.Itoa(status))
+					require.False(t, retry.Decide(err).Class.Terminal(), "what is not known is no reason to give up")
 				}
-				require.EqualError(t, err, test.want+strconv.Itoa(status))
-				require.False(t, retry.Decide(err).Class.Terminal(), "what is not known is no reason to give up")
+				_, _, _ = target.Post(payment).Reconcile(t.Context(), event())
+				require.Equal(t, test.opens, asked == 1, status)
 			}
 		})
 	}
@@ -175,9 +229,9 @@ func TestAConflictIsSettledByAskingWhereTheTargetCanBeAsked(t *testing.T) {
 	} {
 		result, err := offline(t, nil, func(r *http.Request) (*http.Response, error) {
 			if r.Method == http.MethodPost {
-				return &http.Response{StatusCode: http.StatusConflict, Body: http.NoBody}, nil
+				return answers(http.StatusConflict, nil)(r)
 			}
-			return &http.Response{StatusCode: test.known, Body: http.NoBody}, nil
+			return answers(test.known, nil)(r)
 		}).Post(test.post).Do(t.Context(), event())
 		if test.want == "" {
 			require.NoError(t, err, sentence)
@@ -248,18 +302,17 @@ func TestWhatCannotBeSentIsPermanentAndNotSent(t *testing.T) {
 func TestAnEventsIDIsInNoHeaderAndNoPath(t *testing.T) {
 	t.Parallel()
 	for _, id := range []string{"", "evt\r\nX-Other: 1", "../../admin", "evt.1"} {
-		var asked []string
-		h := leased(t, callee(t, func(_ http.ResponseWriter, r *http.Request) {
-			asked = append(asked, r.URL.Path+" "+r.Header.Get("Idempotency-Key")+r.Header.Get("X-Other"))
-		}))
-		odd := event()
+		url, requests := recorded(t, signature.Generic, secret)
+		h, odd := at(t, delivery.Config{BaseURL: url}).Post(payment), event()
 		odd.ID = id
 		_, err := h.Do(t.Context(), odd)
 		require.NoError(t, err)
 		_, done, err := h.Reconcile(t.Context(), odd)
 		require.NoError(t, err)
 		require.True(t, done)
-		require.Equal(t, []string{"/v1/webhooks/payment " + odd.CalleeKey(), "/v1/webhooks/payment/" + odd.CalleeKey() + " "}, asked)
+		key := odd.CalleeKey()
+		require.True(t, strings.HasPrefix((*requests)[0], "POST /v1/webhooks/payment ["+key+"] "))
+		require.Equal(t, "GET /v1/webhooks/payment/"+key+" []  : ", (*requests)[1])
 	}
 }
 
@@ -294,14 +347,13 @@ func TestTheCallersClientKeepsItsRedirectsAndCookies(t *testing.T) {
 	jar, err := cookiejar.New(nil)
 	require.NoError(t, err)
 	client := &http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}
-	webhook, err := delivery.New(delivery.Config{Target: service, BaseURL: callee(t, func(w http.ResponseWriter, r *http.Request) {
+	webhook := at(t, delivery.Config{BaseURL: callee(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Cookie") != "" || strings.HasPrefix(r.URL.Path, "/else") {
 			t.Error("a cookie was sent back, or a redirect followed")
 		}
 		http.SetCookie(w, &http.Cookie{Name: "session", Value: "1"})
 		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
-	}), Secret: secret, Now: clock, Client: client})
-	require.NoError(t, err)
+	}), Client: client})
 	for range 2 {
 		_, err = webhook.Post(payment).Do(t.Context(), event())
 		require.EqualError(t, err, "callee_redirects_307")
@@ -326,11 +378,8 @@ func TestADialThatTakesTooLongIsNoTimeoutOfTheHandler(t *testing.T) {
 		"callee_unreachable":                             &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded},
 		"delivery: no answer: context deadline exceeded": context.DeadlineExceeded, // of the caller's own client
 	} {
-		webhook, err := delivery.New(delivery.Config{
-			Target: service, BaseURL: "http://service.example", Secret: secret, Now: clock, Client: &http.Client{Transport: kept{t, reason}},
-		})
-		require.NoError(t, err)
-		_, err = webhook.Post(payment).Do(t.Context(), event())
+		webhook := at(t, delivery.Config{Client: &http.Client{Transport: kept{t, reason}}})
+		_, err := webhook.Post(payment).Do(t.Context(), event())
 		require.EqualError(t, err, want)
 		webhook.Close()
 	}
@@ -444,42 +493,25 @@ func FuzzTheBody(f *testing.F) {
 
 func TestACalleeSaysHowLongItIsToBeLeftAlone(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
+	for _, test := range []struct {
 		status int
 		header string
 		want   time.Duration
 	}{
-		"in seconds":                    {429, "1200", 20 * time.Minute},
-		"in seconds, where it is down":  {503, "30", 30 * time.Second},
-		"by a date":                     {429, "Fri, 20 Nov 2026 10:00:00 GMT", time.Hour},
-		"by a date in another format":   {503, "Friday, 20-Nov-26 10:00:00 GMT", time.Hour},
-		"by a date that has passed":     {429, "Fri, 20 Nov 2026 08:00:00 GMT", 0},
-		"until tomorrow at most":        {429, "90000", 24 * time.Hour},
-		"by a date, tomorrow at most":   {429, "Fri, 20 Nov 2037 10:00:00 GMT", 24 * time.Hour},
-		"longer than anybody can count": {429, "99999999999999999999999", 24 * time.Hour},
-		"not at all":                    {429, "", 0},
-		"by a word":                     {503, "later", 0},
-		"by less than nothing":          {503, "-5", 0},
-		"where it may not":              {500, "1200", 0},
-		"where it redirects":            {308, "1200", 0},
-		"where it takes less":           {413, "1200", 0},
-		"where it has refused for good": {422, "1200", 0},
+		{429, "1200", 20 * time.Minute}, {503, "30", 30 * time.Second}, // in seconds
+		{429, "Fri, 20 Nov 2026 10:00:00 GMT", time.Hour}, {503, "Friday, 20-Nov-26 10:00:00 GMT", time.Hour}, // by a date
+		{429, "Fri, 20 Nov 2026 08:00:00 GMT", 0},                                                                                                // which has passed
+		{429, "90000", 24 * time.Hour}, {429, "Fri, 20 Nov 2037 10:00:00 GMT", 24 * time.Hour}, {429, "99999999999999999999999", 24 * time.Hour}, // a day at most
+		{429, "", 0}, {503, "later", 0}, {503, "-5", 0},
+		{500, "1200", 0}, {308, "1200", 0}, {413, "1200", 0}, {422, "1200", 0}, // where it may not
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			handlers := leased(t, callee(t, func(w http.ResponseWriter, _ *http.Request) {
-				if test.header != "" {
-					w.Header().Set("Retry-After", test.header)
-				}
-				w.WriteHeader(test.status)
-			}))
-			_, err := handlers.Do(t.Context(), event())
-			require.Equal(t, test.want, retry.Asked(err))
-			if test.status >= 429 || test.status == 500 {
-				_, _, err = handlers.Reconcile(t.Context(), event())
-				require.Equal(t, test.want, retry.Asked(err), "also when it is only asked")
-			}
-		})
+		handlers := at(t, delivery.Config{Client: &http.Client{Transport: answers(test.status, http.Header{"Retry-After": {test.header}})}}).Post(payment)
+		_, err := handlers.Do(t.Context(), event())
+		require.Equal(t, test.want, retry.Asked(err), "%d %s", test.status, test.header)
+		if test.status >= 429 || test.status == 500 {
+			_, _, err = handlers.Reconcile(t.Context(), event())
+			require.Equal(t, test.want, retry.Asked(err), "also when it is only asked")
+		}
 	}
 }
 

@@ -146,42 +146,29 @@ func TestOnlyAPublicAddressIsRegistered(t *testing.T) {
 
 func TestAnEndpointThatFailsIsLeftAloneAndTheOthersAreNot(t *testing.T) {
 	t.Parallel()
-	var asked atomic.Int64
-	down := callee(t, func(w http.ResponseWriter, _ *http.Request) {
-		asked.Add(1)
-		w.WriteHeader(http.StatusServiceUnavailable)
-	})
+	const failed, resting = "callee_failed_503", "callee_resting"
+	down := callee(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
 	well := callee(t, func(http.ResponseWriter, *http.Request) {})
 	e := posting(t, true)
-	post := func(id, url string, secrets ...string) string {
-		_, err := e.Post(t.Context(), endpoints.Address{ID: id, URL: url, Secrets: secrets}, "evt-1", nil)
-		if err == nil {
-			return ""
+	for i, step := range []struct {
+		id, url string
+		secrets []string
+		want    string
+	}{
+		{"a", down, []string{oldSecret}, failed}, {"a", down, []string{oldSecret}, failed}, {"a", down, []string{oldSecret}, resting},
+		{"a", down, []string{newSecret, oldSecret}, resting}, // another secret is no other address
+		{"b", well, []string{newSecret}, ""},
+		{"b", down, []string{newSecret}, failed}, // another address is
+		{"c", down, []string{newSecret}, failed}, {"a", down, []string{newSecret}, resting},
+		{"d", down, []string{newSecret}, failed}, {"d", down, []string{newSecret}, failed}, // it takes the place of b, the one used longest ago
+		{"c", down, []string{newSecret}, failed}, {"a", down, []string{newSecret}, resting}, {"b", well, []string{newSecret}, ""},
+		{"d", down, []string{newSecret}, failed}, // forgotten
+	} {
+		_, err := e.Post(t.Context(), endpoints.Address{ID: step.id, URL: step.url, Secrets: step.secrets}, "evt-1", nil)
+		if step.want == "" {
+			require.NoError(t, err, i)
+			continue
 		}
-		return retry.Decide(err).Reason
+		require.Equal(t, step.want, retry.Decide(err).Reason, i)
 	}
-	require.Equal(t, "callee_failed_503", post("down", down, oldSecret))
-	require.Equal(t, "callee_failed_503", post("down", down, oldSecret))
-	require.Equal(t, "callee_resting", post("down", down, oldSecret))
-	require.Equal(t, "callee_resting", post("down", down, newSecret, oldSecret), "another secret is no other address")
-	require.Empty(t, post("well", well, newSecret))
-	require.EqualValues(t, 2, asked.Load())
-	require.Empty(t, post("down", well, newSecret), "another address is")
-}
-
-func TestLimitsAreRememberedForTheEndpointsUsedLast(t *testing.T) {
-	t.Parallel()
-	down := callee(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
-	e := posting(t, true)
-	post := func(id string) string {
-		_, err := e.Post(t.Context(), endpoints.Address{ID: id, URL: down, Secrets: []string{newSecret}}, "evt-1", nil)
-		return retry.Decide(err).Reason
-	}
-	for _, id := range []string{"a", "a", "b", "c"} {
-		require.Equal(t, "callee_failed_503", post(id))
-	}
-	require.Equal(t, "callee_resting", post("a"))
-	require.Equal(t, "callee_failed_503", post("d"), "which takes the place of b")
-	require.Equal(t, "callee_resting", post("a"))
-	require.Equal(t, "callee_failed_503", post("b"), "which was forgotten")
 }

@@ -180,14 +180,12 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 				declared.Timeouts.Connect = 100 * time.Millisecond
 			}
 			withPassword := strings.Replace(url, "://", "://alice:hush@", 1) // which no error repeats
-			config := delivery.Config{Target: declared, BaseURL: withPassword, Secret: secret, Now: clock}
+			config := delivery.Config{Target: declared, BaseURL: withPassword}
 			if client != nil { // our own transport, and its certificate
 				trust := &tls.Config{RootCAs: client.Transport.(*http.Transport).TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS12}
 				config.Client = &http.Client{Transport: delivery.Transport(declared, trust)}
 			}
-			target, err := delivery.New(config)
-			require.NoError(t, err)
-			t.Cleanup(target.Close)
+			target := at(t, config)
 			for _, wanted := range []int64{0, most} {
 				before := allocated()
 				answer, err := target.Call(context.Background(), delivery.Request{Method: http.MethodPost, ID: "evt-1", Body: []byte("{}"), MaxAnswer: wanted})
@@ -225,9 +223,7 @@ func TestATargetThatClosesKeptConnectionsIsAskedOnceForEachCall(t *testing.T) {
 		asked.Add(1)
 		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n") // and says nothing of closing
 	})
-	target, err := delivery.New(delivery.Config{Target: service, BaseURL: "http://" + address, Secret: secret, Now: clock})
-	require.NoError(t, err)
-	t.Cleanup(target.Close)
+	target := at(t, delivery.Config{BaseURL: "http://" + address})
 	answered := int64(0)
 	for range 50 {
 		_, err := target.Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "evt-1", Body: []byte("{}")})
@@ -271,11 +267,8 @@ func TestAStreamThatNobodyReadsIsSmall(t *testing.T) {
 		}
 	})
 	trust := &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS12}
-	target, err := delivery.New(delivery.Config{
-		Target: service, BaseURL: "https://" + address, Secret: secret, Now: clock, Client: &http.Client{Transport: delivery.Transport(service, trust)},
-	})
-	require.NoError(t, err)
-	_, err = target.Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "evt-1", Body: []byte("{}")})
+	target := at(t, delivery.Config{BaseURL: "https://" + address, Client: &http.Client{Transport: delivery.Transport(service, trust)}})
+	_, err := target.Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "evt-1", Body: []byte("{}")})
 	require.Equal(t, retry.Unavailable, retry.Decide(err).Class)
 	require.EqualValues(t, 64<<10, <-windows)
 }

@@ -1,23 +1,17 @@
 package delivery_test
 
 import (
-	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/contract"
 	"billhook/internal/pipeline/delivery"
-	"billhook/internal/pipeline/handler"
-	"billhook/internal/platform/signature"
 	"billhook/internal/retry"
 )
 
@@ -30,10 +24,7 @@ func TestOnlyAnInternalTargetIsDialledAtAPrivateAddress(t *testing.T) {
 	_, port, err := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
 	require.NoError(t, err)
 	for _, host := range []string{"127.0.0.1", "localhost", "0x7f.1", "2130706433", "0", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::1]", "[::]", "[::127.0.0.1]"} {
-		target, err := delivery.New(delivery.Config{Target: declared, BaseURL: "http://" + host + ":" + port, Secret: secret, Now: clock})
-		require.NoError(t, err)
-		t.Cleanup(target.Close)
-		_, err = target.Post(payment).Do(t.Context(), event())
+		_, err = at(t, delivery.Config{Target: declared, BaseURL: "http://" + host + ":" + port}).Post(payment).Do(t.Context(), event())
 		require.ErrorContains(t, err, "callee_unreachable", host)
 		require.Equal(t, retry.Unavailable, retry.Decide(err).Class)
 		if host == "127.0.0.1" || host == "localhost" {
@@ -53,45 +44,6 @@ func TestOnlyAnInternalTargetIsDialledAtAPrivateAddress(t *testing.T) {
 		require.Equal(t, want, delivery.Public(netip.MustParseAddr(address)), address)
 	}
 	require.False(t, delivery.Public(netip.Addr{}))
-}
-
-// What another contract posts is its data, and what the target needs to apply it once.
-func TestADocumentIsWhatTheCalleeWasPromised(t *testing.T) {
-	t.Parallel()
-	const standard = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-	verifier, err := signature.NewVerifier(signature.Standard, []string{standard}, time.Second, clock)
-	require.NoError(t, err)
-	var bodies []string
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil || verifier.Verify(r.Header.Values, body) != nil || r.Header.Get("Webhook-Id") != r.Header.Get("Idempotency-Key") {
-			t.Error("the signature is not over what arrived")
-		}
-		bodies = append(bodies, r.Method+" "+r.URL.Path+" "+r.Header.Get("Idempotency-Key")+" "+string(body))
-	}))
-	t.Cleanup(server.Close)
-	declared := service
-	declared.Scheme = catalog.SchemeStandard
-	target, err := delivery.New(delivery.Config{Target: declared, BaseURL: server.URL, Secret: standard, Now: clock})
-	require.NoError(t, err)
-	t.Cleanup(target.Close)
-	post := target.Post(catalog.Post{Target: "service", Path: "/hooks"})
-	require.True(t, post.SafeToRepeat, "a target without a question applies a key once")
-	require.Nil(t, post.Reconcile)
-	for attempt := range 2 {
-		effect, err := post.Do(t.Context(), handler.Event{
-			Queue: "paynow-events", Tenant: "acme", ID: "evt-2", Type: contract.OrderPaid, CorrelationID: "order-9", Attempt: attempt + 1,
-			Body: contract.Of(&contract.PayNow{
-				EventID: "evt-2", EventType: contract.OrderPaid, Timestamp: "2026-11-20T08:59:58Z",
-				Data: contract.PayNowData{Order: &contract.Order{ID: "order-9", CustomerID: "customer-1", Items: []contract.Item{{ProductID: "p", Quantity: 1}}}},
-			}),
-		})
-		require.NoError(t, err)
-		require.Equal(t, delivery.Delivered, effect.Result)
-	}
-	require.Equal(t, bodies[0], bodies[1], "every attempt says the same")
-	key := handler.CalleeKey("paynow-events", "acme", "evt-2")
-	require.Contains(t, bodies[0], `POST /hooks `+key+` {"event_id":"`+key+`","tenant":"acme","source_event_id":"evt-2","event_type":"order.paid","created_at":"2026-11-20T08:59:58Z","data":{"order":{"id":"order-9",`)
 }
 
 func TestWhatIsMissingForATargetIsToldAtOnceAndWithoutItsSecret(t *testing.T) {

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -49,41 +47,5 @@ func TestWhatARefusalSaysIsKeptAsFarAsItMay(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// watched is what a watcher was told.
-type watched struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (a *watched) Answered(_ string, status int, code string, _ time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.all = append(a.all, fmt.Sprint(status, " ", code))
-}
-
-// That there is no such event is what was asked.
-func TestAnEventThatIsNotKnownIsAnAnswerAndNoFailure(t *testing.T) {
-	t.Parallel()
-	for status, code := range map[int]string{404: "", 405: "", 501: "", 503: "callee_failed_503", 422: "callee_refused_422"} {
-		asked := 0
-		declared := service
-		declared.Breaker.Failures, declared.Breaker.Rest = 1, time.Hour
-		at, err := delivery.New(delivery.Config{Target: declared, Secret: secret, Now: clock, BaseURL: callee(t, func(w http.ResponseWriter, _ *http.Request) {
-			asked++
-			w.WriteHeader(status)
-		})})
-		require.NoError(t, err)
-		t.Cleanup(at.Close)
-		watcher := &watched{}
-		delivery.Targets{"service": at}.Watch(watcher)
-		for range 2 {
-			_, done, _ := at.Post(payment).Reconcile(t.Context(), event())
-			require.False(t, done)
-		}
-		require.Equal(t, strings.TrimSpace(fmt.Sprint(status, " ", code)), strings.TrimSpace(watcher.all[0]))
-		require.Equal(t, status == 503, asked == 1, "%d opens the breaker, or does not", status)
 	}
 }

@@ -1,129 +1,140 @@
 package push_test
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/contract"
-	"billhook/internal/platform/serve"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/push"
 )
 
-// flood is a push of Pub/Sub's largest size whose sender stops before its last byte.
-type flood struct {
-	sent    atomic.Int64
-	stopped func()
-	on      <-chan struct{}
+// sent is a body that counts what is read of it.
+type sent struct {
+	io.Reader
+	read int
 }
 
-const floodSize = contract.MaxMessageBytes / 3 * 4
-
-func (f *flood) Read(p []byte) (int, error) {
-	if left := floodSize - 1 - int(f.sent.Load()); left > 0 {
-		n := min(left, len(p))
-		f.sent.Add(int64(n))
-		return n, nil
-	}
-	f.stopped()
-	<-f.on
-	return 0, io.ErrUnexpectedEOF
+func (s *sent) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	s.read += n
+	return n, err
 }
 
-// A message may have ten megabytes, and a worker takes many at once. Those that it has no
-// memory for are delivered again, like those that it has no slot for.
-func TestPushesInFlightHoldNoMoreThanTheirBudget(t *testing.T) {
+// zeros is a body without an end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestPushThatIsNotAdmittedIsNotReadAndChangesNothing: a message and a dead letter are admitted alike.
+func TestPushThatIsNotAdmittedIsNotReadAndChangesNothing(t *testing.T) {
 	t.Parallel()
-	const senders = 2 * serve.DefaultBodyBudget / floodSize
-	r := newRig(t, setup{})
-	on := make(chan struct{})
-	end := sync.OnceFunc(func() { close(on) })
-	defer end()
-	settled := make(chan struct{}, 2*senders)
-	var floods [senders]flood
-	var answers [senders]atomic.Pointer[httptest.ResponseRecorder]
-	var group sync.WaitGroup
-	for i := range floods {
-		floods[i].stopped, floods[i].on = func() { settled <- struct{}{} }, on
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/push/orders", &floods[i])
-		request.ContentLength = floodSize
-		request.Header.Set("Authorization", "Bearer good")
-		group.Go(func() {
-			w := httptest.NewRecorder()
-			r.http.ServeHTTP(w, request)
-			answers[i].Store(w)
-			settled <- struct{}{}
-		})
+	type refusal func(r *rig, q *http.Request)
+	header := func(name string, values ...string) refusal {
+		return func(_ *rig, q *http.Request) { q.Header[name] = values }
 	}
-	for range floods {
-		<-settled
+	token := func(err error) refusal { return func(r *rig, _ *http.Request) { r.bouncer.err = err } }
+	at := func(queue string) refusal {
+		return func(_ *rig, q *http.Request) { q.URL.Path = strings.Replace(q.URL.Path, "orders", queue, 1) }
 	}
-	var held int64
-	for i := range floods {
-		w := answers[i].Load()
-		if w == nil {
-			held += floods[i].sent.Load()
-			continue
+	body := func(announced int64, content string) refusal {
+		return func(_ *rig, q *http.Request) {
+			q.ContentLength, q.Body = announced, io.NopCloser(strings.NewReader(content))
 		}
-		require.Equal(t, http.StatusServiceUnavailable, w.Code, "%s", w.Body)
-		require.Contains(t, w.Body.String(), `"code":"bodies_in_flight"`)
 	}
-	require.Positive(t, held)
-	require.LessOrEqual(t, held, int64(serve.DefaultBodyBudget))
-	end()
-	group.Wait()
-}
-
-// What an answered push held is given back, whatever the answer was: else the budget were
-// used up by a dozen of these.
-func TestAnAnsweredPushHoldsNothing(t *testing.T) {
-	t.Parallel()
-	const rounds = serve.DefaultBodyBudget/floodSize + 2
-	for name, test := range map[string]struct{ path, body string }{
-		"a push that is none":   {"/push/orders", strings.Repeat(" ", floodSize)},
-		"a push":                {"/push/orders", `{"message":{"messageId":"1","data":"` + strings.Repeat("AAAA", floodSize/4) + `"},"subscription":"s"}`},
-		"a dead letter":         {"/push/dead-letters/orders", `{"message":{"messageId":"1","data":"` + strings.Repeat("AAAA", floodSize/4) + `"},"subscription":"s"}`},
-		"a body that ends soon": {"/push/orders", ""},
+	endless := func(announced int64) refusal {
+		return func(_ *rig, q *http.Request) { q.ContentLength, q.Body = announced, io.NopCloser(zeros{}) }
+	}
+	drains := func(r *rig, _ *http.Request) { r.Drain() }
+	for name, test := range map[string]struct {
+		refusal refusal
+		code    int
+		problem string
+		// most is how much of the body may be read.
+		most int
+	}{
+		"without a token":                             {header("Authorization"), 401, "unauthorized", 0},
+		"a token that is wrong":                       {token(errors.New("ilse@example.org")), 401, "unauthorized", 0},
+		"a token of somebody else":                    {token(fmt.Errorf("%w: ilse@example.org", push.ErrForbidden)), 403, "forbidden", 0},
+		"a token that cannot be checked now":          {token(fmt.Errorf("%w: ilse@example.org", push.ErrKeysUnavailable)), 503, "keys_unavailable", 0},
+		"two tokens":                                  {header("Authorization", "Bearer good", "Bearer another"), 403, "forbidden", 0},
+		"a token of Cloud Run beside the other":       {header("X-Serverless-Authorization", "Bearer another"), 403, "forbidden", 0},
+		"an empty one":                                {header("X-Serverless-Authorization", ""), 403, "forbidden", 0},
+		"a browser's page of another site":            {header("Origin", "https://elsewhere.example"), 403, "cross_origin", 0},
+		"a page that hides where it is from":          {header("Origin", ""), 403, "cross_origin", 0},
+		"a browser that names no origin":              {header("Sec-Fetch-Site", "none"), 403, "cross_origin", 0},
+		"a queue that is unknown":                     {at("nobody"), 404, "queue_unknown", 0},
+		"a queue that is disabled":                    {at("asleep"), 404, "queue_unknown", 0},
+		"a service that drains":                       {drains, 503, "shutting_down", 0},
+		"a body that is no push":                      {body(2, "{}"), 400, "envelope_malformed", 2},
+		"a body that breaks off":                      {body(10, "{}"), 503, "body_unread", 2},
+		"a body that is too large, and says so":       {endless(1 << 30), 413, "too_large", 0},
+		"a body that is too large, and does not":      {endless(-1), 413, "too_large", 32 << 20},
+		"a body for which others have left no memory": {func(r *rig, _ *http.Request) { r.BodyBudget(100) }, 503, "bodies_in_flight", 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, setup{})
-			for range rounds {
-				request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, test.path, strings.NewReader(test.body))
-				if test.body == "" {
-					short := &flood{stopped: func() {}, on: closed}
-					request.Body, request.ContentLength = io.NopCloser(short), floodSize
-				}
-				request.Header.Set("Authorization", "Bearer good")
-				w := httptest.NewRecorder()
-				r.http.ServeHTTP(w, request)
-				require.NotContains(t, w.Body.String(), "bodies_in_flight")
-			}
-		})
+		for _, path := range []string{"/push/orders", "/push/dead-letters/orders"} {
+			t.Run(name+" at "+path, func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, setup{})
+				held := r.BodyBudget(64 << 20)
+				q := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(paid("e1", known, 1).envelope()))
+				q.Header.Set("Authorization", "Bearer good")
+				test.refusal(r, q)
+				content := &sent{Reader: q.Body}
+				q.Body = io.NopCloser(content)
+				got := r.serve(q)
+				require.Equal(t, []any{test.code, test.problem}, []any{got.code, got.Code})
+				require.Equal(t, "application/problem+json", got.header.Get("Content-Type"))
+				require.LessOrEqual(t, content.read, test.most)
+				require.NotContains(t, got.text+r.log.String(), "ilse")
+				require.Zero(t, r.counter.Commits.Load()+r.counter.Gets.Load())
+				require.Empty(t, r.letters())
+				require.Zero(t, held())
+			})
+		}
 	}
 }
 
-// closed is a channel that nobody waits for.
-var closed = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
+// TestPushHoldsItsMemoryUntilItIsAnswered: also while its message is handled.
+func TestPushHoldsItsMemoryUntilItIsAnswered(t *testing.T) {
+	t.Parallel()
+	var held func() int64
+	during := int64(0)
+	r := newRig(t, setup{credit: observing(func() { during = held() })})
+	held = r.BodyBudget(64 << 20)
+	m := paid("e1", known, 1)
+	require.Equal(t, http.StatusOK, r.deliver(m).code)
+	require.GreaterOrEqual(t, during, int64(len(m.envelope())))
+	require.Zero(t, held())
+	r.broker.before = func(string) { during = held() }
+	require.Equal(t, http.StatusBadRequest, r.deliver(paid("e2", unknown, 1)).code)
+	require.Positive(t, during)
+	require.Equal(t, http.StatusNoContent, r.post("/push/dead-letters/orders", m.envelope()).code)
+	require.Zero(t, held())
+}
 
-// A body whose sender is not known is not read at all.
-func TestNoByteIsReadOfAPushWithoutAToken(t *testing.T) {
+func TestLargestMessageOfPubSubIsTaken(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
-	body := &flood{stopped: func() {}, on: closed}
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/push/orders", body)
-	request.ContentLength = floodSize
-	w := httptest.NewRecorder()
-	r.http.ServeHTTP(w, request)
-	require.Equal(t, http.StatusUnauthorized, w.Code)
-	require.Zero(t, body.sent.Load())
+	m := paid("e1", known, 1).with(func(m *message) {
+		for i := range 70 {
+			m.attributes[fmt.Sprintf("own-%02d", i)] = strings.Repeat("\x01", 1024)
+		}
+		m.body = strings.Repeat("x", contract.MaxMessageBytes-contract.Message{Attributes: m.attributes}.Size())
+	})
+	got := r.deliver(m)
+	require.Equal(t, []any{http.StatusBadRequest, "body_malformed"}, []any{got.code, got.Reason})
+	_, ok := r.recordAt(t, dedupe.MessageKey("orders", m.id, m.data()))
+	require.True(t, ok)
+	letter := r.letters()[0]
+	require.True(t, bytes.Equal(m.data(), letter.Data))
+	require.Contains(t, letter.Attributes["dead_letter_detail"], "attributes left out or cut", "for those of the dead letter")
 }

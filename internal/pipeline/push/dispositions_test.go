@@ -12,6 +12,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
@@ -60,6 +61,7 @@ func (b *bench) failing(c cell) {
 // The values of the dimensions, in words.
 const (
 	tx, leasedMany, leasedOne = "Tx", "leased", "leased, all to one target"
+	leasedKind                = "leased, all to many places of a kind"
 	uncounted, firstDelivery  = "not counted", "1"
 	secondDelivery, fifth     = "2", "5"
 	fromLane, replayed        = "back from a lane", "replayed"
@@ -70,6 +72,7 @@ const (
 	keepsTime, budgetUsed     = "the broker's", "the broker's, nacks used up"
 	ownTime                   = "its own"
 	remembered, forgotten     = "yes", "no"
+	lettersAlone              = "its dead letters alone"
 )
 
 // policy sets up a queue as a cell says.
@@ -87,14 +90,20 @@ func (c cell) policy(q *catalog.Queue) {
 	if c["remembers"] == forgotten {
 		q.RememberFor, q.DeadLetter = 0, catalog.DeadLetter{Drop: true}
 	}
+	if c["remembers"] == lettersAlone {
+		q.RememberFor = 0
+	}
 	if c["dead letters"] == "dropped" {
 		q.DeadLetter = catalog.DeadLetter{Drop: true}
 	}
 	if c["terminal"] == "ack" {
 		q.OnTerminal = catalog.Ack
 	}
-	if c["corrections"] == "accepted" {
+	if strings.HasPrefix(c["corrections"], "accepted") {
 		q.OnCorrected = catalog.Accept
+	}
+	if strings.HasSuffix(c["corrections"], "dropped") {
+		q.DeadLetter = catalog.DeadLetter{Drop: true}
 	}
 	if c["dead letters"] != "" {
 		q.MessageTTL, q.SharedTopic, q.Bindings = time.Hour, "orders", []routing.Pattern{"order.*"}
@@ -107,15 +116,15 @@ func (c cell) policy(q *catalog.Queue) {
 		if h.MaxAttempts = 4; c["attempts"] == last {
 			h.MaxAttempts = 1
 		}
+		if c["handler"] == leasedOne || c["handler"] == leasedKind {
+			h.Post = catalog.Post{Target: "service", Path: "/" + eventType} // one place, whatever the paths
+		}
 		q.Handlers[eventType] = h
-	}
-	if c["handler"] == leasedOne {
-		delete(q.Handlers, "order.refunded")
 	}
 }
 
 // ready returns a bench for a cell, with its nacks used up where the cell says so. Cells whose queue is the same
-// share it; no message waits there.
+// share it; neither a message nor a dead letter is there.
 func (all benches) ready(t *testing.T, c cell) *bench {
 	name := ""
 	for _, of := range []string{"handler", "attempts", "remembers", "backoff", "waits are", "in order", "dead letters", "terminal", "corrections"} {
@@ -123,20 +132,19 @@ func (all benches) ready(t *testing.T, c cell) *bench {
 	}
 	b := all[name]
 	if b == nil {
-		b = newBench(t, c["handler"] == leasedMany || c["handler"] == leasedOne, c.policy)
+		b = newBench(t, c["handler"] != tx && c["handler"] != "", setup{queue: c.policy, many: c["handler"] == leasedKind})
 		all[name] = b
 		if c["waits are"] == budgetUsed { // a rejection uses up the budget of nacks
 			b.deliverNow(b.event().with(func(m *message) { m.body = "{" }))
 		}
 	}
-	for _, collection := range []string{lane.Delayed.Entries(), lane.Delayed.Lanes()} {
-		page, err := b.db.Query(t.Context(), store.Query{Collection: collection, Limit: store.MaxPage})
-		require.NoError(t, err)
-		for _, doc := range page.Documents {
+	for _, collection := range []string{lane.Delayed.Entries(), lane.Delayed.Lanes(), deadletter.Collection} {
+		for _, doc := range b.documents(collection) {
 			_, err := b.db.Commit(t.Context(), []store.Write{store.Delete(doc.Key, 0)})
 			require.NoError(t, err)
 		}
 	}
+	b.fails, b.during = nil, nil
 	b.pass(2 * time.Second) // what was read of the lanes is forgotten
 	return b
 }
@@ -151,7 +159,7 @@ func TestEveryFailureHasItsDisposition(t *testing.T) {
 	table, costs := enumerate([]dimension{
 		{"returns", failureNames()},
 		{"attempts", []string{left, last}},
-		{"handler", []string{tx, leasedMany, leasedOne}},
+		{"handler", []string{tx, leasedMany, leasedOne, leasedKind}},
 		{"remembers", []string{remembered, forgotten}},
 		{"backoff", []string{soon, late}},
 		{"waits are", []string{keepsTime, budgetUsed, ownTime}},
@@ -162,7 +170,7 @@ func TestEveryFailureHasItsDisposition(t *testing.T) {
 		m := b.event().again(map[string]int{uncounted: 0, firstDelivery: 1, fifth: 5}[c["delivery"]])
 		b.failing(c)
 		what, cost = b.observe(m, func() reply { return b.deliverNow(m) })
-		if c["delivery"] != firstDelivery || c["handler"] == leasedOne || c["backoff"] == soon || c["waits are"] == budgetUsed {
+		if c["delivery"] != firstDelivery || c["handler"] == leasedOne || c["handler"] == leasedKind || c["backoff"] == soon || c["waits are"] == budgetUsed {
 			cost = ""
 		}
 		return what, cost
@@ -254,7 +262,7 @@ func TestWhatHappensDuringAnAttemptIsAllowedFor(t *testing.T) {
 		b := all.ready(t, c)
 		m := b.event()
 		b.failing(c)
-		b.during = func() {
+		b.during = func(context.Context) {
 			switch c["meanwhile"] {
 			case "three seconds pass":
 				b.pass(3 * time.Second)
@@ -328,7 +336,7 @@ func TestEveryDeliveryFindsItsRecord(t *testing.T) {
 			}
 			return what, cost
 		}
-		b.during = func() { what, _ = b.observe(m, func() reply { return b.deliverNow(m) }) }
+		b.during = func(context.Context) { what, _ = b.observe(m, func() reply { return b.deliverNow(m) }) }
 		b.deliverNow(m.with(func(m *message) { delete(m.attributes, contract.AttrDeliverAt) }))
 		return what, ""
 	})
@@ -372,7 +380,7 @@ func (b *bench) seed(record string, m message) {
 	case "dead-lettered with another payload":
 		deliver(another, refused)
 	case "of a worker that died", "of a worker that died 8s ago":
-		b.during = func() { b.faults.Down(true) }
+		b.during = func(context.Context) { b.faults.Down(true) }
 		deliver(m)
 		b.faults.Down(false)
 		if b.pass(8 * time.Second); record == "of a worker that died" {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"billhook/catalog"
 	"billhook/internal/apps/billing"
@@ -45,8 +46,8 @@ const (
 
 // broker takes dead letters, and what is emitted to another queue.
 type broker struct {
-	// before, if set, runs before a letter is taken.
-	before func()
+	// before, if set, runs before a message is taken for a topic.
+	before func(topic string)
 
 	mu      sync.Mutex
 	down    bool
@@ -66,7 +67,7 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.before != nil {
-		b.before()
+		b.before(topic)
 	}
 	if b.down {
 		return "", errBroker
@@ -115,6 +116,7 @@ type rig struct {
 	rates   *rates.Recorder
 	relay   *lane.Relay
 	alarms  alarms
+	live    bool
 	now     atomic.Int64
 	ids     atomic.Int64
 	// timer is what the service waits with: unless a test brings another, time passes.
@@ -151,6 +153,8 @@ type setup struct {
 	leased *handler.Leased
 	log    slog.Handler
 	timer  push.Timer
+	// many: a leased handler of a bench calls many places.
+	many bool
 	// live: the rig lives in the time of its test's bubble.
 	live  bool
 	alarm push.Alarm
@@ -161,7 +165,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	db, err := standin.OpenTemporaryStore(filepath.Join(tb.TempDir(), "store.db"))
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
-	r := &rig{broker: &broker{}, bouncer: &bouncer{}, log: &journal{}, metrics: telemetry.NewMetrics()}
+	r := &rig{live: with.live, broker: &broker{}, bouncer: &bouncer{}, log: &journal{}, metrics: telemetry.NewMetrics()}
 	r.db, r.counter = db, &storetest.Counter{Store: db}
 	r.faults = &storetest.Faults{Store: r.counter}
 	r.now.Store(start.UnixNano())
@@ -227,6 +231,8 @@ func newRig(tb testing.TB, with setup) *rig {
 	return r
 }
 
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
 func routed(s *push.Service) http.Handler {
 	router := chi.NewRouter()
 	s.Routes(router)
@@ -248,6 +254,16 @@ func (shelf) Points(_ context.Context, _, id string) (int64, bool, error) {
 func always(err error) func(*rig, handler.Tx) handler.Tx {
 	return func(*rig, handler.Tx) handler.Tx {
 		return func(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, err }
+	}
+}
+
+// observing looks at something within each call of the handler of order.paid.
+func observing(look func()) func(*rig, handler.Tx) handler.Tx {
+	return func(_ *rig, own handler.Tx) handler.Tx {
+		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			look()
+			return own(ctx, event)
+		}
 	}
 }
 
@@ -395,7 +411,12 @@ func (r *rig) balanceOf(t require.TestingT, tenant string) int64 {
 }
 
 // pass lets time pass.
-func (r *rig) pass(d time.Duration) { r.now.Add(int64(d)) }
+func (r *rig) pass(d time.Duration) {
+	if r.live {
+		<-time.After(d)
+	}
+	r.now.Add(int64(d))
+}
 
 // record is what is remembered of an event; ok reports whether anything is.
 func (r *rig) record(t require.TestingT, event string) (record dedupe.Record, ok bool) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -42,111 +41,75 @@ func ask(s *slots, key string, size int, patience time.Duration) *asker {
 // holds reports whether it has a slot.
 func (a *asker) holds() bool { return a.over.Load() && a.got }
 
-func TestWhatWaitsForASlotIsBounded(t *testing.T) {
+// unused requires that no slot is lost, and nothing waits.
+func (s *slots) unused(t *testing.T, free int) {
+	t.Helper()
+	require.Equal(t, []int{free, 0, 0, 0, 0}, []int{s.free, s.count, s.bytes, len(s.keys), len(s.waiting)})
+}
+
+func TestWaitForASlotIsBoundedInNumberAndBytes(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		size, fit int
-	}{
-		"in number": {1, maxWaiting},
-		"in bytes":  {maxWaitingBytes / 4, 4},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newSlots(1, timer, nil)
-				require.True(t, ask(s, "", 1, time.Second).holds())
-				var waiting []*asker
-				for i := range test.fit {
-					waiting = append(waiting, ask(s, fmt.Sprint(i%3), test.size, time.Hour))
-					require.False(t, waiting[i].over.Load())
-				}
-				beyond := ask(s, "beyond", test.size, time.Hour)
-				require.True(t, beyond.over.Load(), "at once")
-				require.False(t, beyond.got)
-				waiting[test.fit/2].leave()
-				synctest.Wait()
-				require.True(t, waiting[test.fit/2].over.Load())
-				again := ask(s, "beyond", test.size, time.Hour)
-				require.False(t, again.over.Load(), "who leaves frees a place")
-				for range test.fit {
-					s.release()
-				}
-				synctest.Wait()
-				require.True(t, again.holds())
-				require.Zero(t, s.count)
-				require.Zero(t, s.bytes)
-				require.Empty(t, s.waiting)
-				require.Empty(t, s.keys)
-			})
+	for size, fit := range map[int]int{1: maxWaiting, maxWaitingBytes / 4: 4} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSlots(1, timer, nil)
+			require.True(t, ask(s, "", 1, time.Second).holds())
+			var waiting []*asker
+			for i := range fit {
+				waiting = append(waiting, ask(s, fmt.Sprint(i%3), size, time.Hour))
+				require.False(t, waiting[i].over.Load())
+			}
+			beyond := ask(s, "beyond", size, time.Hour)
+			require.True(t, beyond.over.Load(), "at once")
+			require.False(t, beyond.got)
+			waiting[fit/2].leave()
+			synctest.Wait()
+			again := ask(s, "beyond", size, time.Hour)
+			require.False(t, again.over.Load(), "who leaves frees a place")
+			for range fit {
+				s.release()
+			}
+			synctest.Wait()
+			require.True(t, again.holds())
+			s.unused(t, 0)
 		})
 	}
 }
 
-func TestAWaitForASlotEnds(t *testing.T) {
+func TestWaitForASlotEnds(t *testing.T) {
 	t.Parallel()
+	type end func(s *slots, a *asker, ended chan struct{})
+	closes := func(_ *slots, _ *asker, ended chan struct{}) { close(ended) }
 	for name, test := range map[string]struct {
 		patience time.Duration
-		end      func(a *asker, ended chan struct{})
-		free     bool
+		end      end
 	}{
-		"when the patience is over":                    {2 * time.Second, func(*asker, chan struct{}) { <-time.After(2 * time.Second) }, false},
-		"when the caller leaves":                       {time.Hour, func(a *asker, _ chan struct{}) { a.leave() }, false},
-		"when the service ends":                        {time.Hour, func(_ *asker, ended chan struct{}) { close(ended) }, false},
-		"at once where nobody is to wait":              {0, func(*asker, chan struct{}) {}, false},
-		"before it begins where the service has ended": {time.Hour, func(_ *asker, ended chan struct{}) { close(ended) }, true},
+		"when the patience is over":         {2 * time.Second, func(*slots, *asker, chan struct{}) { <-time.After(2 * time.Second) }},
+		"when the caller leaves":            {time.Hour, func(_ *slots, a *asker, _ chan struct{}) { a.leave() }},
+		"when the service ends":             {time.Hour, closes},
+		"at once where nobody is to wait":   {0, func(*slots, *asker, chan struct{}) {}},
+		"with its turn, which is passed on": {time.Hour, func(s *slots, _ *asker, ended chan struct{}) { s.mu.Lock(); s.handOver(); close(ended); s.mu.Unlock() }},
+		"before its turn, which it loses":   {time.Hour, func(s *slots, _ *asker, ended chan struct{}) { s.mu.Lock(); close(ended); s.handOver(); s.mu.Unlock() }},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ended := make(chan struct{})
-				s := newSlots(1, timer, ended)
-				if test.free {
-					test.end(nil, ended)
-				} else {
-					require.True(t, ask(s, "", 1, time.Second).holds())
-				}
-				a := ask(s, "k", 1, test.patience)
-				if !test.free {
-					test.end(a, ended)
-				}
-				synctest.Wait()
-				require.True(t, a.over.Load())
-				require.False(t, a.got)
-				if !test.free {
-					require.Zero(t, s.free)
-					s.release()
-				}
-				require.Equal(t, 1, s.free, "no slot is lost")
-				require.Zero(t, s.count+s.bytes+len(s.keys)+len(s.waiting))
-			})
-		})
-	}
-}
-
-// TestATurnThatComesWithTheEndOfAWaitIsPassedOn, whichever of them is seen first.
-func TestATurnThatComesWithTheEndOfAWaitIsPassedOn(t *testing.T) {
-	t.Parallel()
-	for _, first := range []string{"the turn", "the end"} {
 		synctest.Test(t, func(t *testing.T) {
 			ended := make(chan struct{})
 			s := newSlots(1, timer, ended)
 			require.True(t, ask(s, "", 1, time.Second).holds())
-			a := ask(s, "k", 1, time.Hour)
-			s.mu.Lock()
-			if first == "the turn" {
-				s.handOver()
-			}
-			close(ended)
-			if first == "the end" {
-				s.handOver()
-			}
-			s.mu.Unlock()
+			a := ask(s, "k", 1, test.patience)
+			test.end(s, a, ended)
 			synctest.Wait()
-			require.True(t, a.over.Load())
+			require.True(t, a.over.Load(), name)
 			require.False(t, a.got)
-			require.Equal(t, 1, s.free)
+			if s.free == 0 {
+				s.release()
+			}
+			s.unused(t, 1)
 		})
 	}
+	ended := make(chan struct{})
+	close(ended)
+	s := newSlots(1, timer, ended)
+	require.False(t, s.acquire(t.Context(), "k", 1, time.Hour), "before it begins where the service has ended")
+	s.unused(t, 1)
 }
 
 // TestSlotsGoRoundAsTheirModelSays holds slots to the plainest model: the waiting messages by
@@ -226,43 +189,4 @@ func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 			synctest.Wait()
 		})
 	})
-}
-
-// TestSlotsAreNotLostInACrowd is for the race detector: each message with a slot gives it back,
-// while others are late, leave or are ended.
-func TestSlotsAreNotLostInACrowd(t *testing.T) {
-	t.Parallel()
-	const n = 3
-	ended := make(chan struct{})
-	s := newSlots(n, timer, ended)
-	var held, most atomic.Int64
-	var crowd sync.WaitGroup
-	for i := range 400 {
-		crowd.Go(func() {
-			ctx, leave := context.WithCancel(t.Context())
-			defer leave()
-			if i%5 == 0 {
-				leave()
-			}
-			if i == 300 {
-				close(ended)
-			}
-			if !s.acquire(ctx, fmt.Sprint(i%7), 1, time.Duration(i%3)*time.Millisecond) {
-				return
-			}
-			now := held.Add(1)
-			for {
-				before := most.Load()
-				if now <= before || most.CompareAndSwap(before, now) {
-					break
-				}
-			}
-			held.Add(-1)
-			s.release()
-		})
-	}
-	crowd.Wait()
-	require.LessOrEqual(t, most.Load(), int64(n))
-	require.Equal(t, n, s.free)
-	require.Zero(t, s.count+s.bytes+len(s.keys)+len(s.waiting))
 }

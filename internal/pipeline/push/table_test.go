@@ -15,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
@@ -135,33 +134,39 @@ func (l *lines) Handle(_ context.Context, line slog.Record) error {
 type bench struct {
 	*rig
 	lines *lines
-	// fails are the errors of the next calls of the handler; done counts the calls that returned none.
-	fails []error
-	calls int
+	// fails are the errors of the next calls of the handler; effect, if set, is what the others return.
+	fails  []error
+	effect func(handler.Event) handler.Effect
+	calls  int
 	// during, if set, runs within the next call.
-	during func()
+	during func(context.Context)
 	cells  int
 	leased *handler.Leased
 }
 
-func newBench(tb testing.TB, leased bool, queue func(*catalog.Queue)) *bench {
+func newBench(tb testing.TB, leased bool, with setup) *bench {
 	b := &bench{lines: &lines{}}
-	do := func(context.Context, handler.Event) (handler.Effect, error) {
+	do := func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 		b.calls++
+		var err error
+		if len(b.fails) > 0 {
+			err, b.fails = b.fails[0], b.fails[1:]
+		}
 		if during := b.during; during != nil {
 			b.during = nil
-			during()
+			during(ctx)
 		}
-		if len(b.fails) == 0 {
-			return handler.Effect{Result: "done"}, nil
+		switch {
+		case err != nil:
+			return handler.Effect{}, err
+		case b.effect != nil:
+			return b.effect(event), nil
 		}
-		err := b.fails[0]
-		b.fails = b.fails[1:]
-		return handler.Effect{}, err
+		return handler.Effect{Result: "done"}, nil
 	}
-	with := setup{queue: queue, log: b.lines, credit: func(*rig, handler.Tx) handler.Tx { return do }}
+	with.log, with.credit = b.lines, func(*rig, handler.Tx) handler.Tx { return do }
 	if leased {
-		b.leased = &handler.Leased{Do: do, SafeToRepeat: true}
+		b.leased = &handler.Leased{Do: do, SafeToRepeat: true, ManyPlaces: with.many}
 		with.leased = b.leased
 	}
 	b.rig = newRig(tb, with)
@@ -171,7 +176,9 @@ func newBench(tb testing.TB, leased bool, queue func(*catalog.Queue)) *bench {
 // reconcile has a leased handler ask what became of the attempt before.
 func (b *bench) reconcile(ask func() (handler.Effect, bool, error)) {
 	registry := handler.NewRegistry()
-	registry.Leased("points.credit", handler.Leased{Do: b.leased.Do, Reconcile: func(context.Context, handler.Event) (handler.Effect, bool, error) { return ask() }})
+	registry.Leased("points.credit", handler.Leased{
+		Do: b.leased.Do, Reconcile: func(context.Context, handler.Event) (handler.Effect, bool, error) { return ask() },
+	})
 	b.config.Handlers = registry
 	b.Service = push.New(b.config)
 	b.http = routed(b.Service)
@@ -185,6 +192,15 @@ func (b *bench) event() message {
 	body.Data.Order.CustomerID = fmt.Sprint("k", b.cells)
 	m.attributes["ordering_key"], m.attributes["paynow_customer_id"] = body.Data.Order.CustomerID, body.Data.Order.CustomerID
 	return m
+}
+
+// documents are those of a collection.
+func (r *rig) documents(collection string) []store.Document {
+	page, err := r.db.Query(context.Background(), store.Query{Collection: collection, Limit: store.MaxPage})
+	if err != nil {
+		panic(err)
+	}
+	return page.Documents
 }
 
 // observe runs what delivers a message of an event, and says what became of it: the answer, the record, the lane,
@@ -238,11 +254,7 @@ func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 		}
 		said = append(said, text)
 	}
-	page, err := b.db.Query(ctx, store.Query{Collection: lane.Delayed.Entries(), Limit: store.MaxPage})
-	if err != nil {
-		panic(err)
-	}
-	for _, doc := range page.Documents {
+	for _, doc := range b.documents(lane.Delayed.Entries()) {
 		kept, err := lane.KeptOf(doc)
 		if err != nil {
 			panic(err)

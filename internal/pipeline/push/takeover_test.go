@@ -41,7 +41,7 @@ func TestALeasedHandlerIsAskedWhatBecameOfTheAttemptBefore(t *testing.T) {
 			b.seed(record, m)
 		} else {
 			for range 4 {
-				b.during = func() { b.faults.Down(true) }
+				b.during = func(context.Context) { b.faults.Down(true) }
 				b.deliverNow(m)
 				b.faults.Down(false)
 				b.pass(2*time.Minute + time.Second)
@@ -75,11 +75,11 @@ func TestAWorkerThatComesLateChangesNothing(t *testing.T) {
 		{"handler", []string{leasedMany}},
 	}, func(c cell) (what, cost string) {
 		b := benches{}.ready(t, c)
+		b.effect = counted
 		m := b.event()
 		b.failing(c)
-		late := b.fails
 		var meanwhile dedupe.Record
-		b.during = func() {
+		b.during = func(context.Context) {
 			b.pass(2*time.Minute + time.Second)
 			b.fails = map[string][]error{
 				"has failed it": {errHandler}, "has dead-lettered it": {retry.Permanent("refused", nil)}, "gave it back": {retry.Outage("outage", nil)},
@@ -91,19 +91,18 @@ func TestAWorkerThatComesLateChangesNothing(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, 1, swept.Republished)
 			case "still has it":
-				b.during = func() { b.faults.Down(true) }
+				b.during = func(context.Context) { b.faults.Down(true) }
 				b.deliverNow(m)
 				b.faults.Down(false)
 			default:
 				b.deliverNow(m)
 			}
-			b.fails = late
 			meanwhile, _ = b.record(t, m.attributes["event_id"])
 		}
 		what, _ = b.observe(m, func() reply { return b.deliverNow(m) })
 		record, _ := b.record(t, m.attributes["event_id"])
 		require.Equal(t, meanwhile, record, fmt.Sprint(c))
-		return what, ""
+		return fmt.Sprint(what, "; effects ", b.effects(m.attributes["event_id"])), ""
 	})
 	golden(t, "late.txt", table)
 }

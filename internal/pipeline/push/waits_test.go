@@ -2,12 +2,10 @@ package push_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,93 +14,15 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
-	"billhook/internal/platform/standin"
 	"billhook/internal/retry"
 )
-
-// world is a rig behind the simulator of Pub/Sub, with an alarm that releases what is kept,
-// in the time of a bubble.
-type world struct {
-	*rig
-	simulator *standin.Simulator
-	// killed is set by a handler whose worker dies.
-	killed atomic.Bool
-	mu     sync.Mutex
-	rings  map[time.Time]bool
-}
-
-// RoundTrip carries a push to the rig without a network. A worker that was killed gives no
-// answer, and has written nothing.
-func (w *world) RoundTrip(request *http.Request) (*http.Response, error) {
-	request.Header.Set("Authorization", "Bearer good")
-	recorder := httptest.NewRecorder()
-	w.http.ServeHTTP(recorder, request)
-	if w.killed.CompareAndSwap(true, false) {
-		w.faults.Down(false)
-		return nil, errors.New("connection reset")
-	}
-	return recorder.Result(), nil
-}
-
-// At implements push.Alarm with a timer: one call for what is due in a quarter of a second.
-func (w *world) At(_ context.Context, at time.Time) error {
-	const quarter = 250 * time.Millisecond
-	at = at.Add(quarter - 1).Truncate(quarter)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.rings[at] {
-		w.rings[at] = true
-		time.AfterFunc(time.Until(at), w.releaseAll)
-	}
-	return nil
-}
-
-func (w *world) releaseAll() {
-	relay := &lane.Relay{Of: lane.Delayed, Store: w.faults, Publisher: w.simulator, Now: time.Now}
-	_, _ = relay.Due(context.Background(), 500, func(string, error) {}) // what failed is found again
-}
-
-// kill ends the worker in the middle of an attempt.
-func (w *world) kill() error {
-	w.killed.Store(true)
-	w.faults.Down(true)
-	return errHandler
-}
-
-// alarmOf gives a rig an alarm that does not exist yet.
-type alarmOf struct{ w **world }
-
-func (a alarmOf) At(ctx context.Context, at time.Time) error { return (*a.w).At(ctx, at) }
 
 func realTimer(d time.Duration) (<-chan time.Time, func() bool) {
 	t := time.NewTimer(d)
 	return t.C, t.Stop
-}
-
-func newWorld(t *testing.T, with setup) *world {
-	t.Helper()
-	w := &world{rings: map[time.Time]bool{}}
-	with.live, with.timer, with.alarm = true, realTimer, alarmOf{&w}
-	w.rig = newRig(t, with)
-	var err error
-	w.simulator, err = standin.NewSimulator(standin.SimulatorConfig{
-		ProjectID: "demo", Subscriptions: standin.Topology([]catalog.Queue{w.queue}),
-		PushBaseURL: "http://worker.test", Client: &http.Client{Transport: w},
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, w.simulator.Close()) })
-	return w
-}
-
-// publish publishes a message, and returns its id.
-func (w *world) publish(t *testing.T, m message) string {
-	t.Helper()
-	key := m.attributes["ordering_key"]
-	id, err := w.simulator.Publish(t.Context(), "orders", contract.Message{Data: m.data(), Attributes: m.attributes, OrderingKey: key})
-	require.NoError(t, err)
-	return id
 }
 
 // policyOf gives every event type of a queue a policy, and the queue a budget of nacks.
@@ -121,141 +41,215 @@ func times10(base int) retry.Policy {
 	return retry.Policy{Base: time.Duration(base) * time.Second, Multiplier: 2, Max: 600 * time.Second}
 }
 
-// TestAttemptsFollowThePolicyToTheSecond runs failing events through the simulator until
-// they are dead letters: the one that is looked at, and others that fail beside it, so that
-// the budget of nacks is used up.
-func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
-	t.Parallel()
-	seconds := func(n ...float64) (all []time.Duration) {
-		for _, s := range n {
-			all = append(all, time.Duration(s*float64(time.Second)))
-		}
-		return all
-	}
-	schedule := retry.Policy{Schedule: seconds(0, 5, 30, 120, 600)}
-	hourly := retry.Policy{Base: 8 * time.Minute, Multiplier: 2, Max: time.Hour}
-	for name, test := range map[string]struct {
-		policy  retry.Policy
-		failure error
-		// want are the moments of the attempts, after the first.
-		want []time.Duration
-	}{
-		"orders":                       {schedule, errHandler, seconds(0, 5, 35, 155, 755)},
-		"of base 1 s":                  {times10(1), errHandler, seconds(0, 1, 3)},
-		"of base 2 s":                  {times10(2), errHandler, seconds(0, 2, 6, 14, 30)},
-		"of base 3 s":                  {times10(3), errHandler, seconds(0, 3, 9, 21, 45)},
-		"of base 5 s":                  {times10(5), errHandler, seconds(0, 5, 15, 35, 75)},
-		"of base 10 s, the contract's": {times10(10), errHandler, seconds(0, 10, 30, 70, 150)},
-		// The rig's dice fall on 0.5: half of the jitter.
-		"billing":                        {retry.Policy{Base: time.Minute, Multiplier: 2, Max: time.Hour, Jitter: 30 * time.Second}, errHandler, seconds(0, 75, 210, 465, 960)},
-		"tripling":                       {retry.Policy{Base: time.Second, Multiplier: 3, Max: 600 * time.Second}, errHandler, seconds(0, 1, 4, 13, 40)},
-		"of 10 minutes at most":          {retry.Policy{Base: 5 * time.Minute, Multiplier: 2, Max: 10 * time.Minute}, errHandler, seconds(0, 300, 900, 1500)},
-		"of up to an hour":               {hourly, errHandler, seconds(0, 480, 1440, 3360, 6960)},
-		"as long as the callee asks":     {times10(60), retry.After(30*time.Minute, errHandler), seconds(0, 1800, 3600)},
-		"while another event is missing": {times10(10), retry.Missing("order_not_seen", nil), seconds(0, 10, 30, 70, 150)},
-	} {
-		for _, order := range []string{"ordered", "unordered"} {
-			for _, alone := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s, %s, alone %v", name, order, alone), func(t *testing.T) {
-					t.Parallel()
-					synctest.Test(t, func(t *testing.T) {
-						var mu sync.Mutex
-						at := map[string][]time.Time{}
-						w := newWorld(t, setup{queue: func(q *catalog.Queue) {
-							policyOf(test.policy, len(test.want))(q)
-							if order == "ordered" {
-								inOrder(q)
-							}
-						}, credit: func(*rig, handler.Tx) handler.Tx {
-							return func(_ context.Context, event handler.Event) (handler.Effect, error) {
-								mu.Lock()
-								defer mu.Unlock()
-								at[event.ID] = append(at[event.ID], time.Now())
-								require.Len(t, at[event.ID], event.Attempt)
-								return handler.Effect{}, test.failure
-							}
-						}})
-						others := 0
-						if !alone {
-							others = 8
-						}
-						for i := range others {
-							w.publish(t, paid(fmt.Sprint("other", i), known, 1).with(func(m *message) { m.attributes["ordering_key"] = fmt.Sprint("key", i) }))
-						}
-						id := w.publish(t, paid("e1", known, 1))
-						<-time.After(3 * time.Hour)
-						synctest.Wait()
-						require.Len(t, at["e1"], len(test.want))
-						for i, want := range test.want {
-							got := at["e1"][i].Sub(at["e1"][0])
-							require.GreaterOrEqual(t, got, want, "attempt %d came before its time", i+1)
-							wait := want
-							if i > 0 {
-								wait -= test.want[i-1]
-							}
-							// What was late before is late again.
-							require.LessOrEqual(t, got, want+time.Duration(i)*max(time.Second, wait/10), "attempt %d", i+1)
-						}
-						require.Len(t, w.letters(), 1+others)
-						for _, letter := range w.letters() {
-							require.Contains(t, []string{"handler_error", "order_not_seen"}, letter.Attributes["dead_letter_reason"])
-							require.Equal(t, "attempts_exhausted", letter.Attributes["dead_letter_detail"])
-							if letter.Attributes["event_id"] == "e1" {
-								require.Equal(t, id, letter.Attributes["source_message_id"], "the first of the ids that it came back under")
-							}
-						}
-						require.Zero(t, w.simulator.Stats()["orders-push"].Backlog)
-						require.Zero(t, w.keptMessages(t))
-					})
-				})
-			}
+// budgeted gives a queue the broker's own policy and a budget of nacks.
+func budgeted(q *catalog.Queue) { policyOf(times10(10), 5)(q) }
+
+func inOrder(q *catalog.Queue) { q.OrderingKey = []string{"uid"} }
+
+// all makes several changes of a queue.
+func all(changes ...func(*catalog.Queue)) func(*catalog.Queue) {
+	return func(q *catalog.Queue) {
+		for _, change := range changes {
+			change(q)
 		}
 	}
 }
 
-func TestAnEventThatKillsItsWorkersKillsEight(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		// first is what its first attempts do instead of killing.
-		first int
-		kills int
-	}{
-		"from the first attempt on": {0, 8},
-		"after a failure":           {1, 8},
-		"after three failures":      {3, 8},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				kills, calls := 0, 0
-				var w *world
-				w = newWorld(t, setup{queue: policyOf(times10(10), 5), credit: func(_ *rig, own handler.Tx) handler.Tx {
-					return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-						if event.ID != "e1" {
-							return own(ctx, event)
-						}
-						if calls++; calls <= test.first {
-							return handler.Effect{}, errHandler
-						}
-						kills++
-						return handler.Effect{}, w.kill()
-					}
-				}})
-				w.publish(t, paid("e1", known, 1))
-				<-time.After(6 * time.Hour)
-				synctest.Wait()
-				require.LessOrEqual(t, kills, test.kills)
-				letters := w.letters()
-				require.Len(t, letters, 1)
-				require.Equal(t, "worker_died", letters[0].Attributes["dead_letter_reason"])
-				require.Equal(t, "attempts_exhausted", letters[0].Attributes["dead_letter_detail"])
-				require.Equal(t, "5", letters[0].Attributes["delivery_attempts"])
-				require.Zero(t, w.simulator.Stats()["orders-push"].DeadLettered, "by the worker, not by the broker")
-				w.publish(t, paid("e2", known, 1))
-				<-time.After(time.Hour)
-				synctest.Wait()
-				require.EqualValues(t, 1000, w.balance(t), "others go on")
-			})
+// keptMessages is how many messages wait.
+func (r *rig) keptMessages() int { return len(r.documents(lane.Delayed.Entries())) }
+
+// release runs release-delayed and returns what came back, as the broker delivers it.
+func (r *rig) release(t require.TestingT) (back []message) {
+	relay := &lane.Relay{Of: lane.Delayed, Store: r.faults, Publisher: r.broker, Now: r.config.Now}
+	_, err := relay.Due(context.Background(), 100, func(string, error) {})
+	require.NoError(t, err)
+	for _, m := range r.broker.returned {
+		back = append(back, message{
+			id: "back-" + m.Attributes[contract.AttrDelayTicket], body: string(m.Data), attributes: m.Attributes, published: r.config.Now(),
 		})
 	}
+	r.broker.returned = nil
+	return back
+}
+
+// TestOneMessageInTenSecondsIsNackedForItsOwnSake: beyond it the answer is 200 with the class in its body.
+func TestOneMessageInTenSecondsIsNackedForItsOwnSake(t *testing.T) {
+	t.Parallel()
+	for product, want := range map[string]reply{
+		unknown: {Outcome: "dead_lettered", Status: http.StatusBadRequest}, known: {Outcome: "retry", Status: http.StatusInternalServerError, Delayed: true},
+	} {
+		r := newRig(t, setup{queue: budgeted, credit: func(_ *rig, own handler.Tx) handler.Tx {
+			return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+				if product == known {
+					return handler.Effect{}, errHandler
+				}
+				return own(ctx, event)
+			}
+		}})
+		for i := range 30 { // one a second
+			got := r.deliverNow(paid(fmt.Sprint("e", i), product, 1))
+			code := http.StatusOK
+			if i%10 == 0 {
+				code = want.Status
+			}
+			require.Equal(t, []any{code, want.Outcome, want.Status, want.Delayed && i%10 != 0, 1}, []any{got.code, got.Outcome, got.Status, got.Delayed, got.Attempt}, i)
+			r.pass(time.Second)
+		}
+		require.Equal(t, []int{30, 0}, map[string][]int{unknown: {len(r.letters()), r.keptMessages()}, known: {r.keptMessages() + 3, len(r.letters())}}[product])
+	}
+}
+
+// TestMessageThatWaitsInItsRequestHoldsNoSlot: with one slot, a second message is handled meanwhile.
+func TestMessageThatWaitsInItsRequestHoldsNoSlot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, setup{
+			live: true, timer: realTimer, queue: all(policyOf(times10(1), 3), func(q *catalog.Queue) { q.Concurrency = 1 }), credit: times(1, errHandler),
+		})
+		began := time.Now()
+		var pushes sync.WaitGroup
+		pushes.Go(func() { require.Equal(t, http.StatusOK, r.deliverNow(paid("e1", known, 1)).code) })
+		synctest.Wait()
+		require.Equal(t, http.StatusOK, r.deliverNow(paid("e2", known, 1)).code)
+		require.Zero(t, time.Since(began))
+		pushes.Wait()
+		require.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+// TestDrainStartsNothingNew: what waits is refused, in a line for a slot, for its next attempt or for its
+// acknowledgement, and what is under way is finished.
+func TestDrainStartsNothingNew(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		release, calls := make(chan struct{}), 0
+		r := newRig(t, setup{
+			live: true, timer: realTimer, queue: all(policyOf(times10(1), 5), inOrder, func(q *catalog.Queue) { q.Concurrency = 2 }),
+			credit: func(_ *rig, own handler.Tx) handler.Tx {
+				return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+					calls++
+					switch event.ID {
+					case "fails":
+						return handler.Effect{}, errHandler
+					case "asks":
+						return handler.Effect{}, retry.After(time.Minute, errHandler)
+					}
+					<-release
+					return own(ctx, event)
+				}
+			},
+		})
+		var answers sync.Map
+		var pushes sync.WaitGroup
+		for _, event := range []string{"fails", "asks", "runs", "runs-too", "in-line"} {
+			pushes.Go(func() { answers.Store(event, r.deliverNow(paid(event, known, 1).set("ordering_key", event))) })
+			synctest.Wait()
+		}
+		answer := func(event string) string {
+			got, ok := answers.Load(event)
+			if !ok {
+				return ""
+			}
+			return fmt.Sprint(got.(reply).code, got.(reply).Reason)
+		}
+		require.Empty(t, answer("fails")+answer("asks"))
+		began := time.Now()
+		r.Drain()
+		synctest.Wait()
+		require.Equal(t, "500handler_error", answer("fails"), "its own class")
+		require.Equal(t, "503handler_error", answer("asks"), "it is kept, and the broker goes on holding its key")
+		require.Equal(t, "503shutting_down", answer("in-line"))
+		close(release)
+		pushes.Wait()
+		require.Zero(t, time.Since(began))
+		require.Equal(t, "200credited200credited", answer("runs")+answer("runs-too"))
+		require.Equal(t, 4, calls)
+		require.Equal(t, 1, r.keptMessages())
+	})
+}
+
+// failsFirst fails the event e1, and asks for the next attempt after a while.
+func failsFirst(after time.Duration) func(*rig, handler.Tx) handler.Tx {
+	return times(1, retry.After(after, errHandler))
+}
+
+// TestMessageThatComesBackEndsItsLaneAlsoWhereItIsNotHandled: a lane that stays costs every event of the queue a read.
+func TestMessageThatComesBackEndsItsLaneAlsoWhereItIsNotHandled(t *testing.T) {
+	t.Parallel()
+	for name, eventType := range map[string]string{"it has expired meanwhile": "order.paid", "its contract has changed meanwhile": "order.refunded"} {
+		r := newRig(t, setup{queue: all(budgeted, inOrder, func(q *catalog.Queue) { q.MessageTTL = time.Minute }), credit: failsFirst(2 * time.Minute)})
+		require.True(t, r.deliverNow(paid("e1", known, 1)).Delayed)
+		require.Len(t, r.documents(lane.Delayed.Lanes()), 1)
+		r.pass(2 * time.Minute)
+		back := r.release(t)[0].set("event_type", eventType)
+		if eventType != "order.paid" {
+			back = back.without(contract.AttrFirstPublished)
+		}
+		require.Equal(t, map[string]string{"order.paid": "", "order.refunded": "dead_lettered"}[eventType], r.deliverNow(back).Outcome, name)
+		require.Empty(t, r.documents(lane.Delayed.Lanes()), name)
+		require.Zero(t, r.balance(t))
+	}
+}
+
+// TestMessageOfASharedTopicComesBackToItsQueueAlone: other queues of the topic have had it.
+func TestMessageOfASharedTopicComesBackToItsQueueAlone(t *testing.T) {
+	t.Parallel()
+	shares := func(q *catalog.Queue) { q.SharedTopic, q.Bindings = "orders", []routing.Pattern{"order.*"} }
+	r := newRig(t, setup{queue: all(budgeted, inOrder, shares), credit: failsFirst(20 * time.Second)})
+	m := paid("e1", known, 1).set("routing_key", "order.paid")
+	require.True(t, r.deliverNow(m).Delayed)
+	r.pass(20 * time.Second)
+	back := r.release(t)
+	require.Equal(t, "orders", back[0].attributes["queue"])
+	require.Equal(t, http.StatusOK, r.deliver(back[0]).code)
+	require.Equal(t, http.StatusNoContent, r.deliver(m.set("event_id", "e2").set("queue", "mails")).code, "what comes back to another")
+	require.EqualValues(t, 1000, r.balance(t))
+}
+
+func TestMessageThatIsTooLargeToKeepStaysWithTheBroker(t *testing.T) {
+	t.Parallel()
+	patient := policyOf(retry.Policy{Schedule: []time.Duration{0, 20 * time.Minute}}, 3)
+	r := newRig(t, setup{queue: all(patient, inOrder), credit: always(errHandler)})
+	padded := func(event string) message {
+		m := paid(event, known, 1)
+		return m.saying(string(m.data()) + strings.Repeat(" ", 520<<10))
+	}
+	require.Equal(t, http.StatusInternalServerError, r.deliver(padded("e1")).code)
+	require.Len(t, r.log.lines(t, "message not kept for its wait"), 1)
+	require.Equal(t, http.StatusOK, r.deliver(paid("e2", known, 1)).code)
+	got := r.deliver(padded("e3"))
+	require.Equal(t, []any{http.StatusServiceUnavailable, "behind_delayed"}, []any{got.code, got.Reason}, "behind another it cannot be kept either")
+	require.Equal(t, "too_large_to_wait", r.deliver(padded("e4").set("deliver_at", "2026-03-02T11:15:00Z")).Reason)
+	require.Equal(t, 1, r.keptMessages())
+}
+
+// TestRequestWaitsNoLongerThanItsAckDeadlineLets: what is due within a second waits for it in its request, unless the
+// next attempt could then end after the ack deadline: 1 s of wait, 2 s for a slot and 5 s to write it down are to fit
+// into 60 s.
+func TestRequestWaitsNoLongerThanItsAckDeadlineLets(t *testing.T) {
+	t.Parallel()
+	for timeout, kept := range map[time.Duration]bool{30 * time.Second: false, 51 * time.Second: false, 52 * time.Second: true, 59 * time.Second: true} {
+		r := newRig(t, setup{queue: all(policyOf(times10(1), 5), func(q *catalog.Queue) {
+			for eventType, h := range q.Handlers {
+				h.Timeout = timeout
+				q.Handlers[eventType] = h
+			}
+		}), credit: times(1, errHandler)})
+		got := r.deliverNow(paid("e1", known, 1))
+		require.Equal(t, []bool{kept, !kept}, []bool{got.code == http.StatusInternalServerError || got.Delayed, got.Outcome == "processed"}, timeout)
+	}
+}
+
+// TestRequestThatHasWaitedInVainDoesNotWaitAgain: whatever the clock says when its timer rings.
+func TestRequestThatHasWaitedInVainDoesNotWaitAgain(t *testing.T) {
+	t.Parallel()
+	rings := 0
+	r := newRig(t, setup{queue: policyOf(times10(1), 5), credit: always(errHandler), timer: func(time.Duration) (<-chan time.Time, func() bool) {
+		rings++
+		c := make(chan time.Time, 1)
+		c <- start // and no time has passed
+		return c, func() bool { return true }
+	}})
+	got := r.deliverNow(paid("e1", known, 1))
+	require.Equal(t, []any{http.StatusOK, "not_due", 2}, []any{got.code, got.Reason, rings}, "it is kept")
 }

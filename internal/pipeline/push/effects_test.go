@@ -1,0 +1,251 @@
+package push_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// repeats is a leased handler that is safe to repeat, and asks nobody.
+func repeats(do func(context.Context, handler.Event) (string, error)) *handler.Leased {
+	h := handler.Outside(do, nil)
+	h.SafeToRepeat = true
+	return &h
+}
+
+// emitting is an effect that counts itself and emits to updates: twice under one key, and once under another.
+func emitting(event handler.Event) handler.Effect {
+	effect := counted(event)
+	for i, key := range []string{"sub-1", "sub-1", "sub-2"} {
+		effect.Emit = append(effect.Emit, handler.Emission{
+			To: updates, OrderingKey: key, RoutingKey: "billing.sub.renewed",
+			Body: contract.Of(&contract.Envelope{Action: "renewal", CorrelationID: fmt.Sprint(event.ID, "-", i)}),
+		})
+	}
+	return effect
+}
+
+// TestEmissionIsPublishedAfterItsCommitOrNotAtAll is the table of what an effect emits, by what goes wrong: what was
+// published when it is answered, what then waits, and what the relay publishes later. A repetition emits the same ids,
+// so that a consumer recognizes them.
+func TestEmissionIsPublishedAfterItsCommitOrNotAtAll(t *testing.T) {
+	t.Parallel()
+	all := benches{}
+	table, _ := enumerate([]dimension{
+		{"but", []string{
+			"nothing goes wrong", "the broker is down", "the commit's answer is lost", "the commit is not made", "the store is down", "it is refused",
+			"it failed before", "it was forgotten", "the second is for a topic of nobody", "the second is due later",
+		}},
+		{"handler", []string{tx, leasedMany}},
+		{"attempts", []string{left, last}},
+	}, func(c cell) (what, cost string) {
+		b := all.ready(t, c)
+		b.broker.emitted = nil
+		b.effect = emitting
+		m := b.event()
+		event := m.attributes["event_id"]
+		published := func() string { // by their places in the effect
+			of := handler.Event{Queue: "orders", Tenant: dedupe.DefaultTenant, ID: event}
+			ids := []string{lane.ID(of, 0), lane.ID(of, 1), lane.ID(of, 2)}
+			var places []int
+			for _, m := range b.broker.emitted {
+				place := slices.Index(ids, m.Attributes[contract.AttrEventID])
+				require.Equal(t, []string{fmt.Sprint(event, "-", place), dedupe.DefaultTenant, "billing.sub.renewed"}, []string{
+					m.Attributes[contract.AttrCorrelationID], m.Attributes[contract.AttrTenant], m.Attributes[contract.AttrRoutingKey],
+				})
+				places = append(places, place)
+			}
+			return fmt.Sprint("; published ", places)
+		}
+		met := true
+		b.broker.before = func(topic string) {
+			record, _ := b.record(t, event)
+			met = met && (topic != updates || record.Status == dedupe.Completed)
+		}
+		switch c["but"] {
+		case "the broker is down":
+			b.broker.down = true
+		case "the commit's answer is lost", "the commit is not made":
+			_, heal := b.fault(map[bool]string{true: "commit without an answer", false: "commit not made"}[strings.HasSuffix(c["but"], "lost")],
+				map[string]int{tx: 1, leasedMany: 2}[c["handler"]])
+			defer heal()
+		case "the store is down":
+			b.faults.Down(true)
+		case "it is refused":
+			b.fails = []error{retry.Permanent("refused", nil)}
+		case "it failed before":
+			b.seed("failed and due", m)
+		case "it was forgotten":
+			b.deliverNow(m)
+			b.pass(31 * 24 * time.Hour)
+		case "the second is for a topic of nobody":
+			b.effect = func(e handler.Event) handler.Effect {
+				effect := emitting(e)
+				effect.Emit[1].To = "topic-of-ilse" // what a handler makes of a message may be the message's
+				return effect
+			}
+		case "the second is due later":
+			b.effect = func(e handler.Event) handler.Effect {
+				effect := emitting(e)
+				effect.Emit[1].Due, effect.Emit[1].Name = e.PublishedAt.Add(15*time.Minute), "the second"
+				return effect
+			}
+			m.published = b.config.Now()
+		}
+		what, _ = b.observe(m, func() reply { return b.deliverNow(m) })
+		b.broker.down = false
+		b.faults.Down(false)
+		waiting := len(b.documents(lane.Outbox.Entries()))
+		what += fmt.Sprint(published(), ", waiting ", waiting, ", effects ", b.effects(event))
+		b.pass(16 * time.Minute)
+		_, err := b.relay.Due(t.Context(), 10, func(string, error) {})
+		require.NoError(t, err)
+		delayed := *b.relay
+		delayed.Of = lane.Delayed
+		_, err = delayed.Due(t.Context(), 10, func(string, error) {})
+		require.NoError(t, err)
+		require.Empty(t, b.documents(lane.Outbox.Entries()))
+		require.Empty(t, b.documents(lane.Outbox.Lanes()))
+		require.True(t, met, "nothing is published before its commit")
+		require.NotContains(t, fmt.Sprint(b.letters()), "ilse")
+		record, _ := b.record(t, event)
+		return fmt.Sprint(what, "; later", published(), ", record of ", len(record.Emitted)), ""
+	})
+	golden(t, "emissions.txt", table)
+}
+
+// TestLeasedHandlerThatAssumedWhatIsNoLongerSoIsAskedAgain: what it did outside is not done twice.
+func TestLeasedHandlerThatAssumedWhatIsNoLongerSoIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	var r *rig
+	var steps []string
+	r = newRig(t, setup{leased: &handler.Leased{
+		Do: func(ctx context.Context, _ handler.Event) (handler.Effect, error) {
+			steps = append(steps, "do")
+			absent := []store.Write{store.Create(effectOf("e1"), map[string]any{"n": int64(1)})}
+			_, err := r.faults.Commit(ctx, absent)
+			return handler.Effect{Result: "sent", Writes: absent}, err
+		},
+		Reconcile: func(_ context.Context, event handler.Event) (handler.Effect, bool, error) {
+			steps = append(steps, "ask")
+			require.Equal(t, 1, event.Try)
+			return counted(event), true, nil
+		},
+	}})
+	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
+	require.Equal(t, []string{"do", "ask"}, steps)
+	require.EqualValues(t, 2, r.effects("e1"))
+	record, _ := r.record(t, "e1")
+	require.EqualValues(t, 1, record.Attempts, "it was one attempt")
+}
+
+// TestAnswerNamesWhatTheEventMade: also that of each duplicate, which then has a body to name it in.
+func TestAnswerNamesWhatTheEventMade(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{leased: &handler.Leased{SafeToRepeat: true, Do: func(_ context.Context, e handler.Event) (handler.Effect, error) {
+		return handler.Effect{Result: "sent", Ref: map[string]string{"e1": "letter-e1"}[e.ID]}, nil
+	}}})
+	for _, want := range []reply{
+		{EventID: "e1", Outcome: "processed", Ref: "letter-e1", code: http.StatusOK},
+		{EventID: "e1", Outcome: "duplicate", Ref: "letter-e1", code: http.StatusOK},
+		{EventID: "e2", Outcome: "processed", code: http.StatusOK},
+		{EventID: "e2", code: http.StatusNoContent}, // no body
+	} {
+		got := r.deliver(paid(want.EventID, known, 1))
+		require.Equal(t, []any{want.code, want.Outcome, want.Ref}, []any{got.code, got.Outcome, got.Ref})
+	}
+	record, _ := r.record(t, "e1")
+	require.Equal(t, "letter-e1", record.Ref)
+	require.Equal(t, "letter-e1", r.log.lines(t, "delivery")[0]["ref"])
+}
+
+// TestMessageIsInItsRecordWhileASweepMayNeedIt: as long as a leased handler runs, where a document can hold it.
+func TestMessageIsInItsRecordWhileASweepMayNeedIt(t *testing.T) {
+	t.Parallel()
+	good := paid("e1", known, 1)
+	for name, test := range map[string]struct {
+		deliver message
+		kept    bool
+	}{
+		"as a rule":                         {good, true},
+		"not where it is too large":         {good.saying(string(good.data()) + strings.Repeat(" ", 512<<10-len(good.data())+1)), false},
+		"but where it is just not":          {good.saying(string(good.data()) + strings.Repeat(" ", 512<<10-len(good.data()))), true},
+		"nor where no document can hold it": {good.set("__own__", "x"), false},
+	} {
+		var r *rig
+		var during dedupe.Record
+		r = newRig(t, setup{leased: repeats(func(context.Context, handler.Event) (string, error) {
+			during, _ = r.record(t, "e1")
+			return "sent", nil
+		})})
+		require.Equal(t, http.StatusOK, r.deliver(test.deliver).code)
+		require.Equal(t, dedupe.Processing, during.Status)
+		require.Equal(t, start.Add(2*time.Minute), during.LeaseUntil)
+		require.Equal(t, test.kept, during.Message != nil, name)
+		if test.kept {
+			require.Equal(t, contract.Message{Data: test.deliver.data(), Attributes: test.deliver.attributes, OrderingKey: buyer}, *during.Message)
+		}
+		record, _ := r.record(t, "e1")
+		require.Nil(t, record.Message)
+	}
+}
+
+// TestHalfFailedBatchIsTriedAgainForWhatFailed: and each event has its own record.
+func TestHalfFailedBatchIsTriedAgainForWhatFailed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var calls [][]string
+		leased := handler.Batch{
+			Queue: func(id string) (catalog.Queue, bool) {
+				return catalog.Queue{ID: id, Batch: catalog.Batch{Size: 4, Wait: 20 * time.Millisecond}}, true
+			},
+			Timer: realTimer, SafeToRepeat: true,
+			Call: func(_ context.Context, events []handler.Event) ([]handler.Outcome, error) {
+				outcomes, ids := make([]handler.Outcome, len(events)), []string{}
+				for i, e := range events {
+					ids = append(ids, e.ID)
+					switch {
+					case e.ID == "e1" && len(calls) == 0:
+						outcomes[i].Err = retry.Transient("callee_failed_503", nil)
+					case e.ID == "e2":
+						outcomes[i].Err = retry.Permanent("callee_refused_400", nil)
+					}
+				}
+				slices.Sort(ids)
+				calls = append(calls, ids)
+				return outcomes, nil
+			},
+		}.Leased()
+		r := newRig(t, setup{queue: policyOf(times10(1), 3), leased: &leased, live: true, timer: realTimer})
+		var codes [4]int
+		var pushes sync.WaitGroup
+		for i := range codes {
+			pushes.Go(func() { codes[i] = r.deliverNow(paid(fmt.Sprint("e", i), known, 1)).code })
+		}
+		pushes.Wait()
+		require.Equal(t, [][]string{{"e0", "e1", "e2", "e3"}, {"e1"}}, calls)
+		require.Equal(t, [4]int{200, 200, 422, 200}, codes)
+		for id, attempts := range map[string]int64{"e0": 1, "e1": 2, "e2": 1, "e3": 1} {
+			record, _ := r.record(t, id)
+			require.Equal(t, id == "e2", record.Status == dedupe.DeadLettered)
+			require.Equal(t, attempts, record.Attempts, id)
+		}
+		require.Len(t, r.letters(), 1)
+	})
+}

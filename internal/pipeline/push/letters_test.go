@@ -1,0 +1,298 @@
+package push_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// letter is a message of the dead-letter topic as Pub/Sub delivers it.
+func letter(id string, m contract.Message) message {
+	return message{id: id, body: string(m.Data), attributes: m.Attributes, published: start}
+}
+
+// keep stores the nth letter on the dead-letter topic, and returns its item's id.
+func (r *rig) keep(t require.TestingT, n int) string {
+	m := r.letters()[n]
+	require.Equal(t, http.StatusNoContent, r.post("/push/dead-letters/orders", letter(fmt.Sprint("dlq-", n), m).envelope()).code)
+	return deadletter.ItemID(r.queue, m.Attributes["source_message_id"], m)
+}
+
+// items says of each dead letter in the store why it died and what became of it.
+func (r *rig) items(t require.TestingT) string {
+	var said []string
+	for _, doc := range r.documents(deadletter.Collection) {
+		item, err := deadletter.ItemOf(doc)
+		require.NoError(t, err)
+		text := fmt.Sprintf("item %s %s", item.Reason, item.State)
+		if item.State == deadletter.Processed {
+			text += fmt.Sprint(" as ", item.Outcome)
+		}
+		if item.CorrectedBy != "" {
+			text += " by " + strings.TrimRight(item.CorrectedBy, "-me0123456789")
+		}
+		require.False(t, item.State != deadletter.Open && item.Closed.IsZero(), text)
+		said = append(said, text)
+	}
+	slices.Sort(said)
+	return strings.Join(said, ", ")
+}
+
+// replay replays an item and returns what came on the queue.
+func (r *rig) replay(t require.TestingT, id string) message {
+	ctx := context.Background()
+	desk := &deadletter.Operator{
+		Store: r.db, Queue: func(string) (catalog.Queue, bool) { return r.queue, true }, Now: r.config.Now,
+		NewID: func() string { return fmt.Sprint("id-", r.ids.Add(1)) },
+		Wait:  func(context.Context, time.Duration) error { return nil },
+		Relay: func(ctx context.Context, lane string) error { _, err := r.relay.Lane(ctx, lane); return err },
+	}
+	op, err := desk.Begin(ctx, deadletter.Operation{
+		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Item: id}, Why: "mended",
+	}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
+	require.NoError(t, err)
+	op, err = desk.Run(ctx, op.ID)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, op.Done)
+	m := r.broker.returned[len(r.broker.returned)-1]
+	return message{id: "replayed", body: string(m.Data), attributes: m.Attributes, published: r.config.Now()}
+}
+
+// effectOf is the document that counts the effects of an event.
+func effectOf(event string) store.Key { return store.Key{Collection: "effects", ID: event} }
+
+// counted is an effect that counts itself.
+func counted(event handler.Event) handler.Effect {
+	return handler.Effect{Result: "done", Writes: []store.Write{store.Increment(effectOf(event.ID), map[string]int64{"n": 1}, nil)}}
+}
+
+// effects is how many effects an event had.
+func (r *rig) effects(event string) (n int64) {
+	if doc, err := r.db.Get(context.Background(), effectOf(event)); err == nil {
+		n, _ = doc.Fields["n"].(int64)
+	}
+	return n
+}
+
+// TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice is the table of what may come after a dead letter: its replay, a
+// corrected payload, the message again, one after the other or at once. What was refused has had no effect, and there
+// is one effect at most.
+func TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice(t *testing.T) {
+	t.Parallel()
+	const replay, again, other, anew = "its replay", "the message again", "another payload", "the same payload anew"
+	const refuses, breaks, dropped = "it is refused", "it breaks the contract", "accepted, dead letters dropped"
+	all := benches{}
+	table, _ := enumerate([]dimension{
+		{"first", []string{
+			refuses, breaks, "it cannot be read and names no event", "it names another event", "its body names another event",
+			"it names another contract", "it names another tenant", "it names no valid tenant", "it names no valid event",
+		}},
+		{"corrections", []string{"refused", "accepted", dropped}},
+		{"then", []string{again, anew, other, other + ", refused", replay, replay + ", refused", replay + ", readable now", "one that breaks the contract"}},
+		{"and", []string{"nothing", other, "a third payload", replay, again}},
+		{"which comes", []string{"after it", "while it is handled"}},
+		{"its dead letter arrives", []string{"at once", "last"}},
+	}, func(c cell) (what, cost string) {
+		replayed := strings.Contains(c["then"]+c["and"], replay)
+		switch {
+		case replayed && (c["its dead letter arrives"] == "last" || c["corrections"] == dropped), // there is nothing to replay
+			c["and"] == "nothing" && c["which comes"] != "after it",
+			c["first"] != refuses && c["first"] != breaks && (c["then"] != anew || c["and"] != "nothing"):
+			return "", ""
+		}
+		b := all.ready(t, c)
+		b.broker.letters = nil
+		b.effect = counted
+		m := b.event()
+		whole := m
+		quantity := func(id string, n int64) message {
+			return m.with(func(m *message) {
+				body := m.body.(contract.PayNow)
+				order := *body.Data.Order
+				order.Items = []contract.Item{{ProductID: known, Quantity: n}}
+				m.id, body.Data.Order = id+"-"+m.id, &order
+				m.body = body
+			})
+		}
+		messages := map[string]message{
+			other: quantity("corrected", 2), "a third payload": quantity("third", 3), anew: m.with(func(m *message) { m.id = "anew-" + m.id }),
+			"one that breaks the contract": quantity("broken", 0),
+		}
+		b.fails = nil
+		m = m.with(func(m *message) {
+			switch c["first"] {
+			case refuses:
+				b.fails = []error{retry.Permanent("unknown_product", nil)}
+				return
+			case "it cannot be read and names no event":
+				m.body = `{"eventId":`
+				delete(m.attributes, "event_id")
+				return
+			case "it names another event":
+				m.attributes["event_id"] = "other"
+			case "it names another contract":
+				m.attributes["contract"] = contract.EnvelopeV1
+			case "it names another tenant":
+				m.attributes["tenant"] = "other"
+			case "it names no valid tenant":
+				m.attributes["tenant"] = "a/b"
+			case "it names no valid event":
+				m.body, m.attributes["event_id"] = `{"eventId":`, "a/b"
+				return
+			}
+			if m.body = messages["one that breaks the contract"].body; c["first"] == "its body names another event" {
+				m.body = paid("other", known, 0).body
+			}
+		})
+		b.deliverNow(m)
+		require.Regexp(t, "^(dead_lettered|dropped) ", b.lines.delivered)
+		messages[again] = m
+		if c["its dead letter arrives"] == "at once" && c["corrections"] != dropped {
+			if id := b.keep(t, 0); replayed {
+				messages[replay] = b.replay(t, id)
+				messages[replay+", readable now"] = messages[replay].with(func(m *message) { m.body = whole.body })
+			}
+		}
+		deliver := func(name string) string {
+			comes, refused := strings.CutSuffix(name, ", refused")
+			if b.fails = nil; refused {
+				b.fails = []error{retry.Permanent("unknown_product", nil)}
+			}
+			got, _ := b.observe(whole, func() reply { return b.deliverNow(messages[comes]) })
+			return got
+		}
+		inside := ""
+		if c["which comes"] == "while it is handled" {
+			b.during = func(context.Context) { inside = deliver(c["and"]) }
+		}
+		what = deliver(c["then"])
+		switch {
+		case c["and"] == "nothing":
+		case b.during != nil: // it was not handled
+			b.during = nil
+			return "", ""
+		case inside == "":
+			what = deliver(c["and"])
+		default:
+			what += " -- the other: " + inside
+		}
+		for n := range b.letters() {
+			b.keep(t, n)
+		}
+		effects := b.effects(whole.attributes["event_id"])
+		require.LessOrEqual(t, effects, int64(1))
+		return fmt.Sprint(what, " => effects ", effects, ", ", b.items(t)), ""
+	})
+	golden(t, "corrections.txt", table)
+}
+
+// TestDeadLetterLearnsHowItsReplayHasEnded is the table of the ends of a replay, also where the store does not take
+// one: the dead letter is told in the commit of the effect, or before the broker is done with the replay.
+func TestDeadLetterLearnsHowItsReplayHasEnded(t *testing.T) {
+	t.Parallel()
+	all := benches{}
+	table, _ := enumerate([]dimension{
+		{"its replay", []string{
+			"has its effect", "comes too late", "is refused", "is not for the queue", "finds its event done", "finds its event dead by another's letter",
+			"finds its letter removed", "names a letter of nobody", "names a letter of another queue",
+		}},
+		{"handler", []string{tx, leasedMany}},
+		{"remembers", []string{remembered, lettersAlone}},
+		{"the store", []string{"answers", "fails the first commit"}},
+	}, func(c cell) (what, cost string) {
+		c["dead letters"] = "published"
+		b := all.ready(t, c)
+		b.broker.letters = nil
+		b.effect = counted
+		m := b.event()
+		m.published, m.attributes[contract.AttrRoutingKey] = b.config.Now(), "order.paid"
+		refused := retry.Permanent("unknown_product", nil)
+		b.fails = []error{refused}
+		b.deliverNow(m)
+		replay := b.replay(t, b.keep(t, 0))
+		switch c["its replay"] {
+		case "comes too late":
+			b.effect = func(handler.Event) handler.Effect { return handler.Effect{Result: "newer_seen", Superseded: true} }
+		case "is refused":
+			b.fails = []error{refused}
+		case "is not for the queue":
+			replay.attributes["queue"] = "elsewhere"
+		case "finds its event done":
+			b.deliverNow(m.with(func(m *message) { m.attributes[deadletter.AttrReplayCount] = "1" }))
+		case "finds its event dead by another's letter":
+			b.fails = []error{refused}
+			b.deliverNow(replay)
+			b.keep(t, 1)
+			forwarded := m.with(func(m *message) { m.id = "forwarded-" + m.id }) // a copy, by the broker's own policy
+			require.Equal(t, http.StatusNoContent, b.post("/push/dead-letters/orders", forwarded.envelope()).code)
+			replay = b.replay(t, deadletter.ItemID(b.queue, forwarded.id, contract.Message{Data: m.data()}))
+		case "finds its letter removed":
+			_, err := b.db.Commit(t.Context(), []store.Write{store.Delete(b.documents(deadletter.Collection)[0].Key, 0)})
+			require.NoError(t, err)
+		case "names a letter of nobody":
+			replay.attributes[deadletter.AttrReplayOf] = "nothing"
+		case "names a letter of another queue":
+			replay.attributes[deadletter.AttrReplayOf] = "x-mails~1"
+		}
+		if c["the store"] != "answers" {
+			b.faults.FailBefore(1)
+		}
+		first, _ := b.observe(m, func() reply { return b.deliverNow(replay) })
+		told := b.items(t)
+		b.faults.FailBefore(0)
+		b.pass(time.Minute)
+		b.fails = nil
+		again, cost := b.observe(m, func() reply { return b.deliverNow(replay) })
+		return fmt.Sprint(first, " => ", told, " -- again: ", again, " (", cost, ") => effects ", b.effects(m.attributes["event_id"]), ", ", b.items(t)), ""
+	})
+	golden(t, "replays.txt", table)
+}
+
+// TestDeadLetterIsKeptOncePerSourceMessage: of the worker, of the broker's own policy, and where the store does not
+// answer at first.
+func TestDeadLetterIsKeptOncePerSourceMessage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	require.Equal(t, "unknown_product", r.deliver(paid("e1", unknown, 1)).Reason)
+	died := r.log.lines(t, "delivery")[0]
+	require.Equal(t, []any{"unknown_product", unknown + " *retry.Error"}, []any{died["reason"], died["cause"]}, "what it is about stands beside the reason")
+	own, bare := r.letters()[0], contract.Message{Data: []byte("ilse@example.org")}
+	r.faults.Down(true)
+	got := r.post("/push/dead-letters/orders", letter("77", bare).envelope())
+	require.Equal(t, []any{http.StatusServiceUnavailable, "store_unavailable"}, []any{got.code, got.Code}, "it stays on its topic")
+	r.faults.Down(false)
+	for _, m := range []message{letter("dlq-1", own), letter("dlq-1", own), letter("dlq-2", own), letter("77", bare)} {
+		got := r.post("/push/dead-letters/orders", m.envelope())
+		require.Equal(t, http.StatusNoContent, got.code, got.text)
+		require.Empty(t, got.text)
+	}
+	items := map[any]store.Document{}
+	for _, doc := range r.documents(deadletter.Collection) {
+		items[doc.Fields["source_message_id"]] = doc
+	}
+	require.Len(t, items, 2)
+	require.Equal(t, "delivery_attempts_exhausted", items["77"].Fields["reason"])
+	for field, want := range map[string]any{
+		"queue": "orders", "event_id": "e1", "reason": "unknown_product", "status": int64(400), "detail": unknown, "attempts": int64(1),
+		"data": string(paid("e1", unknown, 1).data()),
+	} {
+		require.Equal(t, want, items["m-e1"].Fields[field], field)
+	}
+	lines := r.log.lines(t, "dead letter kept")
+	require.Equal(t, []any{true, false, false, true}, []any{lines[0]["new"], lines[1]["new"], lines[2]["new"], lines[3]["new"]})
+	require.NotContains(t, r.log.String()+got.text, "ilse")
+}

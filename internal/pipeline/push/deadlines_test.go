@@ -92,10 +92,10 @@ func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 			b.failing(c)
 			what, _ = b.observe(m, func() reply { return b.serve(request(ctx, m)) })
 			synctest.Wait()
-			before, _ := b.record(t, m.attributes["event_id"])
+			before, _ := b.record(m.attributes["event_id"])
 			close(returns)
 			synctest.Wait()
-			after, _ := b.record(t, m.attributes["event_id"])
+			after, _ := b.record(m.attributes["event_id"])
 			require.Equal(t, before, after, "what comes too late is nobody's: %s", c)
 			b.fails, b.faults.OnCommit, b.effect = nil, nil, nil
 			then, _ := b.observe(m, func() reply { return b.deliverNow(m.again(2)) })

@@ -6,14 +6,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
@@ -56,7 +53,7 @@ func TestEmissionIsPublishedAfterItsCommitOrNotAtAll(t *testing.T) {
 		{"attempts", []string{left, last}},
 	}, func(c cell) (what, cost string) {
 		b := all.ready(t, c)
-		b.broker.emitted = nil
+		b.broker.taken[updates] = nil
 		b.effect = emitting
 		m := b.event()
 		event := m.attributes["event_id"]
@@ -64,7 +61,7 @@ func TestEmissionIsPublishedAfterItsCommitOrNotAtAll(t *testing.T) {
 			of := handler.Event{Queue: "orders", Tenant: dedupe.DefaultTenant, ID: event}
 			ids := []string{lane.ID(of, 0), lane.ID(of, 1), lane.ID(of, 2)}
 			var places []int
-			for _, m := range b.broker.emitted {
+			for _, m := range b.broker.taken[updates] {
 				place := slices.Index(ids, m.Attributes[contract.AttrEventID])
 				require.Equal(t, []string{fmt.Sprint(event, "-", place), dedupe.DefaultTenant, "billing.sub.renewed"}, []string{
 					m.Attributes[contract.AttrCorrelationID], m.Attributes[contract.AttrTenant], m.Attributes[contract.AttrRoutingKey],
@@ -75,7 +72,7 @@ func TestEmissionIsPublishedAfterItsCommitOrNotAtAll(t *testing.T) {
 		}
 		met := true
 		b.broker.before = func(topic string) {
-			record, _ := b.record(t, event)
+			record, _ := b.record(event)
 			met = met && (topic != updates || record.Status == dedupe.Completed)
 		}
 		switch c["but"] {
@@ -124,7 +121,7 @@ func TestEmissionIsPublishedAfterItsCommitOrNotAtAll(t *testing.T) {
 		require.Empty(t, b.documents(lane.Outbox.Lanes()))
 		require.True(t, met, "nothing is published before its commit")
 		require.NotContains(t, fmt.Sprint(b.letters()), "ilse")
-		record, _ := b.record(t, event)
+		record, _ := b.record(event)
 		return fmt.Sprint(what, "; later", published(), ", record of ", len(record.Emitted)), ""
 	})
 	golden(t, "emissions.txt", table)
@@ -151,7 +148,7 @@ func TestLeasedHandlerThatAssumedWhatIsNoLongerSoIsAskedAgain(t *testing.T) {
 	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 1)).code)
 	require.Equal(t, []string{"do", "ask"}, steps)
 	require.EqualValues(t, 2, r.effects("e1"))
-	record, _ := r.record(t, "e1")
+	record, _ := r.record("e1")
 	require.EqualValues(t, 1, record.Attempts, "it was one attempt")
 }
 
@@ -170,7 +167,7 @@ func TestAnswerNamesWhatTheEventMade(t *testing.T) {
 		got := r.deliver(paid(want.EventID, known, 1))
 		require.Equal(t, []any{want.code, want.Outcome, want.Ref}, []any{got.code, got.Outcome, got.Ref})
 	}
-	record, _ := r.record(t, "e1")
+	record, _ := r.record("e1")
 	require.Equal(t, "letter-e1", record.Ref)
 	require.Equal(t, "letter-e1", r.log.lines(t, "delivery")[0]["ref"])
 }
@@ -191,7 +188,7 @@ func TestMessageIsInItsRecordWhileASweepMayNeedIt(t *testing.T) {
 		var r *rig
 		var during dedupe.Record
 		r = newRig(t, setup{leased: repeats(func(context.Context, handler.Event) (string, error) {
-			during, _ = r.record(t, "e1")
+			during, _ = r.record("e1")
 			return "sent", nil
 		})})
 		require.Equal(t, http.StatusOK, r.deliver(test.deliver).code)
@@ -201,51 +198,7 @@ func TestMessageIsInItsRecordWhileASweepMayNeedIt(t *testing.T) {
 		if test.kept {
 			require.Equal(t, contract.Message{Data: test.deliver.data(), Attributes: test.deliver.attributes, OrderingKey: buyer}, *during.Message)
 		}
-		record, _ := r.record(t, "e1")
+		record, _ := r.record("e1")
 		require.Nil(t, record.Message)
 	}
-}
-
-// TestHalfFailedBatchIsTriedAgainForWhatFailed: and each event has its own record.
-func TestHalfFailedBatchIsTriedAgainForWhatFailed(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var calls [][]string
-		leased := handler.Batch{
-			Queue: func(id string) (catalog.Queue, bool) {
-				return catalog.Queue{ID: id, Batch: catalog.Batch{Size: 4, Wait: 20 * time.Millisecond}}, true
-			},
-			Timer: realTimer, SafeToRepeat: true,
-			Call: func(_ context.Context, events []handler.Event) ([]handler.Outcome, error) {
-				outcomes, ids := make([]handler.Outcome, len(events)), []string{}
-				for i, e := range events {
-					ids = append(ids, e.ID)
-					switch {
-					case e.ID == "e1" && len(calls) == 0:
-						outcomes[i].Err = retry.Transient("callee_failed_503", nil)
-					case e.ID == "e2":
-						outcomes[i].Err = retry.Permanent("callee_refused_400", nil)
-					}
-				}
-				slices.Sort(ids)
-				calls = append(calls, ids)
-				return outcomes, nil
-			},
-		}.Leased()
-		r := newRig(t, setup{queue: policyOf(times10(1), 3), leased: &leased, live: true, timer: realTimer})
-		var codes [4]int
-		var pushes sync.WaitGroup
-		for i := range codes {
-			pushes.Go(func() { codes[i] = r.deliverNow(paid(fmt.Sprint("e", i), known, 1)).code })
-		}
-		pushes.Wait()
-		require.Equal(t, [][]string{{"e0", "e1", "e2", "e3"}, {"e1"}}, calls)
-		require.Equal(t, [4]int{200, 200, 422, 200}, codes)
-		for id, attempts := range map[string]int64{"e0": 1, "e1": 2, "e2": 1, "e3": 1} {
-			record, _ := r.record(t, id)
-			require.Equal(t, id == "e2", record.Status == dedupe.DeadLettered)
-			require.Equal(t, attempts, record.Attempts, id)
-		}
-		require.Len(t, r.letters(), 1)
-	})
 }

@@ -49,7 +49,7 @@ func (b *bench) end(t *testing.T, m message, acknowledged bool) string {
 		for _, back := range b.release(t) {
 			m, acknowledged = back, b.deliverNow(back).code < 300
 		}
-		record, ok := b.record(t, m.attributes["event_id"])
+		record, ok := b.record(m.attributes["event_id"])
 		if acknowledged && ok && (record.Status == dedupe.Completed || record.Status == dedupe.DeadLettered) && b.keptMessages() == 0 {
 			return fmt.Sprintf("; ends %s %d", record.Status, record.Attempts)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/standin"
 )
@@ -66,7 +67,7 @@ func (r *rig) settles(t *testing.T, body []byte) {
 	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	r.db, r.counter.Store, r.broker.letters = db, db, nil
+	r.db, r.counter.Store, r.broker.taken[dlq] = db, db, nil
 	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 2)).code)
 	kept := func() [2]int { return [2]int{len(r.documents(dedupe.Collection)), len(r.letters())} }
 	got := r.post("/push/orders", body)
@@ -78,7 +79,7 @@ func (r *rig) settles(t *testing.T, body []byte) {
 		require.Equal(t, []any{http.StatusInternalServerError, "order_not_seen"}, []any{got.code, got.Reason}, "a refund before its order")
 		return
 	case got.Outcome == "dead_lettered":
-		require.EqualValues(t, 2000, r.balance(t))
+		require.EqualValues(t, 2000, r.balance(contract.DefaultTenant))
 	case got.Outcome == "" && got.code != http.StatusNoContent:
 		require.Equal(t, []any{http.StatusBadRequest, "envelope_malformed"}, []any{got.code, got.Code})
 		return

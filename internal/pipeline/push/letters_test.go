@@ -68,7 +68,7 @@ func (r *rig) replay(t require.TestingT, id string) message {
 	op, err = desk.Run(ctx, op.ID)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, op.Done)
-	m := r.broker.returned[len(r.broker.returned)-1]
+	m := r.broker.taken["orders"][len(r.broker.taken["orders"])-1]
 	return message{id: "replayed", body: string(m.Data), attributes: m.Attributes, published: r.config.Now()}
 }
 
@@ -81,12 +81,7 @@ func counted(event handler.Event) handler.Effect {
 }
 
 // effects is how many effects an event had.
-func (r *rig) effects(event string) (n int64) {
-	if doc, err := r.db.Get(context.Background(), effectOf(event)); err == nil {
-		n, _ = doc.Fields["n"].(int64)
-	}
-	return n
-}
+func (r *rig) effects(event string) int64 { return r.number(effectOf(event), "n") }
 
 // TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice is the table of what may come after a dead letter: its replay, a
 // corrected payload, the message again, one after the other or at once. What was refused has had no effect, and there
@@ -115,7 +110,7 @@ func TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice(t *testing.T) {
 			return "", ""
 		}
 		b := all.ready(t, c)
-		b.broker.letters = nil
+		b.broker.taken[dlq] = nil
 		b.effect = counted
 		m := b.event()
 		whole := m
@@ -216,7 +211,7 @@ func TestDeadLetterLearnsHowItsReplayHasEnded(t *testing.T) {
 	}, func(c cell) (what, cost string) {
 		c["dead letters"] = "published"
 		b := all.ready(t, c)
-		b.broker.letters = nil
+		b.broker.taken[dlq] = nil
 		b.effect = counted
 		m := b.event()
 		m.published, m.attributes[contract.AttrRoutingKey] = b.config.Now(), "order.paid"

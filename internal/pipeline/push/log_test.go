@@ -134,7 +134,7 @@ func TestRecordHasALogOfItsAttempts(t *testing.T) {
 			var r *rig
 			if leased {
 				with = setup{leased: repeats(func(context.Context, handler.Event) (string, error) {
-					record, found := r.record(t, "e1")
+					record, found := r.record("e1")
 					require.True(t, found)
 					calls++
 					require.Len(t, record.Log, calls)
@@ -149,7 +149,7 @@ func TestRecordHasALogOfItsAttempts(t *testing.T) {
 			first := paid("e1", known, 1).again(1).set("door_received_at", "2026-03-02T10:14:59.5Z")
 			r.deliver(first)
 			r.deliver(first.again(3)) // nothing is known of the second
-			record, _ := r.record(t, "e1")
+			record, _ := r.record("e1")
 			require.Equal(t, []time.Time{start, start.Add(-time.Second / 2)}, []time.Time{record.PublishedAt, record.DoorReceivedAt})
 			one := dedupe.Attempt{
 				Number: 1, Delivery: 1, MessageID: "m-e1", Instance: "instance-1", Begun: start, Ended: start, Outcome: retry.Retry, Reason: "handler_error",
@@ -180,7 +180,7 @@ func TestLogNamesTheTraceOfEachDelivery(t *testing.T) {
 		q.Header.Set("Authorization", "Bearer good")
 		q.Header.Set("Traceparent", test.header)
 		require.Equal(t, http.StatusOK, r.serve(q).code)
-		record, _ := r.record(t, "e1")
+		record, _ := r.record("e1")
 		require.Equal(t, test.want, record.Log[0].Trace, name)
 	}
 }

@@ -166,7 +166,7 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 			}
 		}
 		for _, tenant := range []string{contract.DefaultTenant, "other"} {
-			if points := r.balanceOf(t, tenant); points > 0 {
+			if points := r.balance(tenant); points > 0 {
 				lines = append(lines, fmt.Sprintf("  %d points of %s", points, tenant))
 			}
 		}
@@ -215,7 +215,7 @@ func TestMessageHasTheAttemptsThatItAsksForAndHasLeft(t *testing.T) {
 			m = m.set("max_attempts", asked)
 		}
 		first := r.exhaust(t, m)
-		record, _ := r.record(t, "e1")
+		record, _ := r.record("e1")
 		what = fmt.Sprintf("tried %d, dead after %d, record %d", calls, first.Attempt, record.Attempts)
 		calls = 0
 		r.exhaust(t, r.replay(t, r.keep(t, 0)))
@@ -249,7 +249,7 @@ func TestAttemptsMadeElsewhereExplainNoDelivery(t *testing.T) {
 		var found bool
 		r = newRig(t, setup{queue: envelopes, credit: func(*rig, handler.Tx) handler.Tx {
 			return func(context.Context, handler.Event) (handler.Effect, error) {
-				_, found = r.record(t, "e1")
+				_, found = r.record("e1")
 				return handler.Effect{}, nil
 			}
 		}})

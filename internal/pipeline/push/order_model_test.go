@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,18 +36,11 @@ type keyed struct {
 	// cut: a release has ended between two of its calls. A lane that it had not removed is left to the next message
 	// of the key, or to the TTL.
 	cut bool
-	// story is what has happened, for a failure to tell.
-	story []string
-}
-
-func (w *keyed) tell(format string, args ...any) {
-	w.story = append(w.story, fmt.Sprintf(format, args...))
 }
 
 // Publish implements the relay's publisher.
 func (w *keyed) Publish(_ context.Context, _ string, m contract.Message) (string, error) {
 	w.messages++
-	w.tell("published %s %s", m.Attributes["event_id"], m.Attributes["delay_ticket"])
 	w.queue[m.OrderingKey] = append(w.queue[m.OrderingKey], message{
 		id: fmt.Sprint("m", w.messages), body: string(m.Data), attributes: m.Attributes, published: w.rig.config.Now(), attempt: 1,
 	})
@@ -76,11 +68,10 @@ func (w *keyed) deliver(t *rapid.T, key string) {
 	}
 	m := w.queue[key][0]
 	id := m.attributes["event_id"]
-	before, _ := w.rig.record(t, id)
+	before, _ := w.rig.record(id)
 	w.rig.http = w.instances[rapid.IntRange(0, 1).Draw(t, "instance")]
 	got := w.rig.deliverNow(m)
-	after, _ := w.rig.record(t, id)
-	w.tell("%s %s: %s %s", id, m.attributes["delay_ticket"], got.Outcome, got.Reason)
+	after, _ := w.rig.record(id)
 	require.NotContains(t, []int{400, 422}, got.code, got.Reason)
 	require.Len(t, after.Log, int(after.Attempts), "the log has the attempts that are counted")
 	for i, line := range after.Log {
@@ -93,7 +84,7 @@ func (w *keyed) deliver(t *rapid.T, key string) {
 	}
 	if before.Status != dedupe.Completed && after.Status == dedupe.Completed {
 		w.done[key] = append(w.done[key], id)
-		require.Equal(t, w.published[key][:len(w.done[key])], w.done[key], "events of a key are done in order: %s", strings.Join(w.story, "\n"))
+		require.Equal(t, w.published[key][:len(w.done[key])], w.done[key], "events of a key are done in order")
 		require.EqualValues(t, w.fails[id]+1, after.Attempts, "attempts go on from the record")
 	}
 	if got.code == 200 || got.code == 204 {
@@ -110,7 +101,6 @@ func (w *keyed) repeat(t *rapid.T) {
 	from := len(w.acked[key]) - min(rapid.IntRange(1, 4).Draw(t, "messages"), len(w.acked[key]))
 	w.queue[key] = append(slices.Clone(w.acked[key][from:]), w.queue[key]...)
 	w.acked[key] = w.acked[key][:from]
-	w.tell("%s: all from %d on again", key, from)
 }
 
 // release runs release-delayed, which ends after some of its calls. The last of them is made or not.
@@ -135,7 +125,6 @@ func (w *keyed) release(calls int, made bool) {
 		},
 	}
 	_, _ = relay.Due(context.Background(), 3, func(string, error) {}) // what failed is found again
-	w.tell("released, %d calls left", calls)
 }
 
 // publishing is a function that publishes.
@@ -209,7 +198,7 @@ func TestEventsOfAKeyAreDoneInOrderOnceWhateverWaits(t *testing.T) {
 		}
 		require.Empty(rt, w.rig.documents(lane.Delayed.Entries()))
 		lanes := w.rig.documents(lane.Delayed.Lanes())
-		require.False(rt, len(lanes) > 0 && !w.cut, "nothing stays behind: %s", strings.Join(w.story, "\n"))
+		require.False(rt, len(lanes) > 0 && !w.cut, "nothing stays behind")
 		for _, doc := range lanes {
 			require.Nil(rt, doc.Fields["due_at"], "no relay looks at it")
 			require.NotNil(rt, doc.Fields["expire_at"], "the TTL removes it")

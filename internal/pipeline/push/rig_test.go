@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -44,22 +45,18 @@ const (
 	buyer   = "530217764480019001"
 )
 
-// broker takes dead letters, and what is emitted to another queue.
+// broker keeps what is published: dead letters, what is emitted to another queue, and what comes back to the rig's own.
 type broker struct {
 	// before, if set, runs before a message is taken for a topic.
 	before func(topic string)
 
-	mu      sync.Mutex
-	down    bool
-	letters []contract.Message
-	// emitted is what was published to updates.
-	emitted []contract.Message
-	// returned is what was published to the rig's own queue.
-	returned []contract.Message
+	mu    sync.Mutex
+	down  bool
+	taken map[string][]contract.Message
 }
 
-// updates is the queue that the rig's handlers may emit to.
-const updates = "updates"
+// The topics of dead letters, and of what the rig's handlers may emit.
+const dlq, updates = "orders-dlq", "updates"
 
 var errBroker = errors.New("no answer")
 
@@ -72,22 +69,8 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 	if b.down {
 		return "", errBroker
 	}
-	if err := m.Check(); err != nil {
-		return "", err
-	}
-	switch topic {
-	case updates:
-		b.emitted = append(b.emitted, m)
-		return fmt.Sprint(len(b.emitted)), nil
-	case "orders":
-		b.returned = append(b.returned, m)
-		return fmt.Sprint("returned-", len(b.returned)), nil
-	case "orders-dlq":
-	default:
-		return "", fmt.Errorf("unexpected topic %s", topic)
-	}
-	b.letters = append(b.letters, m)
-	return fmt.Sprint(len(b.letters)), nil
+	b.taken[topic] = append(b.taken[topic], m)
+	return fmt.Sprint(topic, len(b.taken[topic])), m.Check()
 }
 
 // bouncer answers as it was told.
@@ -165,7 +148,7 @@ func newRig(tb testing.TB, with setup) *rig {
 	db, err := standin.OpenTemporaryStore(filepath.Join(tb.TempDir(), "store.db"))
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
-	r := &rig{live: with.live, broker: &broker{}, bouncer: &bouncer{}, log: &journal{}, metrics: telemetry.NewMetrics()}
+	r := &rig{live: with.live, broker: &broker{taken: map[string][]contract.Message{}}, bouncer: &bouncer{}, log: &journal{}, metrics: telemetry.NewMetrics()}
 	r.db, r.counter = db, &storetest.Counter{Store: db}
 	r.faults = &storetest.Faults{Store: r.counter}
 	r.now.Store(start.UnixNano())
@@ -251,11 +234,7 @@ func (shelf) Points(_ context.Context, _, id string) (int64, bool, error) {
 }
 
 // always makes the handler of order.paid return an error.
-func always(err error) func(*rig, handler.Tx) handler.Tx {
-	return func(*rig, handler.Tx) handler.Tx {
-		return func(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, err }
-	}
-}
+func always(err error) func(*rig, handler.Tx) handler.Tx { return times(math.MaxInt, err) }
 
 // observing looks at something within each call of the handler of order.paid.
 func observing(look func()) func(*rig, handler.Tx) handler.Tx {
@@ -384,11 +363,9 @@ func (r *rig) serve(request *http.Request) reply {
 
 // deliver pushes the message when its event's next attempt is due, as the broker does.
 func (r *rig) deliver(m message) reply {
-	doc, err := r.db.Get(context.Background(), dedupe.Key("orders", dedupe.DefaultTenant, m.attributes["event_id"]))
-	if record, unread := dedupe.FromDocument(doc); err == nil && unread == nil && record.Status == dedupe.Failed && record.DelayTicket == "" {
-		if wait := record.NextRetryAt.Sub(time.Unix(0, r.now.Load())); wait > 0 {
-			r.pass(wait)
-		}
+	record, ok := r.record(m.attributes["event_id"])
+	if wait := record.NextRetryAt.Sub(r.config.Now()); ok && record.Status == dedupe.Failed && record.DelayTicket == "" && wait > 0 {
+		r.pass(wait)
 	}
 	return r.deliverNow(m)
 }
@@ -396,18 +373,16 @@ func (r *rig) deliver(m message) reply {
 // deliverNow pushes the message, whatever it waits for.
 func (r *rig) deliverNow(m message) reply { return r.post("/push/orders", m.envelope()) }
 
-// balance is what the buyer has.
-func (r *rig) balance(t require.TestingT) int64 { return r.balanceOf(t, contract.DefaultTenant) }
+// number is the value of a document's field, 0 where there is none.
+func (r *rig) number(key store.Key, field string) int64 {
+	doc, _ := r.db.Get(context.Background(), key)
+	n, _ := doc.Fields[field].(int64)
+	return n
+}
 
-func (r *rig) balanceOf(t require.TestingT, tenant string) int64 {
-	doc, err := r.counter.Get(context.Background(), ledger.CustomerPoints(buyer).Key(tenant))
-	if errors.Is(err, store.ErrNotFound) {
-		return 0
-	}
-	require.NoError(t, err)
-	balance, ok := doc.Fields["balance"].(int64)
-	require.True(t, ok)
-	return balance
+// balance is what the buyer has at a tenant.
+func (r *rig) balance(tenant string) int64 {
+	return r.number(ledger.CustomerPoints(buyer).Key(tenant), "balance")
 }
 
 // pass lets time pass.
@@ -419,25 +394,18 @@ func (r *rig) pass(d time.Duration) {
 }
 
 // record is what is remembered of an event; ok reports whether anything is.
-func (r *rig) record(t require.TestingT, event string) (record dedupe.Record, ok bool) {
-	return r.recordAt(t, dedupe.Key("orders", dedupe.DefaultTenant, event))
-}
-
-func (r *rig) recordAt(t require.TestingT, key store.Key) (record dedupe.Record, ok bool) {
-	doc, err := r.counter.Get(context.Background(), key)
-	if errors.Is(err, store.ErrNotFound) {
-		return dedupe.Record{}, false
+func (r *rig) record(event string) (record dedupe.Record, ok bool) {
+	doc, err := r.db.Get(context.Background(), dedupe.Key("orders", dedupe.DefaultTenant, event))
+	if err == nil {
+		record, err = dedupe.FromDocument(doc)
 	}
-	require.NoError(t, err)
-	record, err = dedupe.FromDocument(doc)
-	require.NoError(t, err)
-	return record, true
+	return record, err == nil
 }
 
 func (r *rig) letters() []contract.Message {
 	r.broker.mu.Lock()
 	defer r.broker.mu.Unlock()
-	return r.broker.letters
+	return r.broker.taken[dlq]
 }
 
 // journal keeps log lines.

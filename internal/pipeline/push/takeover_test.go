@@ -97,10 +97,10 @@ func TestAWorkerThatComesLateChangesNothing(t *testing.T) {
 			default:
 				b.deliverNow(m)
 			}
-			meanwhile, _ = b.record(t, m.attributes["event_id"])
+			meanwhile, _ = b.record(m.attributes["event_id"])
 		}
 		what, _ = b.observe(m, func() reply { return b.deliverNow(m) })
-		record, _ := b.record(t, m.attributes["event_id"])
+		record, _ := b.record(m.attributes["event_id"])
 		require.Equal(t, meanwhile, record, fmt.Sprint(c))
 		return fmt.Sprint(what, "; effects ", b.effects(m.attributes["event_id"])), ""
 	})

@@ -21,17 +21,14 @@ var unseen = map[string]string{
 func TestAReasonAndANameHaveNoCharacterThatIsNotSeen(t *testing.T) {
 	t.Parallel()
 	for name, text := range unseen {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			for what, err := range map[string]error{"reason": audit.CheckWhy("found" + text + "again"), "operator's name": audit.CheckWho("token:ada" + text)} {
-				require.ErrorIs(t, err, audit.ErrInvalid)
-				require.ErrorContains(t, err, what)
-			}
-			escaped := audit.Escape("found" + text + "again")
-			require.NotContains(t, escaped, text)
-			require.NoError(t, audit.CheckWhy(escaped), "what is shown may be kept")
-			require.True(t, strings.HasPrefix(escaped, `found\`) && strings.HasSuffix(escaped, "again"), escaped)
-		})
+		for what, err := range map[string]error{"reason": audit.CheckWhy("found" + text + "again"), "operator's name": audit.CheckWho("token:ada" + text)} {
+			require.ErrorIs(t, err, audit.ErrInvalid, name)
+			require.ErrorContains(t, err, what, name)
+		}
+		escaped := audit.Escape("found" + text + "again")
+		require.NotContains(t, escaped, text, name)
+		require.NoError(t, audit.CheckWhy(escaped), "what is shown may be kept")
+		require.Regexp(t, `^found\\.*again$`, escaped, name)
 	}
 	require.Equal(t, "a�b", audit.Escape("a\xffb"))
 	require.Equal(t, "a\\u202e\nb\n", audit.EscapeLines("a\u202e\nb\n"), "the ends of lines stay")

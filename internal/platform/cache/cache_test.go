@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -31,7 +31,8 @@ func TestACacheIsAMapThatForgets(t *testing.T) {
 		since, until time.Time
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		const most, keep = 3, 20 * time.Second
+		const keep = 20 * time.Second
+		most := rapid.IntRange(0, 3).Draw(t, "most")
 		now, count := noon, 0
 		c := cache.New[int](most, keep, func() time.Time { return now })
 		var entries []entry
@@ -47,7 +48,7 @@ func TestACacheIsAMapThatForgets(t *testing.T) {
 		add := func(e entry) {
 			use(e.key)
 			entries = append(slices.DeleteFunc(entries, func(old entry) bool { return old.key == e.key }), e)
-			entries = entries[max(0, len(entries)-most):]
+			entries = entries[max(0, len(entries)-max(1, most)):] // one of nothing holds one
 		}
 		good := func(e entry) bool { return !now.Before(e.since) && now.Before(e.until) }
 		key := rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
@@ -108,115 +109,89 @@ func TestACacheIsAMapThatForgets(t *testing.T) {
 	})
 }
 
-// loads is a load that each of its answers lets go on.
-type loads struct {
-	began   chan struct{}
+// bench asks a cache whose loads wait for their answers.
+type bench struct {
+	*cache.Cache[int]
+	t       *testing.T
+	now     time.Time
 	answers chan int
+	loads   int
 }
 
-func newLoads() *loads { return &loads{make(chan struct{}), make(chan int)} }
-
-// load answers with a value that is good for a minute, or with an error for 0.
-func (l *loads) load(ctx context.Context) (int, time.Duration, error) {
-	l.began <- struct{}{}
-	if value := <-l.answers; value != 0 {
-		return value, time.Minute, ctx.Err()
-	}
-	return 0, 0, errLoad
+// asking runs a script in a bubble of its own.
+func asking(t *testing.T, keep time.Duration, script func(b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, now: noon, answers: make(chan int)}
+		b.Cache = cache.New[int](1, keep, func() time.Time { return b.now })
+		script(b)
+	})
 }
 
-// get asks in the background, and returns once that waits for the load.
-func get(ctx context.Context, c *cache.Cache[int], load cache.Load[int]) (answer chan string) {
-	waits := &waiting{Context: ctx, began: make(chan struct{})}
-	answer = make(chan string, 1)
+// get asks in the background, and returns once that waits for a load, or is answered.
+func (b *bench) get(ctx context.Context) <-chan string {
+	answer := make(chan string, 1)
 	go func() {
-		value, err := c.Get(waits, "a", load)
+		value, err := b.Get(ctx, "a", func(ctx context.Context) (int, time.Duration, error) {
+			b.loads++
+			if value := <-b.answers; value != 0 {
+				return value, time.Minute, ctx.Err()
+			}
+			return 0, 0, errLoad
+		})
 		answer <- fmt.Sprint(value, " ", err)
 	}()
-	<-waits.began
+	synctest.Wait()
 	return answer
 }
 
-// waiting is a context that says when somebody waits for its end.
-type waiting struct {
-	context.Context
-	once  sync.Once
-	began chan struct{}
+// answer ends a load with a value, or with an error for 0. It requires how many there were so far.
+func (b *bench) answer(value, loads int) {
+	b.t.Helper()
+	require.Equal(b.t, loads, b.loads)
+	b.answers <- value
+	synctest.Wait()
 }
-
-func (w *waiting) Done() <-chan struct{} {
-	w.once.Do(func() { close(w.began) })
-	return w.Context.Done()
-}
-
-func at(now *time.Time) func() time.Time { return func() time.Time { return *now } }
 
 func TestThoseWhoAskAtOnceShareALoadThatOutlivesEachOfThem(t *testing.T) {
 	t.Parallel()
-	now, l := noon, newLoads()
-	c := cache.New[int](1, 0, at(&now))
-	leaving, leave := context.WithCancel(t.Context())
-	first := get(leaving, c, l.load)
-	<-l.began
-	rest := []chan string{get(t.Context(), c, l.load), get(t.Context(), c, l.load)}
-	leave()
-	require.Equal(t, "0 context canceled", <-first)
-	l.answers <- 7
-	for _, answer := range rest {
-		require.Equal(t, "7 <nil>", <-answer)
-	}
-}
-
-func TestACacheOfNothingHoldsOne(t *testing.T) {
-	t.Parallel()
-	c := cache.New[int](0, 0, time.Now)
-	c.Put("a", 1, cache.Forever)
-	value, ok := c.Known("a")
-	require.True(t, ok)
-	require.Equal(t, 1, value)
+	asking(t, 0, func(b *bench) {
+		leaving, leave := context.WithCancel(b.t.Context())
+		first, second, third := b.get(leaving), b.get(b.t.Context()), b.get(b.t.Context())
+		leave()
+		require.Equal(t, "0 context canceled", <-first)
+		b.answer(7, 1)
+		require.Equal(t, []string{"7 <nil>", "7 <nil>"}, []string{<-second, <-third})
+	})
 }
 
 func TestWhoSharedALoadThatFailedAsksOnceMore(t *testing.T) {
 	t.Parallel()
-	now, l := noon, newLoads()
-	c := cache.New[int](1, 0, at(&now))
-	first := get(t.Context(), c, l.load)
-	<-l.began
-	second := get(t.Context(), c, l.load)
-	l.answers <- 0
-	require.Equal(t, "0 not loaded", <-first)
-	<-l.began
-	l.answers <- 0
-	require.Equal(t, "0 not loaded", <-second)
-	third := get(t.Context(), c, l.load)
-	<-l.began
-	fourth := get(t.Context(), c, l.load)
-	l.answers <- 0
-	require.Equal(t, "0 not loaded", <-third)
-	<-l.began
-	l.answers <- 5
-	require.Equal(t, "5 <nil>", <-fourth)
+	for value, want := range map[int]string{0: "0 not loaded", 5: "5 <nil>"} {
+		asking(t, 0, func(b *bench) {
+			first, second := b.get(b.t.Context()), b.get(b.t.Context())
+			b.answer(0, 1)
+			require.Equal(t, "0 not loaded", <-first)
+			b.answer(value, 2)
+			require.Equal(t, want, <-second)
+		})
+	}
 }
 
 func TestAChangeWhileALoadIsUnderWayIsNotHidden(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*cache.Cache[int]){
-		"it is forgotten": func(c *cache.Cache[int]) { c.Forget("a") },
-		"it is put":       func(c *cache.Cache[int]) { c.Put("a", 9, time.Nanosecond) },
+	for _, change := range []func(*bench){
+		func(b *bench) { b.Forget("a") },
+		func(b *bench) { b.Put("a", 9, time.Nanosecond) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			now, l := noon, newLoads()
-			c := cache.New[int](1, 0, at(&now))
-			first := get(t.Context(), c, l.load)
-			<-l.began
-			change(c)
-			l.answers <- 7
+		asking(t, 0, func(b *bench) {
+			first := b.get(b.t.Context())
+			change(b)
+			b.answer(7, 1)
 			require.Equal(t, "7 <nil>", <-first, "it asked before")
-			now = now.Add(time.Nanosecond)
-			second := get(t.Context(), c, l.load)
-			<-l.began
-			l.answers <- 8
+			b.now = b.now.Add(time.Nanosecond)
+			second := b.get(b.t.Context())
+			b.answer(8, 2)
 			require.Equal(t, "8 <nil>", <-second)
 		})
 	}
@@ -224,19 +199,16 @@ func TestAChangeWhileALoadIsUnderWayIsNotHidden(t *testing.T) {
 
 func TestAnOldValueIsAnsweredWhileANewerOneIsLoaded(t *testing.T) {
 	t.Parallel()
-	now, l := noon, newLoads()
-	c := cache.New[int](1, 2*time.Minute, at(&now))
-	c.Put("a", 1, time.Minute)
-	now = noon.Add(2*time.Minute - 1)
-	value, err := c.Get(t.Context(), "a", l.load)
-	require.NoError(t, err)
-	require.Equal(t, 1, value)
-	<-l.began
-	now = noon.Add(2 * time.Minute)
-	waits := get(t.Context(), c, l.load)
-	l.answers <- 2
-	require.Equal(t, "2 <nil>", <-waits)
-	value, ok := c.Known("a")
-	require.True(t, ok)
-	require.Equal(t, 2, value)
+	asking(t, 2*time.Minute, func(b *bench) {
+		b.Put("a", 1, time.Minute)
+		b.now = noon.Add(2*time.Minute - 1)
+		require.Equal(t, "1 <nil>", <-b.get(b.t.Context()))
+		b.now = noon.Add(2 * time.Minute)
+		waits := b.get(b.t.Context())
+		b.answer(2, 1)
+		require.Equal(t, "2 <nil>", <-waits)
+		value, ok := b.Known("a")
+		require.True(t, ok)
+		require.Equal(t, 2, value)
+	})
 }

@@ -115,43 +115,52 @@ func TestAHangingScrapeIsCutOffAtTheEnd(t *testing.T) {
 	require.Zero(t, <-scraped)
 }
 
-func TestAServiceEndsWithItsMetrics(t *testing.T) {
+func TestAServiceWithoutItsMetricsOrItsTimeoutsEnds(t *testing.T) {
 	t.Parallel()
-	for name, server := range map[string]*serve.Server{
-		"test-metrics: serve":   {Name: "test", ReadTimeout: time.Minute, Longest: time.Minute},
-		"test: no read timeout": {Name: "test", Longest: time.Minute},
+	for says, server := range map[string]*serve.Server{
+		"test-metrics: serve":    {ReadTimeout: time.Minute, Longest: time.Minute},
+		"test: no read timeout":  {Longest: time.Minute},
+		"test: no write timeout": {ReadTimeout: time.Minute},
 	} {
 		listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
 		require.NoError(t, err)
 		beside, err := serve.Listen(t.Context(), "127.0.0.1", "0")
 		require.NoError(t, err)
-		if server.ReadTimeout > 0 {
+		if server.ReadTimeout > 0 && server.Longest > 0 {
 			require.NoError(t, beside.Close())
 		}
-		server.Log, server.Handler = slog.New(slog.DiscardHandler), http.NotFoundHandler()
-		require.ErrorContains(t, server.RunWithMetrics(t.Context(), listener, http.NotFoundHandler(), beside), name)
+		server.Name, server.Log, server.Handler = "test", slog.New(slog.DiscardHandler), http.NotFoundHandler()
+		require.ErrorContains(t, server.RunWithMetrics(t.Context(), listener, http.NotFoundHandler(), beside), says)
 		require.ErrorIs(t, beside.Close(), net.ErrClosed)
 	}
 }
 
-func TestTheMetricsPortFollowsItsConfiguration(t *testing.T) {
+func TestEachServerHasAPortOfItsOwn(t *testing.T) {
 	t.Parallel()
-	chosen, err := serve.ListenMetrics(t.Context(), "127.0.0.1", "0", "8080")
+	taken, err := serve.ListenMetrics(t.Context(), "127.0.0.1", "0", "8080")
 	require.NoError(t, err)
-	defer func() { _ = chosen.Close() }()
-	_, port, err := net.SplitHostPort(chosen.Addr().String())
+	defer func() { _ = taken.Close() }()
+	_, port, err := net.SplitHostPort(taken.Addr().String())
 	require.NoError(t, err)
+	_, err = serve.Listen(t.Context(), "127.0.0.1", port)
+	require.ErrorIs(t, err, serve.ErrPortInUse)
 	_, err = serve.ListenMetrics(t.Context(), "127.0.0.1", port, "8080")
-	require.ErrorContains(t, err, "METRICS_PORT: port ", "a port that is taken is named by its variable")
-	require.ErrorContains(t, err, port)
+	require.ErrorContains(t, err, "METRICS_PORT: port "+port, "a port that is taken is named by its variable")
+	require.ErrorContains(t, (&serve.Server{Name: "test"}).RunOn(t.Context(), serve.Ports{Host: "127.0.0.1", Service: port}, nil), "PORT: port "+port)
 	beside, err := serve.ListenMetrics(t.Context(), "127.0.0.1", "", "0")
 	require.NoError(t, err, "where the service's own port is chosen, so is this")
 	require.NoError(t, beside.Close())
 	usual, err := serve.ListenMetrics(t.Context(), "127.0.0.1", "", "8080")
 	if err != nil {
 		require.ErrorContains(t, err, ":9090") // the port is in use
-		return
+	} else {
+		require.Equal(t, "127.0.0.1:9090", usual.Addr().String())
+		require.NoError(t, usual.Close())
 	}
-	defer func() { _ = usual.Close() }()
-	require.Equal(t, "127.0.0.1:9090", usual.Addr().String())
+	for ports, wrong := range map[serve.Ports]bool{
+		{Service: "8080"}: false, {Service: "8080", Metrics: "8080"}: true, {Service: "9090"}: true, {Service: "9090", Metrics: "9091"}: false,
+		{Service: "0"}: false, {Service: "0", Metrics: "0"}: false, {Service: "8080", Metrics: "0"}: false,
+	} {
+		require.Equal(t, wrong, ports.Check() != nil, ports)
+	}
 }

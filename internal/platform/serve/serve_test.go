@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,19 +119,6 @@ func TestRunDoesNotWaitForAnUnusedConnection(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-func TestRunRequiresTimeouts(t *testing.T) {
-	t.Parallel()
-	for want, server := range map[string]*serve.Server{
-		"test: no read timeout":  {Longest: time.Minute},
-		"test: no write timeout": {ReadTimeout: time.Minute},
-	} {
-		server.Name, server.Log, server.Handler = "test", slog.New(slog.DiscardHandler), http.NotFoundHandler()
-		listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
-		require.NoError(t, err)
-		require.EqualError(t, server.Run(t.Context(), listener), want)
-	}
-}
-
 // The server's write timeout starts before the body arrives. A request that uses all its time
 // to arrive and all its time to be handled must still get its answer.
 func TestTheWriteTimeoutHoldsTheLongestRequestAndItsWork(t *testing.T) {
@@ -167,30 +156,6 @@ func TestRecoverAnswersAProblemAndNeverPrintsThePanicsValue(t *testing.T) {
 	require.Contains(t, log.String(), `"type":"string"`)
 }
 
-func TestAPortInUseIsNamed(t *testing.T) {
-	t.Parallel()
-	taken, err := serve.Listen(t.Context(), "127.0.0.1", "0")
-	require.NoError(t, err)
-	defer func() { _ = taken.Close() }()
-	_, port, err := net.SplitHostPort(taken.Addr().String())
-	require.NoError(t, err)
-	_, err = serve.Listen(t.Context(), "127.0.0.1", port)
-	require.ErrorIs(t, err, serve.ErrPortInUse)
-	require.EqualError(t, err, "port "+port+" is in use: another program listens there")
-	server := &serve.Server{Name: "test"}
-	require.EqualError(t, server.RunOn(t.Context(), serve.Ports{Host: "127.0.0.1", Service: port}, nil), "PORT: port "+port+" is in use: another program listens there")
-}
-
-func TestTwoServersNeedTwoPorts(t *testing.T) {
-	t.Parallel()
-	for ports, wrong := range map[serve.Ports]bool{
-		{Service: "8080"}: false, {Service: "8080", Metrics: "8080"}: true, {Service: "9090"}: true, {Service: "9090", Metrics: "9091"}: false,
-		{Service: "0"}: false, {Service: "0", Metrics: "0"}: false, {Service: "8080", Metrics: "0"}: false,
-	} {
-		require.Equal(t, wrong, ports.Check() != nil, ports)
-	}
-}
-
 type coded int
 
 func (c coded) Error() string { return "coded" }
@@ -203,4 +168,38 @@ func TestAnErrorSaysItsExitCode(t *testing.T) {
 	} {
 		require.Equal(t, want, serve.ExitCode(err))
 	}
+}
+
+func TestABudgetGrantsAClaimWholeOrNotAtAllHoweverManyAskAtOnce(t *testing.T) {
+	t.Parallel()
+	budget := serve.NewBudget(10)
+	for _, step := range []struct {
+		claim int64
+		want  bool
+		held  int64
+	}{{0, true, 0}, {7, true, 7}, {4, false, 7}, {3, true, 10}, {1, false, 10}} {
+		require.Equal(t, step.want, budget.Claim(step.claim))
+		require.Equal(t, step.held, budget.Held(), "a claim in vain takes nothing")
+	}
+	budget.Release(10)
+	var holding, given atomic.Int64
+	var group sync.WaitGroup
+	for range 64 {
+		group.Go(func() {
+			for range 500 {
+				if !budget.Claim(3) {
+					continue
+				}
+				given.Add(1)
+				if holding.Add(3) > 10 {
+					t.Error("more is held than there is")
+				}
+				holding.Add(-3)
+				budget.Release(3)
+			}
+		})
+	}
+	group.Wait()
+	require.Positive(t, given.Load())
+	require.Zero(t, budget.Held())
 }

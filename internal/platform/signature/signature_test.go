@@ -83,13 +83,11 @@ func TestAGenuineSignatureIsAcceptedInEveryScheme(t *testing.T) {
 			"Webhook-Signature": "v1,AAAA v1," + base64.StdEncoding.EncodeToString(mac(secret, "m1."+seconds+"."+string(body))) + " v1a,xyz",
 		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.NoError(t, verifier(t, test.scheme, secret).Verify(lookup(single(test.headers)), body))
-			require.NoError(t, verifier(t, test.scheme, second, secret).Verify(lookup(single(test.headers)), body), "while rotating")
-			require.ErrorIs(t, verifier(t, test.scheme, second).Verify(lookup(single(test.headers)), body), signature.ErrSignature)
-			require.ErrorIs(t, verifier(t, test.scheme, secret).Verify(lookup(single(test.headers)), append(body, ' ')), signature.ErrSignature)
-		})
+		headers := lookup(single(test.headers))
+		require.NoError(t, verifier(t, test.scheme, secret).Verify(headers, body), name)
+		require.NoError(t, verifier(t, test.scheme, second, secret).Verify(headers, body), "while rotating: "+name)
+		require.ErrorIs(t, verifier(t, test.scheme, second).Verify(headers, body), signature.ErrSignature, name)
+		require.ErrorIs(t, verifier(t, test.scheme, secret).Verify(headers, append(body, ' ')), signature.ErrSignature, name)
 	}
 }
 
@@ -128,79 +126,54 @@ func TestASignatureForAPathHoldsWithThatPathAlone(t *testing.T) {
 
 func TestABadHeaderIsRefusedByItsName(t *testing.T) {
 	t.Parallel()
+	const given, stamp = "Paynow-Signature", "Paynow-Timestamp"
 	signer, err := signature.NewSigner(signature.PayNow, secret)
 	require.NoError(t, err)
 	good := single(signer.Sign("", body, now))
-	at := func(when time.Time) func(map[string][]string) {
-		return func(h map[string][]string) { maps.Copy(h, single(signer.Sign("", body, when))) }
+	sum, millis := good[given][0], good[stamp][0]
+	stray := []byte(sum)
+	stray[42]++ // the last character has two unused bits, so four characters decode alike
+	signed := func(stamp string) []string {
+		return []string{base64.StdEncoding.EncodeToString(mac(secret, stamp+"."+string(body)))}
 	}
+	seconds, first, last := fmt.Sprint(now.Unix()), strings.Repeat("0", 17)+"1", strings.Repeat("9", 18)
+	old, early := fmt.Sprint(now.Add(-5*time.Minute-time.Millisecond).UnixMilli()), fmt.Sprint(now.Add(5*time.Minute+time.Millisecond).UnixMilli())
 	for name, test := range map[string]struct {
-		change func(map[string][]string)
-		want   error
+		signatures, stamps []string
+		want               error
 	}{
-		"no signature":       {func(h map[string][]string) { delete(h, "Paynow-Signature") }, signature.ErrMissing},
-		"an empty signature": {func(h map[string][]string) { h["Paynow-Signature"] = []string{""} }, signature.ErrMissing},
-		"no timestamp":       {func(h map[string][]string) { delete(h, "Paynow-Timestamp") }, signature.ErrMissing},
-		"two signatures":     {func(h map[string][]string) { h["Paynow-Signature"] = append(h["Paynow-Signature"], "x") }, signature.ErrMalformed},
-		"two timestamps":     {func(h map[string][]string) { h["Paynow-Timestamp"] = append(h["Paynow-Timestamp"], "1") }, signature.ErrMalformed},
-		"a short signature":  {func(h map[string][]string) { h["Paynow-Signature"] = []string{"QUJD"} }, signature.ErrMalformed},
-		"a long signature":   {func(h map[string][]string) { h["Paynow-Signature"] = []string{h["Paynow-Signature"][0] + "AAAA"} }, signature.ErrMalformed},
-		"a signature in hex": {func(h map[string][]string) { h["Paynow-Signature"] = []string{strings.Repeat("ab", 32)} }, signature.ErrMalformed},
-		"two paddings":       {func(h map[string][]string) { h["Paynow-Signature"] = []string{h["Paynow-Signature"][0] + "="} }, signature.ErrMalformed},
-		"a line break in it": {func(h map[string][]string) { h["Paynow-Signature"] = []string{"\n" + h["Paynow-Signature"][0]} }, signature.ErrMalformed},
-		"another signature": {func(h map[string][]string) {
-			h["Paynow-Signature"] = []string{base64.StdEncoding.EncodeToString(mac(second, "x"))}
-		}, signature.ErrSignature},
-		"a timestamp with a plus":  {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{"+1"} }, signature.ErrMalformed},
-		"a timestamp of letters":   {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{"1e9"} }, signature.ErrMalformed},
-		"a timestamp with a sign":  {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{"-1"} }, signature.ErrMalformed},
-		"a timestamp of 19 digits": {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{"1" + strings.Repeat("0", 18)} }, signature.ErrMalformed},
-		"base64 with bits that no byte has": {func(h map[string][]string) {
-			last := []byte(h["Paynow-Signature"][0])
-			last[42]++ // the last character has two unused bits, so four characters decode alike
-			h["Paynow-Signature"] = []string{string(last)}
-		}, signature.ErrMalformed},
-		"a timestamp of 30 digits":     {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{strings.Repeat("9", 30)} }, signature.ErrMalformed},
-		"a timestamp that was swapped": {func(h map[string][]string) { h["Paynow-Timestamp"] = []string{fmt.Sprint(now.UnixMilli() + 1)} }, signature.ErrSignature},
-		"a timestamp in seconds": {func(h map[string][]string) {
-			stamp := fmt.Sprint(now.Unix())
-			h["Paynow-Timestamp"] = []string{stamp}
-			h["Paynow-Signature"] = []string{base64.StdEncoding.EncodeToString(mac(secret, stamp+"."+string(body)))}
-		}, signature.ErrTooOld},
-		"past the old edge": {at(now.Add(-5*time.Minute - time.Millisecond)), signature.ErrTooOld},
-		"past the new edge": {at(now.Add(5*time.Minute + time.Millisecond)), signature.ErrTooNew},
+		"no signature":                      {nil, []string{millis}, signature.ErrMissing},
+		"an empty signature":                {[]string{""}, []string{millis}, signature.ErrMissing},
+		"no timestamp":                      {[]string{sum}, nil, signature.ErrMissing},
+		"two signatures":                    {[]string{sum, "x"}, []string{millis}, signature.ErrMalformed},
+		"two timestamps":                    {[]string{sum}, []string{millis, "1"}, signature.ErrMalformed},
+		"a short signature":                 {[]string{"QUJD"}, []string{millis}, signature.ErrMalformed},
+		"a long signature":                  {[]string{sum + "AAAA"}, []string{millis}, signature.ErrMalformed},
+		"a signature in hex":                {[]string{strings.Repeat("ab", 32)}, []string{millis}, signature.ErrMalformed},
+		"two paddings":                      {[]string{sum + "="}, []string{millis}, signature.ErrMalformed},
+		"a line break in it":                {[]string{"\n" + sum}, []string{millis}, signature.ErrMalformed},
+		"base64 with bits that no byte has": {[]string{string(stray)}, []string{millis}, signature.ErrMalformed},
+		"another signature":                 {signed("x"), []string{millis}, signature.ErrSignature},
+		"a timestamp with a plus":           {[]string{sum}, []string{"+1"}, signature.ErrMalformed},
+		"a timestamp of letters":            {[]string{sum}, []string{"1e9"}, signature.ErrMalformed},
+		"a timestamp with a sign":           {[]string{sum}, []string{"-1"}, signature.ErrMalformed},
+		"a timestamp of 19 digits":          {[]string{sum}, []string{"1" + strings.Repeat("0", 18)}, signature.ErrMalformed},
+		"a timestamp that was swapped":      {[]string{sum}, []string{fmt.Sprint(now.UnixMilli() + 1)}, signature.ErrSignature},
+		"a timestamp in seconds":            {signed(seconds), []string{seconds}, signature.ErrTooOld},
+		"the smallest timestamp":            {signed(first), []string{first}, signature.ErrTooOld},
+		"the largest timestamp":             {signed(last), []string{last}, signature.ErrTooNew},
+		"past the old edge":                 {signed(old), []string{old}, signature.ErrTooOld},
+		"past the new edge":                 {signed(early), []string{early}, signature.ErrTooNew},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			headers := maps.Clone(good)
-			test.change(headers)
-			v := verifier(t, signature.PayNow, secret)
-			require.ErrorIs(t, v.Verify(lookup(headers), body), test.want)
-			// Without the body everything is known except whether the signature matches.
-			_, err := v.Headers(lookup(headers))
-			if errors.Is(test.want, signature.ErrSignature) {
-				require.NoError(t, err)
-				return
-			}
-			require.ErrorIs(t, err, test.want)
-		})
-	}
-}
-
-func TestAWeakSecretIsRefusedAndNotPrinted(t *testing.T) {
-	t.Parallel()
-	for name, secrets := range map[string][]string{
-		"none":             nil,
-		"empty":            {""},
-		"short":            {"short-but-secret"},
-		"short beside one": {secret, "short-but-secret"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := signature.NewVerifier(signature.PayNow, secrets, time.Minute, time.Now)
-			require.Error(t, err)
-			require.NotContains(t, err.Error(), "short-but")
-		})
+		headers := lookup(map[string][]string{given: test.signatures, stamp: test.stamps})
+		v := verifier(t, signature.PayNow, secret)
+		require.ErrorIs(t, v.Verify(headers, body), test.want, name)
+		// Without the body everything is known except whether the signature matches.
+		_, err := v.Headers(headers)
+		if errors.Is(test.want, signature.ErrSignature) {
+			test.want = nil
+		}
+		require.ErrorIs(t, err, test.want, name)
 	}
 }
 
@@ -218,28 +191,6 @@ func TestTheWindowHasTheSameEdgesInEveryScheme(t *testing.T) {
 			// The headers are enough: the body of a request outside the window is never read.
 			_, err = verifier(t, scheme, second).Headers(lookup(single(signer.Sign("m1", body, now.Add(away)))))
 			require.ErrorIs(t, err, want, "%s %s", scheme, away)
-		}
-	}
-}
-
-func TestTheLargestTimestampIsTooNew(t *testing.T) {
-	t.Parallel()
-	for _, stamp := range []string{strings.Repeat("9", 18), strings.Repeat("0", 17) + "1"} {
-		for scheme, names := range map[signature.Scheme][2]string{
-			signature.PayNow:  {"PayNow-Timestamp", "PayNow-Signature"},
-			signature.Generic: {"X-Webhook-Timestamp", "X-Webhook-Signature"},
-		} {
-			sum := mac(secret, stamp+"."+string(body))
-			given := hex.EncodeToString(sum)
-			if scheme == signature.PayNow {
-				given = base64.StdEncoding.EncodeToString(sum)
-			}
-			err := verifier(t, scheme, secret).Verify(lookup(single(map[string]string{names[0]: stamp, names[1]: given})), body)
-			if stamp[0] == '9' {
-				require.ErrorIs(t, err, signature.ErrTooNew)
-			} else {
-				require.ErrorIs(t, err, signature.ErrTooOld)
-			}
 		}
 	}
 }
@@ -265,44 +216,43 @@ func TestStandardWebhooks(t *testing.T) {
 		"a good one behind seven that are not":  {"m1", strings.Repeat(sign("x")+" ", 7) + sign("m1"), nil},
 		"two spaces, and none behind the comma": {"m1", "v1,  " + sign("m1"), nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			err := verifier(t, signature.Standard, whsec).Verify(lookup(single(map[string]string{
-				"webhook-id": test.id, "webhook-timestamp": seconds, "webhook-signature": test.given,
-			})), body)
-			require.ErrorIs(t, err, test.want)
-		})
-	}
-	for _, weak := range []string{"whsec_", "whsec_not base64 at all, never printed", "whsec_" + base64.StdEncoding.EncodeToString([]byte("short-but-secret"))} {
-		_, err := signature.NewVerifier(signature.Standard, []string{secret, weak}, time.Minute, time.Now)
-		require.ErrorContains(t, err, "secret 2")
-		require.NotContains(t, err.Error(), "never printed")
-		require.NotContains(t, err.Error(), "short-but")
+		err := verifier(t, signature.Standard, whsec).Verify(lookup(single(map[string]string{
+			"webhook-id": test.id, "webhook-timestamp": seconds, "webhook-signature": test.given,
+		})), body)
+		require.ErrorIs(t, err, test.want, name)
 	}
 }
 
-func TestAnUnknownSchemeAndAZeroToleranceAreRefused(t *testing.T) {
+func TestAConfigurationThatProvesNothingIsRefusedAndNoSecretPrinted(t *testing.T) {
 	t.Parallel()
-	_, err := signature.NewVerifier("none", []string{secret}, time.Minute, time.Now)
-	require.Error(t, err)
-	_, err = signature.NewSigner("none", secret)
-	require.Error(t, err)
-	for _, tolerance := range []time.Duration{0, -time.Second} {
-		_, err = signature.NewVerifier(signature.PayNow, []string{secret}, tolerance, time.Now)
-		require.Error(t, err)
+	for name, test := range map[string]struct {
+		scheme    signature.Scheme
+		secrets   []string
+		tolerance time.Duration
+		says      string
+	}{
+		"no secret":                    {signature.PayNow, nil, time.Minute, ""},
+		"an empty secret":              {signature.PayNow, []string{""}, time.Minute, ""},
+		"a short secret":               {signature.PayNow, []string{"short-but-secret"}, time.Minute, ""},
+		"a short secret beside one":    {signature.PayNow, []string{secret, "short-but-secret"}, time.Minute, "secret 2"},
+		"nothing behind whsec_":        {signature.Standard, []string{secret, "whsec_"}, time.Minute, "secret 2"},
+		"no base64 behind whsec_":      {signature.Standard, []string{secret, "whsec_not base64 at all, short-but-secret"}, time.Minute, "secret 2"},
+		"a short secret behind whsec_": {signature.Standard, []string{secret, "whsec_" + base64.StdEncoding.EncodeToString([]byte("short-but-secret"))}, time.Minute, "secret 2"},
+		"an unknown scheme":            {"none", []string{secret}, time.Minute, ""},
+		"no window":                    {signature.PayNow, []string{secret}, 0, ""},
+		"a window that is negative":    {signature.PayNow, []string{secret}, -time.Second, ""},
+	} {
+		_, err := signature.NewVerifier(test.scheme, test.secrets, test.tolerance, time.Now)
+		require.Error(t, err, name)
+		require.ErrorContains(t, err, test.says, name)
+		require.NotContains(t, err.Error(), "short-but", name)
 	}
-}
-
-func TestVerifyAllocatesLittle(t *testing.T) { //nolint:paralleltest // it counts allocations
-	signer, err := signature.NewSigner(signature.PayNow, secret)
-	require.NoError(t, err)
-	headers := lookup(single(signer.Sign("", body, now)))
-	v := verifier(t, signature.PayNow, secret)
-	require.LessOrEqual(t, testing.AllocsPerRun(100, func() {
-		if err := v.Verify(headers, body); err != nil {
-			t.Error(err)
-		}
-	}), 6.0+raceAllocations)
+	for _, scheme := range []signature.Scheme{signature.Generic, signature.PayNow} {
+		_, err := signature.NewSigner(scheme, secret, second)
+		require.ErrorContains(t, err, "this scheme takes one secret")
+	}
+	_, err := signature.NewSigner("none", secret)
+	require.Error(t, err)
 }
 
 func FuzzVerify(f *testing.F) {
@@ -348,45 +298,13 @@ func FuzzVerify(f *testing.F) {
 	})
 }
 
-func BenchmarkVerify(b *testing.B) {
-	for _, size := range []int{4 << 10, 1 << 20} {
-		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
-			payload := make([]byte, size)
-			signer, err := signature.NewSigner(signature.PayNow, secret)
-			require.NoError(b, err)
-			headers := lookup(single(signer.Sign("", payload, now)))
-			v, err := signature.NewVerifier(signature.PayNow, []string{secret}, time.Minute, func() time.Time { return now })
-			require.NoError(b, err)
-			b.SetBytes(int64(size))
-			b.ReportAllocs()
-			for b.Loop() {
-				if err := v.Verify(headers, payload); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 // A receiver that knows one of two secrets takes what both have signed.
 func TestEverySecretOfStandardWebhooksSigns(t *testing.T) {
 	t.Parallel()
-	const other = "another-secret-of-more-than-24-bytes"
-	now := func() time.Time { return time.Unix(1_700_000_000, 0) }
-	signer, err := signature.NewSigner(signature.Standard, secret, other)
+	signer, err := signature.NewSigner(signature.Standard, secret, second)
 	require.NoError(t, err)
-	signed := signer.Sign("evt-1", []byte("body"), now())
-	values := func(name string) []string { return []string{signed[name]} }
-	for _, known := range []string{secret, other} {
-		verifier, err := signature.NewVerifier(signature.Standard, []string{known}, time.Minute, now)
-		require.NoError(t, err)
-		require.NoError(t, verifier.Verify(values, []byte("body")))
-	}
-	stranger, err := signature.NewVerifier(signature.Standard, []string{"a-third-secret-of-more-than-24-bytes"}, time.Minute, now)
-	require.NoError(t, err)
-	require.ErrorIs(t, stranger.Verify(values, []byte("body")), signature.ErrSignature)
-	for _, scheme := range []signature.Scheme{signature.Generic, signature.PayNow} {
-		_, err := signature.NewSigner(scheme, secret, other)
-		require.ErrorContains(t, err, "this scheme takes one secret")
+	signed := lookup(single(signer.Sign("evt-1", body, now)))
+	for known, want := range map[string]error{secret: nil, second: nil, "a-third-secret-of-more-than-24-bytes": signature.ErrSignature} {
+		require.ErrorIs(t, verifier(t, signature.Standard, known).Verify(signed, body), want)
 	}
 }

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -69,29 +70,20 @@ func TestAStructIsStoredByItsTags(t *testing.T) {
 			map[string]any{"message": map[string]any{"data": "", "attributes": map[string]any{"a": "b"}}},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			want := map[string]any{}
-			for _, fields := range []map[string]any{least, test.want} {
-				for name, value := range fields {
-					want[name] = value
-				}
-			}
-			fields := store.Encode(&test.thing)
-			require.Equal(t, want, fields)
-			require.NoError(t, store.CheckWrites([]store.Write{store.Create(key("a"), fields)}))
-			var back thing
-			require.NoError(t, store.Decode(fields, &back))
-			require.Equal(t, fields, store.Encode(&back))
-		})
+		want := maps.Clone(least)
+		maps.Copy(want, test.want)
+		fields := store.Encode(&test.thing)
+		require.Equal(t, want, fields, name)
+		require.NoError(t, store.CheckWrites([]store.Write{store.Create(key("a"), fields)}))
+		var back thing
+		require.NoError(t, store.Decode(fields, &back))
+		require.Equal(t, fields, store.Encode(&back), name)
 	}
 }
 
 func TestWhatDecidesMustBeReadable(t *testing.T) {
 	t.Parallel()
-	whole := func() map[string]any {
-		return map[string]any{"queue": "q", "of": map[string]any{"queue": "r"}, "stage": "open", "seq": int64(1), "force": true, "data": "x"}
-	}
+	whole := map[string]any{"queue": "q", "of": map[string]any{"queue": "r"}, "stage": "open", "seq": int64(1), "force": true, "data": "x"}
 	for name, test := range map[string]struct {
 		field string
 		value any // nil: it is missing
@@ -115,24 +107,21 @@ func TestWhatDecidesMustBeReadable(t *testing.T) {
 		"a message that is no map":             {"message", "x", false},
 		"a field that the struct knows not of": {"later", int64(7), false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			fields := whole()
-			if fields[test.field] = test.value; test.value == nil {
-				delete(fields, test.field)
-			}
-			var got thing
-			err := store.Decode(fields, &got)
-			if test.err {
-				require.ErrorIs(t, err, store.ErrUnreadable)
-				require.ErrorContains(t, err, "field "+test.field)
-				return
-			}
-			require.NoError(t, err)
-			if _, known := store.Encode(&thing{})[test.field]; !known {
-				require.NotContains(t, store.Encode(&got), test.field)
-			}
-		})
+		fields := maps.Clone(whole)
+		if fields[test.field] = test.value; test.value == nil {
+			delete(fields, test.field)
+		}
+		var got thing
+		err := store.Decode(fields, &got)
+		if test.err {
+			require.ErrorIs(t, err, store.ErrUnreadable, name)
+			require.ErrorContains(t, err, "field "+test.field)
+			continue
+		}
+		require.NoError(t, err, name)
+		if _, known := store.Encode(&thing{})[test.field]; !known {
+			require.NotContains(t, store.Encode(&got), test.field, name)
+		}
 	}
 }
 

@@ -56,26 +56,23 @@ func TestUpdateReadsDecidesAndCommits(t *testing.T) {
 		"the store goes down between two tries":  {store: scripted{answers: []error{store.ErrStale, down}}, want: down, reads: 2, commits: 2},
 		"a refusal is not mistaken for a change": {decided: store.ErrStale, want: store.ErrStale, reads: 1},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := c.store
-			versions, err := store.Update(t.Context(), &s, key("a"), func(doc store.Document) ([]store.Write, error) {
-				require.Equal(t, key("a"), doc.Key)
-				if c.nothing || c.decided != nil {
-					return nil, c.decided
-				}
-				return []store.Write{store.Replace(doc.Key, doc.Version, nil), store.Create(key("audit"), nil)}, nil
-			})
-			require.ErrorIs(t, err, c.want)
-			require.Equal(t, c.written, len(versions) == 2)
-			require.Equal(t, []int{c.reads, c.commits}, []int{s.reads, len(s.commits)})
-			for i, writes := range s.commits {
-				want := store.Replace(key("a"), store.Version(i+1), nil)
-				if c.store.read != nil {
-					want = store.Create(key("a"), nil)
-				}
-				require.Equal(t, want, writes[0], "each try writes at the version that it has read")
+		s := c.store
+		versions, err := store.Update(t.Context(), &s, key("a"), func(doc store.Document) ([]store.Write, error) {
+			require.Equal(t, key("a"), doc.Key)
+			if c.nothing || c.decided != nil {
+				return nil, c.decided
 			}
+			return []store.Write{store.Replace(doc.Key, doc.Version, nil), store.Create(key("audit"), nil)}, nil
 		})
+		require.ErrorIs(t, err, c.want, name)
+		require.Equal(t, c.written, len(versions) == 2, name)
+		require.Equal(t, []int{c.reads, c.commits}, []int{s.reads, len(s.commits)}, name)
+		for i, writes := range s.commits {
+			want := store.Replace(key("a"), store.Version(i+1), nil)
+			if c.store.read != nil {
+				want = store.Create(key("a"), nil)
+			}
+			require.Equal(t, want, writes[0], "each try writes at the version that it has read")
+		}
 	}
 }

@@ -1,8 +1,12 @@
 package firestore_test
 
 import (
+	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"billhook/internal/apps/journal/journaltest"
 	"billhook/internal/apps/ledger/ledgertest"
@@ -12,6 +16,7 @@ import (
 	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/pipeline/deadletter/deadlettertest"
 	"billhook/internal/pipeline/rates/ratestest"
+	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -47,6 +52,15 @@ func TestFirestoreFollowsEachModel(t *testing.T) {
 	}
 }
 
+func TestFirestoreConformsWhereAnswersAreLost(t *testing.T) {
+	t.Parallel()
+	storetest.RunLostAnswers(t, func(t *testing.T) (store.Store, func()) {
+		t.Helper()
+		s, arm, _ := openLosing(t)
+		return s, func() { arm(codes.Internal) }
+	})
+}
+
 func TestTheStandInForTheDatabaseConforms(t *testing.T) {
 	t.Parallel()
 	short := func() time.Duration { return 2 * time.Microsecond }
@@ -62,4 +76,19 @@ func TestTheStandInForTheDatabaseConforms(t *testing.T) {
 			storetest.RunQueries(t, func(t *testing.T) store.Store { return onStandIn(t, far) })
 		})
 	}
+}
+
+// onStandIn connects to the stand-in for the database, which is as far away as the function says.
+func onStandIn(t *testing.T, far func(store.Store) store.Store) *firestore.Store {
+	t.Helper()
+	file, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, file.Close()) })
+	database, err := standin.NewDatabase(t.Context(), far(file))
+	require.NoError(t, err)
+	t.Cleanup(database.Close)
+	s, err := firestore.NewEmulated(t.Context(), database.Addr(), "p", "")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
 }

@@ -2,6 +2,7 @@ package firestore_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"math"
 	"os"
@@ -18,7 +19,6 @@ import (
 	"billhook/emulator/emulatortest"
 	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/store"
-	"billhook/internal/platform/store/storetest"
 )
 
 // records is how many the job log has; -records=100000 takes the emulator minutes.
@@ -41,7 +41,18 @@ func open(t *testing.T, options ...option.ClientOption) *firestore.Store {
 	return s
 }
 
-const commitMethod = "/google.firestore.v1.Firestore/Commit"
+// through opens a store whose commits go through a function.
+func through(t *testing.T, commit func(call func() error) error) *firestore.Store {
+	t.Helper()
+	return open(t, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
+		func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
+			does := func() error { return call(ctx, method, request, answer, cc, o...) }
+			if method != "/google.firestore.v1.Firestore/Commit" {
+				return does()
+			}
+			return commit(does)
+		})))
+}
 
 // openLosing opens a store that loses answers of commits. After arm(code), the next commit is
 // applied and its caller gets the code. sent counts the commits.
@@ -49,60 +60,55 @@ func openLosing(t *testing.T) (s *firestore.Store, arm func(codes.Code), sent *a
 	t.Helper()
 	var next atomic.Uint32
 	sent = new(atomic.Int64)
-	s = open(t, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
-		func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
-			err := call(ctx, method, request, answer, cc, o...)
-			if method != commitMethod {
-				return err
-			}
-			sent.Add(1)
-			if code := codes.Code(next.Swap(0)); code != codes.OK && err == nil {
-				return status.Error(code, "the answer was lost")
-			}
-			return err
-		})))
+	s = through(t, func(call func() error) error {
+		err := call()
+		sent.Add(1)
+		if code := codes.Code(next.Swap(0)); code != codes.OK && err == nil {
+			return status.Error(code, "the answer was lost")
+		}
+		return err
+	})
 	return s, func(code codes.Code) { next.Store(uint32(code)) }, sent
 }
 
-func TestFirestoreConformsWhereAnswersAreLost(t *testing.T) {
-	t.Parallel()
-	storetest.RunLostAnswers(t, func(t *testing.T) (store.Store, func()) {
-		t.Helper()
-		s, arm, _ := openLosing(t)
-		return s, func() { arm(codes.Internal) }
-	})
+var (
+	record = store.Key{Collection: "c", ID: "record"}
+	create = store.Create(record, map[string]any{"n": int64(1)})
+	sum    = store.Increment(store.Key{Collection: "c", ID: "sum"}, map[string]int64{"n": 7}, nil)
+)
+
+func requireSum(t *testing.T, s *firestore.Store, want int64) {
+	t.Helper()
+	doc, err := s.Get(t.Context(), sum.Key)
+	require.NoError(t, err)
+	require.Equal(t, want, doc.Fields["n"])
 }
 
 // The client library repeats a call that is answered Unavailable.
 func TestACommitAnsweredUnavailableIsRepeatedUnlessItCouldAddTwice(t *testing.T) {
 	t.Parallel()
-	record := store.Key{Collection: "c", ID: "record"}
-	sum := store.Increment(store.Key{Collection: "c", ID: "sum"}, map[string]int64{"n": 7}, nil)
-	create := store.Create(record, map[string]any{"n": int64(1)})
 	for name, test := range map[string]struct {
 		// writes are made with the version of the document before
 		writes func(store.Version) []store.Write
-		before []store.Write
+		before bool
 		sent   int64
 		named  error
 	}{
-		"a create meets itself":            {func(store.Version) []store.Write { return []store.Write{create} }, nil, 2, store.ErrExists},
-		"an increment beside a create too": {func(store.Version) []store.Write { return []store.Write{sum, create} }, nil, 2, store.ErrExists},
-		"an increment beside a deletion too": {func(v store.Version) []store.Write {
-			return []store.Write{sum, store.Delete(record, v)}
-		}, []store.Write{create}, 2, store.ErrStale},
+		"a create meets itself":              {func(store.Version) []store.Write { return []store.Write{create} }, false, 2, store.ErrExists},
+		"an increment beside a create too":   {func(store.Version) []store.Write { return []store.Write{sum, create} }, false, 2, store.ErrExists},
+		"an increment beside a deletion too": {func(v store.Version) []store.Write { return []store.Write{sum, store.Delete(record, v)} }, true, 2, store.ErrStale},
 		"an update that changes nothing does not": {func(v store.Version) []store.Write {
 			return []store.Write{sum, store.Replace(record, v, create.Fields)}
-		}, []store.Write{create}, 1, nil},
-		"a bare increment does not": {func(store.Version) []store.Write { return []store.Write{sum} }, nil, 1, nil},
+		}, true, 1, nil},
+		"a bare increment does not": {func(store.Version) []store.Write { return []store.Write{sum} }, false, 1, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, arm, sent := openLosing(t)
 			versions := []store.Version{0}
-			if test.before != nil {
+			if test.before {
 				var err error
-				versions, err = s.Commit(t.Context(), test.before)
+				versions, err = s.Commit(t.Context(), []store.Write{create})
 				require.NoError(t, err)
 			}
 			sent.Store(0)
@@ -116,9 +122,7 @@ func TestACommitAnsweredUnavailableIsRepeatedUnlessItCouldAddTwice(t *testing.T)
 			}
 			require.Equal(t, test.sent, sent.Load())
 			if writes[0].Op == store.OpIncrement {
-				doc, err := s.Get(t.Context(), sum.Key)
-				require.NoError(t, err)
-				require.Equal(t, int64(7), doc.Fields["n"], "added once")
+				requireSum(t, s, 7)
 			}
 		})
 	}
@@ -128,60 +132,40 @@ func TestACommitAnsweredUnavailableIsRepeatedUnlessItCouldAddTwice(t *testing.T)
 // repeated.
 func TestACommitIsRepeatedAfterContention(t *testing.T) {
 	t.Parallel()
-	sum := store.Increment(store.Key{Collection: "c", ID: "sum"}, map[string]int64{"n": 7}, nil)
-	record := store.Create(store.Key{Collection: "c", ID: "record"}, map[string]any{"n": int64(1)})
-	for name, writes := range map[string][]store.Write{"a bare increment": {sum}, "a create": {record}, "both": {sum, record}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var refusals atomic.Int64
-			s := open(t, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
-				func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
-					if method == commitMethod && refusals.Add(1) <= 2 {
-						return status.Error(codes.Aborted, "too much contention")
-					}
-					return call(ctx, method, request, answer, cc, o...)
-				})))
-			_, err := s.Commit(t.Context(), writes)
-			require.NoError(t, err)
-			require.EqualValues(t, 3, refusals.Load())
-			if writes[0].Op == store.OpIncrement {
-				doc, err := s.Get(t.Context(), sum.Key)
-				require.NoError(t, err)
-				require.Equal(t, int64(7), doc.Fields["n"], "added once")
-			}
-		})
+	var refusals atomic.Int64
+	s := through(t, func(call func() error) error {
+		if refusals.Add(1)%3 != 0 {
+			return status.Error(codes.Aborted, "too much contention")
+		}
+		return call()
+	})
+	for i, writes := range [][]store.Write{{sum}, {create}, {sum, store.Create(store.Key{Collection: "c", ID: "another"}, nil)}} {
+		_, err := s.Commit(t.Context(), writes)
+		require.NoError(t, err)
+		require.EqualValues(t, 3*(i+1), refusals.Load())
 	}
+	requireSum(t, s, 14)
 }
 
 func TestACommitIsStoredThoughItsContextEndsBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		end  func(context.CancelFunc) error
-		want error
-	}{
-		"canceled by the caller": {func(cancel context.CancelFunc) error {
-			cancel()
-			return status.Error(codes.Canceled, "canceled")
-		}, context.Canceled},
-		"late by the server's word": {func(context.CancelFunc) error {
-			return status.Error(codes.DeadlineExceeded, "late")
-		}, context.DeadlineExceeded},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, want := range []error{context.Canceled, context.DeadlineExceeded} {
+		t.Run(want.Error(), func(t *testing.T) {
 			t.Parallel()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			s := open(t, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
-				func(ctx context.Context, method string, request, answer any, cc *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
-					if err := call(ctx, method, request, answer, cc, o...); err != nil {
-						return err
-					}
-					return test.end(cancel)
-				})))
-			key := store.Key{Collection: "c", ID: "a"}
-			_, err := s.Commit(ctx, []store.Write{store.Create(key, nil)})
-			require.ErrorIs(t, err, test.want)
-			_, err = s.Get(t.Context(), key)
+			s := through(t, func(call func() error) error {
+				if err := call(); err != nil {
+					return err
+				}
+				if errors.Is(want, context.Canceled) { // by the caller, and late by the server's word
+					cancel()
+				}
+				return status.FromContextError(want).Err()
+			})
+			_, err := s.Commit(ctx, []store.Write{create})
+			require.ErrorIs(t, err, want)
+			_, err = s.Get(t.Context(), record)
 			require.NoError(t, err)
 		})
 	}
@@ -209,7 +193,7 @@ func TestAGetWhoseStreamBreaksIsRepeated(t *testing.T) {
 			stream, err := streamer(ctx, desc, cc, method, o...)
 			return brokenOnce{ClientStream: stream, broken: &broken}, err
 		})))
-	_, err := s.Get(t.Context(), store.Key{Collection: "c", ID: "a"})
+	_, err := s.Get(t.Context(), record)
 	require.ErrorIs(t, err, store.ErrNotFound)
 	require.True(t, broken.Load())
 }
@@ -218,14 +202,11 @@ func TestAGetWhoseStreamBreaksIsRepeated(t *testing.T) {
 func TestAnIncrementStaysAtTheLimit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	key := store.Key{Collection: "c", ID: "a"}
 	for range 2 {
-		_, err := s.Commit(t.Context(), []store.Write{store.Increment(key, map[string]int64{"n": math.MaxInt64 - 1}, nil)})
+		_, err := s.Commit(t.Context(), []store.Write{store.Increment(sum.Key, map[string]int64{"n": math.MaxInt64 - 1}, nil)})
 		require.NoError(t, err)
 	}
-	doc, err := s.Get(t.Context(), key)
-	require.NoError(t, err)
-	require.Equal(t, int64(math.MaxInt64), doc.Fields["n"])
+	requireSum(t, s, math.MaxInt64)
 }
 
 func TestAMissingDatabaseDoesNotLookEmpty(t *testing.T) {
@@ -240,12 +221,11 @@ func TestAMissingDatabaseDoesNotLookEmpty(t *testing.T) {
 			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption) (grpc.ClientStream, error) {
 				return nil, gone
 			})))
-	key := store.Key{Collection: "c", ID: "a"}
-	_, err := s.Get(t.Context(), key)
+	_, err := s.Get(t.Context(), record)
 	require.EqualError(t, err, "firestore: get: NotFound")
 	_, err = s.Query(t.Context(), store.Query{Collection: "c", Limit: 1})
 	require.EqualError(t, err, "firestore: query: NotFound")
-	_, err = s.Commit(t.Context(), []store.Write{store.Create(key, nil)})
+	_, err = s.Commit(t.Context(), []store.Write{create})
 	require.EqualError(t, err, "firestore: commit: NotFound")
 }
 
@@ -255,16 +235,13 @@ func TestNewFollowsTheEnvironmentToTheEmulator(t *testing.T) {
 	s, err := firestore.New(t.Context(), "p-"+uuid.NewString(), "")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
-	_, err = s.Get(t.Context(), store.Key{Collection: "c", ID: "a"})
+	_, err = s.Get(t.Context(), record)
 	require.ErrorIs(t, err, store.ErrNotFound)
 }
 
 func TestAnErrorHoldsNothingOfADocument(t *testing.T) {
 	t.Parallel()
-	s := open(t, option.WithGRPCDialOption(grpc.WithUnaryInterceptor(
-		func(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error {
-			return status.Error(codes.PermissionDenied, "marta@example.com may not")
-		})))
-	_, err := s.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: "c", ID: "a"}, nil)})
+	s := through(t, func(func() error) error { return status.Error(codes.PermissionDenied, "marta@example.com may not") })
+	_, err := s.Commit(t.Context(), []store.Write{create})
 	require.EqualError(t, err, "firestore: commit: PermissionDenied")
 }

@@ -207,36 +207,22 @@ func TestAtReturnsInTimeWhereCloudTasksHangs(t *testing.T) {
 	require.LessOrEqual(t, time.Duration(left.Load()), 2*time.Second)
 }
 
-// The message is kept, so it needs its task also where the connection has ended.
-func TestATaskIsCreatedAlsoWhereThePushHasEnded(t *testing.T) {
+func TestATimeThatCloudTasksTakesGetsItsTaskAlsoWhereThePushHasEndedOrTheMemoryIsFull(t *testing.T) {
 	t.Parallel()
+	const month = 30 * 24 * time.Hour
 	c := &cloud{}
+	a := newAlarm(t, c, still)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.NoError(t, newAlarm(t, c, still).At(ended, start))
-	require.Len(t, c.times(), 1)
-}
-
-func TestATimeThatCloudTasksWouldRefuseIsNotRequested(t *testing.T) {
-	t.Parallel()
-	c := &cloud{}
-	a := newAlarm(t, c, still)
-	const month = 30 * 24 * time.Hour
+	require.NoError(t, a.At(ended, start), "the message is kept")
 	require.NoError(t, a.At(t.Context(), start.Add(month-alarm.Step)))
 	require.Equal(t, "alarm_unavailable", retry.Decide(a.At(t.Context(), start.Add(month))).Reason)
-	require.Len(t, c.times(), 1)
-}
-
-// Beyond the memory's limit, tasks may be doubled, and none is missing.
-func TestMomentsBeyondTheMemoryGetTheirTasks(t *testing.T) {
-	t.Parallel()
-	c := &cloud{}
-	a := newAlarm(t, c, still)
+	require.Len(t, c.times(), 2)
 	a.Fill(start.Add(time.Second))
 	require.NoError(t, a.At(t.Context(), start.Add(time.Minute)))
-	require.Empty(t, c.times(), "that one is remembered")
+	require.Len(t, c.times(), 2, "that one is remembered")
 	for range 2 {
 		require.NoError(t, a.At(t.Context(), start.Add(24*time.Hour)))
 	}
-	require.Len(t, c.times(), 2)
+	require.Len(t, c.times(), 4, "tasks may be doubled, and none is missing")
 }

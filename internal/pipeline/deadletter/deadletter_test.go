@@ -46,10 +46,8 @@ func letter() deadletter.Letter {
 
 func TestADeadLetterIsTheMessageAsItWasWithTheReason(t *testing.T) {
 	t.Parallel()
-	to := &broker{}
-	require.NoError(t, deadletter.Publish(t.Context(), to, queue, letter()))
-	require.Equal(t, []string{"orders-dlq"}, to.topics)
-	require.Equal(t, []contract.Message{{
+	m := published(t, letter())
+	require.Equal(t, contract.Message{
 		Data: []byte(`{"eventId":"e1"}`),
 		Attributes: map[string]string{
 			"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "trace": "x",
@@ -58,23 +56,36 @@ func TestADeadLetterIsTheMessageAsItWasWithTheReason(t *testing.T) {
 			"delivery_attempts": "2", "dead_lettered_at": "2026-03-02T10:15:00.123456789Z",
 			"first_published_at": "2026-03-02T09:15:00.123456789Z", "replay_count": "0",
 		},
-	}}, to.messages, "and no ordering key")
-}
+	}, m, "and no ordering key")
 
-func TestADeadLetterThatDiesAgainHasTheNewReasonAndItsHistory(t *testing.T) {
-	t.Parallel()
-	to, l := &broker{}, letter()
-	l.Message.Attributes = map[string]string{
+	again := letter()
+	again.Message.Attributes = map[string]string{
 		"dead_letter_reason": "old", "source_message_id": "1", "replay_count": "3", "first_published_at": "2026-01-01T00:00:00Z",
 		"CloudPubSubDeadLetterSourceDeliveryCount": "20",
 	}
-	require.NoError(t, deadletter.Publish(t.Context(), to, queue, l))
-	got := to.messages[0].Attributes
-	require.Equal(t, "unknown_product", got["dead_letter_reason"])
-	require.Equal(t, "17", got["source_message_id"])
-	require.Equal(t, "3", got["replay_count"])
-	require.Equal(t, "2026-01-01T00:00:00Z", got["first_published_at"])
+	got := published(t, again).Attributes
+	require.Equal(t, []string{"unknown_product", "17", "3", "2026-01-01T00:00:00Z"},
+		[]string{got["dead_letter_reason"], got["source_message_id"], got["replay_count"], got["first_published_at"]}, "one that dies again has its history")
 	require.NotContains(t, got, "CloudPubSubDeadLetterSourceDeliveryCount")
+}
+
+// published is the dead letter as it stands on the topic.
+func published(t *testing.T, l deadletter.Letter) contract.Message {
+	t.Helper()
+	to := &broker{}
+	require.NoError(t, deadletter.Publish(t.Context(), to, queue, l))
+	require.Equal(t, []string{"orders-dlq"}, to.topics)
+	return to.messages[0]
+}
+
+func TestADeadLetterThatIsNotConfirmedOrNotKeptIsAnError(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("no answer")
+	require.ErrorIs(t, deadletter.Publish(t.Context(), &broker{err: cause}, queue, letter()), cause)
+	d := newDesk(t)
+	d.store.FailBefore(1)
+	_, err := deadletter.Keep(t.Context(), d.store, queue, published(t, letter()), "101", dead)
+	require.ErrorIs(t, err, storetest.ErrFault)
 }
 
 func TestAMessageWithFullAttributesCanStillBeDeadLettered(t *testing.T) {
@@ -94,23 +105,17 @@ func TestAMessageWithFullAttributesCanStillBeDeadLettered(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			to, l := &broker{}, letter()
+			l := letter()
 			test.own(l.Message.Attributes)
-			require.NoError(t, deadletter.Publish(t.Context(), to, queue, l))
-			got := to.messages[0].Attributes
+			got := published(t, l).Attributes
 			require.Equal(t, test.detail, got["dead_letter_detail"])
 			require.Equal(t, "e1", got["event_id"], "the contract's go first")
 			require.Equal(t, "unknown_product", got["dead_letter_reason"])
 		})
 	}
-}
-
-func TestADetailIsCutBetweenCharacters(t *testing.T) {
-	t.Parallel()
-	to, l := &broker{}, letter()
+	l := letter()
 	l.Detail = "x" + strings.Repeat("ů", 600)
-	require.NoError(t, deadletter.Publish(t.Context(), to, queue, l))
-	require.Equal(t, "x"+strings.Repeat("ů", 511), to.messages[0].Attributes["dead_letter_detail"])
+	require.Equal(t, "x"+strings.Repeat("ů", 511), published(t, l).Attributes["dead_letter_detail"], "cut between characters")
 }
 
 func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
@@ -133,22 +138,9 @@ func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
 	})
 }
 
-func TestALetterThatIsNotConfirmedIsAnError(t *testing.T) {
-	t.Parallel()
-	cause := errors.New("no answer")
-	require.ErrorIs(t, deadletter.Publish(t.Context(), &broker{err: cause}, queue, letter()), cause)
-}
-
-func published(t *testing.T) contract.Message {
-	t.Helper()
-	to := &broker{}
-	require.NoError(t, deadletter.Publish(t.Context(), to, queue, letter()))
-	return to.messages[0]
-}
-
 func TestOneItemIsKeptPerSourceMessage(t *testing.T) {
 	t.Parallel()
-	d, m := newDesk(t), published(t)
+	d, m := newDesk(t), published(t, letter())
 	fresh, err := deadletter.Keep(t.Context(), d.store, queue, m, "101", dead)
 	require.NoError(t, err)
 	require.True(t, fresh)
@@ -223,14 +215,6 @@ func TestAPayloadIsKeptInAFormTheStoreTakes(t *testing.T) {
 			require.Equal(t, test.want, d.stored(t)[test.field])
 		})
 	}
-}
-
-func TestAStoreThatDoesNotAnswerIsAnError(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	d.store.FailBefore(1)
-	_, err := deadletter.Keep(t.Context(), d.store, queue, published(t), "101", dead)
-	require.ErrorIs(t, err, storetest.ErrFault)
 }
 
 func TestWhatWaitedUnderADocumentThatCannotBeReadIsKept(t *testing.T) {

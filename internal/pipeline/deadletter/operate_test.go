@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,9 +15,9 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/deadletter/deadlettertest"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -52,10 +51,7 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	d := &desk{store: &storetest.Faults{Store: db}, broker: &broker{}, now: dead, queue: queue}
+	d := &desk{store: &storetest.Faults{Store: storetest.Open(t)}, broker: &broker{}, now: dead, queue: queue}
 	d.queue.OrderingKey = []string{"uid"}
 	d.relay = &lane.Relay{Of: lane.Outbox, Store: d.store, Publisher: d.broker, Now: func() time.Time { return d.now }}
 	d.Operator = d.operator()
@@ -223,40 +219,38 @@ func TestAFilterSelectsExactly(t *testing.T) {
 	require.Equal(t, 2, preview.Keys)
 }
 
+// TestAReplayThatFailsAgainIsTheSameItem: it is passed by after three replays unless somebody insists, and its history is bounded.
 func TestAReplayThatFailsAgainIsTheSameItem(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.bury(t, 1, "u1", "unknown_product", nil)
-	for replays := range deadletter.MaxReplays {
-		op, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
+	var op deadletter.Operation
+	for replays := range deadletter.MaxHistory + 2 {
+		if replays == deadletter.MaxReplays {
+			preview, err := d.Preview(t.Context(), orders)
+			require.NoError(t, err)
+			require.Equal(t, 1, preview.Looping)
+			op = d.run(t, deadletter.Replay)
+			require.Equal(t, []int64{0, 1}, []int64{op.Done, op.Skipped})
+		}
+		op = d.begin(t, deadletter.Replay, orders, func(op *deadletter.Operation) {
+			op.Force, op.Why = replays >= deadletter.MaxReplays, fmt.Sprint("try ", replays)
+		})
+		_, err := d.Run(t.Context(), op.ID)
 		require.NoError(t, err)
-		require.EqualValues(t, 1, op.Done)
 		d.now = d.now.Add(time.Minute)
-		again := d.broker.messages[len(d.broker.messages)-1]
+		again := d.broker.messages[replays]
 		require.Equal(t, fmt.Sprint(replays+1), again.Attributes["replay_count"])
 		for range 2 { // the dead letter's own redelivery changes nothing
-			d.bury(t, 1, "u1", "attempts_exhausted", func(m *contract.Message) {
-				m.Attributes["replay_count"], m.Attributes["replay_of"] = again.Attributes["replay_count"], again.Attributes["replay_of"]
-				m.Attributes["source_message_id"] = fmt.Sprint("2000", replays)
-			})
+			d.dies(t, again)
 		}
-		items, _, err := d.List(t.Context(), orders, "", store.Cursor{}, 100)
-		require.NoError(t, err)
-		require.Len(t, items, 1)
-		require.Equal(t, deadletter.Open, items[0].State)
-		require.EqualValues(t, replays+1, items[0].ReplayCount)
-		require.Equal(t, "attempts_exhausted", items[0].Reason)
-		require.Equal(t, "1001", items[0].SourceMessageID)
+		item := d.only(t)
+		require.Equal(t, []any{deadletter.Open, int64(replays + 1), "attempts_exhausted", "1001"}, []any{item.State, item.ReplayCount, item.Reason, item.SourceMessageID})
 	}
-	preview, err := d.Preview(t.Context(), orders)
-	require.NoError(t, err)
-	require.Equal(t, 1, preview.Looping)
-	op, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
-	require.NoError(t, err)
-	require.Equal(t, []int64{0, 1}, []int64{op.Done, op.Skipped}, "three are enough")
-	op, err = d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, func(op *deadletter.Operation) { op.Force = true }).ID)
-	require.NoError(t, err)
-	require.EqualValues(t, 1, op.Done, "unless somebody insists")
+	history := d.only(t).History
+	require.Len(t, history, deadletter.MaxHistory)
+	require.Equal(t, deadletter.Act{Kind: deadletter.Replay, Operation: op.ID, Who: "ilse", Why: "try 11", At: d.now.Add(-time.Minute).Truncate(time.Microsecond)}, history[0], "the newest first")
+	require.Equal(t, "try 2", history[len(history)-1].Why)
 }
 
 func TestAReplayOfAnInventedItemIsKeptAsAnyOther(t *testing.T) {
@@ -267,27 +261,6 @@ func TestAReplayOfAnInventedItemIsKeptAsAnyOther(t *testing.T) {
 		items, _, err := d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 100)
 		require.NoError(t, err)
 		require.Len(t, items, 1)
-	}
-}
-
-func TestADiscardOrACompletionByHandClosesAndStaysOnRecord(t *testing.T) {
-	t.Parallel()
-	for kind, state := range map[deadletter.Kind]deadletter.State{deadletter.Discard: deadletter.Discarded, deadletter.Complete: deadletter.Completed} {
-		d := newDesk(t)
-		d.bury(t, 1, "u1", "unknown_product", nil)
-		op, err := d.Run(t.Context(), d.begin(t, kind, orders, nil).ID)
-		require.NoError(t, err)
-		require.Empty(t, d.broker.messages)
-		items, _, err := d.List(t.Context(), orders, state, store.Cursor{}, 100)
-		require.NoError(t, err)
-		require.Len(t, items, 1)
-		require.Equal(t, op.ID, items[0].Operation)
-		require.Equal(t, kind, items[0].History[0].Kind)
-		all, _, err := d.Operations(t.Context(), deadletter.Finished, store.Cursor{}, 100)
-		require.NoError(t, err)
-		require.Len(t, all, 1)
-		require.Equal(t, "ilse", all[0].Who)
-		require.Equal(t, "the product is known now", all[0].Why)
 	}
 }
 
@@ -355,17 +328,24 @@ func TestOperationsAreListedWithoutTheEntriesBesideThem(t *testing.T) {
 	require.NoError(t, err)
 	_, err = d.store.Commit(t.Context(), []store.Write{entry})
 	require.NoError(t, err)
-	listed, next, err := d.Operations(t.Context(), "", store.Cursor{}, 100)
+	for progress, want := range map[deadletter.Progress]int{"": 1, deadletter.Running: 1, deadletter.Finished: 0} {
+		listed, next, err := d.Operations(t.Context(), progress, store.Cursor{}, 100)
+		require.NoError(t, err)
+		require.Zero(t, next)
+		require.Len(t, listed, want, progress)
+	}
+	listed, next, err := d.Operations(t.Context(), "", store.Cursor{}, 1)
 	require.NoError(t, err)
-	require.Empty(t, next)
-	require.Len(t, listed, 1)
 	require.Equal(t, op.ID, listed[0].ID)
-	_, next, err = d.Operations(t.Context(), "", store.Cursor{}, 1)
-	require.NoError(t, err)
 	listed, next, err = d.Operations(t.Context(), "", next, 1)
 	require.NoError(t, err)
 	require.Empty(t, listed)
-	require.Empty(t, next)
+	require.Zero(t, next)
 	_, err = d.Operation(t.Context(), entry.Key.ID)
 	require.ErrorIs(t, err, deadletter.ErrUnknown)
+}
+
+func TestNoHistoryReplaysAnItemTwiceOrGoesOnAfterItsEnd(t *testing.T) {
+	t.Parallel()
+	deadlettertest.Run(t, storetest.Open)
 }

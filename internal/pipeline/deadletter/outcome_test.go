@@ -10,7 +10,6 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -43,21 +42,15 @@ func (d *desk) outcomes(t *testing.T, id string) deadletter.Outcomes {
 	return found
 }
 
-func TestAnOperationSaysWhatBecameOfEachOfItsReplays(t *testing.T) {
+func TestTheItemsOfAnOperationAreListedByTheirState(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	for n := range 5 {
 		d.bury(t, n, "u1", "unknown_product", nil)
 	}
-	op, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
-	require.NoError(t, err)
-	require.Equal(t, deadletter.Outcomes{Waiting: 5}, d.outcomes(t, op.ID))
+	op := d.run(t, deadletter.Replay)
 	d.ends(t, d.broker.messages[0], retry.Processed)
 	d.ends(t, d.broker.messages[1], retry.Duplicate)
-	d.dies(t, d.broker.messages[2])
-	d.dies(t, d.broker.messages[3])
-	require.Equal(t, deadletter.Outcomes{Processed: 2, DeadAgain: 2, Waiting: 1}, d.outcomes(t, op.ID))
-
 	items, _, err := d.Items(t.Context(), op.ID, deadletter.Processed, store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.ElementsMatch(t, []retry.Outcome{retry.Processed, retry.Duplicate}, []retry.Outcome{items[0].Outcome, items[1].Outcome})
@@ -66,11 +59,6 @@ func TestAnOperationSaysWhatBecameOfEachOfItsReplays(t *testing.T) {
 	rest, last, err := d.Items(t.Context(), op.ID, "", next, 3)
 	require.NoError(t, err)
 	require.Equal(t, []any{3, 2, store.Cursor{}}, []any{len(first), len(rest), last})
-
-	d.now = d.now.Add(time.Minute)
-	_, err = d.Run(t.Context(), d.begin(t, deadletter.Discard, deadletter.Filter{Queue: "orders", EventID: "e2"}, nil).ID)
-	require.NoError(t, err)
-	require.Equal(t, deadletter.Outcomes{Processed: 2, DeadAgain: 1, Waiting: 1, Later: 1}, d.outcomes(t, op.ID), "somebody has dealt with it since")
 }
 
 func TestAReplayThatHasEndedIsNotReopenedByALateCopyOfAnEarlierDeath(t *testing.T) {
@@ -91,26 +79,6 @@ func TestAReplayThatHasEndedIsNotReopenedByALateCopyOfAnEarlierDeath(t *testing.
 	d.dies(t, d.broker.messages[1])
 	require.EqualValues(t, 1, d.outcomes(t, second.ID).Processed)
 	d.ends(t, contract.Message{Attributes: map[string]string{deadletter.AttrReplayOf: "gone-orders~1"}}, retry.Processed)
-}
-
-func TestTheHistoryOfADeadLetterSaysWhoDidWhatAndWhy(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	d.bury(t, 1, "u1", "unknown_product", nil)
-	var last string
-	for n := range deadletter.MaxHistory + 2 {
-		op := d.begin(t, deadletter.Replay, orders, func(op *deadletter.Operation) { op.Force, op.Why = true, fmt.Sprint("try ", n) })
-		_, err := d.Run(t.Context(), op.ID)
-		require.NoError(t, err)
-		d.dies(t, d.broker.messages[n])
-		d.now, last = d.now.Add(time.Minute), op.ID
-	}
-	items, _, err := d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 1)
-	require.NoError(t, err)
-	history := items[0].History
-	require.Len(t, history, deadletter.MaxHistory)
-	require.Equal(t, deadletter.Act{Kind: deadletter.Replay, Operation: last, Who: "ilse", Why: "try 11", At: d.now.Add(-time.Minute).Truncate(time.Microsecond)}, history[0], "the newest first")
-	require.Equal(t, "try 2", history[len(history)-1].Why)
 }
 
 func TestARejectionNeedsAnotherPersonAReasonAndAnOperationThatWaits(t *testing.T) {
@@ -156,20 +124,4 @@ func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{deadletter.Cancelled, int64(25)}, []any{op.Progress, op.Done})
 	require.EqualValues(t, 25, d.outcomes(t, id).Waiting)
-}
-
-func TestACancelWhoseAnswerWasLostIsFoundDone(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	d.bury(t, 1, "u1", "unknown_product", nil)
-	id := d.begin(t, deadletter.Replay, orders, nil).ID
-	d.store.FailAfter(1)
-	_, err := d.Cancel(t.Context(), id, "marta", "the wrong product")
-	require.Error(t, err)
-	op, err := d.Cancel(t.Context(), id, "marta", "the wrong product")
-	require.NoError(t, err)
-	require.Equal(t, deadletter.Cancelled, op.Progress)
-	entries, err := audit.Subject{Kind: deadletter.AuditKind, ID: id}.All(t.Context(), d.store)
-	require.NoError(t, err)
-	require.Len(t, entries, 1)
 }

@@ -3,22 +3,16 @@ package tasks_test
 import (
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/emulator/emulatortest"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/gcp/firestore"
-	"billhook/internal/platform/standin"
-	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
 
@@ -29,8 +23,9 @@ type letters struct {
 	ids   int
 }
 
-func newLetters(db store.Store) *letters {
-	counter := &storetest.Counter{Store: db}
+func newLetters(t *testing.T) *letters {
+	t.Helper()
+	counter := &storetest.Counter{Store: storetest.Open(t)}
 	l := &letters{rig: rigOn(counter), store: counter}
 	queue := func(id string, enabled bool, letter catalog.DeadLetter) catalog.Queue {
 		letter.Topic, letter.Retention = id+"-dlq", 14*24*time.Hour
@@ -87,73 +82,37 @@ func line(queue string, open, oldest int) string {
 	return fmt.Sprintf(`"queue":%q,"open":%d,"more":false,"oldest_seconds":%d`, queue, open, oldest)
 }
 
-// stores opens each implementation; each test has one of its own.
-var stores = map[string]func(t *testing.T) store.Store{
-	"on the embedded store": func(t *testing.T) store.Store {
-		db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, db.Close()) })
-		return db
-	},
-	"on Google's emulator": func(t *testing.T) store.Store {
-		db, err := firestore.NewEmulated(t.Context(), emulatortest.Firestore(t), "p-"+uuid.NewString(), "")
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, db.Close()) })
-		return db
-	},
-}
-
 func TestADeadLetterIsCountedUntilItIsDealtWith(t *testing.T) {
 	t.Parallel()
-	for name, open := range stores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := newLetters(open(t))
-			none := []string{line("orders", 0, 0), line("refunds", 0, 0), line("asleep", 0, 0)}
-			require.Equal(t, none, l.counted(t), "a queue that drops has none, one that is not enabled may have some")
+	l := newLetters(t)
+	none := []string{line("orders", 0, 0), line("refunds", 0, 0), line("asleep", 0, 0)}
+	require.Equal(t, none, l.counted(t), "a queue that drops has none, one that is not enabled may have some")
 
-			first := l.bury(t, "orders")
-			l.now = start.Add(time.Minute)
-			require.Equal(t, line("orders", 1, 60), l.counted(t)[0])
-			second := l.bury(t, "orders")
-			l.bury(t, "asleep")
-			l.now = start.Add(2 * time.Minute)
-			require.Equal(t, []string{line("orders", 2, 120), line("refunds", 0, 0), line("asleep", 1, 60)}, l.counted(t))
-			for _, metric := range []string{
-				`billhook_dead_letters_open{queue="orders"} 2`, `billhook_dead_letters_oldest_seconds{queue="orders"} 120`,
-				`billhook_dead_letters_open{queue="refunds"} 0`, `billhook_dead_letters_open{queue="asleep"} 1`,
-			} {
-				l.measured(t, metric)
-			}
-
-			l.operate(t, deadletter.Replay, "orders", first)
-			require.Equal(t, line("orders", 1, 60), l.counted(t)[0], "the oldest is another now")
-			l.operate(t, deadletter.Discard, "orders", second)
-			require.Equal(t, line("orders", 0, 0), l.counted(t)[0])
-			l.measured(t, `billhook_dead_letters_oldest_seconds{queue="orders"} 0`)
-		})
+	first := l.bury(t, "orders")
+	l.now = start.Add(time.Minute)
+	require.Equal(t, line("orders", 1, 60), l.counted(t)[0])
+	second := l.bury(t, "orders")
+	l.bury(t, "asleep")
+	l.now = start.Add(2 * time.Minute)
+	require.Equal(t, []string{line("orders", 2, 120), line("refunds", 0, 0), line("asleep", 1, 60)}, l.counted(t))
+	for _, metric := range []string{
+		`billhook_dead_letters_open{queue="orders"} 2`, `billhook_dead_letters_oldest_seconds{queue="orders"} 120`,
+		`billhook_dead_letters_open{queue="refunds"} 0`, `billhook_dead_letters_open{queue="asleep"} 1`,
+	} {
+		l.measured(t, metric)
 	}
-}
 
-func TestCountingAsksTheStoreTheSameHoweverManyThereAre(t *testing.T) {
-	t.Parallel()
-	for name, open := range stores {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := newLetters(open(t))
-			asked := func() int64 {
-				gets, queries, commits := l.store.Gets.Load(), l.store.Queries.Load(), l.store.Commits.Load()
-				l.counted(t)
-				require.Equal(t, []int64{gets, commits}, []int64{l.store.Gets.Load(), l.store.Commits.Load()}, "it reads no document by its id, and writes none")
-				return l.store.Queries.Load() - queries
-			}
-			require.EqualValues(t, 3, asked(), "one for each queue that keeps dead letters")
-			l.bury(t, "orders")
-			require.EqualValues(t, 4, asked(), "and one for the oldest where there is one")
-			for range 30 {
-				l.bury(t, "orders")
-			}
-			require.EqualValues(t, 4, asked())
-		})
+	l.operate(t, deadletter.Replay, "orders", first)
+	require.Equal(t, line("orders", 1, 60), l.counted(t)[0], "the oldest is another now")
+	l.operate(t, deadletter.Discard, "orders", second)
+	require.Equal(t, line("orders", 0, 0), l.counted(t)[0])
+	l.measured(t, `billhook_dead_letters_oldest_seconds{queue="orders"} 0`)
+
+	for range 31 {
+		l.bury(t, "orders")
 	}
+	gets, queries, commits := l.store.Gets.Load(), l.store.Queries.Load(), l.store.Commits.Load()
+	l.counted(t)
+	require.Equal(t, []int64{0, 3 + 2, 0}, []int64{l.store.Gets.Load() - gets, l.store.Queries.Load() - queries, l.store.Commits.Load() - commits},
+		"a query for each queue that keeps dead letters, and one for the oldest where there is one, however many there are")
 }

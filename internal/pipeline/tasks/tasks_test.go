@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"regexp"
 	"sync"
 	"testing"
@@ -21,7 +20,6 @@ import (
 	"go.uber.org/goleak"
 
 	"billhook/catalog"
-	"billhook/emulator/emulatortest"
 	"billhook/internal/apps/twophase"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
@@ -31,21 +29,13 @@ import (
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/backlog"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
 	"billhook/internal/retry"
 )
 
-func TestMain(m *testing.M) {
-	code := emulatortest.Main(m)
-	if err := goleak.Find(); code == 0 && err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var start = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 
@@ -81,10 +71,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return rigOn(db)
+	return rigOn(storetest.Open(t))
 }
 
 // rigOn is one on a store of the caller's.
@@ -304,35 +291,6 @@ func TestATaskThatCannotAskIsCalledAgain(t *testing.T) {
 			r.faults.Down(false)
 			code, body = r.call(t, name)
 			require.Equal(t, http.StatusOK, code, body)
-		})
-	}
-}
-
-func TestTwoRunsAtOnceAreNoHarm(t *testing.T) {
-	t.Parallel()
-	for _, name := range tasks.Names {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t)
-			r.emit(t, "e1", "sub-1", "sub-2")
-			for i := range 5 {
-				r.claim(t, "again", fmt.Sprint("e", i), true)
-			}
-			r.now = start.Add(2 * time.Hour)
-			codes := make([]int, 2)
-			var wg sync.WaitGroup
-			for i := range codes {
-				wg.Go(func() {
-					answer := httptest.NewRecorder()
-					r.router.ServeHTTP(answer, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/tasks/"+name, nil))
-					codes[i] = answer.Code
-				})
-			}
-			wg.Wait()
-			require.Equal(t, []int{200, 200}, codes)
-			code, body := r.call(t, name)
-			require.Equal(t, http.StatusOK, code)
-			require.NotContains(t, body, `"more":true`)
 		})
 	}
 }

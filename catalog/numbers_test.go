@@ -52,18 +52,14 @@ func TestTheBrokersNumbersFollowFromTheQueues(t *testing.T) {
 		"a schedule of one wait repeats it":                     {catalog.Queue{Backoff: retry.Policy{Schedule: seconds(7)}}, 7 * time.Second},
 		"a policy of short waits still lasts through an outage": {catalog.Queue{Backoff: growing(time.Second, 2*time.Second, 0)}, time.Second},
 	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			minimum, maximum := test.queue.BrokerBackoff()
-			require.Equal(t, test.minimum, minimum)
-			require.Equal(t, catalog.BrokerMaxBackoff, maximum)
-			var waited time.Duration
-			for wait := minimum; waited < 12*time.Hour; wait = min(2*wait, maximum) {
-				waited += wait
-				test.queue.MaxAttempts++
-			}
-			require.Less(t, test.queue.MaxAttempts, catalog.BrokerMaxDeliveryAttempts, "deliveries in an outage of 12 hours")
-		})
+		minimum, maximum := test.queue.BrokerBackoff()
+		require.Equal(t, []time.Duration{test.minimum, catalog.BrokerMaxBackoff}, []time.Duration{minimum, maximum}, sentence)
+		var waited time.Duration
+		for wait := minimum; waited < 12*time.Hour; wait = min(2*wait, maximum) {
+			waited += wait
+			test.queue.MaxAttempts++
+		}
+		require.Less(t, test.queue.MaxAttempts, catalog.BrokerMaxDeliveryAttempts, "%s: deliveries in an outage of 12 hours", sentence)
 	}
 }
 
@@ -90,25 +86,12 @@ func TestTheBrokerKeepsTimeWhereItsWaitsAreThePolicyOfEveryType(t *testing.T) {
 		"no first wait, which the broker knows not": {[]retry.Policy{with(func(p *retry.Policy) { p.Base = 0 })}, false},
 		"two types with waits of their own":         {[]retry.Policy{doubling, with(func(p *retry.Policy) { p.Base = 20 * time.Second })}, false},
 	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			q := catalog.Queue{Backoff: test.policies[0], Handlers: map[string]catalog.Handler{}}
-			for i, p := range test.policies {
-				q.Handlers[string(rune('a'+i))] = catalog.Handler{MaxAttempts: 5, Backoff: p}
-			}
-			require.Equal(t, test.want, q.BrokerKeepsTime())
-		})
+		q := catalog.Queue{Backoff: test.policies[0], Handlers: map[string]catalog.Handler{}}
+		for i, p := range test.policies {
+			q.Handlers[string(rune('a'+i))] = catalog.Handler{MaxAttempts: 5, Backoff: p}
+		}
+		require.Equal(t, test.want, q.BrokerKeepsTime(), sentence)
 	}
-}
-
-func TestNamesFollowFromTheID(t *testing.T) {
-	t.Parallel()
-	q := catalog.Queue{ID: "bookings", OrderingKey: []string{"seat_id"}, DeadLetter: catalog.DeadLetter{Topic: "bookings-dlq"}}
-	require.Equal(t, []string{
-		"bookings", "bookings-push", "bookings-dlq-hold", "bookings-dlq-push", "/push/bookings", "/push/dead-letters/bookings",
-	}, []string{q.Topic(), q.PushSubscription(), q.DeadLetterHold(), q.DeadLetterPush(), q.PushPath(), q.DeadLetterPushPath()})
-	require.True(t, q.Ordered())
-	require.False(t, catalog.Queue{}.Ordered())
 }
 
 // The printed form of the small catalog is compared whole: Terraform and people read it.

@@ -130,7 +130,7 @@ func TestAQueueThatIsNotEnabledIsNotEmittedTo(t *testing.T) {
 	for list, want := range map[string][]string{
 		"[reminders]": {"seat-news"}, "[bookings]": {"seat-news", "bookings"}, "[reminders, bookings]": {"seat-news", "bookings"}, "[]": {"seat-news"},
 	} {
-		c, err := catalog.Load(edited(t, "queues.yaml", "emits: [seat-news]", "emits: [seat-news]\n        emits_if_run: "+list))
+		c, err := catalog.Load(edited(t, small, "queues.yaml", "emits: [seat-news]", "emits: [seat-news]\n        emits_if_run: "+list))
 		require.NoError(t, err)
 		require.Equal(t, want, c.EmitsOf("seats.free"), list)
 	}
@@ -143,7 +143,7 @@ func TestAHandlerWaitsNoLongerThanAnythingIsDelayed(t *testing.T) {
 		if text != "" {
 			replacement += "\n        waits_for: \"" + text + "\""
 		}
-		c, err := catalog.Load(edited(t, "queues.yaml", "timeout: \"5s\"", replacement))
+		c, err := catalog.Load(edited(t, small, "queues.yaml", "timeout: \"5s\"", replacement))
 		require.NoError(t, err)
 		q, ok := c.Queue("bookings")
 		require.True(t, ok)

@@ -1,0 +1,212 @@
+package catalog_test
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"billhook/catalog"
+)
+
+// small is the folder of the catalog that most tests change.
+var small = filepath.Join("testdata", "small")
+
+// text is what a file of a catalog says.
+func text(t *testing.T, folder, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(folder, file))
+	require.NoError(t, err)
+	return string(data)
+}
+
+// like copies the catalog of a folder, with other texts for some of its files.
+func like(t *testing.T, folder string, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS(folder)))
+	for name, text := range files {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	return dir
+}
+
+// edited is the catalog of a folder with old replaced by replacement in one of its files.
+func edited(t *testing.T, folder, file, old, replacement string) string {
+	t.Helper()
+	was := text(t, folder, file)
+	require.Contains(t, was, old)
+	return like(t, folder, map[string]string{file: strings.Replace(was, old, replacement, 1)})
+}
+
+// posting is the small catalog whose reminders are posted to a target.
+func posting(t *testing.T) string {
+	t.Helper()
+	dir := edited(t, small, "queues.yaml", "handlers:\n      reminder: { name: letters.send }",
+		"enabled: true\n    batch: { size: 5, wait: \"0.02s\" }\n    handlers:\n      reminder: { post: { target: post-office, path: /v1/letters, reconcile: \"/v1/letters/{id}\" } }")
+	return like(t, dir, map[string]string{"targets.yaml": text(t, filepath.Join("testdata", "crooked"), "targets.yaml")})
+}
+
+// shipped is the catalog of the program, with other texts for some of its files.
+func shipped(t *testing.T, files map[string]string) string {
+	t.Helper()
+	names, err := filepath.Glob("*.yaml")
+	require.NoError(t, err)
+	all := map[string]string{}
+	for _, name := range names {
+		all[name] = text(t, ".", name)
+	}
+	maps.Copy(all, files)
+	return like(t, t.TempDir(), all)
+}
+
+// withJournal is the shipped catalog with the journal of testdata, and more behind it and behind the messages.
+func withJournal(t *testing.T, more, messages string) string {
+	t.Helper()
+	return shipped(t, map[string]string{
+		"journal.yaml": text(t, "testdata", "journal.yaml") + more, "messages.yaml": text(t, ".", "messages.yaml") + messages,
+	})
+}
+
+// change is a row of testdata/mistakes.yaml, which says what each member is.
+type change struct{ What, Old, With, Messages, Loader, Terraform string }
+
+// eachMistake makes each change of testdata/mistakes.yaml.
+func eachMistake(t *testing.T, try func(t *testing.T, folder string, c change)) {
+	t.Helper()
+	var all map[string]map[string][]change
+	require.NoError(t, yaml.Unmarshal([]byte(text(t, "testdata", "mistakes.yaml")), &all))
+	require.Len(t, all, 4)
+	for of, files := range all {
+		for file, changes := range files {
+			for _, c := range changes {
+				t.Run(of+" "+file+": "+c.What, func(t *testing.T) {
+					t.Parallel()
+					folder := map[string]func() string{
+						"small": func() string { return small }, "posts": func() string { return posting(t) },
+						"journal": func() string { return withJournal(t, "", c.Messages) }, "shipped": func() string { return shipped(t, nil) },
+					}[of]()
+					if c.Old == "" {
+						try(t, like(t, folder, map[string]string{file: c.With}), c)
+						return
+					}
+					try(t, edited(t, folder, file, c.Old, c.With), c)
+				})
+			}
+		}
+	}
+}
+
+var lineOfFile = regexp.MustCompile(`(?m)^([a-z]+\.yaml):[0-9]+:`)
+
+// requireMistakes compares the mistakes with those wanted, one a line, without their lines in the
+// files and in any order.
+func requireMistakes(t *testing.T, err error, want string) {
+	t.Helper()
+	if want == "" {
+		require.NoError(t, err)
+		return
+	}
+	require.Error(t, err, want)
+	have := lineOfFile.ReplaceAllString(err.Error(), "$1:")
+	if among, ok := strings.CutPrefix(want, "~ "); ok {
+		require.Contains(t, have, among)
+		return
+	}
+	require.ElementsMatch(t, strings.Split(want, "\n"), strings.Split(have, "\n"))
+}
+
+func TestEachMistakeNamesItsFileEntryAndKey(t *testing.T) {
+	t.Parallel()
+	eachMistake(t, func(t *testing.T, folder string, c change) {
+		t.Helper()
+		_, err := catalog.Load(folder)
+		requireMistakes(t, err, c.Loader)
+		requireLines(t, err, folder)
+	})
+}
+
+// requireLines looks each mistake up: what its line says begins with the key, or with what the key
+// would stand in.
+func requireLines(t *testing.T, err error, dir string) {
+	t.Helper()
+	for _, m := range catalog.Mistakes(err) {
+		if m.Line == 0 {
+			require.Empty(t, m.Where, m)
+			continue
+		}
+		if slices.Contains([]string{"usage.yaml", "journal.yaml"}, m.File) || strings.HasSuffix(m.Key, `""`) {
+			continue // several entries stand on one line, or the key is none
+		}
+		line := strings.Split(text(t, dir, m.File), "\n")[m.Line-1]
+		said := strings.TrimLeft(line, " -{?[\"")
+		if strings.Contains(m.Where, " number ") { // an entry without an id
+			require.True(t, strings.HasPrefix(strings.TrimSpace(line), "- "), m)
+			continue
+		}
+		if m.File == "messages.yaml" { // a declaration stands on one line
+			require.Contains(t, line, ": {", m)
+			continue
+		}
+		names := append(strings.FieldsFunc(m.Key, func(r rune) bool { return strings.ContainsRune(`."[]`, r) }), "id", strings.Trim(m.Where[strings.LastIndex(m.Where, " ")+1:], `"`))
+		require.True(t, slices.ContainsFunc(names, func(name string) bool { return name != "" && strings.HasPrefix(said, name) }), "%s: line %d is %s", m, m.Line, line)
+	}
+}
+
+func TestEveryMistakeIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	_, err := catalog.Load(filepath.Join("testdata", "wrong"))
+	requireMistakes(t, err, strings.Join([]string{
+		"products.yaml: product 1001: points: must be 1 to 1000000000",
+		"products.yaml: product 1002: points: must be a whole number",
+		"products.yaml: product 1002: price: unknown key",
+		"queues.yaml: defaults.lease: must be a duration in seconds, in quotes, such as \"600s\"",
+		"queues.yaml: queue bookings: ack_deadline_seconds: must be above handler_timeout, 90s",
+		"queues.yaml: queue bookings: handlers.seat.freed.emits: no queue or topic has the id box-office",
+		"queues.yaml: queue bookings: handlers.seat.freed.retries: unknown key",
+		"queues.yaml: queue bookings: handlers.seat.taken.timeout: must be below ack_deadline_seconds, 60s",
+		"queues.yaml: queue bookings: retry_policy.minimum_backoff: must be at most maximum_backoff, 600s",
+		"queues.yaml: queue number 2: id: must be 3 to 246 of a-z, 0-9 and -, begin with a letter, and not with goog",
+		"queues.yaml: queue number 2: pool: must be a string",
+		"queues.yaml: queue number 2: remember_for: must be above 0s unless the queue is unordered, tries once, drops what fails, refuses corrections, and emits nothing: without records that is all it can do",
+		"sources.yaml: source box-office: events.seat.sold: queue bookings handles only seat.freed, seat.taken",
+		"sources.yaml: source box-office: events.seat.taken: no queue has the id reminders",
+		"sources.yaml: source box-office: secret_variable: must be an environment variable that begins with WEBHOOK_",
+	}, "\n"))
+}
+
+func TestAFolderMustHoldAllThreeFiles(t *testing.T) {
+	t.Parallel()
+	dir := like(t, small, nil)
+	require.NoError(t, os.Remove(filepath.Join(dir, "products.yaml")))
+	_, err := catalog.Load(dir)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.ErrorContains(t, err, "products.yaml: ")
+	_, err = catalog.Load(filepath.Join(dir, "elsewhere"))
+	var joined interface{ Unwrap() []error }
+	require.ErrorAs(t, err, &joined)
+	require.Len(t, joined.Unwrap(), 3)
+}
+
+func TestTwoHandlersForOneTypeAreRefusedWhereNeitherIsNarrower(t *testing.T) {
+	t.Parallel()
+	for second, want := range map[string]string{
+		`"#.taken.#"`: "queues.yaml: queue bookings: handlers.\"#.late.#\": holds event types that \"#.taken.#\" holds too, and neither is narrower",
+		`"*.taken"`:   "", // it says more of the first word
+	} {
+		dir := edited(t, small, "queues.yaml", "      seat.taken: {", `      "#.late.#": { name: seats.see }`+"\n      "+second+": { name: seats.see }\n      seat.taken: {")
+		_, err := catalog.Load(like(t, dir, map[string]string{"messages.yaml": text(t, small, "messages.yaml") + "  \"#\":\n    1: { seat_id: id! }\n"}))
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		requireMistakes(t, err, want)
+	}
+}

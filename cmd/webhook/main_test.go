@@ -2,11 +2,11 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -23,30 +23,27 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-func TestRunNamesEveryMistakeOfTheEnvironment(t *testing.T) {
-	t.Parallel()
-	values := map[string]string{"WEBHOOK_TOLERANCE_SECONDS": "0", "LOG_LEVEL": "LOUD", "PORT": "eighty", "METRICS_PORT": "99999"}
-	err := run(t.Context(), func(name string) string { return values[name] }, io.Discard)
-	require.ErrorContains(t, err, "GOOGLE_CLOUD_PROJECT")
-	require.ErrorContains(t, err, "WEBHOOK_TOLERANCE_SECONDS")
-	require.ErrorContains(t, err, "LOG_LEVEL: must be DEBUG, INFO, WARN or ERROR")
-	require.ErrorContains(t, err, "PORT: must be a port: a number from 0 to 65535\nMETRICS_PORT: must be a port")
-	require.ErrorContains(t, err, "WEBHOOK_SECRET_PAYNOW")
+func environment(values map[string]string) func(string) string {
+	return func(name string) string { return values[name] }
 }
 
-func TestRunRefusesWeakSecretsByTheirVariables(t *testing.T) {
+func TestABadEnvironmentIsReportedAtOnceAndWithoutItsSecrets(t *testing.T) {
 	t.Parallel()
-	for name, secret := range map[string]string{"none": "", "a short one": "hunter2", "a short one while rotating": "a-secret-of-more-than-24-bytes,hunter2"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			values := map[string]string{
-				"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "WEBHOOK_SECRET_PAYNOW": secret,
-			}
-			err := run(t.Context(), func(name string) string { return values[name] }, io.Discard)
-			require.ErrorContains(t, err, "WEBHOOK_SECRET_PAYNOW")
-			require.ErrorContains(t, err, "WEBHOOK_SIGNING_SECRET", "all together")
-			require.NotContains(t, err.Error(), "hunter2")
-		})
+	const good = "a-secret-of-more-than-24-bytes"
+	for want, values := range map[string]map[string]string{
+		"GOOGLE_CLOUD_PROJECT…LOG_LEVEL: must be DEBUG, INFO, WARN or ERROR…PORT: must be a port: a number from 0 to 65535\nMETRICS_PORT: must be a port" +
+			"…WEBHOOK_TOLERANCE_SECONDS…WEBHOOK_SECRET_PAYNOW…WEBHOOK_SIGNING_SECRET": {
+			"WEBHOOK_TOLERANCE_SECONDS": "0", "LOG_LEVEL": "LOUD", "PORT": "eighty", "METRICS_PORT": "99999",
+		},
+		"WEBHOOK_SECRET_PAYNOW…":           {"WEBHOOK_SECRET_PAYNOW": "hunter2", "WEBHOOK_SIGNING_SECRET": good},
+		"WEBHOOK_SECRET_PAYNOW…, rotating": {"WEBHOOK_SECRET_PAYNOW": good + ",hunter2", "WEBHOOK_SIGNING_SECRET": good},
+		"QUEUES: queue paynow-events emits to queue pay-subscription-update, which does not run here: name it too": {"QUEUES": "paynow-events"},
+	} {
+		err := run(t.Context(), environment(values), io.Discard)
+		for part := range strings.SplitSeq(strings.TrimSuffix(want, ", rotating"), "…") {
+			require.ErrorContains(t, err, part)
+		}
+		require.NotContains(t, err.Error(), "hunter2")
 	}
 }
 
@@ -60,24 +57,31 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// start runs the program. It returns its address and a function that ends it.
-func start(t *testing.T, values map[string]string) (address string, stop func() error) {
-	t.Helper()
-	address, _, stop = startWithMetrics(t, values)
-	return address, stop
+// started are variables with which the program starts.
+func started(more map[string]string) map[string]string {
+	all := map[string]string{
+		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1",
+		"WEBHOOK_SECRET_PAYNOW": "a-secret-of-more-than-24-bytes", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
+	}
+	maps.Copy(all, more)
+	return all
 }
 
-// startWithMetrics is start, and returns the address of the metrics too.
-func startWithMetrics(t *testing.T, values map[string]string) (address, metrics string, stop func() error) {
+// start runs the program until the test ends, without an error. It returns its address, and that of its metrics.
+func start(t *testing.T, values map[string]string) (address, metrics string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
 	ended := make(chan error, 1)
 	go func() {
-		err := run(ctx, func(name string) string { return values[name] }, writer)
+		err := run(ctx, environment(values), writer)
 		_ = writer.CloseWithError(err) // ends a read that waits for a line
 		ended <- err
 	}()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
 	lines := bufio.NewReader(reader)
 	var said [2]struct{ Message, Address, Service string }
 	for i, service := range []string{"webhook", "webhook-metrics"} {
@@ -88,79 +92,59 @@ func startWithMetrics(t *testing.T, values map[string]string) (address, metrics 
 		require.Equal(t, service, said[i].Service)
 	}
 	go func() { _, _ = io.Copy(io.Discard, lines) }() // the program must never block on its log
-	return said[0].Address, said[1].Address, func() error {
-		cancel()
-		return <-ended
-	}
+	return said[0].Address, said[1].Address
 }
 
-func TestRunEndsWithoutAnErrorOnASignal(t *testing.T) {
-	t.Parallel()
-	address, stop := start(t, map[string]string{
-		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1",
-		"WEBHOOK_SECRET_PAYNOW": "a-secret-of-more-than-24-bytes", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
-	})
-	require.Contains(t, address, "127.0.0.1:")
-	require.NoError(t, stop())
+// ask returns the status of an answer to what is signed, if it is a post.
+func ask(t *testing.T, method, url, secret string, at time.Time) (status int) {
+	t.Helper()
+	body := `{"event_type":"ON_PAYOUT","event_id":"5"}` // no queue takes it, so nothing is published
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+url, strings.NewReader(body))
+	require.NoError(t, err)
+	if secret != "" {
+		signer, err := signature.NewSigner(signature.PayNow, secret)
+		require.NoError(t, err)
+		request.Header.Set("Content-Type", "application/json")
+		for header, value := range signer.Sign("", []byte(body), at) {
+			request.Header.Set(header, value)
+		}
+	}
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	return response.StatusCode
 }
 
-func TestRunAsksForNoSecretOfASourceThatRoutesNowhere(t *testing.T) {
+func TestASourceThatRoutesNowhereNeedsNoSecret(t *testing.T) {
 	t.Parallel()
-	values := map[string]string{
-		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1", "QUEUES": "pay-subscription-update, q:sub:plan_change",
-		"WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
-	}
-	address, stop := start(t, values)
+	address, _ := start(t, started(map[string]string{"QUEUES": "pay-subscription-update, q:sub:plan_change", "WEBHOOK_SECRET_PAYNOW": ""}))
 	for path, want := range map[string]int{
 		"/webhooks/paynow":                 http.StatusNotFound,
 		"/queues/paynow-events/messages":   http.StatusNotFound,
 		"/queues/sub-plan-change/messages": http.StatusUnsupportedMediaType, // it is there, and wants JSON
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+path, http.NoBody)
-		require.NoError(t, err)
-		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
-		require.NoError(t, err)
-		require.NoError(t, response.Body.Close())
-		require.Equal(t, want, response.StatusCode, path)
+		require.Equal(t, want, ask(t, http.MethodPost, address+path, "", time.Time{}), path)
 	}
-	require.NoError(t, stop())
-	values["QUEUES"] = "paynow-events"
-	require.EqualError(t, run(t.Context(), func(name string) string { return values[name] }, io.Discard),
-		"QUEUES: queue paynow-events emits to queue pay-subscription-update, which does not run here: name it too")
 }
 
 func TestTheMetricsAreNotOnThePublicPort(t *testing.T) {
 	t.Parallel()
-	values := map[string]string{
-		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "METRICS_PORT": "0", "HOST": "127.0.0.1",
-		"WEBHOOK_SECRET_PAYNOW": "a-secret-of-more-than-24-bytes", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
-	}
-	address, metrics, stop := startWithMetrics(t, values)
+	address, metrics := start(t, started(map[string]string{"METRICS_PORT": "0"}))
 	for url, want := range map[string]int{
 		address + "/metrics": http.StatusNotFound, metrics + "/metrics": http.StatusOK, address + "/health/ready": http.StatusOK,
 		metrics + "/webhooks/paynow": http.StatusNotFound,
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+url, http.NoBody)
-		require.NoError(t, err)
-		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
-		require.NoError(t, err)
-		require.NoError(t, response.Body.Close())
-		require.Equal(t, want, response.StatusCode, url)
+		require.Equal(t, want, ask(t, http.MethodGet, url, "", time.Time{}), url)
 	}
 	_, taken, err := net.SplitHostPort(metrics)
 	require.NoError(t, err)
-	values["METRICS_PORT"] = taken
-	require.ErrorContains(t, run(t.Context(), func(name string) string { return values[name] }, io.Discard), "METRICS_PORT")
-	require.NoError(t, stop())
+	require.ErrorContains(t, run(t.Context(), environment(started(map[string]string{"METRICS_PORT": taken})), io.Discard), "METRICS_PORT")
 }
 
-func TestRunTakesSecretsAndWindowFromTheEnvironment(t *testing.T) {
+func TestSecretsAndTheWindowOfTimeAreThoseOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	const older, newer = "the-older-secret-of-24-bytes-up", "the-newer-secret-of-24-bytes-up"
-	address, stop := start(t, map[string]string{
-		"GOOGLE_CLOUD_PROJECT": "p", "PORT": "0", "HOST": "127.0.0.1", "WEBHOOK_TOLERANCE_SECONDS": "3000",
-		"WEBHOOK_SECRET_PAYNOW": newer + ", " + older + "\n", "WEBHOOK_SIGNING_SECRET": "a-secret-of-more-than-24-bytes",
-	})
+	address, _ := start(t, started(map[string]string{"WEBHOOK_TOLERANCE_SECONDS": "3000", "WEBHOOK_SECRET_PAYNOW": newer + ", " + older + "\n"}))
 	for name, test := range map[string]struct {
 		secret string
 		age    time.Duration
@@ -174,28 +158,15 @@ func TestRunTakesSecretsAndWindowFromTheEnvironment(t *testing.T) {
 		"inside, the future": {newer, -2000 * time.Second, http.StatusOK},
 		"behind the window":  {newer, -4000 * time.Second, http.StatusUnauthorized},
 	} {
-		body := []byte(`{"event_type":"ON_PAYOUT","event_id":"5"}`) // no queue takes it, so nothing is published
-		signer, err := signature.NewSigner(signature.PayNow, test.secret)
-		require.NoError(t, err)
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address+"/webhooks/paynow", bytes.NewReader(body))
-		require.NoError(t, err)
-		request.Header.Set("Content-Type", "application/json")
-		for header, value := range signer.Sign("", body, time.Now().Add(-test.age)) {
-			request.Header.Set(header, value)
-		}
-		response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
-		require.NoError(t, err, name)
-		require.NoError(t, response.Body.Close())
-		require.Equal(t, test.status, response.StatusCode, name)
+		require.Equal(t, test.status, ask(t, http.MethodPost, address+"/webhooks/paynow", test.secret, time.Now().Add(-test.age)), name)
 	}
-	require.NoError(t, stop())
 }
 
 func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	t.Parallel()
 	said := func(values map[string]string) string {
 		var out strings.Builder
-		require.NoError(t, command(t.Context(), []string{"--help"}, func(name string) string { return values[name] }, &out))
+		require.NoError(t, command(t.Context(), []string{"--help"}, environment(values), &out))
 		return out.String()
 	}
 	whole := said(nil)
@@ -208,11 +179,11 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	require.NotContains(t, narrow, "WEBHOOK_SECRET_PAYNOW")
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "configuration.md"))
 	require.NoError(t, err)
-	help := help(func(string) string { return "" })
+	help := help(environment(nil))
 	for _, v := range slices.Concat(help.Own, help.Catalog) {
 		require.Contains(t, string(page), "`"+v.Name+"`", "the table lacks a variable")
 	}
-	err = command(t.Context(), []string{"--port", "80"}, func(string) string { return "" }, io.Discard)
+	err = command(t.Context(), []string{"--port", "80"}, environment(nil), io.Discard)
 	require.Equal(t, 2, serve.ExitCode(err))
 }
 

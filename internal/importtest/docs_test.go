@@ -14,51 +14,34 @@ import (
 	"billhook/catalog"
 )
 
-// TestTheTargetsLinksAndVariablesOfTheDocumentsExist checks the make targets, the links, and the variables in the
-// table of docs/configuration.md.
-func TestTheTargetsLinksAndVariablesOfTheDocumentsExist(t *testing.T) {
-	t.Parallel()
-	root := filepath.Join("..", "..")
-	read := func(path string) string {
-		text, err := os.ReadFile(filepath.Join(root, path))
-		require.NoError(t, err)
-		return string(text)
-	}
-	makefile := read("Makefile")
-	for _, document := range append(documents(t, root), "CHANGELOG.md") {
-		text := read(document)
-		for _, match := range regexp.MustCompile("(?:`|\n|^)make ([a-z][a-z/-]*)").FindAllStringSubmatch(text, -1) {
-			require.Contains(t, makefile, "\n"+match[1]+":", "%s names make %s", document, match[1])
-		}
-		for _, match := range regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`).FindAllStringSubmatch(text, -1) {
-			if !strings.Contains(match[1], "://") {
-				require.FileExists(t, filepath.Join(root, filepath.Dir(document), match[1]), document)
-			}
-		}
-	}
-	code := read("cmd/webhook/main.go") + read("cmd/worker/main.go") + read("cmd/billhook/main.go") + read("catalog/sources.yaml") + read("catalog/targets.yaml") +
-		read("internal/platform/gcp/firestore/firestore.go")
-	table, _, _ := strings.Cut(read("docs/configuration.md"), "## Tasks")
-	variables := regexp.MustCompile("`([A-Z][A-Z_]{2,})`").FindAllStringSubmatch(table, -1)
-	require.NotEmpty(t, variables)
-	for _, match := range variables {
-		if match[1] != "INFO" {
-			require.Contains(t, code, match[1])
-		}
-	}
+const root = "../.."
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	require.NoError(t, err)
+	return string(text)
 }
 
-// documents lists the documents for users, without the changelog.
-func documents(t *testing.T, root string) []string {
+// matches are the texts of an expression's group in a text.
+func matches(text, expression string) (all []string) {
+	for _, match := range regexp.MustCompile(expression).FindAllStringSubmatch(text, -1) {
+		all = append(all, match[1])
+	}
+	return all
+}
+
+// documents are the documents for users, without the changelog.
+func documents(t *testing.T) map[string]string {
 	t.Helper()
-	all := []string{"README.md", "CONTRIBUTING.md"}
-	for _, pattern := range []string{"docs/*.md", "docs/runbooks/*.md"} {
+	all := map[string]string{}
+	for _, pattern := range []string{"README.md", "CONTRIBUTING.md", "docs/*.md", "docs/runbooks/*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		require.NoError(t, err)
 		for _, path := range found {
 			path, err := filepath.Rel(root, path)
 			require.NoError(t, err)
-			all = append(all, path)
+			all[path] = read(t, path)
 		}
 	}
 	require.Greater(t, len(all), 12, "the runbooks are among them")
@@ -69,7 +52,6 @@ func documents(t *testing.T, root string) []string {
 // for its flags there.
 func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 	t.Parallel()
-	root := filepath.Join("..", "..")
 	program := filepath.Join(t.TempDir(), "billhook")
 	said, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", program, "billhook/cmd/billhook").CombinedOutput()
 	require.NoError(t, err, string(said))
@@ -83,25 +65,20 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 		}
 		return helps[key]
 	}
-	command := regexp.MustCompile("bin/billhook((?: [a-z]+)+)([^\n`#]*)")
-	flag := regexp.MustCompile(`(?:^| )(--[a-z][a-z-]*)`)
 	seen := 0
-	for _, document := range documents(t, root) {
-		text, err := os.ReadFile(filepath.Join(root, document))
-		require.NoError(t, err)
-		for _, match := range command.FindAllStringSubmatch(string(text), -1) {
+	for document, text := range documents(t) {
+		for _, match := range regexp.MustCompile("bin/billhook((?: [a-z]+)+)([^\n`#]*)").FindAllStringSubmatch(text, -1) {
 			words := strings.Fields(match[1])
-			written := len(words)
-			for len(words) > 1 && !strings.Contains(help(words), "\n  billhook "+strings.Join(words, " ")) {
+			about, whole := help(words), len(words)
+			for ; len(words) > 1 && !strings.Contains(about, "\n  billhook "+strings.Join(words, " ")); about = help(words) {
 				words = words[:len(words)-1]
 			}
-			about := help(words)
-			if len(words) < written { // the rest may be arguments, such as the name of a source
+			if len(words) < whole { // the rest may be arguments, such as the name of a source
 				require.NotContains(t, about, "Available Commands:", "%s names bin/billhook%s", document, match[1])
 			}
 			require.Contains(t, about, "\n  billhook "+strings.Join(words, " "), "%s names bin/billhook%s", document, match[1])
-			for _, name := range flag.FindAllStringSubmatch(match[2], -1) {
-				require.Contains(t, about, name[1]+" ", "%s names bin/billhook%s%s", document, match[1], match[2])
+			for _, name := range matches(match[2], `(?:^| )(--[a-z][a-z-]*)`) {
+				require.Contains(t, about, name+" ", "%s names bin/billhook%s%s", document, match[1], match[2])
 			}
 			seen++
 		}
@@ -109,10 +86,9 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 	require.Greater(t, seen, 30)
 }
 
-// TestTheMetricsAndLogLinesOfTheDocumentsExist checks metrics, log lines, reasons, tasks and variables.
-func TestTheMetricsAndLogLinesOfTheDocumentsExist(t *testing.T) {
+// TestWhatTheDocumentsNameExists checks make targets, links, paths, metrics, log lines, reasons, tasks and variables.
+func TestWhatTheDocumentsNameExists(t *testing.T) {
 	t.Parallel()
-	root := filepath.Join("..", "..")
 	var all strings.Builder
 	for _, folder := range []string{"cmd", "internal", "catalog", "terraform"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, folder), func(path string, entry os.DirEntry, err error) error {
@@ -124,66 +100,65 @@ func TestTheMetricsAndLogLinesOfTheDocumentsExist(t *testing.T) {
 			return err
 		}))
 	}
-	code := all.String()
-	contains := func(document, what string) { // require.Contains would print the whole source on failure
-		require.True(t, strings.Contains(code, what), "%s: the code has no %s", document, what)
+	code, makefile := all.String(), read(t, "Makefile")
+	contains := func(document, in, what string) { // require.Contains would print the whole source on failure
+		require.True(t, strings.Contains(in, what), "%s: there is no %s", document, what)
 	}
-	for _, document := range documents(t, root) {
-		file, err := os.ReadFile(filepath.Join(root, document))
-		require.NoError(t, err)
-		text := string(file)
-		for _, metric := range regexp.MustCompile(`\bbillhook_[a-z_]+`).FindAllString(text, -1) {
-			contains(document, `("`+metric+`", "`)
+	texts, seen := documents(t), 0
+	texts["CHANGELOG.md"] = read(t, "CHANGELOG.md")
+	for document, text := range texts {
+		for _, target := range matches(text, "(?:`|\n|^)make ([a-z][a-z/-]*)") {
+			contains(document, makefile, "\n"+target+":")
 		}
-		for _, line := range regexp.MustCompile(`"message":"([^"]+)"`).FindAllStringSubmatch(text, -1) {
-			contains(document, `"`+line[1]+`"`)
+		for _, link := range matches(text, `\]\(([^)#]+)[^)]*\)`) {
+			if !strings.Contains(link, "://") {
+				require.FileExists(t, filepath.Join(root, filepath.Dir(document), link), document)
+			}
 		}
-		ours := strings.ReplaceAll(text, "cloud.google.com/tasks/", "")
-		for _, task := range regexp.MustCompile(`/tasks/([a-z-]+)`).FindAllStringSubmatch(ours, -1) {
-			contains(document, `"/tasks/`+task[1]+`"`)
+		if document == "CHANGELOG.md" { // it tells of what was
+			continue
+		}
+		for _, path := range matches(text, "`((?:internal|cmd|e2e|emulator|catalog|terraform|docs)/[a-z0-9/_.-]+)`") {
+			if !strings.Contains(path, "parcels") && path != "terraform/backend.tf" { // what the page has its reader write
+				_, err := os.Stat(filepath.Join(root, path))
+				require.NoError(t, err, document)
+				seen++
+			}
+		}
+		for _, metric := range matches(text, `\b(billhook_[a-z_]+)`) {
+			contains(document, code, `("`+metric+`", "`)
+		}
+		for _, line := range matches(text, `"message":"([^"]+)"`) {
+			contains(document, code, `"`+line+`"`)
+		}
+		for _, task := range matches(strings.ReplaceAll(text, "cloud.google.com/tasks/", ""), `/tasks/([a-z-]+)`) {
+			contains(document, code, `"/tasks/`+task+`"`)
 		}
 		if strings.Contains(document, "runbooks") || strings.Contains(document, "deploying") {
-			for _, name := range regexp.MustCompile("`([A-Z]+_[A-Z_]+|[a-z]+_[a-z_]+)`").FindAllStringSubmatch(text, -1) {
-				require.True(t, regexp.MustCompile(`\b`+name[1]+`\b`).MatchString(code), "%s names %s", document, name[1])
+			for _, name := range matches(text, "`([A-Z]+_[A-Z_]+|[a-z]+_[a-z_]+)`") {
+				require.True(t, regexp.MustCompile(`\b`+name+`\b`).MatchString(code), "%s names %s", document, name)
 			}
 		}
-		for _, folder := range regexp.MustCompile(`go run \./([a-z0-9/]+)`).FindAllStringSubmatch(text, -1) {
-			require.DirExists(t, filepath.Join(root, folder[1]), document)
-		}
-	}
-}
-
-func TestThePathsOfTheDocumentsExist(t *testing.T) {
-	t.Parallel()
-	root := filepath.Join("..", "..")
-	seen := 0
-	for _, document := range documents(t, root) {
-		text, err := os.ReadFile(filepath.Join(root, document))
-		require.NoError(t, err)
-		for _, path := range regexp.MustCompile("`((?:internal|cmd|e2e|emulator|catalog|terraform|docs)/[a-z0-9/_.-]+)`").FindAllStringSubmatch(string(text), -1) {
-			if strings.Contains(path[1], "parcels") || path[1] == "terraform/backend.tf" { // what the page has its reader write
-				continue
-			}
-			_, err := os.Stat(filepath.Join(root, path[1]))
-			require.NoError(t, err, document)
-			seen++
+		for _, folder := range matches(text, `go run \./([a-z0-9/]+)`) {
+			require.DirExists(t, filepath.Join(root, folder), document)
 		}
 	}
 	require.Greater(t, seen, 50)
+	table, _, _ := strings.Cut(texts["docs/configuration.md"], "## Tasks")
+	variables := matches(table, "`([A-Z][A-Z_]{2,})`")
+	require.NotEmpty(t, variables)
+	for _, name := range variables {
+		contains("docs/configuration.md", code, name)
+	}
 }
 
 func TestTheQueueOfTheREADMEIsSound(t *testing.T) {
 	t.Parallel()
-	root := filepath.Join("..", "..")
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
-	require.NoError(t, err)
-	_, block, _ := strings.Cut(string(readme), "```yaml\n")
+	_, block, _ := strings.Cut(read(t, "README.md"), "```yaml\n")
 	block, _, _ = strings.Cut(block, "```")
-	queues, err := os.ReadFile(filepath.Join(root, "catalog", "queues.yaml"))
-	require.NoError(t, err)
 	shipped, err := catalog.Load("")
 	require.NoError(t, err)
-	with, err := shipped.With(map[string]string{"queues.yaml": strings.Replace(string(queues), "\nqueues:\n", "\nqueues:\n"+block, 1)})
+	with, err := shipped.With(map[string]string{"queues.yaml": strings.Replace(read(t, "catalog/queues.yaml"), "\nqueues:\n", "\nqueues:\n"+block, 1)})
 	require.NoError(t, err)
 	require.Len(t, with.Queues, len(shipped.Queues)+1)
 }

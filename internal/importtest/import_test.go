@@ -58,10 +58,7 @@ func TestImportsKeepToTheWalls(t *testing.T) {
 func TestEachWallHoldsAgainstAnImportThroughIt(t *testing.T) {
 	t.Parallel()
 	for _, wall := range walls {
-		from := "internal/elsewhere"
-		if wall.from != nil {
-			from = wall.from[0] + "/x"
-		}
+		from := append(wall.from, "internal/elsewhere")[0]
 		for _, never := range wall.never {
 			never = strings.Replace(never, "*", "x", 1)
 			graph := map[string][]string{from: {never}}
@@ -69,9 +66,6 @@ func TestEachWallHoldsAgainstAnImportThroughIt(t *testing.T) {
 				graph = map[string][]string{from: {"strings"}, "strings": {never}}
 			}
 			require.Contains(t, violations(graph), fmt.Sprintf("%s imports %s: %s", from, never, wall.why))
-		}
-		for _, except := range wall.except {
-			require.NotContains(t, strings.Join(violations(map[string][]string{except: {wall.never[0]}}), "\n"), wall.why)
 		}
 	}
 }
@@ -135,17 +129,14 @@ func under(path string, folders []string) bool {
 }
 
 // reach lists the direct and indirect imports of a package.
-func reach(graph map[string][]string, from string) []string {
-	seen := map[string]bool{}
-	for next := []string{from}; len(next) > 0; {
-		at := next[0]
-		next = next[1:]
-		for _, path := range graph[at] {
-			if !seen[path] {
-				seen[path] = true
-				next = append(next, path)
+func reach(graph map[string][]string, from string) (all []string) {
+	all = slices.Clone(graph[from])
+	for i := 0; i < len(all); i++ {
+		for _, path := range graph[all[i]] {
+			if !slices.Contains(all, path) {
+				all = append(all, path)
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(seen))
+	return all
 }

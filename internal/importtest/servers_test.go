@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -16,7 +17,6 @@ import (
 func TestEveryServerHasItsTimeouts(t *testing.T) {
 	t.Parallel()
 	found := 0
-	root := filepath.Join("..", "..")
 	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
@@ -28,28 +28,15 @@ func TestEveryServerHasItsTimeouts(t *testing.T) {
 		}
 		ast.Inspect(file, func(node ast.Node) bool {
 			literal, ok := node.(*ast.CompositeLit)
-			if !ok {
-				return true
-			}
-			name, ok := literal.Type.(*ast.SelectorExpr)
-			if !ok || name.Sel.Name != "Server" {
-				return true
-			}
-			if from, isName := name.X.(*ast.Ident); !isName || from.Name != "http" {
+			if !ok || types.ExprString(literal.Type) != "http.Server" {
 				return true
 			}
 			found++
 			set := map[string]bool{}
 			for _, element := range literal.Elts {
-				if pair, isPair := element.(*ast.KeyValueExpr); isPair {
-					if key, isName := pair.Key.(*ast.Ident); isName {
-						set[key.Name] = true
-					}
-				}
+				set[types.ExprString(element.(*ast.KeyValueExpr).Key)] = true
 			}
-			for _, timeout := range []string{"ReadHeaderTimeout", "WriteTimeout"} {
-				require.True(t, set[timeout], "%s: http.Server without %s", files.Position(literal.Pos()), timeout)
-			}
+			require.True(t, set["ReadHeaderTimeout"] && set["WriteTimeout"], files.Position(literal.Pos()))
 			return true
 		})
 		return nil

@@ -136,3 +136,43 @@ run "mistakes_are_refused" {
 
   expect_failures = [var.firestore, var.backups, var.budget, var.logs, var.secret_access]
 }
+
+run "choices_that_do_not_fit_are_refused" {
+  command = plan
+
+  variables {
+    images          = { webhook = "example/webhook:latest", worker = "example/worker:latest" }
+    secret_versions = { OPS_TOKEN = 0 }
+    target_urls     = { POST_OFFICE_URL = "http://post-office.example" }
+    ops             = { audience = "", allow = ["ada@example.com"] }
+    worker_ingress  = "INTERNAL"
+    webhook_scaling = { min = 5, max = 1 }
+    paused_queues   = ["lost"]
+    name            = "an-installation-of-ours"
+  }
+
+  expect_failures = [
+    var.images, var.secret_versions, var.target_urls, var.ops, var.worker_ingress, var.webhook_scaling, var.paused_queues, var.name,
+  ]
+}
+
+run "a_target_without_an_address_and_an_operator_without_one_are_refused" {
+  command = plan
+
+  variables {
+    target_urls = {}
+    ops         = { audience = "https://ops.example", allow = ["ada"] }
+  }
+
+  expect_failures = [var.target_urls, var.ops]
+}
+
+run "an_address_that_nobody_reads_is_refused" {
+  command = plan
+
+  variables {
+    target_urls = { POST_OFFICE_URL = "https://post-office.example", POST_OFFICES_URL = "https://post-office.example" }
+  }
+
+  expect_failures = [var.target_urls]
+}

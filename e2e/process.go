@@ -37,15 +37,16 @@ type Log struct {
 // Delivery is the log line of a delivery, or of an attempt that another one follows in the same
 // delivery.
 type Delivery struct {
-	Message   string `json:"message"`
-	Queue     string `json:"queue"`
-	EventID   string `json:"event_id"`
-	MessageID string `json:"message_id"`
-	Outcome   string `json:"outcome"`
-	Reason    string `json:"reason"`
-	Ref       string `json:"ref"`
-	Status    int    `json:"status"`
-	Attempt   int    `json:"attempt"`
+	Time      time.Time `json:"time"`
+	Message   string    `json:"message"`
+	Queue     string    `json:"queue"`
+	EventID   string    `json:"event_id"`
+	MessageID string    `json:"message_id"`
+	Outcome   string    `json:"outcome"`
+	Reason    string    `json:"reason"`
+	Ref       string    `json:"ref"`
+	Status    int       `json:"status"`
+	Attempt   int       `json:"attempt"`
 }
 
 // Write takes one or more whole lines.

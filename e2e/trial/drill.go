@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/e2e"
 	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -148,7 +147,7 @@ func incidents(c *catalog.Catalog) []incident {
 // from the alert to the end of each step.
 func (n *night) handle(i incident) string {
 	i.provoke(n)
-	n.until("an alert", func() (bool, error) { return n.alert(i.queue) })
+	n.until("an alert", func() bool { return n.alert(i.queue) })
 	alert := time.Now()
 	since := func() float64 { return time.Since(alert).Seconds() }
 	n.printf("   ALERT on %s\n", i.queue)
@@ -177,33 +176,21 @@ func (n *night) handle(i incident) string {
 		n.repeat(&event, func() bool { return event.Status == dedupe.Completed }, "events", "show", l.EventID, "--queue", i.queue)
 	}
 	processed := since()
-	n.until("the end of the alert", func() (bool, error) {
-		on, err := n.alert(i.queue)
-		return !on, err
-	})
+	n.until("the end of the alert", func() bool { return !n.alert(i.queue) })
 	return fmt.Sprintf("%-16s  %6.1f  %10.1f  %6.1f  %9.1f", i.name, found, understood, mended, processed)
 }
 
 // alert reports whether the queue stands out in the list of queues.
-func (n *night) alert(queue string) (bool, error) {
+func (n *night) alert(queue string) bool {
 	var queues ops.Queues
-	if err := n.quietly(&queues, "queues"); err != nil {
-		return false, err
-	}
-	i := slices.IndexFunc(queues.Items, func(q ops.Queue) bool { return q.ID == queue })
-	if i < 0 {
-		return false, fmt.Errorf("no queue %s is listed", queue)
-	}
-	return queues.Items[i].DeadLetters.Alert, nil
+	n.must(n.quietly(&queues, "queues"))
+	return slices.ContainsFunc(queues.Items, func(q ops.Queue) bool { return q.ID == queue && q.DeadLetters.Alert })
 }
 
 // repeat runs a command until its answer is as it should be, and prints it once.
 func (n *night) repeat(answer any, so func() bool, arguments ...string) {
 	n.show(arguments)
-	n.until(strings.Join(arguments, " "), func() (bool, error) {
-		err := n.quietly(answer, arguments...)
-		return so(), err
-	})
+	n.until(strings.Join(arguments, " "), func() bool { return n.quietly(answer, arguments...) == nil && so() })
 }
 
 // ask prints a command, runs it, and reads its JSON into answer, nil for none.
@@ -248,18 +235,5 @@ func (n *night) tell(mode standin.Mode, times int) {
 	n.must(err)
 	if _ = response.Body.Close(); response.StatusCode >= http.StatusMultipleChoices {
 		n.Fatalf("the service answers %d", response.StatusCode)
-	}
-}
-
-// until waits for something to be so.
-func (n *night) until(what string, so func() (bool, error)) {
-	for {
-		ok, err := so()
-		if ok && err == nil {
-			return
-		}
-		if !e2e.Wait(n.ctx, 250*time.Millisecond) {
-			n.Fatalf("waited too long for %s: %w", what, errors.Join(err, n.ctx.Err()))
-		}
 	}
 }

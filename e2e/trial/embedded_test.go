@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"io"
 	"maps"
-	"math/rand/v2"
 	"testing"
+	"text/tabwriter"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -23,25 +23,25 @@ func TestASmallBurstLosesNothing(t *testing.T) {
 
 func TestRefundsAreTakenUpAfterTheirOrders(t *testing.T) {
 	t.Parallel()
-	all := stalls(&drawing{random: rand.New(rand.NewPCG(1, 1))}, 0, 2)
-	refunds := all[len(all)-2]
-	refunds.change = func(q *catalog.Queue) {
-		q.Handlers = maps.Clone(q.Handlers)
-		soon := q.Handlers["order.refunded"]
-		soon.MaxAttempts, soon.Backoff = 1000, retry.Policy{Base: 100 * time.Millisecond, Multiplier: 1, Max: 100 * time.Millisecond}
-		q.Handlers["order.refunded"] = soon
-	}
-	require.NoError(t, failure(t, func(r *run) { refunds.measure(r, time.Hour) }))
-	require.Len(t, refunds.ahead, 2)
-	require.False(t, refunds.over)
-	require.Zero(t, refunds.nacks)
+	var row bytes.Buffer
+	table := tabwriter.NewWriter(&row, 0, 0, 1, ' ', 0)
+	require.NoError(t, failure(t, func(r *run) {
+		behind{name: "refunds", refunds: 2, change: func(q *catalog.Queue) {
+			q.Handlers = maps.Clone(q.Handlers)
+			soon := q.Handlers["order.refunded"]
+			soon.MaxAttempts, soon.Backoff = 1000, retry.Policy{Base: 100 * time.Millisecond, Multiplier: 1, Max: 100 * time.Millisecond}
+			q.Handlers["order.refunded"] = soon
+		}}.measure(r, r, table)
+	}))
+	require.NoError(t, table.Flush())
+	require.Regexp(t, `^refunds .* 0 0\n$`, row.String(), "no dead letter, and nothing nacked")
 }
 
 func TestWrongBalancesAreFound(t *testing.T) {
 	t.Parallel()
 	for points, broken := range map[int64]bool{0: true, 1000: false, 2000: true} {
 		err := failure(t, func(r *run) {
-			e := changed(r, true, func(*catalog.Queue) {})
+			e, _ := changed(r, func(*catalog.Queue) {})
 			_, err := e.Store.Commit(r.ctx, []store.Write{store.Increment(ledger.UserPoints("u").Key("default"), map[string]int64{"balance": 1000}, nil)})
 			r.must(err)
 			e.paid(r, map[string]int64{"u": points})
@@ -61,14 +61,8 @@ func TestAShortRunMeasuresEveryTargetAndLosesNoPayment(t *testing.T) {
 
 func TestARowIsTheMedianOfItsRounds(t *testing.T) {
 	t.Parallel()
-	of := func(p99 time.Duration, memory uint64) measured {
-		return measured{waits: []time.Duration{time.Millisecond, p99, time.Hour}, memory: memory, asked: 7}
-	}
 	var table bytes.Buffer
-	tell(&table, "a target", []pair{
-		{of(4*time.Millisecond, 8e6), of(2*time.Millisecond, 4e6)},
-		{of(3*time.Millisecond, 3e6), of(3*time.Millisecond, 3e6)},
-		{of(time.Second, 5e6), of(time.Millisecond, 1e6)},
-	})
-	require.Equal(t, "a target\t7\t4.0 ms\tx 2.00\t4.0 ms\tx 2.00\t5.0 MB\tx 2.00\n", table.String())
+	tell(&table, "a target", []figures{{7, 0.001, 0.004, 8e6}, {7, 0.001, 0.003, 3e6}, {7, 0.001, 1, 5e6}},
+		[]figures{{7, 0.001, 0.002, 4e6}, {7, 0.001, 0.003, 3e6}, {7, 0.001, 0.001, 1e6}})
+	require.Equal(t, "a target\t7\t1.0 ms\tx 1.00\t4.0 ms\tx 2.00\t5.0 MB\tx 2.00\n", table.String())
 }

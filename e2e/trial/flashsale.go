@@ -57,17 +57,15 @@ func flashsale(flags *flag.FlagSet) func(*run) {
 		m := &market{site: open(r, *stack, taker.ID, fanOut.ID, sender.ID), run: r, sale: asked, queue: taker.ID}
 		r.printf("%s: %d orders for %d pieces, two workers, kill -9 about every %s\n", *stack, asked.orders, asked.pieces, asked.killsEvery)
 		taken, ended, told := m.sell()
-		o := m.count()
-		r.printf("confirmed %d, cancelled %s; stock: %d available, %d reserved, %d sold\n", o.confirmed, o.cancelled, o.available, o.reserved, o.sold)
-		r.printf("lost %d, doubled %d, in another state %s, dead letters %d\n", o.lost, o.doubled, o.open, o.letters)
-		r.printf("notifications: %s; told twice: %d\n", o.told, o.toldTwice)
+		found := m.count()
+		r.printf("%s\n", found)
 		others := m.others()
 		for _, queue := range slices.Sorted(maps.Keys(others)) {
 			r.printf("%s, deliveries besides those that succeeded: %s\n", queue, others[queue])
 		}
 		r.printf("the door had taken all after %s, every order had ended after %s, every buyer was told after %s; %d refusals at the door, %d kills -9 that left %d pushes unanswered\n",
 			short(taken), short(ended), short(told), m.refused.Load(), m.kills, m.unanswered.Load())
-		o.judge(r, asked)
+		m.judge(r, found)
 	}
 }
 
@@ -90,7 +88,8 @@ func (m *market) sell() (taken, ended, told time.Duration) {
 	m.must(err)
 	began := time.Now()
 	taken, ended = m.trade(began)
-	wanted := m.wanted().total()
+	states := m.states()
+	wanted := m.wanted(len(states[orders.OrderConfirmed]), len(states[orders.OrderCancelled])).total()
 	m.settle(m.run, m.store, func() bool { return m.told().total() >= wanted })
 	return taken, ended, time.Since(began)
 }
@@ -152,26 +151,21 @@ func (m *market) send(id, eventType, data string) {
 // pay pays once for each order that waits for its payment, until every order has ended.
 func (m *market) pay() {
 	paid := map[string]bool{}
-	for said := time.Now(); ; {
+	for {
 		states := m.states()
 		for _, id := range states[orders.PaymentInitiated] {
-			if paid[id] {
-				continue
+			if !paid[id] {
+				m.send("paid-"+id, "order.payment_confirmed", fmt.Sprintf(`{"order_id":%q,"payment_id":"payment-%s"}`, id, id))
+				paid[id] = true
 			}
-			m.send("paid-"+id, "order.payment_confirmed", fmt.Sprintf(`{"order_id":%q,"payment_id":"payment-%s"}`, id, id))
-			paid[id] = true
 		}
-		confirmed, cancelled := len(states[orders.OrderConfirmed]), len(states[orders.OrderCancelled])
-		if confirmed+cancelled >= m.orders {
+		ended := len(states[orders.OrderConfirmed]) + len(states[orders.OrderCancelled])
+		if ended >= m.orders {
 			return
-		}
-		if time.Since(said) > 5*time.Second {
-			said = time.Now()
-			m.printf("  %d confirmed, %d cancelled, %d kills -9\n", confirmed, cancelled, m.kills)
 		}
 		// The emulator of Firestore reads all orders at each look, in the time of the workers.
 		if !e2e.Wait(m.ctx, time.Second) {
-			m.Fatalf("%d orders have ended of %d: %w", confirmed+cancelled, m.orders, m.ctx.Err())
+			m.Fatalf("%d orders have ended of %d: %w", ended, m.orders, m.ctx.Err())
 		}
 	}
 }
@@ -187,14 +181,12 @@ func (m *market) states() map[orders.State][]string {
 	return found
 }
 
-// wanted is how many notifications there should be, by type.
-func (m *market) wanted() counts {
-	wanted, states := counts{}, m.states()
-	for state, eventType := range map[orders.State]string{orders.OrderConfirmed: "order.confirmed", orders.OrderCancelled: "order.cancelled"} {
+// wanted is how many notifications there should be, by type, of so many confirmed and cancelled orders.
+func (m *market) wanted(confirmed, cancelled int) counts {
+	wanted := counts{}
+	for eventType, n := range map[string]int{"order.confirmed": confirmed, "order.cancelled": cancelled} {
 		for _, channel := range m.catalog.Notifications[eventType] {
-			if n := len(states[state]); n > 0 {
-				wanted["notification."+channel+"."+strings.ReplaceAll(eventType, ".", "_")] = n
-			}
+			wanted.add("notification."+channel+"."+strings.ReplaceAll(eventType, ".", "_"), n)
 		}
 	}
 	return wanted
@@ -205,44 +197,25 @@ func (m *market) told() counts {
 	told := counts{}
 	for _, d := range m.receiver.Deliveries() {
 		if d.Outcome == standin.Applied {
-			told[d.Action]++
+			told.add(d.Action, 1)
 		}
 	}
 	return told
 }
 
-// outcome is what has become of a sale.
-type outcome struct {
-	confirmed int
-	// cancelled counts orders by reason, and open those in any other state, by state.
-	cancelled, open           counts
-	available, reserved, sold int64
-	// lost are the orders that are not there. doubled are those that have passed a state twice.
-	lost, doubled int
-	// told counts the notifications that were taken, by type, and wanted those that should be. toldTwice are those that
-	// were taken more than once.
-	told, wanted counts
-	toldTwice    int
-	letters      int64
-}
-
 // count says what has become of the sale.
-func (m *market) count() outcome {
-	o := outcome{cancelled: counts{}, open: counts{}, told: m.told(), wanted: m.wanted()}
+func (m *market) count() counts {
+	found := m.told()
 	for i := range m.orders {
 		order, err := orders.Find(m.ctx, m.store, contract.DefaultTenant, orderID(i))
 		if errors.Is(err, orders.ErrUnknown) {
-			o.lost++
+			found.add("lost", 1)
 			continue
 		}
 		m.must(err)
-		switch order.State {
-		case orders.OrderConfirmed:
-			o.confirmed++
-		case orders.OrderCancelled:
-			o.cancelled[order.Reason]++
-		default:
-			o.open[string(order.State)]++
+		found.add(string(order.State), 1)
+		if order.State == orders.OrderCancelled && order.Reason == "" {
+			found.add("cancelled without a reason", 1)
 		}
 		var passed []orders.State
 		for _, step := range order.History {
@@ -250,41 +223,37 @@ func (m *market) count() outcome {
 		}
 		slices.Sort(passed)
 		if len(slices.Compact(passed)) < len(order.History) {
-			o.doubled++
+			found.add("passed a state twice", 1)
 		}
 	}
 	stock := m.stock()
 	left, err := stock.Get(m.ctx, contract.DefaultTenant, onSale)
 	m.must(err)
-	o.available, o.reserved, o.sold = left.Available, left.Reserved, left.Sold
+	found.add("available", int(left.Available))
+	found.add("reserved", int(left.Reserved))
+	found.add("sold", int(left.Sold))
 	seen := map[string]bool{}
 	for _, d := range m.receiver.Deliveries() {
 		if !seen[d.EventID] && m.receiver.Applied(d.EventID) > 1 {
-			o.toldTwice++
+			found.add("told twice", 1)
 		}
 		seen[d.EventID] = true
 	}
 	letters, err := m.store.Query(m.ctx, store.Query{Collection: deadletter.Collection, Count: true, Limit: m.orders})
 	m.must(err)
-	o.letters = letters.Count
-	return o
+	found.add("dead letters", int(letters.Count))
+	return found
 }
 
-// judge fails the run where something is wrong.
-func (o outcome) judge(r *run, asked sale) {
-	must := func(holds bool, format string, values ...any) {
-		if !holds {
-			r.broken(format, values...)
-		}
+// judge fails the run where anything else has become of the sale than what must.
+func (m *market) judge(r *run, found counts) {
+	sold := min(m.pieces, m.orders)
+	must := m.wanted(sold, m.orders-sold)
+	must.add(string(orders.OrderConfirmed), sold)
+	must.add(string(orders.OrderCancelled), m.orders-sold)
+	must.add("sold", sold)
+	must.add("available", m.pieces-sold)
+	if !maps.Equal(found, must) {
+		r.broken("it must be %s", must)
 	}
-	want, cancelled := min(asked.pieces, asked.orders), o.cancelled.total()
-	must(o.confirmed == want, "%d orders are confirmed, not %d", o.confirmed, want)
-	must(cancelled == asked.orders-want, "%d orders are cancelled, not %d", cancelled, asked.orders-want)
-	must(o.cancelled[""] == 0, "%d orders are cancelled without a reason", o.cancelled[""])
-	must(len(o.open) == 0, "orders rest in another state: %s", o.open)
-	must(o.lost == 0 && o.doubled == 0, "%d orders are lost, %d doubled", o.lost, o.doubled)
-	must(o.available == int64(asked.pieces-want) && o.reserved == 0 && o.sold == int64(want), "the stock is %d available, %d reserved, %d sold", o.available, o.reserved, o.sold)
-	must(maps.Equal(o.told, o.wanted), "notifications: %s, not %s", o.told, o.wanted)
-	must(o.toldTwice == 0, "%d notifications were taken twice", o.toldTwice)
-	must(o.letters == 0, "%d messages are dead letters", o.letters)
 }

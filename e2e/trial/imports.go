@@ -78,9 +78,8 @@ func move(r *run, binary, name string, n int, fill func(*run, int, time.Time) sy
 	if rest := old.rest(); rest != n {
 		r.Fatalf("%d of %d messages wait", rest, n)
 	}
-	var events []*tracked
 	for id := range old.ids {
-		events = append(events, e.track(id))
+		e.note(id, time.Now())
 	}
 	k := newKiller(r, e.WebhookURL)
 	requests := int64(n / 100)
@@ -92,7 +91,7 @@ func move(r *run, binary, name string, n int, fill func(*run, int, time.Time) sy
 	if rest := old.rest(); rest > 0 {
 		r.broken("%d messages are left behind", rest)
 	}
-	ends(r, events...)
+	e.await(r, n)
 	told := map[string][]time.Time{}
 	for _, d := range e.Service.Deliveries() {
 		told[d.Key] = append(told[d.Key], d.At)

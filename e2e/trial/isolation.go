@@ -54,16 +54,14 @@ func isolation(flags *flag.FlagSet) func(*run) {
 			if !matches.MatchString(row.name) {
 				continue
 			}
-			var measured []pair
+			var with, without []figures
 			for range *rounds {
-				var p pair
-				r.part(row.name, func(r *run) { p.without = publishing{*events, *rate, row.others}.measure(r, row.behaving) })
-				r.part(row.name, func(r *run) { p.with = publishing{*events, *rate, row.perEvent}.measure(r, row.target) })
-				if len(p.with.waits) > 0 && len(p.without.waits) > 0 { // else it has failed, which is reported
-					measured = append(measured, p)
-				}
+				var beside, alone figures
+				r.part(row.name, func(r *run) { alone = publishing{*events, *rate, row.others}.measure(r, row.behaving) })
+				r.part(row.name, func(r *run) { beside = publishing{*events, *rate, row.perEvent}.measure(r, row.target) })
+				with, without = append(with, beside), append(without, alone)
 			}
-			tell(table, row.name, measured)
+			tell(table, row.name, with, without)
 		}
 		_ = table.Flush() // to the output, like everything
 	}
@@ -92,10 +90,7 @@ func besides() []beside {
 				_, err = w.Write(chunk)
 			}
 		}},
-		{name: "redirects to metadata", target: func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Location", "http://169.254.169.254/computeMetadata/v1/")
-			w.WriteHeader(http.StatusFound)
-		}},
+		{name: "redirects to metadata", target: http.RedirectHandler("http://169.254.169.254/computeMetadata/v1/", http.StatusFound).ServeHTTP},
 		{name: "resets", target: raw(func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) })},
 		{name: "closes kept connections", target: raw(func(c net.Conn) { _, _ = io.WriteString(c, empty) })},
 	}
@@ -134,40 +129,25 @@ func trickle(c net.Conn, first string) {
 // publishing is what is published: payment events, how many a second, and with each so many of the other queue.
 type publishing struct{ events, rate, others int }
 
-// measured is one measurement.
-type measured struct {
-	waits []time.Duration // of the payment events
-	// memory is the most that was left of the heap by a garbage collection, with the stacks, in bytes.
-	memory uint64
-	asked  int64
-}
-
-// pair is one round of a row.
-type pair struct{ with, without measured }
+// figures are what one measurement has found: the requests to the other target, the waits of payment events in seconds
+// (p50 and p99), and the most that was left of the heap by a garbage collection, with the stacks, in bytes.
+type figures [4]float64
 
 // tell writes a row: the median of the rounds, and the median of their ratios. One round that
 // the machine has disturbed changes neither.
-func tell(w io.Writer, name string, rounds []pair) {
-	if len(rounds) == 0 {
-		return // they have failed, which is reported
-	}
-	median := func(of func(pair) float64) float64 {
-		all := make([]float64, len(rounds))
-		for i, p := range rounds {
-			all[i] = of(p)
+func tell(w io.Writer, name string, with, without []figures) {
+	median := func(figure int, ratio bool) float64 {
+		all := make([]float64, len(with))
+		for i := range with {
+			if all[i] = with[i][figure]; ratio {
+				all[i] /= without[i][figure]
+			}
 		}
 		slices.Sort(all)
 		return all[len(all)/2]
 	}
-	figure := func(of func(measured) float64) (with, ratio float64) {
-		return median(func(p pair) float64 { return of(p.with) }), median(func(p pair) float64 { return of(p.with) / of(p.without) })
-	}
-	asked, _ := figure(func(m measured) float64 { return float64(m.asked) })
-	p50, p50Ratio := figure(func(m measured) float64 { return quantile(m.waits, 0.50).Seconds() })
-	p99, p99Ratio := figure(func(m measured) float64 { return quantile(m.waits, 0.99).Seconds() })
-	memory, memoryRatio := figure(func(m measured) float64 { return float64(m.memory) })
-	_, _ = fmt.Fprintf(w, "%s\t%.0f\t%.1f ms\tx %.2f\t%.1f ms\tx %.2f\t%.1f MB\tx %.2f\n",
-		name, asked, 1000*p50, p50Ratio, 1000*p99, p99Ratio, memory/1e6, memoryRatio)
+	_, _ = fmt.Fprintf(w, "%s\t%.0f\t%.1f ms\tx %.2f\t%.1f ms\tx %.2f\t%.1f MB\tx %.2f\n", name, median(0, false),
+		1000*median(1, false), median(1, true), 1000*median(2, false), median(2, true), median(3, false)/1e6, median(3, true))
 }
 
 // otherQueue is the one beside the payments', and its target.
@@ -194,15 +174,12 @@ func twoQueues(r *run) (c *catalog.Catalog, payments catalog.Queue, eventType st
 }
 
 // measure makes one measurement.
-func (p publishing) measure(r *run, target http.HandlerFunc) (m measured) {
+func (p publishing) measure(r *run, target http.HandlerFunc) (m figures) {
 	c, payments, eventType := twoQueues(r)
 	var asked atomic.Int64
-	begun := make(chan struct{})
 	harm := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		_, _ = io.Copy(io.Discard, request.Body) // then the server sees that the other side has gone
-		if asked.Add(1) == 1 {
-			close(begun)
-		}
+		asked.Add(1)
 		target(w, request)
 	}))
 	var mu sync.Mutex
@@ -223,29 +200,23 @@ func (p publishing) measure(r *run, target http.HandlerFunc) (m measured) {
 	e := embed(r, devstack.Config{Catalog: c, Targets: places, Drain: time.Millisecond})
 	r.Cleanup(harm.CloseClientConnections) // what hangs ends
 	memory := watch()
-	events := p.publish(r, e, payments.Topic(), eventType)
-	ends(r, slices.Collect(maps.Values(events))...)
-	if p.others > 0 {
-		select {
-		case <-begun:
-		case <-r.ctx.Done():
-			r.must(r.ctx.Err())
-		}
-	}
-	m.memory, m.asked = memory(), asked.Load()
+	p.publish(r, e, payments.Topic(), eventType)
+	ended, _ := e.await(r, p.events)
+	r.until("a request to the other target", func() bool { return p.others == 0 || asked.Load() > 0 })
 	mu.Lock()
 	defer mu.Unlock()
-	for id, event := range events {
+	var waits []time.Duration
+	for id, end := range ended {
 		if n := posted[handler.CalleeKey(payments.ID, contract.DefaultTenant, id)]; n != 1 {
 			r.broken("a payment event was posted %d times", n)
 		}
-		m.waits = append(m.waits, event.took())
+		waits = append(waits, end.took)
 	}
-	return m
+	return figures{float64(asked.Load()), quantile(waits, 0.50).Seconds(), quantile(waits, 0.99).Seconds(), float64(memory())}
 }
 
-// publish publishes the load, and returns the payment events.
-func (p publishing) publish(r *run, e *embedded, topic, eventType string) map[string]*tracked {
+// publish publishes the load, and notes the payment events.
+func (p publishing) publish(r *run, e *embedded, topic, eventType string) {
 	var sending errgroup.Group
 	sending.SetLimit(64)
 	send := func(topic, id string) {
@@ -261,7 +232,6 @@ func (p publishing) publish(r *run, e *embedded, topic, eventType string) map[st
 			return err
 		})
 	}
-	events := map[string]*tracked{}
 	every := time.NewTicker(time.Second / time.Duration(p.rate))
 	defer every.Stop()
 	for i := 0; i < p.events && r.ctx.Err() == nil; i++ {
@@ -269,12 +239,11 @@ func (p publishing) publish(r *run, e *embedded, topic, eventType string) map[st
 			send(otherQueue, fmt.Sprintf("other-%d-%d", i, n))
 		}
 		id := fmt.Sprintf("payment-%d", i)
-		events[id] = e.track(id)
+		e.note(id, time.Now())
 		send(topic, id)
 		<-every.C
 	}
 	r.must(sending.Wait())
-	return events
 }
 
 // watch returns a function that ends the watch and says what was the most memory in use.

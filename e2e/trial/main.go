@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"billhook/e2e"
 	"billhook/internal/platform/serve"
 )
 
@@ -169,6 +170,15 @@ func (r *run) TempDir() string {
 func (r *run) must(err error) {
 	if err != nil {
 		r.Fatalf("%w", err)
+	}
+}
+
+// until looks again and again until something is so.
+func (r *run) until(what string, so func() bool) {
+	for !so() {
+		if !e2e.Wait(r.ctx, 100*time.Millisecond) {
+			r.Fatalf("waited too long for %s: %w", what, r.ctx.Err())
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -142,6 +143,13 @@ func (s *site) pushes() http.Handler {
 // counts are how often there is something, by name.
 type counts map[string]int
 
+// add counts so many more; of nothing there is nothing to say.
+func (c counts) add(name string, n int) {
+	if n != 0 {
+		c[name] += n
+	}
+}
+
 func (c counts) total() (n int) {
 	for _, one := range c {
 		n += one
@@ -151,13 +159,9 @@ func (c counts) total() (n int) {
 
 func (c counts) String() string {
 	var all []string
-	for name, n := range c {
-		all = append(all, fmt.Sprintf("%s %d", name, n))
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		all = append(all, fmt.Sprintf("%s %d", name, c[name]))
 	}
-	if len(all) == 0 {
-		return "none"
-	}
-	slices.Sort(all)
 	return strings.Join(all, ", ")
 }
 

@@ -33,11 +33,10 @@ func soak(flags *flag.FlagSet) func(*run) {
 		r.printf("%s: %d events of %d customers, two workers, %d kills -9\n", *stack, *events, *customers, *kills)
 		began := time.Now()
 		sent, refused := s.soak(r, planned, *kills)
-		c := s.reckon(r, planned)
-		r.printf("sent %d in %s: credited %d, duplicates %d, dead-lettered %d; %d refusals at the door, %d kills -9 that left %d pushes unanswered\n",
-			sent, time.Since(began).Round(time.Second), c.credited, s.others()[e2e.Queue]["processed_before"], c.letters, refused, s.kills, s.unanswered.Load())
-		r.printf("lost %d, doubled %d, out of order %d, other balances wrong %d, dead letters missing %d\n", c.lost, c.doubled, c.outOfOrder, c.wrongBalances, c.missing)
-		c.judge(r)
+		found, wrong := s.reckon(r, planned)
+		r.printf("sent %d in %s: %s, duplicates %d; %d refusals at the door, %d kills -9 that left %d pushes unanswered\n",
+			sent, time.Since(began).Round(time.Second), found, s.others()[e2e.Queue]["processed_before"], refused, s.kills, s.unanswered.Load())
+		judgeSoak(r, wrong)
 	}
 }
 
@@ -132,68 +131,59 @@ func (s *site) soak(r *run, planned [][]webhook, kills int) (sent, refused int64
 	return accepted.Load(), refusals.Load()
 }
 
-// reckoning holds the counts.
-type reckoning struct {
-	credited, letters, lost, doubled, outOfOrder, wrongBalances, missing int
-}
-
-func (c reckoning) judge(r *run) {
-	if c.lost+c.doubled+c.outOfOrder+c.wrongBalances+c.missing > 0 {
-		r.broken("lost %d, doubled %d, out of order %d, other balances wrong %d, dead letters missing %d", c.lost, c.doubled, c.outOfOrder, c.wrongBalances, c.missing)
+func judgeSoak(r *run, wrong counts) {
+	if wrong.total() > 0 {
+		r.broken("%s", wrong)
 	}
 }
 
 // reckon compares what is stored with the plan: the record of each event, its dead letter, and each customer's balance.
-func (s *site) reckon(r *run, planned [][]webhook) (c reckoning) {
+func (s *site) reckon(r *run, planned [][]webhook) (found, wrong counts) {
 	letters := map[string]bool{}
 	each(r, s.store, deadletter.Collection, nil, func(doc store.Document) {
 		item, err := deadletter.ItemOf(doc)
 		r.must(err)
 		letters[item.EventID+" "+item.Reason] = true
 	})
-	c.letters = len(letters)
+	found, wrong = counts{"dead-lettered": len(letters)}, counts{}
 	for _, events := range planned {
-		var want int64
+		var want, balance int64
 		var times []time.Time
 		for _, w := range events {
 			if w.reason != "" && !letters[w.order.EventID+" "+w.reason] {
-				c.missing++
+				wrong.add("dead letters missing", 1)
 			}
 			status := dedupe.Completed
 			if w.reason == unknownProduct {
 				status = dedupe.DeadLettered
 			}
 			doc, err := s.store.Get(r.ctx, dedupe.Key(e2e.Queue, contract.DefaultTenant, w.order.EventID))
-			if errors.Is(err, store.ErrNotFound) {
-				c.lost++
-				continue
+			var record dedupe.Record
+			if err == nil {
+				record, err = dedupe.FromDocument(doc)
 			}
-			r.must(err)
-			record, err := dedupe.FromDocument(doc)
-			r.must(err)
 			switch {
-			case record.Status != status:
-				c.lost++
+			case errors.Is(err, store.ErrNotFound), err == nil && record.Status != status:
+				wrong.add("lost", 1)
+			case err != nil:
+				r.must(err)
 			case status == dedupe.Completed:
-				c.credited++
+				found.add("credited", 1)
 				times = append(times, record.ProcessedAt)
 				want += w.order.Lines[0].Quantity * e2e.PointsPerPiece
 			}
+			balance, err = e2e.Points(r.ctx, s.store, w.order.UID)
+			r.must(err)
 		}
 		if !slices.IsSortedFunc(times, time.Time.Compare) {
-			c.outOfOrder++
+			wrong.add("out of order", 1)
 		}
-		if len(events) == 0 {
-			continue
-		}
-		switch balance, err := e2e.Points(r.ctx, s.store, events[0].order.UID); {
-		case err != nil:
-			r.must(err)
+		switch {
 		case balance > want:
-			c.doubled++
+			wrong.add("doubled", 1)
 		case balance < want:
-			c.wrongBalances++
+			wrong.add("too few points", 1)
 		}
 	}
-	return c
+	return found, wrong
 }

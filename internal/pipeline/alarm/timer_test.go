@@ -7,11 +7,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/platform/standin/clocktest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // bell is a Timer in virtual time with a record of its calls.
 type bell struct {

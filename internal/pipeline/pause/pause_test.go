@@ -3,7 +3,6 @@ package pause_test
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -61,14 +59,6 @@ func keeper(s store.Store, b *broker) *pause.Keeper {
 	return &pause.Keeper{Store: s, Viewer: b, Switch: b, Now: func() time.Time { return noon.Add(time.Duration(n) * time.Second) }, NewID: func() string { n++; return strconv.Itoa(n) }}
 }
 
-func open(t testing.TB) *standin.Store {
-	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db
-}
-
 func by(why string) pause.Change { return pause.Change{Who: "ada", Why: why} }
 
 func entries(t require.TestingT, s store.Store) (actions []string) {
@@ -82,7 +72,7 @@ func entries(t require.TestingT, s store.Store) (actions []string) {
 
 func TestAPauseIsRecordedAndAuditedOnceAndTheSubscriptionFollows(t *testing.T) {
 	t.Parallel()
-	db, b := open(t), &broker{stands: pause.Pushing}
+	db, b := storetest.Open(t), &broker{stands: pause.Pushing}
 	k := keeper(db, b)
 	found, err := k.Pause(t.Context(), orders, by("mending"))
 	require.NoError(t, err)
@@ -113,7 +103,7 @@ func TestARefusedChangeChangesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db, b := open(t), &broker{stands: pause.Pushing}
+			db, b := storetest.Open(t), &broker{stands: pause.Pushing}
 			for _, change := range []func(context.Context, catalog.Queue, pause.Change) (pause.Outcome, error){keeper(db, b).Pause, keeper(db, b).Resume} {
 				_, err := change(t.Context(), test.queue, test.by)
 				require.ErrorIs(t, err, pause.ErrInvalid)
@@ -145,7 +135,7 @@ func TestTheOutcomeIsWhatTheSubscriptionDoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			k := keeper(open(t), &test.broker)
+			k := keeper(storetest.Open(t), &test.broker)
 			if !test.granted {
 				k.Switch = nil
 			}
@@ -166,7 +156,7 @@ func TestTheOutcomeIsWhatTheSubscriptionDoes(t *testing.T) {
 // A pause that somebody has undone past Billhook is mended by asking again, and the audit says by whom.
 func TestAPauseThatWasUndoneIsMendedAndAudited(t *testing.T) {
 	t.Parallel()
-	db, b := open(t), &broker{stands: pause.Pushing}
+	db, b := storetest.Open(t), &broker{stands: pause.Pushing}
 	k := keeper(db, b)
 	_, err := k.Pause(t.Context(), orders, by("mending"))
 	require.NoError(t, err)
@@ -183,7 +173,7 @@ func TestAPauseThatWasUndoneIsMendedAndAudited(t *testing.T) {
 
 func TestAPauseThatCannotBeReadIsNotHiddenAndCanBeResumed(t *testing.T) {
 	t.Parallel()
-	db := open(t)
+	db := storetest.Open(t)
 	_, err := db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: pause.Collection, ID: orders.ID}, map[string]any{"queue": "another"})})
 	require.NoError(t, err)
 	k := keeper(db, &broker{stands: pause.Paused})
@@ -202,7 +192,7 @@ func TestAPauseThatCannotBeReadIsNotHiddenAndCanBeResumed(t *testing.T) {
 // entry for each change of the record.
 func TestWhateverHappensTheNextCommandMendsIt(t *testing.T) {
 	t.Parallel()
-	db := open(t)
+	db := storetest.Open(t)
 	run := 0
 	rapid.Check(t, func(t *rapid.T) {
 		run++

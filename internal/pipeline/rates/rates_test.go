@@ -3,13 +3,13 @@ package rates_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/pipeline/rates"
+	"billhook/internal/pipeline/rates/ratestest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -17,23 +17,16 @@ import (
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
+func TestWhatIsAddedIsCountedOnceOnTheEmbeddedStore(t *testing.T) {
+	t.Parallel()
+	ratestest.Run(t, storetest.Open)
+}
+
 // clock is a time that stands still.
-type clock struct {
-	mu  sync.Mutex
-	now time.Time
-}
+type clock struct{ now time.Time }
 
-func (c *clock) Now() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
-}
-
-func (c *clock) pass(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = c.now.Add(d)
-}
+func (c *clock) Now() time.Time       { return c.now }
+func (c *clock) pass(d time.Duration) { c.now = c.now.Add(d) }
 
 func newRecorder(db store.GetCommitter, name string, at *clock, breakers ...rates.Breaker) *rates.Recorder {
 	return rates.NewRecorder(rates.Config{
@@ -44,20 +37,22 @@ func newRecorder(db store.GetCommitter, name string, at *clock, breakers ...rate
 
 func TestTheLastHourTakesAPartOfTheHourBefore(t *testing.T) {
 	t.Parallel()
-	db, at := openStore(t), &clock{now: noon.Add(-10 * time.Minute)}
+	db, at := storetest.Open(t), &clock{now: noon.Add(-10 * time.Minute)}
 	r := newRecorder(db, "i1", at)
 	for range 100 {
 		r.Arrived("orders")
 		r.Ended("orders", retry.Processed, 1)
 	}
-	at.pass(25 * time.Minute) // a quarter past noon: three quarters of the hour before count
-	for range 5 {
+	r.Ended("orders", retry.Retry, 0) // a message that only waits is no failure
+	at.pass(25 * time.Minute)         // a quarter past noon: three quarters of the hour before count
+	r.Ended("orders", retry.Retry, 2)
+	for range 4 {
 		r.Ended("orders", retry.DeadLettered, 3)
 	}
 	require.NoError(t, r.Flush(t.Context()))
 	now, err := rates.Recent(t.Context(), db, at.Now())
 	require.NoError(t, err)
-	require.Equal(t, map[string]rates.Counts{"orders": {In: 75, Processed: 75, Dead: 5}}, now.Queues)
+	require.Equal(t, map[string]rates.Counts{"orders": {In: 75, Processed: 75, Dead: 4, Failed: 1}}, now.Queues)
 	require.Equal(t, int64(6), now.Queues["orders"].FailurePercent())
 }
 
@@ -71,21 +66,9 @@ func TestAShareOfFailuresIsOfAttemptsAndNeverRoundedToNothing(t *testing.T) {
 	require.Equal(t, int64(6), rates.Counts{In: 9, Processed: 1, Other: 2, Dead: 3, Failed: 4}.Out())
 }
 
-func TestAMessageThatOnlyWaitsIsNoFailure(t *testing.T) {
-	t.Parallel()
-	db, at := openStore(t), &clock{now: noon}
-	r := newRecorder(db, "i1", at)
-	r.Ended("orders", retry.Retry, 0)
-	r.Ended("orders", retry.Retry, 2)
-	require.NoError(t, r.Flush(t.Context()))
-	now, err := rates.Recent(t.Context(), db, at.Now())
-	require.NoError(t, err)
-	require.Equal(t, map[string]rates.Counts{"orders": {Failed: 1}}, now.Queues)
-}
-
 func TestTargetsShowTheirLastAnswersAndTheBreakersOfInstancesThatAreThere(t *testing.T) {
 	t.Parallel()
-	db, at := openStore(t), &clock{now: noon}
+	db, at := storetest.Open(t), &clock{now: noon}
 	gone := newRecorder(db, "gone", at, rates.Breaker{Target: "ledger", State: "open", Since: noon})
 	gone.Answered("ledger", 0, "callee_unreachable", time.Second)
 	require.NoError(t, gone.Flush(t.Context()))
@@ -116,7 +99,7 @@ func TestTargetsShowTheirLastAnswersAndTheBreakersOfInstancesThatAreThere(t *tes
 func TestAnInstanceThatCountsNothingIsSeenOnceAMinute(t *testing.T) {
 	t.Parallel()
 	at := &clock{now: noon}
-	db := &storetest.Counter{Store: openStore(t)}
+	db := &storetest.Counter{Store: storetest.Open(t)}
 	r := newRecorder(db, "i1", at)
 	for range 8 { // two minutes
 		require.NoError(t, r.Flush(t.Context()))
@@ -132,7 +115,7 @@ func TestAnInstanceThatCountsNothingIsSeenOnceAMinute(t *testing.T) {
 
 func TestADocumentRemembersTheInstancesAndDoorsThatWereSeenLast(t *testing.T) {
 	t.Parallel()
-	db, at := openStore(t), &clock{now: noon}
+	db, at := storetest.Open(t), &clock{now: noon}
 	for i := range 100 {
 		at.pass(time.Second)
 		r := newRecorder(db, fmt.Sprintf("i%02d", i), at)
@@ -152,7 +135,7 @@ func TestADocumentRemembersTheInstancesAndDoorsThatWereSeenLast(t *testing.T) {
 func TestAnInstanceWhoseStoreIsDownHoldsADay(t *testing.T) {
 	t.Parallel()
 	at := &clock{now: noon}
-	db := &storetest.Faults{Store: openStore(t)}
+	db := &storetest.Faults{Store: storetest.Open(t)}
 	r := newRecorder(db, "i1", at)
 	db.Down(true)
 	for range 30 {
@@ -173,7 +156,7 @@ func TestAnInstanceWhoseStoreIsDownHoldsADay(t *testing.T) {
 
 func TestCloseAddsWhatIsLeftAndNoTimerRunsAfterwards(t *testing.T) {
 	t.Parallel()
-	db, at := openStore(t), &clock{now: noon}
+	db, at := storetest.Open(t), &clock{now: noon}
 	var timers []func()
 	stopped := 0
 	r := rates.NewRecorder(rates.Config{
@@ -203,7 +186,7 @@ func TestCloseAddsWhatIsLeftAndNoTimerRunsAfterwards(t *testing.T) {
 
 func TestADocumentThatIsNotReadableCountsAsNothing(t *testing.T) {
 	t.Parallel()
-	db, at := openStore(t), &clock{now: noon}
+	db, at := storetest.Open(t), &clock{now: noon}
 	for shard := range rates.Shards {
 		_, err := db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: rates.Hours, ID: fmt.Sprintf("2026030212-%d", shard)},
 			map[string]any{"queues": "x", "targets": map[string]any{"ledger": "y"}, "services": map[string]any{"i1": int64(1)}})})

@@ -1,12 +1,10 @@
-// Package payments starts payments and refunds at the payment gateway. It owns what is asked of
-// the gateway, what its answers mean, whom their outcome is told, and the document of each
-// payment's refund. It refuses to know how the gateway is called, to retry, and to decide
-// whether a payment is due.
+// Package payments starts payments and refunds at the payment gateway. It owns what is asked of the gateway,
+// what its answers mean, whom their outcome is told, and the document of each payment's refund. It refuses to
+// know how the gateway is called, to retry, and to decide whether a payment is due.
 //
-// A payment is leased work: the gateway does it once per key of an event, and is asked by that key
-// after an attempt whose end is not known. A refund is two-phase work (see internal/apps/twophase):
-// its document is reserved here, the money goes back there, and the document is settled here.
-// There is one document per payment, so a payment is refunded once, however many messages ask.
+// A payment is leased work: the gateway does it once per key of an event. A refund is two-phase work (see
+// internal/apps/twophase) on one document per payment, so a payment is refunded once, however many messages
+// ask.
 package payments
 
 import (
@@ -22,20 +20,18 @@ import (
 	"billhook/internal/retry"
 )
 
-// MaxAnswer is how much of an answer of the gateway is read, in bytes. Two short members fit many
-// times.
+// MaxAnswer is how much of an answer of the gateway is read, in bytes.
 const MaxAnswer = 16 << 10
 
-// Gateway is one of the gateway's services, such as its payments or its refunds. Each carries out
-// one order per key, answers a repetition alike, and never carries out an order that it has declined.
-// The key is the CalleeKey of an event.
+// Gateway is one of the gateway's services. Each carries out one order per key, the CalleeKey of an event,
+// answers a repetition alike, and never carries out an order that it has declined.
 type Gateway interface {
-	// Do sends an order, a JSON object, under a key, and returns the body of the answer. An error
-	// marked retry.Permanent says that the gateway has refused the order: nothing happened and
-	// nothing will. After any other error it is not known what happened.
+	// Do sends an order, a JSON object, under a key, and returns the body of the answer. After an error
+	// marked retry.Permanent nothing happened and nothing will; after any other it is not known what
+	// happened.
 	Do(ctx context.Context, key string, order []byte) (answer []byte, err error)
-	// Reconcile asks what became of the order of a key. known is false where the gateway has
-	// none. answer is else what Do would have returned.
+	// Reconcile asks what became of the order of a key. answer is what Do would have returned, if it is
+	// known.
 	Reconcile(ctx context.Context, key string) (answer []byte, known bool, err error)
 	// Request is the request that Do makes. It makes none.
 	Request(key string, order []byte) handler.Call
@@ -57,17 +53,16 @@ type said struct {
 	Status         string `json:"status"`
 }
 
-// about reports whether the answer is about what was asked for. What the order left to the gateway, such as an
-// amount, is the gateway's to say.
+// about reports whether the answer is about what was asked for. What the order left open the gateway says.
 func (s said) about(asked contract.Payload) bool {
 	agree := func(asked, said string) bool { return asked == "" || asked == said }
 	return agree(asked.SubscriptionID, s.SubscriptionID) && agree(asked.PaymentID, s.PaymentID) &&
 		agree(asked.Amount, s.Amount) && agree(asked.Currency, s.Currency)
 }
 
-// read reads the gateway's answer to an order. An answer that cannot be read says that the outcome is
-// not known, and so do one about something else and one of an order that is not settled yet: money may
-// have moved, and the next attempt asks again. The error repeats nothing of the answer.
+// read reads the gateway's answer to an order. After one that cannot be read, is about something else or is
+// not settled yet, money may have moved: the next attempt asks again. The error repeats nothing of the
+// answer.
 func read(answer []byte, asked contract.Payload) (said, error) {
 	var s said
 	switch err := json.Unmarshal(answer, &s); {
@@ -90,9 +85,8 @@ const (
 	Declined = "declined"
 )
 
-// ActionDeclined is the action of the update about a payment that the gateway has declined. It is
-// no action of a payment: a receiver that reads the action alone must not take it for one that
-// was made. The payload's event_type says which one was asked for.
+// ActionDeclined is the action of the update about a payment that the gateway has declined: a receiver that
+// reads the action alone must not take it for one that was made. The payload's event_type says which one.
 const ActionDeclined = "payment_declined"
 
 // actionRefund is the action of a refund to start.
@@ -112,8 +106,7 @@ func (p Payments) Initiate() handler.LeasedOf[*contract.Envelope] {
 	return p.leased(func(handler.Event, *contract.Envelope) []handler.Emission { return nil })
 }
 
-// Trial is the handler of the payment that verifies a trial's card. Where it is made, it is
-// refunded.
+// Trial is the handler of the payment that verifies a trial's card. Where it is made, it is refunded.
 func (p Payments) Trial() handler.LeasedOf[*contract.Envelope] { return p.leased(p.refund) }
 
 // leased is the handler of payments after each of which the emissions of also follow.
@@ -187,7 +180,7 @@ func told(event handler.Event, asked *contract.Envelope, s said) *contract.Envel
 }
 
 // refund is the refund of a trial's payment, whole: billing-queues, section 7.1. Its key is another than the
-// update's, so that each is found by its own.
+// update's.
 func (p Payments) refund(event handler.Event, update *contract.Envelope) []handler.Emission {
 	paid := update.Payload
 	return []handler.Emission{emission(p.Refunds, &contract.Envelope{
@@ -204,8 +197,7 @@ func emission(to catalog.Queue, envelope *contract.Envelope) handler.Emission {
 	return handler.Emission{To: to.ID, OrderingKey: body.OrderingKey(to.OrderingKey, nil), Body: body}
 }
 
-// Register puts the handlers into the registry under the names that the catalog uses: of payments,
-// of trials' payments and of refunds. Refunds that are remembered for no time are left out.
+// Register puts the handlers into the registry. Refunds that are remembered for no time are left out.
 func Register(r *handler.Registry, payment, trial Payments, refund Refunds) {
 	handler.RegisterLeased(r, "payments.initiate", payment.Initiate(), payment.Updates.ID)
 	handler.RegisterLeased(r, "payments.initiate_trial", trial.Trial(), trial.Updates.ID, trial.Refunds.ID)

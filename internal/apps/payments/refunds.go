@@ -44,15 +44,13 @@ type Refund struct {
 	PaymentID      string `json:"payment_id" store:"payment_id,required"`
 	Tenant         string `json:"tenant" store:"tenant,required"`
 	SubscriptionID string `json:"subscription_id,omitempty" store:"subscription_id"`
-	// Amount is a decimal string, such as 9.99, of Currency. Both are empty where all of the
-	// payment goes back.
+	// Amount is a decimal string, such as 9.99, of Currency. Without both all of the payment goes back.
 	Amount   string `json:"amount,omitempty" store:"amount"`
 	Currency string `json:"currency,omitempty" store:"currency"`
 	State    State  `json:"state" store:"state,required"`
 	// Reason is the code of the refusal, where the gateway has refused.
 	Reason string `json:"reason,omitempty" store:"reason"`
-	// Queue and EventID are of the message that the refund is for: the last that was let ask the
-	// gateway.
+	// Queue and EventID are of the message that the refund is for: the last that was let ask.
 	Queue   string `json:"queue" store:"queue,required"`
 	EventID string `json:"event_id" store:"event_id,required"`
 	// ReservedAt is when the message was let ask; SettledAt, when the outcome was known.
@@ -77,8 +75,7 @@ func ReadRefund(doc store.Document) (Refund, error) {
 	return r, nil
 }
 
-// FindRefund returns the refund of a tenant's payment.
-// The error wraps ErrNoRefund where there is none, and else says that nothing is known.
+// FindRefund returns the refund of a tenant's payment. The error may be ErrNoRefund.
 func FindRefund(ctx context.Context, from store.Getter, tenant, payment string) (Refund, error) {
 	if !pii.ID.Valid(payment) || !pii.ID.Valid(tenant) {
 		return Refund{}, ErrNoRefund
@@ -93,9 +90,8 @@ func FindRefund(ctx context.Context, from store.Getter, tenant, payment string) 
 	return ReadRefund(doc)
 }
 
-// ListRefunds returns the refunds in a state, those of any state where it is empty: a page of at most
-// limit, 1 to store.MaxPage, the newest first by the time that their message was let ask, ties by the
-// document's id, the greatest first. next is zero where nothing is behind them.
+// ListRefunds returns a page of the refunds in a state, any where it is empty, the newest first by the time
+// that their message was let ask. next is zero where nothing is behind them.
 func ListRefunds(ctx context.Context, from store.Querier, state State, after store.Cursor, limit int) (page []Refund, next store.Cursor, err error) {
 	query := store.Query{Collection: RefundsCollection, Newest: &store.Newest{Field: "reserved_at"}, After: after, Limit: limit}
 	if state != "" {
@@ -112,8 +108,7 @@ func ListRefunds(ctx context.Context, from store.Querier, state State, after sto
 	return page, next, err
 }
 
-// RefundsOf returns the refunds of payments of a tenant's subscription, at most limit, in no order that
-// means anything.
+// RefundsOf returns the refunds of payments of a tenant's subscription, at most limit, in no order.
 func RefundsOf(ctx context.Context, from store.Querier, tenant, subscription string, limit int) (all []Refund, more bool, err error) {
 	query := store.Query{Collection: RefundsCollection, Equal: map[string]any{"tenant": tenant, "subscription_id": subscription}, Limit: limit}
 	all, next, err := store.List(ctx, from, query, ReadRefund)
@@ -125,8 +120,7 @@ type Refunds struct {
 	Gateway Gateway
 	Store   store.GetCommitter
 	Now     func() time.Time
-	// RememberFor is how long the phases of a refund are remembered: as long as its queue
-	// remembers events.
+	// RememberFor is how long the phases of a refund are remembered: as long as its queue remembers events.
 	RememberFor time.Duration
 }
 
@@ -143,77 +137,123 @@ type order struct {
 	Currency       string `json:"currency,omitempty"`
 }
 
-// orderOf is what an event asks for.
-func orderOf(event handler.Event) (order, error) {
-	body, err := contract.As[*contract.Envelope](event.Body)
-	if err != nil {
-		return order{}, retry.Permanent("unexpected_body", nil)
-	}
-	asked := body.Payload
-	if !pii.ID.Valid(asked.PaymentID) {
-		return order{}, retry.Permanent("payment_id_missing", nil)
-	}
-	return order{event.CalleeKey(), event.Tenant, event.ID, body.Action, asked.PaymentID, asked.SubscriptionID, body.CorrelationID, asked.Amount, asked.Currency}, nil
+// text is the order as the gateway takes it. What it holds has been decoded as JSON: it can be encoded.
+func (o order) text() []byte {
+	text, _ := json.Marshal(o)
+	return text
 }
 
-// Leased is the handler of refunds. What is asked for a payment that has been refunded ends here:
-// the same is answered with the result AlreadyRefunded, and anything else is a dead letter, since
-// what is owed then is for people to say. While another message's refund of the payment is under
-// way, a message waits.
+// read reads the gateway's answer to the order.
+func (o order) read(answer []byte) (said, error) {
+	return read(answer, contract.Payload{
+		PaymentID: o.PaymentID, SubscriptionID: o.SubscriptionID, Amount: o.Amount, Currency: o.Currency,
+	})
+}
+
+// Leased is the handler of refunds. What is asked for a payment that has been refunded ends here: the same is
+// answered with AlreadyRefunded, and anything else is a dead letter. While another message's refund of the
+// payment is under way, a message waits.
 func (r Refunds) Leased() handler.LeasedOf[*contract.Envelope] {
-	work := twophase.Work{
-		Store: r.Store, Now: r.Now, RememberFor: r.RememberFor,
-		Prepare: r.prepare, CommitThere: r.commitThere, Find: r.find, Confirm: r.confirm, RollBack: r.rollBack, Request: r.request,
-	}.Leased()
 	return handler.LeasedOf[*contract.Envelope]{
-		Plan: func(ctx context.Context, event handler.Event, _ *contract.Envelope) (handler.Plan, error) {
-			if effect, done, err := r.before(ctx, event); err != nil || done {
+		Plan: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Plan, error) {
+			a, effect, err := r.begin(ctx, event, body)
+			if err != nil || effect.Result != "" {
 				return handler.Plan{Effect: effect}, err
 			}
-			return work.Plan(ctx, event)
+			return a.work().Plan(ctx, event)
 		},
-		Do: func(ctx context.Context, event handler.Event, _ *contract.Envelope) (handler.Effect, error) {
-			if effect, done, err := r.before(ctx, event); err != nil || done {
+		Do: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Effect, error) {
+			a, effect, err := r.begin(ctx, event, body)
+			if err != nil || effect.Result != "" {
 				return effect, err
 			}
-			return work.Do(ctx, event)
+			return a.work().Do(ctx, event)
 		},
-		Reconcile: func(ctx context.Context, event handler.Event, _ *contract.Envelope) (handler.Effect, bool, error) {
-			if effect, done, err := r.before(ctx, event); err != nil || done {
-				return effect, done, err
+		Reconcile: func(
+			ctx context.Context, event handler.Event, body *contract.Envelope,
+		) (handler.Effect, bool, error) {
+			a, effect, err := r.begin(ctx, event, body)
+			if err != nil || effect.Result != "" {
+				return effect, err == nil, err
 			}
-			return work.Reconcile(ctx, event)
+			return a.work().Reconcile(ctx, event)
 		},
 	}
 }
 
-// before is what became of the payment's refund before this attempt; done says that there is
-// nothing left to do.
-func (r Refunds) before(ctx context.Context, event handler.Event) (effect handler.Effect, done bool, err error) {
-	asked, err := orderOf(event)
-	if err != nil {
-		return handler.Effect{}, false, err
+// attempt is one attempt at the refund that an event asks for.
+type attempt struct {
+	Refunds
+
+	event handler.Event
+	asked order
+}
+
+// begin looks at what became of the refund before: the effect has a result where nothing is left to do.
+func (r Refunds) begin(
+	ctx context.Context, event handler.Event, body *contract.Envelope,
+) (a attempt, done handler.Effect, err error) {
+	asked := body.Payload
+	if !pii.ID.Valid(asked.PaymentID) {
+		return a, done, retry.Permanent("payment_id_missing", nil)
 	}
-	there, err := r.look(ctx, event, asked)
+	a = attempt{r, event, order{
+		event.CalleeKey(), event.Tenant, event.ID, body.Action, asked.PaymentID, asked.SubscriptionID,
+		body.CorrelationID, asked.Amount, asked.Currency,
+	}}
+	there, err := a.look(ctx)
 	switch {
 	case err != nil || there.State != Refunded:
-		return handler.Effect{}, false, err
 	case there.of(event):
-		return handler.Effect{Result: string(Refunded)}, true, nil
+		done.Result = string(Refunded)
 	case there.Amount == asked.Amount && there.Currency == asked.Currency:
-		return handler.Effect{Result: AlreadyRefunded}, true, nil
+		done.Result = AlreadyRefunded
 	default:
-		return handler.Effect{}, false, retry.Permanent("refunded_otherwise", nil)
+		err = retry.Permanent("refunded_otherwise", nil)
 	}
+	return a, done, err
+}
+
+// work is the refund in two phases: reserved here, made at the gateway, settled here.
+func (a attempt) work() handler.Leased {
+	return twophase.Work{
+		Store: a.Store, Now: a.Now, RememberFor: a.RememberFor,
+		Prepare: func(ctx context.Context, _ handler.Event) ([]store.Write, error) { return a.prepare(ctx) },
+		CommitThere: func(ctx context.Context, _ handler.Event) (string, error) {
+			answer, err := a.Gateway.Do(ctx, a.asked.EventID, a.asked.text())
+			if err != nil {
+				return "", err
+			}
+			s, err := a.asked.read(answer)
+			if err == nil && s.Status == statusDeclined {
+				err = retry.Permanent("refund_declined", nil)
+			}
+			return string(Refunded), err
+		},
+		Find: func(ctx context.Context, _ handler.Event) (string, bool, error) {
+			answer, known, err := a.Gateway.Reconcile(ctx, a.asked.EventID)
+			if err != nil || !known {
+				return "", false, err
+			}
+			s, err := a.asked.read(answer)
+			return string(Refunded), err == nil && s.Status == statusSucceeded, err
+		},
+		Confirm: func(ctx context.Context, _ handler.Event, _ string) ([]store.Write, error) {
+			return a.settle(ctx, Refunded, "")
+		},
+		RollBack: func(ctx context.Context, _ handler.Event, reason string) ([]store.Write, error) {
+			return a.settle(ctx, Refused, reason)
+		},
+		Request: func(handler.Event) handler.Call { return a.Gateway.Request(a.asked.EventID, a.asked.text()) },
+	}.Leased()
 }
 
 // of reports whether the refund is for the event.
 func (r Refund) of(event handler.Event) bool { return r.Queue == event.Queue && r.EventID == event.ID }
 
-// look reads the payment's refund; without a state there is none. One that cannot be read must not
-// pass for absent.
-func (r Refunds) look(ctx context.Context, event handler.Event, asked order) (Refund, error) {
-	doc, err := store.Find(ctx, r.Store, refundKey(event.Tenant, asked.PaymentID))
+// look reads the payment's refund; without a state there is none.
+func (a attempt) look(ctx context.Context) (Refund, error) {
+	doc, err := store.Find(ctx, a.Store, refundKey(a.event.Tenant, a.asked.PaymentID))
 	switch {
 	case err != nil:
 		return Refund{}, retry.Outage("store_unavailable", err)
@@ -228,116 +268,36 @@ func (r Refunds) look(ctx context.Context, event handler.Event, asked order) (Re
 }
 
 // prepare reserves the payment's refund for the event: of two messages that ask, one is let through.
-func (r Refunds) prepare(ctx context.Context, event handler.Event) ([]store.Write, error) {
-	asked, err := orderOf(event)
-	if err != nil {
-		return nil, err
-	}
-	there, err := r.look(ctx, event, asked)
-	if err != nil {
-		return nil, err
-	}
-	reserved := store.Encode(&Refund{
-		PaymentID: asked.PaymentID, Tenant: event.Tenant, SubscriptionID: asked.SubscriptionID, Amount: asked.Amount, Currency: asked.Currency,
-		State: UnderWay, Queue: event.Queue, EventID: event.ID, ReservedAt: clock(r.Now),
-	})
-	key := refundKey(event.Tenant, asked.PaymentID)
+func (a attempt) prepare(ctx context.Context) ([]store.Write, error) {
+	there, err := a.look(ctx)
 	switch {
-	case there.State == "", there.State == Refused:
-		return []store.Write{store.Replace(key, there.version, reserved)}, nil
-	case there.State == UnderWay && there.of(event):
+	case err != nil:
+		return nil, err
+	case there.State == UnderWay && there.of(a.event):
 		return nil, nil // reserved by another worker, with the phase that this one is about to find
 	case there.State == UnderWay:
 		// Its outcome may be unknown for long, and after that it may be refused: no answer yet.
 		return nil, retry.Missing("refund_under_way", nil)
-	default:
-		return nil, retry.Busy("contention", nil) // settled since before looked
+	case there.State == Refunded:
+		return nil, retry.Busy("contention", nil) // settled since begin looked
 	}
-}
-
-// text is the order as the gateway takes it.
-func (o order) text() ([]byte, error) {
-	text, err := json.Marshal(o)
-	if err != nil {
-		return nil, retry.Permanent("body_not_encodable", nil)
-	}
-	return text, nil
-}
-
-func (r Refunds) request(event handler.Event) (handler.Call, error) {
-	asked, err := orderOf(event)
-	if err != nil {
-		return handler.Call{}, err
-	}
-	text, err := asked.text()
-	if err != nil {
-		return handler.Call{}, err
-	}
-	return r.Gateway.Request(asked.EventID, text), nil
-}
-
-func (r Refunds) commitThere(ctx context.Context, event handler.Event) (string, error) {
-	asked, err := orderOf(event)
-	if err != nil {
-		return "", err
-	}
-	text, err := asked.text()
-	if err != nil {
-		return "", err
-	}
-	answer, err := r.Gateway.Do(ctx, asked.EventID, text)
-	if err != nil {
-		return "", err
-	}
-	s, err := read(answer, asked.payload())
-	switch {
-	case err != nil:
-		return "", err
-	case s.Status == statusDeclined:
-		return "", retry.Permanent("refund_declined", nil)
-	}
-	return string(Refunded), nil
-}
-
-func (r Refunds) find(ctx context.Context, event handler.Event) (string, bool, error) {
-	asked, err := orderOf(event)
-	if err != nil {
-		return "", false, err
-	}
-	answer, known, err := r.Gateway.Reconcile(ctx, asked.EventID)
-	if err != nil || !known {
-		return "", false, err
-	}
-	s, err := read(answer, asked.payload())
-	return string(Refunded), err == nil && s.Status == statusSucceeded, err
-}
-
-// payload is what the answer has to be about.
-func (o order) payload() contract.Payload {
-	return contract.Payload{PaymentID: o.PaymentID, SubscriptionID: o.SubscriptionID, Amount: o.Amount, Currency: o.Currency}
-}
-
-func (r Refunds) confirm(ctx context.Context, event handler.Event, _ string) ([]store.Write, error) {
-	return r.settle(ctx, event, Refunded, "")
-}
-
-func (r Refunds) rollBack(ctx context.Context, event handler.Event, reason string) ([]store.Write, error) {
-	return r.settle(ctx, event, Refused, reason)
+	return a.write(Refund{
+		PaymentID: a.asked.PaymentID, Tenant: a.event.Tenant, SubscriptionID: a.asked.SubscriptionID,
+		Amount: a.asked.Amount, Currency: a.asked.Currency, State: UnderWay,
+		Queue: a.event.Queue, EventID: a.event.ID, ReservedAt: clock(a.Now), version: there.version,
+	}), nil
 }
 
 // settle ends what prepare reserved.
-func (r Refunds) settle(ctx context.Context, event handler.Event, as State, reason string) ([]store.Write, error) {
-	asked, err := orderOf(event)
-	if err != nil {
-		return nil, err
+func (a attempt) settle(ctx context.Context, as State, reason string) ([]store.Write, error) {
+	there, err := a.look(ctx)
+	if err != nil || there.State != UnderWay || !there.of(a.event) {
+		return nil, err // or settled by another worker, with the phase: this one's commit fails
 	}
-	there, err := r.look(ctx, event, asked)
-	switch {
-	case err != nil:
-		return nil, err
-	case there.State != UnderWay || !there.of(event):
-		return nil, nil // settled by another worker, with the phase: this one's commit fails
-	}
-	there.State, there.Reason, there.SettledAt = as, reason, clock(r.Now)
-	return []store.Write{store.Replace(refundKey(event.Tenant, asked.PaymentID), there.version, store.Encode(&there))}, nil
+	there.State, there.Reason, there.SettledAt = as, reason, clock(a.Now)
+	return a.write(there), nil
+}
+
+func (a attempt) write(r Refund) []store.Write {
+	return []store.Write{store.Replace(refundKey(r.Tenant, r.PaymentID), r.version, store.Encode(&r))}
 }

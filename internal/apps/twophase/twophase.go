@@ -1,46 +1,24 @@
-// Package twophase owns work that is prepared here, committed there, and confirmed or
-// rolled back here: a refund reserves points, is made at the gateway, and then takes
-// the points for good or gives them back. It owns the phase document, which remembers
-// how far an event's work has come, and the order of the steps. It refuses to know
-// what is reserved, who the other side is and how it is called, and when to try again.
+// Package twophase owns work that is prepared here, committed there, and confirmed or rolled back here: a refund is
+// reserved, made at the gateway, and then settled. It owns the phase document, which remembers how far an event's
+// work has come, and the order of the steps. It refuses to know what is reserved, who the other side is, and when to
+// try again.
 //
-// # What holds
+// Every step is idempotent by the event's key, so a crash between any two is mended by running the work again:
 //
-// Every step is idempotent by the event's key, so a crash between any two of them is
-// mended by running the work again from the start:
+//   - What is reserved here is committed with the creation of the phase document, and settled with its one change:
+//     confirmed once or rolled back once, never both. Of two workers the document's version lets one through.
+//   - The other side gets the event's CalleeKey as idempotency key. An unknown outcome there settles nothing: the
+//     next attempt asks first, and repeats only where nothing happened.
+//   - Nothing is rolled back but on a refusal, and then Find is asked once more: what was refused may have been the
+//     repetition of a request that got through.
 //
-//   - What is reserved here is committed together with the creation of the phase
-//     document, and finished or undone together with its one change. It is reserved
-//     once, and confirmed once or rolled back once, never both: of two workers that
-//     settle at the same time the document's version lets one through, and the other
-//     takes over what it finds.
-//   - The other side gets the event's CalleeKey as idempotency key. An unknown outcome there
-//     settles nothing: the next attempt asks first, and repeats only where the answer
-//     is that nothing happened.
-//   - Nothing is rolled back but on a refusal, and after the refusal Find is asked
-//     once more: what was refused may have been the repetition of a request that got
-//     through.
+// A request that timed out may still arrive, even after the roll back. So the other side must decide once per key,
+// refuse a refused key for good, and show Find the effect of every answered request. Where it does not remember
+// refusals, Find must void the key there before it reports that nothing happened. An attempt that meets a side that
+// does neither ends with the reason two_phase_disagreement: a dead letter for people.
 //
-// # What it requires of the other side
-//
-// A request that timed out may still arrive: after Find has denied it, after another attempt was
-// refused, after the roll back. The other side must therefore decide once per key, and refuse a
-// refused key for good. Find must see the effect of every answered request; an index that lags
-// is not enough.
-//
-// Where refusals are not remembered under the key, Find must void the key there (cancel the
-// payment intent, close the order) before it reports that nothing happened.
-//
-// # What stays open
-//
-//   - A side that does neither can refuse one request, and carry out another with the same key
-//     after the roll back. An attempt that meets this ends with the reason
-//     two_phase_disagreement: a dead letter for people. A request that arrives after the last
-//     attempt is not noticed here.
-//   - Work whose outcome stays unknown keeps its reservation when its attempts are used up, and
-//     its phase document does not expire. A replay of the dead letter continues it.
-//   - A settled phase document counts for RememberFor. After that the same event is a new one,
-//     here as for its record.
+// Work whose outcome stays unknown keeps its reservation, and a replay of its dead letter continues it. A settled
+// phase document counts for RememberFor; after that the same event is a new one, here as for its record.
 package twophase
 
 import (
@@ -71,50 +49,39 @@ const (
 	RolledBack State = "rolled_back"
 )
 
-// tries is how often one step is committed anew because the preconditions of its
-// writes fail, before the rest is left to a redelivery.
+// tries is how often one step is committed anew before the rest is left to a redelivery.
 const tries = 3
 
 // Work is one kind of two-phase work. All fields are needed but Request.
 //
-// Prepare, Confirm and RollBack return writes and perform none, at most
-// store.MaxWrites-1, and none to the phase document. They are committed with it, so
-// an increment among them counts once. They may read the store; then their writes
-// hold preconditions for what they read, and where those fail they are called again
-// with a higher Try. An error of theirs ends the attempt and means what its mark says.
+// Prepare, Confirm and RollBack return at most store.MaxWrites-1 writes, which are committed with the phase document.
+// Where their preconditions fail, they are called again with a higher Try. An error of theirs ends the attempt and
+// means what its mark says.
 type Work struct {
 	Store store.GetCommitter
 	Now   func() time.Time
-	// RememberFor is how long settled work is remembered: no shorter than the queue
-	// remembers its events.
+	// RememberFor is how long settled work is remembered: no shorter than the queue remembers its events.
 	RememberFor time.Duration
-	// Prepare reserves here, before anything happens there. A permanent error ends the
-	// event with nothing reserved.
+	// Prepare reserves here, before anything happens there. After a permanent error nothing is reserved.
 	Prepare func(ctx context.Context, event handler.Event) ([]store.Write, error)
-	// CommitThere does it on the other side, with the event's CalleeKey as idempotency key,
-	// and returns a short code. An error marked retry.Permanent says that the other
-	// side refused: nothing happened and nothing will. Its reason is kept. Any other
-	// error, of whatever mark, says that the outcome is unknown.
+	// CommitThere does it on the other side, by the event's CalleeKey, and returns a short code. An error marked
+	// retry.Permanent says that the other side refused: nothing happened and nothing will. After any other the
+	// outcome is unknown.
 	CommitThere func(ctx context.Context, event handler.Event) (result string, err error)
-	// Find asks the other side, by the event's CalleeKey, whether CommitThere took place;
-	// result is then what CommitThere would have returned. An error means that it is
-	// still not known.
+	// Find asks the other side, by the event's CalleeKey, whether CommitThere took place; result is then what
+	// CommitThere would have returned. An error means that it is still not known.
 	Find func(ctx context.Context, event handler.Event) (result string, done bool, err error)
 	// Confirm finishes what Prepare reserved; result is what CommitThere returned.
 	Confirm func(ctx context.Context, event handler.Event, result string) ([]store.Write, error)
 	// RollBack undoes what Prepare reserved; reason is that of the refusal.
 	RollBack func(ctx context.Context, event handler.Event, reason string) ([]store.Write, error)
-	// Request is the request that CommitThere makes, for a plan of the work; it makes none. nil:
-	// the work has no plan.
-	Request func(event handler.Event) (handler.Call, error)
+	// Request is the request that CommitThere makes, for a plan of the work; nil: the work has no plan.
+	Request func(event handler.Event) handler.Call
 }
 
-// Leased returns the work as a handler to register. It panics where a field is
-// missing: that is a mistake in a main.
-//
-// Its Do and its Reconcile both start from the phase document, and rely neither on
-// each other nor on the count of attempts. Both return the result of work that is
-// committed, and the refusal of work that is rolled back, as often as they are asked.
+// Leased returns the work as a handler to register. It panics where a field is missing. Its Do and its Reconcile
+// both start from the phase document: they return the result of work that is committed, and the refusal of work that
+// is rolled back, as often as they are asked.
 func (w Work) Leased() handler.Leased {
 	if w.Store == nil || w.Now == nil || w.RememberFor <= 0 || w.Prepare == nil ||
 		w.CommitThere == nil || w.Find == nil || w.Confirm == nil || w.RollBack == nil {
@@ -127,15 +94,13 @@ func (w Work) Leased() handler.Leased {
 	return h
 }
 
-// plan is what do begins with: what is reserved with the phase document, unless it is reserved
-// already, and the request to the other side.
+// plan is what do begins with: what is reserved, unless it is already, and the request to the other side.
 func (w Work) plan(ctx context.Context, event handler.Event) (plan handler.Plan, err error) {
 	at, err := w.read(ctx, event)
-	fresh := at.State == "" || at.expired(w.Now())
 	switch {
 	case err != nil:
 		return handler.Plan{}, err
-	case fresh:
+	case at.State == "":
 		reserved, err := w.Prepare(ctx, event)
 		if err != nil {
 			return handler.Plan{}, err
@@ -146,9 +111,8 @@ func (w Work) plan(ctx context.Context, event handler.Event) (plan handler.Plan,
 		plan.Effect.Result, err = at.outcome()
 		return plan, err
 	}
-	call, err := w.Request(event)
-	plan.Calls = []handler.Call{call}
-	return plan, err
+	plan.Calls = []handler.Call{w.Request(event)}
+	return plan, nil
 }
 
 // Key is the key of an event's phase document. Its id is that of the event's record.
@@ -196,7 +160,7 @@ func (w Work) reconcile(ctx context.Context, event handler.Event) (string, bool,
 	switch {
 	case err != nil:
 		return "", false, err
-	case at.State == "" || at.expired(w.Now()):
+	case at.State == "":
 		return "", false, nil
 	case at.State == Prepared:
 		return w.find(ctx, event, at)
@@ -215,12 +179,11 @@ func (w Work) find(ctx context.Context, event handler.Event, at phase) (string, 
 	return result, err == nil, err
 }
 
-// prepare reserves, or finds that it was done before. created says that this call
-// has seen its own commit succeed: no earlier attempt can have asked the other side.
+// prepare reserves, or finds that it was done before. created: no earlier attempt can have asked the other side.
 func (w Work) prepare(ctx context.Context, event handler.Event) (at phase, created bool, err error) {
 	for range tries {
 		at, err = w.read(ctx, event)
-		if err != nil || (at.State != "" && !at.expired(w.Now())) {
+		if err != nil || at.State != "" {
 			return at, false, err
 		}
 		writes, err := w.Prepare(ctx, event)
@@ -239,8 +202,7 @@ func (w Work) prepare(ctx context.Context, event handler.Event) (at phase, creat
 	return at, false, retry.Busy("contention", nil)
 }
 
-// settle confirms or rolls back, unless that was done before; then what was done stands.
-// code is the result or the reason.
+// settle confirms or rolls back, with the result or the reason; what was done before stands.
 func (w Work) settle(ctx context.Context, event handler.Event, at phase, to State, code string) (string, error) {
 	for range tries {
 		next := at
@@ -315,7 +277,7 @@ func refused(err error) bool {
 	return errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale)
 }
 
-// phase is a phase document as last read or written. Without a state there is none.
+// phase is a phase document as last read or written. Without a state there is none that counts.
 type phase struct {
 	version store.Version
 	Queue   string `store:"queue"`
@@ -331,12 +293,6 @@ type phase struct {
 	Expires time.Time `store:"expire_at,omitzero"`
 }
 
-// expired reports whether the phase no longer counts. Removal by TTL is late, and
-// emulators never do it: the field decides.
-func (p phase) expired(now time.Time) bool {
-	return !p.Expires.IsZero() && !now.Before(p.Expires)
-}
-
 // outcome is the result or the error of a final phase.
 func (p phase) outcome() (result string, err error) {
 	if p.State == RolledBack {
@@ -345,27 +301,24 @@ func (p phase) outcome() (result string, err error) {
 	return p.Result, nil
 }
 
-// read returns the phase of an event. A document that cannot be read must not pass
-// for absent: what it remembers would be done again.
+// read returns the phase of an event. What cannot be read must not pass for absent: it would be done again. Removal
+// of one that has expired is late, so the time decides.
 func (w Work) read(ctx context.Context, event handler.Event) (phase, error) {
-	doc, err := w.Store.Get(ctx, Key(event.Queue, event.Tenant, event.ID))
+	doc, err := store.Find(ctx, w.Store, Key(event.Queue, event.Tenant, event.ID))
 	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return phase{}, nil
 	case err != nil:
 		return phase{}, retry.Outage("store_unavailable", fmt.Errorf("twophase: read phase: %w", err))
+	case doc.Version == 0:
+		return phase{}, nil
 	}
 	p := phase{version: doc.Version}
-	readable := store.Decode(doc.Fields, &p) == nil
-	switch p.State {
-	case Prepared:
-	case Committed, RolledBack:
-		readable = readable && !p.Expires.IsZero()
-	default:
-		readable = false
-	}
-	if !readable {
+	err = store.Decode(doc.Fields, &p)
+	settled := p.State == Committed || p.State == RolledBack
+	switch {
+	case err != nil, !settled && p.State != Prepared, settled && p.Expires.IsZero():
 		return phase{}, retry.Transient("phase_unreadable", fmt.Errorf("twophase: %s is not readable", doc.Key))
+	case settled && !w.Now().Before(p.Expires):
+		return phase{version: doc.Version}, nil
 	}
 	return p, nil
 }

@@ -304,7 +304,7 @@ func TestIncompleteWorkIsAMistakeInAMain(t *testing.T) {
 func TestAPlanSaysWhatWouldBeReservedAndRequested(t *testing.T) {
 	t.Parallel()
 	b := newBench()
-	b.Request = func(event handler.Event) (handler.Call, error) { return handler.Call{ID: event.ID}, nil }
+	b.Request = func(event handler.Event) handler.Call { return handler.Call{ID: event.ID} }
 	plan := func() handler.Plan {
 		t.Helper()
 		plan, err := b.Leased().Plan(t.Context(), event)

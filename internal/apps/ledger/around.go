@@ -7,8 +7,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// nearby is how many entries of an account are read, behind an entry and before it, for the balance
-// at that entry.
+// nearby is how many entries of an account are read, behind an entry and before it.
 const nearby = 100
 
 // FieldCreated is the time of a chain's entry. The entries of an account are found by it, newest first.
@@ -20,10 +19,9 @@ type reader interface {
 	store.Querier
 }
 
-// BalanceAt returns what the account of a chain's entry had once the entry was posted, by the times
-// that entries carry. It takes from the account's balance what up to nearby later entries have moved,
-// or adds up the entries until then where they are at most nearby. known is false where there are
-// more of both. It reads two pages and the account twice, at most.
+// BalanceAt returns what the account of a chain's entry had once the entry was posted. It takes later entries
+// from the account's balance, or adds up the earlier ones, where they are at most nearby; known is false
+// where there are more of both.
 func BalanceAt(ctx context.Context, from reader, m Move) (balance int64, known bool, err error) {
 	before, err := store.Find(ctx, from, m.Account.Key(m.Tenant))
 	if err != nil {
@@ -61,8 +59,7 @@ func BalanceAt(ctx context.Context, from reader, m Move) (balance int64, known b
 	return balance, true, nil
 }
 
-// near returns the entries of an entry's account in a span of time. all is false where there are
-// more than nearby.
+// near returns the entries of an account in a span of time; all is false where there are more than nearby.
 func near(ctx context.Context, from store.Querier, m Move, span store.Newest) (moves []Move, all bool, err error) {
 	span.Field = FieldCreated
 	page, err := from.Query(ctx, store.Query{

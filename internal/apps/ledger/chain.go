@@ -25,27 +25,22 @@ var (
 	ErrFull = errors.New("ledger: order has too many entries")
 )
 
-// Credit returns the writes that start an order's chain: the entry, which must not
-// exist, and the increment of the account it goes to. Nothing needs to be read
-// first. If the commit fails with store.ErrExists, Load tells what is there.
-//
-// The caller fills Tenant, Order, EventID, From, To, Amount, Currency and CreatedAt, and the
-// order's total where it is known; Seq, Kind and Account are set here. The error
-// wraps ErrInvalid.
+// Credit returns the writes that start an order's chain: the entry, which must not exist, and the increment
+// of the account it goes to. If the commit fails with store.ErrExists, Load tells what is there. Seq, Kind
+// and Account are set here. The error wraps ErrInvalid.
 func Credit(m Move) ([]store.Write, error) {
 	m.Seq, m.Kind, m.Account = 0, KindCredit, m.To
 	return m.writes()
 }
 
-// Chain is a view on the entries of one order as they were when it was loaded, in sequence:
-// the credit, then its reversals and transfers. A chain that is out of date still
-// returns writes, but their commit fails with store.ErrExists: load it again.
+// Chain is the entries of one order as they were when it was loaded, in sequence: the credit, then its
+// reversals and transfers. The commit of what an outdated chain returns fails with store.ErrExists: load it
+// again.
 type Chain struct {
 	Entries []Move
 }
 
-// Load reads the chain of a tenant's order with one query. The chain of an order that was
-// never credited is empty. The error wraps ErrBroken, or is that of the query.
+// Load reads the chain of a tenant's order with one query. The error wraps ErrBroken, or is the query's.
 func Load(ctx context.Context, q store.Querier, tenant, order string) (Chain, error) {
 	page, err := q.Query(ctx, store.Query{Collection: Entries, IDPrefix: ChainPrefix(tenant, order), Limit: MaxEntries})
 	if err != nil {
@@ -97,8 +92,7 @@ func (c Chain) follows(e Move) bool {
 	}
 }
 
-// Credit returns the entry that the order was credited with; ok reports whether
-// there is one.
+// Credit returns the entry that the order was credited with.
 func (c Chain) Credit() (credit Move, ok bool) {
 	if len(c.Entries) == 0 {
 		return Move{}, false
@@ -121,8 +115,7 @@ func (c Chain) Left() int64 {
 	return left
 }
 
-// Holder returns the account that has what is left of the credit: the one that was
-// credited, or the one it was transferred to since. It is empty where there is no credit.
+// Holder returns the account that has what is left of the credit; empty: there is none.
 func (c Chain) Holder() (holder Account) {
 	for _, entry := range c.Entries {
 		if entry.Kind == KindCredit || entry.Kind == KindTransferIn {
@@ -134,12 +127,7 @@ func (c Chain) Holder() (holder Account) {
 
 // Reversed reports whether the event has made a reversal of this chain.
 func (c Chain) Reversed(eventID string) bool {
-	for _, entry := range c.Entries {
-		if entry.Kind == KindReversal && entry.EventID == eventID {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.Entries, func(m Move) bool { return m.Kind == KindReversal && m.EventID == eventID })
 }
 
 // Refunded reports whether a refund of that id has made a reversal of this chain.
@@ -147,15 +135,9 @@ func (c Chain) Refunded(refund string) bool {
 	return slices.ContainsFunc(c.Entries, func(m Move) bool { return m.Kind == KindReversal && m.Refund == refund })
 }
 
-// Reverse is ReverseRefund for what has no id but the event's.
-func (c Chain) Reverse(eventID string, amount int64, at time.Time) ([]store.Write, error) {
-	return c.ReverseRefund("", eventID, amount, at)
-}
-
-// ReverseRefund returns the writes that take an amount of the credit back, from the account
-// that holds it: the next entry of the chain and the increment of the account.
-// The error wraps ErrNoCredit, ErrNotLeft, ErrFull or ErrInvalid.
-func (c Chain) ReverseRefund(refund, eventID string, amount int64, at time.Time) ([]store.Write, error) {
+// Reverse returns the writes that take an amount of the credit back from the account that holds it. The
+// error wraps ErrNoCredit, ErrNotLeft, ErrFull or ErrInvalid.
+func (c Chain) Reverse(refund, eventID string, amount int64, at time.Time) ([]store.Write, error) {
 	credit, ok := c.Credit()
 	switch {
 	case !ok:
@@ -172,10 +154,9 @@ func (c Chain) ReverseRefund(refund, eventID string, amount int64, at time.Time)
 	return reversal.writes()
 }
 
-// HeldBy returns a page of the chains that a tenant's account holds something of: at most MaxEntries
-// documents, behind the entry after. next is zero on the last page. Orders are credited to the
-// account, and nothing is transferred to it: while it holds a chain, all entries of the chain are
-// its own, and one query finds them. The error wraps ErrBroken, or is that of the query.
+// HeldBy returns a page of the chains that a tenant's account holds something of, behind the entry after;
+// next is zero on the last. Nothing is transferred to such an account: while it holds a chain, all entries of
+// the chain are its own. The error wraps ErrBroken, or is that of the query.
 func HeldBy(ctx context.Context, q store.Querier, tenant string, account Account, after store.Cursor) (chains []Chain, next store.Cursor, err error) {
 	page, err := q.Query(ctx, store.Query{Collection: Entries, Equal: map[string]any{"tenant": tenant, "account": string(account)}, After: after, Limit: MaxEntries})
 	if err != nil {
@@ -215,12 +196,10 @@ func HeldBy(ctx context.Context, q store.Querier, tenant string, account Account
 	return chains, next, nil
 }
 
-// Transfer returns the writes that move the rest of the chains from their holders to an account:
-// for each chain two entries, out of the holder and into the account, through the chain's issuing
-// account, so that each entry names one account with a document; and one increment for each
-// account. amount is the sum. It skips chains that have nothing left, that the account holds
-// already, or that have no room for two entries and a reversal. If a chain is out of date, the
-// commit fails with store.ErrExists. id names the operation. The error wraps ErrInvalid.
+// Transfer returns the writes that move the rest of the chains to an account, and its sum: for each chain two
+// entries, out of the holder and into the account, through the chain's issuing account; and one increment for
+// each account. It skips chains that have nothing left, that the account holds already, or that have no room
+// for two entries and a reversal. id names the operation. The error wraps ErrInvalid.
 func Transfer(chains []Chain, to Account, id string, at time.Time) (writes []store.Write, amount int64, err error) {
 	change, described := map[Account]int64{}, map[Account]store.Write{}
 	for _, chain := range chains {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/ledgertest"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -73,7 +74,7 @@ func bookReversal(t *testing.T, books store.Store, order, event string, amount i
 	t.Helper()
 	chain, err := ledger.Load(t.Context(), books, "default", order)
 	require.NoError(t, err)
-	writes, err := chain.Reverse(event, amount, noon)
+	writes, err := chain.Reverse("of-"+event, event, amount, noon)
 	book(t, books, writes, err)
 }
 
@@ -132,8 +133,12 @@ func TestAChainRecordsWhatEachStepMoved(t *testing.T) {
 		{ledger.KindTransferIn, "op-1", issued, user, user, 600},
 		{ledger.KindReversal, "refund-2", user, issued, user, 600},
 	} {
+		refund := ""
+		if step.kind == ledger.KindReversal {
+			refund = "of-" + step.event
+		}
 		want = append(want, ledger.Move{
-			Tenant: "default", Order: "order-1", Seq: seq, Kind: step.kind, EventID: step.event, From: step.from, To: step.to,
+			Tenant: "default", Order: "order-1", Seq: seq, Refund: refund, Kind: step.kind, EventID: step.event, From: step.from, To: step.to,
 			Account: step.account, Amount: step.amount, Currency: ledger.Points, OrderTotal: 2500, OrderCurrency: "USD",
 			CreatedAt: noon.Truncate(time.Microsecond),
 		})
@@ -141,7 +146,9 @@ func TestAChainRecordsWhatEachStepMoved(t *testing.T) {
 	require.Equal(t, want, chain.Entries)
 	for event, reversed := range map[string]bool{"refund-1": true, "refund-2": true, "paid-1": false, "op-1": false} {
 		require.Equal(t, reversed, chain.Reversed(event), event)
+		require.Equal(t, reversed, chain.Refunded("of-"+event), event)
 	}
+	require.True(t, strings.HasSuffix(chain.Entries[3].Before(), "~order-1~0002"), "the half of the transfer that stands before")
 	doc, err := books.Get(t.Context(), user.Key("default"))
 	require.NoError(t, err)
 	require.Equal(t, map[string]any{
@@ -170,7 +177,7 @@ func TestAReversalOfMoreThanIsLeftIsRefused(t *testing.T) {
 		"a chain of 1,000 entries":   {full, 1, ledger.ErrFull},
 		"but not one of 999 of them": {full[:ledger.MaxEntries-1], 1, nil},
 	} {
-		_, err := ledger.Chain{Entries: test.entries}.Reverse("refund-1", test.amount, noon)
+		_, err := ledger.Chain{Entries: test.entries}.Reverse("", "refund-1", test.amount, noon)
 		require.ErrorIs(t, err, test.err, name)
 	}
 }
@@ -366,4 +373,9 @@ func TestAnEntryPostedMeanwhileIsNotInTheBalance(t *testing.T) {
 			require.EqualValues(t, orders, balance)
 		}
 	}
+}
+
+func TestTheBooksHoldOnTheEmbeddedStore(t *testing.T) {
+	t.Parallel()
+	ledgertest.Run(t, storetest.Open)
 }

@@ -30,11 +30,9 @@ func withoutMarks(fields map[string]any) map[string]any {
 	return fields
 }
 
-// Canonical returns the bytes that stand for an entry in its seal: RFC 8785 JSON of all fields of
-// its document, but for those that sealing changes, and of its id, in the member id. Times are in
-// RFC 3339, in UTC, with six digits of a second. Of an entry that was read it is the document as
-// it was stored, also of fields that this release does not know; of another it is what Post would
-// store. The error wraps ErrInvalid or ErrBroken: the fields have no such form.
+// Canonical returns the bytes that stand for an entry in its seal: RFC 8785 JSON of its id and of all stored
+// fields but those that sealing changes, with times in UTC with six digits of a second. The error wraps
+// ErrInvalid or ErrBroken: the fields have no such form.
 func (e Entry) Canonical() ([]byte, error) {
 	fields := e.document.Fields
 	if fields == nil {
@@ -56,8 +54,7 @@ func (e Entry) Canonical() ([]byte, error) {
 	return canonical, nil
 }
 
-// LeafHash returns the hash that stands for an entry in its seal: RFC 6962's hash of a leaf, over
-// the bytes of Canonical, with SHA-256. The error is that of Canonical.
+// LeafHash returns RFC 6962's hash of a leaf, with SHA-256, over the bytes of Canonical, whose error it has.
 func (e Entry) LeafHash() ([]byte, error) {
 	canonical, err := e.Canonical()
 	if err != nil {
@@ -113,8 +110,7 @@ func appendCanonical(text []byte, value any) ([]byte, error) {
 	}
 }
 
-// compareUTF16 orders names as RFC 8785 does: by their UTF-16 code units. Bytes of UTF-8 have
-// another order where a name has characters beyond the first 65,536.
+// compareUTF16 orders names as RFC 8785 does: by their UTF-16 code units, not by their bytes.
 func compareUTF16(a, b string) int {
 	for a != "" && b != "" {
 		x, n := utf8.DecodeRuneInString(a)

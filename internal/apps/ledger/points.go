@@ -3,6 +3,7 @@ package ledger
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -21,15 +22,13 @@ type Account string
 // UserPoints is the account of a signed-in user's points.
 func UserPoints(uid string) Account { return Account(pointsPrefix + "user:" + uid) }
 
-// CustomerPoints is the account of the points of a provider's customer whose user
-// is not known.
+// CustomerPoints is the account of a provider's customer whose user is not known.
 func CustomerPoints(id string) Account { return Account(pointsPrefix + "customer:" + id) }
 
 // IssuedPoints is the account that the points of one order come from. It has no document.
 func IssuedPoints(order string) Account { return Account(pointsPrefix + "issued:" + order) }
 
-// Key is the key of the document of a tenant's account: fields tenant, account, currency, balance
-// (minor units) and updated_at. An account that nothing was ever credited to has none.
+// Key is the key of a tenant's account. One that nothing was ever credited to has no document.
 func (a Account) Key(tenant string) store.Key {
 	return store.Key{Collection: Accounts, ID: store.ID(tenant, string(a))}
 }
@@ -38,15 +37,13 @@ func (a Account) Key(tenant string) store.Key {
 const (
 	KindCredit   Kind = "credit"
 	KindReversal Kind = "reversal"
-	// A transfer is two entries, out of the account that holds what is left of the credit
-	// and into another. Both go through the chain's issuing account.
+	// A transfer is two entries, out of one account and into another, through the chain's issuing account.
 	KindTransferOut Kind = "transfer_out"
 	KindTransferIn  Kind = "transfer_in"
 )
 
-// Move is an entry of a chain as the chain sees it: an amount that goes from one account to
-// another. In the entry's lines the one is debited and the other credited: what a user has is a
-// credit balance. In JSON its fields are named as in its document.
+// Move is an entry of a chain as the chain sees it: an amount that goes from one account, which is debited,
+// to another, which is credited. In JSON its fields are named as in its document.
 type Move struct {
 	// Tenant is whose books the entry stands in.
 	Tenant string `json:"-" store:"tenant,required"`
@@ -61,14 +58,12 @@ type Move struct {
 	Refund string  `json:"refund_id,omitempty" store:"refund_id,omitzero,strict"`
 	From   Account `json:"from" store:"from,required"`
 	To     Account `json:"to" store:"to,required"`
-	// Account is the side that has a document: To of what is credited or comes in, From of
-	// what is reversed or goes out.
+	// Account is the side that has a document.
 	Account Account `json:"account" store:"account,required"`
 	// Amount is what moved, 1 to MaxAmount, in minor units of Currency.
 	Amount   int64  `json:"amount" store:"amount,required"`
 	Currency string `json:"currency" store:"currency,required"`
-	// OrderTotal is what the order cost, in minor units of OrderCurrency. Without
-	// an OrderCurrency it is not known.
+	// OrderTotal is what the order cost, if OrderCurrency is not empty.
 	OrderTotal    int64     `json:"order_total,omitempty" store:"order_total,strict"`
 	OrderCurrency string    `json:"order_currency,omitempty" store:"order_currency,omitzero,strict"`
 	CreatedAt     time.Time `json:"created_at" store:"created_at,required"`
@@ -91,9 +86,7 @@ func (m Move) Before() string {
 	return m.id()
 }
 
-// entry returns the entry that a move is a view on, as far as chains have it. What moves points
-// is the posting itself, so they count in the period in which they are posted: no period of theirs
-// is closed while there is something to post.
+// entry returns the entry that a move is a view on. Points count in the period in which they are posted.
 func (m Move) entry() Entry {
 	return Entry{
 		ID: m.id(), Tenant: m.Tenant, Kind: m.Kind, EventID: m.EventID, Order: m.Order,
@@ -130,7 +123,7 @@ func (m Move) writes() ([]store.Write, error) {
 	if m.OrderCurrency == "" {
 		delete(fields, "order_total") // it is not known
 	}
-	entry.mark(fields)
+	maps.Copy(fields, entry.index())
 	return []store.Write{
 		store.Create(entryKey, fields),
 		store.Increment(accountKey, map[string]int64{"balance": m.Change()}, map[string]any{
@@ -139,8 +132,7 @@ func (m Move) writes() ([]store.Write, error) {
 	}, nil
 }
 
-// MoveFromDocument reads the document of a chain's entry. The error wraps ErrBroken: a field is
-// missing, of another type, out of bounds, or contradicts the lines.
+// MoveFromDocument reads the document of a chain's entry. The error wraps ErrBroken.
 func MoveFromDocument(doc store.Document) (Move, error) {
 	m, err := readMove(doc)
 	if err != nil {
@@ -151,8 +143,11 @@ func MoveFromDocument(doc store.Document) (Move, error) {
 
 func readMove(doc store.Document) (Move, error) {
 	var m Move
+	var entry struct {
+		Lines []Line `store:"lines,required"`
+	}
 	_, total := doc.Fields["order_total"]
-	switch err := store.Decode(doc.Fields, &m); {
+	switch err := errors.Join(store.Decode(doc.Fields, &m), store.Decode(doc.Fields, &entry)); {
 	case err != nil:
 		return Move{}, err
 	case !slices.Contains([]Kind{KindCredit, KindReversal, KindTransferOut, KindTransferIn}, m.Kind):
@@ -161,17 +156,11 @@ func readMove(doc store.Document) (Move, error) {
 		return Move{}, errors.New("field amount")
 	case m.OrderTotal < 0 || total != (m.OrderCurrency != ""):
 		return Move{}, errors.New("field order_total")
-	}
-	lines, err := readLines(doc.Fields)
-	if err != nil {
-		return Move{}, err
-	}
-	if !slices.Equal(lines, m.Lines()) {
+	case !slices.Equal(entry.Lines, m.Lines()):
 		return Move{}, errors.New("the lines are not those of its move")
 	}
 	return m, nil
 }
 
-// ChainPrefix is what the ids of all entries of a tenant's order start with, and no id of another's
-// or of a journal, which has two names: the tenant and the event.
+// ChainPrefix begins the ids of all entries of a tenant's order, and no id of another's or of a journal.
 func ChainPrefix(tenant, order string) string { return store.ID(tenant, "points", order) + "~" }

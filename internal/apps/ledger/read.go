@@ -3,13 +3,12 @@ package ledger
 import (
 	"errors"
 	"fmt"
-	"slices"
+	"reflect"
 
 	"billhook/internal/platform/store"
 )
 
-// Read reads the document of an entry, a journal's or a chain's. The error wraps ErrBroken: a
-// field is missing, of another type, or contradicts another.
+// Read reads the document of an entry, a journal's or a chain's. The error wraps ErrBroken.
 func Read(doc store.Document) (Entry, error) {
 	e, err := read(doc)
 	if err != nil {
@@ -20,10 +19,7 @@ func Read(doc store.Document) (Entry, error) {
 
 func read(doc store.Document) (Entry, error) {
 	e := Entry{ID: doc.Key.ID, document: doc}
-	if err := store.Decode(doc.Fields, &e); err != nil {
-		return Entry{}, err
-	}
-	lines, err := readLines(doc.Fields)
+	err := store.Decode(doc.Fields, &e)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -34,13 +30,12 @@ func read(doc store.Document) (Entry, error) {
 			return Entry{}, failed
 		}
 		if e.Period != PeriodOf(move.CreatedAt) {
-			return Entry{}, errPeriod
+			return Entry{}, errors.New("no period")
 		}
 		e = move.entry()
 		e.ID, e.document, want = doc.Key.ID, doc, e.ID
 		err = e.checkLines()
 	} else {
-		e.Lines = lines
 		err = e.check()
 	}
 	switch {
@@ -52,27 +47,10 @@ func read(doc store.Document) (Entry, error) {
 	return e, e.readMarks()
 }
 
-func readLines(fields map[string]any) (lines []Line, err error) {
-	list, ok := fields[fieldLines].([]any)
-	if !ok {
-		return nil, errLines
-	}
-	for _, element := range list {
-		var line Line
-		fields, _ := element.(map[string]any)
-		if err := store.Decode(fields, &line); err != nil {
-			return nil, err
-		}
-		lines = append(lines, line)
-	}
-	return lines, nil
-}
-
 // readMarks reads what an entry is found by, and whether it is sealed.
 func (e *Entry) readMarks() error {
-	fields := e.document.Fields
-	postings, _ := fields[FieldPostings].([]any)
-	if fields[FieldBook] != BookKey(e.Tenant, e.Period) || !slices.Equal(postings, e.postings()) {
+	fields, want := e.document.Fields, e.index()
+	if fields[FieldBook] != want[FieldBook] || !reflect.DeepEqual(fields[FieldPostings], want[FieldPostings]) {
 		return errors.New("it stands in another book, or under other accounts")
 	}
 	seal, sealed := fields[fieldSeal]
@@ -96,8 +74,7 @@ func (e *Entry) readMarks() error {
 // Document is the document that the entry was read from.
 func (e Entry) Document() store.Document { return e.document }
 
-// Sealed returns the write that marks an entry, which was read, as the leaf of a seal, at the
-// version that it was read at.
+// Sealed returns the write that marks an entry, at the version that was read, as the leaf of a seal.
 func (e Entry) Sealed(seal, leaf int64) store.Write {
 	fields := withoutMarks(e.document.Fields)
 	fields[fieldSeal], fields[fieldLeaf] = seal, leaf

@@ -1,3 +1,4 @@
+// Package ledgertest holds the books to a model in memory, on whatever store it is given.
 package ledgertest
 
 import (
@@ -157,7 +158,7 @@ func (w *world) refund(t *rapid.T) {
 	w.ops++
 	event := fmt.Sprint("refund-", w.ops)
 	chain, current := w.load(t, id)
-	writes, err := chain.Reverse(event, amount, w.now)
+	writes, err := chain.Reverse("", event, amount, w.now)
 	o := w.orders[id]
 	if current {
 		switch {

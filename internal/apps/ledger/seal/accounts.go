@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
+
+	"github.com/go-json-experiment/json"
 
 	"billhook/internal/apps/ledger"
 	"billhook/internal/platform/store"
@@ -26,65 +26,40 @@ const accountTries = 3
 
 // summing is a place among the accounts: behind one, and within the entries of the next.
 type summing struct {
-	// after is the id of the last account that is done.
-	after string
-	// version is that of the next account when its summing began, sum its entries up to the id entries.
-	version store.Version
-	sum     int64
-	entries string
-}
-
-func (p summing) next() string {
-	return accountsPage + fmt.Sprintf("%d %d %s %s", p.version, p.sum, p.entries, p.after)
-}
-
-// summingOf reads a place. The error is ErrPage.
-func summingOf(at string) (p summing, err error) {
-	if at == "" {
-		return p, nil
-	}
-	parts := strings.Split(at, " ")
-	if len(parts) != 4 {
-		return p, ErrPage
-	}
-	version, err := strconv.ParseInt(parts[0], 10, 64)
-	sum, other := strconv.ParseInt(parts[1], 10, 64)
-	if errors.Join(err, other) != nil {
-		return p, ErrPage
-	}
-	return summing{after: parts[3], version: store.Version(version), sum: sum, entries: parts[2]}, nil
+	// After is the id of the last account that is done.
+	After string
+	// Version is that of the next account when its summing began, Sum its entries up to the id Entries.
+	Version store.Version
+	Sum     int64
+	Entries string
 }
 
 // accounts compares the balances of the tenant's accounts with the sums of their entries, sealed or not.
 func (v *verification) accounts(ctx context.Context, at string) error {
-	p, err := summingOf(at)
-	if err != nil {
-		return err
+	var p summing
+	if at != "" && json.Unmarshal([]byte(at), &p) != nil {
+		return ErrPage
 	}
-	for {
-		page, err := v.from.Query(ctx, store.Query{
-			Collection: ledger.Accounts, Equal: map[string]any{fieldTenant: v.tenant}, After: store.Cursor{ID: p.after}, Limit: accountsAtOnce,
-		})
+	query := store.Query{
+		Collection: ledger.Accounts, Equal: map[string]any{fieldTenant: v.tenant}, After: store.Cursor{ID: p.After}, Limit: accountsAtOnce,
+	}
+	for doc, err := range store.Each(ctx, v.From, query) {
+		done := false
+		if v.done.read++; err == nil && v.done.read <= accountReads {
+			done, err = v.account(ctx, doc, &p)
+		}
 		if err != nil {
-			return fmt.Errorf("seal: read accounts: %w", err)
+			return err
 		}
-		v.done.read += int64(len(page.Documents))
-		for i, doc := range page.Documents {
-			if done, err := v.account(ctx, doc, &p); err != nil || !done {
-				v.done.Next = p.next()
-				return err
-			}
-			v.done.Accounts++
-			p = summing{after: doc.Key.ID}
-			if last := i+1 == len(page.Documents) && page.Next.IsZero(); !last && v.done.read >= accountReads {
-				v.done.Next = p.next()
-				return nil
-			}
+		if !done {
+			text, err := json.Marshal(p)
+			v.done.Next = accountsPage + string(text)
+			return err
 		}
-		if page.Next.IsZero() {
-			return nil
-		}
+		v.done.Accounts++
+		p = summing{After: doc.Key.ID}
 	}
+	return nil
 }
 
 const fieldTenant = "tenant"
@@ -92,7 +67,7 @@ const fieldTenant = "tenant"
 // account compares one balance. done is false where the page ends within its entries, which p remembers.
 // An account that keeps moving is left for the next verification.
 func (v *verification) account(ctx context.Context, doc store.Document, p *summing) (done bool, err error) {
-	if p.version != 0 && p.version != doc.Version {
+	if p.Version != 0 && p.Version != doc.Version {
 		return true, nil
 	}
 	name, _ := doc.Fields[ledger.FieldAccount].(string)
@@ -100,46 +75,41 @@ func (v *verification) account(ctx context.Context, doc store.Document, p *summi
 		v.find(Changed, doc.Key, 0, "the account says that it is another")
 		return true, nil
 	}
+	query := store.Query{
+		Collection: ledger.Entries, Equal: map[string]any{fieldTenant: v.tenant, ledger.FieldAccount: name}, Limit: store.MaxPage,
+	}
 	for range accountTries {
-		readable := true
-		for {
-			page, err := v.from.Query(ctx, store.Query{
-				Collection: ledger.Entries, Equal: map[string]any{fieldTenant: v.tenant, ledger.FieldAccount: name}, After: store.Cursor{ID: p.entries}, Limit: store.MaxPage,
-			})
-			if err != nil {
+		for query.After.ID = p.Entries; ; query.After.ID = p.Entries {
+			moves, next, err := store.List(ctx, v.From, query, ledger.MoveFromDocument)
+			switch {
+			case errors.Is(err, ledger.ErrBroken):
+				return true, nil // it is found as an entry
+			case err != nil:
 				return false, fmt.Errorf("seal: read entries: %w", err)
 			}
-			v.done.read += int64(len(page.Documents))
-			for _, doc := range page.Documents {
-				move, err := ledger.MoveFromDocument(doc)
-				if err != nil {
-					readable = false // it is found as an entry
-					continue
-				}
-				p.sum += move.Change()
+			v.done.read += int64(len(moves))
+			for _, move := range moves {
+				p.Sum += move.Change()
 			}
-			if p.entries = page.Next.ID; page.Next.IsZero() || !readable {
+			if p.Entries = next.ID; next.IsZero() {
 				break
 			}
 			if v.done.read >= accountReads {
-				p.version = doc.Version
+				p.Version = doc.Version
 				return false, nil
 			}
 		}
-		if !readable {
-			return true, nil
-		}
-		now, err := v.from.Get(ctx, doc.Key)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
+		now, err := store.Find(ctx, v.From, doc.Key)
+		if err != nil {
 			return false, fmt.Errorf("seal: read account: %w", err)
 		}
 		if now.Version == doc.Version {
-			if doc.Fields["balance"] != p.sum {
+			if doc.Fields["balance"] != p.Sum {
 				v.find(Changed, doc.Key, 0, "the balance is not the sum of the account's entries")
 			}
 			return true, nil
 		}
-		doc, p.version, p.sum, p.entries = now, 0, 0, ""
+		doc, *p = now, summing{After: p.After}
 	}
 	return true, nil
 }
@@ -157,7 +127,7 @@ func (v *verification) held(ctx context.Context, entries []store.Document) error
 	}
 	v.done.read += int64(len(keys))
 	there, err := ask(ctx, keys, func(ctx context.Context, key store.Key) (bool, error) {
-		doc, err := store.Find(ctx, v.from, key)
+		doc, err := store.Find(ctx, v.From, key)
 		return doc.Fields[fieldTenant] == v.tenant, err // of another, no page of the accounts has it
 	})
 	if err != nil {

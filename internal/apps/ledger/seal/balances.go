@@ -12,8 +12,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Balance is the line of one control account and currency in a trial balance, in minor units.
-// Opening and Closing are debits minus credits.
+// Balance is a line of a trial balance. Opening and Closing are debits minus credits.
 type Balance struct {
 	Account  string `json:"account"`
 	Currency string `json:"currency"`
@@ -23,24 +22,21 @@ type Balance struct {
 	Closing  int64  `json:"closing"`
 }
 
-// TrialBalance is what all entries of a tenant add up to in a period, such as 2026-11. Opening is
-// what all earlier periods add up to.
+// TrialBalance is what a period adds up to. Opening is what all earlier periods add up to.
 type TrialBalance struct {
 	Tenant string `json:"tenant"`
 	Period string `json:"period"`
-	// Seal is the number of the last seal that is summed up here; Unsealed counts the entries that
-	// are, and have no seal.
+	// Seal is the last seal that is summed up here, and Unsealed counts the entries that have none.
 	Seal     int64     `json:"seal"`
 	Unsealed int64     `json:"unsealed"`
 	Balances []Balance `json:"balances"`
-	// Changed are the ids of entries that wait for their seal, were changed and cannot be read: they are
-	// left out.
+	// Changed are the ids of entries without a seal that cannot be read: they are left out.
 	Changed []string `json:"changed,omitempty"`
 }
 
-// Balances sums up a period. It reads one seal for each period up to it, and what is not sealed.
-// Every entry that was posted before the call counts exactly once, also while a sealer runs. The
-// error wraps ErrBroken or ErrOverflow, or is that of reading.
+// Balances sums up a period: one seal for each period up to it, and what is not sealed. Every entry that was
+// posted before the call counts exactly once, also while a sealer runs. The error wraps ErrBroken or
+// ErrOverflow, or is that of reading.
 func Balances(ctx context.Context, from Reader, tenant, period string) (TrialBalance, error) {
 	before, err := readHead(ctx, from, tenant)
 	if err != nil {
@@ -98,16 +94,14 @@ func Balances(ctx context.Context, from Reader, tenant, period string) (TrialBal
 	return balance, err
 }
 
-// Step is what a control account had before a seal and after it, of the entries of one period: debits
-// minus credits, in minor units.
+// Step is what a control account had before a seal and after it, of the entries of one period.
 type Step struct {
 	Account, Currency string
 	Before, After     int64
 }
 
-// Around returns what the accounts of a sealed entry had before and after its seal, of the entry's
-// period, in the order of its lines. It reads the seal. The error wraps ErrUnsealed or ErrBroken, or is
-// that of reading.
+// Around returns what the accounts of a sealed entry had before and after its seal, of the entry's period, in
+// the order of its lines. The error wraps ErrUnsealed or ErrBroken, or is that of reading.
 func Around(ctx context.Context, from store.Getter, e ledger.Entry) ([]Step, error) {
 	if e.Seal == 0 {
 		return nil, ErrUnsealed
@@ -129,8 +123,7 @@ func Around(ctx context.Context, from store.Getter, e ledger.Entry) ([]Step, err
 	return steps, nil
 }
 
-// Unchanged reports whether an entry is what its seal holds of it. It reads the leaves of the seal. One
-// without a seal is unchanged as far as anybody knows. The error is that of reading.
+// Unchanged reports whether an entry is what its seal holds of it; one without a seal is.
 func Unchanged(ctx context.Context, from store.Getter, e ledger.Entry) (bool, error) {
 	if e.Seal == 0 {
 		return true, nil
@@ -157,8 +150,7 @@ func missing(err error) error {
 	return err
 }
 
-// unsealed returns the entries of a tenant up to a period that have no seal, by id, and the ids of those
-// that cannot be read.
+// unsealed returns a tenant's entries up to a period that have no seal, and the ids of unreadable ones.
 func unsealed(ctx context.Context, from store.Querier, tenant, period string) (entries map[string]ledger.Entry, changed []string, err error) {
 	entries = map[string]ledger.Entry{}
 	query := store.Query{Collection: ledger.Entries, Equal: map[string]any{ledger.FieldUnsealed: tenant}, Limit: store.MaxPage}
@@ -195,9 +187,8 @@ func lines(opening, period Totals) ([]Balance, error) {
 	return balances, nil
 }
 
-// List returns a page of a tenant's seals, the newest first: those below the number before, 0 for
-// the newest. next is the before of the next page, 0 on the last. The error wraps ErrBroken, or is
-// that of reading.
+// List returns a page of a tenant's seals, the newest first: those below the number before, 0 for the newest.
+// next is the before of the next page, 0 on the last. The error wraps ErrBroken, or is that of reading.
 func List(ctx context.Context, from Reader, tenant string, before int64, limit int) (seals []Seal, next int64, err error) {
 	if before <= 0 {
 		h, err := readHead(ctx, from, tenant)

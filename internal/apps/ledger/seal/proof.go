@@ -6,11 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	merkle "github.com/transparency-dev/merkle/proof"
+	"github.com/transparency-dev/merkle/rfc6962"
 
 	"billhook/internal/apps/ledger"
 	"billhook/internal/platform/store"
@@ -47,8 +49,8 @@ type Proven struct {
 	Entry jsontext.Value `json:"entry"`
 }
 
-// Prove returns the proof that an entry stands in its seal. The error wraps ErrNoEntry, ErrUnsealed or
-// ErrBroken, or is that of reading.
+// Prove returns the proof that an entry stands in its seal. The error may be ErrNoEntry, ErrUnsealed or
+// ErrBroken.
 func Prove(ctx context.Context, from store.Getter, entryID string) ([]byte, error) {
 	doc, err := from.Get(ctx, ledger.Key(entryID))
 	switch {
@@ -72,12 +74,9 @@ func Prove(ctx context.Context, from store.Getter, entryID string) ([]byte, erro
 	if err != nil {
 		return nil, missing(err)
 	}
-	made := inclusion{Tenant: entry.Tenant, Seal: entry.Seal, Index: entry.Leaf}
-	if made.Entry, err = entry.Canonical(); err == nil {
-		made.Path, err = pathOf(leaves, uint64(entry.Leaf)) //nolint:gosec // Read has it at least 0
-	}
+	made := inclusion{Tenant: entry.Tenant, Seal: entry.Seal, Index: entry.Leaf, Path: pathOf(leaves, int(entry.Leaf))}
 	var text []byte
-	if err == nil {
+	if made.Entry, err = entry.Canonical(); err == nil {
 		text, err = made.text()
 	}
 	if err == nil { // what does not prove is not given out: the books were changed
@@ -113,3 +112,35 @@ func CheckProof(text []byte, kept []Seal) (Proven, error) {
 	}
 	return Proven{Tenant: s.Tenant, Seal: s.Number, SealHash: s.Hash, Root: s.Root, Count: s.Count, Index: p.Index, Entry: p.Entry}, nil
 }
+
+var hasher = rfc6962.DefaultHasher
+
+// leafHash is the hash of an entry's canonical bytes.
+func leafHash(canonical []byte) []byte { return hasher.HashLeaf(canonical) }
+
+// rootOf returns the root of RFC 6962's tree over leaves.
+func rootOf(leaves []leaf) []byte {
+	switch len(leaves) {
+	case 0:
+		return hasher.EmptyRoot()
+	case 1:
+		return leaves[0].hash
+	}
+	half := halfOf(leaves)
+	return hasher.HashChildren(rootOf(leaves[:half]), rootOf(leaves[half:]))
+}
+
+// pathOf returns the hashes that lead from a leaf to the root. Of a leaf that there is not they lead nowhere.
+func pathOf(leaves []leaf, index int) [][]byte {
+	if len(leaves) < 2 {
+		return nil
+	}
+	half := halfOf(leaves)
+	if index < half {
+		return append(pathOf(leaves[:half], index), rootOf(leaves[half:]))
+	}
+	return append(pathOf(leaves[half:], index-half), rootOf(leaves[:half]))
+}
+
+// halfOf is the largest power of two below the number of leaves.
+func halfOf(leaves []leaf) int { return 1 << (bits.Len(uint(len(leaves)-1)) - 1) }

@@ -13,8 +13,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Tenants returns the tenants that have a head or a first seal, sorted. The error is that of
-// reading.
+// Tenants returns the tenants that have a head or a first seal, sorted.
 func Tenants(ctx context.Context, from store.Querier) ([]string, error) {
 	found := map[string]bool{}
 	for _, query := range []store.Query{
@@ -41,27 +40,26 @@ func tenantOf(id string) (tenant string, ok bool) {
 	return tenant, found && err == nil && HeadID(tenant) == id
 }
 
-// Rest looks for entries that the verification of no tenant sees: those without a tenant,
-// and those of a tenant without a chain that say that they are sealed. Where
-// the numbers of entries are as they should be it reads no entry. Pages are as those of Page.
+// Rest looks for entries that the verification of no tenant sees: those without a tenant, and those of a
+// tenant without a chain. Where the numbers of entries are right it reads none. Pages are as those of Page.
 func (v Verifier) Rest(ctx context.Context, at string) (Verified, error) {
-	from, done := v.From, Verified{Findings: []Finding{}}
+	done := Verified{Findings: []Finding{}}
 	after, ok := strings.CutPrefix(at, entriesPage)
 	if at != "" && !ok {
 		return done, ErrPage
 	}
 	if at == "" {
-		if seen, err := allSeen(ctx, from); seen || err != nil {
+		if seen, err := allSeen(ctx, v.From); seen || err != nil {
 			return done, err
 		}
 	}
-	page, err := from.Query(ctx, store.Query{Collection: ledger.Entries, After: store.Cursor{ID: after}, Limit: store.MaxPage})
+	page, err := v.From.Query(ctx, store.Query{Collection: ledger.Entries, After: store.Cursor{ID: after}, Limit: store.MaxPage})
 	if err != nil {
 		return done, fmt.Errorf("seal: read entries: %w", err)
 	}
 	done.read += int64(len(page.Documents))
 	// The tenants after the entries: whoever is sealed meanwhile is one of them.
-	tenants, err := Tenants(ctx, from)
+	tenants, err := Tenants(ctx, v.From)
 	if err != nil {
 		return done, err
 	}
@@ -84,8 +82,7 @@ func (v Verifier) Rest(ctx context.Context, at string) (Verified, error) {
 	return done, nil
 }
 
-// allSeen reports whether the tenants have as many entries as there are. What is posted meanwhile
-// counts as seen.
+// allSeen reports whether the tenants have as many entries as there are, or more meanwhile.
 func allSeen(ctx context.Context, from store.Querier) (bool, error) {
 	all, err := count(ctx, from, nil)
 	if err != nil {
@@ -113,8 +110,7 @@ func count(ctx context.Context, from store.Querier, match map[string]any) (int64
 	return page.Count, nil
 }
 
-// All verifies each tenant and the rest, and hands over each finding. The error is that of
-// reading.
+// All verifies each tenant and the rest, and hands over each finding.
 func (v Verifier) All(ctx context.Context, report func(Finding)) error {
 	tenants, err := Tenants(ctx, v.From)
 	if err != nil {
@@ -126,4 +122,34 @@ func (v Verifier) All(ctx context.Context, report func(Finding)) error {
 		}
 	}
 	return pages(report, func(at string) (Verified, error) { return v.Rest(ctx, at) })
+}
+
+// Resealed is the kind of a finding that kept seals alone tell: the seal is not the one that was kept.
+const Resealed = "resealed"
+
+// AgainstKept compares the seals of a tenant that somebody has kept elsewhere with those that are there, and
+// counts them. Only this finds that all was sealed again, or that the newest were cut off.
+func AgainstKept(tenant string, kept, there []Seal) (found []Finding, compared int64) {
+	hashes := map[int64]string{}
+	for _, s := range there {
+		hashes[s.Number] = s.Hash
+	}
+	for _, s := range kept {
+		if s.Tenant != tenant {
+			continue
+		}
+		finding := Finding{Kind: Resealed, Tenant: tenant, Document: sealKey(tenant, s.Number).String(), Seal: s.Number}
+		switch hash, known := hashes[s.Number]; {
+		case !known:
+			finding.Detail = "the seal that was kept is gone"
+		case hash != s.Hash:
+			finding.Detail = "the seal is not the one that was kept: the books were sealed again"
+			compared++
+		default:
+			compared++
+			continue
+		}
+		found = append(found, finding)
+	}
+	return found, compared
 }

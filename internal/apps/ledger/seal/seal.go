@@ -1,20 +1,15 @@
-// Package seal makes what the books hold provable. A seal names a number of entries of one tenant,
-// in order: by the root of a Merkle tree (RFC 6962) over their hashes, with what they add to each
-// account, and with the hash of the seal before. So an entry that is changed, taken out, put in or
-// moved later no longer fits, and a proof of one entry is a few hashes long.
+// Package seal makes what the books hold provable. A seal names entries of one tenant, in order: by the root
+// of a Merkle tree (RFC 6962) over their hashes, with what they add to each account, and with the hash of the
+// seal before. So an entry that is changed, taken out, put in or moved later no longer fits.
 //
-// Sealing costs the posting path nothing: an entry is written with a mark, and a task takes the
-// mark away. One commit makes a seal whole: the seal, the list of its leaves, the head of the
-// tenant's chain at its version, and each sealed entry at its version. Whoever ends in between, or
-// comes second, has written nothing.
-//
-// An entry is sealed only where the record of its event names it, or the audit its author (Origins).
-// What has neither stays as it is, and verification names it.
+// A task seals: one commit makes the seal, the list of its leaves, the head of the tenant's chain at its
+// version, and the mark in each entry at its version. Whoever ends in between, or comes second, has written
+// nothing. An entry is sealed only where the record of its event names it, or the audit its author (Origins).
 //
 // A balance is what the last seal of a period has summed up, and what is not sealed yet.
 //
-// The package refuses to prove what nobody kept: someone who can write to the whole store can seal
-// everything again. Who has kept an older seal finds that.
+// The package refuses to prove what nobody kept: someone who can write to the whole store can seal everything
+// again. Who has kept an older seal finds that.
 package seal
 
 import (
@@ -29,7 +24,9 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/errgroup"
 
+	"billhook/internal/apps/ledger"
 	"billhook/internal/platform/store"
 )
 
@@ -61,8 +58,7 @@ type Reader interface {
 	store.Querier
 }
 
-// Sum is what was debited and credited, in minor units. In JSON they are texts: a number there is
-// exact up to 2^53 alone.
+// Sum is what was debited and credited. In JSON they are texts: a number is exact up to 2^53 alone.
 type Sum struct {
 	Debit  int64 `json:"debit,string" store:"debit,required"`
 	Credit int64 `json:"credit,string" store:"credit,required"`
@@ -95,8 +91,8 @@ type Seal struct {
 // firstPrevious is the Previous of a tenant's first seal.
 var firstPrevious = strings.Repeat("0", 2*sha256.Size)
 
-// computed returns the hash over all but Hash. It is that of the JSON that Seal has elsewhere, so
-// that anybody who keeps a seal can compute it: without hash, in the form of RFC 8785.
+// computed returns the hash over all but Hash, of the seal's JSON in the form of RFC 8785: anybody who keeps
+// a seal can compute it.
 func (s Seal) computed() (string, error) {
 	s.Hash = ""
 	s.SealedAt = s.SealedAt.UTC()
@@ -140,8 +136,7 @@ type head struct {
 	version store.Version
 }
 
-// readHead returns the head of a tenant's chain; one without seals has Number 0. The error wraps
-// ErrBroken, or is that of reading.
+// readHead returns the head of a tenant's chain; one without seals has Number 0.
 func readHead(ctx context.Context, from store.Getter, tenant string) (head, error) {
 	doc, err := from.Get(ctx, store.Key{Collection: Heads, ID: HeadID(tenant)})
 	if errors.Is(err, store.ErrNotFound) {
@@ -164,8 +159,7 @@ type leaf struct {
 	hash []byte
 }
 
-// leavesFields returns the leaves of a seal as a document: in order, each as the hash in hex, a
-// space, and the entry's id.
+// leavesFields returns the leaves of a seal as a document: each as the hash in hex, a space, and the id.
 func leavesFields(tenant string, number int64, leaves []leaf) map[string]any {
 	list := make([]any, len(leaves))
 	for i, l := range leaves {
@@ -174,8 +168,7 @@ func leavesFields(tenant string, number int64, leaves []leaf) map[string]any {
 	return map[string]any{"tenant": tenant, "number": number, "leaves": list}
 }
 
-// readLeaves reads the leaves of a seal. The error wraps ErrBroken or store.ErrNotFound, or is that
-// of reading.
+// readLeaves reads the leaves of a seal. The error may be ErrBroken or store.ErrNotFound.
 func readLeaves(ctx context.Context, from store.Getter, tenant string, number int64) ([]leaf, error) {
 	doc, err := from.Get(ctx, store.Key{Collection: Leaves, ID: ID(tenant, number)})
 	if err != nil {
@@ -200,8 +193,7 @@ func leavesOf(doc store.Document, tenant string, number int64) ([]leaf, error) {
 	return leaves, nil
 }
 
-// readNumber reads one seal and checks its hash. The error wraps ErrBroken or store.ErrNotFound, or
-// is that of reading.
+// readNumber reads one seal and checks its hash. The error may be ErrBroken or store.ErrNotFound.
 func readNumber(ctx context.Context, from store.Getter, tenant string, number int64) (Seal, error) {
 	doc, err := from.Get(ctx, sealKey(tenant, number))
 	if err != nil {
@@ -227,4 +219,30 @@ func HeadID(tenant string) string { return store.ID(tenant) }
 // ID is the id of a tenant's seal, and of its leaves.
 func ID(tenant string, number int64) string {
 	return fmt.Sprintf("%s~%010d", HeadID(tenant), number)
+}
+
+// Origins knows what stands behind the entries of the books. Both answers are read past every cache.
+type Origins interface {
+	// Vouched reports whether the record of the entry's event names the entry, or the audit its
+	// author. Both are written in the entry's own commit. The error is that of reading.
+	Vouched(ctx context.Context, entry ledger.Entry) (bool, error)
+	// Closings returns the moment from which each closed month of a tenant takes no entries.
+	Closings(ctx context.Context, tenant string) (map[string]time.Time, error)
+}
+
+// asking is how many entries or accounts are asked about at once.
+const asking = 16
+
+// ask returns the answer to the question about each, of which asking are asked at once.
+func ask[T any](ctx context.Context, all []T, question func(context.Context, T) (bool, error)) ([]bool, error) {
+	answers := make([]bool, len(all))
+	questions, ctx := errgroup.WithContext(ctx)
+	questions.SetLimit(asking)
+	for i, one := range all {
+		questions.Go(func() (err error) {
+			answers[i], err = question(ctx, one)
+			return err
+		})
+	}
+	return answers, questions.Wait()
 }

@@ -258,3 +258,8 @@ func TestEveryReadThatFailsFailsTheVerificationAndTheBalance(t *testing.T) {
 		}
 	}
 }
+
+func TestSealsFollowTheModelHere(t *testing.T) {
+	t.Parallel()
+	sealtest.Run(t, storetest.Open)
+}

@@ -22,8 +22,7 @@ const (
 	maxEntries = store.MaxWrites - 3
 	// maxBytes is what the entries of one commit may come to.
 	maxBytes = 4 << 20
-	// maxSums bounds the sums of a seal's own entries and of the further periods that it prolongs,
-	// so that it fits in one document.
+	// maxSums bounds the sums of a seal, so that it fits in one document.
 	maxSums = 2000
 )
 
@@ -45,8 +44,7 @@ type Sealed struct {
 	Raced int `json:"raced"`
 	// Unreadable counts the entries that cannot be sealed; verify names them.
 	Unreadable int `json:"unreadable"`
-	// Unfounded counts the entries that are not sealed, since neither the record of an event nor the
-	// audit names them; verify names them, too.
+	// Unfounded counts the entries that nothing vouches for: they are not sealed, and verify names them, too.
 	Unfounded int `json:"unfounded"`
 	// More: the run's time was over; another would find more.
 	More bool `json:"more"`
@@ -54,9 +52,8 @@ type Sealed struct {
 	OldestSeconds int64 `json:"oldest_seconds"`
 }
 
-// Run seals what it finds until nothing is left or the context is done. What is posted meanwhile
-// may be left for the next run. An error is the first that occurred; the other tenants were sealed
-// nevertheless. Any number of sealers may run at once.
+// Run seals what it finds until nothing is left or the context is done. An error is the first that occurred;
+// the other tenants were sealed nevertheless. Any number of sealers may run at once.
 func (s Sealer) Run(ctx context.Context) (Sealed, error) {
 	r := round{Sealer: s, unfounded: map[string]bool{}}
 	err := r.run(ctx)
@@ -216,7 +213,7 @@ func (c *chain) sealThese(ctx context.Context, entries []ledger.Entry) error {
 
 // founded returns the entries that something vouches for.
 func (c *chain) founded(ctx context.Context, entries []ledger.Entry) ([]ledger.Entry, error) {
-	answers, err := vouched(ctx, c.Origins, entries)
+	answers, err := ask(ctx, entries, c.Origins.Vouched)
 	if err != nil {
 		return nil, fmt.Errorf("seal: find origins: %w", err)
 	}

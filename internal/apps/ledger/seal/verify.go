@@ -74,8 +74,7 @@ type Verifier struct {
 	Origins Origins
 }
 
-// Tenant checks all of a tenant's chain and entries, and hands over each finding. The error is that
-// of reading.
+// Tenant checks all of a tenant's books, and hands over each finding.
 func (v Verifier) Tenant(ctx context.Context, tenant string, report func(Finding)) error {
 	return pages(report, func(at string) (Verified, error) { return v.Page(ctx, tenant, at) })
 }
@@ -101,13 +100,11 @@ const sealsPerPage = 10
 // What a page of the entries begins with. A page of the chain begins with a number.
 const entriesPage = "entries "
 
-// Page checks a bounded part of a tenant's books: from the beginning, or where the page
-// before ended. First come the seals, ten to a page, each with its leaves and its entries; then all
-// entries of the tenant, for those that no seal holds; then its accounts, each of whose balances is
-// compared with the sum of its entries. The pages of one verification, each begun at
-// the Next of the one before, check everything. The error wraps ErrPage, or is that of reading.
+// Page checks a bounded part of a tenant's books, from the Next of the page before: the seals, each with its
+// leaves and entries; then all entries, for those that no seal holds; then the accounts, whose balances are
+// compared with the sums of their entries. The error wraps ErrPage, or is that of reading.
 func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error) {
-	part := verification{Verifier: v, from: v.From, tenant: tenant, done: Verified{Findings: []Finding{}}}
+	part := verification{Verifier: v, tenant: tenant, done: Verified{Findings: []Finding{}}}
 	var err error
 	if part.closings, err = v.Origins.Closings(ctx, tenant); err != nil {
 		return part.done, err
@@ -126,7 +123,6 @@ func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error)
 type verification struct {
 	Verifier
 
-	from   Reader
 	tenant string
 	done   Verified
 	// closings are the moments from which months take no entries.
@@ -137,16 +133,17 @@ func (v *verification) find(kind string, key store.Key, number int64, detail str
 	v.done.Findings = append(v.done.Findings, Finding{Kind: kind, Tenant: v.tenant, Document: key.String(), Seal: number, Detail: detail})
 }
 
-// link is what a seal is compared with: the one before it.
+// link is what a seal is compared with: the one before it, nil where that cannot be read.
 type link struct {
 	number int64
-	// hash is empty, and seal nil, where it cannot be read.
-	hash string
-	seal *Seal
+	seal   *Seal
 }
 
 // first is what the first seal is compared with.
-var first = link{hash: firstPrevious, seal: &Seal{}}
+var first = link{seal: &Seal{Hash: firstPrevious}}
+
+// is reports whether the seal has a hash.
+func (l link) is(hash string) bool { return l.seal != nil && l.seal.Hash == hash }
 
 // chain checks the seals behind a place, and the head where they end.
 func (v *verification) chain(ctx context.Context, at string) error {
@@ -154,7 +151,7 @@ func (v *verification) chain(ctx context.Context, at string) error {
 	if err != nil {
 		return err
 	}
-	page, err := v.from.Query(ctx, store.Query{Collection: Seals, IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: after}, Limit: sealsPerPage})
+	page, err := v.From.Query(ctx, store.Query{Collection: Seals, IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: after}, Limit: sealsPerPage})
 	if err != nil {
 		return fmt.Errorf("seal: read seals: %w", err)
 	}
@@ -179,7 +176,7 @@ func (v *verification) chain(ctx context.Context, at string) error {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(lists)) {
-		_, err := v.from.Get(ctx, store.Key{Collection: Seals, ID: id})
+		_, err := v.From.Get(ctx, store.Key{Collection: Seals, ID: id})
 		switch {
 		case err == nil: // sealed between the two queries
 		case errors.Is(err, store.ErrNotFound):
@@ -195,7 +192,7 @@ func (v *verification) chain(ctx context.Context, at string) error {
 	return v.end(ctx, last, after)
 }
 
-func (l link) next(after string) string { return fmt.Sprintf("%d %s %s", l.number, l.hash, after) }
+func (l link) next(after string) string { return fmt.Sprint(l.number, " ", after) }
 
 // numberOf returns the number in the id of a seal; 0: there is none.
 func numberOf(id string) int64 {
@@ -206,36 +203,34 @@ func numberOf(id string) int64 {
 	return number
 }
 
-// begin reads a place in the chain: the last seal that was checked, and the id behind which the
-// page begins.
+// begin reads a place in the chain: the last seal that was checked, and the id behind it.
 func (v *verification) begin(ctx context.Context, at string) (link, string, error) {
 	if at == "" {
 		return first, HeadID(v.tenant) + "~", nil
 	}
-	parts := strings.SplitN(at, " ", 3)
-	number, err := strconv.ParseInt(parts[0], 10, 64)
-	if len(parts) != 3 || err != nil || number < 0 || !strings.HasPrefix(parts[2], HeadID(v.tenant)+"~") {
+	text, after, _ := strings.Cut(at, " ")
+	number, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || number < 0 || !strings.HasPrefix(after, HeadID(v.tenant)+"~") {
 		return link{}, "", ErrPage
 	}
 	if number == 0 {
-		return first, parts[2], nil
+		return first, after, nil
 	}
-	last := link{number: number, hash: parts[1]}
-	s, err := readNumber(ctx, v.from, v.tenant, number)
+	s, err := readNumber(ctx, v.From, v.tenant, number)
 	switch {
-	case err == nil && s.Hash == last.hash:
-		last.seal = &s
-	case err != nil && !errors.Is(err, ErrBroken) && !errors.Is(err, store.ErrNotFound):
+	case errors.Is(err, ErrBroken), errors.Is(err, store.ErrNotFound):
+		return link{number: number}, after, nil
+	case err != nil:
 		return link{}, "", err
 	}
-	return last, parts[2], nil
+	return link{number, &s}, after, nil
 }
 
 // lists reads the leaves of the seals behind an id, up to another; empty: up to the end.
 func (v *verification) lists(ctx context.Context, after, until string) (map[string]store.Document, error) {
 	found := map[string]store.Document{}
 	query := store.Query{Collection: Leaves, IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: after}, Limit: sealsPerPage}
-	for doc, err := range store.Each(ctx, v.from, query) {
+	for doc, err := range store.Each(ctx, v.From, query) {
 		if err != nil {
 			return nil, err
 		}
@@ -262,7 +257,7 @@ func (v *verification) gap(first, last int64) {
 func (v *verification) end(ctx context.Context, last link, after string) error {
 	key := store.Key{Collection: Heads, ID: HeadID(v.tenant)}
 	v.done.Next = entriesPage
-	h, err := readHead(ctx, v.from, v.tenant)
+	h, err := readHead(ctx, v.From, v.tenant)
 	switch {
 	case errors.Is(err, ErrBroken):
 		v.find(Changed, key, 0, "the head is not readable")
@@ -270,11 +265,11 @@ func (v *verification) end(ctx context.Context, last link, after string) error {
 		return err
 	case h.Number == 0 && last.number > 0:
 		v.find(Missing, key, 0, "there are seals, and no head")
-	case h.Number != last.number && h.Hash == last.hash:
+	case h.Number != last.number && last.is(h.Hash):
 		v.find(Changed, key, last.number, "the head contradicts the last seal")
 	case h.Number > last.number:
 		// Either sealed since, or gone.
-		_, err := v.from.Get(ctx, sealKey(v.tenant, last.number+1))
+		_, err := v.From.Get(ctx, sealKey(v.tenant, last.number+1))
 		switch {
 		case err == nil:
 			v.done.Next = last.next(after)
@@ -285,7 +280,7 @@ func (v *verification) end(ctx context.Context, last link, after string) error {
 		}
 	case h.Number < last.number:
 		v.find(Changed, key, last.number, "there are seals behind the head")
-	case last.seal != nil && last.number > 0 && (h.Hash != last.hash || !maps.Equal(h.Periods, last.seal.Periods)):
+	case last.seal != nil && last.number > 0 && (!last.is(h.Hash) || !maps.Equal(h.Periods, last.seal.Periods)):
 		v.find(Changed, key, last.number, "the head contradicts the last seal")
 	}
 	return nil
@@ -305,7 +300,7 @@ func (v *verification) seal(ctx context.Context, doc store.Document, number int6
 		v.find(Changed, doc.Key, number, "the seal says that it is another")
 	case s.Check() != nil:
 		v.find(Changed, doc.Key, number, "its hash is not that of what it says")
-	case last.hash != "" && s.Previous != last.hash:
+	case last.seal != nil && !last.is(s.Previous):
 		v.find(Changed, doc.Key, number, "it does not follow the seal before")
 	default:
 		if err := v.sums(ctx, s, last); err != nil {
@@ -314,7 +309,7 @@ func (v *verification) seal(ctx context.Context, doc store.Document, number int6
 	}
 	now := link{number: number}
 	if err == nil && s.Check() == nil {
-		now.hash, now.seal = s.Hash, &s
+		now.seal = &s
 	}
 	key := store.Key{Collection: Leaves, ID: doc.Key.ID}
 	if !listed {
@@ -347,7 +342,7 @@ func (v *verification) sums(ctx context.Context, s Seal, last link) error {
 			before := *last.seal
 			if number != last.number {
 				var err error
-				before, err = readNumber(ctx, v.from, v.tenant, number)
+				before, err = readNumber(ctx, v.From, v.tenant, number)
 				if errors.Is(err, ErrBroken) || errors.Is(err, store.ErrNotFound) {
 					return nil // that one is found wrong
 				}

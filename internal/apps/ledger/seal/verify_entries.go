@@ -13,8 +13,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// sealed compares the leaves of a seal with the entries that say that it holds them. s is nil where
-// the seal cannot be read.
+// sealed compares the leaves of a seal, nil where it cannot be read, with the entries that name it.
 func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, s *Seal) error {
 	places := make(map[string]int, len(leaves))
 	for i, l := range leaves {
@@ -24,7 +23,7 @@ func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, 
 	found := make(map[string]bool, len(leaves))
 	whole := true
 	query := store.Query{Collection: ledger.Entries, Equal: map[string]any{"tenant": v.tenant, "seal": number}, Limit: store.MaxPage}
-	for doc, err := range store.Each(ctx, v.from, query) {
+	for doc, err := range store.Each(ctx, v.From, query) {
 		if err != nil {
 			return err
 		}
@@ -54,7 +53,7 @@ func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, 
 			continue
 		}
 		whole = false
-		doc, err := v.from.Get(ctx, ledger.Key(l.id))
+		doc, err := v.From.Get(ctx, ledger.Key(l.id))
 		switch {
 		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
 			v.find(Missing, ledger.Key(l.id), number, "the entry is gone")
@@ -102,13 +101,13 @@ func (v *verification) compare(doc store.Document, number, place int64, hash []b
 
 // entries reads the entries of the tenant behind an id, for those that no seal holds.
 func (v *verification) entries(ctx context.Context, after string) error {
-	page, err := v.from.Query(ctx, store.Query{Collection: ledger.Entries, Equal: map[string]any{"tenant": v.tenant}, After: store.Cursor{ID: after}, Limit: store.MaxPage})
+	page, err := v.From.Query(ctx, store.Query{Collection: ledger.Entries, Equal: map[string]any{"tenant": v.tenant}, After: store.Cursor{ID: after}, Limit: store.MaxPage})
 	if err != nil {
 		return fmt.Errorf("seal: read entries: %w", err)
 	}
 	v.done.read += int64(len(page.Documents))
 	// The head after its entries: what is sealed meanwhile has a seal up to it.
-	h, err := readHead(ctx, v.from, v.tenant)
+	h, err := readHead(ctx, v.From, v.tenant)
 	if err != nil && !errors.Is(err, ErrBroken) {
 		return err
 	}
@@ -130,7 +129,7 @@ func (v *verification) entries(ctx context.Context, after string) error {
 
 // unsealed checks entries that wait for their seal.
 func (v *verification) unsealed(ctx context.Context, entries []ledger.Entry) error {
-	founded, err := vouched(ctx, v.Origins, entries)
+	founded, err := ask(ctx, entries, v.Origins.Vouched)
 	if err != nil {
 		return err
 	}

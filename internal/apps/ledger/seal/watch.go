@@ -41,12 +41,10 @@ type Verdict struct {
 
 // State is how the verification stands that runs by itself.
 type State struct {
-	// Running is the one that goes on; its BegunAt is zero where none does. Last is the last that came
-	// to its end.
+	// Running is the one that goes on, if its BegunAt is not zero. Last has come to its end.
 	Running Verdict `json:"running" store:"running"`
 	Last    Verdict `json:"last" store:"last"`
-	// Tenant and At are where the next part begins. Rest: what is left is entries that no tenant's
-	// chain knows.
+	// Tenant and At are where the next part begins. Rest: what is left no tenant's chain knows.
 	Tenant string `json:"-" store:"tenant"`
 	At     string `json:"-" store:"at"`
 	Rest   bool   `json:"-" store:"rest"`
@@ -54,8 +52,7 @@ type State struct {
 	version store.Version
 }
 
-// Worst is the verdict that people hear of: that of the verification that runs once it has found
-// something, else that of the last.
+// Worst is the verdict that people hear of: of the one that runs once it has found something.
 func (s State) Worst() Verdict {
 	if s.Running.Found > 0 {
 		return s.Running
@@ -63,8 +60,7 @@ func (s State) Worst() Verdict {
 	return s.Last
 }
 
-// Standing reads how the verification stands. The error is that of reading; a state that cannot be read
-// is as if nothing was verified yet.
+// Standing reads how the verification stands. One that cannot be read is as if nothing was verified yet.
 func Standing(ctx context.Context, from store.Getter) (State, error) {
 	doc, err := store.Find(ctx, from, stateKey)
 	if err != nil {
@@ -88,10 +84,9 @@ type Watch struct {
 	Report func(Finding)
 }
 
-// Step goes on with the verification, or begins the next where the last began a day ago. It ends with
-// the verification, with the time that ctx leaves it, or once it has read about stepReads documents. What it
-// has come to is kept after each part, so that whoever calls next goes on there. Of two steps at once
-// one ends early. The error is that of reading or writing.
+// Step goes on with the verification, or begins the next where the last began a day ago, as far as ctx and
+// stepReads let it. What it has come to is kept after each part. Of two steps at once one ends early. The
+// error is that of reading or writing.
 func (w Watch) Step(ctx context.Context) (State, error) {
 	s, err := Standing(ctx, w.Store)
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// PeriodsCollection has an immutable document for each event that told a billing period of a
-// subscription.
+// PeriodsCollection has an immutable document for each event that told a billing period.
 const PeriodsCollection = "subscriptionPeriods"
 
 // The forms of the names of periods: of a calendar month, and of one that begins at a moment.
@@ -20,8 +19,7 @@ const (
 
 // Period is a span of time whose usage is counted together.
 type Period struct {
-	// ID is 2026-11 for a calendar month (UTC), and 20261102T101500Z, the moment at which it begins, for a
-	// billing period of the subscription's own.
+	// ID is 2026-11 for a calendar month, and 20261102T101500Z, its first moment, for a billing period.
 	ID string
 	// Start is in the period. End is not; it is zero where no event has told it.
 	Start, End time.Time
@@ -62,8 +60,7 @@ type period struct {
 	ToldAt       time.Time `store:"told_at"`
 }
 
-// Tell returns the write that keeps a period. ok is false where the event tells none: a bound is
-// missing, is no time, or they do not follow each other.
+// Tell returns the write that keeps a period. ok is false where the event has no two bounds that follow.
 func Tell(t Told) (write store.Write, ok bool) {
 	start, startErr := time.Parse(time.RFC3339Nano, t.Start)
 	end, endErr := time.Parse(time.RFC3339Nano, t.End)
@@ -93,12 +90,9 @@ func latestFirst(at time.Time) string {
 	return fmt.Sprintf("%018d", last-micros)
 }
 
-// PeriodAt returns the period of a subscription that holds a moment. Of the periods that were told it
-// is the one that began last before the moment. Where that has ended, it is the one that begins at
-// its end: its own event has not come yet, and will tell that start. A subscription of which
-// nothing was told by then has calendar months. It reads one document at the most.
-//
-// The error wraps store.ErrUnreadable where the document cannot be read; else the store did not answer.
+// PeriodAt returns the period of a subscription that holds a moment: of those that were told the one that
+// began last before it, or the one that begins at that one's end, or else the calendar month. It reads one
+// document at the most. The error wraps store.ErrUnreadable, or is the store's.
 func PeriodAt(ctx context.Context, from store.Querier, tenant, subscription string, at time.Time) (Period, error) {
 	at = at.UTC().Truncate(time.Microsecond)
 	if !storable(at) {

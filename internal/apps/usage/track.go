@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -52,116 +53,101 @@ func Register(r *handler.Registry, c *catalog.Catalog, db store.Store, now func(
 	handler.RegisterTx(r, Handler, Tracker{Store: db, Limits: c.Usage, Warnings: warnings, Now: now}.Track, c.EmitsOf(Handler)...)
 }
 
-// told is what an event says.
-type told struct {
-	tenant, subscription, meter string
-	quantity                    int64
-	occurred                    time.Time
-	// stated: the event says itself when it occurred.
-	stated bool
-}
-
-// Track counts an event: its entry, and the total of its period, which is read and written at
-// its version. Each threshold that the total crosses for the first time in its period is emitted in
-// the same commit. Where the queue of the warnings does not run, none counts as told: once it runs,
-// the next event tells them.
-//
-// An event that was counted before is refused by the store; then Track is called again with a
-// higher Try, looks, and accepts the entry that is there if it says the same.
+// Track counts an event: its entry, and the total of its period at its version. Each threshold that the total
+// crosses for the first time is emitted in the same commit; where the queue of the warnings does not run,
+// none counts as told. A further try looks, and accepts the entry that is there if it says the same.
 func (t Tracker) Track(ctx context.Context, event handler.Event, body contract.Body) (handler.Effect, error) {
-	said, err := t.read(event, body)
+	said, err := read(event, body)
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	key := EntryKey(said.tenant, said.subscription, event.ID)
+	stated := body.Text("occurred_at") != ""
+	key := EntryKey(said.Tenant, said.Subscription, event.ID)
 	if event.Try > 0 {
-		if counted, err := t.counted(ctx, key, said); counted || err != nil {
+		if counted, err := t.counted(ctx, key, said, stated); counted || err != nil {
 			return handler.Effect{Result: AlreadyCounted, Ref: key.ID}, err
 		}
 	}
-	period, err := PeriodAt(ctx, t.Store, said.tenant, said.subscription, said.occurred)
-	switch {
-	case errors.Is(err, store.ErrUnreadable):
-		return handler.Effect{}, retry.Transient("usage_unreadable", err)
-	case err != nil:
-		return handler.Effect{}, retry.Outage("store_unavailable", err)
+	period, err := PeriodAt(ctx, t.Store, said.Tenant, said.Subscription, said.OccurredAt)
+	if err != nil {
+		return handler.Effect{}, unread(err)
 	}
-	now := t.Now().UTC()
-	switch {
-	case said.occurred.After(now.Add(t.Limits.Ahead)):
+	effect := handler.Effect{Result: Counted, Ref: key.ID}
+	said.CountedAt = t.Now().UTC()
+	switch now := said.CountedAt; {
+	case said.OccurredAt.After(now.Add(t.Limits.Ahead)):
 		return handler.Effect{}, retry.Permanent("usage_in_the_future", nil)
 	case now.After(period.settles.Add(t.Limits.Grace)):
 		// It may be a copy of one that was in time.
-		if counted, err := t.counted(ctx, key, said); counted || err != nil {
+		if counted, err := t.counted(ctx, key, said, stated); counted || err != nil {
 			return handler.Effect{Result: AlreadyCounted, Ref: key.ID}, err
 		}
 		return handler.Effect{}, retry.Permanent("usage_too_late", nil)
+	case now.After(period.settles):
+		effect.Result = CountedLate
 	}
 	total, version, err := t.total(ctx, said, period)
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	result := Counted
-	if now.After(period.settles) {
-		result = CountedLate
-	}
-	return t.count(event, said, counting{total: total, version: version, at: now, result: result})
+	return t.count(event, effect, said, total, version)
 }
 
-// read takes what the event says, and checks what the contract does not.
-func (t Tracker) read(event handler.Event, body contract.Body) (told, error) {
-	said := told{
-		tenant: event.Tenant, subscription: body.Text("subscription_id"), meter: body.Text("meter"), quantity: body.Number("quantity"),
+// read takes what the event says, as an entry without its period, and checks what the contract does not.
+func read(event handler.Event, body contract.Body) (Entry, error) {
+	said := Entry{
+		Tenant: event.Tenant, Subscription: body.Text("subscription_id"), Meter: body.Text("meter"), EventID: event.ID,
+		Quantity: body.Number("quantity"),
 	}
-	if said.subscription == "" || said.meter == "" {
-		return told{}, retry.Permanent("usage_of_nothing", nil)
+	if said.Subscription == "" || said.Meter == "" {
+		return Entry{}, retry.Permanent("usage_of_nothing", nil)
 	}
-	at := body.Text("occurred_at")
-	if said.stated = at != ""; !said.stated {
-		at = body.Time()
-	}
-	occurred, err := time.Parse(time.RFC3339Nano, at)
-	if said.occurred = occurred.UTC().Truncate(time.Microsecond); err != nil || !storable(said.occurred) {
-		return told{}, retry.Permanent("usage_time_invalid", nil)
+	occurred, err := time.Parse(time.RFC3339Nano, cmp.Or(body.Text("occurred_at"), body.Time()))
+	if said.OccurredAt = occurred.UTC().Truncate(time.Microsecond); err != nil || !storable(said.OccurredAt) {
+		return Entry{}, retry.Permanent("usage_time_invalid", nil)
 	}
 	return said, nil
 }
 
-// counted reports whether the event has its entry. The error is a conflict where that says
-// something else.
-func (t Tracker) counted(ctx context.Context, key store.Key, said told) (bool, error) {
-	doc, err := t.Store.Get(ctx, key)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return false, nil
-	case err != nil:
-		return false, retry.Outage("store_unavailable", err)
+// unread marks the error of what reads usage.
+func unread(err error) error {
+	if errors.Is(err, store.ErrUnreadable) {
+		return retry.Transient("usage_unreadable", err)
 	}
+	return retry.Outage("store_unavailable", err)
+}
+
+// counted reports whether the event has its entry. The error is a conflict where that says something else; a time
+// that the event does not state is none.
+func (t Tracker) counted(ctx context.Context, key store.Key, said Entry, stated bool) (bool, error) {
+	doc, err := store.Find(ctx, t.Store, key)
 	var entry Entry
-	if err := store.Decode(doc.Fields, &entry); err != nil {
-		return false, retry.Transient("usage_unreadable", err)
+	if err == nil && doc.Version != 0 {
+		err = store.Decode(doc.Fields, &entry)
 	}
-	if entry.Meter != said.meter || entry.Quantity != said.quantity || (said.stated && !entry.OccurredAt.Equal(said.occurred)) {
+	switch {
+	case err != nil:
+		return false, unread(err)
+	case doc.Version == 0:
+		return false, nil
+	case entry.Meter != said.Meter, entry.Quantity != said.Quantity, stated && !entry.OccurredAt.Equal(said.OccurredAt):
 		return false, retry.Conflicting("usage_counted_differently", nil)
 	}
 	return true, nil
 }
 
 // total reads the total of a period; that of one without usage is empty, and has no version.
-func (t Tracker) total(ctx context.Context, said told, p Period) (total Total, version store.Version, err error) {
-	doc, err := t.Store.Get(ctx, Key(said.tenant, said.subscription, p.ID, said.meter))
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		total = Total{
-			Tenant: said.tenant, Subscription: said.subscription, Period: p.ID, Meter: said.meter, Start: p.Start,
-			Month: said.tenant + "~" + p.Start.Format(monthForm),
-		}
-	case err != nil:
-		return Total{}, 0, retry.Outage("store_unavailable", err)
-	default:
-		if err := store.Decode(doc.Fields, &total); err != nil {
-			return Total{}, 0, retry.Transient("usage_unreadable", err)
-		}
+func (t Tracker) total(ctx context.Context, said Entry, p Period) (total Total, version store.Version, err error) {
+	total = Total{
+		Tenant: said.Tenant, Subscription: said.Subscription, Period: p.ID, Meter: said.Meter, Start: p.Start,
+		Month: said.Tenant + "~" + p.Start.Format(monthForm),
+	}
+	doc, err := store.Find(ctx, t.Store, Key(said.Tenant, said.Subscription, p.ID, said.Meter))
+	if err == nil && doc.Version != 0 {
+		err = store.Decode(doc.Fields, &total)
+	}
+	if err != nil {
+		return Total{}, 0, unread(err)
 	}
 	if !p.End.IsZero() {
 		total.End = p.End
@@ -172,40 +158,26 @@ func (t Tracker) total(ctx context.Context, said told, p Period) (total Total, v
 	return total, doc.Version, nil
 }
 
-// counting is what an event is counted in.
-type counting struct {
-	total   Total
-	version store.Version // 0: the period has no total yet
-	at      time.Time
-	result  string
-}
-
-// count adds the event to its total.
-func (t Tracker) count(event handler.Event, said told, c counting) (handler.Effect, error) {
-	total := c.total
-	key := Key(total.Tenant, total.Subscription, total.Period, total.Meter)
-	if said.quantity > catalog.MaxUsage-total.Used || said.quantity < -catalog.MaxUsage-total.Used {
+// count adds what the event says to its total, which is written at its version.
+func (t Tracker) count(event handler.Event, effect handler.Effect, said Entry, total Total, version store.Version) (handler.Effect, error) {
+	if said.Quantity > catalog.MaxUsage-total.Used || said.Quantity < -catalog.MaxUsage-total.Used {
 		return handler.Effect{}, retry.Permanent("usage_total_out_of_bounds", nil)
 	}
-	total.Used += said.quantity
+	key := Key(total.Tenant, total.Subscription, total.Period, total.Meter)
+	total.Used += said.Quantity
 	total.Entries++
-	total.CountedAt = c.at
-	total.Quota = t.Limits.QuotaOf(total.Meter, total.Plan)
-	thresholds := t.Limits.Thresholds
-	made := EntryKey(total.Tenant, total.Subscription, event.ID)
-	effect := handler.Effect{Result: c.result, Ref: made.ID}
-	if t.Warnings.ID == "" {
-		thresholds = nil
+	total.CountedAt, total.Quota = said.CountedAt, t.Limits.QuotaOf(total.Meter, total.Plan)
+	if t.Warnings.ID != "" {
+		for _, percent := range crossed(total, t.Limits.Thresholds) {
+			total.Warned, total.WarnedBy = percent, event.ID
+			effect.Emit = append(effect.Emit, t.warn(event, total))
+		}
 	}
-	for _, percent := range crossed(total, thresholds) {
-		total.Warned, total.WarnedBy = percent, event.ID
-		effect.Emit = append(effect.Emit, t.warn(event, total))
+	said.Period, said.Total = total.Period, key.ID
+	effect.Writes = []store.Write{
+		store.Create(EntryKey(said.Tenant, said.Subscription, said.EventID), store.Encode(&said)),
+		store.Replace(key, version, store.Encode(&total)),
 	}
-	entry := Entry{
-		Tenant: total.Tenant, Subscription: total.Subscription, Period: total.Period, Meter: total.Meter, EventID: event.ID,
-		Quantity: said.quantity, OccurredAt: said.occurred, CountedAt: c.at, Total: key.ID,
-	}
-	effect.Writes = []store.Write{store.Create(made, store.Encode(&entry)), store.Replace(key, c.version, store.Encode(&total))}
 	return effect, nil
 }
 

@@ -1,9 +1,6 @@
-// Package usage counts what subscriptions use, per meter and billing period, and has somebody
-// warned who comes near a quota. It owns the periods, the immutable entry of each event, and the
-// total of each meter and period, which is the sum of its entries.
-//
-// It refuses to change or remove an entry: a correction is an entry below 0. It refuses to
-// price anything.
+// Package usage counts what subscriptions use, per meter and billing period, and has somebody warned who
+// comes near a quota. A total is the sum of its entries, one for each event. It refuses to change or remove
+// an entry: a correction is an entry below 0. It refuses to price anything.
 package usage
 
 import (
@@ -72,8 +69,8 @@ func Key(tenant, subscription, period, meter string) store.Key {
 	return store.Key{Collection: Collection, ID: subscriptionPrefix(tenant, subscription) + store.Path(period, meter)}
 }
 
-// EntryKey is the key of an event's entry. It does not hold the period: told anew, the event is in
-// the period that it was counted in.
+// EntryKey is the key of an event's entry: without the period, so that the event stays in the one that it was
+// counted in.
 func EntryKey(tenant, subscription, eventID string) store.Key {
 	return store.Key{Collection: EntriesCollection, ID: subscriptionPrefix(tenant, subscription) + store.Path(eventID)}
 }
@@ -91,9 +88,8 @@ type Of struct {
 // ErrOf: totals are of a subscription, or of a month.
 var ErrOf = errors.New("usage: a list is of a subscription or of a month")
 
-// Totals returns the totals of a subscription, period after period, or of a month, in no order that
-// means anything: a page of at most limit, 1 to store.MaxPage, behind the place after. next is
-// empty on the last page.
+// Totals returns a page of the totals of a subscription, period after period, or of a month, behind the place
+// after. next is empty on the last page.
 func Totals(ctx context.Context, from store.Querier, of Of, after store.Cursor, limit int) (page []Total, next store.Cursor, err error) {
 	query := store.Query{Collection: Collection, After: after, Limit: limit}
 	switch {

@@ -12,6 +12,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/usage"
+	"billhook/internal/apps/usage/usagetest"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
@@ -348,4 +349,9 @@ func TestATotalThatWouldNotBeExactIsADeadLetter(t *testing.T) {
 		_, err = b.deliver(b.used(t, "beyond-"+meter, meter, sign, ""))
 		requireReason(t, err, retry.Rejected, "usage_total_out_of_bounds")
 	}
+}
+
+func TestUsageIsTheSumOfItsEntriesOnTheEmbeddedStore(t *testing.T) {
+	t.Parallel()
+	usagetest.Run(t, storetest.Open)
 }

@@ -93,24 +93,25 @@ func Read(doc store.Document) (Order, error) {
 	return o, nil
 }
 
-// Find returns an order of a tenant. The error is ErrUnknown, ErrBroken,
-// or says that nothing is known.
+// Find returns an order of a tenant. The error is ErrUnknown, ErrBroken, or says that nothing is known.
 func Find(ctx context.Context, from store.Getter, tenant, id string) (Order, error) {
-	o, _, err := look(ctx, from, tenant, id)
+	o, _, err := look(ctx, from, key(tenant, id), ErrUnknown, Read)
 	return o, err
 }
 
-// look returns an order with the version of its document.
-func look(ctx context.Context, from store.Getter, tenant, id string) (Order, store.Version, error) {
-	doc, err := from.Get(ctx, key(tenant, id))
+// look reads a document with its version. The error is absent where there is none, or that of read.
+func look[T any](
+	ctx context.Context, from store.Getter, key store.Key, absent error, read func(store.Document) (T, error),
+) (one T, version store.Version, err error) {
+	doc, err := store.Find(ctx, from, key)
 	switch {
-	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-		return Order{}, 0, ErrUnknown
+	case errors.Is(err, store.ErrInvalid), err == nil && doc.Version == 0:
+		return one, 0, absent
 	case err != nil:
-		return Order{}, 0, fmt.Errorf("orders: read: %w", err)
+		return one, 0, fmt.Errorf("orders: %w", err)
 	}
-	o, err := Read(doc)
-	return o, doc.Version, err
+	one, err = read(doc)
+	return one, doc.Version, err
 }
 
 // OfUser returns orders of a tenant's user, at most limit, in no order that means anything.
@@ -119,8 +120,7 @@ func OfUser(ctx context.Context, from store.Querier, tenant, userID string, limi
 	return all, !next.IsZero(), err
 }
 
-// List returns orders in a state of rest, or with an empty one all, in no order that means anything: at most limit, 1 to
-// store.MaxPage, behind the document after. next is zero on the last page.
+// List returns a page of orders in a state of rest, or of all; next is zero on the last.
 func List(ctx context.Context, from store.Querier, state State, after store.Cursor, limit int) (page []Order, next store.Cursor, err error) {
 	query := store.Query{Collection: Collection, After: after, Limit: limit}
 	if state != "" {

@@ -154,8 +154,7 @@ func answerTo(at State, on string) (a answer, ok bool) {
 	return answers[i], true
 }
 
-// walk follows an event's edge and those that follow at once, to the next state of rest. It is
-// empty where the event has no edge.
+// walk follows an event's edge, if there is one, and those that follow at once, to the next state of rest.
 func walk(from State, on string, inStock bool) (way []edge) {
 	for {
 		i := slices.IndexFunc(edges, func(e edge) bool {
@@ -167,29 +166,6 @@ func walk(from State, on string, inStock bool) (way []edge) {
 		way = append(way, edges[i])
 		from, on = edges[i].to, ""
 	}
-}
-
-// Diagram is the state machine in Mermaid's language.
-func Diagram() string {
-	var b strings.Builder
-	b.WriteString("stateDiagram-v2\n")
-	shown := func(s State) State {
-		if s == none {
-			return "[*]"
-		}
-		return s
-	}
-	for _, e := range edges {
-		_, _ = fmt.Fprintf(&b, "    %s --> %s", shown(e.from), e.to)
-		if label := e.label(); label != "" {
-			_, _ = fmt.Fprintf(&b, ": %s", label)
-		}
-		b.WriteString("\n")
-	}
-	for _, s := range []State{OrderConfirmed, OrderCancelled, OrderShipped} {
-		_, _ = fmt.Fprintf(&b, "    %s --> [*]\n", s)
-	}
-	return b.String()
 }
 
 // label is the text at an edge of the diagram.

@@ -1,12 +1,12 @@
-// Package orders owns what becomes of an order: its states and the ways between them, in one
-// table, and the pieces of products that it reserves, sells and releases. Every event of an order is
-// one commit: the order's document, the stock, and what is told of it, or none of these.
+// Package orders owns what becomes of an order: its states and the ways between them, in one table, and the
+// pieces of products that it reserves, sells and releases. Every event of an order is one commit.
 //
-// It refuses to commit, retry or remember events: the caller of the handlers does. It refuses to
-// take or to give back money: a payment that no order waits for becomes a dead letter, for a person.
+// It refuses to commit, retry or remember events, and to take or to give back money: a payment that no order
+// waits for becomes a dead letter, for a person.
 package orders
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -42,8 +42,7 @@ type keeper struct {
 	others, indexes []string
 }
 
-// Register adds the handlers under the names that the catalog uses. It takes from there how long
-// orders.create waits for a payment, and where what becomes of orders is told.
+// Register adds the handlers. The catalog says how long a payment is waited for, and who is told.
 func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now func() time.Time) {
 	var q catalog.Queue
 	for _, name := range []string{createHandler, confirmHandler, failHandler, timeoutHandler, shipHandler} {
@@ -121,15 +120,13 @@ type Sold struct {
 	SoldAt     time.Time `json:"sold_at"`
 }
 
-// create reserves all pieces of an order, or none, and starts the wait for its payment. Where a
-// piece is short, the order is cancelled. An order that names no items reserves nothing.
-//
-// A first try does not read the order: where there is one, the store refuses to create another.
+// create reserves all pieces of an order, or none, and starts the wait for its payment. Where a piece is
+// short, the order is cancelled. A first try does not read the order: the store refuses to create another.
 func (k keeper) create(ctx context.Context, event handler.Event, body newOrder) (handler.Effect, error) {
 	items := merged(body.Items)
 	o := Order{ID: body.OrderID, Tenant: event.Tenant, UserID: body.UserID, SellerID: body.SellerID, Items: items, Total: body.Total}
 	if event.Try > 0 {
-		there, _, err := look(ctx, k.store, event.Tenant, o.ID)
+		there, _, err := look(ctx, k.store, key(event.Tenant, o.ID), ErrUnknown, Read)
 		switch {
 		case err == nil && (there.UserID != o.UserID || there.SellerID != o.SellerID || there.Total != o.Total || !slices.Equal(there.Items, o.Items)):
 			return handler.Effect{}, retry.Conflicting("order_created_differently", nil)
@@ -151,7 +148,7 @@ func (k keeper) create(ctx context.Context, event handler.Event, body newOrder) 
 // reserve returns the writes that reserve the items, or the first product that is short.
 func (k keeper) reserve(ctx context.Context, tenant string, items []Item) (writes []store.Write, short string, err error) {
 	for _, item := range items {
-		s, version, err := lookAtStock(ctx, k.store, tenant, item.ProductID)
+		s, version, err := look(ctx, k.store, StockKey(tenant, item.ProductID), ErrNoStock, ReadStock)
 		switch {
 		case errors.Is(err, ErrNoStock) || (err == nil && s.Available < item.Quantity):
 			return nil, item.ProductID, nil
@@ -177,54 +174,50 @@ func merged(items []Item) []Item {
 	return all
 }
 
-// confirm takes the payment of an order. A second payment of an order that is paid is for a
-// person, as far as the two can be told apart.
+// confirm takes the payment of an order. A second payment is for a person, where the two can be told apart.
 func (k keeper) confirm(ctx context.Context, event handler.Event, body payment) (handler.Effect, error) {
-	return k.advance(ctx, event, body.OrderID, func(o *Order) (handler.Effect, error) {
+	return k.advance(ctx, event, body.OrderID, func(o *Order) error {
 		switch {
 		case o.State == PaymentInitiated:
 			o.PaymentID = body.PaymentID
 		case o.State != OrderCancelled && o.PaymentID != "" && body.PaymentID != "" && o.PaymentID != body.PaymentID:
-			return handler.Effect{}, retry.Permanent("paid_twice", nil)
+			return retry.Permanent("paid_twice", nil)
 		}
-		return handler.Effect{}, nil
+		return nil
 	})
 }
 
 func (k keeper) fail(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
-	return k.advance(ctx, event, body.OrderID, nil)
+	return k.advance(ctx, event, body.OrderID, func(*Order) error { return nil })
 }
 
-// timeOut cancels an order whose payment was not heard of in time. What decides is the order's own
-// time: a timeout that comes early, from a worker whose clock is ahead, is kept until then.
+// timeOut cancels an order whose payment is late by the order's own time; an early timeout is kept.
 func (k keeper) timeOut(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
-	return k.advance(ctx, event, body.OrderID, func(o *Order) (handler.Effect, error) {
+	return k.advance(ctx, event, body.OrderID, func(o *Order) error {
 		if early := o.PaymentDue.Sub(k.now()); o.State == PaymentInitiated && early > 0 {
-			return handler.Effect{}, retry.Early("not_due", early, nil)
+			return retry.Early("not_due", early, nil)
 		}
-		return handler.Effect{}, nil
+		return nil
 	})
 }
 
 func (k keeper) ship(ctx context.Context, event handler.Event, body shipment) (handler.Effect, error) {
-	return k.advance(ctx, event, body.OrderID, func(o *Order) (handler.Effect, error) {
-		if o.UserID == "" {
-			o.UserID = body.UserID
-		}
-		return handler.Effect{}, nil
+	return k.advance(ctx, event, body.OrderID, func(o *Order) error {
+		o.UserID = cmp.Or(o.UserID, body.UserID)
+		return nil
 	})
 }
 
-// advance reads an order and takes it along the event's edge, or answers. check, if not nil, sees
-// the order before, and may complete it; a result or an error of its own stands.
-func (k keeper) advance(ctx context.Context, event handler.Event, id string, check func(*Order) (handler.Effect, error)) (handler.Effect, error) {
-	o, version, err := look(ctx, k.store, event.Tenant, id)
-	if err != nil && !errors.Is(err, ErrUnknown) {
+// advance takes an order along the event's edge, or answers. check may complete or refuse one that is there.
+func (k keeper) advance(ctx context.Context, event handler.Event, id string, check func(*Order) error) (handler.Effect, error) {
+	o, version, err := look(ctx, k.store, key(event.Tenant, id), ErrUnknown, Read)
+	switch {
+	case errors.Is(err, ErrUnknown):
+	case err != nil:
 		return handler.Effect{}, marked(err)
-	}
-	if check != nil && version != 0 {
-		if effect, err := check(&o); err != nil || effect.Result != "" {
-			return effect, err
+	default:
+		if err := check(&o); err != nil {
+			return handler.Effect{}, err
 		}
 	}
 	if a, ok := answerTo(o.State, event.Type); ok {
@@ -249,8 +242,7 @@ func (a answer) effect() (handler.Effect, error) {
 	}
 }
 
-// follow takes an order along edges, and returns the effect of all of them. The order stands at the
-// version; 0: it is new. reserved are the writes of its reservation.
+// follow takes an order, which stands at a version or is new, along edges, and returns the effect of all.
 func (k keeper) follow(event handler.Event, o Order, version store.Version, way []edge, reserved []store.Write) (handler.Effect, error) {
 	now := k.now().UTC().Truncate(time.Microsecond)
 	if o.UpdatedAt = now; version == 0 {
@@ -310,9 +302,8 @@ func (k keeper) tellOthers(event handler.Event, o Order) (all []handler.Emission
 	return all
 }
 
-// tellIndexes are the messages of the products of an order that is confirmed, the last of its messages: people come
-// first. An order has at most 100 products, so with its stock, and two writes for each message, it stays within
-// store.MaxWrites.
+// tellIndexes are the messages of the products of an order that is confirmed. Of at most 100 products, with
+// their stock and two writes for each message, an order stays within store.MaxWrites.
 func (k keeper) tellIndexes(event handler.Event, o Order) (all []handler.Emission) {
 	for _, to := range k.indexes {
 		for _, item := range o.Items {

@@ -56,29 +56,14 @@ func ReadStock(doc store.Document) (Stock, error) {
 	return s, nil
 }
 
-// lookAtStock returns the stock of a product with the version of its document. The error is
-// ErrNoStock, ErrBroken, or says that nothing is known.
-func lookAtStock(ctx context.Context, from store.Getter, tenant, product string) (Stock, store.Version, error) {
-	doc, err := from.Get(ctx, StockKey(tenant, product))
-	switch {
-	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-		return Stock{}, 0, ErrNoStock
-	case err != nil:
-		return Stock{}, 0, fmt.Errorf("orders: read stock: %w", err)
-	}
-	s, err := ReadStock(doc)
-	return s, doc.Version, err
-}
-
-// reserving returns the write that reserves pieces. It is refused with store.ErrStale where the
-// stock is no longer as it was read.
+// reserving returns the write that reserves pieces, at the version that was read.
 func (s Stock) reserving(pieces int64, version store.Version) store.Write {
 	s.Available, s.Reserved = s.Available-pieces, s.Reserved+pieces
 	return store.Replace(StockKey(s.Tenant, s.ProductID), version, store.Encode(&s))
 }
 
-// moving returns the write that sells or releases pieces that an order has reserved. It needs no
-// read, and is never refused: the order's own write, in the same commit, holds that it happens once.
+// moving returns the write that sells or releases reserved pieces. The order's own write holds that it
+// happens once.
 func moving(tenant string, to move, item Item) store.Write {
 	add := map[string]int64{"reserved": -item.Quantity, "sold": item.Quantity}
 	if to == release {
@@ -95,36 +80,32 @@ type Keeper struct {
 	NewID func() string
 }
 
-// Change names the author of a change and the reason. The JSON is that of a request, whose sender
-// is known otherwise.
+// Change names the author of a change and the reason.
 type Change struct {
 	Who string `json:"-"`
 	Why string `json:"why"`
-	// Expect, if set, is how many pieces were available when the person looked; 0 too where there
-	// was no stock.
+	// Expect, if set, is how many pieces were available when the person looked.
 	Expect *int64 `json:"expect,omitempty"`
 }
 
-// Get returns the stock of a tenant's product. The error is ErrNoStock, ErrBroken, or says that nothing is
-// known.
+// Get returns the stock of a tenant's product. The error is ErrNoStock, ErrBroken, or an outage.
 func (k *Keeper) Get(ctx context.Context, tenant, product string) (Stock, error) {
 	if !pii.ID.Valid(tenant) || !pii.ID.Valid(product) {
 		return Stock{}, ErrNoStock
 	}
-	s, _, err := lookAtStock(ctx, k.Store, tenant, product)
+	s, _, err := look(ctx, k.Store, StockKey(tenant, product), ErrNoStock, ReadStock)
 	return s, err
 }
 
-// List returns the stock of a tenant's products in the order of their ids: a page of at most limit, 1 to
-// store.MaxPage, behind after. next is zero on the last page.
+// List returns a page of the stock of a tenant's products, by id; next is zero on the last.
 func (k *Keeper) List(ctx context.Context, tenant string, after store.Cursor, limit int) (page []Stock, next store.Cursor, err error) {
 	query := store.Query{Collection: StockCollection, IDPrefix: store.Path(tenant) + "~", After: after, Limit: limit}
 	return store.List(ctx, k.Store, query, ReadStock)
 }
 
-// Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or
-// sold stay so. The error wraps ErrInvalid or audit.ErrInvalid, is ErrChanged, ErrBroken or store.ErrBusy,
-// or says that nothing is known.
+// Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or sold
+// stay so. The error wraps ErrInvalid or audit.ErrInvalid, is ErrChanged, ErrBroken or store.ErrBusy, or says
+// that nothing is known.
 func (k *Keeper) Set(ctx context.Context, tenant, product string, available int64, by Change) (Stock, error) {
 	switch {
 	case !pii.ID.Valid(tenant), !pii.ID.Valid(product):

@@ -53,24 +53,17 @@ type Delivery struct {
 	SubjectID  string `json:"subject_id"`
 }
 
-// Register adds the handler. A repeated request has the same webhook-id, by which receivers tell
-// that they have it; so a second attempt is safe.
+// Register adds the handler. A repeated request has the same webhook-id: a second attempt is safe.
 func Register(r *handler.Registry, d Deliverer) {
 	handler.RegisterLeased(r, Handler, handler.LeasedOf[Delivery]{Do: d.deliver, Plan: d.plan, SafeToRepeat: true, ManyPlaces: true}, d.News...)
 }
 
-// deliver tells the event's endpoint. A failure is noted with the endpoint once, when it begins.
-// The failure that comes DisableAfter later disables the endpoint, and so does a 410 at once: the
-// event is then done, and the endpoint, the audit's entry, the news and the event's record are
-// one commit.
+// deliver tells the event's endpoint. A failure is noted with the endpoint when it begins. One that comes
+// DisableAfter later disables the endpoint, and so does a 410 at once: the event is done in the same commit.
 func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Delivery) (handler.Effect, error) {
-	e, untold, err := d.find(ctx, event, asked)
+	e, body, untold, err := d.find(ctx, event, asked)
 	if err != nil || untold != "" {
 		return handler.Effect{Result: untold}, err
-	}
-	body, err := compose(event, asked)
-	if err != nil {
-		return handler.Effect{}, err
 	}
 	status, failure := d.Poster.Post(ctx, e.address(d.Now()), event.CalleeKey(), body)
 	now := d.Now().UTC().Truncate(time.Microsecond)
@@ -85,7 +78,8 @@ func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Deliv
 	case !retry.Decide(failure).Counts: // nothing was sent
 	case e.FailingSince.IsZero():
 		// Where this is not written, the next failure is the first that is known.
-		_, _ = d.Store.Commit(ctx, e.failed(failure, now).writes())
+		e.FailingSince, e.Failure = now, retry.Decide(failure).Reason
+		_, _ = d.Store.Commit(ctx, e.writes(false))
 	case now.Sub(e.FailingSince) >= d.DisableAfter:
 		return d.giveUp(event, e, Failing, now)
 	}
@@ -94,37 +88,37 @@ func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Deliv
 
 // plan is the request that deliver makes, or the result of an event whose endpoint is not told.
 func (d Deliverer) plan(ctx context.Context, event handler.Event, asked Delivery) (handler.Plan, error) {
-	e, untold, err := d.find(ctx, event, asked)
+	e, body, untold, err := d.find(ctx, event, asked)
 	if err != nil || untold != "" {
 		return handler.Plan{Effect: handler.Effect{Result: untold}}, err
-	}
-	body, err := compose(event, asked)
-	if err != nil {
-		return handler.Plan{}, err
 	}
 	return handler.Plan{Calls: []handler.Call{{Target: "endpoint:" + e.ID, Method: "POST", ID: event.CalleeKey(), Body: body}}}, nil
 }
 
-// find returns the event's endpoint, or the result of an event whose endpoint is not told.
-func (d Deliverer) find(ctx context.Context, event handler.Event, asked Delivery) (e stored, untold string, err error) {
+// find returns the event's endpoint and what it is sent, or the result of an event whose endpoint is not told.
+func (d Deliverer) find(ctx context.Context, event handler.Event, asked Delivery) (e stored, body []byte, untold string, err error) {
 	e, err = read(ctx, d.Store, asked.EndpointID)
 	switch {
 	case errors.Is(err, ErrUnknown), err == nil && e.Tenant != event.Tenant:
-		return e, EndpointUnknown, nil
+		return e, nil, EndpointUnknown, nil
 	case errors.Is(err, ErrBroken):
-		return e, "", retry.Transient("endpoint_unreadable", err)
+		return e, nil, "", retry.Transient("endpoint_unreadable", err)
 	case err != nil:
-		return e, "", retry.Outage("store_unavailable", err)
+		return e, nil, "", retry.Outage("store_unavailable", err)
 	case e.State == Disabled:
-		return e, EndpointDisabled, nil
+		return e, nil, EndpointDisabled, nil
 	case !e.takes(asked.EventType):
-		return e, Filtered, nil
+		return e, nil, Filtered, nil
 	}
-	return e, "", nil
+	whole, err := contract.As[*contract.Event](event.Body)
+	if err != nil {
+		return e, nil, "", retry.Permanent("unexpected_body", nil)
+	}
+	body, err = json.Marshal(notice{asked.EventType, whole.Timestamp, subject{asked.SubjectID}})
+	return e, body, "", err
 }
 
-// heal forgets the failure of an endpoint that has answered. It ends before the event is done:
-// with a failure that is left behind, the next one would disable the endpoint.
+// heal forgets a failure before its event is done: left behind, it would disable the endpoint at the next.
 func (d Deliverer) heal(ctx context.Context, e stored) error {
 	if e.FailingSince.IsZero() {
 		return nil
@@ -133,7 +127,7 @@ func (d Deliverer) heal(ctx context.Context, e stored) error {
 		if !now.FailingSince.Equal(e.FailingSince) {
 			return nil, nil // a failure that was noted meanwhile is another
 		}
-		return now.healthy().writes(), nil
+		return now.healthy().writes(false), nil
 	})
 	switch {
 	case err == nil, errors.Is(err, ErrUnknown):
@@ -144,13 +138,12 @@ func (d Deliverer) heal(ctx context.Context, e stored) error {
 	return retry.Outage("store_unavailable", err)
 }
 
-// giveUp is the effect that disables the endpoint and tells of it. Where somebody has changed the
-// endpoint meanwhile, the handler is called again.
+// giveUp is the effect that disables the endpoint and tells of it.
 func (d Deliverer) giveUp(event handler.Event, e stored, reason string, now time.Time) (handler.Effect, error) {
 	after := e.disabled(reason, now)
 	writes, err := audit.Entry{
 		Kind: Kind, Subject: e.ID, Action: "disable", Who: "billhook", Why: reason, At: now, Before: e.side(), After: after.side(),
-	}.With(event.CalleeKey(), after.writes()...)
+	}.With(event.CalleeKey(), after.writes(false)...)
 	if err != nil {
 		return handler.Effect{}, err
 	}
@@ -171,23 +164,13 @@ type disabledData struct {
 	FailingSince time.Time `json:"failing_since,omitzero"`
 }
 
-// notice is what an endpoint is sent: what has happened to what, and when. It holds no more, so
-// that the endpoint asks for what it may see.
+// notice is what an endpoint is sent, the same in every attempt. It asks for what else it may see.
 type notice struct {
-	Type      string `json:"type"`
-	Timestamp string `json:"timestamp"`
-	Data      struct {
-		ID string `json:"id"`
-	} `json:"data"`
+	Type      string  `json:"type"`
+	Timestamp string  `json:"timestamp"`
+	Data      subject `json:"data"`
 }
 
-// compose makes the body, which is the same in every attempt.
-func compose(event handler.Event, asked Delivery) ([]byte, error) {
-	whole, err := contract.As[*contract.Event](event.Body)
-	if err != nil {
-		return nil, retry.Permanent("unexpected_body", nil)
-	}
-	n := notice{Type: asked.EventType, Timestamp: whole.Timestamp}
-	n.Data.ID = asked.SubjectID
-	return json.Marshal(n)
+type subject struct {
+	ID string `json:"id"`
 }

@@ -1,7 +1,6 @@
-// Package endpoints owns the addresses that third parties have registered to be told of events:
-// their secrets, their filters, whether they are told, and since when they fail. It decides what
-// becomes of an event for one of them. It refuses to know how a request is made, and to show a
-// secret a second time.
+// Package endpoints owns the addresses that third parties have registered to be told of events: their secrets
+// and filters, whether they are told, and since when they fail. It refuses to know how a request is made, and
+// to show a secret a second time.
 package endpoints
 
 import (
@@ -14,7 +13,6 @@ import (
 	"billhook/internal/contract/routing"
 	"billhook/internal/pii"
 	"billhook/internal/platform/store"
-	"billhook/internal/retry"
 )
 
 // Collection has a document for each endpoint, under its id. Lists has, without secrets, one for
@@ -57,8 +55,7 @@ type Endpoint struct {
 	State  State    `json:"state" store:"state,required"`
 	// Reason is why it is disabled: by_hand, gone or failing.
 	Reason string `json:"reason,omitempty" store:"reason,omitzero"`
-	// FailingSince is the time of the first failure since the last success; zero: it does not
-	// fail. Failure is the code of that failure, such as callee_failed_503.
+	// FailingSince is the time of the first failure since the last success, and Failure its code.
 	FailingSince time.Time `json:"failing_since,omitzero" store:"failing_since,omitzero"`
 	Failure      string    `json:"failure,omitempty" store:"failure,omitzero"`
 	// OldSecretUntil is the time until which the secret before the last rotation signs too.
@@ -77,8 +74,7 @@ func (e Endpoint) takes(eventType string) bool {
 	return false
 }
 
-// side is what the audit says of it, before a change or after. An address may name a customer,
-// and stays out.
+// side is what the audit says of it. An address may name a customer, and stays out.
 func (e Endpoint) side() map[string]any {
 	side := map[string]any{"state": string(e.State), "tenant": e.Tenant}
 	if e.Reason != "" {
@@ -99,10 +95,9 @@ type Address struct {
 
 // Poster makes the requests.
 type Poster interface {
-	// Post makes one signed request, and says what its answer means: nil is a success. The error
-	// is marked, as by retry.HTTPStatus. It does not count where nothing was sent, for a limit
-	// or because ctx has ended. status is that of the answer; 0: there was none. The same id
-	// and body are sent in every attempt.
+	// Post makes one signed request; nil is a success. The error is marked, as by retry.HTTPStatus, and does
+	// not count where nothing was sent. status is that of the answer; 0: there was none. Every attempt has
+	// the same id and body.
 	Post(ctx context.Context, to Address, id string, body []byte) (status int, err error)
 	// Check reports whether requests may go to an address. The error wraps ErrInvalid.
 	Check(ctx context.Context, address string) error
@@ -195,30 +190,23 @@ func (e Endpoint) lists() map[string]bool {
 	}
 }
 
-// listed is the key of an endpoint's document on a list. Ids ascend, and the newest shall come
-// first. Neither a list's name nor an id has a tilde.
+// listed is the key of an endpoint's document on a list, the newest first.
 func (e Endpoint) listed(list string) store.Key {
 	return store.Key{Collection: Lists, ID: fmt.Sprintf("%s~%019d-%s", list, math.MaxInt64-e.CreatedAt.UnixMicro(), e.ID)}
 }
 
-// writes are those of a change: the endpoint at the version that was read, and the lists.
-func (e stored) writes() []store.Write {
+// writes are those of a change, or of the removal: the endpoint at the version that was read, and the lists.
+func (e stored) writes(removed bool) []store.Write {
 	writes := []store.Write{store.Replace(Key(e.ID), e.version, store.Encode(&e))}
+	if removed {
+		writes[0] = store.Delete(Key(e.ID), e.version)
+	}
 	for list, on := range e.lists() {
-		if on {
+		if on && !removed {
 			writes = append(writes, store.Set(e.listed(list), store.Encode(&e.Endpoint)))
 		} else {
 			writes = append(writes, store.Delete(e.listed(list), 0))
 		}
-	}
-	return writes
-}
-
-// removal are the writes that remove the endpoint.
-func (e stored) removal() []store.Write {
-	writes := []store.Write{store.Delete(Key(e.ID), e.version)}
-	for list := range e.lists() {
-		writes = append(writes, store.Delete(e.listed(list), 0))
 	}
 	return writes
 }
@@ -232,11 +220,5 @@ func (e stored) disabled(reason string, now time.Time) stored {
 // healthy is the endpoint without its failure.
 func (e stored) healthy() stored {
 	e.FailingSince, e.Failure = time.Time{}, ""
-	return e
-}
-
-// failed is the endpoint after the first of its failures.
-func (e stored) failed(failure error, now time.Time) stored {
-	e.FailingSince, e.Failure = now, retry.Decide(failure).Reason
 	return e
 }

@@ -55,8 +55,7 @@ type New struct {
 	Events []string `json:"events,omitempty"`
 }
 
-// Change names the author of a change and the reason. The JSON is that of a request, whose sender
-// is known otherwise.
+// Change names the author of a change and the reason.
 type Change struct {
 	Who string `json:"-"`
 	Why string `json:"why"`
@@ -74,8 +73,7 @@ func (k *Keeper) Get(ctx context.Context, id string) (Endpoint, error) {
 	return e.Endpoint, err
 }
 
-// Choice chooses a list: all endpoints, those that are disabled, those that fail, or those of a
-// tenant. At most one is set.
+// Choice chooses a list: all endpoints, or by the one member that is set.
 type Choice struct {
 	Disabled, Failing bool
 	Tenant            string
@@ -93,8 +91,7 @@ func (c Choice) list() string {
 	return all
 }
 
-// List returns a page of a list, the newest first: at most limit, 1 to store.MaxPage, behind
-// after. next is zero on the last page.
+// List returns a page of a list, the newest first; next is zero on the last.
 func (k *Keeper) List(ctx context.Context, of Choice, after store.Cursor, limit int) (page []Endpoint, next store.Cursor, err error) {
 	query := store.Query{Collection: Lists, IDPrefix: of.list() + "~", After: after, Limit: limit}
 	return store.List(ctx, k.Store, query, func(doc store.Document) (e Endpoint, err error) {
@@ -132,7 +129,7 @@ func (k *Keeper) Add(ctx context.Context, asked New, by Change) (Secret, error) 
 	e := stored{Secret: k.NewSecret(), Endpoint: Endpoint{
 		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled, CreatedAt: now, ChangedAt: now,
 	}}
-	writes, err := k.entry("add", e.ID, by, nil, e.side()).With(k.NewID(), e.writes()...)
+	writes, err := k.entry("add", e.ID, by, nil, e.side()).With(k.NewID(), e.writes(false)...)
 	if err != nil {
 		return Secret{}, err
 	}
@@ -159,8 +156,7 @@ func (k *Keeper) Rotate(ctx context.Context, id string, by Change) (Secret, erro
 	return Secret{e.Endpoint, e.Secret}, nil
 }
 
-// Enable has an endpoint told of events from now on, and forgets that it failed. The error is as
-// of Rotate.
+// Enable has an endpoint told of events, and forgets that it failed. The error is as of Rotate.
 func (k *Keeper) Enable(ctx context.Context, id string, by Change) (Endpoint, error) {
 	e, err := k.change(ctx, id, "enable", by, func(e stored) (stored, bool) {
 		changed := e.State != Enabled || !e.FailingSince.IsZero()
@@ -184,7 +180,7 @@ func (k *Keeper) Remove(ctx context.Context, id string, by Change) (Endpoint, er
 	var was stored
 	err := update(ctx, k.Store, id, func(e stored) ([]store.Write, error) {
 		was = e
-		return k.entry("remove", id, by, e.side(), nil).With(k.NewID(), e.removal()...)
+		return k.entry("remove", id, by, e.side(), nil).With(k.NewID(), e.writes(true)...)
 	})
 	return was.Endpoint, err
 }
@@ -198,7 +194,7 @@ func (k *Keeper) change(ctx context.Context, id, action string, by Change, decid
 			return nil, nil
 		}
 		after.ChangedAt = k.now()
-		return k.entry(action, id, by, before.side(), after.side()).With(k.NewID(), after.writes()...)
+		return k.entry(action, id, by, before.side(), after.side()).With(k.NewID(), after.writes(false)...)
 	})
 	return after, err
 }
@@ -222,18 +218,15 @@ type Tested struct {
 	Milliseconds int64  `json:"milliseconds"`
 }
 
-// Test sends an event of the type endpoint.test to an endpoint, disabled or not, and changes
-// nothing. A failure of the endpoint is an answer. The error is ErrUnknown, or says that nothing
-// is known.
+// Test sends an event of the type endpoint.test to an endpoint, disabled or not, and changes nothing. A
+// failure of the endpoint is an answer. The error is ErrUnknown, or says that nothing is known.
 func (k *Keeper) Test(ctx context.Context, id string) (Tested, error) {
 	e, err := read(ctx, k.Store, id)
 	if err != nil {
 		return Tested{}, err
 	}
 	began := k.Now()
-	n := notice{Type: "endpoint.test", Timestamp: began.UTC().Format(time.RFC3339)}
-	n.Data.ID = e.ID
-	body, err := json.Marshal(n)
+	body, err := json.Marshal(notice{"endpoint.test", began.UTC().Format(time.RFC3339), subject{e.ID}})
 	if err != nil {
 		return Tested{}, fmt.Errorf("endpoints: test: %w", err)
 	}

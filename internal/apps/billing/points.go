@@ -1,10 +1,8 @@
-// Package billing owns what each billing event does: how many points an order is
-// worth and to whom, what a refund or a chargeback takes back, and what is kept and
-// told of a subscription. Its handlers turn an event into writes and messages.
+// Package billing owns what each billing event does: how many points an order is worth and to whom, what a
+// refund or a chargeback takes back, and what is kept and told of a subscription.
 //
-// It refuses to commit, retry, or remember which events it has seen: the caller of the
-// handlers does. It never guesses: an amount that it cannot compute exactly is an error
-// that ends in the dead letters.
+// It refuses to commit, retry, or remember which events it has seen: the caller of the handlers does. It
+// never guesses: an amount that it cannot compute exactly is a dead letter.
 package billing
 
 import (
@@ -34,8 +32,7 @@ const (
 	Noted            = "noted"
 )
 
-// CreditedDiffers is the result of a credit to the order's own uid while the customer is
-// mapped to another: that stays as it is, and a person decides.
+// CreditedDiffers is the result of a credit to the order's own uid while the customer is mapped to another.
 const CreditedDiffers = "credited_mapping_differs"
 
 // chargeback is the event type that always takes back all that is left.
@@ -67,22 +64,13 @@ func Register(r *handler.Registry, p Points, s Subscriptions) {
 	handler.RegisterTx(r, "subscriptions.record", s.Record, s.Updates.ID)
 }
 
-// Credit gives a paid order's points to its user, else to its customer: for every
-// item, the points of its product times the quantity. The order's total is kept with
-// the entry, for refunds to be reversed pro rata.
+// Credit gives a paid order's points to its user, else to its customer: for every item, what its product is
+// worth now times the quantity, and nothing that a sender could set. The order's total is kept for refunds.
+// An order of the shop that its checkout names is confirmed, and one that names its customer and a uid
+// teaches who the customer is, in the same commit.
 //
-// The points attribute of the message is not read. It tells other consumers of the topic what
-// the products were worth when the message was published. The points that are booked are
-// computed here, from what the products are worth now, and from nothing that a sender could set.
-//
-// A first try reads nothing: the entry's id follows from the order, so an order that
-// was credited before is refused by the store. Then Credit is called again with a
-// higher Try, looks, and accepts the credit that is there if it is the same.
-//
-// An order whose checkout names an order of the shop confirms it, by a message in the same commit.
-//
-// An order that names both its customer and a uid teaches who the customer is, in the
-// same commit; see Teacher.
+// A first try reads nothing: the entry's id follows from the order, so the store refuses a second credit. A
+// further try looks, and accepts the credit that is there if it is the same.
 func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.PayNow) (handler.Effect, error) {
 	order, err := orderOf(body)
 	if err != nil {
@@ -133,8 +121,7 @@ func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.
 	return p.told(event, order, credited), err
 }
 
-// told adds to the effect of a paid order that the order of the shop is paid which its checkout's
-// metadata names, if it names one and anybody is told.
+// told adds that the order of the shop is paid which the checkout names, if it names one and anybody is told.
 func (p Points) told(event handler.Event, order *contract.Order, effect handler.Effect) handler.Effect {
 	shopOrder := event.Attributes[contract.AttrShopOrderID]
 	if shopOrder == "" {
@@ -148,9 +135,8 @@ func (p Points) told(event handler.Event, order *contract.Order, effect handler.
 	return effect
 }
 
-// learn returns the lesson of a paid order that names both its customer and a uid. A uid that
-// the webhook service looked up by the customer teaches nothing: it would bring back a mapping
-// that a person has changed since.
+// learn returns the lesson of a paid order that names its customer and a uid. A uid that the webhook service
+// looked up by the customer teaches nothing: it would bring back a mapping that a person has changed since.
 func (p Points) learn(ctx context.Context, event handler.Event, order *contract.Order) (customers.Lesson, error) {
 	seen := customers.Order{
 		Tenant:     event.Tenant,
@@ -167,16 +153,12 @@ func (p Points) learn(ctx context.Context, event handler.Event, order *contract.
 	return lesson, nil
 }
 
-// Reverse takes the points of an order back from the account that holds them. A
-// chargeback, a refund without an amount and one of the order's total or more take
-// all that is left. A partial refund takes the credit times amount / total, rounded
-// down, and never more than is left.
+// Reverse takes the points of an order back from the account that holds them. A chargeback, a refund without
+// an amount and one of the order's total or more take all that is left. A partial refund takes the credit
+// times amount / total, rounded down, and never more than is left.
 //
-// A refund is known by its own id where the event has one: under another event's id it takes back
-// nothing more. PayNow's chargebacks have none, and take what is left once.
-//
-// A reversal may arrive before its order; then it is tried again until its attempts
-// are used up.
+// A refund that has an id of its own takes back once, under whatever event. A reversal before its order is
+// tried again.
 func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract.PayNow) (handler.Effect, error) {
 	order, err := orderOf(body)
 	if err != nil {
@@ -210,13 +192,12 @@ func (p Points) Reverse(ctx context.Context, event handler.Event, body *contract
 	if points == 0 {
 		return handler.Effect{Result: NothingToReverse}, nil
 	}
-	writes, err := chain.ReverseRefund(refund.ID, event.ID, points, p.Now())
+	writes, err := chain.Reverse(refund.ID, event.ID, points, p.Now())
 	return effect(writes, err, Reversed)
 }
 
-// Acknowledge does nothing but leave a record. It is for a closed chargeback: PayNow
-// does not publish the list of outcomes that one can have, so points are not given
-// back automatically; a person decides.
+// Acknowledge leaves a record of a closed chargeback. PayNow does not publish what outcomes one can have, so
+// a person decides whether points are given back.
 func (p Points) Acknowledge(context.Context, handler.Event, *contract.PayNow) (handler.Effect, error) {
 	return handler.Effect{Result: Noted}, nil
 }
@@ -245,18 +226,13 @@ func accountOf(event handler.Event, order *contract.Order) (ledger.Account, erro
 	if uid := event.Attributes[contract.AttrUID]; uid != "" {
 		return ledger.UserPoints(uid), nil
 	}
-	if order.CustomerID != "" {
-		return ledger.CustomerPoints(order.CustomerID), nil
-	}
-	if id := event.Attributes[contract.AttrCustomerID]; id != "" {
+	if id := cmp.Or(order.CustomerID, event.Attributes[contract.AttrCustomerID]); id != "" {
 		return ledger.CustomerPoints(id), nil
 	}
 	return "", retry.Permanent("no_account", nil)
 }
 
-// totalOf returns what an order cost, in minor units of the currency; an empty
-// currency says that it is not known. An order that does not name its total costs
-// the sum of its items, if all of them have a price.
+// totalOf returns what an order cost: its total, else the sum of its prices; an empty currency: not known.
 func totalOf(order *contract.Order) (total int64, currency string, err error) {
 	if order.Currency == "" {
 		return 0, "", nil
@@ -283,10 +259,8 @@ func totalOf(order *contract.Order) (total int64, currency string, err error) {
 	return total, order.Currency, nil
 }
 
-// shareOf returns the part of a credit that a refund of an amount takes back, as far
-// as it is still there: all of it for the whole order's total, else pro rata, rounded
-// down, computed in 128 bits. The amount is in the order's currency, which the refund
-// may repeat.
+// shareOf returns the part of a credit that a refund takes back: all of it for the order's total or more,
+// else pro rata, rounded down, computed in 128 bits. A currency that the refund names must be the order's.
 func shareOf(credit ledger.Move, amount, currency string) (int64, error) {
 	switch {
 	case credit.OrderCurrency == "":
@@ -320,8 +294,7 @@ func parse(decimal, currency string) (int64, error) {
 	return minor, nil
 }
 
-// addProduct returns sum + a*b; fits reports whether that stays within the limit and
-// neither factor is negative. The sum, itself within the limit, is not negative.
+// addProduct returns sum + a*b; fits: it stays within the limit, and neither factor is negative.
 func addProduct(sum, a, b, limit int64) (result int64, fits bool) {
 	if a < 0 || b < 0 {
 		return 0, false
@@ -333,8 +306,7 @@ func addProduct(sum, a, b, limit int64) (result int64, fits bool) {
 	return sum + int64(low), true //nolint:gosec // G115: within the limit
 }
 
-// effect is the last step of a handler: the writes that the ledger returned. What it
-// refuses to write will not become right by trying again.
+// effect is the last step of a handler. What the ledger refuses will not become right by trying again.
 func effect(writes []store.Write, err error, result string) (handler.Effect, error) {
 	if err != nil {
 		return handler.Effect{}, retry.Permanent("entry_invalid", err)

@@ -39,11 +39,8 @@ type Subscriptions struct {
 	Now     func() time.Time
 }
 
-// Record keeps the payment event and the billing period that it tells, and emits an envelope.v1 about
-// it, all or nothing.
-//
-// A first try reads nothing. Where the event's document is there already, though the
-// record of the event is not (it is remembered for longer), nothing is emitted again.
+// Record keeps the payment event and the billing period that it tells, and emits an envelope.v1 about it. A
+// first try reads nothing. Where the event's document is there already, nothing is emitted again.
 func (s Subscriptions) Record(ctx context.Context, event handler.Event, body *contract.PayNow) (handler.Effect, error) {
 	action, ok := actions[event.Type]
 	if !ok {

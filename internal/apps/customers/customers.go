@@ -1,10 +1,8 @@
-// Package customers owns the mapping of a provider's customers to our users: one document per
-// customer, with the uid. An order with both teaches it (Teacher); a person makes, changes and
-// removes it (Operator), which the audit keeps.
+// Package customers owns the mapping of a provider's customers to our users. An order that names both teaches
+// it (Teacher); a person makes, changes and removes it (Operator), which the audit keeps.
 //
-// A mapping changes the uid of later events, and nothing else. Points stay where they are with
-// one exception: linking a customer by hand moves the points of guests' orders. An order whose
-// uid is not the mapped one changes no mapping; it is logged.
+// A mapping changes the uid of later events. Points stay where they are, but that linking a customer by hand
+// moves the points of guests' orders.
 package customers
 
 import (
@@ -44,8 +42,7 @@ type stored struct {
 	version store.Version
 }
 
-// lookup reads a customer's mapping. A document that another program has written may lack any
-// field.
+// lookup reads a customer's mapping. A document of another program may lack any field.
 func lookup(ctx context.Context, from store.Getter, tenant, customerID string) (stored, error) {
 	doc, err := store.Find(ctx, from, Key(tenant, customerID))
 	if err != nil {

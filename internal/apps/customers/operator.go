@@ -46,8 +46,7 @@ type Operator struct {
 // State is a customer's mapping and guest account.
 type State struct {
 	Mapping
-	// GuestAccount is credited with orders of the customer without a uid. GuestPoints is its
-	// balance, which linking moves.
+	// GuestAccount has the orders of the customer without a uid, GuestPoints in all.
 	GuestAccount string `json:"guest_account"`
 	GuestPoints  int64  `json:"guest_points"`
 }
@@ -113,8 +112,7 @@ type Linked struct {
 	Tenant     string `json:"tenant"`
 	CustomerID string `json:"customer_id"`
 	UID        string `json:"uid"`
-	// Before is the uid that the customer was linked to; empty: none. It keeps what was
-	// credited to it.
+	// Before is the uid that the customer was linked to, which keeps what it has; empty: none.
 	Before string `json:"before"`
 	// Operation is the id in the entries of what was moved.
 	Operation   string `json:"operation"`
@@ -126,11 +124,10 @@ type Linked struct {
 	Next string `json:"next"`
 }
 
-// Link maps a customer to a uid, and moves the points of guests' orders from the customer's account
-// to the uid's: each order once, also after a crash or with another call at the same time. Each
-// commit moves some orders at the version of the mapping, so that none is moved to a replaced
-// uid. Where the customer is linked to the uid already, only later orders are moved. The error
-// wraps ErrRefused, audit.ErrInvalid, ErrChanged, store.ErrBusy, ledger.ErrBroken, or is the store's; the caller may retry.
+// Link maps a customer to a uid, and moves the points of guests' orders to the uid's account: each order
+// once, also after a crash or with another call at the same time. Each commit moves some orders at the
+// version of the mapping, so that none is moved to a replaced uid. The error wraps ErrRefused,
+// audit.ErrInvalid, ErrChanged, store.ErrBusy, ledger.ErrBroken, or is the store's; the caller may retry.
 func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
 	if err := change.check(); err != nil {
 		return Linked{}, err
@@ -241,8 +238,7 @@ func (o *Operator) move(ctx context.Context, change Change, m stored, audited bo
 	}
 }
 
-// Unlink removes a customer's mapping and moves no points. The error wraps ErrUnknown, ErrRefused,
-// audit.ErrInvalid, ErrChanged or store.ErrBusy, or is the store's.
+// Unlink removes a customer's mapping and moves no points. The error is as of Link, or ErrUnknown.
 func (o *Operator) Unlink(ctx context.Context, change Change) (State, error) {
 	if err := change.check(); err != nil {
 		return State{}, err

@@ -10,15 +10,13 @@ import (
 )
 
 const (
-	// knownFor is how long a mapping is believed. What a person changes through another
-	// instance is noticed that late; nothing is credited by it.
+	// knownFor is how late a change through another instance is noticed; nothing is credited by it.
 	knownFor = time.Hour
 	// maxKnown bounds how many are remembered: some 150 bytes each.
 	maxKnown = 50_000
 )
 
-// Teacher learns mappings from orders that name a customer and a uid, and remembers known ones. It
-// is safe for concurrent use.
+// Teacher learns mappings from orders, and remembers known ones. It is safe for concurrent use.
 type Teacher struct {
 	from store.Getter
 	log  *slog.Logger
@@ -38,13 +36,11 @@ func (o Order) key() store.Key { return Key(o.Tenant, o.CustomerID) }
 
 // Lesson is what an order teaches.
 type Lesson struct {
-	// Writes belong into the commit of the order's credit: none, or the mapping, which
-	// must not exist.
+	// Writes belong into the commit of the credit: none, or the mapping, which must not exist.
 	Writes []store.Write
 	// Differs: the customer is mapped to another uid. That stays, and is logged.
 	Differs bool
-	// Looked: the mapping was there and not remembered, which may have refused the commit of an
-	// earlier try.
+	// Looked: the mapping was there and not remembered, so that it may have refused an earlier try.
 	Looked bool
 }
 

@@ -2,8 +2,6 @@ package customers_test
 
 import (
 	"bytes"
-	"context"
-	"fmt"
 	"log/slog"
 	"testing"
 	"time"
@@ -118,26 +116,4 @@ func TestAMappingWhoseWriteIsUncertainIsForgotten(t *testing.T) {
 	require.Equal(t, customers.Lesson{Looked: true}, c.learn(t, "c1", "u1", 1))
 	c.commit(t, store.Delete(customers.Key("default", "c1"), 0))
 	require.NotEmpty(t, c.learn(t, "c1", "u1", 0).Writes, "an unlink here is known at once")
-}
-
-func TestTheCacheOfMappingsIsBoundedAndKeepsRecentOnes(t *testing.T) {
-	t.Parallel()
-	teacher := customers.NewTeacher(nil, slog.New(slog.DiscardHandler), func() time.Time { return noon })
-	// A store that takes every commit.
-	watched := teacher.Watch(&storetest.Faults{OnCommit: func(context.Context, []store.Write, func() error) error { return nil }})
-	knows := func(id string) bool {
-		lesson, err := teacher.Learn(t.Context(), customers.Order{Tenant: "default", CustomerID: id, UID: "u"}, 0)
-		require.NoError(t, err)
-		return len(lesson.Writes) == 0
-	}
-	for i := range 60_002 {
-		id := fmt.Sprint("c", i)
-		_, err := watched.Commit(t.Context(), []store.Write{store.Create(customers.Key("default", id), map[string]any{"uid": "u"})})
-		require.NoError(t, err)
-		if i%20_000 == 0 {
-			require.True(t, knows("c0"))
-		}
-	}
-	require.True(t, knows("c0"), "who orders again is kept")
-	require.False(t, knows("c1"), "who does not makes room")
 }

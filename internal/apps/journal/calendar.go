@@ -10,8 +10,7 @@ import (
 )
 
 const (
-	// lookAgain is the age at which what is known of the periods is asked for anew, behind the back
-	// of those who go by it.
+	// lookAgain is the age at which what is known is asked for anew, in the background.
 	lookAgain = 5 * time.Second
 	// believedFor is how long what is known is gone by. Notice is longer.
 	believedFor = 30 * time.Second
@@ -19,10 +18,9 @@ const (
 	readTime = 5 * time.Second
 )
 
-// Calendar knows which periods are closed, so that posting reads nothing. An instance that posts all
-// the time asks every few seconds by one read, and lists the closed periods where they have changed.
-// Only the first entry of an instance, and the first after half a minute without any, waits for it.
-// It is safe for concurrent use.
+// Calendar knows which periods are closed, so that posting reads nothing. It asks every few seconds, behind
+// the back of those who go by it; only the first entry of an instance, and the first after half a minute
+// without any, waits. It is safe for concurrent use.
 type Calendar struct {
 	store interface {
 		store.Getter
@@ -44,8 +42,7 @@ func NewCalendar(from store.Store, now func() time.Time) *Calendar {
 	return &Calendar{store: from, now: now, known: cache.New[calendar](1, believedFor, now)}
 }
 
-// Closed reports whether a period of a tenant takes no entries now. The error is an outage: what was
-// known is too old, and cannot be read.
+// Closed reports whether a period of a tenant takes no entries now. The error is an outage.
 func (c *Calendar) Closed(ctx context.Context, tenant, period string) (bool, error) {
 	known, err := c.known.Get(ctx, "", c.read)
 	switch {

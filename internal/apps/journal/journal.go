@@ -1,10 +1,8 @@
-// Package journal makes entries of the books of financial events: by the rules of
-// catalog/journal.yaml, each in the commit of its event's record. It owns what a rule makes of an
-// event, reversals by events and by people, the periods that people close, and what others are told
-// of entries.
+// Package journal makes entries of the books of financial events, by the rules of catalog/journal.yaml. It
+// owns what a rule makes of an event, reversals by events and by people, the periods that people close, and
+// what others are told of entries.
 //
-// Posting reads nothing, and no two entries write one document. It refuses to keep balances and to
-// seal: an entry, once posted, is the ledger's.
+// Posting reads nothing, and no two entries write one document. It refuses to keep balances and to seal.
 package journal
 
 import (
@@ -57,11 +55,9 @@ func Register(r *handler.Registry, deps Deps) {
 	}
 }
 
-// post makes the entry of an event, by the rule of its type.
-//
-// The entry's id follows from the tenant and the event. So one that was posted is there still when
-// its event comes again after its record was forgotten: it counts once, and another payload under
-// the id is a conflict for good.
+// post makes the entry of an event, by the rule of its type. The entry's id follows from the tenant and the
+// event: it counts once, also after its record was forgotten, and another payload under the id is a conflict
+// for good.
 func post(deps Deps, emits []string) handler.Tx {
 	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 		rule, mapped := deps.Catalog.Journal.Rule(event.Type)
@@ -150,8 +146,7 @@ func missing(ctx context.Context, from store.Getter, event handler.Event, revert
 	}
 }
 
-// effectOf posts an entry, unless its period is closed, and tells of it. reverts is the event whose
-// entry a reversal undoes.
+// effectOf posts an entry, unless its period is closed, and tells of it. reverts is the event that it undoes.
 func effectOf(ctx context.Context, deps Deps, entry ledger.Entry, reverts string, emits []string) (handler.Effect, error) {
 	switch now, rules := deps.Now(), deps.Catalog.Journal; {
 	case entry.OccurredAt.After(now.Add(rules.Ahead)):
@@ -225,9 +220,8 @@ type newsLine struct {
 	Credit   string `json:"credit,omitempty"`
 }
 
-// Lines are the lines that a rule makes of an event's body, without those of nothing. They balance
-// in each currency, as the catalog has proven of the rule. The error is terminal: an amount is
-// below 0 or too large, or the body has no place for what the rule needs.
+// Lines are the lines that a rule makes of an event's body, without those of nothing. They balance, as the
+// catalog has proven of the rule. The error is terminal.
 func Lines(rule catalog.Rule, body contract.Body) (lines []ledger.Line, err error) {
 	for _, part := range rule.Lines {
 		currency := part.Currency
@@ -307,8 +301,7 @@ func read(ctx context.Context, from store.Getter, id string) (ledger.Entry, erro
 	return entry, nil
 }
 
-// sameEntry reports whether two entries say the same. The time is left out, as in the payload's hash:
-// a sender may give its repetition another.
+// sameEntry reports whether two entries say the same. A sender may give its repetition another time.
 func sameEntry(a, b ledger.Entry) bool {
 	return a.EventType == b.EventType && slices.Equal(a.Lines, b.Lines)
 }

@@ -17,8 +17,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Origins finds what stands behind the entries of the books: the record of the event that made an
-// entry, or the audit of the person who did. Every field is required.
+// Origins finds the record of the event that made an entry, or the audit of the person who did.
 type Origins struct {
 	Catalog *catalog.Catalog
 	Store   interface {
@@ -27,16 +26,14 @@ type Origins struct {
 	}
 }
 
-// makers are the handlers whose events make entries, by the kind of entry. Other kinds are made by
-// people alone.
+// makers are the handlers whose events make entries of a kind. People alone make the others.
 var makers = map[ledger.Kind]string{
 	ledger.KindJournal: catalog.JournalPost, ledger.KindJournalReversal: catalog.JournalRevert,
 	ledger.KindCredit: "points.credit", ledger.KindReversal: "points.reverse",
 }
 
-// Vouched reports whether the record of the entry's event names the entry, or the audit its author. A
-// record is remembered for weeks, so an older entry cannot be asked about. It costs one read, and a
-// few more of what people have done. The error is that of reading.
+// Vouched reports whether the record of the entry's event names the entry, or the audit its author. A record
+// is remembered for weeks, so an older entry cannot be asked about. The error is that of reading.
 func (o Origins) Vouched(ctx context.Context, e ledger.Entry) (bool, error) {
 	for _, q := range o.Catalog.Queues {
 		if !handles(q, makers[e.Kind]) {
@@ -92,8 +89,8 @@ func (o Origins) audited(ctx context.Context, kind, tenant, subject, name, value
 	return slices.ContainsFunc(changes, func(change audit.Entry) bool { return change.After[name] == value }), nil
 }
 
-// transferred reports whether a person has linked the customer whose points the entry moves. The
-// half of a transfer that goes out names the customer, and stands right before the other.
+// transferred reports whether a person has linked the customer whose points the entry moves. The half of a
+// transfer that goes out names the customer, and stands right before the other.
 func (o Origins) transferred(ctx context.Context, e ledger.Entry) (bool, error) {
 	doc := e.Document()
 	if e.Kind == ledger.KindTransferIn {
@@ -120,8 +117,7 @@ func (o Origins) transferred(ctx context.Context, e ledger.Entry) (bool, error) 
 	return o.audited(ctx, customers.AuditKind, e.Tenant, customer, "operation", e.EventID)
 }
 
-// Closings returns the moment from which each closed month of a tenant takes no entries. The error is
-// that of reading.
+// Closings returns the moment from which each closed month of a tenant takes no entries.
 func (o Origins) Closings(ctx context.Context, tenant string) (map[string]time.Time, error) {
 	closings := map[string]time.Time{}
 	if !pii.ID.Valid(tenant) {

@@ -14,6 +14,7 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // Each way in which an entry is made leaves something that vouches for it. What was put into the store past
@@ -100,4 +101,9 @@ func TestASealerThatCannotAskForOriginsSealsNothing(t *testing.T) {
 	d.faults.FailReads(1)
 	_, err := journal.Origins{Catalog: d.Catalog, Store: d.faults}.Vouched(t.Context(), entry)
 	require.Error(t, err)
+}
+
+func TestTheJournalHoldsOneEntryForAnEventOnTheEmbeddedStore(t *testing.T) {
+	t.Parallel()
+	journaltest.Run(t, storetest.Open)
 }

@@ -12,12 +12,10 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// PeriodsCollection holds a document for each period of a tenant that was ever closed, and one that
-// counts the changes.
+// PeriodsCollection holds each period of a tenant that was ever closed, and a count of the changes.
 const PeriodsCollection = "periods"
 
-// Kind is what the audit calls the subject of a change of a period; the subject is the tenant and
-// the period, joined by a tilde.
+// Kind is what the audit calls the subject of a change of a period.
 const Kind = "period"
 
 // Notice is how long after its closing a period takes no more entries: longer than an instance may
@@ -35,8 +33,7 @@ var (
 	ErrBroken = errors.New("journal: stored document is not readable")
 )
 
-// Change names the author of a change and the reason. The JSON is that of a request, whose sender
-// is known otherwise.
+// Change names the author of a change and the reason.
 type Change struct {
 	Who audit.Author `json:"-"`
 	Why string       `json:"why"`
@@ -78,8 +75,7 @@ type Request struct {
 // fieldClosed marks the documents of periods that are closed or closing.
 const fieldClosed = "closed"
 
-// changesKey is the document that counts the changes, so that those who know the periods see by one
-// read whether they know them still.
+// changesKey counts the changes: one read says whether what is known of the periods still holds.
 var changesKey = store.Key{Collection: PeriodsCollection, ID: "~changes"}
 
 const fieldChanges = "number"
@@ -150,8 +146,7 @@ func (p *Periods) Get(ctx context.Context, tenant, period string) (Period, error
 	return p.read(doc, tenant, period)
 }
 
-// List returns the periods of a tenant that were ever closed, by month: a page of at most limit, 1 to
-// store.MaxPage, behind after. next is zero on the last page.
+// List returns a page of the periods of a tenant that were ever closed, by month; next is zero on the last.
 func (p *Periods) List(ctx context.Context, tenant string, after store.Cursor, limit int) (page []Period, next store.Cursor, err error) {
 	if !pii.ID.Valid(tenant) {
 		return nil, next, fmt.Errorf("%w: %s", ErrInvalid, tenantRule)
@@ -160,9 +155,9 @@ func (p *Periods) List(ctx context.Context, tenant string, after store.Cursor, l
 	return store.List(ctx, p.Store, query, func(doc store.Document) (Period, error) { return ReadPeriod(doc, p.Now()) })
 }
 
-// Close has a period that is over take no entries from Notice on. One that is closed already stays
-// as it is, and a request to reopen it is withdrawn. The error is ErrNotOver or store.ErrBusy, wraps
-// ErrInvalid, audit.ErrInvalid or ErrBroken, or says that nothing is known.
+// Close has a period that is over take no entries from Notice on. One that is closed stays so, and a request
+// to reopen it is withdrawn. The error is ErrNotOver or store.ErrBusy, wraps ErrInvalid, audit.ErrInvalid or
+// ErrBroken, or says that nothing is known.
 func (p *Periods) Close(ctx context.Context, tenant, period string, by Change) (Period, error) {
 	return p.change(ctx, tenant, period, by, func(before Period, now time.Time) (after Period, action string, err error) {
 		switch after = before; {
@@ -179,9 +174,8 @@ func (p *Periods) Close(ctx context.Context, tenant, period string, by Change) (
 	})
 }
 
-// Reopen has a closed period take entries again, once two people have asked for it. The request of
-// the first is kept, and the returned period says so. An open period stays as it is. The error is as of Close,
-// or one of audit.TwoPeople.
+// Reopen has a closed period take entries again, once two people have asked for it; the request of the first
+// is kept. The error is as of Close, or one of audit.TwoPeople.
 func (p *Periods) Reopen(ctx context.Context, tenant, period string, by Change) (Period, error) {
 	return p.change(ctx, tenant, period, by, func(before Period, now time.Time) (after Period, action string, err error) {
 		switch after = before; {
@@ -217,8 +211,7 @@ func (p *Periods) read(doc store.Document, tenant, period string) (Period, error
 	return ReadPeriod(doc, p.Now())
 }
 
-// change commits what decide makes of a period, with an entry of the audit. An empty action changes
-// nothing.
+// change commits what decide makes of a period, audited. An empty action changes nothing.
 func (p *Periods) change(ctx context.Context, tenant, period string, by Change, decide func(before Period, now time.Time) (after Period, action string, err error)) (Period, error) {
 	if err := checkPeriod(tenant, period); err != nil {
 		return Period{}, err

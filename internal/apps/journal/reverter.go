@@ -40,13 +40,11 @@ type Reverter struct {
 	Committed func(ctx context.Context, lanes []string)
 }
 
-// Revert takes back an entry of a tenant: by the id of its event, or by its own. The reversal counts
-// now, in the month that runs, which nobody can have closed. It is committed with an entry of the
-// audit and with what others are told, or none of them is.
+// Revert takes back an entry of a tenant, by the id of its event or by its own. The reversal counts in the
+// month that runs. It is committed with an entry of the audit and with what others are told.
 //
-// The error is ErrUnknown, ErrReversal, or ErrReverted, with the reversal that stands; or wraps
-// ErrInvalid, audit.ErrInvalid or ErrBroken; or says that nothing is known. After the last a second call either makes
-// the reversal, or is answered ErrReverted with the one that the first has made.
+// The error is ErrUnknown, ErrReversal, or ErrReverted, with the reversal that stands; or wraps ErrInvalid,
+// audit.ErrInvalid or ErrBroken; or says that nothing is known: then a second call tells.
 func (r *Reverter) Revert(ctx context.Context, tenant, entry string, by Change) (ledger.Entry, error) {
 	id := entry
 	if !strings.Contains(entry, "~") { // no event id has a tilde

@@ -1,7 +1,5 @@
-// Package notifications makes of an event the messages that tell its user of it, one for each
-// channel that the catalog's notifications have for it. It owns what such a message says: ids
-// alone. It refuses to send anything, and to know addresses: the queue of the messages posts them
-// to the service that does.
+// Package notifications makes of an event the messages that tell its user of it, one for each channel of the
+// catalog's notifications. Such a message says ids alone. It refuses to send anything, and to know addresses.
 package notifications
 
 import (
@@ -42,8 +40,7 @@ func Register(r *handler.Registry, c *catalog.Catalog) {
 	handler.RegisterTx(r, FanOut, fanOut{c.Notifications, send.ID}.handle, send.ID)
 }
 
-// Check reports the events that an enabled queue takes for the handler, and that are told on no
-// channel. What else may be wrong with the channels is found when the catalog is loaded.
+// Check reports the events that an enabled queue takes for the handler, and that are told on no channel.
 func Check(c *catalog.Catalog) error {
 	var mistakes []error
 	for _, q := range c.Queues {
@@ -62,8 +59,7 @@ type fanOut struct {
 	send     string
 }
 
-// handle emits a message for each channel of the event. They grow old with the event: their age
-// counts from when it was first published.
+// handle emits a message for each channel. Their age counts from when the event was first published.
 func (f fanOut) handle(_ context.Context, event handler.Event, body contract.Body) (handler.Effect, error) {
 	notice := Notice{UserID: body.Text("user_id"), OrderID: body.Text("order_id"), ProductID: body.Text("product_id"), PaymentID: body.Text("payment_id"), Reason: body.Text("reason")}
 	channels := f.channels[event.Type]

@@ -126,8 +126,7 @@ type Keeper struct {
 	Changed func(tenant, id string)
 }
 
-// Change names the author of a change and the reason. The JSON is that of a request, whose sender
-// is known otherwise.
+// Change names the author of a change and the reason.
 type Change struct {
 	Who string `json:"-"`
 	Why string `json:"why"`
@@ -144,8 +143,7 @@ func (k *Keeper) Get(ctx context.Context, tenant, id string) (Product, error) {
 	return look(ctx, k.Store, k.Start, tenant, id)
 }
 
-// List returns a tenant's products, of catalog and store, in the order of their ids, retired ones
-// too: a page of at most limit, 1 to store.MaxPage, behind the id of after. next is zero on the last page.
+// List returns a page of a tenant's products, of catalog and store, by id; next is zero on the last.
 func (k *Keeper) List(ctx context.Context, tenant string, after store.Cursor, limit int) (page []Product, next store.Cursor, err error) {
 	query := store.Query{Collection: Collection, IDPrefix: store.Path(tenant) + "~", Limit: limit}
 	if !after.IsZero() {
@@ -181,9 +179,8 @@ func (k *Keeper) List(ctx context.Context, tenant string, after store.Cursor, li
 	return page, next, nil
 }
 
-// Set makes a product known, or changes what it is worth, from now on. Where it is worth
-// that already, nothing changes. The error wraps ErrInvalid or audit.ErrInvalid, is ErrChanged or
-// store.ErrBusy, or says that nothing is known.
+// Set makes a product known, or changes what it is worth, from now on. The error wraps ErrInvalid or
+// audit.ErrInvalid, is ErrChanged or store.ErrBusy, or says that nothing is known.
 func (k *Keeper) Set(ctx context.Context, tenant, id string, points int64, by Change) (Product, error) {
 	if points < 1 || points > catalog.MaxPoints {
 		return Product{}, fmt.Errorf("%w: points are a whole number from 1 to %d", ErrInvalid, catalog.MaxPoints)
@@ -191,8 +188,7 @@ func (k *Keeper) Set(ctx context.Context, tenant, id string, points int64, by Ch
 	return k.change(ctx, tenant, id, "set", by, func(Product) (int64, State, error) { return points, Active, nil })
 }
 
-// Retire makes a product unknown from now on. The error is ErrUnknown where it is none, or as
-// of Set.
+// Retire makes a product unknown from now on. The error is as of Set, or ErrUnknown.
 func (k *Keeper) Retire(ctx context.Context, tenant, id string, by Change) (Product, error) {
 	return k.change(ctx, tenant, id, "retire", by, func(before Product) (int64, State, error) {
 		if before.State == "" {

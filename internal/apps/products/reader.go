@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	// RememberedFor is how long an answer is believed, counted from before it was asked for.
-	// So long, at most, another process goes by what a product was worth before a change.
+	// RememberedFor is how long an answer is believed, and so how late another process notices a change.
 	RememberedFor = 30 * time.Second
 	// maxRemembered bounds the products that are remembered.
 	maxRemembered = 10_000
@@ -21,9 +20,8 @@ const (
 	readTime = 5 * time.Second
 )
 
-// Reader reads what products are worth, through a cache of known ones. An unknown or retired
-// product is read each time, since a person may just have set it. A value that is too old is not
-// used, even if the store does not answer. It is safe for concurrent use.
+// Reader reads what products are worth, through a cache of known ones: a person may just have set an unknown
+// one. A value that is too old is not used, even if the store does not answer. It is safe for concurrent use.
 type Reader struct {
 	store store.Getter
 	start map[string]catalog.Product

@@ -1,8 +1,5 @@
-// Package subscriptions owns what is kept of the events of subscriptions: one immutable document for
-// each event. Together they are a subscription's history, and the newest says how it stands.
-//
-// It refuses to say what an event does, and it never commits: its writes are for the commit of the
-// event's record. What was used is internal/apps/usage's.
+// Package subscriptions owns what is kept of the events of subscriptions: one immutable document for each.
+// The newest says how a subscription stands. It refuses to say what an event does, and it never commits.
 package subscriptions
 
 import (
@@ -61,9 +58,9 @@ func (e Event) Write() store.Write {
 // MaxListed is how many events History reads.
 const MaxListed = 100
 
-// History returns the events of a tenant's subscription, the newest first, ties by the event's id. more reports
-// whether there are more than MaxListed: then any of them may be missing. The error wraps
-// store.ErrUnreadable where a document is none of an event; else the store did not answer.
+// History returns the events of a tenant's subscription, the newest first. more reports whether there are
+// more than MaxListed: then any of them may be missing. The error wraps store.ErrUnreadable, or is the
+// store's.
 func History(ctx context.Context, from store.Querier, tenant, subscription string) (events []Event, more bool, err error) {
 	events, next, err := store.List(ctx, from, store.Query{Collection: Collection, IDPrefix: prefix(tenant, subscription), Limit: MaxListed}, read)
 	slices.SortStableFunc(events, func(a, b Event) int {

@@ -311,13 +311,18 @@ func TestAPlanSaysWhatWouldBeReservedAndRequested(t *testing.T) {
 		require.NoError(t, err)
 		return plan
 	}
+	prepare := b.Prepare
+	b.Prepare = func(context.Context, handler.Event) ([]store.Write, error) { return nil, errLost }
+	_, err := b.Leased().Plan(t.Context(), event)
+	require.ErrorIs(t, err, errLost, "nothing could be reserved")
+	b.Prepare = prepare
 	fresh := plan()
 	require.Len(t, fresh.Writes, 2, "the phase document, and what is reserved")
 	require.Equal(t, []handler.Call{{ID: event.ID}}, fresh.Calls)
 	require.Empty(t, b.docs, "a plan does nothing")
 
 	b.CommitThere = b.answer("", errLost)
-	_, err := b.do(t)
+	_, err = b.do(t)
 	require.ErrorIs(t, err, errLost)
 	require.Equal(t, handler.Plan{Calls: fresh.Calls}, plan(), "it is reserved already")
 	b.CommitThere = b.answer("refunded", nil)

@@ -242,19 +242,20 @@ func TestEveryReadThatFailsFailsTheVerificationAndTheBalance(t *testing.T) {
 			return err
 		},
 	} {
-		for failing, reads := 1, 1; reads >= failing; failing++ {
-			reads = 0
+		for failing := 1; ; failing++ {
+			reads := 0
 			s.OnRead = func(do func() error) error {
 				if reads++; reads == failing {
 					return down
 				}
 				return do()
 			}
-			if err := ask(); reads >= failing {
-				require.ErrorIs(t, err, down, "%s, read %d", name, failing)
-			} else {
+			err := ask()
+			if reads < failing {
 				require.NoError(t, err, name)
+				break
 			}
+			require.ErrorIs(t, err, down, "%s, read %d", name, failing)
 		}
 	}
 }

@@ -90,9 +90,6 @@ type Change struct {
 
 // Get returns the stock of a tenant's product. The error is ErrNoStock, ErrBroken, or an outage.
 func (k *Keeper) Get(ctx context.Context, tenant, product string) (Stock, error) {
-	if !pii.ID.Valid(tenant) || !pii.ID.Valid(product) {
-		return Stock{}, ErrNoStock
-	}
 	s, _, err := look(ctx, k.Store, StockKey(tenant, product), ErrNoStock, ReadStock)
 	return s, err
 }

@@ -32,7 +32,7 @@ func TestAnAccountIsShownAsOfADate(t *testing.T) {
 	}
 	chain, err := ledger.Load(t.Context(), r.store, "default", "o1")
 	require.NoError(t, err)
-	writes, err := chain.Reverse("back", 2, time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC))
+	writes, err := chain.Reverse("", "back", 2, time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC))
 	require.NoError(t, err)
 	r.commit(t, writes...)
 	for asOf, want := range map[string]struct {

@@ -6,28 +6,15 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"billhook/internal/apps/ledger"
-	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
-
-// accountRoutes adds the route of one holder's points.
-func (a *API) accountRoutes(r chi.Router) { r.Get("/accounts/{account}", answer(a, a.account)) }
 
 var (
 	errNoAccount   = errors.New("ops: no entry has moved anything on an account of that name")
 	errLongAgo     = errors.New("ops: too much has moved on the account since then")
 	errAccountBusy = errors.New("ops: the account moves faster than it can be read")
 )
-
-// accountRungs are how the API answers errors about accounts.
-var accountRungs = []serve.Rung{
-	{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
-	{Of: errLongAgo, As: serve.Refuse(http.StatusUnprocessableEntity, "too_long_ago", "More than 1000 entries have moved on the account since then; ask for a later day, or: billhook ledger statement.")},
-	{Of: errAccountBusy, As: serve.Refuse(http.StatusConflict, "busy", "Entries keep moving on the account; ask again.")},
-}
 
 // Account is one holder's account of points.
 type Account struct {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -80,16 +79,12 @@ func cut[T any](a *Activity, name string, all []T, more bool, most int) []T {
 	return all[:min(len(all), most)]
 }
 
-func (a *API) customerActivity(r *http.Request) (Activity, error) {
-	state, err := a.previewCustomer(r)
+// Activity returns what has come of a customer: each list by a key or an index, and bounded.
+func (a *API) Activity(ctx context.Context, tenant, id string) (Activity, error) {
+	of, err := a.Customers.Show(ctx, tenant, id)
 	if err != nil {
 		return Activity{}, err
 	}
-	return a.Activity(r.Context(), state)
-}
-
-// Activity returns what has come of a customer: each list by a key or an index, and bounded.
-func (a Reads) Activity(ctx context.Context, of customers.State) (Activity, error) {
 	found := Activity{
 		State: of, Findings: []string{}, Events: []Line{}, Moves: []ActivityMove{}, Balances: []ActivityBalance{},
 		Orders: []orders.Order{}, Subscriptions: []string{}, Refunds: []payments.Refund{}, DeadLetters: []DeadLetter{}, More: []string{},

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +16,10 @@ import (
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/orders"
+	"billhook/internal/apps/payments"
 	"billhook/internal/apps/products"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -77,22 +79,23 @@ func (a *API) routes(r chi.Router) {
 		r.Get("/events", answer(a, a.events))
 		r.Get("/events/tail", a.tail)
 		r.Get("/events/{event_id}", answer(a, a.event))
-		a.searchRoutes(r)
-		a.accountRoutes(r)
-		a.subscriptionRoutes(r)
+		r.Get("/search", answer(a, a.search))
+		r.Get("/accounts/{account}", answer(a, a.account))
+		r.Get("/rates", answer(a, a.rates))
+		r.Get("/queues/{id}", answer(a, a.queue))
+		r.Get("/audit", answer(a, a.audited))
+		r.Get("/status", answer(a, a.status))
+		r.Get("/catalog", answer(a, a.listCatalog))
+		r.Get("/catalog/queues/{id}", answer(a, a.declaredQueue))
+		r.Get("/catalog/contracts/{id}", answer(a, a.declaredContract))
+		r.Post("/events/{event_id}/payload", answer(a, a.eventPayload))
+		r.Post("/dead-letters/{id}/payload", answer(a, a.letterPayload))
+		r.Get("/usage", answer(a, a.listUsage))
+		r.Get("/usage/{subscription}", answer(a, a.showUsage))
+		r.Get("/usage/{subscription}/entries", answer(a, a.usageEntries))
 		a.deadLetterRoutes(r)
-		a.payloadRoutes(r)
-		a.customerRoutes(r)
-		a.productRoutes(r)
-		a.endpointRoutes(r)
-		a.refundRoutes(r)
-		a.usageRoutes(r)
-		a.orderRoutes(r)
+		a.keepRoutes(r)
 		a.journalRoutes(r)
-		a.periodRoutes(r)
-		a.pauseRoutes(r)
-		a.rateRoutes(r)
-		a.statusRoutes(r)
 	})
 	a.tryRoutes(r)
 }
@@ -101,32 +104,65 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 	return serve.Answer(http.StatusOK, does, a.refuse)
 }
 
+var (
+	errNoQueue = serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog has no queue of that name or alias.")
+	errBooks   = serve.Refuse(http.StatusInternalServerError, "books_broken", "What is stored of the books cannot be read; billhook ledger verify says which document it is.")
+	errChanged = serve.Refuse(http.StatusConflict, "books_changed", "An entry or a seal that this needs was changed after it was sealed, or after it was posted, and cannot be read; billhook ledger verify names it.")
+	errPage    = serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")
+	errRefused = serve.Refuse(http.StatusUnprocessableEntity, "refused", "")
+)
+
 // ladder is how the API answers errors. Last is for a store that did not answer, or has an
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
-	Rungs: slices.Concat(journalRungs, periodRungs, orderRungs, pauseRungs, accountRungs, payloadRungs, twoPeopleRungs, []serve.Rung{
+	Rungs: []serve.Rung{
+		{Of: errNoEntry, As: serve.Refuse(http.StatusNotFound, "entry_unknown", "The tenant's books have no entry of that id, nor one that an event of that id has made.")},
+		{Of: seal.ErrNoEntry, As: serve.Refuse(http.StatusNotFound, "entry_unknown", "The books have no entry of that id.")},
+		{Of: seal.ErrUnsealed, As: serve.Refuse(http.StatusConflict, "entry_unsealed", "The entry is not sealed yet, and nothing proves it before; the task seal-journal seals it, so ask again.")},
+		{Of: seal.ErrPage, As: errPage},
+		{Of: seal.ErrBroken, As: errChanged},
+		{Of: seal.ErrOverflow, As: errBooks},
+		{Of: ledger.ErrBroken, As: errChanged},
+		{Of: journal.ErrInvalid, As: errRefused},
+		{Of: journal.ErrNotOver, As: serve.Refuse(http.StatusConflict, "period_not_over", "The month is not over yet, in UTC; it can be closed when it is.")},
+		{Of: journal.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "entry_unknown", "The tenant's journal has no entry of that id, nor one that an event of that id has made. Points are taken back by refunds.")},
+		{Of: journal.ErrReversal, As: serve.Refuse(http.StatusConflict, "entry_is_reversal", "The entry is a reversal, which nobody reverts; have the event sent again under another id.")},
+		{Of: journal.ErrBroken, As: errBooks},
+		{Of: orders.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "order_unknown", "No order of that id has been seen.")},
+		{Of: orders.ErrNoStock, As: serve.Refuse(http.StatusNotFound, "stock_unknown", "Nobody has set the stock of this product: an order of it is out of stock.")},
+		{Of: orders.ErrInvalid, As: errRefused},
+		{Of: orders.ErrChanged, As: serve.Refuse(http.StatusConflict, "changed", "Not as many pieces are available as were expected; look at it again.")},
+		{Of: pause.ErrInvalid, As: errRefused},
+		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
+		{Of: errLongAgo, As: serve.Refuse(http.StatusUnprocessableEntity, "too_long_ago", "More than 1000 entries have moved on the account since then; ask for a later day, or: billhook ledger statement.")},
+		{Of: errAccountBusy, As: serve.Refuse(http.StatusConflict, "busy", "Entries keep moving on the account; ask again.")},
+		{Of: errUnkept, As: serve.Refuse(http.StatusNotFound, "payload_not_kept", "No payload is kept here. A message that waits has its own, and so has a dead letter, unless it was too large: then the hold subscription has it.")},
+		{Of: audit.ErrInvalid, As: errRefused},
+		{Of: audit.ErrNoIdentity, As: serve.Refuse(http.StatusForbidden, "identity_needed",
+			"This takes two people, each with an identity of their own: one of OPS_ALLOW, or beside emulators and stand-ins a name without a token. A token says nothing about who holds it.")},
+		{Of: audit.ErrSamePerson, As: serve.Refuse(http.StatusUnprocessableEntity, "second_person_needed", "You have begun this: somebody else has to approve it.")},
 		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
 		{Of: deadletter.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "unknown", "There is nothing of that id.")},
 		{Of: deadletter.ErrChanged, As: serve.Refuse(http.StatusConflict, "changed", "")},
-		{Of: deadletter.ErrRefused, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
+		{Of: deadletter.ErrRefused, As: errRefused},
 		{Of: deadletter.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "The operation is being run; ask again.")},
 		{Of: customers.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "customer_not_linked", "This customer is linked to nobody.")},
-		{Of: customers.ErrRefused, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
+		{Of: customers.ErrRefused, As: errRefused},
 		{Of: customers.ErrChanged, As: serve.Refuse(http.StatusConflict, "customer_changed", "Somebody has changed the link; look at it again.")},
 		{Of: products.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "product_unknown", "Neither the catalog nor the store has a product of that id.")},
-		{Of: products.ErrInvalid, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
+		{Of: products.ErrInvalid, As: errRefused},
 		{Of: products.ErrChanged, As: serve.Refuse(http.StatusConflict, "changed", "The product is not worth what was expected any more; look at it again.")},
 		{Of: endpoints.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "endpoint_unknown", "There is no endpoint of that id.")},
-		{Of: endpoints.ErrInvalid, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
+		{Of: endpoints.ErrInvalid, As: errRefused},
 		{Of: endpoints.ErrExists, As: serve.Refuse(http.StatusConflict, "endpoint_exists", "There is an endpoint of that id.")},
-		noRefund,
+		{Of: payments.ErrNoRefund, As: serve.Refuse(http.StatusNotFound, "refund_unknown", "Nobody has asked for a refund of this payment.")},
 		{Of: dryrun.ErrCatalog, As: serve.Refuse(http.StatusUnprocessableEntity, "catalog_refused", "")},
 		{Of: dryrun.ErrNoQueue, As: serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog runs no queue of that name or alias.")},
 		{Of: dryrun.ErrNotKept, As: serve.Refuse(http.StatusNotFound, "payload_not_kept", "No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place.")},
-		{Of: dryrun.ErrSeveral, As: errSeveralKept},
+		{Of: dryrun.ErrSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Messages of several queues or tenants are kept under this event id; name one with queue or tenant.")},
 		{Of: store.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "Others have changed it at the same time; look at it again.")},
-		{Of: store.ErrInvalid, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
-	}),
+		{Of: store.ErrInvalid, As: errPage},
+	},
 	Last: serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5),
 }
 
@@ -195,6 +231,13 @@ func param(r *http.Request, name string) string {
 	return value
 }
 
+// log logs what somebody has done, unless it has failed.
+func (a *API) log(ctx context.Context, failed error, what string, attrs ...slog.Attr) {
+	if failed == nil {
+		a.Log.LogAttrs(ctx, slog.LevelInfo, what, attrs...)
+	}
+}
+
 func (a *API) event(r *http.Request) (Event, error) {
 	of, err := a.asked(r)
 	if err != nil {
@@ -222,56 +265,56 @@ func (a *API) outbox(r *http.Request) (Lanes, error) {
 // events answers the job log, the newest first.
 func (a *API) events(r *http.Request) (List[Line], error) {
 	params := read(r, "queue", "status", "event_id", "correlation_id", "key", "type", "since", "until", "limit", "page")
-	equal := params.filters(a.Catalog)
-	now, limit := a.Now().UTC(), params.limit(lines, dedupe.MaxListed)
-	first := Place{newest: true}
-	first.since, first.until = params.at("since", now, first.since).Truncate(time.Microsecond), params.at("until", now, first.until).Truncate(time.Microsecond)
-	if !first.until.IsZero() && !first.since.Before(first.until) {
-		params.refuse("since_invalid", "The parameter since is before until.")
-	}
-	at := params.page("events", first)
-	if err := params.err(); err != nil {
-		return List[Line]{}, err
-	}
-	found, next, err := a.Events(r.Context(), equal, at, limit)
-	return List[Line]{Items: found, Next: params.next("events", at, next)}, err
+	equal, first, limit := params.filters(a.Catalog), params.span(a.Now().UTC()), params.limit(lines, dedupe.MaxListed)
+	return pagedBy(params, "events", first, limit, func(at Place, limit int) ([]Line, store.Cursor, error) {
+		return a.Events(r.Context(), equal, at, limit)
+	})
 }
 
 // changes answers the audit's entries of a kind about the subject in the path, the newest first.
 func (a *API) changes(kind string, atMost int) http.HandlerFunc {
 	return answer(a, func(r *http.Request) (List[audit.Entry], error) {
-		return paged(r, read(r, "limit", "page"), "", atMost, func(tenant string, after store.Cursor, limit int) ([]audit.Entry, store.Cursor, error) {
-			return audit.Subject{Kind: kind, Tenant: tenant, ID: param(r, "id")}.List(r.Context(), a.Store, after, limit)
-		})
+		return a.changesTo(r, read(r, "limit", "page"), audit.Subject{Kind: kind, ID: param(r, "id")}, atMost)
 	})
 }
 
 // changesOf answers the audit's entries of a kind about a tenant's subject, as changes does.
 func (a *API) changesOf(kind string, atMost int) http.HandlerFunc {
-	return tenants(a, atMost, func(r *http.Request, tenant string, after store.Cursor, limit int) ([]audit.Entry, store.Cursor, error) {
-		return audit.Subject{Kind: kind, Tenant: tenant, ID: param(r, "id")}.List(r.Context(), a.Store, after, limit)
+	return answer(a, func(r *http.Request) (List[audit.Entry], error) {
+		params := read(r, "tenant", "limit", "page")
+		return a.changesTo(r, params, audit.Subject{Kind: kind, Tenant: params.tenant(), ID: param(r, "id")}, atMost)
 	})
 }
 
-// tenants answers a list of a tenant by the page that begins behind an id and has a limit.
-func tenants[T any](a *API, atMost int, page func(r *http.Request, tenant string, after store.Cursor, limit int) ([]T, store.Cursor, error)) http.HandlerFunc {
+func (a *API) changesTo(r *http.Request, params *parameters, to audit.Subject, atMost int) (List[audit.Entry], error) {
+	return paged(params, r.URL.Path+"?"+to.Tenant, Place{}, atMost, func(at Place, limit int) ([]audit.Entry, store.Cursor, error) {
+		return to.List(r.Context(), a.Store, at.Cursor, limit)
+	})
+}
+
+// listOf answers a list of a tenant.
+func listOf[T any](a *API, list func(ctx context.Context, tenant string, after store.Cursor, limit int) ([]T, store.Cursor, error)) http.HandlerFunc {
 	return answer(a, func(r *http.Request) (List[T], error) {
 		params := read(r, "tenant", "limit", "page")
-		return paged(r, params, params.tenant(), atMost, func(tenant string, after store.Cursor, limit int) ([]T, store.Cursor, error) {
-			return page(r, tenant, after, limit)
+		tenant := params.tenant()
+		return paged(params, r.URL.Path+"?"+tenant, Place{}, store.MaxPage, func(at Place, limit int) ([]T, store.Cursor, error) {
+			return list(r.Context(), tenant, at.Cursor, limit)
 		})
 	})
 }
 
-// paged is a list by the page that the parameters name. A page is of the tenant that it was begun for.
-func paged[T any](r *http.Request, params *parameters, tenant string, atMost int, page func(tenant string, after store.Cursor, limit int) ([]T, store.Cursor, error)) (list List[T], err error) {
-	name := r.URL.Path + "?" + tenant
-	limit, at := params.limit(most, atMost), params.page(name, Place{})
-	if err = params.err(); err != nil {
-		return list, err
+// paged is the page of a list that the parameters name. A page is of the list that it was begun for.
+func paged[T any](params *parameters, list string, first Place, atMost int, find func(at Place, limit int) ([]T, store.Cursor, error)) (List[T], error) {
+	return pagedBy(params, list, first, params.limit(most, atMost), find)
+}
+
+func pagedBy[T any](params *parameters, list string, first Place, limit int, find func(at Place, limit int) ([]T, store.Cursor, error)) (List[T], error) {
+	at := params.page(list, first)
+	if err := params.err(); err != nil {
+		return List[T]{}, err
 	}
-	items, next, err := page(tenant, at.Cursor, limit)
-	return listOf(items, params.next(name, at, next)), err
+	items, next, err := find(at, limit)
+	return pageOf(items, params.next(list, at, next)), err
 }
 
 // tenantOf is the tenant that a request without other parameters names.
@@ -279,4 +322,30 @@ func tenantOf(r *http.Request) (string, error) {
 	params := read(r, "tenant")
 	tenant := params.tenant()
 	return tenant, params.err()
+}
+
+// shown answers a thing of a tenant, by its id in the path.
+func shown[T any](a *API, id string, show func(ctx context.Context, tenant, id string) (T, error)) http.HandlerFunc {
+	return answer(a, func(r *http.Request) (found T, err error) {
+		tenant, err := tenantOf(r)
+		if err == nil {
+			found, err = show(r.Context(), tenant, param(r, id))
+		}
+		return found, err
+	})
+}
+
+// changed answers a change of a thing of a tenant, by its id in the path. The body says what is changed, and why.
+func changed[B, T any](a *API, id, advice string, change func(ctx context.Context, tenant, id string, by B) (T, error)) http.HandlerFunc {
+	return answer(a, func(r *http.Request) (done T, err error) {
+		var by B
+		tenant, err := tenantOf(r)
+		if err == nil {
+			err = readChange(r, &by, advice)
+		}
+		if err == nil {
+			done, err = change(r.Context(), tenant, param(r, id), by)
+		}
+		return done, err
+	})
 }

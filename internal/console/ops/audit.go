@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"billhook/internal/pipeline/deadletter"
@@ -19,12 +18,7 @@ import (
 func (a *API) audited(r *http.Request) (List[audit.Entry], error) {
 	params := read(r, "kind", "subject", "who", "since", "until", "limit", "page")
 	wanted := audit.Search{Kind: params.text("kind"), Subject: params.text("subject"), Who: params.text("who"), Limit: params.limit(lines, most)}
-	now, first := a.Now().UTC(), Place{newest: true}
-	first.since, first.until = params.at("since", now, first.since).Truncate(time.Microsecond), params.at("until", now, first.until).Truncate(time.Microsecond)
-	if !first.until.IsZero() && !first.since.Before(first.until) {
-		params.refuse("since_invalid", "The parameter since is before until.")
-	}
-	at := params.page("audit", first)
+	at := params.page("audit", params.span(a.Now().UTC()))
 	if err := params.err(); err != nil {
 		return List[audit.Entry]{}, err
 	}
@@ -42,7 +36,7 @@ func (a *API) audited(r *http.Request) (List[audit.Entry], error) {
 	for i, f := range found {
 		items[i] = f.Entry
 	}
-	return listOf(items, next), nil
+	return pageOf(items, next), nil
 }
 
 // Audit returns the newest entries and operations that are wanted: one more than the limit where there

@@ -70,13 +70,6 @@ var (
 	errOtherSite   = serve.Refuse(http.StatusForbidden, "cross_origin", "Another site may not ask for this; use the API's own pages or a client.")
 )
 
-// twoPeopleRungs are how the API answers somebody who may not do their part in what takes two people.
-var twoPeopleRungs = []serve.Rung{
-	{Of: audit.ErrNoIdentity, As: serve.Refuse(http.StatusForbidden, "identity_needed",
-		"This takes two people, each with an identity of their own: one of OPS_ALLOW, or beside emulators and stand-ins a name without a token. A token says nothing about who holds it.")},
-	{Of: audit.ErrSamePerson, As: serve.Refuse(http.StatusUnprocessableEntity, "second_person_needed", "You have begun this: somebody else has to approve it.")},
-}
-
 // problems is how the refusal of a request's credentials is answered.
 func (a Access) problems() serve.Ladder {
 	invalid := serve.Refuse(http.StatusUnauthorized, "identity_invalid", "This is neither the OPS_TOKEN nor a valid identity token for this service; get a new one.")

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/catalog"
@@ -14,12 +13,6 @@ import (
 	"billhook/internal/contract/routing"
 	"billhook/internal/platform/serve"
 )
-
-func (a *API) catalogRoutes(r chi.Router) {
-	r.Get("/catalog", answer(a, a.listCatalog))
-	r.Get("/catalog/queues/{id}", answer(a, a.declaredQueue))
-	r.Get("/catalog/contracts/{id}", answer(a, a.declaredContract))
-}
 
 // Declared is the catalog that this worker runs with, in short.
 type Declared struct {
@@ -167,7 +160,7 @@ type Producer struct {
 func (a *API) declaredQueue(r *http.Request) (QueueDeclaration, error) {
 	q, ok := a.Catalog.Queue(param(r, "id"))
 	if !ok {
-		return QueueDeclaration{}, serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog has no queue of that name or alias.")
+		return QueueDeclaration{}, errNoQueue
 	}
 	found := QueueDeclaration{DeclaredQueue: declaredInShort(q), Words: q.Words(), Takes: []Taken{}, ProducedBy: append([]Producer{}, producers(a.Catalog, q)...), Emits: []string{}}
 	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {

@@ -15,6 +15,7 @@ import (
 
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 )
 
 // runTime is how long one request runs an operation. The client asks again.
@@ -116,7 +117,6 @@ func (a *API) known(f *deadletter.Filter) error {
 func (a *API) listDeadLetters(r *http.Request) (DeadLetters, error) {
 	params := read(r, append([]string{"state", "limit", "page"}, filters...)...)
 	state := oneOf(params, deadletter.States[0], deadletter.States[1:]...)
-	limit := params.limit(most, most)
 	f, err := a.choice(params)
 	if err != nil {
 		return DeadLetters{}, err
@@ -125,13 +125,10 @@ func (a *API) listDeadLetters(r *http.Request) (DeadLetters, error) {
 		return DeadLetters{}, serve.Refuse(http.StatusBadRequest, "state_invalid", "Of all queues the list has one state; name a queue for all states.")
 	}
 	params.values.Set("queue", f.Queue) // a page token is of the queue, by whichever name
-	at := params.page("dead-letters", Place{newest: true, since: f.Since, until: f.Until})
-	if err = params.err(); err != nil {
-		return DeadLetters{}, err
-	}
-	f.Since, f.Until = at.since, at.until
-	items, next, err := a.Operator.List(r.Context(), f, state, at.Cursor, limit)
-	return listOf(items, params.next("dead-letters", at, next)), err
+	return paged(params, "dead-letters", Place{newest: true, since: f.Since, until: f.Until}, most, func(at Place, limit int) ([]deadletter.Item, store.Cursor, error) {
+		f.Since, f.Until = at.since, at.until
+		return a.Operator.List(r.Context(), f, state, at.Cursor, limit)
+	})
 }
 
 // countReasons answers how many dead letters are open for which reason, the most frequent first: of one
@@ -158,7 +155,7 @@ func (a *API) countReasons(r *http.Request) (List[deadletter.Reason], error) {
 	err = group.Wait()
 	all := slices.Concat(counted...)
 	slices.SortStableFunc(all, func(a, b deadletter.Reason) int { return cmp.Compare(b.Count, a.Count) })
-	return listOf(all, ""), err
+	return pageOf(all, ""), err
 }
 
 func (a *API) showDeadLetter(r *http.Request) (Letter, error) {
@@ -194,13 +191,10 @@ func (a *API) begin(kind deadletter.Kind) func(*http.Request) (deadletter.Operat
 // listOperations answers operations, the newest first by the time that they were begun at.
 func (a *API) listOperations(r *http.Request) (List[deadletter.Operation], error) {
 	params := read(r, "progress", "limit", "page")
-	limit, progress := params.limit(most, most), deadletter.Progress(params.values.Get("progress"))
-	at := params.page("operations", Place{newest: true})
-	if err := params.err(); err != nil {
-		return List[deadletter.Operation]{}, err
-	}
-	found, next, err := a.Operator.Operations(r.Context(), progress, at.Cursor, limit)
-	return listOf(found, params.next("operations", at, next)), err
+	progress := deadletter.Progress(params.values.Get("progress"))
+	return paged(params, "operations", Place{newest: true}, most, func(at Place, limit int) ([]deadletter.Operation, store.Cursor, error) {
+		return a.Operator.Operations(r.Context(), progress, at.Cursor, limit)
+	})
 }
 
 // Operation is one operation, and what became of what it has replayed.
@@ -222,16 +216,13 @@ func (a *API) showOperation(r *http.Request) (Operation, error) {
 // operationItems answers the dead letters that an operation was the last to deal with.
 func (a *API) operationItems(r *http.Request) (DeadLetters, error) {
 	params := read(r, "state", "limit", "page")
-	limit, state := params.limit(most, most), deadletter.State("")
+	state := deadletter.State("")
 	if params.values.Get("state") != "" {
 		state = oneOf(params, deadletter.States[0], deadletter.States[1:]...)
 	}
-	at := params.page(r.URL.Path, Place{})
-	if err := params.err(); err != nil {
-		return DeadLetters{}, err
-	}
-	items, next, err := a.Operator.Items(r.Context(), param(r, "id"), state, at.Cursor, limit)
-	return listOf(items, params.next(r.URL.Path, at, next)), err
+	return paged(params, r.URL.Path, Place{}, most, func(at Place, limit int) ([]deadletter.Item, store.Cursor, error) {
+		return a.Operator.Items(r.Context(), param(r, "id"), state, at.Cursor, limit)
+	})
 }
 
 // Reason is the body of a request that changes something and names nothing else.

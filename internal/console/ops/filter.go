@@ -151,6 +151,16 @@ func (p *parameters) at(name string, now, otherwise time.Time) time.Time {
 	return now.Add(-age)
 }
 
+// span is the first page of a list that goes by a time, between since and until.
+func (p *parameters) span(now time.Time) Place {
+	first := Place{newest: true}
+	first.since, first.until = p.at("since", now, first.since).Truncate(time.Microsecond), p.at("until", now, first.until).Truncate(time.Microsecond)
+	if !first.until.IsZero() && !first.since.Before(first.until) {
+		p.refuse("since_invalid", "The parameter since is before until.")
+	}
+	return first
+}
+
 // maxAge bounds an age: longer is a slip of the pen.
 const maxAge = 10 * 366 * 24 * time.Hour
 

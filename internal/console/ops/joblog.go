@@ -47,8 +47,8 @@ type List[Item any] struct {
 	Next  string `json:"next"`
 }
 
-// listOf is a page with the items, in JSON [] where there are none.
-func listOf[Item any](items []Item, next string) List[Item] {
+// pageOf is a page with the items, in JSON [] where there are none.
+func pageOf[Item any](items []Item, next string) List[Item] {
 	return List[Item]{Items: append([]Item{}, items...), Next: next}
 }
 

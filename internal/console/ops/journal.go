@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"log/slog"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -18,34 +20,25 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// journalRoutes adds the routes of the books: entries, balances, seals and proofs.
+// journalRoutes adds the routes of the books: entries, balances, seals and proofs, and how people close and reopen
+// months and revert entries.
 func (a *API) journalRoutes(r chi.Router) {
 	r.Get("/journal/tenants", answer(a, a.listTenants))
 	r.Get("/journal/entries", answer(a, a.listEntries))
-	r.Get("/journal/entries/{entry}", answer(a, a.showEntry))
-	r.Get("/journal/entries/{entry}/proof", answer(a, a.prove))
+	r.Get("/journal/entries/{entry}", shown(a, "entry", a.Entry))
+	r.Get("/journal/entries/{entry}/proof", shown(a, "entry", a.prove))
 	r.Get("/journal/balances", answer(a, a.balances))
 	r.Get("/journal/seals", answer(a, a.listSeals))
 	r.Get("/journal/verify", answer(a, a.verify))
 	r.Get("/journal/verify/rest", answer(a, a.verifyRest))
+	r.Get("/journal/periods", answer(a, a.listPeriods))
+	r.Get("/journal/periods/{period}", shown(a, "period", a.showPeriod))
+	r.Post("/journal/periods/{period}/close", changed(a, "period", adviceOfWhy, a.changePeriod("closed", a.Periods.Close)))
+	r.Post("/journal/periods/{period}/reopen", changed(a, "period", adviceOfWhy, a.changePeriod("reopened", a.Periods.Reopen)))
+	r.Post("/journal/entries/{entry}/revert", changed(a, "entry", adviceOfWhy, a.revertEntry))
 }
 
-var (
-	errNoEntry = errors.New("ops: there is no entry of that id")
-	errBooks   = serve.Refuse(http.StatusInternalServerError, "books_broken", "What is stored of the books cannot be read; billhook ledger verify says which document it is.")
-	errChanged = serve.Refuse(http.StatusConflict, "books_changed", "An entry or a seal that this needs was changed after it was sealed, or after it was posted, and cannot be read; billhook ledger verify names it.")
-)
-
-// journalRungs are how the API answers errors about the books.
-var journalRungs = []serve.Rung{
-	{Of: errNoEntry, As: serve.Refuse(http.StatusNotFound, "entry_unknown", "The tenant's books have no entry of that id, nor one that an event of that id has made.")},
-	{Of: seal.ErrNoEntry, As: serve.Refuse(http.StatusNotFound, "entry_unknown", "The books have no entry of that id.")},
-	{Of: seal.ErrUnsealed, As: serve.Refuse(http.StatusConflict, "entry_unsealed", "The entry is not sealed yet, and nothing proves it before; the task seal-journal seals it, so ask again.")},
-	{Of: seal.ErrPage, As: serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")},
-	{Of: seal.ErrBroken, As: errChanged},
-	{Of: seal.ErrOverflow, As: errBooks},
-	{Of: ledger.ErrBroken, As: errChanged},
-}
+var errNoEntry = errors.New("ops: there is no entry of that id")
 
 // JournalEntry is an entry of the books.
 type JournalEntry struct {
@@ -116,15 +109,6 @@ func entryID(tenant, id string) string {
 	return ledger.EntryID(tenant, id)
 }
 
-func (a *API) showEntry(r *http.Request) (JournalEntry, error) {
-	params := read(r, "tenant")
-	tenant := params.tenant()
-	if err := params.err(); err != nil {
-		return JournalEntry{}, err
-	}
-	return a.Entry(r.Context(), tenant, param(r, "entry"))
-}
-
 // tenant is the tenant whose books are meant: that of events without one where none is named.
 func (p *parameters) tenant() string {
 	if p.values.Get("tenant") == "" {
@@ -144,11 +128,10 @@ const maxEntries = 200
 // listEntries answers the entries of a tenant's period, or those of an account in it, in the order
 // of their ids. Those of an account of points that is no control account are found in all periods
 // at once, and the parameter period leaves out others.
-func (a *API) listEntries(r *http.Request) (list List[JournalEntry], err error) {
+func (a *API) listEntries(r *http.Request) (List[JournalEntry], error) {
 	params := read(r, "tenant", "period", "account", "limit", "page")
 	tenant, period, account := params.tenant(), params.period(), params.key("account")
-	limit, at := params.limit(most, maxEntries), params.page("entries", Place{})
-	query := store.Query{Collection: ledger.Entries, After: at.Cursor, Limit: limit}
+	query := store.Query{Collection: ledger.Entries}
 	switch single := account != "" && ledger.Control(account) != account; {
 	case single && strings.HasPrefix(account, string(ledger.IssuedPoints(""))):
 		params.refuse("account_invalid", "What was issued for one order has no list of its own; ask for the account points:issued, or for the account of the user.")
@@ -161,21 +144,17 @@ func (a *API) listEntries(r *http.Request) (list List[JournalEntry], err error) 
 	default:
 		query.Equal = map[string]any{ledger.FieldBook: ledger.BookKey(tenant, period)}
 	}
-	if err = params.err(); err != nil {
-		return list, err
-	}
-	page, err := a.Store.Query(r.Context(), query)
-	if err != nil {
-		return list, err
-	}
-	var items []JournalEntry
-	for _, doc := range page.Documents {
-		entry := journalEntry(doc)
-		if entry.Tenant == tenant && (period == "" || entry.Period == period) {
-			items = append(items, entry)
+	return pagedBy(params, "entries", Place{}, params.limit(most, maxEntries), func(at Place, limit int) (items []JournalEntry, next store.Cursor, err error) {
+		query.After, query.Limit = at.Cursor, limit
+		page, err := a.Store.Query(r.Context(), query)
+		for _, doc := range page.Documents {
+			entry := journalEntry(doc)
+			if entry.Tenant == tenant && (period == "" || entry.Period == period) {
+				items = append(items, entry)
+			}
 		}
-	}
-	return listOf(items, params.next("entries", at, page.Next)), nil
+		return items, page.Next, err
+	})
 }
 
 func (a *API) listTenants(r *http.Request) (List[string], error) {
@@ -183,7 +162,7 @@ func (a *API) listTenants(r *http.Request) (List[string], error) {
 		return List[string]{}, err
 	}
 	tenants, err := seal.Tenants(r.Context(), a.Store)
-	return listOf(tenants, ""), err
+	return pageOf(tenants, ""), err
 }
 
 func (a *API) balances(r *http.Request) (seal.TrialBalance, error) {
@@ -199,19 +178,17 @@ func (a *API) balances(r *http.Request) (seal.TrialBalance, error) {
 }
 
 // listSeals answers a tenant's seals, the newest first.
-func (a *API) listSeals(r *http.Request) (list List[seal.Seal], err error) {
+func (a *API) listSeals(r *http.Request) (List[seal.Seal], error) {
 	params := read(r, "tenant", "limit", "page")
-	tenant, limit, at := params.tenant(), params.limit(most, most), params.page("seals", Place{})
-	if err = params.err(); err != nil {
-		return list, err
-	}
-	before, _ := strconv.ParseInt(at.ID, 10, 64) // 0 is the newest
-	seals, next, err := seal.List(r.Context(), a.Store, tenant, before, limit)
-	list = listOf(seals, "")
-	if next > 0 {
-		list.Next = params.next("seals", at, store.Cursor{ID: strconv.FormatInt(next, 10)})
-	}
-	return list, err
+	tenant := params.tenant()
+	return paged(params, "seals", Place{}, most, func(at Place, limit int) ([]seal.Seal, store.Cursor, error) {
+		before, _ := strconv.ParseInt(at.ID, 10, 64) // 0 is the newest
+		seals, next, err := seal.List(r.Context(), a.Store, tenant, before, limit)
+		if next == 0 {
+			return seals, store.Cursor{}, err
+		}
+		return seals, store.Cursor{ID: strconv.FormatInt(next, 10)}, err
+	})
 }
 
 // verifier checks the books.
@@ -261,13 +238,116 @@ type Proof struct {
 	Proof string `json:"proof"`
 }
 
-func (a *API) prove(r *http.Request) (Proof, error) {
-	params := read(r, "tenant")
-	tenant := params.tenant()
-	if err := params.err(); err != nil {
-		return Proof{}, err
-	}
-	id := entryID(tenant, param(r, "entry"))
-	text, err := seal.Prove(r.Context(), a.Store, id)
+func (a *API) prove(ctx context.Context, tenant, id string) (Proof, error) {
+	id = entryID(tenant, id)
+	text, err := seal.Prove(ctx, a.Store, id)
 	return Proof{Entry: id, Proof: string(text)}, err
+}
+
+// Period is a month of a tenant's books as it stands.
+type Period struct {
+	journal.Period
+	// Late are the ids of entries that were posted in it after it was closed, at most 100.
+	Late []string `json:"late"`
+}
+
+// listPeriods answers the months of a tenant that were ever closed, the oldest first.
+func (a *API) listPeriods(r *http.Request) (List[journal.Period], error) {
+	params := read(r, "tenant", "limit", "page")
+	tenant := params.tenant()
+	return paged(params, "periods", Place{}, most, func(at Place, limit int) ([]journal.Period, store.Cursor, error) {
+		return a.Periods.List(r.Context(), tenant, at.Cursor, limit)
+	})
+}
+
+func (a *API) showPeriod(ctx context.Context, tenant, period string) (shown Period, err error) {
+	if shown.Period, err = a.Periods.Get(ctx, tenant, period); err == nil {
+		shown.Late, err = a.Late(ctx, shown.Period)
+	}
+	return shown, err
+}
+
+// Late finds the entries that were posted in a period from the moment on from which it is closed,
+// at most 100 and a page. It reads the seals behind that moment, back from the last one that has
+// entries of the period, and what is not sealed.
+func (a Reads) Late(ctx context.Context, p journal.Period) ([]string, error) {
+	late := []string{}
+	if p.ClosesAt.IsZero() || a.Now().Before(p.ClosesAt) {
+		return late, nil
+	}
+	find := func(equal map[string]any) error {
+		query := store.Query{Collection: ledger.Entries, Equal: equal, Limit: store.MaxPage}
+		for {
+			page, err := a.Store.Query(ctx, query)
+			if err != nil {
+				return err
+			}
+			for _, doc := range page.Documents {
+				entry, err := ledger.Read(doc)
+				if err != nil {
+					return err
+				}
+				if entry.Tenant == p.Tenant && entry.Period == p.Period && !entry.PostedAt.Before(p.ClosesAt) {
+					late = append(late, entry.ID)
+				}
+			}
+			if query.After = page.Next; query.After.IsZero() || len(late) >= most {
+				return nil
+			}
+		}
+	}
+	if err := find(map[string]any{ledger.FieldUnsealed: p.Tenant}); err != nil {
+		return nil, err
+	}
+	newest, _, err := seal.List(ctx, a.Store, p.Tenant, 0, 1)
+	if err != nil || len(newest) == 0 {
+		return late, err
+	}
+	for before := newest[0].Periods[p.Period] + 1; before > 1 && len(late) < most; {
+		seals, next, err := seal.List(ctx, a.Store, p.Tenant, before, sealsAtOnce)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range seals {
+			if s.SealedAt.Before(p.ClosesAt.Add(-clocksDiffer)) || len(late) >= most {
+				return late, nil
+			}
+			if _, touched := s.Totals[p.Period]; touched {
+				if err := find(map[string]any{"tenant": p.Tenant, "seal": s.Number}); err != nil {
+					return nil, err
+				}
+			}
+		}
+		before = next
+	}
+	return late, nil
+}
+
+const (
+	// sealsAtOnce is how many seals are read together.
+	sealsAtOnce = 10
+	// clocksDiffer is how far the clock that sealed an entry may be behind the one that posted it.
+	clocksDiffer = time.Minute
+)
+
+// changePeriod makes one of the changes of periods.
+func (a *API) changePeriod(done string, change func(ctx context.Context, tenant, period string, by journal.Change) (journal.Period, error)) func(context.Context, string, string, journal.Change) (journal.Period, error) {
+	return func(ctx context.Context, tenant, of string, by journal.Change) (journal.Period, error) {
+		by.Who = Author(ctx)
+		period, err := change(ctx, tenant, of, by)
+		a.log(ctx, err, "period changed", slog.String("how", done), slog.String("tenant", tenant),
+			slog.String("period", period.Period), slog.String("state", string(period.State)), slog.String("who", by.Who.String()))
+		return period, err
+	}
+}
+
+func (a *API) revertEntry(ctx context.Context, tenant, entry string, by journal.Change) (ledger.Entry, error) {
+	by.Who = Author(ctx)
+	reversal, err := a.Reverter.Revert(ctx, tenant, entry, by)
+	if errors.Is(err, journal.ErrReverted) {
+		return ledger.Entry{}, serve.Refuse(http.StatusConflict, "entry_reverted", "The entry is reverted already, by "+reversal.ID+".")
+	}
+	a.log(ctx, err, "entry reverted", slog.String("tenant", tenant), slog.String("entry", reversal.Reverts),
+		slog.String("reversal", reversal.ID), slog.String("who", by.Who.String()))
+	return reversal, err
 }

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/http"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/internal/contract"
@@ -18,23 +17,11 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// payloadRoutes adds the routes that show payloads. Each answer leaves an entry in the audit.
-func (a *API) payloadRoutes(r chi.Router) {
-	r.Post("/events/{event_id}/payload", answer(a, a.eventPayload))
-	r.Post("/dead-letters/{id}/payload", answer(a, a.letterPayload))
-}
-
 // PayloadKind is the kind of the audit's entries about payloads that somebody has looked at. Their
 // subject is the id that was asked for: an event's, or a dead letter's.
 const PayloadKind = "payload"
 
 var errUnkept = errors.New("ops: no payload is kept")
-
-// payloadRungs are how the API answers errors about payloads.
-var payloadRungs = []serve.Rung{
-	{Of: errUnkept, As: serve.Refuse(http.StatusNotFound, "payload_not_kept", "No payload is kept here. A message that waits has its own, and so has a dead letter, unless it was too large: then the hold subscription has it.")},
-	{Of: audit.ErrInvalid, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
-}
 
 // Payload is what is kept of an event's messages, at most ten.
 type Payload struct {
@@ -204,7 +191,7 @@ func (a *API) asked(r *http.Request) (asked, error) {
 	if named.queue != "" {
 		q, ok := a.Catalog.Queue(named.queue)
 		if !ok {
-			return named, serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog has no queue of that name or alias.")
+			return named, errNoQueue
 		}
 		named.queue = q.ID
 	}

@@ -7,19 +7,12 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/go-chi/chi/v5"
 	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/rates"
-	"billhook/internal/platform/serve"
 )
-
-func (a *API) rateRoutes(r chi.Router) {
-	r.Get("/rates", answer(a, a.rates))
-	r.Get("/queues/{id}", answer(a, a.queue))
-}
 
 // Rate is what became of a queue's deliveries in the last 60 minutes, about.
 type Rate struct {
@@ -243,7 +236,7 @@ func (a *API) queue(r *http.Request) (QueueDetail, error) {
 	}
 	q, ok := a.Catalog.Queue(param(r, "id"))
 	if !ok {
-		return QueueDetail{}, serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog has no queue of that name or alias.")
+		return QueueDetail{}, errNoQueue
 	}
 	return a.QueueDetail(r.Context(), q)
 }

@@ -9,7 +9,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/go-chi/chi/v5"
 	"golang.org/x/sync/errgroup"
 
 	"billhook/internal/apps/customers"
@@ -84,9 +83,6 @@ const foundAtMost = 10
 
 // maxSearched is the longest id that is looked for, in bytes.
 const maxSearched = 1000
-
-// searchRoutes adds the search.
-func (a *API) searchRoutes(r chi.Router) { r.Get("/search", answer(a, a.search)) }
 
 func (a *API) search(r *http.Request) (Search, error) {
 	params := read(r, "q", "tenant")

@@ -8,19 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/serve"
 )
-
-func (a *API) statusRoutes(r chi.Router) {
-	r.Get("/audit", answer(a, a.audited))
-	r.Get("/status", answer(a, a.status))
-	a.catalogRoutes(r)
-}
 
 // Self is one worker, as it knows itself.
 type Self struct {

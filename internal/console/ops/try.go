@@ -20,9 +20,6 @@ import (
 // catalog.
 const maxTried = 4 << 20
 
-// errSeveralKept refuses an event id that does not name one message.
-var errSeveralKept = serve.Refuse(http.StatusConflict, "queue_needed", "Messages of several queues or tenants are kept under this event id; name one with queue or tenant.")
-
 // tryRoutes adds the routes of trials. They are beside the API's other routes for the size of their
 // bodies.
 func (a *API) tryRoutes(r chi.Router) {

@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"billhook/internal/apps/usage"
 	"billhook/internal/dedupe"
 	"billhook/internal/pii"
@@ -15,13 +13,6 @@ import (
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
-
-// usageRoutes adds the routes of usage, which is read alone: a message corrects it.
-func (a *API) usageRoutes(r chi.Router) {
-	r.Get("/usage", answer(a, a.listUsage))
-	r.Get("/usage/{subscription}", answer(a, a.showUsage))
-	r.Get("/usage/{subscription}/entries", answer(a, a.usageEntries))
-}
 
 // Usage is what a subscription has used in a period, by meter.
 type Usage struct {
@@ -142,7 +133,7 @@ func (a *API) warning(ctx context.Context, t usage.Total) (*Warning, error) {
 }
 
 // listUsage answers the totals of a subscription, or those of the periods that begin in a month.
-func (a *API) listUsage(r *http.Request) (list List[usage.Total], err error) {
+func (a *API) listUsage(r *http.Request) (List[usage.Total], error) {
 	params := read(r, "tenant", "subscription", "month", "limit", "page")
 	of := usage.Of{Tenant: params.tenant(), Subscription: params.id("subscription"), Month: params.values.Get("month")}
 	if _, err := time.Parse("2006-01", of.Month); of.Month != "" && err != nil {
@@ -151,28 +142,22 @@ func (a *API) listUsage(r *http.Request) (list List[usage.Total], err error) {
 	if (of.Subscription == "") == (of.Month == "") {
 		params.refuse("usage_of_what", "Say subscription= or month=.")
 	}
-	limit, at := params.limit(most, most), params.page("usage", Place{})
-	if err = params.err(); err != nil {
-		return list, err
-	}
-	totals, next, err := usage.Totals(r.Context(), a.Store, of, at.Cursor, limit)
-	return listOf(totals, params.next("usage", at, next)), err
+	return paged(params, "usage", Place{}, most, func(at Place, limit int) ([]usage.Total, store.Cursor, error) {
+		return usage.Totals(r.Context(), a.Store, of, at.Cursor, limit)
+	})
 }
 
 // usageEntries answers the entries of a meter in a period.
-func (a *API) usageEntries(r *http.Request) (list List[usage.Entry], err error) {
+func (a *API) usageEntries(r *http.Request) (List[usage.Entry], error) {
 	params := read(r, "tenant", "period", "meter", "limit", "page")
 	tenant, period, meter := params.tenant(), params.id("period"), params.id("meter")
 	if period == "" || meter == "" {
 		params.refuse("usage_of_what", "Say period= and meter=.")
 	}
 	subscription := params.subscription(r)
-	limit, at := params.limit(most, most), params.page(r.URL.Path, Place{})
-	if err = params.err(); err != nil {
-		return list, err
-	}
-	entries, next, err := usage.Entries(r.Context(), a.Store, usage.Key(tenant, subscription, period, meter), at.Cursor, limit)
-	return listOf(entries, params.next(r.URL.Path, at, next)), err
+	return paged(params, r.URL.Path, Place{}, most, func(at Place, limit int) ([]usage.Entry, store.Cursor, error) {
+		return usage.Entries(r.Context(), a.Store, usage.Key(tenant, subscription, period, meter), at.Cursor, limit)
+	})
 }
 
 // subscription is the id in the path.

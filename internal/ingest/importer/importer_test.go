@@ -1,10 +1,14 @@
 package importer_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +18,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/ingest/importer"
+	"billhook/internal/platform/signature"
 )
 
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -34,8 +39,6 @@ type store struct {
 	waiting, claimed []importer.Message
 	accepted         []string
 	refused          []string
-	limits           []int
-	cut              error
 }
 
 func (s *store) Look(context.Context, int) ([]importer.Place, []importer.Message, error) {
@@ -43,7 +46,6 @@ func (s *store) Look(context.Context, int) ([]importer.Place, []importer.Message
 }
 
 func (s *store) Take(_ context.Context, limit int) ([]importer.Message, error) {
-	s.limits = append(s.limits, limit)
 	n := min(limit, len(s.waiting))
 	s.claimed, s.waiting = s.waiting[:n], s.waiting[n:]
 	return s.claimed, nil
@@ -56,19 +58,23 @@ func (s *store) Settle(_ context.Context, accepted, refused []importer.Message) 
 	for _, m := range refused {
 		s.refused = append(s.refused, m.Handle)
 	}
-	return s.cut
+	return nil
 }
 
-// door answers each request by the function.
+// door answers each request by the function, or accepts all without one.
 type door struct {
-	answer   func(call int, queue string, items []importer.Item) ([]importer.Result, error)
+	answer   func(call int, items []importer.Item) ([]importer.Result, error)
 	requests [][]importer.Item
 	queues   []string
 }
 
-func (d *door) Send(_ context.Context, queue string, items []importer.Item) ([]importer.Result, error) {
+func (d *door) Send(ctx context.Context, queue string, items []importer.Item) ([]importer.Result, error) {
 	d.requests, d.queues = append(d.requests, items), append(d.queues, queue)
-	return d.answer(len(d.requests), queue, items)
+	if d.answer == nil {
+		return all(202, items), ctx.Err()
+	}
+	results, err := d.answer(len(d.requests), items)
+	return results, errors.Join(err, ctx.Err())
 }
 
 func all(status int, items []importer.Item) []importer.Result {
@@ -114,7 +120,7 @@ func run(t *testing.T, s importer.Source, d importer.Door, clock *waits) *import
 func TestWhatIsAcceptedIsRemovedAndWhatIsRefusedStaysWithItsReason(t *testing.T) {
 	t.Parallel()
 	s := &store{waiting: refunds(250)}
-	d := &door{answer: func(_ int, _ string, items []importer.Item) ([]importer.Result, error) {
+	d := &door{answer: func(_ int, items []importer.Item) ([]importer.Result, error) {
 		results := all(202, items)
 		for i, item := range items {
 			if strings.Contains(string(item.Message), `"m7"`) {
@@ -137,93 +143,81 @@ func TestWhatIsAcceptedIsRemovedAndWhatIsRefusedStaysWithItsReason(t *testing.T)
 	require.Len(t, d.requests[0], 100, "as many as the door takes")
 }
 
-func TestOnlyWhatTheDoorCouldNotTakeYetIsSentAgain(t *testing.T) {
+func TestARunEndsAsTheDoorAnswers(t *testing.T) {
 	t.Parallel()
-	s, clock := &store{waiting: refunds(3)}, &waits{at: now}
-	d := &door{answer: func(call int, _ string, items []importer.Item) ([]importer.Result, error) {
-		results := all(202, items)
-		if call == 1 {
-			results[1] = importer.Result{Status: 429, RetryAfter: 7 * time.Second}
-		}
-		return results, nil
-	}}
-	report, err := run(t, s, d, clock).Do(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, 3, report.Moved)
-	require.Equal(t, []time.Duration{7 * time.Second}, clock.slept, "as long as the door asked")
-	require.Len(t, d.requests[1], 1)
-	require.Contains(t, string(d.requests[1][0].Message), `"m1"`)
-}
-
-func TestADoorThatDoesNotAnswerIsWaitedForAsLongAsPatienceLasts(t *testing.T) {
-	t.Parallel()
-	s, clock := &store{waiting: refunds(3)}, &waits{at: now}
-	d := &door{answer: func(int, string, []importer.Item) ([]importer.Result, error) {
-		return nil, errors.New("connection refused")
-	}}
-	report, err := run(t, s, d, clock).Do(t.Context())
-	require.ErrorContains(t, err, "gave up waiting for the door: connection refused")
-	require.Equal(t, importer.Report{Queues: map[string]int{}, Reasons: map[string]int{}, Unknown: 3}, report)
-	require.Empty(t, s.accepted)
-	require.Empty(t, s.refused, "nothing is known of them")
-	require.Equal(t, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second}, clock.slept)
-}
-
-func TestADoorThatRefusesEveryMessageEndsTheRun(t *testing.T) {
-	t.Parallel()
-	s, clock := &store{waiting: refunds(3)}, &waits{at: now}
-	d := &door{answer: func(int, string, []importer.Item) ([]importer.Result, error) {
-		return nil, fmt.Errorf("%w: it answers 401", importer.ErrClosed)
-	}}
-	_, err := run(t, s, d, clock).Do(t.Context())
-	require.ErrorIs(t, err, importer.ErrClosed)
-	require.Len(t, d.requests, 1)
-	require.Empty(t, s.accepted)
-}
-
-func TestResultsOfAnotherNumberProveNothing(t *testing.T) {
-	t.Parallel()
-	s := &store{waiting: refunds(3)}
-	d := &door{answer: func(_ int, _ string, items []importer.Item) ([]importer.Result, error) {
-		return all(202, items[1:]), nil
-	}}
-	_, err := run(t, s, d, &waits{at: now}).Do(t.Context())
-	require.ErrorIs(t, err, importer.ErrClosed)
-	require.Empty(t, s.accepted)
-}
-
-func TestARunThatIsStoppedFinishesWhatIsOnItsWay(t *testing.T) {
-	t.Parallel()
-	s := &store{waiting: refunds(250)}
-	ctx, stop := context.WithCancel(t.Context())
-	d := &door{answer: func(call int, _ string, items []importer.Item) ([]importer.Result, error) {
-		if call == 2 {
-			stop()
-		}
-		return all(202, items), nil
-	}}
-	report, err := run(t, s, d, &waits{at: now}).Do(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-	require.Equal(t, 200, report.Moved)
-	require.Zero(t, report.Unknown)
-	require.Len(t, s.accepted, 200)
-}
-
-// slow answers when its request has not ended.
-type slow struct{ stop context.CancelFunc }
-
-func (s slow) Send(ctx context.Context, _ string, items []importer.Item) ([]importer.Result, error) {
-	s.stop()
-	return all(202, items), ctx.Err()
-}
-
-func TestADoorIsGivenTheTimeToAnswerARunThatIsStopped(t *testing.T) {
-	t.Parallel()
-	s := &store{waiting: refunds(3)}
-	ctx, stop := context.WithCancel(t.Context())
-	_, err := run(t, s, slow{stop}, &waits{at: now}).Do(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-	require.Len(t, s.accepted, 3)
+	type answer = func(stop context.CancelFunc, call int, items []importer.Item) ([]importer.Result, error)
+	accepted := func(items []importer.Item) ([]importer.Result, error) { return all(202, items), nil }
+	for name, test := range map[string]struct {
+		waiting, requests, moved, unknown int
+		answer                            answer
+		is                                error
+		says                              string
+		slept                             []time.Duration
+	}{
+		"what it cannot take yet is sent again, alone, after the time that it asks for": {
+			waiting: 3, requests: 2, moved: 3, slept: []time.Duration{7 * time.Second},
+			answer: func(_ context.CancelFunc, call int, items []importer.Item) ([]importer.Result, error) {
+				results := all(202, items)
+				if call == 1 {
+					results[1] = importer.Result{Status: 429, RetryAfter: 7 * time.Second}
+				} else if len(items) != 1 || !strings.Contains(string(items[0].Message), `"m1"`) {
+					return nil, importer.ErrClosed
+				}
+				return results, nil
+			},
+		},
+		"one that does not answer is waited for as long as patience lasts": {
+			waiting: 3, requests: 6, unknown: 3, says: "gave up waiting for the door: connection refused",
+			slept: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second},
+			answer: func(context.CancelFunc, int, []importer.Item) ([]importer.Result, error) {
+				return nil, errors.New("connection refused")
+			},
+		},
+		"one that refuses every message ends the run": {
+			waiting: 3, requests: 1, unknown: 3, is: importer.ErrClosed,
+			answer: func(context.CancelFunc, int, []importer.Item) ([]importer.Result, error) {
+				return nil, fmt.Errorf("%w: it answers 401", importer.ErrClosed)
+			},
+		},
+		"results of another number prove nothing": {
+			waiting: 3, requests: 1, unknown: 3, is: importer.ErrClosed,
+			answer: func(_ context.CancelFunc, _ int, items []importer.Item) ([]importer.Result, error) {
+				return accepted(items[1:])
+			},
+		},
+		"a run that is stopped finishes what is on its way": {
+			waiting: 250, requests: 2, moved: 200, is: context.Canceled,
+			answer: func(stop context.CancelFunc, call int, items []importer.Item) ([]importer.Result, error) {
+				if call == 2 {
+					stop() // and the door has the time to answer
+				}
+				return accepted(items)
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, clock := &store{waiting: refunds(test.waiting)}, &waits{at: now}
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			d := &door{answer: func(call int, items []importer.Item) ([]importer.Result, error) {
+				return test.answer(stop, call, items)
+			}}
+			report, err := run(t, s, d, clock).Do(ctx)
+			switch {
+			case test.is != nil:
+				require.ErrorIs(t, err, test.is)
+			case test.says != "":
+				require.ErrorContains(t, err, test.says)
+			default:
+				require.NoError(t, err)
+			}
+			require.Equal(t, []int{test.requests, test.moved, test.unknown}, []int{len(d.requests), report.Moved, report.Unknown})
+			require.Len(t, s.accepted, test.moved)
+			require.Empty(t, s.refused)
+			require.Equal(t, test.slept, clock.slept)
+		})
+	}
 }
 
 func TestARequestIsOfOneQueueAndNoLargerThanTheDoorTakes(t *testing.T) {
@@ -232,7 +226,7 @@ func TestARequestIsOfOneQueueAndNoLargerThanTheDoorTakes(t *testing.T) {
 	mixed[1].Queue, mixed[1].Body = "sub-usage-sync", []byte(`{"id":"u1","action":"usage_sync","payload":{"subscription_id":"s"}}`)
 	mixed[3].Body = fmt.Appendf(nil, `{"id":"large","action":"refund","payload":{"payment_id":%q}}`, strings.Repeat("x", 4000))
 	s := &store{waiting: mixed}
-	d := &door{answer: func(_ int, _ string, items []importer.Item) ([]importer.Result, error) { return all(202, items), nil }}
+	d := &door{}
 	r := run(t, s, d, &waits{at: now})
 	r.MaxBytes = 1024 + 2*400
 	report, err := r.Do(t.Context())
@@ -309,24 +303,118 @@ func TestEachMessageOfOldBecomesWhatTheDoorTakes(t *testing.T) {
 		"attempts that lie": {message: importer.Message{Queue: "sub-plan-change", Body: []byte(`{"id":"a","action":"upgrade","attempts":-1,"payload":{}}`)}, refused: "bad_attempts"},
 		"nobody's":          {message: importer.Message{Queue: "", Body: []byte(`{}`)}, refused: "no_queue"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := &store{waiting: []importer.Message{test.message}}
-			d := &door{answer: func(_ int, _ string, items []importer.Item) ([]importer.Result, error) { return all(202, items), nil }}
-			r := run(t, s, d, &waits{at: now})
-			r.Compose = test.compose
-			report, err := r.Do(t.Context())
-			require.NoError(t, err)
-			if test.refused != "" {
-				require.Equal(t, map[string]int{test.refused: 1}, report.Reasons)
-				require.Empty(t, d.requests)
-				return
-			}
-			item := d.requests[0][0]
-			require.JSONEq(t, test.want, string(item.Message))
-			require.True(t, json.Valid(item.Message))
-			require.Equal(t, test.due, item.DeliverAt)
-			require.Equal(t, test.most, item.MaxAttempts)
-		})
+		s, d := &store{waiting: []importer.Message{test.message}}, &door{}
+		r := run(t, s, d, &waits{at: now})
+		r.Compose = test.compose
+		report, err := r.Do(t.Context())
+		require.NoError(t, err, name)
+		if test.refused != "" {
+			require.Equal(t, map[string]int{test.refused: 1}, report.Reasons, name)
+			require.Empty(t, d.requests, name)
+			continue
+		}
+		item := d.requests[0][0]
+		require.JSONEq(t, test.want, string(item.Message), name)
+		require.Equal(t, []any{test.due, test.most}, []any{item.DeliverAt, item.MaxAttempts}, name)
 	}
+}
+
+const secret = "import-secret-of-more-than-24-bytes"
+
+func doorAt(t *testing.T, answer http.HandlerFunc) *importer.HTTPDoor {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	signer, err := signature.NewSigner(signature.Generic, secret)
+	require.NoError(t, err)
+	return &importer.HTTPDoor{Base: server.URL, Signer: signer, Client: server.Client(), Now: func() time.Time { return now }}
+}
+
+func TestAListIsPostedSignedAndEachResultIsRead(t *testing.T) {
+	t.Parallel()
+	verifier, err := signature.NewVerifier(signature.Generic, []string{secret}, time.Minute, func() time.Time { return now })
+	require.NoError(t, err)
+	var path string
+	var body []byte
+	door := doorAt(t, func(w http.ResponseWriter, r *http.Request) {
+		path = r.URL.Path
+		body, _ = io.ReadAll(r.Body)
+		if verifier.Verify(r.Header.Values, body) != nil {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, _ = io.WriteString(w, `{"results":[{"status":202,"event_id":"a","message_id":"1"},{"status":422,"code":"contract_broken","detail":"d","violations":[{"path":"payload.email","rule":"undeclared"}]},{"status":503,"code":"key_held_up","retry_after":5}]}`)
+	})
+	results, err := door.Send(t.Context(), "orders", []importer.Item{
+		{Message: []byte(`{"id":"a","n":1.0}`), DeliverAt: now.Add(time.Hour), MaxAttempts: 3}, {Message: []byte(`{"id":"b"}`)},
+	})
+	require.NoError(t, err)
+	require.Equal(t, "/queues/orders/messages", path)
+	require.JSONEq(t, `{"messages":[{"message":{"id":"a","n":1.0},"deliver_at":"2026-11-22T13:00:00Z","max_attempts":3},{"message":{"id":"b"}}]}`, string(body))
+	require.Equal(t, []importer.Result{
+		{Status: 202}, {Status: 422, Code: "contract_broken", Detail: "d", Fields: []string{"payload.email: undeclared"}},
+		{Status: 503, Code: "key_held_up", RetryAfter: 5 * time.Second},
+	}, results)
+}
+
+func TestAnAnswerToTheWholeRequestIsRetriedRefusedOrFinal(t *testing.T) {
+	t.Parallel()
+	const body = `{"code":"c"}`
+	for name, test := range map[string]struct {
+		status int
+		body   string
+		items  int
+		want   importer.Result // none: the door is closed
+	}{
+		"rate limit":            {429, body, 2, importer.Result{Status: 429, Code: "c", RetryAfter: 7 * time.Second}},
+		"not confirmed":         {503, body, 2, importer.Result{Status: 503, Code: "c", RetryAfter: 7 * time.Second}},
+		"a single one too big":  {413, body, 1, importer.Result{Status: 413, Code: "c"}},
+		"a single bad one":      {422, body, 1, importer.Result{Status: 422, Code: "c"}},
+		"a wrong secret":        {status: 401, body: body, items: 2},
+		"no such queue":         {status: 404, body: body, items: 2},
+		"a page of a proxy":     {status: 200, body: "<html>", items: 1},
+		"an answer of no door":  {status: 200, body: `{"results":[{"ok":true}]}`, items: 1},
+		"a redirect, so nobody": {status: 302, body: body, items: 1},
+	} {
+		door := doorAt(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(test.status)
+			_, _ = io.WriteString(w, test.body)
+		})
+		items := slices.Repeat([]importer.Item{{Message: json.RawMessage(`{}`)}}, test.items)
+		results, err := door.Send(t.Context(), "orders", items)
+		if test.want.Status == 0 {
+			require.ErrorIs(t, err, importer.ErrClosed, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, slices.Repeat([]importer.Result{test.want}, test.items), results, name)
+	}
+}
+
+func TestAListThatIsRefusedAsAWholeIsSentInHalvesSoThatOneMessageIsRefused(t *testing.T) {
+	t.Parallel()
+	door := doorAt(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		var request struct{ Messages []json.RawMessage }
+		_ = json.Unmarshal(body, &request)
+		if bytes.Contains(body, []byte(`"bad"`)) {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = io.WriteString(w, `{"code":"contract_broken"}`)
+			return
+		}
+		results := strings.Repeat(`,{"status":202}`, len(request.Messages))
+		_, _ = io.WriteString(w, `{"results":[`+results[1:]+`]}`)
+	})
+	items := make([]importer.Item, 7)
+	for i := range items {
+		items[i].Message = json.RawMessage(`{"id":"good"}`)
+	}
+	items[4].Message = json.RawMessage(`{"id":"bad"}`)
+	results, err := door.Send(t.Context(), "orders", items)
+	require.NoError(t, err)
+	for i, result := range results {
+		require.Equal(t, i == 4, result.Status == http.StatusUnprocessableEntity, i)
+	}
+	require.Len(t, results, 7)
 }

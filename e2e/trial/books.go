@@ -11,6 +11,7 @@ import (
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -111,11 +112,12 @@ func (b *ledgers) post(tenants int) {
 }
 
 func (b *ledgers) verify() (findings int) {
-	b.must(seal.Verifier{From: b, Origins: b.origins()}.All(b.ctx, func(f seal.Finding) {
-		findings++
+	found, err := sealtest.Findings(b.ctx, seal.Verifier{From: b, Origins: b.origins()})
+	b.must(err)
+	for _, f := range found {
 		b.printf("%s %s: %s\n", f.Kind, f.Document, f.Detail)
-	}))
-	return findings
+	}
+	return len(found)
 }
 
 // prove proves an entry, and has one that was changed be found.

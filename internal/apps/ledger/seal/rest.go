@@ -110,20 +110,6 @@ func count(ctx context.Context, from store.Querier, match map[string]any) (int64
 	return page.Count, nil
 }
 
-// All verifies each tenant and the rest, and hands over each finding.
-func (v Verifier) All(ctx context.Context, report func(Finding)) error {
-	tenants, err := Tenants(ctx, v.From)
-	if err != nil {
-		return err
-	}
-	for _, tenant := range tenants {
-		if err := v.Tenant(ctx, tenant, report); err != nil {
-			return err
-		}
-	}
-	return pages(report, func(at string) (Verified, error) { return v.Rest(ctx, at) })
-}
-
 // Resealed is the kind of a finding that kept seals alone tell: the seal is not the one that was kept.
 const Resealed = "resealed"
 

@@ -83,8 +83,8 @@ func run(t *testing.T, s store.Store) seal.Sealed {
 
 func findings(t *testing.T, from seal.Reader) []seal.Finding {
 	t.Helper()
-	var found []seal.Finding
-	require.NoError(t, seal.Verifier{From: from, Origins: sealtest.Trusting{}}.All(t.Context(), func(f seal.Finding) { found = append(found, f) }))
+	found, err := sealtest.Findings(t.Context(), seal.Verifier{From: from, Origins: sealtest.Trusting{}})
+	require.NoError(t, err)
 	return found
 }
 
@@ -235,7 +235,9 @@ func TestEveryReadThatFailsFailsTheVerificationAndTheBalance(t *testing.T) {
 	down := errors.New("no answer")
 	for name, ask := range map[string]func() error{
 		"verification": func() error {
-			return seal.Verifier{From: s, Origins: sealtest.Trusting{}}.All(t.Context(), func(f seal.Finding) { require.Fail(t, "a finding", "%+v", f) })
+			found, err := sealtest.Findings(t.Context(), seal.Verifier{From: s, Origins: sealtest.Trusting{}})
+			require.Empty(t, found)
+			return err
 		},
 		"balance": func() error {
 			_, err := seal.Balances(t.Context(), s, "acme", "2026-11")

@@ -79,7 +79,8 @@ func (b books) verified(t *testing.T, kept []seal.Seal) (found, withKept []seal.
 	origins := journal.Origins{Store: b, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
 		{ID: "books", Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}, "order.paid": {Name: "points.credit"}}},
 	}}}
-	require.NoError(t, seal.Verifier{From: b, Origins: origins}.All(t.Context(), func(f seal.Finding) { found = append(found, f) }))
+	found, err := sealtest.Findings(t.Context(), seal.Verifier{From: b, Origins: origins})
+	require.NoError(t, err)
 	for _, tenant := range []string{"acme", "beta"} {
 		there, _, err := seal.List(t.Context(), b, tenant, 0, 100)
 		if err != nil {

@@ -74,26 +74,6 @@ type Verifier struct {
 	Origins Origins
 }
 
-// Tenant checks all of a tenant's books, and hands over each finding.
-func (v Verifier) Tenant(ctx context.Context, tenant string, report func(Finding)) error {
-	return pages(report, func(at string) (Verified, error) { return v.Page(ctx, tenant, at) })
-}
-
-func pages(report func(Finding), page func(at string) (Verified, error)) error {
-	for at := ""; ; {
-		verified, err := page(at)
-		if err != nil {
-			return err
-		}
-		for _, finding := range verified.Findings {
-			report(finding)
-		}
-		if at = verified.Next; at == "" {
-			return nil
-		}
-	}
-}
-
 // sealsPerPage is how many seals a page of a verification checks.
 const sealsPerPage = 10
 

@@ -226,17 +226,6 @@ func TestUsageIsStoredAsAnEntryAndAddedToATotal(t *testing.T) {
 	require.ErrorIs(t, err, usage.ErrOf)
 }
 
-func TestUsageWithoutATimeOccurredWhenItsMessageWasMade(t *testing.T) {
-	t.Parallel()
-	b := open(t)
-	event := b.used(t, "u-1", "calls", 1, "")
-	b.now = noon.AddDate(0, 1, 0)
-	effect, err := b.deliver(event)
-	require.NoError(t, err)
-	require.Equal(t, usage.CountedLate, effect.Result, "and not when it came")
-	require.EqualValues(t, 1, b.total(t, "2026-11", "calls").Used)
-}
-
 // The queue of the warnings need not run where usage is counted: once it runs, the next event tells it.
 func TestAWarningNamesSubscriptionMeterPeriodAndQuota(t *testing.T) {
 	t.Parallel()
@@ -295,6 +284,12 @@ func TestUsageBeyondTheBoundsOfTimeIsADeadLetter(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, test.result, effect.Result, name)
 	}
+	b := open(t)
+	event := b.used(t, "u-1", "calls", 1, "")
+	b.now = noon.AddDate(0, 1, 0)
+	effect, err := b.deliver(event)
+	require.NoError(t, err)
+	require.Equal(t, usage.CountedLate, effect.Result, "without a time it occurred when its message was made")
 }
 
 func TestAnEventThatComesAgainWithOtherContentIsADeadLetter(t *testing.T) {

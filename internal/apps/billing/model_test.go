@@ -211,13 +211,12 @@ func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
 		links := rapid.Bool().Draw(t, "anybody is linked")
 		s.requireRules(t)
 		event := func(t *rapid.T) {
-			f := drawFact(t, s.customer, uids)
-			h := s.points.Reverse
+			if !links {
+				s.points.Teacher = nil // also that of another instance
+			}
+			f, h := drawFact(t, s.customer, uids), s.points.Reverse
 			if f.kind == "order.paid" {
 				h = s.points.Credit
-			}
-			if !links {
-				s.points.Teacher = nil
 			}
 			// What it meets is what is there when its commit succeeds, not now.
 			result, err := s.run(h, f.event(s.customer))

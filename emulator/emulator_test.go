@@ -4,12 +4,15 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -63,50 +66,28 @@ func dial(ctx context.Context, addr string) error {
 	return err
 }
 
-// each runs a test for both emulators.
-func each(t *testing.T, test func(t *testing.T, start func(port int, log *bytes.Buffer) (*emulator.Process, error))) {
-	t.Helper()
+func TestAnEmulatorStartsAnswersAndEndsAndWantsItsPort(t *testing.T) {
+	t.Parallel()
 	sdk := installed(t)
-	t.Run("the Pub/Sub emulator", func(t *testing.T) {
-		t.Parallel()
-		test(t, func(port int, log *bytes.Buffer) (*emulator.Process, error) {
-			return sdk.StartPubSub(t.Context(), port, log)
+	for name, start := range map[string]func(ctx context.Context, port int, log io.Writer) (*emulator.Process, error){"Pub/Sub": sdk.StartPubSub, "Firestore": sdk.StartFirestore} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var log bytes.Buffer
+			p, err := start(t.Context(), 0, &log)
+			require.NoError(t, err)
+			require.NoError(t, dial(t.Context(), p.Addr()))
+			_, port, err := net.SplitHostPort(p.Addr())
+			require.NoError(t, err)
+			taken, err := strconv.Atoi(port)
+			require.NoError(t, err)
+			_, err = start(t.Context(), taken, io.Discard)
+			require.ErrorContains(t, err, "the port is in use")
+			require.NoError(t, p.Stop())
+			require.NoError(t, p.Stop(), "stopping twice is fine")
+			require.Error(t, dial(t.Context(), p.Addr()), "nothing listens any more")
+			require.NotEmpty(t, log.String(), "its output, complete once it is stopped")
 		})
-	})
-	t.Run("the Firestore emulator", func(t *testing.T) {
-		t.Parallel()
-		test(t, func(port int, log *bytes.Buffer) (*emulator.Process, error) {
-			return sdk.StartFirestore(t.Context(), port, log)
-		})
-	})
-}
-
-func TestEmulatorsStartAnswerAndEndWithStop(t *testing.T) {
-	t.Parallel()
-	each(t, func(t *testing.T, start func(int, *bytes.Buffer) (*emulator.Process, error)) {
-		t.Helper()
-		var log bytes.Buffer
-		p, err := start(0, &log)
-		require.NoError(t, err)
-		require.NoError(t, dial(t.Context(), p.Addr()))
-		require.NoError(t, p.Stop())
-		require.NoError(t, p.Stop(), "stopping twice is fine")
-		require.Error(t, dial(t.Context(), p.Addr()), "nothing listens any more")
-		require.NotEmpty(t, log.String(), "its output, complete once it is stopped")
-	})
-}
-
-func TestAPortInUseIsAnError(t *testing.T) {
-	t.Parallel()
-	each(t, func(t *testing.T, start func(int, *bytes.Buffer) (*emulator.Process, error)) {
-		t.Helper()
-		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer func() { require.NoError(t, listener.Close()) }()
-		var log bytes.Buffer
-		_, err = start(listener.Addr().(*net.TCPAddr).Port, &log)
-		require.ErrorContains(t, err, "the port is in use")
-	})
+	}
 }
 
 func TestAnEmulatorEndsWithItsKilledParent(t *testing.T) {
@@ -133,45 +114,36 @@ func TestAnEmulatorEndsWithItsKilledParent(t *testing.T) {
 	require.Eventually(t, func() bool { return dial(t.Context(), addr) != nil }, 30*time.Second, 10*time.Millisecond)
 }
 
-func TestFindSaysWhatIsMissing(t *testing.T) {
+func TestTheCloudSDKIsFoundOrWhatIsMissingOfIt(t *testing.T) {
+	whole := sdkWith(t, pubsubJar, "cloud-firestore-emulator/cloud-firestore-emulator.jar")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
 	for name, test := range map[string]struct {
+		ctx        context.Context
 		path, root string
 		says       string
+		is         error
 	}{
-		"no Java":                     {path: t.TempDir(), says: "no java on the PATH"},
-		"no gcloud":                   {path: pathWith(t, "java"), says: "no gcloud on the PATH"},
-		"a Cloud SDK without any":     {path: pathWith(t, "java"), root: t.TempDir(), says: "the Cloud SDK has no pubsub-emulator"},
-		"a Cloud SDK with Pub/Sub's":  {path: pathWith(t, "java"), root: sdkWith(t, pubsubJar), says: "the Cloud SDK has no cloud-firestore-emulator"},
-		"a Cloud SDK beside the link": {path: linkTo(t, sdkWith(t, pubsubJar)), says: "gcloud info"},
+		"no Java":                          {t.Context(), t.TempDir(), "", "no java on the PATH", emulator.ErrNotInstalled},
+		"no gcloud":                        {t.Context(), pathWith(t, "java"), "", "no gcloud on the PATH", emulator.ErrNotInstalled},
+		"a Cloud SDK without any":          {t.Context(), pathWith(t, "java"), t.TempDir(), "the Cloud SDK has no pubsub-emulator", emulator.ErrNotInstalled},
+		"a Cloud SDK with Pub/Sub's":       {t.Context(), pathWith(t, "java"), sdkWith(t, pubsubJar), "the Cloud SDK has no cloud-firestore-emulator", emulator.ErrNotInstalled},
+		"a Cloud SDK beside the link":      {t.Context(), linkTo(t, sdkWith(t, pubsubJar)), "", "gcloud info", emulator.ErrNotInstalled},
+		"the link leads to the Cloud SDK":  {t.Context(), linkTo(t, whole), "", "", nil},
+		"a search that is cut off is none": {ended, linkTo(t, t.TempDir()), "", "gcloud info", context.Canceled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("PATH", test.path)
 			t.Setenv("CLOUDSDK_ROOT_DIR", "")
 			t.Setenv("GOOGLE_CLOUD_SDK", test.root)
-			_, err := emulator.Find(t.Context())
-			require.ErrorIs(t, err, emulator.ErrNotInstalled)
-			require.ErrorContains(t, err, test.says)
+			_, err := emulator.Find(test.ctx)
+			require.ErrorIs(t, err, test.is)
+			require.Equal(t, test.is == emulator.ErrNotInstalled, errors.Is(err, emulator.ErrNotInstalled))
+			if err != nil {
+				require.ErrorContains(t, err, test.says)
+			}
 		})
 	}
-}
-
-func TestFindFollowsTheLinkOnThePathToTheCloudSDK(t *testing.T) {
-	t.Setenv("PATH", linkTo(t, sdkWith(t, pubsubJar, "cloud-firestore-emulator/cloud-firestore-emulator.jar")))
-	t.Setenv("CLOUDSDK_ROOT_DIR", "")
-	t.Setenv("GOOGLE_CLOUD_SDK", "")
-	_, err := emulator.Find(t.Context())
-	require.NoError(t, err)
-}
-
-func TestFindCutOffByItsContextIsNotAMissingEmulator(t *testing.T) {
-	t.Setenv("PATH", linkTo(t, t.TempDir()))
-	t.Setenv("CLOUDSDK_ROOT_DIR", "")
-	t.Setenv("GOOGLE_CLOUD_SDK", "")
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err := emulator.Find(ctx)
-	require.ErrorIs(t, err, context.Canceled)
-	require.NotErrorIs(t, err, emulator.ErrNotInstalled)
 }
 
 const pubsubJar = "pubsub-emulator/lib/cloud-pubsub-emulator-0.8.9-all.jar"

@@ -86,10 +86,8 @@ func (p *program) devCommand() *cobra.Command {
 				config.Emulators = &sdk
 				if madeBy == "terraform" {
 					queues := topology.Terraform{
-						Root: filepath.Join("terraform", "emulator"), Folder: state.folder, CatalogDir: p.env.CatalogDir, ProjectID: p.env.Project,
-					}
-					if p.env.Installation != "" {
-						queues.Variables = []string{"installation=" + p.env.Installation}
+						Root: filepath.Join("terraform", "emulator"), Folder: state.folder, CatalogDir: p.env.CatalogDir,
+						ProjectID: p.env.Project, Installation: p.env.Installation,
 					}
 					config.Provision = func(ctx context.Context, broker, workerURL string) error {
 						if err := queues.Init(ctx); err != nil {

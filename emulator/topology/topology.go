@@ -22,8 +22,8 @@ type Terraform struct {
 	// CatalogDir is the folder of another catalog; empty: the repository's.
 	CatalogDir string
 	ProjectID  string
-	// Variables are more of them, as name=value.
-	Variables []string
+	// Installation is one of several in the project; empty: the one without a name.
+	Installation string
 }
 
 // Init fetches the provider. The error quotes Terraform's output.
@@ -39,10 +39,7 @@ func (t Terraform) Apply(ctx context.Context, broker, workerURL string) error {
 
 // run runs one command of Terraform that takes variables.
 func (t Terraform) run(ctx context.Context, broker, workerURL, verb, flag string) error {
-	arguments := []string{verb, "-input=false", "-no-color", flag, "-var=emulator_host=" + broker, "-var=project_id=" + t.ProjectID, "-var=push_base_url=" + workerURL}
-	for _, variable := range t.Variables {
-		arguments = append(arguments, "-var="+variable)
-	}
+	arguments := []string{verb, "-input=false", "-no-color", flag, "-var=emulator_host=" + broker, "-var=project_id=" + t.ProjectID, "-var=push_base_url=" + workerURL, "-var=installation=" + t.Installation}
 	if t.CatalogDir != "" {
 		folder, err := filepath.Abs(t.CatalogDir)
 		if err != nil {

@@ -36,28 +36,10 @@ variable "push_base_url" {
   type        = string
 }
 
-variable "paused_queues" {
-  description = "The queues, by id, that are paused."
-  type        = list(string)
-  default     = []
-}
-
-variable "kept_queues" {
-  description = "The queues, by id, that are off and keep their topic and subscriptions."
-  type        = list(string)
-  default     = []
-}
-
 variable "installation" {
   description = "What stands before the ids of topics and subscriptions; empty is nothing."
   type        = string
   default     = ""
-}
-
-variable "emulator" {
-  description = "Whether the broker is Google's emulator, whose faults are avoided. False is for tests of what Google Cloud gets."
-  type        = bool
-  default     = true
 }
 
 variable "catalog_dir" {
@@ -77,21 +59,17 @@ provider "google" {
 module "catalog" {
   source       = "../modules/catalog"
   directory    = var.catalog_dir == null ? "${path.module}/../../catalog" : var.catalog_dir
-  kept         = var.kept_queues
   installation = var.installation
 }
 
 module "queue" {
   source        = "../modules/queue"
-  for_each      = { for id, q in module.catalog.named : id => q if q.enabled || contains(var.kept_queues, id) }
+  for_each      = { for id, q in module.catalog.named : id => q if q.enabled }
   project_id    = var.project_id
   queue         = each.value
   push_base_url = var.push_base_url
   shared_topic  = each.value.shared ? google_pubsub_topic.shared[module.catalog.queues[each.key].topic].id : null
-  emulator      = var.emulator
-  catalog_hash  = var.emulator ? "" : module.catalog.hash # it keeps no labels
-  paused        = contains(var.paused_queues, each.key)
-  kept          = !each.value.enabled
+  emulator      = true
   protected     = false # the emulator forgets, and refuses updates
 }
 

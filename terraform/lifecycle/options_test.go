@@ -4,6 +4,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"billhook/emulator/cloudtest"
+	"billhook/internal/platform/gcp/pubsub"
 )
 
 func TestWhatIsOptionalComesAndGoesWithoutTouchingTheRest(t *testing.T) {
@@ -45,5 +48,33 @@ func TestADatabaseIsNotMovedAndKeepsItsIndexes(t *testing.T) {
 	require.Contains(t, said, "already exists")
 	require.Equal(t, before, i.cloud.Keys("firestore/"))
 	i.with(variables{"firestore": variables{"location": "eur3"}}).apply()
+	i.settled()
+}
+
+// A plan puts every queue's endpoint back where nothing says that its queue is paused. So it is refused
+// where something does, and where the variable says so of a queue that is not.
+func TestAPauseIsNeitherUndoneNorMadeInSilence(t *testing.T) {
+	t.Parallel()
+	i := installed(t)
+	events, _ := paynow(t, shipped(t))
+	one, none := variables{"paused_queues": []string{events.ID}}, variables{"paused_queues": nil}
+	key := "pubsub/projects/" + cloudtest.Project + "/subscriptions/" + events.PushSubscription()
+	require.Contains(t, i.with(one).refused(), "is not paused", "nobody has paused it")
+
+	running, paused := i.cloud.Get(key), i.cloud.Get(key)
+	labels, _ := paused["labels"].(cloudtest.Document)
+	require.NotEmpty(t, labels)
+	labels[pubsub.PausedLabel], paused["pushConfig"] = "20261122t114455z", cloudtest.Document{}
+	i.cloud.Put(key, paused)
+	said := i.with(none).refused()
+	require.Contains(t, said, "Queue "+events.ID+" is paused")
+	require.Contains(t, said, "paused_queues")
+	i.with(one).apply()
+	i.settled()
+	require.Empty(t, i.endpoint(events.PushSubscription()))
+
+	i.cloud.Put(key, running)
+	require.Contains(t, i.refused(), "is not paused", "it was resumed, and must be taken out")
+	i.with(none).apply()
 	i.settled()
 }

@@ -92,7 +92,7 @@ func (m moment) Took() string {
 
 func (p *Pages) event(v *visit) (any, error) {
 	view := story{}
-	err := v.get(named(v, "/v1/ops/events/%s"), &view.Event)
+	err := v.get(eventAt(v, "/v1/ops/events/%s"), &view.Event)
 	if problem := (*serve.Problem)(nil); errors.As(err, &problem) && problem.Code == "queue_needed" {
 		var lines ops.List[ops.Line]
 		err = v.get(with("/v1/ops/events", "event_id", v.param("id"), "limit", rows), &lines)
@@ -104,8 +104,8 @@ func (p *Pages) event(v *visit) (any, error) {
 	return view, err
 }
 
-// named is the address of an API about the event that the page is about.
-func named(v *visit, format string) string {
+// eventAt is the address of an API about the event that the page is about.
+func eventAt(v *visit, format string) string {
 	return with(href(format, v.param("id")), "queue", v.query("queue"), "tenant", v.query("tenant"))
 }
 
@@ -156,15 +156,15 @@ type keptPayload struct {
 const maxPayload = 12 << 10
 
 func (p *Pages) eventNamed(v *visit) (any, error) {
-	return payload{Of: "event", ID: v.param("id"), Back: named(v, "/ops/events/%s")}, nil
+	return payload{Of: "event", ID: v.param("id"), Back: eventAt(v, "/ops/events/%s")}, nil
 }
 
 func (p *Pages) eventPayload(v *visit) (any, error) {
 	var kept ops.Payload
-	if err := v.post(named(v, "/v1/ops/events/%s/payload"), ops.Reason{Why: v.form("why")}, &kept); err != nil {
+	if err := v.post(eventAt(v, "/v1/ops/events/%s/payload"), ops.Reason{Why: v.form("why")}, &kept); err != nil {
 		return nil, err
 	}
-	view := payload{Of: "event", ID: v.param("id"), Back: named(v, "/ops/events/%s"), More: kept.More}
+	view := payload{Of: "event", ID: v.param("id"), Back: eventAt(v, "/ops/events/%s"), More: kept.More}
 	for _, item := range kept.Items {
 		view.Items = append(view.Items, readable(item))
 	}

@@ -21,7 +21,7 @@ func (p *Pages) letterRoutes(r chi.Router) {
 		act := func(v *visit) (string, error) { return p.begin(v, kind) }
 		p.change(r, "/dead-letters/"+string(kind), "letters_begin.html", load, act)
 	}
-	p.page(r, "/dead-letters/{id}", "letter.html", p.letter)
+	p.page(r, "/dead-letters/{id}", "letter.html", loads[ops.Letter](named("/v1/ops/dead-letters/%s", "id")))
 }
 
 // letters is a page of dead letters, and on the first page of open ones how many there are of each reason.
@@ -75,12 +75,6 @@ func (p *Pages) letters(v *visit) (any, error) {
 	err := v.get(reasons, &counted)
 	view.Reasons = counted.Items
 	return view, err
-}
-
-func (p *Pages) letter(v *visit) (any, error) {
-	var letter ops.Letter
-	err := v.get(href("/v1/ops/dead-letters/%s", v.param("id")), &letter)
-	return letter, err
 }
 
 // verbs are how pages call what an operation does.

@@ -93,6 +93,7 @@ func (p *Pages) areas(r chi.Router) {
 	p.letterRoutes(r)
 	p.operationRoutes(r)
 	p.searchRoutes(r)
+	p.bookRoutes(r)
 	p.statusRoutes(r)
 }
 

@@ -1,7 +1,6 @@
 package pages
 
 import (
-	"net/http"
 	"slices"
 
 	"github.com/go-chi/chi/v5"
@@ -14,9 +13,9 @@ import (
 
 func (p *Pages) queueRoutes(r chi.Router) {
 	p.page(r, "/queues/{id}", "queue.html", p.queue)
-	p.change(r, "/queues/{id}/pause", "queue_pause.html", p.pauseNow, p.switchQueue("pause"))
-	p.change(r, "/queues/{id}/resume", "queue_resume.html", p.pauseNow, p.switchQueue("resume"))
-	p.page(r, "/outbox", "outbox.html", p.outbox)
+	p.change(r, "/queues/{id}/pause", "queue_pause.html", loads[queuePause](named("/v1/ops/queues/%s/pause", "id")), switchQueue("pause"))
+	p.change(r, "/queues/{id}/resume", "queue_resume.html", loads[queuePause](named("/v1/ops/queues/%s/pause", "id")), switchQueue("resume"))
+	p.page(r, "/outbox", "outbox.html", loads[ops.Lanes](at("/v1/ops/outbox?limit="+rows)))
 }
 
 // queuePage is one queue with all that explains how it stands.
@@ -67,17 +66,11 @@ var standings = map[pause.Standing]string{
 	pause.Unknown:  "it cannot be seen from here",
 }
 
-func (p *Pages) pauseNow(v *visit) (any, error) {
-	var now queuePause
-	err := v.get(href("/v1/ops/queues/%s/pause", v.param("id")), &now.QueuePause)
-	return now, err
-}
-
 // switchQueue pauses or resumes a queue, and goes to its page, which says what the subscription does then.
-func (p *Pages) switchQueue(verb string) func(*visit) (string, error) {
+func switchQueue(verb string) func(*visit) (string, error) {
 	return func(v *visit) (string, error) {
 		var done ops.QueuePause
-		err := v.send(http.MethodPost, href("/v1/ops/queues/%s/"+verb, v.param("id")), pause.Change{Why: v.form("why")}, &done)
+		err := v.post(href("/v1/ops/queues/%s/"+verb, v.param("id")), pause.Change{Why: v.form("why")}, &done)
 		return href("/ops/queues/%s", done.Queue), err
 	}
 }
@@ -92,9 +85,3 @@ func (q queuePage) Standing() string {
 
 // OnPaper reports whether the queue is paused and its subscription pushes all the same.
 func (q queuePage) OnPaper() bool { return slices.Contains(q.Signs, signPaper) }
-
-func (p *Pages) outbox(v *visit) (any, error) {
-	var lanes ops.Lanes
-	err := v.get("/v1/ops/outbox?limit="+rows, &lanes)
-	return lanes, err
-}

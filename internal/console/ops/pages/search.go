@@ -1,20 +1,28 @@
 package pages
 
 import (
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/payments"
+	"billhook/internal/apps/usage"
 	"billhook/internal/console/ops"
+	"billhook/internal/platform/audit"
 )
 
-// searchRoutes adds the search, which the box on every page asks, and the pages that it alone leads to.
+// searchRoutes adds the search, which the box on every page asks, and the pages that it leads to.
 func (p *Pages) searchRoutes(r chi.Router) {
-	p.page(r, "/search", "search.html", p.search)
-	p.accountRoutes(r)
-	p.orderRoutes(r)
-	p.refundRoutes(r)
-	p.journalRoutes(r)
+	p.page(r, "/search", "search.html", search)
+	p.page(r, "/customers/{id}", "customer.html", customer)
+	p.page(r, "/subscriptions/{subscription}", "subscription.html", subscription)
+	p.page(r, "/orders", "orders.html", inState[orders.Order]("/v1/ops/orders", orders.PaymentInitiated, orders.OrderConfirmed, orders.OrderCancelled, orders.OrderShipped))
+	p.page(r, "/orders/{id}", "order.html", showOrder)
+	p.page(r, "/refunds", "refunds.html", inState[payments.Refund]("/v1/ops/refunds", payments.UnderWay, payments.Refunded, payments.Refused))
+	p.page(r, "/refunds/{payment}", "refund.html", loads[payments.Refund](named("/v1/ops/refunds/%s", "payment")))
 }
 
 // searchPage is what a search has found.
@@ -31,7 +39,7 @@ type lookedThrough struct {
 	By   []ops.Looked
 }
 
-func (p *Pages) search(v *visit) (any, error) {
+func search(v *visit) (any, error) {
 	page := searchPage{Asked: v.query("q") != ""}
 	if !page.Asked {
 		return page, nil
@@ -71,4 +79,136 @@ func leads(found ops.Found) string {
 	default:
 		return href(of, found.ID)
 	}
+}
+
+// customerPage is a customer with what has come of them, and who changed the link.
+type customerPage struct {
+	ops.Activity
+	Changes ops.List[audit.Entry]
+}
+
+func customer(v *visit) (any, error) {
+	var page customerPage
+	err := v.get(v.of("/v1/ops/customers/%s/activity", v.param("id")), &page.Activity)
+	if err == nil {
+		page.Changes, err = v.changes(v.of("/v1/ops/customers/%s/changes", v.param("id")))
+	}
+	return page, err
+}
+
+// subscriptionPage is a subscription: how it stands, and what it has used.
+type subscriptionPage struct {
+	ID, Tenant string
+	// Stands is nil where no event of it has come.
+	Stands *ops.Subscription
+	// Now is the period that runs, and All what was used in any.
+	Now ops.Usage
+	All ops.List[usage.Total]
+	// Of is the total whose Entries are shown, where the address names one.
+	Of      *usage.Total
+	Entries ops.List[usage.Entry]
+}
+
+func subscription(v *visit) (any, error) {
+	page := subscriptionPage{ID: v.param("subscription"), Tenant: v.tenant()}
+	stands := &ops.Subscription{}
+	switch err := v.get(v.of("/v1/ops/subscriptions/%s", page.ID), stands); {
+	case err == nil:
+		page.Stands = stands
+	case notFound(err) == nil:
+		return nil, err
+	}
+	if err := v.get(v.of("/v1/ops/usage/%s", page.ID), &page.Now); err != nil {
+		return nil, err
+	}
+	if err := v.get(with(v.list("/v1/ops/usage", "tenant"), "subscription", page.ID), &page.All); err != nil {
+		return nil, err
+	}
+	meter, period := v.query("meter"), v.query("period")
+	if meter == "" || period == "" {
+		return page, nil
+	}
+	page.Of = &usage.Total{Meter: meter, Period: period}
+	path := with(v.of("/v1/ops/usage/%s/entries", page.ID), "meter", meter, "period", period, "limit", rows, "page", v.query("entries"))
+	return page, v.get(path, &page.Entries)
+}
+
+// statePage are the things of a list that are in a state.
+type statePage[T any] struct {
+	ops.List[T]
+	State  string
+	States []string
+}
+
+// inState is a list by the states of its things, the first where the address names none.
+func inState[T any, S ~string](path string, states ...S) func(*visit) (any, error) {
+	return func(v *visit) (any, error) {
+		page := statePage[T]{State: v.query("state")}
+		for _, state := range states {
+			page.States = append(page.States, string(state))
+		}
+		if page.States = append(page.States, "all"); page.State == "" {
+			page.State = page.States[0]
+		}
+		err := v.get(with(v.list(path), "state", page.State), &page.List)
+		return page, err
+	}
+}
+
+// orderPage is an order in its state machine.
+type orderPage struct {
+	orders.Order
+	Machine []orderState
+}
+
+// orderState is a state of the machine as one order has it.
+type orderState struct {
+	orders.State
+	// Stands: the order is in it. At and EventID are of when it came to it, where it was in it at all.
+	Stands  bool
+	At      time.Time
+	EventID string
+	// Ways are those by which the order can leave it; Open: it can still come to it.
+	Ways []orders.Way
+	Open bool
+}
+
+func showOrder(v *visit) (any, error) {
+	var page orderPage
+	err := v.get(v.of("/v1/ops/orders/%s", v.param("id")), &page.Order)
+	page.Machine = machine(page.Order)
+	return page, err
+}
+
+// machine is the state machine with the way that an order has gone: each state once, in the order in
+// which orders come to them.
+func machine(o orders.Order) (states []orderState) {
+	ways := orders.Ways()
+	open := map[orders.State]bool{o.State: true}
+	for grown := true; grown; {
+		grown = false
+		for _, way := range ways {
+			if open[way.From] && !open[way.To] {
+				open[way.To], grown = true, true
+			}
+		}
+	}
+	for _, way := range ways {
+		if slices.ContainsFunc(states, func(s orderState) bool { return s.State == way.To }) {
+			continue
+		}
+		s := orderState{State: way.To, Stands: way.To == o.State, Open: open[way.To]}
+		for _, step := range o.History {
+			if step.State == way.To {
+				s.At, s.EventID = step.At, step.EventID
+			}
+		}
+		for _, out := range ways {
+			if out.From == way.To {
+				s.Ways = append(s.Ways, out)
+			}
+		}
+		states = append(states, s)
+	}
+	return states
 }

@@ -20,10 +20,10 @@ import (
 // statusRoutes adds what people have changed, what the catalog declares, and what runs.
 func (p *Pages) statusRoutes(r chi.Router) {
 	p.page(r, "/audit", "audit.html", p.audit)
-	p.page(r, "/catalog", "catalog.html", p.catalog)
-	p.page(r, "/catalog/queues/{id}", "catalog_queue.html", p.catalogQueue)
-	p.page(r, "/catalog/contracts/{id}", "catalog_contract.html", p.catalogContract)
-	p.page(r, "/status", "status.html", p.status)
+	p.page(r, "/catalog", "catalog.html", loads[ops.Declared](at("/v1/ops/catalog")))
+	p.page(r, "/catalog/queues/{id}", "catalog_queue.html", loads[ops.QueueDeclaration](named("/v1/ops/catalog/queues/%s", "id")))
+	p.page(r, "/catalog/contracts/{id}", "catalog_contract.html", loads[ops.ContractDeclaration](named("/v1/ops/catalog/contracts/%s", "id")))
+	p.page(r, "/status", "status.html", loads[ops.Status](at("/v1/ops/status")))
 }
 
 // subjects are the pages of what was changed, by the kind that the audit has.
@@ -67,30 +67,6 @@ func (p *Pages) audit(v *visit) (any, error) {
 		shown.Items = append(shown.Items, item)
 	}
 	return shown, nil
-}
-
-func (p *Pages) catalog(v *visit) (any, error) {
-	var declared ops.Declared
-	err := v.get("/v1/ops/catalog", &declared)
-	return declared, err
-}
-
-func (p *Pages) catalogQueue(v *visit) (any, error) {
-	var declared ops.QueueDeclaration
-	err := v.get(href("/v1/ops/catalog/queues/%s", v.param("id")), &declared)
-	return declared, err
-}
-
-func (p *Pages) catalogContract(v *visit) (any, error) {
-	var declared ops.ContractDeclaration
-	err := v.get(href("/v1/ops/catalog/contracts/%s", v.param("id")), &declared)
-	return declared, err
-}
-
-func (p *Pages) status(v *visit) (any, error) {
-	var status ops.Status
-	err := v.get("/v1/ops/status", &status)
-	return status, err
 }
 
 // pretty is JSON over several lines; empty: there is none.

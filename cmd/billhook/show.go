@@ -17,6 +17,7 @@ import (
 	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -292,7 +293,7 @@ func (s *demo) unknownProduct(ctx context.Context, what string, _ catalog.Queue)
 }
 
 // deadLetter waits until the event has a dead letter.
-func (s *demo) deadLetter(ctx context.Context, eventID string) (letter ops.DeadLetter) {
+func (s *demo) deadLetter(ctx context.Context, eventID string) (letter deadletter.Item) {
 	story := s.until(ctx, eventID, func(e ops.Event) bool { return len(e.DeadLetters) > 0 })
 	if s.err == nil {
 		letter = story.DeadLetters[0]

@@ -46,7 +46,7 @@ type Activity struct {
 	Orders        []orders.Order    `json:"orders"`
 	Subscriptions []string          `json:"subscriptions"`
 	Refunds       []payments.Refund `json:"refunds"`
-	DeadLetters   []DeadLetter      `json:"dead_letters"`
+	DeadLetters   []deadletter.Item `json:"dead_letters"`
 	// More names the lists of which there is more.
 	More []string `json:"more"`
 
@@ -87,7 +87,7 @@ func (a *API) Activity(ctx context.Context, tenant, id string) (Activity, error)
 	}
 	found := Activity{
 		State: of, Findings: []string{}, Events: []Line{}, Moves: []ActivityMove{}, Balances: []ActivityBalance{},
-		Orders: []orders.Order{}, Subscriptions: []string{}, Refunds: []payments.Refund{}, DeadLetters: []DeadLetter{}, More: []string{},
+		Orders: []orders.Order{}, Subscriptions: []string{}, Refunds: []payments.Refund{}, DeadLetters: []deadletter.Item{}, More: []string{},
 	}
 	for _, fill := range []func(context.Context, *Activity) error{
 		a.customerEvents, a.customerLetters, a.customerBalances, a.customerOrders, a.customerRefunds,
@@ -149,7 +149,7 @@ func (a Reads) customerLetters(ctx context.Context, found *Activity) error {
 		return err
 	}
 	for _, doc := range page.Documents {
-		found.DeadLetters = append(found.DeadLetters, describeLetter(doc))
+		found.DeadLetters = append(found.DeadLetters, letterIn(doc))
 	}
 	found.DeadLetters = cut(found, "dead_letters", found.DeadLetters, !page.Next.IsZero(), activityAtMost)
 	return nil

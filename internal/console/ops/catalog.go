@@ -50,9 +50,7 @@ type DeclaredContract struct {
 
 // DeclaredTopic is a topic that several queues share, or that others subscribe to.
 type DeclaredTopic struct {
-	ID          string `json:"id"`
-	Alias       string `json:"alias"`
-	Description string `json:"description"`
+	catalog.Topic
 	// Outbound: others subscribe to it, and no queue here does.
 	Outbound bool `json:"outbound"`
 }
@@ -78,7 +76,10 @@ func (a *API) listCatalog(r *http.Request) (Declared, error) {
 		return Declared{}, err
 	}
 	c := a.Catalog
-	found := Declared{Hash: c.Hash(), TasksPool: c.TasksPool, Queues: []DeclaredQueue{}, Contracts: []DeclaredContract{}, Topics: []DeclaredTopic{}, Sources: []DeclaredSource{}, Targets: []DeclaredTarget{}}
+	found := Declared{
+		Hash: c.Hash(), TasksPool: c.TasksPool, Queues: []DeclaredQueue{}, Contracts: []DeclaredContract{},
+		Topics: []DeclaredTopic{}, Sources: []DeclaredSource{}, Targets: []DeclaredTarget{},
+	}
 	for _, q := range c.Queues {
 		found.Queues = append(found.Queues, declaredInShort(q))
 	}
@@ -87,7 +88,7 @@ func (a *API) listCatalog(r *http.Request) (Declared, error) {
 	}
 	for outbound, topics := range map[bool][]catalog.Topic{false: c.Topics, true: c.OutboundTopics} {
 		for _, t := range topics {
-			found.Topics = append(found.Topics, DeclaredTopic{ID: t.ID, Alias: t.Alias, Description: t.Description, Outbound: outbound})
+			found.Topics = append(found.Topics, DeclaredTopic{t, outbound})
 		}
 	}
 	slices.SortFunc(found.Topics, func(a, b DeclaredTopic) int { return strings.Compare(a.ID, b.ID) })

@@ -11,7 +11,6 @@ import (
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
-	"billhook/internal/retry"
 )
 
 // Event is the story of one event as far as it is stored.
@@ -21,10 +20,10 @@ type Event struct {
 	LeaseUntil  time.Time `json:"lease_until,omitzero"`
 	// Emitted are the event ids of the messages that the event's effect emitted.
 	// Waiting is how many of them are still in the outbox.
-	Emitted     []string     `json:"emitted"`
-	Waiting     int          `json:"waiting"`
-	Conflicts   []Conflict   `json:"conflicts"`
-	DeadLetters []DeadLetter `json:"dead_letters"`
+	Emitted     []string          `json:"emitted"`
+	Waiting     int               `json:"waiting"`
+	Conflicts   []Conflict        `json:"conflicts"`
+	DeadLetters []deadletter.Item `json:"dead_letters"`
 	// Log has the newest attempts, in their order.
 	Log []dedupe.Attempt `json:"log"`
 	// Places are where the event waits; empty: nothing of it waits anywhere.
@@ -54,28 +53,6 @@ type Conflict struct {
 	MessageID   string        `json:"message_id"`
 
 	at time.Time
-}
-
-// DeadLetter is one stored dead letter of the event.
-type DeadLetter struct {
-	ID              string `json:"id"`
-	EventID         string `json:"event_id"`
-	Queue           string `json:"queue"`
-	Reason          string `json:"reason"`
-	Status          int64  `json:"status"`
-	Detail          string `json:"detail"`
-	Attempts        int64  `json:"attempts"`
-	SourceMessageID string `json:"source_message_id"`
-	// State is where it stands. Outcome is how the replay of what is processed has ended.
-	// CorrectedBy is the message that took its place.
-	State          deadletter.State `json:"state"`
-	Outcome        retry.Outcome    `json:"outcome,omitempty"`
-	CorrectedBy    string           `json:"corrected_by,omitempty"`
-	DeadLetteredAt time.Time        `json:"dead_lettered_at,omitzero"`
-	// Operation is the id of the operation that dealt with it last.
-	Operation string `json:"operation,omitempty"`
-
-	item deadletter.Item
 }
 
 // found is what the store holds under an event id.
@@ -221,7 +198,7 @@ func (f found) own() []lane.Kept {
 // message waits, or nothing is stored. The record is zero where the event has none.
 func story(id string, f found) (Event, dedupe.Record, error) {
 	event, own := Event{
-		Line: Line{EventID: id}, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []DeadLetter{},
+		Line: Line{EventID: id}, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []deadletter.Item{},
 		Log: []dedupe.Attempt{}, Places: []Spot{}, Emissions: []Emission{}, History: []Step{}, Effect: []Posted{},
 	}, dedupe.Record{}
 	for _, doc := range f.records {
@@ -248,7 +225,7 @@ func story(id string, f found) (Event, dedupe.Record, error) {
 		})
 	}
 	for _, doc := range f.letters {
-		letter := describeLetter(doc)
+		letter := letterIn(doc)
 		if event.Queue == "" {
 			event.Queue = letter.Queue
 		}
@@ -282,15 +259,12 @@ func story(id string, f found) (Event, dedupe.Record, error) {
 	return event, own, nil
 }
 
-func describeLetter(doc store.Document) DeadLetter {
+// letterIn is a dead letter, with what is readable of it, also where a replay needs more.
+func letterIn(doc store.Document) deadletter.Item {
 	item, err := deadletter.ItemOf(doc)
-	if err != nil { // what is readable is shown, also where a replay needs more
+	if err != nil {
 		_ = store.Decode(doc.Fields, &item)
 		item.ID = doc.Key.ID
 	}
-	return DeadLetter{
-		ID: item.ID, EventID: item.EventID, Queue: item.Queue, Reason: item.Reason, Status: item.Status, Detail: item.Detail, Attempts: item.Attempts,
-		SourceMessageID: item.SourceMessageID, DeadLetteredAt: item.DeadLettered, State: item.State, Outcome: item.Outcome,
-		CorrectedBy: item.CorrectedBy, Operation: item.Operation, item: item,
-	}
+	return item
 }

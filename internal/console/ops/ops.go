@@ -5,11 +5,24 @@
 package ops
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/dedupe"
+	"billhook/internal/pii"
 	"billhook/internal/pipeline/pause"
+	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
 
@@ -31,3 +44,303 @@ var errSeveral = errors.New("ops: several queues or tenants know this event id")
 
 // most bounds how many documents of one kind are read for one answer.
 const most = 100
+
+// Line is one event in the job log.
+type Line struct {
+	EventID   string `json:"event_id"`
+	EventType string `json:"event_type"`
+	// Action is the job log's word for the type.
+	Action   string        `json:"action"`
+	Queue    string        `json:"queue"`
+	Tenant   string        `json:"tenant"`
+	Status   dedupe.Status `json:"status"`
+	Attempts int64         `json:"attempts"`
+	Result   string        `json:"result"`
+	// Ref is the id of what the effect made, such as an entry of the books.
+	Ref           string `json:"ref,omitempty"`
+	Reason        string `json:"reason"`
+	CorrelationID string `json:"correlation_id"`
+	// IdempotencyKey names the source of the message, or is the event's id.
+	IdempotencyKey string    `json:"idempotency_key"`
+	OrderingKey    string    `json:"ordering_key"`
+	MessageID      string    `json:"message_id"`
+	NextRetryAt    time.Time `json:"next_retry_at,omitzero"`
+	CreatedAt      time.Time `json:"created_at,omitzero"`
+	UpdatedAt      time.Time `json:"updated_at,omitzero"`
+	ProcessedAt    time.Time `json:"processed_at,omitzero"`
+}
+
+// Record is the same for all lines of one record, and for no other: the event may have gone on.
+func (l Line) Record() string {
+	return strings.Join([]string{l.Queue, l.Tenant, l.EventID, strconv.FormatInt(l.CreatedAt.UnixMicro(), 10)}, "~")
+}
+
+// List is a page of a list. Next is the parameter page for the next one, with the same filters.
+// A short or empty page may have a next one.
+type List[Item any] struct {
+	Items []Item `json:"items"`
+	Next  string `json:"next"`
+}
+
+// pageOf is a page with the items, in JSON [] where there are none.
+func pageOf[Item any](items []Item, next string) List[Item] {
+	return List[Item]{Items: append([]Item{}, items...), Next: next}
+}
+
+// lines is how many a page holds unless more are asked for: dedupe.MaxListed at most.
+const lines = 50
+
+// Events returns up to limit lines of the job log behind a place, the newest first, as dedupe.List
+// does. equal are fields of the records.
+func (a Reads) Events(ctx context.Context, equal map[string]any, at Place, limit int) ([]Line, store.Cursor, error) {
+	found, next, err := dedupe.List(ctx, a.Store, dedupe.Listing{Equal: equal, Since: at.since, Until: at.until, After: at.Cursor, Limit: limit})
+	page := make([]Line, len(found))
+	for i, record := range found {
+		page[i] = line(record)
+	}
+	return page, next, err
+}
+
+func line(r dedupe.Record) Line {
+	return Line{
+		EventID: r.EventID, EventType: r.EventType, Action: r.EventType, Queue: r.Queue, Tenant: r.Tenant, Status: r.Status, Attempts: r.Attempts,
+		Result: r.Result, Ref: r.Ref, Reason: r.LastError, CorrelationID: r.CorrelationID, IdempotencyKey: r.IdempotencyKey, OrderingKey: r.OrderingKey, MessageID: r.MessageID,
+		NextRetryAt: r.NextRetryAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, ProcessedAt: r.ProcessedAt,
+	}
+}
+
+// parameters are those of a request, and the first thing that is wrong with them.
+type parameters struct {
+	values url.Values
+	bad    *serve.Problem
+}
+
+// read reads the parameters of a request. It refuses one that is unknown, repeated or empty: an
+// ignored filter shows too much.
+func read(r *http.Request, known ...string) *parameters {
+	p := &parameters{}
+	var err error
+	if p.values, err = url.ParseQuery(r.URL.RawQuery); err != nil {
+		p.refuse("query_invalid", "The query string is malformed.")
+	}
+	for name, given := range p.values {
+		switch {
+		case !slices.Contains(known, name):
+			p.refuse("parameter_unknown", "This takes "+strings.Join(known, ", ")+" and no other parameter.")
+		case len(given) != 1 || given[0] == "":
+			p.refuse("parameter_invalid", "Give each parameter once, with a value.")
+		}
+	}
+	return p
+}
+
+// refuse keeps the first refusal.
+func (p *parameters) refuse(code, detail string) {
+	if p.bad == nil {
+		p.bad = serve.Refuse(http.StatusBadRequest, code, detail)
+	}
+}
+
+// err is the first refusal.
+func (p *parameters) err() error {
+	if p.bad == nil {
+		return nil
+	}
+	return p.bad
+}
+
+// id is an identifier; empty where there is none.
+func (p *parameters) id(name string) string {
+	return p.valid(name, pii.ID.Valid, "letters, digits and . _ : - only")
+}
+
+// key is an ordering key; empty where there is none. It may be a uid, which has a bar.
+func (p *parameters) key(name string) string {
+	return p.valid(name, pii.UID.Valid, "letters, digits and . _ : | - only")
+}
+
+func (p *parameters) valid(name string, valid func(string) bool, grammar string) string {
+	value := p.values.Get(name)
+	if value != "" && !valid(value) {
+		p.refuse(name+"_invalid", "The parameter "+name+" has "+grammar+".")
+	}
+	return value
+}
+
+// queue is the id of the queue of that name or alias.
+func (p *parameters) queue(c *catalog.Catalog) string {
+	name := p.values.Get("queue")
+	if name == "" {
+		return ""
+	}
+	q, ok := c.Queue(name)
+	if !ok {
+		p.refuse("queue_unknown", "The catalog has no queue of that name or alias; GET /v1/ops/queues lists them.")
+	}
+	return q.ID
+}
+
+// statuses in the order of an event's life.
+var statuses = []dedupe.Status{dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered}
+
+func (p *parameters) status() string {
+	value := strings.ToUpper(p.values.Get("status"))
+	if value != "" && !slices.Contains(statuses, dedupe.Status(value)) {
+		p.refuse("status_unknown", "A status is PROCESSING, COMPLETED, FAILED or DEAD_LETTERED.")
+	}
+	return value
+}
+
+// oneOf is the state that a list is of: the standard one where the parameter names none, and empty
+// where it is all.
+func oneOf[S ~string](p *parameters, standard S, others ...S) S {
+	known := append([]S{standard}, others...)
+	switch state := S(p.values.Get("state")); {
+	case state == "":
+		return standard
+	case state == "all":
+		return ""
+	case slices.Contains(known, state):
+		return state
+	}
+	var names []string
+	for _, state := range known {
+		names = append(names, string(state))
+	}
+	p.refuse("state_invalid", "The state is "+strings.Join(names, ", ")+" or all.")
+	return ""
+}
+
+// limit is how many items a page may hold.
+func (p *parameters) limit(standard, most int) int {
+	text := p.values.Get("limit")
+	if text == "" {
+		return standard
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		p.refuse("limit_invalid", fmt.Sprintf("The parameter limit is a number from 1 to %d.", most))
+	}
+	return n
+}
+
+// at is a moment, given as such or as an age; otherwise where there is none.
+func (p *parameters) at(name string, now, otherwise time.Time) time.Time {
+	text := p.values.Get(name)
+	if text == "" {
+		return otherwise
+	}
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return at.UTC()
+	}
+	age, err := ParseAge(text)
+	if err != nil {
+		p.refuse(name+"_invalid", "The parameter "+name+" is a time such as 2026-11-21T09:00:00Z or an age such as 36h or 7d.")
+	}
+	return now.Add(-age)
+}
+
+// span is the first page of a list that goes by a time, between since and until.
+func (p *parameters) span(now time.Time) Place {
+	first := Place{newest: true}
+	first.since, first.until = p.at("since", now, first.since).Truncate(time.Microsecond), p.at("until", now, first.until).Truncate(time.Microsecond)
+	if !first.until.IsZero() && !first.since.Before(first.until) {
+		p.refuse("since_invalid", "The parameter since is before until.")
+	}
+	return first
+}
+
+// maxAge bounds an age: longer is a slip of the pen.
+const maxAge = 10 * 366 * 24 * time.Hour
+
+// ParseAge reads an age such as 90m, 36h or 7d: days alone, or a Go duration. It is
+// positive and at most ten years.
+func ParseAge(text string) (time.Duration, error) {
+	age, err := time.ParseDuration(text)
+	if number, isDays := strings.CutSuffix(text, "d"); isDays {
+		var days uint64
+		if days, err = strconv.ParseUint(number, 10, 12); err == nil {
+			age = time.Duration(days) * 24 * time.Hour
+		}
+	}
+	if err != nil || age <= 0 || age > maxAge {
+		return 0, errors.New("ops: an age is such as 90m, 36h or 7d")
+	}
+	return age, nil
+}
+
+// Place is where a page of a list begins. The span of time stays that of the first page, from which ages count.
+type Place struct {
+	store.Cursor
+
+	since, until time.Time
+	// newest: the list goes by a time.
+	newest bool
+}
+
+// page reads the token of a page, or returns first where there is none. It refuses a token of
+// another list or of other filters, and one with a place outside them. A token grants nothing.
+func (p *parameters) page(list string, first Place) Place {
+	text := p.values.Get("page")
+	if text == "" {
+		return first
+	}
+	at, ok := parsePlace(text, p.print(list))
+	at.newest = first.newest
+	switch {
+	case !ok, at.At.IsZero() == first.newest,
+		at.since.IsZero() != first.since.IsZero(), at.until.IsZero() != first.until.IsZero(),
+		at.At.Before(at.since), !at.until.IsZero() && !at.At.Before(at.until):
+		p.refuse("page_invalid", "This page token is not of this list with these filters; start again without one.")
+	}
+	return at
+}
+
+// next is the parameter page for the page that begins at the cursor, of the list that the place is in; empty:
+// there is none.
+func (p *parameters) next(list string, at Place, cursor store.Cursor) string {
+	if cursor.IsZero() {
+		return ""
+	}
+	text := fmt.Sprintf("%s|%d|%d|%d|%s", p.print(list), at.since.UnixMicro(), at.until.UnixMicro(), cursor.At.UnixMicro(), cursor.ID)
+	return base64.RawURLEncoding.EncodeToString([]byte(text))
+}
+
+// print is a fingerprint of a list and its filters.
+func (p *parameters) print(list string) string {
+	filters := url.Values{}
+	for name, given := range p.values {
+		if name != "page" && name != "limit" {
+			filters[name] = given
+		}
+	}
+	sum := sha256.Sum256([]byte(list + "?" + filters.Encode()))
+	return hex.EncodeToString(sum[:8])
+}
+
+// maxToken bounds what is decoded: an id and a little more, in base64.
+const maxToken = 2 * store.MaxIDBytes
+
+func parsePlace(text, print string) (Place, bool) {
+	if len(text) > maxToken {
+		return Place{}, false
+	}
+	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return Place{}, false
+	}
+	parts := strings.SplitN(string(raw), "|", 5)
+	if len(parts) != 5 || parts[0] != print {
+		return Place{}, false
+	}
+	var times [3]time.Time
+	for i := range times {
+		micros, err := strconv.ParseInt(parts[i+1], 10, 64)
+		if err != nil {
+			return Place{}, false
+		}
+		times[i] = time.UnixMicro(micros).UTC()
+	}
+	p := Place{since: times[0], until: times[1], Cursor: store.Cursor{At: times[2], ID: parts[4]}} // The store judges the id.
+	return p, !p.IsZero()
+}

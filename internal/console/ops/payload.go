@@ -58,9 +58,9 @@ func messageOf(m contract.Message) TriedMessage {
 // with a worker.
 func (f found) kept() (all []KeptMessage, err error) {
 	for _, doc := range f.letters {
-		letter := describeLetter(doc)
-		if len(letter.item.Data) > 0 {
-			all = append(all, KeptMessage{PlaceDeadLetter, letter.ID, letter.State, messageOf(letter.item.Message())})
+		letter := letterIn(doc)
+		if len(letter.Data) > 0 {
+			all = append(all, KeptMessage{PlaceDeadLetter, letter.ID, letter.State, messageOf(letter.Message())})
 		}
 	}
 	for _, waits := range append(f.own(), f.coming...) {

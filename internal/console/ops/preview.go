@@ -1,13 +1,97 @@
 package ops
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pii"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/serve"
 )
+
+// maxTried is the largest body of a request for a trial, in bytes: a message and the files of a
+// catalog.
+const maxTried = 4 << 20
+
+// tryRoutes adds the routes of trials. They are beside the API's other routes for the size of their
+// bodies.
+func (a *API) tryRoutes(r chi.Router) {
+	r = r.With(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, maxTried)
+			next.ServeHTTP(w, r)
+		})
+	})
+	r.Post("/v1/ops/events/try", answer(a, a.try))
+}
+
+// Try asks what a worker would do of an event whose message is kept, or of a message that the
+// request brings.
+type Try struct {
+	EventID string `json:"event_id,omitempty"`
+	Queue   string `json:"queue,omitempty"`
+	Tenant  string `json:"tenant,omitempty"`
+	// Message is one as it is on the topic.
+	Message *TriedMessage `json:"message,omitempty"`
+	// Catalog are files, by their names, that replace those of the running catalog.
+	Catalog map[string]string `json:"catalog,omitempty"`
+}
+
+// TriedMessage is a message as a dead letter shows it.
+type TriedMessage struct {
+	// Data is the payload where it is JSON; else Base64 has it.
+	Data        jsontext.Value    `json:"data,omitempty"`
+	Base64      []byte            `json:"data_base64,omitempty"`
+	Attributes  map[string]string `json:"attributes,omitempty"`
+	OrderingKey string            `json:"ordering_key,omitempty"`
+}
+
+const tryAdvice = `Send JSON: {"event_id": "..."}, or {"queue": "...", "message": {"data": {...}, "attributes": {...}}}, and "catalog": {"products.yaml": "..."} for other files.`
+
+func (a *API) try(r *http.Request) (dryrun.Trial, error) {
+	var request Try
+	if err := readJSON(r, &request, tryAdvice); err != nil {
+		return dryrun.Trial{}, err
+	}
+	asked := dryrun.Asked{EventID: request.EventID, Queue: request.Queue, Tenant: request.Tenant, Files: request.Catalog}
+	switch m := request.Message; {
+	case (m == nil) == (request.EventID == ""), m != nil && (request.Queue == "" || request.Tenant != ""):
+		return dryrun.Trial{}, serve.Refuse(http.StatusBadRequest, "body_malformed", tryAdvice)
+	case m == nil && !pii.ID.Valid(request.EventID):
+		return dryrun.Trial{}, serve.Refuse(http.StatusBadRequest, "event_id_invalid", "An event id has letters, digits and . _ : - only.")
+	case m != nil:
+		data := []byte(m.Data)
+		if m.Base64 != nil {
+			data = m.Base64
+		}
+		asked.Message = &contract.Message{Data: data, Attributes: m.Attributes, OrderingKey: m.OrderingKey}
+	}
+	trial, err := a.Tries.Try(r.Context(), asked)
+	if err == nil {
+		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "event tried", slog.String("who", Who(r.Context())), slog.String("queue", trial.Queue),
+			slog.String("event_id", trial.EventID), slog.String("outcome", string(trial.Outcome)), slog.String("reason", trial.Reason), files(request.Catalog))
+	}
+	return trial, err
+}
+
+// files names the files of a catalog for the log.
+func files(of map[string]string) slog.Attr {
+	return slog.String("catalog", strings.Join(slices.Sorted(maps.Keys(of)), " "))
+}
 
 // previewTime is for how long the dead letters of a preview are tried.
 const previewTime = time.Second
@@ -73,4 +157,64 @@ func (a *API) preview(ctx context.Context, f deadletter.Filter) (Preview, error)
 		shown.Items = append(shown.Items, one)
 	}
 	return shown, nil
+}
+
+// Later says what became of the later messages of a dead letter's ordering key: the queue went on without
+// it, and its replay comes behind these.
+type Later struct {
+	// Done counts the events that are completed, Dead those that have a dead letter of their own, and
+	// Waiting those that are with a worker, in the broker after a failure, or kept for later.
+	Done    int64 `json:"done"`
+	Dead    int64 `json:"dead_lettered"`
+	Waiting int64 `json:"waiting"`
+	// More: only the newest laterLooked were looked at.
+	More bool `json:"more"`
+}
+
+// laterLooked is how many events of the key are looked at, and how many kept messages are counted.
+const laterLooked = 100
+
+// String is what a person reads.
+func (l Later) String() string {
+	text := fmt.Sprintf("%d done, %d dead-lettered, %d waiting", l.Done, l.Dead, l.Waiting)
+	if l.More {
+		text += ", and more"
+	}
+	return text
+}
+
+// later looks at what came after an open dead letter; nil where nothing follows anything.
+func (a Reads) later(ctx context.Context, item deadletter.Item) (*Later, error) {
+	q, known := a.Catalog.Queue(item.Queue)
+	key, tenant := item.OrderingKey, cmp.Or(item.Tenant, contract.DefaultTenant)
+	if !known || !q.Ordered() || item.State != deadletter.Open || key == "" || key == contract.UnknownOrderingKey {
+		return nil, nil
+	}
+	since := cmp.Or(item.FirstPublished, item.Died())
+	records, last, err := dedupe.List(ctx, a.Store, dedupe.Listing{
+		Equal: map[string]any{"queue": q.ID, "ordering_key": key}, Since: since, Limit: laterLooked,
+	})
+	if err != nil {
+		return nil, err
+	}
+	later := Later{More: !last.IsZero()}
+	for _, r := range records {
+		switch {
+		case r.Tenant != tenant, r.EventID == item.EventID, !cmp.Or(r.PublishedAt, r.CreatedAt).After(since):
+		case r.Status == dedupe.Completed:
+			later.Done++
+		case r.Status == dedupe.DeadLettered:
+			later.Dead++
+		case r.Status == dedupe.Processing, r.DelayTicket == "": // else it is among those that are kept
+			later.Waiting++
+		}
+	}
+	line, err := lane.Open(ctx, a.Store, lane.Name{Queue: q.ID, Tenant: tenant, OrderingKey: key})
+	if err != nil || !line.Exists() {
+		return &later, err
+	}
+	_, kept, err := lane.First(ctx, a.Store, line, laterLooked+1)
+	later.Waiting += min(kept, laterLooked)
+	later.More = later.More || kept > laterLooked
+	return &later, err
 }

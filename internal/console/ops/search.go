@@ -169,6 +169,8 @@ type describe func(store.Document) (f Found, ok bool)
 // searched are the places to look through for an id.
 func (a Reads) searched(id, tenant string) []searched {
 	s := searching{a, id, tenant}
+	dead, order, refund := fields("", "reason", "state"), fields("order_id", "state", "reason"), fields("payment_id", "state", "reason")
+	events, usages := fields("subscription_id"), fields("subscription")
 	return []searched{
 		{KindQueue, "id or alias", s.queue},
 		{KindEvent, "event id", s.equal(dedupe.Collection, "event_id", describeEvent)},
@@ -178,33 +180,33 @@ func (a Reads) searched(id, tenant string) []searched {
 		{KindEvent, "correlation id, the newest", s.newest("correlation_id")},
 		{KindEvent, "ordering key, the newest", s.newest("ordering_key")},
 		{KindEvent, "idempotency key", s.equal(dedupe.Collection, "idempotency_key", describeEvent)},
-		{KindDeadLetter, "id", s.key(store.Key{Collection: deadletter.Collection, ID: id}, describeDead)},
-		{KindDeadLetter, "event id", s.equal(deadletter.Collection, "event_id", describeDead)},
-		{KindDeadLetter, "ordering key", s.equal(deadletter.Collection, "ordering_key", describeDead)},
-		{KindDeadLetter, "message id", s.equal(deadletter.Collection, "source_message_id", describeDead)},
+		{KindDeadLetter, "id", s.key(store.Key{Collection: deadletter.Collection, ID: id}, dead)},
+		{KindDeadLetter, "event id", s.equal(deadletter.Collection, "event_id", dead)},
+		{KindDeadLetter, "ordering key", s.equal(deadletter.Collection, "ordering_key", dead)},
+		{KindDeadLetter, "message id", s.equal(deadletter.Collection, "source_message_id", dead)},
 		{KindOperation, "id", s.operation},
-		{KindOrder, "id", s.equal(orders.Collection, "order_id", describeOrder)},
-		{KindOrder, "user", s.equal(orders.Collection, "user_id", describeOrder)},
-		{KindOrder, "payment", s.equal(orders.Collection, "payment_id", describeOrder)},
-		{KindRefund, "payment", s.equal(payments.RefundsCollection, "payment_id", describeRefund)},
-		{KindRefund, "subscription", s.equal(payments.RefundsCollection, "subscription_id", describeRefund)},
+		{KindOrder, "id", s.equal(orders.Collection, "order_id", order)},
+		{KindOrder, "user", s.equal(orders.Collection, "user_id", order)},
+		{KindOrder, "payment", s.equal(orders.Collection, "payment_id", order)},
+		{KindRefund, "payment", s.equal(payments.RefundsCollection, "payment_id", refund)},
+		{KindRefund, "subscription", s.equal(payments.RefundsCollection, "subscription_id", refund)},
 		{KindCustomer, "id", s.equal(customers.Collection, "customer_id", describeCustomer)},
 		{KindCustomer, "user", s.equal(customers.Collection, "uid", describeCustomer)},
 		{KindAccount, "name", s.account(ledger.Account(id))},
 		{KindAccount, "user", s.account(ledger.UserPoints(id))},
 		{KindAccount, "customer", s.account(ledger.CustomerPoints(id))},
 		{KindAccount, "name in the journal, this month and the last", s.control},
-		{KindEntry, "id", s.key(ledger.Key(id), describeEntry)},
-		{KindEntry, "event id", s.equal(ledger.Entries, "event_id", describeEntry)},
-		{KindEntry, "order whose points it moves", s.equal(ledger.Entries, "order", describeEntry)},
-		{KindSubscription, "id, in its events", s.equal(subscriptions.Collection, "subscription_id", describeSubscription)},
-		{KindSubscription, "id, in its periods", s.equal(usage.PeriodsCollection, "subscription", describeSubscription)},
-		{KindSubscription, "id, in its usage", s.equal(usage.Collection, "subscription", describeSubscription)},
-		{KindSubscription, "customer", s.equal(subscriptions.Collection, "customer_id", describeSubscription)},
-		{KindSubscription, "user", s.equal(subscriptions.Collection, "uid", describeSubscription)},
+		{KindEntry, "id", s.key(ledger.Key(id), fields("", "kind", "period"))},
+		{KindEntry, "event id", s.equal(ledger.Entries, "event_id", fields("", "kind", "period"))},
+		{KindEntry, "order whose points it moves", s.equal(ledger.Entries, "order", fields("", "kind", "period"))},
+		{KindSubscription, "id, in its events", s.equal(subscriptions.Collection, "subscription_id", events)},
+		{KindSubscription, "id, in its periods", s.equal(usage.PeriodsCollection, "subscription", usages)},
+		{KindSubscription, "id, in its usage", s.equal(usage.Collection, "subscription", usages)},
+		{KindSubscription, "customer", s.equal(subscriptions.Collection, "customer_id", events)},
+		{KindSubscription, "user", s.equal(subscriptions.Collection, "uid", events)},
 		{KindProduct, "id", s.product},
 		{KindStock, "product", s.equal(orders.StockCollection, "product_id", describeStock)},
-		{KindEndpoint, "id", s.key(endpoints.Key(id), describeEndpoint)},
+		{KindEndpoint, "id", s.key(endpoints.Key(id), fields("endpoint_id", "state", "reason"))},
 	}
 }
 
@@ -326,11 +328,80 @@ func (s searching) control(ctx context.Context) (found []Found, more bool, err e
 }
 
 func (s searching) product(ctx context.Context) ([]Found, bool, error) {
-	found, more, err := s.equal(products.Collection, "product_id", func(doc store.Document) (Found, bool) {
-		return Found{ID: text(doc, "product_id"), Label: text(doc, "state"), Tenant: text(doc, "tenant")}, true
-	})(ctx)
+	found, more, err := s.equal(products.Collection, "product_id", fields("product_id", "state"))(ctx)
 	if _, known := s.Catalog.Products[s.id]; known && len(found) == 0 {
 		found = append(found, Found{ID: s.id, Label: "of the catalog", Tenant: s.tenant})
 	}
 	return found, more, err
+}
+
+// text is a field of a document; empty where it is not there, or is none.
+func text(doc store.Document, field string) string {
+	value, _ := doc.Fields[field].(string)
+	return value
+}
+
+// words are the words that are not empty, with a comma between them.
+func words(all ...string) string {
+	var some []string
+	for _, word := range all {
+		if word != "" {
+			some = append(some, word)
+		}
+	}
+	return strings.Join(some, ", ")
+}
+
+func eventFound(r dedupe.Record) Found {
+	return Found{ID: r.EventID, Label: words(r.EventType, string(r.Status)), Queue: r.Queue, Tenant: r.Tenant}
+}
+
+// fields are a description by the field of the id, which is the key's where it is empty, and by those of the label.
+func fields(id string, label ...string) describe {
+	return func(doc store.Document) (Found, bool) {
+		f := Found{ID: doc.Key.ID, Queue: text(doc, "queue"), Tenant: text(doc, "tenant")}
+		if id != "" {
+			f.ID, f.Queue = text(doc, id), ""
+		}
+		said := make([]string, len(label))
+		for i, name := range label {
+			said[i] = text(doc, name)
+		}
+		f.Label = words(said...)
+		return f, true
+	}
+}
+
+func describeEvent(doc store.Document) (Found, bool) {
+	r, err := dedupe.FromDocument(doc)
+	return eventFound(r), err == nil
+}
+
+// describeKept reads a message that waits. It is the event whose attempt it waits for, or the one that
+// it will be.
+func (a Reads) describeKept(doc store.Document) (Found, bool) {
+	kept, err := lane.KeptOf(doc)
+	f := Found{ID: text(doc, "emits"), Label: words(kept.Message.Attributes["event_type"], string(Waits)), Queue: a.destination(kept), Tenant: kept.Source.Tenant}
+	if !kept.Emitted {
+		f.ID, f.Queue = text(doc, "event_id"), kept.Source.Queue
+	}
+	return f, err == nil && f.ID != ""
+}
+
+func describeCustomer(doc store.Document) (Found, bool) {
+	f := Found{ID: text(doc, "customer_id"), Label: "linked to nobody", Tenant: text(doc, "tenant")}
+	if uid := text(doc, "uid"); uid != "" {
+		f.Label = "linked to " + uid
+	}
+	return f, true
+}
+
+func describeAccount(doc store.Document) (Found, bool) {
+	balance, _ := doc.Fields["balance"].(int64)
+	return Found{ID: text(doc, "account"), Label: fmt.Sprint(balance, " ", text(doc, "currency")), Tenant: text(doc, "tenant")}, true
+}
+
+func describeStock(doc store.Document) (Found, bool) {
+	available, _ := doc.Fields["available"].(int64)
+	return Found{ID: text(doc, "product_id"), Label: fmt.Sprint(available, " available"), Tenant: text(doc, "tenant")}, true
 }

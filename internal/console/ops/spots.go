@@ -95,12 +95,12 @@ func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own [
 		}
 	}
 	for i, letter := range e.DeadLetters {
-		spot := Spot{Queue: letter.Queue, DeadLetters: []string{letter.ID}, Since: letter.item.Kept}
+		spot := Spot{Queue: letter.Queue, DeadLetters: []string{letter.ID}, Since: letter.Kept}
 		switch {
 		case letter.State == deadletter.Open:
-			spot.Place, spot.Until = PlaceDeadLetter, letter.item.Expires
+			spot.Place, spot.Until = PlaceDeadLetter, letter.Expires
 		case letter.State == deadletter.Replayed && record.Status != dedupe.Completed:
-			spot.Place, spot.Since, spot.Operation = PlaceReplay, letter.item.Closed, letter.Operation
+			spot.Place, spot.Since, spot.Operation = PlaceReplay, letter.Closed, letter.Operation
 		default:
 			continue
 		}
@@ -108,7 +108,7 @@ func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own [
 		if spot.Place != PlaceDeadLetter || i >= closely {
 			continue
 		}
-		asked, err := deadletter.Asked(ctx, a.Store, letter.item)
+		asked, err := deadletter.Asked(ctx, a.Store, letter)
 		if err != nil {
 			return err
 		}
@@ -251,14 +251,14 @@ func (a Reads) emission(ctx context.Context, emitted handler.Emitted, tenant str
 		return nil, err
 	}
 	for _, doc := range page.Documents {
-		letter := describeLetter(doc)
+		letter := letterIn(doc)
 		one := Emission{
 			EventID: emitted.EventID, Tenant: tenant, EventType: emitted.EventType, Queue: letter.Queue, State: EmissionDeadLettered, Reason: letter.Reason,
 		}
 		if letter.State == deadletter.Processed {
 			one.State, one.Reason = EmissionProcessed, ""
 		}
-		if cmp.Or(letter.item.Tenant, dedupe.DefaultTenant) == tenant {
+		if cmp.Or(letter.Tenant, dedupe.DefaultTenant) == tenant {
 			all = append(all, one)
 		}
 	}

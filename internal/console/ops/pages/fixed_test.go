@@ -182,7 +182,7 @@ func whole() ops.Event {
 			{At: second(19), End: second(21), What: ops.StepTried, Attempt: 1, Instance: "i2", Outcome: retry.Processed},
 			{At: second(22), What: ops.StepReplayEnded, Outcome: retry.Processed},
 		},
-		DeadLetters: []ops.DeadLetter{{ID: "d1", Reason: "unknown_product", State: deadletter.Processed}},
+		DeadLetters: []deadletter.Item{{ID: "d1", Reason: "unknown_product", State: deadletter.Processed}},
 		Emitted:     []string{"m1", "m2", "m3"},
 		Emissions: []ops.Emission{
 			{EventID: "m1", Tenant: "t", EventType: "refund.done", Queue: "q2", State: ops.EmissionProcessed},

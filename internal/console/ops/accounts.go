@@ -38,7 +38,6 @@ type Account struct {
 	Next string `json:"next,omitempty"`
 }
 
-// created is the field that has the time of an account's entry.
 const created = "created_at"
 
 func (a *API) account(r *http.Request) (Account, error) {
@@ -64,7 +63,6 @@ func (p *parameters) endOf(name string, now time.Time) time.Time {
 	return p.at(name, now, time.Time{}).Truncate(time.Microsecond)
 }
 
-// holding names a tenant's account.
 type holding struct {
 	tenant string
 	name   ledger.Account
@@ -131,7 +129,6 @@ func (a Reads) balance(ctx context.Context, of holding, asOf time.Time) (Account
 	return found, errAccountBusy
 }
 
-// entered is what was entered on an account from a moment on.
 func (a Reads) entered(ctx context.Context, of holding, from time.Time) (sum int64, err error) {
 	page, err := a.Store.Query(ctx, store.Query{
 		Collection: ledger.Entries, Equal: of.entries(), Newest: &store.Newest{Field: created, Since: from}, Limit: store.MaxPage,
@@ -156,7 +153,6 @@ func (a Reads) entered(ctx context.Context, of holding, from time.Time) (sum int
 	return sum, nil
 }
 
-// entries selects the account's entries.
 func (of holding) entries() map[string]any {
 	return map[string]any{"tenant": of.tenant, "account": string(of.name)}
 }
@@ -254,7 +250,6 @@ func (a *API) showUsage(r *http.Request) (Usage, error) {
 	return shown, nil
 }
 
-// warning says what became of the last warning of a total, in at most four requests.
 func (a *API) warning(ctx context.Context, t usage.Total) (*Warning, error) {
 	w := &Warning{EmittedBy: t.WarnedBy}
 	q, _ := a.Catalog.HandledBy(usage.Handler)
@@ -302,7 +297,6 @@ func (a *API) listUsage(r *http.Request) (List[usage.Total], error) {
 	})
 }
 
-// usageEntries answers the entries of a meter in a period.
 func (a *API) usageEntries(r *http.Request) (List[usage.Entry], error) {
 	params := read(r, "tenant", "period", "meter", "limit", "page")
 	tenant, period, meter := params.tenant(), params.id("period"), params.id("meter")
@@ -315,7 +309,6 @@ func (a *API) usageEntries(r *http.Request) (List[usage.Entry], error) {
 	})
 }
 
-// subscription is the id in the path.
 func (p *parameters) subscription(r *http.Request) string {
 	id := param(r, "subscription")
 	if !pii.ID.Valid(id) {

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/orders"
@@ -100,7 +98,6 @@ func (a *API) Activity(ctx context.Context, tenant, id string) (Activity, error)
 	return found, nil
 }
 
-// customerEvents fills in the events, and what they have moved.
 func (a Reads) customerEvents(ctx context.Context, found *Activity) error {
 	customer := contract.CustomerOf(found.Tenant, found.CustomerID)
 	records, last, err := dedupe.List(ctx, a.Store, dedupe.Listing{Equal: map[string]any{"customer": customer}, Limit: activityAtMost})
@@ -108,38 +105,26 @@ func (a Reads) customerEvents(ctx context.Context, found *Activity) error {
 		return err
 	}
 	records = cut(found, "events", records, !last.IsZero(), activityAtMost)
-	moves := make([]*ActivityMove, len(records))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(queriesAtOnce)
-	for i, record := range records {
+	for _, record := range records {
 		found.Events = append(found.Events, line(record))
-		if record.Made() == "" {
-			continue
-		}
-		group.Go(func() error {
-			doc, err := a.Store.Get(ctx, ledger.Key(record.Made()))
-			switch {
-			case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid): // it is no entry's
-				return nil
-			case err != nil:
-				return err
-			}
-			m, err := ledger.MoveFromDocument(doc)
-			if err == nil && m.Tenant == found.Tenant { // another is no move of points
-				moves[i] = &ActivityMove{Order: m.Order, EventID: m.EventID, Entry: doc.Key.ID, Kind: m.Kind, Account: m.Account, Amount: m.Amount, At: m.CreatedAt}
-			}
+	}
+	moves := make([]ActivityMove, len(records))
+	err = each(ctx, len(records), func(ctx context.Context, i int) error {
+		if records[i].Made() == "" {
 			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	for _, m := range moves {
-		if m != nil {
-			found.Moves = append(found.Moves, *m)
 		}
-	}
-	return nil
+		doc, err := a.Store.Get(ctx, ledger.Key(records[i].Made()))
+		if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) { // it is no entry's
+			return nil
+		}
+		m, unread := ledger.MoveFromDocument(doc)
+		if err == nil && unread == nil && m.Tenant == found.Tenant { // another is no move of points
+			moves[i] = ActivityMove{Order: m.Order, EventID: m.EventID, Entry: doc.Key.ID, Kind: m.Kind, Account: m.Account, Amount: m.Amount, At: m.CreatedAt}
+		}
+		return err
+	})
+	found.Moves = append(found.Moves, slices.DeleteFunc(moves, func(m ActivityMove) bool { return m.Entry == "" })...)
+	return err
 }
 
 func (a Reads) customerLetters(ctx context.Context, found *Activity) error {
@@ -231,7 +216,6 @@ func (a Reads) customerRefunds(ctx context.Context, found *Activity) error {
 	return nil
 }
 
-// findings fills in what needs a person.
 func (a *Activity) findings() {
 	mapped := "nobody"
 	if a.UID != "" {

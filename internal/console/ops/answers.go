@@ -19,7 +19,6 @@ import (
 // number, and the keys of the first of them.
 const HeaderSkipped = "Billhook-Skipped"
 
-// maxSkipped bounds the keys that a header names.
 const maxSkipped = 10
 
 // Skipped collects the documents that lists have left out. It is safe for concurrent use.
@@ -62,7 +61,6 @@ func (s *Skipped) String() string {
 	return fmt.Sprintf("%d: %s", s.count, strings.Join(s.keys, ", "))
 }
 
-// saying has answers say what their lists have left out.
 func saying(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, skipped := CollectSkipped(r.Context())
@@ -70,7 +68,6 @@ func saying(next http.Handler) http.Handler {
 	})
 }
 
-// sayer adds the header when the answer begins.
 type sayer struct {
 	http.ResponseWriter
 	skipped *Skipped
@@ -95,7 +92,6 @@ func (s *sayer) Write(part []byte) (int, error) {
 	return s.ResponseWriter.Write(part)
 }
 
-// toWrite is how long a client may take to take an event.
 const toWrite = 5 * time.Second
 
 // Stream writes server-sent events. An event that its client does not take within five seconds ends the

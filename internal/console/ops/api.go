@@ -69,7 +69,6 @@ func (a *API) Routes(r chi.Router) {
 	a.eventQueueRoutes(r)
 }
 
-// routes adds what people and pages ask for. Whoever asks has been let in.
 func (a *API) routes(r chi.Router) {
 	r.Route("/v1/ops", func(r chi.Router) {
 		r.Use(bounded, saying)
@@ -179,7 +178,6 @@ func (a *API) problem(ctx context.Context, err error) *serve.Problem {
 	return p
 }
 
-// maxRequest is the largest body of a request, in bytes.
 const maxRequest = 64 << 10
 
 func bounded(next http.Handler) http.Handler {
@@ -262,7 +260,6 @@ func (a *API) outbox(r *http.Request) (Lanes, error) {
 	return a.Outbox(r.Context(), limit)
 }
 
-// events answers the job log, the newest first.
 func (a *API) events(r *http.Request) (List[Line], error) {
 	params := read(r, "queue", "status", "event_id", "correlation_id", "key", "type", "since", "until", "limit", "page")
 	equal, first, limit := params.filters(a.Catalog), params.span(a.Now().UTC()), params.limit(lines, dedupe.MaxListed)
@@ -292,7 +289,6 @@ func (a *API) changesTo(r *http.Request, params *parameters, to audit.Subject, a
 	})
 }
 
-// listOf answers a list of a tenant.
 func listOf[T any](a *API, list func(ctx context.Context, tenant string, after store.Cursor, limit int) ([]T, store.Cursor, error)) http.HandlerFunc {
 	return answer(a, func(r *http.Request) (List[T], error) {
 		params := read(r, "tenant", "limit", "page")
@@ -324,7 +320,6 @@ func tenantOf(r *http.Request) (string, error) {
 	return tenant, params.err()
 }
 
-// shown answers a thing of a tenant, by its id in the path.
 func shown[T any](a *API, id string, show func(ctx context.Context, tenant, id string) (T, error)) http.HandlerFunc {
 	return answer(a, func(r *http.Request) (found T, err error) {
 		tenant, err := tenantOf(r)

@@ -46,7 +46,6 @@ type Access struct {
 // operatorHeader has the name of a person where several share the token or the machine.
 const operatorHeader = "X-Operator"
 
-// maxOperator bounds that name, in bytes.
 const maxOperator = 128
 
 var address = regexp.MustCompile(`^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$`)
@@ -70,7 +69,6 @@ var (
 	errOtherSite   = serve.Refuse(http.StatusForbidden, "cross_origin", "Another site may not ask for this; use the API's own pages or a client.")
 )
 
-// problems is how the refusal of a request's credentials is answered.
 func (a Access) problems() serve.Ladder {
 	invalid := serve.Refuse(http.StatusUnauthorized, "identity_invalid", "This is neither the OPS_TOKEN nor a valid identity token for this service; get a new one.")
 	invalid.Authenticate = `Bearer error="invalid_token"`
@@ -106,7 +104,6 @@ func (a Access) orIdentity() string {
 	return " or an identity token for this service"
 }
 
-// who returns the sender of the request, or why it is refused.
 func (a Access) who(r *http.Request) (audit.Author, error) {
 	authorization := r.Header.Get("Authorization")
 	if a.accepts(authorization) {

@@ -9,13 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-	"github.com/go-json-experiment/json/jsontext"
-	"golang.org/x/sync/errgroup"
-
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // runTime is how long one request runs an operation. The client asks again.
@@ -73,7 +71,6 @@ var (
 	filters = append([]string{"item", "items"}, chosen...)
 )
 
-// filter reads what chooses dead letters of one queue.
 func (a *API) filter(params *parameters) (deadletter.Filter, error) {
 	f, err := a.choice(params)
 	if err == nil {
@@ -82,7 +79,6 @@ func (a *API) filter(params *parameters) (deadletter.Filter, error) {
 	return f, err
 }
 
-// choice reads what chooses dead letters, of one queue or of all.
 func (a *API) choice(params *parameters) (deadletter.Filter, error) {
 	now := a.Now()
 	f := deadletter.Filter{
@@ -102,7 +98,6 @@ func (a *API) choice(params *parameters) (deadletter.Filter, error) {
 	return f, a.known(&f)
 }
 
-// known replaces the name of the queue, or of its dead letters, by the queue's id.
 func (a *API) known(f *deadletter.Filter) error {
 	q, ok := a.Catalog.DeadLetters(f.Queue)
 	if !ok {
@@ -139,20 +134,13 @@ func (a *API) countReasons(r *http.Request) (List[deadletter.Reason], error) {
 		return List[deadletter.Reason]{}, err
 	}
 	counted := make([][]deadletter.Reason, len(a.Catalog.Queues))
-	group, ctx := errgroup.WithContext(r.Context())
-	group.SetLimit(queriesAtOnce)
-	for i, q := range a.Catalog.Queues {
-		if q.DeadLetter.Drop || (f.Queue != "" && f.Queue != q.ID) {
-			continue
-		}
-		one := f
-		one.Queue = q.ID
-		group.Go(func() (err error) {
+	err = each(r.Context(), len(counted), func(ctx context.Context, i int) (err error) {
+		if q, one := a.Catalog.Queues[i], f; !q.DeadLetter.Drop && (f.Queue == "" || f.Queue == q.ID) {
+			one.Queue = q.ID
 			counted[i], err = a.Operator.Reasons(ctx, one)
-			return err
-		})
-	}
-	err = group.Wait()
+		}
+		return err
+	})
 	all := slices.Concat(counted...)
 	slices.SortStableFunc(all, func(a, b deadletter.Reason) int { return cmp.Compare(b.Count, a.Count) })
 	return pageOf(all, ""), err
@@ -213,7 +201,6 @@ func (a *API) showOperation(r *http.Request) (Operation, error) {
 	return Operation{op, &outcomes}, err
 }
 
-// operationItems answers the dead letters that an operation was the last to deal with.
 func (a *API) operationItems(r *http.Request) (DeadLetters, error) {
 	params := read(r, "state", "limit", "page")
 	state := deadletter.State("")
@@ -230,7 +217,6 @@ type Reason struct {
 	Why string `json:"why"`
 }
 
-// end answers a request to cancel or to reject an operation.
 func (a *API) end(step string, does func(ctx context.Context, id, who, why string) (deadletter.Operation, error)) func(*http.Request) (deadletter.Operation, error) {
 	return func(r *http.Request) (op deadletter.Operation, err error) {
 		var reason Reason
@@ -265,7 +251,6 @@ func (a *API) runOperation(r *http.Request) (deadletter.Operation, error) {
 	return a.logged(r, "run", op, err)
 }
 
-// logged logs a step of an operation that was taken, and passes the operation on.
 func (a *API) logged(r *http.Request, step string, op deadletter.Operation, err error) (deadletter.Operation, error) {
 	if err == nil {
 		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "operation", slog.String("step", step), slog.String("operation", op.ID), slog.String("kind", string(op.Kind)),

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
@@ -55,7 +53,6 @@ type Conflict struct {
 	at time.Time
 }
 
-// found is what the store holds under an event id.
 type found struct {
 	records, letters []store.Document
 	// delayed and outbox are the messages that wait of the event and of what it has emitted, and
@@ -65,7 +62,6 @@ type found struct {
 	more bool
 }
 
-// find asks for everything under an event id, in six queries.
 func (a Reads) find(ctx context.Context, id, queue, tenant string) (found, error) {
 	// of are the fields of what the event's id stands in under a name.
 	of := func(name string, filters ...string) map[string]any {
@@ -87,15 +83,12 @@ func (a Reads) find(ctx context.Context, id, queue, tenant string) (found, error
 		{Collection: lane.Outbox.Entries(), Equal: of("emits", "tenant")},
 	}
 	pages := make([]store.Page, len(queries))
-	group, ctx := errgroup.WithContext(ctx)
-	for i, query := range queries {
-		query.Limit = most
-		group.Go(func() (err error) {
-			pages[i], err = a.Store.Query(ctx, query)
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
+	err := each(ctx, len(queries), func(ctx context.Context, i int) (err error) {
+		queries[i].Limit = most
+		pages[i], err = a.Store.Query(ctx, queries[i])
+		return err
+	})
+	if err != nil {
 		return found{}, err
 	}
 	f := found{records: pages[0].Documents, letters: pages[1].Documents}

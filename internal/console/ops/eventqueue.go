@@ -33,7 +33,6 @@ func (a *API) eventQueueRoutes(r chi.Router) {
 	})
 }
 
-// succeeded is an answer of the event queue's API.
 type succeeded[T any] struct {
 	Success bool `json:"success"`
 	Data    T    `json:"data"`
@@ -182,7 +181,6 @@ type Retried struct {
 	Replayed bool `json:"replayed"`
 }
 
-// retryWhy is the reason in the audit of a retry, for which scripts give none.
 const retryWhy = "retry asked for through /api/v1/events"
 
 // retry replays one open dead letter: that of an id, or the only one of an event id.
@@ -242,7 +240,6 @@ type CleanedDays struct {
 	Page string `json:"page,omitempty"`
 }
 
-// maxDays bounds olderThanDays.
 const maxDays = 3660
 
 // cleanupDays removes records that were completed longer ago than that and have expired, page after page until

@@ -76,7 +76,6 @@ type Step struct {
 	Why        string `json:"why,omitempty"`
 }
 
-// history fills in what happened to the event, in the order of time.
 func history(e *Event, record dedupe.Record, own []lane.Kept) {
 	steps := attempts(e.Log)
 	if at := received(record, own, e.DeadLetters); !at.IsZero() {
@@ -141,7 +140,6 @@ func received(record dedupe.Record, own []lane.Kept, letters []deadletter.Item) 
 	return time.Time{}
 }
 
-// dealings are a dead letter, and what people and their replays did with it.
 func dealings(letter deadletter.Item) []Step {
 	steps := []Step{{At: letter.Died(), What: StepDied, DeadLetter: letter.ID, Reason: letter.Reason, MessageID: letter.SourceMessageID}}
 	for _, act := range letter.History {
@@ -222,7 +220,6 @@ func (a Reads) effect(ctx context.Context, e *Event, record dedupe.Record) error
 	return nil
 }
 
-// around returns the balances around an entry.
 func (a Reads) around(ctx context.Context, doc store.Document, entry ledger.Entry) ([]Balance, error) {
 	balances := []Balance{}
 	if entry.Order != "" {
@@ -264,7 +261,6 @@ type Links struct {
 	Trace string
 }
 
-// link is an address with a value in each place that is named.
 func link(template string, places ...string) string {
 	for i := 1; i < len(places); i += 2 {
 		places[i] = url.QueryEscape(places[i])
@@ -272,7 +268,6 @@ func link(template string, places ...string) string {
 	return strings.NewReplacer(places...).Replace(template)
 }
 
-// links fills in the addresses that lead on from the event.
 func (l Links) links(e *Event) {
 	if l.Log != "" && len(e.History) > 0 {
 		e.LogLink = link(l.Log, "{event_id}", e.EventID, "{since}", e.History[0].At.UTC().Truncate(time.Minute).Format(time.RFC3339))

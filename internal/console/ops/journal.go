@@ -177,7 +177,6 @@ func (a *API) balances(r *http.Request) (seal.TrialBalance, error) {
 	return seal.Balances(r.Context(), a.Store, tenant, period)
 }
 
-// listSeals answers a tenant's seals, the newest first.
 func (a *API) listSeals(r *http.Request) (List[seal.Seal], error) {
 	params := read(r, "tenant", "limit", "page")
 	tenant := params.tenant()
@@ -191,7 +190,6 @@ func (a *API) listSeals(r *http.Request) (List[seal.Seal], error) {
 	})
 }
 
-// verifier checks the books.
 func (a Reads) verifier() seal.Verifier {
 	return seal.Verifier{From: a.Store, Origins: journal.Origins{Catalog: a.Catalog, Store: a.Store}}
 }
@@ -221,7 +219,6 @@ func (a *API) verifyRest(r *http.Request) (seal.Verified, error) {
 	return a.verified(r, part, err)
 }
 
-// verified logs what a part of a verification found, and passes the part on.
 func (a *API) verified(r *http.Request, part seal.Verified, err error) (seal.Verified, error) {
 	part.Findings = append([]seal.Finding{}, part.Findings...)
 	for _, found := range part.Findings {
@@ -251,7 +248,6 @@ type Period struct {
 	Late []string `json:"late"`
 }
 
-// listPeriods answers the months of a tenant that were ever closed, the oldest first.
 func (a *API) listPeriods(r *http.Request) (List[journal.Period], error) {
 	params := read(r, "tenant", "limit", "page")
 	tenant := params.tenant()
@@ -330,7 +326,6 @@ const (
 	clocksDiffer = time.Minute
 )
 
-// changePeriod makes one of the changes of periods.
 func (a *API) changePeriod(done string, change func(ctx context.Context, tenant, period string, by journal.Change) (journal.Period, error)) func(context.Context, string, string, journal.Change) (journal.Period, error) {
 	return func(ctx context.Context, tenant, of string, by journal.Change) (journal.Period, error) {
 		by.Who = Author(ctx)

@@ -118,7 +118,6 @@ func (a *API) setStock(ctx context.Context, tenant, id string, set SetStock) (or
 	return s, err
 }
 
-// showCustomer answers the state of a linked customer.
 func (a *API) showCustomer(ctx context.Context, tenant, id string) (customers.State, error) {
 	state, err := a.Customers.Show(ctx, tenant, id)
 	if err == nil && state.UID == "" {
@@ -164,7 +163,6 @@ func customerChange(r *http.Request, known ...string) (change customers.Change, 
 	return change, params, err
 }
 
-// listEndpoints answers all endpoints, those of a state, or those of a tenant.
 func (a *API) listEndpoints(r *http.Request) (List[endpoints.Endpoint], error) {
 	params := read(r, "state", "tenant", "limit", "page")
 	of := endpoints.Choice{Tenant: params.id("tenant")}
@@ -200,7 +198,6 @@ func (a *API) addEndpoint(r *http.Request) (endpoints.Secret, error) {
 	return added, err
 }
 
-// changeEndpoint makes one of the changes of the keeper.
 func changeEndpoint[T any](a *API, done string, change func(context.Context, string, endpoints.Change) (T, error)) func(*http.Request) (T, error) {
 	return func(r *http.Request) (changed T, err error) {
 		var by endpoints.Change
@@ -287,7 +284,6 @@ type QueuePause struct {
 	DroppedFrom time.Time `json:"dropped_from,omitzero"`
 }
 
-// pausable is the queue in the path.
 func (a *API) pausable(r *http.Request) (catalog.Queue, error) {
 	q, ok := a.Catalog.Queue(param(r, "id"))
 	if !ok {

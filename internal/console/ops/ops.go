@@ -42,7 +42,6 @@ type Reads struct {
 
 var errSeveral = errors.New("ops: several queues or tenants know this event id")
 
-// most bounds how many documents of one kind are read for one answer.
 const most = 100
 
 // Line is one event in the job log.
@@ -109,7 +108,6 @@ func line(r dedupe.Record) Line {
 	}
 }
 
-// parameters are those of a request, and the first thing that is wrong with them.
 type parameters struct {
 	values url.Values
 	bad    *serve.Problem
@@ -134,14 +132,12 @@ func read(r *http.Request, known ...string) *parameters {
 	return p
 }
 
-// refuse keeps the first refusal.
 func (p *parameters) refuse(code, detail string) {
 	if p.bad == nil {
 		p.bad = serve.Refuse(http.StatusBadRequest, code, detail)
 	}
 }
 
-// err is the first refusal.
 func (p *parameters) err() error {
 	if p.bad == nil {
 		return nil
@@ -167,7 +163,6 @@ func (p *parameters) valid(name string, valid func(string) bool, grammar string)
 	return value
 }
 
-// queue is the id of the queue of that name or alias.
 func (p *parameters) queue(c *catalog.Catalog) string {
 	name := p.values.Get("queue")
 	if name == "" {
@@ -180,7 +175,6 @@ func (p *parameters) queue(c *catalog.Catalog) string {
 	return q.ID
 }
 
-// statuses in the order of an event's life.
 var statuses = []dedupe.Status{dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered}
 
 func (p *parameters) status() string {
@@ -211,17 +205,8 @@ func oneOf[S ~string](p *parameters, standard S, others ...S) S {
 	return ""
 }
 
-// limit is how many items a page may hold.
 func (p *parameters) limit(standard, most int) int {
-	text := p.values.Get("limit")
-	if text == "" {
-		return standard
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
-		p.refuse("limit_invalid", fmt.Sprintf("The parameter limit is a number from 1 to %d.", most))
-	}
-	return n
+	return p.number("limit", standard, most)
 }
 
 // at is a moment, given as such or as an age; otherwise where there is none.
@@ -240,7 +225,6 @@ func (p *parameters) at(name string, now, otherwise time.Time) time.Time {
 	return now.Add(-age)
 }
 
-// span is the first page of a list that goes by a time, between since and until.
 func (p *parameters) span(now time.Time) Place {
 	first := Place{newest: true}
 	first.since, first.until = p.at("since", now, first.since).Truncate(time.Microsecond), p.at("until", now, first.until).Truncate(time.Microsecond)
@@ -306,7 +290,6 @@ func (p *parameters) next(list string, at Place, cursor store.Cursor) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
-// print is a fingerprint of a list and its filters.
 func (p *parameters) print(list string) string {
 	filters := url.Values{}
 	for name, given := range p.values {

@@ -43,7 +43,6 @@ type KeptMessage struct {
 	TriedMessage
 }
 
-// messageOf shows a message.
 func messageOf(m contract.Message) TriedMessage {
 	shown := TriedMessage{Attributes: m.Attributes, OrderingKey: m.OrderingKey}
 	if data := jsontext.Value(m.Data); data.IsValid(jsontext.AllowDuplicateNames(true)) {
@@ -158,10 +157,9 @@ func (a *API) letterPayload(r *http.Request) (Letter, error) {
 	return letter, nil
 }
 
-// whyOf is the reason in the body of a request.
 func (a *API) whyOf(r *http.Request) (string, error) {
 	var reason Reason
-	err := readChange(r, &reason, `Send JSON: {"why": "<the reason>"}.`)
+	err := readChange(r, &reason, adviceOfWhy)
 	return reason.Why, err
 }
 
@@ -179,10 +177,8 @@ func (a *API) shown(r *http.Request, subject, why string, looked map[string]any)
 	return nil
 }
 
-// asked is the event that a request names.
 type asked struct{ id, queue, tenant string }
 
-// asked reads which event a request is about.
 func (a *API) asked(r *http.Request) (asked, error) {
 	named := asked{param(r, "event_id"), r.URL.Query().Get("queue"), r.URL.Query().Get("tenant")}
 	if !pii.ID.Valid(named.id) {

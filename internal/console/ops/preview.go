@@ -88,12 +88,10 @@ func (a *API) try(r *http.Request) (dryrun.Trial, error) {
 	return trial, err
 }
 
-// files names the files of a catalog for the log.
 func files(of map[string]string) slog.Attr {
 	return slog.String("catalog", strings.Join(slices.Sorted(maps.Keys(of)), " "))
 }
 
-// previewTime is for how long the dead letters of a preview are tried.
 const previewTime = time.Second
 
 // Preview is what an operation would touch now: what the person sees who begins it, and the one who approves it.

@@ -108,8 +108,25 @@ type Outbox struct {
 	OldestSeconds int64     `json:"oldest_seconds"`
 }
 
-// queriesAtOnce is how many counting queries of a request run at the same time.
 const queriesAtOnce = 8
+
+// each does something for each number below n: at most queriesAtOnce at the same time, and until one fails.
+func each(ctx context.Context, n int, does func(ctx context.Context, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(queriesAtOnce)
+	for i := range n {
+		group.Go(func() error { return does(ctx, i) })
+	}
+	return group.Wait()
+}
+
+// into is a function that reads something into its place.
+func into[T any](ctx context.Context, place *T, find func(context.Context) (T, error)) func() error {
+	return func() (err error) {
+		*place, err = find(ctx)
+		return err
+	}
+}
 
 // Queues returns the state of every queue.
 func (a Reads) Queues(ctx context.Context) (Queues, error) {
@@ -126,20 +143,13 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 	for i, q := range a.Catalog.Queues {
 		answer.Items[i] = Queue{ID: q.ID, Alias: q.Alias, Enabled: q.Enabled, Events: map[dedupe.Status]Count{}}
 		for j, status := range statuses {
-			group.Go(func() (err error) {
-				counts[i*len(statuses)+j], err = a.count(ctx, dedupe.Collection, map[string]any{"queue": q.ID, "status": string(status)})
-				return err
-			})
+			group.Go(into(ctx, &counts[i*len(statuses)+j], func(ctx context.Context) (Count, error) {
+				return a.count(ctx, dedupe.Collection, map[string]any{"queue": q.ID, "status": string(status)})
+			}))
 		}
-		group.Go(func() (err error) {
-			answer.Items[i].DeadLetters, err = a.depth(ctx, q)
-			return err
-		})
+		group.Go(into(ctx, &answer.Items[i].DeadLetters, func(ctx context.Context) (Depth, error) { return a.depth(ctx, q) }))
 	}
-	group.Go(func() (err error) {
-		answer.Outbox, err = a.waiting(ctx)
-		return err
-	})
+	group.Go(into(ctx, &answer.Outbox, a.waiting))
 	group.Go(func() error {
 		standing, err := seal.Standing(ctx, a.Store)
 		answer.Books = standing.Worst()
@@ -152,24 +162,19 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 		return err
 	})
 	var all Waiting
-	group.Go(func() (err error) {
-		all, err = a.counts(ctx, "", anything)
-		return err
-	})
+	group.Go(into(ctx, &all, func(ctx context.Context) (Waiting, error) { return a.counts(ctx, "", anything) }))
 	var now rates.Now
-	group.Go(func() (err error) {
-		now, err = rates.Recent(ctx, a.Store, a.Now())
-		return err
-	})
+	group.Go(into(ctx, &now, func(ctx context.Context) (rates.Now, error) { return rates.Recent(ctx, a.Store, a.Now()) }))
 	var paused map[string]*QueuePaused
-	group.Go(func() (err error) {
-		paused, err = a.paused(ctx)
-		return err
-	})
+	group.Go(into(ctx, &paused, a.paused))
 	if err := group.Wait(); err != nil {
 		return Queues{}, rates.Now{}, err
 	}
-	if err := a.waits(requested, answer.Items, all); err != nil {
+	err := each(requested, len(answer.Items), func(ctx context.Context, i int) (err error) {
+		answer.Items[i].Waiting, err = a.counts(ctx, answer.Items[i].ID, all)
+		return err
+	})
+	if err != nil {
 		return Queues{}, rates.Now{}, err
 	}
 	for i, q := range a.Catalog.Queues {
@@ -189,20 +194,6 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 	return answer, now, nil
 }
 
-// waits counts what waits of each queue, where anything waits at all.
-func (a Reads) waits(ctx context.Context, items []Queue, all Waiting) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(queriesAtOnce)
-	for i := range items {
-		group.Go(func() (err error) {
-			items[i].Waiting, err = a.counts(ctx, items[i].ID, all)
-			return err
-		})
-	}
-	return group.Wait()
-}
-
-// count has the database count, up to deadletter.CountTo.
 func (a Reads) count(ctx context.Context, collection string, equal map[string]any) (Count, error) {
 	page, err := a.Store.Query(ctx, store.Query{Collection: collection, Equal: equal, Count: true, Limit: deadletter.CountTo + 1})
 	return Count{Count: min(page.Count, deadletter.CountTo), More: page.Count > deadletter.CountTo}, err

@@ -67,7 +67,6 @@ func (a Reads) Rates(ctx context.Context, queue string, of rates.Unit, n int) (R
 	return answer, err
 }
 
-// rates answers the counts of the last hours or days.
 func (a *API) rates(r *http.Request) (Rates, error) {
 	params := read(r, "queue", "hours", "days")
 	queue, of, n := params.queue(a.Catalog), rates.Hour, params.number("hours", standardHours, rates.Hour.Most())
@@ -83,12 +82,12 @@ func (a *API) rates(r *http.Request) (Rates, error) {
 	return a.Rates(r.Context(), queue, of, n)
 }
 
-// number is a parameter from 1 to most.
 func (p *parameters) number(name string, standard, most int) int {
-	if !p.values.Has(name) {
+	text := p.values.Get(name)
+	if text == "" {
 		return standard
 	}
-	n, err := strconv.Atoi(p.values.Get(name))
+	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > most {
 		p.refuse(name+"_invalid", "The parameter "+name+" is a number from 1 to "+strconv.Itoa(most)+".")
 	}
@@ -199,37 +198,24 @@ func (a Reads) QueueDetail(ctx context.Context, q catalog.Queue) (QueueDetail, e
 func (a Reads) blocked(ctx context.Context, q catalog.Queue) (keys []BlockedKey, more bool, err error) {
 	lanes, more, err := lane.Keys(ctx, a.Store, q.ID, keysShown)
 	keys = make([]BlockedKey, len(lanes))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(queriesAtOnce)
-	for i, l := range lanes {
-		group.Go(func() error {
-			kept, waiting, err := lane.First(ctx, a.Store, l, keptCounted+1)
-			if err != nil {
-				return err
-			}
-			keys[i] = BlockedKey{OrderingKey: kept.Message.OrderingKey, Messages: Count{Count: min(waiting, keptCounted), More: waiting > keptCounted}}
-			switch {
-			case waiting > 0:
-			default: // all that was kept is with the broker again
-				keys[i].Spot = Spot{Place: PlaceBroker, Queue: q.ID}
-				return nil
-			}
-			spot, err := a.delay(ctx, kept)
-			spot.Behind, spot.OrderingKey = kept.Source.EventID, "" // the first is behind nobody
-			keys[i].Spot = spot
+	if err != nil {
+		return keys, more, err
+	}
+	return keys, more, each(ctx, len(lanes), func(ctx context.Context, i int) error {
+		kept, waiting, err := lane.First(ctx, a.Store, lanes[i], keptCounted+1)
+		keys[i] = BlockedKey{OrderingKey: kept.Message.OrderingKey, Messages: Count{Count: min(waiting, keptCounted), More: waiting > keptCounted}}
+		if err != nil || waiting == 0 { // all that was kept is with the broker again
+			keys[i].Spot = Spot{Place: PlaceBroker, Queue: q.ID}
 			return err
-		})
-	}
-	if err == nil {
-		err = group.Wait()
-	}
-	return keys, more, err
+		}
+		keys[i].Spot, err = a.delay(ctx, kept)
+		keys[i].Behind, keys[i].Spot.OrderingKey = kept.Source.EventID, "" // the first is behind nobody
+		return err
+	})
 }
 
-// keptCounted bounds how many messages of a key are counted.
 const keptCounted = 1000
 
-// queue answers how one queue stands.
 func (a *API) queue(r *http.Request) (QueueDetail, error) {
 	if err := read(r).err(); err != nil {
 		return QueueDetail{}, err

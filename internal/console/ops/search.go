@@ -9,8 +9,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"golang.org/x/sync/errgroup"
-
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/ledger"
@@ -78,10 +76,8 @@ type Looked struct {
 	More bool `json:"more"`
 }
 
-// foundAtMost bounds what is shown of one place.
 const foundAtMost = 10
 
-// maxSearched is the longest id that is looked for, in bytes.
 const maxSearched = 1000
 
 func (a *API) search(r *http.Request) (Search, error) {
@@ -117,23 +113,21 @@ func (a Reads) Search(ctx context.Context, id, tenant string) (Search, error) {
 	places := a.searched(id, tenant)
 	found := make([][]Found, len(places))
 	done := Search{Query: id, Items: []Found{}, Looked: make([]Looked, len(places))}
-	group, ctx := errgroup.WithContext(ctx)
-	for i, place := range places {
-		group.Go(func() error {
-			items, more, err := place.look(ctx)
-			if err != nil {
-				return fmt.Errorf("ops: search by %s: %w", place.how, err)
-			}
-			items = once(nil, items)
-			done.Looked[i] = Looked{Kind: place.kind, How: place.how, Found: len(items), More: more}
-			for _, item := range items {
-				item.Kind, item.How = place.kind, place.how
-				found[i] = append(found[i], item)
-			}
-			return nil
-		})
-	}
-	if err := group.Wait(); err != nil {
+	err := each(ctx, len(places), func(ctx context.Context, i int) error {
+		place := places[i]
+		items, more, err := place.look(ctx)
+		if err != nil {
+			return fmt.Errorf("ops: search by %s: %w", place.how, err)
+		}
+		items = once(nil, items)
+		done.Looked[i] = Looked{Kind: place.kind, How: place.how, Found: len(items), More: more}
+		for _, item := range items {
+			item.Kind, item.How = place.kind, place.how
+			found[i] = append(found[i], item)
+		}
+		return nil
+	})
+	if err != nil {
 		return Search{}, err
 	}
 	for _, items := range found {
@@ -156,7 +150,6 @@ func once(before, items []Found) []Found {
 	return before
 }
 
-// searched is one place that a search looks through.
 type searched struct {
 	kind Kind
 	how  string
@@ -166,7 +159,6 @@ type searched struct {
 // describe reads a document that was found. ok is false for one that is nothing of the kind.
 type describe func(store.Document) (f Found, ok bool)
 
-// searched are the places to look through for an id.
 func (a Reads) searched(id, tenant string) []searched {
 	s := searching{a, id, tenant}
 	dead, order, refund := fields("", "reason", "state"), fields("order_id", "state", "reason"), fields("payment_id", "state", "reason")
@@ -210,14 +202,12 @@ func (a Reads) searched(id, tenant string) []searched {
 	}
 }
 
-// searching is a search for one id.
 type searching struct {
 	Reads
 
 	id, tenant string
 }
 
-// equal looks for documents of a collection whose field is the id, of the tenant.
 func (s searching) equal(collection, field string, describe describe) func(context.Context) ([]Found, bool, error) {
 	equal := map[string]any{field: s.id}
 	if s.tenant != "" {
@@ -226,7 +216,6 @@ func (s searching) equal(collection, field string, describe describe) func(conte
 	return s.query(store.Query{Collection: collection, Equal: equal}, describe)
 }
 
-// account looks for accounts of a name, of the tenant.
 func (s searching) account(name ledger.Account) func(context.Context) ([]Found, bool, error) {
 	return searching{s.Reads, string(name), s.tenant}.equal(ledger.Accounts, "account", describeAccount)
 }
@@ -242,7 +231,6 @@ func (s searching) query(query store.Query, describe describe) func(context.Cont
 	}
 }
 
-// key looks for the document of a key.
 func (s searching) key(key store.Key, describe describe) func(context.Context) ([]Found, bool, error) {
 	return func(ctx context.Context) ([]Found, bool, error) {
 		doc, err := s.Store.Get(ctx, key)
@@ -256,7 +244,6 @@ func (s searching) key(key store.Key, describe describe) func(context.Context) (
 	}
 }
 
-// describe reads the documents, and leaves out those of other tenants.
 func (s searching) describe(documents []store.Document, describe describe) (found []Found) {
 	for _, doc := range documents {
 		if f, ok := describe(doc); ok && (s.tenant == "" || f.Tenant == "" || f.Tenant == s.tenant) {

@@ -211,14 +211,12 @@ func (s *Sessions) cookie(r *http.Request, value string, age int) *http.Cookie {
 	return cookie
 }
 
-// keyOf makes the key of a token's sessions.
 func keyOf(token string) []byte {
 	mac := hmac.New(sha256.New, []byte(token))
 	_, _ = mac.Write([]byte("billhook ops session v1")) // a hash takes all
 	return mac.Sum(nil)
 }
 
-// sealed is the value of a session's cookie.
 func sealed(key []byte, who audit.Author, end time.Time) string {
 	text := []byte(strconv.FormatInt(end.Unix(), 10) + " " + who.String())
 	mac := hmac.New(sha256.New, key)
@@ -321,7 +319,6 @@ func (c *Caller) Call(ctx context.Context, method, path string, question, answer
 	return nil
 }
 
-// keptAnswer keeps an answer in memory.
 type keptAnswer struct {
 	status int
 	header http.Header

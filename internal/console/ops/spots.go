@@ -5,10 +5,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -133,7 +132,6 @@ func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own [
 	return nil
 }
 
-// delay says what a message that is kept waits for.
 func (a Reads) delay(ctx context.Context, kept lane.Kept) (Spot, error) {
 	line, err := lane.LineOf(ctx, a.Store, kept)
 	if err != nil {
@@ -166,7 +164,6 @@ const (
 	EmissionDeadLettered EmissionState = "dead_lettered"
 )
 
-// emissionStates are the states of emissions that have a record.
 var emissionStates = map[dedupe.Status]EmissionState{
 	dedupe.Processing: EmissionProcessing, dedupe.Failed: EmissionFailed, dedupe.Completed: EmissionProcessed, dedupe.DeadLettered: EmissionDeadLettered,
 }
@@ -202,21 +199,12 @@ func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f 
 	}
 	emitted := record.Emitted[:min(len(record.Emitted), closely)]
 	all := make([][]Emission, len(emitted))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(queriesAtOnce)
-	for i, one := range emitted {
-		group.Go(func() (err error) {
-			all[i], err = a.emission(ctx, one, e.Tenant, waits[one.EventID])
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
+	err := each(ctx, len(emitted), func(ctx context.Context, i int) (err error) {
+		all[i], err = a.emission(ctx, emitted[i], e.Tenant, waits[emitted[i].EventID])
 		return err
-	}
-	for _, some := range all {
-		e.Emissions = append(e.Emissions, some...)
-	}
-	return nil
+	})
+	e.Emissions = append(e.Emissions, slices.Concat(all...)...)
+	return err
 }
 
 // emission says what each queue has of a message that an event of the tenant has emitted. waits is where

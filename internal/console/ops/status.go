@@ -117,7 +117,6 @@ const (
 	examinationIsGood = time.Minute
 )
 
-// door is what the door is called among the services.
 const door = "webhook"
 
 func (a *API) status(r *http.Request) (Status, error) {
@@ -170,7 +169,6 @@ func agreement(hash string, deployed []string) Agreement {
 
 var errNoDoctor = errors.New("this worker has nothing to compare the catalog with: its broker is in its own process")
 
-// examined keeps what the doctor said last.
 type examined struct {
 	mu   sync.Mutex
 	last *Diagnosis
@@ -304,7 +302,6 @@ func auditOf(op deadletter.Operation) audit.Found {
 	}}
 }
 
-// maxText bounds a parameter that may be any text, in bytes.
 const maxText = 500
 
 // text is a parameter that may have any printable characters; empty where there is none.

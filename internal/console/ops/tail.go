@@ -14,8 +14,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"billhook/catalog"
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/serve"
@@ -55,7 +53,6 @@ type Look struct {
 	Problem *serve.Problem `json:"-"`
 }
 
-// tails are the tails of a process.
 type tails struct {
 	mu     sync.Mutex
 	open   int
@@ -63,7 +60,6 @@ type tails struct {
 	ended  bool
 }
 
-// enter admits a tail, and returns what closes when it has to end.
 func (t *tails) enter() (ending <-chan struct{}, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,7 +142,6 @@ func (a *API) Tail(ctx context.Context, query, after string, show func(Look) err
 	}
 }
 
-// filters are the fields of the records that a list of events is of.
 func (p *parameters) filters(c *catalog.Catalog) map[string]any {
 	equal := map[string]any{}
 	for field, value := range map[string]string{
@@ -160,7 +155,6 @@ func (p *parameters) filters(c *catalog.Catalog) map[string]any {
 	return equal
 }
 
-// follower is one tail under way.
 type follower struct {
 	Reads
 	equal map[string]any
@@ -177,7 +171,6 @@ type follower struct {
 	followed []Line
 }
 
-// state tells two lines of a record apart.
 type state struct {
 	status   dedupe.Status
 	attempts int64
@@ -283,36 +276,20 @@ func (f *follower) again(ctx context.Context, listed []Line) ([]Line, error) {
 	read := slices.DeleteFunc(slices.Clone(f.followed), func(l Line) bool {
 		return slices.ContainsFunc(listed, func(one Line) bool { return one.Record() == l.Record() })
 	})
-	found := make([]*Line, len(read))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(queriesAtOnce)
-	for i, l := range read {
-		group.Go(func() error {
-			doc, err := f.Store.Get(ctx, dedupe.Key(l.Queue, l.Tenant, l.EventID))
-			if errors.Is(err, store.ErrNotFound) {
-				return nil // it was cleaned away
-			}
-			if err != nil {
-				return err
-			}
-			record, err := dedupe.FromDocument(doc)
-			if err == nil {
-				one := line(record)
-				found[i] = &one
-			}
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	var lines []Line
-	for _, one := range found {
-		if one != nil {
-			lines = append(lines, *one)
+	found := make([]Line, len(read))
+	err := each(ctx, len(read), func(ctx context.Context, i int) error {
+		doc, err := f.Store.Get(ctx, dedupe.Key(read[i].Queue, read[i].Tenant, read[i].EventID))
+		if errors.Is(err, store.ErrNotFound) {
+			return nil // it was cleaned away
 		}
-	}
-	return lines, nil
+		if err != nil {
+			return err
+		}
+		record, err := dedupe.FromDocument(doc)
+		found[i] = line(record)
+		return err
+	})
+	return slices.DeleteFunc(found, func(l Line) bool { return l.EventID == "" }), err
 }
 
 // follow keeps the newest lines that have not ended for the next look.

@@ -2,10 +2,9 @@ package ops
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -38,27 +37,22 @@ type Waiting struct {
 	ForApproval Count `json:"for_approval"`
 }
 
-// place is a collection that things wait in.
 type place struct {
 	collection string
 	equal      map[string]any
 	of         func(*Waiting) *Count
 }
 
-// places are all places that are counted by a query each.
 var places = []place{
-	{lane.Delayed.Entries(), nil, func(w *Waiting) *Count { return &w.Delayed }},
-	{lane.Outbox.Entries(), nil, func(w *Waiting) *Count { return &w.Outbox }},
+	{lane.Delayed.Entries(), map[string]any{}, func(w *Waiting) *Count { return &w.Delayed }},
+	{lane.Outbox.Entries(), map[string]any{}, func(w *Waiting) *Count { return &w.Outbox }},
 	{deadletter.Collection, map[string]any{"state": string(deadletter.Replayed)}, func(w *Waiting) *Count { return &w.InReplay }},
 	{audit.Collection, map[string]any{"progress": string(deadletter.Waiting)}, func(w *Waiting) *Count { return &w.ForApproval }},
 }
 
 // on is what the place holds of a queue; of all where the id is empty.
 func (p place) on(queue string) map[string]any {
-	equal := map[string]any{}
-	for field, value := range p.equal {
-		equal[field] = value
-	}
+	equal := maps.Clone(p.equal)
 	if queue != "" {
 		equal["queue"] = queue
 	}
@@ -68,17 +62,12 @@ func (p place) on(queue string) map[string]any {
 // counts asks the places what they hold of a queue, or of all where the id is empty. It leaves out
 // those that hold nothing in all.
 func (a Reads) counts(ctx context.Context, queue string, all Waiting) (w Waiting, err error) {
-	group, ctx := errgroup.WithContext(ctx)
-	for _, p := range places {
-		if p.of(&all).Count == 0 {
-			continue
-		}
-		group.Go(func() (err error) {
+	err = each(ctx, len(places), func(ctx context.Context, i int) (err error) {
+		if p := places[i]; p.of(&all).Count > 0 {
 			*p.of(&w), err = a.count(ctx, p.collection, p.on(queue))
-			return err
-		})
-	}
-	err = group.Wait()
+		}
+		return err
+	})
 	return w, err
 }
 
@@ -107,7 +96,6 @@ func (a Reads) inBroker(ctx context.Context) (held map[string]backlog.Held, at t
 	return held, counted.At, err
 }
 
-// add adds what a queue has in the broker.
 func (w *Waiting) add(held backlog.Held, now time.Time) {
 	total := held.Messages
 	if w.Unacknowledged != nil {

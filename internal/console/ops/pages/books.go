@@ -34,10 +34,8 @@ func (p *Pages) bookRoutes(r chi.Router) {
 	p.change(r, "/periods/{period}/reopen", "period_reopen.html", showPeriod, changePeriod("reopen"))
 }
 
-// tenant is whose books the address means.
 func (v *visit) tenant() string { return cmp.Or(v.query("tenant"), dedupe.DefaultTenant) }
 
-// balances asks for the trial balance of a tenant's month.
 func (v *visit) balances(period string) (trial seal.TrialBalance, err error) {
 	err = v.get(with("/v1/ops/journal/balances", "tenant", v.tenant(), "period", period), &trial)
 	return trial, err
@@ -53,7 +51,6 @@ type accountPage struct {
 	Month  *accountMonth
 }
 
-// holder is the account of one user or customer, with what each entry has moved on it.
 type holder struct {
 	ops.Account
 	Moves []accountMove
@@ -62,7 +59,6 @@ type holder struct {
 	Customer bool
 }
 
-// accountMove is an entry with the balance behind it.
 type accountMove struct {
 	ledger.Move
 	Moved int64
@@ -76,7 +72,6 @@ func (m accountMove) ByPerson() bool {
 	return m.Kind == ledger.KindTransferIn || m.Kind == ledger.KindTransferOut
 }
 
-// accountMonth is an account of the journal in a month of a tenant's books.
 type accountMonth struct {
 	Tenant, Period string
 	Balances       []seal.Balance
@@ -87,7 +82,6 @@ type accountMonth struct {
 	TooMany bool
 }
 
-// daySum is a balance at the end of a day.
 type daySum struct {
 	Currency string
 	Balance  int64
@@ -182,7 +176,6 @@ const (
 	shownFindings = 100
 )
 
-// journalPage are the books of a tenant.
 type journalPage struct {
 	Tenants        []string
 	Tenant, Period string
@@ -212,7 +205,6 @@ func books(v *visit) (any, error) {
 	return page, err
 }
 
-// journalEntriesPage are the entries of a month, or those of an account.
 type journalEntriesPage struct {
 	ops.List[ops.JournalEntry]
 	Tenant, Period, Account string
@@ -227,7 +219,6 @@ func entries(v *visit) (any, error) {
 	return page, err
 }
 
-// entry is one entry of a tenant's books.
 type entry struct {
 	ops.JournalEntry
 	Back string // the page of the entry
@@ -245,7 +236,6 @@ func revertEntry(v *visit) (string, error) {
 	return with(href("/ops/journal/entries/%s", reversal.ID), "tenant", v.tenant()), err
 }
 
-// verification is how far a verification has come, over all its parts.
 type verification struct {
 	Tenant string
 	// Begun: a part was verified. Rest: what is left is entries that no tenant's chain knows.
@@ -328,7 +318,6 @@ func showPeriods(v *visit) (any, error) {
 	return shown, nil
 }
 
-// period is a month with its trial balance.
 type period struct {
 	ops.Period
 	Balances []seal.Balance
@@ -367,7 +356,6 @@ func uneven(balances []seal.Balance) (currencies []string) {
 	return currencies
 }
 
-// changePeriod closes a month, or asks for it to be opened again.
 func changePeriod(how string) func(*visit) (string, error) {
 	return func(v *visit) (string, error) {
 		next := with(href("/ops/periods/%s", v.param("period")), "tenant", v.tenant())

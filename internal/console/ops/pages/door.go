@@ -51,7 +51,6 @@ func (p *Pages) doorRoutes(r chi.Router) {
 	})
 }
 
-// signIn shows the form by which people sign in.
 func (p *Pages) signIn(v *visit, status int) {
 	form := signIn{To: own(v.query("to")), Name: v.form("name")}
 	if to := v.form("to"); to != "" {
@@ -68,7 +67,6 @@ type signIn struct {
 	To, Name    string
 }
 
-// own is an address of these pages, or that of the overview.
 func own(address string) string {
 	const overview = "/ops/"
 	to, err := url.Parse(address)
@@ -79,7 +77,6 @@ func own(address string) string {
 	return to.RequestURI()
 }
 
-// fromHere refuses what a page of another site has a browser send.
 func (p *Pages) fromHere(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if problem := ops.OwnPage(r); problem != nil {
@@ -90,7 +87,6 @@ func (p *Pages) fromHere(next http.Handler) http.Handler {
 	})
 }
 
-// refusing has pages answer those whom the guard refuses.
 func (p *Pages) refusing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(ops.Refusal(r.Context(), p.refuse)))

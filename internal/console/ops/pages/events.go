@@ -20,7 +20,6 @@ func (p *Pages) eventRoutes(r chi.Router) {
 	p.outcome(r, "/dead-letters/{id}/payload", "payload.html", p.letterNamed, p.letterPayload)
 }
 
-// jobLog is a page of the job log.
 type jobLog struct {
 	ops.List[ops.Line]
 	// Queues are the ids to choose from. Waiting is what stands in no line, on the first page.
@@ -56,7 +55,6 @@ func (v *visit) refused(err error) error {
 	return err
 }
 
-// story is an event and what happened to it.
 type story struct {
 	ops.Event
 	Moments []moment
@@ -104,7 +102,6 @@ func (p *Pages) event(v *visit) (any, error) {
 	return view, err
 }
 
-// eventAt is the address of an API about the event that the page is about.
 func eventAt(v *visit, format string) string {
 	return with(href(format, v.param("id")), "queue", v.query("queue"), "tenant", v.query("tenant"))
 }
@@ -134,7 +131,6 @@ func emissions(e ops.Event) int {
 	return len(ids)
 }
 
-// payload is the form that asks why, or what is kept.
 type payload struct {
 	// Of is event or dead letter, and ID which one.
 	Of, ID string
@@ -152,7 +148,6 @@ type keptPayload struct {
 	Cut int64
 }
 
-// maxPayload is how much of a payload a page shows, in bytes.
 const maxPayload = 12 << 10
 
 func (p *Pages) eventNamed(v *visit) (any, error) {

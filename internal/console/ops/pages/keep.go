@@ -51,7 +51,6 @@ const (
 	recent = "20"
 )
 
-// loads is what the API answers at an address.
 func loads[T any](address func(*visit) string) func(*visit) (any, error) {
 	return func(v *visit) (any, error) {
 		var found T
@@ -60,7 +59,6 @@ func loads[T any](address func(*visit) string) func(*visit) (any, error) {
 	}
 }
 
-// at is one address of the API.
 func at(path string) func(*visit) string { return func(*visit) string { return path } }
 
 // named is the API's address of the tenant's thing that a part of the page's own address names.
@@ -77,18 +75,15 @@ func (v *visit) list(path string, names ...string) string {
 	return with(path, append(v.filters(append(names, "page")...), "limit", rows)...)
 }
 
-// changes asks for the newest changes that people made, or for those of a further page.
 func (v *visit) changes(path string) (list ops.List[audit.Entry], err error) {
 	err = v.get(with(path, "limit", recent, "page", v.query("page")), &list)
 	return list, err
 }
 
-// makes asks the API for a change of the thing of the page's id, and goes to its page.
 func (v *visit) makes(method, thing string, question any) (string, error) {
 	return v.of("/ops/"+thing+"/%s", v.param("id")), v.send(method, v.of("/v1/ops/"+thing+"/%s", v.param("id")), question, nil)
 }
 
-// whole is a field of the form with a whole number.
 func (v *visit) whole(field string) (int64, error) {
 	n, err := strconv.ParseInt(v.form(field), 10, 64)
 	if err != nil {
@@ -248,7 +243,6 @@ func unlinkCustomer(v *visit) (string, error) {
 	return v.makes(http.MethodDelete, "customers", customers.Change{Why: v.form("why"), Expect: &expect})
 }
 
-// endpointNow is an endpoint, and what has just been done with it.
 type endpointNow struct {
 	endpoints.Endpoint
 	Changes ops.List[audit.Entry] `json:"-"`
@@ -297,7 +291,6 @@ func testEndpoint(v *visit) (any, error) {
 	return now, err
 }
 
-// changeEndpoint makes a change whose outcome the endpoint's page shows.
 func changeEndpoint(step string) func(*visit) (string, error) {
 	return func(v *visit) (string, error) {
 		path := href("/v1/ops/endpoints/%s", v.param("id")) + step

@@ -13,7 +13,6 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// letterRoutes adds the dead letters, and the forms that begin an operation on some.
 func (p *Pages) letterRoutes(r chi.Router) {
 	p.page(r, "/dead-letters", "letters.html", p.letters)
 	for _, kind := range deadletter.Kinds {
@@ -77,7 +76,6 @@ func (p *Pages) letters(v *visit) (any, error) {
 	return view, err
 }
 
-// verbs are how pages call what an operation does.
 var verbs = map[deadletter.Kind]string{deadletter.Replay: "Replay", deadletter.Discard: "Discard", deadletter.Complete: "Complete by hand"}
 
 // would is what an operation of a kind would touch, and what would become of some of it now.
@@ -86,7 +84,6 @@ type would struct {
 	ops.Preview
 }
 
-// beginning is an operation that somebody may begin.
 type beginning struct {
 	deadletter.Filter
 	Would would
@@ -137,7 +134,6 @@ func (v *visit) chosen() (deadletter.Filter, error) {
 	return f, nil
 }
 
-// asked is the address of the API with what a filter chooses.
 func asked(path string, f deadletter.Filter) string {
 	path = with(path, "queue", f.Queue, "reason", f.Reason, "type", f.EventType, "event_id", f.EventID, "key", f.OrderingKey, "items", strings.Join(f.Items, ","))
 	for name, at := range map[string]time.Time{"since": f.Since, "until": f.Until} {
@@ -215,7 +211,6 @@ func (p *Pages) operationRoutes(r chi.Router) {
 	}
 }
 
-// operations is a page of operations, and the stages to choose from.
 type operations struct {
 	ops.List[deadletter.Operation]
 	Stages []deadletter.Progress
@@ -227,7 +222,6 @@ func (p *Pages) operations(v *visit) (any, error) {
 	return view, err
 }
 
-// operation is one with a page of the dead letters that it was the last to deal with.
 type operation struct {
 	ops.Operation
 	Touched ops.DeadLetters
@@ -252,7 +246,6 @@ func (p *Pages) operation(v *visit) (any, error) {
 	return view, v.get(items, &view.Touched)
 }
 
-// step is a decision about an operation.
 type step struct {
 	// Name is the last part of its address, here and in the API.
 	Name string
@@ -269,7 +262,6 @@ var steps = []step{
 	{Name: "run", Title: "Go on with", Note: "It goes on for a few seconds at once. Without that a task goes on with it every minute."},
 }
 
-// stepped is an operation and a decision about it.
 type stepped struct {
 	deadletter.Operation
 	Step step

@@ -84,7 +84,6 @@ func (p *Pages) Routes(r chi.Router) {
 	})
 }
 
-// areas adds the pages, area by area.
 func (p *Pages) areas(r chi.Router) {
 	p.overviewRoutes(r)
 	p.queueRoutes(r)
@@ -111,10 +110,8 @@ func (p *Pages) punctual(next http.Handler) http.Handler {
 	})
 }
 
-// maxForm is the largest form, in bytes.
 const maxForm = 64 << 10
 
-// visit is one request for a page.
 type visit struct {
 	w       http.ResponseWriter
 	request *http.Request
@@ -160,22 +157,18 @@ func (v *visit) filters(names ...string) (pairs []string) {
 // form is a field of the form that was sent; empty: there is none.
 func (v *visit) form(name string) string { return v.request.PostForm.Get(name) }
 
-// get fills answer from the API.
 func (v *visit) get(path string, answer any) error {
 	return v.api.Call(v.ctx, http.MethodGet, path, nil, answer)
 }
 
-// post asks the API for a change.
 func (v *visit) post(path string, question, answer any) error {
 	return v.api.Call(v.ctx, http.MethodPost, path, question, answer)
 }
 
-// send asks the API for a change by another method.
 func (v *visit) send(method, path string, question, answer any) error {
 	return v.api.Call(v.ctx, method, path, question, answer)
 }
 
-// page adds a page that is looked at.
 func (p *Pages) page(r chi.Router, route, file string, load func(*visit) (any, error)) {
 	p.must(file)
 	r.Get(route, func(w http.ResponseWriter, r *http.Request) {
@@ -265,7 +258,6 @@ var (
 	errFailed  = serve.Refuse(http.StatusServiceUnavailable, "page_failed", "This page could not be made; the worker's log says why.")
 )
 
-// fail answers with a page that says what is wrong.
 func (p *Pages) fail(v *visit, err error) {
 	problem := problemOf(err)
 	if problem == errStalled && v.request.Method == http.MethodPost {
@@ -278,7 +270,6 @@ func (p *Pages) fail(v *visit, err error) {
 	p.render(v, problem.Status, "problem.html", problem)
 }
 
-// problemOf is what a page says of an error.
 func problemOf(err error) *serve.Problem {
 	problem := (*serve.Problem)(nil)
 	switch {

@@ -23,7 +23,6 @@ func (p *Pages) queueRoutes(r chi.Router) {
 	p.page(r, "/outbox", "outbox.html", loads[ops.Lanes](at("/v1/ops/outbox?limit="+rows)))
 }
 
-// queuePage is one queue with all that explains how it stands.
 type queuePage struct {
 	ops.QueueDetail
 
@@ -55,13 +54,11 @@ func (p *Pages) queue(v *visit) (any, error) {
 	return page, nil
 }
 
-// queuePause is how a queue stands before it is paused or resumed.
 type queuePause struct{ ops.QueuePause }
 
 // Words says what the subscription does.
 func (q queuePause) Words() string { return standings[q.Subscription] }
 
-// standings says of a subscription what it does.
 var standings = map[pause.Standing]string{
 	pause.Pushing:  "it pushes",
 	pause.Paused:   "it pushes nothing",
@@ -95,7 +92,6 @@ func (p *Pages) overviewRoutes(r chi.Router) {
 	p.page(r, "/", "overview.html", p.overview)
 }
 
-// overview is every queue, the worst first.
 type overview struct {
 	Queues []queueCard
 	Outbox ops.Outbox
@@ -106,7 +102,6 @@ type overview struct {
 	ForApproval int64
 }
 
-// queueCard is one queue of the overview.
 type queueCard struct {
 	ops.Queue
 
@@ -160,7 +155,6 @@ var order = []string{signPaper, signAlert, signBreaker, signFailing, signBacklog
 // failingFrom is the share of failed attempts, of a hundred, from which a queue is called failing.
 const failingFrom = 10
 
-// signs are what is wrong with a queue, the worst first.
 func signs(q ops.Queue) (all []string) {
 	for sign, shown := range map[string]bool{
 		signPaper:   q.Paused != nil && q.Paused.Subscription != pause.Paused && q.Paused.Subscription != pause.Unknown,
@@ -183,7 +177,6 @@ func signs(q ops.Queue) (all []string) {
 	return all
 }
 
-// worst is the place of the first sign in their order.
 func worst(signs []string) int { return slices.Index(order, signs[0]) }
 
 // unacked is how many messages wait in the broker, as far as that is known.
@@ -212,7 +205,6 @@ const (
 	barGap     = 1
 )
 
-// plotOf draws what has ended, and the failures on top of that.
 func plotOf(of string, buckets []rates.Bucket) plot {
 	p := plot{Width: len(buckets) * (barWidth + barGap), Height: plotHeight}
 	var most int64
@@ -248,7 +240,6 @@ func drawBar(to *strings.Builder, x, bottom, height int) {
 	}
 }
 
-// bucketsOf are those of a queue.
 func bucketsOf(all ops.Rates, queue string) []rates.Bucket {
 	for _, series := range all.Items {
 		if series.Queue == queue {

@@ -29,7 +29,6 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// frame is what a template is given.
 type frame struct {
 	// Data is what the page's load function has returned.
 	Data any
@@ -51,13 +50,11 @@ type frame struct {
 	Form url.Values
 }
 
-// link is an entry of the menu.
 type link struct {
 	Address, Name string
 	Current       bool
 }
 
-// areas are the entries of the menu.
 var areas = []link{
 	{Address: "/ops/", Name: "Overview"}, {Address: "/ops/events", Name: "Events"}, {Address: "/ops/dead-letters", Name: "Dead letters"},
 	{Address: "/ops/operations", Name: "Operations"},
@@ -66,7 +63,6 @@ var areas = []link{
 	{Address: "/ops/audit", Name: "Audit"}, {Address: "/ops/catalog", Name: "Catalog"}, {Address: "/ops/status", Name: "Status"},
 }
 
-// always is how many of them are seen at once. The others are behind "More".
 const always = 4
 
 // menu is the menu of a page: the entry that the page is below is the current one.
@@ -94,7 +90,6 @@ func tone(state any) string {
 	}
 }
 
-// parse reads each page's template with the layout, once for the process.
 var parse = sync.OnceValues(func() (map[string]*template.Template, error) {
 	layout, err := template.New("layout.html").Funcs(functions()).ParseFS(files, "templates/layout.html", "templates/partials*.html")
 	if err != nil {
@@ -129,7 +124,6 @@ func functions() template.FuncMap {
 	}
 }
 
-// when is the one format of a time that people read.
 func when(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -137,7 +131,6 @@ func when(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
-// iso is a time for the attribute datetime.
 func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // age is a number of seconds in its two largest units, such as 3h 12m.
@@ -162,7 +155,6 @@ func age(seconds int64) string {
 	return "0s"
 }
 
-// since is how long ago a time was.
 func since(now, t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -170,7 +162,6 @@ func since(now, t time.Time) string {
 	return age(int64(now.Sub(t).Seconds()))
 }
 
-// count is a count that may have stopped at its bound.
 func count(c ops.Count) string {
 	if c.More {
 		return "over " + number(c.Count)
@@ -178,7 +169,6 @@ func count(c ops.Count) string {
 	return number(c.Count)
 }
 
-// number groups the digits of a whole number by three.
 func number[N int | int64](n N) string {
 	digits, sign := strconv.FormatInt(int64(n), 10), ""
 	if n < 0 {
@@ -220,7 +210,6 @@ func of(format, tenant string, args ...string) string {
 	return with(href(format, args...), "tenant", tenant)
 }
 
-// of is an address of the tenant that the visit's own address names.
 func (v *visit) of(format string, args ...string) string {
 	return of(format, v.query("tenant"), args...)
 }
@@ -253,7 +242,6 @@ func next(address, token string) string {
 	return with(address, "page", token)
 }
 
-// render answers with a page.
 func (p *Pages) render(v *visit, status int, file string, data any) {
 	values := v.request.URL.Query()
 	if len(v.request.PostForm) > 0 {
@@ -279,7 +267,6 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 // policy lets a page load its own style and script, talk to its own origin, and be in no frame.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// secured adds the headers that keep what is shown in its page.
 func secured(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()

@@ -25,7 +25,6 @@ func (p *Pages) searchRoutes(r chi.Router) {
 	p.page(r, "/refunds/{payment}", "refund.html", loads[payments.Refund](named("/v1/ops/refunds/%s", "payment")))
 }
 
-// searchPage is what a search has found.
 type searchPage struct {
 	// Asked is false where the address has no id.
 	Asked bool
@@ -33,7 +32,6 @@ type searchPage struct {
 	Through []lookedThrough
 }
 
-// lookedThrough is all that was looked through for one kind.
 type lookedThrough struct {
 	Kind string
 	By   []ops.Looked
@@ -60,7 +58,6 @@ func search(v *visit) (any, error) {
 // kindName is a kind as people read it.
 func kindName(kind ops.Kind) string { return strings.ReplaceAll(string(kind), "_", " ") }
 
-// leads is the page of what was found.
 func leads(found ops.Found) string {
 	of := map[ops.Kind]string{
 		ops.KindQueue: "/ops/queues/%s", ops.KindEvent: "/ops/events/%s", ops.KindDeadLetter: "/ops/dead-letters/%s", ops.KindOperation: "/ops/operations/%s",
@@ -81,7 +78,6 @@ func leads(found ops.Found) string {
 	}
 }
 
-// customerPage is a customer with what has come of them, and who changed the link.
 type customerPage struct {
 	ops.Activity
 	Changes ops.List[audit.Entry]
@@ -133,7 +129,6 @@ func subscription(v *visit) (any, error) {
 	return page, v.get(path, &page.Entries)
 }
 
-// statePage are the things of a list that are in a state.
 type statePage[T any] struct {
 	ops.List[T]
 	State  string
@@ -155,7 +150,6 @@ func inState[T any, S ~string](path string, states ...S) func(*visit) (any, erro
 	}
 }
 
-// orderPage is an order in its state machine.
 type orderPage struct {
 	orders.Order
 	Machine []orderState

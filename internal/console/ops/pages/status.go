@@ -17,7 +17,6 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// statusRoutes adds what people have changed, what the catalog declares, and what runs.
 func (p *Pages) statusRoutes(r chi.Router) {
 	p.page(r, "/audit", "audit.html", p.audit)
 	p.page(r, "/catalog", "catalog.html", loads[ops.Declared](at("/v1/ops/catalog")))
@@ -26,14 +25,12 @@ func (p *Pages) statusRoutes(r chi.Router) {
 	p.page(r, "/status", "status.html", loads[ops.Status](at("/v1/ops/status")))
 }
 
-// subjects are the pages of what was changed, by the kind that the audit has.
 var subjects = map[string]string{
 	pause.Kind: "/ops/queues/%s", customers.AuditKind: "/ops/customers/%s", products.Kind: "/ops/products/%s", orders.StockKind: "/ops/stock/%s",
 	endpoints.Kind: "/ops/endpoints/%s", journal.Kind: "/ops/periods/%s", journal.KindEntry: "/ops/journal/entries/%s",
 	deadletter.AuditKind: "/ops/operations/%s",
 }
 
-// changedPage is a page of the audit.
 type changedPage struct {
 	Items []changedItem
 	Next  string
@@ -77,7 +74,6 @@ func pretty(value jsontext.Value) string {
 	return string(value)
 }
 
-// agreed is how an agreement of catalogs is coloured and said.
 func agreed(is ops.Agreement) string {
 	if is == ops.Same {
 		return "ok"

@@ -38,7 +38,7 @@ func (r *Run) Broken(ctx context.Context, reason string) error {
 		return nil
 	}
 	letter := []string{r.letters.Own()}
-	for range tries {
+	for range MaxTry {
 		version, found, now, err := r.read(ctx)
 		if err != nil {
 			return err

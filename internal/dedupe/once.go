@@ -16,17 +16,13 @@ import (
 	"billhook/internal/retry"
 )
 
-// tries is how often one write of a run is tried anew.
-const tries = 3
-
-// MaxTry is how often the effect of a run may meet a conflict: after so many the event is
-// delivered again.
-const MaxTry = tries
+// MaxTry is how often one write of a run is tried, and how often its effect may meet a conflict: then
+// the event is delivered again.
+const MaxTry = 3
 
 // Begin starts the run of an event. record carries the event's identity: queue,
 // tenant, ids, type, payload hash, ordering key, the ticket of the delivered copy, and the
-// attempts that were made before the message came here. It reads nothing. With a rememberFor of 0
-// the run has no record in the store: it finds nothing of other runs, and they find nothing of it.
+// attempts that were made before. It reads nothing. With a rememberFor of 0 the record is not stored.
 func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *Run {
 	ticket := record.DelayTicket
 	record.Result, record.Ref, record.DelayTicket, record.CreatedAt = "", "", "", time.Time{}
@@ -36,9 +32,8 @@ func (o *Once) Begin(key store.Key, record Record, rememberFor time.Duration) *R
 	}
 }
 
-// Conflict starts the run of a payload that came under an id used before with
-// another payload. Its record stands beside that of the id, has both hashes, and
-// never Differs.
+// Conflict starts the run of a payload that came under an id used before with another payload. Its
+// record stands beside that of the id, and never Differs.
 func (r *Run) Conflict() *Run {
 	record := r.record
 	record.ConflictsWith, record.Attempts = r.other, r.given
@@ -61,8 +56,7 @@ func (r *Run) Try() int { return r.try }
 // Result returns the handler's code for what it did, once the run is Own or Done.
 func (r *Run) Result() string { return r.record.Result }
 
-// Ref returns the id of what the effect made, once the run is Own or Done; empty where it names
-// nothing.
+// Ref returns the id of what the effect made, once the run is Own or Done; it may be empty.
 func (r *Run) Ref() string { return r.record.Ref }
 
 // Buried reports whether the record that was found names a dead letter of this id.
@@ -148,8 +142,7 @@ func (r *Run) read(ctx context.Context) (store.Version, Record, time.Time, error
 	return doc.Version, found, now, nil
 }
 
-// Due returns when an event that is Early is to be tried again, and when the lease of one
-// that is Held ends.
+// Due returns when an event that is Early is due, and when the lease of one that is Held ends.
 func (r *Run) Due() time.Time {
 	if r.found.Status == Processing {
 		return r.found.LeaseUntil
@@ -160,9 +153,7 @@ func (r *Run) Due() time.Time {
 // Beside reports of an event that is Early whether its message was kept beside those of its key.
 func (r *Run) Beside() bool { return r.found.DelayedBeside }
 
-// resent reports whether the message is another one than those of which the record knows dead
-// letters: somebody has sent the same payload again. A redelivery, and what gets no dead letter,
-// is none.
+// resent reports whether somebody has sent the dead-lettered payload again, in another message.
 func (r *Run) resent(dead Record) bool {
 	if r.letters == nil || r.conflict || len(dead.DeadLetters) == 0 {
 		return false
@@ -171,20 +162,15 @@ func (r *Run) resent(dead Record) bool {
 	return own != "" && !slices.Contains(dead.DeadLetters, own)
 }
 
-// again has a dead-lettered payload tried once more, with all its attempts. What an earlier attempt
-// has done outside is not known.
+// again has a dead-lettered payload tried once more, with all its attempts.
 func (r *Run) again(version store.Version, dead Record) {
 	r.adopt(version, Record{CreatedAt: dead.CreatedAt, Corrected: dead.Corrected, DeadLetters: dead.DeadLetters, Again: true, Log: dead.Log})
 	r.record.Replays = max(r.record.Replays, dead.Replays)
 	r.repeated = true
 }
 
-// correct returns what a record means to a run of another payload. It is Fresh where the run's
-// payload may take the place of the dead-lettered one, with all attempts, at the version that
-// was read. It is Replaced where the run's payload was itself replaced before; else Differs.
-//
-// A payload that has taken another's place keeps it: the replaced one may come back later, from
-// the broker or by a replay.
+// correct returns what a record means to a run of another payload: Fresh where that may take the place
+// of the dead-lettered one, Replaced where it was itself replaced before, else Differs.
 func (r *Run) correct(ctx context.Context, version store.Version, found Record) (Seen, error) {
 	replaceable := found.PayloadHash == "" // a message that broke the contract had no payload to apply
 	switch {
@@ -220,10 +206,6 @@ func (r *Run) adopt(version store.Version, found Record) {
 	}
 }
 
-// Corrects reports whether the run is about a dead letter's event, as far as known: its payload takes
-// the place of one that was dead-lettered, or is that one once more.
-func (r *Run) Corrects() bool { return len(r.record.Corrected) > 0 || r.record.Again }
-
 // Lost reports whether the run had Claimed its event, and has it no more by what it has seen.
 // Such an event is not to be touched.
 func (r *Run) Lost(seen Seen) bool { return r.claimed && (seen == Fresh || seen == Early) }
@@ -232,14 +214,9 @@ func (r *Run) Lost(seen Seen) bool { return r.claimed && (seen == Fresh || seen 
 // effect may have taken place.
 func (r *Run) Repeated() bool { return r.repeated }
 
-// Claim takes the event for this run: for the length of the lease any other delivery of it
-// is Held. It returns Claimed where it did, also where the answer of its commit was lost; else
-// what the record says. An event whose lease has ended, or whose attempt failed, is taken
-// over. keep, if not nil, stands in the record until the run is over.
-//
-// From the claim on, the record's version is the fence: Conclude writes at the version that
-// the claim returned, or not at all.
-//
+// Claim takes the event for this run: for the length of the lease any other delivery of it is Held. It
+// returns Claimed where it did, else what the record says. keep, if not nil, stands in the record until
+// the run is over. From then on Conclude writes at the version that the claim returned, or not at all.
 // A new event costs one commit. With redelivered true the record is read first.
 func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Message, redelivered bool) (Seen, error) {
 	if redelivered {
@@ -247,7 +224,7 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 			return seen, err
 		}
 	}
-	for range tries {
+	for range MaxTry {
 		now := r.once.Now()
 		record := r.at(now, Processing)
 		record.Attempts, record.LeaseUntil, record.Message = int64(r.Attempt()), now.Add(lease), keep
@@ -275,15 +252,12 @@ func (r *Run) Claim(ctx context.Context, lease time.Duration, keep *contract.Mes
 	return Fresh, retry.Busy("contention", nil)
 }
 
-// Count counts an attempt before it runs, so that an event whose workers die uses its
-// attempts up. It returns Counted where it did; else see Conclude.
+// Count counts an attempt before it runs, so that an event whose workers die uses its attempts up.
 func (r *Run) Count(ctx context.Context) (Seen, error) {
 	return r.Conclude(ctx, Ending{Status: Failed, Reason: Begun})
 }
 
-// Uncount takes back what Count has counted, where the attempt turns out to be none of the
-// event's own. It returns Counted where it did; else see Conclude. Where nothing was counted it
-// returns Fresh without a commit.
+// Uncount takes back what Count has counted. Where nothing was counted it returns Fresh without a commit.
 func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 	if !r.mine || r.record.LastError != Begun {
 		return Fresh, nil
@@ -308,10 +282,8 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 			switch {
 			case err != nil || (seen != Fresh && seen != Claimed):
 				return seen, err
-			case seen == Claimed && r.version != assumed && len(end.Kept.Writes) == 0:
-				// A sweep has touched the record, and no other run has taken it over.
 			case end.Status == Completed && (r.claimed || assumed != 0 || r.version == 0):
-				if r.try++; r.try == tries {
+				if r.try++; r.try == MaxTry {
 					return seen, retry.Busy("contention", nil)
 				}
 				return seen, nil
@@ -319,7 +291,7 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 				return seen, nil
 			}
 		}
-		if try == tries {
+		if try == MaxTry {
 			return Fresh, retry.Outage("store_unavailable", fmt.Errorf("end of the lease: %w", unknown))
 		}
 		assumed = r.version
@@ -431,14 +403,12 @@ func (r *Run) at(now time.Time, status Status) Record {
 	return record
 }
 
-// Key is the record's key. The hash goes first: PayNow's ids rise, and documents
-// of rising ids make one hot range.
+// Key is the record's key. Its hash goes first, since documents of rising ids make one hot range.
 func Key(queue, tenant, eventID string) store.Key {
 	return key(queue, tenant, eventID)
 }
 
-// ConflictKey is the key under which a payload is remembered that came under an id
-// already used with another payload.
+// ConflictKey is the key of a payload that came under an id already used with another.
 func ConflictKey(queue, tenant, eventID, payloadHash string) store.Key {
 	return key(queue, tenant, eventID, payloadHash)
 }

@@ -23,13 +23,9 @@ type Swept struct {
 	More bool `json:"more"`
 }
 
-// Sweep looks for events whose lease ended before the given time, which is long
-// enough ago that no redelivery can be on its way: the worker is gone, and the message
-// too. At most limit of them, the oldest first. Each is handed to republish, which
-// reports whether it has put the message back on its queue; a record that keeps no
-// message is handed over as well. Then the record is marked as failed, so that the
-// next delivery takes the event up at once, and the next sweep passes it by.
-//
+// Sweep looks for events whose lease ended so long ago that no redelivery can be on its way: at most
+// limit, the oldest first. Each is handed to republish, which reports whether it has put the message back
+// on its queue. Then the record is marked as failed, so that the next delivery takes the event up at once.
 // Two sweeps at once may both republish a message; its consumer handles one.
 func Sweep(ctx context.Context, s store.Store, endedBefore time.Time, now time.Time, limit int, republish func(context.Context, Record) (bool, error)) (Swept, error) {
 	page, err := s.Query(ctx, store.Query{Collection: Collection, Due: &store.Due{Field: "lease_until", Until: endedBefore}, Limit: limit})
@@ -70,9 +66,8 @@ func sweep(ctx context.Context, s store.Committer, doc store.Document, now time.
 	return again, err
 }
 
-// Clean removes documents of a collection whose expire_at has passed, at most limit.
-// It reports how many, and whether there may be more. Where the database has a TTL
-// policy there is nothing for it to do.
+// Clean removes documents of a collection whose expire_at has passed, at most limit, where the database
+// has no TTL policy. It reports how many, and whether there may be more.
 func Clean(ctx context.Context, s store.Store, collection string, now time.Time, limit int) (removed int, more bool, err error) {
 	page, err := s.Query(ctx, store.Query{Collection: collection, Due: &store.Due{Field: "expire_at", Until: now}, Limit: limit})
 	if err != nil {

@@ -45,55 +45,46 @@ func Panicked() error { return Transient("handler_panic", nil) }
 // MaxAfter is the longest wait that a called service may ask for.
 const MaxAfter = 24 * time.Hour
 
-type afterError struct {
+// noted is a failure with what its callee asks for, or says.
+type noted struct {
 	error
 	wait time.Duration
+	said string
 }
 
-func (e afterError) Unwrap() error { return e.error }
+func (e noted) Unwrap() error { return e.error }
 
-// After adds to a failure that its callee asks not to be called again before wait has
-// passed, MaxAfter at most. What the failure means stays as it is; nil stays nil.
+// After adds to a failure that its callee asks not to be called again before wait has passed, MaxAfter at
+// most. What the failure means stays as it is; nil stays nil.
 func After(wait time.Duration, failure error) error {
 	if failure == nil || wait <= 0 {
 		return failure
 	}
-	return afterError{failure, min(wait, MaxAfter)}
+	return noted{error: failure, wait: min(wait, MaxAfter), said: Said(failure)}
 }
 
 // Asked returns the wait that an error's callee has asked for; 0 if none.
 func Asked(failure error) time.Duration {
-	var after afterError
-	if errors.As(failure, &after) {
-		return after.wait
-	}
-	return 0
+	var found noted
+	_ = errors.As(failure, &found) // else it is zero
+	return found.wait
 }
 
-type saidError struct {
-	error
-	said string
-}
-
-func (e saidError) Unwrap() error { return e.error }
-
-// Says adds to a failure what its callee says of it, for the person who mends it. It stands in the dead letter's
-// detail and in the log, never in the reason, so it holds nothing personal. What the failure means stays as it is;
-// nil stays nil.
+// Says adds to a failure what its callee says of it, for the person who mends it. It stands in the dead
+// letter's detail and in the log, never in the reason, so it holds nothing personal. What the failure means
+// stays as it is; nil stays nil.
 func Says(said string, failure error) error {
 	if failure == nil || said == "" {
 		return failure
 	}
-	return saidError{failure, said}
+	return noted{error: failure, wait: Asked(failure), said: said}
 }
 
 // Said returns what an error's callee says of it; empty where it says nothing.
 func Said(failure error) string {
-	var says saidError
-	if errors.As(failure, &says) {
-		return says.said
-	}
-	return ""
+	var found noted
+	_ = errors.As(failure, &found) // else it is empty
+	return found.said
 }
 
 // attemptsExhausted says beside its own reason why a failure is the last.

@@ -161,20 +161,10 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 	}
 	attempts, _ := strconv.ParseInt(counted, 10, 64)
 	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
-	item := Item{
-		State: Open, Queue: queue.ID, SourceMessageID: source, Reason: reason, Status: status, Detail: m.Attributes[AttrDetail],
-		Attempts: attempts, ReplayCount: max(replays, 0), EventID: queue.EventID(m.Attributes[contract.AttrEventID], m.Attributes[contract.AttrIdempotencyKey]),
-		EventType: m.Attributes[contract.AttrEventType], OrderingKey: m.Attributes[contract.AttrOrderingKey],
-		FirstPublished: moment(m.Attributes[contract.AttrFirstPublished]), DeadLettered: moment(m.Attributes[AttrDeadLetteredAt]),
-		Kept: now, Expires: now.Add(queue.DeadLetter.Retention), Tenant: m.Attributes[contract.AttrTenant],
-		Data: append([]byte{}, m.Data...), Attributes: maps.Clone(m.Attributes),
-		Customer: contract.CustomerOf(m.Attributes[contract.AttrTenant], m.Attributes[contract.AttrCustomerID]),
-	}
-	// The store keeps such names for itself.
-	maps.DeleteFunc(item.Attributes, func(name, _ string) bool { return name == "" || strings.HasPrefix(name, "__") })
-	if size := len(m.Data); size > maxStoredData || (!utf8.Valid(m.Data) && base64.StdEncoding.EncodedLen(size) > maxStoredData) {
-		item.Data, item.Omitted = nil, int64(size)
-	}
+	item := itemFor(queue, m, source, reason, status, now)
+	item.Detail, item.Attempts, item.ReplayCount = m.Attributes[AttrDetail], attempts, max(replays, 0)
+	item.DeadLettered, item.Tenant = moment(m.Attributes[AttrDeadLetteredAt]), m.Attributes[contract.AttrTenant]
+	item.Customer = contract.CustomerOf(m.Attributes[contract.AttrTenant], m.Attributes[contract.AttrCustomerID])
 	if again := m.Attributes[AttrReplayOf]; again != "" && replays > 0 {
 		if fresh, found, err := reopen(ctx, to, again, item); found || err != nil {
 			return fresh, err
@@ -190,6 +180,23 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 	default:
 		return false, fmt.Errorf("deadletter: keep: %w", err)
 	}
+}
+
+// itemFor is what a message makes of an item that is kept now.
+func itemFor(queue catalog.Queue, m contract.Message, source, reason string, status int64, now time.Time) Item {
+	item := Item{
+		State: Open, Queue: queue.ID, SourceMessageID: source, Reason: reason, Status: status,
+		EventID:   queue.EventID(m.Attributes[contract.AttrEventID], m.Attributes[contract.AttrIdempotencyKey]),
+		EventType: m.Attributes[contract.AttrEventType], OrderingKey: m.Attributes[contract.AttrOrderingKey],
+		FirstPublished: moment(m.Attributes[contract.AttrFirstPublished]),
+		Kept:           now, Expires: now.Add(queue.DeadLetter.Retention), Data: append([]byte{}, m.Data...), Attributes: maps.Clone(m.Attributes),
+	}
+	// The store keeps such names for itself.
+	maps.DeleteFunc(item.Attributes, func(name, _ string) bool { return name == "" || strings.HasPrefix(name, "__") })
+	if size := len(m.Data); size > maxStoredData || (!utf8.Valid(m.Data) && base64.StdEncoding.EncodedLen(size) > maxStoredData) {
+		item.Data, item.Omitted = nil, int64(size)
+	}
+	return item
 }
 
 // moment reads a time of an attribute; zero where there is none.

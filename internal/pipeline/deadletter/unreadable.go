@@ -38,15 +38,8 @@ func Unreadable(queue catalog.Queue, doc store.Document, now time.Time) []store.
 		m.Attributes[contract.AttrFirstMessageID] = doc.Key.ID
 	}
 	source := m.Attributes[contract.AttrFirstMessageID]
-	item := Item{
-		State: Open, Queue: queue.ID, SourceMessageID: source, Reason: EntryUnreadable, Status: int64(retry.Malformed), Detail: doc.Key.ID,
-		EventID: cmp.Or(m.Attributes[contract.AttrEventID], waited.EventID), EventType: m.Attributes[contract.AttrEventType],
-		OrderingKey: m.Attributes[contract.AttrOrderingKey], FirstPublished: moment(m.Attributes[contract.AttrFirstPublished]),
-		DeadLettered: now, Kept: now, Expires: now.Add(queue.DeadLetter.Retention), Tenant: waited.Tenant,
-		Data: m.Data, Attributes: m.Attributes,
-	}
-	if size := len(m.Data); size > maxStoredData {
-		item.Data, item.Omitted = nil, int64(size)
-	}
+	item := itemFor(queue, m, source, EntryUnreadable, int64(retry.Malformed), now)
+	item.Detail, item.DeadLettered, item.Tenant = doc.Key.ID, now, waited.Tenant
+	item.EventID = cmp.Or(m.Attributes[contract.AttrEventID], waited.EventID)
 	return []store.Write{store.Set(store.Key{Collection: Collection, ID: ItemID(queue, source, m)}, item.fields())}
 }

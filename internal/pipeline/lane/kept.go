@@ -46,18 +46,27 @@ func LineOf(ctx context.Context, from store.Store, k Kept) (Line, error) {
 		return Line{}, fmt.Errorf("lane: read: %w", err)
 	}
 	line := Line{Lane: laneOf(doc)}
-	page, err := from.Query(ctx, store.Query{Collection: Kind(strings.TrimSuffix(k.lane.Collection, "Keys")).Entries(), IDPrefix: k.lane.ID + "-", Limit: 1})
+	first, _, err := next(ctx, from, line.Lane)
+	line.First = first.Source
+	return line, err
+}
+
+// next reads the message of a lane that is published next, if there is one.
+func next(ctx context.Context, from store.Querier, of Lane) (first Kept, found bool, err error) {
+	page, err := from.Query(ctx, of.entries(1))
 	if err != nil {
-		return Line{}, fmt.Errorf("lane: read: %w", err)
+		return Kept{}, false, fmt.Errorf("lane: read: %w", err)
 	}
-	for _, doc := range page.Documents {
-		first, err := KeptOf(doc)
-		if err != nil {
-			return Line{}, err
-		}
-		line.First = first.Source
+	if len(page.Documents) == 0 {
+		return Kept{}, false, nil
 	}
-	return line, nil
+	first, err = KeptOf(page.Documents[0])
+	return first, true, err
+}
+
+// entries finds the messages of a lane, in their order.
+func (l Lane) entries(limit int) store.Query {
+	return store.Query{Collection: strings.TrimSuffix(l.key.Collection, "Keys"), IDPrefix: l.key.ID + "-", Limit: limit}
 }
 
 // KeptOf reads an entry of either kind.
@@ -84,15 +93,13 @@ func Keys(ctx context.Context, from store.Querier, queue string, limit int) (key
 // First returns the message of a lane that is published next, and how many wait there, counted up to
 // limit. Where none does, all are with the broker.
 func First(ctx context.Context, from store.Querier, of Lane, limit int) (first Kept, waiting int64, err error) {
-	query := store.Query{Collection: Kind(strings.TrimSuffix(of.key.Collection, "Keys")).Entries(), IDPrefix: of.key.ID + "-", Limit: 1}
-	page, err := from.Query(ctx, query)
-	if err == nil && len(page.Documents) > 0 {
-		if first, err = KeptOf(page.Documents[0]); err != nil {
-			return Kept{}, 0, err
-		}
-		query.Count, query.Limit = true, limit
-		page, err = from.Query(ctx, query)
+	first, found, err := next(ctx, from, of)
+	if err != nil || !found {
+		return Kept{}, 0, err
 	}
+	query := of.entries(limit)
+	query.Count = true
+	page, err := from.Query(ctx, query)
 	if err != nil {
 		return Kept{}, 0, fmt.Errorf("lane: read: %w", err)
 	}

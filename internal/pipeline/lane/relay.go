@@ -59,7 +59,7 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 			return published, fmt.Errorf("lane: read: %w", err)
 		}
 		l := laneOf(doc)
-		page, err := r.Store.Query(ctx, store.Query{Collection: r.Of.Entries(), IDPrefix: id + "-", Limit: entries})
+		page, err := r.Store.Query(ctx, l.entries(entries))
 		if err != nil {
 			return published, fmt.Errorf("lane: read entries: %w", err)
 		}

@@ -10,18 +10,14 @@ import (
 // MaxLog is how many attempts the log of a record holds: the newest.
 const MaxLog = 20
 
-// Attempt is one attempt in the log of a record. The log has those that the record counts. It is
-// part of the record, so it is written in the commits that the record needs anyway.
-//
-// An attempt under a lease, and one that was counted before it ran, is in the log from its begin
-// on. Any other is there once it has ended.
+// Attempt is one attempt in the log of a record. The log has those that the record counts: one under a
+// lease, or counted before it ran, from its begin on, any other once it has ended.
 type Attempt struct {
 	// Number is which of the event's attempts it is; 1 is the first. After a replay, and after a
 	// correction, the numbers begin anew.
 	Number int64 `json:"number" store:"number"`
-	// Delivery is the broker's number of the delivery that the attempt is part of, as it counts
-	// those of one message; 0: it sent none. Deliveries between two of the same message left no
-	// trace in the record.
+	// Delivery is the broker's number of the delivery that the attempt is part of, as it counts those of one
+	// message; 0: it sent none.
 	Delivery int64 `json:"delivery,omitzero" store:"delivery,omitzero"`
 	// MessageID is that message.
 	MessageID string `json:"message_id,omitempty" store:"message_id,omitzero"`

@@ -29,10 +29,9 @@ type Letters interface {
 // Letters sets the dead letters of the event. Without them no payload takes another's place.
 func (r *Run) Letters(letters Letters) { r.letters = letters }
 
-// Broken remembers the dead letter of a message that broke the contract, under the event id
-// that the message claims: a later message that keeps the contract closes the letter. The
-// record has no payload's hash, so it hinders no other payload. Where the event is known, and
-// is not dead-lettered, nothing is changed.
+// Broken remembers the dead letter of a message that broke the contract, under the event id that the message
+// claims: a later message that keeps the contract closes the letter. The record has no payload's hash, so it
+// hinders no other payload. A known event that is not dead-lettered is not changed.
 func (r *Run) Broken(ctx context.Context, reason string) error {
 	if r.letters == nil || r.letters.Own() == "" {
 		return nil

@@ -53,10 +53,9 @@ type Listing struct {
 	Limit int
 }
 
-// List returns a page of the job log, the newest first, ties by the record's id, the greatest first.
-// next is zero where no record is behind it. A page that is
-// written to meanwhile neither repeats nor loses what stood there before. The database reads at most
-// the limit and chunk of each part, however many records there are.
+// List returns a page of the job log, the newest first, ties by the record's id, the greatest first. next is
+// zero where no record is behind it. The database reads at most the limit and chunk of each part, however many
+// records there are.
 func List(ctx context.Context, from store.Querier, page Listing) (records []Record, next store.Cursor, err error) {
 	var parts [Shards]part
 	for shard := range parts {

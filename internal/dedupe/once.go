@@ -265,14 +265,10 @@ func (r *Run) Uncount(ctx context.Context, reason string) (Seen, error) {
 	return r.Conclude(ctx, Ending{Status: Failed, Reason: reason, Uncounted: true})
 }
 
-// Conclude writes the ending of the run, at the version of the record that the run knows. Where
-// it is written, Conclude returns Own for Completed, Counted for Failed, Gone for DeadLettered,
-// and Waiting for an ending that is Kept alone. A claimed run gets these also where the answer
-// of its commit was lost.
-//
-// Else nothing is written, and Conclude returns what the record says now. Fresh, or Claimed of a
-// claimed run, asks the caller to decide again: by what Attempt returns now, by what is kept in
-// its place now, and with an effect of another Try. Anything else stands.
+// Conclude writes the ending of the run, at the version of the record that the run knows. Where it is
+// written, Conclude returns Own for Completed, Counted for Failed, Gone for DeadLettered, and Waiting for an
+// ending that is Kept alone. Else it returns what the record says now: Fresh, or Claimed of a claimed run, asks
+// the caller to decide again, by what Attempt and Try return now. Anything else stands.
 func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 	var unknown error
 	assumed, refused := r.version, false

@@ -18,9 +18,8 @@ type Once struct {
 	Instance string
 }
 
-// Run is one delivery of one event on its way through the state machine. It knows
-// what the store was last seen to hold, so that a failure is written at that
-// version and never over somebody else's success.
+// Run is one delivery of one event on its way through the state machine. It writes at the version that it
+// has seen, and so never over somebody else's success.
 type Run struct {
 	once  *Once
 	key   store.Key
@@ -109,9 +108,8 @@ type Ending struct {
 	Kept      Kept
 }
 
-// Kept is a message that waits for its next attempt elsewhere than with the broker, under a
-// ticket: until the attempt is due, every other copy of the message is Waiting. Its writes
-// keep it there, and are committed with the record, or neither is.
+// Kept is a message that waits for its next attempt elsewhere than with the broker, under a ticket: until
+// then every other copy of it is Waiting. Its writes are committed with the record, or neither is.
 type Kept struct {
 	Ticket string
 	Writes []store.Write

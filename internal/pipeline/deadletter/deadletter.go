@@ -74,12 +74,9 @@ const (
 	brokerAttempts = "CloudPubSubDeadLetterSourceDeliveryCount"
 )
 
-// Publish puts the letter on its queue's dead-letter topic and returns once that is
-// confirmed. The copy has no ordering key: one dead letter must not wait for another.
-//
-// The attributes of the letter go before those of the message, and the contract's before any
-// other. Attributes that do not fit, or that Pub/Sub would refuse, are left out, and the detail
-// says how many: a message that could not be dead-lettered would come back for ever.
+// Publish puts the letter on its queue's dead-letter topic and returns once that is confirmed. The copy has
+// no ordering key: one dead letter must not wait for another. Attributes that do not fit, or that Pub/Sub would
+// refuse, are left out, the letter's and the contract's last, and the detail says how many.
 func Publish(ctx context.Context, to Publisher, queue catalog.Queue, letter Letter) error {
 	from := letter.Message.Attributes
 	attributes := map[string]string{
@@ -205,9 +202,8 @@ func moment(text string) time.Time {
 	return at
 }
 
-// reopen puts the newest death into the item of the first one, which keeps its id, its
-// message and the time of its first publishing. fresh reports whether the death was new, found
-// whether there is such an item.
+// reopen puts the newest death into the item of the first one. fresh reports whether the death was new,
+// found whether there is such an item.
 func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (fresh, found bool, err error) {
 	fresh, err = revise(ctx, to, store.Key{Collection: Collection, ID: id}, func(doc store.Document) (Item, bool, error) {
 		item, err := ItemOf(doc)
@@ -287,10 +283,9 @@ type Correction struct {
 	At        time.Time
 }
 
-// Correct returns the writes that close items of a queue as corrected, for the commit of
-// what has corrected them. They ask for no version: replayed meanwhile, discarded, or not
-// yet here, an item is corrected all the same. Of one that is not here they make as much as
-// Keep needs to know that it is closed.
+// Correct returns the writes that close items of a queue as corrected, for the commit of what has corrected
+// them. They ask for no version: replayed meanwhile, discarded, or not yet here, an item is corrected all the
+// same.
 func Correct(queue catalog.Queue, ids []string, c Correction) []store.Write {
 	at := c.At.UTC().Truncate(time.Microsecond)
 	writes := make([]store.Write, len(ids))
@@ -313,9 +308,8 @@ type Ending struct {
 	At      time.Time
 }
 
-// Ended returns the write that marks the item of a replayed message, for the commit that ends the
-// replay. It asks for no version, as the writes of Correct. Of an item that has been removed since
-// it makes as much as is known.
+// Ended returns the write that marks the item of a replayed message, for the commit that ends the replay. It
+// asks for no version, as the writes of Correct.
 func Ended(queue catalog.Queue, id string, end Ending) store.Write {
 	at := end.At.UTC().Truncate(time.Microsecond)
 	return store.Increment(store.Key{Collection: Collection, ID: id}, map[string]int64{"endings": 1}, map[string]any{
@@ -324,9 +318,8 @@ func Ended(queue catalog.Queue, id string, end Ending) store.Write {
 	})
 }
 
-// Settle marks the item of a replayed message where the replay has ended without a commit. It
-// changes an item alone that is Replayed, and as often as the message says: any other has been
-// dealt with since.
+// Settle marks the item of a replayed message where the replay has ended without a commit, unless the item
+// has been dealt with since.
 func Settle(ctx context.Context, in store.GetCommitter, m contract.Message, end Ending) error {
 	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
 	_, err := revise(ctx, in, store.Key{Collection: Collection, ID: m.Attributes[AttrReplayOf]}, func(doc store.Document) (Item, bool, error) {

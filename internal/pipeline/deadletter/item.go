@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -240,20 +241,32 @@ const MaxChosen = 100
 func (f Filter) names() bool { return f.Item != "" || len(f.Items) > 0 }
 
 func (f Filter) equal(state State) map[string]any {
-	equal := map[string]any{}
-	for name, value := range map[string]string{
-		"queue": f.Queue, "reason": f.Reason, "event_type": f.EventType, "event_id": f.EventID, "ordering_key": f.OrderingKey, "state": string(state),
-	} {
-		if value != "" {
-			equal[name] = value
-		}
+	return fieldsOf(f.Queue, f.Reason, f.EventType, f.EventID, f.OrderingKey, state)
+}
+
+// fieldsOf are the fields by which items are found, but those that are empty.
+func fieldsOf(queue, reason, eventType, eventID, orderingKey string, state State) map[string]any {
+	all := map[string]any{
+		"queue": queue, "reason": reason, "event_type": eventType, "event_id": eventID, "ordering_key": orderingKey, "state": string(state),
 	}
-	return equal
+	maps.DeleteFunc(all, func(_ string, value any) bool { return value == "" })
+	return all
 }
 
 // takes reports whether the item is kept since a time that the filter selects.
 func (f Filter) takes(i Item) bool {
 	return (f.Since.IsZero() || !i.Kept.Before(f.Since)) && (f.Until.IsZero() || i.Kept.Before(f.Until))
+}
+
+// selects reports whether the filter selects the item, of the items in a state.
+func (f Filter) selects(i Item, state State) bool {
+	has := fieldsOf(i.Queue, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.State)
+	for name, value := range f.equal(state) {
+		if has[name] != value {
+			return false
+		}
+	}
+	return f.takes(i) && (f.Item == "" || f.Item == i.ID) && (len(f.Items) == 0 || slices.Contains(f.Items, i.ID))
 }
 
 // named returns those items of a filter that names them for which all else of the filter holds too, the
@@ -289,11 +302,9 @@ func (f Filter) newest() *store.Newest {
 	return &store.Newest{Field: "kept_at", Since: f.Since.Truncate(time.Microsecond), Until: f.Until.Truncate(time.Microsecond)}
 }
 
-// List returns a page of items, the newest first by the time that they are kept since, ties by
-// id, the greatest first: those of a state, or all where it is empty. One that was corrected
-// before its message has arrived is listed from then on. next is zero on the
-// last page. The database reads what the page holds, one more, and what has expired and is not
-// removed yet.
+// List returns a page of items, the newest first by the time that they are kept since, ties by id, the
+// greatest first: those of a state, or all where it is empty. next is zero on the last page. The database
+// reads what the page holds, one more, and what has expired and is not removed yet.
 func (o *Operator) List(ctx context.Context, f Filter, state State, after store.Cursor, limit int) (items []Item, next store.Cursor, err error) {
 	if f.names() { // one page has all of them
 		items, err = o.named(ctx, f, state)
@@ -336,9 +347,8 @@ func (o *Operator) Show(ctx context.Context, id string) (Item, error) {
 	return ItemOf(doc)
 }
 
-// matches returns the open items of a filter, without their messages, in their original order:
-// by the time of their first publishing, then by their message id, which rises. Items kept
-// after a given time are left out.
+// matches returns the open items of a filter, without their messages, in the order of their first publishing.
+// Items kept after a given time are left out.
 func (o *Operator) matches(ctx context.Context, f Filter, before time.Time) ([]Item, error) {
 	var all []Item
 	for after := (store.Cursor{}); ; {

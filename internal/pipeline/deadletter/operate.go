@@ -61,9 +61,8 @@ type Operator struct {
 	Relay func(ctx context.Context, lane string) error
 }
 
-// Begin records an operation of a person, which Run performs. It is refused where the number of matching
-// items is no longer expect, the total of its preview: the error is ErrChanged then. Where the queue needs two
-// people the error may be one of audit.TwoPeople.
+// Begin records an operation of a person, which Run performs. The error is ErrChanged where the number of
+// matching items is not expect, the total of its preview, and may be one of audit.TwoPeople.
 func (o *Operator) Begin(ctx context.Context, op Operation, by audit.Author, expect int) (Operation, error) {
 	q, ok := o.Queue(op.Filter.Queue)
 	op.Who = by.String()
@@ -169,11 +168,9 @@ func (o *Operator) newest(ctx context.Context, equal map[string]any, span store.
 	return ops, nil
 }
 
-// Run continues an operation until it is over or ctx ends, and returns its progress. Another
-// call, on any instance, continues where it stopped. Of two calls at once one gets ErrBusy; if
-// both ran, the operation's version would let one commit. Each batch is one commit: the items,
-// their messages in the outbox, and the progress, or nothing. So nothing is done of an operation
-// after it was cancelled.
+// Run continues an operation until it is over or ctx ends, and returns its progress. Another call, on any
+// instance, continues where it stopped; of two at once one gets ErrBusy. Each batch is one commit: the items,
+// their messages in the outbox, and the progress. So nothing is done of an operation after it was cancelled.
 func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
 	op, err := o.run(ctx, id)
 	if errors.Is(err, ErrBusy) {

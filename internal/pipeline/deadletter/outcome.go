@@ -160,3 +160,28 @@ func (o *Operator) Items(ctx context.Context, operation string, state State, aft
 	}
 	return items, page.Next, nil
 }
+
+// maxAsked bounds the operations that Asked looks through.
+const maxAsked = 50
+
+// Asked returns the operations that wait for a second person and would deal with the item. It looks
+// through the first maxAsked that wait for one on the item's queue.
+func Asked(ctx context.Context, from store.Querier, item Item) ([]Operation, error) {
+	page, err := from.Query(ctx, store.Query{
+		Collection: audit.Collection, Equal: map[string]any{"progress": string(Waiting), "queue": item.Queue}, Limit: maxAsked,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("deadletter: operations: %w", err)
+	}
+	var asked []Operation
+	for _, doc := range page.Documents {
+		op, err := OperationOf(doc)
+		if err != nil {
+			return nil, err
+		}
+		if op.Filter.selects(item, Open) && !item.Kept.After(op.CreatedAt) {
+			asked = append(asked, op)
+		}
+	}
+	return asked, nil
+}

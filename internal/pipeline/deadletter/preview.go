@@ -173,10 +173,9 @@ const (
 	maxReasons = 20 // how many reasons of a queue it counts
 )
 
-// Reasons counts the open items of a filter, which names a queue and no items, by their reasons, the
-// most frequent first. It finds the reasons among the newest items, and, where these are not all, among
-// those at other times since the oldest. Each is then counted by the database, up to CountTo. What is left
-// goes under Others.
+// Reasons counts the open items of a filter, which names a queue and no items, by their reasons, the most
+// frequent first. It finds the reasons among the newest items and those at some times since the oldest; the
+// database counts each, up to CountTo. What is left goes under Others.
 func (o *Operator) Reasons(ctx context.Context, f Filter) ([]Reason, error) {
 	total, err := o.count(ctx, f, CountTo+1)
 	if err != nil || total == 0 {

@@ -50,13 +50,10 @@ type Answer struct {
 	Body []byte
 }
 
-// Call makes one signed request, where the target's limits let it, and says what the answer
-// means. The error is that of the table of Post: nil for 2xx alone, and with the status in the
-// answer where there was one. Of a failure whose answer is a problem document it carries what people may
-// read of that; see retry.Says. A body longer than Request.MaxAnswer is transient
-// [callee_answer_too_long] after a 2xx, because what the target did stands in what could not be
-// read; after another status, that status decides. A body that breaks off is no answer. Call
-// neither repeats a request nor asks what became of an earlier one.
+// Call makes one signed request, where the target's limits let it, and says what the answer means, as of
+// Post. Of a failure whose answer is a problem document the error carries what people may read of that; see
+// retry.Says. After a 2xx, a body longer than Request.MaxAnswer is transient [callee_answer_too_long], and one
+// that breaks off is no answer. Call neither repeats a request nor asks what became of an earlier one.
 func (t *Target) Call(ctx context.Context, request Request) (Answer, error) {
 	if !pii.ID.Valid(request.ID) { // it goes into headers
 		return Answer{}, retry.Permanent("key_invalid", nil)

@@ -34,9 +34,8 @@ type Batching struct {
 	Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
 }
 
-// Batch is the handler of an entry of the catalog whose form is that of a batch: one POST for the
-// attempts that come together. The target applies the line of an event once, by the event's id
-// or by its document's version: a line may come again.
+// Batch is the handler of an entry of the catalog whose form is that of a batch: one POST for the attempts
+// that come together. A line may come again: the target applies it once, by the event's id or its version.
 //
 // In the form ndjson the body has a line for each event, which is what Post would send of it. The form
 // bulk is that of Elasticsearch's _bulk: of each event an action, index, and the document, which is what the
@@ -52,8 +51,7 @@ type Batching struct {
 //	2xx, ndjson             the same where the answer has items; else delivered
 //	2xx, other items        transient [callee_answer_unclear], of all events
 //	400, 413, 422           each half is sent by itself; a single event is refused [callee_refused_422]
-//	any other status        what Post's table says, of all events; what is terminal there is
-//	                        transient here, since it is no event's own fault
+//	any other status        what it means to Post, of all events; nothing of it is terminal
 //
 // An answer in items is {"items":[...]}, one for each event and in their order: {"status":200},
 // and in the form bulk {"index":{"_id":"...","status":200}}, by the action's name.

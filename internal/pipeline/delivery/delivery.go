@@ -138,9 +138,8 @@ func Open(c *catalog.Catalog, pool string, place func(catalog.Target) (url strin
 	return targets, errors.Join(mistakes...)
 }
 
-// Register registers the posts of the queues under their names in the catalog. It leaves out
-// those to a target that is missing: the registry's own check reports them. timer is that of
-// batches; see handler.Batch.
+// Register registers the posts of the queues under their names in the catalog, but those to a target that is
+// missing, which the registry's own check reports. timer is that of batches.
 func (ts Targets) Register(r *handler.Registry, queues []catalog.Queue, timer func(time.Duration) (<-chan time.Time, func() bool)) {
 	byID := func(id string) (catalog.Queue, bool) {
 		i := slices.IndexFunc(queues, func(q catalog.Queue) bool { return q.ID == id })
@@ -180,32 +179,15 @@ func (t *Target) Close() {
 
 // Post is the handler of an entry of the catalog. Its Do posts the event; its Reconcile asks
 // whether the target has it. An entry without a path for that says that the target applies one
-// Idempotency-Key once. The others need that too where Reconcile is answered 404, 405 or 501
-// while an earlier POST is still at work.
+// Idempotency-Key once.
 //
-// What an answer to the POST means (reasons in brackets):
+// What an answer to the POST means, retry.HTTPStatus says, but that a 409 is delivered if the target, asked,
+// has the event. No answer in time is context.DeadlineExceeded, and no connection, or one that is lost, is down
+// [callee_unreachable]. A Retry-After of a 429 or 503 is how long the message waits at least. What the target's
+// own limits hold back is busy [callee_crowded, callee_rate, callee_resting]: no attempt. Everything but 2xx
+// and a permanent failure is a failure of the target to its breaker.
 //
-//	2xx                delivered
-//	409                delivered if the target, asked, has the event; else as other 4xx
-//	401, 403, 407      down [callee_unauthorized_401]: our secret or clock is wrong
-//	408                timed out [callee_timeout_408]: it waited for our request
-//	425, 429           down [callee_busy_429]
-//	410                permanent [callee_gone_410]
-//	other 4xx          permanent [callee_refused_422]
-//	3xx                permanent [callee_redirects_308]
-//	5xx                transient [callee_failed_503]
-//	any other          transient [callee_unclear_600]
-//	none in time       context.DeadlineExceeded
-//	no connection      down [callee_unreachable]
-//	a connection lost  down [callee_unreachable], whatever the target did before
-//
-// The table is retry.HTTPStatus. A Retry-After of a 429 or 503, in seconds or as a
-// date, is how long the message waits at least, a day at most. What the target's own
-// limits hold back is busy [callee_crowded, callee_rate, callee_resting]: no attempt.
-// Everything but 2xx and a permanent failure is a failure of the target to its breaker.
-//
-// Of the answers to Reconcile, 200 is done, and 404, 405 and 501 are not; for the
-// rest the same table holds, but nothing in it is permanent.
+// Of the answers to Reconcile, 200 is done, and 404, 405 and 501 are not; of the rest nothing is permanent.
 func (t *Target) Post(post catalog.Post) handler.Leased {
 	p := poster{Target: t, post: post}
 	h := handler.Outside(p.do, p.reconcile)

@@ -16,9 +16,8 @@ import (
 	"billhook/internal/platform/cache"
 )
 
-// Endpoints posts to the addresses that third parties have registered. Each has limits and a
-// breaker of its own; those of the ones used last are kept, and all share their connections. It
-// is safe for concurrent use.
+// Endpoints posts to the addresses that third parties have registered. Each has limits of its own; those of
+// the ones used last are kept. It is safe for concurrent use.
 type Endpoints struct {
 	of     catalog.Endpoints
 	like   catalog.Target

@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -44,8 +45,12 @@ func raw(t testing.TB, answer func(net.Conn)) string {
 	return listener.Addr().String()
 }
 
-// request reads what of a request comes at once.
-func request(conn net.Conn) { _, _ = conn.Read(make([]byte, 64<<10)) }
+// request reads a request to its end: a connection that is closed before that is reset.
+func request(conn net.Conn) {
+	if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}
+}
 
 // gone returns when the other side has closed the connection.
 func gone(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
@@ -133,7 +138,7 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 		}), "-", "callee_unreachable"},
 		"it redirects to metadata": {plain(func(c net.Conn) {
 			request(c)
-			_, _ = io.WriteString(c, "HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/computeMetadata/v1/\r\nContent-Length: 0\r\n\r\n")
+			_, _ = io.WriteString(c, "HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/computeMetadata/v1/\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
 		}), "callee_redirects_302", ""},
 		"it switches protocols, and then says nothing": {plain(func(c net.Conn) {
 			request(c)
@@ -152,7 +157,7 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 		"its header is none":   {plain(func(c net.Conn) { request(c); _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nhush hush\r\n\r\n") }), "callee_unreachable", ""},
 		"it redirects to nowhere": {plain(func(c net.Conn) {
 			request(c)
-			_, _ = io.WriteString(c, "HTTP/1.1 302 Found\r\nLocation: http://hush:%zz/\r\nContent-Length: 0\r\n\r\n")
+			_, _ = io.WriteString(c, "HTTP/1.1 302 Found\r\nLocation: http://hush:%zz/\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
 		}), "callee_unreachable", ""},
 		"it has a certificate of its own": {func(t *testing.T) (string, *http.Client) {
 			server := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -162,7 +167,7 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 			return server.URL, nil
 		}, "callee_unreachable: certificate not accepted", ""},
 		"it speaks no TLS": {func(t *testing.T) (string, *http.Client) {
-			return "https://" + raw(t, func(c net.Conn) { request(c); _, _ = c.Write(chunk) }), nil
+			return "https://" + raw(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 64<<10)); _, _ = c.Write(chunk) }), nil
 		}, "callee_unreachable", ""},
 		"it hangs in TLS":    {func(t *testing.T) (string, *http.Client) { return "https://" + raw(t, gone), nil }, "callee_unreachable", ""},
 		"it floods a stream": {over2(func(w http.ResponseWriter, _ *http.Request) { endless(w, chunk) }), "-", "callee_answer_too_long"},

@@ -158,9 +158,8 @@ var (
 	}
 )
 
-// public refuses a connection to an address that is not a public one. It is asked for every
-// connection, after the name is resolved, with the address that is dialled: what a name is
-// resolved to before a second look may differ.
+// public refuses a connection to an address that is not a public one. It is asked with the address that is
+// dialled, after the name is resolved.
 func public(_, address string, _ syscall.RawConn) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {

@@ -66,8 +66,7 @@ type Effect struct {
 	// record keeps it, and no answer has it.
 	Entry string
 	// Withdraw are the Names of delayed emissions, of this tenant and queue, that are no longer wanted.
-	// One that waits is removed in the effect's commit. One that was published before, or never was
-	// there, is passed over.
+	// Those that wait are removed in the effect's commit.
 	Withdraw []string
 	// Superseded: a later event has been handled before. The record is completed all the same,
 	// and the outcome is superseded.
@@ -110,30 +109,24 @@ func EmittedIDs(all []Emitted) []string {
 	return ids
 }
 
-// Tx is a handler whose whole effect is documents. It returns writes and performs
-// none: they are committed with the event's record, or not at all, so the effect
-// happens once whatever crashes.
-//
-// Tx may read the store. Its writes must then hold preconditions for what it read; a failed
-// precondition calls it again with a higher Try. The retry package's marks say what an error
-// means; an unmarked one is tried again.
+// Tx is a handler whose whole effect is documents. It returns writes and performs none: they are
+// committed with the event's record, or not at all. Where it has read the store, its writes must hold
+// preconditions for that; a failed one calls it again with a higher Try. The retry package's marks say what
+// an error means; an unmarked one is tried again.
 type Tx func(ctx context.Context, event Event) (Effect, error)
 
-// Leased is a handler whose effect is outside: a gateway, another service. It runs
-// under a lease on the event's record, and gives the event's CalleeKey to the other side as the
-// idempotency key. Its writes and emissions are committed with the completion of the record
-// while the lease is held; those of an attempt that has lost its lease do not happen.
-//
-// A worker that dies in Do leaves it unknown whether the effect took place. So a
-// Leased handler either has Reconcile, or declares that it is SafeToRepeat.
+// Leased is a handler whose effect is outside: a gateway, another service. It runs under a lease on the
+// event's record, and gives the event's CalleeKey to the other side as the idempotency key. Its writes and
+// emissions are committed with the completion of the record while the lease is held, or not at all. A worker
+// that dies in Do leaves it unknown whether the effect took place: so it either has Reconcile, or declares
+// that it is SafeToRepeat.
 type Leased struct {
 	// Do performs the effect. Its errors mean what those of a Tx mean. It must return when ctx
 	// ends.
 	Do func(ctx context.Context, event Event) (Effect, error)
-	// Reconcile asks the other side about the event's key before every attempt but the first,
-	// and before Do is called again because a precondition of its writes failed. done says
-	// that the effect took place, and effect is then what Do would have returned; else Do is
-	// called. An error means that it is still not known, and is treated as Do's would be.
+	// Reconcile asks the other side about the event's key before Do is called again. done says that the
+	// effect took place, and effect is then what Do would have returned. An error means that it is still
+	// not known, and is treated as Do's would be.
 	Reconcile func(ctx context.Context, event Event) (effect Effect, done bool, err error)
 	// Plan says what Do would do of an event that was not tried before, for people who want to
 	// see it first. It may read, and neither writes nor calls anybody. nil: the handler cannot say.
@@ -255,9 +248,8 @@ type Registry struct {
 // NewRegistry returns an empty registry.
 func NewRegistry() *Registry { return &Registry{handlers: map[string]Handler{}} }
 
-// RegisterTx registers a handler that takes bodies of type B under its name in the catalog,
-// with the queues and topics that it emits to. It panics on an empty or repeated name: that is
-// a mistake in a main.
+// RegisterTx registers a handler that takes bodies of type B under its name in the catalog, with the queues
+// and topics that it emits to. It panics on an empty or repeated name.
 func RegisterTx[B any](r *Registry, name string, h func(context.Context, Event, B) (Effect, error), emits ...string) {
 	if h == nil {
 		panic("handler: empty registration")
@@ -301,11 +293,9 @@ func (r *Registry) Lookup(name string) (h Handler, ok bool) {
 	return h, ok
 }
 
-// Check reports the mistakes of every enabled queue, all together. A handler must be
-// registered, and take the body that the contract declares of the event type: else every
-// message would be dead-lettered. Its entry in the catalog must list exactly its emissions: an
-// unlisted one is refused, and a needless one is a needless grant. A queue has a batch
-// exactly if its handlers gather.
+// Check reports the mistakes of every enabled queue, all together. A handler must be registered, and take
+// the body that the contract declares of the event type. Its entry in the catalog must list exactly its
+// emissions, since each is a grant. A queue has a batch exactly if its handlers gather.
 func (r *Registry) Check(c *catalog.Catalog) error {
 	var errs []error
 	for _, q := range c.Queues {

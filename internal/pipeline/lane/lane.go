@@ -192,9 +192,8 @@ func (l Lane) Exists() bool { return l.version != 0 }
 // Holds reports whether a message of the lane waits to be published.
 func (l Lane) Holds() bool { return !l.DueAt.IsZero() }
 
-// Behind reports whether a message must wait behind one of the lane. A message that has never
-// waited comes after all that have. Messages come back in order, and one of them waits again
-// only where a message before it does.
+// Behind reports whether a message must wait behind one of the lane: it has never waited, or one before it
+// waits again.
 func (l Lane) Behind(m contract.Message) bool {
 	if !l.Exists() || !l.Stays {
 		return false

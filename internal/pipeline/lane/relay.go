@@ -21,10 +21,8 @@ type Publisher interface {
 	Publish(ctx context.Context, topic string, m contract.Message) (messageID string, err error)
 }
 
-// Relay publishes the lanes of one kind. Any number of relays may run at once. Each
-// publishes a lane from its oldest entry on. An entry that cannot be read becomes a dead letter, and holds
-// up nothing. They may publish a message twice, but the first
-// copies of the messages of a lane are in order.
+// Relay publishes the lanes of one kind, each from its oldest entry on. Any number of relays may run at once:
+// they may publish a message twice, but the first copies of the messages of a lane are in order.
 type Relay struct {
 	Of        Kind
 	Store     store.Store
@@ -44,10 +42,9 @@ const putOffTime = 5 * time.Second
 // the lane, is one commit.
 const entries = 100
 
-// Lane publishes the entries of one lane, oldest first, and removes them. It returns
-// how many it published. An entry that is not due ends it; the lane is then due when
-// that entry is. On an error the rest stay, due again after a wait that grows with the
-// age of the oldest; no other lane waits for them.
+// Lane publishes the entries of one lane, oldest first, and removes them. It returns how many it published. An
+// entry that is not due ends it. On an error the rest stay, due again after a wait that grows with the age of
+// the oldest.
 func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) {
 	for {
 		// The lane before its entries: an entry added in between changes its version.
@@ -173,9 +170,8 @@ type Report struct {
 	More bool `json:"more"`
 }
 
-// Due relays the lanes that are due, the longest due first, at most limit. Its cost
-// depends on them alone. The error is that of finding them. The failure of a lane is
-// counted, left for a later run, and handed to failed, one at a time.
+// Due relays the lanes that are due, the longest due first, at most limit. The error is that of finding them.
+// The failure of a lane is counted, left for a later run, and handed to failed, one at a time.
 func (r *Relay) Due(ctx context.Context, limit int, failed func(lane string, err error)) (Report, error) {
 	due, err := lanesOf(ctx, r.Store, r.Of, store.Query{Due: &store.Due{Field: "due_at", Until: r.Now()}, Limit: limit})
 	if err != nil {

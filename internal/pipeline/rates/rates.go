@@ -76,24 +76,20 @@ func (u Unit) Most() int { return int(u.kept() / time.Duration(u)) }
 // Of is the beginning of the bucket that a time is in, in UTC.
 func (u Unit) Of(at time.Time) time.Time { return at.UTC().Truncate(time.Duration(u)) }
 
-// name begins the ids of a bucket's documents.
-func (u Unit) name(at time.Time) string {
+// layout is that of the times that begin ids.
+func (u Unit) layout() string {
 	if u == Day {
-		return at.UTC().Format("20060102")
+		return "20060102"
 	}
-	return at.UTC().Format("2006010215")
+	return "2006010215"
 }
+
+// name begins the ids of a bucket's documents.
+func (u Unit) name(at time.Time) string { return at.UTC().Format(u.layout()) }
 
 // parse reads the bucket of an id.
 func (u Unit) parse(id string) (at time.Time, ok bool) {
-	layout := "2006010215"
-	if u == Day {
-		layout = "20060102"
-	}
-	if len(id) < len(layout) {
-		return at, false
-	}
-	at, err := time.Parse(layout, id[:len(layout)])
+	at, err := time.Parse(u.layout(), id[:min(len(id), len(u.layout()))])
 	return at, err == nil
 }
 

@@ -24,9 +24,8 @@ type Waiting struct {
 	PausesUndone int `json:"pauses_undone"`
 }
 
-// countBacklogs writes down how many messages of each queue wait in the broker, for the door
-// and for people. A queue that does not run is counted as long as it has its subscription: what waits there
-// is handled once it runs again, or is lost. Where nothing can be counted it writes nothing, and nobody is refused for it.
+// countBacklogs writes down how many messages of each queue wait in the broker. A queue that does not run is
+// counted as long as it has its subscription. Where nothing can be counted it writes nothing.
 func (s *Service) countBacklogs(ctx context.Context) (Waiting, error) {
 	var waiting Waiting
 	if s.Backlogs == nil {

@@ -80,7 +80,7 @@ func install(t *testing.T) *installedIn {
 		}})
 	}
 	i.Put(secretsAt+"billhook-of-all", cloudtest.Document{"name": "projects/" + cloudtest.Number + "/secrets/billhook-of-all", "labels": cloudtest.Document{"app": "billhook"}})
-	i.AddVersion("billhook-of-all", "a secret")
+	i.AddVersion("billhook-of-all")
 	out, err := i.say(t, "provision")
 	require.NoError(t, err, out)
 	for topic, publishers := range c.Publishers() {

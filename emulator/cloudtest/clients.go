@@ -58,11 +58,7 @@ func (c *Cloud) Broker() []option.ClientOption {
 
 // translate asks in JSON what was asked in gRPC.
 func (c *Cloud) translate(ctx context.Context, method string, request, answer any) error {
-	into, is := answer.(proto.Message)
-	if !is {
-		return status.Error(codes.Internal, "no message")
-	}
-	verb, path, body := http.MethodGet, "", any(nil)
+	verb, path, body := http.MethodGet, "", proto.Message(nil)
 	switch r := request.(type) {
 	case *pubsubpb.GetTopicRequest:
 		path = r.Topic
@@ -80,21 +76,14 @@ func (c *Cloud) translate(ctx context.Context, method string, request, answer an
 		verb, path, body = http.MethodPut, r.Name, r
 	case *pubsubpb.Subscription:
 		verb, path, body = http.MethodPut, r.Name, r
-	case *pubsubpb.ModifyPushConfigRequest:
-		verb, path, body = http.MethodPost, r.Subscription+":modifyPushConfig", r
 	case *pubsubpb.UpdateSubscriptionRequest:
 		verb, path, body = http.MethodPatch, r.Subscription.GetName()+"?updateMask="+strings.Join(r.UpdateMask.GetPaths(), ","), r
-	case *pubsubpb.DeleteSubscriptionRequest:
-		verb, path = http.MethodDelete, r.Subscription
 	default:
 		return status.Error(codes.Unimplemented, method)
 	}
-	var text []byte
-	if message, is := body.(proto.Message); is {
-		var err error
-		if text, err = protojson.Marshal(message); err != nil {
-			return status.Error(codes.Internal, err.Error())
-		}
+	text, err := protojson.Marshal(body)
+	if err != nil {
+		return status.Error(codes.Internal, err.Error())
 	}
 	asked, err := http.NewRequestWithContext(ctx, verb, c.Endpoint("pubsub")+"v1/"+path, bytes.NewReader(text))
 	if err != nil {
@@ -109,11 +98,7 @@ func (c *Cloud) translate(ctx context.Context, method string, request, answer an
 	if err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
-	if answered.StatusCode != http.StatusOK {
-		code, known := ofGRPC[answered.StatusCode]
-		if !known {
-			code = codes.Unknown
-		}
+	if code, refused := ofGRPC[answered.StatusCode]; refused {
 		return status.Error(code, string(said))
 	}
 	var document Document
@@ -122,7 +107,7 @@ func (c *Cloud) translate(ctx context.Context, method string, request, answer an
 	}
 	delete(document, "etag") // those of policies are made up, and not the bytes that gRPC has
 	if said, err = json.Marshal(document); err == nil {
-		err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(said, into)
+		err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(said, answer.(proto.Message))
 	}
 	if err != nil {
 		return status.Error(codes.Internal, err.Error())

@@ -57,7 +57,6 @@ type Cloud struct {
 	faults  map[string]string // what makes a container or an API fail, and the words
 	settles int
 	hidden  []string
-	mirror  *mirror // the emulator that follows Pub/Sub's part, or nil
 }
 
 // Start starts a project in which the APIs of docs/deploying.md's first step are enabled.
@@ -202,12 +201,15 @@ func (c *Cloud) keys(prefix string) []string {
 	return found
 }
 
+// forget deletes a resource, what is inside of it, and their policies.
 func (c *Cloud) forget(key string) {
-	delete(c.held.Resources, key)
-	delete(c.held.Policies, key)
-	for grant := range c.held.Unsettled {
-		if strings.HasPrefix(grant, key+" ") {
-			delete(c.held.Unsettled, grant)
+	for _, gone := range append(c.keys(key+"/"), key) {
+		delete(c.held.Resources, gone)
+		delete(c.held.Policies, gone)
+		for grant := range c.held.Unsettled {
+			if strings.HasPrefix(grant, gone+" ") {
+				delete(c.held.Unsettled, grant)
+			}
 		}
 	}
 }
@@ -263,10 +265,10 @@ var verb = regexp.MustCompile(`:([a-zA-Z]+)$`)
 // apis are the planes and what answers for each. The rest is in place for all of them: whether the
 // API is enabled, IAM policies, reading, listing.
 var apis = map[string]func(*Cloud, call) (any, error){
-	"run": (*Cloud).run, "pubsub": (*Cloud).pubsub, "iam": (*Cloud).accounts, "secretmanager": (*Cloud).secrets,
-	"cloudscheduler": (*Cloud).scheduler, "cloudtasks": (*Cloud).tasks, "monitoring": (*Cloud).monitoring, "logging": (*Cloud).logging,
-	"firestore": (*Cloud).firestore, "serviceusage": (*Cloud).services, "cloudresourcemanager": (*Cloud).project,
-	"compute": (*Cloud).compute, "billingbudgets": (*Cloud).plain, "cloudbilling": (*Cloud).billing, "cloudkms": (*Cloud).plain, "certificatemanager": (*Cloud).certificates,
+	"run": (*Cloud).run, "pubsub": (*Cloud).pubsub, "iam": (*Cloud).accounts, "secretmanager": (*Cloud).secrets, "compute": (*Cloud).compute,
+	"cloudscheduler": (*Cloud).paused, "cloudtasks": (*Cloud).paused, "serviceusage": (*Cloud).services, "cloudresourcemanager": (*Cloud).project,
+	"monitoring": (*Cloud).plain, "logging": (*Cloud).plain, "firestore": (*Cloud).plain, "certificatemanager": (*Cloud).plain,
+	"billingbudgets": (*Cloud).plain, "cloudbilling": (*Cloud).plain, "cloudkms": (*Cloud).plain,
 }
 
 // ServeHTTP answers as the APIs do: /<api>/<version>/<path>.

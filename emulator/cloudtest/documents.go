@@ -9,20 +9,6 @@ import (
 	"strings"
 )
 
-// plain creates, reads, changes, deletes and lists without rules of an API's own.
-func (c *Cloud) plain(r call) (any, error) {
-	switch r.method {
-	case http.MethodGet:
-		return c.read(r)
-	case http.MethodDelete:
-		return c.remove(r)
-	case http.MethodPost:
-		return c.create(r, "")
-	default:
-		return c.change(r)
-	}
-}
-
 // read returns a resource, or lists a collection.
 func (c *Cloud) read(r call) (any, error) {
 	if found, is := c.held.Resources[r.key()]; is {

@@ -52,14 +52,7 @@ func (c *Cloud) Revoke(key, role, member string) {
 	c.held.Policies[key] = policy
 }
 
-// Granted reports whether a member has a role on a resource, and the grant works by now. Asking
-// counts as a check.
-func (c *Cloud) Granted(key, role, member string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.has(key, role, member)
-}
-
+// has reports whether a member has a role on a resource, and the grant works by now. Asking counts as a check.
 func (c *Cloud) has(key, role, member string) bool {
 	grant := strings.Join([]string{key, role, member}, " ")
 	for _, binding := range list(c.held.Policies[key], "bindings") {
@@ -196,14 +189,6 @@ func (c *Cloud) project(r call) (any, error) {
 		return Document{"projectId": Project, "projectNumber": Number, "name": Project, "lifecycleState": "ACTIVE"}, nil
 	}
 	return nil, refuse(http.StatusForbidden, "The caller does not have permission on %s", r.path)
-}
-
-// billing answers for Cloud Billing.
-func (c *Cloud) billing(r call) (any, error) {
-	if r.method == http.MethodGet && strings.HasSuffix(r.path, "/billingInfo") {
-		return Document{"name": r.path, "projectId": Project, "billingAccountName": "billingAccounts/000000-000000-000000", "billingEnabled": true}, nil
-	}
-	return c.plain(r)
 }
 
 // services answers for Service Usage.

@@ -9,280 +9,213 @@ import (
 	"strings"
 )
 
-// scheduler answers for Cloud Scheduler.
-func (c *Cloud) scheduler(r call) (any, error) {
-	switch {
-	case r.verb == "pause" || r.verb == "resume":
-		job, found := c.held.Resources[r.key()]
-		if !found {
-			return nil, refuse(http.StatusNotFound, "Job not found: %s", r.path)
-		}
-		job["state"] = map[string]string{"pause": "PAUSED", "resume": "ENABLED"}[r.verb]
-		return job, nil
-	case r.method == http.MethodPost || r.method == http.MethodPatch:
-		if email := text(r.body, "httpTarget", "oidcToken", "serviceAccountEmail"); email != "" && !c.exists(email) {
-			return nil, refuse(http.StatusNotFound, "Service account %s does not exist", email)
-		}
-		if r.method == http.MethodPatch {
-			return c.change(r)
-		}
-		name := text(r.body, "name")
-		made, err := c.create(r, name[strings.LastIndex(name, "/")+1:])
-		if err != nil {
-			return nil, err
-		}
-		made["state"] = "ENABLED"
-		if made["retryConfig"] == nil {
-			made["retryConfig"] = Document{"maxRetryDuration": "0s", "minBackoffDuration": "5s", "maxBackoffDuration": "3600s", "maxDoublings": 5}
-		}
-		return made, nil
-	}
-	return c.plain(r)
+// collection is how an API treats the resources of one kind. What it does not say is so for all: they are created under a
+// path and an id, read, changed, deleted and listed.
+type collection struct {
+	// ids are the parameters of the query that have a new resource's id; none: it is the end of its own name, or a number.
+	ids []string
+	// short: it is called by its id alone in what the API writes.
+	short bool
+	// new are the members that the API adds to a new resource, and old a resource that was there before anybody wrote it.
+	new, old Document
+	// ends says what an operation on it is that has ended well; nil: the API answers with the resource.
+	ends func(c *Cloud, path string, of Document) Document
+	// linked: what another resource names cannot be deleted, and what is named must be there.
+	linked bool
 }
 
-// tasks answers for Cloud Tasks. A queue's name stays taken for days after its end: this is what
-// an apply after a destroy meets.
-func (c *Cloud) tasks(r call) (any, error) {
-	switch {
-	case r.verb == "pause" || r.verb == "resume":
-		queue, found := c.held.Resources[r.key()]
-		if !found {
-			return nil, refuse(http.StatusNotFound, "Queue does not exist: %s", r.path)
+var operation = func(c *Cloud, _ string, of Document) Document { return c.done(of) }
+
+// computing is how Compute Engine ends an operation.
+func computing(c *Cloud, path string, _ Document) Document {
+	return Document{"kind": "compute#operation", "name": fmt.Sprintf("operation-%d", c.next()), "status": "DONE", "progress": 100, "targetLink": c.link(path)}
+}
+
+// planes are the collections of the APIs that have no rules of their own, by API and name; * is any other.
+var planes = map[string]collection{
+	"cloudscheduler/jobs": {new: Document{"state": "ENABLED", "retryConfig": Document{
+		"maxRetryDuration": "0s", "minBackoffDuration": "5s", "maxBackoffDuration": "3600s", "maxDoublings": 5,
+	}}},
+	"cloudtasks/queues": {new: Document{"state": "RUNNING"}},
+	"cloudbilling/*":    {old: Document{"projectId": Project, "billingAccountName": "billingAccounts/0", "billingEnabled": true}},
+	"monitoring/*":      {ids: []string{"serviceLevelObjectiveId", "serviceId"}, new: Document{"etag": "etag"}},
+	"logging/buckets": {
+		ids: []string{"bucketId"}, ends: operation,
+		new: Document{"lifecycleState": "ACTIVE"}, old: Document{"retentionDays": 30, "lifecycleState": "ACTIVE"},
+	},
+	"logging/*":                 {short: true},
+	"firestore/fields":          {old: Document{}, ends: operation}, // every field is there, and most never written
+	"firestore/indexes":         {new: Document{"state": "READY"}, ends: operation},
+	"firestore/backupSchedules": {},
+	"firestore/databases": {ids: []string{"databaseId"}, ends: operation, new: Document{
+		"state": "READY", "uid": "uid", "etag": "etag", "createTime": start, "earliestVersionTime": start,
+		"versionRetentionPeriod": "604800s", "keyPrefix": "",
+	}},
+	"compute/addresses": {short: true, linked: true, ends: computing, new: Document{
+		"fingerprint": "fp", "address": "203.0.113.7", "status": "RESERVED",
+	}},
+	"compute/*": {short: true, linked: true, ends: computing, new: Document{"fingerprint": "fp"}},
+	"certificatemanager/certificateMapEntries": {
+		ids: []string{"certificateMapEntryId"}, linked: true, ends: operation, new: Document{"state": "ACTIVE"},
+	},
+	"certificatemanager/dnsAuthorizations": {ids: []string{"dnsAuthorizationId"}, linked: true, ends: operation, new: Document{
+		"dnsResourceRecord": Document{"name": "_acme-challenge.example.com.", "type": "CNAME", "data": "authorize.example.com."},
+	}},
+	"certificatemanager/*": {ids: []string{"certificateId", "certificateMapId"}, linked: true, ends: operation},
+}
+
+// start is when everything was made.
+const start = "2026-01-01T00:00:00Z"
+
+// plain answers by the table of the planes.
+func (c *Cloud) plain(r call) (any, error) {
+	kind, of := "", collection{}
+	for _, name := range []string{r.last(), strings.Split("//"+r.path, "/")[strings.Count(r.path, "/")+1], "*"} {
+		if found, has := planes[r.api+"/"+name]; has {
+			kind, of = name, found
+			break
 		}
-		queue["state"] = map[string]string{"pause": "PAUSED", "resume": "RUNNING"}[r.verb]
-		return queue, nil
-	case r.method == http.MethodPost:
-		name := text(r.body, "name")
-		made, err := c.create(r, name[strings.LastIndex(name, "/")+1:])
+	}
+	if err := c.plainly(r, kind); err != nil {
+		return nil, err
+	}
+	answer := func(is Document, err error) (any, error) {
+		if err != nil || of.ends == nil {
+			return is, err
+		}
+		return of.ends(c, r.path, is), nil
+	}
+	switch {
+	case r.method == http.MethodGet && c.held.Resources[r.key()] == nil && of.old != nil && r.last() != kind:
+		is := copied(of.old)
+		is["name"] = r.path
+		return is, nil
+	case r.method == http.MethodGet:
+		return c.read(r)
+	case r.method == http.MethodDelete:
+		for _, key := range c.keys(r.api + "/") {
+			written, err := json.Marshal(c.held.Resources[key])
+			if of.linked && err == nil && key != r.key() && strings.Contains(string(written), "/"+strings.TrimPrefix(r.path, "projects/"+Project+"/")+`"`) {
+				return nil, refuse(http.StatusBadRequest, "The resource '%s' is already being used by '%s'", r.path, key)
+			}
+		}
+		return answer(c.remove(r))
+	case r.method == http.MethodPost && (r.verb == "" || r.verb == "createAsync"):
+		id := ""
+		for _, parameter := range of.ids {
+			id += r.ask(parameter)
+		}
+		if name := text(r.body, "name"); id == "" {
+			id = name[strings.LastIndex(name, "/")+1:]
+		}
+		made, err := c.create(r, id)
 		if err != nil {
 			return nil, err
 		}
-		made["state"] = "RUNNING"
-		return made, nil
+		for field, value := range of.new {
+			if made[field] == nil {
+				made[field] = value
+			}
+		}
+		if r.path = text(made, "name"); of.short {
+			made["name"] = r.last()
+		}
+		if r.api == "compute" {
+			made["id"], made["selfLink"] = fmt.Sprint(c.next()), c.link(r.path)
+		}
+		return answer(made, nil)
 	}
-	return c.plain(r)
+	if c.held.Resources[r.key()] == nil && of.old != nil {
+		c.held.Resources[r.key()] = copied(of.old)
+	}
+	changed, err := c.change(r)
+	if err == nil && of.short {
+		changed["name"] = r.last()
+	}
+	if ttl, is := changed["ttlConfig"].(Document); is {
+		ttl["state"] = "ACTIVE"
+	}
+	return answer(changed, err)
 }
 
 var logMetric = regexp.MustCompile(`logging\.googleapis\.com/user/([A-Za-z0-9_/-]+)`)
 
-// monitoring answers for Cloud Monitoring. A condition on a log metric that nobody has made is refused.
-func (c *Cloud) monitoring(r call) (any, error) {
-	if r.method != http.MethodPost && r.method != http.MethodPatch && r.method != http.MethodPut {
-		return c.plain(r)
+// plainly is what the planes refuse besides.
+func (c *Cloud) plainly(r call, kind string) error {
+	if r.method == http.MethodDelete && text(c.held.Resources[r.key()], "deleteProtectionState") == "DELETE_PROTECTION_ENABLED" {
+		return refuse(http.StatusBadRequest, "Database %s cannot be deleted: it has delete protection enabled", r.path)
 	}
-	if strings.Contains(r.path, "/alertPolicies") {
-		written, err := json.Marshal(r.body)
-		if err != nil {
-			return nil, refuse(http.StatusBadRequest, "%v", err)
-		}
-		for _, found := range logMetric.FindAllStringSubmatch(string(written), -1) {
-			key := "logging/projects/" + Project + "/metrics/" + found[1]
-			if _, is := c.held.Resources[key]; !is || slices.Contains(c.hidden, key) {
-				return nil, refuse(http.StatusNotFound, "Cannot find metric that matches type = \"logging.googleapis.com/user/%s\". If a metric was created recently, it could take up to 10 minutes to become available.", found[1])
-			}
-		}
-		if n := len(list(r.body, "conditions")); n > 6 {
-			return nil, refuse(http.StatusBadRequest, "Field alert_policy.conditions had an invalid value: a policy has at most 6 conditions, not %d", n)
-		}
-		for _, channel := range list(r.body, "notificationChannels") {
-			name, _ := channel.(string)
-			if _, is := c.held.Resources["monitoring/"+name]; !is {
-				return nil, refuse(http.StatusNotFound, "Cannot find notification channel %s", name)
-			}
-		}
-		for _, condition := range list(r.body, "conditions") {
-			if text(condition, "name") == "" {
-				condition.(Document)["name"] = fmt.Sprintf("projects/%s/alertPolicies/x/conditions/%d", Project, c.next())
-			}
+	if database, _, inside := strings.Cut(r.key(), "/collectionGroups/"); inside && c.held.Resources[database] == nil {
+		return refuse(http.StatusNotFound, "The database %s does not exist", database)
+	}
+	if r.method == http.MethodGet || r.method == http.MethodDelete {
+		return nil
+	}
+	if email := text(r.body, "httpTarget", "oidcToken", "serviceAccountEmail"); email != "" && !c.exists(email) {
+		return refuse(http.StatusNotFound, "Service account %s does not exist", email)
+	}
+	written, err := json.Marshal(r.body)
+	if err != nil {
+		return refuse(http.StatusBadRequest, "%v", err)
+	}
+	for _, found := range regexp.MustCompile(`/compute/v1/([^"]+)"`).FindAllStringSubmatch(string(written), -1) {
+		if c.held.Resources["compute/"+found[1]] == nil {
+			return refuse(http.StatusNotFound, "The resource '%s' was not found", found[1])
 		}
 	}
-	if r.method == http.MethodPost {
-		id := r.ask("serviceLevelObjectiveId")
-		if id == "" {
-			id = r.ask("serviceId")
-		}
-		made, err := c.create(r, id)
-		if err == nil && strings.HasSuffix(r.path, "/dashboards") {
-			made["etag"] = fmt.Sprintf("etag%d", c.next())
-		}
-		return made, err
+	if !strings.Contains(r.path, "/alertPolicies") {
+		return nil
 	}
-	return c.change(r)
+	for _, found := range logMetric.FindAllStringSubmatch(string(written), -1) {
+		key := "logging/projects/" + Project + "/metrics/" + found[1]
+		if c.held.Resources[key] == nil || slices.Contains(c.hidden, key) {
+			return refuse(http.StatusNotFound, "Cannot find metric that matches type = \"logging.googleapis.com/user/%s\". If a metric was created recently, it could take up to 10 minutes to become available.", found[1])
+		}
+	}
+	if n := len(list(r.body, "conditions")); n > 6 {
+		return refuse(http.StatusBadRequest, "Field alert_policy.conditions had an invalid value: a policy has at most 6 conditions, not %d", n)
+	}
+	for _, channel := range list(r.body, "notificationChannels") {
+		if name, _ := channel.(string); c.held.Resources["monitoring/"+name] == nil {
+			return refuse(http.StatusNotFound, "Cannot find notification channel %s", name)
+		}
+	}
+	for _, condition := range list(r.body, "conditions") {
+		if text(condition, "name") == "" {
+			condition.(Document)["name"] = fmt.Sprintf("projects/%s/alertPolicies/x/conditions/%d", Project, c.next())
+		}
+	}
+	return nil
 }
 
-// logging answers for Cloud Logging: metrics, which have short names, and what a project always has.
-func (c *Cloud) logging(r call) (any, error) {
-	switch {
-	case r.verb == "createAsync":
-		made, err := c.create(r, r.ask("bucketId"))
-		if err != nil {
-			return nil, err
-		}
-		made["lifecycleState"] = "ACTIVE"
-		return c.done(made), nil
-	case r.method == http.MethodPost && (r.last() == "metrics" || r.last() == "exclusions" || r.last() == "sinks"):
-		id := text(r.body, "name")
-		made, err := c.create(r, id)
-		if err != nil {
-			return nil, err
-		}
-		made["name"] = id
-		return made, nil
-	case r.method == http.MethodPut || r.method == http.MethodPatch:
-		if _, found := c.held.Resources[r.key()]; !found && strings.HasSuffix(r.path, "/buckets/_Default") {
-			c.held.Resources[r.key()] = Document{"retentionDays": 30, "lifecycleState": "ACTIVE"}
-		}
-		changed, err := c.change(r)
-		if err != nil {
-			return nil, err
-		}
-		if !strings.Contains(r.path, "/buckets/") {
-			changed["name"] = r.last()
-		}
-		return changed, nil
-	case r.method == http.MethodGet && strings.HasSuffix(r.path, "/buckets/_Default") && c.held.Resources[r.key()] == nil:
-		return Document{"name": r.path, "retentionDays": 30, "lifecycleState": "ACTIVE"}, nil
-	}
-	return c.plain(r)
-}
-
-// firestore answers for Firestore's databases, indexes, fields and backup schedules.
-func (c *Cloud) firestore(r call) (any, error) {
-	database, _, inside := strings.Cut(r.key(), "/collectionGroups/")
-	if !inside {
-		database, _, inside = strings.Cut(r.key(), "/backupSchedules")
-	}
-	if _, found := c.held.Resources[database]; inside && !found {
-		return nil, refuse(http.StatusNotFound, "The database %s does not exist", database)
-	}
-	switch r.method {
-	case http.MethodPost:
-		made, err := c.create(r, r.ask("databaseId"))
-		if err != nil {
-			return nil, err
-		}
-		made["state"] = "READY"
-		if strings.HasSuffix(r.path, "/databases") {
-			made["uid"], made["etag"], made["createTime"] = fmt.Sprintf("uid-%d", c.next()), "etag", "2026-01-01T00:00:00Z"
-			made["earliestVersionTime"], made["versionRetentionPeriod"], made["keyPrefix"] = "2026-01-01T00:00:00Z", "604800s", ""
-		}
-		if strings.HasSuffix(r.path, "/backupSchedules") {
-			return made, nil
-		}
-		return c.done(made), nil
-	case http.MethodPatch:
-		if _, found := c.held.Resources[r.key()]; !found && strings.Contains(r.path, "/fields/") {
-			c.held.Resources[r.key()] = Document{} // every field is there, and most never written
-		}
-		changed, err := c.change(r)
-		if err != nil {
-			return nil, err
-		}
-		if ttl, is := changed["ttlConfig"].(Document); is {
-			ttl["state"] = "ACTIVE"
-		}
-		if strings.Contains(r.path, "/backupSchedules/") {
-			return changed, nil
-		}
-		return c.done(changed), nil
-	case http.MethodDelete:
-		if text(c.held.Resources[r.key()], "deleteProtectionState") == "DELETE_PROTECTION_ENABLED" {
-			return nil, refuse(http.StatusBadRequest, "Database %s cannot be deleted: it has delete protection enabled", r.path)
-		}
-		for _, key := range c.keys(r.key() + "/") {
-			c.forget(key)
-		}
-		if _, err := c.remove(r); err != nil {
-			return nil, err
-		}
-		if strings.Contains(r.path, "/backupSchedules/") {
-			return Document{}, nil
-		}
-		return c.done(Document{}), nil
-	}
-	return c.read(r)
-}
-
-// compute answers for load balancers. What another resource names cannot be deleted.
+// compute answers for load balancers, whose parts have calls of their own.
 func (c *Cloud) compute(r call) (any, error) {
-	ended := func(name string) Document {
-		return Document{"kind": "compute#operation", "name": fmt.Sprintf("operation-%d", c.next()), "status": "DONE", "progress": 100, "targetLink": c.link(name)}
-	}
-	switch r.method {
-	case http.MethodPost:
-		if r.verb == "" && strings.Contains(r.path, "/backendServices/") || strings.HasSuffix(r.path, "/setSecurityPolicy") {
-			service := strings.TrimSuffix(r.path, "/setSecurityPolicy")
-			if found := c.held.Resources["compute/"+service]; found != nil {
-				found["securityPolicy"] = text(r.body, "securityPolicy")
-			}
-			return ended(service), nil
-		}
-		if of, is := strings.CutSuffix(r.path, "/setLabels"); is {
+	for ending, member := range map[string]string{"/setSecurityPolicy": "securityPolicy", "/setLabels": "labels"} {
+		if of, is := strings.CutSuffix(r.path, ending); is {
 			found := c.held.Resources["compute/"+of]
 			if found == nil {
 				return nil, refuse(http.StatusNotFound, "The resource '%s' was not found", of)
 			}
-			found["labels"], found["labelFingerprint"] = r.body["labels"], fmt.Sprint(c.next())
-			return ended(of), nil
+			found[member], found["labelFingerprint"] = r.body[member], fmt.Sprint(c.next())
+			return computing(c, of, nil), nil
 		}
-		if missing := c.unknownLink(r.body); missing != "" {
-			return nil, refuse(http.StatusNotFound, "The resource '%s' was not found", missing)
-		}
-		id := text(r.body, "name")
-		made, err := c.create(r, id)
-		if err != nil {
-			return nil, err
-		}
-		made["name"], made["selfLink"], made["id"], made["fingerprint"] = id, c.link(r.path+"/"+id), fmt.Sprint(c.next()), "fp"
-		if strings.HasSuffix(r.path, "/addresses") {
-			made["address"], made["status"] = "203.0.113.7", "RESERVED"
-		}
-		return ended(r.path + "/" + id), nil
-	case http.MethodPatch, http.MethodPut:
-		changed, err := c.change(r)
-		if err != nil {
-			return nil, err
-		}
-		changed["name"] = r.last()
-		return ended(r.path), nil
-	case http.MethodDelete:
-		for _, key := range c.keys("compute/") {
-			written, err := json.Marshal(c.held.Resources[key])
-			if err == nil && key != r.key() && strings.Contains(string(written), "/"+r.path+`"`) {
-				return nil, refuse(http.StatusBadRequest, "The resource '%s' is already being used by '%s'", r.path, strings.TrimPrefix(key, "compute/"))
-			}
-		}
-		if _, err := c.remove(r); err != nil {
-			return nil, err
-		}
-		return ended(r.path), nil
 	}
-	return c.read(r)
+	return c.plain(r)
 }
 
 // link is a resource's address, as the others name it.
 func (c *Cloud) link(name string) string { return c.server.URL + "/compute/v1/" + name }
 
-// unknownLink finds a link to what is not there.
-func (c *Cloud) unknownLink(of any) string {
-	switch value := of.(type) {
-	case string:
-		_, name, is := strings.Cut(value, "/compute/v1/")
-		if _, found := c.held.Resources["compute/"+name]; is && !found {
-			return name
-		}
-	case []any:
-		for _, each := range value {
-			if missing := c.unknownLink(each); missing != "" {
-				return missing
-			}
-		}
-	case Document:
-		for _, each := range value {
-			if missing := c.unknownLink(each); missing != "" {
-				return missing
-			}
-		}
+// paused answers for jobs and queues, which can be paused.
+func (c *Cloud) paused(r call) (any, error) {
+	if r.verb != "pause" && r.verb != "resume" {
+		return c.plain(r)
 	}
-	return ""
+	found := c.held.Resources[r.key()]
+	if found == nil {
+		return nil, refuse(http.StatusNotFound, "not found: %s", r.path)
+	}
+	running := map[string]string{"cloudscheduler": "ENABLED", "cloudtasks": "RUNNING"}[r.api]
+	found["state"] = map[string]string{"pause": "PAUSED", "resume": running}[r.verb]
+	return found, nil
 }

@@ -1,40 +1,18 @@
 package cloudtest
 
 import (
-	"encoding/base64"
-	"fmt"
 	"net/http"
 	"strings"
 )
 
-// pubsub answers for Pub/Sub's topics and subscriptions, and has the emulator follow, if there is one.
+// pubsub answers for Pub/Sub's topics and subscriptions. It keeps no messages: it counts, for each subscription without an
+// endpoint, those that wait.
 func (c *Cloud) pubsub(r call) (any, error) {
-	said, err := c.subscribe(r)
-	if err == nil && r.verb == "" {
-		if err = c.mirror.follow(r, c.held.Resources[r.key()]); err != nil {
-			return nil, refuse(http.StatusInternalServerError, "%v", err)
-		}
-	}
-	return said, err
-}
-
-// subscribe keeps no messages: it counts, for each subscription without an endpoint, those that wait.
-func (c *Cloud) subscribe(r call) (any, error) {
 	kind := ""
 	if parts := strings.Split(r.path, "/"); len(parts) > 2 {
 		kind = parts[2]
 	}
 	switch {
-	case r.verb == "publish":
-		return c.publish(r)
-	case r.verb == "modifyPushConfig":
-		subscription, found := c.held.Resources[r.key()]
-		if !found {
-			return nil, refuse(http.StatusNotFound, "Resource not found (resource=%s).", r.last())
-		}
-		subscription["pushConfig"] = r.body["pushConfig"]
-		c.say("change %s", r.key())
-		return Document{}, nil
 	case r.method == http.MethodGet && strings.HasSuffix(r.path, "/subscriptions") && kind == "topics":
 		names := []any{}
 		for _, key := range c.keys("pubsub/projects/" + Project + "/subscriptions/") {
@@ -108,42 +86,25 @@ func (c *Cloud) allowed(r call, kind string, isNew bool) error {
 	return nil
 }
 
-// publish counts messages for the subscriptions that keep them. A subscription that pushes is taken
+// Publish publishes one message on a topic, by its short name. A subscription that pushes is taken
 // to deliver at once. A message to a topic without a subscription is lost.
-func (c *Cloud) publish(r call) (any, error) {
-	if _, found := c.held.Resources[r.key()]; !found {
-		return nil, refuse(http.StatusNotFound, "Resource not found (resource=%s).", r.last())
-	}
-	messages, readers := list(r.body, "messages"), 0
-	var ids []any
-	for range messages {
-		ids = append(ids, fmt.Sprint(c.next()))
-	}
+func (c *Cloud) Publish(topic string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	readers := 0
 	for _, key := range c.keys("pubsub/projects/" + Project + "/subscriptions/") {
 		subscription := c.held.Resources[key]
-		if text(subscription, "topic") != r.path {
+		if text(subscription, "topic") != "projects/"+Project+"/topics/"+topic {
 			continue
 		}
 		readers++
 		if text(subscription, "pushConfig", "pushEndpoint") == "" {
-			c.held.Waiting[key[strings.LastIndex(key, "/")+1:]] += len(messages)
+			c.held.Waiting[key[strings.LastIndex(key, "/")+1:]]++
 		}
 	}
 	if readers == 0 {
-		c.say("LOST %d messages to %s, which nobody reads", len(messages), r.last())
+		c.say("LOST a message to %s, which nobody reads", topic)
 	}
-	return Document{"messageIds": ids}, nil
-}
-
-// Publish publishes one message on a topic, by its short name.
-func (c *Cloud) Publish(topic, data string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, err := c.publish(call{
-		method: http.MethodPost, api: "pubsub", path: "projects/" + Project + "/topics/" + topic,
-		body: Document{"messages": []any{Document{"data": base64.StdEncoding.EncodeToString([]byte(data))}}},
-	})
-	return err
 }
 
 // Waiting counts the messages that a subscription without an endpoint keeps.

@@ -24,7 +24,7 @@ func (c *Cloud) run(r call) (any, error) {
 			return nil, err
 		}
 		region := strings.Split(r.path, "/")[3]
-		made["uid"], made["createTime"], made["launchStage"] = fmt.Sprintf("uid-%d", c.next()), "2026-01-01T00:00:00Z", "GA"
+		made["uid"], made["createTime"], made["launchStage"] = fmt.Sprintf("uid-%d", c.next()), start, "GA"
 		made["uri"] = "https://" + id + "-abcdefghij-ew.a.run.app"
 		made["urls"] = []any{"https://" + id + "-" + Number + "." + region + ".run.app", made["uri"]}
 		return c.deploy(r.key()+"/"+id, made, nil)
@@ -50,9 +50,6 @@ func (c *Cloud) run(r call) (any, error) {
 		c.say("change %s", r.key())
 		return c.deploy(r.key(), after, before)
 	case http.MethodDelete:
-		for _, key := range c.keys(r.key() + "/") {
-			c.forget(key)
-		}
 		if _, err := c.remove(r); err != nil {
 			return nil, err
 		}
@@ -112,9 +109,9 @@ func (c *Cloud) deploy(key string, service, before Document) (any, error) {
 		service["traffic"] = []any{Document{"type": latestType, "percent": 100}}
 	}
 	c.route(service)
-	condition := Document{"type": "Ready", "state": "CONDITION_SUCCEEDED", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+	condition := Document{"type": "Ready", "state": "CONDITION_SUCCEEDED", "lastTransitionTime": start}
 	if problem != "" {
-		condition = Document{"type": "Ready", "state": "CONDITION_FAILED", "message": problem, "lastTransitionTime": "2026-01-01T00:00:00Z", "revisionReason": "CONTAINER_MISSING"}
+		condition = Document{"type": "Ready", "state": "CONDITION_FAILED", "message": problem, "lastTransitionTime": start, "revisionReason": "CONTAINER_MISSING"}
 	}
 	service["terminalCondition"], service["conditions"] = condition, []any{condition}
 	if problem != "" {
@@ -169,8 +166,8 @@ func (c *Cloud) problem(service Document) string {
 			if !c.has(key, "roles/secretmanager.secretAccessor", member) {
 				return "Permission denied on secret: projects/" + Number + "/secrets/" + secret + "/versions/" + text(ref, "version") + " for Revision service account " + strings.TrimPrefix(member, "serviceAccount:") + ". The service account used must be granted the 'Secret Manager Secret Accessor' role (roles/secretmanager.secretAccessor) at the secret, project or higher level."
 			}
-			version, found := c.version(key, text(ref, "version"))
-			if !found {
+			version := c.held.Resources[key+"/versions/"+text(ref, "version")]
+			if version == nil {
 				return "Secret projects/" + Number + "/secrets/" + secret + "/versions/" + text(ref, "version") + " was not found"
 			}
 			if state := text(version, "state"); state != "ENABLED" {

@@ -11,8 +11,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +24,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator/cloudtest"
-	"billhook/emulator/emulatortest"
 )
 
 const region = "europe-west3"
@@ -64,12 +63,11 @@ var prepared struct {
 	state     []byte
 	snapshot  cloudtest.Snapshot
 	set       variables
-	broken    string
 }
 
 // TestMain removes what the scenarios share.
 func TestMain(m *testing.M) {
-	code := emulatortest.Main(m)
+	code := m.Run()
 	if prepared.data != "" {
 		_ = os.RemoveAll(prepared.data)
 	}
@@ -77,31 +75,20 @@ func TestMain(m *testing.M) {
 }
 
 // sources copies the configuration and the catalog, without what Terraform has kept there.
-func sources(to string) error {
-	if err := os.CopyFS(filepath.Join(to, "catalog"), os.DirFS(filepath.Join(repository, "catalog"))); err != nil {
-		return err
+func sources(t *testing.T, to string) {
+	t.Helper()
+	require.NoError(t, os.CopyFS(filepath.Join(to, "catalog"), os.DirFS(filepath.Join(repository, "catalog"))))
+	for _, pattern := range []string{"*.tf", "modules/*/*.tf"} {
+		files, err := fs.Glob(os.DirFS(filepath.Join(repository, "terraform")), pattern)
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(filepath.Join(repository, "terraform", file))
+			require.NoError(t, err)
+			target := filepath.Join(to, "terraform", file)
+			require.NoError(t, os.MkdirAll(filepath.Dir(target), 0o700))
+			require.NoError(t, os.WriteFile(target, text, 0o600))
+		}
 	}
-	from := filepath.Join(repository, "terraform")
-	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && strings.HasPrefix(entry.Name(), ".terraform"):
-			return fs.SkipDir
-		case filepath.Ext(path) != ".tf":
-			return nil
-		}
-		name, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, "terraform", name)
-		return errors.Join(os.MkdirAll(filepath.Dir(target), 0o700), os.WriteFile(target, text, 0o600))
-	})
 }
 
 // prepare has Terraform fetch the provider once, or leaves the test out.
@@ -117,23 +104,19 @@ func prepare(t *testing.T) {
 	require.NoError(t, err, "CI leaves nothing out that can be had")
 	p := &prepared
 	p.once.Do(func() {
+		p.err = errors.New("terraform init could not be tried")
 		folder := t.TempDir()
-		if p.data, p.err = os.MkdirTemp("", "lifecycle"); p.err != nil { //nolint:usetesting // it outlives this test
-			return
-		}
-		if p.err = sources(folder); p.err != nil {
-			return
-		}
+		sources(t, folder)
+		p.data, err = os.MkdirTemp("", "lifecycle") //nolint:usetesting // it outlives this test
+		require.NoError(t, err)
 		i := &installation{t: t, folder: filepath.Join(folder, "terraform")}
 		said, err := i.terraform("init", "-input=false", "-no-color")
-		switch {
-		case err != nil && strings.Contains(said, "Failed to query available provider packages"):
+		if err != nil && strings.Contains(said, "Failed to query available provider packages") {
 			p.leftOut = "left out: the provider hashicorp/google cannot be had here"
-		case err != nil:
-			p.err = fmt.Errorf("%w: %s", err, said)
-		default:
-			p.lock, p.err = os.ReadFile(filepath.Join(i.folder, ".terraform.lock.hcl"))
+			return
 		}
+		require.NoError(t, err, said)
+		p.lock, p.err = os.ReadFile(filepath.Join(i.folder, ".terraform.lock.hcl"))
 	})
 	if p.leftOut != "" {
 		t.Skip(p.leftOut)
@@ -146,7 +129,7 @@ func empty(t *testing.T, set variables) *installation {
 	t.Helper()
 	prepare(t)
 	folder := t.TempDir()
-	require.NoError(t, sources(folder))
+	sources(t, folder)
 	i := &installation{t: t, folder: filepath.Join(folder, "terraform"), cloud: cloudtest.Start(), set: set}
 	t.Cleanup(i.cloud.Close)
 	require.NoError(t, os.WriteFile(filepath.Join(i.folder, ".terraform.lock.hcl"), prepared.lock, 0o600))
@@ -169,17 +152,16 @@ func installed(t *testing.T) *installation {
 	prepare(t)
 	p := &prepared
 	p.installed.Do(func() {
-		p.broken = "the first installation has failed"
 		i := small(t, shop(t))
 		i.bootstrap()
 		i.with(variables{"images": images('a')}).apply()
 		i.settled()
-		p.snapshot, p.set = i.cloud.Snapshot(), i.set
-		p.state = i.state()
-		p.broken = ""
+		text, err := os.ReadFile(filepath.Join(i.folder, "terraform.tfstate"))
+		require.NoError(t, err)
+		p.snapshot, p.set, p.state = i.cloud.Snapshot(), i.set, text
 	})
-	require.Empty(t, p.broken)
-	i := small(t, copied(p.set))
+	require.NotEmpty(t, p.state, "the first installation has failed")
+	i := small(t, maps.Clone(p.set))
 	i.cloud.Restore(p.snapshot)
 	require.NoError(t, os.WriteFile(filepath.Join(i.folder, "terraform.tfstate"), p.state, 0o600))
 	return i.with(nil)
@@ -191,26 +173,6 @@ func (i *installation) bootstrap() {
 	i.with(variables{"bootstrap": true}).apply()
 	i.fill()
 	i.with(variables{"bootstrap": nil})
-}
-
-// state is Terraform's.
-func (i *installation) state() []byte {
-	i.t.Helper()
-	text, err := os.ReadFile(filepath.Join(i.folder, "terraform.tfstate"))
-	require.NoError(i.t, err)
-	return text
-}
-
-func copied(of variables) variables {
-	text, err := json.Marshal(of)
-	if err != nil {
-		panic(err)
-	}
-	var to variables
-	if err := json.Unmarshal(text, &to); err != nil {
-		panic(err)
-	}
-	return to
 }
 
 // paynow are the queues of a shop that takes PayNow's webhooks and nothing else.
@@ -243,28 +205,22 @@ func shipped(t *testing.T) *catalog.Catalog {
 // everything are the variables of an installation of the whole catalog.
 func everything(t *testing.T) variables {
 	t.Helper()
-	urls := variables{}
-	for name, target := range shipped(t).Targets {
-		urls[target.URLVariable] = "https://" + name + ".example"
-	}
-	delete(urls, "")
 	return variables{
 		"project_id": cloudtest.Project, "region": region, "firestore": variables{"location": "eur3"}, "runbooks": "https://example.com/runbooks",
-		"target_urls": urls,
+		"target_urls": urls(t),
 	}
 }
 
 // shop are the variables of a small shop.
 func shop(t *testing.T) variables {
 	t.Helper()
-	set, c := everything(t), shipped(t)
-	events, updates := paynow(t, c)
-	set["queues"] = []string{events.ID, updates.ID}
-	set["target_urls"] = urls(t, events.ID, updates.ID)
+	set := everything(t)
+	events, updates := paynow(t, shipped(t))
+	set["queues"], set["target_urls"] = []string{events.ID, updates.ID}, urls(t, events.ID, updates.ID)
 	return set
 }
 
-// urls are the addresses that the workers of some queues need.
+// urls are the addresses that the workers of some queues need; none: of all.
 func urls(t *testing.T, queues ...string) variables {
 	t.Helper()
 	c, err := shipped(t).Only(queues)
@@ -331,48 +287,44 @@ func (i *installation) edit(file, before, after string) *installation {
 	return i
 }
 
-// destroy destroys all of it, and returns the errors on one line.
-func (i *installation) destroy() (string, error) {
+// try runs a command that changes or plans, and returns the errors on one line, without Terraform's frame.
+func (i *installation) try(verb string, arguments ...string) (string, error) {
 	i.t.Helper()
-	said, err := i.terraform("destroy", "-auto-approve", "-input=false", "-no-color", "-parallelism=30")
+	said, err := i.terraform(append([]string{verb, "-input=false", "-no-color", "-parallelism=30"}, arguments...)...)
 	return unframed(problems(said)), err
 }
 
-func (i *installation) tryApply(arguments ...string) (string, error) {
+func (i *installation) destroy() (string, error) {
 	i.t.Helper()
-	return i.terraform(append([]string{"apply", "-auto-approve", "-input=false", "-no-color", "-parallelism=30"}, arguments...)...)
+	return i.try("destroy", "-auto-approve")
 }
 
 // apply applies, and returns what has happened in the project, a line each.
 func (i *installation) apply(arguments ...string) []string {
 	i.t.Helper()
 	i.cloud.Log()
-	said, err := i.tryApply(arguments...)
+	said, err := i.try("apply", append(arguments, "-auto-approve")...)
 	happened := i.cloud.Log()
-	if err != nil {
-		require.FailNow(i.t, "the apply failed", "%s\n%s", problems(said), strings.Join(failures(happened), "\n"))
-	}
+	require.NoError(i.t, err, "%s\n%s", said, strings.Join(failures(happened), "\n"))
 	return happened
 }
 
-// refused applies, which has to fail, and returns the errors on one line, without Terraform's frame.
-func (i *installation) refused(arguments ...string) string {
+// refused applies, which has to fail, and returns the errors.
+func (i *installation) refused() string {
 	i.t.Helper()
-	said, err := i.tryApply(arguments...)
+	said, err := i.try("apply", "-auto-approve")
 	require.Error(i.t, err, "this apply should have been refused: %s", said)
-	return unframed(problems(said))
+	return said
 }
 
 // plan returns what a plan says, on one line, and whether it has changes.
-func (i *installation) plan(arguments ...string) (string, bool) {
+func (i *installation) plan() (string, bool) {
 	i.t.Helper()
-	said, err := i.terraform(append([]string{"plan", "-detailed-exitcode", "-input=false", "-no-color", "-parallelism=30"}, arguments...)...)
+	said, err := i.try("plan", "-detailed-exitcode")
 	var code *exec.ExitError
 	changed := errors.As(err, &code) && code.ExitCode() == 2
-	if err != nil && !changed {
-		require.FailNow(i.t, "the plan failed", problems(said))
-	}
-	return unframed(said), changed
+	require.True(i.t, err == nil || changed, "the plan failed: %s", said)
+	return said, changed
 }
 
 // settled requires that a plan finds nothing to do.
@@ -388,7 +340,7 @@ func (i *installation) fill() {
 	prefix := "secretmanager/projects/" + cloudtest.Project + "/secrets/"
 	for _, key := range i.cloud.Keys(prefix) {
 		if name := strings.TrimPrefix(key, prefix); !strings.Contains(name, "/") && len(i.cloud.Keys(key+"/versions/")) == 0 {
-			i.cloud.AddVersion(name, "the value of "+name)
+			i.cloud.AddVersion(name)
 		}
 	}
 }

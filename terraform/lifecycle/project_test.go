@@ -129,8 +129,7 @@ func TestAQueueOfEachPoolGoesAndComesAgain(t *testing.T) {
 
 	// All of them come again; a secret that is made anew gets a version first.
 	i.with(variables{"queues": nil, "target_urls": everything(t)["target_urls"]})
-	said, err := i.terraform("apply", "-auto-approve", "-input=false", "-no-color", "-target=google_secret_manager_secret.secret")
-	require.NoError(t, err, problems(said))
+	i.apply("-target=google_secret_manager_secret.secret")
 	i.fill()
 	require.Empty(t, failures(i.apply()))
 	i.settled()

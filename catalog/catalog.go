@@ -12,6 +12,7 @@ package catalog
 import (
 	"cmp"
 	"io/fs"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -295,11 +296,27 @@ func (c *Catalog) find(is func(Queue) bool) (Queue, bool) {
 	return Queue{}, false
 }
 
+// handlers visits each handler of the enabled queues, queue by queue.
+func (c *Catalog) handlers() iter.Seq2[Queue, Handler] {
+	return func(yield func(Queue, Handler) bool) {
+		for _, q := range c.Queues {
+			for _, h := range q.Handlers {
+				if q.Enabled && !yield(q, h) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // HandledBy finds the first enabled queue whose handlers include the named one.
 func (c *Catalog) HandledBy(name string) (Queue, bool) {
-	return c.find(func(q Queue) bool {
-		return q.Enabled && slices.ContainsFunc(slices.Collect(maps.Values(q.Handlers)), func(h Handler) bool { return h.Name == name })
-	})
+	for q, h := range c.handlers() {
+		if h.Name == name {
+			return q, true
+		}
+	}
+	return Queue{}, false
 }
 
 // ShortenWaits replaces each wait between two attempts, for a run on one machine.
@@ -317,8 +334,7 @@ func (c *Catalog) ShortenWaits(to time.Duration) {
 
 // EmitsTo returns the first queue that the named handler, of an enabled queue, emits to.
 func (c *Catalog) EmitsTo(handler string) (Queue, bool) {
-	q, _ := c.HandledBy(handler)
-	for _, h := range q.Handlers {
+	for _, h := range c.handlers() {
 		if i := slices.IndexFunc(h.Emits, func(id string) bool { _, ok := c.Queue(id); return ok }); h.Name == handler && i >= 0 {
 			return c.Queue(h.Emits[i])
 		}
@@ -328,8 +344,7 @@ func (c *Catalog) EmitsTo(handler string) (Queue, bool) {
 
 // EmitsOf returns the queues and topics that the named handler, of an enabled queue, emits to.
 func (c *Catalog) EmitsOf(handler string) []string {
-	q, _ := c.HandledBy(handler)
-	for _, h := range q.Handlers {
+	for _, h := range c.handlers() {
 		if h.Name == handler {
 			return h.Emits
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"go.yaml.in/yaml/v3"
 
@@ -99,32 +100,17 @@ type Terms []string
 
 // UnmarshalJSONFrom reads one term, or a list.
 func (t *Terms) UnmarshalJSONFrom(from *jsontext.Decoder) error {
-	if from.PeekKind() != '[' {
-		token, err := from.ReadToken()
-		if err != nil {
-			return err
-		}
-		if token.Kind() != '"' {
-			return errTerms
-		}
-		*t = Terms{token.String()}
-		return nil
-	}
-	if _, err := from.ReadToken(); err != nil {
+	text, err := from.ReadValue()
+	if err != nil {
 		return err
 	}
-	for from.PeekKind() != ']' {
-		token, err := from.ReadToken()
-		if err != nil {
-			return err
-		}
-		if token.Kind() != '"' {
-			return errTerms
-		}
-		*t = append(*t, token.String())
+	if text.Kind() == '"' {
+		text = slices.Concat([]byte{'['}, text, []byte{']'})
 	}
-	_, err := from.ReadToken()
-	return err
+	if json.Unmarshal(text, (*[]string)(t)) != nil {
+		return errTerms
+	}
+	return nil
 }
 
 var errTerms = errors.New("must be a path, or a list of paths")
@@ -158,27 +144,18 @@ func (c *Catalog) readJournal(r *reader, file map[string]*yaml.Node) {
 	if file == nil {
 		return
 	}
-	var choice struct {
-		Unmapped Unmapped      `json:"unmapped"`
-		Ahead    time.Duration `json:"ahead"`
-		Behind   time.Duration `json:"behind"`
-	}
 	chosen := map[string]any{}
 	for _, key := range []string{"unmapped", "ahead", "behind"} {
 		if node := file[key]; node != nil {
 			chosen[key] = r.tree(node, journalFile, key)
 		}
 	}
-	r.decode(chosen, &choice, journalFile, "")
-	c.Journal.Unmapped, c.Journal.Ahead, c.Journal.Behind = choice.Unmapped, choice.Ahead, choice.Behind
-	for key, bound := range map[string]time.Duration{"ahead": choice.Ahead, "behind": choice.Behind} {
-		if bound <= 0 {
-			r.wrong(journalFile, key, "must be a time that is longer than 0")
-		}
-	}
-	if choice.Unmapped != IgnoreUnmapped && choice.Unmapped != DeadLetterUnmapped {
-		r.wrong(journalFile, "unmapped", "must be ignore or dead_letter")
-	}
+	c.Journal.Unmapped = ""
+	r.decode(chosen, &c.Journal, journalFile, "")
+	require := r.requirer(journalFile)
+	require(c.Journal.Ahead > 0, "ahead", "must be a time that is longer than 0")
+	require(c.Journal.Behind > 0, "behind", "must be a time that is longer than 0")
+	require(c.Journal.Unmapped == IgnoreUnmapped || c.Journal.Unmapped == DeadLetterUnmapped, "unmapped", "must be ignore or dead_letter")
 	r.each(file["accounts"], journalFile, "accounts", accountPlace, func(id, place string, tree map[string]any) {
 		var a Account
 		r.decode(tree, &a, place, "")
@@ -264,8 +241,8 @@ func (r *reader) checkMembers(place, eventType string, c *Catalog) {
 			// What a narrower rule takes whole is not this rule's. Where a declaration has only some of
 			// the rule's types, and the rule only some of the declaration's, the event itself decides.
 			rule, declared := routing.Pattern(eventType), routing.Pattern(content.Type)
-			other, ok := c.Journal.ruleOf(content.Type)
-			if (!ok || routing.Narrower(routing.Pattern(other), rule) >= 0) && (rule.Match(content.Type) || declared.Match(eventType)) {
+			other, ok := c.Journal.Rule(content.Type)
+			if (!ok || routing.Narrower(routing.Pattern(other.Name), rule) >= 0) && (rule.Match(content.Type) || declared.Match(eventType)) {
 				r.checkContent(place, c.Journal.Rules[eventType], content)
 			}
 		}
@@ -273,15 +250,6 @@ func (r *reader) checkMembers(place, eventType string, c *Catalog) {
 	if !taken {
 		r.wrong(place, "", "no queue has the handler "+JournalPost+" for it")
 	}
-}
-
-// ruleOf is the pattern of the rule that an event type has.
-func (j Journal) ruleOf(eventType string) (string, bool) {
-	names := map[string]string{}
-	for name := range j.Rules {
-		names[name] = name
-	}
-	return routing.Table[string](names).Find(eventType)
 }
 
 // checkContent checks a rule against what is declared of one version of an event type.

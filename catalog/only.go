@@ -50,10 +50,12 @@ func (c *Catalog) Only(names []string) (*Catalog, error) {
 
 // emits reports whether a handler of an enabled queue emits to the topic.
 func (c *Catalog) emits(topic string) bool {
-	_, ok := c.find(func(q Queue) bool {
-		return q.Enabled && slices.ContainsFunc(slices.Collect(maps.Values(q.Handlers)), func(h Handler) bool { return slices.Contains(h.Emits, topic) })
-	})
-	return ok
+	for _, h := range c.handlers() {
+		if slices.Contains(h.Emits, topic) {
+			return true
+		}
+	}
+	return false
 }
 
 // emitIfRun has each handler emit to those of its EmitsIfRun that are enabled, and to no other of them.
@@ -146,16 +148,14 @@ func (c *Catalog) named(names []string) (ids map[string]bool, mistakes []error) 
 // needs reports what the handlers of enabled queues emit to and nobody would take.
 func (c *Catalog) needs() (mistakes []error) {
 	reasons := map[string]bool{}
-	for _, q := range c.Queues {
-		for _, h := range q.Handlers {
-			for _, id := range h.Emits {
-				switch to, isQueue := c.Queue(id); {
-				case !q.Enabled, isQueue && to.Enabled, !isQueue && slices.Contains(c.OtherTopics(), id):
-				case isQueue:
-					reasons[fmt.Sprintf("QUEUES: queue %s emits to queue %s, which does not run here: name it too", q.ID, id)] = true
-				default:
-					reasons[fmt.Sprintf("QUEUES: queue %s emits to topic %s, and no queue that takes messages of it runs here: name one too", q.ID, id)] = true
-				}
+	for q, h := range c.handlers() {
+		for _, id := range h.Emits {
+			switch to, isQueue := c.Queue(id); {
+			case isQueue && to.Enabled, !isQueue && slices.Contains(c.OtherTopics(), id):
+			case isQueue:
+				reasons[fmt.Sprintf("QUEUES: queue %s emits to queue %s, which does not run here: name it too", q.ID, id)] = true
+			default:
+				reasons[fmt.Sprintf("QUEUES: queue %s emits to topic %s, and no queue that takes messages of it runs here: name one too", q.ID, id)] = true
 			}
 		}
 	}

@@ -55,11 +55,8 @@ func (c *Catalog) published(pool string) []string {
 	if pool == c.TasksPool {
 		ids = c.running()
 	}
-	for _, q := range c.Queues {
-		if !q.Enabled || (q.Pool != pool && pool != c.TasksPool) {
-			continue
-		}
-		for _, h := range q.Handlers {
+	for q, h := range c.handlers() {
+		if q.Pool == pool || pool == c.TasksPool {
 			ids = append(ids, h.Emits...)
 		}
 	}

@@ -115,32 +115,25 @@ type Batch struct {
 // all pools.
 func (c *Catalog) Posts(pool string) []Post {
 	found := map[string]Post{}
-	for _, q := range c.Queues {
-		for _, h := range q.Handlers {
-			if h.Post != (Post{}) && q.Enabled && (pool == "" || q.Pool == pool) {
-				found[h.Name] = h.Post
-			}
+	for q, h := range c.handlers() {
+		if h.Post != (Post{}) && (pool == "" || q.Pool == pool) {
+			found[h.Name] = h.Post
 		}
 	}
 	return slices.SortedFunc(maps.Values(found), func(a, b Post) int { return cmp.Compare(a.handler(), b.handler()) })
 }
 
 // TargetsOf returns the targets that the enabled queues of the pool post to or call, by name.
-func (c *Catalog) TargetsOf(pool string) (targets []Target) {
-	needed := map[string]bool{}
-	for _, q := range c.Queues {
-		for _, h := range q.Handlers {
-			for _, name := range h.Targets() {
-				needed[name] = needed[name] || (q.Enabled && (pool == "" || q.Pool == pool))
+func (c *Catalog) TargetsOf(pool string) []Target {
+	needed := map[string]Target{}
+	for q, h := range c.handlers() {
+		for _, name := range h.Targets() {
+			if pool == "" || q.Pool == pool {
+				needed[name] = c.Targets[name]
 			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(needed)) {
-		if needed[name] {
-			targets = append(targets, c.Targets[name])
-		}
-	}
-	return targets
+	return slices.SortedFunc(maps.Values(needed), func(a, b Target) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // Targets are the names of those that the handler posts to or calls.

@@ -197,9 +197,8 @@ const (
 // Document is one JSON document in valid UTF-8, without duplicate names.
 type Document struct{ text []byte }
 
-// Parse checks that src is a document. What is projected from it may rely on that, and
-// skips what is dropped without looking at more than quotes and brackets. The error is
-// an *Error. The document is src, which must not change.
+// Parse checks that src is a document, on which what is projected from it relies. The error is an *Error. The document is
+// src, which must not change.
 func Parse(src []byte) (Document, error) {
 	if !jsontext.Value(src).IsValid() {
 		return Document{}, &Error{Malformed: true, Offset: offset(src)}
@@ -243,21 +242,24 @@ func (p *Projection) Exact(dst []byte, d Document) ([]byte, error) {
 
 func (p *Projection) walk(dst []byte, d Document, as mode) ([]byte, []Violation, error) {
 	w := walks.Get().(*walk)
-	*w = walk{src: d.text, mode: as}
+	w.mode, w.src = as, *bytes.NewBuffer(d.text)
+	w.Reset(&w.src, valid)
 	defer func() {
-		*w = walk{} // nothing of a document stays behind
+		*w = walk{Decoder: w.Decoder} // nothing of a document stays behind
 		walks.Put(w)
 	}()
-	w.space()
 	out := w.value(dst, p.root)
 	switch {
 	case w.tooDeep:
-		return dst, nil, &Error{Malformed: true, Offset: int64(w.pos)}
+		return dst, nil, &Error{Malformed: true, Offset: w.InputOffset()}
 	case len(w.violations) > 0:
 		return dst, w.dropped, &Error{Violations: w.violations}
 	}
 	return out, w.dropped, nil
 }
+
+// valid: Parse has looked for names that stand twice.
+var valid = jsontext.AllowDuplicateNames(true)
 
 // offset finds where a document that is malformed is so.
 func offset(src []byte) int64 {
@@ -268,7 +270,7 @@ func offset(src []byte) int64 {
 	return 0
 }
 
-var walks = sync.Pool{New: func() any { return new(walk) }}
+var walks = sync.Pool{New: func() any { return &walk{Decoder: new(jsontext.Decoder)} }}
 
 // mode is what a walk does with what it could leave out.
 type mode uint8
@@ -282,11 +284,9 @@ const (
 
 // walk is one run of a projection over a document that is known to be valid JSON.
 type walk struct {
-	src []byte
-	pos int
+	*jsontext.Decoder
+	src bytes.Buffer // which the decoder reads in place
 	mode
-	// depth is how many objects and arrays are open.
-	depth      int
 	tooDeep    bool
 	path       path
 	violations []Violation
@@ -342,12 +342,12 @@ func (p *path) text(every bool) string {
 
 // value appends the projection of the value at hand; nothing, if it breaks a rule.
 func (w *walk) value(dst []byte, at *node) []byte {
-	switch c := w.src[w.pos]; {
+	switch kind := w.PeekKind(); {
 	case at.rule != (Rule{}):
 		return w.scalar(dst, at)
-	case at.element != nil && c == '[':
+	case at.element != nil && kind == '[':
 		return w.array(dst, at.element)
-	case at.children != nil && c == '{':
+	case at.children != nil && kind == '{':
 		return w.object(dst, at)
 	case at.element != nil:
 		w.violate(at, "array")
@@ -364,14 +364,13 @@ func (w *walk) object(dst []byte, at *node) []byte {
 	}
 	dst = append(dst, '{')
 	empty, wanted := true, at.size
-	for w.src[w.pos] != '}' {
-		name := w.unquoted()
+	for w.PeekKind() != '}' {
+		name := unquoted(w.raw())
 		child := at.child(name)
 		if child != nil {
 			wanted--
 		}
-		w.space() // and the colon
-		if child == nil || w.src[w.pos] == 'n' {
+		if child == nil || w.PeekKind() == 'n' {
 			if child == nil && w.mode == exact {
 				w.unknown(name)
 			}
@@ -392,15 +391,14 @@ func (w *walk) object(dst []byte, at *node) []byte {
 				empty = false
 			}
 		}
-		w.space() // and the comma
 		switch {
 		case w.tooDeep:
 			return dst
-		case w.mode == first && w.depth == 1 && wanted == 0:
+		case w.mode == first && w.StackDepth() == 1 && wanted == 0:
 			return append(dst, '}')
 		}
 	}
-	w.leave()
+	_, _ = w.ReadToken()
 	return append(dst, '}')
 }
 
@@ -409,45 +407,35 @@ func (w *walk) array(dst []byte, element *node) []byte {
 		return dst
 	}
 	dst = append(dst, '[')
-	for i := 0; w.src[w.pos] != ']'; i++ {
+	for i := 0; w.PeekKind() != ']'; i++ {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
 		w.path.index(i)
 		dst = w.value(dst, element)
 		w.path.up()
-		w.space() // and the comma
 		if w.tooDeep {
 			return dst
 		}
 	}
-	w.leave()
+	_, _ = w.ReadToken()
 	return append(dst, ']')
 }
 
 func (w *walk) scalar(dst []byte, at *node) []byte {
-	rule, c := at.rule, w.src[w.pos]
-	isText, isNumber := c == '"', c == '-' || class[c] == digit
-	if rule.bare() && (isNumber || c == 't' || c == 'f') {
-		start := w.pos
-		w.skip()
-		if value := w.src[start:w.pos]; rule.valid(value) {
-			return append(dst, value...)
-		}
-		w.violate(at, rule.Name())
-		return dst
-	}
+	rule, kind := at.rule, w.PeekKind()
 	var value []byte
 	switch {
-	case isText && !rule.bare():
-		value = w.unquoted()
-		if len(value) == 0 {
+	case kind == '{' || kind == '[':
+		w.skip()
+	case rule.bare() && kind != '"':
+		value = w.raw()
+	case kind == '"' && !rule.bare():
+		if value = unquoted(w.raw()); len(value) == 0 {
 			return dst // providers write absent as empty; a required field is missed later
 		}
-	case isNumber && rule == UID && w.mode == lenient:
-		start := w.pos
-		w.skip()
-		if value = w.src[start:w.pos]; !spelled(value, maxText, digit, digit) {
+	case kind == '0' && rule == UID && w.mode == lenient:
+		if value = w.raw(); !spelled(value, maxText, digit, digit) {
 			value = nil // a fraction or an exponent is no name
 		}
 	default:
@@ -464,6 +452,9 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 		w.violate(at, found)
 		return dst
 	}
+	if rule.bare() {
+		return append(dst, value...)
+	}
 	// No shape has a character that JSON would escape.
 	dst = append(dst, '"')
 	dst = append(dst, value...)
@@ -472,103 +463,38 @@ func (w *walk) scalar(dst []byte, at *node) []byte {
 
 // enter goes into an object or array, if that is not too deep.
 func (w *walk) enter() bool {
-	if w.depth == maxDepth {
-		w.tooDeep = true
-		return false
-	}
-	w.depth++
-	w.pos++
-	w.space()
-	return true
+	_, _ = w.ReadToken() // nothing here can fail: the document is valid
+	w.tooDeep = w.StackDepth() > maxDepth
+	return !w.tooDeep
 }
 
-func (w *walk) leave() {
-	w.depth--
-	w.pos++
+// raw is the text of the scalar or name at hand.
+func (w *walk) raw() []byte {
+	text, _ := w.ReadValue()
+	return text
 }
 
-// space passes over what stands between two values.
-func (w *walk) space() {
-	for w.pos < len(w.src) {
-		switch w.src[w.pos] {
-		case ' ', '\t', '\n', '\r', ',', ':':
-			w.pos++
-		default:
-			return
-		}
-	}
-}
-
-// text passes over a string and returns it with its quotes.
-func (w *walk) text() []byte {
-	start := w.pos
-	w.pos = end(w.src, start)
-	return w.src[start:w.pos]
-}
-
-// end is where the string that starts at i ends.
-func end(src []byte, i int) int {
-	for i++; ; i++ {
-		i += bytes.IndexByte(src[i:], '"')
-		before := i - 1
-		for src[before] == '\\' {
-			before--
-		}
-		if (i-before)%2 == 1 {
-			return i + 1
-		}
-	}
-}
-
-// unquoted passes over a string and returns its text, in place where nothing is
-// escaped, or where it is longer than any name or shape and so is not worth a copy.
-func (w *walk) unquoted() []byte {
-	quoted := w.text()
+// unquoted is the text of a string, in place where nothing is escaped, or where it is longer than any name or shape and so
+// is not worth a copy.
+func unquoted(quoted []byte) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 || len(quoted) > maxEscaped {
 		return quoted[1 : len(quoted)-1]
 	}
-	text, _ := jsontext.AppendUnquote(nil, quoted) // it was validated
+	text, _ := jsontext.AppendUnquote(nil, quoted)
 	return text
 }
 
 // skip passes over the value at hand.
 func (w *walk) skip() {
-	src, i, open := w.src, w.pos, 0
-	for {
-		switch src[i] {
-		case '"':
-			i = end(src, i)
-		case '{', '[':
-			if open++; w.depth+open > maxDepth {
-				w.pos, w.tooDeep = i, true
-				return
-			}
-			i++
-		case '}', ']':
-			open--
-			i++
-		default:
-			i++
-			if open == 0 { // a number or a word: to its end
-				for i < len(src) && isWord[src[i]] {
-					i++
-				}
-			}
-		}
-		if open == 0 {
-			w.pos = i
-			return
-		}
+	value, room := w.raw(), maxDepth-w.StackDepth()
+	if bytes.Count(value, []byte{'{'})+bytes.Count(value, []byte{'['}) <= room { // most are no deeper than that for sure
+		return
+	}
+	inside := jsontext.NewDecoder(bytes.NewBuffer(value))
+	for _, err := inside.ReadToken(); err == nil && !w.tooDeep; _, err = inside.ReadToken() {
+		w.tooDeep = inside.StackDepth() > room
 	}
 }
-
-// isWord: what numbers, true, false and null are made of.
-var isWord = func() (table [256]bool) {
-	for c := range table {
-		table[c] = class[c]&(letter|digit) != 0 || c == '.' || c == '+' || c == '-'
-	}
-	return table
-}()
 
 // violate takes down that the value at hand is bad, or that it is left out.
 func (w *walk) violate(at *node, what string) {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -107,7 +109,7 @@ func (d Deliverer) find(ctx context.Context, event handler.Event, asked Delivery
 		return e, nil, "", retry.Outage("store_unavailable", err)
 	case e.State == Disabled:
 		return e, nil, EndpointDisabled, nil
-	case !e.takes(asked.EventType):
+	case !slices.ContainsFunc(e.Events, func(pattern string) bool { return routing.Pattern(pattern).Match(asked.EventType) }):
 		return e, nil, Filtered, nil
 	}
 	whole, err := contract.As[*contract.Event](event.Body)

@@ -10,7 +10,6 @@ import (
 	"math"
 	"time"
 
-	"billhook/internal/contract/routing"
 	"billhook/internal/pii"
 	"billhook/internal/platform/store"
 )
@@ -62,16 +61,6 @@ type Endpoint struct {
 	OldSecretUntil time.Time `json:"old_secret_until,omitzero" store:"old_secret_until,omitzero"`
 	CreatedAt      time.Time `json:"created_at" store:"created_at,required"`
 	ChangedAt      time.Time `json:"changed_at" store:"changed_at,required"`
-}
-
-// takes reports whether the endpoint wants to be told of events of the type.
-func (e Endpoint) takes(eventType string) bool {
-	for _, pattern := range e.Events {
-		if routing.Pattern(pattern).Match(eventType) {
-			return true
-		}
-	}
-	return false
 }
 
 // side is what the audit says of it. An address may name a customer, and stays out.
@@ -183,13 +172,6 @@ const (
 	ofTenant = "tenant:"
 )
 
-// lists are those that the endpoint may be on, and whether it is.
-func (e Endpoint) lists() map[string]bool {
-	return map[string]bool{
-		all: true, ofTenant + e.Tenant: true, disabled: e.State == Disabled, failing: !e.FailingSince.IsZero(),
-	}
-}
-
 // listed is the key of an endpoint's document on a list, the newest first.
 func (e Endpoint) listed(list string) store.Key {
 	return store.Key{Collection: Lists, ID: fmt.Sprintf("%s~%019d-%s", list, math.MaxInt64-e.CreatedAt.UnixMicro(), e.ID)}
@@ -201,7 +183,9 @@ func (e stored) writes(removed bool) []store.Write {
 	if removed {
 		writes[0] = store.Delete(Key(e.ID), e.version)
 	}
-	for list, on := range e.lists() {
+	for list, on := range map[string]bool{
+		all: true, ofTenant + e.Tenant: true, disabled: e.State == Disabled, failing: !e.FailingSince.IsZero(),
+	} {
 		if on && !removed {
 			writes = append(writes, store.Set(e.listed(list), store.Encode(&e.Endpoint)))
 		} else {

@@ -35,13 +35,16 @@ var makers = map[ledger.Kind]string{
 // Vouched reports whether the record of the entry's event names the entry, or the audit its author. A record
 // is remembered for weeks, so an older entry cannot be asked about. The error is that of reading.
 func (o Origins) Vouched(ctx context.Context, e ledger.Entry) (bool, error) {
+	maker := makers[e.Kind]
 	for _, q := range o.Catalog.Queues {
-		if !handles(q, makers[e.Kind]) {
-			continue
-		}
-		recorded, err := o.recorded(ctx, q.ID, e)
-		if recorded || err != nil {
-			return recorded, err
+		for _, h := range q.Handlers {
+			if maker == "" || h.Name != maker {
+				continue
+			}
+			if recorded, err := o.recorded(ctx, q.ID, e); recorded || err != nil {
+				return recorded, err
+			}
+			break // it is the queue's record, whichever of its events
 		}
 	}
 	switch e.Kind {
@@ -52,16 +55,6 @@ func (o Origins) Vouched(ctx context.Context, e ledger.Entry) (bool, error) {
 	default:
 		return false, nil
 	}
-}
-
-// handles reports whether a queue has a handler of that name.
-func handles(q catalog.Queue, name string) bool {
-	for _, h := range q.Handlers {
-		if name != "" && h.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // recorded reports whether the record of the entry's event in a queue says that it made the entry.

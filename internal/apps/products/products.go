@@ -69,14 +69,6 @@ func Key(tenant, id string) store.Key {
 	return store.Key{Collection: Collection, ID: store.Path(tenant, id)}
 }
 
-// worth is what an order gets for a piece; 0 where it is unknown.
-func (p Product) worth() int64 {
-	if p.State != Active {
-		return 0
-	}
-	return p.Points
-}
-
 // side is what the audit says of it, before a change or after.
 func (p Product) side() map[string]any {
 	if p.State == "" {
@@ -215,7 +207,11 @@ func (k *Keeper) change(ctx context.Context, tenant, id, action string, by Chang
 		if doc.Version != 0 && before.Points == after.Points && before.State == after.State {
 			return nil, nil // perhaps by a commit of ours whose answer was lost
 		}
-		if by.Expect != nil && *by.Expect != before.worth() {
+		worth := before.Points // of a piece of an order
+		if before.State != Active {
+			worth = 0
+		}
+		if by.Expect != nil && *by.Expect != worth {
 			return nil, ErrChanged
 		}
 		p = after

@@ -50,14 +50,19 @@ func (f Finding) Log(ctx context.Context, log *slog.Logger) {
 		slog.String("document", f.Document), slog.Int64("seal", f.Seal))
 }
 
+// Counts is what a verification has looked at.
+type Counts struct {
+	Seals int64 `json:"seals" store:"seals"`
+	// Entries that were compared with their seals, and Unsealed ones that were read.
+	Entries  int64 `json:"entries" store:"entries"`
+	Unsealed int64 `json:"unsealed" store:"unsealed"`
+	// Accounts whose balances were compared with their entries.
+	Accounts int64 `json:"accounts" store:"accounts"`
+}
+
 // Verified is a page of a verification: what was looked at, what was found.
 type Verified struct {
-	Seals int64 `json:"seals"`
-	// Entries that were compared with their seals, and Unsealed ones that were read.
-	Entries  int64 `json:"entries"`
-	Unsealed int64 `json:"unsealed"`
-	// Accounts whose balances were compared with their entries.
-	Accounts int64     `json:"accounts"`
+	Counts
 	Findings []Finding `json:"findings"`
 	// Next is where the next page begins; empty: this was the last.
 	Next string `json:"next"`
@@ -142,7 +147,7 @@ func (v *verification) chain(ctx context.Context, at string) error {
 	}
 	for _, doc := range page.Documents {
 		after = doc.Key.ID
-		number := numberOf(after)
+		number, _ := strconv.ParseInt(after[strings.LastIndexByte(after, '~')+1:], 10, 64) // 0: there is none
 		if number <= last.number || doc.Key != sealKey(v.tenant, number) {
 			v.find(Added, doc.Key, 0, "no seal has this id")
 			continue
@@ -173,15 +178,6 @@ func (v *verification) chain(ctx context.Context, at string) error {
 }
 
 func (l link) next(after string) string { return fmt.Sprint(l.number, " ", after) }
-
-// numberOf returns the number in the id of a seal; 0: there is none.
-func numberOf(id string) int64 {
-	number, err := strconv.ParseInt(id[strings.LastIndexByte(id, '~')+1:], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return number
-}
 
 // begin reads a place in the chain: the last seal that was checked, and the id behind it.
 func (v *verification) begin(ctx context.Context, at string) (link, string, error) {

@@ -30,10 +30,7 @@ type Verdict struct {
 	// BegunAt is when it began, and FinishedAt when it came to its end; zero: it has not.
 	BegunAt    time.Time `json:"begun_at,omitzero" store:"begun_at,omitzero"`
 	FinishedAt time.Time `json:"finished_at,omitzero" store:"finished_at,omitzero"`
-	Seals      int64     `json:"seals" store:"seals"`
-	Entries    int64     `json:"entries" store:"entries"`
-	Unsealed   int64     `json:"unsealed" store:"unsealed"`
-	Accounts   int64     `json:"accounts" store:"accounts"`
+	Counts     `store:",inline"`
 	// Found counts the findings, and Findings are the first of them.
 	Found    int64     `json:"found" store:"found"`
 	Findings []Finding `json:"findings,omitempty" store:"findings,omitzero"`

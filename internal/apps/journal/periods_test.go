@@ -162,27 +162,6 @@ func TestAPeriodThatCannotBeReadIsNotTakenForOpen(t *testing.T) {
 	all(journal.ErrBroken)
 }
 
-func TestThePeriodsOfATenantAreListedByMonth(t *testing.T) {
-	t.Parallel()
-	d := open(t, "")
-	for _, tenant := range []string{"acme", "acme2", "globex"} {
-		for _, month := range []string{"2026-10", "2026-08", "2026-09"} {
-			_, err := d.periods.Close(t.Context(), tenant, month, ada)
-			require.NoError(t, err)
-		}
-	}
-	first, next, err := d.periods.List(t.Context(), "acme", store.Cursor{}, 2)
-	require.NoError(t, err)
-	rest, end, err := d.periods.List(t.Context(), "acme", next, 2)
-	require.NoError(t, err)
-	require.Zero(t, end)
-	var months []string
-	for _, p := range append(first, rest...) {
-		months = append(months, p.Tenant+" "+p.Period)
-	}
-	require.Equal(t, []string{"acme 2026-08", "acme 2026-09", "acme 2026-10"}, months)
-}
-
 // TestAnEventFarInThePastOrFutureIsADeadLetter: each month that an entry names has its sums in every seal
 // from then on.
 func TestAnEventFarInThePastOrFutureIsADeadLetter(t *testing.T) {

@@ -66,7 +66,7 @@ func chainOf(tenant, order string, documents []store.Document) (Chain, error) {
 		}
 		chain.Entries = append(chain.Entries, entry)
 	}
-	if last := len(chain.Entries) - 1; last >= 0 && chain.Entries[last].Kind == KindTransferOut {
+	if n := len(chain.Entries); n > 0 && chain.Entries[n-1].Kind == KindTransferOut {
 		return Chain{}, fmt.Errorf("%w: half a transfer", ErrBroken)
 	}
 	if chain.Left() < 0 {
@@ -165,10 +165,9 @@ func HeldBy(ctx context.Context, q store.Querier, tenant string, account Account
 	documents := page.Documents
 	for len(documents) > 0 {
 		// Ids put the entries of one order together, in sequence.
-		id := documents[0].Key.ID
-		order := id[:strings.LastIndexByte(id, '~')+1]
+		order := strings.TrimRight(documents[0].Key.ID, "0123456789") // without the number in its chain
 		n := slices.IndexFunc(documents, func(doc store.Document) bool { return !strings.HasPrefix(doc.Key.ID, order) })
-		if n < 0 {
+		if n == -1 {
 			n = len(documents)
 			if !page.Next.IsZero() && n < len(page.Documents) {
 				break // the page may have cut it; it begins the next one

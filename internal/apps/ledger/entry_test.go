@@ -38,6 +38,7 @@ func TestAnEntryThatDoesNotBalanceOrLacksAPartIsNotPosted(t *testing.T) {
 		"no period":                        func(e *ledger.Entry) { e.Period = "" },
 		"a period that is a day":           func(e *ledger.Entry) { e.Period = "2026-03-02" },
 		"a month that there is not":        func(e *ledger.Entry) { e.Period = "2026-13" },
+		"a year that there is not":         func(e *ledger.Entry) { e.Period = "0000-01" },
 		"no time of what happened":         func(e *ledger.Entry) { e.OccurredAt = time.Time{} },
 		"no time of the posting":           func(e *ledger.Entry) { e.PostedAt = time.Time{} },
 		"no lines":                         func(e *ledger.Entry) { e.Lines = nil },
@@ -111,6 +112,7 @@ func TestADocumentThatContradictsItselfIsNoEntry(t *testing.T) {
 		document func() store.Document
 		spoil    func(d store.Document)
 	}{
+		"a kind that is a number":              {journal, func(d store.Document) { d.Fields["kind"] = int64(1) }},
 		"an id of another event":               {journal, func(d store.Document) { d.Fields["event_id"] = "evt-2" }},
 		"another tenant":                       {journal, func(d store.Document) { d.Fields["tenant"] = "another" }},
 		"another book":                         {journal, func(d store.Document) { d.Fields["book"] = "acme~2026-04" }},

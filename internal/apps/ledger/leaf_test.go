@@ -4,11 +4,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -123,72 +121,6 @@ func TestTheCanonicalBytesAreThoseOfAnotherProgram(t *testing.T) {
 		delete(back, "id")
 		require.Len(t, back, len(doc.Fields)-2, "all but the marks")
 	})
-}
-
-// altered draws a value of a document that is not the one given: one place of it is changed, added or gone.
-func altered(t *rapid.T, value any) any {
-	switch v := value.(type) {
-	case string:
-		return rapid.StringOf(rapid.RuneFrom([]rune("a0~:-"))).Filter(func(s string) bool { return s != v }).Draw(t, "text")
-	case int64:
-		return v ^ 1<<rapid.IntRange(0, 52).Draw(t, "bit")
-	case bool:
-		return !v
-	case time.Time:
-		return v.Add(time.Duration(rapid.Int64Range(1, 1<<40).Draw(t, "later")) * time.Microsecond)
-	case []any:
-		i, list := rapid.IntRange(0, len(v)).Draw(t, "element"), slices.Clone(v)
-		if i == len(v) {
-			return slices.Insert(list, 0, any("x"))
-		}
-		if rapid.Bool().Draw(t, "left out") {
-			return slices.Delete(list, i, i+1)
-		}
-		list[i] = altered(t, v[i])
-		return list
-	case map[string]any:
-		changed := maps.Clone(v)
-		name := rapid.SampledFrom(append(slices.Sorted(maps.Keys(v)), "another")).Draw(t, "field")
-		if _, there := v[name]; there && rapid.Bool().Draw(t, "without it") {
-			delete(changed, name)
-			return changed
-		}
-		changed[name] = altered(t, v[name])
-		return changed
-	default:
-		return "x"
-	}
-}
-
-// TestAnyChangeOfAnEntryShows: an entry that something was changed in is not readable, or has
-// another hash, or other marks.
-func TestAnyChangeOfAnEntryShows(t *testing.T) {
-	t.Parallel()
-	for name, doc := range vectors(t) {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			before, err := ledger.Read(doc)
-			require.NoError(t, err)
-			doc.Fields = before.Sealed(7, 42).Fields
-			was, err := before.LeafHash()
-			require.NoError(t, err)
-			rapid.Check(t, func(t *rapid.T) {
-				changed, _ := altered(t, doc.Fields).(map[string]any)
-				entry, err := ledger.Read(store.Document{Key: doc.Key, Fields: changed})
-				if err != nil {
-					require.ErrorIs(t, err, ledger.ErrBroken)
-					return
-				}
-				is, err := entry.LeafHash()
-				if err != nil {
-					return
-				}
-				if entry.Seal == 7 && entry.Leaf == 42 {
-					require.NotEqual(t, was, is)
-				}
-			})
-		})
-	}
 }
 
 // FuzzRead reads documents that anybody might have written: what is read balances.

@@ -254,26 +254,6 @@ func TestAPhaseThatCannotBeReadIsRetriedAndNotTakenForAbsent(t *testing.T) {
 	}
 }
 
-// The mistake is mended, and a replay confirms what was done there.
-func TestAnInvalidConfirmationKeepsTheReservation(t *testing.T) {
-	t.Parallel()
-	b := newBench()
-	confirm := b.Confirm
-	b.Confirm = func(context.Context, handler.Event, string) ([]store.Write, error) {
-		return writes(store.MaxWrites), nil
-	}
-	_, err := b.do(t)
-	require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "effect_invalid", Counts: true}, retry.Decide(err))
-	require.Equal(t, "prepared", b.phase()["state"])
-
-	b.Confirm = confirm
-	b.Find = func(context.Context, handler.Event) (string, bool, error) { return "refunded", true, nil }
-	result, err := b.do(t)
-	require.NoError(t, err)
-	require.Equal(t, "refunded", result)
-	require.EqualValues(t, amount, b.amount("spent"))
-}
-
 // Somebody removed the phase document under a running attempt.
 func TestAPhaseThatIsGoneSettlesNothing(t *testing.T) {
 	t.Parallel()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"pgregory.net/rapid"
 
 	"billhook/catalog"
 	"billhook/internal/apps/usage"
@@ -174,22 +173,6 @@ func TestAPeriodWithoutTwoBoundsIsNotKept(t *testing.T) {
 	write, ok := usage.Tell(usage.Told{Tenant: "t", Subscription: sub, EventID: "e", Start: "2026-11-01T00:00:00Z", End: "2026-12-01T00:00:00Z"})
 	require.True(t, ok, "when it was told matters little")
 	require.NoError(t, store.CheckWrites([]store.Write{write}))
-}
-
-// What a subscription's event tells can always be stored: its own effect never fails for it.
-func TestEachPeriodThatIsKeptCanBeStored(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		at := rapid.Custom(func(t *rapid.T) string {
-			zone := time.FixedZone("", rapid.IntRange(-14*3600, 14*3600).Draw(t, "zone")/60*60)
-			return time.Unix(rapid.Int64Range(-62_135_596_800, 253_402_300_799).Draw(t, "seconds"), rapid.Int64Range(0, 999_999_999).Draw(t, "nanos")).In(zone).Format(time.RFC3339Nano)
-		})
-		when, _ := time.Parse(time.RFC3339Nano, at.Draw(t, "told"))
-		write, ok := usage.Tell(usage.Told{Tenant: "t", Subscription: sub, EventID: "e", At: when, Start: at.Draw(t, "start"), End: at.Draw(t, "end"), Plan: "p"})
-		if ok {
-			require.NoError(t, store.CheckWrites([]store.Write{write}))
-		}
-	})
 }
 
 func TestUsageIsStoredAsAnEntryAndAddedToATotal(t *testing.T) {

@@ -201,7 +201,7 @@ func (c config) access() (ops.Access, error) {
 		if err != nil {
 			return access, fmt.Errorf("OPS_AUDIENCE, OPS_ALLOW: %w", err)
 		}
-		access.Identifier = worker.Identify(identity)
+		access.Identifier = identity
 	}
 	return access, nil
 }
@@ -332,7 +332,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 	metrics := telemetry.NewMetrics()
 	parts := worker.Config{
 		Catalog: cat, Targets: targets, Pool: cfg.Pool, Store: documents, Publisher: publisher,
-		Authenticator: worker.Authenticate(verifier),
+		Authenticator: verifier,
 		Access:        access, Log: log, Metrics: metrics, Now: time.Now, PrivateEndpoints: cfg.emulated(),
 		Instance: instanceOf(getenv("K_REVISION"), uuid.NewString()[:8]), Settings: env.Settings(cfg, help(getenv).Catalog, getenv), Links: cfg.links(),
 	}

@@ -189,7 +189,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		backlogs, asked = s.Broker, s.Broker
 	}
 	workerService, err := worker.New(worker.Config{
-		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: workerPublisher, Authenticator: worker.Authenticate(verifier),
+		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: workerPublisher, Authenticator: verifier,
 		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Backlogs: backlogs, Broker: asked, Subscriptions: s.subscriptions, Switch: s.subscriptions, Doctor: s.doctor,
 		Log: config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc, Handlers: config.Handlers, PrivateEndpoints: true,
 	})

@@ -39,7 +39,6 @@ import (
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/env"
-	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
@@ -292,37 +291,4 @@ func wait(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// Authenticate makes the push door's authenticator of a verifier of Google's tokens.
-func Authenticate(verifier *auth.Verifier) push.Authenticator { return authenticator{verifier} }
-
-type authenticator struct{ verifier *auth.Verifier }
-
-func (a authenticator) Verify(ctx context.Context, authorization string) error {
-	return marked(a.verifier.Verify(ctx, authorization), map[error]error{
-		auth.ErrForbidden: push.ErrForbidden, auth.ErrKeysUnavailable: push.ErrKeysUnavailable,
-	})
-}
-
-// Identify makes the ops API's identifier of Google's tokens and assertions.
-func Identify(identity *auth.Identity) ops.Identifier { return identifier{identity} }
-
-type identifier struct{ identity *auth.Identity }
-
-func (i identifier) Identify(ctx context.Context, header http.Header) (string, error) {
-	who, err := i.identity.Identify(ctx, header)
-	return who, marked(err, map[error]error{
-		auth.ErrMissing: ops.ErrNoIdentity, auth.ErrForbidden: ops.ErrNotAllowed, auth.ErrKeysUnavailable: ops.ErrCannotIdentify,
-	})
-}
-
-// marked adds to an error that wraps one of the keys the value, which the door knows.
-func marked(err error, doors map[error]error) error {
-	for theirs, ours := range doors {
-		if errors.Is(err, theirs) {
-			return fmt.Errorf("%w: %w", ours, err)
-		}
-	}
-	return err
 }

@@ -2,13 +2,9 @@ package worker_test
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,7 +18,6 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/handler"
-	"billhook/internal/pipeline/push"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/standin"
@@ -203,81 +198,4 @@ func ask(t *testing.T, h http.Handler, request string) int {
 	t.Helper()
 	method, path, _ := strings.Cut(request, " ")
 	return asked(h, method, path, "").Code
-}
-
-func TestTheErrorsOfTheVerifierBecomeThoseOfTheDoor(t *testing.T) {
-	t.Parallel()
-	const audience, account = "https://worker.example", "push@example.iam.gserviceaccount.com"
-	now := time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
-	verifier, err := auth.New(auth.Config{Mode: auth.ModeIAM, Audience: audience, ServiceAccount: account, Now: func() time.Time { return now }})
-	require.NoError(t, err)
-	part := func(v any) string {
-		text, err := json.Marshal(v)
-		require.NoError(t, err)
-		return base64.RawURLEncoding.EncodeToString(text)
-	}
-	stripped := func(email string) string {
-		return fmt.Sprintf("Bearer %s.%s.SIGNATURE_REMOVED_BY_GOOGLE", part(map[string]any{"alg": "RS256", "typ": "JWT"}), part(map[string]any{
-			"iss": "https://accounts.google.com", "aud": audience, "email": email, "email_verified": true, "sub": "1",
-			"iat": now.Unix(), "exp": now.Add(time.Hour).Unix(),
-		}))
-	}
-	door := worker.Authenticate(verifier)
-	require.NoError(t, door.Verify(t.Context(), stripped(account)))
-	require.ErrorIs(t, door.Verify(t.Context(), stripped("other@example.iam.gserviceaccount.com")), push.ErrForbidden)
-	for _, wrong := range []string{"", "Bearer nonsense"} {
-		err := door.Verify(t.Context(), wrong)
-		require.Error(t, err)
-		require.NotErrorIs(t, err, push.ErrForbidden)
-		require.NotErrorIs(t, err, push.ErrKeysUnavailable)
-	}
-
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
-	away, err := auth.New(auth.Config{Mode: auth.ModeOIDC, Audience: audience, ServiceAccount: account, KeysURL: gone.URL, Now: func() time.Time { return now }})
-	require.NoError(t, err)
-	signed := strings.Replace(stripped(account), "SIGNATURE_REMOVED_BY_GOOGLE", base64.RawURLEncoding.EncodeToString(make([]byte, 256)), 1)
-	signed = strings.Replace(signed, part(map[string]any{"alg": "RS256", "typ": "JWT"}), part(map[string]any{"alg": "RS256", "typ": "JWT", "kid": "1"}), 1)
-	require.ErrorIs(t, worker.Authenticate(away).Verify(t.Context(), signed), push.ErrKeysUnavailable)
-}
-
-func TestTheErrorsOfAnIdentityBecomeThoseOfTheOpsAPI(t *testing.T) {
-	t.Parallel()
-	const audience, person = "https://worker.example", "ada@example.org"
-	issuer, err := standin.NewIssuer(time.Now)
-	require.NoError(t, err)
-	keys := httptest.NewServer(issuer)
-	t.Cleanup(keys.Close)
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
-	signed := func(email string) string {
-		token, err := issuer.Token(audience, email)
-		require.NoError(t, err)
-		return token
-	}
-	for name, test := range map[string]struct {
-		keys, token string
-		want        error
-		who         string
-	}{
-		"somebody allowed":      {keys.URL, "Bearer " + signed(person), nil, person},
-		"somebody else":         {keys.URL, "Bearer " + signed("eve@example.org"), ops.ErrNotAllowed, ""},
-		"nobody":                {keys.URL, "", ops.ErrNoIdentity, ""},
-		"without the keys":      {gone.URL, "Bearer " + signed(person), ops.ErrCannotIdentify, ""},
-		"what is no token":      {keys.URL, "Bearer x", auth.ErrInvalid, ""},
-		"what somebody changed": {keys.URL, "Bearer " + signed(person) + "A", auth.ErrInvalid, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			identity, err := auth.NewIdentity(auth.IdentityConfig{Audience: audience, Allow: []string{person}, KeysURL: test.keys})
-			require.NoError(t, err)
-			header := http.Header{}
-			if test.token != "" {
-				header.Set("Authorization", test.token)
-			}
-			who, err := worker.Identify(identity).Identify(t.Context(), header)
-			require.ErrorIs(t, err, test.want)
-			require.Equal(t, test.who, who)
-		})
-	}
 }

@@ -22,11 +22,11 @@ type identities struct{}
 func (identities) Identify(_ context.Context, header http.Header) (string, error) {
 	switch said := header.Get("X-Test-Identity"); said {
 	case "":
-		return "", fmt.Errorf("%w: none", ops.ErrNoIdentity)
+		return "", fmt.Errorf("%w: none", serve.ErrNoToken)
 	case "away":
-		return "", fmt.Errorf("%w: keys", ops.ErrCannotIdentify)
+		return "", fmt.Errorf("%w: keys", serve.ErrKeysUnavailable)
 	case "eve":
-		return "", fmt.Errorf("%w: email", ops.ErrNotAllowed)
+		return "", fmt.Errorf("%w: email", serve.ErrNotAllowed)
 	case "nobody":
 		return "", nil
 	case "ada", "token-desk":

@@ -15,20 +15,11 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// The errors of an Identifier. Any other error means that the identity is not valid.
-var (
-	// ErrNoIdentity: the request presents none.
-	ErrNoIdentity = errors.New("ops: no identity")
-	// ErrNotAllowed: the identity is genuine, and may not use the API.
-	ErrNotAllowed = errors.New("ops: identity not allowed")
-	// ErrCannotIdentify: the identity cannot be checked now.
-	ErrCannotIdentify = errors.New("ops: identity cannot be checked now")
-)
-
 // Identifier verifies the sender of a request by its headers.
 type Identifier interface {
-	// Identify returns the e-mail address of a person who may use the API. The error repeats
-	// nothing of the headers.
+	// Identify returns the e-mail address of a person who may use the API. The error wraps serve.ErrNoToken,
+	// serve.ErrNotAllowed or serve.ErrKeysUnavailable, or means that the identity is not valid. It repeats nothing
+	// of the headers.
 	Identify(ctx context.Context, header http.Header) (who string, err error)
 }
 
@@ -76,9 +67,9 @@ func (a Access) problems() serve.Ladder {
 	none.Authenticate = "Bearer"
 	return serve.Ladder{
 		Rungs: []serve.Rung{
-			{Of: ErrNotAllowed, As: serve.Refuse(http.StatusForbidden, "identity_not_allowed", "This identity may not use the API; have its e-mail address added to OPS_ALLOW.")},
-			{Of: ErrCannotIdentify, As: serve.Refuse(http.StatusServiceUnavailable, "identity_unavailable", "The identity cannot be checked now; try again.").After(5)},
-			{Of: ErrNoIdentity, As: none},
+			{Of: serve.ErrNotAllowed, As: serve.Refuse(http.StatusForbidden, "identity_not_allowed", "This identity may not use the API; have its e-mail address added to OPS_ALLOW.")},
+			{Of: serve.ErrKeysUnavailable, As: serve.Refuse(http.StatusServiceUnavailable, "identity_unavailable", "The identity cannot be checked now; try again.").After(5)},
+			{Of: serve.ErrNoToken, As: none},
 		},
 		Last: invalid,
 	}
@@ -116,7 +107,7 @@ func (a Access) who(r *http.Request) (audit.Author, error) {
 			return audit.Author{}, errNotAccepted
 		case err == nil:
 			return audit.Author{Proof: audit.Identity, Name: who}, nil
-		case !errors.Is(err, ErrNoIdentity):
+		case !errors.Is(err, serve.ErrNoToken):
 			return audit.Author{}, err
 		}
 	}
@@ -124,7 +115,7 @@ func (a Access) who(r *http.Request) (audit.Author, error) {
 	case authorization != "":
 		return audit.Author{}, errNotAccepted
 	case !a.OpenOnLoopback || !fromLoopback(r):
-		return audit.Author{}, ErrNoIdentity
+		return audit.Author{}, serve.ErrNoToken
 	case !namesThisMachine(r):
 		return audit.Author{}, errOtherHost
 	case fromOtherSite(r):

@@ -110,7 +110,7 @@ func (s *Sessions) admit(r *http.Request) (who audit.Author, end time.Time, refu
 	}
 	who, end, err := s.who(r)
 	switch {
-	case errors.Is(err, ErrNoIdentity):
+	case errors.Is(err, serve.ErrNoToken):
 		return who, end, errSignIn
 	case err != nil:
 		return who, end, s.access.problems().Problem(err)
@@ -135,7 +135,7 @@ func OwnPage(r *http.Request) *serve.Problem {
 func (s *Sessions) who(r *http.Request) (who audit.Author, end time.Time, err error) {
 	who, err = s.access.who(r)
 	nameless := err == nil && who == audit.Author{Proof: audit.ThisMachine}
-	if !nameless && !errors.Is(err, ErrNoIdentity) && !errors.Is(err, errOtherHost) {
+	if !nameless && !errors.Is(err, serve.ErrNoToken) && !errors.Is(err, errOtherHost) {
 		return who, end, err
 	}
 	for _, name := range []string{sessionCookie, sessionCookieLocal} {

@@ -75,8 +75,8 @@ var (
 	errUnkept    = serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The dead letter could not be stored; deliver again.")
 	unauthorized = serve.Ladder{
 		Rungs: []serve.Rung{
-			{Of: ErrForbidden, As: serve.Refuse(http.StatusForbidden, "forbidden", "The token's account may not push here.")},
-			{Of: ErrKeysUnavailable, As: serve.Refuse(http.StatusServiceUnavailable, "keys_unavailable", "The token cannot be checked now; deliver again.")},
+			{Of: serve.ErrNotAllowed, As: serve.Refuse(http.StatusForbidden, "forbidden", "The token's account may not push here.")},
+			{Of: serve.ErrKeysUnavailable, As: serve.Refuse(http.StatusServiceUnavailable, "keys_unavailable", "The token cannot be checked now; deliver again.")},
 		},
 		Last: serve.Refuse(http.StatusUnauthorized, "unauthorized", "The push needs a valid OIDC token of the push service account."),
 	}

@@ -14,7 +14,7 @@ import (
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/pipeline/push"
+	"billhook/internal/platform/serve"
 )
 
 // sent is a body that counts what is read of it.
@@ -63,8 +63,8 @@ func TestPushThatIsNotAdmittedIsNotReadAndChangesNothing(t *testing.T) {
 	}{
 		"without a token":                             {header("Authorization"), 401, "unauthorized", 0},
 		"a token that is wrong":                       {token(errors.New("ilse@example.org")), 401, "unauthorized", 0},
-		"a token of somebody else":                    {token(fmt.Errorf("%w: ilse@example.org", push.ErrForbidden)), 403, "forbidden", 0},
-		"a token that cannot be checked now":          {token(fmt.Errorf("%w: ilse@example.org", push.ErrKeysUnavailable)), 503, "keys_unavailable", 0},
+		"a token of somebody else":                    {token(fmt.Errorf("%w: ilse@example.org", serve.ErrNotAllowed)), 403, "forbidden", 0},
+		"a token that cannot be checked now":          {token(fmt.Errorf("%w: ilse@example.org", serve.ErrKeysUnavailable)), 503, "keys_unavailable", 0},
 		"two tokens":                                  {header("Authorization", "Bearer good", "Bearer another"), 403, "forbidden", 0},
 		"a token of Cloud Run beside the other":       {header("X-Serverless-Authorization", "Bearer another"), 403, "forbidden", 0},
 		"an empty one":                                {header("X-Serverless-Authorization", ""), 403, "forbidden", 0},

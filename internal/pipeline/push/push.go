@@ -10,7 +10,6 @@ package push
 import (
 	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -32,18 +31,10 @@ import (
 	"billhook/internal/retry"
 )
 
-// Named errors of an Authenticator.
-var (
-	// ErrForbidden: the token is genuine, and its account may not push.
-	ErrForbidden = errors.New("push: not allowed to push")
-	// ErrKeysUnavailable: the token could not be checked now; the push is tried again.
-	ErrKeysUnavailable = errors.New("push: signing keys unavailable")
-)
-
 // Authenticator checks the token of a push.
 type Authenticator interface {
 	// Verify takes the Authorization header's value. It returns nil for a push to
-	// accept, an error wrapping ErrForbidden or ErrKeysUnavailable, or any other
+	// accept, an error wrapping serve.ErrNotAllowed or serve.ErrKeysUnavailable, or any other
 	// error for a token that is missing or wrong.
 	Verify(ctx context.Context, authorization string) error
 }

@@ -64,6 +64,17 @@ func (p *Problem) Write(w http.ResponseWriter) {
 	write(w, p.Status, problemJSON, body)
 }
 
+// The errors of whoever checks the token of a request's sender. Any other error means that the token is not valid.
+var (
+	// ErrNoToken: the request carries none.
+	ErrNoToken = errors.New("auth: no bearer token")
+	// ErrNotAllowed: the token is genuine, and its account is not accepted.
+	ErrNotAllowed = errors.New("auth: not an accepted account")
+	// ErrKeysUnavailable: the keys that have signed it could not be fetched. The token may be good: the answer
+	// is 503, never 401.
+	ErrKeysUnavailable = errors.New("auth: signing keys unavailable")
+)
+
 // Ladder says how a door answers errors: each as the first rung that it is, or as Last.
 type Ladder struct {
 	Rungs []Rung

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"billhook/internal/platform/serve"
 )
 
 // AccountsConfig says how tokens of accounts are checked.
@@ -36,7 +38,7 @@ func NewAccounts(config AccountsConfig) (*Accounts, error) {
 }
 
 // Account returns the e-mail address of the account whose token an Authorization header has, for the
-// audience. Without one, invalid is the reason. The error wraps ErrKeysUnavailable.
+// audience. Without one, invalid is the reason. The error wraps serve.ErrKeysUnavailable.
 func (a *Accounts) Account(ctx context.Context, audience, authorization string) (email, invalid string, err error) {
 	token, err := bearer(authorization)
 	var content claims
@@ -50,7 +52,7 @@ func (a *Accounts) Account(ctx context.Context, audience, authorization string) 
 		err = checkVerified(content)
 	}
 	switch {
-	case errors.Is(err, ErrKeysUnavailable):
+	case errors.Is(err, serve.ErrKeysUnavailable):
 		return "", "", err
 	case err != nil:
 		return "", err.Error()[strings.LastIndex(err.Error(), ": ")+2:], nil // the code at its end

@@ -5,8 +5,7 @@
 //
 // It accepts RS256 alone, and ES256 for assertions alone. It refuses every token whose audience
 // or account is not exactly a configured one, and any configuration that would skip one of
-// these checks. It knows nothing of routes. The comment on each error names its status code. No
-// error repeats a part of a token.
+// these checks. It knows nothing of routes. No error repeats a part of a token.
 package auth
 
 import (
@@ -22,6 +21,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"billhook/internal/platform/serve"
 )
 
 // Modes of a Verifier.
@@ -53,18 +54,9 @@ const (
 	strippedSignature = "SIGNATURE_REMOVED_BY_GOOGLE"
 )
 
-// Errors of Verify and Identify, which wrap exactly one of them.
-var (
-	// ErrMissing: there is no bearer token. 401.
-	ErrMissing = errors.New("auth: no bearer token")
-	// ErrInvalid: the token is forged, expired, not valid yet, or for another audience. 401.
-	ErrInvalid = errors.New("auth: invalid token")
-	// ErrForbidden: the token is genuine, and its account is not accepted. 403.
-	ErrForbidden = errors.New("auth: not an accepted account")
-	// ErrKeysUnavailable: the signing keys could not be fetched, so the signature cannot be
-	// checked. The token may be good: the status is 503, never 401.
-	ErrKeysUnavailable = errors.New("auth: signing keys unavailable")
-)
+// ErrInvalid: the token is forged, expired, not valid yet, or for another audience. The other errors of Verify and
+// Identify wrap serve.ErrNoToken, serve.ErrNotAllowed or serve.ErrKeysUnavailable.
+var ErrInvalid = errors.New("auth: invalid token")
 
 // Config says which tokens are accepted.
 type Config struct {
@@ -149,8 +141,7 @@ func checkKeysURL(raw string) error {
 	return refuse(u.Scheme != "https" && (u.Scheme != "http" || !loopback), "the keys URL must be https")
 }
 
-// Verify checks the value of an Authorization header. Its error wraps ErrMissing, ErrInvalid,
-// ErrForbidden or ErrKeysUnavailable and ends in a reason code. ctx bounds the wait for keys.
+// Verify checks the value of an Authorization header. Its error ends in a reason code. ctx bounds the wait for keys.
 // It does not end the fetch, which other callers share.
 func (v *Verifier) Verify(ctx context.Context, authorizationHeader string) error {
 	if v.mode == ModeNone {
@@ -170,7 +161,7 @@ func (v *Verifier) Verify(ctx context.Context, authorizationHeader string) error
 	}
 	content, err := v.issuer.read(ctx, token, removed)
 	if err == nil && content.Email != v.serviceAccount {
-		err = fmt.Errorf("%w: email", ErrForbidden)
+		err = fmt.Errorf("%w: email", serve.ErrNotAllowed)
 	}
 	if err != nil {
 		return err
@@ -182,11 +173,11 @@ func (v *Verifier) Verify(ctx context.Context, authorizationHeader string) error
 func bearer(header string) (string, error) {
 	scheme, token, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return "", ErrMissing
+		return "", serve.ErrNoToken
 	}
 	token = strings.Trim(token, " ")
 	if token == "" {
-		return "", ErrMissing
+		return "", serve.ErrNoToken
 	}
 	return wellFormed(token)
 }

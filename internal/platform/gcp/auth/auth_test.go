@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/platform/gcp/auth"
+	"billhook/internal/platform/serve"
 )
 
 func TestAConfigurationThatSkipsACheckIsRefused(t *testing.T) {
@@ -109,19 +110,19 @@ func TestClaimsAndHeadersAreReadExactly(t *testing.T) {
 		"issued in the future":   {header, at("iat", 31*time.Second), auth.ErrInvalid},
 		"no issue time":          {header, having("iat", nil), auth.ErrInvalid},
 		"not valid yet":          {header, at("nbf", 31*time.Second), auth.ErrInvalid},
-		"another account":        {header, having("email", "other@demo-project.iam.gserviceaccount.test"), auth.ErrForbidden},
-		"no account":             {header, having("email", nil), auth.ErrForbidden},
-		"an unverified account":  {header, having("email_verified", false), auth.ErrForbidden},
-		"nothing about verified": {header, having("email_verified", nil), auth.ErrForbidden},
+		"another account":        {header, having("email", "other@demo-project.iam.gserviceaccount.test"), serve.ErrNotAllowed},
+		"no account":             {header, having("email", nil), serve.ErrNotAllowed},
+		"an unverified account":  {header, having("email_verified", false), serve.ErrNotAllowed},
+		"nothing about verified": {header, having("email_verified", nil), serve.ErrNotAllowed},
 		"verified as a string":   {header, having("email_verified", "true"), auth.ErrInvalid},
 		"another, outdated": {
 			header, claimsText(claimsWith(jwt.MapClaims{"email": "x@example.test", "exp": past}), ""), auth.ErrInvalid,
 		},
 
-		"another's address after its name in capitals":  {header, with(`,"Email":"`+account+`","email":"x@example.test"`, "email"), auth.ErrForbidden},
-		"another's address before its name in capitals": {header, with(`,"email":"x@example.test","Email":"`+account+`"`, "email"), auth.ErrForbidden},
-		"the address under a capital alone":             {header, with(`,"EMAIL":"`+account+`"`, "email"), auth.ErrForbidden},
-		"not verified, but in capitals":                 {header, with(`,"email_verified":false,"EMAIL_VERIFIED":true`, "email_verified"), auth.ErrForbidden},
+		"another's address after its name in capitals":  {header, with(`,"Email":"`+account+`","email":"x@example.test"`, "email"), serve.ErrNotAllowed},
+		"another's address before its name in capitals": {header, with(`,"email":"x@example.test","Email":"`+account+`"`, "email"), serve.ErrNotAllowed},
+		"the address under a capital alone":             {header, with(`,"EMAIL":"`+account+`"`, "email"), serve.ErrNotAllowed},
+		"not verified, but in capitals":                 {header, with(`,"email_verified":false,"EMAIL_VERIFIED":true`, "email_verified"), serve.ErrNotAllowed},
 		"the audience under a capital alone":            {header, with(`,"Aud":"`+audience+`"`, "aud"), auth.ErrInvalid},
 		"expired, but not in capitals":                  {header, with(fmt.Sprintf(`,"exp":%d,"EXP":%d`, past, later), "exp"), auth.ErrInvalid},
 		"a name with a long s for its s":                {header, with(`,"iſs":"https://accounts.google.com"`, "iss"), auth.ErrInvalid},
@@ -188,10 +189,10 @@ func TestTokensThatProveNothingAreRefused(t *testing.T) {
 		"whole":                         {"Bearer " + whole, nil},
 		"the scheme in lower case":      {"bearer " + whole, nil},
 		"two spaces after the scheme":   {"Bearer  " + whole, nil},
-		"a scheme and nothing else":     {"Bearer", auth.ErrMissing},
-		"another scheme":                {"Basic dXNlcjpwYXNz", auth.ErrMissing},
-		"a token without a scheme":      {whole, auth.ErrMissing},
-		"nothing":                       {"", auth.ErrMissing},
+		"a scheme and nothing else":     {"Bearer", serve.ErrNoToken},
+		"another scheme":                {"Basic dXNlcjpwYXNz", serve.ErrNoToken},
+		"a token without a scheme":      {whole, serve.ErrNoToken},
+		"nothing":                       {"", serve.ErrNoToken},
 		"garbage":                       {"Bearer garbage", auth.ErrInvalid},
 		"four parts":                    {"Bearer " + whole + ".x", auth.ErrInvalid},
 		"two parts":                     {"Bearer " + whole[:strings.LastIndex(whole, ".")], auth.ErrInvalid},
@@ -255,8 +256,8 @@ func FuzzVerify(f *testing.F) {
 	f.Add("Basic x")
 	f.Fuzz(func(t *testing.T, header string) {
 		named := func(err error) {
-			require.True(t, errors.Is(err, auth.ErrMissing) || errors.Is(err, auth.ErrInvalid) ||
-				errors.Is(err, auth.ErrForbidden) || errors.Is(err, auth.ErrKeysUnavailable), "every error has a name")
+			require.True(t, errors.Is(err, serve.ErrNoToken) || errors.Is(err, auth.ErrInvalid) ||
+				errors.Is(err, serve.ErrNotAllowed) || errors.Is(err, serve.ErrKeysUnavailable), "every error has a name")
 		}
 		err := verifier.Verify(t.Context(), header)
 		if err == nil {
@@ -289,7 +290,7 @@ func FuzzClaims(f *testing.F) {
 		token := encoded([]byte(header)) + "." + encoded([]byte(claims)) + "." + removed
 		err := verifier.Verify(t.Context(), "Bearer "+token)
 		if err != nil {
-			require.True(t, errors.Is(err, auth.ErrInvalid) || errors.Is(err, auth.ErrForbidden), "every error has a name")
+			require.True(t, errors.Is(err, auth.ErrInvalid) || errors.Is(err, serve.ErrNotAllowed), "every error has a name")
 			return
 		}
 		head, said := members(t, header), members(t, claims)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"billhook/internal/platform/serve"
 )
 
 // Identity-Aware Proxy by its documentation ("Securing your app with signed headers"): the
@@ -89,7 +91,7 @@ func NewIdentity(config IdentityConfig) (*Identity, error) {
 
 func checkVerified(content claims) error {
 	if !content.EmailVerified {
-		return fmt.Errorf("%w: email_not_verified", ErrForbidden)
+		return fmt.Errorf("%w: email_not_verified", serve.ErrNotAllowed)
 	}
 	return nil
 }
@@ -104,7 +106,7 @@ func checkLife(content claims) error {
 }
 
 // Identify returns the lower-case e-mail address of the accepted person that the headers
-// identify. Its error wraps ErrMissing, ErrInvalid, ErrForbidden or ErrKeysUnavailable, as
+// identify. Its error wraps serve.ErrNoToken, ErrInvalid, serve.ErrNotAllowed or serve.ErrKeysUnavailable, as
 // Verify's does. Where the proxy's header is present, nothing else is read.
 func (i *Identity) Identify(ctx context.Context, header http.Header) (string, error) {
 	if asserted := header.Values(proxyHeader); len(asserted) > 0 {
@@ -120,7 +122,7 @@ func (i *Identity) Identify(ctx context.Context, header http.Header) (string, er
 	given := header.Values("Authorization")
 	switch {
 	case len(given) == 0:
-		return "", ErrMissing
+		return "", serve.ErrNoToken
 	case len(given) > 1:
 		return "", invalid("malformed")
 	}
@@ -142,7 +144,7 @@ func (i *Identity) identify(ctx context.Context, by issuer, check func(claims) e
 	}
 	email, ok := fold(content.Email)
 	if !ok || !i.allow[email] {
-		return "", fmt.Errorf("%w: email", ErrForbidden)
+		return "", fmt.Errorf("%w: email", serve.ErrNotAllowed)
 	}
 	return email, nil
 }

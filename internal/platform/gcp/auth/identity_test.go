@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/platform/gcp/auth"
+	"billhook/internal/platform/serve"
 )
 
 // How a token of Google's is read is tried for people in auth_test.go.
@@ -50,8 +51,8 @@ func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 		"an assertion":                              {proxyHeader(proven), operator, nil},
 		"an assertion, and a bearer of the program": {http.Header{assertion: {proven}, "Authorization": {"Bearer x"}}, operator, nil},
 
-		"nothing":                           {http.Header{}, "", auth.ErrMissing},
-		"the unsigned header of the proxy":  {http.Header{"X-Goog-Authenticated-User-Email": {"accounts.google.com:" + operator}}, "", auth.ErrMissing},
+		"nothing":                           {http.Header{}, "", serve.ErrNoToken},
+		"the unsigned header of the proxy":  {http.Header{"X-Goog-Authenticated-User-Email": {"accounts.google.com:" + operator}}, "", serve.ErrNoToken},
 		"two tokens":                        {http.Header{"Authorization": {"Bearer " + person, "Bearer " + person}}, "", auth.ErrInvalid},
 		"two assertions":                    {http.Header{assertion: {proven, proven}}, "", auth.ErrInvalid},
 		"an empty assertion":                {proxyHeader(""), "", auth.ErrInvalid},
@@ -60,16 +61,16 @@ func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 		"an assertion with a line end":      {proxyHeader(proven[:10] + "\n" + proven[10:]), "", auth.ErrInvalid},
 		"an assertion of 17 KiB":            {proxyHeader(strings.Repeat("a", 17<<10)), "", auth.ErrInvalid},
 		"the assertion as a bearer":         {bearerHeader(proven), "", auth.ErrInvalid},
-		"a person who is not listed":        {token("eve@example.test"), "", auth.ErrForbidden},
-		"an address that looks the same":    {token("grace.hopper@example.te\u017ft"), "", auth.ErrForbidden},
+		"a person who is not listed":        {token("eve@example.test"), "", serve.ErrNotAllowed},
+		"an address that looks the same":    {token("grace.hopper@example.te\u017ft"), "", serve.ErrNotAllowed},
 
 		"an assertion for another":                {asserted("aud", "/projects/1/other"), "", auth.ErrInvalid},
 		"an assertion that has expired":           {asserted("exp", start.Add(-31*time.Second).Unix()), "", auth.ErrInvalid},
 		"an assertion without an issue time":      {asserted("iat", nil), "", auth.ErrInvalid},
 		"an assertion that lives too long":        {asserted("exp", start.Add(12*time.Minute).Unix()), "", auth.ErrInvalid},
 		"an assertion of another issuer":          {asserted("iss", "https://accounts.google.com"), "", auth.ErrInvalid},
-		"an assertion about an unlisted person":   {asserted("email", "eve@example.test"), "", auth.ErrForbidden},
-		"an assertion without an address":         {asserted("email", nil), "", auth.ErrForbidden},
+		"an assertion about an unlisted person":   {asserted("email", "eve@example.test"), "", serve.ErrNotAllowed},
+		"an assertion without an address":         {asserted("email", nil), "", serve.ErrNotAllowed},
 		"an assertion by another key":             {by(jwt.SigningMethodES256, foreignProxyKey(), "proxy"), "", auth.ErrInvalid},
 		"an assertion under an unknown key id":    {by(jwt.SigningMethodES256, proxyKey(), "other"), "", auth.ErrInvalid},
 		"an assertion with algorithm none":        {by(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "proxy"), "", auth.ErrInvalid},
@@ -81,7 +82,7 @@ func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 		"an empty ES256 signature":                {short(""), "", auth.ErrInvalid},
 		"an ES256 signature of zeros":             {short(encoded(make([]byte, 64))), "", auth.ErrInvalid},
 		"a long ES256 signature":                  {short(encoded(make([]byte, 65))), "", auth.ErrInvalid},
-		"an assertion, the address in capitals":   {text(es256, `,"email":"eve@example.test","EMAIL":"`+operator+`"`, "email"), "", auth.ErrForbidden},
+		"an assertion, the address in capitals":   {text(es256, `,"email":"eve@example.test","EMAIL":"`+operator+`"`, "email"), "", serve.ErrNotAllowed},
 		"an assertion, the address twice":         {text(es256, `,"email":"`+operator+`"`), "", auth.ErrInvalid},
 		"an assertion, a string for its expiry":   {text(es256, `,"exp":"1795165260"`, "exp"), "", auth.ErrInvalid},
 		"an assertion, its algorithm twice":       {text(`{"alg":"none","alg":"ES256","kid":"proxy"}`, ""), "", auth.ErrInvalid},
@@ -102,7 +103,7 @@ func TestWithoutTheProxysKeysItsAssertionsFailAndIDTokensPass(t *testing.T) {
 	t.Parallel()
 	identity := newIdentity(t, serveKeys(t, publishOld), serveKeys(t, down))
 	_, err := identity.Identify(t.Context(), proxyHeader(signedAssertion(nil)))
-	require.ErrorIs(t, err, auth.ErrKeysUnavailable)
+	require.ErrorIs(t, err, serve.ErrKeysUnavailable)
 	require.ErrorContains(t, err, "status_502")
 	_, err = identity.Identify(t.Context(), bearerHeader(signed(personClaims(nil))))
 	require.NoError(t, err, "the one does not wait for the other's keys")
@@ -135,7 +136,7 @@ func TestAnAccountIsIdentifiedForTheAddressThatItsTokenIsFor(t *testing.T) {
 	accounts, err = auth.NewAccounts(auth.AccountsConfig{KeysURL: away.URL, Client: away.Client(), Now: (&clock{}).Now})
 	require.NoError(t, err)
 	_, _, err = accounts.Account(t.Context(), queue, token(nil))
-	require.ErrorIs(t, err, auth.ErrKeysUnavailable)
+	require.ErrorIs(t, err, serve.ErrKeysUnavailable)
 	_, err = auth.NewAccounts(auth.AccountsConfig{KeysURL: "http://keys.example"})
 	require.Error(t, err)
 }

@@ -20,6 +20,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/golang-jwt/jwt/v5"
 	"golang.org/x/sync/singleflight"
+
+	"billhook/internal/platform/serve"
 )
 
 const (
@@ -67,7 +69,7 @@ type keySet struct {
 }
 
 // key returns the key with the id. It returns errUnknownKey if a current set does not hold the
-// key, and ErrKeysUnavailable if that cannot be known. It waits for a fetch only where it has
+// key, and serve.ErrKeysUnavailable if that cannot be known. It waits for a fetch only where it has
 // no such key, and no longer than one fetch takes.
 func (s *keySet) key(ctx context.Context, kid string) (crypto.PublicKey, error) {
 	key, settled, err := s.lookup(kid)
@@ -87,7 +89,7 @@ func (s *keySet) key(ctx context.Context, kid string) (crypto.PublicKey, error) 
 	select {
 	case <-done:
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", ErrKeysUnavailable, ctx.Err())
+		return nil, fmt.Errorf("%w: %w", serve.ErrKeysUnavailable, ctx.Err())
 	}
 	key, _, err = s.lookup(kid)
 	return key, err
@@ -111,7 +113,7 @@ func (s *keySet) lookup(kid string) (key crypto.PublicKey, settled bool, err err
 		return nil, justTried, errUnknownKey
 	default:
 		// There is no set, or the id is unknown and the last fetch has failed.
-		return nil, justTried, ErrKeysUnavailable
+		return nil, justTried, serve.ErrKeysUnavailable
 	}
 }
 

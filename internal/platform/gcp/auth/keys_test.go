@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/platform/gcp/auth"
+	"billhook/internal/platform/serve"
 )
 
 // fetcher is a key server inside the test's bubble, so synctest.Wait returns after a fetch has
@@ -102,9 +103,9 @@ func TestKeysAreFetchedOnceForAllWhenTheyAreNeeded(t *testing.T) {
 			{0, serving("old"), "old", nil, 0, 1},
 			{10 * time.Minute, hang, "old", nil, 0, 2},
 			{0, nil, "old", nil, 0, 2},
-			{0, nil, "new", auth.ErrKeysUnavailable, 3 * time.Second, 2},
+			{0, nil, "new", serve.ErrKeysUnavailable, 3 * time.Second, 2},
 			{0, nil, "old", nil, 0, 2},
-			{0, nil, "new", auth.ErrKeysUnavailable, 0, 2},
+			{0, nil, "new", serve.ErrKeysUnavailable, 0, 2},
 			{10 * time.Second, nil, "old", nil, 0, 3},
 		},
 		"a forged key id causes one fetch an interval": {
@@ -115,19 +116,19 @@ func TestKeysAreFetchedOnceForAllWhenTheyAreNeeded(t *testing.T) {
 			{time.Second, nil, "forged", auth.ErrInvalid, 0, 3},
 		},
 		"a server that is down at the start is not hammered": {
-			{0, down, "old", auth.ErrKeysUnavailable, 0, 1},
-			{9 * time.Second, nil, "old", auth.ErrKeysUnavailable, 0, 1},
+			{0, down, "old", serve.ErrKeysUnavailable, 0, 1},
+			{9 * time.Second, nil, "old", serve.ErrKeysUnavailable, 0, 1},
 			{time.Second, serving("old"), "old", nil, 0, 2},
 		},
 		"a server that hangs at the start is waited for well below every ack deadline": {
-			{0, hang, "old", auth.ErrKeysUnavailable, 3 * time.Second, 1},
+			{0, hang, "old", serve.ErrKeysUnavailable, 3 * time.Second, 1},
 		},
 		"keys are kept for a day while the server is down, and no longer": {
 			{0, serving("old"), "old", nil, 0, 1},
 			{24*time.Hour - time.Second, down, "old", nil, 0, 2},
 			{0, nil, "old", nil, 0, 2},
-			{0, nil, "new", auth.ErrKeysUnavailable, 0, 2},
-			{11 * time.Second, nil, "old", auth.ErrKeysUnavailable, 0, 3},
+			{0, nil, "new", serve.ErrKeysUnavailable, 0, 2},
+			{11 * time.Second, nil, "old", serve.ErrKeysUnavailable, 0, 3},
 		},
 	}
 	for cacheControl, lasts := range map[string]time.Duration{
@@ -176,7 +177,7 @@ func TestACallerThatLeavesDoesNotEndTheFetchOfTheOthers(t *testing.T) {
 	for name, first := range map[string]struct {
 		token string
 		want  error
-	}{"that was answered": {"old", nil}, "that waits": {"new", auth.ErrKeysUnavailable}} {
+	}{"that was answered": {"old", nil}, "that waits": {"new", serve.ErrKeysUnavailable}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -231,7 +232,7 @@ func TestAnAnswerWithoutAUsableKeyIsAFailedFetch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			verifier := newVerifier(t, auth.ModeOIDC, serveKeys(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
-			require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+signed(claimsWith(nil))), auth.ErrKeysUnavailable)
+			require.ErrorIs(t, verifier.Verify(t.Context(), "Bearer "+signed(claimsWith(nil))), serve.ErrKeysUnavailable)
 		})
 	}
 	for name, key := range map[string]map[string]string{
@@ -249,7 +250,7 @@ func TestAnAnswerWithoutAUsableKeyIsAFailedFetch(t *testing.T) {
 			t.Parallel()
 			identity := newIdentity(t, serveKeys(t, down), serveKeys(t, publishPoints(key)))
 			_, err := identity.Identify(t.Context(), proxyHeader(signedAssertion(nil)))
-			require.ErrorIs(t, err, auth.ErrKeysUnavailable)
+			require.ErrorIs(t, err, serve.ErrKeysUnavailable)
 			require.ErrorContains(t, err, "no_usable_key")
 		})
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/golang-jwt/jwt/v5"
+
+	"billhook/internal/platform/serve"
 )
 
 // The JSON of a token is decoded here, not by the JWT library. The library's decoder accepts
@@ -112,7 +114,7 @@ func (i issuer) expecting(audience string) issuer {
 
 // read returns the claims of a token. It checks signature, issuer, audience and times; where
 // Cloud Run has verified and removed the signature, all but that. The error wraps ErrInvalid or
-// ErrKeysUnavailable.
+// serve.ErrKeysUnavailable.
 func (i issuer) read(ctx context.Context, token string, signatureRemoved bool) (claims, error) {
 	header, content, err := i.open(token)
 	if err == nil && !signatureRemoved {
@@ -122,8 +124,8 @@ func (i issuer) read(ctx context.Context, token string, signatureRemoved bool) (
 		err = i.validate(content)
 	}
 	switch {
-	case errors.Is(err, ErrKeysUnavailable):
-		return claims{}, fmt.Errorf("%w: %s", ErrKeysUnavailable, i.keys.failure())
+	case errors.Is(err, serve.ErrKeysUnavailable):
+		return claims{}, fmt.Errorf("%w: %s", serve.ErrKeysUnavailable, i.keys.failure())
 	case err != nil:
 		return claims{}, invalid(reason(err))
 	case !slices.Contains(i.names, content.Issuer): // the library compares with one issuer only

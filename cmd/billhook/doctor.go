@@ -21,7 +21,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/pause"
-	"billhook/internal/platform/gcp/finding"
+	"billhook/internal/platform/finding"
 	"billhook/internal/platform/gcp/pubsub"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/pipeline/tasks"
-	"billhook/internal/platform/gcp/finding"
+	"billhook/internal/platform/finding"
 	"billhook/internal/platform/gcp/installed"
 	"billhook/internal/platform/gcp/pubsub"
 )

@@ -17,7 +17,7 @@ import (
 	"billhook/catalog"
 	"billhook/emulator/cloudtest"
 	"billhook/internal/pipeline/tasks"
-	"billhook/internal/platform/gcp/finding"
+	"billhook/internal/platform/finding"
 	"billhook/internal/platform/gcp/installed"
 	"billhook/internal/platform/gcp/pubsub"
 )

@@ -18,7 +18,7 @@ import (
 	"billhook/internal/compose/devstack"
 	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/pause"
-	"billhook/internal/platform/gcp/finding"
+	"billhook/internal/platform/finding"
 )
 
 // startStack runs a whole Billhook on the stand-ins.

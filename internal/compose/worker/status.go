@@ -35,9 +35,5 @@ type examiner struct {
 
 func (e examiner) Examine(ctx context.Context, paused map[string]pause.Pause) (ops.Examination, error) {
 	found, err := e.look.Examine(ctx, e.catalog, paused)
-	told := ops.Examination{Unread: len(found.Unread), Catalogs: found.Catalogs}
-	for _, f := range found.Findings {
-		told.Findings = append(told.Findings, ops.Finding{Queue: f.Queue, Kind: f.Kind, ID: f.ID, Code: f.Code.String(), Have: f.Have, Want: f.Want, Effect: f.Effect})
-	}
-	return told, err
+	return ops.Examination{Findings: found.Findings, Unread: len(found.Unread), Catalogs: found.Catalogs}, err
 }

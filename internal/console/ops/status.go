@@ -15,6 +15,7 @@ import (
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/env"
+	"billhook/internal/platform/finding"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
@@ -37,27 +38,12 @@ type Doctor interface {
 
 // Examination is what a Doctor has found.
 type Examination struct {
-	Findings []Finding `json:"findings"`
+	Findings []finding.Finding `json:"findings"`
 	// Unread counts what the doctor may not look at.
 	Unread int `json:"unread"`
 	// Catalogs are the hashes of the catalogs that the queues were deployed from, by queue, as far as it
 	// is known.
 	Catalogs map[string]string `json:"-"`
-}
-
-// Finding is a difference between the catalog and what is deployed.
-type Finding struct {
-	// Queue is its id, or that of a topic that is no queue's own.
-	Queue string `json:"queue"`
-	// Kind is topic or subscription, ID which one, and Code in what it differs.
-	Kind string `json:"kind"`
-	ID   string `json:"id"`
-	Code string `json:"code"`
-	// Have and Want are settings, in words.
-	Have string `json:"have,omitempty"`
-	Want string `json:"want,omitempty"`
-	// Effect is what the difference does to a message.
-	Effect string `json:"effect"`
 }
 
 // Status is how the deployment stands, as this worker sees it.
@@ -193,9 +179,9 @@ func (a *API) examine(ctx context.Context, now time.Time) Diagnosis {
 	defer cancel()
 	found, err := a.look(ctx)
 	if err != nil {
-		return Diagnosis{Examination: Examination{Findings: []Finding{}}, Problem: err.Error()}
+		return Diagnosis{Examination: Examination{Findings: []finding.Finding{}}, Problem: err.Error()}
 	}
-	found.Findings = append([]Finding{}, found.Findings...)
+	found.Findings = append([]finding.Finding{}, found.Findings...)
 	return Diagnosis{Examination: found, ExaminedAt: now}
 }
 

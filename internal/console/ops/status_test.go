@@ -16,6 +16,7 @@ import (
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/env"
+	"billhook/internal/platform/finding"
 	"billhook/internal/platform/serve"
 )
 
@@ -102,7 +103,9 @@ func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
 
 func TestTheDoctorIsAskedOnceAMinuteWithThePauses(t *testing.T) {
 	t.Parallel()
-	r, d := open(t), &doctor{found: ops.Examination{Unread: 3, Findings: []ops.Finding{{Queue: "q", Kind: "topic", ID: "q", Code: "topic_missing", Effect: "It is refused."}}}}
+	r, d := open(t), &doctor{found: ops.Examination{Unread: 3, Findings: []finding.Finding{
+		finding.Of("topic", "q", finding.New("topic_missing", "It is refused.", "Make it.")),
+	}}}
 	_, now := r.standing(t, d)
 	r.commit(t, paused("orders"))
 	var all sync.WaitGroup

@@ -25,6 +25,7 @@ import (
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/env"
+	"billhook/internal/platform/finding"
 	"billhook/internal/platform/serve"
 	"billhook/internal/retry"
 )
@@ -127,8 +128,8 @@ func TestAPageShowsWhatTheAPIAnswers(t *testing.T) {
 			Self: ops.Self{Build: serve.Build{Version: "v1.4.0"}, Instance: "one"}, Catalog: "1a2b3c4d", Deployed: []string{"00000000"}, Agreement: ops.Differs,
 			Services:      []ops.ServiceStatus{{Service: rates.Service{Service: "worker", Instance: "one"}, SeenSeconds: 61, Agreement: ops.Differs}},
 			Configuration: []env.Setting{{Name: "OPS_TOKEN", Value: "[redacted]", About: "the tokens"}, {Name: "POOL", About: "the pool"}},
-			Doctor: ops.Diagnosis{ExaminedAt: noon, Examination: ops.Examination{Unread: 7, Findings: []ops.Finding{
-				{Queue: "one-queue", Kind: "subscription", ID: "one-queue-push", Code: "wrong_filter", Have: "none", Want: "x", Effect: "Messages are passed by."},
+			Doctor: ops.Diagnosis{ExaminedAt: noon, Examination: ops.Examination{Unread: 7, Findings: []finding.Finding{
+				finding.Of("subscription", "one-queue-push", finding.New("wrong_filter", "Messages are passed by.", "Ask.")).Differs("none", "x"),
 			}}},
 		}}, 200, []string{
 			"differs from the catalog: 1 finding, below", "deployed from another catalog", "1m 1s ago", "[redacted]", "not set", "wrong_filter", "Messages are passed by.", "may not look at 7 topics", `status-warn">differs`,

@@ -1,6 +1,6 @@
 package installed
 
-import "billhook/internal/platform/gcp/finding"
+import "billhook/internal/platform/finding"
 
 const (
 	apply = "Apply Terraform again."

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/api/secretmanager/v1"
 
 	"billhook/catalog"
-	"billhook/internal/platform/gcp/finding"
+	"billhook/internal/platform/finding"
 )
 
 // Config says which installation is looked at.

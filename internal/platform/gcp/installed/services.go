@@ -9,7 +9,7 @@ import (
 	"google.golang.org/api/run/v2"
 
 	"billhook/catalog"
-	"billhook/internal/platform/gcp/finding"
+	"billhook/internal/platform/finding"
 )
 
 const (

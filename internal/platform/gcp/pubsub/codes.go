@@ -1,6 +1,6 @@
 package pubsub
 
-import "billhook/internal/platform/gcp/finding"
+import "billhook/internal/platform/finding"
 
 // What mends most of it.
 const (

@@ -16,7 +16,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/pipeline/pause"
-	"billhook/internal/platform/gcp/finding"
+	"billhook/internal/platform/finding"
 )
 
 // Look is what an examination goes by, besides the catalog and the target.

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"billhook/internal/pipeline/pause"
-	"billhook/internal/platform/gcp/finding"
+	"billhook/internal/platform/finding"
 	"billhook/internal/platform/gcp/pubsub"
 )
 

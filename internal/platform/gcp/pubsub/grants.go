@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"billhook/catalog"
-	"billhook/internal/platform/gcp/finding"
+	"billhook/internal/platform/finding"
 )
 
 // agent is Pub/Sub's own service account; the number is the project's.

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"billhook/catalog"
-	"billhook/internal/platform/gcp/finding"
+	"billhook/internal/platform/finding"
 )
 
 // label is what Terraform names the installation by, on what it makes.

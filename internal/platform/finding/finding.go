@@ -14,6 +14,12 @@ func (c Code) String() string { return c.name }
 // MarshalText is the code's name.
 func (c Code) MarshalText() ([]byte, error) { return []byte(c.name), nil }
 
+// UnmarshalText reads a code's name; its effect and remedy stand in the finding.
+func (c *Code) UnmarshalText(name []byte) error {
+	*c = Code{name: string(name)}
+	return nil
+}
+
 // Finding is one difference between the catalog and what is there.
 type Finding struct {
 	// Queue is the id of the queue, or of a topic that is no queue's own; empty: it is about no single queue.

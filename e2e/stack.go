@@ -43,7 +43,7 @@ var Queue = shipped.Sources["paynow"].Events["ON_ORDER_COMPLETED"]
 // pushes to workerURL.
 func Provisioned(project string, c *catalog.Catalog) func(ctx context.Context, broker, workerURL string) error {
 	return func(ctx context.Context, broker, workerURL string) error {
-		to := pubsub.Target{ProjectID: project, PushBaseURL: workerURL, Emulator: true}
+		to := pubsub.Target{Names: pubsub.Names{ProjectID: project}, PushBaseURL: workerURL, Emulator: true}
 		_, err := pubsub.Provision(ctx, c, to, pubsub.EmulatorOptions(broker)...)
 		return err
 	}

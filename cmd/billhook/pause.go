@@ -99,7 +99,7 @@ func (p *program) switchMyself(ctx context.Context, of pause.Outcome, pools pool
 	if !ok {
 		return pause.Unknown, "this catalog has no such queue; CATALOG_DIR names another"
 	}
-	target := pubsub.Target{ProjectID: p.env.Project, Installation: p.env.Installation, Emulator: p.env.PubSubEmulator != ""}
+	target := pubsub.Target{Names: p.env.names(), Emulator: p.env.PubSubEmulator != ""}
 	if of.Pause == nil {
 		if target, err = p.target(pools); err != nil {
 			return pause.Unknown, err.Error()

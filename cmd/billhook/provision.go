@@ -81,7 +81,7 @@ func (p *program) target(pools poolFlags) (pubsub.Target, error) {
 		own[name] = pubsub.Pool{URL: pools.urls[name], ServiceAccount: account}
 	}
 	return pubsub.Target{
-		ProjectID: p.env.Project, Installation: p.env.Installation, PushBaseURL: p.env.PushBaseURL, Pools: own, PushAudience: p.env.PushAudience,
+		Names: p.env.names(), PushBaseURL: p.env.PushBaseURL, Pools: own, PushAudience: p.env.PushAudience,
 		PushServiceAccount: p.env.PushServiceAccount, Emulator: p.env.PubSubEmulator != "",
 	}, nil
 }

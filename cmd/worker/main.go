@@ -235,7 +235,7 @@ func (c config) subscriptions(ctx context.Context, service *worker.Config) (clos
 		pools[pool] = pubsub.Pool{URL: address, ServiceAccount: c.PushPoolAccounts[pool]}
 	}
 	opened, err := pubsub.NewSwitch(ctx, pubsub.Target{
-		ProjectID: c.Project, Installation: c.Installation, PushBaseURL: c.PushBaseURL, Pools: pools, PushAudience: c.PushAudience, PushServiceAccount: c.PushServiceAccount, Emulator: c.emulated(),
+		Names: c.names(), PushBaseURL: c.PushBaseURL, Pools: pools, PushAudience: c.PushAudience, PushServiceAccount: c.PushServiceAccount, Emulator: c.emulated(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("PUSH_BASE_URL, PUSH_POOL_URLS: %w", err)

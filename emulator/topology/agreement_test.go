@@ -33,7 +33,7 @@ func TestProvisionDoctorAndSimulatorAgree(t *testing.T) {
 				server := pstest.NewServer()
 				t.Cleanup(func() { _ = server.Close() })
 				options := pubsub.EmulatorOptions(server.Addr)
-				target := pubsub.Target{ProjectID: "p", PushBaseURL: "http://127.0.0.1:9", Emulator: true}
+				target := pubsub.Target{Names: pubsub.Names{ProjectID: "p"}, PushBaseURL: "http://127.0.0.1:9", Emulator: true}
 				changes, err := pubsub.Provision(t.Context(), c, target, options...)
 				require.NoError(t, err)
 				found, err := pubsub.Examine(t.Context(), c, target, pubsub.Look{}, options...)

@@ -53,7 +53,7 @@ func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
 			c, err := catalog.Load(test.dir)
 			require.NoError(t, err)
 			const worker = "http://127.0.0.1:9"
-			_, err = pubsub.Provision(t.Context(), c, pubsub.Target{ProjectID: test.provisioned, PushBaseURL: worker, Emulator: true}, pubsub.EmulatorOptions(addr)...)
+			_, err = pubsub.Provision(t.Context(), c, pubsub.Target{Names: pubsub.Names{ProjectID: test.provisioned}, PushBaseURL: worker, Emulator: true}, pubsub.EmulatorOptions(addr)...)
 			require.NoError(t, err)
 
 			require.ErrorContains(t, queues.Apply(t.Context(), addr, worker+"/push"), "without a path")

@@ -402,7 +402,7 @@ func (s *Stack) emulators(ctx, life context.Context, config Config) (broker stri
 		return "", tokens, err
 	}
 	s.closers = append(s.closers, pubSub.Stop, database.Stop)
-	to := pubsub.Target{ProjectID: config.ProjectID, Installation: config.Installation, PushBaseURL: s.WorkerURL, Emulator: true}
+	to := pubsub.Target{Names: pubsub.Names{ProjectID: config.ProjectID, Installation: config.Installation}, PushBaseURL: s.WorkerURL, Emulator: true}
 	provision := config.Provision
 	if provision == nil {
 		provision = func(ctx context.Context, broker, _ string) error {

@@ -96,12 +96,8 @@ func (p *Port) UnmarshalText(text []byte) error {
 
 const redacted = "[redacted]"
 
-// Secret is a value that must not be printed. Every way to format it gives "[redacted]". Only
-// Reveal returns the value.
+// Secret is a value that must not be printed. Every way to format it gives "[redacted]".
 type Secret string
-
-// Reveal returns the value.
-func (s Secret) Reveal() string { return string(s) }
 
 func (s Secret) String() string               { return redacted }
 func (s Secret) GoString() string             { return redacted }

@@ -116,7 +116,6 @@ func TestASecretPrintsAsRedactedHoweverItIsFormatted(t *testing.T) {
 		require.NotContains(t, printed, "68756e746572")
 		require.Contains(t, printed, "[redacted]")
 	}
-	require.Equal(t, "hunter2hunter2", secret.Reveal())
 }
 
 type shown struct {

@@ -2,23 +2,11 @@
 // could not be looked at. It refuses to know where either comes from.
 package finding
 
-// Code says in what a live resource differs from the catalog. Its text is its name.
+// Code says in what a live resource differs from the catalog.
 type Code struct{ name, effect, remedy string }
 
 // New returns a code. effect is what the difference does to messages or people; remedy is what to do about it.
 func New(name, effect, remedy string) Code { return Code{name, effect, remedy} }
-
-// String is the code's name.
-func (c Code) String() string { return c.name }
-
-// MarshalText is the code's name.
-func (c Code) MarshalText() ([]byte, error) { return []byte(c.name), nil }
-
-// UnmarshalText reads a code's name; its effect and remedy stand in the finding.
-func (c *Code) UnmarshalText(name []byte) error {
-	*c = Code{name: string(name)}
-	return nil
-}
 
 // Finding is one difference between the catalog and what is there.
 type Finding struct {
@@ -26,7 +14,7 @@ type Finding struct {
 	Queue string `json:"queue"`
 	Kind  string `json:"kind"` // topic, subscription, service, job or secret
 	ID    string `json:"id"`
-	Code  Code   `json:"code"`
+	Code  string `json:"code"`
 	// Have and Want are settings, in words.
 	Have   string `json:"have,omitempty"`
 	Want   string `json:"want,omitempty"`
@@ -36,7 +24,7 @@ type Finding struct {
 
 // Of returns a finding with the effect and the remedy of its code.
 func Of(kind, id string, code Code) Finding {
-	return Finding{Kind: kind, ID: id, Code: code, Effect: code.effect, Do: code.remedy}
+	return Finding{Kind: kind, ID: id, Code: code.name, Effect: code.effect, Do: code.remedy}
 }
 
 // Differs is the finding with what is there, and what should be.

@@ -10,9 +10,6 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"time"
-
-	"billhook/internal/contract"
 )
 
 // Loaded says what a saved file held.
@@ -22,38 +19,20 @@ type Loaded struct {
 	Waiting, Gone int
 }
 
-// savedMessage is one message in the file.
-type savedMessage struct {
-	ID          string            `json:"id"`
-	PublishTime time.Time         `json:"publish_time"`
-	OrderingKey string            `json:"ordering_key,omitempty"`
-	Attributes  map[string]string `json:"attributes,omitempty"`
-	Data        []byte            `json:"data,omitempty"`
-	Failures    int               `json:"failures,omitempty"`
-}
-
 // saved is one subscription in the file: its undelivered messages, or those that it holds.
 type saved struct {
-	Waiting []savedMessage `json:"waiting,omitempty"`
-	Held    []savedMessage `json:"held,omitempty"`
-	Paused  bool           `json:"paused,omitempty"`
-}
-
-func save(m Message, failures int) savedMessage {
-	return savedMessage{ID: m.ID, PublishTime: m.PublishTime, OrderingKey: m.OrderingKey, Attributes: m.Attributes, Data: m.Data, Failures: failures}
-}
-
-func (m savedMessage) message() Message {
-	return Message{ID: m.ID, PublishTime: m.PublishTime, Message: contract.Message{Data: m.Data, Attributes: m.Attributes, OrderingKey: m.OrderingKey}}
+	Waiting []*delivery `json:"waiting,omitempty"`
+	Held    []Message   `json:"held,omitempty"`
+	Paused  bool        `json:"paused,omitempty"`
 }
 
 // logged is one line of the log beside the file: a message that a subscription got, the id of one
 // that it has done with, or whether it is paused from then on.
 type logged struct {
-	Subscription string        `json:"subscription"`
-	Got          *savedMessage `json:"got,omitempty"`
-	Done         string        `json:"done,omitempty"`
-	Paused       *bool         `json:"paused,omitempty"`
+	Subscription string    `json:"subscription"`
+	Got          *delivery `json:"got,omitempty"`
+	Done         string    `json:"done,omitempty"`
+	Paused       *bool     `json:"paused,omitempty"`
 }
 
 func logOf(path string) string { return path + ".log" }
@@ -76,18 +55,19 @@ func (s *Simulator) Load(path string) (Loaded, error) {
 			continue
 		}
 		sub.paused = kept.Paused
-		if sub.Path == "" {
-			kept.Held, kept.Waiting = slices.Concat(kept.Held, kept.Waiting), nil // the log does not tell them apart
-		}
 		for _, m := range kept.Held {
-			sub.held = append(sub.held, m.message())
+			sub.held = append(sub.held, m)
 			s.skipID(m.ID)
 		}
-		for _, m := range kept.Waiting {
-			s.enqueue(sub, &delivery{Message: m.message(), failures: m.Failures})
-			s.skipID(m.ID)
+		for _, d := range kept.Waiting {
+			s.skipID(d.ID)
+			if sub.Path == "" { // the log does not tell them apart
+				sub.held = append(sub.held, d.Message)
+				continue
+			}
+			s.enqueue(sub, d)
+			loaded.Waiting++
 		}
-		loaded.Waiting += len(kept.Waiting)
 	}
 	if err := s.write(path); err != nil {
 		return Loaded{}, fmt.Errorf("standin: load: %w", err)
@@ -136,15 +116,18 @@ func readKept(path string) (map[string]saved, error) {
 		}
 	}
 	for id, kept := range all {
-		kept.Waiting = slices.DeleteFunc(kept.Waiting, func(m savedMessage) bool { return done[place{id, m.ID}] })
+		kept.Waiting = slices.DeleteFunc(kept.Waiting, func(d *delivery) bool { return done[place{id, d.ID}] })
 		all[id] = kept
-		for _, m := range slices.Concat(kept.Waiting, kept.Held) {
-			done[place{id, m.ID}] = true // a kill between the file and its log leaves it in both
+		for _, d := range kept.Waiting {
+			done[place{id, d.ID}] = true // a kill between the file and its log leaves it in both
+		}
+		for _, m := range kept.Held {
+			done[place{id, m.ID}] = true
 		}
 	}
 	for _, entry := range got {
 		if kept := all[entry.Subscription]; !done[place{entry.Subscription, entry.Got.ID}] {
-			kept.Waiting = append(kept.Waiting, *entry.Got)
+			kept.Waiting = append(kept.Waiting, entry.Got)
 			all[entry.Subscription] = kept
 		}
 	}
@@ -186,15 +169,11 @@ func (s *Simulator) Save(path string) error {
 func (s *Simulator) write(path string) error {
 	all := map[string]saved{}
 	for id, sub := range s.subs {
-		kept := saved{Paused: sub.paused}
 		// Ids rise, so they give the order of publishing.
-		for _, d := range slices.SortedFunc(maps.Keys(sub.waiting), func(a, b *delivery) int { return cmp.Or(len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID)) }) {
-			kept.Waiting = append(kept.Waiting, save(d.Message, d.failures))
-		}
-		for _, m := range sub.held {
-			kept.Held = append(kept.Held, save(m, 0))
-		}
-		if kept.Waiting != nil || kept.Held != nil || kept.Paused {
+		kept := saved{Paused: sub.paused, Held: sub.held, Waiting: slices.SortedFunc(maps.Keys(sub.waiting), func(a, b *delivery) int {
+			return cmp.Or(len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID))
+		})}
+		if len(kept.Waiting) > 0 || len(kept.Held) > 0 || kept.Paused {
 			all[id] = kept
 		}
 	}

@@ -77,7 +77,7 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 			log, err := os.ReadFile(path + ".log")
 			if end != "it is closed" {
 				require.NoError(t, err)
-				cut := append(log, `{"subscription":"orders-push","got":{"id":"9`...)
+				cut := append(log, `{"subscription":"orders-push","got":{"ID":"9`...)
 				require.NoError(t, os.WriteFile(path+".log", cut, 0o600), "the kill cuts a line off")
 			}
 			if end == "it is killed before its log is emptied" {
@@ -126,7 +126,7 @@ func TestAFileThatCannotBeReadIsAnErrorAndOfWhatIsGoneIsTold(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "broker.json")
 	s := newBench(t, always(http.StatusNoContent), plain())
-	held := `{"hold":{"held":[{"id":"1"}]}}`
+	held := `{"hold":{"held":[{"ID":"1"}]}}`
 	require.NoError(t, os.WriteFile(path, []byte(held), 0o600))
 	loaded, err := s.Load(path)
 	require.NoError(t, err)

@@ -2,14 +2,11 @@
 
 package standin
 
-// This file is longer than others: it is one state machine, and its functions share one lock.
-
 import (
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"slices"
@@ -58,13 +55,6 @@ type SimulatorConfig struct {
 	Client *http.Client
 	// Clock; nil: the machine's.
 	Clock Clock
-	// Rand returns a number in [0,1); nil: the runtime's source. It is called with a lock held
-	// and must not call the simulator.
-	Rand func() float64
-	// LostAcks is the probability that an acknowledgement is lost, since Pub/Sub's
-	// acknowledgements are best effort. At its ack deadline the message is delivered again, and
-	// with it every later message of its ordering key, also the acknowledged ones.
-	LostAcks float64
 }
 
 // Message is a message in a subscription.
@@ -140,25 +130,18 @@ type lane struct {
 	queue []*delivery
 	// busy: the first message is being pushed, waits for its next attempt, or is in ready.
 	busy bool
-	// repeat holds the messages to deliver again after a lost acknowledgement: that message,
-	// and those acknowledged since. due: the loss is noticed.
-	repeat []*delivery
-	due    bool
 }
 
 // delivery is a message in one subscription.
 type delivery struct {
 	Message
-	failures int // nacks and missed deadlines
+	Failures int `json:",omitempty"` // nacks and missed deadlines
 }
 
 // NewSimulator returns a running simulator, or all mistakes of its configuration.
 func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 	if config.Clock == nil {
 		config.Clock = SystemClock{}
-	}
-	if config.Rand == nil {
-		config.Rand = rand.Float64
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 100 // enough for a window
@@ -263,13 +246,13 @@ func (s *Simulator) take(topic string, m contract.Message) string {
 		if !sub.Filter.Match(message.Attributes) {
 			continue
 		}
-		got := save(message, 0)
-		s.note(logged{Subscription: sub.ID, Got: &got})
+		d := &delivery{Message: message}
+		s.note(logged{Subscription: sub.ID, Got: d})
 		if sub.Path == "" {
 			sub.held = append(sub.held, message)
 			continue
 		}
-		s.enqueue(sub, &delivery{Message: message})
+		s.enqueue(sub, d)
 	}
 	return message.ID
 }
@@ -311,7 +294,7 @@ func (s *Simulator) dispatch(sub *subscription) {
 		}
 		sub.stats.Outstanding++
 		s.pushes.Add(1)
-		go s.push(sub, l, first, push{url: s.baseURL + sub.Path, attempt: first.failures + 1, pauses: sub.pauses, sent: now})
+		go s.push(sub, l, first, push{url: s.baseURL + sub.Path, attempt: first.Failures + 1, pauses: sub.pauses})
 	}
 	s.notify()
 }
@@ -321,7 +304,6 @@ type push struct {
 	url     string
 	attempt int
 	pauses  int // value of subscription.pauses at the start
-	sent    time.Time
 }
 
 // push sends the message and applies the answer.
@@ -337,40 +319,21 @@ func (s *Simulator) push(sub *subscription, l *lane, d *delivery, p push) {
 		return
 	}
 	if acked {
-		s.ack(sub, l, d, p)
+		s.ack(sub, l)
 	} else {
 		s.nack(sub, l, p)
 	}
 	s.dispatch(sub)
 }
 
-func (s *Simulator) ack(sub *subscription, l *lane, d *delivery, p push) {
+func (s *Simulator) ack(sub *subscription, l *lane) {
 	sub.stats.Acked++
 	sub.stats.Window = min(sub.stats.Window+1, maxWindow)
 	if sub.stats.PushBackoff /= 2; sub.stats.PushBackoff < minPushBackoff {
 		sub.stats.PushBackoff = 0
 	}
-	lost := l.repeat == nil && s.config.LostAcks > 0 && s.config.Rand() < s.config.LostAcks
-	if lost {
-		elapsed := s.config.Clock.Now().Sub(p.sent)
-		s.after(sub.AckDeadline-elapsed, func() { s.noticeLoss(sub, l) })
-	}
-	if lost || l.repeat != nil {
-		l.queue = l.queue[1:]
-		l.repeat = append(l.repeat, d)
-	} else {
-		s.remove(sub, l)
-	}
+	s.remove(sub, l)
 	s.proceed(sub, l)
-}
-
-// noticeLoss has the lane repeat messages once none of it is being pushed.
-func (s *Simulator) noticeLoss(sub *subscription, l *lane) {
-	l.due = true
-	if !l.busy {
-		s.proceed(sub, l)
-	}
-	s.dispatch(sub)
 }
 
 func (s *Simulator) nack(sub *subscription, l *lane, p push) {
@@ -387,7 +350,7 @@ func (s *Simulator) nack(sub *subscription, l *lane, p push) {
 		s.proceed(sub, l)
 		return
 	}
-	s.after(sub.retryAfter(l.queue[0].failures), func() {
+	s.after(sub.retryAfter(l.queue[0].Failures), func() {
 		s.proceed(sub, l)
 		s.dispatch(sub)
 	})
@@ -397,8 +360,8 @@ func (s *Simulator) nack(sub *subscription, l *lane, p push) {
 // the message to the dead-letter topic and reports true.
 func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 	d := l.queue[0]
-	d.failures++
-	if sub.DeadLetterTopic == "" || d.failures < sub.MaxDeliveryAttempts {
+	d.Failures++
+	if sub.DeadLetterTopic == "" || d.Failures < sub.MaxDeliveryAttempts {
 		return false
 	}
 	sub.stats.DeadLettered++
@@ -407,7 +370,7 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 	if letter.Attributes == nil {
 		letter.Attributes = map[string]string{}
 	}
-	letter.Attributes["CloudPubSubDeadLetterSourceDeliveryCount"] = strconv.Itoa(d.failures)
+	letter.Attributes["CloudPubSubDeadLetterSourceDeliveryCount"] = strconv.Itoa(d.Failures)
 	letter.Attributes["CloudPubSubDeadLetterSourceSubscription"] = sub.ID
 	letter.Attributes["CloudPubSubDeadLetterSourceSubscriptionProject"] = s.config.ProjectID
 	letter.Attributes["CloudPubSubDeadLetterSourceTopicPublishTime"] = d.PublishTime.Format("2006-01-02T15:04:05.000-07:00")
@@ -425,15 +388,11 @@ func (s *Simulator) remove(sub *subscription, l *lane) {
 
 // proceed continues the lane after an attempt or a wait.
 func (s *Simulator) proceed(sub *subscription, l *lane) {
-	if l.due {
-		l.queue, l.repeat, l.due = append(l.repeat, l.queue...), nil, false
-		s.fail(sub, l) // a lost acknowledgement is a missed deadline
-	}
 	l.busy = false
 	switch {
 	case len(l.queue) > 0:
 		s.makeReady(sub, l)
-	case l.repeat == nil && l.key != "":
+	case l.key != "":
 		delete(sub.lanes, l.key)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -67,8 +66,6 @@ type Config struct {
 	// ServiceAccount is the e-mail address of the push account. It is required in every mode
 	// but none.
 	ServiceAccount string
-	// Issuers are the accepted issuers; empty: Google's.
-	Issuers []string
 	// KeysURL is the URL of the JSON Web Key Set; empty: Google's. Plain http is accepted for
 	// loopback alone: the server of this URL decides which tokens are genuine.
 	KeysURL string
@@ -90,16 +87,13 @@ type Verifier struct {
 // New returns a Verifier, or all mistakes of the configuration.
 func New(config Config) (*Verifier, error) {
 	config.KeysURL = cmp.Or(config.KeysURL, googleKeysURL)
-	if len(config.Issuers) == 0 {
-		config.Issuers = []string{issuerURL, issuerHost}
-	}
 	if err := config.check(); err != nil {
 		return nil, err
 	}
 	keys := &keySet{url: config.KeysURL, client: config.Client, now: config.Now}
 	return &Verifier{
 		mode: config.Mode, serviceAccount: config.ServiceAccount,
-		issuer: newIssuer(jwt.SigningMethodRS256, config.Audience, keys, config.Issuers...),
+		issuer: newIssuer(jwt.SigningMethodRS256, config.Audience, keys, issuerURL, issuerHost),
 	}, nil
 }
 
@@ -114,7 +108,6 @@ func (c Config) check() error {
 	return errors.Join(
 		checkAudience(c.Audience),
 		refuse(strings.TrimSpace(c.ServiceAccount) == "", "the push service account is empty"),
-		refuse(slices.Contains(c.Issuers, ""), "an issuer is empty"),
 		checkKeysURL(c.KeysURL),
 	)
 }

@@ -48,7 +48,6 @@ func TestAConfigurationThatSkipsACheckIsRefused(t *testing.T) {
 		"oidc without an account":            push(func(c *auth.Config) { c.ServiceAccount = "" }),
 		"iam without an audience":            push(func(c *auth.Config) { c.Mode, c.Audience = auth.ModeIAM, "" }),
 		"iam without an account":             push(func(c *auth.Config) { c.Mode, c.ServiceAccount = auth.ModeIAM, "" }),
-		"an empty issuer":                    push(func(c *auth.Config) { c.Issuers = []string{""} }),
 		"keys over plain http":               push(func(c *auth.Config) { c.KeysURL = "http://keys.example.test/" }),
 		"keys from nowhere":                  push(func(c *auth.Config) { c.KeysURL = "keys.json" }),
 		"none where no emulator host is set": push(func(c *auth.Config) { c.Mode = auth.ModeNone }),

@@ -27,7 +27,7 @@ func told(t *testing.T, findings []finding.Finding) (told []string) {
 		require.NotEmpty(t, f.Effect, f.Code)
 		require.NotEmpty(t, f.Do, f.Code)
 		require.True(t, f.Have == "" || f.Have != f.Want, "%s: %s", f.Code, f.Have)
-		told = append(told, f.Kind+" "+f.ID+" "+f.Code.String())
+		told = append(told, f.Kind+" "+f.ID+" "+f.Code)
 	}
 	return told
 }
@@ -302,7 +302,7 @@ func TestTheWorkerExaminesWhatItKnows(t *testing.T) {
 	} {
 		p := applied(t)
 		test.change(p)
-		p.target = pubsub.Target{ProjectID: "p"}
+		p.target = pubsub.Target{Names: pubsub.Names{ProjectID: "p"}}
 		found, err := p.openSwitch().Examine(t.Context(), p.catalog, nil)
 		require.NoError(t, err, name)
 		require.Equal(t, test.want, told(t, found.Findings), name)

@@ -24,7 +24,7 @@ const (
 // otherwise keeps and counts it until its retention ends. It gives all others back at once,
 // and reports whether it found one among the first two thousand.
 func Unhold(ctx context.Context, q catalog.Queue, names Names, eventID string, options ...option.ClientOption) (found bool, err error) {
-	a, err := open(ctx, Target{ProjectID: names.ProjectID, Installation: names.Installation}, options)
+	a, err := open(ctx, Target{Names: names}, options)
 	if err != nil {
 		return false, err
 	}

@@ -70,7 +70,7 @@ func provisioned(t *testing.T) emulated {
 	t.Helper()
 	e := emulated{project: "p-" + uuid.NewString(), options: pubsub.EmulatorOptions(emulatortest.PubSub(t))}
 	// Nobody listens there; what is pushed waits.
-	e.target = pubsub.Target{ProjectID: e.project, PushBaseURL: "http://127.0.0.1:1", Emulator: true}
+	e.target = pubsub.Target{Names: pubsub.Names{ProjectID: e.project}, PushBaseURL: "http://127.0.0.1:1", Emulator: true}
 	_, err := pubsub.Provision(t.Context(), shipped(t), e.target, e.options...)
 	require.NoError(t, err)
 	e.Client, err = client.NewClient(t.Context(), e.project, e.options...)
@@ -200,7 +200,7 @@ func empty(t *testing.T) *project {
 		t: t, catalog: ordersCatalog(), topics: map[string]bool{}, subscriptions: map[string]*pubsubpb.Subscription{}, refuse: map[string]error{},
 		labels: map[string]map[string]string{}, elsewhere: map[string][]string{}, policies: map[string]*iampb.Policy{},
 		target: pubsub.Target{
-			ProjectID: "p", PushBaseURL: "https://worker.example", PushAudience: "aud", PushServiceAccount: "push@example.com",
+			Names: pubsub.Names{ProjectID: "p"}, PushBaseURL: "https://worker.example", PushAudience: "aud", PushServiceAccount: "push@example.com",
 			Pools: map[string]pubsub.Pool{"orders": {URL: "https://orders.example", ServiceAccount: "orders@example.com"}},
 		},
 		look: pubsub.Look{Label: "shop", Known: []string{"warehouse"}, Accounts: map[string]string{

@@ -51,13 +51,3 @@ func (n Names) topicName(id string) string { return "projects/" + n.ProjectID + 
 func (n Names) subscriptionName(id string) string {
 	return "projects/" + n.ProjectID + "/subscriptions/" + n.id(id)
 }
-
-func (t Target) names() Names {
-	return Names{ProjectID: t.ProjectID, Installation: t.Installation}
-}
-
-func (t Target) id(ofCatalog string) string        { return t.names().id(ofCatalog) }
-func (t Target) topicName(ofCatalog string) string { return t.names().topicName(ofCatalog) }
-func (t Target) subscriptionName(ofCatalog string) string {
-	return t.names().subscriptionName(ofCatalog)
-}

@@ -26,9 +26,8 @@ import (
 
 // Target says where to provision and whom the pushes go to.
 type Target struct {
-	ProjectID string
-	// Installation is as that of Names.
-	Installation string
+	Names
+
 	// PushBaseURL is the worker's address, such as https://worker.example, without a path.
 	PushBaseURL string
 	// PushAudience and PushServiceAccount make the pushes carry an OIDC token; with
@@ -78,7 +77,7 @@ type Change struct {
 
 // check refuses a target whose pushes could never be accepted.
 func (t Target) check() error {
-	if err := t.names().Check(); err != nil {
+	if err := t.Names.Check(); err != nil {
 		return fmt.Errorf("pubsub: %w", err)
 	}
 	addresses, tokens := []string{t.PushBaseURL}, t.PushServiceAccount != ""

@@ -189,7 +189,7 @@ func TestATargetWhosePushesCouldNeverArriveIsRefused(t *testing.T) {
 	t.Parallel()
 	const worker = "https://worker.example"
 	named := func(installation string) pubsub.Target {
-		return pubsub.Target{PushBaseURL: worker, Installation: installation}
+		return pubsub.Target{PushBaseURL: worker, Names: pubsub.Names{Installation: installation}}
 	}
 	for name, target := range map[string]pubsub.Target{
 		"no address":                         {},

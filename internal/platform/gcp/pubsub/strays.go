@@ -159,7 +159,7 @@ func (s *search) made(name string, labels map[string]string) bool {
 	if of := labels[label]; of != "" && s.look.Label != "" {
 		return of == s.look.Label
 	}
-	return s.target.Installation != "" && strings.HasPrefix(idOf(name), s.target.names().prefix())
+	return s.target.Installation != "" && strings.HasPrefix(idOf(name), s.target.prefix())
 }
 
 // pushedHere reports whether an endpoint is at one of this installation's workers.

@@ -95,7 +95,7 @@ func TestWhatTheSwitchMayNotDoSaysGooglesCodeAndNothingElse(t *testing.T) {
 	delete(p.subscriptions, ordersPush)
 	require.ErrorContains(t, s.Pause(t.Context(), q, pausedAt), "there is no subscription")
 	stands(t, s, q, pause.Missing)
-	p.target = pubsub.Target{ProjectID: "p"}
+	p.target = pubsub.Target{Names: pubsub.Names{ProjectID: "p"}}
 	require.ErrorContains(t, p.openSwitch().Resume(t.Context(), q), "PUSH_BASE_URL")
 	p.target.PushBaseURL = "https://worker.example/path"
 	_, err = pubsub.NewSwitch(t.Context(), p.target, p.options...)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/store"
 )
 
@@ -68,7 +69,10 @@ func (d *Database) BatchGetDocuments(request *firestorepb.BatchGetDocumentsReque
 func (d *Database) Commit(ctx context.Context, request *firestorepb.CommitRequest) (*firestorepb.CommitResponse, error) {
 	writes := make([]store.Write, len(request.GetWrites()))
 	for i, w := range request.GetWrites() {
-		writes[i] = writeOf(w)
+		var err error
+		if writes[i], err = writeOf(w); err != nil {
+			return nil, status.Error(codes.InvalidArgument, err.Error())
+		}
 	}
 	versions, err := d.store.Commit(ctx, writes)
 	if err != nil {
@@ -81,28 +85,31 @@ func (d *Database) Commit(ctx context.Context, request *firestorepb.CommitReques
 	return response, nil
 }
 
-func writeOf(w *firestorepb.Write) store.Write {
+func writeOf(w *firestorepb.Write) (store.Write, error) {
 	var version store.Version
 	if at := w.GetCurrentDocument().GetUpdateTime(); at != nil {
 		version = store.Version(at.AsTime().UnixNano())
 	}
 	if name := w.GetDelete(); name != "" {
-		return store.Delete(keyOf(name), version)
+		return store.Delete(keyOf(name), version), nil
 	}
-	key, fields := keyOf(w.GetUpdate().GetName()), fieldsOf(w.GetUpdate().GetFields())
+	key := keyOf(w.GetUpdate().GetName())
+	fields, err := firestore.FromFields(w.GetUpdate().GetFields())
 	switch {
+	case err != nil:
+		return store.Write{}, err
 	case len(w.GetUpdateTransforms()) > 0:
 		add := map[string]int64{}
 		for _, transform := range w.GetUpdateTransforms() {
 			add[unquoted(transform.GetFieldPath())] = transform.GetIncrement().GetIntegerValue()
 		}
-		return store.Increment(key, add, fields)
+		return store.Increment(key, add, fields), nil
 	case version != 0:
-		return store.Replace(key, version, fields)
+		return store.Replace(key, version, fields), nil
 	case w.GetCurrentDocument() != nil:
-		return store.Create(key, fields)
+		return store.Create(key, fields), nil
 	default:
-		return store.Set(key, fields)
+		return store.Set(key, fields), nil
 	}
 }
 
@@ -170,7 +177,11 @@ func queryOf(from *firestorepb.StructuredQuery) (store.Query, error) {
 		case op == firestorepb.StructuredQuery_FieldFilter_LESS_THAN && query.Newest != nil:
 			query.Newest.Until = value.GetTimestampValue().AsTime()
 		case op == firestorepb.StructuredQuery_FieldFilter_EQUAL:
-			query.Equal[name] = valueOf(value)
+			equal, err := firestore.FromValue(value)
+			if err != nil {
+				return query, status.Error(codes.InvalidArgument, err.Error())
+			}
+			query.Equal[name] = equal
 		case op == firestorepb.StructuredQuery_FieldFilter_ARRAY_CONTAINS:
 			query.Contains[name] = value.GetStringValue()
 		default:
@@ -228,67 +239,5 @@ func timeOf(version store.Version) *timestamppb.Timestamp {
 }
 
 func toProto(name string, doc store.Document) *firestorepb.Document {
-	return &firestorepb.Document{Name: name, Fields: mapTo(doc.Fields).GetFields(), CreateTime: timeOf(doc.Version), UpdateTime: timeOf(doc.Version)}
-}
-
-func mapTo(fields map[string]any) *firestorepb.MapValue {
-	to := &firestorepb.MapValue{Fields: make(map[string]*firestorepb.Value, len(fields))}
-	for name, value := range fields {
-		to.Fields[name] = valueTo(value)
-	}
-	return to
-}
-
-func valueTo(value any) *firestorepb.Value {
-	switch v := value.(type) {
-	case string:
-		return &firestorepb.Value{ValueType: &firestorepb.Value_StringValue{StringValue: v}}
-	case int64:
-		return &firestorepb.Value{ValueType: &firestorepb.Value_IntegerValue{IntegerValue: v}}
-	case bool:
-		return &firestorepb.Value{ValueType: &firestorepb.Value_BooleanValue{BooleanValue: v}}
-	case time.Time:
-		return &firestorepb.Value{ValueType: &firestorepb.Value_TimestampValue{TimestampValue: timestamppb.New(v)}}
-	case map[string]any:
-		return &firestorepb.Value{ValueType: &firestorepb.Value_MapValue{MapValue: mapTo(v)}}
-	case []any:
-		list := &firestorepb.ArrayValue{}
-		for _, element := range v {
-			list.Values = append(list.Values, valueTo(element))
-		}
-		return &firestorepb.Value{ValueType: &firestorepb.Value_ArrayValue{ArrayValue: list}}
-	default:
-		return &firestorepb.Value{ValueType: &firestorepb.Value_NullValue{}}
-	}
-}
-
-func fieldsOf(values map[string]*firestorepb.Value) map[string]any {
-	fields := make(map[string]any, len(values))
-	for name, value := range values {
-		fields[name] = valueOf(value)
-	}
-	return fields
-}
-
-func valueOf(value *firestorepb.Value) any {
-	switch v := value.GetValueType().(type) {
-	case *firestorepb.Value_StringValue:
-		return v.StringValue
-	case *firestorepb.Value_IntegerValue:
-		return v.IntegerValue
-	case *firestorepb.Value_BooleanValue:
-		return v.BooleanValue
-	case *firestorepb.Value_TimestampValue:
-		return v.TimestampValue.AsTime()
-	case *firestorepb.Value_MapValue:
-		return fieldsOf(v.MapValue.GetFields())
-	case *firestorepb.Value_ArrayValue:
-		list := []any{}
-		for _, element := range v.ArrayValue.GetValues() {
-			list = append(list, valueOf(element))
-		}
-		return list
-	default:
-		return nil
-	}
+	return &firestorepb.Document{Name: name, Fields: firestore.ToValue(doc.Fields).GetMapValue().GetFields(), CreateTime: timeOf(doc.Version), UpdateTime: timeOf(doc.Version)}
 }

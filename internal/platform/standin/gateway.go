@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -145,16 +143,7 @@ func (g *Gateway) Before(next http.Handler) http.Handler {
 // Tell sets what becomes of the next orders, 1 to 1,000,000, after those of earlier calls. With an
 // id, they are those of that payment, or of that subscription.
 func (g *Gateway) Tell(act Act, times int, id string) error {
-	if !slices.Contains(acts, act) {
-		return errors.New("standin: gateway: the act must be decline, refuse, fail, hang, lose or forget")
-	}
-	if err := checkTimes("gateway", times); err != nil {
-		return err
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.told = append(g.told, toldOrder[Act]{act, times, id})
-	return nil
+	return g.told.tell(&g.mu, act, times, id, acts)
 }
 
 // Orders are those that the gateway has decided on, in the order of their arrival.
@@ -339,16 +328,9 @@ func (g *Gateway) tell(w http.ResponseWriter, r *http.Request) {
 		Times int    `json:"times"`
 		ID    string `json:"id"`
 	}
-	err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, 1<<10), &given, json.RejectUnknownMembers(true))
-	if err != nil {
-		serve.Refuse(http.StatusBadRequest, "malformed", `Send {"act":"fail","times":1}, and "id" for one payment or subscription.`).Write(w)
-		return
-	}
-	if err = g.Tell(given.Act, given.Times, given.ID); err != nil {
-		serve.Refuse(http.StatusUnprocessableEntity, "told", err.Error()).Write(w)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+	toldBy(w, r, &given, `Send {"act":"fail","times":1}, and "id" for one payment or subscription.`, func() error {
+		return g.Tell(given.Act, given.Times, given.ID)
+	})
 }
 
 func (g *Gateway) list(w http.ResponseWriter, _ *http.Request) {

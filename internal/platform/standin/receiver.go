@@ -40,7 +40,7 @@ const (
 	Normal Mode = "normal"
 )
 
-var modes = []Mode{Fail, Refuse, Hang, Forget, Double}
+var modes = []Mode{Fail, Refuse, Hang, Forget, Double, Normal}
 
 // Outcomes of a delivery.
 const (
@@ -186,16 +186,7 @@ func (r *Receiver) TellOf(event string, mode Mode, times int) error {
 		r.orders = slices.DeleteFunc(r.orders, func(o toldOrder[Mode]) bool { return event == "" || o.id == event })
 		return nil
 	}
-	if !slices.Contains(modes, mode) {
-		return errors.New("standin: receiver: the mode must be fail, refuse, hang, forget, double or normal")
-	}
-	if err := checkTimes("receiver", times); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.orders = append(r.orders, toldOrder[Mode]{mode, times, event})
-	return nil
+	return r.orders.tell(&r.mu, mode, times, event, modes)
 }
 
 // Applied returns how often the event was applied, on all paths together; of a document's _id, how often the
@@ -364,16 +355,7 @@ func (r *Receiver) tell(w http.ResponseWriter, request *http.Request) {
 		Mode  Mode `json:"mode"`
 		Times int  `json:"times"`
 	}
-	err := json.UnmarshalRead(http.MaxBytesReader(w, request.Body, 1<<10), &given, json.RejectUnknownMembers(true))
-	if err != nil {
-		serve.Refuse(http.StatusBadRequest, "malformed", `Send {"mode":"fail","times":1}.`).Write(w)
-		return
-	}
-	if err = r.Tell(given.Mode, given.Times); err != nil {
-		serve.Refuse(http.StatusUnprocessableEntity, "told", err.Error()).Write(w)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
+	toldBy(w, request, &given, `Send {"mode":"fail","times":1}.`, func() error { return r.Tell(given.Mode, given.Times) })
 }
 
 func (r *Receiver) list(w http.ResponseWriter, _ *http.Request) {

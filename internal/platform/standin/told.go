@@ -5,6 +5,10 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+
+	"github.com/go-json-experiment/json"
+
+	"billhook/internal/platform/serve"
 )
 
 // maxTimes bounds the times of one order, against a typing mistake.
@@ -21,12 +25,31 @@ type toldOrder[M ~string] struct {
 	id   string
 }
 
-// checkTimes refuses a number of requests that no order is meant for.
-func checkTimes(who string, times int) error {
-	if times < 1 || times > maxTimes {
-		return fmt.Errorf("standin: %s: times must be 1 to %d", who, maxTimes)
+// tell adds an order after those of earlier calls.
+func (o *orders[M]) tell(lock sync.Locker, mode M, times int, id string, known []M) error {
+	if !slices.Contains(known, mode) {
+		return fmt.Errorf("standin: it can be told one of %v", known)
 	}
+	if times < 1 || times > maxTimes {
+		return fmt.Errorf("standin: times must be 1 to %d", maxTimes)
+	}
+	lock.Lock()
+	defer lock.Unlock()
+	*o = append(*o, toldOrder[M]{mode, times, id})
 	return nil
+}
+
+// toldBy answers a person who tells a stand-in something: tell does what was read into given.
+func toldBy(w http.ResponseWriter, r *http.Request, given any, send string, tell func() error) {
+	if err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, 1<<10), given, json.RejectUnknownMembers(true)); err != nil {
+		serve.Refuse(http.StatusBadRequest, "malformed", send).Write(w)
+		return
+	}
+	if err := tell(); err != nil {
+		serve.Refuse(http.StatusUnprocessableEntity, "told", err.Error()).Write(w)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 // next takes one request off the oldest order for one of its ids, or for any. It returns "" where

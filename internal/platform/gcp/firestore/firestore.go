@@ -277,10 +277,10 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 		}}
 	}
 	for _, equal := range slices.Sorted(maps.Keys(q.Equal)) {
-		where(path(equal), firestorepb.StructuredQuery_FieldFilter_EQUAL, toValue(q.Equal[equal]))
+		where(path(equal), firestorepb.StructuredQuery_FieldFilter_EQUAL, ToValue(q.Equal[equal]))
 	}
 	for list, text := range q.Contains { // one at most
-		where(path(list), firestorepb.StructuredQuery_FieldFilter_ARRAY_CONTAINS, toValue(text))
+		where(path(list), firestorepb.StructuredQuery_FieldFilter_ARRAY_CONTAINS, ToValue(text))
 	}
 	if q.IDPrefix != "" {
 		where(name, firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, reference(q.IDPrefix))
@@ -299,16 +299,16 @@ func (s *Store) structured(q store.Query) *firestorepb.StructuredQuery {
 	// A comparison with a time matches times alone, so documents without the field are left out.
 	switch {
 	case q.Due != nil:
-		where(path(q.Due.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, toValue(q.Due.Until))
+		where(path(q.Due.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, ToValue(q.Due.Until))
 		query.OrderBy = ordered(firestorepb.StructuredQuery_ASCENDING, path(q.Due.Field))
 	case q.Newest != nil:
-		where(path(q.Newest.Field), firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, toValue(q.Newest.Since))
+		where(path(q.Newest.Field), firestorepb.StructuredQuery_FieldFilter_GREATER_THAN_OR_EQUAL, ToValue(q.Newest.Since))
 		if !q.Newest.Until.IsZero() {
-			where(path(q.Newest.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN, toValue(q.Newest.Until))
+			where(path(q.Newest.Field), firestorepb.StructuredQuery_FieldFilter_LESS_THAN, ToValue(q.Newest.Until))
 		}
 		query.OrderBy = ordered(firestorepb.StructuredQuery_DESCENDING, path(q.Newest.Field), name)
 		if after := q.After; !after.IsZero() {
-			query.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{toValue(after.At), reference(after.ID)}}
+			query.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{ToValue(after.At), reference(after.ID)}}
 		}
 	default:
 		query.OrderBy = ordered(firestorepb.StructuredQuery_ASCENDING, name)
@@ -379,7 +379,7 @@ func (s *Store) toProto(w store.Write) *firestorepb.Write {
 		}
 		return out
 	}
-	out.Operation = &firestorepb.Write_Update{Update: &firestorepb.Document{Name: s.name(w.Key), Fields: toValue(w.Fields).GetMapValue().GetFields()}}
+	out.Operation = &firestorepb.Write_Update{Update: &firestorepb.Document{Name: s.name(w.Key), Fields: ToValue(w.Fields).GetMapValue().GetFields()}}
 	switch w.Op {
 	case store.OpCreate:
 		out.CurrentDocument = &firestorepb.Precondition{ConditionType: &firestorepb.Precondition_Exists{Exists: false}}
@@ -393,7 +393,7 @@ func (s *Store) toProto(w store.Write) *firestorepb.Write {
 		for name, add := range w.Add {
 			out.UpdateTransforms = append(out.UpdateTransforms, &firestorepb.DocumentTransform_FieldTransform{
 				FieldPath:     path(name),
-				TransformType: &firestorepb.DocumentTransform_FieldTransform_Increment{Increment: toValue(add)},
+				TransformType: &firestorepb.DocumentTransform_FieldTransform_Increment{Increment: ToValue(add)},
 			})
 		}
 	case store.OpSet, store.OpDelete:
@@ -411,7 +411,8 @@ func path(name string) string {
 	return "`" + strings.NewReplacer("\\", "\\\\", "`", "\\`").Replace(name) + "`"
 }
 
-func toValue(value any) *firestorepb.Value {
+// ToValue is a value of a document as Firestore has it.
+func ToValue(value any) *firestorepb.Value {
 	switch v := value.(type) {
 	case string:
 		return &firestorepb.Value{ValueType: &firestorepb.Value_StringValue{StringValue: v}}
@@ -426,13 +427,13 @@ func toValue(value any) *firestorepb.Value {
 	case map[string]any:
 		fields := make(map[string]*firestorepb.Value, len(v))
 		for name, inner := range v {
-			fields[name] = toValue(inner)
+			fields[name] = ToValue(inner)
 		}
 		return &firestorepb.Value{ValueType: &firestorepb.Value_MapValue{MapValue: &firestorepb.MapValue{Fields: fields}}}
 	case []any:
 		values := make([]*firestorepb.Value, len(v))
 		for i, inner := range v {
-			values[i] = toValue(inner)
+			values[i] = ToValue(inner)
 		}
 		return &firestorepb.Value{ValueType: &firestorepb.Value_ArrayValue{ArrayValue: &firestorepb.ArrayValue{Values: values}}}
 	default: // nil; CheckWrites refuses everything else
@@ -441,25 +442,27 @@ func toValue(value any) *firestorepb.Value {
 }
 
 func fromProto(key store.Key, doc *firestorepb.Document) (store.Document, error) {
-	fields, err := fromFields(doc.Fields)
+	fields, err := FromFields(doc.Fields)
 	if err != nil {
 		return store.Document{}, fmt.Errorf("firestore: %s: %w", key, err)
 	}
 	return store.Document{Key: key, Fields: fields, Version: store.Version(doc.UpdateTime.AsTime().UnixNano())}, nil
 }
 
-func fromFields(values map[string]*firestorepb.Value) (map[string]any, error) {
+// FromFields reads the fields of a document.
+func FromFields(values map[string]*firestorepb.Value) (map[string]any, error) {
 	fields := make(map[string]any, len(values))
 	for name, value := range values {
 		var err error
-		if fields[name], err = fromValue(value); err != nil {
+		if fields[name], err = FromValue(value); err != nil {
 			return nil, fmt.Errorf("field %s: %w", name, err)
 		}
 	}
 	return fields, nil
 }
 
-func fromValue(value *firestorepb.Value) (any, error) {
+// FromValue reads a value of a document.
+func FromValue(value *firestorepb.Value) (any, error) {
 	switch v := value.ValueType.(type) {
 	case *firestorepb.Value_NullValue:
 		return nil, nil
@@ -472,12 +475,12 @@ func fromValue(value *firestorepb.Value) (any, error) {
 	case *firestorepb.Value_TimestampValue:
 		return v.TimestampValue.AsTime().UTC(), nil
 	case *firestorepb.Value_MapValue:
-		return fromFields(v.MapValue.Fields)
+		return FromFields(v.MapValue.Fields)
 	case *firestorepb.Value_ArrayValue:
 		values := make([]any, len(v.ArrayValue.Values))
 		for i, inner := range v.ArrayValue.Values {
 			var err error
-			if values[i], err = fromValue(inner); err != nil {
+			if values[i], err = FromValue(inner); err != nil {
 				return nil, err
 			}
 		}

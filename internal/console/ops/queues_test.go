@@ -112,35 +112,18 @@ func TestAQueueSaysWhichKeysWaitAndBehindWhat(t *testing.T) {
 	require.Equal(t, []any{ops.PlaceDelayed, of(2)}, []any{keys["e3"].Place, keys["e3"].Messages})
 	require.Equal(t, []any{ops.PlaceDelayed, at.Add(time.Hour)}, []any{keys["e1"].Place, keys["e1"].Until})
 	require.False(t, got.KeysMore)
+	var targets []string
+	for _, target := range got.Targets {
+		targets = append(targets, target.Name)
+	}
+	require.Equal(t, []string{"a", "b", "c", "d", "ledger"}, targets, "a page that is refreshed shows them in the same place")
+	require.Equal(t, "ledger", got.Breakers[0].Target)
 	for i := range 12 {
 		r.put(t, "orders", fmt.Sprint("more-", i), fmt.Sprint("more-", i), at.Add(time.Hour), false)
 	}
 	r.get(t, "queues/orders", &got)
 	require.Len(t, got.Keys, 10)
 	require.True(t, got.KeysMore)
-}
-
-// A page that is refreshed shows the same in the same place.
-func TestTheTargetsOfAQueueStandInOneOrder(t *testing.T) {
-	t.Parallel()
-	r := open(t)
-	r.fill(t)
-	q, names := catalog.Queue{ID: "many", Handlers: map[string]catalog.Handler{}}, []string{"ledger"}
-	for i := range 20 {
-		names = append(names, fmt.Sprintf("target-%02d", i))
-	}
-	for _, name := range names {
-		q.Handlers["type."+name] = catalog.Handler{Calls: []string{name}}
-	}
-	reads := ops.Reads{Store: r.store, Catalog: &catalog.Catalog{Queues: []catalog.Queue{q}}, Now: func() time.Time { return at }}
-	detail, err := reads.QueueDetail(t.Context(), q)
-	require.NoError(t, err)
-	var got []string
-	for _, target := range detail.Targets {
-		got = append(got, target.Name)
-	}
-	require.Equal(t, names, got)
-	require.Equal(t, "ledger", detail.Breakers[0].Target)
 }
 
 func TestRatesAreOfTheHoursOrDaysThatAreAskedFor(t *testing.T) {

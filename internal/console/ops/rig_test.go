@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -47,7 +46,7 @@ const (
 )
 
 var queues = &catalog.Catalog{Queues: []catalog.Queue{
-	{ID: "orders", Alias: "q:orders", Enabled: true, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.credit"}}, DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Aliases: []string{"orders.exchange"}, Retention: time.Hour}},
+	{ID: "orders", Alias: "q:orders", Enabled: true, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.credit", Calls: []string{"c", "ledger", "a", "d", "b"}}}, DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Aliases: []string{"orders.exchange"}, Retention: time.Hour}},
 	{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 2, OldestAlert: 4 * time.Hour, Retention: time.Hour}},
 }, Products: map[string]catalog.Product{"hat": {Points: 250}}}
 
@@ -301,12 +300,4 @@ func (r *rig) seal(t *testing.T) {
 	t.Helper()
 	_, err := seal.Sealer{Store: r.store, Origins: sealtest.Trusting{}, Now: func() time.Time { return at }}.Run(t.Context())
 	require.NoError(t, err)
-}
-
-// entries are the first words of a template for so many values, such as e0, e1, e2.
-func numbered(name string, n int) (all []string) {
-	for i := range n {
-		all = append(all, fmt.Sprint(name, i))
-	}
-	return all
 }

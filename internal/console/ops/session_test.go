@@ -54,9 +54,17 @@ func (d *doorway) enters(r *http.Request) (who string) {
 	return who
 }
 
-// refused is the code of a refusal.
-func refused(t *testing.T, err error) string {
+// signsIn is the cookie of somebody who signs in from a peer.
+func (d *doorway) signsIn(t *testing.T, peer, shown, name string) *http.Cookie {
 	t.Helper()
+	cookie := d.signsIn(t, peer, shown, name)
+	return cookie
+}
+
+// refuses is the code by which a sign-in is refused.
+func (d *doorway) refuses(t *testing.T, r *http.Request, shown, name string) string {
+	t.Helper()
+	_, err := d.SignIn(r, shown, name)
 	var problem *serve.Problem
 	require.ErrorAs(t, err, &problem)
 	return problem.Code
@@ -65,8 +73,7 @@ func refused(t *testing.T, err error) string {
 func TestWhoeverShowsTheTokenIsLetInForTwelveHours(t *testing.T) {
 	t.Parallel()
 	d := doorwayOf(ops.Access{Tokens: []string{next, token}})
-	cookie, err := d.SignIn(asks(t, http.MethodPost, far), token, "ada@example.org")
-	require.NoError(t, err)
+	cookie := d.signsIn(t, far, token, "ada@example.org")
 	require.True(t, cookie.HttpOnly && cookie.Secure && cookie.SameSite == http.SameSiteStrictMode)
 	require.Equal(t, "__Host-billhook-ops", cookie.Name, "of this host alone")
 	require.Equal(t, []any{"/", "", 12 * 60 * 60}, []any{cookie.Path, cookie.Domain, cookie.MaxAge})
@@ -89,24 +96,21 @@ func TestWhoeverShowsTheTokenIsLetInForTwelveHours(t *testing.T) {
 func TestAForgedSessionIsNone(t *testing.T) {
 	t.Parallel()
 	d := doorwayOf(ops.Access{Tokens: []string{token, ""}, OpenOnLoopback: true})
-	good, err := d.SignIn(asks(t, http.MethodPost, far), token, "ada")
-	require.NoError(t, err)
-	local, err := d.SignIn(asks(t, http.MethodPost, here), "", "ada")
-	require.NoError(t, err)
+	good := d.signsIn(t, far, token, "ada")
+	local := d.signsIn(t, here, "", "ada")
 	text, mac, _ := strings.Cut(good.Value, ".")
 	encoded := base64.RawURLEncoding.EncodeToString
 	later := doorwayOf(ops.Access{Tokens: []string{token}})
 	later.now = at.Add(2 * time.Hour)
-	ahead, err := later.SignIn(asks(t, http.MethodPost, far), token, "ada")
-	require.NoError(t, err)
+	ahead := later.signsIn(t, far, token, "ada")
 	for name, value := range map[string]string{
 		"nothing":                        "",
 		"no MAC":                         text,
 		"an empty MAC":                   text + ".",
 		"the MAC of another text":        encoded([]byte("99999999999 token:eve")) + "." + mac,
 		"a MAC with a bit turned":        text + "." + encoded(append([]byte{1}, make([]byte, 31)...)),
-		"the MAC of an empty token":      encodedSession(t, "", "token:eve"),
-		"the MAC of another token":       encodedSession(t, next, "token:eve"),
+		"the MAC of an empty token":      ops.Sealed(ops.KeyOf(""), audit.Author{Proof: audit.SharedToken, Name: "eve"}, at.Add(time.Hour)),
+		"the MAC of another token":       doorwayOf(ops.Access{Tokens: []string{next}}).signsIn(t, far, next, "eve").Value,
 		"a local one from elsewhere":     local.Value,
 		"one that lasts longer":          ahead.Value,
 		"a long one":                     strings.Repeat("a", 5000) + "." + mac,
@@ -123,24 +127,11 @@ func TestAForgedSessionIsNone(t *testing.T) {
 	require.Equal(t, "token:ada", d.enters(asks(t, http.MethodGet, far, good)))
 }
 
-// encodedSession is the cookie of somebody who has shown a token that this site may not accept.
-func encodedSession(t *testing.T, token, who string) string {
-	t.Helper()
-	_, name, _ := strings.Cut(who, ":")
-	if token == "" {
-		return ops.Sealed(ops.KeyOf(""), audit.Author{Proof: audit.SharedToken, Name: name}, at.Add(time.Hour))
-	}
-	cookie, err := doorwayOf(ops.Access{Tokens: []string{token}}).SignIn(asks(t, http.MethodPost, far), token, name)
-	require.NoError(t, err)
-	return cookie.Value
-}
-
 func TestANameAloneLetsInOnThisMachine(t *testing.T) {
 	t.Parallel()
 	d := doorwayOf(ops.Access{OpenOnLoopback: true})
 	require.Equal(t, "local", d.enters(asks(t, http.MethodGet, here)), "to look takes no name")
-	cookie, err := d.SignIn(asks(t, http.MethodPost, here), "", "ada")
-	require.NoError(t, err)
+	cookie := d.signsIn(t, here, "", "ada")
 	require.True(t, cookie.HttpOnly && !cookie.Secure && cookie.SameSite == http.SameSiteStrictMode)
 	require.Equal(t, []string{"billhook-ops", "/ops"}, []string{cookie.Name, cookie.Path})
 	require.Equal(t, "local:ada", d.enters(asks(t, http.MethodPost, here, cookie)))
@@ -148,13 +139,10 @@ func TestANameAloneLetsInOnThisMachine(t *testing.T) {
 	rebound := asks(t, http.MethodGet, here, cookie)
 	rebound.Host = "rebound.example"
 	require.Equal(t, "host_not_local", d.enters(rebound))
-	_, err = d.SignIn(rebound, "", "eve")
-	require.Equal(t, "token_not_accepted", refused(t, err))
-	_, err = d.SignIn(asks(t, http.MethodPost, far), "", "eve")
-	require.Equal(t, "token_not_accepted", refused(t, err), "elsewhere a name is nothing")
+	require.Equal(t, "token_not_accepted", d.refuses(t, rebound, "", "eve"))
+	require.Equal(t, "token_not_accepted", d.refuses(t, asks(t, http.MethodPost, far), "", "eve"), "elsewhere a name is nothing")
 	closed := doorwayOf(ops.Access{Tokens: []string{token}})
-	_, err = closed.SignIn(asks(t, http.MethodPost, here), "", "eve")
-	require.Equal(t, "token_not_accepted", refused(t, err))
+	require.Equal(t, "token_not_accepted", closed.refuses(t, asks(t, http.MethodPost, here), "", "eve"))
 	restarted := ops.NewSessions(ops.Access{OpenOnLoopback: true}, []byte("another"), slog.New(slog.DiscardHandler), func() time.Time { return at })
 	again := &doorway{Sessions: restarted}
 	require.Equal(t, "local", again.enters(asks(t, http.MethodGet, here, cookie)), "it ends with its process")
@@ -163,8 +151,7 @@ func TestANameAloneLetsInOnThisMachine(t *testing.T) {
 func TestAnIdentityNeedsNoSession(t *testing.T) {
 	t.Parallel()
 	d := doorwayOf(ops.Access{Tokens: []string{token}, Identifier: identities{}})
-	cookie, err := d.SignIn(asks(t, http.MethodPost, far), token, "eve")
-	require.NoError(t, err)
+	cookie := d.signsIn(t, far, token, "eve")
 	for identity, want := range map[string]string{
 		"ada": "ada@example.org", "eve": "identity_not_allowed", "away": "identity_unavailable", "forged": "identity_invalid", "nobody": "forbidden", "": "token:eve",
 	} {
@@ -181,26 +168,22 @@ func TestATokenOrANameThatIsWrongIsRefusedAndNotLogged(t *testing.T) {
 	t.Parallel()
 	d := doorwayOf(ops.Access{Tokens: []string{token}, OpenOnLoopback: true})
 	for range 50 {
-		_, err := d.SignIn(asks(t, http.MethodPost, far), next, "eve")
-		require.Equal(t, "token_not_accepted", refused(t, err))
+		require.Equal(t, "token_not_accepted", d.refuses(t, asks(t, http.MethodPost, far), next, "eve"))
 	}
 	for _, name := range []string{"", "ada l", "ada\nwho=eve", "<b>", "ada|x", "a\u202eb", strings.Repeat("a", 129), token} {
 		for _, shown := range []string{token, ""} {
-			_, err := d.SignIn(asks(t, http.MethodPost, here), shown, name)
-			require.Equal(t, "name_invalid", refused(t, err), "%q", name)
+			require.Equal(t, "name_invalid", d.refuses(t, asks(t, http.MethodPost, here), shown, name), "%q", name)
 		}
 	}
 	require.NotContains(t, d.log.String(), token)
 	require.NotContains(t, d.log.String(), next)
-	_, err := d.SignIn(asks(t, http.MethodPost, far), token, "ada")
-	require.NoError(t, err, "nobody is locked out by the wrong tokens of others")
+	d.signsIn(t, far, token, "ada") // nobody is locked out by the wrong tokens of others
 }
 
 func TestAPageIsAskedForFromItsOwnSite(t *testing.T) {
 	t.Parallel()
 	d := doorwayOf(ops.Access{Tokens: []string{token}, OpenOnLoopback: true})
-	cookie, err := d.SignIn(asks(t, http.MethodPost, far), token, "ada")
-	require.NoError(t, err)
+	cookie := d.signsIn(t, far, token, "ada")
 	for name, test := range map[string]struct {
 		header     http.Header
 		look, send string
@@ -239,8 +222,7 @@ func TestTheAPITakesNoCookie(t *testing.T) {
 	access := ops.Access{Tokens: []string{token}, OpenOnLoopback: true}
 	d, r := doorwayOf(access), newRig(t, access)
 	for peer, shown := range map[string]string{far: token, here: ""} {
-		cookie, err := d.SignIn(asks(t, http.MethodPost, peer), shown, "ada")
-		require.NoError(t, err)
+		cookie := d.signsIn(t, peer, shown, "ada")
 		r.refuses(t, http.MethodGet, "/v1/ops/events", "", http.StatusUnauthorized, "unauthorized", from(far), func(request *http.Request) { request.AddCookie(cookie) })
 	}
 }

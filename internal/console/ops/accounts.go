@@ -32,8 +32,7 @@ type Account struct {
 	AsOf time.Time `json:"as_of,omitzero"`
 	// Entries are those before AsOf, the newest first.
 	Entries []ledger.Move `json:"entries"`
-	// More reports whether there are more entries than are shown, and Next is the parameter page for
-	// them.
+	// More reports whether there are more entries than are shown, and Next is the parameter page for them.
 	More bool   `json:"more"`
 	Next string `json:"next,omitempty"`
 }
@@ -54,8 +53,7 @@ func (a *API) account(r *http.Request) (Account, error) {
 	return found, err
 }
 
-// endOf is a moment: the end of a day, in UTC, where it is given as a day. It is zero where there is
-// none.
+// endOf is a moment: the end of a day, in UTC, where it is given as a day.
 func (p *parameters) endOf(name string, now time.Time) time.Time {
 	if day, err := time.Parse(time.DateOnly, p.values.Get(name)); err == nil {
 		return day.AddDate(0, 0, 1)
@@ -98,8 +96,7 @@ func (a Reads) Account(ctx context.Context, tenant, name string, asOf time.Time,
 	return found, last, nil
 }
 
-// balance reads an account without its entries. That of a moment is what the account has now less
-// what was entered since, as long as nothing is entered in between.
+// balance reads an account without its entries.
 func (a Reads) balance(ctx context.Context, of holding, asOf time.Time) (Account, error) {
 	found := Account{Tenant: of.tenant, Account: string(of.name), AsOf: asOf, Entries: []ledger.Move{}}
 	doc, err := a.accountDocument(ctx, of)
@@ -170,8 +167,7 @@ type Usage struct {
 	Subscription string `json:"subscription"`
 	Tenant       string `json:"tenant"`
 	Period       string `json:"period"`
-	// Start and End bound the period where something was used in it; End is absent while no event
-	// has told it.
+	// Start and End bound the period where something was used in it; End is absent while no event has told it.
 	Start  time.Time             `json:"start,omitzero"`
 	End    time.Time             `json:"end,omitzero"`
 	Meters map[string]MeterUsage `json:"meters"`
@@ -183,8 +179,7 @@ type Usage struct {
 type MeterUsage struct {
 	Used    int64 `json:"used"`
 	Entries int64 `json:"entries"`
-	// Quota is the allowance, and Percent the part of it that is used, rounded down. Both are
-	// absent where there is none.
+	// Quota is the allowance, and Percent the part of it that is used, rounded down.
 	Quota   int64  `json:"quota,omitzero"`
 	Percent *int64 `json:"percent,omitempty"`
 	// Warned is the highest threshold that was crossed. Its warning was emitted in the same commit, and Warning is
@@ -212,8 +207,7 @@ func meterUsage(t usage.Total) MeterUsage {
 	return m
 }
 
-// showUsage answers the meters of a period: of the one that holds this moment, where the request
-// names none.
+// showUsage answers the meters of a period: of the one that holds this moment, where the request names none.
 func (a *API) showUsage(r *http.Request) (Usage, error) {
 	params := read(r, "tenant", "period", "page")
 	shown := Usage{Tenant: params.tenant(), Period: params.id("period"), Meters: map[string]MeterUsage{}}

@@ -94,8 +94,7 @@ func (s *sayer) Write(part []byte) (int, error) {
 
 const toWrite = 5 * time.Second
 
-// Stream writes server-sent events. An event that its client does not take within five seconds ends the
-// stream with an error.
+// Stream writes server-sent events.
 type Stream struct {
 	to    http.ResponseWriter
 	by    *http.ResponseController

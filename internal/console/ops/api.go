@@ -71,8 +71,8 @@ func (a *API) Routes(r chi.Router) {
 
 func (a *API) routes(r chi.Router) {
 	r.Route("/v1/ops", func(r chi.Router) {
-		r.Use(bounded, saying)
-		r.Get("/queues", answer(a, a.queues))
+		r.Use(bounded(maxRequest), saying)
+		r.Get("/queues", plain(a, a.Queues))
 		r.Get("/waiting", answer(a, a.waitsOf))
 		r.Get("/outbox", answer(a, a.outbox))
 		r.Get("/events", answer(a, a.events))
@@ -83,8 +83,8 @@ func (a *API) routes(r chi.Router) {
 		r.Get("/rates", answer(a, a.rates))
 		r.Get("/queues/{id}", answer(a, a.queue))
 		r.Get("/audit", answer(a, a.audited))
-		r.Get("/status", answer(a, a.status))
-		r.Get("/catalog", answer(a, a.listCatalog))
+		r.Get("/status", plain(a, a.status))
+		r.Get("/catalog", plain(a, a.listCatalog))
 		r.Get("/catalog/queues/{id}", answer(a, a.declaredQueue))
 		r.Get("/catalog/contracts/{id}", answer(a, a.declaredContract))
 		r.Post("/events/{event_id}/payload", answer(a, a.eventPayload))
@@ -96,7 +96,7 @@ func (a *API) routes(r chi.Router) {
 		a.keepRoutes(r)
 		a.journalRoutes(r)
 	})
-	a.tryRoutes(r)
+	r.With(bounded(maxTried)).Post("/v1/ops/events/try", answer(a, a.try))
 }
 
 func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc {
@@ -178,13 +178,19 @@ func (a *API) problem(ctx context.Context, err error) *serve.Problem {
 	return p
 }
 
-const maxRequest = 64 << 10
+// The largest body of a request, in bytes, and of one for a trial: a message and the files of a catalog.
+const (
+	maxRequest = 64 << 10
+	maxTried   = 4 << 20
+)
 
-func bounded(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
-		next.ServeHTTP(w, r)
-	})
+func bounded(most int64) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Body = http.MaxBytesReader(w, r.Body, most)
+			next.ServeHTTP(w, r)
+		})
+	}
 }
 
 // readJSON reads the body of a request: one JSON value and nothing behind it. Names are exact,
@@ -196,7 +202,6 @@ func readJSON(r *http.Request, into any, advice string) error {
 }
 
 // readChange reads the body of a request for a change as readJSON does, and requires that it gives a reason.
-// Where the reason is refused the error wraps audit.ErrInvalid.
 func readChange(r *http.Request, into any, advice string) error {
 	body, err := readBody(r, into, advice)
 	if err != nil {
@@ -217,8 +222,7 @@ func readBody(r *http.Request, into any, advice string) (body []byte, err error)
 	return body, nil
 }
 
-// param is a part of the path, unescaped: chi leaves it escaped where the client escaped more
-// than necessary.
+// param is a part of the path, unescaped: chi leaves it escaped where the client escaped more than necessary.
 func param(r *http.Request, name string) string {
 	value := chi.URLParam(r, name)
 	if r.URL.RawPath != "" {
@@ -242,13 +246,6 @@ func (a *API) event(r *http.Request) (Event, error) {
 		return Event{}, err
 	}
 	return a.Event(r.Context(), of.id, of.queue, of.tenant)
-}
-
-func (a *API) queues(r *http.Request) (Queues, error) {
-	if err := read(r).err(); err != nil {
-		return Queues{}, err
-	}
-	return a.Queues(r.Context())
 }
 
 func (a *API) outbox(r *http.Request) (Lanes, error) {
@@ -311,6 +308,16 @@ func pagedBy[T any](params *parameters, list string, first Place, limit int, fin
 	}
 	items, next, err := find(at, limit)
 	return pageOf(items, params.next(list, at, next)), err
+}
+
+// plain answers what takes no parameters.
+func plain[T any](a *API, find func(context.Context) (T, error)) http.HandlerFunc {
+	return answer(a, func(r *http.Request) (found T, err error) {
+		if err = read(r).err(); err == nil {
+			found, err = find(r.Context())
+		}
+		return found, err
+	})
 }
 
 // tenantOf is the tenant that a request without other parameters names.

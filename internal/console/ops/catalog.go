@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"slices"
@@ -71,10 +72,7 @@ type DeclaredTarget struct {
 	Scheme      catalog.Scheme `json:"scheme"`
 }
 
-func (a *API) listCatalog(r *http.Request) (Declared, error) {
-	if err := read(r).err(); err != nil {
-		return Declared{}, err
-	}
+func (a *API) listCatalog(context.Context) (Declared, error) {
 	c := a.Catalog
 	found := Declared{
 		Hash: c.Hash(), TasksPool: c.TasksPool, Queues: []DeclaredQueue{}, Contracts: []DeclaredContract{},
@@ -159,9 +157,9 @@ type Producer struct {
 }
 
 func (a *API) declaredQueue(r *http.Request) (QueueDeclaration, error) {
-	q, ok := a.Catalog.Queue(param(r, "id"))
-	if !ok {
-		return QueueDeclaration{}, errNoQueue
+	q, err := a.queueOf(r)
+	if err != nil {
+		return QueueDeclaration{}, err
 	}
 	found := QueueDeclaration{DeclaredQueue: declaredInShort(q), Words: q.Words(), Takes: []Taken{}, ProducedBy: append([]Producer{}, producers(a.Catalog, q)...), Emits: []string{}}
 	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
@@ -227,13 +225,11 @@ type ContractDeclaration struct {
 	Example jsontext.Value `json:"example"`
 	// ConsumedBy are the queues that have a handler for it.
 	ConsumedBy []Consumer `json:"consumed_by"`
-	// ProducedBy are those who publish to one of these queues. A handler that does may publish other
-	// contracts there.
+	// ProducedBy are those who publish to one of these queues.
 	ProducedBy []Producer `json:"produced_by"`
 }
 
-// DeclaredMember is a member of a contract's content. The members of a list's elements have its name
-// before theirs, as in items[].product_id.
+// DeclaredMember is a member of a contract's content.
 type DeclaredMember struct {
 	Name     string `json:"name"`
 	Shape    string `json:"shape"`

@@ -41,8 +41,7 @@ type Event struct {
 // Waits is the status of an event that has no record, and that waits.
 const Waits dedupe.Status = "WAITING"
 
-// Conflict is a message with the event's id that is not that event: its payload differs, or is
-// broken.
+// Conflict is a message with the event's id that is not that event: its payload differs, or is broken.
 type Conflict struct {
 	Queue       string        `json:"queue"`
 	Status      dedupe.Status `json:"status"`
@@ -109,8 +108,7 @@ func (a Reads) find(ctx context.Context, id, queue, tenant string) (found, error
 	return f, nil
 }
 
-// destination is the queue that a message goes to once it is published; empty: several, or none
-// of the catalog.
+// destination is the queue that a message goes to once it is published; empty: several, or none of the catalog.
 func (a Reads) destination(k lane.Kept) string {
 	var takes []string
 	for _, q := range a.Catalog.Queues {
@@ -124,9 +122,7 @@ func (a Reads) destination(k lane.Kept) string {
 	return takes[0]
 }
 
-// Event returns the story of an event. A queue's id and a tenant, where they are not empty, tell
-// it from others with the same id. What waits of it and is not read here is read in a bounded
-// number of reads, whatever the number of the events.
+// Event returns the story of an event.
 func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, error) {
 	f, err := a.find(ctx, id, queue, tenant)
 	if err != nil {
@@ -187,8 +183,7 @@ func (f found) own() []lane.Kept {
 	return own
 }
 
-// story puts together what is stored under an event id. The event has no status where only its
-// message waits, or nothing is stored. The record is zero where the event has none.
+// story puts together what is stored under an event id.
 func story(id string, f found) (Event, dedupe.Record, error) {
 	event, own := Event{
 		Line: Line{EventID: id}, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []deadletter.Item{},

@@ -25,7 +25,7 @@ import (
 // has for it.
 func (a *API) eventQueueRoutes(r chi.Router) {
 	r.Route("/api/v1/events", func(r chi.Router) {
-		r.Use(sameOrigin, a.Access.require, bounded, saying)
+		r.Use(sameOrigin, a.Access.require, bounded(maxRequest), saying)
 		r.Get("/stats", success(a, a.stats))
 		r.Get("/dead-letter", success(a, a.deadEvents))
 		r.Post("/dead-letter/{event_id}/retry", success(a, a.retry))
@@ -71,11 +71,11 @@ type Stats struct {
 	AtLeast bool `json:"atLeast,omitempty"`
 }
 
-func (a *API) stats(r *http.Request) (Stats, error) {
-	if err := read(r).err(); err != nil {
-		return Stats{}, err
+func (a *API) stats(r *http.Request) (stats Stats, err error) {
+	if err = read(r).err(); err == nil {
+		stats, err = a.Stats(r.Context())
 	}
-	return a.Stats(r.Context())
+	return stats, err
 }
 
 // Stats counts the events of all queues. A count stops at deadletter.CountTo.
@@ -147,8 +147,7 @@ type DeadEvent struct {
 	UpdatedAt    time.Time `json:"updatedAt,omitzero"`
 }
 
-// deadEvents answers a list without pages, as scripts expect: up to limit dead letters, the
-// newest first.
+// deadEvents answers a list without pages, as scripts expect: up to limit dead letters, the newest first.
 func (a *API) deadEvents(r *http.Request) ([]DeadEvent, error) {
 	params := read(r, "limit")
 	limit := params.limit(most, store.MaxPage)
@@ -173,8 +172,7 @@ type Retried struct {
 	ID      string `json:"id"`
 	EventID string `json:"eventId"`
 	Queue   string `json:"queue"`
-	// Operation is the replay, which /v1/ops/operations/{id} shows. Its Progress is finished,
-	// running, or waiting_for_approval where the queue needs a second person.
+	// Operation is the replay, which /v1/ops/operations/{id} shows.
 	Operation string              `json:"operation"`
 	Progress  deadletter.Progress `json:"progress"`
 	// Replayed: the message is on its way to its queue, with all its attempts.

@@ -28,8 +28,7 @@ const (
 	// StepPublished: the broker took its message. StepKept: it began to wait elsewhere.
 	StepPublished What = "published"
 	StepKept      What = "kept"
-	// StepSilent: deliveries of which the record has nothing. Their worker died or was cut off, or turned
-	// them away before an attempt. The step stands before the attempt that came next.
+	// StepSilent: deliveries of which the record has nothing.
 	StepSilent What = "silent"
 	// StepTried: an attempt. It has no End where it is under way, or its end is not known.
 	StepTried What = "attempt"
@@ -155,8 +154,7 @@ func dealings(letter deadletter.Item) []Step {
 	return steps
 }
 
-// attempts are the steps of a log. Deliveries of a message that come before an attempt, and that the
-// log has no attempt of, are a step of their own.
+// attempts are the steps of a log.
 func attempts(log []dedupe.Attempt) []Step {
 	var steps []Step
 	last := map[string]int64{} // the last delivery of each message
@@ -179,8 +177,7 @@ type Posted struct {
 	Balances []Balance `json:"balances"`
 }
 
-// Balance is what an account had before something and after it, in minor units of the currency. Both
-// are null where that is not known.
+// Balance is what an account had before something and after it, in minor units of the currency.
 type Balance struct {
 	Account  string `json:"account"`
 	Currency string `json:"currency"`

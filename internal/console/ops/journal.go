@@ -23,7 +23,7 @@ import (
 // journalRoutes adds the routes of the books: entries, balances, seals and proofs, and how people close and reopen
 // months and revert entries.
 func (a *API) journalRoutes(r chi.Router) {
-	r.Get("/journal/tenants", answer(a, a.listTenants))
+	r.Get("/journal/tenants", plain(a, a.listTenants))
 	r.Get("/journal/entries", answer(a, a.listEntries))
 	r.Get("/journal/entries/{entry}", shown(a, "entry", a.Entry))
 	r.Get("/journal/entries/{entry}/proof", shown(a, "entry", a.prove))
@@ -45,11 +45,9 @@ type JournalEntry struct {
 	ledger.Entry
 	// Hash is the entry's leaf hash in hex: what its seal holds of it. An entry that cannot be read has none.
 	Hash string `json:"hash"`
-	// Changed: the entry was changed after it was sealed, or after it was posted where it has no seal. One
-	// that cannot be read any more is shown without its lines. Lists compare no entry with its seal.
+	// Changed: the entry was changed after it was sealed, or after it was posted where it has no seal.
 	Changed bool `json:"changed,omitempty"`
-	// RevertedBy is the id of the entry that reverses this one. Lists leave it out: the reversal
-	// itself names what it reverts.
+	// RevertedBy is the id of the entry that reverses this one.
 	RevertedBy string `json:"reverted_by,omitempty"`
 }
 
@@ -157,11 +155,8 @@ func (a *API) listEntries(r *http.Request) (List[JournalEntry], error) {
 	})
 }
 
-func (a *API) listTenants(r *http.Request) (List[string], error) {
-	if err := read(r).err(); err != nil {
-		return List[string]{}, err
-	}
-	tenants, err := seal.Tenants(r.Context(), a.Store)
+func (a *API) listTenants(ctx context.Context) (List[string], error) {
+	tenants, err := seal.Tenants(ctx, a.Store)
 	return pageOf(tenants, ""), err
 }
 
@@ -194,8 +189,7 @@ func (a Reads) verifier() seal.Verifier {
 	return seal.Verifier{From: a.Store, Origins: journal.Origins{Catalog: a.Catalog, Store: a.Store}}
 }
 
-// verify answers a part of the verification of a tenant's books. The parameter page is the next of
-// the part before.
+// verify answers a part of the verification of a tenant's books.
 func (a *API) verify(r *http.Request) (seal.Verified, error) {
 	params := read(r, "tenant", "page")
 	tenant, at := params.tenant(), params.page("verify", Place{})

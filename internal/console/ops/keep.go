@@ -48,7 +48,7 @@ func (a *API) keepRoutes(r chi.Router) {
 	r.Post("/endpoints/{id}/disable", answer(a, changeEndpoint(a, "disabled", a.Endpoints.Disable)))
 	r.Post("/endpoints/{id}/test", answer(a, a.testEndpoint))
 	r.Get("/endpoints/{id}/changes", a.changes(endpoints.Kind, store.MaxPage))
-	r.Get("/pauses", answer(a, a.listPauses))
+	r.Get("/pauses", plain(a, a.listPauses))
 	r.Get("/queues/{id}/pause", answer(a, a.showPause))
 	r.Post("/queues/{id}/pause", answer(a, a.changePause(a.Pauses.Pause)))
 	r.Post("/queues/{id}/resume", answer(a, a.changePause(a.Pauses.Resume)))
@@ -284,7 +284,8 @@ type QueuePause struct {
 	DroppedFrom time.Time `json:"dropped_from,omitzero"`
 }
 
-func (a *API) pausable(r *http.Request) (catalog.Queue, error) {
+// queueOf is the queue in the path.
+func (a *API) queueOf(r *http.Request) (catalog.Queue, error) {
 	q, ok := a.Catalog.Queue(param(r, "id"))
 	if !ok {
 		return q, errNoQueue
@@ -306,16 +307,13 @@ func describePause(q catalog.Queue, found pause.Outcome) QueuePause {
 }
 
 // listPauses answers all pauses on one page: there are at most as many as queues.
-func (a *API) listPauses(r *http.Request) (list List[pause.Pause], err error) {
-	if err = read(r).err(); err != nil {
-		return list, err
-	}
-	all, err := pause.List(r.Context(), a.Store)
+func (a *API) listPauses(ctx context.Context) (List[pause.Pause], error) {
+	all, err := pause.List(ctx, a.Store)
 	return pageOf(all, ""), err
 }
 
 func (a *API) showPause(r *http.Request) (QueuePause, error) {
-	q, err := a.pausable(r)
+	q, err := a.queueOf(r)
 	if err != nil {
 		return QueuePause{}, err
 	}
@@ -323,11 +321,10 @@ func (a *API) showPause(r *http.Request) (QueuePause, error) {
 	return describePause(q, found), err
 }
 
-// changePause pauses or resumes the queue in the path. The answer says what the subscription does afterwards, which is
-// not always what was asked for.
+// changePause pauses or resumes the queue in the path.
 func (a *API) changePause(change func(context.Context, catalog.Queue, pause.Change) (pause.Outcome, error)) func(*http.Request) (QueuePause, error) {
 	return func(r *http.Request) (QueuePause, error) {
-		q, err := a.pausable(r)
+		q, err := a.queueOf(r)
 		var by pause.Change
 		if err == nil {
 			err = readChange(r, &by, adviceOfWhy)

@@ -237,8 +237,7 @@ func (p *parameters) span(now time.Time) Place {
 // maxAge bounds an age: longer is a slip of the pen.
 const maxAge = 10 * 366 * 24 * time.Hour
 
-// ParseAge reads an age such as 90m, 36h or 7d: days alone, or a Go duration. It is
-// positive and at most ten years.
+// ParseAge reads an age such as 90m, 36h or 7d: days alone, or a Go duration.
 func ParseAge(text string) (time.Duration, error) {
 	age, err := time.ParseDuration(text)
 	if number, isDays := strings.CutSuffix(text, "d"); isDays {

@@ -17,8 +17,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// PayloadKind is the kind of the audit's entries about payloads that somebody has looked at. Their
-// subject is the id that was asked for: an event's, or a dead letter's.
+// PayloadKind is the kind of the audit's entries about payloads that somebody has looked at.
 const PayloadKind = "payload"
 
 var errUnkept = errors.New("ops: no payload is kept")

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/internal/contract"
@@ -23,24 +22,7 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// maxTried is the largest body of a request for a trial, in bytes: a message and the files of a
-// catalog.
-const maxTried = 4 << 20
-
-// tryRoutes adds the routes of trials. They are beside the API's other routes for the size of their
-// bodies.
-func (a *API) tryRoutes(r chi.Router) {
-	r = r.With(func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			r.Body = http.MaxBytesReader(w, r.Body, maxTried)
-			next.ServeHTTP(w, r)
-		})
-	})
-	r.Post("/v1/ops/events/try", answer(a, a.try))
-}
-
-// Try asks what a worker would do of an event whose message is kept, or of a message that the
-// request brings.
+// Try asks what a worker would do of an event whose message is kept, or of a message that the request brings.
 type Try struct {
 	EventID string `json:"event_id,omitempty"`
 	Queue   string `json:"queue,omitempty"`

@@ -33,8 +33,7 @@ type Series struct {
 	Buckets []rates.Bucket `json:"buckets"`
 }
 
-// Rates are the counts of queues. About: what a killed worker had not added is not in them, and what is
-// counted comes within seconds.
+// Rates are the counts of queues.
 type Rates struct {
 	Items []Series `json:"items"`
 	Next  string   `json:"next"` // always empty: there are few
@@ -141,8 +140,7 @@ func (a Reads) breakers(q catalog.Queue, now rates.Now) (open []rates.OpenBreake
 // BlockedKey is an ordering key of which messages are kept.
 type BlockedKey struct {
 	OrderingKey string `json:"ordering_key"`
-	// Spot says where they wait, since when and until when, and which dead letters they wait for. Its
-	// Behind is the event that is published next.
+	// Spot says where they wait, since when and until when, and which dead letters they wait for.
 	Spot
 	// Messages counts those that are kept.
 	Messages Count `json:"messages"`
@@ -220,9 +218,9 @@ func (a *API) queue(r *http.Request) (QueueDetail, error) {
 	if err := read(r).err(); err != nil {
 		return QueueDetail{}, err
 	}
-	q, ok := a.Catalog.Queue(param(r, "id"))
-	if !ok {
-		return QueueDetail{}, errNoQueue
+	q, err := a.queueOf(r)
+	if err != nil {
+		return QueueDetail{}, err
 	}
 	return a.QueueDetail(r.Context(), q)
 }

@@ -107,8 +107,6 @@ func (p *parameters) pasted(name string) string {
 }
 
 // Search looks for an id everywhere that something has one, at once, and by an index or a key each.
-// Of each place it shows at most foundAtMost. A tenant, where it is not empty, leaves out those of
-// other tenants; what belongs to no tenant stays. The error says that a place did not answer.
 func (a Reads) Search(ctx context.Context, id, tenant string) (Search, error) {
 	places := a.searched(id, tenant)
 	found := make([][]Found, len(places))
@@ -253,8 +251,7 @@ func (s searching) describe(documents []store.Document, describe describe) (foun
 	return found
 }
 
-// newest looks for the newest events whose field is the id. Those of one tenant come in no order that
-// means anything: no index has the tenant and the time.
+// newest looks for the newest events whose field is the id.
 func (s searching) newest(field string) func(context.Context) ([]Found, bool, error) {
 	if s.tenant != "" {
 		return s.equal(dedupe.Collection, field, describeEvent)
@@ -364,8 +361,7 @@ func describeEvent(doc store.Document) (Found, bool) {
 	return eventFound(r), err == nil
 }
 
-// describeKept reads a message that waits. It is the event whose attempt it waits for, or the one that
-// it will be.
+// describeKept reads a message that waits.
 func (a Reads) describeKept(doc store.Document) (Found, bool) {
 	kept, err := lane.KeptOf(doc)
 	f := Found{ID: text(doc, "emits"), Label: words(kept.Message.Attributes["event_type"], string(Waits)), Queue: a.destination(kept), Tenant: kept.Source.Tenant}

@@ -69,8 +69,7 @@ var (
 
 type sessionKey struct{}
 
-// SessionEnd returns when the session ends in which a request was accepted; zero: it was accepted without
-// one.
+// SessionEnd returns when the session ends in which a request was accepted; zero: it was accepted without one.
 func SessionEnd(ctx context.Context) time.Time {
 	end, _ := ctx.Value(sessionKey{}).(time.Time)
 	return end

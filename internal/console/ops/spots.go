@@ -155,8 +155,7 @@ const (
 	// EmissionWaiting: it is in the outbox. EmissionDelayed: it is published at a later time.
 	EmissionWaiting EmissionState = "waiting_in_outbox"
 	EmissionDelayed EmissionState = "delayed"
-	// EmissionPublished: nothing is recorded of it since. It is in the broker, or with a consumer that
-	// keeps no records here.
+	// EmissionPublished: nothing is recorded of it since.
 	EmissionPublished    EmissionState = "published"
 	EmissionProcessing   EmissionState = "processing"
 	EmissionFailed       EmissionState = "failed" // it is tried again
@@ -185,8 +184,7 @@ type Emission struct {
 // Shown reports whether there is something to show under its event id.
 func (e Emission) Shown() bool { return e.State != EmissionPublished }
 
-// emissions fills in what became of the first of what the event has emitted: at most two queries for
-// each.
+// emissions fills in what became of the first of what the event has emitted: at most two queries for each.
 func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f found) error {
 	waits := map[string]Emission{}
 	for _, kept := range f.outbox {

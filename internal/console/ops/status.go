@@ -79,8 +79,7 @@ const (
 type ServiceStatus struct {
 	rates.Service
 
-	// SeenSeconds is how long ago it was seen. An instance that gets no processor time between requests is
-	// not seen while it is idle.
+	// SeenSeconds is how long ago it was seen.
 	SeenSeconds int64     `json:"seen_seconds"`
 	Agreement   Agreement `json:"agreement"`
 }
@@ -105,11 +104,8 @@ const (
 
 const door = "webhook"
 
-func (a *API) status(r *http.Request) (Status, error) {
-	if err := read(r).err(); err != nil {
-		return Status{}, err
-	}
-	ctx, now := r.Context(), a.Now().UTC()
+func (a *API) status(ctx context.Context) (Status, error) {
+	now := a.Now().UTC()
 	seen, err := rates.Recent(ctx, a.Store, now)
 	if err != nil {
 		return Status{}, err
@@ -161,8 +157,7 @@ type examined struct {
 	at   time.Time
 }
 
-// diagnosis is at most examinationIsGood old. Of many who ask at once one has the doctor look, and the
-// others wait for it. Nobody waits for longer than an examination takes.
+// diagnosis is at most examinationIsGood old.
 func (e *examined) diagnosis(ctx context.Context, a *API, now time.Time) Diagnosis {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -200,8 +195,7 @@ func (a *API) look(ctx context.Context) (Examination, error) {
 	return a.Doctor.Examine(ctx, paused)
 }
 
-// audited answers what people have changed, of all kinds, the newest first. An operation on dead
-// letters is among it as an entry about itself.
+// audited answers what people have changed, of all kinds, the newest first.
 func (a *API) audited(r *http.Request) (List[audit.Entry], error) {
 	params := read(r, "kind", "subject", "who", "since", "until", "limit", "page")
 	wanted := audit.Search{Kind: params.text("kind"), Subject: params.text("subject"), Who: params.text("who"), Limit: params.limit(lines, most)}

@@ -44,8 +44,7 @@ const (
 type Look struct {
 	// ID is where a tail goes on behind this look, for Last-Event-ID.
 	ID string `json:"-"`
-	// Items are the lines that are new or have changed, the oldest first. One takes the place of an earlier
-	// line of the same record.
+	// Items are the lines that are new or have changed, the oldest first.
 	Items []Line `json:"items"`
 	// Skipped: more has come in than a look lists. GET /v1/ops/events has the rest.
 	Skipped bool `json:"skipped"`
@@ -158,8 +157,7 @@ func (p *parameters) filters(c *catalog.Catalog) map[string]any {
 type follower struct {
 	Reads
 	equal map[string]any
-	// byStatus: the lines are of one status. A line may come to it long after its creation, so that a
-	// look begins at no time.
+	// byStatus: the lines are of one status.
 	byStatus bool
 	// looked is when the last look began; zero: there was none. newest is the time of the newest line,
 	// and oldest that of the oldest one that is followed, as far as they are known.

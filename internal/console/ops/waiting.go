@@ -59,8 +59,7 @@ func (p place) on(queue string) map[string]any {
 	return equal
 }
 
-// counts asks the places what they hold of a queue, or of all where the id is empty. It leaves out
-// those that hold nothing in all.
+// counts asks the places what they hold of a queue, or of all where the id is empty.
 func (a Reads) counts(ctx context.Context, queue string, all Waiting) (w Waiting, err error) {
 	err = each(ctx, len(places), func(ctx context.Context, i int) (err error) {
 		if p := places[i]; p.of(&all).Count > 0 {
@@ -74,8 +73,7 @@ func (a Reads) counts(ctx context.Context, queue string, all Waiting) (w Waiting
 // anything leaves out no place.
 var anything = Waiting{Delayed: Count{Count: 1}, Outbox: Count{Count: 1}, InReplay: Count{Count: 1}, ForApproval: Count{Count: 1}}
 
-// inBroker returns what each queue has in the broker, by its id, and when it was counted. A queue of
-// which it is not known is missing.
+// inBroker returns what each queue has in the broker, by its id, and when it was counted.
 func (a Reads) inBroker(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error) {
 	held = map[string]backlog.Held{}
 	if a.Broker != nil {

@@ -76,8 +76,7 @@ type accountMonth struct {
 	Tenant, Period string
 	Balances       []seal.Balance
 	ops.List[ops.JournalEntry]
-	// Sums are the balances at the end of the day that was asked for, by currency. They are nil where no
-	// day was, or where the entries of the month are more than a page has.
+	// Sums are the balances at the end of the day that was asked for, by currency.
 	Sums    []daySum
 	TooMany bool
 }
@@ -249,14 +248,12 @@ type verification struct {
 	Done     bool
 }
 
-// verifyFor is how long the parts of one request take together; a part that has begun is brought to its
-// end.
+// verifyFor is how long the parts of one request take together; a part that has begun is brought to its end.
 const verifyFor = time.Second / 2
 
 var errTooLong = serve.Refuse(http.StatusUnprocessableEntity, "too_long", "A part of these books takes longer than a page may; billhook ledger verify has the time.")
 
-// verify checks part after part of a tenant's books until they end, something is found, or the time is
-// up. The form that follows goes on from there.
+// verify checks part after part of a tenant's books until they end, something is found, or the time is up.
 func (p *Pages) verify(v *visit) (any, error) {
 	done := verification{Tenant: cmp.Or(v.form("tenant"), v.tenant()), Begun: true, Rest: v.form("rest") == "true", Next: v.form("next")}
 	for field, into := range map[string]*int64{"seals": &done.Seals, "entries": &done.Entries, "unsealed": &done.Unsealed, "found": &done.Found} {

@@ -45,8 +45,7 @@ func (p *Pages) events(v *visit) (any, error) {
 	return view, v.get(with("/v1/ops/waiting", "queue", v.query("queue")), &view.Waiting)
 }
 
-// refused shows a refusal on the page itself, which then has nothing to show but its form. Another
-// error it returns.
+// refused shows a refusal on the page itself, which then has nothing to show but its form.
 func (v *visit) refused(err error) error {
 	if problem := (*serve.Problem)(nil); errors.As(err, &problem) && problem.Status < 500 {
 		v.problem = problem
@@ -106,8 +105,7 @@ func eventAt(v *visit, format string) string {
 	return with(href(format, v.param("id")), "queue", v.query("queue"), "tenant", v.query("tenant"))
 }
 
-// momentsOf puts what an event has moved and emitted among the steps of its history, in the order of
-// time.
+// momentsOf puts what an event has moved and emitted among the steps of its history, in the order of time.
 func momentsOf(e ops.Event) (all []moment) {
 	for _, step := range e.History {
 		all = append(all, moment{Step: step})

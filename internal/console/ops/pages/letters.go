@@ -92,8 +92,7 @@ type beginning struct {
 	// FourEyes: somebody else has to approve it. Refusal is why this person cannot begin it then; nil: they can.
 	FourEyes bool
 	Refusal  error
-	// Rate is how many a second are replayed unless the form says otherwise, and Most how many it may
-	// say.
+	// Rate is how many a second are replayed unless the form says otherwise, and Most how many it may say.
 	Rate, Most int
 }
 
@@ -191,8 +190,7 @@ func (p *Pages) begin(v *visit, kind deadletter.Kind) (string, error) {
 	return v.started(op)
 }
 
-// started lets an operation that may run do what it does within this request. The task for operations
-// brings it to its end, whoever looks on.
+// started lets an operation that may run do what it does within this request.
 func (v *visit) started(op deadletter.Operation) (string, error) {
 	if op.Progress == deadletter.Running {
 		_, _ = v.partly(http.MethodPost, href("/v1/ops/operations/%s/run", op.ID), nil, nil) // it has begun, whatever comes of this

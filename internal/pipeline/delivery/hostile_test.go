@@ -55,20 +55,20 @@ func request(conn net.Conn) {
 // gone returns when the other side has closed the connection.
 func gone(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 
-// trickle answers bit by bit, until the other side has closed the connection.
-func trickle(conn net.Conn, first, more string) {
-	request(conn)
-	closed := make(chan struct{})
-	go func() { defer close(closed); gone(conn) }()
-	_, _ = io.WriteString(conn, first)
-	every := time.NewTicker(5 * time.Millisecond)
-	defer every.Stop()
-	for {
-		select {
-		case <-every.C:
-			_, _ = io.WriteString(conn, more)
-		case <-closed:
-			return
+// drip writes bit by bit until the other side has closed the connection.
+func drip(more string) func(net.Conn) {
+	return func(conn net.Conn) {
+		closed := make(chan struct{})
+		go func() { defer close(closed); gone(conn) }()
+		every := time.NewTicker(5 * time.Millisecond)
+		defer every.Stop()
+		for {
+			select {
+			case <-every.C:
+				_, _ = io.WriteString(conn, more)
+			case <-closed:
+				return
+			}
 		}
 	}
 }
@@ -103,82 +103,71 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 	plain := func(answer func(net.Conn)) func(*testing.T) (string, *http.Client) {
 		return func(t *testing.T) (string, *http.Client) { return "http://" + raw(t, answer), nil }
 	}
+	says := func(first string, then func(net.Conn)) func(*testing.T) (string, *http.Client) {
+		return plain(func(c net.Conn) {
+			request(c)
+			_, _ = io.WriteString(c, first)
+			if then != nil {
+				then(c)
+			}
+		})
+	}
+	flood := func(c net.Conn) { endless(c, chunk) }
+	const (
+		ok              = "HTTP/1.1 200 OK\r\n"
+		found           = "HTTP/1.1 302 Found\r\nConnection: close\r\nContent-Length: 0\r\nLocation: "
+		late            = "delivery: no answer: context deadline exceeded"
+		unreachable     = "callee_unreachable"
+		tooLong         = "callee_answer_too_long"
+		hints, switches = "HTTP/1.1 103 Early Hints\r\nX-A: a\r\n\r\n", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tea\r\n\r\n"
+	)
 	for name, test := range map[string]struct {
 		serve func(*testing.T) (string, *http.Client)
 		// want is the error's text where MaxAnswer is 0 and where it is most.
 		want, wanting string
 	}{
-		"it takes nothing":        {plain(gone), "delivery: no answer: context deadline exceeded", ""},
-		"it hangs before headers": {plain(func(c net.Conn) { request(c); gone(c) }), "delivery: no answer: context deadline exceeded", ""},
-		"it trickles headers": {plain(func(c net.Conn) { trickle(c, "HTTP/1.1 200 OK\r\nX-A: ", "a") }),
-			"delivery: no answer: context deadline exceeded", ""},
-		"its headers do not end": {plain(func(c net.Conn) { request(c); _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nX-A: "); endless(c, chunk) }),
-			"callee_unreachable", ""},
-		"it asks for patience for ever": {plain(func(c net.Conn) { request(c); endless(c, []byte("HTTP/1.1 103 Early Hints\r\nX-A: a\r\n\r\n")) }),
-			"callee_unreachable", ""},
-		"it trickles a body": {plain(func(c net.Conn) { trickle(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "a") }),
-			"-", "callee_answer_too_long"},
-		"it trickles a body in pieces": {plain(func(c net.Conn) {
-			trickle(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\na\r\n")
-		}), "-", "delivery: no answer: context deadline exceeded"},
-		"it answers a gigabyte": {plain(func(c net.Conn) {
-			request(c)
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n")
-			endless(c, chunk)
-		}), "-", "callee_answer_too_long"},
-		"it answers without an end": {plain(func(c net.Conn) {
-			request(c)
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
-			endless(c, chunk)
-		}), "-", "callee_answer_too_long"},
-		"it answers in pieces of endless names": {plain(func(c net.Conn) {
-			request(c)
-			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;")
-			endless(c, chunk)
-		}), "-", "callee_unreachable"},
-		"it redirects to metadata": {plain(func(c net.Conn) {
-			request(c)
-			_, _ = io.WriteString(c, "HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/computeMetadata/v1/\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-		}), "callee_redirects_302", ""},
-		"it switches protocols, and then says nothing": {plain(func(c net.Conn) {
-			request(c)
-			_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tea\r\n\r\n")
-			gone(c)
-		}), "callee_unclear_101", ""},
+		"it takes nothing":                             {plain(gone), late, ""},
+		"it hangs before headers":                      {says("", gone), late, ""},
+		"it trickles headers":                          {says(ok+"X-A: ", drip("a")), late, ""},
+		"its headers do not end":                       {says(ok+"X-A: ", flood), unreachable, ""},
+		"it asks for patience for ever":                {says("", func(c net.Conn) { endless(c, []byte(hints)) }), unreachable, ""},
+		"it trickles a body":                           {says(ok+"Content-Length: 1000000\r\n\r\n", drip("a")), "-", tooLong},
+		"it trickles a body in pieces":                 {says(ok+"Transfer-Encoding: chunked\r\n\r\n", drip("1\r\na\r\n")), "-", late},
+		"it answers a gigabyte":                        {says(ok+"Content-Length: 1073741824\r\n\r\n", flood), "-", tooLong},
+		"it answers without an end":                    {says(ok+"\r\n", flood), "-", tooLong},
+		"it answers in pieces of endless names":        {says(ok+"Transfer-Encoding: chunked\r\n\r\n1;", flood), "-", unreachable},
+		"it redirects to metadata":                     {says(found+"http://169.254.169.254/computeMetadata/v1/\r\n\r\n", nil), "callee_redirects_302", ""},
+		"it redirects to nowhere":                      {says(found+"http://hush:%zz/\r\n\r\n", nil), unreachable, ""},
+		"it switches protocols, and then says nothing": {says(switches, gone), "callee_unclear_101", ""},
+		"it resets":                                    {says("", func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) }), unreachable + ": connection reset by peer", ""},
+		"it closes in silence":                         {says("", nil), unreachable + ": unexpected EOF", ""},
+		"it speaks no HTTP":                            {says("hush hush\r\n\r\n", nil), unreachable, ""},
+		"its header is none":                           {says(ok+"hush hush\r\n\r\n", nil), unreachable, ""},
 		"nobody listens": {func(t *testing.T) (string, *http.Client) {
 			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			require.NoError(t, listener.Close())
 			return "http://" + listener.Addr().String(), nil
-		}, "callee_unreachable: connection refused", ""},
-		"it resets":            {plain(func(c net.Conn) { request(c); _ = c.(*net.TCPConn).SetLinger(0) }), "callee_unreachable: connection reset by peer", ""},
-		"it closes in silence": {plain(request), "callee_unreachable: unexpected EOF", ""},
-		"it speaks no HTTP":    {plain(func(c net.Conn) { request(c); _, _ = io.WriteString(c, "hush hush\r\n\r\n") }), "callee_unreachable", ""},
-		"its header is none":   {plain(func(c net.Conn) { request(c); _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nhush hush\r\n\r\n") }), "callee_unreachable", ""},
-		"it redirects to nowhere": {plain(func(c net.Conn) {
-			request(c)
-			_, _ = io.WriteString(c, "HTTP/1.1 302 Found\r\nLocation: http://hush:%zz/\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-		}), "callee_unreachable", ""},
+		}, unreachable + ": connection refused", ""},
 		"it has a certificate of its own": {func(t *testing.T) (string, *http.Client) {
 			server := httptest.NewUnstartedServer(http.NotFoundHandler())
 			server.Config.ErrorLog = log.New(io.Discard, "", 0) // it is told of the refusal
 			server.StartTLS()
 			t.Cleanup(server.Close)
 			return server.URL, nil
-		}, "callee_unreachable: certificate not accepted", ""},
+		}, unreachable + ": certificate not accepted", ""},
 		"it speaks no TLS": {func(t *testing.T) (string, *http.Client) {
 			return "https://" + raw(t, func(c net.Conn) { _, _ = c.Read(make([]byte, 64<<10)); _, _ = c.Write(chunk) }), nil
-		}, "callee_unreachable", ""},
-		"it hangs in TLS":    {func(t *testing.T) (string, *http.Client) { return "https://" + raw(t, gone), nil }, "callee_unreachable", ""},
-		"it floods a stream": {over2(func(w http.ResponseWriter, _ *http.Request) { endless(w, chunk) }), "-", "callee_answer_too_long"},
-		"it hangs in a stream": {over2(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
-			"delivery: no answer: context deadline exceeded", ""},
-		"its headers are a flood": {over2(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-A", string(chunk)) }), "callee_unreachable", ""},
+		}, unreachable, ""},
+		"it hangs in TLS":         {func(t *testing.T) (string, *http.Client) { return "https://" + raw(t, gone), nil }, unreachable, ""},
+		"it floods a stream":      {over2(func(w http.ResponseWriter, _ *http.Request) { endless(w, chunk) }), "-", tooLong},
+		"it hangs in a stream":    {over2(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }), late, ""},
+		"its headers are a flood": {over2(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-A", string(chunk)) }), unreachable, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			url, client := test.serve(t)
 			declared := service
-			if strings.HasSuffix(test.want, "exceeded") || strings.HasSuffix(test.wanting, "exceeded") {
+			if test.want == late || test.wanting == late {
 				declared.Timeouts.Total = time.Second
 			}
 			if name == "it hangs in TLS" {

@@ -82,7 +82,6 @@ func (r *Run) ends(number int64, end Ending, now time.Time) []Attempt {
 	return log
 }
 
-// listed reports whether the last attempt of the log is the run's own, without an end.
 func (r *Run) listed() bool {
 	last := len(r.record.Log) - 1
 	return r.mine && last >= 0 && r.record.Log[last].Ended.IsZero() && r.record.Log[last].Number == r.record.Attempts

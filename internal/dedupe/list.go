@@ -95,7 +95,6 @@ func List(ctx context.Context, from store.Querier, page Listing) (records []Reco
 	return records, store.Cursor{}, nil
 }
 
-// part is one part of the time index under way.
 type part struct {
 	// query asks for what follows the documents.
 	query store.Query
@@ -105,7 +104,6 @@ type part struct {
 	ended bool
 }
 
-// unknown reports whether it has to be asked what its next document is.
 func (p *part) unknown() bool { return len(p.documents) == 0 && !p.ended }
 
 // fill has each part hold so many documents, if it has them.

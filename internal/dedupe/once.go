@@ -153,7 +153,6 @@ func (r *Run) Due() time.Time {
 // Beside reports of an event that is Early whether its message was kept beside those of its key.
 func (r *Run) Beside() bool { return r.found.DelayedBeside }
 
-// resent reports whether somebody has sent the dead-lettered payload again, in another message.
 func (r *Run) resent(dead Record) bool {
 	if r.letters == nil || r.conflict || len(dead.DeadLetters) == 0 {
 		return false
@@ -162,7 +161,6 @@ func (r *Run) resent(dead Record) bool {
 	return own != "" && !slices.Contains(dead.DeadLetters, own)
 }
 
-// again has a dead-lettered payload tried once more, with all its attempts.
 func (r *Run) again(version store.Version, dead Record) {
 	r.adopt(version, Record{CreatedAt: dead.CreatedAt, Corrected: dead.Corrected, DeadLetters: dead.DeadLetters, Again: true, Log: dead.Log})
 	r.record.Replays = max(r.record.Replays, dead.Replays)
@@ -310,8 +308,6 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 	}
 }
 
-// ending returns the record of an ending, what is written with it, and what Conclude returns
-// once that is written.
 func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) {
 	if end.Status == "" {
 		record = r.found
@@ -329,8 +325,7 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 		return record, end.Kept.Writes, Counted
 	}
 	record.ProcessedAt = record.UpdatedAt
-	// A success is the end of the event's other dead letters. A dead letter of the run's own is the
-	// end of those of other payloads.
+	// A success ends the event's other dead letters, and a death those of other payloads.
 	var own, others []string
 	if r.letters != nil && (end.Status == DeadLettered || len(record.DeadLetters) > 0) {
 		if id := r.letters.Own(); id != "" {
@@ -357,9 +352,8 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 	return record, slices.Concat(end.Effect.Writes, also), Own
 }
 
-// commit writes the record, and more with it, at the version that the run knows. written is
-// false, without an error, where the store holds another. The record of a run that is not
-// remembered is kept in the run alone.
+// commit writes the record, and more with it. written is false where the store holds another version. The
+// record of a run that is not remembered is kept in the run alone.
 func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (written bool, err error) {
 	if r.rememberFor == 0 {
 		if len(also) > 0 {
@@ -386,7 +380,6 @@ func (r *Run) commit(ctx context.Context, record Record, also ...store.Write) (w
 	return err == nil, err
 }
 
-// at is the run's record as it is written now.
 func (r *Run) at(now time.Time, status Status) Record {
 	record := r.record
 	record.Status, record.LeaseToken = status, r.token

@@ -42,44 +42,34 @@ type Record struct {
 	// ConflictsWith is, of a payload that came under an id used before with another one,
 	// the hash of that other.
 	ConflictsWith string `store:"conflicts_with,omitzero"`
-	// Attempts counts the attempts that were the event's own. One under a lease counts
-	// from its claim, so that an event that kills its worker uses its attempts up too.
+	// Attempts counts the event's own, one under a lease from its claim on: an event may kill its worker.
 	Attempts int64 `store:"attempts,required"`
 	// Log has the newest of these attempts, in their order: MaxLog of them at most.
 	Log []Attempt `store:"attempts_log,omitzero"`
-	// Replays is how often the event's dead letter had been replayed when the record was
-	// written: a replay reopens what was dead-lettered before it.
+	// Replays is how often the event's dead letter had been replayed when the record was written.
 	Replays int64 `store:"replay_count,omitzero"`
-	// Corrected are the hashes of the payloads that were dead-lettered under the id before
-	// this one took their place, oldest first; empty, that of a message that broke the contract.
+	// Corrected are the hashes of the payloads whose place this one took, oldest first; empty: of a broken message.
 	Corrected []string `store:"corrected,omitzero"`
-	// DeadLetters are the dead letters under the id that are open as far as the record
-	// knows, until something is applied.
+	// DeadLetters are the open dead letters under the id, as far as the record knows.
 	DeadLetters []string `store:"dead_letters,omitzero"`
 	// Again: the dead letters are of this very payload, which is tried once more.
 	Again bool `store:"again,omitzero"`
-	// LeaseToken names the attempt that wrote the record last, so that an attempt
-	// whose answer was lost recognizes its own work.
+	// LeaseToken names the attempt that wrote the record last, which so recognizes its own work.
 	LeaseToken string `store:"lease_token,required"`
-	// LeaseUntil is there while the record is PROCESSING, and then alone: what is due
-	// by it was never finished.
+	// LeaseUntil is there while the record is PROCESSING: what is due by it was never finished.
 	LeaseUntil time.Time `store:"lease_until,omitzero,strict"`
 	// Message is kept while the record is PROCESSING, where a sweep may publish it again.
 	Message *contract.Message `store:"message,omitzero"`
-	// Emitted are the messages that the effect emitted.
 	Emitted []handler.Emitted `store:"emitted,omitzero"`
 	// Result is the handler's code for what it did.
 	Result string `store:"result"`
 	// Ref is the id of what the effect made, where it names something.
 	Ref string `store:"ref,omitzero"`
-	// Entry is the id of the entry of the books that the effect made, where Ref does not say it: answers
-	// do not have it.
-	Entry string `store:"entry,omitzero"`
-	// LastError is the reason code of the last failure.
+	// Entry is the id of the entry of the books that the effect made, where Ref does not say it.
+	Entry         string `store:"entry,omitzero"`
 	LastError     string `store:"last_error"`
 	CorrelationID string `store:"correlation_id"`
-	// IdempotencyKey names what the message was made from, where it says so; the event id
-	// stands in for it.
+	// IdempotencyKey names what the message was made from; the event id stands in for it.
 	IdempotencyKey string `store:"idempotency_key"`
 	OrderingKey    string `store:"ordering_key"`
 	// Customer is whose event it is, as contract.CustomerOf names them, whatever the ordering key is; empty: nobody's.
@@ -90,8 +80,7 @@ type Record struct {
 	// PublishedAt is when the message was published first.
 	PublishedAt time.Time `store:"published_at,omitzero"`
 	NextRetryAt time.Time `store:"next_retry_at,omitzero,strict"`
-	// DelayTicket is there while the message waits for NextRetryAt elsewhere than with
-	// the broker: that of the copy that will come back.
+	// DelayTicket is that of the copy that waits for NextRetryAt elsewhere than with the broker.
 	DelayTicket string `store:"delay_ticket,omitzero"`
 	// DelayedBeside: what comes behind the message, under its ordering key, does not wait for it.
 	DelayedBeside bool      `store:"delayed_beside,omitzero"`
@@ -119,8 +108,7 @@ func (r Record) Made() string {
 	return cmp.Or(r.Ref, r.Entry)
 }
 
-// FromDocument reads a record. It fails where a field that decides is missing or of
-// another type: a record we cannot read must not pass for absent, nor for another's.
+// FromDocument reads a record. It fails where a field that decides is missing or of another type.
 func FromDocument(doc store.Document) (r Record, err error) {
 	known := []Status{Processing, Completed, Failed, DeadLettered}
 	if err = store.Decode(doc.Fields, &r); err == nil && r.Attempts >= 0 && slices.Contains(known, r.Status) {

@@ -24,7 +24,7 @@ type Run struct {
 	once  *Once
 	key   store.Key
 	token string
-	// record is what will be written; what the store held is in version and attempts.
+	// record is what will be written.
 	record Record
 	// given is how many attempts were made before the message came here.
 	given       int64
@@ -36,30 +36,21 @@ type Run struct {
 	// other is the payload's hash that the record was found to have, where it Differs.
 	other string
 	// mine: the record counts this very attempt already.
-	mine bool
-	// claimed: this run has held the lease. Once the record is no longer its own, another run
-	// has taken it over.
-	claimed bool
-	// repeated: an attempt before this one began and was not completed. It is not known
-	// whether an effect outside took place.
+	mine    bool
+	claimed bool // it has held the lease
+	// repeated: an attempt before this one was not completed, and may have had an effect outside.
 	repeated bool
-	// try counts the effects of this run whose preconditions have failed.
-	try int
-	// letters are those of the event; nil: there are none, and none is corrected.
-	letters Letters
-	// ticket is that of the delivered copy, where it comes back from a long wait.
-	ticket string
-	// delivery is the broker's number of the delivery, trace the id of its trace, and begun is when
-	// the run began.
-	delivery int64
+	try      int     // how many of its commits have failed by a precondition
+	letters  Letters // nil: none is corrected
+	ticket   string  // that of the delivered copy
+	delivery int64   // the broker's number of the delivery
 	trace    string
 	begun    time.Time
 	// found is the record as last read; the zero record where none counts.
 	found Record
 }
 
-// Begun is the last error of an attempt that was counted before it ran, for as long as
-// nothing else is known of it.
+// Begun is the last error of an attempt that was counted before it ran and has not ended.
 const Begun = "worker_died"
 
 // Seen is what the record says of a delivery.

@@ -38,14 +38,12 @@ func HTTPStatus(status int) error {
 	}
 }
 
-// Panicked is what a panic of a handler means: a failure like any other, since the
-// next attempt may find other circumstances. The value is not kept; it may hold anything.
+// Panicked is what a panic of a handler means. Its value is not kept: it may hold anything.
 func Panicked() error { return Transient("handler_panic", nil) }
 
 // MaxAfter is the longest wait that a called service may ask for.
 const MaxAfter = 24 * time.Hour
 
-// noted is a failure with what its callee asks for, or says.
 type noted struct {
 	error
 	wait time.Duration
@@ -87,7 +85,6 @@ func Said(failure error) string {
 	return found.said
 }
 
-// attemptsExhausted says beside its own reason why a failure is the last.
 const attemptsExhausted = "attempts_exhausted"
 
 // Exhausted is a failure that would be tried again, of a message whose attempts are used up. Its reason stays that
@@ -100,10 +97,9 @@ func Exhausted(means Verdict, failure error) error {
 // MaxSubjects is how many subjects a verdict names at most.
 const MaxSubjects = 5
 
-// BadRequest marks a message that names what does not exist: the handler's verdict of
-// class 400. The subjects are the ids of what is missing, for the person who mends it. They
-// stand in the dead letter's detail and in the log, never in the reason. A subject without the
-// shape of an id is left out, and so are those after the first MaxSubjects. cause may be nil.
+// BadRequest marks a message that names what does not exist. The subjects are the ids of what is missing: they
+// stand in the dead letter's detail and in the log, never in the reason. One without the shape of an id is
+// left out, and so are those after the first MaxSubjects. cause may be nil.
 func BadRequest(reason string, cause error, subjects ...string) error {
 	named := slices.DeleteFunc(slices.Clone(subjects), func(subject string) bool { return !pii.ID.Valid(subject) })
 	return &Error{

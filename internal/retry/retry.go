@@ -139,10 +139,8 @@ func Early(reason string, wait time.Duration, cause error) error {
 	return After(wait, &Error{Verdict: Verdict{Class: Unavailable, Reason: reason, Scope: OtherEvent}, Err: cause})
 }
 
-// Decide turns an error into its verdict. An error without a mark is transient:
-// what we did not foresee is tried again, and dead-lettered when the attempts are
-// used up. The outermost mark wins; one with a class that is none of the above says
-// nothing.
+// Decide turns an error into its verdict. An error without a mark, or of a class that is none of the above, is
+// transient. The outermost mark wins.
 func Decide(err error) Verdict {
 	var marked *Error
 	switch {

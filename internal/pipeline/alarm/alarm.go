@@ -183,7 +183,6 @@ func (t *Timer) ring() {
 	t.arm()
 }
 
-// call makes one call, without the lock.
 func (t *Timer) call() {
 	t.calling = true
 	t.mu.Unlock()

@@ -110,8 +110,7 @@ func Publish(ctx context.Context, to Publisher, queue catalog.Queue, letter Lett
 	return nil
 }
 
-// carry adds the attributes of the message to those that are set, as many as
-// Pub/Sub takes and room has bytes for, and returns how many it had to leave out or cut.
+// carry adds what fits of the message's attributes, and returns how many it had to leave out or cut.
 func carry(attributes, from map[string]string, room int) (lost int) {
 	known := contract.AttributesOf(from).Map()
 	others := slices.DeleteFunc(slices.Sorted(maps.Keys(from)), func(name string) bool { return known[name] != "" })
@@ -179,7 +178,6 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 	}
 }
 
-// itemFor is what a message makes of an item that is kept now.
 func itemFor(queue catalog.Queue, m contract.Message, source, reason string, status int64, now time.Time) Item {
 	item := Item{
 		State: Open, Queue: queue.ID, SourceMessageID: source, Reason: reason, Status: status,
@@ -226,8 +224,7 @@ func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (f
 	return fresh, found, err
 }
 
-// revise writes what change makes of an item, at the version that change has seen. It reports
-// whether it has written; where change reports false it writes nothing.
+// revise writes what change makes of an item, where change reports that it is news.
 func revise(ctx context.Context, to store.GetCommitter, key store.Key, change func(store.Document) (Item, bool, error)) (bool, error) {
 	versions, err := store.Update(ctx, to, key, func(doc store.Document) ([]store.Write, error) {
 		if doc.Version == 0 {

@@ -58,8 +58,7 @@ type Item struct {
 	DeadLettered    time.Time `json:"dead_lettered_at,omitzero" store:"dead_lettered_at,omitzero"`
 	Kept            time.Time `json:"kept_at" store:"kept_at"`
 	Expires         time.Time `json:"expire_at" store:"expire_at,required"`
-	// Outcome is how the replay of what is Processed has ended: processed, superseded, duplicate,
-	// expired or dropped.
+	// Outcome is how the replay of what is Processed has ended.
 	Outcome retry.Outcome `json:"outcome,omitempty" store:"outcome,omitzero"`
 	// History is what people have done with it, the newest first, at most MaxHistory.
 	History []Act `json:"history,omitempty"`
@@ -99,7 +98,6 @@ type Act struct {
 	At        time.Time `json:"at" store:"at"`
 }
 
-// note puts an act first in the history.
 func (i *Item) note(act Act) {
 	i.History = append([]Act{act}, i.History...)
 	i.History = i.History[:min(len(i.History), MaxHistory)]
@@ -108,7 +106,6 @@ func (i *Item) note(act Act) {
 // Died is when the message was dead-lettered, or else when it was kept.
 func (i Item) Died() time.Time { return cmp.Or(i.DeadLettered, i.Kept) }
 
-// tenant is that of the event.
 func (i Item) tenant() string { return cmp.Or(i.Tenant, contract.DefaultTenant) }
 
 // Key is the item's key.
@@ -125,7 +122,6 @@ func (i Item) Replay(q catalog.Queue) contract.Message {
 	return replayed(i, q)
 }
 
-// fields returns the item as the store keeps it.
 func (i *Item) fields() map[string]any {
 	fields := store.Encode(i)
 	if len(i.History) > 0 {
@@ -138,7 +134,6 @@ func (i *Item) fields() map[string]any {
 	return fields
 }
 
-// decode reads what fields has made.
 func (i *Item) decode(fields map[string]any) error {
 	acts, _ := fields["history"].([]any)
 	for _, stored := range acts {
@@ -173,8 +168,7 @@ type Standing struct {
 	Oldest time.Time
 }
 
-// CountTo is where counting ends, or above the queue's alert if that is higher: a
-// database charges for what it counts.
+// CountTo is where counting ends, unless the queue's alert is higher: a database charges for what it counts.
 const CountTo = 10_000
 
 // Look asks where a queue stands, in one query or, where something is open, in two,
@@ -237,7 +231,6 @@ type Filter struct {
 // MaxChosen is how many items a filter may name.
 const MaxChosen = 100
 
-// names reports whether the filter names its items.
 func (f Filter) names() bool { return f.Item != "" || len(f.Items) > 0 }
 
 func (f Filter) equal(state State) map[string]any {
@@ -258,7 +251,6 @@ func (f Filter) takes(i Item) bool {
 	return (f.Since.IsZero() || !i.Kept.Before(f.Since)) && (f.Until.IsZero() || i.Kept.Before(f.Until))
 }
 
-// selects reports whether the filter selects the item, of the items in a state.
 func (f Filter) selects(i Item, state State) bool {
 	has := fieldsOf(i.Queue, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.State)
 	for name, value := range f.equal(state) {
@@ -269,8 +261,7 @@ func (f Filter) selects(i Item, state State) bool {
 	return f.takes(i) && (f.Item == "" || f.Item == i.ID) && (len(f.Items) == 0 || slices.Contains(f.Items, i.ID))
 }
 
-// named returns those items of a filter that names them for which all else of the filter holds too, the
-// newest first. It reads these items alone, however many dead letters their queue has.
+// named returns the items that a filter names and selects, the newest first. It reads these alone.
 func (o *Operator) named(ctx context.Context, f Filter, state State) ([]Item, error) {
 	ids := f.Items
 	if f.Item != "" {

@@ -214,8 +214,7 @@ func (o *Operator) run(ctx context.Context, id string) (Operation, error) {
 	return op, o.commit(last, &op, "", nil)
 }
 
-// work deals with what is left of an operation until ctx ends. The error is the store's, or ctx's where
-// that has ended in the middle of a step.
+// work deals with what is left of an operation until ctx ends.
 func (o *Operator) work(ctx context.Context, op *Operation, runner string) error {
 	left, err := o.matches(ctx, op.Filter, op.CreatedAt)
 	if err != nil {
@@ -252,8 +251,7 @@ func (o *Operator) work(ctx context.Context, op *Operation, runner string) error
 	return nil
 }
 
-// step deals with some items in one commit, and returns how many they were. It skips items that
-// are no longer open.
+// step deals with those of some items that are still open, in one commit.
 func (o *Operator) step(ctx context.Context, op *Operation, runner string, some []Item) (done int64, lanes []string, err error) {
 	q, ok := o.Queue(op.Filter.Queue)
 	if !ok {
@@ -308,7 +306,6 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 	}
 }
 
-// replayed is the message as it was first published, with the count of its replays.
 func replayed(i Item, q catalog.Queue) contract.Message {
 	attributes := maps.Clone(i.Attributes)
 	for name := range attributes {
@@ -330,8 +327,7 @@ func replayed(i Item, q catalog.Queue) contract.Message {
 	return m
 }
 
-// commit writes the operation at its version, with other writes. The error is ErrBusy where one of
-// the documents has changed.
+// commit writes the operation at its version, with other writes. The error is ErrBusy where one has changed.
 func (o *Operator) commit(ctx context.Context, op *Operation, runner string, others []store.Write) error {
 	op.Runner, op.RunnerUntil = runner, time.Time{}
 	if runner != "" {

@@ -22,7 +22,6 @@ const (
 // Kinds are those of an operation.
 var Kinds = []Kind{Replay, Discard, Complete}
 
-// ends is the state in which an operation leaves its items.
 var ends = map[Kind]State{Replay: Replayed, Discard: Discarded, Complete: Completed}
 
 // Progress is where an operation stands.
@@ -77,7 +76,6 @@ type Operation struct {
 
 func (op *Operation) key() store.Key { return store.Key{Collection: audit.Collection, ID: op.ID} }
 
-// fields are the operation as the store keeps it.
 func (op *Operation) fields() map[string]any { return store.Encode(op) }
 
 // Matching is the filter of what the operation would deal with: what is kept since it was begun is not for it.

@@ -16,7 +16,6 @@ import (
 // action approve, cancel or reject.
 const AuditKind = "operation"
 
-// decisions is how often a decision about an operation is tried while its runner goes on.
 const decisions = 20
 
 // errDecided: the operation is as the decision would have it, perhaps by a commit of ours whose answer was lost.
@@ -50,7 +49,6 @@ func (o *Operator) Reject(ctx context.Context, id, who, why string) (Operation, 
 	return o.end(ctx, id, Rejected, audit.Entry{Action: "reject", Who: who, Why: why})
 }
 
-// end brings an operation to its end.
 func (o *Operator) end(ctx context.Context, id string, to Progress, by audit.Entry) (Operation, error) {
 	return o.decide(ctx, id, by, func(op *Operation) error {
 		switch {
@@ -68,7 +66,6 @@ func (o *Operator) end(ctx context.Context, id string, to Progress, by audit.Ent
 	})
 }
 
-// decide commits what somebody has decided about an operation together with its entry in the audit.
 func (o *Operator) decide(ctx context.Context, id string, by audit.Entry, decision func(*Operation) error) (Operation, error) {
 	if err := cmp.Or(audit.CheckWhy(by.Why), audit.CheckWho(by.Who)); err != nil {
 		return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
@@ -161,7 +158,6 @@ func (o *Operator) Items(ctx context.Context, operation string, state State, aft
 	return items, page.Next, nil
 }
 
-// maxAsked bounds the operations that Asked looks through.
 const maxAsked = 50
 
 // Asked returns the operations that wait for a second person and would deal with the item. It looks

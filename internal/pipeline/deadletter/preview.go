@@ -68,7 +68,6 @@ func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
 // perPage is how many items are read at a time. Each may have a large payload.
 const perPage = 100
 
-// add counts an item that was read.
 func (p *Preview) add(i Item) {
 	p.Looked++
 	p.ByReason[i.Reason]++
@@ -87,8 +86,7 @@ func (p *Preview) add(i Item) {
 	}
 }
 
-// total is how many open items of a queue match, exactly. The error is ErrRefused where they are too many
-// for an operation, or where there is none because it is corrected.
+// total is how many open items match, exactly. The error is ErrRefused where they are too many, or corrected.
 func (o *Operator) total(ctx context.Context, f Filter) (int, error) {
 	total, err := o.standing(ctx, f)
 	switch {
@@ -102,8 +100,7 @@ func (o *Operator) total(ctx context.Context, f Filter) (int, error) {
 	return total, nil
 }
 
-// standing has the database count the open items of a filter, and subtracts what has expired and is not
-// removed yet. It counts little farther than to MaxItems.
+// standing counts the open items of a filter, without those that have expired and are not removed yet.
 func (o *Operator) standing(ctx context.Context, f Filter) (int, error) {
 	if f.names() {
 		items, err := o.named(ctx, f, Open)
@@ -141,7 +138,6 @@ func tooMany() error {
 	return fmt.Errorf("%w: more than %d items match; narrow the filter", ErrRefused, MaxItems)
 }
 
-// count has the database count the open items of a filter that names none, up to a limit.
 func (o *Operator) count(ctx context.Context, f Filter, limit int) (int64, error) {
 	page, err := o.Store.Query(ctx, store.Query{
 		Collection: Collection, Equal: f.equal(Open), Newest: f.newest(), Count: true, Limit: limit,
@@ -218,7 +214,6 @@ type census struct {
 	found  []Reason
 }
 
-// look finds reasons among the newest items before a time, or among the newest of all, and counts them.
 func (c *census) look(ctx context.Context, until time.Time) error {
 	span := Filter{Since: c.filter.Since, Until: until}
 	page, err := c.of.Store.Query(ctx, store.Query{Collection: Collection, Equal: c.filter.equal(Open), Newest: span.newest(), Limit: atEachLook})

@@ -72,7 +72,6 @@ func (t *Target) Call(ctx context.Context, request Request) (Answer, error) {
 	})
 }
 
-// send makes one signed request and says what its answer means.
 func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 	exchange, cancel := context.WithTimeout(ctx, t.total)
 	defer cancel()

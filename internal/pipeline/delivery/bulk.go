@@ -62,13 +62,11 @@ func (t *Target) Batch(post catalog.Post, with Batching) handler.Leased {
 	return h
 }
 
-// batcher is what one entry of the catalog posts in batches.
 type batcher struct {
 	*Target
 	post catalog.Post
 }
 
-// line is one event of a batch.
 type line struct {
 	id string
 	// action and document are of a bulk.
@@ -109,7 +107,6 @@ func (b batcher) call(ctx context.Context, events []handler.Event) ([]handler.Ou
 	return outcomes, nil
 }
 
-// line writes an event as the form has it.
 func (b batcher) line(event handler.Event) (line, error) {
 	l := line{id: event.CalleeKey()}
 	if b.post.Form != catalog.Bulk {
@@ -150,11 +147,10 @@ func (b batcher) line(event handler.Event) (line, error) {
 	return l, nil
 }
 
-// contentRefused are statuses that are about the lines of a batch, perhaps about a single one.
 var contentRefused = map[int]bool{http.StatusBadRequest: true, http.StatusRequestEntityTooLarge: true, http.StatusUnprocessableEntity: true}
 
-// send posts the lines, and sets the outcome of each. Where the target refuses what they say,
-// each half is sent by itself, so that one line does not take the others with it.
+// send posts the lines. Where the target refuses what they say, each half is sent by itself, so that one line
+// does not take the others with it.
 func (b batcher) send(ctx context.Context, lines []line) {
 	if len(lines) == 0 {
 		return
@@ -181,8 +177,7 @@ func (b batcher) send(ctx context.Context, lines []line) {
 	}
 }
 
-// nameOf is the idempotency key of a batch: the same for the same events. That of a single event
-// is its own.
+// nameOf is the idempotency key of a batch: the same for the same events.
 func nameOf(lines []line) string {
 	if len(lines) == 1 {
 		return lines[0].id
@@ -202,7 +197,6 @@ func join(lines []line) []byte {
 	return bytes.Join(texts, nil)
 }
 
-// item is what an answer says of one line.
 type item struct {
 	action string
 	ID     string `json:"_id"`
@@ -236,8 +230,7 @@ func items(body []byte, form catalog.Form) (all []item, found, ok bool) {
 	return all, true, true
 }
 
-// settle sets the outcomes by the items of an answer. The error is that of an answer that does
-// not say what became of each line; then none is set.
+// settle sets the outcomes by the items of an answer, or none where that does not say what became of each line.
 func (b batcher) settle(body []byte, lines []line) error {
 	answered, found, ok := items(body, b.post.Form)
 	if ok && !found { // of events that need no items

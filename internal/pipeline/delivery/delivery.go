@@ -198,7 +198,6 @@ func (t *Target) Post(post catalog.Post) handler.Leased {
 	return h
 }
 
-// poster is what one entry of the catalog posts.
 type poster struct {
 	*Target
 	post catalog.Post
@@ -221,7 +220,6 @@ func encode(event handler.Event) ([]byte, error) {
 	return body, nil
 }
 
-// plan is the request that do makes.
 func (p poster) plan(_ context.Context, event handler.Event) (handler.Plan, error) {
 	body, err := encode(event)
 	if err != nil {
@@ -250,7 +248,6 @@ func (p poster) do(ctx context.Context, event handler.Event) (result string, err
 	return "", failure
 }
 
-// unknown are the statuses by which a target says that it has no such event, or cannot say.
 var unknown = []int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented}
 
 func (p poster) reconcile(ctx context.Context, event handler.Event) (result string, done bool, err error) {

@@ -33,7 +33,6 @@ type Endpoints struct {
 
 var _ endpoints.Poster = (*Endpoints)(nil)
 
-// remembered is a target with the address that it was made of.
 type remembered struct {
 	address endpoints.Address
 	target  *Target
@@ -65,8 +64,7 @@ func (e *Endpoints) Post(ctx context.Context, to endpoints.Address, id string, b
 	return answer.Status, err
 }
 
-// target returns the target of an address. One whose secrets have changed keeps its limits; one
-// that is elsewhere now does not.
+// target keeps its limits where the secrets have changed, and not where the address has.
 func (e *Endpoints) target(to endpoints.Address) (*Target, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -18,11 +18,9 @@ import (
 	"billhook/internal/retry"
 )
 
-// limits spare a target: requests at once, requests a second, and requests while it fails.
-// They are those of one instance.
+// limits spare a target. They are those of one instance.
 type limits struct {
 	catalog.Target
-	// slots holds one for each request that is under way.
 	slots chan struct{}
 	rate  *rate.Limiter
 	// breaker is nil where the target has none.
@@ -30,7 +28,6 @@ type limits struct {
 	now     func() time.Time
 	// until is when an open breaker lets a request through again, in nanoseconds since 1970.
 	until atomic.Int64
-	// since is when the breaker came into its state, in nanoseconds since 1970.
 	since atomic.Int64
 }
 

@@ -37,14 +37,12 @@ func (b Batch) Leased() Leased {
 	return Leased{Do: g.do, Reconcile: b.Reconcile, SafeToRepeat: b.SafeToRepeat, batched: true}
 }
 
-// gatherer holds the gathering that each queue's next attempts join.
 type gatherer struct {
 	Batch
 	mu   sync.Mutex
 	open map[string]*gathering
 }
 
-// gathering is the attempts of one call.
 type gathering struct {
 	queue    string
 	attempts []*attempt
@@ -112,7 +110,6 @@ func (g *gatherer) leave(a *attempt) bool {
 	return at >= 0
 }
 
-// call makes the call of a gathering that is full or late, and answers each attempt.
 func (g *gatherer) call(all *gathering, wait time.Duration) {
 	late, stop := g.Timer(wait)
 	select {

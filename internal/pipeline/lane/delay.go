@@ -91,7 +91,6 @@ func (l Lane) entryID(t ticket) string {
 	return fmt.Sprintf("%s-%020d-%020d", l.key.ID, t.rank, t.number)
 }
 
-// ticket is the place in line of a message that was put into a lane.
 type ticket struct {
 	rank, number int64
 	// published is the last number of its lane when the message was published; 0 before that.

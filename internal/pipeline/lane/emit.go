@@ -76,7 +76,6 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 	return e, nil
 }
 
-// emitted ends the id of a delayed emission.
 const emitted = "-emission"
 
 // place has the keys of a delayed emission and of its lane. They follow from its name, so that

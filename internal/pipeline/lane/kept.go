@@ -51,7 +51,6 @@ func LineOf(ctx context.Context, from store.Store, k Kept) (Line, error) {
 	return line, err
 }
 
-// next reads the message of a lane that is published next, if there is one.
 func next(ctx context.Context, from store.Querier, of Lane) (first Kept, found bool, err error) {
 	page, err := from.Query(ctx, of.entries(1))
 	if err != nil {
@@ -64,7 +63,6 @@ func next(ctx context.Context, from store.Querier, of Lane) (first Kept, found b
 	return first, true, err
 }
 
-// entries finds the messages of a lane, in their order.
 func (l Lane) entries(limit int) store.Query {
 	return store.Query{Collection: strings.TrimSuffix(l.key.Collection, "Keys"), IDPrefix: l.key.ID + "-", Limit: limit}
 }

@@ -45,7 +45,6 @@ func (k Kind) Entries() string { return string(k) }
 // Lanes is the collection of the kind's lanes.
 func (k Kind) Lanes() string { return string(k) + "Keys" }
 
-// head is the document of a lane.
 type head struct {
 	// Newest is the id of its last entry, also when that has been published.
 	Newest string `store:"newest"`
@@ -65,7 +64,6 @@ type head struct {
 	ExpireAt time.Time `store:"expire_at,omitzero"`
 }
 
-// entry is the document of a message that waits.
 type entry struct {
 	Topic     string           `store:"topic,required"`
 	Message   contract.Message `store:"message,required"`
@@ -87,8 +85,7 @@ type Source struct {
 	Emits string `store:"emits,omitzero"`
 }
 
-// fields returns the document. Once a lane has given out a number, its document holds the
-// zero values of held and stays, too.
+// fields has the zero values of held and stays, too, once the lane has given out a number.
 func (h head) fields() map[string]any {
 	fields := store.Encode(&h)
 	if h.Last != 0 {
@@ -97,7 +94,6 @@ func (h head) fields() map[string]any {
 	return fields
 }
 
-// moment is a time as a document holds it.
 func moment(at time.Time) time.Time { return at.UTC().Truncate(time.Microsecond) }
 
 // Name names a lane.
@@ -202,7 +198,6 @@ func (l Lane) Behind(m contract.Message) bool {
 	return !ok || t.published < l.Held
 }
 
-// replace returns the write of the lane's next document, at the version that was read.
 func (l Lane) replace(next head) store.Write {
 	if !l.Exists() {
 		return store.Create(l.key, next.fields())

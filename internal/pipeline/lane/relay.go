@@ -106,8 +106,7 @@ func (r *Relay) publish(ctx context.Context, l Lane, e entry) error {
 	return err
 }
 
-// later removes what was published and has the lane due again after a wait. A lane that
-// has changed since it was read is due when the change says.
+// later removes what was published and has the lane due again after a wait, or when a change since says.
 func (r *Relay) later(ctx context.Context, l Lane, oldest entry, done []store.Write) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putOffTime)
 	defer cancel()
@@ -133,7 +132,6 @@ const (
 // of it, one second at least and ten minutes at most.
 func Wait(age time.Duration) time.Duration { return min(max(age/2, minWait), maxWait) }
 
-// putOff returns the write that has the lane wait after a failure of its oldest entry.
 func (l Lane) putOff(oldest entry, now time.Time) store.Write {
 	next := l.head
 	next.OldestAt = cmp.Or(oldest.DueAt, oldest.CreatedAt, l.OldestAt)
@@ -144,8 +142,8 @@ func (l Lane) putOff(oldest entry, now time.Time) store.Write {
 // keptEmpty is how long a lane without entries is kept: longer than a broker keeps a message.
 const keptEmpty = 31 * 24 * time.Hour
 
-// leave returns the write of a lane whose entries were published. later is when its next entry is due;
-// zero: there is none. Its newest entry stays the newest, whoever has published it.
+// leave returns the write of a lane whose entries were published. later is when its next one is due, if any.
+// Its newest entry stays the newest, whoever has published it.
 func (l Lane) leave(later, now time.Time) store.Write {
 	next := l.head
 	switch {

@@ -220,7 +220,6 @@ func (k *Keeper) change(ctx context.Context, q catalog.Queue, by Change, action 
 	return found, err
 }
 
-// side is what the audit says of a queue, before a change or after.
 func side(paused bool) map[string]any { return map[string]any{"paused": paused} }
 
 // settle has the subscription follow the record. It reads the record again behind each step: of two

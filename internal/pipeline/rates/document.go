@@ -20,7 +20,6 @@ type document struct {
 	ExpireAt time.Time      `store:"expire_at"`
 }
 
-// target is what a target answered.
 type target struct {
 	// Answers has a number for each class.
 	Answers map[string]any `store:"answers"`
@@ -28,7 +27,6 @@ type target struct {
 	Last []Answer `store:"last,omitzero"`
 }
 
-// instance is what a document knows of an instance.
 type instance struct {
 	Service `store:",inline"`
 
@@ -53,7 +51,6 @@ func field[T any](values map[string]any, name string) T {
 	return value
 }
 
-// add adds to the document what a batch has counted of queues.
 func (d *document) add(b *batch) {
 	if d.Queues == nil {
 		d.Queues = map[string]any{}
@@ -94,13 +91,11 @@ func (d *document) tell(b *batch, self instance) {
 	keepNewest(d.Doors, maxDoors)
 }
 
-// newest are the last of some answers, the newest first.
 func newest(all []Answer) []Answer {
 	slices.SortStableFunc(all, func(a, b Answer) int { return b.At.Compare(a.At) })
 	return all[:min(len(all), answers)]
 }
 
-// keepNewest leaves the values that were seen last.
 func keepNewest(values map[string]any, most int) {
 	seen := func(name string) time.Time {
 		fields, _ := values[name].(map[string]any)

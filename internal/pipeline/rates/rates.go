@@ -62,7 +62,6 @@ func (u Unit) collection() string {
 	return Hours
 }
 
-// kept is how long a bucket is kept, from its beginning.
 func (u Unit) kept() time.Duration {
 	if u == Day {
 		return KeptDays
@@ -76,7 +75,6 @@ func (u Unit) Most() int { return int(u.kept() / time.Duration(u)) }
 // Of is the beginning of the bucket that a time is in, in UTC.
 func (u Unit) Of(at time.Time) time.Time { return at.UTC().Truncate(time.Duration(u)) }
 
-// layout is that of the times that begin ids.
 func (u Unit) layout() string {
 	if u == Day {
 		return "20060102"
@@ -84,10 +82,8 @@ func (u Unit) layout() string {
 	return "2006010215"
 }
 
-// name begins the ids of a bucket's documents.
 func (u Unit) name(at time.Time) string { return at.UTC().Format(u.layout()) }
 
-// parse reads the bucket of an id.
 func (u Unit) parse(id string) (at time.Time, ok bool) {
 	at, err := time.Parse(u.layout(), id[:min(len(id), len(u.layout()))])
 	return at, err == nil
@@ -97,7 +93,6 @@ func (u Unit) key(at time.Time, shard int) store.Key {
 	return store.Key{Collection: u.collection(), ID: fmt.Sprintf("%s-%d", u.name(at), shard)}
 }
 
-// shardOf is the part of an hour that an instance adds to.
 func shardOf(instance string) int {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(instance))
@@ -140,7 +135,6 @@ func (c Counts) Plus(d Counts) Counts {
 	}
 }
 
-// part is a share of the counts, rounded.
 func (c Counts) part(of, whole time.Duration) Counts {
 	scaled := func(n int64) int64 { return int64(float64(n)*float64(of)/float64(whole) + 0.5) }
 	return Counts{In: scaled(c.In), Processed: scaled(c.Processed), Other: scaled(c.Other), Dead: scaled(c.Dead), Failed: scaled(c.Failed)}
@@ -156,8 +150,6 @@ type Answer struct {
 	Milliseconds int64  `json:"ms" store:"ms"`
 }
 
-// class is what answers are counted by: the first digit of the status, that there was none, or that they deny an
-// event that they were asked about.
 func class(status int, code string) string {
 	switch {
 	case status < 100 || status > 599:

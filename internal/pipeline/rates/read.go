@@ -97,7 +97,6 @@ func Recent(ctx context.Context, from store.Querier, now time.Time) (Now, error)
 	return found, nil
 }
 
-// with adds what a target told another shard.
 func (t Target) with(name string, told target) Target {
 	if t.Answers == nil {
 		t = Target{Name: name, Answers: map[string]int64{}, Open: []OpenBreaker{}}
@@ -110,7 +109,6 @@ func (t Target) with(name string, told target) Target {
 	return t
 }
 
-// stand adds the breakers of the instances that are believed to be there.
 func (n *Now) stand(breakers map[string][]OpenBreaker, now time.Time) {
 	there := 0
 	for _, s := range n.Services {

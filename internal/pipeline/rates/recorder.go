@@ -45,7 +45,6 @@ type Recorder struct {
 	taken []*batch
 }
 
-// batch is what was counted in an hour.
 type batch struct {
 	hour time.Time
 	// number tells it from the others of the instance, and rises.
@@ -55,13 +54,11 @@ type batch struct {
 	doors   map[string]time.Time
 }
 
-// told is what a target has answered.
 type told struct {
 	classes map[string]int64
 	last    []Answer
 }
 
-// heldHours is of how many hours an instance holds counts while the store takes none.
 const heldHours = 24
 
 // NewRecorder returns a recorder that has counted nothing. It adds nothing by itself until Start.
@@ -69,7 +66,6 @@ func NewRecorder(config Config) *Recorder {
 	return &Recorder{config: config, counting: map[time.Time]*batch{}}
 }
 
-// count changes the batch of this hour.
 func (r *Recorder) count(change func(b *batch, now time.Time)) {
 	if r == nil {
 		return
@@ -266,7 +262,6 @@ func (r *Recorder) add(ctx context.Context, b *batch) error {
 	return err
 }
 
-// self is this instance as of now.
 func (r *Recorder) self(number int64) instance {
 	self := instance{Service: r.config.Self, Flushes: number}
 	self.SeenAt = r.config.Now()

@@ -8,12 +8,10 @@ import (
 	"billhook/internal/apps/ledger/seal"
 )
 
-// origins is what stands behind the entries of the books.
 func (s *Service) origins() journal.Origins {
 	return journal.Origins{Catalog: s.Catalog, Store: s.Store}
 }
 
-// told is how many findings of a part of a verification have a line each.
 const told = 100
 
 // Watched is how far the verification of the books is, or what the last has found where none runs.
@@ -22,7 +20,6 @@ type Watched struct {
 	Running bool `json:"running"`
 }
 
-// verifyBooks goes on with the verification of the books of all tenants, which begins once a day.
 func (s *Service) verifyBooks(ctx context.Context) (Watched, error) {
 	lines := 0
 	watch := seal.Watch{
@@ -46,7 +43,6 @@ func (s *Service) verifyBooks(ctx context.Context) (Watched, error) {
 	return done, nil
 }
 
-// sealJournal seals what is posted and has no seal, of all tenants, as far as the run's time goes.
 func (s *Service) sealJournal(ctx context.Context) (seal.Sealed, error) {
 	sealed, err := seal.Sealer{Store: s.Store, Origins: s.origins(), Now: s.Now}.Run(ctx)
 	s.Metrics.Sealed(sealed.Entries, sealed.Unreadable, sealed.Unfounded, time.Duration(sealed.OldestSeconds)*time.Second)

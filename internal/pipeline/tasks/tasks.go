@@ -39,7 +39,6 @@ const (
 // Longest is the longest that a task takes: its run, and the end of its last step.
 const Longest = runTime + 10*time.Second
 
-// slack is added to the longest time that a redelivery can take.
 const slack = time.Minute
 
 // Service answers /tasks.
@@ -101,8 +100,7 @@ func (s *Service) Routes(r chi.Router) {
 	r.Post("/tasks/cleanup", run(s, "cleanup", s.cleanup))
 }
 
-// run answers 200 with what the task did, or 503 where the task failed: the scheduler then tries
-// again.
+// run answers 503 where the task failed: the scheduler then tries again.
 func run[Done any](s *Service, name string, task func(context.Context) (Done, error)) http.HandlerFunc {
 	return serve.Answer(http.StatusOK, func(r *http.Request) (Done, error) { return do(r.Context(), s, name, task) }, refuse)
 }
@@ -111,7 +109,6 @@ var failed = serve.Ladder{Last: serve.Refuse(http.StatusServiceUnavailable, "tas
 
 func refuse(w http.ResponseWriter, _ *http.Request, err error) { failed.Problem(err).Write(w) }
 
-// do is one run of a task with its log line.
 func do[Done any](ctx context.Context, s *Service, name string, task func(context.Context) (Done, error)) (Done, error) {
 	ctx, cancel := context.WithTimeout(ctx, runTime)
 	defer cancel()
@@ -256,8 +253,7 @@ type Counted struct {
 	Open   int64 `json:"open"`
 }
 
-// countDeadLetters reports for every queue how many dead letters are open and how long the oldest
-// has waited, for the alerts. It fails unless all are counted: an absent count is an alert, too.
+// countDeadLetters fails unless all queues are counted: an absent count is an alert, too.
 func (s *Service) countDeadLetters(ctx context.Context) (Counted, error) {
 	var counted Counted
 	for _, q := range s.Catalog.Queues {
@@ -287,11 +283,9 @@ func (s *Service) countWaiting(ctx context.Context) (Waiting, error) {
 	return waiting, errors.Join(err, unread)
 }
 
-// settling is how old a pause is before it is expected to hold.
 const settling = time.Minute
 
-// lookAtPauses counts the paused queues whose messages are pushed all the same, each with a line for the
-// alert. A subscription that cannot be read is logged, and stops nothing.
+// lookAtPauses counts the paused queues whose messages are pushed all the same, each with a line for the alert.
 func (s *Service) lookAtPauses(ctx context.Context) (undone int, err error) {
 	if s.Subscriptions == nil {
 		return 0, nil

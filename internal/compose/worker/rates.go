@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"billhook/internal/pipeline/alarm"
-	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/serve"
 )
@@ -17,15 +16,8 @@ func (c Config) recorder() *rates.Recorder {
 	return rates.NewRecorder(rates.Config{
 		Store: c.Store, Now: c.Now, Log: c.Log, AfterFunc: alarm.AfterFunc,
 		Self:     rates.Service{Instance: c.Instance, Service: "worker", Pool: c.Pool, Version: serve.BuildOf().Version, Catalog: c.Catalog.Hash(), StartedAt: c.Now()},
-		Breakers: func() []rates.Breaker { return breakers(c.Targets) },
+		Breakers: c.Targets.Breakers,
 	})
-}
-
-func breakers(of delivery.Targets) (all []rates.Breaker) {
-	for _, b := range of.Breakers() {
-		all = append(all, rates.Breaker{Target: b.Target, State: b.State, Since: b.Since})
-	}
-	return all
 }
 
 // Start says in the log which queues the worker serves, and by which handlers, and has it add what

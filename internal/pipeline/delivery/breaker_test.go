@@ -12,6 +12,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/pipeline/delivery"
+	"billhook/internal/pipeline/rates"
 	"billhook/internal/retry"
 )
 
@@ -168,7 +169,7 @@ func TestAnswersAndOpenBreakersAreTold(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := limit(t, func(c *catalog.Target) { c.Breaker = catalog.Breaker{Failures: 2, Rest: time.Minute} })
-		stands := func(want ...delivery.Breaker) {
+		stands := func(want ...rates.Breaker) {
 			t.Helper()
 			require.Equal(t, want, delivery.Targets{service.Name: l.Target}.Breakers())
 		}
@@ -177,10 +178,10 @@ func TestAnswersAndOpenBreakersAreTold(t *testing.T) {
 		stands()
 		require.Error(t, l.make(t, step{status: 503}))
 		opened := time.Now().UTC()
-		stands(delivery.Breaker{Target: service.Name, State: "open", Since: opened})
+		stands(rates.Breaker{Target: service.Name, State: "open", Since: opened})
 		require.Error(t, l.make(t, step{status: 503}))
 		<-time.After(time.Minute + 1)
-		stands(delivery.Breaker{Target: service.Name, State: "half_open", Since: opened}) // it is the same failure
+		stands(rates.Breaker{Target: service.Name, State: "half_open", Since: opened}) // it is the same failure
 		require.NoError(t, l.make(t, step{status: 200}))
 		stands()
 		require.Equal(t, []string{"service 200  0s", "service 503 callee_failed_503 0s", "service 503 callee_failed_503 0s", "service 200  0s"}, l.told,

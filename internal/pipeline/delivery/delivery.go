@@ -20,6 +20,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/signature"
 	"billhook/internal/retry"
 )
@@ -66,19 +67,12 @@ func (ts Targets) Watch(by Watcher) {
 	}
 }
 
-// A Breaker that is not closed lets no request through, or one that finds out.
-type Breaker struct {
-	Target string
-	// State is "open" or "half_open".
-	State string
-	Since time.Time
-}
-
-// Breakers are those that are not closed, by the names of the targets.
-func (ts Targets) Breakers() (all []Breaker) {
+// Breakers are those that are not closed, by the names of the targets: they let no request through, or one that
+// finds out.
+func (ts Targets) Breakers() (all []rates.Breaker) {
 	for _, name := range slices.Sorted(maps.Keys(ts)) {
 		if state, since := ts[name].limits.standing(); state != "" {
-			all = append(all, Breaker{Target: name, State: state, Since: since})
+			all = append(all, rates.Breaker{Target: name, State: state, Since: since})
 		}
 	}
 	return all

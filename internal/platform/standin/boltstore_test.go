@@ -2,6 +2,8 @@ package standin_test
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,11 +11,15 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
+	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 func openStore(t *testing.T) *standin.Store {
@@ -86,4 +92,179 @@ func TestACommitOutlivesTheKillingOfItsProcess(t *testing.T) {
 	sum, err := s.Get(t.Context(), store.Key{Collection: "sums", ID: "all"})
 	require.NoError(t, err)
 	require.Equal(t, int64(len(page.Documents)), sum.Fields["n"], "no commit is there by half")
+}
+
+func TestALongTextIsFoundByItself(t *testing.T) {
+	t.Parallel()
+	s := openStore(t)
+	long := strings.Repeat("x", 50_000)
+	texts := map[string]string{"a": long, "b": long + "x", "c": long[:200], "d": long[:201]}
+	for id, text := range texts {
+		_, err := s.Commit(t.Context(), []store.Write{store.Set(store.Key{Collection: "c", ID: id}, map[string]any{"text": text})})
+		require.NoError(t, err)
+	}
+	for id, text := range texts {
+		page, err := s.Query(t.Context(), store.Query{Collection: "c", Equal: map[string]any{"text": text}, Limit: 9})
+		require.NoError(t, err)
+		require.Len(t, page.Documents, 1)
+		require.Equal(t, id, page.Documents[0].Key.ID)
+	}
+}
+
+// Two values that many documents have, and few have both.
+func TestACountLooksAtWhatItCounts(t *testing.T) {
+	t.Parallel()
+	s := openStore(t)
+	var writes []store.Write
+	for i := range 400 {
+		fields := map[string]any{"queue": "a", "status": "failed"}
+		if i%2 == 0 {
+			fields = map[string]any{"queue": "b", "status": "done"}
+		}
+		if i < 3 {
+			fields = map[string]any{"queue": "a", "status": "done"}
+		}
+		writes = append(writes, store.Create(store.Key{Collection: "c", ID: fmt.Sprintf("%03d", 399-i)}, fields))
+	}
+	_, err := s.Commit(t.Context(), writes)
+	require.NoError(t, err)
+	both := store.Query{Collection: "c", Equal: map[string]any{"queue": "a", "status": "done"}, Count: true}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	both.Limit = 2
+	_, err = s.Query(ended, both)
+	require.ErrorIs(t, err, context.Canceled, "no index is made for a caller that is gone")
+	before := s.Looked()
+	for limit, want := range map[int]int64{2: 2, 100: 3} {
+		both.Limit = limit
+		page, err := s.Query(t.Context(), both)
+		require.NoError(t, err)
+		require.Equal(t, want, page.Count)
+	}
+	require.EqualValues(t, 5, s.Looked()-before)
+}
+
+// TestADamagedStoreIsAnErrorThatNamesItsFile damages the file in many places, one at a time, and cuts it off.
+func TestADamagedStoreIsAnErrorThatNamesItsFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	db, err := standin.OpenStore(path)
+	require.NoError(t, err)
+	for n := range 300 {
+		_, err = db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: "c", ID: fmt.Sprint(n)}, map[string]any{"text": fmt.Sprintf("%0200d", n)})})
+		require.NoError(t, err)
+	}
+	require.NoError(t, db.Close())
+	sound, err := os.ReadFile(path)
+	require.NoError(t, err)
+	damages := map[string][]byte{"not a store": []byte("this is not a store"), "half of it": sound[:len(sound)/2], "its first pages": sound[:8192]}
+	for page := range len(sound) / 4096 {
+		spoiled := append([]byte{}, sound...)
+		for i := range 64 {
+			spoiled[page*4096+i] = 0xff
+		}
+		damages[fmt.Sprint("page ", page)] = spoiled
+	}
+	refused := 0
+	for name, text := range damages {
+		at := filepath.Join(t.TempDir(), "store.db")
+		require.NoError(t, os.WriteFile(at, text, 0o600))
+		opened, err := standin.OpenStore(at)
+		if err != nil { // a page that nothing is on may be anything
+			require.ErrorIs(t, err, standin.ErrDamaged, name)
+			require.ErrorContains(t, err, at)
+			refused++
+			continue
+		}
+		require.NoError(t, opened.Close())
+	}
+	require.Greater(t, refused, 10)
+}
+
+// TestPagesLeaveOutWhatCannotBeReadAndNothingElse goes through all pages of any size, by id and by time.
+func TestPagesLeaveOutWhatCannotBeReadAndNothingElse(t *testing.T) {
+	t.Parallel()
+	db, round := openStore(t), 0
+	rapid.Check(t, func(t *rapid.T) {
+		round++
+		collection := fmt.Sprint("list-", round)
+		var good, damaged []string
+		for n := range rapid.IntRange(0, 12).Draw(t, "documents") {
+			fields := map[string]any{"at": start.Add(-time.Duration(n/2) * time.Second)} // in the order of their ids, two at a time
+			id := fmt.Sprintf("%02d", n)
+			if rapid.Bool().Draw(t, "damaged") {
+				fields["damaged"], damaged = true, append(damaged, id)
+			} else {
+				good = append(good, id)
+			}
+			_, err := db.Commit(context.Background(), []store.Write{store.Create(store.Key{Collection: collection, ID: id}, fields)})
+			require.NoError(t, err)
+		}
+		limit := rapid.IntRange(1, 5).Draw(t, "limit")
+		for _, newest := range []*store.Newest{nil, {Field: "at"}} {
+			var seen, skipped []string
+			lists := store.Readable{
+				Store: db, Skipped: func(_ context.Context, key store.Key) { skipped = append(skipped, key.ID) },
+				Check: map[string]func(store.Document) error{collection: func(doc store.Document) error {
+					if doc.Fields["damaged"] != nil {
+						return errors.New("damaged")
+					}
+					return nil
+				}},
+			}
+			query := store.Query{Collection: collection, Limit: limit, Newest: newest}
+			for last := false; !last; {
+				page, err := lists.Query(context.Background(), query)
+				require.NoError(t, err)
+				require.LessOrEqual(t, len(page.Documents), limit)
+				for _, doc := range page.Documents {
+					seen = append(seen, doc.Key.ID)
+					at, _ := doc.Fields["at"].(time.Time)
+					query.After = store.Cursor{At: at, ID: doc.Key.ID}
+				}
+				last = len(page.Documents) < limit // as lists by time tell that there is no next page
+				if newest == nil {
+					query.After = page.Next
+					last = last || page.Next.IsZero()
+				}
+			}
+			require.ElementsMatch(t, good, seen)
+			require.Subset(t, skipped, damaged, "it is told of")
+			require.Subset(t, damaged, skipped)
+		}
+	})
+}
+
+// TestTheEmbeddedStoreFollowsEachModel: the models of dedupe, ledger, seal and journal run on it in their own packages.
+func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
+	t.Parallel()
+	records := 100_000
+	if testing.Short() {
+		records = 5_000
+	}
+	open := func(t *testing.T) store.Store { return openStore(t) }
+	for name, run := range map[string]func(*testing.T){
+		"the store":   func(t *testing.T) { storetest.Run(t, open) },
+		"queries":     func(t *testing.T) { storetest.RunQueries(t, open) },
+		"the job log": func(t *testing.T) { dedupetest.RunList(t, records, open) },
+		"a query looks at what it returns": func(t *testing.T) {
+			storetest.RunLooks(t, func(t *testing.T) (store.Store, func() int64) {
+				t.Helper()
+				s := openStore(t)
+				return s, s.Looked
+			})
+		},
+		"answers that are lost": func(t *testing.T) {
+			storetest.RunLostAnswers(t, func(t *testing.T) (store.Store, func()) {
+				t.Helper()
+				faults := &storetest.Faults{Store: openStore(t)}
+				return faults, func() { faults.FailAfter(1) }
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t)
+		})
+	}
 }

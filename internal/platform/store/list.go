@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"time"
 )
 
 // List returns a page of what read makes of the documents that a query finds, and the Next of the page.
@@ -40,5 +41,54 @@ func Each(ctx context.Context, from Querier, query Query) iter.Seq2[Document, er
 				return
 			}
 		}
+	}
+}
+
+// Readable is a store whose pages leave out the documents that cannot be read, and are filled up with
+// those behind them: one damaged document stops no list. A single document that cannot be read stays an
+// error of whoever gets it.
+type Readable struct {
+	Store
+	// Check says, by collection, why a document cannot be read. Other collections are left alone.
+	Check map[string]func(Document) error
+	// Skipped is told of each document that a page leaves out.
+	Skipped func(ctx context.Context, key Key)
+}
+
+// Query returns a page of the documents that can be read. What a query by Due finds is work and no list:
+// whoever does it says what becomes of a document that cannot be read.
+func (r Readable) Query(ctx context.Context, q Query) (Page, error) {
+	check := r.Check[q.Collection]
+	if check == nil || q.Count || q.Due != nil {
+		return r.Store.Query(ctx, q)
+	}
+	var all Page
+	for {
+		page, err := r.Store.Query(ctx, q)
+		if err != nil {
+			return Page{}, err
+		}
+		all.Next = page.Next
+		full := len(page.Documents) == q.Limit
+		for _, doc := range page.Documents {
+			if check(doc) != nil {
+				r.Skipped(ctx, doc.Key)
+				continue
+			}
+			all.Documents = append(all.Documents, doc)
+			q.Limit--
+		}
+		if q.Limit == 0 || !full {
+			return all, nil
+		}
+		last := page.Documents[len(page.Documents)-1]
+		if q.Newest == nil {
+			if q.After = page.Next; q.After.IsZero() {
+				return all, nil
+			}
+			continue
+		}
+		at, _ := last.Fields[q.Newest.Field].(time.Time)
+		q.After = Cursor{At: at, ID: last.Key.ID}
 	}
 }

@@ -29,7 +29,6 @@ type Process struct {
 type Log struct {
 	mu         sync.Mutex
 	lines      [][]byte
-	counts     map[string]int
 	deliveries []Delivery
 	changed    chan struct{}
 }
@@ -56,12 +55,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	for line := range bytes.Lines(p) {
 		l.lines = append(l.lines, bytes.Clone(bytes.TrimSpace(line)))
 		var logged Delivery
-		err := json.Unmarshal(line, &logged)
-		if l.counts == nil {
-			l.counts = map[string]int{}
-		}
-		l.counts[logged.Message]++
-		if err == nil && (logged.Message == "delivery" || logged.Message == "attempt again") {
+		if json.Unmarshal(line, &logged) == nil && (logged.Message == "delivery" || logged.Message == "attempt again") {
 			l.deliveries = append(l.deliveries, logged)
 		}
 	}
@@ -91,13 +85,6 @@ func (l *Log) Deliveries(eventID string) []Delivery {
 		}
 	}
 	return all
-}
-
-// Count returns how many lines have the message.
-func (l *Log) Count(message string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.counts[message]
 }
 
 // Until waits until done returns true, which it calls after each line.

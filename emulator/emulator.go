@@ -19,7 +19,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -111,11 +110,8 @@ type Process struct {
 	addr    string
 	command *exec.Cmd
 	// head is the first output, for the error of a failed start. Read it after ended is closed.
-	head []string
-	// ended is closed when the process has ended and all its output was copied.
+	head  []string
 	ended chan struct{}
-	once  sync.Once
-	err   error
 }
 
 // common are the options of both emulators. All but the last turn off Java's optimizations that pay
@@ -123,15 +119,15 @@ type Process struct {
 // take. A Java without these options ignores them.
 var common = []string{"-XX:+IgnoreUnrecognizedVMOptions", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx2g"}
 
-// Start starts both emulators on free ports, or neither.
+// Start starts both emulators, or neither.
 func (s SDK) Start(ctx context.Context) (pubsub, firestore *Process, err error) {
 	var both errgroup.Group
 	both.Go(func() (err error) {
-		pubsub, err = s.StartPubSub(ctx, 0, nil)
+		pubsub, err = s.StartPubSub(ctx)
 		return err
 	})
 	both.Go(func() (err error) {
-		firestore, err = s.StartFirestore(ctx, 0, nil)
+		firestore, err = s.StartFirestore(ctx)
 		return err
 	})
 	err = both.Wait()
@@ -143,19 +139,16 @@ func (s SDK) Start(ctx context.Context) (pubsub, firestore *Process, err error) 
 	return pubsub, firestore, err
 }
 
-// StartPubSub starts the Pub/Sub emulator on a port, 0 for a free one, and returns when it
-// answers. Its output is copied to log, which may be nil.
-func (s SDK) StartPubSub(ctx context.Context, port int, log io.Writer) (*Process, error) {
-	// Acknowledged messages stay in its memory. Without retryPost=false, Java would repeat a push
-	// whose connection is closed without an answer.
-	return s.start(ctx, port, log, "Server started", "-Dsun.net.http.retryPost=false", "-jar", s.pubsub)
+// StartPubSub starts the Pub/Sub emulator on a free port, and returns when it answers.
+func (s SDK) StartPubSub(ctx context.Context) (*Process, error) {
+	// Without retryPost=false, Java would repeat a push whose connection is closed without an answer.
+	return s.start(ctx, "Server started", "-Dsun.net.http.retryPost=false", "-jar", s.pubsub)
 }
 
 // StartFirestore starts the Firestore emulator in the same way. It returns after one write and one
 // query have been answered: the first ones in a JVM may take longer than the timeout of a service.
-func (s SDK) StartFirestore(ctx context.Context, port int, log io.Writer) (*Process, error) {
-	p, err := s.start(ctx, port, log, "is now running", "-Duser.language=en", "-cp", s.firestore,
-		"com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start")
+func (s SDK) StartFirestore(ctx context.Context) (*Process, error) {
+	p, err := s.start(ctx, "is now running", "-Duser.language=en", "-cp", s.firestore, "com.google.cloud.datastore.emulator.firestore.CloudFirestore", "start")
 	if err != nil {
 		return nil, err
 	}
@@ -196,40 +189,40 @@ var errPortTaken = errors.New("emulator: the port is in use")
 
 // start runs an emulator, waits for its output line that it serves, and then for an answer at its
 // port. The answer alone could be another program's.
-func (s SDK) start(ctx context.Context, port int, log io.Writer, ready string, arguments ...string) (*Process, error) {
+func (s SDK) start(ctx context.Context, ready string, arguments ...string) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		chosen := port
-		if port == 0 {
-			var err error
-			if chosen, err = freePort(ctx); err != nil {
-				return nil, err
-			}
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("emulator: free port: %w", err)
 		}
-		command := exec.Command(s.java, slices.Concat(common, arguments, []string{"--host=127.0.0.1", "--port=" + strconv.Itoa(chosen)})...) //nolint:noctx,gosec // Stop ends it, not ctx; the program is the one that was found
-		p, err := startOn(ctx, chosen, log, ready, command)
-		if port == 0 && errors.Is(err, errPortTaken) {
-			continue // another program may take a free port before Java does
+		addr, port := listener.Addr().String(), listener.Addr().(*net.TCPAddr).Port
+		if err := listener.Close(); err != nil {
+			return nil, fmt.Errorf("emulator: free port: %w", err)
 		}
-		return p, err
+		command := exec.Command(s.java, slices.Concat(common, arguments, []string{"--host=127.0.0.1", "--port=" + strconv.Itoa(port)})...) //nolint:noctx,gosec // Stop ends it, not ctx; the program is the one that was found
+		p, err := startOn(ctx, addr, ready, command)
+		if !errors.Is(err, errPortTaken) { // by another program, before Java did
+			return p, err
+		}
 	}
 }
 
-func startOn(ctx context.Context, port int, log io.Writer, ready string, command *exec.Cmd) (*Process, error) {
+func startOn(ctx context.Context, addr, ready string, command *exec.Cmd) (*Process, error) {
 	tie(command)
 	output, pipe := io.Pipe()
 	command.Stdout, command.Stderr = pipe, pipe
 	if err := command.Start(); err != nil {
 		return nil, fmt.Errorf("emulator: start: %w", err)
 	}
-	p := &Process{addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), command: command, ended: make(chan struct{})}
+	p := &Process{addr: addr, command: command, ended: make(chan struct{})}
 	go func() {
 		_ = command.Wait() // Stop ends it by a signal, so an error is expected
 		_ = pipe.Close()
 	}()
 	serves := make(chan error, 1)
-	go p.read(output, log, ready, serves)
+	go p.read(output, ready, serves)
 	var err error
 	select {
 	case err = <-serves:
@@ -253,44 +246,23 @@ const maxHead = 20
 
 var errEnded = errors.New("emulator: it ended while starting")
 
-// read copies the output line by line to log until it ends. It sends once to serves: nil when the
-// emulator serves, else errPortTaken or errEnded.
-func (p *Process) read(output io.Reader, log io.Writer, ready string, serves chan<- error) {
+// read reads the output until it ends. It sends once to serves: nil when the emulator serves, else errPortTaken or errEnded.
+func (p *Process) read(output io.Reader, ready string, serves chan<- error) {
 	defer close(p.ended)
-	lines := bufio.NewScanner(output)
-	lines.Buffer(nil, 1<<20)
-	starting := true
-	sent := func(err error) {
-		starting = false
-		serves <- err
-	}
-	for lines.Scan() {
-		line := lines.Text()
-		if log != nil {
-			_, _ = fmt.Fprintln(log, line)
-		}
-		if starting && len(p.head) < maxHead {
-			p.head = append(p.head, line)
+	err := errEnded
+	for lines := bufio.NewScanner(output); errors.Is(err, errEnded) && lines.Scan(); {
+		if len(p.head) < maxHead {
+			p.head = append(p.head, lines.Text())
 		}
 		switch {
-		case starting && strings.Contains(line, ready):
-			sent(nil)
-		case starting && strings.Contains(line, portTaken):
-			sent(errPortTaken)
+		case strings.Contains(lines.Text(), ready):
+			err = nil
+		case strings.Contains(lines.Text(), portTaken):
+			err = errPortTaken
 		}
 	}
-	if starting {
-		sent(errEnded)
-	}
-	_, _ = io.Copy(io.Discard, output) // after a line that is too long, or the process would block on a full pipe
-}
-
-func freePort(ctx context.Context) (int, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("emulator: free port: %w", err)
-	}
-	return listener.Addr().(*net.TCPAddr).Port, listener.Close()
+	serves <- err
+	_, _ = io.Copy(io.Discard, output) // or the process would block on a full pipe
 }
 
 // answers repeats GET / until the answer is Ok, as both emulators answer it.
@@ -336,20 +308,16 @@ func (p *Process) until(ctx context.Context, what string, try func(context.Conte
 // Addr is the emulator's host:port, for PUBSUB_EMULATOR_HOST or FIRESTORE_EMULATOR_HOST.
 func (p *Process) Addr() string { return p.addr }
 
-// Stop kills the emulator, which stores nothing, and waits until it has ended and its output
-// was copied to log. It may be called more than once.
+// Stop kills the emulator, which stores nothing, and waits until it has ended. It may be called more than once.
 func (p *Process) Stop() error {
-	p.once.Do(func() {
-		select {
-		case <-p.ended:
-			return
-		default:
-		}
-		if err := kill(p.command.Process); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			p.err = fmt.Errorf("emulator: stop: %w", err)
-			return
-		}
-		<-p.ended
-	})
-	return p.err
+	select {
+	case <-p.ended: // its number may be another's by now
+		return nil
+	default:
+	}
+	if err := kill(p.command.Process); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("emulator: stop: %w", err)
+	}
+	<-p.ended
+	return nil
 }

@@ -2,17 +2,14 @@ package emulator_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +36,7 @@ func parent() int {
 	sdk, err := emulator.Find(ctx)
 	if err == nil {
 		var p *emulator.Process
-		if p, err = sdk.StartPubSub(ctx, 0, nil); err == nil {
+		if p, err = sdk.StartPubSub(ctx); err == nil {
 			_, _ = fmt.Fprintln(os.Stdout, p.Addr())
 			_, _ = os.Stdin.Read(make([]byte, 1)) // until it is killed
 		}
@@ -66,27 +63,15 @@ func dial(ctx context.Context, addr string) error {
 	return err
 }
 
-func TestAnEmulatorStartsAnswersAndEndsAndWantsItsPort(t *testing.T) {
+func TestBothEmulatorsStartAnswerAndEndWithStop(t *testing.T) {
 	t.Parallel()
-	sdk := installed(t)
-	for name, start := range map[string]func(ctx context.Context, port int, log io.Writer) (*emulator.Process, error){"Pub/Sub": sdk.StartPubSub, "Firestore": sdk.StartFirestore} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var log bytes.Buffer
-			p, err := start(t.Context(), 0, &log)
-			require.NoError(t, err)
-			require.NoError(t, dial(t.Context(), p.Addr()))
-			_, port, err := net.SplitHostPort(p.Addr())
-			require.NoError(t, err)
-			taken, err := strconv.Atoi(port)
-			require.NoError(t, err)
-			_, err = start(t.Context(), taken, io.Discard)
-			require.ErrorContains(t, err, "the port is in use")
-			require.NoError(t, p.Stop())
-			require.NoError(t, p.Stop(), "stopping twice is fine")
-			require.Error(t, dial(t.Context(), p.Addr()), "nothing listens any more")
-			require.NotEmpty(t, log.String(), "its output, complete once it is stopped")
-		})
+	pubsub, firestore, err := installed(t).Start(t.Context())
+	require.NoError(t, err)
+	for _, p := range []*emulator.Process{pubsub, firestore} {
+		require.NoError(t, dial(t.Context(), p.Addr()))
+		require.NoError(t, p.Stop())
+		require.NoError(t, p.Stop(), "stopping twice is fine")
+		require.Error(t, dial(t.Context(), p.Addr()), "nothing listens any more")
 	}
 }
 

@@ -165,8 +165,10 @@ func read(pkg string, report []byte) (score, error) {
 			case "LIVED":
 				s.lived++
 				p := place{Package: pkg, Mutation: m.Type}
-				if at := slices.IndexFunc(functions, func(f function) bool { return f.first <= m.Line && m.Line <= f.last }); at >= 0 {
-					p.Function = functions[at].name
+				for name, lines := range functions {
+					if lines[0] <= m.Line && m.Line <= lines[1] {
+						p.Function = name
+					}
 				}
 				s.lines[p] = append(s.lines[p], fmt.Sprintf("%s:%d", file.Name, m.Line))
 			}
@@ -175,30 +177,23 @@ func read(pkg string, report []byte) (score, error) {
 	return s, nil
 }
 
-// function is one of a file, such as Service.push, from its first line to its last.
-type function struct {
-	name        string
-	first, last int
-}
-
-func functionsOf(path string) ([]function, error) {
+// functionsOf are the functions of a file, such as Service.push, with their first and last lines.
+func functionsOf(path string) (map[string][2]int, error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, path, nil, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}
-	var functions []function
+	functions := map[string][2]int{}
 	for _, d := range file.Decls {
-		f, ok := d.(*ast.FuncDecl)
-		if !ok {
-			continue
+		if f, ok := d.(*ast.FuncDecl); ok {
+			name := f.Name.Name
+			if f.Recv != nil {
+				receiver, _, _ := strings.Cut(types.ExprString(f.Recv.List[0].Type), "[")
+				name = strings.TrimPrefix(receiver, "*") + "." + name
+			}
+			functions[name] = [2]int{set.Position(f.Pos()).Line, set.Position(f.End()).Line}
 		}
-		name := f.Name.Name
-		if f.Recv != nil {
-			receiver, _, _ := strings.Cut(types.ExprString(f.Recv.List[0].Type), "[")
-			name = strings.TrimPrefix(receiver, "*") + "." + name
-		}
-		functions = append(functions, function{name, set.Position(f.Pos()).Line, set.Position(f.End()).Line})
 	}
 	return functions, nil
 }

@@ -48,7 +48,7 @@ func chaos(flags *flag.FlagSet) func(*run) {
 func unleash(r *run, p *plan, arms []*arm, killsEvery time.Duration) []verdict {
 	sdk, err := emulator.Find(r.ctx)
 	r.must(err)
-	database, err := sdk.StartFirestore(r.ctx, 0, nil)
+	database, err := sdk.StartFirestore(r.ctx)
 	r.must(err)
 	r.Cleanup(func() { r.must(database.Stop()) })
 	documents, err := firestore.NewEmulated(context.WithoutCancel(r.ctx), database.Addr(), chaosProject, "")

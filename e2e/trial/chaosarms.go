@@ -36,7 +36,6 @@ const (
 	armJournal       = "journal"
 	armCheckThenAct  = "check-then-act"
 	armMarkThenAct   = "mark-then-act"
-	armUnfencedLease = "unfenced-lease"
 )
 
 // arms in the order of the report. Those that post, refund and keep books run Billhook's own handlers.
@@ -50,7 +49,6 @@ var arms = []*arm{
 	{name: armJournal, eventType: "billing.invoice.paid", contract: contract.MessageV1, handler: catalog.Handler{Name: catalog.JournalPost, Emits: []string{postedTopic}}},
 	{name: armCheckThenAct, control: true},
 	{name: armMarkThenAct, control: true},
-	{name: armUnfencedLease, control: true},
 }
 
 // chosen are the arms of a list of names, separated by commas; empty: all.

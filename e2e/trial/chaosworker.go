@@ -88,7 +88,6 @@ func (h handlers) register(r *handler.Registry, declared *catalog.Catalog, targe
 	r.Tx("chaos."+armTxOrdered, h.txOrdered, toldTopic)
 	r.Tx("chaos."+armCheckThenAct, h.checkThenAct)
 	r.Tx("chaos."+armMarkThenAct, h.markThenAct)
-	r.Tx("chaos."+armUnfencedLease, h.unfencedLease)
 	posts := handler.NewRegistry()
 	targets.Register(posts, declared.Queues, func(d time.Duration) (<-chan time.Time, func() bool) {
 		t := time.NewTimer(d)
@@ -217,33 +216,6 @@ func (h handlers) markThenAct(ctx context.Context, event handler.Event) (handler
 		return handler.Effect{}, err
 	}
 	return applied, h.act(ctx, event)
-}
-
-// unfencedLease is the control that takes a lease properly and does not check it at the end.
-func (h handlers) unfencedLease(ctx context.Context, event handler.Event) (handler.Effect, error) {
-	mark := documentOf(marksOf, event.Queue, event.ID)
-	until := map[string]any{"until": time.Now().Add(chaosLease)}
-	claim := store.Create(mark, until)
-	switch doc, err := h.store.Get(ctx, mark); {
-	case err == nil:
-		held, leased := doc.Fields["until"].(time.Time)
-		if !leased {
-			return applied, nil
-		}
-		if time.Now().Before(held) {
-			return handler.Effect{}, retry.Busy("lease_held", nil)
-		}
-		claim = store.Replace(mark, doc.Version, until)
-	case !errors.Is(err, store.ErrNotFound):
-		return handler.Effect{}, err
-	}
-	if err := h.commit(ctx, claim); err != nil {
-		return handler.Effect{}, retry.Busy("lease_held", err)
-	}
-	if err := h.act(ctx, event); err != nil {
-		return handler.Effect{}, err
-	}
-	return applied, h.commit(ctx, store.Set(mark, map[string]any{"done": true}))
 }
 
 // act has the effect of a control.

@@ -95,7 +95,7 @@ func (s *site) soak(r *run, planned [][]webhook, kills int) (sent, refused int64
 	sending.Go(func() error {
 		for i := range kills {
 			after := total * (i + 1) / (kills + 2)
-			r.must(s.log.Until(r.ctx, func() bool { return s.log.Count("delivery") >= after }))
+			r.must(s.log.Until(r.ctx, func() bool { return len(s.log.Deliveries("")) >= after }))
 			s.kill(r)
 		}
 		return nil
@@ -123,7 +123,7 @@ func (s *site) soak(r *run, planned [][]webhook, kills int) (sent, refused int64
 	r.must(sending.Wait())
 	last, since := -1, time.Now()
 	s.settle(r, s.store, func() bool {
-		if n := s.log.Count("delivery"); n != last {
+		if n := len(s.log.Deliveries("")); n != last {
 			last, since = n, time.Now()
 		}
 		return time.Since(since) > 10*time.Second

@@ -29,20 +29,16 @@ var (
 // installed, it skips the test with a message; with REQUIRE_EMULATORS=1 the test fails.
 func PubSub(tb testing.TB) string {
 	tb.Helper()
-	return pubsub.get(tb, os.Getenv("PUBSUB_EMULATOR_HOST"), func(ctx context.Context, sdk emulator.SDK) (*emulator.Process, error) {
-		return sdk.StartPubSub(ctx, 0, nil)
-	})
+	return pubsub.get(tb, os.Getenv("PUBSUB_EMULATOR_HOST"), emulator.SDK.StartPubSub)
 }
 
 // Firestore returns the host:port of the Firestore emulator in the same way.
 func Firestore(tb testing.TB) string {
 	tb.Helper()
-	return firestore.get(tb, os.Getenv("FIRESTORE_EMULATOR_HOST"), func(ctx context.Context, sdk emulator.SDK) (*emulator.Process, error) {
-		return sdk.StartFirestore(ctx, 0, nil)
-	})
+	return firestore.get(tb, os.Getenv("FIRESTORE_EMULATOR_HOST"), emulator.SDK.StartFirestore)
 }
 
-func (s *shared) get(tb testing.TB, running string, start func(context.Context, emulator.SDK) (*emulator.Process, error)) string {
+func (s *shared) get(tb testing.TB, running string, start func(emulator.SDK, context.Context) (*emulator.Process, error)) string {
 	tb.Helper()
 	if running != "" {
 		return running
@@ -52,7 +48,7 @@ func (s *shared) get(tb testing.TB, running string, start func(context.Context, 
 		ctx := context.Background()
 		sdk, err := emulator.Find(ctx)
 		if err == nil {
-			s.process, err = start(ctx, sdk)
+			s.process, err = start(sdk, ctx)
 		}
 		if err != nil {
 			s.err = err

@@ -31,7 +31,7 @@ func (r *recorder) Fatalf(format string, arguments ...any) {
 }
 
 func TestATestWithoutAnEmulatorSkipsOrFailsAndSaysWhy(t *testing.T) {
-	broken := func(context.Context, emulator.SDK) (*emulator.Process, error) { return nil, errors.New("broken") }
+	broken := func(emulator.SDK, context.Context) (*emulator.Process, error) { return nil, errors.New("broken") }
 	for name, test := range map[string]struct {
 		running, required, sdk string
 		want                   string

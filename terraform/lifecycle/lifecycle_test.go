@@ -138,8 +138,10 @@ func TestAQueueInAPoolThatSortsFirstMovesNoTask(t *testing.T) {
 	require.NotEmpty(t, i.endpoint(added.PushSubscription()), "the queue still works")
 	require.NotNil(t, i.service(worker(added.Pool)), "and so does its worker")
 
+	signing := i.cloud.Keys(secrets)
 	i.with(variables{"kept_queues": []string{added.ID}}).apply()
 	i.settled()
+	require.Equal(t, signing, i.cloud.Keys(secrets), "a kept queue keeps what it signs with")
 	require.Empty(t, i.endpoint(added.PushSubscription()))
 	require.Nil(t, i.service(worker(added.Pool)))
 	i.cloud.Publish(added.ID)

@@ -1,12 +1,11 @@
 package lifecycle_test
 
 import (
-	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/emulator/cloudtest"
 )
 
@@ -86,77 +85,13 @@ func TestALostRegionIsLeftAsThePageSays(t *testing.T) {
 	i.settled()
 }
 
-// One queue of each pool goes, and comes again, in an installation of the whole catalog.
-func TestAQueueOfEachPoolGoesAndComesAgain(t *testing.T) {
+func TestTheWholeCatalogIsInstalled(t *testing.T) {
 	t.Parallel()
-	c := shipped(t)
-	gone := onePerPool(t, c)
 	i := empty(t, everything(t))
 	i.bootstrap()
 	i.with(variables{"images": images('a')}).apply()
 	i.settled()
-
-	var kept []string
-	for _, q := range gone {
-		kept = append(kept, q.ID)
+	for _, q := range shipped(t).Queues {
+		require.Equal(t, q.Enabled, strings.Contains(i.endpoint(q.PushSubscription()), "-worker-"+q.Pool+"-"), q.ID)
 	}
-	var rest []string
-	for _, q := range c.Queues {
-		if q.Enabled && !slices.Contains(kept, q.ID) {
-			rest = append(rest, q.ID)
-		}
-	}
-	i.with(variables{"queues": rest, "kept_queues": kept, "target_urls": urls(t, rest...)})
-	secretsBefore := i.cloud.Keys(secrets)
-	happened := i.apply()
-	require.Empty(t, failures(happened))
-	require.Equal(t, secretsBefore, i.cloud.Keys(secrets), "a kept queue keeps what it signs with")
-	i.settled()
-	for _, q := range gone {
-		require.NotNil(t, i.subscription(q.PushSubscription()), q.ID)
-		require.Empty(t, i.endpoint(q.PushSubscription()), q.ID)
-	}
-
-	// The last queue that signs with a secret is given up, and the secret with it.
-	i.with(variables{"discard_backlog": kept}).apply()
-	happened = i.with(variables{"kept_queues": nil}).apply()
-	require.Empty(t, failures(happened))
-	i.with(variables{"discard_backlog": nil}).settled()
-	for _, q := range gone {
-		require.Nil(t, i.subscription(q.PushSubscription()), q.ID)
-	}
-	require.Less(t, len(i.cloud.Keys(secrets)), len(secretsBefore))
-
-	// All of them come again; a secret that is made anew gets a version first.
-	i.with(variables{"queues": nil, "target_urls": everything(t)["target_urls"]})
-	i.apply("-target=google_secret_manager_secret.secret")
-	i.fill()
-	require.Empty(t, failures(i.apply()))
-	i.settled()
-	for _, q := range gone {
-		require.Contains(t, i.endpoint(q.PushSubscription()), "-worker-"+q.Pool+"-", q.ID)
-	}
-}
-
-// onePerPool picks, of each pool, the last queue that the rest can do without.
-func onePerPool(t *testing.T, c *catalog.Catalog) map[string]catalog.Queue {
-	t.Helper()
-	picked := map[string]catalog.Queue{}
-	var enabled []string
-	for _, q := range c.Queues {
-		if q.Enabled {
-			enabled = append(enabled, q.ID)
-		}
-	}
-	for _, q := range c.Queues {
-		if _, has := picked[q.Pool]; has || !q.Enabled {
-			continue
-		}
-		rest := slices.DeleteFunc(slices.Clone(enabled), func(id string) bool { return id == q.ID })
-		if only, err := c.Only(rest); err == nil && len(only.Pools()) > 0 {
-			picked[q.Pool], enabled = q, rest
-		}
-	}
-	require.GreaterOrEqual(t, len(picked), len(c.Pools())-2, "%v of %v", picked, c.Pools())
-	return picked
 }

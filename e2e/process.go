@@ -182,7 +182,6 @@ func Wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// services are the binaries that Build makes.
 var services = []string{"webhook", "worker"}
 
 // Build compiles the services into a folder. Without tags the binaries are those of production.

@@ -66,8 +66,7 @@ type Answer struct {
 	MessageID   string `json:"message_id"`
 	OrderingKey string `json:"ordering_key"`
 	Code        string `json:"code"`
-	// Body is the whole body.
-	Body string `json:"-"`
+	Body        string `json:"-"`
 }
 
 // Products: Product is worth PointsPerPiece points, UnknownProduct is in no catalog.
@@ -139,7 +138,6 @@ func Points(ctx context.Context, s store.Getter, uid string) (int64, error) {
 	return balance, err
 }
 
-// sender keeps a connection for each of many senders.
 var sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}}
 
 // Do sends a request and reads its whole answer.

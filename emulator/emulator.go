@@ -71,7 +71,6 @@ func Find(ctx context.Context) (SDK, error) {
 	return within(strings.TrimSpace(string(answer)), java)
 }
 
-// within looks for the emulators in the Cloud SDK at root.
 func within(root, java string) (SDK, error) {
 	sdk := SDK{java: java}
 	for _, wanted := range []struct {
@@ -158,7 +157,6 @@ func (s SDK) StartFirestore(ctx context.Context) (*Process, error) {
 	return p, nil
 }
 
-// warm writes, counts and reads in a project of its own until all three succeed.
 func (p *Process) warm(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -241,7 +239,6 @@ func startOn(ctx context.Context, addr, ready string, command *exec.Cmd) (*Proce
 	return p, nil
 }
 
-// maxHead is how many lines of output a failed start shows.
 const maxHead = 20
 
 var errEnded = errors.New("emulator: it ended while starting")
@@ -286,7 +283,6 @@ func (p *Process) answers(ctx context.Context) error {
 	})
 }
 
-// until repeats try until it succeeds, ctx ends or the process has ended.
 func (p *Process) until(ctx context.Context, what string, try func(context.Context) error) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

@@ -27,13 +27,11 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// packages are those whose tests are measured.
 var packages = []string{
 	"internal/pipeline/push", "internal/pipeline/lane", "internal/dedupe", "internal/retry",
 	"internal/apps/ledger", "internal/apps/ledger/seal", "internal/apps/orders", "internal/apps/journal",
 }
 
-// list is accepted.yaml, whose path messages name.
 const list = "e2e/mutants/accepted.yaml"
 
 //go:embed accepted.yaml
@@ -43,7 +41,6 @@ func main() {
 	serve.Main("mutants", func(ctx context.Context) error { return run(ctx, os.Args[1:], os.Stdout) })
 }
 
-// place is where an operator was changed. Lines move, so a survivor is known by its function.
 type place struct{ Package, Function, Mutation string }
 
 func (p place) String() string { return p.Package + " " + p.Function + " " + p.Mutation }
@@ -108,7 +105,6 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return nil
 }
 
-// measure has gremlins try the mutants of one package, without those of the packages below it.
 func measure(ctx context.Context, pkg string, s sample, stdout io.Writer) (score, error) {
 	realGo, err := exec.LookPath("go")
 	if err != nil {
@@ -224,7 +220,6 @@ func judge(s score, accepted []acceptance) (unknown, gone []string) {
 	return unknown, gone
 }
 
-// table is the figures of each package in Markdown.
 func table(scores []score) string {
 	var b strings.Builder
 	b.WriteString("| package | tried | killed | survived | no test runs the line |\n| --- | --: | --: | --: | --: |\n")

@@ -53,7 +53,6 @@ func books(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// ledgers are the store, and what the steps cost.
 type ledgers struct {
 	*storetest.Counter
 	*run
@@ -63,7 +62,6 @@ type ledgers struct {
 	began   time.Time
 }
 
-// step prints what was done since the step before.
 func (b *ledgers) step(name string) {
 	now := [4]int64{b.Gets.Load(), b.Queries.Load(), b.Commits.Load(), b.Written.Load()}
 	d := [4]int64{}
@@ -76,10 +74,8 @@ func (b *ledgers) step(name string) {
 	b.began = time.Now()
 }
 
-// journalQueue is where the events come from.
 const journalQueue = "books"
 
-// origins are those of the events of the queue.
 func (b *ledgers) origins() journal.Origins {
 	return journal.Origins{Store: b, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
 		{ID: journalQueue, Handlers: map[string]catalog.Handler{"*.*.*": {Name: catalog.JournalPost}}},
@@ -88,7 +84,6 @@ func (b *ledgers) origins() journal.Origins {
 
 func tenant(i int) string { return fmt.Sprintf("tenant-%02d", i) }
 
-// post posts each entry with a record beside it, as the worker does, in one commit.
 func (b *ledgers) post(tenants int) {
 	dice := rand.New(rand.NewPCG(1, 2)) // the same books every time
 	at := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
@@ -120,7 +115,6 @@ func (b *ledgers) verify() (findings int) {
 	return len(found)
 }
 
-// prove proves an entry, and has one that was changed be found.
 func (b *ledgers) prove() {
 	id := ledger.EntryID(tenant(0), "event-000000")
 	text, err := seal.Prove(b.ctx, b, id)

@@ -18,14 +18,8 @@ import (
 )
 
 // burst measures what an unknown product and a burst of orders cost other customers, with the catalog's numbers and
-// without.
-//
-// The first part measures how long a good order waits behind twenty orders of an unknown product, each of another
-// customer, and behind refunds that come before their orders. The second part measures the throughput of many senders,
-// each of whom goes on as soon as the webhook is accepted, by how long a message waits for a slot. The variant that waits
-// for minutes runs beside the others.
-//
-// It fails where an order was lost or doubled, or a dead letter is missing.
+// without: how long a good order waits behind what cannot be processed, and what many senders get through. It fails where
+// an order was lost or doubled, or a dead letter is missing.
 func burst(flags *flag.FlagSet) func(*run) {
 	orders := flags.Int("orders", 1500, "how many orders a burst has")
 	senders := flags.Int("senders", 64, "how many send at once")
@@ -63,7 +57,6 @@ func burst(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// drawing draws the orders.
 type drawing struct {
 	random *rand.Rand
 	events int
@@ -71,7 +64,6 @@ type drawing struct {
 
 func newDrawing(seed uint64) *drawing { return &drawing{random: rand.New(rand.NewPCG(seed, 1))} }
 
-// order draws an order of the customer with that number, for one to five pieces.
 func (d *drawing) order(customer int, product string) e2e.Order {
 	id := d.id()
 	return e2e.Order{
@@ -87,7 +79,6 @@ func (d *drawing) id() string {
 
 func points(o e2e.Order) int64 { return o.Lines[0].Quantity * e2e.PointsPerPiece }
 
-// changed starts a Billhook whose queue of orders is changed.
 func changed(r *run, change func(*catalog.Queue)) (*embedded, catalog.Queue) {
 	c, err := catalog.Load("")
 	r.must(err)
@@ -96,7 +87,6 @@ func changed(r *run, change func(*catalog.Queue)) (*embedded, catalog.Queue) {
 	return embed(r, devstack.Config{Catalog: c}), c.Queues[i]
 }
 
-// load measures a burst of orders of a thousand customers.
 func load(r *run, table *tabwriter.Writer, slotWait time.Duration, orders, senders int) {
 	e, _ := changed(r, func(q *catalog.Queue) { q.SlotWait = slotWait })
 	d, want := newDrawing(r.seed), map[string]int64{}

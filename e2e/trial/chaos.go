@@ -22,11 +22,7 @@ import (
 // SIGKILL. Handlers stall past their lease, whole workers are frozen, and answers of the store, of an outside service
 // and of the broker are dropped. Then it counts.
 //
-// The events are split among the arms that must hold: both kinds of handler, each unordered and ordered by key, the
-// ordered Tx with messages through the outbox, posts in batches, Billhook's own refunds, which are counted by payment, and
-// its journal: entries with messages, which two workers seal at the same time. Controls run at the same time with a
-// tenth as many events each. Their handlers are wrong. The run fails unless the arms have lost, doubled and disordered
-// nothing and check-then-act has doubled.
+// It fails unless the arms have lost, doubled and disordered nothing, and the control check-then-act has doubled.
 func chaos(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 15000, "how many events, controls not counted")
 	killsEvery := flags.Duration("kills-every", time.Second, "how often a worker is killed, on average")
@@ -44,7 +40,6 @@ func chaos(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// unleash does all of it to two workers, and counts.
 func unleash(r *run, p *plan, arms []*arm, killsEvery time.Duration) []verdict {
 	sdk, err := emulator.Find(r.ctx)
 	r.must(err)
@@ -98,7 +93,6 @@ func unleash(r *run, p *plan, arms []*arm, killsEvery time.Duration) []verdict {
 	return verdicts
 }
 
-// havoc disturbs the workers while they work.
 type havoc struct {
 	freezes int
 	// gates are between each worker and the store.
@@ -107,7 +101,6 @@ type havoc struct {
 	cutAnswers, cutRequests, late atomic.Int64
 }
 
-// drive makes all deliveries while havoc goes on.
 func (h *havoc) drive(r *run, ws *workers, c *client, p *plan, killsEvery time.Duration) {
 	var rages sync.WaitGroup
 	defer rages.Wait()
@@ -123,7 +116,6 @@ func (h *havoc) drive(r *run, ws *workers, c *client, p *plan, killsEvery time.D
 	c.run(r, p)
 }
 
-// disturb cuts or delays the traffic between a worker and the store.
 func (h *havoc) disturb(ctx context.Context, gate *e2e.Gate, random *rand.Rand) {
 	for e2e.Wait(ctx, about(random, time.Second)) {
 		what, counter, hold := random.Float64(), &h.cutAnswers, gate.HoldAnswers

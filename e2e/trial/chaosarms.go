@@ -12,7 +12,6 @@ import (
 	"billhook/internal/retry"
 )
 
-// arm is one way to handle events. All arms get the same kind of deliveries.
 type arm struct {
 	// name is that of its queue, too.
 	name string
@@ -27,7 +26,6 @@ type arm struct {
 	eventType, contract string
 }
 
-// The arms that the trial or its worker know by their names.
 const (
 	armTx            = "tx"
 	armTxOrdered     = "tx-ordered"
@@ -108,7 +106,6 @@ const (
 	marksOf   = "chaosMarks"
 )
 
-// documentOf is the document of an event or an ordering key in an arm.
 func documentOf(collection, arm, id string) store.Key {
 	return store.Key{Collection: collection, ID: arm + "~" + id}
 }
@@ -136,7 +133,6 @@ func (a *arm) queue() catalog.Queue {
 	return q
 }
 
-// typeOf is the type of the arm's events.
 func (a *arm) typeOf() string {
 	if a.eventType == "" {
 		return chaosEvent

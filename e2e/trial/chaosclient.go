@@ -53,7 +53,6 @@ func newClient(to *workers) *client {
 	}
 }
 
-// run makes every delivery of the plan and returns when all are acknowledged.
 func (c *client) run(r *run, p *plan) {
 	var all sync.WaitGroup
 	for _, d := range p.single {
@@ -116,7 +115,6 @@ func (c *client) again(ctx context.Context, to *arm, m contract.Message) {
 	}()
 }
 
-// idle reports whether nothing is under way to a worker.
 func (c *client) idle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,8 +129,6 @@ func (c *client) deliver(ctx context.Context, d push) {
 	}
 }
 
-// attempt sends one delivery to one of the workers. It reports whether it was acknowledged by
-// the deadline.
 func (c *client) attempt(ctx context.Context, random *rand.Rand, d push, n int) bool {
 	select {
 	case c.slots <- struct{}{}:
@@ -158,7 +154,6 @@ func (c *client) attempt(ctx context.Context, random *rand.Rand, d push, n int) 
 	}
 }
 
-// send posts the delivery as Pub/Sub does and reports whether the answer acknowledges it.
 func (c *client) send(ctx context.Context, d push, n int) (acked bool) {
 	body, err := d.body(n)
 	if err != nil {

@@ -17,18 +17,14 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// fate is what became of one event.
 type fate struct {
-	// times is how often the event took effect.
-	times int
-	// unrecorded: there is no completed record.
+	times      int
 	unrecorded bool
 	// claims counts the deliveries whose answer says that they processed the event. The answer
 	// may be missing where its worker was killed.
 	claims int
 }
 
-// verdict counts what is wrong with an arm.
 type verdict struct {
 	name                      string
 	events, pushes            int
@@ -41,7 +37,6 @@ type verdict struct {
 
 func (v *verdict) ok() bool { return v.lost+v.doubled+v.outOfOrder == 0 }
 
-// take adds the fate of one event.
 func (v *verdict) take(id string, f fate) {
 	v.events++
 	if f.times == 0 || f.unrecorded {
@@ -81,10 +76,8 @@ func judge(r *run, verdicts []verdict) {
 	}
 }
 
-// at is an event or a key in an arm.
 type at struct{ arm, id string }
 
-// evidence is what is stored, applied and published.
 type evidence struct {
 	effects map[at]int
 	// sequences are the positions of a key's events in the order of their effects.
@@ -104,7 +97,6 @@ type told struct {
 	pushes int
 }
 
-// toldOf reads the messages of a topic.
 func toldOf(r *run, messages []contract.Message) told {
 	t := told{ids: map[string]map[string]bool{}, cycles: map[string][]int64{}, pushes: len(messages)}
 	for _, m := range messages {
@@ -124,7 +116,6 @@ func toldOf(r *run, messages []contract.Message) told {
 	return t
 }
 
-// gather reads all of it.
 func gather(r *run, s store.Store, o *outside, ws *workers, p *plan) evidence {
 	found := evidence{
 		effects: map[at]int{}, sequences: map[at][]int64{}, claims: map[at]int{}, completed: map[at]bool{}, sealed: map[string]bool{},
@@ -190,7 +181,6 @@ func gather(r *run, s store.Store, o *outside, ws *workers, p *plan) evidence {
 	return found
 }
 
-// count compares what was found with the plan.
 func count(r *run, s store.Store, found evidence, p *plan, arms []*arm) (verdicts []verdict) {
 	for _, a := range arms {
 		v := verdict{name: a.name, ordered: a.ordered, control: a.control}
@@ -267,7 +257,6 @@ func sealsVerdict(r *run, s store.Store, sealed map[string]bool) verdict {
 	return v
 }
 
-// table formats the verdicts, one row per arm.
 func table(verdicts []verdict) string {
 	var b strings.Builder
 	_, _ = fmt.Fprintf(&b, "%-16s %8s %8s %8s %8s %13s\n", "arm", "events", "pushes", "lost", "doubled", "out of order")

@@ -35,9 +35,8 @@ type outside struct {
 	published map[string][]contract.Message
 	// asked are the keys and attempts that the service was asked about. unasked counts, by key, the later
 	// attempts that did not ask first: they would double in a service without idempotency keys.
-	asked   map[string]bool
-	unasked map[string]int
-	// What went wrong.
+	asked             map[string]bool
+	unasked           map[string]int
 	failed, cut, hung int
 }
 
@@ -112,7 +111,6 @@ func (o *outside) moody(next http.Handler, of odds) http.Handler {
 	})
 }
 
-// endFailures ends the failures.
 func (o *outside) endFailures() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -11,7 +11,6 @@ import (
 	"billhook/internal/platform/standin"
 )
 
-// event is one event of the plan.
 type event struct {
 	arm *arm
 	id  string
@@ -46,9 +45,7 @@ type plan struct {
 }
 
 const (
-	// perKey is the number of events of an ordering key.
-	perKey = 25
-	// perPayment is the number of events that ask for the refund of one payment.
+	perKey     = 25
 	perPayment = 3
 	// gap is the time between two events, if the machine is fast enough.
 	gap = 3 * time.Millisecond
@@ -114,7 +111,6 @@ func draw(seed uint64, arms []*arm, events int) *plan {
 	return p
 }
 
-// deliveries is how many are planned.
 func (p *plan) deliveries() int {
 	n := len(p.single)
 	for _, walk := range p.byKey {
@@ -123,13 +119,11 @@ func (p *plan) deliveries() int {
 	return n
 }
 
-// duplicates draws how often an event is delivered again: 1.3 times on average.
 func duplicates(random *rand.Rand) int {
 	draw := random.Float64()
 	return slices.IndexFunc([]float64{0.25, 0.65, 0.85, 0.95, 1}, func(below float64) bool { return draw < below })
 }
 
-// delay draws how much later a duplicate comes: almost at once, soon, or late.
 func delay(random *rand.Rand) time.Duration {
 	longest := 5 * time.Second
 	switch d := random.Float64(); {
@@ -176,14 +170,12 @@ func (p *plan) push(random *rand.Rand, e *event, due time.Duration, copied int) 
 // happened is when everything happened that the events tell of.
 var happened = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// invoice is the data of an event of the journal.
 type invoice struct {
 	InvoiceID string `json:"invoice_id"`
 	Amount    string `json:"amount"`
 	Currency  string `json:"currency"`
 }
 
-// body returns the wrapped push body of the n-th attempt.
 func (d push) body(n int) ([]byte, error) {
 	message := standin.Message{ID: d.messageID, PublishTime: time.Now().UTC()}
 	if d.republished != nil {

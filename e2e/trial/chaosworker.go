@@ -80,7 +80,6 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 	return server.Run(ctx, listener)
 }
 
-// handlers are those of the arms that Billhook has none for, and of the controls.
 type handlers struct{ store store.Store }
 
 func (h handlers) register(r *handler.Registry, declared *catalog.Catalog, targets delivery.Targets) {
@@ -129,7 +128,6 @@ const attemptHeader = "X-Chaos-Attempt"
 // numbering sends the number of the attempt that its context has.
 type numbering struct{}
 
-// RoundTrip implements http.RoundTripper.
 func (numbering) RoundTrip(request *http.Request) (*http.Response, error) {
 	if attempt, ok := request.Context().Value(numbering{}).(int); ok {
 		request = request.Clone(request.Context())
@@ -138,7 +136,6 @@ func (numbering) RoundTrip(request *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(request)
 }
 
-// publisher publishes to the trial.
 type publisher struct {
 	base   string
 	client *http.Client
@@ -171,7 +168,6 @@ func (h handlers) tx(ctx context.Context, event handler.Event) (handler.Effect, 
 	return handler.Effect{Writes: []store.Write{once(event)}, Result: "applied"}, stall(ctx, event, stallBefore)
 }
 
-// txOrdered reads its key's document, appends the event, and emits a message.
 func (h handlers) txOrdered(ctx context.Context, event handler.Event) (handler.Effect, error) {
 	key := documentOf(keysOf, event.Queue, event.OrderingKey)
 	doc, err := h.store.Get(ctx, key)
@@ -218,7 +214,6 @@ func (h handlers) markThenAct(ctx context.Context, event handler.Event) (handler
 	return applied, h.act(ctx, event)
 }
 
-// act has the effect of a control.
 func (h handlers) act(ctx context.Context, event handler.Event) error {
 	if err := stall(ctx, event, stallBefore); err != nil {
 		return err
@@ -231,12 +226,10 @@ func (h handlers) commit(ctx context.Context, write store.Write) error {
 	return err
 }
 
-// once counts one effect of the event.
 func once(event handler.Event) store.Write {
 	return store.Increment(documentOf(effectsOf, event.Queue, event.ID), map[string]int64{"times": 1}, nil)
 }
 
-// cycleOf is the position of the event in its key, from 1.
 func cycleOf(event handler.Event) int64 {
 	envelope, err := contract.As[*contract.Envelope](event.Body)
 	if err != nil {

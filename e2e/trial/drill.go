@@ -26,12 +26,8 @@ import (
 	"billhook/internal/platform/standin"
 )
 
-// drill is a night on call. It starts `billhook dev` afresh, on Google's own emulators or on the stand-ins, and provokes
-// what wakes people: orders with a product that nobody knows, and a service that fails. Then it follows the runbook with
-// bin/billhook as a process and nothing else: it finds what is wrong, understands it, mends the cause and replays. It
-// prints each command and, of each incident, the seconds from the alert to each step.
-//
-// It fails unless every event is processed in the end and no alert is left.
+// drill is a night on call: it provokes what wakes people, and follows the runbook with bin/billhook as a process and
+// nothing else. It fails unless every event is processed in the end and no alert is left.
 func drill(flags *flag.FlagSet) func(*run) {
 	stack := flags.String("stack", "emulators", "what it runs on: emulators, or dev for the stand-ins")
 	return func(r *run) {
@@ -53,7 +49,6 @@ func drill(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// program builds the command line, and returns where it is.
 func (r *run) program() string {
 	binary := filepath.Join(r.TempDir(), "billhook")
 	said, err := exec.CommandContext(r.ctx, "go", "build", "-ldflags=-s -w", "-o", binary, "billhook/cmd/billhook").CombinedOutput()
@@ -63,7 +58,6 @@ func (r *run) program() string {
 	return binary
 }
 
-// night is one night on call.
 type night struct {
 	*run
 	binary, home             string
@@ -72,7 +66,6 @@ type night struct {
 
 var isUp = regexp.MustCompile(`webhook (http://\S+), worker (http://\S+),\s+stand-ins for the services that it calls (http://\S+)\.`)
 
-// begin runs dev until the end of the run, and returns when it serves.
 func (n *night) begin(arguments []string) {
 	dev := exec.CommandContext(n.ctx, n.binary, append([]string{"dev", "--no-samples", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0"}, arguments...)...)
 	dev.Cancel = func() error { return dev.Process.Signal(os.Interrupt) }
@@ -180,7 +173,6 @@ func (n *night) handle(i incident) string {
 	return fmt.Sprintf("%-16s  %6.1f  %10.1f  %6.1f  %9.1f", i.name, found, understood, mended, processed)
 }
 
-// alert reports whether the queue stands out in the list of queues.
 func (n *night) alert(queue string) bool {
 	var queues ops.Queues
 	n.must(n.quietly(&queues, "queues"))
@@ -199,7 +191,6 @@ func (n *night) ask(answer any, arguments ...string) {
 	n.must(n.quietly(answer, arguments...))
 }
 
-// show prints a command as a person types it.
 func (n *night) show(arguments []string) {
 	words := slices.Clone(arguments)
 	for i, word := range words {

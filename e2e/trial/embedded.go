@@ -41,7 +41,6 @@ func embed(r *run, config devstack.Config) *embedded {
 	return e
 }
 
-// note notes when an event was sent.
 func (e *embedded) note(id string, at time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -100,7 +99,6 @@ func (e *embedded) await(r *run, many int) (ended map[string]end, nacked int) {
 	return ended, nacked
 }
 
-// paid compares every user's points with the sum of the orders.
 func (e *embedded) paid(r *run, want map[string]int64) {
 	lost, doubled := 0, 0
 	for uid, points := range want {
@@ -118,7 +116,6 @@ func (e *embedded) paid(r *run, want map[string]int64) {
 	}
 }
 
-// quantile is the wait that this share of all did not exceed.
 func quantile(waits []time.Duration, share float64) time.Duration {
 	slices.Sort(waits)
 	return waits[int(share*float64(len(waits)-1))]

@@ -29,19 +29,14 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// sale is what is asked for.
 type sale struct {
 	orders, pieces int
 	killsEvery     time.Duration
 }
 
-// flashsale sells a hundred pieces of one product to three thousand buyers at once. Their orders come through the door
-// in one burst, open loop: nobody waits for anybody's order. Two workers take them, and each second one of them is killed
-// with SIGKILL and started again. Whoever gets a piece reserved pays. On the emulators of Google nothing is slowed down; in
-// the simulator a call takes as long as in production.
-//
-// It fails unless as many orders are confirmed as there were pieces, and all others are cancelled, each with a
-// reason; the stock is sold out; and every buyer was told once, on each channel.
+// flashsale sells a hundred pieces of one product to three thousand buyers at once, in an open loop, to two workers that
+// are killed with SIGKILL in turn. It fails unless the pieces are sold out, every other order is cancelled for a reason,
+// and every buyer was told once, on each channel.
 func flashsale(flags *flag.FlagSet) func(*run) {
 	var asked sale
 	stack := flags.String("stack", "simulator", "where it runs: simulator or emulators")
@@ -69,7 +64,6 @@ func flashsale(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// market is where a sale takes place.
 type market struct {
 	*site
 	*run
@@ -94,7 +88,6 @@ func (m *market) sell() (taken, ended, told time.Duration) {
 	return taken, ended, time.Since(began)
 }
 
-// trade has the orders come and be paid while workers are killed, until every order has ended.
 func (m *market) trade(began time.Time) (taken, ended time.Duration) {
 	var raging, paying sync.WaitGroup
 	defer raging.Wait()
@@ -116,7 +109,6 @@ func (m *market) stock() orders.Keeper {
 
 func orderID(i int) string { return fmt.Sprintf("order-%05d", i) }
 
-// order sends the orders of as many buyers, as fast as the door takes them.
 func (m *market) order() {
 	var group errgroup.Group
 	group.SetLimit(128)
@@ -130,7 +122,6 @@ func (m *market) order() {
 	m.must(group.Wait())
 }
 
-// send sends a message until the door takes it, as its sender does.
 func (m *market) send(id, eventType, data string) {
 	signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
 	m.must(err)
@@ -170,7 +161,6 @@ func (m *market) pay() {
 	}
 }
 
-// states are the ids of all orders, by their state.
 func (m *market) states() map[orders.State][]string {
 	found := map[orders.State][]string{}
 	each(m.run, m.store, orders.Collection, nil, func(doc store.Document) {
@@ -192,7 +182,6 @@ func (m *market) wanted(confirmed, cancelled int) counts {
 	return wanted
 }
 
-// told is how many notifications were taken, by type.
 func (m *market) told() counts {
 	told := counts{}
 	for _, d := range m.receiver.Deliveries() {
@@ -203,7 +192,6 @@ func (m *market) told() counts {
 	return told
 }
 
-// count says what has become of the sale.
 func (m *market) count() counts {
 	found := m.told()
 	for i := range m.orders {

@@ -52,18 +52,14 @@ func imports(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// system is a system of old.
 type system struct {
-	// arguments are those of `billhook import`.
 	arguments []string
 	// queue is the one that takes its messages, and ids are the event ids, with the time at which each is due; zero: at once.
 	queue string
 	ids   map[string]time.Time
-	// rest is how many messages are left behind.
-	rest func() int
+	rest  func() int
 }
 
-// move fills a system of old with n messages, and imports them by three runs.
 func move(r *run, binary, name string, n int, fill func(*run, int, time.Time) system) {
 	c, err := catalog.Load("")
 	r.must(err)

@@ -26,19 +26,9 @@ import (
 	"billhook/internal/pipeline/handler"
 )
 
-// isolation measures what one queue's target, or one queue's flood, costs the other queues of the same worker.
-//
-// Each row is a target that means harm. While its queue gets two events for each of the payments' queue, the time from
-// the publish of a payment event to its acknowledgement is measured, and the most memory that a garbage collection leaves
-// in use. Directly before it, the same is measured with a target that behaves; the ratios are to that. Figures are medians
-// of the rounds. The targets that mean harm have no breaker, so that they do harm all the time. In the last row the
-// target behaves and takes 200 ms, and its queue gets ten times the events that it can handle; there, the row before has
-// none.
-//
-// Webhook service, worker, broker, store and targets are one process here. Deployed, each pool has a worker of its own, so
-// that what they share here is more than what they share there.
-//
-// It fails where an event of the payments' queue was not posted exactly once.
+// isolation measures what one queue's target, or one queue's flood, costs the other queues of the same worker: the time
+// from the publish of a payment event to its acknowledgement, and memory, beside the same load with a target that behaves.
+// docs/isolation.md says what the rows are. It fails where a payment event was not posted exactly once.
 func isolation(flags *flag.FlagSet) func(*run) {
 	events := flags.Int("events", 400, "how many payment events a measurement has")
 	rate := flags.Int("rate", 50, "how many payment events are published a second")
@@ -150,7 +140,6 @@ func tell(w io.Writer, name string, with, without []figures) {
 		1000*median(1, false), median(1, true), 1000*median(2, false), median(2, true), median(3, false)/1e6, median(3, true))
 }
 
-// otherQueue is the one beside the payments', and its target.
 const otherQueue = "isolation-other"
 
 // twoQueues returns a catalog of the queue of payments' outcomes, as it is shipped, and one that
@@ -173,7 +162,6 @@ func twoQueues(r *run) (c *catalog.Catalog, payments catalog.Queue, eventType st
 	return c, payments, eventType
 }
 
-// measure makes one measurement.
 func (p publishing) measure(r *run, target http.HandlerFunc) (m figures) {
 	c, payments, eventType := twoQueues(r)
 	var asked atomic.Int64
@@ -215,7 +203,6 @@ func (p publishing) measure(r *run, target http.HandlerFunc) (m figures) {
 	return figures{float64(asked.Load()), quantile(waits, 0.50).Seconds(), quantile(waits, 0.99).Seconds(), float64(memory())}
 }
 
-// publish publishes the load, and notes the payment events.
 func (p publishing) publish(r *run, e *embedded, topic, eventType string) {
 	var sending errgroup.Group
 	sending.SetLimit(64)

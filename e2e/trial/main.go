@@ -31,7 +31,6 @@ func main() {
 	serve.Main("trial", func(ctx context.Context) error { return try(ctx, os.Stdout, os.Args[1:]...) })
 }
 
-// trials by their names. Each declares its flags, and returns what it does.
 var trials = []struct {
 	name, proves string
 	of           func(*flag.FlagSet) func(*run)
@@ -46,7 +45,6 @@ var trials = []struct {
 	{"imports", "messages of Redis, RabbitMQ and Postgres are moved once each, under kill -9", imports},
 }
 
-// try runs a trial.
 func try(ctx context.Context, out io.Writer, args ...string) error {
 	known := []string{"one of the trials is needed:"}
 	for _, t := range trials {
@@ -86,7 +84,6 @@ type run struct {
 	cleanups []func()
 }
 
-// end runs it to its end, and returns what has failed.
 func (r *run) end(start func(*run)) error {
 	r.ctx, r.stop = context.WithCancel(r.ctx)
 	defer r.stop()
@@ -125,9 +122,6 @@ func (r *run) printf(format string, values ...any) {
 	_, _ = fmt.Fprintf(r.out, format, values...) // nobody reads it
 }
 
-// The methods that it shares with a test.
-
-// Errorf notes that something is not as it must be.
 func (r *run) Errorf(format string, values ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +134,6 @@ func (r *run) FailNow() {
 	runtime.Goexit()
 }
 
-// Fatalf is Errorf and FailNow.
 func (r *run) Fatalf(format string, values ...any) {
 	r.Errorf(format, values...)
 	r.FailNow()
@@ -149,16 +142,12 @@ func (r *run) Fatalf(format string, values ...any) {
 // Skipf fails: what a trial needs must be there.
 func (r *run) Skipf(format string, values ...any) { r.Fatalf(format, values...) }
 
-// Helper does nothing.
 func (r *run) Helper() {}
 
-// Context is the run's ctx.
 func (r *run) Context() context.Context { return r.ctx }
 
-// Cleanup has something closed at the end.
 func (r *run) Cleanup(closing func()) { r.cleanups = append(r.cleanups, closing) }
 
-// TempDir is a new folder that is removed at the end.
 func (r *run) TempDir() string {
 	folder, err := os.MkdirTemp("", "billhook-trial-")
 	r.must(err)
@@ -166,14 +155,12 @@ func (r *run) TempDir() string {
 	return folder
 }
 
-// must ends the trial at an error.
 func (r *run) must(err error) {
 	if err != nil {
 		r.Fatalf("%w", err)
 	}
 }
 
-// until looks again and again until something is so.
 func (r *run) until(what string, so func() bool) {
 	for !so() {
 		if !e2e.Wait(r.ctx, 100*time.Millisecond) {
@@ -182,7 +169,6 @@ func (r *run) until(what string, so func() bool) {
 	}
 }
 
-// broken notes a promise that is broken.
 func (r *run) broken(format string, values ...any) {
 	r.Errorf("the promise is broken: "+format, values...)
 }

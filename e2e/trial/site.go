@@ -37,9 +37,8 @@ func readTime() time.Duration { return 5*time.Millisecond + rand.N(5*time.Millis
 // site is a Billhook as it is deployed: the real binaries, of the webhook service once, and of the worker twice.
 type site struct {
 	workers
-	catalog *catalog.Catalog
-	webhook *e2e.Process
-	// receiver takes what is posted to any target.
+	catalog  *catalog.Catalog
+	webhook  *e2e.Process
 	receiver *standin.Receiver
 	// store is the services' own, without the way there.
 	store store.Store
@@ -52,7 +51,6 @@ type site struct {
 	pushTo           func(url string) error
 }
 
-// stacks are where a site keeps and publishes.
 var stacks = map[string]func(*site, *run){"simulator": (*site).simulate, "emulators": (*site).emulate}
 
 // open starts a site with the queues that run; none: all.
@@ -109,7 +107,6 @@ func (s *site) simulate(r *run) {
 	s.pushTo = func(url string) error { broker.PushTo(url); return nil }
 }
 
-// emulate connects to Google's emulators.
 func (s *site) emulate(r *run) {
 	sdk, err := emulator.Find(r.ctx)
 	r.must(err)
@@ -140,7 +137,6 @@ func (s *site) pushes() http.Handler {
 	}
 }
 
-// counts are how often there is something, by name.
 type counts map[string]int
 
 // add counts so many more; of nothing there is nothing to say.

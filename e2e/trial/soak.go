@@ -40,7 +40,6 @@ func soak(flags *flag.FlagSet) func(*run) {
 	}
 }
 
-// webhook is one event of the plan.
 type webhook struct {
 	order e2e.Order
 	twice bool
@@ -137,7 +136,6 @@ func judgeSoak(r *run, wrong counts) {
 	}
 }
 
-// reckon compares what is stored with the plan: the record of each event, its dead letter, and each customer's balance.
 func (s *site) reckon(r *run, planned [][]webhook) (found, wrong counts) {
 	letters := map[string]bool{}
 	each(r, s.store, deadletter.Collection, nil, func(doc store.Document) {

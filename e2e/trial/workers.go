@@ -71,7 +71,6 @@ func (ws *workers) kill(r *run) {
 	ws.start(r, w)
 }
 
-// rage kills about every so often until ctx ends; 0: never.
 func (ws *workers) rage(ctx context.Context, r *run, every time.Duration) {
 	random := rand.New(rand.NewPCG(r.seed, 10))
 	for every > 0 && e2e.Wait(ctx, about(random, every)) {
@@ -105,7 +104,6 @@ func (ws *workers) relay(ctx context.Context) {
 	}
 }
 
-// schedule calls the tasks each so often until ctx ends.
 func (ws *workers) schedule(ctx context.Context, every time.Duration) {
 	for e2e.Wait(ctx, every) {
 		ws.relay(ctx)
@@ -141,7 +139,6 @@ func (ws *workers) settle(r *run, documents store.Store, done func() bool) (lane
 	return lanes
 }
 
-// each calls take for every document of a collection that has these fields.
 func each(r *run, documents store.Querier, collection string, equal map[string]any, take func(store.Document)) {
 	for query := (store.Query{Collection: collection, Equal: equal, Limit: store.MaxPage}); ; {
 		page, err := documents.Query(r.ctx, query)

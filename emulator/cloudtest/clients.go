@@ -28,7 +28,6 @@ func (c *Cloud) Clients() []option.ClientOption {
 // Transport sends what is for https://<api>.googleapis.com/ to this project.
 func (c *Cloud) Transport() http.RoundTripper { return toProject{c} }
 
-// toProject sends what is for https://<api>.googleapis.com/ to the project.
 type toProject struct{ cloud *Cloud }
 
 func (p toProject) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -56,7 +55,6 @@ func (c *Cloud) Broker() []option.ClientOption {
 	}
 }
 
-// translate asks in JSON what was asked in gRPC.
 func (c *Cloud) translate(ctx context.Context, method string, request, answer any) error {
 	verb, path, body := http.MethodGet, "", proto.Message(nil)
 	switch r := request.(type) {
@@ -115,7 +113,6 @@ func (c *Cloud) translate(ctx context.Context, method string, request, answer an
 	return nil
 }
 
-// ofGRPC are gRPC's codes of the statuses.
 var ofGRPC = map[int]codes.Code{
 	http.StatusBadRequest: codes.InvalidArgument, http.StatusForbidden: codes.PermissionDenied, http.StatusNotFound: codes.NotFound,
 	http.StatusConflict: codes.AlreadyExists, http.StatusServiceUnavailable: codes.Unavailable,

@@ -33,8 +33,7 @@ type Document = map[string]any
 type state struct {
 	// Resources are the documents by API and name: run/projects/<p>/locations/<l>/services/<s>.
 	Resources map[string]Document
-	// Policies are the IAM policies by the resource's key.
-	Policies map[string]Document
+	Policies  map[string]Document
 	// Unsettled counts, by resource, role and member, how often a grant is still found missing.
 	Unsettled map[string]int
 	// Enabled are the APIs that were switched on: run, pubsub.
@@ -201,7 +200,6 @@ func (c *Cloud) keys(prefix string) []string {
 	return found
 }
 
-// forget deletes a resource, what is inside of it, and their policies.
 func (c *Cloud) forget(key string) {
 	for _, gone := range append(c.keys(key+"/"), key) {
 		delete(c.held.Resources, gone)
@@ -214,13 +212,11 @@ func (c *Cloud) forget(key string) {
 	}
 }
 
-// next numbers the next operation, etag or revision.
 func (c *Cloud) next() int {
 	c.held.Last++
 	return c.held.Last
 }
 
-// refusal is an API's error.
 type refusal struct {
 	code int
 	text string
@@ -239,10 +235,8 @@ type call struct {
 	body                             Document
 }
 
-// key is what the call is about.
 func (r call) key() string { return r.api + "/" + r.path }
 
-// last is the last part of the path.
 func (r call) last() string { return r.path[strings.LastIndex(r.path, "/")+1:] }
 
 // region is the one that the path names, or empty.
@@ -252,7 +246,6 @@ func (r call) region() string {
 	return name
 }
 
-// ask is a parameter of the query.
 func (r call) ask(name string) string {
 	if values := r.query[name]; len(values) > 0 {
 		return values[0]
@@ -317,7 +310,6 @@ var statuses = map[int]string{
 	http.StatusConflict: "ALREADY_EXISTS", http.StatusServiceUnavailable: "UNAVAILABLE",
 }
 
-// serve answers one call, while the lock is held.
 func (c *Cloud) serve(r call) (any, error) {
 	handle, known := apis[r.api]
 	switch {

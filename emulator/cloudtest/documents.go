@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// read returns a resource, or lists a collection.
 func (c *Cloud) read(r call) (any, error) {
 	if found, is := c.held.Resources[r.key()]; is {
 		return found, nil
@@ -26,7 +25,6 @@ func (c *Cloud) read(r call) (any, error) {
 	return Document{r.last(): listed}, nil
 }
 
-// collections are the names that a list is asked by.
 var collections = map[string]bool{
 	"services": true, "revisions": true, "jobs": true, "queues": true, "secrets": true, "versions": true, "topics": true, "subscriptions": true,
 	"databases": true, "indexes": true, "backupSchedules": true, "alertPolicies": true, "dashboards": true, "notificationChannels": true,
@@ -75,7 +73,6 @@ func (c *Cloud) change(r call) (Document, error) {
 	return current, nil
 }
 
-// remove deletes a resource and its policy.
 func (c *Cloud) remove(r call) (Document, error) {
 	if _, found := c.held.Resources[r.key()]; !found {
 		return nil, refuse(http.StatusNotFound, "not found: %s", r.key())
@@ -85,12 +82,10 @@ func (c *Cloud) remove(r call) (Document, error) {
 	return Document{}, nil
 }
 
-// done is an operation that has ended well.
 func (c *Cloud) done(of any) Document {
 	return Document{"name": fmt.Sprintf("projects/%s/operations/op-%d", Project, c.next()), "done": true, "response": of}
 }
 
-// failed is an operation that has ended badly.
 func (c *Cloud) failed(words string) Document {
 	return Document{"name": fmt.Sprintf("projects/%s/operations/op-%d", Project, c.next()), "done": true, "error": Document{"code": 9, "message": words}}
 }
@@ -106,7 +101,6 @@ func camel(field string) string {
 	return strings.Join(parts, "")
 }
 
-// copied is a deep copy.
 func copied(of Document) Document {
 	if of == nil {
 		return nil
@@ -125,19 +119,16 @@ func copied(of Document) Document {
 	return to
 }
 
-// text is a member that is a string, or empty.
 func text(of any, path ...string) string {
 	value, _ := at(of, path...).(string)
 	return value
 }
 
-// list is a member that is a list, or empty.
 func list(of any, path ...string) []any {
 	value, _ := at(of, path...).([]any)
 	return value
 }
 
-// at follows names into a document.
 func at(of any, path ...string) any {
 	for _, name := range path {
 		members, is := of.(Document)

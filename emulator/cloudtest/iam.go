@@ -73,7 +73,6 @@ func (c *Cloud) has(key, role, member string) bool {
 	return false
 }
 
-// policy is a resource's, or an empty one.
 func (c *Cloud) policy(key string) Document {
 	if policy, found := c.held.Policies[key]; found {
 		return policy
@@ -112,7 +111,6 @@ func (c *Cloud) setPolicy(r call) (any, error) {
 	return policy, nil
 }
 
-// bound reports whether a policy names the member.
 func (c *Cloud) bound(policy Document, role, member string) bool {
 	for _, binding := range list(policy, "bindings") {
 		for _, m := range list(binding, "members") {
@@ -136,7 +134,6 @@ func (c *Cloud) exists(email string) bool {
 	return found
 }
 
-// accounts answers for IAM: service accounts and roles of one's own.
 func (c *Cloud) accounts(r call) (any, error) {
 	r.path = strings.Replace(r.path, "projects/-/", "projects/"+Project+"/", 1)
 	switch {
@@ -183,7 +180,6 @@ func (c *Cloud) accounts(r call) (any, error) {
 	return c.plain(r)
 }
 
-// project answers for Resource Manager.
 func (c *Cloud) project(r call) (any, error) {
 	if r.method == http.MethodGet && r.path == "projects/"+Project {
 		return Document{"projectId": Project, "projectNumber": Number, "name": Project, "lifecycleState": "ACTIVE"}, nil
@@ -191,7 +187,6 @@ func (c *Cloud) project(r call) (any, error) {
 	return nil, refuse(http.StatusForbidden, "The caller does not have permission on %s", r.path)
 }
 
-// services answers for Service Usage.
 func (c *Cloud) services(r call) (any, error) {
 	switch {
 	case r.verb == "batchEnable" || r.verb == "enable":

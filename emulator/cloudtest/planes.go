@@ -26,7 +26,6 @@ type collection struct {
 
 var operation = func(c *Cloud, _ string, of Document) Document { return c.done(of) }
 
-// computing is how Compute Engine ends an operation.
 func computing(c *Cloud, path string, _ Document) Document {
 	return Document{"kind": "compute#operation", "name": fmt.Sprintf("operation-%d", c.next()), "status": "DONE", "progress": 100, "targetLink": c.link(path)}
 }
@@ -64,7 +63,6 @@ var planes = map[string]collection{
 	"certificatemanager/*": {ids: []string{"certificateId", "certificateMapId"}, linked: true, ends: operation},
 }
 
-// start is when everything was made.
 const start = "2026-01-01T00:00:00Z"
 
 // plain answers by the table of the planes.
@@ -203,7 +201,6 @@ func (c *Cloud) compute(r call) (any, error) {
 	return c.plain(r)
 }
 
-// link is a resource's address, as the others name it.
 func (c *Cloud) link(name string) string { return c.server.URL + "/compute/v1/" + name }
 
 // paused answers for jobs and queues, which can be paused.

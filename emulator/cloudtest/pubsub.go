@@ -45,7 +45,6 @@ func (c *Cloud) pubsub(r call) (any, error) {
 	return c.plain(r)
 }
 
-// putPubsub makes a topic or a subscription under its whole name.
 func (c *Cloud) putPubsub(r call, kind string) (any, error) {
 	if err := c.allowed(r, kind, true); err != nil {
 		return nil, err
@@ -66,7 +65,6 @@ func (c *Cloud) putPubsub(r call, kind string) (any, error) {
 	return made, nil
 }
 
-// allowed holds a topic or a subscription to what has to be there before it.
 func (c *Cloud) allowed(r call, kind string, isNew bool) error {
 	if kind != "subscriptions" {
 		return nil

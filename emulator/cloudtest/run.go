@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// run answers for Cloud Run: services, their revisions, and where the traffic goes.
 func (c *Cloud) run(r call) (any, error) {
 	switch r.method {
 	case http.MethodPost:
@@ -64,7 +63,6 @@ var outputs = map[string]struct{}{
 	"latestReadyRevision": {}, "latestCreatedRevision": {}, "trafficStatuses": {}, "reconciling": {}, "name": {}, "etag": {},
 }
 
-// deployable reports what Cloud Run refuses before it tries.
 func (c *Cloud) deployable(r call) error {
 	if account := text(r.body, "template", "serviceAccount"); !c.exists(account) {
 		return refuse(http.StatusNotFound, "Service account %s does not exist", account)
@@ -145,7 +143,6 @@ func (c *Cloud) route(service Document) {
 	service["trafficStatuses"] = statuses
 }
 
-// revisions counts a service's revisions.
 func (c *Cloud) revisions(key string) int { return len(c.keys(key + "/revisions/")) }
 
 // problem says why a revision would not become ready, or nothing.
@@ -178,7 +175,6 @@ func (c *Cloud) problem(service Document) string {
 	return ""
 }
 
-// same compares two documents by their text.
 func same(a, b any) bool {
 	left, err := json.Marshal(a)
 	if err != nil {

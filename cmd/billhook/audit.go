@@ -12,31 +12,20 @@ import (
 )
 
 func (p *program) auditCommand() *cobra.Command {
-	command := &cobra.Command{
-		Use: "audit", Short: "List what people have changed, the newest first: who, when, why, and what was there before", Args: cobra.NoArgs,
-		Long: "It lists changes of all kinds: of queues, customers, products, stock, endpoints, periods and the books, and what was done\n" +
+	return lists(p, nil, question{
+		use: "audit", short: "List what people have changed, the newest first: who, when, why, and what was there before", path: "/v1/ops/audit", limit: 50,
+		long: "It lists changes of all kinds: of queues, customers, products, stock, endpoints, periods and the books, and what was done\n" +
 			"to dead letters, of which an operation is an entry about itself.",
-	}
-	ask, limit, filters := p.worker(command), limitFlag(command, 50), map[string]*string{}
-	for name, about := range map[string]string{
-		"kind": "of this kind, such as queue, customer, product or operation", "subject": "about this one, by its id", "who": "by this person, as the audit names them",
-		"since": "since " + moments, "until": "before " + moments,
-	} {
-		filters[name] = command.Flags().String(name, "", about)
-	}
-	command.RunE = func(command *cobra.Command, _ []string) error {
-		of := map[string]string{}
-		for name, value := range filters {
-			of[name] = *value
-		}
-		return columns[audit.Entry]{
-			names: []string{"WHEN", "KIND", "SUBJECT", "ACTION", "WHO", "WHY", "CHANGE"}, less: []string{"CHANGE"}, none: "Nothing was changed.",
-			row: func(e audit.Entry) []string {
-				return row(when(e.At), e.Kind, e.Subject, e.Action, e.Who, e.Why, changed(e))
-			},
-		}.list(command.Context(), p, ask(), "/v1/ops/audit", parameters(of), *limit)
-	}
-	return command
+		flags: map[string]string{
+			"kind": "of this kind, such as queue, customer, product or operation", "subject": "about this one, by its id", "who": "by this person, as the audit names them",
+			"since": "since " + moments, "until": "before " + moments,
+		},
+	}, columns[audit.Entry]{
+		names: []string{"WHEN", "KIND", "SUBJECT", "ACTION", "WHO", "WHY", "CHANGE"}, less: []string{"CHANGE"}, none: "Nothing was changed.",
+		row: func(e audit.Entry) []string {
+			return row(when(e.At), e.Kind, e.Subject, e.Action, e.Who, e.Why, changed(e))
+		},
+	})
 }
 
 // changed is what an entry says of before and after, such as "points 500 -> 600".

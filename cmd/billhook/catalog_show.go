@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -15,20 +14,19 @@ import (
 
 // catalogOfTheWorker are the commands that show the catalog that a worker runs with.
 func (p *program) catalogOfTheWorker() []*cobra.Command {
-	whole := &cobra.Command{
-		Use: "show", Short: "Show the catalog that the worker runs with: queues, contracts, topics, sources and targets", Args: cobra.NoArgs,
-		Long: "It is the worker's catalog, and its hash names the files. That of this machine is shown by `billhook catalog print`.",
+	return []*cobra.Command{
+		shows(p, nil, question{
+			use: "show", short: "Show the catalog that the worker runs with: queues, contracts, topics, sources and targets", path: "/v1/ops/catalog",
+			long: "It is the worker's catalog, and its hash names the files. That of this machine is shown by `billhook catalog print`.",
+		}, p.printCatalog),
+		shows(p, nil, question{
+			use: "queue <queue>", short: "Show what the worker's catalog declares of a queue, who produces for it, and what it takes", path: "/v1/ops/catalog/queues/{}",
+		}, p.printDeclaration),
+		shows(p, nil, question{
+			use: "contract <contract>", short: "Show a contract of the worker's catalog, by its id: schema, example, who produces and who consumes it",
+			path: "/v1/ops/catalog/contracts/{}",
+		}, p.printContract),
 	}
-	whole.RunE = show(p, p.worker(whole), func([]string) string { return "/v1/ops/catalog" }, p.printCatalog)
-	queue := &cobra.Command{
-		Use: "queue <queue>", Short: "Show what the worker's catalog declares of a queue, who produces for it, and what it takes", Args: cobra.ExactArgs(1),
-	}
-	queue.RunE = show(p, p.worker(queue), func(args []string) string { return "/v1/ops/catalog/queues/" + url.PathEscape(args[0]) }, p.printDeclaration)
-	contract := &cobra.Command{
-		Use: "contract <contract>", Short: "Show a contract of the worker's catalog, by its id: schema, example, who produces and who consumes it", Args: cobra.ExactArgs(1),
-	}
-	contract.RunE = show(p, p.worker(contract), func(args []string) string { return "/v1/ops/catalog/contracts/" + url.PathEscape(args[0]) }, p.printContract)
-	return []*cobra.Command{whole, queue, contract}
 }
 
 func (p *program) printCatalog(c ops.Declared) {

@@ -263,28 +263,5 @@ func parameters(of map[string]string) url.Values {
 	return values
 }
 
-// tenantFlag is the flag --tenant of commands.
-type tenantFlag struct{ tenant string }
-
-// flagTenant adds the flag to a command and those below it.
-func flagTenant(command *cobra.Command) *tenantFlag {
-	t := &tenantFlag{}
-	command.PersistentFlags().StringVar(&t.tenant, "tenant", "", "the tenant, where messages name one")
-	return t
-}
-
-// values are the parameters of a question about the tenant.
-func (t *tenantFlag) values() url.Values {
-	return parameters(map[string]string{"tenant": t.tenant})
-}
-
-// of is a path with the tenant that is asked about.
-func (t *tenantFlag) of(path string) string {
-	if t.tenant == "" {
-		return path
-	}
-	return path + "?" + t.values().Encode()
-}
-
 // perPage is the page size. It is the maximum of every list of the API.
 const perPage = 100

@@ -25,12 +25,14 @@ type completer func(p *program, command *cobra.Command, args []string) []string
 
 // completers are those of arguments, by the name in the line of usage, and of flags, by theirs.
 var completers = map[string]completer{
-	"<queue>":      completeQueues,
-	"[queue":       completeQueues,
-	"<source>":     completeSources,
-	"<event id>":   completeEvents,
-	"<operation>":  completeOperations,
-	"<endpoint>":   completeEndpoints,
+	"<queue>":    completeQueues,
+	"[queue":     completeQueues,
+	"<source>":   completeSources,
+	"<event id>": found("/v1/ops/events?limit=20", func(e ops.Line) string { return e.EventID + "\t" + e.EventType + " " + string(e.Status) }),
+	"<operation>": found("/v1/ops/operations?limit=20", func(op deadletter.Operation) string {
+		return op.ID + "\t" + string(op.Kind) + " of " + op.Filter.Queue + ", " + string(op.Progress)
+	}),
+	"<endpoint>":   found("/v1/ops/endpoints?limit=50", func(e endpoints.Endpoint) string { return e.ID + "\t" + string(e.State) }),
 	"<product id>": completeProducts,
 	"<contract>":   completeContracts,
 	"--queue":      completeQueues,
@@ -141,43 +143,21 @@ func completeReasons(p *program, command *cobra.Command, args []string) []string
 	return slices.Sorted(maps.Keys(reasons))
 }
 
-func completeEvents(p *program, command *cobra.Command, _ []string) (values []string) {
-	var newest ops.List[ops.Line]
-	p.askBriefly(command, "/v1/ops/events?limit=20", &newest)
-	for _, e := range newest.Items {
-		values = append(values, e.EventID+"\t"+e.EventType+" "+string(e.Status))
+// found completes what a list of the worker has.
+func found[T any](path string, of func(T) string) completer {
+	return func(p *program, command *cobra.Command, _ []string) (values []string) {
+		var all ops.List[T]
+		p.askBriefly(command, path, &all)
+		for _, item := range all.Items {
+			values = append(values, of(item))
+		}
+		return values
 	}
-	return values
-}
-
-func completeOperations(p *program, command *cobra.Command, _ []string) (values []string) {
-	var all ops.List[deadletter.Operation]
-	p.askBriefly(command, "/v1/ops/operations?limit=20", &all)
-	for _, op := range all.Items {
-		values = append(values, op.ID+"\t"+string(op.Kind)+" of "+op.Filter.Queue+", "+string(op.Progress))
-	}
-	return values
-}
-
-func completeEndpoints(p *program, command *cobra.Command, _ []string) (values []string) {
-	var all ops.List[endpoints.Endpoint]
-	p.askBriefly(command, "/v1/ops/endpoints?limit=50", &all)
-	for _, e := range all.Items {
-		values = append(values, e.ID+"\t"+string(e.State))
-	}
-	return values
 }
 
 // completeProducts finds those of the catalog, and those that people have set.
 func completeProducts(p *program, command *cobra.Command, _ []string) []string {
-	var all ops.List[products.Product]
-	p.askBriefly(command, "/v1/ops/products", &all)
-	known := map[string]bool{}
-	for id := range p.declared().Products {
-		known[id] = true
-	}
-	for _, product := range all.Items {
-		known[product.ID] = true
-	}
-	return slices.Sorted(maps.Keys(known))
+	all := slices.Collect(maps.Keys(p.declared().Products))
+	set := found("/v1/ops/products", func(p products.Product) string { return p.ID })(p, command, nil)
+	return slices.Compact(slices.Sorted(slices.Values(append(all, set...))))
 }

@@ -15,13 +15,19 @@ import (
 )
 
 func (p *program) customersCommand() *cobra.Command {
-	command := &cobra.Command{Use: "customers", Short: "Look at which of PayNow's customers is which user, link them or unlink them"}
-	ask, of := p.worker(command), flagTenant(command)
-	command.AddCommand(p.customersShow(ask, of), p.customersLink(ask, of), p.customersUnlink(ask, of))
+	command, ask := p.under("customers", "Look at which of PayNow's customers is which user, link them or unlink them", true)
+	command.AddCommand(p.customersShow(ask), p.customersLink(ask), changes(p, ask, change[customers.State]{
+		question: question{use: "unlink <customer>", short: "Remove a customer's link; no points move", path: customerPath}, method: http.MethodDelete,
+		plan: func(args []string, before customers.State, why reason) (word, do string, body any) {
+			p.printCustomer(before)
+			p.printf("It would be linked to nobody. What was credited to %s stays there.\n", before.UID)
+			return args[0], "unlink", customers.Change{Why: why.why, Expect: &before.UID}
+		},
+	}, p.printCustomer))
 	return command
 }
 
-func customerPath(id, rest string) string { return "/v1/ops/customers/" + url.PathEscape(id) + rest }
+const customerPath = "/v1/ops/customers/{}"
 
 // customer is what the command show prints with --json.
 type customer struct {
@@ -29,30 +35,32 @@ type customer struct {
 	Changes []audit.Entry `json:"changes"`
 }
 
-func (p *program) customersShow(ask func() client, of *tenantFlag) *cobra.Command {
-	return &cobra.Command{
-		Use: "show <customer>", Short: "Show whom a customer is linked to, and what has come of them: events, points, orders, refunds, dead letters", Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			c := customer{Changes: []audit.Entry{}}
-			if err := ask().get(command.Context(), of.of(customerPath(args[0], "/activity")), &c.Activity); err != nil {
-				return err
-			}
-			changes, err := pages[audit.Entry](command.Context(), ask(), customerPath(args[0], "/changes"), of.values(), 0)
-			if err != nil {
-				return err
-			}
-			c.Changes = changes.Items
-			p.printCustomer(c.State)
-			for _, finding := range c.Findings {
-				p.printf("! %s\n", audit.Escape(finding))
-			}
-			if len(c.Changes) > 0 {
-				changesOf("uid").print(p, c.Changes)
-			}
-			p.printActivity(c.Activity)
-			return p.printJSON(c)
-		},
+func (p *program) customersShow(ask func() client) *cobra.Command {
+	command, path := question{
+		use: "show <customer>", short: "Show whom a customer is linked to, and what has come of them: events, points, orders, refunds, dead letters", path: customerPath + "/activity",
+	}.command()
+	command.RunE = func(command *cobra.Command, args []string) error {
+		c := customer{Changes: []audit.Entry{}}
+		at, _ := url.Parse(path(command, args)) // its parts are escaped
+		if err := ask().get(command.Context(), at.String(), &c.Activity); err != nil {
+			return err
+		}
+		changes, err := pages[audit.Entry](command.Context(), ask(), strings.TrimSuffix(at.EscapedPath(), "/activity")+"/changes", at.Query(), 0)
+		if err != nil {
+			return err
+		}
+		c.Changes = changes.Items
+		p.printCustomer(c.State)
+		for _, finding := range c.Findings {
+			p.printf("! %s\n", audit.Escape(finding))
+		}
+		if len(c.Changes) > 0 {
+			changesOf("uid").print(p, c.Changes)
+		}
+		p.printActivity(c.Activity)
+		return p.printJSON(c)
 	}
+	return command
 }
 
 func (p *program) printCustomer(s customers.State) {
@@ -115,67 +123,48 @@ func (p *program) printActivity(a ops.Activity) {
 	}
 }
 
-func (p *program) customersLink(ask func() client, of *tenantFlag) *cobra.Command {
+func (p *program) customersLink(ask func() client) *cobra.Command {
 	var why reason
-	return why.required(&cobra.Command{
-		Use: "link <customer> <uid>", Short: "Link a customer to a user, and move what guests' orders left to that user", Args: cobra.ExactArgs(2),
-		RunE: func(command *cobra.Command, args []string) error {
-			var before customers.State
-			if err := ask().get(command.Context(), of.of(customerPath(args[0], "/preview")), &before); err != nil {
-				return err
+	command, path := question{use: "link <customer> <uid>", short: "Link a customer to a user, and move what guests' orders left to that user", path: customerPath}.command()
+	command.Args = cobra.ExactArgs(2)
+	command.RunE = func(command *cobra.Command, args []string) error {
+		at, _ := url.Parse(path(command, args[:1])) // its parts are escaped
+		page := at.Query()
+		var before customers.State
+		if err := ask().get(command.Context(), at.EscapedPath()+"/preview?"+page.Encode(), &before); err != nil {
+			return err
+		}
+		p.printCustomer(before)
+		if before.UID != "" && before.UID != args[1] {
+			p.printf("It would be linked to %s from now on. What was credited to %s stays there.\n", args[1], before.UID)
+		}
+		p.printf("%d points would move from %s to %s.\n", before.GuestPoints, before.GuestAccount, args[1])
+		if goOn, err := why.confirmed(p, command, before, args[1], "link"); !goOn {
+			return err
+		}
+		link, all := customers.Change{UID: args[1], Why: why.why, Expect: &before.UID}, customers.Linked{}
+		for {
+			var done customers.Linked
+			if err := ask().do(command.Context(), http.MethodPut, at.EscapedPath()+"?"+page.Encode(), link, &done); err != nil {
+				return fmt.Errorf("after %d points of %d orders: %w", all.MovedPoints, all.MovedOrders, err)
 			}
-			p.printCustomer(before)
-			if before.UID != "" && before.UID != args[1] {
-				p.printf("It would be linked to %s from now on. What was credited to %s stays there.\n", args[1], before.UID)
+			done.MovedPoints, done.MovedOrders = done.MovedPoints+all.MovedPoints, done.MovedOrders+all.MovedOrders
+			if page.Has("page") {
+				done.Before = all.Before
 			}
-			p.printf("%d points would move from %s to %s.\n", before.GuestPoints, before.GuestAccount, args[1])
-			if goOn, err := why.confirmed(p, command, before, args[1], "link"); !goOn {
-				return err
+			all = done
+			p.printf("moved: %d points of %d orders\n", all.MovedPoints, all.MovedOrders)
+			if all.Next == "" {
+				break
 			}
-			link, page := customers.Change{UID: args[1], Why: why.why, Expect: &before.UID}, of.values()
-			var all customers.Linked
-			for {
-				var done customers.Linked
-				if err := ask().do(command.Context(), http.MethodPut, customerPath(args[0], "")+"?"+page.Encode(), link, &done); err != nil {
-					return fmt.Errorf("after %d points of %d orders: %w", all.MovedPoints, all.MovedOrders, err)
-				}
-				done.MovedPoints, done.MovedOrders = done.MovedPoints+all.MovedPoints, done.MovedOrders+all.MovedOrders
-				if page.Has("page") {
-					done.Before = all.Before
-				}
-				all = done
-				p.printf("moved: %d points of %d orders\n", all.MovedPoints, all.MovedOrders)
-				if all.Next == "" {
-					break
-				}
-				link.Expect = &link.UID
-				page.Set("page", all.Next)
-			}
-			p.printf("Customer %s is linked to %s.\n", all.CustomerID, all.UID)
-			if all.Left > 0 {
-				p.printf("%d points came meanwhile; link once more to move them.\n", all.Left)
-			}
-			return p.printJSON(all)
-		},
-	})
-}
-
-func (p *program) customersUnlink(ask func() client, of *tenantFlag) *cobra.Command {
-	var why reason
-	return why.required(&cobra.Command{
-		Use: "unlink <customer>", Short: "Remove a customer's link; no points move", Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			var before customers.State
-			if err := ask().get(command.Context(), of.of(customerPath(args[0], "")), &before); err != nil {
-				return err
-			}
-			p.printCustomer(before)
-			p.printf("It would be linked to nobody. What was credited to %s stays there.\n", before.UID)
-			if goOn, err := why.confirmed(p, command, before, args[0], "unlink"); !goOn {
-				return err
-			}
-			unlink := customers.Change{Why: why.why, Expect: &before.UID}
-			return send(command.Context(), p, ask(), http.MethodDelete, of.of(customerPath(args[0], "")), unlink, p.printCustomer)
-		},
-	})
+			link.Expect = &link.UID
+			page.Set("page", all.Next)
+		}
+		p.printf("Customer %s is linked to %s.\n", all.CustomerID, all.UID)
+		if all.Left > 0 {
+			p.printf("%d points came meanwhile; link once more to move them.\n", all.Left)
+		}
+		return p.printJSON(all)
+	}
+	return why.required(command)
 }

@@ -208,7 +208,7 @@ func (s *demo) refundTwice(ctx context.Context, what string, q catalog.Queue) {
 func (s *demo) ordered(ctx context.Context, what string, q catalog.Queue) {
 	if s.err == nil {
 		pieces, set := int64(10), orders.Stock{}
-		s.err = s.ask.do(ctx, http.MethodPut, stockPath(samples.Product), ops.SetStock{Available: &pieces, Change: orders.Change{Why: "billhook dev shows it"}}, &set)
+		s.err = s.ask.do(ctx, http.MethodPut, strings.Replace(stockPath, "{}", samples.Product, 1), ops.SetStock{Available: &pieces, Change: orders.Change{Why: "billhook dev shows it"}}, &set)
 	}
 	answer := s.produce(ctx, samples.OrderCreated, q)
 	reserved := s.until(ctx, "dev-order-created", completed)

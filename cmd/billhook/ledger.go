@@ -50,8 +50,14 @@ type books struct {
 	from, to string
 }
 
-// ofTenant adds the flag that says whose books are meant.
-func (b *books) ofTenant(command *cobra.Command) *cobra.Command {
+// ofTenant is a question about the books of one tenant.
+func (b *books) ofTenant(q question) question {
+	q.flags, q.usual = map[string]string{"tenant": "whose books"}, map[string]string{"tenant": dedupe.DefaultTenant}
+	return q
+}
+
+// whose adds the flag that says whose books are meant.
+func (b *books) whose(command *cobra.Command) *cobra.Command {
 	command.Flags().StringVar(&b.tenant, "tenant", dedupe.DefaultTenant, "whose books")
 	return command
 }
@@ -64,7 +70,7 @@ func (b *books) ofPeriod(command *cobra.Command) *cobra.Command {
 	flags.StringVar(&b.to, "to", "", "the last of several months, such as 2027-03")
 	command.MarkFlagsRequiredTogether("from", "to")
 	command.MarkFlagsMutuallyExclusive("period", "from")
-	return b.ofTenant(command)
+	return b.whose(command)
 }
 
 // mostMonths bounds what one command adds up.
@@ -110,28 +116,12 @@ func (b *books) queryOf(month, account string) url.Values {
 	return values
 }
 
-func (b *books) entryPath(id, rest string) string {
-	return "/v1/ops/journal/entries/" + url.PathEscape(id) + rest + "?" + b.query().Encode()
-}
-
-// entry asks for an entry, by its id or by that of its event.
-func (b *books) entry(ctx context.Context, id string) (entry ops.JournalEntry, err error) {
-	err = b.ask().get(ctx, b.entryPath(id, ""), &entry)
-	return entry, err
-}
+const entryPath = "/v1/ops/journal/entries/{}"
 
 func (b *books) show() *cobra.Command {
-	return b.ofTenant(&cobra.Command{
-		Use: "show <event or entry>", Short: "Show an entry of the books, by its id or by that of the event that made it", Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			entry, err := b.entry(command.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			b.printEntry(entry)
-			return b.printJSON(entry)
-		},
-	})
+	return shows(b.program, b.ask, b.ofTenant(question{
+		use: "show <event or entry>", short: "Show an entry of the books, by its id or by that of the event that made it", path: entryPath,
+	}), b.printEntry)
 }
 
 func (b *books) printEntry(e ops.JournalEntry) {

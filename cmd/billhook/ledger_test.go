@@ -142,7 +142,7 @@ posted_at,occurred_at,entry,event_id,event_type,kind,account,currency,debit,cred
 			"ACCOUNT DEBIT CREDIT CURRENCY\ncash 119.00 - EUR\nrevenue - 100.00 EUR\ntax-payable - 19.00 EUR\n"},
 		{line: "show in-3", want: "seal none yet"},
 		{line: "show in-1 --tenant acme", want: "-acme~in-1 journal"},
-		{line: "periods", want: "No month of default was ever closed."},
+		{line: "periods", want: "No month was ever closed."},
 	}
 	for line, code := range map[string]string{
 		"show in-9": "entry_unknown", "show in-1 --tenant nobody": "entry_unknown", "balances --period 2026-3": "period_invalid",
@@ -271,7 +271,7 @@ func TestAMonthIsClosedByOneAndReopenedByTwo(t *testing.T) {
 	t.Parallel()
 	d := openDesk(t, 12)
 	play(t, onPlace, d.server, []step{
-		{line: "ledger close 2026-02 --dry-run", want: "2026-02 of default is open.\n…\nrevenue EUR 0.00 0.00 100.00 -100.00"},
+		{line: "ledger close 2026-02 --dry-run", want: "\nrevenue EUR 0.00 0.00 100.00 -100.00…2026-02 of default is open.\n"},
 		{line: "ledger close 2026-02 --why done --yes", want: "2026-02 of default is closing, and closed from 2026-03-12T10:17:00Z.\n"},
 	})
 	d.now = d.now.Add(time.Hour)

@@ -203,13 +203,10 @@ const fixedValues = "billhook_values"
 
 // oneOf has a flag take one of these values and no other, and the shell complete them.
 func oneOf[S ~string](command *cobra.Command, flag string, values ...S) {
-	var texts []string
-	for _, value := range values {
-		texts = append(texts, string(value))
-	}
+	known := texts(values...)
 	err := errors.Join(
-		command.Flags().SetAnnotation(flag, fixedValues, texts),
-		command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(texts, cobra.ShellCompDirectiveNoFileComp)))
+		command.Flags().SetAnnotation(flag, fixedValues, known),
+		command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp)))
 	if err != nil {
 		panic(err) // the flag is not there
 	}

@@ -19,21 +19,10 @@ func queuePath(queue, what string) string {
 	return "/v1/ops/queues/" + url.PathEscape(queue) + "/" + what
 }
 
-// toPauseAndResume adds the commands that pause and resume queues.
-func (p *program) toPauseAndResume(queues *cobra.Command, ask func() client) {
-	queues.AddCommand(p.queuesSwitch(ask, &cobra.Command{
-		Use: "pause <queue> --why <reason>", Short: "Have a queue's messages wait in Pub/Sub, without an attempt, until it is resumed",
-		Example: "  billhook queues pause <queue> --why \"the ledger is being mended\"",
-	}, "pause"), p.queuesSwitch(ask, &cobra.Command{
-		Use: "resume <queue> --why <reason>", Short: "Have a paused queue's messages pushed again",
-		Example: "  billhook queues resume <queue> --why \"the ledger is mended\"",
-	}, "resume"), p.queuesHistory(ask))
-}
-
 // queuesSwitch makes the command of one of the two changes of a queue.
-func (p *program) queuesSwitch(ask func() client, command *cobra.Command, verb string) *cobra.Command {
-	var why string
-	var dryRun bool
+func (p *program) queuesSwitch(ask func() client, verb, short string) *cobra.Command {
+	command := &cobra.Command{Use: verb + " <queue> --why <reason>", Short: short}
+	var why reason
 	var pools poolFlags
 	command.Args = cobra.ExactArgs(1)
 	command.Long = "The queue's subscription loses its push endpoint, or gets it back: a push that is under way ends as ever, and nothing else of\n" +
@@ -41,26 +30,21 @@ func (p *program) queuesSwitch(ask func() client, command *cobra.Command, verb s
 		"this command does it with your own credentials, in GOOGLE_CLOUD_PROJECT; to resume, it needs PUSH_BASE_URL, PUSH_AUDIENCE and\n" +
 		"PUSH_SERVICE_ACCOUNT as provision does. It reports what the subscription does afterwards, and fails where that is not what was\n" +
 		"asked for. Run again, it mends what was left half done."
-	command.Flags().StringVar(&why, "why", "", "the reason, for the audit; required")
-	command.Flags().BoolVar(&dryRun, "dry-run", false, "show how the queue stands, and do nothing")
+	why.flag(command)
+	command.Flags().BoolVar(&why.dryRun, "dry-run", false, "show how the queue stands, and do nothing")
 	pools.add(command)
-	command.PreRunE = func(*cobra.Command, []string) error {
-		if dryRun {
-			return nil
-		}
-		return given(why)
-	}
+	command.PreRunE = why.check
 	command.RunE = func(command *cobra.Command, args []string) error {
 		ctx, worker := command.Context(), ask()
 		var stands ops.QueuePause
-		if dryRun {
+		if why.dryRun {
 			if err := worker.get(ctx, queuePath(args[0], "pause"), &stands); err != nil {
 				return err
 			}
 			p.printPause(stands)
 			return p.printJSON(stands)
 		}
-		if err := worker.post(ctx, queuePath(args[0], verb), pause.Change{Why: why}, &stands); err != nil {
+		if err := worker.post(ctx, queuePath(args[0], verb), pause.Change{Why: why.why}, &stands); err != nil {
 			return err
 		}
 		if !stands.Settled() && !stands.Granted {
@@ -169,7 +153,6 @@ func inDays(seconds int64) string {
 func (p *program) queuesHistory(ask func() client) *cobra.Command {
 	return &cobra.Command{
 		Use: "history <queue>", Short: "Show who paused and resumed a queue, when and why, the newest first", Args: cobra.ExactArgs(1),
-		Example: "  billhook queues history <queue>",
 		RunE: func(command *cobra.Command, args []string) error {
 			var stands ops.QueuePause
 			if err := ask().get(command.Context(), queuePath(args[0], "pause"), &stands); err != nil {

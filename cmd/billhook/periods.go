@@ -1,9 +1,8 @@
 package main
 
 import (
-	"context"
+	"errors"
 	"net/http"
-	"net/url"
 
 	"github.com/spf13/cobra"
 
@@ -12,31 +11,19 @@ import (
 	"billhook/internal/console/ops"
 )
 
-func periodPath(period, rest string) string {
-	return "/v1/ops/journal/periods/" + url.PathEscape(period) + rest
-}
-
-// shown asks for a month as it stands, with the entries that came too late.
-func (b *books) shown(ctx context.Context, period string) (shown ops.Period, err error) {
-	err = b.ask().get(ctx, periodPath(period, "?"+b.query().Encode()), &shown)
-	return shown, err
-}
+const periodPath = "/v1/ops/journal/periods/{}"
 
 func (b *books) periods() *cobra.Command {
-	return b.ofTenant(&cobra.Command{
-		Use: "periods", Short: "List the months that were ever closed, who closed or reopened each, and what waits for a second person", Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			return columns[journal.Period]{
-				names: []string{"MONTH", "STATE", "CLOSED FROM", "BY", "WHY", "REOPENING ASKED BY"}, less: []string{"REOPENING ASKED BY"},
-				none: "No month of " + b.tenant + " was ever closed.",
-				row: func(period journal.Period) []string {
-					asked := ""
-					if period.Reopening != nil {
-						asked = period.Reopening.Who
-					}
-					return row(period.Period, period.State, when(period.ClosesAt), period.Who, period.Why, asked)
-				},
-			}.list(command.Context(), b.program, b.ask(), "/v1/ops/journal/periods", b.query(), 0)
+	return lists(b.program, b.ask, b.ofTenant(question{
+		use: "periods", short: "List the months that were ever closed, who closed or reopened each, and what waits for a second person", path: "/v1/ops/journal/periods",
+	}), columns[journal.Period]{
+		names: []string{"MONTH", "STATE", "CLOSED FROM", "BY", "WHY", "REOPENING ASKED BY"}, less: []string{"REOPENING ASKED BY"}, none: "No month was ever closed.",
+		row: func(period journal.Period) []string {
+			asked := ""
+			if period.Reopening != nil {
+				asked = period.Reopening.Who
+			}
+			return row(period.Period, period.State, when(period.ClosesAt), period.Who, period.Why, asked)
 		},
 	})
 }
@@ -61,30 +48,26 @@ func (b *books) reopen() *cobra.Command {
 
 // change is a command that changes the state of a month. tell says what the change would mean.
 func (b *books) change(how, short string, tell func(ops.Period)) *cobra.Command {
-	var why reason
-	return why.required(b.ofTenant(&cobra.Command{
-		Use: how + " <month>", Short: short, Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			ctx := command.Context()
-			before, err := b.shown(ctx, args[0])
-			if err != nil {
-				return err
-			}
+	command := changes(b.program, b.ask, change[ops.Period]{
+		question: b.ofTenant(question{use: how + " <month>", short: short, path: periodPath + "/" + how}), look: periodPath, method: http.MethodPost,
+		plan: func(args []string, before ops.Period, why reason) (word, do string, body any) {
 			b.printPeriod(before.Period)
-			b.period = args[0]
-			balance, err := b.trial(ctx)
-			if err != nil {
-				return err
-			}
-			b.printBalances(balance)
 			tell(before)
-			if goOn, err := why.confirmed(b.program, command, before, args[0], how+" it"); !goOn {
-				return err
-			}
-			path := periodPath(args[0], "/"+how+"?"+b.query().Encode())
-			return send(ctx, b.program, b.ask(), http.MethodPost, path, journal.Change{Why: why.why}, b.printPeriod)
+			return args[0], how + " it", journal.Change{Why: why.why}
 		},
-	}))
+	}, b.printPeriod)
+	act := command.RunE
+	command.RunE = func(command *cobra.Command, args []string) (err error) {
+		b.tenant, err = command.Flags().GetString("tenant")
+		b.period = args[0]
+		balance, failed := b.trial(command.Context())
+		if err = errors.Join(err, failed); err != nil {
+			return err
+		}
+		b.printBalances(balance)
+		return act(command, args)
+	}
+	return command
 }
 
 func (b *books) printPeriod(p journal.Period) {
@@ -103,22 +86,13 @@ func (b *books) printPeriod(p journal.Period) {
 }
 
 func (b *books) revert() *cobra.Command {
-	var why reason
-	return why.required(b.ofTenant(&cobra.Command{
-		Use: "revert <event or entry>", Short: "Post the reversal of an entry: the same lines with their sides exchanged, in the month that runs", Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			entry, err := b.entry(command.Context(), args[0])
-			if err != nil {
-				return err
-			}
+	return changes(b.program, b.ask, change[ops.JournalEntry]{
+		question: b.ofTenant(question{
+			use: "revert <event or entry>", short: "Post the reversal of an entry: the same lines with their sides exchanged, in the month that runs", path: entryPath + "/revert",
+		}), look: entryPath, method: http.MethodPost,
+		plan: func(_ []string, entry ops.JournalEntry, why reason) (word, do string, body any) {
 			b.printEntry(entry)
-			if goOn, err := why.confirmed(b.program, command, entry, entry.EventID, "revert it"); !goOn {
-				return err
-			}
-			path := b.entryPath(args[0], "/revert")
-			return send(command.Context(), b.program, b.ask(), http.MethodPost, path, journal.Change{Why: why.why}, func(reversal ledger.Entry) {
-				b.printf("Reverted by %s, in %s.\n", reversal.ID, reversal.Period)
-			})
+			return entry.EventID, "revert it", journal.Change{Why: why.why}
 		},
-	}))
+	}, func(reversal ledger.Entry) { b.printf("Reverted by %s, in %s.\n", reversal.ID, reversal.Period) })
 }

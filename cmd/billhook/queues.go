@@ -21,8 +21,9 @@ func (p *program) queuesCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	ask := p.worker(command)
-	p.toPauseAndResume(command, ask)
-	command.AddCommand(p.queuesShow(ask), p.queuesRates(ask))
+	command.AddCommand(p.queuesShow(ask), p.queuesRates(ask), p.queuesHistory(ask),
+		p.queuesSwitch(ask, "pause", "Have a queue's messages wait in Pub/Sub, without an attempt, until it is resumed"),
+		p.queuesSwitch(ask, "resume", "Have a paused queue's messages pushed again"))
 	command.RunE = show(p, ask, func([]string) string { return "/v1/ops/queues" }, func(queues ops.Queues) {
 		var rows [][]string
 		for _, q := range queues.Items {
@@ -117,29 +118,17 @@ func (p *program) stateOf(q ops.Queue) string {
 }
 
 func (p *program) outboxCommand() *cobra.Command {
-	var limit int
-	command := &cobra.Command{
-		Use:   "outbox",
-		Short: "Show what waits to be published, the longest waiting first",
-		Args:  cobra.NoArgs,
-	}
-	ask := p.worker(command)
-	command.Flags().IntVar(&limit, "limit", 50, "how many to show, 999 at most")
-	command.RunE = show(p, ask, func([]string) string { return "/v1/ops/outbox?limit=" + strconv.Itoa(limit) }, func(lanes ops.Lanes) {
-		var rows [][]string
-		for _, lane := range lanes.Items {
-			rows = append(rows, []string{lane.ID, age(lane.WaitsSeconds), when(lane.OldestAt), when(lane.DueAt)})
-		}
-		if len(rows) == 0 {
-			p.printf("Nothing waits.\n")
-		} else {
-			p.table([]string{"LANE", "WAITS", "SINCE", "RELAYED NEXT"}, rows)
-		}
+	return shows(p, nil, question{
+		use: "outbox", short: "Show what waits to be published, the longest waiting first", path: "/v1/ops/outbox",
+		flags: map[string]string{"limit": "how many to show, 999 at most"}, usual: map[string]string{"limit": "50"},
+	}, func(lanes ops.Lanes) {
+		columns[ops.Lane]{names: []string{"LANE", "WAITS", "SINCE", "RELAYED NEXT"}, none: "Nothing waits.", row: func(lane ops.Lane) []string {
+			return row(lane.ID, age(lane.WaitsSeconds), when(lane.OldestAt), when(lane.DueAt))
+		}}.print(p, lanes.Items)
 		if lanes.More {
 			p.printf("There are more; raise --limit.\n")
 		}
 	})
-	return command
 }
 
 func (p *program) eventsListCommand(ask func() client) *cobra.Command {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -14,26 +13,23 @@ import (
 )
 
 func (p *program) searchCommand() *cobra.Command {
-	var tenant string
-	command := &cobra.Command{
-		Use: "search <id>", Short: "Find what an id of any kind leads to, and how to look at it", Args: cobra.ExactArgs(1),
-		Long: "The id of an event, an order, a customer, a user, an account, a subscription, a payment, an entry of the books, a dead\n" +
+	command, _ := question{
+		use: "search <id>", short: "Find what an id of any kind leads to, and how to look at it", path: "{}", flags: map[string]string{"tenant": "leave out what belongs to other tenants"},
+		long: "The id of an event, an order, a customer, a user, an account, a subscription, a payment, an entry of the books, a dead\n" +
 			"letter, an operation, an endpoint, a product, or a correlation id, an ordering key or an idempotency key. Space and quotes\n" +
 			"around it are left out. Of each kind at most ten are shown. It says all that it has looked through.",
-	}
-	ask := p.worker(command)
-	command.RunE = func(command *cobra.Command, args []string) error {
-		values := parameters(map[string]string{"q": args[0], "tenant": tenant})
-		return send(command.Context(), p, ask(), http.MethodGet, "/v1/ops/search?"+values.Encode(), nil, p.printSearch)
-	}
-	command.Flags().StringVar(&tenant, "tenant", "", "leave out what belongs to other tenants")
+	}.command()
+	command.RunE = show(p, p.worker(command), func(args []string) string {
+		tenant, _ := command.Flags().GetString("tenant") // it is there
+		return "/v1/ops/search?" + parameters(map[string]string{"q": args[0], "tenant": tenant}).Encode()
+	}, p.printSearch)
 	return command
 }
 
 func (p *program) printSearch(s ops.Search) {
 	var rows [][]string
 	for _, item := range s.Items {
-		rows = append(rows, row(item.Kind, item.ID, orDash(item.Label), orDash(item.Queue), orDash(item.Tenant), item.How, orDash(shows(item))))
+		rows = append(rows, row(item.Kind, item.ID, orDash(item.Label), orDash(item.Queue), orDash(item.Tenant), item.How, orDash(shownBy(item))))
 	}
 	if len(rows) > 0 {
 		p.table([]string{"KIND", "ID", "STANDS", "QUEUE", "TENANT", "FOUND BY", "SHOWN BY"}, rows, "TENANT", "QUEUE", "FOUND BY")
@@ -60,8 +56,8 @@ func (p *program) printSearch(s ops.Search) {
 	p.table([]string{"KIND", "BY", ""}, looked)
 }
 
-// shows is the command that shows what was found; empty: there is none.
-func shows(found ops.Found) string {
+// shownBy is the command that shows what was found; empty: there is none.
+func shownBy(found ops.Found) string {
 	command, flag := map[ops.Kind]string{
 		ops.KindEvent: "events show", ops.KindDeadLetter: "dlq show", ops.KindOperation: "dlq operations show", ops.KindOrder: "orders show",
 		ops.KindRefund: "refunds show", ops.KindCustomer: "customers show", ops.KindAccount: "ledger account", ops.KindEntry: "ledger show",
@@ -97,13 +93,11 @@ func quoted(word string) string {
 }
 
 func (p *program) subscriptionsCommand() *cobra.Command {
-	command := &cobra.Command{Use: "subscriptions", Short: "Look at how subscriptions stand"}
-	ask, of := p.worker(command), flagTenant(command)
-	command.AddCommand(&cobra.Command{
-		Use: "show <subscription>", Short: "Show how a subscription stands, and every event of it", Args: cobra.ExactArgs(1),
-		Long: "How it stands is what its newest event has said. usage show says what it has used.",
-		RunE: show(p, ask, func(args []string) string { return of.of("/v1/ops/subscriptions/" + url.PathEscape(args[0])) }, p.printSubscription),
-	})
+	command, ask := p.under("subscriptions", "Look at how subscriptions stand", true)
+	command.AddCommand(shows(p, ask, question{
+		use: "show <subscription>", short: "Show how a subscription stands, and every event of it", path: "/v1/ops/subscriptions/{}",
+		long: "How it stands is what its newest event has said. usage show says what it has used.",
+	}, p.printSubscription))
 	return command
 }
 
@@ -156,7 +150,7 @@ func (b *books) account() *cobra.Command {
 	}
 	command.Flags().StringVar(&asOf, "as-of", "", "the balance at the end of this day in UTC, such as 2026-11-30, or at a moment")
 	command.Flags().IntVar(&limit, "limit", 50, "how many entries to show, the newest first")
-	return b.ofTenant(command)
+	return b.whose(command)
 }
 
 func (b *books) printAccount(a ops.Account) {

@@ -10,13 +10,12 @@ import (
 )
 
 func (p *program) statusCommand() *cobra.Command {
-	command := &cobra.Command{
-		Use: "status", Short: "Show what runs: versions, the catalog of each service against what is deployed, settings, and what the worker's doctor finds", Args: cobra.NoArgs,
-		Long: "The worker compares what it may look at, and keeps what it has found for a minute. Whose credentials may look at more runs\n" +
+	return shows(p, nil, question{
+		use: "status", short: "Show what runs: versions, the catalog of each service against what is deployed, settings, and what the worker's doctor finds",
+		long: "The worker compares what it may look at, and keeps what it has found for a minute. Whose credentials may look at more runs\n" +
 			"`billhook doctor`. Of a secret it is shown that it is set, and no more.",
-	}
-	command.RunE = show(p, p.worker(command), func([]string) string { return "/v1/ops/status" }, p.printStatus)
-	return command
+		path: "/v1/ops/status",
+	}, p.printStatus)
 }
 
 func (p *program) printStatus(s ops.Status) {

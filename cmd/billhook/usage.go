@@ -18,10 +18,20 @@ import (
 )
 
 func (p *program) usageCommand() *cobra.Command {
-	command := &cobra.Command{Use: "usage", Short: "Look at what subscriptions have used, per meter and billing period"}
-	ask := p.worker(command)
-	of := flagTenant(command).values
-	command.AddCommand(p.usageShow(ask, of), p.usageList(ask, of), p.usageExport(ask, of))
+	command, ask := p.under("usage", "Look at what subscriptions have used, per meter and billing period", true)
+	list := lists(p, ask, question{
+		use: "ls (--subscription <id> | --month <2026-11>)", short: "List the usage of a subscription, or of all periods that begin in a month", path: "/v1/ops/usage", limit: perPage,
+		flags: map[string]string{"subscription": "the usage of this subscription, period after period", "month": "the usage of the periods that begin in this month, of all subscriptions"},
+	}, columns[usage.Total]{
+		names: []string{"SUBSCRIPTION", "PERIOD", "METER", "USED", "ENTRIES", "COUNTED"}, less: []string{"ENTRIES"},
+		row: func(t usage.Total) []string {
+			return row(t.Subscription, t.Period, t.Meter, t.Used, t.Entries, when(t.CountedAt))
+		},
+	})
+	of := func() url.Values {
+		return parameters(map[string]string{"tenant": command.PersistentFlags().Lookup("tenant").Value.String()})
+	}
+	command.AddCommand(p.usageShow(ask, of), list, p.usageExport(ask, of))
 	return command
 }
 
@@ -104,29 +114,6 @@ func span(start, end time.Time) string {
 		return ", from " + when(start) + ", its end is not known yet"
 	}
 	return ", from " + when(start) + " to " + when(end)
-}
-
-func (p *program) usageList(ask func() client, of func() url.Values) *cobra.Command {
-	var subscription, month string
-	var limit *int
-	command := &cobra.Command{
-		Use: "ls (--subscription <id> | --month <2026-11>)", Short: "List the usage of a subscription, or of all periods that begin in a month", Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			values := of()
-			set(values, "subscription", subscription)
-			set(values, "month", month)
-			return columns[usage.Total]{
-				names: []string{"SUBSCRIPTION", "PERIOD", "METER", "USED", "ENTRIES", "COUNTED"}, less: []string{"ENTRIES"},
-				row: func(t usage.Total) []string {
-					return row(t.Subscription, t.Period, t.Meter, t.Used, t.Entries, when(t.CountedAt))
-				},
-			}.list(command.Context(), p, ask(), "/v1/ops/usage", values, *limit)
-		},
-	}
-	command.Flags().StringVar(&subscription, "subscription", "", "the usage of this subscription, period after period")
-	command.Flags().StringVar(&month, "month", "", "the usage of the periods that begin in this month, of all subscriptions")
-	limit = limitFlag(command, perPage)
-	return command
 }
 
 func (p *program) usageExport(ask func() client, of func() url.Values) *cobra.Command {

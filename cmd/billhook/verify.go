@@ -180,23 +180,23 @@ func readFile(file string) (text []byte, err error) {
 
 func (b *books) prove() *cobra.Command {
 	var file string
-	command := b.ofTenant(&cobra.Command{
-		Use: "prove <event or entry>", Short: "Print the proof that an entry stands in its seal, for ledger check-proof", Args: cobra.ExactArgs(1),
-		Long: "The proof holds the entry, and the hashes up to the root of its seal.",
-		RunE: func(command *cobra.Command, args []string) error {
-			var proof ops.Proof
-			if err := b.ask().get(command.Context(), b.entryPath(args[0], "/proof"), &proof); err != nil {
-				return err
-			}
-			if b.asJSON {
-				return b.printJSON(proof)
-			}
-			return b.write(file, func(to io.Writer) (int, error) {
-				_, err := io.WriteString(to, proof.Proof)
-				return 1, err
-			})
-		},
-	})
+	command, path := b.ofTenant(question{
+		use: "prove <event or entry>", short: "Print the proof that an entry stands in its seal, for ledger check-proof", path: entryPath + "/proof",
+		long: "The proof holds the entry, and the hashes up to the root of its seal.",
+	}).command()
+	command.RunE = func(command *cobra.Command, args []string) error {
+		var proof ops.Proof
+		if err := b.ask().get(command.Context(), path(command, args), &proof); err != nil {
+			return err
+		}
+		if b.asJSON {
+			return b.printJSON(proof)
+		}
+		return b.write(file, func(to io.Writer) (int, error) {
+			_, err := io.WriteString(to, proof.Proof)
+			return 1, err
+		})
+	}
 	command.Flags().StringVar(&file, "out", "", "the file to write; empty: the terminal")
 	return command
 }

@@ -28,7 +28,6 @@ func (p *program) auditCommand() *cobra.Command {
 	})
 }
 
-// changed is what an entry says of before and after, such as "points 500 -> 600".
 func changed(e audit.Entry) string {
 	all := maps.Clone(e.After)
 	if all == nil {

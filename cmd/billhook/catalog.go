@@ -54,7 +54,6 @@ func (p *program) catalogCommand() *cobra.Command {
 	return command
 }
 
-// checked is what catalog check answers.
 type checked struct {
 	Queues   int `json:"queues"`
 	Enabled  int `json:"enabled"`

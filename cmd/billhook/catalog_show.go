@@ -12,7 +12,6 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// catalogOfTheWorker are the commands that show the catalog that a worker runs with.
 func (p *program) catalogOfTheWorker() []*cobra.Command {
 	return []*cobra.Command{
 		shows(p, nil, question{

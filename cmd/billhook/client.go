@@ -30,7 +30,6 @@ func (p *program) worker(command *cobra.Command) func() client {
 	return func() client { return p.client(*server) }
 }
 
-// webhookFlag adds the flag --webhook to a command.
 func (p *program) webhookFlag(command *cobra.Command, to *string) {
 	command.Flags().StringVar(to, "webhook", p.env.Webhook, "the webhook service's address, else that of BILLHOOK_WEBHOOK")
 }
@@ -92,7 +91,6 @@ func send[T any](ctx context.Context, p *program, ask client, method, path strin
 	return p.printJSON(answer)
 }
 
-// post sends question as JSON and fills answer as get does.
 func (w client) post(ctx context.Context, path string, question, answer any) error {
 	return w.do(ctx, http.MethodPost, path, question, answer)
 }
@@ -129,7 +127,6 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 	return nil
 }
 
-// request is one of the API, from whoever runs the program.
 func (w client) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
 	if base, err := url.Parse(w.base); err != nil || base.Host == "" {
 		return nil, usageError("--server or BILLHOOK_SERVER: the worker's address is such as " + usualWorker)
@@ -147,7 +144,6 @@ func (w client) request(ctx context.Context, method, path string, body []byte) (
 	return request, nil
 }
 
-// exchange sends a request, and reads the whole body of its answer.
 func exchange(by *http.Client, request *http.Request) (status int, header http.Header, body []byte, err error) {
 	response, err := by.Do(request)
 	if err != nil {
@@ -214,7 +210,6 @@ func pages[Item any](ctx context.Context, ask client, path string, values url.Va
 	return all, nil
 }
 
-// columns are how the items of a list are printed.
 type columns[Item any] struct {
 	names []string
 	row   func(Item) []string
@@ -223,7 +218,6 @@ type columns[Item any] struct {
 	none string
 }
 
-// print prints items as a table.
 func (c columns[Item]) print(p *program, items []Item) {
 	if len(items) == 0 && c.none != "" {
 		p.printf("%s\n", c.none)
@@ -236,7 +230,6 @@ func (c columns[Item]) print(p *program, items []Item) {
 	p.table(c.names, rows, c.less...)
 }
 
-// list prints a list of the API, page after page, up to limit items; 0 is no limit.
 func (c columns[Item]) list(ctx context.Context, p *program, ask client, path string, values url.Values, limit int) error {
 	all, err := pages[Item](ctx, ask, path, values, limit)
 	if err != nil {
@@ -249,7 +242,6 @@ func (c columns[Item]) list(ctx context.Context, p *program, ask client, path st
 	return p.printJSON(all)
 }
 
-// limitFlag is the flag --limit of a list.
 func limitFlag(command *cobra.Command, usual int) *int {
 	return command.Flags().Int("limit", usual, "the most to list; 0: all")
 }

@@ -29,7 +29,6 @@ func (p *program) customersCommand() *cobra.Command {
 
 const customerPath = "/v1/ops/customers/{}"
 
-// customer is what the command show prints with --json.
 type customer struct {
 	ops.Activity
 	Changes []audit.Entry `json:"changes"`
@@ -84,7 +83,6 @@ func (p *program) printCustomer(s customers.State) {
 	}
 }
 
-// printActivity prints what has come of a customer.
 func (p *program) printActivity(a ops.Activity) {
 	rows := map[string][][]string{}
 	for _, e := range a.Events {

@@ -178,7 +178,6 @@ const (
 	usualWorker  = "http://127.0.0.1:8081"
 )
 
-// printHints prints commands to try.
 func (p *program) printHints(stack *devstack.Stack, c *catalog.Catalog) {
 	orders := c.Sources[paynow].Events["ON_ORDER_COMPLETED"]
 	p.printf("\nLook further in another terminal:\n\n")

@@ -20,7 +20,6 @@ import (
 	"billhook/internal/platform/standin"
 )
 
-// callsGateway reports whether a queue that runs takes payments or refunds to the gateway.
 func callsGateway(c *catalog.Catalog) bool {
 	return slices.ContainsFunc([]string{"payments.initiate", "payments.initiate_trial", "refunds.initiate"}, func(name string) bool {
 		_, runs := c.HandledBy(name)
@@ -28,7 +27,6 @@ func callsGateway(c *catalog.Catalog) bool {
 	})
 }
 
-// messages are the samples of producers.
 func (s *demo) messages() []flow {
 	named := func(name string) func(catalog.Handler) bool {
 		return func(h catalog.Handler) bool { return h.Name == name }
@@ -50,7 +48,6 @@ func (s *demo) messages() []flow {
 	}
 }
 
-// String says it in few words.
 func (a answers) String() string {
 	if !a.list {
 		return fmt.Sprint(a.status)

@@ -27,7 +27,6 @@ func (c *choice) flags(command *cobra.Command) {
 	command.Flags().StringVar(&c.item, "item", "", "only this one, by its id")
 }
 
-// narrow adds the flags that name no item.
 func (c *choice) narrow(command *cobra.Command) {
 	command.Flags().StringVar(&c.reason, "reason", "", "only of this reason")
 	command.Flags().StringVar(&c.eventType, "type", "", "only of this event type")
@@ -37,7 +36,6 @@ func (c *choice) narrow(command *cobra.Command) {
 	command.Flags().StringVar(&c.until, "until", "", "only kept before "+moments)
 }
 
-// filter returns the choice as the worker takes it. Ages count back from now.
 func (c *choice) filter(queue string, now time.Time) (deadletter.Filter, error) {
 	f := deadletter.Filter{Queue: queue, Reason: c.reason, EventType: c.eventType, EventID: c.eventID, OrderingKey: c.key, Item: c.item}
 	for text, at := range map[*string]*time.Time{&c.since: &f.Since, &c.until: &f.Until} {
@@ -115,7 +113,6 @@ func (p *program) dlqList(c *choice) *cobra.Command {
 	return command
 }
 
-// dlqReasons is the command reasons. It takes no id of an item.
 func (p *program) dlqReasons(c *choice) *cobra.Command {
 	var only choice
 	command := &cobra.Command{
@@ -218,14 +215,12 @@ func (p *program) printLetter(letter ops.Letter, payload bool) {
 	}
 }
 
-// shorts say what each kind of operation does.
 var shorts = map[deadletter.Kind]string{
 	deadletter.Replay:   "Publish a queue's dead letters on it again, or some by their ids, each under its key, in the order they had",
 	deadletter.Discard:  "Close a queue's dead letters for good, or some by their ids; they stay on record",
 	deadletter.Complete: "Close a queue's dead letters, or some by their ids, as completed by hand: done elsewhere, as --why says; they stay on record",
 }
 
-// dlqAct is the command replay, discard or complete. It previews, asks, begins the operation and follows it.
 func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 	var why reason
 	var rate int64
@@ -275,7 +270,6 @@ func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
 	return command
 }
 
-// printPreview prints what an operation would touch, and what would become of some of it now.
 func (p *program) printPreview(kind deadletter.Kind, queue string, preview ops.Preview) {
 	p.printf("%s would touch %d dead letters of %s, of %d ordering keys:\n  by reason: %s\n  by type:   %s\n",
 		kind, preview.Total, queue, preview.Keys, formatCounts(preview.ByReason), formatCounts(preview.ByType))

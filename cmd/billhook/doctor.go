@@ -53,7 +53,6 @@ type canaryStep struct {
 	Detail       string `json:"detail"`
 }
 
-// examined says what the doctor looks at.
 type examined struct {
 	// name stands before the names of the services, jobs and secrets; empty: it is INSTALLATION, or billhook. region
 	// is where they are; empty: it is that of the workers' addresses.

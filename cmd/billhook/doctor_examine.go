@@ -7,13 +7,13 @@ import (
 	"strings"
 
 	"billhook/catalog"
+	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/finding"
 	"billhook/internal/platform/gcp/installed"
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-// examine looks at the installation: Pub/Sub, and, where it is on Google Cloud, all else.
 func (p *program) examine(ctx context.Context, c *catalog.Catalog, target pubsub.Target, look pubsub.Look, of examined, found *diagnosis) error {
 	look.Label = cmp.Or(of.name, target.Installation, "billhook")
 	unread := func() []finding.Unread { return nil }
@@ -78,12 +78,15 @@ func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 		p.printf("Not running here: %s.\n", strings.Join(found.Off, ", "))
 	}
 	for _, one := range found.Kept {
-		p.printf("%s\n", one.words())
+		if one.Messages == nil {
+			p.printf("%s does not run and keeps its subscription. How much waits there is not known here: the worker has not counted it.\n", one.Queue)
+		} else {
+			p.printf("%s\n", keptInWords(one.state))
+		}
 	}
 	p.printf("The tasks are run by the worker of pool %s.\n", found.TasksPool)
 }
 
-// printUnread names what could not be looked at, together what has the same reason.
 func (p *program) printUnread(all []finding.Unread) {
 	type reason struct{ why, permission string }
 	var reasons []reason
@@ -101,6 +104,36 @@ func (p *program) printUnread(all []finding.Unread) {
 		p.printf("Not looked at: %s.\n    %s\n", strings.Join(names[r], ", "), r.why)
 		if r.permission != "" {
 			p.printf("    It takes the permission %s.\n", r.permission)
+		}
+	}
+}
+
+// keptQueue is a queue that does not run and whose subscription is still there.
+type keptQueue struct {
+	Queue string `json:"queue"`
+	// Messages is how many wait there; nil: the worker has not counted them, or could not be asked.
+	Messages *int64 `json:"messages"`
+	// state is how the worker sees the queue, for its words.
+	state ops.Queue
+}
+
+// countKept asks the worker how much waits for the queues. A worker that cannot be asked leaves them uncounted:
+// the doctor says of the pauses why.
+func (p *program) countKept(ctx context.Context, ask client, kept []keptQueue) {
+	if len(kept) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, pausesTimeout)
+	defer cancel()
+	var all ops.Queues
+	if ask.get(ctx, "/v1/ops/queues", &all) != nil {
+		return
+	}
+	for i := range kept {
+		for _, q := range all.Items {
+			if q.ID == kept[i].Queue && q.Kept != nil {
+				kept[i].Messages, kept[i].state = q.Waiting.Unacknowledged, q
+			}
 		}
 	}
 }

@@ -60,7 +60,6 @@ func (p *program) endpointsCommand() *cobra.Command {
 
 const endpointPath = "/v1/ops/endpoints/{}"
 
-// endpoint is what the command show prints with --json.
 type endpoint struct {
 	endpoints.Endpoint
 	Changes []audit.Entry `json:"changes"`
@@ -85,7 +84,6 @@ func (p *program) endpointsShow(ask func() client) *cobra.Command {
 	return command
 }
 
-// changesOf are the columns of changes of one member.
 func changesOf(name string) columns[audit.Entry] {
 	return columns[audit.Entry]{names: []string{"CHANGED", "HOW", "FROM", "TO", "WHO", "WHY"}, row: func(c audit.Entry) []string {
 		return row(when(c.At), c.Action, shownOf(c.Before, name), shownOf(c.After, name), c.Who, c.Why)
@@ -105,7 +103,6 @@ func (p *program) printEndpoint(e endpoints.Endpoint) {
 	}
 }
 
-// endpointChange is a change of one endpoint, whose id a person types.
 func (p *program) endpointChange(method, name, rest, do, short, effect string) change[endpoints.Endpoint] {
 	return change[endpoints.Endpoint]{
 		question: question{use: name + " <endpoint> --why <reason>", short: short, path: endpointPath + rest}, look: endpointPath, method: method,

@@ -18,7 +18,6 @@ import (
 	"billhook/internal/ingest/webhook/samples"
 )
 
-// enqueueing is what a person has asked enqueue for.
 type enqueueing struct {
 	p                  *program
 	catalog            *catalog.Catalog
@@ -63,7 +62,7 @@ func (p *program) enqueueCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return repeated(command.Context(), p, e.repeat, func() (func() ([]enqueued, error), error) {
+			return repeated(command.Context(), p, e.repeat, func() (func() ([]sent, error), error) {
 				return e.send(command.Context(), file)
 			})
 		},
@@ -81,37 +80,25 @@ func (p *program) enqueueCommand() *cobra.Command {
 	return command
 }
 
-// enqueued is the answer to a message.
-type enqueued struct {
-	reply
-	// forgotten: the queue keeps no records of its events.
-	forgotten bool
-}
-
-func (e enqueued) answer() reply { return e.reply }
-
-func (e enqueued) next() []string {
-	if e.forgotten {
-		return nil
-	}
-	return []string{"events show " + e.EventID}
-}
-
 // send makes a message, or takes the list of a file, and returns what posts it.
-func (e *enqueueing) send(ctx context.Context, file []byte) (post func() ([]enqueued, error), err error) {
+func (e *enqueueing) send(ctx context.Context, file []byte) (post func() ([]sent, error), err error) {
 	body, id, err := e.body(file, time.Now())
 	if err != nil {
 		return nil, err
 	}
 	from := e.catalog.Sources[catalog.Producers]
 	to := signed{e.base + "/queues/" + url.PathEscape(e.queue.ID) + "/messages", from.Scheme, secretsOf(e.catalog, e.p.getenv)[catalog.Producers][0]}
-	return func() (all []enqueued, err error) {
+	return func() (all []sent, err error) {
 		answer, err := to.post(ctx, body, time.Now())
 		if err != nil {
 			return nil, untold(err, id)
 		}
 		for _, r := range answer.replies {
-			all = append(all, enqueued{r, !e.queue.Remembers()})
+			one := sent{reply: r}
+			if e.queue.Remembers() {
+				one.next = []string{"events show " + r.EventID}
+			}
+			all = append(all, one)
 		}
 		if answer.list && slices.ContainsFunc(answer.replies, reply.waits) {
 			body, err = again(body, answer.replies)
@@ -135,7 +122,6 @@ func again(body []byte, replies []reply) ([]byte, error) {
 	return json.Marshal(map[string]any{inList: left})
 }
 
-// object is a JSON object whose values stay as they are.
 type object map[string]json.RawMessage
 
 func (o object) set(name, text string) {
@@ -212,7 +198,6 @@ func (e *enqueueing) sample(now time.Time) ([]byte, error) {
 	return samples.Message(e.catalog, e.queue, eventType, unique, now)
 }
 
-// names are those of a format's members.
 type names struct{ id, eventType, content string }
 
 func (e *enqueueing) names() names {

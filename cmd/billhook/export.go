@@ -91,7 +91,6 @@ func (b *books) export() *cobra.Command {
 	return command
 }
 
-// monthly hands over the entries of each month.
 func (b *books) monthly(ctx context.Context, months []string, account string, take func([]ops.JournalEntry) error) error {
 	for _, month := range months {
 		if err := each(ctx, b.ask(), "/v1/ops/journal/entries", b.queryOf(month, account), take); err != nil {
@@ -114,14 +113,12 @@ func jsonLines[T any](to io.Writer, items []T) error {
 	return nil
 }
 
-// tenants are those that have seals, as the worker lists them.
 func (b *books) tenants(ctx context.Context) ([]string, error) {
 	var tenants ops.List[string]
 	err := b.ask().get(ctx, "/v1/ops/journal/tenants", &tenants)
 	return tenants.Items, err
 }
 
-// exportSeals writes the seals of the tenant, or of all, each tenant's oldest first.
 func (b *books) exportSeals(ctx context.Context, all bool, file string) error {
 	tenants := []string{b.tenant}
 	if all {
@@ -150,7 +147,6 @@ func unreadable(e ops.JournalEntry) error {
 	return fmt.Errorf("entry %s was changed %s; see: billhook ledger verify", e.ID, changedAfter(e))
 }
 
-// exportCSV writes a row for each line of the entries, and the sums of each currency.
 func (b *books) exportCSV(ctx context.Context, months []string, account string, to io.Writer) (n int, err error) {
 	if err := writeCSV(to, [][]string{{
 		"tenant", "period", "entry", "event_id", "event_type", "kind", "rule", "reverts", "occurred_at", "posted_at", "account", "currency", "debit", "credit", "seal", "hash",

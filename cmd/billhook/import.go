@@ -20,7 +20,6 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// drain is an import: a source, and how its messages get to the door.
 type drain struct {
 	p *program
 	// from is the address of the system of old, and table that of a Postgres queue.
@@ -35,7 +34,6 @@ type drain struct {
 	yes, preview bool
 }
 
-// drained is a source that is open.
 type drained interface {
 	importer.Source
 	// Release gives back what was refused, and ends the connection.
@@ -57,15 +55,21 @@ func (p *program) importCommand() *cobra.Command {
 			"has the event id that it had before. Each prints what it would move, by queue and type, and asks.",
 	}
 	command.AddCommand(
-		p.importFrom("redis", "REDIS_URL", "Drain Redis lists with their :processing, :delayed and :failed", (*drain).redis),
-		p.importFrom("rabbitmq", "RABBITMQ_URL", "Drain RabbitMQ queues over AMQP", (*drain).rabbitmq),
-		p.importFrom("postgres", "DATABASE_URL", "Drain the table of a Postgres event queue", (*drain).postgres),
+		p.importFrom("redis", "REDIS_URL", "Drain Redis lists with their :processing, :delayed and :failed", func(ctx context.Context, d *drain, _ *catalog.Catalog, names []importer.Name) (drained, error) {
+			return importer.NewRedis(ctx, d.from, names, d.failed, newID)
+		}),
+		p.importFrom("rabbitmq", "RABBITMQ_URL", "Drain RabbitMQ queues over AMQP", func(_ context.Context, d *drain, c *catalog.Catalog, names []importer.Name) (drained, error) {
+			return importer.NewRabbitMQ(importer.Broker{Address: d.from, Names: names, Catalog: c, Failed: d.failed, NewID: newID, Now: time.Now})
+		}),
+		p.importFrom("postgres", "DATABASE_URL", "Drain the table of a Postgres event queue", func(ctx context.Context, d *drain, c *catalog.Catalog, _ []importer.Name) (drained, error) {
+			return importer.NewPostgres(ctx, d.from, d.table, c, d.failed)
+		}),
 	)
 	return command
 }
 
 // importFrom is the command for one system. variable has its address where --from is not given.
-func (p *program) importFrom(system, variable, short string, open func(*drain, context.Context, *catalog.Catalog, []importer.Name) (drained, error)) *cobra.Command {
+func (p *program) importFrom(system, variable, short string, open func(context.Context, *drain, *catalog.Catalog, []importer.Name) (drained, error)) *cobra.Command {
 	d := &drain{p: p}
 	command := &cobra.Command{Use: system, Short: short, Args: cobra.NoArgs}
 	if system != "postgres" {
@@ -87,7 +91,7 @@ func (p *program) importFrom(system, variable, short string, open func(*drain, c
 		if err != nil {
 			return err
 		}
-		source, err := open(d, ctx, c, names)
+		source, err := open(ctx, d, c, names)
 		if err != nil {
 			return err
 		}
@@ -144,31 +148,6 @@ func namesOf(c *catalog.Catalog, args []string) (names []importer.Name, err erro
 // newID makes ids that sort by the time at which they were made.
 func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
-func (d *drain) redis(ctx context.Context, _ *catalog.Catalog, names []importer.Name) (drained, error) {
-	source, err := importer.NewRedis(ctx, d.from, names, d.failed, newID)
-	if err != nil {
-		return nil, err
-	}
-	return source, nil
-}
-
-func (d *drain) rabbitmq(_ context.Context, c *catalog.Catalog, names []importer.Name) (drained, error) {
-	source, err := importer.NewRabbitMQ(importer.Broker{Address: d.from, Names: names, Catalog: c, Failed: d.failed, NewID: newID, Now: time.Now})
-	if err != nil {
-		return nil, err
-	}
-	return source, nil
-}
-
-func (d *drain) postgres(ctx context.Context, c *catalog.Catalog, _ []importer.Name) (drained, error) {
-	source, err := importer.NewPostgres(ctx, d.from, d.table, c, d.failed)
-	if err != nil {
-		return nil, err
-	}
-	return source, nil
-}
-
-// forecast is the preview as JSON.
 type forecast struct {
 	Places []importer.Place `json:"places"`
 	// Types counts the event types of the first messages that would be moved.
@@ -248,7 +227,6 @@ func (d *drain) look(ctx context.Context, c *catalog.Catalog, compose importer.C
 	return f, nil
 }
 
-// prepare makes the run.
 func (d *drain) prepare(c *catalog.Catalog, compose importer.Composer, source importer.Source) (*importer.Run, error) {
 	from, ok := c.Sources[producers]
 	if !ok {

@@ -62,7 +62,6 @@ func (b *books) whose(command *cobra.Command) *cobra.Command {
 	return command
 }
 
-// ofPeriod adds the flags that say whose books are meant, and which months of them.
 func (b *books) ofPeriod(command *cobra.Command) *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&b.period, "period", ledger.PeriodOf(time.Now()), "the month, in UTC")
@@ -155,7 +154,6 @@ func changedAfter(e ops.JournalEntry) string {
 	}
 }
 
-// sealOf says which seal an entry has.
 func sealOf(e ops.JournalEntry) string {
 	if e.Seal == 0 {
 		return "none yet"
@@ -163,7 +161,6 @@ func sealOf(e ops.JournalEntry) string {
 	return fmt.Sprintf("%d, place %d", e.Seal, e.Leaf)
 }
 
-// amountOf formats one side of a line; it is empty where that side has nothing.
 func amountOf(minor int64, currency string) string {
 	if minor == 0 {
 		return ""
@@ -235,7 +232,6 @@ func (b *books) trial(ctx context.Context) (all seal.TrialBalance, err error) {
 	return all, nil
 }
 
-// csvBalances writes a row for each account and currency, and the sum of each currency.
 func (b *books) csvBalances(balance seal.TrialBalance) error {
 	rows := [][]string{{"tenant", "period", "account", "currency", "opening", "debit", "credit", "closing"}}
 	totals := map[string]seal.Balance{}
@@ -279,7 +275,6 @@ func (b *books) printBalances(balance seal.TrialBalance) {
 	b.printf("Summed up to seal %d, and %d entries that are not sealed yet.\n", balance.Seal, balance.Unsealed)
 }
 
-// balanced fails where an entry is left out, or the closing balances of a currency do not add up to nothing.
 func balanced(balance seal.TrialBalance) error {
 	if len(balance.Changed) > 0 {
 		return fmt.Errorf("entries were changed, cannot be read and are left out: %s; see: billhook ledger verify", strings.Join(balance.Changed, ", "))

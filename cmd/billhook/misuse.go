@@ -113,7 +113,6 @@ func (p *program) nearQueue(command *cobra.Command, args []string, err error) er
 	return err
 }
 
-// queueNames are the ids of queues, and their aliases.
 func queueNames(c *catalog.Catalog) (names []string) {
 	for _, q := range c.Queues {
 		if names = append(names, q.ID); q.Alias != "" {
@@ -123,7 +122,6 @@ func queueNames(c *catalog.Catalog) (names []string) {
 	return names
 }
 
-// unknownQueue and unknownSource are errors about a name that the catalog does not have.
 func unknownQueue(c *catalog.Catalog, name string) error {
 	return usageError(fmt.Sprintf("the catalog has no queue %q%s", name, meant(name, queueNames(c))))
 }
@@ -141,7 +139,6 @@ func topic(help *cobra.Command, given []string) error {
 	return nil
 }
 
-// subcommands are the names of the commands below one.
 func subcommands(command *cobra.Command) (names []string) {
 	for _, sub := range command.Commands() {
 		if sub.IsAvailableCommand() {

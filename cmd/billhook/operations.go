@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,7 +41,6 @@ func operationPath(id, rest string) string {
 	return "/v1/ops/operations/" + url.PathEscape(id) + rest
 }
 
-// report is an operation with some of its dead letters.
 type report struct {
 	ops.Operation
 	// Items are dead again, wait, or are processed, in that order; at most shown.
@@ -184,7 +182,6 @@ func (p *program) await(ctx context.Context, ask client, op ops.Operation, atMos
 	return op, err
 }
 
-// became says what became of the items of a replay.
 func became(o deadletter.Outcomes) string {
 	parts := []string{fmt.Sprintf("%d processed", o.Processed)}
 	for _, more := range []struct {
@@ -200,7 +197,6 @@ func became(o deadletter.Outcomes) string {
 	return strings.Join(parts, ", ")
 }
 
-// report prints what became of some items of a replay, those first that need a person, and of how many.
 func (p *program) report(ctx context.Context, ask client, op ops.Operation, others []deadletter.Item) error {
 	whole := report{Operation: op, Items: []deadletter.Item{}, Others: others}
 	var rows [][]string
@@ -247,23 +243,14 @@ func (p *program) report(ctx context.Context, ask client, op ops.Operation, othe
 }
 
 func (p *program) dlqOperations(c *choice) *cobra.Command {
-	command := &cobra.Command{
-		Use: "operations", Short: "List what people do with dead letters, the newest first: who did what, why, and how far it is", Args: cobra.NoArgs,
-		Example: "  bin/billhook dlq operations\n  bin/billhook dlq operations show <operation>",
-		RunE: func(command *cobra.Command, _ []string) error {
-			all, err := pages[deadletter.Operation](command.Context(), c.ask(), "/v1/ops/operations", nil, 0)
-			if err != nil {
-				return err
-			}
-			slices.SortFunc(all.Items, func(a, b deadletter.Operation) int { return a.CreatedAt.Compare(b.CreatedAt) })
-			var rows [][]string
-			for _, op := range all.Items {
-				rows = append(rows, row(op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, when(op.CreatedAt), op.Done, op.Total, op.Progress, cmp.Or(op.ApprovedBy, op.EndedBy)))
-			}
-			p.table([]string{"ID", "KIND", "QUEUE", "WHO", "WHY", "BEGUN", "DONE", "OF", "PROGRESS", "SECOND"}, rows, "SECOND", "QUEUE", "KIND")
-			return p.printJSON(all)
+	command := lists(p, c.ask, question{
+		use: "operations", short: "List what people do with dead letters, the newest first: who did what, why, and how far it is", path: "/v1/ops/operations",
+	}, columns[deadletter.Operation]{
+		names: []string{"ID", "KIND", "QUEUE", "WHO", "WHY", "BEGUN", "DONE", "OF", "PROGRESS", "SECOND"}, less: []string{"SECOND", "QUEUE", "KIND"},
+		row: func(op deadletter.Operation) []string {
+			return row(op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, when(op.CreatedAt), op.Done, op.Total, op.Progress, cmp.Or(op.ApprovedBy, op.EndedBy))
 		},
-	}
+	})
 	command.AddCommand(p.dlqOperation(c))
 	return command
 }
@@ -271,7 +258,6 @@ func (p *program) dlqOperations(c *choice) *cobra.Command {
 func (p *program) dlqOperation(c *choice) *cobra.Command {
 	return &cobra.Command{
 		Use: "show <operation>", Short: "Show one operation on dead letters, and what became of what it has replayed", Args: cobra.ExactArgs(1),
-		Example: "  bin/billhook dlq operations show 0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10",
 		RunE: func(command *cobra.Command, args []string) error {
 			ask := c.ask()
 			var op ops.Operation
@@ -279,7 +265,7 @@ func (p *program) dlqOperation(c *choice) *cobra.Command {
 				return err
 			}
 			p.record([]string{"operation", "kind", "queue", "who", "why", "begun", "progress", "done", "approved by", "approved why", "ended", "ended by", "ended why"}, row(
-				op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, when(op.CreatedAt), op.Progress, strconv.FormatInt(op.Done, 10)+" of "+strconv.FormatInt(op.Total, 10),
+				op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, when(op.CreatedAt), op.Progress, fmt.Sprint(op.Done, " of ", op.Total),
 				op.ApprovedBy, op.ApprovedWhy, when(op.FinishedAt), op.EndedBy, op.EndedWhy,
 			))
 			if op.Outcomes == nil {
@@ -328,7 +314,6 @@ func (p *program) dlqApprove(c *choice) *cobra.Command {
 	return why.required(command)
 }
 
-// dlqContinue goes on with an operation, and follows it.
 func (p *program) dlqContinue(c *choice) *cobra.Command {
 	var w patience
 	command := &cobra.Command{
@@ -346,18 +331,9 @@ func (p *program) dlqContinue(c *choice) *cobra.Command {
 	return command
 }
 
-// dlqEnd is the command cancel or reject.
 func (p *program) dlqEnd(c *choice, use, short string) *cobra.Command {
-	var why string
-	command := &cobra.Command{
-		Use: use + " <operation>", Short: short, Args: cobra.ExactArgs(1),
-		Example: "  bin/billhook dlq " + use + " 0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10 --why \"the product is not known yet\"",
-		RunE: func(command *cobra.Command, args []string) error {
-			path := operationPath(args[0], "/"+use)
-			return send(command.Context(), p, c.ask(), http.MethodPost, path, ops.Reason{Why: why}, func(op deadletter.Operation) {
-				p.printf("operation %s is %s, by %s: %d of %d were done, and no other is touched\n", op.ID, op.Progress, op.EndedBy, op.Done, op.Total)
-			})
-		},
-	}
-	return whyOnly(command, &why)
+	return sends(p, c.ask, question{use: use + " <operation>", short: short, path: "/v1/ops/operations/{}/" + use},
+		func(why string) any { return ops.Reason{Why: why} }, func(op deadletter.Operation) {
+			p.printf("operation %s is %s, by %s: %d of %d were done, and no other is touched\n", op.ID, op.Progress, op.EndedBy, op.Done, op.Total)
+		})
 }

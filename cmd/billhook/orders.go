@@ -104,7 +104,6 @@ func (p *program) stockCommand() *cobra.Command {
 
 const stockPath = "/v1/ops/stock/{}"
 
-// shownOf is a member on one side of a change; empty: that side has none.
 func shownOf(side map[string]any, name string) string {
 	if side[name] == nil {
 		return ""

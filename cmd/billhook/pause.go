@@ -19,7 +19,6 @@ func queuePath(queue, what string) string {
 	return "/v1/ops/queues/" + url.PathEscape(queue) + "/" + what
 }
 
-// queuesSwitch makes the command of one of the two changes of a queue.
 func (p *program) queuesSwitch(ask func() client, verb, short string) *cobra.Command {
 	command := &cobra.Command{Use: verb + " <queue> --why <reason>", Short: short}
 	var why reason
@@ -109,7 +108,6 @@ func (p *program) switchMyself(ctx context.Context, of pause.Outcome, pools pool
 	return stands, ""
 }
 
-// inWords says what a subscription does.
 var inWords = map[pause.Standing]string{
 	pause.Pushing:  "It pushes.",
 	pause.Paused:   "It pushes nothing.",

@@ -77,7 +77,6 @@ func row(cells ...any) []string {
 	return texts
 }
 
-// number formats a count. The worker stops counting at a limit.
 func number(c ops.Count) string {
 	if c.More {
 		return fmt.Sprintf("more than %d", c.Count)
@@ -153,7 +152,6 @@ func (r *reason) confirmed(p *program, command *cobra.Command, before any, word,
 	return err == nil, err
 }
 
-// check fails a command that has no reason, and is no dry run.
 func (r *reason) check(*cobra.Command, []string) error {
 	if r.dryRun {
 		return nil
@@ -161,7 +159,6 @@ func (r *reason) check(*cobra.Command, []string) error {
 	return given(r.why)
 }
 
-// given fails a command whose reason is blank.
 func given(why string) error {
 	if strings.TrimSpace(why) == "" {
 		return usageError("--why: say why, for the audit")

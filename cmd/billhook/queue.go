@@ -16,7 +16,6 @@ import (
 	"billhook/internal/pipeline/rates"
 )
 
-// percent formats a share of failures; empty where nothing was tried.
 func percent(r ops.Rate) string {
 	if r.Attempts() == 0 {
 		return ""
@@ -24,7 +23,6 @@ func percent(r ops.Rate) string {
 	return strconv.FormatInt(r.FailurePercent, 10) + " %"
 }
 
-// queuesShow makes the command that shows one queue.
 func (p *program) queuesShow(ask func() client) *cobra.Command {
 	command := &cobra.Command{
 		Use: "show <queue>", Short: "Show one queue: what it declares, what waits and behind what, its targets, its newest events", Args: cobra.ExactArgs(1),
@@ -47,7 +45,6 @@ func (p *program) queuesShow(ask func() client) *cobra.Command {
 	return command
 }
 
-// queueShown is one queue with the reasons of its dead letters.
 type queueShown struct {
 	ops.QueueDetail
 	Reasons []deadletter.Reason `json:"reasons"`
@@ -98,7 +95,6 @@ func (p *program) printStanding(q queueShown) {
 	p.printEvents(ops.List[ops.Line]{Items: q.Outcomes})
 }
 
-// status is what an answer of a target was.
 func status(a rates.Answer) string {
 	if a.Status == 0 {
 		return "none"
@@ -106,7 +102,6 @@ func status(a rates.Answer) string {
 	return strconv.FormatInt(a.Status, 10)
 }
 
-// breakersOf says how a target's breakers stand.
 func breakersOf(t rates.Target) string {
 	if len(t.Open) == 0 {
 		return "no breaker is open"
@@ -115,7 +110,6 @@ func breakersOf(t rates.Target) string {
 	return fmt.Sprintf("breaker %s in %d of %d instances, the first since %s", strings.ReplaceAll(first.State, "_", "-"), len(t.Open), max(t.Instances, len(t.Open)), when(first.Since))
 }
 
-// classesOf lists how many answers of each class there were.
 func classesOf(t rates.Target) string {
 	var all []string
 	for _, class := range slices.Sorted(maps.Keys(t.Answers)) {
@@ -124,7 +118,6 @@ func classesOf(t rates.Target) string {
 	return cmp.Or(strings.Join(all, ", "), "none")
 }
 
-// queuesRates makes the command that shows the counts of hours or days.
 func (p *program) queuesRates(ask func() client) *cobra.Command {
 	var hours, days int
 	command := &cobra.Command{

@@ -76,7 +76,6 @@ func keptInWords(q ops.Queue) string {
 	}
 }
 
-// openLetters formats the number of open dead letters and the number that raises the alert.
 func openLetters(d ops.Depth) string {
 	if d.Dropped {
 		return "dropped"
@@ -84,7 +83,6 @@ func openLetters(d ops.Depth) string {
 	return fmt.Sprintf("%s (alert > %d)", number(d.Count), d.AlertAbove)
 }
 
-// oldestLetter formats the age of the oldest open dead letter and the age that raises the alert.
 func oldestLetter(d ops.Depth) string {
 	switch {
 	case d.Count.Count == 0:
@@ -177,7 +175,6 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 	return command
 }
 
-// eventFilters are the flags that choose events.
 type eventFilters struct{ queue, status, eventType, event, correlation, key string }
 
 func filterEvents(command *cobra.Command) *eventFilters {

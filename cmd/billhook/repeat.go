@@ -8,11 +8,14 @@ import (
 	"time"
 )
 
-// answered is something that was sent, with the door's answer.
-type answered interface {
-	answer() reply
+// sent is something that was sent, with the webhook service's answer.
+type sent struct {
+	reply
+	// OrderID and CustomerID are ids of a webhook that others take up.
+	OrderID    string `json:"order_id,omitempty"`
+	CustomerID string `json:"customer_id,omitempty"`
 	// next are commands of this program that show more of it, or go on with it.
-	next() []string
+	next []string
 }
 
 // waitsLong is what the help of send and enqueue says of refusals.
@@ -23,10 +26,10 @@ const waitsLong = "Where the webhook service asks to come again later (Retry-Aft
 // request is printed as it is, and those to several as a list. next makes what is sent once, and
 // returns what posts it: called again, it posts what is to be sent again. The error of repeated says
 // how many were refused.
-func repeated[T answered](ctx context.Context, p *program, times int, next func() (func() ([]T, error), error)) error {
-	all, each, err := []T{}, 1, error(nil)
+func repeated(ctx context.Context, p *program, times int, next func() (func() ([]sent, error), error)) error {
+	all, each, err := []sent{}, 1, error(nil)
 	for range times {
-		var post func() ([]T, error)
+		var post func() ([]sent, error)
 		if post, err = next(); err != nil {
 			break
 		}
@@ -38,14 +41,14 @@ func repeated[T answered](ctx context.Context, p *program, times int, next func(
 	}
 	refused := 0
 	for _, one := range all {
-		if one.answer().Status >= http.StatusBadRequest {
+		if one.Status >= http.StatusBadRequest {
 			refused++
 		}
 	}
 	alone := times*each == 1 && len(all) == 1
 	switch missing := times*each - len(all); {
 	case alone && refused == 0:
-		for _, command := range all[0].next() {
+		for _, command := range all[0].next {
 			p.printf("  > bin/billhook %s\n", command)
 		}
 	case missing > 0 && times*each > 1:
@@ -56,7 +59,7 @@ func repeated[T answered](ctx context.Context, p *program, times int, next func(
 	switch {
 	case err != nil || refused == 0:
 	case alone:
-		err = fmt.Errorf("refused with %d", all[0].answer().Status)
+		err = fmt.Errorf("refused with %d", all[0].Status)
 	default:
 		err = fmt.Errorf("%d of %d were refused", refused, len(all))
 	}
@@ -71,9 +74,7 @@ func repeated[T answered](ctx context.Context, p *program, times int, next func(
 
 // patiently posts, waits as long as the answers ask for, and posts again, until none asks for a wait.
 // It adds to all what was accepted or refused for good, and returns how many answers one request has.
-func patiently[T answered](
-	ctx context.Context, p *program, all []T, many bool, post func() ([]T, error),
-) (_ []T, count int, err error) {
+func patiently(ctx context.Context, p *program, all []sent, many bool, post func() ([]sent, error)) (_ []sent, count int, err error) {
 	for {
 		some, err := post()
 		if err != nil {
@@ -82,12 +83,12 @@ func patiently[T answered](
 		count = max(count, len(some))
 		var later reply
 		for _, one := range some {
-			switch r := one.answer(); {
-			case !r.waits():
-				p.printReply(r, many || count > 1)
+			switch {
+			case !one.waits():
+				p.printReply(one.reply, many || count > 1)
 				all = append(all, one)
-			case r.RetryAfter > later.RetryAfter:
-				later = r
+			case one.RetryAfter > later.RetryAfter:
+				later = one.reply
 			}
 		}
 		if !later.waits() {

@@ -117,7 +117,6 @@ func (p *program) printSubscription(s ops.Subscription) {
 	}
 }
 
-// account shows one holder's points.
 func (b *books) account() *cobra.Command {
 	var asOf string
 	var limit int

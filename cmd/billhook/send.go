@@ -82,7 +82,6 @@ type reply struct {
 // waits reports whether the same is to be sent again, later.
 func (r reply) waits() bool { return r.RetryAfter > 0 }
 
-// post signs a body as the source would at the given time, and posts it.
 func post(ctx context.Context, base string, source catalog.Source, secret string, body []byte, at time.Time) (reply, error) {
 	answer, err := signed{base + "/webhooks/" + source.Name, source.Scheme, secret}.post(ctx, body, at)
 	if err != nil {
@@ -91,14 +90,12 @@ func post(ctx context.Context, base string, source catalog.Source, secret string
 	return answer.replies[0], nil
 }
 
-// signed is an address that takes signed requests.
 type signed struct {
 	url    string
 	scheme catalog.Scheme
 	secret string
 }
 
-// answers are those of the webhook service to one request.
 type answers struct {
 	status int
 	// replies are of the items of a list, in their order; else there is one.
@@ -106,7 +103,6 @@ type answers struct {
 	list    bool
 }
 
-// post signs a body at the given time, and posts it.
 func (s signed) post(ctx context.Context, body []byte, at time.Time) (answer answers, err error) {
 	signer, err := signature.NewSigner(signature.Scheme(s.scheme), s.secret)
 	if err != nil {
@@ -143,19 +139,8 @@ func (s signed) post(ctx context.Context, body []byte, at time.Time) (answer ans
 	return answer, nil
 }
 
-// takesBack are the samples that are about an order sent before.
 var takesBack = []string{samples.Refund, samples.RefundPartial, samples.Chargeback}
 
-// webhookSent is a webhook that was sent, with the ids in it that others take up.
-type webhookSent struct {
-	reply
-	OrderID    string `json:"order_id,omitempty"`
-	CustomerID string `json:"customer_id,omitempty"`
-	// back: it takes an order back.
-	back bool
-}
-
-// sending is what a person has asked send for.
 type sending struct {
 	p                      *program
 	source                 catalog.Source
@@ -196,19 +181,23 @@ func (p *program) sendCommand() *cobra.Command {
 				return err
 			}
 			secret := secretsOf(c, p.getenv)[s.source.Name][0]
-			return repeated(command.Context(), p, s.repeat, func() (func() ([]webhookSent, error), error) {
-				var sent webhookSent
+			return repeated(command.Context(), p, s.repeat, func() (func() ([]sent, error), error) {
+				var one sent
 				body := file
 				if body == nil {
-					body = s.made(time.Now(), &sent)
+					body = s.made(time.Now(), &one)
 				}
-				return func() ([]webhookSent, error) {
+				return func() ([]sent, error) {
 					answer, err := post(command.Context(), s.base, s.source, secret, body, time.Now())
 					if err != nil {
-						return nil, untold(err, sent.EventID)
+						return nil, untold(err, one.EventID)
 					}
-					sent.reply = answer
-					return []webhookSent{sent}, nil
+					if one.reply = answer; answer.Ignored {
+						one.next = nil
+					} else if one.EventID != "" {
+						one.next = append([]string{"events show " + one.EventID}, one.next...)
+					}
+					return []sent{one}, nil
 				}, nil
 			})
 		},
@@ -227,7 +216,6 @@ func (p *program) sendCommand() *cobra.Command {
 	return command
 }
 
-// check finds what does not go together.
 func (s *sending) check(command *cobra.Command) error {
 	back := slices.Contains(takesBack, s.sample)
 	switch given := command.Flags().Changed; {
@@ -252,38 +240,26 @@ func (s *sending) check(command *cobra.Command) error {
 // made makes a sample's body and notes its ids. What the person has not named is new, but for the
 // customer and the user. The new ids follow from the event's, for another body under an id that is
 // used again would be a conflict.
-func (s *sending) made(at time.Time, sent *webhookSent) []byte {
+func (s *sending) made(at time.Time, one *sent) []byte {
 	event := s.event
 	event.EventID = cmp.Or(event.EventID, strconv.FormatInt(at.UnixMicro(), 10)+"1")
 	event.OrderID = cmp.Or(s.of, event.OrderID, event.EventID+"2")
 	event.SubscriptionID = event.EventID + "3"
-	sent.EventID = event.EventID
+	one.EventID = event.EventID
 	body := samples.Read(s.sample, event)
 	if bytes.Contains(body, []byte(event.OrderID)) {
-		sent.OrderID, sent.CustomerID = event.OrderID, event.CustomerID
-		sent.back = slices.Contains(takesBack, s.sample)
+		one.OrderID, one.CustomerID = event.OrderID, event.CustomerID
+		if !slices.Contains(takesBack, s.sample) {
+			refund := "send paynow --sample " + samples.Refund + " --of " + event.OrderID
+			if event.CustomerID != "" {
+				refund += " --customer " + event.CustomerID
+			}
+			one.next = []string{refund}
+		}
 	}
 	return body
 }
 
-func (w webhookSent) answer() reply { return w.reply }
-
-func (w webhookSent) next() []string {
-	look := []string{"events show " + w.EventID}
-	switch {
-	case w.Ignored:
-		return nil
-	case w.OrderID == "" || w.back:
-		return look
-	}
-	refund := "send paynow --sample " + samples.Refund + " --of " + w.OrderID
-	if w.CustomerID != "" {
-		refund += " --customer " + w.CustomerID
-	}
-	return append(look, refund)
-}
-
-// printReply prints the door's answer to one message, on one line where there are many.
 func (p *program) printReply(r reply, many bool) {
 	about := fmt.Sprintf("event %s  queue %s  message %s  key %s", orDash(r.EventID), orDash(cmp.Or(r.Queue, r.Reason)), orDash(r.MessageID), orDash(r.OrderingKey))
 	if r.Code != "" {
@@ -296,7 +272,6 @@ func (p *program) printReply(r reply, many bool) {
 	p.printf("%d %s\n  %s%s\n", r.Status, http.StatusText(r.Status), about, own(violations(r, "\n    ")))
 }
 
-// violations are the fields that break the contract, each behind a separator.
 func violations(r reply, separator string) (text string) {
 	for _, v := range r.Violations {
 		text += separator + audit.Escape(v.Path+": "+v.Rule)
@@ -304,7 +279,6 @@ func violations(r reply, separator string) (text string) {
 	return text
 }
 
-// readInput reads a file, or standard input for -. Without a name there is nothing to read.
 func readInput(name string, stdin io.Reader) (data []byte, err error) {
 	switch name {
 	case "":

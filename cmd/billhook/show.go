@@ -23,7 +23,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// failOnce fails the first effect of one event, for the demo.
 type failOnce struct {
 	store.Store
 	eventID string
@@ -62,10 +61,8 @@ type flow struct {
 	show  func(ctx context.Context, what string, q catalog.Queue)
 }
 
-// paynow is the source of the samples of webhooks.
 const paynow = "paynow"
 
-// webhooks are the samples of PayNow.
 func (s *demo) webhooks() []flow {
 	return []flow{
 		{"an order", buyer.EventID, nil, s.expected(samples.OrderCompleted, buyer, "credited")},
@@ -163,7 +160,6 @@ func (s *demo) unsent(ctx context.Context, flows []flow) (left []flow) {
 	return left
 }
 
-// known reports whether an earlier run's event has a record.
 func (s *demo) known(ctx context.Context, eventID string) bool {
 	var event ops.Event
 	return s.again && s.ask.get(ctx, "/v1/ops/events/"+eventID, &event) == nil
@@ -211,7 +207,6 @@ func broken(text string, width int) string {
 	return lines
 }
 
-// look prints commands of this program that show more.
 func (s *demo) look(commands ...string) {
 	for _, command := range commands {
 		if s.err == nil && !s.line(map[string]any{"message": "look", "command": "bin/billhook " + command}) {
@@ -261,7 +256,6 @@ func (s *demo) balance(ctx context.Context, uid string) int64 {
 	return account.Balance
 }
 
-// expected shows an event of PayNow and what it ends as.
 func (s *demo) expected(sample string, event samples.Event, result string) func(context.Context, string, catalog.Queue) {
 	return func(ctx context.Context, what string, _ catalog.Queue) {
 		answer, story := s.send(ctx, sample, event), s.until(ctx, event.EventID, completed)
@@ -285,7 +279,6 @@ func (s *demo) unknownProduct(ctx context.Context, what string, _ catalog.Queue)
 	s.say(what, "%d, then dead-lettered: %s; nothing is credited", answer.Status, letter.Reason)
 }
 
-// deadLetter waits until the event has a dead letter.
 func (s *demo) deadLetter(ctx context.Context, eventID string) (letter deadletter.Item) {
 	story := s.until(ctx, eventID, func(e ops.Event) bool { return len(e.DeadLetters) > 0 })
 	if s.err == nil {

@@ -126,7 +126,6 @@ func (b *books) stated(ctx context.Context, account string) (statement, error) {
 	return s, nil
 }
 
-// add takes the lines of an entry that are on the account.
 func (s *statement) add(e ops.JournalEntry, control bool, from, to string) {
 	for _, line := range e.Lines {
 		if line.Account != s.Account && (!control || ledger.Control(line.Account) != s.Account) {
@@ -166,7 +165,6 @@ func (b *books) printStatement(s statement) {
 	b.table([]string{"POSTED", "EVENT", "KIND", "ACCOUNT", "DEBIT", "CREDIT", "BALANCE", "CURRENCY"}, rows, "KIND", "ACCOUNT")
 }
 
-// csv writes the statement as CSV.
 func (s statement) csv(to io.Writer) error {
 	rows := [][]string{{"posted_at", "occurred_at", "entry", "event_id", "event_type", "kind", "account", "currency", "debit", "credit", "balance", "seal"}}
 	sums := map[string]seal.Sum{}

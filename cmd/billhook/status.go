@@ -59,7 +59,6 @@ func (p *program) printStatus(s ops.Status) {
 	}
 }
 
-// poolOf is what a service serves. The door has no pool.
 func poolOf(one ops.ServiceStatus) string {
 	if one.Instance == "" {
 		return ""

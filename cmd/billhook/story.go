@@ -17,7 +17,6 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// printEvent prints what is known of an event, where it waits, and what happened to it.
 func (p *program) printEvent(e ops.Event) {
 	row := func(name, value string) {
 		if value != "" {
@@ -72,7 +71,6 @@ func (p *program) printEvent(e ops.Event) {
 	p.table([]string{"WHEN", "WHAT HAPPENED"}, rows)
 }
 
-// moved says what an entry of the books has moved, and between which accounts.
 func moved(entry ops.Posted) string {
 	sides := map[bool][]string{}
 	for _, line := range entry.Lines {
@@ -94,7 +92,6 @@ func hadBalance(b ops.Balance) string {
 	return b.Account + ": its balances are known once the entry is sealed"
 }
 
-// printPayload prints what is kept of an event's messages.
 func (p *program) printPayload(payload ops.Payload) {
 	for _, item := range payload.Items {
 		kept := "kept in the " + strings.ReplaceAll(string(item.Place), "_", " ")
@@ -112,7 +109,6 @@ func (p *program) printPayload(payload ops.Payload) {
 	}
 }
 
-// printData prints a payload: JSON with its numbers as they are, or what is none as a quoted text.
 func (p *program) printData(data jsontext.Value, raw []byte) {
 	if data == nil {
 		p.printf("%s\n", own(strconv.Quote(string(raw))))
@@ -124,7 +120,6 @@ func (p *program) printData(data jsontext.Value, raw []byte) {
 	}
 }
 
-// until is the end of a wait as a text; without one it is empty.
 func until(at time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -132,7 +127,6 @@ func until(at time.Time) string {
 	return " until " + when(at)
 }
 
-// waitsAt says where an event waits, and for what.
 func waitsAt(s ops.Spot) string {
 	letters, by := strings.Join(s.DeadLetters, ", "), s.Who+": "+s.Why
 	switch s.Place {
@@ -168,7 +162,6 @@ func waitsAt(s ops.Spot) string {
 	return string(s.Place)
 }
 
-// emission says what became of an emission: its type, its queue and its state.
 func emission(e ops.Emission) string {
 	text := fmt.Sprintf("%s to %s, event %s: ", e.EventType, e.Queue, e.EventID)
 	switch e.State {
@@ -189,7 +182,6 @@ func emission(e ops.Emission) string {
 	return text + string(e.State)
 }
 
-// after is the earliest time of something as a text; without one it is empty.
 func after(at time.Time) string {
 	if at.IsZero() {
 		return ""
@@ -197,7 +189,6 @@ func after(at time.Time) string {
 	return " at " + when(at)
 }
 
-// happened says what a step was.
 func happened(s ops.Step) string {
 	switch s.What {
 	case ops.StepReceived:

@@ -16,7 +16,6 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// screen is what a person reads on.
 type screen struct {
 	// width is how many characters a line may have; 0: usualWidth.
 	width  int
@@ -110,7 +109,6 @@ func (p *program) table(columns []string, rows [][]string, less ...string) {
 	}
 }
 
-// gap is between two columns.
 const gap = "  "
 
 // wide is how many characters the widest line has in columns.
@@ -125,7 +123,6 @@ func wide(lines [][]string) (width int) {
 	return width - len(gap)
 }
 
-// record prints one row of a table with each cell beside its name.
 func (p *program) record(columns, row []string) {
 	most := 0
 	for _, name := range columns {

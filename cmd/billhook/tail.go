@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -49,7 +48,6 @@ func (p *program) eventsTail(ask func() client) *cobra.Command {
 	return command
 }
 
-// tail is a tail that is printed.
 type tail struct {
 	*program
 	ask   client
@@ -62,8 +60,8 @@ type tail struct {
 	again time.Duration
 	// blind: the last look of the worker has failed.
 	blind bool
-	// widths are those of the columns so far.
-	widths []int
+	// named: the columns have their names.
+	named bool
 }
 
 // errNoMore: the worker has nothing more to say.
@@ -156,7 +154,6 @@ func (t *tail) stream(ctx context.Context) (heard bool, err error) {
 	return true, nil
 }
 
-// print prints an event of the stream.
 func (t *tail) print(event, data string) error {
 	if event == "problem" {
 		var problem problemError
@@ -209,23 +206,12 @@ func (t *tail) say(text string) {
 	}
 }
 
-// rows prints lines in columns that grow where a cell is wider than all before it.
+// rows prints lines in columns that are wide enough for most.
 func (t *tail) rows(rows [][]string) {
-	if t.widths == nil && len(rows) > 0 {
-		t.widths = make([]int, len(eventColumns))
-		rows = slices.Insert(rows, 0, slices.Clone(eventColumns))
+	if !t.named && len(rows) > 0 {
+		t.named, rows = true, slices.Insert(rows, 0, eventColumns)
 	}
 	for _, cells := range rows {
-		for i, cell := range cells {
-			cells[i] = cellOf(cell)
-			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(cells[i]))
-		}
-	}
-	for _, cells := range rows {
-		var line strings.Builder
-		for i, cell := range cells {
-			_, _ = line.WriteString(cell + strings.Repeat(" ", t.widths[i]-utf8.RuneCountInString(cell)) + gap)
-		}
-		t.printf("%s\n", strings.TrimRight(line.String(), " "))
+		t.printf("%-20s  %-24s  %-36s  %-24s  %-13s  %-8s  %s\n", cellOf(cells[0]), cellOf(cells[1]), cellOf(cells[2]), cellOf(cells[3]), cellOf(cells[4]), cellOf(cells[5]), cellOf(cells[6]))
 	}
 }

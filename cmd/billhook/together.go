@@ -28,7 +28,6 @@ func seenOf(ctx context.Context, ask client, f deadletter.Filter, preview ops.Pr
 	return openOf(ctx, ask, f)
 }
 
-// openOf lists the open dead letters of a filter.
 func openOf(ctx context.Context, ask client, f deadletter.Filter) ([]deadletter.Item, error) {
 	open, err := pages[deadletter.Item](ctx, ask, "/v1/ops/dead-letters", query(f), 0)
 	return open.Items, err
@@ -92,7 +91,6 @@ func awaitOthers(ctx context.Context, ask client, operation string, seen []deadl
 	return others, err
 }
 
-// byOthers says what became of a dead letter that other people have dealt with.
 func byOthers(i deadletter.Item) string {
 	became := string(i.State)
 	switch i.State {

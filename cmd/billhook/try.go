@@ -16,7 +16,6 @@ import (
 	"billhook/internal/pipeline/dryrun"
 )
 
-// tryCommand is the command that tries an event or a message.
 func (p *program) tryCommand(ask func() client) *cobra.Command {
 	var file, folder string
 	var question ops.Try
@@ -48,7 +47,6 @@ func (p *program) tryCommand(ask func() client) *cobra.Command {
 	return command
 }
 
-// readMessage reads the message of a file into a question.
 func readMessage(file string, question *ops.Try) error {
 	data, err := os.ReadFile(filepath.Clean(file))
 	if err != nil {
@@ -97,7 +95,6 @@ func readCatalog(folder string) (map[string]string, error) {
 	return files, nil
 }
 
-// printTrial prints what would be done of a message.
 func (p *program) printTrial(t dryrun.Trial) {
 	row := func(name, value string) {
 		if value != "" {
@@ -118,7 +115,6 @@ func (p *program) printTrial(t dryrun.Trial) {
 	p.printEffects(t)
 }
 
-// printEffects prints what a trial would write, emit and call.
 func (p *program) printEffects(t dryrun.Trial) {
 	for _, w := range t.Writes {
 		p.printf("  %-9s %s\n", w.Op, w.Key)
@@ -149,7 +145,6 @@ func due(at time.Time) string {
 	return ", due " + when(at)
 }
 
-// outcome is what would become of a message, and why.
 func outcome(t dryrun.Trial) string {
 	text := string(t.Outcome)
 	if t.Outcome == dryrun.Calls {

@@ -44,7 +44,6 @@ func set(values url.Values, name, value string) {
 
 func usagePath(subscription string) string { return "/v1/ops/usage/" + url.PathEscape(subscription) }
 
-// usageOf asks for all meters of a period.
 func usageOf(ctx context.Context, ask client, subscription string, values url.Values) (all ops.Usage, err error) {
 	for {
 		var page ops.Usage
@@ -97,7 +96,6 @@ func (p *program) usageShow(ask func() client, of func() url.Values) *cobra.Comm
 	return command
 }
 
-// warningOf says what became of a warning.
 func warningOf(w ops.Warning) string {
 	if w.Emission == nil {
 		return "emitted by event " + w.EmittedBy + ", whose record is gone"

@@ -19,7 +19,6 @@ import (
 	"billhook/internal/console/ops"
 )
 
-// verification is what a verification looked at, and what it found.
 type verification struct {
 	Tenants  []string `json:"tenants"`
 	Seals    int64    `json:"seals"`
@@ -91,7 +90,6 @@ func (b *books) verifyAll(ctx context.Context, v *verification, kept []seal.Seal
 	return b.verifyPart(ctx, v, "no tenant", "/v1/ops/journal/verify/rest", url.Values{})
 }
 
-// verifyPart verifies page after page. name says whose books it is.
 func (b *books) verifyPart(ctx context.Context, v *verification, name, path string, values url.Values) error {
 	for {
 		var part seal.Verified
@@ -119,7 +117,6 @@ func (b *books) found(v *verification, findings ...seal.Finding) {
 	v.Findings = append(v.Findings, findings...)
 }
 
-// verifyKept compares the seals of the tenant with those that were kept.
 func (b *books) verifyKept(ctx context.Context, v *verification, kept []seal.Seal) error {
 	switch {
 	case kept == nil:

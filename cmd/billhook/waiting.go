@@ -7,7 +7,6 @@ import (
 	"billhook/internal/console/ops"
 )
 
-// waiting says in one cell what of a queue waits, and where.
 func waiting(q ops.Queue) string {
 	var parts []string
 	switch w := q.Waiting; {
@@ -38,7 +37,6 @@ func since(seconds *int64) string {
 // inPlace is how many wait in a place.
 type inPlace struct{ number, place string }
 
-// kept lists the places of the store in which something waits.
 func kept(w ops.Waiting) (places []inPlace) {
 	add := func(c ops.Count, place string) {
 		if c.Count > 0 {
@@ -52,7 +50,6 @@ func kept(w ops.Waiting) (places []inPlace) {
 	return places
 }
 
-// printWaits prints what waits and stands in no line of a list of events.
 func (p *program) printWaits(w ops.Elsewhere) {
 	places := kept(w.Waiting)
 	if len(w.InBroker) == 0 && len(w.Unknown) == 0 && len(places) == 0 {

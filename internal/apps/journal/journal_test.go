@@ -142,6 +142,9 @@ func TestTheRuleOfAnEventTypeMakesTheLinesOfItsEntry(t *testing.T) {
 		"minor units of the rule's currency":    {eventType: "card.fee.charged", data: `{"cents":30}`, want: "salaries 30 EUR, cash -30 EUR"},
 		"an invoice of nothing":                 {eventType: "billing.invoice.paid", data: `{"invoice_id":"i1","amount":"0.00","currency":"EUR"}`, result: journal.NothingToPost},
 		"more tax than there is":                {eventType: "billing.invoice.paid", data: `{"invoice_id":"i1","amount":"1.00","currency":"EUR","tax_amount":"2.00"}`, reason: "amount_negative"},
+		"as much as a line may move":            {eventType: "card.fee.charged", data: `{"cents":1000000000000000}`, want: "salaries 1000000000000000 EUR, cash -1000000000000000 EUR"},
+		"as much below nothing":                 {eventType: "card.fee.charged", data: `{"cents":-1000000000000000}`, reason: "amount_negative"},
+		"more than that below nothing":          {eventType: "card.fee.charged", data: `{"cents":-1000000000000001}`, reason: "amount_too_large"},
 		"a charge below nothing":                {eventType: "card.fee.charged", data: `{"cents":-1}`, reason: "amount_negative"},
 		"more than a line may move":             {eventType: "card.fee.charged", data: `{"cents":1000000000000001}`, reason: "amount_too_large"},
 		"an event that no rule takes":           {eventType: "billing.invoice.sent", data: `{"invoice_id":"i1"}`, reason: "unmapped"},
@@ -328,6 +331,29 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 		require.NoError(t, err)
 		require.True(t, vouched, "%s %s", entry.Kind, doc.Key)
 	}
+
+	// A transfer in that stands behind no transfer out, though the audit has its operation.
+	writes, err := ledger.Credit(ledger.Move{
+		Tenant: "default", Order: "o9", EventID: "e-o9", From: ledger.IssuedPoints("o9"), To: ledger.CustomerPoints("c1"), Amount: 10,
+		Currency: ledger.Points, CreatedAt: noon,
+	})
+	require.NoError(t, err)
+	credit, err := ledger.MoveFromDocument(store.Document{Key: writes[0].Key, Fields: writes[0].Fields})
+	require.NoError(t, err)
+	chain := ledger.Chain{Entries: []ledger.Move{credit}}
+	reversal, err := chain.Reverse("", "link-op-1", 10, noon)
+	require.NoError(t, err)
+	moved, _, err := ledger.Transfer([]ledger.Chain{chain}, ledger.UserPoints("u2"), "link-op-1", noon)
+	require.NoError(t, err)
+	entry, err := ledger.Read(store.Document{Key: moved[1].Key, Fields: moved[1].Fields})
+	require.NoError(t, err)
+	_, err = d.Store.Commit(t.Context(), reversal[:1])
+	require.NoError(t, err)
+	vouched, err := origins.Vouched(t.Context(), entry)
+	require.NoError(t, err)
+	require.False(t, vouched)
+	_, err = d.Store.Commit(t.Context(), []store.Write{store.Delete(reversal[0].Key, 0)})
+	require.NoError(t, err)
 
 	_, err = d.periods.Close(t.Context(), "acme", october, ada)
 	require.NoError(t, err)

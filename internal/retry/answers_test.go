@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,4 +84,21 @@ func TestAFailureThatIsTheLastKeepsItsReason(t *testing.T) {
 	require.NotContains(t, last.Error(), "Closed", "what the callee says stands beside the text")
 	require.NoError(t, retry.Says("x", nil))
 	require.Empty(t, retry.Said(errors.New("x")))
+}
+
+func TestABadRequestNamesIDsAlone(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("why")
+	for given, want := range map[string][]string{
+		"": nil, "411486491630370501": {"411486491630370501"}, "ilse@example.org,,a b,hat," + strings.Repeat("9", 129): {"hat"},
+		"1,2,3,4,5,6": {"1", "2", "3", "4", "5"},
+	} {
+		err := fmt.Errorf("credit: %w", retry.BadRequest("unknown_product", cause, strings.Split(given, ",")...))
+		require.Equal(t, retry.Verdict{Class: 400, Reason: "unknown_product", Counts: true}, retry.Decide(err))
+		require.ErrorIs(t, err, cause)
+		var marked *retry.Error
+		require.ErrorAs(t, err, &marked)
+		require.ElementsMatch(t, want, marked.Subjects)
+		require.EqualError(t, marked, "unknown_product: why", "ids stand beside the text")
+	}
 }

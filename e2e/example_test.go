@@ -1,13 +1,16 @@
 package e2e_test
 
 import (
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,9 +20,6 @@ import (
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/store"
-	"io"
-	"net/http/httptest"
-	"time"
 )
 
 // addedTo returns a folder with the shipped catalog and more lines, by the key that they stand

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -20,7 +21,6 @@ import (
 	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/signature"
-	"fmt"
 )
 
 // devSecret is the public one that dev accepts.

@@ -123,7 +123,7 @@ func TestTheCloudSDKIsFoundOrWhatIsMissingOfIt(t *testing.T) {
 			t.Setenv("GOOGLE_CLOUD_SDK", test.root)
 			_, err := emulator.Find(test.ctx)
 			require.ErrorIs(t, err, test.is)
-			require.Equal(t, test.is == emulator.ErrNotInstalled, errors.Is(err, emulator.ErrNotInstalled))
+			require.Equal(t, errors.Is(test.is, emulator.ErrNotInstalled), errors.Is(err, emulator.ErrNotInstalled))
 			if err != nil {
 				require.ErrorContains(t, err, test.says)
 			}

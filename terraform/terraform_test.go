@@ -425,7 +425,7 @@ type lines struct {
 func logged(t *testing.T) lines {
 	t.Helper()
 	found := lines{t: t, seen: map[string]bool{}}
-	require.NoError(t, filepath.WalkDir(filepath.Join("..", "internal"), func(path string, entry os.DirEntry, err error) error {
+	require.NoError(t, filepath.WalkDir(filepath.Join("..", "internal"), func(path string, _ os.DirEntry, err error) error {
 		if err == nil && filepath.Ext(path) == ".go" && !strings.HasSuffix(path, "_test.go") {
 			if text := read(t, path); strings.Contains(text, "LogAttrs(") {
 				found.files = append(found.files, text)

@@ -74,7 +74,7 @@ func (c *Cloud) plain(r call) (any, error) {
 			break
 		}
 	}
-	if err := c.plainly(r, kind); err != nil {
+	if err := c.plainly(r); err != nil {
 		return nil, err
 	}
 	answer := func(is Document, err error) (any, error) {
@@ -139,7 +139,7 @@ func (c *Cloud) plain(r call) (any, error) {
 var logMetric = regexp.MustCompile(`logging\.googleapis\.com/user/([A-Za-z0-9_/-]+)`)
 
 // plainly is what the planes refuse besides.
-func (c *Cloud) plainly(r call, kind string) error {
+func (c *Cloud) plainly(r call) error {
 	if r.method == http.MethodDelete && text(c.held.Resources[r.key()], "deleteProtectionState") == "DELETE_PROTECTION_ENABLED" {
 		return refuse(http.StatusBadRequest, "Database %s cannot be deleted: it has delete protection enabled", r.path)
 	}

@@ -284,7 +284,7 @@ func oneIDForAll(t *testing.T, s *stack) {
 	} {
 		subscription := p.tenant + p.queue + id
 		message := envelope(id, p.action, fmt.Sprintf(`{"subscription_id":%q,"amount":%q,"currency":"EUR"}`, subscription, p.amount), "")
-		answer := s.signed(t, "/queues/"+p.queue+"/messages", fmt.Sprintf(`{"tenant":%q,"message":%s}`, p.tenant, message))
+		answer := s.signed(t, "/queues/"+p.queue+"", fmt.Sprintf(`{"tenant":%q,"message":%s}`, p.tenant, message))
 		require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
 		record := s.endsOf(t, p.queue, p.tenant, id)
 		require.Equal(t, "paid", record.Result, subscription)
@@ -338,7 +338,7 @@ func booksRead(t *testing.T, s *stack) {
 	id := ledger.EntryID(tenant, event)
 	for _, of := range []string{tenant, other} {
 		message := platformEvent(event, "billing.invoice.paid", `{"invoice_id":"i-1","amount":"119.00","currency":"EUR","tax_amount":"19.00"}`)
-		answer := s.signed(t, "/topics/fis-events/messages", fmt.Sprintf(`{"tenant":%q,"message":%s}`, of, message))
+		answer := s.signed(t, "/topics/fis-events", fmt.Sprintf(`{"tenant":%q,"message":%s}`, of, message))
 		require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
 		require.Equal(t, ledger.EntryID(of, event), s.endsOf(t, "fis-ingestion", of, event).Ref)
 	}
@@ -402,7 +402,7 @@ func (s *stack) ordered(t *testing.T) (order, product string, record dedupe.Reco
 func (s *stack) happens(t *testing.T, order, what, more string) dedupe.Record {
 	t.Helper()
 	id := "evt-" + uuid.NewString()
-	answer := s.signed(t, "/topics/orders/messages", `{"message":`+platformEvent(id, "order."+what, fmt.Sprintf(`{"order_id":%q%s}`, order, more))+`}`)
+	answer := s.signed(t, "/topics/orders", `{"message":`+platformEvent(id, "order."+what, fmt.Sprintf(`{"order_id":%q%s}`, order, more))+`}`)
 	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
 	return s.ends(t, orderQueue, id)
 }
@@ -494,7 +494,7 @@ func noPersonalData(t *testing.T, s *stack) {
 		s.accepted(t, samples.Read(name, samples.Event{EventID: id}))
 		s.until(t, id, map[bool]string{false: "processed", true: "dead_lettered"}[name == samples.UnknownProduct])
 	}
-	require.Equal(t, http.StatusAccepted, s.signed(t, "/queues/events-high/messages", string(samples.Request(samples.Usage))).Status)
+	require.Equal(t, http.StatusAccepted, s.signed(t, "/queues/events-high", string(samples.Request(samples.Usage))).Status)
 	s.until(t, "dev-usage", "processed")
 	refused := s.send(t, []byte(`{"event_type":"ON_ORDER_COMPLETED","event_id":"ilse.brandvold@example.org","body":{}}`))
 	require.Equal(t, http.StatusUnprocessableEntity, refused.Status)

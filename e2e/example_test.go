@@ -141,11 +141,11 @@ func TestTheWorkedExampleIsAQueueInOneFileAndOneLine(t *testing.T) {
 	require.Equal(t, int64(2), scans())
 
 	// Through the door for producers, as a raw object whose type its routing key says.
-	answer := s.signed(t, "/topics/parcels/messages", `{"message":`+data+`,"routing_key":"parcel.scanned"}`)
+	answer := s.signed(t, "/topics/parcels", `{"message":`+data+`,"routing_key":"parcel.scanned"}`)
 	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
 	s.until(t, answer.EventID, "processed")
 	require.Equal(t, int64(3), scans())
-	answer = s.signed(t, "/topics/parcels/messages", `{"message":`+data+`,"routing_key":"order.scanned"}`)
+	answer = s.signed(t, "/topics/parcels", `{"message":`+data+`,"routing_key":"order.scanned"}`)
 	require.Equal(t, http.StatusUnprocessableEntity, answer.Status, "no queue is bound to it")
 }
 
@@ -193,7 +193,7 @@ func TestAQueueThatPostsToAServiceIsCatalogLinesAlone(t *testing.T) {
 	s := startEmbedded(t, loaded(t, folder), func(config *devstack.Config) {
 		config.Targets["mailer"] = devstack.Place{URL: mailer.URL + "/mail", Secret: mailerSecret}
 	})
-	answer := s.signed(t, "/queues/welcome-mails/messages", envelope("new-1", "initial", `{"subscription_id":"s-1"}`, `"correlation_id":"s-1",`))
+	answer := s.signed(t, "/queues/welcome-mails", envelope("new-1", "initial", `{"subscription_id":"s-1"}`, `"correlation_id":"s-1",`))
 	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
 	key := handler.CalleeKey("welcome-mails", "default", "new-1")
 	require.Equal(t, `POST /mail/v1/letters `+key+` {"event_id":"`+key+`","tenant":"default","source_event_id":"new-1",`+

@@ -106,7 +106,7 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 		i.until(t, one.EventID, "processed")
 		require.Equal(t, int64(1000*(n+1)), i.balance(t, ledger.UserPoints(one.UID)), "of installation %q", names[n])
 		require.Len(t, i.published(t), 1, "on the topics of installation %q", names[n])
-		answer := i.signed(t, "/queues/shop-"+e2e.Queue+"/messages", `{"subscription_id":"s"}`)
+		answer := i.signed(t, "/queues/shop-"+e2e.Queue+"", `{"subscription_id":"s"}`)
 		require.Equal(t, http.StatusNotFound, answer.Status, "a producer names a queue of the catalog")
 		require.Contains(t, i.says(t, "doctor", "--canary", "--webhook", i.webhookURL, "--known", strings.Join(i.taps, ",")), "its copy is off hold")
 	}

@@ -101,7 +101,7 @@ func (s *stack) newQueueEvent() queueEvent {
 // put puts the event on the queue through the producers' door.
 func (s *stack) put(t *testing.T, q catalog.Queue, story queueStory, e queueEvent) {
 	t.Helper()
-	answer := s.signed(t, "/queues/"+q.ID+"/messages", story.body(q, e))
+	answer := s.signed(t, "/queues/"+q.ID, story.body(q, e))
 	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
 	require.Equal(t, e.id, answer.EventID)
 }
@@ -221,7 +221,7 @@ func TestAQueueThatDoesNotRunTakesNothing(t *testing.T) {
 		}
 		require.ErrorIs(t, err, contract.ErrTopicMissing, q.ID)
 		for path, code := range map[string]string{"/queues/" + q.ID: "queue_unknown", "/topics/" + q.Topic(): "topic_unknown"} {
-			answer := s.signed(t, path+"/messages", `{"subscription_id":"off"}`)
+			answer := s.signed(t, path, `{"subscription_id":"off"}`)
 			require.Equal(t, []any{http.StatusNotFound, code}, []any{answer.Status, answer.Code}, path)
 		}
 	}

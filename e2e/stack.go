@@ -76,13 +76,15 @@ const (
 	PointsPerPiece = 1000
 )
 
-var payNow = func() *signature.Signer {
-	signer, err := signature.NewSigner(signature.PayNow, Secret)
+func signer(scheme signature.Scheme) *signature.Signer {
+	signer, err := signature.NewSigner(scheme, Secret)
 	if err != nil {
 		panic(err) // the secret is a constant
 	}
 	return signer
-}()
+}
+
+var payNow, generic = signer(signature.PayNow), signer(signature.Generic)
 
 // Send signs a body as PayNow does and posts it.
 func Send(ctx context.Context, base string, body []byte) (Answer, error) {
@@ -90,16 +92,28 @@ func Send(ctx context.Context, base string, body []byte) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	request.Header.Set("Content-Type", "application/json")
 	Sign(request, body)
 	return Do(request)
 }
 
 // Sign signs a request with a body as PayNow does.
-func Sign(request *http.Request, body []byte) {
-	for name, value := range payNow.Sign("", body, time.Now()) {
+func Sign(request *http.Request, body []byte) { with(request, payNow.Sign("", body, time.Now())) }
+
+func with(request *http.Request, headers map[string]string) {
+	request.Header.Set("Content-Type", "application/json")
+	for name, value := range headers {
 		request.Header.Set(name, value)
 	}
+}
+
+// Produce signs a body as the programs inside do, and posts it to a queue or a topic, such as /queues/events-high.
+func Produce(ctx context.Context, base, to string, body []byte) (Answer, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, base+to+"/messages", bytes.NewReader(body))
+	if err != nil {
+		return Answer{}, err
+	}
+	with(request, generic.SignFor(request.URL.RequestURI(), "", body, time.Now()))
+	return Do(request)
 }
 
 // Accept sends a body until it is accepted, as PayNow does. It returns when the accepted request

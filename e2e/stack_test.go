@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -31,7 +30,6 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/platform/signature"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -304,18 +302,10 @@ func (s *stack) accepted(t *testing.T, body []byte) (answer e2e.Answer) {
 	return answer
 }
 
-// signed posts a body to a path of the door for producers.
-func (s *stack) signed(t *testing.T, path, body string) e2e.Answer {
+// signed posts a body to a queue or a topic.
+func (s *stack) signed(t *testing.T, to, body string) e2e.Answer {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.webhookURL+path, strings.NewReader(body))
-	require.NoError(t, err)
-	request.Header.Set("Content-Type", "application/json")
-	signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
-	require.NoError(t, err)
-	for name, value := range signer.SignFor(request.URL.RequestURI(), "", []byte(body), time.Now()) {
-		request.Header.Set(name, value)
-	}
-	answer, err := e2e.Do(request)
+	answer, err := e2e.Produce(t.Context(), s.webhookURL, to, []byte(body))
 	require.NoError(t, err)
 	return answer
 }

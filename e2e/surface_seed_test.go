@@ -96,7 +96,7 @@ func (r *surface) webhook(what string, body []byte, more ...func(*http.Request))
 // message sends a body to the door for producers.
 func (r *surface) message(what, path, body string) {
 	r.t.Helper()
-	got := r.signed(r.t, path+"/messages", body)
+	got := r.signed(r.t, path, body)
 	r.seen("answers/messages", map[string]any{"what": what, "status": got.Status, "answer": content([]byte(got.Body))})
 }
 

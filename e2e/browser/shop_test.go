@@ -17,7 +17,6 @@ import (
 	"billhook/e2e"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/console/ops"
-	"billhook/internal/platform/signature"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
@@ -30,7 +29,6 @@ type shop struct {
 	catalog *catalog.Catalog
 	// faults is the store as the services see it.
 	faults *storetest.Faults
-	signer *signature.Signer
 }
 
 // soon is the wait between two attempts, which the catalog's would make a matter of hours.
@@ -55,8 +53,6 @@ func openShop(t *testing.T) *shop {
 			s.catalog.Queues[i].Handlers[eventType] = h
 		}
 	}
-	s.signer, err = signature.NewSigner(signature.Generic, e2e.Secret)
-	require.NoError(t, err)
 	s.Stack, err = devstack.Start(context.WithoutCancel(t.Context()), devstack.Config{
 		Catalog: s.catalog, ProjectID: "pages", Secrets: map[string][]string{"paynow": {e2e.Secret}, catalog.Producers: {e2e.Secret}},
 		WebhookPort: "0", WorkerPort: "0", ServicePort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"), Log: telemetry.NewLogger(io.Discard, nil),
@@ -83,17 +79,11 @@ func (s *shop) queueOf(eventType string) catalog.Queue {
 // post sends a body to the producers' door of a queue, which takes it.
 func (s *shop) post(t *testing.T, q catalog.Queue, body []byte) {
 	t.Helper()
-	path := "/queues/" + q.ID
+	to := "/queues/" + q.ID
 	if q.SharedTopic != "" {
-		path = "/topics/" + q.SharedTopic
+		to = "/topics/" + q.SharedTopic
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.WebhookURL+path+"/messages", bytes.NewReader(body))
-	require.NoError(t, err)
-	request.Header.Set("Content-Type", "application/json")
-	for name, value := range s.signer.SignFor(request.URL.RequestURI(), "", body, time.Now()) {
-		request.Header.Set(name, value)
-	}
-	answer, err := e2e.Do(request)
+	answer, err := e2e.Produce(t.Context(), s.WebhookURL, to, body)
 	require.NoError(t, err)
 	require.Less(t, answer.Status, http.StatusMultipleChoices, "the door of %s: %s", q.ID, answer.Code)
 }

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +22,6 @@ import (
 	"billhook/internal/apps/orders"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/platform/signature"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
@@ -123,18 +120,8 @@ func (m *market) order() {
 }
 
 func (m *market) send(id, eventType, data string) {
-	signer, err := signature.NewSigner(signature.Generic, e2e.Secret)
-	m.must(err)
 	body := fmt.Appendf(nil, `{"id":%q,"type":%q,"version":1,"timestamp":%q,"producer":"shop","data":%s}`, id, eventType, time.Now().UTC().Format(time.RFC3339), data)
-	_, refused, err := e2e.UntilAccepted(m.ctx, func() (e2e.Answer, error) {
-		request, err := http.NewRequestWithContext(m.ctx, http.MethodPost, m.webhook.URL+"/queues/"+m.queue+"/messages", bytes.NewReader(body))
-		m.must(err)
-		request.Header.Set("Content-Type", "application/json")
-		for name, value := range signer.Sign("", body, time.Now()) {
-			request.Header.Set(name, value)
-		}
-		return e2e.Do(request)
-	})
+	_, refused, err := e2e.UntilAccepted(m.ctx, func() (e2e.Answer, error) { return e2e.Produce(m.ctx, m.webhook.URL, "/queues/"+m.queue, body) })
 	m.refused.Add(int64(refused))
 	require.NoError(m, err, id)
 }

@@ -110,9 +110,9 @@ func TestTheCloudSDKIsFoundOrWhatIsMissingOfIt(t *testing.T) {
 		is         error
 	}{
 		"no Java":                          {t.Context(), t.TempDir(), "", "no java on the PATH", emulator.ErrNotInstalled},
-		"no gcloud":                        {t.Context(), pathWith(t, "java"), "", "no gcloud on the PATH", emulator.ErrNotInstalled},
-		"a Cloud SDK without any":          {t.Context(), pathWith(t, "java"), t.TempDir(), "the Cloud SDK has no pubsub-emulator", emulator.ErrNotInstalled},
-		"a Cloud SDK with Pub/Sub's":       {t.Context(), pathWith(t, "java"), sdkWith(t, pubsubJar), "the Cloud SDK has no cloud-firestore-emulator", emulator.ErrNotInstalled},
+		"no gcloud":                        {t.Context(), withJava(t), "", "no gcloud on the PATH", emulator.ErrNotInstalled},
+		"a Cloud SDK without any":          {t.Context(), withJava(t), t.TempDir(), "the Cloud SDK has no pubsub-emulator", emulator.ErrNotInstalled},
+		"a Cloud SDK with Pub/Sub's":       {t.Context(), withJava(t), sdkWith(t, pubsubJar), "the Cloud SDK has no cloud-firestore-emulator", emulator.ErrNotInstalled},
 		"a Cloud SDK beside the link":      {t.Context(), linkTo(t, sdkWith(t, pubsubJar)), "", "gcloud info", emulator.ErrNotInstalled},
 		"the link leads to the Cloud SDK":  {t.Context(), linkTo(t, whole), "", "", nil},
 		"a search that is cut off is none": {ended, linkTo(t, t.TempDir()), "", "gcloud info", context.Canceled},
@@ -140,13 +140,11 @@ func program(t *testing.T, path string) {
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\nexit 1\n"), 0o755))
 }
 
-// pathWith returns a folder that holds the programs.
-func pathWith(t *testing.T, names ...string) string {
+// withJava returns a folder with Java.
+func withJava(t *testing.T) string {
 	t.Helper()
 	folder := t.TempDir()
-	for _, name := range names {
-		program(t, filepath.Join(folder, name))
-	}
+	program(t, filepath.Join(folder, "java"))
 	return folder
 }
 
@@ -163,7 +161,7 @@ func sdkWith(t *testing.T, jars ...string) string {
 // linkTo returns a folder with Java and a link to the gcloud of the Cloud SDK at root.
 func linkTo(t *testing.T, root string) string {
 	t.Helper()
-	folder := pathWith(t, "java")
+	folder := withJava(t)
 	gcloud := filepath.Join(root, "bin", "gcloud")
 	program(t, gcloud)
 	require.NoError(t, os.Symlink(gcloud, filepath.Join(folder, "gcloud")))

@@ -34,11 +34,11 @@ func (t Terraform) Init(ctx context.Context) error {
 // Apply creates the topology on the emulator at broker (host:port), with pushes to workerURL.
 // It comes after Init.
 func (t Terraform) Apply(ctx context.Context, broker, workerURL string) error {
-	return t.run(ctx, broker, workerURL, "apply", "-auto-approve")
+	return t.Run(ctx, broker, workerURL, "apply", "-auto-approve")
 }
 
-// run runs one command of Terraform that takes variables.
-func (t Terraform) run(ctx context.Context, broker, workerURL, verb, flag string) error {
+// Run runs one command of Terraform that takes variables.
+func (t Terraform) Run(ctx context.Context, broker, workerURL, verb, flag string) error {
 	arguments := []string{verb, "-input=false", "-no-color", flag, "-var=emulator_host=" + broker, "-var=project_id=" + t.ProjectID, "-var=push_base_url=" + workerURL, "-var=installation=" + t.Installation}
 	if t.CatalogDir != "" {
 		folder, err := filepath.Abs(t.CatalogDir)

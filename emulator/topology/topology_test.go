@@ -62,8 +62,8 @@ func TestTerraformMakesOnTheEmulatorWhatProvisionMakes(t *testing.T) {
 			require.NotEmpty(t, made)
 			require.ElementsMatch(t, topologyOf(t, addr, test.provisioned), made)
 
-			require.NoError(t, queues.Unchanged(t.Context(), addr, worker))
-			require.NoError(t, queues.Destroy(t.Context(), addr, worker))
+			require.NoError(t, queues.Run(t.Context(), addr, worker, "plan", "-detailed-exitcode"), "the plan is empty")
+			require.NoError(t, queues.Run(t.Context(), addr, worker, "destroy", "-auto-approve"))
 			require.Empty(t, topologyOf(t, addr, test.terraformed))
 		})
 	}

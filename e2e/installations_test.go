@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,32 +23,31 @@ import (
 // installed is one of several installations in a project, with the command line of its operator.
 type installed struct {
 	*real
-	// with runs a command with these variables, and no others but the operator's.
-	with func(ctx context.Context, variables []string, arguments ...string) (string, error)
+	billhook func(ctx context.Context, arguments ...string) (string, error)
 }
 
 // paynowQueues are those of an installation that takes PayNow's events alone.
 var paynowQueues = []string{e2e.Queue, "pay-subscription-update"}
 
 // install starts an installation in a project, provisioned by the command.
-func install(t *testing.T, project, name string, queues []string) installed {
+func install(t *testing.T, project, name string) installed {
 	t.Helper()
 	binary, err := program()
 	require.NoError(t, err)
 	i, folder := installed{}, shortWaits(t)
 	environment := []string{
-		"GOOGLE_CLOUD_PROJECT=" + project, "INSTALLATION=" + name, "PUBSUB_EMULATOR_HOST=" + emulatortest.PubSub(t), "QUEUES=" + strings.Join(queues, ","),
+		"GOOGLE_CLOUD_PROJECT=" + project, "INSTALLATION=" + name, "PUBSUB_EMULATOR_HOST=" + emulatortest.PubSub(t), "QUEUES=" + strings.Join(paynowQueues, ","),
 		"OPS_OPERATOR=ada", "WEBHOOK_SIGNING_SECRET=" + e2e.Secret, "HOME=" + t.TempDir(), "CATALOG_DIR=" + folder,
 	}
-	i.with = func(ctx context.Context, variables []string, arguments ...string) (string, error) {
+	i.billhook = func(ctx context.Context, arguments ...string) (string, error) {
 		command := exec.CommandContext(ctx, binary, arguments...)
-		command.Env = slices.Concat(environment, variables)
+		command.Env = environment // no other variable
 		said, err := command.CombinedOutput()
 		return string(said), err
 	}
-	_, i.real = startReal(t, site{Project: project, Installation: name, CatalogDir: folder, Queues: queues, Provision: func(ctx context.Context, _, workerURL string) error {
+	_, i.real = startReal(t, site{Project: project, Installation: name, CatalogDir: folder, Queues: paynowQueues, Provision: func(ctx context.Context, _, workerURL string) error {
 		environment = append(environment, "PUSH_BASE_URL="+workerURL, "BILLHOOK_SERVER="+workerURL)
-		said, err := i.with(ctx, nil, "provision")
+		said, err := i.billhook(ctx, "provision")
 		if err != nil {
 			return errors.New(said)
 		}
@@ -60,7 +58,7 @@ func install(t *testing.T, project, name string, queues []string) installed {
 
 func (i installed) says(t *testing.T, arguments ...string) string {
 	t.Helper()
-	said, err := i.with(t.Context(), nil, arguments...)
+	said, err := i.billhook(t.Context(), arguments...)
 	require.NoError(t, err, said)
 	return said
 }
@@ -84,7 +82,7 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	var all []installed
 	var want, topics []string
 	for _, name := range names {
-		all = append(all, install(t, project, name, paynowQueues))
+		all = append(all, install(t, project, name))
 		for _, queue := range paynowQueues {
 			id := "projects/" + project + "/topics/" + strings.TrimPrefix(name+"-"+queue, "-")
 			want = append(want, id, id+"-dlq")
@@ -145,40 +143,4 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, publisher.Close()) })
 	_, err = publisher.Publish(t.Context(), e2e.Queue, contract.Message{Data: []byte("{}")})
 	require.ErrorIs(t, err, contract.ErrTopicMissing, "an installation that nobody has made has no topic")
-}
-
-// TestAQueueThatIsSwitchedOffKeepsWhatWaitsUntilItRunsAgain switches a queue off, and publishes on its
-// topic meanwhile. The worker would handle them: it is their subscription that does not push.
-func TestAQueueThatIsSwitchedOffKeepsWhatWaitsUntilItRunsAgain(t *testing.T) {
-	t.Parallel()
-	onlyInFull(t)
-	story := queueStories[slices.IndexFunc(queueStories, func(s queueStory) bool { return s.queue == "sub-usage-sync" })]
-	i := install(t, "off-"+uuid.NewString(), "shop", append(slices.Clone(paynowQueues), story.queue))
-	q, _ := i.catalog.Queue(story.queue)
-	send := func() (ids []string) {
-		for range 3 {
-			e := i.newQueueEvent()
-			i.put(t, q, story, e)
-			ids = append(ids, e.id)
-		}
-		return ids
-	}
-	arrived := func(ids []string) {
-		for _, id := range ids {
-			i.until(t, id, "processed")
-		}
-	}
-	arrived(send())
-	without := func(arguments ...string) string {
-		said, err := i.with(t.Context(), []string{"QUEUES=" + strings.Join(paynowQueues, ",")}, arguments...)
-		require.NoError(t, err, said)
-		return said
-	}
-	require.Regexp(t, `switched off +subscription +shop-`+q.PushSubscription(), without("provision"))
-	waiting := send()
-	require.Regexp(t, `kept +subscription +shop-`+q.PushSubscription(), without("provision"))
-	require.Contains(t, without("doctor", "--known", strings.Join(i.taps, ",")), "Not running here: ")
-	i.requireSilence(t, waiting)
-	require.Regexp(t, `updated +subscription +shop-`+q.PushSubscription(), i.says(t, "provision"))
-	arrived(waiting)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"reflect"
+	"slices"
 
 	"billhook/internal/pii"
 )
@@ -67,39 +68,33 @@ func (a *Attributes) Rules() map[string]pii.Rule {
 	return AttributeRules
 }
 
-// attribute ties a field to its name on the wire.
-type attribute struct {
-	name  string
-	value *string
-}
-
-func (a *Attributes) fields() [21]attribute {
-	return [...]attribute{
-		{AttrOrderingKey, &a.OrderingKey}, {AttrEventID, &a.EventID}, {AttrEventType, &a.EventType},
-		{AttrOrderID, &a.OrderID}, {AttrShopOrderID, &a.ShopOrderID}, {AttrCustomerID, &a.CustomerID}, {AttrUID, &a.UID}, {AttrUIDSource, &a.UIDSource}, {AttrPoints, &a.Points},
-		{AttrContract, &a.Contract}, {AttrCorrelationID, &a.CorrelationID}, {AttrIdempotencyKey, &a.IdempotencyKey}, {AttrTenant, &a.Tenant},
-		{AttrRoutingKey, &a.RoutingKey}, {AttrPriority, &a.Priority}, {AttrMaxAttempts, &a.MaxAttempts},
-		{AttrFirstPublished, &a.FirstPublished}, {AttrDoorReceived, &a.DoorReceived}, {AttrDeliverAt, &a.DeliverAt}, {AttrDelayTicket, &a.DelayTicket}, {AttrFirstMessageID, &a.FirstMessageID},
+// attributeNames are the names on the wire, in the order of the fields.
+var attributeNames = func() (names []string) {
+	for i := range reflect.TypeFor[Attributes]().NumField() {
+		names = append(names, jsonName(reflect.TypeFor[Attributes]().Field(i)))
 	}
+	return names
+}()
+
+// at is the field at a place of attributeNames.
+func (a *Attributes) at(i int) *string {
+	return reflect.ValueOf(a).Elem().Field(i).Addr().Interface().(*string)
 }
 
 // named is the attribute of a name; empty for a name that is not known.
 func (a *Attributes) named(name string) *string {
-	for _, f := range a.fields() {
-		if f.name == name {
-			return f.value
-		}
+	if i := slices.Index(attributeNames, name); i >= 0 {
+		return a.at(i)
 	}
 	return new(string)
 }
 
 // Map returns the attributes as a message carries them.
 func (a *Attributes) Map() map[string]string {
-	fields := a.fields()
-	set := make(map[string]string, len(fields))
-	for _, f := range fields {
-		if *f.value != "" {
-			set[f.name] = *f.value
+	set := make(map[string]string, len(attributeNames))
+	for i, name := range attributeNames {
+		if value := *a.at(i); value != "" {
+			set[name] = value
 		}
 	}
 	return set
@@ -108,8 +103,8 @@ func (a *Attributes) Map() map[string]string {
 // AttributesOf reads the attributes of a message, passing over those it does not know.
 func AttributesOf(message map[string]string) *Attributes {
 	a := &Attributes{}
-	for _, f := range a.fields() {
-		*f.value = message[f.name]
+	for i, name := range attributeNames {
+		*a.at(i) = message[name]
 	}
 	return a
 }
@@ -139,11 +134,10 @@ func (a *Attributes) agree(body *Attributes) error {
 		return err
 	}
 	invalid := &Invalid{}
-	ofBody := body.fields()
-	for i, f := range a.fields() {
-		both := *f.value != "" && *ofBody[i].value != ""
-		if (both || f.name == AttrEventID || f.name == AttrEventType) && *f.value != *ofBody[i].value {
-			invalid.Violations = append(invalid.Violations, pii.Violation{Path: "attributes." + f.name, Rule: "agrees_with_body"})
+	for i, name := range attributeNames {
+		own, said := *a.at(i), *body.at(i)
+		if own != said && (own != "" && said != "" || name == AttrEventID || name == AttrEventType) {
+			invalid.Violations = append(invalid.Violations, pii.Violation{Path: "attributes." + name, Rule: "agrees_with_body"})
 		}
 	}
 	if len(invalid.Violations) > 0 {

@@ -1,12 +1,8 @@
 // This file is over 400 lines: the types of what is declared, and what follows from each of their fields.
 
-// Package catalog is the one declaration of every queue, topic, message, product, source and
-// target: YAML files, embedded in the program and replaceable at run time, and the Go that
-// loads and checks them. Terraform, alerts, emulators, the worker and the docs all read it.
-//
-// It owns the names and numbers; nothing else in the repository may repeat one.
-// It refuses to load what it does not fully understand: an unknown key, a bad
-// duration or a broken relation is an error that names file, queue and key.
+// Package catalog is the one declaration of every queue, topic, message, product, source and target: YAML
+// files, embedded and replaceable, and what loads and checks them. It owns the names and numbers, which
+// nothing else may repeat, and refuses to load what it does not fully understand.
 package catalog
 
 import (
@@ -103,9 +99,8 @@ type Queue struct {
 	OldestAlert time.Duration `json:"oldest_alert"`
 	DeadLetter  DeadLetter    `json:"dead_letter"`
 	OnTerminal  OnTerminal    `json:"on_terminal"`
-	// NackBudget is how often an instance nacks a push for the sake of a single message:
-	// once in this time. Beyond it the message is kept, or its dead letter is confirmed, and
-	// the push is acknowledged. 0 is no limit.
+	// NackBudget is the time in which an instance nacks one push for the sake of a single message; later ones
+	// are kept or dead-lettered, and acknowledged. 0 is no limit.
 	NackBudget  time.Duration `json:"nack_budget"`
 	OnCorrected OnCorrected   `json:"on_corrected"`
 	// DedupeBy is what an event of the queue is known by.
@@ -378,9 +373,8 @@ func (q Queue) Charges() bool {
 	return false
 }
 
-// Remembers reports whether the queue's events have records. Without them a message costs the
-// store nothing, and nobody can tell a duplicate, count a second attempt, or list what was done. A
-// queue that keeps dead letters has them always.
+// Remembers reports whether the queue's events have records, without which nobody can tell a duplicate or
+// count a second attempt.
 func (q Queue) Remembers() bool { return q.RememberFor > 0 || !q.DeadLetter.Drop }
 
 // Ordered reports whether messages of one key follow each other.
@@ -431,15 +425,12 @@ func (q Queue) DeadLetterPushPath() string { return "/push/dead-letters/" + q.ID
 // (Pub/Sub documentation: retry policy, 0 to 600 s).
 const BrokerMaxBackoff = 600 * time.Second
 
-// BrokerMaxDeliveryAttempts is the max_delivery_attempts of every subscription's dead-letter
-// policy, and the most that Pub/Sub takes. It is the backstop for a worker that never answers;
-// the worker enforces MaxAttempts. The broker also counts what is no fault of the message, such
-// as a database that is down: at one delivery in ten minutes, 100 of them last 16 hours.
+// BrokerMaxDeliveryAttempts is the backstop for a worker that never answers, and the most that Pub/Sub takes.
+// The broker also counts what is no fault of the message: 100 deliveries of an outage last 16 hours.
 const BrokerMaxDeliveryAttempts = 100
 
-// BrokerBackoff is the retry_policy of the subscription: from the queue's first wait between two
-// attempts, doubling, to the longest that the broker knows. The worker keeps the waits of a
-// message's own policy; the broker's are those of an outage, and are to last.
+// BrokerBackoff is the retry_policy of the subscription, for outages: the worker keeps the waits of a
+// message's own policy.
 func (q Queue) BrokerBackoff() (minimum, maximum time.Duration) {
 	return min(q.Backoff.Wait(1, 0), BrokerMaxBackoff), BrokerMaxBackoff
 }

@@ -7,9 +7,8 @@ import (
 	"io/fs"
 )
 
-// Hash names the files that the catalog was read from: 8 hexadecimal digits, the same wherever the
-// same files were read, whichever of the queues run. It is empty for a catalog that was made of no
-// files. Terraform computes the same, and puts it on the subscriptions.
+// Hash names the files that the catalog was read from, in 8 hexadecimal digits, as Terraform computes it too;
+// empty: it was made of none.
 func (c *Catalog) Hash() string { return c.hash }
 
 // hashOf sums up the catalog's files by name, as sha256sum *.yaml | sha256sum does.

@@ -33,10 +33,9 @@ const (
 //go:embed *.yaml
 var embedded embed.FS
 
-// Load reads and checks the catalog: from the folder dir or, with an empty dir, the built-in
-// one. A folder may lack topics.yaml, targets.yaml, notifications.yaml and journal.yaml; without
-// messages.yaml it has that of the program, and without usage.yaml the program's limits of usage.
-// The error joins every Mistake, one a line, each with file, line, queue and key.
+// Load reads and checks the catalog in the folder dir, or the built-in one. A folder may lack topics.yaml,
+// targets.yaml, notifications.yaml and journal.yaml; messages.yaml and the limits of usage.yaml are then
+// those of the program. The error joins every Mistake.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
 		return load(embedded)

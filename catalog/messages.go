@@ -124,10 +124,9 @@ func (r *reader) checkContracts(place string, q Queue, contracts *contract.Set) 
 	}
 }
 
-// checkBindings checks that what a queue is bound to and what it handles are the same: else a
-// message is taken that no handler wants, or a handler waits for one that never comes. A routing
-// key is the event type unless its producer says otherwise, so the two are compared. On a topic
-// of its own a queue takes messages without a routing key too.
+// checkBindings checks that what a queue is bound to and what it handles are the same: else a message is
+// taken that no handler wants, or a handler waits for one that never comes. A routing key is the event type
+// unless its producer says otherwise.
 func (r *reader) checkBindings(place string, q Queue, contracts *contract.Set) {
 	types := slices.Sorted(maps.Keys(q.Handlers))
 	for i, one := range types {

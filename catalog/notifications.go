@@ -24,9 +24,8 @@ func NotificationType(channel, event string) string {
 	return "notification." + channel + "." + strings.ReplaceAll(event, ".", "_")
 }
 
-// readNotifications reads the channels of each event, and checks that somebody can be told: the
-// event is declared, and for each channel a queue that takes the event emits to one that handles
-// the message that tells of it.
+// readNotifications checks that somebody can be told: a queue that takes the event emits to one that handles
+// each channel's message.
 func (c *Catalog) readNotifications(r *reader, node *yaml.Node) {
 	if node == nil {
 		return

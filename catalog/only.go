@@ -13,12 +13,9 @@ import (
 // deployment has it whatever it routes.
 const Producers = "generic"
 
-// Only returns the catalog of a deployment that runs the named queues alone, by id or alias.
-// The others are as if they were not enabled, and no source routes to them. A source that
-// routes nowhere then is left out, unless it is the producers'. Without names every enabled
-// queue runs. Topics for others are those that a queue which runs
-// emits to. ForTasks says which pool runs the tasks. The error joins every mistake, each with the reason: a name of no enabled queue, or a queue
-// that is emitted to and does not run.
+// Only returns the catalog of a deployment that runs the named queues alone, by id or alias; without names
+// every enabled queue runs. Sources that route nowhere then are left out, unless they are the producers'. The
+// error joins every mistake, such as a queue that is emitted to and does not run.
 func (c *Catalog) Only(names []string) (*Catalog, error) {
 	if len(names) == 0 {
 		return c, nil
@@ -92,10 +89,9 @@ func (c *Catalog) Pools() (names []string) {
 // tasks are the names that people gave the pool of the tasks: in the files, and for the deployment.
 type tasks struct{ declared, asked string }
 
-// ForTasks returns the catalog with the pool whose worker runs the tasks: the named one, or else the
-// files' tasks_pool. Without either it is the pool that runs alone. Where several run, a name must say it:
-// a queue that is enabled later, in a pool that sorts first, must not move the tasks. The error says
-// which names there are.
+// ForTasks returns the catalog with the pool whose worker runs the tasks: the named one, else the files'
+// tasks_pool, else the only one. Where several run a name must say it: a pool that sorts first must not move
+// the tasks.
 func (c *Catalog) ForTasks(pool string) (*Catalog, error) {
 	named, runs := cmp.Or(pool, c.tasks.declared), c.Pools()
 	decided := *c

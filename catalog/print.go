@@ -25,9 +25,8 @@ var asWritten = jsonv2.WithMarshalers(jsonv2.JoinMarshalers(
 	}),
 ))
 
-// JSON returns the catalog expanded: defaults applied, names and the broker's
-// settings derived. Durations are strings in seconds. The same catalog gives the
-// same bytes.
+// JSON returns the catalog expanded, defaults applied and names derived, with durations in seconds. The same
+// catalog gives the same bytes.
 func (c *Catalog) JSON() ([]byte, error) {
 	text, err := jsonv2.Marshal(map[string]any{
 		"queues": c.Queues, "topics": c.Topics, "outbound_topics": c.OutboundTopics, "products": c.Products, "sources": c.Sources, "targets": c.Targets,

@@ -11,9 +11,8 @@ const Door = "webhook"
 // WorkerOf is the worker of a pool, among Publishers.
 func WorkerOf(pool string) string { return "worker-" + pool }
 
-// Publishers lists the services that publish on each topic, by the topic's id: the door, and then workers by the
-// names of their pools. A topic that nobody publishes on is missing. Each service needs the grant to publish there,
-// and Terraform gives it no other.
+// Publishers lists the services that publish on each topic, by the topic's id: those that need the grant, of
+// which Terraform gives no other.
 func (c *Catalog) Publishers() map[string][]string {
 	publishers := map[string][]string{}
 	publish := func(service string, topics []string) {

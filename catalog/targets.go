@@ -94,9 +94,8 @@ type Form string
 const (
 	// Single is a JSON object, of one event.
 	Single Form = ""
-	// Bulk is that of Elasticsearch's _bulk: an action and a document an event, or the action alone where the
-	// event's type ends in .deleted. The document is the one that the tenant and the queue's ordering key name, at
-	// the version that the event has.
+	// Bulk is that of Elasticsearch's _bulk: an action and a document an event, or the action alone for a
+	// type that ends in .deleted. Tenant and ordering key name the document.
 	Bulk Form = "bulk"
 	// NDJSON is a line of JSON an event.
 	NDJSON Form = "ndjson"

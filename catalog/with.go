@@ -8,9 +8,8 @@ import (
 	"slices"
 )
 
-// With returns the catalog that the same deployment would have with other files: each name, such
-// as products.yaml, replaces that file, and the others stay as they are. It runs the queues that
-// the catalog was narrowed to, and the tasks in the pool that was named for it. The error joins every mistake, as Load's and Only's do.
+// With returns the catalog that the same deployment would have with other files, by their names, such as
+// products.yaml. The error joins every mistake.
 func (c *Catalog) With(files map[string]string) (*Catalog, error) {
 	if c.files == nil {
 		return nil, errors.New("catalog: it was made of no files")

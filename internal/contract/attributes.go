@@ -9,9 +9,8 @@ import (
 	"billhook/internal/pii"
 )
 
-// Attributes are the attributes of a message (requirements: PayNow contract, message
-// attributes; queue design). Empty ones are not sent. A message may carry others:
-// the trace context of the client library, what a dead letter gains.
+// Attributes are the attributes of a message (requirements: PayNow contract, queue design), of which empty
+// ones are not sent. A message may carry others.
 type Attributes struct {
 	// OrderingKey is the uid, else the customer, else "unknown".
 	OrderingKey string `json:"ordering_key" validate:"required,ordering_key"`
@@ -116,9 +115,8 @@ func (a *Attributes) Validate() error {
 
 var attributeRules = compile(reflect.TypeFor[Attributes]())
 
-// Order sets the ordering key, and returns the broker's. That is empty where the message has
-// no key. A key that is spelled "unknown" counts as none: its messages would otherwise queue
-// behind those without a key.
+// Order sets the ordering key, and returns the broker's. A key that is spelled "unknown" counts as none: its
+// messages would otherwise queue behind those without a key.
 func (a *Attributes) Order(key string) (brokerKey string) {
 	if key == UnknownOrderingKey {
 		key = ""

@@ -167,19 +167,16 @@ func (b Body) Attributes() (a Attributes) {
 	return a
 }
 
-// CheckAttributes reports whether the attributes of the message that carries this
-// body keep their rules and speak of the same event: what is in both places must
-// agree. The error is an *Invalid.
+// CheckAttributes reports whether the attributes of the body's message keep their rules and agree with the
+// body. The error is an *Invalid.
 func (b Body) CheckAttributes(message map[string]string) error {
 	var repeated Attributes
 	b.repeat(&repeated)
 	return AttributesOf(message).agree(&repeated)
 }
 
-// OrderingKey is the first of the named fields that the message has; empty if it has none
-// of them. The names are those of the catalog's ordering_key: of members of the content, or
-// of the body, else of attributes. subject is the first id that the content must have:
-// what the event is about.
+// OrderingKey is the first of the named fields that the message has, as a member of the content or the body,
+// else as an attribute. subject is the first id that the content must have.
 func (b Body) OrderingKey(names []string, a *Attributes) string {
 	for _, name := range names {
 		value := ""
@@ -195,9 +192,8 @@ func (b Body) OrderingKey(names []string, a *Attributes) string {
 	return ""
 }
 
-// PayloadHash is "sha256:" and a hex digest. Two messages of one id say the same exactly
-// if their hashes are equal. It covers the format and its Hashed members: the id is the key
-// that hashes are compared under.
+// PayloadHash is equal for two messages of one id exactly where they say the same. It covers the format and
+// its Hashed members.
 func (b Body) PayloadHash() (string, error) {
 	sum, f := sha256.New(), b.contract.format
 	_, _ = sum.Write([]byte(`{"contract":"` + f.Name + `"`))
@@ -252,9 +248,8 @@ func (b Body) Post(key, tenant string) ([]byte, error) {
 // ErrType: a body is not what its handler takes.
 var ErrType = errors.New("contract: not the type of body that is asked for")
 
-// As is the body as a handler takes it: a Body as it is, a pointer to the Go type of the
-// whole body, such as *PayNow or *Envelope, or any type that what is declared of the
-// event's content fits; see Set.Takes. Members that the type has no place for are left out.
+// As is the body as a handler takes it: a Body, a pointer to the Go type of the whole body, or any type that
+// the event's declared content fits; see Set.Takes. Members that the type has no place for are left out.
 func As[B any](body Body) (b B, err error) {
 	if whole, ok := body.value.(B); ok {
 		return whole, nil
@@ -288,9 +283,8 @@ func convert[B any](body Body) (b B, err error) {
 	return b, nil
 }
 
-// Takes reports whether a handler may take bodies of the format and event type, which may
-// be a pattern, as b: every declared member of each version for which b has a place fits it. The
-// error names those that do not.
+// Takes reports whether a handler may take bodies of the event type, or pattern, as b: every declared member
+// for which b has a place fits it. The error names those that do not.
 func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 	f := s.format(format)
 	if f == nil {

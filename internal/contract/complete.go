@@ -22,17 +22,9 @@ type Given struct {
 	At time.Time
 }
 
-// Complete returns a body of the format with what it may lack made up: the id, the event type
-// and the time. A body without the format's content is a raw object, from before there were
-// formats (requirements: billing queues, section 12). Its members become the content. Members
-// that the head of the format has, and that the event type does not declare, go there.
-//
-// The id that is made up is a hash of the body, so that the same message is the same event. An
-// event type that the body does not say is part of the hash: two events about one order may
-// have nothing else to tell them apart. A raw object is of version 1.
-//
-// Nothing is checked beyond the shape that this needs. The error is ErrMalformed for what is
-// not a JSON object, and for a raw one that says nothing, or ErrFormat.
+// Complete returns a body of the format with what it may lack made up: the id, a hash of the body, the event
+// type and the time. A body without the format's content is a raw object (requirements: billing queues,
+// section 12), whose members become the content. The error is ErrMalformed or ErrFormat.
 func (s *Set) Complete(format string, data []byte, given Given) ([]byte, error) {
 	f := s.format(format)
 	switch {

@@ -41,9 +41,8 @@ var shapeTags = map[string]string{
 // maxListed is how many elements a declared list has at most.
 const maxListed = 5000
 
-// structOf makes the Go type of declared members. Numbers that are not required are 0 where
-// they are absent, and booleans false; those that are required are pointers, to tell. An object is
-// a pointer, too, and never required: what it requires it does where it is there.
+// structOf makes the Go type of declared members. Required numbers and booleans are pointers, to tell 0 from
+// none.
 func structOf(members []Member) (reflect.Type, error) {
 	var fields []reflect.StructField
 	var mistakes []error

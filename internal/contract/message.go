@@ -1,7 +1,6 @@
-// Package contract owns the messages: a table of body formats, what is declared of their
-// contents, attributes, limits and validation. JSON Schemas are generated from them. It
-// refuses to know how a message is carried or what is done with it, and it has no field
-// that could hold a person's data.
+// Package contract owns the messages: body formats, what is declared of their contents, attributes, limits
+// and validation; schemas are generated from them. It refuses to know how a message is carried, and has no
+// field that could hold a person's data.
 package contract
 
 import (

@@ -1,9 +1,8 @@
 package contract
 
-// PayNow is the body of a paynow.v1 message (requirements: PayNow contract,
-// version 1.0). Order gained total and currency, and refund is new: without them a
-// partial refund cannot be reversed pro rata. Amounts are decimal strings with
-// exactly the digits of their currency's ISO 4217 exponent.
+// PayNow is the body of a paynow.v1 message (requirements: PayNow contract, version 1.0). Amounts are decimal
+// strings with exactly the digits of their currency. Total, currency and refund are new: a part is reversed
+// by them.
 type PayNow struct {
 	// EventID is PayNow's own event id; the idempotency key.
 	EventID string `json:"eventId" validate:"required,id"`

@@ -12,15 +12,9 @@ const (
 	needsTotal    = "needs_total"
 )
 
-// Relax clears the optional fields of a provider's body that break the contract, and
-// returns dropped with them added. What was left out of the body before is in dropped.
-// What is still broken then is required.
-//
-// Nothing that is cleared changes what the event does to money. An amount without its
-// currency is no amount. The prices of an order go with its total: where there is none,
-// they are added up, and an order that was discounted would have cost more than it did,
-// so that a refund of it took back too little. What a refund gives back, and what an
-// envelope asks for, is never cleared: without an amount that is all of it.
+// Relax clears the optional fields of a provider's body that break the contract, and returns dropped with
+// them added. Nothing that is cleared changes what the event does to money: the prices of an order go with
+// its total, and what a refund gives back stays, since without an amount that is all of it.
 func (b Body) Relax(dropped []pii.Violation) []pii.Violation {
 	r := relaxing{dropped}
 	if relax := b.contract.format.Relax; relax != nil {

@@ -177,9 +177,8 @@ func (c *Contract) place(t reflect.Type, path string, at []int) {
 // Projection is the allow-list of the contract's bodies.
 func (c *Contract) Projection() *pii.Projection { return c.projection }
 
-// Decode reads a body of the contract: its shape, not its rules, which Validate checks. The
-// error is ErrMalformed and repeats nothing of the data: not even the name of an unknown
-// field, which may be anything.
+// Decode reads a body of the contract: its shape, not its rules. The error is ErrMalformed and repeats
+// nothing of the data.
 func (c *Contract) Decode(data []byte) (Body, error) {
 	value := reflect.New(c.typ).Interface()
 	if err := json.Unmarshal(data, value, strict); err != nil {
@@ -192,9 +191,8 @@ func (c *Contract) Decode(data []byte) (Body, error) {
 // Duplicate names and invalid UTF-8 are refused by default.
 var strict = json.RejectUnknownMembers(true)
 
-// Detect names the format of a message: the one its contract attribute names, else the
-// one whose marks the body has at its top. It is empty for a format that is not known, and
-// for data that is not a JSON object.
+// Detect names the format of a message, by its contract attribute or else by the body's marks; empty: it is
+// not known.
 func (s *Set) Detect(attributes map[string]string, data []byte) string {
 	if name, ok := attributes[AttrContract]; ok {
 		if s.Known(name) {
@@ -214,10 +212,9 @@ func (s *Set) Detect(attributes map[string]string, data []byte) string {
 	return ""
 }
 
-// Find is the contract of a body of the format, by the event type and the version that it
-// says. Where nothing declares them, the error is an *Invalid, and the contract is that of
-// what every body of the format has. ErrMalformed is of what is not a JSON object, and
-// ErrFormat of a format that is not known.
+// Find is the contract of a body of the format, by the event type and version that it says. Where nothing
+// declares them, the error is an *Invalid, with the contract that every body of the format has; others are
+// ErrMalformed and ErrFormat.
 func (s *Set) Find(format string, data []byte) (*Contract, error) {
 	f := s.format(format)
 	switch {
@@ -272,9 +269,8 @@ func (s *Set) Decode(format string, data []byte) (Body, error) {
 	return Body{}, err
 }
 
-// Receive reads a message of a queue of the format, and returns its attributes with it: a
-// raw message lacks some, which are made up, the ordering key from the named fields; see
-// Complete. The error is as Decode's.
+// Receive reads a message of a queue of the format, and returns its attributes with it, made up where a raw
+// message lacks them. The error is as Decode's.
 func (s *Set) Receive(format string, orderingKey []string, m Message, publishedAt time.Time) (Body, map[string]string, error) {
 	found := s.Detect(m.Attributes, m.Data)
 	if _, named := m.Attributes[AttrContract]; found == "" && !named && s.Known(format) && s.format(format).Content != "" {

@@ -21,9 +21,8 @@ const (
 	of19 = 1 << 19
 )
 
-// networks are those of ISO/IEC 7812 that have cards. Cards of 17 and 18 digits are so
-// rare, and ids of as many so common, that they are left out; those of 12 are found in
-// text alone.
+// networks are those of ISO/IEC 7812 that have cards, but for the rare ones of 17 and 18 digits: so many ids
+// have as many.
 var networks = [...]network{
 	{4000, 4999, of13 | of16 | of19},       // Visa, Elo, Dankort
 	{5100, 5599, of16}, {2221, 2720, of16}, // Mastercard

@@ -6,9 +6,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// Detect looks for personal data in a value of a rule's shape and names the first
-// kind it finds: email, ip, iban, card or phone. Of text, which no rule lets through,
-// it finds more than of an id: nothing there can be an order's number by its shape.
+// Detect names the first kind of personal data that a value of a rule's shape holds: email, ip, iban, card or
+// phone. Of text it finds more than of an id, which may be an order's number.
 func Detect(rule Rule, value string) (found string, ok bool) {
 	found = detect(rule, []byte(value))
 	return found, found != ""
@@ -51,10 +50,8 @@ func detect(r Rule, value []byte) string {
 // leastDigits are the check digits of an IBAN, which may have letters in all other places.
 const leastDigits = 2
 
-// digitsAlone looks at an id of digits and nothing else: it is a serial number, or a
-// card's. 13 to 16 digits are looked at whatever the field. 17 to 20 are as long as flakes
-// and snowflakes, of which one in ten passes a card's check: they are looked at in a uid
-// alone, where those of today begin otherwise than cards of 19 digits do.
+// digitsAlone looks at an id of digits: a serial number, or a card's. 17 to 20 are as long as flakes, of
+// which one in ten passes a card's check: they are looked at in a uid alone.
 func digitsAlone(r Rule, value []byte) string {
 	longest := 16
 	if r.shape == uid {
@@ -101,9 +98,8 @@ func hasEmail(value []byte) bool {
 	return false
 }
 
-// detectNumber looks at every word (letters and digits without a gap) that is digits
-// behind nothing or behind letters alone: such words begin an IBAN, a card's number or
-// a phone's. Other mixtures of letters and digits are random ids.
+// detectNumber looks at words that are digits, behind letters or nothing: an IBAN, a card's number or a
+// phone's begins so. Other mixtures are random ids.
 func detectNumber(value []byte, text bool) string {
 	phoneFrom := 0 // the digits before this belong to a number that was no phone's
 	for start := 0; start < len(value); {

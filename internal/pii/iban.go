@@ -33,12 +33,8 @@ var ibanFormats = func() (formats [26 * 26][]byte) {
 	return formats
 }()
 
-// isIBAN reports whether an IBAN begins at i, where two letters stand: the format of
-// its country, and the right remainder of 97. Spaces may part it anywhere, and marks
-// its groups of four.
-//
-// Letters of both cases are seldom written, and are what random ids are made of: there
-// a third at least must be digits, as in the IBANs that banks give out.
+// isIBAN reports whether an IBAN begins at i: its country's format, and the right remainder of 97. Of letters
+// in both cases a third must be digits, since random ids are made of such letters.
 func isIBAN(value []byte, i int) bool {
 	format := ibanFormats[int(value[i]&0x1f-1)*26+int(value[i+1]&0x1f-1)]
 	var iban [34]byte

@@ -86,14 +86,9 @@ func (n *number) isDated() bool {
 	return false
 }
 
-// isPhone reports whether the number is a phone's. word is where the letters and digits
-// begin that it stands in.
-//
-// Order ids are digits, and groups of digits with dashes. So in an id only what is
-// called a phone's is one, what stands alone in groups with dots between them, and what
-// begins with 00 behind nothing, a colon or a bar. In text, what has a plus, an
-// international prefix, a parenthesis or a 0 before it is one too, and so are national
-// numbers in two groups and more.
+// isPhone reports whether the number is a phone's; word is where what it stands in begins. Order ids are
+// digits and dashes, so in an id only what is called a phone's is one, or dotted groups, or 00 in front; text
+// may have more.
 func (n *number) isPhone(value []byte, word int, text bool) bool {
 	if n.groups == 0 || n.groups > len(n.sizes) || n.n < 7 || n.n > len(n.digits) {
 		return false

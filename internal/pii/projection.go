@@ -61,11 +61,9 @@ func (n *node) add(name string) *node {
 	return child
 }
 
-// NewProjection makes a projection of paths such as body.lines[].product_id. Minimize
-// leaves out what is bad at the optional ones, which are among those paths, or are
-// objects or arrays on the way to them; an object is optional, too, where everything in
-// it is. It panics on a path that is malformed or lies inside another, and on an
-// optional one that leads nowhere: that is a mistake of the program.
+// NewProjection makes a projection of paths such as body.lines[].product_id. Minimize leaves out what is bad
+// at the optional ones, and objects in which everything is optional. It panics on a bad path, which is a
+// mistake of the program.
 func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 	p := &Projection{root: &node{children: [][]*node{{}}}, rules: maps.Clone(rules)}
 	for path, rule := range rules {
@@ -145,11 +143,8 @@ func isName(name string) bool {
 // Rules returns the rule of every path.
 func (p *Projection) Rules() map[string]Rule { return maps.Clone(p.rules) }
 
-// Violation names a path and the rule that its value breaks, the detector that
-// fired, or the object or array that is due there. The path comes from the
-// allow-list, with indexes (the document itself is empty); the value never does.
-// Rule unknown is of a name that is not on the list: it stands at the end of the path
-// where it has the shape of a code and no detector fires, else a question mark does.
+// Violation names a path, with indexes, and the rule that its value breaks, the detector that fired, or what
+// is due there; never the value. Of an unknown name a question mark stands for what could be anything.
 type Violation struct {
 	Path string
 	Rule string
@@ -206,10 +201,8 @@ func Parse(src []byte) (Document, error) {
 	return Document{src}, nil
 }
 
-// Append projects src and appends the result, compact, in the order of the input:
-// allowed fields alone, nulls and empty strings left out. Every value is checked against its rule and
-// by the detectors; what is dropped is only checked to be well-formed. The error is
-// an *Error, and dst is then as it was.
+// Append projects src and appends the result, compact, in the order of the input: allowed fields alone, nulls
+// and empty strings left out. The error is an *Error, and dst is then as it was.
 func (p *Projection) Append(dst, src []byte) ([]byte, error) {
 	d, err := Parse(src)
 	if err != nil {
@@ -219,9 +212,8 @@ func (p *Projection) Append(dst, src []byte) ([]byte, error) {
 	return dst, err
 }
 
-// Minimize is Append, but that it leaves out what is bad at an optional path, and takes
-// a uid that is written as a whole number. dropped says what was left out and why, each
-// path and rule once, with [] for every index, the first twenty.
+// Minimize is Append, but that it leaves out what is bad at an optional path, and takes a uid that is a whole
+// number. dropped says what was left out and why, each once, with [] for every index, the first twenty.
 func (p *Projection) Minimize(dst []byte, d Document) (out []byte, dropped []Violation, err error) {
 	return p.walk(dst, d, lenient)
 }
@@ -529,9 +521,8 @@ func AddDropped(dropped []Violation, v Violation) []Violation {
 	return append(dropped, v)
 }
 
-// CheckAttributes looks over the attributes of a message that is about to leave:
-// each needs a rule, its shape, and silence from the detectors. The error is an
-// *Error; an attribute without a rule is not named, since its name may be anything.
+// CheckAttributes looks over the attributes of a message that is about to leave. The error is an *Error; one
+// without a rule is not named, since its name may be anything.
 func CheckAttributes(attributes map[string]string, rules map[string]Rule) error {
 	var violations []Violation
 	for name, value := range attributes {

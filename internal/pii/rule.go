@@ -1,7 +1,6 @@
-// Package pii owns what personal data survives the door: none. A projection lets
-// through the fields that a contract names and drops every other; a rule bounds each
-// of them to a shape in which no sentence fits; detectors look for what fits a shape
-// all the same. It refuses to describe free text, and to repeat a value in an error.
+// Package pii owns what personal data survives ingest: none. Projections let through the fields that a
+// contract names, rules bound their shapes, and detectors look for what fits a shape all the same. It refuses
+// free text, and to repeat a value in an error.
 package pii
 
 import (
@@ -37,9 +36,8 @@ var (
 	// ID is an opaque identifier: a letter or digit, then up to 127 of those and
 	// . _ : -. Digits alone are a serial number, unless they are 13 to 16 and a card's.
 	ID = Rule{id}
-	// UID is what identity providers call a person: a letter, a digit, _ or -, then up
-	// to 127 of those and . : |, such as auth0|5f7c8ec7c33c6c004bbafe82. It is nobody's
-	// serial number: digits alone are looked at like any text.
+	// UID is what identity providers call a person: up to 128 letters, digits and . _ : | -, such as
+	// auth0|5f7c8ec7c33c6c004bbafe82. Digits alone are looked at like any text.
 	UID = Rule{uid}
 	// Code is a name of ours or of a protocol: a letter, then up to 63 letters,
 	// digits and . _ -.
@@ -133,9 +131,8 @@ func spelled(value []byte, limit int, first, rest byte) bool {
 	return true
 }
 
-// isTime is stricter than time.Parse with a fraction and an offset, which takes a comma before
-// the fraction, an hour of one digit and an offset of 24 hours, and so would let two spellings
-// of one moment through.
+// isTime is stricter than time.Parse, which takes a comma, an hour of one digit and an offset of 24 hours:
+// two spellings of one moment.
 func isTime(value []byte) bool {
 	const layout = "2006-01-02T15:04:05"
 	if len(value) <= len(layout) || value[10] != 'T' {

@@ -1,15 +1,8 @@
 package money
 
-// Exponent returns the number of decimal digits of a currency's minor unit, by ISO 4217, list
-// one. ok reports whether the code is a currency with a minor unit; metals, baskets and test
-// codes have none. Codes are upper case.
-//
-// The table is ISO's, not CLDR's (as in golang.org/x/text/currency). CLDR says how people write
-// prices: there ALL, COP, IDR, IQD, LBP, PKR and others have no digits, and an amount in minor
-// units would be read a hundred times too large.
-//
-// ANG and BGN left the list in 2025 and 2026. They stay here, because an order paid in them can
-// still be refunded.
+// Exponent returns the number of digits of a currency's minor unit by ISO 4217; ok: it has one. The table is
+// not CLDR's, by which amounts in ALL, COP, IDR and others would be read a hundred times too large. ANG and
+// BGN have left the list, and orders in them can still be refunded.
 func Exponent(currency string) (exponent int, ok bool) {
 	switch currency {
 	case "BIF", "CLP", "DJF", "GNF", "ISK", "JPY", "KMF", "KRW", "PYG", "RWF", "UGX",

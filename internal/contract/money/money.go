@@ -1,7 +1,6 @@
-// Package money owns the exact conversion between the two forms of an amount: an int64 of the
-// currency's minor unit, in which Billhook counts, and the queue contract's decimal string with
-// exactly the digits of the currency by ISO 4217. It refuses floats, rounding, exchange and
-// locale. Each amount has one spelling; any other string is an error.
+// Package money owns the exact conversion between minor units in an int64 and the contract's decimal string
+// with the digits of ISO 4217. It refuses floats, rounding, exchange and locale: each amount has one
+// spelling.
 package money
 
 import (
@@ -28,11 +27,9 @@ const Max = 1_000_000_000_000_000
 // maxExponent is the largest exponent in ISO 4217.
 const maxExponent = 4
 
-// Parse reads a decimal string as minor units of the currency: "10.00" USD is 1000, "1000" JPY
-// is 1000, "1.000" KWD is 1000. The string has exactly the currency's digits after the point,
-// and no point where there are none. It has no plus sign, no leading zero, no exponent, and is
-// not "-0". Each amount has one spelling, which Format writes. The error wraps ErrCurrency,
-// ErrAmount or ErrRange.
+// Parse reads a decimal string as minor units of the currency: "10.00" USD is 1000, "1000" JPY is 1000,
+// "1.000" KWD is 1000. It takes the one spelling that Format writes. The error wraps ErrCurrency, ErrAmount
+// or ErrRange.
 func Parse(decimal, currency string) (int64, error) {
 	exponent, ok := Exponent(currency)
 	if !ok {

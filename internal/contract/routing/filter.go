@@ -53,9 +53,8 @@ type term struct {
 	exact bool
 }
 
-// Filter is the narrowest filter that fits Pub/Sub's 256 bytes and lets through what the
-// binding takes: first one condition a pattern, then the one prefix that all patterns
-// have, then everything that is for no other queue alone, then everything.
+// Filter is the narrowest filter that fits Pub/Sub's 256 bytes and lets through what the binding takes: by
+// pattern, else by the prefix that all patterns have, else all that is for no other queue, else everything.
 func (b Binding) Filter() Filter {
 	if len(b.Patterns) == 0 {
 		return Filter{}

@@ -1,8 +1,6 @@
-// Package routing owns routing keys and the patterns that are bound to them, in
-// RabbitMQ's words: a key is words joined by dots, such as notification.email.sent; in a
-// pattern * stands for exactly one word and # for any number of words, none included.
-// It also writes the Pub/Sub filter that holds a list of patterns. It refuses to know
-// which queue is bound to what: that is the catalog's.
+// Package routing owns routing keys, which are words joined by dots, and the patterns that are bound to them:
+// * stands for one word, # for any number. It writes the Pub/Sub filter of a list of patterns, and refuses to
+// know which queue is bound to what.
 package routing
 
 import (
@@ -92,9 +90,8 @@ func (r remaining) next() (first string, rest remaining) {
 	return first, rest
 }
 
-// Narrower orders patterns that hold one key: it is negative where a says more of the
-// key than b. At the first word in which they differ, a word of letters goes before *,
-// and * before #.
+// Narrower is negative where a says more of a key that both hold than b: words of letters go before *, and *
+// before #.
 func Narrower(a, b Pattern) int {
 	rank := func(w string) int { return strings.Index("*#", w) } // -1 for a word of letters
 	for left, right := (remaining{string(a), true}), (remaining{string(b), true}); left.more && right.more; {

@@ -1,8 +1,6 @@
-// Package importer moves what waits in another queue system to the producers' door: Redis lists,
-// RabbitMQ queues, and the table of a Postgres queue. It owns what a message of old becomes, and
-// the order of the steps: claim, send, and remove what the door has accepted. It refuses to
-// remove a message that is not accepted, to change a message's data unless it is told to, and to
-// be part of a service.
+// Package importer moves what waits in Redis lists, RabbitMQ queues or a Postgres table to the webhook
+// service: claim, send, and remove what was accepted. It refuses to remove a message that is not accepted,
+// and to change its data unless it is told to.
 package importer
 
 import (

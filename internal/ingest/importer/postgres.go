@@ -13,10 +13,8 @@ import (
 	"billhook/catalog"
 )
 
-// Postgres is the table of an event queue: rows with a type, a payload, a status and the time of
-// their next attempt. A batch is a transaction. It locks its rows past those that others have
-// locked, and sets the status of those that the door has accepted to moved. Where the run is cut
-// off the rows are as they were; the event id is made of the table's name and the row's id.
+// Postgres is the table of an event queue. A batch is a transaction that locks its rows past those of others,
+// and sets those that were accepted to moved; a run that is cut off leaves them as they were.
 type Postgres struct {
 	connection *pgx.Conn
 	catalog    *catalog.Catalog
@@ -34,9 +32,8 @@ var _ Source = (*Postgres)(nil)
 // the event queue gave an operation.
 const abandoned = 5 * time.Minute
 
-// NewPostgres connects to the database at address, a postgres:// URL or a connection string. Rows
-// in failed and dead_letter are taken only with failed. The table's columns may be named in either
-// of the ways that databases and programs have: next_retry_at or nextRetryAt.
+// NewPostgres connects to the database at address, a postgres:// URL or a connection string. Rows in failed
+// and dead_letter are taken only with failed. Columns may be named next_retry_at or nextRetryAt.
 func NewPostgres(ctx context.Context, address, table string, c *catalog.Catalog, failed bool) (*Postgres, error) {
 	config, err := pgx.ParseConfig(address)
 	if err != nil {

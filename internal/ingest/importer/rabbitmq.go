@@ -15,12 +15,8 @@ import (
 	"billhook/catalog"
 )
 
-// RabbitMQ are queues over AMQP. A message is acknowledged when the door has accepted it. Any other
-// comes back to its place when the run ends, or when its connection is cut.
-//
-// A message that has neither an id in its body nor a message_id is put back to the end of its queue
-// with a message_id, in one transaction with its acknowledgement, and is sent when it comes again. So
-// its event id is the same in every run, and two that are equal have two.
+// RabbitMQ are queues over AMQP: what is accepted is acknowledged, and any other comes back to its place. A
+// message without an id is put back with a message_id first, so that its event id is the same in every run.
 type RabbitMQ struct {
 	connection *amqp.Connection
 	// channel is transactional: acknowledgements and publications count when they are committed.

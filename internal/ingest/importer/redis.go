@@ -18,13 +18,9 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// Redis are lists of the pattern claim, lock, retry, fail: of each queue a list, :processing,
-// :delayed (a sorted set by due time) and :failed, with lock:<list>:<message id> for what a worker
-// is working on.
-//
-// A message is claimed by one script that takes it from its list and puts it into a hash,
-// <list>:import, under an event id that is made up there and then. So a message without an id has
-// one before it is sent, the same in every run, and two that are equal have two.
+// Redis are lists with :processing, :delayed and :failed, and lock:<list>:<message id> for what a worker
+// works on. One script claims a message into the hash <list>:import under an event id that is made up there:
+// it is the same in every run, and two equal messages have two.
 type Redis struct {
 	connections *redis.Pool
 	lists       []list
@@ -189,9 +185,8 @@ func (r *Redis) look(ctx context.Context, l list, part Part, sample int) (place 
 	return place, messages, nil
 }
 
-// claimScript takes the oldest messages of a list or sorted set, and puts each into the hash of
-// claims under one of the ids. Of a value the first word is the part, the second the score, and the
-// rest the message as it was.
+// claimScript puts the oldest messages into the hash of claims, each as its part, its score, and the message
+// as it was.
 const claimScript = `
 local taken = {}
 for i = 2, #ARGV do
@@ -371,9 +366,8 @@ func (r *Redis) Release(ctx context.Context) error {
 	return errors.Join(failed, r.connections.Close())
 }
 
-// PutBack puts everything that an earlier run has claimed back to where it was taken from, and
-// returns how many messages these were. A message without an id of its own loses the one that it
-// was given: if the door has accepted it, a later run sends it once more.
+// PutBack puts everything that an earlier run has claimed back, and returns how many. A message without an id
+// loses the one that it was given, and may be sent once more.
 func (r *Redis) PutBack(ctx context.Context) (returned int, err error) {
 	for _, l := range r.lists {
 		claims, err := redis.Strings(r.do(ctx, "HKEYS", l.claims()))

@@ -72,11 +72,8 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 	s.answer(w, r, o)
 }
 
-// admit reads and verifies the request. No byte of the body is read before everything
-// that can be said without it has been: the headers of the signature are there and
-// well-formed, and the time is ours. Nothing of the body is parsed, and nothing
-// remembered, before its signature is known to be good; the rate limits come after it,
-// so that a stranger cannot use them up.
+// admit reads no byte of the body before everything has been said without it, and parses and remembers
+// nothing before its signature is good; rates come after it, so that a stranger cannot use them up.
 func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to *place, b *buffers) error {
 	switch {
 	case !isJSON(r.Header["Content-Type"]):

@@ -35,10 +35,8 @@ const (
 	keptFor = time.Minute
 )
 
-// limit lets through so many a second, over all instances that share a store. A second is one of
-// the clock. It is cut into blocks. A block is a document, and who creates it has its share, so
-// that no two instances ever use the same, and no document is written twice. What an instance
-// takes without asking comes on top.
+// limit lets through so many in a second of the clock, over all instances that share a store. The second is
+// cut into blocks: who creates a block's document has its share, so that no document is written twice.
 type limit struct {
 	store store.Store
 	// name is the limit's, in the ids of its blocks.

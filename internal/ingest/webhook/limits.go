@@ -21,9 +21,8 @@ import (
 
 // Admission limits what the door takes.
 type Admission interface {
-	// Admit reports whether a message for the queue may be published now. The error is a
-	// *serve.Problem that says when to come again. user is whose message it is, and empty where
-	// nobody's or where the queue does not ask. What cannot be known refuses nothing.
+	// Admit reports whether a message for the queue may be published now; the error is a *serve.Problem that
+	// says when to come again. user may be empty. What cannot be known refuses nothing.
 	Admit(ctx context.Context, q catalog.Queue, user string) error
 }
 

@@ -42,9 +42,8 @@ var paynowRules = map[string]pii.Rule{
 	"canceled_at": pii.Time, "starts_at": pii.Time, "ends_at": pii.Time, "current_period_start": pii.Time, "current_period_end": pii.Time,
 }
 
-// fields are members of PayNow's body. A bad value refuses the webhook where the effect of
-// its event needs the member. Of the others it is left out, counted and reported.
-// at is the event's own time; empty where it has none.
+// fields are members of PayNow's body: a bad value refuses the webhook where its effect needs the member, and
+// is left out, counted and reported where it does not. at is the event's own time.
 type fields struct {
 	needs, takes string
 	at           func(b *paynowBody) string
@@ -57,20 +56,9 @@ const (
 	ofSubscription = ofTrial + "currency total_amount billing_cycle_sequence current_period_start current_period_end "
 )
 
-// paynowFields are what is read of each type of event. What is not in the list of its own
-// type is not looked at.
-//
-//   - An order is credited by its lines. What it cost is only for refunds: without it a
-//     part of it cannot be given back, and a person decides. A total that is left out takes
-//     the prices along, a currency takes both.
-//   - A refund needs its amount where it gives one, and the currency of it: without an
-//     amount it is of the whole order. Its status says whether any money moved.
-//   - A chargeback is always of the whole order.
-//   - A subscription is recorded and told with what is known of it.
-//   - The account stands in three places: uid, customer.id and customer_id. Without a good
-//     value in any of them the event has no ordering key. An order without an account
-//     becomes a dead letter, and so is not lost.
-//   - A time that is left out is replaced by the next best, at last by that of receipt.
+// paynowFields are what is read of each type of event. An order is credited by its lines, and its cost is
+// only for refunds. A refund without an amount is of the whole order. An account stands in three places;
+// without one the event has no ordering key.
 var paynowFields = func() map[string]fields {
 	last := func(b *paynowBody) string {
 		return cmp.Or(b.CompletedAt, b.ChargebackAt, b.ApprovedAt, b.PendingAt, b.CreatedAt)
@@ -175,11 +163,8 @@ func newPayNow(source catalog.Source, now func() time.Time) (*payNow, error) {
 	return p, nil
 }
 
-// read minimizes the webhook, then maps what is left into the contract. Where no
-// queue wants the event, event carries its id and ignored says why. The error is a
-// *pii.Error or a *contract.Invalid.
-//
-// Of an event that no queue wants only the head is read; the rest may be anything.
+// read minimizes the webhook, then maps what is left into the contract. Of an event that no queue wants only
+// the head is read, and ignored says why. The error is a *pii.Error or a *contract.Invalid.
 func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inbound, ignored string, err error) {
 	document, err := pii.Parse(body)
 	if err != nil {

@@ -23,9 +23,8 @@ type Products interface {
 // longer for a note.
 const productTime = 500 * time.Millisecond
 
-// points adds up what an order is worth. It is empty where a product's worth is not known in
-// time. The sum informs readers of the topic; the worker computes its own. An order that no
-// account could hold is refused with a *contract.Invalid.
+// points adds up what an order is worth, for readers of the topic; empty: not known in time. An order that no
+// account could hold is a *contract.Invalid.
 func (s *Service) points(ctx context.Context, tenant string, message contract.Body) (string, error) {
 	m, err := contract.As[*contract.PayNow](message)
 	if err != nil || m.EventType != contract.OrderPaid {

@@ -194,9 +194,8 @@ func readItem(value jsontext.Value) (i item) {
 	return i
 }
 
-// routed finds the queues that an item's message reaches, and the fields that its ordering key is
-// made of. A message has one key, also where it reaches several queues. What is asked for must be
-// theirs.
+// routed finds the queues that an item's message reaches, and the fields of its one ordering key. What is
+// asked for must be theirs.
 func (s *Service) routed(i *item, to *place, message contract.Body) (queues []catalog.Queue, named []string, err error) {
 	_, eventType := message.Identity()
 	if to.topic != "" && i.routingKey == "" {
@@ -354,9 +353,8 @@ func (s *Service) atOnce(ctx context.Context, n int, f func(ctx context.Context,
 	_ = group.Wait() // none returns an error
 }
 
-// inLines are the messages that can be published, by their places in the list: in one line those
-// of one ordering key, in order. What comes behind a message whose key could not be made now may
-// be of the same key, and is held up.
+// inLines are the messages that can be published, by their places: in one line those of one ordering key.
+// What comes behind a message whose key could not be made may be of the same key, and is held up.
 func inLines(ready []outgoing, outcomes []outcome) (lines [][]int) {
 	of, held := map[string]int{}, false
 	for i := range ready {

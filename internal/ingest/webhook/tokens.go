@@ -17,9 +17,8 @@ import (
 
 // Tokens verifies the tokens of accounts that send without a signature, as Cloud Scheduler does.
 type Tokens interface {
-	// Account returns the e-mail address of the account whose token an Authorization header has,
-	// for the audience. Without one, invalid is the reason, as a code for the log. An error means
-	// that the token cannot be checked now.
+	// Account returns the e-mail address that an Authorization header's token is for, at the audience;
+	// invalid is the reason where there is none. An error means that the token cannot be checked now.
 	Account(ctx context.Context, audience, authorization string) (email, invalid string, err error)
 }
 
@@ -77,9 +76,8 @@ func (s *Service) identify(r *http.Request, to *place, o *outcome) error {
 	return errNotAllowed
 }
 
-// scheduled gives the messages of one run of a job of Cloud Scheduler the id and the time of that run,
-// where they have none of their own. The same body, sent at the next run, is then another event,
-// and at a repetition of this one the same.
+// scheduled gives the messages of one run of Cloud Scheduler's job the run's id and time: the same body is
+// another event at the next run, and the same one at a repetition.
 func scheduled(r *http.Request, items []item) {
 	job, said := r.Header.Get("X-Cloudscheduler-Jobname"), r.Header.Get("X-Cloudscheduler-Scheduletime")
 	at, err := time.Parse(time.RFC3339, said)

@@ -1,13 +1,8 @@
 // This file is over 400 lines: it is the way of one request, from the route to its answer.
 
-// Package webhook is the door: a provider posts a signed webhook, and what leaves is
-// a minimized, validated message that Pub/Sub has confirmed. It owns verification
-// order, mapping, ordering keys and the answers. It refuses to parse what is not
-// signed, to guess, and to answer 202 before the broker has.
-//
-// Who calls: payment providers at /webhooks/{source}, and producers inside the house
-// at /queues/{queue}/messages and /topics/{topic}/messages. What an answer means to them: 2xx, it is ours now;
-// 4xx, sending it again will not help (429: later); 503, keep it and send it again.
+// Package webhook lets messages in: signed webhooks of providers and messages of producers, minimized,
+// validated, and answered 202 once Pub/Sub has confirmed. 4xx: sending again will not help (429: later); 503:
+// keep it and send again. It refuses to parse what is not signed, and to guess.
 package webhook
 
 import (
@@ -37,9 +32,8 @@ import (
 
 // Publisher puts a message on a topic.
 type Publisher interface {
-	// Publish returns the message's id once the broker has confirmed it. An error
-	// wrapping contract.ErrLimit is final; after any other the message may or may not
-	// be there, and its ordering key is usable.
+	// Publish returns the message's id once the broker has confirmed it. After an error that wraps
+	// contract.ErrLimit it is not there; after any other it may be, and its ordering key is usable.
 	Publish(ctx context.Context, topic string, m contract.Message) (messageID string, err error)
 }
 
@@ -242,9 +236,8 @@ type outgoing struct {
 	counts []counted
 }
 
-// prepare makes the message of a verified body; none where no queue wants it, which is then the
-// outcome. to is where its producer puts it, and nil for a provider's webhook. The error is the
-// reason for a refusal.
+// prepare makes the message of a verified body; none where no queue wants it. to is where its producer puts
+// it, and nil for a provider's webhook.
 func (s *Service) prepare(ctx context.Context, from *source, to *place, i *item, b *buffers, o *outcome) (out outgoing, err error) {
 	var in inbound
 	var ignored string
@@ -311,10 +304,8 @@ func (s *Service) prepare(ctx context.Context, from *source, to *place, i *item,
 	return out, nil
 }
 
-// readGeneric reads a body that is in one of the contract's own formats already: in
-// that of the place, where a producer inside the house named it. What a producer's body may
-// lack is made up. Fields that the contract does not name are dropped from a provider's body,
-// and so are optional ones whose value is bad; a producer is told of both.
+// readGeneric reads a body of one of the contract's own formats. Unknown fields and bad optional ones are
+// dropped from a provider's body; a producer is told of both.
 func (s *Service) readGeneric(scratch []byte, i *item, from catalog.Source, to *place) (inbound, string, error) {
 	contracts, body := s.config.Catalog.Contracts, []byte(i.message)
 	found := contracts.Detect(nil, body)

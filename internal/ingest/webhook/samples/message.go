@@ -68,10 +68,8 @@ var texts = map[string]string{
 // IDPrefix begins the id of each Message.
 const IDPrefix = "sample-"
 
-// Message returns a message of an event type, in the format of its queue, with what the catalog
-// declares of it. Its ids end with unique, but for the ids of what dev knows: a product, and a third
-// party's endpoint. Two of one unique are the same event, whenever they are made: times that need
-// not be there are left out of the content.
+// Message returns a message of an event type, in the format of its queue, with what the catalog declares. Two
+// of one unique are the same event, whenever they are made.
 func Message(c *catalog.Catalog, q catalog.Queue, eventType, unique string, at time.Time) ([]byte, error) {
 	id, now := IDPrefix+unique, at.UTC().Format(time.RFC3339)
 	var message any

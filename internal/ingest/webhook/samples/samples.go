@@ -1,8 +1,5 @@
-// Package samples holds webhooks as PayNow sends them, with an invented buyer and
-// everything personal that the real ones carry, and messages as producers inside the house
-// send them: what `billhook dev` and `billhook send` post, and what tests take through the
-// doors. For `billhook enqueue` it makes a message of any event type that a catalog declares. It
-// refuses to hold anything of a real store.
+// Package samples holds webhooks as PayNow sends them, with an invented buyer, and messages as producers send
+// them, for dev, send, enqueue and tests. It refuses to hold anything of a real store.
 package samples
 
 import (

@@ -20,8 +20,7 @@ import (
 
 // Catalog is the loaded declaration. It is read-only after Load.
 type Catalog struct {
-	// TasksPool is the pool whose worker runs the tasks, for all pools; empty where no queue runs. Where
-	// several run and ForTasks has not been asked, it may be the first by name.
+	// TasksPool is the pool whose worker runs the tasks of all pools; empty: no queue runs.
 	TasksPool      string
 	Queues         []Queue            // in the order of the file
 	Topics         []Topic            // shared by several queues, as an exchange was
@@ -45,25 +44,21 @@ type Catalog struct {
 	tasks tasks    // who is to run the tasks
 }
 
-// Queue is one queue: its push subscription to a topic, its dead letters and the rules of
-// its worker. The tags are the names in the file.
+// Queue is one queue with its dead letters and its worker's rules; the tags are the names in the file.
 type Queue struct {
 	// ID names the topic, unless the queue shares one; everything else is derived from it.
 	ID string `json:"id"`
 	// Alias is the name the queue had before, such as q:sub:payment_initiation.
 	Alias       string `json:"alias"`
 	Description string `json:"description"`
-	// Enabled is false while the queue has no handlers: it has no subscription, and a push or a
-	// message to it is answered 404.
+	// Enabled is false while the queue has no handlers: then a push or a message to it is answered 404.
 	Enabled  bool   `json:"enabled"`
 	Contract string `json:"contract"` // the body format of its messages
-	// SharedTopic is the id of the shared topic that the queue takes its messages from; empty:
-	// it has a topic of its own.
+	// SharedTopic is the shared topic that the queue takes its messages from; empty: it has its own.
 	SharedTopic string `json:"topic"`
 	// Bindings hold the routing keys that the queue takes from its topic; none: it takes all.
 	Bindings []routing.Pattern `json:"bindings"`
-	// OrderingKey lists the attributes or body fields that the ordering key is taken from, best
-	// first. Empty: the queue is unordered.
+	// OrderingKey lists the fields that the ordering key is taken from, best first; empty: unordered.
 	OrderingKey []string `json:"ordering_key"`
 	Priority    string   `json:"priority"`
 	Pool        string   `json:"pool"` // the worker service that serves the queue
@@ -78,12 +73,10 @@ type Queue struct {
 	AckDeadline    time.Duration `json:"-"`
 	Lease          time.Duration `json:"lease"`
 	HandlerTimeout time.Duration `json:"handler_timeout"`
-	// MessageTTL is the age at which a message is no longer handled; 0 is never. It does not
-	// apply to a replay, which is wanted now.
+	// MessageTTL is the age at which a message is no longer handled, unless it is replayed; 0 is never.
 	MessageTTL       time.Duration `json:"message_ttl"`
 	MessageRetention time.Duration `json:"message_retention_duration"` // by Pub/Sub, of an unacknowledged message
-	// RememberFor is how long the idempotency record is kept; 0: the queue has no records. See
-	// Remembers.
+	// RememberFor is how long the idempotency record is kept; 0: none is. See Remembers.
 	RememberFor time.Duration `json:"remember_for"`
 	Concurrency int           `json:"concurrency"` // messages that one instance handles at once
 	// SlotWait is how long a message of a full instance waits; after it the push is refused.
@@ -94,8 +87,7 @@ type Queue struct {
 	BacklogAlertAbove int `json:"backlog_alert_above"`
 	// BacklogWarnAbove is the smaller number above which a warning does; 0 is none.
 	BacklogWarnAbove int `json:"backlog_warn_above"`
-	// OldestAlert is the age of the oldest unacknowledged message at which the alert
-	// fires: longer than a message waits for its next attempt, and before it is useless.
+	// OldestAlert is above the wait for a next attempt, and below the age at which a message is useless.
 	OldestAlert time.Duration `json:"oldest_alert"`
 	DeadLetter  DeadLetter    `json:"dead_letter"`
 	OnTerminal  OnTerminal    `json:"on_terminal"`
@@ -115,8 +107,7 @@ type Queue struct {
 	MaxBacklog MaxBacklog `json:"max_backlog"`
 }
 
-// Rate limits what the door takes for a queue in a second, over all instances of the door. The
-// zero value is no limit.
+// Rate limits messages for a queue in a second, over all instances. The zero value is no limit.
 type Rate struct {
 	PerSecond int `json:"per_second"` // of all users together; 0 is no limit
 	PerUser   int `json:"per_user"`   // of each user; 0 is no limit
@@ -132,13 +123,11 @@ type MaxBacklog struct {
 
 // What a queue does where it has a choice.
 type (
-	// OnTerminal is how a message that cannot succeed is answered once its dead letter is
-	// confirmed.
+	// OnTerminal is the answer to a message that cannot succeed, once its dead letter is confirmed.
 	OnTerminal string
 	// DedupeBy is what two messages have in common that are the same event.
 	DedupeBy string
-	// OnCorrected is what becomes of another payload under the id of a dead letter, of which
-	// nothing was applied. Under the id of any other event it is a conflict.
+	// OnCorrected is what becomes of another payload under the id of a dead letter.
 	OnCorrected string
 	// OnFull is what happens once more messages wait than the queue's bound.
 	OnFull string
@@ -158,24 +147,18 @@ const (
 	AlertAlone OnFull = "alert"  // an alert fires, and the door takes what comes
 )
 
-// Handler is what one event type of a queue runs: a handler of the registry, or a post to
-// a service.
+// Handler is what one event type of a queue runs: a handler of the registry, or a post.
 type Handler struct {
-	// Name is the handler's name in the registry, such as points.credit; that of a post is
-	// made of its target and path.
+	// Name is the handler's in the registry, such as points.credit; a post's is made of target and path.
 	Name string `json:"name"`
 	Post Post   `json:"post"`
-	// Emits are ids of queues, shared topics and outbound topics. The worker refuses an emission
-	// to any other, and Terraform grants the right to publish by it.
+	// Emits are ids of queues and topics; the worker refuses an emission to any other.
 	Emits []string `json:"emits"`
-	// EmitsIfRun are ids of queues that it emits to where they run, and that need not run. Those
-	// that do are among Emits too.
+	// EmitsIfRun are ids of queues that need not run. Those that do are among Emits too.
 	EmitsIfRun []string `json:"emits_if_run"`
-	// WaitsFor is how long it waits for the event that must follow; 0: it waits for none. What it does
-	// then is its own.
+	// WaitsFor is how long it waits for the event that must follow; 0: it waits for none.
 	WaitsFor time.Duration `json:"waits_for"`
-	// Calls are names of targets that a handler of Go calls: its worker has their addresses and
-	// secrets. A post says its target itself.
+	// Calls are names of targets that a handler of Go calls; a post says its target itself.
 	Calls []string `json:"calls"`
 	// MaxAttempts, Backoff and Timeout are those of the queue unless the event type has its own.
 	MaxAttempts int           `json:"max_attempts"`
@@ -195,8 +178,7 @@ type DeadLetter struct {
 	// The alerts fire above this depth, and at this age of the oldest dead letter, where that is not 0.
 	AlertAbove  int           `json:"alert_above"`
 	OldestAlert time.Duration `json:"oldest_alert"`
-	// The warnings come before the alerts. There is none above a depth that alerts, and none of an
-	// age of 0.
+	// The warnings come before the alerts; 0 is none.
 	WarnAbove  int           `json:"warn_above"`
 	OldestWarn time.Duration `json:"oldest_warn"`
 }
@@ -233,11 +215,9 @@ type Source struct {
 	// RatePerSecond and Burst limit the messages for each queue at one instance; 0 is no limit.
 	RatePerSecond float64 `json:"rate_per_second"`
 	Burst         int     `json:"burst"`
-	// UIDMetadataKey is the body path that may carry the uid, such as
-	// checkout.metadata.uid; empty: no metadata is trusted.
+	// UIDMetadataKey is the body path of the uid, such as checkout.metadata.uid; empty: none is trusted.
 	UIDMetadataKey string `json:"uid_metadata_key"`
-	// OrderIDMetadataKey is the body path that may carry the id of the shop's own order, such as
-	// checkout.metadata.order_id.
+	// OrderIDMetadataKey is the body path of the shop's own order, such as checkout.metadata.order_id.
 	OrderIDMetadataKey string `json:"order_id_metadata_key"`
 	// Events is event type -> queue id; a type that is not in it is ignored.
 	Events map[string]string `json:"events"`
@@ -248,8 +228,7 @@ func (c *Catalog) Queue(name string) (Queue, bool) {
 	return c.find(func(q Queue) bool { return q.ID == name || (q.Alias != "" && q.Alias == name) })
 }
 
-// DeadLetters finds a queue by its dead letters' topic or one of their aliases, else by its own
-// names.
+// DeadLetters finds a queue by its dead letters' topic or alias, else by its own names.
 func (c *Catalog) DeadLetters(name string) (Queue, bool) {
 	if q, ok := c.find(func(q Queue) bool {
 		return name != "" && (q.DeadLetter.Topic == name || slices.Contains(q.DeadLetter.Aliases, name))
@@ -269,8 +248,7 @@ func (c *Catalog) Topic(name string) (Topic, bool) {
 	return Topic{}, false
 }
 
-// OtherTopics lists the topics that are no single queue's: the outbound ones, and the shared
-// ones of which an enabled queue takes messages.
+// OtherTopics lists the outbound topics, and the shared ones of which an enabled queue takes messages.
 func (c *Catalog) OtherTopics() []string {
 	var ids []string
 	for _, t := range c.OutboundTopics {
@@ -347,14 +325,12 @@ func (c *Catalog) EmitsOf(handler string) []string {
 	return nil
 }
 
-// Handler finds the handler of an event type: the type's own, else that of the narrowest
-// pattern that holds it.
+// Handler finds the handler of an event type: its own, else that of the narrowest pattern.
 func (q Queue) Handler(eventType string) (Handler, bool) {
 	return routing.Table[Handler](q.Handlers).Find(eventType)
 }
 
-// EventID is what an event is known by within its queue and tenant: its record and its dead letter, and with them
-// what it emits and what callees know it by. id and idempotencyKey are those of its message.
+// EventID is what an event is known by within its queue and tenant.
 func (q Queue) EventID(id, idempotencyKey string) string {
 	if q.DedupeBy == ByIdempotencyKey && idempotencyKey != "" {
 		return idempotencyKey
@@ -362,8 +338,7 @@ func (q Queue) EventID(id, idempotencyKey string) string {
 	return id
 }
 
-// Charges reports whether a handler of the queue calls a target by itself, as those do that pay and
-// refund: a message that was made for another queue must not be taken for one of its own.
+// Charges reports whether a handler calls a target by itself, as those do that pay and refund.
 func (q Queue) Charges() bool {
 	for _, h := range q.Handlers {
 		if len(h.Calls) > 0 {
@@ -373,8 +348,7 @@ func (q Queue) Charges() bool {
 	return false
 }
 
-// Remembers reports whether the queue's events have records, without which nobody can tell a duplicate or
-// count a second attempt.
+// Remembers reports whether the queue's events have records: without them nobody can tell a duplicate.
 func (q Queue) Remembers() bool { return q.RememberFor > 0 || !q.DeadLetter.Drop }
 
 // Ordered reports whether messages of one key follow each other.
@@ -390,12 +364,10 @@ func (q Queue) binding() routing.Binding {
 // Takes reports whether a message of the topic, with these attributes, is for the queue.
 func (q Queue) Takes(attributes map[string]string) bool { return q.binding().Takes(attributes) }
 
-// Filter is the subscription's filter. It lets through what the queue takes, and as little
-// besides as Pub/Sub's language and limits allow.
+// Filter lets through what the queue takes, and as little besides as Pub/Sub's limits allow.
 func (q Queue) Filter() routing.Filter { return q.binding().Filter() }
 
-// Addressed returns the attributes of a message for this queue alone. Where others may be on
-// its topic, or the queue is bound to routing keys, they name it.
+// Addressed returns the attributes of a message for this queue alone, which name it where others may be.
 func (q Queue) Addressed(attributes map[string]string) map[string]string {
 	if len(q.Bindings) == 0 {
 		return attributes
@@ -421,22 +393,19 @@ func (q Queue) PushPath() string { return "/push/" + q.ID }
 // DeadLetterPushPath is the worker's path for the queue's dead letters.
 func (q Queue) DeadLetterPushPath() string { return "/push/dead-letters/" + q.ID }
 
-// BrokerMaxBackoff is the longest wait between two attempts that the broker knows
-// (Pub/Sub documentation: retry policy, 0 to 600 s).
+// BrokerMaxBackoff is the longest wait that the broker knows (Pub/Sub documentation: retry policy).
 const BrokerMaxBackoff = 600 * time.Second
 
 // BrokerMaxDeliveryAttempts is the backstop for a worker that never answers, and the most that Pub/Sub takes.
 // The broker also counts what is no fault of the message: 100 deliveries of an outage last 16 hours.
 const BrokerMaxDeliveryAttempts = 100
 
-// BrokerBackoff is the retry_policy of the subscription, for outages: the worker keeps the waits of a
-// message's own policy.
+// BrokerBackoff is the subscription's retry_policy, for outages: the worker keeps a message's own waits.
 func (q Queue) BrokerBackoff() (minimum, maximum time.Duration) {
 	return min(q.Backoff.Wait(1, 0), BrokerMaxBackoff), BrokerMaxBackoff
 }
 
-// BrokerKeepsTime reports whether the broker's waits are the policy of every event type of the
-// queue: they double from one first wait to the longest of the broker, without jitter.
+// BrokerKeepsTime reports whether the broker's waits are the policy of every event type of the queue.
 func (q Queue) BrokerKeepsTime() bool {
 	for _, h := range q.Handlers {
 		p := h.Backoff

@@ -13,8 +13,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// Bounds that Pub/Sub sets (its documentation), and the floor of the requirements:
-// an event is remembered for at least 72 hours.
+// Bounds of Pub/Sub, and the requirements' floor: an event is remembered for at least 72 hours.
 const (
 	minAckDeadline = 10 * time.Second
 	maxAckDeadline = 600 * time.Second
@@ -154,8 +153,7 @@ func (r *reader) checkQueue(place string, q Queue, shared []Topic) {
 	}
 }
 
-// checkEmissions checks that handlers emit to ids of the catalog, and those of an enabled queue
-// to an enabled queue or a topic that is taken from.
+// checkEmissions checks that what is emitted goes to ids of the catalog, which somebody takes.
 func (r *reader) checkEmissions(place string, q Queue, c *Catalog) {
 	for eventType, h := range q.Handlers {
 		path := handlerPath(eventType) + ".emits"
@@ -180,8 +178,6 @@ func (r *reader) checkEmissions(place string, q Queue, c *Catalog) {
 // maxWaitsFor is the longest that anything is delayed; see package lane.
 const maxWaitsFor = 30 * 24 * time.Hour
 
-// checkIfRun checks what handlers emit to where it runs: ids of queues, each once, and not listed
-// among what they emit to in any case.
 func (r *reader) checkIfRun(place string, q Queue, c *Catalog) {
 	for eventType, h := range q.Handlers {
 		require := r.requirer(place)
@@ -243,8 +239,7 @@ func (r *reader) checkSource(place string, s Source) {
 	}
 }
 
-// checkRoutes checks that a source's events have a handler. PayNow's own types are translated
-// on the way, so only their queue is checked.
+// checkRoutes checks that a source's events have a handler. PayNow's types are translated on the way.
 func (r *reader) checkRoutes(place string, s Source, c *Catalog) {
 	for eventType, id := range s.Events {
 		i := slices.IndexFunc(c.Queues, func(q Queue) bool { return q.ID == id })

@@ -7,8 +7,7 @@ import (
 	"io/fs"
 )
 
-// Hash names the files that the catalog was read from, in 8 hexadecimal digits, as Terraform computes it too;
-// empty: it was made of none.
+// Hash names the files by 8 hexadecimal digits, as Terraform computes it too; empty: there are none.
 func (c *Catalog) Hash() string { return c.hash }
 
 // hashOf sums up the catalog's files by name, as sha256sum *.yaml | sha256sum does.

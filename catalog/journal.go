@@ -24,8 +24,7 @@ const (
 	rulePlace    = journalFile + ": rule"
 )
 
-// The handlers of the journal, as queues.yaml names them. The first posts an entry by the rule of
-// the event's type; the second reverses the entry of another event.
+// The handlers of the journal: one posts an entry, the other reverses that of another event.
 const (
 	JournalPost   = "journal.post"
 	JournalRevert = "journal.revert"
@@ -94,8 +93,7 @@ func (l RuleLine) Account() string { return l.Debit + l.Credit }
 // CurrencyMember reports whether the line's currency is that of a member, and not a code.
 func (l RuleLine) CurrencyMember() bool { return !currencyCode.MatchString(l.Currency) }
 
-// Terms are members of an event's data that are added; one behind a - is taken away. The file has
-// one, or a list.
+// Terms are members of an event's data that are added, or one; one behind a - is taken away.
 type Terms []string
 
 // UnmarshalJSONFrom reads one term, or a list.
@@ -121,8 +119,7 @@ func Term(term string) (member string, minus bool) {
 	return member, minus
 }
 
-// Rule finds the rule of an event type: the type's own, else that of the narrowest pattern that
-// holds it.
+// Rule finds the rule of an event type: its own, else that of the narrowest pattern.
 func (j Journal) Rule(eventType string) (Rule, bool) {
 	return routing.Table[Rule](j.Rules).Find(eventType)
 }
@@ -137,8 +134,7 @@ var (
 // maxRuleLines bounds the lines of an entry, so that it fits into a document and into a message.
 const maxRuleLines = 50
 
-// readJournal reads the accounts and the rules. A folder without the file has no rule, and then an
-// event of the journal is a dead letter.
+// readJournal: without the file there is no rule, and an event of the journal is a dead letter.
 func (c *Catalog) readJournal(r *reader, file map[string]*yaml.Node) {
 	c.Journal = Journal{Unmapped: DeadLetterUnmapped, Chart: map[string]Account{}, Rules: map[string]Rule{}}
 	if file == nil {
@@ -238,8 +234,7 @@ func (r *reader) checkMembers(place, eventType string, c *Catalog) {
 		}
 		taken = true
 		for _, content := range c.Contracts.Contents(q.Contract, eventType) {
-			// What a narrower rule takes whole is not this rule's. Where a declaration has only some of
-			// the rule's types, and the rule only some of the declaration's, the event itself decides.
+			// What a narrower rule takes whole is not this rule's. Else the event decides.
 			rule, declared := routing.Pattern(eventType), routing.Pattern(content.Type)
 			other, ok := c.Journal.Rule(content.Type)
 			if (!ok || routing.Narrower(routing.Pattern(other.Name), rule) >= 0) && (rule.Match(content.Type) || declared.Match(eventType)) {

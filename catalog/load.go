@@ -43,8 +43,7 @@ func Load(dir string) (*Catalog, error) {
 	return load(os.DirFS(dir))
 }
 
-// Check is Load for one who wants to know more of a catalog with mistakes: it returns what could be
-// read of it, too.
+// Check is Load, but that it returns what could be read of a catalog with mistakes, too.
 func Check(dir string) (*Catalog, error) {
 	if dir == "" {
 		return read(embedded)
@@ -134,8 +133,7 @@ func (r *reader) root(files fs.FS, name string) (root *yaml.Node, ok bool) {
 	return root, err == nil
 }
 
-// list visits the maps of a list that may be missing. A mistake names each by its id, or by
-// its number.
+// list visits the maps of a list that may be missing, each named by its id or number.
 func (r *reader) list(node *yaml.Node, file, key, what string, visit func(place string, tree map[string]any)) {
 	if node == nil {
 		return
@@ -336,8 +334,7 @@ func (r *reader) queue(place, path string, tree map[string]any, defaults Queue) 
 	return q
 }
 
-// backoff takes the policy out of the tree, and returns it with what it leaves open taken
-// from the inherited one. A schedule stands for itself.
+// backoff takes the policy out of the tree, filled up from the inherited one unless it is a schedule.
 func (r *reader) backoff(place, path string, tree map[string]any, inherited retry.Policy) retry.Policy {
 	own, ok := tree["retry_policy"]
 	delete(tree, "retry_policy")

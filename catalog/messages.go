@@ -18,8 +18,7 @@ import (
 
 const messagesFile = "messages.yaml"
 
-// readContracts compiles what the file declares. A folder without the file has what is
-// built in.
+// readContracts compiles what the file declares, or the built-in one.
 func (r *reader) readContracts(files fs.FS) *contract.Set {
 	if _, err := fs.ReadFile(files, messagesFile); errors.Is(err, fs.ErrNotExist) {
 		files = embedded
@@ -94,8 +93,7 @@ func (r *reader) members(node *yaml.Node, place string) (members []contract.Memb
 	return members
 }
 
-// checkContracts checks that what a queue takes is declared: its format, the names that
-// its ordering key is made of, and its event types.
+// checkContracts checks that what a queue takes is declared.
 func (r *reader) checkContracts(place string, q Queue, contracts *contract.Set) {
 	if !contracts.Known(q.Contract) {
 		r.wrong(place, "contract", "must be one of "+strings.Join(contracts.Names(), ", "))

@@ -87,8 +87,7 @@ func ofFile(file string, err error) *Mistake {
 	return m
 }
 
-// WrongHandler is a mistake of a queue's entry for an event type, as one finds it who knows the
-// handlers.
+// WrongHandler is a mistake of a queue's entry for an event type, found by who knows the handlers.
 func (c *Catalog) WrongHandler(queue, eventType string, err error) *Mistake {
 	m := c.lines.mistake(queuePlace+" "+queue, handlerPath(eventType), err.Error())
 	m.Key, m.cause = "event type "+eventType, err
@@ -106,8 +105,7 @@ func ByLine(a, b *Mistake) int {
 // inherited is what is wrong at a path of a queue that the queue does not set itself.
 type inherited struct{ place, path, what string }
 
-// settleInherited tells each mistake of a default once, and not for every queue that has it. defaults is
-// a queue that says nothing itself. What no default causes alone is the queue's.
+// settleInherited tells each mistake of a default once, and not for every queue that has it.
 func (r *reader) settleInherited(defaults Queue, c *Catalog) {
 	probe := newReader()
 	probe.checkQueue("", defaults, nil)
@@ -138,8 +136,7 @@ func (r *reader) settleInherited(defaults Queue, c *Catalog) {
 
 var keyWord = regexp.MustCompile(`[a-z]+([_.][a-z]+)+`)
 
-// dropConsequences drops what follows from a default that is wrong or could not be read: a relation
-// with it, in the defaults or in a queue that has the default.
+// dropConsequences drops what follows from a default that is wrong or could not be read.
 func (r *reader) dropConsequences() {
 	wrong := map[string]bool{} // by the key below defaults
 	for _, m := range r.mistakes {

@@ -18,14 +18,12 @@ const (
 
 var channelName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
 
-// NotificationType is the type of the message that tells of an event on a channel. The event is
-// one word in it, so that notification.email.* holds the messages of a channel.
+// NotificationType has the event as one word, so that notification.email.* holds a channel's messages.
 func NotificationType(channel, event string) string {
 	return "notification." + channel + "." + strings.ReplaceAll(event, ".", "_")
 }
 
-// readNotifications checks that somebody can be told: a queue that takes the event emits to one that handles
-// each channel's message.
+// readNotifications checks that a queue that takes the event emits to one that handles each channel's message.
 func (c *Catalog) readNotifications(r *reader, node *yaml.Node) {
 	if node == nil {
 		return

@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// Producers names the source whose secrets sign what producers send to the doors of queues. A
-// deployment has it whatever it routes.
+// Producers names the source whose secrets sign producers' messages; each deployment has it.
 const Producers = "generic"
 
 // Only returns the catalog of a deployment that runs the named queues alone, by id or alias; without names

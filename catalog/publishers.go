@@ -34,8 +34,7 @@ func (c *Catalog) Publishers() map[string][]string {
 	return publishers
 }
 
-// received are the ids of the queues that the door publishes to. Where producers have their door, it takes messages
-// for every queue that runs.
+// received are the ids of the queues that the webhook service publishes to.
 func (c *Catalog) received() []string {
 	if _, open := c.Sources[Producers]; open {
 		return c.running()
@@ -47,8 +46,7 @@ func (c *Catalog) received() []string {
 	return ids
 }
 
-// published are the ids of the queues and topics that a pool's worker publishes to: those that its handlers emit to.
-// The worker that runs the tasks publishes for all pools: the rest of the outbox, replays, and kept messages.
+// published are the ids that a pool's worker publishes to. The one that runs the tasks publishes for all.
 func (c *Catalog) published(pool string) []string {
 	var ids []string
 	if pool == c.TasksPool {

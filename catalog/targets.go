@@ -20,8 +20,7 @@ const (
 type Target struct {
 	Name        string `json:"-"`
 	Description string `json:"description"`
-	// URLVariable and SecretVariable name environment variables: the base URL, and the
-	// secrets, of which the first signs. Targets may share them.
+	// URLVariable and SecretVariable name environment variables; of the secrets the first signs.
 	URLVariable    string `json:"url_variable"`
 	SecretVariable string `json:"secret_variable"`
 	// Scheme is how a request is signed: SchemeGeneric or SchemeStandard.
@@ -49,11 +48,8 @@ type Breaker struct {
 	Rest     time.Duration `json:"rest"`
 }
 
-// Endpoints are the addresses that third parties register: what each of them is spared, and when
-// it is given up. The zero value is none.
+// Endpoints are the addresses that third parties register. The zero value is none.
 type Endpoints struct {
-	// Timeouts, Concurrency, RatePerSecond, Burst and Breaker are those of one endpoint and
-	// instance; see Target.
 	Timeouts      Timeouts `json:"timeouts"`
 	Concurrency   int      `json:"concurrency"`
 	RatePerSecond float64  `json:"rate_per_second"`
@@ -67,8 +63,7 @@ type Endpoints struct {
 	OldSecretFor time.Duration `json:"old_secret_for"`
 }
 
-// Target is what an endpoint is to those who post to it. Every one is signed by Standard
-// Webhooks.
+// Target is what an endpoint is to those who post to it.
 func (e Endpoints) Target() Target {
 	return Target{
 		Name: "endpoint", Scheme: SchemeStandard, Timeouts: e.Timeouts, Concurrency: e.Concurrency,
@@ -80,8 +75,7 @@ func (e Endpoints) Target() Target {
 type Post struct {
 	Target string `json:"target"`
 	Path   string `json:"path"`
-	// Reconcile is the path that says by 200 whether the target has an event, with {id} in the
-	// place of its id. Empty: the target applies one Idempotency-Key once.
+	// Reconcile is the path, with {id}, that says by 200 whether the target has an event; empty: it need not.
 	Reconcile string `json:"reconcile"`
 	// Form is that of the body: of one event, or of all the attempts of a batch.
 	Form Form `json:"form"`
@@ -110,8 +104,7 @@ type Batch struct {
 	Wait time.Duration `json:"wait"` // of the first attempt for others
 }
 
-// Posts returns what the enabled queues of the pool post, by target and path; an empty pool is
-// all pools.
+// Posts returns what the enabled queues of the pool post; an empty pool is all pools.
 func (c *Catalog) Posts(pool string) []Post {
 	found := map[string]Post{}
 	for q, h := range c.handlers() {
@@ -203,8 +196,7 @@ func (r *reader) checkLimits(place string, t Target) {
 	require((t.Breaker.Failures > 0) == (t.Breaker.Rest > 0) && t.Breaker.Rest <= maxWait, "breaker.rest", "must be above 0s and at most 86400s where failures is above 0, and only there")
 }
 
-// checkPosts checks the posts and the batch of a queue. posts are those of the queues before, by
-// the name of their handler.
+// checkPosts checks posts and batch of a queue; posts are those of the queues before.
 func (r *reader) checkPosts(place string, q Queue, c *Catalog, posts map[string]Post) {
 	shortest := q.HandlerTimeout
 	for eventType, h := range q.Handlers {

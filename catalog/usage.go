@@ -13,8 +13,7 @@ const (
 	usageFile  = "usage.yaml"
 	meterPlace = usageFile + ": meter"
 
-	// MaxUsage bounds a quota and the usage of a period on both sides of 0: every JSON reader keeps
-	// integers up to it exact.
+	// MaxUsage bounds a quota and a period's usage: every JSON reader keeps integers up to it exact.
 	MaxUsage     = 1<<53 - 1
 	maxThreshold = 1000
 	// Nobody bills a period later than a month after its end.
@@ -53,8 +52,7 @@ func (u Usage) QuotaOf(meter, plan string) int64 {
 	return m.Quota
 }
 
-// readUsage reads the limits of usage, and the meters that have a quota. A folder without the file
-// has the limits that are built in, and no meters.
+// readUsage: a folder without the file has the built-in limits, and no meters.
 func (c *Catalog) readUsage(r *reader, files fs.FS) {
 	_, err := fs.Stat(files, usageFile)
 	absent := errors.Is(err, fs.ErrNotExist)

@@ -19,8 +19,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What YAML readers disagree about is refused rather than read: Go and Terraform's
-// yamldecode must see the same values.
+// What YAML readers disagree about is refused: Go and Terraform must see the same values.
 var (
 	plainInt   = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
 	plainFloat = regexp.MustCompile(`^-?(0|[1-9][0-9]*)\.[0-9]+$`)
@@ -54,8 +53,7 @@ func document(data []byte) (*yaml.Node, error) {
 	return node.Content[0], nil
 }
 
-// reader turns nodes into values and collects what is wrong with them, each mistake
-// behind the place (file, queue) and the path of its key.
+// reader turns nodes into values, and collects what is wrong with them by place and path.
 type reader struct {
 	mistakes []*Mistake
 	// inherited are mistakes of queues that may be those of the defaults.
@@ -176,8 +174,7 @@ var strict = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarsha
 	return err
 })))
 
-// decode fills v, which keeps what the tree does not name. The decoder stops at the first
-// mistake; each is recorded and taken out of the tree, until the rest can be read.
+// decode fills v. Each mistake is recorded and taken out of the tree, until the rest can be read.
 func (r *reader) decode(tree, v any, place, path string) {
 	for {
 		text, err := json.Marshal(tree)
@@ -259,8 +256,7 @@ func ambiguity(node *yaml.Node) string {
 	return ""
 }
 
-// shown is a value as a message shows it: a plain word, else quoted, and never long. It comes
-// from our own file, not from a payload.
+// shown is a value of our own file as a message shows it: plain or quoted, and never long.
 func shown(value string) string {
 	if plainWord.MatchString(value) {
 		return value

@@ -21,11 +21,9 @@ type Attributes struct {
 	ShopOrderID string `json:"shop_order_id,omitempty" validate:"omitempty,id"`
 	CustomerID  string `json:"paynow_customer_id,omitempty" validate:"omitempty,id"`
 	UID         string `json:"uid,omitempty" validate:"omitempty,uid"`
-	// UIDSource is customer where the uid was looked up by the customer, because the event
-	// has none. Such an event adds nothing to what is known of the customer.
+	// UIDSource is customer where the uid was looked up, so that the event adds nothing to what is known.
 	UIDSource string `json:"uid_source,omitempty" validate:"omitempty,code,oneof=customer"`
-	// Points is what the products were worth when the message was published. It informs
-	// readers of the topic; the worker computes its own.
+	// Points is what the products were worth when the message was published; the worker computes its own.
 	Points        string `json:"points,omitempty" validate:"omitempty,id,number,max=19"`
 	Contract      string `json:"contract,omitempty" validate:"omitempty,code"`
 	CorrelationID string `json:"correlation_id,omitempty" validate:"omitempty,id"`
@@ -40,15 +38,13 @@ type Attributes struct {
 	DoorReceived string `json:"door_received_at,omitempty" validate:"omitempty,timestamp"`
 	// DeliverAt is when the message is to be handled, not before.
 	DeliverAt string `json:"deliver_at,omitempty" validate:"omitempty,timestamp"`
-	// DelayTicket is on a message that comes back from a wait longer than the broker's:
-	// its place among those of its ordering key. Billhook alone sets it.
+	// DelayTicket is the place of a message that comes back from a long wait among those of its key.
 	DelayTicket string `json:"delay_ticket,omitempty" validate:"omitempty,id,max=100"`
 	// FirstMessageID is on the same messages: the id that the broker delivered it under first.
 	FirstMessageID string `json:"first_message_id,omitempty" validate:"omitempty,id"`
 }
 
-// AttributeRules bounds every attribute of a message that leaves the door. An ordering
-// key is an id there; see Rules.
+// AttributeRules bounds every attribute of a message. An ordering key is an id there; see Rules.
 var AttributeRules = attributeRules.project().Rules()
 
 // uidRules are AttributeRules for a message whose ordering key is the uid.
@@ -58,8 +54,7 @@ var uidRules = func() map[string]pii.Rule {
 	return rules
 }()
 
-// Rules bounds every attribute of the message that carries these. An ordering key is what
-// it was made of: the uid has other forms than an id, and no serial number's privilege.
+// Rules bounds the attributes of this message: an ordering key has the form of what it was made of.
 func (a *Attributes) Rules() map[string]pii.Rule {
 	if a.UID != "" && a.OrderingKey == a.UID {
 		return uidRules
@@ -125,8 +120,7 @@ func (a *Attributes) Order(key string) (brokerKey string) {
 	return key
 }
 
-// agree reports whether a message's attributes keep their rules and agree with what its
-// body says: event id and type always, the rest where both say it. The error is an *Invalid.
+// agree: event id and type always agree with the body, the rest where both say it.
 func (a *Attributes) agree(body *Attributes) error {
 	if err := a.Validate(); err != nil {
 		return err

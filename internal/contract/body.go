@@ -28,8 +28,7 @@ type Body struct {
 	value any
 }
 
-// Of is the body of a Go value that a program made: a pointer to a Head of the table. What
-// is declared of its content is not known to it; see Set.Compose.
+// Of is the body of a pointer to a Head of the table; declared content is not known to it.
 func Of(made any) Body {
 	if c := ownTypes()[reflect.TypeOf(made)]; c != nil {
 		return Body{c, made}
@@ -100,8 +99,7 @@ func (b Body) Identity() (id, eventType string) {
 	return b.text(b.contract.format.ID), b.text(b.contract.format.Type)
 }
 
-// KnownAs returns the body with the id that its event is known by, where that is not its own. It
-// has what the body has, which must not be used any more.
+// KnownAs returns the body with the id that its event is known by. The body must not be used any more.
 func (b Body) KnownAs(id string) Body {
 	if at := b.at(b.contract.format.ID); at.String() != id {
 		at.SetString(id)
@@ -118,8 +116,7 @@ func (b Body) IdempotencyKey() string { return b.text(b.contract.format.Idempote
 // MaxAttempts is how often the message may be tried; 0 where it does not say so.
 func (b Body) MaxAttempts() int { return int(b.number(b.contract.format.MaxAttempts)) }
 
-// Attempted is how often the message was tried before it came here, as it says itself: one that
-// moves here from another queue says so.
+// Attempted is how often the message was tried before it came here, as it says itself.
 func (b Body) Attempted() int {
 	return int(max(b.number(b.contract.format.Attempts), b.number(b.contract.format.Attempt)-1, 0))
 }
@@ -159,8 +156,7 @@ func (b Body) repeat(a *Attributes) {
 	a.Contract = b.contract.format.Name
 }
 
-// Attributes are those that follow from the body. The publisher adds the ordering key and
-// the time.
+// Attributes are those that follow from the body, without ordering key and time.
 func (b Body) Attributes() (a Attributes) {
 	b.repeat(&a)
 	a.CorrelationID = cmp.Or(a.CorrelationID, b.first(b.contract.format.Correlation))
@@ -192,8 +188,7 @@ func (b Body) OrderingKey(names []string, a *Attributes) string {
 	return ""
 }
 
-// PayloadHash is equal for two messages of one id exactly where they say the same. It covers the format and
-// its Hashed members.
+// PayloadHash is equal for two messages of one id exactly where they say the same.
 func (b Body) PayloadHash() (string, error) {
 	sum, f := sha256.New(), b.contract.format
 	_, _ = sum.Write([]byte(`{"contract":"` + f.Name + `"`))
@@ -216,8 +211,7 @@ func (b Body) Append(dst []byte) ([]byte, error) {
 	return buffer.Bytes(), nil
 }
 
-// Post is what another service is sent of the body: the same for every attempt. key is what the event is known
-// by there. The error is an *Invalid where something is missing that the service needs.
+// Post is what another service is sent, the same for every attempt. The error is an *Invalid.
 func (b Body) Post(key, tenant string) ([]byte, error) {
 	dst, err := json.Marshal(struct {
 		EventID string `json:"event_id"`
@@ -315,8 +309,7 @@ func (s *Set) Takes(format, eventType string, b reflect.Type) error {
 	return errors.Join(mistakes...)
 }
 
-// of are the contracts that bodies of an event type, or of a pattern of types, are read by: the
-// narrowest that holds all of them, and each that is narrower and holds some.
+// of are the contracts that an event type, or a pattern, is read by: the narrowest, and narrower ones.
 func (k *known) of(eventType string) (found []*Contract) {
 	if k.Content == "" {
 		return k.all
@@ -340,8 +333,7 @@ func (k *known) of(eventType string) (found []*Contract) {
 	return found
 }
 
-// Contents are the declarations that bodies of an event type, or of a pattern of types, are read
-// by. There is none for a format whose contents are not declared.
+// Contents are the declarations that an event type, or a pattern, is read by; none for an open format.
 func (s *Set) Contents(format, eventType string) (found []Declaration) {
 	f := s.format(format)
 	if f == nil || f.Content == "" {
@@ -359,8 +351,7 @@ func (s *Set) Declares(format, eventType string) bool {
 	return f != nil && len(f.of(eventType)) > 0
 }
 
-// Types returns the event types, and patterns of them, that are declared for the format. One
-// whose bodies are all of one contract has the pattern of all.
+// Types returns the event types and patterns that are declared for the format.
 func (s *Set) Types(format string) []string {
 	f := s.format(format)
 	switch {
@@ -400,8 +391,7 @@ func fits(declared, in reflect.Type, path string) (misfits []string) {
 	return misfits
 }
 
-// Keys reports whether an ordering key may be made of the named field: an attribute, or a
-// member of the format's bodies of some type.
+// Keys reports whether an ordering key may be made of the field: an attribute, or a member of some body.
 func (s *Set) Keys(format, name string) bool {
 	f := s.format(format)
 	return AttributeRules[name] != (pii.Rule{}) || (f != nil && slices.ContainsFunc(f.all, func(c *Contract) bool { return c.keys[name] != nil }))

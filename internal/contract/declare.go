@@ -24,8 +24,7 @@ type Declaration struct {
 // Member is one member of a declaration: a shape of package pii, a list, or an object.
 type Member struct {
 	Name string
-	// Shape is the name of a pii.Rule; an integer may have bounds: "integer 0..100". Of a list it is how
-	// many elements it has: "0..100"; empty: 0 to maxListed.
+	// Shape names a pii.Rule, with bounds as in "integer 0..100"; of a list, how many elements: "0..100".
 	Shape    string
 	Required bool
 	// List are the members of a list's elements, and Object those of an object, which have shapes alone.

@@ -28,8 +28,7 @@ func (s *Set) Contract(id string) (*Contract, bool) {
 	return nil, false
 }
 
-// ID names the contract: its format, event type and version, such as message.v1:order.created:1. One
-// of a format without declarations has the format's name.
+// ID names the contract, such as message.v1:order.created:1.
 func (c *Contract) ID() string {
 	if c.format.Content == "" {
 		return c.format.Name

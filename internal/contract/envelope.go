@@ -1,7 +1,6 @@
 package contract
 
-// Envelope is the body of an envelope.v1 message (requirements: billing queues,
-// section 4): what one billing service asks of, or tells, another.
+// Envelope is the body of an envelope.v1 message (requirements: billing queues, section 4).
 type Envelope struct {
 	// ID is the idempotency key of the message.
 	ID string `json:"id" validate:"required,id"`
@@ -13,16 +12,14 @@ type Envelope struct {
 	IdempotencyKey string `json:"idempotency_key,omitempty" validate:"omitempty,id"`
 	// CreatedAt is RFC 3339.
 	CreatedAt string `json:"created_at" validate:"required,timestamp"`
-	// Attempts is how often the message was tried before it came here. Billhook goes on from there,
-	// and makes one attempt at the least.
+	// Attempts is how often the message was tried before it came here.
 	Attempts int64 `json:"attempts" validate:"min=0,max=1000"`
 	// MaxAttempts, if not 0, is how often the message may be tried, bounded by its queue.
 	MaxAttempts int64   `json:"max_attempts,omitzero" validate:"min=0,max=1000"`
 	Payload     Payload `json:"payload"`
 }
 
-// Payload is what an envelope is about: ids, codes, amounts and times, no people. The
-// shapes of its members are declared in catalog/messages.yaml, those of each action.
+// Payload is what an envelope is about; its shapes are declared in catalog/messages.yaml.
 type Payload struct {
 	// EventID and EventType are of the provider's event behind the message.
 	EventID        string `json:"event_id,omitempty"`
@@ -51,8 +48,7 @@ type Payload struct {
 	OccurredAt string `json:"occurred_at,omitempty"`
 }
 
-// Event is the body of a message.v1 message (requirements: queue design, message format
-// standard): what happened in one service, told to the others.
+// Event is the body of a message.v1 message (requirements: queue design, message format standard).
 type Event struct {
 	// ID is the idempotency key of the message.
 	ID string `json:"id" validate:"required,id"`
@@ -73,8 +69,7 @@ type Event struct {
 
 // Metadata is about a message's way.
 type Metadata struct {
-	// Attempt is which of the message's attempts the next one is; 1 is the first, as in a message
-	// that says nothing.
+	// Attempt is which of the message's attempts the next one is, from 1 on.
 	Attempt int64 `json:"attempt,omitzero" validate:"min=0,max=1000"`
 	// MaxRetries, if not 0, is how often the message may be tried, bounded by its queue.
 	MaxRetries       int64  `json:"max_retries,omitzero" validate:"min=0,max=1000"`

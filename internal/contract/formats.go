@@ -7,21 +7,17 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Format is one format of bodies: a row of the table. Members are named by their JSON
-// paths, such as payload.order_id; of several paths the first that a body has counts.
+// Format is a format of bodies. Members are named by JSON paths; of several the first that is there counts.
 type Format struct {
 	// Name is what the contract attribute says.
 	Name string
-	// Marks are members at the top. A message without the attribute is of the first format
-	// whose marks it has, all of them.
+	// Marks are top members, all of which tell the format of a message without the attribute.
 	Marks []string
 	// Head is the Go type of the body.
 	Head reflect.Type
-	// Content is the member whose own members are declared per event type and version;
-	// empty: Head says all of them.
+	// Content is the member that is declared per event type and version; empty: Head says all.
 	Content string
-	// ID is the idempotency key, Type the event type, Time when the body was made. Version
-	// is empty where bodies have none; then it is 1.
+	// ID is the idempotency key, Time when the body was made; Version is empty where bodies have none.
 	ID, Type, Time, Version string
 	// Correlation is what ties a body to others where it does not say so itself.
 	Correlation []string
@@ -31,8 +27,7 @@ type Format struct {
 	UIDByCustomer bool
 	// IdempotencyKey names what the message was made from; MaxAttempts is how often it may be tried.
 	IdempotencyKey, MaxAttempts string
-	// Attempts is how often the message was tried before it came here; Attempt is which of its
-	// attempts the next one is. A format has one of the two.
+	// Attempts is how often the message was tried, or Attempt which attempt the next one is.
 	Attempts, Attempt string
 	// Hashed are the members at the top that two messages of one id must agree in.
 	Hashed []string
@@ -44,15 +39,13 @@ type Format struct {
 	Relax func(body any, r *relaxing)
 }
 
-// Posted is one member of what another service is sent. Empty ones are left out, unless
-// they are needed: then the message cannot be posted.
+// Posted is a member of what another service is sent; without a needed one it cannot be posted.
 type Posted struct {
 	Name, Path string
 	Needed     bool
 }
 
-// Need is a member that bodies of an event type must have, or of those that begin alike:
-// then Types ends with a dot.
+// Need is a member that bodies of a type must have; Types may end with a dot, for all that begin so.
 type Need struct{ Types, Path string }
 
 // Formats is the table.
@@ -107,8 +100,7 @@ var Formats = []Format{
 	},
 }
 
-// EachMember calls f with each member of a JSON object, and reports whether data is one. The values
-// are parts of data.
+// EachMember calls f with each member of a JSON object, in place, and reports whether data is one.
 func EachMember(data []byte, f func(name string, value jsontext.Value)) bool {
 	decoder := jsontext.NewDecoder(bytes.NewBuffer(data))
 	if token, err := decoder.ReadToken(); err != nil || token.Kind() != '{' {

@@ -7,8 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Text is a text of the body's content, such as data.user_id under user_id; empty where the
-// content has no text of that name.
+// Text is a text of the body's content, such as data.user_id under user_id; empty: there is none.
 func (b Body) Text(name string) string {
 	if v := b.member(name); v.IsValid() && v.Kind() == reflect.String {
 		return v.String()
@@ -16,8 +15,7 @@ func (b Body) Text(name string) string {
 	return ""
 }
 
-// Number is a number of the body's content, such as data.version under version; 0 where the
-// content has no number of that name.
+// Number is a number of the body's content, such as data.version under version; 0: there is none.
 func (b Body) Number(name string) int64 {
 	if v := b.member(name); v.IsValid() && v.CanInt() {
 		return v.Int()

@@ -40,8 +40,7 @@ const (
 	AttrDeliverAt      = "deliver_at"
 	AttrDelayTicket    = "delay_ticket"
 	AttrFirstMessageID = "first_message_id"
-	// AttrDoorRelease says which release of the door has let the message in. It is the door's own, and no
-	// sender's, so that it is not among Attributes, which are held to rules.
+	// AttrDoorRelease is the release that has let the message in; no sender sets it.
 	AttrDoorRelease = "door_release"
 )
 
@@ -67,8 +66,7 @@ func CustomerOf(tenant, customerID string) string {
 	return cmp.Or(tenant, DefaultTenant) + "~" + customerID
 }
 
-// UnknownOrderingKey is the ordering_key attribute of an event without a known owner. The
-// message has no ordering key at the broker: such messages run in any order.
+// UnknownOrderingKey is of an event without a known owner, which runs in any order.
 const UnknownOrderingKey = "unknown"
 
 // Message is an event in transit: exactly what Pub/Sub carries.
@@ -79,8 +77,7 @@ type Message struct {
 	OrderingKey string `store:"ordering_key,required"`
 }
 
-// Pub/Sub's limits on a message (its documentation, quotas and limits), and the
-// size from which the requirements ask for a warning.
+// Pub/Sub's limits on a message, and the size from which the requirements ask for a warning.
 const (
 	WarnDataBytes       = 256 << 10
 	MaxMessageBytes     = 10_000_000
@@ -102,8 +99,7 @@ func (m Message) Size() int {
 // ErrLimit is wrapped by every error of Message.Check.
 var ErrLimit = errors.New("contract: message exceeds a Pub/Sub limit")
 
-// Check reports which limit of Pub/Sub the message exceeds, naming the limit and
-// the attribute, never a value.
+// Check names the limit of Pub/Sub that the message exceeds, never a value.
 func (m Message) Check() error {
 	if size := m.Size(); size > MaxMessageBytes {
 		return fmt.Errorf("%w: %d bytes with attributes and ordering key, at most %d", ErrLimit, size, MaxMessageBytes)

@@ -17,9 +17,7 @@ type PayNow struct {
 type PayNowData struct {
 	Order *Order `json:"order,omitempty"`
 	// Refund is never left out for its value: without it all of the order is given back.
-	Refund *Refund `json:"refund,omitempty" pii:"strict"`
-	// Subscription is what a subscription.* event is about, and a trial.* event: a
-	// trial is a period like any other, without a price.
+	Refund       *Refund       `json:"refund,omitempty" pii:"strict"`
 	Subscription *Subscription `json:"subscription,omitempty"`
 }
 
@@ -38,11 +36,9 @@ type Order struct {
 // Item is one line of an order.
 type Item struct {
 	ProductID string `json:"productId" validate:"required,id"`
-	// Quantity is at least 1 and at most 2^53-1, the largest integer that every
-	// JSON reader keeps exact.
+	// Quantity is at most 2^53-1, the largest integer that every JSON reader keeps exact.
 	Quantity int64 `json:"quantity" validate:"min=1,max=9007199254740991"`
-	// Price is of one piece. The requirements' own example has prices without a currency; any
-	// other amount without one could not be reckoned with.
+	// Price is of one piece; the requirements' own example has prices without a currency.
 	Price string `json:"price,omitempty" validate:"omitempty,price_in=Data.Order.Currency"`
 }
 

@@ -5,8 +5,7 @@ import (
 	"errors"
 )
 
-// The known reasons why a publish was not confirmed; a publisher's errors wrap them. Senders
-// get one answer for all of them. Operators need to know which it was.
+// The reasons why a publish was not confirmed: senders get one answer for all, operators the code.
 var (
 	// ErrTopicMissing: the project has no such topic. It has to be provisioned.
 	ErrTopicMissing = errors.New("contract: no such topic")
@@ -16,15 +15,13 @@ var (
 	ErrBrokerDown = errors.New("contract: the broker is not available")
 	// ErrBrokerQuota: the project has published as much as it may for now.
 	ErrBrokerQuota = errors.New("contract: the project's quota is used up")
-	// ErrPublisherFull: so much waits for the broker's confirmation that there was no room
-	// in time.
+	// ErrPublisherFull: there was no room in time for one more message to confirm.
 	ErrPublisherFull = errors.New("contract: too much waits for confirmation")
 	// ErrKeyHeldUp: an earlier message of the ordering key failed; its own error says why.
 	ErrKeyHeldUp = errors.New("contract: an earlier message of the ordering key failed")
 )
 
-// PublishCause is the code of what an error of a publisher wraps, for logs and metrics:
-// one of a closed set, and never empty.
+// PublishCause is the code of a publisher's error: one of a closed set, and never empty.
 func PublishCause(err error) string {
 	for _, known := range [...]struct {
 		err  error

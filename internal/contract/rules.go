@@ -13,8 +13,7 @@ import (
 	"billhook/internal/pii"
 )
 
-// Invalid says which rules of the contract a message breaks. Its text holds paths
-// and rules alone.
+// Invalid says which rules of the contract a message breaks, by paths and rules alone.
 type Invalid struct{ Violations []pii.Violation }
 
 func (e *Invalid) Error() string { return pii.Describe("contract", e.Violations) }
@@ -22,8 +21,7 @@ func (e *Invalid) Error() string { return pii.Describe("contract", e.Violations)
 // Broken is an Invalid of one violation.
 func Broken(path, rule string) error { return &Invalid{[]pii.Violation{{Path: path, Rule: rule}}} }
 
-// maxViolations bounds what an Invalid lists: a body with thousands of bad lines
-// needs no answer of thousands of entries.
+// maxViolations bounds what an Invalid lists.
 const maxViolations = 20
 
 // shape is a word of tags: what a text looks like.
@@ -46,8 +44,7 @@ var shapes = map[string]shape{
 	"amount":     {pii.Amount, nil, `^(0|[1-9][0-9]{0,18})(\.[0-9]{1,4})?$`},
 	"number":     {pii.Rule{}, isNumber, `^[0-9]+$`},
 	"timestamp":  {pii.Time, pii.Time.Valid, `^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})$`},
-	// Each form of an id is one of a uid. The rule is that of an ordering key which is not
-	// the uid; see Attributes.Rules.
+	// The rule is that of an ordering key which is not the uid; see Attributes.Rules.
 	"ordering_key": {pii.ID, func(key string) bool { return pii.ID.Valid(key) || pii.UID.Valid(key) }, `^[A-Za-z0-9_-][A-Za-z0-9._:|-]{0,127}$`},
 }
 
@@ -62,8 +59,7 @@ func isNumber(text string) bool {
 	return text != "" && strings.Trim(text, "0123456789") == ""
 }
 
-// rules are those of a struct type's fields, in the fields' order: what the projection and the JSON Schema
-// are made from. That a value keeps them go-playground/validator says, by the same tags.
+// rules are what projection and schema are made from; go-playground/validator holds values to the tags.
 type rules []rule
 
 // rule is what the tags of one field say.
@@ -78,8 +74,7 @@ type rule struct {
 	omitted, optional bool
 	// words name the shapes of a text.
 	words []string
-	// bounded numbers are from low to high. high is also the most bytes of a text and the
-	// most elements of a list, where it is not 0.
+	// bounded: from low to high, which is also the most bytes of a text or elements of a list, if not 0.
 	bounded   bool
 	low, high int64
 	oneOf     []string
@@ -127,8 +122,7 @@ func compile(t reflect.Type) rules {
 	return r
 }
 
-// project is the allow-list of everything that the rules name. It panics on a text without a
-// shape: free text cannot be declared.
+// project panics on a text without a shape: free text cannot be declared.
 func (r rules) project() *pii.Projection {
 	allowed := map[string]pii.Rule{}
 	return pii.NewProjection(allowed, r.allow("", allowed)...)
@@ -213,8 +207,7 @@ var validation = func() *validator.Validate {
 	return v
 }()
 
-// isAmount: an amount in its currency, which must be there unless it is bare. Where the currency is given and
-// wrong, that is the violation, once.
+// isAmount: where the currency is given and wrong, that is the violation, once.
 func isAmount(text, currency string, bare bool) bool {
 	if currency == "" {
 		return bare && pii.Amount.Valid(text)
@@ -298,8 +291,7 @@ func typeAt(t reflect.Type, path string) reflect.Type {
 	return deref(t)
 }
 
-// follow is the value at a place that locate has found; not valid where an object on the
-// way, or the place, is not there.
+// follow is the value at a place that locate has found; not valid where it is not there.
 func follow(v reflect.Value, index []int) reflect.Value {
 	if index == nil {
 		return reflect.Value{}

@@ -84,8 +84,7 @@ func (k *known) schema() object {
 	return append(k.whole.rules.schema(map[string]any{k.Content: true}, false), member{"anyOf", kinds})
 }
 
-// relations are what a body of an event type must have; that an amount has exactly its
-// currency's digits no schema can say.
+// relations are what a type must have; that an amount has its currency's digits no schema can say.
 func (k *known) relations() object {
 	has := func(name string, inside object) object {
 		return object{{"properties", object{{name, inside}}}, {"required", []string{name}}}
@@ -115,8 +114,7 @@ func expression(p routing.Pattern) string {
 	return "^" + strings.NewReplacer(`.#`, `(\..+)?`, `#.`, `(.+\.)?`, `*`, `[^.]+`, `.`, `\.`, `#`, `.*`).Replace(p.String()) + "$"
 }
 
-// schema is the schema of an object; members in instead have the schema that stands there.
-// others: the object may have more members.
+// schema: members in instead have the schema there; others: the object may have more members.
 func (r rules) schema(instead map[string]any, others bool) object {
 	required, currency := []string{}, ""
 	properties, needs := object{}, object{}

@@ -17,8 +17,7 @@ import (
 	"billhook/internal/pii"
 )
 
-// ErrMalformed: not one JSON document in valid UTF-8 without duplicate names, or not
-// of the contract's shape.
+// ErrMalformed: not one JSON document in valid UTF-8 without duplicate names, or of another shape.
 var ErrMalformed = errors.New("contract: not a body of the contract")
 
 // ErrFormat: not a body of the format that is asked for.
@@ -27,8 +26,7 @@ var ErrFormat = errors.New("contract: a body of another format")
 // Undeclared is the rule of an event type, or version, that nothing declares.
 const Undeclared = "undeclared"
 
-// Set is every contract: those of the table, with what is declared for them. It is safe for
-// concurrent use.
+// Set is every format with what is declared for it. It is safe for concurrent use.
 type Set struct {
 	formats []*known
 }
@@ -36,16 +34,14 @@ type Set struct {
 // known is a format at work.
 type known struct {
 	*Format
-	// whole is the contract of a format without declarations. Otherwise it has what every body
-	// of the format has, and stands for what is not declared.
+	// whole has what every body of the format has, and stands for what is not declared.
 	whole    *Contract
 	all      []*Contract
 	declared map[string]map[int64]*Contract
 	types    routing.Table[map[int64]*Contract]
 }
 
-// Contract is what the bodies of one format, event type and version have: a Go type, and
-// what follows from it.
+// Contract is a Go type for the bodies of one format, event type and version, and what follows from it.
 type Contract struct {
 	format  *Format
 	pattern routing.Pattern
@@ -55,8 +51,7 @@ type Contract struct {
 	typ        reflect.Type
 	rules      rules
 	projection *pii.Projection
-	// places are the members' by their paths, keys those that an ordering key may be made of,
-	// by name.
+	// places are the members' by paths, keys those that an ordering key may be made of.
 	places, keys map[string][]int
 }
 
@@ -144,8 +139,7 @@ func (s *Set) Names() (names []string) {
 	return names
 }
 
-// newContract adds what follows from the Go type of whole bodies. A type that leaves its
-// content open has no projection.
+// newContract: a type that leaves its content open has no projection.
 func newContract(c Contract, t reflect.Type) *Contract {
 	c.typ, c.rules, c.places, c.keys = t, compile(t), map[string][]int{}, map[string][]int{}
 	if c.format.Content == "" || t != c.format.Head {
@@ -158,8 +152,7 @@ func newContract(c Contract, t reflect.Type) *Contract {
 	return &c
 }
 
-// place notes where the members of a struct type are. An ordering key may be made of the
-// texts of the body and of its content, which goes first.
+// place notes where the members are; for ordering keys the texts of the content go first.
 func (c *Contract) place(t reflect.Type, path string, at []int) {
 	for i := range t.NumField() {
 		field, index := t.Field(i), append(slices.Clone(at), i)
@@ -188,7 +181,6 @@ func (c *Contract) Decode(data []byte) (Body, error) {
 }
 
 // strict refuses members that the contract does not name, so that no consumer sees more.
-// Duplicate names and invalid UTF-8 are refused by default.
 var strict = json.RejectUnknownMembers(true)
 
 // Detect names the format of a message, by its contract attribute or else by the body's marks; empty: it is
@@ -254,8 +246,7 @@ func (s *Set) Find(format string, data []byte) (*Contract, error) {
 	return versions[version], nil
 }
 
-// Decode reads a body of the format, by what is declared of it: its shape, not its rules.
-// The error is ErrMalformed, or as Find's.
+// Decode reads a body by what is declared of it: its shape, not its rules. The error is as Find's.
 func (s *Set) Decode(format string, data []byte) (Body, error) {
 	c, err := s.Find(format, data)
 	if err == nil {
@@ -308,8 +299,7 @@ type Stamp struct {
 	At    time.Time
 }
 
-// Compose makes the message of a body that a program made: it gets its id and its time, and
-// is held to what is declared of it. It returns the body as it leaves.
+// Compose makes the message of a program's body, with id and time, held to what is declared.
 func (s *Set) Compose(made Body, stamp Stamp) (Body, Message, error) {
 	f := made.contract.format
 	stamped := reflect.New(f.Head)

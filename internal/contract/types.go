@@ -14,8 +14,7 @@ const (
 	TrialCanceled         = "trial.canceled"
 )
 
-// Actions of envelope.v1 that tell of a subscription. The first two and trial are the
-// requirements' (billing queues, section 4); the rest tell of ends in the same way.
+// Actions of envelope.v1 that tell of a subscription (billing queues, section 4) and of its ends.
 const (
 	ActionInitial        = "initial"
 	ActionRenewal        = "renewal"

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// hasIPv4 reports whether four numbers of 0 to 255 stand in the value with dots between
-// them, behind and before anything but a fifth. Leading zeros make it a date or a version.
+// hasIPv4: leading zeros, or a fifth number, make it a date or a version.
 func hasIPv4(value []byte) bool {
 	for run := range strings.FieldsFuncSeq(string(value), func(r rune) bool { return r != '.' && (r < '0' || r > '9') }) {
 		for numbers := range strings.SplitSeq(run, "..") {
@@ -19,8 +18,7 @@ func hasIPv4(value []byte) bool {
 	return false
 }
 
-// hasIPv6 reports whether an address stands in the value, behind nothing, a mark, a label and a colon, or letters that
-// cannot be part of it.
+// hasIPv6: an address may stand behind nothing, a mark, a label and a colon, or letters that are no part of it.
 func hasIPv6(value []byte) bool {
 	for start := 0; start < len(value); {
 		if !isHex(value[start]) && value[start] != ':' {
@@ -45,8 +43,6 @@ func hasIPv6(value []byte) bool {
 // longestIPv6 is eight groups of four and the colons between them.
 const longestIPv6 = 39
 
-// endsInIPv6 reports whether what ends the run of hex digits and colons, from some
-// place on, is an address.
 func endsInIPv6(value []byte, start, end int) bool {
 	if value[end-1] == ':' && value[end-2] != ':' {
 		end-- // a sentence goes on
@@ -80,8 +76,7 @@ func endsInIPv6(value []byte, start, end int) bool {
 	return false
 }
 
-// isIPv6 reads one address: how many colons it has, and whether it is written in full.
-// Eight groups of two digits are an EUI-64, as are other lists of bytes.
+// isIPv6: eight groups of two digits are an EUI-64, as are other lists of bytes.
 func isIPv6(address []byte) (colons int, full, ok bool) {
 	text := string(address)
 	if _, err := netip.ParseAddr(text); err != nil || text == "::" {
@@ -92,8 +87,7 @@ func isIPv6(address []byte) (colons int, full, ok bool) {
 	return strings.Count(text, ":"), full, !full || (full && !pairs)
 }
 
-// isGiven reports whether the first group is written in full, and of a range that
-// people's addresses are in: 2000::/3, fc00::/7 and fe80::/10.
+// isGiven: the first group is whole, and of a range that people have: 2000::/3, fc00::/7, fe80::/10.
 func isGiven(address []byte) bool {
 	if len(address) < 5 || address[4] != ':' {
 		return false

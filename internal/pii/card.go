@@ -8,8 +8,7 @@ import (
 // isGap reports whether people put the character between groups of digits.
 func isGap(c byte) bool { return bytes.IndexByte([]byte(" -._:|/()"), c) >= 0 }
 
-// A network is a range of the first four digits of its cards, and how many digits the
-// cards have, a bit each.
+// A network is a range of first four digits, and how many digits its cards have, a bit each.
 type network struct{ from, to, lengths int }
 
 const (
@@ -68,15 +67,12 @@ func luhn(digits []byte) bool {
 	return sum%10 == 0
 }
 
-// layouts are the groups that cards are embossed in, or typed. Any grouping at all
-// would take one dated id in ten for a card.
+// layouts are the groups that cards have: any grouping would take one dated id in ten for a card.
 var layouts = [...][]int{
 	{4, 4, 4, 4}, {4, 4, 4, 4, 1}, {4, 4, 4, 4, 2}, {4, 4, 4, 4, 3}, {4, 6, 5}, {4, 6, 4}, {4, 4, 4, 1}, {4, 4, 4, 2},
 	{4, 4, 4, 3}, {8, 8}, {6, 13}, {6, 10}, {4, 4, 4},
 }
 
-// hasCard reports whether a card's number begins at i, where a word's digits do: in one
-// group, or in those of a layout.
 func hasCard(value []byte, i int, text bool) bool {
 	var digits [19]byte
 	var sizes [5]int

@@ -71,8 +71,7 @@ func isCardOf(shortest, longest int, value []byte) bool {
 	return len(value) >= shortest && spelled(value, longest, digit, digit) && isCard(value)
 }
 
-// isAccount: Facebook's account numbers are as long as a card's. Other providers' are
-// shorter, or longer, or no digits.
+// isAccount: Facebook's account numbers are as long as a card's; no other provider's are.
 func isAccount(value []byte) bool {
 	account, ok := bytes.CutPrefix(value, []byte("facebook|"))
 	return ok && spelled(account, 17, digit, digit)

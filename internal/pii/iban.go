@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// ibans is SWIFT's registry of IBAN formats (ISO 13616): what follows the country and
-// the two check digits, in digits (n), letters (a) and either (c).
+// ibans is SWIFT's registry (ISO 13616): digits (n), letters (a) or either (c) behind the check digits.
 const ibans = `
 AD8n12c AE19n AL8n16c AT16n AZ4a20c BA16n BE12n BG4a6n8c BH4a14c BI23n BR23n1a1c BY4c4n16c CH5n12c CR18n CY8n16c
 CZ20n DE18n DJ23n DK14n DO4c20n EE16n EG25n ES20n FI14n FK2a12n FO14n FR10n11c2n GB4a14n GE2a16n GI4a15c GL14n
@@ -16,8 +15,6 @@ LI5n12c LT16n LU3n13c LV4a13c LY21n MC10n11c2n MD20c ME18n MK3n10c2n MN16n MR23n
 NO11n OM3n16c PK4a16c PL24n PS4a21c PT21n QA4a21c RO4a16c RS18n RU14n15c SA2n18c SC4a20n3a SD14n SE20n SI15n SK20n
 SM1a10n12c SO19n ST21n SV4a20n TL19n TN20n TR6n16c UA6n19c VA18n VG4a16n XK16n YE4a4n18c`
 
-// ibanFormats holds, by the two letters of the country, what stands at each place of
-// its IBANs.
 var ibanFormats = func() (formats [26 * 26][]byte) {
 	for text := range strings.FieldsSeq(ibans) {
 		format := []byte{letter, letter, digit, digit}

@@ -50,8 +50,7 @@ func readNumber(value []byte, i int, text bool) (n number) {
 	}
 }
 
-// Words that say that a phone's number follows; the last four in text alone, where
-// they are no prefixes of ids.
+// Words before a phone's number; the last four in text alone, where they are no prefixes of ids.
 var phoneWords = [...]string{"tel", "phone", "telephone", "mobile", "msisdn", "whatsapp", "gsm", "fax", "cell", "mob", "call", "sms"}
 
 // named reports whether the word before the number, or glued to it, says what it is.
@@ -126,8 +125,7 @@ func (n *number) isPhone(value []byte, word int, text bool) bool {
 	return n.isNational()
 }
 
-// isNational: 9 to 11 digits in three groups or more, of which only the first may be a
-// single digit.
+// isNational: 9 to 11 digits in three groups or more.
 func (n *number) isNational() bool {
 	return n.groups >= 3 && n.n >= 9 && n.n <= 11 && !slices.ContainsFunc(n.sizes[1:n.groups], func(size int) bool { return size < 2 })
 }

@@ -16,8 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Projection is an allow-list of JSON paths with a rule for each. It is safe for
-// concurrent use.
+// Projection is an allow-list of JSON paths with rules. It is safe for concurrent use.
 type Projection struct {
 	root  *node
 	rules map[string]Rule
@@ -28,14 +27,12 @@ type node struct {
 	name string
 	// quoted is the name as it is written, with quotes and colon.
 	quoted []byte
-	// children by the length of their names: most of what is read is not among them,
-	// and seldom needs to be compared.
+	// children by the length of their names, for most names are not among them.
 	children [][]*node
 	size     int // of the children
 	element  *node
 	rule     Rule
-	// optional: Minimize leaves out a value that breaks the rule, or that is neither the
-	// object nor the array which is due here.
+	// optional: Minimize leaves out a value that breaks the rule or is of another kind.
 	optional bool
 }
 
@@ -114,8 +111,7 @@ func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 	return p
 }
 
-// settle makes each object optional in which everything is, and reports whether the
-// node is. What stands in an array never is: a list with a gap says something else.
+// settle makes objects optional in which everything is, but in arrays: a list with a gap says something else.
 func (n *node) settle() bool {
 	if n.element != nil {
 		n.element.settle()
@@ -154,8 +150,7 @@ func (v Violation) String() string { return v.Path + ": " + v.Rule }
 
 // Error says why a document was not projected. Its text holds no value.
 type Error struct {
-	// Malformed: not one JSON document in valid UTF-8, without duplicate names and
-	// nested at most 64 deep.
+	// Malformed: not one JSON document without duplicate names, nested at most 64 deep.
 	Malformed bool
 	// Offset is the byte at which it is malformed.
 	Offset int64
@@ -192,8 +187,7 @@ const (
 // Document is one JSON document in valid UTF-8, without duplicate names.
 type Document struct{ text []byte }
 
-// Parse checks that src is a document, on which what is projected from it relies. The error is an *Error. The document is
-// src, which must not change.
+// Parse checks that src, which must not change, is a document. The error is an *Error.
 func Parse(src []byte) (Document, error) {
 	if !jsontext.Value(src).IsValid() {
 		return Document{}, &Error{Malformed: true, Offset: offset(src)}
@@ -218,15 +212,13 @@ func (p *Projection) Minimize(dst []byte, d Document) (out []byte, dropped []Vio
 	return p.walk(dst, d, lenient)
 }
 
-// Peek is Append, but that it stops where it has seen each name that it wants of the
-// document's own. What stands behind those is only known to be well-formed.
+// Peek is Append, but that it stops where it has seen each name that it wants of the document's own.
 func (p *Projection) Peek(dst []byte, d Document) ([]byte, error) {
 	dst, _, err := p.walk(dst, d, first)
 	return dst, err
 }
 
-// Exact is Append, but that it refuses names which are not on the list, and takes a time that
-// says no offset for one in UTC.
+// Exact is Append, but that it refuses unknown names, and takes a time without an offset for one in UTC.
 func (p *Projection) Exact(dst []byte, d Document) ([]byte, error) {
 	dst, _, err := p.walk(dst, d, exact)
 	return dst, err
@@ -312,8 +304,6 @@ func (p *path) index(i int) {
 // up takes the last step back.
 func (p *path) up() { p.n-- }
 
-// text is the path as violations show it: body.lines[3].price, or body.lines[].price for
-// every index.
 func (p *path) text(every bool) string {
 	var text strings.Builder
 	for _, step := range p.steps[:p.n] {
@@ -466,8 +456,7 @@ func (w *walk) raw() []byte {
 	return text
 }
 
-// unquoted is the text of a string, in place where nothing is escaped, or where it is longer than any name or shape and so
-// is not worth a copy.
+// unquoted copies only what is escaped and may be a name or a shape.
 func unquoted(quoted []byte) []byte {
 	if bytes.IndexByte(quoted, '\\') < 0 || len(quoted) > maxEscaped {
 		return quoted[1 : len(quoted)-1]
@@ -499,8 +488,7 @@ func (w *walk) violate(at *node, what string) {
 	}
 }
 
-// unknown takes down a name that is not on the list. It may be anything, and is told
-// only where it is a code.
+// unknown names what is a code: anything else could be personal.
 func (w *walk) unknown(name []byte) {
 	if len(w.violations) == maxViolations {
 		return

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Rule bounds one allowed scalar. Rules are compared with ==; the zero Rule allows
-// nothing.
+// Rule bounds one allowed scalar; the zero Rule allows nothing.
 type Rule struct{ shape shape }
 
 type shape uint8
@@ -30,24 +29,20 @@ const (
 
 // The rules.
 var (
-	// Flake is a decimal id of 1 to 32 digits, as PayNow's are. One of 13 to 16 that is
-	// a card's number is no flake: those have 17 to 20.
+	// Flake is a decimal id of 1 to 32 digits, and no card's number.
 	Flake = Rule{flake}
-	// ID is an opaque identifier: a letter or digit, then up to 127 of those and
-	// . _ : -. Digits alone are a serial number, unless they are 13 to 16 and a card's.
+	// ID is a letter or digit, then up to 127 of those and . _ : -, and no card's number alone.
 	ID = Rule{id}
 	// UID is what identity providers call a person: up to 128 letters, digits and . _ : | -, such as
 	// auth0|5f7c8ec7c33c6c004bbafe82. Digits alone are looked at like any text.
 	UID = Rule{uid}
-	// Code is a name of ours or of a protocol: a letter, then up to 63 letters,
-	// digits and . _ -.
+	// Code is a name of a protocol: a letter, then up to 63 letters, digits and . _ -.
 	Code = Rule{code}
 	// Currency is three capitals.
 	Currency = Rule{currency}
 	// Time is RFC 3339, with at most nanoseconds.
 	Time = Rule{timestamp}
-	// Amount is a decimal number in a string, of at most 24 characters without its sign.
-	// No amount, and no other number, is 15 digits or more that are a card's.
+	// Amount is a decimal number in a string, of at most 24 characters, and no card's number.
 	Amount = Rule{amount}
 	// Integer is a JSON integer that fits an int64.
 	Integer = Rule{integer}
@@ -117,8 +112,7 @@ var class = func() (table [256]byte) {
 	return table
 }()
 
-// spelled reports whether the value begins with a character of the first set, goes
-// on with ones of the rest, and has 1 to limit bytes.
+// spelled: 1 to limit bytes, of which the first is of one set of characters and the rest of another.
 func spelled(value []byte, limit int, first, rest byte) bool {
 	if len(value) == 0 || len(value) > limit || class[value[0]]&first == 0 {
 		return false

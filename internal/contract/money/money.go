@@ -9,8 +9,7 @@ import (
 	"strconv"
 )
 
-// Errors of this package. Their texts never hold an amount, nor do the texts of errors that
-// wrap them.
+// Errors of this package, whose texts never hold an amount.
 var (
 	// ErrCurrency: the code is not upper-case ISO 4217, or its currency has no minor unit.
 	ErrCurrency = errors.New("money: unknown currency")
@@ -20,8 +19,7 @@ var (
 	ErrRange = errors.New("money: amount out of range")
 )
 
-// Max is the most that one amount of a message, and one line of the books, may be, in minor units: sums
-// of thousands of them stay within an int64.
+// Max is the most that one amount may be, in minor units: sums of thousands stay within an int64.
 const Max = 1_000_000_000_000_000
 
 // maxExponent is the largest exponent in ISO 4217.

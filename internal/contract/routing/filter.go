@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// The attributes that route a message: to each queue that is bound to its key, or to one queue
-// alone.
+// The attributes that route a message: by its key, or to one queue alone.
 const (
 	AttrRoutingKey = "routing_key"
 	AttrQueue      = "queue"
@@ -37,8 +36,7 @@ func (b Binding) Takes(attributes map[string]string) bool {
 	return !keyed && b.Own || slices.ContainsFunc(b.Patterns, func(p Pattern) bool { return p == "#" || p.Match(key) })
 }
 
-// Filter is a subscription filter, in the little of Pub/Sub's language that bindings
-// need. The zero value lets every message through.
+// Filter is a subscription filter. The zero value lets every message through.
 type Filter struct {
 	queue string
 	// terms are of a message for no queue alone: one of them is enough. None: all pass.
@@ -75,8 +73,7 @@ func (b Binding) Filter() Filter {
 	return fitting(narrow, Filter{b.Queue, []term{{text: shared}}, b.Own}, all)
 }
 
-// prefix begins every key that the pattern holds. A # may stand for no word, and then the dot
-// before it is missing too.
+// prefix begins every key that the pattern holds: a # may stand for no word, and no dot before it.
 func (p Pattern) prefix() string {
 	before, _, _ := strings.Cut(string(p), "*")
 	before, _, empty := strings.Cut(before, "#")

@@ -41,8 +41,7 @@ func (p Pattern) String() string { return string(p) }
 // Exact reports whether the pattern matches one key alone, which is then its own text.
 func (p Pattern) Exact() bool { return !strings.ContainsAny(string(p), "*#") }
 
-// Match reports whether the pattern holds the key. It allocates nothing, and its time is
-// bounded by the product of both lengths.
+// Match reports whether the pattern holds the key, in time bounded by the product of both lengths.
 func (p Pattern) Match(key string) bool {
 	if p == "" || key == "" {
 		return false
@@ -162,8 +161,7 @@ func Overlap(a, b Pattern) bool {
 	return meet[0]
 }
 
-// Ambiguous reports whether two different patterns hold a key of which neither says more than
-// the other: Find would choose between them by their spelling.
+// Ambiguous reports whether patterns hold a key between which only their spelling would choose.
 func Ambiguous(a, b Pattern) bool {
 	if a == b || strings.Count(string(a), ".") != strings.Count(string(b), ".") || !Overlap(a, b) {
 		return false

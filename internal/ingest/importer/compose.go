@@ -20,8 +20,7 @@ import (
 
 // Composer says how messages of old are changed on their way.
 type Composer struct {
-	// Type is the event type of messages that do not say theirs; empty: those are refused, unless
-	// their queue has one type alone.
+	// Type is that of messages that do not say theirs; empty: their queue must have one type alone.
 	Type string
 	// Members renames the members of each message's content. One without a new name is left out.
 	Members map[string]string
@@ -36,8 +35,7 @@ func unfit(code, detail string) error { return &misfit{code, detail} }
 
 type object = map[string]jsontext.Value
 
-// item makes the door's item of a message. It returns the event id too, where there is one. The
-// error is a *misfit.
+// item makes the item of a message, with its event id, where there is one. The error is a *misfit.
 func (c Composer) item(known *catalog.Catalog, m Message, now time.Time) (item Item, id string, err error) {
 	if m.Odd != "" {
 		return item, "", unfit("odd", m.Odd)
@@ -180,8 +178,7 @@ func onlyType(q catalog.Queue) string {
 	return ""
 }
 
-// textOf is a JSON string as an id or a code; empty for what has another form, so that no report
-// repeats anything else.
+// textOf is a JSON string as an id; empty for any other form, so that no report repeats it.
 func textOf(value jsontext.Value) string {
 	text, err := jsontext.AppendUnquote(nil, value)
 	if err != nil || !pii.ID.Valid(string(text)) {

@@ -43,16 +43,13 @@ type Message struct {
 	Body  []byte
 	// Content: the body is the content alone, such as a payload.
 	Content bool
-	// ID is the event id of a body that has none. It is the same however often the message is
-	// taken. Type is the event type of such a body; empty: not known.
+	// ID and Type are those of a body that has none; an ID is the same however often it is taken.
 	ID, Type string
-	// Attempts is how often it was tried, as far as the source counts. MaxAttempts is how often
-	// it may be; 0: as often as its queue says.
+	// MaxAttempts is 0 where it is as often as its queue says.
 	Attempts, MaxAttempts int
 	// Due is when it is to be handled; zero: at once. Created is when it was made; zero: not known.
 	Due, Created time.Time
-	// Odd is why it cannot be moved, such as a time that never comes; empty: it can. It stays where
-	// it is, as what the door refuses does.
+	// Odd is why it cannot be moved, such as a time that never comes; empty: it can.
 	Odd string
 }
 
@@ -69,14 +66,11 @@ type Place struct {
 
 // Source is a queue system of old.
 type Source interface {
-	// Look counts what there is, and returns up to sample of the messages that would be moved.
-	// It changes nothing.
+	// Look counts what there is, and returns up to sample of what would be moved. It changes nothing.
 	Look(ctx context.Context, sample int) ([]Place, []Message, error)
-	// Take claims up to limit messages, oldest first, those of an earlier run that was cut off
-	// before all others. None means that nothing is left. A message is taken once in a run.
+	// Take claims up to limit messages, those of an earlier run first; none: nothing is left.
 	Take(ctx context.Context, limit int) ([]Message, error)
-	// Settle removes the accepted messages, and keeps the refused ones. Messages that are in
-	// neither list stay claimed.
+	// Settle removes the accepted messages, and keeps the refused ones. Others stay claimed.
 	Settle(ctx context.Context, accepted, refused []Message) error
 }
 
@@ -100,8 +94,7 @@ func (r Result) accepted() bool { return r.Status >= 200 && r.Status < 300 }
 
 // Door takes messages for a queue.
 type Door interface {
-	// Send returns one result for each item, in order. An error that wraps ErrClosed is final;
-	// after any other, nothing is known of any item.
+	// Send returns a result for each item. ErrClosed is final; after another error nothing is known.
 	Send(ctx context.Context, queue string, items []Item) ([]Result, error)
 }
 
@@ -127,8 +120,7 @@ type Report struct {
 	Reasons map[string]int `json:"reasons,omitempty"`
 	// Refusals are the first of them.
 	Refusals []Refusal `json:"refusals,omitempty"`
-	// Unknown is how many messages were on their way when the run ended. They stay claimed, and
-	// the next run sends them under the same event ids.
+	// Unknown is how many were on their way when the run ended; the next run sends them under the same ids.
 	Unknown int `json:"unknown,omitempty"`
 }
 
@@ -165,8 +157,7 @@ type Run struct {
 	report Report
 }
 
-// Do moves messages until the source has none, and returns what became of them. It stops between
-// two batches when ctx ends. With an error it can be run again.
+// Do moves messages until the source has none. With an error it can be run again.
 func (r *Run) Do(ctx context.Context) (Report, error) {
 	r.report = Report{Queues: map[string]int{}, Reasons: map[string]int{}}
 	for {
@@ -227,8 +218,7 @@ func (r *Run) move(ctx context.Context, taken []Message) error {
 	return failed
 }
 
-// pack makes requests of the messages: one queue each, in the order in which they were taken. It
-// returns those that cannot be sent.
+// pack makes requests of one queue each, in the order of the messages, and returns what cannot be sent.
 func (r *Run) pack(taken []Message) (batches []batch, refused []Message) {
 	open := map[string]int{}
 	for _, m := range taken {
@@ -253,8 +243,7 @@ func (r *Run) pack(taken []Message) (batches []batch, refused []Message) {
 	return batches, refused
 }
 
-// send sends a batch until each of its items is accepted or refused. It waits while the door asks
-// for it or does not answer, as long as patience lasts and ctx stands. The requests are under finish.
+// send repeats a batch until each item is accepted or refused, as long as patience lasts and ctx stands.
 func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []Message, err error) {
 	deadline := r.Now().Add(r.Patience)
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {

@@ -28,8 +28,7 @@ type Postgres struct {
 
 var _ Source = (*Postgres)(nil)
 
-// abandoned is the age from which on a row in processing has no worker any more: ten times what
-// the event queue gave an operation.
+// abandoned is the age of a row in processing that has no worker any more.
 const abandoned = 5 * time.Minute
 
 // NewPostgres connects to the database at address, a postgres:// URL or a connection string. Rows in failed
@@ -90,8 +89,7 @@ func (p *Postgres) query(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// mine holds what is taken: $1 are the statuses, $2 is the age of an abandoned row. A row without a status,
-// or in processing since no time, is taken to be named: what selects neither would leave it in silence.
+// mine takes a row without a status, or in processing since no time, to be named: else it would be silent.
 const mine = `({status} IS NULL OR ({status} = ANY($1) AND
 	({status} <> 'processing' OR NOT coalesce(isfinite({updatedat}), false) OR {updatedat} < now() - make_interval(secs => $2))))`
 
@@ -222,8 +220,7 @@ func partOf(status string) Part {
 	}
 }
 
-// queueOf finds the queue of an event type: that of the row's priority, else another one that was
-// the table's. A queue's name of old is <table>:<priority>.
+// queueOf finds the queue of a type: that of the row's priority, else another of <table>:<priority>.
 func (p *Postgres) queueOf(kind, priority string) (catalog.Queue, bool) {
 	var found catalog.Queue
 	for _, q := range p.catalog.Queues {

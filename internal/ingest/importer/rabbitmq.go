@@ -93,8 +93,7 @@ func (r *RabbitMQ) count(name string) (int64, error) {
 	return int64(queue.Messages), nil
 }
 
-// Look counts the messages that are ready. A sample is delivered and put back at once; the broker
-// marks it as delivered before.
+// Look delivers a sample and puts it back at once; the broker marks it as delivered before.
 func (r *RabbitMQ) Look(_ context.Context, sample int) (places []Place, messages []Message, err error) {
 	for _, l := range r.queues {
 		place := Place{Queue: l.queue, Name: l.name, Part: Waiting}
@@ -220,8 +219,7 @@ func (r *RabbitMQ) mark(ctx context.Context, queue string, d amqp.Delivery) erro
 	return nil
 }
 
-// typeOf is the event type that a message has beside its body. What was published to the queue by
-// its name has no routing key.
+// typeOf is the type beside the body; what was published by the queue's name has no routing key.
 func typeOf(queue string, d amqp.Delivery) string {
 	if d.RoutingKey == queue {
 		return d.Type
@@ -261,8 +259,7 @@ func (r *RabbitMQ) message(l list, d amqp.Delivery) Message {
 // maxDelay is the longest delay of the delayed message exchange, in milliseconds.
 const maxDelay = 1<<32 - 1
 
-// deaths is how often a message was rejected in the queue, or has expired in one where it waited
-// for its next attempt.
+// deaths is how often a message was rejected in the queue, or has expired where it waited.
 func deaths(queue string, headers amqp.Table) int {
 	entries, _ := headers["x-death"].([]any)
 	times := map[string]int{}

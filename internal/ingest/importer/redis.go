@@ -54,8 +54,7 @@ type Name struct {
 // failedStay is why messages that have failed stay where they are.
 const failedStay = "they have failed; --failed takes them, with all attempts again"
 
-// NewRedis connects to the server at address, a redis:// URL. newID makes event ids that sort by
-// the time at which they were made. The messages of failed lists are taken only with failed.
+// NewRedis connects to a redis:// URL. newID makes event ids that sort by time.
 func NewRedis(ctx context.Context, address string, names []Name, failed bool, newID func() string) (*Redis, error) {
 	at, err := url.Parse(address)
 	if err != nil || (at.Scheme != "redis" && at.Scheme != "rediss") {

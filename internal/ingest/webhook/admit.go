@@ -13,8 +13,7 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// mostKept is the largest buffer that is kept for the next request. What is larger is
-// rare, and a few of them would hold their memory for as long as the process lives.
+// mostKept is the largest buffer that is kept: larger ones are rare, and would hold their memory.
 const mostKept = 64 << 10
 
 // buffers are what one request reads and writes into.
@@ -27,8 +26,6 @@ type buffers struct {
 	one        [1]item
 }
 
-// release gives back what the request has claimed, and the buffers that are no larger
-// than what is kept.
 func (s *Service) release(b *buffers) {
 	b.body.Release(s.bodies, mostKept)
 	b.one[0] = item{} // nothing of the body stays
@@ -102,8 +99,7 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to
 	return nil
 }
 
-// claimed is what the headers say of a request's signature: never that it is for another path. bound: it
-// has to be for this one.
+// claimed is what the headers say of a signature. bound: it has to be for this path.
 func (from *source) claimed(r *http.Request, bound bool) (signature.Claim, error) {
 	claim, err := from.verifier.Headers(r.Header.Values)
 	switch {
@@ -186,8 +182,7 @@ func isJSON(values []string) bool {
 	return charset == "" || strings.EqualFold(charset, "utf-8")
 }
 
-// isPlain reports whether the body is not encoded. RFC 9110 wants identity to be left
-// unsaid; senders say it all the same.
+// isPlain: RFC 9110 wants identity to be left unsaid; senders say it all the same.
 func isPlain(encodings []string) bool {
 	for _, list := range encodings {
 		for encoding := range strings.SplitSeq(list, ",") {

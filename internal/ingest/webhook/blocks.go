@@ -15,13 +15,11 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// BlocksCollection has one document for each block of a second that an instance of the door has
-// taken. Nobody changes one; a TTL policy removes it.
+// BlocksCollection has a document for each block of a second that is taken; a TTL policy removes it.
 const BlocksCollection = "doorBlocks"
 
 const (
-	// blocksASecond is how many blocks a limit is cut into at most. An instance holds a part of one
-	// that it may not use, while another asks for more.
+	// blocksASecond is into how many blocks a limit is cut at most.
 	blocksASecond = 50
 	// freeShare is the part of a limit that an instance takes without asking.
 	freeShare = 100
@@ -78,8 +76,7 @@ const (
 	notKnown
 )
 
-// Take counts one, and reports whether it is within the limit. The error says why that is not
-// known, where the store was asked for it in vain; then ok is true.
+// Take counts one, and reports whether it is within the limit. With an error that is not known, and ok.
 func (l *limit) Take(ctx context.Context) (ok bool, err error) {
 	for {
 		switch l.use() {
@@ -142,8 +139,7 @@ func (l *limit) size(block int) int {
 	return (block+1)*l.perSecond/n - block*l.perSecond/n
 }
 
-// more takes blocks, unless another request has done so. found is false where others have taken
-// each block that was looked at.
+// more takes blocks, unless another request has; found is false where others have taken them all.
 func (l *limit) more(ctx context.Context) (found bool, err error) {
 	l.mu.Lock()
 	s := l.second
@@ -211,8 +207,7 @@ func (l *limit) stillOpen(ctx context.Context, second int64, blocks []int) ([]in
 	return slices.DeleteFunc(slices.Clone(blocks), func(block int) bool { return gone[block] }), nil
 }
 
-// prefix is what the ids of a second's blocks begin with. The hash comes first: ids that rise would
-// make one range of the database a hot spot.
+// prefix begins with a hash: ids that rise would make one range of the database a hot spot.
 func (l *limit) prefix(second int64) string {
 	rest := l.name + "-" + strconv.FormatInt(second, 10) + "-"
 	sum := sha256.Sum256([]byte(rest))

@@ -12,8 +12,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// How long an answer is remembered. A uid seldom changes, so it is kept longer. A customer
-// without a uid may get one at any moment.
+// A customer without a uid may get one at any moment; a uid seldom changes.
 const (
 	knownFor     = time.Minute
 	unknownFor   = 5 * time.Second
@@ -22,8 +21,7 @@ const (
 	lookupTime = 5 * time.Second
 )
 
-// Customers finds the uid of a PayNow customer in the store, and remembers some. It
-// is safe for concurrent use.
+// Customers finds the uid of a PayNow customer, and remembers some. It is safe for concurrent use.
 type Customers struct {
 	store store.Getter
 	uids  *cache.Cache[string] // by the id of the document; empty: there is none
@@ -34,8 +32,7 @@ func NewCustomers(from store.Getter, now func() time.Time) *Customers {
 	return &Customers{store: from, uids: cache.New[string](maxCustomers, 0, now)}
 }
 
-// UID returns the uid of a tenant's customer; ok reports whether there is one. An error means
-// that it is not known whether there is.
+// UID returns the uid of a tenant's customer; ok: there is one. With an error nothing is known.
 func (c *Customers) UID(ctx context.Context, tenant, id string) (uid string, ok bool, err error) {
 	key := customers.Key(tenant, id)
 	uid, err = c.uids.Get(ctx, key.ID, func(ctx context.Context) (string, time.Duration, error) {

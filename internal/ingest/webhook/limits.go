@@ -51,8 +51,7 @@ func (s *Service) counts(from *source, in *inbound, queues ...catalog.Queue) (al
 	return all
 }
 
-// admitted asks whether a message may be published. It is asked once for each message, and
-// counts it for each queue that the message reaches, up to the first that refuses.
+// admitted counts a message for each queue that it reaches, up to the first that refuses.
 func (s *Service) admitted(ctx context.Context, counts []counted) error {
 	for _, c := range counts {
 		if c.sender != nil && !c.sender.AllowN(s.config.Now(), 1) {
@@ -69,8 +68,7 @@ func (s *Service) admitted(ctx context.Context, counts []counted) error {
 }
 
 const (
-	// mostUsers bounds the users that are counted in one second; more are not limited each for
-	// itself. The sources' own rates let through far fewer.
+	// mostUsers bounds the users that are counted in one second; more are not limited each for itself.
 	mostUsers = 10_000
 	// backlogEvery is how long the door goes by what it has read of the backlogs.
 	backlogEvery = 10 * time.Second
@@ -120,8 +118,7 @@ func NewLimits(config LimitsConfig) *Limits {
 	return &Limits{config: config, queues: map[string]*limit{}, users: map[string]*limit{}}
 }
 
-// Admit counts a message. The user's limit comes first, so that one user does not use up what is
-// for all.
+// Admit counts the user's limit first, so that one user does not use up what is for all.
 func (l *Limits) Admit(ctx context.Context, q catalog.Queue, user string) error {
 	if l.isFull(ctx, q) {
 		return errQueueFull

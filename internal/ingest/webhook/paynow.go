@@ -219,8 +219,7 @@ func text(object []byte, name string) []byte {
 	return value
 }
 
-// metadata is the text in a minimized object, {"uid":"abc"}, of the member that the path ends with.
-// Nothing in it is escaped.
+// metadata is the text in a minimized object of the member that the path ends with.
 func metadata(object jsontext.Value, path string) string {
 	return string(text(object, `"`+path[strings.LastIndexByte(path, '.')+1:]+`":"`))
 }
@@ -281,8 +280,7 @@ func (f *filling) subscription() *contract.Subscription {
 	}
 }
 
-// cost maps what the order cost. Its prices go with a total that was left out: without
-// one they are added up, and say something else of an order that was discounted.
+// cost maps what the order cost. Without a total prices are added up, so they go with one that is left out.
 func (f *filling) cost(order *contract.Order) {
 	order.Total = f.amountOrNone("body.total_amount", f.TotalAmount)
 	totalLost := f.lost("body.total_amount")
@@ -303,11 +301,9 @@ func (f *filling) cost(order *contract.Order) {
 	}
 }
 
-// refund maps a refund, whose amount is never left out for its value: without one all of
-// the order is given back.
+// refund: an amount is never left out for its value, for without one all of the order is given back.
 func (f *filling) refund(m *contract.PayNow) error {
-	// PayNow documents amount as the initial payment's and store_refund_amount as
-	// the amount refunded: what was given back is the smaller of the two.
+	// By PayNow amount is the payment's, and store_refund_amount what was refunded: the smaller one counts.
 	refunded := f.Amount
 	switch s := f.StoreRefundAmount; {
 	case f.Amount != nil && *f.Amount < 0:
@@ -333,8 +329,7 @@ func (f *filling) refund(m *contract.PayNow) error {
 	return nil
 }
 
-// amountOrNone writes minor units as the contract's decimal string. It leaves out what
-// is below 0 or above money.Max, and any amount without a currency.
+// amountOrNone leaves out what is below 0 or above money.Max, and any amount without a currency.
 func (f *filling) amountOrNone(path string, minor *int64) string {
 	switch {
 	case minor == nil:
@@ -356,8 +351,7 @@ func (f *filling) amountOrNone(path string, minor *int64) string {
 	return decimal
 }
 
-// toPayNow rewrites the paths of the contract's violations into those of PayNow's
-// body, which is what its sender knows.
+// toPayNow rewrites paths of the contract into those of PayNow's body, which is what its sender knows.
 var toPayNow = strings.NewReplacer(
 	"data.order.items", "body.lines", "].productId", "].product_id", "data.order.customerId", "body.customer.id",
 	"data.order.total", "body.total_amount", "data.order.prettyId", "body.pretty_id", "data.order.", "body.",

@@ -11,16 +11,13 @@ import (
 
 // Products says what products are worth.
 type Products interface {
-	// Remembered returns what one piece of a tenant's product is worth, where that is known without
-	// asking.
+	// Remembered returns what a piece of the product is worth, where that is known without asking.
 	Remembered(tenant, productID string) (points int64, ok bool)
-	// Points returns what one piece of a tenant's product is worth, which is more than nothing; known
-	// reports whether orders may name it. An error means that this is not known now.
+	// Points returns what a piece is worth, above 0; known: orders may name it. With an error nothing is known.
 	Points(ctx context.Context, tenant, productID string) (points int64, known bool, err error)
 }
 
-// productTime bounds the wait for what an order's products are worth: no sender should wait
-// longer for a note.
+// productTime bounds the wait for points: no sender should wait longer for a note.
 const productTime = 500 * time.Millisecond
 
 // points adds up what an order is worth, for readers of the topic; empty: not known in time. An order that no

@@ -39,8 +39,6 @@ func (p *place) id() string { return cmp.Or(p.topic, p.queues[0].ID) }
 // charges reports whether a message may reach a queue that charges.
 func (p *place) charges() bool { return slices.ContainsFunc(p.queues, catalog.Queue.Charges) }
 
-// produce answers the messages of a producer inside the house, for the place that find finds
-// by an id or an alias.
 func (s *Service) produce(find func(name string) (place, bool), unknown *serve.Problem) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		from := s.sources[genericSource]
@@ -80,8 +78,6 @@ func (p *place) bound(routingKey string) []catalog.Queue {
 	})
 }
 
-// formatFor is the format of the place's messages: that which the body has, where a queue
-// of the place takes it.
 func (p *place) formatFor(found string) string {
 	for _, q := range p.queues {
 		if q.Contract == found {
@@ -112,8 +108,7 @@ const (
 	inItem = "message"
 )
 
-// unpack reads what a producer has sent: one message as it is, one in an item, or a list of
-// items. The error is of the whole request.
+// unpack reads one message, one in an item, or a list of items. The error is of the whole request.
 func unpack(body []byte) (items []item, list bool, err error) {
 	if _, err := pii.Parse(body); err != nil {
 		return nil, false, err
@@ -147,8 +142,7 @@ func unpack(body []byte) (items []item, list bool, err error) {
 	}
 }
 
-// readItem reads an item. The shapes of its texts are checked with those of the message's
-// other attributes.
+// readItem leaves the shapes of its texts to the check of the message's attributes.
 func readItem(value jsontext.Value) (i item) {
 	broken := &contract.Invalid{}
 	wrong := func(path, rule string) {
@@ -266,8 +260,7 @@ var (
 	errPanicked = serve.Refuse(http.StatusInternalServerError, "internal", "An internal error. The message may have been accepted; send it again.")
 )
 
-// result is what its sender is told of a message: the answer to one that came alone, with its own status, or
-// its place in that to a list.
+// result is what a sender is told of a message, alone or in a list.
 type result struct {
 	Status      int    `json:"status,omitzero"` // in a list
 	EventID     string `json:"event_id,omitempty"`
@@ -283,8 +276,7 @@ type result struct {
 	*serve.Problem
 }
 
-// receiveAll answers a list. No message refuses another, but those behind one of their ordering
-// key that its sender has to send again: else they would overtake it.
+// receiveAll answers a list. Messages behind one that is to be sent again are held up: they would overtake it.
 func (s *Service) receiveAll(w http.ResponseWriter, r *http.Request, from *source, to *place, account string, items []item) {
 	started := s.config.Now()
 	outcomes := make([]outcome, len(items))
@@ -332,8 +324,7 @@ func (s *Service) receiveAll(w http.ResponseWriter, r *http.Request, from *sourc
 	serve.WriteJSON(w, http.StatusOK, map[string]any{"results": answers})
 }
 
-// atOnce calls f with each number below n, some at once, and returns when all have returned. A
-// panic ends its own call alone.
+// atOnce calls f with each number below n. A panic ends its own call alone.
 func (s *Service) atOnce(ctx context.Context, n int, f func(ctx context.Context, i int)) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
 	defer cancel()

@@ -25,8 +25,7 @@ type Tokens interface {
 // Accounts are the accounts that may send by a token. The zero value is none.
 type Accounts struct {
 	Tokens Tokens
-	// Audience begins the audience of every token; the path that it is sent to follows. So a token
-	// holds for one path, as a signature with a destination does.
+	// Audience begins that of every token, and the path follows: a token holds for one path.
 	Audience string
 	// Emails are the addresses of the catalog's accounts, by name.
 	Emails map[string]string

@@ -39,8 +39,7 @@ type Publisher interface {
 
 // Directory finds the uid of a provider's customer.
 type Directory interface {
-	// UID returns the uid of a tenant's customer; ok reports whether there is one. An error means
-	// that nothing is known.
+	// UID returns the uid of a tenant's customer; ok: there is one. With an error nothing is known.
 	UID(ctx context.Context, tenant, customerID string) (uid string, ok bool, err error)
 }
 
@@ -57,8 +56,7 @@ type Config struct {
 	Log       *slog.Logger
 	Metrics   *telemetry.Metrics
 	Now       func() time.Time
-	// PublishTimeout bounds the wait for the broker, and that for the customer's uid
-	// before it; both together must be shorter than any sender's patience.
+	// PublishTimeout bounds the wait for the broker, and that for the uid before it.
 	PublishTimeout time.Duration
 	// Admission limits messages by queue and user; nil: nothing is limited.
 	Admission Admission
@@ -66,8 +64,7 @@ type Config struct {
 	Orders store.Getter
 	// Accounts may put messages on queues by a token; the zero value is nobody.
 	Accounts Accounts
-	// BodyBudget bounds the bytes that bodies in flight hold together, while they are read
-	// and until they are answered; 0 is serve.DefaultBodyBudget. What is beyond it is answered 503.
+	// BodyBudget bounds the bytes of bodies in flight together; 0 is serve.DefaultBodyBudget.
 	BodyBudget int64
 	// Release is what each message says of the door that has let it in; empty: nothing.
 	Release string
@@ -111,8 +108,7 @@ type inbound struct {
 // genericSource names the source whose secrets sign what producers inside the house send.
 const genericSource = catalog.Producers
 
-// New returns the service. It fails without a publish timeout, and on a source without
-// a secret, with a weak one, or with an event type that cannot be mapped, all together.
+// New returns the service. The error joins all mistakes of its configuration.
 func New(config Config) (*Service, error) {
 	s := &Service{config: config, sources: map[string]*source{}}
 	s.buffers.New = func() any { return new(buffers) }
@@ -168,8 +164,7 @@ func New(config Config) (*Service, error) {
 	return s, nil
 }
 
-// checkRoutes reports each event type that is routed to a queue which would not take
-// it: such an event would be acknowledged and lost.
+// checkRoutes reports routes to queues that would not take the event: it would be acknowledged and lost.
 func (s *Service) checkRoutes(from catalog.Source) []error {
 	var mistakes []error
 	for eventType, id := range from.Events {
@@ -186,8 +181,6 @@ func (s *Service) checkRoutes(from catalog.Source) []error {
 	return mistakes
 }
 
-// takes reports whether the queue is enabled, has this body format, and has a handler
-// for the event type.
 func takes(q catalog.Queue, format, eventType string) bool {
 	_, handled := q.Handler(eventType)
 	return q.Enabled && q.Contract == format && handled
@@ -196,8 +189,7 @@ func takes(q catalog.Queue, format, eventType string) bool {
 // ServeHTTP answers one request.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.router.ServeHTTP(w, r) }
 
-// Drain makes the service report that it is not ready. Requests still in flight, and
-// those that come all the same, are answered.
+// Drain makes the service report that it is not ready. It goes on to answer.
 func (s *Service) Drain() { s.draining.Store(true) }
 
 // Longest is the longest that the service works at an answer.
@@ -407,8 +399,7 @@ func refusal(err error) *serve.Problem {
 	return broken
 }
 
-// compose makes the message: uid, ordering key (the first of the named fields that it has),
-// attributes, body. It looks over all of it once more before it may leave.
+// compose makes the message, and looks over all of it once more before it may leave.
 func (s *Service) compose(ctx context.Context, in *inbound, named []string, b *buffers, o *outcome) (contract.Message, error) {
 	a := &b.attributes
 	*a = in.message.Attributes()
@@ -450,8 +441,7 @@ func (s *Service) compose(ctx context.Context, in *inbound, named []string, b *b
 	return contract.Message{Data: bytes.Clone(encoded), Attributes: attributes, OrderingKey: key}, nil
 }
 
-// publish answers for the broker: 202 only after it has confirmed. What the broker would never take is
-// refused before it counts for a rate.
+// publish answers 202 only after the broker has confirmed, and refuses what it never takes before it counts.
 func (s *Service) publish(ctx context.Context, out *outgoing, o *outcome) error {
 	q, m := out.queue, out.message
 	if err := m.Check(); err != nil {

@@ -14,12 +14,10 @@ import (
 	"billhook/internal/contract/routing"
 )
 
-// begins are the event types that nothing has to come before. The sample of a queue is of one of
-// them where the queue takes it.
+// begins are the event types that nothing has to come before.
 var begins = []string{"order.paid", "order.created", "initial", "analytics.event"}
 
-// TypeFor is the event type of a queue's sample: one that the queue has a handler for, and that the
-// catalog declares. It is empty where there is none.
+// TypeFor is a declared event type that the queue handles, for its sample; empty: there is none.
 func TypeFor(c *catalog.Catalog, q catalog.Queue) string {
 	declared := c.Contracts.Types(q.Contract)
 	var types []string
@@ -50,8 +48,7 @@ func place(eventType string) int {
 	return len(begins)
 }
 
-// of are the members of an envelope's payload that its action is about, for the catalog declares
-// the same members for every action. The empty action has those of all others.
+// of are the payload's members that an action is about; the empty action has those of all others.
 var of = map[string][]string{
 	"":           {"subscription_id", "amount", "currency"},
 	"refund":     {"payment_id", "amount", "currency"},
@@ -104,8 +101,7 @@ type content struct {
 	members []contract.Member
 }
 
-// contentOf is the newest declaration of an event type, with the members that are wanted and those
-// that are required.
+// contentOf is the newest declaration of an event type, with required and wanted members.
 func contentOf(c *catalog.Catalog, format, eventType string, wanted func(contract.Member) bool) (newest content) {
 	for _, d := range c.Contracts.Contents(format, eventType) {
 		if d.Version > newest.version {

@@ -44,8 +44,7 @@ func Names() []string {
 	}
 }
 
-// Personal lists the personal values in the samples. None of them may be found
-// anywhere behind the door.
+// Personal lists the personal values in the samples, none of which may be found behind ingest.
 var Personal = []string{
 	"Ilse", "Brandvold", "ilse_b", "IlsePlays", "ilse.brandvold@example.org", "example.org", "avatars.invalid",
 	"198.51.100.23", "2001:db8:5::17", "76561198000004242", "0c9d1b52-5f60-4f0e-8f2a-7b1f2f0e9a11", "+47 73 59",
@@ -58,8 +57,7 @@ type Event struct {
 	SubscriptionID string
 }
 
-// Read returns a sample's body with the event's ids in it. It panics on a name that
-// there is none of.
+// Read returns a sample's body with the event's ids in it. It panics on an unknown name.
 func Read(name string, event Event) []byte {
 	body, err := files.ReadFile("testdata/" + name + ".json")
 	if err != nil {

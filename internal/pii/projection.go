@@ -5,7 +5,6 @@ package pii
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -65,9 +64,6 @@ func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 	p := &Projection{root: &node{children: [][]*node{{}}}, rules: maps.Clone(rules)}
 	for path, rule := range rules {
 		at := p.root
-		if strings.Count(path, ".")+strings.Count(path, "[")+1 > maxSteps {
-			panic("pii: too deep a path " + path)
-		}
 		for name := range strings.SplitSeq(path, ".") {
 			name, array := strings.CutSuffix(name, "[]")
 			if !isName(name) || at.rule != (Rule{}) || at.element != nil {
@@ -177,8 +173,6 @@ func Describe(by string, violations []Violation) string {
 const (
 	maxViolations = 20
 	maxDepth      = 64
-	// maxSteps is how many names and indexes lead to the deepest allowed field.
-	maxSteps = 16
 	// maxText is the longest name or shape; maxEscaped its longest spelling in JSON.
 	maxText    = 128
 	maxEscaped = 6*maxText + 2
@@ -272,54 +266,27 @@ type walk struct {
 	src bytes.Buffer // which the decoder reads in place
 	mode
 	tooDeep    bool
-	path       path
 	violations []Violation
 	dropped    []Violation
 }
 
-// path leads from the top of a document to one of its values.
-type path struct {
-	steps [maxSteps]step
-	n     int
-}
-
-// step is a name, or an index where the name is empty.
-type step struct {
-	name  string
-	index int
-}
-
-// name adds the member of that name.
-func (p *path) name(name string) {
-	p.steps[p.n] = step{name: name}
-	p.n++
-}
-
-// index adds the element at that index.
-func (p *path) index(i int) {
-	p.steps[p.n] = step{index: i}
-	p.n++
-}
-
-// up takes the last step back.
-func (p *path) up() { p.n-- }
-
-func (p *path) text(every bool) string {
-	var text strings.Builder
-	for _, step := range p.steps[:p.n] {
-		switch {
-		case step.name == "" && every:
-			text.WriteString("[]")
-			continue
-		case step.name == "":
-			fmt.Fprintf(&text, "[%d]", step.index)
-			continue
-		case text.Len() > 0:
-			text.WriteByte('.')
+// at is where the value or name that was read last is, as violations show it: with each index, or with [] for every.
+func (w *walk) at(every bool) (text string) {
+	depth := 0
+	for token := range w.StackPointer().Tokens() {
+		depth++
+		switch in, _ := w.StackIndex(depth); {
+		case in == '[' && every:
+			text += "[]"
+		case in == '[':
+			text += "[" + token + "]"
+		case text == "":
+			text = token
+		default:
+			text += "." + token
 		}
-		text.WriteString(step.name)
 	}
-	return text.String()
+	return text
 }
 
 // value appends the projection of the value at hand; nothing, if it breaks a rule.
@@ -331,12 +298,13 @@ func (w *walk) value(dst []byte, at *node) []byte {
 		return w.array(dst, at.element)
 	case at.children != nil && kind == '{':
 		return w.object(dst, at)
-	case at.element != nil:
-		w.violate(at, "array")
-	default:
-		w.violate(at, "object")
 	}
 	w.skip()
+	if at.element != nil {
+		w.violate(at, "array")
+	} else {
+		w.violate(at, "object")
+	}
 	return dst
 }
 
@@ -364,9 +332,7 @@ func (w *walk) object(dst []byte, at *node) []byte {
 			}
 			dst = append(dst, child.quoted...)
 			start := len(dst)
-			w.path.name(child.name)
 			dst = w.value(dst, child)
-			w.path.up()
 			if len(dst) == start {
 				dst = dst[:before]
 			} else {
@@ -393,9 +359,7 @@ func (w *walk) array(dst []byte, element *node) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		w.path.index(i)
 		dst = w.value(dst, element)
-		w.path.up()
 		if w.tooDeep {
 			return dst
 		}
@@ -480,11 +444,11 @@ func (w *walk) skip() {
 // violate takes down that the value at hand is bad, or that it is left out.
 func (w *walk) violate(at *node, what string) {
 	if w.mode == lenient && at.optional {
-		w.dropped = AddDropped(w.dropped, Violation{Path: w.path.text(true), Rule: what})
+		w.dropped = AddDropped(w.dropped, Violation{Path: w.at(true), Rule: what})
 		return
 	}
 	if len(w.violations) < maxViolations {
-		w.violations = append(w.violations, Violation{Path: w.path.text(false), Rule: what})
+		w.violations = append(w.violations, Violation{Path: w.at(false), Rule: what})
 	}
 }
 
@@ -493,12 +457,11 @@ func (w *walk) unknown(name []byte) {
 	if len(w.violations) == maxViolations {
 		return
 	}
+	at := w.at(false)
 	if !Code.valid(name) || detect(Code, name) != "" {
-		name = []byte{'?'}
+		at = strings.TrimSuffix(at, w.StackPointer().LastToken()) + "?"
 	}
-	w.path.name(string(name))
-	w.violations = append(w.violations, Violation{Path: w.path.text(false), Rule: "unknown"})
-	w.path.up()
+	w.violations = append(w.violations, Violation{Path: at, Rule: "unknown"})
 }
 
 // AddDropped adds what was left out to a list of the first twenty, each once.

@@ -257,7 +257,7 @@ func TestAllowedFieldsAloneAreAppendedBehindWhatWasThere(t *testing.T) {
 func TestAPathThatCannotBeMeantPanics(t *testing.T) {
 	t.Parallel()
 	for _, paths := range [][]string{
-		{""}, {"a..b"}, {"a."}, {"a[0]"}, {"a[][]"}, {`a"b`}, {"é"}, {strings.Repeat("a.", 16) + "a"}, // none of them is a path
+		{""}, {"a..b"}, {"a."}, {"a[0]"}, {"a[][]"}, {`a"b`}, {"é"}, // none of them is a path
 		{"a", "a.b"}, {"a", "a[]"}, {"a.b", "a[].b"}, {"a[]", "a[].b"}, // each is one, and both cannot be
 	} {
 		for range 20 { // a map has no order: whichever path comes first
@@ -425,6 +425,7 @@ func TestExactNamesWhatItDoesNotKnow(t *testing.T) {
 		`{"at":"now","x":1}`:                    "pii: at: timestamp, x: unknown",
 		`{"who":{"uid":5}}`:                     "pii: who.uid: uid",
 		`{"` + strings.Repeat("x", 65) + `":1}`: "pii: ?: unknown",
+		`{"who":{"` + strings.Repeat(`\u0041`, 200) + `":1}}`: "pii: who.?: unknown",
 	} {
 		_, err := exactly(t, lenient(), in)
 		require.EqualError(t, err, want, in)

@@ -233,11 +233,12 @@ func param(r *http.Request, name string) string {
 	return value
 }
 
-// log logs what somebody has done, unless it has failed.
-func (a *API) log(ctx context.Context, failed error, what string, attrs ...slog.Attr) {
-	if failed == nil {
-		a.Log.LogAttrs(ctx, slog.LevelInfo, what, attrs...)
+// done is where it is logged what somebody has done, unless it has failed.
+func (a *API) done(failed error) *slog.Logger {
+	if failed != nil {
+		return slog.New(slog.DiscardHandler)
 	}
+	return a.Log
 }
 
 func (a *API) event(r *http.Request) (Event, error) {

@@ -9,11 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
-	"github.com/go-chi/chi/v5"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // runTime is how long one request runs an operation. The client asks again.

@@ -324,7 +324,7 @@ func (a *API) changePeriod(done string, change func(ctx context.Context, tenant,
 	return func(ctx context.Context, tenant, of string, by journal.Change) (journal.Period, error) {
 		by.Who = Author(ctx)
 		period, err := change(ctx, tenant, of, by)
-		a.log(ctx, err, "period changed", slog.String("how", done), slog.String("tenant", tenant),
+		a.done(err).LogAttrs(ctx, slog.LevelInfo, "period changed", slog.String("how", done), slog.String("tenant", tenant),
 			slog.String("period", period.Period), slog.String("state", string(period.State)), slog.String("who", by.Who.String()))
 		return period, err
 	}
@@ -336,7 +336,7 @@ func (a *API) revertEntry(ctx context.Context, tenant, entry string, by journal.
 	if errors.Is(err, journal.ErrReverted) {
 		return ledger.Entry{}, serve.Refuse(http.StatusConflict, "entry_reverted", "The entry is reverted already, by "+reversal.ID+".")
 	}
-	a.log(ctx, err, "entry reverted", slog.String("tenant", tenant), slog.String("entry", reversal.Reverts),
+	a.done(err).LogAttrs(ctx, slog.LevelInfo, "entry reverted", slog.String("tenant", tenant), slog.String("entry", reversal.Reverts),
 		slog.String("reversal", reversal.ID), slog.String("who", by.Who.String()))
 	return reversal, err
 }

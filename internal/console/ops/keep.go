@@ -98,7 +98,7 @@ func (a *API) retireProduct(ctx context.Context, tenant, id string, change produ
 }
 
 func (a *API) productChanged(ctx context.Context, p products.Product, err error) (products.Product, error) {
-	a.log(ctx, err, "product changed", slog.String("tenant", p.Tenant), slog.String("product", p.ID), slog.Int64("points", p.Points), slog.String("state", string(p.State)))
+	a.done(err).LogAttrs(ctx, slog.LevelInfo, "product changed", slog.String("tenant", p.Tenant), slog.String("product", p.ID), slog.Int64("points", p.Points), slog.String("state", string(p.State)))
 	return p, err
 }
 
@@ -114,7 +114,7 @@ func (a *API) setStock(ctx context.Context, tenant, id string, set SetStock) (or
 	}
 	set.Who = Who(ctx)
 	s, err := a.Stock.Set(ctx, tenant, id, *set.Available, set.Change)
-	a.log(ctx, err, "stock changed", slog.String("tenant", tenant), slog.String("product", s.ProductID), slog.Int64("available", s.Available))
+	a.done(err).LogAttrs(ctx, slog.LevelInfo, "stock changed", slog.String("tenant", tenant), slog.String("product", s.ProductID), slog.Int64("available", s.Available))
 	return s, err
 }
 
@@ -133,7 +133,7 @@ func (a *API) linkCustomer(r *http.Request) (customers.Linked, error) {
 	}
 	done, err := a.Customers.Link(r.Context(), change)
 	done.Next = params.next(r.URL.Path, Place{}, store.Cursor{ID: done.Next})
-	a.log(r.Context(), nil, "customer linked", slog.String("who", change.Who), slog.String("tenant", change.Tenant), slog.String("customer_id", change.CustomerID),
+	a.done(nil).LogAttrs(r.Context(), slog.LevelInfo, "customer linked", slog.String("who", change.Who), slog.String("tenant", change.Tenant), slog.String("customer_id", change.CustomerID),
 		slog.String("uid", change.UID), slog.String("before", done.Before), slog.String("operation", done.Operation),
 		slog.Int64("moved_points", done.MovedPoints), slog.Int64("moved_orders", done.MovedOrders), slog.Bool("failed", err != nil))
 	return done, err
@@ -146,7 +146,7 @@ func (a *API) unlinkCustomer(r *http.Request) (customers.State, error) {
 	}
 	change.UID = ""
 	state, err := a.Customers.Unlink(r.Context(), change)
-	a.log(r.Context(), nil, "customer unlinked", slog.String("who", change.Who), slog.String("tenant", change.Tenant),
+	a.done(nil).LogAttrs(r.Context(), slog.LevelInfo, "customer unlinked", slog.String("who", change.Who), slog.String("tenant", change.Tenant),
 		slog.String("customer_id", change.CustomerID), slog.Bool("failed", err != nil))
 	return state, err
 }
@@ -218,7 +218,7 @@ func (a *API) testEndpoint(r *http.Request) (endpoints.Tested, error) {
 }
 
 func (a *API) endpointChanged(r *http.Request, done, id string, err error) {
-	a.log(r.Context(), err, "endpoint changed", slog.String("how", done), slog.String("endpoint", id), slog.String("who", Who(r.Context())))
+	a.done(err).LogAttrs(r.Context(), slog.LevelInfo, "endpoint changed", slog.String("how", done), slog.String("endpoint", id), slog.String("who", Who(r.Context())))
 }
 
 // listOrders answers the orders in a state, in no order that means anything: those that wait for their payment unless

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -169,8 +170,8 @@ func count(c ops.Count) string {
 	return number(c.Count)
 }
 
-func number[N int | int64](n N) string {
-	digits, sign := strconv.FormatInt(int64(n), 10), ""
+func number(n int64) string {
+	digits, sign := strconv.FormatInt(n, 10), ""
 	if n < 0 {
 		digits, sign = digits[1:], "-"
 	}
@@ -180,18 +181,8 @@ func number[N int | int64](n N) string {
 	return sign + digits
 }
 
-// integer is number for templates, which do not choose among types.
-func integer(n any) (string, error) {
-	switch n := n.(type) {
-	case int:
-		return number(n), nil
-	case int64:
-		return number(n), nil
-	case *int64:
-		return number(*n), nil
-	}
-	return "", fmt.Errorf("pages: %T is no whole number", n)
-}
+// integer is number for templates, which have whole numbers of any type.
+func integer(n any) string { return number(reflect.Indirect(reflect.ValueOf(n)).Int()) }
 
 // href is an address with each argument escaped into its place, for pages and for the API.
 func href(format string, args ...string) string {

@@ -3,8 +3,10 @@ package deadletter_test
 import (
 	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"maps"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -317,6 +319,17 @@ func TestOperationsAreListedWithoutTheEntriesBesideThem(t *testing.T) {
 	require.Zero(t, next)
 	_, err = d.Operation(t.Context(), entry.Key.ID)
 	require.ErrorIs(t, err, deadletter.ErrUnknown)
+}
+
+// With -short rapid takes a fifth of its steps, too few to come to each end of an operation.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		if err := flag.Set("rapid.steps", "60"); err != nil {
+			panic(err)
+		}
+	}
+	os.Exit(m.Run())
 }
 
 func TestNoHistoryReplaysAnItemTwiceOrGoesOnAfterItsEnd(t *testing.T) {

@@ -77,8 +77,8 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 			log, err := os.ReadFile(path + ".log")
 			if end != "it is closed" {
 				require.NoError(t, err)
-				cut := append(log, `{"subscription":"orders-push","got":{"ID":"9`...)
-				require.NoError(t, os.WriteFile(path+".log", cut, 0o600), "the kill cuts a line off")
+				cut := string(log) + `{"subscription":"orders-push","got":{"ID":"9`
+				require.NoError(t, os.WriteFile(path+".log", []byte(cut), 0o600), "the kill cuts a line off")
 			}
 			if end == "it is killed before its log is emptied" {
 				_, loaded = open(http.StatusInternalServerError)

@@ -77,7 +77,7 @@ type Change struct {
 
 // check refuses a target whose pushes could never be accepted.
 func (t Target) check() error {
-	if err := t.Names.Check(); err != nil {
+	if err := t.Check(); err != nil {
 		return fmt.Errorf("pubsub: %w", err)
 	}
 	addresses, tokens := []string{t.PushBaseURL}, t.PushServiceAccount != ""

@@ -51,7 +51,7 @@ func instance(shared store.Store, now func() time.Time) limited {
 }
 
 // ask is the code of the refusal of a message; empty where there is none.
-func (l limited) ask(t require.TestingT, ctx context.Context, q catalog.Queue, user string) string {
+func (l limited) ask(ctx context.Context, t require.TestingT, q catalog.Queue, user string) string {
 	err := l.Admit(ctx, q, user)
 	if err == nil {
 		return ""
@@ -67,7 +67,7 @@ func (l limited) ask(t require.TestingT, ctx context.Context, q catalog.Queue, u
 func (l limited) let(t *testing.T, q catalog.Queue, messages int) (let int) {
 	t.Helper()
 	for range messages {
-		if l.ask(t, t.Context(), q, "") == "" {
+		if l.ask(t.Context(), t, q, "") == "" {
 			let++
 		}
 	}
@@ -110,7 +110,7 @@ func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 				if perUser > 0 && at%3 > 0 {
 					user = strconv.Itoa(int(at>>8) % 4)
 				}
-				switch doors[int(at)%len(doors)].ask(t, t.Context(), q, user) {
+				switch doors[int(at)%len(doors)].ask(t.Context(), t, q, user) {
 				case "":
 					let++
 					letUser[user]++
@@ -152,7 +152,7 @@ func TestOneInstanceAloneMayHaveTheWholeLimit(t *testing.T) {
 		require.Equal(t, int64(27), shared.Commits.Load(), "round trips")
 		for i := range 100 { // on a clock that is set back, too, as on a machine that slept
 			now = now.Add(-time.Duration(i%3) * time.Second)
-			require.Equal(t, "queue_rate_limited", one.ask(t, t.Context(), q, ""))
+			require.Equal(t, "queue_rate_limited", one.ask(t.Context(), t, q, ""))
 			now = now.Add(time.Duration(i%3) * time.Second)
 		}
 		require.Equal(t, int64(27), shared.Commits.Load(), "who knows that there is nothing left does not ask")
@@ -162,7 +162,7 @@ func TestOneInstanceAloneMayHaveTheWholeLimit(t *testing.T) {
 		for user := range 5 {
 			low := perUser(5)
 			low.Rate.PerSecond = 500
-			require.Empty(t, one.ask(t, t.Context(), low, strconv.Itoa(user)))
+			require.Empty(t, one.ask(t.Context(), t, low, strconv.Itoa(user)))
 		}
 		now = now.Add(time.Second)
 	}
@@ -191,7 +191,7 @@ func TestUsersBeyondThoseThatAreCountedAreNotLimitedEachForItself(t *testing.T) 
 	t.Parallel()
 	now := fixed
 	one := instance(temporary(t), func() time.Time { return now })
-	ask := func(user string) string { return one.ask(t, t.Context(), perUser(1), user) }
+	ask := func(user string) string { return one.ask(t.Context(), t, perUser(1), user) }
 	for user := range 10_000 {
 		require.Empty(t, ask(strconv.Itoa(user)))
 	}
@@ -209,7 +209,7 @@ func TestAUserStandsInNoDocument(t *testing.T) {
 	shared := temporary(t)
 	one := instance(shared, func() time.Time { return fixed })
 	for range 4 {
-		require.Empty(t, one.ask(t, t.Context(), perUser(5), "usr_42"))
+		require.Empty(t, one.ask(t.Context(), t, perUser(5), "usr_42"))
 	}
 	page, err := shared.Query(t.Context(), store.Query{Collection: webhook.BlocksCollection, Limit: 100})
 	require.NoError(t, err)
@@ -268,7 +268,7 @@ func TestAFullQueueRefusesWhereItsBoundSaysSo(t *testing.T) {
 		shared := temporary(t)
 		one := instance(shared, func() time.Time { return fixed })
 		require.NoError(t, backlog.Write(t.Context(), shared, fixed.Add(-test.age), map[string]backlog.Held{test.queue: {Messages: test.waiting}}))
-		require.Equal(t, test.want, one.ask(t, t.Context(), catalog.Queue{ID: "orders", MaxBacklog: test.bound}, ""))
+		require.Equal(t, test.want, one.ask(t.Context(), t, catalog.Queue{ID: "orders", MaxBacklog: test.bound}, ""))
 	})
 }
 

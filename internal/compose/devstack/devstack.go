@@ -1,8 +1,8 @@
 // This file is over 400 lines: one wiring of everything that runs.
 
-// Package devstack runs a whole Billhook in one process: the webhook service and the worker, on
-// the embedded stand-ins or on Google's emulators. It owns their wiring for development and for
-// the end-to-end tests. It refuses to be deployed: everything listens on loopback alone.
+// Package devstack runs a whole Billhook in one process: the webhook service and the worker, on the embedded stand-ins or
+// on Google's emulators. It owns their wiring for development and for the end-to-end tests. It refuses to be deployed:
+// everything listens on loopback alone.
 package devstack
 
 import (
@@ -38,32 +38,28 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// Claims of the embedded stack's push tokens.
 const (
+	// audience and serviceAccount are claims of the embedded stack's push tokens.
 	audience       = "billhook-local"
 	serviceAccount = "push@billhook-local.iam.gserviceaccount.com"
+	// standInTimeout is longer than any client of a stand-in waits, so that a stand-in can hang.
+	standInTimeout = time.Minute
+	// standInSecret signs what is posted to a stand-in that no place was given for. No source has it.
+	standInSecret = "billhook-stand-ins-secret-of-this-process"
 )
-
-// standInTimeout is longer than any client of a stand-in waits, so that a stand-in can hang.
-const standInTimeout = time.Minute
-
-// standInSecret signs what is posted to a stand-in that no place was given for. No source has it.
-const standInSecret = "billhook-stand-ins-secret-of-this-process"
 
 // Config configures a Stack.
 type Config struct {
 	Catalog *catalog.Catalog
 	// ProjectID is the project on the broker and the store.
 	ProjectID string
-	// Installation stands before the ids of topics and subscriptions on Google's emulators; see
-	// pubsub.Names. The stand-ins hold one installation.
+	// Installation stands before ids on Google's emulators; see pubsub.Names. The stand-ins hold one installation.
 	Installation string
 	// Secrets of each source by its name.
 	Secrets map[string][]string
 	// WebhookPort, WorkerPort and ServicePort are ports on 127.0.0.1; 0 chooses a free one.
 	WebhookPort, WorkerPort, ServicePort string
-	// TaskEvery is the interval of the worker's tasks, which Cloud Scheduler calls in
-	// production; 0: never.
+	// TaskEvery is the interval of the worker's tasks, which Cloud Scheduler calls in production; 0: never.
 	TaskEvery time.Duration
 	// Drain bounds Close's wait for requests in flight; 0: five seconds.
 	Drain time.Duration
@@ -75,14 +71,12 @@ type Config struct {
 	Emulators *emulator.SDK
 	// Provision, if set, creates the queues on the emulator in place of pubsub.Provision.
 	Provision func(ctx context.Context, broker, workerURL string) error
-	// Targets are the places of targets by name. Without one a target is at the stand-in, and what is
-	// posted is signed with standInSecret.
+	// Targets are the places of targets by name. Without one a target is at the stand-in.
 	Targets map[string]Place
 	// OpsTokens are accepted in addition to open access from this machine.
 	OpsTokens []string
 	Log       *slog.Logger
-	// WrapStore and WrapPublisher, if set, wrap the dependencies of the services, "webhook" and
-	// "worker".
+	// WrapStore and WrapPublisher, if set, wrap the dependencies of the services, "webhook" and "worker".
 	WrapStore     func(store.Store) store.Store
 	WrapPublisher func(service string, p webhook.Publisher) webhook.Publisher
 	// Handlers, if set, registers more handlers beside the program's own.
@@ -122,7 +116,7 @@ type Stack struct {
 	stop    context.CancelFunc
 	// services drain at the end. others end when they are closed.
 	services, others sync.WaitGroup
-	// token makes the token of the task calls; nil: no token.
+	// token makes the token of the task calls; Google's emulators send and ask for none.
 	token  func() (string, error)
 	mu     sync.Mutex
 	failed []error
@@ -130,7 +124,7 @@ type Stack struct {
 
 // Start runs the stack until Close. ctx bounds only the start.
 func Start(ctx context.Context, config Config) (*Stack, error) {
-	s := &Stack{}
+	s := &Stack{token: func() (string, error) { return "", nil }}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	if err := s.start(ctx, life, config); err != nil {
@@ -140,11 +134,11 @@ func Start(ctx context.Context, config Config) (*Stack, error) {
 }
 
 func (s *Stack) start(ctx, life context.Context, config Config) error {
-	webhookListener, err := s.listenAs(ctx, "webhook", config.WebhookPort)
+	webhookListener, err := s.listen(ctx, "webhook", config.WebhookPort)
 	if err != nil {
 		return err
 	}
-	workerListener, err := s.listenAs(ctx, "worker", config.WorkerPort)
+	workerListener, err := s.listen(ctx, "worker", config.WorkerPort)
 	if err != nil {
 		return err
 	}
@@ -171,12 +165,13 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	store, webhookPublisher, workerPublisher := s.Store, s.Publisher, s.Publisher
+	store := s.Store
 	if config.WrapStore != nil {
 		store = config.WrapStore(store)
 	}
-	if config.WrapPublisher != nil {
-		webhookPublisher, workerPublisher = config.WrapPublisher("webhook", s.Publisher), config.WrapPublisher("worker", s.Publisher)
+	publisherOf := config.WrapPublisher
+	if publisherOf == nil {
+		publisherOf = func(_ string, p webhook.Publisher) webhook.Publisher { return p }
 	}
 	targets, err := s.targets(ctx, config)
 	if err != nil {
@@ -189,7 +184,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 		backlogs, asked = s.Broker, s.Broker
 	}
 	workerService, err := worker.New(worker.Config{
-		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: workerPublisher, Authenticator: verifier,
+		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: publisherOf("worker", publisher), Authenticator: verifier,
 		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Backlogs: backlogs, Broker: asked, Subscriptions: s.subscriptions, Switch: s.subscriptions, Doctor: s.doctor,
 		Log: config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc, Handlers: config.Handlers, PrivateEndpoints: true,
 	})
@@ -199,7 +194,7 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	workerService.Start()
 	s.closers = append(s.closers, func() error { workerService.Close(); return nil })
 	webhookService, err := webhook.New(webhook.Config{
-		Catalog: config.Catalog, Secrets: config.Secrets, Tolerance: 5 * time.Minute, Publisher: webhookPublisher,
+		Catalog: config.Catalog, Secrets: config.Secrets, Tolerance: 5 * time.Minute, Publisher: publisherOf("webhook", publisher),
 		Customers: webhook.NewCustomers(s.Store, time.Now), Products: products.NewReader(s.Store, config.Catalog.Products, time.Now), Log: config.Log, Metrics: webhookMetrics,
 		Now: time.Now, PublishTimeout: 5 * time.Second, Orders: store, Release: serve.BuildOf().Release(config.Catalog.Hash()),
 		Admission: webhook.NewLimits(webhook.LimitsConfig{
@@ -209,15 +204,15 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	if err != nil {
 		return err
 	}
-	drain := cmp.Or(config.Drain, 5*time.Second)
-	if _, err = s.run(ctx, life, &serve.Server{
-		Name: "webhook", Handler: webhookService, Log: config.Log, Drain: drain, ReadTimeout: 20 * time.Second, Longest: webhookService.Longest(), Draining: webhookService.Drain,
-	}, webhookListener, webhookMetrics); err != nil {
+	server := serve.Server{Log: config.Log, Drain: cmp.Or(config.Drain, 5*time.Second)}
+	server.Name, server.Handler, server.ReadTimeout = "webhook", webhookService, 20*time.Second
+	server.Longest, server.Draining = webhookService.Longest(), webhookService.Drain
+	if _, err = s.run(ctx, life, server, webhookListener, webhookMetrics); err != nil {
 		return err
 	}
-	if s.WorkerMetricsURL, err = s.run(ctx, life, &serve.Server{
-		Name: "worker", Handler: workerService, Log: config.Log, Drain: drain, ReadTimeout: time.Minute, Longest: workerService.Longest(), Draining: workerService.Drain,
-	}, workerListener, workerMetrics); err != nil {
+	server.Name, server.Handler, server.ReadTimeout = "worker", workerService, time.Minute
+	server.Longest, server.Draining = workerService.Longest(), workerService.Drain
+	if s.WorkerMetricsURL, err = s.run(ctx, life, server, workerListener, workerMetrics); err != nil {
 		return err
 	}
 	if s.Broker != nil {
@@ -240,19 +235,14 @@ func (e *PortError) Error() string { return e.Of + ": " + e.Err.Error() }
 // Unwrap is the reason; see serve.Listen.
 func (e *PortError) Unwrap() error { return e.Err }
 
-func (s *Stack) listenAs(ctx context.Context, of, port string) (net.Listener, error) {
-	listener, err := s.listen(ctx, port)
-	if err != nil {
-		return nil, &PortError{Of: of, Err: err}
-	}
-	return listener, nil
-}
-
-// listen opens a port on loopback until Close, when its server may have closed it already.
-func (s *Stack) listen(ctx context.Context, port string) (net.Listener, error) {
+// listen opens a port on loopback until Close, when its server may have closed it already. of names a port of the Config.
+func (s *Stack) listen(ctx context.Context, of, port string) (net.Listener, error) {
 	listener, err := serve.Listen(ctx, "127.0.0.1", port)
-	if err == nil {
+	switch {
+	case err == nil:
 		s.closers = append(s.closers, func() error { _ = listener.Close(); return nil })
+	case of != "":
+		err = &PortError{Of: of, Err: err}
 	}
 	return listener, err
 }
@@ -268,7 +258,7 @@ func (s *Stack) serveStandIn(listener net.Listener, h http.Handler) {
 
 // targets starts the stand-in, and returns the way to every target.
 func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, error) {
-	listener, err := s.listenAs(ctx, "service", config.ServicePort)
+	listener, err := s.listen(ctx, "service", config.ServicePort)
 	if err != nil {
 		return nil, err
 	}
@@ -331,19 +321,17 @@ func (s *Stack) Task(ctx context.Context, name string) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.token != nil {
-		token, err := s.token()
-		if err != nil {
-			return nil, err
-		}
-		request.Header.Set("Authorization", "Bearer "+token)
+	token, err := s.token()
+	if err != nil {
+		return nil, err
 	}
+	request.Header.Set("Authorization", "Bearer "+token)
 	return tasks.Call(http.DefaultClient, request)
 }
 
 // run serves a service and returns the URL of its metrics.
-func (s *Stack) run(ctx, life context.Context, server *serve.Server, on net.Listener, metrics *telemetry.Metrics) (string, error) {
-	metricsListener, err := s.listen(ctx, "0")
+func (s *Stack) run(ctx, life context.Context, server serve.Server, on net.Listener, metrics *telemetry.Metrics) (string, error) {
+	metricsListener, err := s.listen(ctx, "", "0")
 	if err != nil {
 		return "", err
 	}
@@ -364,7 +352,7 @@ func (s *Stack) standIns(ctx, _ context.Context, config Config) (broker string, 
 	if err != nil {
 		return "", tokens, err
 	}
-	keys, err := s.listen(ctx, "0")
+	keys, err := s.listen(ctx, "", "0")
 	if err != nil {
 		return "", tokens, err
 	}
@@ -439,14 +427,12 @@ func (s *Stack) Close() error {
 		s.Gateway.Close()
 	}
 	s.services.Wait() // the services drain while their dependencies still run
-	errs := []error{}
-	for i := len(s.closers) - 1; i >= 0; i-- {
-		errs = append(errs, s.closers[i]())
+	errs := s.failed
+	for _, closes := range slices.Backward(s.closers) {
+		errs = append(errs, closes())
 	}
 	s.others.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := errors.Join(append(errs, s.failed...)...); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("devstack: %w", err)
 	}
 	return nil

@@ -20,8 +20,7 @@ const (
 	refundsPath  = "/v1/refunds"
 )
 
-// registerPayments registers the handlers of payments and refunds, of those queues that are
-// enabled; the registry's own check reports what is missing.
+// registerPayments registers the handlers of payments and refunds; the registry's own check reports what is missing.
 func registerPayments(r *handler.Registry, c *catalog.Catalog, targets delivery.Targets, db store.GetCommitter, now func() time.Time) {
 	refundQueue, _ := c.HandledBy("refunds.initiate")
 	payment := func(name string) payments.Payments {
@@ -33,8 +32,7 @@ func registerPayments(r *handler.Registry, c *catalog.Catalog, targets delivery.
 	})
 }
 
-// gatewayOf is the gateway of the target that a handler calls first; without a target where this
-// worker calls none for it.
+// gatewayOf is the gateway of the target that a handler calls first, without a target where it calls none.
 func gatewayOf(c *catalog.Catalog, targets delivery.Targets, name, path string) gateway {
 	q, _ := c.HandledBy(name)
 	for _, h := range q.Handlers {
@@ -52,16 +50,13 @@ type gateway struct {
 	path   string
 }
 
-var _ payments.Gateway = gateway{}
-
 // Do posts an order.
 func (g gateway) Do(ctx context.Context, key string, order []byte) ([]byte, error) {
 	answer, err := g.target.Call(ctx, delivery.Request{
 		Method: http.MethodPost, Path: g.path, ID: key, Body: order, MaxAnswer: payments.MaxAnswer,
 	})
 	if answer.Status == http.StatusConflict {
-		// It means "I have that" to some and "this contradicts what I have" to others, so the
-		// gateway is asked.
+		// It means "I have that" to some and "this contradicts what I have" to others, so the gateway is asked.
 		known, ok, asked := g.Reconcile(ctx, key)
 		if asked != nil || ok {
 			return known, asked

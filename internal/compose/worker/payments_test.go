@@ -9,96 +9,32 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/internal/apps/payments"
 	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/pipeline/delivery"
-	"billhook/internal/platform/standin"
 )
 
-const signingSecret = "the-deliveries-secret-of-24-bytes"
-
-// till is a worker with a gateway, for which no time passes.
-type till struct {
-	worker http.Handler
-	config worker.Config
-	broker *shelf
-}
-
-// paying is a worker whose gateway is at the handler.
-func paying(t *testing.T, at http.Handler) till {
+// paying is a worker whose gateway is at the handler, and for which no time passes.
+func paying(t *testing.T, at http.Handler) (*worker.Worker, worker.Config) {
 	t.Helper()
 	server := httptest.NewServer(at)
 	t.Cleanup(server.Close)
-	p, now := till{broker: &shelf{}}, time.Now()
-	p.config = config(t, func(c *worker.Config) { c.Publisher, c.Now = p.broker, func() time.Time { return now } })
-	targets, err := delivery.Open(p.config.Catalog, "", func(catalog.Target) (string, []string) { return server.URL, []string{signingSecret} }, time.Now)
+	now := time.Now()
+	c := config(t, func(c *worker.Config) {
+		c.Now, c.Targets = func() time.Time { return now }, postedTo(t, c.Catalog, server.URL)
+	})
+	w, err := worker.New(c)
 	require.NoError(t, err)
-	t.Cleanup(targets.Close)
-	p.config.Targets = targets
-	p.worker, err = worker.New(p.config)
-	require.NoError(t, err)
-	return p
-}
-
-func (p till) record(t *testing.T, queue catalog.Queue, id string) dedupe.Record {
-	t.Helper()
-	doc, err := p.config.Store.Get(t.Context(), dedupe.Key(queue.ID, dedupe.DefaultTenant, id))
-	require.NoError(t, err)
-	record, err := dedupe.FromDocument(doc)
-	require.NoError(t, err)
-	return record
-}
-
-func standInGateway(t *testing.T) *standin.Gateway {
-	t.Helper()
-	g, err := standin.NewGateway(standin.GatewayConfig{Secrets: []string{signingSecret}, Tolerance: time.Minute})
-	require.NoError(t, err)
-	t.Cleanup(g.Close)
-	return g
+	return w, c
 }
 
 func asks(id, action string, payload contract.Payload) contract.Body {
 	return contract.Of(&contract.Envelope{ID: id, Action: action, CreatedAt: "2026-03-02T10:15:00Z", Payload: payload})
 }
 
-func TestThePaymentsQueuesAskTheGatewayAndTellTheOutcome(t *testing.T) {
-	t.Parallel()
-	g := standInGateway(t)
-	p := paying(t, g)
-	for id, test := range map[string]struct {
-		handler, action string
-		payload         contract.Payload
-		result          string
-		emitted         int
-	}{
-		"a-payment":        {"payments.initiate", "renewal", contract.Payload{SubscriptionID: "s-1", Amount: "9.99", Currency: "EUR"}, payments.Paid, 1},
-		"a-declined-one":   {"payments.initiate", "upgrade", contract.Payload{SubscriptionID: "decline-2"}, payments.Declined, 1},
-		"a-trial":          {"payments.initiate_trial", "trial", contract.Payload{SubscriptionID: "s-3"}, payments.Paid, 2},
-		"a-declined-trial": {"payments.initiate_trial", "trial", contract.Payload{SubscriptionID: "decline-4"}, payments.Declined, 1},
-		"a-refund":         {"refunds.initiate", "refund", contract.Payload{PaymentID: "pay-5"}, string(payments.Refunded), 0},
-	} {
-		q, ok := p.config.Catalog.HandledBy(test.handler)
-		require.True(t, ok)
-		for range 2 {
-			require.Less(t, posted(t, p.worker, q.PushPath(), asks(id, test.action, test.payload)), 300, id)
-		}
-		record := p.record(t, q, id)
-		require.Equal(t, dedupe.Completed, record.Status, id)
-		require.Equal(t, test.result, record.Result, id)
-		require.Len(t, record.Emitted, test.emitted, id)
-	}
-	require.Equal(t, 1, g.CarriedOut("a-payment"))
-	require.Equal(t, 1, g.Refunded("pay-5"))
-	found, err := payments.FindRefund(t.Context(), p.config.Store, "default", "pay-5")
-	require.NoError(t, err)
-	require.Equal(t, payments.Refunded, found.State)
-}
-
 // One status decides each: what is asked of the gateway, and what its answers are taken for.
-func TestWhatTheGatewaysStatusesMean(t *testing.T) {
+func TestStatusOfTheGatewayDecidesThePayment(t *testing.T) {
 	t.Parallel()
 	const succeeded = `{"payment_id":"pay-1","subscription_id":"s-1","status":"succeeded"}`
 	const declined = `{"payment_id":"pay-1","status":"declined"}`
@@ -127,7 +63,7 @@ func TestWhatTheGatewaysStatusesMean(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := paying(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			p, c := paying(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				a := test.post
 				if r.Method == http.MethodGet {
 					a = test.get
@@ -141,9 +77,12 @@ func TestWhatTheGatewaysStatusesMean(t *testing.T) {
 			if strings.HasPrefix(test.says, payments.Paid) {
 				name, ask = "payments.initiate", asks("r-1", "renewal", contract.Payload{SubscriptionID: "s-1"})
 			}
-			q, _ := p.config.Catalog.HandledBy(name)
-			posted(t, p.worker, q.PushPath(), ask)
-			record := p.record(t, q, "r-1")
+			q, _ := c.Catalog.HandledBy(name)
+			posted(t, p, q.PushPath(), ask)
+			doc, err := c.Store.Get(t.Context(), dedupe.Key(q.ID, dedupe.DefaultTenant, "r-1"))
+			require.NoError(t, err)
+			record, err := dedupe.FromDocument(doc)
+			require.NoError(t, err)
 			require.Equal(t, test.status, record.Status)
 			require.Contains(t, []string{record.Result, record.LastError}, test.says)
 		})

@@ -21,8 +21,8 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// TestADamagedDocumentStopsNoList damages one document of each collection that people list, and asks for the list.
-func TestADamagedDocumentStopsNoList(t *testing.T) {
+// TestDamagedDocumentStopsNoList damages one document of each collection that people list, and asks for the list.
+func TestDamagedDocumentStopsNoList(t *testing.T) {
 	t.Parallel()
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	const none = "9" // sorts before letters
@@ -53,11 +53,10 @@ func TestADamagedDocumentStopsNoList(t *testing.T) {
 			var log strings.Builder
 			metrics := telemetry.NewMetrics()
 			var db store.Store
-			w, err := worker.New(config(t, func(c *worker.Config) {
+			w := open(t, func(c *worker.Config) {
 				c.Log, c.Metrics, db = slog.New(slog.NewJSONHandler(&log, nil)), metrics, c.Store
-			}))
-			require.NoError(t, err)
-			_, err = db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: collection, ID: test.id}, test.fields)})
+			})
+			_, err := db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: collection, ID: test.id}, test.fields)})
 			require.NoError(t, err)
 			for _, path := range test.paths {
 				answer := asked(w, http.MethodGet, path, "")
@@ -77,11 +76,11 @@ func TestADamagedDocumentStopsNoList(t *testing.T) {
 	}
 }
 
-// TestAMessageThatCannotBeReadInItsLaneIsADeadLetter damages what waits in each kind of lane, with a message that
+// TestMessageThatCannotBeReadInItsLaneIsADeadLetter damages what waits in each kind of lane, with a message that
 // can be read and without one, and runs the task that publishes it.
-func TestAMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
+func TestMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	now := time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)
+	now := morning
 	for kind, does := range map[lane.Kind]string{lane.Outbox: "relay-outbox", lane.Delayed: "release-delayed"} {
 		for name, damage := range map[string]func(fields map[string]any){
 			"its topic is lost":   func(fields map[string]any) { delete(fields, "topic") },
@@ -90,12 +89,9 @@ func TestAMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 		} {
 			t.Run(string(kind)+", "+name, func(t *testing.T) {
 				t.Parallel()
-				broker := &shelf{}
+				broker := &shelves{}
 				var db store.Store
-				w, err := worker.New(config(t, func(c *worker.Config) {
-					c.Publisher, c.Now, db = broker, func() time.Time { return now }, c.Store
-				}))
-				require.NoError(t, err)
+				w := open(t, func(c *worker.Config) { c.Publisher, c.Now, db = broker, func() time.Time { return now }, c.Store })
 				for _, event := range []string{"e1", "e2"} {
 					m := contract.Message{Data: []byte(`{}`), Attributes: map[string]string{"event_id": event, "ordering_key": "k"}, OrderingKey: "k"}
 					var writes []store.Write
@@ -112,11 +108,11 @@ func TestAMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 					if event == "e1" {
 						damage(writes[0].Fields)
 					}
-					_, err = db.Commit(t.Context(), writes)
+					_, err := db.Commit(t.Context(), writes)
 					require.NoError(t, err)
 				}
 				require.EqualValues(t, 1, task(t, w, does)["published"])
-				require.Equal(t, "e2", broker.taken[0].Attributes["event_id"], "the key goes on")
+				require.Equal(t, "e2", broker.all()[0].message.Attributes["event_id"], "the key goes on")
 				var listed ops.DeadLetters
 				queue := "orders-process"
 				if kind == lane.Outbox && name == "all is lost" {

@@ -26,7 +26,6 @@ import (
 	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
@@ -60,10 +59,7 @@ func TestNoTenantNoticesAnother(t *testing.T) {
 	echo := httptest.NewServer(http.HandlerFunc(echoed))
 	t.Cleanup(echo.Close)
 	base := config(t, nil)
-	targets, err := delivery.Open(base.Catalog, "", func(catalog.Target) (string, []string) { return echo.URL, []string{signingSecret} }, time.Now)
-	require.NoError(t, err)
-	t.Cleanup(targets.Close)
-	base.Targets = targets
+	base.Targets = postedTo(t, base.Catalog, echo.URL)
 	for i := range base.Catalog.Queues { // chance, and a budget that all share, would part the houses
 		q := &base.Catalog.Queues[i]
 		q.Backoff.Jitter, q.NackBudget = 0, 0
@@ -92,7 +88,7 @@ func TestNoTenantNoticesAnother(t *testing.T) {
 				d := time.Duration(rapid.IntRange(1, 2000).Draw(rt, "seconds")) * time.Second
 				for _, h := range []*house{both, alone[tenants[0]], alone[tenants[1]]} {
 					pass(h.clock, d)
-					h.task(h.behind, "release-delayed")
+					task(t, h.behind, "release-delayed")
 					h.settle()
 				}
 			},
@@ -149,9 +145,7 @@ func (h *house) as(tenant string) *house {
 
 // push delivers a message of a tenant, and what follows from it.
 func (h *house) push(queue string, m contract.Message) string {
-	answer := httptest.NewRecorder()
-	h.behind.ServeHTTP(answer, pushOf(h.t, "/push/"+queue, "m-"+m.Attributes[contract.AttrEventID], h.clock.Now(), m))
-	return fmt.Sprint(answer.Code, answer.Body)
+	return fmt.Sprint(pushed(h.t, h.behind, "/push/"+queue, "m-"+m.Attributes[contract.AttrEventID], h.clock.Now(), m))
 }
 
 // sorts is the tenant and the key of a message, or the message itself where it has no key.
@@ -166,10 +160,7 @@ func (p published) sorts() string {
 // settle delivers what was published to queues of the model, until nothing more is.
 func (h *house) settle() {
 	for range 20 {
-		h.broker.mu.Lock()
-		taken := h.broker.taken
-		h.broker.taken = nil
-		h.broker.mu.Unlock()
+		taken := h.broker.all()
 		// Messages of several keys are published side by side. Those of one key keep their order.
 		slices.SortStableFunc(taken, func(a, b published) int {
 			return cmp.Or(cmp.Compare(a.topic, b.topic), cmp.Compare(a.sorts(), b.sorts()))

@@ -1,6 +1,6 @@
-// Package worker puts the push worker together: doors, handlers, ops API, health. The mains bring
-// the store, the publisher and the clock, so that the same worker runs on Google Cloud, on the
-// emulators and in one process. It decides nothing itself.
+// Package worker puts the push worker together: pushes, handlers, ops API, health. The mains bring the store, the
+// publisher and the clock, so that the same worker runs on Google Cloud, on the emulators and in one process. It decides
+// nothing itself.
 package worker
 
 import (
@@ -62,8 +62,7 @@ type Config struct {
 	Broker ops.Broker
 	// Instance names this process in logs and in the log of each event's attempts; empty: by chance.
 	Instance string
-	// Subscriptions shows whether paused queues are; nil: it cannot be seen. Switch pauses and resumes
-	// them; nil: this worker may not.
+	// Subscriptions shows whether paused queues are; nil: it cannot be seen. Switch pauses and resumes them; nil: it may not.
 	Subscriptions pause.Viewer
 	Switch        pause.Switch
 	// Doctor compares what is deployed with the catalog, for people who ask; nil: nothing can be compared.
@@ -75,10 +74,9 @@ type Config struct {
 	Log     *slog.Logger
 	Metrics *telemetry.Metrics
 	Now     func() time.Time
-	// Alarm has kept messages released on time. If it is nil, the worker releases them itself by
-	// AfterFunc, until it drains; if that is nil too, the scheduler's minute releases them.
-	Alarm push.Alarm
-	// AfterFunc calls f when d has passed; see alarm.Config.
+	// Alarm has kept messages released on time. If it is nil, the worker releases them itself by AfterFunc (see
+	// alarm.Config), until it drains; if that is nil too, the scheduler's minute releases them.
+	Alarm     push.Alarm
 	AfterFunc func(d time.Duration, f func()) (stop func())
 	// PrivateEndpoints lets endpoints of third parties be at any address: for development.
 	PrivateEndpoints bool
@@ -102,8 +100,8 @@ type Worker struct {
 	timer *alarm.Timer
 }
 
-// Drain makes the worker refuse new pushes and report that it is not ready. Tails end. Its own alarm ends:
-// another worker, or the scheduler's minute, releases kept messages.
+// Drain makes the worker refuse new pushes and report that it is not ready. Tails and its own alarm end: another worker,
+// or the scheduler's minute, releases kept messages.
 func (w *Worker) Drain() {
 	w.push.Drain()
 	w.api.Drain()
@@ -136,13 +134,9 @@ func (w *Worker) Longest() time.Duration { return max(w.push.Longest(), tasks.Lo
 // lanesAtOnce is how many lanes a task relays at the same time.
 const lanesAtOnce = 16
 
-// Check reports everything that a worker of the pool would refuse of the catalog at its start,
-// whatever its addresses and secrets. An empty pool is all pools.
+// Check reports what a worker of the pool, or of all, would refuse of the catalog, whatever its addresses and secrets.
 func Check(c *catalog.Catalog, pool string) error {
-	config := Config{Catalog: c, Targets: delivery.Targets{}, Store: struct{ store.Store }{}, Now: time.Now} // never read
-	for _, t := range c.TargetsOf("") {
-		config.Targets[t.Name] = &delivery.Target{} // registered, and never called
-	}
+	config := Config{Catalog: c, Targets: uncalled(c), Store: struct{ store.Store }{}, Now: time.Now} // never read
 	registry := handler.NewRegistry()
 	config.register(registry, c.Queues, dependencies{})
 	return refuse(c, queuesOf(c, pool), registry)
@@ -155,8 +149,7 @@ type dependencies struct {
 	poster   *delivery.Endpoints
 }
 
-// register is where all handlers are registered: those of each domain, those that the catalog declares for the
-// queues by a target alone, and the program's own.
+// register registers the handlers of each domain, those that the catalog declares by a target alone, and the program's own.
 func (c Config) register(registry *handler.Registry, queues []catalog.Queue, with dependencies) {
 	updates, _ := c.Catalog.EmitsTo("subscriptions.record")
 	billing.Register(registry,
@@ -178,22 +171,22 @@ func (c Config) register(registry *handler.Registry, queues []catalog.Queue, wit
 
 // queuesOf are the queues of a pool, or of all pools.
 func queuesOf(c *catalog.Catalog, pool string) []catalog.Queue {
-	if pool == "" {
-		return c.Queues
-	}
-	return slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return q.Pool != pool })
+	return slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return pool != "" && q.Pool != pool })
 }
 
-// refuse reports the mistakes of a catalog that depend on the handlers, of which the registry has
-// those of the queues.
+// refuse reports the mistakes of a catalog that depend on the handlers, of which the registry has those of the queues.
 func refuse(c *catalog.Catalog, queues []catalog.Queue, registry *handler.Registry) error {
 	own := *c
 	own.Queues = queues
-	return errors.Join(checkEndpoints(c), notifications.Check(c), registry.Check(&own))
+	var unsaid error
+	if _, delivers := c.HandledBy(endpoints.Handler); delivers && c.Endpoints == (catalog.Endpoints{}) {
+		unsaid = &catalog.Mistake{File: "targets.yaml", Key: "endpoints", What: "is missing, and a queue delivers to them"}
+	}
+	return errors.Join(unsaid, notifications.Check(c), registry.Check(&own))
 }
 
-// New puts the worker together. It reports all mistakes of the catalog: a handler that does not
-// exist, an unknown body format, other topics than a handler emits to, a pool without a queue.
+// New puts the worker together. It reports all mistakes of the catalog: a handler that does not exist, an unknown body
+// format, other topics than a handler emits to, a pool without a queue.
 func New(config Config) (*Worker, error) {
 	config.Instance = cmp.Or(config.Instance, uuid.NewString()[:8])
 	counted := config.recorder()
@@ -202,7 +195,9 @@ func New(config Config) (*Worker, error) {
 	teacher := customers.NewTeacher(config.Store, config.Log, config.Now)
 	watched := teacher.Watch(config.Store)
 	worth := products.NewReader(config.Store, config.Catalog.Products, config.Now)
-	poster := config.poster(counted)
+	// Events' requests to the endpoints of third parties and people's are within the same limits.
+	poster := delivery.NewEndpoints(config.Catalog.Endpoints, config.PrivateEndpoints, config.Now)
+	poster.Watcher = counted
 	queues := queuesOf(config.Catalog, config.Pool)
 	config.register(registry, queues, dependencies{products: worth, teacher: teacher, poster: poster})
 	var mistakes []error
@@ -234,8 +229,7 @@ func New(config Config) (*Worker, error) {
 	})
 	operator := &deadletter.Operator{
 		Store: listed, Queue: config.Catalog.Queue, Now: config.Now, NewID: uuid.NewString, Wait: wait,
-		// Deployed, only the worker that runs the tasks may publish on every queue: a replay
-		// through another is published by its relay-outbox.
+		// Deployed, only the worker that runs the tasks may publish on every queue: it publishes a replay through another.
 		Relay: func(ctx context.Context, lane string) error {
 			_, err := relay.Lane(ctx, lane)
 			return err
@@ -246,18 +240,25 @@ func New(config Config) (*Worker, error) {
 		Reads: ops.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: config.lists(watched), Now: config.Now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: listed, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
-		Endpoints: config.endpoints(poster),
-		Tries:     &dryrun.Desk{Store: listed, Now: config.Now, Worker: config.trial},
-		Stock:     &orders.Keeper{Store: listed, Now: config.Now, NewID: uuid.NewString},
-		Example:   config.example,
-		Self:      ops.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
-		Settings:  config.Settings,
-		Doctor:    config.Doctor,
-		Pauses:    &pause.Keeper{Store: listed, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
-		Timer:     after,
-		NewID:     uuid.NewString,
+		Endpoints: &endpoints.Keeper{
+			Store: listed, Poster: poster, OldSecretFor: config.Catalog.Endpoints.OldSecretFor, Now: config.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
+		},
+		Periods: &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
+		Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
+			for _, id := range lanes {
+				_ = operator.Relay(ctx, id) // what is left is published by the task
+			}
+		}},
+		Tries:    &dryrun.Desk{Store: listed, Now: config.Now, Worker: config.trial},
+		Stock:    &orders.Keeper{Store: listed, Now: config.Now, NewID: uuid.NewString},
+		Example:  config.example,
+		Self:     ops.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
+		Settings: config.Settings,
+		Doctor:   config.Doctor,
+		Pauses:   &pause.Keeper{Store: listed, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
+		Timer:    after,
+		NewID:    uuid.NewString,
 	}
-	config.books(api, operator.Relay)
 
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })
@@ -283,10 +284,10 @@ func after(d time.Duration) (c <-chan time.Time, stop func() bool) {
 }
 
 func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(max(d, 0))
-	defer timer.Stop()
+	over, stop := after(d)
+	defer stop()
 	select {
-	case <-timer.C:
+	case <-over:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -1,11 +1,12 @@
 package worker_test
 
 import (
+	"bufio"
 	"context"
-	"errors"
 	"log/slog"
 	"net/http"
-	"path/filepath"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -13,57 +14,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/apps/endpoints"
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
-	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/auth"
-	"billhook/internal/platform/standin"
+	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
-	"billhook/internal/platform/telemetry"
 )
 
-type nowhere struct{}
-
-func (nowhere) Publish(context.Context, string, contract.Message) (string, error) {
-	return "", errors.New("no answer")
-}
-
-type anyone struct{}
-
-func (anyone) Verify(context.Context, string) error { return nil }
-
-// postedTo are the targets of a catalog, all of them at one place.
-func postedTo(t *testing.T, c *catalog.Catalog, url string) delivery.Targets {
-	t.Helper()
-	targets, err := delivery.Open(c, "", func(catalog.Target) (string, []string) {
-		return url, []string{"a-secret-of-more-than-24-bytes"}
-	}, time.Now)
-	require.NoError(t, err)
-	return targets
-}
-
-func config(t *testing.T, change func(*worker.Config)) worker.Config {
-	t.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
-	targets := postedTo(t, shipped, "http://127.0.0.1:1")
-	c := worker.Config{
-		Catalog: shipped, Targets: targets, Store: db, Publisher: nowhere{}, Authenticator: anyone{}, Access: ops.Access{OpenOnLoopback: true},
-		Log: slog.New(slog.DiscardHandler), Metrics: telemetry.NewMetrics(), Now: time.Now,
-	}
-	if change != nil {
-		change(&c)
-	}
-	return c
-}
-
-func TestAWorkerThatCouldNotWorkIsRefused(t *testing.T) {
+func TestWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change func(*worker.Config)
@@ -88,114 +50,166 @@ func TestAWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 			`event type trial.canceled: subscriptions.record emits to ["pay-subscription-update"], and the catalog lists []`,
 			`event type order.refunded: points.reverse emits to [], and the catalog lists ["fis-domain-events"]`,
 		}},
+		"a catalog that delivers to endpoints and does not say how": {func(c *worker.Config) { c.Catalog.Endpoints = catalog.Endpoints{} }, []string{
+			"targets.yaml: endpoints: is missing, and a queue delivers to them",
+		}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := worker.New(config(t, test.change))
-			for _, want := range test.want {
-				require.ErrorContains(t, err, want)
-			}
-		})
+		c := config(t, test.change)
+		_, err := worker.New(c)
+		for _, want := range test.want {
+			require.ErrorContains(t, err, want, name)
+			require.Equal(t, c.Pool == "", worker.Check(c.Catalog, "") != nil, name)
+		}
 	}
+	c := config(t, nil).Catalog
+	require.NoError(t, worker.Check(c, ""))
+	c.Endpoints = catalog.Endpoints{}
+	for i := range c.Queues {
+		if _, delivers := c.Queues[i].Handlers["webhook_delivery"]; delivers {
+			c.Queues[i].Enabled = false
+		}
+	}
+	require.NoError(t, worker.Check(c, ""), "where none delivers to endpoints, nothing is needed")
 }
 
-func TestAMainMayRegisterHandlersOfItsOwn(t *testing.T) {
+// crooked is a store that panics with somebody's address when the endpoints are listed.
+type crooked struct{ store.Store }
+
+func (c crooked) Query(ctx context.Context, query store.Query) (store.Page, error) {
+	if query.Collection == endpoints.Lists {
+		panic("ilse@example.org")
+	}
+	return c.Store.Query(ctx, query)
+}
+
+// TestWorkerServesWhatItShould: also a handler of its main's own, and a panic, whose value is not logged.
+func TestWorkerServesWhatItShould(t *testing.T) {
 	t.Parallel()
-	_, err := worker.New(config(t, func(c *worker.Config) {
+	var log strings.Builder
+	w := open(t, func(c *worker.Config) {
+		c.Store, c.Log = crooked{c.Store}, slog.New(slog.NewJSONHandler(&log, nil))
 		c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: []catalog.Queue{
 			{ID: "orders", Enabled: true, Contract: contract.PayNowV1, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.lose"}}},
 		}}
 		c.Handlers = func(r *handler.Registry) {
 			r.Tx("points.lose", func(context.Context, handler.Event) (handler.Effect, error) { return handler.Effect{}, nil })
 		}
-	}))
-	require.NoError(t, err)
-}
-
-func TestAWorkerServesAllItsDoors(t *testing.T) {
-	t.Parallel()
-	w, err := worker.New(config(t, nil))
-	require.NoError(t, err)
-	for request, want := range map[string]int{
-		"GET /health/live": 200, "GET /health/ready": 200, "GET /metrics": 404, "GET /v1/ops/events/e1": 404,
-		"POST /push/nobody": 404, "GET /push/nobody": 405, "GET /nothing": 404,
-	} {
-		require.Equal(t, want, ask(t, w, request), request)
+	})
+	require.NoError(t, w.Alarm.At(t.Context(), morning), "an alarm is left to the minute")
+	w.Start()
+	defer w.Close()
+	require.Contains(t, log.String(), `"msg":"queue served","queue":"orders","pool":"","handlers":["order.paid -> points.lose"]`)
+	for _, drained := range []bool{false, true} {
+		for request, want := range map[string][2]int{
+			"GET /health/live": {200, 200}, "GET /health/ready": {200, 503}, "GET /metrics": {404, 404}, "GET /v1/ops/events/e1": {404, 404},
+			"POST /push/orders": {400, 503}, "POST /push/nobody": {404, 503}, "GET /push/nobody": {405, 405}, "GET /nothing": {404, 404},
+			"GET /v1/ops/endpoints": {500, 500},
+		} {
+			method, path, _ := strings.Cut(request, " ")
+			require.Equal(t, want[map[bool]int{true: 1}[drained]], asked(w, method, path, "").Code, request)
+		}
+		w.Drain()
 	}
-}
-
-type nobody struct{}
-
-func (nobody) Verify(context.Context, string) error { return auth.ErrInvalid }
-
-// A sender that may not push may not call tasks either.
-func TestAWorkerOpensNoDoorWithoutAToken(t *testing.T) {
-	t.Parallel()
-	w, err := worker.New(config(t, func(c *worker.Config) { c.Authenticator = nobody{} }))
-	require.NoError(t, err)
-	paths := []string{"/push/nobody", "/push/dead-letters/nobody"}
-	for _, name := range tasks.Names {
-		paths = append(paths, "/tasks/"+name)
-	}
-	for _, path := range paths {
-		require.Equal(t, http.StatusUnauthorized, ask(t, w, "POST "+path), path)
-	}
-}
-
-// crooked is a store that panics with somebody's address.
-type crooked struct{ store.Store }
-
-func (crooked) Query(context.Context, store.Query) (store.Page, error) { panic("ilse@example.org") }
-
-func TestAPanicIsAnsweredAndItsValueIsNotLogged(t *testing.T) {
-	t.Parallel()
-	var log strings.Builder
-	w, err := worker.New(config(t, func(c *worker.Config) {
-		c.Store, c.Log = crooked{c.Store}, slog.New(slog.NewJSONHandler(&log, nil))
-	}))
-	require.NoError(t, err)
-	require.Equal(t, http.StatusInternalServerError, ask(t, w, "GET /v1/ops/endpoints"))
 	require.Contains(t, log.String(), `"msg":"panic"`)
 	require.NotContains(t, log.String(), "ilse")
 }
 
-func TestAWorkerServesTheQueuesOfItsPoolAlone(t *testing.T) {
+// TestOnlyPubSubAndTheSchedulerPushAndCallTasks: a token is asked of both. Beside an emulator none is: what keeps the
+// pages out that a developer has open is that a browser says that it is one.
+func TestOnlyPubSubAndTheSchedulerPushAndCallTasks(t *testing.T) {
 	t.Parallel()
-	c := config(t, nil)
-	enabled := 0
-	for _, q := range c.Catalog.Queues {
-		if !q.Enabled {
-			continue
-		}
-		enabled++
-		w, err := worker.New(config(t, func(c *worker.Config) { c.Pool = q.Pool }))
-		require.NoError(t, err)
-		require.Equal(t, http.StatusBadRequest, ask(t, w, "POST "+q.PushPath()), "served: an empty body is no push")
-		for _, other := range c.Catalog.Queues {
-			if other.Pool == q.Pool {
-				continue
-			}
-			w, err := worker.New(config(t, func(c *worker.Config) { c.Pool = other.Pool }))
-			require.NoError(t, err)
-			require.Equal(t, http.StatusNotFound, ask(t, w, "POST "+q.PushPath()))
-			break
+	paths := []string{"/push/paynow-events", "/push/dead-letters/paynow-events"}
+	for _, name := range tasks.Names {
+		paths = append(paths, "/tasks/"+name)
+	}
+	closed, browsed := open(t, func(c *worker.Config) { c.Authenticator = anyone{auth.ErrInvalid} }), open(t, nil)
+	for _, path := range paths {
+		require.Equal(t, http.StatusUnauthorized, asked(closed, http.MethodPost, path, "").Code, path)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(`{}`))
+		r.RemoteAddr, r.Host = "127.0.0.1:1", "rebound.example:8081"
+		r.Header.Set("Origin", "http://rebound.example:8081") // a page whose name leads here
+		answer := httptest.NewRecorder()
+		browsed.ServeHTTP(answer, r)
+		require.Equal(t, http.StatusForbidden, answer.Code)
+		require.Contains(t, answer.Body.String(), `"code":"cross_origin"`)
+	}
+}
+
+func TestWorkerServesTheQueuesOfItsPoolAlone(t *testing.T) {
+	t.Parallel()
+	queues := config(t, nil).Catalog.Queues
+	workers := map[string]http.Handler{}
+	for _, q := range queues {
+		if workers[q.Pool] == nil {
+			workers[q.Pool] = open(t, func(c *worker.Config) { c.Pool = q.Pool })
 		}
 	}
-	require.Positive(t, enabled)
+	for pool, w := range workers {
+		for _, q := range queues {
+			want := http.StatusNotFound
+			if q.Enabled && q.Pool == pool {
+				want = http.StatusBadRequest // served: an empty body is no push
+			}
+			require.Equal(t, want, asked(w, http.MethodPost, q.PushPath(), "").Code, "%s in pool %s", q.ID, pool)
+		}
+	}
 }
 
-func TestADrainingWorkerIsNotReadyAndRefusesPushes(t *testing.T) {
+// TestDrainEndsTails: a drain waits for the requests that are under way, and a tail would be one for ten minutes.
+func TestDrainEndsTails(t *testing.T) {
 	t.Parallel()
-	w, err := worker.New(config(t, nil))
+	w := open(t, nil)
+	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
 	require.NoError(t, err)
-	w.Drain()
-	require.Equal(t, http.StatusServiceUnavailable, ask(t, w, "GET /health/ready"))
-	require.Equal(t, http.StatusServiceUnavailable, ask(t, w, "POST /push/nobody"))
-	require.Equal(t, http.StatusOK, ask(t, w, "GET /health/live"))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	server := &serve.Server{
+		Name: "worker", Handler: w, Log: slog.New(slog.DiscardHandler), Drain: 20 * time.Second, ReadTimeout: time.Minute, Longest: w.Longest(), Draining: w.Drain,
+	}
+	go func() { ended <- server.Run(ctx, listener) }()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String()+"/v1/ops/events/tail", nil)
+	require.NoError(t, err)
+	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
+	require.NoError(t, err)
+	defer func() { _ = response.Body.Close() }()
+	lines := bufio.NewScanner(response.Body)
+	require.True(t, lines.Scan())
+	require.Equal(t, "retry: 2000", lines.Text())
+	stop()
+	require.NoError(t, <-ended)
 }
 
-func ask(t *testing.T, h http.Handler, request string) int {
-	t.Helper()
-	method, path, _ := strings.Cut(request, " ")
-	return asked(h, method, path, "").Code
+func TestEachContractIsShownWithAnExampleThatKeepsIt(t *testing.T) {
+	t.Parallel()
+	c := config(t, nil)
+	w, err := worker.New(c)
+	require.NoError(t, err)
+	var all ops.Declared
+	answered(t, w, "/v1/ops/catalog", &all)
+	require.Len(t, all.Queues, len(c.Catalog.Queues))
+	require.NotEmpty(t, all.Contracts)
+	taken := map[string]bool{}
+	for _, q := range all.Queues {
+		var declared ops.QueueDeclaration
+		answered(t, w, "/v1/ops/catalog/queues/"+q.ID, &declared)
+		require.Equal(t, q, declared.DeclaredQueue)
+		require.Equal(t, q.Enabled, len(declared.ProducedBy) > 0, q.ID)
+		for _, one := range declared.Takes {
+			require.NotEmpty(t, one.Contracts, "%s %s", q.ID, one.Type)
+			for _, id := range one.Contracts {
+				taken[id] = true
+			}
+		}
+	}
+	for _, of := range all.Contracts {
+		var declared ops.ContractDeclaration
+		answered(t, w, "/v1/ops/catalog/contracts/"+url.PathEscape(of.ID), &declared)
+		require.Equal(t, of, declared.DeclaredContract)
+		require.Equal(t, taken[of.ID], len(declared.ConsumedBy) > 0, of.ID)
+		body, err := c.Catalog.Contracts.Decode(of.Format, declared.Example)
+		require.NoError(t, err, "%s: %s", of.ID, declared.Example)
+		require.NoError(t, body.Validate(), "%s: %s", of.ID, declared.Example)
+		require.Equal(t, of.ID, body.Contract().ID())
+	}
 }

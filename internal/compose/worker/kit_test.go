@@ -1,0 +1,217 @@
+package worker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/compose/worker"
+	"billhook/internal/console/ops"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/delivery"
+	"billhook/internal/pipeline/tasks"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/platform/telemetry"
+)
+
+// morning is when tests begin, and when messages are published whose time does not matter.
+var morning = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+
+// secret signs what is posted to targets.
+const secret = "a-secret-of-more-than-24-bytes"
+
+// published is a message on its topic.
+type published struct {
+	topic   string
+	message contract.Message
+}
+
+var errNotGranted = errors.New("permission denied")
+
+// shelves is a broker that keeps what is published until somebody takes it.
+type shelves struct {
+	// granted are the topics that may be published to; nil: all.
+	granted []string
+	mu      sync.Mutex
+	taken   []published
+	refused []string
+}
+
+func (s *shelves) Publish(_ context.Context, topic string, m contract.Message) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.granted != nil && !slices.Contains(s.granted, topic) {
+		s.refused = append(s.refused, topic)
+		return "", errNotGranted
+	}
+	s.taken = append(s.taken, published{topic, m})
+	return "1", nil
+}
+
+// all empties the shelves.
+func (s *shelves) all() []published {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.taken
+	s.taken = nil
+	return taken
+}
+
+// take returns what is on the shelves of a topic, and empties them all.
+func (s *shelves) take(topic string) (messages []contract.Message) {
+	for _, p := range s.all() {
+		if p.topic == topic {
+			messages = append(messages, p.message)
+		}
+	}
+	return messages
+}
+
+type anyone struct{ err error }
+
+func (a anyone) Verify(context.Context, string) error { return a.err }
+
+// postedTo are the targets of a catalog, all of them at one place.
+func postedTo(t *testing.T, c *catalog.Catalog, url string) delivery.Targets {
+	t.Helper()
+	targets, err := delivery.Open(c, "", func(catalog.Target) (string, []string) { return url, []string{secret} }, time.Now)
+	require.NoError(t, err)
+	t.Cleanup(targets.Close)
+	return targets
+}
+
+func config(t *testing.T, change func(*worker.Config)) worker.Config {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	shipped, err := catalog.Load("")
+	require.NoError(t, err)
+	c := worker.Config{
+		Catalog: shipped, Targets: postedTo(t, shipped, "http://127.0.0.1:1"), Store: db, Publisher: &shelves{}, Authenticator: anyone{},
+		Access: ops.Access{OpenOnLoopback: true}, Log: slog.New(slog.DiscardHandler), Metrics: telemetry.NewMetrics(), Now: time.Now,
+	}
+	if change != nil {
+		change(&c)
+	}
+	return c
+}
+
+// open puts a worker together.
+func open(t *testing.T, change func(*worker.Config)) *worker.Worker {
+	t.Helper()
+	w, err := worker.New(config(t, change))
+	require.NoError(t, err)
+	return w
+}
+
+// counting is a worker whose calls of its store are counted.
+func counting(t *testing.T, change func(*worker.Config)) (w *worker.Worker, counter *storetest.Counter) {
+	t.Helper()
+	return open(t, func(c *worker.Config) {
+		c.Now = func() time.Time { return morning }
+		if change != nil {
+			change(c)
+		}
+		counter = &storetest.Counter{Store: c.Store}
+		c.Store = counter
+	}), counter
+}
+
+// spent are the reads and the commits of what is done, and the documents that these have written.
+func spent(counter *storetest.Counter, do func()) []int64 {
+	reads, commits, documents := counter.Gets.Load()+counter.Queries.Load(), counter.Commits.Load(), counter.Written.Load()
+	do()
+	return []int64{counter.Gets.Load() + counter.Queries.Load() - reads, counter.Commits.Load() - commits, counter.Written.Load() - documents}
+}
+
+// pushOf is the request with which Pub/Sub delivers a message.
+func pushOf(t require.TestingT, path, messageID string, at time.Time, m contract.Message) *http.Request {
+	body, err := json.Marshal(map[string]any{
+		"message": map[string]any{
+			"data": m.Data, "attributes": m.Attributes, "orderingKey": m.OrderingKey, "messageId": messageID, "publishTime": at.Format(time.RFC3339Nano),
+		},
+		"subscription": "projects/p/subscriptions/s",
+	})
+	require.NoError(t, err)
+	return httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, bytes.NewReader(body))
+}
+
+// pushed delivers a message as Pub/Sub does, and returns the answer's status, outcome and reason.
+func pushed(t require.TestingT, w http.Handler, path, messageID string, at time.Time, m contract.Message) (code int, outcome, reason string) {
+	recorder := httptest.NewRecorder()
+	w.ServeHTTP(recorder, pushOf(t, path, messageID, at, m))
+	var answer struct{ Outcome, Reason string }
+	if recorder.Code != http.StatusNoContent {
+		require.NoError(t, json.Unmarshal(recorder.Body.Bytes(), &answer), recorder.Body)
+	}
+	return recorder.Code, answer.Outcome, answer.Reason
+}
+
+// posted delivers a body as Pub/Sub does, with more attributes, and returns the answer's status and reason.
+func posted(t require.TestingT, w http.Handler, path string, body contract.Body, more ...string) (code int, reason string) {
+	data, err := body.Append(nil)
+	require.NoError(t, err)
+	id, eventType := body.Identity()
+	attributes := map[string]string{"event_id": id, "event_type": eventType, "ordering_key": "key-" + id}
+	for i := 0; i < len(more); i += 2 {
+		attributes[more[i]] = more[i+1]
+	}
+	code, _, reason = pushed(t, w, path, "m-"+id, morning, contract.Message{Data: data, Attributes: attributes})
+	return code, reason
+}
+
+// paidOrder is a paid order of one piece of each product.
+func paidOrder(event, customer string, products ...string) contract.Body {
+	order := &contract.Order{ID: "order-" + event, CustomerID: customer}
+	for _, product := range products {
+		order.Items = append(order.Items, contract.Item{ProductID: product, Quantity: 1})
+	}
+	return contract.Of(&contract.PayNow{
+		EventID: event, EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{Order: order},
+	})
+}
+
+// asked is the answer to an operator on this machine.
+func asked(w http.Handler, method, path, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
+	r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Operator", "ada")
+	answer := httptest.NewRecorder()
+	w.ServeHTTP(answer, r)
+	return answer
+}
+
+// answered fills into with what the worker's API answers.
+func answered(t require.TestingT, w http.Handler, path string, into any) {
+	answer := asked(w, http.MethodGet, path, "")
+	require.Equal(t, http.StatusOK, answer.Code, "%s: %s", path, answer.Body)
+	require.NoError(t, json.Unmarshal(answer.Body.Bytes(), into), answer.Body.String())
+}
+
+// task has a worker do a task, and returns what it did.
+func task(t *testing.T, w http.Handler, name string) map[string]any {
+	t.Helper()
+	server := httptest.NewServer(w)
+	defer server.Close()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/tasks/"+name, nil)
+	require.NoError(t, err)
+	done, err := tasks.Call(server.Client(), request)
+	require.NoError(t, err)
+	return done
+}

@@ -13,14 +13,12 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// maxPushBody is the largest push request: a message of Pub/Sub's largest size in
-// base64, with its attributes, each byte of which JSON may escape to six, and the
-// wrapping.
+// maxPushBody is a message of Pub/Sub's largest size in base64, with attributes that JSON may escape to six times their
+// size, and the wrapping.
 const maxPushBody = (contract.MaxMessageBytes/3+1)*4 + contract.MaxAttributes*(contract.MaxAttributeKey+contract.MaxAttributeValue)*6 + 64<<10
 
-// admit comes before anything of a message is read: it refuses while draining,
-// authenticates, finds the queue, and reads and decodes the body. Where ok is false it
-// has answered; else the caller answers, and then releases the delivery.
+// admit refuses while draining, authenticates, finds the queue, and reads and decodes the body. Where ok is false it has
+// answered; else the caller answers, and then releases the delivery.
 func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, d delivery, ok bool) {
 	if !s.authentic(w, r) {
 		return nil, delivery{}, false
@@ -43,14 +41,10 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, d del
 		// This did not come from Pub/Sub: there is no message that could be lost.
 		return s.refuse(w, r, errNotPush)
 	}
-	d.trace = traceOf(r.Header.Get("Traceparent"), d.message.Attributes[attrTraceparent])
+	d.trace = traceOf(r.Header.Get("Traceparent"), d.message.Attributes["googclient_traceparent"])
 	d.release = release // the message is as large, and in memory until it is answered
 	return q, d, true
 }
-
-// attrTraceparent is the attribute in which Google's client libraries pass on the trace of who
-// published a message.
-const attrTraceparent = "googclient_traceparent"
 
 // traceparent is the header of the W3C's Trace Context, as far as the id of the trace.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}`)
@@ -89,20 +83,18 @@ var (
 	}
 )
 
-// authentic reports whether the request may be admitted: the service is not draining, and the
-// request comes from the broker or the scheduler. Where it returns false it has answered.
+// authentic reports whether the service is not draining, and the request comes from the broker or the scheduler. Where it
+// returns false it has answered.
 func (s *Service) authentic(w http.ResponseWriter, r *http.Request) bool {
 	var p *serve.Problem
 	switch {
 	case s.draining.Load():
 		p = errDraining
-	// Cloud Run checks X-Serverless-Authorization in place of Authorization, which it then passes
-	// on unchecked, and does not document which of two it checks. The broker and the scheduler
-	// send one Authorization and no other, so an empty second one is refused too.
+	// Cloud Run checks X-Serverless-Authorization in place of Authorization, which it then passes on unchecked, and does
+	// not document which of two it checks. The broker and the scheduler send one Authorization and no other.
 	case len(r.Header.Values("X-Serverless-Authorization")) > 0 || len(r.Header.Values("Authorization")) > 1:
 		p = errTwoTokens
-	// Only browsers send these headers, and no browser pushes. Where no token is required, beside
-	// an emulator, any page that a developer has open could post here.
+	// Only browsers send these. Beside an emulator, where no token is asked for, any open page could post here.
 	case len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0:
 		p = errBrowser
 	default:
@@ -116,8 +108,7 @@ func (s *Service) authentic(w http.ResponseWriter, r *http.Request) bool {
 	return p == nil
 }
 
-// Authenticated passes on requests with the same token as a push, such as those of Cloud
-// Scheduler. It refuses all others as a push would be refused.
+// Authenticated passes on requests with the token of a push, such as Cloud Scheduler's, and refuses all others.
 func (s *Service) Authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.authentic(w, r) {

@@ -1,11 +1,16 @@
 package push
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"net/http"
 	"time"
 
 	"billhook/catalog"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
 
@@ -25,11 +30,10 @@ type answer struct {
 
 	// due is when a message that is kept is to be released; zero: no release is needed.
 	due time.Time
-	// hold: its lane is new, and unknown to an instance that takes the queue for calm. The
-	// acknowledgement waits for calmFor: meanwhile the broker holds back later messages of the key.
+	// hold: its lane is new, and may be unknown to an instance for calmFor. So long the acknowledgement waits, and the
+	// broker holds back later messages of the key.
 	hold bool
-	// resume is when the attempt after this one is made, in the same request; zero: it is
-	// not.
+	// resume is when the attempt after this one is made in the same request; zero: it is not.
 	resume time.Time
 	// quiet: the message is acknowledged, also where its queue rejects.
 	quiet bool
@@ -40,9 +44,8 @@ type answer struct {
 	cause string
 }
 
-// httpStatus is the one place where an outcome becomes an HTTP status. Only 200
-// and 204 acknowledge: Google's emulator nacks 202, production nacks 203.
-// A rejection beyond the queue's budget of nacks is an acknowledgement: its dead letter is
+// httpStatus is the one place where an outcome becomes an HTTP status. Only 200 and 204 acknowledge: Google's emulator
+// nacks 202, production nacks 203. A rejection beyond the queue's budget of nacks is acknowledged: its dead letter is
 // confirmed either way.
 func (a answer) httpStatus(q *queue, now time.Time) int {
 	switch a.Outcome {
@@ -100,4 +103,59 @@ func (s *Service) read(w *attempt, v verdict) verdict {
 		return verdict{course: busy, failure: retry.Busy("undecided", nil)}
 	}
 	return verdict{course: final, answer: a}
+}
+
+// leave is the last step. It settles a replay that has ended without a commit. It publishes the emissions before the
+// answer, so that they come before those of a next event of the key; the relay publishes what cannot be published now.
+// Then it removes the message's lane, if that was its last: while a lane is left, each event of its queue costs a read.
+func (s *Service) leave(ctx context.Context, w *attempt, a answer) answer {
+	if err := s.settleReplay(ctx, w, a); err != nil {
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "end of a replay not written", about(w)...)
+		return again(retry.Decide(err), err) // the redelivery comes by here again
+	}
+	ends := w.ends && !a.Delayed && w.name.OrderingKey != "" && (w.broken == nil || a.Outcome != retry.Retry)
+	if len(w.lanes) == 0 && !ends {
+		return a
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+	defer cancel()
+	if a.Outcome == retry.Processed || a.Outcome == retry.Superseded {
+		for _, id := range w.lanes {
+			if _, err := s.config.Outbox.Lane(ctx, id); err != nil {
+				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "outbox left to the relay", about(w, slog.String("lane", id), slog.String("cause", cause(err)))...)
+			}
+		}
+	}
+	if !ends {
+		return a
+	}
+	place, err := w.place, error(nil)
+	if !w.opened {
+		place, err = lane.Open(ctx, s.config.Store, w.name)
+	}
+	if last, over := place.Over(w.delivery.message); err == nil && over {
+		_, err = s.config.Store.Commit(ctx, []store.Write{last})
+	}
+	// Where this fails, the next message of the key takes the longer way, and ends it.
+	if err != nil && !errors.Is(err, store.ErrStale) {
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lane not removed", about(w)...)
+	}
+	return a
+}
+
+// wait waits for a time, and reports whether it came before the service drains and before ctx ends.
+func (s *Service) wait(ctx context.Context, at time.Time) bool {
+	wait := at.Sub(s.config.Now())
+	if at.IsZero() || wait <= 0 {
+		return true
+	}
+	c, stop := s.config.Timer(wait)
+	defer stop()
+	select {
+	case <-c:
+		return true
+	case <-s.ended:
+	case <-ctx.Done():
+	}
+	return false
 }

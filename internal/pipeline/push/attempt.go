@@ -19,16 +19,19 @@ import (
 	"billhook/internal/retry"
 )
 
-// bookkeeping bounds each step that reads or writes around a handler, such as the claim or the
-// dead letter. It is not part of the handler's time, and goes on after the caller has left.
-const bookkeeping = 5 * time.Second
+const (
+	// bookkeeping bounds each step that reads or writes around a handler. It goes on after the caller has left.
+	bookkeeping = 5 * time.Second
+	// maxRounds is how often a step may run because the record or the lane was not as assumed.
+	maxRounds = 3
+	// maxResumes is how many attempts follow the first in one request, also where the clock stands still.
+	maxResumes = 5
+	// maxKept is the largest message that a record keeps: half of what a document holds.
+	maxKept = 512 << 10
+)
 
-// maxRounds is how often a step may run because the record or the lane was not as assumed. Two
-// are usual where the broker does not say that it delivers again.
-const maxRounds = 3
-
-// attempt is one attempt of a delivery, with all that is known of it. It passes through the
-// steps decode, turn, claim, perform, settle and leave.
+// attempt is one attempt of a delivery, with all that is known of it. It passes through the steps decode, turn, claim,
+// perform, settle and leave.
 type attempt struct {
 	queue    *queue
 	delivery delivery
@@ -36,27 +39,20 @@ type attempt struct {
 	record   dedupe.Record
 	// broken is why the message has no valid event.
 	broken error
-	// policy is the catalog's entry of the event's handler. handler is the registered one, if found.
+	// policy is the catalog's entry of the event's handler, and handler the registered one, if found.
 	policy  catalog.Handler
 	handler handler.Handler
 	found   bool
-	// allowed is how many attempts the event has. before are those that were made before the
-	// message came here.
+	// allowed is how many attempts the event has, and before those that were made elsewhere.
 	allowed, before int
 	// republished is the message that a claim keeps, for a sweep to publish it again.
 	republished *contract.Message
 
-	// known: the event is known to have been delivered before, so that its record is read
-	// before anything is tried.
-	known bool
-	// returned: the message comes back from a wait elsewhere than with the broker.
-	returned bool
-	// replayed: it is a dead letter again.
-	replayed bool
-	// waited: the request has just waited without an attempt, and does not wait for one again.
-	waited bool
-	// published is when the message was published first, and firstID is its first message id, as
-	// far as its attributes tell: a wait elsewhere and a replay publish it anew.
+	// known: the event was delivered before, so that its record is read first. returned: the message comes back from a
+	// wait elsewhere than with the broker. replayed: it is a dead letter again. waited: the request has just waited
+	// without an attempt, and does not wait for one again.
+	known, returned, replayed, waited bool
+	// published is when the message was published first, and firstID its first message id, as far as its attributes tell.
 	published time.Time
 	firstID   string
 	// calms: instances may go by the queue's calm, and not know of a new lane for calmFor.
@@ -64,23 +60,21 @@ type attempt struct {
 	// name is that of the lane where the message waits if it has to.
 	name lane.Name
 
-	// run is the event's or, of a broken message, the message's own. claims is then the run of
-	// the event id that the message claims, if it claims one.
+	// run is the event's or, of a broken message, the message's own. claims is then that of the event which it names.
 	run, claims *dedupe.Run
 	// repeated: an attempt before this one may have had its effect outside.
 	repeated bool
-	// place is the lane as it was read, if opened; ends: the lane is removed after the last of
-	// its messages.
+	// place is the lane as it was read, if opened; ends: the lane is removed after the last of its messages.
 	place        lane.Lane
 	opened, ends bool
-	// waits: it has to wait its turn, behind another, or until due where that is set.
+	// waits: it has to wait, behind another of its key or until due where that is set.
 	waits bool
 	due   time.Time
-	// superseded: its effect came too late; lanes are those of its emissions.
+	// superseded: its effect came too late. lanes are those of its emissions, and released is when the first of the
+	// delayed ones is due.
 	superseded bool
 	lanes      []string
-	// released is when the first of its delayed emissions is; zero: there is none.
-	released time.Time
+	released   time.Time
 	// until is the deadline of a Tx handler whose record was read first; zero: it was not.
 	until time.Time
 }
@@ -89,28 +83,17 @@ type attempt struct {
 type course int
 
 const (
-	// arrived: turn comes next, again where the lane was not as assumed.
-	arrived course = iota
-	// ready: claim comes next. The message may be handled, or it has to wait.
-	ready
-	// claimed: perform comes next. The event is claimed or counted, where it has to be.
-	claimed
-	// recorded: the answer follows from its record.
-	recorded
-	// nacked: the broker delivers it again, and nothing is written.
-	nacked
-	// busy: another worker has it, until the time due or for a moment.
-	busy
-	// postponed: it is kept, until the time due or behind others of its key.
-	postponed
-	// early: its next attempt is due at the time due.
-	early
-	// failed: it is counted, or dead-lettered.
-	failed
-	// uncertain: its effect may have been committed.
-	uncertain
-	// final: it is answered.
-	final
+	arrived   course = iota // turn, again where the lane was not as assumed
+	ready                   // claim: the message may be handled, or has to wait
+	claimed                 // perform: the event is claimed or counted, where it has to be
+	recorded                // the answer follows from the record
+	nacked                  // the broker delivers it again, and nothing is written
+	busy                    // another worker has it, until the time due or for a moment
+	postponed               // it is kept, until the time due or behind others of its key
+	early                   // its next attempt is due at the time due
+	failed                  // it is counted, or dead-lettered
+	uncertain               // its effect may have been committed
+	final                   // it is answered
 )
 
 // verdict is the result of a step of an attempt.
@@ -118,8 +101,7 @@ type verdict struct {
 	course course
 	// seen is the last look at the record.
 	seen dedupe.Seen
-	// failure is why the event is not handled. means is its meaning, where that is not the
-	// failure's own.
+	// failure is why the event is not handled, and means its meaning, where that is not the failure's own.
 	failure error
 	means   retry.Verdict
 	// attempt is which of the event's attempts has failed; 0: none.
@@ -128,8 +110,7 @@ type verdict struct {
 	answer  answer
 }
 
-// decode is the first step. It reads the delivery, and finds its handler in the catalog and in
-// the registry.
+// decode is the first step. It reads the delivery, and finds its handler in the catalog and in the registry.
 func (s *Service) decode(q *queue, d delivery) *attempt {
 	w := &attempt{queue: q, delivery: d, published: d.publishedAt, firstID: d.messageID}
 	w.event, w.record, w.broken = decodeEvent(s.config.Catalog.Contracts, q, d)
@@ -178,8 +159,7 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 		w.record.Attempts = int64(w.before)
 	}
 	if w.handler.Leased != nil && len(d.message.Data) <= maxKept {
-		// Pub/Sub takes names of attributes, and bytes, that no document may have. An orphan of
-		// such a message is reported.
+		// Pub/Sub takes names and bytes that no document may have. An orphan of such a message is reported.
 		as := store.Set(store.Key{Collection: dedupe.Collection, ID: d.messageID}, store.Encode(&d.message))
 		if store.CheckWrites([]store.Write{as}) == nil {
 			w.republished = &w.delivery.message
@@ -188,12 +168,8 @@ func (s *Service) decode(q *queue, d delivery) *attempt {
 	return w
 }
 
-// maxKept is the largest message that a record keeps: half of what a document holds.
-const maxKept = 512 << 10
-
-// deliver takes one message to its answer. Where its next attempt is due within a second or
-// two, the request waits for it without a slot: a nack would slow the whole subscription, and
-// keeping the message would cost three round trips.
+// deliver takes one message to its answer. Where its next attempt is due within a second or two, the request waits for it
+// without a slot: a nack would slow the whole subscription, and keeping the message would cost three round trips.
 func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, dedupe.Record) {
 	w := s.decode(q, d)
 	if !w.known {
@@ -204,7 +180,7 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 	for resumed := 0; ; resumed++ {
 		a := s.attempt(ctx, w)
 		a.EventID = w.record.EventID
-		if !a.resume.IsZero() && resumed < maxResumes && s.wait(ctx, a.resume) { // maxResumes ends it where the clock stands still
+		if !a.resume.IsZero() && resumed < maxResumes && s.wait(ctx, a.resume) {
 			s.config.Log.LogAttrs(ctx, slog.LevelInfo, "attempt again", slog.String("queue", w.queue.ID), slog.String("event_id", a.EventID),
 				slog.String("event_type", w.record.EventType), slog.String("message_id", w.delivery.messageID), slog.Int("attempt", a.Attempt),
 				slog.String("outcome", string(a.Outcome)), slog.String("reason", a.Reason), slog.Int("status", a.Status), slog.String("cause", a.cause))
@@ -225,6 +201,15 @@ func (s *Service) deliver(ctx context.Context, q *queue, d delivery) (answer, de
 		}
 		return a, w.record
 	}
+}
+
+// exhausted makes the failure of an event's last attempt a terminal one.
+func (w *attempt) exhausted(means retry.Verdict, failure error, attempt int) (retry.Verdict, error) {
+	if !means.Class.Terminal() && means.Counts && attempt >= w.allowed {
+		failure = retry.Exhausted(means, failure)
+		means = retry.Decide(failure)
+	}
+	return means, failure
 }
 
 // about is what the log says of an attempt, and more.
@@ -268,9 +253,8 @@ func (s *Service) attempt(ctx context.Context, w *attempt) answer {
 			if v.means == (retry.Verdict{}) {
 				v.means = retry.Decide(v.failure)
 			}
-			if v.course == failed && !v.means.Class.Terminal() && v.means.Counts && v.attempt >= w.allowed {
-				v.failure = retry.Exhausted(v.means, v.failure)
-				v.means = retry.Decide(v.failure)
+			if v.course == failed {
+				v.means, v.failure = w.exhausted(v.means, v.failure, v.attempt)
 			}
 			v = s.settle(ctx, w, v)
 		case final:

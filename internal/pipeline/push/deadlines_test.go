@@ -43,7 +43,7 @@ func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 			return "", ""
 		}
 		synctest.Test(t, func(t *testing.T) {
-			b := newBench(t, c["handler"] == leasedMany, setup{live: true, timer: realTimer})
+			b := newBench(t, c["handler"] == leasedMany, setup{live: true})
 			m := b.event()
 			ctx, leave := context.WithCancel(t.Context())
 			defer leave()

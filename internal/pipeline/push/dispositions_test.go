@@ -2,6 +2,7 @@ package push_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -183,12 +184,44 @@ func TestEveryFailureHasItsDisposition(t *testing.T) {
 func TestADeadLetterIsAnsweredAsItsQueueSays(t *testing.T) {
 	t.Parallel()
 	all := benches{}
-	table, _ := enumerate([]dimension{
-		{"message", []string{
-			"whole", "of an unknown type", "unreadable", "that breaks the contract", "of another queue",
-			"an hour old", "older", "older, and published anew", "an hour old, and published anew", "first published nobody knows when", "published nobody knows when",
-			"to be delivered now", "to have been delivered before", "to be delivered in an hour", "to be delivered in 31 days", "to be delivered nobody knows when",
+	at := func(attribute string, d time.Duration) func(*message) {
+		return func(m *message) { m.attributes[attribute] = m.published.Add(d).Format(time.RFC3339Nano) }
+	}
+	says := func(attribute, value string) func(*message) {
+		return func(m *message) { m.attributes[attribute] = value }
+	}
+	older := func(d time.Duration) func(*message) { return func(m *message) { m.published = m.published.Add(-d) } }
+	messages := []struct {
+		name   string
+		change func(*message)
+	}{
+		{"whole", func(*message) {}},
+		{"of an unknown type", func(m *message) {
+			body := m.body.(contract.PayNow)
+			body.EventType = "order.chargeback"
+			m.body, m.attributes["event_type"] = body, body.EventType
 		}},
+		{"unreadable", func(m *message) { m.body = "{" }},
+		{"that breaks the contract", says("max_attempts", "no number")},
+		{"of another queue", says(contract.AttrRoutingKey, "elsewhere")},
+		{"an hour old", older(time.Hour)},
+		{"older", older(time.Hour + 1)},
+		{"older, and published anew", at(contract.AttrFirstPublished, -time.Hour-1)},
+		{"an hour old, and published anew", at(contract.AttrFirstPublished, -time.Hour)},
+		{"first published nobody knows when", says(contract.AttrFirstPublished, "long ago")},
+		{"published nobody knows when", func(m *message) { m.published = time.Time{} }},
+		{"to be delivered now", at(contract.AttrDeliverAt, 0)},
+		{"to have been delivered before", at(contract.AttrDeliverAt, -time.Hour)},
+		{"to be delivered in an hour", at(contract.AttrDeliverAt, time.Hour)},
+		{"to be delivered in 31 days", at(contract.AttrDeliverAt, 31*24*time.Hour)},
+		{"to be delivered nobody knows when", says(contract.AttrDeliverAt, "tomorrow")},
+	}
+	var names []string
+	for _, m := range messages {
+		names = append(names, m.name)
+	}
+	table, _ := enumerate([]dimension{
+		{"message", names},
 		{"returns", []string{"permanent 422", "transient 500", "missing: waits for another event"}},
 		{"dead letters", []string{"published", "not confirmed", "dropped"}},
 		{"terminal", []string{"reject", "ack"}},
@@ -202,41 +235,7 @@ func TestADeadLetterIsAnsweredAsItsQueueSays(t *testing.T) {
 		b := all.ready(t, c)
 		m := b.event()
 		m.attributes[contract.AttrRoutingKey], m.published = "order.paid", b.config.Now()
-		at := func(d time.Duration) string { return m.published.Add(d).Format(time.RFC3339Nano) }
-		switch c["message"] {
-		case "of an unknown type":
-			body := m.body.(contract.PayNow)
-			body.EventType = "order.chargeback"
-			m.body, m.attributes["event_type"] = body, body.EventType
-		case "of another queue":
-			m.attributes[contract.AttrRoutingKey] = "elsewhere"
-		case "unreadable":
-			m.body = "{"
-		case "that breaks the contract":
-			m = m.with(func(m *message) { m.attributes["max_attempts"] = "no number" })
-		case "an hour old":
-			m.published = m.published.Add(-time.Hour)
-		case "older":
-			m.published = m.published.Add(-time.Hour - 1)
-		case "older, and published anew":
-			m.attributes[contract.AttrFirstPublished] = at(-time.Hour - 1)
-		case "an hour old, and published anew":
-			m.attributes[contract.AttrFirstPublished] = at(-time.Hour)
-		case "first published nobody knows when":
-			m.attributes[contract.AttrFirstPublished] = "long ago"
-		case "published nobody knows when":
-			m.published = time.Time{}
-		case "to be delivered now":
-			m.attributes[contract.AttrDeliverAt] = at(0)
-		case "to have been delivered before":
-			m.attributes[contract.AttrDeliverAt] = at(-time.Hour)
-		case "to be delivered in an hour":
-			m.attributes[contract.AttrDeliverAt] = at(time.Hour)
-		case "to be delivered in 31 days":
-			m.attributes[contract.AttrDeliverAt] = at(31 * 24 * time.Hour)
-		case "to be delivered nobody knows when":
-			m.attributes[contract.AttrDeliverAt] = "tomorrow"
-		}
+		messages[slices.Index(names, c["message"])].change(&m)
 		b.failing(c)
 		b.broker.down = c["dead letters"] == "not confirmed"
 		defer func() { b.broker.down = false }()

@@ -135,7 +135,7 @@ func TestLeasedHandlerThatAssumedWhatIsNoLongerSoIsAskedAgain(t *testing.T) {
 	r = newRig(t, setup{leased: &handler.Leased{
 		Do: func(ctx context.Context, _ handler.Event) (handler.Effect, error) {
 			steps = append(steps, "do")
-			absent := []store.Write{store.Create(effectOf("e1"), map[string]any{"n": int64(1)})}
+			absent := []store.Write{store.Create(effectOf(contract.DefaultTenant, "e1"), map[string]any{"n": int64(1)})}
 			_, err := r.faults.Commit(ctx, absent)
 			return handler.Effect{Result: "sent", Writes: absent}, err
 		},

@@ -16,9 +16,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// wrapped is the body of a push request (Pub/Sub documentation: receive push
-// messages, wrapped). Fields that Google repeats in snake case, and any it may add,
-// are passed over.
+// wrapped is the body of a push request (Pub/Sub documentation: receive push messages, wrapped). Other fields are passed over.
 type wrapped struct {
 	Message struct {
 		Data        []byte            `json:"data"`
@@ -71,10 +69,9 @@ func decodeEnvelope(body []byte) (delivery, error) {
 // maxReplays bounds what an attribute can claim.
 const maxReplays = 1_000_000
 
-// decodeEvent turns a delivery into the event of its queue's contract, with the identity of its
-// record, as far as the message could be read. The error of a message that breaks the contract
-// is marked terminal. The event of such a message has only the id that it claims: no id where
-// its attributes and its body differ, or where one of the two is not valid.
+// decodeEvent turns a delivery into the event of its queue's contract, with the identity of its record, as far as the
+// message could be read. The error of a message that breaks the contract is marked terminal. The event of such a message
+// has only the id that it claims: none where its attributes and its body differ, or where one of the two is not valid.
 func decodeEvent(contracts *contract.Set, q *queue, d delivery) (handler.Event, dedupe.Record, error) {
 	record := dedupe.Record{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID}
 	if replays, err := strconv.ParseInt(d.message.Attributes[deadletter.AttrReplayCount], 10, 64); err == nil && replays > 0 {

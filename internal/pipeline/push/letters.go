@@ -10,22 +10,16 @@ import (
 	"billhook/internal/retry"
 )
 
-// The reasons of a duplicate whose event was completed, or dead-lettered.
+// The reasons of a duplicate, and of a dead letter whose event type has no handler.
 const (
 	processedBefore    = "processed_before"
 	deadLetteredBefore = "dead_lettered_before"
+	correctedBefore    = "corrected_before" // another payload has taken the place of its own
+	typeUnknown        = "event_type_unknown"
 )
 
-// correctedBefore is the reason of a duplicate whose payload was dead-lettered, and which
-// another payload under its id has taken the place of.
-const correctedBefore = "corrected_before"
-
-// typeUnknown is the reason of a dead letter whose event type has no handler.
-const typeUnknown = "event_type_unknown"
-
-// begin starts the run of an attempt. That of a broken message hangs on the message alone, so
-// that it cannot use up an event's id. Where corrections are accepted, the id that it claims
-// remembers its dead letter, for what corrects it to close.
+// begin starts the run of an attempt. That of a broken message hangs on the message alone, so that it cannot use up an
+// event's id. Where corrections are accepted, the id that it claims remembers its dead letter.
 func (s *Service) begin(w *attempt) {
 	q, d := w.queue, &w.delivery
 	record := w.record
@@ -49,8 +43,6 @@ type letters struct {
 	*attempt
 }
 
-var _ dedupe.Letters = (*letters)(nil)
-
 // Own returns the id of the delivery's own dead letter.
 func (l *letters) Own() string {
 	if l.queue.DeadLetter.Drop {
@@ -68,8 +60,7 @@ func (w *attempt) replayOf() string {
 	return id
 }
 
-// replayEnds returns the write, if any, that tells the dead letter of a replayed message that its
-// event is completed. It is committed with the effect.
+// replayEnds returns the write, if any, that tells the dead letter of a replay that its event is completed.
 func (s *Service) replayEnds(w *attempt) []store.Write {
 	id := w.replayOf()
 	if id == "" {
@@ -82,9 +73,8 @@ func (s *Service) replayEnds(w *attempt) []store.Write {
 	return []store.Write{deadletter.Ended(w.queue.Queue, id, end)}
 }
 
-// settleReplay tells the dead letter of a replayed message how the replay has ended, where that
-// has committed nothing: the event was completed before, or the message is not for the queue.
-// Where another dead letter of the event is open, this one is open again.
+// settleReplay tells the dead letter of a replay how that has ended, where it has committed nothing: the event was
+// completed before, or the message is not for the queue. Where the event has another dead letter, this one is open again.
 func (s *Service) settleReplay(ctx context.Context, w *attempt, a answer) error {
 	id := w.replayOf()
 	if id == "" {
@@ -111,9 +101,8 @@ func (s *Service) settleReplay(ctx context.Context, w *attempt, a answer) error 
 	return nil
 }
 
-// Replaceable reports whether nothing of a dead-lettered payload was applied. A Tx handler's
-// effect does not exist without its record. Only Reconcile can tell what a leased handler has
-// done outside.
+// Replaceable reports whether nothing of a dead-lettered payload was applied. A Tx handler's effect does not exist without
+// its record. Only Reconcile can tell what a leased handler has done outside.
 func (l *letters) Replaceable(ctx context.Context, dead dedupe.Record) (bool, error) {
 	if l.queue.OnCorrected != catalog.Accept {
 		return false, nil

@@ -72,17 +72,6 @@ func (r *rig) replay(t require.TestingT, id string) message {
 	return message{id: "replayed", body: string(m.Data), attributes: m.Attributes, published: r.config.Now()}
 }
 
-// effectOf is the document that counts the effects of an event.
-func effectOf(event string) store.Key { return store.Key{Collection: "effects", ID: event} }
-
-// counted is an effect that counts itself.
-func counted(event handler.Event) handler.Effect {
-	return handler.Effect{Result: "done", Writes: []store.Write{store.Increment(effectOf(event.ID), map[string]int64{"n": 1}, nil)}}
-}
-
-// effects is how many effects an event had.
-func (r *rig) effects(event string) int64 { return r.number(effectOf(event), "n") }
-
 // TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice is the table of what may come after a dead letter: its replay, a
 // corrected payload, the message again, one after the other or at once. What was refused has had no effect, and there
 // is one effect at most.
@@ -257,37 +246,25 @@ func TestDeadLetterLearnsHowItsReplayHasEnded(t *testing.T) {
 	golden(t, "replays.txt", table)
 }
 
-// TestDeadLetterIsKeptOncePerSourceMessage: of the worker, of the broker's own policy, and where the store does not
-// answer at first.
-func TestDeadLetterIsKeptOncePerSourceMessage(t *testing.T) {
+// TestDeadLetterStaysOnItsTopicUntilItIsKept: that of the worker, and one of the broker's own policy.
+func TestDeadLetterStaysOnItsTopicUntilItIsKept(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{})
-	require.Equal(t, "unknown_product", r.deliver(paid("e1", unknown, 1)).Reason)
+	r.deliver(paid("e1", unknown, 1))
 	died := r.log.lines(t, "delivery")[0]
 	require.Equal(t, []any{"unknown_product", unknown + " *retry.Error"}, []any{died["reason"], died["cause"]}, "what it is about stands beside the reason")
+	keep := func(id string, m contract.Message) reply {
+		return r.post("/push/dead-letters/orders", letter(id, m).envelope())
+	}
 	own, bare := r.letters()[0], contract.Message{Data: []byte("ilse@example.org")}
 	r.faults.Down(true)
-	got := r.post("/push/dead-letters/orders", letter("77", bare).envelope())
-	require.Equal(t, []any{http.StatusServiceUnavailable, "store_unavailable"}, []any{got.code, got.Code}, "it stays on its topic")
+	got := keep("77", bare)
+	require.Equal(t, []any{http.StatusServiceUnavailable, "store_unavailable"}, []any{got.code, got.Code})
 	r.faults.Down(false)
-	for _, m := range []message{letter("dlq-1", own), letter("dlq-1", own), letter("dlq-2", own), letter("77", bare)} {
-		got := r.post("/push/dead-letters/orders", m.envelope())
-		require.Equal(t, http.StatusNoContent, got.code, got.text)
-		require.Empty(t, got.text)
+	for i, fresh := range []bool{true, false, true} {
+		require.Equal(t, http.StatusNoContent, keep([]string{"dlq-1", "dlq-2", "77"}[i], []contract.Message{own, own, bare}[i]).code)
+		require.Equal(t, fresh, r.log.lines(t, "dead letter kept")[i]["new"])
 	}
-	items := map[any]store.Document{}
-	for _, doc := range r.documents(deadletter.Collection) {
-		items[doc.Fields["source_message_id"]] = doc
-	}
-	require.Len(t, items, 2)
-	require.Equal(t, "delivery_attempts_exhausted", items["77"].Fields["reason"])
-	for field, want := range map[string]any{
-		"queue": "orders", "event_id": "e1", "reason": "unknown_product", "status": int64(400), "detail": unknown, "attempts": int64(1),
-		"data": string(paid("e1", unknown, 1).data()),
-	} {
-		require.Equal(t, want, items["m-e1"].Fields[field], field)
-	}
-	lines := r.log.lines(t, "dead letter kept")
-	require.Equal(t, []any{true, false, false, true}, []any{lines[0]["new"], lines[1]["new"], lines[2]["new"], lines[3]["new"]})
+	require.Equal(t, "item delivery_attempts_exhausted open, item unknown_product open", r.items(t))
 	require.NotContains(t, r.log.String()+got.text, "ilse")
 }

@@ -31,10 +31,8 @@ func once(m *message) { m.attributes["max_attempts"] = "1" }
 // TestAnswerLogAndDeadLetterHoldNothingOfTheMessage: codes, paths and ids alone.
 func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 	t.Parallel()
-	effect := func(do func() handler.Effect) func(*rig, handler.Tx) handler.Tx {
-		return func(*rig, handler.Tx) handler.Tx {
-			return func(context.Context, handler.Event) (handler.Effect, error) { return do(), nil }
-		}
+	effect := func(do func() handler.Effect) handler.Tx {
+		return func(context.Context, handler.Event) (handler.Effect, error) { return do(), nil }
 	}
 	says := func(err error) error { return retry.Says(`code "limit"`, err) }
 	good := paid("e1", known, 1)
@@ -53,7 +51,7 @@ func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 		line   fields
 		detail string
 	}{
-		"processed": {setup{}, good, 200, "processed", "credited", fields{
+		"processed": {setup{}, good, 200, "processed", "done", fields{
 			"level": "INFO", "event_type": "order.paid", "ordering_key": buyer, "correlation_id": "corr-e1", "cause": "", "delivery_attempt": 1.0,
 		}, ""},
 		"tried again": {setup{credit: always(retry.Down("down", errHandler))}, good, 503, "retry", "down", fields{
@@ -198,7 +196,7 @@ func TestDeliveriesAreCountedByWhatBecameOfThem(t *testing.T) {
 	r.deliver(first.again(3))                                         // it is a duplicate
 	r.deliver(received("e2", "unknown", "v1:00000000", 24*time.Hour)) // no attempt helps
 	commits := r.counter.Commits.Load()
-	require.NoError(t, r.rates.Flush(t.Context()))
+	require.NoError(t, r.config.Rates.Flush(t.Context()))
 	require.Equal(t, commits, r.counter.Commits.Load(), "the rig's deliveries have written no counts")
 	now, err := rates.Recent(t.Context(), r.db, r.config.Now())
 	require.NoError(t, err)
@@ -206,9 +204,9 @@ func TestDeliveriesAreCountedByWhatBecameOfThem(t *testing.T) {
 	require.Len(t, now.Doors, 1)
 	require.Equal(t, "v2:1a2b3c4d", now.Doors[0].Release)
 	page := httptest.NewRecorder()
-	r.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	r.config.Metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	for _, want := range []string{
-		`billhook_deliveries_total{outcome="processed",queue="orders",reason="credited"} 1`,
+		`billhook_deliveries_total{outcome="processed",queue="orders",reason="done"} 1`,
 		`billhook_deliveries_total{outcome="retry",queue="orders",reason="handler_error"} 1`,
 		`billhook_deliveries_total{outcome="duplicate",queue="orders",reason="processed_before"} 1`,
 		`billhook_deliveries_total{outcome="dead_lettered",queue="orders",reason="unknown_product"} 1`,

@@ -122,17 +122,15 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 		{messages, "message: another contract", []message{raw(shipped, order...).set("contract", contract.EnvelopeV1)}},
 	} {
 		var handled []string
-		r := newRig(t, setup{queue: row.queue, credit: func(_ *rig, own handler.Tx) handler.Tx {
-			return func(ctx context.Context, e handler.Event) (handler.Effect, error) {
-				id, _ := e.Body.Identity()
-				require.NoError(t, e.Body.Validate())
-				handled = append(handled, fmt.Sprintf("%s/%s of %s, body %s, correlation %s, key %s, %d attempts asked, attributes agree: %t",
-					e.Tenant, e.Type, e.Contract, id, e.CorrelationID, e.OrderingKey, e.Body.MaxAttempts(), e.Body.CheckAttributes(e.Attributes) == nil))
-				if e.Contract != contract.PayNowV1 {
-					return handler.Effect{Result: "told"}, nil
-				}
-				return own(ctx, e)
+		r := newRig(t, setup{queue: row.queue, credit: func(ctx context.Context, e handler.Event) (handler.Effect, error) {
+			id, _ := e.Body.Identity()
+			require.NoError(t, e.Body.Validate())
+			handled = append(handled, fmt.Sprintf("%s/%s of %s, body %s, correlation %s, key %s, %d attempts asked, attributes agree: %t",
+				e.Tenant, e.Type, e.Contract, id, e.CorrelationID, e.OrderingKey, e.Body.MaxAttempts(), e.Body.CheckAttributes(e.Attributes) == nil))
+			if e.Contract != contract.PayNowV1 {
+				return handler.Effect{Result: "told"}, nil
 			}
+			return credit(ctx, e)
 		}})
 		fmt.Fprintln(&table, row.name)
 		var delivered []string
@@ -166,8 +164,8 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 			}
 		}
 		for _, tenant := range []string{contract.DefaultTenant, "other"} {
-			if points := r.balance(tenant); points > 0 {
-				lines = append(lines, fmt.Sprintf("  %d points of %s", points, tenant))
+			if n := r.effectsOf(tenant, "e1"); n > 0 {
+				lines = append(lines, fmt.Sprintf("  effects %d of %s", n, tenant))
 			}
 		}
 		fmt.Fprintln(&table, strings.Join(lines, "\n"))
@@ -197,11 +195,9 @@ func TestMessageHasTheAttemptsThatItAsksForAndHasLeft(t *testing.T) {
 			calls++
 			return "", retry.Transient("away", nil)
 		}
-		with := setup{queue: envelopes, credit: func(*rig, handler.Tx) handler.Tx {
-			return func(ctx context.Context, e handler.Event) (handler.Effect, error) {
-				_, err := failing(ctx, e)
-				return handler.Effect{}, err
-			}
+		with := setup{queue: envelopes, credit: func(ctx context.Context, e handler.Event) (handler.Effect, error) {
+			_, err := failing(ctx, e)
+			return handler.Effect{}, err
 		}}
 		if c["handler"] == leasedMany {
 			with.leased = repeats(failing)
@@ -214,29 +210,33 @@ func TestMessageHasTheAttemptsThatItAsksForAndHasLeft(t *testing.T) {
 		if asked := c["asks in its attribute for"]; asked != "none" {
 			m = m.set("max_attempts", asked)
 		}
-		first := r.exhaust(t, m)
+		hour := func(int) time.Duration { return time.Hour }
+		first := r.exhaust(t, m, hour)
 		record, _ := r.record("e1")
 		what = fmt.Sprintf("tried %d, dead after %d, record %d", calls, first.Attempt, record.Attempts)
 		calls = 0
-		r.exhaust(t, r.replay(t, r.keep(t, 0)))
+		r.exhaust(t, r.replay(t, r.keep(t, 0)), hour)
 		return fmt.Sprint(what, ", replayed ", calls), ""
 	})
 	golden(t, "attempts.txt", table)
 }
 
-// exhaust delivers a message until it is dead, from the broker or from its wait.
-func (r *rig) exhaust(t *testing.T, m message) reply {
-	t.Helper()
-	for delivery := 1; ; delivery++ {
-		got := r.deliver(m.again(delivery))
-		if got.Outcome != "retry" {
+// exhaust delivers a message until it is dead, from the broker after its wait or from its lane when the alarm rings.
+func (r *rig) exhaust(t require.TestingT, m message, brokerWaits func(attempt int) time.Duration) reply {
+	for delivery, tried := 1, 0; ; delivery++ {
+		got := r.deliverNow(m.again(delivery))
+		if got.Outcome == "dead_lettered" {
 			return got
 		}
-		require.Less(t, delivery, 10)
-		r.pass(time.Hour)
-		if back := r.release(t); len(back) > 0 {
-			m, delivery = back[0], 0
+		require.Less(t, delivery, 20)
+		if tried = max(tried, got.Attempt); !got.Delayed {
+			r.pass(brokerWaits(tried))
+			continue
 		}
+		r.pass(r.alarms.at[len(r.alarms.at)-1].Sub(r.config.Now()))
+		back := r.release(t)
+		require.Len(t, back, 1)
+		m, delivery = back[0], 0
 	}
 }
 
@@ -247,11 +247,9 @@ func TestAttemptsMadeElsewhereExplainNoDelivery(t *testing.T) {
 	for delivery, counted := range map[int]bool{3: false, 4: true} {
 		var r *rig
 		var found bool
-		r = newRig(t, setup{queue: envelopes, credit: func(*rig, handler.Tx) handler.Tx {
-			return func(context.Context, handler.Event) (handler.Effect, error) {
-				_, found = r.record("e1")
-				return handler.Effect{}, nil
-			}
+		r = newRig(t, setup{queue: envelopes, credit: func(context.Context, handler.Event) (handler.Effect, error) {
+			_, found = r.record("e1")
+			return handler.Effect{}, nil
 		}})
 		require.Equal(t, "processed", r.deliverNow(told("e1", func(e *contract.Envelope) { e.Attempts = 1 }).again(delivery)).Outcome)
 		require.Equal(t, counted, found, "delivery %d, before the attempt", delivery)

@@ -33,9 +33,9 @@ type keyed struct {
 	published, done map[string][]string
 	fails           map[string]int
 	earliest        map[string]time.Time
-	// cut: a release has ended between two of its calls. A lane that it had not removed is left to the next message
-	// of the key, or to the TTL.
-	cut bool
+	// left: a release has ended between two of its calls, or the broker has repeated a message, whose copies end in any
+	// order. A lane may then be left to the next message of the key, or to the TTL.
+	left bool
 }
 
 // Publish implements the relay's publisher.
@@ -85,7 +85,9 @@ func (w *keyed) deliver(t *rapid.T, key string) {
 	if before.Status != dedupe.Completed && after.Status == dedupe.Completed {
 		w.done[key] = append(w.done[key], id)
 		require.Equal(t, w.published[key][:len(w.done[key])], w.done[key], "events of a key are done in order")
-		require.EqualValues(t, w.fails[id]+1, after.Attempts, "attempts go on from the record")
+		// The handler of a repeated message may be called once more before its record is read, as for the first attempt.
+		require.GreaterOrEqual(t, after.Attempts, int64(w.fails[id]+1), "attempts go on from the record")
+		require.False(t, !w.left && after.Attempts > int64(w.fails[id]+1), "and none is made twice")
 	}
 	if got.code == 200 || got.code == 204 {
 		w.queue[key] = w.queue[key][1:]
@@ -100,7 +102,7 @@ func (w *keyed) repeat(t *rapid.T) {
 	key := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key")
 	from := len(w.acked[key]) - min(rapid.IntRange(1, 4).Draw(t, "messages"), len(w.acked[key]))
 	w.queue[key] = append(slices.Clone(w.acked[key][from:]), w.queue[key]...)
-	w.acked[key] = w.acked[key][:from]
+	w.acked[key], w.left = w.acked[key][:from], true
 }
 
 // release runs release-delayed, which ends after some of its calls. The last of them is made or not.
@@ -109,7 +111,7 @@ func (w *keyed) release(calls int, made bool) {
 		if calls--; calls >= 0 {
 			return do()
 		}
-		w.cut = true
+		w.left = true
 		if calls == -1 && made {
 			_ = do()
 		}
@@ -117,9 +119,7 @@ func (w *keyed) release(calls int, made bool) {
 	}
 	relay := &lane.Relay{
 		Of: lane.Delayed, Now: w.rig.config.Now,
-		Publisher: publishing(func(ctx context.Context, topic string, m contract.Message) error {
-			return call(func() error { _, err := w.Publish(ctx, topic, m); return err })
-		}),
+		Publisher: cutting{w, call},
 		Store: &storetest.Faults{
 			Store: w.rig.counter, OnRead: call, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error { return call(do) },
 		},
@@ -127,11 +127,14 @@ func (w *keyed) release(calls int, made bool) {
 	_, _ = relay.Due(context.Background(), 3, func(string, error) {}) // what failed is found again
 }
 
-// publishing is a function that publishes.
-type publishing func(ctx context.Context, topic string, m contract.Message) error
+// cutting is the broker of a release.
+type cutting struct {
+	*keyed
+	call func(func() error) error
+}
 
-func (p publishing) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
-	return "1", p(ctx, topic, m)
+func (c cutting) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
+	return "1", c.call(func() error { _, err := c.keyed.Publish(ctx, topic, m); return err })
 }
 
 // TestEventsOfAKeyAreDoneInOrderOnceWhateverWaits drives an ordered queue whose events fail, wait and have times of
@@ -152,13 +155,11 @@ func TestEventsOfAKeyAreDoneInOrderOnceWhateverWaits(t *testing.T) {
 		}
 		w.rig = newRig(t, setup{
 			log: slog.DiscardHandler, queue: func(q *catalog.Queue) { inOrder(q); policyOf(policy, 9)(q) },
-			credit: func(*rig, handler.Tx) handler.Tx {
-				return func(_ context.Context, event handler.Event) (handler.Effect, error) {
-					if event.Attempt <= w.fails[event.ID] {
-						return handler.Effect{}, errHandler
-					}
-					return handler.Effect{Result: "done"}, nil
+			credit: func(_ context.Context, event handler.Event) (handler.Effect, error) {
+				if event.Attempt <= w.fails[event.ID] {
+					return handler.Effect{}, errHandler
 				}
+				return handler.Effect{Result: "done"}, nil
 			},
 		})
 		w.instances = []http.Handler{w.rig.http, w.rig.another()}
@@ -198,7 +199,7 @@ func TestEventsOfAKeyAreDoneInOrderOnceWhateverWaits(t *testing.T) {
 		}
 		require.Empty(rt, w.rig.documents(lane.Delayed.Entries()))
 		lanes := w.rig.documents(lane.Delayed.Lanes())
-		require.False(rt, len(lanes) > 0 && !w.cut, "nothing stays behind")
+		require.False(rt, len(lanes) > 0 && !w.left, "nothing stays behind")
 		for _, doc := range lanes {
 			require.Nil(rt, doc.Fields["due_at"], "no relay looks at it")
 			require.NotNil(rt, doc.Fields["expire_at"], "the TTL removes it")

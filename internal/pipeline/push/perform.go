@@ -16,11 +16,9 @@ import (
 	"billhook/internal/retry"
 )
 
-// perform is the fourth step. It calls the handler, and commits the effect with the record. Where
-// the handler's assumption no longer holds, it calls the handler again.
-//
-// A caller that leaves does not end a leased handler: its time is its own, and half a call is
-// worse than a whole one without a caller.
+// perform is the fourth step. It calls the handler, and commits the effect with the record. Where the handler's assumption
+// no longer holds, it calls the handler again. A caller that leaves does not end a leased handler: half a call is worse
+// than a whole one without a caller.
 func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 	leased := w.handler.Leased != nil
 	if leased {
@@ -99,8 +97,8 @@ func (s *Service) perform(ctx context.Context, w *attempt) verdict {
 	}
 }
 
-// effect calls the handler. Before it calls a leased handler again, it asks what became of the
-// earlier attempt. An event whose workers died in every attempt is asked about, and not tried.
+// effect calls the handler. Before it calls a leased one again, it asks what became of the earlier attempt. An event whose
+// workers died in every attempt is asked about, and not tried.
 func (s *Service) effect(ctx context.Context, w *attempt) (handler.Effect, error) {
 	event, h := w.event, w.handler
 	if h.Leased == nil {
@@ -121,10 +119,9 @@ func (s *Service) effect(ctx context.Context, w *attempt) (handler.Effect, error
 	return effect, err
 }
 
-// emit adds the writes of an effect's emissions. It refuses an emission that the catalog does
-// not list for the handler: grants are made from the catalog, and the message would stay in the
-// outbox for ever. The release is at fault, not the message. So it is tried again, since a
-// rollback mends it, and it counts, since a release that stays would hold up the key for ever.
+// emit adds the writes of an effect's emissions. It refuses one that the catalog does not list for the handler: nothing
+// is granted for it, and the message would stay in the outbox for ever. The release is at fault, so the event is tried
+// again, and that counts.
 func (s *Service) emit(w *attempt, effect *handler.Effect) (lane.Emitted, error) {
 	for _, emission := range effect.Emit {
 		if !slices.Contains(w.policy.Emits, emission.To) {
@@ -154,10 +151,9 @@ func always(do func(context.Context, handler.Event) (handler.Effect, error)) cal
 	}
 }
 
-// guarded calls a handler so that neither a panic nor an ignored deadline ends the
-// delivery. A call that has not returned when the grace has passed since its deadline is
-// abandoned. An abandoned Tx handler changes nothing, since its writes are committed by the
-// caller, which is gone. An abandoned leased handler goes on outside, and its lease must stand.
+// guarded calls a handler so that neither a panic nor an ignored deadline ends the delivery. A call that has not returned
+// when the grace has passed since its deadline is abandoned. A Tx handler changes nothing then, since its caller commits
+// its writes. A leased one goes on outside, and its lease must stand.
 func guarded(ctx context.Context, log *slog.Logger, event handler.Event, grace time.Duration, ask call) (handler.Effect, bool, error) {
 	type returned struct {
 		effect handler.Effect

@@ -1,10 +1,8 @@
-// Package push is the worker's door. It owns authentication of a push, decoding, the run of
-// the handler under its deadline, the decision, and the answer. It refuses to know what an
-// event means and where documents are kept.
+// Package push answers what Pub/Sub pushes. It owns authentication of a push, decoding, the run of the handler under its
+// deadline, the decision, and the answer. It refuses to know what an event means and where documents are kept.
 //
-// Pub/Sub posts a queue's messages to /push/{queue} and its dead letters to
-// /push/dead-letters/{queue}. The answers 200 and 204 acknowledge a message; after any other
-// Pub/Sub delivers it again, after a backoff.
+// Pub/Sub posts a queue's messages to /push/{queue} and its dead letters to /push/dead-letters/{queue}. The answers 200 and
+// 204 acknowledge a message; after any other Pub/Sub delivers it again, after a backoff.
 package push
 
 import (
@@ -31,30 +29,24 @@ import (
 	"billhook/internal/retry"
 )
 
-// Authenticator checks the token of a push.
+// Authenticator checks the token of a push, which is the Authorization header's value. The error wraps
+// serve.ErrNotAllowed or serve.ErrKeysUnavailable, or is any other for a token that is missing or wrong.
 type Authenticator interface {
-	// Verify takes the Authorization header's value. It returns nil for a push to
-	// accept, an error wrapping serve.ErrNotAllowed or serve.ErrKeysUnavailable, or any other
-	// error for a token that is missing or wrong.
 	Verify(ctx context.Context, authorization string) error
 }
 
-// Outbox publishes what effects have emitted.
+// Outbox publishes what a lane of emissions holds, and returns how many messages that were. After an error the rest is
+// published later.
 type Outbox interface {
-	// Lane publishes what a lane holds, and returns how many messages that were. After
-	// an error the rest is published later.
 	Lane(ctx context.Context, lane string) (published int, err error)
 }
 
-// Alarm releases kept messages on time.
+// Alarm releases kept messages at a time, or shortly after it. After an error the next run of release-delayed releases them.
 type Alarm interface {
-	// At asks for a release at the given time, or shortly after it. After an error the next run
-	// of release-delayed releases them; nothing is lost.
 	At(ctx context.Context, at time.Time) error
 }
 
-// Timer returns a channel that is sent to when a time has passed, and a function that ends
-// the wait.
+// Timer returns a channel that is sent to when a time has passed, and a function that ends the wait.
 type Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
 
 // Config is what a Service is made of. Every field but Rates is required.
@@ -100,13 +92,9 @@ type queue struct {
 	catalog.Queue
 	// slots bounds how many of its messages are handled at once.
 	slots *slots
-	// brokerKeepsTime: the broker's waits are its policy.
-	brokerKeepsTime bool
-	// waits: it is ordered, and its messages wait as a rule, so each of its deliveries looks for
-	// one before it.
+	// waits: it is ordered, and its messages wait as a rule, so each of its deliveries looks for one before it.
 	waits bool
-	// calm is whether no message of it waits in a lane, remembered for calmFor however many ask. That one waits is
-	// assumed for as long; then every lane is read, which is never wrong.
+	// calm is whether no message of it waits in a lane, remembered for calmFor. Where it is not, every lane is read.
 	calm *cache.Cache[bool]
 	// oneTarget: its messages of all types go to one place outside.
 	oneTarget bool
@@ -135,9 +123,7 @@ func New(config Config) *Service {
 		}
 		s.queues[q.ID] = &queue{
 			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), calm: cache.New[bool](1, 0, config.Now), oneTarget: leased && !many && len(places) == 1,
-			brokerKeepsTime: q.BrokerKeepsTime(),
-			// Messages wait by a policy that is not the broker's, where the service that a leased
-			// handler calls asks for it, or behind dead letters.
+			// Messages wait by a policy that is not the broker's, or where the service that a leased handler calls asks for it.
 			waits: q.Ordered() && (leased || !q.BrokerKeepsTime()),
 			nacks: rate.NewLimiter(rate.Every(q.NackBudget), 1),
 		}
@@ -145,13 +131,12 @@ func New(config Config) *Service {
 	return s
 }
 
-// phases is the number of bookkeeping steps around one handler: the place in line, the claim,
-// the result, the dead letter, the outbox, the end of the lane, and the alarm with the second
-// that an acknowledgement is held back.
+// phases is the number of bookkeeping steps around one handler: the place in line, the claim, the result, the dead letter,
+// the outbox, the end of the lane, and the alarm with the second that an acknowledgement is held back.
 const phases = 7
 
-// Longest is the longest time from a push's body to its answer. The wait for a slot and the
-// handler end within the ack deadline. The grace of a handler and the bookkeeping are added.
+// Longest is the longest time from a push's body to its answer. The wait for a slot and the handler end within the ack
+// deadline. The grace of a handler and the bookkeeping are added.
 func (s *Service) Longest() time.Duration {
 	longest := bookkeeping // a dead letter is kept
 	for _, q := range s.queues {
@@ -160,8 +145,7 @@ func (s *Service) Longest() time.Duration {
 	return longest
 }
 
-// Drain makes the service answer 503 to every further push, and to those that wait for a slot
-// or for their next attempt. Handlers that run go on.
+// Drain makes the service answer 503 to every push that comes or waits. Handlers that run go on.
 func (s *Service) Drain() {
 	if s.draining.CompareAndSwap(false, true) {
 		close(s.ended)
@@ -217,8 +201,7 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request) {
 	serve.WriteJSON(w, status, a)
 }
 
-// deadLetter keeps one dead letter in the store. A store that is down is answered
-// 503; the letter stays on its topic.
+// deadLetter keeps one dead letter in the store. Where the store is down, the letter stays on its topic.
 func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request) {
 	q, d, ok := s.admit(w, r)
 	if !ok {

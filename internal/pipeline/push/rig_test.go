@@ -21,8 +21,6 @@ import (
 	"go.uber.org/goleak"
 
 	"billhook/catalog"
-	"billhook/internal/apps/billing"
-	"billhook/internal/apps/ledger"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
@@ -83,7 +81,7 @@ func (b *bouncer) Verify(_ context.Context, authorization string) error {
 	return b.err
 }
 
-// rig is a push service on a real store, with the program's own handlers.
+// rig is a push service on a real store.
 type rig struct {
 	*push.Service
 	config  push.Config
@@ -95,15 +93,11 @@ type rig struct {
 	broker  *broker
 	bouncer *bouncer
 	log     *journal
-	metrics *telemetry.Metrics
-	rates   *rates.Recorder
 	relay   *lane.Relay
 	alarms  alarms
 	live    bool
 	now     atomic.Int64
 	ids     atomic.Int64
-	// timer is what the service waits with: unless a test brings another, time passes.
-	timer push.Timer
 }
 
 // alarms keeps what was asked for.
@@ -130,17 +124,16 @@ func (r *rig) passing(d time.Duration) (<-chan time.Time, func() bool) {
 // setup is what one test wants different.
 type setup struct {
 	queue func(*catalog.Queue)
-	// credit, if set, is run instead of the program's own handler of order.paid.
-	credit func(r *rig, own handler.Tx) handler.Tx
+	// credit, if set, is run for order.paid instead of the rig's own handler.
+	credit handler.Tx
 	// leased, if set, is run for order.paid instead, under a lease.
 	leased *handler.Leased
 	log    slog.Handler
 	timer  push.Timer
 	// many: a leased handler of a bench calls many places.
 	many bool
-	// live: the rig lives in the time of its test's bubble.
-	live  bool
-	alarm push.Alarm
+	// live: the rig lives in the time of its test's bubble. Else time passes when the service waits.
+	live bool
 }
 
 func newRig(tb testing.TB, with setup) *rig {
@@ -148,14 +141,10 @@ func newRig(tb testing.TB, with setup) *rig {
 	db, err := standin.OpenTemporaryStore(filepath.Join(tb.TempDir(), "store.db"))
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
-	r := &rig{live: with.live, broker: &broker{taken: map[string][]contract.Message{}}, bouncer: &bouncer{}, log: &journal{}, metrics: telemetry.NewMetrics()}
+	r := &rig{live: with.live, broker: &broker{taken: map[string][]contract.Message{}}, bouncer: &bouncer{}, log: &journal{}}
 	r.db, r.counter = db, &storetest.Counter{Store: db}
 	r.faults = &storetest.Faults{Store: r.counter}
 	r.now.Store(start.UnixNano())
-	if r.timer = with.timer; r.timer == nil {
-		r.timer = r.passing
-	}
-
 	r.queue = catalog.Queue{
 		ID: "orders", Enabled: true, Contract: contract.PayNowV1, Concurrency: 60, RememberFor: 30 * 24 * time.Hour,
 		AckDeadline: time.Minute, Lease: 2 * time.Minute,
@@ -171,42 +160,34 @@ func newRig(tb testing.TB, with setup) *rig {
 	if with.queue != nil {
 		with.queue(&r.queue)
 	}
-	own := handler.NewRegistry()
-	clock := func() time.Time { return time.Unix(0, r.now.Load()).UTC() }
+	clock, timer := func() time.Time { return time.Unix(0, r.now.Load()).UTC() }, push.Timer(r.passing)
 	if with.live {
-		clock = func() time.Time { return time.Now().UTC() }
+		clock, timer = func() time.Time { return time.Now().UTC() }, realTimer
 	}
-	billing.Register(own, billing.Points{Store: r.faults, Products: shelf{}, Now: clock}, billing.Subscriptions{})
+	if with.timer != nil {
+		timer = with.timer
+	}
 	registry := handler.NewRegistry()
-	for _, name := range []string{"points.credit", "points.reverse"} {
-		h, ok := own.Lookup(name)
-		require.True(tb, ok)
-		tx := h.Tx
-		switch {
-		case name == "points.credit" && with.leased != nil:
-			registry.Leased(name, *with.leased)
-			continue
-		case name == "points.credit" && with.credit != nil:
-			tx = with.credit(r, tx)
-		}
-		registry.Tx(name, tx)
+	registry.Tx("points.reverse", credit)
+	switch {
+	case with.leased != nil:
+		registry.Leased("points.credit", *with.leased)
+	case with.credit != nil:
+		registry.Tx("points.credit", with.credit)
+	default:
+		registry.Tx("points.credit", credit)
 	}
 	log := with.log
 	if log == nil {
 		log = slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})
 	}
-	var alarm push.Alarm = &r.alarms
-	if with.alarm != nil {
-		alarm = with.alarm
-	}
 	var names atomic.Int64
 	r.relay = &lane.Relay{Of: lane.Outbox, Store: r.faults, Publisher: r.broker, Now: clock}
-	r.rates = rates.NewRecorder(rates.Config{Store: db, Self: rates.Service{Instance: "instance-1"}, Now: clock})
 	r.config = push.Config{
-		Rates:  r.rates,
+		Rates:  rates.NewRecorder(rates.Config{Store: db, Self: rates.Service{Instance: "instance-1"}, Now: clock}),
 		Queues: []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PayNowV1}}, Catalog: declared(),
-		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: r.relay, Alarm: alarm, Timer: r.timer, Authenticator: r.bouncer,
-		Log: slog.New(log), Metrics: r.metrics, Now: clock,
+		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: r.relay, Alarm: &r.alarms, Timer: timer, Authenticator: r.bouncer,
+		Log: slog.New(log), Metrics: telemetry.NewMetrics(), Now: clock,
 		Instance: "instance-1", NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) }, Dice: func() float64 { return 0.5 },
 	}
 	r.Service = push.New(r.config)
@@ -226,36 +207,53 @@ func routed(s *push.Service) http.Handler {
 // broker.
 func (r *rig) another() http.Handler { return routed(push.New(r.config)) }
 
-// shelf has the one product that is known, which is worth 1000 points.
-type shelf struct{}
-
-func (shelf) Points(_ context.Context, _, id string) (int64, bool, error) {
-	return 1000, id == known, nil
+// credit is the rig's handler: its effect counts itself, and it takes one product alone.
+func credit(_ context.Context, event handler.Event) (handler.Effect, error) {
+	body, err := contract.As[*contract.PayNow](event.Body)
+	if order := body.Data.Order; err != nil || order == nil || len(order.Items) == 0 || order.Items[0].ProductID == known {
+		return counted(event), nil
+	}
+	return handler.Effect{}, retry.BadRequest("unknown_product", nil, body.Data.Order.Items[0].ProductID)
 }
 
-// always makes the handler of order.paid return an error.
-func always(err error) func(*rig, handler.Tx) handler.Tx { return times(math.MaxInt, err) }
+// effectOf is the document that counts the effects of a tenant's event.
+func effectOf(tenant, event string) store.Key {
+	return store.Key{Collection: "effects", ID: tenant + "~" + event}
+}
 
-// observing looks at something within each call of the handler of order.paid.
-func observing(look func()) func(*rig, handler.Tx) handler.Tx {
-	return func(_ *rig, own handler.Tx) handler.Tx {
-		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-			look()
-			return own(ctx, event)
-		}
+// counted is an effect that counts itself.
+func counted(event handler.Event) handler.Effect {
+	return handler.Effect{Result: "done", Writes: []store.Write{store.Increment(effectOf(event.Tenant, event.ID), map[string]int64{"n": 1}, nil)}}
+}
+
+// effects is how many effects an event had.
+func (r *rig) effects(event string) int64 { return r.effectsOf(contract.DefaultTenant, event) }
+
+func (r *rig) effectsOf(tenant, event string) int64 {
+	doc, _ := r.db.Get(context.Background(), effectOf(tenant, event)) // none: no effect
+	n, _ := doc.Fields["n"].(int64)
+	return n
+}
+
+// always is a handler that returns an error.
+func always(err error) handler.Tx { return times(math.MaxInt, err) }
+
+// observing looks at something within each call of the handler.
+func observing(look func()) handler.Tx {
+	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+		look()
+		return credit(ctx, event)
 	}
 }
 
-// times makes the handler of order.paid return an error n times, and then work.
-func times(n int, err error) func(*rig, handler.Tx) handler.Tx {
-	return func(_ *rig, own handler.Tx) handler.Tx {
-		var calls atomic.Int64
-		return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-			if int(calls.Add(1)) <= n {
-				return handler.Effect{}, err
-			}
-			return own(ctx, event)
+// times is a handler that returns an error n times, and then works.
+func times(n int, err error) handler.Tx {
+	var calls atomic.Int64
+	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+		if int(calls.Add(1)) <= n {
+			return handler.Effect{}, err
 		}
+		return credit(ctx, event)
 	}
 }
 
@@ -372,18 +370,6 @@ func (r *rig) deliver(m message) reply {
 
 // deliverNow pushes the message, whatever it waits for.
 func (r *rig) deliverNow(m message) reply { return r.post("/push/orders", m.envelope()) }
-
-// number is the value of a document's field, 0 where there is none.
-func (r *rig) number(key store.Key, field string) int64 {
-	doc, _ := r.db.Get(context.Background(), key)
-	n, _ := doc.Fields[field].(int64)
-	return n
-}
-
-// balance is what the buyer has at a tenant.
-func (r *rig) balance(tenant string) int64 {
-	return r.number(ledger.CustomerPoints(buyer).Key(tenant), "balance")
-}
 
 // pass lets time pass.
 func (r *rig) pass(d time.Duration) {

@@ -60,22 +60,7 @@ func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 			b.during = looks // in the next one, too
 		}
 		b.during = looks
-		for delivery, tried := 1, 0; ; delivery++ {
-			got := b.deliverNow(m.again(delivery))
-			if got.Outcome == "dead_lettered" {
-				break
-			}
-			require.Less(t, delivery, 20)
-			tried = max(tried, got.Attempt)
-			if !got.Delayed {
-				b.pass(policy.Wait(tried, 0.5)) // the broker's own wait
-				continue
-			}
-			b.pass(b.alarms.at[len(b.alarms.at)-1].Sub(b.config.Now()))
-			back := b.release(t)
-			require.Len(t, back, 1)
-			m, delivery = back[0], 0
-		}
+		b.exhaust(t, m, func(attempt int) time.Duration { return policy.Wait(attempt, 0.5) })
 		return strings.Join(at, " "), ""
 	})
 	golden(t, "schedules.txt", table)

@@ -19,18 +19,13 @@ import (
 )
 
 const (
-	// maxResume is how long a request waits for the next attempt of its message.
-	maxResume = 2 * time.Second
-	// nextLook is how long a request waits for a message that another worker has.
-	nextLook = time.Second
+	maxResume = 2 * time.Second // how long a request waits for the next attempt of its message
+	nextLook  = time.Second     // and for a message that another worker has
 )
 
-// settle is the step after a failure, for both kinds of handler. It counts the attempt, keeps
-// the message or dead-letters it, and makes the answer. In this order it reads the record,
-// publishes the dead letter, and writes the lane and the record. Where there was no attempt of
-// the event, the record stays as it is.
-//
-// Where the record or the lane is not as assumed, settle returns that as the attempt's result.
+// settle is the step after a failure. It counts the attempt, keeps the message or dead-letters it, and makes the answer:
+// it reads the record, publishes the dead letter, and writes the lane and the record. Where the record or the lane is not
+// as assumed, settle returns that as the attempt's result.
 func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
@@ -81,8 +76,7 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 				return verdict{course: recorded, seen: seen}
 			}
 		}
-		// An attempt that was counted before it ran, and was none of the event's own, is taken
-		// back. Where that cannot be written it stays counted, as if its worker had died.
+		// An attempt that was counted before it ran, and was none of the event's own, is taken back. Else it stays counted.
 		if _, err := w.run.Uncount(ctx, a.Reason); err != nil {
 			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not taken back", about(w, reason)...)
 		}
@@ -159,11 +153,7 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 		case err != nil && p.way == never:
 			return verdict{course: nacked, failure: err, attempt: a.Attempt}
 		case err != nil:
-			if leased {
-				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lease not released", about(w, reason)...)
-			} else {
-				s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not counted", about(w, reason)...)
-			}
+			s.config.Log.LogAttrs(ctx, slog.LevelWarn, map[bool]string{true: "lease not released", false: "attempt not counted"}[leased], about(w, reason)...)
 			p.way = redelivered
 		case p.way == never: // what somebody else has written stands
 			failpoint.Hit(failpoint.BuryMarked)
@@ -199,12 +189,10 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 	return verdict{course: final, answer: a}
 }
 
-// plan is what is done about a verdict.
+// plan is how a message comes to its next attempt, when that is due, and the lane that keeps it meanwhile.
 type plan struct {
-	// way is how the message comes to its next attempt, and due when that is.
-	way way
-	due time.Time
-	// name is that of the lane that keeps it meanwhile.
+	way  way
+	due  time.Time
 	name lane.Name
 }
 
@@ -218,16 +206,12 @@ const (
 	never                  // it is dead-lettered
 )
 
-// plan decides how the message comes to its next attempt, and when that is due.
-//
-// A failure of what all messages share is nacked: the subscription slows down, which is the
-// right brake then, and the backlog stays with the broker. Any other nack would slow messages
-// that could succeed. So there is one only where the broker's own wait is the policy's, within
-// the queue's budget.
+// plan decides how the message comes to its next attempt, and when that is due. A failure of what all messages share is
+// nacked: the subscription slows down, and the backlog stays with the broker. Any other nack would slow messages that could
+// succeed. So there is one only where the broker's own wait is the policy's, within the queue's budget.
 func (s *Service) plan(w *attempt, v verdict) plan {
 	now, q, received := s.config.Now(), w.queue, w.delivery.received
-	// An attempt may be made in this request soon, and early enough to be answered by the ack
-	// deadline.
+	// An attempt may be made in this request soon, and early enough to be answered by the ack deadline.
 	latest := received.Add(min(maxResume, q.AckDeadline-q.SlotWait-w.policy.Timeout-bookkeeping-1))
 	if s.Draining() {
 		latest = time.Time{}
@@ -269,7 +253,7 @@ func (s *Service) plan(w *attempt, v verdict) plan {
 			p.way = redelivered
 		case asked > wait && (v.means.Counts || !q.oneTarget):
 		case v.means.Scope == retry.EveryMessage, v.means.Class == retry.Unavailable && q.oneTarget,
-			q.brokerKeepsTime && (w.delivery.attempt == 0 || w.delivery.attempt == v.attempt) && q.nacks.AllowN(now, 1):
+			q.BrokerKeepsTime() && (w.delivery.attempt == 0 || w.delivery.attempt == v.attempt) && q.nacks.AllowN(now, 1):
 			p.way = redelivered
 		}
 		if p.way == redelivered && !v.means.Counts {
@@ -285,8 +269,7 @@ func again(means retry.Verdict, err error) answer {
 	return answer{Outcome: retry.Retry, Status: int(means.Class), Reason: means.Reason, cause: cause(err)}
 }
 
-// detail is the text of a dead letter beside its reason. It is made of our own errors,
-// which hold codes, field paths and ids; the text of a foreign error is left out.
+// detail is the text of a dead letter beside its reason, made of our own errors, which hold codes, field paths and ids.
 func detail(err error) string {
 	var invalid *contract.Invalid
 	if errors.As(err, &invalid) {
@@ -307,7 +290,7 @@ func detail(err error) string {
 	return strings.Join(texts, ": ")
 }
 
-// workerDied is the failure of an event that had no other attempts than those in which its workers died.
+// workerDied is the failure of an event whose last attempt ended with its worker.
 var workerDied = retry.Exhausted(retry.Verdict{Reason: dedupe.Begun}, nil)
 
 // marks are the marked errors in a chain of errors, the outermost first.
@@ -318,8 +301,7 @@ func marks(err error) (all []*retry.Error) {
 	return all
 }
 
-// cause is the log's text of a failure beside its reason: the detail, and the type of the
-// error at the bottom, which may be a foreign one.
+// cause is the log's text of a failure beside its reason: the detail, and the type of the error at the bottom.
 func cause(err error) string {
 	if err == nil {
 		return ""

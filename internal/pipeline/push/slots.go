@@ -14,9 +14,8 @@ const (
 	maxWaitingBytes = 64 << 20
 )
 
-// slots bounds how many messages of a queue are handled at once. A message beyond that
-// waits its turn; turns go round the ordering keys, so that a key with many messages does
-// not hold up one with few.
+// slots bounds how many messages of a queue are handled at once. A message beyond that waits its turn. Turns go round the
+// ordering keys, so that a key with many messages does not hold up one with few.
 type slots struct {
 	mu   sync.Mutex
 	free int
@@ -27,8 +26,8 @@ type slots struct {
 	keys []string
 	// waiting are the messages of a key that wait, the longest first.
 	waiting map[string][]*waiter
-	count   int
-	bytes   int
+	// count and bytes are those of all messages that wait.
+	count, bytes int
 }
 
 // waiter is one message that waits. turn is closed when it has its slot.
@@ -41,8 +40,8 @@ func newSlots(n int, timer Timer, end <-chan struct{}) *slots {
 	return &slots{free: n, timer: timer, end: end, waiting: map[string][]*waiter{}}
 }
 
-// acquire takes a slot for a message of the key. It reports whether it got one before end is
-// closed, patience is over, or ctx ends. Where too much waits already, it fails at once.
+// acquire reports whether it got a slot for a message of the key before end is closed, patience is over, or ctx ends.
+// Where too much waits already, it fails at once.
 func (s *slots) acquire(ctx context.Context, key string, size int, patience time.Duration) bool {
 	s.mu.Lock()
 	switch {
@@ -78,14 +77,12 @@ func (s *slots) acquire(ctx context.Context, key string, size int, patience time
 	case <-w.turn: // while it was leaving
 		s.handOver()
 	default:
-		s.forget(key, w)
+		s.remove(key, w)
 	}
 	return false
 }
 
-// unlessEnded reports whether the slot just taken may be used. Where the service has ended
-// meanwhile (in the wait for the slot, while the body was read, or between two attempts of a
-// message), the slot is given back.
+// unlessEnded reports whether the slot just taken may be used. Where the service has ended, it is given back.
 func (s *slots) unlessEnded() bool {
 	select {
 	case <-s.end:
@@ -96,18 +93,12 @@ func (s *slots) unlessEnded() bool {
 	}
 }
 
-// forget removes a waiter that leaves.
-func (s *slots) forget(key string, w *waiter) {
-	if s.remove(key, w); len(s.waiting[key]) == 0 {
-		s.keys = slices.DeleteFunc(s.keys, func(other string) bool { return other == key })
-	}
-}
-
-// remove takes a waiter of a key out.
+// remove takes a waiter of a key out, and the key with its last.
 func (s *slots) remove(key string, w *waiter) {
 	s.waiting[key] = slices.DeleteFunc(s.waiting[key], func(other *waiter) bool { return other == w })
 	if len(s.waiting[key]) == 0 {
 		delete(s.waiting, key)
+		s.keys = slices.DeleteFunc(s.keys, func(other string) bool { return other == key })
 	}
 	s.count--
 	s.bytes -= w.size
@@ -120,18 +111,15 @@ func (s *slots) release() {
 	s.handOver()
 }
 
-// handOver gives a slot to the key whose turn it is; where no message waits, the slot is free.
-// The caller holds the lock.
+// handOver gives a slot to the key whose turn it is, or frees it. The caller holds the lock.
 func (s *slots) handOver() {
 	if len(s.keys) == 0 {
 		s.free++
 		return
 	}
 	key := s.keys[0]
-	s.keys = s.keys[1:]
 	w := s.waiting[key][0]
-	if s.remove(key, w); len(s.waiting[key]) > 0 {
-		s.keys = append(s.keys, key)
-	}
+	s.keys = append(s.keys[1:], key) // for its next message
+	s.remove(key, w)
 	close(w.turn)
 }

@@ -53,15 +53,13 @@ func TestWaitForASlotIsBoundedInNumberAndBytes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSlots(1, timer, nil)
 			require.True(t, ask(s, "", 1, time.Second).holds())
-			var waiting []*asker
-			for i := range fit {
-				waiting = append(waiting, ask(s, fmt.Sprint(i%3), size, time.Hour))
-				require.False(t, waiting[i].over.Load())
+			first := ask(s, "0", size, time.Hour)
+			for i := range fit - 1 {
+				require.False(t, ask(s, fmt.Sprint(i%3), size, time.Hour).over.Load())
 			}
 			beyond := ask(s, "beyond", size, time.Hour)
-			require.True(t, beyond.over.Load(), "at once")
-			require.False(t, beyond.got)
-			waiting[fit/2].leave()
+			require.Equal(t, []bool{true, false}, []bool{beyond.over.Load(), beyond.got}, "at once")
+			first.leave()
 			synctest.Wait()
 			again := ask(s, "beyond", size, time.Hour)
 			require.False(t, again.over.Load(), "who leaves frees a place")

@@ -164,7 +164,7 @@ func newBench(tb testing.TB, leased bool, with setup) *bench {
 		}
 		return handler.Effect{Result: "done"}, nil
 	}
-	with.log, with.credit = b.lines, func(*rig, handler.Tx) handler.Tx { return do }
+	with.log, with.credit = b.lines, do
 	if leased {
 		b.leased = &handler.Leased{Do: do, SafeToRepeat: true, ManyPlaces: with.many}
 		with.leased = b.leased

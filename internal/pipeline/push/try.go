@@ -14,10 +14,9 @@ import (
 	"billhook/internal/retry"
 )
 
-// Try says what the service would do of a message, were it delivered now and were it its turn: it
-// passes the steps of a delivery that read, and asks the handler. It claims, writes, publishes and
-// calls nothing, and a leased handler is asked for its plan alone. The service's store must refuse
-// commits, for a handler that commits by itself. It implements dryrun.Worker.
+// Try says what the service would do of a message, were it delivered now and its turn: it passes the steps of a delivery
+// that read, and asks the handler, a leased one for its plan alone. It claims, writes, publishes and calls nothing. The
+// service's store must refuse commits, for a handler that commits by itself. It implements dryrun.Worker.
 func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, error) {
 	q, ok := s.queues[m.Queue]
 	if !ok {
@@ -28,54 +27,52 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 		Queue: q.ID, Tenant: w.record.Tenant, EventID: w.record.EventID, EventType: w.record.EventType, OrderingKey: w.record.OrderingKey,
 		From: m.From, Writes: []dryrun.Change{}, Emits: []dryrun.Emission{}, Calls: []dryrun.Call{},
 	}
+	switch err := s.try(ctx, w, &t); {
+	case errors.As(err, new(unreadError)):
+		return t, err
+	case err != nil:
+		s.judge(&t, w, err)
+	}
+	return t, nil
+}
+
+// try fills in what becomes of a message, or returns why it is not handled.
+func (s *Service) try(ctx context.Context, w *attempt, t *dryrun.Trial) error {
 	if v := s.dropped(w, s.config.Now()); v.course == final {
 		t.Outcome, t.Status, t.Reason = v.answer.Outcome, v.answer.Status, v.answer.Reason
-		return t, nil
+		return nil
 	}
 	if w.broken != nil {
-		s.judge(&t, w, w.broken)
-		return t, nil
+		return w.broken
 	}
 	s.begin(w)
 	w.run.Letters(&sight{letters{service: s, attempt: w}})
 	seen, err := w.run.Look(ctx)
 	if err != nil {
-		return t, err
+		return unreadError{err}
 	}
 	if t.Attempt = w.run.Attempt(); seen != dedupe.Fresh && seen != dedupe.Early && seen != dedupe.Waiting {
 		v := s.read(w, verdict{course: recorded, seen: seen})
 		if v.course != final {
-			s.judge(&t, w, v.failure)
-			return t, nil
+			return v.failure
 		}
 		t.Attempt, t.Outcome, t.Status, t.Reason = 0, v.answer.Outcome, v.answer.Status, v.answer.Reason
 		t.Result, t.Ref = v.answer.result, v.answer.Ref
-		return t, nil
+		return nil
 	}
 	if !w.found {
-		s.judge(&t, w, retry.Permanent(typeUnknown, nil))
-		return t, nil
+		return retry.Permanent(typeUnknown, nil)
 	}
 	t.Handler = w.policy.Name
 	ctx, cancel := context.WithTimeout(ctx, w.policy.Timeout)
 	defer cancel()
-	for w.event.Attempt = t.Attempt; ; w.event.Try++ {
+	for w.event.Attempt = t.Attempt; w.event.Try < dedupe.MaxTry; w.event.Try++ {
 		t.Tries = w.event.Try + 1
-		if w.event.Try == dedupe.MaxTry {
-			s.judge(&t, w, retry.Busy("contention", nil))
-			return t, nil
-		}
-		switch err := s.tried(ctx, w, &t); {
-		case errors.Is(err, dryrun.ErrRefused):
-		case errors.As(err, new(unreadError)):
-			return t, err
-		case err != nil:
-			s.judge(&t, w, err)
-			return t, nil
-		default:
-			return t, nil
+		if err := s.tried(ctx, w, t); !errors.Is(err, dryrun.ErrRefused) {
+			return err
 		}
 	}
+	return retry.Busy("contention", nil)
 }
 
 // whole adds to a message that is its body alone the attributes that a producer's would have.
@@ -143,11 +140,7 @@ func (s *Service) tried(ctx context.Context, w *attempt, t *dryrun.Trial) error 
 // judge says what would become of a message after a failure.
 func (s *Service) judge(t *dryrun.Trial, w *attempt, failure error) {
 	t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []dryrun.Call{}
-	means := retry.Decide(failure)
-	if !means.Class.Terminal() && means.Counts && w.broken == nil && t.Attempt >= w.allowed {
-		failure = retry.Exhausted(means, failure)
-		means = retry.Decide(failure)
-	}
+	means, failure := w.exhausted(retry.Decide(failure), failure, t.Attempt)
 	t.Outcome, t.Status, t.Reason, t.Detail, t.Result = retry.Retry, int(means.Class), means.Reason, detail(failure), ""
 	switch {
 	case !means.Class.Terminal():
@@ -162,8 +155,6 @@ func (s *Service) judge(t *dryrun.Trial, w *attempt, failure error) {
 // whether a dead-lettered payload was applied.
 type sight struct{ letters }
 
-var _ dedupe.Letters = (*sight)(nil)
-
 // Replaceable implements dedupe.Letters. What a leased handler has done is not known.
 func (l *sight) Replaceable(ctx context.Context, dead dedupe.Record) (bool, error) {
 	spec, _ := l.queue.Handler(dead.EventType)
@@ -175,5 +166,3 @@ func (l *sight) Replaceable(ctx context.Context, dead dedupe.Record) (bool, erro
 
 // Queue finds a queue of the service's catalog by id or alias.
 func (s *Service) Queue(name string) (catalog.Queue, bool) { return s.config.Catalog.Queue(name) }
-
-var _ dryrun.Worker = (*Service)(nil)

@@ -121,6 +121,7 @@ func RunList(t *testing.T, records int, open func(t *testing.T) store.Store) {
 		switch name {
 		case "all":
 			require.True(t, seen[listed(records-1).EventID], "the last is on the first page")
+			require.Len(t, seen, dedupe.MaxListed+1+50+7, "each page is full")
 		case "of an event":
 			require.Len(t, seen, 1)
 		case "of a correlation id":

@@ -21,7 +21,6 @@ type question struct {
 	limit int
 }
 
-// command is the question's without what it does, and a function that fills in the path, once flags are parsed.
 func (q question) command() (*cobra.Command, func(command *cobra.Command, args []string) string) {
 	command := &cobra.Command{Use: q.use, Short: q.short, Long: q.long, Args: cobra.ExactArgs(strings.Count(q.path, "{}"))}
 	for name, about := range q.flags {
@@ -47,7 +46,6 @@ func (q question) command() (*cobra.Command, func(command *cobra.Command, args [
 	}
 }
 
-// texts are values of a type as the texts that they are.
 func texts[S ~string](values ...S) (all []string) {
 	for _, value := range values {
 		all = append(all, string(value))
@@ -67,7 +65,6 @@ func shows[T any](p *program, ask func() client, q question, print func(T)) *cob
 	return command
 }
 
-// lists is a command that prints a list, page after page.
 func lists[T any](p *program, ask func() client, q question, c columns[T]) *cobra.Command {
 	command, path := q.command()
 	if ask == nil {
@@ -84,7 +81,6 @@ func lists[T any](p *program, ask func() client, q question, c columns[T]) *cobr
 	return command
 }
 
-// change is a command that changes one thing, for a reason.
 type change[Before any] struct {
 	question
 	// look is the path of what is there before, where that is another.
@@ -128,14 +124,12 @@ func (p *program) under(name, short string, tenants bool) (*cobra.Command, func(
 	return command, p.worker(command)
 }
 
-// whyOnly adds the flag --why, and fails the command without it.
 func whyOnly(command *cobra.Command, why *string) *cobra.Command {
 	command.Flags().StringVar(why, "why", "", "the reason, for the audit; required")
 	command.PreRunE = func(*cobra.Command, []string) error { return given(*why) }
 	return command
 }
 
-// sends is a command that sends something at once, for a reason that body is made with.
 func sends[T any](p *program, ask func() client, q question, body func(why string) any, print func(T)) *cobra.Command {
 	command, path := q.command()
 	var why string

@@ -65,7 +65,6 @@ type checked struct {
 	Notes []*catalog.Mistake `json:"notes,omitempty"`
 }
 
-// checkCatalog reports the mistakes of the folder's catalog; an empty folder is the built-in one.
 func (p *program) checkCatalog(folder string) error {
 	if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
 		return usageError(folder + " is no folder; name one with the catalog's files")
@@ -109,7 +108,6 @@ func (p *program) checkCatalog(folder string) error {
 	}
 }
 
-// at is the mistake, with the folder that its file is in.
 func at(folder string, m *catalog.Mistake) string {
 	if folder == "" || m.File == "" {
 		return m.Error()

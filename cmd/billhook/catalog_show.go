@@ -130,7 +130,6 @@ func (p *program) printContract(c ops.ContractDeclaration) {
 	}
 }
 
-// indented is JSON over several lines, with what a terminal would act on escaped.
 func indented(value jsontext.Value) own {
 	if err := value.Indent(jsontext.WithIndent("  ")); err != nil {
 		return ""

@@ -23,8 +23,6 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// worker adds the flag --server to a command and its subcommands. It returns a function that
-// makes the client, once the flags are parsed.
 func (p *program) worker(command *cobra.Command) func() client {
 	server := command.PersistentFlags().String("server", p.env.Server, "the worker's address, else that of BILLHOOK_SERVER")
 	return func() client { return p.client(*server) }
@@ -34,8 +32,6 @@ func (p *program) webhookFlag(command *cobra.Command, to *string) {
 	command.Flags().StringVar(to, "webhook", p.env.Webhook, "the webhook service's address, else that of BILLHOOK_WEBHOOK")
 }
 
-// nobody says of a refused connection what to set: the flag and the variable of an address. Another
-// error it returns as it is.
 func nobody(err error, address, flag, variable, service string) error {
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return err
@@ -68,13 +64,10 @@ type client struct {
 	decode  func(answer []byte, into any) error
 }
 
-// get fills answer from the API. An answer that is a problem document becomes an
-// error with its detail.
 func (w client) get(ctx context.Context, path string, answer any) error {
 	return w.do(ctx, http.MethodGet, path, nil, answer)
 }
 
-// show is a command that gets an answer from the worker and prints it.
 func show[T any](p *program, ask func() client, path func(args []string) string, print func(T)) func(*cobra.Command, []string) error {
 	return func(command *cobra.Command, args []string) error {
 		return send(command.Context(), p, ask(), http.MethodGet, path(args), nil, print)
@@ -95,7 +88,6 @@ func (w client) post(ctx context.Context, path string, question, answer any) err
 	return w.do(ctx, http.MethodPost, path, question, answer)
 }
 
-// do sends question as JSON by any method and fills answer as get does.
 func (w client) do(ctx context.Context, method, path string, question, answer any) error {
 	var body []byte
 	var err error
@@ -186,8 +178,6 @@ func poll(ctx context.Context, every time.Duration, pending int, ask func() (don
 	}
 }
 
-// pages asks for a list page after page and returns up to limit items; 0 is no limit. It sends
-// the values with each request, and sets page and limit in them.
 func pages[Item any](ctx context.Context, ask client, path string, values url.Values, limit int) (ops.List[Item], error) {
 	all := ops.List[Item]{Items: []Item{}}
 	if values == nil {

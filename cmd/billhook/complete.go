@@ -20,7 +20,6 @@ import (
 // completionPatience bounds what the worker is asked while a person waits for the shell.
 const completionPatience = time.Second
 
-// completer finds values for the shell: each with a tab and a few words behind it, if it wants to.
 type completer func(p *program, command *cobra.Command, args []string) []string
 
 // completers are those of arguments, by the name in the line of usage, and of flags, by theirs.
@@ -78,7 +77,6 @@ func (p *program) declared() *catalog.Catalog {
 	return c
 }
 
-// askBriefly fills answer, if the worker gives one in time.
 func (p *program) askBriefly(command *cobra.Command, path string, answer any) {
 	server, err := command.Flags().GetString("server")
 	if err != nil {
@@ -107,7 +105,6 @@ func completeSources(p *program, _ *cobra.Command, _ []string) []string {
 	return slices.Sorted(maps.Keys(p.declared().Sources))
 }
 
-// namedQueue is the queue that the command names already.
 func namedQueue(command *cobra.Command, args []string) string {
 	if len(args) > 0 {
 		return args[0]
@@ -116,7 +113,6 @@ func namedQueue(command *cobra.Command, args []string) string {
 	return queue
 }
 
-// completeTypes finds the event types of the queue that is named, else of all.
 func completeTypes(p *program, command *cobra.Command, args []string) []string {
 	c, types := p.declared(), map[string]bool{}
 	only, named := c.Queue(namedQueue(command, args))
@@ -130,7 +126,6 @@ func completeTypes(p *program, command *cobra.Command, args []string) []string {
 	return slices.Sorted(maps.Keys(types))
 }
 
-// completeReasons finds the reasons of the open dead letters of the queue.
 func completeReasons(p *program, command *cobra.Command, args []string) []string {
 	var counted ops.List[deadletter.Reason]
 	p.askBriefly(command, "/v1/ops/dead-letters/reasons?"+query(deadletter.Filter{Queue: namedQueue(command, args)}).Encode(), &counted)
@@ -143,7 +138,6 @@ func completeReasons(p *program, command *cobra.Command, args []string) []string
 	return slices.Sorted(maps.Keys(reasons))
 }
 
-// found completes what a list of the worker has.
 func found[T any](path string, of func(T) string) completer {
 	return func(p *program, command *cobra.Command, _ []string) (values []string) {
 		var all ops.List[T]
@@ -155,7 +149,6 @@ func found[T any](path string, of func(T) string) completer {
 	}
 }
 
-// completeProducts finds those of the catalog, and those that people have set.
 func completeProducts(p *program, command *cobra.Command, _ []string) []string {
 	all := slices.Collect(maps.Keys(p.declared().Products))
 	set := found("/v1/ops/products", func(p products.Product) string { return p.ID })(p, command, nil)

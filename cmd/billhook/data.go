@@ -10,7 +10,6 @@ import (
 	"billhook/internal/platform/standin"
 )
 
-// data is the folder in which dev keeps its state.
 type data struct {
 	folder string
 	// kept: the folder stays, and the next dev continues with its state. Otherwise the folder
@@ -20,8 +19,6 @@ type data struct {
 	reused bool
 }
 
-// openData makes the folder, or a temporary one where folder is empty. It fails where another
-// process uses the folder.
 func openData(asked string) (d data, err error) {
 	if asked == "" {
 		d.folder, err = os.MkdirTemp("", "billhook-dev-")
@@ -50,8 +47,6 @@ func openData(asked string) (d data, err error) {
 
 func (d data) store() string { return filepath.Join(d.folder, "store.db") }
 
-// broker is the file of the messages that wait for delivery. It is empty where the folder is
-// temporary.
 func (d data) broker() string {
 	if !d.kept {
 		return ""
@@ -66,8 +61,6 @@ func (d data) remove() error {
 	return os.RemoveAll(d.folder)
 }
 
-// describe prints what becomes of the state and what an earlier run has left. lease is the longest of
-// all queues.
 func (d data) describe(p *program, found standin.Loaded, lease time.Duration) {
 	switch {
 	case !d.kept:

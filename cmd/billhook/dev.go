@@ -155,7 +155,6 @@ func (p *program) devCommand() *cobra.Command {
 	return command
 }
 
-// byFlag names the flag that changes a port on which dev cannot listen.
 func byFlag(err error) error {
 	port, ok := errors.AsType[*devstack.PortError](err)
 	if !ok {

@@ -71,8 +71,6 @@ func (a answers) ids() (ids []string) {
 // errRefused is of a sample that the catalog of this deployment does not declare so.
 var errRefused = errors.New("refused")
 
-// produce sends a sample to its queue by name, or to the topic that its queue shares. The error of a
-// message that was refused is errRefused.
 func (s *demo) produce(ctx context.Context, sample string, to catalog.Queue) (a answers) {
 	if s.err != nil {
 		return a
@@ -124,7 +122,6 @@ func (s *demo) carriedOut(e ops.Event) string {
 	return map[int]string{1: " once"}[times]
 }
 
-// ordered has an order reserve its piece, and its payment confirm it.
 func (s *demo) ordered(ctx context.Context, what string, q catalog.Queue) {
 	if s.err == nil {
 		pieces, set := int64(10), orders.Stock{}
@@ -138,7 +135,6 @@ func (s *demo) ordered(ctx context.Context, what string, q catalog.Queue) {
 	s.look("orders show dev-shop-order", "stock ls")
 }
 
-// tracked has no records to ask: it waits for what the stand-in gets.
 func (s *demo) tracked(ctx context.Context, what string, q catalog.Queue) {
 	answer := s.produce(ctx, samples.Analytics, q)
 	if s.err != nil {

@@ -149,8 +149,6 @@ func (p *program) doctorCommand() *cobra.Command {
 	return command
 }
 
-// canaries sends two events through the whole installation, as a producer inside the house
-// would.
 type canaries struct {
 	*program
 	base, secret string
@@ -160,9 +158,6 @@ type canaries struct {
 	steps        []canaryStep
 }
 
-// canaries sends both, one after the other, and returns the steps up to the first failure. An
-// error says that nothing was sent. If held, the broker can be asked, and the copy of the
-// dead-lettered event is taken off the hold subscription.
 func (p *program) canaries(ctx context.Context, c *catalog.Catalog, base string, ask client, held bool) ([]canaryStep, error) {
 	k := &canaries{program: p, base: base, ask: ask}
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
@@ -206,7 +201,6 @@ func (k *canaries) step(name string, do func() (detail string, err error)) bool 
 	return s.OK
 }
 
-// send posts an event about an order that does not exist.
 func (k *canaries) send(ctx context.Context, name, id, eventType string, items []contract.Item) bool {
 	return k.step(name, func() (string, error) {
 		now := time.Now()

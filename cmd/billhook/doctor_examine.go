@@ -108,7 +108,6 @@ func (p *program) printUnread(all []finding.Unread) {
 	}
 }
 
-// keptQueue is a queue that does not run and whose subscription is still there.
 type keptQueue struct {
 	Queue string `json:"queue"`
 	// Messages is how many wait there; nil: the worker has not counted them, or could not be asked.

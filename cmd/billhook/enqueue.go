@@ -80,7 +80,6 @@ func (p *program) enqueueCommand() *cobra.Command {
 	return command
 }
 
-// send makes a message, or takes the list of a file, and returns what posts it.
 func (e *enqueueing) send(ctx context.Context, file []byte) (post func() ([]sent, error), err error) {
 	body, id, err := e.body(file, time.Now())
 	if err != nil {
@@ -107,7 +106,6 @@ func (e *enqueueing) send(ctx context.Context, file []byte) (post func() ([]sent
 	}, nil
 }
 
-// again is a list of those items that are to be sent again.
 func again(body []byte, replies []reply) ([]byte, error) {
 	var list map[string][]json.RawMessage
 	if err := json.Unmarshal(body, &list); err != nil || len(list[inList]) != len(replies) {
@@ -130,14 +128,11 @@ func (o object) set(name, text string) {
 	}
 }
 
-// inside is an object in it; nil where the member is none.
 func (o object) inside(name string) (in object) {
 	_ = json.Unmarshal(o[name], &in) // what is no object has no members
 	return in
 }
 
-// body is what is posted: the file's message, or a sample, with what the flags say. id is the event
-// id where the message has one.
 func (e *enqueueing) body(file []byte, now time.Time) (body []byte, id string, err error) {
 	if file == nil {
 		if file, err = e.sample(now); err != nil {
@@ -185,7 +180,6 @@ func (e *enqueueing) changes() bool {
 	return e.eventType != "" || e.eventID != "" || e.key != "" || e.deliverAt != "" || e.tenant != "" || e.maxAttempts != 0
 }
 
-// sample is a message for the queue.
 func (e *enqueueing) sample(now time.Time) ([]byte, error) {
 	eventType := e.eventType
 	if eventType == "" {
@@ -209,7 +203,6 @@ func (e *enqueueing) names() names {
 	return names{}
 }
 
-// change sets what the flags say in a message.
 func (e *enqueueing) change(message object) error {
 	n := e.names()
 	message.set(n.id, e.eventID)
@@ -234,8 +227,6 @@ func (e *enqueueing) change(message object) error {
 	return err
 }
 
-// keyed is the first member of an event type's content that the queue's ordering key is made of.
-// Empty: it has none.
 func (e *enqueueing) keyed(eventType string) string {
 	for _, declared := range e.catalog.Contracts.Contents(e.queue.Contract, eventType) {
 		for _, name := range e.queue.OrderingKey {

@@ -157,7 +157,6 @@ type forecast struct {
 	Sample int            `json:"sample"`
 }
 
-// run previews, asks, and moves.
 func (d *drain) run(ctx context.Context, command *cobra.Command, c *catalog.Catalog, source drained) error {
 	if redis, ok := source.(*importer.Redis); ok && d.putBack {
 		count, err := redis.PutBack(ctx)

@@ -64,14 +64,12 @@ type environment struct {
 	OpsOperator        string     `env:"OPS_OPERATOR"`
 }
 
-// Check reports what is wrong with the variables.
 func (e environment) Check() error { return e.names().Check() }
 
 func (e environment) names() pubsub.Names {
 	return pubsub.Names{ProjectID: e.Project, Installation: e.Installation}
 }
 
-// run is the whole program without signals and exit code.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
 	p, err := newProgram(getenv, stdout)
 	if err != nil {

@@ -115,7 +115,6 @@ func unprocessed(op ops.Operation, others []deadletter.Item, seen int) error {
 	}
 }
 
-// run runs an operation until it is over.
 func (w client) run(ctx context.Context, op deadletter.Operation) (deadletter.Operation, error) {
 	err := poll(ctx, lookEvery, http.StatusConflict, func() (bool, error) {
 		err := w.post(ctx, operationPath(op.ID, "/run"), struct{}{}, &op)

@@ -46,7 +46,6 @@ func (b *books) reopen() *cobra.Command {
 	})
 }
 
-// change is a command that changes the state of a month. tell says what the change would mean.
 func (b *books) change(how, short string, tell func(ops.Period)) *cobra.Command {
 	command := changes(b.program, b.ask, change[ops.Period]{
 		question: b.ofTenant(question{use: how + " <month>", short: short, path: periodPath + "/" + how}), look: periodPath, method: http.MethodPost,

@@ -86,7 +86,6 @@ func (p *program) target(pools poolFlags) (pubsub.Target, error) {
 	}, nil
 }
 
-// broker returns the options of the Pub/Sub client: those of the emulator, if one is set.
 func (p *program) broker() []option.ClientOption {
 	if p.env.PubSubEmulator == "" {
 		return p.google.pubsub

@@ -39,7 +39,6 @@ func (f *failOnce) Commit(ctx context.Context, writes []store.Write) ([]store.Ve
 	return f.Store.Commit(ctx, writes)
 }
 
-// demo sends the samples and prints the result of each. After an error its methods do nothing.
 type demo struct {
 	*program
 	stack   *devstack.Stack
@@ -51,7 +50,6 @@ type demo struct {
 	err   error
 }
 
-// flow is a sample, or some that belong together, sent and followed to its end.
 type flow struct {
 	what string
 	// mark is the event that it sends last; empty: one without a record.
@@ -106,7 +104,6 @@ func (s *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// section shows flows. way says how they are sent.
 func (s *demo) section(ctx context.Context, name, way string, flows []flow) {
 	left := s.unsent(ctx, flows)
 	switch {
@@ -165,7 +162,6 @@ func (s *demo) known(ctx context.Context, eventID string) bool {
 	return s.again && s.ask.get(ctx, "/v1/ops/events/"+eventID, &event) == nil
 }
 
-// queueOf finds the queue that a flow is for, whether it runs or not.
 func (s *demo) queueOf(f flow) (catalog.Queue, bool) {
 	for _, q := range s.catalog.Queues {
 		for _, h := range q.Handlers {
@@ -183,7 +179,6 @@ const (
 	indent = 37
 )
 
-// say prints what became of a sample, broken into lines.
 func (s *demo) say(what, became string, args ...any) {
 	text := fmt.Sprintf(became, args...)
 	if s.err == nil && !s.line(map[string]any{"message": "sample", "sample": what, "became": text}) {
@@ -191,7 +186,6 @@ func (s *demo) say(what, became string, args ...any) {
 	}
 }
 
-// broken breaks a text between words, so that no line is wider than width.
 func broken(text string, width int) string {
 	lines, at := "", indent
 	for word := range strings.FieldsSeq(text) {
@@ -293,8 +287,6 @@ func (s *demo) transient(ctx context.Context, what string, _ catalog.Queue) {
 		answer.Status, story.Result, story.Attempts, s.balance(ctx, unlucky.UID))
 }
 
-// renewal sends a subscription's event, and follows the update that it emits to its end. Where forgets, the subscription
-// service applies the update and cuts the connection without an answer.
 func (s *demo) renewal(event samples.Event, forgets bool) func(context.Context, string, catalog.Queue) {
 	return func(ctx context.Context, what string, _ catalog.Queue) {
 		if s.err == nil && forgets {
@@ -308,7 +300,6 @@ func (s *demo) renewal(event samples.Event, forgets bool) func(context.Context, 
 	}
 }
 
-// refused sends a webhook that is signed with another secret, or at another time.
 func (s *demo) refused(secret string, age time.Duration) func(context.Context, string, catalog.Queue) {
 	return func(ctx context.Context, what string, _ catalog.Queue) {
 		body := samples.Read(samples.OrderCompleted, samples.Event{EventID: "900000000000000061"})

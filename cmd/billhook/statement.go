@@ -18,8 +18,6 @@ import (
 	"billhook/internal/console/ops"
 )
 
-// statement is what an account had before a month or several, what each entry of them moved on it,
-// and what it has then.
 type statement struct {
 	Tenant string `json:"tenant"`
 	// Period is the month, such as 2026-11, or the first and the last of several: 2026-11/2027-01.
@@ -186,10 +184,8 @@ func (s statement) csv(to io.Writer) error {
 	return writeCSV(to, rows)
 }
 
-// moment formats a time for programs, in microseconds.
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
 
-// sealNumber is empty where there is no seal yet.
 func sealNumber(number int64) string {
 	if number == 0 {
 		return ""

@@ -66,7 +66,6 @@ func poolOf(one ops.ServiceStatus) string {
 	return cmp.Or(one.Pool, "all")
 }
 
-// agreed is a hash, marked where it is not the one that should be there.
 func (p *program) agreed(hash string, is ops.Agreement) string {
 	if is == ops.Differs {
 		return p.alert(hash + " DIFFERS")

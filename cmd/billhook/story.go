@@ -79,7 +79,6 @@ func moved(entry ops.Posted) string {
 	return fmt.Sprintf("%s %s: debit %s; credit %s", entry.Kind, entry.ID, strings.Join(sides[true], ", "), strings.Join(sides[false], ", "))
 }
 
-// hadBalance says what an account had before something and after it.
 func hadBalance(b ops.Balance) string {
 	switch {
 	case b.Before != nil && b.After != nil && b.Seal > 0:
@@ -257,7 +256,6 @@ func tried(s ops.Step) string {
 	return text
 }
 
-// unknownEvent adds to the answer for an unknown event how to ask the logs for it.
 func unknownEvent(id string, err error) error {
 	var problem *problemError
 	if !errors.As(err, &problem) || problem.Code != "event_unknown" {

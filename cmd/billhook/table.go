@@ -22,11 +22,8 @@ type screen struct {
 	colour bool
 }
 
-// usualWidth is the width where no terminal and no COLUMNS says another.
 const usualWidth = 100
 
-// screenOf finds the width in COLUMNS, else asks the terminal. Text has colours on a terminal alone,
-// and not where NO_COLOR is set (https://no-color.org) or the terminal is a dumb one.
 func screenOf(out io.Writer, getenv func(string) string) screen {
 	s := screen{width: usualWidth}
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
@@ -111,7 +108,6 @@ func (p *program) table(columns []string, rows [][]string, less ...string) {
 
 const gap = "  "
 
-// wide is how many characters the widest line has in columns.
 func wide(lines [][]string) (width int) {
 	for i := range lines[0] {
 		longest := 0

@@ -20,7 +20,6 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// tailPath streams events.
 const tailPath = "/v1/ops/events/tail"
 
 // The bounds of a tail.
@@ -94,7 +93,6 @@ func (t *tail) run(ctx context.Context) error {
 	}
 }
 
-// stream prints one stream to its end, and reports whether there was one.
 func (t *tail) stream(ctx context.Context) (heard bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -196,10 +194,8 @@ func (t *tail) print(event, data string) error {
 	return nil
 }
 
-// knownLines bounds what a tail remembers.
 const knownLines = 10_000
 
-// say prints what is no line of the job log.
 func (t *tail) say(text string) {
 	if !t.line(map[string]any{"message": text}) {
 		t.printf("-- %s\n", text)

@@ -13,7 +13,6 @@ import (
 	"billhook/internal/pipeline/deadletter"
 )
 
-// seenOf lists the dead letters of a preview, where the command is to say what becomes of each.
 func seenOf(ctx context.Context, ask client, f deadletter.Filter, preview ops.Preview, w patience) ([]deadletter.Item, error) {
 	switch {
 	case !w.waits():

@@ -75,7 +75,6 @@ func readMessage(file string, question *ops.Try) error {
 	return nil
 }
 
-// readCatalog reads the files of a folder; none where the folder is empty.
 func readCatalog(folder string) (map[string]string, error) {
 	if folder == "" {
 		return nil, nil

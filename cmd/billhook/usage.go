@@ -103,7 +103,6 @@ func warningOf(w ops.Warning) string {
 	return emission(*w.Emission)
 }
 
-// span is the bounds of a period, where they are known.
 func span(start, end time.Time) string {
 	switch {
 	case start.IsZero():
@@ -165,8 +164,6 @@ The lines go to the standard output, page by page: what was written before an er
 	return command
 }
 
-// linesTo returns a function that writes items as lines of CSV, the first of which names the columns, or
-// of JSON.
 func linesTo[Item any](out io.Writer, format string, columns []string, cells func(Item) []string) func([]Item) error {
 	if format == "jsonl" {
 		return func(items []Item) error { return jsonLines(out, items) }

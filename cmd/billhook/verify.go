@@ -136,7 +136,6 @@ func (b *books) verifyKept(ctx context.Context, v *verification, kept []seal.Sea
 	return nil
 }
 
-// readSeals reads the seals of a file, a line each, and checks that each is what its hash says.
 func readSeals(file string) ([]seal.Seal, error) {
 	if file == "" {
 		return nil, nil
@@ -162,7 +161,6 @@ func readSeals(file string) ([]seal.Seal, error) {
 	}
 }
 
-// readFile reads a file, or the standard input where it is called -.
 func readFile(file string) (text []byte, err error) {
 	if file == "-" {
 		text, err = io.ReadAll(os.Stdin)

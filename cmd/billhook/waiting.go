@@ -26,7 +26,6 @@ func waiting(q ops.Queue) string {
 	return strings.Join(parts, ", ")
 }
 
-// since is for how long the oldest has waited, where that is known.
 func since(seconds *int64) string {
 	if seconds == nil {
 		return ""
@@ -34,7 +33,6 @@ func since(seconds *int64) string {
 	return " for " + age(*seconds)
 }
 
-// inPlace is how many wait in a place.
 type inPlace struct{ number, place string }
 
 func kept(w ops.Waiting) (places []inPlace) {

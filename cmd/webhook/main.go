@@ -31,7 +31,6 @@ func main() {
 	serve.Main("webhook", func(ctx context.Context) error { return command(ctx, os.Args[1:], os.Getenv, os.Stdout) })
 }
 
-// command is the whole program without signals and exit code.
 func command(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
 	if asked, err := help(getenv).Asked(args, stdout); asked {
 		return err
@@ -39,8 +38,6 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	return run(ctx, getenv, stdout)
 }
 
-// config is the webhook service's environment. The variables of the secrets are not in it: the
-// catalog names them.
 type config struct {
 	Host              string   `env:"HOST" about:"the address to listen on; empty is every address"`
 	Port              env.Port `env:"PORT" envDefault:"8080" about:"the port to listen on; 0 chooses one, which the line \"message\":\"listening\" names"`
@@ -61,7 +58,6 @@ type config struct {
 	ProducerAudience string            `env:"PRODUCER_AUDIENCE" about:"what the audience of such a token begins with, before the path that it is sent to; set with PRODUCER_ACCOUNTS"`
 }
 
-// Check reports every broken relation between variables.
 func (c config) Check() error {
 	var window error
 	if c.ToleranceSeconds < 1 || c.ToleranceSeconds > 3600 {
@@ -91,8 +87,6 @@ func (c config) ports() serve.Ports {
 	return serve.Ports{Host: c.Host, Service: string(c.Port), Metrics: string(c.MetricsPort)}
 }
 
-// help says what the program's variables are. Those that the catalog names are those of the
-// environment at hand, or of all enabled queues of the built-in catalog.
 func help(getenv func(string) string) env.Help {
 	h := env.Help{About: "webhook takes signed webhooks and producers' messages, and publishes them to Pub/Sub.", Own: env.Variables[config]()}
 	cat, err := catalog.Load(getenv("CATALOG_DIR"))
@@ -122,7 +116,6 @@ const (
 	publishTimeout = 5 * time.Second
 )
 
-// run serves until ctx ends.
 func run(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
 	cfg, envErr := env.Parse[config](getenv)
 	cat, err := catalog.Load(cfg.CatalogDir)

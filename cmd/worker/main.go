@@ -37,7 +37,6 @@ func main() {
 	serve.Main("worker", func(ctx context.Context) error { return command(ctx, os.Args[1:], os.Getenv, os.Stdout) })
 }
 
-// command is the whole program without signals and exit code.
 func command(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
 	if asked, err := help(getenv).Asked(args, stdout); asked {
 		return err
@@ -45,8 +44,6 @@ func command(ctx context.Context, args []string, getenv func(string) string, std
 	return run(ctx, getenv, stdout)
 }
 
-// config is the worker's environment. The variables of the targets are not in it: the catalog
-// names them.
 type config struct {
 	Host               string            `env:"HOST" about:"the address to listen on; empty is every address"`
 	Port               env.Port          `env:"PORT" envDefault:"8081" about:"the port to listen on; 0 chooses one, which the line \"message\":\"listening\" names"`
@@ -75,8 +72,6 @@ type config struct {
 	AlarmAccount       string            `env:"ALARM_SERVICE_ACCOUNT" about:"the account that ALARM_QUEUE calls as; set with ALARM_QUEUE"`
 }
 
-// help says what the program's variables are. Those that the catalog names are those of the
-// environment at hand, or of all enabled queues of the built-in catalog.
 func help(getenv func(string) string) env.Help {
 	h := env.Help{About: "worker takes the pushes of Pub/Sub, and does the effect of each event once.", Own: env.Variables[config]()}
 	cfg, _ := env.Parse[config](getenv) // what cannot be read is told at the start
@@ -117,7 +112,6 @@ func (m *mistakes) add(wrong bool, format string, args ...any) {
 	}
 }
 
-// Check reports every broken relation between variables.
 func (c config) Check() error {
 	all := mistakes{c.ports().Check(), c.names().Check()}
 	for _, token := range c.OpsToken.List() {
@@ -193,7 +187,6 @@ func (c config) links() ops.Links {
 	}
 }
 
-// access is the configuration of the ops API's authentication.
 func (c config) access() (ops.Access, error) {
 	access := ops.Access{Tokens: c.OpsToken.List(), OpenOnLoopback: c.emulated()}
 	if len(c.OpsAllow) > 0 {
@@ -227,8 +220,6 @@ func (c config) only(cat *catalog.Catalog) (*catalog.Catalog, error) {
 	}
 }
 
-// subscriptions opens the way to the queues' subscriptions. Without PUSH_BASE_URL the worker looks at
-// them and changes none.
 func (c config) subscriptions(ctx context.Context, service *worker.Config) (closeIt func() error, err error) {
 	pools := map[string]pubsub.Pool{}
 	for pool, address := range c.PushPoolURLs {
@@ -247,16 +238,12 @@ func (c config) subscriptions(ctx context.Context, service *worker.Config) (clos
 	return opened.Close, nil
 }
 
-// targets are the services that this worker's queues post to. Their variables are those that
-// the catalog names.
 func (c config) targets(cat *catalog.Catalog, getenv func(string) string) (delivery.Targets, error) {
 	return delivery.Open(cat, c.Pool, func(t catalog.Target) (string, []string) {
 		return getenv(t.URLVariable), env.Secret(getenv(t.SecretVariable)).List()
 	}, time.Now)
 }
 
-// alarm sets how kept messages are released on time. With ALARM_QUEUE it is Cloud Tasks. On an
-// emulator it is a timer in the worker itself.
 func (c config) alarm(ctx context.Context, service *worker.Config) (closeIt func() error, err error) {
 	switch {
 	case c.AlarmQueue != "":
@@ -281,8 +268,6 @@ func (c config) alarm(ctx context.Context, service *worker.Config) (closeIt func
 // seconds later.
 const drain = 8 * time.Second
 
-// load reads the catalog that this deployment runs, and the way to its targets. It reports all
-// mistakes of them together.
 func (c config) load(getenv func(string) string) (cat *catalog.Catalog, targets delivery.Targets, pool string, err error) {
 	whole, err := catalog.Load(c.CatalogDir)
 	if err != nil {
@@ -295,7 +280,6 @@ func (c config) load(getenv func(string) string) (cat *catalog.Catalog, targets 
 	return cat, targets, whole.TasksPool, errors.Join(err, worker.Check(cat, c.Pool))
 }
 
-// run serves until ctx ends.
 func run(ctx context.Context, getenv func(string) string, stdout io.Writer) error {
 	cfg, envErr := env.Parse[config](getenv)
 	cat, targets, tasksPool, catalogErr := cfg.load(getenv)

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -106,15 +105,10 @@ func TestATargetOfTheEnvironmentWinsOverTheStandIn(t *testing.T) {
 func TestAnAddressWhereNobodyListensIsToldWithWhatToSet(t *testing.T) {
 	t.Parallel()
 	nobody := "http://127.0.0.1:1"
-	for args, want := range map[string]string{
-		"events ls":           "nobody listens at " + nobody + ": say with --server or BILLHOOK_SERVER where the worker is (make run starts one)",
-		"send paynow":         "nobody listens at " + nobody + ": say with --webhook or BILLHOOK_WEBHOOK where the webhook service is (make run starts one)",
-		"enqueue events-high": "nobody listens at " + nobody + ": say with --webhook or BILLHOOK_WEBHOOK where the webhook service is (make run starts one)",
-	} {
-		err := run(t.Context(), strings.Fields(args), func(name string) string {
-			return map[string]string{"BILLHOOK_SERVER": nobody, "BILLHOOK_WEBHOOK": nobody}[name]
-		}, io.Discard)
-		require.ErrorContains(t, err, want, args)
+	const worker, webhook = "--server or BILLHOOK_SERVER where the worker is", "--webhook or BILLHOOK_WEBHOOK where the webhook service is"
+	for args, set := range map[string]string{"events ls": worker, "send paynow": webhook, "enqueue events-high": webhook} {
+		_, err := say(t, map[string]string{"BILLHOOK_SERVER": nobody, "BILLHOOK_WEBHOOK": nobody}, strings.Fields(args)...)
+		require.ErrorContains(t, err, "nobody listens at "+nobody+": say with "+set+" (make run starts one)", args)
 	}
 }
 
@@ -127,36 +121,18 @@ func TestAPortInUseIsToldWithTheFlagThatChangesIt(t *testing.T) {
 	_, port, err := net.SplitHostPort(taken.Addr().String())
 	require.NoError(t, err)
 	for _, of := range []string{"webhook", "worker", "service"} {
-		args := []string{"dev", "--no-samples"}
-		for _, other := range []string{"webhook", "worker", "service"} {
-			number := "0"
-			if other == of {
-				number = port
-			}
-			args = append(args, "--"+other+"-port", number)
-		}
-		var out strings.Builder
 		flag := "--" + of + "-port"
-		require.EqualError(t, run(t.Context(), args, func(string) string { return "" }, &out),
-			flag+": port "+port+" is in use: another program listens there; "+flag+` 0 chooses a free one (make run ARGS="`+flag+` 0")`)
+		_, err := say(t, nil, "dev", "--no-samples", "--webhook-port", "0", "--worker-port", "0", "--service-port", "0", flag, port)
+		require.EqualError(t, err, flag+": port "+port+" is in use: another program listens there; "+flag+` 0 chooses a free one (make run ARGS="`+flag+` 0")`)
 	}
 }
 
-// The flags that dev names reach it through make, and a terminal's colours stay out of a file.
-func TestMakePassesArgumentsOnAndHeedsNoColor(t *testing.T) {
+// The flags that dev names reach it through make.
+func TestMakePassesArgumentsOn(t *testing.T) {
 	t.Parallel()
-	ask := func(args ...string) string {
-		command := exec.CommandContext(t.Context(), "make", args...)
-		command.Dir = filepath.Join("..", "..")
-		command.Env = append(command.Environ(), "NO_COLOR=1")
-		out, err := command.CombinedOutput()
-		require.NoError(t, err, string(out))
-		return string(out)
-	}
 	for _, target := range []string{"run", "emulators"} {
-		require.Contains(t, ask("--dry-run", target, "ARGS=--worker-port 0 --no-samples"), " --worker-port 0 --no-samples\n")
+		out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "--dry-run", target, "ARGS=--worker-port 0 --no-samples").CombinedOutput()
+		require.NoError(t, err, string(out))
+		require.Contains(t, string(out), " --worker-port 0 --no-samples\n")
 	}
-	help := ask("help")
-	require.NotContains(t, help, "\x1b")
-	require.Contains(t, help, `ARGS="--worker-port 0"`)
 }

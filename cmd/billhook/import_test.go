@@ -7,13 +7,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/internal/ingest/importer/importertest"
 )
 
@@ -89,33 +87,6 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	} {
 		_, err = run("", argument)
 		require.ErrorContains(t, err, want)
-	}
-}
-
-func TestTheMigrationPageHasEveryNameOfOld(t *testing.T) {
-	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "migrating.md"))
-	require.NoError(t, err)
-	says := func(pattern string) {
-		t.Helper()
-		require.True(t, regexp.MustCompile(pattern).Match(page), pattern)
-	}
-	for _, q := range c.Queues {
-		if q.Alias != "" {
-			says("(?m)^\\| `" + regexp.QuoteMeta(q.Alias) + "` \\|.*`" + q.ID + "`")
-		}
-		for _, alias := range q.DeadLetter.Aliases {
-			if !strings.HasSuffix(alias, ":failed") && !strings.HasSuffix(alias, ".dlq") { // said of all of them at once
-				says("`" + regexp.QuoteMeta(alias) + "`")
-			}
-		}
-	}
-	for _, topic := range append(c.Topics, c.OutboundTopics...) {
-		if topic.Alias != "" {
-			says("`" + regexp.QuoteMeta(topic.Alias) + "`.*`" + topic.ID + "`")
-		}
 	}
 }
 

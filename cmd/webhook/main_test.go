@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -192,14 +191,9 @@ func TestCloudRunEndsNoRequestThatTheDoorStillAnswers(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join("..", "..", "terraform", "service_options.tf"))
 	require.NoError(t, err)
-	_, variable, found := strings.Cut(string(text), "\nvariable \"webhook_timeout_seconds\" {\n")
-	require.True(t, found)
-	least := regexp.MustCompile(`condition += (\d+) <= var\.webhook_timeout_seconds`).FindStringSubmatch(variable)
-	usual := regexp.MustCompile(`default += (\d+)\n`).FindStringSubmatch(variable)
-	require.NotNil(t, least)
-	require.NotNil(t, usual)
+	_, variable, _ := strings.Cut(string(text), "\nvariable \"webhook_timeout_seconds\" {\n")
+	variable, _, _ = strings.Cut(variable, "\n}\n")
 	longest := int((readTimeout + 2*publishTimeout) / time.Second)
-	require.Equal(t, fmt.Sprint(longest), least[1], "no less is taken")
-	require.Equal(t, least[1], usual[1])
-	require.Contains(t, variable, fmt.Sprintf("%d seconds at most to read one, and %d to publish", readTimeout/time.Second, 2*publishTimeout/time.Second))
+	require.Regexp(t, fmt.Sprintf(`condition += %d <= var\.webhook_timeout_seconds`, longest), variable, "no less is taken")
+	require.Regexp(t, fmt.Sprintf(`default += %d\n`, longest), variable)
 }

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,9 +18,7 @@ import (
 // check runs catalog check with an environment that names a folder, and other arguments.
 func check(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
-	var printed strings.Builder
-	err := run(t.Context(), append([]string{"catalog", "check"}, args...), func(name string) string { return map[string]string{"CATALOG_DIR": dir}[name] }, &printed)
-	return printed.String(), err
+	return say(t, map[string]string{"CATALOG_DIR": dir}, append([]string{"catalog", "check"}, args...)...)
 }
 
 func TestCatalogCheckReportsWhatTheWorkerWouldRefuse(t *testing.T) {
@@ -108,20 +108,14 @@ func TestCatalogCheckTakesMembersThatAHandlersTypeHasNot(t *testing.T) {
 // Whatever line of a catalog is missing, the check ends with mistakes in its files, or finds none.
 func TestCatalogCheckReadsACatalogThatLacksAnyLine(t *testing.T) {
 	t.Parallel()
-	step := 5
-	if testing.Short() {
-		step = 37
-	}
+	step := map[bool]int{true: 37, false: 5}[testing.Short()]
 	for _, file := range []string{"queues.yaml", "messages.yaml", "targets.yaml", "journal.yaml", "topics.yaml", "notifications.yaml", "usage.yaml", "sources.yaml"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "catalog", file))
 		require.NoError(t, err)
-		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-		for i := 0; i < len(lines); i += step {
-			if strings.HasPrefix(strings.TrimSpace(lines[i]), "#") || lines[i] == "" {
-				continue
-			}
-			folder := shipped(t, file, func(string) string {
-				return strings.Join(append(append([]string{}, lines[:i]...), lines[i+1:]...), "\n") + "\n"
+		for i := 0; i < bytes.Count(text, []byte("\n")); i += step {
+			folder := shipped(t, file, func(text string) string {
+				lines := strings.SplitAfter(text, "\n")
+				return strings.Join(slices.Delete(lines, i, i+1), "")
 			})
 			printed, err := check(t, "", folder, "--json")
 			var answer checked

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -242,14 +243,23 @@ func (p *program) report(ctx context.Context, ask client, op ops.Operation, othe
 }
 
 func (p *program) dlqOperations(c *choice) *cobra.Command {
-	command := lists(p, c.ask, question{
-		use: "operations", short: "List what people do with dead letters, the newest first: who did what, why, and how far it is", path: "/v1/ops/operations",
-	}, columns[deadletter.Operation]{
-		names: []string{"ID", "KIND", "QUEUE", "WHO", "WHY", "BEGUN", "DONE", "OF", "PROGRESS", "SECOND"}, less: []string{"SECOND", "QUEUE", "KIND"},
-		row: func(op deadletter.Operation) []string {
-			return row(op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, when(op.CreatedAt), op.Done, op.Total, op.Progress, cmp.Or(op.ApprovedBy, op.EndedBy))
-		},
-	})
+	command, path := question{
+		use: "operations", short: "List what people do with dead letters, the newest last: who did what, why, and how far it is", path: "/v1/ops/operations",
+	}.command()
+	command.RunE = func(command *cobra.Command, args []string) error {
+		all, err := pages[deadletter.Operation](command.Context(), c.ask(), path(command, args), nil, 0)
+		if err != nil {
+			return err
+		}
+		slices.SortFunc(all.Items, func(a, b deadletter.Operation) int { return a.CreatedAt.Compare(b.CreatedAt) })
+		columns[deadletter.Operation]{
+			names: []string{"ID", "KIND", "QUEUE", "WHO", "WHY", "BEGUN", "DONE", "OF", "PROGRESS", "SECOND"}, less: []string{"SECOND", "QUEUE", "KIND"},
+			row: func(op deadletter.Operation) []string {
+				return row(op.ID, op.Kind, op.Filter.Queue, op.Who, op.Why, when(op.CreatedAt), op.Done, op.Total, op.Progress, cmp.Or(op.ApprovedBy, op.EndedBy))
+			},
+		}.print(p, all.Items)
+		return p.printJSON(all)
+	}
 	command.AddCommand(p.dlqOperation(c))
 	return command
 }

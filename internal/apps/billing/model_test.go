@@ -140,8 +140,8 @@ func drawFact(t *rapid.T, customer string, uids []string) fact {
 	return f
 }
 
-// requireRules checks what every commit must keep to: entries are only created, accounts only incremented, points
-// go to whom the customer is linked to, and a change of that is in the audit.
+// requireRules checks what every commit must keep to: entries are only created, accounts only incremented,
+// points go to whom the customer is linked to, and a change of that is in the audit.
 func (s *shop) requireRules(t *rapid.T) {
 	or := func(uid any) string { text, _ := uid.(string); return text } // or nobody's
 	s.around = func(writes []store.Write) func() {

@@ -97,7 +97,8 @@ func (d Deliverer) plan(ctx context.Context, event handler.Event, asked Delivery
 	return handler.Plan{Calls: []handler.Call{{Target: "endpoint:" + e.ID, Method: "POST", ID: event.CalleeKey(), Body: body}}}, nil
 }
 
-// find returns the event's endpoint and what it is sent, or the result of an event whose endpoint is not told.
+// find returns the event's endpoint and what it is sent, or the result of an event whose endpoint is not
+// told.
 func (d Deliverer) find(ctx context.Context, event handler.Event, asked Delivery) (e stored, body []byte, untold string, err error) {
 	e, err = read(ctx, d.Store, asked.EndpointID)
 	switch {

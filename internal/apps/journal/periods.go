@@ -27,7 +27,8 @@ const Notice = 2 * time.Minute
 // The errors of people's changes. Any other means that nothing is known, and nothing certain of a
 // change.
 var (
-	// ErrInvalid, or audit.ErrInvalid, is wrapped by every refusal of a change; the text says why, without a value.
+	// ErrInvalid, or audit.ErrInvalid, is wrapped by every refusal of a change; the text says why, without a
+	// value.
 	ErrInvalid = errors.New("journal: invalid change")
 	// ErrNotOver: the period has not ended yet.
 	ErrNotOver = errors.New("journal: the period is not over")

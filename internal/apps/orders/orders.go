@@ -36,8 +36,8 @@ type keeper struct {
 	// queue is where a payment's timeout comes back; patience is how long a payment is waited for.
 	queue    string
 	patience time.Duration
-	// news is where it is told what became of orders. others are queues that are told of those that are confirmed,
-	// too, and indexes those that are told of each product that was sold.
+	// news is where it is told what became of orders. others are queues that are told of those that are
+	// confirmed, too, and indexes those that are told of each product that was sold.
 	news            string
 	others, indexes []string
 }
@@ -113,7 +113,8 @@ type News struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// Sold is the data of what is told of a product that was sold. The version lets the index keep the newest sale.
+// Sold is the data of what is told of a product that was sold. The version lets the index keep the newest
+// sale.
 type Sold struct {
 	DocumentID string    `json:"document_id"`
 	Version    int64     `json:"version"`
@@ -291,7 +292,8 @@ func (k keeper) follow(event handler.Event, o Order, version store.Version, way 
 	return effect, nil
 }
 
-// tellOthers are the messages of an order that is confirmed to all but its user: to the others, and to its seller.
+// tellOthers are the messages of an order that is confirmed to all but its user: to the others, and to its
+// seller.
 func (k keeper) tellOthers(event handler.Event, o Order) (all []handler.Emission) {
 	for _, to := range k.others {
 		all = append(all, handler.Emission{To: to, Body: message(event, tellsConfirmed, News{OrderID: o.ID, UserID: o.UserID})})

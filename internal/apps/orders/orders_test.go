@@ -120,9 +120,9 @@ const (
 	ways  = "OrderCreated ValidateInventory InventoryLocked PaymentInitiated "
 )
 
-// TestEachStepOfAnOrder counts, too, what the store is asked, and the documents that are written beside the event's
+// It counts, too, what the store is asked, and the documents that are written beside the event's
 // record, as docs/orders.md says it.
-func TestEachStepOfAnOrder(t *testing.T) {
+func TestEachStepOfAnOrderMovesItsPiecesAndTellsOfIt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		items  string

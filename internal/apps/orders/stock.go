@@ -24,7 +24,8 @@ const MaxPieces = 1_000_000_000
 var (
 	// ErrNoStock: nobody has ever set the product's stock. An order of it is out of stock.
 	ErrNoStock = errors.New("orders: no stock of this product")
-	// ErrInvalid, or audit.ErrInvalid, is wrapped by every refusal of a change; the text says why, without a value.
+	// ErrInvalid, or audit.ErrInvalid, is wrapped by every refusal of a change; the text says why, without a
+	// value.
 	ErrInvalid = errors.New("orders: invalid change")
 	// ErrChanged: not as many pieces are available as were expected.
 	ErrChanged = errors.New("orders: stock changed since it was looked at")

@@ -190,8 +190,8 @@ func TestAnUnclearAnswerOfTheGatewayIsRetried(t *testing.T) {
 	}
 }
 
-// What the gateway has under the event's key is another's order: no update says paid, and no refund takes another's
-// payment back. What became of ours is not known.
+// What the gateway has under the event's key is another's order: no update says paid, and no refund takes
+// another's payment back. What became of ours is not known.
 func TestAnAnswerOfAnotherOrderIsNotBelieved(t *testing.T) {
 	t.Parallel()
 	asks := renewal
@@ -239,9 +239,10 @@ func TestAPaymentThatTheGatewayDoesNotKnowIsNotSettled(t *testing.T) {
 	require.False(t, done)
 }
 
-// TestNoHistoryRefundsAPaymentTwice draws histories of several messages about few payments, in
-// which the gateway fails, declines, refuses and loses its answers, the store fails before and after
-// its commits, and one message is delivered in the middle of another's commit. At the end every message is delivered without a fault until it has an answer.
+// TestNoHistoryRefundsAPaymentTwice draws histories of several messages about few payments, in which the
+// gateway fails, declines, refuses and loses its answers, the store fails before and after its commits, and
+// one message is delivered in the middle of another's commit. At the end every message is delivered without a
+// fault until it has an answer.
 func TestNoHistoryRefundsAPaymentTwice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

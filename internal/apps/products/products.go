@@ -28,7 +28,8 @@ const Kind = "product"
 var (
 	// ErrUnknown: neither the catalog nor the store has such a product.
 	ErrUnknown = errors.New("products: no such product")
-	// ErrInvalid, or audit.ErrInvalid, is wrapped by every refusal of a change; the text says why, without a value.
+	// ErrInvalid, or audit.ErrInvalid, is wrapped by every refusal of a change; the text says why, without a
+	// value.
 	ErrInvalid = errors.New("products: invalid change")
 	// ErrChanged: the product is not worth what was expected.
 	ErrChanged = errors.New("products: changed since it was looked at")

@@ -1,24 +1,27 @@
-// Package twophase owns work that is prepared here, committed there, and confirmed or rolled back here: a refund is
-// reserved, made at the gateway, and then settled. It owns the phase document, which remembers how far an event's
-// work has come, and the order of the steps. It refuses to know what is reserved, who the other side is, and when to
-// try again.
+// Package twophase owns work that is prepared here, committed there, and confirmed or rolled back here: a
+// refund is reserved, made at the gateway, and then settled. It owns the phase document, which remembers how
+// far an event's work has come, and the order of the steps. It refuses to know what is reserved, who the
+// other side is, and when to try again.
 //
-// Every step is idempotent by the event's key, so a crash between any two is mended by running the work again:
+// Every step is idempotent by the event's key, so a crash between any two is mended by running the work
+// again:
 //
-//   - What is reserved here is committed with the creation of the phase document, and settled with its one change:
-//     confirmed once or rolled back once, never both. Of two workers the document's version lets one through.
-//   - The other side gets the event's CalleeKey as idempotency key. An unknown outcome there settles nothing: the
-//     next attempt asks first, and repeats only where nothing happened.
-//   - Nothing is rolled back but on a refusal, and then Find is asked once more: what was refused may have been the
-//     repetition of a request that got through.
+//   - What is reserved here is committed with the creation of the phase document, and settled with its one
+//     change: confirmed once or rolled back once, never both. Of two workers the document's version lets one
+//     through.
+//   - The other side gets the event's CalleeKey as idempotency key. An unknown outcome there settles nothing:
+//     the next attempt asks first, and repeats only where nothing happened.
+//   - Nothing is rolled back but on a refusal, and then Find is asked once more: what was refused may have
+//     been the repetition of a request that got through.
 //
-// A request that timed out may still arrive, even after the roll back. So the other side must decide once per key,
-// refuse a refused key for good, and show Find the effect of every answered request. Where it does not remember
-// refusals, Find must void the key there before it reports that nothing happened. An attempt that meets a side that
-// does neither ends with the reason two_phase_disagreement: a dead letter for people.
+// A request that timed out may still arrive, even after the roll back. So the other side must decide once per
+// key, refuse a refused key for good, and show Find the effect of every answered request. Where it does not
+// remember refusals, Find must void the key there before it reports that nothing happened. An attempt that
+// meets a side that does neither ends with the reason two_phase_disagreement: a dead letter for people.
 //
-// Work whose outcome stays unknown keeps its reservation, and a replay of its dead letter continues it. A settled
-// phase document counts for RememberFor; after that the same event is a new one, here as for its record.
+// Work whose outcome stays unknown keeps its reservation, and a replay of its dead letter continues it. A
+// settled phase document counts for RememberFor; after that the same event is a new one, here as for its
+// record.
 package twophase
 
 import (
@@ -54,9 +57,9 @@ const tries = 3
 
 // Work is one kind of two-phase work. All fields are needed but Request.
 //
-// Prepare, Confirm and RollBack return at most store.MaxWrites-1 writes, which are committed with the phase document.
-// Where their preconditions fail, they are called again with a higher Try. An error of theirs ends the attempt and
-// means what its mark says.
+// Prepare, Confirm and RollBack return at most store.MaxWrites-1 writes, which are committed with the phase
+// document. Where their preconditions fail, they are called again with a higher Try. An error of theirs ends
+// the attempt and means what its mark says.
 type Work struct {
 	Store store.GetCommitter
 	Now   func() time.Time
@@ -64,9 +67,9 @@ type Work struct {
 	RememberFor time.Duration
 	// Prepare reserves here, before anything happens there. After a permanent error nothing is reserved.
 	Prepare func(ctx context.Context, event handler.Event) ([]store.Write, error)
-	// CommitThere does it on the other side, by the event's CalleeKey, and returns a short code. An error marked
-	// retry.Permanent says that the other side refused: nothing happened and nothing will. After any other the
-	// outcome is unknown.
+	// CommitThere does it on the other side, by the event's CalleeKey, and returns a short code. An error
+	// marked retry.Permanent says that the other side refused: nothing happened and nothing will. After any
+	// other the outcome is unknown.
 	CommitThere func(ctx context.Context, event handler.Event) (result string, err error)
 	// Find asks the other side, by the event's CalleeKey, whether CommitThere took place; result is then what
 	// CommitThere would have returned. An error means that it is still not known.
@@ -79,9 +82,9 @@ type Work struct {
 	Request func(event handler.Event) handler.Call
 }
 
-// Leased returns the work as a handler to register. It panics where a field is missing. Its Do and its Reconcile
-// both start from the phase document: they return the result of work that is committed, and the refusal of work that
-// is rolled back, as often as they are asked.
+// Leased returns the work as a handler to register. It panics where a field is missing. Its Do and its
+// Reconcile both start from the phase document: they return the result of work that is committed, and the
+// refusal of work that is rolled back, as often as they are asked.
 func (w Work) Leased() handler.Leased {
 	if w.Store == nil || w.Now == nil || w.RememberFor <= 0 || w.Prepare == nil ||
 		w.CommitThere == nil || w.Find == nil || w.Confirm == nil || w.RollBack == nil {
@@ -179,7 +182,8 @@ func (w Work) find(ctx context.Context, event handler.Event, at phase) (string, 
 	return result, err == nil, err
 }
 
-// prepare reserves, or finds that it was done before. created: no earlier attempt can have asked the other side.
+// prepare reserves, or finds that it was done before. created: no earlier attempt can have asked the other
+// side.
 func (w Work) prepare(ctx context.Context, event handler.Event) (at phase, created bool, err error) {
 	for range tries {
 		at, err = w.read(ctx, event)
@@ -301,8 +305,8 @@ func (p phase) outcome() (result string, err error) {
 	return p.Result, nil
 }
 
-// read returns the phase of an event. What cannot be read must not pass for absent: it would be done again. Removal
-// of one that has expired is late, so the time decides.
+// read returns the phase of an event. What cannot be read must not pass for absent: it would be done again.
+// Removal of one that has expired is late, so the time decides.
 func (w Work) read(ctx context.Context, event handler.Event) (phase, error) {
 	doc, err := store.Find(ctx, w.Store, Key(event.Queue, event.Tenant, event.ID))
 	switch {

@@ -117,8 +117,8 @@ func unread(err error) error {
 	return retry.Outage("store_unavailable", err)
 }
 
-// counted reports whether the event has its entry. The error is a conflict where that says something else; a time
-// that the event does not state is none.
+// counted reports whether the event has its entry. The error is a conflict where that says something else; a
+// time that the event does not state is none.
 func (t Tracker) counted(ctx context.Context, key store.Key, said Entry, stated bool) (bool, error) {
 	doc, err := store.Find(ctx, t.Store, key)
 	var entry Entry

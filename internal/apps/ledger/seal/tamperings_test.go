@@ -30,8 +30,8 @@ const (
 	nobody   = "nobody"
 )
 
-// whole are the books of two tenants with all that stands beside them: records, audit, a closed month,
-// an entry that waits for its seal. clocks are when the two runs of the sealer were, in hours; an entry that is
+// whole are the books of two tenants with all that stands beside them: records, audit, a closed month, an
+// entry that waits for its seal. clocks are when the two runs of the sealer were, in hours; an entry that is
 // forced in by somebody is sealed by him.
 func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 	t.Helper()
@@ -92,7 +92,8 @@ func (b books) verified(t *testing.T, kept []seal.Seal) (found, withKept []seal.
 	return found, withKept
 }
 
-// TestEachTamperingIsFoundByWhomTheDocsSay holds the table of docs/ledger.md: each tampering, and who finds it.
+// TestEachTamperingIsFoundByWhomTheDocsSay holds the table of docs/ledger.md: each tampering, and who finds
+// it.
 func TestEachTamperingIsFoundByWhomTheDocsSay(t *testing.T) {
 	t.Parallel()
 	entry := func(event string) store.Key { return ledger.Key(ledger.EntryID("acme", event)) }

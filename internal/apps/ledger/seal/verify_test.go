@@ -93,7 +93,8 @@ func TestAChangedProofProvesNothing(t *testing.T) {
 	}
 }
 
-// vector returns the proof and the seals in testdata. They may never change: what was given out is checked for years.
+// vector returns the proof and the seals in testdata. They may never change: what was given out is checked
+// for years.
 func vector(t testing.TB) (text string, kept []seal.Seal) {
 	t.Helper()
 	good, err := os.ReadFile(filepath.Join("testdata", "proof.json"))

@@ -7,7 +7,6 @@ package journal
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -83,13 +82,12 @@ func post(deps Deps, emits []string) handler.Tx {
 			Period: ledger.PeriodOf(occurred), OccurredAt: occurred, PostedAt: deps.Now(), Lines: lines,
 		}
 		if event.Try > 0 { // a commit was refused: by the record perhaps, or by the entry
-			switch before, err := read(ctx, deps.Store, entry.ID); {
-			case errors.Is(err, store.ErrNotFound):
+			switch before, there, err := read(ctx, deps.Store, entry.ID); {
 			case err != nil:
 				return handler.Effect{}, err
-			case !sameEntry(before, entry):
+			case there && !sameEntry(before, entry):
 				return handler.Effect{}, retry.Conflicting("entry_conflict", nil)
-			default:
+			case there:
 				return handler.Effect{Result: PostedBefore, Ref: entry.ID}, nil
 			}
 		}
@@ -101,11 +99,11 @@ func post(deps Deps, emits []string) handler.Tx {
 func revert(deps Deps, emits []string) handler.Tx {
 	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 		reverts := event.Body.Text("reverts")
-		original, err := read(ctx, deps.Store, ledger.EntryID(event.Tenant, reverts))
-		switch {
-		case errors.Is(err, store.ErrNotFound):
-			return handler.Effect{}, missing(ctx, deps.Store, event, reverts)
-		case err != nil:
+		original, there, err := read(ctx, deps.Store, ledger.EntryID(event.Tenant, reverts))
+		if err == nil && !there {
+			err = missing(ctx, deps.Store, event, reverts)
+		}
+		if err != nil {
 			return handler.Effect{}, err
 		}
 		occurred, err := occurredAt(event)
@@ -113,11 +111,9 @@ func revert(deps Deps, emits []string) handler.Tx {
 			return handler.Effect{}, err
 		}
 		if event.Try > 0 {
-			switch before, err := read(ctx, deps.Store, ledger.ReversalID(original.ID)); {
-			case errors.Is(err, store.ErrNotFound):
-			case err != nil:
+			if before, there, err := read(ctx, deps.Store, ledger.ReversalID(original.ID)); err != nil {
 				return handler.Effect{}, err
-			default:
+			} else if there {
 				return handler.Effect{Result: RevertedBefore, Ref: before.ID}, nil
 			}
 		}
@@ -132,12 +128,12 @@ func revert(deps Deps, emits []string) handler.Tx {
 
 // missing says why there is no entry to revert: the event has not come yet, or it made none.
 func missing(ctx context.Context, from store.Getter, event handler.Event, reverts string) error {
-	doc, err := from.Get(ctx, dedupe.Key(event.Queue, event.Tenant, reverts))
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
+	doc, err := store.Find(ctx, from, dedupe.Key(event.Queue, event.Tenant, reverts))
+	if err != nil {
 		return retry.Outage("store_unavailable", err)
 	}
 	switch record, unread := dedupe.FromDocument(doc); {
-	case err != nil, unread != nil, record.Status != dedupe.Completed:
+	case unread != nil, record.Status != dedupe.Completed:
 		return retry.Missing("original_missing", nil)
 	case record.Result == Reverted || record.Result == RevertedBefore:
 		return retry.Permanent("irreversible", nil) // a reversal is not reverted
@@ -285,20 +281,19 @@ func occurredAt(event handler.Event) (time.Time, error) {
 	return at, nil
 }
 
-// read reads an entry. The error wraps store.ErrNotFound, or is marked.
-func read(ctx context.Context, from store.Getter, id string) (ledger.Entry, error) {
-	doc, err := from.Get(ctx, ledger.Key(id))
+// read reads an entry, if it is there. The error is marked.
+func read(ctx context.Context, from store.Getter, id string) (entry ledger.Entry, there bool, err error) {
+	doc, err := store.Find(ctx, from, ledger.Key(id))
 	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return ledger.Entry{}, err
 	case err != nil:
-		return ledger.Entry{}, retry.Outage("store_unavailable", err)
+		return entry, false, retry.Outage("store_unavailable", err)
+	case doc.Version == 0:
+		return entry, false, nil
 	}
-	entry, err := ledger.Read(doc)
-	if err != nil {
-		return ledger.Entry{}, retry.Permanent("entry_broken", err)
+	if entry, err = ledger.Read(doc); err != nil {
+		return entry, true, retry.Permanent("entry_broken", err)
 	}
-	return entry, nil
+	return entry, true, nil
 }
 
 // sameEntry reports whether two entries say the same. A sender may give its repetition another time.

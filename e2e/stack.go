@@ -106,7 +106,7 @@ func with(request *http.Request, headers map[string]string) {
 	}
 }
 
-// Produce signs a body as the programs inside do, and posts it to a queue or a topic, such as /queues/events-high.
+// Produce signs a body as the programs inside do, and posts it to the path of a queue or a topic.
 func Produce(ctx context.Context, base, to string, body []byte) (Answer, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, base+to+"/messages", bytes.NewReader(body))
 	if err != nil {

@@ -137,12 +137,6 @@ func (r *reason) required(command *cobra.Command) *cobra.Command {
 	return command
 }
 
-// needed adds the flag --why alone, and fails the command without it.
-func (r *reason) needed(command *cobra.Command) {
-	r.flag(command)
-	command.PreRunE = r.check
-}
-
 // confirmed asks for a change, and reports whether to go on. A dry run prints what is there before, and ends there.
 func (r *reason) confirmed(p *program, command *cobra.Command, before any, word, do string) (bool, error) {
 	if r.dryRun {

@@ -198,6 +198,7 @@ func status(t *testing.T, method, url string) int {
 	return response.StatusCode
 }
 
+//nolint:paralleltest // The process's environment is set.
 func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 	const token = "0123456789abcdef01234567"
 	url, metrics, end := start(t, "PUSH_AUTH=none POOL=payments SUBSCRIPTION_SERVICE_URL=http://127.0.0.1:1 PLATFORM_URL=http://127.0.0.1:1 GATEWAY_URL=http://127.0.0.1:1 "+
@@ -211,6 +212,7 @@ func TestTheWorkerListensAnswersAndEnds(t *testing.T) {
 	require.NotContains(t, end(), token)
 }
 
+//nolint:paralleltest // The process's environment is set.
 func TestAWorkerForPayNowAloneNeedsNoOtherAddress(t *testing.T) {
 	url, _, end := start(t, "PUSH_AUTH=none QUEUES=paynow-events,pay-subscription-update SUBSCRIPTION_SERVICE_URL=http://127.0.0.1:1 "+
 		"DELIVERY_SIGNING_SECRET=a-secret-of-more-than-24-bytes")
@@ -220,6 +222,8 @@ func TestAWorkerForPayNowAloneNeedsNoOtherAddress(t *testing.T) {
 }
 
 // A worker of one pool serves no queue of another. It asks for a token where the configuration says so, on an emulator too.
+//
+//nolint:paralleltest // The process's environment is set.
 func TestTheWorkerFollowsItsEnvironment(t *testing.T) {
 	for mode, want := range map[string]int{"none": http.StatusNotFound, "oidc": http.StatusUnauthorized, "iam": http.StatusUnauthorized} {
 		url, _, end := start(t, "POOL=ledger PUSH_AUDIENCE=https://worker.example.org PUSH_SERVICE_ACCOUNT=push@example.org PUSH_AUTH="+mode)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -14,7 +13,7 @@ import (
 // BenchmarkPush is the whole push handler, new credits on the embedded store without
 // waiting for the disk.
 func BenchmarkPush(b *testing.B) {
-	r := newRig(b, setup{log: slog.NewJSONHandler(io.Discard, nil)})
+	r := newRig(b, setup{log: slog.DiscardHandler})
 	all := make([][]byte, b.N)
 	for i := range all {
 		all[i] = paid(fmt.Sprintf("5302177644800%05d", i), known, 1).again(1).envelope()

@@ -60,7 +60,7 @@ func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 			returns := make(chan struct{})
 			switch c["while"] {
 			case commits:
-				b.faults.OnCommit = func(ctx context.Context, writes []store.Write, do func() error) error {
+				b.faults.OnCommit = func(ctx context.Context, _ []store.Write, do func() error) error {
 					if b.calls == 0 || b.faults.OnCommit == nil { // that of a claim
 						return do()
 					}

@@ -210,7 +210,10 @@ func (r *rig) another() http.Handler { return routed(push.New(r.config)) }
 // credit is the rig's handler: its effect counts itself, and it takes one product alone.
 func credit(_ context.Context, event handler.Event) (handler.Effect, error) {
 	body, err := contract.As[*contract.PayNow](event.Body)
-	if order := body.Data.Order; err != nil || order == nil || len(order.Items) == 0 || order.Items[0].ProductID == known {
+	if err != nil {
+		return handler.Effect{}, err
+	}
+	if order := body.Data.Order; order == nil || len(order.Items) == 0 || order.Items[0].ProductID == known {
 		return counted(event), nil
 	}
 	return handler.Effect{}, retry.BadRequest("unknown_product", nil, body.Data.Order.Items[0].ProductID)

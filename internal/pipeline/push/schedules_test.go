@@ -40,8 +40,7 @@ func TestAttemptsFollowThePolicyToTheSecond(t *testing.T) {
 		const attempts = 5
 		policy := policies[c["policy"]]
 		var at []string
-		var b *bench
-		b = newBench(t, false, setup{queue: func(q *catalog.Queue) {
+		b := newBench(t, false, setup{queue: func(q *catalog.Queue) {
 			if policyOf(policy, attempts)(q); c["in order"] == inKeyOrder {
 				inOrder(q)
 			}

@@ -152,8 +152,11 @@ func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
 		switch {
 		case err != nil && p.way == never:
 			return verdict{course: nacked, failure: err, attempt: a.Attempt}
+		case err != nil && leased:
+			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lease not released", about(w, reason)...)
+			p.way = redelivered
 		case err != nil:
-			s.config.Log.LogAttrs(ctx, slog.LevelWarn, map[bool]string{true: "lease not released", false: "attempt not counted"}[leased], about(w, reason)...)
+			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not counted", about(w, reason)...)
 			p.way = redelivered
 		case p.way == never: // what somebody else has written stands
 			failpoint.Hit(failpoint.BuryMarked)

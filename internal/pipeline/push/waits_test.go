@@ -83,7 +83,8 @@ func TestOneMessageInTenSecondsIsNackedForItsOwnSake(t *testing.T) {
 			require.Equal(t, []bool{i%10 == 0, i%10 != 0}, []bool{got.code == got.Status, got.code == http.StatusOK}, i)
 			r.pass(time.Second)
 		}
-		require.Equal(t, map[string][2]int{"dead_lettered": {30, 0}, "retry": {0, 27}}[name], [2]int{len(r.letters()), r.keptMessages()})
+		want := map[string][2]int{"dead_lettered": {30, 0}, "retry": {0, 27}}[name]
+		require.Equal(t, want, [2]int{len(r.letters()), r.keptMessages()})
 	}
 }
 

@@ -61,7 +61,7 @@ func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 			switch c["while"] {
 			case commits:
 				b.faults.OnCommit = func(ctx context.Context, _ []store.Write, do func() error) error {
-					if b.calls == 0 || b.faults.OnCommit == nil { // that of a claim
+					if b.calls.Load() == 0 || b.faults.OnCommit == nil { // that of a claim
 						return do()
 					}
 					b.faults.OnCommit = nil

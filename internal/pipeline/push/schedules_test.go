@@ -78,7 +78,7 @@ func TestEventThatKillsItsWorkersKillsEightAtMost(t *testing.T) {
 		for delivery := 1; got.Outcome != "dead_lettered"; delivery++ {
 			require.Less(t, delivery, 20)
 			b.during = func(context.Context) {
-				if b.calls > failures {
+				if b.calls.Load() > int64(failures) {
 					kills++
 					b.faults.Down(true)
 				}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -137,7 +138,7 @@ type bench struct {
 	// fails are the errors of the next calls of the handler; effect, if set, is what the others return.
 	fails  []error
 	effect func(handler.Event) handler.Effect
-	calls  int
+	calls  atomic.Int64
 	// during, if set, runs within the next call.
 	during func(context.Context)
 	cells  int
@@ -147,7 +148,7 @@ type bench struct {
 func newBench(tb testing.TB, leased bool, with setup) *bench {
 	b := &bench{lines: &lines{}}
 	do := func(ctx context.Context, event handler.Event) (handler.Effect, error) {
-		b.calls++
+		b.calls.Add(1)
 		var err error
 		if len(b.fails) > 0 {
 			err, b.fails = b.fails[0], b.fails[1:]
@@ -209,7 +210,8 @@ func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 	ctx := context.Background()
 	b.lines.delivered = ""
 	began, letters := b.config.Now(), len(b.letters())
-	b.alarms.at, b.lines.all, b.calls = nil, nil, 0
+	b.alarms.at, b.lines.all = nil, nil
+	b.calls.Store(0)
 	b.counter.Gets.Store(0)
 	b.counter.Queries.Store(0)
 	b.counter.Commits.Store(0)
@@ -228,8 +230,8 @@ func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 	if took := b.config.Now().Sub(began); took > 0 {
 		said[0] += fmt.Sprint(" in ", took)
 	}
-	if b.calls != 1 {
-		said = append(said, fmt.Sprint("handled ", b.calls))
+	if calls := b.calls.Load(); calls != 1 {
+		said = append(said, fmt.Sprint("handled ", calls))
 	}
 	event := m.attributes["event_id"]
 	doc, err := b.db.Get(ctx, dedupe.Key("orders", dedupe.DefaultTenant, event))

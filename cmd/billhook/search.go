@@ -37,23 +37,20 @@ func (p *program) printSearch(s ops.Search) {
 		p.printf("Nothing has this id: %s\n", s.Query)
 	}
 	var kinds []ops.Kind
-	var looked [][]string
+	looked := map[ops.Kind][]string{}
 	for _, l := range s.Looked {
 		if !slices.Contains(kinds, l.Kind) {
 			kinds = append(kinds, l.Kind)
-			looked = append(looked, row(l.Kind, "", ""))
 		}
-		of := looked[slices.Index(kinds, l.Kind)]
-		if of[1] != "" {
-			of[1] += "; "
-		}
-		of[1] += l.How
 		if l.More {
-			of[2] = "there are more"
+			l.How += " (there are more)"
 		}
+		looked[l.Kind] = append(looked[l.Kind], l.How)
 	}
 	p.printf("It has looked through:\n")
-	p.table([]string{"KIND", "BY", ""}, looked)
+	for _, kind := range kinds {
+		p.printf("  %s by %s\n", kind, strings.Join(looked[kind], "; "))
+	}
 }
 
 // shownBy is the command that shows what was found; empty: there is none.

@@ -212,7 +212,7 @@ func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
 		s.requireRules(t)
 		event := func(t *rapid.T) {
 			if !links {
-				s.points.Teacher = nil // also that of another instance
+				s.points.Mappings = nil // also that of another instance
 			}
 			f, h := drawFact(t, s.customer, uids), s.points.Reverse
 			if f.kind == "order.paid" {

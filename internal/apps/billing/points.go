@@ -46,8 +46,8 @@ type Points struct {
 	Store    store.Querier
 	Products Products
 	Now      func() time.Time
-	// Teacher learns from paid orders which user a customer is; nil: no mapping is learned.
-	Teacher *customers.Teacher
+	// Mappings learn from paid orders which user a customer is; nil: no mapping is learned.
+	Mappings *customers.Mappings
 	// Orders are the queues that hear of each order of the shop that is paid; there need not be one.
 	Orders []string
 }
@@ -90,11 +90,11 @@ func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	lesson, err := p.learn(ctx, event, order)
+	learned, err := p.learn(ctx, event, order)
 	if err != nil {
 		return handler.Effect{}, err
 	}
-	if event.Try > 1 || (event.Try == 1 && !lesson.Looked) {
+	if event.Try > 1 || (event.Try == 1 && !learned.Looked) {
 		chain, err := p.load(ctx, event.Tenant, order.ID)
 		if err != nil {
 			return handler.Effect{}, err
@@ -116,10 +116,10 @@ func (p Points) Credit(ctx context.Context, event handler.Event, body *contract.
 		OrderTotal: total, OrderCurrency: currency, CreatedAt: p.Now(),
 	})
 	result := Credited
-	if lesson.Differs {
+	if learned.Differs {
 		result = CreditedDiffers
 	}
-	credited, err := effect(append(writes, lesson.Writes...), err, result)
+	credited, err := effect(append(writes, learned.Writes...), err, result)
 	return p.told(event, order, credited), err
 }
 
@@ -137,22 +137,22 @@ func (p Points) told(event handler.Event, order *contract.Order, effect handler.
 	return effect
 }
 
-// learn returns the lesson of a paid order that names its customer and a uid. A uid that the webhook service
+// learn returns what is learned of a paid order that names its customer and a uid. A uid that the webhook service
 // looked up by the customer teaches nothing: it would bring back a mapping that a person has changed since.
-func (p Points) learn(ctx context.Context, event handler.Event, order *contract.Order) (customers.Lesson, error) {
+func (p Points) learn(ctx context.Context, event handler.Event, order *contract.Order) (customers.Learned, error) {
 	seen := customers.Order{
 		Tenant:     event.Tenant,
 		CustomerID: cmp.Or(order.CustomerID, event.Attributes[contract.AttrCustomerID]),
 		UID:        event.Attributes[contract.AttrUID], EventID: event.ID,
 	}
-	if p.Teacher == nil || seen.CustomerID == "" || seen.UID == "" || event.Attributes[contract.AttrUIDSource] != "" {
-		return customers.Lesson{}, nil
+	if p.Mappings == nil || seen.CustomerID == "" || seen.UID == "" || event.Attributes[contract.AttrUIDSource] != "" {
+		return customers.Learned{}, nil
 	}
-	lesson, err := p.Teacher.Learn(ctx, seen, event.Try)
+	learned, err := p.Mappings.Learn(ctx, seen, event.Try)
 	if err != nil {
-		return customers.Lesson{}, retry.Outage("store_unavailable", err)
+		return customers.Learned{}, retry.Outage("store_unavailable", err)
 	}
-	return lesson, nil
+	return learned, nil
 }
 
 // Reverse takes the points of an order back from the account that holds them. A chargeback, a refund without

@@ -64,7 +64,7 @@ func TestPointsAreCreditedOnceAndReversedBelowZeroNever(t *testing.T) {
 func TestACreditReadsNothingAndAReversalReadsOnce(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	s.points.Teacher = nil
+	s.points.Mappings = nil
 	reads := 0
 	s.OnRead = func(do func() error) error { reads++; return do() }
 	s.must(t, s.points.Credit, golden(t, "order_paid"), billing.Credited)
@@ -276,7 +276,7 @@ func TestAStoreThatIsDownIsRetriedAndBrokenBooksAreADeadLetter(t *testing.T) {
 		"a query it refuses":        {func(func() error) error { return store.ErrInvalid }, retry.Permanent("entry_invalid", nil)},
 		"entries that are no chain": {nil, retry.Permanent("ledger_broken", nil)},
 	} {
-		broken.points.Teacher, broken.OnRead = nil, test.read
+		broken.points.Mappings, broken.OnRead = nil, test.read
 		_, err := handler.Typed(broken.points.Reverse)(t.Context(), golden(t, "order_chargeback"))
 		requireVerdict(t, test.want, err)
 		event := golden(t, "order_paid")
@@ -391,7 +391,7 @@ func TestAPaidOrderConfirmsTheOrderOfTheShopThatItNames(t *testing.T) {
 		},
 	} {
 		s := newShop(t)
-		s.points.Teacher = nil
+		s.points.Mappings = nil
 		if test.there != "" {
 			s.must(t, s.points.Credit, forShop(t, test.there, ""), billing.Credited)
 		}
@@ -417,7 +417,7 @@ func TestEveryIDOfAShopOrderCanBeEmitted(t *testing.T) {
 	c, err := catalog.Load("")
 	require.NoError(t, err)
 	s := newShop(t)
-	s.points.Teacher, s.points.Orders = nil, c.EmitsOf("points.credit")
+	s.points.Mappings, s.points.Orders = nil, c.EmitsOf("points.credit")
 	require.Len(t, s.points.Orders, 1)
 	event := forShop(t, "e1", "")
 	rapid.Check(t, func(rt *rapid.T) {

@@ -56,7 +56,7 @@ type shop struct {
 	*storetest.Faults
 	points   billing.Points
 	operator *customers.Operator
-	teacher  *customers.Teacher
+	mappings *customers.Mappings
 	customer string
 
 	// before, if set, is run once, before the commit that is nth from now.
@@ -111,9 +111,9 @@ func shopOn(db store.Store) *shop {
 // reopen is a new instance, which knows nobody.
 func (s *shop) reopen() {
 	now := func() time.Time { return noon }
-	s.teacher = customers.NewTeacher(s, slog.New(slog.DiscardHandler), now)
-	s.points = billing.Points{Store: s, Products: goods, Now: now, Teacher: s.teacher}
-	s.operator = &customers.Operator{Store: s.teacher.Watch(s), Now: now, NewID: func() string { return fmt.Sprint(s.customer, "-", shops.Add(1)) }}
+	s.mappings = customers.NewMappings(s, slog.New(slog.DiscardHandler), now)
+	s.points = billing.Points{Store: s, Products: goods, Now: now, Mappings: s.mappings}
+	s.operator = &customers.Operator{Store: s.mappings.Watch(s), Now: now, NewID: func() string { return fmt.Sprint(s.customer, "-", shops.Add(1)) }}
 }
 
 // deed is a handler of points.
@@ -122,7 +122,7 @@ type deed = func(context.Context, handler.Event, *contract.PayNow) (handler.Effe
 // run does what the worker does: it commits what the handler returns, and calls it again when somebody else
 // was faster.
 func (s *shop) run(h deed, event handler.Event) (string, error) {
-	watched := s.teacher.Watch(s)
+	watched := s.mappings.Watch(s)
 	for ; event.Try < 10; event.Try++ {
 		effect, err := handler.Typed(h)(context.Background(), event)
 		if err != nil || len(effect.Writes) == 0 {

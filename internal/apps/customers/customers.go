@@ -1,5 +1,5 @@
 // Package customers owns the mapping of a provider's customers to our users. An order that names both teaches
-// it (Teacher); a person makes, changes and removes it (Operator), which the audit keeps.
+// it (Mappings); a person makes, changes and removes it (Operator), which the audit keeps.
 //
 // A mapping changes the uid of later events. Points stay where they are, but that linking a customer by hand
 // moves the points of guests' orders.
@@ -68,17 +68,17 @@ const (
 	maxKnown = 50_000
 )
 
-// Teacher learns mappings from orders, and remembers known ones. It is safe for concurrent use.
-type Teacher struct {
+// Mappings learn from orders which user a customer is, and remember known ones. They are safe for concurrent use.
+type Mappings struct {
 	from store.Getter
 	log  *slog.Logger
 	now  func() time.Time
 	uids *cache.Cache[string] // by the ids of documents
 }
 
-// NewTeacher returns a teacher that reads mappings from a store.
-func NewTeacher(from store.Getter, log *slog.Logger, now func() time.Time) *Teacher {
-	return &Teacher{from: from, log: log, now: now, uids: cache.New[string](maxKnown, 0, now)}
+// NewMappings returns the mappings of a store.
+func NewMappings(from store.Getter, log *slog.Logger, now func() time.Time) *Mappings {
+	return &Mappings{from: from, log: log, now: now, uids: cache.New[string](maxKnown, 0, now)}
 }
 
 // Order is an order that names a customer and a uid.
@@ -86,8 +86,8 @@ type Order struct{ Tenant, CustomerID, UID, EventID string }
 
 func (o Order) key() store.Key { return Key(o.Tenant, o.CustomerID) }
 
-// Lesson is what an order teaches.
-type Lesson struct {
+// Learned is what an order says of its customer.
+type Learned struct {
 	// Writes belong into the commit of the credit: none, or the mapping, which must not exist.
 	Writes []store.Write
 	// Differs: the customer is mapped to another uid. That stays, and is logged.
@@ -96,14 +96,14 @@ type Lesson struct {
 	Looked bool
 }
 
-// Learn returns the lesson of an order. The first try for an unknown customer reads nothing and
+// Learn returns what an order says of its customer. The first try for an unknown customer reads nothing and
 // creates the mapping; where that was refused, a further try reads it. The error is the store's.
-func (t *Teacher) Learn(ctx context.Context, order Order, try int) (Lesson, error) {
+func (t *Mappings) Learn(ctx context.Context, order Order, try int) (Learned, error) {
 	id := order.key().ID
 	uid, found := t.uids.Known(id)
 	switch {
 	case found && uid == order.UID:
-		return Lesson{}, nil
+		return Learned{}, nil
 	case !found && try == 0:
 		return t.create(order), nil
 	}
@@ -111,31 +111,31 @@ func (t *Teacher) Learn(ctx context.Context, order Order, try int) (Lesson, erro
 	mapping, err := lookup(ctx, t.from, order.Tenant, order.CustomerID)
 	switch {
 	case err != nil:
-		return Lesson{}, err
+		return Learned{}, err
 	case mapping.version == 0:
 		t.uids.Forget(id)
 		return t.create(order), nil
 	}
 	t.uids.Put(id, mapping.UID, knownFor)
 	if mapping.UID == order.UID {
-		return Lesson{Looked: true}, nil
+		return Learned{Looked: true}, nil
 	}
 	t.log.LogAttrs(ctx, slog.LevelWarn, "customer is mapped to another uid", slog.String("event_id", order.EventID),
 		slog.String("tenant", order.Tenant), slog.String("customer_id", order.CustomerID), slog.String("uid", order.UID), slog.String("mapped_uid", mapping.UID))
-	return Lesson{Differs: true, Looked: true}, nil
+	return Learned{Differs: true, Looked: true}, nil
 }
 
-func (t *Teacher) create(order Order) Lesson {
+func (t *Mappings) create(order Order) Learned {
 	m := Mapping{Tenant: order.Tenant, CustomerID: order.CustomerID, UID: order.UID, Since: t.now(), TaughtBy: order.EventID}
-	return Lesson{Writes: []store.Write{store.Create(order.key(), store.Encode(&m))}}
+	return Learned{Writes: []store.Write{store.Create(order.key(), store.Encode(&m))}}
 }
 
-// Watch returns the store; the teacher remembers the mappings that are committed through it.
-func (t *Teacher) Watch(s store.Store) store.Store { return watched{Store: s, teacher: t} }
+// Watch returns the store; the mappings that are committed through it are remembered.
+func (t *Mappings) Watch(s store.Store) store.Store { return watched{Store: s, mappings: t} }
 
 type watched struct {
 	store.Store
-	teacher *Teacher
+	mappings *Mappings
 }
 
 func (w watched) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
@@ -145,9 +145,9 @@ func (w watched) Commit(ctx context.Context, writes []store.Write) ([]store.Vers
 			continue
 		}
 		if uid, ok := write.Fields["uid"].(string); ok && err == nil {
-			w.teacher.uids.Put(write.Key.ID, uid, knownFor)
+			w.mappings.uids.Put(write.Key.ID, uid, knownFor)
 		} else {
-			w.teacher.uids.Forget(write.Key.ID) // it is gone, or unknown
+			w.mappings.uids.Forget(write.Key.ID) // it is gone, or unknown
 		}
 	}
 	return versions, err

@@ -145,7 +145,7 @@ func Check(c *catalog.Catalog, pool string) error {
 // dependencies are what handlers share with the rest of the worker. Check leaves them empty.
 type dependencies struct {
 	products *products.Reader
-	teacher  *customers.Teacher
+	mappings *customers.Mappings
 	poster   *delivery.Endpoints
 }
 
@@ -153,7 +153,7 @@ type dependencies struct {
 func (c Config) register(registry *handler.Registry, queues []catalog.Queue, with dependencies) {
 	updates, _ := c.Catalog.EmitsTo("subscriptions.record")
 	billing.Register(registry,
-		billing.Points{Store: c.Store, Products: with.products, Now: c.Now, Teacher: with.teacher, Orders: c.Catalog.EmitsOf("points.credit")},
+		billing.Points{Store: c.Store, Products: with.products, Now: c.Now, Mappings: with.mappings, Orders: c.Catalog.EmitsOf("points.credit")},
 		billing.Subscriptions{Store: c.Store, Updates: updates, Now: c.Now})
 	endpoints.Register(registry, endpoints.Deliverer{
 		Store: c.Store, Poster: with.poster, DisableAfter: c.Catalog.Endpoints.DisableAfter, News: c.Catalog.EmitsOf(endpoints.Handler), Now: c.Now,
@@ -192,14 +192,14 @@ func New(config Config) (*Worker, error) {
 	counted := config.recorder()
 	config.Targets.Watch(counted)
 	registry := handler.NewRegistry()
-	teacher := customers.NewTeacher(config.Store, config.Log, config.Now)
-	watched := teacher.Watch(config.Store)
+	mappings := customers.NewMappings(config.Store, config.Log, config.Now)
+	watched := mappings.Watch(config.Store)
 	worth := products.NewReader(config.Store, config.Catalog.Products, config.Now)
 	// Events' requests to the endpoints of third parties and people's are within the same limits.
 	poster := delivery.NewEndpoints(config.Catalog.Endpoints, config.PrivateEndpoints, config.Now)
 	poster.Watcher = counted
 	queues := queuesOf(config.Catalog, config.Pool)
-	config.register(registry, queues, dependencies{products: worth, teacher: teacher, poster: poster})
+	config.register(registry, queues, dependencies{products: worth, mappings: mappings, poster: poster})
 	var mistakes []error
 	for _, q := range config.Catalog.Queues {
 		if q.Enabled && !config.Catalog.Contracts.Known(q.Contract) {

@@ -4,8 +4,6 @@ package dedupe
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -390,25 +388,4 @@ func (r *Run) at(now time.Time, status Status) Record {
 		record.CreatedAt = now
 	}
 	return record
-}
-
-// Key is the record's key. Its hash goes first, since documents of rising ids make one hot range.
-func Key(queue, tenant, eventID string) store.Key {
-	return key(queue, tenant, eventID)
-}
-
-// ConflictKey is the key of a payload that came under an id already used with another.
-func ConflictKey(queue, tenant, eventID, payloadHash string) store.Key {
-	return key(queue, tenant, eventID, payloadHash)
-}
-
-// MessageKey is the key of a message that has no valid event id to go by. The hash
-// of its data is part of it, since an emulator numbers its messages anew at every start.
-func MessageKey(queue, messageID string, data []byte) store.Key {
-	sum := sha256.Sum256(data)
-	return key(queue, "", "message", messageID, hex.EncodeToString(sum[:8]))
-}
-
-func key(parts ...string) store.Key {
-	return store.Key{Collection: Collection, ID: store.ID(parts...)}
 }

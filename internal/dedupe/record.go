@@ -5,6 +5,8 @@ package dedupe
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
@@ -115,4 +117,25 @@ func FromDocument(doc store.Document) (r Record, err error) {
 		return r, nil
 	}
 	return Record{}, fmt.Errorf("dedupe: record %s is not readable", doc.Key)
+}
+
+// Key is the record's key. Its hash goes first, since documents of rising ids make one hot range.
+func Key(queue, tenant, eventID string) store.Key {
+	return key(queue, tenant, eventID)
+}
+
+// ConflictKey is the key of a payload that came under an id already used with another.
+func ConflictKey(queue, tenant, eventID, payloadHash string) store.Key {
+	return key(queue, tenant, eventID, payloadHash)
+}
+
+// MessageKey is the key of a message that has no valid event id to go by. The hash
+// of its data is part of it, since an emulator numbers its messages anew at every start.
+func MessageKey(queue, messageID string, data []byte) store.Key {
+	sum := sha256.Sum256(data)
+	return key(queue, "", "message", messageID, hex.EncodeToString(sum[:8]))
+}
+
+func key(parts ...string) store.Key {
+	return store.Key{Collection: Collection, ID: store.ID(parts...)}
 }

@@ -1,0 +1,183 @@
+package webhook
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"billhook/internal/contract"
+	"billhook/internal/pii"
+	"billhook/internal/platform/serve"
+)
+
+var errUnsupported = errors.New("webhook: no enabled queue takes this body format")
+
+// unfit says what is wrong with a body.
+var unfit = serve.Ladder{
+	Rungs: []serve.Rung{
+		{Of: errUnsupported, As: serve.Refuse(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.")},
+		{Of: contract.ErrLimit, As: serve.Refuse(http.StatusUnprocessableEntity, "message_limit", fmt.Sprintf("The message exceeds a limit of Pub/Sub: %d bytes with its attributes and ordering key.", contract.MaxMessageBytes))},
+	},
+	Last: serve.Refuse(http.StatusUnprocessableEntity, "body_refused", "The body cannot be taken."),
+}
+
+var (
+	errMalformed   = serve.Refuse(http.StatusBadRequest, "body_malformed", "The body is not one JSON document in UTF-8 without duplicate names.")
+	errCustomer    = serve.Refuse(http.StatusServiceUnavailable, "customer_lookup_failed", "The customer cannot be looked up now; keep the event and send it again.").After(5)
+	errUnconfirmed = serve.Refuse(http.StatusServiceUnavailable, "publish_unconfirmed", "The broker did not confirm; keep the event and send it again.").After(5)
+)
+
+// refusal is the answer to a webhook that cannot be taken.
+func refusal(err error) *serve.Problem {
+	refused, isRefused := errors.AsType[*pii.Error](err)
+	invalid, isInvalid := errors.AsType[*contract.Invalid](err)
+	var violations []pii.Violation
+	switch {
+	case isRefused && refused.Malformed:
+		return errMalformed
+	case isRefused:
+		violations = refused.Violations
+	case isInvalid:
+		violations = invalid.Violations
+	default:
+		return unfit.Problem(err)
+	}
+	broken := serve.Refuse(http.StatusUnprocessableEntity, "contract_broken", "Fields break the contract; see violations.")
+	for _, v := range violations {
+		broken.Violations = append(broken.Violations, serve.Violation(v))
+	}
+	return broken
+}
+
+// compose makes the message, and looks over all of it once more before it may leave.
+func (s *Service) compose(ctx context.Context, in *inbound, named []string, b *buffers, o *outcome) (contract.Message, error) {
+	a := &b.attributes
+	*a = in.message.Attributes()
+	a.UID, a.Points, a.ShopOrderID = cmp.Or(in.uid, a.UID), in.points, cmp.Or(in.shopOrder, a.ShopOrderID)
+	in.asked.ask(a)
+	if a.UID == "" && a.CustomerID != "" && in.message.UIDByCustomer() {
+		lookup, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
+		uid, ok, err := s.config.Customers.UID(lookup, in.asked.tenantID(), a.CustomerID)
+		cancel()
+		if err != nil {
+			return contract.Message{}, errCustomer
+		}
+		if ok {
+			a.UID, a.UIDSource = uid, contract.UIDOfCustomer
+		}
+	}
+	key := a.Order(in.message.OrderingKey(named, a))
+	a.DoorReceived = o.started.UTC().Format(time.RFC3339Nano)
+	a.FirstPublished = s.config.Now().UTC().Format(time.RFC3339Nano)
+	attributes := a.Map()
+	encoded, err := in.message.Append(b.encoded[:0])
+	if err == nil {
+		b.encoded = encoded
+		b.minimized, err = in.message.Contract().Projection().Append(b.minimized[:0], encoded)
+	}
+	if err == nil {
+		err = pii.CheckAttributes(attributes, a.Rules())
+	}
+	if err == nil && a.DeliverAt != "" && len(encoded) > contract.MaxKept {
+		err = contract.Broken(contract.AttrDeliverAt, "too_large_to_wait")
+	}
+	if err != nil {
+		return contract.Message{}, err
+	}
+	if s.config.Release != "" {
+		attributes[contract.AttrDoorRelease] = s.config.Release
+	}
+	o.orderingKey = a.OrderingKey
+	return contract.Message{Data: bytes.Clone(encoded), Attributes: attributes, OrderingKey: key}, nil
+}
+
+// publish answers 202 only after the broker has confirmed, and refuses what it never takes before it counts.
+func (s *Service) publish(ctx context.Context, out *outgoing, o *outcome) error {
+	q, m := out.queue, out.message
+	if err := m.Check(); err != nil {
+		return err
+	}
+	if len(m.Data) > contract.WarnDataBytes {
+		s.config.Metrics.LargeMessage(q.ID)
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "large message", slog.String("queue", q.ID),
+			slog.String("event_id", o.eventID), slog.Int("bytes", len(m.Data)))
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
+	defer cancel()
+	if err := s.admitted(ctx, out.counts); err != nil {
+		return err
+	}
+	id, err := s.config.Publisher.Publish(ctx, out.topic, m)
+	switch {
+	case errors.Is(err, contract.ErrLimit):
+		return err
+	case err != nil:
+		o.cause = contract.PublishCause(err)
+		s.config.Metrics.Unconfirmed(q.ID, o.cause)
+		return errUnconfirmed
+	}
+	o.status, o.messageID = http.StatusAccepted, id
+	return nil
+}
+
+// answer writes the response, and what is recorded of it.
+func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
+	if o.refused != nil {
+		o.status, o.reason = o.refused.Status, o.refused.Code
+		o.refused.Write(w)
+	} else {
+		told := o.result()
+		serve.WriteJSON(w, o.status, &told)
+	}
+	s.record(r.Context(), o)
+}
+
+// result is what the sender of a message that is not refused is told.
+func (o *outcome) result() result {
+	return result{
+		EventID: o.eventID, Queue: o.queue, Topic: o.topic, MessageID: o.messageID, OrderingKey: o.orderingKey, Ignored: o.ignored, Reason: o.reason,
+	}
+}
+
+// record writes the metrics and the one line of a webhook, or of one message of a list.
+func (s *Service) record(ctx context.Context, o *outcome) {
+	took := s.config.Now().Sub(o.started)
+	s.config.Metrics.Webhook(o.source, o.status, o.reason, took)
+	level := slog.LevelInfo
+	if o.status >= http.StatusBadRequest {
+		level = slog.LevelWarn
+	}
+	line := append(make([]slog.Attr, 0, 12),
+		slog.String("source", o.source), slog.String("event_id", o.eventID), slog.String("event_type", o.eventType),
+		slog.String("queue", o.queue), slog.String("message_id", o.messageID), slog.String("ordering_key", o.orderingKey),
+		slog.Int("status", o.status), slog.String("reason", o.reason), slog.Int("bytes", o.bytes),
+		slog.Float64("duration_ms", took.Seconds()*1000))
+	if o.account != "" {
+		line = append(line, slog.String("account", o.account))
+	}
+	if o.topic != "" {
+		line = append(line, slog.String("topic", o.topic))
+	}
+	if o.item > 0 {
+		line = append(line, slog.Int("item", o.item))
+	}
+	if o.cause != "" {
+		line = append(line, slog.String("cause", o.cause))
+	}
+	if len(o.dropped) > 0 {
+		texts := make([]string, len(o.dropped))
+		for i, v := range o.dropped {
+			texts[i] = v.Path + ": " + v.Rule
+			if o.status == http.StatusAccepted { // one that is sent again counts once
+				s.config.Metrics.DroppedField(o.source, v.Path, v.Rule)
+			}
+		}
+		line = append(line, slog.Any("dropped", texts))
+	}
+	s.config.Log.LogAttrs(ctx, level, "webhook", line...)
+}

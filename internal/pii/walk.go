@@ -1,0 +1,239 @@
+package pii
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// valid: Parse has looked for names that stand twice.
+var valid = jsontext.AllowDuplicateNames(true)
+
+// offset finds where a document that is malformed is so.
+func offset(src []byte) int64 {
+	var syntactic *jsontext.SyntacticError
+	if errors.As(json.Unmarshal(src, new(jsontext.Value)), &syntactic) {
+		return syntactic.ByteOffset
+	}
+	return 0
+}
+
+var walks = sync.Pool{New: func() any { return &walk{Decoder: new(jsontext.Decoder)} }}
+
+// mode is what a walk does with what it could leave out.
+type mode uint8
+
+const (
+	plain   mode = iota
+	lenient      // leaves out what is bad and optional
+	exact        // refuses names that are not on the list, and completes times
+	first        // stops behind the last of the document's own names
+)
+
+// walk is one run of a projection over a document that is known to be valid JSON.
+type walk struct {
+	*jsontext.Decoder
+	src bytes.Buffer // which the decoder reads in place
+	mode
+	tooDeep    bool
+	violations []Violation
+	dropped    []Violation
+}
+
+// at is where the value or name that was read last is, as violations show it: with each index, or with [] for every.
+func (w *walk) at(every bool) (text string) {
+	depth := 0
+	for token := range w.StackPointer().Tokens() {
+		depth++
+		switch in, _ := w.StackIndex(depth); {
+		case in == '[' && every:
+			text += "[]"
+		case in == '[':
+			text += "[" + token + "]"
+		case text == "":
+			text = token
+		default:
+			text += "." + token
+		}
+	}
+	return text
+}
+
+// value appends the projection of the value at hand; nothing, if it breaks a rule.
+func (w *walk) value(dst []byte, at *node) []byte {
+	switch kind := w.PeekKind(); {
+	case at.rule != (Rule{}):
+		return w.scalar(dst, at)
+	case at.element != nil && kind == '[':
+		return w.array(dst, at.element)
+	case at.children != nil && kind == '{':
+		return w.object(dst, at)
+	}
+	w.skip()
+	if at.element != nil {
+		w.violate(at, "array")
+	} else {
+		w.violate(at, "object")
+	}
+	return dst
+}
+
+func (w *walk) object(dst []byte, at *node) []byte {
+	if !w.enter() {
+		return dst
+	}
+	dst = append(dst, '{')
+	empty, wanted := true, at.size
+	for w.PeekKind() != '}' {
+		name := unquoted(w.raw())
+		child := at.child(name)
+		if child != nil {
+			wanted--
+		}
+		if child == nil || w.PeekKind() == 'n' {
+			if child == nil && w.mode == exact {
+				w.unknown(name)
+			}
+			w.skip()
+		} else {
+			before := len(dst)
+			if !empty {
+				dst = append(dst, ',')
+			}
+			dst = append(dst, child.quoted...)
+			start := len(dst)
+			dst = w.value(dst, child)
+			if len(dst) == start {
+				dst = dst[:before]
+			} else {
+				empty = false
+			}
+		}
+		switch {
+		case w.tooDeep:
+			return dst
+		case w.mode == first && w.StackDepth() == 1 && wanted == 0:
+			return append(dst, '}')
+		}
+	}
+	_, _ = w.ReadToken()
+	return append(dst, '}')
+}
+
+func (w *walk) array(dst []byte, element *node) []byte {
+	if !w.enter() {
+		return dst
+	}
+	dst = append(dst, '[')
+	for i := 0; w.PeekKind() != ']'; i++ {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = w.value(dst, element)
+		if w.tooDeep {
+			return dst
+		}
+	}
+	_, _ = w.ReadToken()
+	return append(dst, ']')
+}
+
+func (w *walk) scalar(dst []byte, at *node) []byte {
+	rule, kind := at.rule, w.PeekKind()
+	var value []byte
+	switch {
+	case kind == '{' || kind == '[':
+		w.skip()
+	case rule.bare() && kind != '"':
+		value = w.raw()
+	case kind == '"' && !rule.bare():
+		if value = unquoted(w.raw()); len(value) == 0 {
+			return dst // providers write absent as empty; a required field is missed later
+		}
+	case kind == '0' && rule == UID && w.mode == lenient:
+		if value = w.raw(); !spelled(value, maxText, digit, digit) {
+			value = nil // a fraction or an exponent is no name
+		}
+	default:
+		w.skip()
+	}
+	if rule == Time && w.mode == exact {
+		value = inUTC(value)
+	}
+	if !rule.valid(value) {
+		w.violate(at, rule.Name())
+		return dst
+	}
+	if found := detect(rule, value); found != "" {
+		w.violate(at, found)
+		return dst
+	}
+	if rule.bare() {
+		return append(dst, value...)
+	}
+	// No shape has a character that JSON would escape.
+	dst = append(dst, '"')
+	dst = append(dst, value...)
+	return append(dst, '"')
+}
+
+// enter goes into an object or array, if that is not too deep.
+func (w *walk) enter() bool {
+	_, _ = w.ReadToken() // nothing here can fail: the document is valid
+	w.tooDeep = w.StackDepth() > maxDepth
+	return !w.tooDeep
+}
+
+// raw is the text of the scalar or name at hand.
+func (w *walk) raw() []byte {
+	text, _ := w.ReadValue()
+	return text
+}
+
+// unquoted copies only what is escaped and may be a name or a shape.
+func unquoted(quoted []byte) []byte {
+	if bytes.IndexByte(quoted, '\\') < 0 || len(quoted) > maxEscaped {
+		return quoted[1 : len(quoted)-1]
+	}
+	text, _ := jsontext.AppendUnquote(nil, quoted)
+	return text
+}
+
+// skip passes over the value at hand.
+func (w *walk) skip() {
+	value, room := w.raw(), maxDepth-w.StackDepth()
+	if bytes.Count(value, []byte{'{'})+bytes.Count(value, []byte{'['}) <= room { // most are no deeper than that for sure
+		return
+	}
+	inside := jsontext.NewDecoder(bytes.NewBuffer(value))
+	for _, err := inside.ReadToken(); err == nil && !w.tooDeep; _, err = inside.ReadToken() {
+		w.tooDeep = inside.StackDepth() > room
+	}
+}
+
+// violate takes down that the value at hand is bad, or that it is left out.
+func (w *walk) violate(at *node, what string) {
+	if w.mode == lenient && at.optional {
+		w.dropped = AddDropped(w.dropped, Violation{Path: w.at(true), Rule: what})
+		return
+	}
+	if len(w.violations) < maxViolations {
+		w.violations = append(w.violations, Violation{Path: w.at(false), Rule: what})
+	}
+}
+
+// unknown names what is a code: anything else could be personal.
+func (w *walk) unknown(name []byte) {
+	if len(w.violations) == maxViolations {
+		return
+	}
+	at := w.at(false)
+	if !Code.valid(name) || detect(Code, name) != "" {
+		at = strings.TrimSuffix(at, w.StackPointer().LastToken()) + "?"
+	}
+	w.violations = append(w.violations, Violation{Path: at, Rule: "unknown"})
+}

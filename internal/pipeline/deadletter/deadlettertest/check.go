@@ -1,0 +1,130 @@
+package deadlettertest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+)
+
+func (w *world) items(t *rapid.T) map[string]deadletter.Item {
+	page, err := w.faults.Query(context.Background(), store.Query{Collection: deadletter.Collection, Equal: map[string]any{"queue": w.queue.ID}, Limit: 100})
+	require.NoError(t, err)
+	found := map[string]deadletter.Item{}
+	for _, doc := range page.Documents {
+		item, err := deadletter.ItemOf(doc)
+		require.NoError(t, err)
+		found[item.ID] = item
+	}
+	return found
+}
+
+// byEvent are the ids of items in the order of their events, which are the same in each history.
+func byEvent(items map[string]deadletter.Item) []string {
+	return slices.SortedFunc(maps.Keys(items), func(a, b string) int { return strings.Compare(items[a].EventID, items[b].EventID) })
+}
+
+// check holds each operation to what must be true of it.
+func (w *world) check(t *rapid.T) {
+	items, desk := w.items(t), w.operator(nil)
+	for id := range w.corrected {
+		require.Equal(t, []any{deadletter.Corrected, "77", "{}"}, []any{items[id].State, items[id].CorrectedBy, string(items[id].Data)})
+	}
+	w.checkMessages(t)
+	for _, id := range w.operations {
+		op, err := desk.Operation(context.Background(), id)
+		require.NoError(t, err)
+		if before, over := w.over[id]; over {
+			require.Equal(t, before.Progress, op.Progress, "what is over stays so")
+			require.Equal(t, before.Done, op.Done, "and touches nothing more")
+		} else if op.Progress.Over() {
+			w.over[id] = op
+			w.checkAudit(t, op)
+		}
+		for item := range items {
+			if chosen := op.Filter.Items; chosen != nil && items[item].Operation == id {
+				require.Contains(t, chosen, item, "it touches what was chosen alone")
+			}
+		}
+		for item, times := range w.replays[id] {
+			require.Equal(t, 1, times, "%s was replayed more than once by %s", item, id)
+		}
+		if op.Kind != deadletter.Replay {
+			continue
+		}
+		require.EqualValues(t, op.Done, len(w.replays[id]), "each counted once")
+		var want deadletter.Outcomes
+		for _, item := range items {
+			if item.Operation == id {
+				switch item.State {
+				case deadletter.Processed:
+					want.Processed++
+				case deadletter.Open:
+					want.DeadAgain++
+				case deadletter.Replayed:
+					want.Waiting++
+				default:
+				}
+			}
+		}
+		want.PassedBy, want.Later = op.Skipped, op.Done-want.Processed-want.DeadAgain-want.Waiting
+		found, err := desk.Outcomes(context.Background(), op)
+		require.NoError(t, err)
+		require.Equal(t, want, found)
+	}
+}
+
+// checkMessages holds the messages of replays to the order of their ordering key, and to be there once they are made.
+func (w *world) checkMessages(t *rapid.T) {
+	last, known := map[string]string{}, map[string]bool{}
+	for _, m := range w.published {
+		by := w.by[replay(m)]
+		require.NotEmpty(t, by, "nothing is published but what an operation has replayed")
+		if known[replay(m)] {
+			continue // published again after a lost answer: its consumer knows it
+		}
+		known[replay(m)] = true
+		line, first := by+" "+m.OrderingKey, m.Attributes[contract.AttrFirstPublished]
+		require.Less(t, last[line], first, "an operation replays those of a key in their old order")
+		last[line] = first
+	}
+	if len(known) < len(w.by) {
+		page, err := w.faults.Query(context.Background(), store.Query{Collection: lane.Outbox.Entries(), Equal: map[string]any{"queue": w.queue.ID}, Limit: 100})
+		require.NoError(t, err)
+		for _, doc := range page.Documents {
+			kept, err := lane.KeptOf(doc)
+			require.NoError(t, err)
+			known[replay(kept.Message)] = true
+		}
+	}
+	require.Len(t, known, len(w.by), "a message is published, or waits in the outbox")
+}
+
+func (w *world) checkAudit(t *rapid.T, op deadletter.Operation) {
+	entries, _, err := audit.Subject{Kind: deadletter.AuditKind, ID: op.ID}.List(context.Background(), w.faults, store.Cursor{}, 10)
+	require.NoError(t, err)
+	approved := func(e audit.Entry) bool { return e.Action == "approve" }
+	if at := slices.IndexFunc(entries, approved); op.ApprovedBy != "" {
+		require.GreaterOrEqual(t, at, 0)
+		require.Equal(t, []string{op.ApprovedBy, op.ApprovedWhy}, []string{entries[at].Who, entries[at].Why})
+		require.NotEqual(t, op.Who, op.ApprovedBy)
+		entries = slices.Delete(entries, at, at+1)
+	}
+	require.Equal(t, w.now, op.FinishedAt)
+	if op.Progress == deadletter.Finished {
+		require.Empty(t, entries)
+		require.Equal(t, op.Total, op.Done+op.Skipped)
+		return
+	}
+	require.Len(t, entries, 1)
+	require.Equal(t, []any{op.EndedBy, op.EndedWhy, op.Done}, []any{entries[0].Who, entries[0].Why, entries[0].Before["done"]})
+}

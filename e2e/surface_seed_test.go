@@ -22,6 +22,7 @@ import (
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/products"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
@@ -119,18 +120,18 @@ func (r *surface) does(who, method, path string, question, answer any) {
 func (r *surface) manage() {
 	pieces := int64(40)
 	why := "the recording shows it"
-	r.does("ada", http.MethodPut, "/v1/ops/stock/"+samples.Product, ops.SetStock{Available: &pieces, Change: orders.Change{Why: why}}, nil)
-	r.does("ada", http.MethodPut, "/v1/ops/products/700000000000000995", ops.SetProduct{Points: 500, Change: products.Change{Why: why}}, nil)
-	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000995", ops.SetProduct{Points: 750, Change: products.Change{Why: why}}, nil)
-	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000996", ops.SetProduct{Points: 1, Change: products.Change{Why: why}}, nil)
+	r.does("ada", http.MethodPut, "/v1/ops/stock/"+samples.Product, orders.SetStock{Available: &pieces, Change: console.Change{Why: why}}, nil)
+	r.does("ada", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{Points: 500, Change: console.Change{Why: why}}, nil)
+	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{Points: 750, Change: console.Change{Why: why}}, nil)
+	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000996", products.SetProduct{Points: 1, Change: console.Change{Why: why}}, nil)
 	r.does("grace", http.MethodDelete, "/v1/ops/products/700000000000000996", products.Change{Why: why}, nil)
 	var partner endpoints.Secret
-	r.does("ada", http.MethodPost, "/v1/ops/endpoints", ops.AddEndpoint{
-		New: endpoints.New{ID: samples.Partner, URL: r.serviceURL + standin.PartnerPath, Events: []string{"invoice.#"}}, Change: endpoints.Change{Why: why},
+	r.does("ada", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{
+		New: endpoints.New{ID: samples.Partner, URL: r.serviceURL + standin.PartnerPath, Events: []string{"invoice.#"}}, Change: console.Change{Why: why},
 	}, &partner)
 	require.NoError(r.t, r.service.Trust(partner.Secret))
-	r.does("ada", http.MethodPost, "/v1/ops/endpoints", ops.AddEndpoint{
-		New: endpoints.New{ID: "other", URL: r.serviceURL + "/other", Events: []string{"order.#"}}, Change: endpoints.Change{Why: why},
+	r.does("ada", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{
+		New: endpoints.New{ID: "other", URL: r.serviceURL + "/other", Events: []string{"order.#"}}, Change: console.Change{Why: why},
 	}, nil)
 	r.does("ada", http.MethodPost, "/v1/ops/endpoints/other/disable", endpoints.Change{Why: why}, nil)
 	r.does("ada", http.MethodPut, "/v1/ops/customers/890000000000000001", customers.Change{UID: "uid-of-buyer-1", Why: why}, nil)

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"billhook/internal/compose/operations"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -121,7 +122,7 @@ func (r *surface) named(text string) string {
 func (r *surface) routes() {
 	var known []string
 	router := chi.NewRouter()
-	(&ops.API{}).Routes(router)
+	(&ops.API{Operations: operations.All(operations.Apps{})}).Routes(router)
 	require.NoError(r.t, chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		if method == http.MethodGet && r.NotAsked[route] == "" {
 			known = append(known, route)

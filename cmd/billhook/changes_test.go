@@ -1,6 +1,7 @@
 package main
 
 import (
+	"billhook/internal/compose/operations"
 	"context"
 	"fmt"
 	"testing"
@@ -25,21 +26,21 @@ func TestProductIsChangedOnceItsEffectIsConfirmed(t *testing.T) {
 	clock := func() time.Time { at = at.Add(time.Minute); return at }
 	start := map[string]catalog.Product{"hat": {Points: 250}}
 	play(t, asAda, serveAPI(t, &ops.API{
-		Reads:    ops.Reads{Store: db, Now: clock, Catalog: &catalog.Catalog{Products: start}},
-		Products: &products.Keeper{Store: db, Start: start, Now: clock, NewID: uuid.NewString},
+		Reads:      ops.Reads{Store: db, Now: clock, Catalog: &catalog.Catalog{Products: start}},
+		Operations: operations.All(operations.Apps{Products: &products.Keeper{Store: db, Start: start, Now: clock, NewID: uuid.NewString}}),
 	}), []step{
-		{line: "products ls", want: "PRODUCT POINTS STATE SINCE FROM\nhat 250 active - catalog"},
-		{line: "products set new --points 500 --why sold", want: "new is worth 500 points"},
-		{line: "products set hat --points 300 --why dearer", want: "hat is worth 250 points now, from the catalog.", fails: "nothing was changed"},
-		{line: "products set hat --points 300 --why dearer", typed: "yes\n", want: "Type 300 to change it:", fails: "nothing was changed"},
-		{line: "products set hat --points 300 --why dearer", typed: "300\n", want: "hat is worth 300 points since "},
-		{line: "products set hat --points 7 --why w --dry-run", want: "hat is worth 300 points now, from the store."},
+		{line: "products ls", want: "PRODUCT POINTS STATE FROM SINCE\nhat 250 active catalog -"},
+		{line: "products set new --points 500 --why sold", want: "POINTS 500"},
+		{line: "products set hat --points 300 --why dearer", want: "POINTS 250", fails: "nothing was changed"},
+		{line: "products set hat --points 300 --why dearer", typed: "yes\n", want: "Type hat to set it:", fails: "nothing was changed"},
+		{line: "products set hat --points 300 --why dearer", typed: "hat\n", want: "POINTS 300"},
+		{line: "products set hat --points 7 --why w --dry-run", want: "FROM store"},
 		{line: "products set hat --points 6 --why w --json", fails: "--yes"},
 		{line: "products set other --points 0 --why free", fails: "refused"},
 		{line: "products retire hat --why gone", typed: "300\n", fails: "nothing was changed"},
-		{line: "products retire hat --why gone", typed: "hat\n", want: "hat is retired since "},
+		{line: "products retire hat --why gone", typed: "hat\n", want: "STATE retired"},
 		{line: "products retire odd --why gone", fails: "product_unknown"},
-		{line: "products history hat", want: "retire 300 retired token:ada gone"},
+		{line: "products history hat", want: "retire token:ada gone"},
 	})
 }
 
@@ -48,8 +49,8 @@ func TestStockIsChangedOnceItsEffectIsConfirmed(t *testing.T) {
 	db := openStore(t)
 	shop, err := orderstest.Open(db)
 	require.NoError(t, err)
-	server := serveAPI(t, &ops.API{Reads: ops.Reads{Store: db, Now: shop.Now, Catalog: shop.Catalog}, Stock: shop.Keeper})
-	play(t, asAda, server, []step{{line: "stock set hat --available 5 --why counted", want: "Of hat 5 pieces are available."}})
+	server := serveAPI(t, &ops.API{Reads: ops.Reads{Store: db, Now: shop.Now, Catalog: shop.Catalog}, Operations: operations.All(operations.Apps{Store: db, Stock: shop.Keeper})})
+	play(t, asAda, server, []step{{line: "stock set hat --available 5 --why counted", want: "AVAILABLE 5"}})
 	for _, e := range []orderstest.Event{orderstest.Created("e1", "o1", "hat 3"), orderstest.Created("e2", "o2", "cap 1")} {
 		_, err := shop.Deliver(t.Context(), db, e, false)
 		require.NoError(t, err)
@@ -58,17 +59,17 @@ func TestStockIsChangedOnceItsEffectIsConfirmed(t *testing.T) {
 		{line: "orders ls", want: "o1 PaymentInitiated - - usr_42 "},
 		{line: "orders ls --state OrderCancelled", want: "o2 OrderCancelled out_of_stock cap usr_42 "},
 		{line: "orders ls --state all --limit 1", want: "There are more; raise --limit."},
-		{line: "orders show o1", want: "PRODUCT QUANTITY\nhat 3\nAT STATE EVENT\n"},
+		{line: "orders show o1", want: "PRODUCT QUANTITY\nhat 3\nSTATE AT EVENT\n"},
 		{line: "orders show o1 --tenant other", fails: "order_unknown"},
-		{line: "stock set hat --available 1 --why found", want: "Of hat 2 pieces are available now, 3 reserved and 0 sold.", fails: "nothing was changed"},
-		{line: "stock set hat --available 1 --why found", typed: "yes\n", want: "Type 1 to change it:", fails: "nothing was changed"},
-		{line: "stock set hat --available 1 --why found", typed: "1\n", want: "Of hat 1 pieces are available."},
-		{line: "stock set cap --available 4 --dry-run", want: "From now on 4 would be available."},
+		{line: "stock set hat --available 1 --why found", want: "AVAILABLE 2\nRESERVED 3\nSOLD 0", fails: "nothing was changed"},
+		{line: "stock set hat --available 1 --why found", typed: "yes\n", want: "Type hat to set it:", fails: "nothing was changed"},
+		{line: "stock set hat --available 1 --why found", typed: "hat\n", want: "AVAILABLE 1"},
+		{line: "stock set cap --available 4 --dry-run", want: "Pieces that are reserved or sold stay so."},
 		{line: "stock show cap", fails: "stock_unknown"},
 		{line: "stock set hat --available -1 --why w --yes", fails: "refused"},
 		{line: "stock set hat --available 5 --why w --json", fails: "--yes"},
 		{line: "stock ls", want: "PRODUCT AVAILABLE RESERVED SOLD\nhat 1 3 0"},
-		{line: "stock history hat", want: "2 1 token:ada found"},
+		{line: "stock history hat", want: "token:ada found available 2 available 1"},
 	})
 }
 
@@ -118,28 +119,28 @@ func TestEndpointShowsItsSecretWhenItIsMadeAndNotAgain(t *testing.T) {
 	clock := func() time.Time { at = at.Add(time.Second); return at }
 	next := func() string { ids++; return fmt.Sprint("id-", ids) }
 	there := &partner{status: 204}
-	server := serveAPI(t, &ops.API{Reads: ops.Reads{Store: db, Now: clock}, Endpoints: &endpoints.Keeper{
+	server := serveAPI(t, &ops.API{Reads: ops.Reads{Store: db, Now: clock}, Operations: operations.All(operations.Apps{Endpoints: &endpoints.Keeper{
 		Store: db, Poster: there, OldSecretFor: 24 * time.Hour, Now: clock, NewID: next, NewSecret: func() string { return "whsec_" + next() },
-	}})
+	}})})
 	play(t, asAda, server, []step{
-		{line: "endpoints add https://a.example/hooks --id a --events invoice.*,order.# --why partner", want: "Its secret, which is not shown again: whsec_id-1"},
+		{line: "endpoints add https://a.example/hooks --id a --events invoice.*,order.# --why partner", want: "SECRET SHOWN THIS ONCE whsec_id-1"},
 		{line: "endpoints add https://a.example/hooks --id a --why twice", fails: "endpoint_exists"},
-		{line: "endpoints ls --tenant default", want: "a enabled - - invoice.* order.# default https://a.example/hooks"},
+		{line: "endpoints ls --tenant default", want: "a default https://a.example/hooks invoice.*, order.# enabled - -"},
 		{line: "endpoints ls --state odd", fails: "none of disabled, failing"},
-		{line: "endpoints test a", want: "a has answered 204 after 1000 ms."},
-		{line: "endpoints rotate a --why leaked", want: "It gets a new secret.", fails: "nothing was changed"},
-		{line: "endpoints rotate a --why leaked --dry-run", want: "It gets a new secret."},
-		{line: "endpoints rotate a --why leaked", typed: "a\n", want: "Its secret, which is not shown again: whsec_id-"},
-		{line: "endpoints show a", want: "The secret before the last rotation signs too, until 2126-03-03"},
-		{line: "endpoints disable a --why noisy --yes", want: "a of tenant default is disabled"},
-		{line: "endpoints ls --state disabled", want: "a disabled by_hand"},
-		{line: "endpoints enable a --why asked", want: "a of tenant default is enabled"},
+		{line: "endpoints test a", want: "DELIVERED true\nSTATUS 204\nREASON -\nMILLISECONDS 1000"},
+		{line: "endpoints rotate a --why leaked", want: "The secret that it has signs beside the new one for a time", fails: "nothing was changed"},
+		{line: "endpoints rotate a --why leaked --dry-run", want: "The secret that it has signs beside the new one for a time"},
+		{line: "endpoints rotate a --why leaked", typed: "a\n", want: "SECRET SHOWN THIS ONCE whsec_id-"},
+		{line: "endpoints show a", want: "OLD SECRET SIGNS UNTIL 2126-03-03"},
+		{line: "endpoints disable a --why noisy --yes", want: "STATE disabled"},
+		{line: "endpoints ls --state disabled", want: "disabled by_hand"},
+		{line: "endpoints enable a --why asked --yes", want: "STATE enabled"},
 	})
 	there.status = 410
 	play(t, asAda, server, []step{
-		{line: "endpoints test a", want: "a has not taken it: callee_"},
+		{line: "endpoints test a", want: "REASON callee_"},
 		{line: "endpoints rm a --why gone", typed: "no\n", fails: "nothing was changed"},
-		{line: "endpoints rm a --why gone", typed: "a\n", want: "a is removed."},
+		{line: "endpoints rm a --why gone", typed: "a\n", want: "ENDPOINT a"},
 		{line: "endpoints show a", fails: "endpoint_unknown"},
 	})
 	for _, line := range []string{"ls", "show a", "test a"} {

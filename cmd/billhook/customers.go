@@ -166,3 +166,18 @@ func (p *program) customersLink(ask func() client) *cobra.Command {
 	}
 	return why.required(command)
 }
+
+// changesOf are the columns of changes of one member.
+func changesOf(name string) columns[audit.Entry] {
+	return columns[audit.Entry]{names: []string{"CHANGED", "HOW", "FROM", "TO", "WHO", "WHY"}, row: func(c audit.Entry) []string {
+		return row(when(c.At), c.Action, shownOf(c.Before, name), shownOf(c.After, name), c.Who, c.Why)
+	}}
+}
+
+// shownOf is a member on one side of a change; empty: that side has none.
+func shownOf(side map[string]any, name string) string {
+	if side[name] == nil {
+		return ""
+	}
+	return fmt.Sprint(side[name])
+}

@@ -1,13 +1,13 @@
 package main
 
 import (
+	"billhook/internal/console"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"billhook/catalog"
@@ -125,8 +125,7 @@ func (s *demo) carriedOut(e ops.Event) string {
 func (s *demo) ordered(ctx context.Context, what string, q catalog.Queue) {
 	if s.err == nil {
 		pieces, set := int64(10), orders.Stock{}
-		path := strings.Replace(stockPath, "{}", samples.Product, 1)
-		s.err = s.ask.do(ctx, http.MethodPut, path, ops.SetStock{Available: &pieces, Change: orders.Change{Why: "billhook dev shows it"}}, &set)
+		s.err = s.ask.do(ctx, http.MethodPut, "/v1/ops/stock/"+samples.Product, orders.SetStock{Available: &pieces, Change: console.Change{Why: "billhook dev shows it"}}, &set)
 	}
 	answer := s.produce(ctx, samples.OrderCreated, q)
 	reserved := s.until(ctx, "dev-order-created", completed)
@@ -172,14 +171,14 @@ func (s *demo) register(ctx context.Context) {
 	if _, runs := s.catalog.HandledBy(endpoints.Handler); !runs || s.err != nil {
 		return
 	}
-	why := endpoints.Change{Why: "billhook dev shows it"}
+	why := console.Change{Why: "billhook dev shows it"}
 	path := "/v1/ops/endpoints/" + url.PathEscape(samples.Partner)
 	var gone endpoints.Endpoint
 	if s.again {
 		_ = s.ask.do(ctx, http.MethodDelete, path, why, &gone) // it may not be there
 	}
 	var added endpoints.Secret
-	s.err = s.ask.post(ctx, "/v1/ops/endpoints", ops.AddEndpoint{
+	s.err = s.ask.post(ctx, "/v1/ops/endpoints", endpoints.AddEndpoint{
 		New: endpoints.New{ID: samples.Partner, URL: s.stack.ServiceURL + standin.PartnerPath, Events: []string{"invoice.#"}}, Change: why,
 	}, &added)
 	if s.err == nil {

@@ -32,6 +32,7 @@ var examples = map[string]string{
 	"events tail":    "billhook events tail --queue <queue>\nbillhook events tail --status DEAD_LETTERED",
 	"events try":     "billhook events try 900000000000000031\nbillhook events try -f message.json --queue <queue>",
 
+	"endpoints history":   "billhook endpoints history partner",
 	"dlq ls":              "billhook dlq ls\nbillhook dlq ls <queue> --since 7d --reason unknown_product",
 	"dlq reasons":         "billhook dlq reasons\nbillhook dlq reasons <queue> --since 36h",
 	"dlq show":            "billhook dlq show 4e538e03ba010d15~1795349102063893\nbillhook dlq show 4e538e03ba010d15~1795349102063893 --payload --why \"ticket 7\"",
@@ -48,6 +49,7 @@ var examples = map[string]string{
 	"products ls":      "billhook products ls",
 	"products set":     "billhook products set 411486491630370503 --points 500 --why \"sold since today\"",
 	"products retire":  "billhook products retire 411486491630370503 --why \"sold out\"",
+	"products show":    "billhook products show 411486491630370501",
 	"products history": "billhook products history 411486491630370503",
 
 	"customers show":   "billhook customers show 900000000000000033",

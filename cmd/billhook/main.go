@@ -14,6 +14,7 @@ import (
 	"google.golang.org/api/option"
 
 	"billhook/catalog"
+	"billhook/internal/compose/operations"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/gcp/pubsub"
@@ -116,7 +117,8 @@ func (p *program) commands() *cobra.Command {
 	root.PersistentFlags().BoolVar(&p.asJSON, "json", false, "print JSON")
 	root.PersistentFlags().BoolVar(&p.wide, "wide", false, "leave no column of a table out")
 	root.AddCommand(p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
-	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.customersCommand(), p.productsCommand(), p.endpointsCommand(), p.refundsCommand(), p.ledgerCommand(), p.ordersCommand(), p.stockCommand(), p.importCommand())
+	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.customersCommand(), p.ledgerCommand(), p.importCommand())
+	root.AddCommand(p.operationCommands(operations.All(operations.Apps{}), nouns)...)
 	root.AddCommand(p.usageCommand(), p.searchCommand(), p.subscriptionsCommand(), p.auditCommand(), p.statusCommand(), p.versionCommand())
 	root.SetOut(p.stdout)
 	root.SetErr(p.stdout)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"billhook/internal/compose/operations"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -36,7 +37,7 @@ func routeOf(api chi.Routes, r *http.Request) string {
 func routes(t *testing.T) (api chi.Router, all []string) {
 	t.Helper()
 	api = chi.NewRouter()
-	(&ops.API{}).Routes(api)
+	(&ops.API{Operations: operations.All(operations.Apps{})}).Routes(api)
 	require.NoError(t, chi.Walk(api, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		if strings.HasPrefix(route, "/v1/ops/") {
 			all = append(all, method+" "+strings.TrimSuffix(route, "/"))
@@ -51,8 +52,9 @@ var noWhy = []string{"POST /v1/ops/operations/{id}/run", "POST /v1/ops/events/tr
 
 // noExample are the routes that no example asks for, each with the reason.
 var noExample = map[string]string{
-	"GET /v1/ops/pauses":   "billhook doctor asks for it; its example is not run, for it asks Pub/Sub",
-	"POST /v1/ops/cleanup": "a task does it",
+	"GET /v1/ops/pauses":       "billhook doctor asks for it; its example is not run, for it asks Pub/Sub",
+	"POST /v1/ops/cleanup":     "a task does it",
+	"GET /v1/ops/openapi.json": "it is for programs",
 }
 
 // TestEveryRouteHasACommandWhoseExampleAsksForIt runs every example. Each prints one JSON document, asks for routes

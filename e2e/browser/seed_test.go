@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"billhook/internal/console"
 	"fmt"
 	"net/http"
 	"slices"
@@ -116,18 +117,18 @@ func (s *shop) manage(t *testing.T) {
 		who, method, path string
 		question, answer  any
 	}{
-		{"ada", http.MethodPut, "/v1/ops/stock/" + samples.Product, ops.SetStock{Available: &pieces, Change: orders.Change{Why: "they have come in"}}, nil},
-		{"ada", http.MethodPost, "/v1/ops/endpoints", ops.AddEndpoint{New: endpoints.New{
+		{"ada", http.MethodPut, "/v1/ops/stock/" + samples.Product, orders.SetStock{Available: &pieces, Change: console.Change{Why: "they have come in"}}, nil},
+		{"ada", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{New: endpoints.New{
 			ID: samples.Partner, URL: s.ServiceURL + standin.PartnerPath, Events: []string{"invoice.#"},
-		}, Change: endpoints.Change{Why: "the contract is signed"}}, &partner},
-		{"ada", http.MethodPut, "/v1/ops/products/700000000000000995", ops.SetProduct{Points: 500, Change: products.Change{Why: "sold since today"}}, nil},
-		{"grace", http.MethodPut, "/v1/ops/products/700000000000000995", ops.SetProduct{Points: 750, Change: products.Change{Why: longWhy}}, nil},
-		{"ada", http.MethodPut, "/v1/ops/products/700000000000000996", ops.SetProduct{Points: 1, Change: products.Change{Why: markup}}, nil},
+		}, Change: console.Change{Why: "the contract is signed"}}, &partner},
+		{"ada", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{Points: 500, Change: console.Change{Why: "sold since today"}}, nil},
+		{"grace", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{Points: 750, Change: console.Change{Why: longWhy}}, nil},
+		{"ada", http.MethodPut, "/v1/ops/products/700000000000000996", products.SetProduct{Points: 1, Change: console.Change{Why: markup}}, nil},
 		{"ada", http.MethodDelete, "/v1/ops/products/700000000000000996", products.Change{Why: "sold out"}, nil},
 		{"ada", http.MethodPut, "/v1/ops/customers/890000000000000001", customers.Change{UID: "uid-of-buyer-1", Why: "they have written to us"}, nil},
-		{"grace", http.MethodPost, "/v1/ops/endpoints", ops.AddEndpoint{New: endpoints.New{
+		{"grace", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{New: endpoints.New{
 			ID: longID[:100], URL: s.ServiceURL + "/" + strings.Repeat("a-long-way/", 12), Events: []string{"order.#", "invoice.#", "a.pattern.of.many.words.*"},
-		}, Change: endpoints.Change{Why: markup}}, nil},
+		}, Change: console.Change{Why: markup}}, nil},
 		{"grace", http.MethodPost, "/v1/ops/endpoints/" + longID[:100] + "/disable", endpoints.Change{Why: longWhy}, nil},
 		{"ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", journal.Change{Why: "the books are done"}, nil},
 		{"ada", http.MethodPost, "/v1/ops/queues/" + s.queueOf("usage_sync").ID + "/pause", pause.Change{Why: "the platform is being mended"}, nil},

@@ -45,22 +45,22 @@ const (
 
 // Endpoint is an endpoint as people see it. All of its secrets are left out.
 type Endpoint struct {
-	ID     string `json:"id" store:"endpoint_id,required"`
-	Tenant string `json:"tenant" store:"tenant,required"`
+	ID     string `json:"id" store:"endpoint_id,required" show:"Endpoint" link:"endpoints"`
+	Tenant string `json:"tenant" store:"tenant,required" show:"Tenant,less"`
 	// URL is called as it stands.
-	URL string `json:"url" store:"url,required"`
+	URL string `json:"url" store:"url,required" show:"Address"`
 	// Events are patterns of event types, as bindings are; one that matches is enough.
-	Events []string `json:"events" store:"events,required"`
-	State  State    `json:"state" store:"state,required"`
+	Events []string `json:"events" store:"events,required" show:"Events,less"`
+	State  State    `json:"state" store:"state,required" show:"State"`
 	// Reason is why it is disabled: by_hand, gone or failing.
-	Reason string `json:"reason,omitempty" store:"reason,omitzero"`
+	Reason string `json:"reason,omitempty" store:"reason,omitzero" show:"Reason"`
 	// FailingSince is the time of the first failure since the last success, and Failure its code.
-	FailingSince time.Time `json:"failing_since,omitzero" store:"failing_since,omitzero"`
-	Failure      string    `json:"failure,omitempty" store:"failure,omitzero"`
+	FailingSince time.Time `json:"failing_since,omitzero" store:"failing_since,omitzero" show:"Failing since"`
+	Failure      string    `json:"failure,omitempty" store:"failure,omitzero" show:"Failure,detail"`
 	// OldSecretUntil is the time until which the secret before the last rotation signs too.
-	OldSecretUntil time.Time `json:"old_secret_until,omitzero" store:"old_secret_until,omitzero"`
-	CreatedAt      time.Time `json:"created_at" store:"created_at,required"`
-	ChangedAt      time.Time `json:"changed_at" store:"changed_at,required"`
+	OldSecretUntil time.Time `json:"old_secret_until,omitzero" store:"old_secret_until,omitzero" show:"Old secret signs until,detail"`
+	CreatedAt      time.Time `json:"created_at" store:"created_at,required" show:"Registered,detail"`
+	ChangedAt      time.Time `json:"changed_at" store:"changed_at,required" show:"Changed,detail"`
 }
 
 // side is what the audit says of it. An address may name a customer, and stays out.

@@ -47,12 +47,12 @@ func NewSecret() string {
 // New is an endpoint to register. The JSON is that of a request.
 type New struct {
 	// ID is chosen by the request, or made up.
-	ID string `json:"id,omitempty"`
+	ID string `json:"id,omitempty" help:"its id, which messages name; one is made up where it is empty"`
 	// Tenant is whose events it is told of; empty: those of no tenant.
-	Tenant string `json:"tenant,omitempty"`
-	URL    string `json:"url"`
+	Tenant string `json:"tenant,omitempty" help:"whose events it is told of; empty: those of no tenant"`
+	URL    string `json:"url" validate:"required" arg:"" help:"its address, such as https://partner.example.com/hooks"`
 	// Events are 1 to 50 patterns of event types; none: every type.
-	Events []string `json:"events,omitempty"`
+	Events []string `json:"events,omitempty" help:"patterns of event types, such as invoice.*,subscription.#; all where there is none"`
 }
 
 // Change names the author of a change and the reason.
@@ -64,7 +64,7 @@ type Change struct {
 // Secret is an endpoint with its new secret, which is shown this once.
 type Secret struct {
 	Endpoint
-	Secret string `json:"secret"`
+	Secret string `json:"secret" show:"Secret shown this once"`
 }
 
 // Get returns an endpoint.
@@ -208,14 +208,14 @@ func (k *Keeper) now() time.Time { return k.Now().UTC().Truncate(time.Microsecon
 
 // Tested is what became of a test.
 type Tested struct {
-	ID string `json:"id"`
+	ID string `json:"id" show:"Endpoint"`
 	// WebhookID is that of the request.
-	WebhookID string `json:"webhook_id"`
-	Delivered bool   `json:"delivered"`
+	WebhookID string `json:"webhook_id" show:"Request's webhook-id"`
+	Delivered bool   `json:"delivered" show:"Delivered"`
 	// Status is that of the answer; 0: there was none. Reason is the code of a failure.
-	Status       int    `json:"status"`
-	Reason       string `json:"reason,omitempty"`
-	Milliseconds int64  `json:"milliseconds"`
+	Status       int    `json:"status" show:"Status"`
+	Reason       string `json:"reason,omitempty" show:"Reason"`
+	Milliseconds int64  `json:"milliseconds" show:"Milliseconds"`
 }
 
 // Test sends an event of the type endpoint.test to an endpoint, disabled or not, and changes nothing. A

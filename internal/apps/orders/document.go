@@ -24,41 +24,41 @@ var (
 
 // Order is an order as it stands.
 type Order struct {
-	ID     string `json:"order_id" store:"order_id,required"`
+	ID     string `json:"order_id" store:"order_id,required" show:"Order" link:"orders"`
 	Tenant string `json:"tenant" store:"tenant,required"`
-	State  State  `json:"state" store:"state,required"`
+	State  State  `json:"state" store:"state,required" show:"State"`
 	// Reason is why it is cancelled.
-	Reason string `json:"reason,omitempty" store:"reason,omitzero"`
+	Reason string `json:"reason,omitempty" store:"reason,omitzero" show:"Reason,less"`
 	// ShortOf is the product, of an order that is out of stock, that was short.
-	ShortOf string `json:"short_of,omitempty" store:"short_of,omitzero"`
-	UserID  string `json:"user_id,omitempty" store:"user_id,omitzero"`
+	ShortOf string `json:"short_of,omitempty" store:"short_of,omitzero" show:"Short of,less" link:"stock"`
+	UserID  string `json:"user_id,omitempty" store:"user_id,omitzero" show:"User,less"`
 	// SellerID is whom it is bought of, as far as known.
 	SellerID string `json:"seller_id,omitempty" store:"seller_id,omitzero"`
 	// Items are its pieces by product, each product once, in the order of the ids.
-	Items []Item `json:"items"`
+	Items []Item `json:"items" show:"Pieces"`
 	// Total is what it costs, as its sender says it.
-	Total int64 `json:"total,omitzero" store:"total,omitzero"`
+	Total int64 `json:"total,omitzero" store:"total,omitzero" show:"Total,detail"`
 	// PaymentID is that of the payment that confirmed it, as far as known.
-	PaymentID string `json:"payment_id,omitempty" store:"payment_id,omitzero"`
+	PaymentID string `json:"payment_id,omitempty" store:"payment_id,omitzero" show:"Payment,detail"`
 	// PaymentDue is when it is cancelled unless its payment is heard of before.
-	PaymentDue time.Time `json:"payment_due,omitzero" store:"payment_due,omitzero"`
-	CreatedAt  time.Time `json:"created_at" store:"created_at"`
+	PaymentDue time.Time `json:"payment_due,omitzero" store:"payment_due,omitzero" show:"Payment due"`
+	CreatedAt  time.Time `json:"created_at" store:"created_at" show:"Created"`
 	UpdatedAt  time.Time `json:"updated_at" store:"updated_at"`
 	// History is every state that it has been in, the oldest first.
-	History []Step `json:"history" store:"history,required"`
+	History []Step `json:"history" store:"history,required" show:"History"`
 }
 
 // Item is the pieces of one product.
 type Item struct {
-	ProductID string `json:"product_id"`
-	Quantity  int64  `json:"quantity"`
+	ProductID string `json:"product_id" show:"Product" link:"stock"`
+	Quantity  int64  `json:"quantity" show:"Quantity"`
 }
 
 // Step is a state that an order came to, when, and by which event.
 type Step struct {
-	State   State     `json:"state" store:"state,required"`
-	At      time.Time `json:"at" store:"at,required"`
-	EventID string    `json:"event_id" store:"event_id,required"`
+	State   State     `json:"state" store:"state,required" show:"State"`
+	At      time.Time `json:"at" store:"at,required" show:"At"`
+	EventID string    `json:"event_id" store:"event_id,required" show:"Event" link:"events"`
 }
 
 func key(tenant, id string) store.Key {

@@ -34,13 +34,13 @@ var (
 // Stock is the pieces of one product. Their sum changes only where a person sets it.
 type Stock struct {
 	Tenant    string `json:"tenant" store:"tenant,required"`
-	ProductID string `json:"product_id" store:"product_id,required"`
+	ProductID string `json:"product_id" store:"product_id,required" show:"Product" link:"stock"`
 	// Available pieces can be ordered.
-	Available int64 `json:"available" store:"available,required"`
+	Available int64 `json:"available" store:"available,required" show:"Available"`
 	// Reserved pieces belong to orders that wait for their payment.
-	Reserved int64 `json:"reserved" store:"reserved"`
+	Reserved int64 `json:"reserved" store:"reserved" show:"Reserved"`
 	// Sold pieces belong to orders that were confirmed.
-	Sold int64 `json:"sold" store:"sold"`
+	Sold int64 `json:"sold" store:"sold" show:"Sold"`
 }
 
 // StockKey is the key of the stock of a tenant's product.

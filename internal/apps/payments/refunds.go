@@ -41,21 +41,21 @@ var ErrNoRefund = errors.New("payments: no refund of that payment")
 
 // Refund is the refund of one payment.
 type Refund struct {
-	PaymentID      string `json:"payment_id" store:"payment_id,required"`
+	PaymentID      string `json:"payment_id" store:"payment_id,required" show:"Payment" link:"refunds"`
 	Tenant         string `json:"tenant" store:"tenant,required"`
 	SubscriptionID string `json:"subscription_id,omitempty" store:"subscription_id"`
 	// Amount is a decimal string, such as 9.99, of Currency. Without both all of the payment goes back.
-	Amount   string `json:"amount,omitempty" store:"amount"`
-	Currency string `json:"currency,omitempty" store:"currency"`
-	State    State  `json:"state" store:"state,required"`
+	Amount   string `json:"amount,omitempty" store:"amount" show:"Amount"`
+	Currency string `json:"currency,omitempty" store:"currency" show:"Currency"`
+	State    State  `json:"state" store:"state,required" show:"State"`
 	// Reason is the code of the refusal, where the gateway has refused.
-	Reason string `json:"reason,omitempty" store:"reason"`
+	Reason string `json:"reason,omitempty" store:"reason" show:"Reason"`
 	// Queue and EventID are of the message that the refund is for: the last that was let ask.
-	Queue   string `json:"queue" store:"queue,required"`
-	EventID string `json:"event_id" store:"event_id,required"`
+	Queue   string `json:"queue" store:"queue,required" show:"Queue,less" link:"queues"`
+	EventID string `json:"event_id" store:"event_id,required" show:"Event" link:"events"`
 	// ReservedAt is when the message was let ask; SettledAt, when the outcome was known.
-	ReservedAt time.Time `json:"reserved_at" store:"reserved_at,required"`
-	SettledAt  time.Time `json:"settled_at,omitzero" store:"settled_at,omitzero"`
+	ReservedAt time.Time `json:"reserved_at" store:"reserved_at,required" show:"Since"`
+	SettledAt  time.Time `json:"settled_at,omitzero" store:"settled_at,omitzero" show:"Settled,less"`
 
 	version store.Version
 }

@@ -55,14 +55,14 @@ const (
 // Product is a product as it stands.
 type Product struct {
 	Tenant string `json:"tenant" store:"tenant,required"`
-	ID     string `json:"id" store:"product_id,required"`
+	ID     string `json:"id" store:"product_id,required" show:"Product" link:"products"`
 	// Points are what one piece is worth; of a retired product, what it was worth.
-	Points int64 `json:"points" store:"points"`
-	State  State `json:"state" store:"state"`
+	Points int64 `json:"points" store:"points" show:"Points"`
+	State  State `json:"state" store:"state" show:"State"`
 	// Origin is where it stands: catalog or store.
-	Origin string `json:"origin"`
+	Origin string `json:"origin" show:"From"`
 	// Since is the time of its last change; zero where it comes from the catalog.
-	Since time.Time `json:"since,omitzero" store:"since"`
+	Since time.Time `json:"since,omitzero" store:"since" show:"Since"`
 }
 
 // Key is the key of the document of a tenant's product.

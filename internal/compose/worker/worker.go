@@ -4,6 +4,7 @@
 package worker
 
 import (
+	"billhook/internal/compose/operations"
 	"cmp"
 	"context"
 	"errors"
@@ -239,18 +240,21 @@ func New(config Config) (*Worker, error) {
 	api := &ops.API{
 		Reads: ops.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: config.lists(watched), Now: config.Now, NewID: uuid.NewString},
-		Products:  &products.Keeper{Store: listed, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
-		Endpoints: &endpoints.Keeper{
-			Store: listed, Poster: poster, OldSecretFor: config.Catalog.Endpoints.OldSecretFor, Now: config.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
-		},
-		Periods: &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
+		Periods:   &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
 		Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
 			for _, id := range lanes {
 				_ = operator.Relay(ctx, id) // what is left is published by the task
 			}
 		}},
-		Tries:    &dryrun.Desk{Store: listed, Now: config.Now, Worker: config.trial},
-		Stock:    &orders.Keeper{Store: listed, Now: config.Now, NewID: uuid.NewString},
+		Tries: &dryrun.Desk{Store: listed, Now: config.Now, Worker: config.trial},
+		Operations: operations.All(operations.Apps{
+			Store:    listed,
+			Products: &products.Keeper{Store: listed, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
+			Stock:    &orders.Keeper{Store: listed, Now: config.Now, NewID: uuid.NewString},
+			Endpoints: &endpoints.Keeper{
+				Store: listed, Poster: poster, OldSecretFor: config.Catalog.Endpoints.OldSecretFor, Now: config.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
+			},
+		}),
 		Example:  config.example,
 		Self:     ops.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
 		Settings: config.Settings,
@@ -270,7 +274,7 @@ func New(config Config) (*Worker, error) {
 	})
 	api.Routes(router)
 	sessions := ops.NewSessions(config.Access, []byte(uuid.NewString()), config.Log, config.Now)
-	site, err := pages.New(pages.Config{API: api.Caller(), Guard: sessions.Guard, Sessions: sessions, Catalog: config.Catalog, Log: config.Log, Now: config.Now})
+	site, err := pages.New(pages.Config{API: api.Caller(), Declared: api.Operations, Guard: sessions.Guard, Sessions: sessions, Catalog: config.Catalog, Log: config.Log, Now: config.Now})
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}

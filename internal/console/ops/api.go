@@ -1,6 +1,9 @@
 package ops
 
 import (
+	"billhook/internal/console"
+	"billhook/internal/console/api"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,13 +17,9 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"billhook/internal/apps/customers"
-	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
-	"billhook/internal/apps/orders"
-	"billhook/internal/apps/payments"
-	"billhook/internal/apps/products"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
@@ -38,13 +37,12 @@ type API struct {
 	Log       *slog.Logger
 	Operator  *deadletter.Operator
 	Customers *customers.Operator
-	Products  *products.Keeper
-	Endpoints *endpoints.Keeper
 	Periods   *journal.Periods
 	Reverter  *journal.Reverter
 	Tries     *dryrun.Desk
-	Stock     *orders.Keeper
-	Pauses    *pause.Keeper
+	// Operations are what is declared; nil: nothing.
+	Operations *console.Catalog
+	Pauses     *pause.Keeper
 	// NewID returns a random id, of an entry in the audit.
 	NewID func() string
 	// Timer is what a tail waits by between two looks.
@@ -70,6 +68,10 @@ func (a *API) Routes(r chi.Router) {
 }
 
 func (a *API) routes(r chi.Router) {
+	r.Group(func(r chi.Router) {
+		r.Use(saying)
+		a.Console().Routes(r)
+	})
 	r.Route("/v1/ops", func(r chi.Router) {
 		r.Use(bounded(maxRequest), saying)
 		r.Get("/queues", plain(a, a.Queues))
@@ -97,6 +99,11 @@ func (a *API) routes(r chi.Router) {
 		a.journalRoutes(r)
 	})
 	r.With(bounded(maxTried)).Post("/v1/ops/events/try", answer(a, a.try))
+}
+
+// Console serves what is declared as operations.
+func (a *API) Console() *api.Server {
+	return &api.Server{Catalog: cmp.Or(a.Operations, &console.Catalog{}), Log: a.Log, Author: Author}
 }
 
 func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc {
@@ -127,10 +134,6 @@ var ladder = serve.Ladder{
 		{Of: journal.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "entry_unknown", "The tenant's journal has no entry of that id, nor one that an event of that id has made. Points are taken back by refunds.")},
 		{Of: journal.ErrReversal, As: serve.Refuse(http.StatusConflict, "entry_is_reversal", "The entry is a reversal, which nobody reverts; have the event sent again under another id.")},
 		{Of: journal.ErrBroken, As: errBooks},
-		{Of: orders.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "order_unknown", "No order of that id has been seen.")},
-		{Of: orders.ErrNoStock, As: serve.Refuse(http.StatusNotFound, "stock_unknown", "Nobody has set the stock of this product: an order of it is out of stock.")},
-		{Of: orders.ErrInvalid, As: errRefused},
-		{Of: orders.ErrChanged, As: serve.Refuse(http.StatusConflict, "changed", "Not as many pieces are available as were expected; look at it again.")},
 		{Of: pause.ErrInvalid, As: errRefused},
 		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
 		{Of: errLongAgo, As: serve.Refuse(http.StatusUnprocessableEntity, "too_long_ago", "More than 1000 entries have moved on the account since then; ask for a later day, or: billhook ledger statement.")},
@@ -148,13 +151,6 @@ var ladder = serve.Ladder{
 		{Of: customers.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "customer_not_linked", "This customer is linked to nobody.")},
 		{Of: customers.ErrRefused, As: errRefused},
 		{Of: customers.ErrChanged, As: serve.Refuse(http.StatusConflict, "customer_changed", "Somebody has changed the link; look at it again.")},
-		{Of: products.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "product_unknown", "Neither the catalog nor the store has a product of that id.")},
-		{Of: products.ErrInvalid, As: errRefused},
-		{Of: products.ErrChanged, As: serve.Refuse(http.StatusConflict, "changed", "The product is not worth what was expected any more; look at it again.")},
-		{Of: endpoints.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "endpoint_unknown", "There is no endpoint of that id.")},
-		{Of: endpoints.ErrInvalid, As: errRefused},
-		{Of: endpoints.ErrExists, As: serve.Refuse(http.StatusConflict, "endpoint_exists", "There is an endpoint of that id.")},
-		{Of: payments.ErrNoRefund, As: serve.Refuse(http.StatusNotFound, "refund_unknown", "Nobody has asked for a refund of this payment.")},
 		{Of: dryrun.ErrCatalog, As: serve.Refuse(http.StatusUnprocessableEntity, "catalog_refused", "")},
 		{Of: dryrun.ErrNoQueue, As: serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog runs no queue of that name or alias.")},
 		{Of: dryrun.ErrNotKept, As: serve.Refuse(http.StatusNotFound, "payload_not_kept", "No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place.")},

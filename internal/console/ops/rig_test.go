@@ -1,6 +1,7 @@
 package ops_test
 
 import (
+	"billhook/internal/compose/operations"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -104,12 +105,15 @@ func (r *rig) over(s store.Store, changes ...func(*ops.API)) *ops.API {
 			},
 		},
 		Customers: &customers.Operator{Store: s, Now: now, NewID: uuid.NewString},
-		Products:  &products.Keeper{Store: s, Start: queues.Products, Now: now, NewID: uuid.NewString},
-		Endpoints: &endpoints.Keeper{
-			Store: s, Poster: willing{}, OldSecretFor: time.Hour, NewID: uuid.NewString, NewSecret: func() string { return "whsec_" + uuid.NewString() },
-			Now: func() time.Time { moment = moment.Add(time.Second); return moment },
-		},
-		Stock:    &orders.Keeper{Store: s, Now: now, NewID: uuid.NewString},
+		Operations: operations.All(operations.Apps{
+			Store:    s,
+			Products: &products.Keeper{Store: s, Start: queues.Products, Now: now, NewID: uuid.NewString},
+			Endpoints: &endpoints.Keeper{
+				Store: s, Poster: willing{}, OldSecretFor: time.Hour, NewID: uuid.NewString, NewSecret: func() string { return "whsec_" + uuid.NewString() },
+				Now: func() time.Time { moment = moment.Add(time.Second); return moment },
+			},
+			Stock: &orders.Keeper{Store: s, Now: now, NewID: uuid.NewString},
+		}),
 		Pauses:   &pause.Keeper{Store: s, Now: now, NewID: uuid.NewString},
 		Periods:  &journal.Periods{Store: s, Now: now, NewID: uuid.NewString},
 		Reverter: &journal.Reverter{Store: s, Catalog: queues, Now: now, NewID: uuid.NewString},

@@ -45,16 +45,16 @@ type Entry struct {
 	Kind    string `json:"kind" store:"kind"`
 	Tenant  string `json:"tenant,omitempty" store:"tenant,omitzero"`
 	Subject string `json:"subject" store:"subject"`
-	// Action is what was done to it, such as link.
-	Action string `json:"action" store:"action"`
-	// Who is the operator, as the API knows them; Why is the reason given, 1 to MaxWhy bytes.
-	Who string `json:"who" store:"who"`
-	Why string `json:"why" store:"why"`
 	// At is when, in microseconds.
-	At time.Time `json:"at" store:"at"`
+	At time.Time `json:"at" store:"at" show:"At"`
+	// Action is what was done to it, such as link.
+	Action string `json:"action" store:"action" show:"What"`
+	// Who is the operator, as the API knows them; Why is the reason given, 1 to MaxWhy bytes.
+	Who string `json:"who" store:"who" show:"Who"`
+	Why string `json:"why" store:"why" show:"Why"`
 	// Before and After are the fields that the change is about; nil: there was, or is, nothing.
-	Before map[string]any `json:"before" store:"before,omitzero"`
-	After  map[string]any `json:"after" store:"after,omitzero"`
+	Before map[string]any `json:"before" store:"before,omitzero" show:"Before"`
+	After  map[string]any `json:"after" store:"after,omitzero" show:"After"`
 }
 
 // Write returns the write of the entry, for the commit of the change. The random id tells apart

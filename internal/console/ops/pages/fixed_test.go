@@ -1,6 +1,8 @@
 package pages_test
 
 import (
+	"billhook/internal/compose/operations"
+	"billhook/internal/console"
 	"context"
 	"log/slog"
 	"net/http"
@@ -58,6 +60,10 @@ func (a *fixed) Call(_ context.Context, method, path string, question, answer an
 	return json.Unmarshal(body, answer)
 }
 
+func (a *fixed) Do(ctx context.Context, o console.Operation, in console.Input) (any, error) {
+	return declared(ctx, a.Call, o, in)
+}
+
 // visit looks at a page over an API that answers so, or sends it a form. It returns what the API was asked.
 func visit(t *testing.T, path, sent string, answers map[string]any) (status int, body string, asked []string) {
 	t.Helper()
@@ -65,7 +71,7 @@ func visit(t *testing.T, path, sent string, answers map[string]any) (status int,
 	require.NoError(t, err)
 	api := &fixed{answers: answers}
 	site, err := pages.New(pages.Config{
-		Longest: time.Minute, API: api, Guard: func(next http.Handler) http.Handler { return next }, Catalog: cat,
+		Longest: time.Minute, API: api, Declared: operations.All(operations.Apps{}), Guard: func(next http.Handler) http.Handler { return next }, Catalog: cat,
 		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon },
 	})
 	require.NoError(t, err)

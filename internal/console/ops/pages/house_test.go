@@ -1,6 +1,8 @@
 package pages_test
 
 import (
+	"billhook/internal/compose/operations"
+	"billhook/internal/console"
 	"context"
 	"log/slog"
 	"net/http"
@@ -38,7 +40,7 @@ func openHouse(t *testing.T, access ops.Access) *house {
 	log, now := slog.New(slog.DiscardHandler), func() time.Time { return noon }
 	sessions := ops.NewSessions(access, []byte("by chance"), log, now)
 	api := &everything{}
-	site, err := pages.New(pages.Config{API: api, Guard: sessions.Guard, Sessions: sessions, Catalog: c, Log: log, Now: now})
+	site, err := pages.New(pages.Config{API: api, Declared: operations.All(operations.Apps{}), Guard: sessions.Guard, Sessions: sessions, Catalog: c, Log: log, Now: now})
 	require.NoError(t, err)
 	router := chi.NewRouter()
 	site.Routes(router)
@@ -101,6 +103,20 @@ func (e *everything) Call(ctx context.Context, method, path string, _, answer an
 		fill(reflect.ValueOf(answer).Elem(), 6)
 	}
 	return nil
+}
+
+func (e *everything) Do(ctx context.Context, o console.Operation, in console.Input) (any, error) {
+	return declared(ctx, e.Call, o, in)
+}
+
+// declared calls an operation by its route.
+func declared(ctx context.Context, call func(ctx context.Context, method, path string, question, answer any) error, o console.Operation, in console.Input) (any, error) {
+	answer := o.Answer()
+	err := call(ctx, o.Method, o.URL(in), nil, answer)
+	if err != nil {
+		return nil, err
+	}
+	return reflect.ValueOf(answer).Elem().Interface(), nil
 }
 
 // fill sets all that can be set.

@@ -14,9 +14,6 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/internal/apps/customers"
-	"billhook/internal/apps/endpoints"
-	"billhook/internal/apps/orders"
-	"billhook/internal/apps/products"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract/money"
 	"billhook/internal/platform/audit"
@@ -25,24 +22,10 @@ import (
 
 // keepRoutes adds the areas of what people keep: products, stock, customers and endpoints.
 func (p *Pages) keepRoutes(r chi.Router) {
-	p.page(r, "/products", "products.html", loads[ops.List[products.Product]](listed("/v1/ops/products", "tenant")))
-	p.page(r, "/products/{id}", "product.html", product(true))
-	p.change(r, "/products/{id}/set", "product_set.html", product(false), setProduct)
-	p.change(r, "/products/{id}/retire", "product_retire.html", product(false), retireProduct)
-	p.page(r, "/stock", "stock.html", loads[ops.List[orders.Stock]](listed("/v1/ops/stock", "tenant")))
-	p.page(r, "/stock/{id}", "stock_product.html", stock(true))
-	p.change(r, "/stock/{id}/set", "stock_set.html", stock(false), setStock)
+	p.declaredRoutes(r)
 	p.page(r, "/customers", "customers.html", findCustomer)
 	p.change(r, "/customers/{id}/link", "customer_link.html", loads[customers.State](named("/v1/ops/customers/%s/preview", "id")), linkCustomer)
 	p.change(r, "/customers/{id}/unlink", "customer_unlink.html", loads[customers.State](named("/v1/ops/customers/%s/preview", "id")), unlinkCustomer)
-	p.page(r, "/endpoints", "endpoints.html", loads[ops.List[endpoints.Endpoint]](listed("/v1/ops/endpoints", "state", "tenant")))
-	p.outcome(r, "/new-endpoint", "endpoint_new.html", func(*visit) (any, error) { return endpointNow{}, nil }, addEndpoint) // /endpoints/new may be an endpoint's
-	p.page(r, "/endpoints/{id}", "endpoint.html", showEndpoint)
-	p.outcome(r, "/endpoints/{id}/rotate", "endpoint_rotate.html", loads[endpointNow](named("/v1/ops/endpoints/%s", "id")), rotateEndpoint)
-	p.outcome(r, "/endpoints/{id}/test", "endpoint_test.html", loads[endpointNow](named("/v1/ops/endpoints/%s", "id")), testEndpoint)
-	p.change(r, "/endpoints/{id}/enable", "endpoint_enable.html", loads[endpointNow](named("/v1/ops/endpoints/%s", "id")), changeEndpoint("/enable"))
-	p.change(r, "/endpoints/{id}/disable", "endpoint_disable.html", loads[endpointNow](named("/v1/ops/endpoints/%s", "id")), changeEndpoint("/disable"))
-	p.change(r, "/endpoints/{id}/remove", "endpoint_remove.html", loads[endpointNow](named("/v1/ops/endpoints/%s", "id")), removeEndpoint)
 }
 
 // rows is how many rows of a list a page has, and recent how many changes.
@@ -137,84 +120,6 @@ func decimal(minor int64, currency string) string {
 	return number(minor)
 }
 
-// productNow is a product as it stands, known or not.
-type productNow struct {
-	products.Product
-	// Worth is what an order gets for a piece: 0 where nobody knows the product.
-	Worth int64
-	// Code says why it is not known, as the API does; empty: it is known.
-	Code    string
-	Changes ops.List[audit.Entry]
-}
-
-func product(changes bool) func(*visit) (any, error) {
-	return func(v *visit) (any, error) {
-		var now productNow
-		err := v.get(v.of("/v1/ops/products/%s", v.param("id")), &now.Product)
-		if problem := notFound(err); problem != nil {
-			now.Tenant, now.ID, now.Code, err = v.tenant(), v.param("id"), problem.Code, nil
-		}
-		if now.Worth = now.Points; err == nil && changes {
-			now.Changes, err = v.changes(v.of("/v1/ops/products/%s/changes", v.param("id")))
-		}
-		return now, err
-	}
-}
-
-func setProduct(v *visit) (string, error) {
-	points, err := v.whole("points")
-	if err != nil {
-		return "", err
-	}
-	expect, err := v.whole("expect")
-	if err != nil {
-		return "", err
-	}
-	return v.makes(http.MethodPut, "products", ops.SetProduct{Points: points, Change: products.Change{Why: v.form("why"), Expect: &expect}})
-}
-
-func retireProduct(v *visit) (string, error) {
-	expect, err := v.whole("expect")
-	if err != nil {
-		return "", err
-	}
-	return v.makes(http.MethodDelete, "products", products.Change{Why: v.form("why"), Expect: &expect})
-}
-
-// stockNow is the stock of a product as it stands.
-type stockNow struct {
-	orders.Stock
-	// Unset: nobody has set it, and an order of the product is out of stock.
-	Unset   bool
-	Changes ops.List[audit.Entry]
-}
-
-func stock(changes bool) func(*visit) (any, error) {
-	return func(v *visit) (any, error) {
-		var now stockNow
-		err := v.get(v.of("/v1/ops/stock/%s", v.param("id")), &now.Stock)
-		if notFound(err) != nil {
-			now.Tenant, now.ProductID, now.Unset, err = v.tenant(), v.param("id"), true, nil
-		}
-		if err == nil && changes {
-			now.Changes, err = v.changes(v.of("/v1/ops/stock/%s/changes", v.param("id")))
-		}
-		return now, err
-	}
-}
-
-func setStock(v *visit) (string, error) {
-	available, err := v.whole("available")
-	if err != nil {
-		return "", err
-	}
-	expect, err := v.whole("expect")
-	if err != nil {
-		return "", err
-	}
-	return v.makes(http.MethodPut, "stock", ops.SetStock{Available: &available, Change: orders.Change{Why: v.form("why"), Expect: &expect}})
-}
-
 // findCustomer shows the customer of the id in the address; nil: it has none.
 func findCustomer(v *visit) (any, error) {
 	id := strings.TrimSpace(v.query("id"))
@@ -241,64 +146,4 @@ func linkCustomer(v *visit) (string, error) {
 func unlinkCustomer(v *visit) (string, error) {
 	expect := v.form("expect")
 	return v.makes(http.MethodDelete, "customers", customers.Change{Why: v.form("why"), Expect: &expect})
-}
-
-type endpointNow struct {
-	endpoints.Endpoint
-	Changes ops.List[audit.Entry] `json:"-"`
-	// Secret is a new one, which is shown this once; Tested is how a test has ended.
-	Secret string            `json:"secret"`
-	Tested *endpoints.Tested `json:"-"`
-}
-
-func showEndpoint(v *visit) (any, error) {
-	var now endpointNow
-	err := v.get(href("/v1/ops/endpoints/%s", v.param("id")), &now)
-	if err == nil {
-		now.Changes, err = v.changes(href("/v1/ops/endpoints/%s/changes", v.param("id")))
-	}
-	return now, err
-}
-
-func addEndpoint(v *visit) (any, error) {
-	add := ops.AddEndpoint{
-		New: endpoints.New{ID: strings.TrimSpace(v.form("id")), Tenant: strings.TrimSpace(v.form("tenant")), URL: strings.TrimSpace(v.form("url")),
-			Events: strings.FieldsFunc(v.form("events"), func(r rune) bool { return strings.ContainsRune(", \n\r\t", r) })},
-		Change: endpoints.Change{Why: v.form("why")},
-	}
-	var added endpointNow
-	err := v.post("/v1/ops/endpoints", add, &added)
-	return added, err
-}
-
-func rotateEndpoint(v *visit) (any, error) {
-	var rotated endpointNow
-	err := v.post(href("/v1/ops/endpoints/%s/rotate", v.param("id")), endpoints.Change{Why: v.form("why")}, &rotated)
-	return rotated, err
-}
-
-func testEndpoint(v *visit) (any, error) {
-	var now endpointNow
-	var tested endpoints.Tested
-	late, err := v.partly(http.MethodPost, href("/v1/ops/endpoints/%s/test", v.param("id")), nil, &tested)
-	if err == nil {
-		err = v.get(href("/v1/ops/endpoints/%s", v.param("id")), &now)
-	}
-	if late {
-		tested = endpoints.Tested{Reason: "no_answer_yet", Milliseconds: v.part().Milliseconds()}
-	}
-	now.Tested = &tested
-	return now, err
-}
-
-func changeEndpoint(step string) func(*visit) (string, error) {
-	return func(v *visit) (string, error) {
-		path := href("/v1/ops/endpoints/%s", v.param("id")) + step
-		return href("/ops/endpoints/%s", v.param("id")), v.post(path, endpoints.Change{Why: v.form("why")}, nil)
-	}
-}
-
-func removeEndpoint(v *visit) (string, error) {
-	_, err := v.makes(http.MethodDelete, "endpoints", endpoints.Change{Why: v.form("why")})
-	return "/ops/endpoints", err
 }

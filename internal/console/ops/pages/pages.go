@@ -21,6 +21,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/catalog"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/platform/serve"
 )
@@ -31,11 +32,15 @@ type Caller interface {
 	// fills answer, if that is not nil. The error is the *serve.Problem that the API answers with, or
 	// wraps the context's.
 	Call(ctx context.Context, method, path string, question, answer any) error
+	// Do calls a declared operation, and returns a value of its answer's type. The error is as of Call.
+	Do(ctx context.Context, o console.Operation, in console.Input) (any, error)
 }
 
 // Config is what Pages are made of.
 type Config struct {
 	API Caller
+	// Declared is what is declared as operations; nil: nothing.
+	Declared *console.Catalog
 	// Guard lets in those who may look at the pages, and puts into the context who they are.
 	Guard func(http.Handler) http.Handler
 	// Sessions signs people in; nil: nobody does here.
@@ -224,7 +229,7 @@ func (p *Pages) posted(r chi.Router, route, file string, load func(*visit) (any,
 		if err == nil {
 			return
 		}
-		if problem := (*serve.Problem)(nil); errors.As(err, &problem) && problem.Status < http.StatusInternalServerError {
+		if problem := problemOf(err); problem.Status < http.StatusInternalServerError {
 			if data, again := load(v); again == nil {
 				v.problem = problem
 				p.render(v, problem.Status, file, data)
@@ -254,7 +259,7 @@ func (p *Pages) must(file string) {
 
 var (
 	errStalled = serve.Refuse(http.StatusServiceUnavailable, "store_stalled", "The database has not answered within 4 seconds. Nothing is lost by that: what is delivered meanwhile comes again. Try again in a moment, and look at the database itself.")
-	errUnknown = serve.Refuse(http.StatusServiceUnavailable, "outcome_unknown", "The database has not answered within 4 seconds. Whether this was done is not known: look at what became of it before you send it again.")
+	errUnknown = serve.Refuse(http.StatusServiceUnavailable, "outcome_unknown", "This has not ended within 4 seconds. Whether it was done is not known: look at what became of it before you send it again.")
 	errFailed  = serve.Refuse(http.StatusServiceUnavailable, "page_failed", "This page could not be made; the worker's log says why.")
 )
 
@@ -271,10 +276,12 @@ func (p *Pages) fail(v *visit, err error) {
 }
 
 func problemOf(err error) *serve.Problem {
-	problem := (*serve.Problem)(nil)
+	problem, refusal := (*serve.Problem)(nil), (*console.Refusal)(nil)
 	switch {
 	case errors.As(err, &problem):
 		return problem
+	case errors.As(err, &refusal):
+		return serve.Refuse(int(refusal.Kind), refusal.Code, refusal.Detail)
 	case errors.Is(err, context.DeadlineExceeded):
 		return errStalled
 	default:

@@ -8,7 +8,6 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/internal/apps/orders"
-	"billhook/internal/apps/payments"
 	"billhook/internal/apps/usage"
 	"billhook/internal/console/ops"
 	"billhook/internal/platform/audit"
@@ -19,10 +18,6 @@ func (p *Pages) searchRoutes(r chi.Router) {
 	p.page(r, "/search", "search.html", search)
 	p.page(r, "/customers/{id}", "customer.html", customer)
 	p.page(r, "/subscriptions/{subscription}", "subscription.html", subscription)
-	p.page(r, "/orders", "orders.html", inState[orders.Order]("/v1/ops/orders", orders.PaymentInitiated, orders.OrderConfirmed, orders.OrderCancelled, orders.OrderShipped))
-	p.page(r, "/orders/{id}", "order.html", showOrder)
-	p.page(r, "/refunds", "refunds.html", inState[payments.Refund]("/v1/ops/refunds", payments.UnderWay, payments.Refunded, payments.Refused))
-	p.page(r, "/refunds/{payment}", "refund.html", loads[payments.Refund](named("/v1/ops/refunds/%s", "payment")))
 }
 
 type searchPage struct {
@@ -135,21 +130,6 @@ type statePage[T any] struct {
 	States []string
 }
 
-// inState is a list by the states of its things, the first where the address names none.
-func inState[T any, S ~string](path string, states ...S) func(*visit) (any, error) {
-	return func(v *visit) (any, error) {
-		page := statePage[T]{State: v.query("state")}
-		for _, state := range states {
-			page.States = append(page.States, string(state))
-		}
-		if page.States = append(page.States, "all"); page.State == "" {
-			page.State = page.States[0]
-		}
-		err := v.get(with(v.list(path), "state", page.State), &page.List)
-		return page, err
-	}
-}
-
 type orderPage struct {
 	orders.Order
 	Machine []orderState
@@ -165,13 +145,6 @@ type orderState struct {
 	// Ways are those by which the order can leave it; Open: it can still come to it.
 	Ways []orders.Way
 	Open bool
-}
-
-func showOrder(v *visit) (any, error) {
-	var page orderPage
-	err := v.get(v.of("/v1/ops/orders/%s", v.param("id")), &page.Order)
-	page.Machine = machine(page.Order)
-	return page, err
 }
 
 // machine is the state machine with the way that an order has gone: each state once, in the order in

@@ -1,6 +1,7 @@
 package pages_test
 
 import (
+	"billhook/internal/compose/operations"
 	"context"
 	"fmt"
 	"log/slog"
@@ -83,11 +84,13 @@ func openShop(t testing.TB, third partner) *shop {
 	api := &ops.API{
 		Reads: ops.Reads{Store: db, Catalog: c, Now: now}, Access: ops.Access{OpenOnLoopback: true}, Log: log,
 		Customers: &customers.Operator{Store: db, Now: now, NewID: newID},
-		Products:  &products.Keeper{Store: db, Start: map[string]catalog.Product{"hat": {Points: 250}}, Now: now, NewID: newID},
-		Endpoints: &endpoints.Keeper{Store: db, Poster: third, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
-		Stock:     &orders.Keeper{Store: db, Now: now, NewID: newID},
-		Periods:   &journal.Periods{Store: db, Now: now, NewID: newID},
-		Pauses:    &pause.Keeper{Store: db, Now: now, NewID: newID},
+		Operations: operations.All(operations.Apps{
+			Store: db, Stock: &orders.Keeper{Store: db, Now: now, NewID: newID},
+			Products:  &products.Keeper{Store: db, Start: map[string]catalog.Product{"hat": {Points: 250}}, Now: now, NewID: newID},
+			Endpoints: &endpoints.Keeper{Store: db, Poster: third, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
+		}),
+		Periods: &journal.Periods{Store: db, Now: now, NewID: newID},
+		Pauses:  &pause.Keeper{Store: db, Now: now, NewID: newID},
 		Operator: &deadletter.Operator{
 			Store: db, Queue: c.Queue, Now: now, NewID: newID,
 			Wait: func(context.Context, time.Duration) error { return nil }, Relay: func(context.Context, string) error { return nil },
@@ -95,7 +98,7 @@ func openShop(t testing.TB, third partner) *shop {
 		Tries:    &dryrun.Desk{Store: db, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil }},
 		Reverter: &journal.Reverter{Store: db, Catalog: c, Now: now, NewID: newID},
 	}
-	site, err := pages.New(pages.Config{Longest: time.Minute, API: api.Caller(), Guard: ops.NewSessions(api.Access, nil, log, now).Guard, Catalog: c, Log: log, Now: now})
+	site, err := pages.New(pages.Config{Longest: time.Minute, API: api.Caller(), Declared: api.Operations, Guard: ops.NewSessions(api.Access, nil, log, now).Guard, Catalog: c, Log: log, Now: now})
 	require.NoError(t, err)
 	router := chi.NewRouter()
 	site.Routes(router)

@@ -36,33 +36,33 @@ var walks = map[string]struct {
 }{
 	"a product is set and retired": {steps: []step{
 		{asks: "/ops/products", says: []string{`href="/ops/products/hat"`, "250", "catalog"}},
-		{asks: "/ops/products?id=scarf", says: []string{`href="/ops/products/scarf/set"`}},
-		{asks: "/ops/products/hat/set", says: []string{"250 points", `name="expect" value="250"`, "Set product hat"}},
-		{asks: "/ops/products/hat/set", form: form("ticket 7", "points", "1000", "expect", "250"), says: []string{"1,000 points", "ticket 7", "origin catalog, points 250, state active"}},
+		{asks: "/ops/products?id=scarf", says: []string{`href="/ops/products/scarf"`}},
+		{asks: "/ops/products/hat/set", says: []string{"Points 250", `name="expect" value="250"`, "Set products hat"}},
+		{asks: "/ops/products/hat/set", form: form("ticket 7", "points", "1000", "expect", "250"), says: []string{"Points 1,000", "ticket 7", "origin catalog, points 250, state active"}},
 		{asks: "/ops/products/hat/set", form: form("ticket 8", "points", "1200", "expect", "250"), status: 409,
 			says: []string{"not worth what was expected", `value="1200"`, "ticket 8</textarea>", `name="expect" value="1000"`}},
 		{asks: "/ops/products/hat/set", form: form("w", "points", "many", "expect", "1000"), status: 422},
 		{asks: "/ops/products/hat/set", form: form("", "points", "5", "expect", "1000"), status: 422},
-		{asks: "/ops/products/hat/retire", form: form("sold out", "expect", "1000"), says: []string{"It is retired"}},
-		{asks: "/ops/products/hat/retire", says: []string{"retired already"}},
-		{asks: "/ops/products/scarf", says: []string{"Neither the catalog nor the store knows", "Nobody has changed it."}},
-		{asks: "/ops/products/scarf/set", form: form("sold since today", "points", "5", "expect", "0"), says: []string{"5 points"}},
+		{asks: "/ops/products/hat/retire", form: form("sold out", "expect", "1000"), says: []string{"The product is retired"}},
+		{asks: "/ops/products/hat/retire", says: []string{"The product is retired"}},
+		{asks: "/ops/products/scarf", says: []string{"Neither the catalog nor the store has", "Nobody has changed it."}},
+		{asks: "/ops/products/scarf/set", form: form("sold since today", "points", "5", "expect", "0"), says: []string{"Points 5"}},
 	}},
 	"the changes of a product have pages": {seed: func(t *testing.T, s *shop) {
 		t.Helper()
-		for i := range 25 {
+		for i := range 60 {
 			w, err := audit.Entry{Kind: products.Kind, Tenant: "default", Subject: "hat", Action: "set", Who: "ada", Why: fmt.Sprint("change ", i, "."), At: noon.Add(time.Duration(i) * time.Minute)}.Write("r")
 			require.NoError(t, err)
 			s.commit(t, w)
 		}
 	}, steps: []step{
-		{asks: "/ops/products/hat", says: []string{"change 24.", "change 5.", "!change 4."}},
-		{asks: "{next}", says: []string{"change 4.", "change 0."}},
+		{asks: "/ops/products/hat", says: []string{"change 59.", "change 10.", "!change 9."}},
+		{asks: "{next}", says: []string{"change 9.", "change 0."}},
 	}},
 	"the stock of a product is set": {steps: []step{
 		{asks: "/ops/stock", says: []string{"No product has a stock."}},
 		{asks: "/ops/stock/hat", says: []string{"Nobody has set the stock"}},
-		{asks: "/ops/stock/hat/set", form: form("a delivery", "available", "40", "expect", "0"), says: []string{"40 pieces", "a delivery"}},
+		{asks: "/ops/stock/hat/set", form: form("a delivery", "available", "40", "expect", "0"), says: []string{"Available 40", "a delivery"}},
 		{asks: "/ops/stock", says: []string{`href="/ops/stock/hat"`}},
 		{asks: "/ops/stock/hat/set", form: form("w", "available", "50", "expect", "39"), status: 409, says: []string{"Not as many pieces are available"}},
 		{asks: "/ops/stock/hat/set", form: form("w", "available", "", "expect", "40"), status: 422},
@@ -81,20 +81,20 @@ var walks = map[string]struct {
 		{asks: "/ops/customers?id=c%2F1", status: 422},
 	}},
 	"an endpoint is kept, and its secret shown once": {steps: []step{
-		{asks: "/ops/new-endpoint", form: form("", "url", "https://partner.example.com/hooks", "events", "invoice.* , order.paid"), status: 422, says: []string{"invoice.* , order.paid"}},
-		{asks: "/ops/new-endpoint", form: form("contract 12", "url", "https://partner.example.com/hooks", "events", "invoice.* , order.paid", "id", "p:1"), status: 200, says: []string{"whsec_id-1"}},
-		{asks: "/ops/new-endpoint", form: form("contract 12", "url", "https://partner.example.com/hooks", "id", "p:1"), status: 409, says: []string{"!whsec_"}},
+		{asks: "/ops/endpoints/-/add", form: form("", "url", "https://partner.example.com/hooks", "events", "invoice.* , order.paid"), status: 422, says: []string{"invoice.* , order.paid"}},
+		{asks: "/ops/endpoints/-/add", form: form("contract 12", "url", "https://partner.example.com/hooks", "events", "invoice.* , order.paid", "id", "p:1"), status: 200, says: []string{"whsec_id-1"}},
+		{asks: "/ops/endpoints/-/add", form: form("contract 12", "url", "https://partner.example.com/hooks", "id", "p:1"), status: 409, says: []string{"!whsec_"}},
 		{asks: "/ops/endpoints/p:1/rotate", form: form("a year has passed"), status: 200, says: []string{"whsec_", "!whsec_id-1<"}},
 		{asks: "/ops/endpoints/p:1", says: []string{"partner.example.com", "!whsec_"}},
 		{asks: "/ops/endpoints/p:1/rotate", says: []string{"!whsec_"}},
 		{asks: "/ops/endpoints/p:1/test", says: []string{"!whsec_"}},
-		{asks: "/ops/endpoints/p:1/remove", says: []string{"!whsec_"}},
-		{asks: "/ops/endpoints", says: []string{"<code>order.paid</code>", `href="/ops/endpoints/p:1"`, "!whsec_"}},
-		{asks: "/ops/endpoints/p:1/disable", form: form("they have asked"), says: []string{"disabled by_hand", "they have asked"}},
+		{asks: "/ops/endpoints/p:1/rm", says: []string{"!whsec_"}},
+		{asks: "/ops/endpoints", says: []string{"invoice.*, order.paid", `href="/ops/endpoints/p:1"`, "!whsec_"}},
+		{asks: "/ops/endpoints/p:1/disable", form: form("they have asked"), says: []string{"disabled", "by_hand", "they have asked"}},
 		{asks: "/ops/endpoints?state=disabled", says: []string{"p:1"}},
 		{asks: "/ops/endpoints?state=failing", says: []string{"No endpoint is in this list."}},
 		{asks: "/ops/endpoints/p:1/enable", form: form("mended"), says: []string{"enabled</span>"}},
-		{asks: "/ops/endpoints/p:1/remove", form: form("the contract has ended"), says: []string{"!p:1"}},
+		{asks: "/ops/endpoints/p:1/rm", form: form("the contract has ended"), says: []string{"!p:1"}},
 		{asks: "/ops/endpoints/p:1", status: 404},
 	}},
 	"a month is closed and asked to be opened again": {seed: func(t *testing.T, s *shop) {
@@ -349,16 +349,19 @@ func shelve(t *testing.T, s *shop) {
 
 func TestAnEndpointIsTestedForAsLongAsAPageMayTake(t *testing.T) {
 	t.Parallel()
-	for says, third := range map[string]func(context.Context) (int, error){
-		"It has answered 204": func(context.Context) (int, error) { return 204, nil },
-		"status 503":          func(context.Context) (int, error) { return 503, context.Canceled },
-		"It has not taken the test: no_answer_yet": func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
+	for says, test := range map[string]struct {
+		third  func(context.Context) (int, error)
+		status int
+	}{
+		"Delivered true":                       {func(context.Context) (int, error) { return 204, nil }, 200},
+		"Status 503":                           {func(context.Context) (int, error) { return 503, context.Canceled }, 200},
+		"This has not ended within 4 seconds.": {func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, 503},
 	} {
 		t.Run(says, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				openShop(t, partner{third}).does(t, step{asks: "/ops/new-endpoint", form: form("w", "url", "https://p.example/h", "id", "p"), status: 200},
-					step{asks: "/ops/endpoints/p/test", form: form(""), status: 200, says: []string{says}})
+				openShop(t, partner{test.third}).does(t, step{asks: "/ops/endpoints/-/add", form: form("w", "url", "https://p.example/h", "id", "p"), status: 200},
+					step{asks: "/ops/endpoints/p/test", form: form(""), status: test.status, says: []string{says}})
 			})
 		})
 	}

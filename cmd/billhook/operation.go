@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/console"
+)
+
+// nouns says of each noun what its commands are for.
+var nouns = map[string]string{
+	"endpoints": "Look at the addresses that third parties registered to be told of events, and change them",
+	"orders":    "Look at where the shop's orders stand",
+	"products":  "Look at what products are worth, and change it without a deployment",
+	"refunds":   "Look at what became of the refunds that messages have asked for",
+	"stock":     "Look at how many pieces of a product can be ordered, and change it",
+}
+
+// operationCommands are the commands of the operations, one for each noun.
+func (p *program) operationCommands(of *console.Catalog, about map[string]string) (commands []*cobra.Command) {
+	nouns := map[string]*cobra.Command{}
+	asks := map[string]func() client{}
+	for _, o := range of.Operations {
+		noun := nouns[o.Noun()]
+		if noun == nil {
+			noun = &cobra.Command{Use: o.Noun(), Short: about[o.Noun()]}
+			nouns[o.Noun()], asks[o.Noun()] = noun, p.worker(noun)
+			commands = append(commands, noun)
+		}
+		noun.AddCommand(p.operation(of, o, asks[o.Noun()]))
+	}
+	return commands
+}
+
+// asked is one call of an operation's command.
+type asked struct {
+	console.Operation
+
+	p      *program
+	of     *console.Catalog
+	ask    client
+	call   *cobra.Command
+	args   []string
+	reason reason
+}
+
+// operation is the command of an operation: what stands in the path are its arguments, all else are flags.
+func (p *program) operation(of *console.Catalog, o console.Operation, ask func() client) *cobra.Command {
+	use, arguments := o.Verb(), 0
+	command := &cobra.Command{Short: o.Summary, Long: o.Help}
+	var why reason
+	for _, f := range o.Fields {
+		switch {
+		case f.Argument:
+			use, arguments = use+" <"+name(f)+">", arguments+1
+		case f.Name == "why" || f.Name == "page" || f.Expects != "":
+			continue
+		default:
+			command.Flags().Var(&flagValue{f, f.Standard}, flagOf(f), f.Help)
+			if f.Required {
+				use += " --" + flagOf(f) + " <" + flagOf(f) + ">"
+				_ = command.MarkFlagRequired(flagOf(f)) // it is there
+			}
+			if len(f.OneOf) > 0 {
+				oneOf(command, flagOf(f), f.OneOf...)
+			}
+		}
+	}
+	if o.Verb() == "ls" {
+		command.Aliases = []string{"list"}
+	}
+	command.Use, command.Args = use, cobra.ExactArgs(arguments)
+	if o.Needs >= console.Reason {
+		command.Use += " --why <reason>"
+		why.required(command)
+	}
+	command.RunE = func(command *cobra.Command, args []string) error {
+		a := &asked{Operation: o, p: p, of: of, ask: ask(), call: command, args: args, reason: why}
+		switch {
+		case o.List:
+			return a.list(command.Context())
+		case o.Needs <= console.Act:
+			return a.show(command.Context())
+		default:
+			return a.change(command.Context())
+		}
+	}
+	return command
+}
+
+// name is what an argument is called.
+func name(f console.Field) string {
+	if f.In == console.InPath {
+		return f.Help
+	}
+	return f.Name
+}
+
+// flagOf is the name of a field's flag.
+func flagOf(f console.Field) string { return strings.ReplaceAll(f.Name, "_", "-") }
+
+// flagValue is a flag for a field of a request. What it takes the operation checks.
+type flagValue struct {
+	of   console.Field
+	text string
+}
+
+func (v *flagValue) String() string { return v.text }
+
+func (v *flagValue) Set(text string) error {
+	v.text = text
+	return v.of.Check(text)
+}
+
+// Type is what the help names the value.
+func (v *flagValue) Type() string { return v.of.Type.Kind().String() }
+
+// input are the command's arguments and flags as the operation takes them.
+func (a *asked) input(o console.Operation, expected map[string]any) (console.Input, error) {
+	args := a.args
+	in, err := o.Input(func(f console.Field) (string, bool) {
+		switch {
+		case f.Argument:
+			arg := args[0]
+			args = args[1:]
+			return arg, true
+		case f.Name == "why":
+			return a.reason.why, true
+		case f.Expects != "":
+			value, known := expected[f.Expects]
+			return console.Text(reflect.ValueOf(value)), known
+		}
+		flag := a.call.Flags().Lookup(flagOf(f))
+		if flag == nil || !flag.Changed {
+			return "", false
+		}
+		return flag.Value.String(), true
+	})
+	if err != nil {
+		return in, usageError(err.Error())
+	}
+	return in, nil
+}
+
+// list prints the items of a list, page after page, up to the flag limit.
+func (a *asked) list(ctx context.Context) error {
+	in, err := a.input(a.Operation, nil)
+	if err != nil {
+		return err
+	}
+	limit := 0
+	if text := in.Query.Get("limit"); text != "" {
+		if limit, err = strconv.Atoi(text); err != nil {
+			return usageError(fmt.Sprintf("--limit: %q is not a whole number", text))
+		}
+		in.Query.Del("limit")
+	}
+	all, err := pages[json.RawMessage](ctx, a.ask, a.URL(console.Input{Path: in.Path}), in.Query, limit)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	var names, less []string
+	for _, c := range a.Columns {
+		if !c.Detail {
+			names = append(names, strings.ToUpper(c.Label))
+		}
+		if c.Less {
+			less = append(less, strings.ToUpper(c.Label))
+		}
+	}
+	for _, raw := range all.Items {
+		item := a.Item()
+		if err := json.Unmarshal(raw, item); err != nil {
+			return fmt.Errorf("ask the worker: answer: %w", err)
+		}
+		var cells []string
+		for _, c := range a.Columns {
+			if !c.Detail {
+				cells = append(cells, console.Text(c.Value(item)))
+			}
+		}
+		rows = append(rows, cells)
+	}
+	if len(rows) == 0 && a.Empty != "" {
+		a.p.printf("%s\n", a.Empty)
+	} else {
+		a.p.table(names, rows, less...)
+	}
+	if all.Next != "" {
+		a.p.printf("There are more; raise --limit.\n")
+	}
+	return a.p.printJSON(all)
+}
+
+// show prints what an operation answers.
+func (a *asked) show(ctx context.Context) error {
+	in, err := a.input(a.Operation, nil)
+	if err != nil {
+		return err
+	}
+	return a.print(ctx, in)
+}
+
+// print calls the operation and prints its answer.
+func (a *asked) print(ctx context.Context, in console.Input) error {
+	answer := a.Answer()
+	var question any
+	if len(in.Body) > 0 {
+		question = json.RawMessage(in.Body)
+	}
+	if err := a.ask.do(ctx, a.Method, a.URL(in), question, answer); err != nil {
+		return err
+	}
+	a.record(a.Operation, answer)
+	return a.p.printJSON(answer)
+}
+
+// record prints an answer, member by member, and the lists in it as tables.
+func (a *asked) record(o console.Operation, answer any) {
+	var names, cells []string
+	for _, c := range o.Columns {
+		if c.Inside == nil {
+			names, cells = append(names, strings.ToUpper(c.Label)), append(cells, console.Text(c.Value(answer)))
+		}
+	}
+	a.p.record(names, cells)
+	for _, c := range o.Columns {
+		if c.Inside == nil {
+			continue
+		}
+		var heads []string
+		var rows [][]string
+		for _, inner := range c.Inside {
+			heads = append(heads, strings.ToUpper(inner.Label))
+		}
+		for list, i := c.Value(answer), 0; list.IsValid() && i < list.Len(); i++ {
+			var row []string
+			for _, inner := range c.Inside {
+				row = append(row, console.Text(inner.Value(list.Index(i).Interface())))
+			}
+			rows = append(rows, row)
+		}
+		a.p.table(heads, rows)
+	}
+}
+
+// change shows what there is, asks, makes the change and prints what is so then. Where nothing is there yet nobody is
+// asked: nothing is lost.
+func (a *asked) change(ctx context.Context) error {
+	expected := map[string]any{}
+	if before, ok := a.of.Find(a.Before); ok {
+		in, err := a.input(before, nil)
+		if err != nil {
+			return err
+		}
+		var raw json.RawMessage
+		err = a.ask.get(ctx, before.URL(console.Input{Path: in.Path, Query: in.Query}), &raw)
+		if problem, ok := errors.AsType[*problemError](err); err != nil && (!ok || problem.Status != http.StatusNotFound) {
+			return err
+		}
+		known := err == nil
+		now := before.Answer()
+		if known {
+			if err := json.Unmarshal(raw, now); err != nil {
+				return fmt.Errorf("ask the worker: answer: %w", err)
+			}
+			_ = json.Unmarshal(raw, &expected) // it was an object a line ago
+			a.record(before, now)
+		}
+		if a.Help != "" {
+			a.p.printf("%s\n", a.Help)
+		}
+		if known || a.reason.dryRun {
+			if goOn, err := a.reason.confirmed(a.p, a.call, now, a.args[len(a.args)-1], a.Verb()+" it"); !goOn {
+				return err
+			}
+		}
+	}
+	in, err := a.input(a.Operation, expected)
+	if err != nil {
+		return err
+	}
+	return a.print(ctx, in)
+}

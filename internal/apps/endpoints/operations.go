@@ -1,0 +1,88 @@
+package endpoints
+
+import (
+	"context"
+
+	"billhook/internal/console"
+	"billhook/internal/platform/audit"
+)
+
+// ListEndpoints asks for all endpoints, those of a state, or those of a tenant.
+type ListEndpoints struct {
+	State  string `json:"-" query:"state" validate:"omitempty,oneof=disabled failing" help:"only those that are disabled, or failing"`
+	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" help:"only those of this tenant"`
+	console.Page
+}
+
+// EndpointOf asks for an endpoint.
+type EndpointOf struct {
+	ID string `json:"-" path:"id" validate:"required" help:"endpoint"`
+}
+
+// ChangeEndpoint is a change of one endpoint.
+type ChangeEndpoint struct {
+	EndpointOf
+	console.Change
+}
+
+// AddEndpoint registers an endpoint.
+type AddEndpoint struct {
+	New
+	console.Change
+}
+
+// Operations are what people do with endpoints.
+func (k *Keeper) Operations() []console.Operation {
+	// change is a row about one endpoint whose function takes who and why.
+	change := func(path, verb, summary, help string) console.Row {
+		return console.Row{Name: "endpoints " + verb, Path: path, Summary: summary, Help: help, Needs: console.Reason, Before: "endpoints show", Errors: failures}
+	}
+	return []console.Operation{
+		console.New(console.Row{
+			Name: "endpoints ls", Path: "GET /v1/ops/endpoints", Summary: "List endpoints, the newest first", Errors: failures,
+			Empty: "No endpoint is in this list. A third party is told of events once its address is registered: endpoints add.",
+		}, func(ctx context.Context, _ audit.Author, in ListEndpoints) (console.List[Endpoint], error) {
+			if in.State != "" && in.Tenant != "" {
+				return console.List[Endpoint]{}, console.Refuse(console.Malformed, "parameter_invalid", "Give a state or a tenant, not both.")
+			}
+			items, next, err := k.List(ctx, Choice{Tenant: in.Tenant, Disabled: in.State == "disabled", Failing: in.State == "failing"}, in.After, in.Limit)
+			return console.ListOf(items, next), err
+		}),
+		console.New(console.Row{
+			Name: "endpoints show", Path: "GET /v1/ops/endpoints/{id}", Summary: "Show an endpoint, and since when it fails",
+			Beside: []string{"endpoints history"}, Errors: failures,
+		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Endpoint, error) { return k.Get(ctx, in.ID) }),
+		console.New(console.Row{
+			Name: "endpoints add", Path: "POST /v1/ops/endpoints", Summary: "Register an endpoint, and show its secret once", Needs: console.Reason,
+			Help: "It is told of events from now on.", Created: true, Once: true, Errors: failures,
+		}, func(ctx context.Context, by audit.Author, in AddEndpoint) (Secret, error) {
+			return k.Add(ctx, in.New, Change{Who: by.String(), Why: in.Why})
+		}),
+		changing(secret(change("POST /v1/ops/endpoints/{id}/rotate", "rotate", "Give an endpoint a new secret, and show it once",
+			"The secret that it has signs beside the new one for a time; one from before an earlier rotation ends now.")), k.Rotate),
+		changing(change("POST /v1/ops/endpoints/{id}/enable", "enable", "Tell an endpoint of events from now on", "What it has missed is not sent."), k.Enable),
+		changing(change("POST /v1/ops/endpoints/{id}/disable", "disable", "Tell an endpoint of nothing from now on",
+			"Events for it are done without a request, and are not sent later."), k.Disable),
+		changing(change("DELETE /v1/ops/endpoints/{id}", "rm", "Forget an endpoint and its secrets", "Events that name it are done without a request."), k.Remove),
+		console.New(console.Row{
+			Name: "endpoints test", Path: "POST /v1/ops/endpoints/{id}/test", Summary: "Send an endpoint an event of the type endpoint.test, signed as all are",
+			Help: "It is sent also where the endpoint is disabled. Nothing else changes.", Needs: console.Act, Before: "endpoints show", Once: true, Errors: failures,
+		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Tested, error) { return k.Test(ctx, in.ID) }),
+		console.HistoryWithoutTenant("endpoints", Kind, k.Store),
+	}
+}
+
+func secret(row console.Row) console.Row { row.Once = true; return row }
+
+// changing is the operation of a change that takes who and why.
+func changing[T any](row console.Row, do func(ctx context.Context, id string, by Change) (T, error)) console.Operation {
+	return console.New(row, func(ctx context.Context, by audit.Author, in ChangeEndpoint) (T, error) {
+		return do(ctx, in.ID, Change{Who: by.String(), Why: in.Why})
+	})
+}
+
+var failures = []console.Refusal{
+	{Of: ErrUnknown, Kind: console.Absent, Code: "endpoint_unknown", Detail: "There is no endpoint of that id."},
+	{Of: ErrInvalid, Kind: console.Refused, Code: "refused", Detail: ""},
+	{Of: ErrExists, Kind: console.Conflict, Code: "endpoint_exists", Detail: "There is an endpoint of that id."},
+}

@@ -1,0 +1,94 @@
+package orders
+
+import (
+	"context"
+
+	"billhook/internal/console"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+)
+
+// StockOf asks for a product's stock.
+type StockOf struct {
+	console.Owned
+	ProductID string `json:"-" path:"id" validate:"required" help:"product id"`
+}
+
+// SetStock says how many pieces of a product can be ordered from now on.
+type SetStock struct {
+	StockOf
+	Available *int64 `json:"available" validate:"required" help:"how many pieces can be ordered, from 0"`
+	// Expect is how many could be ordered when the person looked; nil: whatever it is.
+	Expect *int64 `json:"expect" expects:"available"`
+	console.Change
+}
+
+// ListStock asks for the stock of a tenant's products.
+type ListStock struct {
+	console.Owned
+	console.Page
+}
+
+// ListOrders asks for the orders in a state.
+type ListOrders struct {
+	State string `json:"-" query:"state" validate:"oneof=PaymentInitiated OrderConfirmed OrderCancelled OrderShipped all" default:"PaymentInitiated" help:"the state, or all"`
+	console.Page
+}
+
+// OrderOf asks for an order.
+type OrderOf struct {
+	console.Owned
+	ID string `json:"-" path:"id" validate:"required" help:"order id"`
+}
+
+// Operations are what people do with orders, which is to look at them.
+func Operations(from store.Store) []console.Operation {
+	return []console.Operation{
+		console.New(console.Row{
+			Name: "orders ls", Path: "GET /v1/ops/orders", Summary: "List the orders that wait for their payment, or those in another state",
+			Empty: "No order is in this state. Orders come here with their first event.",
+		}, func(ctx context.Context, _ audit.Author, in ListOrders) (console.List[Order], error) {
+			items, next, err := List(ctx, from, console.AllOr[State](in.State), in.After, in.Limit)
+			return console.ListOf(items, next), err
+		}),
+		console.New(console.Row{
+			Name: "orders show", Path: "GET /v1/ops/orders/{id}", Summary: "Show an order, and every state that it has been in",
+			Errors: []console.Refusal{{Of: ErrUnknown, Kind: console.Absent, Code: "order_unknown", Detail: "No order of that id has been seen."}},
+		}, func(ctx context.Context, _ audit.Author, in OrderOf) (Order, error) {
+			return Find(ctx, from, in.Tenant, in.ID)
+		}),
+	}
+}
+
+// Operations are what people do with stock.
+func (k *Keeper) Operations() []console.Operation {
+	return []console.Operation{
+		console.New(console.Row{
+			Name: "stock ls", Path: "GET /v1/ops/stock", Summary: "List the stock of every product that has one",
+			Empty: "No product has a stock. An order of a product without one is out of stock: set it with stock set.",
+		}, func(ctx context.Context, _ audit.Author, in ListStock) (console.List[Stock], error) {
+			items, next, err := k.List(ctx, in.Tenant, in.After, in.Limit)
+			return console.ListOf(items, next), err
+		}),
+		console.New(console.Row{
+			Name: "stock show", Path: "GET /v1/ops/stock/{id}", Summary: "Show the pieces of a product that are available, reserved and sold",
+			Beside: []string{"stock history"}, Errors: stockErrors,
+		}, func(ctx context.Context, _ audit.Author, in StockOf) (Stock, error) {
+			return k.Get(ctx, in.Tenant, in.ProductID)
+		}),
+		console.New(console.Row{
+			Name: "stock set", Path: "PUT /v1/ops/stock/{id}", Needs: console.Reason, Before: "stock show", Errors: stockErrors,
+			Summary: "Say how many pieces of a product can be ordered from now on",
+			Help:    "Pieces that are reserved or sold stay so. The change is refused where orders have changed the stock by then.",
+		}, func(ctx context.Context, by audit.Author, in SetStock) (Stock, error) {
+			return k.Set(ctx, in.Tenant, in.ProductID, *in.Available, Change{Who: by.String(), Why: in.Why, Expect: in.Expect})
+		}),
+		console.History("stock", StockKind, k.Store),
+	}
+}
+
+var stockErrors = []console.Refusal{
+	{Of: ErrNoStock, Kind: console.Absent, Code: "stock_unknown", Detail: "Nobody has set the stock of this product: an order of it is out of stock."},
+	{Of: ErrInvalid, Kind: console.Refused, Code: "refused", Detail: ""},
+	{Of: ErrChanged, Kind: console.Conflict, Code: "changed", Detail: "Not as many pieces are available as were expected; look at it again."},
+}

@@ -1,0 +1,34 @@
+// Package operations collects what people can do in all apps: a line for each app. It refuses to declare an
+// operation of its own.
+package operations
+
+import (
+	"cmp"
+
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/payments"
+	"billhook/internal/apps/products"
+	"billhook/internal/console"
+	"billhook/internal/platform/store"
+)
+
+// Apps are what the operations work on. Of the zero Apps they can be listed and not called: so a command line
+// knows them.
+type Apps struct {
+	Store     store.Store
+	Products  *products.Keeper
+	Stock     *orders.Keeper
+	Endpoints *endpoints.Keeper
+}
+
+// All are the operations of all apps.
+func All(of Apps) *console.Catalog {
+	return console.NewCatalog(
+		cmp.Or(of.Endpoints, &endpoints.Keeper{}).Operations(),
+		orders.Operations(of.Store),
+		payments.Operations(of.Store),
+		cmp.Or(of.Products, &products.Keeper{}).Operations(),
+		cmp.Or(of.Stock, &orders.Keeper{}).Operations(),
+	)
+}

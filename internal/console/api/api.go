@@ -1,0 +1,131 @@
+// Package api serves what is declared as operations over HTTP: a route for each, refusals as problem documents, and the
+// OpenAPI document of all. It refuses to decide who may come in, and to know any operation.
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+
+	"github.com/go-chi/chi/v5"
+
+	"billhook/internal/console"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
+)
+
+// Server serves operations.
+type Server struct {
+	*console.Catalog
+
+	Log *slog.Logger
+	// Author is the caller of a request that has been let in.
+	Author func(context.Context) audit.Author
+}
+
+var errQuery = serve.Refuse(http.StatusBadRequest, "query_invalid", "The query string is malformed.")
+
+// maxBody is the largest body of a request, in bytes.
+const maxBody = 64 << 10
+
+// Routes adds a route for each operation.
+func (s *Server) Routes(r chi.Router) {
+	for _, o := range s.Operations {
+		r.Method(o.Method, o.Pattern, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(o, w, r) }))
+	}
+	r.Get("/v1/ops/openapi.json", func(w http.ResponseWriter, r *http.Request) {
+		if query, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+			errQuery.Write(w)
+			return
+		} else if len(query) > 0 {
+			serve.Refuse(http.StatusBadRequest, "parameter_unknown", "This takes no parameter.").Write(w)
+			return
+		}
+		serve.WriteJSON(w, http.StatusOK, s.OpenAPI())
+	})
+}
+
+func (s *Server) serve(o console.Operation, w http.ResponseWriter, r *http.Request) {
+	in, err := inputOf(o, w, r)
+	if err == nil {
+		var answer any
+		if answer, err = s.Call(r.Context(), o, in); err == nil {
+			status := http.StatusOK
+			if o.Created {
+				status = http.StatusCreated
+			}
+			serve.WriteJSON(w, status, answer)
+			return
+		}
+	}
+	s.problem(r.Context(), o, err).Write(w)
+}
+
+func inputOf(o console.Operation, w http.ResponseWriter, r *http.Request) (in console.Input, err error) {
+	if in.Query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
+		return in, errQuery
+	}
+	in.Path = map[string]string{}
+	for _, f := range o.Fields {
+		if f.In == console.InPath {
+			in.Path[f.Name] = param(r, f.Name)
+		}
+	}
+	if in.Body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
+		return in, serve.Refuse(http.StatusBadRequest, "body_malformed", "The body could not be read: it has at most 64 KiB.")
+	}
+	return in, nil
+}
+
+// param is a part of the path, unescaped: chi leaves it escaped where the client escaped more than necessary.
+func param(r *http.Request, name string) string {
+	value := chi.URLParam(r, name)
+	if r.URL.RawPath != "" {
+		if meant, err := url.PathUnescape(value); err == nil {
+			return meant
+		}
+	}
+	return value
+}
+
+// Call calls an operation for the caller of the context. The answer is a value of the operation's answer type. The
+// error is the *serve.Problem that it is answered with, or wraps the context's.
+func (s *Server) Call(ctx context.Context, o console.Operation, in console.Input) (any, error) {
+	answer, err := o.Call(ctx, s.Author(ctx), in)
+	if err != nil {
+		if ended := context.Cause(ctx); ended != nil {
+			return nil, ended
+		}
+		return nil, s.problem(ctx, o, err)
+	}
+	if o.Needs != console.Look {
+		s.Log.LogAttrs(ctx, slog.LevelInfo, "operation done", append(named(o, in), slog.String("operation", o.Name))...)
+	}
+	return answer, nil
+}
+
+// named are the ids of a request for a log line: what stands in its path and query.
+func named(o console.Operation, in console.Input) (attrs []slog.Attr) {
+	for _, f := range o.Fields {
+		if f.In != console.InBody {
+			attrs = append(attrs, slog.String(f.Name, cmp.Or(in.Path[f.Name], in.Query.Get(f.Name), f.Standard)))
+		}
+	}
+	return attrs
+}
+
+// problem is the answer to an error. It logs one that no row knows.
+func (s *Server) problem(ctx context.Context, o console.Operation, err error) *serve.Problem {
+	if p := (*serve.Problem)(nil); errors.As(err, &p) {
+		return p
+	}
+	if r := o.Refusal(err); r != nil {
+		return serve.Refuse(int(r.Kind), r.Code, r.Detail)
+	}
+	s.Log.LogAttrs(ctx, slog.LevelWarn, "operation failed", slog.String("operation", o.Name), slog.String("error", err.Error()))
+	return serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The store did not answer; try again.").After(5)
+}

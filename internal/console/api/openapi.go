@@ -1,0 +1,128 @@
+package api
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"billhook/internal/console"
+	"billhook/internal/platform/serve"
+)
+
+// OpenAPI is the OpenAPI 3.1 document of all operations.
+func (s *Server) OpenAPI() map[string]any {
+	schemas, paths := schemas{}, map[string]map[string]any{}
+	problem := map[string]any{"description": "Why it is refused, or was not done", "content": map[string]any{
+		"application/problem+json": map[string]any{"schema": schemas.of(reflect.TypeFor[serve.Problem]())},
+	}}
+	for _, o := range s.Operations {
+		entry := map[string]any{
+			"operationId": strings.ReplaceAll(o.Name, " ", "-"), "summary": o.Summary, "tags": []string{o.Noun()},
+			"responses": map[string]any{"default": problem, "200": map[string]any{
+				"description": "What is so now", "content": map[string]any{"application/json": map[string]any{"schema": schemas.of(reflect.TypeOf(o.Answer()).Elem())}},
+			}},
+		}
+		if o.Help != "" {
+			entry["description"] = o.Help
+		}
+		parameters, members, required := []any{}, map[string]any{}, []string{}
+		for _, f := range o.Fields {
+			schema := schemaOf(f, schemas)
+			if f.In != console.InBody {
+				parameters = append(parameters, map[string]any{"name": f.Name, "in": string(f.In), "required": f.Required, "description": f.Help, "schema": schema})
+				continue
+			}
+			schema["description"], members[f.Name] = f.Help, schema
+			if f.Required {
+				required = append(required, f.Name)
+			}
+		}
+		if len(parameters) > 0 {
+			entry["parameters"] = parameters
+		}
+		if len(members) > 0 {
+			entry["requestBody"] = map[string]any{"required": true, "content": map[string]any{"application/json": map[string]any{
+				"schema": map[string]any{"type": "object", "properties": members, "required": required, "additionalProperties": false},
+			}}}
+		}
+		if paths[o.Pattern] == nil {
+			paths[o.Pattern] = map[string]any{}
+		}
+		paths[o.Pattern][strings.ToLower(o.Method)] = entry
+	}
+	return map[string]any{
+		"openapi": "3.1.0", "info": map[string]any{"title": "Billhook operations", "version": "1"},
+		"paths": paths, "components": map[string]any{"schemas": maps.Clone(schemas)},
+	}
+}
+
+// schema is a field's, with what its tags bound.
+func schemaOf(f console.Field, all schemas) map[string]any {
+	s := maps.Clone(all.of(f.Type))
+	if len(f.OneOf) > 0 {
+		s["enum"] = f.OneOf
+	}
+	for rule := range strings.SplitSeq(f.Rules, ",") {
+		name, value, _ := strings.Cut(rule, "=")
+		bound := map[string]string{"min": "minimum", "max": "maximum"}[name]
+		if n, err := strconv.ParseInt(value, 10, 64); err == nil && bound != "" {
+			s[bound] = n
+		}
+	}
+	return s
+}
+
+// schemas are those of the structs, by the name under which the document has them.
+type schemas map[string]any
+
+func (s schemas) of(t reflect.Type) map[string]any {
+	switch {
+	case t == reflect.TypeFor[time.Time]():
+		return map[string]any{"type": "string", "format": "date-time"}
+	case t.Kind() == reflect.Pointer:
+		return map[string]any{"anyOf": []any{s.of(t.Elem()), map[string]any{"type": "null"}}}
+	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
+		return map[string]any{"type": "array", "items": s.of(t.Elem())}
+	case t.Kind() == reflect.Map:
+		return map[string]any{"type": []string{"object", "null"}, "additionalProperties": s.of(t.Elem())}
+	case t.Kind() == reflect.Struct:
+		return s.object(t)
+	case t.Kind() == reflect.Interface:
+		return map[string]any{}
+	case t.Kind() == reflect.Bool:
+		return map[string]any{"type": "boolean"}
+	case t.Kind() >= reflect.Int && t.Kind() <= reflect.Uint64:
+		return map[string]any{"type": "integer"}
+	case t.Kind() == reflect.Float64:
+		return map[string]any{"type": "number"}
+	default:
+		return map[string]any{"type": "string"}
+	}
+}
+
+// object puts a struct's schema among the others, and returns the reference to it.
+func (s schemas) object(t reflect.Type) map[string]any {
+	name := strings.NewReplacer("billhook/internal/", "", "[", "-", "]", "", "/", ".", "*", "").Replace(t.PkgPath()[strings.LastIndex(t.PkgPath(), "/")+1:] + "." + t.Name())
+	reference := map[string]any{"$ref": "#/components/schemas/" + name}
+	if _, ok := s[name]; ok {
+		return reference
+	}
+	properties, required := map[string]any{}, []string{}
+	s[name] = map[string]any{} // a struct may hold itself
+	for _, f := range reflect.VisibleFields(t) {
+		member, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if member == "" || member == "-" || !f.IsExported() {
+			continue
+		}
+		properties[member] = s.of(f.Type)
+		if !strings.Contains(options, "omit") {
+			required = append(required, member)
+		}
+	}
+	slices.Sort(required)
+	s[name] = map[string]any{"type": "object", "properties": properties, "required": slices.Compact(required)}
+	return reference
+}

@@ -1,0 +1,272 @@
+// Package console declares once what people can do. An Operation is a row (name, path, what it needs) and a
+// typed function; the API's route, its entry in the OpenAPI document, the command and the page follow from
+// them. It refuses to know any operation: those stand beside the app that they are about.
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"billhook/internal/platform/audit"
+)
+
+// Needs is what an operation asks of its caller.
+type Needs int
+
+const (
+	// Look changes nothing. It is the only need of a GET.
+	Look Needs = iota
+	// Act does something that nobody keeps, such as a trial request.
+	Act
+	// Reason is a change: the request has a member why, which the audit keeps beside who.
+	Reason
+	// Identity is a change by a person who is known by name: a shared token names nobody.
+	Identity
+)
+
+// Row declares an operation.
+type Row struct {
+	// Name is a noun and a verb, such as "stock set". The command is called so.
+	Name string
+	// Path is the route: method and pattern, such as "PUT /v1/ops/stock/{id}".
+	Path string
+	// Summary is one sentence that begins with a verb. Help says more to who asks for it.
+	Summary, Help string
+	Needs         Needs
+	// Before names the operation that shows what a change is about: people see its answer before they confirm.
+	Before string
+	// Beside names the operations with the same path parameters whose answers a page shows below this one's.
+	Beside []string
+	// Created: the answer is a new thing, with the status 201.
+	Created bool
+	// Once: the answer is shown where it was asked for, and nowhere else, such as a secret.
+	Once bool
+	// Empty says of a list without items what would be in it, and how it gets there.
+	Empty string
+	// Errors are how its errors are answered; any other means that the store did not answer.
+	Errors []Refusal
+}
+
+// Operation is a row with its function.
+type Operation struct {
+	Row
+
+	Method, Pattern string
+	// Fields are those of its request, and Columns what is shown of its answer, or of each item of a list.
+	Fields  []Field
+	Columns []Column
+	// List: the answer is a List.
+	List bool
+
+	request, response reflect.Type
+	do                func(ctx context.Context, by audit.Author, request reflect.Value) (any, error)
+}
+
+// New makes an operation of its row and its function. The function gets a request whose fields keep their
+// tags' rules, and a caller who has what the row needs. It panics where the row cannot be served: every test
+// that builds the service finds that.
+func New[Request, Answer any](row Row, do func(context.Context, audit.Author, Request) (Answer, error)) Operation {
+	o := Operation{Row: row, request: reflect.TypeFor[Request](), response: reflect.TypeFor[Answer]()}
+	var found bool
+	if o.Method, o.Pattern, found = strings.Cut(row.Path, " "); !found || o.Noun() == "" || o.Verb() == "" {
+		panic("console: a row needs a name of two words, a method and a path: " + row.Name)
+	}
+	o.Fields = fieldsOf(o.request)
+	shown := o.response
+	if item, ok := itemOf(o.response); ok {
+		shown, o.List = item, true
+	}
+	o.Columns = columnsOf(shown)
+	for _, f := range o.Fields {
+		if tag := o.request.FieldByIndex(f.index).Tag.Get("json"); f.In != InBody && tag != "-" {
+			panic("console: " + row.Name + ": a body must not have " + f.Name)
+		}
+		if f.In == InPath && !strings.Contains(o.Pattern, "{"+f.Name+"}") {
+			panic("console: " + row.Name + " has no {" + f.Name + "} in its path")
+		}
+	}
+	if field, embeds := o.request.FieldByName("Change"); (embeds && field.Type == reflect.TypeFor[Change]()) != (o.Needs >= Reason) {
+		panic("console: a change embeds Change, and nothing else does: " + row.Name)
+	}
+	o.do = func(ctx context.Context, by audit.Author, request reflect.Value) (any, error) {
+		return do(ctx, by, request.Interface().(Request)) //nolint:forcetypeassert // It was made of this type.
+	}
+	return o
+}
+
+// Noun is what the operation is about, and Verb what it does.
+func (o Operation) Noun() string { noun, _, _ := strings.Cut(o.Name, " "); return noun }
+
+// Verb is the rest of the name.
+func (o Operation) Verb() string { _, verb, _ := strings.Cut(o.Name, " "); return verb }
+
+// Field is one part of a request.
+type Field struct {
+	// Name is its name where it stands: in the path, in the query or in the JSON body.
+	Name string
+	In   In
+	// Help says what it is, in a few words without a verb.
+	Help string
+	// Required: it cannot be left out.
+	Required bool
+	// OneOf are the only values; none: any. Standard is what holds where it is left out.
+	OneOf    []string
+	Standard string
+	// Expects names the member of the answer of Before that this one repeats, so that a change that somebody else has
+	// made meanwhile is seen.
+	Expects string
+	// Argument: a command takes it without the name of a flag, as it takes what stands in the path.
+	Argument bool
+	Type     reflect.Type
+
+	index []int
+	// Rules are its tag validate.
+	Rules string
+}
+
+// In is where a field stands.
+type In string
+
+// The places of a field.
+const (
+	InPath  In = "path"
+	InQuery In = "query"
+	InBody  In = "body"
+)
+
+// fieldsOf reads a request's fields from its tags, with those of embedded structs.
+func fieldsOf(t reflect.Type) (fields []Field) {
+	for _, s := range reflect.VisibleFields(t) {
+		f := Field{Help: s.Tag.Get("help"), Standard: s.Tag.Get("default"), Expects: s.Tag.Get("expects"), Type: s.Type, index: s.Index, Rules: s.Tag.Get("validate")}
+		_, f.Argument = s.Tag.Lookup("arg")
+		body, _, _ := strings.Cut(s.Tag.Get("json"), ",")
+		switch path, query := s.Tag.Get("path"), s.Tag.Get("query"); {
+		case path != "":
+			f.Name, f.In = path, InPath
+		case query != "":
+			f.Name, f.In = query, InQuery
+		case body != "" && body != "-":
+			f.Name, f.In = body, InBody
+		default:
+			continue
+		}
+		for rule := range strings.SplitSeq(f.Rules, ",") {
+			if values, ok := strings.CutPrefix(rule, "oneof="); ok {
+				f.OneOf = strings.Fields(values)
+			}
+			f.Required = f.Required || rule == "required"
+		}
+		f.Required, f.Argument = f.Required || f.In == InPath, f.Argument || f.In == InPath
+		if f.Type.Kind() == reflect.Pointer {
+			f.Type = f.Type.Elem()
+		}
+		fields = append(fields, f)
+	}
+	return fields
+}
+
+// Column is a member of an answer that is shown to people.
+type Column struct {
+	// Label names it, such as "Available". Name is its name in JSON.
+	Label, Name string
+	// Less: a table leaves it out first where there is no room. Detail: only the view of a single thing has it.
+	Less, Detail bool
+	// Link is the noun whose page the value leads to; empty: none.
+	Link string
+	// Inside are the columns of a list within; none: it is a value.
+	Inside []Column
+
+	index []int
+}
+
+// columnsOf reads the columns of a struct from its tags `show:"Label,less"`.
+func columnsOf(t reflect.Type) (columns []Column) {
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	for _, s := range reflect.VisibleFields(t) {
+		label, options, _ := strings.Cut(s.Tag.Get("show"), ",")
+		if label == "" {
+			continue
+		}
+		name, _, _ := strings.Cut(s.Tag.Get("json"), ",")
+		c := Column{Label: label, Name: name, Less: options == "less", Detail: options == "detail", Link: s.Tag.Get("link"), index: s.Index}
+		if s.Type.Kind() == reflect.Slice && s.Type.Elem().Kind() == reflect.Struct {
+			c.Inside, c.Detail = columnsOf(s.Type.Elem()), true
+		}
+		columns = append(columns, c)
+	}
+	return columns
+}
+
+// Value is the column's value in an answer; invalid where a pointer on the way is nil.
+func (c Column) Value(of any) reflect.Value {
+	v := reflect.Indirect(reflect.ValueOf(of))
+	if !v.IsValid() {
+		return v
+	}
+	inner, err := v.FieldByIndexErr(c.index)
+	if err != nil {
+		return reflect.Value{}
+	}
+	return reflect.Indirect(inner)
+}
+
+// Catalog is all operations, by name.
+type Catalog struct{ Operations []Operation }
+
+// NewCatalog collects operations. It panics where two have one name or path.
+func NewCatalog(all ...[]Operation) *Catalog {
+	c := &Catalog{Operations: slices.Concat(all...)}
+	seen := map[string]bool{}
+	for _, o := range c.Operations {
+		for _, key := range []string{o.Name, o.Path} {
+			if seen[key] {
+				panic("console: two operations are called " + key)
+			}
+			seen[key] = true
+		}
+	}
+	for _, o := range c.Operations {
+		for _, name := range append(slices.Clone(o.Beside), o.Before) {
+			if _, ok := c.Find(name); name != "" && !ok {
+				panic(fmt.Sprintf("console: %s names %s, which is no operation", o.Name, name))
+			}
+		}
+	}
+	slices.SortFunc(c.Operations, func(a, b Operation) int { return cmp.Compare(a.Name, b.Name) })
+	return c
+}
+
+// Find returns the operation of a name, and reports whether there is one.
+func (c *Catalog) Find(name string) (Operation, bool) {
+	i := slices.IndexFunc(c.Operations, func(o Operation) bool { return o.Name == name })
+	if i < 0 {
+		return Operation{}, false
+	}
+	return c.Operations[i], true
+}
+
+// Call reads the request and calls the operation for a caller who was let in. The answer is a value of the
+// operation's answer type. The error is one that Refusal knows, or says that the store has failed.
+func (o Operation) Call(ctx context.Context, by audit.Author, in Input) (any, error) {
+	request, err := o.decode(in)
+	if err == nil {
+		err = o.page(in, request)
+	}
+	if err == nil && o.Needs == Identity {
+		err = audit.TwoPeople("", by)
+	}
+	if err != nil {
+		return nil, err
+	}
+	answer, err := o.do(ctx, by, request)
+	if err != nil {
+		return nil, err
+	}
+	return o.next(in, answer), nil
+}

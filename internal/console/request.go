@@ -1,0 +1,282 @@
+package console
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/go-playground/validator/v10"
+
+	"billhook/internal/pii"
+	"billhook/internal/platform/audit"
+)
+
+// Change is the part of a request that each change has.
+type Change struct {
+	Why string `json:"why" validate:"required" help:"the reason, for the audit"`
+}
+
+// Owned is the part of a request that says whose the thing is.
+type Owned struct {
+	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" default:"default" help:"the tenant, where messages name one"`
+}
+
+// rules checks requests by their tags. A rule of our own is a shape that package pii declares.
+var rules = func() *validator.Validate {
+	v := validator.New(validator.WithRequiredStructEnabled())
+	for name, shape := range map[string]pii.Rule{"id": pii.ID, "uid": pii.UID} {
+		if err := v.RegisterValidation(name, func(f validator.FieldLevel) bool { return shape.Valid(f.Field().String()) }); err != nil {
+			panic(err)
+		}
+	}
+	return v
+}()
+
+// Input is a request before it is read: the parts that HTTP, a form and a command line have in common.
+type Input struct {
+	// Path has the values of the pattern's parameters.
+	Path  map[string]string
+	Query url.Values
+	// Body is a JSON object; empty: there is none.
+	Body []byte
+}
+
+// decode makes the request. The error is the *Refusal that says what is wrong with it.
+func (o Operation) decode(in Input) (reflect.Value, error) {
+	request := reflect.New(o.request).Elem()
+	if err := o.known(in.Query); err != nil {
+		return request, err
+	}
+	if err := o.body(in.Body, request); err != nil {
+		return request, err
+	}
+	for _, f := range o.Fields {
+		text := ""
+		switch f.In {
+		case InPath:
+			text = in.Path[f.Name]
+		case InQuery:
+			text = in.Query.Get(f.Name)
+		case InBody:
+			continue
+		}
+		if text == "" {
+			text = f.Standard
+		}
+		if text == "" {
+			continue
+		}
+		if err := set(request.FieldByIndex(f.index), text); err != nil {
+			if rule := f.rule(); rule != "" {
+				err = errors.New(rule)
+			}
+			return request, Refuse(Malformed, f.Name+"_invalid", "The parameter "+f.Name+" is "+err.Error()+".")
+		}
+	}
+	return request, o.check(request)
+}
+
+// known refuses a parameter that is unknown, repeated or empty: an ignored filter shows too much.
+func (o Operation) known(query url.Values) error {
+	var names []string
+	for _, f := range o.Fields {
+		if f.In == InQuery {
+			names = append(names, f.Name)
+		}
+	}
+	for name, given := range query {
+		switch {
+		case !slices.Contains(names, name):
+			return Refuse(Malformed, "parameter_unknown", "This takes "+strings.Join(names, ", ")+" and no other parameter.")
+		case len(given) != 1 || given[0] == "":
+			return Refuse(Malformed, "parameter_invalid", "Give each parameter once, with a value.")
+		}
+	}
+	return nil
+}
+
+// body reads the members of the JSON body. Names are exact, known, and there once: another reader may take the
+// other one of two.
+func (o Operation) body(body []byte, into reflect.Value) error {
+	fields := slices.DeleteFunc(slices.Clone(o.Fields), func(f Field) bool { return f.In != InBody })
+	if len(fields) == 0 {
+		return nil
+	}
+	malformed := func() error {
+		return Refuse(Malformed, "body_malformed", "Send JSON: {"+advice(fields)+"}.")
+	}
+	if json.Unmarshal(body, into.Addr().Interface(), json.RejectUnknownMembers(true)) != nil {
+		return malformed()
+	}
+	if change, ok := into.FieldByName("Change").Interface().(Change); o.Needs >= Reason && ok {
+		if strings.TrimSpace(change.Why) == "" {
+			return fmt.Errorf("%w: a change needs a reason: say why", audit.ErrInvalid)
+		}
+		if err := audit.CheckWhy(change.Why); err != nil {
+			return err
+		}
+	}
+	for _, f := range fields {
+		if v := into.FieldByIndex(f.index); f.Required && v.Kind() == reflect.Pointer && v.IsNil() {
+			return malformed()
+		}
+	}
+	return nil
+}
+
+// advice is what a body looks like.
+func advice(fields []Field) string {
+	var members []string
+	for _, f := range fields {
+		if f.Required {
+			members = append(members, strconv.Quote(f.Name)+": "+f.example())
+		}
+	}
+	return strings.Join(members, ", ")
+}
+
+// example stands for a value of the field.
+func (f Field) example() string {
+	switch f.Type.Kind() {
+	case reflect.Int, reflect.Int64:
+		return "<a whole number>"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice:
+		return "[<" + f.Help + ">]"
+	default:
+		return `"<` + strings.TrimSuffix(f.Help, ", for the audit") + `>"`
+	}
+}
+
+// check holds the request to its tags.
+func (o Operation) check(request reflect.Value) error {
+	err := rules.Struct(request.Interface())
+	var broken validator.ValidationErrors
+	if !errors.As(err, &broken) {
+		return err
+	}
+	for _, f := range o.Fields {
+		name := o.request.FieldByIndex(f.index).Name
+		i := slices.IndexFunc(broken, func(b validator.FieldError) bool { return b.StructField() == name })
+		switch {
+		case i < 0:
+		case f.In == InBody:
+			return Refuse(Refused, "refused", "The member "+f.Name+" is "+cmp.Or(f.rule(), "required")+".")
+		default:
+			return Refuse(Malformed, f.Name+"_invalid", "The parameter "+f.Name+" is "+cmp.Or(f.rule(), "required")+".")
+		}
+	}
+	return err
+}
+
+// rule says what the field's value must be.
+func (f Field) rule() string {
+	low, high := "", ""
+	for rule := range strings.SplitSeq(f.Rules, ",") {
+		name, value, _ := strings.Cut(rule, "=")
+		switch name {
+		case "id":
+			return "an id: at most 128 of letters, digits and . _ : -, beginning with a letter or digit"
+		case "uid":
+			return "an id of letters, digits and . _ : | -"
+		case "oneof":
+			return strings.Join(strings.Fields(value), ", ")
+		case "min":
+			low = value
+		case "max":
+			high = value
+		}
+	}
+	if high != "" {
+		return "a number from " + low + " to " + high
+	}
+	return ""
+}
+
+// set reads a text into a field. The error says what the text should have been.
+func set(into reflect.Value, text string) error {
+	if into.Kind() == reflect.Pointer {
+		into.Set(reflect.New(into.Type().Elem()))
+		into = into.Elem()
+	}
+	switch {
+	case into.Type() == reflect.TypeFor[time.Time]():
+		at, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			return errors.New("a time such as 2026-11-21T09:00:00Z")
+		}
+		into.Set(reflect.ValueOf(at.UTC()))
+	case into.Kind() == reflect.String:
+		into.SetString(text)
+	case into.CanInt():
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return errors.New("a whole number")
+		}
+		into.SetInt(n)
+	case into.Kind() == reflect.Bool:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return errors.New("true or false")
+		}
+		into.SetBool(b)
+	case into.Kind() == reflect.Slice:
+		into.Set(reflect.ValueOf(strings.FieldsFunc(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })))
+	default:
+		panic("console: a text cannot become a " + into.Type().String())
+	}
+	return nil
+}
+
+// Check reports what is wrong with a text for the field; nil: its type takes it.
+func (f Field) Check(text string) error { return set(reflect.New(f.Type).Elem(), text) }
+
+// Input makes the input of an operation of texts, as a form and a command line have them. Where get reports that a
+// field is not there it is left out. The error says which text is wrong.
+func (o Operation) Input(get func(Field) (text string, given bool)) (Input, error) {
+	in, members := Input{Path: map[string]string{}, Query: url.Values{}}, map[string]any{}
+	for _, f := range o.Fields {
+		text, given := get(f)
+		switch {
+		case !given:
+		case f.In == InPath:
+			in.Path[f.Name] = text
+		case f.In == InQuery && text != "":
+			in.Query.Set(f.Name, text)
+		case f.In == InBody:
+			value := reflect.New(f.Type).Elem()
+			if err := set(value, text); err != nil {
+				return in, Refuse(Refused, "refused", "The field "+f.Name+" takes "+err.Error()+".")
+			}
+			members[f.Name] = value.Interface()
+		}
+	}
+	if len(members) == 0 {
+		return in, nil
+	}
+	var err error
+	in.Body, err = json.Marshal(members, json.Deterministic(true), jsontext.EscapeForHTML(false))
+	return in, err
+}
+
+// URL is the operation's address with an input: path and query.
+func (o Operation) URL(in Input) string {
+	address := o.Pattern
+	for name, value := range in.Path {
+		address = strings.Replace(address, "{"+name+"}", url.PathEscape(value), 1)
+	}
+	if len(in.Query) > 0 {
+		address += "?" + in.Query.Encode()
+	}
+	return address
+}

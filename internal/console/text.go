@@ -1,0 +1,48 @@
+package console
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Text is a value as a table on a terminal or a page has it. A moment is in UTC to the second; what is empty is empty.
+func Text(v reflect.Value) string {
+	if !v.IsValid() || (v.Kind() == reflect.Pointer && v.IsNil()) {
+		return ""
+	}
+	switch value := reflect.Indirect(v).Interface().(type) {
+	case time.Time:
+		if value.IsZero() {
+			return ""
+		}
+		return value.UTC().Format(time.RFC3339)
+	case map[string]any:
+		var parts []string
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			parts = append(parts, name+" "+Text(reflect.ValueOf(value[name])))
+		}
+		return strings.Join(parts, ", ")
+	case float64: // a number of JSON whose type nobody knows
+		return strconv.FormatFloat(value, 'f', -1, 64)
+	case []string:
+		return strings.Join(value, ", ")
+	default:
+		return fmt.Sprint(value)
+	}
+}
+
+// Answer returns a pointer to an empty answer, and Item one to an empty item of a list.
+func (o Operation) Answer() any { return reflect.New(o.response).Interface() }
+
+// Item returns a pointer to an empty item of the operation's list, or to an empty answer where it is none.
+func (o Operation) Item() any {
+	if item, ok := itemOf(o.response); ok {
+		return reflect.New(item).Interface()
+	}
+	return o.Answer()
+}

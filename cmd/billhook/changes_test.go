@@ -1,7 +1,6 @@
 package main
 
 import (
-	"billhook/internal/compose/operations"
 	"context"
 	"fmt"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/orders/orderstest"
 	"billhook/internal/apps/products"
+	"billhook/internal/compose/operations"
 	"billhook/internal/console/ops"
 	"billhook/internal/retry"
 )

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"billhook/internal/console"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/notifications"
 	"billhook/internal/apps/orders"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/handler"

@@ -4,7 +4,6 @@
 package worker
 
 import (
-	"billhook/internal/compose/operations"
 	"cmp"
 	"context"
 	"errors"
@@ -27,6 +26,7 @@ import (
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/products"
 	"billhook/internal/apps/usage"
+	"billhook/internal/compose/operations"
 	"billhook/internal/console/ops"
 	"billhook/internal/console/ops/pages"
 	"billhook/internal/pipeline/alarm"

@@ -1,8 +1,6 @@
 package ops
 
 import (
-	"billhook/internal/console"
-	"billhook/internal/console/api"
 	"cmp"
 	"context"
 	"fmt"
@@ -20,6 +18,8 @@ import (
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/console"
+	"billhook/internal/console/api"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
@@ -280,16 +280,6 @@ func (a *API) changesOf(kind string, atMost int) http.HandlerFunc {
 func (a *API) changesTo(r *http.Request, params *parameters, to audit.Subject, atMost int) (List[audit.Entry], error) {
 	return paged(params, r.URL.Path+"?"+to.Tenant, Place{}, atMost, func(at Place, limit int) ([]audit.Entry, store.Cursor, error) {
 		return to.List(r.Context(), a.Store, at.Cursor, limit)
-	})
-}
-
-func listOf[T any](a *API, list func(ctx context.Context, tenant string, after store.Cursor, limit int) ([]T, store.Cursor, error)) http.HandlerFunc {
-	return answer(a, func(r *http.Request) (List[T], error) {
-		params := read(r, "tenant", "limit", "page")
-		tenant := params.tenant()
-		return paged(params, r.URL.Path+"?"+tenant, Place{}, store.MaxPage, func(at Place, limit int) ([]T, store.Cursor, error) {
-			return list(r.Context(), tenant, at.Cursor, limit)
-		})
 	})
 }
 

@@ -1,8 +1,6 @@
 package pages_test
 
 import (
-	"billhook/internal/compose/operations"
-	"billhook/internal/console"
 	"context"
 	"log/slog"
 	"net/http"
@@ -19,6 +17,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/compose/operations"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/console/ops/pages"
 	"billhook/internal/dedupe"

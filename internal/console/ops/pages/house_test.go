@@ -1,8 +1,6 @@
 package pages_test
 
 import (
-	"billhook/internal/compose/operations"
-	"billhook/internal/console"
 	"context"
 	"log/slog"
 	"net/http"
@@ -21,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/compose/operations"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/console/ops/pages"
 	"billhook/internal/platform/serve"

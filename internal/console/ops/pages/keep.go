@@ -49,11 +49,6 @@ func named(format, part string) func(*visit) string {
 	return func(v *visit) string { return v.of(format, v.param(part)) }
 }
 
-// listed is the API's address of a page of a list, with those parameters of the page's own address.
-func listed(path string, names ...string) func(*visit) string {
-	return func(v *visit) string { return v.list(path, names...) }
-}
-
 func (v *visit) list(path string, names ...string) string {
 	return with(path, append(v.filters(append(names, "page")...), "limit", rows)...)
 }

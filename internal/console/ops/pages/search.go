@@ -124,12 +124,6 @@ func subscription(v *visit) (any, error) {
 	return page, v.get(path, &page.Entries)
 }
 
-type statePage[T any] struct {
-	ops.List[T]
-	State  string
-	States []string
-}
-
 type orderPage struct {
 	orders.Order
 	Machine []orderState

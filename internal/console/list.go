@@ -1,9 +1,11 @@
 package console
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"net/url"
 	"reflect"
 	"strconv"
@@ -63,27 +65,40 @@ func itemOf(t reflect.Type) (reflect.Type, bool) {
 // page reads the token of a request for a list. It refuses one of another list or of other filters. A token grants
 // nothing: whoever makes one up sees what they could have asked for.
 func (o Operation) page(in Input, request reflect.Value) error {
-	page := pageOf(request)
+	page := partOf[Page](request)
 	if page == nil || page.Token == "" {
 		return nil
 	}
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(page.Token)
-	if parts := strings.SplitN(string(raw), "|", 3); err == nil && len(page.Token) <= 2*store.MaxIDBytes && len(parts) == 3 && parts[0] == o.print(in) {
-		if micros, err := strconv.ParseInt(parts[1], 10, 64); err == nil {
-			page.After = store.Cursor{At: time.UnixMicro(micros).UTC(), ID: parts[2]} // The store judges the id.
-			return nil
+	var times [3]time.Time
+	parts := strings.SplitN(string(raw), "|", 5)
+	ok := err == nil && len(page.Token) <= 2*store.MaxIDBytes && len(parts) == 5 && parts[0] == o.print(in)
+	for i := 0; ok && i < len(times); i++ {
+		micros, err := strconv.ParseInt(parts[i+1], 10, 64)
+		times[i], ok = time.UnixMicro(micros).UTC(), err == nil
+	}
+	if ok {
+		page.After = store.Cursor{At: times[0], ID: parts[4]} // The store judges the id.
+		if span := partOf[Span](request); span != nil {
+			span.Since, span.Until = Moment{times[1]}, Moment{times[2]}
+			ok = !page.After.At.Before(times[1]) && (times[2].IsZero() || page.After.At.Before(times[2]))
 		}
+	}
+	if ok {
+		return nil
 	}
 	return Refuse(Malformed, "page_invalid", "This page token is not of this list with these filters; start again without one.")
 }
 
-// next is the answer with the token of the page behind it.
-func (o Operation) next(in Input, answer any) any {
+// next is the answer with the token of the page behind it. The span of time stays that of the first page, from which
+// ages count.
+func (o Operation) next(in Input, request reflect.Value, answer any) any {
 	list, ok := answer.(cursored)
 	if !ok || list.cursor().IsZero() {
 		return answer
 	}
-	text := o.print(in) + "|" + strconv.FormatInt(list.cursor().At.UnixMicro(), 10) + "|" + list.cursor().ID
+	span := cmp.Or(partOf[Span](request), &Span{})
+	text := fmt.Sprintf("%s|%d|%d|%d|%s", o.print(in), list.cursor().At.UnixMicro(), span.Since.UnixMicro(), span.Until.UnixMicro(), list.cursor().ID)
 	return list.with(base64.RawURLEncoding.EncodeToString([]byte(text)))
 }
 
@@ -99,14 +114,14 @@ func (o Operation) print(in Input) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// pageOf is the Page that a request embeds; nil: it embeds none.
-func pageOf(request reflect.Value) *Page {
-	field := request.FieldByName("Page")
+// partOf is the part of this type that a request embeds; nil: it embeds none.
+func partOf[T any](request reflect.Value) *T {
+	field := request.FieldByName(reflect.TypeFor[T]().Name())
 	if !field.IsValid() || !field.CanAddr() {
 		return nil
 	}
-	page, _ := field.Addr().Interface().(*Page)
-	return page
+	part, _ := field.Addr().Interface().(*T)
+	return part
 }
 
 // AllOr is the state that a list is of; empty: of any, where the request says all.

@@ -183,7 +183,8 @@ type Column struct {
 	index []int
 }
 
-// columnsOf reads the columns of a struct from its tags `show:"Label,less"`.
+// columnsOf reads the columns of a struct from its tags `show:"Label,less"`. Those of a struct within that is tagged
+// `show:"*"` stand among them. A list within is a table of its own, of one column where its items have a String.
 func columnsOf(t reflect.Type) (columns []Column) {
 	if t.Kind() != reflect.Struct {
 		return nil
@@ -194,9 +195,19 @@ func columnsOf(t reflect.Type) (columns []Column) {
 			continue
 		}
 		name, _, _ := strings.Cut(s.Tag.Get("json"), ",")
+		if label == "*" {
+			for _, inner := range columnsOf(s.Type) {
+				inner.Name, inner.index = "", slices.Concat(s.Index, inner.index)
+				columns = append(columns, inner)
+			}
+			continue
+		}
 		c := Column{Label: label, Name: name, Less: options == "less", Detail: options == "detail", Link: s.Tag.Get("link"), index: s.Index}
 		if s.Type.Kind() == reflect.Slice && s.Type.Elem().Kind() == reflect.Struct {
 			c.Inside, c.Detail = columnsOf(s.Type.Elem()), true
+			if s.Type.Elem().Implements(reflect.TypeFor[fmt.Stringer]()) {
+				c.Inside = []Column{{Label: label}}
+			}
 		}
 		columns = append(columns, c)
 	}
@@ -268,5 +279,5 @@ func (o Operation) Call(ctx context.Context, by audit.Author, in Input) (any, er
 	if err != nil {
 		return nil, err
 	}
-	return o.next(in, answer), nil
+	return o.next(in, request, answer), nil
 }

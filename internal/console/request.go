@@ -25,6 +25,35 @@ type Change struct {
 	Why string `json:"why" validate:"required" help:"the reason, for the audit"`
 }
 
+// Span is the part of a request for a list that narrows it to a span of time.
+type Span struct {
+	Since Moment `json:"-" query:"since" help:"only from then on: a time (2026-11-21T09:00:00Z) or an age (90m, 36h, 7d)"`
+	Until Moment `json:"-" query:"until" help:"only before then: a time or an age"`
+}
+
+// Moment is a time that may be given as an age. It is whole microseconds, as the store's are.
+type Moment struct{ time.Time }
+
+// maxAge bounds an age: longer is a slip of the pen.
+const maxAge = 10 * 366 * 24 * time.Hour
+
+func momentOf(text string, now time.Time) (Moment, error) {
+	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return Moment{at.UTC().Truncate(time.Microsecond)}, nil
+	}
+	age, err := time.ParseDuration(text)
+	if number, isDays := strings.CutSuffix(text, "d"); isDays {
+		var days uint64
+		if days, err = strconv.ParseUint(number, 10, 12); err == nil {
+			age = time.Duration(days) * 24 * time.Hour
+		}
+	}
+	if err != nil || age <= 0 || age > maxAge {
+		return Moment{}, errors.New("a time such as 2026-11-21T09:00:00Z or an age such as 36h or 7d")
+	}
+	return Moment{now.Add(-age).UTC().Truncate(time.Microsecond)}, nil
+}
+
 // Owned is the part of a request that says whose the thing is.
 type Owned struct {
 	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" default:"default" help:"the tenant, where messages name one"`
@@ -48,6 +77,8 @@ type Input struct {
 	Query url.Values
 	// Body is a JSON object; empty: there is none.
 	Body []byte
+	// Now is when it is asked. Ages count from then.
+	Now time.Time
 }
 
 // decode makes the request. The error is the *Refusal that says what is wrong with it.
@@ -75,12 +106,18 @@ func (o Operation) decode(in Input) (reflect.Value, error) {
 		if text == "" {
 			continue
 		}
-		if err := set(request.FieldByIndex(f.index), text); err != nil {
+		if i := slices.IndexFunc(f.OneOf, func(value string) bool { return strings.EqualFold(value, text) }); i >= 0 {
+			text = f.OneOf[i]
+		}
+		if err := set(request.FieldByIndex(f.index), text, in.Now); err != nil {
 			if rule := f.rule(); rule != "" {
 				err = errors.New(rule)
 			}
 			return request, Refuse(Malformed, f.Name+"_invalid", "The parameter "+f.Name+" is "+err.Error()+".")
 		}
+	}
+	if span := partOf[Span](request); span != nil && !span.Until.IsZero() && !span.Since.Before(span.Until.Time) {
+		return request, Refuse(Malformed, "since_invalid", "The parameter since is before until.")
 	}
 	return request, o.check(request)
 }
@@ -204,12 +241,18 @@ func (f Field) rule() string {
 }
 
 // set reads a text into a field. The error says what the text should have been.
-func set(into reflect.Value, text string) error {
+func set(into reflect.Value, text string, now time.Time) error {
 	if into.Kind() == reflect.Pointer {
 		into.Set(reflect.New(into.Type().Elem()))
 		into = into.Elem()
 	}
 	switch {
+	case into.Type() == reflect.TypeFor[Moment]():
+		at, err := momentOf(text, now)
+		if err != nil {
+			return err
+		}
+		into.Set(reflect.ValueOf(at))
 	case into.Type() == reflect.TypeFor[time.Time]():
 		at, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil {
@@ -239,7 +282,9 @@ func set(into reflect.Value, text string) error {
 }
 
 // Check reports what is wrong with a text for the field; nil: its type takes it.
-func (f Field) Check(text string) error { return set(reflect.New(f.Type).Elem(), text) }
+func (f Field) Check(text string) error {
+	return set(reflect.New(f.Type).Elem(), text, time.Time{}.Add(maxAge))
+}
 
 // Input makes the input of an operation of texts, as a form and a command line have them. Where get reports that a
 // field is not there it is left out. The error says which text is wrong.
@@ -255,7 +300,7 @@ func (o Operation) Input(get func(Field) (text string, given bool)) (Input, erro
 			in.Query.Set(f.Name, text)
 		case f.In == InBody:
 			value := reflect.New(f.Type).Elem()
-			if err := set(value, text); err != nil {
+			if err := set(value, text, time.Time{}); err != nil {
 				return in, Refuse(Refused, "refused", "The field "+f.Name+" takes "+err.Error()+".")
 			}
 			members[f.Name] = value.Interface()

@@ -21,12 +21,12 @@ func Text(v reflect.Value) string {
 			return ""
 		}
 		return value.UTC().Format(time.RFC3339)
+	case fmt.Stringer:
+		return value.String()
 	case map[string]any:
-		var parts []string
-		for _, name := range slices.Sorted(maps.Keys(value)) {
-			parts = append(parts, name+" "+Text(reflect.ValueOf(value[name])))
-		}
-		return strings.Join(parts, ", ")
+		return pairs(value)
+	case map[string]string:
+		return pairs(value)
 	case float64: // a number of JSON whose type nobody knows
 		return strconv.FormatFloat(value, 'f', -1, 64)
 	case []string:
@@ -34,6 +34,14 @@ func Text(v reflect.Value) string {
 	default:
 		return fmt.Sprint(value)
 	}
+}
+
+func pairs[V any](of map[string]V) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		parts = append(parts, name+" "+Text(reflect.ValueOf(of[name])))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Answer returns a pointer to an empty answer, and Item one to an empty item of a list.

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -25,6 +26,7 @@ type Server struct {
 	Log *slog.Logger
 	// Author is the caller of a request that has been let in.
 	Author func(context.Context) audit.Author
+	Now    func() time.Time
 }
 
 var errQuery = serve.Refuse(http.StatusBadRequest, "query_invalid", "The query string is malformed.")
@@ -95,6 +97,7 @@ func param(r *http.Request, name string) string {
 // Call calls an operation for the caller of the context. The answer is a value of the operation's answer type. The
 // error is the *serve.Problem that it is answered with, or wraps the context's.
 func (s *Server) Call(ctx context.Context, o console.Operation, in console.Input) (any, error) {
+	in.Now = s.Now().UTC()
 	answer, err := o.Call(ctx, s.Author(ctx), in)
 	if err != nil {
 		if ended := context.Cause(ctx); ended != nil {

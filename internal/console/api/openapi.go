@@ -82,6 +82,8 @@ func (s schemas) of(t reflect.Type) map[string]any {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
 		return map[string]any{"type": "string", "format": "date-time"}
+	case t == reflect.TypeFor[console.Moment]():
+		return map[string]any{"type": "string"}
 	case t.Kind() == reflect.Pointer:
 		return map[string]any{"anyOf": []any{s.of(t.Elem()), map[string]any{"type": "null"}}}
 	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:

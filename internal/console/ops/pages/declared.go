@@ -167,6 +167,10 @@ type input struct {
 
 // list is the page of a list.
 func (p *Pages) list(v *visit, o console.Operation) (any, error) {
+	show, shows := p.Declared.Find(o.Noun() + " show")
+	if id := strings.TrimSpace(v.query("id")); id != "" && shows {
+		return nil, elsewhere(with(strings.Replace(pageOf(show), "{"+lastParam(show)+"}", url.PathEscape(id), 1), "tenant", v.query("tenant")))
+	}
 	view := declaredView{Title: title(o.Noun()), Summary: o.Summary, Noun: o.Noun()}
 	table, err := p.table(v, o)
 	if err != nil {
@@ -178,18 +182,15 @@ func (p *Pages) list(v *visit, o console.Operation) (any, error) {
 			view.Actions = append(view.Actions, action{title(other.Verb()), pageOf(other)})
 		}
 	}
-	if show, ok := p.Declared.Find(o.Noun() + " show"); ok {
+	if shows {
 		for _, f := range show.Fields {
 			if f.In == console.InPath {
 				view.Filters = append(view.Filters, input{Field: console.Field{Name: "id"}, Label: title(f.Help), Value: v.query("id")})
 			}
 		}
-		if id := v.query("id"); id != "" {
-			view.Actions = append(view.Actions, action{"Show " + id, with(href("/ops/"+o.Noun()+"/%s", id), "tenant", v.query("tenant"))})
-		}
 	}
 	for _, f := range o.Fields {
-		if f.In == console.InQuery && f.Name != "limit" && f.Name != "page" {
+		if f.In == console.InQuery && f.Name != "limit" && f.Name != "page" && f.Name != "id" {
 			view.Filters = append(view.Filters, input{Field: f, Label: title(f.Name), Value: v.query(f.Name)})
 		}
 	}
@@ -219,6 +220,17 @@ func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
 	table := gridOf(o.Columns, list.FieldByName("Items"), v.query("tenant"))
 	table.Title, table.Empty, table.Next = title(o.Verb()), o.Empty, next(v.request.URL.RequestURI(), list.FieldByName("Next").String())
 	return table, nil
+}
+
+// look asks for the answer of the operation of a name, with the parameters of the visit.
+func look[T any](p *Pages, v *visit, name string) (found T, err error) {
+	o, ok := p.Declared.Find(name)
+	if !ok {
+		return found, errNoPage
+	}
+	answer, err := p.now(v, o)
+	found, _ = answer.(T)
+	return found, err
 }
 
 // now is the answer of a look at one thing, with the parameters of the visit.
@@ -256,7 +268,7 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 		view.Tables = append(view.Tables, table)
 	}
 	for _, other := range p.Declared.Operations {
-		if other.Before == o.Name {
+		if other.Before == o.Name && (view.Absent == nil || other.Method == http.MethodPut) {
 			view.Actions = append(view.Actions, action{title(other.Verb()), p.at(v, pageOf(other))})
 		}
 	}

@@ -174,11 +174,20 @@ func (v *visit) send(method, path string, question, answer any) error {
 	return v.api.Call(v.ctx, method, path, question, answer)
 }
 
+// elsewhere is the address of the page that shows what was looked for.
+type elsewhere string
+
+func (elsewhere) Error() string { return "the page is elsewhere" }
+
 func (p *Pages) page(r chi.Router, route, file string, load func(*visit) (any, error)) {
 	p.must(file)
 	r.Get(route, func(w http.ResponseWriter, r *http.Request) {
 		v := p.visit(w, r)
 		data, err := load(v)
+		if to, ok := errors.AsType[elsewhere](err); ok {
+			http.Redirect(w, r, string(to), http.StatusSeeOther)
+			return
+		}
 		if err != nil {
 			p.fail(v, err)
 			return

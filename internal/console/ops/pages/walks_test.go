@@ -36,7 +36,7 @@ var walks = map[string]struct {
 }{
 	"a product is set and retired": {steps: []step{
 		{asks: "/ops/products", says: []string{`href="/ops/products/hat"`, "250", "catalog"}},
-		{asks: "/ops/products?id=scarf", says: []string{`href="/ops/products/scarf"`}},
+		{asks: "/ops/products?id=scarf", says: []string{"Neither the catalog nor the store", `href="/ops/products/scarf/set"`}},
 		{asks: "/ops/products/hat/set", says: []string{"Points 250", `name="expect" value="250"`, "Set products hat"}},
 		{asks: "/ops/products/hat/set", form: form("ticket 7", "points", "1000", "expect", "250"), says: []string{"Points 1,000", "ticket 7", "origin catalog, points 250, state active"}},
 		{asks: "/ops/products/hat/set", form: form("ticket 8", "points", "1200", "expect", "250"), status: 409,

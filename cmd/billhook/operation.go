@@ -29,6 +29,10 @@ func (p *program) operationCommands(of *console.Catalog, about map[string]string
 	nouns := map[string]*cobra.Command{}
 	asks := map[string]func() client{}
 	for _, o := range of.Operations {
+		if o.Verb() == "" {
+			commands = append(commands, p.operation(of, o, nil))
+			continue
+		}
 		noun := nouns[o.Noun()]
 		if noun == nil {
 			noun = &cobra.Command{Use: o.Noun(), Short: about[o.Noun()]}
@@ -52,10 +56,14 @@ type asked struct {
 	reason reason
 }
 
-// operation is the command of an operation: what stands in the path are its arguments, all else are flags.
+// operation is the command of an operation: what stands in the path are its arguments, all else are flags. One without
+// a noun has no ask, and gets a flag of its own for the worker.
 func (p *program) operation(of *console.Catalog, o console.Operation, ask func() client) *cobra.Command {
 	use, arguments := o.Verb(), 0
 	command := &cobra.Command{Short: o.Summary, Long: o.Help}
+	if ask == nil {
+		use, ask = o.Noun(), p.worker(command)
+	}
 	var why reason
 	for _, f := range o.Fields {
 		switch {

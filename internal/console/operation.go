@@ -30,7 +30,7 @@ const (
 
 // Row declares an operation.
 type Row struct {
-	// Name is a noun and a verb, such as "stock set". The command is called so.
+	// Name is a noun and a verb, such as "stock set", or a single word, such as "status". The command is called so.
 	Name string
 	// Path is the route: method and pattern, such as "PUT /v1/ops/stock/{id}".
 	Path string
@@ -72,8 +72,8 @@ type Operation struct {
 func New[Request, Answer any](row Row, do func(context.Context, audit.Author, Request) (Answer, error)) Operation {
 	o := Operation{Row: row, request: reflect.TypeFor[Request](), response: reflect.TypeFor[Answer]()}
 	var found bool
-	if o.Method, o.Pattern, found = strings.Cut(row.Path, " "); !found || o.Noun() == "" || o.Verb() == "" {
-		panic("console: a row needs a name of two words, a method and a path: " + row.Name)
+	if o.Method, o.Pattern, found = strings.Cut(row.Path, " "); !found || o.Noun() == "" {
+		panic("console: a row needs a name, a method and a path: " + row.Name)
 	}
 	o.Fields = fieldsOf(o.request)
 	shown := o.response

@@ -240,7 +240,7 @@ func TestARowThatCannotBeServedStopsTheProcess(t *testing.T) {
 		ID string `path:"id"`
 	}
 	for name, build := range map[string]func() console.Operation{
-		"a name of one word":    func() console.Operation { return console.New(console.Row{Name: "shelves", Path: "GET /{id}"}, look) },
+		"no name":               func() console.Operation { return console.New(console.Row{Path: "GET /{id}"}, look) },
 		"no method":             func() console.Operation { return console.New(console.Row{Name: "shelves show", Path: "/{id}"}, look) },
 		"a path without the id": func() console.Operation { return console.New(console.Row{Name: "shelves show", Path: "GET /x"}, look) },
 		"a look with a reason": func() console.Operation {

@@ -20,8 +20,7 @@ func TestAMistakeInADefaultIsToldOnce(t *testing.T) {
 	text, err := os.ReadFile("queues.yaml")
 	require.NoError(t, err)
 	lines := strings.Split(string(text), "\n")
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := from(t, "")
 	inDefaults, mutated := false, 0
 	for i, line := range lines {
 		if line != "" && !strings.HasPrefix(line, " ") && !strings.HasPrefix(line, "#") {

@@ -15,19 +15,10 @@ import (
 
 func TestTheHashIsOfTheFilesWhereverTheyAreAndWhateverRuns(t *testing.T) {
 	t.Parallel()
-	built, err := catalog.Load("")
-	require.NoError(t, err)
+	built := from(t, "")
 	require.Regexp(t, `^[0-9a-f]{8}$`, built.Hash())
-	folder := t.TempDir()
-	names, err := filepath.Glob("*.yaml")
-	require.NoError(t, err)
-	for _, name := range names {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(folder, name), text, 0o600))
-	}
-	copied, err := catalog.Load(folder)
-	require.NoError(t, err)
+	folder := shipped(t, nil)
+	copied := from(t, folder)
 	require.Equal(t, built.Hash(), copied.Hash())
 	require.Equal(t, built.Hash(), mustOnly(t, copied, "paynow-events", "pay-subscription-update").Hash(), "what runs is no part of it")
 	same, err := copied.With(map[string]string{"products.yaml": "products: {}\n"})
@@ -35,8 +26,7 @@ func TestTheHashIsOfTheFilesWhereverTheyAreAndWhateverRuns(t *testing.T) {
 	require.NotEqual(t, built.Hash(), same.Hash())
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "products.yaml"), []byte("products: {}\n"), 0o600))
 	require.Equal(t, built.Hash(), copied.Hash(), "the hash is of what was loaded, not of what stands there since")
-	changed, err := catalog.Load(folder)
-	require.NoError(t, err)
+	changed := from(t, folder)
 	require.Equal(t, same.Hash(), changed.Hash())
 	require.Empty(t, (&catalog.Catalog{}).Hash())
 }
@@ -44,8 +34,7 @@ func TestTheHashIsOfTheFilesWhereverTheyAreAndWhateverRuns(t *testing.T) {
 // Anybody can compute it without Billhook.
 func TestTheHashIsThatOfTheFilesSums(t *testing.T) {
 	t.Parallel()
-	built, err := catalog.Load("")
-	require.NoError(t, err)
+	built := from(t, "")
 	sums, err := exec.CommandContext(t.Context(), "sh", "-c", "LC_ALL=C sha256sum *.yaml").Output()
 	require.NoError(t, err)
 	sum := sha256.Sum256(sums)

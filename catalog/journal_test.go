@@ -42,8 +42,7 @@ func TestAnEventHasTheNarrowestRule(t *testing.T) {
 // The waits of what undoes another event last longer than an hour, and are the broker's own.
 func TestWhatUndoesAnEventWaitsAnHourForIt(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := from(t, "")
 	q, ok := c.Queue("fis-ingestion")
 	require.True(t, ok)
 	h, ok := q.Handler("billing.invoice.reverted")

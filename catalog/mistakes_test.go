@@ -16,8 +16,8 @@ import (
 	"billhook/catalog"
 )
 
-// small is the folder of the catalog that most tests change.
-var small = filepath.Join("testdata", "small")
+// small is the folder of the catalog that most tests change. In crooked is everything that is easy to fill in differently.
+var small, crooked = filepath.Join("testdata", "small"), filepath.Join("testdata", "crooked")
 
 // text is what a file of a catalog says.
 func text(t *testing.T, folder, file string) string {
@@ -25,6 +25,14 @@ func text(t *testing.T, folder, file string) string {
 	data, err := os.ReadFile(filepath.Join(folder, file))
 	require.NoError(t, err)
 	return string(data)
+}
+
+// from loads the catalog of a folder, "" for that of the program.
+func from(t *testing.T, folder string) *catalog.Catalog {
+	t.Helper()
+	c, err := catalog.Load(folder)
+	require.NoError(t, err)
+	return c
 }
 
 // like copies the catalog of a folder, with other texts for some of its files.
@@ -51,7 +59,7 @@ func posting(t *testing.T) string {
 	t.Helper()
 	dir := edited(t, small, "queues.yaml", "handlers:\n      reminder: { name: letters.send }",
 		"enabled: true\n    batch: { size: 5, wait: \"0.02s\" }\n    handlers:\n      reminder: { post: { target: post-office, path: /v1/letters, reconcile: \"/v1/letters/{id}\" } }")
-	return like(t, dir, map[string]string{"targets.yaml": text(t, filepath.Join("testdata", "crooked"), "targets.yaml")})
+	return like(t, dir, map[string]string{"targets.yaml": text(t, crooked, "targets.yaml")})
 }
 
 // shipped is the catalog of the program, with other texts for some of its files.

@@ -1,9 +1,7 @@
 package catalog_test
 
 import (
-	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,8 +11,7 @@ import (
 
 func TestOldNamesLeadToWhatTheyNamed(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := from(t, "")
 	for name, want := range map[string]string{
 		"orders.process": "orders-process", "orders-process": "orders-process", "orders.process.dlq": "orders-process", "orders-process-dlq": "orders-process",
 		"fis.dlx.exchange": "fis-ingestion", "fis.ingestion.dlq": "fis-ingestion", "fis.ingestion.dlq.queue": "fis-ingestion",
@@ -42,8 +39,7 @@ func TestOldNamesLeadToWhatTheyNamed(t *testing.T) {
 
 func TestASharedTopicExistsWhereOneOfItsQueuesIsEnabled(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load(filepath.Join("testdata", "crooked"))
-	require.NoError(t, err)
+	c := from(t, crooked)
 	require.Equal(t, []string{"seat-news", "unheard", "halls"}, c.OtherTopics())
 	shared, _ := c.Queue("ordered")
 	require.Equal(t, "halls", shared.Topic())
@@ -61,26 +57,4 @@ func TestAMessageForOneQueueOfATopicNamesIt(t *testing.T) {
 	require.Equal(t, given, catalog.Queue{ID: "q"}.Addressed(given), "on a topic of its own all is the queue's")
 	require.True(t, bound.Takes(bound.Addressed(nil)))
 	require.True(t, bound.Filter().Match(bound.Addressed(nil)))
-}
-
-func TestAQueuesScheduleLeavesThatOfTheDefaults(t *testing.T) {
-	t.Parallel()
-	c, err := catalog.Load(filepath.Join("testdata", "crooked"))
-	require.NoError(t, err)
-	own, _ := c.Queue("single")
-	require.Equal(t, []time.Duration{3 * time.Second}, own.Backoff.Schedule)
-	after, _ := c.Queue("by-key")
-	require.Equal(t, []time.Duration{500 * time.Millisecond, 1250 * time.Millisecond, 700 * time.Second}, after.Backoff.Schedule)
-}
-
-// A handler that is a post has what a handler of its own would have.
-func TestAPostStandsInThePlaceOfAHandlersName(t *testing.T) {
-	t.Parallel()
-	c, err := catalog.Load(filepath.Join("testdata", "crooked"))
-	require.NoError(t, err)
-	q, _ := c.Queue("reminders")
-	h, ok := q.Handler("reminder.late")
-	require.True(t, ok)
-	require.Equal(t, catalog.Post{Target: "post-office", Path: "/letters", Reconcile: "/letters/{id}"}, h.Post)
-	require.Equal(t, []any{"post:post-office/letters", 1, q.Backoff, q.HandlerTimeout}, []any{h.Name, h.MaxAttempts, h.Backoff, h.Timeout})
 }

@@ -2,7 +2,6 @@ package catalog_test
 
 import (
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -26,8 +25,7 @@ func running(c *catalog.Catalog) (ids []string) {
 
 func TestADeploymentRunsTheQueuesThatItNamesAlone(t *testing.T) {
 	t.Parallel()
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
+	shipped := from(t, "")
 	before := running(shipped)
 	for sentence, test := range map[string]struct {
 		names, want, variables, sources []string
@@ -58,11 +56,9 @@ func TestADeploymentRunsTheQueuesThatItNamesAlone(t *testing.T) {
 		require.Empty(t, only.OutboundTopics, sentence)
 		require.Equal(t, test.sources, slices.Sorted(maps.Keys(only.Sources)), sentence)
 	}
-	told, err := shipped.Only([]string{"events-low"})
-	require.NoError(t, err)
+	told := mustOnly(t, shipped, "events-low")
 	require.Len(t, told.OutboundTopics, 1, "others are told by a queue that runs")
-	all, err := shipped.Only(nil)
-	require.NoError(t, err)
+	all := mustOnly(t, shipped)
 	require.Same(t, shipped, all, "without names every enabled queue runs")
 	require.Equal(t, before, running(shipped), "a narrowed catalog leaves the whole one as it was")
 	require.NotEmpty(t, shipped.Sources[catalog.Producers].Events)
@@ -70,8 +66,7 @@ func TestADeploymentRunsTheQueuesThatItNamesAlone(t *testing.T) {
 
 func TestADeploymentThatLacksWhatItNeedsIsRefusedWithTheReason(t *testing.T) {
 	t.Parallel()
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
+	shipped := from(t, "")
 	for sentence, test := range map[string]struct {
 		names []string
 		want  string
@@ -103,25 +98,19 @@ func TestADeploymentThatLacksWhatItNeedsIsRefusedWithTheReason(t *testing.T) {
 // told. Neither needs the other queue.
 func TestAHandlerEmitsToAQueueThatNeedNotRunOnlyWhereItDoes(t *testing.T) {
 	t.Parallel()
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
+	shipped := from(t, "")
 	payNow := []string{"paynow-events", "pay-subscription-update"}
-	alone, err := shipped.Only(payNow)
-	require.NoError(t, err)
+	alone := mustOnly(t, shipped, payNow...)
 	require.Empty(t, alone.EmitsOf("points.credit"))
-	with, err := shipped.Only(append(payNow, "orders-process", "notifications-fanout", "notifications-send"))
-	require.NoError(t, err)
+	with := mustOnly(t, shipped, append(payNow, "orders-process", "notifications-fanout", "notifications-send")...)
 	require.Equal(t, []string{"orders-process"}, with.EmitsOf("points.credit"))
 	require.Equal(t, []string{"orders-process"}, shipped.EmitsOf("points.credit"), "a narrowed catalog leaves the whole one as it was")
-	again, err := with.Only(payNow)
-	require.NoError(t, err)
+	again := mustOnly(t, with, payNow...)
 	require.Empty(t, again.EmitsOf("points.credit"))
 
-	counted, err := shipped.Only([]string{"events-high"})
-	require.NoError(t, err)
+	counted := mustOnly(t, shipped, "events-high")
 	require.Empty(t, counted.EmitsOf("usage.track"))
-	warned, err := shipped.Only([]string{"events-high", "events-normal"})
-	require.NoError(t, err)
+	warned := mustOnly(t, shipped, "events-high", "events-normal")
 	require.Equal(t, []string{"events-normal"}, warned.EmitsOf("usage.track"))
 }
 
@@ -130,8 +119,7 @@ func TestAQueueThatIsNotEnabledIsNotEmittedTo(t *testing.T) {
 	for list, want := range map[string][]string{
 		"[reminders]": {"seat-news"}, "[bookings]": {"seat-news", "bookings"}, "[reminders, bookings]": {"seat-news", "bookings"}, "[]": {"seat-news"},
 	} {
-		c, err := catalog.Load(edited(t, small, "queues.yaml", "emits: [seat-news]", "emits: [seat-news]\n        emits_if_run: "+list))
-		require.NoError(t, err)
+		c := from(t, edited(t, small, "queues.yaml", "emits: [seat-news]", "emits: [seat-news]\n        emits_if_run: "+list))
 		require.Equal(t, want, c.EmitsOf("seats.free"), list)
 	}
 }
@@ -143,8 +131,7 @@ func TestAHandlerWaitsNoLongerThanAnythingIsDelayed(t *testing.T) {
 		if text != "" {
 			replacement += "\n        waits_for: \"" + text + "\""
 		}
-		c, err := catalog.Load(edited(t, small, "queues.yaml", "timeout: \"5s\"", replacement))
-		require.NoError(t, err)
+		c := from(t, edited(t, small, "queues.yaml", "timeout: \"5s\"", replacement))
 		q, ok := c.Queue("bookings")
 		require.True(t, ok)
 		require.Equal(t, want, q.Handlers["seat.freed"].WaitsFor, text)
@@ -155,8 +142,7 @@ func TestAHandlerWaitsNoLongerThanAnythingIsDelayed(t *testing.T) {
 // no target is needed that the whole catalog does not need.
 func TestANarrowedCatalogNeedsNothingThatDoesNotRun(t *testing.T) {
 	t.Parallel()
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
+	shipped := from(t, "")
 	var names []string
 	for _, q := range shipped.Queues {
 		names = append(names, q.ID)
@@ -194,12 +180,9 @@ func TestANarrowedCatalogNeedsNothingThatDoesNotRun(t *testing.T) {
 
 func TestTheTasksAreOfAPoolThatRunsAndIsNamedWhereSeveralDo(t *testing.T) {
 	t.Parallel()
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
-	one, err := catalog.Load(small) // it names no pool
-	require.NoError(t, err)
-	two, err := catalog.Load(filepath.Join("testdata", "crooked")) // it names none, and two pools run
-	require.NoError(t, err)
+	shipped := from(t, "")
+	one := from(t, small)   // it names no pool
+	two := from(t, crooked) // it names none, and two pools run
 	for sentence, test := range map[string]struct {
 		of     *catalog.Catalog
 		queues []string

@@ -19,8 +19,7 @@ import (
 // does not reach. Code asks the catalog; tests and docs may show names.
 func TestNoQueueIsNamedOutsideTheCatalog(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := from(t, "")
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)
 	found, err := strayNames(os.DirFS(root), namesOf(c))
@@ -47,8 +46,7 @@ func TestAStrayNameIsFoundByFileAndLine(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(root, file), []byte(text), 0o600))
 	}
-	c, err := catalog.Load(small)
-	require.NoError(t, err)
+	c := from(t, small)
 	found, err := strayNames(os.DirFS(root), namesOf(c))
 	require.NoError(t, err)
 	require.Equal(t, []string{

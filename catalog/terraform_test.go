@@ -60,12 +60,11 @@ func TestTerraformExpandsTheCatalogToTheBytesThatGoDoes(t *testing.T) {
 	for name, folder := range map[string]string{
 		"the shipped catalog": ".",
 		"a small one":         small,
-		"one whose defaults, schedules and parts of a second differ": filepath.Join("testdata", "crooked"),
+		"one whose defaults, schedules and parts of a second differ": crooked,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, err := catalog.Load(folder)
-			require.NoError(t, err)
+			c := from(t, folder)
 			want, err := c.JSON()
 			require.NoError(t, err)
 			output, printed, err := applied(t, terraform, folder)
@@ -100,8 +99,7 @@ func TestTerraformRefusesWhatTheLoaderRefuses(t *testing.T) {
 func TestTerraformGrantsWhatTheDoctorLooksFor(t *testing.T) {
 	t.Parallel()
 	terraform := terraformBinary(t)
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
+	shipped := from(t, "")
 	events, ok := shipped.HandledBy("points.credit")
 	require.True(t, ok)
 	some := []string{events.ID}
@@ -122,14 +120,11 @@ func TestTerraformGrantsWhatTheDoctorLooksFor(t *testing.T) {
 		"the shipped catalog":                      {folder: "."},
 		"the shipped catalog, narrowed":            {folder: ".", queues: some},
 		"a small one":                              {folder: small},
-		"one with two pools and no producers door": {folder: filepath.Join("testdata", "crooked")},
+		"one with two pools and no producers door": {folder: crooked},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, err := catalog.Load(test.folder)
-			require.NoError(t, err)
-			c, err = c.Only(test.queues)
-			require.NoError(t, err)
+			c := mustOnly(t, from(t, test.folder), test.queues...)
 			output, printed, err := applied(t, terraform, test.folder, test.queues...)
 			require.NoError(t, err, "%s", printed)
 			var granted map[string][]string

@@ -12,8 +12,7 @@ import (
 // The numbers of usage, and where they come from.
 func TestTheShippedNumbersOfUsageSayWhereTheyComeFrom(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := from(t, "")
 	require.Equal(t, 72*time.Hour, c.Usage.Grace, "ingestion-topology.md 6.4: covers worst-case weekend retry windows")
 	require.Equal(t, 300*time.Second, c.Usage.Ahead, "what a webhook's time may be off")
 	require.Equal(t, []int64{80, 100}, c.Usage.Thresholds, "near the quota, and at it")
@@ -48,10 +47,8 @@ func TestAQuotaIsThatOfThePlanElseThatOfTheMeter(t *testing.T) {
 
 func TestACatalogOfFewFilesHasTheProgramsLimitsNoQuotaNoRuleAndTellsNobody(t *testing.T) {
 	t.Parallel()
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
-	c, err := catalog.Load(small)
-	require.NoError(t, err)
+	shipped := from(t, "")
+	c := from(t, small)
 	require.Empty(t, c.Usage.Meters)
 	c.Usage.Meters = shipped.Usage.Meters
 	require.Equal(t, shipped.Usage, c.Usage)

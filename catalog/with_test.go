@@ -12,10 +12,8 @@ import (
 
 func TestFilesReplaceThoseOfACatalog(t *testing.T) {
 	t.Parallel()
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
-	narrowed, err := shipped.Only([]string{"paynow-events", "pay-subscription-update"})
-	require.NoError(t, err)
+	shipped := from(t, "")
+	narrowed := mustOnly(t, shipped, "paynow-events", "pay-subscription-update")
 	other, err := narrowed.With(map[string]string{"products.yaml": "products: {hat: {points: 7}}\n"})
 	require.NoError(t, err)
 	require.Equal(t, map[string]catalog.Product{"hat": {Points: 7}}, other.Products)
@@ -35,20 +33,15 @@ func TestAFolderWithoutMessagesTakesThoseThatAreGiven(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	for _, name := range []string{"queues.yaml", "topics.yaml", "targets.yaml", "notifications.yaml", "products.yaml", "sources.yaml"} {
-		text, err := os.ReadFile(filepath.Clean(name))
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(filepath.Join(folder, name), text, 0o600))
+		require.NoError(t, os.WriteFile(filepath.Join(folder, name), []byte(text(t, ".", name)), 0o600))
 	}
-	c, err := catalog.Load(folder)
-	require.NoError(t, err)
-	_, err = c.With(map[string]string{"messages.yaml": "message.v1: {}\n"})
+	_, err := from(t, folder).With(map[string]string{"messages.yaml": "message.v1: {}\n"})
 	require.ErrorContains(t, err, ": queue sub-plan-change: handlers.upgrade: is declared by no envelope.v1 contract")
 }
 
 func TestFilesThatMakeNoCatalogAreRefused(t *testing.T) {
 	t.Parallel()
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
+	shipped := from(t, "")
 	for name, test := range map[string]struct {
 		of    *catalog.Catalog
 		files map[string]string

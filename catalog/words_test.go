@@ -6,14 +6,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"billhook/catalog"
 )
 
 func TestWhatAQueueSaysOfItselfHasItsNumbers(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
+	c := from(t, "")
 	for id, numbers := range map[string][]string{
 		"orders-process":          {"order.created", "order_id", "5s, 30s, 2m, 10m", "up to 5 times", "orders-process-dlq", "14d", "above 5 open", "4h", "500 messages", "5 messages a second for it of one user", "100000"},
 		"pay-refund-initiation":   {"1m, 2m, 4m", "30s more", "idempotency key", "48d", "two people"},

@@ -176,7 +176,7 @@ func (a *asked) list(ctx context.Context) error {
 		return err
 	}
 	var rows [][]string
-	var names, less []string
+	var names, less, notes []string
 	for _, c := range a.Columns {
 		if !c.Detail {
 			names = append(names, strings.ToUpper(c.Label))
@@ -196,13 +196,17 @@ func (a *asked) list(ctx context.Context) error {
 				cells = append(cells, console.Text(c.Value(item)))
 			}
 		}
-		rows = append(rows, cells)
+		if console.Alerts(item) {
+			cells[0] = a.p.alert(cells[0])
+		}
+		rows, notes = append(rows, cells), append(notes, console.Notes(item)...)
 	}
 	if len(rows) == 0 && a.Empty != "" {
 		a.p.printf("%s\n", a.Empty)
 	} else {
 		a.p.table(names, rows, less...)
 	}
+	a.p.notes(notes)
 	if all.Next != "" {
 		a.p.printf("There are more; raise --limit.\n")
 	}
@@ -258,6 +262,13 @@ func (a *asked) record(o console.Operation, answer any) {
 			rows = append(rows, row)
 		}
 		a.p.table(heads, rows)
+	}
+	a.p.notes(console.Notes(answer))
+}
+
+func (p *program) notes(all []string) {
+	for _, note := range all {
+		p.printf("%s\n", note)
 	}
 }
 

@@ -44,6 +44,21 @@ func pairs[V any](of map[string]V) string {
 	return strings.Join(parts, ", ")
 }
 
+// Notes are the sentences that an answer, or an item of a list, has to say beside its columns: those of its method
+// Notes() []string.
+func Notes(of any) []string {
+	if n, ok := of.(interface{ Notes() []string }); ok {
+		return n.Notes()
+	}
+	return nil
+}
+
+// Alerts reports whether an answer, or an item of a list, needs somebody: what its method Alerts() bool says.
+func Alerts(of any) bool {
+	a, ok := of.(interface{ Alerts() bool })
+	return ok && a.Alerts()
+}
+
 // Answer returns a pointer to an empty answer, and Item one to an empty item of a list.
 func (o Operation) Answer() any { return reflect.New(o.response).Interface() }
 

@@ -108,6 +108,7 @@ type grid struct {
 	Title, Empty string
 	Heads        []cell
 	Rows         [][]cell
+	Notes        []string
 	Next         string
 }
 
@@ -130,6 +131,7 @@ func gridOf(columns []console.Column, items reflect.Value, tenant string) (g gri
 			}
 		}
 		g.Rows = append(g.Rows, row)
+		g.Notes = append(g.Notes, console.Notes(item)...)
 		for at := range row {
 			g.Heads[at].Amount = g.Heads[at].Amount || row[at].Amount
 		}
@@ -146,6 +148,7 @@ type declaredView struct {
 	// Noun is what it is about, and ID which one; empty: it is a list.
 	Noun, ID string
 	Facts    []cell
+	Notes    []string
 	Tables   []grid
 	Actions  []action
 	Filters  []input
@@ -258,6 +261,7 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 	}
 	if answer != nil {
 		view.Facts, view.Tables = p.facts(v, o, answer)
+		view.Notes = console.Notes(answer)
 	}
 	for _, name := range o.Beside {
 		beside, _ := p.Declared.Find(name)

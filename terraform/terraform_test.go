@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/apps/twophase"
+	"billhook/internal/apps/payments"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/pipeline/deadletter"
@@ -395,7 +395,7 @@ func TestTheDocumentsNameOutputsThatThereAre(t *testing.T) {
 
 func TestTheTasksAndTheExpiryAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
-	require.ElementsMatch(t, []string{dedupe.Collection, deadletter.Collection, twophase.Collection, lane.Delayed.Lanes(), rates.Hours, rates.Days}, words(local(t, "firestore.tf", "ttl_collections")))
+	require.ElementsMatch(t, []string{dedupe.Collection, deadletter.Collection, payments.PhasesCollection, lane.Delayed.Lanes(), rates.Hours, rates.Days}, words(local(t, "firestore.tf", "ttl_collections")))
 	for _, b := range blocks(t, "resource") {
 		if b.Labels[1] == "door_ttl" {
 			require.Equal(t, strconv.Quote(webhook.BlocksCollection), b.source("collection"))

@@ -2,9 +2,8 @@
 // what its answers mean, whom their outcome is told, and the document of each payment's refund. It refuses to
 // know how the gateway is called, to retry, and to decide whether a payment is due.
 //
-// A payment is leased work: the gateway does it once per key of an event. A refund is two-phase work (see
-// internal/apps/twophase) on one document per payment, so a payment is refunded once, however many messages
-// ask.
+// A payment is leased work: the gateway does it once per key of an event. A refund is reserved in one
+// document per payment, made at the gateway, and settled with the message's phase: a payment is refunded once.
 package payments
 
 import (

@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"billhook/internal/apps/twophase"
 	"billhook/internal/contract"
 	"billhook/internal/pii"
 	"billhook/internal/pipeline/handler"
@@ -156,27 +155,28 @@ func (o order) read(answer []byte) (said, error) {
 func (r Refunds) Leased() handler.LeasedOf[*contract.Envelope] {
 	return handler.LeasedOf[*contract.Envelope]{
 		Plan: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Plan, error) {
-			a, effect, err := r.begin(ctx, event, body)
-			if err != nil || effect.Result != "" {
-				return handler.Plan{Effect: effect}, err
+			a, result, err := r.begin(ctx, event, body)
+			if err != nil || result != "" {
+				return handler.Plan{Effect: handler.Effect{Result: result}}, err
 			}
-			return a.work().Plan(ctx, event)
+			return a.plan(ctx)
 		},
 		Do: func(ctx context.Context, event handler.Event, body *contract.Envelope) (handler.Effect, error) {
-			a, effect, err := r.begin(ctx, event, body)
-			if err != nil || effect.Result != "" {
-				return effect, err
+			a, result, err := r.begin(ctx, event, body)
+			if err == nil && result == "" {
+				result, err = a.do(ctx)
 			}
-			return a.work().Do(ctx, event)
+			return handler.Effect{Result: result}, err
 		},
 		Reconcile: func(
 			ctx context.Context, event handler.Event, body *contract.Envelope,
 		) (handler.Effect, bool, error) {
-			a, effect, err := r.begin(ctx, event, body)
-			if err != nil || effect.Result != "" {
-				return effect, err == nil, err
+			a, result, err := r.begin(ctx, event, body)
+			done := result != ""
+			if err == nil && !done {
+				result, done, err = a.reconcile(ctx)
 			}
-			return a.work().Reconcile(ctx, event)
+			return handler.Effect{Result: result}, done, err
 		},
 	}
 }
@@ -189,13 +189,13 @@ type attempt struct {
 	asked order
 }
 
-// begin looks at what became of the refund before: the effect has a result where nothing is left to do.
+// begin looks at what became of the refund before: there is a result where nothing is left to do.
 func (r Refunds) begin(
 	ctx context.Context, event handler.Event, body *contract.Envelope,
-) (a attempt, done handler.Effect, err error) {
+) (a attempt, result string, err error) {
 	asked := body.Payload
 	if !pii.ID.Valid(asked.PaymentID) {
-		return a, done, retry.Permanent("payment_id_missing", nil)
+		return a, "", retry.Permanent("payment_id_missing", nil)
 	}
 	a = attempt{r, event, order{
 		event.CalleeKey(), event.Tenant, event.ID, body.Action, asked.PaymentID, asked.SubscriptionID,
@@ -204,48 +204,13 @@ func (r Refunds) begin(
 	there, err := a.look(ctx)
 	switch {
 	case err != nil || there.State != Refunded:
+		return a, "", err
 	case there.of(event):
-		done.Result = string(Refunded)
+		return a, string(Refunded), nil
 	case there.Amount == asked.Amount && there.Currency == asked.Currency:
-		done.Result = AlreadyRefunded
-	default:
-		err = retry.Permanent("refunded_otherwise", nil)
+		return a, AlreadyRefunded, nil
 	}
-	return a, done, err
-}
-
-// work is the refund in two phases: reserved here, made at the gateway, settled here.
-func (a attempt) work() handler.Leased {
-	return twophase.Work{
-		Store: a.Store, Now: a.Now, RememberFor: a.RememberFor,
-		Prepare: func(ctx context.Context, _ handler.Event) ([]store.Write, error) { return a.prepare(ctx) },
-		CommitThere: func(ctx context.Context, _ handler.Event) (string, error) {
-			answer, err := a.Gateway.Do(ctx, a.asked.EventID, a.asked.text())
-			if err != nil {
-				return "", err
-			}
-			s, err := a.asked.read(answer)
-			if err == nil && s.Status == statusDeclined {
-				err = retry.Permanent("refund_declined", nil)
-			}
-			return string(Refunded), err
-		},
-		Find: func(ctx context.Context, _ handler.Event) (string, bool, error) {
-			answer, known, err := a.Gateway.Reconcile(ctx, a.asked.EventID)
-			if err != nil || !known {
-				return "", false, err
-			}
-			s, err := a.asked.read(answer)
-			return string(Refunded), err == nil && s.Status == statusSucceeded, err
-		},
-		Confirm: func(ctx context.Context, _ handler.Event, _ string) ([]store.Write, error) {
-			return a.settle(ctx, Refunded, "")
-		},
-		RollBack: func(ctx context.Context, _ handler.Event, reason string) ([]store.Write, error) {
-			return a.settle(ctx, Refused, reason)
-		},
-		Request: func(handler.Event) handler.Call { return a.Gateway.Request(a.asked.EventID, a.asked.text()) },
-	}.Leased()
+	return a, "", retry.Permanent("refunded_otherwise", nil)
 }
 
 // of reports whether the refund is for the event.
@@ -267,8 +232,8 @@ func (a attempt) look(ctx context.Context) (Refund, error) {
 	return there, nil
 }
 
-// prepare reserves the payment's refund for the event: of two messages that ask, one is let through.
-func (a attempt) prepare(ctx context.Context) ([]store.Write, error) {
+// reservation reserves the payment's refund for the event: of two messages that ask, one is let through.
+func (a attempt) reservation(ctx context.Context) ([]store.Write, error) {
 	there, err := a.look(ctx)
 	switch {
 	case err != nil:
@@ -281,23 +246,23 @@ func (a attempt) prepare(ctx context.Context) ([]store.Write, error) {
 	case there.State == Refunded:
 		return nil, retry.Busy("contention", nil) // settled since begin looked
 	}
-	return a.write(Refund{
+	return replacing(Refund{
 		PaymentID: a.asked.PaymentID, Tenant: a.event.Tenant, SubscriptionID: a.asked.SubscriptionID,
 		Amount: a.asked.Amount, Currency: a.asked.Currency, State: UnderWay,
 		Queue: a.event.Queue, EventID: a.event.ID, ReservedAt: clock(a.Now), version: there.version,
 	}), nil
 }
 
-// settle ends what prepare reserved.
-func (a attempt) settle(ctx context.Context, as State, reason string) ([]store.Write, error) {
+// settlement ends what was reserved.
+func (a attempt) settlement(ctx context.Context, as State, reason string) ([]store.Write, error) {
 	there, err := a.look(ctx)
 	if err != nil || there.State != UnderWay || !there.of(a.event) {
 		return nil, err // or settled by another worker, with the phase: this one's commit fails
 	}
 	there.State, there.Reason, there.SettledAt = as, reason, clock(a.Now)
-	return a.write(there), nil
+	return replacing(there), nil
 }
 
-func (a attempt) write(r Refund) []store.Write {
+func replacing(r Refund) []store.Write {
 	return []store.Write{store.Replace(refundKey(r.Tenant, r.PaymentID), r.version, store.Encode(&r))}
 }

@@ -31,6 +31,9 @@ type bank struct {
 	made     map[string]bankOrder // by its key
 	refunded map[string]int       // by payment
 	orders   int
+	// forgets: a refusal is not remembered under its key. voids: asking for a key that nothing was done
+	// under declines it for good. rebuffs: a repetition of what was done is refused.
+	forgets, voids, rebuffs bool
 }
 
 // bankOrder is what an order and its answer have in common.
@@ -54,6 +57,9 @@ func (b *bank) Do(_ context.Context, id string, order []byte) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.orders++
+	if b.rebuffs && b.keys[id] != "" {
+		return nil, retry.Permanent("done_already", nil)
+	}
 	does := "succeed"
 	if len(b.does) > 0 {
 		does, b.does = b.does[0], b.does[1:]
@@ -62,10 +68,16 @@ func (b *bank) Do(_ context.Context, id string, order []byte) ([]byte, error) {
 	case "fail":
 		return nil, errLost
 	case "refuse":
-		return nil, retry.Permanent("callee_refused_422", nil)
+		if !b.forgets && b.keys[id] == "" {
+			b.keys[id], b.made[id] = "declined", asked
+		}
+		if b.keys[id] != "succeeded" {
+			return nil, retry.Permanent("callee_refused_422", nil)
+		}
 	}
+	b.made[id] = asked
 	if b.keys[id] == "" {
-		b.keys[id], b.made[id] = "succeeded", asked
+		b.keys[id] = "succeeded"
 		if does == "decline" {
 			b.keys[id] = "declined"
 		} else {
@@ -92,7 +104,11 @@ func (b *bank) Request(id string, order []byte) handler.Call {
 func (b *bank) Reconcile(_ context.Context, id string) ([]byte, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.answer(id), b.keys[id] != "", nil
+	if b.voids && b.keys[id] == "" {
+		b.keys[id] = "declined"
+	}
+	_, known := b.made[id]
+	return b.answer(id), known, nil
 }
 
 func refunding(db store.GetCommitter, gateway payments.Gateway) handler.Leased {
@@ -155,7 +171,7 @@ func TestAPaymentIsRefundedOnceHoweverManyMessagesAskForIt(t *testing.T) {
 	} {
 		effect, err := deliver(t.Context(), h, step.event)
 		if step.reason != "" {
-			requireVerdict(t, err, retry.Rejected, step.reason)
+			requireVerdict(t, err, retry.Permanent(step.reason, nil))
 			continue
 		}
 		require.NoError(t, err)
@@ -243,10 +259,10 @@ func TestAnAnswerOfAnotherOrderSettlesNoRefund(t *testing.T) {
 		db := storetest.Open(t)
 		h := refunding(db, &desk{answer: answer, known: answer})
 		_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", "9.99"))
-		requireVerdict(t, err, retry.Failed, "gateway_answer_of_another_order")
+		requireVerdict(t, err, retry.Transient("gateway_answer_of_another_order", nil))
 		_, done, err := h.Reconcile(t.Context(), refundOf("r-1", "pay-1", "9.99"))
 		require.False(t, done)
-		requireVerdict(t, err, retry.Failed, "gateway_answer_of_another_order")
+		requireVerdict(t, err, retry.Transient("gateway_answer_of_another_order", nil))
 		require.Equal(t, payments.UnderWay, refundIn(t, db, "pay-1").State)
 	}
 }
@@ -256,9 +272,9 @@ func TestARefundWithoutAPaymentIsADeadLetter(t *testing.T) {
 	db, d := storetest.Open(t), &desk{}
 	h := refunding(db, d)
 	_, err := h.Do(t.Context(), refundOf("r-1", "", ""))
-	requireVerdict(t, err, retry.Rejected, "payment_id_missing")
+	requireVerdict(t, err, retry.Permanent("payment_id_missing", nil))
 	_, err = h.Do(t.Context(), handler.Event{Queue: "refunds", Tenant: "default", ID: "r-1"})
-	requireVerdict(t, err, retry.Rejected, "unexpected_body")
+	requireVerdict(t, err, retry.Permanent("unexpected_body", nil))
 	page, _, err := payments.ListRefunds(t.Context(), db, "", store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, page)
@@ -271,7 +287,7 @@ func TestNothingIsRefundedWhileTheStoreIsDown(t *testing.T) {
 	h := refunding(db, b)
 	db.Down(true)
 	_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
-	requireVerdict(t, err, retry.Unavailable, "store_unavailable")
+	requireVerdict(t, err, retry.Outage("store_unavailable", nil))
 	require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope)
 	_, err = payments.FindRefund(t.Context(), db, "default", "pay-1")
 	require.ErrorIs(t, err, storetest.ErrFault)
@@ -298,7 +314,7 @@ func TestARefundThatCannotBeReadIsNotMadeAgain(t *testing.T) {
 		_, err = db.Commit(t.Context(), []store.Write{store.Set(doc.Key, fields)})
 		require.NoError(t, err)
 		_, err = h.Do(t.Context(), refundOf("r-2", "pay-1", ""))
-		requireVerdict(t, err, retry.Failed, "refund_unreadable")
+		requireVerdict(t, err, retry.Transient("refund_unreadable", nil))
 		_, err = payments.FindRefund(t.Context(), db, "default", "pay-1")
 		require.Error(t, err, name)
 		listed, _, err := payments.ListRefunds(t.Context(), db, "", store.Cursor{}, 10)

@@ -20,7 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"billhook/catalog"
-	"billhook/internal/apps/twophase"
+	"billhook/internal/apps/payments"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
 	"billhook/internal/dedupe"
@@ -253,7 +253,7 @@ func TestOrphansWaitForTheSlowestQueue(t *testing.T) {
 func TestExpiredDocumentsOfEveryCollectionAreRemoved(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	for _, collection := range []string{dedupe.Collection, deadletter.Collection, twophase.Collection, "paymentEvents"} {
+	for _, collection := range []string{dedupe.Collection, deadletter.Collection, payments.PhasesCollection, "paymentEvents"} {
 		for i := range 2 {
 			_, err := r.db.Commit(t.Context(), []store.Write{store.Set(store.Key{Collection: collection, ID: fmt.Sprint(i)}, map[string]any{
 				"expire_at": start.Add(time.Duration(i) * time.Hour),

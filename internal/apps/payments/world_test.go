@@ -1,0 +1,376 @@
+package payments_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// fault is what befalls one step: a read, a commit, or a request to the gateway.
+type fault int
+
+const (
+	none fault = iota
+	// lostBefore and lostAfter: the caller hears nothing; the step did not, or did, happen.
+	lostBefore
+	lostAfter
+	// diedBefore and diedAfter: the worker is killed on this side of the step or that.
+	diedBefore
+	diedAfter
+	// resent: a commit happens, its answer is lost, and the client library sends it again.
+	resent
+	// late: a request to the gateway times out, and arrives there some time later.
+	late
+)
+
+// everything lists what can befall a step of each name. To a read a death is the end of the attempt, as an error is.
+var everything = map[string][]fault{
+	"read":    {none, lostBefore},
+	"find":    {none, lostBefore, lostAfter, diedBefore, diedAfter},
+	"commit":  {none, lostBefore, lostAfter, diedBefore, diedAfter, resent},
+	"request": {none, lostBefore, lostAfter, diedBefore, diedAfter, late},
+}
+
+// heldUp lists what can befall a step that takes place nevertheless: what stops a
+// worker before one is, to another worker, no different from one that is slow.
+var heldUp = map[string][]fault{
+	"read": {none}, "find": {none}, "commit": {none, lostAfter, resent}, "request": {none, lostAfter, late},
+}
+
+// banks are gateways that do what the handler asks for.
+var banks = map[string]func() *bank{
+	"agrees, and answers a repetition alike": func() *bank { return newBank() },
+	"agrees, and refuses a repetition":       func() *bank { b := newBank(); b.rebuffs = true; return b },
+	"declines for good":                      func() *bank { return newBank("decline") },
+	"refuses one and takes the next, unless asked between": func() *bank {
+		b := newBank("refuse")
+		b.forgets, b.voids = true, true
+		return b
+	},
+}
+
+// worker is one delivery of the event to one worker, stopped before every step: the worker's store and gateway.
+type worker struct {
+	w      *world
+	pause  func(string) bool
+	resume func() (string, bool)
+	stop   func()
+	next   string // the step that it stands before
+	fault  fault
+	dead   bool
+	effect handler.Effect
+	err    error
+}
+
+// step does one step under the fault that was set for it.
+func (a *worker) step(name string, do func() error) error {
+	if !a.dead {
+		a.pause(name)
+	}
+	f := a.fault
+	a.fault = none
+	a.dead = a.dead || f == diedBefore
+	if a.dead || f == lostBefore {
+		return errLost
+	}
+	if f == late {
+		a.w.inFlight = append(a.w.inFlight, do)
+		return errLost
+	}
+	err := do()
+	if f == resent {
+		err = do()
+	}
+	a.dead = f == diedAfter
+	if a.dead || f == lostAfter {
+		return errLost
+	}
+	return err
+}
+
+// Get stops before a read of the refund only where it can fail: the refund changes with the message's phase.
+func (a *worker) Get(ctx context.Context, key store.Key) (doc store.Document, err error) {
+	if key == refundKey && len(a.w.befalls["read"]) < 2 {
+		return a.w.memory.Get(ctx, key)
+	}
+	return doc, a.step("read", func() (err error) {
+		doc, err = a.w.memory.Get(ctx, key)
+		return err
+	})
+}
+
+func (a *worker) Commit(ctx context.Context, writes []store.Write) (versions []store.Version, err error) {
+	return versions, a.step("commit", func() (err error) {
+		versions, err = a.w.memory.Commit(ctx, writes)
+		return err
+	})
+}
+
+func (a *worker) Do(ctx context.Context, id string, order []byte) (answer []byte, err error) {
+	return answer, a.step("request", func() (err error) {
+		answer, err = a.w.bank.Do(ctx, id, order)
+		return err
+	})
+}
+
+func (a *worker) Reconcile(ctx context.Context, id string) (answer []byte, known bool, err error) {
+	return answer, known, a.step("find", func() (err error) {
+		answer, known, err = a.w.bank.Reconcile(ctx, id)
+		return err
+	})
+}
+
+func (a *worker) Request(id string, order []byte) handler.Call { return a.w.bank.Request(id, order) }
+
+// goOn does the step that the worker stands before, and reports whether there is another.
+func (a *worker) goOn() (more bool) {
+	a.next, more = a.resume()
+	return more
+}
+
+// world is one message that asks for a refund, the store, the gateway, and the workers at it.
+type world struct {
+	memory *memory
+	bank   *bank
+	// together is how many workers may be at it at once; deliveries how many there are
+	// before the last ones, which nothing befalls.
+	together, deliveries int
+	// reconciles: the worker asks Reconcile before a repeated attempt.
+	reconciles bool
+	// budget is how many faults there may be, of those that can befall a step.
+	budget  int
+	befalls map[string][]fault
+
+	delivered int
+	inFlight  []func() error
+	answers   []*worker
+}
+
+// run lets the message's deliveries go on until it is settled. pick chooses one of n
+// ways to go on. It returns what is wrong in the end.
+func (w *world) run(pick func(n int) int) error {
+	var active []*worker
+	defer func() {
+		for _, a := range active {
+			a.stop()
+		}
+	}()
+	for {
+		var ways []func()
+		for i, a := range active {
+			ways = append(ways, func() {
+				if w.budget > 0 {
+					kinds := w.befalls[a.next]
+					if a.fault = kinds[pick(len(kinds))]; a.fault != none {
+						w.budget--
+					}
+				}
+				if !a.goOn() {
+					w.answers = append(w.answers, a)
+					active = append(active[:i:i], active[i+1:]...)
+				}
+			})
+		}
+		if w.delivered < w.deliveries && len(active) < w.together && !w.answered() {
+			ways = append(ways, func() { active = append(active, w.deliver()) })
+		}
+		if len(ways) == 0 {
+			break
+		}
+		if len(w.inFlight) > 0 {
+			ways = append(ways, w.arrive)
+		}
+		ways[pick(len(ways))]()
+		if err := w.always(); err != nil {
+			return err
+		}
+	}
+	for range 2 { // the deliveries that nothing befalls, if it takes any
+		if w.answered() {
+			break
+		}
+		a := w.deliver()
+		for a.goOn() {
+		}
+		w.answers = append(w.answers, a)
+	}
+	for len(w.inFlight) > 0 {
+		w.arrive()
+	}
+	return w.inTheEnd()
+}
+
+func final(err error) bool { return err != nil && retry.Decide(err).Class.Terminal() }
+
+// answered reports whether a worker has heard how it ended: nobody delivers the message again.
+func (w *world) answered() bool {
+	return slices.ContainsFunc(w.answers, func(a *worker) bool { return !a.dead && (a.err == nil || final(a.err)) })
+}
+
+func (w *world) arrive() {
+	_ = w.inFlight[0]()
+	w.inFlight = w.inFlight[1:]
+}
+
+// deliver starts a worker, and runs it up to its first step.
+func (w *world) deliver() *worker {
+	w.delivered++
+	event := refundOf("r-1", "pay-1", "9.99")
+	if w.reconciles {
+		event.Attempt = w.delivered
+	}
+	a := &worker{w: w}
+	a.resume, a.stop = iter.Pull(func(yield func(string) bool) {
+		a.pause = yield
+		a.effect, a.err = deliver(context.Background(), refunding(a, a), event)
+	})
+	a.goOn()
+	return a
+}
+
+// always holds after every step.
+func (w *world) always() error {
+	at, done := w.memory.state(phaseKey), w.bank.refunded["pay-1"]
+	refund := map[string]string{"prepared": "under_way", "committed": "refunded", "rolled_back": "refused"}[at]
+	switch {
+	case w.memory.state(refundKey) != refund:
+		return fmt.Errorf("%s, but the refund is %s", at, w.memory.state(refundKey))
+	case at == "" && (done > 0 || len(w.inFlight) > 0):
+		return errors.New("asked there before anything was reserved here")
+	case at == "committed" && done == 0:
+		return errors.New("confirmed here what has not happened there")
+	case done > 1:
+		return errors.New("done twice there")
+	}
+	return nil
+}
+
+// inTheEnd holds once the message is settled and nothing is under way.
+func (w *world) inTheEnd() error {
+	if err := w.always(); err != nil {
+		return err
+	}
+	done, settled := w.bank.refunded["pay-1"] > 0, "rolled_back"
+	if done {
+		settled = "committed"
+	}
+	if at := w.memory.state(phaseKey); at != settled {
+		return fmt.Errorf("%s here, while %s there", at, settled)
+	}
+	for i, a := range w.answers {
+		reason := retry.Decide(a.err).Reason
+		switch {
+		case a.dead:
+		case a.err == nil && (a.effect.Result != "refunded" || !done):
+			return fmt.Errorf("delivery %d answers %q, while %s", i+1, a.effect.Result, settled)
+		case final(a.err) && (done || (reason != "refund_declined" && reason != "callee_refused_422")):
+			return fmt.Errorf("delivery %d answers %w, while %s", i+1, a.err, settled)
+		}
+	}
+	if !w.answered() {
+		return errors.New("two deliveries that nothing befell did not settle it")
+	}
+	return nil
+}
+
+// odometer goes through every sequence of choices, one after the other.
+type odometer struct {
+	taken, of []int
+	at        int
+}
+
+func (o *odometer) pick(n int) int {
+	if o.at == len(o.taken) {
+		o.taken, o.of = append(o.taken, 0), append(o.of, n)
+	}
+	o.at++
+	return o.taken[o.at-1]
+}
+
+// next turns to the sequence after this one, and reports whether there is one.
+func (o *odometer) next() bool {
+	for o.at = 0; len(o.taken) > 0; {
+		last := len(o.taken) - 1
+		if o.taken[last]++; o.taken[last] < o.of[last] {
+			return true
+		}
+		o.taken, o.of = o.taken[:last], o.of[:last]
+	}
+	return false
+}
+
+// everyHistory goes through every sequence of choices, and hands over the world and what is wrong in its end.
+func everyHistory(t *testing.T, begin func() *world, see func(w *world, err error, choices []int)) {
+	t.Helper()
+	runs := 0
+	for choices := new(odometer); runs == 0 || choices.next(); runs++ {
+		w := begin()
+		see(w, w.run(choices.pick), choices.taken)
+	}
+	require.Greater(t, runs, 100)
+	t.Log(runs, "histories")
+}
+
+// TestNoCrashMakesARefundDisagreeWithTheGateway goes through every way in which up to two of the steps of three
+// deliveries can fail, and every order of the steps of two workers while one of the steps seems to fail, and
+// on to the end: a worker killed on either side of a step, an answer lost, a commit sent twice, a request that
+// arrives late.
+func TestNoCrashMakesARefundDisagreeWithTheGateway(t *testing.T) {
+	t.Parallel()
+	for name, open := range banks {
+		for kind, begin := range map[string]func() world{
+			"reconciles": func() world {
+				return world{together: 1, deliveries: 3, budget: 2, befalls: everything, reconciles: true}
+			},
+			"does not":         func() world { return world{together: 1, deliveries: 3, budget: 2, befalls: everything} },
+			"with two workers": func() world { return world{together: 2, deliveries: 2, budget: 1, befalls: heldUp} },
+		} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				everyHistory(t, func() *world {
+					w := begin()
+					w.memory, w.bank = newMemory(), open()
+					return &w
+				}, func(_ *world, err error, choices []int) {
+					if err != nil {
+						require.NoError(t, err, "choices %v", choices)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A gateway that forgets its refusals parts from us: the walks above can fail. The
+// attempt that meets it says so, and nothing is confirmed that was rolled back.
+func TestAGatewayThatForgetsItsRefusalsIsReportedAsADisagreement(t *testing.T) {
+	t.Parallel()
+	parted, said := 0, 0
+	everyHistory(t, func() *world {
+		b := newBank("refuse")
+		b.forgets = true
+		return &world{memory: newMemory(), bank: b, together: 2, deliveries: 2}
+	}, func(w *world, err error, _ []int) {
+		if err != nil {
+			require.NoError(t, w.always(), "whatever happens there, nothing is done twice here")
+			parted++
+		}
+		for _, a := range w.answers {
+			if retry.Decide(a.err).Reason == "two_phase_disagreement" {
+				require.True(t, final(a.err))
+				said++
+			}
+		}
+	})
+	require.Positive(t, parted)
+	require.Positive(t, said)
+}

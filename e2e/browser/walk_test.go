@@ -76,8 +76,6 @@ func TestOnCallAProductIsFoundMissingSetAndItsOrdersReplayed(t *testing.T) {
 	ada.presses("way", "/ops/events/"+letters.Items[0].EventID)
 	ada.sees(unknownProduct)
 
-	ada.focus("button", "More")
-	ada.press(kb.Enter)
 	ada.presses("link", "^Products$")
 	ada.types("^Product", unknownProduct)
 	ada.presses("button", "^Show")

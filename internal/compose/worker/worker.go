@@ -70,6 +70,8 @@ type Config struct {
 	Doctor ops.Doctor
 	// Settings are what the program runs with, for people who ask, without secrets.
 	Settings []env.Setting
+	// Environment names what is deployed, for people who look at it.
+	Environment string
 	// Links lead people to where others show more of an event.
 	Links   ops.Links
 	Log     *slog.Logger
@@ -274,7 +276,7 @@ func New(config Config) (*Worker, error) {
 	})
 	api.Routes(router)
 	sessions := ops.NewSessions(config.Access, []byte(uuid.NewString()), config.Log, config.Now)
-	site, err := pages.New(pages.Config{API: api.Caller(), Declared: api.Operations, Guard: sessions.Guard, Sessions: sessions, Catalog: config.Catalog, Log: config.Log, Now: config.Now})
+	site, err := pages.New(pages.Config{API: api.Caller(), Declared: api.Operations, Guard: sessions.Guard, Sessions: sessions, Catalog: config.Catalog, Environment: config.Environment, Live: !config.Access.OpenOnLoopback, Log: config.Log, Now: config.Now})
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}

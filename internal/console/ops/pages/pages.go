@@ -46,8 +46,11 @@ type Config struct {
 	// Sessions signs people in; nil: nobody does here.
 	Sessions Sessions
 	Catalog  *catalog.Catalog
-	Log      *slog.Logger
-	Now      func() time.Time
+	// Environment names what is looked at, and Live says that it is no emulator and no stand-in.
+	Environment string
+	Live        bool
+	Log         *slog.Logger
+	Now         func() time.Time
 	// Longest is how long a page may take; 0: 4 seconds.
 	Longest time.Duration
 }

@@ -38,8 +38,10 @@ type frame struct {
 	Who   string
 	Until time.Time
 	Signs bool
-	// Menu is what is seen at once, and More what is not.
-	Menu, More []link
+	Menu  []group
+	// Environment names what is looked at, and Live says that it is no emulator and no stand-in.
+	Environment string
+	Live        bool
 	// Path is the page's address with its query.
 	Path string
 	Now  time.Time
@@ -56,23 +58,38 @@ type link struct {
 	Current       bool
 }
 
-var areas = []link{
-	{Address: "/ops/", Name: "Overview"}, {Address: "/ops/events", Name: "Events"}, {Address: "/ops/dead-letters", Name: "Dead letters"},
-	{Address: "/ops/operations", Name: "Operations"},
-	{Address: "/ops/orders", Name: "Orders"}, {Address: "/ops/refunds", Name: "Refunds"}, {Address: "/ops/journal", Name: "Journal"}, {Address: "/ops/periods", Name: "Periods"},
-	{Address: "/ops/products", Name: "Products"}, {Address: "/ops/stock", Name: "Stock"}, {Address: "/ops/customers", Name: "Customers"}, {Address: "/ops/endpoints", Name: "Endpoints"}, {Address: "/ops/outbox", Name: "Outbox"},
-	{Address: "/ops/audit", Name: "Audit"}, {Address: "/ops/catalog", Name: "Catalog"}, {Address: "/ops/status", Name: "Status"},
+// group is the pages of one kind of work.
+type group struct {
+	Name  string
+	Pages []link
 }
 
-const always = 4
+var areas = []group{
+	{"Operate", []link{
+		{Address: "/ops/", Name: "Overview"}, {Address: "/ops/events", Name: "Events"}, {Address: "/ops/dead-letters", Name: "Dead letters"},
+		{Address: "/ops/operations", Name: "Operations"}, {Address: "/ops/outbox", Name: "Outbox"}, {Address: "/ops/audit", Name: "Audit"},
+	}},
+	{"Money", []link{
+		{Address: "/ops/customers", Name: "Customers"}, {Address: "/ops/orders", Name: "Orders"}, {Address: "/ops/refunds", Name: "Refunds"},
+		{Address: "/ops/journal", Name: "Journal"}, {Address: "/ops/periods", Name: "Periods"},
+	}},
+	{"Configure", []link{
+		{Address: "/ops/products", Name: "Products"}, {Address: "/ops/stock", Name: "Stock"}, {Address: "/ops/endpoints", Name: "Endpoints"},
+		{Address: "/ops/catalog", Name: "Catalog"}, {Address: "/ops/status", Name: "Status"},
+	}},
+}
 
 // menu is the menu of a page: the entry that the page is below is the current one.
-func menu(address string) []link {
-	entries := slices.Clone(areas)
-	for i, entry := range entries {
-		entries[i].Current = address == entry.Address || (entry.Address != "/ops/" && strings.HasPrefix(address, entry.Address+"/"))
+func menu(address string) []group {
+	groups := slices.Clone(areas)
+	for i := range groups {
+		groups[i].Pages = slices.Clone(groups[i].Pages)
+		for n := range groups[i].Pages {
+			entry := &groups[i].Pages[n]
+			entry.Current = address == entry.Address || (entry.Address != "/ops/" && strings.HasPrefix(address, entry.Address+"/"))
+		}
 	}
-	return entries
+	return groups
 }
 
 // tone is how a word for a state is coloured: ok, busy, warn, bad or mute. Its word says the same.
@@ -238,10 +255,9 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 	if len(v.request.PostForm) > 0 {
 		values = v.request.PostForm
 	}
-	entries := menu(v.request.URL.Path)
 	var page bytes.Buffer
 	err := p.templates[file].Execute(&page, frame{
-		Data: data, Who: ops.Who(v.ctx), Menu: entries[:always], More: entries[always:], Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(), Form: values,
+		Data: data, Who: ops.Who(v.ctx), Menu: menu(v.request.URL.Path), Environment: p.Environment, Live: p.Live, Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(), Form: values,
 		Until: ops.SessionEnd(v.ctx), Signs: !ops.SessionEnd(v.ctx).IsZero() || (ops.Author(v.ctx).Name == "" && ops.Who(v.ctx) != "" && p.signsIn(v.request)),
 	})
 	if err != nil {

@@ -2,7 +2,6 @@ package lane_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -15,68 +14,22 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract"
+	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
-	"billhook/internal/platform/store/storetest"
 )
-
-// fate is what becomes of one call of a relay.
-type fate string
-
-const (
-	answered fate = "answered"
-	// refused: nothing happens, and nobody says why.
-	refused fate = "refused"
-	// lost: it happens, and the answer is lost.
-	lost fate = "done, answer lost"
-	// crash: the relay is gone; nothing that it calls any more happens.
-	crash fate = "never made"
-	// severed: the call is the last thing that the relay has done.
-	severed fate = "done, and then the relay is gone"
-)
-
-// fates are what is drawn: most calls are answered.
-var fates = []fate{answered, answered, answered, answered, answered, refused, lost, crash, severed}
-
-var errFate = errors.New("no answer")
 
 // actor is a relay that stops before every call until it is told how that goes.
 type actor struct {
-	db      store.Store
+	dedupetest.Worker
+
 	publish func(contract.Message)
-	fate    chan fate
-	// stopped is sent to before every call, and closed at the end.
-	stopped chan struct{}
-	running bool
-	gone    bool
-}
-
-// call makes one call, as it is fated.
-func (a *actor) call(do func() error) error {
-	if a.gone {
-		return errFate
-	}
-	a.stopped <- struct{}{}
-	next := <-a.fate
-	a.gone = next == crash || next == severed
-	if next == refused || next == crash {
-		return errFate
-	}
-	if err := do(); err != nil || next == answered {
-		return err
-	}
-	return errFate
-}
-
-// store is the relay's store.
-func (a *actor) store() store.Store {
-	return &storetest.Faults{Store: a.db, OnRead: a.call, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error { return a.call(do) }}
 }
 
 func (a *actor) Publish(_ context.Context, _ string, m contract.Message) (id string, err error) {
-	return "1", a.call(func() error {
+	return "1", a.Call(func() error {
 		a.publish(m)
 		return nil
 	})
@@ -105,7 +58,7 @@ func play(t *testing.T, of lane.Kind, model func(*rapid.T, *stage) (publish func
 		}()
 		publish, run := model(t, s)
 		for range 2 {
-			s.actors = append(s.actors, &actor{db: db, fate: make(chan fate), publish: publish})
+			s.actors = append(s.actors, &actor{publish: publish})
 		}
 		run()
 	})
@@ -114,32 +67,22 @@ func play(t *testing.T, of lane.Kind, model func(*rapid.T, *stage) (publish func
 // start has a relay that is not running run, up to its first call: on one lane, as a worker does after
 // its commit, or on what is due.
 func (s *stage) start(a *actor, one string) {
-	a.running, a.gone, a.stopped = true, false, make(chan struct{})
-	relay := &lane.Relay{Of: s.of, Store: a.store(), Publisher: a, Now: func() time.Time { return s.now }, Unreadable: bury}
-	stopped := a.stopped
-	go func() {
-		defer close(stopped)
+	relay := &lane.Relay{Of: s.of, Store: a.Store(s.db), Publisher: a, Now: func() time.Time { return s.now }, Unreadable: bury}
+	a.Start(func() {
 		if one == "" { // what failed is found again
 			_, _ = relay.Due(context.Background(), 2, func(string, error) {})
 			return
 		}
 		_, _ = relay.Lane(context.Background(), one)
-	}()
-	_, a.running = <-stopped
-}
-
-// step lets a running relay make the call that it stands before.
-func (a *actor) step(next fate) {
-	a.fate <- next
-	_, a.running = <-a.stopped
+	})
 }
 
 // relay starts a relay, or lets it go on by one call. lanes are those that one may start on.
 func (s *stage) relay(i int, lanes func() []string) func(*rapid.T) {
 	return func(t *rapid.T) {
 		a := s.actors[i]
-		if a.running {
-			a.step(rapid.SampledFrom(fates).Draw(t, "the call is"))
+		if a.Running {
+			a.Step(rapid.SampledFrom(dedupetest.Fates).Draw(t, "the call is"))
 			return
 		}
 		s.start(a, rapid.SampledFrom(append(lanes(), "")).Draw(t, "lane"))
@@ -149,9 +92,7 @@ func (s *stage) relay(i int, lanes func() []string) func(*rapid.T) {
 // settle lets everything end without a fault.
 func (s *stage) settle() {
 	for _, a := range s.actors {
-		for a.running {
-			a.step(answered)
-		}
+		a.Settle()
 	}
 }
 

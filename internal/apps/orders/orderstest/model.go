@@ -2,7 +2,6 @@ package orderstest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -14,73 +13,15 @@ import (
 	"billhook/internal/apps/orders"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/platform/store"
-	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
-
-// fate is what becomes of one call of a worker to the store.
-type fate string
-
-const (
-	answered fate = "answered"
-	refused  fate = "never arrives"
-	lost     fate = "done, answer lost"
-	crash    fate = "the worker is gone before it"
-	severed  fate = "the worker is gone after it"
-)
-
-var fates = []fate{answered, answered, answered, answered, answered, answered, refused, lost, crash, severed}
-
-var errFate = errors.New("orderstest: no answer")
-
-// worker stops before every call to the store, until it is told how that goes.
-type worker struct {
-	on      store.Store
-	fate    chan fate
-	stopped chan struct{}
-	running bool
-	gone    bool
-}
-
-func (w *worker) call(do func() error) error {
-	if w.gone {
-		return errFate
-	}
-	w.stopped <- struct{}{}
-	next := <-w.fate
-	w.gone = next == crash || next == severed
-	if next == refused || next == crash {
-		return errFate
-	}
-	if err := do(); err != nil || next == answered {
-		return err
-	}
-	return errFate
-}
-
-// start has a worker that is not running run, up to its first call.
-func (w *worker) start(run func(on store.Store)) {
-	w.gone, w.stopped = false, make(chan struct{})
-	on := &storetest.Faults{Store: w.on, OnRead: w.call, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error { return w.call(do) }}
-	stopped := w.stopped
-	go func() {
-		defer close(stopped)
-		run(on)
-	}()
-	_, w.running = <-stopped
-}
-
-// step lets a running worker make the call that it stands before.
-func (w *worker) step(next fate) {
-	w.fate <- next
-	_, w.running = <-w.stopped
-}
 
 // world is a shop of two products, its workers, and what was published to it.
 type world struct {
 	*Shop
-	workers []*worker
+	workers []*dedupetest.Worker
 	events  []Event
 	put     map[string]int64
 }
@@ -104,7 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		require.NoError(rt, err)
 		w := &world{Shop: shop, put: map[string]int64{}}
 		for range 3 {
-			w.workers = append(w.workers, &worker{on: shop.Store, fate: make(chan fate)})
+			w.workers = append(w.workers, &dedupetest.Worker{})
 		}
 		for _, product := range products {
 			w.stock(rt, product, rapid.Int64Range(0, 4).Draw(rt, "stock of "+product))
@@ -151,13 +92,18 @@ func (w *world) publish(t *rapid.T) {
 
 // deliver gives a worker that is free one of the events, whether or not it was delivered before.
 func (w *world) deliver(t *rapid.T) {
-	free := slices.IndexFunc(w.workers, func(a *worker) bool { return !a.running })
+	free := slices.IndexFunc(w.workers, func(a *dedupetest.Worker) bool { return !a.Running })
 	if free < 0 || len(w.events) == 0 {
 		t.Skip("nobody, or nothing")
 	}
 	e := rapid.SampledFrom(w.events).Draw(t, "event")
 	look := rapid.Bool().Draw(t, "redelivered")
-	w.workers[free].start(func(on store.Store) {
+	w.start(w.workers[free], e, look)
+}
+
+func (w *world) start(a *dedupetest.Worker, e Event, look bool) {
+	on := a.Store(w.Store)
+	a.Start(func() {
 		_, _ = w.Deliver(context.Background(), on, e, look) // what failed comes again
 	})
 }
@@ -172,29 +118,27 @@ func (w *world) race(t *rapid.T) {
 		racing = []Event{Created("", fmt.Sprint("new", n), "cap 1"), Created("", fmt.Sprint("new", n+1), "cap 1")}
 	}
 	for _, a := range w.workers {
-		if a.running || len(racing) == 0 {
+		if a.Running || len(racing) == 0 {
 			continue
 		}
 		e := racing[0]
 		e.ID = fmt.Sprint("e", len(w.events))
 		w.events, racing = append(w.events, e), racing[1:]
-		a.start(func(on store.Store) {
-			_, _ = w.Deliver(context.Background(), on, e, false) // what failed comes again
-		})
+		w.start(a, e, false)
 	}
 }
 
 func (w *world) goOn(t *rapid.T) {
-	var busy []*worker
+	var busy []*dedupetest.Worker
 	for _, a := range w.workers {
-		if a.running {
+		if a.Running {
 			busy = append(busy, a)
 		}
 	}
 	if len(busy) == 0 {
 		t.Skip("all are free")
 	}
-	rapid.SampledFrom(busy).Draw(t, "worker").step(rapid.SampledFrom(fates).Draw(t, "fate"))
+	rapid.SampledFrom(busy).Draw(t, "worker").Step(rapid.SampledFrom(dedupetest.Fates).Draw(t, "fate"))
 }
 
 // check holds the stock to its orders: never below zero, and each piece is where its order says.
@@ -238,9 +182,7 @@ func (w *world) check(t *rapid.T) {
 func (w *world) end(t *rapid.T) {
 	ctx := context.Background()
 	for _, a := range w.workers {
-		for a.running {
-			a.step(answered)
-		}
+		a.Settle()
 	}
 	w.check(t)
 	created := map[string]bool{}

@@ -20,12 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/apps/payments"
-	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook"
-	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/lane"
-	"billhook/internal/pipeline/rates"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/serve"
 )
@@ -395,12 +390,14 @@ func TestTheDocumentsNameOutputsThatThereAre(t *testing.T) {
 
 func TestTheTasksAndTheExpiryAreThoseOfTheCode(t *testing.T) {
 	t.Parallel()
-	require.ElementsMatch(t, []string{dedupe.Collection, deadletter.Collection, payments.PhasesCollection, lane.Delayed.Lanes(), rates.Hours, rates.Days}, words(local(t, "firestore.tf", "ttl_collections")))
+	expiring := words(local(t, "firestore.tf", "ttl_collections"))
 	for _, b := range blocks(t, "resource") {
 		if b.Labels[1] == "door_ttl" {
 			require.Equal(t, strconv.Quote(webhook.BlocksCollection), b.source("collection"))
+			expiring = append(expiring, webhook.BlocksCollection)
 		}
 	}
+	require.ElementsMatch(t, expiring, tasks.Expiring, "what has a TTL is what the cleanup removes where there is none")
 	called := local(t, "main.tf", "tasks")
 	for _, task := range tasks.Names {
 		require.Equal(t, slices.Contains(tasks.Scheduled, task), regexp.MustCompile(`\b`+task+`\s*=`).MatchString(called), task)

@@ -186,34 +186,6 @@ func TestAnEventThatIsNotForTheEndpointIsNotSent(t *testing.T) {
 	}
 }
 
-func TestAnEndpointThatFailsForDaysOrIsGoneIsDisabled(t *testing.T) {
-	t.Parallel()
-	for reason, since := range map[string]string{endpoints.Failing: `,"failing_since":"2026-03-02T12:00:00Z"`, endpoints.Gone: ""} {
-		t.Run(reason, func(t *testing.T) {
-			t.Parallel()
-			w := open(t)
-			w.add(t, endpoints.New{ID: "p"})
-			e := event(t, "evt-1", "p", "a")
-			w.posting.answers(410)
-			if reason == endpoints.Failing {
-				w.posting.status, w.posting.err = 0, retry.Down("callee_unreachable", nil)
-				_, err := w.told(t, e)
-				require.Error(t, err)
-				w.now = noon.Add(days)
-			}
-			effect, err := w.told(t, e)
-			require.NoError(t, err, "there is nothing to try again")
-			require.Equal(t, endpoints.EndpointDisabled, effect.Result)
-			require.Len(t, effect.Emit, 1)
-			require.Equal(t, news, effect.Emit[0].To)
-			_, message, err := shipped.Contracts.Compose(effect.Emit[0].Body, contract.Stamp{ID: "n-1", OrderingKey: effect.Emit[0].OrderingKey, At: w.now})
-			require.NoError(t, err, "the news are as the catalog declares them")
-			require.Contains(t, string(message.Data), `"type":"endpoint.disabled"`)
-			require.Contains(t, string(message.Data), `"data":{"endpoint_id":"p","reason":"`+reason+`"`+since+`}`)
-		})
-	}
-}
-
 // meanwhile does something once, while a request is under way.
 func (w *town) meanwhile(do func()) {
 	w.posting.during = func() {

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/apps/endpoints"
+	"billhook/internal/contract"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
@@ -67,11 +68,20 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 					m.failing = time.Time{}
 				case status == 410, !m.failing.IsZero() && w.now.Sub(m.failing) >= days:
 					require.NoError(t, err)
-					require.Len(t, effect.Emit, 1)
 					m.state, m.reason = endpoints.Disabled, endpoints.Failing
 					if status == 410 {
 						m.reason = endpoints.Gone
 					}
+					require.Equal(t, endpoints.EndpointDisabled, effect.Result)
+					require.Equal(t, []string{news}, []string{effect.Emit[0].To})
+					_, message, err := shipped.Contracts.Compose(effect.Emit[0].Body, contract.Stamp{ID: "n-1", OrderingKey: effect.Emit[0].OrderingKey, At: w.now})
+					require.NoError(t, err, "the news are as the catalog declares them")
+					since := ""
+					if !m.failing.IsZero() {
+						since = `,"failing_since":"` + m.failing.Format(time.RFC3339) + `"`
+					}
+					require.Contains(t, string(message.Data), `"type":"endpoint.disabled"`)
+					require.Contains(t, string(message.Data), `"data":{"endpoint_id":"`+id+`","reason":"`+m.reason+`"`+since+`}`)
 					m.audit = append(m.audit, "billhook disable "+m.reason)
 				default:
 					require.Error(t, err)

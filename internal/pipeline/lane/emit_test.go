@@ -131,6 +131,15 @@ func TestADelayedEmissionIsPublishedWhenItIsDueAndLeavesNothing(t *testing.T) {
 	calm, err := lane.Calm(t.Context(), r.db, "q")
 	require.NoError(t, err)
 	require.Equal(t, []bool{false, true}, []bool{own.Exists(), calm}, "it holds no message of its key up")
+	page, err := r.db.Query(t.Context(), store.Query{Collection: lane.Delayed.Entries(), Equal: map[string]any{"emits": lane.ID(emitter, 0)}, Limit: 2})
+	require.NoError(t, err)
+	kept, err := lane.KeptOf(page.Documents[0])
+	require.NoError(t, err)
+	require.Equal(t, []bool{false, true}, []bool{kept.Outbox(), kept.Emitted})
+	line, err := lane.LineOf(t.Context(), r.db, kept)
+	require.NoError(t, err)
+	require.True(t, line.Exists())
+	require.Equal(t, lane.Source{Queue: "q", Tenant: "acme", EventID: "e1", Emits: lane.ID(emitter, 0)}, line.First, "nobody else knows an event that is not published yet")
 	r.now = start.Add(15*time.Minute - time.Microsecond)
 	report, _ := r.due(t, 10)
 	require.Zero(t, report.Published, "it is not due")
@@ -191,28 +200,4 @@ func TestANameThatWaitsIsNotGivenTwice(t *testing.T) {
 	require.ErrorIs(t, err, store.ErrExists)
 	_, err = r.commit(t, withdrawer, handler.Effect{Emit: []handler.Emission{later("")}})
 	require.NoError(t, err, "without a name it has that of its id")
-}
-
-// TestWhatWaitsNamesTheEventThatItWillBe: nobody else knows an event that is not yet published.
-func TestWhatWaitsNamesTheEventThatItWillBe(t *testing.T) {
-	t.Parallel()
-	for kind, emission := range map[lane.Kind]handler.Emission{lane.Outbox: emission("k", "now"), lane.Delayed: later("x")} {
-		t.Run(string(kind), func(t *testing.T) {
-			t.Parallel()
-			r := newRig(t, kind)
-			_, err := r.commit(t, emitter, handler.Effect{Emit: []handler.Emission{emission}})
-			require.NoError(t, err)
-			page, err := r.db.Query(t.Context(), store.Query{Collection: kind.Entries(), Equal: map[string]any{"emits": lane.ID(emitter, 0)}, Limit: 2})
-			require.NoError(t, err)
-			require.Len(t, page.Documents, 1)
-			kept, err := lane.KeptOf(page.Documents[0])
-			require.NoError(t, err)
-			require.Equal(t, []bool{kind == lane.Outbox, true}, []bool{kept.Outbox(), kept.Emitted})
-			require.Equal(t, lane.Source{Queue: "q", Tenant: "acme", EventID: "e1", Emits: lane.ID(emitter, 0)}, kept.Source)
-			line, err := lane.LineOf(t.Context(), r.db, kept)
-			require.NoError(t, err)
-			require.True(t, line.Exists())
-			require.Equal(t, kept.Source, line.First)
-		})
-	}
 }

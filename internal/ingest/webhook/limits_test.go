@@ -2,13 +2,11 @@ package webhook_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"path/filepath"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -22,20 +20,10 @@ import (
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/serve"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
 )
-
-// temporary is a store of the test's own.
-func temporary(tb testing.TB) *standin.Store {
-	tb.Helper()
-	db, err := standin.OpenTemporaryStore(filepath.Join(tb.TempDir(), "store.db"))
-	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, db.Close()) })
-	return db
-}
 
 // limited is the limits of one instance of the service.
 type limited struct {
@@ -59,7 +47,7 @@ func (l limited) ask(ctx context.Context, t require.TestingT, q catalog.Queue, u
 	problem, ok := errors.AsType[*serve.Problem](err)
 	require.True(t, ok)
 	require.Equal(t, http.StatusTooManyRequests, problem.Status)
-	require.Positive(t, problem.RetryAfter)
+	require.Equal(t, map[string]int{"queue_full": 60, "queue_rate_limited": 1, "user_rate_limited": 1}[problem.Code], problem.RetryAfter)
 	return problem.Code
 }
 
@@ -90,7 +78,7 @@ func free(perSecond int) int { return max(1, perSecond/100) }
 // ninths of the limit were let through, less one block for each other instance.
 func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 	t.Parallel()
-	shared := temporary(t)
+	shared := storetest.Open(t)
 	var queues atomic.Int64
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.SampledFrom([]int{0, 1, 3, 49, 50, 51, 120, 500}).Draw(t, "per second")
@@ -139,7 +127,7 @@ func TestInstancesTogetherKeepToTheirLimits(t *testing.T) {
 
 func TestOneInstanceAloneMayHaveTheWholeLimit(t *testing.T) {
 	t.Parallel()
-	shared := &storetest.Counter{Store: temporary(t)}
+	shared := &storetest.Counter{Store: storetest.Open(t)}
 	now := fixed
 	one := instance(shared, func() time.Time { return now })
 	q := perSecond(500)
@@ -173,7 +161,7 @@ func TestOneInstanceAloneMayHaveTheWholeLimit(t *testing.T) {
 func TestManyRequestsAtOnceOnManyInstancesKeepToTheLimit(t *testing.T) {
 	t.Parallel()
 	const instances, rate = 8, 300
-	shared := temporary(t)
+	shared := storetest.Open(t)
 	var let atomic.Int64
 	var group sync.WaitGroup
 	for range instances {
@@ -190,7 +178,7 @@ func TestManyRequestsAtOnceOnManyInstancesKeepToTheLimit(t *testing.T) {
 func TestUsersBeyondThoseThatAreCountedAreNotLimitedEachForItself(t *testing.T) {
 	t.Parallel()
 	now := fixed
-	one := instance(temporary(t), func() time.Time { return now })
+	one := instance(storetest.Open(t), func() time.Time { return now })
 	ask := func(user string) string { return one.ask(t.Context(), t, perUser(1), user) }
 	for user := range 10_000 {
 		require.Empty(t, ask(strconv.Itoa(user)))
@@ -206,7 +194,7 @@ func TestUsersBeyondThoseThatAreCountedAreNotLimitedEachForItself(t *testing.T) 
 
 func TestAUserStandsInNoDocument(t *testing.T) {
 	t.Parallel()
-	shared := temporary(t)
+	shared := storetest.Open(t)
 	one := instance(shared, func() time.Time { return fixed })
 	for range 4 {
 		require.Empty(t, one.ask(t.Context(), t, perUser(5), "usr_42"))
@@ -222,7 +210,7 @@ func TestAUserStandsInNoDocument(t *testing.T) {
 
 func TestAStoreThatDoesNotAnswerRefusesNothing(t *testing.T) {
 	t.Parallel()
-	faults := &storetest.Faults{Store: temporary(t)}
+	faults := &storetest.Faults{Store: storetest.Open(t)}
 	asked := 0
 	faults.OnCommit = func(ctx context.Context, _ []store.Write, do func() error) error {
 		asked++
@@ -265,7 +253,7 @@ func TestAFullQueueRefusesWhereItsBoundSaysSo(t *testing.T) {
 		"counted too long ago":     {full.MaxBacklog, "orders", 100, backlog.GoodFor + time.Second, ""},
 		"another queue is full":    {full.MaxBacklog, "letters", 100, time.Minute, ""},
 	}, func(t *testing.T, test row) {
-		shared := temporary(t)
+		shared := storetest.Open(t)
 		one := instance(shared, func() time.Time { return fixed })
 		require.NoError(t, backlog.Write(t.Context(), shared, fixed.Add(-test.age), map[string]backlog.Held{test.queue: {Messages: test.waiting}}))
 		require.Equal(t, test.want, one.ask(t.Context(), t, catalog.Queue{ID: "orders", MaxBacklog: test.bound}, ""))
@@ -274,7 +262,7 @@ func TestAFullQueueRefusesWhereItsBoundSaysSo(t *testing.T) {
 
 func TestABacklogIsReadEveryTenSecondsAndRefusesNothingWhereItIsNotKnown(t *testing.T) {
 	t.Parallel()
-	faults := &storetest.Faults{Store: temporary(t)}
+	faults := &storetest.Faults{Store: storetest.Open(t)}
 	counter := &storetest.Counter{Store: faults}
 	now := fixed
 	one := instance(counter, func() time.Time { return now })
@@ -298,45 +286,6 @@ func TestABacklogIsReadEveryTenSecondsAndRefusesNothingWhereItIsNotKnown(t *test
 		require.Equal(t, step.gets, counter.Gets.Load(), step.sentence)
 	}
 	require.Contains(t, scraped(t, one.metrics), `billhook_limits_unknown_total{limit="backlog",queue="orders"} 2`)
-}
-
-// The catalog's own order queue, its rates made small.
-func TestAMessageAboveALimitIsAnswered429WithATime(t *testing.T) {
-	t.Parallel()
-	shared := temporary(t)
-	limits := instance(shared, func() time.Time { return fixed })
-	d := open(t, func(c *webhook.Config) {
-		unlimited(c)
-		queueOf("orders-process", func(q *catalog.Queue) { q.Enabled, q.Rate.PerSecond = true, 20 })(c)
-		c.Admission = limits
-	})
-	n := 0
-	send := func(user string) []any {
-		n++
-		w := d.send(generic(t, toOrders, fmt.Appendf(nil, `{"id":"m%d","type":"order.created","version":1,"data":{"order_id":"o%d","user_id":%q}}`, n, n, user)))
-		require.NotContains(t, w.Body.String(), user)
-		var told problem
-		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &told))
-		return []any{w.Code, told.Code, w.Header().Get("Retry-After")}
-	}
-	for range 5 + free(5) {
-		require.Equal(t, http.StatusAccepted, send("usr_42")[0])
-	}
-	require.Equal(t, []any{http.StatusTooManyRequests, "user_rate_limited", "1"}, send("usr_42"))
-	for user := range 20 + free(20) - 6 {
-		require.Equal(t, http.StatusAccepted, send(fmt.Sprint("usr_1", user))[0])
-	}
-	require.Equal(t, []any{http.StatusTooManyRequests, "queue_rate_limited", "1"}, send("usr_7"))
-	require.Len(t, d.broker.all(), 20+free(20))
-	require.Contains(t, d.scrape(t), `billhook_webhooks_total{reason="user_rate_limited",source="generic",status="429"} 1`)
-
-	require.NoError(t, backlog.Write(t.Context(), shared, fixed, map[string]backlog.Held{"orders-process": {Messages: 100_000}}))
-	d = open(t, func(c *webhook.Config) {
-		queueOf("orders-process", func(q *catalog.Queue) { q.Enabled = true })(c)
-		c.Admission = instance(shared, func() time.Time { return fixed })
-	})
-	require.Equal(t, []any{http.StatusTooManyRequests, "queue_full", "60"}, send("usr_8"))
-	require.Empty(t, d.broker.all())
 }
 
 // scraped is what metrics say.

@@ -224,4 +224,10 @@ func TestAMessageOfAListThatIsNotAdmittedHoldsUpItsKeyAlone(t *testing.T) {
 	require.Equal(t, []string{"202", "429user_rate_limited", "503key_held_up", "202", "202"}, answer.codes())
 	slices.Sort(admission.asked)
 	require.Equal(t, []string{"u1", "u1", "u2", "u2"}, admission.asked, "each that may be published is counted once")
+
+	_, message, _ := strings.Cut(strings.TrimSuffix(by("o3", "u1", "e6"), "}"), `"message":`)
+	w := d.send(generic(t, toOrders, []byte(message)))
+	require.Equal(t, []any{http.StatusTooManyRequests, "1"}, []any{w.Code, w.Header().Get("Retry-After")})
+	require.Contains(t, w.Body.String(), `"user_rate_limited"`)
+	require.Contains(t, d.scrape(t), `billhook_webhooks_total{reason="user_rate_limited",source="generic",status="429"} 2`)
 }

@@ -162,7 +162,7 @@ func TestWhatNoHandlerCouldTakeIsRefusedByTheContract(t *testing.T) {
 		"an amount for the ledger": {"/topics/fis-events/messages", invoice("10000000000000.00"), invoice("10000000000000.01"), "data.amount", "amount"},
 	}, func(t *testing.T, test row) {
 		taken(t, open(t, producing()), generic(t, test.path, []byte(test.most)))
-		bad{path: test.path, body: test.more, code: broken, where: test.field, rule: test.rule}.check(t, producing())
+		submission{Path: test.path, Body: test.more, Code: broken, Where: test.field, Rule: test.rule}.check(t, producing())
 	})
 }
 
@@ -209,7 +209,7 @@ func TestAMessageThatCannotWaitInADocumentIsNotAskedToWait(t *testing.T) {
 	declared := declaring(t, "order.created", contract.Member{Name: "items", List: []contract.Member{{Name: "product_id", Shape: "id"}}})
 	items := strings.TrimSuffix(strings.Repeat(fmt.Sprintf(`{"product_id":"%0110d"},`, 1), 5000), ",")
 	message := `{"message":{"type":"order.created","version":1,"data":{"order_id":"o1","items":[` + items + `]}},`
-	bad{path: toOrders, body: message + `"deliver_at":"2026-03-04T10:00:00Z"}`, code: broken, where: "deliver_at", rule: "too_large_to_wait"}.check(t, declared)
+	submission{Path: toOrders, Body: message + `"deliver_at":"2026-03-04T10:00:00Z"}`, Code: broken, Where: "deliver_at", Rule: "too_large_to_wait"}.check(t, declared)
 	taken(t, open(t, declared), generic(t, toOrders, []byte(message+`"tenant":"t1"}`)))
 }
 

@@ -1,14 +1,12 @@
 package backlog_test
 
 import (
-	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/platform/backlog"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -17,9 +15,7 @@ var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 func TestACountIsReadAsItWasWritten(t *testing.T) {
 	t.Parallel()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db := storetest.Open(t)
 
 	none, err := backlog.Read(t.Context(), db)
 	require.NoError(t, err, "nobody has counted yet")
@@ -45,12 +41,10 @@ func TestACountIsReadAsItWasWritten(t *testing.T) {
 
 func TestAStoreThatIsDownHasCountedNothing(t *testing.T) {
 	t.Parallel()
-	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db := storetest.Open(t)
 	faults := &storetest.Faults{Store: db}
 	faults.Down(true)
-	_, err = backlog.Read(t.Context(), faults)
+	_, err := backlog.Read(t.Context(), faults)
 	require.ErrorIs(t, err, storetest.ErrFault)
 	require.ErrorIs(t, backlog.Write(t.Context(), faults, noon, nil), storetest.ErrFault)
 

@@ -5,7 +5,7 @@
 locals {
   # TTL removes expired documents, so no query needs the field's index. Times that only
   # rise would make an index a hot spot.
-  ttl_collections = ["webhookEvents", "deadLetters", "twoPhase", "delayedKeys", "hours", "days"]
+  ttl_collections = ["webhookEvents", "deadLetters", "twoPhase", "delayedKeys", "hours", "days", "requests"]
 
   # The compared fields, then the time field that orders the result, and its order.
   composite = {
@@ -87,6 +87,8 @@ locals {
     usageEntries = ["quantity", "occurred_at", "counted_at"]
     hours        = ["queues", "targets", "services", "doors"]
     days         = ["queues"]
+
+    requests = ["print", "answer", "begun_at", "done"]
 
     subscriptionPeriods = ["start", "end", "told_at"]
   }

@@ -59,6 +59,8 @@ type client struct {
 	// operator is sent as X-Operator. The worker takes it where the token names no person.
 	operator string
 	http     *http.Client
+	// key names a change, which is sent again where no answer came; empty: it is sent once.
+	key string
 	// skipped is told what a list leaves out; nil: nobody is.
 	skipped func(what string)
 	decode  func(answer []byte, into any) error
@@ -101,6 +103,12 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 		return err
 	}
 	status, header, answered, err := exchange(w.http, request)
+	if again := err != nil && w.key != "" && !errors.Is(err, syscall.ECONNREFUSED) && ctx.Err() == nil; again {
+		if request, err = w.request(ctx, method, path, body); err != nil {
+			return err
+		}
+		status, header, answered, err = exchange(w.http, request)
+	}
 	if err != nil {
 		return fmt.Errorf("ask the worker: %w", nobody(err, w.base, "--server", "BILLHOOK_SERVER", "worker"))
 	}
@@ -129,6 +137,9 @@ func (w client) request(ctx context.Context, method, path string, body []byte) (
 	}
 	if w.operator != "" {
 		request.Header.Set("X-Operator", w.operator)
+	}
+	if w.key != "" {
+		request.Header.Set("Idempotency-Key", w.key)
 	}
 	if w.token != "" {
 		request.Header.Set("Authorization", "Bearer "+w.token)

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
 	"billhook/internal/console"
@@ -228,6 +229,9 @@ func (a *asked) print(ctx context.Context, in console.Input) error {
 	var question any
 	if len(in.Body) > 0 {
 		question = json.RawMessage(in.Body)
+	}
+	if a.Needs != console.Look {
+		a.ask.key = uuid.NewString()
 	}
 	if err := a.ask.do(ctx, a.Method, a.URL(in), question, answer); err != nil {
 		return err

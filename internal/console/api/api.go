@@ -5,6 +5,7 @@ package api
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 )
 
 // Server serves operations.
@@ -27,6 +29,8 @@ type Server struct {
 	// Author is the caller of a request that has been let in.
 	Author func(context.Context) audit.Author
 	Now    func() time.Time
+	// Store keeps the answers of named changes.
+	Store store.GetCommitter
 }
 
 var errQuery = serve.Refuse(http.StatusBadRequest, "query_invalid", "The query string is malformed.")
@@ -52,19 +56,42 @@ func (s *Server) Routes(r chi.Router) {
 }
 
 func (s *Server) serve(o console.Operation, w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()
 	in, err := inputOf(o, w, r)
-	if err == nil {
+	if err != nil {
+		s.problem(ctx, o, err).Write(w)
+		return
+	}
+	change, before, err := s.begin(ctx, o, in, r.Header.Get(headerKey))
+	if err != nil {
+		s.problem(ctx, o, err).Write(w)
+		return
+	}
+	body := []byte(before)
+	if before != "" {
+		w.Header().Set(headerRepeated, "true")
+	} else {
 		var answer any
-		if answer, err = s.Call(r.Context(), o, in); err == nil {
-			status := http.StatusOK
-			if o.Created {
-				status = http.StatusCreated
-			}
-			serve.WriteJSON(w, status, answer)
+		if answer, err = s.Call(ctx, o, in); err == nil {
+			body, err = json.Marshal(answer)
+		}
+		problem := (*serve.Problem)(nil)
+		if err != nil {
+			problem = s.problem(ctx, o, err)
+		}
+		if failed := change.end(ctx, o, body, problem); failed != nil {
+			s.Log.LogAttrs(ctx, slog.LevelWarn, "answer not kept", slog.String("operation", o.Name), slog.String("error", failed.Error()))
+		}
+		if problem != nil {
+			problem.Write(w)
 			return
 		}
 	}
-	s.problem(r.Context(), o, err).Write(w)
+	status := http.StatusOK
+	if o.Created {
+		status = http.StatusCreated
+	}
+	serve.WriteJSON(w, status, json.RawMessage(body))
 }
 
 func inputOf(o console.Operation, w http.ResponseWriter, r *http.Request) (in console.Input, err error) {

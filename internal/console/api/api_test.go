@@ -23,6 +23,7 @@ import (
 	"billhook/internal/console/api"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // shelf is what the operations of these tests are about.
@@ -107,7 +108,7 @@ var now = time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)
 func ask(t *testing.T, c *console.Catalog, by audit.Author, method, path, body string) (status int, answer, log string) {
 	t.Helper()
 	var lines bytes.Buffer
-	s := &api.Server{Catalog: c, Log: slog.New(slog.NewTextHandler(&lines, nil)), Author: func(context.Context) audit.Author { return by }, Now: func() time.Time { return now }}
+	s := &api.Server{Catalog: c, Log: slog.New(slog.NewTextHandler(&lines, nil)), Author: func(context.Context) audit.Author { return by }, Now: func() time.Time { return now }, Store: storetest.Open(t)}
 	router := chi.NewRouter()
 	s.Routes(router)
 	w := httptest.NewRecorder()
@@ -230,6 +231,51 @@ func TestAnOperationThatNeedsAnIdentityRefusesASharedToken(t *testing.T) {
 		status, answer, _ := ask(t, c, test.by, "PUT", "/v1/shelves/a", body)
 		require.Equal(t, test.status, status, name+answer)
 	}
+}
+
+func TestAChangeWithAKeyIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	made, at, by := 0, now, ada
+	var fails error
+	set := func(once bool) *console.Catalog {
+		return console.NewCatalog([]console.Operation{console.New(console.Row{
+			Name: "shelves set", Path: "PUT /v1/shelves/{id}", Summary: "Set a shelf", Needs: console.Reason, Created: true, Once: once,
+			Errors: []console.Refusal{{Of: errFull, Kind: console.Refused, Code: "full", Detail: "It is full."}},
+		}, func(_ context.Context, _ audit.Author, in setShelf) (shelf, error) {
+			made++
+			return shelf{ID: in.ID, Pieces: int64(made)}, fails
+		})})
+	}
+	documents := storetest.Open(t)
+	asks := func(key, path, want string, once bool) {
+		t.Helper()
+		s := &api.Server{Catalog: set(once), Log: slog.New(slog.DiscardHandler), Author: func(context.Context) audit.Author { return by }, Now: func() time.Time { return at }, Store: documents}
+		router := chi.NewRouter()
+		s.Routes(router)
+		r := httptest.NewRequestWithContext(t.Context(), "PUT", path, strings.NewReader(`{"pieces":1,"why":"w"}`))
+		r.Header.Set("Idempotency-Key", key)
+		w := httptest.NewRecorder()
+		router.ServeHTTP(w, r)
+		require.Contains(t, fmt.Sprint(w.Code, " ", w.Header().Get("Idempotent-Replayed"), " ", w.Body), want)
+	}
+	asks("k1", "/v1/shelves/a", `201  {"tenant":"","id":"a","pieces":1}`, false)
+	asks("k1", "/v1/shelves/a", `201 true {"tenant":"","id":"a","pieces":1}`, false)
+	asks("k1", "/v1/shelves/b", "idempotency_key_reused", false)
+	asks("k|1", "/v1/shelves/a", "idempotency_key_invalid", false)
+	asks("k2", "/v1/shelves/a", `"pieces":2`, true)
+	asks("k2", "/v1/shelves/a", "answer_shown_once", true)
+	by = audit.Author{Proof: audit.ThisMachine, Name: "bob"}
+	asks("k1", "/v1/shelves/a", `"pieces":3`, false) // of another person it is another key
+	fails = errFull
+	asks("k3", "/v1/shelves/a", `"full"`, false)
+	fails = nil
+	asks("k3", "/v1/shelves/a", `"pieces":5`, false) // what was refused has changed nothing
+	fails = errors.New("the store is down")
+	asks("k4", "/v1/shelves/a", "store_unavailable", false)
+	asks("k4", "/v1/shelves/a", "request_under_way", false)
+	at = at.Add(time.Hour)
+	asks("k4", "/v1/shelves/a", "outcome_unknown", false)
+	require.Equal(t, 6, made)
 }
 
 func TestARowThatCannotBeServedStopsTheProcess(t *testing.T) {

@@ -103,7 +103,7 @@ func (a *API) routes(r chi.Router) {
 
 // Console serves what is declared as operations.
 func (a *API) Console() *api.Server {
-	return &api.Server{Catalog: cmp.Or(a.Operations, &console.Catalog{}), Log: a.Log, Author: Author, Now: a.Now}
+	return &api.Server{Catalog: cmp.Or(a.Operations, &console.Catalog{}), Log: a.Log, Author: Author, Now: a.Now, Store: a.Store}
 }
 
 func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc {

@@ -1,0 +1,110 @@
+package api
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"billhook/internal/console"
+	"billhook/internal/pii"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
+)
+
+const (
+	// headerKey names a change, so that a caller who has no answer can ask again; headerRepeated says that the answer is
+	// that of the request before.
+	headerKey      = "Idempotency-Key"
+	headerRepeated = "Idempotent-Replayed"
+
+	collectionRequests = "requests"
+	// requestsKept is how long the answer to a named change is kept, and requestsTake how long one may be under way.
+	requestsKept = 24 * time.Hour
+	requestsTake = time.Minute
+	// maxKept bounds an answer that is kept, in bytes.
+	maxKept = 256 << 10
+)
+
+var (
+	errKey       = serve.Refuse(http.StatusBadRequest, "idempotency_key_invalid", "An Idempotency-Key has at most 128 of letters, digits and . _ : -, beginning with a letter or digit.")
+	errKeyReused = serve.Refuse(http.StatusUnprocessableEntity, "idempotency_key_reused", "This Idempotency-Key was given with another request; give each change its own.")
+	errUnderWay  = serve.Refuse(http.StatusConflict, "request_under_way", "The request with this Idempotency-Key is under way; ask again.").After(1)
+	errNoOutcome = serve.Refuse(http.StatusConflict, "outcome_unknown", "The request with this Idempotency-Key was begun and never ended. Look at what became of it, and give another key.")
+	errOnce      = serve.Refuse(http.StatusConflict, "answer_shown_once", "The request with this Idempotency-Key was done, and its answer is shown once.")
+)
+
+// request is a change that its caller has named: the document that holds its answer.
+type request struct {
+	in  store.GetCommitter
+	key store.Key
+	doc change
+}
+
+type change struct {
+	Print   string    `store:"print,required"`
+	BegunAt time.Time `store:"begun_at,required"`
+	Expires time.Time `store:"expire_at,required"`
+	// Done: it was done, and Answer is what was answered; empty: nobody is told twice.
+	Done   bool   `store:"done"`
+	Answer string `store:"answer,omitzero"`
+}
+
+// begin names a change of a caller for its first request. Of a later one it returns the answer, or the *serve.Problem
+// that says why there is none. A change without a name is nil.
+func (s *Server) begin(ctx context.Context, o console.Operation, in console.Input, key string) (_ *request, answer string, err error) {
+	if key == "" || o.Needs == console.Look {
+		return nil, "", nil
+	}
+	if !pii.ID.Valid(key) {
+		return nil, "", errKey
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s\n%s", o.Name, o.URL(in), in.Body))
+	now := s.Now().UTC()
+	n := &request{in: s.Store, key: store.Key{Collection: collectionRequests, ID: store.ID(s.Author(ctx).String(), key)}}
+	n.doc = change{Print: hex.EncodeToString(sum[:]), BegunAt: now, Expires: now.Add(requestsKept)}
+	_, err = n.in.Commit(ctx, []store.Write{store.Create(n.key, store.Encode(&n.doc))})
+	if !errors.Is(err, store.ErrExists) {
+		return n, "", err
+	}
+	doc, err := n.in.Get(ctx, n.key)
+	if err != nil {
+		return nil, "", err
+	}
+	var before change
+	if err := store.Decode(doc.Fields, &before); err != nil {
+		return nil, "", err
+	}
+	switch {
+	case before.Print != n.doc.Print:
+		return nil, "", errKeyReused
+	case before.Done && before.Answer == "":
+		return nil, "", errOnce
+	case before.Done:
+		return nil, before.Answer, nil
+	case now.Sub(before.BegunAt) < requestsTake:
+		return nil, "", errUnderWay
+	default:
+		return nil, "", errNoOutcome
+	}
+}
+
+// end keeps the answer of a named change. A refused one has changed nothing, and its name is free again. One whose
+// outcome is not known stays begun. The error means that it stays so though it has ended.
+func (n *request) end(ctx context.Context, o console.Operation, answer []byte, refused *serve.Problem) error {
+	if n == nil || (refused != nil && refused.Status >= http.StatusInternalServerError) {
+		return nil
+	}
+	if n.doc.Done = true; !o.Once && len(answer) <= maxKept {
+		n.doc.Answer = string(answer)
+	}
+	ended := store.Set(n.key, store.Encode(&n.doc))
+	if refused != nil {
+		ended = store.Delete(n.key, 0)
+	}
+	_, err := n.in.Commit(context.WithoutCancel(ctx), []store.Write{ended})
+	return err
+}

@@ -88,7 +88,7 @@ locals {
     hours        = ["queues", "targets", "services", "doors"]
     days         = ["queues"]
 
-    requests = ["print", "answer", "begun_at", "done"]
+    requests = ["print", "answer", "begun_at"]
 
     subscriptionPeriods = ["start", "end", "told_at"]
   }

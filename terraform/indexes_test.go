@@ -26,6 +26,7 @@ import (
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/payments"
+	"billhook/internal/compose/operations"
 	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -189,6 +190,7 @@ func newestAsked(t *testing.T) []store.Query {
 	(&ops.API{
 		Reads:    ops.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now},
 		Operator: letters, Customers: &customers.Operator{Store: db, Now: time.Now}, Log: slog.New(slog.DiscardHandler), Access: ops.Access{OpenOnLoopback: true},
+		Operations: operations.All(operations.Apps{Store: db}),
 	}).Routes(router)
 	for path, filters := range map[string]url.Values{
 		"/v1/ops/dead-letters":         {"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}, "since": {"7d"}, "state": {"all"}},

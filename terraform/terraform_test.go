@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/console/api"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/serve"
@@ -397,6 +398,7 @@ func TestTheTasksAndTheExpiryAreThoseOfTheCode(t *testing.T) {
 			expiring = append(expiring, webhook.BlocksCollection)
 		}
 	}
+	require.Contains(t, expiring, api.RequestsCollection)
 	require.ElementsMatch(t, expiring, tasks.Expiring, "what has a TTL is what the cleanup removes where there is none")
 	called := local(t, "main.tf", "tasks")
 	for _, task := range tasks.Names {

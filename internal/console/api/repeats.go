@@ -21,7 +21,8 @@ const (
 	headerKey      = "Idempotency-Key"
 	headerRepeated = "Idempotent-Replayed"
 
-	collectionRequests = "requests"
+	// RequestsCollection holds the answers of named changes.
+	RequestsCollection = "requests"
 	// requestsKept is how long the answer to a named change is kept, and requestsTake how long one may be under way.
 	requestsKept = 24 * time.Hour
 	requestsTake = time.Minute
@@ -64,7 +65,7 @@ func (s *Server) begin(ctx context.Context, o console.Operation, in console.Inpu
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s\n%s", o.Name, o.URL(in), in.Body))
 	now := s.Now().UTC()
-	n := &request{in: s.Store, key: store.Key{Collection: collectionRequests, ID: store.ID(s.Author(ctx).String(), key)}}
+	n := &request{in: s.Store, key: store.Key{Collection: RequestsCollection, ID: store.ID(s.Author(ctx).String(), key)}}
 	n.doc = change{Print: hex.EncodeToString(sum[:]), BegunAt: now, Expires: now.Add(requestsKept)}
 	_, err = n.in.Commit(ctx, []store.Write{store.Create(n.key, store.Encode(&n.doc))})
 	if !errors.Is(err, store.ErrExists) {

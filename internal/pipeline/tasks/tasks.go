@@ -315,7 +315,7 @@ func (s *Service) lookAtPauses(ctx context.Context) (undone int, err error) {
 // Expiring are the collections whose documents have an expire_at: Firestore's TTL removes them, as
 // terraform/firestore.tf says of the same collections, and elsewhere the cleanup does. The last are those
 // of the webhook service, which has a database of its own where it is deployed.
-var Expiring = []string{dedupe.Collection, deadletter.Collection, payments.PhasesCollection, lane.Delayed.Lanes(), rates.Hours, rates.Days, "doorBlocks"}
+var Expiring = []string{dedupe.Collection, deadletter.Collection, payments.PhasesCollection, lane.Delayed.Lanes(), rates.Hours, rates.Days, "doorBlocks", "requests"}
 
 // Cleaned is what cleanup did.
 type Cleaned struct {

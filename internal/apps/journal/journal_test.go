@@ -217,29 +217,6 @@ func TestAnEntryAndItsReversalArePublishedInOrder(t *testing.T) {
 	require.Contains(t, string(sent[1].Data), `"data":{"event_id":"undo","event_type":"billing.invoice.reverted","reverts":"e1","period":"2026-11","lines":[{"account":"cash","currency":"EUR","credit":"119.00"},`)
 }
 
-func TestAReversalEventReversesTheEntryOfAnotherOnce(t *testing.T) {
-	t.Parallel()
-	d := open(t, "")
-	const undo = "billing.invoice.reverted"
-	_, reason := d.deliver(t, "early", undo, `{"reverts":"e1"}`)
-	require.Equal(t, "original_missing", reason, "it waits for the event that it undoes")
-	posted, _ := d.deliver(t, "e1", "billing.invoice.paid", invoice)
-	d.deliver(t, "free", "billing.invoice.paid", `{"invoice_id":"i1","amount":"0.00","currency":"EUR"}`)
-
-	run, reason := d.deliver(t, "undo", undo, `{"reverts":"e1"}`)
-	require.Empty(t, reason)
-	require.Equal(t, journal.Reverted, run.Result())
-	require.Equal(t, ledger.ReversalID(posted.Ref()), run.Ref())
-	again, _ := d.deliver(t, "again", undo, `{"reverts":"e1"}`)
-	require.Equal(t, []string{journal.RevertedBefore, run.Ref()}, []string{again.Result(), again.Ref()})
-	require.Equal(t, "undo", d.entry(t, run.Ref()).EventID, "the first has made it")
-
-	for reverts, want := range map[string]string{"undo": "irreversible", "again": "irreversible", "free": "original_without_entry"} {
-		_, reason := d.deliver(t, "of-"+reverts, undo, fmt.Sprintf(`{"reverts":%q}`, reverts))
-		require.Equal(t, want, reason, reverts)
-	}
-}
-
 func TestAPersonReversesAnEntryOnce(t *testing.T) {
 	t.Parallel()
 	d := open(t, "")

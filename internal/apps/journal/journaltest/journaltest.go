@@ -94,6 +94,7 @@ type posted struct {
 	at         time.Time
 	amount     int64 // debited, in cents
 	reversed   bool
+	undone     string // the last event that has reverted it
 }
 
 // books is the model: the specification of the journal.
@@ -133,6 +134,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 			"an event undoes another":      func(rt *rapid.T) { b.undoes(rt, round) },
 			"a person undoes an event":     b.undoneByHand,
 			"an event undoes what is none": func(rt *rapid.T) { b.undoesNothing(rt, round) },
+			"an event undoes a reversal":   func(rt *rapid.T) { b.undoesWrong(rt, round) },
 			"":                             func(*rapid.T) { b.clock.Add(int64(time.Second)) },
 		})
 		b.check(rt)
@@ -210,18 +212,41 @@ func (b *books) forgotten(t *rapid.T) {
 	require.NoError(t, err)
 }
 
-func (b *books) undoing(t *rapid.T, round int, reverts string) contract.Body {
-	id := fmt.Sprintf("undo-%d-%d", round, len(b.undoings))
+func (b *books) undoing(t *rapid.T, round int, reverts string) (id string, body contract.Body) {
+	id = fmt.Sprintf("undo-%d-%d", round, len(b.undoings))
 	b.undoings = append(b.undoings, id)
-	return Message(t, b.Catalog, id, "billing.invoice.reverted", b.now(), fmt.Sprintf(`{"reverts":%q}`, reverts))
+	return id, Message(t, b.Catalog, id, "billing.invoice.reverted", b.now(), fmt.Sprintf(`{"reverts":%q}`, reverts))
 }
 
 func (b *books) undoes(t *rapid.T, round int) {
 	e := b.pick(t)
-	_, run, err := b.tries(t, e.tenant, b.undoing(t, round, e.id))
+	id, body := b.undoing(t, round, e.id)
+	_, run, err := b.tries(t, e.tenant, body)
 	require.NoError(t, err)
 	require.Equal(t, ledger.ReversalID(ledger.EntryID(e.tenant, e.id)), run.Ref())
-	e.reversed = true
+	if e.reversed {
+		require.Equal(t, journal.RevertedBefore, run.Result(), "the first has made it")
+	} else {
+		require.Equal(t, journal.Reverted, run.Result())
+		require.Equal(t, id, b.entry(t, run.Ref()).EventID)
+	}
+	e.reversed, e.undone = true, id
+}
+
+// undoesWrong: neither a reversal nor an event without an entry is undone.
+func (b *books) undoesWrong(t *rapid.T, round int) {
+	e := b.pick(t)
+	free := posted{tenant: e.tenant, id: "free-" + e.id, at: b.now(), data: `{"invoice_id":"i1","amount":"0.00","currency":"EUR"}`}
+	_, run, err := b.tries(t, e.tenant, b.body(t, &free))
+	require.NoError(t, err)
+	require.Equal(t, journal.NothingToPost, run.Result())
+	for reverts, want := range map[string]string{free.id: "original_without_entry", e.undone: "irreversible"} {
+		if reverts != "" {
+			_, body := b.undoing(t, round, reverts)
+			_, _, err = b.tries(t, e.tenant, body)
+			require.Equal(t, want, retry.Decide(err).Reason)
+		}
+	}
 }
 
 func (b *books) undoneByHand(t *rapid.T) {
@@ -241,7 +266,8 @@ func (b *books) undoneByHand(t *rapid.T) {
 func (b *books) undoesNothing(t *rapid.T, round int) {
 	e := b.pick(t)
 	for reverts, tenant := range map[string]string{"inv-none": e.tenant, e.id: "initech"} {
-		_, _, err := b.tries(t, tenant, b.undoing(t, round, reverts))
+		_, body := b.undoing(t, round, reverts)
+		_, _, err := b.tries(t, tenant, body)
 		means := retry.Decide(err)
 		require.Equal(t, []any{"original_missing", retry.OtherEvent}, []any{means.Reason, means.Scope}, "of another tenant it is none")
 	}

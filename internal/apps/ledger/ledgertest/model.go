@@ -158,7 +158,7 @@ func (w *world) refund(t *rapid.T) {
 	w.ops++
 	event := fmt.Sprint("refund-", w.ops)
 	chain, current := w.load(t, id)
-	writes, err := chain.Reverse("", event, amount, w.now)
+	writes, err := chain.Reverse("of-"+event, event, amount, w.now)
 	o := w.orders[id]
 	if current {
 		switch {
@@ -299,8 +299,8 @@ func (w *world) seal(t *rapid.T) {
 
 // check compares the books with the model and with themselves.
 func (w *world) check(t *rapid.T) {
-	sums, journals := map[string]int64{}, 0
-	for id, doc := range w.all(t) {
+	sums, journals, all := map[string]int64{}, 0, w.all(t)
+	for id, doc := range all {
 		entry, err := ledger.Read(doc)
 		require.NoError(t, err)
 		left := map[string]int64{}
@@ -338,7 +338,15 @@ func (w *world) check(t *rapid.T) {
 		require.Equal(t, o.left, chain.Left())
 		require.Equal(t, o.holder, chain.Holder())
 		for _, event := range o.events {
-			require.True(t, chain.Reversed(event))
+			require.True(t, chain.Reversed(event) && chain.Refunded("of-"+event))
+		}
+		require.False(t, chain.Reversed(chain.Entries[0].EventID) || chain.Refunded("another"))
+		for i, m := range chain.Entries {
+			require.Equal(t, ledger.Points, m.Currency)
+			if m.Kind == ledger.KindTransferIn {
+				require.Equal(t, ledger.KindTransferOut, chain.Entries[i-1].Kind)
+				require.Contains(t, all, m.Before(), "the half of the transfer that stands before")
+			}
 		}
 		require.Equal(t, -o.left, sums[string(ledger.IssuedPoints(id))])
 		held[o.holder] += o.left
@@ -348,6 +356,7 @@ func (w *world) check(t *rapid.T) {
 		doc, err := w.store.Store.Get(context.Background(), account.Key(tenant))
 		if err == nil {
 			balance, _ = doc.Fields["balance"].(int64)
+			require.Equal(t, []any{tenant, string(account), ledger.Points}, []any{doc.Fields["tenant"], doc.Fields["account"], doc.Fields["currency"]})
 		} else {
 			require.ErrorIs(t, err, store.ErrNotFound)
 		}

@@ -130,7 +130,6 @@ func fill(ctx context.Context, from store.Querier, parts []part, most int) error
 	return group.Wait()
 }
 
-// newestOf is the part whose first document is the newest; nil where no part has one.
 func newestOf(parts []part) (newest *part) {
 	for i := range parts {
 		p := &parts[i]
@@ -145,7 +144,6 @@ func later(a, b store.Cursor) bool {
 	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) > 0
 }
 
-// cursorOf is where a record stands, by the time by which it was found.
 func cursorOf(doc store.Document) store.Cursor {
 	at, _ := doc.Fields[fieldCreated].(time.Time)
 	return store.Cursor{At: at, ID: doc.Key.ID}

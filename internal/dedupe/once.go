@@ -1,5 +1,3 @@
-// This file is over 400 lines: the steps of one state machine.
-
 package dedupe
 
 import (

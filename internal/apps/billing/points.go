@@ -284,7 +284,6 @@ func shareOf(credit ledger.Move, amount, currency string) (int64, error) {
 	return int64(share), nil                                         //nolint:gosec // G115: below the credit
 }
 
-// parse reads an amount and refuses a negative one.
 func parse(decimal, currency string) (int64, error) {
 	minor, err := money.Parse(decimal, currency)
 	if err == nil && minor < 0 {

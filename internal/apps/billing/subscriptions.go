@@ -20,7 +20,6 @@ const (
 	AlreadyRecorded = "already_recorded"
 )
 
-// actions are the actions of updates, by PayNow's event types.
 var actions = map[string]string{
 	contract.SubscriptionActivated: contract.ActionInitial,
 	contract.SubscriptionRenewed:   contract.ActionRenewal,

@@ -38,7 +38,6 @@ type Mapping struct {
 	MovedOrders int64 `json:"moved_orders" store:"moved_orders"`
 }
 
-// stored is a mapping at the version of its document; 0: there is none.
 type stored struct {
 	Mapping
 	version store.Version
@@ -53,7 +52,6 @@ func lookup(ctx context.Context, from store.Getter, tenant, customerID string) (
 	return of(doc, tenant, customerID), nil
 }
 
-// of is the mapping of a document, or that of a customer who has none.
 func of(doc store.Document, tenant, customerID string) stored {
 	m := stored{version: doc.Version}
 	_ = store.Decode(doc.Fields, &m.Mapping) // requires nothing

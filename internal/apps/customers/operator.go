@@ -51,7 +51,6 @@ type State struct {
 	GuestPoints  int64  `json:"guest_points"`
 }
 
-// errCustomerID refuses an id that no customer has.
 var errCustomerID = fmt.Errorf("%w: the id of a customer or tenant has letters, digits and . _ : - only", ErrRefused)
 
 // Show returns the state of a tenant's customer, linked or not.
@@ -95,7 +94,6 @@ func (c Change) entry(action string, at time.Time, before, after map[string]any)
 	return audit.Entry{Kind: AuditKind, Tenant: c.Tenant, Subject: c.CustomerID, Action: action, Who: c.Who, Why: c.Why, At: at, Before: before, After: after}
 }
 
-// check refuses a change that is not well-formed.
 func (c Change) check() error {
 	switch {
 	case !pii.ID.Valid(c.Tenant), !pii.ID.Valid(c.CustomerID):
@@ -175,7 +173,6 @@ func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m s
 	return m, audited, err
 }
 
-// move moves the orders of the customer's account, some in each commit.
 func (o *Operator) move(ctx context.Context, change Change, m stored, audited bool, done *Linked) error {
 	from, to, began := ledger.CustomerPoints(change.CustomerID), ledger.UserPoints(change.UID), o.Now()
 	after, failed := change.After, 0

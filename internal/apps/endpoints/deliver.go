@@ -141,7 +141,6 @@ func (d Deliverer) heal(ctx context.Context, e stored) error {
 	return retry.Outage("store_unavailable", err)
 }
 
-// giveUp is the effect that disables the endpoint and tells of it.
 func (d Deliverer) giveUp(event handler.Event, e stored, reason string, now time.Time) (handler.Effect, error) {
 	after := e.disabled(reason, now)
 	writes, err := audit.Entry{
@@ -160,7 +159,6 @@ func (d Deliverer) giveUp(event handler.Event, e stored, reason string, now time
 	return effect, nil
 }
 
-// disabledData is the data of endpoint.disabled.
 type disabledData struct {
 	EndpointID   string    `json:"endpoint_id"`
 	Reason       string    `json:"reason"`

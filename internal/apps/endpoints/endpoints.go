@@ -104,7 +104,6 @@ var (
 	ErrBroken = errors.New("endpoints: stored endpoint is not readable")
 )
 
-// stored is an endpoint with its secrets.
 type stored struct {
 	Endpoint  `store:",inline"`
 	Secret    string `store:"secret,required"`
@@ -143,7 +142,6 @@ func update(ctx context.Context, s store.GetCommitter, id string, decide func(st
 	return err
 }
 
-// of is the endpoint of a document.
 func of(doc store.Document) (stored, error) {
 	if doc.Version == 0 {
 		return stored{}, ErrUnknown
@@ -155,7 +153,6 @@ func of(doc store.Document) (stored, error) {
 	return e, nil
 }
 
-// address is where the endpoint is called, and what signs at that time.
 func (e stored) address(now time.Time) Address {
 	to := Address{ID: e.ID, URL: e.URL, Secrets: []string{e.Secret}}
 	if e.OldSecret != "" && now.Before(e.OldSecretUntil) {
@@ -195,13 +192,11 @@ func (e stored) writes(removed bool) []store.Write {
 	return writes
 }
 
-// disabled is the endpoint when it is no longer told.
 func (e stored) disabled(reason string, now time.Time) stored {
 	e.State, e.Reason, e.ChangedAt = Disabled, reason, now
 	return e
 }
 
-// healthy is the endpoint without its failure.
 func (e stored) healthy() stored {
 	e.FailingSince, e.Failure = time.Time{}, ""
 	return e

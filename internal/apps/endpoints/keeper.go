@@ -185,7 +185,6 @@ func (k *Keeper) Remove(ctx context.Context, id string, by Change) (Endpoint, er
 	return was.Endpoint, err
 }
 
-// change makes of an endpoint what decide says, unless that changes nothing.
 func (k *Keeper) change(ctx context.Context, id, action string, by Change, decide func(stored) (stored, bool)) (after stored, err error) {
 	err = update(ctx, k.Store, id, func(before stored) ([]store.Write, error) {
 		var changed bool

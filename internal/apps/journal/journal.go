@@ -95,7 +95,6 @@ func post(deps Deps, emits []string) handler.Tx {
 	}
 }
 
-// revert makes the reversal of the entry of another event.
 func revert(deps Deps, emits []string) handler.Tx {
 	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 		reverts := event.Body.Text("reverts")
@@ -200,7 +199,6 @@ func told(entry ledger.Entry, reverts string, emits []string) (all []handler.Emi
 	return all, nil
 }
 
-// news is the data of what others are told.
 type news struct {
 	EventID   string     `json:"event_id"`
 	EventType string     `json:"event_type,omitempty"`
@@ -272,7 +270,6 @@ func amountOf(body contract.Body, member, currency string) (int64, error) {
 	return minor, nil
 }
 
-// occurredAt is when an event happened: the time of its message.
 func occurredAt(event handler.Event) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339Nano, event.Body.Time())
 	if err != nil {

@@ -119,7 +119,6 @@ func (p Period) fields() map[string]any {
 	return fields
 }
 
-// side is what the audit says of it, before a change or after.
 func (p Period) side() map[string]any {
 	side := map[string]any{"closed": !p.ClosesAt.IsZero()}
 	if p.Reopening != nil {
@@ -195,7 +194,6 @@ func (p *Periods) Reopen(ctx context.Context, tenant, period string, by Change) 
 
 const tenantRule = "a tenant has at most 128 of letters, digits and . _ : -, and begins with a letter or digit"
 
-// checkPeriod refuses what names no period of a tenant.
 func checkPeriod(tenant, period string) error {
 	if !pii.ID.Valid(tenant) {
 		return fmt.Errorf("%w: %s", ErrInvalid, tenantRule)

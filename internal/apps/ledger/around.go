@@ -86,7 +86,6 @@ func (m Move) Change() int64 {
 	return m.Amount
 }
 
-// after reports whether an entry was posted after another one, by their times, ties by their ids.
 func (m Move) after(other Move) bool {
 	if m.CreatedAt.Equal(other.CreatedAt) {
 		return m.id() > other.id()

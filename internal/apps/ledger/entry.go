@@ -173,7 +173,6 @@ func Post(e Entry) ([]store.Write, error) {
 	return []store.Write{store.Create(Key(e.ID), fields)}, nil
 }
 
-// journalID is the id that the entry must have in a journal.
 func (e Entry) journalID() string {
 	if e.Kind == KindJournalReversal {
 		return ReversalID(e.Reverts)
@@ -204,7 +203,6 @@ func (e Entry) index() map[string]any {
 	})
 }
 
-// check says what is wrong with a journal's entry.
 func (e Entry) check() error {
 	switch {
 	case e.Tenant == "", e.EventID == "":

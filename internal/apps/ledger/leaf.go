@@ -24,7 +24,6 @@ const leafTime = "2006-01-02T15:04:05.000000Z"
 // maxExact bounds the integers that RFC 8785 keeps exact: it writes numbers as IEEE doubles.
 const maxExact = 1<<53 - 1
 
-// withoutMarks returns a copy of the fields of an entry without those that sealing changes.
 func withoutMarks(fields map[string]any) map[string]any {
 	fields = maps.Clone(fields)
 	for _, mark := range []string{FieldOpen, FieldUnsealed, fieldSeal, fieldLeaf} {

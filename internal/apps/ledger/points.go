@@ -77,7 +77,6 @@ func (m Move) Lines() []Line {
 	}
 }
 
-// id is the id of the entry's document.
 func (m Move) id() string { return ChainPrefix(m.Tenant, m.Order) + fmt.Sprintf("%04d", m.Seq) }
 
 // Before is the id of the entry before it in its chain.
@@ -94,7 +93,6 @@ func (m Move) entry() Entry {
 	}
 }
 
-// writes returns the entry's document and what it does to the account's.
 func (m Move) writes() ([]store.Write, error) {
 	m.CreatedAt = m.CreatedAt.UTC().Truncate(time.Microsecond)
 	entryKey, accountKey := Key(m.id()), m.Account.Key(m.Tenant)

@@ -53,7 +53,6 @@ func Check(c *catalog.Catalog) error {
 	return errors.Join(mistakes...)
 }
 
-// fanOut is the handler of every event that users are told of.
 type fanOut struct {
 	channels map[string][]string
 	send     string

@@ -65,7 +65,6 @@ func key(tenant, id string) store.Key {
 	return store.Key{Collection: Collection, ID: store.ID(tenant, id)}
 }
 
-// fields returns the order's document.
 func (o Order) fields() map[string]any {
 	fields, items := store.Encode(&o), map[string]any{}
 	for _, item := range o.Items {

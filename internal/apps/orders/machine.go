@@ -62,7 +62,6 @@ const (
 	release move = "release"
 )
 
-// edge is one way from a state to another.
 type edge struct {
 	from State
 	// on is the event that takes the order along the edge; empty: it follows at once.
@@ -168,7 +167,6 @@ func walk(from State, on string, inStock bool) (way []edge) {
 	}
 }
 
-// label is the text at an edge of the diagram.
 func (e edge) label() string {
 	var parts []string
 	add := func(holds bool, text string) {

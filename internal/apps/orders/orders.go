@@ -29,7 +29,6 @@ const (
 	shipHandler    = "orders.ship"
 )
 
-// keeper is the handlers of orders.
 type keeper struct {
 	store store.Getter
 	now   func() time.Time
@@ -79,7 +78,6 @@ func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now fu
 	handler.RegisterTx(r, shipHandler, k.ship, k.news)
 }
 
-// newOrder is the data of order.created.
 type newOrder struct {
 	OrderID    string `json:"order_id"`
 	UserID     string `json:"user_id"`
@@ -89,18 +87,15 @@ type newOrder struct {
 	Items      []Item `json:"items"`
 }
 
-// payment is the data of order.payment_confirmed.
 type payment struct {
 	OrderID   string `json:"order_id"`
 	PaymentID string `json:"payment_id"`
 }
 
-// about is the data of an event that says no more than which order it is about.
 type about struct {
 	OrderID string `json:"order_id"`
 }
 
-// shipment is the data of order.shipped.
 type shipment struct {
 	OrderID string `json:"order_id"`
 	UserID  string `json:"user_id"`
@@ -323,7 +318,6 @@ func message(event handler.Event, eventType string, data any) contract.Body {
 	return contract.Of(&contract.Event{Type: eventType, Version: 1, CorrelationID: event.CorrelationID, Data: data})
 }
 
-// code is the result that the event's record keeps.
 func code(o Order) string {
 	switch o.State {
 	case PaymentInitiated:
@@ -337,7 +331,6 @@ func code(o Order) string {
 	}
 }
 
-// marked marks an error of what reads orders and stock.
 func marked(err error) error {
 	if errors.Is(err, ErrBroken) {
 		return retry.Permanent("order_unreadable", err)

@@ -88,7 +88,6 @@ const (
 // reads the action alone must not take it for one that was made. The payload's event_type says which one.
 const ActionDeclined = "payment_declined"
 
-// actionRefund is the action of a refund to start.
 const actionRefund = "refund"
 
 // Payments starts payments.
@@ -205,5 +204,4 @@ func Register(r *handler.Registry, payment, trial Payments, refund Refunds) {
 	}
 }
 
-// clock is a time as documents keep it.
 func clock(now func() time.Time) time.Time { return now().UTC().Truncate(time.Microsecond) }

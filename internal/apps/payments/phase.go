@@ -40,7 +40,6 @@ type phase struct {
 	Expires time.Time `store:"expire_at,omitzero"`
 }
 
-// outcome is the result or the error of a final phase.
 func (p phase) outcome() (result string, err error) {
 	if p.State == rolledBack {
 		return "", retry.Permanent(p.Reason, nil)
@@ -244,7 +243,6 @@ func (a attempt) commit(ctx context.Context, to phase, writes []store.Write) (ph
 	}
 }
 
-// refused reports whether a precondition of a commit failed.
 func refused(err error) bool {
 	return errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrStale)
 }

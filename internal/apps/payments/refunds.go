@@ -59,7 +59,6 @@ type Refund struct {
 	version store.Version
 }
 
-// refundKey is the key of a payment's refund.
 func refundKey(tenant, payment string) store.Key {
 	return store.Key{Collection: RefundsCollection, ID: store.ID(tenant, payment)}
 }
@@ -142,7 +141,6 @@ func (o order) text() []byte {
 	return text
 }
 
-// read reads the gateway's answer to the order.
 func (o order) read(answer []byte) (said, error) {
 	return read(answer, contract.Payload{
 		PaymentID: o.PaymentID, SubscriptionID: o.SubscriptionID, Amount: o.Amount, Currency: o.Currency,
@@ -181,7 +179,6 @@ func (r Refunds) Leased() handler.LeasedOf[*contract.Envelope] {
 	}
 }
 
-// attempt is one attempt at the refund that an event asks for.
 type attempt struct {
 	Refunds
 
@@ -213,7 +210,6 @@ func (r Refunds) begin(
 	return a, "", retry.Permanent("refunded_otherwise", nil)
 }
 
-// of reports whether the refund is for the event.
 func (r Refund) of(event handler.Event) bool { return r.Queue == event.Queue && r.EventID == event.ID }
 
 // look reads the payment's refund; without a state there is none.
@@ -253,7 +249,6 @@ func (a attempt) reservation(ctx context.Context) ([]store.Write, error) {
 	}), nil
 }
 
-// settlement ends what was reserved.
 func (a attempt) settlement(ctx context.Context, as State, reason string) ([]store.Write, error) {
 	there, err := a.look(ctx)
 	if err != nil || there.State != UnderWay || !there.of(a.event) {

@@ -70,7 +70,6 @@ func Key(tenant, id string) store.Key {
 	return store.Key{Collection: Collection, ID: store.Path(tenant, id)}
 }
 
-// side is what the audit says of it, before a change or after.
 func (p Product) side() map[string]any {
 	if p.State == "" {
 		return nil
@@ -232,7 +231,6 @@ func (k *Keeper) change(ctx context.Context, tenant, id, action string, by Chang
 const (
 	// RememberedFor is how long an answer is believed, and so how late another process notices a change.
 	RememberedFor = 30 * time.Second
-	// maxRemembered bounds the products that are remembered.
 	maxRemembered = 10_000
 	// readTime bounds one read, which callers share.
 	readTime = 5 * time.Second

@@ -46,7 +46,6 @@ func Key(tenant, subscription, eventID string) store.Key {
 	return store.Key{Collection: Collection, ID: prefix(tenant, subscription) + store.Path(eventID)}
 }
 
-// prefix begins the ids of a subscription's events.
 func prefix(tenant, subscription string) string { return store.ID(tenant, subscription) + "~" }
 
 // Write returns the write that keeps the event. The commit fails with store.ErrExists where it is kept.
@@ -72,7 +71,6 @@ func History(ctx context.Context, from store.Querier, tenant, subscription strin
 	return events, !next.IsZero(), err
 }
 
-// read reads an event's document.
 func read(doc store.Document) (e Event, err error) {
 	if err := store.Decode(doc.Fields, &e); err != nil {
 		return e, fmt.Errorf("subscriptions: %s: %w", doc.Key, err)

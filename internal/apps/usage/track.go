@@ -109,7 +109,6 @@ func read(event handler.Event, body contract.Body) (Entry, error) {
 	return said, nil
 }
 
-// unread marks the error of what reads usage.
 func unread(err error) error {
 	if errors.Is(err, store.ErrUnreadable) {
 		return retry.Transient("usage_unreadable", err)

@@ -59,7 +59,6 @@ type Entry struct {
 	Total string `json:"-" store:"total"`
 }
 
-// subscriptionPrefix is what ids about a subscription begin with.
 func subscriptionPrefix(tenant, subscription string) string {
 	return store.ID(tenant, subscription) + "~"
 }

@@ -1,5 +1,3 @@
-// This file is over 400 lines: the model, its moves and its checks are one specification.
-
 // Package dedupetest holds the state machine of package dedupe to a model in memory,
 // on whatever store it is given. Every store that the program runs on runs it.
 package dedupetest

@@ -194,7 +194,6 @@ func itemFor(queue catalog.Queue, m contract.Message, source, reason string, sta
 	return item
 }
 
-// moment reads a time of an attribute; zero where there is none.
 func moment(text string) time.Time {
 	at, _ := time.Parse(time.RFC3339Nano, text) // zero after an error
 	return at

@@ -246,7 +246,6 @@ func fieldsOf(queue, reason, eventType, eventID, orderingKey string, state State
 	return all
 }
 
-// takes reports whether the item is kept since a time that the filter selects.
 func (f Filter) takes(i Item) bool {
 	return (f.Since.IsZero() || !i.Kept.Before(f.Since)) && (f.Until.IsZero() || i.Kept.Before(f.Until))
 }
@@ -288,7 +287,6 @@ func (o *Operator) named(ctx context.Context, f Filter, state State) ([]Item, er
 	return items, nil
 }
 
-// newest is the part of a query that goes by the time that items are kept since.
 func (f Filter) newest() *store.Newest {
 	return &store.Newest{Field: "kept_at", Since: f.Since.Truncate(time.Microsecond), Until: f.Until.Truncate(time.Microsecond)}
 }

@@ -28,8 +28,7 @@ const (
 	// many it may say.
 	Rate    = 50
 	MaxRate = 1000
-	// batch is how many items one commit deals with.
-	batch = 25
+	batch   = 25
 	// hold is how long a runner has an operation to itself without a sign of life.
 	hold = 15 * time.Second
 )

@@ -138,7 +138,6 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 
 var errTooLong = errors.New("delivery: the answer is too long")
 
-// read returns an answer's body of at most so many bytes.
 func read(response *http.Response, most int64) ([]byte, error) {
 	if response.ContentLength > most {
 		return nil, errTooLong

@@ -177,7 +177,6 @@ func (b batcher) send(ctx context.Context, lines []line) {
 	}
 }
 
-// nameOf is the idempotency key of a batch: the same for the same events.
 func nameOf(lines []line) string {
 	if len(lines) == 1 {
 		return lines[0].id

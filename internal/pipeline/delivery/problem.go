@@ -45,7 +45,6 @@ func problem(document []byte) string {
 	return strings.Join(said, ", ")
 }
 
-// safe is a text of a callee as it may be kept and shown.
 func safe(text string) string {
 	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) {
 		return "left out: it does not print"

@@ -11,7 +11,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// What a page of the accounts begins with.
 const accountsPage = "accounts "
 
 // The bounds of a page of the accounts: those that one query returns, and the documents after which

@@ -143,7 +143,6 @@ func Unchanged(ctx context.Context, from store.Getter, e ledger.Entry) (bool, er
 	return leaves[e.Leaf].id == e.ID && bytes.Equal(leaves[e.Leaf].hash, hash), nil
 }
 
-// missing says that a document must be there.
 func missing(err error) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return fmt.Errorf("%w: %w", ErrBroken, err)
@@ -169,7 +168,6 @@ func unsealed(ctx context.Context, from store.Querier, tenant, period string) (e
 	return entries, changed, nil
 }
 
-// lines returns the lines of a trial balance, by account and currency.
 func lines(opening, period Totals) ([]Balance, error) {
 	all := map[string]Totals{}
 	if err := errors.Join(addAll(all, "", opening), addAll(all, "", period)); err != nil {
@@ -216,7 +214,6 @@ func List(ctx context.Context, from Reader, tenant string, before int64, limit i
 // ErrOverflow: a sum does not fit in 64 bits.
 var ErrOverflow = errors.New("seal: a sum is too large")
 
-// add adds a line to the totals of its period.
 func add(periods map[string]Totals, period string, line ledger.Line) error {
 	return addSum(periods, period, ledger.Control(line.Account), line.Currency, Sum{line.Debit, line.Credit})
 }
@@ -236,7 +233,6 @@ func addSum(periods map[string]Totals, period, account, currency string, more Su
 	return nil
 }
 
-// addAll adds totals to those of a period.
 func addAll(periods map[string]Totals, period string, more Totals) error {
 	for account, sums := range more {
 		for currency, sum := range sums {
@@ -248,7 +244,6 @@ func addAll(periods map[string]Totals, period string, more Totals) error {
 	return nil
 }
 
-// size counts the sums of a period.
 func (t Totals) size() int {
 	n := 0
 	for _, sums := range t {
@@ -257,7 +252,6 @@ func (t Totals) size() int {
 	return n
 }
 
-// sums counts the sums of all periods.
 func sums(periods map[string]Totals) int {
 	n := 0
 	for _, totals := range periods {

@@ -115,7 +115,6 @@ func CheckProof(text []byte, kept []Seal) (Proven, error) {
 
 var hasher = rfc6962.DefaultHasher
 
-// leafHash is the hash of an entry's canonical bytes.
 func leafHash(canonical []byte) []byte { return hasher.HashLeaf(canonical) }
 
 // rootOf returns the root of RFC 6962's tree over leaves.
@@ -142,5 +141,4 @@ func pathOf(leaves []leaf, index int) [][]byte {
 	return append(pathOf(leaves[half:], index-half), rootOf(leaves[:half]))
 }
 
-// halfOf is the largest power of two below the number of leaves.
 func halfOf(leaves []leaf) int { return 1 << (bits.Len(uint(len(leaves)-1)) - 1) }

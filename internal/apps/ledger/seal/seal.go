@@ -153,7 +153,6 @@ func readHead(ctx context.Context, from store.Getter, tenant string) (head, erro
 	return h, nil
 }
 
-// leaf is one entry of a seal.
 type leaf struct {
 	id   string
 	hash []byte

@@ -64,12 +64,10 @@ func (s Sealer) Run(ctx context.Context) (Sealed, error) {
 	return r.done, err
 }
 
-// round is one run.
 type round struct {
 	Sealer
 
-	done Sealed
-	// oldest is the time of the oldest entry that was seen and is not sealed.
+	done   Sealed
 	oldest time.Time
 	// unfounded are the ids of entries that nothing vouches for.
 	unfounded map[string]bool
@@ -130,7 +128,6 @@ func (r *round) read(documents []store.Document) map[string][]ledger.Entry {
 	return byTenant
 }
 
-// left remembers that entries stay without a seal.
 func (r *round) left(entries ...ledger.Entry) {
 	for _, entry := range entries {
 		if !entry.PostedAt.IsZero() && (r.oldest.IsZero() || entry.PostedAt.Before(r.oldest)) {
@@ -139,7 +136,6 @@ func (r *round) left(entries ...ledger.Entry) {
 	}
 }
 
-// chain is the chain of one tenant, as one run prolongs it.
 type chain struct {
 	*round
 
@@ -170,7 +166,6 @@ func (c *chain) seal(ctx context.Context, entries []ledger.Entry, all bool) erro
 	}
 }
 
-// sealAll seals all entries of the tenant.
 func (c *chain) sealAll(ctx context.Context) error {
 	for after := ""; ; {
 		page, err := c.Store.Query(ctx, store.Query{
@@ -211,7 +206,6 @@ func (c *chain) sealThese(ctx context.Context, entries []ledger.Entry) error {
 	return nil
 }
 
-// founded returns the entries that something vouches for.
 func (c *chain) founded(ctx context.Context, entries []ledger.Entry) ([]ledger.Entry, error) {
 	answers, err := ask(ctx, entries, c.Origins.Vouched)
 	if err != nil {
@@ -229,7 +223,6 @@ func (c *chain) founded(ctx context.Context, entries []ledger.Entry) ([]ledger.E
 	return founded, nil
 }
 
-// prolong makes one seal of the first n entries, in one commit.
 func (c *chain) prolong(ctx context.Context, entries []ledger.Entry) (n int, err error) {
 	if !c.known {
 		if c.head, err = readHead(ctx, c.Store, c.tenant); err != nil {

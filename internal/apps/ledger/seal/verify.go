@@ -104,7 +104,6 @@ func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error)
 	return part.done, err
 }
 
-// verification is one page.
 type verification struct {
 	Verifier
 
@@ -127,7 +126,6 @@ type link struct {
 // first is what the first seal is compared with.
 var first = link{seal: &Seal{Hash: firstPrevious}}
 
-// is reports whether the seal has a hash.
 func (l link) is(hash string) bool { return l.seal != nil && l.seal.Hash == hash }
 
 // chain checks the seals behind a place, and the head where they end.
@@ -229,7 +227,6 @@ func (v *verification) gap(first, last int64) {
 	v.find(Missing, sealKey(v.tenant, first), first, detail)
 }
 
-// end checks the head against the last seal.
 func (v *verification) end(ctx context.Context, last link, after string) error {
 	key := store.Key{Collection: Heads, ID: HeadID(v.tenant)}
 	v.done.Next = entriesPage

@@ -127,7 +127,6 @@ func (v *verification) entries(ctx context.Context, after string) error {
 	return v.unsealed(ctx, unsealed)
 }
 
-// unsealed checks entries that wait for their seal.
 func (v *verification) unsealed(ctx context.Context, entries []ledger.Entry) error {
 	founded, err := ask(ctx, entries, v.Origins.Vouched)
 	if err != nil {

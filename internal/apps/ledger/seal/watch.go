@@ -22,7 +22,6 @@ const (
 	keptFindings = 20
 )
 
-// every is how often all books are verified.
 const every = 24 * time.Hour
 
 // Verdict is what a verification of all books has looked at, and what it has found.
@@ -124,7 +123,6 @@ func (w Watch) Step(ctx context.Context) (State, error) {
 	return s, nil //nolint:nilerr // a step without time left goes on with the next call
 }
 
-// part verifies the next part, and moves the state behind it.
 func (w Watch) part(ctx context.Context, s *State, tenants []string) (part Verified, err error) {
 	if !s.Rest && s.At == "" {
 		i, _ := slices.BinarySearch(tenants, s.Tenant+"\x00") // the first behind the one that is done
@@ -155,7 +153,6 @@ func (w Watch) part(ctx context.Context, s *State, tenants []string) (part Verif
 	return part, nil
 }
 
-// keep writes the state at its version.
 func (w Watch) keep(ctx context.Context, s *State) error {
 	versions, err := w.Store.Commit(ctx, []store.Write{store.Replace(stateKey, s.version, store.Encode(s))})
 	if err != nil {

@@ -25,12 +25,17 @@ type shape struct{ Good, Bad []string }
 
 func readValues(t *testing.T) (all values) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "values.yaml"))
+	readYAML(t, "values.yaml", &all)
+	return all
+}
+
+// readYAML reads a file of testdata.
+func readYAML(t require.TestingT, file string, into any) {
+	text, err := os.ReadFile(filepath.Join("testdata", file))
 	require.NoError(t, err)
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
-	require.NoError(t, decoder.Decode(&all))
-	return all
+	require.NoError(t, decoder.Decode(into))
 }
 
 func TestTheDetectorsFindPersonalDataAndAreSilentAboutIdentifiers(t *testing.T) {

@@ -9,12 +9,15 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"billhook/catalog"
 	"billhook/internal/ingest/importer"
@@ -236,86 +239,45 @@ func TestARequestIsOfOneQueueAndNoLargerThanTheDoorTakes(t *testing.T) {
 	require.Equal(t, []string{"3"}, s.refused)
 }
 
+// ofOld is a row of testdata/messages.yaml, which says what each member is.
+type ofOld struct {
+	What, Queue, Part, Type, ID, Body, As, Want, Refused string
+
+	Content                     bool
+	Attempts, MaxAttempts, Most int
+	Due, Later, Created         *time.Duration
+	Members                     map[string]string
+}
+
 func TestEachMessageOfOldBecomesWhatTheDoorTakes(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		message importer.Message
-		compose importer.Composer
-		want    string
-		due     time.Time
-		most    int
-		refused string
-	}{
-		"an envelope as it is": {
-			message: importer.Message{Queue: "sub-plan-change", Body: []byte(`{"id":"a","action":"upgrade","correlation_id":null,"attempts":2,"created_at":"2026-11-01T00:00:00","payload":{"subscription_id":"s"}}`)},
-			want:    `{"id":"a","action":"upgrade","attempts":2,"created_at":"2026-11-01T00:00:00","payload":{"subscription_id":"s"}}`,
-		},
-		"an envelope that its worker never finished": {
-			message: importer.Message{Queue: "sub-plan-change", Part: importer.Claimed, Body: []byte(`{"id":"a","action":"upgrade","attempts":2,"payload":{}}`)},
-			want:    `{"id":"a","action":"upgrade","attempts":3,"created_at":"2026-11-22T12:00:00Z","payload":{}}`,
-		},
-		"an envelope that has failed": {
-			message: importer.Message{Queue: "sub-plan-change", Part: importer.Failed, Body: []byte(`{"id":"a","action":"upgrade","attempts":5,"payload":{}}`)},
-			want:    `{"id":"a","action":"upgrade","attempts":0,"created_at":"2026-11-22T12:00:00Z","payload":{}}`,
-		},
-		"a raw message, whose queue has one type": {
-			message: importer.Message{Queue: "pay-refund-initiation", ID: "made", Created: now, Body: []byte(`{"payment_id":"p","amount":"1.00"}`)},
-			want:    `{"id":"made","action":"refund","attempts":0,"created_at":"2026-11-22T12:00:00Z","payload":{"payment_id":"p","amount":"1.00"}}`,
-		},
-		"a raw message with what an envelope has beside the payload": {
-			message: importer.Message{Queue: "sub-plan-change", ID: "made", Body: []byte(`{"action":"upgrade","attempts":1,"idempotency_key":"k","subscription_id":"s"}`)},
-			want:    `{"id":"made","action":"upgrade","attempts":1,"created_at":"2026-11-22T12:00:00Z","idempotency_key":"k","payload":{"subscription_id":"s"}}`,
-		},
-		"a raw message of a queue with several types": {
-			message: importer.Message{Queue: "sub-plan-change", ID: "made", Body: []byte(`{"subscription_id":"s"}`)}, refused: "no_type",
-		},
-		"the same with --type": {
-			message: importer.Message{Queue: "sub-plan-change", ID: "made", Body: []byte(`{"subscription_id":"s"}`)}, compose: importer.Composer{Type: "downgrade"},
-			want: `{"id":"made","action":"downgrade","attempts":0,"created_at":"2026-11-22T12:00:00Z","payload":{"subscription_id":"s"}}`,
-		},
-		"a message of the queue design": {
-			message: importer.Message{Queue: "orders-process", Attempts: 3, Body: []byte(`{"id":"m","type":"order.created","version":1,"timestamp":"2026-11-22T12:00:00Z","data":{"order_id":"o"},"metadata":{"attempt":2,"max_retries":5}}`)},
-			want:    `{"id":"m","type":"order.created","version":1,"timestamp":"2026-11-22T12:00:00Z","data":{"order_id":"o"},"metadata":{"attempt":4,"max_retries":5}}`,
-		},
-		"its first attempt": {
-			message: importer.Message{Queue: "orders-process", Type: "order.created", ID: "made", Body: []byte(`{"order_id":"o"}`)},
-			want:    `{"id":"made","type":"order.created","version":1,"timestamp":"2026-11-22T12:00:00Z","data":{"order_id":"o"},"metadata":{"attempt":1}}`,
-		},
-		"a row": {
-			message: importer.Message{Queue: "events-normal", Content: true, Type: "quota_warning", ID: "t-7", Attempts: 1, MaxAttempts: 2, Due: now.Add(time.Hour), Body: []byte(`{"id":"x","type":"y"}`)},
-			want:    `{"id":"t-7","type":"quota_warning","version":1,"timestamp":"2026-11-22T12:00:00Z","data":{"id":"x","type":"y"},"metadata":{"attempt":2}}`, due: now.Add(time.Hour), most: 2,
-		},
-		"a limit above the queue's, and a time that has come": {
-			message: importer.Message{Queue: "events-normal", Content: true, Type: "quota_warning", ID: "t-7", MaxAttempts: 5, Due: now, Body: []byte(`{}`)},
-			want:    `{"id":"t-7","type":"quota_warning","version":1,"timestamp":"2026-11-22T12:00:00Z","data":{},"metadata":{"attempt":1}}`,
-		},
-		"members renamed and left out": {
-			message: importer.Message{Queue: "events-normal", Content: true, Type: "quota_warning", ID: "t", Body: []byte(`{"subscriptionId":"s","email":"a@b.c","percent":80}`)},
-			compose: importer.Composer{Members: map[string]string{"subscriptionId": "subscription_id", "email": ""}},
-			want:    `{"id":"t","type":"quota_warning","version":1,"timestamp":"2026-11-22T12:00:00Z","data":{"subscription_id":"s","percent":80},"metadata":{"attempt":1}}`,
-		},
-		"two members of one name": {
-			message: importer.Message{Queue: "events-normal", Content: true, Type: "quota_warning", ID: "t", Body: []byte(`{"a":1,"b":2}`)},
-			compose: importer.Composer{Members: map[string]string{"a": "b"}}, refused: "member_twice",
-		},
-		"no JSON":           {message: importer.Message{Queue: "sub-plan-change", Body: []byte(`gASVIAAAAAAAAAB9`)}, refused: "not_an_object"},
-		"a list":            {message: importer.Message{Queue: "sub-plan-change", Body: []byte(`[1]`)}, refused: "not_an_object"},
-		"attempts that lie": {message: importer.Message{Queue: "sub-plan-change", Body: []byte(`{"id":"a","action":"upgrade","attempts":-1,"payload":{}}`)}, refused: "bad_attempts"},
-		"nobody's":          {message: importer.Message{Queue: "", Body: []byte(`{}`)}, refused: "no_queue"},
-	} {
-		s, d := &store{waiting: []importer.Message{test.message}}, &door{}
+	text, err := os.ReadFile(filepath.Join("testdata", "messages.yaml"))
+	require.NoError(t, err)
+	var all []ofOld
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	after := func(d *time.Duration) time.Time {
+		if d == nil {
+			return time.Time{}
+		}
+		return now.Add(*d)
+	}
+	for _, test := range all {
+		s, d := &store{waiting: []importer.Message{{
+			Queue: test.Queue, Part: importer.Part(test.Part), Type: test.Type, ID: test.ID, Body: []byte(test.Body), Content: test.Content,
+			Attempts: test.Attempts, MaxAttempts: test.MaxAttempts, Due: after(test.Due), Created: after(test.Created),
+		}}}, &door{}
 		r := run(t, s, d, &waits{at: now})
-		r.Compose = test.compose
+		r.Compose = importer.Composer{Type: test.As, Members: test.Members}
 		report, err := r.Do(t.Context())
-		require.NoError(t, err, name)
-		if test.refused != "" {
-			require.Equal(t, map[string]int{test.refused: 1}, report.Reasons, name)
-			require.Empty(t, d.requests, name)
+		require.NoError(t, err, test.What)
+		if test.Refused != "" {
+			require.Equal(t, map[string]int{test.Refused: 1}, report.Reasons, test.What)
+			require.Empty(t, d.requests, test.What)
 			continue
 		}
 		item := d.requests[0][0]
-		require.JSONEq(t, test.want, string(item.Message), name)
-		require.Equal(t, []any{test.due, test.most}, []any{item.DeliverAt, item.MaxAttempts}, name)
+		require.JSONEq(t, test.Want, string(item.Message), test.What)
+		require.Equal(t, []any{after(test.Later), test.Most}, []any{item.DeliverAt, item.MaxAttempts}, test.What)
 	}
 }
 

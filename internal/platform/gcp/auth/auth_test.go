@@ -1,6 +1,7 @@
 package auth_test
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -8,14 +9,15 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/serve"
@@ -71,102 +73,58 @@ func TestModeNoneAcceptsEverythingOnAnEmulator(t *testing.T) {
 	require.NoError(t, verifier.Verify(t.Context(), ""))
 }
 
-// Each row is tried as a push, as a push behind Cloud Run, which has removed the signature, and as a person's token.
+// trial is a row of testdata/claims.yaml, which says what each member is.
+type trial struct {
+	What, Header, Before, More, Behind, Claims, Want string
+
+	Set     jwt.MapClaims
+	Without []string
+}
+
+// trials are the tokens and the assertions of testdata/claims.yaml.
+func trials(t *testing.T) (all struct{ Tokens, Assertions []trial }) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "claims.yaml"))
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	return all
+}
+
+// signed is the token of good claims with the changes of the trial.
+func (r trial) signed(method jwt.SigningMethod, header string, good jwt.MapClaims) string {
+	text := cmp.Or(r.Claims, r.Before+claimsText(changed(good, r.Set), r.More, r.Without...)+r.Behind)
+	return signedText(method, cmp.Or(r.Header, header), text)
+}
+
+func (r trial) require(t *testing.T, reader string, err error) {
+	t.Helper()
+	want, known := map[string]error{"accepted": nil, "invalid": auth.ErrInvalid, "not allowed": serve.ErrNotAllowed}[r.Want]
+	require.True(t, known)
+	require.ErrorIs(t, err, want, reader+": "+r.What)
+	if err != nil {
+		require.NotContains(t, err.Error(), "example.test", "an error repeats nothing of the token")
+	}
+}
+
+// Each is tried as a push, as a push behind Cloud Run, which has removed the signature, and as a person's token.
 func TestClaimsAndHeadersAreReadExactly(t *testing.T) {
 	t.Parallel()
 	keys, away := serveKeys(t, publishOld), serveKeys(t, down)
 	push, behindIAM, people := newVerifier(t, auth.ModeOIDC, keys), newVerifier(t, auth.ModeIAM, away), newIdentity(t, keys, away)
-	later, past := start.Add(time.Hour).Unix(), start.Add(-time.Hour).Unix()
-	with := func(more string, without ...string) string { return claimsText(claimsWith(nil), more, without...) }
-	having := func(name string, value any) string { return claimsText(claimsWith(jwt.MapClaims{name: value}), "") }
-	at := func(name string, from time.Duration) string { return having(name, start.Add(from).Unix()) }
-
-	for name, test := range map[string]struct {
-		header, claims string
-		want           error
-	}{
-		"as Google signs it":                 {header, with(""), nil},
-		"with the other issuer spelling":     {header, having("iss", "accounts.google.com"), nil},
-		"a list of audiences, one is it":     {header, having("aud", []string{"x", audience}), nil},
-		"expired within the leeway":          {header, at("exp", -29*time.Second), nil},
-		"from a clock within the leeway":     {header, at("iat", 30*time.Second), nil},
-		"valid since now":                    {header, at("nbf", 0), nil},
-		"with an unknown claim":              {header, having("azp", "1234567890"), nil},
-		"an expiry with a fraction":          {header, with(fmt.Sprintf(`,"exp":%d.75`, later), "exp"), nil},
-		"an expiry with an exponent":         {header, with(fmt.Sprintf(`,"exp":%de1`, later/10), "exp"), nil},
-		"the address before one in capitals": {header, with(`,"Email":"x@example.test"`), nil},
-		"another algorithm in capitals":      {`{"alg":"RS256","ALG":"none","kid":"old"}`, with(""), nil},
-
-		"another issuer":         {header, having("iss", "https://accounts.example.test"), auth.ErrInvalid},
-		"the proxy's issuer":     {header, having("iss", "https://cloud.google.com/iap"), auth.ErrInvalid},
-		"no issuer":              {header, having("iss", nil), auth.ErrInvalid},
-		"another audience":       {header, having("aud", "https://other.example.test"), auth.ErrInvalid},
-		"a longer audience":      {header, having("aud", audience+"/x"), auth.ErrInvalid},
-		"no audience":            {header, having("aud", nil), auth.ErrInvalid},
-		"an empty audience":      {header, having("aud", ""), auth.ErrInvalid},
-		"expired":                {header, at("exp", -31*time.Second), auth.ErrInvalid},
-		"no expiry":              {header, having("exp", nil), auth.ErrInvalid},
-		"issued in the future":   {header, at("iat", 31*time.Second), auth.ErrInvalid},
-		"no issue time":          {header, having("iat", nil), auth.ErrInvalid},
-		"not valid yet":          {header, at("nbf", 31*time.Second), auth.ErrInvalid},
-		"another account":        {header, having("email", "other@demo-project.iam.gserviceaccount.test"), serve.ErrNotAllowed},
-		"no account":             {header, having("email", nil), serve.ErrNotAllowed},
-		"an unverified account":  {header, having("email_verified", false), serve.ErrNotAllowed},
-		"nothing about verified": {header, having("email_verified", nil), serve.ErrNotAllowed},
-		"verified as a string":   {header, having("email_verified", "true"), auth.ErrInvalid},
-		"another, outdated": {
-			header, claimsText(claimsWith(jwt.MapClaims{"email": "x@example.test", "exp": past}), ""), auth.ErrInvalid,
-		},
-
-		"another's address after its name in capitals":  {header, with(`,"Email":"`+account+`","email":"x@example.test"`, "email"), serve.ErrNotAllowed},
-		"another's address before its name in capitals": {header, with(`,"email":"x@example.test","Email":"`+account+`"`, "email"), serve.ErrNotAllowed},
-		"the address under a capital alone":             {header, with(`,"EMAIL":"`+account+`"`, "email"), serve.ErrNotAllowed},
-		"not verified, but in capitals":                 {header, with(`,"email_verified":false,"EMAIL_VERIFIED":true`, "email_verified"), serve.ErrNotAllowed},
-		"the audience under a capital alone":            {header, with(`,"Aud":"`+audience+`"`, "aud"), auth.ErrInvalid},
-		"expired, but not in capitals":                  {header, with(fmt.Sprintf(`,"exp":%d,"EXP":%d`, past, later), "exp"), auth.ErrInvalid},
-		"a name with a long s for its s":                {header, with(`,"iſs":"https://accounts.google.com"`, "iss"), auth.ErrInvalid},
-
-		"the address twice":              {header, with(`,"email":"` + account + `"`), auth.ErrInvalid},
-		"the address twice, one escaped": {header, with(`,"\u0065mail":"` + account + `"`), auth.ErrInvalid},
-		"a name inside a claim twice":    {header, with(`,"google":{"a":1,"a":2}`), auth.ErrInvalid},
-		"the algorithm twice":            {`{"alg":"none","alg":"RS256","kid":"old"}`, with(""), auth.ErrInvalid},
-		"the algorithm under a capital":  {`{"Alg":"RS256","kid":"old"}`, with(""), auth.ErrInvalid},
-		"an algorithm in lower case":     {`{"alg":"rs256","kid":"old"}`, with(""), auth.ErrInvalid},
-		"no algorithm":                   {`{"kid":"old"}`, with(""), auth.ErrInvalid},
-		"a key id that is no string":     {`{"alg":"RS256","kid":["old"]}`, with(""), auth.ErrInvalid},
-		"a critical extension":           {`{"alg":"RS256","kid":"old","crit":["exp"]}`, with(""), auth.ErrInvalid},
-		"a critical list that is null":   {`{"alg":"RS256","kid":"old","crit":null}`, with(""), auth.ErrInvalid},
-
-		"an expiry as a string":      {header, with(fmt.Sprintf(`,"exp":"%d"`, later), "exp"), auth.ErrInvalid},
-		"an issue time that is null": {header, with(`,"iat":null`, "iat"), auth.ErrInvalid},
-		"an expiry that is true":     {header, with(`,"exp":true`, "exp"), auth.ErrInvalid},
-		"an expiry beyond all time":  {header, with(`,"exp":1e300`, "exp"), auth.ErrInvalid},
-		"an expiry beyond a float":   {header, with(`,"exp":1e999`, "exp"), auth.ErrInvalid},
-		"an issue time before 1970":  {header, with(`,"iat":-1`, "iat"), auth.ErrInvalid},
-
-		"an audience that is null":       {header, with(`,"aud":null`, "aud"), auth.ErrInvalid},
-		"an audience in a list of lists": {header, with(`,"aud":[["`+audience+`"]]`, "aud"), auth.ErrInvalid},
-		"a claim that is not UTF-8":      {header, with(`,"note":"` + "\xff" + `"`), auth.ErrInvalid},
-		"something behind the claims":    {header, with("") + `{}`, auth.ErrInvalid},
-		"something behind the header":    {header + `{}`, with(""), auth.ErrInvalid},
-		"a byte order mark before them":  {header, "\ufeff" + with(""), auth.ErrInvalid},
-		"claims that are null":           {header, "null", auth.ErrInvalid},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			token := signedText(jwt.SigningMethodRS256, test.header, test.claims)
-			who, identified := people.Identify(t.Context(), bearerHeader(token))
-			for reader, err := range map[string]error{
-				"a push": push.Verify(t.Context(), "Bearer "+token), "a person": identified,
-				"a push behind Cloud Run": behindIAM.Verify(t.Context(), "Bearer "+replaceSignature(token, removed)),
-			} {
-				require.ErrorIs(t, err, test.want, reader)
-				if err != nil {
-					require.NotContains(t, err.Error(), "example.test", "an error repeats nothing of the token")
-				}
-			}
-			require.Equal(t, test.want == nil, who == account)
-		})
+	notText := trial{What: "a claim that is not UTF-8", More: `,"note":"` + "\xff" + `"`, Want: "invalid"}
+	for _, r := range append(trials(t).Tokens, notText) {
+		token := r.signed(jwt.SigningMethodRS256, header, claimsWith(nil))
+		who, err := people.Identify(t.Context(), bearerHeader(token))
+		r.require(t, "a person", err)
+		require.Equal(t, r.Want == "accepted", who == account)
+		r.require(t, "a push", push.Verify(t.Context(), "Bearer "+token))
+		r.require(t, "a push behind Cloud Run", behindIAM.Verify(t.Context(), "Bearer "+replaceSignature(token, removed)))
+	}
+	identity := newIdentity(t, away, serveKeys(t, publishPoints(point("proxy", nil))))
+	for _, r := range trials(t).Assertions {
+		token := r.signed(jwt.SigningMethodES256, `{"alg":"ES256","kid":"proxy"}`, assertionClaims(nil))
+		_, err := identity.Identify(t.Context(), proxyHeader(token))
+		r.require(t, "an assertion", err)
 	}
 }
 

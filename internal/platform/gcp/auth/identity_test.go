@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
@@ -28,17 +27,10 @@ func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 	token := func(email string) http.Header {
 		return bearerHeader(signed(personClaims(jwt.MapClaims{"email": email})))
 	}
-	asserted := func(claim string, value any) http.Header {
-		return proxyHeader(signedAssertion(jwt.MapClaims{claim: value}))
-	}
 	by := func(method jwt.SigningMethod, key any, kid string) http.Header {
 		return proxyHeader(sign(method, key, kid, assertionClaims(nil)))
 	}
-	text := func(header, more string, without ...string) http.Header {
-		return proxyHeader(signedText(jwt.SigningMethodES256, header, claimsText(assertionClaims(nil), more, without...)))
-	}
 	short := func(signature string) http.Header { return proxyHeader(replaceSignature(proven, signature)) }
-	const es256 = `{"alg":"ES256","kid":"proxy"}`
 
 	for name, test := range map[string]struct {
 		header http.Header
@@ -64,13 +56,6 @@ func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 		"a person who is not listed":        {token("eve@example.test"), "", serve.ErrNotAllowed},
 		"an address that looks the same":    {token("grace.hopper@example.te\u017ft"), "", serve.ErrNotAllowed},
 
-		"an assertion for another":                {asserted("aud", "/projects/1/other"), "", auth.ErrInvalid},
-		"an assertion that has expired":           {asserted("exp", start.Add(-31*time.Second).Unix()), "", auth.ErrInvalid},
-		"an assertion without an issue time":      {asserted("iat", nil), "", auth.ErrInvalid},
-		"an assertion that lives too long":        {asserted("exp", start.Add(12*time.Minute).Unix()), "", auth.ErrInvalid},
-		"an assertion of another issuer":          {asserted("iss", "https://accounts.google.com"), "", auth.ErrInvalid},
-		"an assertion about an unlisted person":   {asserted("email", "eve@example.test"), "", serve.ErrNotAllowed},
-		"an assertion without an address":         {asserted("email", nil), "", serve.ErrNotAllowed},
 		"an assertion by another key":             {by(jwt.SigningMethodES256, foreignProxyKey(), "proxy"), "", auth.ErrInvalid},
 		"an assertion under an unknown key id":    {by(jwt.SigningMethodES256, proxyKey(), "other"), "", auth.ErrInvalid},
 		"an assertion with algorithm none":        {by(jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "proxy"), "", auth.ErrInvalid},
@@ -82,10 +67,6 @@ func TestIdentifyAcceptsTheListedPeopleAlone(t *testing.T) {
 		"an empty ES256 signature":                {short(""), "", auth.ErrInvalid},
 		"an ES256 signature of zeros":             {short(encoded(make([]byte, 64))), "", auth.ErrInvalid},
 		"a long ES256 signature":                  {short(encoded(make([]byte, 65))), "", auth.ErrInvalid},
-		"an assertion, the address in capitals":   {text(es256, `,"email":"eve@example.test","EMAIL":"`+operator+`"`, "email"), "", serve.ErrNotAllowed},
-		"an assertion, the address twice":         {text(es256, `,"email":"`+operator+`"`), "", auth.ErrInvalid},
-		"an assertion, a string for its expiry":   {text(es256, `,"exp":"1795165260"`, "exp"), "", auth.ErrInvalid},
-		"an assertion, its algorithm twice":       {text(`{"alg":"none","alg":"ES256","kid":"proxy"}`, ""), "", auth.ErrInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -9,6 +9,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract"
@@ -212,88 +215,49 @@ func backoff(minimum, maximum time.Duration) func(*standin.Subscription) {
 	return func(sub *standin.Subscription) { sub.MinimumBackoff, sub.MaximumBackoff = minimum, maximum }
 }
 
+// course is a row of testdata/pushes.yaml, which says what each member is.
+type course struct {
+	What, Bound       string
+	Ordered, Unsigned bool
+	Attempts          int
+	Backoff           []time.Duration
+	Retention, Until  time.Duration
+	Steps             []struct {
+		At         time.Duration
+		Key, Texts string
+	}
+	Fails map[string]int
+	Want  []string
+	Stats standin.Stats
+}
+
+func (c course) config() standin.SimulatorConfig {
+	config := plain(func(sub *standin.Subscription) {
+		sub.Ordered, sub.Retention = c.Ordered, cmp.Or(c.Retention, sub.Retention)
+		if c.Backoff != nil {
+			backoff(c.Backoff[0], c.Backoff[1])(sub)
+		}
+		if c.Attempts > 0 {
+			deadLetterAfter(c.Attempts)(sub)
+		}
+		if c.Bound != "" {
+			sub.Filter = routing.Binding{Queue: "orders", Patterns: []routing.Pattern{routing.Pattern(c.Bound)}}.Filter()
+		}
+	})
+	if c.Unsigned {
+		config.Token = func() (string, error) { return "", errors.New("no token now") }
+	}
+	return config
+}
+
 func TestPushesFollowThePoliciesOfTheirSubscriptionToTheMoment(t *testing.T) {
 	t.Parallel()
-	const ever = 1_000_000
-	withoutToken := plain()
-	withoutToken.Token = func() (string, error) { return "", errors.New("no token now") }
-	type step struct {
-		at         time.Duration // since start
-		key, texts string
-	}
-	for name, test := range map[string]struct {
-		config standin.SimulatorConfig
-		steps  []step
-		fails  map[string]int // how often a text is refused
-		until  time.Duration
-		want   []string
-		stats  standin.Stats
-	}{
-		"waits double from ten seconds to ten minutes": {
-			plain(ordered), []step{{0, "c-1", "a"}}, map[string]int{"a": ever}, 31 * time.Minute,
-			[]string{"0s a", "10s a", "30s a", "1m10s a", "2m30s a", "5m10s a", "10m30s a", "20m30s a", "30m30s a"},
-			standin.Stats{Backlog: 1, Keys: 1, Nacked: 9, PushBackoff: 25600 * time.Millisecond, Window: 1},
-		},
-		"waits are always the same": {
-			plain(backoff(90*time.Second, 90*time.Second)), []step{{0, "", "a"}}, map[string]int{"a": 2}, time.Hour,
-			[]string{"0s a", "1m30s a", "3m0s a"}, standin.Stats{Acked: 1, Nacked: 2, PushBackoff: 100 * time.Millisecond, Window: 2},
-		},
-		"waits begin at once, then from a second": {
-			plain(backoff(0, 10*time.Second)), []step{{0, "", "a"}}, map[string]int{"a": 6}, time.Hour,
-			[]string{"0s a", "100ms a", "1.1s a", "3.1s a", "7.1s a", "15.1s a", "25.1s a"},
-			standin.Stats{Acked: 1, Nacked: 6, PushBackoff: 1600 * time.Millisecond, Window: 2},
-		},
-		"a pause after failures holds the whole subscription, and grows to a minute": {
-			plain(backoff(0, 0)), []step{{0, "", "a"}, {3 * time.Minute, "", "b"}}, map[string]int{"a": 12}, time.Hour,
-			[]string{
-				"0s a", "100ms a", "300ms a", "700ms a", "1.5s a", "3.1s a", "6.3s a", "12.7s a", "25.5s a", "51.1s a",
-				"1m42.3s a", "2m42.3s a", "3m42.3s a b",
-			},
-			standin.Stats{Acked: 2, Nacked: 12, PushBackoff: 15 * time.Second, Window: 3},
-		},
-		"acknowledgements end the pauses": {
-			plain(backoff(0, 0)), []step{{0, "", "a"}, {time.Second, "", "b"}}, map[string]int{"a": 2}, time.Hour,
-			[]string{"0s a", "100ms a", "300ms a", "1s b"}, standin.Stats{Acked: 2, Nacked: 2, Window: 3},
-		},
-		"failures of one moment count once": {
-			plain(), []step{{0, "", "a b c d e"}}, map[string]int{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1}, time.Second,
-			[]string{"0s a b c d e"}, standin.Stats{Backlog: 5, Nacked: 5, PushBackoff: 100 * time.Millisecond, Window: 1},
-		},
-		"without order, no message waits for another of its key": {
-			plain(), []step{{0, "c-1", "1 2"}}, map[string]int{"1": 1}, time.Hour,
-			[]string{"0s 1 2", "10s 1"}, standin.Stats{Acked: 2, Nacked: 1, Window: 4},
-		},
-		"a failing message blocks its key alone": {
-			plain(ordered), []step{{0, "c-1", "1a 1b"}, {0, "c-2", "2a"}, {0, "", "none"}}, map[string]int{"1a": 1}, time.Second,
-			[]string{"0s 1a", "100ms none 2a"}, standin.Stats{Backlog: 2, Keys: 1, Acked: 2, Nacked: 1, Window: 4},
-		},
-		"a message that succeeds lets its key go on, which is then forgotten": {
-			plain(ordered), []step{{0, "c-1", "1a 1b"}}, map[string]int{"1a": 1}, time.Hour,
-			[]string{"0s 1a", "10s 1a 1b"}, standin.Stats{Acked: 2, Nacked: 1, Window: 4},
-		},
-		"the last attempt is a dead letter, and the key goes on": {
-			plain(ordered, deadLetterAfter(5)), []step{{0, "c-1", "bad good"}}, map[string]int{"bad": 5}, time.Hour,
-			[]string{"0s bad#1", "10s bad#2", "30s bad#3", "1m10s bad#4", "2m30s /letters:bad bad#5", "2m31.6s good#1"},
-			standin.Stats{Acked: 1, Nacked: 5, DeadLettered: 1, PushBackoff: 800 * time.Millisecond, Window: 2},
-		},
-		"without a dead-letter policy it is tried until it is too old": {
-			plain(backoff(600*time.Second, 600*time.Second), func(sub *standin.Subscription) { sub.Retention = time.Hour }),
-			[]step{{0, "", "a"}}, map[string]int{"a": ever}, 3 * time.Hour,
-			[]string{"0s a", "10m0s a", "20m0s a", "30m0s a", "40m0s a", "50m0s a"},
-			standin.Stats{Nacked: 6, Expired: 1, PushBackoff: 3200 * time.Millisecond, Window: 1},
-		},
-		"a filter selects": {
-			plain(func(sub *standin.Subscription) {
-				sub.Filter = routing.Binding{Queue: "orders", Patterns: []routing.Pattern{"paid"}}.Filter()
-			}),
-			[]step{{0, "", "paid refunded"}}, nil, 0, []string{"0s paid"}, standin.Stats{Acked: 1, Window: 6},
-		},
-		"nothing is pushed without its token": {
-			withoutToken, []step{{0, "", "a"}}, nil, time.Second, nil,
-			standin.Stats{Backlog: 1, Nacked: 1, PushBackoff: 100 * time.Millisecond, Window: 2},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
+	var all []course
+	text, err := os.ReadFile(filepath.Join("testdata", "pushes.yaml"))
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	for _, test := range all {
+		t.Run(test.What, func(t *testing.T) {
 			t.Parallel()
 			var mu sync.Mutex
 			refused, published := map[string]int{}, make(chan struct{})
@@ -304,28 +268,28 @@ func TestPushesFollowThePoliciesOfTheirSubscriptionToTheMoment(t *testing.T) {
 				<-gate // what is published at once is pushed at once
 				mu.Lock()
 				defer mu.Unlock()
-				if refused[push.text()] < test.fails[push.text()] {
+				if refused[push.text()] < test.Fails[push.text()] {
 					refused[push.text()]++
 					return http.StatusInternalServerError
 				}
 				return http.StatusOK
-			}, test.config)
+			}, test.config())
 			now := time.Duration(0)
-			for i, step := range test.steps {
-				s.advance(step.at - now)
-				now = step.at
+			for i, step := range test.Steps {
+				s.advance(step.At - now)
+				now = step.At
 				if i > 0 {
 					mu.Lock()
 					published = make(chan struct{})
 					mu.Unlock()
 				}
-				s.publish(step.key, strings.Fields(step.texts)...)
+				s.publish(step.Key, strings.Fields(step.Texts)...)
 				close(published)
 				s.settle()
 			}
-			s.advance(test.until - now)
-			require.Equal(t, test.want, s.worker.moments(test.config.Subscriptions[0].Ordered))
-			require.Equal(t, test.stats, s.stats())
+			s.advance(test.Until - now)
+			require.Equal(t, test.Want, s.worker.moments(test.Ordered))
+			require.Equal(t, test.Stats, s.stats())
 		})
 	}
 }

@@ -43,59 +43,6 @@ const (
 	shipped   = `{"type":"order.shipped","version":1,"data":{"order_id":"o1"}}`
 )
 
-func TestAProducersMessageIsCompletedAndPublishedWhereItWasPut(t *testing.T) {
-	t.Parallel()
-	const whole = `{"type":"order.shipped","timestamp":"2026-03-02T10:02:03.45Z","version":1,"data":{"order_id":"o1"}}`
-	const update = `{"action":"renewal","created_at":"2026-03-02T10:02:03.45Z","attempts":0,"payload":{"subscription_id":"s1","period_end":"2026-05-02T10:15:00Z"}}`
-	const invoice = `{"type":"billing.invoice.paid","version":1,"data":{"invoice_id":"i1","amount":"9.99","currency":"EUR"}}`
-	asked := `{"message":` + shipped + `,"deliver_at":"2026-03-04T10:00:00","priority":"high","tenant":"acme","max_attempts":2,"routing_key":"order.shipped"}`
-	type row struct {
-		path, body, topic string
-		want              string            // of the body, but for the id that is made up
-		attributes        map[string]string // empty: it has none of the name
-	}
-	each(t, map[string]row{
-		"a raw object":             {toUpdates, renewed, updates, update, nil},
-		"by an alias":              {"/queues/q:pay:subscription_update/messages", renewed, updates, update, nil},
-		"by an alias, escaped":     {"/queues/q%3Apay%3Asubscription_update/messages", renewed, updates, update, nil},
-		"to a queue of a topic":    {toOrders, shipped, "orders", whole, map[string]string{"queue": "orders-process"}},
-		"by an alias with a dot":   {"/queues/orders.process/messages", shipped, "orders", whole, nil},
-		"to a topic, by its type":  {onOrders, shipped, "orders", whole, map[string]string{"queue": "", "routing_key": "order.shipped", "ordering_key": "o1"}},
-		"a raw object on a topic":  {onOrders, `{"message":{"order_id":"o1"},"routing_key":"order.shipped"}`, "orders", whole, nil},
-		"to a topic":               {"/topics/fis-events/messages", invoice, "fis-events", "", nil},
-		"to a topic, by its alias": {"/topics/fis.events.exchange/messages", invoice, "fis-events", "", nil},
-		"with all that can be asked": {toOrders, asked, "orders", whole, map[string]string{
-			"deliver_at": "2026-03-04T10:00:00Z", "priority": "high", "tenant": "acme", "max_attempts": "2", "routing_key": "order.shipped",
-		}},
-	}, func(t *testing.T, test row) {
-		d := open(t, producing())
-		w := d.send(generic(t, test.path, []byte(test.body)))
-		require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
-		got := d.broker.all()[0]
-		require.Equal(t, test.topic, got.topic)
-		id := got.message.Attributes["event_id"]
-		require.Regexp(t, `^sha256:[0-9a-f]{64}$`, id)
-		require.Contains(t, w.Body.String(), `"event_id":"`+id+`"`)
-		if test.path == onOrders {
-			require.JSONEq(t, `{"event_id":"`+id+`","topic":"orders","message_id":"1","ordering_key":"o1"}`, w.Body.String())
-		}
-		for name, want := range test.attributes {
-			require.Equal(t, want, got.message.Attributes[name], name)
-		}
-		if test.want != "" {
-			require.JSONEq(t, strings.Replace(test.want, "{", `{"id":"`+id+`",`, 1), string(got.message.Data))
-		}
-	})
-	each(t, map[string]string{
-		"/topics/orders/messages": "topic_unknown", "/topics/" + updates + "/messages": "topic_unknown",
-		"/topics/fis-domain-events/messages": "topic_unknown", "/queues/orders/messages": "queue_unknown",
-	}, func(t *testing.T, code string) {
-		d := open(t, producing(func(q *catalog.Queue) { q.Enabled = q.Enabled && q.SharedTopic == "" }))
-		_, path, _ := strings.Cut(t.Name(), "/")
-		requireProblem(t, d, d.send(generic(t, path, []byte(shipped))), http.StatusNotFound, code, "")
-	})
-}
-
 // TestAMessageSignedForOneQueueIsNotTakenAtAnother: an upgrade of a plan is, byte for byte, an upgrade that is paid.
 func TestAMessageSignedForOneQueueIsNotTakenAtAnother(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
 	"billhook/internal/apps/customers"
 	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook"
@@ -78,44 +77,6 @@ func TestAnEventThatCannotBePublishedNowStaysWithItsSender(t *testing.T) {
 			require.Empty(t, d.send(payNow(t, body)).Header().Get("Retry-After"))
 			require.Len(t, d.broker.all(), 1, "it is sent again, and taken")
 			require.Equal(t, 1, strings.Count(d.log.String(), `"cause"`))
-		}
-	})
-}
-
-func TestTheOrderingKeyIsMadeOfTheCatalogsFields(t *testing.T) {
-	t.Parallel()
-	const envelope = `{"id":"e1","action":"renewal","created_at":"2026-03-02T10:00:00Z","attempts":0,`
-	paidFor := string(samples.Read(samples.OrderCompleted, samples.Event{}))
-	created := string(goldens(t, contract.MessageV1)["order.created.json"])
-	type row struct {
-		names             []string
-		path, body        string
-		key, attribute    string
-		correlation, more string
-	}
-	each(t, map[string]row{
-		"the uid first":                      {[]string{"uid", "paynow_customer_id"}, "", paidFor, samples.UID, samples.UID, samples.OrderID, ""},
-		"the customer first":                 {[]string{"paynow_customer_id", "uid"}, "", paidFor, customer, customer, samples.OrderID, ""},
-		"the order":                          {[]string{"order_id"}, "", paidFor, samples.OrderID, samples.OrderID, samples.OrderID, ""},
-		"nothing":                            {nil, "", paidFor, "", "unknown", samples.OrderID, ""},
-		"the subscription":                   {nil, toUpdates, envelope + `"correlation_id":"c1","payload":{"subscription_id":"s1","payment_id":"p1"}}`, "s1", "s1", "c1", ""},
-		"else the correlation":               {nil, toUpdates, envelope + `"correlation_id":"c1","payload":{"payment_id":"p1"}}`, "c1", "c1", "c1", ""},
-		"else there is none":                 {nil, toUpdates, envelope + `"payload":{"payment_id":"p1"}}`, "", "unknown", "e1", ""},
-		"the word for none is nobody's name": {nil, toUpdates, envelope + `"payload":{"subscription_id":"unknown"}}`, "", "unknown", "unknown", ""},
-		"an order's message":                 {nil, toOrders, created, "ord_abc123", "ord_abc123", "req_xyz789", "ord_abc123"},
-	}, func(t *testing.T, test row) {
-		d, r := open(t, func(c *webhook.Config) {
-			producing()(c)
-			queueOf(queue, func(q *catalog.Queue) { q.OrderingKey = test.names })(c)
-		}), payNow(t, []byte(test.body))
-		if test.path != "" {
-			r = generic(t, test.path, []byte(test.body))
-		}
-		got := taken(t, d, r).broker.all()[0].message
-		require.Equal(t, test.key, got.OrderingKey)
-		require.Equal(t, []string{test.attribute, test.correlation}, []string{got.Attributes["ordering_key"], got.Attributes["correlation_id"]})
-		if test.path != "" {
-			require.Equal(t, test.more, got.Attributes["order_id"])
 		}
 	})
 }

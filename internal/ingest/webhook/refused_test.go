@@ -20,7 +20,7 @@ const (
 	unsupported = "contract_unsupported"
 )
 
-var statusOf = map[string]int{malformed: http.StatusBadRequest, broken: 422, unsupported: 422, "queue_unknown": 404}
+var statusOf = map[string]int{malformed: http.StatusBadRequest, broken: 422, unsupported: 422, "queue_unknown": 404, "topic_unknown": 404}
 
 func (r submission) check(t *testing.T, change func(*webhook.Config)) {
 	t.Helper()

@@ -51,6 +51,7 @@ type published struct {
 	topic   string
 	message contract.Message
 	dropped []string // as the log says
+	answer  []byte
 }
 
 // recorder is a broker that remembers, and fails as often as it is told to.
@@ -291,7 +292,7 @@ func requireSent(t *testing.T, d *door, r *http.Request, secret string) publishe
 		Dropped []string `json:"dropped"`
 	}
 	require.NoError(t, json.Unmarshal([]byte(d.log.String()), &line))
-	got.dropped = line.Dropped
+	got.dropped, got.answer = line.Dropped, w.Body.Bytes()
 	slices.Sort(got.dropped)
 	metrics := d.scrape(t)
 	require.Equal(t, len(got.dropped), strings.Count(metrics, "\nbillhook_webhook_dropped_fields_total{"))

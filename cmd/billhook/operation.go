@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,10 +26,16 @@ var nouns = map[string]string{
 	"stock":     "Look at how many pieces of a product can be ordered, and change it",
 }
 
+// own are the commands of nouns that are written by hand, by noun and verb: they compute or go on on this side.
+func (p *program) own() map[string]func(ask func() client) *cobra.Command {
+	return map[string]func(ask func() client) *cobra.Command{}
+}
+
 // operationCommands are the commands of the operations, one for each noun.
 func (p *program) operationCommands(of *console.Catalog, about map[string]string) (commands []*cobra.Command) {
 	nouns := map[string]*cobra.Command{}
 	asks := map[string]func() client{}
+	own := p.own()
 	for _, o := range of.Operations {
 		if o.Verb() == "" {
 			commands = append(commands, p.operation(of, o, nil))
@@ -39,8 +46,15 @@ func (p *program) operationCommands(of *console.Catalog, about map[string]string
 			noun = &cobra.Command{Use: o.Noun(), Short: about[o.Noun()]}
 			nouns[o.Noun()], asks[o.Noun()] = noun, p.worker(noun)
 			commands = append(commands, noun)
+			for name, command := range own {
+				if strings.HasPrefix(name, o.Noun()+" ") {
+					noun.AddCommand(command(asks[o.Noun()]))
+				}
+			}
 		}
-		noun.AddCommand(p.operation(of, o, asks[o.Noun()]))
+		if own[o.Name] == nil {
+			noun.AddCommand(p.operation(of, o, asks[o.Noun()]))
+		}
 	}
 	return commands
 }
@@ -176,38 +190,16 @@ func (a *asked) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var rows [][]string
-	var names, less, notes []string
-	for _, c := range a.Columns {
-		if !c.Detail {
-			names = append(names, strings.ToUpper(c.Label))
-		}
-		if c.Less {
-			less = append(less, strings.ToUpper(c.Label))
-		}
-	}
-	for _, raw := range all.Items {
-		item := a.Item()
-		if err := json.Unmarshal(raw, item); err != nil {
+	items := reflect.MakeSlice(reflect.SliceOf(reflect.TypeOf(a.Item()).Elem()), len(all.Items), len(all.Items))
+	for i, raw := range all.Items {
+		if err := a.p.decode(raw, items.Index(i).Addr().Interface()); err != nil {
 			return fmt.Errorf("ask the worker: answer: %w", err)
 		}
-		var cells []string
-		for _, c := range a.Columns {
-			if !c.Detail {
-				cells = append(cells, console.Text(c.Value(item)))
-			}
-		}
-		if console.Alerts(item) {
-			cells[0] = a.p.alert(cells[0])
-		}
-		rows, notes = append(rows, cells), append(notes, console.Notes(item)...)
 	}
-	if len(rows) == 0 && a.Empty != "" {
+	if len(all.Items) == 0 && a.Empty != "" {
 		a.p.printf("%s\n", a.Empty)
-	} else {
-		a.p.table(names, rows, less...)
 	}
-	a.p.notes(notes)
+	a.p.notes(a.table(a.Columns, items))
 	if all.Next != "" {
 		a.p.printf("There are more; raise --limit.\n")
 	}
@@ -225,16 +217,25 @@ func (a *asked) show(ctx context.Context) error {
 
 // print calls the operation and prints its answer.
 func (a *asked) print(ctx context.Context, in console.Input) error {
-	answer := a.Answer()
 	var question any
 	if len(in.Body) > 0 {
 		question = json.RawMessage(in.Body)
 	}
-	if a.Needs != console.Look {
-		a.ask.key = uuid.NewString()
-	}
-	if err := a.ask.do(ctx, a.Method, a.URL(in), question, answer); err != nil {
-		return err
+	answer := a.Answer()
+	for more := true; more; {
+		before := answer
+		answer, more = a.Answer(), false
+		if a.Needs != console.Look {
+			a.ask.key = uuid.NewString()
+		}
+		if err := a.ask.do(ctx, a.Method, a.URL(in), question, answer); err != nil {
+			return err
+		}
+		if parts, ok := answer.(console.Parted); ok {
+			page := parts.Join(before)
+			in.Query.Set("page", page)
+			more = page != ""
+		}
 	}
 	a.record(a.Operation, answer)
 	return a.p.printJSON(answer)
@@ -245,29 +246,44 @@ func (a *asked) record(o console.Operation, answer any) {
 	var names, cells []string
 	for _, c := range o.Columns {
 		if c.Inside == nil {
-			names, cells = append(names, strings.ToUpper(c.Label)), append(cells, console.Text(c.Value(answer)))
+			names, cells = append(names, strings.ToUpper(c.Label)), append(cells, c.Text(answer))
 		}
 	}
 	a.p.record(names, cells)
 	for _, c := range o.Columns {
-		if c.Inside == nil {
-			continue
+		if c.Inside != nil {
+			a.p.notes(a.table(c.Inside, c.Value(answer)))
 		}
-		var heads []string
-		var rows [][]string
-		for _, inner := range c.Inside {
-			heads = append(heads, strings.ToUpper(inner.Label))
-		}
-		for list, i := c.Value(answer), 0; list.IsValid() && i < list.Len(); i++ {
-			var row []string
-			for _, inner := range c.Inside {
-				row = append(row, console.Text(inner.Value(list.Index(i).Interface())))
-			}
-			rows = append(rows, row)
-		}
-		a.p.table(heads, rows)
 	}
 	a.p.notes(console.Notes(answer))
+}
+
+// table prints a list, where there is anything in it, and returns what its items say beside their columns.
+func (a *asked) table(columns []console.Column, items reflect.Value) (notes []string) {
+	var names, less []string
+	var rows [][]string
+	columns = slices.DeleteFunc(slices.Clone(columns), func(c console.Column) bool { return c.Detail })
+	for _, c := range columns {
+		names = append(names, strings.ToUpper(c.Label))
+		if c.Less {
+			less = append(less, strings.ToUpper(c.Label))
+		}
+	}
+	for i := 0; items.IsValid() && i < items.Len(); i++ {
+		var cells []string
+		item := items.Index(i).Interface()
+		for _, c := range columns {
+			cells = append(cells, c.Text(item))
+		}
+		if console.Alerts(item) {
+			cells[0] = a.p.alert(cells[0])
+		}
+		rows, notes = append(rows, cells), append(notes, console.Notes(item)...)
+	}
+	if len(rows) > 0 {
+		a.p.table(names, rows, less...)
+	}
+	return notes
 }
 
 func (p *program) notes(all []string) {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"billhook/internal/contract/money"
 	"billhook/internal/platform/audit"
 )
 
@@ -181,10 +182,13 @@ type Column struct {
 	Inside []Column
 
 	index []int
+	// unit is the member that has the currency of an amount; nil: it is no amount of money.
+	unit []int
 }
 
 // columnsOf reads the columns of a struct from its tags `show:"Label,less"`. Those of a struct within that is tagged
-// `show:"*"` stand among them. A list within is a table of its own, of one column where its items have a String.
+// `show:"*"` stand among them. A list within is a table of its own, of one column where its items have a String or are
+// texts that lead somewhere. An amount in minor units is tagged `in:"<its currency's member>"`.
 func columnsOf(t reflect.Type) (columns []Column) {
 	if t.Kind() != reflect.Struct {
 		return nil
@@ -203,11 +207,19 @@ func columnsOf(t reflect.Type) (columns []Column) {
 			continue
 		}
 		c := Column{Label: label, Name: name, Less: options == "less", Detail: options == "detail", Link: s.Tag.Get("link"), index: s.Index}
+		for _, other := range reflect.VisibleFields(t) {
+			if name, _, _ := strings.Cut(other.Tag.Get("json"), ","); name != "" && name == s.Tag.Get("in") {
+				c.unit = other.Index
+			}
+		}
 		if s.Type.Kind() == reflect.Slice && s.Type.Elem().Kind() == reflect.Struct {
 			c.Inside, c.Detail = columnsOf(s.Type.Elem()), true
 			if s.Type.Elem().Implements(reflect.TypeFor[fmt.Stringer]()) {
 				c.Inside = []Column{{Label: label}}
 			}
+		}
+		if s.Type == reflect.TypeFor[[]string]() && c.Link != "" {
+			c.Inside, c.Detail = []Column{{Label: label, Link: c.Link}}, true
 		}
 		columns = append(columns, c)
 	}
@@ -220,11 +232,45 @@ func (c Column) Value(of any) reflect.Value {
 	if !v.IsValid() {
 		return v
 	}
-	inner, err := v.FieldByIndexErr(c.index)
+	return within(v, c.index)
+}
+
+func within(v reflect.Value, index []int) reflect.Value {
+	if len(index) == 0 {
+		return v
+	}
+	inner, err := v.FieldByIndexErr(index)
 	if err != nil {
 		return reflect.Value{}
 	}
 	return reflect.Indirect(inner)
+}
+
+// Text is the column's value in an answer as people read it.
+func (c Column) Text(of any) string {
+	v := c.Value(of)
+	if c.unit == nil || !v.IsValid() {
+		return Text(v)
+	}
+	currency := within(reflect.Indirect(reflect.ValueOf(of)), c.unit).String()
+	if text, err := money.Format(v.Int(), currency); err == nil {
+		return text + " " + currency
+	}
+	return strings.TrimSpace(Text(v) + " " + currency)
+}
+
+// Member is the text of the member of an answer, or of an item of a list, that has the name in JSON; empty: none has.
+func Member(of any, name string) string {
+	v := reflect.Indirect(reflect.ValueOf(of))
+	if v.Kind() != reflect.Struct {
+		return ""
+	}
+	for _, s := range reflect.VisibleFields(v.Type()) {
+		if known, _, _ := strings.Cut(s.Tag.Get("json"), ","); known == name {
+			return Text(within(v, s.Index))
+		}
+	}
+	return ""
 }
 
 // Catalog is all operations, by name.

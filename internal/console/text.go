@@ -59,6 +59,12 @@ func Alerts(of any) bool {
 	return ok && a.Alerts()
 }
 
+// Parted is an answer that may come in parts. Join adds what the parts before it have, which are a pointer of the same
+// type, and returns the parameter page of the request for the part behind it; empty: it is the last.
+type Parted interface {
+	Join(before any) (page string)
+}
+
 // Answer returns a pointer to an empty answer, and Item one to an empty item of a list.
 func (o Operation) Answer() any { return reflect.New(o.response).Interface() }
 

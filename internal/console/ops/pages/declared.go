@@ -1,12 +1,12 @@
 package pages
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -35,7 +35,7 @@ func (p *Pages) declaredRoutes(r chi.Router) {
 				_, err := p.send(v, o)
 				return p.back(v, o), err
 			})
-		case o.List && !strings.Contains(o.Pattern, "{"):
+		case o.List && !p.beside(o):
 			p.page(r, address, "declared_list.html", func(v *visit) (any, error) { return p.list(v, o) })
 		case shaped[o.Name].file != "":
 			p.page(r, address, shaped[o.Name].file, func(v *visit) (any, error) {
@@ -49,6 +49,11 @@ func (p *Pages) declaredRoutes(r chi.Router) {
 			p.page(r, address, "declared_detail.html", func(v *visit) (any, error) { return p.detail(v, o) })
 		}
 	}
+}
+
+// beside reports whether the answer of an operation is shown on the page of another.
+func (p *Pages) beside(o console.Operation) bool {
+	return slices.ContainsFunc(p.Declared.Operations, func(other console.Operation) bool { return slices.Contains(other.Beside, o.Name) })
 }
 
 // shaped are the operations whose answer has a page of a shape of its own.
@@ -70,73 +75,6 @@ func pageOf(o console.Operation) string {
 		pattern += "/" + o.Verb()
 	}
 	return pattern
-}
-
-// cell is a value on a page. Its label is beside it or above it.
-type cell struct {
-	Label, Text, Href string
-	// Amount: it is a number. State: it is one of a few words, which has a colour.
-	Amount, State bool
-	Time          time.Time
-}
-
-// cellOf is the value of a column, with the page that it leads to.
-func cellOf(c console.Column, of any, tenant string) cell {
-	v := c.Value(of)
-	made := cell{Label: c.Label, Text: console.Text(v)}
-	if !v.IsValid() {
-		return made
-	}
-	if at, ok := v.Interface().(time.Time); ok {
-		made.Time = at
-	}
-	if made.Amount = v.CanInt(); made.Amount {
-		made.Text = number(v.Int())
-	}
-	made.State = v.Kind() == reflect.String && v.Type() != reflect.TypeFor[string]()
-	if c.Link != "" && made.Text != "" {
-		made.Href = linkTo(c.Link, tenant, made.Text)
-	}
-	return made
-}
-
-// linkTo is the address of the page of a noun's thing.
-func linkTo(noun, tenant, id string) string { return of("/ops/"+noun+"/%s", tenant, id) }
-
-// grid is a table of a page.
-type grid struct {
-	Title, Empty string
-	Heads        []cell
-	Rows         [][]cell
-	Notes        []string
-	Next         string
-}
-
-// gridOf is the table of some items.
-func gridOf(columns []console.Column, items reflect.Value, tenant string) (g grid) {
-	for _, c := range columns {
-		if !c.Detail {
-			g.Heads = append(g.Heads, cell{Label: c.Label})
-		}
-	}
-	for i := range items.Len() {
-		item, row := items.Index(i).Interface(), []cell{}
-		whose := tenant
-		if t := reflect.Indirect(reflect.ValueOf(item)).FieldByName("Tenant"); t.IsValid() && t.Kind() == reflect.String {
-			whose = t.String()
-		}
-		for _, c := range columns {
-			if !c.Detail {
-				row = append(row, cellOf(c, item, whose))
-			}
-		}
-		g.Rows = append(g.Rows, row)
-		g.Notes = append(g.Notes, console.Notes(item)...)
-		for at := range row {
-			g.Heads[at].Amount = g.Heads[at].Amount || row[at].Amount
-		}
-	}
-	return g
 }
 
 // action leads to another page of the same thing.
@@ -171,10 +109,11 @@ type input struct {
 // list is the page of a list.
 func (p *Pages) list(v *visit, o console.Operation) (any, error) {
 	show, shows := p.Declared.Find(o.Noun() + " show")
+	shows = shows && lastParam(o) == ""
 	if id := strings.TrimSpace(v.query("id")); id != "" && shows {
 		return nil, elsewhere(with(strings.Replace(pageOf(show), "{"+lastParam(show)+"}", url.PathEscape(id), 1), "tenant", v.query("tenant")))
 	}
-	view := declaredView{Title: title(o.Noun()), Summary: o.Summary, Noun: o.Noun()}
+	view := declaredView{Title: strings.TrimSpace(title(o.Noun()) + " " + v.param(lastParam(o))), Summary: o.Summary, Noun: o.Noun()}
 	table, err := p.table(v, o)
 	if err != nil {
 		return view, err
@@ -208,8 +147,8 @@ func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
 			return v.param(f.Name), true
 		case f.Name == "limit":
 			return rows, true
-		default:
-			return v.query(f.Name), true
+		default: // on the page of a thing a list beside it is that thing's
+			return cmp.Or(v.query(f.Name), v.param(f.Name)), true
 		}
 	})
 	if err != nil {
@@ -255,7 +194,7 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 	view := declaredView{Summary: o.Summary, Noun: o.Noun(), ID: v.param(lastParam(o))}
 	view.Title = title(o.Noun()) + " " + view.ID
 	answer, err := p.now(v, o)
-	made := slices.ContainsFunc(p.Declared.Operations, func(other console.Operation) bool { return other.Before == o.Name && other.Method == http.MethodPut })
+	made := slices.ContainsFunc(p.Declared.Operations, func(other console.Operation) bool { return acts(other, o) && other.Method == http.MethodPut })
 	if view.Absent = notFound(err); err != nil && (view.Absent == nil || !made) {
 		return view, err
 	}
@@ -264,19 +203,42 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 		view.Notes = console.Notes(answer)
 	}
 	for _, name := range o.Beside {
-		beside, _ := p.Declared.Find(name)
-		table, err := p.table(v, beside)
-		if err != nil {
+		if err := p.besides(v, &view, name); err != nil {
 			return view, err
 		}
-		view.Tables = append(view.Tables, table)
 	}
 	for _, other := range p.Declared.Operations {
-		if other.Before == o.Name && (view.Absent == nil || other.Method == http.MethodPut) {
+		if acts(other, o) && (view.Absent == nil || other.Method == http.MethodPut) {
 			view.Actions = append(view.Actions, action{title(other.Verb()), p.at(v, pageOf(other))})
 		}
 	}
 	return view, nil
+}
+
+// acts reports whether a change is one of what another operation shows.
+func acts(change, show console.Operation) bool {
+	return change.Before == show.Name || (change.Needs != console.Look && change.Pattern == show.Pattern)
+}
+
+// besides adds to the page of a thing what another operation answers of it. Where there is no such thing its values are
+// those of the other.
+func (p *Pages) besides(v *visit, view *declaredView, name string) error {
+	o, _ := p.Declared.Find(name)
+	if o.List {
+		table, err := p.table(v, o)
+		view.Tables = append(view.Tables, table)
+		return err
+	}
+	answer, err := p.now(v, o)
+	if err != nil {
+		return err
+	}
+	facts, tables := p.facts(v, o, answer)
+	if view.Absent != nil || view.Facts == nil {
+		view.Facts = facts
+	}
+	view.Tables, view.Notes = append(view.Tables, tables...), append(view.Notes, console.Notes(answer)...)
+	return nil
 }
 
 // facts are the values of an answer, and the lists in it.

@@ -1,0 +1,92 @@
+package pages
+
+import (
+	"cmp"
+	"net/url"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+
+	"billhook/internal/console"
+)
+
+// cell is a value on a page. Its label is beside it or above it.
+type cell struct {
+	Label, Text, Href string
+	// Amount: it is a number. State: it is one of a few words, which has a colour.
+	Amount, State bool
+	Time          time.Time
+}
+
+// cellOf is the value of a column, with the page that it leads to.
+func cellOf(c console.Column, of any, tenant string) cell {
+	v := c.Value(of)
+	made := cell{Label: c.Label, Text: c.Text(of)}
+	if !v.IsValid() {
+		return made
+	}
+	if at, ok := v.Interface().(time.Time); ok {
+		made.Time = at
+	}
+	if made.Amount = v.CanInt(); made.Amount && made.Text == console.Text(v) {
+		made.Text = number(v.Int())
+	}
+	made.State = v.Kind() == reflect.String && v.Type() != reflect.TypeFor[string]()
+	if c.Link != "" && made.Text != "" {
+		made.Href = linkTo(c.Link, tenant, console.Text(v), of)
+	}
+	return made
+}
+
+// linkTo is the address of the page of a noun's thing, or of the search for it, or that of a page whose address names
+// members of the item in braces, such as usage/{subscription}/entries?meter={meter}.
+func linkTo(link, tenant, id string, item any) string {
+	path, query, _ := strings.Cut(link, "?")
+	switch {
+	case link == "search":
+		path, query = "search", "q="+url.QueryEscape(id)
+	case !strings.Contains(path, "{"):
+		path += "/" + url.PathEscape(id)
+	}
+	member := func(escape func(string) string) func(string) string {
+		return func(name string) string { return escape(console.Member(item, strings.Trim(name, "{}"))) }
+	}
+	path, query = braces.ReplaceAllStringFunc(path, member(url.PathEscape)), braces.ReplaceAllStringFunc(query, member(url.QueryEscape))
+	return of(strings.ReplaceAll("/ops/"+strings.TrimSuffix(path+"?"+query, "?"), "%", "%%"), tenant)
+}
+
+var braces = regexp.MustCompile(`\{[a-z_]+\}`)
+
+// grid is a table of a page.
+type grid struct {
+	Title, Empty string
+	Heads        []cell
+	Rows         [][]cell
+	Notes        []string
+	Next         string
+}
+
+// gridOf is the table of some items.
+func gridOf(columns []console.Column, items reflect.Value, tenant string) (g grid) {
+	for _, c := range columns {
+		if !c.Detail {
+			g.Heads = append(g.Heads, cell{Label: c.Label})
+		}
+	}
+	for i := range items.Len() {
+		item, row := items.Index(i).Interface(), []cell{}
+		whose := cmp.Or(console.Member(item, "tenant"), tenant)
+		for _, c := range columns {
+			if !c.Detail {
+				row = append(row, cellOf(c, item, whose))
+			}
+		}
+		g.Rows = append(g.Rows, row)
+		g.Notes = append(g.Notes, console.Notes(item)...)
+		for at := range row {
+			g.Heads[at].Amount = g.Heads[at].Amount || row[at].Amount
+		}
+	}
+	return g
+}

@@ -164,55 +164,40 @@ func TestOneItemIsKeptPerSourceMessage(t *testing.T) {
 	require.True(t, fresh)
 }
 
-func TestWhatTheBrokerDeadLettersItselfIsKeptToo(t *testing.T) {
+func TestWhateverTheBrokerDeadLettersIsKeptInAFormTheStoreTakes(t *testing.T) {
 	t.Parallel()
+	const forwarded = "CloudPubSubDeadLetterSourceDeliveryCount"
+	of := func(attributes map[string]string) contract.Message {
+		return contract.Message{Data: []byte("x"), Attributes: attributes}
+	}
 	for name, test := range map[string]struct {
-		attributes map[string]string
-		attempts   int64
+		message contract.Message
+		field   string
+		want    any
 	}{
-		"without any attribute": {nil, 0},
-		"with the broker's own": {map[string]string{"CloudPubSubDeadLetterSourceDeliveryCount": "20"}, 20},
-		"after an earlier death and a replay": {map[string]string{
-			"CloudPubSubDeadLetterSourceDeliveryCount": "20", "source_message_id": "17", "dead_letter_reason": "unknown_product",
-			"dead_letter_status": "422", "delivery_attempts": "1",
-		}, 20},
-		"with a source id that is none":        {map[string]string{"source_message_id": strings.Repeat("/", 1024)}, 0},
-		"with names that the store would keep": {map[string]string{"__name__": "x"}, 0},
+		"text as it is":                      {of(nil), "data", "x"},
+		"nothing as nothing":                 {contract.Message{}, "data", ""},
+		"bytes in base64":                    {contract.Message{Data: []byte{0xff, 0xfe}}, "data_base64", "//4="},
+		"too much is left on the topic":      {contract.Message{Data: make([]byte, 1<<20)}, "data_omitted", int64(1 << 20)},
+		"too much in base64 is left as well": {contract.Message{Data: append(make([]byte, 600<<10), 0xff)}, "data_omitted", int64(600<<10 + 1)},
+		"without any attribute":              {of(nil), "attempts", int64(0)},
+		"with the broker's own":              {of(map[string]string{forwarded: "20"}), "attempts", int64(20)},
+		"after an earlier death and a replay": {of(map[string]string{
+			forwarded: "20", "source_message_id": "17", "dead_letter_reason": "unknown_product", "dead_letter_status": "422", "delivery_attempts": "1",
+		}), "attempts", int64(20)},
+		"with a source id that is none":        {of(map[string]string{"source_message_id": strings.Repeat("/", 1024)}), "attempts", int64(0)},
+		"with names that the store would keep": {of(map[string]string{"__name__": "x"}), "attempts", int64(0)},
+		"of a replay of what nobody knows":     {of(map[string]string{"replay_count": "1", "replay_of": "nothing"}), "replay_count", int64(1)},
+		"of a replay of what no item can be":   {of(map[string]string{"replay_count": "1", "replay_of": "a/b"}), "replay_count", int64(1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := newDesk(t)
-			fresh, err := deadletter.Keep(t.Context(), d.store, queue, contract.Message{Data: []byte("x"), Attributes: test.attributes}, "101", dead)
+			fresh, err := deadletter.Keep(t.Context(), d.store, queue, test.message, "101", dead)
 			require.NoError(t, err)
 			require.True(t, fresh)
 			item := d.stored(t)
-			require.Equal(t, "101", item["source_message_id"])
-			require.Equal(t, "delivery_attempts_exhausted", item["reason"])
-			require.Equal(t, int64(0), item["status"])
-			require.Equal(t, test.attempts, item["attempts"])
-		})
-	}
-}
-
-func TestAPayloadIsKeptInAFormTheStoreTakes(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		data  []byte
-		field string
-		want  any
-	}{
-		"text as it is":                      {[]byte("x"), "data", "x"},
-		"nothing as nothing":                 {nil, "data", ""},
-		"bytes in base64":                    {[]byte{0xff, 0xfe}, "data_base64", "//4="},
-		"too much is left on the topic":      {make([]byte, 1<<20), "data_omitted", int64(1 << 20)},
-		"too much in base64 is left as well": {append(make([]byte, 600<<10), 0xff), "data_omitted", int64(600<<10 + 1)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := newDesk(t)
-			_, err := deadletter.Keep(t.Context(), d.store, queue, contract.Message{Data: test.data}, "101", dead)
-			require.NoError(t, err)
-			require.Equal(t, test.want, d.stored(t)[test.field])
+			require.Equal(t, []any{test.want, "101", "delivery_attempts_exhausted", int64(0)}, []any{item[test.field], item["source_message_id"], item["reason"], item["status"]})
 		})
 	}
 }

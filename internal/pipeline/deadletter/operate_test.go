@@ -255,19 +255,8 @@ func TestAReplayThatFailsAgainIsTheSameItem(t *testing.T) {
 	require.Equal(t, "try 2", history[len(history)-1].Why)
 }
 
-func TestAReplayOfAnInventedItemIsKeptAsAnyOther(t *testing.T) {
-	t.Parallel()
-	for _, invented := range []string{"nothing", "a/b", "__x__", ".."} {
-		d := newDesk(t)
-		d.bury(t, 1, "u1", "unknown_product", func(m *contract.Message) { m.Attributes["replay_count"], m.Attributes["replay_of"] = "1", invented })
-		items, _, err := d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 100)
-		require.NoError(t, err)
-		require.Len(t, items, 1)
-	}
-}
-
-// TestWhatTakesTwoPeopleIsApprovedAsItWasSeenAndForAReason: the model tries one person, tokens and other numbers.
-func TestWhatTakesTwoPeopleIsApprovedAsItWasSeenAndForAReason(t *testing.T) {
+// TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason: the model tries one person, tokens and other numbers.
+func TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	d.queue.FourEyes = true
@@ -277,12 +266,15 @@ func TestWhatTakesTwoPeopleIsApprovedAsItWasSeenAndForAReason(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, asked, 1)
 	require.Equal(t, op.ID, asked[0].ID)
-	for _, why := range []string{" ", "asked by ilse@example.org"} {
-		_, err = d.Approve(t.Context(), op.ID, marta, why, 1)
+	for _, test := range []struct{ who, why, want string }{
+		{"", "no", "required"}, {"marta", " ", "needs a reason"}, {"marta", "no\u202e", "not seen"}, {"marta", "ilse@example.org", "(email)"},
+	} {
+		_, err = d.Reject(t.Context(), op.ID, test.who, test.why)
 		require.ErrorIs(t, err, deadletter.ErrRefused)
+		require.ErrorContains(t, err, test.want)
+		_, err = d.Approve(t.Context(), op.ID, audit.Author{Proof: audit.Identity, Name: test.who}, test.why, 1)
+		require.Error(t, err, test.want)
 	}
-	_, err = d.Approve(t.Context(), op.ID, audit.Author{}, "checked", 1)
-	require.Error(t, err, "nobody")
 
 	// What has died since it was begun is none of it.
 	d.now = d.now.Add(time.Minute)

@@ -65,13 +65,11 @@ func TestAReplayThatHasEndedIsNotReopenedByALateCopyOfAnEarlierDeath(t *testing.
 	t.Parallel()
 	d := newDesk(t)
 	d.bury(t, 1, "u1", "unknown_product", nil)
-	_, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
-	require.NoError(t, err)
+	d.run(t, deadletter.Replay)
 	first := d.broker.messages[0]
 	d.dies(t, first)
 	d.now = d.now.Add(time.Minute)
-	second, err := d.Run(t.Context(), d.begin(t, deadletter.Replay, orders, nil).ID)
-	require.NoError(t, err)
+	second := d.run(t, deadletter.Replay)
 	d.ends(t, first, retry.Duplicate)
 	require.EqualValues(t, 1, d.outcomes(t, second.ID).Waiting, "a copy of the first replay says nothing of the second")
 	d.ends(t, d.broker.messages[1], retry.Processed)
@@ -79,24 +77,6 @@ func TestAReplayThatHasEndedIsNotReopenedByALateCopyOfAnEarlierDeath(t *testing.
 	d.dies(t, d.broker.messages[1])
 	require.EqualValues(t, 1, d.outcomes(t, second.ID).Processed)
 	d.ends(t, contract.Message{Attributes: map[string]string{deadletter.AttrReplayOf: "gone-orders~1"}}, retry.Processed)
-}
-
-func TestARejectionNeedsANameAndAReason(t *testing.T) {
-	t.Parallel()
-	d := newDesk(t)
-	d.bury(t, 1, "u1", "unknown_product", nil)
-	d.queue.FourEyes = true
-	waiting := d.begin(t, deadletter.Replay, orders, nil)
-	for sentence, test := range map[string]struct{ who, why, want string }{
-		"by nobody":               {"", "no", "required"},
-		"for no reason":           {"marta", " ", "needs a reason"},
-		"for one that is a trick": {"marta", "no\u202e", "not seen"},
-		"with a customer's name":  {"marta", "ilse@example.org", "(email)"},
-	} {
-		_, err := d.Reject(t.Context(), waiting.ID, test.who, test.why)
-		require.ErrorIs(t, err, deadletter.ErrRefused, sentence)
-		require.ErrorContains(t, err, test.want, sentence)
-	}
 }
 
 func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {

@@ -1,6 +1,8 @@
 package dedupe_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
@@ -102,4 +105,206 @@ func TestARecordThatDecidesWrongIsNotReadable(t *testing.T) {
 			require.EqualError(t, err, "dedupe: record c/i is not readable", "%s: %v", field, value)
 		}
 	}
+}
+
+// belt takes what a sweep publishes again.
+type belt struct {
+	taken  []string
+	fails  string // the id of an event
+	before func()
+}
+
+func (b *belt) republish(_ context.Context, record dedupe.Record) (bool, error) {
+	if b.before != nil {
+		b.before()
+	}
+	if record.EventID == b.fails {
+		return false, errors.New("no answer")
+	}
+	if record.Message != nil {
+		b.taken = append(b.taken, string(record.Message.Data))
+	}
+	return record.Message != nil, nil
+}
+
+func (b *bench) sweep(t *testing.T, to *belt) dedupe.Swept {
+	t.Helper()
+	swept, err := dedupe.Sweep(t.Context(), b, b.now.Add(-10*time.Minute), b.now, 10, to.republish)
+	require.NoError(t, err)
+	return swept
+}
+
+func TestASweepTakesWhatNobodyWillFinish(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.claim(t, "orphan", true)
+	b.claim(t, "silent", false)
+	b.now = b.now.Add(time.Second)
+	b.claim(t, "younger", true)
+	b.now = morning.Add(12 * time.Minute) // ten minutes after the end of the first leases
+	younger := b.record(t, "younger")
+
+	to := &belt{}
+	require.Equal(t, dedupe.Swept{Republished: 1, Reported: 1}, b.sweep(t, to))
+	require.Equal(t, []string{"orphan"}, to.taken)
+	require.Equal(t, younger, b.record(t, "younger"))
+	for _, id := range []string{"orphan", "silent"} {
+		record := b.record(t, id)
+		want := record
+		want.Status, want.LastError, want.Attempts, want.CreatedAt, want.ExpireAt = dedupe.Failed, dedupe.Orphaned, 1, morning, morning.Add(remember)
+		want.LeaseUntil, want.LeaseToken, want.Message = time.Time{}, "", nil
+		require.Equal(t, want, record)
+	}
+	require.Zero(t, b.sweep(t, to), "it passes them by from then on")
+	run := b.begin("orphan", "A")
+	_, err := run.Claim(t.Context(), time.Minute, nil, false)
+	require.NoError(t, err)
+	require.True(t, run.Repeated(), "nobody knows whether the first attempt took place")
+}
+
+func TestASweepPublishesBeforeItMarksAndWritesOverNobodysWork(t *testing.T) {
+	t.Parallel()
+	for name, meanwhile := range map[string]func(*testing.T, *bench, *dedupe.Run) (dedupe.Seen, error){
+		"the worker was only slow": func(t *testing.T, _ *bench, run *dedupe.Run) (dedupe.Seen, error) {
+			t.Helper()
+			return run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "sent"}})
+		},
+		"another worker takes over": func(t *testing.T, b *bench, _ *dedupe.Run) (dedupe.Seen, error) {
+			t.Helper()
+			return b.begin("e1", "A").Claim(t.Context(), time.Minute, nil, true)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			run := b.claim(t, "e1", true)
+			b.now = b.now.Add(time.Hour)
+			var theirs dedupe.Record
+			require.Zero(t, b.sweep(t, &belt{before: func() {
+				require.Equal(t, dedupe.Processing, b.record(t, "e1").Status)
+				seen, err := meanwhile(t, b, run)
+				require.NoError(t, err)
+				require.Contains(t, []dedupe.Seen{dedupe.Own, dedupe.Claimed}, seen)
+				theirs = b.record(t, "e1")
+			}}).Failed)
+			require.Equal(t, theirs, b.record(t, "e1"))
+		})
+	}
+}
+
+func TestOneOrphanThatFailsHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.claim(t, "e1", true)
+	b.claim(t, "e2", true)
+	b.write(t, store.Set(store.Key{Collection: dedupe.Collection, ID: "unreadable"}, map[string]any{"lease_until": morning}))
+	b.now = b.now.Add(time.Hour)
+	before := b.record(t, "e1")
+	to := &belt{fails: "e1"}
+	require.Equal(t, dedupe.Swept{Republished: 1, Failed: 2}, b.sweep(t, to))
+	require.Equal(t, before, b.record(t, "e1"))
+	to.fails = ""
+	require.Equal(t, dedupe.Swept{Republished: 1, Failed: 1}, b.sweep(t, to))
+	require.ElementsMatch(t, []string{"e1", "e2"}, to.taken)
+	b.FailReads(1)
+	_, err := dedupe.Sweep(t.Context(), b, b.now, b.now, 10, to.republish)
+	require.ErrorIs(t, err, storetest.ErrFault)
+}
+
+func TestWhatHasExpiredIsRemovedBoundedly(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	put := func(id string, fields map[string]any) {
+		b.write(t, store.Set(store.Key{Collection: "things", ID: id}, fields))
+	}
+	for i := range 5 {
+		put(fmt.Sprint("old-", i), map[string]any{"expire_at": b.now.Add(-time.Duration(i) * time.Second)})
+	}
+	put("young", map[string]any{"expire_at": b.now.Add(time.Microsecond)})
+	put("forever", map[string]any{"n": int64(1)})
+	put("text", map[string]any{"expire_at": "2001-01-01"})
+	clean := func() (int, bool, error) { return dedupe.Clean(t.Context(), b, "things", b.now, 2) }
+	for _, fail := range []func(int){b.FailReads, b.FailBefore} {
+		fail(1)
+		removed, _, err := clean()
+		require.ErrorIs(t, err, storetest.ErrFault)
+		require.Zero(t, removed)
+	}
+	for _, want := range []struct {
+		removed int
+		more    bool
+	}{{2, true}, {2, true}, {1, false}, {0, false}} {
+		removed, more, err := clean()
+		require.NoError(t, err)
+		require.Equal(t, want.removed, removed)
+		require.Equal(t, want.more, more)
+	}
+	page, err := b.Query(t.Context(), store.Query{Collection: "things", Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, page.Documents, 3)
+}
+
+// completed puts the record there of an event that was completed and expired some time ago.
+func (b *bench) completed(t *testing.T, id string, completed, expired time.Duration) {
+	t.Helper()
+	b.write(t, store.Set(keyOf(id), dedupe.Record{
+		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: id, Status: dedupe.Completed, PayloadHash: "sha256:00", LeaseToken: "t",
+		CreatedAt: b.now.Add(-completed), ProcessedAt: b.now.Add(-completed), ExpireAt: b.now.Add(-expired),
+	}.Fields()))
+}
+
+func (b *bench) prune(t *testing.T) (dedupe.Pruned, error) {
+	t.Helper()
+	got, next, err := dedupe.Prune(t.Context(), b, dedupe.Page{Before: b.now.Add(-time.Hour), Now: b.now, Limit: 10})
+	require.Zero(t, next)
+	return got, err
+}
+
+func TestAPruneTakesNoRecordThatCountsStill(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		completed, expired time.Duration
+		want               dedupe.Pruned
+	}{
+		"old and expired":                        {2 * time.Hour, time.Minute, dedupe.Pruned{Removed: 1}},
+		"old, expiring now":                      {2 * time.Hour, 0, dedupe.Pruned{Removed: 1}},
+		"old, expiring in a moment":              {2 * time.Hour, -time.Microsecond, dedupe.Pruned{Remembered: 1}},
+		"completed at that very time":            {time.Hour, time.Minute, dedupe.Pruned{}},
+		"completed since, and expired all along": {time.Minute, time.Second, dedupe.Pruned{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.completed(t, "e1", test.completed, test.expired)
+			got, err := b.prune(t)
+			require.NoError(t, err)
+			require.Equal(t, test.want, got)
+			_, err = b.Get(t.Context(), keyOf("e1"))
+			require.Equal(t, test.want.Removed == 1, errors.Is(err, store.ErrNotFound))
+		})
+	}
+}
+
+func TestAPruneLeavesWhatIsWrittenAnewAndTakesTheRest(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, id := range []string{"e1", "e2", "e3"} {
+		b.completed(t, id, 2*time.Hour, time.Hour)
+	}
+	b.OnRead = func(do func() error) error {
+		err := do()
+		b.completed(t, "e2", 2*time.Hour, -time.Hour) // once it was found expired
+		return err
+	}
+	for _, fail := range []func(int){b.FailReads, b.FailBefore} {
+		fail(1)
+		got, err := b.prune(t)
+		require.ErrorIs(t, err, storetest.ErrFault)
+		require.Zero(t, got.Removed)
+	}
+	b.completed(t, "e2", 2*time.Hour, time.Hour)
+	got, err := b.prune(t)
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Pruned{Removed: 2}, got)
+	require.Equal(t, b.now.Add(time.Hour), b.record(t, "e2").ExpireAt)
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/orders/orderstest"
@@ -494,3 +495,11 @@ func TestTheDocumentedDiagramAndTableAreThoseOfTheCode(t *testing.T) {
 }
 
 var _ orderstest.Publisher = (*shop)(nil)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestNoHistorySellsAPieceTwiceOrLosesOne runs the model on the embedded store.
+func TestNoHistorySellsAPieceTwiceOrLosesOne(t *testing.T) {
+	t.Parallel()
+	orderstest.Run(t, storetest.Open)
+}

@@ -3,6 +3,7 @@ package deadletter_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
@@ -101,4 +103,202 @@ func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{deadletter.Cancelled, int64(25)}, []any{op.Progress, op.Done})
 	require.EqualValues(t, 25, d.outcomes(t, id).Waiting)
+}
+
+// correct closes items as corrected, as the commit of an effect does.
+func (d *desk) correct(t *testing.T, ids ...string) {
+	t.Helper()
+	_, err := d.store.Commit(t.Context(), deadletter.Correct(d.queue, ids, deadletter.Correction{EventID: "e1", MessageID: "77", At: d.now}))
+	require.NoError(t, err)
+}
+
+// only is the one item of the desk.
+func (d *desk) only(t *testing.T) deadletter.Item {
+	t.Helper()
+	all, _, err := d.List(t.Context(), orders, "", store.Cursor{}, 10)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	return all[0]
+}
+
+// run has the operator deal with everything that is open.
+func (d *desk) run(t *testing.T, kind deadletter.Kind) deadletter.Operation {
+	t.Helper()
+	op, err := d.Run(t.Context(), d.begin(t, kind, orders, nil).ID)
+	require.NoError(t, err)
+	return op
+}
+
+func TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	m := contract.Message{Data: []byte(`{"eventId":"e1"}`), Attributes: map[string]string{"source_message_id": "1001"}}
+	id := deadletter.ItemID(d.queue, "1001", m)
+	d.correct(t, id)
+	awaited, err := d.Show(t.Context(), id)
+	require.NoError(t, err)
+	_, err = d.Preview(t.Context(), deadletter.Filter{Queue: d.queue.ID, EventID: "e1"})
+	require.ErrorIs(t, err, deadletter.ErrRefused)
+	require.Equal(t, deadletter.Corrected, awaited.State)
+	require.Equal(t, "e1", awaited.EventID)
+	require.Empty(t, awaited.Data)
+	d.bury(t, 1, "u1", "attempts_exhausted", func(m *contract.Message) { // of a replay whose item was removed before
+		m.Attributes[deadletter.AttrReplayOf], m.Attributes[deadletter.AttrReplayCount] = id, "1"
+	})
+	awaited, err = d.Show(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, deadletter.Corrected, awaited.State)
+	d.bury(t, 1, "u1", "unknown_product", nil)
+	item := d.only(t)
+	require.Equal(t, awaited.ID, item.ID)
+	require.Equal(t, deadletter.Corrected, item.State)
+	require.Equal(t, "unknown_product", item.Reason)
+	require.NotEmpty(t, item.Data)
+}
+
+func TestAnItemIsThatOfTheReplayedOneOrOfTheMessage(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	m := contract.Message{Data: []byte("x")}
+	own := deadletter.ItemID(d.queue, "101", m)
+	for attribute, want := range map[string]string{
+		"": own, "0123456789abcdef-orders~7": "0123456789abcdef-orders~7", "0123456789abcdef-refunds~7": own,
+		"a/b-orders~7": own, "anything": own,
+	} {
+		m.Attributes = map[string]string{"replay_of": attribute}
+		require.Equal(t, want, deadletter.ItemID(d.queue, "101", m), attribute)
+	}
+}
+
+// many keeps open dead letters of the queue, a second apart. Each has what change makes of it.
+func (d *desk) many(t *testing.T, letters int, change func(n int, i *deadletter.Item)) {
+	t.Helper()
+	var writes []store.Write
+	for n := range letters {
+		item := deadletter.Item{
+			ID: fmt.Sprintf("%05d", n), Queue: "orders", State: deadletter.Open, Reason: "unknown_product", EventType: "order.paid", EventID: fmt.Sprint("e", n),
+			OrderingKey: fmt.Sprint("u", n%7), Kept: dead.Add(time.Duration(n) * time.Second), Expires: dead.Add(30 * 24 * time.Hour),
+		}
+		if change != nil {
+			change(n, &item)
+		}
+		writes = append(writes, store.Create(item.Key(), store.Encode(&item)))
+	}
+	for some := range slices.Chunk(writes, store.MaxWrites) {
+		_, err := d.store.Commit(t.Context(), some)
+		require.NoError(t, err)
+	}
+	d.now = dead.Add(24 * time.Hour)
+}
+
+func TestAPreviewCountsAllAndReadsTheNewestOnly(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		letters, expired int
+		filter           deadletter.Filter
+		total, looked    int
+		reads            int64
+	}{
+		"all":                       {2_300, 0, orders, 2_300, 500, 1 + 3 + 5*101},
+		"those of a reason":         {2_300, 0, deadletter.Filter{Queue: "orders", Reason: "other"}, 230, 230, 1 + 230 + 3},
+		"those of a span":           {2_300, 0, deadletter.Filter{Queue: "orders", Since: dead.Add(2_250 * time.Second)}, 50, 50, 1 + 51},
+		"without what has expired":  {2_300, 30, orders, 2_270, 500, 3 + 30 + 5*101},
+		"of a reason, none expired": {2_300, 30, deadletter.Filter{Queue: "orders", Reason: "other"}, 227, 227, 1 + 30 + 230 + 3},
+		"where many have expired":   {300, 150, orders, 150, 150, 100 + 2*(300+3)},
+		"none":                      {10, 10, orders, 0, 0, 11},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.many(t, test.letters, func(n int, i *deadletter.Item) {
+				if n%10 == 0 {
+					i.Reason = "other"
+				}
+				if n < test.expired {
+					i.Expires = dead.Add(time.Hour)
+				}
+			})
+			db := &storetest.Counter{Store: d.store}
+			d.Store = db
+			preview, err := d.Preview(t.Context(), test.filter)
+			require.NoError(t, err)
+			require.Equal(t, []int{test.total, test.looked}, []int{preview.Total, preview.Looked})
+			require.LessOrEqual(t, db.Reads.Load(), test.reads)
+			if test.total > 0 {
+				op, err := d.Begin(t.Context(), deadletter.Operation{Kind: deadletter.Replay, Filter: test.filter, Why: "mended"}, ilse, test.total)
+				require.NoError(t, err)
+				require.EqualValues(t, test.total, op.Total)
+			}
+		})
+	}
+}
+
+func TestReasonsAreCountedWithoutReadingTheirLetters(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		letters int
+		reason  func(n int) string
+		want    map[string]int64
+		reads   int64
+	}{
+		"one":                      {1_500, func(int) string { return "a" }, map[string]int64{"a": 1_500}, 2 + 20 + 2},
+		"two that alternate":       {1_500, func(n int) string { return string(rune('a' + n%2)) }, map[string]int64{"a": 750, "b": 750}, 2 + 20 + 2},
+		"one that has long passed": {1_500, func(n int) string { return string(rune('b' - n/800)) }, map[string]int64{"a": 700, "b": 800}, 2 + 20 + 1 + 1 + 4*20 + 1},
+		"the rare go under others": {1_500, func(n int) string {
+			if n%500 == 1 {
+				return fmt.Sprint("rare-", n)
+			}
+			return "a"
+		}, map[string]int64{"a": 1_497, "": 3}, 2 + 20 + 2 + 1 + 4*20},
+		"none": {0, nil, map[string]int64{}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			d.many(t, test.letters, func(n int, i *deadletter.Item) { i.Reason = test.reason(n) })
+			d.now = dead.Add(time.Duration(test.letters) * time.Second)
+			db := &storetest.Counter{Store: d.store}
+			d.Store = db
+			found, err := d.Reasons(t.Context(), orders)
+			require.NoError(t, err)
+			got := map[string]int64{}
+			for i, r := range found {
+				require.Equal(t, []any{"orders", r.Reason == "", false}, []any{r.Queue, r.Others, r.More})
+				require.True(t, i == 0 || r.Others || r.Count <= found[i-1].Count, "the most frequent first")
+				got[r.Reason] = r.Count
+			}
+			require.Equal(t, test.want, got)
+			require.LessOrEqual(t, db.Reads.Load(), test.reads)
+			standing, err := deadletter.Look(t.Context(), d.store, d.queue, d.now)
+			require.NoError(t, err)
+			require.EqualValues(t, test.letters, standing.Open)
+			require.Equal(t, time.Duration(test.letters)*time.Second, standing.Age(d.now).Truncate(time.Second), "since the oldest is kept")
+		})
+	}
+}
+
+func TestAFilterNamesItemsOfItsQueueAlone(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.many(t, 9, func(n int, i *deadletter.Item) {
+		if n == 5 {
+			i.Queue = "mails"
+		}
+	})
+	named := deadletter.Filter{Queue: "orders", Items: []string{"00001", "00005", "00008", "00001", "nothing", "a/b"}}
+	db := &storetest.Counter{Store: d.store}
+	d.Store = db
+	preview, err := d.Preview(t.Context(), named)
+	require.NoError(t, err)
+	require.Equal(t, 2, preview.Total, "the one of another queue, and what is not there, do not match")
+	require.LessOrEqual(t, db.Reads.Load(), int64(2*5))
+	op, err := d.Operation(t.Context(), d.begin(t, deadletter.Replay, named, nil).ID)
+	require.NoError(t, err)
+	require.Equal(t, named, op.Filter, "it goes on with the same, on any instance")
+	_, err = d.Preview(t.Context(), deadletter.Filter{Queue: "orders", Item: "00001", Items: []string{"00001", "00008"}})
+	require.ErrorIs(t, err, deadletter.ErrRefused, "it would be one or the other")
+
+	named.Items = make([]string, deadletter.MaxChosen+1)
+	_, err = d.Preview(t.Context(), named)
+	require.ErrorIs(t, err, deadletter.ErrRefused)
 }

@@ -1,0 +1,267 @@
+package tasks_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/apps/ledger/seal/sealtest"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/tasks"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+)
+
+// bury keeps a dead letter of an event.
+func (r *rig) bury(t *testing.T, queue, event string) {
+	t.Helper()
+	q, _ := r.service.Catalog.Queue(queue)
+	_, err := deadletter.Keep(t.Context(), r.db, q, contract.Message{Data: []byte("ilse@example.org"), Attributes: map[string]string{
+		"event_id": event, "event_type": "order.paid", "dead_letter_reason": "unknown_product",
+	}}, "m-"+event, r.now)
+	require.NoError(t, err)
+}
+
+// counted calls the task and returns its lines, a queue's each: open, and the oldest's age.
+func (r *rig) counted(t *testing.T) (lines []string) {
+	t.Helper()
+	r.log.Reset()
+	code, _ := r.call(t, "count-dead-letters")
+	require.Equal(t, http.StatusOK, code, r.log.String())
+	for line := range strings.Lines(r.log.String()) {
+		if _, rest, found := strings.Cut(line, `"msg":"open dead letters",`); found {
+			lines = append(lines, strings.TrimSuffix(rest, "}\n"))
+		}
+	}
+	require.NotContains(t, r.log.String(), "ilse")
+	return lines
+}
+
+func TestADeadLetterIsCountedUntilItIsDealtWith(t *testing.T) {
+	t.Parallel()
+	counter := &storetest.Counter{Store: storetest.Open(t)}
+	r := rigOn(counter)
+	r.service.Catalog.Queues = nil
+	for id, letter := range map[string]catalog.DeadLetter{"orders": {}, "clicks": {Drop: true}, "asleep": {}} {
+		letter.Retention = 14 * 24 * time.Hour
+		r.service.Catalog.Queues = append(r.service.Catalog.Queues, catalog.Queue{ID: id, Enabled: id != "asleep", DeadLetter: letter})
+	}
+	r.service.Operator.Queue = r.service.Catalog.Queue
+	stand := func(orders, oldest, asleep, oldestAsleep int) {
+		t.Helper()
+		const line = `"queue":%q,"open":%d,"more":false,"oldest_seconds":%d`
+		require.ElementsMatch(t, []string{fmt.Sprintf(line, "orders", orders, oldest), fmt.Sprintf(line, "asleep", asleep, oldestAsleep)}, r.counted(t))
+		r.measured(t, fmt.Sprintf(`billhook_dead_letters_open{queue="orders"} %d`, orders))
+		r.measured(t, fmt.Sprintf(`billhook_dead_letters_oldest_seconds{queue="orders"} %d`, oldest))
+	}
+	stand(0, 0, 0, 0) // a queue that drops has none, one that is not enabled may have some
+	r.bury(t, "orders", "e1")
+	r.now = start.Add(time.Minute)
+	r.bury(t, "orders", "e2")
+	r.bury(t, "asleep", "e3")
+	r.now = start.Add(2 * time.Minute)
+	stand(2, 120, 1, 60)
+	op, err := r.service.Operator.Begin(t.Context(), deadletter.Operation{
+		Kind: deadletter.Discard, Filter: deadletter.Filter{Queue: "orders", EventID: "e1"}, Why: "the drill",
+	}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
+	require.NoError(t, err)
+	_, err = r.service.Operator.Run(t.Context(), op.ID)
+	require.NoError(t, err)
+	stand(1, 60, 1, 60) // the oldest is another now
+
+	for i := range 31 {
+		r.bury(t, "orders", fmt.Sprint("many-", i))
+	}
+	gets, queries, commits := counter.Gets.Load(), counter.Queries.Load(), counter.Commits.Load()
+	r.counted(t)
+	require.Equal(t, []int64{0, 2 + 2, 0}, []int64{counter.Gets.Load() - gets, counter.Queries.Load() - queries, counter.Commits.Load() - commits},
+		"a query for each queue that keeps dead letters, and one for the oldest where there is one, however many there are")
+}
+
+// meter is a broker that counts.
+type meter struct {
+	held map[string]backlog.Held
+	at   time.Time
+	err  error
+}
+
+func (m meter) Backlogs(context.Context) (map[string]backlog.Held, time.Time, error) {
+	return m.held, m.at, m.err
+}
+
+func TestTheBacklogsOfQueuesAreWrittenInOneDocument(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		meter   tasks.Backlogs
+		answer  string
+		status  int
+		written map[string]any
+	}{
+		"counted": {
+			meter{map[string]backlog.Held{"orders-push": {Messages: 7, Oldest: start.Add(-time.Hour)}, "clicks-push": {}, "asleep-push": {Messages: 9}, "orders-dlq-push": {Messages: 3}}, start.Add(-time.Minute), nil},
+			`{"queues":3,"messages":16,"kept":1,"pauses_undone":0}`, http.StatusOK, map[string]any{"orders": int64(7), "clicks": int64(0), "asleep": int64(9)},
+		},
+		"nothing is known":    {meter{map[string]backlog.Held{}, start, nil}, `{"queues":0,"messages":0,"kept":0,"pauses_undone":0}`, http.StatusOK, nil},
+		"nothing counts here": {nil, `{"queues":0,"messages":0,"kept":0,"pauses_undone":0}`, http.StatusOK, nil},
+		"not told":            {meter{err: errors.New("denied")}, `"code":"task_failed"`, http.StatusServiceUnavailable, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			counter := &storetest.Counter{Store: r.db}
+			r.service.Store, r.service.Backlogs = counter, test.meter
+			r.service.Catalog.Queues = []catalog.Queue{
+				{ID: "orders", Enabled: true}, {ID: "clicks", Enabled: true}, {ID: "asleep"}, {ID: "unseen", Enabled: true},
+			}
+			code, body := r.call(t, "count-backlogs")
+			require.Equal(t, test.status, code)
+			require.Contains(t, body, test.answer)
+			require.Contains(t, r.log.String(), `"task":"count-backlogs"`)
+			counted, err := backlog.Read(t.Context(), r.db)
+			require.NoError(t, err)
+			require.Equal(t, test.written, counted.Messages)
+			if test.written != nil {
+				require.Equal(t, start.Add(-time.Minute), counted.At, "the time of the count, not of the task")
+				require.Equal(t, map[string]any{"orders": start.Add(-time.Hour)}, counted.Oldest)
+				require.Equal(t, int64(1), counter.Written.Load())
+				r.measured(t, `billhook_backlog_messages{queue="orders"} 7`)
+			}
+		})
+	}
+}
+
+// subscription is a queue's subscription that stands so; empty: it cannot be read.
+type subscription pause.Standing
+
+func (s subscription) Standing(context.Context, catalog.Queue) (pause.Standing, error) {
+	if s == "" {
+		return pause.Unknown, errors.New("PermissionDenied")
+	}
+	return pause.Standing(s), nil
+}
+
+func TestAPauseThatWasUndoneIsALineForTheAlert(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		stands pause.Standing
+		since  time.Duration
+		undone int
+		line   string
+	}{
+		"it holds":                  {pause.Paused, time.Hour, 0, ""},
+		"it pushes":                 {pause.Pushing, time.Hour, 1, "pause undone"},
+		"it is marked and pushes":   {pause.Undone, time.Hour, 1, "pause undone"},
+		"it pushes nothing anyhow":  {pause.Unmarked, time.Hour, 0, ""},
+		"it was made a moment ago":  {pause.Pushing, time.Second, 0, ""},
+		"it cannot be seen":         {"", time.Hour, 0, "pause not seen"},
+		"it has no subscription":    {pause.Missing, time.Hour, 0, ""},
+		"it begins to hold by then": {pause.Pushing, time.Minute, 1, "pause undone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.service.Catalog = &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", Enabled: true}}}
+			r.service.Subscriptions = subscription(test.stands)
+			record := pause.Pause{Queue: "orders", Who: "ada", Why: "w", At: start.Add(-test.since)}
+			_, err := r.db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: pause.Collection, ID: "orders"}, store.Encode(&record))})
+			require.NoError(t, err)
+			code, body := r.call(t, "count-backlogs")
+			require.Equal(t, http.StatusOK, code)
+			require.Contains(t, body, fmt.Sprintf(`"pauses_undone":%d`, test.undone))
+			if test.line == "" {
+				require.NotContains(t, r.log.String(), `"msg":"pause`)
+				return
+			}
+			require.Contains(t, r.log.String(), `"msg":"`+test.line+`","queue":"orders"`)
+		})
+	}
+}
+
+// booked posts an entry that was made a minute before the clock, with the record of its event.
+func (r *rig) booked(t *testing.T, event string) store.Key {
+	t.Helper()
+	write := r.entry(t, event)
+	_, err := r.db.Commit(t.Context(), []store.Write{write, sealtest.Record(t, "books", write)})
+	require.NoError(t, err)
+	return write.Key
+}
+
+func (r *rig) entry(t *testing.T, event string) store.Write {
+	t.Helper()
+	writes, err := ledger.Post(ledger.Entry{
+		Tenant: "acme", Kind: ledger.KindJournal, EventID: event, Period: "2026-03", OccurredAt: r.now, PostedAt: r.now.Add(-time.Minute),
+		Lines: []ledger.Line{{Account: "1200:receivable", Currency: "SGD", Debit: 7}, {Account: "4000:revenue", Currency: "SGD", Credit: 7}},
+	})
+	require.NoError(t, err)
+	return writes[0]
+}
+
+func TestWhatIsPostedIsSealedAndWhatIsLeftIsTold(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.booked(t, "a")
+	r.booked(t, "b")
+	r.done(t, "seal-journal", `{"entries":2,"seals":1,"raced":0,"unreadable":0,"unfounded":0,"more":false,"oldest_seconds":0}`)
+	r.measured(t, `billhook_sealed_entries_total 2`)
+	r.measured(t, `billhook_unsealed_oldest_seconds 0`)
+
+	key := r.booked(t, "c")
+	doc, err := r.db.Get(t.Context(), key)
+	require.NoError(t, err)
+	doc.Fields["period"] = "2026-04" // somebody has changed it, and put an entry there that no record of an event names
+	_, err = r.db.Commit(t.Context(), []store.Write{store.Set(key, doc.Fields), r.entry(t, "invented")})
+	require.NoError(t, err)
+	r.done(t, "seal-journal", `{"entries":0,"seals":0,"raced":0,"unreadable":1,"unfounded":1,"more":false,"oldest_seconds":60}`)
+	r.measured(t, `billhook_unsealed_oldest_seconds 60`)
+	r.measured(t, `billhook_unsealed_unreadable 1`)
+	r.measured(t, `billhook_unsealed_unfounded 1`)
+}
+
+// What somebody has changed is found within the day, and people see it without asking.
+func TestTheBooksAreVerifiedOnceADay(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.booked(t, "a")
+	key := r.booked(t, "b")
+	r.done(t, "seal-journal", `{"entries":2,"seals":1,"raced":0,"unreadable":0,"unfounded":0,"more":false,"oldest_seconds":0}`)
+	verified := func(begun time.Time, found int) {
+		t.Helper()
+		r.done(t, "verify-books", fmt.Sprintf(`{"begun_at":%[1]q,"finished_at":%[1]q,"seals":1,"entries":2,"unsealed":0,"accounts":0,"found":%[2]d,"running":false}`,
+			begun.Format(time.RFC3339), found))
+		r.measured(t, fmt.Sprintf("billhook_books_findings %d", found))
+	}
+	begun := r.now
+	verified(begun, 0)
+	doc, err := r.db.Get(t.Context(), key)
+	require.NoError(t, err)
+	was := maps.Clone(doc.Fields)
+	doc.Fields["rule"] = "another"
+	_, err = r.db.Commit(t.Context(), []store.Write{store.Set(key, doc.Fields)})
+	require.NoError(t, err)
+	r.now = r.now.Add(23 * time.Hour)
+	verified(begun, 0)
+	r.now = r.now.Add(time.Hour)
+	verified(r.now, 1)
+	require.Contains(t, r.log.String(), `"level":"ERROR","msg":"books do not verify","tenant":"acme","kind":"changed","document":"`+key.String()+`"`)
+	standing, err := seal.Standing(t.Context(), r.db)
+	require.NoError(t, err)
+	require.Equal(t, key.String(), standing.Worst().Findings[0].Document)
+	_, err = r.db.Commit(t.Context(), []store.Write{store.Set(key, was)})
+	require.NoError(t, err)
+	r.now = r.now.Add(24 * time.Hour)
+	verified(r.now, 0)
+}

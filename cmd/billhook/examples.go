@@ -95,6 +95,4 @@ var examples = map[string]string{
 	"audit": "billhook audit --since 7d\nbillhook audit --kind product --subject 411486491630370503",
 
 	"status": "billhook status",
-
-	"version": "billhook version",
 }

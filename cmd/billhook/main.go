@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -32,8 +33,8 @@ type program struct {
 	// stdin is where a person types; nil: it is the process's.
 	stdin  io.Reader
 	screen screen
-	// asJSON makes a command print one JSON document instead of text.
-	asJSON bool
+	// asJSON makes a command print one JSON document instead of text, and asCSV its tables alone, as CSV.
+	asJSON, asCSV bool
 	// lines is where each line is written as a JSON object, for dev --json; nil elsewhere.
 	lines *lines
 	// wide: tables leave no column out.
@@ -108,18 +109,22 @@ func newProgram(getenv func(string) string, stdout io.Writer) (*program, error) 
 }
 
 func (p *program) commands() *cobra.Command {
+	build := serve.BuildOf()
 	root := &cobra.Command{
 		Use:           "billhook",
 		Short:         "Billing events on Google Cloud: nothing lost, nothing doubled, no personal data past the door",
 		SilenceUsage:  true,
 		SilenceErrors: true,
+		Version:       fmt.Sprintf("%s, commit %s, %s", build.Version, build.Commit, build.Go),
 	}
-	root.PersistentFlags().BoolVar(&p.asJSON, "json", false, "print JSON")
+	root.PersistentFlags().BoolVar(&p.asJSON, "json", false, "print JSON, as -o json does")
+	root.PersistentFlags().VarP(outputFlag{p}, "output", "o", "print "+strings.Join(outputs, ", ")+": of csv, tables and records alone, with every column")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)) // it is there
 	root.PersistentFlags().BoolVar(&p.wide, "wide", false, "leave no column of a table out")
 	root.AddCommand(p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
 	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.customersCommand(), p.ledgerCommand(), p.importCommand())
 	root.AddCommand(p.operationCommands(operations.All(operations.Apps{}), nouns)...)
-	root.AddCommand(p.usageCommand(), p.searchCommand(), p.subscriptionsCommand(), p.auditCommand(), p.statusCommand(), p.versionCommand())
+	root.AddCommand(p.usageCommand(), p.searchCommand(), p.subscriptionsCommand(), p.auditCommand(), p.statusCommand())
 	root.SetOut(p.stdout)
 	root.SetErr(p.stdout)
 	root.InitDefaultHelpCmd()

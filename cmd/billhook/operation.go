@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -105,11 +107,16 @@ func (p *program) operation(of *console.Catalog, o console.Operation, ask func()
 		command.Use += " --why <reason>"
 		why.required(command)
 	}
+	var every *time.Duration
+	if o.List {
+		every = command.Flags().Duration("watch", 0, "list again and again, so often, until it is stopped")
+		command.Flags().Lookup("watch").NoOptDefVal = "2s"
+	}
 	command.RunE = func(command *cobra.Command, args []string) error {
 		a := &asked{Operation: o, p: p, of: of, ask: ask(), call: command, args: args, reason: why}
 		switch {
 		case o.List:
-			return a.list(command.Context())
+			return p.watch(command.Context(), *every, a.list)
 		case o.Needs <= console.Act:
 			return a.show(command.Context())
 		default:
@@ -117,6 +124,23 @@ func (p *program) operation(of *console.Catalog, o console.Operation, ask func()
 		}
 	}
 	return command
+}
+
+// watch does something again and again, each time on an empty screen; every 0: once.
+func (p *program) watch(ctx context.Context, every time.Duration, does func(context.Context) error) error {
+	for {
+		if err := does(ctx); err != nil || every <= 0 {
+			return err
+		}
+		select {
+		case <-p.after(every):
+		case <-ctx.Done():
+			return nil
+		}
+		if p.screen.terminal {
+			_, _ = io.WriteString(p.stdout, "\x1b[H\x1b[2J") // a closed terminal is no failure of the command
+		}
+	}
 }
 
 // name is what an argument is called.

@@ -21,7 +21,7 @@ import (
 // printf prints text for a person. It prints nothing with --json. Others may have written what the arguments hold: what
 // a terminal would act on is escaped in each, so that it neither moves the cursor nor begins a line.
 func (p *program) printf(format string, args ...any) {
-	if p.asJSON {
+	if p.asJSON || p.asCSV {
 		return
 	}
 	shown := make([]any, len(args))

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"encoding/csv"
+	"errors"
 	"io"
 	"os"
 	"slices"
@@ -18,8 +20,9 @@ import (
 
 type screen struct {
 	// width is how many characters a line may have; 0: usualWidth.
-	width  int
-	colour bool
+	width    int
+	colour   bool
+	terminal bool
 }
 
 const usualWidth = 100
@@ -27,7 +30,7 @@ const usualWidth = 100
 func screenOf(out io.Writer, getenv func(string) string) screen {
 	s := screen{width: usualWidth}
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		s.colour = getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+		s.terminal, s.colour = true, getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
 			s.width = width
 		}
@@ -59,6 +62,10 @@ func cellOf(text string) string { return cmp.Or(audit.Escape(text), "-") }
 // the columns of less are left out, the first of them first; the last line says which. With --wide none is.
 func (p *program) table(columns []string, rows [][]string, less ...string) {
 	if p.asJSON {
+		return
+	}
+	if p.asCSV {
+		p.csv(columns, rows...)
 		return
 	}
 	lines, alerts := make([][]string, 0, 1+len(rows)), map[int]bool{}
@@ -119,7 +126,48 @@ func wide(lines [][]string) (width int) {
 	return width - len(gap)
 }
 
+// outputs are the values of the flag output.
+var outputs = []string{"table", "json", "csv"}
+
+type outputFlag struct{ p *program }
+
+func (o outputFlag) String() string { return outputs[0] }
+
+func (o outputFlag) Type() string { return strings.Join(outputs, "|") }
+
+func (o outputFlag) Set(text string) error {
+	if !slices.Contains(outputs, text) {
+		return errors.New("it is " + strings.Join(outputs, ", "))
+	}
+	o.p.asJSON, o.p.asCSV = text == "json", text == "csv"
+	return nil
+}
+
+// csv prints rows below their names, each cell as a spreadsheet takes it without reading a formula.
+func (p *program) csv(columns []string, rows ...[]string) {
+	out := csv.NewWriter(p.stdout)
+	for _, cells := range append([][]string{columns}, rows...) {
+		harmless := make([]string, len(cells))
+		for i, cell := range cells {
+			if harmless[i] = audit.Escape(cell); cell != "" && strings.ContainsRune("=+-@", rune(cell[0])) && !numeric(cell) {
+				harmless[i] = "'" + harmless[i]
+			}
+		}
+		_ = out.Write(harmless) // a closed terminal is no failure of the command
+	}
+	out.Flush()
+}
+
+func numeric(cell string) bool {
+	_, err := strconv.ParseFloat(cell, 64)
+	return err == nil
+}
+
 func (p *program) record(columns, row []string) {
+	if p.asCSV {
+		p.csv(columns, row)
+		return
+	}
 	most := 0
 	for _, name := range columns {
 		most = max(most, utf8.RuneCountInString(name))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"strings"
 	"testing"
@@ -100,4 +101,33 @@ func TestEveryPlaceAndStepOfAnEventHasWords(t *testing.T) {
 	} {
 		require.NotEmpty(t, strings.TrimPrefix(emission(ops.Emission{State: state}), emission(ops.Emission{})), state)
 	}
+}
+
+func TestAListIsPrintedAsItIsAskedForAndAgainAndAgain(t *testing.T) {
+	t.Parallel()
+	server := listen(t, answering(`{"items":[{"product_id":"=1+1","tenant":"default","available":-5}],"next":""}`))
+	for as, want := range map[string]string{
+		"-o table": "=1+1 ", "-o json": `"product_id": "=1+1"`, "--json": `"product_id": "=1+1"`,
+		"-o csv": "'=1+1,-5,",
+	} {
+		play(t, nil, server, []step{{line: "stock ls " + as, want: want}})
+	}
+	play(t, nil, server, []step{{line: "stock ls -o yaml", fails: "--output"}})
+	ctx, stop := context.WithCancel(t.Context())
+	var out strings.Builder
+	p, err := newProgram(func(string) string { return "" }, &out)
+	require.NoError(t, err)
+	waited := 0
+	p.after = func(every time.Duration) <-chan time.Time {
+		require.Equal(t, 5*time.Second, every)
+		if waited++; waited == 3 {
+			stop()
+			return nil
+		}
+		tick := make(chan time.Time, 1)
+		tick <- time.Time{}
+		return tick
+	}
+	require.NoError(t, p.execute(ctx, []string{"stock", "ls", "--watch=5s", "--server", server}))
+	require.Equal(t, 3, strings.Count(out.String(), "=1+1"))
 }

@@ -295,7 +295,7 @@ var (
 		{regexp.MustCompile(`(^|[^:0-9a-f])[0-9a-f]{64}\b`), "${1}hash"},
 		{regexp.MustCompile(`(^|devel:)[0-9a-f]{8}$`), "${1}hash"},
 		{regexp.MustCompile(`^\(devel\)$|^v0\.0\.0-.*`), "version"},
-		{regexp.MustCompile(`[0-9a-f]{8}(-[a-z-]+~~message)`), "hash$1"},
+		{regexp.MustCompile(`[0-9a-f]{8}(-[a-z-]+~~message|-local:[a-z]+~uuid)`), "hash$1"},
 		{regexp.MustCompile(`[0-9a-f]{16}-([a-z-]+(~|%7E)message)`), "hash-$1"},
 		{regexp.MustCompile(`whsec_[A-Za-z0-9+/=]+`), "whsec_secret"},
 		{regexp.MustCompile(`\b2026-11\b`), "<month>"}, // an example in texts

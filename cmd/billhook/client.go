@@ -24,8 +24,8 @@ import (
 )
 
 func (p *program) worker(command *cobra.Command) func() client {
-	server := command.PersistentFlags().String("server", p.env.Server, "the worker's address, else that of BILLHOOK_SERVER")
-	return func() client { return p.client(*server) }
+	command.PersistentFlags().StringVar(&p.env.Server, "server", p.env.Server, "the worker's address, else that of BILLHOOK_SERVER")
+	return func() client { return p.client(p.env.Server) }
 }
 
 func (p *program) webhookFlag(command *cobra.Command, to *string) {

@@ -21,7 +21,8 @@ var examples = map[string]string{
 	"queues pause":   "billhook queues pause <queue> --why \"the ledger is being mended\"",
 	"queues resume":  "billhook queues resume <queue> --why \"the ledger is mended\"",
 	"queues history": "billhook queues history <queue>",
-	"outbox":         "billhook outbox --limit 10",
+	"queues waiting": "billhook queues waiting --queue <queue>",
+	"outbox ls":      "billhook outbox ls --limit 10",
 
 	"search":             "billhook search 900000000000000033",
 	"subscriptions show": "billhook subscriptions show 900000000000000061",

@@ -121,10 +121,10 @@ func (p *program) commands() *cobra.Command {
 	root.PersistentFlags().VarP(outputFlag{p}, "output", "o", "print "+strings.Join(outputs, ", ")+": of csv, tables and records alone, with every column")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)) // it is there
 	root.PersistentFlags().BoolVar(&p.wide, "wide", false, "leave no column of a table out")
-	root.AddCommand(p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand())
-	root.AddCommand(p.queuesCommand(), p.outboxCommand(), p.doctorCommand(), p.customersCommand(), p.ledgerCommand(), p.importCommand())
 	root.AddCommand(p.operationCommands(operations.All(operations.Apps{}), nouns)...)
-	root.AddCommand(p.usageCommand(), p.searchCommand(), p.subscriptionsCommand(), p.auditCommand(), p.statusCommand())
+	join(root, p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand(),
+		p.queuesCommand(), p.doctorCommand(), p.customersCommand(), p.ledgerCommand(), p.importCommand(), p.usageCommand(), p.searchCommand(),
+		p.subscriptionsCommand(), p.auditCommand(), p.statusCommand())
 	root.SetOut(p.stdout)
 	root.SetErr(p.stdout)
 	root.InitDefaultHelpCmd()

@@ -27,7 +27,7 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 		"completion basj":                    "did you mean bash?",
 		"dlq replay":                         "dlq replay takes <queue> [<id>...]; 0 given\nusage: billhook dlq replay <queue> [<id>...] [flags]",
 		"dlq show a b":                       "dlq show takes <id>; 2 given",
-		"outbox now":                         "outbox takes no argument; 1 given",
+		"outbox ls now":                      "outbox ls takes no argument; 1 given",
 		"products set":                       "products set takes <product id>; 0 given",
 		"events ls --quue x":                 "events ls has no flag --quue; did you mean --queue?",
 		"events ls --zzz":                    "events ls has no flag --zzz\n",

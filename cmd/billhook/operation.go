@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +24,7 @@ import (
 var nouns = map[string]string{
 	"endpoints": "Look at the addresses that third parties registered to be told of events, and change them",
 	"orders":    "Look at where the shop's orders stand",
+	"outbox":    "Look at what is committed and waits to be published",
 	"products":  "Look at what products are worth, and change it without a deployment",
 	"refunds":   "Look at what became of the refunds that messages have asked for",
 	"stock":     "Look at how many pieces of a product can be ordered, and change it",
@@ -61,6 +63,25 @@ func (p *program) operationCommands(of *console.Catalog, about map[string]string
 	return commands
 }
 
+// join puts commands that are written by hand among those of the operations: one takes the place of that of its name,
+// and the commands of one noun stand together.
+func join(parent *cobra.Command, written ...*cobra.Command) {
+	for _, command := range written {
+		i := slices.IndexFunc(parent.Commands(), func(c *cobra.Command) bool { return c.Name() == command.Name() })
+		switch {
+		case i < 0:
+			parent.AddCommand(command)
+		case command.HasSubCommands() && !command.Runnable():
+			join(parent.Commands()[i], command.Commands()...)
+		default:
+			below := parent.Commands()[i].Commands()
+			parent.RemoveCommand(parent.Commands()[i])
+			parent.AddCommand(command)
+			join(command, below...)
+		}
+	}
+}
+
 // asked is one call of an operation's command.
 type asked struct {
 	console.Operation
@@ -89,6 +110,9 @@ func (p *program) operation(of *console.Catalog, o console.Operation, ask func()
 		case f.Name == "why" || f.Name == "page" || f.Expects != "":
 			continue
 		default:
+			if f.Name == "limit" {
+				f.Help = "the most to list; 0: all"
+			}
 			command.Flags().Var(&flagValue{f, f.Standard}, flagOf(f), f.Help)
 			if f.Required {
 				use += " --" + flagOf(f) + " <" + flagOf(f) + ">"
@@ -197,37 +221,57 @@ func (a *asked) input(o console.Operation, expected map[string]any) (console.Inp
 	return in, nil
 }
 
-// list prints the items of a list, page after page, up to the flag limit.
+// list prints the items of a list, page after page, up to the flag limit, and what the answer says beside them.
 func (a *asked) list(ctx context.Context) error {
 	in, err := a.input(a.Operation, nil)
 	if err != nil {
 		return err
 	}
-	limit := 0
-	if text := in.Query.Get("limit"); text != "" {
-		if limit, err = strconv.Atoi(text); err != nil {
-			return usageError(fmt.Sprintf("--limit: %q is not a whole number", text))
-		}
-		in.Query.Del("limit")
-	}
-	all, err := pages[json.RawMessage](ctx, a.ask, a.URL(console.Input{Path: in.Path}), in.Query, limit)
+	limit, most, err := a.limit(in)
 	if err != nil {
 		return err
 	}
-	items := reflect.MakeSlice(reflect.SliceOf(reflect.TypeOf(a.Item()).Elem()), len(all.Items), len(all.Items))
-	for i, raw := range all.Items {
-		if err := a.p.decode(raw, items.Index(i).Addr().Interface()); err != nil {
-			return fmt.Errorf("ask the worker: answer: %w", err)
+	all := reflect.ValueOf(a.Answer()).Elem()
+	items, next := all.FieldByName("Items"), all.FieldByName("Next")
+	for page := all; ; page = reflect.ValueOf(a.Answer()).Elem() {
+		if in.Query.Del("limit"); limit > 0 {
+			in.Query.Set("limit", strconv.Itoa(min(limit-items.Len(), most)))
 		}
+		if err := a.ask.get(ctx, a.URL(in), page.Addr().Interface()); err != nil {
+			return err
+		}
+		if page != all {
+			items.Set(reflect.AppendSlice(items, page.FieldByName("Items")))
+			next.Set(page.FieldByName("Next"))
+		}
+		if next.String() == "" || (limit > 0 && items.Len() >= limit) {
+			break
+		}
+		in.Query.Set("page", next.String())
 	}
-	if len(all.Items) == 0 && a.Empty != "" {
+	if items.Len() == 0 && a.Empty != "" {
 		a.p.printf("%s\n", a.Empty)
 	}
 	a.p.notes(a.table(a.Columns, items))
-	if all.Next != "" {
+	a.p.notes(console.Notes(all.Interface()))
+	if next.String() != "" {
 		a.p.printf("There are more; raise --limit.\n")
 	}
-	return a.p.printJSON(all)
+	return a.p.printJSON(all.Interface())
+}
+
+// limit is the most that is listed, 0 for all, and the most of a page.
+func (a *asked) limit(in console.Input) (limit, most int, err error) {
+	for _, f := range a.Fields {
+		if f.Name == "limit" {
+			most = f.Most()
+			limit, err = strconv.Atoi(cmp.Or(in.Query.Get("limit"), f.Standard))
+		}
+	}
+	if err != nil {
+		return 0, 0, usageError(fmt.Sprintf("--limit: %q is not a whole number", in.Query.Get("limit")))
+	}
+	return limit, most, nil
 }
 
 // show prints what an operation answers.

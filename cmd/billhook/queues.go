@@ -55,7 +55,7 @@ func (p *program) queuesCommand() *cobra.Command {
 		if queues.Outbox.Lanes.Count == 0 {
 			p.printf("\nThe outbox is empty.\n")
 		} else {
-			p.printf("\nThe outbox holds messages of %s keys, the oldest since %s.\n", number(queues.Outbox.Lanes), age(queues.Outbox.OldestSeconds))
+			p.printf("\nThe outbox holds messages of %s keys, the oldest since %s.\n", number(queues.Outbox.Lanes), queues.Outbox.OldestSeconds)
 		}
 	})
 	return command
@@ -88,9 +88,9 @@ func oldestLetter(d ops.Depth) string {
 	case d.Count.Count == 0:
 		return ""
 	case d.OldestAlertSeconds == 0:
-		return age(d.OldestSeconds)
+		return d.OldestSeconds.String()
 	default:
-		return fmt.Sprintf("%s (alert > %s)", age(d.OldestSeconds), age(d.OldestAlertSeconds))
+		return fmt.Sprintf("%s (alert > %s)", d.OldestSeconds, d.OldestAlertSeconds)
 	}
 }
 
@@ -113,20 +113,6 @@ func (p *program) stateOf(q ops.Queue) string {
 	default:
 		return "on"
 	}
-}
-
-func (p *program) outboxCommand() *cobra.Command {
-	return shows(p, nil, question{
-		use: "outbox", short: "Show what waits to be published, the longest waiting first", path: "/v1/ops/outbox",
-		flags: map[string]string{"limit": "how many to show, 999 at most"}, usual: map[string]string{"limit": "50"},
-	}, func(lanes ops.Lanes) {
-		columns[ops.Lane]{names: []string{"LANE", "WAITS", "SINCE", "RELAYED NEXT"}, none: "Nothing waits.", row: func(lane ops.Lane) []string {
-			return row(lane.ID, age(lane.WaitsSeconds), when(lane.OldestAt), when(lane.DueAt))
-		}}.print(p, lanes.Items)
-		if lanes.More {
-			p.printf("There are more; raise --limit.\n")
-		}
-	})
 }
 
 func (p *program) eventsListCommand(ask func() client) *cobra.Command {
@@ -164,7 +150,8 @@ func (p *program) eventsListCommand(ask func() client) *cobra.Command {
 			if err := ask().get(command.Context(), path, &answer.Waiting); err != nil {
 				return err
 			}
-			p.printWaits(answer.Waiting)
+			p.printf("\nBeside these, or not yet among them, there wait\n")
+			p.notes(answer.Waiting.Notes())
 			return p.printJSON(answer)
 		},
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/compose/operations"
 	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -54,14 +55,12 @@ func serveEvents(t *testing.T) (address string) {
 	counted.Answered("ledger", 0, "callee_unreachable", 20*time.Millisecond)
 	require.NoError(t, counted.Flush(t.Context()))
 	posts := map[string]catalog.Handler{"order.paid": {Post: catalog.Post{Target: "ledger"}}}
-	return serveAPI(t, &ops.API{
-		Operator: &deadletter.Operator{Store: db, Now: now},
-		Reads: ops.Reads{Store: db, Now: now, Catalog: &catalog.Catalog{Targets: map[string]catalog.Target{"ledger": {Name: "ledger"}}, Queues: []catalog.Queue{
-			{ID: "orders", Alias: "q:orders", Enabled: true, MaxBacklog: catalog.MaxBacklog{Messages: 10_000}, Handlers: posts},
-			{ID: "clicks", Enabled: true, DeadLetter: catalog.DeadLetter{Drop: true}},
-			{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 5, OldestAlert: 4 * time.Hour}},
-		}}},
-	})
+	reads := ops.Reads{Store: db, Now: now, Catalog: &catalog.Catalog{Targets: map[string]catalog.Target{"ledger": {Name: "ledger"}}, Queues: []catalog.Queue{
+		{ID: "orders", Alias: "q:orders", Enabled: true, MaxBacklog: catalog.MaxBacklog{Messages: 10_000}, Handlers: posts},
+		{ID: "clicks", Enabled: true, DeadLetter: catalog.DeadLetter{Drop: true}},
+		{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 5, OldestAlert: 4 * time.Hour}},
+	}}}
+	return serveAPI(t, &ops.API{Operator: &deadletter.Operator{Store: db, Now: now}, Reads: reads, Operations: operations.All(operations.Apps{Reads: reads})})
 }
 
 func TestQueuesAndEventsArePrinted(t *testing.T) {
@@ -70,14 +69,14 @@ func TestQueuesAndEventsArePrinted(t *testing.T) {
 		{line: "events ls --status failed", want: "\nCREATED QUEUE EVENT TYPE STATUS ATTEMPTS RESULT\n2026-03-02T10:08:00Z orders e007 order.paid FAILED 1 order_not_seen\n"},
 		{line: "events ls --queue q:orders --since 10m --limit 2", want: "\nThere may be more; raise --limit.\n"},
 		{line: "events show e007", want: "\ne007 FAILED\n…reason order_not_seen\nattempts 1\nidempotency key payment-7\npayload sha256:00\n"},
-		{line: "events ls --correlation c9", want: "\nNo event matches.\n\nBeside these, or not yet among them, there wait\n12 in the broker, orders for 1m30s\n3 in the broker, clicks\n"},
+		{line: "events ls --correlation c9", want: "\nNo event matches.\n\nBeside these, or not yet among them, there wait\n12 in the broker, of orders for 1m 30s\n3 in the broker, of clicks\n"},
 		{line: "events ls --queue refunds", want: "\nNothing waits in the broker, delayed, in the outbox, in a replay or for approval.\n"},
 		{line: "events ls --since 1h --until 2h", fails: "before until"},
 		{line: "events ls --queue ordesr", fails: "queue_unknown"},
 		{line: "queues", want: `
 QUEUE WAITING IN/H OUT/H FAILURES PROCESSING COMPLETED FAILED DEAD-LETTERED OPEN OLDEST STATE ALIAS
-orders 12 of 10000 in broker for 1m30s 5 4 50 % 0 249 1 0 1 (alert > 0) 1h30m ALERT q:orders
-clicks 3 in broker 0 0 - 0 0 0 0 dropped - on -
+orders 12 of 10000 in the broker for 1m 30s 5 4 50 % 0 249 1 0 1 (alert > 0) 1h 30m ALERT q:orders
+clicks 3 in the broker 0 0 - 0 0 0 0 dropped - on -
 refunds - 0 0 - 0 0 0 0 1 (alert > 5) 5h (alert > 4h) ALERT -
 
 orders: the breaker of target ledger is half-open in instance i1 since 2026-03-02T10:14:00Z
@@ -85,8 +84,8 @@ orders: the breaker of target ledger is half-open in instance i1 since 2026-03-0
 The outbox holds messages of 1 keys, the oldest since 1m.
 `},
 		{line: "queues show q:orders", want: `
-Waiting: 12 of 10000 in broker for 1m30s
-Dead letters: 1 (alert > 0), the oldest 1h30m
+Waiting: 12 of 10000 in the broker for 1m 30s
+Dead letters: 1 (alert > 0), the oldest 1h 30m
 1 product_unknown
 Last hour, about: 5 in, 2 processed, 1 ended otherwise, 1 dead-lettered, 1 attempts failed and follow again; 50 % of the attempts failed.
 
@@ -98,7 +97,7 @@ ledger 2026-03-02T10:15:00Z none callee_unreachable 20 ms
 		{line: "queues rates", want: "\nQUEUE HOUR (UTC) IN PROCESSED OTHER DEAD FAILED FAILURES\norders 2026-03-02 10:00 5 2 1 1 1 50 %\n"},
 		{line: "queues rates orders --days 2", want: "\norders 2026-03-02 5 2 1 1 1 50 %\n"},
 		{line: "queues rates clicks", want: "\nNothing was delivered.\n"},
-		{line: "outbox", want: "\nLANE WAITS SINCE RELAYED NEXT\nlane-1 1m 2026-03-02T10:14:00Z 2026-03-02T10:15:01Z\n"},
+		{line: "outbox ls", want: "\nLANE PUBLISHED NEXT SINCE WAITS\nlane-1 2026-03-02T10:15:01Z 2026-03-02T10:14:00Z 1m\n"},
 	})
 }
 

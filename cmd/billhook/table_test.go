@@ -66,20 +66,6 @@ func TestWidthIsThatOfCOLUMNSElse100WhereNoTerminalIs(t *testing.T) {
 	}
 }
 
-func TestCellSaysWhatWaitsAndWhere(t *testing.T) {
-	t.Parallel()
-	n := func(i int64) *int64 { return &i }
-	of := func(i int64) ops.Count { return ops.Count{Count: i} }
-	for want, queue := range map[string]ops.Queue{
-		"":                                       {Enabled: true, Waiting: ops.Waiting{Unacknowledged: n(0)}},
-		"broker unknown":                         {Enabled: true},
-		"7 of 9 in broker for 1m1s":              {Enabled: true, Waiting: ops.Waiting{Unacknowledged: n(7), OldestUnackedSeconds: n(61)}, Backlog: &ops.Backlog{Max: 9}},
-		"1 in broker, 2 delayed, 3 for approval": {Enabled: true, Waiting: ops.Waiting{Unacknowledged: n(1), Delayed: of(2), ForApproval: of(3)}},
-	} {
-		require.Equal(t, want, waiting(queue))
-	}
-}
-
 func TestEveryPlaceAndStepOfAnEventHasWords(t *testing.T) {
 	t.Parallel()
 	for _, place := range []ops.Where{

@@ -216,6 +216,17 @@ func (o Operation) check(request reflect.Value) error {
 	return err
 }
 
+// Most is the greatest number that the field takes; 0: there is no bound.
+func (f Field) Most() int {
+	for rule := range strings.SplitSeq(f.Rules, ",") {
+		if most, ok := strings.CutPrefix(rule, "max="); ok {
+			n, _ := strconv.Atoi(most) // a row whose bound is no number is refused where it is made
+			return n
+		}
+	}
+	return 0
+}
+
 // rule says what the field's value must be.
 func (f Field) rule() string {
 	low, high := "", ""

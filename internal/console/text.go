@@ -36,6 +36,29 @@ func Text(v reflect.Value) string {
 	}
 }
 
+// Seconds is a length of time, which people see in its two largest units, such as 3h 12m.
+type Seconds int64
+
+func (s Seconds) String() string {
+	units := []struct {
+		seconds Seconds
+		name    string
+	}{{86400, "d"}, {3600, "h"}, {60, "m"}, {1, "s"}}
+	for i, unit := range units {
+		if s < unit.seconds {
+			continue
+		}
+		text := strconv.FormatInt(int64(s/unit.seconds), 10) + unit.name
+		if i+1 < len(units) {
+			if rest := s % unit.seconds / units[i+1].seconds; rest > 0 {
+				text += " " + strconv.FormatInt(int64(rest), 10) + units[i+1].name
+			}
+		}
+		return text
+	}
+	return "0s"
+}
+
 func pairs[V any](of map[string]V) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(of)) {

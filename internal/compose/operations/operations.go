@@ -10,6 +10,7 @@ import (
 	"billhook/internal/apps/payments"
 	"billhook/internal/apps/products"
 	"billhook/internal/console"
+	"billhook/internal/console/ops"
 	"billhook/internal/platform/store"
 )
 
@@ -17,6 +18,7 @@ import (
 // knows them.
 type Apps struct {
 	Store     store.Store
+	Reads     ops.Reads
 	Products  *products.Keeper
 	Stock     *orders.Keeper
 	Endpoints *endpoints.Keeper
@@ -30,5 +32,7 @@ func All(of Apps) *console.Catalog {
 		payments.Operations(of.Store),
 		cmp.Or(of.Products, &products.Keeper{}).Operations(),
 		cmp.Or(of.Stock, &orders.Keeper{}).Operations(),
+		of.Reads.OutboxOperations(),
+		of.Reads.QueueOperations(),
 	)
 }

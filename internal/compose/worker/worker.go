@@ -239,8 +239,9 @@ func New(config Config) (*Worker, error) {
 		},
 	}
 	upkeep.Operator = operator
+	reads := ops.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}
 	api := &ops.API{
-		Reads: ops.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}, Access: config.Access, Log: config.Log, Operator: operator,
+		Reads: reads, Access: config.Access, Log: config.Log, Operator: operator,
 		Customers: &customers.Operator{Store: config.lists(watched), Now: config.Now, NewID: uuid.NewString},
 		Periods:   &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
 		Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
@@ -251,6 +252,7 @@ func New(config Config) (*Worker, error) {
 		Tries: &dryrun.Desk{Store: listed, Now: config.Now, Worker: config.trial},
 		Operations: operations.All(operations.Apps{
 			Store:    listed,
+			Reads:    reads,
 			Products: &products.Keeper{Store: listed, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 			Stock:    &orders.Keeper{Store: listed, Now: config.Now, NewID: uuid.NewString},
 			Endpoints: &endpoints.Keeper{

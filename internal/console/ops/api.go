@@ -75,8 +75,6 @@ func (a *API) routes(r chi.Router) {
 	r.Route("/v1/ops", func(r chi.Router) {
 		r.Use(bounded(maxRequest), saying)
 		r.Get("/queues", plain(a, a.Queues))
-		r.Get("/waiting", answer(a, a.waitsOf))
-		r.Get("/outbox", answer(a, a.outbox))
 		r.Get("/events", answer(a, a.events))
 		r.Get("/events/tail", a.tail)
 		r.Get("/events/{event_id}", answer(a, a.event))
@@ -243,15 +241,6 @@ func (a *API) event(r *http.Request) (Event, error) {
 		return Event{}, err
 	}
 	return a.Event(r.Context(), of.id, of.queue, of.tenant)
-}
-
-func (a *API) outbox(r *http.Request) (Lanes, error) {
-	params := read(r, "limit")
-	limit := params.limit(lanes, maxLanes)
-	if err := params.err(); err != nil {
-		return Lanes{}, err
-	}
-	return a.Outbox(r.Context(), limit)
 }
 
 func (a *API) events(r *http.Request) (List[Line], error) {

@@ -2,12 +2,14 @@ package ops
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
 	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/console"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -85,15 +87,22 @@ type Count struct {
 	More  bool  `json:"more"`
 }
 
+func (c Count) String() string {
+	if c.More {
+		return "over " + strconv.FormatInt(c.Count, 10)
+	}
+	return strconv.FormatInt(c.Count, 10)
+}
+
 // Depth is how many dead letters of a queue are open, and since when.
 type Depth struct {
 	Count
 	AlertAbove int `json:"alert_above"`
 	// OldestAt is since when the oldest waits, OldestSeconds for how long.
-	OldestAt      time.Time `json:"oldest_at,omitzero"`
-	OldestSeconds int64     `json:"oldest_seconds"`
+	OldestAt      time.Time       `json:"oldest_at,omitzero"`
+	OldestSeconds console.Seconds `json:"oldest_seconds"`
 	// OldestAlertSeconds is how long it may wait; 0 is for ever.
-	OldestAlertSeconds int64 `json:"oldest_alert_seconds"`
+	OldestAlertSeconds console.Seconds `json:"oldest_alert_seconds"`
 	// Alert reports whether there are more than AlertAbove, or the oldest waits too long.
 	Alert bool `json:"alert"`
 	// Dropped: the queue keeps no dead letters.
@@ -104,8 +113,8 @@ type Depth struct {
 type Outbox struct {
 	Lanes Count `json:"lanes"`
 	// OldestAt is since when the oldest waits, OldestSeconds for how long.
-	OldestAt      time.Time `json:"oldest_at,omitzero"`
-	OldestSeconds int64     `json:"oldest_seconds"`
+	OldestAt      time.Time       `json:"oldest_at,omitzero"`
+	OldestSeconds console.Seconds `json:"oldest_seconds"`
 }
 
 const queriesAtOnce = 8
@@ -211,7 +220,7 @@ func (a Reads) depth(ctx context.Context, q catalog.Queue) (Depth, error) {
 	age, longest := standing.Age(now), q.DeadLetter.OldestAlert
 	return Depth{
 		Count: Count{Count: standing.Open, More: standing.More}, AlertAbove: q.DeadLetter.AlertAbove,
-		OldestAt: standing.Oldest, OldestSeconds: int64(age.Seconds()), OldestAlertSeconds: int64(longest.Seconds()),
+		OldestAt: standing.Oldest, OldestSeconds: secondsOf(age), OldestAlertSeconds: secondsOf(longest),
 		Alert: standing.Open > int64(q.DeadLetter.AlertAbove) || (longest > 0 && age > longest),
 	}, nil
 }
@@ -227,45 +236,4 @@ func (a Reads) waiting(ctx context.Context) (Outbox, error) {
 		answer.OldestAt, answer.OldestSeconds = l.OldestAt, l.WaitsSeconds
 	}
 	return answer, err
-}
-
-// Lane is an ordering key of a topic with messages that wait to be published.
-type Lane struct {
-	ID string `json:"id"`
-	// DueAt is the relay's next attempt.
-	DueAt time.Time `json:"due_at,omitzero"`
-	// OldestAt is since when its oldest message waits, WaitsSeconds for how long.
-	OldestAt     time.Time `json:"oldest_at,omitzero"`
-	WaitsSeconds int64     `json:"waits_seconds"`
-}
-
-// Lanes is a list of lanes, the longest waiting first. More: there are more.
-type Lanes struct {
-	Items []Lane `json:"items"`
-	Next  string `json:"next"` // always empty: a higher limit shows more
-	More  bool   `json:"more"`
-}
-
-// The bounds of a list of lanes.
-const (
-	lanes    = 50
-	maxLanes = store.MaxPage - 1
-	// ahead is how far another instance's clock may be before this one's.
-	ahead = time.Minute
-)
-
-// Outbox returns the lanes that wait longest.
-func (a Reads) Outbox(ctx context.Context, limit int) (Lanes, error) {
-	found, err := a.oldestLanes(ctx, limit+1)
-	return Lanes{Items: found[:min(len(found), limit)], More: len(found) > limit}, err
-}
-
-func (a Reads) oldestLanes(ctx context.Context, limit int) ([]Lane, error) {
-	now := a.Now().UTC()
-	longest, err := lane.Longest(ctx, a.Store, lane.Outbox, now.Add(ahead), limit)
-	found := make([]Lane, len(longest))
-	for i, l := range longest {
-		found[i] = Lane{ID: l.ID(), DueAt: l.DueAt, OldestAt: l.OldestAt, WaitsSeconds: max(0, int64(now.Sub(l.OldestAt).Seconds()))}
-	}
-	return found, err
 }

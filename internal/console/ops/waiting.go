@@ -2,10 +2,12 @@ package ops
 
 import (
 	"context"
+	"fmt"
 	"maps"
-	"net/http"
+	"strings"
 	"time"
 
+	"billhook/internal/console"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
@@ -25,8 +27,8 @@ type Waiting struct {
 	// Unacknowledged counts the messages in the broker: those that nobody has been given yet, those
 	// whose attempt is under way or waits for a slot, and those that wait there for another one.
 	// OldestUnackedSeconds is how long the oldest of them has waited.
-	Unacknowledged       *int64 `json:"unacknowledged"`
-	OldestUnackedSeconds *int64 `json:"oldest_unacked_seconds"`
+	Unacknowledged       *int64           `json:"unacknowledged"`
+	OldestUnackedSeconds *console.Seconds `json:"oldest_unacked_seconds"`
 	// Delayed counts the messages that are kept until a time, or behind another of their key.
 	Delayed Count `json:"delayed"`
 	// Outbox counts the messages that are committed and not yet published.
@@ -35,6 +37,38 @@ type Waiting struct {
 	InReplay Count `json:"in_replay"`
 	// ForApproval counts the operations that wait for a second person.
 	ForApproval Count `json:"for_approval"`
+}
+
+// String says what waits where.
+func (w Waiting) String() string {
+	var parts []string
+	switch {
+	case w.Unacknowledged == nil:
+		parts = append(parts, "broker not counted")
+	case *w.Unacknowledged > 0:
+		parts = append(parts, fmt.Sprint(*w.Unacknowledged)+" in the broker"+forLong(w.OldestUnackedSeconds))
+	}
+	return strings.Join(append(parts, w.kept()...), ", ")
+}
+
+func forLong(age *console.Seconds) string {
+	if age == nil || *age == 0 {
+		return ""
+	}
+	return " for " + age.String()
+}
+
+// kept says what waits elsewhere than in the broker.
+func (w Waiting) kept() (parts []string) {
+	for _, one := range []struct {
+		Count
+		where string
+	}{{w.Delayed, "delayed"}, {w.Outbox, "in the outbox"}, {w.InReplay, "in replay"}, {w.ForApproval, "for approval"}} {
+		if one.Count.Count > 0 {
+			parts = append(parts, one.String()+" "+one.where)
+		}
+	}
+	return parts
 }
 
 type place struct {
@@ -103,7 +137,7 @@ func (w *Waiting) add(held backlog.Held, now time.Time) {
 	if held.Oldest.IsZero() {
 		return
 	}
-	age := max(0, int64(now.Sub(held.Oldest).Seconds()))
+	age := secondsOf(now.Sub(held.Oldest))
 	if w.OldestUnackedSeconds == nil || age > *w.OldestUnackedSeconds {
 		w.OldestUnackedSeconds = &age
 	}
@@ -114,7 +148,7 @@ type InBroker struct {
 	Queue    string `json:"queue"`
 	Messages int64  `json:"messages"`
 	// OldestSeconds is how long the oldest of them has waited; 0: it is not known.
-	OldestSeconds int64 `json:"oldest_seconds"`
+	OldestSeconds console.Seconds `json:"oldest_seconds"`
 }
 
 // Elsewhere is what waits and may have no record: it stands in no line of the job log.
@@ -126,8 +160,23 @@ type Elsewhere struct {
 	Unknown  []string   `json:"unknown"`
 }
 
-// Waits counts what waits of a queue, or of all where the id is empty.
-func (a Reads) Waits(ctx context.Context, queue string) (Elsewhere, error) {
+// Notes says what waits where, a line for each place.
+func (e Elsewhere) Notes() (notes []string) {
+	for _, in := range e.InBroker {
+		notes = append(notes, fmt.Sprint(in.Messages)+" in the broker, of "+in.Queue+forLong(&in.OldestSeconds))
+	}
+	notes = append(notes, e.kept()...)
+	if len(e.Unknown) > 0 {
+		notes = append(notes, "not counted in the broker: "+strings.Join(e.Unknown, ", "))
+	}
+	if notes == nil {
+		return []string{"Nothing waits in the broker, delayed, in the outbox, in a replay or for approval."}
+	}
+	return notes
+}
+
+// waits counts what waits of a queue, or of all where the id is empty.
+func (a Reads) waits(ctx context.Context, queue string) (Elsewhere, error) {
 	kept, err := a.counts(ctx, queue, anything)
 	if err != nil {
 		return Elsewhere{}, err
@@ -157,14 +206,4 @@ func (a Reads) Waits(ctx context.Context, queue string) (Elsewhere, error) {
 		}
 	}
 	return e, nil
-}
-
-// waitsOf answers what waits: of one queue, or of all.
-func (a *API) waitsOf(r *http.Request) (Elsewhere, error) {
-	params := read(r, "queue")
-	queue := params.queue(a.Catalog)
-	if err := params.err(); err != nil {
-		return Elsewhere{}, err
-	}
-	return a.Waits(r.Context(), queue)
 }

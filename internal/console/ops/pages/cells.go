@@ -2,6 +2,7 @@ package pages
 
 import (
 	"cmp"
+	"fmt"
 	"net/url"
 	"reflect"
 	"regexp"
@@ -29,7 +30,8 @@ func cellOf(c console.Column, of any, tenant string) cell {
 	if at, ok := v.Interface().(time.Time); ok {
 		made.Time = at
 	}
-	if made.Amount = v.CanInt(); made.Amount && made.Text == console.Text(v) {
+	_, worded := v.Interface().(fmt.Stringer)
+	if made.Amount = v.CanInt() && !worded; made.Amount && made.Text == console.Text(v) {
 		made.Text = number(v.Int())
 	}
 	made.State = v.Kind() == reflect.String && v.Type() != reflect.TypeFor[string]()

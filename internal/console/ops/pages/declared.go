@@ -160,6 +160,7 @@ func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
 	}
 	list := reflect.ValueOf(answer)
 	table := gridOf(o.Columns, list.FieldByName("Items"), v.query("tenant"))
+	table.Notes = append(table.Notes, console.Notes(answer)...)
 	table.Title, table.Empty, table.Next = title(o.Verb()), o.Empty, next(v.request.URL.RequestURI(), list.FieldByName("Next").String())
 	return table, nil
 }

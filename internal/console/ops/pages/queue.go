@@ -20,7 +20,6 @@ func (p *Pages) queueRoutes(r chi.Router) {
 	p.page(r, "/queues/{id}", "queue.html", p.queue)
 	p.change(r, "/queues/{id}/pause", "queue_pause.html", loads[queuePause](named("/v1/ops/queues/%s/pause", "id")), switchQueue("pause"))
 	p.change(r, "/queues/{id}/resume", "queue_resume.html", loads[queuePause](named("/v1/ops/queues/%s/pause", "id")), switchQueue("resume"))
-	p.page(r, "/outbox", "outbox.html", loads[ops.Lanes](at("/v1/ops/outbox?limit="+rows)))
 }
 
 type queuePage struct {

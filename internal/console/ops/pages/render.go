@@ -23,6 +23,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -151,26 +152,9 @@ func when(t time.Time) string {
 
 func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// age is a number of seconds in its two largest units, such as 3h 12m.
-func age(seconds int64) string {
-	units := []struct {
-		seconds int64
-		name    string
-	}{{86400, "d"}, {3600, "h"}, {60, "m"}, {1, "s"}}
-	seconds = max(seconds, 0)
-	for i, unit := range units {
-		if seconds < unit.seconds {
-			continue
-		}
-		text := strconv.FormatInt(seconds/unit.seconds, 10) + unit.name
-		if i+1 < len(units) {
-			if rest := seconds % unit.seconds / units[i+1].seconds; rest > 0 {
-				text += " " + strconv.FormatInt(rest, 10) + units[i+1].name
-			}
-		}
-		return text
-	}
-	return "0s"
+// age is a number of seconds of any type in its two largest units.
+func age(seconds any) string {
+	return console.Seconds(reflect.Indirect(reflect.ValueOf(seconds)).Int()).String()
 }
 
 func since(now, t time.Time) string {

@@ -85,7 +85,7 @@ func openShop(t testing.TB, third partner) *shop {
 		Reads: ops.Reads{Store: db, Catalog: c, Now: now}, Access: ops.Access{OpenOnLoopback: true}, Log: log,
 		Customers: &customers.Operator{Store: db, Now: now, NewID: newID},
 		Operations: operations.All(operations.Apps{
-			Store: db, Stock: &orders.Keeper{Store: db, Now: now, NewID: newID},
+			Store: db, Reads: ops.Reads{Store: db, Catalog: c, Now: now}, Stock: &orders.Keeper{Store: db, Now: now, NewID: newID},
 			Products:  &products.Keeper{Store: db, Start: map[string]catalog.Product{"hat": {Points: 250}}, Now: now, NewID: newID},
 			Endpoints: &endpoints.Keeper{Store: db, Poster: third, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
 		}),

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
@@ -23,95 +24,78 @@ func running(c *catalog.Catalog) (ids []string) {
 	return ids
 }
 
-func TestADeploymentRunsTheQueuesThatItNamesAlone(t *testing.T) {
+// deployment is a row of testdata/deployments.yaml, which says what each member is.
+type deployment struct {
+	What, Of, Refused, Named, First, Pool, Wrong string
+	Queues, Runs, Variables, Sources             []string
+	Topics                                       int
+	Emits                                        map[string][]string
+}
+
+// narrowed is the catalog that the deployment runs.
+func (d deployment) narrowed(t *testing.T) *catalog.Catalog {
+	t.Helper()
+	folder := map[string]string{"small": small, "crooked": crooked}[d.Of]
+	if d.Refused == "" {
+		return mustOnly(t, from(t, folder), d.Queues...)
+	}
+	off := from(t, folder)
+	off.Queues[slices.IndexFunc(off.Queues, func(q catalog.Queue) bool { return q.ID == "events-low" })].Enabled = false
+	_, err := off.Only(d.Queues)
+	require.EqualError(t, err, d.Refused, d.What)
+	return nil
+}
+
+func TestADeploymentRunsTheQueuesThatItNamesOrIsRefusedWithTheReason(t *testing.T) {
 	t.Parallel()
+	var all []deployment
+	require.NoError(t, yaml.Unmarshal([]byte(text(t, "testdata", "deployments.yaml")), &all))
+	for _, d := range all {
+		only := d.narrowed(t)
+		if only == nil {
+			continue
+		}
+		for handler, to := range d.Emits {
+			require.ElementsMatch(t, to, only.EmitsOf(handler), d.What)
+		}
+		if d.Runs != nil {
+			require.Equal(t, d.Runs, running(only), d.What)
+			var variables []string
+			for _, target := range only.TargetsOf("") {
+				variables = append(variables, target.URLVariable)
+			}
+			require.Equal(t, d.Variables, variables, d.What)
+			require.Equal(t, d.Sources, slices.Sorted(maps.Keys(only.Sources)), d.What)
+		}
+		if d.First == "" {
+			require.True(t, d.Runs == nil || len(only.OutboundTopics) == 0, d.What)
+			require.True(t, d.Topics == 0 || len(only.OutboundTopics) == d.Topics, d.What)
+			continue
+		}
+		require.Equal(t, d.First, only.TasksPool, d.What)
+		decided, err := only.ForTasks(d.Named)
+		if d.Wrong != "" {
+			require.ErrorContains(t, err, d.Wrong, d.What)
+			continue
+		}
+		require.NoError(t, err, d.What)
+		require.Equal(t, d.Pool, decided.TasksPool, d.What)
+		again, err := decided.With(nil)
+		require.NoError(t, err, d.What)
+		require.Equal(t, d.Pool, again.TasksPool, "%s, also with other files", d.What)
+	}
 	shipped := from(t, "")
 	before := running(shipped)
-	for sentence, test := range map[string]struct {
-		names, want, variables, sources []string
-	}{
-		"PayNow alone takes two queues of one pool, and no gateway": {
-			[]string{"paynow-events", "pay-subscription-update"}, []string{"paynow-events", "pay-subscription-update"},
-			[]string{"SUBSCRIPTION_SERVICE_URL"}, []string{"generic", "paynow"},
-		},
-		"an alias is a name too, and spaces are none": {
-			[]string{" q:sub:plan_change", "q:sub:usage_sync "}, []string{"sub-plan-change", "sub-usage-sync"},
-			[]string{"PLATFORM_URL"}, []string{"generic"},
-		},
-		"usage is counted where nobody is warned": {
-			[]string{"events-high"}, []string{"events-high"}, []string{"GATEWAY_URL", "PLATFORM_URL"}, []string{"generic"},
-		},
-		"one queue is enough; the producers keep their door": {
-			[]string{"pay-subscription-update"}, []string{"pay-subscription-update"}, []string{"SUBSCRIPTION_SERVICE_URL"}, []string{"generic"},
-		},
-	} {
-		only, err := shipped.Only(test.names)
-		require.NoError(t, err, sentence)
-		require.Equal(t, test.want, running(only), sentence)
-		var variables []string
-		for _, target := range only.TargetsOf("") {
-			variables = append(variables, target.URLVariable)
-		}
-		require.Equal(t, test.variables, variables, sentence)
-		require.Empty(t, only.OutboundTopics, sentence)
-		require.Equal(t, test.sources, slices.Sorted(maps.Keys(only.Sources)), sentence)
-	}
-	told := mustOnly(t, shipped, "events-low")
-	require.Len(t, told.OutboundTopics, 1, "others are told by a queue that runs")
-	all := mustOnly(t, shipped)
-	require.Same(t, shipped, all, "without names every enabled queue runs")
+	payNow := mustOnly(t, mustOnly(t, shipped, "paynow-events", "pay-subscription-update", "orders-process", "notifications-fanout", "notifications-send"),
+		"paynow-events", "pay-subscription-update")
+	require.Empty(t, payNow.EmitsOf("points.credit"), "a narrowed catalog is narrowed again")
+	require.Same(t, shipped, mustOnly(t, shipped), "without names every enabled queue runs")
 	require.Equal(t, before, running(shipped), "a narrowed catalog leaves the whole one as it was")
+	require.Equal(t, []string{"orders-process"}, shipped.EmitsOf("points.credit"))
 	require.NotEmpty(t, shipped.Sources[catalog.Producers].Events)
-}
-
-func TestADeploymentThatLacksWhatItNeedsIsRefusedWithTheReason(t *testing.T) {
-	t.Parallel()
-	shipped := from(t, "")
-	for sentence, test := range map[string]struct {
-		names []string
-		want  string
-	}{
-		"a queue that there is not":  {[]string{"paynow-event"}, "QUEUES: no queue has the id or alias paynow-event"},
-		"a queue that is not on":     {[]string{"events-low"}, "QUEUES: queue events-low is not enabled in the catalog"},
-		"a queue twice":              {[]string{"sub-plan-change", "q:sub:plan_change"}, "QUEUES: queue sub-plan-change is named twice"},
-		"nothing between two commas": {[]string{"sub-plan-change", " "}, "QUEUES: an entry is empty"},
-		"a queue that emits to one that does not run": {
-			[]string{"paynow-events"}, "QUEUES: queue paynow-events emits to queue pay-subscription-update, which does not run here: name it too",
-		},
-		"a queue that tells a topic that nobody takes from": {
-			[]string{"orders-process"}, "QUEUES: queue orders-process emits to topic notifications, and no queue that takes messages of it runs here: name one too",
-		},
-		"several mistakes": {
-			[]string{"paynow-events", "nobody"},
-			"QUEUES: no queue has the id or alias nobody\nQUEUES: queue paynow-events emits to queue pay-subscription-update, which does not run here: name it too",
-		},
-	} {
-		off := *shipped
-		off.Queues = slices.Clone(shipped.Queues)
-		off.Queues[slices.IndexFunc(off.Queues, func(q catalog.Queue) bool { return q.ID == "events-low" })].Enabled = false
-		_, err := off.Only(test.names)
-		require.EqualError(t, err, test.want, sentence)
-	}
-}
-
-// PayNow's payments confirm the shop's orders where these run, and usage warns where the platform is
-// told. Neither needs the other queue.
-func TestAHandlerEmitsToAQueueThatNeedNotRunOnlyWhereItDoes(t *testing.T) {
-	t.Parallel()
-	shipped := from(t, "")
-	payNow := []string{"paynow-events", "pay-subscription-update"}
-	alone := mustOnly(t, shipped, payNow...)
-	require.Empty(t, alone.EmitsOf("points.credit"))
-	with := mustOnly(t, shipped, append(payNow, "orders-process", "notifications-fanout", "notifications-send")...)
-	require.Equal(t, []string{"orders-process"}, with.EmitsOf("points.credit"))
-	require.Equal(t, []string{"orders-process"}, shipped.EmitsOf("points.credit"), "a narrowed catalog leaves the whole one as it was")
-	again := mustOnly(t, with, payNow...)
-	require.Empty(t, again.EmitsOf("points.credit"))
-
-	counted := mustOnly(t, shipped, "events-high")
-	require.Empty(t, counted.EmitsOf("usage.track"))
-	warned := mustOnly(t, shipped, "events-high", "events-normal")
-	require.Equal(t, []string{"events-normal"}, warned.EmitsOf("usage.track"))
+	require.True(t, slices.ContainsFunc(shipped.Queues, func(q catalog.Queue) bool {
+		return q.Enabled && q.Pool == shipped.TasksPool && q.MinInstances > 0
+	}), "alarms meet no cold start")
 }
 
 func TestAQueueThatIsNotEnabledIsNotEmittedTo(t *testing.T) {
@@ -176,56 +160,4 @@ func TestANarrowedCatalogNeedsNothingThatDoesNotRun(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestTheTasksAreOfAPoolThatRunsAndIsNamedWhereSeveralDo(t *testing.T) {
-	t.Parallel()
-	shipped := from(t, "")
-	one := from(t, small)   // it names no pool
-	two := from(t, crooked) // it names none, and two pools run
-	for sentence, test := range map[string]struct {
-		of     *catalog.Catalog
-		queues []string
-		named  string
-		// first is the pool before anybody has decided, and want the one that is decided, unless that is wrong.
-		first, want, wrong string
-	}{
-		"the catalog names it":                          {of: shipped, first: "payments", want: "payments"},
-		"a queue of the catalog's pool runs":            {of: shipped, queues: []string{"search-index", "pay-subscription-update"}, first: "payments", want: "payments"},
-		"the deployment names another":                  {of: shipped, named: "bulk", first: "payments", want: "bulk"},
-		"one pool runs alone, and is not the catalog's": {of: shipped, queues: []string{"sub-usage-sync"}, first: "bulk", want: "bulk"},
-		"one pool runs alone, and nobody names any":     {of: one, first: "seats", want: "seats"},
-		"several run, and the catalog's does not, so the first is by name": {
-			of: shipped, queues: []string{"sub-usage-sync", "search-index", "analytics-track"}, first: "analytics",
-			wrong: "TASKS_POOL: no queue of pool payments, the catalog's for the tasks, runs here: name one of analytics, bulk, search",
-		},
-		"the same, and the deployment names one": {of: shipped, queues: []string{"search-index", "sub-usage-sync"}, named: "search", first: "bulk", want: "search"},
-		"several run, and nobody names any": {
-			of: two, first: "letters", wrong: "TASKS_POOL: the catalog's tasks_pool names none for the tasks: name one of letters, seats",
-		},
-		"the deployment names one that does not run": {
-			of: shipped, queues: []string{"pay-subscription-update"}, named: "bulk", first: "payments",
-			wrong: "TASKS_POOL: no queue that runs here is in pool bulk; the pools are payments",
-		},
-		"the deployment names one that there is not": {
-			of: shipped, named: "nowhere", first: "payments", wrong: "TASKS_POOL: no queue that runs here is in pool nowhere; the pools are analytics, ",
-		},
-	} {
-		only, err := test.of.Only(test.queues)
-		require.NoError(t, err, sentence)
-		require.Equal(t, test.first, only.TasksPool, sentence)
-		decided, err := only.ForTasks(test.named)
-		if test.wrong != "" {
-			require.ErrorContains(t, err, test.wrong, sentence)
-			continue
-		}
-		require.NoError(t, err, sentence)
-		require.Equal(t, test.want, decided.TasksPool, sentence)
-		again, err := decided.With(nil)
-		require.NoError(t, err, sentence)
-		require.Equal(t, test.want, again.TasksPool, "%s, also with other files", sentence)
-	}
-	require.True(t, slices.ContainsFunc(shipped.Queues, func(q catalog.Queue) bool {
-		return q.Enabled && q.Pool == shipped.TasksPool && q.MinInstances > 0
-	}), "alarms meet no cold start")
 }

@@ -2,9 +2,12 @@ package money_test
 
 import (
 	"math"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract/money"
@@ -12,47 +15,21 @@ import (
 
 func TestAnAmountIsReadByTheDigitsOfItsCurrency(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		decimal, currency string
-		minor             int64
-		err               error
-	}{
-		"two digits for the dollar":              {"10.00", "USD", 1000, nil},
-		"no digits for the yen":                  {"1000", "JPY", 1000, nil},
-		"three digits for the Kuwaiti dinar":     {"1.000", "KWD", 1000, nil},
-		"four digits for the unidad de fomento":  {"0.0001", "CLF", 1, nil},
-		"nothing":                                {"0.00", "EUR", 0, nil},
-		"a negative amount":                      {"-0.05", "USD", -5, nil},
-		"the largest amount":                     {"92233720368547758.07", "USD", math.MaxInt64, nil},
-		"the smallest amount":                    {"-9223372036854775808", "JPY", math.MinInt64, nil},
-		"one more than the largest":              {"92233720368547758.08", "USD", 0, money.ErrRange},
-		"one less than the smallest":             {"-9223372036854775809", "JPY", 0, money.ErrRange},
-		"twenty digits":                          {"99999999999999999999", "JPY", 0, money.ErrRange},
-		"a wrong character behind twenty digits": {"99999999999999999999x", "JPY", 0, money.ErrAmount},
-		"too few digits":                         {"10.0", "USD", 0, money.ErrAmount},
-		"too many digits":                        {"10.000", "USD", 0, money.ErrAmount},
-		"no point where one is due":              {"1000", "USD", 0, money.ErrAmount},
-		"a point where none is due":              {"10.00", "JPY", 0, money.ErrAmount},
-		"nothing before the point":               {".00", "USD", 0, money.ErrAmount},
-		"a leading zero":                         {"010.00", "USD", 0, money.ErrAmount},
-		"two zeros":                              {"00", "JPY", 0, money.ErrAmount},
-		"a plus sign":                            {"+1.00", "USD", 0, money.ErrAmount},
-		"minus nothing":                          {"-0.00", "USD", 0, money.ErrAmount},
-		"no characters":                          {"", "JPY", 0, money.ErrAmount},
-		"an exponent":                            {"1e3", "JPY", 0, money.ErrAmount},
-		"a space behind":                         {"1.00 ", "USD", 0, money.ErrAmount},
-		"not a number":                           {"NaN", "JPY", 0, money.ErrAmount},
-		"digits of another script":               {"١", "JPY", 0, money.ErrAmount},
-		"two points":                             {"1.0.00", "USD", 0, money.ErrAmount},
-		"a currency in lower case":               {"1.00", "usd", 0, money.ErrCurrency},
-		"no currency":                            {"1.00", "", 0, money.ErrCurrency},
-		"gold, which has no minor unit":          {"1.00", "XAU", 0, money.ErrCurrency},
-	} {
-		minor, err := money.Parse(test.decimal, test.currency)
-		require.ErrorIs(t, err, test.err, name)
-		require.Equal(t, test.minor, minor, name)
+	text, err := os.ReadFile(filepath.Join("testdata", "amounts.yaml"))
+	require.NoError(t, err)
+	var all []struct {
+		What, Amount, Currency, Error string
+		Minor                         int64
 	}
-	_, err := money.Format(5, "usd")
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	for _, test := range all {
+		want, known := map[string]error{"": nil, "range": money.ErrRange, "amount": money.ErrAmount, "currency": money.ErrCurrency}[test.Error]
+		require.True(t, known, test.What)
+		minor, err := money.Parse(test.Amount, test.Currency)
+		require.ErrorIs(t, err, want, test.What)
+		require.Equal(t, test.Minor, minor, test.What)
+	}
+	_, err = money.Format(5, "usd")
 	require.ErrorIs(t, err, money.ErrCurrency)
 }
 

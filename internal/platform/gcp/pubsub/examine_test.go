@@ -1,11 +1,14 @@
 package pubsub_test
 
 import (
+	"cmp"
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"cloud.google.com/go/iam/apiv1/iampb"
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -13,7 +16,10 @@ import (
 	"google.golang.org/genproto/googleapis/type/expr"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"go.yaml.in/yaml/v3"
 
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/finding"
@@ -32,148 +38,84 @@ func told(t *testing.T, findings []finding.Finding) (told []string) {
 	return told
 }
 
+// difference is a row of testdata/differences.yaml, which says what each member is.
+type difference struct {
+	What                string
+	Drop, Elsewhere     []string
+	Set, Clear, Without map[string]string
+	Topics              map[string]string
+	Grants              map[string]struct {
+		At                      int
+		Member, Role, Condition string
+	}
+	Want []string
+}
+
+func (d difference) make(p *project) {
+	for _, name := range d.Drop {
+		if of, policy := strings.CutSuffix("projects/p/"+name, " policy"); policy {
+			delete(p.policies, of)
+			continue
+		}
+		delete(p.topics, "projects/p/"+name)
+		delete(p.subscriptions, "projects/p/"+name)
+	}
+	for id, text := range d.Set {
+		var change pubsubpb.Subscription
+		require.NoError(p.t, protojson.Unmarshal([]byte(text), &change))
+		if p.subscriptions[subscriptions+id] == nil {
+			p.subscriptions[subscriptions+id] = &pubsubpb.Subscription{}
+		}
+		proto.Merge(p.subscriptions[subscriptions+id], &change)
+	}
+	for id, path := range d.Clear {
+		in := p.subscriptions[subscriptions+id].ProtoReflect()
+		parent, field, nested := strings.Cut(path, ".")
+		if nested {
+			in = in.Get(in.Descriptor().Fields().ByName(protoreflect.Name(parent))).Message()
+		} else {
+			field = parent
+		}
+		in.Clear(in.Descriptor().Fields().ByName(protoreflect.Name(field)))
+	}
+	for id, label := range d.Topics {
+		p.topics[topics+id] = true
+		if label != "" {
+			p.labels[topics+id] = map[string]string{"app": label}
+		}
+	}
+	for of, grant := range d.Grants {
+		binding := p.policies["projects/p/"+of].Bindings[grant.At]
+		binding.Role = cmp.Or(grant.Role, binding.Role)
+		if grant.Member != "" {
+			binding.Members = []string{grant.Member}
+		}
+		if grant.Condition != "" {
+			binding.Condition = &expr.Expr{Expression: grant.Condition}
+		}
+	}
+	for of, account := range d.Without {
+		policy := p.policies["projects/p/"+of]
+		policy.Bindings = slices.DeleteFunc(policy.Bindings, func(b *iampb.Binding) bool {
+			return slices.Contains(b.Members, "serviceAccount:"+account+"@example.com")
+		})
+	}
+	p.elsewhere[ordersTopic] = d.Elsewhere
+}
+
 func TestEachDifferenceIsFoundAndSaysWhatItDoes(t *testing.T) {
 	t.Parallel()
-	push := func(p *project) *pubsubpb.Subscription { return p.subscriptions[ordersPush] }
-	without := func(topic, account string) func(*project) {
-		return func(p *project) {
-			p.policies[topic].Bindings = slices.DeleteFunc(p.policies[topic].Bindings, func(b *iampb.Binding) bool {
-				return slices.Contains(b.Members, "serviceAccount:"+account+"@example.com")
-			})
-		}
-	}
-	add := func(id, topic, endpoint, label string) func(*project) {
-		return func(p *project) {
-			s := &pubsubpb.Subscription{Topic: topic, PushConfig: &pubsubpb.PushConfig{PushEndpoint: endpoint}}
-			if label != "" {
-				s.Labels = map[string]string{"app": label}
-			}
-			p.subscriptions[subscriptions+id] = s
-		}
-	}
-	never := &expr.Expr{Expression: "false"}
-	for name, test := range map[string]struct {
-		change func(p *project)
-		want   []string // kind, id, code
-	}{
-		"nothing, where everything is as it should be": {change: func(*project) {}},
-		"an outbound topic is missing":                 {func(p *project) { delete(p.topics, outTopic) }, []string{"topic out-test topic_missing"}},
-		"the topic is missing":                         {func(p *project) { delete(p.topics, ordersTopic) }, []string{"topic orders-test topic_missing"}},
-		"the dead-letter topic is missing":             {func(p *project) { delete(p.topics, ordersDLQ) }, []string{"topic orders-test-dlq topic_missing"}},
-		"the push subscription is missing":             {func(p *project) { delete(p.subscriptions, ordersPush) }, []string{"subscription orders-test-push subscription_missing"}},
-		"nothing holds the dead letters":               {func(p *project) { delete(p.subscriptions, ordersHold) }, []string{"subscription orders-test-dlq-hold hold_subscription_missing"}},
-		"nothing feeds the store":                      {func(p *project) { delete(p.subscriptions, ordersFeed) }, []string{"subscription orders-test-dlq-push dead_letter_push_missing"}},
-		"the dead-letter topic has no subscription": {
-			func(p *project) { delete(p.subscriptions, ordersHold); delete(p.subscriptions, ordersFeed) },
-			[]string{
-				"topic orders-test-dlq dead_letters_unkept", "subscription orders-test-dlq-hold hold_subscription_missing",
-				"subscription orders-test-dlq-push dead_letter_push_missing",
-			},
-		},
-
-		"a queue that is off is pushed all the same":        {add("later-test-push", "", "https://worker.example/push/later-test", ""), []string{"subscription later-test-push left_over"}},
-		"a queue that is off has a topic that nobody reads": {func(p *project) { p.topics[topics+"never-test"] = true }, []string{"topic never-test messages_unkept"}},
-		"a queue that is off has a topic and nothing but dead letters": {
-			func(p *project) {
-				p.topics[topics+"later-test"] = true
-				add("later-test-dlq-push", "", "", "")(p)
-			},
-			[]string{"topic later-test messages_unkept"},
-		},
-		"nothing, where one that was switched off keeps what it has": {change: func(p *project) {
-			p.topics[topics+"later-test"] = true
-			add("later-test-push", "", "", "")(p)
-		}},
-
-		"another topic":       {func(p *project) { push(p).Topic = "projects/p/topics/x" }, []string{"subscription orders-test-push wrong_topic"}},
-		"detached":            {func(p *project) { push(p).Detached = true }, []string{"subscription orders-test-push detached"}},
-		"expiring":            {func(p *project) { p.subscriptions[ordersHold].ExpirationPolicy.Ttl = durationpb.New(time.Hour) }, []string{"subscription orders-test-dlq-hold expiring"}},
-		"pulled":              {func(p *project) { push(p).PushConfig = nil }, []string{"subscription orders-test-push not_pushed"}},
-		"held letters pushed": {func(p *project) { p.subscriptions[ordersHold].PushConfig = push(p).PushConfig }, []string{"subscription orders-test-dlq-hold pushed"}},
-		"another worker": {
-			func(p *project) { push(p).PushConfig.PushEndpoint = "https://worker.example/push/orders-test" },
-			[]string{"subscription orders-test-push wrong_endpoint"},
-		},
-		"without the envelope": {
-			func(p *project) {
-				push(p).PushConfig.Wrapper = &pubsubpb.PushConfig_NoWrapper_{NoWrapper: &pubsubpb.PushConfig_NoWrapper{}}
-			},
-			[]string{"subscription orders-test-push unwrapped"},
-		},
-		"another audience": {func(p *project) { push(p).PushConfig.GetOidcToken().Audience = "x" }, []string{"subscription orders-test-push wrong_audience"}},
-		"another account": {
-			func(p *project) { push(p).PushConfig.GetOidcToken().ServiceAccountEmail = "x@example.com" },
-			[]string{"subscription orders-test-push wrong_service_account"},
-		},
-		"no token": {
-			func(p *project) { p.subscriptions[ordersFeed].PushConfig.AuthenticationMethod = nil },
-			[]string{"subscription orders-test-dlq-push wrong_service_account", "subscription orders-test-dlq-push wrong_audience"},
-		},
-		"ordering off":   {func(p *project) { push(p).EnableMessageOrdering = false }, []string{"subscription orders-test-push ordering_off"}},
-		"ordering on":    {func(p *project) { p.subscriptions[clicksPush].EnableMessageOrdering = true }, []string{"subscription clicks-test-push ordering_on"}},
-		"another filter": {func(p *project) { p.subscriptions[clicksPush].Filter = "" }, []string{"subscription clicks-test-push wrong_filter"}},
-		"an ack deadline as short as a handler's": {func(p *project) { push(p).AckDeadlineSeconds = 30 }, []string{"subscription orders-test-push ack_deadline_below_handler"}},
-		"another ack deadline":                    {func(p *project) { push(p).AckDeadlineSeconds = 31 }, []string{"subscription orders-test-push wrong_ack_deadline"}},
-		"no waits":                                {func(p *project) { push(p).RetryPolicy = nil }, []string{"subscription orders-test-push wrong_retry_policy"}},
-		"other waits":                             {func(p *project) { push(p).RetryPolicy.MaximumBackoff = durationpb.New(time.Minute) }, []string{"subscription orders-test-push wrong_retry_policy"}},
-		"kept for a shorter time": {
-			func(p *project) { p.subscriptions[ordersHold].MessageRetentionDuration = durationpb.New(time.Hour) },
-			[]string{"subscription orders-test-dlq-hold short_retention"},
-		},
-		"kept for longer, which harms nobody": {change: func(p *project) { push(p).MessageRetentionDuration = durationpb.New(48 * time.Hour) }},
-		"no dead-letter policy":               {func(p *project) { push(p).DeadLetterPolicy = nil }, []string{"subscription orders-test-push dead_letter_policy_missing"}},
-		"another limit":                       {func(p *project) { push(p).DeadLetterPolicy.MaxDeliveryAttempts = 5 }, []string{"subscription orders-test-push wrong_dead_letter_policy"}},
-
-		"no grant on the dead-letter topic": {
-			func(p *project) { delete(p.policies, ordersDLQ) },
-			[]string{"topic orders-test-dlq dead_letter_grant_missing", "topic orders-test-dlq publisher_grant_missing"},
-		},
-		"no grant on the subscription":               {func(p *project) { delete(p.policies, ordersPush) }, []string{"subscription orders-test-push subscriber_grant_missing"}},
-		"the grant is somebody else's":               {func(p *project) { p.policies[ordersDLQ].Bindings[0].Members = []string{"user:ada@example.com"} }, []string{"topic orders-test-dlq publisher_grant_missing"}},
-		"the grant is of a role that does not do it": {func(p *project) { p.policies[ordersDLQ].Bindings[0].Role = "roles/pubsub.viewer" }, []string{"topic orders-test-dlq publisher_grant_missing"}},
-		"the agent's grant has a condition":          {func(p *project) { p.policies[ordersPush].Bindings[0].Condition = never }, []string{"subscription orders-test-push subscriber_grant_missing"}},
-		"a larger role will do for the agent":        {change: func(p *project) { p.policies[ordersPush].Bindings[0].Role = "roles/pubsub.editor" }},
-		"the webhook service, on a queue's topic":    {without(ordersTopic, "door"), []string{"topic orders-test door_grant_missing"}},
-		"the tasks' worker, on another pool's queue": {without(ordersTopic, "clicks"), []string{"topic orders-test worker_grant_missing"}},
-		"a worker, on a topic its handler emits to":  {without(outTopic, "orders"), []string{"topic out-test worker_grant_missing"}},
-		"a worker, on its queue's dead letters":      {without(ordersDLQ, "orders"), []string{"topic orders-test-dlq dead_letter_grant_missing"}},
-		"a publisher's grant has a condition":        {func(p *project) { p.policies[outTopic].Bindings[1].Condition = never }, []string{"topic out-test worker_grant_missing"}},
-		"a larger role will do for a publisher":      {change: func(p *project) { p.policies[outTopic].Bindings[0].Role = "roles/pubsub.admin" }},
-
-		"somebody's subscription on a queue's topic": {add("copies", ordersTopic, "", ""), []string{"subscription copies foreign_subscription"}},
-		"on dead letters":   {add("copies", ordersDLQ, "", ""), []string{"subscription copies foreign_subscription"}},
-		"one that is known": {change: add("warehouse", ordersTopic, "", "")},
-		"one on an outbound topic, which is for others": {change: add("copies", outTopic, "", "")},
-		"somebody's on a topic of their own":            {change: add("copies", topics+"theirs", "https://worker.example.org/push/x", "")},
-		"one that pushes to a worker of ours":           {add("old-push", "_deleted-topic_", "https://orders.example/push/old", ""), []string{"subscription old-push stray_subscription"}},
-		"one that Terraform made":                       {add("old-push", ordersTopic, "", "shop"), []string{"subscription old-push stray_subscription"}},
-		"one of another installation":                   {change: add("old-push", topics+"old", "", "other")},
-		"one of another project": {
-			func(p *project) { p.elsewhere[ordersTopic] = []string{"projects/q/subscriptions/copies", ordersPush} },
-			[]string{"subscription copies foreign_subscription"},
-		},
-		"on the topic of a queue that is off": {
-			func(p *project) {
-				p.topics[topics+"later-test"] = true
-				add("later-test-push", "", "", "")(p)
-				add("copies", topics+"later-test", "", "")(p)
-			},
-			[]string{"subscription copies foreign_subscription"},
-		},
-		"a topic that Terraform made": {
-			func(p *project) {
-				p.topics[topics+"old"], p.labels[topics+"old"] = true, map[string]string{"app": "shop"}
-			},
-			[]string{"topic old stray_topic"},
-		},
-		"a topic of somebody's": {change: func(p *project) { p.topics[topics+"old"] = true }},
-	} {
-		t.Run(name, func(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "differences.yaml"))
+	require.NoError(t, err)
+	var all []difference
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	for _, d := range all {
+		t.Run(d.What, func(t *testing.T) {
 			t.Parallel()
 			p := applied(t)
-			test.change(p)
+			d.make(p)
 			got, found := p.examine()
-			require.Equal(t, test.want, got)
+			require.Equal(t, d.Want, got)
 			require.Empty(t, found.Unread)
 		})
 	}

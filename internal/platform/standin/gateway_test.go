@@ -48,7 +48,7 @@ func saysOf(answer string) string {
 	return said.Status
 }
 
-func askAbout(t *testing.T, g http.Handler, path, id string) (status int, says string) {
+func askAbout(t *testing.T, g http.Handler, path, id, _ string) (status int, says string) {
 	t.Helper()
 	status, answer, _ := serveOnce(g, signed(t, http.MethodGet, path+"/"+id, "", start))
 	return status, saysOf(answer)
@@ -72,7 +72,7 @@ func TestTheGatewayCarriesOutAKeyOnceAndRefusesAnotherOrderUnderIt(t *testing.T)
 	require.Len(t, g.Orders(), 1)
 	_, answer, _ := serveOnce(g, signed(t, http.MethodGet, standin.PaymentsPath+"/key-1", "", start))
 	require.JSONEq(t, `{"payment_id":"`+g.Orders()[0].PaymentID+`","subscription_id":"sub-1","amount":"9.99","currency":"EUR","status":"succeeded"}`, answer)
-	status, _ := askAbout(t, g, standin.RefundsPath, "key-1")
+	status, _ := askAbout(t, g, standin.RefundsPath, "key-1", "")
 	require.Equal(t, http.StatusNotFound, status, "refunds are another service")
 
 	for _, id := range []string{"r-1", "r-2", "r-1"} {
@@ -82,62 +82,52 @@ func TestTheGatewayCarriesOutAKeyOnceAndRefusesAnotherOrderUnderIt(t *testing.T)
 	require.Equal(t, 2, g.Refunded("pay-1"), "it protects nobody from asking under two keys")
 }
 
+// Each step is an order, and what its answer says; without a body, it asks what became of one. A status of 0 is a cut connection.
 func TestTheGatewayDoesWhatItIsTold(t *testing.T) {
 	t.Parallel()
-	type outcome struct {
-		status  int // 0: cut off
-		says    string
-		carried int
-	}
-	for act, test := range map[standin.Act]struct {
-		first outcome
-		known string
-		again outcome
-	}{
-		standin.DeclineOrder: {outcome{200, "declined", 0}, "declined", outcome{200, "declined", 0}},
-		standin.FailOrder:    {outcome{503, "", 0}, "", outcome{200, "succeeded", 1}},
-		standin.RefuseOrder:  {outcome{422, "", 0}, "", outcome{200, "succeeded", 1}},
-		standin.LoseAnswer:   {outcome{0, "", 1}, "succeeded", outcome{200, "succeeded", 1}},
-		standin.ForgetOrder:  {outcome{200, "succeeded", 1}, "", outcome{200, "succeeded", 2}},
-		standin.HangOrder:    {outcome{0, "", 0}, "", outcome{200, "succeeded", 1}},
-	} {
-		g := newGateway(t)
-		g.Close() // or a hanging request would last until the end
-		tried := func() outcome {
-			status, says := order(t, g, standin.PaymentsPath, "evt-1", payment("evt-1", "sub-1"))
-			return outcome{status, says, g.CarriedOut("evt-1")}
-		}
-		require.NoError(t, g.Tell(act, 1, ""))
-		require.Equal(t, test.first, tried(), act)
-		_, says := askAbout(t, g, standin.PaymentsPath, "evt-1")
-		require.Equal(t, test.known, says, act)
-		require.Equal(t, test.again, tried(), act)
-	}
-}
-
-func TestTheGatewayIsToldByAPaymentOrASubscription(t *testing.T) {
-	t.Parallel()
-	g := newGateway(t)
-	require.NoError(t, g.Tell(standin.FailOrder, 1, "pay-2"))
-	require.NoError(t, g.Tell(standin.DeclineOrder, 1, "sub-3"))
-	for _, step := range []struct {
+	type step struct {
 		path, id, body string
 		status         int
 		says           string
-	}{
-		{standin.RefundsPath, "r-1", refund("r-1", "pay-1"), 200, "succeeded"},
-		{standin.RefundsPath, "r-2", refund("r-2", "pay-2"), 503, ""},
-		{standin.RefundsPath, "r-2", refund("r-2", "pay-2"), 200, "succeeded"},
-		{standin.PaymentsPath, "e-3", payment("e-3", "sub-3"), 200, "declined"},
-		{standin.PaymentsPath, "e-4", payment("e-4", "sub-3"), 200, "succeeded"},
-		{standin.PaymentsPath, "e-5", payment("e-5", "decline-5"), 200, "declined"},
-		{standin.PaymentsPath, "e-6", payment("e-6", "fail-6"), 503, ""},
-		{standin.RefundsPath, "r-7", refund("r-7", "lose-7"), 0, ""},
-	} {
-		status, says := order(t, g, step.path, step.id, step.body)
-		require.Equal(t, []any{step.status, step.says}, []any{status, says}, step.id)
+		carried        int // so far
 	}
-	require.Equal(t, 1, g.Refunded("lose-7"))
+	pay := func(id, subscription string, status int, says string, carried int) step {
+		return step{standin.PaymentsPath, id, payment(id, subscription), status, says, carried}
+	}
+	back := func(id, of string, status int, says string, carried int) step {
+		return step{standin.RefundsPath, id, refund(id, of), status, says, carried}
+	}
+	ask := func(status int, says string, carried int) step {
+		return step{standin.PaymentsPath, "e", "", status, says, carried}
+	}
+	for name, test := range map[string]struct {
+		act   standin.Act
+		of    string
+		steps []step
+	}{
+		"to decline":           {standin.DeclineOrder, "", []step{pay("e", "s", 200, "declined", 0), ask(200, "declined", 0), pay("e", "s", 200, "declined", 0)}},
+		"to fail":              {standin.FailOrder, "", []step{pay("e", "s", 503, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)}},
+		"to refuse":            {standin.RefuseOrder, "", []step{pay("e", "s", 422, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)}},
+		"to lose its answer":   {standin.LoseAnswer, "", []step{pay("e", "s", 0, "", 1), ask(200, "succeeded", 1), pay("e", "s", 200, "succeeded", 1)}},
+		"to forget":            {standin.ForgetOrder, "", []step{pay("e", "s", 200, "succeeded", 1), ask(404, "", 1), pay("e", "s", 200, "succeeded", 2)}},
+		"to hang":              {standin.HangOrder, "", []step{pay("e", "s", 0, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)}},
+		"of one payment":       {standin.FailOrder, "p-2", []step{back("r-1", "p-1", 200, "succeeded", 1), back("r-2", "p-2", 503, "", 0), back("r-2", "p-2", 200, "succeeded", 1)}},
+		"of one subscription":  {standin.DeclineOrder, "s-3", []step{pay("e-3", "s-3", 200, "declined", 0), pay("e-4", "s-3", 200, "succeeded", 1)}},
+		"by the ids of orders": {standin.FailOrder, "nobody", []step{pay("e-5", "decline-5", 200, "declined", 0), pay("e-6", "fail-6", 503, "", 0), back("r-7", "lose-7", 0, "", 1)}},
+	} {
+		g := newGateway(t)
+		g.Close() // or a hanging request would last until the end
+		require.NoError(t, g.Tell(test.act, 1, test.of))
+		for _, step := range test.steps {
+			tried := order
+			if step.body == "" {
+				tried = askAbout
+			}
+			status, says := tried(t, g, step.path, step.id, step.body)
+			require.Equal(t, []any{step.status, step.says, step.carried}, []any{status, says, g.CarriedOut(step.id)}, name)
+		}
+		require.Equal(t, name == "by the ids of orders", g.Refunded("lose-7") == 1)
+	}
 }
 
 // How a signature is checked is tried for the receiver.

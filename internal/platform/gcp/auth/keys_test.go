@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"billhook/internal/platform/gcp/auth"
 	"billhook/internal/platform/serve"
@@ -67,102 +70,69 @@ func tokens() map[string]string {
 // callers are so many at once in each step.
 const callers = 20
 
+// course is a row of testdata/fetches.yaml, which says what each member is.
+type course struct {
+	What  string
+	Steps []struct {
+		After, Took       time.Duration
+		Server, Token, Is string
+		Fresh             *string
+		Fetches           int64
+	}
+}
+
+// serving is a key server by what it does, or by the ids of the keys that it serves.
+func serving(name string) http.HandlerFunc {
+	if server, ok := map[string]http.HandlerFunc{"hang": hang, "down": down}[name]; ok {
+		return server
+	}
+	some := map[string]*rsa.PrivateKey{}
+	for id := range strings.FieldsSeq(name) {
+		some[id] = map[string]*rsa.PrivateKey{"old": oldKey(), "new": newKey()}[id]
+	}
+	return publish(some)
+}
+
+// fresh serves the old key for as long as the Cache-Control says.
+func fresh(cacheControl string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Cache-Control", cacheControl)
+		_, _ = w.Write(keySetJSON(map[string]*rsa.PrivateKey{"old": oldKey()}))
+	}
+}
+
 func TestKeysAreFetchedOnceForAllWhenTheyAreNeeded(t *testing.T) {
 	t.Parallel()
 	headers := tokens()
-	serving := func(ids ...string) http.HandlerFunc {
-		all := map[string]*rsa.PrivateKey{"old": oldKey(), "new": newKey()}
-		some := map[string]*rsa.PrivateKey{}
-		for _, id := range ids {
-			some[id] = all[id]
-		}
-		return publish(some)
-	}
-	fresh := func(cacheControl string) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Cache-Control", cacheControl)
-			_, _ = w.Write(keySetJSON(map[string]*rsa.PrivateKey{"old": oldKey()}))
-		}
-	}
-	type step struct {
-		after   time.Duration
-		server  http.HandlerFunc // nil: as before
-		token   string
-		want    error
-		took    time.Duration
-		fetches int64 // so far
-	}
-	tests := map[string][]step{
-		"a rotated key is fetched when it is first used, and a withdrawn one is forgotten": {
-			{0, serving("old"), "old", nil, 0, 1},
-			{11 * time.Second, serving("old", "new"), "new", nil, 0, 2},
-			{10 * time.Minute, serving("new"), "new", nil, 0, 3},
-			{0, nil, "old", auth.ErrInvalid, 0, 3},
-		},
-		"a known key never waits for a server that hangs, and an unknown one for one fetch": {
-			{0, serving("old"), "old", nil, 0, 1},
-			{10 * time.Minute, hang, "old", nil, 0, 2},
-			{0, nil, "old", nil, 0, 2},
-			{0, nil, "new", serve.ErrKeysUnavailable, 3 * time.Second, 2},
-			{0, nil, "old", nil, 0, 2},
-			{0, nil, "new", serve.ErrKeysUnavailable, 0, 2},
-			{10 * time.Second, nil, "old", nil, 0, 3},
-		},
-		"a forged key id causes one fetch an interval": {
-			{0, serving("old"), "old", nil, 0, 1},
-			{9 * time.Second, nil, "forged", auth.ErrInvalid, 0, 1},
-			{time.Second, nil, "forged", auth.ErrInvalid, 0, 2},
-			{9 * time.Second, nil, "forged", auth.ErrInvalid, 0, 2},
-			{time.Second, nil, "forged", auth.ErrInvalid, 0, 3},
-		},
-		"a server that is down at the start is not hammered": {
-			{0, down, "old", serve.ErrKeysUnavailable, 0, 1},
-			{9 * time.Second, nil, "old", serve.ErrKeysUnavailable, 0, 1},
-			{time.Second, serving("old"), "old", nil, 0, 2},
-		},
-		"a server that hangs at the start is waited for well below every ack deadline": {
-			{0, hang, "old", serve.ErrKeysUnavailable, 3 * time.Second, 1},
-		},
-		"keys are kept for a day while the server is down, and no longer": {
-			{0, serving("old"), "old", nil, 0, 1},
-			{24*time.Hour - time.Second, down, "old", nil, 0, 2},
-			{0, nil, "old", nil, 0, 2},
-			{0, nil, "new", serve.ErrKeysUnavailable, 0, 2},
-			{11 * time.Second, nil, "old", serve.ErrKeysUnavailable, 0, 3},
-		},
-	}
-	for cacheControl, lasts := range map[string]time.Duration{
-		"public, max-age=600": 10 * time.Minute, `max-age="600"`: 10 * time.Minute, "max-age=0": time.Minute, "max-age=-5": time.Minute,
-		"max-age=604800": 6 * time.Hour, "max-age=9223372036854775807": 6 * time.Hour, "max-age=long": time.Hour,
-		"no-store, max-age=600": time.Minute, "": time.Hour,
-	} {
-		tests["an answer is fresh by its Cache-Control: "+cacheControl] = []step{
-			{0, fresh(cacheControl), "old", nil, 0, 1},
-			{lasts - time.Second, nil, "old", nil, 0, 1},
-			{time.Second, nil, "old", nil, 0, 2},
-		}
-	}
-	for name, steps := range tests {
-		t.Run(name, func(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "fetches.yaml"))
+	require.NoError(t, err)
+	var all []course
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	for _, test := range all {
+		t.Run(test.What, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				now := &clock{}
 				verifier, keys := newFetchingVerifier(t, nil, now)
-				for i, step := range steps {
-					now.Advance(step.after)
-					if step.server != nil {
-						keys.become(step.server)
+				for i, step := range test.Steps {
+					want, known := map[string]error{"accepted": nil, "invalid": auth.ErrInvalid, "unchecked": serve.ErrKeysUnavailable}[step.Is]
+					require.True(t, known)
+					now.Advance(step.After)
+					if step.Server != "" {
+						keys.become(serving(step.Server))
+					} else if step.Fresh != nil {
+						keys.become(fresh(*step.Fresh))
 					}
 					began, answers := time.Now(), make(chan error, callers)
 					for range callers {
-						go func() { answers <- verifier.Verify(t.Context(), headers[step.token]) }()
+						go func() { answers <- verifier.Verify(t.Context(), headers[step.Token]) }()
 					}
 					for range callers {
-						require.ErrorIs(t, <-answers, step.want, "step %d", i)
+						require.ErrorIs(t, <-answers, want, "step %d", i)
 					}
-					require.Equal(t, step.took, time.Since(began), "step %d", i)
+					require.Equal(t, step.Took, time.Since(began), "step %d", i)
 					synctest.Wait()
-					require.Equal(t, step.fetches, keys.fetches.Load(), "step %d", i)
+					require.Equal(t, step.Fetches, keys.fetches.Load(), "step %d", i)
 				}
 				<-time.After(3 * time.Second) // the bubble's time: a fetch that hangs has ended by then
 			})

@@ -1,14 +1,17 @@
 package standin_test
 
 import (
-	"fmt"
+	"cmp"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"billhook/catalog"
 	"billhook/internal/platform/signature"
@@ -58,73 +61,53 @@ func TestTheThirdPartyTakesTheWordOfItsEndpointAlone(t *testing.T) {
 	require.Equal(t, []string{"evt-1 applied", "evt-1 duplicate"}, outcomes(r))
 }
 
-// indexing is a receiver with an index.
-func indexing(t *testing.T) *standin.Receiver {
-	t.Helper()
-	r, err := standin.NewReceiver(standin.ReceiverConfig{
-		Secrets: []string{receiverSecret}, Tolerance: 5 * time.Minute, Now: func() time.Time { return start },
-		Posts: []catalog.Post{{Path: "/products/_bulk", Form: catalog.Bulk}},
-	})
-	require.NoError(t, err)
-	return r
+// bulk is a request to the index, a row of testdata/bulk.yaml.
+type bulk struct {
+	What, Type, Item, Holds string
+	Lines                   []string
+	Cut                     bool
+	Status                  int
 }
 
-func bulk(t *testing.T, r *standin.Receiver, contentType, body string) (status int, answer string) {
+// sent sends the request to a receiver with an index.
+func (b bulk) sent(t *testing.T, r *standin.Receiver) (status int, answer string) {
 	t.Helper()
+	body := strings.Join(append(b.Lines, ""), "\n")
+	if b.Cut {
+		body = strings.TrimSuffix(body, "\n")
+	}
 	request := signed(t, http.MethodPost, "/products/_bulk", body, start)
-	request.Header.Set("Content-Type", contentType)
+	request.Header.Set("Content-Type", cmp.Or(b.Type, "application/x-ndjson"))
 	status, answer, _ = serveOnce(r, request)
 	return status, answer
 }
 
-func TestTheIndexTakesActionsAndDocumentsAndNothingElse(t *testing.T) {
+func TestTheIndexTakesActionsAndDocumentsAloneAndHoldsWhatTheySay(t *testing.T) {
 	t.Parallel()
-	const ndjson, document = "application/x-ndjson", `{"document_id":"p-1","price":"9.99","tenant":"a"}`
-	for name, test := range map[string]struct {
-		contentType, body string
-		status            int
-	}{
-		"a document of a version":        {ndjson, `{"index":{"_id":"a~p-1","version":3,"version_type":"external"}}` + "\n" + document + "\n", 200},
-		"a delete has no document":       {ndjson, `{"delete":{"_id":"a~p-1"}}` + "\n", 200},
-		"a delete with a document":       {ndjson, `{"delete":{"_id":"a~p-1"}}` + "\n" + document + "\n", 400},
-		"an index without a document":    {ndjson, `{"index":{"_id":"a~p-1"}}` + "\n", 400},
-		"no newline at the end":          {ndjson, `{"index":{"_id":"a~p-1"}}` + "\n" + document, 400},
-		"an action of another name":      {ndjson, `{"forget":{"_id":"a~p-1"}}` + "\n", 400},
-		"two actions in one":             {ndjson, `{"delete":{"_id":"a~p-1"},"index":{"_id":"a~p-1"}}` + "\n", 400},
-		"a parameter that there is not":  {ndjson, `{"delete":{"_id":"a~p-1","if_seen":1}}` + "\n", 400},
-		"no id":                          {ndjson, `{"delete":{}}` + "\n", 400},
-		"a version of no type":           {ndjson, `{"delete":{"_id":"a~p-1","version":3}}` + "\n", 400},
-		"a document that is none":        {ndjson, `{"index":{"_id":"a~p-1"}}` + "\n[1]\n", 400},
-		"nothing":                        {ndjson, ``, 400},
-		"a type that is not that of one": {"application/json", `{"delete":{"_id":"a~p-1"}}` + "\n", 415},
-	} {
-		r := indexing(t)
-		status, _ := bulk(t, r, test.contentType, test.body)
-		require.Equal(t, test.status, status, name)
-		require.Equal(t, test.status == 200, len(r.Deliveries()) == 1, name)
+	indexing := func() *standin.Receiver {
+		r, err := standin.NewReceiver(standin.ReceiverConfig{
+			Secrets: []string{receiverSecret}, Tolerance: 5 * time.Minute, Now: func() time.Time { return start },
+			Posts: []catalog.Post{{Path: "/products/_bulk", Form: catalog.Bulk}},
+		})
+		require.NoError(t, err)
+		return r
 	}
-}
-
-func TestTheIndexHoldsWhatItsActionsSay(t *testing.T) {
-	t.Parallel()
-	r := indexing(t)
-	at := func(version int) string {
-		return fmt.Sprintf(`{"_id":"a~p-1","version":%d,"version_type":"external"}`, version)
+	text, err := os.ReadFile(filepath.Join("testdata", "bulk.yaml"))
+	require.NoError(t, err)
+	var all struct{ Taken, Steps []bulk }
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	for _, b := range all.Taken {
+		r := indexing()
+		status, _ := b.sent(t, r)
+		require.Equal(t, b.Status, status, b.What)
+		require.Equal(t, b.Status == http.StatusOK, len(r.Deliveries()) == 1, b.What)
 	}
-	for _, step := range []struct{ body, item, holds string }{
-		{`{"delete":{"_id":"a~p-1"}}`, `{"delete":{"_id":"a~p-1","status":404}}`, ``},
-		{`{"index":` + at(2) + "}\n" + `{"price":"2.00"}`, `{"index":{"_id":"a~p-1","status":201}}`, `{"price":"2.00"}`},
-		{`{"index":` + at(1) + "}\n" + `{"price":"1.00"}`, `{"index":{"_id":"a~p-1","status":409}}`, `{"price":"2.00"}`},
-		{`{"delete":` + at(2) + "}", `{"delete":{"_id":"a~p-1","status":409}}`, `{"price":"2.00"}`},
-		{`{"delete":` + at(3) + "}", `{"delete":{"_id":"a~p-1","status":201}}`, ``},
-		{`{"index":` + at(3) + "}\n" + `{"price":"2.00"}`, `{"index":{"_id":"a~p-1","status":409}}`, ``},
-		{`{"index":{"_id":"a~refuse-p-2"}}` + "\n" + `{"price":"1.00"}`, `{"index":{"_id":"a~refuse-p-2","status":400}}`, ``},
-		{`{"index":{"_id":"a~p-1"}}` + "\n" + `{"event_id":"e1","event_type":"product.updated","data":{"price":"1.00"}}`, `{"index":{"_id":"a~p-1","status":400}}`, ``},
-	} {
-		status, answer := bulk(t, r, "application/x-ndjson", step.body+"\n")
+	r := indexing()
+	for _, b := range all.Steps {
+		status, answer := b.sent(t, r)
 		require.Equal(t, http.StatusOK, status)
-		require.JSONEq(t, `{"items":[`+step.item+`]}`, answer)
-		require.Equal(t, step.holds, r.Document("/products/_bulk", "a~p-1"), step.body)
+		require.JSONEq(t, `{"items":[`+b.Item+`]}`, answer)
+		require.Equal(t, b.Holds, r.Document("/products/_bulk", "a~p-1"), b.Lines)
 	}
 	require.Equal(t, 2, r.Applied("a~p-1"))
 	require.Zero(t, r.Applied("a~refuse-p-2"))

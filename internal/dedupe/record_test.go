@@ -174,21 +174,18 @@ func TestASweepPublishesBeforeItMarksAndWritesOverNobodysWork(t *testing.T) {
 			return b.begin("e1", "A").Claim(t.Context(), time.Minute, nil, true)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t)
-			run := b.claim(t, "e1", true)
-			b.now = b.now.Add(time.Hour)
-			var theirs dedupe.Record
-			require.Zero(t, b.sweep(t, &belt{before: func() {
-				require.Equal(t, dedupe.Processing, b.record(t, "e1").Status)
-				seen, err := meanwhile(t, b, run)
-				require.NoError(t, err)
-				require.Contains(t, []dedupe.Seen{dedupe.Own, dedupe.Claimed}, seen)
-				theirs = b.record(t, "e1")
-			}}).Failed)
-			require.Equal(t, theirs, b.record(t, "e1"))
-		})
+		b := newBench(t)
+		run := b.claim(t, "e1", true)
+		b.now = b.now.Add(time.Hour)
+		var theirs dedupe.Record
+		require.Zero(t, b.sweep(t, &belt{before: func() {
+			require.Equal(t, dedupe.Processing, b.record(t, "e1").Status, name)
+			seen, err := meanwhile(t, b, run)
+			require.NoError(t, err, name)
+			require.Contains(t, []dedupe.Seen{dedupe.Own, dedupe.Claimed}, seen, name)
+			theirs = b.record(t, "e1")
+		}}).Failed)
+		require.Equal(t, theirs, b.record(t, "e1"), name)
 	}
 }
 
@@ -272,16 +269,13 @@ func TestAPruneTakesNoRecordThatCountsStill(t *testing.T) {
 		"completed at that very time":            {time.Hour, time.Minute, dedupe.Pruned{}},
 		"completed since, and expired all along": {time.Minute, time.Second, dedupe.Pruned{}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t)
-			b.completed(t, "e1", test.completed, test.expired)
-			got, err := b.prune(t)
-			require.NoError(t, err)
-			require.Equal(t, test.want, got)
-			_, err = b.Get(t.Context(), keyOf("e1"))
-			require.Equal(t, test.want.Removed == 1, errors.Is(err, store.ErrNotFound))
-		})
+		b := newBench(t)
+		b.completed(t, "e1", test.completed, test.expired)
+		got, err := b.prune(t)
+		require.NoError(t, err, name)
+		require.Equal(t, test.want, got, name)
+		_, err = b.Get(t.Context(), keyOf("e1"))
+		require.Equal(t, test.want.Removed == 1, errors.Is(err, store.ErrNotFound), name)
 	}
 }
 

@@ -44,10 +44,7 @@ func TestDecideTurnsEveryKindOfErrorIntoItsVerdict(t *testing.T) {
 		"a mark without a class is tried again":        {&retry.Error{Err: plain}, retry.Verdict{Class: 500, Reason: "handler_error", Counts: true}},
 		"a mark with a made-up class is as well":       {&retry.Error{Verdict: retry.Verdict{Class: 200, Reason: "fine"}}, retry.Verdict{Class: 500, Reason: "handler_error", Counts: true}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.Equal(t, test.want, retry.Decide(test.err))
-		})
+		require.Equal(t, test.want, retry.Decide(test.err), name)
 	}
 }
 
@@ -117,14 +114,11 @@ func TestAWaitTravelsWithItsFailure(t *testing.T) {
 		"none where nobody asked": {failure, 0},
 		"none without a failure":  {retry.After(time.Minute, nil), 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.Equal(t, test.want, retry.Asked(test.err))
-			if test.err != nil {
-				require.ErrorIs(t, test.err, context.DeadlineExceeded)
-				require.ErrorContains(t, test.err, failure.Error())
-			}
-		})
+		require.Equal(t, test.want, retry.Asked(test.err), name)
+		if test.err != nil {
+			require.ErrorIs(t, test.err, context.DeadlineExceeded, name)
+			require.ErrorContains(t, test.err, failure.Error(), name)
+		}
 	}
 	require.NoError(t, retry.After(time.Minute, nil))
 }
@@ -189,10 +183,7 @@ func TestAPolicyWaits(t *testing.T) {
 		"no overflow without a cap":                   {retry.Policy{Base: time.Second, Multiplier: 2}, 1_000_000, 0, math.MaxInt64 / 2},
 		"nothing from an empty policy":                {retry.Policy{}, 3, 0.5, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.Equal(t, test.want, test.policy.Wait(test.failed, test.dice))
-		})
+		require.Equal(t, test.want, test.policy.Wait(test.failed, test.dice), name)
 	}
 }
 

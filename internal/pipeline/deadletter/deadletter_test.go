@@ -103,15 +103,12 @@ func TestAMessageWithFullAttributesCanStillBeDeadLettered(t *testing.T) {
 		"a key longer than Pub/Sub takes":   {func(a map[string]string) { a[strings.Repeat("k", 257)] = "x" }, "data.order.items[0]; 1 attributes left out or cut"},
 		"a key that is empty":               {func(a map[string]string) { a[""] = "x" }, "data.order.items[0]; 1 attributes left out or cut"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := letter()
-			test.own(l.Message.Attributes)
-			got := published(t, l).Attributes
-			require.Equal(t, test.detail, got["dead_letter_detail"])
-			require.Equal(t, "e1", got["event_id"], "the contract's go first")
-			require.Equal(t, "unknown_product", got["dead_letter_reason"])
-		})
+		l := letter()
+		test.own(l.Message.Attributes)
+		got := published(t, l).Attributes
+		require.Equal(t, test.detail, got["dead_letter_detail"], name)
+		require.Equal(t, "e1", got["event_id"], "the contract's go first")
+		require.Equal(t, "unknown_product", got["dead_letter_reason"], name)
 	}
 	l := letter()
 	l.Detail = "x" + strings.Repeat("ů", 600)
@@ -190,15 +187,12 @@ func TestWhateverTheBrokerDeadLettersIsKeptInAFormTheStoreTakes(t *testing.T) {
 		"of a replay of what nobody knows":     {of(map[string]string{"replay_count": "1", "replay_of": "nothing"}), "replay_count", int64(1)},
 		"of a replay of what no item can be":   {of(map[string]string{"replay_count": "1", "replay_of": "a/b"}), "replay_count", int64(1)},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := newDesk(t)
-			fresh, err := deadletter.Keep(t.Context(), d.store, queue, test.message, "101", dead)
-			require.NoError(t, err)
-			require.True(t, fresh)
-			item := d.stored(t)
-			require.Equal(t, []any{test.want, "101", "delivery_attempts_exhausted", int64(0)}, []any{item[test.field], item["source_message_id"], item["reason"], item["status"]})
-		})
+		d := newDesk(t)
+		fresh, err := deadletter.Keep(t.Context(), d.store, queue, test.message, "101", dead)
+		require.NoError(t, err, name)
+		require.True(t, fresh, name)
+		item := d.stored(t)
+		require.Equal(t, []any{test.want, "101", "delivery_attempts_exhausted", int64(0)}, []any{item[test.field], item["source_message_id"], item["reason"], item["status"]}, name)
 	}
 }
 
@@ -214,18 +208,15 @@ func TestWhatWaitedUnderADocumentThatCannotBeReadIsKept(t *testing.T) {
 		}, "x", "e1"},
 		"else all of it": {map[string]any{"topic": int64(7), "event_id": "e2"}, `{"event_id":"e2","topic":7}`, ""},
 	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			d := newDesk(t)
-			doc := store.Document{Key: store.Key{Collection: "delayed", ID: "l-1"}, Fields: test.fields}
-			_, err := d.store.Commit(t.Context(), deadletter.Unreadable(queue, doc, dead))
-			require.NoError(t, err)
-			item := d.stored(t)
-			for field, want := range map[string]any{
-				"data": test.data, "event_id": test.event, "detail": "l-1", "source_message_id": "l-1", "reason": deadletter.EntryUnreadable, "status": int64(400),
-			} {
-				require.Equal(t, want, item[field], field)
-			}
-		})
+		d := newDesk(t)
+		doc := store.Document{Key: store.Key{Collection: "delayed", ID: "l-1"}, Fields: test.fields}
+		_, err := d.store.Commit(t.Context(), deadletter.Unreadable(queue, doc, dead))
+		require.NoError(t, err, sentence)
+		item := d.stored(t)
+		for field, want := range map[string]any{
+			"data": test.data, "event_id": test.event, "detail": "l-1", "source_message_id": "l-1", "reason": deadletter.EntryUnreadable, "status": int64(400),
+		} {
+			require.Equal(t, want, item[field], field)
+		}
 	}
 }

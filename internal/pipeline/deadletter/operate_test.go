@@ -173,18 +173,15 @@ func TestAnOperationIsRefused(t *testing.T) {
 		"of nothing":                   {deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Reason: "none"}, Why: "w"}, 0, "nothing matches"},
 		"at no rate":                   {deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: "w", Rate: -1}, 2, "the rate must be"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := newDesk(t)
-			d.bury(t, 1, "u1", "unknown_product", nil)
-			d.bury(t, 2, "u1", "unknown_product", nil)
-			_, err := d.Begin(t.Context(), test.op, ilse, test.expect)
-			require.ErrorIs(t, err, deadletter.ErrRefused)
-			require.ErrorContains(t, err, test.want)
-			left, _, err := d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 100)
-			require.NoError(t, err)
-			require.Len(t, left, 2)
-		})
+		d := newDesk(t)
+		d.bury(t, 1, "u1", "unknown_product", nil)
+		d.bury(t, 2, "u1", "unknown_product", nil)
+		_, err := d.Begin(t.Context(), test.op, ilse, test.expect)
+		require.ErrorIs(t, err, deadletter.ErrRefused, name)
+		require.ErrorContains(t, err, test.want, name)
+		left, _, err := d.List(t.Context(), orders, deadletter.Open, store.Cursor{}, 100)
+		require.NoError(t, err, name)
+		require.Len(t, left, 2, name)
 	}
 }
 

@@ -118,21 +118,18 @@ func TestWhatARefusalSaysIsKeptAsFarAsItMay(t *testing.T) {
 		"no object":             {document, `"limit_reached"`, ``},
 		"a body of no problem":  {"application/json", `{"title":"The limit is reached"}`, ``},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			refuses := target(t, func(w http.ResponseWriter, _ *http.Request) {
-				w.Header().Set("Content-Type", test.contentType)
-				w.WriteHeader(http.StatusUnprocessableEntity)
-				_, _ = fmt.Fprint(w, test.body)
-			})
-			for _, most := range []int64{0, 16 << 10} {
-				_, err := refuses.Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "evt-1", MaxAnswer: most})
-				require.EqualError(t, err, "callee_refused_422", "the text of the error holds nothing of it")
-				if most == 0 || name != "a book" { // of an answer that is wanted more is read
-					require.Equal(t, test.said, retry.Said(err))
-				}
-			}
+		refuses := target(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", test.contentType)
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = fmt.Fprint(w, test.body)
 		})
+		for _, most := range []int64{0, 16 << 10} {
+			_, err := refuses.Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "evt-1", MaxAnswer: most})
+			require.EqualError(t, err, "callee_refused_422", "the text of the error holds nothing of it")
+			if most == 0 || name != "a book" { // of an answer that is wanted more is read
+				require.Equal(t, test.said, retry.Said(err), name)
+			}
+		}
 	}
 }
 

@@ -61,10 +61,7 @@ func TestAMistakeInRegisteringPanicsAtTheStart(t *testing.T) {
 			r.Leased("a", handler.Leased{Do: outside})
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			require.Panics(t, func() { register(handler.NewRegistry()) })
-		})
+		require.Panics(t, func() { register(handler.NewRegistry()) }, name)
 	}
 }
 
@@ -148,16 +145,13 @@ func TestATypedHandlerGetsItsBodyAndNoOther(t *testing.T) {
 		return effect, err
 	}
 	for name, call := range map[string]handler.Tx{"a Tx": handler.Typed(said), "a Leased": leased.Do, "a Leased that is asked": ask} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			effect, err := call(t.Context(), handler.Event{Body: contract.Of(&contract.Envelope{ID: "e1"})})
-			require.NoError(t, err)
-			require.Equal(t, "e1", effect.Result)
-			for _, other := range []contract.Body{{}, contract.Of(&contract.PayNow{})} {
-				_, err = call(t.Context(), handler.Event{Body: other})
-				require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "unexpected_body", Counts: true}, retry.Decide(err))
-			}
-		})
+		effect, err := call(t.Context(), handler.Event{Body: contract.Of(&contract.Envelope{ID: "e1"})})
+		require.NoError(t, err, name)
+		require.Equal(t, "e1", effect.Result, name)
+		for _, other := range []contract.Body{{}, contract.Of(&contract.PayNow{})} {
+			_, err = call(t.Context(), handler.Event{Body: other})
+			require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "unexpected_body", Counts: true}, retry.Decide(err), name)
+		}
 	}
 }
 

@@ -90,19 +90,16 @@ func TestWhatNoBrokerTakesIsRejected(t *testing.T) {
 		"a negative number in its payload": func(_ *handler.Emission, m *contract.Envelope) { m.Payload.Cycle = -1 },
 		"a time of more than a month":      func(e *handler.Emission, _ *contract.Envelope) { e.Due = start.Add(contract.MaxAhead + 1) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			last, bad := later("x"), emission("sub-2", "bad")
-			last.Due = start.Add(contract.MaxAhead)
-			m, err := contract.As[*contract.Envelope](bad.Body)
-			require.NoError(t, err)
-			_, err = lane.Emit(declared(), emitter, &handler.Effect{Emit: []handler.Emission{last, bad}}, start)
-			require.NoError(t, err, "before it is spoiled")
-			spoil(&bad, m)
-			_, err = lane.Emit(declared(), emitter, &handler.Effect{Emit: []handler.Emission{last, bad}}, start)
-			require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "emission_invalid", Counts: true}, retry.Decide(err))
-			require.NotContains(t, err.Error(), "ilse")
-		})
+		last, bad := later("x"), emission("sub-2", "bad")
+		last.Due = start.Add(contract.MaxAhead)
+		m, err := contract.As[*contract.Envelope](bad.Body)
+		require.NoError(t, err, name)
+		_, err = lane.Emit(declared(), emitter, &handler.Effect{Emit: []handler.Emission{last, bad}}, start)
+		require.NoError(t, err, "before it is spoiled")
+		spoil(&bad, m)
+		_, err = lane.Emit(declared(), emitter, &handler.Effect{Emit: []handler.Emission{last, bad}}, start)
+		require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "emission_invalid", Counts: true}, retry.Decide(err), name)
+		require.NotContains(t, err.Error(), "ilse", name)
 	}
 }
 

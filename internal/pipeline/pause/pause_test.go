@@ -101,16 +101,13 @@ func TestARefusedChangeChangesNothing(t *testing.T) {
 		"with a control character":   {orders, by("a\nb")},
 		"of a queue that is not run": {catalog.Queue{ID: "orders"}, by("w")},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			db, b := storetest.Open(t), &broker{stands: pause.Pushing}
-			for _, change := range []func(context.Context, catalog.Queue, pause.Change) (pause.Outcome, error){keeper(db, b).Pause, keeper(db, b).Resume} {
-				_, err := change(t.Context(), test.queue, test.by)
-				require.ErrorIs(t, err, pause.ErrInvalid)
-			}
-			require.Equal(t, pause.Pushing, b.stands)
-			require.Empty(t, entries(t, db))
-		})
+		db, b := storetest.Open(t), &broker{stands: pause.Pushing}
+		for _, change := range []func(context.Context, catalog.Queue, pause.Change) (pause.Outcome, error){keeper(db, b).Pause, keeper(db, b).Resume} {
+			_, err := change(t.Context(), test.queue, test.by)
+			require.ErrorIs(t, err, pause.ErrInvalid, name)
+		}
+		require.Equal(t, pause.Pushing, b.stands, name)
+		require.Empty(t, entries(t, db), name)
 	}
 }
 

@@ -89,12 +89,6 @@ func (b *bench) claim(t *testing.T, id string, keep bool) *dedupe.Run {
 	return run
 }
 
-func (b *bench) write(t *testing.T, writes ...store.Write) {
-	t.Helper()
-	_, err := b.calls.Commit(t.Context(), writes)
-	require.NoError(t, err)
-}
-
 // record is what the store holds of an event.
 func (b *bench) record(t *testing.T, id string) dedupe.Record {
 	t.Helper()
@@ -134,7 +128,7 @@ func TestAnEffectThatMeetsAConflictIsDecidedAgainThreeTimes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			b.write(t, taken)
+			storetest.Put(t, b.calls, taken)
 			if test.failedBefore {
 				ends(t, b.begin("e1", "A"), failed)
 			}
@@ -173,7 +167,7 @@ func TestARecordThatCannotBeReadIsNeverTakenForAbsent(t *testing.T) {
 		"the store does not answer": func(_ *testing.T, b *bench) { b.Down(true) },
 		"it holds what cannot be read": func(t *testing.T, b *bench) {
 			t.Helper()
-			b.write(t, store.Create(keyOf("e1"), map[string]any{"status": "COMPLETED"}))
+			storetest.Put(t, b.calls, store.Create(keyOf("e1"), map[string]any{"status": "COMPLETED"}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

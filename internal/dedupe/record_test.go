@@ -194,7 +194,7 @@ func TestOneOrphanThatFailsHoldsUpNoOther(t *testing.T) {
 	b := newBench(t)
 	b.claim(t, "e1", true)
 	b.claim(t, "e2", true)
-	b.write(t, store.Set(store.Key{Collection: dedupe.Collection, ID: "unreadable"}, map[string]any{"lease_until": morning}))
+	storetest.Put(t, b.calls, store.Set(store.Key{Collection: dedupe.Collection, ID: "unreadable"}, map[string]any{"lease_until": morning}))
 	b.now = b.now.Add(time.Hour)
 	before := b.record(t, "e1")
 	to := &belt{fails: "e1"}
@@ -212,7 +212,7 @@ func TestWhatHasExpiredIsRemovedBoundedly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	put := func(id string, fields map[string]any) {
-		b.write(t, store.Set(store.Key{Collection: "things", ID: id}, fields))
+		storetest.Put(t, b.calls, store.Set(store.Key{Collection: "things", ID: id}, fields))
 	}
 	for i := range 5 {
 		put(fmt.Sprint("old-", i), map[string]any{"expire_at": b.now.Add(-time.Duration(i) * time.Second)})
@@ -244,7 +244,7 @@ func TestWhatHasExpiredIsRemovedBoundedly(t *testing.T) {
 // completed puts the record there of an event that was completed and expired some time ago.
 func (b *bench) completed(t *testing.T, id string, completed, expired time.Duration) {
 	t.Helper()
-	b.write(t, store.Set(keyOf(id), dedupe.Record{
+	storetest.Put(t, b.calls, store.Set(keyOf(id), dedupe.Record{
 		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: id, Status: dedupe.Completed, PayloadHash: "sha256:00", LeaseToken: "t",
 		CreatedAt: b.now.Add(-completed), ProcessedAt: b.now.Add(-completed), ExpireAt: b.now.Add(-expired),
 	}.Fields()))

@@ -22,6 +22,7 @@ import (
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
@@ -266,8 +267,7 @@ func TestAStoreThatIsDownIsRetriedAndBrokenBooksAreADeadLetter(t *testing.T) {
 		Tenant: tenant, Order: order, EventID: "e", From: ledger.IssuedPoints(order), To: user, Amount: 1, Currency: ledger.Points, CreatedAt: noon,
 	})
 	require.NoError(t, err)
-	_, err = broken.Commit(t.Context(), []store.Write{store.Create(credit[0].Key, map[string]any{"x": "y"})})
-	require.NoError(t, err)
+	storetest.Put(t, broken, store.Create(credit[0].Key, map[string]any{"x": "y"}))
 	for name, test := range map[string]struct {
 		read func(do func() error) error
 		want error

@@ -48,7 +48,7 @@ func (d *desk) guestOrders(t *testing.T, from, n int, points int64) {
 			require.NoError(t, err)
 			writes = append(writes, w[0])
 		}
-		d.commit(t, writes...)
+		storetest.Put(t, d.store, writes...)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestALinkEndsWhereSomebodyChangesItMeanwhile(t *testing.T) {
 		d.guestOrders(t, 0, 3, 100)
 		d.Store = passing(d.store, func() {
 			if commits++; commits == 2 {
-				d.commit(t, meanwhile)
+				storetest.Put(t, d.store, meanwhile)
 			}
 		})
 		_, err := d.Link(t.Context(), link("u1"))
@@ -245,7 +245,7 @@ func TestAChangeThatOthersAlwaysPrecedeIsAnError(t *testing.T) {
 	n := 0
 	d.Store = passing(d.store, func() {
 		n++
-		d.commit(t, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u1", "n": int64(n)}))
+		storetest.Put(t, d.store, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u1", "n": int64(n)}))
 	})
 	_, err := d.Link(t.Context(), link("u1"))
 	require.ErrorIs(t, err, store.ErrBusy)
@@ -302,12 +302,6 @@ func (c *class) learn(t *testing.T, customer, uid string, try int) customers.Lea
 	return learned
 }
 
-func (c *class) commit(t *testing.T, writes ...store.Write) {
-	t.Helper()
-	_, err := c.store.Commit(t.Context(), writes)
-	require.NoError(t, err)
-}
-
 func TestTheFirstOrderOfACustomerWritesItsMapping(t *testing.T) {
 	t.Parallel()
 	c := newClass(t)
@@ -316,7 +310,7 @@ func TestTheFirstOrderOfACustomerWritesItsMapping(t *testing.T) {
 		"uid": "u1", "since": noon, "taught_by": "e1", "moved_points": int64(0), "tenant": "default", "customer_id": "c1", "moved_orders": int64(0),
 	})}, first.Writes)
 	require.Equal(t, first.Writes, c.learn(t, "c1", "u1", 0).Writes, "as long as nobody has committed it, nobody knows")
-	c.commit(t, first.Writes...)
+	storetest.Put(t, c.store, first.Writes...)
 	for _, try := range []int{0, 1, 2} {
 		require.Equal(t, customers.Learned{}, c.learn(t, "c1", "u1", try))
 	}
@@ -331,8 +325,7 @@ func TestAMappingThatWasRefusedIsRead(t *testing.T) {
 	require.NotEmpty(t, c.learn(t, "c1", "u1", 1).Writes, "where there is none it is written still")
 	require.EqualValues(t, 1, c.counter.Gets.Load())
 	// Another instance has taught it.
-	_, err := c.faults.Commit(t.Context(), c.learn(t, "c1", "u1", 0).Writes)
-	require.NoError(t, err)
+	storetest.Put(t, c.faults, c.learn(t, "c1", "u1", 0).Writes...)
 	require.Equal(t, customers.Learned{Looked: true}, c.learn(t, "c1", "u1", 1))
 	require.Equal(t, customers.Learned{}, c.learn(t, "c1", "u1", 0), "and remembered")
 	require.EqualValues(t, 2, c.counter.Gets.Load())
@@ -341,16 +334,14 @@ func TestAMappingThatWasRefusedIsRead(t *testing.T) {
 func TestAnOrderOfAnotherUserIsLoggedAndChangesNoMapping(t *testing.T) {
 	t.Parallel()
 	c := newClass(t)
-	c.commit(t, c.learn(t, "c1", "u1", 0).Writes...)
+	storetest.Put(t, c.store, c.learn(t, "c1", "u1", 0).Writes...)
 	require.Equal(t, customers.Learned{Differs: true, Looked: true}, c.learn(t, "c1", "u2", 0))
 	require.Contains(t, c.log.String(), `"event_id":"e1","tenant":"default","customer_id":"c1","uid":"u2","mapped_uid":"u1"`)
 	// A person changes it through another instance: what is known here does not accuse anybody.
-	_, err := c.faults.Commit(t.Context(), []store.Write{store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u2"})})
-	require.NoError(t, err)
+	storetest.Put(t, c.faults, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u2"}))
 	require.Equal(t, customers.Learned{Looked: true}, c.learn(t, "c1", "u2", 0))
 	// And removes it.
-	_, err = c.faults.Commit(t.Context(), []store.Write{store.Delete(customers.Key("default", "c1"), 0)})
-	require.NoError(t, err)
+	storetest.Put(t, c.faults, store.Delete(customers.Key("default", "c1"), 0))
 	require.NotEmpty(t, c.learn(t, "c1", "u3", 0).Writes)
 	require.NotEmpty(t, c.learn(t, "c1", "u2", 0).Writes, "what was known is forgotten")
 }
@@ -358,7 +349,7 @@ func TestAnOrderOfAnotherUserIsLoggedAndChangesNoMapping(t *testing.T) {
 func TestAMappingThatCannotBeReadIsNotOverwritten(t *testing.T) {
 	t.Parallel()
 	c := newClass(t)
-	c.commit(t, store.Create(customers.Key("default", "c1"), map[string]any{"uid": int64(7)}))
+	storetest.Put(t, c.store, store.Create(customers.Key("default", "c1"), map[string]any{"uid": int64(7)}))
 	require.Equal(t, customers.Learned{Differs: true, Looked: true}, c.learn(t, "c1", "u1", 1))
 	c.faults.Down(true)
 	_, err := c.Learn(t.Context(), customers.Order{Tenant: "default", CustomerID: "c1", UID: "u1"}, 1)
@@ -374,6 +365,6 @@ func TestAMappingWhoseWriteIsUncertainIsForgotten(t *testing.T) {
 	require.ErrorIs(t, err, storetest.ErrFault)
 	require.NotEmpty(t, c.learn(t, "c1", "u1", 0).Writes)
 	require.Equal(t, customers.Learned{Looked: true}, c.learn(t, "c1", "u1", 1))
-	c.commit(t, store.Delete(customers.Key("default", "c1"), 0))
+	storetest.Put(t, c.store, store.Delete(customers.Key("default", "c1"), 0))
 	require.NotEmpty(t, c.learn(t, "c1", "u1", 0).Writes, "an unlink here is known at once")
 }

@@ -289,8 +289,7 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 		})
 		require.NoError(t, err)
 		queue, _ := d.Catalog.HandledBy("points.credit")
-		_, err = d.Store.Commit(t.Context(), append(writes, sealtest.Record(t, queue.ID, writes[0])))
-		require.NoError(t, err)
+		storetest.Put(t, d.Store, append(writes, sealtest.Record(t, queue.ID, writes[0]))...)
 	}
 	operator := &customers.Operator{Store: d.Store, Now: d.Now, NewID: func() string { return "op-1" }}
 	_, err = operator.Link(t.Context(), customers.Change{Tenant: "default", CustomerID: "c1", UID: "auth0|u1", Who: "ada", Why: "she asked"})
@@ -324,13 +323,11 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 	require.NoError(t, err)
 	entry, err := ledger.Read(store.Document{Key: moved[1].Key, Fields: moved[1].Fields})
 	require.NoError(t, err)
-	_, err = d.Store.Commit(t.Context(), reversal[:1])
-	require.NoError(t, err)
+	storetest.Put(t, d.Store, reversal[:1]...)
 	vouched, err := origins.Vouched(t.Context(), entry)
 	require.NoError(t, err)
 	require.False(t, vouched)
-	_, err = d.Store.Commit(t.Context(), []store.Write{store.Delete(reversal[0].Key, 0)})
-	require.NoError(t, err)
+	storetest.Put(t, d.Store, store.Delete(reversal[0].Key, 0))
 
 	_, err = d.periods.Close(t.Context(), "acme", october, ada)
 	require.NoError(t, err)
@@ -346,8 +343,7 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 		e.Lines = []ledger.Line{{Account: "cash", Currency: "EUR", Debit: 1}, {Account: "salaries", Currency: "EUR", Credit: 1}}
 		writes, err := ledger.Post(e)
 		require.NoError(t, err)
-		_, err = d.Store.Commit(t.Context(), writes)
-		require.NoError(t, err)
+		storetest.Put(t, d.Store, writes...)
 		vouched, err := origins.Vouched(t.Context(), d.entry(t, writes[0].Key.ID))
 		require.NoError(t, err)
 		require.False(t, vouched, sentence)

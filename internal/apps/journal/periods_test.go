@@ -157,8 +157,7 @@ func TestAPeriodThatCannotBeReadIsNotTakenForOpen(t *testing.T) {
 	d.faults.Down(false)
 	page, err := d.Store.Query(t.Context(), store.Query{Collection: journal.PeriodsCollection, IDPrefix: store.ID("acme"), Limit: 1})
 	require.NoError(t, err)
-	_, err = d.Store.Commit(t.Context(), []store.Write{store.Set(page.Documents[0].Key, map[string]any{"period": int64(10)})})
-	require.NoError(t, err)
+	storetest.Put(t, d.Store, store.Set(page.Documents[0].Key, map[string]any{"period": int64(10)}))
 	all(journal.ErrBroken)
 }
 

@@ -60,8 +60,7 @@ func book(t *testing.T, into store.Committer, writes []store.Write, err error) {
 	t.Helper()
 	require.NoError(t, err)
 	require.NoError(t, store.CheckWrites(writes))
-	_, err = into.Commit(t.Context(), writes)
-	require.NoError(t, err)
+	storetest.Put(t, into, writes...)
 }
 
 func bookCredit(t *testing.T, into store.Committer, m ledger.Move) {

@@ -450,11 +450,9 @@ func TestAnOrderThatCannotBeReadIsADeadLetter(t *testing.T) {
 	require.NoError(t, err)
 	doc := page.Documents[0]
 	doc.Fields["items"] = map[string]any{"cap": int64(-2)}
-	_, err = s.Shop.Store.Commit(t.Context(), []store.Write{store.Set(doc.Key, doc.Fields)})
-	require.NoError(t, err)
+	storetest.Put(t, s.Shop.Store, store.Set(doc.Key, doc.Fields))
 	require.Equal(t, "order_unreadable", s.refused(t, orderstest.About("e2", "order.payment_confirmed", "o1")).Reason)
-	_, err = s.Shop.Store.Commit(t.Context(), []store.Write{store.Set(orders.StockKey(dedupe.DefaultTenant, "cap"), map[string]any{"available": int64(-1)})})
-	require.NoError(t, err)
+	storetest.Put(t, s.Shop.Store, store.Set(orders.StockKey(dedupe.DefaultTenant, "cap"), map[string]any{"available": int64(-1)}))
 	require.Equal(t, "order_unreadable", s.refused(t, orderstest.Created("e3", "o2", "cap 2")).Reason)
 }
 

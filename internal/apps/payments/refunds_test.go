@@ -311,8 +311,7 @@ func TestARefundThatCannotBeReadIsNotMadeAgain(t *testing.T) {
 		"no event":             {"payment_id": "pay-1", "tenant": "default", "state": "refused", "queue": "refunds", "reserved_at": noon},
 		"nothing":              {},
 	} {
-		_, err = db.Commit(t.Context(), []store.Write{store.Set(doc.Key, fields)})
-		require.NoError(t, err)
+		storetest.Put(t, db, store.Set(doc.Key, fields))
 		_, err = h.Do(t.Context(), refundOf("r-2", "pay-1", ""))
 		requireVerdict(t, err, retry.Transient("refund_unreadable", nil))
 		_, err = payments.FindRefund(t.Context(), db, "default", "pay-1")

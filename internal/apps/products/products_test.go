@@ -171,9 +171,8 @@ func TestAProductThatCannotBeReadCanBeSet(t *testing.T) {
 		"no time":              {"points": int64(1), "state": "active"},
 	} {
 		s := open(t)
-		_, err := s.faults.Commit(t.Context(), []store.Write{store.Create(products.Key(tenant, "hat"), fields)})
-		require.NoError(t, err)
-		_, err = s.Get(t.Context(), tenant, "hat")
+		storetest.Put(t, s.faults, store.Create(products.Key(tenant, "hat"), fields))
+		_, err := s.Get(t.Context(), tenant, "hat")
 		require.ErrorIs(t, err, products.ErrBroken, name)
 		_, known, err := s.reader.Points(t.Context(), tenant, "hat")
 		require.ErrorIs(t, err, products.ErrBroken, "what the catalog says is not what was set")

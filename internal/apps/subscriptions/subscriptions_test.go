@@ -15,8 +15,7 @@ import (
 func keep(t testing.TB, db store.Store, events ...subscriptions.Event) {
 	t.Helper()
 	for _, e := range events {
-		_, err := db.Commit(t.Context(), []store.Write{e.Write()})
-		require.NoError(t, err)
+		storetest.Put(t, db, e.Write())
 	}
 }
 

@@ -99,8 +99,7 @@ func (b *books) tell(t *testing.T, at, start, end, plan string) {
 	require.NoError(t, err)
 	write, ok := usage.Tell(usage.Told{Tenant: dedupe.DefaultTenant, Subscription: sub, EventID: "e-" + at, At: when, Start: start, End: end, Plan: plan})
 	require.True(t, ok)
-	_, err = b.faults.Commit(t.Context(), []store.Write{write})
-	require.NoError(t, err)
+	storetest.Put(t, b.faults, write)
 }
 
 func (b *books) total(t *testing.T, period, meter string) usage.Total {
@@ -301,11 +300,10 @@ func TestUsageThatCannotBeReadIsTriedAgain(t *testing.T) {
 	for try, keys := range map[int][]store.Key{0: {usage.Key("default", sub, "2026-11", "calls"), told.Key}, 1: {usage.EntryKey("default", sub, "u-1")}} {
 		for _, unreadable := range keys {
 			b := open(t)
-			_, err := b.Commit(t.Context(), []store.Write{store.Set(unreadable, map[string]any{"used": "a lot"})})
-			require.NoError(t, err)
+			storetest.Put(t, b, store.Set(unreadable, map[string]any{"used": "a lot"}))
 			event := b.used(t, "u-1", "calls", 1, "")
 			event.Try = try
-			_, err = handler.Typed(b.tracker.Track)(t.Context(), event)
+			_, err := handler.Typed(b.tracker.Track)(t.Context(), event)
 			requireReason(t, err, retry.Failed, "usage_unreadable")
 			require.NotContains(t, err.Error(), "a lot")
 			b.faults.Down(true)
@@ -321,10 +319,9 @@ func TestATotalThatWouldNotBeExactIsADeadLetter(t *testing.T) {
 	for meter, sign := range map[string]int64{"calls": 1, "rows": -1} {
 		b.counts(t, "first-"+meter, meter, sign, "")
 		total := usage.Key("default", sub, "2026-11", meter)
-		_, err := b.faults.Commit(t.Context(), []store.Write{store.Increment(total, map[string]int64{"used": sign * (catalog.MaxUsage - 2)}, nil)})
-		require.NoError(t, err)
+		storetest.Put(t, b.faults, store.Increment(total, map[string]int64{"used": sign * (catalog.MaxUsage - 2)}, nil))
 		b.counts(t, "last-"+meter, meter, sign, "")
-		_, err = b.deliver(b.used(t, "beyond-"+meter, meter, sign, ""))
+		_, err := b.deliver(b.used(t, "beyond-"+meter, meter, sign, ""))
 		requireReason(t, err, retry.Rejected, "usage_total_out_of_bounds")
 	}
 }

@@ -210,13 +210,12 @@ func TestWhatWaitedUnderADocumentThatCannotBeReadIsKept(t *testing.T) {
 	} {
 		d := newDesk(t)
 		doc := store.Document{Key: store.Key{Collection: "delayed", ID: "l-1"}, Fields: test.fields}
-		_, err := d.store.Commit(t.Context(), deadletter.Unreadable(queue, doc, dead))
-		require.NoError(t, err, sentence)
+		storetest.Put(t, d.store, deadletter.Unreadable(queue, doc, dead)...)
 		item := d.stored(t)
 		for field, want := range map[string]any{
 			"data": test.data, "event_id": test.event, "detail": "l-1", "source_message_id": "l-1", "reason": deadletter.EntryUnreadable, "status": int64(400),
 		} {
-			require.Equal(t, want, item[field], field)
+			require.Equal(t, want, item[field], "%s: %s", sentence, field)
 		}
 	}
 }

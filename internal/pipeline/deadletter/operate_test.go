@@ -291,8 +291,7 @@ func TestOperationsAreListedWithoutTheEntriesBesideThem(t *testing.T) {
 	op := d.begin(t, deadletter.Discard, orders, nil)
 	entry, err := audit.Entry{Kind: "customer", Subject: "c1", Action: "link", Who: "ada", Why: "w", At: d.now}.Write("r1")
 	require.NoError(t, err)
-	_, err = d.store.Commit(t.Context(), []store.Write{entry})
-	require.NoError(t, err)
+	storetest.Put(t, d.store, entry)
 	for progress, want := range map[deadletter.Progress]int{"": 1, deadletter.Running: 1, deadletter.Finished: 0} {
 		listed, next, err := d.Operations(t.Context(), progress, store.Cursor{}, 100)
 		require.NoError(t, err)

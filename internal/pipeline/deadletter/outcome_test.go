@@ -108,8 +108,7 @@ func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {
 // correct closes items as corrected, as the commit of an effect does.
 func (d *desk) correct(t *testing.T, ids ...string) {
 	t.Helper()
-	_, err := d.store.Commit(t.Context(), deadletter.Correct(d.queue, ids, deadletter.Correction{EventID: "e1", MessageID: "77", At: d.now}))
-	require.NoError(t, err)
+	storetest.Put(t, d.store, deadletter.Correct(d.queue, ids, deadletter.Correction{EventID: "e1", MessageID: "77", At: d.now})...)
 }
 
 // only is the one item of the desk.
@@ -185,8 +184,7 @@ func (d *desk) many(t *testing.T, letters int, change func(n int, i *deadletter.
 		writes = append(writes, store.Create(item.Key(), store.Encode(&item)))
 	}
 	for some := range slices.Chunk(writes, store.MaxWrites) {
-		_, err := d.store.Commit(t.Context(), some)
-		require.NoError(t, err)
+		storetest.Put(t, d.store, some...)
 	}
 	d.now = dead.Add(24 * time.Hour)
 }

@@ -171,10 +171,9 @@ func TestAPauseThatWasUndoneIsMendedAndAudited(t *testing.T) {
 func TestAPauseThatCannotBeReadIsNotHiddenAndCanBeResumed(t *testing.T) {
 	t.Parallel()
 	db := storetest.Open(t)
-	_, err := db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: pause.Collection, ID: orders.ID}, map[string]any{"queue": "another"})})
-	require.NoError(t, err)
+	storetest.Put(t, db, store.Create(store.Key{Collection: pause.Collection, ID: orders.ID}, map[string]any{"queue": "another"}))
 	k := keeper(db, &broker{stands: pause.Paused})
-	_, err = pause.List(t.Context(), db)
+	_, err := pause.List(t.Context(), db)
 	require.ErrorIs(t, err, pause.ErrBroken)
 	_, err = k.Look(t.Context(), orders)
 	require.ErrorIs(t, err, pause.ErrBroken)

@@ -177,8 +177,7 @@ func TestAPauseThatWasUndoneIsALineForTheAlert(t *testing.T) {
 			r.service.Catalog = &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders", Enabled: true}}}
 			r.service.Subscriptions = subscription(test.stands)
 			record := pause.Pause{Queue: "orders", Who: "ada", Why: "w", At: start.Add(-test.since)}
-			_, err := r.db.Commit(t.Context(), []store.Write{store.Create(store.Key{Collection: pause.Collection, ID: "orders"}, store.Encode(&record))})
-			require.NoError(t, err)
+			storetest.Put(t, r.db, store.Create(store.Key{Collection: pause.Collection, ID: "orders"}, store.Encode(&record)))
 			code, body := r.call(t, "count-backlogs")
 			require.Equal(t, http.StatusOK, code)
 			require.Contains(t, body, fmt.Sprintf(`"pauses_undone":%d`, test.undone))
@@ -195,8 +194,7 @@ func TestAPauseThatWasUndoneIsALineForTheAlert(t *testing.T) {
 func (r *rig) booked(t *testing.T, event string) store.Key {
 	t.Helper()
 	write := r.entry(t, event)
-	_, err := r.db.Commit(t.Context(), []store.Write{write, sealtest.Record(t, "books", write)})
-	require.NoError(t, err)
+	storetest.Put(t, r.db, write, sealtest.Record(t, "books", write))
 	return write.Key
 }
 
@@ -223,8 +221,7 @@ func TestWhatIsPostedIsSealedAndWhatIsLeftIsTold(t *testing.T) {
 	doc, err := r.db.Get(t.Context(), key)
 	require.NoError(t, err)
 	doc.Fields["period"] = "2026-04" // somebody has changed it, and put an entry there that no record of an event names
-	_, err = r.db.Commit(t.Context(), []store.Write{store.Set(key, doc.Fields), r.entry(t, "invented")})
-	require.NoError(t, err)
+	storetest.Put(t, r.db, store.Set(key, doc.Fields), r.entry(t, "invented"))
 	r.done(t, "seal-journal", `{"entries":0,"seals":0,"raced":0,"unreadable":1,"unfounded":1,"more":false,"oldest_seconds":60}`)
 	r.measured(t, `billhook_unsealed_oldest_seconds 60`)
 	r.measured(t, `billhook_unsealed_unreadable 1`)
@@ -250,8 +247,7 @@ func TestTheBooksAreVerifiedOnceADay(t *testing.T) {
 	require.NoError(t, err)
 	was := maps.Clone(doc.Fields)
 	doc.Fields["rule"] = "another"
-	_, err = r.db.Commit(t.Context(), []store.Write{store.Set(key, doc.Fields)})
-	require.NoError(t, err)
+	storetest.Put(t, r.db, store.Set(key, doc.Fields))
 	r.now = r.now.Add(23 * time.Hour)
 	verified(begun, 0)
 	r.now = r.now.Add(time.Hour)
@@ -260,8 +256,7 @@ func TestTheBooksAreVerifiedOnceADay(t *testing.T) {
 	standing, err := seal.Standing(t.Context(), r.db)
 	require.NoError(t, err)
 	require.Equal(t, key.String(), standing.Worst().Findings[0].Document)
-	_, err = r.db.Commit(t.Context(), []store.Write{store.Set(key, was)})
-	require.NoError(t, err)
+	storetest.Put(t, r.db, store.Set(key, was))
 	r.now = r.now.Add(24 * time.Hour)
 	verified(r.now, 0)
 }

@@ -128,8 +128,7 @@ func (r *rig) emit(t *testing.T, event string, keys ...string) {
 	}
 	_, err := lane.Emit(declared(), handler.Event{Queue: "q", Tenant: "default", ID: event}, &effect, r.now)
 	require.NoError(t, err)
-	_, err = r.db.Commit(t.Context(), effect.Writes)
-	require.NoError(t, err)
+	storetest.Put(t, r.db, effect.Writes...)
 }
 
 // claim has a worker claim an event of a queue and die.
@@ -237,8 +236,7 @@ func TestExpiredDocumentsOfEveryCollectionAreRemovedBoundedly(t *testing.T) {
 		}
 	}
 	for i := range 200 {
-		_, err := r.db.Commit(t.Context(), []store.Write{store.Set(store.Key{Collection: dedupe.Collection, ID: fmt.Sprint("many-", i)}, map[string]any{"expire_at": start})})
-		require.NoError(t, err)
+		storetest.Put(t, r.db, store.Set(store.Key{Collection: dedupe.Collection, ID: fmt.Sprint("many-", i)}, map[string]any{"expire_at": start}))
 	}
 	r.done(t, "cleanup", `{"removed":202,"more":true}`)
 	r.done(t, "cleanup", `{"removed":1,"more":false}`)
@@ -285,8 +283,7 @@ func (r *rig) keep(t *testing.T, count int) {
 		}, start)
 		require.NoError(t, err)
 		if writes = append(writes, one...); len(writes) >= 200 || i == count-1 {
-			_, err = r.db.Commit(t.Context(), writes)
-			require.NoError(t, err)
+			storetest.Put(t, r.db, writes...)
 			writes = nil
 		}
 	}

@@ -42,12 +42,6 @@ func credit(t *testing.T, order string) []store.Write {
 	return writes
 }
 
-func commit(t *testing.T, s store.Committer, writes ...store.Write) {
-	t.Helper()
-	_, err := s.Commit(t.Context(), writes)
-	require.NoError(t, err)
-}
-
 func post(t *testing.T, s store.Committer, entries ...ledger.Entry) {
 	t.Helper()
 	for some := range slices.Chunk(entries, store.MaxWrites) {
@@ -57,7 +51,7 @@ func post(t *testing.T, s store.Committer, entries ...ledger.Entry) {
 			require.NoError(t, err)
 			writes = append(writes, w...)
 		}
-		commit(t, s, writes...)
+		storetest.Put(t, s, writes...)
 	}
 }
 
@@ -67,7 +61,7 @@ func tamper(t *testing.T, s store.Store, key store.Key, do func(fields map[strin
 	doc, err := s.Get(t.Context(), key)
 	require.NoError(t, err)
 	do(doc.Fields)
-	commit(t, s, store.Set(key, doc.Fields))
+	storetest.Put(t, s, store.Set(key, doc.Fields))
 }
 
 func sealer(s store.Store) seal.Sealer {
@@ -215,7 +209,7 @@ func TestEveryReadThatFailsFailsTheVerificationAndTheBalance(t *testing.T) {
 	s := &storetest.Faults{Store: storetest.Open(t)}
 	post(t, s, sale("acme", "a", "2026-10", 100, 0), sale("acme", "b", "2026-11", 200, 0))
 	run(t, s)
-	commit(t, s, credit(t, "o1")...)
+	storetest.Put(t, s, credit(t, "o1")...)
 	run(t, s)
 	down := errors.New("no answer")
 	for name, ask := range map[string]func() error{

@@ -179,7 +179,7 @@ func TestABalanceOfManyEntriesIsComparedOverSeveralParts(t *testing.T) {
 		for i := begin; i < begin+400; i++ {
 			writes = append(writes, credit(t, fmt.Sprint("o", i))[0])
 		}
-		commit(t, s, writes...)
+		storetest.Put(t, s, writes...)
 	}
 	run(t, s)
 	require.Empty(t, findings(t, s))
@@ -189,7 +189,7 @@ func TestABalanceOfManyEntriesIsComparedOverSeveralParts(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, part.Findings)
 		if at = part.Next; parts == 0 { // somebody buys meanwhile
-			commit(t, s, credit(t, "later")...)
+			storetest.Put(t, s, credit(t, "later")...)
 		}
 	}
 	require.Greater(t, parts, 1)

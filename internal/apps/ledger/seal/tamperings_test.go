@@ -39,7 +39,7 @@ func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 	posted := func(writes []store.Write, err error) {
 		t.Helper()
 		require.NoError(t, err)
-		commit(t, s, append(writes, sealtest.Record(t, "books", writes[0]))...)
+		storetest.Put(t, s, append(writes, sealtest.Record(t, "books", writes[0]))...)
 	}
 	sealed := func(hours int) {
 		t.Helper()

@@ -164,3 +164,10 @@ func Open(t *testing.T) store.Store {
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
 }
+
+// Put commits writes that a test needs.
+func Put(t testing.TB, to store.Committer, writes ...store.Write) {
+	t.Helper()
+	_, err := to.Commit(t.Context(), writes)
+	require.NoError(t, err)
+}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/billing"
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
@@ -414,9 +414,7 @@ func TestAPaidOrderConfirmsTheOrderOfTheShopThatItNames(t *testing.T) {
 // Whatever ingest accepts as an id can be emitted: no buyer loses points over it.
 func TestEveryIDOfAShopOrderCanBeEmitted(t *testing.T) {
 	t.Parallel()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	s := newShop(t)
+	c, s := catalogtest.Shipped(), newShop(t)
 	s.points.Mappings, s.points.Orders = nil, c.EmitsOf("points.credit")
 	require.Len(t, s.points.Orders, 1)
 	event := forShop(t, "e1", "")

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/billing"
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
@@ -164,9 +164,7 @@ func (s *shop) balanceOf(t require.TestingT, tenant string, account ledger.Accou
 func (s *shop) requireNothingBooked(t *testing.T) {
 	t.Helper()
 	for _, collection := range []string{ledger.Entries, ledger.Accounts} {
-		page, err := s.Query(t.Context(), store.Query{Collection: collection, Limit: 1})
-		require.NoError(t, err)
-		require.Empty(t, page.Documents)
+		require.Empty(t, storetest.All(t, s, collection))
 	}
 }
 
@@ -389,17 +387,10 @@ func TestEverySubscriptionEventThatIngestAcceptsCanBeEmitted(t *testing.T) {
 		event.Queue, event.Tenant = "events", dedupe.DefaultTenant
 		effect, err := record(event, nil)
 		require.NoError(t, err)
-		_, err = lane.Emit(declared(), event, &effect, noon)
+		_, err = lane.Emit(declared, event, &effect, noon)
 		require.NoError(t, err)
 		require.NoError(t, store.CheckWrites(effect.Writes))
 	})
 }
 
-// declared returns a catalog with the shipped contracts, and no queues.
-var declared = sync.OnceValue(func() *catalog.Catalog {
-	shipped, err := catalog.Load("")
-	if err != nil {
-		panic(err)
-	}
-	return &catalog.Catalog{Contracts: shipped.Contracts}
-})
+var declared = catalogtest.Contracts()

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
@@ -97,13 +97,7 @@ func open(t *testing.T) *town {
 	return w
 }
 
-var shipped = func() *catalog.Catalog {
-	c, err := catalog.Load("")
-	if err != nil {
-		panic(err) // the tests of the catalog check it
-	}
-	return c
-}()
+var shipped = catalogtest.Shipped()
 
 // event asks that an endpoint be told of something.
 func event(t require.TestingT, id, endpoint, eventType string) handler.Event {
@@ -291,9 +285,7 @@ func TestNoSecretIsInWhatPeopleSee(t *testing.T) {
 	changes, err := audit.Subject{Kind: endpoints.Kind, ID: "p"}.All(t.Context(), w.faults)
 	require.NoError(t, err)
 	require.Len(t, changes, 2)
-	lists, err := w.faults.Query(t.Context(), store.Query{Collection: endpoints.Lists, Limit: 10})
-	require.NoError(t, err)
-	text, err := json.Marshal([]any{w.get(t, "p"), page, changes, lists.Documents})
+	text, err := json.Marshal([]any{w.get(t, "p"), page, changes, storetest.All(t, w.faults, endpoints.Lists)})
 	require.NoError(t, err)
 	for _, secret := range []string{added.Secret, rotated.Secret, "whsec_"} {
 		require.NotContains(t, string(text), secret)

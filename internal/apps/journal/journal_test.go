@@ -297,10 +297,9 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 	_, reason = d.deliver(t, "unmapped", "billing.nothing.known", `{}`)
 	require.Empty(t, reason)
 
-	page, err := d.Store.Query(t.Context(), store.Query{Collection: ledger.Entries, Limit: store.MaxPage})
-	require.NoError(t, err)
-	require.Len(t, page.Documents, 3+2+2+4)
-	for _, doc := range page.Documents {
+	posted := storetest.All(t, d.Store, ledger.Entries)
+	require.Len(t, posted, 3+2+2+4)
+	for _, doc := range posted {
 		entry, err := ledger.Read(doc)
 		require.NoError(t, err)
 		vouched, err := origins.Vouched(t.Context(), entry)

@@ -6,13 +6,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/notifications"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
@@ -22,13 +21,7 @@ import (
 
 var start = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
-var shipped = sync.OnceValue(func() *catalog.Catalog {
-	c, err := catalog.Load("")
-	if err != nil {
-		panic(err)
-	}
-	return c
-})
+var shipped = catalogtest.Shipped()
 
 // Queue 2 of the queue design, notifications.send, has the table; it lacks order.cancelled.
 func TestTheMatrixIsThatOfTheQueueDesign(t *testing.T) {
@@ -36,20 +29,20 @@ func TestTheMatrixIsThatOfTheQueueDesign(t *testing.T) {
 	require.Equal(t, map[string][]string{
 		"order.confirmed": {"email", "sms", "push"}, "order.shipped": {"email", "push"}, "order.cancelled": {"email", "push"},
 		"payment.failed": {"email", "push"}, "seller.order_created": {"email", "push"}, "review.received": {"email"}, "flash_sale.starting": {"push"},
-	}, shipped().Notifications)
-	require.NoError(t, notifications.Check(shipped()))
-	send, _ := shipped().EmitsTo(notifications.FanOut)
-	fanOut, _ := shipped().HandledBy(notifications.FanOut)
+	}, shipped.Notifications)
+	require.NoError(t, notifications.Check(shipped))
+	send, _ := shipped.EmitsTo(notifications.FanOut)
+	fanOut, _ := shipped.HandledBy(notifications.FanOut)
 	require.Equal(t, []time.Duration{24 * time.Hour, 24 * time.Hour}, []time.Duration{send.MessageTTL, fanOut.MessageTTL})
 }
 
 // told is the event, handled by the registered handler: the messages that leave, by routing key.
 func told(t *testing.T, eventType, data string, attributes map[string]string) (map[string]contract.Message, handler.Effect, error) {
 	t.Helper()
-	body, err := shipped().Contracts.Decode(contract.MessageV1, fmt.Appendf(nil, `{"id":"e1","type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,"data":%s}`, eventType, data))
+	body, err := shipped.Contracts.Decode(contract.MessageV1, fmt.Appendf(nil, `{"id":"e1","type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,"data":%s}`, eventType, data))
 	require.NoError(t, err)
 	registry := handler.NewRegistry()
-	notifications.Register(registry, shipped())
+	notifications.Register(registry, shipped)
 	h, ok := registry.Lookup(notifications.FanOut)
 	require.True(t, ok)
 	event := handler.Event{
@@ -62,7 +55,7 @@ func told(t *testing.T, eventType, data string, attributes map[string]string) (m
 	messages := map[string]contract.Message{}
 	for i, emission := range effect.Emit {
 		require.Equal(t, "notifications-send", emission.To)
-		_, m, err := shipped().Contracts.Compose(emission.Body, contract.Stamp{ID: lane.ID(event, i), RoutingKey: emission.RoutingKey, Since: emission.Since, At: start.Add(time.Hour)})
+		_, m, err := shipped.Contracts.Compose(emission.Body, contract.Stamp{ID: lane.ID(event, i), RoutingKey: emission.RoutingKey, Since: emission.Since, At: start.Add(time.Hour)})
 		require.NoError(t, err)
 		messages[emission.RoutingKey] = m
 	}
@@ -71,7 +64,7 @@ func told(t *testing.T, eventType, data string, attributes map[string]string) (m
 
 func TestAnEventBecomesAMessageForEachOfItsChannels(t *testing.T) {
 	t.Parallel()
-	send, _ := shipped().Queue("notifications-send")
+	send, _ := shipped.Queue("notifications-send")
 	for eventType, data := range map[string]string{
 		"order.confirmed":      `{"user_id":"u-1","order_id":"o-1"}`,
 		"order.shipped":        `{"user_id":"u-1","order_id":"o-1"}`,
@@ -85,7 +78,7 @@ func TestAnEventBecomesAMessageForEachOfItsChannels(t *testing.T) {
 		require.Equal(t, notifications.FannedOut, effect.Result, eventType)
 		require.Empty(t, effect.Writes, eventType)
 		var keys []string
-		for _, channel := range shipped().Notifications[eventType] {
+		for _, channel := range shipped.Notifications[eventType] {
 			keys = append(keys, "notification."+channel+"."+strings.ReplaceAll(eventType, ".", "_"))
 		}
 		require.ElementsMatch(t, keys, slices.Collect(maps.Keys(messages)))
@@ -127,7 +120,7 @@ func TestAnEventWithoutAUserOrAChannelIsADeadLetter(t *testing.T) {
 
 func TestEveryHandledEventTypeHasChannels(t *testing.T) {
 	t.Parallel()
-	c := *shipped()
+	c := *shipped
 	c.Notifications = maps.Clone(c.Notifications)
 	delete(c.Notifications, "review.received")
 	require.ErrorContains(t, notifications.Check(&c), ": queue notifications-fanout: event type review.received: notifications.yaml has no row for it")

@@ -446,9 +446,7 @@ func TestAnOrderThatCannotBeReadIsADeadLetter(t *testing.T) {
 	s := open(t)
 	s.stocked(t, "cap", 5)
 	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
-	page, err := s.Shop.Store.Query(t.Context(), store.Query{Collection: orders.Collection, Limit: 1})
-	require.NoError(t, err)
-	doc := page.Documents[0]
+	doc := storetest.All(t, s.Shop.Store, orders.Collection)[0]
 	doc.Fields["items"] = map[string]any{"cap": int64(-2)}
 	storetest.Put(t, s.Shop.Store, store.Set(doc.Key, doc.Fields))
 	require.Equal(t, "order_unreadable", s.refused(t, orderstest.About("e2", "order.payment_confirmed", "o1")).Reason)

@@ -303,9 +303,7 @@ func TestARefundThatCannotBeReadIsNotMadeAgain(t *testing.T) {
 	h := refunding(db, b)
 	_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
 	require.NoError(t, err)
-	page, err := db.Query(t.Context(), store.Query{Collection: payments.RefundsCollection, Limit: 1})
-	require.NoError(t, err)
-	doc := page.Documents[0]
+	doc := storetest.All(t, db, payments.RefundsCollection)[0]
 	for name, fields := range map[string]map[string]any{
 		"a state of no refund": {"payment_id": "pay-1", "tenant": "default", "state": "gone", "queue": "refunds", "event_id": "r-1", "reserved_at": noon},
 		"no event":             {"payment_id": "pay-1", "tenant": "default", "state": "refused", "queue": "refunds", "reserved_at": noon},

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/usage"
 	"billhook/internal/apps/usage/usagetest"
 	"billhook/internal/contract"
@@ -41,8 +42,7 @@ type books struct {
 
 func open(t *testing.T) *books {
 	t.Helper()
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
+	shipped := catalogtest.Shipped()
 	b := &books{Counter: &storetest.Counter{Store: storetest.Open(t)}, shipped: shipped, now: noon}
 	b.faults = &storetest.Faults{Store: b.Counter}
 	limits := shipped.Usage
@@ -233,9 +233,7 @@ func TestAWarningNamesSubscriptionMeterPeriodAndQuota(t *testing.T) {
 // The bounds are those of the shipped catalog: each is tried at its edge, and beyond it.
 func TestUsageBeyondTheBoundsOfTimeIsADeadLetter(t *testing.T) {
 	t.Parallel()
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
-	limits := shipped.Usage
+	limits := catalogtest.Shipped().Usage
 	endOfNovember := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 	const november = "2026-11-30T23:00:00Z"
 	for name, test := range map[string]struct {

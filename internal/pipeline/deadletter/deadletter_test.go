@@ -26,10 +26,9 @@ var (
 // stored is the one item of the desk as the store has it.
 func (d *desk) stored(t *testing.T) map[string]any {
 	t.Helper()
-	page, err := d.store.Query(t.Context(), store.Query{Collection: deadletter.Collection, Limit: 10})
-	require.NoError(t, err)
-	require.Len(t, page.Documents, 1)
-	return page.Documents[0].Fields
+	all := storetest.All(t, d.store, deadletter.Collection)
+	require.Len(t, all, 1)
+	return all[0].Fields
 }
 
 func letter() deadletter.Letter {

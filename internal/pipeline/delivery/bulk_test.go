@@ -7,13 +7,13 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/handler"
@@ -21,14 +21,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// shipped are the contracts of the built-in catalog.
-var shipped = sync.OnceValue(func() *contract.Set {
-	c, err := catalog.Load("")
-	if err != nil {
-		panic(err)
-	}
-	return c.Contracts
-})
+var shipped = catalogtest.Shipped().Contracts
 
 // changed is an event of a product's change; version 0 is none.
 func changed(t testing.TB, id, document string, version int) handler.Event {
@@ -39,7 +32,7 @@ func changed(t testing.TB, id, document string, version int) handler.Event {
 func productEvent(t testing.TB, eventType, id, document string, version int) handler.Event {
 	t.Helper()
 	data := fmt.Sprintf(`{"id":%q,"type":%q,"timestamp":"2026-11-20T08:59:58Z","version":1,"data":{"document_id":%q,"version":%d}}`, id, eventType, document, version)
-	body, err := shipped().Decode(contract.MessageV1, []byte(data))
+	body, err := shipped.Decode(contract.MessageV1, []byte(data))
 	require.NoError(t, err)
 	return handler.Event{Queue: "documents", Tenant: "acme", ID: id, Type: eventType, OrderingKey: document, Attempt: 1, Body: body}
 }
@@ -122,7 +115,7 @@ func TestABulkHasAnActionForEachEventAndTheDocumentOfEachThatIsNotDeleted(t *tes
 	t.Parallel()
 	priced := changed(t, "e1", "p-1", 7)
 	var err error
-	priced.Body, err = shipped().Decode(contract.MessageV1, []byte(`{"id":"e1","type":"product.created","timestamp":"2026-11-20T08:59:58Z","version":1,`+
+	priced.Body, err = shipped.Decode(contract.MessageV1, []byte(`{"id":"e1","type":"product.created","timestamp":"2026-11-20T08:59:58Z","version":1,`+
 		`"data":{"document_id":"p-1","version":7,"price":"9.99","currency":"EUR","status":"listed"}}`))
 	require.NoError(t, err)
 	for name, test := range map[string]struct {

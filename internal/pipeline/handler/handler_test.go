@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/contract"
 	"billhook/internal/pii"
 	"billhook/internal/pipeline/handler"
@@ -67,8 +68,7 @@ func TestAMistakeInRegisteringPanicsAtTheStart(t *testing.T) {
 
 func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 	t.Parallel()
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
+	shipped := catalogtest.Shipped()
 	r := handler.NewRegistry()
 	r.Tx("plans.change", nothing, "news", "mails")
 	r.Tx("any", nothing)

@@ -41,7 +41,7 @@ func TestAnEmissionIsCommittedWithItsLane(t *testing.T) {
 	}}
 	event := handler.Event{Queue: "q", Tenant: "acme", ID: "e1"}
 	at := start.Add(1500 * time.Nanosecond)
-	emitted, err := lane.Emit(declared(), event, &effect, at)
+	emitted, err := lane.Emit(declared, event, &effect, at)
 	require.NoError(t, err)
 	require.Len(t, emitted.Lanes, 4, "those of no key have a lane each")
 	require.Len(t, effect.Writes, 1+5+4)
@@ -66,7 +66,7 @@ func TestAnEmissionIsCommittedWithItsLane(t *testing.T) {
 		if m.OrderingKey == "" {
 			require.Equal(t, contract.UnknownOrderingKey, m.Attributes[contract.AttrOrderingKey])
 		}
-		body, err := declared().Contracts.Decode(contract.EnvelopeV1, m.Data)
+		body, err := declared.Contracts.Decode(contract.EnvelopeV1, m.Data)
 		require.NoError(t, err)
 		require.NoError(t, body.Validate())
 		require.NoError(t, body.CheckAttributes(m.Attributes))
@@ -94,10 +94,10 @@ func TestWhatNoBrokerTakesIsRejected(t *testing.T) {
 		last.Due = start.Add(contract.MaxAhead)
 		m, err := contract.As[*contract.Envelope](bad.Body)
 		require.NoError(t, err, name)
-		_, err = lane.Emit(declared(), emitter, &handler.Effect{Emit: []handler.Emission{last, bad}}, start)
+		_, err = lane.Emit(declared, emitter, &handler.Effect{Emit: []handler.Emission{last, bad}}, start)
 		require.NoError(t, err, "before it is spoiled")
 		spoil(&bad, m)
-		_, err = lane.Emit(declared(), emitter, &handler.Effect{Emit: []handler.Emission{last, bad}}, start)
+		_, err = lane.Emit(declared, emitter, &handler.Effect{Emit: []handler.Emission{last, bad}}, start)
 		require.Equal(t, retry.Verdict{Class: retry.Rejected, Reason: "emission_invalid", Counts: true}, retry.Decide(err), name)
 		require.NotContains(t, err.Error(), "ilse", name)
 	}

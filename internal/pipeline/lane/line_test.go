@@ -14,6 +14,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // line is a queue that keeps the messages of one ordering key in order, with a broker
@@ -166,8 +167,8 @@ func TestWhateverWaitsBehindWhateverAKeyIsDoneInOrder(t *testing.T) {
 				}
 			}
 			require.Equal(t, l.arrived, l.closed, "every event is done: %s", strings.Join(l.story, "\n"))
-			require.Empty(t, l.all(t, lane.Delayed.Entries()))
-			require.Empty(t, l.all(t, lane.Delayed.Lanes()), "a lane is over with its last message")
+			require.Empty(t, storetest.All(t, l.db, lane.Delayed.Entries()))
+			require.Empty(t, storetest.All(t, l.db, lane.Delayed.Lanes()), "a lane is over with its last message")
 		}
 	})
 }

@@ -19,6 +19,7 @@ import (
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // actor is a relay that stops before every call until it is told how that goes.
@@ -96,12 +97,6 @@ func (s *stage) settle() {
 	}
 }
 
-func (s *stage) all(t require.TestingT, collection string) []store.Document {
-	page, err := s.db.Query(context.Background(), store.Query{Collection: collection, Limit: 1000})
-	require.NoError(t, err)
-	return page.Documents
-}
-
 // bury keeps a message that cannot be read.
 func bury(doc store.Document, _ string, _ time.Time) []store.Write {
 	return []store.Write{store.Set(store.Key{Collection: "letters", ID: doc.Key.ID}, doc.Fields)}
@@ -127,7 +122,7 @@ func (o *outbox) effect(t *rapid.T) {
 	for _, key := range keys {
 		effect.Emit = append(effect.Emit, emission(key, "x"))
 	}
-	emitted, err := lane.Emit(declared(), event, &effect, o.now)
+	emitted, err := lane.Emit(declared, event, &effect, o.now)
 	require.NoError(t, err)
 	if rapid.IntRange(0, 9).Draw(t, "the commit fails") == 0 {
 		return
@@ -142,7 +137,7 @@ func (o *outbox) effect(t *rapid.T) {
 
 // damage makes an entry unreadable.
 func (o *outbox) damage(t *rapid.T) {
-	entries := o.all(t, lane.Outbox.Entries())
+	entries := storetest.All(t, o.db, lane.Outbox.Entries())
 	if len(entries) == 0 || len(o.damaged) > 2 {
 		return
 	}
@@ -158,16 +153,16 @@ func (o *outbox) damage(t *rapid.T) {
 func (o *outbox) check(t *rapid.T) {
 	o.now = o.now.Add(time.Microsecond)
 	there, lanes := map[string]bool{}, map[string]bool{}
-	for _, lane := range o.all(t, lane.Outbox.Lanes()) {
+	for _, lane := range storetest.All(t, o.db, lane.Outbox.Lanes()) {
 		lanes[lane.Key.ID] = true
 	}
-	for _, entry := range o.all(t, lane.Outbox.Entries()) {
+	for _, entry := range storetest.All(t, o.db, lane.Outbox.Entries()) {
 		id, _ := entry.Fields["emits"].(string)
 		there[id], there[o.damaged[entry.Key.ID]] = true, true
 		lane, _, _ := strings.Cut(entry.Key.ID, "-")
 		require.True(t, lanes[lane], "an entry without a lane is found by nobody")
 	}
-	for _, letter := range o.all(t, "letters") {
+	for _, letter := range storetest.All(t, o.db, "letters") {
 		there[o.damaged[letter.Key.ID]] = true
 	}
 	unreadable := slices.Collect(maps.Values(o.damaged))
@@ -216,8 +211,8 @@ func TestWhateverRelaysDoEveryMessageComesInOrder(t *testing.T) {
 				o.settle()
 			}
 			o.check(t)
-			require.Empty(t, o.all(t, lane.Outbox.Entries()), "every message is published, or a dead letter")
-			require.Empty(t, o.all(t, lane.Outbox.Lanes()), "a lane is there as long as its entries")
+			require.Empty(t, storetest.All(t, o.db, lane.Outbox.Entries()), "every message is published, or a dead letter")
+			require.Empty(t, storetest.All(t, o.db, lane.Outbox.Lanes()), "a lane is there as long as its entries")
 		}
 	})
 }

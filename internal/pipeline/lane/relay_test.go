@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
@@ -80,19 +79,12 @@ func emission(key, says string) handler.Emission {
 	return handler.Emission{To: topic, OrderingKey: key, Body: contract.Of(&contract.Envelope{Action: "renewal", CorrelationID: says})}
 }
 
-// declared returns a catalog with the shipped contracts, and no queues.
-var declared = sync.OnceValue(func() *catalog.Catalog {
-	shipped, err := catalog.Load("")
-	if err != nil {
-		panic(err)
-	}
-	return &catalog.Catalog{Contracts: shipped.Contracts}
-})
+var declared = catalogtest.Contracts()
 
 // commit commits an event's effect as a worker does.
 func (r *rig) commit(t *testing.T, event handler.Event, effect handler.Effect) (lane.Emitted, error) {
 	t.Helper()
-	emitted, err := lane.Emit(declared(), event, &effect, r.now)
+	emitted, err := lane.Emit(declared, event, &effect, r.now)
 	require.NoError(t, err)
 	_, err = r.db.Commit(t.Context(), effect.Writes)
 	return emitted, err
@@ -118,14 +110,9 @@ func (r *rig) moment(t *testing.T, id, field string) time.Time {
 }
 
 // left is how many documents the relay's kind has of entries and of lanes.
-func (r *rig) left(t *testing.T) (n [2]int) {
+func (r *rig) left(t *testing.T) [2]int {
 	t.Helper()
-	for i, collection := range []string{r.Of.Entries(), r.Of.Lanes()} {
-		page, err := r.db.Query(t.Context(), store.Query{Collection: collection, Limit: 1000})
-		require.NoError(t, err)
-		n[i] = len(page.Documents)
-	}
-	return n
+	return [2]int{len(storetest.All(t, r.db, r.Of.Entries())), len(storetest.All(t, r.db, r.Of.Lanes()))}
 }
 
 // due runs over what is due, and returns the lanes that failed too.
@@ -199,7 +186,7 @@ func TestWhatWasPublishedBeforeAFailureIsNotPublishedAgain(t *testing.T) {
 				}
 			}
 			published, err := r.Lane(t.Context(), lanes[0])
-			require.EqualError(t, err, fmt.Sprintf("lane: entry %s: no answer", r.first(t)), "that it waits now is no failure")
+			require.EqualError(t, err, fmt.Sprintf("lane: entry %s: no answer", storetest.All(t, r.db, lane.Outbox.Entries())[0].Key.ID), "that it waits now is no failure")
 			require.Equal(t, 1, published)
 			r.broker.down, r.broker.after = false, nil
 			_, err = r.Lane(t.Context(), lanes[0])
@@ -208,14 +195,6 @@ func TestWhatWasPublishedBeforeAFailureIsNotPublishedAgain(t *testing.T) {
 			require.Equal(t, [2]int{}, r.left(t))
 		})
 	}
-}
-
-// first is the id of the first entry of the outbox.
-func (r *rig) first(t *testing.T) string {
-	t.Helper()
-	page, err := r.db.Query(t.Context(), store.Query{Collection: lane.Outbox.Entries(), Limit: 1})
-	require.NoError(t, err)
-	return page.Documents[0].Key.ID
 }
 
 func TestAPoisonedLaneHoldsUpNoOtherAndWaitsLongerEachTime(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/payments"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
@@ -126,7 +127,7 @@ func (r *rig) emit(t *testing.T, event string, keys ...string) {
 	for _, key := range keys {
 		effect.Emit = append(effect.Emit, handler.Emission{To: "again", OrderingKey: key, Body: contract.Of(&contract.Envelope{Action: "renewal"})})
 	}
-	_, err := lane.Emit(declared(), handler.Event{Queue: "q", Tenant: "default", ID: event}, &effect, r.now)
+	_, err := lane.Emit(declared, handler.Event{Queue: "q", Tenant: "default", ID: event}, &effect, r.now)
 	require.NoError(t, err)
 	storetest.Put(t, r.db, effect.Writes...)
 }
@@ -262,14 +263,7 @@ func TestATaskThatCannotAskIsCalledAgain(t *testing.T) {
 	}
 }
 
-// declared returns a catalog with the shipped contracts, and no queues.
-var declared = sync.OnceValue(func() *catalog.Catalog {
-	shipped, err := catalog.Load("")
-	if err != nil {
-		panic(err)
-	}
-	return &catalog.Catalog{Contracts: shipped.Contracts}
-})
+var declared = catalogtest.Contracts()
 
 // keep puts messages aside, each in a lane of its own, that are due in a second.
 func (r *rig) keep(t *testing.T, count int) {

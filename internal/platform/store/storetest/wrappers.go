@@ -171,3 +171,10 @@ func Put(t testing.TB, to store.Committer, writes ...store.Write) {
 	_, err := to.Commit(t.Context(), writes)
 	require.NoError(t, err)
 }
+
+// All are the documents of a collection, at most store.MaxPage, in the order of their ids.
+func All(t require.TestingT, from store.Querier, collection string) []store.Document {
+	page, err := from.Query(context.Background(), store.Query{Collection: collection, Limit: store.MaxPage})
+	require.NoError(t, err)
+	return page.Documents
+}

@@ -17,7 +17,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/e2e"
-	"billhook/internal/apps/customers"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/orders"
@@ -134,7 +133,7 @@ func (r *surface) manage() {
 		New: endpoints.New{ID: "other", URL: r.serviceURL + "/other", Events: []string{"order.#"}}, Change: console.Change{Why: why},
 	}, nil)
 	r.does("ada", http.MethodPost, "/v1/ops/endpoints/other/disable", endpoints.Change{Why: why}, nil)
-	r.does("ada", http.MethodPut, "/v1/ops/customers/890000000000000001", customers.Change{UID: "uid-of-buyer-1", Why: why}, nil)
+	r.does("ada", http.MethodPut, "/v1/ops/customers/890000000000000001", map[string]string{"uid": "uid-of-buyer-1", "why": why}, nil)
 	r.does("ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", journal.Change{Why: why}, nil)
 }
 
@@ -155,7 +154,7 @@ func (r *surface) webhooks() {
 	guest := e2e.Order{EventID: "920000000000000001", OrderID: "920000000000000002", CustomerID: "920000000000000003", Lines: []e2e.Line{{Product: e2e.Product, Quantity: 1, Price: 1000}}}
 	r.webhook("a guest's order", guest.JSON())
 	r.until(r.t, guest.EventID, "processed")
-	r.does("ada", http.MethodPut, "/v1/ops/customers/"+guest.CustomerID, customers.Change{UID: "uid-of-guest", Why: "they have written to us"}, nil)
+	r.does("ada", http.MethodPut, "/v1/ops/customers/"+guest.CustomerID, map[string]string{"uid": "uid-of-guest", "why": "they have written to us"}, nil)
 }
 
 // refusals sends what the webhook service does not take.

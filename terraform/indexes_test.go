@@ -23,7 +23,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/payments"
 	"billhook/internal/compose/operations"
@@ -186,11 +185,10 @@ func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 func newestAsked(t *testing.T) []store.Query {
 	t.Helper()
 	db, router := &asked{}, chi.NewRouter()
-	letters := &deadletter.Operator{Store: db, Now: time.Now}
+	letters, reads := &deadletter.Operator{Store: db, Now: time.Now}, ops.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now}
 	(&ops.API{
-		Reads:    ops.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now},
-		Operator: letters, Customers: &customers.Operator{Store: db, Now: time.Now}, Log: slog.New(slog.DiscardHandler), Access: ops.Access{OpenOnLoopback: true},
-		Operations: operations.All(operations.Apps{Store: db}),
+		Reads: reads, Operator: letters, Log: slog.New(slog.DiscardHandler), Access: ops.Access{OpenOnLoopback: true},
+		Operations: operations.All(operations.Apps{Store: db, Reads: reads}),
 	}).Routes(router)
 	for path, filters := range map[string]url.Values{
 		"/v1/ops/dead-letters":         {"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}, "since": {"7d"}, "state": {"all"}},

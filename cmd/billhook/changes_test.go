@@ -86,21 +86,21 @@ func TestCustomerIsLinkedOnceThatIsConfirmed(t *testing.T) {
 		require.NoError(t, err)
 		commit(t, db, writes...)
 	}
+	reads := ops.Reads{Store: db, Now: now, Catalog: &catalog.Catalog{}}
 	play(t, asAda, serveAPI(t, &ops.API{
-		Reads: ops.Reads{Store: db, Now: now, Catalog: &catalog.Catalog{}}, Customers: &customers.Operator{Store: db, Now: now, NewID: uuid.NewString},
+		Reads: reads, Operations: operations.All(operations.Apps{Reads: reads, Customers: &customers.Operator{Store: db, Now: now, NewID: uuid.NewString}}),
 	}), []step{
-		{line: "customers show c1", want: "300 points of guests' orders are on points:customer:c1; linking moves them."},
-		{line: "customers link c1 u1 --dry-run", want: "300 points would move from points:customer:c1 to u1."},
+		{line: "customers show c1", fails: "customer_not_linked"},
+		{line: "customers link c1 u1 --dry-run", want: "300 points of guests' orders are on points:customer:c1; linking moves them."},
 		{line: "customers link c1 u1 --why w", typed: "yes\n", fails: "nothing was changed"},
-		{line: "customers link c1 u1 --yes", fails: "--why"},
-		{line: "customers link c1 u1 --why w --json", fails: "--yes"},
 		{line: "customers link c1 a@example.org --why w --yes", fails: "this is no uid"},
-		{line: "customers link c1 u1 --why ticket-7", typed: "u1\n", want: "moved: 300 points of 2 orders\nCustomer c1 is linked to u1."},
-		{line: "customers link c1 u2 --why typo --yes", want: "It would be linked to u2 from now on. What was credited to u1 stays there."},
-		{line: "customers unlink c1 --why two-people", typed: "u2\n", fails: "nothing was changed"},
+		{line: "customers link c1 u1 --why ticket-7", typed: "u1\n", want: "MOVED POINTS 300\nOF ORDERS 2\nLEFT 0"},
+		{line: "customers link c1 u2 --why typo --yes", want: "USER BEFORE u1"},
+		{line: "customers ls", want: "c1 u2 2026-03-02T10:15:00Z"},
+		{line: "customers activity c1", want: "ACCOUNT POINTS\npoints:customer:c1 0"},
 		{line: "customers unlink c1 --why two-people", typed: "c1\n", want: "Customer c1 is linked to nobody."},
 		{line: "customers unlink c1 --why again --yes", fails: "linked to nobody"},
-		{line: "customers show c1", want: "token:ada ticket-7"},
+		{line: "customers history c1", want: "token:ada ticket-7"},
 	})
 }
 

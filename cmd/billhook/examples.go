@@ -53,9 +53,13 @@ var examples = map[string]string{
 	"products show":    "billhook products show 411486491630370501",
 	"products history": "billhook products history 411486491630370503",
 
-	"customers show":   "billhook customers show 900000000000000033",
-	"customers link":   "billhook customers link 900000000000000033 user_42 --why \"ticket 7\"",
-	"customers unlink": "billhook customers unlink 900000000000000033 --why \"two people\"",
+	"customers ls":       "billhook customers ls --limit 20",
+	"customers show":     "billhook customers show 900000000000000033",
+	"customers preview":  "billhook customers preview 900000000000000033",
+	"customers activity": "billhook customers activity 900000000000000033",
+	"customers history":  "billhook customers history 900000000000000033",
+	"customers link":     "billhook customers link 900000000000000033 user_42 --why \"ticket 7\"",
+	"customers unlink":   "billhook customers unlink 900000000000000033 --why \"two people\"",
 
 	"endpoints ls":      "billhook endpoints ls --state failing",
 	"endpoints show":    "billhook endpoints show partner-1",

@@ -22,6 +22,7 @@ import (
 
 // nouns says of each noun what its commands are for.
 var nouns = map[string]string{
+	"customers": "Look at which of the provider's customers is which user, link them or unlink them",
 	"endpoints": "Look at the addresses that third parties registered to be told of events, and change them",
 	"orders":    "Look at where the shop's orders stand",
 	"outbox":    "Look at what is committed and waits to be published",
@@ -30,16 +31,10 @@ var nouns = map[string]string{
 	"stock":     "Look at how many pieces of a product can be ordered, and change it",
 }
 
-// own are the commands of nouns that are written by hand, by noun and verb: they compute or go on on this side.
-func (p *program) own() map[string]func(ask func() client) *cobra.Command {
-	return map[string]func(ask func() client) *cobra.Command{}
-}
-
 // operationCommands are the commands of the operations, one for each noun.
 func (p *program) operationCommands(of *console.Catalog, about map[string]string) (commands []*cobra.Command) {
 	nouns := map[string]*cobra.Command{}
 	asks := map[string]func() client{}
-	own := p.own()
 	for _, o := range of.Operations {
 		if o.Verb() == "" {
 			commands = append(commands, p.operation(of, o, nil))
@@ -50,15 +45,8 @@ func (p *program) operationCommands(of *console.Catalog, about map[string]string
 			noun = &cobra.Command{Use: o.Noun(), Short: about[o.Noun()]}
 			nouns[o.Noun()], asks[o.Noun()] = noun, p.worker(noun)
 			commands = append(commands, noun)
-			for name, command := range own {
-				if strings.HasPrefix(name, o.Noun()+" ") {
-					noun.AddCommand(command(asks[o.Noun()]))
-				}
-			}
 		}
-		if own[o.Name] == nil {
-			noun.AddCommand(p.operation(of, o, asks[o.Noun()]))
-		}
+		noun.AddCommand(p.operation(of, o, asks[o.Noun()]))
 	}
 	return commands
 }
@@ -343,7 +331,7 @@ func (a *asked) table(columns []console.Column, items reflect.Value) (notes []st
 		for _, c := range columns {
 			cells = append(cells, c.Text(item))
 		}
-		if console.Alerts(item) {
+		if console.Alerts(item) && len(cells) > 0 {
 			cells[0] = a.p.alert(cells[0])
 		}
 		rows, notes = append(rows, cells), append(notes, console.Notes(item)...)

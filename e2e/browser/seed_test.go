@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
-	"billhook/internal/apps/customers"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/orders"
@@ -125,7 +124,7 @@ func (s *shop) manage(t *testing.T) {
 		{"grace", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{Points: 750, Change: console.Change{Why: longWhy}}, nil},
 		{"ada", http.MethodPut, "/v1/ops/products/700000000000000996", products.SetProduct{Points: 1, Change: console.Change{Why: markup}}, nil},
 		{"ada", http.MethodDelete, "/v1/ops/products/700000000000000996", products.Change{Why: "sold out"}, nil},
-		{"ada", http.MethodPut, "/v1/ops/customers/890000000000000001", customers.Change{UID: "uid-of-buyer-1", Why: "they have written to us"}, nil},
+		{"ada", http.MethodPut, "/v1/ops/customers/890000000000000001", map[string]string{"uid": "uid-of-buyer-1", "why": "they have written to us"}, nil},
 		{"grace", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{New: endpoints.New{
 			ID: longID[:100], URL: s.ServiceURL + "/" + strings.Repeat("a-long-way/", 12), Events: []string{"order.#", "invoice.#", "a.pattern.of.many.words.*"},
 		}, Change: console.Change{Why: markup}}, nil},

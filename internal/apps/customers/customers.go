@@ -26,16 +26,16 @@ func Key(tenant, customerID string) store.Key {
 // Mapping is what is stored of one customer.
 type Mapping struct {
 	Tenant     string `json:"tenant" store:"tenant"`
-	CustomerID string `json:"customer_id" store:"customer_id"`
+	CustomerID string `json:"customer_id" store:"customer_id" show:"Customer" link:"customers"`
 	// UID is the user that the customer is linked to; empty: none.
-	UID string `json:"uid" store:"uid"`
+	UID string `json:"uid" store:"uid" show:"User" link:"search"`
 	// Since is when the mapping was made, or changed to this uid.
-	Since time.Time `json:"since,omitzero" store:"since"`
+	Since time.Time `json:"since,omitzero" store:"since" show:"Since"`
 	// TaughtBy is the event of the order that taught the mapping; empty where a person made it.
-	TaughtBy string `json:"taught_by,omitempty" store:"taught_by"`
+	TaughtBy string `json:"taught_by,omitempty" store:"taught_by" show:"By the order of event,less" link:"events"`
 	// MovedPoints and MovedOrders are what linking has moved to this uid.
-	MovedPoints int64 `json:"moved_points" store:"moved_points"`
-	MovedOrders int64 `json:"moved_orders" store:"moved_orders"`
+	MovedPoints int64 `json:"moved_points" store:"moved_points" show:"Moved points,less"`
+	MovedOrders int64 `json:"moved_orders" store:"moved_orders" show:"Of guests' orders,less"`
 }
 
 type stored struct {

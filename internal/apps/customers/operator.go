@@ -47,8 +47,8 @@ type Operator struct {
 type State struct {
 	Mapping
 	// GuestAccount has the orders of the customer without a uid, GuestPoints in all.
-	GuestAccount string `json:"guest_account"`
-	GuestPoints  int64  `json:"guest_points"`
+	GuestAccount string `json:"guest_account" show:"Guest account" link:"accounts"`
+	GuestPoints  int64  `json:"guest_points" show:"Guest points"`
 }
 
 var errCustomerID = fmt.Errorf("%w: the id of a customer or tenant has letters, digits and . _ : - only", ErrRefused)
@@ -76,18 +76,16 @@ func (o *Operator) guestPoints(ctx context.Context, tenant, customerID string) (
 	return balance, nil
 }
 
-// Change is a change that a person asks for, and the JSON of that request.
+// Change is a change that a person asks for.
 type Change struct {
-	Tenant     string `json:"-"`
-	CustomerID string `json:"-"`
+	Tenant, CustomerID string
 	// UID is the user to link to; of an unlink it is empty.
-	UID string `json:"uid,omitempty"`
-	Who string `json:"-"`
-	Why string `json:"why"`
+	UID      string
+	Who, Why string
 	// Expect, if set, is the uid that the customer was linked to when the person looked.
-	Expect *string `json:"expect,omitempty"`
+	Expect *string
 	// After is the Next of an earlier answer: the link continues behind it.
-	After string `json:"-"`
+	After string
 }
 
 func (c Change) entry(action string, at time.Time, before, after map[string]any) audit.Entry {
@@ -108,16 +106,16 @@ func (c Change) check() error {
 // Linked is the outcome of a link.
 type Linked struct {
 	Tenant     string `json:"tenant"`
-	CustomerID string `json:"customer_id"`
-	UID        string `json:"uid"`
+	CustomerID string `json:"customer_id" show:"Customer"`
+	UID        string `json:"uid" show:"User"`
 	// Before is the uid that the customer was linked to, which keeps what it has; empty: none.
-	Before string `json:"before"`
+	Before string `json:"before" show:"User before"`
 	// Operation is the id in the entries of what was moved.
-	Operation   string `json:"operation"`
-	MovedPoints int64  `json:"moved_points"`
-	MovedOrders int64  `json:"moved_orders"`
+	Operation   string `json:"operation" show:"Operation"`
+	MovedPoints int64  `json:"moved_points" show:"Moved points"`
+	MovedOrders int64  `json:"moved_orders" show:"Of orders"`
 	// Left is what the guest account still has.
-	Left int64 `json:"left"`
+	Left int64 `json:"left" show:"Left"`
 	// Next, if not empty, is where another call continues.
 	Next string `json:"next"`
 }
@@ -174,7 +172,10 @@ func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m s
 }
 
 func (o *Operator) move(ctx context.Context, change Change, m stored, audited bool, done *Linked) error {
-	from, to, began := ledger.CustomerPoints(change.CustomerID), ledger.UserPoints(change.UID), o.Now()
+	from, to, began, long := ledger.CustomerPoints(change.CustomerID), ledger.UserPoints(change.UID), o.Now(), moveFor
+	if ends, ok := ctx.Deadline(); ok { // who waits for a shorter time, such as a page, is answered in time
+		long = min(long, time.Until(ends)*3/4)
+	}
 	after, failed := change.After, 0
 	for {
 		chains, next, err := ledger.HeldBy(ctx, o.Store, change.Tenant, from, store.Cursor{ID: after})
@@ -182,7 +183,7 @@ func (o *Operator) move(ctx context.Context, change Change, m stored, audited bo
 			return fmt.Errorf("customers: link: %w", err)
 		}
 		for len(chains) > 0 {
-			if o.Now().Sub(began) > moveFor {
+			if o.Now().Sub(began) > long {
 				done.Next = after
 				return nil
 			}

@@ -5,6 +5,7 @@ package operations
 import (
 	"cmp"
 
+	"billhook/internal/apps/customers"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/payments"
@@ -19,6 +20,7 @@ import (
 type Apps struct {
 	Store     store.Store
 	Reads     ops.Reads
+	Customers *customers.Operator
 	Products  *products.Keeper
 	Stock     *orders.Keeper
 	Endpoints *endpoints.Keeper
@@ -27,6 +29,8 @@ type Apps struct {
 // All are the operations of all apps.
 func All(of Apps) *console.Catalog {
 	return console.NewCatalog(
+		cmp.Or(of.Customers, &customers.Operator{}).Operations(),
+		of.Reads.CustomerOperations(),
 		cmp.Or(of.Endpoints, &endpoints.Keeper{}).Operations(),
 		orders.Operations(of.Store),
 		payments.Operations(of.Store),

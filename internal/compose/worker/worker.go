@@ -242,8 +242,7 @@ func New(config Config) (*Worker, error) {
 	reads := ops.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}
 	api := &ops.API{
 		Reads: reads, Access: config.Access, Log: config.Log, Operator: operator,
-		Customers: &customers.Operator{Store: config.lists(watched), Now: config.Now, NewID: uuid.NewString},
-		Periods:   &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
+		Periods: &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
 		Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
 			for _, id := range lanes {
 				_ = operator.Relay(ctx, id) // what is left is published by the task
@@ -251,10 +250,11 @@ func New(config Config) (*Worker, error) {
 		}},
 		Tries: &dryrun.Desk{Store: listed, Now: config.Now, Worker: config.trial},
 		Operations: operations.All(operations.Apps{
-			Store:    listed,
-			Reads:    reads,
-			Products: &products.Keeper{Store: listed, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
-			Stock:    &orders.Keeper{Store: listed, Now: config.Now, NewID: uuid.NewString},
+			Store:     listed,
+			Reads:     reads,
+			Customers: &customers.Operator{Store: config.lists(watched), Now: config.Now, NewID: uuid.NewString},
+			Products:  &products.Keeper{Store: listed, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
+			Stock:     &orders.Keeper{Store: listed, Now: config.Now, NewID: uuid.NewString},
 			Endpoints: &endpoints.Keeper{
 				Store: listed, Poster: poster, OldSecretFor: config.Catalog.Endpoints.OldSecretFor, Now: config.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
 			},

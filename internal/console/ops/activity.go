@@ -15,9 +15,11 @@ import (
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/payments"
 	"billhook/internal/apps/subscriptions"
+	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
 
@@ -33,18 +35,17 @@ type Activity struct {
 	customers.State
 	// Findings say in words what needs a person, such as a credit to another user.
 	Findings []string `json:"findings"`
+	// Balances are the accounts that points of the customer are on, or were, and Moves what their events moved.
+	Balances []ActivityBalance `json:"balances" show:"Points"`
+	Moves    []ActivityMove    `json:"moves" show:"What their events moved"`
 	// Events are those that name the customer, whatever their ordering key, the newest first.
-	Events []Line `json:"events"`
-	// Moves are what these events have moved in the books, and Balances the accounts that points of the
-	// customer are on, or were.
-	Moves    []ActivityMove    `json:"moves"`
-	Balances []ActivityBalance `json:"balances"`
+	Events      []Line            `json:"events" show:"Events"`
+	DeadLetters []deadletter.Item `json:"dead_letters" show:"Dead letters"`
 	// Orders are those of the shop, of the users that the customer is or was. Refunds are of these orders'
 	// payments, and of the customer's Subscriptions.
-	Orders        []orders.Order    `json:"orders"`
-	Subscriptions []string          `json:"subscriptions"`
-	Refunds       []payments.Refund `json:"refunds"`
-	DeadLetters   []deadletter.Item `json:"dead_letters"`
+	Orders        []orders.Order    `json:"orders" show:"Orders"`
+	Refunds       []payments.Refund `json:"refunds" show:"Refunds"`
+	Subscriptions []string          `json:"subscriptions" show:"Subscriptions" link:"subscriptions"`
 	// More names the lists of which there is more.
 	More []string `json:"more"`
 
@@ -54,19 +55,19 @@ type Activity struct {
 
 // ActivityMove is an entry that moved points. A reversal takes them from the account.
 type ActivityMove struct {
-	Order   string         `json:"order"`
-	EventID string         `json:"event_id"`
+	Order   string         `json:"order" show:"Order"`
+	EventID string         `json:"event_id" show:"Event" link:"events"`
 	Entry   string         `json:"entry"`
-	Kind    ledger.Kind    `json:"kind"`
-	Account ledger.Account `json:"account"`
-	Amount  int64          `json:"amount"`
-	At      time.Time      `json:"at"`
+	Kind    ledger.Kind    `json:"kind" show:"What"`
+	Account ledger.Account `json:"account" show:"Account" link:"accounts"`
+	Amount  int64          `json:"amount" show:"Points"`
+	At      time.Time      `json:"at" show:"At"`
 }
 
 // ActivityBalance is what an account has now.
 type ActivityBalance struct {
-	Account string `json:"account"`
-	Balance int64  `json:"balance"`
+	Account string `json:"account" show:"Account" link:"accounts"`
+	Balance int64  `json:"balance" show:"Points"`
 }
 
 // cut returns the first of a list, and notes where there are more.
@@ -77,9 +78,20 @@ func cut[T any](a *Activity, name string, all []T, more bool, most int) []T {
 	return all[:min(len(all), most)]
 }
 
+// CustomerOperations are the reads about a customer that span several apps.
+func (a Reads) CustomerOperations() []console.Operation {
+	return []console.Operation{console.New(console.Row{
+		Name: "customers activity", Path: "GET /v1/ops/customers/{id}/activity", Errors: customers.Failures,
+		Summary: "Show what has come of a customer: points, events, orders, refunds, subscriptions and dead letters",
+		Help:    "It finds them by indexes, whatever their ordering key, and shows at most 50 of each.",
+	}, func(ctx context.Context, _ audit.Author, in customers.CustomerOf) (Activity, error) {
+		return a.Activity(ctx, in.Tenant, in.ID)
+	})}
+}
+
 // Activity returns what has come of a customer: each list by a key or an index, and bounded.
-func (a *API) Activity(ctx context.Context, tenant, id string) (Activity, error) {
-	of, err := a.Customers.Show(ctx, tenant, id)
+func (a Reads) Activity(ctx context.Context, tenant, id string) (Activity, error) {
+	of, err := (&customers.Operator{Store: a.Store}).Show(ctx, tenant, id)
 	if err != nil {
 		return Activity{}, err
 	}
@@ -214,6 +226,20 @@ func (a Reads) customerRefunds(ctx context.Context, found *Activity) error {
 		found.Refunds = cut(found, "refunds", append(found.Refunds, refund), false, activityAtMost)
 	}
 	return nil
+}
+
+// Alerts reports whether something needs a person.
+func (a Activity) Alerts() bool { return len(a.Findings) > 0 }
+
+// Notes say what needs a person, and what is left out.
+func (a Activity) Notes() (notes []string) {
+	for _, finding := range a.Findings {
+		notes = append(notes, "Needs a person: "+finding+".")
+	}
+	if len(a.More) > 0 {
+		notes = append(notes, "There is more than is shown: "+strings.ReplaceAll(strings.Join(a.More, ", "), "_", " ")+".")
+	}
+	return notes
 }
 
 func (a *Activity) findings() {

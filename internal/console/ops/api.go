@@ -14,7 +14,6 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json"
 
-	"billhook/internal/apps/customers"
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
@@ -33,13 +32,12 @@ import (
 // API answers /v1/ops, and /api/v1/events for scripts that exist.
 type API struct {
 	Reads
-	Access    Access
-	Log       *slog.Logger
-	Operator  *deadletter.Operator
-	Customers *customers.Operator
-	Periods   *journal.Periods
-	Reverter  *journal.Reverter
-	Tries     *dryrun.Desk
+	Access   Access
+	Log      *slog.Logger
+	Operator *deadletter.Operator
+	Periods  *journal.Periods
+	Reverter *journal.Reverter
+	Tries    *dryrun.Desk
 	// Operations are what is declared; nil: nothing.
 	Operations *console.Catalog
 	Pauses     *pause.Keeper
@@ -146,9 +144,6 @@ var ladder = serve.Ladder{
 		{Of: deadletter.ErrChanged, As: serve.Refuse(http.StatusConflict, "changed", "")},
 		{Of: deadletter.ErrRefused, As: errRefused},
 		{Of: deadletter.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "The operation is being run; ask again.")},
-		{Of: customers.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "customer_not_linked", "This customer is linked to nobody.")},
-		{Of: customers.ErrRefused, As: errRefused},
-		{Of: customers.ErrChanged, As: serve.Refuse(http.StatusConflict, "customer_changed", "Somebody has changed the link; look at it again.")},
 		{Of: dryrun.ErrCatalog, As: serve.Refuse(http.StatusUnprocessableEntity, "catalog_refused", "")},
 		{Of: dryrun.ErrNoQueue, As: serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog runs no queue of that name or alias.")},
 		{Of: dryrun.ErrNotKept, As: serve.Refuse(http.StatusNotFound, "payload_not_kept", "No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place.")},

@@ -9,21 +9,14 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/catalog"
-	"billhook/internal/apps/customers"
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
 
-// keepRoutes adds the routes of customers, subscriptions and pauses.
+// keepRoutes adds the routes of subscriptions and pauses.
 func (a *API) keepRoutes(r chi.Router) {
-	r.Get("/customers/{id}", shown(a, "id", a.showCustomer))
-	r.Get("/customers/{id}/preview", shown(a, "id", a.Customers.Show))
-	r.Get("/customers/{id}/activity", shown(a, "id", a.Activity))
-	r.Get("/customers/{id}/changes", a.changesOf(customers.AuditKind, most))
-	r.Put("/customers/{id}", answer(a, a.linkCustomer))
-	r.Delete("/customers/{id}", answer(a, a.unlinkCustomer))
 	r.Get("/pauses", plain(a, a.listPauses))
 	r.Get("/queues/{id}/pause", answer(a, a.showPause))
 	r.Post("/queues/{id}/pause", answer(a, a.changePause(a.Pauses.Pause)))
@@ -33,51 +26,6 @@ func (a *API) keepRoutes(r chi.Router) {
 }
 
 const adviceOfWhy = `Send JSON: {"why": "<the reason>"}.`
-
-func (a *API) showCustomer(ctx context.Context, tenant, id string) (customers.State, error) {
-	state, err := a.Customers.Show(ctx, tenant, id)
-	if err == nil && state.UID == "" {
-		err = customers.ErrUnknown
-	}
-	return state, err
-}
-
-func (a *API) linkCustomer(r *http.Request) (customers.Linked, error) {
-	change, params, err := customerChange(r, "page")
-	if err != nil {
-		return customers.Linked{}, err
-	}
-	done, err := a.Customers.Link(r.Context(), change)
-	done.Next = params.next(r.URL.Path, Place{}, store.Cursor{ID: done.Next})
-	a.done(nil).LogAttrs(r.Context(), slog.LevelInfo, "customer linked", slog.String("who", change.Who), slog.String("tenant", change.Tenant), slog.String("customer_id", change.CustomerID),
-		slog.String("uid", change.UID), slog.String("before", done.Before), slog.String("operation", done.Operation),
-		slog.Int64("moved_points", done.MovedPoints), slog.Int64("moved_orders", done.MovedOrders), slog.Bool("failed", err != nil))
-	return done, err
-}
-
-func (a *API) unlinkCustomer(r *http.Request) (customers.State, error) {
-	change, _, err := customerChange(r)
-	if err != nil {
-		return customers.State{}, err
-	}
-	change.UID = ""
-	state, err := a.Customers.Unlink(r.Context(), change)
-	a.done(nil).LogAttrs(r.Context(), slog.LevelInfo, "customer unlinked", slog.String("who", change.Who), slog.String("tenant", change.Tenant),
-		slog.String("customer_id", change.CustomerID), slog.Bool("failed", err != nil))
-	return state, err
-}
-
-// customerChange reads a change; known are the parameters that it may have beside the tenant.
-func customerChange(r *http.Request, known ...string) (change customers.Change, params *parameters, err error) {
-	params = read(r, append(known, "tenant")...)
-	tenant, at := params.tenant(), params.page(r.URL.Path, Place{})
-	if err = params.err(); err != nil {
-		return change, params, err
-	}
-	err = readChange(r, &change, "Send JSON: uid, why, and whom you expect the customer to be linked to.")
-	change.Tenant, change.CustomerID, change.Who, change.After = tenant, param(r, "id"), Who(r.Context()), at.ID
-	return change, params, err
-}
 
 // Subscription is how a subscription stands behind its newest event.
 type Subscription struct {

@@ -46,27 +46,27 @@ const most = 100
 
 // Line is one event in the job log.
 type Line struct {
-	EventID   string `json:"event_id"`
-	EventType string `json:"event_type"`
+	EventID   string        `json:"event_id" show:"Event" link:"events"`
+	Queue     string        `json:"queue" show:"Queue" link:"queues"`
+	Status    dedupe.Status `json:"status" show:"Status"`
+	CreatedAt time.Time     `json:"created_at,omitzero" show:"Recorded"`
+	EventType string        `json:"event_type" show:"Type,less"`
 	// Action is the job log's word for the type.
-	Action   string        `json:"action"`
-	Queue    string        `json:"queue"`
-	Tenant   string        `json:"tenant"`
-	Status   dedupe.Status `json:"status"`
-	Attempts int64         `json:"attempts"`
-	Result   string        `json:"result"`
+	Action   string `json:"action"`
+	Tenant   string `json:"tenant" show:"Tenant,detail"`
+	Attempts int64  `json:"attempts" show:"Attempts,less"`
+	Result   string `json:"result" show:"Result,less"`
+	Reason   string `json:"reason" show:"Reason,less"`
 	// Ref is the id of what the effect made, such as an entry of the books.
-	Ref           string `json:"ref,omitempty"`
-	Reason        string `json:"reason"`
-	CorrelationID string `json:"correlation_id"`
+	Ref           string `json:"ref,omitempty" show:"Made,detail"`
+	CorrelationID string `json:"correlation_id" show:"Correlation id,detail"`
 	// IdempotencyKey names the source of the message, or is the event's id.
-	IdempotencyKey string    `json:"idempotency_key"`
-	OrderingKey    string    `json:"ordering_key"`
-	MessageID      string    `json:"message_id"`
-	NextRetryAt    time.Time `json:"next_retry_at,omitzero"`
-	CreatedAt      time.Time `json:"created_at,omitzero"`
+	IdempotencyKey string    `json:"idempotency_key" show:"Idempotency key,detail"`
+	OrderingKey    string    `json:"ordering_key" show:"Ordering key,detail"`
+	MessageID      string    `json:"message_id" show:"Message,detail"`
+	NextRetryAt    time.Time `json:"next_retry_at,omitzero" show:"Next attempt,detail"`
 	UpdatedAt      time.Time `json:"updated_at,omitzero"`
-	ProcessedAt    time.Time `json:"processed_at,omitzero"`
+	ProcessedAt    time.Time `json:"processed_at,omitzero" show:"Processed,detail"`
 }
 
 // Record is the same for all lines of one record, and for no other: the event may have gone on.

@@ -104,19 +104,19 @@ func (r *rig) over(s store.Store, changes ...func(*ops.API)) *ops.API {
 				return q, ok
 			},
 		},
-		Customers: &customers.Operator{Store: s, Now: now, NewID: uuid.NewString},
-		Pauses:    &pause.Keeper{Store: s, Now: now, NewID: uuid.NewString},
-		Periods:   &journal.Periods{Store: s, Now: now, NewID: uuid.NewString},
-		Reverter:  &journal.Reverter{Store: s, Catalog: queues, Now: now, NewID: uuid.NewString},
-		Tries:     &dryrun.Desk{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{queues}, nil }},
+		Pauses:   &pause.Keeper{Store: s, Now: now, NewID: uuid.NewString},
+		Periods:  &journal.Periods{Store: s, Now: now, NewID: uuid.NewString},
+		Reverter: &journal.Reverter{Store: s, Catalog: queues, Now: now, NewID: uuid.NewString},
+		Tries:    &dryrun.Desk{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{queues}, nil }},
 	}
 	for _, change := range changes {
 		change(api)
 	}
 	api.Operations = operations.All(operations.Apps{
-		Store:    s,
-		Reads:    api.Reads,
-		Products: &products.Keeper{Store: s, Start: queues.Products, Now: now, NewID: uuid.NewString},
+		Store:     s,
+		Reads:     api.Reads,
+		Customers: &customers.Operator{Store: s, Now: now, NewID: uuid.NewString},
+		Products:  &products.Keeper{Store: s, Start: queues.Products, Now: now, NewID: uuid.NewString},
 		Endpoints: &endpoints.Keeper{
 			Store: s, Poster: willing{}, OldSecretFor: time.Hour, NewID: uuid.NewString, NewSecret: func() string { return "whsec_" + uuid.NewString() },
 			Now: func() time.Time { moment = moment.Add(time.Second); return moment },

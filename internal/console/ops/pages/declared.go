@@ -45,7 +45,7 @@ func (p *Pages) declaredRoutes(r chi.Router) {
 				}
 				return shaped[o.Name].of(answer), nil
 			})
-		case !o.List:
+		case !o.List && !p.beside(o):
 			p.page(r, address, "declared_detail.html", func(v *visit) (any, error) { return p.detail(v, o) })
 		}
 	}

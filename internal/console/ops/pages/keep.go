@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/apps/customers"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract/money"
 	"billhook/internal/platform/audit"
@@ -23,9 +22,6 @@ import (
 // keepRoutes adds the areas of what people keep: products, stock, customers and endpoints.
 func (p *Pages) keepRoutes(r chi.Router) {
 	p.declaredRoutes(r)
-	p.page(r, "/customers", "customers.html", findCustomer)
-	p.change(r, "/customers/{id}/link", "customer_link.html", loads[customers.State](named("/v1/ops/customers/%s/preview", "id")), linkCustomer)
-	p.change(r, "/customers/{id}/unlink", "customer_unlink.html", loads[customers.State](named("/v1/ops/customers/%s/preview", "id")), unlinkCustomer)
 }
 
 // rows is how many rows of a list a page has, and recent how many changes.
@@ -113,32 +109,4 @@ func decimal(minor int64, currency string) string {
 		return text
 	}
 	return number(minor)
-}
-
-// findCustomer shows the customer of the id in the address; nil: it has none.
-func findCustomer(v *visit) (any, error) {
-	id := strings.TrimSpace(v.query("id"))
-	if id == "" {
-		return (*customers.State)(nil), nil
-	}
-	found := &customers.State{}
-	err := v.get(v.of("/v1/ops/customers/%s/preview", id), found)
-	return found, err
-}
-
-// linkCustomer goes back to its form where points are left to move: sent again, it moves them.
-func linkCustomer(v *visit) (string, error) {
-	expect := v.form("expect")
-	link := customers.Change{UID: strings.TrimSpace(v.form("uid")), Why: v.form("why"), Expect: &expect}
-	var done customers.Linked
-	late, err := v.partly(http.MethodPut, v.of("/v1/ops/customers/%s", v.param("id")), link, &done)
-	if late || done.Next != "" || done.Left > 0 {
-		return with(v.of("/ops/customers/%s/link", v.param("id")), "uid", link.UID), nil
-	}
-	return v.of("/ops/customers/%s", v.param("id")), err
-}
-
-func unlinkCustomer(v *visit) (string, error) {
-	expect := v.form("expect")
-	return v.makes(http.MethodDelete, "customers", customers.Change{Why: v.form("why"), Expect: &expect})
 }

@@ -10,13 +10,11 @@ import (
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/usage"
 	"billhook/internal/console/ops"
-	"billhook/internal/platform/audit"
 )
 
 // searchRoutes adds the search, which the box on every page asks, and the pages that it leads to.
 func (p *Pages) searchRoutes(r chi.Router) {
 	p.page(r, "/search", "search.html", search)
-	p.page(r, "/customers/{id}", "customer.html", customer)
 	p.page(r, "/subscriptions/{subscription}", "subscription.html", subscription)
 }
 
@@ -71,20 +69,6 @@ func leads(found ops.Found) string {
 	default:
 		return href(of, found.ID)
 	}
-}
-
-type customerPage struct {
-	ops.Activity
-	Changes ops.List[audit.Entry]
-}
-
-func customer(v *visit) (any, error) {
-	var page customerPage
-	err := v.get(v.of("/v1/ops/customers/%s/activity", v.param("id")), &page.Activity)
-	if err == nil {
-		page.Changes, err = v.changes(v.of("/v1/ops/customers/%s/changes", v.param("id")))
-	}
-	return page, err
 }
 
 // subscriptionPage is a subscription: how it stands, and what it has used.

@@ -81,11 +81,11 @@ func openShop(t testing.TB, third partner) *shop {
 		return fmt.Sprint("id-", ids)
 	}
 	now, log := func() time.Time { return noon }, slog.New(slog.NewTextHandler(t.Output(), nil))
+	reads := ops.Reads{Store: db, Catalog: c, Now: now}
 	api := &ops.API{
-		Reads: ops.Reads{Store: db, Catalog: c, Now: now}, Access: ops.Access{OpenOnLoopback: true}, Log: log,
-		Customers: &customers.Operator{Store: db, Now: now, NewID: newID},
+		Reads: reads, Access: ops.Access{OpenOnLoopback: true}, Log: log,
 		Operations: operations.All(operations.Apps{
-			Store: db, Reads: ops.Reads{Store: db, Catalog: c, Now: now}, Stock: &orders.Keeper{Store: db, Now: now, NewID: newID},
+			Store: db, Reads: reads, Customers: &customers.Operator{Store: db, Now: now, NewID: newID}, Stock: &orders.Keeper{Store: db, Now: now, NewID: newID},
 			Products:  &products.Keeper{Store: db, Start: map[string]catalog.Product{"hat": {Points: 250}}, Now: now, NewID: newID},
 			Endpoints: &endpoints.Keeper{Store: db, Poster: third, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
 		}),

@@ -71,13 +71,12 @@ var walks = map[string]struct {
 		t.Helper()
 		s.credit(t, "o1", ledger.CustomerPoints("c1"), 2000, 22)
 	}, steps: []step{
-		{asks: "/ops/customers", says: []string{"Name a customer"}},
-		{asks: "/ops/customers?id=+c1+", says: []string{"nobody", "2,000 points", `href="/ops/customers/c1/link"`}},
-		{asks: "/ops/customers/c1/link", form: form("ticket 7", "uid", " user_42", "expect", ""), says: []string{"Linked to user_42"}},
-		{asks: "/ops/customers?id=c1", says: []string{"user_42", "2,000 points of 1 guests' orders", `href="/ops/customers/c1/unlink"`}},
+		{asks: "/ops/customers", says: []string{"No customer is linked to a user."}},
+		{asks: "/ops/customers?id=+c1+", says: []string{"linked to nobody", "Guest points 2,000", `href="/ops/customers/c1/link"`, "!/unlink"}},
+		{asks: "/ops/customers/c1/link", form: form("ticket 7", "uid", " user_42", "expect", ""), says: []string{"User user_42", "Moved points 2,000", "ticket 7", "/unlink"}},
+		{asks: "/ops/customers", says: []string{`href="/ops/customers/c1"`, `href="/ops/search?q=user_42"`}},
 		{asks: "/ops/customers/c1/link", form: form("ticket 8", "uid", "user_43", "expect", "user_41"), status: 409, says: []string{`name="expect" value="user_42"`}},
-		{asks: "/ops/customers/c1/unlink", form: form("two people", "expect", "user_42"), says: []string{"Linked to nobody"}},
-		{asks: "/ops/customers/c1/unlink", says: []string{"It is linked to nobody."}},
+		{asks: "/ops/customers/c1/unlink", form: form("two people", "expect", "user_42"), says: []string{"linked to nobody"}},
 		{asks: "/ops/customers?id=c%2F1", status: 422},
 	}},
 	"an endpoint is kept, and its secret shown once": {steps: []step{
@@ -239,8 +238,10 @@ var walks = map[string]struct {
 		{asks: "/ops/accounts/cash?tenant=acme&as_of=2026-11-20", says: []string{"25.00 EUR at the end of the day"}},
 		{asks: "/ops/accounts/revenue?tenant=acme&as_of=2026-11-10", says: []string{"-12.50 EUR at the end of the day"}},
 		{asks: "/ops/accounts/cash?tenant=acme&period=2026-10", says: []string{"Nothing has moved on it up to this month."}},
-		{asks: "/ops/customers/c-7?tenant=default", says: []string{"Linked to auth0|u7", "e-last order.paid FAILED", "Nobody has changed it.", `href="/ops/search?q=auth0%7Cu7"`}},
-		{asks: "/ops/customers/nobody", says: []string{"Linked to nobody", "No event names the customer."}},
+		{asks: "/ops/customers/c-7?tenant=default", says: []string{
+			"User auth0|u7", "Needs a person: event e-last, order.paid, has failed", "e-last one-queue FAILED", "Nobody has changed it.", `href="/ops/search?q=auth0%7Cu7`, `href="/ops/subscriptions/sub-1`,
+		}},
+		{asks: "/ops/customers/nobody", says: []string{"linked to nobody", `href="/ops/customers/nobody/link"`}},
 		{asks: "/ops/subscriptions/sub-1", says: []string{"active", "e-sub subscription.renewed active 9.99 USD 2026-11-01T00:00:00Z", "Nothing was used in this period."}},
 		{asks: "/ops/subscriptions/none?meter=calls&period=2026-11", says: []string{"No event of a subscription of this id has come.", "Entries of calls in 2026-11", "No event has told of a use."}},
 		{asks: "/ops/orders/o1", says: []string{

@@ -87,7 +87,7 @@ func (p *program) strict(command *cobra.Command) {
 			return usageError(nameOf(command) + ": say which command: " + strings.Join(subcommands(command), ", "))
 		}
 	}
-	if example := examples[nameOf(command)]; command.Example == "" && example != "" {
+	if example := examples[nameOf(command)]; example != "" {
 		command.Example = "  " + strings.ReplaceAll(example, "\n", "\n  ")
 	}
 	p.completes(command)

@@ -124,6 +124,7 @@ func (p *program) operation(of *console.Catalog, o console.Operation, ask func()
 		every = command.Flags().Duration("watch", 0, "list again and again, so often, until it is stopped")
 		command.Flags().Lookup("watch").NoOptDefVal = "2s"
 	}
+	command.Example = "  billhook " + exampleOf(o)
 	command.RunE = func(command *cobra.Command, args []string) error {
 		a := &asked{Operation: o, p: p, of: of, ask: ask(), call: command, args: args, reason: why}
 		switch {
@@ -153,6 +154,28 @@ func (p *program) watch(ctx context.Context, every time.Duration, does func(cont
 			_, _ = io.WriteString(p.stdout, "\x1b[H\x1b[2J") // a closed terminal is no failure of the command
 		}
 	}
+}
+
+// exampleOf is the command with what it has to be given.
+func exampleOf(o console.Operation) string {
+	words := []string{o.Name}
+	for _, f := range o.Fields {
+		value := "<" + strings.ReplaceAll(name(f), " ", "-") + ">"
+		if len(f.OneOf) > 0 {
+			value = f.OneOf[0]
+		} else if f.Type.Kind() == reflect.Int64 {
+			value = "5"
+		}
+		switch {
+		case f.Argument:
+			words = append(words, value)
+		case f.Name == "why":
+			words = append(words, `--why "..."`)
+		case f.Required:
+			words = append(words, "--"+flagOf(f), value)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // name is what an argument is called.

@@ -220,18 +220,25 @@ func (k *Keeper) List(ctx context.Context, tenant string, after store.Cursor, li
 	return store.List(ctx, k.Store, query, ReadStock)
 }
 
-// Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or sold
-// stay so. The error wraps ErrInvalid or audit.ErrInvalid, is ErrChanged, ErrBroken or store.ErrBusy, or says
-// that nothing is known.
+// Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or sold stay so.
+// The error wraps ErrInvalid or audit.ErrInvalid, is ErrChanged, ErrBroken or store.ErrBusy, or says that nothing is known.
 func (k *Keeper) Set(ctx context.Context, tenant, product string, available int64, by Change) (Stock, error) {
-	switch {
-	case !pii.ID.Valid(tenant), !pii.ID.Valid(product):
-		return Stock{}, fmt.Errorf("%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
-	case available < 0 || available > MaxPieces:
-		return Stock{}, fmt.Errorf("%w: available is a whole number from 0 to %d", ErrInvalid, MaxPieces)
+	return k.change(ctx, tenant, product, "set", by, func(Stock) int64 { return available })
+}
+
+// Add makes so many more pieces of a product available. The error is as of Set.
+func (k *Keeper) Add(ctx context.Context, tenant, product string, pieces int64, by Change) (Stock, error) {
+	if pieces < 1 || pieces > MaxPieces {
+		return Stock{}, fmt.Errorf("%w: pieces is a whole number from 1 to %d", ErrInvalid, MaxPieces)
 	}
-	var s Stock
-	_, err := store.Update(ctx, k.Store, StockKey(tenant, product), func(doc store.Document) ([]store.Write, error) {
+	return k.change(ctx, tenant, product, "add", by, func(s Stock) int64 { return s.Available + pieces })
+}
+
+func (k *Keeper) change(ctx context.Context, tenant, product, action string, by Change, decide func(Stock) int64) (s Stock, err error) {
+	if !pii.ID.Valid(tenant) || !pii.ID.Valid(product) {
+		return s, fmt.Errorf("%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
+	}
+	_, err = store.Update(ctx, k.Store, StockKey(tenant, product), func(doc store.Document) ([]store.Write, error) {
 		var before map[string]any
 		s = Stock{Tenant: tenant, ProductID: product}
 		if doc.Version != 0 {
@@ -241,7 +248,10 @@ func (k *Keeper) Set(ctx context.Context, tenant, product string, available int6
 			}
 			before = map[string]any{"available": s.Available}
 		}
+		available := decide(s)
 		switch {
+		case available < 0 || available > MaxPieces:
+			return nil, fmt.Errorf("%w: available is a whole number from 0 to %d", ErrInvalid, MaxPieces)
 		case doc.Version != 0 && s.Available == available:
 			return nil, nil // perhaps by a commit of ours whose answer was lost
 		case by.Expect != nil && *by.Expect != s.Available:
@@ -249,7 +259,7 @@ func (k *Keeper) Set(ctx context.Context, tenant, product string, available int6
 		}
 		s.Available = available
 		return audit.Entry{
-			Kind: StockKind, Tenant: tenant, Subject: product, Action: "set", Who: by.Who, Why: by.Why, At: k.Now(),
+			Kind: StockKind, Tenant: tenant, Subject: product, Action: action, Who: by.Who, Why: by.Why, At: k.Now(),
 			Before: before, After: map[string]any{"available": available},
 		}.With(k.NewID(), store.Replace(doc.Key, doc.Version, store.Encode(&s)))
 	})

@@ -23,6 +23,13 @@ type SetStock struct {
 	console.Change
 }
 
+// AddStock says how many pieces of a product have come.
+type AddStock struct {
+	StockOf
+	Pieces *int64 `json:"pieces" validate:"required" help:"how many pieces have come, from 1"`
+	console.Change
+}
+
 // ListStock asks for the stock of a tenant's products.
 type ListStock struct {
 	console.Owned
@@ -82,6 +89,12 @@ func (k *Keeper) Operations() []console.Operation {
 			Help:    "Pieces that are reserved or sold stay so. The change is refused where orders have changed the stock by then.",
 		}, func(ctx context.Context, by audit.Author, in SetStock) (Stock, error) {
 			return k.Set(ctx, in.Tenant, in.ProductID, *in.Available, Change{Who: by.String(), Why: in.Why, Expect: in.Expect})
+		}),
+		console.New(console.Row{
+			Name: "stock add", Path: "POST /v1/ops/stock/{id}/add", Needs: console.Reason, Before: "stock show", Errors: stockErrors,
+			Summary: "Add pieces of a product that have come to what can be ordered",
+		}, func(ctx context.Context, by audit.Author, in AddStock) (Stock, error) {
+			return k.Add(ctx, in.Tenant, in.ProductID, *in.Pieces, Change{Who: by.String(), Why: in.Why})
 		}),
 		console.History("stock", StockKind, k.Store),
 	}

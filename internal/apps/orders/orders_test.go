@@ -430,12 +430,19 @@ func TestStockIsSetWithAReasonAndKeepsWhatIsReserved(t *testing.T) {
 		_, err = s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", available, ada)
 		require.ErrorIs(t, err, orders.ErrInvalid)
 	}
+	more, err := s.Keeper.Add(t.Context(), dedupe.DefaultTenant, "cap", 4, ada)
+	require.NoError(t, err)
+	require.Equal(t, int64(15), more.Available)
+	for _, pieces := range []int64{0, -4, orders.MaxPieces, math.MaxInt64} {
+		_, err = s.Keeper.Add(t.Context(), dedupe.DefaultTenant, "cap", pieces, ada)
+		require.ErrorIs(t, err, orders.ErrInvalid)
+	}
 	_, err = s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", 1, orders.Change{Who: "ada"})
 	require.ErrorIs(t, err, audit.ErrInvalid, "a change needs a reason")
 	page, next, err := s.Keeper.List(t.Context(), dedupe.DefaultTenant, store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, next)
-	require.Equal(t, []orders.Stock{{Tenant: dedupe.DefaultTenant, ProductID: "cap", Available: 11}}, page)
+	require.Equal(t, []orders.Stock{{Tenant: dedupe.DefaultTenant, ProductID: "cap", Available: 15}}, page)
 	waiting, _, err := orders.List(t.Context(), s.Shop.Store, orders.OrderCancelled, store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.Len(t, waiting, 1)

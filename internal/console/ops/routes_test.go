@@ -104,6 +104,7 @@ var looks = map[string]map[string]int64{
 var bodies = map[string]string{
 	"PUT /v1/ops/products/{id}":            `{"points":5,"why":"w"}`,
 	"PUT /v1/ops/stock/{id}":               `{"available":1,"why":"w"}`,
+	"POST /v1/ops/stock/{id}/add":          `{"pieces":1,"why":"w"}`,
 	"PUT /v1/ops/customers/{id}":           `{"uid":"u2","why":"w"}`,
 	"POST /v1/ops/endpoints":               `{"url":"https://p.example/h","why":"w"}`,
 	"POST /v1/ops/dead-letters/replay":     `{"queue":"orders","expect":1,"why":"w"}`,

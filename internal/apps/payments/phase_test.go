@@ -101,20 +101,6 @@ func TestAPhaseIsWrittenWithTheRefundAndCountsForItsTime(t *testing.T) {
 	require.Equal(t, []any{"committed", "refunded", now}, []any{m.state(phaseKey), m.docs[phaseKey].Fields["result"], m.docs[phaseKey].Fields["created_at"]})
 }
 
-func TestAnUnknownOutcomeKeepsTheReservation(t *testing.T) {
-	t.Parallel()
-	for _, unknown := range []error{
-		errLost, retry.Down("gateway_down", nil), retry.Conflicting("key_reused", nil), retry.Unreadable("bad_answer", nil),
-		retry.Transient("again", retry.Permanent("declined", nil)),
-	} {
-		m, d := newMemory(), &desk{err: unknown}
-		_, err := refunding(m, d).Do(t.Context(), refundOf("r-1", "pay-1", ""))
-		require.Equal(t, unknown, err)
-		require.Equal(t, []string{"prepared", "under_way"}, []string{m.state(phaseKey), m.state(refundKey)})
-		require.Empty(t, d.asked, "a first attempt has nothing to ask for")
-	}
-}
-
 // Each of the three commits meets somebody else's change to the refund, or the store's refusal.
 func TestACommitThatFailsIsDecidedAgainOrSaysWhy(t *testing.T) {
 	t.Parallel()
@@ -168,26 +154,55 @@ func TestACommitThatFailsIsDecidedAgainOrSaysWhy(t *testing.T) {
 
 func well(*memory, int) error { return nil }
 
-func TestAPhaseThatCannotBeReadIsRetriedAndNotTakenForAbsent(t *testing.T) {
+func TestAnUnknownOutcomeKeepsTheReservationAndIsAskedForAgainByTheSameOrder(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(fields map[string]any){
-		"no state":                              func(f map[string]any) { delete(f, "state") },
-		"a state of no kind":                    func(f map[string]any) { f["state"] = "begun" },
-		"a result of no text":                   func(f map[string]any) { f["result"] = int64(1) },
-		"a settled one that would never expire": func(f map[string]any) { delete(f, "expire_at") },
-		"no time of creation":                   func(f map[string]any) { delete(f, "created_at") },
+	for _, unknown := range []error{
+		errLost, retry.Down("gateway_down", nil), retry.Conflicting("key_reused", nil), retry.Unreadable("bad_answer", nil),
+		retry.Transient("again", retry.Permanent("declined", nil)),
+	} {
+		m, d, event := newMemory(), &desk{err: unknown}, refundOf("r-1", "pay-1", "9.99")
+		_, err := refunding(m, d).Do(t.Context(), event)
+		require.Equal(t, unknown, err)
+		require.Equal(t, []string{"prepared", "under_way"}, []string{m.state(phaseKey), m.state(refundKey)})
+		require.Empty(t, d.asked, "a first attempt has nothing to ask for")
+		d.err = nil
+		_, err = refunding(m, d).Do(t.Context(), again(event))
+		require.Error(t, err)
+		order := event.CalleeKey() + ` {"event_id":"` + event.CalleeKey() + `","tenant":"default","source_event_id":"r-1","action":"refund","payment_id":"pay-1","subscription_id":"sub-1","correlation_id":"sub-1","amount":"9.99","currency":"EUR"}`
+		require.Equal(t, []string{order, order}, d.orders)
+	}
+}
+
+func TestADocumentThatCannotBeReadIsRetriedAndNotTakenForAbsent(t *testing.T) {
+	t.Parallel()
+	phase, refund := retry.Transient("phase_unreadable", nil), retry.Transient("refund_unreadable", nil)
+	for name, test := range map[string]struct {
+		key    store.Key
+		change func(fields map[string]any)
+		want   error
+	}{
+		"a phase without a state":               {phaseKey, func(f map[string]any) { delete(f, "state") }, phase},
+		"a phase in a state of no kind":         {phaseKey, func(f map[string]any) { f["state"] = "begun" }, phase},
+		"a result of no text":                   {phaseKey, func(f map[string]any) { f["result"] = int64(1) }, phase},
+		"a settled one that would never expire": {phaseKey, func(f map[string]any) { delete(f, "expire_at") }, phase},
+		"no time of creation":                   {phaseKey, func(f map[string]any) { delete(f, "created_at") }, phase},
+		"a refund in a state of no refund":      {refundKey, func(f map[string]any) { f["state"] = "gone" }, refund},
+		"a refund for no event":                 {refundKey, func(f map[string]any) { delete(f, "event_id") }, refund},
+		"nothing of a refund":                   {refundKey, func(f map[string]any) { clear(f) }, refund},
 	} {
 		m, b := newMemory(), newBank("decline")
 		h, event := refunding(m, b), refundOf("r-1", "pay-1", "")
 		_, err := h.Do(t.Context(), event)
 		requireVerdict(t, err, retry.Permanent("refund_declined", nil))
-		change(m.docs[phaseKey].Fields)
+		test.change(m.docs[test.key].Fields)
 		_, err = h.Do(t.Context(), event)
-		requireVerdict(t, err, retry.Transient("phase_unreadable", nil))
+		requireVerdict(t, err, test.want)
 		_, _, err = h.Reconcile(t.Context(), event)
-		requireVerdict(t, err, retry.Transient("phase_unreadable", nil))
+		requireVerdict(t, err, test.want)
 		_, err = h.Plan(t.Context(), event)
-		requireVerdict(t, err, retry.Transient("phase_unreadable", nil))
+		requireVerdict(t, err, test.want)
+		_, err = payments.FindRefund(t.Context(), m, "default", "pay-1")
+		require.Equal(t, test.key == refundKey, err != nil, name)
 		require.Equal(t, 1, b.orders, name)
 	}
 }

@@ -190,26 +190,14 @@ func TestAPaymentIsRefundedOnceHoweverManyMessagesAskForIt(t *testing.T) {
 	require.Equal(t, "refunded", effect.Result, "tenants share no payments")
 }
 
-func TestEachAttemptSendsTheGatewayTheSameRefund(t *testing.T) {
-	t.Parallel()
-	d := &desk{err: errLost}
-	h := refunding(storetest.Open(t), d)
-	event := refundOf("r-1", "pay-1", "9.99")
-	_, err := h.Do(t.Context(), event)
-	require.ErrorIs(t, err, errLost)
-	d.err = nil
-	_, err = h.Do(t.Context(), again(event))
-	require.Error(t, err)
-	order := event.CalleeKey() + ` {"event_id":"` + event.CalleeKey() + `","tenant":"default","source_event_id":"r-1","action":"refund","payment_id":"pay-1","subscription_id":"sub-1","correlation_id":"sub-1","amount":"9.99","currency":"EUR"}`
-	require.Equal(t, []string{order, order}, d.orders)
-}
-
 func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
 	t.Parallel()
 	db, b := storetest.Open(t), newBank("fail", "decline")
 	h := refunding(db, b)
-	_, err := payments.FindRefund(t.Context(), db, "default", "pay-1")
-	require.ErrorIs(t, err, payments.ErrNoRefund)
+	for _, id := range []string{"pay-1", "no/id"} {
+		_, err := payments.FindRefund(t.Context(), db, "default", id)
+		require.ErrorIs(t, err, payments.ErrNoRefund)
+	}
 	first := refundOf("r-1", "pay-1", "")
 	// Of what was refused nothing happened, so another message may ask again; that one may not.
 	for _, step := range []struct {
@@ -295,28 +283,4 @@ func TestNothingIsRefundedWhileTheStoreIsDown(t *testing.T) {
 	_, _, err = payments.ListRefunds(t.Context(), db, "", store.Cursor{}, 10)
 	require.ErrorIs(t, err, storetest.ErrFault)
 	require.Zero(t, b.orders)
-}
-
-func TestARefundThatCannotBeReadIsNotMadeAgain(t *testing.T) {
-	t.Parallel()
-	db, b := storetest.Open(t), newBank()
-	h := refunding(db, b)
-	_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
-	require.NoError(t, err)
-	doc := storetest.All(t, db, payments.RefundsCollection)[0]
-	for name, fields := range map[string]map[string]any{
-		"a state of no refund": {"payment_id": "pay-1", "tenant": "default", "state": "gone", "queue": "refunds", "event_id": "r-1", "reserved_at": noon},
-		"no event":             {"payment_id": "pay-1", "tenant": "default", "state": "refused", "queue": "refunds", "reserved_at": noon},
-		"nothing":              {},
-	} {
-		storetest.Put(t, db, store.Set(doc.Key, fields))
-		_, err = h.Do(t.Context(), refundOf("r-2", "pay-1", ""))
-		requireVerdict(t, err, retry.Transient("refund_unreadable", nil))
-		_, err = payments.FindRefund(t.Context(), db, "default", "pay-1")
-		require.Error(t, err, name)
-		listed, _, err := payments.ListRefunds(t.Context(), db, "", store.Cursor{}, 10)
-		require.Equal(t, len(fields) > 0, err != nil, name) // what has no time is in no list
-		require.Empty(t, listed, name)
-	}
-	require.Equal(t, 1, b.orders)
 }

@@ -333,6 +333,7 @@ func TestNoCrashMakesARefundDisagreeWithTheGateway(t *testing.T) {
 			},
 			"does not":         func() world { return world{together: 1, deliveries: 3, budget: 2, befalls: everything} },
 			"with two workers": func() world { return world{together: 2, deliveries: 2, budget: 1, befalls: heldUp} },
+			"step by step":     func() world { return world{together: 2, deliveries: 2, befalls: everything} },
 		} {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				t.Parallel()

@@ -1,8 +1,6 @@
 // Package journal makes entries of the books of financial events, by the rules of catalog/journal.yaml. It
 // owns what a rule makes of an event, reversals by events and by people, the periods that people close, and
-// what others are told of entries.
-//
-// Posting reads nothing, and no two entries write one document. It refuses to keep balances and to seal.
+// what others are told of entries. Posting reads nothing. It refuses to keep balances and to seal.
 package journal
 
 import (

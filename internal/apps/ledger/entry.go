@@ -1,23 +1,7 @@
-// Package ledger owns the books: double entry, in balanced and immutable entries. In each currency of an
-// entry the debits equal the credits; what is wrong is taken back by an entry that reverses it. Points are a
-// currency like any other.
-//
-// A journal's entry is one document that nothing else touches, so posting is one create, and no two entries
-// wait for each other. The entries of the points of one order form a chain: a credit, numbered 0, and its
-// reversals and transfers. The number is part of the document's id, so the store refuses an append to an
-// outdated chain.
-//
-// The account that points are credited to has a document with its balance, kept by increments; the issuing
-// side has none, since every event would write to it. A balance may be negative: what was credited may have
-// been spent before it was taken back.
-//
-// An entry is posted with the mark that it is not sealed yet. Sealing replaces the mark by the number of the
-// seal and the place in it. Nothing else of an entry ever changes, and all else of it is in its leaf hash.
-//
-// Only tenant, account, seal, postings, book, open and unsealed of entries are searched, and account with
-// created_at; of accounts the tenant. No other field should have an index: their values rise.
-//
-// The package refuses to know why anything is posted, and it never commits.
+// Package ledger owns the books: double entry, in balanced and immutable entries, which are reversed and never
+// changed. Posting is one create. The entries of an order's points form a chain, numbered in their ids, so that the
+// store refuses an append to an outdated one; only accounts that points are credited to have a stored balance.
+// It refuses to know why anything is posted, and it never commits.
 package ledger
 
 import (
@@ -180,7 +164,8 @@ func (e Entry) journalID() string {
 	return EntryID(e.Tenant, e.EventID)
 }
 
-// index is what an entry is found by: its book, each of its control accounts once, and that it is not sealed.
+// index is what an entry is found by: its book, each of its control accounts once, and that it is not sealed. No
+// other field but account, with created_at, and seal should have an index in the database: their values rise.
 type index struct {
 	Tenant   string   `store:"tenant"`
 	Period   string   `store:"period"`

@@ -1,9 +1,7 @@
-// Package payments starts payments and refunds at the payment gateway. It owns what is asked of the gateway,
-// what its answers mean, whom their outcome is told, and the document of each payment's refund. It refuses to
-// know how the gateway is called, to retry, and to decide whether a payment is due.
-//
-// A payment is leased work: the gateway does it once per key of an event. A refund is reserved in one
-// document per payment, made at the gateway, and settled with the message's phase: a payment is refunded once.
+// Package payments starts payments and refunds at the payment gateway: a payment once per key of an event, and a
+// refund, which is reserved in one document per payment, made at the gateway, and settled with the message's phase.
+// It owns what is asked of the gateway, what its answers mean, and whom their outcome is told. It refuses to know
+// how the gateway is called, to retry, and to decide whether a payment is due.
 package payments
 
 import (

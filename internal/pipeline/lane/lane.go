@@ -1,21 +1,12 @@
-// Package lane owns the messages that wait to be published: the emissions of effects (the
-// outbox), and messages that wait longer than the broker can (delayed). These wait for a later
-// attempt, for a time of delivery, or behind a message of their ordering key. The package owns
-// their documents, their order per ordering key, and what is done when publishing fails. It refuses to decide that a message waits, and never
-// publishes what is not committed.
+// Package lane owns the messages that wait to be published: the emissions of effects (the outbox), and messages
+// that wait longer than the broker can (delayed): for an attempt, for a time, or behind one of their ordering key.
+// An entry is one message; a lane stands for one ordering key, and says when it is due to be relayed. It refuses to
+// decide that a message waits, and never publishes what is not committed.
 //
-// Both kinds are one machine over two collections. An entry is one message. A lane
-// stands for one ordering key: it names its newest entry, and says when it is due to be
-// relayed. A relay looks for lanes that are due, and at nothing else.
-//
-// A lane of the outbox is written without being read, and removed with its last entry.
-//
-// A lane of delayed messages is read before it is written. A message that is put into it
-// gets a ticket, which comes back with the message. The ticket's rank stays the same each time
-// that the message is put into the lane; its number is a new one. When the message is
-// published, the last number of its lane is added. A message that comes back waits again behind
-// those that were put into the lane since. The lane stays until its last message has been
-// delivered, so that messages of the key that the broker still holds come behind it.
+// A message that is put into a lane of delayed ones gets a ticket, which comes back with it. The ticket's rank stays,
+// its number is a new one each time, and the last number of the lane is added when the message is published: one
+// that comes back waits again behind those that were put into the lane since. The lane stays until its last
+// message has been delivered, so that messages of the key that the broker still holds come behind it.
 package lane
 
 import (

@@ -1,10 +1,6 @@
-// Package pause owns the record that a queue is paused: who paused it, when and why. While a queue is
-// paused, its subscription has no push endpoint: what is published waits in the broker, without an
-// attempt, a refusal or a dead letter.
-//
-// It owns the order of the steps: the record and its entry of the audit are one commit, and the
-// subscription follows the record. It refuses to report what was asked: it reads the subscription
-// afterwards. It knows no broker.
+// Package pause owns the record that a queue is paused: who paused it, when and why. While it is, its subscription
+// has no push endpoint, and what is published waits in the broker. The record and its entry of the audit are one
+// commit, and the subscription follows. It refuses to report what was asked: it reads the subscription afterwards.
 package pause
 
 import (

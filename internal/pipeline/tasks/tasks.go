@@ -1,7 +1,6 @@
-// Package tasks owns the recurring work: publishing from the outbox and what has waited long
-// enough, continuing replays and discards, counting open dead letters and backlogs, finding events that no
-// attempt will finish, sealing the journal and verifying it once a day, removing what has expired. Cloud Scheduler posts to /tasks/{name}. Every
-// task is bounded, continues where the last run stopped, and may run twice at once.
+// Package tasks owns the recurring work, which Cloud Scheduler posts to /tasks/{name}: publishing what waited,
+// continuing operations, counting, finding events that no attempt will finish, sealing and verifying the journal,
+// removing what has expired. Every task is bounded, continues where the last run stopped, and may run twice at once.
 package tasks
 
 import (

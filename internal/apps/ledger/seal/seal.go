@@ -1,15 +1,7 @@
 // Package seal makes what the books hold provable. A seal names entries of one tenant, in order: by the root
 // of a Merkle tree (RFC 6962) over their hashes, with what they add to each account, and with the hash of the
-// seal before. So an entry that is changed, taken out, put in or moved later no longer fits.
-//
-// A task seals: one commit makes the seal, the list of its leaves, the head of the tenant's chain at its
-// version, and the mark in each entry at its version. Whoever ends in between, or comes second, has written
-// nothing. An entry is sealed only where the record of its event names it, or the audit its author (Origins).
-//
-// A balance is what the last seal of a period has summed up, and what is not sealed yet.
-//
-// The package refuses to prove what nobody kept: someone who can write to the whole store can seal everything
-// again. Who has kept an older seal finds that.
+// seal before. So an entry that is changed, taken out, put in or moved later no longer fits. It refuses to prove
+// what nobody kept: someone who can write to the whole store can seal everything again.
 package seal
 
 import (

@@ -1,6 +1,6 @@
-// Package retry owns what an error means and when to try again: the outcomes that every log line, metric, record and
-// answer uses, the marks of errors, the one function that turns an error into a verdict, and the waiting policies.
-// It is pure functions alone; the caller brings the moment and the dice.
+// Package retry owns what an error means and when to try again: the outcomes that every log line, metric,
+// record and answer uses, the marks of errors, the one function that turns an error into a verdict, and the
+// waiting policies. It is pure functions alone; the caller brings the moment and the dice.
 package retry
 
 import (

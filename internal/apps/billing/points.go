@@ -1,6 +1,6 @@
 // Package billing owns what each billing event does: how many points an order is worth and to whom, what a
-// refund or a chargeback takes back, and what is kept and told of a subscription. It refuses to commit, retry, or
-// remember events, and never guesses: an amount that it cannot compute exactly is a dead letter.
+// refund or a chargeback takes back, and what is kept and told of a subscription. It refuses to commit,
+// retry, or remember events, and never guesses: an amount that it cannot compute exactly is a dead letter.
 package billing
 
 import (

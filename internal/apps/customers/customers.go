@@ -1,6 +1,6 @@
-// Package customers owns the mapping of a provider's customers to our users. An order that names both teaches
-// it (Mappings); a person makes, changes and removes it (Operator), which the audit keeps. Points stay where they
-// are, but that linking a customer by hand moves the points of guests' orders.
+// Package customers owns the mapping of a provider's customers to our users. An order that names both
+// teaches it (Mappings); a person makes, changes and removes it (Operator), which the audit keeps. Points
+// stay where they are, but that linking a customer by hand moves the points of guests' orders.
 package customers
 
 import (

@@ -1,7 +1,7 @@
-// Package ledger owns the books: double entry, in balanced and immutable entries, which are reversed and never
-// changed. Posting is one create. The entries of an order's points form a chain, numbered in their ids, so that the
-// store refuses an append to an outdated one; only accounts that points are credited to have a stored balance.
-// It refuses to know why anything is posted, and it never commits.
+// Package ledger owns the books: double entry, in balanced and immutable entries, which are reversed and
+// never changed. Posting is one create. The entries of an order's points form a chain, numbered in their
+// ids, so that the store refuses an append to an outdated one; only accounts that points are credited to
+// have a stored balance. It refuses to know why anything is posted, and it never commits.
 package ledger
 
 import (

@@ -1,6 +1,7 @@
 // Package orders owns what becomes of an order: its states and the ways between them, in one table, and the
-// pieces of products that it reserves, sells and releases. Every event of an order is one commit. It refuses to
-// commit, retry or remember events, and to move money: a payment that no order waits for is a dead letter.
+// pieces of products that it reserves, sells and releases. Every event of an order is one commit. It refuses
+// to commit, retry or remember events, and to move money: a payment that no order waits for is a dead
+// letter.
 package orders
 
 import (

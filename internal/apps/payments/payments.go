@@ -1,7 +1,7 @@
-// Package payments starts payments and refunds at the payment gateway: a payment once per key of an event, and a
-// refund, which is reserved in one document per payment, made at the gateway, and settled with the message's phase.
-// It owns what is asked of the gateway, what its answers mean, and whom their outcome is told. It refuses to know
-// how the gateway is called, to retry, and to decide whether a payment is due.
+// Package payments starts payments and refunds at the payment gateway: a payment once per key of an event,
+// and a refund, which is reserved in one document per payment, made at the gateway, and settled with the
+// message's phase. It owns what is asked of the gateway, what its answers mean, and whom their outcome is
+// told. It refuses to know how the gateway is called, to retry, and to decide whether a payment is due.
 package payments
 
 import (

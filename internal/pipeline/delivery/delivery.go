@@ -1,7 +1,8 @@
-// Package delivery tells other services what happened, by signed requests, and says what their answers mean for
-// the message. It owns the wire form of a posted event, the limits of a target and the table from answers to marks.
-// It refuses to retry, to follow a redirect, and to repeat anything of an answer but its status and what may be kept
-// of a problem document; a body goes to the one who asked for it, and no further.
+// Package delivery tells other services what happened, by signed requests, and says what their answers mean
+// for the message. It owns the wire form of a posted event, the limits of a target and the table from
+// answers to marks. It refuses to retry, to follow a redirect, and to repeat anything of an answer but its
+// status and what may be kept of a problem document; a body goes to the one who asked for it, and no
+// further.
 package delivery
 
 import (

@@ -1,12 +1,13 @@
-// Package lane owns the messages that wait to be published: the emissions of effects (the outbox), and messages
-// that wait longer than the broker can (delayed): for an attempt, for a time, or behind one of their ordering key.
-// An entry is one message; a lane stands for one ordering key, and says when it is due to be relayed. It refuses to
-// decide that a message waits, and never publishes what is not committed.
+// Package lane owns the messages that wait to be published: the emissions of effects (the outbox), and
+// messages that wait longer than the broker can (delayed): for an attempt, for a time, or behind one of
+// their ordering key. An entry is one message; a lane stands for one ordering key, and says when it is due
+// to be relayed. It refuses to decide that a message waits, and never publishes what is not committed.
 //
-// A message that is put into a lane of delayed ones gets a ticket, which comes back with it. The ticket's rank stays,
-// its number is a new one each time, and the last number of the lane is added when the message is published: one
-// that comes back waits again behind those that were put into the lane since. The lane stays until its last
-// message has been delivered, so that messages of the key that the broker still holds come behind it.
+// A message that is put into a lane of delayed ones gets a ticket, which comes back with it. The ticket's
+// rank stays, its number is a new one each time, and the last number of the lane is added when the message
+// is published: one that comes back waits again behind those that were put into the lane since. The lane
+// stays until its last message has been delivered, so that messages of the key that the broker still holds
+// come behind it.
 package lane
 
 import (

@@ -1,6 +1,7 @@
-// Package pause owns the record that a queue is paused: who paused it, when and why. While it is, its subscription
-// has no push endpoint, and what is published waits in the broker. The record and its entry of the audit are one
-// commit, and the subscription follows. It refuses to report what was asked: it reads the subscription afterwards.
+// Package pause owns the record that a queue is paused: who paused it, when and why. While it is, its
+// subscription has no push endpoint, and what is published waits in the broker. The record and its entry of
+// the audit are one commit, and the subscription follows. It refuses to report what was asked: it reads the
+// subscription afterwards.
 package pause
 
 import (

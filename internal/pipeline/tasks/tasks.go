@@ -1,6 +1,7 @@
-// Package tasks owns the recurring work, which Cloud Scheduler posts to /tasks/{name}: publishing what waited,
-// continuing operations, counting, finding events that no attempt will finish, sealing and verifying the journal,
-// removing what has expired. Every task is bounded, continues where the last run stopped, and may run twice at once.
+// Package tasks owns the recurring work, which Cloud Scheduler posts to /tasks/{name}: publishing what
+// waited, continuing operations, counting, finding events that no attempt will finish, sealing and verifying
+// the journal, removing what has expired. Every task is bounded, continues where the last run stopped, and
+// may run twice at once.
 package tasks
 
 import (

@@ -1,7 +1,7 @@
 // Package seal makes what the books hold provable. A seal names entries of one tenant, in order: by the root
-// of a Merkle tree (RFC 6962) over their hashes, with what they add to each account, and with the hash of the
-// seal before. So an entry that is changed, taken out, put in or moved later no longer fits. It refuses to prove
-// what nobody kept: someone who can write to the whole store can seal everything again.
+// of a Merkle tree (RFC 6962) over their hashes, with what they add to each account, and with the hash of
+// the seal before. So an entry that is changed, taken out, put in or moved later no longer fits. It refuses
+// to prove what nobody kept: someone who can write to the whole store can seal everything again.
 package seal
 
 import (

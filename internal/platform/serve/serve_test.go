@@ -1,6 +1,9 @@
 package serve_test
 
 import (
+	"billhook/internal/platform/serve"
+	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,32 +21,76 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-
-	"billhook/internal/platform/serve"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// running serves until stop is called. Then ended has Run's error.
-func running(t *testing.T, server *serve.Server) (address string, stop context.CancelFunc, ended <-chan error) {
+// line is a "listening" line of the log.
+type line struct {
+	Message string `json:"msg"`
+	Address string `json:"address"`
+	Service string `json:"service"`
+}
+
+// running serves a handler and its metrics until stop is called. Then ended has the error.
+func running(t *testing.T, server *serve.Server, metrics http.HandlerFunc) (address, beside string, stop context.CancelFunc, ended <-chan error) {
 	t.Helper()
-	server.Name, server.Log = "test", slog.New(slog.DiscardHandler)
+	reader, writer := io.Pipe()
+	server.Name, server.Log = "test", slog.New(slog.NewJSONHandler(writer, nil))
+	server.Drain, server.ReadTimeout = cmp.Or(server.Drain, time.Minute), cmp.Or(server.ReadTimeout, time.Minute)
+	server.Longest = cmp.Or(server.Longest, time.Minute)
 	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+	require.NoError(t, err)
+	on, err := serve.ListenMetrics(t.Context(), "127.0.0.1", "", "0")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	result := make(chan error, 1)
-	go func() { result <- server.Run(ctx, listener) }()
-	return listener.Addr().String(), stop, result
+	go func() { result <- server.RunWithMetrics(ctx, listener, metrics, on) }()
+	lines := bufio.NewScanner(reader)
+	for _, want := range []line{{"listening", listener.Addr().String(), "test"}, {"listening", on.Addr().String(), "test-metrics"}} {
+		var said line
+		require.True(t, lines.Scan())
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &said))
+		require.Equal(t, want, said, "the first line is the service's")
+	}
+	return listener.Addr().String(), on.Addr().String(), stop, result
 }
 
-// During the drain, new requests are told that the instance is shutting down. A refused
-// connection would not say so, and /health/ready would never answer 503.
-func TestRunFinishesRequestsInFlightAndRefusesNewOnes(t *testing.T) {
+func nothing(http.ResponseWriter, *http.Request) {}
+
+// until answers once its request has ended.
+func until(inside chan<- struct{}) http.HandlerFunc {
+	return func(_ http.ResponseWriter, r *http.Request) {
+		close(inside)
+		<-r.Context().Done()
+	}
+}
+
+// fresh has a connection for each request.
+var fresh = &http.Transport{DisableKeepAlives: true}
+
+// ask returns the status of an answer; 0 where there is none.
+func ask(t *testing.T, over http.RoundTripper, method, address, path string) int {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, nil)
+	if err != nil {
+		return 0
+	}
+	response, err := over.RoundTrip(request)
+	if err != nil {
+		return 0
+	}
+	_, _ = io.Copy(io.Discard, response.Body) // or the connection is not reused
+	_ = response.Body.Close()
+	return response.StatusCode
+}
+
+// During the drain, new requests are told that the instance is shutting down. A refused connection would not say so, and
+// /health/ready would never answer 503. The metrics can be read until it has ended.
+func TestAServiceThatDrainsFinishesItsRequestsAndRefusesNewOnes(t *testing.T) {
 	t.Parallel()
-	inside, release := make(chan struct{}), make(chan struct{})
-	draining := make(chan struct{})
-	server := &serve.Server{
-		Drain: time.Minute, ReadTimeout: time.Minute, Longest: time.Minute,
+	inside, draining, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	address, beside, stop, ended := running(t, &serve.Server{
 		Draining: func() { close(draining) },
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			select {
@@ -52,91 +99,136 @@ func TestRunFinishesRequestsInFlightAndRefusesNewOnes(t *testing.T) {
 				return
 			default:
 			}
-			if r.URL.Path == "/slow" {
+			switch r.URL.Path {
+			case "/slow":
 				close(inside)
 				<-release
+			case "/metrics":
+				w.WriteHeader(http.StatusNotFound)
 			}
 			serve.WriteJSON(w, http.StatusOK, "done")
 		}),
-	}
-	address, stop, ended := running(t, server)
-
-	fresh, kept := &http.Transport{DisableKeepAlives: true}, &http.Transport{}
+	}, nothing)
+	kept := &http.Transport{}
 	defer kept.CloseIdleConnections()
-	ask := func(over *http.Transport, path string) int {
-		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
-		response, err := over.RoundTrip(request)
-		if err != nil {
-			return 0
-		}
-		_, _ = io.Copy(io.Discard, response.Body) // or the connection is not reused
-		_ = response.Body.Close()
-		return response.StatusCode
+	get := func(over *http.Transport, address, path string) int {
+		return ask(t, over, http.MethodGet, address, path)
 	}
-	require.Equal(t, http.StatusOK, ask(kept, "/"))
+	require.Equal(t, http.StatusOK, get(kept, address, "/"))
+	require.Equal(t, http.StatusNotFound, get(fresh, address, "/metrics"), "they have a port of their own")
+	require.Equal(t, http.StatusOK, get(fresh, beside, "/metrics"))
+	require.Equal(t, http.StatusNotFound, get(fresh, beside, "/slow"), "the service is not there")
+	require.Equal(t, http.StatusMethodNotAllowed, ask(t, fresh, http.MethodPost, beside, "/metrics"))
 	answered := make(chan int, 1)
-	go func() { answered <- ask(fresh, "/slow") }()
+	go func() { answered <- get(fresh, address, "/slow") }()
 	<-inside
 	stop()
 	<-draining
-	require.Equal(t, http.StatusServiceUnavailable, ask(fresh, "/"))
-	require.Equal(t, http.StatusServiceUnavailable, ask(kept, "/"))
+	require.Equal(t, http.StatusServiceUnavailable, get(fresh, address, "/"))
+	require.Equal(t, http.StatusServiceUnavailable, get(kept, address, "/"))
+	require.Equal(t, http.StatusOK, get(fresh, beside, "/metrics"))
 	close(release)
 	require.Equal(t, http.StatusOK, <-answered)
 	require.NoError(t, <-ended, "an idle connection does not delay the end")
+	require.Zero(t, get(fresh, beside, "/metrics"))
 }
 
-func TestRunCutsOffRequestsThatOutlastTheDrain(t *testing.T) {
+// A request that outlasts the drain is cut off. A scrape that hangs neither delays the end nor makes it an error.
+func TestWhatHangsAtTheEndIsCutOff(t *testing.T) {
 	t.Parallel()
-	inside := make(chan struct{})
-	server := &serve.Server{
-		Drain: time.Millisecond, ReadTimeout: time.Minute, Longest: time.Minute, Draining: func() {},
-		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			close(inside)
-			<-r.Context().Done()
-		}),
+	for name, test := range map[string]struct {
+		drain time.Duration
+		want  error
+	}{"a request": {time.Millisecond, context.DeadlineExceeded}, "a scrape": {time.Minute, nil}} {
+		inside, hung := make(chan struct{}), make(chan struct{})
+		server, metrics := &serve.Server{Drain: test.drain, Draining: func() {}, Handler: http.NotFoundHandler()}, until(inside)
+		if test.want != nil {
+			server.Handler, metrics = until(inside), nothing
+		}
+		address, beside, stop, ended := running(t, server, metrics)
+		go func() {
+			defer close(hung)
+			if ask(t, fresh, http.MethodGet, map[bool]string{true: address, false: beside}[test.want != nil], "/metrics") != 0 {
+				t.Error("its sender gets an answer, and does not send again")
+			}
+		}()
+		<-inside
+		stop()
+		require.ErrorIs(t, <-ended, test.want, name)
+		<-hung
 	}
-	address, stop, ended := running(t, server)
-	cut := make(chan int, 1)
-	go func() { cut <- ask(t, http.MethodGet, address, "/") }()
-	<-inside
-	stop()
-	require.ErrorIs(t, <-ended, context.DeadlineExceeded)
-	require.Zero(t, <-cut, "its sender gets no answer, and sends again")
 }
 
-func TestRunDoesNotWaitForAnUnusedConnection(t *testing.T) {
+// The server's write timeout starts before the body arrives. A request that uses all its time to arrive and all its time
+// to be handled must still get its answer. A connection without a request is not waited for.
+func TestTheWriteTimeoutHoldsTheLongestRequestAndItsWork(t *testing.T) {
 	t.Parallel()
-	server := &serve.Server{Drain: time.Second, ReadTimeout: time.Minute, Longest: time.Minute, Handler: http.NotFoundHandler()}
-	address, stop, ended := running(t, server)
-
+	timeouts := make(chan time.Duration, 1)
+	address, _, stop, ended := running(t, &serve.Server{
+		Drain: time.Second, ReadTimeout: 20 * time.Second, Longest: 300 * time.Second,
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			timeouts <- r.Context().Value(http.ServerContextKey).(*http.Server).WriteTimeout
+		}),
+	}, nothing)
 	silent, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 	require.NoError(t, err)
 	defer func() { _ = silent.Close() }()
 	// Connections are accepted in order: once this one is answered, the silent one is accepted.
-	require.Equal(t, http.StatusNotFound, ask(t, http.MethodGet, address, "/"))
-	stop()
-	require.NoError(t, <-ended)
-}
-
-// The server's write timeout starts before the body arrives. A request that uses all its time
-// to arrive and all its time to be handled must still get its answer.
-func TestTheWriteTimeoutHoldsTheLongestRequestAndItsWork(t *testing.T) {
-	t.Parallel()
-	timeouts := make(chan time.Duration, 1)
-	server := &serve.Server{
-		Drain: time.Minute, ReadTimeout: 20 * time.Second, Longest: 300 * time.Second,
-		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			timeouts <- r.Context().Value(http.ServerContextKey).(*http.Server).WriteTimeout
-		}),
-	}
-	address, stop, ended := running(t, server)
-	require.Equal(t, http.StatusOK, ask(t, http.MethodGet, address, "/"))
+	require.Equal(t, http.StatusOK, ask(t, fresh, http.MethodGet, address, "/"))
 	require.Equal(t, 325*time.Second, <-timeouts)
 	stop()
 	require.NoError(t, <-ended)
 }
 
+func TestAServiceWithoutItsMetricsOrItsTimeoutsEnds(t *testing.T) {
+	t.Parallel()
+	for says, server := range map[string]*serve.Server{
+		"test-metrics: serve":    {ReadTimeout: time.Minute, Longest: time.Minute},
+		"test: no read timeout":  {Longest: time.Minute},
+		"test: no write timeout": {ReadTimeout: time.Minute},
+	} {
+		listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+		require.NoError(t, err)
+		beside, err := serve.Listen(t.Context(), "127.0.0.1", "0")
+		require.NoError(t, err)
+		if server.ReadTimeout > 0 && server.Longest > 0 {
+			require.NoError(t, beside.Close())
+		}
+		server.Name, server.Log, server.Handler = "test", slog.New(slog.DiscardHandler), http.NotFoundHandler()
+		require.ErrorContains(t, server.RunWithMetrics(t.Context(), listener, http.NotFoundHandler(), beside), says)
+		require.ErrorIs(t, beside.Close(), net.ErrClosed)
+	}
+}
+
+func TestEachServerHasAPortOfItsOwn(t *testing.T) {
+	t.Parallel()
+	taken, err := serve.ListenMetrics(t.Context(), "127.0.0.1", "0", "8080")
+	require.NoError(t, err)
+	defer func() { _ = taken.Close() }()
+	_, port, err := net.SplitHostPort(taken.Addr().String())
+	require.NoError(t, err)
+	_, err = serve.Listen(t.Context(), "127.0.0.1", port)
+	require.ErrorIs(t, err, serve.ErrPortInUse)
+	_, err = serve.ListenMetrics(t.Context(), "127.0.0.1", port, "8080")
+	require.ErrorContains(t, err, "METRICS_PORT: port "+port, "a port that is taken is named by its variable")
+	require.ErrorContains(t, (&serve.Server{Name: "test"}).RunOn(t.Context(), serve.Ports{Host: "127.0.0.1", Service: port}, nil), "PORT: port "+port)
+	beside, err := serve.ListenMetrics(t.Context(), "127.0.0.1", "", "0")
+	require.NoError(t, err, "where the service's own port is chosen, so is this")
+	require.NoError(t, beside.Close())
+	usual, err := serve.ListenMetrics(t.Context(), "127.0.0.1", "", "8080")
+	if err != nil {
+		require.ErrorContains(t, err, ":9090") // the port is in use
+	} else {
+		require.Equal(t, "127.0.0.1:9090", usual.Addr().String())
+		require.NoError(t, usual.Close())
+	}
+	for ports, wrong := range map[serve.Ports]bool{
+		{Service: "8080"}: false, {Service: "8080", Metrics: "8080"}: true, {Service: "9090"}: true, {Service: "9090", Metrics: "9091"}: false,
+		{Service: "0"}: false, {Service: "0", Metrics: "0"}: false, {Service: "8080", Metrics: "0"}: false,
+	} {
+		require.Equal(t, wrong, ports.Check() != nil, ports)
+	}
+}
 func TestRecoverAnswersAProblemAndNeverPrintsThePanicsValue(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder

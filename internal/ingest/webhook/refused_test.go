@@ -38,7 +38,7 @@ func (r submission) check(t *testing.T, change func(*webhook.Config)) {
 
 func TestARequestThatCannotBeTakenIsRefusedAndItsMistakeNamed(t *testing.T) {
 	t.Parallel()
-	_, all := requests(t)
+	all := requests(t).Refused
 	renewal := string(goldens(t, contract.EnvelopeV1)["renewal.json"])
 	items := strings.TrimSuffix(strings.Repeat(`{"message":`+shipped+`},`, 101), ",")
 	const inside = "/queues/paynow-events/messages"

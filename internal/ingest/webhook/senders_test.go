@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -49,18 +50,31 @@ func (m *measured) Read(p []byte) (int, error) {
 
 func (*measured) Close() error { return nil }
 
+// headed is a change of a request's headers, a row of testdata/requests.yaml.
+type headed struct {
+	What, Without, Method, Path, Code string
+
+	Set, Add map[string]string
+	Status   int
+	Unread   bool
+}
+
+func (h headed) change(r *http.Request) {
+	r.Header.Del(h.Without)
+	for name, value := range h.Set {
+		r.Header.Set(name, value)
+	}
+	for name, value := range h.Add {
+		r.Header.Add(name, value)
+	}
+	r.Method, r.URL.Path = cmp.Or(h.Method, r.Method), cmp.Or(h.Path, r.URL.Path)
+}
+
 // What the headers refuse costs no byte of its body.
 func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 	t.Parallel()
 	body := samples.Read(samples.OrderCompleted, samples.Event{})
 	own := goldens(t, contract.PayNowV1)["order_paid.json"]
-	set := func(name, value string) func(*http.Request) {
-		return func(r *http.Request) { r.Header.Set(name, value) }
-	}
-	without := func(name string) func(*http.Request) { return func(r *http.Request) { r.Header.Del(name) } }
-	to := func(method, path string) func(*http.Request) {
-		return func(r *http.Request) { r.Method, r.URL.Path = method, path }
-	}
 	with := func(body string) func(*http.Request) {
 		return func(r *http.Request) { r.Body = &measured{Reader: strings.NewReader(body)} }
 	}
@@ -72,48 +86,28 @@ func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 			r.URL.Path, r.Header, r.Body, r.ContentLength = path, other.Header, &measured{Reader: bytes.NewReader(own)}, int64(len(own))
 		}
 	}
-	const inside, kind, packed = "/queues/paynow-events/messages", "Content-Type", "Content-Encoding"
-	const stamp, signed64 = "PayNow-Timestamp", "PayNow-Signature"
+	const inside = "/queues/paynow-events/messages"
+	const older = "the-older-secret-of-24-bytes-up"
+	const signed64 = "PayNow-Signature"
 	type row struct {
 		change func(*http.Request)
 		status int
 		code   string
 		unread bool
 	}
-	each(t, map[string]row{
+	all := map[string]row{
 		"as PayNow sends it":             {func(*http.Request) {}, 202, "", false},
-		"a charset that says UTF-8":      {set(kind, "application/json; charset=utf-8"), 202, "", false},
-		"a content type in capitals":     {set(kind, "Application/JSON; Charset=UTF-8"), 202, "", false},
 		"a length that is not announced": {func(r *http.Request) { r.ContentLength = -1 }, 202, "", false},
 		"a body in single bytes": {func(r *http.Request) {
 			r.Body, r.ContentLength = &measured{Reader: iotest.OneByteReader(bytes.NewReader(body))}, -1
 		}, 202, "", false},
 		"a body in halves":                 {func(r *http.Request) { r.Body = &measured{Reader: iotest.HalfReader(bytes.NewReader(body))} }, 202, "", false},
-		"a body that is not encoded":       {set(packed, "identity, Identity"), 202, "", false},
-		"an encoding that is empty":        {set(packed, ""), 202, "", false},
-		"a packed body":                    {set(packed, "gzip"), 415, "content_encoding", true},
-		"a body that is packed too":        {set(packed, "identity, gzip"), 415, "content_encoding", true},
-		"an encoding with a weight":        {set(packed, "identity;q=1"), 415, "content_encoding", true},
-		"no content type":                  {without(kind), 415, "content_type", true},
-		"two content types":                {func(r *http.Request) { r.Header.Add(kind, "application/json") }, 415, "content_type", true},
-		"a form":                           {set(kind, "application/x-www-form-urlencoded"), 415, "content_type", true},
-		"JSON in another charset":          {set(kind, "application/json; charset=utf-16"), 415, "content_type", true},
-		"no signature":                     {without(signed64), 401, "signature_missing", true},
-		"no timestamp":                     {without(stamp), 401, "signature_missing", true},
-		"a signature that is no base64":    {set(signed64, "nonsense"), 401, "signature_malformed", true},
-		"two signatures":                   {func(r *http.Request) { r.Header.Add(signed64, "nonsense") }, 401, "signature_malformed", true},
-		"a timestamp that is no number":    {set(stamp, "yesterday"), 401, "signature_malformed", true},
-		"a timestamp of another year":      {set(stamp, "1735689600000"), 401, "timestamp_too_old", true},
-		"a timestamp of the future":        {set(stamp, "1900000000000"), 401, "timestamp_too_new", true},
 		"too much, announced":              {func(r *http.Request) { r.ContentLength = 1 << 40 }, 413, "too_large", true},
 		"a body that fails behind its end": {func(r *http.Request) { r.Body = &measured{Reader: bytes.NewReader(body), err: errDown} }, 400, "body_unread", false},
+		"the older of two secrets":         {func(r *http.Request) { sign(t, r, signature.PayNow, older, body, fixed) }, 202, "", false},
 		"another secret":                   {func(r *http.Request) { sign(t, r, signature.PayNow, genericSecret, body, fixed) }, 401, "signature_mismatch", false},
 		"a body changed on its way":        {with(strings.Replace(string(body), `"quantity": 2`, `"quantity": 9`, 1)), 401, "signature_mismatch", false},
 		"no JSON, and not signed":          {with("{"), 401, "signature_mismatch", false},
-		"a source that is an address":      {to(http.MethodPost, "/webhooks/ilse.brandvold@example.org"), 404, "source_unknown", true},
-		"a path that is not there":         {to(http.MethodPost, "/webhooks/paynow/ilse_b"), 404, "not_found", true},
-		"a webhook that is asked for":      {to(http.MethodGet, "/webhooks/paynow"), 405, "method_not_allowed", true},
-		"a message that is put":            {to(http.MethodPut, inside), 405, "method_not_allowed", true},
 		"a secret of another source":       {signed(signature.Generic, inside, paynowSecret), 401, "signature_mismatch", false},
 		"a scheme of another source":       {signed(signature.PayNow, "/webhooks/generic", genericSecret), 401, "signature_missing", true},
 		"Standard Webhooks":                {signed(signature.Standard, "/webhooks/acme", genericSecret), 202, "", false},
@@ -121,13 +115,17 @@ func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 			signed(signature.Standard, "/webhooks/acme", genericSecret)(r)
 			r.Header.Set("Webhook-Id", "another")
 		}, 401, "signature_mismatch", false},
-	}, func(t *testing.T, test row) {
+	}
+	for _, h := range requests(t).Headers {
+		all[h.What] = row{h.change, h.Status, h.Code, h.Unread}
+	}
+	each(t, all, func(t *testing.T, test row) {
 		d := open(t, func(c *webhook.Config) {
 			events := c.Catalog.Sources["generic"].Events
 			source("acme", func(s *catalog.Source) {
 				*s = catalog.Source{Name: "acme", Scheme: catalog.SchemeStandard, SecretVariable: "WEBHOOK_SECRET_ACME", MaxBodyBytes: 1 << 20, Events: events}
 			})(c)
-			c.Secrets["acme"] = []string{genericSecret}
+			c.Secrets["acme"], c.Secrets["paynow"] = []string{genericSecret}, []string{paynowSecret, older}
 		})
 		r := payNow(t, body)
 		r.Body = &measured{Reader: bytes.NewReader(body)}
@@ -147,33 +145,6 @@ func TestARequestIsTakenOrRefusedByItsHeadersAndSignature(t *testing.T) {
 			require.Equal(t, http.MethodPost, w.Header().Get("Allow")) // RFC 9110, 15.5.6
 		}
 	})
-}
-
-func TestWithoutASourceForProducersNoneIsLetIn(t *testing.T) {
-	t.Parallel()
-	d := open(t, func(c *webhook.Config) {
-		c.Catalog = new(*c.Catalog)
-		c.Catalog.Sources = maps.Clone(c.Catalog.Sources)
-		delete(c.Catalog.Sources, "generic")
-	})
-	body := goldens(t, contract.PayNowV1)["order_paid.json"]
-	requireProblem(t, d, d.send(generic(t, "/queues/paynow-events/messages", body)), http.StatusNotFound, "queue_unknown", "")
-}
-
-func TestEverySecretIsTriedWhileSecretsRotate(t *testing.T) {
-	t.Parallel()
-	const older, newer = "the-older-secret-of-24-bytes-up", "the-newer-secret-of-24-bytes-up"
-	d := open(t, func(c *webhook.Config) {
-		c.Secrets = map[string][]string{"paynow": {newer, older}, "generic": {genericSecret}}
-	})
-	body := samples.Read(samples.OrderCompleted, samples.Event{})
-	for _, secret := range []string{older, newer} {
-		r := request(t, "/webhooks/paynow", bytes.NewReader(body))
-		sign(t, r, signature.PayNow, secret, body, fixed)
-		require.Equal(t, http.StatusAccepted, d.send(r).Code)
-	}
-	require.Equal(t, http.StatusUnauthorized, d.send(payNow(t, body)).Code, "a secret that was retired")
-	require.Len(t, d.broker.all(), 2)
 }
 
 func TestTheRateLimitCountsOnlyWhatIsSigned(t *testing.T) {

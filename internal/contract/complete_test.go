@@ -3,11 +3,14 @@ package contract_test
 import (
 	"crypto/sha256"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"billhook/internal/contract"
 )
@@ -27,33 +30,31 @@ func completed(t *testing.T, format, data, eventType string) string {
 // madeUp is an id that is a hash.
 var madeUp = regexp.MustCompile(`"id":"sha256:[0-9a-f]{64}"`)
 
+// bodies are those of testdata/bodies.yaml, which says what each is.
+type bodies struct {
+	Completed []struct{ What, Format, Data, Of, Type, Want string }
+	Detected  []struct{ Attribute, Data, Want string }
+	Held      []change
+}
+
+func readBodies(t *testing.T) (all bodies) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", "bodies.yaml"))
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	return all
+}
+
 func TestWhatABodyMayLackIsMadeUp(t *testing.T) {
 	t.Parallel()
-	const at = "2026-03-02T10:15:00Z"
-	const renewal = `{"id":"ID","action":"renewal","created_at":"` + at + `","payload":{"subscription_id":"s1"}}`
-	const shipped = `{"id":"ID","type":"order.shipped","version":1,"timestamp":"` + at + `","data":{"order_id":"o1"}}`
-	const head = `"id":"e1","attempts":2,"max_attempts":3,"correlation_id":"c1","idempotency_key":"k1","created_at":"` + at + `","action":"renewal",`
-	for name, test := range map[string]struct{ format, data, eventType, want string }{
-		"the id and the time of an envelope":        {contract.EnvelopeV1, `{"action":"renewal","payload":{"subscription_id":"s1"}}`, "", renewal},
-		"null and empty ones":                       {contract.EnvelopeV1, `{"id":null,"created_at":"","action":"renewal","payload":{"subscription_id":"s1"}}`, "", renewal},
-		"its action":                                {contract.EnvelopeV1, `{"payload":{"subscription_id":"s1"}}`, "renewal", renewal},
-		"its own action stays":                      {contract.EnvelopeV1, `{"action":"renewal","payload":{"subscription_id":"s1"}}`, "initial", renewal},
-		"all of a raw object but its payload":       {contract.EnvelopeV1, `{"action":"renewal","subscription_id":"s1"}`, "", renewal},
-		"what a raw object has of the head":         {contract.EnvelopeV1, `{` + head + `"subscription_id":"s1"}`, "", `{` + head + `"payload":{"subscription_id":"s1"}}`},
-		"the id and the time of a message":          {contract.MessageV1, `{"type":"order.shipped","version":1,"data":{"order_id":"o1"}}`, "", shipped},
-		"all of a raw object of a known type":       {contract.MessageV1, `{"order_id":"o1"}`, "order.shipped", shipped},
-		"a raw object may say its type":             {contract.MessageV1, `{"type":"order.shipped","order_id":"o1"}`, "", shipped},
-		"what the type declares, whatever its name": {contract.MessageV1, `{"document_id":"d1","version":7}`, "product.updated", `{"id":"ID","type":"product.updated","version":1,"timestamp":"` + at + `","data":{"document_id":"d1","version":7}}`},
-		"nothing where a body of PayNow's is whole": {contract.PayNowV1, string(goldenOf(t, contract.PayNowV1, "order_paid")), "other", ""},
-		"nothing where an envelope lacks nothing":   {contract.EnvelopeV1, string(goldenOf(t, contract.EnvelopeV1, "renewal")), "other", ""},
-		"nothing where a message lacks nothing":     {contract.MessageV1, string(goldenOf(t, contract.MessageV1, "order.created")), "other", ""},
-	} {
-		got := completed(t, test.format, test.data, test.eventType)
-		if test.want == "" {
-			require.Equal(t, test.data, got, name)
+	for _, test := range readBodies(t).Completed {
+		if test.Of != "" {
+			whole := string(goldenOf(t, test.Format, test.Of))
+			require.Equal(t, whole, completed(t, test.Format, whole, test.Type), test.What)
 			continue
 		}
-		require.JSONEq(t, test.want, madeUp.ReplaceAllString(got, `"id":"ID"`), name)
+		got := completed(t, test.Format, test.Data, test.Type)
+		require.JSONEq(t, test.Want, madeUp.ReplaceAllString(got, `"id":"ID"`), test.What)
 	}
 }
 

@@ -249,24 +249,12 @@ func TestAMessageOverALimitIsNamedByTheLimit(t *testing.T) {
 
 func TestABodysFormatIsDetectedByItsAttributeElseItsMembers(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ attribute, data, want string }{
-		{"", `{"eventType":"a","x":[{}],"eventId":"b"}`, contract.PayNowV1},
-		{"", `{"action":"a","payload":{"eventId":1,"eventType":1}}`, contract.EnvelopeV1},
-		{"", `{"type":"a","version":1,"data":{}}`, contract.MessageV1},
-		{"", `{"action":"a","payload":{},"eventId":1,"eventType":1}`, contract.PayNowV1},
-		{"", `{"type":"a","data":{}}`, ""},
-		{contract.MessageV1, `{"eventId":"1","eventType":"a"}`, contract.MessageV1},
-		{"paynow.v9", `{"eventId":"1","eventType":"a"}`, ""},
-		{"", `[]`, ""},
-		{"", ``, ""},
-		{"", `{"eventId":"1","eventType":"a"`, ""},
-		{"", `{"eventId":"1","eventType":"a`, ""},
-	} {
+	for _, test := range readBodies(t).Detected {
 		var attributes map[string]string
-		if test.attribute != "" {
-			attributes = map[string]string{contract.AttrContract: test.attribute}
+		if test.Attribute != "" {
+			attributes = map[string]string{contract.AttrContract: test.Attribute}
 		}
-		require.Equal(t, test.want, contracts().Detect(attributes, []byte(test.data)), test.data)
+		require.Equal(t, test.Want, contracts().Detect(attributes, []byte(test.Data)), test.Data)
 	}
 }
 

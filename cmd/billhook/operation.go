@@ -180,10 +180,10 @@ func exampleOf(o console.Operation) string {
 
 // name is what an argument is called.
 func name(f console.Field) string {
-	if f.In == console.InPath {
-		return f.Help
+	if f.In == console.InBody {
+		return f.Name
 	}
-	return f.Name
+	return f.Help
 }
 
 // flagOf is the name of a field's flag.
@@ -352,7 +352,11 @@ func (a *asked) table(columns []console.Column, items reflect.Value) (notes []st
 		var cells []string
 		item := items.Index(i).Interface()
 		for _, c := range columns {
-			cells = append(cells, c.Text(item))
+			text := c.Text(item)
+			if c.Address {
+				text = a.commandOf(text)
+			}
+			cells = append(cells, text)
 		}
 		if console.Alerts(item) && len(cells) > 0 {
 			cells[0] = a.p.alert(cells[0])
@@ -363,6 +367,31 @@ func (a *asked) table(columns []console.Column, items reflect.Value) (notes []st
 		a.p.table(names, rows, less...)
 	}
 	return notes
+}
+
+// commandOf is the command that asks for an address of the API; empty: none does.
+func (a *asked) commandOf(address string) string {
+	o, in, _ := a.of.At(address)
+	command := o.Name
+	for _, f := range o.Fields {
+		if f.In == console.InPath {
+			command += " " + quoted(in.Path[f.Name])
+		}
+	}
+	for _, f := range o.Fields {
+		if value := in.Query.Get(f.Name); value != f.Standard && in.Query.Has(f.Name) {
+			command += " --" + flagOf(f) + " " + quoted(value)
+		}
+	}
+	return command
+}
+
+// quoted is a word as a shell takes it.
+func quoted(word string) string {
+	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-/%") == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 func (p *program) notes(all []string) {

@@ -2,92 +2,12 @@ package main
 
 import (
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/apps/ledger"
 	"billhook/internal/console/ops"
 )
-
-func (p *program) searchCommand() *cobra.Command {
-	command, _ := question{
-		use: "search <id>", short: "Find what an id of any kind leads to, and how to look at it", path: "{}", flags: map[string]string{"tenant": "leave out what belongs to other tenants"},
-		long: "The id of an event, an order, a customer, a user, an account, a subscription, a payment, an entry of the books, a dead\n" +
-			"letter, an operation, an endpoint, a product, or a correlation id, an ordering key or an idempotency key. Space and quotes\n" +
-			"around it are left out. Of each kind at most ten are shown. It says all that it has looked through.",
-	}.command()
-	command.RunE = show(p, p.worker(command), func(args []string) string {
-		tenant, _ := command.Flags().GetString("tenant") // it is there
-		return "/v1/ops/search?" + parameters(map[string]string{"q": args[0], "tenant": tenant}).Encode()
-	}, p.printSearch)
-	return command
-}
-
-func (p *program) printSearch(s ops.Search) {
-	var rows [][]string
-	for _, item := range s.Items {
-		rows = append(rows, row(item.Kind, item.ID, orDash(item.Label), orDash(item.Queue), orDash(item.Tenant), item.How, orDash(shownBy(item))))
-	}
-	if len(rows) > 0 {
-		p.table([]string{"KIND", "ID", "STANDS", "QUEUE", "TENANT", "FOUND BY", "SHOWN BY"}, rows, "TENANT", "QUEUE", "FOUND BY")
-	} else {
-		p.printf("Nothing has this id: %s\n", s.Query)
-	}
-	var kinds []ops.Kind
-	looked := map[ops.Kind][]string{}
-	for _, l := range s.Looked {
-		if !slices.Contains(kinds, l.Kind) {
-			kinds = append(kinds, l.Kind)
-		}
-		if l.More {
-			l.How += " (there are more)"
-		}
-		looked[l.Kind] = append(looked[l.Kind], l.How)
-	}
-	p.printf("It has looked through:\n")
-	for _, kind := range kinds {
-		p.printf("  %s by %s\n", kind, strings.Join(looked[kind], "; "))
-	}
-}
-
-// shownBy is the command that shows what was found; empty: there is none.
-func shownBy(found ops.Found) string {
-	command, flag := map[ops.Kind]string{
-		ops.KindEvent: "events show", ops.KindDeadLetter: "dlq show", ops.KindOperation: "dlq operations show", ops.KindOrder: "orders show",
-		ops.KindRefund: "refunds show", ops.KindCustomer: "customers show", ops.KindAccount: "ledger account", ops.KindEntry: "ledger show",
-		ops.KindSubscription: "subscriptions show", ops.KindProduct: "products history", ops.KindStock: "stock show", ops.KindEndpoint: "endpoints show",
-	}[found.Kind], ""
-	switch found.Kind {
-	case ops.KindAccount:
-		if ledger.Control(found.ID) == found.ID {
-			command = "ledger statement"
-		}
-		flag = " --tenant " + found.Tenant
-	case ops.KindEvent:
-		flag = " --queue " + found.Queue
-	case ops.KindOrder, ops.KindRefund, ops.KindCustomer, ops.KindProduct, ops.KindStock, ops.KindSubscription:
-		flag = " --tenant " + found.Tenant
-	default:
-	}
-	if command == "" || found.ID == "" {
-		return ""
-	}
-	if found.Tenant == "" {
-		flag = strings.TrimSuffix(flag, " --tenant ")
-	}
-	return command + " " + quoted(found.ID) + flag
-}
-
-// quoted is a word as a shell takes it.
-func quoted(word string) string {
-	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-/%") == "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
 
 func (p *program) subscriptionsCommand() *cobra.Command {
 	command, ask := p.under("subscriptions", "Look at how subscriptions stand", true)

@@ -13,6 +13,7 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
+	"billhook/internal/compose/operations"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
@@ -85,10 +86,11 @@ func TestSearchNamesTheCommandThatShowsWhatItFinds(t *testing.T) {
 		require.NoError(t, err)
 		commit(t, db, writes...)
 	}
-	server := serveAPI(t, &ops.API{Reads: ops.Reads{Store: db, Now: func() time.Time { return at }, Catalog: &catalog.Catalog{}}})
+	reads := ops.Reads{Store: db, Now: func() time.Time { return at }, Catalog: &catalog.Catalog{}}
+	server := serveAPI(t, &ops.API{Reads: reads, Operations: operations.All(operations.Apps{Store: db, Reads: reads})})
 	const account = "ledger account 'points:user:auth0|u7'"
 	play(t, asAda, server, []step{
-		{line: `search " 'auth0|u7' " --wide`, want: "customers show c-7…" + account + "…subscriptions show sub-1"},
+		{line: `search " 'auth0|u7' " --wide`, want: "customers show c-7…Looked through each queue"},
 		{line: "search nobody", want: "Nothing has this id: nobody"},
 		{line: account, want: "points:user:auth0|u7 has 200 points, now"},
 		{line: account + " --as-of 2026-03-02", want: "has 100 points, before 2026-03-03T00:00:00Z"},

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -176,6 +177,8 @@ type Column struct {
 	Label, Name string
 	// Less: a table leaves it out first where there is no room. Detail: only the view of a single thing has it.
 	Less, Detail bool
+	// Address: it is an address of the API, which a table has as the command that asks for it, and a page as a link.
+	Address bool
 	// Link is the noun whose page the value leads to; empty: none.
 	Link string
 	// Inside are the columns of a list within; none: it is a value.
@@ -206,7 +209,7 @@ func columnsOf(t reflect.Type) (columns []Column) {
 			}
 			continue
 		}
-		c := Column{Label: label, Name: name, Less: options == "less", Detail: options == "detail", Link: s.Tag.Get("link"), index: s.Index}
+		c := Column{Label: label, Name: name, Less: options == "less", Detail: options == "detail", Address: options == "address", Link: s.Tag.Get("link"), index: s.Index}
 		for _, other := range reflect.VisibleFields(t) {
 			if name, _, _ := strings.Cut(other.Tag.Get("json"), ","); name != "" && name == s.Tag.Get("in") {
 				c.unit = other.Index
@@ -306,6 +309,31 @@ func (c *Catalog) Find(name string) (Operation, bool) {
 		return Operation{}, false
 	}
 	return c.Operations[i], true
+}
+
+// At returns the look that an address of the API asks for, with its input.
+func (c *Catalog) At(address string) (o Operation, in Input, found bool) {
+	path, query, _ := strings.Cut(address, "?")
+	given := strings.Split(path, "/")
+	for _, o = range c.Operations {
+		parts := strings.Split(o.Pattern, "/")
+		in = Input{Path: map[string]string{}}
+		if found = o.Needs == Look && len(parts) == len(given); !found {
+			continue
+		}
+		for i, part := range parts {
+			if name, is := strings.CutPrefix(part, "{"); is {
+				in.Path[strings.TrimSuffix(name, "}")], _ = url.PathUnescape(given[i])
+			} else if part != given[i] {
+				found = false
+			}
+		}
+		if found {
+			in.Query, _ = url.ParseQuery(query)
+			return o, in, true
+		}
+	}
+	return Operation{}, Input{}, false
 }
 
 // Call reads the request and calls the operation for a caller who was let in. The answer is a value of the

@@ -31,6 +31,7 @@ func All(of Apps) *console.Catalog {
 	return console.NewCatalog(
 		cmp.Or(of.Customers, &customers.Operator{}).Operations(),
 		of.Reads.CustomerOperations(),
+		of.Reads.SearchOperations(),
 		cmp.Or(of.Endpoints, &endpoints.Keeper{}).Operations(),
 		orders.Operations(of.Store),
 		payments.Operations(of.Store),

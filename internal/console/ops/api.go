@@ -76,7 +76,6 @@ func (a *API) routes(r chi.Router) {
 		r.Get("/events", answer(a, a.events))
 		r.Get("/events/tail", a.tail)
 		r.Get("/events/{event_id}", answer(a, a.event))
-		r.Get("/search", answer(a, a.search))
 		r.Get("/accounts/{account}", answer(a, a.account))
 		r.Get("/rates", answer(a, a.rates))
 		r.Get("/queues/{id}", answer(a, a.queue))

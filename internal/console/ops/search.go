@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	"maps"
+	"net/url"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -17,6 +18,7 @@ import (
 	"billhook/internal/apps/products"
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
+	"billhook/internal/console"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -47,23 +49,46 @@ const (
 // Search is what an id leads to.
 type Search struct {
 	// Query is the id, without what was pasted around it.
-	Query string `json:"query"`
+	Query string `json:"query" show:"Id"`
 	// Items are what it leads to, each once, in the order of what was looked through.
-	Items []Found `json:"items"`
+	Items []Found `json:"items" show:"Found"`
 	// Looked is everything that was looked through, found or not.
 	Looked []Looked `json:"looked"`
 }
 
 // Found is one thing that an id leads to.
 type Found struct {
-	Kind Kind   `json:"kind"`
-	ID   string `json:"id"`
+	Kind Kind   `json:"kind" show:"Kind"`
+	ID   string `json:"id" show:"Id" link:"path"`
 	// Label says how it stands, in a word or two.
-	Label  string `json:"label"`
-	Queue  string `json:"queue,omitempty"`
-	Tenant string `json:"tenant,omitempty"`
+	Label  string `json:"label" show:"State"`
+	Queue  string `json:"queue,omitempty" show:"Queue,less"`
+	Tenant string `json:"tenant,omitempty" show:"Tenant,less"`
 	// How is which of the Looked has found it, the first where several have.
-	How string `json:"how"`
+	How string `json:"how" show:"Found by,less"`
+	// Path is the address of the API that shows it.
+	Path string `json:"path" show:"Shown by,address"`
+}
+
+// paths are the addresses that show what is of a kind, up to its id.
+var paths = map[Kind]string{
+	KindQueue: "queues/", KindEvent: "events/", KindDeadLetter: "dead-letters/", KindOperation: "operations/", KindOrder: "orders/",
+	KindRefund: "refunds/", KindCustomer: "customers/", KindAccount: "accounts/", KindEntry: "journal/entries/",
+	KindSubscription: "subscriptions/", KindProduct: "products/", KindStock: "stock/", KindEndpoint: "endpoints/",
+}
+
+func (f Found) path() string {
+	query := url.Values{}
+	switch f.Kind {
+	case KindQueue, KindDeadLetter, KindOperation, KindEndpoint: // their ids are of all tenants
+	case KindEvent:
+		query.Set("queue", f.Queue)
+		fallthrough
+	default:
+		query.Set("tenant", f.Tenant)
+	}
+	maps.DeleteFunc(query, func(_ string, given []string) bool { return given[0] == "" })
+	return strings.TrimSuffix("/v1/ops/"+paths[f.Kind]+url.PathEscape(f.ID)+"?"+query.Encode(), "?")
 }
 
 // Looked is one place that was looked through.
@@ -80,30 +105,65 @@ const foundAtMost = 10
 
 const maxSearched = 1000
 
-func (a *API) search(r *http.Request) (Search, error) {
-	params := read(r, "q", "tenant")
-	id, tenant := params.pasted("q"), params.id("tenant")
-	if err := params.err(); err != nil {
-		return Search{}, err
-	}
-	return a.Search(r.Context(), id, tenant)
+// SearchFor asks what an id leads to.
+type SearchFor struct {
+	Query  string `json:"-" query:"q" arg:"" help:"id"`
+	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" help:"leave out what belongs to other tenants"`
+}
+
+// SearchOperations are the search for an id of any kind.
+func (a Reads) SearchOperations() []console.Operation {
+	return []console.Operation{console.New(console.Row{
+		Name: "search", Path: "GET /v1/ops/search", Summary: "Find what an id of any kind leads to, and how to look at it",
+		Help: "It takes the id of an event, an order, a customer, a user, an account, a subscription, a payment, an entry of the\n" +
+			"books, a dead letter, an operation, an endpoint or a product, and a correlation id, an ordering key or an idempotency\n" +
+			"key. Space and quotes around it are left out. Of each kind at most ten are shown.",
+	}, func(ctx context.Context, _ audit.Author, in SearchFor) (Search, error) {
+		id, err := pasted(in.Query)
+		if err != nil {
+			return Search{}, err
+		}
+		return a.Search(ctx, id, in.Tenant)
+	})}
 }
 
 // pasted is an id as people copy it, with the space, quotes and commas around it taken off.
-func (p *parameters) pasted(name string) string {
-	text := p.values.Get(name)
+func pasted(text string) (string, error) {
 	id := strings.TrimFunc(text, func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("\"'`“”„‘’«»<>,;", r) })
+	code, detail := "", ""
 	switch {
 	case id == "":
-		p.refuse("search_empty", "Say "+name+"= with an id of any kind.")
+		code, detail = "search_empty", "Say q= with an id of any kind."
 	case len(id) > maxSearched:
-		p.refuse("search_too_long", fmt.Sprintf("No id is longer than %d bytes.", maxSearched))
+		code, detail = "search_too_long", fmt.Sprintf("No id is longer than %d bytes.", maxSearched)
 	case !utf8.ValidString(id) || audit.Escape(id) != id:
-		p.refuse("search_invalid", "No id has a control character.")
+		code, detail = "search_invalid", "No id has a control character."
 	case strings.ContainsFunc(id, unicode.IsSpace):
-		p.refuse("search_invalid", "Search for one id at a time: no id has a space in it.")
+		code, detail = "search_invalid", "Search for one id at a time: no id has a space in it."
+	default:
+		return id, nil
 	}
-	return id
+	return "", console.Refuse(console.Malformed, code, detail)
+}
+
+// Notes say where it was looked for.
+func (s Search) Notes() (notes []string) {
+	if len(s.Items) == 0 {
+		notes = append(notes, "Nothing has this id: "+s.Query)
+	}
+	var last Kind
+	for _, l := range s.Looked {
+		how := l.How
+		if l.More {
+			how += " (there are more)"
+		}
+		if l.Kind == last {
+			notes[len(notes)-1] += "; " + how
+			continue
+		}
+		notes, last = append(notes, "Looked through each "+strings.ReplaceAll(string(l.Kind), "_", " ")+" by "+how), l.Kind
+	}
+	return notes
 }
 
 // Search looks for an id everywhere that something has one, at once, and by an index or a key each.
@@ -121,6 +181,7 @@ func (a Reads) Search(ctx context.Context, id, tenant string) (Search, error) {
 		done.Looked[i] = Looked{Kind: place.kind, How: place.how, Found: len(items), More: more}
 		for _, item := range items {
 			item.Kind, item.How = place.kind, place.how
+			item.Path = item.path()
 			found[i] = append(found[i], item)
 		}
 		return nil

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,13 +42,18 @@ func cellOf(c console.Column, of any, tenant string) cell {
 	return made
 }
 
-// linkTo is the address of the page of a noun's thing, or of the search for it, or that of a page whose address names
-// members of the item in braces, such as usage/{subscription}/entries?meter={meter}.
+// api is where the addresses of the API begin that have a page.
+const api = "/v1/ops/"
+
+// linkTo is the address of the page of a noun's thing, or of the search for it; of the page of the address that a member
+// has; or of a page whose address names members in braces, such as usage/{subscription}/entries?meter={meter}.
 func linkTo(link, tenant, id string, item any) string {
 	path, query, _ := strings.Cut(link, "?")
 	switch {
 	case link == "search":
 		path, query = "search", "q="+url.QueryEscape(id)
+	case strings.HasPrefix(console.Member(item, link), api):
+		return "/ops/" + strings.TrimPrefix(console.Member(item, link), api)
 	case !strings.Contains(path, "{"):
 		path += "/" + url.PathEscape(id)
 	}
@@ -71,18 +77,15 @@ type grid struct {
 
 // gridOf is the table of some items.
 func gridOf(columns []console.Column, items reflect.Value, tenant string) (g grid) {
+	columns = slices.DeleteFunc(slices.Clone(columns), func(c console.Column) bool { return c.Detail || c.Address })
 	for _, c := range columns {
-		if !c.Detail {
-			g.Heads = append(g.Heads, cell{Label: c.Label})
-		}
+		g.Heads = append(g.Heads, cell{Label: c.Label})
 	}
 	for i := range items.Len() {
 		item, row := items.Index(i).Interface(), []cell{}
 		whose := cmp.Or(console.Member(item, "tenant"), tenant)
 		for _, c := range columns {
-			if !c.Detail {
-				row = append(row, cellOf(c, item, whose))
-			}
+			row = append(row, cellOf(c, item, whose))
 		}
 		g.Rows = append(g.Rows, row)
 		g.Notes = append(g.Notes, console.Notes(item)...)

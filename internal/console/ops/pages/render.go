@@ -139,7 +139,7 @@ func functions() template.FuncMap {
 	return template.FuncMap{
 		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": integer, "href": href, "of": of, "params": with, "next": next, "tone": tone,
 		"side": side, "accountPage": accountPageOf, "decimal": decimal,
-		"pretty": pretty, "agreed": agreed, "leads": leads, "kind": kindName, "verb": func(kind deadletter.Kind) string { return verbs[kind] },
+		"pretty": pretty, "agreed": agreed, "verb": func(kind deadletter.Kind) string { return verbs[kind] },
 	}
 }
 

@@ -1,6 +1,7 @@
 package pages
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -30,7 +31,9 @@ func (p *Pages) search(v *visit) (any, error) {
 		return nil, err
 	}
 	if len(found.Items) == 1 {
-		return nil, elsewhere("/ops/" + strings.TrimPrefix(found.Items[0].Path, api))
+		if shows, err := url.Parse(found.Items[0].Path); err == nil { // others have written the id in it
+			return nil, elsewhere("/ops/" + strings.TrimPrefix(shows.String(), api))
+		}
 	}
 	_, view.Tables = p.facts(v, o, found)
 	view.Notes = found.Notes()

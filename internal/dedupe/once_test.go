@@ -47,7 +47,6 @@ func TestAPageOfTheJobLogCostsTheSameOfAnyNumber(t *testing.T) {
 	dedupetest.RunList(t, 2_000, storetest.Open)
 }
 
-// bench is the machine on a store that fails on demand, with a clock that stands.
 type bench struct {
 	*storetest.Faults
 	calls *storetest.Counter
@@ -68,7 +67,6 @@ func newBench(t *testing.T) *bench {
 
 func keyOf(id string) store.Key { return dedupe.Key("q", dedupe.DefaultTenant, id) }
 
-// begin starts a delivery of the event of an id with a payload.
 func (b *bench) begin(id, payload string) *dedupe.Run {
 	return b.once.Begin(keyOf(id), dedupe.Record{
 		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: id, EventType: "order.paid", PayloadHash: "sha256:" + payload,
@@ -89,7 +87,6 @@ func (b *bench) claim(t *testing.T, id string, keep bool) *dedupe.Run {
 	return run
 }
 
-// record is what the store holds of an event.
 func (b *bench) record(t *testing.T, id string) dedupe.Record {
 	t.Helper()
 	doc, err := b.calls.Get(t.Context(), keyOf(id))

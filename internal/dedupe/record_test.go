@@ -107,7 +107,6 @@ func TestARecordThatDecidesWrongIsNotReadable(t *testing.T) {
 	}
 }
 
-// belt takes what a sweep publishes again.
 type belt struct {
 	taken  []string
 	fails  string // the id of an event

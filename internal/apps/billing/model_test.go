@@ -22,7 +22,6 @@ import (
 	"billhook/internal/retry"
 )
 
-// fact is one event as the model sees it.
 type fact struct {
 	id, kind, order, uid string
 	refund               string // the refund's own id; empty: not given
@@ -31,7 +30,6 @@ type fact struct {
 	amount               int64 // cents of the refund; -1: not given
 }
 
-// booked is one order as the model sees it.
 type booked struct {
 	eventID, uid   string
 	credited, left int64
@@ -42,7 +40,6 @@ type booked struct {
 // model is the orders that the books should hold, computed the plain way.
 type model map[string]*booked
 
-// outcome is what becomes of a fact: a result or an error, and the points moved.
 type outcome struct {
 	result string
 	err    error
@@ -103,7 +100,6 @@ func (m model) apply(f fact, out outcome) {
 	}
 }
 
-// event is the fact as the event of a customer.
 func (f fact) event(customer string) handler.Event {
 	body := &contract.PayNow{EventID: f.id, EventType: f.kind}
 	body.Data.Order = &contract.Order{ID: f.order, Currency: "USD", CustomerID: customer}
@@ -169,7 +165,6 @@ func (s *shop) requireRules(t *rapid.T) {
 	}
 }
 
-// requireBooks checks that the chains are as the model has them, and each account holds what its chains say.
 func (s *shop) requireBooks(t *rapid.T, plain model, uids []string) {
 	guest := ledger.CustomerPoints(s.customer)
 	holds := map[ledger.Account]int64{}

@@ -102,7 +102,6 @@ func TestPointsGoToTheUserOrElseToTheCustomer(t *testing.T) {
 	}
 }
 
-// unreadable is products that cannot be asked.
 type unreadable struct{ err error }
 
 func (f unreadable) Points(context.Context, string, string) (int64, bool, error) {
@@ -151,7 +150,6 @@ func TestAnOrderWithoutAnExactWorthIsADeadLetter(t *testing.T) {
 	require.Equal(t, int64(ledger.MaxAmount), s.balance(t, user), "the largest credit")
 }
 
-// asked is a shelf that counts the questions.
 type asked struct {
 	shelf
 	times int
@@ -356,7 +354,6 @@ func TestAGuestsOrderIsNotCreditedAgainAfterItsPointsWereMoved(t *testing.T) {
 	require.Equal(t, int64(perPiece), s.balance(t, user))
 }
 
-// forShop is the event of the golden order, which pays for an order of the shop.
 func forShop(t *testing.T, id, shopOrder string) handler.Event {
 	t.Helper()
 	event := golden(t, "order_paid")
@@ -411,7 +408,6 @@ func TestAPaidOrderConfirmsTheOrderOfTheShopThatItNames(t *testing.T) {
 	}
 }
 
-// Whatever ingest accepts as an id can be emitted: no buyer loses points over it.
 func TestEveryIDOfAShopOrderCanBeEmitted(t *testing.T) {
 	t.Parallel()
 	c, s := catalogtest.Shipped(), newShop(t)

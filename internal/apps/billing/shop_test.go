@@ -45,10 +45,8 @@ const (
 
 var user = ledger.UserPoints("u1")
 
-// goods are the products of the golden events, and of the others.
 var goods = shelf{"411486491630370501": {Points: 1000}, "411486491630370502": {Points: 250}, "piece": {Points: perPiece}, "point": {Points: 1}}
 
-// shelf is products with their points.
 type shelf map[string]catalog.Product
 
 func (s shelf) Points(_ context.Context, _, id string) (int64, bool, error) {
@@ -106,7 +104,6 @@ func newShop(t *testing.T) *shop {
 	return shopOn(storetest.Open(t))
 }
 
-// shopOn is a shop with a customer of its own.
 func shopOn(db store.Store) *shop {
 	s := &shop{Faults: &storetest.Faults{Store: db}, customer: fmt.Sprint("c", shops.Add(1))}
 	s.OnCommit = s.commit
@@ -122,7 +119,6 @@ func (s *shop) reopen() {
 	s.operator = &customers.Operator{Store: s.mappings.Watch(s), Now: now, NewID: func() string { return fmt.Sprint(s.customer, "-", shops.Add(1)) }}
 }
 
-// deed is a handler of points.
 type deed = func(context.Context, handler.Event, *contract.PayNow) (handler.Effect, error)
 
 // run does what the worker does: it commits what the handler returns, and calls it again when somebody else
@@ -160,7 +156,6 @@ func (s *shop) balanceOf(t require.TestingT, tenant string, account ledger.Accou
 	return balance
 }
 
-// requireNothingBooked requires that there is no entry and no account.
 func (s *shop) requireNothingBooked(t *testing.T) {
 	t.Helper()
 	for _, collection := range []string{ledger.Entries, ledger.Accounts} {
@@ -168,14 +163,12 @@ func (s *shop) requireNothingBooked(t *testing.T) {
 	}
 }
 
-// uid is the user that the customer is mapped to.
 func (s *shop) uid(t require.TestingT) string {
 	state, err := s.operator.Show(context.Background(), tenant, s.customer)
 	require.NoError(t, err)
 	return state.UID
 }
 
-// golden is the event of a golden body, for the user u1.
 func golden(t *testing.T, name string) handler.Event {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "..", "contract", "testdata", contract.PayNowV1, name+".json"))
@@ -222,7 +215,6 @@ func as[B any](body contract.Body) B {
 	return b
 }
 
-// requireVerdict requires that an error means what a marked one does.
 func requireVerdict(t *testing.T, want, err error) {
 	t.Helper()
 	require.Error(t, err)
@@ -238,7 +230,6 @@ func record(event handler.Event, found error) (handler.Effect, error) {
 	return handler.Typed(s.Record)(context.Background(), event)
 }
 
-// getter answers every Get with the same.
 type getter struct{ err error }
 
 func (g getter) Get(context.Context, store.Key) (store.Document, error) {

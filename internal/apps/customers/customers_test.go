@@ -18,7 +18,6 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// desk is an operator on a class's store.
 type desk struct {
 	*class
 	*customers.Operator
@@ -199,7 +198,6 @@ func TestTenThousandOrdersMoveInPagesAndGoOnWhereTheyStopped(t *testing.T) {
 	require.Zero(t, d.counter.Queries.Load(), "where the account has nothing, no entry is read")
 }
 
-// passing returns a store that calls pass before every commit.
 func passing(s store.Store, pass func()) store.Store {
 	return &storetest.Faults{Store: s, OnCommit: func(_ context.Context, _ []store.Write, do func() error) error {
 		pass()
@@ -275,7 +273,6 @@ func TestALinkWhoseAnswerIsLostCanBeRepeated(t *testing.T) {
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
-// class is the mappings of a store that counts.
 type class struct {
 	*customers.Mappings
 	counter *storetest.Counter
@@ -340,7 +337,6 @@ func TestAnOrderOfAnotherUserIsLoggedAndChangesNoMapping(t *testing.T) {
 	// A person changes it through another instance: what is known here does not accuse anybody.
 	storetest.Put(t, c.faults, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u2"}))
 	require.Equal(t, customers.Learned{Looked: true}, c.learn(t, "c1", "u2", 0))
-	// And removes it.
 	storetest.Put(t, c.faults, store.Delete(customers.Key("default", "c1"), 0))
 	require.NotEmpty(t, c.learn(t, "c1", "u3", 0).Writes)
 	require.NotEmpty(t, c.learn(t, "c1", "u2", 0).Writes, "what was known is forgotten")

@@ -36,14 +36,12 @@ const (
 
 var ada = endpoints.Change{Who: "local:ada", Why: "a partner"}
 
-// sent is one request of the poster.
 type sent struct {
 	to   endpoints.Address
 	id   string
 	body string
 }
 
-// posting is a poster whose answers are the test's.
 type posting struct {
 	status int
 	err    error
@@ -66,7 +64,6 @@ func (p *posting) answers(status int) {
 	p.status, p.err = status, retry.HTTPStatus(status)
 }
 
-// town is endpoints over a real store.
 type town struct {
 	*endpoints.Keeper
 	posting posting
@@ -183,7 +180,6 @@ func TestAnEventThatIsNotForTheEndpointIsNotSent(t *testing.T) {
 	}
 }
 
-// meanwhile does something once, while a request is under way.
 func (w *town) meanwhile(do func()) {
 	w.posting.during = func() {
 		w.posting.during = nil
@@ -210,7 +206,6 @@ func TestTwoFailuresAtOnceDisableAnEndpointOnce(t *testing.T) {
 	require.Len(t, w.posting.sent, 2)
 }
 
-// An endpoint that a person has enabled while a request failed is not given up by what was before.
 func TestAnEndpointEnabledDuringAFailedRequestStaysEnabled(t *testing.T) {
 	t.Parallel()
 	w := open(t)
@@ -352,7 +347,6 @@ func TestAnInvalidEndpointIsRefused(t *testing.T) {
 	require.Empty(t, page)
 }
 
-// The model knows what is on which list.
 func TestAListBeginsWithTheNewestAndAsksOncePerPage(t *testing.T) {
 	t.Parallel()
 	w := open(t)

@@ -16,7 +16,6 @@ import (
 	"billhook/internal/retry"
 )
 
-// expected is what an endpoint has to be.
 type expected struct {
 	there         bool
 	state         endpoints.State
@@ -24,8 +23,7 @@ type expected struct {
 	failing       time.Time
 	secret, older string
 	until         time.Time
-	// audit is who has done what.
-	audit []string
+	audit         []string
 }
 
 // TestEveryHistoryOfAnEndpointAgreesWithTheModel makes any sequence of answers, changes by people, waits and

@@ -35,7 +35,6 @@ var noon = time.Date(2026, 11, 3, 12, 0, 0, 0, time.UTC)
 
 const invoice = `{"invoice_id":"i1","amount":"119.00","currency":"EUR","tax_amount":"19.00"}`
 
-// desk is the journal over a real store.
 type desk struct {
 	*journaltest.Bench
 	periods  *journal.Periods
@@ -315,7 +314,6 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 		require.True(t, vouched(store.Set(doc.Key, doc.Fields)), doc.Key)
 	}
 
-	// A transfer in that stands behind no transfer out, though the audit has its operation.
 	writes := credited("o9")
 	credit, err := ledger.MoveFromDocument(store.Document{Key: writes[0].Key, Fields: writes[0].Fields})
 	require.NoError(t, err)

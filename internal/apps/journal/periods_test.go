@@ -276,7 +276,6 @@ func TestACalendarIsRefreshedInTheBackground(t *testing.T) {
 	})
 }
 
-// Any number of people at once: a period is reopened by two, and every change of it is in the audit.
 func TestOfManyPeopleAtOnceTwoReopenAPeriod(t *testing.T) {
 	t.Parallel()
 	d := open(t, "")

@@ -31,14 +31,12 @@ func credit(order string, amount int64) ledger.Move {
 	}
 }
 
-// toGuest is the credit of a guest's order.
 func toGuest(order string, amount int64) ledger.Move {
 	m := credit(order, amount)
 	m.To = guest
 	return m
 }
 
-// document is the document of the entry that a write creates.
 func document(writes []store.Write, err error) store.Document {
 	if err != nil {
 		panic(err)
@@ -46,7 +44,6 @@ func document(writes []store.Write, err error) store.Document {
 	return store.Document{Key: writes[0].Key, Fields: writes[0].Fields, Version: 1}
 }
 
-// credited is the move of a credit, as it is read.
 func credited(m ledger.Move) ledger.Move {
 	m, err := ledger.MoveFromDocument(document(ledger.Credit(m)))
 	if err != nil {
@@ -55,7 +52,6 @@ func credited(m ledger.Move) ledger.Move {
 	return m
 }
 
-// book commits what one of the functions of the ledger returns.
 func book(t *testing.T, into store.Committer, writes []store.Write, err error) {
 	t.Helper()
 	require.NoError(t, err)
@@ -127,7 +123,6 @@ func TestAReversalOfMoreThanIsLeftIsRefused(t *testing.T) {
 	}
 }
 
-// pages answers every query with one page.
 type pages struct {
 	page store.Page
 	err  error

@@ -21,7 +21,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// paid is the entry of an invoice that was paid, with its tax.
 func paid() ledger.Entry {
 	return ledger.Entry{
 		Tenant: "acme", Kind: ledger.KindJournal, EventID: "evt-1", EventType: "billing.invoice.paid", Rule: "invoice-paid", Period: "2026-03",
@@ -263,7 +262,6 @@ func TestTheCanonicalBytesAreThoseOfAnotherProgram(t *testing.T) {
 	})
 }
 
-// FuzzRead reads documents that anybody might have written: what is read balances.
 func FuzzRead(f *testing.F) {
 	for _, doc := range []store.Document{document(ledger.Post(paid())), document(ledger.Credit(credit("order-1", 1000)))} {
 		text, err := json.Marshal(doc.Fields)
@@ -291,7 +289,6 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// typed returns a JSON value as a document would hold it.
 func typed(value any) any {
 	switch v := value.(type) {
 	case float64:

@@ -30,7 +30,6 @@ import (
 
 var ada = orders.Change{Who: "local:ada", Why: "counted"}
 
-// shop is a shop over a counted, embedded store.
 type shop struct {
 	*orderstest.Shop
 	*storetest.Counter
@@ -54,14 +53,12 @@ func (s *shop) Publish(_ context.Context, _ string, m contract.Message) (string,
 	return "1", nil
 }
 
-// stocked sets the stock of a product.
 func (s *shop) stocked(t *testing.T, product string, available int64) {
 	t.Helper()
 	_, err := s.Keeper.Set(t.Context(), dedupe.DefaultTenant, product, available, ada)
 	require.NoError(t, err)
 }
 
-// tell delivers an event that is expected to be handled.
 func (s *shop) tell(t *testing.T, e orderstest.Event) handler.Effect {
 	t.Helper()
 	told, err := s.Deliver(t.Context(), s.Shop.Store, e, false)
@@ -70,7 +67,6 @@ func (s *shop) tell(t *testing.T, e orderstest.Event) handler.Effect {
 	return told.Effect
 }
 
-// refused delivers an event that is expected to fail.
 func (s *shop) refused(t *testing.T, e orderstest.Event) retry.Verdict {
 	t.Helper()
 	_, err := s.Deliver(t.Context(), s.Shop.Store, e, false)
@@ -85,7 +81,6 @@ func (s *shop) order(t *testing.T, id string) orders.Order {
 	return o
 }
 
-// pieces are available, reserved and sold.
 func (s *shop) pieces(t *testing.T, product string) [3]int64 {
 	t.Helper()
 	stock, err := s.Keeper.Get(t.Context(), dedupe.DefaultTenant, product)
@@ -93,7 +88,6 @@ func (s *shop) pieces(t *testing.T, product string) [3]int64 {
 	return [3]int64{stock.Available, stock.Reserved, stock.Sold}
 }
 
-// way is an order's history.
 func way(o orders.Order) string {
 	var states []string
 	for _, step := range o.History {
@@ -461,7 +455,6 @@ func TestAnOrderThatCannotBeReadIsADeadLetter(t *testing.T) {
 	require.Equal(t, "order_unreadable", s.refused(t, orderstest.Created("e3", "o2", "cap 2")).Reason)
 }
 
-// diagram is the state machine in Mermaid's language.
 func diagram() string {
 	text := "stateDiagram-v2\n"
 	for _, w := range orders.Ways() {
@@ -501,7 +494,6 @@ var _ orderstest.Publisher = (*shop)(nil)
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestNoHistorySellsAPieceTwiceOrLosesOne runs the model on the embedded store.
 func TestNoHistorySellsAPieceTwiceOrLosesOne(t *testing.T) {
 	t.Parallel()
 	orderstest.Run(t, storetest.Open)

@@ -31,7 +31,6 @@ var (
 // key is what the gateway knows the event of asked by.
 var key = handler.CalleeKey("initiations", "default", "evt-1")
 
-// answerOf is the gateway's answer about an order of renewal.
 func answerOf(payment, status string) string {
 	return fmt.Sprintf(`{"payment_id":%q,"subscription_id":"sub-1","amount":"9.99","currency":"EUR","status":%q}`, payment, status)
 }
@@ -82,7 +81,6 @@ func envelopes(t *testing.T, effect handler.Effect) (all []*contract.Envelope) {
 	return all
 }
 
-// requireVerdict requires that an error means what another one does.
 func requireVerdict(t *testing.T, err, means error) {
 	t.Helper()
 	require.Equal(t, retry.Decide(means), retry.Decide(err), "%v", err)
@@ -115,7 +113,6 @@ func TestASuccessfulPaymentEmitsAnUpdateOfItsAction(t *testing.T) {
 	}
 }
 
-// requireEmitted requires that the worker takes an effect's emissions.
 func requireEmitted(t *testing.T, event handler.Event, effect handler.Effect) {
 	t.Helper()
 	_, err := lane.Emit(catalogtest.Shipped(), event, &effect, noon)

@@ -20,7 +20,6 @@ var (
 	refundKey = store.Key{Collection: payments.RefundsCollection, ID: store.ID("default", "pay-1")}
 )
 
-// memory is a store in a map.
 type memory struct {
 	docs     map[store.Key]store.Document
 	last     store.Version

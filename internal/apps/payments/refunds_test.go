@@ -36,7 +36,6 @@ type bank struct {
 	forgets, voids, rebuffs bool
 }
 
-// bankOrder is what an order and its answer have in common.
 type bankOrder struct {
 	PaymentID      string `json:"payment_id"`
 	SubscriptionID string `json:"subscription_id"`
@@ -125,14 +124,12 @@ func refundOf(id, payment, amount string) handler.Event {
 	})}
 }
 
-// in is the same refund in another currency.
 func in(currency string, event handler.Event) handler.Event {
 	envelope, _ := contract.As[*contract.Envelope](event.Body) // it is one
 	envelope.Payload.Currency = currency
 	return event
 }
 
-// deliver does with an event what the worker does with a delivery.
 func deliver(ctx context.Context, h handler.Leased, event handler.Event) (handler.Effect, error) {
 	if event.Attempt > 1 {
 		if effect, done, err := h.Reconcile(ctx, event); err != nil || done {

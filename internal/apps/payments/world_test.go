@@ -15,7 +15,6 @@ import (
 	"billhook/internal/retry"
 )
 
-// fault is what befalls one step: a read, a commit, or a request to the gateway.
 type fault int
 
 const (
@@ -46,7 +45,6 @@ var heldUp = map[string][]fault{
 	"read": {none}, "find": {none}, "commit": {none, lostAfter, resent}, "request": {none, lostAfter, late},
 }
 
-// banks are gateways that do what the handler asks for.
 var banks = map[string]func() *bank{
 	"agrees, and answers a repetition alike": func() *bank { return newBank() },
 	"agrees, and refuses a repetition":       func() *bank { b := newBank(); b.rebuffs = true; return b },
@@ -71,7 +69,6 @@ type worker struct {
 	err    error
 }
 
-// step does one step under the fault that was set for it.
 func (a *worker) step(name string, do func() error) error {
 	if !a.dead {
 		a.pause(name)
@@ -155,8 +152,6 @@ type world struct {
 	answers   []*worker
 }
 
-// run lets the message's deliveries go on until it is settled. pick chooses one of n
-// ways to go on. It returns what is wrong in the end.
 func (w *world) run(pick func(n int) int) error {
 	var active []*worker
 	defer func() {
@@ -237,7 +232,6 @@ func (w *world) deliver() *worker {
 	return a
 }
 
-// always holds after every step.
 func (w *world) always() error {
 	at, done := w.memory.state(phaseKey), w.bank.refunded["pay-1"]
 	refund := map[string]string{"prepared": "under_way", "committed": "refunded", "rolled_back": "refused"}[at]
@@ -254,7 +248,6 @@ func (w *world) always() error {
 	return nil
 }
 
-// inTheEnd holds once the message is settled and nothing is under way.
 func (w *world) inTheEnd() error {
 	if err := w.always(); err != nil {
 		return err

@@ -27,12 +27,10 @@ var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 
 var start = map[string]catalog.Product{"cap": {Points: 10}, "hat": {Points: 250}, "wig": {Points: 7}}
 
-// tenant is whose products these are.
 const tenant = "acme"
 
 var ada = products.Change{Who: "local:ada", Why: "new in the store"}
 
-// shop is products over a real store.
 type shop struct {
 	*products.Keeper
 	reader  *products.Reader
@@ -56,7 +54,6 @@ func open(t *testing.T) *shop {
 
 func (s *shop) wait(d time.Duration) { s.now.Add(int64(d)) }
 
-// retired stands for the points of a product that is retired.
 const retired = math.MinInt64
 
 func (s *shop) change(t *testing.T, id string, points int64, by products.Change) (products.Product, error) {

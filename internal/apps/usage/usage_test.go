@@ -31,7 +31,6 @@ const (
 	large = "p-large"
 )
 
-// books is usage on a real store, by the shipped limits and meters of the tests.
 type books struct {
 	*storetest.Counter
 	faults  *storetest.Faults
@@ -92,7 +91,6 @@ func (b *books) counts(t *testing.T, id, meter string, quantity int64, occurred 
 	return effect
 }
 
-// tell has an event tell a period.
 func (b *books) tell(t *testing.T, at, start, end, plan string) {
 	t.Helper()
 	when, err := time.Parse(time.RFC3339, at)

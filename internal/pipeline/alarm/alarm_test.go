@@ -16,7 +16,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bell is a Timer in virtual time with a record of its calls.
 type bell struct {
 	*alarm.Timer
 	clock *clocktest.Clock

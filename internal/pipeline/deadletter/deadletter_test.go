@@ -23,7 +23,6 @@ var (
 	dead  = time.Date(2026, 3, 2, 10, 15, 0, 123_456_789, time.UTC)
 )
 
-// stored is the one item of the desk as the store has it.
 func (d *desk) stored(t *testing.T) map[string]any {
 	t.Helper()
 	all := storetest.All(t, d.store, deadletter.Collection)
@@ -68,7 +67,6 @@ func TestADeadLetterIsTheMessageAsItWasWithTheReason(t *testing.T) {
 	require.NotContains(t, got, "CloudPubSubDeadLetterSourceDeliveryCount")
 }
 
-// published is the dead letter as it stands on the topic.
 func published(t *testing.T, l deadletter.Letter) contract.Message {
 	t.Helper()
 	to := &broker{}

@@ -24,7 +24,6 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// desk is an operator with a store, a clock and a broker.
 type desk struct {
 	*deadletter.Operator
 	store  *storetest.Faults
@@ -60,7 +59,6 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
-// operator is another process at the same desk.
 func (d *desk) operator() *deadletter.Operator {
 	return &deadletter.Operator{
 		Store: d.store, Now: func() time.Time { return d.now }, NewID: func() string { return fmt.Sprint("id-", d.ids.Add(1)) },
@@ -77,7 +75,6 @@ func (d *desk) operator() *deadletter.Operator {
 	}
 }
 
-// bury keeps a dead letter of an event.
 func (d *desk) bury(t *testing.T, n int, key, reason string, change func(*contract.Message)) {
 	t.Helper()
 	m := contract.Message{Data: fmt.Appendf(nil, `{"eventId":"e%d"}`, n), Attributes: map[string]string{
@@ -106,7 +103,6 @@ func (d *desk) begin(t *testing.T, kind deadletter.Kind, f deadletter.Filter, ch
 	return op
 }
 
-// ilse and marta are two people.
 var (
 	ilse  = audit.Author{Proof: audit.Identity, Name: "ilse"}
 	marta = audit.Author{Proof: audit.Identity, Name: "marta"}

@@ -16,13 +16,11 @@ import (
 	"billhook/internal/retry"
 )
 
-// ends ends the replay of a message with an effect, as the worker's commit does.
 func (d *desk) ends(t *testing.T, m contract.Message, outcome retry.Outcome) {
 	t.Helper()
 	require.NoError(t, deadletter.Settle(t.Context(), d.store, m, deadletter.Ending{State: deadletter.Processed, Outcome: outcome, At: d.now}))
 }
 
-// dies makes a dead letter of a replayed message.
 func (d *desk) dies(t *testing.T, m contract.Message) {
 	t.Helper()
 	var n int
@@ -111,7 +109,6 @@ func (d *desk) correct(t *testing.T, ids ...string) {
 	storetest.Put(t, d.store, deadletter.Correct(d.queue, ids, deadletter.Correction{EventID: "e1", MessageID: "77", At: d.now})...)
 }
 
-// only is the one item of the desk.
 func (d *desk) only(t *testing.T) deadletter.Item {
 	t.Helper()
 	all, _, err := d.List(t.Context(), orders, "", store.Cursor{}, 10)
@@ -120,7 +117,6 @@ func (d *desk) only(t *testing.T) deadletter.Item {
 	return all[0]
 }
 
-// run has the operator deal with everything that is open.
 func (d *desk) run(t *testing.T, kind deadletter.Kind) deadletter.Operation {
 	t.Helper()
 	op, err := d.Run(t.Context(), d.begin(t, kind, orders, nil).ID)

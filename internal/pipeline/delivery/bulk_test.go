@@ -37,7 +37,6 @@ func productEvent(t testing.TB, eventType, id, document string, version int) han
 	return handler.Event{Queue: "documents", Tenant: "acme", ID: id, Type: eventType, OrderingKey: document, Attempt: 1, Body: body}
 }
 
-// posted is a request as a target saw it.
 type posted struct{ key, contentType, body string }
 
 // batched posts the events at once, as one batch, and returns what became of each, and the
@@ -84,7 +83,6 @@ func batched(t *testing.T, form catalog.Form, answer func(w http.ResponseWriter,
 	return got, requests
 }
 
-// status answers every request with a status and a body.
 func status(code int, body string) func(http.ResponseWriter, []string) {
 	return func(w http.ResponseWriter, _ []string) {
 		w.WriteHeader(code)
@@ -211,7 +209,6 @@ func TestTheAnswerToABatchDecidesForAllOfItsEventsUnlessItHasItems(t *testing.T)
 	}
 }
 
-// items answers with a status for each line.
 func items(statuses ...int) func(http.ResponseWriter, []string) {
 	return func(w http.ResponseWriter, _ []string) {
 		var all []string

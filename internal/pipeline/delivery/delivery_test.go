@@ -72,7 +72,6 @@ func at(t testing.TB, config delivery.Config) *delivery.Target {
 	return target
 }
 
-// exchange is a callee without a network.
 type exchange func(*http.Request) (*http.Response, error)
 
 func (e exchange) RoundTrip(r *http.Request) (*http.Response, error) { return e(r) }
@@ -87,14 +86,12 @@ func offline(t testing.TB, declare func(*catalog.Target), callee exchange) *deli
 	return at(t, delivery.Config{Target: declared, Now: time.Now, Client: &http.Client{Transport: callee}})
 }
 
-// answers is a callee that always answers so.
 func answers(status int, header http.Header) exchange {
 	return func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: status, Header: header, Body: http.NoBody, Request: r}, nil
 	}
 }
 
-// callee serves what a test says, until the test ends.
 func callee(t testing.TB, answer http.HandlerFunc) string {
 	t.Helper()
 	server := httptest.NewServer(answer)
@@ -454,7 +451,6 @@ func TestACalleeSaysHowLongItIsToBeLeftAlone(t *testing.T) {
 	}
 }
 
-// envelopeOf is the envelope that an event carries.
 func envelopeOf(body contract.Body) *contract.Envelope {
 	m, err := contract.As[*contract.Envelope](body)
 	if err != nil {

@@ -204,7 +204,6 @@ func (l *limited) Answered(target string, status int, code string, took time.Dur
 	l.told = append(l.told, fmt.Sprint(target, " ", status, " ", code, " ", took))
 }
 
-// move is what happens to a target with limits.
 type move string
 
 const (
@@ -224,7 +223,6 @@ type step struct {
 	wait   time.Duration
 }
 
-// make makes the move of a step.
 func (l *limited) make(t *testing.T, s step) error {
 	t.Helper()
 	switch s.move {

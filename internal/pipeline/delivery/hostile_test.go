@@ -52,7 +52,6 @@ func request(conn net.Conn) {
 	}
 }
 
-// gone returns when the other side has closed the connection.
 func gone(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 
 // drip writes bit by bit until the other side has closed the connection.
@@ -202,7 +201,6 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 	}
 }
 
-// allocated is how many bytes this process has ever allocated.
 func allocated() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

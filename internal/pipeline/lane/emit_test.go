@@ -200,7 +200,6 @@ func TestANameThatWaitsIsNotGivenTwice(t *testing.T) {
 	require.NoError(t, err, "without a name it has that of its id")
 }
 
-// empty is a store without documents.
 type empty struct{}
 
 func (empty) Get(context.Context, store.Key) (store.Document, error) {

@@ -58,7 +58,6 @@ func (l *line) commit(t require.TestingT, change func(lane.Lane) ([]store.Write,
 	}
 }
 
-// keep puts a message aside.
 func (l *line) keep(t require.TestingT, m contract.Message, due time.Time) (ticket string) {
 	l.commit(t, func(found lane.Lane) (writes []store.Write, ok bool) {
 		var err error
@@ -69,7 +68,6 @@ func (l *line) keep(t require.TestingT, m contract.Message, due time.Time) (tick
 	return ticket
 }
 
-// over removes the lane with its last message.
 func (l *line) over(t require.TestingT, m contract.Message) {
 	l.commit(t, func(found lane.Lane) ([]store.Write, bool) {
 		w, ok := found.Over(m)

@@ -90,19 +90,16 @@ func (s *stage) relay(i int, lanes func() []string) func(*rapid.T) {
 	}
 }
 
-// settle lets everything end without a fault.
 func (s *stage) settle() {
 	for _, a := range s.actors {
 		a.Settle()
 	}
 }
 
-// bury keeps a message that cannot be read.
 func bury(doc store.Document, _ string, _ time.Time) []store.Write {
 	return []store.Write{store.Set(store.Key{Collection: "letters", ID: doc.Key.ID}, doc.Fields)}
 }
 
-// outbox is what is to be published, and what must be true of it.
 type outbox struct {
 	*stage
 	events int
@@ -135,7 +132,6 @@ func (o *outbox) effect(t *rapid.T) {
 	o.lanes = append(o.lanes, emitted.Lanes...)
 }
 
-// damage makes an entry unreadable.
 func (o *outbox) damage(t *rapid.T) {
 	entries := storetest.All(t, o.db, lane.Outbox.Entries())
 	if len(entries) == 0 || len(o.damaged) > 2 {

@@ -30,9 +30,8 @@ var errBroker = errors.New("no answer")
 type broker struct {
 	refuses string
 	down    bool
-	// after, if set, runs after a message is taken.
-	after func()
-	taken []contract.Message
+	after   func()
+	taken   []contract.Message
 }
 
 func (b *broker) Publish(_ context.Context, to string, m contract.Message) (string, error) {
@@ -54,7 +53,6 @@ func (b *broker) says() (ids []string) {
 	return ids
 }
 
-// rig is a relay on a real store.
 type rig struct {
 	*lane.Relay
 	db     store.Store
@@ -81,7 +79,6 @@ func emission(key, says string) handler.Emission {
 
 var declared = catalogtest.Contracts()
 
-// commit commits an event's effect as a worker does.
 func (r *rig) commit(t *testing.T, event handler.Event, effect handler.Effect) (lane.Emitted, error) {
 	t.Helper()
 	emitted, err := lane.Emit(declared, event, &effect, r.now)

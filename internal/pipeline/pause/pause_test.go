@@ -22,12 +22,10 @@ var (
 	orders = catalog.Queue{ID: "orders", Enabled: true}
 )
 
-// broker is one subscription.
 type broker struct {
 	stands pause.Standing
 	// before, if set, is called once before the next change is made. Its error is in place of the change.
 	before func() error
-	// unseen makes the subscription unreadable.
 	unseen bool
 }
 

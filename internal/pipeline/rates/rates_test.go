@@ -22,7 +22,6 @@ func TestWhatIsAddedIsCountedOnceOnTheEmbeddedStore(t *testing.T) {
 	ratestest.Run(t, storetest.Open)
 }
 
-// clock is a time that stands still.
 type clock struct{ now time.Time }
 
 func (c *clock) Now() time.Time       { return c.now }

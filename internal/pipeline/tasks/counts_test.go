@@ -26,7 +26,6 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// bury keeps a dead letter of an event.
 func (r *rig) bury(t *testing.T, queue, event string) {
 	t.Helper()
 	q, _ := r.service.Catalog.Queue(queue)
@@ -92,7 +91,6 @@ func TestADeadLetterIsCountedUntilItIsDealtWith(t *testing.T) {
 		"a query for each queue that keeps dead letters, and one for the oldest where there is one, however many there are")
 }
 
-// meter is a broker that counts.
 type meter struct {
 	held map[string]backlog.Held
 	at   time.Time

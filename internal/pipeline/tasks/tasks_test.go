@@ -39,7 +39,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var start = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 
-// broker takes what is published.
 type broker struct {
 	mu    sync.Mutex
 	down  bool
@@ -57,7 +56,6 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 	return fmt.Sprint(len(b.taken)), nil
 }
 
-// rig is the tasks on a real store, behind their routes.
 type rig struct {
 	db      store.Store
 	faults  *storetest.Faults
@@ -74,7 +72,6 @@ func newRig(t *testing.T) *rig {
 	return rigOn(storetest.Open(t))
 }
 
-// rigOn is one on a store of the caller's.
 func rigOn(db store.Store) *rig {
 	r := &rig{db: db, faults: &storetest.Faults{Store: db}, broker: &broker{}, metrics: telemetry.NewMetrics(), router: chi.NewRouter(), now: start}
 	clock := func() time.Time { return r.now }
@@ -97,7 +94,6 @@ func rigOn(db store.Store) *rig {
 	return r
 }
 
-// call posts to a task and returns its status and answer.
 func (r *rig) call(t *testing.T, task string) (int, string) {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -105,7 +101,6 @@ func (r *rig) call(t *testing.T, task string) (int, string) {
 	return answer.Code, answer.Body.String()
 }
 
-// done calls a task that is done.
 func (r *rig) done(t *testing.T, task, want string) {
 	t.Helper()
 	code, body := r.call(t, task)
@@ -113,7 +108,6 @@ func (r *rig) done(t *testing.T, task, want string) {
 	require.JSONEq(t, want, body)
 }
 
-// measured is what the metrics say.
 func (r *rig) measured(t *testing.T, line string) {
 	t.Helper()
 	page := httptest.NewRecorder()

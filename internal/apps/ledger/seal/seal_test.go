@@ -19,7 +19,6 @@ import (
 
 var noon = time.Date(2026, 11, 3, 12, 0, 0, 123456000, time.UTC)
 
-// sale is the entry of an event.
 func sale(tenant, event, period string, amount int64, after time.Duration) ledger.Entry {
 	return ledger.Entry{
 		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, EventType: "ecommerce.order.completed", Rule: "sales", Period: period,
@@ -31,7 +30,6 @@ func sale(tenant, event, period string, amount int64, after time.Duration) ledge
 	}
 }
 
-// credit is what books an order of five points.
 func credit(t *testing.T, order string) []store.Write {
 	t.Helper()
 	writes, err := ledger.Credit(ledger.Move{
@@ -55,7 +53,6 @@ func post(t *testing.T, s store.Committer, entries ...ledger.Entry) {
 	}
 }
 
-// tamper changes a stored document behind everybody's back.
 func tamper(t *testing.T, s store.Store, key store.Key, do func(fields map[string]any)) {
 	t.Helper()
 	doc, err := s.Get(t.Context(), key)

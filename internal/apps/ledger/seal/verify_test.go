@@ -21,7 +21,6 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// proofs seals n entries and returns the proof of each, by its leaf, and the seal.
 func proofs(t *testing.T, n int) (all [][]byte, kept []seal.Seal) {
 	t.Helper()
 	s := storetest.Open(t)
@@ -173,7 +172,6 @@ func FuzzCheckProof(f *testing.F) {
 	})
 }
 
-// watched are the books of three tenants, one of whom has an entry that was changed.
 func watched(t *testing.T) store.Store {
 	t.Helper()
 	s := storetest.Open(t)

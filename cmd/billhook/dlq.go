@@ -12,8 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
 )
 
 type choice struct {
@@ -209,7 +211,7 @@ func (p *program) printLetter(letter ops.Letter, payload bool) {
 	case letter.Omitted > 0:
 		p.printf("  the payload of %d bytes is on the hold subscription only\n", letter.Omitted)
 	case payload:
-		p.printData(letter.Data, letter.Base64)
+		p.fields(console.Columns[ops.TriedMessage](), ops.TriedMessage{Data: letter.Data, Base64: letter.Base64})
 	default:
 		p.printf("  the payload has %d bytes: --payload --why shows it\n", letter.Size)
 	}
@@ -285,14 +287,18 @@ func (p *program) printPreview(kind deadletter.Kind, queue string, preview ops.P
 	for _, item := range preview.Items {
 		would := "not known: " + item.Unknown
 		if item.Trial != nil {
-			would = strings.TrimSuffix(outcome(*item.Trial)+": "+item.Trial.Result, ": ")
+			would = item.Trial.Would()
 		}
 		p.printf("%s %s, died of %s: %s\n", cmp.Or(item.EventID, item.ID), item.EventType, strings.TrimSpace(item.Reason+" "+item.Detail), would)
 		if item.Later != nil {
 			p.printf("  later messages of its key: %s\n", item.Later)
 		}
 		if item.Trial != nil {
-			p.printEffects(*item.Trial)
+			for _, c := range console.Columns[dryrun.Trial]() {
+				if c.Inside != nil {
+					p.items(c.Inside, c.Value(item.Trial))
+				}
+			}
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/emulator/emulatortest"
+	"billhook/internal/compose/operations"
 	"billhook/internal/console/ops"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -60,6 +61,9 @@ func answering(answer string) http.HandlerFunc {
 // routed is an API as a handler.
 func routed(api *ops.API) http.Handler {
 	api.Log, api.Access = slog.New(slog.DiscardHandler), ops.Access{Tokens: []string{opsToken}, OpenOnLoopback: true}
+	if api.Operations == nil {
+		api.Operations = operations.All(operations.Apps{Store: api.Store, Reads: api.Reads})
+	}
 	router := chi.NewRouter()
 	api.Routes(router)
 	return router

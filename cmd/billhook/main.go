@@ -16,6 +16,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/compose/operations"
+	"billhook/internal/console"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/gcp/pubsub"
@@ -39,6 +40,8 @@ type program struct {
 	lines *lines
 	// wide: tables leave no column out.
 	wide bool
+	// known are the operations.
+	known *console.Catalog
 	// google is how Google Cloud is reached.
 	google google
 	// after waits, as time.After does, and decode reads an answer of the worker, as json.Unmarshal does.

@@ -18,12 +18,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/console"
+	"billhook/internal/platform/audit"
 )
 
 // nouns says of each noun what its commands are for.
 var nouns = map[string]string{
 	"customers": "Look at which of the provider's customers is which user, link them or unlink them",
 	"endpoints": "Look at the addresses that third parties registered to be told of events, and change them",
+	"events":    "Look at events: which there are, where each waits, what became of it, and what a worker would do of it",
 	"orders":    "Look at where the shop's orders stand",
 	"outbox":    "Look at what is committed and waits to be published",
 	"products":  "Look at what products are worth, and change it without a deployment",
@@ -33,6 +35,7 @@ var nouns = map[string]string{
 
 // operationCommands are the commands of the operations, one for each noun.
 func (p *program) operationCommands(of *console.Catalog, about map[string]string) (commands []*cobra.Command) {
+	p.known = of
 	nouns := map[string]*cobra.Command{}
 	asks := map[string]func() client{}
 	for _, o := range of.Operations {
@@ -101,13 +104,10 @@ func (p *program) operation(of *console.Catalog, o console.Operation, ask func()
 			if f.Name == "limit" {
 				f.Help = "the most to list; 0: all"
 			}
-			command.Flags().Var(&flagValue{f, f.Standard}, flagOf(f), f.Help)
+			flag(command, f)
 			if f.Required {
 				use += " --" + flagOf(f) + " <" + flagOf(f) + ">"
 				_ = command.MarkFlagRequired(flagOf(f)) // it is there
-			}
-			if len(f.OneOf) > 0 {
-				oneOf(command, flagOf(f), f.OneOf...)
 			}
 		}
 	}
@@ -176,6 +176,14 @@ func exampleOf(o console.Operation) string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// flag adds the flag of a field.
+func flag(command *cobra.Command, f console.Field) {
+	command.Flags().Var(&flagValue{f, f.Standard}, flagOf(f), f.Help)
+	if len(f.OneOf) > 0 {
+		oneOf(command, flagOf(f), f.OneOf...)
+	}
 }
 
 // name is what an argument is called.
@@ -263,7 +271,7 @@ func (a *asked) list(ctx context.Context) error {
 	if items.Len() == 0 && a.Empty != "" {
 		a.p.printf("%s\n", a.Empty)
 	}
-	a.p.notes(a.table(a.Columns, items))
+	a.p.notes(a.p.items(a.Columns, items))
 	a.p.notes(console.Notes(all.Interface()))
 	if next.String() != "" {
 		a.p.printf("There are more; raise --limit.\n")
@@ -316,62 +324,60 @@ func (a *asked) print(ctx context.Context, in console.Input) error {
 			more = page != ""
 		}
 	}
-	a.record(a.Operation, answer)
+	a.p.fields(a.Columns, answer)
 	return a.p.printJSON(answer)
 }
 
-// record prints an answer, member by member, and the lists in it as tables.
-func (a *asked) record(o console.Operation, answer any) {
+// fields prints an answer, member by member, and the lists in it as tables.
+func (p *program) fields(columns []console.Column, answer any) {
 	var names, cells []string
-	for _, c := range o.Columns {
-		if c.Inside == nil {
+	for _, c := range columns {
+		if c.Inside == nil && !c.Block {
 			names, cells = append(names, strings.ToUpper(c.Label)), append(cells, c.Text(answer))
 		}
 	}
-	a.p.record(names, cells)
-	for _, c := range o.Columns {
-		if c.Inside != nil {
-			a.p.notes(a.table(c.Inside, c.Value(answer)))
+	p.record(names, cells)
+	for _, c := range columns {
+		if text := c.Text(answer); c.Block && text != "" {
+			p.printf("%s\n", strings.ToUpper(c.Label))
+			for line := range strings.Lines(text) {
+				p.printf("%s\n", own(audit.EscapeJSON(strings.TrimRight(line, "\r\n"))))
+			}
 		}
 	}
-	a.p.notes(console.Notes(answer))
+	for _, c := range columns {
+		if c.Inside != nil {
+			p.notes(p.items(c.Inside, c.Value(answer)))
+		}
+	}
+	p.notes(console.Notes(answer))
 }
 
-// table prints a list, where there is anything in it, and returns what its items say beside their columns.
-func (a *asked) table(columns []console.Column, items reflect.Value) (notes []string) {
-	var names, less []string
+// items prints a list, where there is anything in it, and returns what its items say beside their columns.
+func (p *program) items(columns []console.Column, items reflect.Value) (notes []string) {
 	var rows [][]string
-	columns = slices.DeleteFunc(slices.Clone(columns), func(c console.Column) bool { return c.Detail })
-	for _, c := range columns {
-		names = append(names, strings.ToUpper(c.Label))
-		if c.Less {
-			less = append(less, strings.ToUpper(c.Label))
-		}
-	}
 	for i := 0; items.IsValid() && i < items.Len(); i++ {
-		var cells []string
 		item := items.Index(i).Interface()
-		for _, c := range columns {
-			text := c.Text(item)
-			if c.Address {
-				text = a.commandOf(text)
-			}
-			cells = append(cells, text)
+		if console.Blocks(columns) {
+			p.fields(columns, item)
+			continue
 		}
+		cells := p.cells(columns, item)
 		if console.Alerts(item) && len(cells) > 0 {
-			cells[0] = a.p.alert(cells[0])
+			cells[0] = p.alert(cells[0])
 		}
 		rows, notes = append(rows, cells), append(notes, console.Notes(item)...)
 	}
 	if len(rows) > 0 {
-		a.p.table(names, rows, less...)
+		names, less := heads(columns)
+		p.table(names, rows, less...)
 	}
 	return notes
 }
 
 // commandOf is the command that asks for an address of the API; empty: none does.
-func (a *asked) commandOf(address string) string {
-	o, in, _ := a.of.At(address)
+func (p *program) commandOf(address string) string {
+	o, in, _ := p.known.At(address)
 	command := o.Name
 	for _, f := range o.Fields {
 		if f.In == console.InPath {
@@ -392,6 +398,30 @@ func quoted(word string) string {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// heads are the names of a table's columns, and those that are left out first.
+func heads(columns []console.Column) (names, less []string) {
+	for _, c := range columns {
+		if !c.Detail {
+			names = append(names, strings.ToUpper(c.Label))
+		}
+		if c.Less {
+			less = append(less, strings.ToUpper(c.Label))
+		}
+	}
+	return names, less
+}
+
+func (p *program) cells(columns []console.Column, item any) (cells []string) {
+	for _, c := range columns {
+		if text := c.Text(item); c.Address {
+			cells = append(cells, p.commandOf(text))
+		} else if !c.Detail {
+			cells = append(cells, text)
+		}
+	}
+	return cells
 }
 
 func (p *program) notes(all []string) {
@@ -421,7 +451,7 @@ func (a *asked) change(ctx context.Context) error {
 				return fmt.Errorf("ask the worker: answer: %w", err)
 			}
 			_ = json.Unmarshal(raw, &expected) // it was an object a line ago
-			a.record(before, now)
+			a.p.fields(before.Columns, now)
 		}
 		if a.Help != "" {
 			a.p.printf("%s\n", a.Help)

@@ -184,8 +184,8 @@ func TestTheSecondPersonSeesThePreviewAndConfirmsFromATerminal(t *testing.T) {
 	first, err := d.as(t, "ada", replay+" --no-wait")
 	require.NoError(t, err)
 	seen, _, _ := strings.Cut(first, "Operation id-")
-	require.Contains(t, seen, `call      gateway POST /v1/refunds, id key`)
-	require.Contains(t, seen, `{"amount":1250}`)
+	require.Contains(t, seen, "PATH    /v1/refunds")
+	require.Contains(t, seen, `"amount": 1250`)
 
 	play(t, onPlace, d.server, []step{{line: approve + " --yes", fails: "second_person_needed"}})
 	play(t, asAda, d.server, []step{{line: approve + " --yes", fails: "identity_needed"}})

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/rates"
@@ -92,7 +94,7 @@ func (p *program) printStanding(q queueShown) {
 		p.table([]string{"TARGET", "AT", "ANSWER", "CODE", "TOOK"}, rows, "TARGET")
 	}
 	p.printf("\nNewest events:\n")
-	p.printEvents(ops.List[ops.Line]{Items: q.Outcomes})
+	p.items(console.Columns[ops.Line](), reflect.ValueOf(q.Outcomes))
 }
 
 func status(a rates.Answer) string {

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -112,85 +110,5 @@ func (p *program) stateOf(q ops.Queue) string {
 		return "off"
 	default:
 		return "on"
-	}
-}
-
-func (p *program) eventsListCommand(ask func() client) *cobra.Command {
-	var filters *eventFilters
-	var since, until string
-	var limit int
-	command := &cobra.Command{
-		Use:   "ls",
-		Short: "List events, the newest first: the job log",
-		Long: "Without a filter it is the newest events, however old they are. An event is as old as its record: a retry leaves it in\n" +
-			"its place.",
-		Example: "  billhook events ls\n  billhook events ls --queue <queue> --status FAILED --since 2h",
-		Args:    cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			query := filters.values()
-			set(query, "since", since)
-			set(query, "until", until)
-			if limit < 1 {
-				return usageError("--limit: at least 1")
-			}
-			list, err := pages[ops.Line](command.Context(), ask(), "/v1/ops/events", query, limit)
-			if err != nil {
-				return err
-			}
-			p.printEvents(list)
-			// What waits is no part of the API's list: each of its pages would count it again.
-			answer := struct {
-				ops.List[ops.Line]
-				Waiting ops.Elsewhere `json:"waiting"`
-			}{List: list}
-			path := "/v1/ops/waiting"
-			if filters.queue != "" {
-				path += "?queue=" + url.QueryEscape(filters.queue)
-			}
-			if err := ask().get(command.Context(), path, &answer.Waiting); err != nil {
-				return err
-			}
-			p.printf("\nBeside these, or not yet among them, there wait\n")
-			p.notes(answer.Waiting.Notes())
-			return p.printJSON(answer)
-		},
-	}
-	filters = filterEvents(command)
-	command.Flags().StringVar(&since, "since", "", "created since "+moments)
-	command.Flags().StringVar(&until, "until", "", "created before "+moments)
-	command.Flags().IntVar(&limit, "limit", 50, "how many to show")
-	return command
-}
-
-type eventFilters struct{ queue, status, eventType, event, correlation, key string }
-
-func filterEvents(command *cobra.Command) *eventFilters {
-	f, flags := &eventFilters{}, command.Flags()
-	flags.StringVar(&f.queue, "queue", "", "of this queue, by id or alias")
-	flags.StringVar(&f.status, "status", "", "PROCESSING, COMPLETED, FAILED or DEAD_LETTERED")
-	oneOf(command, "status", dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered)
-	flags.StringVar(&f.eventType, "type", "", "of this event type")
-	flags.StringVar(&f.event, "event", "", "of this event id, in any queue")
-	flags.StringVar(&f.correlation, "correlation", "", "of this correlation id")
-	flags.StringVar(&f.key, "key", "", "of this ordering key")
-	return f
-}
-
-func (f *eventFilters) values() url.Values {
-	return parameters(map[string]string{
-		"queue": f.queue, "status": f.status, "type": f.eventType, "event_id": f.event, "correlation_id": f.correlation, "key": f.key,
-	})
-}
-
-var eventColumns = []string{"CREATED", "QUEUE", "EVENT", "TYPE", "STATUS", "ATTEMPTS", "RESULT"}
-
-func eventRow(e ops.Line) []string {
-	return row(when(e.CreatedAt), e.Queue, e.EventID, e.EventType, e.Status, e.Attempts, cmp.Or(e.Result, e.Reason))
-}
-
-func (p *program) printEvents(list ops.List[ops.Line]) {
-	columns[ops.Line]{names: eventColumns, row: eventRow, less: []string{"ATTEMPTS", "TYPE", "RESULT"}, none: "No event matches."}.print(p, list.Items)
-	if list.Next != "" {
-		p.printf("There may be more; raise --limit.\n")
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
-
-	"billhook/internal/console/ops"
 )
 
 // printed is the job log's table on a screen of that width.
@@ -63,29 +61,6 @@ func TestWidthIsThatOfCOLUMNSElse100WhereNoTerminalIs(t *testing.T) {
 	t.Parallel()
 	for columns, want := range map[string]int{"": 100, "80": 80, "0": 100, "many": 100} {
 		require.Equal(t, screen{width: want}, screenOf(io.Discard, func(name string) string { return map[string]string{"COLUMNS": columns}[name] }), columns)
-	}
-}
-
-func TestEveryPlaceAndStepOfAnEventHasWords(t *testing.T) {
-	t.Parallel()
-	for _, place := range []ops.Where{
-		ops.PlaceBroker, ops.PlaceLease, ops.PlaceDelayed, ops.PlaceOutbox, ops.PlaceDeadLetterTopic, ops.PlaceDeadLetter,
-		ops.PlaceApproval, ops.PlaceReplay, ops.PlacePaused,
-	} {
-		require.Contains(t, waitsAt(ops.Spot{Place: place, Until: time.Now()}), " ", place)
-	}
-	for _, step := range []ops.What{
-		ops.StepPublished, ops.StepKept, ops.StepSilent, ops.StepTried, ops.StepRecorded, ops.StepDone, ops.StepConflicted, ops.StepDied,
-		ops.StepAskedFor, ops.StepReplayed, ops.StepDiscarded, ops.StepCompleted, ops.StepReplayEnded, ops.StepCorrected, ops.StepPaused,
-	} {
-		require.Regexp(t, " |^published$|^processed$", happened(ops.Step{What: step, Last: 2}), step)
-	}
-	require.ErrorContains(t, unknownEvent("e1", &problemError{Code: "event_unknown"}), `jsonPayload.event_id="e1"`, "the logs may have it")
-	for _, state := range []ops.EmissionState{
-		ops.EmissionWaiting, ops.EmissionDelayed, ops.EmissionPublished, ops.EmissionProcessing, ops.EmissionFailed, ops.EmissionProcessed,
-		ops.EmissionDeadLettered,
-	} {
-		require.NotEmpty(t, strings.TrimPrefix(emission(ops.Emission{State: state}), emission(ops.Emission{})), state)
 	}
 }
 

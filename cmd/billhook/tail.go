@@ -13,9 +13,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/platform/serve"
 )
@@ -30,8 +32,15 @@ const (
 	tailSilence = 15 * time.Second
 )
 
+// eventsCommand has the commands about events that are no operation.
+func (p *program) eventsCommand() *cobra.Command {
+	command, ask := p.under("events", "", false)
+	command.AddCommand(p.eventsTail(ask), p.tryCommand(ask))
+	return command
+}
+
 func (p *program) eventsTail(ask func() client) *cobra.Command {
-	var filters *eventFilters
+	var filters []console.Field
 	command := &cobra.Command{
 		Use:   "tail",
 		Short: "Show what comes in, and what becomes of it, as it happens",
@@ -40,10 +49,17 @@ func (p *program) eventsTail(ask func() client) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			p.writeLines()
-			return (&tail{program: p, ask: ask(), query: filters.values(), again: ops.TailEvery, known: map[string]ops.Line{}}).run(command.Context())
+			query := url.Values{}
+			for _, f := range filters {
+				set(query, f.Name, command.Flags().Lookup(flagOf(f)).Value.String())
+			}
+			return (&tail{program: p, ask: ask(), query: query, again: ops.TailEvery, known: map[string]ops.Line{}}).run(command.Context())
 		},
 	}
-	filters = filterEvents(command)
+	for _, f := range console.Fields[ops.EventFilter]() {
+		filters = append(filters, f)
+		flag(command, f)
+	}
 	return command
 }
 
@@ -59,8 +75,8 @@ type tail struct {
 	again time.Duration
 	// blind: the last look of the worker has failed.
 	blind bool
-	// named: the columns have their names.
-	named bool
+	// widths are those of the columns so far; none: nothing was printed yet.
+	widths []int
 }
 
 // errNoMore: the worker has nothing more to say.
@@ -188,7 +204,7 @@ func (t *tail) print(event, data string) error {
 			t.lines.object(l)
 			continue
 		}
-		rows = append(rows, eventRow(l))
+		rows = append(rows, t.cells(lineColumns, l))
 	}
 	t.rows(rows)
 	return nil
@@ -202,12 +218,24 @@ func (t *tail) say(text string) {
 	}
 }
 
-// rows prints lines in columns that are wide enough for most.
+var lineColumns = console.Columns[ops.Line]()
+
+// rows prints lines in columns, each as wide as its widest cell so far.
 func (t *tail) rows(rows [][]string) {
-	if !t.named && len(rows) > 0 {
-		t.named, rows = true, slices.Insert(rows, 0, eventColumns)
+	if t.widths == nil && len(rows) > 0 {
+		names, _ := heads(lineColumns)
+		t.widths, rows = make([]int, len(names)), slices.Insert(rows, 0, names)
 	}
-	for _, cells := range rows {
-		t.printf("%-20s  %-24s  %-36s  %-24s  %-13s  %-8s  %s\n", cellOf(cells[0]), cellOf(cells[1]), cellOf(cells[2]), cellOf(cells[3]), cellOf(cells[4]), cellOf(cells[5]), cellOf(cells[6]))
+	for _, row := range rows {
+		for i, text := range row {
+			row[i] = cellOf(text)
+			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(row[i]))
+		}
+	}
+	for _, row := range rows {
+		for i, text := range row {
+			row[i] = fmt.Sprintf("%-*s", t.widths[i], text)
+		}
+		t.printf("%s\n", own(strings.TrimRight(strings.Join(row, gap), " ")))
 	}
 }

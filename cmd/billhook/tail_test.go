@@ -70,14 +70,14 @@ func TestATailIsPrintedAndGoesOnWhereItsStreamEnded(t *testing.T) {
 	}
 	server, asked := streams(t, told...)
 	shown := strings.Join(strings.FieldsFunc(tailed(t, &program{}, server), func(r rune) bool { return r == ' ' }), " ")
-	require.Equal(t, `CREATED QUEUE EVENT TYPE STATUS ATTEMPTS RESULT
-2026-03-02T10:15:00Z orders e1 order.paid PROCESSING 1 -
+	require.Equal(t, `EVENT QUEUE STATUS RECORDED TYPE ATTEMPTS RESULT REASON
+e1 orders PROCESSING 2026-03-02T10:15:00Z order.paid 1 - -
 -- No stream: It says so. (told). It is asked for again.
 -- More has come in than is shown here; see: bin/billhook events ls
-2026-03-02T10:15:00Z orders e1 order.paid COMPLETED 1 credited
+e1 orders COMPLETED 2026-03-02T10:15:00Z order.paid 1 credited -
 -- The worker cannot look: The store did not answer. (store_unavailable)
 -- The worker looks again.
-2026-03-02T10:15:01Z orders an-id-that-is-long order.paid FAILED 2 a\x1b[2J\u202eb
+an-id-that-is-long orders FAILED 2026-03-02T10:15:01Z order.paid 2 - a\x1b[2J\u202eb
 -- No stream: It says so. (told). It is asked for again.
 `, shown)
 	ask := tailPath + "?queue=orders "

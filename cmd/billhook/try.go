@@ -7,11 +7,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/dryrun"
 )
@@ -37,7 +36,7 @@ func (p *program) tryCommand(ask func() client) *cobra.Command {
 			if question.Catalog, err = readCatalog(folder); err != nil {
 				return err
 			}
-			return send(command.Context(), p, ask(), http.MethodPost, "/v1/ops/events/try", question, p.printTrial)
+			return send(command.Context(), p, ask(), http.MethodPost, "/v1/ops/events/try", question, func(t dryrun.Trial) { p.fields(console.Columns[dryrun.Trial](), t) })
 		},
 	}
 	command.Flags().StringVarP(&file, "file", "f", "", "a file with the message")
@@ -92,65 +91,4 @@ func readCatalog(folder string) (map[string]string, error) {
 		return nil, fmt.Errorf("--catalog: %w", err)
 	}
 	return files, nil
-}
-
-func (p *program) printTrial(t dryrun.Trial) {
-	row := func(name, value string) {
-		if value != "" {
-			p.printf("  %-15s %s\n", name, value)
-		}
-	}
-	p.printf("%s  would be: %s\n", orDash(t.EventID), outcome(t))
-	row("queue", t.Queue)
-	row("type", t.EventType)
-	row("kept as", strings.TrimSpace(string(t.From.Kind)+" "+t.From.ID))
-	row("handler", t.Handler)
-	row("result", t.Result)
-	row("ref", t.Ref)
-	row("detail", t.Detail)
-	if t.Recorded != nil {
-		row("recorded", strings.TrimSpace(fmt.Sprintf("%s %s%s, %d attempts", t.Recorded.Status, t.Recorded.Result, t.Recorded.Reason, t.Recorded.Attempts)))
-	}
-	p.printEffects(t)
-}
-
-func (p *program) printEffects(t dryrun.Trial) {
-	for _, w := range t.Writes {
-		p.printf("  %-9s %s\n", w.Op, w.Key)
-		for _, name := range w.Changed() {
-			before, after := w.Before[name], w.After[name]
-			switch {
-			case before == nil:
-				p.printf("    + %s: %s\n", name, after)
-			case after == nil:
-				p.printf("    - %s: %s\n", name, before)
-			default:
-				p.printf("    ~ %s: %s -> %s\n", name, before, after)
-			}
-		}
-	}
-	for _, e := range t.Emits {
-		p.printf("  emit      %s %s to %s, key %s%s\n    %s\n", e.EventType, e.EventID, e.Topic, orDash(e.OrderingKey), due(e.DueAt), e.Data)
-	}
-	for _, c := range t.Calls {
-		p.printf("  call      %s %s %s, id %s\n    %s\n", c.Target, c.Method, c.Path, c.ID, c.Body)
-	}
-}
-
-func due(at time.Time) string {
-	if at.IsZero() {
-		return ""
-	}
-	return ", due " + when(at)
-}
-
-func outcome(t dryrun.Trial) string {
-	text := string(t.Outcome)
-	if t.Outcome == dryrun.Calls {
-		text = "decided by the service that is called"
-	}
-	if t.Reason != "" {
-		text += fmt.Sprintf(" (%d %s)", t.Status, t.Reason)
-	}
-	return text
 }

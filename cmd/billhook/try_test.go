@@ -82,8 +82,8 @@ func TestAPayloadIsShownOnATerminalToWhoSaysWhy(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &letters))
 	letter := letters.Items[0].ID
 	play(t, asAda, worker, []step{
-		{line: "events payload e-paid --why OPS-7", want: "\ne-paid paynow-events kept in the dead letter " + letter + ", open\n…\"quantity\": 2\n"},
-		{line: "events payload e-refund --why OPS-7", want: "kept in the delayed\n…order-e-refund"},
+		{line: "events payload e-paid --why OPS-7", want: "\nKEPT IN dead_letter\nDEAD LETTER " + letter + "\nSTATE open\n…\"quantity\": 2\n"},
+		{line: "events payload e-refund --why OPS-7", want: "KEPT IN delayed\n…order-e-refund"},
 		{line: "dlq show " + letter + " --payload --why OPS-7", want: "\"quantity\": 2\n"},
 		{line: "dlq show " + letter, want: " bytes: --payload --why shows it\n"},
 	})
@@ -123,13 +123,13 @@ func TestEventsAreTriedFromATerminal(t *testing.T) {
 	body := write("body.json", string(payNow("e-new", "order.paid")))
 	letter := write("letter.json", `{"id":"x","queue":"paynow-events","attributes":{"event_id":"e-other","event_type":"order.paid","ordering_key":"unknown"},"data":`+string(payNow("e-other", "order.paid"))+`}`)
 	play(t, asAda, worker, []step{
-		{line: "events try e-paid", want: "\ne-paid would be: dead_lettered (400 unknown_product)\n…kept as dead_letter " +
-			"…handler points.credit\n…detail new\n…recorded DEAD_LETTERED unknown_product, 1 attempts\n"},
-		{line: "events try e-paid --catalog " + sold, want: "\ne-paid would be: processed\n…result credited\n…create entries/" +
-			"…+ amount: 600\n…-default~points:customer:c1\n…+ account: \"points:customer:c1\"\n…+ balance: 600\n"},
-		{line: "events try e-refund", want: "\ne-refund would be: retry (500 order_not_seen)\n…kept as delayed "},
-		{line: "events try -f " + body + " --queue paynow-events --catalog " + sold, want: "\ne-new would be: processed\n"},
-		{line: "events try -f " + letter, want: "\ne-other would be: dead_lettered (400 unknown_product)\n"},
+		{line: "events try e-paid", want: "EVENT e-paid\n…KEPT AS dead_letter …HANDLER points.credit\n…DETAIL new\n" +
+			"…RECORDED DEAD_LETTERED unknown_product, after 1 attempts\n…It would be dead_lettered (400 unknown_product).\n"},
+		{line: "events try e-paid --catalog " + sold, want: "…RESULT credited\n…create entries/…+ amount: 600…" +
+			"-default~points:customer:c1, + account: \"points:customer:c1\", + balance: 600…It would be processed: credited.\n"},
+		{line: "events try e-refund", want: "…KEPT AS delayed …It would be retry (500 order_not_seen).\n"},
+		{line: "events try -f " + body + " --queue paynow-events --catalog " + sold, want: "EVENT e-new\n…It would be processed"},
+		{line: "events try -f " + letter, want: "EVENT e-other\n…It would be dead_lettered (400 unknown_product).\n"},
 		{line: "events try e-paid --catalog " + wrong, fails: "product new: points: must be 1 to 1000000000 (catalog_refused)"},
 		{line: "events try e-paid --catalog " + t.TempDir(), fails: "the folder has no .yaml file"},
 		{line: "events try", fails: "name an event id, or a file with -f"},

@@ -100,7 +100,7 @@ func warningOf(w ops.Warning) string {
 	if w.Emission == nil {
 		return "emitted by event " + w.EmittedBy + ", whose record is gone"
 	}
-	return emission(*w.Emission)
+	return w.Emission.String()
 }
 
 func span(start, end time.Time) string {

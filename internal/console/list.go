@@ -72,7 +72,7 @@ func (o Operation) page(in Input, request reflect.Value) error {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(page.Token)
 	var times [3]time.Time
 	parts := strings.SplitN(string(raw), "|", 5)
-	ok := err == nil && len(page.Token) <= 2*store.MaxIDBytes && len(parts) == 5 && parts[0] == o.print(in)
+	ok := err == nil && len(page.Token) <= 2*store.MaxIDBytes && len(parts) == 5 && parts[0] == o.print(in) && parts[4] != ""
 	for i := 0; ok && i < len(times); i++ {
 		micros, err := strconv.ParseInt(parts[i+1], 10, 64)
 		times[i], ok = time.UnixMicro(micros).UTC(), err == nil
@@ -80,8 +80,9 @@ func (o Operation) page(in Input, request reflect.Value) error {
 	if ok {
 		page.After = store.Cursor{At: times[0], ID: parts[4]} // The store judges the id.
 		if span := partOf[Span](request); span != nil {
+			ok = span.Since.IsZero() == times[1].IsZero() && span.Until.IsZero() == times[2].IsZero()
 			span.Since, span.Until = Moment{times[1]}, Moment{times[2]}
-			ok = !page.After.At.Before(times[1]) && (times[2].IsZero() || page.After.At.Before(times[2]))
+			ok = ok && !page.After.At.Before(times[1]) && (times[2].IsZero() || page.After.At.Before(times[2]))
 		}
 	}
 	if ok {

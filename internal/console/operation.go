@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"billhook/internal/contract/money"
 	"billhook/internal/platform/audit"
 )
@@ -140,6 +142,9 @@ const (
 	InBody  In = "body"
 )
 
+// Fields are those of a request's type, by its tags.
+func Fields[Request any]() []Field { return fieldsOf(reflect.TypeFor[Request]()) }
+
 // fieldsOf reads a request's fields from its tags, with those of embedded structs.
 func fieldsOf(t reflect.Type) (fields []Field) {
 	for _, s := range reflect.VisibleFields(t) {
@@ -183,6 +188,8 @@ type Column struct {
 	Link string
 	// Inside are the columns of a list within; none: it is a value.
 	Inside []Column
+	// Block: its text has lines of its own, such as a payload. What has one is shown by itself, and never in a table.
+	Block bool
 
 	index []int
 	// unit is the member that has the currency of an amount; nil: it is no amount of money.
@@ -215,6 +222,7 @@ func columnsOf(t reflect.Type) (columns []Column) {
 				c.unit = other.Index
 			}
 		}
+		c.Block = s.Type == reflect.TypeFor[jsontext.Value]() || s.Type == reflect.TypeFor[[]byte]()
 		if s.Type.Kind() == reflect.Slice && s.Type.Elem().Kind() == reflect.Struct {
 			c.Inside, c.Detail = columnsOf(s.Type.Elem()), true
 			if s.Type.Elem().Implements(reflect.TypeFor[fmt.Stringer]()) {
@@ -274,6 +282,14 @@ func Member(of any, name string) string {
 		}
 	}
 	return ""
+}
+
+// Columns are what is shown of a type, by its tags.
+func Columns[T any]() []Column { return columnsOf(reflect.TypeFor[T]()) }
+
+// Blocks reports whether one of the columns is a block.
+func Blocks(columns []Column) bool {
+	return slices.ContainsFunc(columns, func(c Column) bool { return c.Block })
 }
 
 // Catalog is all operations, by name.

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Text is a value as a table on a terminal or a page has it. A moment is in UTC to the second; what is empty is empty.
@@ -21,6 +23,15 @@ func Text(v reflect.Value) string {
 			return ""
 		}
 		return value.UTC().Format(time.RFC3339)
+	case jsontext.Value:
+		text := slices.Clone(value)
+		_ = text.Indent(jsontext.WithIndent("  ")) // else it is shown as it came
+		return string(text)
+	case []byte:
+		if len(value) == 0 {
+			return ""
+		}
+		return strconv.Quote(string(value))
 	case fmt.Stringer:
 		return value.String()
 	case map[string]any:

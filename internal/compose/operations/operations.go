@@ -33,6 +33,7 @@ func All(of Apps) *console.Catalog {
 		of.Reads.CustomerOperations(),
 		of.Reads.SearchOperations(),
 		cmp.Or(of.Endpoints, &endpoints.Keeper{}).Operations(),
+		of.Reads.EventOperations(),
 		orders.Operations(of.Store),
 		payments.Operations(of.Store),
 		cmp.Or(of.Products, &products.Keeper{}).Operations(),

@@ -239,7 +239,7 @@ func New(config Config) (*Worker, error) {
 		},
 	}
 	upkeep.Operator = operator
-	reads := ops.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}
+	reads := ops.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}
 	api := &ops.API{
 		Reads: reads, Access: config.Access, Log: config.Log, Operator: operator,
 		Periods: &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
@@ -265,7 +265,6 @@ func New(config Config) (*Worker, error) {
 		Doctor:   config.Doctor,
 		Pauses:   &pause.Keeper{Store: listed, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
 		Timer:    after,
-		NewID:    uuid.NewString,
 	}
 
 	router := chi.NewRouter()

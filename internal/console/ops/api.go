@@ -3,6 +3,7 @@ package ops
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,7 +20,6 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/console"
 	"billhook/internal/console/api"
-	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/pause"
@@ -41,8 +41,6 @@ type API struct {
 	// Operations are what is declared; nil: nothing.
 	Operations *console.Catalog
 	Pauses     *pause.Keeper
-	// NewID returns a random id, of an entry in the audit.
-	NewID func() string
 	// Timer is what a tail waits by between two looks.
 	Timer func(time.Duration) (tick <-chan time.Time, stop func() bool)
 	// Example makes a body of a format, for an event type or a pattern of them; nil: contracts are
@@ -69,13 +67,11 @@ func (a *API) routes(r chi.Router) {
 	r.Group(func(r chi.Router) {
 		r.Use(saying)
 		a.Console().Routes(r)
+		r.Get("/v1/ops/events/tail", a.tail)
 	})
 	r.Route("/v1/ops", func(r chi.Router) {
 		r.Use(bounded(maxRequest), saying)
 		r.Get("/queues", plain(a, a.Queues))
-		r.Get("/events", answer(a, a.events))
-		r.Get("/events/tail", a.tail)
-		r.Get("/events/{event_id}", answer(a, a.event))
 		r.Get("/accounts/{account}", answer(a, a.account))
 		r.Get("/rates", answer(a, a.rates))
 		r.Get("/queues/{id}", answer(a, a.queue))
@@ -84,7 +80,6 @@ func (a *API) routes(r chi.Router) {
 		r.Get("/catalog", plain(a, a.listCatalog))
 		r.Get("/catalog/queues/{id}", answer(a, a.declaredQueue))
 		r.Get("/catalog/contracts/{id}", answer(a, a.declaredContract))
-		r.Post("/events/{event_id}/payload", answer(a, a.eventPayload))
 		r.Post("/dead-letters/{id}/payload", answer(a, a.letterPayload))
 		r.Get("/usage", answer(a, a.listUsage))
 		r.Get("/usage/{subscription}", answer(a, a.showUsage))
@@ -133,12 +128,11 @@ var ladder = serve.Ladder{
 		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
 		{Of: errLongAgo, As: serve.Refuse(http.StatusUnprocessableEntity, "too_long_ago", "More than 1000 entries have moved on the account since then; ask for a later day, or: billhook ledger statement.")},
 		{Of: errAccountBusy, As: serve.Refuse(http.StatusConflict, "busy", "Entries keep moving on the account; ask again.")},
-		{Of: errUnkept, As: serve.Refuse(http.StatusNotFound, "payload_not_kept", "No payload is kept here. A message that waits has its own, and so has a dead letter, unless it was too large: then the hold subscription has it.")},
+		{Of: errUnkept, As: serve.Refuse(http.StatusNotFound, unkept.Code, unkept.Detail)},
 		{Of: audit.ErrInvalid, As: errRefused},
 		{Of: audit.ErrNoIdentity, As: serve.Refuse(http.StatusForbidden, "identity_needed",
 			"This takes two people, each with an identity of their own: one of OPS_ALLOW, or beside emulators and stand-ins a name without a token. A token says nothing about who holds it.")},
 		{Of: audit.ErrSamePerson, As: serve.Refuse(http.StatusUnprocessableEntity, "second_person_needed", "You have begun this: somebody else has to approve it.")},
-		{Of: errSeveral, As: serve.Refuse(http.StatusConflict, "queue_needed", "Several queues or tenants know this event id; name one with ?queue= or ?tenant=.")},
 		{Of: deadletter.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "unknown", "There is nothing of that id.")},
 		{Of: deadletter.ErrChanged, As: serve.Refuse(http.StatusConflict, "changed", "")},
 		{Of: deadletter.ErrRefused, As: errRefused},
@@ -159,6 +153,9 @@ func (a *API) refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 // problem is the answer to an error. It logs one that the ladder does not know.
 func (a *API) problem(ctx context.Context, err error) *serve.Problem {
+	if r := (*console.Refusal)(nil); errors.As(err, &r) {
+		return serve.Refuse(int(r.Kind), r.Code, r.Detail)
+	}
 	p := ladder.Problem(err)
 	if p == ladder.Last {
 		a.Log.LogAttrs(ctx, slog.LevelWarn, "ops request failed", slog.String("error", err.Error()))
@@ -227,22 +224,6 @@ func (a *API) done(failed error) *slog.Logger {
 		return slog.New(slog.DiscardHandler)
 	}
 	return a.Log
-}
-
-func (a *API) event(r *http.Request) (Event, error) {
-	of, err := a.asked(r)
-	if err != nil {
-		return Event{}, err
-	}
-	return a.Event(r.Context(), of.id, of.queue, of.tenant)
-}
-
-func (a *API) events(r *http.Request) (List[Line], error) {
-	params := read(r, "queue", "status", "event_id", "correlation_id", "key", "type", "since", "until", "limit", "page")
-	equal, first, limit := params.filters(a.Catalog), params.span(a.Now().UTC()), params.limit(lines, dedupe.MaxListed)
-	return pagedBy(params, "events", first, limit, func(at Place, limit int) ([]Line, store.Cursor, error) {
-		return a.Events(r.Context(), equal, at, limit)
-	})
 }
 
 // changes answers the audit's entries of a kind about the subject in the path, the newest first.

@@ -14,28 +14,28 @@ import (
 // Event is the story of one event as far as it is stored.
 type Event struct {
 	Line
-	PayloadHash string    `json:"payload_hash"`
-	LeaseUntil  time.Time `json:"lease_until,omitzero"`
+	PayloadHash string    `json:"payload_hash" show:"Payload,detail"`
+	LeaseUntil  time.Time `json:"lease_until,omitzero" show:"Lease until,detail"`
 	// Emitted are the event ids of the messages that the event's effect emitted.
 	// Waiting is how many of them are still in the outbox.
 	Emitted     []string          `json:"emitted"`
 	Waiting     int               `json:"waiting"`
-	Conflicts   []Conflict        `json:"conflicts"`
+	Conflicts   []Conflict        `json:"conflicts" show:"Conflicts"`
 	DeadLetters []deadletter.Item `json:"dead_letters"`
 	// Log has the newest attempts, in their order.
 	Log []dedupe.Attempt `json:"log"`
 	// Places are where the event waits; empty: nothing of it waits anywhere.
-	Places []Spot `json:"places"`
+	Places []Spot `json:"places" show:"Waits"`
 	// Emissions are the first of the Emitted, and what became of them.
-	Emissions []Emission `json:"emissions"`
+	Emissions []Emission `json:"emissions" show:"Emitted"`
 	// History is what happened, the oldest first.
-	History []Step `json:"history"`
+	History []Step `json:"history" show:"What happened"`
 	// More reports whether there are more of these than are shown.
 	More bool `json:"more"`
 	// Effect is what the event has moved in the books.
-	Effect []Posted `json:"effect"`
+	Effect []Posted `json:"effect" show:"Moved in the books"`
 	// LogLink is the address of what was logged of it; empty: there is none.
-	LogLink string `json:"log_link,omitempty"`
+	LogLink string `json:"log_link,omitempty" show:"Logged,detail"`
 }
 
 // Waits is the status of an event that has no record, and that waits.

@@ -348,3 +348,27 @@ func TestALinkLeadsToTheLogAndTheTracesOfAnEvent(t *testing.T) {
 	})
 	require.Equal(t, []string{"https://log.example/?q=a%3Ab+2026-03-02T10%3A16%3A00Z", "https://trace.example/0af7651916cd43dd8448eb211c80319c", ""}, links())
 }
+
+func TestEachPlaceStepAndStateOfAnEventHasASentence(t *testing.T) {
+	t.Parallel()
+	for _, place := range []ops.Where{
+		ops.PlaceBroker, ops.PlaceLease, ops.PlaceDelayed, ops.PlaceOutbox, ops.PlaceDeadLetterTopic, ops.PlaceDeadLetter, ops.PlaceApproval,
+		ops.PlaceReplay, ops.PlacePaused,
+	} {
+		require.Contains(t, ops.Spot{Place: place, Until: at}.String(), " ", place)
+	}
+	for _, step := range []ops.What{
+		ops.StepReceived, ops.StepKept, ops.StepSilent, ops.StepTried, ops.StepRecorded, ops.StepConflicted, ops.StepDied, ops.StepAskedFor,
+		ops.StepReplayed, ops.StepDiscarded, ops.StepCompleted, ops.StepReplayEnded, ops.StepCorrected, ops.StepPaused,
+	} {
+		require.Contains(t, ops.Step{What: step}.Happened(), " ", step)
+	}
+	for _, state := range []ops.EmissionState{
+		ops.EmissionWaiting, ops.EmissionDelayed, ops.EmissionPublished, ops.EmissionProcessing, ops.EmissionFailed, ops.EmissionDeadLettered,
+	} {
+		require.NotEmpty(t, strings.TrimPrefix(ops.Emission{State: state}.String(), ops.Emission{}.String()), state)
+	}
+	for _, status := range []dedupe.Status{ops.Waits, dedupe.Processing, dedupe.Failed, dedupe.Completed, dedupe.DeadLettered} {
+		require.Regexp(t, "^(It|A worker) .*\\.$", ops.Event{Line: ops.Line{Status: status}}.Happened())
+	}
+}

@@ -32,6 +32,8 @@ type Reads struct {
 	Store   store.Store
 	Catalog *catalog.Catalog
 	Now     func() time.Time
+	// NewID returns a random id, of an entry in the audit.
+	NewID func() string
 	// Broker is asked what it holds; nil: what a task has counted is shown.
 	Broker Broker
 	// Viewer shows the subscriptions of paused queues; nil: they cannot be seen from here.
@@ -46,7 +48,7 @@ const most = 100
 
 // Line is one event in the job log.
 type Line struct {
-	EventID   string        `json:"event_id" show:"Event" link:"events"`
+	EventID   string        `json:"event_id" show:"Event" link:"events/{event_id}?queue={queue}"`
 	Queue     string        `json:"queue" show:"Queue" link:"queues"`
 	Status    dedupe.Status `json:"status" show:"Status"`
 	CreatedAt time.Time     `json:"created_at,omitzero" show:"Recorded"`
@@ -86,18 +88,14 @@ func pageOf[Item any](items []Item, next string) List[Item] {
 	return List[Item]{Items: append([]Item{}, items...), Next: next}
 }
 
-// lines is how many a page holds unless more are asked for: dedupe.MaxListed at most.
-const lines = 50
-
-// Events returns up to limit lines of the job log behind a place, the newest first, as dedupe.List
-// does. equal are fields of the records.
-func (a Reads) Events(ctx context.Context, equal map[string]any, at Place, limit int) ([]Line, store.Cursor, error) {
-	found, next, err := dedupe.List(ctx, a.Store, dedupe.Listing{Equal: equal, Since: at.since, Until: at.until, After: at.Cursor, Limit: limit})
-	page := make([]Line, len(found))
+// Events returns a page of the job log, the newest first, as dedupe.List does.
+func (a Reads) Events(ctx context.Context, page dedupe.Listing) ([]Line, store.Cursor, error) {
+	found, next, err := dedupe.List(ctx, a.Store, page)
+	lines := make([]Line, len(found))
 	for i, record := range found {
-		page[i] = line(record)
+		lines[i] = line(record)
 	}
-	return page, next, err
+	return lines, next, err
 }
 
 func line(r dedupe.Record) Line {
@@ -176,14 +174,6 @@ func (p *parameters) queue(c *catalog.Catalog) string {
 }
 
 var statuses = []dedupe.Status{dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered}
-
-func (p *parameters) status() string {
-	value := strings.ToUpper(p.values.Get("status"))
-	if value != "" && !slices.Contains(statuses, dedupe.Status(value)) {
-		p.refuse("status_unknown", "A status is PROCESSING, COMPLETED, FAILED or DEAD_LETTERED.")
-	}
-	return value
-}
 
 // oneOf is the state that a list is of: the standard one where the parameter names none, and empty
 // where it is all.

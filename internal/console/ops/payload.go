@@ -3,31 +3,32 @@ package ops
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/pii"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
 
 // PayloadKind is the kind of the audit's entries about payloads that somebody has looked at.
 const PayloadKind = "payload"
 
-var errUnkept = errors.New("ops: no payload is kept")
+var (
+	errUnkept = errors.New("ops: no payload is kept")
+	unkept    = console.Refusal{Of: errUnkept, Kind: console.Absent, Code: "payload_not_kept", Detail: "No payload is kept here. A message that waits has its own, and so has a dead letter, unless it was too large: then the hold subscription has it."}
+)
 
 // Payload is what is kept of an event's messages, at most ten.
 type Payload struct {
-	EventID string        `json:"event_id"`
-	Queue   string        `json:"queue"`
-	Tenant  string        `json:"tenant"`
-	Items   []KeptMessage `json:"items"`
+	EventID string        `json:"event_id" show:"Event"`
+	Queue   string        `json:"queue" show:"Queue"`
+	Tenant  string        `json:"tenant" show:"Tenant"`
+	Items   []KeptMessage `json:"items" show:"Kept"`
 	// More reports whether more is kept than is shown.
 	More bool `json:"more"`
 }
@@ -35,10 +36,10 @@ type Payload struct {
 // KeptMessage is a message as it is kept: numbers in its payload are as they were written.
 type KeptMessage struct {
 	// Place is dead_letter, delayed, outbox, or lease where a worker has the message in hand.
-	Place Where `json:"place"`
+	Place Where `json:"place" show:"Kept in"`
 	// DeadLetter is the id of the dead letter that has it, and State where that stands.
-	DeadLetter string           `json:"dead_letter,omitempty"`
-	State      deadletter.State `json:"state,omitempty"`
+	DeadLetter string           `json:"dead_letter,omitempty" show:"Dead letter" link:"dead-letters"`
+	State      deadletter.State `json:"state,omitempty" show:"State"`
 	TriedMessage
 }
 
@@ -106,16 +107,12 @@ func (a Reads) Payload(ctx context.Context, id, queue, tenant string) (Payload, 
 	return Payload{EventID: id, Queue: event.Queue, Tenant: event.Tenant, Items: shown, More: f.more || len(shown) < len(items)}, nil
 }
 
-func (a *API) eventPayload(r *http.Request) (Payload, error) {
-	asked, err := a.asked(r)
+func (a Reads) showPayload(ctx context.Context, by audit.Author, in PayloadOf) (Payload, error) {
+	q, err := a.filtered(in.Queue)
 	if err != nil {
 		return Payload{}, err
 	}
-	why, err := a.whyOf(r)
-	if err != nil {
-		return Payload{}, err
-	}
-	payload, err := a.Payload(r.Context(), asked.id, asked.queue, asked.tenant)
+	payload, err := a.Payload(ctx, in.ID, q.ID, in.Tenant)
 	if err != nil {
 		return Payload{}, err
 	}
@@ -129,7 +126,7 @@ func (a *API) eventPayload(r *http.Request) (Payload, error) {
 	if len(letters) > 0 {
 		looked["dead_letters"] = letters
 	}
-	if err := a.shown(r, asked.id, why, looked); err != nil {
+	if err := a.looked(ctx, by, in.ID, in.Why, looked); err != nil {
 		return Payload{}, err
 	}
 	return payload, nil
@@ -148,7 +145,7 @@ func (a *API) letterPayload(r *http.Request) (Letter, error) {
 		return Letter{}, errUnkept
 	}
 	looked := map[string]any{"queue": item.Queue, "event_id": item.EventID, "dead_letters": []any{item.ID}}
-	if err := a.shown(r, item.ID, why, looked); err != nil {
+	if err := a.looked(r.Context(), Author(r.Context()), item.ID, why, looked); err != nil {
 		return Letter{}, err
 	}
 	letter, message := letterOf(item), messageOf(item.Message())
@@ -162,36 +159,12 @@ func (a *API) whyOf(r *http.Request) (string, error) {
 	return reason.Why, err
 }
 
-// shown records in the audit that somebody looks at a payload. After an error the payload must not
-// be shown.
-func (a *API) shown(r *http.Request, subject, why string, looked map[string]any) error {
-	entry, err := audit.Entry{Kind: PayloadKind, Subject: subject, Action: "look", Who: Who(r.Context()), Why: why, At: a.Now(), After: looked}.Write(a.NewID())
+// looked records in the audit that somebody looks at a payload. After an error the payload must not be shown.
+func (a Reads) looked(ctx context.Context, by audit.Author, subject, why string, looked map[string]any) error {
+	entry, err := audit.Entry{Kind: PayloadKind, Subject: subject, Action: "look", Who: by.String(), Why: why, At: a.Now(), After: looked}.Write(a.NewID())
 	if err != nil {
 		return err
 	}
-	if _, err := a.Store.Commit(r.Context(), []store.Write{entry}); err != nil {
-		return err
-	}
-	a.Log.LogAttrs(r.Context(), slog.LevelInfo, "payload shown", slog.String("who", Who(r.Context())), slog.String("subject", subject))
-	return nil
-}
-
-type asked struct{ id, queue, tenant string }
-
-func (a *API) asked(r *http.Request) (asked, error) {
-	named := asked{param(r, "event_id"), r.URL.Query().Get("queue"), r.URL.Query().Get("tenant")}
-	if !pii.ID.Valid(named.id) {
-		return named, serve.Refuse(http.StatusBadRequest, "event_id_invalid", "An event id has letters, digits and . _ : - only.")
-	}
-	if named.queue != "" {
-		q, ok := a.Catalog.Queue(named.queue)
-		if !ok {
-			return named, errNoQueue
-		}
-		named.queue = q.ID
-	}
-	if named.tenant != "" && !pii.ID.Valid(named.tenant) {
-		return named, serve.Refuse(http.StatusBadRequest, "tenant_invalid", "A tenant has letters, digits and . _ : - only.")
-	}
-	return named, nil
+	_, err = a.Store.Commit(ctx, []store.Write{entry})
+	return err
 }

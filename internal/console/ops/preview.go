@@ -36,10 +36,10 @@ type Try struct {
 // TriedMessage is a message as a dead letter shows it.
 type TriedMessage struct {
 	// Data is the payload where it is JSON; else Base64 has it.
-	Data        jsontext.Value    `json:"data,omitempty"`
-	Base64      []byte            `json:"data_base64,omitempty"`
-	Attributes  map[string]string `json:"attributes,omitempty"`
-	OrderingKey string            `json:"ordering_key,omitempty"`
+	Data        jsontext.Value    `json:"data,omitempty" show:"Payload"`
+	Base64      []byte            `json:"data_base64,omitempty" show:"Payload (not JSON)"`
+	Attributes  map[string]string `json:"attributes,omitempty" show:"Attributes"`
+	OrderingKey string            `json:"ordering_key,omitempty" show:"Ordering key"`
 }
 
 const tryAdvice = `Send JSON: {"event_id": "..."}, or {"queue": "...", "message": {"data": {...}, "attributes": {...}}}, and "catalog": {"products.yaml": "..."} for other files.`

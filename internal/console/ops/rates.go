@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
+	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/rates"
 )
@@ -186,7 +187,7 @@ func (a Reads) QueueDetail(ctx context.Context, q catalog.Queue) (QueueDetail, e
 		return err
 	})
 	group.Go(func() (err error) {
-		detail.Outcomes, _, err = a.Events(asking, map[string]any{"queue": q.ID}, Place{newest: true}, outcomesShown)
+		detail.Outcomes, _, err = a.Events(asking, dedupe.Listing{Equal: map[string]any{"queue": q.ID}, Limit: outcomesShown})
 		return err
 	})
 	return detail, group.Wait()

@@ -94,7 +94,7 @@ func (willing) Check(context.Context, string) error                             
 func (r *rig) over(s store.Store, changes ...func(*ops.API)) *ops.API {
 	now, moment := func() time.Time { return at }, at
 	api := &ops.API{
-		Reads: ops.Reads{Store: s, Catalog: queues, Now: now}, Access: r.access, Log: slog.New(slog.NewJSONHandler(&r.log, nil)), NewID: uuid.NewString, Timer: waiting(time.Hour),
+		Reads: ops.Reads{Store: s, Catalog: queues, Now: now, NewID: uuid.NewString}, Access: r.access, Log: slog.New(slog.NewJSONHandler(&r.log, nil)), Timer: waiting(time.Hour),
 		Operator: &deadletter.Operator{
 			Store: s, Now: now, NewID: uuid.NewString, Relay: func(context.Context, string) error { return nil },
 			Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },

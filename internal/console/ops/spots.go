@@ -294,6 +294,7 @@ func (a Reads) nowhere(ctx context.Context, queue string) error {
 	if len(paused) > 0 {
 		text += " Paused: " + strings.Join(paused, ", ") + "."
 	}
-	text += " Or it never passed the door, whose log has a line of each webhook; or its record has expired."
+	text += " Or it never passed the webhook service, or its record has expired. What was logged of it: " +
+		`gcloud logging read 'jsonPayload.event_id="<event id>"'.`
 	return serve.Refuse(http.StatusNotFound, "event_unknown", text)
 }

@@ -198,7 +198,7 @@ func (a *API) look(ctx context.Context) (Examination, error) {
 // audited answers what people have changed, of all kinds, the newest first.
 func (a *API) audited(r *http.Request) (List[audit.Entry], error) {
 	params := read(r, "kind", "subject", "who", "since", "until", "limit", "page")
-	wanted := audit.Search{Kind: params.text("kind"), Subject: params.text("subject"), Who: params.text("who"), Limit: params.limit(lines, most)}
+	wanted := audit.Search{Kind: params.text("kind"), Subject: params.text("subject"), Who: params.text("who"), Limit: params.limit(50, most)}
 	at := params.page("audit", params.span(a.Now().UTC()))
 	if err := params.err(); err != nil {
 		return List[audit.Entry]{}, err

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"billhook/catalog"
+	"billhook/internal/console"
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
@@ -97,12 +97,19 @@ func (a *API) Drain() {
 // parameters of GET /v1/ops/events/tail, and after the ID of a look of an earlier tail. The error is a
 // refusal, the store's at the first look, or show's.
 func (a *API) Tail(ctx context.Context, query, after string, show func(Look) error) error {
-	params := readQuery(query, "queue", "status", "type", "correlation_id", "key", "event_id")
-	f := follower{Reads: a.Reads, equal: params.filters(a.Catalog), byStatus: params.values.Get("status") != ""}
-	if err := f.resume(after, a.Now()); err != nil && params.bad == nil {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return console.Refuse(console.Malformed, "query_invalid", "The query string is malformed.")
+	}
+	filter, err := console.Read[EventFilter](values, a.Now())
+	if err != nil {
 		return err
 	}
-	if err := params.err(); err != nil {
+	f := follower{Reads: a.Reads, byStatus: filter.Status != ""}
+	if f.equal, err = a.equal(filter); err != nil {
+		return err
+	}
+	if err := f.resume(after, a.Now()); err != nil {
 		return err
 	}
 	ending, err := a.tails.enter()
@@ -139,19 +146,6 @@ func (a *API) Tail(ctx context.Context, query, after string, show func(Look) err
 			look = Look{Problem: a.problem(ctx, err)}
 		}
 	}
-}
-
-func (p *parameters) filters(c *catalog.Catalog) map[string]any {
-	equal := map[string]any{}
-	for field, value := range map[string]string{
-		"queue": p.queue(c), "status": p.status(), "event_id": p.id("event_id"),
-		"correlation_id": p.id("correlation_id"), "ordering_key": p.key("key"), "event_type": p.id("type"),
-	} {
-		if value != "" {
-			equal[field] = value
-		}
-	}
-	return equal
 }
 
 type follower struct {
@@ -262,10 +256,7 @@ func (f *follower) list(ctx context.Context) (lines []Line, more bool, err error
 			page.Since = f.oldest
 		}
 	}
-	found, last, err := dedupe.List(ctx, f.Store, page)
-	for _, record := range found {
-		lines = append(lines, line(record))
-	}
+	lines, last, err := f.Events(ctx, page)
 	return lines, !last.IsZero(), err
 }
 
@@ -338,9 +329,4 @@ func (a *API) tail(w http.ResponseWriter, r *http.Request) {
 	if err != nil && !stream.Begun() {
 		a.refuse(w, r, err)
 	}
-}
-
-// readQuery reads the parameters of a query string as read does.
-func readQuery(query string, known ...string) *parameters {
-	return read(&http.Request{URL: &url.URL{RawQuery: query}}, known...)
 }

@@ -100,3 +100,12 @@ func Format(minor int64, currency string) (string, error) {
 	}
 	return string(text), nil
 }
+
+// Text is an amount as people write it. A currency that ISO 4217 does not know, such as points, has no decimals.
+func Text(minor int64, currency string) string {
+	text, err := Format(minor, currency)
+	if err != nil {
+		return strconv.FormatInt(minor, 10)
+	}
+	return text
+}

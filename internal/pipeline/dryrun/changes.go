@@ -32,22 +32,22 @@ type Change struct {
 
 // Emission is a message that would be emitted.
 type Emission struct {
-	Topic       string            `json:"topic"`
-	EventID     string            `json:"event_id"`
-	EventType   string            `json:"event_type"`
-	OrderingKey string            `json:"ordering_key"`
-	DueAt       time.Time         `json:"due_at,omitzero"`
+	Topic       string            `json:"topic" show:"Emits to"`
+	EventID     string            `json:"event_id" show:"Event"`
+	EventType   string            `json:"event_type" show:"Type"`
+	OrderingKey string            `json:"ordering_key" show:"Ordering key"`
+	DueAt       time.Time         `json:"due_at,omitzero" show:"Due"`
 	Attributes  map[string]string `json:"attributes"`
-	Data        jsontext.Value    `json:"data"`
+	Data        jsontext.Value    `json:"data" show:"Payload"`
 }
 
 // Call is a request that a handler would make to another service. What signs it is not shown.
 type Call struct {
-	Target string         `json:"target"`
-	Method string         `json:"method"`
-	Path   string         `json:"path"`
-	ID     string         `json:"id"` // the idempotency key
-	Body   jsontext.Value `json:"body"`
+	Target string         `json:"target" show:"Calls"`
+	Method string         `json:"method" show:"Method"`
+	Path   string         `json:"path" show:"Path"`
+	ID     string         `json:"id" show:"Id"` // the idempotency key
+	Body   jsontext.Value `json:"body" show:"Body"`
 }
 
 var ops = map[store.Op]string{
@@ -180,4 +180,20 @@ func (c Change) Changed() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// String says what becomes of which fields.
+func (c Change) String() string {
+	text := c.Op + " " + c.Key
+	for _, name := range c.Changed() {
+		switch before, after := c.Before[name], c.After[name]; {
+		case before == nil:
+			text += fmt.Sprintf(", + %s: %s", name, after)
+		case after == nil:
+			text += fmt.Sprintf(", - %s: %s", name, before)
+		default:
+			text += fmt.Sprintf(", ~ %s: %s -> %s", name, before, after)
+		}
+	}
+	return text
 }

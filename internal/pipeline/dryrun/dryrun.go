@@ -10,6 +10,8 @@ package dryrun
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"billhook/catalog"
@@ -57,6 +59,8 @@ type From struct {
 	ID   string `json:"id,omitempty"` // of the document
 }
 
+func (f From) String() string { return strings.TrimSpace(string(f.Kind) + " " + f.ID) }
+
 // Kind is a kind of kept message.
 type Kind string
 
@@ -76,34 +80,34 @@ const Calls retry.Outcome = "calls"
 
 // Trial is what would be done of a message.
 type Trial struct {
-	Queue       string `json:"queue"`
-	Tenant      string `json:"tenant"`
-	EventID     string `json:"event_id"`
-	EventType   string `json:"event_type"`
-	OrderingKey string `json:"ordering_key"`
+	EventID     string `json:"event_id" show:"Event"`
+	Queue       string `json:"queue" show:"Queue"`
+	Tenant      string `json:"tenant" show:"Tenant"`
+	EventType   string `json:"event_type" show:"Type"`
+	OrderingKey string `json:"ordering_key" show:"Ordering key"`
 	// From is where the message is kept.
-	From From `json:"from,omitzero"`
+	From From `json:"from,omitzero" show:"Kept as"`
 	// Handler is the handler's name in the catalog; empty: none was reached.
-	Handler string `json:"handler"`
+	Handler string `json:"handler" show:"Handler"`
 	// Attempt is which of the event's attempts it would be; 0: it would be none.
-	Attempt int `json:"attempt"`
+	Attempt int `json:"attempt" show:"Attempt"`
 	// Outcome is what would become of the message, and Status the class of its answer.
-	Outcome retry.Outcome `json:"outcome"`
-	Status  int           `json:"status"`
+	Outcome retry.Outcome `json:"outcome" show:"Would be"`
+	Status  int           `json:"status" show:"Answer"`
 	// Reason is the code of a failure, or of why nothing is to be done; Detail says more. Result is
 	// the handler's code for what it would have done.
-	Reason string `json:"reason"`
-	Detail string `json:"detail,omitempty"`
-	Result string `json:"result"`
+	Reason string `json:"reason" show:"Reason"`
+	Detail string `json:"detail,omitempty" show:"Detail"`
+	Result string `json:"result" show:"Result"`
 	// Ref is the id of what the event would make, or has made, such as an entry of the books.
-	Ref string `json:"ref,omitempty"`
+	Ref string `json:"ref,omitempty" show:"Makes"`
 	// Tries is how often the handler was asked: again after each conflict with what is stored.
 	Tries  int        `json:"tries"`
-	Writes []Change   `json:"writes"`
-	Emits  []Emission `json:"emits"`
-	Calls  []Call     `json:"calls"`
+	Writes []Change   `json:"writes" show:"Writes"`
+	Emits  []Emission `json:"emits" show:"Emits"`
+	Calls  []Call     `json:"calls" show:"Calls"`
 	// Recorded is what was done of the event so far; absent: nothing is recorded.
-	Recorded *Recorded `json:"recorded,omitempty"`
+	Recorded *Recorded `json:"recorded,omitempty" show:"Recorded"`
 }
 
 // Recorded is what an event's record says.
@@ -113,6 +117,26 @@ type Recorded struct {
 	Result   string        `json:"result"`
 	Reason   string        `json:"reason"`
 }
+
+// String says how far the event is.
+func (r Recorded) String() string {
+	return fmt.Sprintf("%s %s%s, after %d attempts", r.Status, r.Result, r.Reason, r.Attempts)
+}
+
+// Would says in a few words what would become of the message.
+func (t Trial) Would() string {
+	text := string(t.Outcome)
+	if t.Outcome == Calls {
+		text = "decided by the service that is called"
+	}
+	if t.Reason != "" {
+		text += fmt.Sprintf(" (%d %s)", t.Status, t.Reason)
+	}
+	return strings.TrimSuffix(text+": "+t.Result, ": ")
+}
+
+// Notes say it too.
+func (t Trial) Notes() []string { return []string{"It would be " + t.Would() + "."} }
 
 // Commits is the reason of a handler that would commit by itself, against its contract.
 const Commits = "handler_commits"

@@ -16,17 +16,23 @@ import (
 // cell is a value on a page. Its label is beside it or above it.
 type cell struct {
 	Label, Text, Href string
-	// Amount: it is a number. State: it is one of a few words, which has a colour.
-	Amount, State bool
-	Time          time.Time
+	// Amount: it is a number. State: it is one of a few words, which has a colour. Block: it has lines of its own.
+	Amount, State, Block bool
+	Time                 time.Time
 }
+
+// maxBlock is how many bytes of a block a page shows.
+const maxBlock = 12 << 10
 
 // cellOf is the value of a column, with the page that it leads to.
 func cellOf(c console.Column, of any, tenant string) cell {
 	v := c.Value(of)
-	made := cell{Label: c.Label, Text: c.Text(of)}
+	made := cell{Label: c.Label, Text: c.Text(of), Block: c.Block}
 	if !v.IsValid() {
 		return made
+	}
+	if over := len(made.Text) - maxBlock; c.Block && over > 0 {
+		made.Text = fmt.Sprintf("%s\n… and %d more bytes: the command shows all", made.Text[:maxBlock], over)
 	}
 	if at, ok := v.Interface().(time.Time); ok {
 		made.Time = at
@@ -69,10 +75,12 @@ var braces = regexp.MustCompile(`\{[a-z_]+\}`)
 // grid is a table of a page.
 type grid struct {
 	Title, Empty string
-	Heads        []cell
-	Rows         [][]cell
-	Notes        []string
-	Next         string
+	// Records are items that are no rows: each has a block.
+	Records [][]cell
+	Heads   []cell
+	Rows    [][]cell
+	Notes   []string
+	Next    string
 }
 
 // gridOf is the table of some items.
@@ -82,10 +90,14 @@ func gridOf(columns []console.Column, items reflect.Value, tenant string) (g gri
 		g.Heads = append(g.Heads, cell{Label: c.Label})
 	}
 	for i := range items.Len() {
-		item, row := items.Index(i).Interface(), []cell{}
+		item, row := items.Index(i).Interface(), []cell(nil)
 		whose := cmp.Or(console.Member(item, "tenant"), tenant)
 		for _, c := range columns {
 			row = append(row, cellOf(c, item, whose))
+		}
+		if console.Blocks(columns) {
+			g.Records = append(g.Records, slices.DeleteFunc(row, func(c cell) bool { return c.Text == "" }))
+			continue
 		}
 		g.Rows = append(g.Rows, row)
 		g.Notes = append(g.Notes, console.Notes(item)...)

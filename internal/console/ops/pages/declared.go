@@ -95,8 +95,9 @@ type declaredView struct {
 	// Fields are the form's. Button is what it does, and Back where it leads without doing it.
 	Fields       []input
 	Button, Back string
-	// Reason: the form asks for one. Done: it was sent, and this is what came of it.
-	Reason, Done bool
+	// Reason: the form asks for one. Done: it was sent, and this is what came of it. Refreshes: the list is by time, and
+	// shows by itself what comes.
+	Reason, Done, Refreshes bool
 }
 
 // input is a field of a form.
@@ -115,10 +116,19 @@ func (p *Pages) list(v *visit, o console.Operation) (any, error) {
 	}
 	view := declaredView{Title: strings.TrimSpace(title(o.Noun()) + " " + v.param(lastParam(o))), Summary: o.Summary, Noun: o.Noun()}
 	table, err := p.table(v, o)
-	if err != nil {
+	if err = v.refused(err); err != nil {
 		return view, err
 	}
-	table.Title, view.Tables = view.Title, []grid{table}
+	table.Title = view.Title
+	view.Tables = []grid{table}
+	if v.query("page") == "" && v.problem == nil {
+		view.Refreshes = slices.ContainsFunc(o.Fields, func(f console.Field) bool { return f.Name == "since" })
+		for _, name := range o.Beside {
+			if err := p.besides(v, &view, name); err != nil {
+				return view, err
+			}
+		}
+	}
 	for _, other := range p.Declared.Operations {
 		if other.Noun() == o.Noun() && other.Needs != console.Look && !strings.Contains(other.Pattern, "{") {
 			view.Actions = append(view.Actions, action{title(other.Verb()), pageOf(other)})
@@ -132,7 +142,12 @@ func (p *Pages) list(v *visit, o console.Operation) (any, error) {
 		}
 	}
 	for _, f := range o.Fields {
-		if f.In == console.InQuery && f.Name != "limit" && f.Name != "page" && f.Name != "id" {
+		if f.Name == "queue" {
+			for _, q := range p.Catalog.Queues {
+				f.OneOf = append(f.OneOf, q.ID)
+			}
+		}
+		if f.In == console.InQuery && f.Name != "limit" && f.Name != "page" && f.Name != "id" && (!shows || f.Name != lastParam(show)) {
 			view.Filters = append(view.Filters, input{Field: f, Label: title(f.Name), Value: v.query(f.Name)})
 		}
 	}
@@ -331,7 +346,7 @@ func (p *Pages) at(v *visit, pattern string) string {
 	for {
 		before, rest, found := strings.Cut(pattern, "{")
 		if !found {
-			return with(pattern, "tenant", v.query("tenant"))
+			return with(pattern, "tenant", v.query("tenant"), "queue", v.query("queue"))
 		}
 		name, after, _ := strings.Cut(rest, "}")
 		pattern = before + url.PathEscape(v.param(name)) + after

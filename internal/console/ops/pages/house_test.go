@@ -111,8 +111,11 @@ func (e *everything) Do(ctx context.Context, o console.Operation, in console.Inp
 
 // declared calls an operation by its route.
 func declared(ctx context.Context, call func(ctx context.Context, method, path string, question, answer any) error, o console.Operation, in console.Input) (any, error) {
-	answer := o.Answer()
-	err := call(ctx, o.Method, o.URL(in), nil, answer)
+	answer, question := o.Answer(), any(nil)
+	if len(in.Body) > 0 {
+		question = jsontext.Value(in.Body)
+	}
+	err := call(ctx, o.Method, o.URL(in), question, answer)
 	if err != nil {
 		return nil, err
 	}

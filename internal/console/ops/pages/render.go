@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"path"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,7 +138,7 @@ var parse = sync.OnceValues(func() (map[string]*template.Template, error) {
 
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"static": static, "when": when, "iso": iso, "age": age, "since": since, "count": count, "number": integer, "href": href, "of": of, "params": with, "next": next, "tone": tone,
+		"static": static, "when": when, "timed": timed, "iso": iso, "age": age, "since": since, "count": count, "number": integer, "href": href, "of": of, "params": with, "next": next, "tone": tone,
 		"side": side, "accountPage": accountPageOf, "decimal": decimal,
 		"pretty": pretty, "agreed": agreed, "verb": func(kind deadletter.Kind) string { return verbs[kind] },
 	}
@@ -148,6 +149,19 @@ func when(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+var stamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+
+// timed is a text whose moments are elements of their own, as all moments of a page are.
+func timed(text string) template.HTML {
+	return template.HTML(stamps.ReplaceAllStringFunc(template.HTMLEscapeString(text), func(stamp string) string { //nolint:gosec // It is escaped.
+		at, err := time.Parse(time.RFC3339, stamp)
+		if err != nil {
+			return stamp
+		}
+		return `<time datetime="` + stamp + `">` + when(at) + `</time>`
+	}))
 }
 
 func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

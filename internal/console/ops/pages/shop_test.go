@@ -81,7 +81,7 @@ func openShop(t testing.TB, third partner) *shop {
 		return fmt.Sprint("id-", ids)
 	}
 	now, log := func() time.Time { return noon }, slog.New(slog.NewTextHandler(t.Output(), nil))
-	reads := ops.Reads{Store: db, Catalog: c, Now: now}
+	reads := ops.Reads{Store: db, Catalog: c, Now: now, NewID: newID}
 	api := &ops.API{
 		Reads: reads, Access: ops.Access{OpenOnLoopback: true}, Log: log,
 		Operations: operations.All(operations.Apps{

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -309,30 +311,20 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	require.Eventually(t, func() bool { return count(orders) == 2 && count(orders+".dlq") == 0 }, time.Minute, 10*time.Millisecond, "the refused are where they were")
 }
 
-const table = `CREATE TABLE event_queue (
-	id serial PRIMARY KEY, type varchar(100) NOT NULL, payload text NOT NULL, priority varchar(20) DEFAULT 'normal', status varchar(20) DEFAULT 'pending',
-	attempts integer DEFAULT 0, max_attempts integer DEFAULT 5, next_retry_at timestamp, error text, created_at timestamp DEFAULT now(),
-	updated_at timestamp DEFAULT now(), processed_at timestamp)`
+// sqlOf is a file of testdata.
+func sqlOf(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", file))
+	require.NoError(t, err)
+	return string(text)
+}
 
 func TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo(t *testing.T) {
 	t.Parallel()
 	connection, address := importertest.Postgres(t)
 	ctx := t.Context()
-	exec := func(query string, arguments ...any) {
-		t.Helper()
-		_, err := connection.Exec(ctx, query, arguments...)
-		require.NoError(t, err)
-	}
-	exec(table)
-	exec(`INSERT INTO event_queue (id, type, payload, priority, status, attempts, max_attempts, next_retry_at, error, updated_at) VALUES
-		(1, 'quota_warning', '{"meter":"calls"}', 'normal', 'pending', 0, 3, NULL, NULL, now()),
-		(2, 'quota_warning', '{"meter":"calls"}', 'normal', 'pending', 1, 2, '2026-11-22 13:30:00.5', 'once', now()),
-		(3, 'api_sync', '{"api_id":"a"}', 'low', 'processing', 1, 5, NULL, NULL, now() - interval '1 hour'),
-		(4, 'api_sync', '{"api_id":"b"}', 'high', 'processing', 1, 5, NULL, NULL, now() + interval '1 hour'),
-		(5, 'api_sync', '{"api_id":"c"}', 'high', 'completed', 1, 5, NULL, NULL, now()),
-		(6, 'api_sync', '{"api_id":"d"}', 'high', 'dead_letter', 5, 5, NULL, 'why', now()),
-		(7, 'nobody', '{}', 'high', 'pending', 0, 5, NULL, NULL, now()),
-		(8, 'api_sync', '{"api_id":"locked"}', 'high', 'pending', 0, 5, NULL, NULL, now())`)
+	_, err := connection.Exec(ctx, sqlOf(t, "table.sql")+sqlOf(t, "rows.sql"))
+	require.NoError(t, err)
 	worker, err := connection.Begin(ctx)
 	require.NoError(t, err)
 	_, err = worker.Exec(ctx, `SELECT 1 FROM event_queue WHERE id = 8 FOR UPDATE`)
@@ -384,22 +376,7 @@ func TestARowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
 	t.Parallel()
 	connection, address := importertest.Postgres(t)
 	ctx := t.Context()
-	_, err := connection.Exec(ctx, strings.ReplaceAll(table, " NOT NULL", ""))
-	require.NoError(t, err)
-	_, err = connection.Exec(ctx, `INSERT INTO event_queue (id, type, payload, status, attempts, max_attempts, next_retry_at, created_at, updated_at) VALUES
-		(-2147483648, 'quota_warning', '{}', 'pending', 0, 3, NULL, now(), now()),
-		(-7, 'quota_warning', '{}', 'pending', NULL, NULL, NULL, NULL, NULL),
-		(0, 'quota_warning', '{}', 'pending', 0, 3, NULL, now(), now()),
-		(1, 'quota_warning', '{}', 'pending', 0, 3, 'infinity', now(), now()),
-		(2, 'quota_warning', '{}', 'pending', 0, 3, '-infinity', now(), now()),
-		(3, 'quota_warning', '{}', 'pending', 0, 3, NULL, 'infinity', now()),
-		(4, NULL, '{}', 'pending', 0, 3, NULL, now(), now()),
-		(5, 'quota_warning', NULL, 'pending', 0, 3, NULL, now(), now()),
-		(6, 'quota_warning', '{}', NULL, 0, 3, NULL, now(), now()),
-		(7, 'quota_warning', '{}', 'processing', 0, 3, NULL, now(), NULL),
-		(8, 'quota_warning', '{}', 'processing', 0, 3, NULL, now(), 'infinity'),
-		(9, 'quota_warning', '{}', 'processing', 0, 3, NULL, now(), now()),
-		(2147483647, 'quota_warning', '{}', 'pending', 0, 3, NULL, now(), now())`)
+	_, err := connection.Exec(ctx, strings.ReplaceAll(sqlOf(t, "table.sql"), " NOT NULL", "")+sqlOf(t, "odd.sql"))
 	require.NoError(t, err)
 	s, err := importer.NewPostgres(ctx, address, "event_queue", everything(t), false)
 	require.NoError(t, err)
@@ -432,11 +409,11 @@ func TestARowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
 func TestColumnsMayBeNamedAsProgramsDo(t *testing.T) {
 	t.Parallel()
 	connection, address := importertest.Postgres(t)
-	renamed := table
+	renamed := sqlOf(t, "table.sql")
 	for _, pair := range [][2]string{{"max_attempts", `"maxAttempts"`}, {"next_retry_at", `"nextRetryAt"`}, {"created_at", `"createdAt"`}, {"updated_at", `"updatedAt"`}, {"processed_at", `"processedAt"`}} {
 		renamed = strings.ReplaceAll(renamed, pair[0], pair[1])
 	}
-	_, err := connection.Exec(t.Context(), renamed+`; INSERT INTO event_queue (type, payload, priority) VALUES ('quota_warning', '{}', 'normal')`)
+	_, err := connection.Exec(t.Context(), renamed+`INSERT INTO event_queue (type, payload, priority) VALUES ('quota_warning', '{}', 'normal')`)
 	require.NoError(t, err)
 	s, err := importer.NewPostgres(t.Context(), address, "public.event_queue", everything(t), false)
 	require.NoError(t, err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"billhook/catalog"
 	"billhook/internal/retry"
@@ -16,10 +17,6 @@ import (
 const day = 24 * time.Hour
 
 var update = flag.Bool("update", false, "write the printed catalogs of testdata anew")
-
-func growing(base, most, jitter time.Duration) retry.Policy {
-	return retry.Policy{Base: base, Max: most, Multiplier: 2, Jitter: jitter}
-}
 
 // A provider may send again within the floor of the requirements. A dead letter may be replayed
 // on its last day. Both may then wait on the topic for as long as it keeps messages.
@@ -35,63 +32,30 @@ func TestWhatIsRememberedOutlivesEveryWayBack(t *testing.T) {
 	}
 }
 
-func TestTheBrokersNumbersFollowFromTheQueues(t *testing.T) {
-	t.Parallel()
-	seconds := func(n ...int) (waits []time.Duration) {
-		for _, s := range n {
-			waits = append(waits, time.Duration(s)*time.Second)
-		}
-		return waits
-	}
-	for sentence, test := range map[string]struct {
-		queue   catalog.Queue
-		minimum time.Duration
-	}{
-		"the first wait is the queue's":                         {catalog.Queue{Backoff: growing(10*time.Second, 300*time.Second, 0)}, 10 * time.Second},
-		"one longer than the broker's 600 s is cut":             {catalog.Queue{Backoff: growing(700*time.Second, time.Hour, 0)}, 600 * time.Second},
-		"a schedule's is that before attempt 2":                 {catalog.Queue{Backoff: retry.Policy{Schedule: seconds(0, 5, 30, 120, 600)}}, 5 * time.Second},
-		"a schedule of one wait repeats it":                     {catalog.Queue{Backoff: retry.Policy{Schedule: seconds(7)}}, 7 * time.Second},
-		"a policy of short waits still lasts through an outage": {catalog.Queue{Backoff: growing(time.Second, 2*time.Second, 0)}, time.Second},
-	} {
-		minimum, maximum := test.queue.BrokerBackoff()
-		require.Equal(t, []time.Duration{test.minimum, catalog.BrokerMaxBackoff}, []time.Duration{minimum, maximum}, sentence)
-		var waited time.Duration
-		for wait := minimum; waited < 12*time.Hour; wait = min(2*wait, maximum) {
-			waited += wait
-			test.queue.MaxAttempts++
-		}
-		require.Less(t, test.queue.MaxAttempts, catalog.BrokerMaxDeliveryAttempts, "%s: deliveries in an outage of 12 hours", sentence)
-	}
-}
-
 // What the broker's waits are not, the worker keeps.
-func TestTheBrokerKeepsTimeWhereItsWaitsAreThePolicyOfEveryType(t *testing.T) {
+func TestTheBrokersWaitsFollowFromTheQueuesAndLastThroughAnOutage(t *testing.T) {
 	t.Parallel()
-	doubling := retry.Policy{Base: 10 * time.Second, Multiplier: 2, Max: 600 * time.Second}
-	with := func(change func(*retry.Policy)) retry.Policy {
-		p := doubling
-		change(&p)
-		return p
+	var all []struct {
+		What     string
+		Policies []retry.Policy
+		Minimum  time.Duration
+		Kept     bool
 	}
-	for sentence, test := range map[string]struct {
-		policies []retry.Policy
-		want     bool
-	}{
-		"doubling to 600 s":                        {[]retry.Policy{doubling}, true},
-		"doubling to a cap that is never reached":  {[]retry.Policy{with(func(p *retry.Policy) { p.Max = 80 * time.Second })}, true},
-		"a cap below the broker's":                 {[]retry.Policy{with(func(p *retry.Policy) { p.Max = 60 * time.Second })}, false},
-		"a cap above the broker's that is reached": {[]retry.Policy{with(func(p *retry.Policy) { p.Base, p.Max = 500*time.Second, time.Hour })}, false},
-		"jitter":     {[]retry.Policy{with(func(p *retry.Policy) { p.Jitter = time.Second })}, false},
-		"tripling":   {[]retry.Policy{with(func(p *retry.Policy) { p.Multiplier = 3 })}, false},
-		"a schedule": {[]retry.Policy{{Schedule: []time.Duration{0, 10 * time.Second, 20 * time.Second}}}, false},
-		"no first wait, which the broker knows not": {[]retry.Policy{with(func(p *retry.Policy) { p.Base = 0 })}, false},
-		"two types with waits of their own":         {[]retry.Policy{doubling, with(func(p *retry.Policy) { p.Base = 20 * time.Second })}, false},
-	} {
-		q := catalog.Queue{Backoff: test.policies[0], Handlers: map[string]catalog.Handler{}}
-		for i, p := range test.policies {
+	require.NoError(t, yaml.Unmarshal([]byte(text(t, "testdata", "waits.yaml")), &all))
+	for _, test := range all {
+		q := catalog.Queue{Backoff: test.Policies[0], Handlers: map[string]catalog.Handler{}}
+		for i, p := range test.Policies {
 			q.Handlers[string(rune('a'+i))] = catalog.Handler{MaxAttempts: 5, Backoff: p}
 		}
-		require.Equal(t, test.want, q.BrokerKeepsTime(), sentence)
+		minimum, maximum := q.BrokerBackoff()
+		require.Equal(t, []time.Duration{test.Minimum, catalog.BrokerMaxBackoff}, []time.Duration{minimum, maximum}, test.What)
+		require.Equal(t, test.Kept, q.BrokerKeepsTime(), test.What)
+		deliveries := 0
+		for waited, wait := time.Duration(0), max(minimum, time.Second); waited < 12*time.Hour; wait = min(2*wait, maximum) {
+			waited += wait
+			deliveries++
+		}
+		require.Less(t, deliveries, catalog.BrokerMaxDeliveryAttempts, "%s: deliveries in an outage of 12 hours", test.What)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // absent is a directory, a broker, and products that never answer.
@@ -168,37 +169,26 @@ func TestAnOrderIsTakenWhateverItsProductsAre(t *testing.T) {
 	})
 }
 
-// customerDocuments is a store of one collection that counts how often it is asked.
-type customerDocuments struct {
-	fields map[string]map[string]any
-	err    error
-	asked  int
-}
-
-func (d *customerDocuments) Get(_ context.Context, key store.Key) (store.Document, error) {
-	d.asked++
-	if d.err != nil {
-		return store.Document{}, d.err
-	}
-	for id, fields := range d.fields {
-		if key == customers.Key("default", id) {
-			return store.Document{Key: key, Fields: fields}, nil
-		}
-	}
-	return store.Document{}, store.ErrNotFound
+// knowing is a store of customers that counts how often it is asked, and may go down.
+func knowing(t *testing.T, fields map[string]any) (*storetest.Counter, *storetest.Faults) {
+	t.Helper()
+	faults := &storetest.Faults{Store: storetest.Open(t)}
+	_, err := faults.Commit(t.Context(), []store.Write{store.Set(customers.Key("default", "c1"), fields)})
+	require.NoError(t, err)
+	return &storetest.Counter{Store: faults}, faults
 }
 
 func TestACustomerIsLookedUpOnceInAWhile(t *testing.T) {
 	t.Parallel()
 	const known, unknown = time.Minute, 5 * time.Second
 	now := fixed
-	from := &customerDocuments{fields: map[string]map[string]any{"c1": {"uid": "u1"}}}
+	from, _ := knowing(t, map[string]any{"uid": "u1"})
 	directory := webhook.NewCustomers(from, func() time.Time { return now })
 	for _, step := range []struct {
 		sentence, id string
 		after        time.Duration
 		uid          string
-		asked        int
+		asked        int64
 	}{
 		{"the store is asked", "c1", 0, "u1", 1},
 		{"and its answer believed", "c1", known - 1, "u1", 1},
@@ -210,32 +200,25 @@ func TestACustomerIsLookedUpOnceInAWhile(t *testing.T) {
 		now = now.Add(step.after)
 		uid, ok, err := directory.UID(t.Context(), "default", step.id)
 		require.NoError(t, err, step.sentence)
-		require.Equal(t, step.uid, uid, step.sentence)
-		require.Equal(t, step.uid != "", ok, step.sentence)
-		require.Equal(t, step.asked, from.asked, step.sentence)
+		require.Equal(t, []any{step.uid, step.uid != "", step.asked}, []any{uid, ok, from.Gets.Load()}, step.sentence)
 	}
 }
 
 func TestALookupThatFailsAndADocumentWithoutAValidUIDAreNoAnswer(t *testing.T) {
 	t.Parallel()
-	document := func(fields map[string]any) *customerDocuments {
-		return &customerDocuments{fields: map[string]map[string]any{"c1": fields}}
-	}
-	each(t, map[string]*customerDocuments{
-		"the store is down": {err: errDown},
-		"no uid":            document(map[string]any{}),
-		"an empty one":      document(map[string]any{"uid": ""}),
-		"a number":          document(map[string]any{"uid": int64(7)}),
-		"an address":        document(map[string]any{"uid": "ilse.brandvold@example.org"}),
-	}, func(t *testing.T, from *customerDocuments) {
+	each(t, map[string]map[string]any{
+		"the store is down": {"uid": "u1"}, "no uid": {}, "an empty one": {"uid": ""}, "a number": {"uid": int64(7)}, "an address": {"uid": "ilse.brandvold@example.org"},
+	}, func(t *testing.T, fields map[string]any) {
+		from, faults := knowing(t, fields)
+		faults.Down(fields["uid"] == "u1")
 		directory := webhook.NewCustomers(from, func() time.Time { return fixed })
-		for asked := range 2 { // it is not remembered
+		for asked := range int64(2) { // it is not remembered
 			_, ok, err := directory.UID(t.Context(), "default", "c1")
 			require.Error(t, err)
 			require.False(t, ok)
-			require.Equal(t, from.err != nil, errors.Is(err, errDown))
-			require.True(t, from.err != nil || !strings.Contains(err.Error(), "ilse"))
-			require.Equal(t, asked+1, from.asked)
+			require.Equal(t, fields["uid"] == "u1", errors.Is(err, storetest.ErrFault))
+			require.NotContains(t, err.Error(), "ilse")
+			require.Equal(t, asked+1, from.Gets.Load())
 		}
 	})
 }

@@ -1,10 +1,13 @@
 package routing_test
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
 	"billhook/internal/contract/routing"
@@ -129,39 +132,15 @@ func TestAPatternHoldsWhatRabbitMQSaysItHolds(t *testing.T) {
 
 func TestAFilterIsTheNarrowestThatFits(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", 60)
-	for sentence, test := range map[string]struct {
-		binding routing.Binding
-		want    string
-	}{
-		"nothing bound takes everything": {routing.Binding{Queue: "q", Own: true}, ""},
-		"a condition a pattern": {
-			routing.Binding{Queue: "q", Patterns: []routing.Pattern{"order.created", "mail.*.sent", "mail.*", "billing.#", "*.*.*"}},
-			`attributes.queue = "q" OR (NOT attributes:queue AND (attributes.routing_key = "order.created" OR ` +
-				`hasPrefix(attributes.routing_key, "mail.") OR hasPrefix(attributes.routing_key, "billing") OR attributes:routing_key))`,
-		},
-		"no key is for the owner of the topic": {
-			routing.Binding{Queue: "q", Own: true, Patterns: []routing.Pattern{"a"}},
-			`attributes.queue = "q" OR (NOT attributes:queue AND (NOT attributes:routing_key OR attributes.routing_key = "a"))`,
-		},
-		"everything that is for no other queue": {
-			routing.Binding{Queue: "q", Patterns: []routing.Pattern{"a", "#"}}, `attributes.queue = "q" OR NOT attributes:queue`,
-		},
-		"one prefix where there is no room for all": {
-			routing.Binding{Queue: "q", Patterns: []routing.Pattern{routing.Pattern("ab." + long), routing.Pattern("ac." + long), routing.Pattern("ad." + long)}},
-			`attributes.queue = "q" OR (NOT attributes:queue AND (hasPrefix(attributes.routing_key, "a")))`,
-		},
-		"any key where they have no prefix in common": {
-			routing.Binding{Queue: "q", Patterns: []routing.Pattern{routing.Pattern("b." + long), routing.Pattern("c." + long), routing.Pattern("d." + long)}},
-			`attributes.queue = "q" OR (NOT attributes:queue AND (attributes:routing_key))`,
-		},
-		"no key at all where the id is long": {
-			routing.Binding{Queue: strings.Repeat("q", 200), Patterns: []routing.Pattern{"b." + "x"}},
-			`attributes.queue = "` + strings.Repeat("q", 200) + `" OR NOT attributes:queue`,
-		},
-		"everything where even that is too long": {routing.Binding{Queue: strings.Repeat("q", 240), Patterns: []routing.Pattern{"b"}}, ""},
-	} {
-		require.Equal(t, test.want, test.binding.Filter().String(), sentence)
+	text, err := os.ReadFile(filepath.Join("testdata", "filters.yaml"))
+	require.NoError(t, err)
+	var all []struct {
+		What, Want      string
+		routing.Binding `yaml:",inline"`
+	}
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	for _, test := range all {
+		require.Equal(t, test.Want, test.Filter().String(), test.What)
 	}
 }
 

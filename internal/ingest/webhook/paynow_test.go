@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
@@ -68,6 +69,15 @@ type recorded struct {
 	Bodies                      map[string]string
 	Published, Refused, Ignored rows
 	Headers                     []headed
+	Signed, Reads               []destined
+}
+
+// destined is a request that is signed for a destination.
+type destined struct {
+	What, Path, Destination, Secret, Code string
+
+	Ago    time.Duration
+	Status int
 }
 
 func requests(t *testing.T) (all recorded) {

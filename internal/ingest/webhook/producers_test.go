@@ -46,35 +46,20 @@ const (
 // TestAMessageSignedForOneQueueIsNotTakenAtAnother: an upgrade of a plan is, byte for byte, an upgrade that is paid.
 func TestAMessageSignedForOneQueueIsNotTakenAtAnother(t *testing.T) {
 	t.Parallel()
-	const plan, paid, refunds = "/queues/sub-plan-change/messages", "/queues/q:sub:payment_initiation/messages", "/queues/pay-refund-initiation/messages"
-	const missing, mismatch = "destination_missing", "destination_mismatch"
 	upgrade := []byte(`{"id":"u1","action":"upgrade","payload":{"subscription_id":"s1","payment_id":"p1","amount":"9.99","currency":"EUR"}}`)
 	signer, err := signature.NewSigner(signature.Generic, genericSecret)
 	require.NoError(t, err)
-	type row struct{ destination, path, code string }
-	each(t, map[string]row{
-		"for the queue that it is put on":         {plan, plan, ""},
-		"for any queue":                           {"", plan, ""},
-		"for another queue":                       {plan, paid, mismatch},
-		"for another queue that moves money":      {refunds, paid, mismatch},
-		"for no queue, where it would move money": {"", paid, missing},
-		"for a queue that moves money":            {paid, paid, ""},
-		"for it, escaped":                         {"/queues/q%3Asub%3Apayment_initiation/messages", paid, ""},
-		"with a query that the path has not":      {paid + "?a=b", paid, mismatch},
-		"without a query that the path has":       {paid, paid + "?a=b", mismatch},
-		"for another service":                     {"https://elsewhere.example" + paid, paid, mismatch},
-		"for no path":                             {"queue", paid, mismatch},
-	}, func(t *testing.T, test row) {
-		d, r := open(t, producing()), request(t, test.path, bytes.NewReader(upgrade))
-		for header, value := range signer.SignFor(test.destination, "", upgrade, fixed) {
+	for _, test := range requests(t).Signed {
+		d, r := open(t, producing()), request(t, test.Path, bytes.NewReader(upgrade))
+		for header, value := range signer.SignFor(test.Destination, "", upgrade, fixed) {
 			r.Header.Set(header, value)
 		}
-		if test.code == "" {
+		if test.Code == "" {
 			taken(t, d, r)
-			return
+			continue
 		}
-		requireProblem(t, d, d.send(r), http.StatusUnauthorized, test.code, "")
-	})
+		requireProblem(t, d, d.send(r), http.StatusUnauthorized, test.Code, "")
+	}
 }
 
 func TestAMessageThatIsSentAgainIsTheSameEvent(t *testing.T) {

@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -244,38 +245,21 @@ func (shelfOfOrders) Get(_ context.Context, key store.Key) (store.Document, erro
 
 func TestWhoHasSentAnOrderLearnsWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
-	type row struct {
-		path, destination, secret string
-		at                        time.Time
-		status                    int
-		code                      string // or the product that was short
-	}
-	each(t, map[string]row{
-		"an order":               {"/orders/o-1", "/orders/o-1", genericSecret, fixed, 200, "p-default"},
-		"a tenant's":             {"/orders/o-1?tenant=acme", "/orders/o-1?tenant=acme", genericSecret, fixed, 200, "p-acme"},
-		"one of nobody":          {"/orders/o-2", "/orders/o-2", genericSecret, fixed, 404, "order_unknown"},
-		"an id that is none":     {"/orders/%20", "/orders/%20", genericSecret, fixed, 404, "order_unknown"},
-		"while nothing is known": {"/orders/broken", "/orders/broken", genericSecret, fixed, 503, "order_lookup_failed"},
-		"signed for another":     {"/orders/o-1", "/orders/o-2", genericSecret, fixed, 401, "destination_mismatch"},
-		"of another tenant":      {"/orders/o-1?tenant=acme", "/orders/o-1", genericSecret, fixed, 401, "destination_mismatch"},
-		"signed for no path":     {"/orders/o-1", "", genericSecret, fixed, 401, "destination_missing"},
-		"by another secret":      {"/orders/o-1", "/orders/o-1", "another-secret-of-more-than-24-bytes", fixed, 401, "signature_mismatch"},
-		"too late":               {"/orders/o-1", "/orders/o-1", genericSecret, fixed.Add(-time.Hour), 401, "timestamp_too_old"},
-	}, func(t *testing.T, test row) {
+	for _, test := range requests(t).Reads {
 		d := open(t, func(c *webhook.Config) { producing()(c); c.Orders = shelfOfOrders{} })
-		signer, err := signature.NewSigner(signature.Generic, test.secret)
+		signer, err := signature.NewSigner(signature.Generic, cmp.Or(test.Secret, genericSecret))
 		require.NoError(t, err)
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, test.path, http.NoBody)
-		for name, value := range signer.SignFor(test.destination, "", nil, test.at) {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, test.Path, http.NoBody)
+		for name, value := range signer.SignFor(test.Destination, "", nil, fixed.Add(-test.Ago)) {
 			r.Header.Set(name, value)
 		}
 		w := d.send(r)
-		if test.status != http.StatusOK {
-			requireProblem(t, d, w, test.status, test.code, "")
-			return
+		if test.Status != http.StatusOK {
+			requireProblem(t, d, w, test.Status, test.Code, "")
+			continue
 		}
-		require.JSONEq(t, `{"order_id":"o-1","state":"OrderCancelled","reason":"out_of_stock","short_of":"`+test.code+`",
+		require.JSONEq(t, `{"order_id":"o-1","state":"OrderCancelled","reason":"out_of_stock","short_of":"`+test.Code+`",
 			"created_at":"2026-03-02T10:02:03.45Z","updated_at":"2026-03-02T10:02:04.45Z"}`, w.Body.String(), "and nothing of who has ordered")
 		require.Contains(t, d.log.String(), `"reason":"order_read"`)
-	})
+	}
 }

@@ -70,58 +70,47 @@ func (s *shop) set(t *testing.T, id string, points int64) {
 	require.NoError(t, err)
 }
 
-func TestAProductHasThePointsOfTheCatalogUntilItIsSet(t *testing.T) {
+func TestAProductIsOfTheCatalogUntilItIsSetAndEachChangeIsAuditedInItsOwnCommit(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	is := func(want products.Product) {
-		t.Helper()
-		want.Tenant, want.ID = tenant, "hat"
+	side := func(points int64, state, origin string) map[string]any {
+		return map[string]any{"points": points, "state": state, "origin": origin}
+	}
+	stands, since := products.Product{Tenant: tenant, ID: "hat", Points: 250, State: products.Active, Origin: products.FromCatalog}, noon
+	var want []audit.Entry
+	for _, step := range []struct {
+		action string
+		set    int64
+		points int64
+		state  products.State
+	}{{"", 0, 250, products.Active}, {"set", 300, 300, products.Active}, {"retire", retired, 300, products.Retired}, {"set", 250, 250, products.Active}} {
+		if step.action != "" {
+			s.wait(time.Minute)
+			since = since.Add(time.Minute)
+			s.set(t, "hat", step.set)
+			before := side(stands.Points, string(stands.State), string(stands.Origin))
+			stands.Points, stands.State, stands.Origin, stands.Since = step.points, step.state, products.FromStore, since
+			want = append([]audit.Entry{{
+				Kind: "product", Tenant: tenant, Subject: "hat", Who: ada.Who, Why: ada.Why, Action: step.action, At: since,
+				Before: before, After: side(step.points, string(step.state), "store"),
+			}}, want...)
+		}
 		got, err := s.Get(t.Context(), tenant, "hat")
 		require.NoError(t, err)
-		require.Equal(t, want, got)
+		require.Equal(t, stands, got)
+		changes, err := audit.Subject{Kind: products.Kind, Tenant: tenant, ID: "hat"}.All(t.Context(), s.faults)
+		require.NoError(t, err)
+		require.ElementsMatch(t, want, changes)
 	}
-	is(products.Product{Points: 250, State: products.Active, Origin: products.FromCatalog})
-	s.wait(time.Hour)
-	s.set(t, "hat", 300)
-	is(products.Product{Points: 300, State: products.Active, Origin: products.FromStore, Since: noon.Add(time.Hour)})
-	s.wait(time.Hour)
-	s.set(t, "hat", retired)
-	is(products.Product{Points: 300, State: products.Retired, Origin: products.FromStore, Since: noon.Add(2 * time.Hour)})
+	s.set(t, "new", 1)
+	changes, err := audit.Subject{Kind: products.Kind, Tenant: tenant, ID: "new"}.All(t.Context(), s.faults)
+	require.NoError(t, err)
+	require.Nil(t, changes[0].Before)
+	require.Equal(t, []int64{4, 8}, []int64{s.counter.Commits.Load(), s.counter.Written.Load()})
 	for _, id := range []string{"odd", "no/id"} {
 		_, err := s.Get(t.Context(), tenant, id)
 		require.ErrorIs(t, err, products.ErrUnknown)
 	}
-}
-
-func TestEveryChangeOfAProductIsAuditedInItsOwnCommit(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	s.set(t, "hat", 300)
-	s.wait(time.Minute)
-	s.set(t, "hat", retired)
-	s.wait(time.Minute)
-	s.set(t, "hat", 250)
-	s.set(t, "new", 1)
-	require.EqualValues(t, 4, s.counter.Commits.Load())
-	require.EqualValues(t, 8, s.counter.Written.Load())
-	changes, err := audit.Subject{Kind: products.Kind, Tenant: tenant, ID: "hat"}.All(t.Context(), s.faults)
-	require.NoError(t, err)
-	side := func(points int64, state, origin string) map[string]any {
-		return map[string]any{"points": points, "state": state, "origin": origin}
-	}
-	for i, want := range []audit.Entry{
-		{Action: "set", At: noon.Add(2 * time.Minute), Before: side(300, "retired", "store"), After: side(250, "active", "store")},
-		{Action: "retire", At: noon.Add(time.Minute), Before: side(300, "active", "store"), After: side(300, "retired", "store")},
-		{Action: "set", At: noon, Before: side(250, "active", "catalog"), After: side(300, "active", "store")},
-	} {
-		want.Kind, want.Tenant, want.Subject, want.Who, want.Why = "product", tenant, "hat", ada.Who, ada.Why
-		require.Equal(t, want, changes[i])
-	}
-	require.Len(t, changes, 3)
-	changes, err = audit.Subject{Kind: products.Kind, Tenant: tenant, ID: "new"}.All(t.Context(), s.faults)
-	require.NoError(t, err)
-	require.Len(t, changes, 1)
-	require.Nil(t, changes[0].Before)
 }
 
 func TestAnInvalidChangeOfAProductWritesNothing(t *testing.T) {

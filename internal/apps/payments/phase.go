@@ -168,31 +168,50 @@ func (a attempt) reserve(ctx context.Context) (at phase, created bool, err error
 	return at, false, retry.Busy("contention", nil)
 }
 
-// reserved is the phase of an event whose refund is reserved now, and the writes that reserve it.
+// reserved is the phase of an event whose refund is reserved now, and the writes that reserve it: of two
+// messages that ask for a payment's refund, one is let through.
 func (a attempt) reserved(ctx context.Context, at phase) (phase, []store.Write, error) {
-	refund, err := a.reservation(ctx)
-	if err != nil {
-		return phase{}, nil, err
-	}
+	there, err := a.look(ctx)
 	next, write := a.write(phase{version: at.version, State: prepared})
-	return next, append([]store.Write{write}, refund...), nil
+	switch {
+	case err != nil:
+		return phase{}, nil, err
+	case there.State == UnderWay && there.of(a.event):
+		return next, []store.Write{write}, nil // by another worker, with the phase that this one is about to find
+	case there.State == UnderWay:
+		// Its outcome may be unknown for long, and after that it may be refused: no answer yet.
+		return phase{}, nil, retry.Missing("refund_under_way", nil)
+	case there.State == Refunded:
+		return phase{}, nil, retry.Busy("contention", nil) // settled since begin looked
+	}
+	return next, []store.Write{write, Refund{
+		PaymentID: a.asked.PaymentID, Tenant: a.event.Tenant, SubscriptionID: a.asked.SubscriptionID,
+		Amount: a.asked.Amount, Currency: a.asked.Currency, State: UnderWay,
+		Queue: a.event.Queue, EventID: a.event.ID, ReservedAt: clock(a.Now), version: there.version,
+	}.write()}, nil
 }
 
 // settle confirms with a result or rolls back with a reason; what was done before stands.
 func (a attempt) settle(ctx context.Context, at phase, to, code string) (string, error) {
 	for range tries {
-		next, as, reason := at, Refunded, ""
-		if next.State = to; to == committed {
-			next.Result = code
-		} else {
-			next.Reason, as, reason = code, Refused, code
-		}
-		refund, err := a.settlement(ctx, as, reason)
+		there, err := a.look(ctx)
 		if err != nil {
 			return "", err
 		}
+		own := there.State == UnderWay && there.of(a.event) // else settled with the phase: the commit fails
+		there.SettledAt = clock(a.Now)
+		next := at
+		if next.State = to; to == committed {
+			next.Result, there.State = code, Refunded
+		} else {
+			next.Reason, there.State, there.Reason = code, Refused, code
+		}
 		next, write := a.write(next)
-		if _, err = a.commit(ctx, next, append([]store.Write{write}, refund...)); err == nil {
+		writes := []store.Write{write}
+		if own {
+			writes = append(writes, there.write())
+		}
+		if _, err = a.commit(ctx, next, writes); err == nil {
 			return next.outcome()
 		}
 		if !refused(err) {

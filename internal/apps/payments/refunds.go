@@ -228,36 +228,6 @@ func (a attempt) look(ctx context.Context) (Refund, error) {
 	return there, nil
 }
 
-// reservation reserves the payment's refund for the event: of two messages that ask, one is let through.
-func (a attempt) reservation(ctx context.Context) ([]store.Write, error) {
-	there, err := a.look(ctx)
-	switch {
-	case err != nil:
-		return nil, err
-	case there.State == UnderWay && there.of(a.event):
-		return nil, nil // reserved by another worker, with the phase that this one is about to find
-	case there.State == UnderWay:
-		// Its outcome may be unknown for long, and after that it may be refused: no answer yet.
-		return nil, retry.Missing("refund_under_way", nil)
-	case there.State == Refunded:
-		return nil, retry.Busy("contention", nil) // settled since begin looked
-	}
-	return replacing(Refund{
-		PaymentID: a.asked.PaymentID, Tenant: a.event.Tenant, SubscriptionID: a.asked.SubscriptionID,
-		Amount: a.asked.Amount, Currency: a.asked.Currency, State: UnderWay,
-		Queue: a.event.Queue, EventID: a.event.ID, ReservedAt: clock(a.Now), version: there.version,
-	}), nil
-}
-
-func (a attempt) settlement(ctx context.Context, as State, reason string) ([]store.Write, error) {
-	there, err := a.look(ctx)
-	if err != nil || there.State != UnderWay || !there.of(a.event) {
-		return nil, err // or settled by another worker, with the phase: this one's commit fails
-	}
-	there.State, there.Reason, there.SettledAt = as, reason, clock(a.Now)
-	return replacing(there), nil
-}
-
-func replacing(r Refund) []store.Write {
-	return []store.Write{store.Replace(refundKey(r.Tenant, r.PaymentID), r.version, store.Encode(&r))}
+func (r Refund) write() store.Write {
+	return store.Replace(refundKey(r.Tenant, r.PaymentID), r.version, store.Encode(&r))
 }

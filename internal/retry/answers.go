@@ -68,9 +68,8 @@ func Asked(failure error) time.Duration {
 	return found.wait
 }
 
-// Says adds to a failure what its callee says of it, for the person who mends it. It stands in the dead
-// letter's detail and in the log, never in the reason, so it holds nothing personal. What the failure means
-// stays as it is; nil stays nil.
+// Says adds to a failure what its callee says of it, for the person who mends it: it stands in the dead
+// letter's detail and in the log, so it holds nothing personal. nil stays nil.
 func Says(said string, failure error) error {
 	if failure == nil || said == "" {
 		return failure
@@ -97,9 +96,8 @@ func Exhausted(means Verdict, failure error) error {
 // MaxSubjects is how many subjects a verdict names at most.
 const MaxSubjects = 5
 
-// BadRequest marks a message that names what does not exist. The subjects are the ids of what is missing: they
-// stand in the dead letter's detail and in the log, never in the reason. One without the shape of an id is
-// left out, and so are those after the first MaxSubjects. cause may be nil.
+// BadRequest marks a message that names what does not exist: the subjects, of which at most MaxSubjects that
+// have the shape of an id are kept, stand in the dead letter's detail and in the log.
 func BadRequest(reason string, cause error, subjects ...string) error {
 	named := slices.DeleteFunc(slices.Clone(subjects), func(subject string) bool { return !pii.ID.Valid(subject) })
 	return &Error{

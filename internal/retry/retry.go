@@ -162,9 +162,8 @@ type Policy struct {
 	Max        time.Duration
 	// Jitter is the most that is added at random; the sum stays within Max.
 	Jitter time.Duration
-	// Schedule, if not empty, is used instead: Schedule[n] is the wait before
-	// attempt n+1, so the first is the wait before the first attempt. The last
-	// one repeats.
+	// Schedule, if not empty, is used instead: Schedule[n] is the wait before attempt n+1, and the last one
+	// repeats.
 	Schedule []time.Duration
 }
 

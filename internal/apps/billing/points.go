@@ -322,9 +322,8 @@ type Products interface {
 
 var _ Products = (*products.Reader)(nil)
 
-// worth sums points times quantity over the items of an order. One unknown product spoils the whole order.
-// The verdict names the unknown ones, up to retry.MaxSubjects, so that they can be set before the order is
-// replayed.
+// worth sums points times quantity over the items of an order. The verdict names the unknown products, up to
+// retry.MaxSubjects, so that they can be set before the order is replayed.
 func (p Points) worth(ctx context.Context, tenant string, order *contract.Order) (int64, error) {
 	if len(order.Items) == 0 {
 		return 0, retry.Permanent("no_items", nil)

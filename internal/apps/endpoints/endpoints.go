@@ -84,9 +84,8 @@ type Address struct {
 
 // Poster makes the requests.
 type Poster interface {
-	// Post makes one signed request; nil is a success. The error is marked, as by retry.HTTPStatus, and does
-	// not count where nothing was sent. status is that of the answer; 0: there was none. Every attempt has
-	// the same id and body.
+	// Post makes one signed request; status is that of the answer, or 0. The error is marked, as by
+	// retry.HTTPStatus, and does not count where nothing was sent.
 	Post(ctx context.Context, to Address, id string, body []byte) (status int, err error)
 	// Check reports whether requests may go to an address. The error wraps ErrInvalid.
 	Check(ctx context.Context, address string) error

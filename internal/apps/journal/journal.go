@@ -52,9 +52,8 @@ func Register(r *handler.Registry, deps Deps) {
 	}
 }
 
-// post makes the entry of an event, by the rule of its type. The entry's id follows from the tenant and the
-// event: it counts once, also after its record was forgotten, and another payload under the id is a conflict
-// for good.
+// post makes the entry of an event, by the rule of its type. It counts once, also after its record was
+// forgotten, and another payload under the id is a conflict for good.
 func post(deps Deps, emits []string) handler.Tx {
 	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 		rule, mapped := deps.Catalog.Journal.Rule(event.Type)

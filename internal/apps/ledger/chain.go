@@ -25,17 +25,15 @@ var (
 	ErrFull = errors.New("ledger: order has too many entries")
 )
 
-// Credit returns the writes that start an order's chain: the entry, which must not exist, and the increment
-// of the account it goes to. If the commit fails with store.ErrExists, Load tells what is there. Seq, Kind
-// and Account are set here. The error wraps ErrInvalid.
+// Credit returns the writes that start an order's chain; Seq, Kind and Account are set here. If the commit
+// fails with store.ErrExists, Load tells what is there. The error wraps ErrInvalid.
 func Credit(m Move) ([]store.Write, error) {
 	m.Seq, m.Kind, m.Account = 0, KindCredit, m.To
 	return m.writes()
 }
 
-// Chain is the entries of one order as they were when it was loaded, in sequence: the credit, then its
-// reversals and transfers. The commit of what an outdated chain returns fails with store.ErrExists: load it
-// again.
+// Chain is the entries of one order as they were when it was loaded, in sequence. The commit of what an
+// outdated chain returns fails with store.ErrExists: load it again.
 type Chain struct {
 	Entries []Move
 }

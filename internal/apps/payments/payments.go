@@ -23,9 +23,8 @@ const MaxAnswer = 16 << 10
 // Gateway is one of the gateway's services. Each carries out one order per key, the CalleeKey of an event,
 // answers a repetition alike, and never carries out an order that it has declined.
 type Gateway interface {
-	// Do sends an order, a JSON object, under a key, and returns the body of the answer. After an error
-	// marked retry.Permanent nothing happened and nothing will; after any other it is not known what
-	// happened.
+	// Do sends an order, a JSON object, under a key. After an error marked retry.Permanent nothing happened
+	// and nothing will; after any other it is not known what happened.
 	Do(ctx context.Context, key string, order []byte) (answer []byte, err error)
 	// Reconcile asks what became of the order of a key. answer is what Do would have returned, if it is
 	// known.
@@ -57,9 +56,8 @@ func (s said) about(asked contract.Payload) bool {
 		agree(asked.Amount, s.Amount) && agree(asked.Currency, s.Currency)
 }
 
-// read reads the gateway's answer to an order. After one that cannot be read, is about something else or is
-// not settled yet, money may have moved: the next attempt asks again. The error repeats nothing of the
-// answer.
+// read reads the gateway's answer to an order. After an error money may have moved: the next attempt asks
+// again. The error repeats nothing of the answer.
 func read(answer []byte, asked contract.Payload) (said, error) {
 	var s said
 	switch err := json.Unmarshal(answer, &s); {

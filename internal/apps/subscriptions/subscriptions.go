@@ -57,9 +57,8 @@ func (e Event) Write() store.Write {
 // MaxListed is how many events History reads.
 const MaxListed = 100
 
-// History returns the events of a tenant's subscription, the newest first. more reports whether there are
-// more than MaxListed: then any of them may be missing. The error wraps store.ErrUnreadable, or is the
-// store's.
+// History returns the events of a tenant's subscription, the newest first; with more, any of them may be
+// missing. The error wraps store.ErrUnreadable, or is the store's.
 func History(ctx context.Context, from store.Querier, tenant, subscription string) (events []Event, more bool, err error) {
 	events, next, err := store.List(ctx, from, store.Query{Collection: Collection, IDPrefix: prefix(tenant, subscription), Limit: MaxListed}, read)
 	slices.SortStableFunc(events, func(a, b Event) int {

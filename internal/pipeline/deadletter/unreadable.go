@@ -17,8 +17,7 @@ import (
 const EntryUnreadable = "entry_unreadable"
 
 // Unreadable returns the writes that keep what waited in a lane under a document that cannot be read: its
-// message, or the whole document as JSON where there is none to be read. The document itself is the
-// caller's to delete.
+// message, or else the whole document as JSON. The caller deletes the document.
 func Unreadable(queue catalog.Queue, doc store.Document, now time.Time) []store.Write {
 	var waited struct {
 		Message contract.Message `store:"message,required"`

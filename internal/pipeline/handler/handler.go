@@ -293,9 +293,8 @@ func (r *Registry) Lookup(name string) (h Handler, ok bool) {
 	return h, ok
 }
 
-// Check reports the mistakes of every enabled queue, all together. A handler must be registered, and take
-// the body that the contract declares of the event type. Its entry in the catalog must list exactly its
-// emissions, since each is a grant. A queue has a batch exactly if its handlers gather.
+// Check reports the mistakes of every enabled queue, all together: in what is registered, what bodies it
+// takes, what it emits, since each is a grant, and whether it gathers batches.
 func (r *Registry) Check(c *catalog.Catalog) error {
 	var errs []error
 	for _, q := range c.Queues {

@@ -32,9 +32,8 @@ type Waiting struct {
 	Timer bool
 }
 
-// Put returns the writes that put a message into the lane, and the ticket with which
-// it will come back. They are refused with store.ErrExists or store.ErrStale where the
-// lane is no longer as it was read. The error is ErrUnfit.
+// Put returns the writes that put a message into the lane as it was read, and the ticket with which it will
+// come back. The error is ErrUnfit.
 func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Write, err error) {
 	now = moment(now)
 	t, again := ticketOf(w.Message)

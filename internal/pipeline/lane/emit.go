@@ -14,9 +14,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// ID is the event id of the n-th message (0 is the first) that an event emits. It is
-// the same however often the event is handled, so that a consumer of the message
-// recognizes it.
+// ID is the event id of the n-th message (0 is the first) that an event emits: the same however often the
+// event is handled, so that a consumer recognizes it.
 func ID(event handler.Event, n int) string {
 	return uuid.NewSHA1(uuid.MustParse(event.CalleeKey()), []byte(strconv.Itoa(n))).String()
 }

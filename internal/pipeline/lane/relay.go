@@ -42,9 +42,8 @@ const putOffTime = 5 * time.Second
 // the lane, is one commit.
 const entries = 100
 
-// Lane publishes the entries of one lane, oldest first, and removes them. It returns how many it published. An
-// entry that is not due ends it. On an error the rest stay, due again after a wait that grows with the age of
-// the oldest.
+// Lane publishes the entries of one lane that are due, oldest first, and removes them. On an error the rest
+// stay, due again after a wait that grows with the age of the oldest.
 func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) {
 	for {
 		// The lane before its entries: an entry added in between changes its version.

@@ -164,9 +164,8 @@ func (k *Keeper) Look(ctx context.Context, q catalog.Queue) (Outcome, error) {
 	return found, nil
 }
 
-// Pause records that a queue is paused, and has its subscription follow. Called again it mends what a killed
-// call has left undone. The error is store.ErrBusy, wraps ErrInvalid or ErrBroken, or says that nothing is
-// known. What the broker refuses is no error, and stands in the outcome.
+// Pause records that a queue is paused, and has its subscription follow, also where a killed call has not.
+// The error is store.ErrBusy, wraps ErrInvalid or ErrBroken, or says that nothing is known.
 func (k *Keeper) Pause(ctx context.Context, q catalog.Queue, by Change) (Outcome, error) {
 	return k.change(ctx, q, by, "pause")
 }

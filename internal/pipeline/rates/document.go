@@ -230,9 +230,8 @@ func (n *Now) stand(breakers map[string][]OpenBreaker, now time.Time) {
 	}
 }
 
-// Series reads the last buckets of a queue, or of all queues where its id is empty, the oldest first.
-// The last bucket is the one that now is in. A bucket in which nothing was counted is there too. It is
-// one query, of at most Shards documents for each bucket.
+// Series reads the last buckets of a queue, or of all where its id is empty, the oldest first, also empty
+// ones, in one query of at most Shards documents for each bucket.
 func Series(ctx context.Context, from store.Querier, of Unit, n int, now time.Time) (map[string][]Bucket, error) {
 	first := of.Of(now).Add(-time.Duration(n-1) * time.Duration(of))
 	page, err := since(ctx, from, of, first, n)

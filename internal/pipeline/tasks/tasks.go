@@ -312,9 +312,8 @@ func (s *Service) lookAtPauses(ctx context.Context) (undone int, err error) {
 	return undone, nil
 }
 
-// Expiring are the collections whose documents have an expire_at: Firestore's TTL removes them, as
-// terraform/firestore.tf says of the same collections, and elsewhere the cleanup does. The last are those
-// of the webhook service, which has a database of its own where it is deployed.
+// Expiring are the collections that the cleanup removes from where there is no TTL, as
+// terraform/firestore.tf says; the last is that of the webhook service, which has a database of its own.
 var Expiring = []string{dedupe.Collection, deadletter.Collection, payments.PhasesCollection, lane.Delayed.Lanes(), rates.Hours, rates.Days, "doorBlocks", "requests"}
 
 // Cleaned is what cleanup did.

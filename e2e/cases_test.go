@@ -17,11 +17,11 @@ import (
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/apps/customers"
+	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
-	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook/samples"
@@ -356,7 +356,7 @@ func booksRead(t *testing.T, s *stack) {
 	said, err = billhook(t, revert...)
 	require.Error(t, err)
 	require.Contains(t, said, "reverted already")
-	var shown ops.JournalEntry
+	var shown journal.Entry
 	s.ask(t, http.MethodGet, "/v1/ops/journal/entries/"+event+"?tenant="+other, nil, &shown)
 	require.Equal(t, []string{ledger.EntryID(other, event), ""}, []string{shown.ID, shown.RevertedBy}, "the other's stays")
 

@@ -18,7 +18,6 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/apps/endpoints"
-	"billhook/internal/apps/journal"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/products"
 	"billhook/internal/console"
@@ -134,7 +133,7 @@ func (r *surface) manage() {
 	}, nil)
 	r.does("ada", http.MethodPost, "/v1/ops/endpoints/other/disable", endpoints.Change{Why: why}, nil)
 	r.does("ada", http.MethodPut, "/v1/ops/customers/890000000000000001", map[string]string{"uid": "uid-of-buyer-1", "why": why}, nil)
-	r.does("ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", journal.Change{Why: why}, nil)
+	r.does("ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", console.Change{Why: why}, nil)
 }
 
 // webhooks sends each sample of PayNow, and the kinds of events that are not taken a second time.

@@ -40,7 +40,7 @@ func (s *demo) messages() []flow {
 		{"a refund, asked for twice", "dev-refund-again", named("refunds.initiate"), s.followed("refunds show dev-payment", samples.Refunds, "dev-refund", "dev-refund-again")},
 		{"an order and its payment", "dev-order-payment", named("orders.create"), s.ordered},
 		{"usage beyond 80 % of a quota", "dev-usage", named("usage.track"), s.followed("usage show dev-subscription", samples.Usage, "dev-usage")},
-		{"an invoice is paid", "dev-invoice", named(catalog.JournalPost), s.followed("ledger show dev-invoice", samples.InvoicePaid, "dev-invoice")},
+		{"an invoice is paid", "dev-invoice", named(catalog.JournalPost), s.followed("journal show dev-invoice", samples.InvoicePaid, "dev-invoice")},
 		{"an order is confirmed", "dev-order-confirmed", named(notifications.FanOut), s.followed("events show dev-order-confirmed", samples.OrderConfirmed, "dev-order-confirmed")},
 		{"five events for analytics", "", posts(catalog.NDJSON), s.tracked},
 		{"five products, one of them bad", "dev-product-5", posts(catalog.Bulk), s.indexed},

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/console/ops"
 	"billhook/internal/platform/audit"
@@ -62,8 +63,8 @@ func (b *books) export() *cobra.Command {
 				return err
 			}
 			if b.asJSON {
-				all := ops.List[ops.JournalEntry]{Items: []ops.JournalEntry{}}
-				if err := b.monthly(ctx, months, account, func(entries []ops.JournalEntry) error {
+				all := ops.List[journal.Entry]{Items: []journal.Entry{}}
+				if err := b.monthly(ctx, months, account, func(entries []journal.Entry) error {
 					all.Items = append(all.Items, entries...)
 					return nil
 				}); err != nil {
@@ -75,7 +76,7 @@ func (b *books) export() *cobra.Command {
 				if asCSV {
 					return b.exportCSV(ctx, months, account, to)
 				}
-				err = b.monthly(ctx, months, account, func(entries []ops.JournalEntry) error {
+				err = b.monthly(ctx, months, account, func(entries []journal.Entry) error {
 					n += len(entries)
 					return jsonLines(to, entries)
 				})
@@ -91,7 +92,7 @@ func (b *books) export() *cobra.Command {
 	return command
 }
 
-func (b *books) monthly(ctx context.Context, months []string, account string, take func([]ops.JournalEntry) error) error {
+func (b *books) monthly(ctx context.Context, months []string, account string, take func([]journal.Entry) error) error {
 	for _, month := range months {
 		if err := each(ctx, b.ask(), "/v1/ops/journal/entries", b.queryOf(month, account), take); err != nil {
 			return err
@@ -143,8 +144,8 @@ func (b *books) exportSeals(ctx context.Context, all bool, file string) error {
 }
 
 // unreadable says that an entry is not among the lines, since it cannot be read.
-func unreadable(e ops.JournalEntry) error {
-	return fmt.Errorf("entry %s was changed %s; see: billhook ledger verify", e.ID, changedAfter(e))
+func unreadable(e journal.Entry) error {
+	return errors.New(e.Notes()[0])
 }
 
 func (b *books) exportCSV(ctx context.Context, months []string, account string, to io.Writer) (n int, err error) {
@@ -154,7 +155,7 @@ func (b *books) exportCSV(ctx context.Context, months []string, account string, 
 		return 0, err
 	}
 	sums := map[string]seal.Sum{}
-	err = b.monthly(ctx, months, account, func(entries []ops.JournalEntry) error {
+	err = b.monthly(ctx, months, account, func(entries []journal.Entry) error {
 		n += len(entries)
 		var rows [][]string
 		for _, e := range entries {

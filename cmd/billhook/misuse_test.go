@@ -20,7 +20,7 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 		"dlq op":                             "or operations?",
 		"dlq xylophone":                      `dlq has no command "xylophone"` + "\n",
 		"events lst":                         "did you mean ls?",
-		"ledger blances":                     "did you mean balances?",
+		"journal blances":                    "did you mean balances?",
 		"import redus":                       "did you mean redis?",
 		"help dlq aprove":                    "did you mean approve?",
 		"completion":                         "completion: say which command: bash, ",

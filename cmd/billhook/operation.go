@@ -24,6 +24,10 @@ import (
 // nouns says of each noun what its commands are for.
 var nouns = map[string]string{
 	"customers": "Look at which of the provider's customers is which user, link them or unlink them",
+	"journal":   "Look at the entries of the books and at what they add up to, and revert an entry",
+	"ledger":    "Take the books elsewhere, verify them, and prove entries",
+	"periods":   "Close months of the books, and open them again",
+	"seals":     "Look at the seals that make entries provable",
 	"endpoints": "Look at the addresses that third parties registered to be told of events, and change them",
 	"events":    "Look at events: which there are, where each waits, what became of it, and what a worker would do of it",
 	"orders":    "Look at where the shop's orders stand",

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
-	"billhook/internal/console/ops"
 )
 
 type statement struct {
@@ -77,7 +77,7 @@ func (b *books) stated(ctx context.Context, account string) (statement, error) {
 	control := ledger.Control(account) == account
 	want := map[string]int64{}
 	if control {
-		balance, err := b.trial(ctx)
+		balance, err := b.trial(ctx, months)
 		if err != nil {
 			return statement{}, err
 		}
@@ -87,7 +87,7 @@ func (b *books) stated(ctx context.Context, account string) (statement, error) {
 			}
 		}
 	}
-	take := func(entries []ops.JournalEntry) error {
+	take := func(entries []journal.Entry) error {
 		for _, e := range entries {
 			if e.Changed {
 				return unreadable(e)
@@ -124,7 +124,7 @@ func (b *books) stated(ctx context.Context, account string) (statement, error) {
 	return s, nil
 }
 
-func (s *statement) add(e ops.JournalEntry, control bool, from, to string) {
+func (s *statement) add(e journal.Entry, control bool, from, to string) {
 	for _, line := range e.Lines {
 		if line.Account != s.Account && (!control || ledger.Control(line.Account) != s.Account) {
 			continue

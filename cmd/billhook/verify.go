@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/apps/ledger/seal"
-	"billhook/internal/console/ops"
 )
 
 type verification struct {
@@ -175,13 +174,14 @@ func readFile(file string) (text []byte, err error) {
 
 func (b *books) prove() *cobra.Command {
 	var file string
-	command, path := b.ofTenant(question{
-		use: "prove <event or entry>", short: "Print the proof that an entry stands in its seal, for ledger check-proof", path: entryPath + "/proof",
-		long: "The proof holds the entry, and the hashes up to the root of its seal.",
-	}).command()
+	command := b.whose(&cobra.Command{
+		Use: "prove <event or entry>", Short: "Print the proof that an entry stands in its seal, for ledger check-proof",
+		Long: "The proof holds the entry, and the hashes up to the root of its seal.", Args: cobra.ExactArgs(1),
+	})
 	command.RunE = func(command *cobra.Command, args []string) error {
-		var proof ops.Proof
-		if err := b.ask().get(command.Context(), path(command, args), &proof); err != nil {
+		var proof seal.Proof
+		path := "/v1/ops/journal/entries/" + url.PathEscape(args[0]) + "/proof?" + b.query().Encode()
+		if err := b.ask().get(command.Context(), path, &proof); err != nil {
 			return err
 		}
 		if b.asJSON {
@@ -196,7 +196,7 @@ func (b *books) prove() *cobra.Command {
 	return command
 }
 
-func (p *program) checkProof() *cobra.Command {
+func (b *books) checkProof() *cobra.Command {
 	var file string
 	command := &cobra.Command{
 		Use: "check-proof <file>", Short: "Check a proof against seals that were kept, without asking anybody; - is the standard input", Args: cobra.ExactArgs(1),
@@ -214,9 +214,9 @@ func (p *program) checkProof() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p.printf("The entry is number %d of %d in seal %d of tenant %s, which is the one that was kept.\n  seal %s\n  root %s\n%s\n",
+			b.printf("The entry is number %d of %d in seal %d of tenant %s, which is the one that was kept.\n  seal %s\n  root %s\n%s\n",
 				proven.Index+1, proven.Count, proven.Seal, proven.Tenant, proven.SealHash, proven.Root, proven.Entry)
-			return p.printJSON(proven)
+			return b.printJSON(proven)
 		},
 	}
 	command.Flags().StringVar(&file, "seals", "", "a file with seals that were kept elsewhere; required")

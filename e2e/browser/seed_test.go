@@ -13,7 +13,6 @@ import (
 
 	"billhook/e2e"
 	"billhook/internal/apps/endpoints"
-	"billhook/internal/apps/journal"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/products"
 	"billhook/internal/console/ops"
@@ -129,7 +128,7 @@ func (s *shop) manage(t *testing.T) {
 			ID: longID[:100], URL: s.ServiceURL + "/" + strings.Repeat("a-long-way/", 12), Events: []string{"order.#", "invoice.#", "a.pattern.of.many.words.*"},
 		}, Change: console.Change{Why: markup}}, nil},
 		{"grace", http.MethodPost, "/v1/ops/endpoints/" + longID[:100] + "/disable", endpoints.Change{Why: longWhy}, nil},
-		{"ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", journal.Change{Why: "the books are done"}, nil},
+		{"ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", console.Change{Why: "the books are done"}, nil},
 		{"ada", http.MethodPost, "/v1/ops/queues/" + s.queueOf("usage_sync").ID + "/pause", pause.Change{Why: "the platform is being mended"}, nil},
 	} {
 		s.as(t, change.who, change.method, change.path, change.question, change.answer)

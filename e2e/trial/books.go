@@ -44,7 +44,7 @@ func books(flags *flag.FlagSet) func(*run) {
 		}
 		b.step("verify")
 		for i := range *tenants {
-			_, err := seal.Balances(r.ctx, b, tenant(i), "2026-11")
+			_, err := seal.Balances(r.ctx, b, tenant(i), "2026-11", "2026-11")
 			r.must(err)
 		}
 		b.step("balances")

@@ -244,7 +244,7 @@ func sealsVerdict(r *run, s store.Store, sealed map[string]bool) verdict {
 	if len(sealed) == 0 {
 		return v
 	}
-	balances, err := seal.Balances(r.ctx, s, contract.DefaultTenant, ledger.PeriodOf(happened))
+	balances, err := seal.Balances(r.ctx, s, contract.DefaultTenant, ledger.PeriodOf(happened), ledger.PeriodOf(happened))
 	r.must(err)
 	var debit, credit int64
 	for _, line := range balances.Balances {

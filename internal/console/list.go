@@ -50,6 +50,17 @@ func (l List[T]) cursor() store.Cursor { return l.next }
 
 func (l List[T]) with(token string) any { l.Next = token; return l }
 
+// Continued is the part of an answer that holds a list and is more than that: it says where the list goes on.
+type Continued struct {
+	// Next is the parameter page for what is behind; empty: there is nothing.
+	Next string `json:"next,omitempty"`
+
+	next store.Cursor
+}
+
+// ContinuedAt is a list that goes on behind a place; zero: it does not.
+func ContinuedAt(next store.Cursor) Continued { return Continued{next: next} }
+
 // itemOf is the type of a list's items, and reports whether the type is a List.
 func itemOf(t reflect.Type) (reflect.Type, bool) {
 	if t.Kind() != reflect.Struct || !t.Implements(reflect.TypeFor[cursored]()) {
@@ -94,13 +105,24 @@ func (o Operation) page(in Input, request reflect.Value) error {
 // next is the answer with the token of the page behind it. The span of time stays that of the first page, from which
 // ages count.
 func (o Operation) next(in Input, request reflect.Value, answer any) any {
-	list, ok := answer.(cursored)
-	if !ok || list.cursor().IsZero() {
-		return answer
+	if list, ok := answer.(cursored); ok && !list.cursor().IsZero() {
+		return list.with(o.token(in, request, list.cursor()))
 	}
+	if o.response.Kind() == reflect.Struct {
+		made := reflect.New(o.response).Elem()
+		made.Set(reflect.ValueOf(answer))
+		if part := partOf[Continued](made); part != nil && !part.next.IsZero() {
+			part.Next = o.token(in, request, part.next)
+			return made.Interface()
+		}
+	}
+	return answer
+}
+
+func (o Operation) token(in Input, request reflect.Value, next store.Cursor) string {
 	span := cmp.Or(partOf[Span](request), &Span{})
-	text := fmt.Sprintf("%s|%d|%d|%d|%s", o.print(in), list.cursor().At.UnixMicro(), span.Since.UnixMicro(), span.Until.UnixMicro(), list.cursor().ID)
-	return list.with(base64.RawURLEncoding.EncodeToString([]byte(text)))
+	text := fmt.Sprintf("%s|%d|%d|%d|%s", o.print(in), next.At.UnixMicro(), span.Since.UnixMicro(), span.Until.UnixMicro(), next.ID)
+	return base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
 // print is a fingerprint of a list and its filters.

@@ -84,7 +84,9 @@ func New[Request, Answer any](row Row, do func(context.Context, audit.Author, Re
 	if item, ok := itemOf(o.response); ok {
 		shown, o.List = item, true
 	}
-	o.Columns = columnsOf(shown)
+	if o.Columns = columnsOf(shown); o.List && shown.Kind() != reflect.Struct {
+		o.Columns = []Column{{Label: o.Verb()}}
+	}
 	for _, f := range o.Fields {
 		if tag := o.request.FieldByIndex(f.index).Tag.Get("json"); f.In != InBody && tag != "-" {
 			panic("console: " + row.Name + ": a body must not have " + f.Name)
@@ -194,11 +196,14 @@ type Column struct {
 	index []int
 	// unit is the member that has the currency of an amount; nil: it is no amount of money.
 	unit []int
+	// bare: the currency is a column of its own.
+	bare bool
 }
 
 // columnsOf reads the columns of a struct from its tags `show:"Label,less"`. Those of a struct within that is tagged
-// `show:"*"` stand among them. A list within is a table of its own, of one column where its items have a String or are
-// texts that lead somewhere. An amount in minor units is tagged `in:"<its currency's member>"`.
+// `show:"*"` stand among them. A list within is a table of its own, of one column where its items have no columns or are
+// texts that lead somewhere; with the option brief it is also a value of an item of a list. An amount in minor units is tagged `in:"<its currency's member>"`; the
+// currency stands behind it, unless that is a column of its own.
 func columnsOf(t reflect.Type) (columns []Column) {
 	if t.Kind() != reflect.Struct {
 		return nil
@@ -219,13 +224,13 @@ func columnsOf(t reflect.Type) (columns []Column) {
 		c := Column{Label: label, Name: name, Less: options == "less", Detail: options == "detail", Address: options == "address", Link: s.Tag.Get("link"), index: s.Index}
 		for _, other := range reflect.VisibleFields(t) {
 			if name, _, _ := strings.Cut(other.Tag.Get("json"), ","); name != "" && name == s.Tag.Get("in") {
-				c.unit = other.Index
+				c.unit, c.bare = other.Index, other.Tag.Get("show") != ""
 			}
 		}
 		c.Block = s.Type == reflect.TypeFor[jsontext.Value]() || s.Type == reflect.TypeFor[[]byte]()
 		if s.Type.Kind() == reflect.Slice && s.Type.Elem().Kind() == reflect.Struct {
-			c.Inside, c.Detail = columnsOf(s.Type.Elem()), true
-			if s.Type.Elem().Implements(reflect.TypeFor[fmt.Stringer]()) {
+			c.Inside, c.Detail = columnsOf(s.Type.Elem()), options != "brief"
+			if len(c.Inside) == 0 {
 				c.Inside = []Column{{Label: label}}
 			}
 		}
@@ -264,10 +269,10 @@ func (c Column) Text(of any) string {
 		return Text(v)
 	}
 	currency := within(reflect.Indirect(reflect.ValueOf(of)), c.unit).String()
-	if text, err := money.Format(v.Int(), currency); err == nil {
-		return text + " " + currency
+	if c.bare {
+		return money.Text(v.Int(), currency)
 	}
-	return strings.TrimSpace(Text(v) + " " + currency)
+	return strings.TrimSpace(money.Text(v.Int(), currency) + " " + currency)
 }
 
 // Member is the text of the member of an answer, or of an item of a list, that has the name in JSON; empty: none has.

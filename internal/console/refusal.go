@@ -18,6 +18,7 @@ const (
 	Absent    Kind = 404 // there is no such thing
 	Conflict  Kind = 409 // it has changed meanwhile, or is in another state
 	Refused   Kind = 422 // the request is read, and asks for what must not be
+	Broken    Kind = 500 // what is stored cannot be read, and trying again does not help
 )
 
 // Refusal is how an error is answered. Its texts repeat nothing of the request.

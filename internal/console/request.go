@@ -67,8 +67,17 @@ var rules = func() *validator.Validate {
 			panic(err)
 		}
 	}
+	err := v.RegisterValidation("month", func(f validator.FieldLevel) bool {
+		at, err := time.Parse(month, f.Field().String())
+		return err == nil && at.Format(month) == f.Field().String() && at.Year() > 0
+	})
+	if err != nil {
+		panic(err)
+	}
 	return v
 }()
+
+const month = "2006-01"
 
 // Input is a request before it is read: the parts that HTTP, a form and a command line have in common.
 type Input struct {
@@ -244,6 +253,8 @@ func (f Field) rule() string {
 			return "an id: at most 128 of letters, digits and . _ : -, beginning with a letter or digit"
 		case "uid":
 			return "an id of letters, digits and . _ : | -"
+		case "month":
+			return "a year and a month such as 2026-11"
 		case "oneof":
 			return strings.Join(strings.Fields(value), ", ")
 		case "min":

@@ -40,11 +40,15 @@ func Text(v reflect.Value) string {
 		return pairs(value)
 	case float64: // a number of JSON whose type nobody knows
 		return strconv.FormatFloat(value, 'f', -1, 64)
-	case []string:
-		return strings.Join(value, ", ")
-	default:
-		return fmt.Sprint(value)
 	}
+	if v = reflect.Indirect(v); v.Kind() != reflect.Slice {
+		return fmt.Sprint(v.Interface())
+	}
+	var parts []string
+	for i := range v.Len() {
+		parts = append(parts, Text(v.Index(i)))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Seconds is a length of time, which people see in its two largest units, such as 3h 12m.
@@ -97,6 +101,13 @@ func Alerts(of any) bool {
 // type, and returns the parameter page of the request for the part behind it; empty: it is the last.
 type Parted interface {
 	Join(before any) (page string)
+}
+
+// Allows reports whether a verb makes sense for an answer as it stands: what its method Allows(verb) bool says, else it
+// does.
+func Allows(of any, verb string) bool {
+	a, ok := of.(interface{ Allows(verb string) bool })
+	return !ok || a.Allows(verb)
 }
 
 // Answer returns a pointer to an empty answer, and Item one to an empty item of a list.

@@ -38,8 +38,8 @@ var (
 
 // Change names the author of a change and the reason.
 type Change struct {
-	Who audit.Author `json:"-"`
-	Why string       `json:"why"`
+	Who audit.Author
+	Why string
 }
 
 // State is whether a period takes entries.
@@ -54,18 +54,42 @@ const (
 
 // Period is a month of a tenant's books as it stands.
 type Period struct {
-	Tenant string `json:"tenant" store:"tenant,required"`
-	// Period is the month, such as 2026-11, in UTC.
-	Period string `json:"period" store:"period,required"`
-	State  State  `json:"state"`
+	Tenant string `json:"tenant" store:"tenant,required" show:"Tenant,detail"`
+	// Month is the period, such as 2026-11, in UTC.
+	Month string `json:"period" store:"period,required" show:"Month" link:"journal/periods/{period}"`
+	State State  `json:"state" show:"State"`
 	// ClosesAt is, of a period that is not open, the moment from which it takes no entries.
-	ClosesAt time.Time `json:"closes_at,omitzero" store:"closes_at,omitzero"`
+	ClosesAt time.Time `json:"closes_at,omitzero" store:"closes_at,omitzero" show:"Closed from"`
 	// Who closed or reopened it, why, and when; empty where nobody ever did.
-	Who   string    `json:"who,omitempty" store:"who"`
-	Why   string    `json:"why,omitempty" store:"why"`
-	Since time.Time `json:"since,omitzero" store:"since,omitzero"`
+	Who   string    `json:"who,omitempty" store:"who" show:"By"`
+	Why   string    `json:"why,omitempty" store:"why" show:"Why"`
+	Since time.Time `json:"since,omitzero" store:"since,omitzero" show:"Since,detail"`
 	// Reopening is the request of one person, which waits for that of a second.
-	Reopening *Request `json:"reopening,omitempty" store:"reopening,omitzero"`
+	Reopening *Request `json:"reopening,omitempty" store:"reopening,omitzero" show:"Reopening asked by,less"`
+}
+
+// Notes says what the state means.
+func (p Period) Notes() []string {
+	switch {
+	case p.Reopening != nil:
+		return []string{p.Month + " opens again when a second person asks for it, after " + p.Reopening.Who + "."}
+	case p.State == Closing:
+		return []string{p.Month + " takes entries until " + p.ClosesAt.UTC().Format(time.RFC3339) + "."}
+	default:
+		return nil
+	}
+}
+
+// Allows reports whether the month can be closed, or opened again.
+func (p Period) Allows(verb string) bool {
+	switch verb {
+	case "close": // which withdraws a request to reopen, too
+		return p.State == Open || p.Reopening != nil
+	case "reopen":
+		return p.State != Open
+	default:
+		return true
+	}
 }
 
 // Request is what one person wants.
@@ -73,6 +97,10 @@ type Request struct {
 	Who string    `json:"who" store:"who"`
 	Why string    `json:"why" store:"why"`
 	At  time.Time `json:"at" store:"at"`
+}
+
+func (r Request) String() string {
+	return r.Who + " on " + r.At.UTC().Format(time.RFC3339) + ": " + r.Why
 }
 
 // fieldClosed marks the documents of periods that are closed or closing.
@@ -207,7 +235,7 @@ func checkPeriod(tenant, period string) error {
 // read reads a period's document; where there is none, the period is open.
 func (p *Periods) read(doc store.Document, tenant, period string) (Period, error) {
 	if doc.Version == 0 {
-		return Period{Tenant: tenant, Period: period, State: Open}, nil
+		return Period{Tenant: tenant, Month: period, State: Open}, nil
 	}
 	return ReadPeriod(doc, p.Now())
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"billhook/catalog"
@@ -46,11 +45,7 @@ type Reverter struct {
 // The error is ErrUnknown, ErrReversal, or ErrReverted, with the reversal that stands; or wraps ErrInvalid,
 // audit.ErrInvalid or ErrBroken; or says that nothing is known: then a second call tells.
 func (r *Reverter) Revert(ctx context.Context, tenant, entry string, by Change) (ledger.Entry, error) {
-	id := entry
-	if !strings.Contains(entry, "~") { // no event id has a tilde
-		id = ledger.EntryID(tenant, entry)
-	}
-	original, err := r.read(ctx, id)
+	original, err := r.read(ctx, ledger.IDOf(tenant, entry))
 	switch {
 	case !pii.ID.Valid(tenant):
 		return ledger.Entry{}, fmt.Errorf("%w: %s", ErrInvalid, tenantRule)

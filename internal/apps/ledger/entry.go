@@ -72,43 +72,59 @@ const (
 
 // Line is a debit or a credit of one account, 1 to MaxAmount minor units. The other of the two is 0.
 type Line struct {
-	Account  string `json:"account" store:"account,required"`
-	Currency string `json:"currency" store:"currency,required"`
-	Debit    int64  `json:"debit" store:"debit,required"`
-	Credit   int64  `json:"credit" store:"credit,required"`
+	Account  string `json:"account" store:"account,required" show:"Account" link:"accounts"`
+	Currency string `json:"currency" store:"currency,required" show:"Currency"`
+	Debit    int64  `json:"debit" store:"debit,required" show:"Debit" in:"currency"`
+	Credit   int64  `json:"credit" store:"credit,required" show:"Credit" in:"currency"`
+}
+
+func (l Line) String() string {
+	side := "credit "
+	if l.Debit > 0 {
+		side = "debit "
+	}
+	return side + money.Text(l.Debit+l.Credit, l.Currency) + " " + l.Currency + ", " + l.Account
 }
 
 // Entry is one entry of the books, as its document holds it.
 type Entry struct {
 	// ID is the id of the document. Post derives it.
-	ID     string `json:"id"`
-	Tenant string `json:"tenant" store:"tenant"`
-	Kind   Kind   `json:"kind" store:"kind,required"`
+	ID     string `json:"id" show:"Entry" link:"journal/entries/{id}"`
+	Tenant string `json:"tenant" store:"tenant" show:"Tenant,detail"`
+	Kind   Kind   `json:"kind" store:"kind,required" show:"Kind"`
 	// EventID names the event that made the entry; of a transfer of points, the operation.
-	EventID   string `json:"event_id" store:"event_id,required"`
-	EventType string `json:"event_type,omitempty" store:"event_type,omitzero,strict"`
+	EventID   string `json:"event_id" store:"event_id,required" show:"Event" link:"events"`
+	EventType string `json:"event_type,omitempty" store:"event_type,omitzero,strict" show:"Type,less"`
 	// Rule names the rule that made the lines of the event.
-	Rule string `json:"rule,omitempty" store:"rule,omitzero,strict"`
+	Rule string `json:"rule,omitempty" store:"rule,omitzero,strict" show:"Rule,detail"`
 	// Order is the order whose chain the entry belongs to; empty: it is a journal's.
-	Order string `json:"order,omitempty"`
+	Order string `json:"order,omitempty" show:"Order,detail" link:"search"`
 	// Reverts is the id of the entry that this one reverses, in a journal.
-	Reverts string `json:"reverts,omitempty" store:"reverts,omitzero,strict"`
+	Reverts string `json:"reverts,omitempty" store:"reverts,omitzero,strict" show:"Reverts,detail" link:"journal/entries/{reverts}"`
 	// Period is the month that the entry counts in, such as 2026-11; see PeriodOf.
-	Period string `json:"period" store:"period"`
+	Period string `json:"period" store:"period" show:"Month,detail" link:"journal/periods/{period}"`
 	// OccurredAt is when what the event tells of happened, PostedAt when the entry was made.
-	OccurredAt time.Time `json:"occurred_at" store:"occurred_at"`
-	PostedAt   time.Time `json:"posted_at" store:"posted_at"`
+	OccurredAt time.Time `json:"occurred_at" store:"occurred_at" show:"Happened,detail"`
+	PostedAt   time.Time `json:"posted_at" store:"posted_at" show:"Posted"`
 	// Lines are 2 to MaxLines, in the order in which they were posted.
-	Lines []Line `json:"lines" store:"lines,required"`
+	Lines []Line `json:"lines" store:"lines,required" show:"Lines,brief"`
 	// Seal is the number of the entry's seal, from 1, and Leaf its place in it; both are 0 before.
-	Seal int64 `json:"seal"`
-	Leaf int64 `json:"leaf"`
+	Seal int64 `json:"seal" show:"Seal"`
+	Leaf int64 `json:"leaf" show:"Place in the seal,detail"`
 
 	document store.Document // that it was read from
 }
 
 // EntryID is the id of the entry that an event makes in a tenant's journal.
 func EntryID(tenant, eventID string) string { return store.ID(tenant, eventID) }
+
+// IDOf is the id of the entry that a person means, who names it or the event that made it: no event's id has a tilde.
+func IDOf(tenant, named string) string {
+	if strings.Contains(named, "~") {
+		return named
+	}
+	return EntryID(tenant, named)
+}
 
 // ReversalID is the id of the one reversal that a journal's entry can have.
 func ReversalID(entry string) string { return entry + "~reversal" }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"billhook/internal/platform/store"
@@ -28,6 +29,9 @@ func CustomerPoints(id string) Account { return Account(pointsPrefix + "customer
 
 // IssuedPoints is the account that the points of one order come from. It has no document.
 func IssuedPoints(order string) Account { return Account(pointsPrefix + "issued:" + order) }
+
+// OfOrder reports whether it is the account that the points of one order come from.
+func (a Account) OfOrder() bool { return strings.HasPrefix(string(a), string(IssuedPoints(""))) }
 
 // Key is the key of a tenant's account. One that nothing was ever credited to has no document.
 func (a Account) Key(tenant string) store.Key {

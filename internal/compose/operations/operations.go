@@ -4,9 +4,12 @@ package operations
 
 import (
 	"cmp"
+	"log/slog"
 
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/payments"
 	"billhook/internal/apps/products"
@@ -20,10 +23,13 @@ import (
 type Apps struct {
 	Store     store.Store
 	Reads     ops.Reads
+	Log       *slog.Logger
 	Customers *customers.Operator
 	Products  *products.Keeper
 	Stock     *orders.Keeper
 	Endpoints *endpoints.Keeper
+	Periods   *journal.Periods
+	Reverter  *journal.Reverter
 }
 
 // All are the operations of all apps.
@@ -34,9 +40,11 @@ func All(of Apps) *console.Catalog {
 		of.Reads.SearchOperations(),
 		cmp.Or(of.Endpoints, &endpoints.Keeper{}).Operations(),
 		of.Reads.EventOperations(),
+		journal.Operations(of.Store, of.Reads.Catalog, of.Periods, of.Reverter),
 		orders.Operations(of.Store),
 		payments.Operations(of.Store),
 		cmp.Or(of.Products, &products.Keeper{}).Operations(),
+		seal.Operations(seal.Verifier{From: of.Store, Origins: journal.Origins{Catalog: of.Reads.Catalog, Store: of.Store}}, of.Log),
 		cmp.Or(of.Stock, &orders.Keeper{}).Operations(),
 		of.Reads.OutboxOperations(),
 		of.Reads.QueueOperations(),

@@ -242,16 +242,15 @@ func New(config Config) (*Worker, error) {
 	reads := ops.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}
 	api := &ops.API{
 		Reads: reads, Access: config.Access, Log: config.Log, Operator: operator,
-		Periods: &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
-		Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
-			for _, id := range lanes {
-				_ = operator.Relay(ctx, id) // what is left is published by the task
-			}
-		}},
 		Tries: &dryrun.Desk{Store: listed, Now: config.Now, Worker: config.trial},
 		Operations: operations.All(operations.Apps{
-			Store:     listed,
-			Reads:     reads,
+			Store: listed, Reads: reads, Log: config.Log,
+			Periods: &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
+			Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
+				for _, id := range lanes {
+					_ = operator.Relay(ctx, id) // what is left is published by the task
+				}
+			}},
 			Customers: &customers.Operator{Store: config.lists(watched), Now: config.Now, NewID: uuid.NewString},
 			Products:  &products.Keeper{Store: listed, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
 			Stock:     &orders.Keeper{Store: listed, Now: config.Now, NewID: uuid.NewString},

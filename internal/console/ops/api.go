@@ -35,8 +35,6 @@ type API struct {
 	Access   Access
 	Log      *slog.Logger
 	Operator *deadletter.Operator
-	Periods  *journal.Periods
-	Reverter *journal.Reverter
 	Tries    *dryrun.Desk
 	// Operations are what is declared; nil: nothing.
 	Operations *console.Catalog
@@ -86,7 +84,6 @@ func (a *API) routes(r chi.Router) {
 		r.Get("/usage/{subscription}/entries", answer(a, a.usageEntries))
 		a.deadLetterRoutes(r)
 		a.keepRoutes(r)
-		a.journalRoutes(r)
 	})
 	r.With(bounded(maxTried)).Post("/v1/ops/events/try", answer(a, a.try))
 }
@@ -112,17 +109,9 @@ var (
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
 	Rungs: []serve.Rung{
-		{Of: errNoEntry, As: serve.Refuse(http.StatusNotFound, "entry_unknown", "The tenant's books have no entry of that id, nor one that an event of that id has made.")},
-		{Of: seal.ErrNoEntry, As: serve.Refuse(http.StatusNotFound, "entry_unknown", "The books have no entry of that id.")},
-		{Of: seal.ErrUnsealed, As: serve.Refuse(http.StatusConflict, "entry_unsealed", "The entry is not sealed yet, and nothing proves it before; the task seal-journal seals it, so ask again.")},
-		{Of: seal.ErrPage, As: errPage},
 		{Of: seal.ErrBroken, As: errChanged},
 		{Of: seal.ErrOverflow, As: errBooks},
 		{Of: ledger.ErrBroken, As: errChanged},
-		{Of: journal.ErrInvalid, As: errRefused},
-		{Of: journal.ErrNotOver, As: serve.Refuse(http.StatusConflict, "period_not_over", "The month is not over yet, in UTC; it can be closed when it is.")},
-		{Of: journal.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "entry_unknown", "The tenant's journal has no entry of that id, nor one that an event of that id has made. Points are taken back by refunds.")},
-		{Of: journal.ErrReversal, As: serve.Refuse(http.StatusConflict, "entry_is_reversal", "The entry is a reversal, which nobody reverts; have the event sent again under another id.")},
 		{Of: journal.ErrBroken, As: errBooks},
 		{Of: pause.ErrInvalid, As: errRefused},
 		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},

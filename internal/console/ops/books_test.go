@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/customers"
+	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/payments"
@@ -169,7 +170,7 @@ func TestAnEntryIsShownByItsEventOrByItsIDAndProvenToItsTenant(t *testing.T) {
 		r.enter(t, sale("default", fmt.Sprint("more-", i), "2026-03", 1))
 	}
 	for _, path := range []string{"e1", ledger.EntryID("default", "e1"), "e1?tenant=default"} {
-		var shown ops.JournalEntry
+		var shown journal.Entry
 		r.get(t, "journal/entries/"+path, &shown)
 		require.Equal(t, []any{"e1", int64(1), false}, []any{shown.EventID, shown.Seal, shown.Changed})
 		require.Len(t, shown.Hash, 64)
@@ -182,7 +183,7 @@ func TestAnEntryIsShownByItsEventOrByItsIDAndProvenToItsTenant(t *testing.T) {
 		require.EqualValues(t, 3-i, s.Number, "the newest first")
 	}
 	r.refuses(t, http.MethodGet, "/v1/ops/journal/entries/e2/proof", "", http.StatusNotFound, "entry_unknown")
-	var proof ops.Proof
+	var proof seal.Proof
 	r.get(t, "journal/entries/e2/proof?tenant=acme", &proof)
 	kept, _, err := seal.List(t.Context(), r.store, "acme", 0, 1)
 	require.NoError(t, err)
@@ -226,7 +227,7 @@ func TestAnEntryThatWasChangedSaysSo(t *testing.T) {
 			told.Ref = id
 			r.commit(t, store.Set(doc.Key, doc.Fields), own(told))
 
-			var shown, other ops.JournalEntry
+			var shown, other journal.Entry
 			r.get(t, "journal/entries/e1", &shown)
 			r.get(t, "journal/entries/e2", &other)
 			require.Equal(t, []bool{true, test.sealed, false}, []bool{shown.Changed, shown.Seal > 0, other.Changed})
@@ -267,7 +268,7 @@ func TestWhatAClosedMonthGotLateIsFoundWhereverItIsSealed(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	late := func() []string {
-		var shown ops.Period
+		var shown journal.Month
 		r.get(t, "journal/periods/2026-02", &shown)
 		return shown.Late
 	}

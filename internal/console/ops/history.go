@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/contract"
@@ -173,7 +174,7 @@ func attempts(log []dedupe.Attempt) []Step {
 
 // Posted is an entry of the books that an event's effect has made, or has found there.
 type Posted struct {
-	JournalEntry
+	journal.Entry
 	Balances []Balance `json:"balances"`
 }
 
@@ -201,11 +202,11 @@ func (a Reads) effect(ctx context.Context, e *Event, record dedupe.Record) error
 	case err != nil:
 		return err
 	}
-	entry := journalEntry(doc)
+	entry := journal.ReadEntry(doc)
 	if entry.Tenant != e.Tenant {
 		return nil
 	}
-	posted := Posted{JournalEntry: entry, Balances: []Balance{}}
+	posted := Posted{Entry: entry, Balances: []Balance{}}
 	if entry.Changed {
 		e.Effect = append(e.Effect, posted)
 		return nil

@@ -161,6 +161,14 @@ func (p *parameters) valid(name string, valid func(string) bool, grammar string)
 	return value
 }
 
+// tenant is the tenant whose things are meant: that of events without one where none is named.
+func (p *parameters) tenant() string {
+	if p.values.Get("tenant") == "" {
+		return dedupe.DefaultTenant
+	}
+	return p.id("tenant")
+}
+
 func (p *parameters) queue(c *catalog.Catalog) string {
 	name := p.values.Get("queue")
 	if name == "" {

@@ -93,8 +93,9 @@ func (willing) Check(context.Context, string) error                             
 // over puts the API on another store, and changes it.
 func (r *rig) over(s store.Store, changes ...func(*ops.API)) *ops.API {
 	now, moment := func() time.Time { return at }, at
+	log := slog.New(slog.NewJSONHandler(&r.log, nil))
 	api := &ops.API{
-		Reads: ops.Reads{Store: s, Catalog: queues, Now: now, NewID: uuid.NewString}, Access: r.access, Log: slog.New(slog.NewJSONHandler(&r.log, nil)), Timer: waiting(time.Hour),
+		Reads: ops.Reads{Store: s, Catalog: queues, Now: now, NewID: uuid.NewString}, Access: r.access, Log: log, Timer: waiting(time.Hour),
 		Operator: &deadletter.Operator{
 			Store: s, Now: now, NewID: uuid.NewString, Relay: func(context.Context, string) error { return nil },
 			Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
@@ -104,10 +105,8 @@ func (r *rig) over(s store.Store, changes ...func(*ops.API)) *ops.API {
 				return q, ok
 			},
 		},
-		Pauses:   &pause.Keeper{Store: s, Now: now, NewID: uuid.NewString},
-		Periods:  &journal.Periods{Store: s, Now: now, NewID: uuid.NewString},
-		Reverter: &journal.Reverter{Store: s, Catalog: queues, Now: now, NewID: uuid.NewString},
-		Tries:    &dryrun.Desk{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{queues}, nil }},
+		Pauses: &pause.Keeper{Store: s, Now: now, NewID: uuid.NewString},
+		Tries:  &dryrun.Desk{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{queues}, nil }},
 	}
 	for _, change := range changes {
 		change(api)
@@ -115,6 +114,9 @@ func (r *rig) over(s store.Store, changes ...func(*ops.API)) *ops.API {
 	api.Operations = operations.All(operations.Apps{
 		Store:     s,
 		Reads:     api.Reads,
+		Log:       log,
+		Periods:   &journal.Periods{Store: s, Now: now, NewID: uuid.NewString},
+		Reverter:  &journal.Reverter{Store: s, Catalog: queues, Now: now, NewID: uuid.NewString},
 		Customers: &customers.Operator{Store: s, Now: now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: s, Start: queues.Products, Now: now, NewID: uuid.NewString},
 		Endpoints: &endpoints.Keeper{

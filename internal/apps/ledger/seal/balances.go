@@ -8,42 +8,85 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/contract/money"
 	"billhook/internal/platform/store"
 )
 
 // Balance is a line of a trial balance. Opening and Closing are debits minus credits.
 type Balance struct {
-	Account  string `json:"account"`
-	Currency string `json:"currency"`
-	Opening  int64  `json:"opening"`
-	Debit    int64  `json:"debit"`
-	Credit   int64  `json:"credit"`
-	Closing  int64  `json:"closing"`
+	Account string `json:"account" show:"Account" link:"accounts"`
+	// Type is that of the chart of accounts, such as asset; empty: the chart has no such account.
+	Type     string `json:"type,omitempty" show:"Type,less"`
+	Currency string `json:"currency" show:"Currency"`
+	Opening  int64  `json:"opening" show:"Opening" in:"currency"`
+	Debit    int64  `json:"debit" show:"Debit" in:"currency"`
+	Credit   int64  `json:"credit" show:"Credit" in:"currency"`
+	Closing  int64  `json:"closing" show:"Closing" in:"currency"`
 }
 
-// TrialBalance is what a period adds up to. Opening is what all earlier periods add up to.
+// TrialBalance is what a period, or several, add up to. Opening is what all earlier periods add up to.
 type TrialBalance struct {
 	Tenant string `json:"tenant"`
-	Period string `json:"period"`
+	// Period is the month, such as 2026-11, or the first and the last of several: 2026-11/2027-01.
+	Period string `json:"period" show:"Months"`
 	// Seal is the last seal that is summed up here, and Unsealed counts the entries that have none.
 	Seal     int64     `json:"seal"`
 	Unsealed int64     `json:"unsealed"`
-	Balances []Balance `json:"balances"`
+	Balances []Balance `json:"balances" show:"Balances"`
+	// Totals are what the balances of each currency add up to. Closing is 0, or the books are broken.
+	Totals []Balance `json:"totals" show:"Totals"`
 	// Changed are the ids of entries without a seal that cannot be read: they are left out.
 	Changed []string `json:"changed,omitempty"`
 }
 
-// Balances sums up a period: one seal for each period up to it, and what is not sealed. Every entry that was
-// posted before the call counts exactly once, also while a sealer runs. The error wraps ErrBroken or
+// Alerts reports whether the books are broken.
+func (t TrialBalance) Alerts() bool {
+	return len(t.Changed) > 0 || slices.ContainsFunc(t.Totals, func(of Balance) bool { return of.Closing != 0 })
+}
+
+// Notes says what is wrong with the books, and what is summed up.
+func (t TrialBalance) Notes() (notes []string) {
+	if len(t.Changed) > 0 {
+		notes = append(notes, "Entries were changed, cannot be read and are left out: "+strings.Join(t.Changed, ", ")+". Verify the books.")
+	}
+	for _, of := range t.Totals {
+		if of.Closing != 0 {
+			sum := money.Text(of.Closing, of.Currency)
+			notes = append(notes, "The balances in "+of.Currency+" add up to "+sum+" and not to nothing: the books are broken. Verify them.")
+		}
+	}
+	if len(t.Balances) == 0 {
+		return append(notes, "The books of "+t.Tenant+" have nothing up to "+t.Period+".")
+	}
+	return append(notes, fmt.Sprintf("Summed up to seal %d, and %d entries that are not sealed yet.", t.Seal, t.Unsealed))
+}
+
+// Span names a period, or several by the first and the last, in the form of ISO 8601.
+func Span(first, last string) string {
+	if first == last {
+		return first
+	}
+	return first + "/" + last
+}
+
+// Months are the periods with sealed entries of a tenant, in order. The error is as of Balances.
+func Months(ctx context.Context, from store.Getter, tenant string) ([]string, error) {
+	now, err := readHead(ctx, from, tenant)
+	return slices.Sorted(maps.Keys(now.Periods)), err
+}
+
+// Balances sums up the periods from a first to a last: one seal for each period up to it, and what is not sealed. Every
+// entry that was posted before the call counts exactly once, also while a sealer runs. The error wraps ErrBroken or
 // ErrOverflow, or is that of reading.
-func Balances(ctx context.Context, from Reader, tenant, period string) (TrialBalance, error) {
+func Balances(ctx context.Context, from Reader, tenant, first, last string) (TrialBalance, error) {
 	before, err := readHead(ctx, from, tenant)
 	if err != nil {
 		return TrialBalance{}, err
 	}
-	unsealed, changed, err := unsealed(ctx, from, tenant, period)
+	unsealed, changed, err := unsealed(ctx, from, tenant, last)
 	if err != nil {
 		return TrialBalance{}, err
 	}
@@ -61,38 +104,54 @@ func Balances(ctx context.Context, from Reader, tenant, period string) (TrialBal
 			delete(unsealed, l.id)
 		}
 	}
-	balance := TrialBalance{Tenant: tenant, Period: period, Seal: now.Number, Unsealed: int64(len(unsealed)), Changed: changed}
+	balance := TrialBalance{Tenant: tenant, Period: Span(first, last), Seal: now.Number, Unsealed: int64(len(unsealed)), Changed: changed}
 	periods := map[string]Totals{}
-	const earlier = ""
+	const earlier, asked = "earlier", "asked"
+	side := func(period string) string {
+		if period < first {
+			return earlier
+		}
+		return asked
+	}
 	for sealed, number := range now.Periods {
-		if sealed > period {
+		if sealed > last {
 			continue
 		}
-		last, err := readNumber(ctx, from, tenant, number)
+		newest, err := readNumber(ctx, from, tenant, number)
 		if err != nil {
 			return TrialBalance{}, missing(err)
 		}
-		into := earlier
-		if sealed == period {
-			into = period
-		}
-		if err := addAll(periods, into, last.Running[sealed]); err != nil {
+		if err := addAll(periods, side(sealed), newest.Running[sealed]); err != nil {
 			return TrialBalance{}, err
 		}
 	}
 	for _, entry := range unsealed {
-		into := earlier
-		if entry.Period == period {
-			into = period
-		}
 		for _, line := range entry.Lines {
-			if err := add(periods, into, line); err != nil {
+			if err := add(periods, side(entry.Period), line); err != nil {
 				return TrialBalance{}, err
 			}
 		}
 	}
-	balance.Balances, err = lines(periods[earlier], periods[period])
+	balance.Balances, err = lines(periods[earlier], periods[asked])
+	balance.Totals = totals(balance.Balances)
 	return balance, err
+}
+
+// totals adds up the balances of each currency.
+func totals(balances []Balance) []Balance {
+	sums := map[string]Balance{}
+	for _, b := range balances {
+		sum := sums[b.Currency]
+		sums[b.Currency] = Balance{
+			Account: "total", Currency: b.Currency, Opening: sum.Opening + b.Opening, Debit: sum.Debit + b.Debit,
+			Credit: sum.Credit + b.Credit, Closing: sum.Closing + b.Closing,
+		}
+	}
+	all := []Balance{}
+	for _, currency := range slices.Sorted(maps.Keys(sums)) {
+		all = append(all, sums[currency])
+	}
+	return all
 }
 
 // Step is what a control account had before a seal and after it, of the entries of one period.

@@ -63,13 +63,13 @@ type Totals map[string]map[string]Sum
 type Seal struct {
 	Tenant string `json:"tenant" store:"tenant,required"`
 	// Number is its place in the tenant's chain: 1, 2, ...
-	Number int64 `json:"number" store:"number,required"`
+	Number int64 `json:"number" store:"number,required" show:"Seal"`
 	// Previous is the Hash of the seal before, in hex; of the first, 64 zeros.
 	Previous string `json:"previous" store:"previous,required"`
 	// Root is the root of the Merkle tree over the leaf hashes of Count entries, in hex.
 	Root     string    `json:"root" store:"root,required"`
-	Count    int64     `json:"count" store:"count,required"`
-	SealedAt time.Time `json:"sealed_at" store:"sealed_at,required"`
+	Count    int64     `json:"count" store:"count,required" show:"Entries"`
+	SealedAt time.Time `json:"sealed_at" store:"sealed_at,required" show:"Sealed"`
 	// Totals is what its entries add, by period.
 	Totals map[string]Totals `json:"totals" store:"totals,required"`
 	// Running is all that was sealed so far in each period of Totals.
@@ -77,7 +77,7 @@ type Seal struct {
 	// Periods is the number of the last seal, up to this one, with entries of each period.
 	Periods map[string]int64 `json:"periods" store:"periods,required"`
 	// Hash is the SHA-256 of all the above as JSON (RFC 8785), in hex.
-	Hash string `json:"hash,omitzero" store:"hash,required"`
+	Hash string `json:"hash,omitzero" store:"hash,required" show:"Hash"`
 }
 
 // firstPrevious is the Previous of a tenant's first seal.

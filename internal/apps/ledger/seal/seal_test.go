@@ -99,7 +99,7 @@ func TestASealOf497EntriesIsOneCommit(t *testing.T) {
 	require.Equal(t, seal.Sealed{}, run(t, s))
 	require.EqualValues(t, 2+3+1+1, s.Queries.Load())
 	post(t, s, sale("big", "waits", "2026-11", 100, 0), sale("big", "later", "2026-12", 100, 0))
-	balance, err := seal.Balances(t.Context(), s, "big", "2026-11")
+	balance, err := seal.Balances(t.Context(), s, "big", "2026-11", "2026-11")
 	require.NoError(t, err)
 	require.Equal(t, []int64{3, 1}, []int64{balance.Seal, balance.Unsealed}, "how far it goes")
 	require.Empty(t, findings(t, s))
@@ -216,7 +216,7 @@ func TestEveryReadThatFailsFailsTheVerificationAndTheBalance(t *testing.T) {
 			return err
 		},
 		"balance": func() error {
-			_, err := seal.Balances(t.Context(), s, "acme", "2026-11")
+			_, err := seal.Balances(t.Context(), s, "acme", "2026-11", "2026-11")
 			return err
 		},
 	} {

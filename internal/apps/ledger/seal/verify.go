@@ -34,14 +34,14 @@ const (
 
 // Finding is one thing that verification found wrong.
 type Finding struct {
-	Kind   string `json:"kind" store:"kind"`
-	Tenant string `json:"tenant" store:"tenant"`
+	Kind   string `json:"kind" store:"kind" show:"Found"`
+	Tenant string `json:"tenant" store:"tenant" show:"Tenant"`
 	// Document is the document that it is about: its collection and id.
-	Document string `json:"document" store:"document"`
+	Document string `json:"document" store:"document" show:"Document"`
 	// Seal is the number of the seal in which it was found; 0: none.
-	Seal int64 `json:"seal,omitzero" store:"seal"`
+	Seal int64 `json:"seal,omitzero" store:"seal" show:"Seal"`
 	// Detail says what is wrong, in words without a stored value.
-	Detail string `json:"detail" store:"detail"`
+	Detail string `json:"detail" store:"detail" show:"Wrong with it"`
 }
 
 // Log writes the line by which an alert knows of the finding.
@@ -52,10 +52,10 @@ func (f Finding) Log(ctx context.Context, log *slog.Logger) {
 
 // Counts is what a verification has looked at.
 type Counts struct {
-	Seals int64 `json:"seals" store:"seals"`
+	Seals int64 `json:"seals" store:"seals" show:"Seals"`
 	// Entries that were compared with their seals, and Unsealed ones that were read.
-	Entries  int64 `json:"entries" store:"entries"`
-	Unsealed int64 `json:"unsealed" store:"unsealed"`
+	Entries  int64 `json:"entries" store:"entries" show:"Sealed entries"`
+	Unsealed int64 `json:"unsealed" store:"unsealed" show:"Entries without a seal"`
 	// Accounts whose balances were compared with their entries.
 	Accounts int64 `json:"accounts" store:"accounts"`
 }
@@ -63,7 +63,7 @@ type Counts struct {
 // Verified is a page of a verification: what was looked at, what was found.
 type Verified struct {
 	Counts
-	Findings []Finding `json:"findings"`
+	Findings []Finding `json:"findings" show:"Findings"`
 	// Next is where the next page begins; empty: this was the last.
 	Next string `json:"next"`
 

@@ -2,6 +2,8 @@ package pages
 
 import (
 	"cmp"
+	"encoding/csv"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -14,25 +16,47 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/console/ops"
+	"billhook/internal/contract/money"
 	"billhook/internal/dedupe"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )
 
-// bookRoutes adds the pages of accounts and of the books, and those by which months are closed and reopened and entries
-// reverted.
+// bookRoutes adds the pages of accounts and of the books that have a shape of their own.
 func (p *Pages) bookRoutes(r chi.Router) {
 	p.page(r, "/accounts/{account}", "account.html", account)
-	p.page(r, "/journal", "journal.html", books)
-	p.page(r, "/journal/entries", "journal_entries.html", entries)
-	p.page(r, "/journal/entries/{entry}", "journal_entry.html", loads[ops.JournalEntry](named("/v1/ops/journal/entries/%s", "entry")))
-	p.page(r, "/journal/entries/{entry}/proof", "journal_proof.html", loads[ops.Proof](named("/v1/ops/journal/entries/%s/proof", "entry")))
-	p.change(r, "/journal/entries/{entry}/revert", "entry_revert.html", entryNow, revertEntry)
+	r.Get("/journal", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, strings.TrimSuffix("/ops/journal/balances?"+r.URL.RawQuery, "?"), http.StatusSeeOther)
+	})
+	r.Get("/journal/balances.csv", p.balancesCSV)
 	p.outcome(r, "/journal/verify", "journal_verify.html", func(v *visit) (any, error) { return verification{Tenant: v.tenant()}, nil }, p.verify)
-	p.page(r, "/periods", "periods.html", showPeriods)
-	p.page(r, "/periods/{period}", "period.html", showPeriod)
-	p.change(r, "/periods/{period}/close", "period_close.html", showPeriod, changePeriod("close"))
-	p.change(r, "/periods/{period}/reopen", "period_reopen.html", showPeriod, changePeriod("reopen"))
 }
+
+// balancesCSV answers a trial balance as a file for a spreadsheet.
+func (p *Pages) balancesCSV(w http.ResponseWriter, r *http.Request) {
+	v := p.visit(w, r)
+	trial, err := look[seal.TrialBalance](p, v, "journal balances")
+	if err != nil {
+		p.fail(v, err)
+		return
+	}
+	rows := [][]string{{"tenant", "period", "account", "type", "currency", "opening", "debit", "credit", "closing"}}
+	for _, b := range slices.Concat(trial.Balances, trial.Totals) {
+		row := []string{trial.Tenant, trial.Period, b.Account, b.Type, b.Currency}
+		for _, amount := range []int64{b.Opening, b.Debit, b.Credit, b.Closing} {
+			row = append(row, money.Text(amount, b.Currency))
+		}
+		rows = append(rows, row)
+	}
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="balances.csv"`)
+	var file strings.Builder
+	_ = csv.NewWriter(&file).WriteAll(rows)                    // a builder takes everything
+	_, _ = io.WriteString(w, audit.EscapeLines(file.String())) // the client is gone
+}
+
+// lastMonth is the last month of a period of one or several.
+func lastMonth(period string) string { return period[strings.Index(period, "/")+1:] }
 
 func (v *visit) tenant() string { return cmp.Or(v.query("tenant"), dedupe.DefaultTenant) }
 
@@ -75,7 +99,7 @@ func (m accountMove) ByPerson() bool {
 type accountMonth struct {
 	Tenant, Period string
 	Balances       []seal.Balance
-	ops.List[ops.JournalEntry]
+	ops.List[journal.Entry]
 	// Sums are the balances at the end of the day that was asked for, by currency.
 	Sums    []daySum
 	TooMany bool
@@ -168,72 +192,8 @@ func sumsOf(account string, month *accountMonth, before time.Time) (sums []daySu
 	return sums
 }
 
-// How much a page shows of tenants, of a month's accounts, and of the findings of a part of a verification.
-const (
-	shownTenants  = 50
-	shownBalances = 100
-	shownFindings = 100
-)
-
-type journalPage struct {
-	Tenants        []string
-	Tenant, Period string
-	Seals          ops.List[seal.Seal]
-	Trial          seal.TrialBalance
-	// Left is how many accounts are not shown.
-	Left   int
-	Uneven []string
-}
-
-func books(v *visit) (any, error) {
-	page := journalPage{Tenant: v.tenant(), Period: cmp.Or(v.query("period"), ledger.PeriodOf(v.now))}
-	var tenants ops.List[string]
-	if err := v.get("/v1/ops/journal/tenants", &tenants); err != nil {
-		return nil, err
-	}
-	page.Tenants = tenants.Items[:min(len(tenants.Items), shownTenants)]
-	if err := v.get(with("/v1/ops/journal/seals", "tenant", page.Tenant, "limit", recent, "page", v.query("page")), &page.Seals); err != nil {
-		return nil, err
-	}
-	var err error
-	page.Trial, err = v.balances(page.Period)
-	page.Uneven = uneven(page.Trial.Balances)
-	if page.Left = len(page.Trial.Balances) - shownBalances; page.Left > 0 {
-		page.Trial.Balances = page.Trial.Balances[:shownBalances]
-	}
-	return page, err
-}
-
-type journalEntriesPage struct {
-	ops.List[ops.JournalEntry]
-	Tenant, Period, Account string
-}
-
-func entries(v *visit) (any, error) {
-	page := journalEntriesPage{Tenant: v.tenant(), Period: v.query("period"), Account: v.query("account")}
-	if page.Period == "" && ledger.Control(page.Account) == page.Account {
-		page.Period = ledger.PeriodOf(v.now)
-	}
-	err := v.get(with(v.list("/v1/ops/journal/entries", "account"), "tenant", page.Tenant, "period", page.Period), &page.List)
-	return page, err
-}
-
-type entry struct {
-	ops.JournalEntry
-	Back string // the page of the entry
-}
-
-func entryNow(v *visit) (any, error) {
-	shown := entry{Back: v.of("/ops/journal/entries/%s", v.param("entry"))}
-	err := v.get(v.of("/v1/ops/journal/entries/%s", v.param("entry")), &shown.JournalEntry)
-	return shown, err
-}
-
-func revertEntry(v *visit) (string, error) {
-	var reversal ledger.Entry
-	err := v.post(v.of("/v1/ops/journal/entries/%s/revert", v.param("entry")), journal.Change{Why: v.form("why")}, &reversal)
-	return with(href("/ops/journal/entries/%s", reversal.ID), "tenant", v.tenant()), err
-}
+// shownFindings is how many findings of a part of a verification a page shows.
+const shownFindings = 100
 
 type verification struct {
 	Tenant string
@@ -283,79 +243,5 @@ func (p *Pages) verify(v *visit) (any, error) {
 			done.Findings = done.Findings[:min(len(done.Findings), shownFindings)]
 			return done, nil
 		}
-	}
-}
-
-// periods are the months of a tenant that were ever closed, and the last ones that are over.
-type periods struct {
-	ops.List[journal.Period]
-	Tenant string
-	Over   []string
-}
-
-// over is how many months that are over are named where nobody has closed them.
-const over = 6
-
-func showPeriods(v *visit) (any, error) {
-	shown := periods{Tenant: v.tenant()}
-	if err := v.get(v.list("/v1/ops/journal/periods", "tenant"), &shown.List); err != nil {
-		return nil, err
-	}
-	month := time.Date(v.now.Year(), v.now.Month(), 1, 0, 0, 0, 0, time.UTC)
-	for range over {
-		month = month.AddDate(0, -1, 0)
-		name := ledger.PeriodOf(month)
-		if !slices.ContainsFunc(shown.Items, func(p journal.Period) bool { return p.Period == name }) {
-			shown.Over = append(shown.Over, name)
-		}
-	}
-	if asked := v.query("period"); ledger.IsPeriod(asked) && !slices.Contains(shown.Over, asked) {
-		shown.Over = append([]string{asked}, shown.Over...)
-	}
-	return shown, nil
-}
-
-type period struct {
-	ops.Period
-	Balances []seal.Balance
-	// Left is how many balances more there are than are shown, and Unsealed how many entries are summed
-	// up that have no seal.
-	Left, Unsealed int64
-	// Uneven are the currencies whose balances do not add up to nothing: the books are broken.
-	Uneven []string
-}
-
-func showPeriod(v *visit) (any, error) {
-	var shown period
-	if err := v.get(v.of("/v1/ops/journal/periods/%s", v.param("period")), &shown.Period); err != nil {
-		return nil, err
-	}
-	trial, err := v.balances(v.param("period"))
-	shown.Balances, shown.Unsealed, shown.Uneven = trial.Balances, trial.Unsealed, uneven(trial.Balances)
-	if more := len(shown.Balances) - shownBalances; more > 0 {
-		shown.Balances, shown.Left = shown.Balances[:shownBalances], int64(more)
-	}
-	return shown, err
-}
-
-// uneven returns the currencies whose closing balances do not add up to nothing, sorted.
-func uneven(balances []seal.Balance) (currencies []string) {
-	sums := map[string]int64{}
-	for _, b := range balances {
-		sums[b.Currency] += b.Closing
-	}
-	for currency, sum := range sums {
-		if sum != 0 {
-			currencies = append(currencies, currency)
-		}
-	}
-	slices.Sort(currencies)
-	return currencies
-}
-
-func changePeriod(how string) func(*visit) (string, error) {
-	return func(v *visit) (string, error) {
-		next := with(href("/ops/periods/%s", v.param("period")), "tenant", v.tenant())
-		return next, v.post(v.of("/v1/ops/journal/periods/%s/"+how, v.param("period")), journal.Change{Why: v.form("why")}, nil)
 	}
 }

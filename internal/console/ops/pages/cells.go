@@ -38,8 +38,8 @@ func cellOf(c console.Column, of any, tenant string) cell {
 		made.Time = at
 	}
 	_, worded := v.Interface().(fmt.Stringer)
-	if made.Amount = v.CanInt() && !worded; made.Amount && made.Text == console.Text(v) {
-		made.Text = number(v.Int())
+	if made.Amount = v.CanInt() && !worded; made.Amount {
+		made.Text = grouped(made.Text)
 	}
 	made.State = v.Kind() == reflect.String && v.Type() != reflect.TypeFor[string]()
 	if c.Link != "" && made.Text != "" {

@@ -61,7 +61,8 @@ var shaped = map[string]struct {
 	file string
 	of   func(answer any) any
 }{
-	"orders show": {"order.html", func(answer any) any { o := answer.(orders.Order); return orderPage{o, machine(o)} }}, //nolint:forcetypeassert // It is that operation's.
+	"journal balances": {"journal.html", func(answer any) any { return answer }},
+	"orders show":      {"order.html", func(answer any) any { o := answer.(orders.Order); return orderPage{o, machine(o)} }}, //nolint:forcetypeassert // It is that operation's.
 }
 
 // pageOf is the pattern of an operation's page: its route, with the verb behind it where another page has the route.
@@ -224,7 +225,7 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 		}
 	}
 	for _, other := range p.Declared.Operations {
-		if acts(other, o) && (view.Absent == nil || other.Method == http.MethodPut) {
+		if acts(other, o) && (view.Absent == nil && console.Allows(answer, other.Verb()) || view.Absent != nil && other.Method == http.MethodPut) {
 			view.Actions = append(view.Actions, action{title(other.Verb()), p.at(v, pageOf(other))})
 		}
 	}
@@ -285,7 +286,8 @@ func (p *Pages) form(v *visit, o console.Operation) (any, error) {
 		if answer == nil {
 			answer = reflect.Zero(reflect.TypeOf(before.Answer()).Elem()).Interface()
 		} else {
-			view.Facts, _ = p.facts(v, before, answer)
+			view.Facts, view.Tables = p.facts(v, before, answer)
+			view.Notes = console.Notes(answer)
 		}
 		for _, c := range before.Columns {
 			expected[c.Name] = console.Text(c.Value(answer))

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
@@ -195,7 +196,7 @@ func whole() ops.Event {
 			{EventID: "m1", Tenant: "t", EventType: "refund.done", Queue: "q2", State: ops.EmissionProcessed},
 			{EventID: "m2", Tenant: "t", EventType: "mail.sent", Queue: "mails", State: ops.EmissionWaiting},
 		},
-		Effect:  []ops.Posted{{JournalEntry: ops.JournalEntry{Entry: posted}, Balances: []ops.Balance{{Account: "points:user:u1", Currency: "points", Before: &had, After: &has}}}},
+		Effect:  []ops.Posted{{Entry: journal.Entry{Entry: posted}, Balances: []ops.Balance{{Account: "points:user:u1", Currency: "points", Before: &had, After: &has}}}},
 		LogLink: "https://log.example/?q=e1",
 	}
 }

@@ -103,10 +103,5 @@ func side(of map[string]any) string {
 	return strings.Join(parts, ", ")
 }
 
-// decimal is an amount as people write it. A currency that ISO 4217 does not know has no decimals.
-func decimal(minor int64, currency string) string {
-	if text, err := money.Format(minor, currency); err == nil {
-		return text
-	}
-	return number(minor)
-}
+// decimal is an amount as people read it, in groups of three digits.
+func decimal(minor int64, currency string) string { return grouped(money.Text(minor, currency)) }

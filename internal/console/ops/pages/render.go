@@ -73,7 +73,7 @@ var areas = []group{
 	}},
 	{"Money", []link{
 		{Address: "/ops/customers", Name: "Customers"}, {Address: "/ops/orders", Name: "Orders"}, {Address: "/ops/refunds", Name: "Refunds"},
-		{Address: "/ops/journal", Name: "Journal"}, {Address: "/ops/periods", Name: "Periods"},
+		{Address: "/ops/journal", Name: "Journal"},
 	}},
 	{"Configure", []link{
 		{Address: "/ops/products", Name: "Products"}, {Address: "/ops/stock", Name: "Stock"}, {Address: "/ops/endpoints", Name: "Endpoints"},
@@ -139,7 +139,7 @@ var parse = sync.OnceValues(func() (map[string]*template.Template, error) {
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"static": static, "when": when, "timed": timed, "iso": iso, "age": age, "since": since, "count": count, "number": integer, "href": href, "of": of, "params": with, "next": next, "tone": tone,
-		"side": side, "accountPage": accountPageOf, "decimal": decimal,
+		"side": side, "lastMonth": lastMonth, "accountPage": accountPageOf, "decimal": decimal,
 		"pretty": pretty, "agreed": agreed, "verb": func(kind deadletter.Kind) string { return verbs[kind] },
 	}
 }
@@ -185,15 +185,17 @@ func count(c ops.Count) string {
 	return number(c.Count)
 }
 
-func number(n int64) string {
-	digits, sign := strconv.FormatInt(n, 10), ""
-	if n < 0 {
-		digits, sign = digits[1:], "-"
+func number(n int64) string { return grouped(strconv.FormatInt(n, 10)) }
+
+// grouped is a number with a comma before each three digits of its whole part.
+func grouped(text string) string {
+	digits := strings.TrimPrefix(text, "-")
+	end := len(digits) - len(strings.TrimLeft(digits, "0123456789"))
+	whole := digits[:end]
+	for at := end - 3; at > 0; at -= 3 {
+		whole = whole[:at] + "," + whole[at:]
 	}
-	for at := len(digits) - 3; at > 0; at -= 3 {
-		digits = digits[:at] + "," + digits[at:]
-	}
-	return sign + digits
+	return strings.TrimSuffix(text, digits) + whole + digits[end:]
 }
 
 // integer is number for templates, which have whole numbers of any type.

@@ -27,7 +27,7 @@ func (p *Pages) statusRoutes(r chi.Router) {
 
 var subjects = map[string]string{
 	pause.Kind: "/ops/queues/%s", customers.AuditKind: "/ops/customers/%s", products.Kind: "/ops/products/%s", orders.StockKind: "/ops/stock/%s",
-	endpoints.Kind: "/ops/endpoints/%s", journal.Kind: "/ops/periods/%s", journal.KindEntry: "/ops/journal/entries/%s",
+	endpoints.Kind: "/ops/endpoints/%s", journal.Kind: "/ops/journal/periods/%s", journal.KindEntry: "/ops/journal/entries/%s",
 	deadletter.AuditKind: "/ops/operations/%s",
 }
 

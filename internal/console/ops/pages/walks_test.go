@@ -100,24 +100,23 @@ var walks = map[string]struct {
 		t.Helper()
 		s.sells(t, "default", "e1", "2026-10", 22)
 	}, steps: []step{
-		{asks: "/ops/periods", says: []string{"No month of this tenant was ever closed.", `href="/ops/periods/2026-10?tenant=default"`, `href="/ops/periods/2026-05?tenant=default"`}},
-		{asks: "/ops/periods?period=2025-01", says: []string{`href="/ops/periods/2025-01?tenant=default"`}},
-		{asks: "/ops/periods/2026-10", says: []string{"12.50", "-12.50", `href="/ops/periods/2026-10/close?tenant=default"`, "1 of the entries are not sealed yet"}},
-		{asks: "/ops/periods/2026-11/close", form: form("too early"), status: 409, says: []string{"The month is not over yet"}},
-		{asks: "/ops/periods/2026-10/close?tenant=default", form: form("the books are done"), says: []string{"the books are done", "takes entries until"}},
-		{asks: "/ops/periods", says: []string{"closing</span>"}},
-		{asks: "/ops/periods/2026-10/reopen", form: form("an invoice came late"), says: []string{"an invoice came late"}},
-		{asks: "/ops/periods/2026-10/reopen", says: []string{"when a second person asks for the same"}},
+		{asks: "/ops/journal/periods", says: []string{"2026-11 open"}},
+		{asks: "/ops/journal/periods/2026-10", says: []string{"12.50", "-12.50", `href="/ops/journal/periods/2026-10/close"`, "!/reopen", "1 entries that are not sealed yet"}},
+		{asks: "/ops/journal/periods/2026-11/close", form: form("too early"), status: 409, says: []string{"The month is not over yet"}},
+		{asks: "/ops/journal/periods/2026-10/close?tenant=default", form: form("the books are done"), says: []string{"the books are done", "2026-10 takes entries until"}},
+		{asks: "/ops/journal/periods", says: []string{"closing</span>"}},
+		{asks: "/ops/journal/periods/2026-10/reopen", form: form("an invoice came late"), says: []string{"an invoice came late"}},
+		{asks: "/ops/journal/periods/2026-10/reopen", says: []string{"2026-10 opens again when a second person asks for it, after local:ada."}},
 	}},
 	"an entry is reverted once": {seed: func(t *testing.T, s *shop) {
 		t.Helper()
 		s.names["entry"] = s.sells(t, "default", "e1", "2026-11", 22)[0].Key.ID
 		s.names["reversal"] = ledger.ReversalID(s.names["entry"])
 	}, steps: []step{
-		{asks: "/ops/journal/entries/{entry}/revert", says: []string{"12.50", "revenue", "Revert the entry"}},
+		{asks: "/ops/journal/entries/{entry}/revert", says: []string{"12.50", "revenue", "Lines"}},
 		{asks: "/ops/journal/entries/{entry}/revert", form: form(""), status: 422},
-		{asks: "/ops/journal/entries/{entry}/revert", form: form("booked twice"), says: []string{"{reversal}"}},
-		{asks: "/ops/journal/entries/{entry}/revert", form: form("booked twice"), status: 409, says: []string{"It is reverted already"}},
+		{asks: "/ops/journal/entries/{entry}/revert", form: form("booked twice"), says: []string{"Reverted by {reversal}"}},
+		{asks: "/ops/journal/entries/{entry}/revert", form: form("booked twice"), status: 409, says: []string{"The entry is reverted already"}},
 	}},
 	"the outbox shows what waits": {seed: func(t *testing.T, s *shop) {
 		t.Helper()
@@ -251,12 +250,14 @@ var walks = map[string]struct {
 		{asks: "/ops/orders/o2", status: 404, says: []string{"No order of that id has been seen."}},
 	}},
 	"the books are shown and verified": {seed: shelve, steps: []step{
-		{asks: "/ops/journal?tenant=acme", says: []string{"cash EUR 0.00 37.50 0.00 37.50", "Summed up to seal 1, and 1 entries that are not sealed yet", "1 2 2026-11-22 12:00:00 UTC"}},
-		{asks: "/ops/journal?tenant=nobody", says: []string{"have nothing up to this month", "Nothing of this tenant is sealed yet."}},
-		{asks: "/ops/journal/entries?tenant=acme", says: []string{"s1 invoice.paid", "debit 12.50 EUR, cash", "credit 12.50 EUR, revenue"}},
+		{asks: "/ops/journal?tenant=acme", says: []string{"cash asset EUR 0.00 37.50 0.00 37.50", "Total – EUR 0.00 37.50 37.50 0.00", "Summed up to seal 1, and 1 entries that are not sealed yet"}},
+		{asks: "/ops/journal/balances.csv?tenant=acme&from=2026-10&to=2026-11", says: []string{"acme,2026-10/2026-11,cash,asset,EUR,0.00,37.50,0.00,37.50"}},
+		{asks: "/ops/journal/seals?tenant=acme", says: []string{"1 2 2026-11-22 12:00:00 UTC"}},
+		{asks: "/ops/journal?tenant=nobody", says: []string{"The books of nobody have nothing up to 2026-11."}},
+		{asks: "/ops/journal/entries?tenant=acme", says: []string{"s1", "debit 12.50 EUR, cash", "credit 12.50 EUR, revenue"}},
 		{asks: "/ops/journal/entries?tenant=acme&account=revenue&period=2026-10", says: []string{"No entry fits."}},
-		{asks: "/ops/journal/entries/s1?tenant=acme", says: []string{"Rule sale", "Seal 1, place", "cash EUR 12.50 –", "Show the proof", "Revert the entry", "/proof?tenant=acme"}},
-		{asks: "/ops/journal/entries/s3?tenant=acme", says: []string{"Nothing proves an entry before it is sealed.", "!/proof"}},
+		{asks: "/ops/journal/entries/s1?tenant=acme", says: []string{"Rule sale", "Seal 1", "cash EUR 12.50 0.00", "/revert?tenant=acme", "/proof?tenant=acme"}},
+		{asks: "/ops/journal/entries/s3?tenant=acme", says: []string{"It is not sealed yet", "!/proof"}},
 		{asks: "/ops/journal/entries/s1/proof?tenant=acme", says: []string{"billhook ledger check-proof", "s1"}},
 		{asks: "/ops/journal/verify?tenant=acme", says: []string{"Verify the books of acme"}},
 		{asks: "/ops/journal/verify?tenant=acme", form: "tenant=acme", status: 200, says: []string{
@@ -396,7 +397,7 @@ func TestAVerificationStopsAtWhatItFindsAndGoesOn(t *testing.T) {
 	require.Contains(t, seen, "Go on verifying")
 	require.Contains(t, seen, "The books do not verify: 1 findings.")
 	require.Contains(t, seen, "changed entries/"+ledger.EntryID("acme", "s1"))
-	s.does(t, step{asks: "/ops/journal/entries/s1?tenant=acme", says: []string{"The entry was changed after it was sealed. Verify the books"}},
+	s.does(t, step{asks: "/ops/journal/entries/s1?tenant=acme", says: []string{"was changed after it was sealed. Verify the books"}},
 		step{asks: "/ops/", says: []string{"!do not verify"}})
 	delete(doc.Fields, "kind")
 	s.commit(t, store.Set(doc.Key, doc.Fields))
@@ -405,6 +406,6 @@ func TestAVerificationStopsAtWhatItFindsAndGoesOn(t *testing.T) {
 		Verifier: seal.Verifier{From: s.store, Origins: sealtest.Trusting{}}, Store: s.store, Now: func() time.Time { return noon }, Report: func(seal.Finding) {},
 	}).Step(t.Context())
 	require.NoError(t, err)
-	s.does(t, step{asks: "/ops/journal/entries/s1?tenant=acme", says: []string{"The entry was changed after it was sealed, and cannot be read any more."}},
+	s.does(t, step{asks: "/ops/journal/entries/s1?tenant=acme", says: []string{"was changed after it was sealed, and cannot be read any more."}},
 		step{asks: "/ops/", says: []string{"The books do not verify: 1 findings in the verification of", `href="/ops/journal/verify?tenant=acme"`}})
 }

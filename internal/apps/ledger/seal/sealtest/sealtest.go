@@ -279,7 +279,7 @@ func (w *world) sums(t *rapid.T, s store.Store, tenant, period string) {
 			}
 		}
 	}
-	got, err := seal.Balances(context.Background(), s, tenant, period)
+	got, err := seal.Balances(context.Background(), s, tenant, period, period)
 	require.NoError(t, err)
 	require.Len(t, got.Balances, len(want))
 	left := map[string]int64{}

@@ -1,0 +1,123 @@
+package seal
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+
+	"billhook/internal/apps/ledger"
+	"billhook/internal/console"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+)
+
+// ListOfSeals asks for a tenant's seals.
+type ListOfSeals struct {
+	console.Owned
+	console.Page
+}
+
+// VerifyBooks asks for a part of the verification of a tenant's books.
+type VerifyBooks struct {
+	console.Owned
+	Part string `json:"-" query:"page" help:"the member next of the answer before"`
+}
+
+// VerifyRest asks for a part of the verification of what no tenant's seals know.
+type VerifyRest struct {
+	Part string `json:"-" query:"page" help:"the member next of the answer before"`
+}
+
+// EntryOf asks for an entry, by its id or by that of the event that made it.
+type EntryOf struct {
+	console.Owned
+	ID string `json:"-" path:"entry" validate:"required" help:"event or entry"`
+}
+
+// Proof is the proof that an entry stands in its seal.
+type Proof struct {
+	Entry string `json:"entry" show:"Entry" link:"journal/entries/{entry}"`
+	// Proof is the text that billhook ledger check-proof and other people's tools read.
+	Proof string `json:"proof" show:"Proof"`
+}
+
+// Notes says what the proof is for.
+func (Proof) Notes() []string {
+	return []string{"It shows a stranger that the entry stands in its seal. Keep it as a file: billhook ledger check-proof " +
+		"checks it without asking anybody."}
+}
+
+// maxListed bounds a page of seals: each has the sums of all its accounts.
+const maxListed = 100
+
+// Operations are what people do with seals, and by them. What is found wrong is logged.
+func Operations(v Verifier, log *slog.Logger) []console.Operation {
+	found := func(ctx context.Context, part Verified, err error) (Verified, error) {
+		for _, finding := range part.Findings {
+			finding.Log(ctx, log)
+		}
+		return part, err
+	}
+	return []console.Operation{
+		console.New(console.Row{
+			Name: "seals ls", Path: "GET /v1/ops/journal/seals", Summary: "List the seals of a tenant's books, the newest first, each with its hash",
+			Empty: "Nothing of this tenant is sealed yet. The task seal-journal seals what was posted.", Errors: Failures,
+		}, func(ctx context.Context, _ audit.Author, in ListOfSeals) (console.List[Seal], error) {
+			before, _ := strconv.ParseInt(in.After.ID, 10, 64) // without one they begin with the newest
+			seals, next, err := List(ctx, v.From, in.Tenant, before, min(in.Limit, maxListed))
+			behind := store.Cursor{}
+			if next > 0 {
+				behind.ID = strconv.FormatInt(next, 10)
+			}
+			return console.ListOf(seals, behind), err
+		}),
+		console.New(console.Row{
+			Name: "journal tenants", Path: "GET /v1/ops/journal/tenants", Summary: "List the tenants whose books have seals",
+			Empty: "Nothing is sealed yet.",
+		}, func(ctx context.Context, _ audit.Author, _ struct{}) (console.List[string], error) {
+			tenants, err := Tenants(ctx, v.From)
+			return console.ListOf(tenants, store.Cursor{}), err
+		}),
+		console.New(console.Row{
+			Name: "ledger prove", Path: "GET /v1/ops/journal/entries/{entry}/proof", Before: "journal show", Errors: Failures,
+			Summary: "Show the proof that an entry stands in its seal",
+		}, func(ctx context.Context, _ audit.Author, in EntryOf) (Proof, error) {
+			id := ledger.IDOf(in.Tenant, in.ID)
+			text, err := Prove(ctx, v.From, id)
+			return Proof{Entry: id, Proof: string(text)}, err
+		}),
+		console.New(console.Row{
+			Name: "ledger verify", Path: "GET /v1/ops/journal/verify", Errors: Failures,
+			Summary: "Check a part of a tenant's books: seals, entries and balances",
+		}, func(ctx context.Context, _ audit.Author, in VerifyBooks) (Verified, error) {
+			part, err := v.Page(ctx, in.Tenant, in.Part)
+			return found(ctx, part, err)
+		}),
+		console.New(console.Row{
+			Name: "ledger verify-rest", Path: "GET /v1/ops/journal/verify/rest", Errors: Failures,
+			Summary: "Check a part of the entries that no tenant's seals know",
+		}, func(ctx context.Context, _ audit.Author, in VerifyRest) (Verified, error) {
+			part, err := v.Rest(ctx, in.Part)
+			return found(ctx, part, err)
+		}),
+	}
+}
+
+// Failures are how what goes wrong with the books is answered.
+var Failures = []console.Refusal{
+	{Of: ErrNoEntry, Kind: console.Absent, Code: "entry_unknown", Detail: "The books have no entry of that id."},
+	{Of: ErrUnsealed, Kind: console.Conflict, Code: "entry_unsealed", Detail: unsealedYet},
+	{Of: ErrPage, Kind: console.Malformed, Code: "page_invalid", Detail: "The page is the next of an earlier answer."},
+	{Of: ErrBroken, Kind: console.Conflict, Code: "books_changed", Detail: changed},
+	{Of: ledger.ErrBroken, Kind: console.Conflict, Code: "books_changed", Detail: changed},
+	{Of: ErrOverflow, Kind: console.Broken, Code: "books_broken", Detail: Unreadable},
+}
+
+const (
+	changed = "An entry or a seal that this needs was changed after it was sealed, or after it was posted, and cannot be read; " +
+		"billhook ledger verify names it."
+	unsealedYet = "The entry is not sealed yet, and nothing proves it before; the task seal-journal seals it, so ask again."
+
+	// Unreadable is how it is answered that the books are broken.
+	Unreadable = "What is stored of the books cannot be read; billhook ledger verify says which document it is."
+)

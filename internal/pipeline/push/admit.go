@@ -18,10 +18,10 @@ import (
 const maxPushBody = (contract.MaxMessageBytes/3+1)*4 + contract.MaxAttributes*(contract.MaxAttributeKey+contract.MaxAttributeValue)*6 + 64<<10
 
 // admit refuses while draining, authenticates, finds the queue, and reads and decodes the body. Where ok is false it has
-// answered; else the caller answers, and then releases the delivery.
-func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, d delivery, ok bool) {
+// answered; else the caller answers, and then releases the push.
+func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, e envelope, ok bool) {
 	if !s.authentic(w, r) {
-		return nil, delivery{}, false
+		return nil, envelope{}, false
 	}
 	if q, ok = s.queues[chi.URLParam(r, "queue")]; !ok {
 		return s.refuse(w, r, errQueue)
@@ -36,14 +36,14 @@ func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, d del
 		release()
 		return s.refuse(w, r, unread.Problem(err))
 	}
-	if d, err = decodeEnvelope(body.Bytes()); err != nil {
+	if e, err = decodeEnvelope(body.Bytes()); err != nil {
 		release()
 		// This did not come from Pub/Sub: there is no message that could be lost.
 		return s.refuse(w, r, errNotPush)
 	}
-	d.trace = traceOf(r.Header.Get("Traceparent"), d.message.Attributes["googclient_traceparent"])
-	d.release = release // the message is as large, and in memory until it is answered
-	return q, d, true
+	e.trace = traceOf(r.Header.Get("Traceparent"), e.message.Attributes["googclient_traceparent"])
+	e.release = release // the message is as large, and in memory until it is answered
+	return q, e, true
 }
 
 // traceparent is the header of the W3C's Trace Context, as far as the id of the trace.
@@ -118,8 +118,8 @@ func (s *Service) Authenticated(next http.Handler) http.Handler {
 }
 
 // refuse answers a push that is not admitted. It returns what admit does then.
-func (s *Service) refuse(w http.ResponseWriter, r *http.Request, p *serve.Problem) (*queue, delivery, bool) {
+func (s *Service) refuse(w http.ResponseWriter, r *http.Request, p *serve.Problem) (*queue, envelope, bool) {
 	s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "push refused", slog.String("reason", p.Code), slog.Int("status", p.Status))
 	p.Write(w)
-	return nil, delivery{}, false
+	return nil, envelope{}, false
 }

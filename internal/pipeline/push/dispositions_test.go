@@ -2,6 +2,7 @@ package push_test
 
 import (
 	"context"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/push"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -178,6 +180,22 @@ func TestEveryFailureHasItsDisposition(t *testing.T) {
 	})
 	golden(t, "failures.txt", table)
 	golden(t, "failures-cost.txt", costs)
+}
+
+func TestTheTableOfDispositionsIsInTheDocs(t *testing.T) {
+	t.Parallel()
+	const page, begin, end = "../../../docs/exactly-once.md", "<!-- dispositions: go test ./internal/pipeline/push -update -->\n", "<!-- end of dispositions -->"
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	before, rest, _ := strings.Cut(string(text), begin)
+	_, after, found := strings.Cut(rest, end)
+	require.True(t, found)
+	want := before + begin + push.Dispositions() + end + after
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o600))
+		return
+	}
+	require.Equal(t, want, string(text), "go test ./internal/pipeline/push -update writes it anew")
 }
 
 // TestADeadLetterIsAnsweredAsItsQueueSays is the table of the ends of what cannot succeed.

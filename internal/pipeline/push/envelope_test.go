@@ -2,6 +2,7 @@ package push
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -15,6 +16,23 @@ import (
 func (s *Service) BodyBudget(bytes int64) (held func() int64) {
 	s.bodies = serve.NewBudget(bytes)
 	return s.bodies.Held
+}
+
+// Dispositions prints the table of dispositions. The last row of each state fits always.
+func Dispositions() string {
+	text := strings.Builder{}
+	text.WriteString("| the message is not handled, since | and | so |\n| --- | --- | --- |\n")
+	for i, r := range dispositions {
+		var when []string
+		for _, c := range r.when {
+			when = append(when, c.text)
+		}
+		if last := i+1 == len(dispositions) || dispositions[i+1].state != r.state; last != (len(when) == 0) {
+			panic(r.state)
+		}
+		fmt.Fprintf(&text, "| %s | %s | `%s` |\n", r.state, strings.Join(when, ", and "), r.then)
+	}
+	return text.String()
 }
 
 // notPushes are bodies that are no push requests.
@@ -62,7 +80,7 @@ func FuzzDecodeEnvelope(f *testing.F) {
 				"data": d.message.Data, "attributes": d.message.Attributes, "messageId": d.messageID,
 				"orderingKey": d.message.OrderingKey, "publishTime": d.publishedAt,
 			},
-			"subscription": d.subscription, "deliveryAttempt": d.attempt,
+			"subscription": d.subscription, "deliveryAttempt": d.number,
 		})
 		require.NoError(t, err)
 		same, err := decodeEnvelope(again)

@@ -3,10 +3,6 @@ package push
 import (
 	"errors"
 	"strconv"
-	"strings"
-	"time"
-
-	"github.com/go-json-experiment/json"
 
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
@@ -16,63 +12,13 @@ import (
 	"billhook/internal/retry"
 )
 
-// wrapped is the body of a push request (Pub/Sub documentation: receive push messages, wrapped). Other fields are passed over.
-type wrapped struct {
-	Message struct {
-		Data        []byte            `json:"data"`
-		Attributes  map[string]string `json:"attributes"`
-		MessageID   string            `json:"messageId"`
-		OrderingKey string            `json:"orderingKey"`
-		PublishTime time.Time         `json:"publishTime"`
-	} `json:"message"`
-	Subscription string `json:"subscription"`
-	// DeliveryAttempt stands beside message, with a dead-letter policy only.
-	DeliveryAttempt int `json:"deliveryAttempt"`
-}
-
-// delivery is one push, decoded as far as the broker's wrapping goes.
-type delivery struct {
-	message      contract.Message
-	messageID    string
-	publishedAt  time.Time
-	subscription string
-	// attempt is the broker's own count; 0 where it sends none.
-	attempt int
-	// trace is the id of the trace that the push is part of; empty: it came with none.
-	trace string
-	// received is when the push arrived: it is to be answered within the ack deadline.
-	received time.Time
-	// release gives back what its body held of the budget.
-	release func()
-}
-
-var errEnvelope = errors.New("push: not a push request's body")
-
-// decodeEnvelope reads a push request's body. Its errors hold nothing of the body.
-func decodeEnvelope(body []byte) (delivery, error) {
-	var w wrapped
-	// A message id becomes part of a document's id and of attributes: Pub/Sub's are digits.
-	if err := json.Unmarshal(body, &w); err != nil || !pii.ID.Valid(w.Message.MessageID) {
-		return delivery{}, errEnvelope
-	}
-	return delivery{
-		message: contract.Message{
-			Data: w.Message.Data, Attributes: w.Message.Attributes, OrderingKey: w.Message.OrderingKey,
-		},
-		messageID:    w.Message.MessageID,
-		publishedAt:  w.Message.PublishTime,
-		subscription: w.Subscription[strings.LastIndexByte(w.Subscription, '/')+1:],
-		attempt:      w.DeliveryAttempt,
-	}, nil
-}
-
 // maxReplays bounds what an attribute can claim.
 const maxReplays = 1_000_000
 
-// decodeEvent turns a delivery into the event of its queue's contract, with the identity of its record, as far as the
+// decodeEvent turns a push into the event of its queue's contract, with the identity of its record, as far as the
 // message could be read. The error of a message that breaks the contract is marked terminal. The event of such a message
 // has only the id that it claims: none where its attributes and its body differ, or where one of the two is not valid.
-func decodeEvent(contracts *contract.Set, q *queue, d delivery) (handler.Event, dedupe.Record, error) {
+func decodeEvent(contracts *contract.Set, q *queue, d envelope) (handler.Event, dedupe.Record, error) {
 	record := dedupe.Record{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID}
 	if replays, err := strconv.ParseInt(d.message.Attributes[deadletter.AttrReplayCount], 10, 64); err == nil && replays > 0 {
 		record.Replays = min(replays, maxReplays)

@@ -16,103 +16,107 @@ import (
 	"billhook/internal/retry"
 )
 
-// perform is the fourth step. It calls the handler, and commits the effect with the record. Where the handler's assumption
-// no longer holds, it calls the handler again. A caller that leaves does not end a leased handler: half a call is worse
-// than a whole one without a caller.
-func (s *Service) perform(ctx context.Context, w *attempt) verdict {
-	leased := w.handler.Leased != nil
+// perform calls the handler, and commits the effect with the record. Where the handler's assumption no longer holds, it
+// calls the handler again. A caller that leaves does not end a leased handler: half a call is worse than a whole one
+// without a caller.
+func (s *Service) perform(ctx context.Context, a *attempt) finding {
+	leased := a.handler.Leased != nil
 	if leased {
-		ctx = context.WithoutCancel(ctx)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), a.policy.Timeout)
+		defer cancel()
 	}
-	limited, cancel := context.WithTimeout(ctx, w.policy.Timeout)
-	if !w.until.IsZero() {
-		cancel()
-		limited, cancel = context.WithDeadline(ctx, w.until)
-	}
-	defer cancel()
 	for {
-		effect, err := s.effect(limited, w)
-		over := limited.Err()
+		event := a.numbered()
+		effect, err := s.effect(ctx, a, event)
+		over := ctx.Err()
 		var emitted lane.Emitted
 		if err == nil {
-			emitted, err = s.emit(w, &effect)
+			emitted, err = s.emit(a, event, &effect)
 		}
 		if leased {
 			failpoint.Hit(failpoint.LeasedDone)
 		}
-		seen, unknown := dedupe.Fresh, false
-		if err == nil {
-			commit, done := limited, context.CancelFunc(func() {})
-			if leased {
-				commit, done = context.WithTimeout(ctx, bookkeeping)
-			} else {
-				failpoint.Hit(failpoint.TxCommit)
-			}
-			w.superseded = effect.Superseded
-			effect.Writes = append(slices.Clip(effect.Writes), s.replayEnds(w)...)
-			seen, err = w.run.Conclude(commit, dedupe.Ending{Status: dedupe.Completed, Effect: effect, Emitted: emitted.Messages})
-			done()
-			if unknown = err != nil; unknown && !leased {
-				over = limited.Err()
-			}
-			w.event.Attempt, w.event.Try = w.run.Attempt(), w.run.Try()
-		}
-		v := verdict{course: recorded, seen: seen, failure: err, attempt: w.event.Attempt}
 		if err != nil {
-			v.means = retry.Decide(err)
+			return s.unperformed(ctx, a, err, over, false)
 		}
-		if err != nil && over != nil && !v.means.Class.Terminal() && (!leased || !unknown) {
-			// The time was up, or the caller gone, whatever error the handler or the store returned.
-			v.means = retry.Decide(over)
-		}
-		shared := v.means.Scope != retry.OneMessage || over != nil
+		a.run.superseded = effect.Superseded
+		effect.Writes = append(slices.Clip(effect.Writes), s.replayEnds(a)...)
+		seen, err := s.commit(ctx, a, dedupe.Ending{Status: dedupe.Completed, Effect: effect, Emitted: emitted.Messages})
 		switch {
-		case err == nil && seen == dedupe.Own:
-			if leased {
-				failpoint.Hit(failpoint.LeasedCompleted)
-			} else {
-				failpoint.Hit(failpoint.TxCommitted)
-			}
-			w.lanes, w.released = emitted.Lanes, emitted.Due
-			return v
-		case err == nil && !w.run.Lost(seen) && (seen == dedupe.Fresh || seen == dedupe.Claimed):
-			continue // another effect, of another Try
-		case err == nil:
-			return v
-		case leased && errors.As(err, new(abandonedError)):
-			// It still runs and cannot be stopped: no other attempt while the lease stands.
-			s.config.Log.LogAttrs(ctx, slog.LevelError, "handler does not return", slog.String("queue", w.queue.ID),
-				slog.String("event_id", w.event.ID), slog.String("event_type", w.event.Type))
-			v.course = nacked
-		case leased && unknown && !v.means.Class.Terminal() && (v.means.Counts || v.means.Scope != retry.OneMessage):
-			v.course = nacked // the lease stands, and then Reconcile is asked
-		case leased, v.means.Class.Terminal(), v.means.Counts, v.means.Scope == retry.OtherEvent:
-			v.course = failed
-		case shared:
-			v.course = uncertain
-		default:
-			v.course = busy
+		case err != nil && leased:
+			return s.unperformed(ctx, a, err, over, true)
+		case err != nil:
+			return s.unperformed(ctx, a, err, ctx.Err(), true)
+		case seen == dedupe.Own:
+			a.run.emitted = emitted
+			return s.read(a, seen)
+		case !a.undecided(seen):
+			return s.read(a, seen)
 		}
-		return v
 	}
+}
+
+// commit commits the effect with the record: that of a leased handler in a time of its own.
+func (s *Service) commit(ctx context.Context, a *attempt, end dedupe.Ending) (dedupe.Seen, error) {
+	committed := failpoint.TxCommitted
+	if a.handler.Leased != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+		defer cancel()
+		committed = failpoint.LeasedCompleted
+	} else {
+		failpoint.Hit(failpoint.TxCommit)
+	}
+	seen, err := a.run.Conclude(ctx, end)
+	if err == nil && seen == dedupe.Own {
+		failpoint.Hit(committed)
+	}
+	return seen, err
+}
+
+// unperformed is what a failure of the handler or, where it is unknown whether the effect was committed, of the commit
+// means. over is set where the time was up, or the caller gone.
+func (s *Service) unperformed(ctx context.Context, a *attempt, err, over error, unknown bool) finding {
+	leased, f := a.handler.Leased != nil, found(failed, err)
+	f.attempt = a.run.Attempt()
+	if over != nil && !f.means.Class.Terminal() && (!leased || !unknown) {
+		f.means = retry.Decide(over) // whatever error the handler or the store returned
+	}
+	one := f.means.Scope == retry.OneMessage
+	switch {
+	case leased && errors.As(err, new(abandonedError)):
+		// It still runs and cannot be stopped: no other attempt while the lease stands.
+		s.config.Log.LogAttrs(ctx, slog.LevelError, "handler does not return", slog.String("queue", a.queue.ID),
+			slog.String("event_id", a.event.ID), slog.String("event_type", a.event.Type))
+		f.state = unanswered
+	case leased && unknown && !f.means.Class.Terminal() && (f.means.Counts || !one):
+		f.state = unanswered // the lease stands, and then Reconcile is asked
+	case leased, f.means.Class.Terminal(), f.means.Counts, f.means.Scope == retry.OtherEvent:
+	case over != nil, !one:
+		f.state = uncertain
+	default:
+		f.state = held
+	}
+	return f
 }
 
 // effect calls the handler. Before it calls a leased one again, it asks what became of the earlier attempt. An event whose
 // workers died in every attempt is asked about, and not tried.
-func (s *Service) effect(ctx context.Context, w *attempt) (handler.Effect, error) {
-	event, h := w.event, w.handler
+func (s *Service) effect(ctx context.Context, a *attempt, event handler.Event) (handler.Effect, error) {
+	h := a.handler
 	if h.Leased == nil {
 		effect, _, err := guarded(ctx, s.config.Log, event, 0, always(h.Tx))
 		return effect, err
 	}
-	if (w.repeated || event.Try > 0) && h.Leased.Reconcile != nil {
+	if (a.run.Repeated() || event.Try > 0) && h.Leased.Reconcile != nil {
 		effect, done, err := guarded(ctx, s.config.Log, event, grace, h.Leased.Reconcile)
 		failpoint.Hit(failpoint.LeasedReconciled)
 		if err != nil || done {
 			return effect, err
 		}
 	}
-	if event.Attempt > w.allowed {
+	if event.Attempt > a.allowed {
 		return handler.Effect{}, workerDied
 	}
 	effect, _, err := guarded(ctx, s.config.Log, event, grace, always(h.Leased.Do))
@@ -122,14 +126,14 @@ func (s *Service) effect(ctx context.Context, w *attempt) (handler.Effect, error
 // emit adds the writes of an effect's emissions. It refuses one that the catalog does not list for the handler: nothing
 // is granted for it, and the message would stay in the outbox for ever. The release is at fault, so the event is tried
 // again, and that counts.
-func (s *Service) emit(w *attempt, effect *handler.Effect) (lane.Emitted, error) {
+func (s *Service) emit(a *attempt, event handler.Event, effect *handler.Effect) (lane.Emitted, error) {
 	for _, emission := range effect.Emit {
-		if !slices.Contains(w.policy.Emits, emission.To) {
+		if !slices.Contains(a.policy.Emits, emission.To) {
 			// Without the topic's name, which the handler may have from the message.
 			return lane.Emitted{}, retry.Transient("emission_undeclared", nil)
 		}
 	}
-	return lane.Emit(s.config.Catalog, w.event, effect, s.config.Now())
+	return lane.Emit(s.config.Catalog, event, effect, s.config.Now())
 }
 
 // grace is how long a leased handler may take to return after its deadline.

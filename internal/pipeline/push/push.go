@@ -94,8 +94,8 @@ type queue struct {
 	slots *slots
 	// waits: it is ordered, and its messages wait as a rule, so each of its deliveries looks for one before it.
 	waits bool
-	// calm is whether no message of it waits in a lane, remembered for calmFor. Where it is not, every lane is read.
-	calm *cache.Cache[bool]
+	// noneWait is whether no message of it waits in a lane. Where one does, every lane is read.
+	noneWait *cache.Cache[bool]
 	// oneTarget: its messages of all types go to one place outside.
 	oneTarget bool
 	// nacks is the budget of nacks for the sake of single messages.
@@ -122,7 +122,7 @@ func New(config Config) *Service {
 			many = many || (h.Leased != nil && h.Leased.ManyPlaces)
 		}
 		s.queues[q.ID] = &queue{
-			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), calm: cache.New[bool](1, 0, config.Now), oneTarget: leased && !many && len(places) == 1,
+			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), noneWait: cache.New[bool](1, 0, config.Now), oneTarget: leased && !many && len(places) == 1,
 			// Messages wait by a policy that is not the broker's, or where the service that a leased handler calls asks for it.
 			waits: q.Ordered() && (leased || !q.BrokerKeepsTime()),
 			nacks: rate.NewLimiter(rate.Every(q.NackBudget), 1),
@@ -162,64 +162,61 @@ func (s *Service) Routes(r chi.Router) {
 }
 
 func (s *Service) push(w http.ResponseWriter, r *http.Request) {
-	started := s.config.Now()
-	q, d, ok := s.admit(w, r)
+	received := s.config.Now()
+	q, e, ok := s.admit(w, r)
 	if !ok {
 		return
 	}
-	d.received = started
-	defer d.release()
-	a, record := s.deliver(r.Context(), q, d)
-	status := a.httpStatus(q, s.config.Now())
-	took := s.config.Now().Sub(started)
-	s.config.Metrics.Delivery(q.ID, string(a.Outcome), a.Reason, took)
-	s.config.Rates.Ended(q.ID, a.Outcome, a.Attempt)
+	defer e.release()
+	e.received = received
+	reply, delivered := s.deliver(r.Context(), q, e)
+	status, took := reply.httpStatus(q, s.config.Now()), s.config.Now().Sub(e.received)
+	s.config.Metrics.Delivery(q.ID, string(reply.Outcome), reply.Reason, took)
+	s.config.Rates.Ended(q.ID, reply.Outcome, reply.Attempt)
 	level := slog.LevelInfo
-	switch a.Outcome {
-	case retry.Retry:
-		if a.Status != http.StatusOK { // else it only waits
-			level = slog.LevelWarn
-		}
-	case retry.DeadLettered:
+	switch {
+	case reply.Outcome == retry.DeadLettered:
 		level = slog.LevelError
-	default:
+	case reply.Outcome == retry.Retry && reply.Status != http.StatusOK: // else it only waits
+		level = slog.LevelWarn
 	}
+	record := delivered.record
 	var made []slog.Attr
-	if a.Ref != "" {
-		made = []slog.Attr{slog.String("ref", a.Ref)}
+	if reply.Ref != "" {
+		made = []slog.Attr{slog.String("ref", reply.Ref)}
 	}
 	s.config.Log.LogAttrs(r.Context(), level, "delivery", append(made,
 		slog.String("queue", q.ID), slog.String("event_id", record.EventID), slog.String("event_type", record.EventType),
-		slog.String("message_id", d.messageID), slog.String("instance", s.config.Instance), slog.String("ordering_key", record.OrderingKey),
-		slog.String("correlation_id", record.CorrelationID), slog.Int("attempt", a.Attempt), slog.Int("delivery_attempt", d.attempt),
-		slog.String("outcome", string(a.Outcome)), slog.String("reason", a.Reason), slog.String("result", a.result),
-		slog.String("cause", a.cause), slog.Bool("delayed", a.Delayed), slog.Int("status", status), slog.Float64("duration_ms", took.Seconds()*1000))...)
+		slog.String("message_id", e.messageID), slog.String("instance", s.config.Instance), slog.String("ordering_key", record.OrderingKey),
+		slog.String("correlation_id", record.CorrelationID), slog.Int("attempt", reply.Attempt), slog.Int("delivery_attempt", e.number),
+		slog.String("outcome", string(reply.Outcome)), slog.String("reason", reply.Reason), slog.String("result", reply.result),
+		slog.String("cause", reply.cause), slog.Bool("delayed", reply.Delayed), slog.Int("status", status), slog.Float64("duration_ms", took.Seconds()*1000))...)
 	if status == http.StatusNoContent {
 		w.WriteHeader(status)
 		return
 	}
-	serve.WriteJSON(w, status, a)
+	serve.WriteJSON(w, status, reply)
 }
 
-// deadLetter keeps one dead letter in the store. Where the store is down, the letter stays on its topic.
+// deadLetter keeps one dead letter in the store. Where the store is down, it stays on its topic.
 func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request) {
-	q, d, ok := s.admit(w, r)
+	q, e, ok := s.admit(w, r)
 	if !ok {
 		return
 	}
-	defer d.release()
+	defer e.release()
 	ctx, cancel := context.WithTimeout(r.Context(), bookkeeping)
 	defer cancel()
 	failpoint.Hit(failpoint.LetterKeep)
-	fresh, err := deadletter.Keep(ctx, s.config.Store, q.Queue, d.message, d.messageID, s.config.Now())
+	fresh, err := deadletter.Keep(ctx, s.config.Store, q.Queue, e.message, e.messageID, s.config.Now())
 	if err != nil {
 		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "dead letter not kept", slog.String("queue", q.ID),
-			slog.String("message_id", d.messageID), slog.String("cause", cause(err)))
+			slog.String("message_id", e.messageID), slog.String("cause", cause(err)))
 		errUnkept.Write(w)
 		return
 	}
 	failpoint.Hit(failpoint.LetterKept)
 	s.config.Log.LogAttrs(ctx, slog.LevelInfo, "dead letter kept", slog.String("queue", q.ID),
-		slog.String("message_id", d.messageID), slog.Bool("new", fresh))
+		slog.String("message_id", e.messageID), slog.Bool("new", fresh))
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
-	"time"
 
-	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -18,300 +15,197 @@ import (
 	"billhook/internal/retry"
 )
 
-const (
-	maxResume = 2 * time.Second // how long a request waits for the next attempt of its message
-	nextLook  = time.Second     // and for a message that another worker has
-)
-
-// settle is the step after a failure. It counts the attempt, keeps the message or dead-letters it, and makes the answer:
-// it reads the record, publishes the dead letter, and writes the lane and the record. Where the record or the lane is not
-// as assumed, settle returns that as the attempt's result.
-func (s *Service) settle(ctx context.Context, w *attempt, v verdict) verdict {
+// settle is the step after a message was found not to be handled now. It looks up what becomes of the message, and does
+// that. Where the record or the lane is not as assumed, what it finds is settled next.
+func (s *Service) settle(ctx context.Context, a *attempt, f finding) finding {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
-	a := again(v.means, v.failure)
-	if v.course == nacked || (v.course == failed && v.means.Counts) {
-		a.Attempt = v.attempt
+	if f.state == failed {
+		f.means, f.failure = a.exhausted(f.means, f.failure, f.attempt)
 	}
-	letter := deadletter.Letter{
-		Message: w.delivery.message, Reason: a.Reason, Status: a.Status, Detail: detail(v.failure),
-		IdempotencyKey: w.record.IdempotencyKey,
-		SourceQueue:    w.queue.ID, SourceSubscription: w.delivery.subscription, SourceMessageID: w.firstID,
-		FirstPublishedAt: w.delivery.publishedAt, DeadLetteredAt: s.config.Now(),
-	}
-	reason := slog.String("reason", a.Reason)
-	p := s.plan(w, v)
-	end := dedupe.Ending{Status: dedupe.Failed, Reason: a.Reason, Next: p.due, Uncounted: !v.means.Counts}
-	if p.way == never {
-		a.Outcome, end = retry.DeadLettered, dedupe.Ending{Status: dedupe.DeadLettered, Reason: a.Reason}
-		for _, marked := range marks(v.failure) {
-			a.quiet = a.quiet || marked.Verdict.Scope == retry.OtherEvent          // it waited in vain
-			end.Uncounted = end.Uncounted || marked.Verdict.Reason == dedupe.Begun // attempts began, and none ended
+	var then disposition
+	then, f.due = s.dispose(a, f)
+	if f.state == uncertain {
+		// A commit whose answer was lost is recognized, where the store answers again.
+		if seen, err := a.run.Look(ctx); err == nil && seen != dedupe.Fresh {
+			return s.read(a, seen)
 		}
 	}
-
-	// The record.
-	switch {
-	case p.way == never:
-		if w.claims != nil {
-			if err := w.claims.Broken(ctx, a.Reason); err != nil {
-				return verdict{course: nacked, failure: err}
-			}
-		}
-		seen, err := w.run.Look(ctx)
-		switch {
-		case err != nil:
-			return verdict{course: nacked, failure: err}
-		case w.run.Lost(seen) || (seen != dedupe.Fresh && seen != dedupe.Claimed):
-			return verdict{course: recorded, seen: seen}
-		}
-		a.Attempt, end.Uncounted = w.run.Attempt(), end.Uncounted && seen == dedupe.Fresh
-		if end.Uncounted {
-			a.Attempt-- // the last was counted before it ran, and there is no other
-		}
-	case v.course == uncertain, v.course == busy:
-		if v.course == uncertain {
-			// A commit whose answer was lost is recognized, where the store answers again.
-			if seen, err := w.run.Look(ctx); err == nil && seen != dedupe.Fresh {
-				return verdict{course: recorded, seen: seen}
-			}
-		}
+	if f.state == uncertain || f.state == held {
 		// An attempt that was counted before it ran, and was none of the event's own, is taken back. Else it stays counted.
-		if _, err := w.run.Uncount(ctx, a.Reason); err != nil {
-			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not taken back", about(w, reason)...)
+		if _, err := a.run.Uncount(ctx, f.means.Reason); err != nil {
+			s.warn(ctx, "attempt not taken back", a, slog.String("reason", f.means.Reason))
 		}
 	}
-
-	// The dead letter.
-	if p.way == never {
-		failpoint.Hit(failpoint.BuryPublish)
-		if letter.Attempts = a.Attempt; w.queue.DeadLetter.Drop {
-			a.Outcome = retry.Dropped
-		} else if err := deadletter.Publish(ctx, s.config.DeadLetters, w.queue.Queue, letter); err != nil {
-			return verdict{course: nacked, failure: retry.Outage("dead_letter_unconfirmed", err), attempt: a.Attempt}
-		}
-		failpoint.Hit(failpoint.BuryPublished)
-	}
-
-	// The lane.
-	var place lane.Lane
-	var err error
-	if p.way == kept {
-		if place = w.place; v.course != postponed {
-			place, err = lane.Open(ctx, s.config.Store, p.name)
-		}
-	}
-	switch counts := v.course == failed || v.course == early; {
-	case p.way != kept, err != nil:
-	case !counts && p.name.OrderingKey == "" && place.Holds(): // an earlier delivery has kept it
+	switch then {
+	case bury:
+		return s.bury(ctx, a, f)
+	case keep:
+		return s.keep(ctx, a, f)
+	case resume:
+		return s.resume(ctx, a, f)
 	default:
-		message := w.delivery.message
-		message.Attributes = w.queue.Addressed(message.Attributes)
-		end.Kept.Beside = p.name.OrderingKey == "" && w.name.OrderingKey != ""
-		end.Kept.Ticket, end.Kept.Writes, err = place.Put(lane.Waiting{
-			Topic: w.queue.Topic(), Message: message, FirstPublished: w.delivery.publishedAt, MessageID: w.delivery.messageID,
-			Tenant: w.event.Tenant, EventID: w.event.ID,
-			Due: p.due, Timer: v.course == postponed && !p.due.IsZero(), // until its time of delivery
-		}, s.config.Now())
-		if err == nil && (v.course == postponed || v.course == busy) {
-			_, err = s.config.Store.Commit(ctx, end.Kept.Writes)
+		return s.nack(ctx, a, f)
+	}
+}
+
+// nack leaves the message to the broker.
+func (s *Service) nack(ctx context.Context, a *attempt, f finding) finding {
+	if f.state == failed {
+		if other := s.count(ctx, a, f, dedupe.Kept{}); other.state != goesOn {
+			return other
 		}
 	}
+	return final(f.again())
+}
+
+// resume has the request make the next attempt, when it is due.
+func (s *Service) resume(ctx context.Context, a *attempt, f finding) finding {
+	if f.state == failed {
+		if other := s.count(ctx, a, f, dedupe.Kept{}); other.state != goesOn {
+			return other
+		}
+	}
+	reply := f.again()
+	reply.next.resume = f.due
+	return final(reply)
+}
+
+// keep puts the message into its lane, in one commit with what is recorded of a failed attempt.
+func (s *Service) keep(ctx context.Context, a *attempt, f finding) finding {
+	name, place, err := a.lane, a.position.lane, error(nil)
+	// What it waits for may be behind it. So may what a worker whose clock is ahead has released beside its key.
+	if f.means.Scope == retry.OtherEvent || (f.state == early && a.run.Beside()) {
+		name.OrderingKey = ""
+	}
+	if f.state != waiting {
+		place, err = lane.Open(ctx, s.config.Store, name)
+	}
+	var kept dedupe.Kept
+	counted := f.state == failed || f.state == early
+	if err == nil && (counted || name.OrderingKey != "" || !place.Holds()) { // else an earlier delivery has kept it
+		kept, err = s.put(a, f, name, place)
+		if err == nil && !counted {
+			_, err = s.config.Store.Commit(ctx, kept.Writes)
+		}
+	}
+	if err != nil {
+		return s.unkept(ctx, a, f, err)
+	}
+	if counted {
+		if other := s.count(ctx, a, f, kept); other.state != goesOn {
+			return other
+		}
+	}
+	reply := f.again()
+	reply.Delayed, reply.next.due = true, f.due
+	if f.due.IsZero() && !place.Holds() { // else it comes with those before it
+		reply.next.due = s.config.Now()
+	}
+	if f.state != failed {
+		reply.cause = ""
+	}
+	if f.state == waiting {
+		reply.Status = http.StatusOK
+	}
+	reply.next.hold = a.mayMissLane && !place.Exists() && name.OrderingKey != ""
+	return final(reply)
+}
+
+// put makes the writes that put the message into a lane.
+func (s *Service) put(a *attempt, f finding, name lane.Name, place lane.Lane) (kept dedupe.Kept, err error) {
+	message := a.message
+	message.Attributes = a.queue.Addressed(message.Attributes)
+	kept.Beside = name.OrderingKey == "" && a.lane.OrderingKey != ""
+	kept.Ticket, kept.Writes, err = place.Put(lane.Waiting{
+		Topic: a.queue.Topic(), Message: message, FirstPublished: a.publishedAt, MessageID: a.messageID, Tenant: a.event.Tenant, EventID: a.event.ID,
+		Due: f.due, Timer: f.state == waiting && !f.due.IsZero(), // until its time of delivery
+	}, s.config.Now())
+	return kept, err
+}
+
+// unkept goes on with a message that could not be kept. One that has to wait for others or for its time is not handled.
+func (s *Service) unkept(ctx context.Context, a *attempt, f finding, err error) finding {
 	switch {
-	case err == nil:
-	case v.course != postponed:
-		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "message not kept for its wait", about(w, reason, slog.String("cause", fmt.Sprintf("%T", err)))...)
-		p.way, end.Kept = redelivered, dedupe.Kept{}
-	case errors.Is(err, lane.ErrUnfit) && p.due.IsZero(): // the broker has to keep it, and with it the key
-		return verdict{course: nacked, failure: retry.Busy(a.Reason, err)}
+	case f.state != waiting:
+		s.warn(ctx, "message not kept for its wait", a, slog.String("reason", f.means.Reason), slog.String("cause", fmt.Sprintf("%T", err)))
+		return s.nack(ctx, a, f)
+	case errors.Is(err, lane.ErrUnfit) && f.due.IsZero(): // the broker has to keep it, and with it the key
+		return found(unanswered, retry.Busy(f.means.Reason, err))
 	case errors.Is(err, lane.ErrUnfit):
-		return verdict{course: failed, failure: retry.Permanent("too_large_to_wait", err)}
+		return found(failed, retry.Permanent("too_large_to_wait", err))
 	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrStale):
-		return verdict{course: arrived, failure: retry.Busy("contention", nil)}
+		return found(moved, retry.Busy("contention", nil))
 	default:
-		return verdict{course: nacked, failure: retry.Outage("store_unavailable", err)}
+		return found(unanswered, retry.Outage("store_unavailable", err))
 	}
-
-	// The record.
-	if v.course == failed || (v.course == early && p.way == kept) {
-		leased := w.handler.Leased != nil
-		switch {
-		case v.course == early:
-			end = dedupe.Ending{Kept: end.Kept}
-		case p.way == never:
-		case leased:
-			failpoint.Hit(failpoint.LeasedRelease)
-		default:
-			failpoint.Hit(failpoint.TxFail)
-		}
-		seen, err := w.run.Conclude(ctx, end)
-		v.attempt = w.run.Attempt()
-		if leased && v.course == failed && p.way != never {
-			failpoint.Hit(failpoint.LeasedReleased)
-		}
-		switch {
-		case err != nil && p.way == never:
-			return verdict{course: nacked, failure: err, attempt: a.Attempt}
-		case err != nil && leased:
-			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "lease not released", about(w, reason)...)
-			p.way = redelivered
-		case err != nil:
-			s.config.Log.LogAttrs(ctx, slog.LevelWarn, "attempt not counted", about(w, reason)...)
-			p.way = redelivered
-		case p.way == never: // what somebody else has written stands
-			failpoint.Hit(failpoint.BuryMarked)
-		case seen == dedupe.Counted && v.course == failed:
-			if !leased {
-				failpoint.Hit(failpoint.TxFailed)
-			}
-		case v.course == failed && !w.run.Lost(seen) && (seen == dedupe.Fresh || seen == dedupe.Claimed):
-			return v
-		case seen != dedupe.Waiting || v.course != early:
-			return verdict{course: recorded, seen: seen}
-		}
-	}
-
-	// The answer.
-	switch p.way {
-	case resumed:
-		a.resume = p.due
-	case kept:
-		a.Delayed, a.due = true, p.due
-		if p.due.IsZero() && !place.Holds() { // else it comes with those before it
-			a.due = s.config.Now()
-		}
-		if v.course != failed {
-			a.cause = ""
-		}
-		if v.course == postponed {
-			a.Status = http.StatusOK
-		}
-		a.hold = w.calms && !place.Exists() && p.name.OrderingKey != ""
-	case redelivered, never:
-	}
-	return verdict{course: final, answer: a}
 }
 
-// plan is how a message comes to its next attempt, when that is due, and the lane that keeps it meanwhile.
-type plan struct {
-	way  way
-	due  time.Time
-	name lane.Name
-}
-
-// way is how a message comes to its next attempt.
-type way int
-
-const (
-	redelivered way = iota // by the broker
-	resumed                // in this request
-	kept                   // from a lane, when it is due
-	never                  // it is dead-lettered
-)
-
-// plan decides how the message comes to its next attempt, and when that is due. A failure of what all messages share is
-// nacked: the subscription slows down, and the backlog stays with the broker. Any other nack would slow messages that could
-// succeed. So there is one only where the broker's own wait is the policy's, within the queue's budget.
-func (s *Service) plan(w *attempt, v verdict) plan {
-	now, q, received := s.config.Now(), w.queue, w.delivery.received
-	// An attempt may be made in this request soon, and early enough to be answered by the ack deadline.
-	latest := received.Add(min(maxResume, q.AckDeadline-q.SlotWait-w.policy.Timeout-bookkeeping-1))
-	if s.Draining() {
-		latest = time.Time{}
+// count records a failed attempt, or that one which came early is kept. It returns what follows where it could not.
+func (s *Service) count(ctx context.Context, a *attempt, f finding, kept dedupe.Kept) finding {
+	end, want := dedupe.Ending{Status: dedupe.Failed, Reason: f.means.Reason, Next: f.due, Uncounted: !f.means.Counts, Kept: kept}, dedupe.Counted
+	if f.state == early {
+		end, want = dedupe.Ending{Kept: kept}, dedupe.Waiting
 	}
-	p := plan{way: redelivered, due: v.due, name: w.name}
-	switch v.course {
-	case postponed:
-		p.way = kept
-	case early:
-		if p.way = kept; !w.waited && !p.due.After(latest) {
-			p.way = resumed
-		}
-		if w.run.Beside() { // a worker whose clock is ahead has released it
-			p.name.OrderingKey = ""
-		}
-	case busy:
-		soon := received.Add(nextLook)
-		// Not much later than the broker would come: it may be over before its time.
-		if late := now.Add(max(w.policy.Backoff.Wait(1, 0), nextLook)); p.due.IsZero() || p.due.After(late) {
-			p.due = late
-		}
-		switch {
-		case !w.waited && soon.After(now) && !soon.After(latest):
-			p.way, p.due = resumed, soon
-		case !q.nacks.AllowN(now, 1):
-			p.way = kept
-		}
-	case failed:
-		wait, asked := w.policy.Backoff.Wait(v.attempt, s.config.Dice()), retry.Asked(v.failure)
-		p.way, p.due = kept, now.Add(max(wait, asked))
-		switch {
-		case v.means.Class.Terminal():
-			p.way = never
-		case v.means.Scope == retry.OtherEvent:
-			p.name.OrderingKey = "" // what it waits for may be behind it
-		case v.means.Scope != retry.EveryMessage && !p.due.After(latest):
-			p.way = resumed
-		case !q.Remembers(): // to keep a message costs more than the record that is saved
-			p.way = redelivered
-		case asked > wait && (v.means.Counts || !q.oneTarget):
-		case v.means.Scope == retry.EveryMessage, v.means.Class == retry.Unavailable && q.oneTarget,
-			q.BrokerKeepsTime() && (w.delivery.attempt == 0 || w.delivery.attempt == v.attempt) && q.nacks.AllowN(now, 1):
-			p.way = redelivered
-		}
-		if p.way == redelivered && !v.means.Counts {
-			p.due = time.Time{} // nothing was tried: the broker's next delivery is in time
-		}
+	before, after, unwritten := failpoint.TxFail, failpoint.TxFailed, "attempt not counted"
+	if a.handler.Leased != nil {
+		before, after, unwritten = failpoint.LeasedRelease, failpoint.LeasedReleased, "lease not released"
+	}
+	failpoint.Hit(before)
+	seen, err := a.run.Conclude(ctx, end)
+	failpoint.Hit(after)
+	switch {
+	case err != nil:
+		s.warn(ctx, unwritten, a, slog.String("reason", f.means.Reason))
+		return final(f.again())
+	case seen == want:
+		return finding{}
+	case f.state == failed && a.undecided(seen):
+		f.attempt = a.run.Attempt()
+		return f
 	default:
+		return s.read(a, seen)
 	}
-	return p
 }
 
-// again answers that the message is to be delivered again.
-func again(means retry.Verdict, err error) answer {
-	return answer{Outcome: retry.Retry, Status: int(means.Class), Reason: means.Reason, cause: cause(err)}
-}
-
-// detail is the text of a dead letter beside its reason, made of our own errors, which hold codes, field paths and ids.
-func detail(err error) string {
-	var invalid *contract.Invalid
-	if errors.As(err, &invalid) {
-		return invalid.Error()
-	}
-	var texts []string
-	for i, marked := range marks(err) {
-		if i > 0 { // the letter has the reason of the first
-			texts = append(texts, marked.Verdict.Reason)
-		}
-		if len(marked.Subjects) > 0 {
-			texts = append(texts, strings.Join(marked.Subjects, " "))
+// bury publishes the dead letter, and records it once the broker has confirmed it.
+func (s *Service) bury(ctx context.Context, a *attempt, f finding) finding {
+	if a.run.claims != nil {
+		if err := a.run.claims.Broken(ctx, f.means.Reason); err != nil {
+			return found(unanswered, err)
 		}
 	}
-	if said := retry.Said(err); said != "" {
-		texts = append(texts, said)
+	seen, err := a.run.Look(ctx)
+	switch {
+	case err != nil:
+		return found(unanswered, err)
+	case !a.undecided(seen):
+		return s.read(a, seen)
 	}
-	return strings.Join(texts, ": ")
-}
-
-// workerDied is the failure of an event whose last attempt ended with its worker.
-var workerDied = retry.Exhausted(retry.Verdict{Reason: dedupe.Begun}, nil)
-
-// marks are the marked errors in a chain of errors, the outermost first.
-func marks(err error) (all []*retry.Error) {
-	for marked := (*retry.Error)(nil); errors.As(err, &marked); err = marked.Err {
-		all = append(all, marked)
+	end, reply := dedupe.Ending{Status: dedupe.DeadLettered, Reason: f.means.Reason}, f.again()
+	reply.Outcome, reply.Attempt = retry.DeadLettered, a.run.Attempt()
+	for _, marked := range marks(f.failure) {
+		reply.quiet = reply.quiet || marked.Verdict.Scope == retry.OtherEvent // it waited in vain
+		// Attempts began, and none ended: the last was counted before it ran, and there is no other.
+		end.Uncounted = end.Uncounted || (seen == dedupe.Fresh && marked.Verdict.Reason == dedupe.Begun)
 	}
-	return all
-}
-
-// cause is the log's text of a failure beside its reason: the detail, and the type of the error at the bottom.
-func cause(err error) string {
-	if err == nil {
-		return ""
+	if end.Uncounted {
+		reply.Attempt--
 	}
-	root := err
-	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
-		root = inner
+	failpoint.Hit(failpoint.BuryPublish)
+	if a.queue.DeadLetter.Drop {
+		reply.Outcome = retry.Dropped
+	} else if err := deadletter.Publish(ctx, s.config.DeadLetters, a.queue.Queue, a.deadLetter(f, reply.Attempt, s.config.Now())); err != nil {
+		f = found(unanswered, retry.Outage("dead_letter_unconfirmed", err))
+		f.attempt = reply.Attempt
+		return f
 	}
-	return strings.TrimPrefix(detail(err)+" "+fmt.Sprintf("%T", root), " ")
+	failpoint.Hit(failpoint.BuryPublished)
+	if _, err := a.run.Conclude(ctx, end); err != nil {
+		f = found(unanswered, err)
+		f.attempt = reply.Attempt
+		return f
+	}
+	failpoint.Hit(failpoint.BuryMarked) // what somebody else has written stands
+	return final(reply)
 }

@@ -30,10 +30,10 @@ type slots struct {
 	count, bytes int
 }
 
-// waiter is one message that waits. turn is closed when it has its slot.
+// waiter is one message that waits. granted is closed when it has its slot.
 type waiter struct {
-	turn chan struct{}
-	size int
+	granted chan struct{}
+	size    int
 }
 
 func newSlots(n int, timer Timer, end <-chan struct{}) *slots {
@@ -53,7 +53,7 @@ func (s *slots) acquire(ctx context.Context, key string, size int, patience time
 		s.mu.Unlock()
 		return false
 	}
-	w := &waiter{turn: make(chan struct{}), size: size}
+	w := &waiter{granted: make(chan struct{}), size: size}
 	if len(s.waiting[key]) == 0 {
 		s.keys = append(s.keys, key)
 	}
@@ -65,7 +65,7 @@ func (s *slots) acquire(ctx context.Context, key string, size int, patience time
 	late, stop := s.timer(patience)
 	defer stop()
 	select {
-	case <-w.turn:
+	case <-w.granted:
 		return s.unlessEnded()
 	case <-late:
 	case <-s.end:
@@ -74,7 +74,7 @@ func (s *slots) acquire(ctx context.Context, key string, size int, patience time
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-w.turn: // while it was leaving
+	case <-w.granted: // while it was leaving
 		s.handOver()
 	default:
 		s.remove(key, w)
@@ -121,5 +121,5 @@ func (s *slots) handOver() {
 	w := s.waiting[key][0]
 	s.keys = append(s.keys[1:], key) // for its next message
 	s.remove(key, w)
-	close(w.turn)
+	close(w.granted)
 }

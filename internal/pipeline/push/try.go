@@ -14,65 +14,73 @@ import (
 	"billhook/internal/retry"
 )
 
-// Try says what the service would do of a message, were it delivered now and its turn: it passes the steps of a delivery
-// that read, and asks the handler, a leased one for its plan alone. It claims, writes, publishes and calls nothing. The
-// service's store must refuse commits, for a handler that commits by itself. It implements dryrun.Worker.
+// Try says what the service would do of a message, were it delivered now and first of its key: it passes the steps of a
+// delivery that read, and asks the handler, a leased one for its plan alone. It claims, writes, publishes and calls nothing.
+// The service's store must refuse commits, for a handler that commits by itself. It implements dryrun.Worker.
 func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, error) {
 	q, ok := s.queues[m.Queue]
 	if !ok {
 		return dryrun.Trial{}, dryrun.ErrNoQueue
 	}
-	w := s.decode(q, delivery{message: s.whole(q, m.Message), messageID: m.ID, publishedAt: m.PublishedAt, received: s.config.Now()})
+	a := &attempt{delivery: s.decode(q, envelope{message: s.whole(q, m.Message), messageID: m.ID, publishedAt: m.PublishedAt, received: s.config.Now()})}
 	t := dryrun.Trial{
-		Queue: q.ID, Tenant: w.record.Tenant, EventID: w.record.EventID, EventType: w.record.EventType, OrderingKey: w.record.OrderingKey,
+		Queue: q.ID, Tenant: a.record.Tenant, EventID: a.record.EventID, EventType: a.record.EventType, OrderingKey: a.record.OrderingKey,
 		From: m.From, Writes: []dryrun.Change{}, Emits: []dryrun.Emission{}, Calls: []dryrun.Call{},
 	}
-	switch err := s.try(ctx, w, &t); {
-	case errors.As(err, new(unreadError)):
+	f, err := s.try(ctx, a, &t)
+	if err != nil {
 		return t, err
-	case err != nil:
-		s.judge(&t, w, err)
+	}
+	if f.state == answered {
+		t.Outcome, t.Status, t.Reason, t.Result, t.Ref = f.answer.Outcome, f.answer.Status, f.answer.Reason, f.answer.result, f.answer.Ref
+		return t, nil
+	}
+	t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []dryrun.Call{}
+	means, failure := a.exhausted(f.means, f.failure, t.Attempt)
+	t.Outcome, t.Status, t.Reason, t.Detail = retry.Retry, int(means.Class), means.Reason, detail(failure)
+	if means.Class.Terminal() {
+		if t.Outcome = retry.DeadLettered; q.DeadLetter.Drop {
+			t.Outcome = retry.Dropped
+		}
 	}
 	return t, nil
 }
 
-// try fills in what becomes of a message, or returns why it is not handled.
-func (s *Service) try(ctx context.Context, w *attempt, t *dryrun.Trial) error {
-	if v := s.dropped(w, s.config.Now()); v.course == final {
-		t.Outcome, t.Status, t.Reason = v.answer.Outcome, v.answer.Status, v.answer.Reason
-		return nil
+// try takes the steps. The error says that the store did not answer.
+func (s *Service) try(ctx context.Context, a *attempt, t *dryrun.Trial) (finding, error) {
+	if f := s.dropped(a.delivery); f.state != goesOn {
+		return f, nil
 	}
-	if w.broken != nil {
-		return w.broken
+	if a.broken != nil {
+		return found(failed, a.broken), nil
 	}
-	s.begin(w)
-	w.run.Letters(&sight{letters{service: s, attempt: w}})
-	seen, err := w.run.Look(ctx)
+	s.begin(a)
+	a.run.Letters(&trialLetters{deadLetters{service: s, delivery: a.delivery}})
+	seen, err := a.run.Look(ctx)
 	if err != nil {
-		return unreadError{err}
+		return finding{}, err
 	}
-	if t.Attempt = w.run.Attempt(); seen != dedupe.Fresh && seen != dedupe.Early && seen != dedupe.Waiting {
-		v := s.read(w, verdict{course: recorded, seen: seen})
-		if v.course != final {
-			return v.failure
+	if t.Attempt = a.run.Attempt(); seen != dedupe.Fresh && seen != dedupe.Early && seen != dedupe.Waiting {
+		f := s.read(a, seen)
+		if f.state == answered {
+			t.Attempt = 0
 		}
-		t.Attempt, t.Outcome, t.Status, t.Reason = 0, v.answer.Outcome, v.answer.Status, v.answer.Reason
-		t.Result, t.Ref = v.answer.result, v.answer.Ref
-		return nil
+		return f, nil
 	}
-	if !w.found {
-		return retry.Permanent(typeUnknown, nil)
+	if !a.found {
+		return found(failed, retry.Permanent(typeUnknown, nil)), nil
 	}
-	t.Handler = w.policy.Name
-	ctx, cancel := context.WithTimeout(ctx, w.policy.Timeout)
+	t.Handler = a.policy.Name
+	ctx, cancel := context.WithTimeout(ctx, a.policy.Timeout)
 	defer cancel()
-	for w.event.Attempt = t.Attempt; w.event.Try < dedupe.MaxTry; w.event.Try++ {
-		t.Tries = w.event.Try + 1
-		if err := s.tried(ctx, w, t); !errors.Is(err, dryrun.ErrRefused) {
-			return err
+	event := a.numbered()
+	for ; event.Try < dedupe.MaxTry; event.Try++ {
+		t.Tries = event.Try + 1
+		if f, err := s.tried(ctx, a, event, t); !errors.Is(err, dryrun.ErrRefused) {
+			return f, err
 		}
 	}
-	return retry.Busy("contention", nil)
+	return found(held, retry.Busy("contention", nil)), nil
 }
 
 // whole adds to a message that is its body alone the attributes that a producer's would have.
@@ -90,17 +98,12 @@ func (s *Service) whole(q *queue, m contract.Message) contract.Message {
 	return m
 }
 
-// unreadError is the error of a store that did not answer a trial's own reads.
-type unreadError struct{ error }
-
-func (e unreadError) Unwrap() error { return e.error }
-
-// tried asks the handler, and shows what its effect would meet.
-func (s *Service) tried(ctx context.Context, w *attempt, t *dryrun.Trial) error {
+// tried asks the handler, and shows what its effect would meet. The error is dryrun.ErrRefused where the commit would be.
+func (s *Service) tried(ctx context.Context, a *attempt, event handler.Event, t *dryrun.Trial) (finding, error) {
 	plan := handler.Plan{}
-	ask := always(w.handler.Tx)
-	if leased := w.handler.Leased; leased != nil && leased.Plan == nil {
-		return retry.Permanent("handler_without_plan", nil)
+	ask := always(a.handler.Tx)
+	if leased := a.handler.Leased; leased != nil && leased.Plan == nil {
+		return found(failed, retry.Permanent("handler_without_plan", nil)), nil
 	} else if leased != nil {
 		ask = func(ctx context.Context, event handler.Event) (handler.Effect, bool, error) {
 			planned, err := leased.Plan(ctx, event)
@@ -108,60 +111,43 @@ func (s *Service) tried(ctx context.Context, w *attempt, t *dryrun.Trial) error 
 			return planned.Effect, true, err
 		}
 	}
-	effect, _, err := guarded(ctx, s.config.Log, w.event, grace, ask)
+	effect, _, err := guarded(ctx, s.config.Log, event, grace, ask)
 	if err != nil {
-		return err
+		return found(failed, err), nil
 	}
 	if t.Ask(plan.Calls); len(plan.Calls) > 0 {
 		effect = handler.Effect{Writes: plan.Writes}
 	}
-	if _, err = s.emit(w, &effect); err != nil {
-		return err
+	if _, err = s.emit(a, event, &effect); err != nil {
+		return found(failed, err), nil
 	}
 	switch err = t.Show(ctx, s.config.Store, effect.Writes); {
 	case errors.Is(err, store.ErrInvalid):
-		return retry.Permanent("effect_invalid", err)
-	case errors.Is(err, dryrun.ErrRefused):
-		return err
+		return found(failed, retry.Permanent("effect_invalid", err)), nil
 	case err != nil:
-		return unreadError{err}
+		return finding{}, err
 	}
-	t.Outcome, t.Status, t.Reason, t.Result = retry.Processed, http.StatusOK, "", effect.Result
-	t.Ref = effect.Ref
+	reply := answer{Outcome: retry.Processed, Status: http.StatusOK, result: effect.Result, Ref: effect.Ref}
 	switch {
 	case len(plan.Calls) > 0:
-		t.Outcome, t.Status = dryrun.Calls, 0
+		reply.Outcome, reply.Status = dryrun.Calls, 0
 	case effect.Superseded:
-		t.Outcome, t.Status = retry.Superseded, http.StatusNoContent
+		reply.Outcome, reply.Status = retry.Superseded, http.StatusNoContent
 	}
-	return nil
+	return final(reply), nil
 }
 
-// judge says what would become of a message after a failure.
-func (s *Service) judge(t *dryrun.Trial, w *attempt, failure error) {
-	t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []dryrun.Call{}
-	means, failure := w.exhausted(retry.Decide(failure), failure, t.Attempt)
-	t.Outcome, t.Status, t.Reason, t.Detail, t.Result = retry.Retry, int(means.Class), means.Reason, detail(failure), ""
-	switch {
-	case !means.Class.Terminal():
-	case w.queue.DeadLetter.Drop:
-		t.Outcome = retry.Dropped
-	default:
-		t.Outcome = retry.DeadLettered
-	}
-}
-
-// sight is what a trial knows of the dead letters under its event's id. It asks no other service
+// trialLetters is what a trial knows of the dead letters under its event's id. It asks no other service
 // whether a dead-lettered payload was applied.
-type sight struct{ letters }
+type trialLetters struct{ deadLetters }
 
 // Replaceable implements dedupe.Letters. What a leased handler has done is not known.
-func (l *sight) Replaceable(ctx context.Context, dead dedupe.Record) (bool, error) {
+func (l *trialLetters) Replaceable(ctx context.Context, dead dedupe.Record) (bool, error) {
 	spec, _ := l.queue.Handler(dead.EventType)
 	if h, ok := l.service.config.Handlers.Lookup(spec.Name); ok && h.Leased != nil {
 		return false, nil
 	}
-	return l.letters.Replaceable(ctx, dead)
+	return l.deadLetters.Replaceable(ctx, dead)
 }
 
 // Queue finds a queue of the service's catalog by id or alias.

@@ -1,0 +1,190 @@
+package push
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// The reasons of a duplicate, and of a dead letter whose event type has no handler.
+const (
+	processedBefore    = "processed_before"
+	deadLetteredBefore = "dead_lettered_before"
+	correctedBefore    = "corrected_before" // another payload has taken the place of its own
+	typeUnknown        = "event_type_unknown"
+)
+
+// begin starts the run of an attempt.
+func (s *Service) begin(a *attempt) {
+	record := a.record
+	record.EventID = a.event.ID
+	a.run = run{Run: s.once.Begin(dedupe.Key(a.queue.ID, record.Tenant, record.EventID), record, a.queue.RememberFor)}
+	a.run.Letters(&deadLetters{service: s, delivery: a.delivery})
+	a.run.Delivered(a.number, a.trace)
+	if a.broken == nil {
+		return
+	}
+	if record.EventID != "" && a.queue.OnCorrected == catalog.Accept {
+		a.run.claims = a.run.Run
+	}
+	a.run.Run = s.once.Begin(dedupe.MessageKey(a.queue.ID, a.messageID, a.message.Data), a.record, a.queue.RememberFor)
+	a.run.Delivered(a.number, a.trace)
+}
+
+// deadLetters is what a run knows of the dead letters under its event's id.
+type deadLetters struct {
+	service *Service
+	*delivery
+}
+
+// Own returns the id of the delivery's own dead letter.
+func (l *deadLetters) Own() string {
+	if l.queue.DeadLetter.Drop {
+		return ""
+	}
+	return deadletter.ItemID(l.queue.Queue, l.firstID, l.message)
+}
+
+// replayOf is the id of the dead letter that the message replays; empty: it is no replay.
+func (d *delivery) replayOf() string {
+	id := d.message.Attributes[deadletter.AttrReplayOf]
+	if id != deadletter.ItemID(d.queue.Queue, d.firstID, d.message) {
+		return "" // no replay, or somebody made it up
+	}
+	return id
+}
+
+// replayEnds returns the write, if any, that tells the dead letter of a replay that its event is completed.
+func (s *Service) replayEnds(a *attempt) []store.Write {
+	id := a.replayOf()
+	if id == "" {
+		return nil
+	}
+	end := deadletter.Ending{State: deadletter.Processed, Outcome: retry.Processed, EventID: a.event.ID, At: s.config.Now()}
+	if a.run.superseded {
+		end.Outcome = retry.Superseded
+	}
+	return []store.Write{deadletter.Ended(a.queue.Queue, id, end)}
+}
+
+// settleReplay tells the dead letter of a replay how that has ended, where it has committed nothing: the event was
+// completed before, or the message is not for the queue. Where the event has another dead letter, this one is open again.
+func (s *Service) settleReplay(ctx context.Context, a *attempt, reply answer) error {
+	id := a.replayOf()
+	if id == "" {
+		return nil
+	}
+	end := deadletter.Ending{State: deadletter.Processed, Outcome: reply.Outcome, EventID: a.event.ID, At: s.config.Now()}
+	switch {
+	case reply.Outcome == retry.Expired, reply.Outcome == retry.Dropped:
+	case reply.Outcome != retry.Duplicate:
+		return nil
+	case reply.Reason == processedBefore:
+	case reply.Reason == correctedBefore:
+		end.State = deadletter.Corrected
+	case reply.Reason == deadLetteredBefore && a.broken == nil && !a.run.Buried(id): // else its own death is on its way
+		end.State = deadletter.Open
+	default:
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+	defer cancel()
+	if err := deadletter.Settle(ctx, s.config.Store, a.message, end); err != nil {
+		return retry.Outage("store_unavailable", err)
+	}
+	return nil
+}
+
+// Replaceable reports whether nothing of a dead-lettered payload was applied. A Tx handler's effect does not exist without
+// its record. Only Reconcile can tell what a leased handler has done outside.
+func (l *deadLetters) Replaceable(ctx context.Context, dead dedupe.Record) (bool, error) {
+	if l.queue.OnCorrected != catalog.Accept {
+		return false, nil
+	}
+	spec, _ := l.queue.Handler(dead.EventType)
+	h, ok := l.service.config.Handlers.Lookup(spec.Name)
+	switch {
+	case !ok: // there may have been one
+		return dead.LastError == typeUnknown, nil
+	case h.Leased == nil:
+		return true, nil
+	case h.Leased.Reconcile == nil:
+		return false, nil
+	}
+	event := l.event
+	event.Type, event.Attempt = dead.EventType, int(dead.Attempts)
+	_, applied, err := guarded(ctx, l.service.config.Log, event, grace, h.Leased.Reconcile)
+	if err != nil && retry.Decide(err).Class.Terminal() {
+		return false, nil // it will never be known
+	}
+	return err == nil && !applied, err
+}
+
+// Close returns the writes that close dead letters as corrected.
+func (l *deadLetters) Close(ids []string) []store.Write {
+	return deadletter.Correct(l.queue.Queue, ids, deadletter.Correction{
+		EventID: l.event.ID, MessageID: l.messageID, At: l.service.config.Now(),
+	})
+}
+
+// deadLetter is the message as it goes to the dead letters.
+func (d *delivery) deadLetter(f finding, attempts int, now time.Time) deadletter.Letter {
+	return deadletter.Letter{
+		Message: d.message, Reason: f.means.Reason, Status: int(f.means.Class), Detail: detail(f.failure), IdempotencyKey: d.record.IdempotencyKey,
+		SourceQueue: d.queue.ID, SourceSubscription: d.subscription, SourceMessageID: d.firstID, Attempts: attempts,
+		FirstPublishedAt: d.publishedAt, DeadLetteredAt: now,
+	}
+}
+
+// workerDied is the failure of an event whose last attempt ended with its worker.
+var workerDied = retry.Exhausted(retry.Verdict{Reason: dedupe.Begun}, nil)
+
+// marks are the marked errors in a chain of errors, the outermost first.
+func marks(err error) (all []*retry.Error) {
+	for marked := (*retry.Error)(nil); errors.As(err, &marked); err = marked.Err {
+		all = append(all, marked)
+	}
+	return all
+}
+
+// detail is the text of a dead letter beside its reason, made of our own errors, which hold codes, field paths and ids.
+func detail(err error) string {
+	var invalid *contract.Invalid
+	if errors.As(err, &invalid) {
+		return invalid.Error()
+	}
+	var texts []string
+	for i, marked := range marks(err) {
+		if i > 0 { // the dead letter has the reason of the first
+			texts = append(texts, marked.Verdict.Reason)
+		}
+		if len(marked.Subjects) > 0 {
+			texts = append(texts, strings.Join(marked.Subjects, " "))
+		}
+	}
+	if said := retry.Said(err); said != "" {
+		texts = append(texts, said)
+	}
+	return strings.Join(texts, ": ")
+}
+
+// cause is the log's text of a failure beside its reason: the detail, and the type of the error at the bottom.
+func cause(err error) string {
+	if err == nil {
+		return ""
+	}
+	root := err
+	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
+		root = inner
+	}
+	return strings.TrimPrefix(detail(err)+" "+fmt.Sprintf("%T", root), " ")
+}

@@ -1,0 +1,165 @@
+package push
+
+import (
+	"slices"
+	"time"
+
+	"billhook/internal/retry"
+)
+
+// state is where a step leaves an attempt: it goes on, it is answered, or why its message is not handled now.
+type state string
+
+const (
+	goesOn   state = ""
+	answered state = "it is answered"
+	moved    state = "its lane is no longer as it was read: the steps begin again"
+
+	unanswered state = "the store did not answer, or the handler does not return"
+	uncertain  state = "its effect may have been committed"
+	waiting    state = "it comes behind another of its key, or before its time of delivery"
+	early      state = "its next attempt is not due yet"
+	held       state = "another worker has it"
+	failed     state = "it failed"
+)
+
+// finding is what a step has found.
+type finding struct {
+	state   state
+	failure error
+	// means is what the failure means here.
+	means retry.Verdict
+	// attempt is which of the event's attempts has failed; 0: none.
+	attempt int
+	// due is when the message may be tried again, as far as known.
+	due    time.Time
+	answer answer
+}
+
+// found is a failure that means what its error says.
+func found(state state, failure error) finding {
+	return finding{state: state, failure: failure, means: retry.Decide(failure)}
+}
+
+// final is an answer.
+func final(reply answer) finding { return finding{state: answered, answer: reply} }
+
+// disposition is how a message that is not handled now comes to its next attempt.
+type disposition string
+
+const (
+	resume disposition = "resume" // in the same request
+	keep   disposition = "keep"   // from its lane, when it is due
+	nack   disposition = "nack"   // by the broker
+	bury   disposition = "bury"   // never: it is dead-lettered
+)
+
+// rule is a row of the table. The first whose state is the finding's and whose conditions all hold decides.
+type rule struct {
+	state state
+	when  []condition
+	then  disposition
+}
+
+// condition is what a rule asks for, in words and as code.
+type condition struct {
+	text  string
+	holds func(*situation) bool
+}
+
+// situation is what a rule may depend on.
+type situation struct {
+	finding
+	queue *queue
+	// delivery is the broker's count of the message; 0: it sends none.
+	delivery int
+	now      time.Time
+	// waited: the request has just waited without an attempt.
+	waited bool
+	// next is when the request itself would go on; zero: it cannot. latest is until when it may.
+	next, latest time.Time
+	// wait is the policy's, and asked the one that the called service asks for.
+	wait, asked time.Duration
+}
+
+var (
+	terminal     = condition{"no other attempt can help (400, 409, 422)", func(s *situation) bool { return s.means.Class.Terminal() }}
+	otherEvent   = condition{"it waits for another event, or for its own time", func(s *situation) bool { return s.means.Scope == retry.OtherEvent }}
+	everyMessage = condition{"all messages share what failed", func(s *situation) bool { return s.means.Scope == retry.EveryMessage }}
+	notEvery     = condition{"other messages may succeed", func(s *situation) bool { return s.means.Scope != retry.EveryMessage }}
+	unavailable  = condition{"what it calls is down (503)", func(s *situation) bool { return s.means.Class == retry.Unavailable }}
+	counts       = condition{"the attempt counts", func(s *situation) bool { return s.means.Counts }}
+	soon         = condition{"it can go on within 2 s, and be answered in time", func(s *situation) bool { return !s.next.IsZero() && !s.next.After(s.latest) }}
+	notWaited    = condition{"its request has not just waited for it", func(s *situation) bool { return !s.waited }}
+	noRecords    = condition{"the queue keeps no records", func(s *situation) bool { return !s.queue.Remembers() }}
+	asksForMore  = condition{"the called service asks for a longer wait than the policy's", func(s *situation) bool { return s.asked > s.wait }}
+	oneTarget    = condition{"all messages of the queue go to one target", func(s *situation) bool { return s.queue.oneTarget }}
+	manyTargets  = condition{"the queue has several targets, or none", func(s *situation) bool { return !s.queue.oneTarget }}
+	brokersWait  = condition{"the broker's own wait is the policy's", func(s *situation) bool {
+		return s.queue.BrokerKeepsTime() && (s.delivery == 0 || s.delivery == s.attempt)
+	}}
+	inBudget = condition{"the queue's `nack_budget` has one left", func(s *situation) bool { return s.queue.nacks.AllowN(s.now, 1) }} // and takes it
+)
+
+// dispositions is the table of what becomes of a message that is not handled now. A failure of what all messages share is
+// nacked: the subscription slows down, and the backlog stays with the broker. Any other nack would slow messages that could
+// succeed. So there is one only where the broker's own wait is the policy's, within the queue's budget.
+var dispositions = []rule{
+	{unanswered, nil, nack},
+	{uncertain, nil, nack},
+	{waiting, nil, keep},
+	{early, []condition{notWaited, soon}, resume},
+	{early, nil, keep},
+	{held, []condition{notWaited, soon}, resume},
+	{held, []condition{inBudget}, nack},
+	{held, nil, keep},
+	{failed, []condition{terminal}, bury},
+	{failed, []condition{otherEvent}, keep},
+	{failed, []condition{notEvery, soon}, resume},
+	{failed, []condition{noRecords}, nack}, // to keep a message costs more than the record that is saved
+	{failed, []condition{asksForMore, counts}, keep},
+	{failed, []condition{asksForMore, manyTargets}, keep},
+	{failed, []condition{everyMessage}, nack},
+	{failed, []condition{unavailable, oneTarget}, nack},
+	{failed, []condition{brokersWait, inBudget}, nack},
+	{failed, nil, keep},
+}
+
+const (
+	maxResume = 2 * time.Second // how long a request waits for the next attempt of its message
+	nextLook  = time.Second     // and for a message that another worker has
+)
+
+// dispose looks the finding up in the table, and says when the message is due again.
+func (s *Service) dispose(a *attempt, f finding) (disposition, time.Time) {
+	q, backoff := a.queue, a.policy.Backoff
+	in := situation{finding: f, queue: q, delivery: a.number, now: s.config.Now(), waited: a.waited, next: f.due}
+	if !s.Draining() { // an attempt has to be answered by the ack deadline
+		in.latest = a.received.Add(min(maxResume, q.AckDeadline-q.SlotWait-a.policy.Timeout-bookkeeping-1))
+	}
+	switch f.state {
+	case held:
+		if in.next = a.received.Add(nextLook); !in.next.After(in.now) {
+			in.next = time.Time{}
+		}
+		// Not much later than the broker would come: it may be over before its time.
+		if late := in.now.Add(max(backoff.Wait(1, 0), nextLook)); in.due.IsZero() || in.due.After(late) {
+			in.due = late
+		}
+	case failed:
+		in.wait, in.asked = backoff.Wait(f.attempt, s.config.Dice()), retry.Asked(f.failure)
+		in.due = in.now.Add(max(in.wait, in.asked))
+		in.next = in.due
+	default:
+	}
+	fails := func(c condition) bool { return !c.holds(&in) }
+	at := slices.IndexFunc(dispositions, func(r rule) bool { return r.state == f.state && !slices.ContainsFunc(r.when, fails) })
+	switch then := dispositions[at].then; {
+	case then == resume:
+		return then, in.next
+	case then == nack && !f.means.Counts:
+		return then, time.Time{} // nothing was tried: the broker's next delivery is in time
+	default:
+		return then, in.due
+	}
+}

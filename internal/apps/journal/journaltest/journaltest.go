@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/contract"
@@ -116,9 +117,7 @@ var tenants = []string{"acme", "globex"}
 // has one reversal, which is its exact opposite; and the books hold nothing else.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Helper()
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
-	db, round := open(t), 0
+	shipped, db, round := catalogtest.Shipped(), open(t), 0
 	rapid.Check(t, func(rt *rapid.T) {
 		round++
 		b := &books{faults: &storetest.Faults{Store: db}}

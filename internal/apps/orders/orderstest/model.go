@@ -15,6 +15,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
 )
 
@@ -217,8 +218,6 @@ func (w *world) end(t *rapid.T) {
 		require.Contains(t, []orders.State{orders.OrderConfirmed, orders.OrderShipped, orders.OrderCancelled}, o.State)
 	}
 	for _, collection := range []string{"delayed", "delayedKeys"} {
-		page, err := w.Store.Query(ctx, store.Query{Collection: collection, Limit: 1})
-		require.NoError(t, err)
-		require.Empty(t, page.Documents, "no timeout waits for an order that has ended")
+		require.Empty(t, storetest.All(t, w.Store, collection), "no timeout waits for an order that has ended")
 	}
 }

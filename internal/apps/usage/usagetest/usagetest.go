@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
+	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/usage"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
@@ -91,9 +92,7 @@ type world struct {
 // the runs share.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	t.Helper()
-	c, err := catalog.Load("")
-	require.NoError(t, err)
-	db, runs := open(t), 0
+	c, db, runs := catalogtest.Shipped(), open(t), 0
 	rapid.Check(t, func(t *rapid.T) {
 		runs++
 		w := begin(db, c, fmt.Sprint("r", runs))

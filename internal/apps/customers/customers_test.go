@@ -18,16 +18,28 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
+var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+
+// desk is an operator on a store that counts, whose commits the mappings watch.
 type desk struct {
-	*class
+	*customers.Mappings
 	*customers.Operator
-	ids int
+	counter *storetest.Counter
+	faults  *storetest.Faults
+	store   store.Store
+	now     time.Time
+	log     bytes.Buffer
+	ids     int
 }
 
 func newDesk(t *testing.T) *desk {
 	t.Helper()
-	d := &desk{class: newClass(t)}
-	d.Operator = &customers.Operator{Store: d.store, Now: func() time.Time { return d.now }, NewID: func() string { d.ids++; return fmt.Sprint("id-", d.ids) }}
+	d := &desk{counter: &storetest.Counter{Store: storetest.Open(t)}, now: noon}
+	d.faults = &storetest.Faults{Store: d.counter}
+	clock := func() time.Time { return d.now }
+	d.Mappings = customers.NewMappings(d.faults, slog.New(slog.NewJSONHandler(&d.log, nil)), clock)
+	d.store = d.Watch(d.faults)
+	d.Operator = &customers.Operator{Store: d.store, Now: clock, NewID: func() string { d.ids++; return fmt.Sprint("id-", d.ids) }}
 	return d
 }
 
@@ -271,28 +283,7 @@ func TestALinkWhoseAnswerIsLostCanBeRepeated(t *testing.T) {
 	}
 }
 
-var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
-
-type class struct {
-	*customers.Mappings
-	counter *storetest.Counter
-	faults  *storetest.Faults
-	store   store.Store
-	now     time.Time
-	log     bytes.Buffer
-}
-
-func newClass(t *testing.T) *class {
-	t.Helper()
-	db := storetest.Open(t)
-	c := &class{counter: &storetest.Counter{Store: db}, now: noon}
-	c.faults = &storetest.Faults{Store: c.counter}
-	c.Mappings = customers.NewMappings(c.faults, slog.New(slog.NewJSONHandler(&c.log, nil)), func() time.Time { return c.now })
-	c.store = c.Watch(c.faults)
-	return c
-}
-
-func (c *class) learn(t *testing.T, customer, uid string, try int) customers.Learned {
+func (c *desk) learn(t *testing.T, customer, uid string, try int) customers.Learned {
 	t.Helper()
 	learned, err := c.Learn(t.Context(), customers.Order{Tenant: "default", CustomerID: customer, UID: uid, EventID: "e1"}, try)
 	require.NoError(t, err)
@@ -301,7 +292,7 @@ func (c *class) learn(t *testing.T, customer, uid string, try int) customers.Lea
 
 func TestTheFirstOrderOfACustomerWritesItsMapping(t *testing.T) {
 	t.Parallel()
-	c := newClass(t)
+	c := newDesk(t)
 	first := c.learn(t, "c1", "u1", 0)
 	require.Equal(t, []store.Write{store.Create(customers.Key("default", "c1"), map[string]any{
 		"uid": "u1", "since": noon, "taught_by": "e1", "moved_points": int64(0), "tenant": "default", "customer_id": "c1", "moved_orders": int64(0),
@@ -316,9 +307,9 @@ func TestTheFirstOrderOfACustomerWritesItsMapping(t *testing.T) {
 	require.NotEmpty(t, c.learn(t, "c1", "u1", 0).Writes, "what is known is not believed for ever")
 }
 
-func TestAMappingThatWasRefusedIsRead(t *testing.T) {
+func TestAMappingThatWasRefusedIsReadAndAnotherUserIsLoggedAndChangesNone(t *testing.T) {
 	t.Parallel()
-	c := newClass(t)
+	c := newDesk(t)
 	require.NotEmpty(t, c.learn(t, "c1", "u1", 1).Writes, "where there is none it is written still")
 	require.EqualValues(t, 1, c.counter.Gets.Load())
 	// Another instance has taught it.
@@ -326,12 +317,6 @@ func TestAMappingThatWasRefusedIsRead(t *testing.T) {
 	require.Equal(t, customers.Learned{Looked: true}, c.learn(t, "c1", "u1", 1))
 	require.Equal(t, customers.Learned{}, c.learn(t, "c1", "u1", 0), "and remembered")
 	require.EqualValues(t, 2, c.counter.Gets.Load())
-}
-
-func TestAnOrderOfAnotherUserIsLoggedAndChangesNoMapping(t *testing.T) {
-	t.Parallel()
-	c := newClass(t)
-	storetest.Put(t, c.store, c.learn(t, "c1", "u1", 0).Writes...)
 	require.Equal(t, customers.Learned{Differs: true, Looked: true}, c.learn(t, "c1", "u2", 0))
 	require.Contains(t, c.log.String(), `"event_id":"e1","tenant":"default","customer_id":"c1","uid":"u2","mapped_uid":"u1"`)
 	// A person changes it through another instance: what is known here does not accuse anybody.
@@ -344,7 +329,7 @@ func TestAnOrderOfAnotherUserIsLoggedAndChangesNoMapping(t *testing.T) {
 
 func TestAMappingThatCannotBeReadIsNotOverwritten(t *testing.T) {
 	t.Parallel()
-	c := newClass(t)
+	c := newDesk(t)
 	storetest.Put(t, c.store, store.Create(customers.Key("default", "c1"), map[string]any{"uid": int64(7)}))
 	require.Equal(t, customers.Learned{Differs: true, Looked: true}, c.learn(t, "c1", "u1", 1))
 	c.faults.Down(true)
@@ -354,7 +339,7 @@ func TestAMappingThatCannotBeReadIsNotOverwritten(t *testing.T) {
 
 func TestAMappingWhoseWriteIsUncertainIsForgotten(t *testing.T) {
 	t.Parallel()
-	c := newClass(t)
+	c := newDesk(t)
 	first := c.learn(t, "c1", "u1", 0)
 	c.faults.FailAfter(1)
 	_, err := c.store.Commit(t.Context(), first.Writes)

@@ -187,26 +187,7 @@ func (w *town) meanwhile(do func()) {
 	}
 }
 
-// Two workers whose deliveries fail at the same time: one gives the endpoint up, and the other
-// finds that.
-func TestTwoFailuresAtOnceDisableAnEndpointOnce(t *testing.T) {
-	t.Parallel()
-	w := open(t)
-	w.add(t, endpoints.New{ID: "p"})
-	w.posting.answers(410)
-	w.meanwhile(func() {
-		effect, err := w.told(t, event(t, "evt-2", "p", "a"))
-		require.NoError(t, err)
-		require.Len(t, effect.Emit, 1)
-	})
-	effect, err := w.told(t, event(t, "evt-1", "p", "a"))
-	require.NoError(t, err)
-	require.Empty(t, effect.Emit)
-	require.Equal(t, endpoints.EndpointDisabled, effect.Result)
-	require.Len(t, w.posting.sent, 2)
-}
-
-func TestAnEndpointEnabledDuringAFailedRequestStaysEnabled(t *testing.T) {
+func TestAnEndpointEnabledDuringAFailedRequestStaysEnabledAndIsDisabledOnce(t *testing.T) {
 	t.Parallel()
 	w := open(t)
 	w.add(t, endpoints.New{ID: "p"})
@@ -223,6 +204,20 @@ func TestAnEndpointEnabledDuringAFailedRequestStaysEnabled(t *testing.T) {
 	require.EqualError(t, err, "callee_failed_503")
 	require.Equal(t, endpoints.Enabled, w.get(t, "p").State)
 	require.Equal(t, noon.Add(days), w.get(t, "p").FailingSince)
+
+	// Of two that fail at the same time, one gives the endpoint up, and the other finds that.
+	w.posting.answers(410)
+	w.posting.sent = nil
+	w.meanwhile(func() {
+		effect, err := w.told(t, event(t, "evt-2", "p", "a"))
+		require.NoError(t, err)
+		require.Len(t, effect.Emit, 1)
+	})
+	effect, err := w.told(t, e)
+	require.NoError(t, err)
+	require.Empty(t, effect.Emit)
+	require.Equal(t, endpoints.EndpointDisabled, effect.Result)
+	require.Len(t, w.posting.sent, 2)
 }
 
 func TestASuccessEndsAFailureBeforeItsEventIsDone(t *testing.T) {

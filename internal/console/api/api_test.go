@@ -3,6 +3,7 @@ package api_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -170,6 +171,34 @@ func TestARequestIsReadAndRefusedByItsTags(t *testing.T) {
 	}
 }
 
+// forged is the address of a page whose token has another part.
+func forged(t *testing.T, token string, part int, value string) string {
+	t.Helper()
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	require.NoError(t, err)
+	parts := strings.SplitN(string(raw), "|", 5)
+	parts[part] = value
+	return "/v1/shelves?limit=4&since=1h&page=" + base64.RawURLEncoding.EncodeToString([]byte(strings.Join(parts, "|")))
+}
+
+// Whatever a token says, it is refused, or answered with what the filters allow.
+func FuzzPageTokens(f *testing.F) {
+	for _, place := range []string{"", "|||", "0|0|0|id", "0|9223372036854775807|1772446500000000|", "-9223372036854775808|9223372036854775807|1772446500000000|id"} {
+		f.Add(place)
+	}
+	f.Fuzz(func(t *testing.T, place string) {
+		_, first, _ := ask(t, operations(console.Reason), ada, "GET", "/v1/shelves?limit=4", "")
+		_, rest, _ := strings.Cut(first, `"next":"`)
+		raw, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(rest, "\"}\n"))
+		require.NoError(t, err)
+		print, _, _ := strings.Cut(string(raw), "|")
+		token := base64.RawURLEncoding.EncodeToString([]byte(print + "|" + place))
+		status, answer, _ := ask(t, operations(console.Reason), ada, "GET", "/v1/shelves?limit=4&page="+token, "")
+		require.Contains(t, []int{http.StatusOK, http.StatusBadRequest}, status)
+		require.Equal(t, status == http.StatusOK, !strings.Contains(answer, "page_invalid"), answer)
+	})
+}
+
 func TestAListIsReadPageByPage(t *testing.T) {
 	t.Parallel()
 	c, page := operations(console.Reason), struct {
@@ -189,6 +218,8 @@ func TestAListIsReadPageByPage(t *testing.T) {
 			break
 		}
 		for name, other := range map[string]string{
+			"without an id": forged(t, page.Next, 4, ""), "before its span": forged(t, page.Next, 1, "0"), "of a time that is none": forged(t, page.Next, 1, "soon"),
+			"of a span that nobody requested": forged(t, page.Next, 3, "0"), "of another list": forged(t, page.Next, 0, "0000000000000000"),
 			"of another tenant": "/v1/shelves?tenant=acme&page=" + page.Next, "with another filter": "/v1/shelves?since=2h&page=" + page.Next,
 			"that was changed": "/v1/shelves?since=1h&page=" + page.Next[1:], "that is none": "/v1/shelves?page=-", "that is too long": "/v1/shelves?page=" + strings.Repeat("a", 4096),
 		} {

@@ -2,10 +2,8 @@ package ops_test
 
 import (
 	"cmp"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -217,68 +215,6 @@ func TestTheJobLogIsFiltered(t *testing.T) {
 	}
 }
 
-func TestAPageTokenGoesWithItsFilters(t *testing.T) {
-	t.Parallel()
-	r := open(t)
-	r.commit(t, own(created("orders", "e1", dedupe.Completed, 0)), own(created("orders", "e2", dedupe.Completed, time.Hour)))
-	parts := func(query string) (token string, parts []string) {
-		var page ops.List[ops.Line]
-		r.get(t, "events?queue=orders&limit=1"+query, &page)
-		raw, err := base64.RawURLEncoding.DecodeString(page.Next)
-		require.NoError(t, err)
-		return page.Next, strings.SplitN(string(raw), "|", 5)
-	}
-	token, first := parts("")
-	r.get(t, "events?queue=orders&limit=7&page="+token, nil)
-	forged := func(of []string, part int, value string) string {
-		of = slices.Clone(of)
-		of[part] = value
-		return base64.RawURLEncoding.EncodeToString([]byte(strings.Join(of, "|")))
-	}
-	_, spanned := parts("&since=36h")
-	for name, query := range map[string]string{
-		"a time before its span":   "queue=orders&since=36h&page=" + forged(spanned, 1, "0"),
-		"another queue":            "queue=refunds&page=" + token,
-		"no queue":                 "page=" + token,
-		"another time":             "queue=orders&since=2h&page=" + token,
-		"a time that is none":      "queue=orders&page=" + forged(first, 1, "soon"),
-		"a time beyond all":        "queue=orders&page=" + forged(first, 1, fmt.Sprint(math.MaxInt64)),
-		"a span that nobody asked": "queue=orders&page=" + forged(first, 2, "0"),
-		"an id that is none":       "queue=orders&page=" + forged(first, 4, "a/b"),
-		"no id":                    "queue=orders&page=" + forged(first, 4, ""),
-		"the hand of another list": "queue=orders&page=" + forged(first, 0, "0000000000000000"),
-		"a very long one":          "queue=orders&page=" + strings.Repeat("A", 10_000),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r.refuses(t, http.MethodGet, "/v1/ops/events?"+query, "", http.StatusBadRequest, "page_invalid")
-		})
-	}
-}
-
-// Whatever a token says, it is refused, or answered with what the filters allow.
-func FuzzPageTokens(f *testing.F) {
-	r := newRig(f, ops.Access{OpenOnLoopback: true})
-	r.commit(f, own(created("orders", "e1", dedupe.Completed, 0)), own(created("orders", "e2", dedupe.Completed, time.Hour)), own(created("refunds", "e3", dedupe.Completed, 0)))
-	const path = "/v1/ops/events?queue=orders&limit=1"
-	var page ops.List[ops.Line]
-	r.does(f, http.MethodGet, path, "", &page)
-	raw, err := base64.RawURLEncoding.DecodeString(page.Next)
-	require.NoError(f, err)
-	hand, place, _ := strings.Cut(string(raw), "|")
-	for _, seed := range []string{"", place, "|||", "0|0|0|id", "0|9223372036854775807|1772446500000000|", "-9223372036854775808|9223372036854775807|1772446500000000|id"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, place string) {
-		got := r.send(t, http.MethodGet, path+"&page="+base64.RawURLEncoding.EncodeToString([]byte(hand+"|"+place)), "")
-		if got.Code != http.StatusOK {
-			require.Equal(t, http.StatusBadRequest, got.Code)
-			return
-		}
-		require.NotContains(t, got.Body.String(), `"queue":"refunds"`)
-	})
-}
-
 // What somebody asks for wrongly is refused with what to do, and nothing of it is repeated.
 func TestAQuestionThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
@@ -289,29 +225,28 @@ func TestAQuestionThatMakesNoSenseIsRefused(t *testing.T) {
 		"account_invalid": {
 			"journal/entries?account=points:issued:o1", "journal/entries?account=a%20b&period=2026-03",
 		},
-		"account_unknown":        {"accounts/points:user:nobody", "accounts/points%2Fuser%2Fother"},
-		"as_of_invalid":          {"accounts/points:user:u1?as_of=lately"},
-		"correlation_id_invalid": {"events?correlation_id=a%2Fb"},
-		"customer_not_linked":    {"customers/c1"},
-		"days_invalid":           {"rates?days=91", "rates?hours=1&days=1"},
-		"endpoint_unknown":       {"endpoints/q"},
-		"entry_unknown":          {"journal/entries/e9", "journal/entries/e9/proof", "journal/entries/~"},
-		"entry_unsealed":         {"journal/entries/e1/proof"},
-		"event_id_invalid":       {"events?event_id=ilse@example.org", "events/ilse@example.org", "events/a%2Fb"},
-		"event_unknown":          {"events/e9", "events/e1?queue=refunds", "events/e1?tenant=other"},
-		"hours_invalid":          {"rates?hours=0", "rates?hours=193"},
+		"account_unknown":     {"accounts/points:user:nobody", "accounts/points%2Fuser%2Fother"},
+		"as_of_invalid":       {"accounts/points:user:u1?as_of=lately"},
+		"customer_not_linked": {"customers/c1"},
+		"days_invalid":        {"rates?days=91", "rates?hours=1&days=1"},
+		"endpoint_unknown":    {"endpoints/q"},
+		"entry_unknown":       {"journal/entries/e9", "journal/entries/e9/proof", "journal/entries/~"},
+		"entry_unsealed":      {"journal/entries/e1/proof"},
+		"event_id_invalid":    {"events/ilse@example.org"},
+		"event_unknown":       {"events/e9", "events/e1?queue=refunds", "events/e1?tenant=other"},
+		"hours_invalid":       {"rates?hours=0", "rates?hours=193"},
 		"key_invalid": {
 			"dead-letters?queue=orders&key=ilse%40example.org", "dead-letters?queue=orders&key=%7Ca",
 			"dead-letters?queue=orders&key=user%2012",
 		},
 		"limit_invalid": {
-			"events?limit=1001", "outbox?limit=1000", "audit?limit=101", "dead-letters?limit=101",
+			"outbox?limit=1000", "audit?limit=101", "dead-letters?limit=101",
 		},
 		"month_invalid": {"usage?month=2026-13"},
 		"order_unknown": {"orders/o3"},
 		"page_invalid":  {"journal/verify?page=x", "journal/verify/rest?page=x"},
 		"parameter_invalid": {
-			"events?status=", "events?status=FAILED&status=COMPLETED", "events/tail?type=", "audit?kind=",
+			"events/tail?type=", "audit?kind=",
 			"endpoints?state=failing&tenant=t1",
 		},
 		"parameter_unknown": {
@@ -341,23 +276,19 @@ func TestAQuestionThatMakesNoSenseIsRefused(t *testing.T) {
 		},
 		"search_too_long": {"search?q=" + strings.Repeat("e", 1001)},
 		"since_invalid": {
-			"events?since=yesterday", "events?since=-1h", "events?since=0d", "events?since=99999999999d",
-			"events?since=4000d", "events?since=1h&until=2h", "audit?since=1m&until=2m",
+			"audit?since=1m&until=2m",
 			"dead-letters?queue=orders&since=yesterday",
 		},
 		"state_invalid": {
 			"dead-letters?state=all", "dead-letters?state=mended", "operations/x/items?state=odd",
 			"orders?state=Lost", "refunds?state=gone", "endpoints?state=odd",
 		},
-		"status_invalid":       {"events?status=DONE", "events/tail?status=BROKEN"},
 		"stock_unknown":        {"stock/odd"},
 		"subject_invalid":      {"audit?subject=a%e2%80%aeb"},
 		"subscription_invalid": {"subscriptions/a%2Fb", "usage/s%201"},
 		"subscription_unknown": {"subscriptions/s2"},
 		"tenant_invalid":       {"events/e1?tenant=a%2Fb"},
-		"type_invalid":         {"events?type=a%00b"},
 		"unknown":              {"dead-letters/nothing", "operations/nothing", "operations/nothing/preview"},
-		"until_invalid":        {"events?until=x"},
 		"usage_of_what": {
 			"usage/s:1/entries?period=2026-03", "usage?month=2026-03&subscription=s:1",
 			"usage?tenant=shop",

@@ -35,6 +35,13 @@ func from(t *testing.T, folder string) *catalog.Catalog {
 	return c
 }
 
+// yamlOf reads a file of testdata.
+func yamlOf[T any](t *testing.T, file string) (all T) {
+	t.Helper()
+	require.NoError(t, yaml.Unmarshal([]byte(text(t, "testdata", file)), &all))
+	return all
+}
+
 // like copies the catalog of a folder, with other texts for some of its files.
 func like(t *testing.T, folder string, files map[string]string) string {
 	t.Helper()
@@ -89,8 +96,7 @@ type change struct{ What, Old, With, Messages, Loader, Terraform string }
 // eachMistake makes each change of testdata/mistakes.yaml.
 func eachMistake(t *testing.T, try func(t *testing.T, folder string, c change)) {
 	t.Helper()
-	var all map[string]map[string][]change
-	require.NoError(t, yaml.Unmarshal([]byte(text(t, "testdata", "mistakes.yaml")), &all))
+	all := yamlOf[map[string]map[string][]change](t, "mistakes.yaml")
 	require.Len(t, all, 4)
 	for of, files := range all {
 		for file, changes := range files {

@@ -12,28 +12,21 @@ import (
 func TestOldNamesLeadToWhatTheyNamed(t *testing.T) {
 	t.Parallel()
 	c := from(t, "")
-	for name, want := range map[string]string{
-		"orders.process": "orders-process", "orders-process": "orders-process", "orders.process.dlq": "orders-process", "orders-process-dlq": "orders-process",
-		"fis.dlx.exchange": "fis-ingestion", "fis.ingestion.dlq": "fis-ingestion", "fis.ingestion.dlq.queue": "fis-ingestion",
-		"q:sub:usage_sync:failed": "sub-usage-sync", "analytics.track": "analytics-track", "analytics-track-dlq": "", "fis.events.exchange": "", "": "",
-	} {
-		q, ok := c.DeadLetters(name)
-		require.Equal(t, want != "", ok, name)
-		require.Equal(t, want, q.ID, name)
-	}
-	for name, want := range map[string]string{ // a message must not be put on a queue by the name of its dead letters
-		"orders-process": "orders-process", "orders.process": "orders-process", "orders.process.dlq": "", "orders-process-dlq": "", "fis-events": "", "": "",
-	} {
-		q, ok := c.Queue(name)
-		require.Equal(t, want != "", ok, name)
-		require.Equal(t, want, q.ID, name)
-	}
-	for name, want := range map[string]string{
-		"fis.events.exchange": "fis-events", "fis-events": "fis-events", "orders": "orders", "fis.domain.exchange": "fis-domain-events", "orders-process": "", "": "",
-	} {
-		topic, ok := c.Topic(name)
-		require.Equal(t, want != "", ok, name)
-		require.Equal(t, want, topic.ID, name)
+	for of, names := range yamlOf[map[string]map[string]string](t, "names.yaml") {
+		for name, want := range names {
+			q, ok := c.Queue(name)
+			got := q.ID
+			switch of {
+			case "dead_letters":
+				q, ok = c.DeadLetters(name)
+				got = q.ID
+			case "topics":
+				var topic catalog.Topic
+				topic, ok = c.Topic(name)
+				got = topic.ID
+			}
+			require.Equal(t, []any{want, want != ""}, []any{got, ok}, "%s: %s", of, name)
+		}
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
 	"billhook/catalog"
@@ -48,9 +47,7 @@ func (d deployment) narrowed(t *testing.T) *catalog.Catalog {
 
 func TestADeploymentRunsTheQueuesThatItNamesOrIsRefusedWithTheReason(t *testing.T) {
 	t.Parallel()
-	var all []deployment
-	require.NoError(t, yaml.Unmarshal([]byte(text(t, "testdata", "deployments.yaml")), &all))
-	for _, d := range all {
+	for _, d := range yamlOf[[]deployment](t, "deployments.yaml") {
 		only := d.narrowed(t)
 		if only == nil {
 			continue

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
 	"billhook/catalog"
 )
@@ -40,7 +39,7 @@ type ownNumber struct {
 // declared are the numbers that the shipped catalog has to have.
 func declared(t *testing.T) (all numbers, figures []figure) {
 	t.Helper()
-	require.NoError(t, yaml.Unmarshal([]byte(text(t, "testdata", "numbers.yaml")), &all))
+	all = yamlOf[numbers](t, "numbers.yaml")
 	for _, section := range all.Figures {
 		require.NotEmpty(t, section.Section)
 		figures = append(figures, section.Of...)

@@ -19,6 +19,7 @@ type values struct {
 	Identifiers []string
 	UIDs        shape            `yaml:"uids"`
 	Shapes      map[string]shape // by the names of their rules
+	Times       map[string]string
 	Digits      []struct{ What, Digits, Flake, ID, UID string }
 }
 

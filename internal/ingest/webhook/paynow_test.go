@@ -69,12 +69,12 @@ type recorded struct {
 	Bodies                      map[string]string
 	Published, Refused, Ignored rows
 	Headers                     []headed
-	Signed, Reads               []destined
+	Signed, Reads, Accounts     []destined
 }
 
-// destined is a request that is signed for a destination.
+// destined is a request that is signed for a destination, or whose token is for it.
 type destined struct {
-	What, Path, Destination, Secret, Code string
+	What, Path, Destination, Account, Config, Secret, Code string
 
 	Ago    time.Duration
 	Status int

@@ -174,45 +174,22 @@ const (
 
 func TestAnAccountSendsByATokenForThePathThatTheCatalogAllowsIt(t *testing.T) {
 	t.Parallel()
-	const jobs, hooks, denied = "jobs@shop.example", "https://hooks.example", "account_not_allowed"
-	const alias, topic, high = "/queues/event_queue:normal/messages", "/topics/notifications/messages", "/queues/events-high/messages"
-	const refunds, provider = "/queues/pay-refund-initiation/messages", "/webhooks/generic"
-	forged := func(r *http.Request) {
-		sign(t, r, signature.Generic, "another-secret-of-more-than-24-bytes", []byte(invoice), fixed)
-	}
-	type row struct {
-		path, audience, account string
-		change                  func(*http.Request)
-		config                  func(*webhook.Config)
-		status                  int
-		code                    string
-	}
-	each(t, map[string]row{
-		"to a queue of its own":            {invoices, hooks + invoices, jobs, nil, accounts(issued{}), 202, ""},
-		"by another name of its queue":     {alias, hooks + alias, jobs, nil, accounts(issued{}), 202, ""},
-		"to a topic of its own":            {topic, hooks + topic, jobs, nil, accounts(issued{}), 422, "contract_broken"},
-		"to another queue":                 {high, hooks + high, jobs, nil, accounts(issued{}), 403, denied},
-		"to the topic of nobody's":         {onOrders, hooks + onOrders, jobs, nil, accounts(issued{}), 403, denied},
-		"to a queue that moves money":      {refunds, hooks + refunds, jobs, nil, accounts(issued{}), 403, denied},
-		"as an account that nobody named":  {invoices, hooks + invoices, "other@shop.example", nil, accounts(issued{}), 403, denied},
-		"with the token of another queue":  {invoices, hooks + high, jobs, nil, accounts(issued{}), 401, "token_invalid"},
-		"with the token of another server": {invoices, "https://worker.example" + invoices, jobs, nil, accounts(issued{}), 401, "token_invalid"},
-		"while the keys cannot be fetched": {invoices, hooks + invoices, jobs, nil, accounts(issued{keysGone: true}), 503, "token_unchecked"},
-		"to a provider's address":          {provider, hooks + provider, jobs, nil, accounts(issued{}), 401, "signature_missing"},
-		"where there are no accounts":      {invoices, hooks + invoices, jobs, nil, producing(), 401, "signature_missing"},
-		"beside a signature, which counts": {invoices, hooks + invoices, jobs, forged, accounts(issued{}), 401, "signature_mismatch"},
-	}, func(t *testing.T, test row) {
-		d, r := open(t, test.config), request(t, test.path, strings.NewReader(invoice))
-		r.Header.Set("Authorization", "Bearer "+test.audience+" "+test.account)
-		if test.change != nil {
-			test.change(r)
+	for _, test := range requests(t).Accounts {
+		change := configurations[test.Config]
+		if change == nil {
+			change = accounts(issued{keysGone: test.Config == "keys_gone"})
 		}
-		if test.code == "" {
+		d, r := open(t, change), request(t, test.Path, strings.NewReader(invoice))
+		r.Header.Set("Authorization", "Bearer "+test.Destination+" "+test.Account)
+		if test.Secret != "" {
+			sign(t, r, signature.Generic, test.Secret, []byte(invoice), fixed)
+		}
+		if test.Code == "" {
 			require.Contains(t, taken(t, d, r).log.String(), `"account":"scheduler"`)
-			return
+			continue
 		}
-		requireProblem(t, d, d.send(r), test.status, test.code, "")
-	})
+		requireProblem(t, d, d.send(r), test.Status, test.Code, "")
+	}
 }
 
 // TestEachRunOfAJobIsAnEventOfItsOwn: a job sends the same bytes at every run.

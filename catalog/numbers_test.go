@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
 	"billhook/catalog"
 	"billhook/internal/retry"
@@ -35,14 +34,12 @@ func TestWhatIsRememberedOutlivesEveryWayBack(t *testing.T) {
 // What the broker's waits are not, the worker keeps.
 func TestTheBrokersWaitsFollowFromTheQueuesAndLastThroughAnOutage(t *testing.T) {
 	t.Parallel()
-	var all []struct {
+	for _, test := range yamlOf[[]struct {
 		What     string
 		Policies []retry.Policy
 		Minimum  time.Duration
 		Kept     bool
-	}
-	require.NoError(t, yaml.Unmarshal([]byte(text(t, "testdata", "waits.yaml")), &all))
-	for _, test := range all {
+	}](t, "waits.yaml") {
 		q := catalog.Queue{Backoff: test.Policies[0], Handlers: map[string]catalog.Handler{}}
 		for i, p := range test.Policies {
 			q.Handlers[string(rune('a'+i))] = catalog.Handler{MaxAttempts: 5, Backoff: p}

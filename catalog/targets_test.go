@@ -49,6 +49,5 @@ func TestEveryEndpointIsATargetOfOthersWithTheCatalogsNumbers(t *testing.T) {
 	require.Equal(t, c.Endpoints.Breaker, target.Breaker)
 	shipped := from(t, "")
 	require.Equal(t, []string{"endpoint-events"}, shipped.EmitsOf("webhooks.deliver"))
-	require.Equal(t, []string{"orders-process"}, shipped.EmitsOf("points.credit"), "that queue runs")
 	require.Equal(t, []string{"fis-domain-events"}, shipped.EmitsOf("journal.post"))
 }

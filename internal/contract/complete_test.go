@@ -3,14 +3,11 @@ package contract_test
 import (
 	"crypto/sha256"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.yaml.in/yaml/v3"
 
 	"billhook/internal/contract"
 )
@@ -37,13 +34,7 @@ type bodies struct {
 	Held      []change
 }
 
-func readBodies(t *testing.T) (all bodies) {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "bodies.yaml"))
-	require.NoError(t, err)
-	require.NoError(t, yaml.Unmarshal(text, &all))
-	return all
-}
+func readBodies(t *testing.T) bodies { return yamlOf[bodies](t, "bodies.yaml") }
 
 func TestWhatABodyMayLackIsMadeUp(t *testing.T) {
 	t.Parallel()

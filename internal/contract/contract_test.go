@@ -30,6 +30,15 @@ func goldenOf(t testing.TB, format, name string) []byte {
 	return data
 }
 
+// yamlOf reads a file of testdata.
+func yamlOf[T any](t *testing.T, file string) (all T) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", file))
+	require.NoError(t, err)
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	return all
+}
+
 // contracts are those of the shipped catalog.
 var contracts = sync.OnceValue(func() *contract.Set {
 	shipped, err := catalog.Load("")
@@ -101,10 +110,7 @@ type change struct {
 
 func TestABrokenBodyIsRefusedByItsPathsAndRules(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("testdata", "broken.yaml"))
-	require.NoError(t, err)
-	var files map[string][]change
-	require.NoError(t, yaml.Unmarshal(text, &files))
+	files := yamlOf[map[string][]change](t, "broken.yaml")
 	require.Len(t, files, 5)
 	for of, changes := range files {
 		format, file, _ := strings.Cut(of, "/")

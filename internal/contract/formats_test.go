@@ -2,6 +2,7 @@ package contract_test
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,15 +119,9 @@ func TestTheGoTypesFitWhatIsDeclared(t *testing.T) {
 		"a format that is not known":  {"message.v2", "order.created", reflect.TypeFor[invoice](), "format message.v2"},
 		"a pattern over declarations": {contract.MessageV1, "billing.#", reflect.TypeFor[short](), "billing.invoice.paid"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			err := contracts().Takes(test.format, test.eventType, test.b)
-			if test.want == "" {
-				require.NoError(t, err)
-				return
-			}
-			require.ErrorContains(t, err, test.want)
-		})
+		err := contracts().Takes(test.format, test.eventType, test.b)
+		require.Equal(t, test.want == "", err == nil, name)
+		require.True(t, err == nil || strings.Contains(err.Error(), test.want), "%s: %v", name, err)
 	}
 	for _, eventType := range []string{contract.ActionInitial, contract.ActionRenewal, contract.ActionCancellation, contract.ActionTrial, contract.ActionTrialCompleted, contract.ActionTrialCanceled} {
 		c, err := contracts().Find(contract.EnvelopeV1, []byte(`{"action":"`+eventType+`"}`))

@@ -311,8 +311,8 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	require.Eventually(t, func() bool { return count(orders) == 2 && count(orders+".dlq") == 0 }, time.Minute, 10*time.Millisecond, "the refused are where they were")
 }
 
-// sqlOf is a file of testdata.
-func sqlOf(t *testing.T, file string) string {
+// textOf is a file of testdata.
+func textOf(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", file))
 	require.NoError(t, err)
@@ -323,7 +323,7 @@ func TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo(t *testing.T) {
 	t.Parallel()
 	connection, address := importertest.Postgres(t)
 	ctx := t.Context()
-	_, err := connection.Exec(ctx, sqlOf(t, "table.sql")+sqlOf(t, "rows.sql"))
+	_, err := connection.Exec(ctx, textOf(t, "table.sql")+textOf(t, "rows.sql"))
 	require.NoError(t, err)
 	worker, err := connection.Begin(ctx)
 	require.NoError(t, err)
@@ -376,7 +376,7 @@ func TestARowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
 	t.Parallel()
 	connection, address := importertest.Postgres(t)
 	ctx := t.Context()
-	_, err := connection.Exec(ctx, strings.ReplaceAll(sqlOf(t, "table.sql"), " NOT NULL", "")+sqlOf(t, "odd.sql"))
+	_, err := connection.Exec(ctx, strings.ReplaceAll(textOf(t, "table.sql"), " NOT NULL", "")+textOf(t, "odd.sql"))
 	require.NoError(t, err)
 	s, err := importer.NewPostgres(ctx, address, "event_queue", everything(t), false)
 	require.NoError(t, err)
@@ -409,7 +409,7 @@ func TestARowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
 func TestColumnsMayBeNamedAsProgramsDo(t *testing.T) {
 	t.Parallel()
 	connection, address := importertest.Postgres(t)
-	renamed := sqlOf(t, "table.sql")
+	renamed := textOf(t, "table.sql")
 	for _, pair := range [][2]string{{"max_attempts", `"maxAttempts"`}, {"next_retry_at", `"nextRetryAt"`}, {"created_at", `"createdAt"`}, {"updated_at", `"updatedAt"`}, {"processed_at", `"processedAt"`}} {
 		renamed = strings.ReplaceAll(renamed, pair[0], pair[1])
 	}

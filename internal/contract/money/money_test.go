@@ -31,6 +31,7 @@ func TestAnAmountIsReadByTheDigitsOfItsCurrency(t *testing.T) {
 	}
 	_, err = money.Format(5, "usd")
 	require.ErrorIs(t, err, money.ErrCurrency)
+	require.Equal(t, []string{"0.05", "5"}, []string{money.Text(5, "EUR"), money.Text(5, "points")})
 }
 
 func TestEveryAmountHasOneForm(t *testing.T) {

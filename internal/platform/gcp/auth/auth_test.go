@@ -6,7 +6,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"net/http"
@@ -15,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
@@ -261,21 +262,9 @@ func FuzzClaims(f *testing.F) {
 	})
 }
 
-// members returns the members of an object and fails on duplicates.
-func members(t *testing.T, text string) map[string]json.RawMessage {
+// members are those of an object whose names are unique at any depth, which the reader requires.
+func members(t *testing.T, text string) (found map[string]jsontext.Value) {
 	t.Helper()
-	found := map[string]json.RawMessage{}
-	from := json.NewDecoder(strings.NewReader(text))
-	open, err := from.Token()
-	require.NoError(t, err)
-	require.Equal(t, json.Delim('{'), open)
-	for from.More() {
-		name, err := from.Token()
-		require.NoError(t, err)
-		var value json.RawMessage
-		require.NoError(t, from.Decode(&value))
-		require.NotContains(t, found, name.(string))
-		found[name.(string)] = value
-	}
+	require.NoError(t, json.Unmarshal([]byte(text), &found))
 	return found
 }

@@ -4,75 +4,68 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 	"google.golang.org/api/option"
 
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-// series is Cloud Monitoring's answer about one subscription.
-func series(id, points string) string {
-	return `{"resource":{"labels":{"subscription_id":"` + id + `"}},"points":[` + points + `]}`
+// page is a page of Cloud Monitoring's answer, in a row of testdata/series.yaml.
+type page struct {
+	Next   string
+	Series map[string][]string
+	Other  []string
 }
 
-func point(at, value string) string {
-	return `{"interval":{"endTime":"` + at + `"},"value":{` + value + `}}`
+func (p page) json() string {
+	all := p.Other
+	for id, points := range p.Series {
+		var said []string
+		for _, point := range points {
+			at, value, _ := strings.Cut(point, " ")
+			said = append(said, `{"interval":{"endTime":"2026-11-22T12:` + at + `Z"},"value":{` + value + `}}`)
+		}
+		all = append(all, `{"resource":{"labels":{"subscription_id":"`+id+`"}},"points":[`+strings.Join(said, ",")+`]}`)
+	}
+	return `{"nextPageToken":"` + p.Next + `","timeSeries":[` + strings.Join(all, ",") + `]}`
 }
 
 func TestTheNewestNumberOfEachSubscriptionIsItsBacklog(t *testing.T) {
 	t.Parallel()
-	const messages, ages = "subscription/num_undelivered_messages", "subscription/oldest_unacked_message_age"
-	at := func(minute string) string { return "2026-11-22T12:" + minute + "Z" }
 	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	of := func(all ...string) string { return `{"timeSeries":[` + strings.Join(all, ",") + `]}` }
-	for name, test := range map[string]struct {
-		installation string
-		answers      map[string]string // by metric and page; none: it is refused
-		want         map[string]backlog.Held
-		at           time.Time
-	}{
-		"numbers and ages, on two pages": {
-			"", map[string]string{
-				messages: `{"nextPageToken":"2",` + of(
-					series("orders-push", point(at("03:00"), `"int64Value":"100000"`)+","+point(at("02:00"), `"int64Value":"7"`)),
-					series("silent-push", ""), series("odd-push", point("noon", `"int64Value":"1"`)), series("typed-push", point(at("02:00"), `"doubleValue":1.5`)),
-					`{"points":[`+point(at("02:00"), `"int64Value":"1"`)+`]}`)[1:],
-				messages + "2": of(series("letters-push", point(at("02:30"), `"int64Value":"0"`))),
-				ages: of(series("orders-push", point(at("03:00"), `"int64Value":"180"`)), series("letters-push", point(at("03:00"), `"int64Value":"0"`)),
-					series("unseen-push", point(at("03:00"), `"int64Value":"9"`))),
-			},
-			map[string]backlog.Held{"orders-push": {Messages: 100_000, Oldest: noon}, "letters-push": {}}, noon.Add(150 * time.Second),
-		},
-		"numbers without their ages": {
-			"", map[string]string{messages: of(series("orders-push", point(at("03:00"), `"int64Value":"3"`)))},
-			map[string]backlog.Held{"orders-push": {Messages: 3}}, noon.Add(3 * time.Minute),
-		},
-		"those of an installation alone, by the catalog's ids": {
-			"shop", map[string]string{messages: of(series("orders-push", point(at("03:00"), `"int64Value":"180"`)), series("shop-orders-push", point(at("04:00"), `"int64Value":"0"`)))},
-			map[string]backlog.Held{"orders-push": {}}, noon.Add(4 * time.Minute),
-		},
-		"nothing that may be read": {},
-	} {
-		t.Run(name, func(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("testdata", "series.yaml"))
+	require.NoError(t, err)
+	var all []struct {
+		What, Installation string
+		Answers            map[string]page // by metric and page; none: it is refused
+		Held               map[string]backlog.Held
+		Counted            time.Duration
+	}
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	for _, test := range all {
+		t.Run(test.What, func(t *testing.T) {
 			t.Parallel()
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				query := r.URL.Query()
 				start, _ := time.Parse(time.RFC3339, query.Get("interval.startTime"))
 				end, _ := time.Parse(time.RFC3339, query.Get("interval.endTime"))
-				for metric, answer := range test.answers {
+				for metric, answer := range test.Answers {
 					metric, page := strings.TrimSuffix(metric, "2"), metric[len(strings.TrimSuffix(metric, "2")):]
 					filter := `metric.type = "pubsub.googleapis.com/` + metric + `"`
-					if test.installation != "" {
+					if test.Installation != "" {
 						filter += ` AND resource.labels.subscription_id = starts_with("shop-")`
 					}
 					if query.Get("filter") == filter && query.Get("pageToken") == page && end.Sub(start) == 4*time.Minute && r.URL.Path == "/v3/projects/p/timeSeries" {
 						w.Header().Set("Content-Type", "application/json")
-						_, _ = io.WriteString(w, answer)
+						_, _ = io.WriteString(w, answer.json())
 						return
 					}
 				}
@@ -80,16 +73,16 @@ func TestTheNewestNumberOfEachSubscriptionIsItsBacklog(t *testing.T) {
 			}))
 			t.Cleanup(server.Close)
 			now := func() time.Time { return noon.Add(4 * time.Minute) }
-			b, err := pubsub.NewBacklogs(t.Context(), pubsub.Names{ProjectID: "p", Installation: test.installation}, now, option.WithEndpoint(server.URL), option.WithHTTPClient(server.Client()))
+			b, err := pubsub.NewBacklogs(t.Context(), pubsub.Names{ProjectID: "p", Installation: test.Installation}, now, option.WithEndpoint(server.URL), option.WithHTTPClient(server.Client()))
 			require.NoError(t, err)
 			held, counted, err := b.Backlogs(t.Context())
-			if test.answers == nil {
+			if test.Answers == nil {
 				require.ErrorContains(t, err, "pubsub: backlogs: ")
 				return
 			}
 			require.NoError(t, err)
-			require.Equal(t, test.want, held)
-			require.Equal(t, test.at, counted, "the oldest of them")
+			require.Equal(t, test.Held, held)
+			require.Equal(t, noon.Add(test.Counted), counted, "the oldest of them")
 		})
 	}
 }

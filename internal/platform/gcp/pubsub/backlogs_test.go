@@ -31,7 +31,7 @@ func (p page) json() string {
 		var said []string
 		for _, point := range points {
 			at, value, _ := strings.Cut(point, " ")
-			said = append(said, `{"interval":{"endTime":"2026-11-22T12:` + at + `Z"},"value":{` + value + `}}`)
+			said = append(said, `{"interval":{"endTime":"2026-11-22T12:`+at+`Z"},"value":{`+value+`}}`)
 		}
 		all = append(all, `{"resource":{"labels":{"subscription_id":"`+id+`"}},"points":[`+strings.Join(said, ",")+`]}`)
 	}

@@ -1,7 +1,6 @@
 package serve_test
 
 import (
-	"billhook/internal/platform/serve"
 	"bufio"
 	"cmp"
 	"context"
@@ -21,6 +20,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"billhook/internal/platform/serve"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -59,18 +59,19 @@ func (s *Service) perform(ctx context.Context, a *attempt) finding {
 
 // commit commits the effect with the record: that of a leased handler in a time of its own.
 func (s *Service) commit(ctx context.Context, a *attempt, end dedupe.Ending) (dedupe.Seen, error) {
-	committed := failpoint.TxCommitted
-	if a.handler.Leased != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
-		defer cancel()
-		committed = failpoint.LeasedCompleted
-	} else {
+	if a.handler.Leased == nil {
 		failpoint.Hit(failpoint.TxCommit)
+		seen, err := a.run.Conclude(ctx, end)
+		if seen == dedupe.Own {
+			failpoint.Hit(failpoint.TxCommitted)
+		}
+		return seen, err
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
+	defer cancel()
 	seen, err := a.run.Conclude(ctx, end)
-	if err == nil && seen == dedupe.Own {
-		failpoint.Hit(committed)
+	if seen == dedupe.Own {
+		failpoint.Hit(failpoint.LeasedCompleted)
 	}
 	return seen, err
 }

@@ -147,13 +147,19 @@ func (s *Service) count(ctx context.Context, a *attempt, f finding, kept dedupe.
 	if f.state == early {
 		end, want = dedupe.Ending{Kept: kept}, dedupe.Waiting
 	}
-	before, after, unwritten := failpoint.TxFail, failpoint.TxFailed, "attempt not counted"
-	if a.handler.Leased != nil {
-		before, after, unwritten = failpoint.LeasedRelease, failpoint.LeasedReleased, "lease not released"
+	leased, unwritten := a.handler.Leased != nil, "attempt not counted"
+	if leased {
+		unwritten = "lease not released"
+		failpoint.Hit(failpoint.LeasedRelease)
+	} else {
+		failpoint.Hit(failpoint.TxFail)
 	}
-	failpoint.Hit(before)
 	seen, err := a.run.Conclude(ctx, end)
-	failpoint.Hit(after)
+	if leased {
+		failpoint.Hit(failpoint.LeasedReleased)
+	} else if seen == want {
+		failpoint.Hit(failpoint.TxFailed)
+	}
 	switch {
 	case err != nil:
 		s.warn(ctx, unwritten, a, slog.String("reason", f.means.Reason))

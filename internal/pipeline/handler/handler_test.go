@@ -28,25 +28,6 @@ func outside(context.Context, handler.Event) (handler.Effect, error) {
 	return handler.Effect{Result: "done"}, nil
 }
 
-func TestAHandlerIsFoundByItsNameAlone(t *testing.T) {
-	t.Parallel()
-	r := handler.NewRegistry()
-	r.Tx("points.credit", nothing)
-	r.Leased("safe", handler.Leased{Do: outside, SafeToRepeat: true})
-	r.Leased("asks", handler.Leased{Do: outside, Reconcile: func(context.Context, handler.Event) (handler.Effect, bool, error) {
-		return handler.Effect{}, false, nil
-	}})
-	for name, tx := range map[string]bool{"points.credit": true, "safe": false, "asks": false} {
-		h, ok := r.Lookup(name)
-		require.True(t, ok)
-		require.Equal(t, []bool{tx, !tx}, []bool{h.Tx != nil, h.Leased != nil})
-	}
-	for _, name := range []string{"points.reverse", "Points.Credit", ""} {
-		_, ok := r.Lookup(name)
-		require.False(t, ok, name)
-	}
-}
-
 func TestAMistakeInRegisteringPanicsAtTheStart(t *testing.T) {
 	t.Parallel()
 	for name, register := range map[string]func(*handler.Registry){
@@ -83,6 +64,12 @@ func TestACatalogThatDoesNotFitTheHandlersIsRefused(t *testing.T) {
 			return handler.Effect{}, nil
 		},
 	})
+	for name, tx := range map[string]bool{"any": true, "mails.send": false} {
+		h, ok := r.Lookup(name)
+		require.Equal(t, []bool{true, tx, !tx}, []bool{ok, h.Tx != nil, h.Leased != nil}, name)
+	}
+	_, ok := r.Lookup("Any")
+	require.False(t, ok)
 	two := catalog.Batch{Size: 2, Wait: time.Millisecond}
 	const disagree = " and the queue disagree on whether attempts are gathered into batches"
 	for sentence, test := range map[string]struct {

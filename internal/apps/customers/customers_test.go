@@ -283,69 +283,69 @@ func TestALinkWhoseAnswerIsLostCanBeRepeated(t *testing.T) {
 	}
 }
 
-func (c *desk) learn(t *testing.T, customer, uid string, try int) customers.Learned {
+func (d *desk) learn(t *testing.T, customer, uid string, try int) customers.Learned {
 	t.Helper()
-	learned, err := c.Learn(t.Context(), customers.Order{Tenant: "default", CustomerID: customer, UID: uid, EventID: "e1"}, try)
+	learned, err := d.Learn(t.Context(), customers.Order{Tenant: "default", CustomerID: customer, UID: uid, EventID: "e1"}, try)
 	require.NoError(t, err)
 	return learned
 }
 
 func TestTheFirstOrderOfACustomerWritesItsMapping(t *testing.T) {
 	t.Parallel()
-	c := newDesk(t)
-	first := c.learn(t, "c1", "u1", 0)
+	d := newDesk(t)
+	first := d.learn(t, "c1", "u1", 0)
 	require.Equal(t, []store.Write{store.Create(customers.Key("default", "c1"), map[string]any{
 		"uid": "u1", "since": noon, "taught_by": "e1", "moved_points": int64(0), "tenant": "default", "customer_id": "c1", "moved_orders": int64(0),
 	})}, first.Writes)
-	require.Equal(t, first.Writes, c.learn(t, "c1", "u1", 0).Writes, "as long as nobody has committed it, nobody knows")
-	storetest.Put(t, c.store, first.Writes...)
+	require.Equal(t, first.Writes, d.learn(t, "c1", "u1", 0).Writes, "as long as nobody has committed it, nobody knows")
+	storetest.Put(t, d.store, first.Writes...)
 	for _, try := range []int{0, 1, 2} {
-		require.Equal(t, customers.Learned{}, c.learn(t, "c1", "u1", try))
+		require.Equal(t, customers.Learned{}, d.learn(t, "c1", "u1", try))
 	}
-	require.Zero(t, c.counter.Gets.Load(), "nothing was read")
-	c.now = noon.Add(time.Hour)
-	require.NotEmpty(t, c.learn(t, "c1", "u1", 0).Writes, "what is known is not believed for ever")
+	require.Zero(t, d.counter.Gets.Load(), "nothing was read")
+	d.now = noon.Add(time.Hour)
+	require.NotEmpty(t, d.learn(t, "c1", "u1", 0).Writes, "what is known is not believed for ever")
 }
 
 func TestAMappingThatWasRefusedIsReadAndAnotherUserIsLoggedAndChangesNone(t *testing.T) {
 	t.Parallel()
-	c := newDesk(t)
-	require.NotEmpty(t, c.learn(t, "c1", "u1", 1).Writes, "where there is none it is written still")
-	require.EqualValues(t, 1, c.counter.Gets.Load())
+	d := newDesk(t)
+	require.NotEmpty(t, d.learn(t, "c1", "u1", 1).Writes, "where there is none it is written still")
+	require.EqualValues(t, 1, d.counter.Gets.Load())
 	// Another instance has taught it.
-	storetest.Put(t, c.faults, c.learn(t, "c1", "u1", 0).Writes...)
-	require.Equal(t, customers.Learned{Looked: true}, c.learn(t, "c1", "u1", 1))
-	require.Equal(t, customers.Learned{}, c.learn(t, "c1", "u1", 0), "and remembered")
-	require.EqualValues(t, 2, c.counter.Gets.Load())
-	require.Equal(t, customers.Learned{Differs: true, Looked: true}, c.learn(t, "c1", "u2", 0))
-	require.Contains(t, c.log.String(), `"event_id":"e1","tenant":"default","customer_id":"c1","uid":"u2","mapped_uid":"u1"`)
+	storetest.Put(t, d.faults, d.learn(t, "c1", "u1", 0).Writes...)
+	require.Equal(t, customers.Learned{Looked: true}, d.learn(t, "c1", "u1", 1))
+	require.Equal(t, customers.Learned{}, d.learn(t, "c1", "u1", 0), "and remembered")
+	require.EqualValues(t, 2, d.counter.Gets.Load())
+	require.Equal(t, customers.Learned{Differs: true, Looked: true}, d.learn(t, "c1", "u2", 0))
+	require.Contains(t, d.log.String(), `"event_id":"e1","tenant":"default","customer_id":"c1","uid":"u2","mapped_uid":"u1"`)
 	// A person changes it through another instance: what is known here does not accuse anybody.
-	storetest.Put(t, c.faults, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u2"}))
-	require.Equal(t, customers.Learned{Looked: true}, c.learn(t, "c1", "u2", 0))
-	storetest.Put(t, c.faults, store.Delete(customers.Key("default", "c1"), 0))
-	require.NotEmpty(t, c.learn(t, "c1", "u3", 0).Writes)
-	require.NotEmpty(t, c.learn(t, "c1", "u2", 0).Writes, "what was known is forgotten")
+	storetest.Put(t, d.faults, store.Set(customers.Key("default", "c1"), map[string]any{"uid": "u2"}))
+	require.Equal(t, customers.Learned{Looked: true}, d.learn(t, "c1", "u2", 0))
+	storetest.Put(t, d.faults, store.Delete(customers.Key("default", "c1"), 0))
+	require.NotEmpty(t, d.learn(t, "c1", "u3", 0).Writes)
+	require.NotEmpty(t, d.learn(t, "c1", "u2", 0).Writes, "what was known is forgotten")
 }
 
 func TestAMappingThatCannotBeReadIsNotOverwritten(t *testing.T) {
 	t.Parallel()
-	c := newDesk(t)
-	storetest.Put(t, c.store, store.Create(customers.Key("default", "c1"), map[string]any{"uid": int64(7)}))
-	require.Equal(t, customers.Learned{Differs: true, Looked: true}, c.learn(t, "c1", "u1", 1))
-	c.faults.Down(true)
-	_, err := c.Learn(t.Context(), customers.Order{Tenant: "default", CustomerID: "c1", UID: "u1"}, 1)
+	d := newDesk(t)
+	storetest.Put(t, d.store, store.Create(customers.Key("default", "c1"), map[string]any{"uid": int64(7)}))
+	require.Equal(t, customers.Learned{Differs: true, Looked: true}, d.learn(t, "c1", "u1", 1))
+	d.faults.Down(true)
+	_, err := d.Learn(t.Context(), customers.Order{Tenant: "default", CustomerID: "c1", UID: "u1"}, 1)
 	require.ErrorIs(t, err, storetest.ErrFault, "nor taken for none where it cannot be read")
 }
 
 func TestAMappingWhoseWriteIsUncertainIsForgotten(t *testing.T) {
 	t.Parallel()
-	c := newDesk(t)
-	first := c.learn(t, "c1", "u1", 0)
-	c.faults.FailAfter(1)
-	_, err := c.store.Commit(t.Context(), first.Writes)
+	d := newDesk(t)
+	first := d.learn(t, "c1", "u1", 0)
+	d.faults.FailAfter(1)
+	_, err := d.store.Commit(t.Context(), first.Writes)
 	require.ErrorIs(t, err, storetest.ErrFault)
-	require.NotEmpty(t, c.learn(t, "c1", "u1", 0).Writes)
-	require.Equal(t, customers.Learned{Looked: true}, c.learn(t, "c1", "u1", 1))
-	storetest.Put(t, c.store, store.Delete(customers.Key("default", "c1"), 0))
-	require.NotEmpty(t, c.learn(t, "c1", "u1", 0).Writes, "an unlink here is known at once")
+	require.NotEmpty(t, d.learn(t, "c1", "u1", 0).Writes)
+	require.Equal(t, customers.Learned{Looked: true}, d.learn(t, "c1", "u1", 1))
+	storetest.Put(t, d.store, store.Delete(customers.Key("default", "c1"), 0))
+	require.NotEmpty(t, d.learn(t, "c1", "u1", 0).Writes, "an unlink here is known at once")
 }

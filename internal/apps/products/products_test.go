@@ -88,7 +88,7 @@ func TestAProductIsOfTheCatalogUntilItIsSetAndEachChangeIsAuditedInItsOwnCommit(
 			s.wait(time.Minute)
 			since = since.Add(time.Minute)
 			s.set(t, "hat", step.set)
-			before := side(stands.Points, string(stands.State), string(stands.Origin))
+			before := side(stands.Points, string(stands.State), stands.Origin)
 			stands.Points, stands.State, stands.Origin, stands.Since = step.points, step.state, products.FromStore, since
 			want = append([]audit.Entry{{
 				Kind: "product", Tenant: tenant, Subject: "hat", Who: ada.Who, Why: ada.Why, Action: step.action, At: since,

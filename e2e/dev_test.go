@@ -74,7 +74,7 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 		{"dlq replay paynow-events --dry-run", "replay would touch 1 dead letters of paynow-events"},
 		{"dlq replay paynow-events --yes --rate 10 --no-wait --why tested", "replay: 1 done, 0 passed by"},
 		{"dlq operations", "finished"},
-		{"outbox", "Nothing waits."},
+		{"outbox ls", "Nothing waits to be published."},
 	} {
 		require.Contains(t, dev.terminal(t, strings.Fields(step.arguments)...), step.want, step.arguments)
 	}

@@ -26,7 +26,6 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -282,12 +281,12 @@ func (r *surface) waiting() {
 		r.message("whose gateway fails, or behind it", "/queues/events-high", platformEvent(id, "payment_processing", `{"payment_id":"in-turn"}`))
 		r.until(r.t, id, "retry")
 	}
-	r.does("ada", http.MethodPost, "/v1/ops/queues/sub-usage-sync/pause", pause.Change{Why: "the platform is being mended"}, nil)
+	r.does("ada", http.MethodPost, "/v1/ops/queues/sub-usage-sync/pause", console.Change{Why: "the platform is being mended"}, nil)
 	for n := range 2 {
 		r.message("for a queue that is paused", "/queues/sub-usage-sync", envelope(fmt.Sprint("paused-", n), "usage_sync", `{"subscription_id":"s-1"}`, ""))
 	}
-	r.does("ada", http.MethodPost, "/v1/ops/queues/sub-plan-change/pause", pause.Change{Why: "for a moment"}, nil)
-	r.does("grace", http.MethodPost, "/v1/ops/queues/sub-plan-change/resume", pause.Change{Why: "it is over"}, nil)
+	r.does("ada", http.MethodPost, "/v1/ops/queues/sub-plan-change/pause", console.Change{Why: "for a moment"}, nil)
+	r.does("grace", http.MethodPost, "/v1/ops/queues/sub-plan-change/resume", console.Change{Why: "it is over"}, nil)
 }
 
 // operations leaves an operation on dead letters of each progress, and names them.

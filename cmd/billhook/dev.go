@@ -183,7 +183,7 @@ func (p *program) printHints(stack *devstack.Stack, c *catalog.Catalog) {
 	if stack.WorkerURL != usualWorker || stack.WebhookURL != usualWebhook {
 		p.printf("  export BILLHOOK_SERVER=%s BILLHOOK_WEBHOOK=%s\n", stack.WorkerURL, stack.WebhookURL)
 	}
-	p.printf("  bin/billhook queues\n  bin/billhook events ls\n")
+	p.printf("  bin/billhook queues ls\n  bin/billhook events ls\n")
 	if orders != "" {
 		p.printf("  bin/billhook send paynow\n")
 		p.printf("  curl -s %s/v1/ops/accounts/%s\n", stack.WorkerURL, ledger.UserPoints(samples.UID))

@@ -81,7 +81,7 @@ func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 		if one.Messages == nil {
 			p.printf("%s does not run and keeps its subscription. How much waits there is not known here: the worker has not counted it.\n", one.Queue)
 		} else {
-			p.printf("%s\n", keptInWords(one.state))
+			p.notes(one.state.Notes())
 		}
 	}
 	p.printf("The tasks are run by the worker of pool %s.\n", found.TasksPool)

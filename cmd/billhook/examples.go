@@ -15,14 +15,9 @@ var examples = map[string]string{
 	"import rabbitmq":  "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook import rabbitmq <queue>=<name of old> --rate 50 --yes",
 	"import postgres":  "DATABASE_URL=postgres://127.0.0.1/billing billhook import postgres --table event_queue --dry-run",
 
-	"queues":         "billhook queues",
-	"queues show":    "billhook queues show <queue>",
-	"queues rates":   "billhook queues rates\nbillhook queues rates <queue> --days 30",
-	"queues pause":   "billhook queues pause <queue> --why \"the ledger is being mended\"",
-	"queues resume":  "billhook queues resume <queue> --why \"the ledger is mended\"",
-	"queues history": "billhook queues history <queue>",
-	"queues waiting": "billhook queues waiting --queue <queue>",
-	"outbox ls":      "billhook outbox ls --limit 10",
+	"queues rates":  "billhook queues rates --queue <queue> --days 30",
+	"queues pause":  "billhook queues pause <queue> --why \"the ledger is being mended\"",
+	"queues resume": "billhook queues resume <queue> --why \"the ledger is mended\"",
 
 	"search":             "billhook search 900000000000000033",
 	"subscriptions show": "billhook subscriptions show 900000000000000061",

@@ -43,7 +43,7 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 		"stock set mug --why w":              `required flag(s) "available" not set`,
 		"products set 7 --points 5":          "--why: say why, for the audit",
 		"endpoints add https://a.example":    `--why: say why, for the audit`,
-		"queues --server 127.0.0.1:8081":     "such as http://127.0.0.1:8081",
+		"queues ls --server 127.0.0.1:8081":  "such as http://127.0.0.1:8081",
 		"dev --topology pulumi":              "--topology",
 		"ledger export --json --csv":         "--json goes with neither",
 		"import redis nobody --from redis:x": `no queue "nobody"`,
@@ -70,12 +70,12 @@ func TestOnlyAnAnswerToAWrongQuestionIsAWrongUse(t *testing.T) {
 			w.WriteHeader(status)
 			answering(`{"code":"some_code","detail":"Some words."}`)(w, r)
 		}))
-		out, err := say(t, map[string]string{"BILLHOOK_SERVER": worker + "/"}, "queues")
+		out, err := say(t, map[string]string{"BILLHOOK_SERVER": worker + "/"}, "queues", "ls")
 		require.ErrorContains(t, err, "Some words. (some_code)")
 		require.Equal(t, code, serve.ExitCode(err), status)
 		require.Empty(t, out, "an error is no output")
 	}
-	_, err := say(t, map[string]string{"BILLHOOK_SERVER": "http://127.0.0.1:1"}, "queues")
+	_, err := say(t, map[string]string{"BILLHOOK_SERVER": "http://127.0.0.1:1"}, "queues", "ls")
 	require.Equal(t, 1, serve.ExitCode(err), "nobody listens there")
 }
 
@@ -89,10 +89,10 @@ func TestTheServerIsThatOfTheFlagElseOfTheEnvironment(t *testing.T) {
 		}))
 	}
 	environment := map[string]string{"BILLHOOK_SERVER": worker("environment"), "OPS_OPERATOR": "ada", "OPS_TOKEN": "token"}
-	_, err := say(t, environment, "queues")
+	_, err := say(t, environment, "queues", "ls")
 	require.NoError(t, err)
 	require.Equal(t, "environment/v1/ops/queues ada Bearer token", <-asked)
-	_, err = say(t, environment, "queues", "--server", worker("flag"))
+	_, err = say(t, environment, "queues", "ls", "--server", worker("flag"))
 	require.NoError(t, err)
 	require.Equal(t, "flag/v1/ops/queues ada Bearer token", <-asked)
 }

@@ -32,7 +32,9 @@ var nouns = map[string]string{
 	"events":    "Look at events: which there are, where each waits, what became of it, and what a worker would do of it",
 	"orders":    "Look at where the shop's orders stand",
 	"outbox":    "Look at what is committed and waits to be published",
+	"pauses":    "Look at which queues are paused, and by whom",
 	"products":  "Look at what products are worth, and change it without a deployment",
+	"queues":    "Look at where queues stand, pause them and have them go on",
 	"refunds":   "Look at what became of the refunds that messages have asked for",
 	"stock":     "Look at how many pieces of a product can be ordered, and change it",
 }

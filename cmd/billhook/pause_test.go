@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/pause"
 )
 
@@ -18,13 +17,14 @@ func TestAQueueIsPausedAndResumedFromATerminal(t *testing.T) {
 	play(t, asAda, startStack(t, func(*catalog.Catalog) {}).WorkerURL, []step{
 		{line: "queues pause notifications-send", fails: "--why"},
 		{line: "queues pause nothing --why w", fails: "queue_unknown"},
-		{line: "queues pause notifications.send --why mended", want: "notifications-send is paused since …token:ada: mended…It pushes nothing." +
-			"…kept for 31 days…A message older than 24h is dropped…paused_queues"},
-		{line: "queues", want: " paused …\nnotifications-send is paused since "},
-		{line: "queues pause notifications-send --why another --json", want: `"why": "mended"…"changed": false`},
+		{line: "queues pause notifications.send --why mended --yes", want: "notifications-send is paused since …token:ada: mended. Its subscription pushes nothing.\n" +
+			"A message older than 1d is dropped unhandled.\nWhat is published waits in Pub/Sub…From …paused_queues"},
+		{line: "queues ls --wide", want: " paused …\nnotifications-send: paused since "},
+		{line: "pauses ls", want: "notifications-send token:ada mended"},
+		{line: "queues pause notifications-send --why another --json --yes", want: `"why": "mended"…"changed": false`},
 		{line: "queues resume notifications-send --dry-run", want: "is paused since"},
-		{line: "queues resume notifications-send --why well", want: "notifications-send is not paused. Its subscription: It pushes."},
-		{line: "queues history notifications-send", want: "resume token:ada well\n…pause token:ada mended\n"},
+		{line: "queues resume notifications-send --why well --yes", want: "notifications-send is not paused. Its subscription pushes."},
+		{line: "queues history notifications.send", want: "resume token:ada well…\n…pause token:ada mended…\n"},
 	})
 }
 
@@ -32,11 +32,11 @@ func TestAQueueIsPausedAndResumedFromATerminal(t *testing.T) {
 func TestAPauseThatIsOnPaperAloneFails(t *testing.T) {
 	t.Parallel()
 	server := listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(ops.QueuePause{Outcome: pause.Outcome{
+		_ = json.NewEncoder(w).Encode(pause.State{Outcome: pause.Outcome{
 			Queue: "orders", Pause: &pause.Pause{Queue: "orders", Who: "ada", Why: "w\x1b[2J", At: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)}, Subscription: pause.Pushing,
 		}})
 	}))
-	out, err := say(t, nil, "queues", "pause", "orders", "--why", "w", "--server", server)
+	out, err := say(t, nil, "queues", "pause", "orders", "--why", "w", "--yes", "--server", server)
 	require.ErrorContains(t, err, "the subscription of orders is unknown, and should be paused")
 	require.Contains(t, out, "set GOOGLE_CLOUD_PROJECT")
 	require.NotContains(t, out, "\x1b")

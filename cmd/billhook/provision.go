@@ -41,7 +41,7 @@ func (p *program) provisionCommand() *cobra.Command {
 			}
 			p.table([]string{"ACTION", "KIND", "ID", "WHY"}, rows)
 			if slices.ContainsFunc(changes, func(c pubsub.Change) bool { return c.Action == pubsub.Kept || c.Action == pubsub.SwitchedOff }) {
-				p.printf("Queues that do not run keep their subscriptions, and what waits there: `billhook queues` says how much.\n" +
+				p.printf("Queues that do not run keep their subscriptions, and what waits there: `billhook queues ls` says how much.\n" +
 					"Nothing of it is handled until they run again, and nothing is deleted here.\n")
 			}
 			if err := p.printJSON(changes); err != nil {

@@ -72,30 +72,21 @@ func TestQueuesAndEventsArePrinted(t *testing.T) {
 		{line: "events ls --correlation-id c9", want: "No event is in this list."},
 		{line: "events ls --since 1h --until 2h", fails: "before until"},
 		{line: "events ls --queue ordesr", fails: "queue_unknown"},
-		{line: "queues", want: `
-QUEUE WAITING IN/H OUT/H FAILURES PROCESSING COMPLETED FAILED DEAD-LETTERED OPEN OLDEST STATE ALIAS
-orders 12 of 10000 in the broker for 1m 30s 5 4 50 % 0 249 1 0 1 (alert > 0) 1h 30m ALERT q:orders
-clicks 3 in the broker 0 0 - 0 0 0 0 dropped - on -
-refunds - 0 0 - 0 0 0 0 1 (alert > 5) 5h (alert > 4h) ALERT -
-
-orders: the breaker of target ledger is half-open in instance i1 since 2026-03-02T10:14:00Z
-
-The outbox holds messages of 1 keys, the oldest since 1m.
+		{line: "queues ls --wide", want: `
+QUEUE STATE ALIAS EVENTS DEAD LETTERS WAITING LAST HOUR
+orders alert q:orders 249 COMPLETED, 1 FAILED 1, the oldest for 1h 30m 12 in the broker for 1m 30s 5 in, 4 out, 50 % failed
+clicks ok - - none kept 3 in the broker -
+refunds alert - - 1, the oldest for 5h broker not counted -
+orders: dead letters: 1, the oldest since 2026-03-02T08:45:00Z; alert over 0; the breaker of target ledger is half-open in instance i1 since 2026-03-02T10:14:00Z; 50 % of the attempts failed in the last hour
+refunds: dead letters: 1, the oldest since 2026-03-02T05:15:00Z; alert over 5 or 4h
+2 of 3 queues need you.
+The outbox holds messages of 1 keys, the oldest for 1m.
 `},
-		{line: "queues show q:orders", want: `
-Waiting: 12 of 10000 in the broker for 1m 30s
-Dead letters: 1 (alert > 0), the oldest 1h 30m
-1 product_unknown
-Last hour, about: 5 in, 2 processed, 1 ended otherwise, 1 dead-lettered, 1 attempts failed and follow again; 50 % of the attempts failed.
-
-Target ledger: breaker half-open in 1 of 1 instances, the first since 2026-03-02T10:14:00Z
-Answers since the beginning of the hour before: none 1
-TARGET AT ANSWER CODE TOOK
-ledger 2026-03-02T10:15:00Z none callee_unreachable 20 ms
-`},
-		{line: "queues rates", want: "\nQUEUE HOUR (UTC) IN PROCESSED OTHER DEAD FAILED FAILURES\norders 2026-03-02 10:00 5 2 1 1 1 50 %\n"},
-		{line: "queues rates orders --days 2", want: "\norders 2026-03-02 5 2 1 1 1 50 %\n"},
-		{line: "queues rates clicks", want: "\nNothing was delivered.\n"},
+		{line: "queues show q:orders", want: "12 in the broker for 1m 30s…orders product_unknown 1…ledger: breaker half-open in 1 of 1 instances, the first since 2026-03-02T10:14:00Z; " +
+			"answers since the beginning of the hour before: none 1; the last: callee_unreachable in 20 ms…The broker holds 12 of at most 10000 messages.\n" +
+			"Last hour: about 5 in, 2 processed, 1 ended otherwise, 1 dead-lettered, 1 attempts failed and follow again; 50 % of the attempts failed.\n"},
+		{line: "queues rates", want: "\nQUEUE IN PROCESSED OTHERWISE DEAD-LETTERED FAILED OUT % FAILED\norders 5 2 1 1 1 4 50\n"},
+		{line: "queues rates --queue orders --days 2", want: "\n2026-03-02: about 5 in, 2 processed, 1 ended otherwise, 1 dead-lettered, 1 attempts failed"},
 		{line: "outbox ls", want: "\nLANE PUBLISHED NEXT SINCE WAITS\nlane-1 2026-03-02T10:15:01Z 2026-03-02T10:14:00Z 1m\n"},
 	})
 }

@@ -52,7 +52,6 @@ var noWhy = []string{"POST /v1/ops/operations/{id}/run", "POST /v1/ops/events/tr
 
 // noExample are the routes that no example asks for, each with the reason.
 var noExample = map[string]string{
-	"GET /v1/ops/pauses":       "billhook doctor asks for it; its example is not run, for it asks Pub/Sub",
 	"POST /v1/ops/cleanup":     "a task does it",
 	"GET /v1/ops/openapi.json": "it is for programs",
 }

@@ -1,7 +1,6 @@
 package browser
 
 import (
-	"billhook/internal/console"
 	"fmt"
 	"net/http"
 	"slices"
@@ -15,10 +14,10 @@ import (
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/products"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/standin"
@@ -129,7 +128,7 @@ func (s *shop) manage(t *testing.T) {
 		}, Change: console.Change{Why: markup}}, nil},
 		{"grace", http.MethodPost, "/v1/ops/endpoints/" + longID[:100] + "/disable", endpoints.Change{Why: longWhy}, nil},
 		{"ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", console.Change{Why: "the books are done"}, nil},
-		{"ada", http.MethodPost, "/v1/ops/queues/" + s.queueOf("usage_sync").ID + "/pause", pause.Change{Why: "the platform is being mended"}, nil},
+		{"ada", http.MethodPost, "/v1/ops/queues/" + s.queueOf("usage_sync").ID + "/pause", console.Change{Why: "the platform is being mended"}, nil},
 	} {
 		s.as(t, change.who, change.method, change.path, change.question, change.answer)
 	}

@@ -175,7 +175,7 @@ func (n *night) handle(i incident) string {
 
 func (n *night) alert(queue string) bool {
 	var queues ops.Queues
-	n.must(n.quietly(&queues, "queues"))
+	n.must(n.quietly(&queues, "queues", "ls"))
 	return slices.ContainsFunc(queues.Items, func(q ops.Queue) bool { return q.ID == queue && q.DeadLetters.Alert })
 }
 

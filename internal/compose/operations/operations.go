@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"log/slog"
 
+	"billhook/catalog"
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/journal"
@@ -15,6 +16,7 @@ import (
 	"billhook/internal/apps/products"
 	"billhook/internal/console"
 	"billhook/internal/console/ops"
+	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/store"
 )
 
@@ -25,6 +27,7 @@ type Apps struct {
 	Reads     ops.Reads
 	Log       *slog.Logger
 	Customers *customers.Operator
+	Pauses    *pause.Keeper
 	Products  *products.Keeper
 	Stock     *orders.Keeper
 	Endpoints *endpoints.Keeper
@@ -48,5 +51,6 @@ func All(of Apps) *console.Catalog {
 		cmp.Or(of.Stock, &orders.Keeper{}).Operations(),
 		of.Reads.OutboxOperations(),
 		of.Reads.QueueOperations(),
+		cmp.Or(of.Pauses, &pause.Keeper{}).Operations(func(id string) (catalog.Queue, bool) { return of.Reads.Catalog.Queue(id) }),
 	)
 }

@@ -22,7 +22,6 @@ import (
 	"billhook/internal/console/api"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
-	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/serve"
@@ -38,7 +37,6 @@ type API struct {
 	Tries    *dryrun.Desk
 	// Operations are what is declared; nil: nothing.
 	Operations *console.Catalog
-	Pauses     *pause.Keeper
 	// Timer is what a tail waits by between two looks.
 	Timer func(time.Duration) (tick <-chan time.Time, stop func() bool)
 	// Example makes a body of a format, for an event type or a pattern of them; nil: contracts are
@@ -69,10 +67,7 @@ func (a *API) routes(r chi.Router) {
 	})
 	r.Route("/v1/ops", func(r chi.Router) {
 		r.Use(bounded(maxRequest), saying)
-		r.Get("/queues", plain(a, a.Queues))
 		r.Get("/accounts/{account}", answer(a, a.account))
-		r.Get("/rates", answer(a, a.rates))
-		r.Get("/queues/{id}", answer(a, a.queue))
 		r.Get("/audit", answer(a, a.audited))
 		r.Get("/status", plain(a, a.status))
 		r.Get("/catalog", plain(a, a.listCatalog))
@@ -113,7 +108,6 @@ var ladder = serve.Ladder{
 		{Of: seal.ErrOverflow, As: errBooks},
 		{Of: ledger.ErrBroken, As: errChanged},
 		{Of: journal.ErrBroken, As: errBooks},
-		{Of: pause.ErrInvalid, As: errRefused},
 		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
 		{Of: errLongAgo, As: serve.Refuse(http.StatusUnprocessableEntity, "too_long_ago", "More than 1000 entries have moved on the account since then; ask for a later day, or: billhook ledger statement.")},
 		{Of: errAccountBusy, As: serve.Refuse(http.StatusConflict, "busy", "Entries keep moving on the account; ask again.")},

@@ -2,9 +2,7 @@ package ops
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -12,16 +10,10 @@ import (
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/serve"
-	"billhook/internal/platform/store"
 )
 
 // keepRoutes adds the routes of subscriptions and pauses.
 func (a *API) keepRoutes(r chi.Router) {
-	r.Get("/pauses", plain(a, a.listPauses))
-	r.Get("/queues/{id}/pause", answer(a, a.showPause))
-	r.Post("/queues/{id}/pause", answer(a, a.changePause(a.Pauses.Pause)))
-	r.Post("/queues/{id}/resume", answer(a, a.changePause(a.Pauses.Resume)))
-	r.Get("/queues/{id}/changes", a.changes(pause.Kind, store.MaxPage))
 	r.Get("/subscriptions/{subscription}", answer(a, a.showSubscription))
 }
 
@@ -58,19 +50,6 @@ func (a *API) showSubscription(r *http.Request) (Subscription, error) {
 	return Subscription{Subscription: id, Tenant: tenant, Status: last.Status, Product: last.Product, Customer: last.Customer, UID: last.UID, Events: events, More: more}, nil
 }
 
-// QueuePause is how a queue stands, and what that means for what waits in the broker.
-type QueuePause struct {
-	pause.Outcome
-	// RetentionSeconds is how long the broker keeps a message, counted from its publishing.
-	RetentionSeconds int64 `json:"retention_seconds"`
-	// KeptUntil is, of a paused queue, when the broker deletes what was published at its pause.
-	KeptUntil time.Time `json:"kept_until,omitzero"`
-	// MessageTTLSeconds is the age from which a message is dropped unhandled; 0: none is.
-	MessageTTLSeconds int64 `json:"message_ttl_seconds"`
-	// DroppedFrom is, of a paused queue with such an age, when what was published at its pause has it.
-	DroppedFrom time.Time `json:"dropped_from,omitzero"`
-}
-
 // queueOf is the queue in the path.
 func (a *API) queueOf(r *http.Request) (catalog.Queue, error) {
 	q, ok := a.Catalog.Queue(param(r, "id"))
@@ -78,59 +57,6 @@ func (a *API) queueOf(r *http.Request) (catalog.Queue, error) {
 		return q, errNoQueue
 	}
 	return q, nil
-}
-
-func describePause(q catalog.Queue, found pause.Outcome) QueuePause {
-	described := QueuePause{
-		Outcome: found, RetentionSeconds: int64(q.MessageRetention.Seconds()), MessageTTLSeconds: int64(q.MessageTTL.Seconds()),
-	}
-	if found.Pause != nil {
-		described.KeptUntil = found.Pause.At.Add(q.MessageRetention)
-		if q.MessageTTL > 0 {
-			described.DroppedFrom = found.Pause.At.Add(q.MessageTTL)
-		}
-	}
-	return described
-}
-
-// listPauses answers all pauses on one page: there are at most as many as queues.
-func (a *API) listPauses(ctx context.Context) (List[pause.Pause], error) {
-	all, err := pause.List(ctx, a.Store)
-	return pageOf(all, ""), err
-}
-
-func (a *API) showPause(r *http.Request) (QueuePause, error) {
-	q, err := a.queueOf(r)
-	if err != nil {
-		return QueuePause{}, err
-	}
-	found, err := a.Pauses.Look(r.Context(), q)
-	return describePause(q, found), err
-}
-
-// changePause pauses or resumes the queue in the path.
-func (a *API) changePause(change func(context.Context, catalog.Queue, pause.Change) (pause.Outcome, error)) func(*http.Request) (QueuePause, error) {
-	return func(r *http.Request) (QueuePause, error) {
-		q, err := a.queueOf(r)
-		var by pause.Change
-		if err == nil {
-			err = readChange(r, &by, adviceOfWhy)
-		}
-		if err != nil {
-			return QueuePause{}, err
-		}
-		by.Who = Who(r.Context())
-		found, err := change(r.Context(), q, by)
-		if err == nil {
-			level := slog.LevelInfo
-			if !found.Settled() {
-				level = slog.LevelWarn
-			}
-			a.Log.LogAttrs(r.Context(), level, "queue paused or resumed", slog.String("queue", q.ID), slog.Bool("paused", found.Pause != nil),
-				slog.Bool("changed", found.Changed), slog.String("subscription", string(found.Subscription)), slog.String("problem", found.Problem), slog.String("who", by.Who))
-		}
-		return describePause(q, found), err
-	}
 }
 
 // QueuePaused is the pause of a queue in the list of queues.

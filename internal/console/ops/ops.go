@@ -204,7 +204,15 @@ func oneOf[S ~string](p *parameters, standard S, others ...S) S {
 }
 
 func (p *parameters) limit(standard, most int) int {
-	return p.number("limit", standard, most)
+	text := p.values.Get("limit")
+	if text == "" {
+		return standard
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		p.refuse("limit_invalid", "The parameter limit is a number from 1 to "+strconv.Itoa(most)+".")
+	}
+	return n
 }
 
 // at is a moment, given as such or as an age; otherwise where there is none.

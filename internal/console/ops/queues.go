@@ -2,7 +2,9 @@ package ops
 
 import (
 	"context"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,37 +20,84 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Queues are the queues of the catalog, and the outbox.
+// Queues are the queues of the catalog, on one page, and the outbox.
 type Queues struct {
-	Items  []Queue `json:"items"`
-	Next   string  `json:"next"` // always empty: there are few
-	Outbox Outbox  `json:"outbox"`
+	console.List[Queue]
+	Outbox Outbox `json:"outbox"`
 	// Books is what the daily verification of the books has found: the one that runs, once it has found
 	// something, else the last.
 	Books seal.Verdict `json:"books"`
 }
 
+// Notes says how many queues need somebody, and what else does.
+func (q Queues) Notes() []string {
+	need, asked := 0, int64(0)
+	for _, one := range q.Items {
+		asked += one.Waiting.ForApproval.Count
+		if one.Alerts() {
+			need++
+		}
+	}
+	notes := []string{fmt.Sprintf("%d of %d queues need you.", need, len(q.Items))}
+	if asked > 0 {
+		notes = append(notes, fmt.Sprintf("Operations that wait for a second person: %d.", asked))
+	}
+	if q.Books.Found > 0 {
+		notes = append(notes, fmt.Sprintf("THE BOOKS DO NOT VERIFY: %d findings in the verification of %s. See: billhook ledger verify", q.Books.Found, moment(q.Books.BegunAt)))
+	}
+	if q.Outbox.Lanes.Count == 0 {
+		return append(notes, "The outbox is empty.")
+	}
+	return append(notes, fmt.Sprintf("The outbox holds messages of %s keys, the oldest for %s.", q.Outbox.Lanes, q.Outbox.OldestSeconds))
+}
+
+func moment(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+
 // Queue is the state of one queue.
 type Queue struct {
-	ID      string `json:"id"`
-	Alias   string `json:"alias"`
+	ID string `json:"id" show:"Queue" link:"queues"`
+	// State is the worst of what can be said of it, and Cause says all of that.
+	State QueueState `json:"state" show:"State"`
+	Cause string     `json:"cause,omitempty" show:"Cause,detail"`
+	Alias string     `json:"alias" show:"Alias,less"`
+	// Events counts the stored records by status.
+	Events  Events `json:"events" show:"Events,less"`
 	Enabled bool   `json:"enabled"`
 	// Paused says who has paused the queue; nil: nobody has.
 	Paused *QueuePaused `json:"paused,omitempty"`
 	// Kept says of a queue that does not run that its subscription is still there; nil: it runs, or no such
 	// subscription was counted.
-	Kept *Kept `json:"kept,omitempty"`
-	// Events counts the stored records by status.
-	Events      map[dedupe.Status]Count `json:"events"`
-	DeadLetters Depth                   `json:"dead_letters"`
+	Kept        *Kept `json:"kept,omitempty"`
+	DeadLetters Depth `json:"dead_letters" show:"Dead letters"`
 	// Waiting is what waits, and where.
-	Waiting Waiting `json:"waiting"`
+	Waiting Waiting `json:"waiting" show:"Waiting"`
 	// Backlog is what waits in the broker, and its bounds; nil: it is not known.
 	Backlog *Backlog `json:"backlog,omitempty"`
 	// LastHour is what became of its deliveries in the last 60 minutes, about.
-	LastHour Rate `json:"last_hour"`
+	LastHour Rate `json:"last_hour" show:"Last hour"`
 	// Breakers are those of its targets that are not closed.
 	Breakers []rates.OpenBreaker `json:"breakers"`
+}
+
+// Notes says what there is to say of a queue.
+func (q Queue) Notes() []string {
+	if q.Cause == "" {
+		return nil
+	}
+	return []string{q.ID + ": " + q.Cause}
+}
+
+// Events counts records by status.
+type Events map[dedupe.Status]Count
+
+func (e Events) String() string {
+	var parts []string
+	for _, status := range statuses {
+		if e[status].Count > 0 {
+			parts = append(parts, e[status].String()+" "+string(status))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Backlog is how many messages wait in the broker, as they were counted last. 0 is no bound.
@@ -64,7 +113,7 @@ type Backlog struct {
 // Kept is what becomes of the messages that wait for a queue that does not run.
 type Kept struct {
 	// RetentionSeconds is how long the broker keeps a message, counted from its publishing.
-	RetentionSeconds int64 `json:"retention_seconds"`
+	RetentionSeconds console.Seconds `json:"retention_seconds"`
 	// DeletedAt is when the broker deletes the oldest of them; zero: none waits, or its age is not known.
 	DeletedAt time.Time `json:"deleted_at,omitzero"`
 }
@@ -74,7 +123,7 @@ func keptOf(q catalog.Queue, held backlog.Held) *Kept {
 	if q.Enabled {
 		return nil
 	}
-	kept := &Kept{RetentionSeconds: int64(q.MessageRetention.Seconds())}
+	kept := &Kept{RetentionSeconds: secondsOf(q.MessageRetention)}
 	if held.Messages > 0 && !held.Oldest.IsZero() {
 		kept.DeletedAt = held.Oldest.Add(q.MessageRetention)
 	}
@@ -109,6 +158,17 @@ type Depth struct {
 	Dropped bool `json:"dropped"`
 }
 
+func (d Depth) String() string {
+	switch {
+	case d.Dropped:
+		return "none kept"
+	case d.Count.Count == 0:
+		return "0"
+	default:
+		return d.Count.String() + ", the oldest for " + d.OldestSeconds.String()
+	}
+}
+
 // Outbox is what waits to be published.
 type Outbox struct {
 	Lanes Count `json:"lanes"`
@@ -137,20 +197,14 @@ func into[T any](ctx context.Context, place *T, find func(context.Context) (T, e
 	}
 }
 
-// Queues returns the state of every queue.
-func (a Reads) Queues(ctx context.Context) (Queues, error) {
-	all, _, err := a.queuesAndNow(ctx)
-	return all, err
-}
-
 // queuesAndNow returns the state of every queue, and what instances have told of the last hour.
 func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error) {
-	answer := Queues{Items: make([]Queue, len(a.Catalog.Queues))}
+	answer := Queues{List: console.ListOf(make([]Queue, len(a.Catalog.Queues)), store.Cursor{})}
 	counts := make([]Count, len(a.Catalog.Queues)*len(statuses))
 	group, ctx := errgroup.WithContext(requested)
 	group.SetLimit(queriesAtOnce)
 	for i, q := range a.Catalog.Queues {
-		answer.Items[i] = Queue{ID: q.ID, Alias: q.Alias, Enabled: q.Enabled, Events: map[dedupe.Status]Count{}}
+		answer.Items[i] = Queue{ID: q.ID, Alias: q.Alias, Enabled: q.Enabled, Events: Events{}}
 		for j, status := range statuses {
 			group.Go(into(ctx, &counts[i*len(statuses)+j], func(ctx context.Context) (Count, error) {
 				return a.count(ctx, dedupe.Collection, map[string]any{"queue": q.ID, "status": string(status)})
@@ -199,6 +253,9 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 	}
 	for i, count := range counts {
 		answer.Items[i/len(statuses)].Events[statuses[i%len(statuses)]] = count
+	}
+	for i, q := range answer.Items {
+		answer.Items[i].State, answer.Items[i].Cause = q.stands()
 	}
 	return answer, now, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/backlog"
@@ -77,7 +79,7 @@ func TestQueuesSayHowTheyStandAndWhatWaitsWhere(t *testing.T) {
 	orders, refunds := all.Items[0], all.Items[1]
 	require.Equal(t, filled, orders.Waiting)
 	require.Equal(t, ops.Waiting{Unacknowledged: number(0)}, refunds.Waiting, "nothing waits in the broker, and that is known")
-	require.Equal(t, map[dedupe.Status]ops.Count{dedupe.Processing: {}, dedupe.Completed: of(1), dedupe.Failed: {}, dedupe.DeadLettered: {}}, orders.Events)
+	require.Equal(t, ops.Events{dedupe.Processing: {}, dedupe.Completed: of(1), dedupe.Failed: {}, dedupe.DeadLettered: {}}, orders.Events)
 	require.Equal(t, ops.Rate{Counts: rates.Counts{In: 4, Processed: 2, Other: 1, Dead: 1, Failed: 1}, Out: 4, FailurePercent: 50}, orders.LastHour)
 	require.Equal(t, &ops.Backlog{Messages: 12, CountedAt: at}, orders.Backlog)
 	require.Equal(t, []any{true, false}, []any{orders.DeadLetters.Alert, refunds.DeadLetters.Alert}, "above none, and not longer than it may wait")
@@ -87,6 +89,34 @@ func TestQueuesSayHowTheyStandAndWhatWaitsWhere(t *testing.T) {
 	require.Nil(t, r.queues(t).Items[0].Backlog, "an old count is none")
 	r.over(many{r.store})
 	require.Equal(t, ops.Count{Count: 10_000, More: true}, r.queues(t).Items[0].Events[dedupe.Completed], "a count ends somewhere")
+}
+
+func TestAQueueSaysTheWorstOfItselfAndWhy(t *testing.T) {
+	t.Parallel()
+	paused := func(stands pause.Standing) *ops.QueuePaused {
+		return &ops.QueuePaused{Pause: pause.Pause{Who: "ada", Why: "mended", At: at}, Subscription: stands}
+	}
+	for want, q := range map[string]ops.Queue{
+		"off ": {},
+		"ok ":  {Enabled: true},
+		"paused paused since 2026-03-02T10:15:00Z by ada: mended":                                    {Enabled: true, Paused: paused(pause.Paused)},
+		"pause_failed its subscription pushes; paused since 2026-03-02T10:15:00Z by ada: mended":     {Enabled: true, Paused: paused(pause.Pushing)},
+		"backlog 9 messages are in the broker; alert over 8":                                         {Enabled: true, Backlog: &ops.Backlog{Messages: 9, AlertAbove: 8}},
+		"failing 10 % of the attempts failed in the last hour":                                       {Enabled: true, LastHour: ops.Rate{FailurePercent: 10}},
+		"breaker_open the breaker of target t is half-open in instance i since 2026-03-02T10:15:00Z": {Enabled: true, Breakers: []rates.OpenBreaker{{Instance: "i", Breaker: rates.Breaker{Target: "t", State: "half_open", Since: at}}}},
+		"alert dead letters: 1, the oldest since 2026-03-02T10:15:00Z; alert over 0 or 4h; 10 % of the attempts failed in the last hour": {
+			Enabled: true, DeadLetters: ops.Depth{Count: of(1), OldestAt: at, OldestAlertSeconds: 4 * 3600, Alert: true}, LastHour: ops.Rate{FailurePercent: 10},
+		},
+		"off it does not run and keeps its subscription, in which nothing waits": {Kept: &ops.Kept{}, Waiting: ops.Waiting{Unacknowledged: number(0)}},
+		"off_waiting it does not run and keeps what waits for it: 3 in the broker, which deletes the oldest at 2026-03-02T10:15:00Z; it is handled once the queue runs again": {
+			Kept: &ops.Kept{DeletedAt: at}, Waiting: ops.Waiting{Unacknowledged: number(3)},
+		},
+	} {
+		var cause string
+		q.State, cause = q.Stands()
+		require.Equal(t, want, string(q.State)+" "+cause)
+		require.Equal(t, !slices.Contains([]ops.QueueState{ops.IsPaused, ops.Working, ops.Off}, q.State), q.Alerts())
+	}
 }
 
 // many answers every count with as much as it was asked to count.
@@ -212,7 +242,7 @@ func TestAQueueThatDoesNotRunSaysWhatBecomesOfItsMessages(t *testing.T) {
 			{ID: "ageless", MessageRetention: week}, {ID: "gone", MessageRetention: week},
 		}}
 	})
-	kept := &ops.Kept{RetentionSeconds: int64(week.Seconds())}
+	kept := &ops.Kept{RetentionSeconds: 7 * 86400}
 	got := r.queues(t)
 	for i, want := range []*ops.Kept{nil, {RetentionSeconds: kept.RetentionSeconds, DeletedAt: at.Add(-2 * time.Hour).Add(week)}, kept, kept, nil} {
 		require.Equal(t, want, got.Items[i].Kept, got.Items[i].ID)

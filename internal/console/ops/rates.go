@@ -3,95 +3,129 @@ package ops
 import (
 	"cmp"
 	"context"
-	"net/http"
+	"fmt"
+	"maps"
 	"slices"
-	"strconv"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
 	"billhook/catalog"
+	"billhook/internal/console"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/store"
 )
 
 // Rate is what became of a queue's deliveries in the last 60 minutes, about.
 type Rate struct {
 	rates.Counts
 	// Out counts the messages that have ended.
-	Out int64 `json:"out"`
+	Out int64 `json:"out" show:"Out"`
 	// FailurePercent is how many of a hundred attempts have failed; 1 at the least where one has.
-	FailurePercent int64 `json:"failure_percent"`
+	FailurePercent int64 `json:"failure_percent" show:"% failed"`
 }
 
 func rateOf(c rates.Counts) Rate {
 	return Rate{Counts: c, Out: c.Out(), FailurePercent: c.FailurePercent()}
 }
 
-// Series are the counts of a queue by the hour or the day, the oldest first.
+func (r Rate) String() string {
+	if r.Counts == (rates.Counts{}) {
+		return ""
+	}
+	text := fmt.Sprintf("%d in, %d out", r.In, r.Out)
+	if r.Attempts() > 0 {
+		text += fmt.Sprintf(", %d %% failed", r.FailurePercent)
+	}
+	return text
+}
+
+// words says what became of each kind of attempt.
+func (r Rate) words() string {
+	text := fmt.Sprintf("about %d in, %d processed, %d ended otherwise, %d dead-lettered, %d attempts failed and follow again", r.In, r.Processed, r.Other, r.Dead, r.Failed)
+	if r.Attempts() > 0 {
+		text += fmt.Sprintf("; %d %% of the attempts failed", r.FailurePercent)
+	}
+	return text
+}
+
+// Series are the counts of a queue by the hour or the day, the oldest first, and their sum.
 type Series struct {
-	Queue   string         `json:"queue"`
+	Queue   string         `json:"queue" show:"Queue" link:"queues"`
+	Total   Rate           `json:"total" show:"*"`
 	Buckets []rates.Bucket `json:"buckets"`
 }
 
-// Rates are the counts of queues.
+// Rates are the counts of queues, on one page.
 type Rates struct {
-	Items []Series `json:"items"`
-	Next  string   `json:"next"` // always empty: there are few
+	console.List[Series]
 	// Unit is hour or day.
 	Unit  string `json:"unit"`
 	About bool   `json:"about"`
 }
 
+// Notes says of one queue what became of deliveries in each hour or day, the newest first.
+func (r Rates) Notes() (notes []string) {
+	layout := map[string]string{"hour": "2006-01-02 15:04", "day": "2006-01-02"}[r.Unit]
+	if len(r.Items) != 1 {
+		return nil
+	}
+	for _, series := range r.Items {
+		for _, b := range slices.Backward(series.Buckets) {
+			if b.Counts != (rates.Counts{}) {
+				notes = append(notes, b.At.UTC().Format(layout)+": "+rateOf(b.Counts).words())
+			}
+		}
+	}
+	return notes
+}
+
+// RatesOf asks for the last hours of a queue, or of all, or for days.
+type RatesOf struct {
+	OfQueue
+	Hours *int `json:"-" query:"hours" validate:"omitempty,min=1,max=192" help:"how many hours, 24 unless days are given"`
+	Days  *int `json:"-" query:"days" validate:"omitempty,min=1,max=90" help:"so many days instead"`
+}
+
 // standardHours is how many hours are shown unless others are asked for.
 const standardHours = 24
 
-// Rates returns the last buckets of a queue, or of all that the catalog has where the id is empty.
-func (a Reads) Rates(ctx context.Context, queue string, of rates.Unit, n int) (Rates, error) {
-	now := a.Now()
-	found, err := rates.Series(ctx, a.Store, of, n, now)
-	answer := Rates{Items: []Series{}, Unit: "hour", About: true}
-	if of == rates.Day {
-		answer.Unit = "day"
+func (a Reads) rates(ctx context.Context, in RatesOf) (Rates, error) {
+	one, err := a.filtered(in.Queue)
+	switch {
+	case err != nil:
+		return Rates{}, err
+	case in.Days != nil && in.Hours != nil:
+		return Rates{}, console.Refuse(console.Malformed, "days_invalid", "Give hours or days, not both.")
 	}
+	unit, of, n, now := "hour", rates.Hour, standardHours, a.Now()
+	if in.Hours != nil {
+		n = *in.Hours
+	}
+	if in.Days != nil {
+		unit, of, n = "day", rates.Day, *in.Days
+	}
+	found, err := rates.Series(ctx, a.Store, of, n, now)
+	var items []Series
 	for _, q := range a.Catalog.Queues {
-		if queue != "" && q.ID != queue {
+		if in.Queue != "" && q.ID != one.ID {
 			continue
 		}
-		buckets := found[q.ID]
-		if buckets == nil {
-			buckets = rates.Empty(of, n, now)
+		series := Series{Queue: q.ID, Buckets: found[q.ID]}
+		if series.Buckets == nil {
+			series.Buckets = rates.Empty(of, n, now)
 		}
-		answer.Items = append(answer.Items, Series{Queue: q.ID, Buckets: buckets})
-	}
-	return answer, err
-}
-
-func (a *API) rates(r *http.Request) (Rates, error) {
-	params := read(r, "queue", "hours", "days")
-	queue, of, n := params.queue(a.Catalog), rates.Hour, params.number("hours", standardHours, rates.Hour.Most())
-	if params.values.Has("days") {
-		of, n = rates.Day, params.number("days", 1, rates.Day.Most())
-		if params.values.Has("hours") {
-			params.refuse("days_invalid", "Give hours or days, not both.")
+		var sum rates.Counts
+		for _, b := range series.Buckets {
+			sum = sum.Plus(b.Counts)
 		}
+		series.Total = rateOf(sum)
+		items = append(items, series)
 	}
-	if err := params.err(); err != nil {
-		return Rates{}, err
-	}
-	return a.Rates(r.Context(), queue, of, n)
-}
-
-func (p *parameters) number(name string, standard, most int) int {
-	text := p.values.Get(name)
-	if text == "" {
-		return standard
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
-		p.refuse(name+"_invalid", "The parameter "+name+" is a number from 1 to "+strconv.Itoa(most)+".")
-	}
-	return n
+	return Rates{List: console.ListOf(items, store.Cursor{}), Unit: unit, About: true}, err
 }
 
 // TargetState is a target that a queue posts to or calls.
@@ -99,11 +133,11 @@ type TargetState struct {
 	rates.Target
 	// Internal: it is one of ours. Concurrency, RatePerSecond and Breaker are its limits in each
 	// instance; 0 is none.
-	Internal         bool    `json:"internal"`
-	Concurrency      int     `json:"concurrency"`
-	RatePerSecond    float64 `json:"rate_per_second"`
-	BreakerFailures  int     `json:"breaker_failures"`
-	BreakerRestsSecs int64   `json:"breaker_rests_seconds"`
+	Internal         bool            `json:"internal"`
+	Concurrency      int             `json:"concurrency"`
+	RatePerSecond    float64         `json:"rate_per_second"`
+	BreakerFailures  int             `json:"breaker_failures"`
+	BreakerRestsSecs console.Seconds `json:"breaker_rests_seconds"`
 }
 
 // targets are those that a queue posts to or calls, as they stand, by their names.
@@ -122,7 +156,7 @@ func (a Reads) targets(q catalog.Queue, now rates.Now) []TargetState {
 			}
 			all = append(all, TargetState{
 				Target: state, Internal: declared.Internal, Concurrency: declared.Concurrency, RatePerSecond: declared.RatePerSecond,
-				BreakerFailures: declared.Breaker.Failures, BreakerRestsSecs: int64(declared.Breaker.Rest.Seconds()),
+				BreakerFailures: declared.Breaker.Failures, BreakerRestsSecs: secondsOf(declared.Breaker.Rest),
 			})
 		}
 	}
@@ -138,13 +172,31 @@ func (a Reads) breakers(q catalog.Queue, now rates.Now) (open []rates.OpenBreake
 	return open
 }
 
+// String says how the target answers.
+func (t TargetState) String() string {
+	breaker := "no breaker is open"
+	if len(t.Open) > 0 {
+		first := t.Open[0]
+		breaker = fmt.Sprintf("breaker %s in %d of %d instances, the first since %s", strings.ReplaceAll(first.State, "_", "-"), len(t.Open), max(t.Instances, len(t.Open)), moment(first.Since))
+	}
+	var classes []string
+	for _, class := range slices.Sorted(maps.Keys(t.Answers)) {
+		classes = append(classes, fmt.Sprint(class, " ", t.Answers[class]))
+	}
+	text := t.Name + ": " + breaker + "; answers since the beginning of the hour before: " + cmp.Or(strings.Join(classes, ", "), "none")
+	for _, last := range t.Last[:min(1, len(t.Last))] {
+		text += fmt.Sprintf("; the last: %s in %d ms at %s", strings.TrimPrefix(fmt.Sprint(last.Status, " ", last.Code), "0 "), last.Milliseconds, moment(last.At))
+	}
+	return text
+}
+
 // BlockedKey is an ordering key of which messages are kept.
 type BlockedKey struct {
-	OrderingKey string `json:"ordering_key"`
+	OrderingKey string `json:"ordering_key" show:"Key"`
 	// Spot says where they wait, since when and until when, and which dead letters they wait for.
 	Spot
 	// Messages counts those that are kept.
-	Messages Count `json:"messages"`
+	Messages Count `json:"messages" show:"Messages"`
 }
 
 // The bounds of what is shown of one queue.
@@ -159,17 +211,30 @@ type QueueDetail struct {
 
 	// Declares is what the catalog declares of it, in words.
 	Declares []string `json:"declares"`
-	// Keys are the ordering keys of which messages are kept, those that wait for a person first.
-	Keys     []BlockedKey `json:"keys"`
+	// Reasons are those of its open dead letters, the most frequent first.
+	Reasons []deadletter.Reason `json:"reasons" show:"Open dead letters by reason"`
+	// Keys are the ordering keys of which messages are kept, those with most messages first.
+	Keys     []BlockedKey `json:"keys" show:"Keys of which messages are kept"`
 	KeysMore bool         `json:"keys_more"`
 	// Targets are those that it posts to or calls.
-	Targets []TargetState `json:"targets"`
+	Targets []TargetState `json:"targets" show:"Targets"`
 	// Outcomes are its newest events.
-	Outcomes []Line `json:"outcomes"`
+	Outcomes []Line `json:"outcomes" show:"Newest events"`
 }
 
-// QueueDetail returns how one queue stands, and why.
-func (a Reads) QueueDetail(ctx context.Context, q catalog.Queue) (QueueDetail, error) {
+// Notes says what the columns do not have room for, and what the catalog declares.
+func (q QueueDetail) Notes() (notes []string) {
+	if q.KeysMore {
+		notes = append(notes, "There are more keys.")
+	}
+	if q.Backlog != nil && q.Backlog.Max > 0 {
+		notes = append(notes, fmt.Sprintf("The broker holds %d of at most %d messages.", q.Backlog.Messages, q.Backlog.Max))
+	}
+	return append(append(notes, "Last hour: "+q.LastHour.words()+"."), q.Declares...)
+}
+
+// queue returns how one queue stands, and why.
+func (a Reads) queue(ctx context.Context, q catalog.Queue) (QueueDetail, error) {
 	one := a
 	alone := *a.Catalog
 	alone.Queues, one.Catalog = []catalog.Queue{q}, &alone
@@ -186,11 +251,19 @@ func (a Reads) QueueDetail(ctx context.Context, q catalog.Queue) (QueueDetail, e
 		detail.Keys, detail.KeysMore, err = a.blocked(asking, q)
 		return err
 	})
+	group.Go(into(asking, &detail.Reasons, func(ctx context.Context) ([]deadletter.Reason, error) {
+		if q.DeadLetter.Drop {
+			return nil, nil
+		}
+		return (&deadletter.Operator{Store: a.Store, Now: a.Now}).Reasons(ctx, deadletter.Filter{Queue: q.ID})
+	}))
 	group.Go(func() (err error) {
 		detail.Outcomes, _, err = a.Events(asking, dedupe.Listing{Equal: map[string]any{"queue": q.ID}, Limit: outcomesShown})
 		return err
 	})
-	return detail, group.Wait()
+	err := group.Wait()
+	detail.Reasons = append([]deadletter.Reason{}, detail.Reasons...)
+	return detail, err
 }
 
 // blocked returns the first keys of which messages are kept, and whether there are more.
@@ -200,7 +273,7 @@ func (a Reads) blocked(ctx context.Context, q catalog.Queue) (keys []BlockedKey,
 	if err != nil {
 		return keys, more, err
 	}
-	return keys, more, each(ctx, len(lanes), func(ctx context.Context, i int) error {
+	err = each(ctx, len(lanes), func(ctx context.Context, i int) error {
 		kept, waiting, err := lane.First(ctx, a.Store, lanes[i], keptCounted+1)
 		keys[i] = BlockedKey{OrderingKey: kept.Message.OrderingKey, Messages: Count{Count: min(waiting, keptCounted), More: waiting > keptCounted}}
 		if err != nil || waiting == 0 { // all that was kept is with the broker again
@@ -211,17 +284,8 @@ func (a Reads) blocked(ctx context.Context, q catalog.Queue) (keys []BlockedKey,
 		keys[i].Behind, keys[i].Spot.OrderingKey = kept.Source.EventID, "" // the first is behind nobody
 		return err
 	})
+	slices.SortStableFunc(keys, func(a, b BlockedKey) int { return cmp.Compare(b.Messages.Count, a.Messages.Count) })
+	return keys, more, err
 }
 
 const keptCounted = 1000
-
-func (a *API) queue(r *http.Request) (QueueDetail, error) {
-	if err := read(r).err(); err != nil {
-		return QueueDetail{}, err
-	}
-	q, err := a.queueOf(r)
-	if err != nil {
-		return QueueDetail{}, err
-	}
-	return a.QueueDetail(r.Context(), q)
-}

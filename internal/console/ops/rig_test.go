@@ -105,8 +105,7 @@ func (r *rig) over(s store.Store, changes ...func(*ops.API)) *ops.API {
 				return q, ok
 			},
 		},
-		Pauses: &pause.Keeper{Store: s, Now: now, NewID: uuid.NewString},
-		Tries:  &dryrun.Desk{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{queues}, nil }},
+		Tries: &dryrun.Desk{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{queues}, nil }},
 	}
 	for _, change := range changes {
 		change(api)
@@ -115,6 +114,7 @@ func (r *rig) over(s store.Store, changes ...func(*ops.API)) *ops.API {
 		Store:     s,
 		Reads:     api.Reads,
 		Log:       log,
+		Pauses:    &pause.Keeper{Store: s, Now: now, NewID: uuid.NewString},
 		Periods:   &journal.Periods{Store: s, Now: now, NewID: uuid.NewString},
 		Reverter:  &journal.Reverter{Store: s, Catalog: queues, Now: now, NewID: uuid.NewString},
 		Customers: &customers.Operator{Store: s, Now: now, NewID: uuid.NewString},

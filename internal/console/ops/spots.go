@@ -45,20 +45,20 @@ const (
 
 // Spot is one place that an event waits in.
 type Spot struct {
-	Place Where  `json:"place"`
+	Place Where  `json:"place" show:"Where"`
 	Queue string `json:"queue,omitempty"`
 	// Topic is that of a message which is not yet published.
 	Topic string `json:"topic,omitempty"`
 	// Since is when it began to wait there, and Until when that ends by itself; without one it does
 	// not, or that is not known.
-	Since time.Time `json:"since,omitzero"`
-	Until time.Time `json:"until,omitzero"`
+	Since time.Time `json:"since,omitzero" show:"Since"`
+	Until time.Time `json:"until,omitzero" show:"Until"`
 	// OrderingKey is the key that it waits behind others of, and Behind the event whose message is
 	// published next of that key.
 	OrderingKey string `json:"ordering_key,omitempty"`
-	Behind      string `json:"behind,omitempty"`
+	Behind      string `json:"behind,omitempty" show:"Next" link:"events"`
 	// DeadLetters are the ids of the dead letters that it waits for.
-	DeadLetters []string `json:"dead_letters,omitempty"`
+	DeadLetters []string `json:"dead_letters,omitempty" show:"Dead letters"`
 	// Operation is the id of the operation, Who began it or has paused the queue, and Why.
 	Operation string `json:"operation,omitempty"`
 	Who       string `json:"who,omitempty"`
@@ -178,7 +178,7 @@ type Emission struct {
 	// Reason is that of its last failure.
 	Reason string `json:"reason,omitempty"`
 	// Until is when it is published, or tried again.
-	Until time.Time `json:"until,omitzero"`
+	Until time.Time `json:"until,omitzero" show:"Until"`
 }
 
 // Shown reports whether there is something to show under its event id.

@@ -51,6 +51,19 @@ func (w Waiting) String() string {
 	return strings.Join(append(parts, w.kept()...), ", ")
 }
 
+// Total is how many wait, as far as that is known.
+func (w Waiting) Total() int64 {
+	return w.inBroker() + w.Delayed.Count + w.Outbox.Count + w.InReplay.Count + w.ForApproval.Count
+}
+
+// inBroker is how many wait in the broker, as far as that is known.
+func (w Waiting) inBroker() int64 {
+	if w.Unacknowledged == nil {
+		return 0
+	}
+	return *w.Unacknowledged
+}
+
 func forLong(age *console.Seconds) string {
 	if age == nil || *age == 0 {
 		return ""

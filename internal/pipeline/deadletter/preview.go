@@ -151,15 +151,15 @@ func (o *Operator) count(ctx context.Context, f Filter, limit int) (int64, error
 // Reason is how many dead letters of a queue are open for one reason. One that has expired is counted
 // until the database removes it.
 type Reason struct {
-	Queue string `json:"queue"`
+	Queue string `json:"queue" show:"Queue,less" link:"queues"`
 	// Reason is empty with Others: those whose reason was not among the reasons that were looked at.
-	Reason string `json:"reason"`
+	Reason string `json:"reason" show:"Reason"`
 	Others bool   `json:"others,omitempty"`
-	Count  int64  `json:"count"`
+	Count  int64  `json:"count" show:"Open"`
 	// More: there are more than Count.
 	More bool `json:"more"`
 	// Newest is since when the newest of those that were looked at is kept; zero for Others.
-	Newest time.Time `json:"newest_at,omitzero"`
+	Newest time.Time `json:"newest_at,omitzero" show:"Newest,less"`
 }
 
 // The bounds of Reasons.

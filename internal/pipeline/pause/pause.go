@@ -31,10 +31,10 @@ var (
 
 // Pause says that a queue is paused, by whom, why, and since when.
 type Pause struct {
-	Queue string    `json:"queue" store:"queue,required"` // its id
-	Who   string    `json:"who" store:"who,required"`
-	Why   string    `json:"why" store:"why,required"`
-	At    time.Time `json:"at" store:"at,required"`
+	Queue string    `json:"queue" store:"queue,required" show:"Queue" link:"queues"` // its id
+	Who   string    `json:"who" store:"who,required" show:"Who"`
+	Why   string    `json:"why" store:"why,required" show:"Why"`
+	At    time.Time `json:"at" store:"at,required" show:"Since"`
 }
 
 // Standing is what a queue's subscription does, as the broker shows it.
@@ -52,6 +52,18 @@ const (
 	Unknown  Standing = "unknown" // it cannot be read
 )
 
+// Words says what the subscription does.
+func (s Standing) Words() string {
+	return map[Standing]string{
+		Pushing:  "pushes",
+		Paused:   "pushes nothing",
+		Undone:   "is marked as paused and pushes all the same: somebody has given it its endpoint past Billhook",
+		Unmarked: "pushes nothing and is not marked as paused: somebody has taken its endpoint past Billhook",
+		Missing:  "is not there",
+		Unknown:  "cannot be seen from here",
+	}[s]
+}
+
 // Viewer shows subscriptions.
 type Viewer interface {
 	// Standing reads the push subscription of the queue. It never returns Unknown without an error.
@@ -68,22 +80,18 @@ type Switch interface {
 	Resume(ctx context.Context, q catalog.Queue) error
 }
 
-// Change names the author of a change and the reason. The JSON is that of a request, whose sender
-// is known otherwise.
-type Change struct {
-	Who string `json:"-"`
-	Why string `json:"why"`
-}
+// Change names the author of a change and the reason.
+type Change struct{ Who, Why string }
 
 // Outcome is how a queue stands after a change.
 type Outcome struct {
-	Queue string `json:"queue"` // its id
+	Queue string `json:"queue" show:"Queue"` // its id
 	// Pause is the record; nil: the queue is not paused.
 	Pause *Pause `json:"pause,omitempty"`
 	// Changed reports whether this call has written or removed the record.
 	Changed bool `json:"changed"`
 	// Subscription is what the subscription does now.
-	Subscription Standing `json:"subscription"`
+	Subscription Standing `json:"subscription" show:"Subscription"`
 	// Granted reports whether this worker may change subscriptions. Where it may not, an operator
 	// does it with credentials of their own.
 	Granted bool `json:"granted"`

@@ -99,14 +99,14 @@ func shardOf(instance string) int {
 // Counts is what became of the deliveries of a queue.
 type Counts struct {
 	// In counts messages that came for the first time: neither again, nor back from a wait, nor as a replay.
-	In int64 `json:"in" store:"in,omitzero"`
+	In int64 `json:"in" store:"in,omitzero" show:"In"`
 	// Processed, Other and Dead count messages that have ended: whose effect is done; that were
 	// duplicates, expired, dropped or superseded; and that were dead-lettered.
-	Processed int64 `json:"processed" store:"processed,omitzero"`
-	Other     int64 `json:"other" store:"other,omitzero"`
-	Dead      int64 `json:"dead" store:"dead,omitzero"`
+	Processed int64 `json:"processed" store:"processed,omitzero" show:"Processed"`
+	Other     int64 `json:"other" store:"other,omitzero" show:"Otherwise"`
+	Dead      int64 `json:"dead" store:"dead,omitzero" show:"Dead-lettered"`
 	// Failed counts attempts that failed and that another one follows.
-	Failed int64 `json:"failed" store:"failed,omitzero"`
+	Failed int64 `json:"failed" store:"failed,omitzero" show:"Failed"`
 }
 
 // Out counts the messages that have ended.

@@ -181,22 +181,26 @@ func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
 	return table, nil
 }
 
-// look asks for the answer of the operation of a name, with the parameters of the visit.
-func look[T any](p *Pages, v *visit, name string) (found T, err error) {
+// look asks for the answer of the operation of a name, with the parameters of the visit, or those that are given by
+// name and value in turn.
+func look[T any](p *Pages, v *visit, name string, given ...string) (found T, err error) {
 	o, ok := p.Declared.Find(name)
 	if !ok {
 		return found, errNoPage
 	}
-	answer, err := p.now(v, o)
+	answer, err := p.now(v, o, given...)
 	found, _ = answer.(T)
 	return found, err
 }
 
 // now is the answer of a look at one thing, with the parameters of the visit.
-func (p *Pages) now(v *visit, o console.Operation) (any, error) {
+func (p *Pages) now(v *visit, o console.Operation, given ...string) (any, error) {
 	in, err := o.Input(func(f console.Field) (string, bool) {
 		if f.In == console.InPath {
 			return v.param(f.Name), true
+		}
+		if i := slices.Index(given, f.Name); i >= 0 {
+			return given[i+1], true
 		}
 		return v.query(f.Name), true
 	})

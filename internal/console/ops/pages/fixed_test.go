@@ -24,12 +24,12 @@ import (
 	"billhook/internal/console/ops/pages"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
-	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/finding"
 	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
 
@@ -156,18 +156,26 @@ func TestAPageShowsWhatTheAPIAnswers(t *testing.T) {
 
 func TestTheOverviewHasTheWorstQueueFirst(t *testing.T) {
 	t.Parallel()
-	paused := &ops.QueuePaused{Subscription: pause.Pushing}
-	_, body, _ := visit(t, "/ops/", "", map[string]any{"GET /v1/ops/rates?hours=24": ops.Rates{}, "GET /v1/ops/rates?days=30": ops.Rates{}, "GET /v1/ops/queues": ops.Queues{Items: []ops.Queue{
-		{ID: "off"}, {ID: "well", Enabled: true}, {ID: "paused", Enabled: true, Paused: &ops.QueuePaused{Subscription: pause.Paused}}, {ID: "busy", Enabled: true, Backlog: &ops.Backlog{Messages: 9, AlertAbove: 8}},
-		{ID: "failing", Enabled: true, LastHour: ops.Rate{FailurePercent: 10}}, {ID: "broken", Enabled: true, Breakers: make([]rates.OpenBreaker, 1)},
-		{ID: "dying", Enabled: true, DeadLetters: ops.Depth{Alert: true}}, {ID: "on-paper", Enabled: true, Paused: paused}, {ID: "a\u202eb\x1b[2J<script>", Enabled: true},
-	}}})
-	var order []string
-	for _, name := range regexp.MustCompile(`<h2><a href="/ops/queues/([^"]+)">`).FindAllStringSubmatch(body, -1) {
-		order = append(order, name[1])
+	var queues []ops.Queue
+	for i, state := range []ops.QueueState{ops.Off, ops.Working, ops.IsPaused, ops.Backlogged, ops.Failing, ops.BreakerOpen, ops.Alerting, ops.PauseFailed, ops.OffWaiting} {
+		queues = append(queues, ops.Queue{ID: string(state), State: state, Cause: "a\u202eb\x1b[2J<script>", DeadLetters: ops.Depth{Count: ops.Count{Count: int64(i)}}})
 	}
-	require.Equal(t, []string{"on-paper", "dying", "broken", "failing", "busy", "paused", "well"}, order[:7])
-	require.Contains(t, body, `a\u202eb\x1b[2J&lt;script&gt;`, "what is not seen is shown as a number")
+	answers := map[string]any{"GET /v1/ops/rates": ops.Rates{}, "GET /v1/ops/queues": ops.Queues{List: console.ListOf(queues, store.Cursor{})}}
+	for sort, want := range map[string]string{
+		"":                   "pause_failed alert breaker_open failing backlog off_waiting paused ok off",
+		"?sort=dead_letters": "off_waiting pause_failed alert breaker_open failing backlog paused ok off",
+		"?sort=queue":        "alert backlog breaker_open failing off_waiting pause_failed paused off ok",
+	} {
+		_, body, _ := visit(t, "/ops/"+sort, "", answers)
+		var order []string
+		for _, name := range regexp.MustCompile(`<th scope="row"><a href="/ops/queues/([^"]+)">`).FindAllStringSubmatch(body, -1) {
+			order = append(order, name[1])
+		}
+		require.Equal(t, want, strings.Join(order, " "), sort)
+		require.Contains(t, body, "6 of 9 queues need you.")
+		require.Contains(t, body, "2 of 9 are well or do not run")
+		require.Contains(t, body, `a\u202eb\x1b[2J&lt;script&gt;`, "what is not seen is shown as a number")
+	}
 }
 
 // whole is an event of which everything is there.

@@ -93,9 +93,8 @@ func (p *Pages) Routes(r chi.Router) {
 }
 
 func (p *Pages) areas(r chi.Router) {
-	p.overviewRoutes(r)
-	p.queueRoutes(r)
 	p.keepRoutes(r)
+	p.queueRoutes(r)
 	p.eventRoutes(r)
 	p.letterRoutes(r)
 	p.operationRoutes(r)

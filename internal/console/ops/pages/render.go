@@ -101,9 +101,9 @@ func tone(state any) string {
 		return "ok"
 	case "processing", "running", "replayed", "waiting", "under_way", "half-open":
 		return "busy"
-	case "failed", "retry", "paused", "waiting_for_approval", "failing", "differs", "duplicate", "superseded", "backlog", "off, messages wait":
+	case "failed", "retry", "paused", "waiting_for_approval", "failing", "differs", "duplicate", "superseded", "backlog", "off_waiting":
 		return "warn"
-	case "dead_lettered", "dead_letter", "open", "alert", "conflict", "refused", "error", "breaker open", "paused on paper":
+	case "dead_lettered", "dead_letter", "open", "alert", "conflict", "refused", "error", "breaker_open", "pause_failed":
 		return "bad"
 	default:
 		return "mute"

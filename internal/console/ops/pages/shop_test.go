@@ -85,13 +85,12 @@ func openShop(t testing.TB, third partner) *shop {
 	api := &ops.API{
 		Reads: reads, Access: ops.Access{OpenOnLoopback: true}, Log: log,
 		Operations: operations.All(operations.Apps{
-			Store: db, Reads: reads, Log: log, Customers: &customers.Operator{Store: db, Now: now, NewID: newID}, Stock: &orders.Keeper{Store: db, Now: now, NewID: newID},
+			Store: db, Reads: reads, Log: log, Pauses: &pause.Keeper{Store: db, Now: now, NewID: newID}, Customers: &customers.Operator{Store: db, Now: now, NewID: newID}, Stock: &orders.Keeper{Store: db, Now: now, NewID: newID},
 			Periods:   &journal.Periods{Store: db, Now: now, NewID: newID},
 			Reverter:  &journal.Reverter{Store: db, Catalog: c, Now: now, NewID: newID},
 			Products:  &products.Keeper{Store: db, Start: map[string]catalog.Product{"hat": {Points: 250}}, Now: now, NewID: newID},
 			Endpoints: &endpoints.Keeper{Store: db, Poster: third, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
 		}),
-		Pauses: &pause.Keeper{Store: db, Now: now, NewID: newID},
 		Operator: &deadletter.Operator{
 			Store: db, Queue: c.Queue, Now: now, NewID: newID,
 			Wait: func(context.Context, time.Duration) error { return nil }, Relay: func(context.Context, string) error { return nil },

@@ -203,18 +203,18 @@ var walks = map[string]struct {
 		s.works(t)
 	}, steps: []step{
 		{asks: "/ops/", says: []string{
-			"breaker open", "3 in, 3 out, 0 % failed", `aria-label="24 hours: about 3 in, 3 out, 0 % of attempts failed"`, "M161 40v-40h6v40z", "!style=", `href="/ops/queues/{well}"`,
+			"of target", "3 in, 3 out, 0 % failed", `aria-label="24 hours: about 3 in, 3 out, 0 % of attempts failed`, "M161 40v-40h6v40z", "!style=", `href="/ops/queues/{well}"`,
 		}},
 		{asks: "/ops/queues/{failing}", says: []string{
-			"breaker open", "callee_failed_503", "1,234 ms", "1 attempts failed and follow again: 100 % of attempts failed", "/ops/queues/{failing}/pause",
+			"breaker_open", "callee_failed_503", "1234 ms", "1 attempts failed and follow again; 100 % of the attempts failed", "/ops/queues/{failing}/pause",
 		}},
 		{asks: "/ops/queues/{queue}", says: []string{"product_unknown"}},
 		{asks: "/ops/queues/nobody", status: 404},
-		{asks: "/ops/queues/{failing}/pause", says: []string{"Pause {failing}"}},
+		{asks: "/ops/queues/{failing}/pause", says: []string{"Pause queues {failing}"}},
 		{asks: "/ops/queues/{failing}/pause", form: form(""), status: 422, says: []string{`role="alert"`}},
-		{asks: "/ops/queues/{failing}/pause", form: form("the target is mended"), says: []string{"the target is mended", "Resume {failing}", "it cannot be seen from here"}},
+		{asks: "/ops/queues/{failing}/pause", form: form("the target is mended"), says: []string{"the target is mended", "Resume {failing}"}},
 		{asks: "/ops/queues/{failing}/resume", says: []string{"This worker may not change subscriptions"}},
-		{asks: "/ops/queues/{failing}/resume", form: form("it works again"), says: []string{"!Paused since"}},
+		{asks: "/ops/queues/{failing}/resume", form: form("it works again"), says: []string{"!paused since"}},
 	}},
 	"a search leads to a page for each kind": {seed: shelve, steps: []step{
 		{asks: "/ops/search?q=o1", says: []string{"Order o1"}},

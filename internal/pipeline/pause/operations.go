@@ -1,0 +1,130 @@
+package pause
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/console"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+)
+
+// State is how a queue stands, and what that means for what waits in the broker.
+type State struct {
+	Outcome
+	// RetentionSeconds is how long the broker keeps a message, counted from its publishing.
+	RetentionSeconds console.Seconds `json:"retention_seconds" show:"Kept for"`
+	// KeptUntil is, of a paused queue, when the broker deletes what was published at its pause.
+	KeptUntil time.Time `json:"kept_until,omitzero" show:"Kept until"`
+	// MessageTTLSeconds is the age from which a message is dropped unhandled; 0: none is.
+	MessageTTLSeconds console.Seconds `json:"message_ttl_seconds"`
+	// DroppedFrom is, of a paused queue with such an age, when what was published at its pause has it.
+	DroppedFrom time.Time `json:"dropped_from,omitzero"`
+}
+
+// Notes says who has paused the queue, what its subscription does, and what becomes of its messages.
+func (s State) Notes() []string {
+	paused := s.Queue + " is not paused"
+	if s.Pause != nil {
+		paused = fmt.Sprintf("%s is paused since %s by %s: %s", s.Queue, moment(s.Pause.At), s.Pause.Who, s.Pause.Why)
+	}
+	notes := []string{paused + ". Its subscription " + s.Subscription.Words() + "."}
+	if s.Problem != "" {
+		notes = append(notes, "Why: "+s.Problem)
+	}
+	if !s.Granted {
+		notes = append(notes, fmt.Sprintf("This worker may not change subscriptions: run billhook queues pause %s, or resume, with your own credentials.", s.Queue))
+	}
+	if s.MessageTTLSeconds > 0 {
+		notes = append(notes, fmt.Sprintf("A message older than %s is dropped unhandled.", s.MessageTTLSeconds))
+	}
+	if s.Pause == nil {
+		return notes
+	}
+	notes = append(notes, fmt.Sprintf("What is published waits in Pub/Sub, the first of it until %s; what waited before goes earlier.", moment(s.KeptUntil)))
+	if !s.DroppedFrom.IsZero() {
+		notes = append(notes, fmt.Sprintf("From %s on the first of what is published now is dropped when the queue is resumed.", moment(s.DroppedFrom)))
+	}
+	return append(notes, fmt.Sprintf("Terraform refuses to plan until paused_queues names %s.", s.Queue))
+}
+
+func moment(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+
+// Of asks about a queue.
+type Of struct {
+	ID string `json:"-" path:"id" validate:"required" help:"queue"`
+}
+
+// SwitchQueue pauses or resumes a queue.
+type SwitchQueue struct {
+	Of
+	console.Change
+}
+
+// Operations are what people do with pauses. named finds a queue by its id or alias.
+func (k *Keeper) Operations(named func(string) (catalog.Queue, bool)) []console.Operation {
+	find := func(id string) (q catalog.Queue, err error) {
+		q, ok := named(id)
+		if !ok {
+			return q, console.Refuse(console.Absent, "queue_unknown", "The catalog has no queue of that name or alias.")
+		}
+		return q, nil
+	}
+	change := func(verb, summary, help string, do func(context.Context, catalog.Queue, Change) (Outcome, error)) console.Operation {
+		return console.New(console.Row{
+			Name: "queues " + verb, Path: "POST /v1/ops/queues/{id}/" + verb, Needs: console.Reason, Before: "pauses show", Summary: summary, Help: help,
+			Errors: []console.Refusal{{Of: ErrInvalid, Kind: console.Refused, Code: "refused", Detail: ""}},
+		}, func(ctx context.Context, by audit.Author, in SwitchQueue) (State, error) {
+			q, err := find(in.ID)
+			if err != nil {
+				return State{}, err
+			}
+			found, err := do(ctx, q, Change{Who: by.String(), Why: in.Why})
+			return stateOf(q, found), err
+		})
+	}
+	return []console.Operation{
+		console.New(console.Row{Name: "pauses ls", Path: "GET /v1/ops/pauses", Summary: "List the queues that are paused", Empty: "No queue is paused."},
+			func(ctx context.Context, _ audit.Author, _ struct{}) (console.List[Pause], error) {
+				all, err := List(ctx, k.Store)
+				return console.ListOf(all, store.Cursor{}), err
+			}),
+		console.New(console.Row{
+			Name: "pauses show", Path: "GET /v1/ops/queues/{id}/pause", Summary: "Show whether a queue is paused, and what its subscription does",
+		}, func(ctx context.Context, _ audit.Author, in Of) (State, error) {
+			q, err := find(in.ID)
+			if err != nil {
+				return State{}, err
+			}
+			found, err := k.Look(ctx, q)
+			return stateOf(q, found), err
+		}),
+		change("pause", "Have a queue's messages wait in Pub/Sub, without an attempt, until it is resumed",
+			"A push that is under way ends as ever. Done again, it mends what was left half done.", k.Pause),
+		change("resume", "Have a paused queue's messages pushed again", "Done again, it mends what was left half done.", k.Resume),
+		console.New(console.Row{
+			Name: "queues history", Path: "GET /v1/ops/queues/{id}/changes", Summary: "Show who paused and resumed a queue, when and why, the newest first",
+			Empty: "Nobody has paused it.",
+		}, func(ctx context.Context, _ audit.Author, in console.HistoryOfAll) (console.List[audit.Entry], error) {
+			q, err := find(in.ID)
+			if err != nil {
+				return console.List[audit.Entry]{}, err
+			}
+			items, next, err := audit.Subject{Kind: Kind, ID: q.ID}.List(ctx, k.Store, in.After, in.Limit)
+			return console.ListOf(items, next), err
+		}),
+	}
+}
+
+func stateOf(q catalog.Queue, found Outcome) State {
+	s := State{Outcome: found, RetentionSeconds: console.Seconds(q.MessageRetention.Seconds()), MessageTTLSeconds: console.Seconds(q.MessageTTL.Seconds())}
+	if found.Pause != nil {
+		s.KeptUntil = found.Pause.At.Add(q.MessageRetention)
+		if q.MessageTTL > 0 {
+			s.DroppedFrom = found.Pause.At.Add(q.MessageTTL)
+		}
+	}
+	return s
+}

@@ -59,7 +59,7 @@ func TestStockIsChangedOnceItsEffectIsConfirmed(t *testing.T) {
 		{line: "orders ls", want: "o1 PaymentInitiated - - usr_42 "},
 		{line: "orders ls --state OrderCancelled", want: "o2 OrderCancelled out_of_stock cap usr_42 "},
 		{line: "orders ls --state all --limit 1", want: "There are more; raise --limit."},
-		{line: "orders show o1", want: "PRODUCT QUANTITY\nhat 3\nSTATE AT EVENT\n"},
+		{line: "orders show o1", want: "PRODUCT QUANTITY\nhat 3\n\nSTATE AT EVENT\n"},
 		{line: "orders show o1 --tenant other", fails: "order_unknown"},
 		{line: "stock set hat --available 1 --why found", want: "AVAILABLE 2\nRESERVED 3\nSOLD 0", fails: "nothing was changed"},
 		{line: "stock set hat --available 1 --why found", typed: "yes\n", want: "Type hat to set it:", fails: "nothing was changed"},

@@ -113,10 +113,7 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 		return fmt.Errorf("ask the worker: %w", nobody(err, w.base, "--server", "BILLHOOK_SERVER", "worker"))
 	}
 	if status != http.StatusOK && status != http.StatusCreated {
-		var problem serve.Problem
-		_ = json.Unmarshal(answered, &problem) // without a problem document the status says it
-		problem.Status = status
-		return (*problemError)(&problem)
+		return refusal(status, answered)
 	}
 	if what := header.Get(ops.HeaderSkipped); what != "" && w.skipped != nil {
 		w.skipped(what)
@@ -159,6 +156,13 @@ func exchange(by *http.Client, request *http.Request) (status int, header http.H
 
 // problemError is an answer other than 200 and 201.
 type problemError serve.Problem
+
+func refusal(status int, body []byte) error {
+	var problem serve.Problem
+	_ = json.Unmarshal(body, &problem) // without a problem document the status says it
+	problem.Status = status
+	return (*problemError)(&problem)
+}
 
 func (e *problemError) Error() string {
 	if e.Detail == "" {

@@ -352,8 +352,9 @@ func (p *program) fields(columns []console.Column, answer any) {
 		}
 	}
 	for _, c := range columns {
-		if c.Inside != nil {
-			p.notes(p.items(c.Inside, c.Value(answer)))
+		if list := c.Value(answer); c.Inside != nil && list.IsValid() && list.Len() > 0 {
+			p.printf("\n")
+			p.notes(p.items(c.Inside, list))
 		}
 	}
 	p.notes(console.Notes(answer))

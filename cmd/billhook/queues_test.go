@@ -66,7 +66,7 @@ func serveEvents(t *testing.T) (address string) {
 func TestQueuesAndEventsArePrinted(t *testing.T) {
 	t.Parallel()
 	play(t, asAda, serveEvents(t), []step{
-		{line: "events ls --status failed", want: "EVENT QUEUE STATUS RECORDED TYPE ATTEMPTS RESULT REASON\ne007 orders FAILED 2026-03-02T10:08:00Z order.paid 1 - order_not_seen\n"},
+		{line: "events ls --status failed", want: "EVENT QUEUE STATUS RECORDED TYPE ATTEMPTS RESULT REASON NEXT ATTEMPT\ne007 orders FAILED 2026-03-02T10:08:00Z order.paid 1 - order_not_seen -\n"},
 		{line: "events ls --queue q:orders --since 10m --limit 2", want: "\nThere are more; raise --limit.\n"},
 		{line: "events show e007", want: "EVENT e007\n…REASON order_not_seen\n…IDEMPOTENCY KEY payment-7\n…It has failed, after 1 attempt: order_not_seen. It is tried again.\n"},
 		{line: "events ls --correlation-id c9", want: "No event is in this list."},

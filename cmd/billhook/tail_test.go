@@ -26,7 +26,7 @@ func streams(t *testing.T, answers ...string) (address string, asked func() []st
 		requests = append(requests, r.URL.RequestURI()+" "+r.Header.Get("Last-Event-ID")+" "+r.Header.Get("X-Operator"))
 		switch n := len(requests); {
 		case n > len(answers):
-			w.WriteHeader(http.StatusNoContent)
+			serve.Refuse(http.StatusForbidden, "told", "It ends.").Write(w)
 		case len(answers[n-1]) == 3:
 			var status int
 			_, _ = fmt.Sscan(answers[n-1], &status)
@@ -55,7 +55,7 @@ func tailed(t *testing.T, p *program, server string) string {
 	p.stdout = &out
 	p.writeLines()
 	one := &tail{program: p, ask: client{base: server, operator: "ada", http: &http.Client{}}, query: url.Values{"queue": {"orders"}}, known: map[string]ops.Line{}}
-	require.NoError(t, one.run(t.Context()))
+	require.ErrorContains(t, one.run(t.Context()), "It ends.")
 	return out.String()
 }
 
@@ -70,14 +70,14 @@ func TestATailIsPrintedAndGoesOnWhereItsStreamEnded(t *testing.T) {
 	}
 	server, asked := streams(t, told...)
 	shown := strings.Join(strings.FieldsFunc(tailed(t, &program{}, server), func(r rune) bool { return r == ' ' }), " ")
-	require.Equal(t, `EVENT QUEUE STATUS RECORDED TYPE ATTEMPTS RESULT REASON
-e1 orders PROCESSING 2026-03-02T10:15:00Z order.paid 1 - -
+	require.Equal(t, `EVENT QUEUE STATUS RECORDED TYPE ATTEMPTS RESULT REASON NEXT ATTEMPT
+e1 orders PROCESSING 2026-03-02T10:15:00Z order.paid 1 - - -
 -- No stream: It says so. (told). It is asked for again.
 -- More has come in than is shown here; see: bin/billhook events ls
-e1 orders COMPLETED 2026-03-02T10:15:00Z order.paid 1 credited -
+e1 orders COMPLETED 2026-03-02T10:15:00Z order.paid 1 credited - -
 -- The worker cannot look: The store did not answer. (store_unavailable)
 -- The worker looks again.
-an-id-that-is-long orders FAILED 2026-03-02T10:15:01Z order.paid 2 - a\x1b[2J\u202eb
+an-id-that-is-long orders FAILED 2026-03-02T10:15:01Z order.paid 2 - a\x1b[2J\u202eb -
 -- No stream: It says so. (told). It is asked for again.
 `, shown)
 	ask := tailPath + "?queue=orders "

@@ -183,6 +183,17 @@ func (f found) own() []lane.Kept {
 	return own
 }
 
+// is says whose the event is. The error is errSeveral where it is somebody else's.
+func (e *Event) is(queue, tenant string) error {
+	if e.Queue == "" {
+		e.Queue, e.Tenant = queue, tenant
+	}
+	if e.Queue != queue || e.Tenant != tenant {
+		return errSeveral
+	}
+	return nil
+}
+
 // story puts together what is stored under an event id.
 func story(id string, f found) (Event, dedupe.Record, error) {
 	event, own := Event{
@@ -194,11 +205,8 @@ func story(id string, f found) (Event, dedupe.Record, error) {
 		if err != nil {
 			return Event{}, own, err
 		}
-		if event.Queue == "" {
-			event.Queue, event.Tenant = record.Queue, record.Tenant
-		}
-		if event.Queue != record.Queue || event.Tenant != record.Tenant {
-			return Event{}, own, errSeveral
+		if err := event.is(record.Queue, record.Tenant); err != nil {
+			return Event{}, own, err
 		}
 		if doc.Key == dedupe.Key(record.Queue, record.Tenant, record.EventID) {
 			own = record
@@ -214,20 +222,17 @@ func story(id string, f found) (Event, dedupe.Record, error) {
 	}
 	for _, doc := range f.letters {
 		letter := letterIn(doc)
-		if event.Queue == "" {
-			event.Queue = letter.Queue
-		}
-		if event.Queue != letter.Queue {
-			return Event{}, own, errSeveral
+		if err := event.is(letter.Queue, event.Tenant); err != nil {
+			return Event{}, own, err
 		}
 		event.DeadLetters = append(event.DeadLetters, letter)
 	}
 	for _, kept := range f.own() {
 		if event.Queue == "" {
-			event.Queue, event.Tenant = kept.Source.Queue, kept.Source.Tenant
+			event.Tenant = kept.Source.Tenant
 		}
-		if event.Queue != kept.Source.Queue {
-			return Event{}, own, errSeveral
+		if err := event.is(kept.Source.Queue, event.Tenant); err != nil {
+			return Event{}, own, err
 		}
 	}
 	for _, kept := range f.outbox {

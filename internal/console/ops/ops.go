@@ -66,7 +66,7 @@ type Line struct {
 	IdempotencyKey string    `json:"idempotency_key" show:"Idempotency key,detail"`
 	OrderingKey    string    `json:"ordering_key" show:"Ordering key,detail"`
 	MessageID      string    `json:"message_id" show:"Message,detail"`
-	NextRetryAt    time.Time `json:"next_retry_at,omitzero" show:"Next attempt,detail"`
+	NextRetryAt    time.Time `json:"next_retry_at,omitzero" show:"Next attempt,less"`
 	UpdatedAt      time.Time `json:"updated_at,omitzero"`
 	ProcessedAt    time.Time `json:"processed_at,omitzero" show:"Processed,detail"`
 }

@@ -210,7 +210,7 @@ func forEverybody(script string) func(*tab) []string {
 func (p *tab) answers(check func(*tab) []string) {
 	p.t.Helper()
 	for _, form := range []struct{ path, button, says string }{
-		{"/ops/events/" + eventOfLetter + "/payload", "^Show the payload", unknownProduct},
+		{"/ops/events/" + eventOfLetter + "/payload", "^Payload", unknownProduct},
 		{"/ops/endpoints/" + samples.Partner + "/rotate", "^Rotate$", "whsec_"},
 		{"/ops/endpoints/" + samples.Partner + "/test", "^Test$", "200"},
 		{"/ops/journal/verify?tenant=default", "^Verify", "sealed|seals|entries"},

@@ -45,6 +45,9 @@ func (p *Pages) event(v *visit) (any, error) {
 		answer, err := p.API.Do(v.ctx, events, console.Input{Query: url.Values{"event_id": {v.param("event_id")}, "limit": {rows}}})
 		if list, ok := answer.(console.List[ops.Line]); ok {
 			choices := gridOf(events.Columns, reflect.ValueOf(list.Items), "")
+			for i, line := range list.Items {
+				choices.Rows[i][0].Href = with(href("/ops/events/%s", line.EventID), "queue", line.Queue, "tenant", line.Tenant)
+			}
 			view.EventID, view.Choices = v.param("event_id"), &choices
 		}
 		return view, err

@@ -173,7 +173,7 @@ func TestAKilledDevGoesOn(t *testing.T) {
 		"search-index COMPLETED": 5, "search-index DEAD_LETTERED": 1, "events-low COMPLETED": 1,
 	}, statuses, "nothing is lost, and nothing is done under a second id")
 	for _, account := range []string{samples.UID, "dev-user-of-the-retry"} {
-		var got ops.Account
+		var got ledger.Holding
 		dev.ask(t, http.MethodGet, "/v1/ops/accounts/"+string(ledger.UserPoints(account)), nil, &got)
 		require.Equal(t, int64(2000), got.Balance)
 	}

@@ -16,18 +16,21 @@ import (
 	"billhook/internal/dedupe"
 )
 
-// ledgerCommand has the commands of the books that page or compute on this side.
-func (p *program) ledgerCommand() *cobra.Command {
-	command := &cobra.Command{Use: "ledger"}
-	for _, of := range []func(*books) *cobra.Command{
-		(*books).account, (*books).statement, (*books).export, (*books).verify, (*books).prove, (*books).checkProof,
-	} {
-		b := &books{program: p}
-		made := of(b)
-		b.ask = p.worker(made)
-		command.AddCommand(made)
+// bookCommands are the commands of the books that page or compute on this side.
+func (p *program) bookCommands() []*cobra.Command {
+	noun := func(name string, commands ...func(*books) *cobra.Command) *cobra.Command {
+		command := &cobra.Command{Use: name}
+		for _, of := range commands {
+			b := &books{program: p}
+			made := of(b)
+			b.ask = p.worker(made)
+			command.AddCommand(made)
+		}
+		return command
 	}
-	return command
+	return []*cobra.Command{
+		noun("accounts", (*books).statement), noun("ledger", (*books).export, (*books).verify, (*books).prove, (*books).checkProof),
+	}
 }
 
 // books are those of one tenant, as the worker shows them.

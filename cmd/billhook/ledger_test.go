@@ -118,7 +118,7 @@ tax-payable - EUR -19.00 0.00 0.00 -19.00
 `},
 		{line: "journal balances --period 2026-01", want: "\nThe books of default have nothing up to 2026-01.\n"},
 		{line: "journal balances --from 2026-02 --to 2026-03 -o csv", want: "cash,asset,EUR,0.00,171.50,0.00,171.50\n…total,,EUR,0.00,171.50,171.50,0.00\n"},
-		{line: "statement cash --from 2026-02 --to 2026-03", want: `
+		{line: "accounts statement cash --from 2026-02 --to 2026-03", want: `
 cash of default, 2026-02/2026-03
 POSTED EVENT KIND ACCOUNT DEBIT CREDIT BALANCE CURRENCY
 opening - - - - - 0.00 EUR
@@ -127,11 +127,11 @@ opening - - - - - 0.00 EUR
 2026-03-02T09:09:00Z in-3 journal cash 2.50 - 171.50 EUR
 closing - - - - - 171.50 EUR
 `},
-		{line: "statement points:user:u1 --period 2026-03", want: "opening - - - - - 0 points\n2026-03-12T09:15:00Z paid-1 credit points:user:u1 - 1000 -1000 points\nclosing"},
-		{line: "statement points:user:u1 --period 2026-04", want: "opening - - - - - -1000 points\nclosing"},
-		{line: "statement points:issued --period 2026-03", want: "2026-03-12T09:15:00Z paid-1 credit points:issued:o1 1000"},
-		{line: "statement rent --period 2026-03", want: "Nothing has moved on it."},
-		{line: "statement cash --period 2026-02 --csv", want: `
+		{line: "accounts statement points:user:u1 --period 2026-03", want: "opening - - - - - 0 points\n2026-03-12T09:15:00Z paid-1 credit points:user:u1 - 1000 -1000 points\nclosing"},
+		{line: "accounts statement points:user:u1 --period 2026-04", want: "opening - - - - - -1000 points\nclosing"},
+		{line: "accounts statement points:issued --period 2026-03", want: "2026-03-12T09:15:00Z paid-1 credit points:issued:o1 1000"},
+		{line: "accounts statement rent --period 2026-03", want: "Nothing has moved on it."},
+		{line: "accounts statement cash --period 2026-02 --csv", want: `
 posted_at,occurred_at,entry,event_id,event_type,kind,account,currency,debit,credit,balance,seal
 ,,,,,opening,cash,EUR,,,0.00,
 2026-02-02T09:00:00.000000Z,2026-02-02T09:00:00.000000Z,ENTRY-ID,in-1,billing.invoice.paid,journal,cash,EUR,119.00,,119.00,1
@@ -149,16 +149,16 @@ posted_at,occurred_at,entry,event_id,event_type,kind,account,currency,debit,cred
 	}
 	for line, code := range map[string]string{
 		"journal show in-9": "entry_unknown", "journal show in-1 --tenant nobody": "entry_unknown",
-		"statement points:issued:o1": "account_invalid", "prove in-3": "entry_unsealed", "periods close 2026-03 --why w --yes": "period_not_over",
+		"accounts statement points:issued:o1": "account_invalid", "prove in-3": "entry_unsealed", "periods close 2026-03 --why w --yes": "period_not_over",
 		"journal revert in-9 --why w --yes": "entry_unknown", "export --seals --csv": "--seals goes with",
 		"export --json --csv": "--json goes with", "journal balances --from 2026-02": "period_invalid", "journal balances --from 2026-03 --to 2026-02": "the earlier first",
-		"statement cash --from 1900-01 --to 2026-02": "more than 120 months", "journal balances --period 2026-02 --from 2026-01 --to 2026-03": "period_invalid",
+		"accounts statement cash --from 1900-01 --to 2026-02": "more than 120 months", "journal balances --period 2026-02 --from 2026-01 --to 2026-03": "period_invalid",
 		"check-proof nowhere --seals seals": "read:", "verify --seals nowhere": "read:",
 	} {
 		steps = append(steps, step{line: line, fails: code})
 	}
 	for i, s := range steps {
-		if noun, _, _ := strings.Cut(s.line, " "); noun != "journal" && noun != "periods" && noun != "seals" {
+		if noun, _, _ := strings.Cut(s.line, " "); noun != "journal" && noun != "periods" && noun != "seals" && noun != "accounts" {
 			steps[i].line = "ledger " + s.line
 		}
 		steps[i].want = strings.ReplaceAll(s.want, "ENTRY-ID", entry)
@@ -327,7 +327,7 @@ func TestThePageOfTheBooksShowsCommandsThatThereAre(t *testing.T) {
 		shown[given[0]+" "+given[1]] = true
 	}
 	for _, name := range []string{
-		"journal balances", "journal show", "journal revert", "ledger statement", "ledger export", "ledger verify", "ledger prove",
+		"journal balances", "journal show", "journal revert", "accounts statement", "ledger export", "ledger verify", "ledger prove",
 		"ledger check-proof", "periods close", "periods ls", "periods reopen",
 	} {
 		require.True(t, shown[name], name)

@@ -126,8 +126,9 @@ func (p *program) commands() *cobra.Command {
 	root.PersistentFlags().BoolVar(&p.wide, "wide", false, "leave no column of a table out")
 	root.AddCommand(p.operationCommands(operations.All(operations.Apps{}), nouns)...)
 	join(root, p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.provisionCommand(), p.eventsCommand(), p.dlqCommand(), p.catalogCommand(),
-		p.queuesCommand(), p.doctorCommand(), p.ledgerCommand(), p.importCommand(), p.usageCommand(),
+		p.queuesCommand(), p.doctorCommand(), p.importCommand(), p.usageCommand(),
 		p.subscriptionsCommand(), p.auditCommand(), p.statusCommand())
+	join(root, p.bookCommands()...)
 	root.SetOut(p.stdout)
 	root.SetErr(p.stdout)
 	root.InitDefaultHelpCmd()

@@ -24,6 +24,7 @@ import (
 // nouns says of each noun what its commands are for.
 var nouns = map[string]string{
 	"customers": "Look at which of the provider's customers is which user, link them or unlink them",
+	"accounts":  "Look at what accounts of points have, and at what has moved on any account",
 	"journal":   "Look at the entries of the books and at what they add up to, and revert an entry",
 	"ledger":    "Take the books elsewhere, verify them, and prove entries",
 	"periods":   "Close months of the books, and open them again",

@@ -243,7 +243,7 @@ func (s *demo) until(ctx context.Context, eventID string, done func(ops.Event) b
 func completed(e ops.Event) bool { return e.Status == dedupe.Completed }
 
 func (s *demo) balance(ctx context.Context, uid string) int64 {
-	var account ops.Account
+	var account ledger.Holding
 	if s.err == nil {
 		s.err = s.ask.get(ctx, "/v1/ops/accounts/"+string(ledger.UserPoints(uid)), &account)
 	}

@@ -88,13 +88,13 @@ func TestSearchNamesTheCommandThatShowsWhatItFinds(t *testing.T) {
 	}
 	reads := ops.Reads{Store: db, Now: func() time.Time { return at }, Catalog: &catalog.Catalog{}}
 	server := serveAPI(t, &ops.API{Reads: reads, Operations: operations.All(operations.Apps{Store: db, Reads: reads})})
-	const account = "ledger account 'points:user:auth0|u7'"
+	const account = "accounts show 'points:user:auth0|u7'"
 	play(t, asAda, server, []step{
 		{line: `search " 'auth0|u7' " --wide`, want: "customers show c-7…Looked through each queue"},
 		{line: "search nobody", want: "Nothing has this id: nobody"},
-		{line: account, want: "points:user:auth0|u7 has 200 points, now"},
-		{line: account + " --as-of 2026-03-02", want: "has 100 points, before 2026-03-03T00:00:00Z"},
-		{line: account + " --limit 1", want: "There are more"},
+		{line: account, want: "BALANCE 200 points"},
+		{line: account + " --as-of 2026-03-02", want: "\nBALANCE 100 points\nBEFORE 2026-03-03T00:00:00Z"},
+		{line: account + " --limit 1", want: "There are more entries"},
 		{line: "subscriptions show sub-1 --wide", want: "2026-03-01T00:00:00Z subscription.renewed active 9.99 USD "},
 		{line: "subscriptions show sub-2", fails: "subscription_unknown"},
 	})

@@ -53,12 +53,12 @@ type Move struct {
 	// Tenant is whose books the entry stands in.
 	Tenant string `json:"-" store:"tenant,required"`
 	// Order is the reference of the chain the entry belongs to.
-	Order string `json:"order" store:"order,required"`
+	Order string `json:"order" store:"order,required" show:"Order" link:"search"`
 	// Seq is its place there: 0 for the credit, then 1, 2, ...
 	Seq  int  `json:"seq" store:"seq,required"`
-	Kind Kind `json:"kind" store:"kind,required"`
+	Kind Kind `json:"kind" store:"kind,required" show:"What"`
 	// EventID names the event that made the entry; of a transfer, the operation.
-	EventID string `json:"event_id" store:"event_id,required"`
+	EventID string `json:"event_id" store:"event_id,required" show:"Event" link:"events"`
 	// Refund is the id of the refund that a reversal is for; empty: the event gives none.
 	Refund string  `json:"refund_id,omitempty" store:"refund_id,omitzero,strict"`
 	From   Account `json:"from" store:"from,required"`
@@ -71,7 +71,7 @@ type Move struct {
 	// OrderTotal is what the order cost, if OrderCurrency is not empty.
 	OrderTotal    int64     `json:"order_total,omitempty" store:"order_total,strict"`
 	OrderCurrency string    `json:"order_currency,omitempty" store:"order_currency,omitzero,strict"`
-	CreatedAt     time.Time `json:"created_at" store:"created_at,required"`
+	CreatedAt     time.Time `json:"created_at" store:"created_at,required" show:"When"`
 }
 
 // Lines returns the two lines of the entry.

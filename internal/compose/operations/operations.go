@@ -10,6 +10,7 @@ import (
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/payments"
@@ -43,6 +44,7 @@ func All(of Apps) *console.Catalog {
 		of.Reads.SearchOperations(),
 		cmp.Or(of.Endpoints, &endpoints.Keeper{}).Operations(),
 		of.Reads.EventOperations(),
+		ledger.Operations(of.Store),
 		journal.Operations(of.Store, of.Reads.Catalog, of.Periods, of.Reverter),
 		orders.Operations(of.Store),
 		payments.Operations(of.Store),

@@ -67,7 +67,6 @@ func (a *API) routes(r chi.Router) {
 	})
 	r.Route("/v1/ops", func(r chi.Router) {
 		r.Use(bounded(maxRequest), saying)
-		r.Get("/accounts/{account}", answer(a, a.account))
 		r.Get("/audit", answer(a, a.audited))
 		r.Get("/status", plain(a, a.status))
 		r.Get("/catalog", plain(a, a.listCatalog))
@@ -108,9 +107,6 @@ var ladder = serve.Ladder{
 		{Of: seal.ErrOverflow, As: errBooks},
 		{Of: ledger.ErrBroken, As: errChanged},
 		{Of: journal.ErrBroken, As: errBooks},
-		{Of: errNoAccount, As: serve.Refuse(http.StatusNotFound, "account_unknown", "No entry has moved anything on an account of that name.")},
-		{Of: errLongAgo, As: serve.Refuse(http.StatusUnprocessableEntity, "too_long_ago", "More than 1000 entries have moved on the account since then; ask for a later day, or: billhook ledger statement.")},
-		{Of: errAccountBusy, As: serve.Refuse(http.StatusConflict, "busy", "Entries keep moving on the account; ask again.")},
 		{Of: errUnkept, As: serve.Refuse(http.StatusNotFound, unkept.Code, unkept.Detail)},
 		{Of: audit.ErrInvalid, As: errRefused},
 		{Of: audit.ErrNoIdentity, As: serve.Refuse(http.StatusForbidden, "identity_needed",

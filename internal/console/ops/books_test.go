@@ -49,7 +49,7 @@ func TestAnAccountIsShownAsOfADate(t *testing.T) {
 	} {
 		var got []string
 		for page := ""; ; {
-			var a ops.Account
+			var a ledger.Holding
 			r.get(t, "accounts/points:user:auth0%7C5f7c8ec7c33c6c004bbafe82?limit=2&"+asOf+page, &a)
 			require.Equal(t, []any{want.balance, string(ledger.UserPoints(person)), a.Next != ""}, []any{a.Balance, a.Account, a.More}, asOf)
 			for _, e := range a.Entries {
@@ -88,7 +88,7 @@ func TestABalanceOfADayIsExactOrRefused(t *testing.T) {
 	}}
 	r.over(late)
 	const before = "/v1/ops/accounts/points:user:u1?as_of=2026-03-01"
-	var a ops.Account
+	var a ledger.Holding
 	r.does(t, http.MethodGet, before, "", &a)
 	require.Zero(t, a.Balance)
 	late.do = credit

@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +16,7 @@ import (
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
-	"billhook/internal/console/ops"
+	"billhook/internal/console"
 	"billhook/internal/contract/money"
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/audit"
@@ -24,7 +25,7 @@ import (
 
 // bookRoutes adds the pages of accounts and of the books that have a shape of their own.
 func (p *Pages) bookRoutes(r chi.Router) {
-	p.page(r, "/accounts/{account}", "account.html", account)
+	p.page(r, "/accounts/{account}", "account.html", p.account)
 	r.Get("/journal", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, strings.TrimSuffix("/ops/journal/balances?"+r.URL.RawQuery, "?"), http.StatusSeeOther)
 	})
@@ -60,136 +61,94 @@ func lastMonth(period string) string { return period[strings.Index(period, "/")+
 
 func (v *visit) tenant() string { return cmp.Or(v.query("tenant"), dedupe.DefaultTenant) }
 
-func (v *visit) balances(period string) (trial seal.TrialBalance, err error) {
-	err = v.get(with("/v1/ops/journal/balances", "tenant", v.tenant(), "period", period), &trial)
-	return trial, err
-}
-
 // accountPage is one account: a holder's points, or an account of the journal in a month.
 type accountPage struct {
-	Account string
-	// AsOf is the day in the address; empty: today.
-	AsOf string
-	// Holder is nil for an account of the journal.
-	Holder *holder
-	Month  *accountMonth
-}
-
-type holder struct {
-	ops.Account
-	Moves []accountMove
-	// Owner is the id in the account's name. Customer: it is a customer whom no user is known of.
-	Owner    string
-	Customer bool
-}
-
-type accountMove struct {
-	ledger.Move
-	Moved int64
-	// Then is the balance behind the entry; Known: the page begins at the newest entry.
-	Then  int64
-	Known bool
-}
-
-// ByPerson reports whether a person has moved it, by linking a customer: it names no event.
-func (m accountMove) ByPerson() bool {
-	return m.Kind == ledger.KindTransferIn || m.Kind == ledger.KindTransferOut
-}
-
-type accountMonth struct {
-	Tenant, Period string
-	Balances       []seal.Balance
-	ops.List[journal.Entry]
-	// Sums are the balances at the end of the day that was asked for, by currency.
-	Sums    []daySum
+	Tenant, Account string
+	// AsOf is the day in the address; empty: today. Month is that of an account of the journal; empty: it is a holder's.
+	AsOf, Month string
+	// Figures are what it has, by currency.
+	Figures []seal.Balance
+	// Before is the moment of the figures; zero: now.
+	Before time.Time
+	// User or Customer is whose account it is.
+	User, Customer string
+	// TooMany: the month has more entries than a page adds up to the balance of a day.
 	TooMany bool
+	Tables  []grid
 }
 
-type daySum struct {
-	Currency string
-	Balance  int64
-}
-
-func account(v *visit) (any, error) {
-	page := accountPage{Account: v.param("account"), AsOf: v.query("as_of")}
+func (p *Pages) account(v *visit) (any, error) {
+	page := accountPage{Tenant: v.tenant(), Account: v.param("account"), AsOf: v.query("as_of")}
+	if ledger.Account(page.Account).OfOrder() { // which has no document
+		page.Account = ledger.Control(page.Account)
+	}
 	if ledger.Control(page.Account) == page.Account {
-		month, err := monthOf(v, page.Account)
-		page.Month = month
-		return page, err
+		return p.accountOfJournal(v, page)
 	}
-	page.Holder = &holder{}
-	if err := v.get(with(v.of("/v1/ops/accounts/%s", page.Account), append(v.filters("as_of", "page"), "limit", rows)...), &page.Holder.Account); err != nil {
-		return nil, err
+	if id, ok := strings.CutPrefix(page.Account, string(ledger.UserPoints(""))); ok {
+		page.User = id
+	} else if id, ok := strings.CutPrefix(page.Account, string(ledger.CustomerPoints(""))); ok {
+		page.Customer = id
 	}
-	balance, first := page.Holder.Balance, v.query("page") == ""
-	for _, e := range page.Holder.Entries {
-		moved := e.Amount
-		if string(e.To) != page.Account {
-			moved = -moved
-		}
-		page.Holder.Moves = append(page.Holder.Moves, accountMove{Move: e, Moved: moved, Then: balance, Known: first})
-		balance -= moved
-	}
-	user, ofUser := strings.CutPrefix(page.Account, string(ledger.UserPoints("")))
-	customer, ofCustomer := strings.CutPrefix(page.Account, string(ledger.CustomerPoints("")))
-	switch {
-	case ofUser:
-		page.Holder.Owner = user
-	case ofCustomer:
-		page.Holder.Owner, page.Holder.Customer = customer, true
-	}
-	return page, nil
-}
-
-// accountPageOf is the account whose page shows an account. What was issued for one order has no document.
-func accountPageOf(account string) string {
-	if strings.HasPrefix(account, string(ledger.IssuedPoints(""))) {
-		return ledger.Control(account)
-	}
-	return account
-}
-
-// monthOf asks for the month of a day, or for the one that the address names, else for this one.
-func monthOf(v *visit, account string) (*accountMonth, error) {
-	month := &accountMonth{Tenant: v.tenant(), Period: cmp.Or(v.query("period"), ledger.PeriodOf(v.now))}
-	day, err := time.Parse(time.DateOnly, v.query("as_of"))
-	asked := err == nil
-	if asked {
-		month.Period = ledger.PeriodOf(day)
-	}
-	trial, err := v.balances(month.Period)
+	v.given = map[string]string{"limit": rows}
+	found, err := look[ledger.Holding](p, v, "accounts show")
 	if err != nil {
 		return nil, err
 	}
-	for _, b := range trial.Balances {
-		if b.Account == account {
-			month.Balances = append(month.Balances, b)
-		}
-	}
-	path := with(v.list("/v1/ops/journal/entries"), "tenant", month.Tenant, "period", month.Period, "account", account)
-	if err := v.get(path, &month.List); err != nil {
-		return nil, err
-	}
-	if month.TooMany = asked && (month.Next != "" || v.query("page") != ""); asked && !month.TooMany {
-		month.Sums = sumsOf(account, month, day.AddDate(0, 0, 1))
-	}
-	return month, nil
+	page.Before, page.Figures = found.AsOf, []seal.Balance{{Currency: found.Currency, Closing: found.Balance}}
+	show, _ := p.Declared.Find("accounts show")
+	_, page.Tables = p.facts(v, show, found)
+	page.Tables[0].Empty, page.Tables[0].Next = "Nothing had moved on it by then.", next(v.request.URL.RequestURI(), found.Next)
+	return page, nil
 }
 
-// sumsOf are the balances of a month's account before a moment: what it opened with, and its lines.
-func sumsOf(account string, month *accountMonth, before time.Time) (sums []daySum) {
-	for _, b := range month.Balances {
-		sum := daySum{Currency: b.Currency, Balance: b.Opening}
-		for _, e := range month.Items {
-			for _, line := range e.Lines {
-				if ledger.Control(line.Account) == account && line.Currency == b.Currency && e.PostedAt.Before(before) {
-					sum.Balance += line.Debit - line.Credit
-				}
+// accountOfJournal is the page of an account of the journal: of the month of a day, or of the one in the address.
+func (p *Pages) accountOfJournal(v *visit, page accountPage) (any, error) {
+	page.Month = cmp.Or(v.query("period"), ledger.PeriodOf(v.now))
+	day, err := time.Parse(time.DateOnly, page.AsOf)
+	asked := err == nil
+	if asked {
+		page.Month, page.Before = ledger.PeriodOf(day), day.AddDate(0, 0, 1)
+	}
+	v.given = map[string]string{"account": page.Account, "period": page.Month, "limit": rows}
+	trial, err := look[seal.TrialBalance](p, v, "journal balances")
+	if err != nil {
+		return nil, err
+	}
+	list, err := look[console.List[journal.Entry]](p, v, "journal ls")
+	if err != nil {
+		return nil, err
+	}
+	trial.Balances = slices.DeleteFunc(trial.Balances, func(b seal.Balance) bool { return b.Account != page.Account })
+	trial.Totals = nil
+	page.TooMany = asked && (list.Next != "" || v.query("page") != "")
+	for _, b := range trial.Balances {
+		if asked && !page.TooMany {
+			b.Closing = sumOf(b, list.Items, page.Before)
+			page.Figures = append(page.Figures, b)
+		}
+	}
+	balances, _ := p.Declared.Find("journal balances")
+	entries, _ := p.Declared.Find("journal ls")
+	_, tables := p.facts(v, balances, trial)
+	moved := gridOf(entries.Columns, reflect.ValueOf(list.Items), page.Tenant)
+	moved.Title, moved.Empty, moved.Next = "Entries", "No entry of this month has a line of it.", next(v.request.URL.RequestURI(), list.Next)
+	tables[0].Title, tables[0].Empty = page.Month, "Nothing has moved on it up to this month."
+	page.Tables = []grid{tables[0], moved}
+	return page, nil
+}
+
+// sumOf is the balance of a month's account before a moment: what it opened with, and its lines.
+func sumOf(of seal.Balance, entries []journal.Entry, before time.Time) int64 {
+	sum := of.Opening
+	for _, e := range entries {
+		for _, line := range e.Lines {
+			if ledger.Control(line.Account) == of.Account && line.Currency == of.Currency && e.PostedAt.Before(before) {
+				sum += line.Debit - line.Credit
 			}
 		}
-		sums = append(sums, sum)
 	}
-	return sums
+	return sum
 }
 
 // shownFindings is how many findings of a part of a verification a page shows.

@@ -128,6 +128,8 @@ type visit struct {
 	now     time.Time
 	// longest is how long its page may take.
 	longest time.Duration
+	// given are the values of parameters that the page itself sets.
+	given map[string]string
 	// problem is why a change was refused.
 	problem *serve.Problem
 }
@@ -148,8 +150,10 @@ func (v *visit) param(name string) string {
 	return value
 }
 
-// query is a parameter of the address; empty: there is none.
-func (v *visit) query(name string) string { return v.request.URL.Query().Get(name) }
+// query is a parameter of the address, or what is given in its place; empty: there is none.
+func (v *visit) query(name string) string {
+	return cmp.Or(v.given[name], v.request.URL.Query().Get(name))
+}
 
 // filters are the parameters of the address of these names that have a value, by name and value in turn.
 func (v *visit) filters(names ...string) (pairs []string) {

@@ -227,13 +227,13 @@ var walks = map[string]struct {
 		{asks: "/ops/search?q=two+ids", status: 400, says: []string{"one id at a time"}},
 	}},
 	"an account, a customer, a subscription and an order are shown": {seed: shelve, steps: []step{
-		{asks: "/ops/accounts/points:user:auth0%7Cu7", says: []string{"200 points Its balance now. It belongs to user auth0|u7 .", "credit r2 100 200 e-r2", "credit r1 100 100 e-r1"}},
-		{asks: "/ops/accounts/points:user:auth0%7Cu7?as_of=2026-11-20", says: []string{"100 points Its balance before 2026-11-21 00:00:00 UTC", "!e-r2"}},
+		{asks: "/ops/accounts/points:user:auth0%7Cu7", says: []string{"200 points now It belongs to user auth0|u7 .", "r2 credit e-r2 2026-11-21 09:00:00 UTC 100 points 200 points", "r1 credit e-r1 2026-11-20 09:00:00 UTC 100 points 100 points"}},
+		{asks: "/ops/accounts/points:user:auth0%7Cu7?as_of=2026-11-20", says: []string{"100 points before 2026-11-21 00:00:00 UTC", "!e-r2"}},
 		{asks: "/ops/accounts/points:user:auth0%7Cu7?as_of=2026-11-19", says: []string{"0 points", "Nothing had moved on it by then."}},
 		{asks: "/ops/accounts/points:user:nobody", status: 404},
 		{asks: "/ops/accounts/cash?tenant=acme", says: []string{"this is 2026-11", "EUR 0.00 37.50 0.00 37.50", "debit 12.50 EUR, cash"}},
-		{asks: "/ops/accounts/cash?tenant=acme&as_of=2026-11-20", says: []string{"25.00 EUR at the end of the day"}},
-		{asks: "/ops/accounts/revenue?tenant=acme&as_of=2026-11-10", says: []string{"-12.50 EUR at the end of the day"}},
+		{asks: "/ops/accounts/cash?tenant=acme&as_of=2026-11-20", says: []string{"25.00 EUR before 2026-11-21 00:00:00 UTC"}},
+		{asks: "/ops/accounts/revenue?tenant=acme&as_of=2026-11-10", says: []string{"-12.50 EUR before 2026-11-11 00:00:00 UTC"}},
 		{asks: "/ops/accounts/cash?tenant=acme&period=2026-10", says: []string{"Nothing has moved on it up to this month."}},
 		{asks: "/ops/customers/c-7?tenant=default", says: []string{
 			"User auth0|u7", "Needs a person: event e-last, order.paid, has failed", "e-last one-queue FAILED", "Nobody has changed it.", `href="/ops/search?q=auth0%7Cu7`, `href="/ops/subscriptions/sub-1`,
@@ -270,7 +270,7 @@ var walks = map[string]struct {
 			s.sells(t, "acme", fmt.Sprint("more-", i), "2026-11", 22)
 		}
 	}, steps: []step{
-		{asks: "/ops/accounts/cash?tenant=acme&as_of=2026-11-20", says: []string{"more entries than a page adds up", "!at the end of the day</small>", `rel="next"`}},
+		{asks: "/ops/accounts/cash?tenant=acme&as_of=2026-11-20", says: []string{"more entries than a page adds up", "!<p class=\"figure\">", `rel="next"`}},
 	}},
 }
 

@@ -70,10 +70,10 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 		require.LessOrEqual(t, utf8.RuneCountInString(line), 101, line)
 	}
 	for _, step := range []struct{ arguments, want string }{
-		{"dlq ls paynow-events --reason unknown_product", "1 shown: unknown_product 1"},
-		{"dlq replay paynow-events --dry-run", "replay would touch 1 dead letters of paynow-events"},
-		{"dlq replay paynow-events --yes --rate 10 --no-wait --why tested", "replay: 1 done, 0 passed by"},
-		{"dlq operations", "finished"},
+		{"dlq ls paynow-events --reason unknown_product", "unknown_product"},
+		{"dlq replay paynow-events --dry-run", "If these were replayed now"},
+		{"dlq replay paynow-events --yes --rate 10 --no-wait --why tested", "finished"},
+		{"operations ls", "finished"},
 		{"outbox ls", "Nothing waits to be published."},
 	} {
 		require.Contains(t, dev.terminal(t, strings.Fields(step.arguments)...), step.want, step.arguments)

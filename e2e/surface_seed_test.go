@@ -21,7 +21,6 @@ import (
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/products"
 	"billhook/internal/console"
-	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook/samples"
@@ -311,8 +310,8 @@ func (r *surface) operations() {
 		letter := r.letter(r.t, one.queue, one.event)
 		r.names["letter-of-"+one.name] = url.PathEscape(letter.ID)
 		var op deadletter.Operation
-		r.does("ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), ops.Request{
-			Filter: deadletter.Filter{Queue: one.queue, EventID: one.event}, Why: "the recording shows it", Expect: 1,
+		r.does("ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), deadletter.Begin{
+			Filter: deadletter.Filter{Queue: one.queue, EventID: one.event}, Change: console.Change{Why: "the recording shows it"}, Expect: 1,
 		}, &op)
 		r.names[one.name] = op.ID
 		for _, step := range one.then {

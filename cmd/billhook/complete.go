@@ -25,6 +25,7 @@ type completer func(p *program, command *cobra.Command, args []string) []string
 // completers are those of arguments, by the name in the line of usage, and of flags, by theirs.
 var completers = map[string]completer{
 	"<queue>":    completeQueues,
+	"[<queue>]":  completeQueues,
 	"[queue":     completeQueues,
 	"<source>":   completeSources,
 	"<event id>": found("/v1/ops/events?limit=20", func(e ops.Line) string { return e.EventID + "\t" + e.EventType + " " + string(e.Status) }),

@@ -37,7 +37,7 @@ func TestTheShellCompletesValues(t *testing.T) {
 		"dlq ls x --state |":                "\ncorrected\n",
 		"dlq ls " + queue + " --reason |":   "\nunknown_product\n",
 		"events show |":                     "\ne-7\torder.paid FAILED\n",
-		"dlq approve |":                     "\nop-7\treplay of q, running\n",
+		"operations approve |":              "\nop-7\treplay of q, running\n",
 		"endpoints show |":                  "\npartner-7\tenabled\n",
 		"products set |":                    "\nnew-product\n",
 		"products retire |":                 "\n411486491630370501\n",

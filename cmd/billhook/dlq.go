@@ -2,8 +2,11 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -13,49 +16,213 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/console"
-	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 )
 
-type choice struct {
-	ask                                   func() client
-	reason, eventType, eventID, key, item string
-	since, until                          string
+// dlqCommands are the commands that deal with dead letters: each shows a preview, asks, and follows what it has begun.
+func (p *program) dlqCommands(of *console.Catalog) []*cobra.Command {
+	letters, ops := &cobra.Command{Use: "dlq"}, &cobra.Command{Use: "operations"}
+	for _, kind := range deadletter.Kinds {
+		letters.AddCommand(p.dlqAct(of, kind))
+	}
+	ops.AddCommand(p.approve(of), p.runOperation(of))
+	return []*cobra.Command{letters, ops}
 }
 
-func (c *choice) flags(command *cobra.Command) {
-	c.narrow(command)
-	command.Flags().StringVar(&c.item, "item", "", "only this one, by its id")
+// workerOf asks the worker that the flag of a command's noun names.
+func (p *program) workerOf(command *cobra.Command) client {
+	server, _ := command.Flags().GetString("server") // every noun has it
+	return p.client(server)
 }
 
-func (c *choice) narrow(command *cobra.Command) {
-	command.Flags().StringVar(&c.reason, "reason", "", "only of this reason")
-	command.Flags().StringVar(&c.eventType, "type", "", "only of this event type")
-	command.Flags().StringVar(&c.eventID, "event", "", "only of this event id")
-	command.Flags().StringVar(&c.key, "key", "", "only of this ordering key")
-	command.Flags().StringVar(&c.since, "since", "", "only kept since "+moments)
-	command.Flags().StringVar(&c.until, "until", "", "only kept before "+moments)
-}
-
-func (c *choice) filter(queue string, now time.Time) (deadletter.Filter, error) {
-	f := deadletter.Filter{Queue: queue, Reason: c.reason, EventType: c.eventType, EventID: c.eventID, OrderingKey: c.key, Item: c.item}
-	for text, at := range map[*string]*time.Time{&c.since: &f.Since, &c.until: &f.Until} {
-		if *text == "" {
-			continue
-		}
-		var err error
-		if *at, err = parseMoment(*text, now); err != nil {
-			return f, usageError("--since and --until take " + moments)
+func (p *program) dlqAct(of *console.Catalog, kind deadletter.Kind) *cobra.Command {
+	begin, _ := of.Find("dlq " + string(kind))
+	preview, _ := of.Find("dlq preview")
+	a := acting{of: of, preview: preview, do: string(kind) + " them", patience: patience{none: true}}
+	var rate int64
+	var force bool
+	command := &cobra.Command{
+		Use: string(kind) + " <queue> [<id>...]", Short: begin.Summary, Args: cobra.RangeArgs(1, 1+deadletter.MaxChosen),
+		RunE: func(command *cobra.Command, args []string) error {
+			in, err := preview.Input(func(f console.Field) (string, bool) {
+				switch f.Name {
+				case "queue":
+					return args[0], true
+				case "items":
+					return strings.Join(args[1:], ","), true
+				}
+				return command.Flag(flagOf(f)).Value.String(), true
+			})
+			if err != nil {
+				return usageError(err.Error())
+			}
+			return p.act(command, p.workerOf(command), a, in, func(would dryrun.Preview) (string, any) {
+				return begin.Pattern, deadletter.Begin{
+					Filter: would.Filter, Expect: would.Total, Rate: rate, Force: force, Change: console.Change{Why: a.why},
+				}
+			})
+		},
+	}
+	for _, f := range preview.Fields {
+		if f.Name != "queue" && f.Name != "items" {
+			command.Flags().Var(&flagValue{f, ""}, flagOf(f), f.Help)
 		}
 	}
-	return f, nil
+	a.required(command)
+	if kind == deadletter.Replay {
+		a.patience.flags(command)
+		command.Flags().Int64Var(&rate, "rate", deadletter.Rate, "how many a second, at most")
+		command.Flags().BoolVar(&force, "force", false, "also those that were replayed too often")
+	}
+	return command
+}
+
+// approve shows the second person what the first has seen, made anew, asks, approves and follows.
+func (p *program) approve(of *console.Catalog) *cobra.Command {
+	approve, _ := of.Find("operations approve")
+	preview, _ := of.Find("operations preview")
+	a := acting{of: of, preview: preview, do: "approve it"}
+	command := &cobra.Command{
+		Use: "approve <operation>", Short: approve.Summary, Long: approve.Help, Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			worker, id := p.workerOf(command), args[0]
+			op, err := p.printOperation(command.Context(), of, worker, id)
+			if err != nil {
+				return err
+			}
+			if op.Kind != deadletter.Replay {
+				a.none = true
+			}
+			in := console.Input{Path: map[string]string{"id": id}}
+			return p.act(command, worker, a, in, func(would dryrun.Preview) (string, any) {
+				return approve.URL(in), deadletter.Approve{Expect: would.Total, Change: console.Change{Why: a.why}}
+			})
+		},
+	}
+	a.patience.flags(command)
+	return a.required(command)
+}
+
+func (p *program) runOperation(of *console.Catalog) *cobra.Command {
+	run, _ := of.Find("operations run")
+	a := acting{of: of}
+	command := &cobra.Command{
+		Use: "run <operation>", Short: "Go on with an operation, and wait for what becomes of it", Long: run.Summary + ".", Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) error {
+			var op deadletter.Operation
+			ctx, worker := command.Context(), p.workerOf(command)
+			if err := worker.get(ctx, operationPath(args[0], ""), &op); err != nil {
+				return err
+			}
+			if op.Kind != deadletter.Replay {
+				a.none = true
+			}
+			seen, err := pages[deadletter.Item](ctx, worker, operationPath(op.ID, "/items"), nil, 0)
+			if err != nil {
+				return err
+			}
+			return p.follow(ctx, worker, a, op, seen.Items)
+		},
+	}
+	a.patience.flags(command)
+	return command
+}
+
+// patience is how long a command waits for what becomes of a replay.
+type patience struct {
+	wait time.Duration
+	none bool
+}
+
+func (w *patience) flags(command *cobra.Command) {
+	command.Flags().DurationVar(&w.wait, "wait", 5*time.Minute, "how long to wait, at most, until each replay has ended")
+	command.Flags().BoolVar(&w.none, "no-wait", false, "for scripts: end when all is published, and do not wait for what becomes of it")
+}
+
+// waits reports whether the command is to say what became of each.
+func (w *patience) waits() bool { return !w.none && w.wait > 0 }
+
+// acting is a command that deals with dead letters.
+type acting struct {
+	reason
+	patience
+	of *console.Catalog
+	// preview is the operation that shows what would be touched, and do what a person confirms.
+	preview console.Operation
+	do      string
+}
+
+// act shows what would be touched, asks, begins what send says of it, and follows that.
+func (p *program) act(command *cobra.Command, ask client, a acting, in console.Input, send func(dryrun.Preview) (string, any)) error {
+	ctx, would := command.Context(), dryrun.Preview{}
+	if err := ask.get(ctx, a.preview.URL(in), &would); err != nil {
+		return err
+	}
+	p.fields(a.preview.Columns, &would)
+	if a.dryRun || would.Total == 0 {
+		return p.printJSON(would)
+	}
+	var seen []deadletter.Item
+	if a.waits() && len(would.Items) < would.Total {
+		open, err := openOf(ctx, ask, would.Filter)
+		if err != nil {
+			return err
+		}
+		seen = open
+	} else if a.waits() {
+		for _, one := range would.Items {
+			seen = append(seen, one.Item)
+		}
+	}
+	if err := p.confirm(command.InOrStdin(), a.yes, strconv.Itoa(would.Total), a.do); err != nil {
+		return err
+	}
+	op, err := begin(ctx, ask, would, seen, send)
+	if err != nil {
+		return err
+	}
+	return p.follow(ctx, ask, a, op, seen)
+}
+
+// begins is how often a command tries to begin an operation while others deal with the same dead letters.
+const begins = 10
+
+// begin begins an operation on what the person has seen. Where others have dealt with some of that meanwhile it
+// begins one on the rest: the operation has no id where nothing is left. What nobody has seen stays as it is.
+func begin(ctx context.Context, ask client, would dryrun.Preview, seen []deadletter.Item, send func(dryrun.Preview) (string, any)) (op deadletter.Operation, err error) {
+	for range begins {
+		path, question := send(would)
+		err = ask.post(ctx, path, question, &op)
+		problem := (*problemError)(nil)
+		if err == nil || len(seen) == 0 || !errors.As(err, &problem) || problem.Status != http.StatusConflict {
+			return op, err
+		}
+		open, failed := openOf(ctx, ask, would.Filter)
+		if failed != nil {
+			return op, failed
+		}
+		isNew := func(i deadletter.Item) bool {
+			return !slices.ContainsFunc(seen, func(s deadletter.Item) bool { return s.ID == i.ID })
+		}
+		if slices.ContainsFunc(open, isNew) {
+			return op, err
+		}
+		if would.Total = len(open); len(open) == 0 {
+			return deadletter.Operation{}, nil
+		}
+	}
+	return op, err
+}
+
+func openOf(ctx context.Context, ask client, f deadletter.Filter) ([]deadletter.Item, error) {
+	open, err := pages[deadletter.Item](ctx, ask, "/v1/ops/dead-letters", query(f), 0)
+	return open.Items, err
 }
 
 func query(f deadletter.Filter) url.Values {
 	values := parameters(map[string]string{
-		"queue": f.Queue, "items": strings.Join(f.Items, ","), "reason": f.Reason, "type": f.EventType, "event_id": f.EventID,
-		"key": f.OrderingKey, "item": f.Item,
+		"queue": f.Queue, "items": strings.Join(f.Items, ","), "reason": f.Reason, "type": f.EventType, "event_id": f.EventID, "key": f.OrderingKey,
 	})
 	for name, at := range map[string]time.Time{"since": f.Since, "until": f.Until} {
 		if !at.IsZero() {
@@ -65,86 +232,155 @@ func query(f deadletter.Filter) url.Values {
 	return values
 }
 
-func (p *program) dlqCommand() *cobra.Command {
-	c := &choice{}
-	command := &cobra.Command{Use: "dlq", Short: "Look at dead letters, replay them, discard them or complete them by hand"}
-	c.ask = p.worker(command)
-	command.AddCommand(p.dlqList(c), p.dlqReasons(c), p.dlqShow(c), p.dlqAct(c, deadletter.Replay), p.dlqAct(c, deadletter.Discard), p.dlqAct(c, deadletter.Complete), p.dlqOperations(c), p.dlqApprove(c),
-		p.dlqEnd(c, "reject", "Refuse an operation that another person has begun, and that waits for approval"),
-		p.dlqEnd(c, "cancel", "Stop an operation; what it has done stays done"),
-		p.dlqContinue(c))
-	return command
+// How often a command looks at an operation, and how many dead letters of one it shows.
+const (
+	lookEvery = time.Second
+	shown     = 20
+)
+
+func operationPath(id, rest string) string {
+	return "/v1/ops/operations/" + url.PathEscape(id) + rest
 }
 
-func (p *program) dlqList(c *choice) *cobra.Command {
-	var state string
-	var limit int
-	command := &cobra.Command{
-		Use: "ls [queue]", Short: "List the dead letters of a queue, or of all, the newest first", Args: cobra.MaximumNArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			f, err := c.filter(append(args, "")[0], time.Now())
-			if err != nil {
-				return err
-			}
-			values := query(f)
-			values.Set("state", state)
-			all, err := pages[deadletter.Item](command.Context(), c.ask(), "/v1/ops/dead-letters", values, limit)
-			if err != nil {
-				return err
-			}
-			var rows [][]string
-			for _, i := range all.Items {
-				rows = append(rows, row(i.ID, i.Queue, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.Attempts, i.ReplayCount, when(i.Kept), i.State, i.Detail))
-			}
-			p.table([]string{"ID", "QUEUE", "REASON", "TYPE", "EVENT", "KEY", "ATTEMPTS", "REPLAYS", "KEPT", "STATE", "DETAIL"}, rows, "QUEUE", "KEY", "REPLAYS", "STATE", "ATTEMPTS", "TYPE", "KEPT", "EVENT", "DETAIL")
-			reasons := map[string]int{}
-			for _, i := range all.Items {
-				reasons[i.Reason]++
-			}
-			p.printf("%d shown: %s\n", len(all.Items), formatCounts(reasons))
-			if all.Next != "" {
-				p.printf("There are more: raise --limit.\n")
-			}
-			return p.printJSON(all)
-		},
+// printOperation prints an operation as it stands.
+func (p *program) printOperation(ctx context.Context, of *console.Catalog, ask client, id string) (op deadletter.Operation, err error) {
+	if err = ask.get(ctx, operationPath(id, ""), &op); err == nil {
+		show, _ := of.Find("operations show")
+		p.fields(show.Columns, &op)
 	}
-	c.flags(command)
-	command.Flags().StringVar(&state, "state", string(deadletter.Open), "open, replayed, processed, corrected, discarded, completed or all")
-	oneOf(command, "state", append(slices.Clone(deadletter.States), "all")...)
-	command.Flags().IntVar(&limit, "limit", 100, "how many to show")
-	return command
+	return op, err
 }
 
-func (p *program) dlqReasons(c *choice) *cobra.Command {
-	var only choice
-	command := &cobra.Command{
-		Use: "reasons [queue]", Short: "Count the open dead letters of a queue, or of all, by their reasons", Args: cobra.MaximumNArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			f, err := only.filter(append(args, "")[0], time.Now())
-			if err != nil {
-				return err
-			}
-			var all ops.List[deadletter.Reason]
-			if err := c.ask().get(command.Context(), "/v1/ops/dead-letters/reasons?"+query(f).Encode(), &all); err != nil {
-				return err
-			}
-			var rows [][]string
-			for _, r := range all.Items {
-				reason, counted := r.Reason, strconv.FormatInt(r.Count, 10)
-				if r.Others {
-					reason = "(others)"
-				}
-				if r.More {
-					counted = "over " + counted
-				}
-				rows = append(rows, row(r.Queue, reason, counted, when(r.Newest)))
-			}
-			p.table([]string{"QUEUE", "REASON", "COUNT", "NEWEST"}, rows, "NEWEST")
-			return p.printJSON(all)
-		},
+type report struct {
+	deadletter.Operation
+	// Items are those that the person has seen, at most shown: first those that need a person.
+	Items []deadletter.Item `json:"items"`
+}
+
+// follow runs an operation to its end and prints its progress. Of a replay it waits for what becomes of each that
+// the person has seen, and fails unless all are processed, by whomever. Without an id the operation was not begun:
+// others had dealt with everything.
+func (p *program) follow(ctx context.Context, ask client, a acting, op deadletter.Operation, seen []deadletter.Item) (err error) {
+	if op.Progress == deadletter.Waiting {
+		p.printf("Operation %s waits for the approval of somebody else:\n  bin/billhook operations approve %s --why \"...\"\n  bin/billhook operations reject %s --why \"...\"\n", op.ID, op.ID, op.ID)
+		if err := p.printJSON(op); err != nil || op.Kind != deadletter.Replay || !a.waits() {
+			return err
+		}
+		return errors.New("nothing is replayed yet: it waits for approval")
 	}
-	only.narrow(command)
-	return command
+	whole := report{Operation: op}
+	if op.ID == "" {
+		p.printf("Others have dealt with all of them meanwhile.\n")
+	} else if whole.Operation, err = ask.run(ctx, op, func(op deadletter.Operation) { p.printf("operation %s: %d of %d\n", op.ID, op.Done, op.Total) }); err == nil && a.none {
+		whole.Operation, err = p.printOperation(ctx, a.of, ask, op.ID)
+	}
+	if err == nil && a.waits() {
+		whole, err = p.await(ctx, ask, whole.Operation, seen, a.wait)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil && op.ID != "":
+		p.printf("The operation goes on by itself. Look on: bin/billhook operations run %s\n", op.ID)
+		return err
+	case err != nil:
+		return err
+	case !a.waits():
+		return p.printJSON(whole.Operation)
+	}
+	return p.report(whole, max(op.Total, int64(len(seen))))
+}
+
+// run runs an operation until it is over, and tells how far it is.
+func (w client) run(ctx context.Context, op deadletter.Operation, tell func(deadletter.Operation)) (deadletter.Operation, error) {
+	err := poll(ctx, lookEvery, http.StatusConflict, func() (bool, error) {
+		err := w.post(ctx, operationPath(op.ID, "/run"), struct{}{}, &op)
+		tell(op)
+		return op.Progress.Over(), err
+	})
+	return op, err
+}
+
+// await looks at a replay, and at what the person has seen, until nothing of it waits, or for as long as was asked.
+func (p *program) await(ctx context.Context, ask client, op deadletter.Operation, seen []deadletter.Item, atMost time.Duration) (report, error) {
+	limited, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	told, whole := "", report{Operation: op}
+	look := func(ctx context.Context) (err error) {
+		if op.ID != "" {
+			if err := ask.get(ctx, operationPath(op.ID, ""), &whole.Operation); err != nil {
+				return err
+			}
+			if now := whole.Outcomes; now != nil && now.Waiting > 0 && now.String() != told {
+				told = now.String()
+				p.printf("%s\n", told)
+			}
+		}
+		whole.Items, err = standing(ctx, ask, seen)
+		return err
+	}
+	err := poll(limited, lookEvery, http.StatusConflict, func() (bool, error) {
+		err := look(limited)
+		return !slices.ContainsFunc(whole.Items, func(i deadletter.Item) bool { return i.State == deadletter.Replayed }), err
+	})
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		err = look(ctx)
+	}
+	return whole, err
+}
+
+// standing is how dead letters stand now: first those that need a person.
+func standing(ctx context.Context, ask client, of []deadletter.Item) (now []deadletter.Item, err error) {
+	for some := range slices.Chunk(of, deadletter.MaxChosen) {
+		ids := make([]string, len(some))
+		for n, item := range some {
+			ids[n] = item.ID
+		}
+		values := url.Values{"queue": {some[0].Queue}, "items": {strings.Join(ids, ",")}, "state": {"all"}}
+		page, err := pages[deadletter.Item](ctx, ask, "/v1/ops/dead-letters", values, 0)
+		if err != nil {
+			return nil, err
+		}
+		now = append(now, page.Items...)
+	}
+	slices.SortStableFunc(now, func(a, b deadletter.Item) int {
+		return slices.Index(deadletter.States, a.State) - slices.Index(deadletter.States, b.State)
+	})
+	return now, nil
+}
+
+// report says what became of each, and fails unless all that were asked for are processed.
+func (p *program) report(whole report, asked int64) error {
+	became, processed := map[string]int{}, int64(0)
+	var rows [][]string
+	for _, i := range whole.Items {
+		became[i.Became()]++
+		if i.State == deadletter.Processed {
+			processed++
+		}
+		reason, by := "", ""
+		if i.State == deadletter.Open {
+			reason = strings.TrimSpace(i.Reason + " " + i.Detail)
+		}
+		if len(i.History) > 0 && i.Operation != whole.ID {
+			by = i.History[0].Who
+		}
+		rows = append(rows, row(i.EventID, i.Became(), by, reason, i.ID))
+	}
+	if len(rows) > 0 {
+		p.table([]string{"EVENT", "BECAME", "BY", "REASON", "ID"}, rows[:min(len(rows), shown)], "REASON")
+	}
+	if len(rows) > shown {
+		p.printf("%d of %d are shown.\n", shown, len(rows))
+	}
+	p.printf("%s\n", formatCounts(became))
+	whole.Items = append([]deadletter.Item{}, whole.Items[:min(len(whole.Items), shown)]...)
+	if err := p.printJSON(whole); err != nil || processed >= asked {
+		return err
+	}
+	again := "bin/billhook dlq ls --state all"
+	if whole.ID != "" {
+		again = "bin/billhook operations show " + whole.ID
+	}
+	return fmt.Errorf("%d of %d are not processed: look again with %s", asked-processed, asked, again)
 }
 
 func formatCounts(of map[string]int) string {
@@ -157,148 +393,4 @@ func formatCounts(of map[string]int) string {
 		return "none"
 	}
 	return strings.Join(parts, ", ")
-}
-
-func (p *program) dlqShow(c *choice) *cobra.Command {
-	var payload bool
-	var why string
-	command := &cobra.Command{
-		Use: "show <id>", Short: "Show one dead letter with its attributes, and its minimized payload to who says why", Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) (err error) {
-			var letter ops.Letter
-			path := "/v1/ops/dead-letters/" + url.PathEscape(args[0])
-			switch {
-			case payload != (strings.TrimSpace(why) != ""):
-				return usageError("--payload and --why: say both, or neither")
-			case payload:
-				err = c.ask().post(command.Context(), path+"/payload", ops.Reason{Why: why}, &letter)
-			default:
-				err = c.ask().get(command.Context(), path, &letter)
-			}
-			if err != nil {
-				return err
-			}
-			p.printLetter(letter, payload)
-			return p.printJSON(letter)
-		},
-	}
-	command.Flags().BoolVar(&payload, "payload", false, "also its minimized payload; the audit says who has looked, and why")
-	command.Flags().StringVar(&why, "why", "", "the reason, for the audit; required with --payload")
-	return command
-}
-
-func (p *program) printLetter(letter ops.Letter, payload bool) {
-	p.printf("%s  %s\n  queue %s, event %s %s, key %s\n  %d %s %s\n  %d attempts, %d replays, died %s, kept until %s\n",
-		letter.ID, letter.State, letter.Queue, letter.EventType, letter.EventID, letter.OrderingKey,
-		letter.Status, letter.Reason, letter.Detail, letter.Attempts, letter.ReplayCount, when(letter.Died()), when(letter.Expires))
-	if letter.Later != nil {
-		p.printf("  later messages of its key: %s\n", letter.Later)
-	}
-	switch letter.State {
-	case deadletter.Corrected:
-		p.printf("  corrected by message %s, %s\n", letter.CorrectedBy, when(letter.Closed))
-	case deadletter.Processed:
-		p.printf("  its replay has ended as %s, %s\n", letter.Outcome, when(letter.Closed))
-	default:
-	}
-	for _, act := range letter.History {
-		p.printf("  %s  %s by %s: %s (operation %s)\n", when(act.At), act.Kind, act.Who, cmp.Or(act.Why, "-"), act.Operation)
-	}
-	for _, name := range slices.Sorted(maps.Keys(letter.Attributes)) {
-		p.printf("  %-28s %s\n", name, letter.Attributes[name])
-	}
-	switch {
-	case letter.Omitted > 0:
-		p.printf("  the payload of %d bytes is on the hold subscription only\n", letter.Omitted)
-	case payload:
-		p.fields(console.Columns[ops.TriedMessage](), ops.TriedMessage{Data: letter.Data, Base64: letter.Base64})
-	default:
-		p.printf("  the payload has %d bytes: --payload --why shows it\n", letter.Size)
-	}
-}
-
-var shorts = map[deadletter.Kind]string{
-	deadletter.Replay:   "Publish a queue's dead letters on it again, or some by their ids, each under its key, in the order they had",
-	deadletter.Discard:  "Close a queue's dead letters for good, or some by their ids; they stay on record",
-	deadletter.Complete: "Close a queue's dead letters, or some by their ids, as completed by hand: done elsewhere, as --why says; they stay on record",
-}
-
-func (p *program) dlqAct(c *choice, kind deadletter.Kind) *cobra.Command {
-	var why reason
-	var rate int64
-	var force bool
-	w := patience{none: true}
-	command := &cobra.Command{
-		Use: string(kind) + " <queue> [<id>...]", Short: shorts[kind], Args: cobra.RangeArgs(1, 1+deadletter.MaxChosen),
-		RunE: func(command *cobra.Command, args []string) error {
-			f, err := c.filter(args[0], time.Now())
-			if err != nil {
-				return err
-			}
-			f.Items = args[1:]
-			ctx, ask := command.Context(), c.ask()
-			var preview ops.Preview
-			if err := ask.get(ctx, "/v1/ops/dead-letters/preview?"+query(f).Encode(), &preview); err != nil {
-				return err
-			}
-			p.printPreview(kind, f.Queue, preview)
-			if preview.Looping > 0 && kind == deadletter.Replay && !force {
-				p.printf("  %d were replayed %d times and are passed by; --force replays them too\n", preview.Looping, deadletter.MaxReplays)
-			}
-			if why.dryRun || preview.Total == 0 {
-				return p.printJSON(preview)
-			}
-			seen, err := seenOf(ctx, ask, f, preview, w)
-			if err != nil {
-				return err
-			}
-			if err := p.confirm(command.InOrStdin(), why.yes, strconv.Itoa(preview.Total), string(kind)+" them"); err != nil {
-				return err
-			}
-			op, err := begin(ctx, ask, kind, ops.Request{Filter: f, Why: why.why, Expect: preview.Total, Rate: rate, Force: force}, seen)
-			if err != nil {
-				return err
-			}
-			return p.follow(ctx, ask, op, w, seen)
-		},
-	}
-	c.flags(command)
-	why.required(command)
-	if kind == deadletter.Replay {
-		w.flags(command)
-		command.Flags().Int64Var(&rate, "rate", deadletter.Rate, "how many a second, at most")
-		command.Flags().BoolVar(&force, "force", false, "also those that were replayed too often")
-	}
-	return command
-}
-
-func (p *program) printPreview(kind deadletter.Kind, queue string, preview ops.Preview) {
-	p.printf("%s would touch %d dead letters of %s, of %d ordering keys:\n  by reason: %s\n  by type:   %s\n",
-		kind, preview.Total, queue, preview.Keys, formatCounts(preview.ByReason), formatCounts(preview.ByType))
-	if preview.Looked < preview.Total {
-		p.printf("  of the newest %d: the rest is counted, and not looked at\n", preview.Looked)
-	}
-	if preview.Omitted > 0 && kind == deadletter.Replay {
-		p.printf("  %d were too large to keep and are passed by\n", preview.Omitted)
-	}
-	if len(preview.Items) > 0 {
-		p.printf("If it was replayed now, each%s:\n", map[bool]string{true: " of the newest " + strconv.Itoa(len(preview.Items))}[len(preview.Items) < preview.Total])
-	}
-	for _, item := range preview.Items {
-		would := "not known: " + item.Unknown
-		if item.Trial != nil {
-			would = item.Trial.Would()
-		}
-		p.printf("%s %s, died of %s: %s\n", cmp.Or(item.EventID, item.ID), item.EventType, strings.TrimSpace(item.Reason+" "+item.Detail), would)
-		if item.Later != nil {
-			p.printf("  later messages of its key: %s\n", item.Later)
-		}
-		if item.Trial != nil {
-			for _, c := range console.Columns[dryrun.Trial]() {
-				if c.Inside != nil {
-					p.items(c.Inside, c.Value(item.Trial))
-				}
-			}
-		}
-	}
 }

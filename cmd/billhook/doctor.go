@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/catalog"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
@@ -243,12 +244,12 @@ func (k *canaries) recorded(ctx context.Context, id string) bool {
 
 func (k *canaries) kept(ctx context.Context, id string) bool {
 	return k.step("it is among the dead letters", func() (string, error) {
-		var page ops.DeadLetters
+		var page ops.List[deadletter.Item]
 		err := k.until(ctx, "/v1/ops/dead-letters?"+query(deadletter.Filter{Queue: k.queue.ID, EventID: id}).Encode(), &page, func() bool {
 			return len(page.Items) > 0
 		})
 		if err != nil {
-			return "", fmt.Errorf("%w; once it is there: bin/billhook dlq discard %s --event %s --why canary", err, k.queue.ID, id)
+			return "", fmt.Errorf("%w; once it is there: bin/billhook dlq discard %s --event-id %s --why canary", err, k.queue.ID, id)
 		}
 		return page.Items[0].Reason, nil
 	})
@@ -257,11 +258,11 @@ func (k *canaries) kept(ctx context.Context, id string) bool {
 func (k *canaries) discard(ctx context.Context, id string) bool {
 	return k.step("it is discarded", func() (string, error) {
 		var op deadletter.Operation
-		err := k.ask.post(ctx, "/v1/ops/dead-letters/discard", ops.Request{
-			Filter: deadletter.Filter{Queue: k.queue.ID, EventID: id}, Why: "the doctor's canary", Expect: 1,
+		err := k.ask.post(ctx, "/v1/ops/dead-letters/discard", deadletter.Begin{
+			Filter: deadletter.Filter{Queue: k.queue.ID, EventID: id}, Change: console.Change{Why: "the doctor's canary"}, Expect: 1,
 		}, &op)
 		if err == nil {
-			op, err = k.ask.run(ctx, op)
+			op, err = k.ask.run(ctx, op, func(deadletter.Operation) {})
 		}
 		if err != nil {
 			return "", err

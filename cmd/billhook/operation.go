@@ -38,6 +38,9 @@ var nouns = map[string]string{
 	"queues":    "Look at where queues stand, pause them and have them go on",
 	"refunds":   "Look at what became of the refunds that messages have asked for",
 	"stock":     "Look at how many pieces of a product can be ordered, and change it",
+
+	"dlq":        "Look at dead letters, replay them, discard them or complete them by hand",
+	"operations": "Look at what people do with dead letters, approve it, reject it, cancel it or go on with it",
 }
 
 // operationCommands are the commands of the operations, one for each noun.
@@ -95,7 +98,7 @@ type asked struct {
 // operation is the command of an operation: what stands in the path are its arguments, all else are flags. One without
 // a noun has no ask, and gets a flag of its own for the worker.
 func (p *program) operation(of *console.Catalog, o console.Operation, ask func() client) *cobra.Command {
-	use, arguments := o.Verb(), 0
+	use, arguments, required := o.Verb(), 0, 0
 	command := &cobra.Command{Short: o.Summary, Long: o.Help}
 	if ask == nil {
 		use, ask = o.Noun(), p.worker(command)
@@ -103,8 +106,10 @@ func (p *program) operation(of *console.Catalog, o console.Operation, ask func()
 	var why reason
 	for _, f := range o.Fields {
 		switch {
+		case f.Argument && !f.Required:
+			use, arguments = use+" [<"+name(f)+">]", arguments+1
 		case f.Argument:
-			use, arguments = use+" <"+name(f)+">", arguments+1
+			use, arguments, required = use+" <"+name(f)+">", arguments+1, required+1
 		case f.Name == "why" || f.Name == "page" || f.Expects != "":
 			continue
 		default:
@@ -121,7 +126,7 @@ func (p *program) operation(of *console.Catalog, o console.Operation, ask func()
 	if o.Verb() == "ls" {
 		command.Aliases = []string{"list"}
 	}
-	command.Use, command.Args = use, cobra.ExactArgs(arguments)
+	command.Use, command.Args = use, cobra.RangeArgs(required, arguments)
 	if o.Needs >= console.Reason {
 		command.Use += " --why <reason>"
 		why.required(command)
@@ -225,6 +230,8 @@ func (a *asked) input(o console.Operation, expected map[string]any) (console.Inp
 	args := a.args
 	in, err := o.Input(func(f console.Field) (string, bool) {
 		switch {
+		case f.Argument && len(args) == 0:
+			return "", false
 		case f.Argument:
 			arg := args[0]
 			args = args[1:]

@@ -60,7 +60,10 @@ func serveEvents(t *testing.T) (address string) {
 		{ID: "clicks", Enabled: true, DeadLetter: catalog.DeadLetter{Drop: true}},
 		{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 5, OldestAlert: 4 * time.Hour}},
 	}}}
-	return serveAPI(t, &ops.API{Operator: &deadletter.Operator{Store: db, Now: now}, Reads: reads, Operations: operations.All(operations.Apps{Reads: reads})})
+	return serveAPI(t, &ops.API{
+		Reads:      reads,
+		Operations: operations.All(operations.Apps{Reads: reads, Letters: &deadletter.Operator{Store: db, Now: now}}),
+	})
 }
 
 func TestQueuesAndEventsArePrinted(t *testing.T) {

@@ -143,7 +143,7 @@ func fullWorker(w http.ResponseWriter, r *http.Request) {
 		return
 	case r.Method == http.MethodPost && strings.HasSuffix(path, "/pause"):
 		answer = `{"queue":"q","pause":{"queue":"q"},"subscription":"paused"}`
-	case strings.HasSuffix(path, "/dead-letters/preview"):
+	case strings.HasSuffix(path, "/dead-letters/preview"), strings.HasPrefix(path, "/v1/ops/operations/") && strings.HasSuffix(path, "/preview"):
 		answer = `{"total":1}`
 	case strings.HasPrefix(path, "/v1/ops/operations/"), strings.HasPrefix(path, "/v1/ops/dead-letters/"):
 		answer = `{"id":"operation","progress":"finished","outcomes":{}}`

@@ -22,7 +22,7 @@ func (p *program) tryCommand(ask func() client) *cobra.Command {
 		Use:   "try <event id> | try -f <file> --queue <queue>",
 		Short: "Show what the worker would write, emit and call, and do nothing",
 		Long: "Show what the worker would write, emit and call for an event whose message is kept, or for the message of a file.\n" +
-			"The file has the message's body, or what dlq show --payload --json prints. Nothing is done.",
+			"The file has the message's body, or what dlq payload --json prints. Nothing is done.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(command *cobra.Command, args []string) (err error) {
 			if (len(args) == 1) == (file != "") {
@@ -67,7 +67,7 @@ func readMessage(file string, question *ops.Try) error {
 	case !json.Valid(data):
 		return usageError("-f: the file is not JSON")
 	case question.Message.Data == nil && question.Message.Base64 == nil:
-		return usageError("-f: the dead letter is there without its payload: dlq show takes --payload --why")
+		return usageError("-f: the dead letter is there without its payload: dlq payload shows it to who says --why")
 	case question.Queue == "":
 		return usageError("--queue: say which queue the message is for")
 	}

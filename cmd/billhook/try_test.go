@@ -20,6 +20,7 @@ import (
 	"billhook/internal/compose/worker"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/telemetry"
 )
@@ -78,19 +79,17 @@ func TestAPayloadIsShownOnATerminalToWhoSaysWhy(t *testing.T) {
 	worker := serveWorker(t)
 	out, err := say(t, asAda, "dlq", "ls", "paynow-events", "--json", "--server", worker)
 	require.NoError(t, err)
-	var letters ops.DeadLetters
+	var letters ops.List[deadletter.Item]
 	require.NoError(t, json.Unmarshal([]byte(out), &letters))
 	letter := letters.Items[0].ID
 	play(t, asAda, worker, []step{
 		{line: "events payload e-paid --why OPS-7", want: "\nKEPT IN dead_letter\nDEAD LETTER " + letter + "\nSTATE open\n…\"quantity\": 2\n"},
 		{line: "events payload e-refund --why OPS-7", want: "KEPT IN delayed\n…order-e-refund"},
-		{line: "dlq show " + letter + " --payload --why OPS-7", want: "\"quantity\": 2\n"},
-		{line: "dlq show " + letter, want: " bytes: --payload --why shows it\n"},
+		{line: "dlq payload " + letter + " --why OPS-7", want: "\"quantity\": 2\n"},
 	})
 	for args, want := range map[string]string{
 		"events payload e-paid":                        "--why: say why",
-		"dlq show " + letter + " --payload":            "--payload and --why: say both, or neither",
-		"dlq show " + letter + " --why OPS-7":          "--payload and --why: say both, or neither",
+		"dlq payload " + letter:                        "--why: say why",
 		"events payload e-none --why OPS-7":            "event_unknown",
 		"events payload e-paid --why ilse@example.org": "looks like personal data",
 		"dlq show " + letter + " --json":               "",
@@ -135,7 +134,7 @@ func TestEventsAreTriedFromATerminal(t *testing.T) {
 		{line: "events try", fails: "name an event id, or a file with -f"},
 		{line: "events try e-paid -f " + body, fails: "name an event id, or a file with -f"},
 		{line: "events try -f " + body, fails: "--queue: say which queue"},
-		{line: "events try -f " + write("none.json", `{"queue":"paynow-events","attributes":{"event_id":"e-other"}}`), fails: "dlq show takes --payload --why"},
+		{line: "events try -f " + write("none.json", `{"queue":"paynow-events","attributes":{"event_id":"e-other"}}`), fails: "dlq payload shows it to who says --why"},
 		{line: "events try -f " + write("text.txt", "not JSON") + " --queue paynow-events", fails: "the file is not JSON"},
 	})
 }

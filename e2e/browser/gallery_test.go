@@ -320,7 +320,7 @@ func (s *shop) routes(t *testing.T) (all []string) {
 func (s *shop) subjects(t *testing.T) map[string][]string {
 	t.Helper()
 	orders, updates := s.queueOf("order.paid").ID, s.queueOf("cancellation").ID
-	var letters, long ops.DeadLetters
+	var letters, long ops.List[deadletter.Item]
 	s.get(t, "/v1/ops/dead-letters?queue="+orders, &letters)
 	s.get(t, "/v1/ops/dead-letters?queue="+updates+"&event_id="+longID[:128], &long)
 	var operations ops.List[deadletter.Operation]
@@ -366,7 +366,7 @@ func (s *shop) addresses(t *testing.T) (all []address) {
 		"/ops/events":       {"status=DEAD_LETTERED", "event_id=" + event},
 	}
 	// These show nothing without a question.
-	onlyAsked := map[string]string{"/ops/dead-letters/replay": orders, "/ops/dead-letters/discard": orders, "/ops/dead-letters/complete": orders}
+	onlyAsked := map[string]string{"/ops/dead-letters/-/replay": orders, "/ops/dead-letters/-/discard": orders, "/ops/dead-letters/-/complete": orders}
 	subjects := s.subjects(t)
 	for _, route := range s.routes(t) {
 		name := strings.Trim(strings.NewReplacer("/", "-", "{", "", "}", "").Replace(strings.TrimPrefix(route, "/ops")), "-")

@@ -241,8 +241,8 @@ func (s *shop) operate(t *testing.T) {
 		letters := "/v1/ops/dead-letters/preview?queue=" + one.queue + "&event_id=" + one.event
 		until(t, s, letters, func(p deadletter.Preview) bool { return p.Total == 1 })
 		var op deadletter.Operation
-		s.as(t, "ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), ops.Request{
-			Filter: deadletter.Filter{Queue: one.queue, EventID: one.event}, Why: one.why, Expect: 1,
+		s.as(t, "ada", http.MethodPost, "/v1/ops/dead-letters/"+string(one.kind), deadletter.Begin{
+			Filter: deadletter.Filter{Queue: one.queue, EventID: one.event}, Change: console.Change{Why: one.why}, Expect: 1,
 		}, &op)
 		if one.then != "" {
 			why := map[string]string{"why": "somebody has looked at it"}

@@ -103,9 +103,9 @@ type incident struct {
 	provoke func(*night)
 	// reason is that of the dead letters, and understood reports whether one of them says what is wrong.
 	reason     string
-	understood func(ops.Letter) bool
+	understood func(deadletter.Kept) bool
 	// mend removes the cause, which the dead letter has told.
-	mend func(*night, ops.Letter)
+	mend func(*night, deadletter.Kept)
 	why  string
 }
 
@@ -119,8 +119,8 @@ func incidents(c *catalog.Catalog) []incident {
 			provoke: func(n *night) {
 				n.ask(nil, "send", "paynow", "--sample", "order_completed_unknown_product_no_uid", "--repeat", "3", "--webhook", n.webhook)
 			},
-			understood: func(l ops.Letter) bool { return l.Detail != "" }, // the product's id
-			mend: func(n *night, l ops.Letter) {
+			understood: func(l deadletter.Kept) bool { return l.Detail != "" }, // the product's id
+			mend: func(n *night, l deadletter.Kept) {
 				n.ask(nil, "products", "set", l.Detail, "--points", "500", "--why", "sold since today")
 			},
 		},
@@ -130,8 +130,8 @@ func incidents(c *catalog.Catalog) []incident {
 				n.tell(standin.Fail, 1000)
 				n.ask(nil, "send", "paynow", "--sample", "subscription_renewed", "--webhook", n.webhook)
 			},
-			understood: func(l ops.Letter) bool { return strings.HasPrefix(l.Reason, "callee_") }, // the service's answer
-			mend:       func(n *night, _ ops.Letter) { n.tell(standin.Normal, 1) },
+			understood: func(l deadletter.Kept) bool { return strings.HasPrefix(l.Reason, "callee_") }, // the service's answer
+			mend:       func(n *night, _ deadletter.Kept) { n.tell(standin.Normal, 1) },
 		},
 	}
 }
@@ -145,11 +145,11 @@ func (n *night) handle(i incident) string {
 	since := func() float64 { return time.Since(alert).Seconds() }
 	n.printf("   ALERT on %s\n", i.queue)
 
-	var letters ops.DeadLetters
+	var letters ops.List[deadletter.Item]
 	n.repeat(&letters, func() bool { return len(letters.Items) == i.events }, "dlq", "ls", i.queue, "--reason", i.reason)
 	found := since()
 
-	var letter ops.Letter
+	var letter deadletter.Kept
 	n.ask(&letter, "dlq", "show", letters.Items[0].ID)
 	var event ops.Event
 	n.ask(&event, "events", "show", letter.EventID, "--queue", i.queue)

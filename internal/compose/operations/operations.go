@@ -17,6 +17,8 @@ import (
 	"billhook/internal/apps/products"
 	"billhook/internal/console"
 	"billhook/internal/console/ops"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/store"
 )
@@ -34,6 +36,9 @@ type Apps struct {
 	Endpoints *endpoints.Keeper
 	Periods   *journal.Periods
 	Reverter  *journal.Reverter
+	// Letters deals with dead letters, and Tries tries them.
+	Letters *deadletter.Operator
+	Tries   *dryrun.Desk
 }
 
 // All are the operations of all apps.
@@ -42,6 +47,8 @@ func All(of Apps) *console.Catalog {
 		cmp.Or(of.Customers, &customers.Operator{}).Operations(),
 		of.Reads.CustomerOperations(),
 		of.Reads.SearchOperations(),
+		cmp.Or(of.Letters, &deadletter.Operator{}).Operations(of.Reads.Catalog),
+		cmp.Or(of.Tries, &dryrun.Desk{}).Operations(of.Letters, of.Reads.Catalog),
 		cmp.Or(of.Endpoints, &endpoints.Keeper{}).Operations(),
 		of.Reads.EventOperations(),
 		ledger.Operations(of.Store),

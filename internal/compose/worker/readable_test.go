@@ -16,6 +16,7 @@ import (
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
@@ -113,7 +114,7 @@ func TestMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 				}
 				require.EqualValues(t, 1, task(t, w, does)["published"])
 				require.Equal(t, "e2", broker.all()[0].message.Attributes["event_id"], "the key goes on")
-				var listed ops.DeadLetters
+				var listed ops.List[deadletter.Item]
 				queue := "orders-process"
 				if kind == lane.Outbox && name == "all is lost" {
 					queue = "paynow-events" // any

@@ -240,11 +240,12 @@ func New(config Config) (*Worker, error) {
 	}
 	upkeep.Operator = operator
 	reads := ops.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}
+	tries := &dryrun.Desk{Store: listed, Now: config.Now, Worker: config.trial}
 	api := &ops.API{
 		Reads: reads, Access: config.Access, Log: config.Log, Operator: operator,
-		Tries: &dryrun.Desk{Store: listed, Now: config.Now, Worker: config.trial},
+		Tries: tries,
 		Operations: operations.All(operations.Apps{
-			Store: listed, Reads: reads, Log: config.Log,
+			Store: listed, Reads: reads, Log: config.Log, Letters: operator, Tries: tries,
 			Pauses:  &pause.Keeper{Store: listed, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
 			Periods: &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
 			Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {

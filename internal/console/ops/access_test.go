@@ -175,7 +175,7 @@ func TestAPageCallsTheAPIAsThePersonWhoWasLetIn(t *testing.T) {
 		ctx, found, problem := request.Context(), ops.Queues{}, (*serve.Problem)(nil)
 		require.NoError(t, caller.Call(ctx, http.MethodGet, "/v1/ops/queues", nil, &found))
 		require.Len(t, found.Items, len(queues.Queues))
-		require.ErrorAs(t, caller.Call(ctx, http.MethodPost, "/v1/ops/dead-letters/replay", ops.Request{Why: "tried"}, nil), &problem)
+		require.ErrorAs(t, caller.Call(ctx, http.MethodPost, "/v1/ops/dead-letters/replay", ops.Reason{Why: "tried"}, nil), &problem)
 		require.Equal(t, "queue_unknown", problem.Code)
 		require.NoError(t, caller.Call(ctx, http.MethodPut, "/v1/ops/products/hat", map[string]any{"points": 300, "why": "dearer"}, nil))
 	})

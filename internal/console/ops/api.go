@@ -72,11 +72,9 @@ func (a *API) routes(r chi.Router) {
 		r.Get("/catalog", plain(a, a.listCatalog))
 		r.Get("/catalog/queues/{id}", answer(a, a.declaredQueue))
 		r.Get("/catalog/contracts/{id}", answer(a, a.declaredContract))
-		r.Post("/dead-letters/{id}/payload", answer(a, a.letterPayload))
 		r.Get("/usage", answer(a, a.listUsage))
 		r.Get("/usage/{subscription}", answer(a, a.showUsage))
 		r.Get("/usage/{subscription}/entries", answer(a, a.usageEntries))
-		a.deadLetterRoutes(r)
 		a.keepRoutes(r)
 	})
 	r.With(bounded(maxTried)).Post("/v1/ops/events/try", answer(a, a.try))
@@ -107,12 +105,10 @@ var ladder = serve.Ladder{
 		{Of: seal.ErrOverflow, As: errBooks},
 		{Of: ledger.ErrBroken, As: errChanged},
 		{Of: journal.ErrBroken, As: errBooks},
-		{Of: errUnkept, As: serve.Refuse(http.StatusNotFound, unkept.Code, unkept.Detail)},
 		{Of: audit.ErrInvalid, As: errRefused},
 		{Of: audit.ErrNoIdentity, As: serve.Refuse(http.StatusForbidden, "identity_needed",
 			"This takes two people, each with an identity of their own: one of OPS_ALLOW, or beside emulators and stand-ins a name without a token. A token says nothing about who holds it.")},
 		{Of: audit.ErrSamePerson, As: serve.Refuse(http.StatusUnprocessableEntity, "second_person_needed", "You have begun this: somebody else has to approve it.")},
-		{Of: deadletter.ErrUnknown, As: serve.Refuse(http.StatusNotFound, "unknown", "There is nothing of that id.")},
 		{Of: deadletter.ErrChanged, As: serve.Refuse(http.StatusConflict, "changed", "")},
 		{Of: deadletter.ErrRefused, As: errRefused},
 		{Of: deadletter.ErrBusy, As: serve.Refuse(http.StatusConflict, "busy", "The operation is being run; ask again.")},
@@ -176,6 +172,11 @@ func readChange(r *http.Request, into any, advice string) error {
 		return fmt.Errorf("%w: a change needs a reason: say why", audit.ErrInvalid)
 	}
 	return audit.CheckWhy(reason.Why)
+}
+
+// Reason is the body of a request that changes something and names nothing else.
+type Reason struct {
+	Why string `json:"why"`
 }
 
 func readBody(r *http.Request, into any, advice string) (body []byte, err error) {

@@ -16,6 +16,7 @@ import (
 	"billhook/internal/apps/usage"
 	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
@@ -199,14 +200,14 @@ func TestAnOperationOfTwoPeopleIsApprovedByAnIdentityThatHasSeenIt(t *testing.T)
 	answer := r.send(t, http.MethodPost, "/api/v1/events/dead-letter/e1/retry", "", by("token"))
 	require.Equal(t, http.StatusForbidden, answer.Code, "as any other way")
 
-	var first, second ops.Preview
+	var first, second dryrun.Preview
 	r.does(t, http.MethodGet, "/v1/ops/dead-letters/preview?queue=orders", "", &first, by("ada"))
 	var op deadletter.Operation
 	r.does(t, http.MethodPost, "/v1/ops/dead-letters/replay", replay, &op, by("ada"))
 	require.Equal(t, []any{deadletter.Waiting, "ada@example.org"}, []any{op.Progress, op.Who})
 	path := "operations/" + op.ID
 	r.does(t, http.MethodGet, "/v1/ops/"+path+"/preview", "", &second, by("token-desk"))
-	require.Equal(t, first, second, "the second person sees what the first has seen")
+	require.Equal(t, first.Items, second.Items, "the second person sees what the first has seen")
 	require.JSONEq(t, `{"payment_id":"p1","amount":1250}`, string(second.Items[0].Trial.Calls[0].Body))
 
 	refused("token", path+"/approve", `{"why":"checked","expect":1}`, http.StatusForbidden, "identity_needed")
@@ -239,7 +240,7 @@ func TestDeadLettersAreFoundCountedAndDealtWithByTheirIDs(t *testing.T) {
 	}
 	var preview deadletter.Preview
 	r.get(t, "dead-letters/preview?queue=refunds&items=d2,d3,d9", &preview)
-	require.Equal(t, map[string]int{"r": 1, "s": 1}, preview.ByReason)
+	require.Equal(t, deadletter.Counts{"r": 1, "s": 1}, preview.ByReason)
 	r.get(t, "dead-letters/preview?queue=orders&since=30s", &preview)
 	require.Zero(t, preview.Total)
 
@@ -249,7 +250,7 @@ func TestDeadLettersAreFoundCountedAndDealtWithByTheirIDs(t *testing.T) {
 		got := r.send(t, http.MethodPost, "/v1/ops/dead-letters/discard", body)
 		require.Equal(t, code, codeOf(got.Body.String()), body)
 	}
-	var op ops.Operation
+	var op deadletter.Operation
 	r.does(t, http.MethodPost, "/v1/ops/dead-letters/discard", `{"queue":"orders-dlq","items":["d1"],"expect":1,"why":"a test order"}`, &op)
 	r.does(t, http.MethodPost, "/v1/ops/operations/"+op.ID+"/run", "", nil)
 	require.Equal(t, []string{"d5"}, r.all(t, "dead-letters?queue=orders", "id"))

@@ -5,6 +5,7 @@ import (
 
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 )
 
@@ -68,7 +69,7 @@ func (a Reads) EventOperations() []console.Operation {
 			return a.Event(ctx, in.ID, q.ID, in.Tenant)
 		}),
 		console.New(console.Row{
-			Name: "events payload", Path: "POST /v1/ops/events/{event_id}/payload", Needs: console.Reason, Once: true, Errors: []console.Refusal{several, unkept},
+			Name: "events payload", Path: "POST /v1/ops/events/{event_id}/payload", Needs: console.Reason, Once: true, Errors: []console.Refusal{several, deadletter.Unkept},
 			Summary: "Show the payload of an event that is kept",
 			Help:    "The payload is minimized: names and addresses were taken out on receipt. The audit says who has looked, and why.",
 		}, a.showPayload),

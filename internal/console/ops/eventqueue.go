@@ -179,6 +179,9 @@ type Retried struct {
 	Replayed bool `json:"replayed"`
 }
 
+// runTime is how long one request runs an operation, or removes records.
+const runTime = 20 * time.Second
+
 const retryWhy = "retry asked for through /api/v1/events"
 
 // retry replays one open dead letter: that of an id, or the only one of an event id.
@@ -193,11 +196,13 @@ func (a *API) retry(r *http.Request) (Retried, error) {
 	op, err := a.Operator.Begin(r.Context(), deadletter.Operation{
 		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: item.Queue, Item: item.ID}, Why: retryWhy,
 	}, Author(r.Context()), 1)
-	if op, err = a.logged(r, "begun", op, err); err == nil && op.Progress == deadletter.Running {
+	if err == nil && op.Progress == deadletter.Running {
 		ctx, cancel := context.WithTimeout(r.Context(), runTime)
 		defer cancel()
-		ran, failed := a.Operator.Run(ctx, op.ID)
-		op, err = a.logged(r, "run", ran, failed)
+		op, err = a.Operator.Run(ctx, op.ID)
+	}
+	if err == nil {
+		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "retry begun", slog.String("operation", op.ID), slog.String("queue", item.Queue), slog.String("progress", string(op.Progress)))
 	}
 	return Retried{
 		ID: item.ID, EventID: item.EventID, Queue: item.Queue, Operation: op.ID, Progress: op.Progress, Replayed: op.Done > 0,

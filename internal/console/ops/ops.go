@@ -183,26 +183,6 @@ func (p *parameters) queue(c *catalog.Catalog) string {
 
 var statuses = []dedupe.Status{dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered}
 
-// oneOf is the state that a list is of: the standard one where the parameter names none, and empty
-// where it is all.
-func oneOf[S ~string](p *parameters, standard S, others ...S) S {
-	known := append([]S{standard}, others...)
-	switch state := S(p.values.Get("state")); {
-	case state == "":
-		return standard
-	case state == "all":
-		return ""
-	case slices.Contains(known, state):
-		return state
-	}
-	var names []string
-	for _, state := range known {
-		names = append(names, string(state))
-	}
-	p.refuse("state_invalid", "The state is "+strings.Join(names, ", ")+" or all.")
-	return ""
-}
-
 func (p *parameters) limit(standard, most int) int {
 	text := p.values.Get("limit")
 	if text == "" {

@@ -2,25 +2,14 @@ package ops
 
 import (
 	"context"
-	"errors"
-	"net/http"
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
-)
-
-// PayloadKind is the kind of the audit's entries about payloads that somebody has looked at.
-const PayloadKind = "payload"
-
-var (
-	errUnkept = errors.New("ops: no payload is kept")
-	unkept    = console.Refusal{Of: errUnkept, Kind: console.Absent, Code: "payload_not_kept", Detail: "No payload is kept here. A message that waits has its own, and so has a dead letter, unless it was too large: then the hold subscription has it."}
 )
 
 // Payload is what is kept of an event's messages, at most ten.
@@ -98,7 +87,7 @@ func (a Reads) Payload(ctx context.Context, id, queue, tenant string) (Payload, 
 	case len(items) == 0 && event.Status == "":
 		return Payload{}, a.nowhere(ctx, queue)
 	case len(items) == 0:
-		return Payload{}, errUnkept
+		return Payload{}, deadletter.ErrUnkept
 	}
 	if event.Queue == "" && len(f.coming) > 0 {
 		event.Queue, event.Tenant = a.destination(f.coming[0]), f.coming[0].Source.Tenant
@@ -132,36 +121,9 @@ func (a Reads) showPayload(ctx context.Context, by audit.Author, in PayloadOf) (
 	return payload, nil
 }
 
-func (a *API) letterPayload(r *http.Request) (Letter, error) {
-	why, err := a.whyOf(r)
-	if err != nil {
-		return Letter{}, err
-	}
-	item, err := a.Operator.Show(r.Context(), param(r, "id"))
-	switch {
-	case err != nil:
-		return Letter{}, err
-	case len(item.Data) == 0:
-		return Letter{}, errUnkept
-	}
-	looked := map[string]any{"queue": item.Queue, "event_id": item.EventID, "dead_letters": []any{item.ID}}
-	if err := a.looked(r.Context(), Author(r.Context()), item.ID, why, looked); err != nil {
-		return Letter{}, err
-	}
-	letter, message := letterOf(item), messageOf(item.Message())
-	letter.Data, letter.Base64 = message.Data, message.Base64
-	return letter, nil
-}
-
-func (a *API) whyOf(r *http.Request) (string, error) {
-	var reason Reason
-	err := readChange(r, &reason, adviceOfWhy)
-	return reason.Why, err
-}
-
 // looked records in the audit that somebody looks at a payload. After an error the payload must not be shown.
 func (a Reads) looked(ctx context.Context, by audit.Author, subject, why string, looked map[string]any) error {
-	entry, err := audit.Entry{Kind: PayloadKind, Subject: subject, Action: "look", Who: by.String(), Why: why, At: a.Now(), After: looked}.Write(a.NewID())
+	entry, err := audit.Entry{Kind: deadletter.PayloadKind, Subject: subject, Action: "look", Who: by.String(), Why: why, At: a.Now(), After: looked}.Write(a.NewID())
 	if err != nil {
 		return err
 	}

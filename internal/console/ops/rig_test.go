@@ -93,19 +93,21 @@ func (willing) Check(context.Context, string) error                             
 // over puts the API on another store, and changes it.
 func (r *rig) over(s store.Store, changes ...func(*ops.API)) *ops.API {
 	now, moment := func() time.Time { return at }, at
+	tries := &dryrun.Desk{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{queues}, nil }}
+	letters := &deadletter.Operator{
+		Store: s, Now: now, NewID: uuid.NewString, Relay: func(context.Context, string) error { return nil },
+		Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
+		Queue: func(id string) (q catalog.Queue, ok bool) {
+			q, ok = queues.Queue(id)
+			q.FourEyes = r.fourEyes
+			return q, ok
+		},
+	}
 	log := slog.New(slog.NewJSONHandler(&r.log, nil))
 	api := &ops.API{
 		Reads: ops.Reads{Store: s, Catalog: queues, Now: now, NewID: uuid.NewString}, Access: r.access, Log: log, Timer: waiting(time.Hour),
-		Operator: &deadletter.Operator{
-			Store: s, Now: now, NewID: uuid.NewString, Relay: func(context.Context, string) error { return nil },
-			Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
-			Queue: func(id string) (q catalog.Queue, ok bool) {
-				q, ok = queues.Queue(id)
-				q.FourEyes = r.fourEyes
-				return q, ok
-			},
-		},
-		Tries: &dryrun.Desk{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{queues}, nil }},
+		Operator: letters,
+		Tries:    tries,
 	}
 	for _, change := range changes {
 		change(api)
@@ -117,6 +119,8 @@ func (r *rig) over(s store.Store, changes ...func(*ops.API)) *ops.API {
 		Pauses:    &pause.Keeper{Store: s, Now: now, NewID: uuid.NewString},
 		Periods:   &journal.Periods{Store: s, Now: now, NewID: uuid.NewString},
 		Reverter:  &journal.Reverter{Store: s, Catalog: queues, Now: now, NewID: uuid.NewString},
+		Letters:   letters,
+		Tries:     tries,
 		Customers: &customers.Operator{Store: s, Now: now, NewID: uuid.NewString},
 		Products:  &products.Keeper{Store: s, Start: queues.Products, Now: now, NewID: uuid.NewString},
 		Endpoints: &endpoints.Keeper{

@@ -50,7 +50,7 @@ func (s Spot) todo() string {
 	case PlaceDeadLetter:
 		return "Replay its dead letter, discard it or complete it by hand: billhook dlq show " + strings.Join(s.DeadLetters, " ")
 	case PlaceApproval:
-		return "Have a second person approve the operation: billhook dlq approve " + s.Operation + " --why <reason>"
+		return "Have a second person approve the operation: billhook operations approve " + s.Operation + " --why <reason>"
 	case PlacePaused:
 		return "Resume the queue when its messages may go on: billhook queues resume " + s.Queue + " --why <reason>"
 	default:

@@ -42,37 +42,37 @@ var States = []State{Open, Replayed, Processed, Corrected, Discarded, Completed}
 
 // Item is one dead letter as it is kept.
 type Item struct {
-	ID              string    `json:"id"`
-	State           State     `json:"state" store:"state,required"`
-	Queue           string    `json:"queue" store:"queue,required"`
-	Reason          string    `json:"reason" store:"reason"`
-	Status          int64     `json:"status" store:"status"`
-	Detail          string    `json:"detail" store:"detail"`
-	Attempts        int64     `json:"attempts" store:"attempts"`
-	ReplayCount     int64     `json:"replay_count" store:"replay_count"`
-	EventID         string    `json:"event_id" store:"event_id"`
-	EventType       string    `json:"event_type" store:"event_type"`
-	OrderingKey     string    `json:"ordering_key" store:"ordering_key"`
+	ID              string    `json:"id" show:"ID" link:"dead-letters"`
+	State           State     `json:"state" store:"state,required" show:"State,less"`
+	Queue           string    `json:"queue" store:"queue,required" show:"Queue,less" link:"queues"`
+	Reason          string    `json:"reason" store:"reason" show:"Reason"`
+	Status          int64     `json:"status" store:"status" show:"Status,detail"`
+	Attempts        int64     `json:"attempts" store:"attempts" show:"Attempts,less"`
+	ReplayCount     int64     `json:"replay_count" store:"replay_count" show:"Replays,less"`
+	EventID         string    `json:"event_id" store:"event_id" show:"Event" link:"events"`
+	EventType       string    `json:"event_type" store:"event_type" show:"Type,less"`
+	OrderingKey     string    `json:"ordering_key" store:"ordering_key" show:"Key,less"`
 	SourceMessageID string    `json:"source_message_id" store:"source_message_id"`
-	FirstPublished  time.Time `json:"first_published_at,omitzero" store:"first_published_at,omitzero"`
-	DeadLettered    time.Time `json:"dead_lettered_at,omitzero" store:"dead_lettered_at,omitzero"`
-	Kept            time.Time `json:"kept_at" store:"kept_at"`
-	Expires         time.Time `json:"expire_at" store:"expire_at,required"`
+	FirstPublished  time.Time `json:"first_published_at,omitzero" store:"first_published_at,omitzero" show:"First published,detail"`
+	DeadLettered    time.Time `json:"dead_lettered_at,omitzero" store:"dead_lettered_at,omitzero" show:"Died,detail"`
+	Kept            time.Time `json:"kept_at" store:"kept_at" show:"Kept,less"`
+	Detail          string    `json:"detail" store:"detail" show:"Detail,less"`
+	Expires         time.Time `json:"expire_at" store:"expire_at,required" show:"Kept until,detail"`
 	// Outcome is how the replay of what is Processed has ended.
-	Outcome retry.Outcome `json:"outcome,omitempty" store:"outcome,omitzero"`
+	Outcome retry.Outcome `json:"outcome,omitempty" store:"outcome,omitzero" show:"Outcome,detail"`
 	// History is what people have done with it, the newest first, at most MaxHistory.
-	History []Act `json:"history,omitempty"`
+	History []Act `json:"history,omitempty" show:"What people did with it"`
 	// Closed is when it was replayed, processed, discarded, completed or corrected last.
-	Closed time.Time `json:"closed_at,omitzero" store:"closed_at,omitzero"`
+	Closed time.Time `json:"closed_at,omitzero" store:"closed_at,omitzero" show:"Dealt with,detail"`
 	// CorrectedBy is the id of the message that took its place, Corrections how often one has.
-	CorrectedBy string `json:"corrected_by,omitempty" store:"corrected_by,omitzero"`
+	CorrectedBy string `json:"corrected_by,omitempty" store:"corrected_by,omitzero" show:"Corrected by message,detail"`
 	Corrections int64  `json:"-" store:"corrections,omitzero"`
 	// Endings is how often a replay of it has ended.
 	Endings int64 `json:"-" store:"endings,omitzero"`
 	// Omitted is the size of a payload that was too large to keep; 0: it is here.
 	Omitted int64 `json:"data_omitted,omitempty" store:"data_omitted,omitzero"`
 	// Operation is the id of the operation that dealt with it last.
-	Operation string `json:"operation,omitempty" store:"operation,omitzero"`
+	Operation string `json:"operation,omitempty" store:"operation,omitzero" show:"Last operation,detail" link:"operations"`
 	// Tenant is that of the event.
 	Tenant string `json:"-" store:"tenant"`
 	// Customer is whose event it is, as contract.CustomerOf names them; empty: nobody's.
@@ -91,11 +91,11 @@ const MaxHistory = 10
 // Act is what a person has done with an item.
 type Act struct {
 	// Operation is the id of the operation, and Kind what it was.
-	Kind      Kind      `json:"kind" store:"kind"`
-	Operation string    `json:"operation" store:"operation"`
-	Who       string    `json:"who" store:"who"`
-	Why       string    `json:"why" store:"why"`
-	At        time.Time `json:"at" store:"at"`
+	Kind      Kind      `json:"kind" store:"kind" show:"What"`
+	Operation string    `json:"operation" store:"operation" show:"Operation" link:"operations"`
+	Who       string    `json:"who" store:"who" show:"Who"`
+	Why       string    `json:"why" store:"why" show:"Why"`
+	At        time.Time `json:"at" store:"at" show:"At"`
 }
 
 func (i *Item) note(act Act) {
@@ -105,6 +105,22 @@ func (i *Item) note(act Act) {
 
 // Died is when the message was dead-lettered, or else when it was kept.
 func (i Item) Died() time.Time { return cmp.Or(i.DeadLettered, i.Kept) }
+
+// Became says what has become of it since somebody began to deal with it.
+func (i Item) Became() string {
+	switch {
+	case i.State == Open && i.ReplayCount > 0:
+		return "dead again"
+	case i.State == Open:
+		return "still open"
+	case i.State == Replayed:
+		return "still waiting"
+	case i.State == Completed:
+		return "completed by hand"
+	default:
+		return string(cmp.Or(i.Outcome, retry.Outcome(i.State)))
+	}
+}
 
 func (i Item) tenant() string { return cmp.Or(i.Tenant, contract.DefaultTenant) }
 
@@ -216,16 +232,40 @@ func (s Standing) Age(now time.Time) time.Duration {
 // Filter selects open items. Empty fields select everything; an operation is about one queue. Since
 // and Until are of the time that an item is kept since: not before Since, before Until.
 type Filter struct {
-	Queue       string    `json:"queue" store:"queue"`
-	Reason      string    `json:"reason,omitempty" store:"reason"`
-	EventType   string    `json:"event_type,omitempty" store:"event_type"`
-	EventID     string    `json:"event_id,omitempty" store:"event_id"`
-	OrderingKey string    `json:"ordering_key,omitempty" store:"ordering_key"`
-	Since       time.Time `json:"since,omitzero" store:"since,omitzero"`
-	Until       time.Time `json:"until,omitzero" store:"until,omitzero"`
+	Queue       string    `json:"queue" store:"queue" help:"the queue, or its dead letters, by id or alias"`
+	Reason      string    `json:"reason,omitempty" store:"reason" help:"only of this reason"`
+	EventType   string    `json:"event_type,omitempty" store:"event_type" help:"only of this event type"`
+	EventID     string    `json:"event_id,omitempty" store:"event_id" help:"only of this event"`
+	OrderingKey string    `json:"ordering_key,omitempty" store:"ordering_key" help:"only of this ordering key"`
+	Since       time.Time `json:"since,omitzero" store:"since,omitzero" help:"only kept from then on"`
+	Until       time.Time `json:"until,omitzero" store:"until,omitzero" help:"only kept before then"`
 	// Item is the id of one item; or else Items are those of at most MaxChosen.
-	Item  string   `json:"item,omitempty" store:"item"`
-	Items []string `json:"items,omitempty" store:"items,omitzero"`
+	Item  string   `json:"item,omitempty" store:"item" help:"only this one, by its id"`
+	Items []string `json:"items,omitempty" store:"items,omitzero" help:"only these, by their ids"`
+}
+
+// String says what it selects.
+func (f Filter) String() string {
+	parts := []string{f.Queue}
+	for _, part := range []struct{ name, value string }{
+		{"reason", f.Reason}, {"type", f.EventType}, {"event", f.EventID}, {"key", f.OrderingKey}, {"dead letter", f.Item},
+		{"kept since", stamped(f.Since)}, {"kept before", stamped(f.Until)},
+	} {
+		if part.value != "" {
+			parts = append(parts, part.name+" "+part.value)
+		}
+	}
+	if len(f.Items) > 0 {
+		parts = append(parts, fmt.Sprint(len(f.Items), " chosen"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func stamped(at time.Time) string {
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339)
 }
 
 // MaxChosen is how many items a filter may name.

@@ -127,9 +127,9 @@ func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) 
 	return OperationOf(doc)
 }
 
-// Operations returns a page of operations, of one stage or all, the newest first by the time that they
+// InStage returns a page of operations, of one stage or all, the newest first by the time that they
 // were begun at, ties by id, the greatest first. next is zero on the last page.
-func (o *Operator) Operations(ctx context.Context, progress Progress, after store.Cursor, limit int) (ops []Operation, next store.Cursor, err error) {
+func (o *Operator) InStage(ctx context.Context, progress Progress, after store.Cursor, limit int) (ops []Operation, next store.Cursor, err error) {
 	equal := map[string]any{}
 	if progress != "" {
 		equal["progress"] = string(progress)

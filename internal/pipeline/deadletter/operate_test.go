@@ -210,7 +210,7 @@ func TestAFilterSelectsExactly(t *testing.T) {
 	}
 	preview, err := d.Preview(t.Context(), orders)
 	require.NoError(t, err)
-	require.Equal(t, map[string]int{"unknown_product": 2, "attempts_exhausted": 1}, preview.ByReason)
+	require.Equal(t, deadletter.Counts{"unknown_product": 2, "attempts_exhausted": 1}, preview.ByReason)
 	require.Equal(t, 2, preview.Keys)
 }
 
@@ -289,15 +289,15 @@ func TestOperationsAreListedWithoutTheEntriesBesideThem(t *testing.T) {
 	require.NoError(t, err)
 	storetest.Put(t, d.store, entry)
 	for progress, want := range map[deadletter.Progress]int{"": 1, deadletter.Running: 1, deadletter.Finished: 0} {
-		listed, next, err := d.Operations(t.Context(), progress, store.Cursor{}, 100)
+		listed, next, err := d.InStage(t.Context(), progress, store.Cursor{}, 100)
 		require.NoError(t, err)
 		require.Zero(t, next)
 		require.Len(t, listed, want, progress)
 	}
-	listed, next, err := d.Operations(t.Context(), "", store.Cursor{}, 1)
+	listed, next, err := d.InStage(t.Context(), "", store.Cursor{}, 1)
 	require.NoError(t, err)
 	require.Equal(t, op.ID, listed[0].ID)
-	listed, next, err = d.Operations(t.Context(), "", next, 1)
+	listed, next, err = d.InStage(t.Context(), "", next, 1)
 	require.NoError(t, err)
 	require.Empty(t, listed)
 	require.Zero(t, next)

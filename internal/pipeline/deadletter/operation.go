@@ -26,6 +26,15 @@ const (
 // Kinds are those of an operation.
 var Kinds = []Kind{Replay, Discard, Complete}
 
+// summary is what an operation of this kind does.
+func (k Kind) summary() string {
+	return map[Kind]string{
+		Replay:   "Publish a queue's dead letters on it again, each under its key, in the order they had",
+		Discard:  "Close a queue's dead letters for good; they stay on record",
+		Complete: "Close a queue's dead letters as completed by hand: done elsewhere, as the reason says; they stay on record",
+	}[k]
+}
+
 var ends = map[Kind]State{Replay: Replayed, Discard: Discarded, Complete: Completed}
 
 // Progress is where an operation stands.
@@ -48,29 +57,31 @@ func (p Progress) Over() bool { return p == Finished || p == Cancelled || p == R
 
 // Operation is one replay, discard or completion by hand, and its own audit.
 type Operation struct {
-	ID     string `json:"id"`
-	Kind   Kind   `json:"kind" store:"kind"`
-	Filter Filter `json:"filter" store:",inline"`
-	Who    string `json:"who" store:"who"`
-	Why    string `json:"why" store:"why"`
+	ID     string `json:"id" show:"Operation" link:"operations"`
+	Kind   Kind   `json:"kind" store:"kind" show:"Kind,less"`
+	Filter Filter `json:"filter" store:",inline" show:"Of"`
+	Who    string `json:"who" store:"who" show:"Who"`
+	Why    string `json:"why" store:"why" show:"Why"`
 	// Force replays also what has been replayed MaxReplays times.
 	Force bool `json:"force" store:"force"`
 	// Rate is how many items a second are replayed at most.
-	Rate     int64    `json:"rate" store:"rate"`
-	Progress Progress `json:"progress" store:"progress"`
+	Rate     int64    `json:"rate" store:"rate" show:"Rate,detail"`
+	Progress Progress `json:"progress" store:"progress" show:"Progress"`
 	// Total matched at the start; Done of them are dealt with, Skipped passed by.
-	Total   int64 `json:"total" store:"total"`
-	Done    int64 `json:"done" store:"done"`
-	Skipped int64 `json:"skipped" store:"skipped"`
+	Total   int64 `json:"total" store:"total" show:"Total"`
+	Done    int64 `json:"done" store:"done" show:"Done"`
+	Skipped int64 `json:"skipped" store:"skipped" show:"Passed by,detail"`
+	// Outcomes is what became of what a replay has replayed, where the answer says it.
+	Outcomes *Outcomes `json:"outcomes,omitempty" show:"Became,detail"`
 	// ApprovedBy is the second person, and ApprovedWhy the reason that they gave.
-	ApprovedBy  string    `json:"approved_by,omitempty" store:"approved_by"`
-	ApprovedWhy string    `json:"approved_why,omitempty" store:"approved_why,omitzero"`
-	CreatedAt   time.Time `json:"created_at" store:"created_at"`
+	ApprovedBy  string    `json:"approved_by,omitempty" store:"approved_by" show:"Approved by,less"`
+	ApprovedWhy string    `json:"approved_why,omitempty" store:"approved_why,omitzero" show:"Approved why,detail"`
+	CreatedAt   time.Time `json:"created_at" store:"created_at" show:"Begun,less"`
 	// FinishedAt is when it was finished, cancelled or rejected.
-	FinishedAt time.Time `json:"finished_at,omitzero" store:"finished_at,omitzero"`
+	FinishedAt time.Time `json:"finished_at,omitzero" store:"finished_at,omitzero" show:"Ended,detail"`
 	// EndedBy has cancelled or rejected it, and EndedWhy is the reason that they gave.
-	EndedBy  string `json:"ended_by,omitempty" store:"ended_by,omitzero"`
-	EndedWhy string `json:"ended_why,omitempty" store:"ended_why,omitzero"`
+	EndedBy  string `json:"ended_by,omitempty" store:"ended_by,omitzero" show:"Ended by,detail"`
+	EndedWhy string `json:"ended_why,omitempty" store:"ended_why,omitzero" show:"Ended why,detail"`
 	// Runner has the operation to itself until RunnerUntil; empty: there is none.
 	Runner      string    `json:"-" store:"runner"`
 	RunnerUntil time.Time `json:"-" store:"runner_until,omitzero"`
@@ -199,6 +210,22 @@ type Outcomes struct {
 	Later int64 `json:"later"`
 	// PassedBy were not replayed.
 	PassedBy int64 `json:"passed_by"`
+}
+
+// String says how many there are of each, of those that there are.
+func (o Outcomes) String() string {
+	parts := []string{fmt.Sprintf("%d processed", o.Processed)}
+	for _, more := range []struct {
+		of   int64
+		text string
+	}{
+		{o.DeadAgain, "dead again"}, {o.Waiting, "still waiting"}, {o.Later, "dealt with since in another way"}, {o.PassedBy, "passed by"},
+	} {
+		if more.of > 0 {
+			parts = append(parts, fmt.Sprint(more.of, " ", more.text))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Outcomes counts what became of the items of a replay, in three counting queries. Another kind has no

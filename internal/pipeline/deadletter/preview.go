@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,21 +15,33 @@ import (
 // Preview is what an operation would touch now.
 type Preview struct {
 	// Total is exact, and Looked of how many the rest tells: all, or the newest MaxLooked.
-	Total    int            `json:"total"`
-	Looked   int            `json:"looked"`
-	ByReason map[string]int `json:"by_reason"`
-	ByType   map[string]int `json:"by_type"`
+	Total    int    `json:"total" show:"Dead letters"`
+	Looked   int    `json:"looked"`
+	ByReason Counts `json:"by_reason" show:"Reasons"`
+	ByType   Counts `json:"by_type" show:"Types"`
 	// Keys is how many ordering keys they have.
-	Keys int `json:"keys"`
+	Keys int `json:"keys" show:"Ordering keys"`
 	// Looping were replayed MaxReplays times and are passed by without force; Omitted
 	// were too large to keep and cannot be replayed from here.
 	Looping int `json:"looping"`
 	Omitted int `json:"omitted"`
 	// Oldest and Newest are since when the first and the last of them are kept.
-	Oldest time.Time `json:"oldest,omitzero"`
-	Newest time.Time `json:"newest,omitzero"`
+	Oldest time.Time `json:"oldest,omitzero" show:"Oldest"`
+	Newest time.Time `json:"newest,omitzero" show:"Newest"`
 	// Sample are the newest of them, with their messages: at most MaxSample.
 	Sample []Item `json:"-"`
+}
+
+// Counts are how many there are of each name.
+type Counts map[string]int
+
+// String has the most frequent first.
+func (c Counts) String() string {
+	names := slices.SortedFunc(maps.Keys(c), func(a, b string) int { return cmp.Or(c[b]-c[a], strings.Compare(a, b)) })
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%s %d", cmp.Or(name, "none"), c[name])
+	}
+	return strings.Join(names, ", ")
 }
 
 // MaxLooked is how many items a preview reads, and MaxSample how many of them it returns.
@@ -39,7 +52,7 @@ const (
 
 // Preview counts what matches and reads the newest of it, without touching it.
 func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
-	p := Preview{ByReason: map[string]int{}, ByType: map[string]int{}}
+	p := Preview{ByReason: Counts{}, ByType: Counts{}}
 	var err error
 	if p.Total, err = o.total(ctx, f); err != nil || p.Total == 0 {
 		return p, err
@@ -160,6 +173,16 @@ type Reason struct {
 	More bool `json:"more"`
 	// Newest is since when the newest of those that were looked at is kept; zero for Others.
 	Newest time.Time `json:"newest_at,omitzero" show:"Newest,less"`
+}
+
+// Notes say what the counts leave out.
+func (r Reason) Notes() (lines []string) {
+	if r.More {
+		lines = append(lines, fmt.Sprintf("There are more than %d of %s.", r.Count, cmp.Or(r.Reason, "other reasons")))
+	} else if r.Others {
+		lines = append(lines, fmt.Sprintf("%d of %s have other reasons.", r.Count, r.Queue))
+	}
+	return lines
 }
 
 // The bounds of Reasons.

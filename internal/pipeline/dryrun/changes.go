@@ -1,6 +1,7 @@
 package dryrun
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -196,4 +197,22 @@ func (c Change) String() string {
 		}
 	}
 	return text
+}
+
+// Effects are what it would write, emit and call.
+func (t Trial) Effects() (lines []string) {
+	for _, w := range t.Writes {
+		lines = append(lines, w.String())
+	}
+	for _, e := range t.Emits {
+		due := ""
+		if !e.DueAt.IsZero() {
+			due = ", due " + e.DueAt.UTC().Format(time.RFC3339)
+		}
+		lines = append(lines, fmt.Sprintf("emit %s %s to %s, key %s%s: %s", e.EventType, e.EventID, e.Topic, cmp.Or(e.OrderingKey, "-"), due, e.Data))
+	}
+	for _, c := range t.Calls {
+		lines = append(lines, fmt.Sprintf("call %s %s %s, id %s: %s", c.Target, c.Method, c.Path, c.ID, c.Body))
+	}
+	return lines
 }

@@ -221,7 +221,7 @@ type Ran struct {
 }
 
 func (s *Service) runOperations(ctx context.Context) (Ran, error) {
-	running, _, err := s.Operator.Operations(ctx, deadletter.Running, store.Cursor{}, records)
+	running, _, err := s.Operator.InStage(ctx, deadletter.Running, store.Cursor{}, records)
 	if err != nil {
 		return Ran{}, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"billhook/internal/console"
 	"billhook/internal/console/ops"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/serve"
 )
 
@@ -82,7 +83,7 @@ func (p *Pages) letterNamed(v *visit) (any, error) {
 }
 
 func (p *Pages) letterPayload(v *visit) (any, error) {
-	var letter ops.Letter
+	var letter deadletter.Kept
 	if err := v.post(href("/v1/ops/dead-letters/%s/payload", v.param("id")), ops.Reason{Why: v.form("why")}, &letter); err != nil {
 		return nil, err
 	}

@@ -238,7 +238,7 @@ func TestAPayloadIsHiddenUntilSomebodySaysWhy(t *testing.T) {
 	large := ops.TriedMessage{Data: jsontext.Value(`{"n":"` + strings.Repeat("x", 20_000) + `"}`)}
 	answers := map[string]any{
 		"POST /v1/ops/events/e1/payload?queue=q1":  ops.Payload{EventID: "e1", Items: []ops.KeptMessage{{Place: ops.PlaceDelayed, TriedMessage: message}, {Place: ops.PlaceOutbox, TriedMessage: large}}},
-		"POST /v1/ops/dead-letters/d1/payload":     ops.Letter{Item: deadletter.Item{ID: "d1", State: deadletter.Open}, Base64: []byte("no\xffJSON")},
+		"POST /v1/ops/dead-letters/d1/payload":     deadletter.Kept{Item: deadletter.Item{ID: "d1", State: deadletter.Open}, Base64: []byte("no\xffJSON")},
 		"POST /v1/ops/dead-letters/secret/payload": serve.Refuse(http.StatusUnprocessableEntity, "refused", "the reason has what looks like personal data"),
 	}
 	for path, test := range map[string]struct {

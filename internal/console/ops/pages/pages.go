@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -97,7 +98,6 @@ func (p *Pages) areas(r chi.Router) {
 	p.queueRoutes(r)
 	p.eventRoutes(r)
 	p.letterRoutes(r)
-	p.operationRoutes(r)
 	p.searchRoutes(r)
 	p.bookRoutes(r)
 	p.statusRoutes(r)
@@ -150,9 +150,9 @@ func (v *visit) param(name string) string {
 	return value
 }
 
-// query is a parameter of the address, or what is given in its place; empty: there is none.
+// query is a parameter of the address, without spaces around it, or what is given in its place; empty: there is none.
 func (v *visit) query(name string) string {
-	return cmp.Or(v.given[name], v.request.URL.Query().Get(name))
+	return strings.TrimSpace(cmp.Or(v.given[name], v.request.URL.Query().Get(name)))
 }
 
 // filters are the parameters of the address of these names that have a value, by name and value in turn.

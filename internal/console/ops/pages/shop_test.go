@@ -82,20 +82,20 @@ func openShop(t testing.TB, third partner) *shop {
 	}
 	now, log := func() time.Time { return noon }, slog.New(slog.NewTextHandler(t.Output(), nil))
 	reads := ops.Reads{Store: db, Catalog: c, Now: now, NewID: newID}
+	letters := &deadletter.Operator{
+		Store: db, Queue: c.Queue, Now: now, NewID: newID,
+		Wait: func(context.Context, time.Duration) error { return nil }, Relay: func(context.Context, string) error { return nil },
+	}
 	api := &ops.API{
 		Reads: reads, Access: ops.Access{OpenOnLoopback: true}, Log: log,
 		Operations: operations.All(operations.Apps{
-			Store: db, Reads: reads, Log: log, Pauses: &pause.Keeper{Store: db, Now: now, NewID: newID}, Customers: &customers.Operator{Store: db, Now: now, NewID: newID}, Stock: &orders.Keeper{Store: db, Now: now, NewID: newID},
+			Store: db, Reads: reads, Log: log, Letters: letters, Pauses: &pause.Keeper{Store: db, Now: now, NewID: newID}, Customers: &customers.Operator{Store: db, Now: now, NewID: newID}, Stock: &orders.Keeper{Store: db, Now: now, NewID: newID},
+			Tries:     &dryrun.Desk{Store: db, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil }},
 			Periods:   &journal.Periods{Store: db, Now: now, NewID: newID},
 			Reverter:  &journal.Reverter{Store: db, Catalog: c, Now: now, NewID: newID},
 			Products:  &products.Keeper{Store: db, Start: map[string]catalog.Product{"hat": {Points: 250}}, Now: now, NewID: newID},
 			Endpoints: &endpoints.Keeper{Store: db, Poster: third, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
 		}),
-		Operator: &deadletter.Operator{
-			Store: db, Queue: c.Queue, Now: now, NewID: newID,
-			Wait: func(context.Context, time.Duration) error { return nil }, Relay: func(context.Context, string) error { return nil },
-		},
-		Tries: &dryrun.Desk{Store: db, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil }},
 	}
 	site, err := pages.New(pages.Config{Longest: time.Minute, API: api.Caller(), Declared: api.Operations, Guard: ops.NewSessions(api.Access, nil, log, now).Guard, Catalog: c, Log: log, Now: now})
 	require.NoError(t, err)

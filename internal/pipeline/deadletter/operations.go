@@ -1,0 +1,314 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/errgroup"
+
+	"billhook/catalog"
+	"billhook/internal/console"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+)
+
+// Choice is the part of a request that chooses dead letters.
+type Choice struct {
+	Queue       string `json:"-" query:"queue" arg:"" help:"queue"`
+	Reason      string `json:"-" query:"reason" validate:"omitempty,id" help:"only of this reason"`
+	EventType   string `json:"-" query:"type" validate:"omitempty,id" help:"only of this event type"`
+	EventID     string `json:"-" query:"event_id" validate:"omitempty,id" help:"only of this event"`
+	OrderingKey string `json:"-" query:"key" validate:"omitempty,uid" help:"only of this ordering key"`
+	console.Span
+}
+
+// Chosen is a Choice that may name some.
+type Chosen struct {
+	Choice
+	Items []string `json:"-" query:"items" help:"only these, by their ids"`
+}
+
+// ListLetters asks for dead letters.
+type ListLetters struct {
+	Chosen
+	State string `json:"-" query:"state" validate:"oneof=open replayed processed corrected discarded completed all" default:"open" help:"the state, or all"`
+	console.Page
+}
+
+// LetterOf asks for a dead letter.
+type LetterOf struct {
+	ID string `json:"-" path:"id" validate:"required" help:"id"`
+}
+
+// LookAtPayload asks for the payload of a dead letter.
+type LookAtPayload struct {
+	LetterOf
+	console.Change
+}
+
+// Begin asks for an operation.
+type Begin struct {
+	Filter
+	Expect int   `json:"expect" help:"the total of the preview"`
+	Rate   int64 `json:"rate" help:"how many are replayed a second, at most; 0: 50"`
+	Force  bool  `json:"force" help:"also those that were replayed too often"`
+	console.Change
+}
+
+// ListOfOperations asks for the operations of a stage.
+type ListOfOperations struct {
+	Progress string `json:"-" query:"progress" validate:"omitempty,oneof=waiting_for_approval running finished cancelled rejected" help:"only those of this stage"`
+	console.Page
+}
+
+// OneOperation asks for an operation.
+type OneOperation struct {
+	ID string `json:"-" path:"id" validate:"required" help:"operation"`
+}
+
+// ListOfItems asks for the dead letters that an operation was the last to deal with.
+type ListOfItems struct {
+	OneOperation
+	State string `json:"-" query:"state" validate:"omitempty,oneof=open replayed processed corrected discarded completed all" help:"only those in this state"`
+	console.Page
+}
+
+// Approve asks to approve an operation.
+type Approve struct {
+	OneOperation
+	Expect int `json:"expect" expects:"total" help:"the total of the operation's preview"`
+	console.Change
+}
+
+// End asks to cancel an operation, or to reject it.
+type End struct {
+	OneOperation
+	console.Change
+}
+
+// ErrNoQueue: the catalog has no such queue.
+var ErrNoQueue = errors.New("deadletter: no such queue")
+
+// ErrUnkept: nothing is kept of the payload.
+var ErrUnkept = errors.New("deadletter: no payload is kept")
+
+// Unkept is how ErrUnkept is answered.
+var Unkept = console.Refusal{
+	Of: ErrUnkept, Kind: console.Absent, Code: "payload_not_kept",
+	Detail: "No payload is kept here. A message that waits has its own, and so has a dead letter, unless it was too large: then the hold subscription has it.",
+}
+
+// PayloadKind is the kind of the audit's entries about payloads that somebody has looked at.
+const PayloadKind = "payload"
+
+// Failures are how the errors of the operator are answered.
+var Failures = []console.Refusal{
+	{Of: ErrUnknown, Kind: console.Absent, Code: "unknown", Detail: "There is nothing of that id."},
+	{Of: ErrChanged, Kind: console.Conflict, Code: "changed", Detail: ""},
+	{Of: ErrRefused, Kind: console.Refused, Code: "refused", Detail: ""},
+	{Of: ErrBusy, Kind: console.Conflict, Code: "busy", Detail: "The operation is being run; ask again."},
+	{Of: ErrNoQueue, Kind: console.Absent, Code: "queue_unknown", Detail: "Name a queue of the catalog, or its dead letters, by id or alias."},
+	Unkept,
+}
+
+// queriesAtOnce bounds what one request asks of the store at the same time.
+const queriesAtOnce = 8
+
+// runTime is how long one request runs an operation. The client asks again.
+const runTime = 20 * time.Second
+
+// Operations are what people do with dead letters, and with the operations on them.
+func (o *Operator) Operations(c *catalog.Catalog) []console.Operation {
+	return slices.Concat(o.letters(c), o.changes(c), o.operations())
+}
+
+func (o *Operator) letters(c *catalog.Catalog) []console.Operation {
+	return []console.Operation{
+		console.New(console.Row{
+			Name: "dlq ls", Path: "GET /v1/ops/dead-letters", Errors: Failures,
+			Summary: "List the dead letters of a queue, or of all, the newest first",
+			Empty:   "No dead letter is in this list. A message comes here when it cannot be handled.",
+		}, func(ctx context.Context, _ audit.Author, in ListLetters) (console.List[Item], error) {
+			f, err := in.Filter(c)
+			state := console.AllOr[State](in.State)
+			if err == nil && f.Queue == "" && state == "" {
+				err = console.Refuse(console.Malformed, "state_invalid", "Of all queues the list has one state; name a queue for all states.")
+			}
+			if err != nil {
+				return console.List[Item]{}, err
+			}
+			items, next, err := o.List(ctx, f, state, in.After, in.Limit)
+			return console.ListOf(items, next), err
+		}),
+		console.New(console.Row{
+			Name: "dlq reasons", Path: "GET /v1/ops/dead-letters/reasons", Errors: Failures,
+			Summary: "Count the open dead letters of a queue, or of all, by their reasons", Empty: "No dead letter is open.",
+		}, func(ctx context.Context, _ audit.Author, in Choice) (console.List[Reason], error) {
+			f, err := Chosen{Choice: in}.Filter(c)
+			if err != nil {
+				return console.List[Reason]{}, err
+			}
+			all, err := o.reasons(ctx, c, f)
+			return console.ListOf(all, store.Cursor{}), err
+		}),
+		console.New(console.Row{
+			Name: "dlq show", Path: "GET /v1/ops/dead-letters/{id}", Errors: Failures,
+			Summary: "Show what happened to a dead letter, what to do, and what people did with it",
+		}, func(ctx context.Context, _ audit.Author, in LetterOf) (Kept, error) {
+			item, err := o.Show(ctx, in.ID)
+			kept := keptOf(item)
+			if err == nil {
+				kept.Later, err = o.Later(ctx, item)
+			}
+			return kept, err
+		}),
+		console.New(console.Row{
+			Name: "dlq payload", Path: "POST /v1/ops/dead-letters/{id}/payload", Needs: console.Reason, Once: true, Errors: Failures,
+			Summary: "Show the minimized payload of a dead letter; the audit says who has looked, and why",
+		}, func(ctx context.Context, by audit.Author, in LookAtPayload) (Kept, error) { return o.look(ctx, in, by) }),
+	}
+}
+
+func (o *Operator) changes(c *catalog.Catalog) (all []console.Operation) {
+	for _, kind := range Kinds {
+		all = append(all, console.New(console.Row{
+			Name: "dlq " + string(kind), Path: "POST /v1/ops/dead-letters/" + string(kind), Summary: kind.summary(),
+			Needs: console.Reason, Created: true, Errors: Failures,
+		}, func(ctx context.Context, by audit.Author, in Begin) (op Operation, err error) {
+			if in.Queue, err = queueOf(c, in.Queue); err != nil {
+				return op, err
+			}
+			return o.Begin(ctx, Operation{Kind: kind, Filter: in.Filter, Why: in.Why, Force: in.Force, Rate: in.Rate}, by, in.Expect)
+		}))
+	}
+	return all
+}
+
+func (o *Operator) operations() []console.Operation {
+	ending := func(verb, summary string, do func(ctx context.Context, id, who, why string) (Operation, error)) console.Operation {
+		return console.New(console.Row{
+			Name: "operations " + verb, Path: "POST /v1/ops/operations/{id}/" + verb, Needs: console.Reason,
+			Summary: summary, Before: "operations show", Errors: Failures,
+		}, func(ctx context.Context, by audit.Author, in End) (Operation, error) {
+			return do(ctx, in.ID, by.String(), in.Why)
+		})
+	}
+	return []console.Operation{
+		console.New(console.Row{
+			Name: "operations ls", Path: "GET /v1/ops/operations", Errors: Failures,
+			Summary: "List what people do with dead letters, the newest first: who does what, why, and how far it is",
+			Empty:   "No operation is in this list. A replay, a discard or a completion of dead letters begins one.",
+		}, func(ctx context.Context, _ audit.Author, in ListOfOperations) (console.List[Operation], error) {
+			all, next, err := o.InStage(ctx, Progress(in.Progress), in.After, in.Limit)
+			return console.ListOf(all, next), err
+		}),
+		console.New(console.Row{
+			Name: "operations show", Path: "GET /v1/ops/operations/{id}", Errors: Failures,
+			Summary: "Show an operation on dead letters, and what became of what it has replayed", Beside: []string{"operations items"},
+		}, func(ctx context.Context, _ audit.Author, in OneOperation) (Operation, error) {
+			op, err := o.Operation(ctx, in.ID)
+			if err != nil || op.Kind != Replay {
+				return op, err
+			}
+			outcomes, err := o.Outcomes(ctx, op)
+			op.Outcomes = &outcomes
+			return op, err
+		}),
+		console.New(console.Row{
+			Name: "operations items", Path: "GET /v1/ops/operations/{id}/items", Errors: Failures,
+			Summary: "List the dead letters that an operation was the last to deal with", Empty: "It has dealt with none, or others have since.",
+		}, func(ctx context.Context, _ audit.Author, in ListOfItems) (console.List[Item], error) {
+			items, next, err := o.Items(ctx, in.ID, console.AllOr[State](in.State), in.After, in.Limit)
+			return console.ListOf(items, next), err
+		}),
+		console.New(console.Row{
+			Name: "operations approve", Path: "POST /v1/ops/operations/{id}/approve", Needs: console.Identity,
+			Summary: "Approve an operation that another person has begun", Before: "operations preview", Errors: Failures,
+			Help: "It runs from then on. Your name and your reason stand in it beside those of the person who has asked for it.",
+		}, func(ctx context.Context, by audit.Author, in Approve) (Operation, error) {
+			return o.Approve(ctx, in.ID, by, in.Why, in.Expect)
+		}),
+		ending("reject", "Refuse an operation that another person has begun, and that waits for approval", o.Reject),
+		ending("cancel", "Stop an operation; what it has done stays done", o.Cancel),
+		console.New(console.Row{
+			Name: "operations run", Path: "POST /v1/ops/operations/{id}/run", Needs: console.Act, Before: "operations show", Errors: Failures,
+			Summary: "Go on with an operation at once, for some seconds; without that a task does every minute",
+		}, func(ctx context.Context, _ audit.Author, in OneOperation) (Operation, error) {
+			ctx, cancel := context.WithTimeout(ctx, runTime)
+			defer cancel()
+			return o.Run(ctx, in.ID)
+		}),
+	}
+}
+
+// Filter is the choice as an operation takes it.
+func (c Chosen) Filter(of *catalog.Catalog) (f Filter, err error) {
+	f = Filter{
+		Queue: c.Queue, Reason: c.Reason, EventType: c.EventType, EventID: c.EventID, OrderingKey: c.OrderingKey,
+		Since: c.Since.Time, Until: c.Until.Time, Items: c.Items,
+	}
+	if f.Queue != "" {
+		f.Queue, err = queueOf(of, f.Queue)
+	}
+	return f, err
+}
+
+// queueOf is the id of a queue that is named by its id or alias, or by its dead letters.
+func queueOf(of *catalog.Catalog, name string) (string, error) {
+	q, ok := of.DeadLetters(name)
+	if !ok {
+		return "", ErrNoQueue
+	}
+	return q.ID, nil
+}
+
+// reasons counts the open items of a filter by their reasons, of one queue or of all that keep theirs.
+func (o *Operator) reasons(ctx context.Context, c *catalog.Catalog, f Filter) ([]Reason, error) {
+	counted := make([][]Reason, len(c.Queues))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(queriesAtOnce)
+	for i, q := range c.Queues {
+		if q.DeadLetter.Drop || (f.Queue != "" && f.Queue != q.ID) {
+			continue
+		}
+		one := f
+		one.Queue = q.ID
+		group.Go(func() (err error) { counted[i], err = o.Reasons(ctx, one); return err })
+	}
+	err := group.Wait()
+	all := slices.Concat(counted...)
+	slices.SortStableFunc(all, func(a, b Reason) int { return cmp.Compare(b.Count, a.Count) })
+	return all, err
+}
+
+// look returns a dead letter with its payload once the audit says who looks at it, and why.
+func (o *Operator) look(ctx context.Context, in LookAtPayload, by audit.Author) (Kept, error) {
+	item, err := o.Show(ctx, in.ID)
+	switch {
+	case err != nil:
+		return Kept{}, err
+	case len(item.Data) == 0:
+		return Kept{}, ErrUnkept
+	}
+	looked := map[string]any{"queue": item.Queue, "event_id": item.EventID, "dead_letters": []any{item.ID}}
+	entry, err := audit.Entry{
+		Kind: PayloadKind, Subject: item.ID, Action: "look", Who: by.String(), Why: in.Why, At: o.Now(), After: looked,
+	}.Write(o.NewID())
+	if err != nil {
+		return Kept{}, err
+	}
+	if _, err := o.Store.Commit(ctx, []store.Write{entry}); err != nil {
+		return Kept{}, err
+	}
+	kept := keptOf(item)
+	if data := jsontext.Value(item.Data); data.IsValid(jsontext.AllowDuplicateNames(true)) {
+		kept.Data = data
+	} else {
+		kept.Base64 = item.Data
+	}
+	return kept, nil
+}

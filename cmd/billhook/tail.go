@@ -78,6 +78,9 @@ type tail struct {
 	widths []int
 }
 
+// errNoMore: the worker has nothing more to say.
+var errNoMore = errors.New("no more")
+
 // run prints until ctx ends. A stream ends after ten minutes, and where its instance does; the next one
 // goes on where it was.
 func (t *tail) run(ctx context.Context) error {
@@ -89,8 +92,8 @@ func (t *tail) run(ctx context.Context) error {
 			tries = 0
 		}
 		switch {
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // The person has ended it.
+		case ctx.Err() != nil, errors.Is(err, errNoMore):
+			return nil //nolint:nilerr // The person has ended it, or there is no more to come.
 		case refused, err != nil && t.last == "" && !heard && tries == 0, tries == tailTries:
 			return err
 		case err != nil && tries == 1:
@@ -127,7 +130,11 @@ func (t *tail) stream(ctx context.Context) (heard bool, err error) {
 		return false, fmt.Errorf("ask the worker: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	if response.StatusCode != http.StatusOK {
+	switch response.StatusCode {
+	case http.StatusOK:
+	case http.StatusNoContent: // by which a server ends the streams of a client
+		return true, errNoMore
+	default:
 		text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10)) // without a problem document the status says it
 		return false, refusal(response.StatusCode, text)
 	}

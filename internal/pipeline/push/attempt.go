@@ -29,6 +29,8 @@ type attempt struct {
 	// known: the event was delivered before, so that its record is read first. waited: the request has just waited
 	// without an attempt, and does not wait for one again.
 	known, waited bool
+	// trial: nothing may come of it.
+	trial bool
 }
 
 // numbered is the event with the numbers of this attempt, as its handler is called with it.
@@ -160,11 +162,13 @@ func (s *Service) steps(ctx context.Context, a *attempt) (f finding) {
 	if s.begin(a); a.broken != nil {
 		return found(failed, a.broken)
 	}
-	if a.position, f = s.order(ctx, a.delivery); f.state != goesOn {
-		return f
-	}
-	if a.position.waits {
-		return s.putOff(ctx, a)
+	if !a.trial {
+		if a.position, f = s.order(ctx, a.delivery); f.state != goesOn {
+			return f
+		}
+		if a.position.waits {
+			return s.putOff(ctx, a)
+		}
 	}
 	if a.handler.Leased == nil {
 		var cancel context.CancelFunc

@@ -28,7 +28,7 @@ func (s *Service) begin(a *attempt) {
 	record := a.record
 	record.EventID = a.event.ID
 	a.run = run{Run: s.once.Begin(dedupe.Key(a.queue.ID, record.Tenant, record.EventID), record, a.queue.RememberFor)}
-	a.run.Letters(&deadLetters{service: s, delivery: a.delivery})
+	a.run.Letters(&deadLetters{service: s, delivery: a.delivery, trial: a.trial})
 	a.run.Delivered(a.number, a.trace)
 	if a.broken == nil {
 		return
@@ -44,6 +44,8 @@ func (s *Service) begin(a *attempt) {
 type deadLetters struct {
 	service *Service
 	*delivery
+	// trial: no other service is asked whether a dead-lettered payload was applied.
+	trial bool
 }
 
 // Own returns the id of the delivery's own dead letter.
@@ -117,7 +119,7 @@ func (l *deadLetters) Replaceable(ctx context.Context, dead dedupe.Record) (bool
 		return dead.LastError == typeUnknown, nil
 	case h.Leased == nil:
 		return true, nil
-	case h.Leased.Reconcile == nil:
+	case l.trial, h.Leased.Reconcile == nil:
 		return false, nil
 	}
 	event := l.event

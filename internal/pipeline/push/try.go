@@ -1,39 +1,58 @@
 package push
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"net/http"
+	"maps"
+	"slices"
 
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
 
-// Try says what the service would do of a message, were it delivered now and first of its key: it passes the steps of a
-// delivery that read, and asks the handler, a leased one for its plan alone. It claims, writes, publishes and calls nothing.
-// The service's store must refuse commits, for a handler that commits by itself. It implements dryrun.Worker.
+// Try says what the service would do of a message, were it delivered now and first of its key. It takes the steps of an
+// attempt, with a store that takes no writes and shows what they would change. A leased handler is asked for its plan alone.
+// The service's own store must refuse commits, for a handler that commits by itself. It implements dryrun.Worker.
 func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, error) {
 	q, ok := s.queues[m.Queue]
 	if !ok {
 		return dryrun.Trial{}, dryrun.ErrNoQueue
 	}
-	a := &attempt{delivery: s.decode(q, envelope{message: s.whole(q, m.Message), messageID: m.ID, publishedAt: m.PublishedAt, received: s.config.Now()})}
-	t := dryrun.Trial{
-		Queue: q.ID, Tenant: a.record.Tenant, EventID: a.record.EventID, EventType: a.record.EventType, OrderingKey: a.record.OrderingKey,
-		From: m.From, Writes: []dryrun.Change{}, Emits: []dryrun.Emission{}, Calls: []dryrun.Call{},
+	t := dryrun.Trial{Queue: q.ID, From: m.From, Writes: []dryrun.Change{}, Emits: []dryrun.Emission{}, Calls: []dryrun.Call{}}
+	shows := &shows{Getter: s.config.Store, trial: &t}
+	s = &Service{config: s.config, queues: s.queues, once: &dedupe.Once{Store: shows, Now: s.config.Now, NewToken: s.config.NewToken}}
+	a := &attempt{
+		delivery: s.decode(q, envelope{message: s.whole(q, m.Message), messageID: m.ID, publishedAt: m.PublishedAt, received: s.config.Now()}),
+		known:    true, trial: true,
 	}
-	f, err := s.try(ctx, a, &t)
-	if err != nil {
-		return t, err
+	a.handler = handler.Handler{Tx: planned(a.handler, &t)}
+	t.Tenant, t.EventID, t.EventType, t.OrderingKey = a.record.Tenant, a.record.EventID, a.record.EventType, a.record.OrderingKey
+	f := s.steps(ctx, a)
+	if shows.failed != nil {
+		return t, shows.failed
 	}
-	if f.state == answered {
-		t.Outcome, t.Status, t.Reason, t.Result, t.Ref = f.answer.Outcome, f.answer.Status, f.answer.Reason, f.answer.result, f.answer.Ref
+	if t.Tries > 0 {
+		t.Handler = a.policy.Name
+	}
+	if reply := f.answer; f.state == answered {
+		t.Attempt, t.Outcome, t.Status, t.Reason, t.Result, t.Ref = reply.Attempt, reply.Outcome, reply.Status, reply.Reason, reply.result, reply.Ref
+		if t.Tries > 0 {
+			t.Reason = ""
+		}
+		if len(t.Calls) > 0 {
+			t.Outcome, t.Status = dryrun.Calls, 0
+		}
 		return t, nil
+	}
+	if a.broken == nil {
+		t.Attempt = a.run.Attempt()
 	}
 	t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []dryrun.Call{}
 	means, failure := a.exhausted(f.means, f.failure, t.Attempt)
@@ -46,41 +65,57 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	return t, nil
 }
 
-// try takes the steps. The error says that the store did not answer.
-func (s *Service) try(ctx context.Context, a *attempt, t *dryrun.Trial) (finding, error) {
-	if f := s.dropped(a.delivery); f.state != goesOn {
-		return f, nil
-	}
-	if a.broken != nil {
-		return found(failed, a.broken), nil
-	}
-	s.begin(a)
-	a.run.Letters(&trialLetters{deadLetters{service: s, delivery: a.delivery}})
-	seen, err := a.run.Look(ctx)
-	if err != nil {
-		return finding{}, err
-	}
-	if t.Attempt = a.run.Attempt(); seen != dedupe.Fresh && seen != dedupe.Early && seen != dedupe.Waiting {
-		f := s.read(a, seen)
-		if f.state == answered {
-			t.Attempt = 0
-		}
-		return f, nil
-	}
-	if !a.found {
-		return found(failed, retry.Permanent(typeUnknown, nil)), nil
-	}
-	t.Handler = a.policy.Name
-	ctx, cancel := context.WithTimeout(ctx, a.policy.Timeout)
-	defer cancel()
-	event := a.numbered()
-	for ; event.Try < dedupe.MaxTry; event.Try++ {
+// planned asks a handler as a trial does.
+func planned(h handler.Handler, t *dryrun.Trial) handler.Tx {
+	return func(ctx context.Context, event handler.Event) (handler.Effect, error) {
 		t.Tries = event.Try + 1
-		if f, err := s.tried(ctx, a, event, t); !errors.Is(err, dryrun.ErrRefused) {
-			return f, err
+		switch {
+		case h.Leased == nil:
+			return h.Tx(ctx, event)
+		case h.Leased.Plan == nil:
+			return handler.Effect{}, retry.Permanent("handler_without_plan", nil)
 		}
+		plan, err := h.Leased.Plan(ctx, event)
+		if t.Calls = t.Calls[:0]; len(plan.Calls) > 0 {
+			t.Ask(plan.Calls)
+			plan.Effect = handler.Effect{Writes: plan.Writes}
+		}
+		return plan.Effect, err
 	}
-	return found(held, retry.Busy("contention", nil)), nil
+}
+
+// shows is a store that takes no writes, and shows in a trial what those of an effect would change.
+type shows struct {
+	store.Getter
+	trial  *dryrun.Trial
+	failed error
+}
+
+// Get reads a document. No event waits for its next attempt.
+func (s *shows) Get(ctx context.Context, key store.Key) (store.Document, error) {
+	doc, err := s.Getter.Get(ctx, key)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		s.failed = cmp.Or(s.failed, err)
+	}
+	if key.Collection == dedupe.Collection && err == nil {
+		doc.Fields = maps.Clone(doc.Fields)
+		delete(doc.Fields, "next_retry_at")
+	}
+	return doc, err
+}
+
+// Commit shows what the commit would change, but for what is recorded of the event.
+func (s *shows) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	err := s.trial.Show(ctx, s.Getter, slices.DeleteFunc(slices.Clone(writes), func(w store.Write) bool {
+		return w.Key.Collection == dedupe.Collection || w.Key.Collection == deadletter.Collection
+	}))
+	switch {
+	case errors.Is(err, dryrun.ErrRefused):
+		return nil, store.ErrStale
+	case err != nil && !errors.Is(err, store.ErrInvalid):
+		s.failed = cmp.Or(s.failed, err)
+	}
+	return make([]store.Version, len(writes)), err
 }
 
 // whole adds to a message that is its body alone the attributes that a producer's would have.
@@ -96,58 +131,6 @@ func (s *Service) whole(q *queue, m contract.Message) contract.Message {
 	}
 	m.Attributes = q.Addressed(made.Map())
 	return m
-}
-
-// tried asks the handler, and shows what its effect would meet. The error is dryrun.ErrRefused where the commit would be.
-func (s *Service) tried(ctx context.Context, a *attempt, event handler.Event, t *dryrun.Trial) (finding, error) {
-	plan := handler.Plan{}
-	ask := always(a.handler.Tx)
-	if leased := a.handler.Leased; leased != nil && leased.Plan == nil {
-		return found(failed, retry.Permanent("handler_without_plan", nil)), nil
-	} else if leased != nil {
-		ask = func(ctx context.Context, event handler.Event) (handler.Effect, bool, error) {
-			planned, err := leased.Plan(ctx, event)
-			plan = planned
-			return planned.Effect, true, err
-		}
-	}
-	effect, _, err := guarded(ctx, s.config.Log, event, grace, ask)
-	if err != nil {
-		return found(failed, err), nil
-	}
-	if t.Ask(plan.Calls); len(plan.Calls) > 0 {
-		effect = handler.Effect{Writes: plan.Writes}
-	}
-	if _, err = s.emit(a, event, &effect); err != nil {
-		return found(failed, err), nil
-	}
-	switch err = t.Show(ctx, s.config.Store, effect.Writes); {
-	case errors.Is(err, store.ErrInvalid):
-		return found(failed, retry.Permanent("effect_invalid", err)), nil
-	case err != nil:
-		return finding{}, err
-	}
-	reply := answer{Outcome: retry.Processed, Status: http.StatusOK, result: effect.Result, Ref: effect.Ref}
-	switch {
-	case len(plan.Calls) > 0:
-		reply.Outcome, reply.Status = dryrun.Calls, 0
-	case effect.Superseded:
-		reply.Outcome, reply.Status = retry.Superseded, http.StatusNoContent
-	}
-	return final(reply), nil
-}
-
-// trialLetters is what a trial knows of the dead letters under its event's id. It asks no other service
-// whether a dead-lettered payload was applied.
-type trialLetters struct{ deadLetters }
-
-// Replaceable implements dedupe.Letters. What a leased handler has done is not known.
-func (l *trialLetters) Replaceable(ctx context.Context, dead dedupe.Record) (bool, error) {
-	spec, _ := l.queue.Handler(dead.EventType)
-	if h, ok := l.service.config.Handlers.Lookup(spec.Name); ok && h.Leased != nil {
-		return false, nil
-	}
-	return l.deadLetters.Replaceable(ctx, dead)
 }
 
 // Queue finds a queue of the service's catalog by id or alias.

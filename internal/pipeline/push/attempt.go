@@ -13,12 +13,9 @@ import (
 )
 
 const (
-	// bookkeeping bounds each step that reads or writes around a handler. It goes on after the caller has left.
-	bookkeeping = 5 * time.Second
-	// maxRounds is how often a message is settled because the record or the lane was not as assumed.
-	maxRounds = 3
-	// maxResumes is how many attempts follow the first in one request, also where the clock stands still.
-	maxResumes = 5
+	bookkeeping = 5 * time.Second // bounds each step that reads or writes around a handler, also after the caller has left
+	maxRounds   = 3               // how often a message is settled because the record or the lane was not as assumed
+	maxResumes  = 5               // how many attempts follow the first in one request, also where the clock stands still
 )
 
 // attempt is one attempt of a delivery: where its message stands in its lane, and what is recorded of its event.
@@ -26,11 +23,9 @@ type attempt struct {
 	*delivery
 	position position
 	run      run
-	// known: the event was delivered before, so that its record is read first. waited: the request has just waited
-	// without an attempt, and does not wait for one again.
-	known, waited bool
-	// trial: nothing may come of it.
-	trial bool
+	known    bool // the event was delivered before: its record is read first
+	waited   bool // the request has just waited without an attempt, and does not wait for one again
+	trial    bool // nothing may come of it
 }
 
 // numbered is the event with the numbers of this attempt, as its handler is called with it.

@@ -17,6 +17,7 @@ import (
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/store"
+	"billhook/internal/retry"
 )
 
 // wrapped is the body of a push request (Pub/Sub documentation: receive push messages, wrapped). Other fields are passed over.
@@ -28,9 +29,8 @@ type wrapped struct {
 		OrderingKey string            `json:"orderingKey"`
 		PublishTime time.Time         `json:"publishTime"`
 	} `json:"message"`
-	Subscription string `json:"subscription"`
-	// DeliveryAttempt stands beside message, with a dead-letter policy only.
-	DeliveryAttempt int `json:"deliveryAttempt"`
+	Subscription    string `json:"subscription"`
+	DeliveryAttempt int    `json:"deliveryAttempt"` // with a dead-letter policy only
 }
 
 // envelope is one push, decoded as far as the broker's wrapping goes.
@@ -39,14 +39,10 @@ type envelope struct {
 	messageID    string
 	publishedAt  time.Time
 	subscription string
-	// number is the broker's own count of the deliveries; 0 where it sends none.
-	number int
-	// trace is the id of the trace that the push is part of; empty: it came with none.
-	trace string
-	// received is when the push arrived: it is to be answered within the ack deadline.
-	received time.Time
-	// release gives back what its body held of the budget.
-	release func()
+	number       int       // the broker's own count of the deliveries; 0 where it sends none
+	trace        string    // the id of the trace that the push is part of
+	received     time.Time // it is to be answered within the ack deadline
+	release      func()    // gives back what its body held of the budget
 }
 
 var errEnvelope = errors.New("push: not a push request's body")
@@ -59,9 +55,7 @@ func decodeEnvelope(body []byte) (envelope, error) {
 		return envelope{}, errEnvelope
 	}
 	return envelope{
-		message: contract.Message{
-			Data: w.Message.Data, Attributes: w.Message.Attributes, OrderingKey: w.Message.OrderingKey,
-		},
+		message:      contract.Message{Data: w.Message.Data, Attributes: w.Message.Attributes, OrderingKey: w.Message.OrderingKey},
 		messageID:    w.Message.MessageID,
 		publishedAt:  w.Message.PublishTime,
 		subscription: w.Subscription[strings.LastIndexByte(w.Subscription, '/')+1:],
@@ -74,36 +68,30 @@ type delivery struct {
 	envelope
 	origin
 	task
-	queue *queue
-	event handler.Event
-	// record is the identity of the event's record, as far as the message could be read.
-	record dedupe.Record
-	// broken is why the message has no valid event.
-	broken error
-	// lane is where the message waits if it has to. mayMissLane: an instance may not know of a new lane for noneWaitFor.
-	lane        lane.Name
-	mayMissLane bool
+	queue       *queue
+	event       handler.Event
+	record      dedupe.Record // the identity of the event's record, as far as the message could be read
+	broken      error         // why the message has no valid event
+	lane        lane.Name     // where the message waits if it has to
+	mayMissLane bool          // an instance may not know of a new lane for noneWaitFor
 }
 
 // origin is where a message comes from.
 type origin struct {
-	// returned: it comes back from a wait elsewhere than with the broker. replayed: it is a dead letter again.
-	returned, replayed bool
-	// published is when it was published first, and firstID its first message id, as far as its attributes tell.
-	published time.Time
-	firstID   string
+	returned  bool      // it comes back from a wait elsewhere than with the broker
+	replayed  bool      // it is a dead letter again
+	published time.Time // first, as far as its attributes tell
+	firstID   string    // its first message id
 }
 
 // task is who handles an event.
 type task struct {
-	// policy is the catalog's entry of the event's handler, and handler the registered one, if found.
-	policy  catalog.Handler
-	handler handler.Handler
-	found   bool
-	// allowed is how many attempts the event has, and before those that were made elsewhere.
-	allowed, before int
-	// republished is the message that a claim keeps, for a sweep to publish it again.
-	republished *contract.Message
+	policy      catalog.Handler
+	handler     handler.Handler
+	found       bool              // the handler is registered
+	allowed     int               // how many attempts the event has
+	before      int               // those that were made elsewhere
+	republished *contract.Message // what a claim keeps, for a sweep to publish it again
 }
 
 // maxKept is the largest message that a record keeps: half of what a document holds.
@@ -138,7 +126,6 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 	return d
 }
 
-// originOf reads where a message comes from in its attributes.
 func originOf(e envelope) origin {
 	attributes := e.message.Attributes
 	o := origin{
@@ -153,7 +140,6 @@ func originOf(e envelope) origin {
 	return o
 }
 
-// taskOf finds who handles an event, and how often it may be tried.
 func (s *Service) taskOf(d *delivery) (t task) {
 	t.policy, _ = d.queue.Handler(d.event.Type)
 	t.handler, t.found = s.config.Handlers.Lookup(t.policy.Name)
@@ -177,4 +163,70 @@ func (s *Service) taskOf(d *delivery) (t task) {
 		}
 	}
 	return t
+}
+
+// maxReplays bounds what an attribute can claim.
+const maxReplays = 1_000_000
+
+// decodeEvent turns a push into the event of its queue's contract, with the identity of its record, as far as the
+// message could be read. The error of a message that breaks the contract is marked terminal. The event of such a message
+// has only the id that it claims: none where its attributes and its body differ, or where one of the two is not valid.
+func decodeEvent(contracts *contract.Set, q *queue, d envelope) (handler.Event, dedupe.Record, error) {
+	record := dedupe.Record{Queue: q.ID, Tenant: dedupe.DefaultTenant, MessageID: d.messageID}
+	if replays, err := strconv.ParseInt(d.message.Attributes[deadletter.AttrReplayCount], 10, 64); err == nil {
+		record.Replays = max(0, min(replays, maxReplays))
+	}
+	named := d.message.Attributes[contract.AttrIdempotencyKey]
+	if id := q.EventID(d.message.Attributes[contract.AttrEventID], named); pii.ID.Valid(id) {
+		record.EventID = id
+	}
+	if tenant := d.message.Attributes[contract.AttrTenant]; tenant != "" {
+		if !pii.ID.Valid(tenant) {
+			return handler.Event{}, record, retry.Permanent("attributes_invalid", nil)
+		}
+		record.Tenant = tenant
+	}
+	body, attributes, err := contracts.Receive(q.Contract, q.OrderingKey, d.message, d.publishedAt)
+	claim := handler.Event{ID: record.EventID}
+	switch {
+	case errors.Is(err, contract.ErrFormat):
+		return handler.Event{}, record, marked(err) // an id of another contract
+	case err != nil:
+		return claim, record, marked(err)
+	}
+	id, eventType := body.Identity()
+	attribute, key := attributes[contract.AttrEventID], body.IdempotencyKey()
+	claim.ID = q.EventID(id, key)
+	if !pii.ID.Valid(claim.ID) || (attribute != "" && attribute != id) || (named != "" && named != key) {
+		claim.ID = ""
+	}
+	if err := body.Validate(); err != nil {
+		return claim, record, marked(err)
+	}
+	if err := body.CheckAttributes(attributes); err != nil {
+		return claim, record, retry.Permanent("attributes_invalid", err)
+	}
+	if record.PayloadHash, err = body.PayloadHash(); err != nil {
+		return claim, record, retry.Unreadable("body_malformed", err)
+	}
+	record.EventID, record.EventType, record.IdempotencyKey = q.EventID(id, key), eventType, key
+	body = body.KnownAs(record.EventID)
+	record.CorrelationID, record.OrderingKey = attributes[contract.AttrCorrelationID], attributes[contract.AttrOrderingKey]
+	record.Customer = contract.CustomerOf(record.Tenant, attributes[contract.AttrCustomerID])
+	return handler.Event{
+		Queue: q.ID, Tenant: record.Tenant, ID: record.EventID, Type: record.EventType, Contract: q.Contract,
+		CorrelationID: record.CorrelationID, OrderingKey: record.OrderingKey, MessageID: d.messageID, PublishedAt: d.publishedAt, Body: body, Attributes: attributes,
+	}, record, nil
+}
+
+func marked(err error) error {
+	var invalid *contract.Invalid
+	switch {
+	case errors.As(err, &invalid):
+		return retry.Permanent("contract_broken", err)
+	case errors.Is(err, contract.ErrFormat):
+		return retry.Unreadable("contract_mismatch", nil)
+	default:
+		return retry.Unreadable("body_malformed", err)
+	}
 }

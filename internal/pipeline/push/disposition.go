@@ -27,19 +27,18 @@ const (
 type finding struct {
 	state   state
 	failure error
-	// means is what the failure means here.
-	means retry.Verdict
-	// attempt is which of the event's attempts has failed; 0: none.
-	attempt int
-	// due is when the message may be tried again, as far as known.
-	due    time.Time
-	answer answer
+	means   retry.Verdict // what the failure means here
+	attempt int           // which of the event's attempts has failed; 0: none
+	due     time.Time     // when the message may be tried again, as far as known
+	answer  answer
 }
 
 // found is a failure that means what its error says.
 func found(state state, failure error) finding {
 	return finding{state: state, failure: failure, means: retry.Decide(failure)}
 }
+
+func (f finding) dueAt(due time.Time) finding { f.due = due; return f }
 
 // final is an answer.
 func final(reply answer) finding { return finding{state: answered, answer: reply} }
@@ -70,16 +69,10 @@ type condition struct {
 // situation is what a rule may depend on.
 type situation struct {
 	finding
-	queue *queue
-	// delivery is the broker's count of the message; 0: it sends none.
-	delivery int
-	now      time.Time
-	// waited: the request has just waited without an attempt.
-	waited bool
-	// next is when the request itself would go on; zero: it cannot. latest is until when it may.
-	next, latest time.Time
-	// wait is the policy's, and asked the one that the called service asks for.
-	wait, asked time.Duration
+	*attempt
+	now          time.Time
+	next, latest time.Time     // when the request itself would go on, and until when it may; zero: it cannot
+	wait, asked  time.Duration // the policy's wait, and the one that the called service asks for
 }
 
 var (
@@ -96,7 +89,7 @@ var (
 	oneTarget    = condition{"all messages of the queue go to one target", func(s *situation) bool { return s.queue.oneTarget }}
 	manyTargets  = condition{"the queue has several targets, or none", func(s *situation) bool { return !s.queue.oneTarget }}
 	brokersWait  = condition{"the broker's own wait is the policy's", func(s *situation) bool {
-		return s.queue.BrokerKeepsTime() && (s.delivery == 0 || s.delivery == s.attempt)
+		return s.queue.BrokerKeepsTime() && (s.number == 0 || s.number == s.finding.attempt)
 	}}
 	inBudget = condition{"the queue's `nack_budget` has one left", func(s *situation) bool { return s.queue.nacks.AllowN(s.now, 1) }} // and takes it
 )
@@ -133,7 +126,7 @@ const (
 // dispose looks the finding up in the table, and says when the message is due again.
 func (s *Service) dispose(a *attempt, f finding) (disposition, time.Time) {
 	q, backoff := a.queue, a.policy.Backoff
-	in := situation{finding: f, queue: q, delivery: a.number, now: s.config.Now(), waited: a.waited, next: f.due}
+	in := situation{finding: f, attempt: a, now: s.config.Now(), next: f.due}
 	if !s.Draining() { // an attempt has to be answered by the ack deadline
 		in.latest = a.received.Add(min(maxResume, q.AckDeadline-q.SlotWait-a.policy.Timeout-bookkeeping-1))
 	}

@@ -8,8 +8,11 @@ package push
 import (
 	"cmp"
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
+	"regexp"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +20,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"billhook/catalog"
+	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
@@ -51,9 +55,7 @@ type Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
 
 // Config is what a Service is made of. Every field but Rates is required.
 type Config struct {
-	// Queues are those this worker serves; disabled ones are passed over.
-	Queues []catalog.Queue
-	// Catalog has the contracts of bodies, and the topics of emissions.
+	Queues        []catalog.Queue // disabled ones are passed over
 	Catalog       *catalog.Catalog
 	Handlers      *handler.Registry
 	Store         store.Store
@@ -63,34 +65,27 @@ type Config struct {
 	Authenticator Authenticator
 	Log           *slog.Logger
 	Metrics       *telemetry.Metrics
-	// Rates counts what becomes of deliveries; nil: nobody does.
-	Rates *rates.Recorder
-	Now   func() time.Time
-	Timer Timer
-	// Instance names this process in logs and in the log of an event's attempts.
-	Instance string
-	// NewToken names one attempt; random.
-	NewToken func() string
-	// Dice returns a random number in [0,1), for the jitter of a backoff.
-	Dice func() float64
+	Rates         *rates.Recorder // nil: nobody counts what becomes of deliveries
+	Now           func() time.Time
+	Timer         Timer
+	Instance      string         // names this process
+	NewToken      func() string  // names one attempt; random
+	Dice          func() float64 // random in [0,1), for the jitter of a backoff
 }
 
 // Service answers pushes.
 type Service struct {
-	config Config
-	once   *dedupe.Once
-	queues map[string]*queue
-	// bodies is the budget of the bodies in flight.
+	config   Config
+	once     *dedupe.Once
+	queues   map[string]*queue
 	bodies   *serve.Budget
 	draining atomic.Bool
-	// ended is closed when the service begins to drain.
-	ended chan struct{}
+	ended    chan struct{} // closed when the service begins to drain
 }
 
 // queue is one queue being served.
 type queue struct {
 	catalog.Queue
-	// slots bounds how many of its messages are handled at once.
 	slots *slots
 	// waits: it is ordered, and its messages wait as a rule, so each of its deliveries looks for one before it.
 	waits bool
@@ -198,7 +193,7 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request) {
 	serve.WriteJSON(w, status, reply)
 }
 
-// deadLetter keeps one dead letter in the store. Where the store is down, it stays on its topic.
+// deadLetter keeps one dead letter in the store, or leaves it on its topic.
 func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request) {
 	q, e, ok := s.admit(w, r)
 	if !ok {
@@ -219,4 +214,115 @@ func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request) {
 	s.config.Log.LogAttrs(ctx, slog.LevelInfo, "dead letter kept", slog.String("queue", q.ID),
 		slog.String("message_id", e.messageID), slog.Bool("new", fresh))
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// maxPushBody is a message of Pub/Sub's largest size in base64, with attributes that JSON may escape to six times their
+// size, and the wrapping.
+const maxPushBody = (contract.MaxMessageBytes/3+1)*4 + contract.MaxAttributes*(contract.MaxAttributeKey+contract.MaxAttributeValue)*6 + 64<<10
+
+// admit refuses while draining, authenticates, finds the queue, and reads and decodes the body. Where ok is false it has
+// answered; else the caller answers, and then releases the push.
+func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, e envelope, ok bool) {
+	if !s.authentic(w, r) {
+		return nil, envelope{}, false
+	}
+	if q, ok = s.queues[chi.URLParam(r, "queue")]; !ok {
+		return s.refuse(w, r, errQueue)
+	}
+	var body serve.Body
+	release := func() { body.Release(s.bodies, 0) }
+	err := body.Read(w, r, maxPushBody, s.bodies)
+	if err == nil && int64(len(body.Bytes())) < r.ContentLength {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		release()
+		return s.refuse(w, r, unread.Problem(err))
+	}
+	if e, err = decodeEnvelope(body.Bytes()); err != nil {
+		release()
+		// This did not come from Pub/Sub: there is no message that could be lost.
+		return s.refuse(w, r, errNotPush)
+	}
+	e.trace = traceOf(r.Header.Get("Traceparent"), e.message.Attributes["googclient_traceparent"])
+	e.release = release // the message is as large, and in memory until it is answered
+	return q, e, true
+}
+
+// traceparent is the header of the W3C's Trace Context, as far as the id of the trace.
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}`)
+
+// traceOf is the id of the trace in the first of the values that has one; else it is empty.
+func traceOf(values ...string) string {
+	for _, value := range values {
+		if found := traceparent.FindStringSubmatch(value); found != nil && strings.Trim(found[1], "0") != "" {
+			return found[1]
+		}
+	}
+	return ""
+}
+
+// Why a push is refused, in the order of its admission.
+var (
+	errDraining  = serve.Refuse(http.StatusServiceUnavailable, "shutting_down", "This instance is shutting down; deliver again.")
+	errTwoTokens = serve.Refuse(http.StatusForbidden, "forbidden", "A push carries its token in one Authorization, and no other.")
+	errBrowser   = serve.Refuse(http.StatusForbidden, "cross_origin", "A browser does not push.")
+	errQueue     = serve.Refuse(http.StatusNotFound, "queue_unknown", "This worker serves no queue of that name. See the catalog: is the queue enabled, and in this worker's pool?")
+	errNotPush   = serve.Refuse(http.StatusBadRequest, "envelope_malformed", "The body is not Pub/Sub's wrapped push format.")
+	errUnkept    = serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The dead letter could not be stored; deliver again.")
+	unauthorized = serve.Ladder{
+		Rungs: []serve.Rung{
+			{Of: serve.ErrNotAllowed, As: serve.Refuse(http.StatusForbidden, "forbidden", "The token's account may not push here.")},
+			{Of: serve.ErrKeysUnavailable, As: serve.Refuse(http.StatusServiceUnavailable, "keys_unavailable", "The token cannot be checked now; deliver again.")},
+		},
+		Last: serve.Refuse(http.StatusUnauthorized, "unauthorized", "The push needs a valid OIDC token of the push service account."),
+	}
+	unread = serve.Ladder{
+		Rungs: []serve.Rung{
+			{Of: serve.ErrTooLarge, As: serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than any Pub/Sub message.")},
+			{Of: serve.ErrNoRoom, As: serve.Refuse(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; deliver again.")},
+		},
+		Last: serve.Refuse(http.StatusServiceUnavailable, "body_unread", "The body did not arrive whole; deliver again."),
+	}
+)
+
+// authentic reports whether the service is not draining, and the request comes from the broker or the scheduler. Where it
+// returns false it has answered.
+func (s *Service) authentic(w http.ResponseWriter, r *http.Request) bool {
+	var p *serve.Problem
+	switch {
+	case s.draining.Load():
+		p = errDraining
+	// Cloud Run checks X-Serverless-Authorization in place of Authorization, which it then passes on unchecked, and does
+	// not document which of two it checks. The broker and the scheduler send one Authorization and no other.
+	case len(r.Header.Values("X-Serverless-Authorization")) > 0 || len(r.Header.Values("Authorization")) > 1:
+		p = errTwoTokens
+	// Only browsers send these. Beside an emulator, where no token is asked for, any open page could post here.
+	case len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0:
+		p = errBrowser
+	default:
+		if err := s.config.Authenticator.Verify(r.Context(), r.Header.Get("Authorization")); err != nil {
+			p = unauthorized.Problem(err)
+		}
+	}
+	if p != nil {
+		s.refuse(w, r, p)
+	}
+	return p == nil
+}
+
+// Authenticated passes on requests with the token of a push, such as Cloud Scheduler's, and refuses all others.
+func (s *Service) Authenticated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.authentic(w, r) {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// refuse answers a push that is not admitted.
+func (s *Service) refuse(w http.ResponseWriter, r *http.Request, p *serve.Problem) (*queue, envelope, bool) {
+	s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "push refused", slog.String("reason", p.Code), slog.Int("status", p.Status))
+	p.Write(w)
+	return nil, envelope{}, false
 }

@@ -7,32 +7,26 @@ import (
 	"time"
 )
 
-// The bounds of what waits for a slot. A broker has at most some 1,000 pushes of one
-// subscription under way (Pub/Sub documentation: push subscriptions, delivery rate).
+// A broker has at most some 1,000 pushes of one subscription under way (Pub/Sub documentation: push subscriptions).
 const (
 	maxWaiting      = 1000
 	maxWaitingBytes = 64 << 20
 )
 
-// slots bounds how many messages of a queue are handled at once. A message beyond that waits its turn. Turns go round the
-// ordering keys, so that a key with many messages does not hold up one with few.
+// slots bounds how many messages of a queue are handled at once. Those that wait are served round their ordering keys, so
+// that a key with many messages does not hold up one with few.
 type slots struct {
-	mu   sync.Mutex
-	free int
-	// timer bounds a wait, and end is closed where every wait ends.
-	timer Timer
-	end   <-chan struct{}
-	// keys are those of which messages wait, in the order of their turns.
-	keys []string
-	// waiting are the messages of a key that wait, the longest first.
-	waiting map[string][]*waiter
-	// count and bytes are those of all messages that wait.
-	count, bytes int
+	mu           sync.Mutex
+	free         int
+	timer        Timer
+	end          <-chan struct{}      // closed where every wait ends
+	keys         []string             // those of which messages wait, the next first
+	waiting      map[string][]*waiter // by key, the longest first
+	count, bytes int                  // of all messages that wait
 }
 
-// waiter is one message that waits. granted is closed when it has its slot.
 type waiter struct {
-	granted chan struct{}
+	granted chan struct{} // closed when it has its slot
 	size    int
 }
 
@@ -82,7 +76,7 @@ func (s *slots) acquire(ctx context.Context, key string, size int, patience time
 	return false
 }
 
-// unlessEnded reports whether the slot just taken may be used. Where the service has ended, it is given back.
+// unlessEnded gives the slot just taken back where the service has ended.
 func (s *slots) unlessEnded() bool {
 	select {
 	case <-s.end:
@@ -104,14 +98,13 @@ func (s *slots) remove(key string, w *waiter) {
 	s.bytes -= w.size
 }
 
-// release gives a slot back.
 func (s *slots) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.handOver()
 }
 
-// handOver gives a slot to the key whose turn it is, or frees it. The caller holds the lock.
+// handOver gives a slot to the next key, or frees it. The caller holds the lock.
 func (s *slots) handOver() {
 	if len(s.keys) == 0 {
 		s.free++

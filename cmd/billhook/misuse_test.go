@@ -12,7 +12,7 @@ import (
 func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 	t.Parallel()
 	for arguments, want := range map[string]string{
-		"":                                   "billhook: say which command: audit, catalog, ",
+		"":                                   "billhook: say which command: accounts, audit, catalog, ",
 		"qeues":                              `no command "qeues"; did you mean queues?`,
 		"dlq":                                "dlq: say which command: ",
 		"operations aprove":                  `operations has no command "aprove"; did you mean approve?` + "\nusage: billhook operations <command>\nbillhook operations --help says more",

@@ -342,8 +342,14 @@ func (a *asked) print(ctx context.Context, in console.Input) error {
 	return a.p.printJSON(answer)
 }
 
-// fields prints an answer, member by member, and the lists in it as tables.
+// fields prints an answer, member by member, and the lists in it as tables; as CSV it is the first of these, where there
+// is one.
 func (p *program) fields(columns []console.Column, answer any) {
+	first := slices.IndexFunc(columns, func(c console.Column) bool { return c.Inside != nil })
+	if p.asCSV && first >= 0 {
+		p.items(columns[first].Inside, columns[first].Value(answer))
+		return
+	}
 	var names, cells []string
 	for _, c := range columns {
 		if c.Inside == nil && !c.Block {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
@@ -15,7 +14,6 @@ import (
 
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
-	"billhook/internal/apps/ledger/seal"
 )
 
 type statement struct {
@@ -43,8 +41,7 @@ type stated struct {
 }
 
 func (b *books) statement() *cobra.Command {
-	var asCSV bool
-	command := b.ofPeriod(&cobra.Command{
+	return b.ofPeriod(&cobra.Command{
 		Use: "statement <account>", Short: "Print what moved on an account in a month or several, with the balance behind each line", Args: cobra.ExactArgs(1),
 		Long: "The lines are in the order in which they were posted. An account is one of the chart of catalog/journal.yaml, or one of\n" +
 			"points: of a user (points:user:<uid>), a customer (points:customer:<id>), or all of a kind (points:user).",
@@ -53,15 +50,10 @@ func (b *books) statement() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asCSV && !b.asJSON {
-				return s.csv(b.stdout)
-			}
 			b.printStatement(s)
 			return b.printJSON(s)
 		},
 	})
-	command.Flags().BoolVar(&asCSV, "csv", false, "print CSV: a row for the opening balance, one for each line, one for what they add up to, one for the closing balance")
-	return command
 }
 
 // stated puts a statement together. The opening balance of an account with totals is that of the
@@ -148,40 +140,21 @@ func (b *books) printStatement(s statement) {
 	rows := [][]string{}
 	balances := func(name string, of map[string]int64) {
 		for _, currency := range slices.Sorted(maps.Keys(of)) {
-			rows = append(rows, row(name, "", "", "", "", "", decimal(of[currency], currency), currency))
+			rows = append(rows, row("", "", "", "", "", name, s.Account, "", "", decimal(of[currency], currency), currency, ""))
 		}
 	}
 	balances("opening", s.Opening)
 	for _, l := range s.Lines {
-		rows = append(rows, row(when(l.PostedAt), l.EventID, l.Kind, l.Account, amountOf(l.Debit, l.Currency), amountOf(l.Credit, l.Currency), decimal(l.Balance, l.Currency), l.Currency))
+		rows = append(rows, row(when(l.PostedAt), when(l.OccurredAt), l.Entry, l.EventID, l.EventType, l.Kind, l.Account,
+			amountOf(l.Debit, l.Currency), amountOf(l.Credit, l.Currency), decimal(l.Balance, l.Currency), l.Currency, sealNumber(l.Seal)))
 	}
 	balances("closing", s.Closing)
 	if len(rows) == 0 {
 		b.printf("Nothing has moved on it.\n")
 		return
 	}
-	b.table([]string{"POSTED", "EVENT", "KIND", "ACCOUNT", "DEBIT", "CREDIT", "BALANCE", "CURRENCY"}, rows, "KIND", "ACCOUNT")
-}
-
-func (s statement) csv(to io.Writer) error {
-	rows := [][]string{{"posted_at", "occurred_at", "entry", "event_id", "event_type", "kind", "account", "currency", "debit", "credit", "balance", "seal"}}
-	sums := map[string]seal.Sum{}
-	balances := func(kind string, of map[string]int64) {
-		for _, currency := range slices.Sorted(maps.Keys(of)) {
-			rows = append(rows, row("", "", "", "", "", kind, s.Account, currency, "", "", decimal(of[currency], currency), ""))
-		}
-	}
-	balances("opening", s.Opening)
-	for _, l := range s.Lines {
-		rows = append(rows, row(moment(l.PostedAt), moment(l.OccurredAt), l.Entry, l.EventID, l.EventType, l.Kind, l.Account, l.Currency,
-			amountOf(l.Debit, l.Currency), amountOf(l.Credit, l.Currency), decimal(l.Balance, l.Currency), sealNumber(l.Seal)))
-		sums[l.Currency] = seal.Sum{Debit: sums[l.Currency].Debit + l.Debit, Credit: sums[l.Currency].Credit + l.Credit}
-	}
-	for _, currency := range slices.Sorted(maps.Keys(sums)) {
-		rows = append(rows, row("", "", "", "", "", totalKind, s.Account, currency, decimal(sums[currency].Debit, currency), decimal(sums[currency].Credit, currency), "", ""))
-	}
-	balances("closing", s.Closing)
-	return writeCSV(to, rows)
+	b.table([]string{"POSTED", "HAPPENED", "ENTRY", "EVENT", "TYPE", "KIND", "ACCOUNT", "DEBIT", "CREDIT", "BALANCE", "CURRENCY", "SEAL"}, rows,
+		"ENTRY", "HAPPENED", "TYPE", "SEAL", "ACCOUNT")
 }
 
 func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }

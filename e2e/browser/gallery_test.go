@@ -341,7 +341,7 @@ func (s *shop) subjects(t *testing.T) map[string][]string {
 		"/ops/journal/entries/{":   {entries.Items[0].ID},
 		"/ops/products/{":          {"700000000000000995"},
 		"/ops/endpoints/{":         {longID[:100]},
-		"/ops/periods/{":           {period},
+		"/ops/journal/periods/{":   {period},
 		"/ops/stock/{":             {samples.Product},
 	}
 	const of = "/ops/operations/{"

@@ -67,7 +67,7 @@ func TestTheCommandsOfTheDocumentsExist(t *testing.T) {
 	}
 	seen := 0
 	for document, text := range documents(t) {
-		for _, match := range regexp.MustCompile("bin/billhook((?: [a-z]+)+)([^\n`#]*)").FindAllStringSubmatch(text, -1) {
+		for _, match := range regexp.MustCompile("bin/billhook((?: [a-z]+(?:-[a-z]+)*)+)([^\n`#]*)").FindAllStringSubmatch(text, -1) {
 			words := strings.Fields(match[1])
 			about, whole := help(words), len(words)
 			for ; len(words) > 1 && !strings.Contains(about, "\n  billhook "+strings.Join(words, " ")); about = help(words) {

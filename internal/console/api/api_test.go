@@ -44,7 +44,8 @@ type shelfOf struct {
 type listShelves struct {
 	console.Owned
 	console.Span
-	Sort string `json:"-" query:"sort" validate:"oneof=id pieces" default:"id" help:"by what"`
+	Month string `json:"-" query:"month" validate:"omitempty,month" help:"of a month"`
+	Sort  string `json:"-" query:"sort" validate:"oneof=id pieces" default:"id" help:"by what"`
 	console.Page
 }
 
@@ -137,6 +138,8 @@ func TestARequestIsReadAndRefusedByItsTags(t *testing.T) {
 		"a limit of nothing":            {"GET", "/v1/shelves?limit=0", "", 400, "a number from 1 to 1000"},
 		"a limit of too much":           {"GET", "/v1/shelves?limit=1001", "", 400, "a number from 1 to 1000"},
 		"a value that is none of a few": {"GET", "/v1/shelves?sort=age", "", 400, "is id, pieces"},
+		"a month":                       {"GET", "/v1/shelves?month=2026-11", "", 200, `"items"`},
+		"a month that is none":          {"GET", "/v1/shelves?month=2026-13", "", 400, `"month_invalid"`},
 		"a value in other letters":      {"GET", "/v1/shelves?sort=PIECES&limit=10", "", 200, `"next":""`},
 		"a span from an age to a time":  {"GET", "/v1/shelves?since=36h&until=2026-11-21T08:00:00Z", "", 200, "2026-11-19T21:00:00Z to 2026-11-21T08:00:00Z"},
 		"an age in days":                {"GET", "/v1/shelves?since=7d", "", 200, "2026-11-14T09:00:00Z to"},
@@ -381,4 +384,50 @@ func TestAColumnSaysItsAmountWithItsCurrency(t *testing.T) {
 	require.Empty(t, show.Columns[1].Text(paid{}), "what is not known is no amount")
 	require.Equal(t, "u1", show.Columns[2].Inside[0].Text(of.Users[0]))
 	require.Equal(t, []string{"p1", "1999", ""}, []string{console.Member(of, "id"), console.Member(of, "amount"), console.Member(of, "odd")})
+}
+
+// bill is an answer with a table of amounts whose currency is a column of its own, and another that a list shows as text.
+type bill struct {
+	Lines []line `json:"lines" show:"Lines,brief"`
+	console.Continued
+}
+
+type line struct {
+	Currency string `json:"currency" show:"Currency"`
+	Amount   int64  `json:"amount" show:"Amount" in:"currency"`
+}
+
+func (l line) String() string { return fmt.Sprint(l.Amount, " ", l.Currency) }
+
+// Allows says that bills are never paid twice.
+func (bill) Allows(verb string) bool { return verb != "pay" }
+
+func TestAnAnswerThatHoldsAListSaysWhereThatGoesOn(t *testing.T) {
+	t.Parallel()
+	type ofBill struct{ console.Page }
+	c := console.NewCatalog([]console.Operation{
+		console.New(console.Row{Name: "bills show", Path: "GET /v1/bill", Summary: "Show a bill"}, func(_ context.Context, _ audit.Author, in ofBill) (bill, error) {
+			if in.After.ID != "" {
+				return bill{}, fmt.Errorf("%w: at %s", errFull, in.After.ID)
+			}
+			return bill{Continued: console.ContinuedAt(store.Cursor{ID: "l7"})}, nil
+		}),
+		console.New(console.Row{Name: "bills names", Path: "GET /v1/bills", Summary: "List names"}, func(context.Context, audit.Author, struct{}) (console.List[string], error) {
+			return console.ListOf([]string{"b1"}, store.Cursor{}), nil
+		}),
+	})
+	_, answer, _ := ask(t, c, ada, "GET", "/v1/bill", "")
+	var page console.Continued
+	require.NoError(t, json.Unmarshal([]byte(answer), &page))
+	_, _, log := ask(t, c, ada, "GET", "/v1/bill?page="+page.Next, "")
+	require.Contains(t, log, "at l7")
+
+	show, _ := c.Find("bills show")
+	one := line{"EUR", 1999}
+	require.Equal(t, []string{"EUR", "19.99"}, []string{show.Columns[0].Inside[0].Text(one), show.Columns[0].Inside[1].Text(one)})
+	require.False(t, show.Columns[0].Detail, "what is brief stands in lists too")
+	require.Equal(t, "1999 EUR, 1999 EUR", show.Columns[0].Text(bill{Lines: []line{one, one}}))
+	require.Equal(t, []bool{true, false, true}, []bool{console.Allows(bill{}, "show"), console.Allows(bill{}, "pay"), console.Allows(one, "pay")})
+	names, _ := c.Find("bills names")
+	require.Equal(t, "b1", names.Columns[0].Text("b1"))
 }

@@ -26,6 +26,7 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/payments"
 	"billhook/internal/compose/operations"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -188,7 +189,7 @@ func newestAsked(t *testing.T) []store.Query {
 	letters, reads := &deadletter.Operator{Store: db, Now: time.Now}, ops.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now}
 	(&ops.API{
 		Reads: reads, Operator: letters, Log: slog.New(slog.DiscardHandler), Access: ops.Access{OpenOnLoopback: true},
-		Operations: operations.All(operations.Apps{Store: db, Reads: reads}),
+		Operations: operations.All(operations.Apps{Store: db, Reads: reads, Letters: letters}),
 	}).Routes(router)
 	for path, filters := range map[string]url.Values{
 		"/v1/ops/dead-letters":         {"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}, "since": {"7d"}, "state": {"all"}},
@@ -223,7 +224,8 @@ func newestAsked(t *testing.T) []store.Query {
 	require.NoError(t, err)
 	_, _, err = letters.List(t.Context(), deadletter.Filter{EventID: "e"}, deadletter.Open, store.Cursor{}, 1) // a retry's
 	require.NoError(t, err)
-	_, _, err = ops.Reads{Store: holding{db}}.Account(t.Context(), "acme", "points:user:u", time.Now(), store.Cursor{}, 1)
+	show, _ := console.NewCatalog(ledger.Operations(holding{db})).Find("accounts show")
+	_, err = show.Call(t.Context(), audit.Author{}, console.Input{Path: map[string]string{"account": "points:user:u"}})
 	require.NoError(t, err)
 	return slices.DeleteFunc(db.queries, func(q store.Query) bool { return q.Newest == nil })
 }

@@ -82,7 +82,7 @@ func openGraveyard(t *testing.T, fourEyes bool, fates ...fate) *graveyard {
 		Reads: ops.Reads{Store: db, Now: time.Now, Catalog: queues},
 		Operations: operations.All(operations.Apps{
 			Reads: ops.Reads{Catalog: queues},
-			Tries: &dryrun.Desk{Store: db, Now: time.Now, Worker: func(map[string]string) (dryrun.Worker, error) { return fortune{queues}, nil }},
+			Tries: &dryrun.Trials{Store: db, Now: time.Now, Worker: func(map[string]string) (dryrun.Worker, error) { return fortune{queues}, nil }},
 			Letters: &deadletter.Operator{
 				Store: db, Queue: queues.Queue, Now: time.Now, NewID: func() string { return fmt.Sprint("id-", d.ids.Add(1)) },
 				Wait: func(context.Context, time.Duration) error { return nil }, Relay: func(context.Context, string) error { d.play(t); return nil },

@@ -38,7 +38,7 @@ type Apps struct {
 	Reverter  *journal.Reverter
 	// Letters deals with dead letters, and Tries tries them.
 	Letters *deadletter.Operator
-	Tries   *dryrun.Desk
+	Tries   *dryrun.Trials
 }
 
 // All are the operations of all apps.
@@ -48,7 +48,7 @@ func All(of Apps) *console.Catalog {
 		of.Reads.CustomerOperations(),
 		of.Reads.SearchOperations(),
 		cmp.Or(of.Letters, &deadletter.Operator{}).Operations(of.Reads.Catalog),
-		cmp.Or(of.Tries, &dryrun.Desk{}).Operations(of.Letters, of.Reads.Catalog),
+		cmp.Or(of.Tries, &dryrun.Trials{}).Operations(of.Letters, of.Reads.Catalog),
 		cmp.Or(of.Endpoints, &endpoints.Keeper{}).Operations(),
 		of.Reads.EventOperations(),
 		ledger.Operations(of.Store),

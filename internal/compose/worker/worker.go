@@ -240,7 +240,7 @@ func New(config Config) (*Worker, error) {
 	}
 	upkeep.Operator = operator
 	reads := ops.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}
-	tries := &dryrun.Desk{Store: listed, Now: config.Now, Worker: config.trial}
+	tries := &dryrun.Trials{Store: listed, Now: config.Now, Worker: config.trial}
 	api := &ops.API{
 		Reads: reads, Access: config.Access, Log: config.Log, Operator: operator,
 		Tries: tries,

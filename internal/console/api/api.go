@@ -57,7 +57,7 @@ func (s *Server) Routes(r chi.Router) {
 
 func (s *Server) serve(o console.Operation, w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
-	in, err := inputOf(o, w, r)
+	in, err := InputOf(o, r)
 	if err != nil {
 		s.problem(ctx, o, err).Write(w)
 		return
@@ -94,7 +94,8 @@ func (s *Server) serve(o console.Operation, w http.ResponseWriter, r *http.Reque
 	serve.WriteJSON(w, status, json.RawMessage(body))
 }
 
-func inputOf(o console.Operation, w http.ResponseWriter, r *http.Request) (in console.Input, err error) {
+// InputOf reads a request for an operation. The error is the *serve.Problem that says why it cannot be read.
+func InputOf(o console.Operation, r *http.Request) (in console.Input, err error) {
 	if in.Query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
 		return in, errQuery
 	}
@@ -104,7 +105,7 @@ func inputOf(o console.Operation, w http.ResponseWriter, r *http.Request) (in co
 			in.Path[f.Name] = param(r, f.Name)
 		}
 	}
-	if in.Body, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody)); err != nil {
+	if in.Body, err = io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody)); err != nil {
 		return in, serve.Refuse(http.StatusBadRequest, "body_malformed", "The body could not be read: it has at most 64 KiB.")
 	}
 	return in, nil

@@ -34,7 +34,7 @@ type API struct {
 	Access   Access
 	Log      *slog.Logger
 	Operator *deadletter.Operator
-	Tries    *dryrun.Desk
+	Tries    *dryrun.Trials
 	// Operations are what is declared; nil: nothing.
 	Operations *console.Catalog
 	// Timer is what a tail waits by between two looks.

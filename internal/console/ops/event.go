@@ -21,7 +21,7 @@ type Event struct {
 	Emitted     []string          `json:"emitted"`
 	Waiting     int               `json:"waiting"`
 	Conflicts   []Conflict        `json:"conflicts" show:"Conflicts"`
-	DeadLetters []deadletter.Item `json:"dead_letters"`
+	DeadLetters []deadletter.Item `json:"dead_letters" show:"Dead letters"`
 	// Log has the newest attempts, in their order.
 	Log []dedupe.Attempt `json:"log"`
 	// Places are where the event waits; empty: nothing of it waits anywhere.

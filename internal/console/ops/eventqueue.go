@@ -2,18 +2,23 @@ package ops
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
 	"golang.org/x/sync/errgroup"
 
+	"billhook/internal/console"
+	"billhook/internal/console/api"
 	"billhook/internal/dedupe"
 	"billhook/internal/pii"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
@@ -24,35 +29,61 @@ import (
 // what does not is {"success":false,"error":<code>,"message":...} under the status that /v1/ops
 // has for it.
 func (a *API) eventQueueRoutes(r chi.Router) {
-	r.Route("/api/v1/events", func(r chi.Router) {
-		r.Use(sameOrigin, a.Access.require, bounded(maxRequest), saying)
-		r.Get("/stats", success(a, a.stats))
-		r.Get("/dead-letter", success(a, a.deadEvents))
-		r.Post("/dead-letter/{event_id}/retry", success(a, a.retry))
-		r.Delete("/cleanup", success(a, a.cleanupDays))
-	})
+	r = r.With(sameOrigin, a.Access.require, saying)
+	for _, o := range a.eventQueue() {
+		r.Method(o.Method, o.Pattern, serve.Answer(http.StatusOK, func(r *http.Request) (succeeded, error) {
+			in, err := api.InputOf(o, r)
+			if err != nil {
+				return succeeded{}, err
+			}
+			data, err := a.Console().Call(r.Context(), o, in)
+			return succeeded{Success: true, Data: data}, err
+		}, a.failed))
+	}
 }
 
-type succeeded[T any] struct {
+type succeeded struct {
 	Success bool `json:"success"`
-	Data    T    `json:"data"`
+	Data    any  `json:"data"`
 }
 
-func success[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc {
-	return serve.Answer(http.StatusOK, func(r *http.Request) (succeeded[T], error) {
-		data, err := does(r)
-		return succeeded[T]{Success: true, Data: data}, err
-	}, func(w http.ResponseWriter, r *http.Request, err error) {
-		p := a.problem(r.Context(), err)
-		if p.RetryAfter > 0 {
-			w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
-		}
-		serve.WriteJSON(w, p.Status, struct {
-			Success bool   `json:"success"`
-			Error   string `json:"error"`
-			Message string `json:"message"`
-		}{false, p.Code, p.Detail})
-	})
+func (a *API) failed(w http.ResponseWriter, r *http.Request, err error) {
+	p := a.problem(r.Context(), err)
+	if p.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+	serve.WriteJSON(w, p.Status, struct {
+		Success bool   `json:"success"`
+		Error   string `json:"error"`
+		Message string `json:"message"`
+	}{false, p.Code, p.Detail})
+}
+
+// listDeadEvents asks for open dead letters, as a list without pages.
+type listDeadEvents struct {
+	Limit int `json:"-" query:"limit" default:"100" validate:"min=1,max=1000" help:"the most"`
+}
+
+type retryOf struct {
+	ID string `json:"-" path:"event_id" validate:"required" help:"event id, or that of the dead letter"`
+}
+
+type cleanup struct {
+	Days int `json:"-" query:"olderThanDays" default:"7" validate:"min=1,max=3660" help:"days since the events were completed"` // the event queue's own
+	// Page is that of the answer before.
+	Page string `json:"-" query:"page" help:"the member page of the answer before"`
+}
+
+func (a *API) eventQueue() []console.Operation {
+	return []console.Operation{
+		console.New(console.Row{Name: "event-queue stats", Path: "GET /api/v1/events/stats"},
+			func(ctx context.Context, _ audit.Author, _ struct{}) (Stats, error) { return a.Stats(ctx) }),
+		console.New(console.Row{Name: "event-queue ls", Path: "GET /api/v1/events/dead-letter"}, a.deadEvents),
+		console.New(console.Row{
+			Name: "event-queue retry", Path: "POST /api/v1/events/dead-letter/{event_id}/retry", Needs: console.Act, Errors: deadletter.Failures,
+		}, a.retry),
+		console.New(console.Row{Name: "event-queue cleanup", Path: "DELETE /api/v1/events/cleanup", Needs: console.Act}, a.cleanupDays),
+	}
 }
 
 // Stats are the numbers of events over all queues, by the event queue's statuses. Each event is counted
@@ -69,13 +100,6 @@ type Stats struct {
 	DeadLetter int64 `json:"deadLetter"`
 	// AtLeast: a count stopped before its end, or what a queue has in the broker is not known.
 	AtLeast bool `json:"atLeast,omitempty"`
-}
-
-func (a *API) stats(r *http.Request) (stats Stats, err error) {
-	if err = read(r).err(); err == nil {
-		stats, err = a.Stats(r.Context())
-	}
-	return stats, err
 }
 
 // Stats counts the events of all queues. A count stops at deadletter.CountTo.
@@ -147,14 +171,9 @@ type DeadEvent struct {
 	UpdatedAt    time.Time `json:"updatedAt,omitzero"`
 }
 
-// deadEvents answers a list without pages, as scripts expect: up to limit dead letters, the newest first.
-func (a *API) deadEvents(r *http.Request) ([]DeadEvent, error) {
-	params := read(r, "limit")
-	limit := params.limit(most, store.MaxPage)
-	if err := params.err(); err != nil {
-		return nil, err
-	}
-	items, _, err := a.Operator.List(r.Context(), deadletter.Filter{}, deadletter.Open, store.Cursor{}, limit)
+// deadEvents are the newest.
+func (a *API) deadEvents(ctx context.Context, _ audit.Author, in listDeadEvents) ([]DeadEvent, error) {
+	items, _, err := a.Operator.List(ctx, deadletter.Filter{}, deadletter.Open, store.Cursor{}, in.Limit)
 	events := make([]DeadEvent, len(items))
 	for i, item := range items {
 		q, _ := a.Catalog.Queue(item.Queue)
@@ -185,24 +204,18 @@ const runTime = 20 * time.Second
 const retryWhy = "retry asked for through /api/v1/events"
 
 // retry replays one open dead letter: that of an id, or the only one of an event id.
-func (a *API) retry(r *http.Request) (Retried, error) {
-	if err := read(r).err(); err != nil {
-		return Retried{}, err
-	}
-	item, err := a.openLetter(r.Context(), param(r, "event_id"))
+func (a *API) retry(ctx context.Context, by audit.Author, in retryOf) (Retried, error) {
+	item, err := a.openLetter(ctx, in.ID)
 	if err != nil {
 		return Retried{}, err
 	}
-	op, err := a.Operator.Begin(r.Context(), deadletter.Operation{
+	op, err := a.Operator.Begin(ctx, deadletter.Operation{
 		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: item.Queue, Item: item.ID}, Why: retryWhy,
-	}, Author(r.Context()), 1)
+	}, by, 1)
 	if err == nil && op.Progress == deadletter.Running {
-		ctx, cancel := context.WithTimeout(r.Context(), runTime)
+		ctx, cancel := context.WithTimeout(ctx, runTime)
 		defer cancel()
 		op, err = a.Operator.Run(ctx, op.ID)
-	}
-	if err == nil {
-		a.Log.LogAttrs(r.Context(), slog.LevelInfo, "retry begun", slog.String("operation", op.ID), slog.String("queue", item.Queue), slog.String("progress", string(op.Progress)))
 	}
 	return Retried{
 		ID: item.ID, EventID: item.EventID, Queue: item.Queue, Operation: op.ID, Progress: op.Progress, Replayed: op.Done > 0,
@@ -243,35 +256,27 @@ type CleanedDays struct {
 	Page string `json:"page,omitempty"`
 }
 
-const maxDays = 3660
-
 // cleanupDays removes records that were completed longer ago than that and have expired, page after page until
 // the end or for runTime. One that its queue still remembers stays and is counted: without it a late duplicate
 // would be processed.
-func (a *API) cleanupDays(r *http.Request) (CleanedDays, error) {
-	params := read(r, "olderThanDays", "page")
-	days, err := strconv.Atoi(params.values.Get("olderThanDays"))
-	if params.values.Get("olderThanDays") == "" {
-		days, err = 7, nil // the event queue's own
-	}
-	if err != nil || days < 1 || days > maxDays {
-		params.refuse("olderThanDays_invalid", "The parameter olderThanDays is a number of days, at least 1.")
-	}
-	at := params.page("cleanup", Place{})
-	if err := params.err(); err != nil {
-		return CleanedDays{}, err
-	}
+func (a *API) cleanupDays(ctx context.Context, by audit.Author, in cleanup) (CleanedDays, error) {
 	begun := a.Now().UTC()
-	page := dedupe.Page{Before: begun.AddDate(0, 0, -days), Now: begun, After: at.Cursor, Limit: store.MaxWrites}
+	page := dedupe.Page{Before: begun.AddDate(0, 0, -in.Days), Now: begun, Limit: store.MaxWrites}
+	if at, id, found := strings.Cut(in.Page, "~"); found {
+		micros, _ := strconv.ParseInt(at, 10, 64) // whatever it is, the page begins somewhere, and grants nothing
+		page.After = store.Cursor{At: time.UnixMicro(micros).UTC(), ID: id}
+	}
 	var cleaned CleanedDays
 	for {
-		done, next, err := dedupe.Prune(r.Context(), a.Store, page)
+		done, next, err := dedupe.Prune(ctx, a.Store, page)
 		cleaned.Deleted, cleaned.Remembered = cleaned.Deleted+done.Removed, cleaned.Remembered+done.Remembered
 		page.After = next
 		if err != nil || next.IsZero() || a.Now().Sub(begun) >= runTime {
-			a.Log.LogAttrs(r.Context(), slog.LevelInfo, "ops cleanup", slog.String("who", Who(r.Context())),
+			if !next.IsZero() {
+				cleaned.Page = fmt.Sprintf("%d~%s", next.At.UnixMicro(), next.ID)
+			}
+			a.Log.LogAttrs(ctx, slog.LevelInfo, "ops cleanup", slog.String("who", by.String()),
 				slog.Int("removed", cleaned.Deleted), slog.Int("remembered", cleaned.Remembered), slog.Bool("failed", err != nil))
-			cleaned.Page = params.next("cleanup", at, next)
 			return cleaned, err
 		}
 	}

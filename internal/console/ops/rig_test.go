@@ -93,7 +93,7 @@ func (willing) Check(context.Context, string) error                             
 // over puts the API on another store, and changes it.
 func (r *rig) over(s store.Store, changes ...func(*ops.API)) *ops.API {
 	now, moment := func() time.Time { return at }, at
-	tries := &dryrun.Desk{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{queues}, nil }}
+	tries := &dryrun.Trials{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{queues}, nil }}
 	letters := &deadletter.Operator{
 		Store: s, Now: now, NewID: uuid.NewString, Relay: func(context.Context, string) error { return nil },
 		Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },

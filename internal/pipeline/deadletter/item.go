@@ -49,7 +49,7 @@ type Item struct {
 	Status          int64     `json:"status" store:"status" show:"Status,detail"`
 	Attempts        int64     `json:"attempts" store:"attempts" show:"Attempts,less"`
 	ReplayCount     int64     `json:"replay_count" store:"replay_count" show:"Replays,less"`
-	EventID         string    `json:"event_id" store:"event_id" show:"Event" link:"events"`
+	EventID         string    `json:"event_id" store:"event_id" show:"Event" link:"events/{event_id}?queue={queue}"`
 	EventType       string    `json:"event_type" store:"event_type" show:"Type,less"`
 	OrderingKey     string    `json:"ordering_key" store:"ordering_key" show:"Key,less"`
 	SourceMessageID string    `json:"source_message_id" store:"source_message_id"`

@@ -23,7 +23,7 @@ type Kept struct {
 	// Data is that payload where it is JSON; else Base64 has it. Both are there for somebody who has
 	// asked for the payload.
 	Data   jsontext.Value `json:"data,omitempty" show:"Payload,detail"`
-	Base64 []byte         `json:"data_base64,omitempty"`
+	Base64 []byte         `json:"data_base64,omitempty" show:"Payload (not JSON),detail"`
 }
 
 func keptOf(item Item) Kept {

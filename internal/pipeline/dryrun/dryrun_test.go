@@ -86,7 +86,7 @@ func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {
 	t.Parallel()
 	s := emptyStore(t)
 	keep(t, s)
-	d := &dryrun.Desk{Store: s, Now: func() time.Time { return now }, Worker: func(files map[string]string) (dryrun.Worker, error) {
+	d := &dryrun.Trials{Store: s, Now: func() time.Time { return now }, Worker: func(files map[string]string) (dryrun.Worker, error) {
 		if len(files) > 0 {
 			return nil, fmt.Errorf("%w: products.yaml: wrong", dryrun.ErrCatalog)
 		}

@@ -80,7 +80,7 @@ var untried = []console.Refusal{
 const previewTime = time.Second
 
 // Operations are the previews of what people do with dead letters.
-func (d *Desk) Operations(o *deadletter.Operator, c *catalog.Catalog) []console.Operation {
+func (d *Trials) Operations(o *deadletter.Operator, c *catalog.Catalog) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "dlq preview", Path: "GET /v1/ops/dead-letters/preview", Errors: deadletter.Failures,
@@ -108,7 +108,7 @@ func (d *Desk) Operations(o *deadletter.Operator, c *catalog.Catalog) []console.
 	}
 }
 
-func (d *Desk) preview(ctx context.Context, o *deadletter.Operator, f deadletter.Filter) (Preview, error) {
+func (d *Trials) preview(ctx context.Context, o *deadletter.Operator, f deadletter.Filter) (Preview, error) {
 	counted, err := o.Preview(ctx, f)
 	if err != nil {
 		return Preview{}, err

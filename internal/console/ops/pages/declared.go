@@ -266,7 +266,9 @@ func (p *Pages) besides(v *visit, view *declaredView, name string) error {
 func (p *Pages) facts(v *visit, o console.Operation, answer any) (facts []cell, tables []grid) {
 	for _, c := range o.Columns {
 		if c.Inside == nil {
-			facts = append(facts, cellOf(c, answer, v.query("tenant")))
+			if fact := cellOf(c, answer, v.query("tenant")); !c.Block || fact.Text != "" {
+				facts = append(facts, fact)
+			}
 			continue
 		}
 		table := gridOf(c.Inside, c.Value(answer), v.query("tenant"))

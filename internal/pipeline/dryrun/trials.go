@@ -15,8 +15,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Desk tries what people ask for.
-type Desk struct {
+// Trials tries the messages that people name.
+type Trials struct {
 	Store store.Store
 	Now   func() time.Time
 	// Worker returns the worker that this program would be with other files of the catalog, by their
@@ -37,7 +37,7 @@ type Asked struct {
 }
 
 // Try tries one message. The error is one of the package's, or says that nothing is known now.
-func (d *Desk) Try(ctx context.Context, asked Asked) (Trial, error) {
+func (d *Trials) Try(ctx context.Context, asked Asked) (Trial, error) {
 	worker, err := d.Worker(asked.Files)
 	if err != nil {
 		return Trial{}, err
@@ -68,7 +68,7 @@ func (d *Desk) Try(ctx context.Context, asked Asked) (Trial, error) {
 }
 
 // try tries a message, and says what is recorded of its event.
-func (d *Desk) try(ctx context.Context, worker Worker, m Message) (Trial, error) {
+func (d *Trials) try(ctx context.Context, worker Worker, m Message) (Trial, error) {
 	t, err := worker.Try(ctx, m)
 	if err != nil || t.EventID == "" {
 		return t, err
@@ -101,7 +101,7 @@ type candidate struct {
 
 // find finds the kept message of an event: its open dead letter, else what waits, else what a
 // worker has in hand, else a dead letter that is closed; of several, the newest.
-func (d *Desk) find(ctx context.Context, worker Worker, asked Asked) (Message, error) {
+func (d *Trials) find(ctx context.Context, worker Worker, asked Asked) (Message, error) {
 	equal := map[string]any{"event_id": asked.EventID}
 	if asked.Queue != "" {
 		equal["queue"] = asked.Queue

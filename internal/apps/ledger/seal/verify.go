@@ -57,7 +57,7 @@ type Counts struct {
 	Entries  int64 `json:"entries" store:"entries" show:"Sealed entries"`
 	Unsealed int64 `json:"unsealed" store:"unsealed" show:"Entries without a seal"`
 	// Accounts whose balances were compared with their entries.
-	Accounts int64 `json:"accounts" store:"accounts"`
+	Accounts int64 `json:"accounts" store:"accounts" show:"Accounts of points"`
 }
 
 // Verified is a page of a verification: what was looked at, what was found.
@@ -68,6 +68,30 @@ type Verified struct {
 	Next string `json:"next"`
 
 	read int64 // documents, about
+}
+
+// Join adds what the parts before it have looked at and found.
+func (v *Verified) Join(before any) (page string) {
+	if b, ok := before.(*Verified); ok {
+		v.Seals, v.Entries, v.Unsealed, v.Accounts = v.Seals+b.Seals, v.Entries+b.Entries, v.Unsealed+b.Unsealed, v.Accounts+b.Accounts
+		v.Findings = slices.Concat(b.Findings, v.Findings)
+	}
+	return v.Next
+}
+
+// Alerts reports whether anything is wrong.
+func (v Verified) Alerts() bool { return len(v.Findings) > 0 }
+
+// Notes says what it has come to.
+func (v Verified) Notes() []string {
+	switch {
+	case len(v.Findings) > 0:
+		return []string{fmt.Sprintf("The books do not verify: %d findings.", len(v.Findings))}
+	case v.Next != "":
+		return []string{"Nothing was found so far. It is not done yet."}
+	default:
+		return []string{"The books verify: nothing was found."}
+	}
 }
 
 // ErrPage: the text is not the Next of a page.

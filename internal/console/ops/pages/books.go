@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +19,6 @@ import (
 	"billhook/internal/contract/money"
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/serve"
 )
 
 // bookRoutes adds the pages of accounts and of the books that have a shape of their own.
@@ -30,7 +28,6 @@ func (p *Pages) bookRoutes(r chi.Router) {
 		http.Redirect(w, r, strings.TrimSuffix("/ops/journal/balances?"+r.URL.RawQuery, "?"), http.StatusSeeOther)
 	})
 	r.Get("/journal/balances.csv", p.balancesCSV)
-	p.outcome(r, "/journal/verify", "journal_verify.html", func(v *visit) (any, error) { return verification{Tenant: v.tenant()}, nil }, p.verify)
 }
 
 // balancesCSV answers a trial balance as a file for a spreadsheet.
@@ -90,8 +87,7 @@ func (p *Pages) account(v *visit) (any, error) {
 	} else if id, ok := strings.CutPrefix(page.Account, string(ledger.CustomerPoints(""))); ok {
 		page.Customer = id
 	}
-	v.given = map[string]string{"limit": rows}
-	found, err := look[ledger.Holding](p, v, "accounts show")
+	found, err := look[ledger.Holding](p, v, "accounts show", "limit", rows)
 	if err != nil {
 		return nil, err
 	}
@@ -110,12 +106,11 @@ func (p *Pages) accountOfJournal(v *visit, page accountPage) (any, error) {
 	if asked {
 		page.Month, page.Before = ledger.PeriodOf(day), day.AddDate(0, 0, 1)
 	}
-	v.given = map[string]string{"account": page.Account, "period": page.Month, "limit": rows}
-	trial, err := look[seal.TrialBalance](p, v, "journal balances")
+	trial, err := look[seal.TrialBalance](p, v, "journal balances", "period", page.Month)
 	if err != nil {
 		return nil, err
 	}
-	list, err := look[console.List[journal.Entry]](p, v, "journal ls")
+	list, err := look[console.List[journal.Entry]](p, v, "journal ls", "limit", rows, "period", page.Month, "account", page.Account)
 	if err != nil {
 		return nil, err
 	}
@@ -149,58 +144,4 @@ func sumOf(of seal.Balance, entries []journal.Entry, before time.Time) int64 {
 		}
 	}
 	return sum
-}
-
-// shownFindings is how many findings of a part of a verification a page shows.
-const shownFindings = 100
-
-type verification struct {
-	Tenant string
-	// Begun: a part was verified. Rest: what is left is entries that no tenant's chain knows.
-	Begun, Rest bool
-	// Next is where the next part begins; with Rest false and Next empty before Begun, at the beginning.
-	Next                     string
-	Seals, Entries, Unsealed int64
-	// Found counts the findings of all parts, and Findings are those of this one.
-	Found    int64
-	Findings []seal.Finding
-	Done     bool
-}
-
-// verifyFor is how long the parts of one request take together; a part that has begun is brought to its end.
-const verifyFor = time.Second / 2
-
-var errTooLong = serve.Refuse(http.StatusUnprocessableEntity, "too_long", "A part of these books takes longer than a page may; billhook ledger verify has the time.")
-
-// verify checks part after part of a tenant's books until they end, something is found, or the time is up.
-func (p *Pages) verify(v *visit) (any, error) {
-	done := verification{Tenant: cmp.Or(v.form("tenant"), v.tenant()), Begun: true, Rest: v.form("rest") == "true", Next: v.form("next")}
-	for field, into := range map[string]*int64{"seals": &done.Seals, "entries": &done.Entries, "unsealed": &done.Unsealed, "found": &done.Found} {
-		*into, _ = strconv.ParseInt(v.form(field), 10, 64) // what the form before has counted; at its beginning nothing
-	}
-	for begun, first := p.Now(), true; ; first = false {
-		path := with("/v1/ops/journal/verify", "tenant", done.Tenant, "page", done.Next)
-		if done.Rest {
-			path = with("/v1/ops/journal/verify/rest", "page", done.Next)
-		}
-		var part seal.Verified
-		late, err := v.partly(http.MethodGet, path, nil, &part)
-		switch {
-		case err != nil:
-			return nil, err
-		case late && first:
-			return nil, errTooLong
-		case late: // it is the first of the next request
-			return done, nil
-		}
-		done.Seals, done.Entries, done.Unsealed = done.Seals+part.Seals, done.Entries+part.Entries, done.Unsealed+part.Unsealed
-		done.Found, done.Findings, done.Next = done.Found+int64(len(part.Findings)), part.Findings, part.Next
-		if done.Next == "" {
-			done.Done, done.Rest = done.Rest, true
-		}
-		if done.Done || len(part.Findings) > 0 || p.Now().Sub(begun) > verifyFor {
-			done.Findings = done.Findings[:min(len(done.Findings), shownFindings)]
-			return done, nil
-		}
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -91,6 +92,8 @@ type declaredView struct {
 	Tables   []grid
 	Actions  []action
 	Filters  []input
+	// Next is the address of what is behind it; empty: nothing is.
+	Next string
 	// Absent says that there is no such thing yet; nil: there is one.
 	Absent *serve.Problem
 	// Fields are the form's. Button is what it does, and Back where it leads without doing it.
@@ -219,7 +222,13 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 	if view.Absent = notFound(err); err != nil && (view.Absent == nil || !made) {
 		return view, err
 	}
+	if view.ID == "" {
+		view.Title = title(o.Verb() + " " + o.Noun())
+	}
 	if answer != nil {
+		if answer, view.Next, err = p.parts(v, o, answer); err != nil {
+			return view, err
+		}
 		view.Facts, view.Tables = p.facts(v, o, answer)
 		view.Notes = console.Notes(answer)
 	}
@@ -234,6 +243,29 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 		}
 	}
 	return view, nil
+}
+
+// partsFor is how long the parts of an answer on one page take together; one that has begun is brought to its end.
+const partsFor = time.Second / 2
+
+// parts asks for what is behind an answer that comes in parts, and returns all of it with the address of the rest.
+func (p *Pages) parts(v *visit, o console.Operation, answer any) (all any, rest string, err error) {
+	for begun, before := p.Now(), o.Answer(); ; {
+		whole := reflect.New(reflect.TypeOf(answer))
+		whole.Elem().Set(reflect.ValueOf(answer))
+		part, ok := whole.Interface().(console.Parted)
+		if !ok {
+			return answer, "", nil
+		}
+		page := part.Join(before)
+		before = part
+		if page == "" || p.Now().Sub(begun) > partsFor {
+			return whole.Elem().Interface(), next(v.request.URL.RequestURI(), page), nil
+		}
+		if answer, err = p.now(v, o, "page", page); err != nil {
+			return nil, "", err
+		}
+	}
 }
 
 // acts reports whether a change is one of what another operation shows.

@@ -128,8 +128,6 @@ type visit struct {
 	now     time.Time
 	// longest is how long its page may take.
 	longest time.Duration
-	// given are the values of parameters that the page itself sets.
-	given map[string]string
 	// problem is why a change was refused.
 	problem *serve.Problem
 }
@@ -150,9 +148,9 @@ func (v *visit) param(name string) string {
 	return value
 }
 
-// query is a parameter of the address, without spaces around it, or what is given in its place; empty: there is none.
+// query is a parameter of the address, without spaces around it; empty: there is none.
 func (v *visit) query(name string) string {
-	return strings.TrimSpace(cmp.Or(v.given[name], v.request.URL.Query().Get(name)))
+	return strings.TrimSpace(v.request.URL.Query().Get(name))
 }
 
 // filters are the parameters of the address of these names that have a value, by name and value in turn.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -16,6 +17,9 @@ import (
 type Kept struct {
 	Item
 	Attributes map[string]string `json:"attributes" show:"Attributes,detail"`
+	// Target is the service that its handler calls, and Path where; empty: it calls none.
+	Target string `json:"target,omitempty" show:"Target,detail"`
+	Path   string `json:"path,omitempty" show:"Path,detail"`
 	// Later is what came after it; absent where nothing follows it in order, or it is not open.
 	Later *Later `json:"later,omitempty" show:"Later messages of its key,detail"`
 	// Size is the size of the minimized payload that is kept, in bytes.
@@ -26,8 +30,12 @@ type Kept struct {
 	Base64 []byte         `json:"data_base64,omitempty" show:"Payload (not JSON),detail"`
 }
 
-func keptOf(item Item) Kept {
-	return Kept{Item: item, Attributes: item.Attributes, Size: int64(len(item.Data))}
+func (o *Operator) kept(item Item) Kept {
+	kept := Kept{Item: item, Attributes: item.Attributes, Size: int64(len(item.Data))}
+	q, _ := o.Queue(item.Queue)
+	h, _ := q.Handler(item.EventType)
+	kept.Target, kept.Path = strings.Join(h.Targets(), ", "), h.Post.Path
+	return kept
 }
 
 // Later says what became of the later messages of a dead letter's ordering key: the queue went on without

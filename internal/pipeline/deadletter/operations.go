@@ -160,7 +160,7 @@ func (o *Operator) letters(c *catalog.Catalog) []console.Operation {
 			Summary: "Show what happened to a dead letter, what to do, and what people did with it",
 		}, func(ctx context.Context, _ audit.Author, in LetterOf) (Kept, error) {
 			item, err := o.Show(ctx, in.ID)
-			kept := keptOf(item)
+			kept := o.kept(item)
 			if err == nil {
 				kept.Later, err = o.Later(ctx, item)
 			}
@@ -304,7 +304,7 @@ func (o *Operator) look(ctx context.Context, in LookAtPayload, by audit.Author) 
 	if _, err := o.Store.Commit(ctx, []store.Write{entry}); err != nil {
 		return Kept{}, err
 	}
-	kept := keptOf(item)
+	kept := o.kept(item)
 	if data := jsontext.Value(item.Data); data.IsValid(jsontext.AllowDuplicateNames(true)) {
 		kept.Data = data
 	} else {

@@ -133,7 +133,7 @@ var walks = map[string]struct {
 		{asks: "/ops/dead-letters?queue={queue}&state=discarded", says: []string{"No dead letter is in this list."}},
 		{asks: "/ops/dead-letters?queue={queue}&key=%20u1%20", says: []string{"{d1}"}},
 		{asks: "/ops/dead-letters?state=all", status: 400, says: []string{"Of all queues the list has one state"}},
-		{asks: "/ops/dead-letters/{d0}", says: []string{"rare", `href="/ops/events/e0?queue={queue}"`, "Nobody has dealt with it.", "/payload\""}},
+		{asks: "/ops/dead-letters/{d0}", says: []string{"It could not be handled: rare; Billhook gave up on", `href="/ops/events/e0?queue={queue}"`, "Nobody has dealt with it.", "/payload\""}},
 		{asks: "/ops/dead-letters/nothing", status: 404},
 	}},
 	"the form of a replay says how many and what would happen": {seed: func(t *testing.T, s *shop) { t.Helper(); s.dies(t, false, "a", "b", "b", "a") }, steps: []step{
@@ -171,7 +171,7 @@ var walks = map[string]struct {
 	"an operation that needs a second person waits and is cancelled": {seed: func(t *testing.T, s *shop) { t.Helper(); s.dies(t, true, "a", "a") }, steps: []step{
 		{asks: "/ops/dead-letters/-/replay?queue={queue}", says: []string{"need a second person"}},
 		{asks: "/ops/dead-letters/-/replay?queue={queue}", form: form("ticket 7", "expect", "2", "rate", "50"),
-			says: []string{"waiting_for_approval", "0 of 2 done", "You have asked for it", "!/approve"}},
+			says: []string{"waits for a second person", "0 of 2 done", "You have asked for it", "!/approve"}},
 		{asks: "/ops/operations?progress=waiting_for_approval", says: []string{`href="{at}"`}},
 		{asks: "{at}/approve", form: form("checked", "expect", "2"), status: 422, says: []string{"somebody else has to approve it"}},
 		{asks: "{at}/cancel", form: form(""), status: 422},

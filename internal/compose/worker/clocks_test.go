@@ -3,17 +3,16 @@ package worker_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
 	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/standin/clocktest"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
@@ -21,33 +20,6 @@ import (
 
 // fiveMinutes is how far apart the clocks of the two workers are.
 const fiveMinutes = 5 * time.Minute
-
-// apart is two workers on one store and one broker. The clock is that of the worker behind, and the other worker's is
-// ahead of it.
-type apart struct {
-	t      *testing.T
-	clock  *clocktest.Clock
-	broker *shelves
-	store  store.Store
-	behind *worker.Worker
-	ahead  *worker.Worker
-	nth    int
-}
-
-func newApart(t *testing.T, change func(*worker.Config)) *apart {
-	t.Helper()
-	a := &apart{t: t, clock: clocktest.New(morning.Truncate(time.Hour)), broker: &shelves{}}
-	c := config(t, change)
-	c.Publisher, a.store = a.broker, c.Store
-	var err error
-	c.Now = a.clock.Now
-	a.behind, err = worker.New(c)
-	require.NoError(t, err)
-	c.Now = func() time.Time { return a.clock.Now().Add(fiveMinutes) }
-	a.ahead, err = worker.New(c)
-	require.NoError(t, err)
-	return a
-}
 
 // ours has a worker serve one queue, whose handler is the test's own.
 func ours(register func(*handler.Registry)) func(*worker.Config) {
@@ -63,65 +35,24 @@ func ours(register func(*handler.Registry)) func(*worker.Config) {
 	}
 }
 
-// message is one of message.v1.
-func message(t *testing.T, id, eventType string, data, attributes map[string]any) contract.Message {
-	t.Helper()
-	body, err := json.Marshal(map[string]any{"id": id, "type": eventType, "timestamp": "2026-03-02T10:00:00Z", "version": 1, "data": data})
-	require.NoError(t, err)
-	m := contract.Message{Data: body, Attributes: map[string]string{
-		"contract": contract.MessageV1, "event_id": id, "event_type": eventType, "routing_key": eventType, "ordering_key": "unknown",
-	}}
-	for name, value := range attributes {
-		m.Attributes[name] = fmt.Sprint(value)
-	}
-	return m
-}
-
-// confirmed is an event of the test's own queue.
-func confirmed(t *testing.T, id string, attributes map[string]any) contract.Message {
-	t.Helper()
-	return message(t, id, "order.confirmed", map[string]any{"order_id": id}, attributes)
-}
-
-// deliver pushes a message to a worker, and returns its answer's status, outcome and reason.
-func (a *apart) deliver(w http.Handler, queue string, m contract.Message) (code int, outcome, reason string) {
-	a.t.Helper()
-	a.nth++
-	return pushed(a.t, w, "/push/"+queue, fmt.Sprint("m", a.nth), a.clock.Now(), m)
-}
-
-// either has a subtest for each pair of the two workers: one that releases what waits, and one that handles it.
-func either(t *testing.T, test func(t *testing.T, releases, handles string, pick func(*apart, string) *worker.Worker)) {
-	t.Helper()
-	for _, releases := range []string{"behind", "ahead"} {
-		for _, handles := range []string{"behind", "ahead"} {
-			t.Run(releases+" releases, "+handles+" handles", func(t *testing.T) {
-				t.Parallel()
-				test(t, releases, handles, func(a *apart, name string) *worker.Worker {
-					return map[string]*worker.Worker{"behind": a.behind, "ahead": a.ahead}[name]
-				})
-			})
-		}
-	}
-}
-
 // TestWaitEndsOnceBetweenClocksFiveMinutesApart: what waits until a time is handled once, at most five minutes early or
 // late, and no attempt is lost or counted twice. An alarm that rings early finds nothing due; the minute releases it.
 func TestWaitEndsOnceBetweenClocksFiveMinutesApart(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		fails      int
-		attributes map[string]any
+		attributes []string
 		wait       time.Duration
 	}{
 		"a failed attempt":   {fails: 3, wait: 90 * time.Second},
-		"a time of delivery": {attributes: map[string]any{"deliver_at": "2026-03-02T10:10:00Z"}, wait: 10 * time.Minute},
+		"a time of delivery": {attributes: []string{"deliver_at", "2026-03-02T10:10:00Z"}, wait: 10 * time.Minute},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			either(t, func(t *testing.T, releases, handles string, pick func(*apart, string) *worker.Worker) {
+		for pair := range 4 { // the worker that releases what waits, and the one that handles it
+			t.Run(fmt.Sprint(name, pair), func(t *testing.T) {
+				t.Parallel()
 				calls := 0
-				a := newApart(t, ours(func(r *handler.Registry) {
+				clock, broker := clocktest.New(morning.Truncate(time.Hour)), &shelves{}
+				c := config(t, ours(func(r *handler.Registry) {
 					r.Tx("ours", func(context.Context, handler.Event) (handler.Effect, error) {
 						if calls++; calls <= test.fails {
 							return handler.Effect{}, retry.Transient("not_yet", nil)
@@ -129,24 +60,83 @@ func TestWaitEndsOnceBetweenClocksFiveMinutesApart(t *testing.T) {
 						return handler.Effect{Result: "done"}, nil
 					})
 				}))
-				a.deliver(a.behind, "ours", confirmed(t, "e1", test.attributes))
+				c.Publisher = broker
+				var workers []*worker.Worker
+				for _, ahead := range []time.Duration{0, fiveMinutes} {
+					c.Now = func() time.Time { return clock.Now().Add(ahead) }
+					w, err := worker.New(c)
+					require.NoError(t, err)
+					workers = append(workers, w)
+				}
+				posted(t, workers[0], "/push/ours", contract.Of(&contract.Event{
+					ID: "e1", Type: "order.confirmed", Timestamp: "2026-03-02T10:00:00Z", Version: 1, Data: map[string]any{"order_id": "e1"},
+				}), test.attributes...)
 				took := time.Duration(-1)
 				for step := range 40 {
-					task(t, pick(a, releases), "release-delayed")
-					for _, m := range a.broker.take("ours") {
-						code, outcome, reason := a.deliver(pick(a, handles), "ours", m)
+					task(t, workers[pair/2], "release-delayed")
+					for _, m := range broker.take("ours") {
+						code, outcome, reason := pushed(t, workers[pair%2], "/push/ours", fmt.Sprint("m", step), clock.Now(), m)
 						require.Less(t, code, 300, reason)
 						if outcome == "processed" {
 							require.Negative(t, took, "once")
 							took = time.Duration(step) * 30 * time.Second
 						}
 					}
-					a.clock.Next(30 * time.Second)
+					clock.Next(30 * time.Second)
 				}
 				require.Equal(t, test.fails+1, calls)
 				most := float64(max(test.fails, 1))*fiveMinutes.Seconds() + 30
 				require.InDelta(t, test.wait.Seconds(), took.Seconds(), most, "each wait is early or late by five minutes at most")
 			})
-		})
+		}
 	}
+}
+
+// pass lets time go by, and the clock's alarms ring.
+func pass(clock *clocktest.Clock, d time.Duration) {
+	for rang := true; rang; {
+		var moved time.Duration
+		moved, rang = clock.Next(d)
+		d -= moved
+	}
+}
+
+type recorder []time.Time
+
+func (r *recorder) At(_ context.Context, at time.Time) error {
+	*r = append(*r, at)
+	return nil
+}
+
+// TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler: a quarter of a second after it is due at most. A worker that
+// drains begins nothing, and one that is given an alarm has none of its own.
+func TestAlarmOfAWorkerReleasesWhatIsKeptWithoutTheScheduler(t *testing.T) {
+	t.Parallel()
+	clock, broker := clocktest.New(morning), &shelves{}
+	var db store.Store
+	w := open(t, func(c *worker.Config) {
+		c.Publisher, c.Now, c.AfterFunc, db = broker, clock.Now, clock.AfterFunc, c.Store
+	})
+	for i, wait := range []time.Duration{100 * time.Millisecond, 3001 * time.Millisecond, 755 * time.Second, 0} {
+		due := clock.Now().Add(wait)
+		kept, err := lane.Open(t.Context(), db, lane.Name{Queue: "q", Message: string(rune('a' + i))})
+		require.NoError(t, err)
+		_, writes, err := kept.Put(lane.Waiting{Topic: "q", Message: contract.Message{Data: []byte("{}")}, Due: due, EventID: "e"}, clock.Now())
+		require.NoError(t, err)
+		_, err = db.Commit(t.Context(), writes)
+		require.NoError(t, err)
+		require.NoError(t, w.Alarm.At(t.Context(), due))
+		if wait == 0 {
+			w.Drain()
+		}
+		pass(clock, max(0, wait-time.Millisecond))
+		require.Empty(t, broker.all(), "not before it is due")
+		pass(clock, 251*time.Millisecond)
+		require.Equal(t, wait > 0, len(broker.all()) == 1, wait)
+	}
+	given, other := &recorder{}, clocktest.New(morning)
+	w = open(t, func(c *worker.Config) { c.Alarm, c.AfterFunc = given, other.AfterFunc })
+	require.NoError(t, w.Alarm.At(t.Context(), morning))
+	require.Equal(t, &recorder{morning}, given)
+	require.Zero(t, other.Pending())
 }

@@ -1,20 +1,32 @@
 package worker_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog"
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/products"
 	"billhook/internal/compose/worker"
 	"billhook/internal/contract"
+	"billhook/internal/pipeline/alarm"
+	"billhook/internal/pipeline/delivery"
+	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
 )
 
 // TestCreditCostsByWhatIsKnownOfItsCustomer counts on the whole worker, with the program's own handlers: a credit of a
@@ -156,5 +168,201 @@ func TestUsageCostsTheSameHoweverMuchWasCounted(t *testing.T) {
 			require.Equal(t, 200, code, reason)
 		})
 		require.Equal(t, []int64{3, 1, 3}, did)
+	}
+}
+
+// TestNoDocumentIsWrittenByTwoUnrelatedEvents delivers events of every kind in pairs that have nothing in common but their
+// queue, type and tenant. Were there a document that both write, a busy tenant would cost its neighbours.
+func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
+	t.Parallel()
+	service, err := standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{secret}, Tolerance: time.Minute})
+	require.NoError(t, err)
+	server := httptest.NewServer(service)
+	t.Cleanup(server.Close)
+	var keys []store.Key // those written since they were asked for last
+	w := open(t, func(c *worker.Config) {
+		c.Store = &storetest.Faults{Store: c.Store, OnCommit: func(_ context.Context, writes []store.Write, do func() error) error {
+			for _, write := range writes {
+				keys = append(keys, write.Key)
+			}
+			return do()
+		}}
+		for i := range c.Catalog.Queues {
+			c.Catalog.Queues[i].NackBudget = 0 // both of a pair get the same answer
+		}
+		c.Targets = postedTo(t, c.Catalog, server.URL)
+	})
+	const events, updates, points = "/push/paynow-events", "/push/pay-subscription-update", "411486491630370501"
+	paynow := func(eventType string, data func(id string) contract.PayNowData) func(id string) contract.Body {
+		return func(id string) contract.Body {
+			return contract.Of(&contract.PayNow{EventID: id, EventType: eventType, Timestamp: "2026-03-02T10:15:00Z", Data: data(id)})
+		}
+	}
+	order := func(id string) contract.PayNowData {
+		return contract.PayNowData{Order: &contract.Order{ID: "order-" + id, CustomerID: "customer-" + id, Items: []contract.Item{{ProductID: points, Quantity: 1}}}}
+	}
+	for name, test := range map[string]struct {
+		path string
+		body func(id string) contract.Body
+		code int
+		// least documents that one of the pair writes.
+		least int
+	}{
+		"paid orders":        {events, paynow("order.paid", order), 200, 3},
+		"closed chargebacks": {events, paynow("order.chargeback_closed", order), 200, 1},
+		"dead letters":       {events, func(id string) contract.Body { return paidOrder(id, "customer-"+id, "999999999999999999") }, 400, 1},
+		"failing events":     {events, paynow("order.refunded", order), 200, 3},
+		"subscriptions and what they emit": {events, paynow("subscription.renewed", func(id string) contract.PayNowData {
+			return contract.PayNowData{Subscription: &contract.Subscription{ID: "subscription-" + id, CustomerID: "customer-" + id}}
+		}), 200, 4},
+		"leased events": {updates, func(id string) contract.Body {
+			return asks(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id})
+		}, 200, 2},
+	} {
+		// One after the other: what a commit wrote must be known to be this event's.
+		deliver := func(id string) []store.Key {
+			keys = nil
+			code, reason := posted(t, w, test.path, test.body(id))
+			require.Equal(t, test.code, code, "%s: %s", name, reason)
+			return keys
+		}
+		one, two := deliver("one-"+name[:4]), deliver("two-"+name[:4])
+		require.GreaterOrEqual(t, len(one), test.least, name)
+		for _, key := range one {
+			require.NotContains(t, two, key, "%s: both write it", name)
+		}
+	}
+}
+
+// inProcess makes a handler a server without a network, so that time in a bubble passes.
+type inProcess struct{ http.Handler }
+
+func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	recorder := httptest.NewRecorder()
+	p.ServeHTTP(recorder, r)
+	return recorder.Result(), nil
+}
+
+// callee is a target without a network.
+type callee struct {
+	// takes is how long it takes for each request; 0: it is down.
+	takes time.Duration
+	mu    sync.Mutex
+	// at is when an event was applied.
+	at map[string]time.Time
+}
+
+func (c *callee) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case <-time.After(c.takes):
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	if c.takes == 0 {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	if r.Method != http.MethodPost {
+		return &http.Response{StatusCode: http.StatusNotFound, Body: http.NoBody, Request: r}, nil
+	}
+	var posted struct {
+		ID string `json:"source_event_id"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&posted); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at[posted.ID] = time.Now()
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
+}
+
+// publisher is a function that publishes.
+type publisher func(ctx context.Context, topic string, m contract.Message) (string, error)
+
+func (p publisher) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
+	return p(ctx, topic, m)
+}
+
+// waits is the longest wait of the events of a queue beside another queue, which gets so many events for each of the
+// first one's and posts them to a sick target.
+func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
+	t.Helper()
+	const events, every = 100, 20 * time.Millisecond
+	well := &callee{takes: 50 * time.Millisecond, at: map[string]time.Time{}}
+	var queues []catalog.Queue
+	var simulator *standin.Simulator
+	w := open(t, func(c *worker.Config) {
+		like, ok := c.Catalog.Queue("pay-subscription-update")
+		require.True(t, ok)
+		entry, _ := like.Handler("renewal")
+		c.Targets = delivery.Targets{}
+		for name, at := range map[string]*callee{"well": well, "sick": sick} {
+			q := like
+			if entry.Name, entry.Post = "post:"+name, (catalog.Post{Target: name, Path: "/"}); name == "sick" {
+				q.ID, q.DeadLetter.Topic, q.Concurrency = "sick", "sick-dlq", 2
+			}
+			q.Handlers = map[string]catalog.Handler{"renewal": entry}
+			queues = append(queues, q)
+			var err error
+			c.Targets[name], err = delivery.New(delivery.Config{
+				Target: catalog.Target{
+					Name: name, Scheme: catalog.SchemeGeneric, Internal: true, Timeouts: catalog.Timeouts{Connect: time.Second, Total: 10 * time.Second},
+					Breaker: catalog.Breaker{Failures: 5, Rest: 5 * time.Minute},
+				},
+				BaseURL: "http://" + name + ".example", Secret: secret, Now: time.Now, Client: &http.Client{Transport: at},
+			})
+			require.NoError(t, err)
+		}
+		c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: queues}
+		c.AfterFunc = alarm.AfterFunc
+		c.Publisher = publisher(func(ctx context.Context, topic string, m contract.Message) (string, error) {
+			return simulator.Publish(ctx, topic, m)
+		})
+	})
+	var err error
+	simulator, err = standin.NewSimulator(standin.SimulatorConfig{
+		ProjectID: "p", Subscriptions: standin.Topology(queues), PushBaseURL: "http://worker", Client: &http.Client{Transport: inProcess{w}},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { w.Drain(); require.NoError(t, simulator.Close()) })
+	send := func(topic, id string) {
+		data, err := asks(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id}).Append(nil)
+		require.NoError(t, err)
+		_, err = simulator.Publish(t.Context(), topic, contract.Message{Data: data, OrderingKey: "subscription-" + id, Attributes: map[string]string{
+			"event_id": id, "event_type": "renewal", "contract": contract.EnvelopeV1, "ordering_key": "subscription-" + id,
+		}})
+		require.NoError(t, err)
+	}
+	sent := map[string]time.Time{}
+	for i := range events {
+		for n := range flood {
+			send("sick", fmt.Sprintf("flood-%d-%d", i, n))
+		}
+		id := fmt.Sprint("evt-", i)
+		sent[id] = time.Now()
+		send("pay-subscription-update", id)
+		<-time.After(every)
+	}
+	<-time.After(10 * time.Second)
+	synctest.Wait()
+	require.Len(t, well.at, events)
+	for id, at := range sent {
+		worst = max(worst, well.at[id].Sub(at))
+	}
+	return worst
+}
+
+// TestQueueThatIsFloodedOrHangsCostsAnotherNothing runs both in the time of a bubble, in which work takes no time: what
+// one queue adds to another's waits is what it holds of what they share. The one has two slots.
+func TestQueueThatIsFloodedOrHangsCostsAnotherNothing(t *testing.T) {
+	t.Parallel()
+	for name, takes := range map[string]time.Duration{"ten times what it can handle": 200 * time.Millisecond, "a target that hangs": time.Hour, "a target that is down": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				without := waits(t, 0, &callee{})
+				require.Equal(t, without, waits(t, 2, &callee{takes: takes, at: map[string]time.Time{}}))
+			})
+		})
 	}
 }

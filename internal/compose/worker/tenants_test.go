@@ -3,10 +3,7 @@ package worker_test
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"net/http/httptest"
 	"slices"
 	"testing"
@@ -41,8 +38,11 @@ var tenantsOwn = []string{
 
 // house is a worker that runs every app, with what people change beside it.
 type house struct {
-	*apart
-
+	t        *testing.T
+	clock    *clocktest.Clock
+	broker   *shelves
+	store    store.Store
+	worker   *worker.Worker
 	products *products.Keeper
 	stock    *orders.Keeper
 	links    *customers.Operator
@@ -56,7 +56,7 @@ type house struct {
 // the same ids. Each tenant must have the documents that it has where it is alone.
 func TestNoTenantNoticesAnother(t *testing.T) {
 	t.Parallel()
-	echo := httptest.NewServer(http.HandlerFunc(echoed))
+	echo := httptest.NewServer(&heard{})
 	t.Cleanup(echo.Close)
 	base := config(t, nil)
 	base.Targets = postedTo(t, base.Catalog, echo.URL)
@@ -88,7 +88,7 @@ func TestNoTenantNoticesAnother(t *testing.T) {
 				d := time.Duration(rapid.IntRange(1, 2000).Draw(rt, "seconds")) * time.Second
 				for _, h := range []*house{both, alone[tenants[0]], alone[tenants[1]]} {
 					pass(h.clock, d)
-					task(t, h.behind, "release-delayed")
+					task(t, h.worker, "release-delayed")
 					h.settle()
 				}
 			},
@@ -101,28 +101,16 @@ func TestNoTenantNoticesAnother(t *testing.T) {
 	})
 }
 
-// echoed answers as a gateway that carries out what it is asked for.
-func echoed(w http.ResponseWriter, r *http.Request) {
-	order := map[string]any{}
-	text, _ := io.ReadAll(r.Body)
-	_ = json.Unmarshal(text, &order)
-	order["status"] = "succeeded"
-	if order["payment_id"] == nil {
-		order["payment_id"] = "p1"
-	}
-	_ = json.NewEncoder(w).Encode(order)
-}
-
 func newHouse(t *testing.T, check *rapid.T, folder string, base worker.Config) *house {
 	db, err := standin.OpenTemporaryStore(fmt.Sprintf("%s/%d.db", folder, time.Now().UnixNano()))
 	require.NoError(check, err)
 	check.Cleanup(func() { _ = db.Close() })
-	a := &apart{t: t, clock: clocktest.New(time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)), broker: &shelves{}, store: db}
+	clock, broker := clocktest.New(time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC)), &shelves{}
 	own := base
-	own.Store, own.Publisher, own.Now, own.Instance = db, a.broker, a.clock.Now, "one"
-	a.behind, err = worker.New(own)
+	own.Store, own.Publisher, own.Now, own.Instance = db, broker, clock.Now, "one"
+	w, err := worker.New(own)
 	require.NoError(check, err)
-	check.Cleanup(a.behind.Close)
+	check.Cleanup(w.Close)
 	var queues []catalog.Queue
 	for _, name := range []string{"points.credit", "usage.track", "orders.create", catalog.JournalRevert, "refunds.initiate", "payments.initiate"} {
 		q, ok := base.Catalog.HandledBy(name)
@@ -130,8 +118,8 @@ func newHouse(t *testing.T, check *rapid.T, folder string, base worker.Config) *
 		queues = append(queues, q)
 	}
 	return &house{
-		apart: a, queues: queues, nth: map[string]int{}, links: &customers.Operator{Store: db, Now: a.clock.Now},
-		products: &products.Keeper{Store: db, Start: base.Catalog.Products, Now: a.clock.Now}, stock: &orders.Keeper{Store: db, Now: a.clock.Now},
+		t: t, clock: clock, broker: broker, store: db, worker: w, queues: queues, nth: map[string]int{}, links: &customers.Operator{Store: db, Now: clock.Now},
+		products: &products.Keeper{Store: db, Start: base.Catalog.Products, Now: clock.Now}, stock: &orders.Keeper{Store: db, Now: clock.Now},
 	}
 }
 
@@ -145,7 +133,7 @@ func (h *house) as(tenant string) *house {
 
 // push delivers a message of a tenant, and what follows from it.
 func (h *house) push(queue string, m contract.Message) string {
-	return fmt.Sprint(pushed(h.t, h.behind, "/push/"+queue, "m-"+m.Attributes[contract.AttrEventID], h.clock.Now(), m))
+	return fmt.Sprint(pushed(h.t, h.worker, "/push/"+queue, "m-"+m.Attributes[contract.AttrEventID], h.clock.Now(), m))
 }
 
 // sorts is the tenant and the key of a message, or the message itself where it has no key.

@@ -2,6 +2,7 @@ package push_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,8 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/store"
+	"billhook/internal/retry"
 )
 
 func request(ctx context.Context, m message) *http.Request {
@@ -106,4 +109,98 @@ func TestAttemptWhoseTimeIsUpOrWhoseCallerLeaves(t *testing.T) {
 		return what, ""
 	})
 	golden(t, "deadlines.txt", table)
+}
+
+// reconciles are what a leased handler may learn of the attempt before.
+var reconciles = map[string]func() (handler.Effect, bool, error){
+	"the effect is there":     func() (handler.Effect, bool, error) { return handler.Effect{Result: "found"}, true, nil },
+	"the effect is not there": func() (handler.Effect, bool, error) { return handler.Effect{}, false, nil },
+	"an error":                func() (handler.Effect, bool, error) { return handler.Effect{}, false, errHandler },
+	"permanent 422":           func() (handler.Effect, bool, error) { return handler.Effect{}, false, retry.Permanent("refused", nil) },
+	"busy, not counted":       func() (handler.Effect, bool, error) { return handler.Effect{}, false, retry.Busy("busy", nil) },
+	"an outage":               func() (handler.Effect, bool, error) { return handler.Effect{}, false, retry.Outage("outage", nil) },
+	"a panic":                 func() (handler.Effect, bool, error) { panic("ilse@example.org") },
+}
+
+// TestALeasedHandlerIsAskedWhatBecameOfTheAttemptBefore is the table of an event whose earlier attempt may have had its
+// effect outside.
+func TestALeasedHandlerIsAskedWhatBecameOfTheAttemptBefore(t *testing.T) {
+	t.Parallel()
+	table, _ := enumerate([]dimension{
+		{"record", []string{"none", "failed and due", "of a worker that died", "of workers that died in all attempts", "dead-lettered with another payload", "dead-lettered"}},
+		{"reconcile says", []string{"nothing: there is none", "the effect is there", "the effect is not there", "an error", "permanent 422", "busy, not counted", "an outage", "a panic"}},
+		{"corrections", []string{"refused", "accepted"}},
+		{"delivery", []string{firstDelivery, replayed}},
+		{"handler", []string{leasedMany}},
+	}, func(c cell) (what, cost string) {
+		b := benches{}.ready(t, c)
+		m := b.event()
+		if record := c["record"]; record != "of workers that died in all attempts" {
+			b.seed(record, m)
+		} else {
+			for range 4 {
+				b.during = func(context.Context) { b.faults.Down(true) }
+				b.deliverNow(m)
+				b.faults.Down(false)
+				b.pass(2*time.Minute + time.Second)
+			}
+		}
+		b.pass(2 * time.Second)
+		b.fails = nil
+		if asked := reconciles[c["reconcile says"]]; asked != nil {
+			b.reconcile(func() (handler.Effect, bool, error) {
+				b.lines.add("asked")
+				return asked()
+			})
+		}
+		if c["delivery"] == replayed {
+			m = m.with(func(m *message) {
+				m.id, m.attributes["replay_of"], m.attributes["replay_count"] = "replayed", "item", "1"
+			})
+		}
+		return b.observe(m, func() reply { return b.deliverNow(m) })
+	})
+	golden(t, "takeovers.txt", table)
+}
+
+// TestAWorkerThatComesLateChangesNothing is the table of a worker whose lease has ended while it was at work, and whose
+// event another one has taken over.
+func TestAWorkerThatComesLateChangesNothing(t *testing.T) {
+	t.Parallel()
+	table, _ := enumerate([]dimension{
+		{"the other", []string{"has completed it", "has failed it", "has dead-lettered it", "gave it back", "still has it", "was a sweep"}},
+		{"returns", []string{"nothing: it is done", "transient 500", "permanent 422", "busy, not counted", "outage of what all need", "missing: waits for another event"}},
+		{"handler", []string{leasedMany}},
+	}, func(c cell) (what, cost string) {
+		b := benches{}.ready(t, c)
+		b.effect = counted
+		m := b.event()
+		b.failing(c)
+		var meanwhile dedupe.Record
+		b.during = func(context.Context) {
+			b.pass(2*time.Minute + time.Second)
+			b.fails = map[string][]error{
+				"has failed it": {errHandler}, "has dead-lettered it": {retry.Permanent("refused", nil)}, "gave it back": {retry.Outage("outage", nil)},
+			}[c["the other"]]
+			switch c["the other"] {
+			case "was a sweep":
+				now := b.config.Now()
+				swept, err := dedupe.Sweep(context.Background(), b.db, now, now, 10, func(context.Context, dedupe.Record) (bool, error) { return true, nil })
+				require.NoError(t, err)
+				require.Equal(t, 1, swept.Republished)
+			case "still has it":
+				b.during = func(context.Context) { b.faults.Down(true) }
+				b.deliverNow(m)
+				b.faults.Down(false)
+			default:
+				b.deliverNow(m)
+			}
+			meanwhile, _ = b.record(m.attributes["event_id"])
+		}
+		what, _ = b.observe(m, func() reply { return b.deliverNow(m) })
+		record, _ := b.record(m.attributes["event_id"])
+		require.Equal(t, meanwhile, record, fmt.Sprint(c))
+		return fmt.Sprint(what, "; effects ", b.effects(m.attributes["event_id"])), ""
+	})
+	golden(t, "late.txt", table)
 }

@@ -1,12 +1,19 @@
 package push
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"billhook/internal/pii"
 	"billhook/internal/platform/serve"
@@ -91,5 +98,180 @@ func FuzzDecodeEnvelope(f *testing.F) {
 			d.message.Data, same.message.Data = nil, nil
 		}
 		require.Equal(t, d, same)
+	})
+}
+
+func timer(d time.Duration) (<-chan time.Time, func() bool) {
+	t := time.NewTimer(d)
+	return t.C, t.Stop
+}
+
+// asker is one message that asks for a slot, in the time of its test's bubble.
+type asker struct {
+	key   string
+	leave context.CancelFunc
+	over  atomic.Bool
+	got   bool
+}
+
+func ask(s *slots, key string, size int, patience time.Duration) *asker {
+	ctx, leave := context.WithCancel(context.Background())
+	a := &asker{key: key, leave: leave}
+	go func() {
+		a.got = s.acquire(ctx, key, size, patience)
+		a.over.Store(true)
+	}()
+	synctest.Wait()
+	return a
+}
+
+// holds reports whether it has a slot.
+func (a *asker) holds() bool { return a.over.Load() && a.got }
+
+// unused requires that no slot is lost, and nothing waits.
+func (s *slots) unused(t *testing.T, free int) {
+	t.Helper()
+	require.Equal(t, []int{free, 0, 0, 0, 0}, []int{s.free, s.count, s.bytes, len(s.keys), len(s.waiting)})
+}
+
+func TestWaitForASlotIsBoundedInNumberAndBytes(t *testing.T) {
+	t.Parallel()
+	for size, fit := range map[int]int{1: maxWaiting, maxWaitingBytes / 4: 4} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSlots(1, timer, nil)
+			require.True(t, ask(s, "", 1, time.Second).holds())
+			first := ask(s, "0", size, time.Hour)
+			for i := range fit - 1 {
+				require.False(t, ask(s, fmt.Sprint(i%3), size, time.Hour).over.Load())
+			}
+			beyond := ask(s, "beyond", size, time.Hour)
+			require.Equal(t, []bool{true, false}, []bool{beyond.over.Load(), beyond.got}, "at once")
+			first.leave()
+			synctest.Wait()
+			again := ask(s, "beyond", size, time.Hour)
+			require.False(t, again.over.Load(), "who leaves frees a place")
+			for range fit {
+				s.release()
+			}
+			synctest.Wait()
+			require.True(t, again.holds())
+			s.unused(t, 0)
+		})
+	}
+}
+
+func TestWaitForASlotEnds(t *testing.T) {
+	t.Parallel()
+	type end func(s *slots, a *asker, ended chan struct{})
+	closes := func(_ *slots, _ *asker, ended chan struct{}) { close(ended) }
+	for name, test := range map[string]struct {
+		patience time.Duration
+		end      end
+	}{
+		"when the patience is over":         {2 * time.Second, func(*slots, *asker, chan struct{}) { <-time.After(2 * time.Second) }},
+		"when the caller leaves":            {time.Hour, func(_ *slots, a *asker, _ chan struct{}) { a.leave() }},
+		"when the service ends":             {time.Hour, closes},
+		"at once where nobody is to wait":   {0, func(*slots, *asker, chan struct{}) {}},
+		"with its turn, which is passed on": {time.Hour, func(s *slots, _ *asker, ended chan struct{}) { s.mu.Lock(); s.handOver(); close(ended); s.mu.Unlock() }},
+		"before its turn, which it loses":   {time.Hour, func(s *slots, _ *asker, ended chan struct{}) { s.mu.Lock(); close(ended); s.handOver(); s.mu.Unlock() }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ended := make(chan struct{})
+			s := newSlots(1, timer, ended)
+			require.True(t, ask(s, "", 1, time.Second).holds())
+			a := ask(s, "k", 1, test.patience)
+			test.end(s, a, ended)
+			synctest.Wait()
+			require.True(t, a.over.Load(), name)
+			require.False(t, a.got)
+			if s.free == 0 {
+				s.release()
+			}
+			s.unused(t, 1)
+		})
+	}
+	ended := make(chan struct{})
+	close(ended)
+	s := newSlots(1, timer, ended)
+	require.False(t, s.acquire(t.Context(), "k", 1, time.Hour), "before it begins where the service has ended")
+	s.unused(t, 1)
+}
+
+// TestSlotsGoRoundAsTheirModelSays holds slots to the plainest model: the waiting messages by
+// key, and the key whose turn it is.
+func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		// Without the deadline of the real time, which a bubble does not tell.
+		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
+			s := newSlots(rapid.IntRange(1, 3).Draw(t, "slots"), timer, nil)
+			free, holding := s.free, 0
+			var turns []string // keys, the next first
+			waiting := map[string][]*asker{}
+			takeOut := func(a *asker) {
+				waiting[a.key] = slices.DeleteFunc(waiting[a.key], func(other *asker) bool { return other == a })
+				if len(waiting[a.key]) == 0 {
+					delete(waiting, a.key)
+					turns = slices.DeleteFunc(turns, func(key string) bool { return key == a.key })
+				}
+			}
+			all := func() (list []*asker) {
+				for _, key := range slices.Sorted(maps.Keys(waiting)) {
+					list = append(list, waiting[key]...)
+				}
+				return list
+			}
+			t.Repeat(map[string]func(*rapid.T){
+				"a message": func(t *rapid.T) {
+					a := ask(s, rapid.SampledFrom([]string{"a", "a", "b", "c"}).Draw(t, "key"), 10, time.Hour)
+					if free > 0 {
+						free, holding = free-1, holding+1
+						require.True(t, a.holds())
+						return
+					}
+					require.False(t, a.over.Load())
+					if len(waiting[a.key]) == 0 {
+						turns = append(turns, a.key)
+					}
+					waiting[a.key] = append(waiting[a.key], a)
+				},
+				"one is done": func(t *rapid.T) {
+					if holding == 0 {
+						return
+					}
+					s.release()
+					synctest.Wait()
+					if len(turns) == 0 {
+						free, holding = free+1, holding-1
+						return
+					}
+					next := waiting[turns[0]][0]
+					turns = append(turns[1:], turns[0])
+					takeOut(next)
+					require.True(t, next.holds(), "it was the turn of %s", next.key)
+				},
+				"one leaves": func(t *rapid.T) {
+					if len(waiting) == 0 {
+						return
+					}
+					a := rapid.SampledFrom(all()).Draw(t, "who")
+					a.leave()
+					synctest.Wait()
+					require.True(t, a.over.Load())
+					require.False(t, a.got)
+					takeOut(a)
+				},
+				"": func(t *rapid.T) {
+					for _, a := range all() {
+						require.False(t, a.over.Load(), "nobody is served out of turn")
+					}
+					require.Equal(t, []int{free, len(all()), 10 * len(all()), len(turns)}, []int{s.free, s.count, s.bytes, len(s.keys)})
+				},
+			})
+			for _, a := range all() {
+				a.leave()
+			}
+			synctest.Wait()
+		})
 	})
 }

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -103,83 +106,44 @@ func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 	}
 }
 
-// TestAttemptIsLoggedBeforeItRuns: a worker that is killed in an attempt has told of it.
-func TestAttemptIsLoggedBeforeItRuns(t *testing.T) {
-	t.Parallel()
-	var r *rig
-	ran := false
-	r = newRig(t, setup{credit: observing(func() {
-		ran = true
-		line := r.log.lines(t, "received")[0]
-		for field, want := range map[string]any{
-			"queue": "orders", "event_id": "e1", "message_id": "m-e1", "delivery_attempt": 4.0, "instance": "instance-1", "level": "INFO",
-		} {
-			require.Equal(t, want, line[field], field)
-		}
-		require.Empty(t, r.log.lines(t, "delivery"))
-	})})
-	require.Equal(t, 200, r.deliver(paid("e1", known, 1).again(4)).code)
-	require.True(t, ran)
-}
-
-// TestRecordHasALogOfItsAttempts: also of one under a lease, from its claim on.
-func TestRecordHasALogOfItsAttempts(t *testing.T) {
-	t.Parallel()
-	for name, leased := range map[string]bool{"of a Tx handler": false, "of a leased handler": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			with, calls := setup{credit: times(1, errHandler)}, 0
-			var r *rig
-			if leased {
-				with = setup{leased: repeats(func(context.Context, handler.Event) (string, error) {
-					record, found := r.record("e1")
-					require.True(t, found)
-					calls++
-					require.Len(t, record.Log, calls)
-					require.Zero(t, record.Log[calls-1].Ended, "it runs")
-					if calls == 1 {
-						return "", errHandler
-					}
-					return "sent", nil
-				})}
-			}
-			r = newRig(t, with)
-			first := paid("e1", known, 1).again(1).set("door_received_at", "2026-03-02T10:14:59.5Z")
-			r.deliver(first)
-			r.deliver(first.again(3)) // nothing is known of the second
-			record, _ := r.record("e1")
-			require.Equal(t, []time.Time{start, start.Add(-time.Second / 2)}, []time.Time{record.PublishedAt, record.DoorReceivedAt})
-			one := dedupe.Attempt{
-				Number: 1, Delivery: 1, MessageID: "m-e1", Instance: "instance-1", Begun: start, Ended: start, Outcome: retry.Retry, Reason: "handler_error",
-				Next: start.Add(10 * time.Second),
-			}
-			two := dedupe.Attempt{
-				Number: 2, Delivery: 3, MessageID: "m-e1", Instance: "instance-1", Begun: one.Next, Ended: one.Next, Outcome: retry.Processed,
-			}
-			require.Equal(t, []dedupe.Attempt{one, two}, record.Log)
-		})
-	}
-}
-
-func TestLogNamesTheTraceOfEachDelivery(t *testing.T) {
+// TestLogAndRecordNameEachAttempt: the log before it runs, so that a worker which is killed in it has told of it.
+func TestLogAndRecordNameEachAttempt(t *testing.T) {
 	t.Parallel()
 	const pushed, published, span = "0af7651916cd43dd8448eb211c80319c", "4bf92f3577b34da6a3ce929d0e0e4736", "-b7ad6b7169203331-01"
 	for name, test := range map[string]struct{ header, attribute, want string }{
-		"of the push":                        {"00-" + pushed + span, "00-" + published + span, pushed},
+		"the trace of the push":              {"00-" + pushed + span, "00-" + published + span, pushed},
 		"of who published it, without one":   {"", "00-" + published + span, published},
 		"of a later version of the header":   {"01-" + pushed + span + "-more", "", pushed},
 		"where there is none":                {"", "", ""},
 		"where there is one of zeros":        {"00-00000000000000000000000000000000" + span, "", ""},
 		"where there is one of another kind": {"00-" + pushed[1:] + span, "<b>", ""},
 	} {
-		r := newRig(t, setup{})
-		q := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/push/orders",
-			bytes.NewReader(paid("e1", known, 1).set("googclient_traceparent", test.attribute).envelope()))
-		q.Header.Set("Authorization", "Bearer good")
+		var r *rig
+		ran := 0
+		r = newRig(t, setup{credit: func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+			ran++
+			line := r.log.lines(t, "received")[ran-1]
+			require.Equal(t, []any{"orders", "e1", "m-e1", "instance-1", "INFO"}, []any{line["queue"], line["event_id"], line["message_id"], line["instance"], line["level"]})
+			require.Len(t, r.log.lines(t, "delivery"), ran-1)
+			if ran == 1 {
+				return handler.Effect{}, errHandler
+			}
+			return credit(ctx, event)
+		}})
+		first := paid("e1", known, 1).again(1).set("door_received_at", "2026-03-02T10:14:59.5Z").set("googclient_traceparent", test.attribute)
+		r.deliver(first)
+		r.pass(10 * time.Second)
+		q := request(t.Context(), first.again(3)) // nothing is known of the second
 		q.Header.Set("Traceparent", test.header)
 		require.Equal(t, http.StatusOK, r.serve(q).code)
+		require.InDelta(t, 3, r.log.lines(t, "received")[1]["delivery_attempt"], 0)
 		record, _ := r.record("e1")
-		require.Equal(t, test.want, record.Log[0].Trace, name)
+		require.Equal(t, []time.Time{start, start.Add(-time.Second / 2)}, []time.Time{record.PublishedAt, record.DoorReceivedAt})
+		require.Len(t, record.Log, 2)
+		two := start.Add(10 * time.Second)
+		require.Equal(t, dedupe.Attempt{
+			Number: 2, Delivery: 3, MessageID: "m-e1", Instance: "instance-1", Trace: test.want, Begun: two, Ended: two, Outcome: retry.Processed,
+		}, record.Log[1], name)
 	}
 }
 
@@ -214,4 +178,125 @@ func TestDeliveriesAreCountedByWhatBecameOfThem(t *testing.T) {
 	} {
 		require.Contains(t, page.Body.String(), want+"\n")
 	}
+}
+
+// sent is a body that counts what is read of it.
+type sent struct {
+	io.Reader
+	read int
+}
+
+func (s *sent) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	s.read += n
+	return n, err
+}
+
+// zeros is a body without an end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestPushThatIsNotAdmittedIsNotReadAndChangesNothing: a message and a dead letter are admitted alike.
+func TestPushThatIsNotAdmittedIsNotReadAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	type refusal func(r *rig, q *http.Request)
+	header := func(name string, values ...string) refusal {
+		return func(_ *rig, q *http.Request) { q.Header[name] = values }
+	}
+	token := func(err error) refusal { return func(r *rig, _ *http.Request) { r.bouncer.err = err } }
+	at := func(queue string) refusal {
+		return func(_ *rig, q *http.Request) { q.URL.Path = strings.Replace(q.URL.Path, "orders", queue, 1) }
+	}
+	body := func(announced int64, content string) refusal {
+		return func(_ *rig, q *http.Request) {
+			q.ContentLength, q.Body = announced, io.NopCloser(strings.NewReader(content))
+		}
+	}
+	endless := func(announced int64) refusal {
+		return func(_ *rig, q *http.Request) { q.ContentLength, q.Body = announced, io.NopCloser(zeros{}) }
+	}
+	drains := func(r *rig, _ *http.Request) { r.Drain() }
+	for name, test := range map[string]struct {
+		refusal refusal
+		code    int
+		problem string
+		// most is how much of the body may be read.
+		most int
+	}{
+		"without a token":                             {header("Authorization"), 401, "unauthorized", 0},
+		"a token that is wrong":                       {token(errors.New("ilse@example.org")), 401, "unauthorized", 0},
+		"a token of somebody else":                    {token(fmt.Errorf("%w: ilse@example.org", serve.ErrNotAllowed)), 403, "forbidden", 0},
+		"a token that cannot be checked now":          {token(fmt.Errorf("%w: ilse@example.org", serve.ErrKeysUnavailable)), 503, "keys_unavailable", 0},
+		"two tokens":                                  {header("Authorization", "Bearer good", "Bearer another"), 403, "forbidden", 0},
+		"a token of Cloud Run beside the other":       {header("X-Serverless-Authorization", "Bearer another"), 403, "forbidden", 0},
+		"an empty one":                                {header("X-Serverless-Authorization", ""), 403, "forbidden", 0},
+		"a browser's page of another site":            {header("Origin", "https://elsewhere.example"), 403, "cross_origin", 0},
+		"a page that hides where it is from":          {header("Origin", ""), 403, "cross_origin", 0},
+		"a browser that names no origin":              {header("Sec-Fetch-Site", "none"), 403, "cross_origin", 0},
+		"a queue that is unknown":                     {at("nobody"), 404, "queue_unknown", 0},
+		"a queue that is disabled":                    {at("asleep"), 404, "queue_unknown", 0},
+		"a service that drains":                       {drains, 503, "shutting_down", 0},
+		"a body that is no push":                      {body(2, "{}"), 400, "envelope_malformed", 2},
+		"a body that breaks off":                      {body(10, "{}"), 503, "body_unread", 2},
+		"a body that is too large, and says so":       {endless(1 << 30), 413, "too_large", 0},
+		"a body that is too large, and does not":      {endless(-1), 413, "too_large", 32 << 20},
+		"a body for which others have left no memory": {func(r *rig, _ *http.Request) { r.BodyBudget(100) }, 503, "bodies_in_flight", 0},
+	} {
+		for _, path := range []string{"/push/orders", "/push/dead-letters/orders"} {
+			t.Run(name+" at "+path, func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, setup{})
+				held := r.BodyBudget(64 << 20)
+				q := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(paid("e1", known, 1).envelope()))
+				q.Header.Set("Authorization", "Bearer good")
+				test.refusal(r, q)
+				content := &sent{Reader: q.Body}
+				q.Body = io.NopCloser(content)
+				got := r.serve(q)
+				require.Equal(t, []any{test.code, test.problem}, []any{got.code, got.Code})
+				require.Equal(t, "application/problem+json", got.header.Get("Content-Type"))
+				require.LessOrEqual(t, content.read, test.most)
+				require.NotContains(t, got.text+r.log.String(), "ilse")
+				require.Zero(t, r.counter.Commits.Load()+r.counter.Gets.Load())
+				require.Empty(t, r.letters())
+				require.Zero(t, held())
+			})
+		}
+	}
+}
+
+// TestPushHoldsItsMemoryUntilItIsAnswered: also while its message is handled.
+func TestPushHoldsItsMemoryUntilItIsAnswered(t *testing.T) {
+	t.Parallel()
+	var held func() int64
+	during := int64(0)
+	r := newRig(t, setup{credit: observing(func() { during = held() })})
+	held = r.BodyBudget(64 << 20)
+	m := paid("e1", known, 1)
+	require.Equal(t, http.StatusOK, r.deliver(m).code)
+	require.GreaterOrEqual(t, during, int64(len(m.envelope())))
+	require.Zero(t, held())
+	r.broker.before = func(string) { during = held() }
+	require.Equal(t, http.StatusBadRequest, r.deliver(paid("e2", unknown, 1)).code)
+	require.Positive(t, during)
+	require.Equal(t, http.StatusNoContent, r.post("/push/dead-letters/orders", m.envelope()).code)
+	require.Zero(t, held())
+}
+
+func TestLargestMessageOfPubSubIsTaken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, setup{})
+	m := paid("e1", known, 1).with(func(m *message) {
+		for i := range 70 {
+			m.attributes[fmt.Sprintf("own-%02d", i)] = strings.Repeat("\x01", 1024)
+		}
+		m.body = strings.Repeat("x", contract.MaxMessageBytes-contract.Message{Attributes: m.attributes}.Size())
+	})
+	got := r.deliver(m)
+	require.Equal(t, []any{http.StatusBadRequest, "body_malformed"}, []any{got.code, got.Reason})
+	require.Len(t, r.documents(dedupe.Collection), 1)
+	letter := r.letters()[0]
+	require.True(t, bytes.Equal(m.data(), letter.Data))
+	require.Contains(t, letter.Attributes["dead_letter_detail"], "attributes left out or cut", "for those of the dead letter")
 }

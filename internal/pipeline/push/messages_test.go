@@ -1,8 +1,13 @@
 package push_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +19,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
+	"billhook/internal/platform/standin"
 	"billhook/internal/retry"
 )
 
@@ -253,5 +259,73 @@ func TestAttemptsMadeElsewhereExplainNoDelivery(t *testing.T) {
 		}})
 		require.Equal(t, "processed", r.deliverNow(told("e1", func(e *contract.Envelope) { e.Attempts = 1 }).again(delivery)).Outcome)
 		require.Equal(t, counted, found, "delivery %d, before the attempt", delivery)
+	}
+}
+
+// FuzzEvent posts any message in a sound envelope to a healthy worker, as a message and as a dead letter.
+func FuzzEvent(f *testing.F) {
+	names := []string{"event_id", "event_type", "contract", "tenant", "max_attempts"}
+	for _, m := range []message{
+		paid("e1", known, 1), paid("e1", known, 2), paid("e2", known, 1), paid("e2", unknown, 1), paid("e2", known, 0),
+		paid("e2", known, 1).set("tenant", "~/%"), paid("e2", known, 1).set("contract", "envelope.v1"), paid("e2", known, 1).with(once),
+		paid("e2", known, 1).set("tenant", "other"), paid("e2", known, 1).without("contract"), raw(""), raw("[]"), raw("{}"),
+		raw(`{"eventId":"e1","eventType":"order.paid","timestamp":"x","data":{}}`), raw("\x00"), raw(`{"eventId":`, "", "", "__x__", "y"),
+	} {
+		f.Add(m.data(), m.attributes[names[0]], m.attributes[names[1]], m.attributes[names[2]], m.attributes[names[3]], m.attributes[names[4]])
+	}
+	r := newRig(f, setup{log: slog.DiscardHandler})
+	f.Fuzz(func(t *testing.T, data []byte, id, kind, format, tenant, attempts string) {
+		m := raw(string(data), "ordering_key", buyer)
+		for i, value := range []string{id, kind, format, tenant, attempts} {
+			if value != "" {
+				m = m.set(names[i], value)
+			}
+		}
+		r.settles(t, m.envelope())
+		require.Equal(t, http.StatusNoContent, r.post("/push/dead-letters/orders", m.envelope()).code)
+	})
+}
+
+// settles posts a body twice to a worker that has done e1 and nothing else. What is acked is kept, in the store or as a
+// dead letter, and the second delivery of what was settled is acked and changes nothing.
+func (r *rig) settles(t *testing.T, body []byte) {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	r.db, r.counter.Store, r.broker.taken[dlq] = db, db, nil
+	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 2)).code)
+	kept := func() [2]int { return [2]int{len(r.documents(dedupe.Collection)), len(r.letters())} }
+	got := r.post("/push/orders", body)
+	want, is := map[string][2]int{"processed": {2, 0}, "dead_lettered": {2, 1}, "": {1, 0}}[got.Outcome]
+	require.True(t, is, got.text)
+	require.Equal(t, want, kept(), got.text)
+	switch {
+	case got.Outcome == "dead_lettered":
+		require.EqualValues(t, 1, r.effects("e1"))
+	}
+	require.Equal(t, http.StatusNoContent, r.post("/push/orders", body).code, "what is settled is acked when it comes again")
+	require.Equal(t, want, kept())
+}
+
+// BenchmarkPush is the whole push handler, new credits on the embedded store without
+// waiting for the disk.
+func BenchmarkPush(b *testing.B) {
+	r := newRig(b, setup{log: slog.DiscardHandler})
+	all := make([][]byte, b.N)
+	for i := range all {
+		all[i] = paid(fmt.Sprintf("5302177644800%05d", i), known, 1).again(1).envelope()
+	}
+	b.SetBytes(int64(len(all[0])))
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		request := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/push/orders", bytes.NewReader(all[i]))
+		request.Header.Set("Authorization", "Bearer good")
+		recorder := httptest.NewRecorder()
+		r.http.ServeHTTP(recorder, request)
+		if recorder.Code != http.StatusOK {
+			b.Fatalf("status %d: %s", recorder.Code, recorder.Body)
+		}
 	}
 }

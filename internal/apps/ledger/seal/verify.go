@@ -74,7 +74,7 @@ type Verified struct {
 func (v *Verified) Join(before any) (page string) {
 	if b, ok := before.(*Verified); ok {
 		v.Seals, v.Entries, v.Unsealed, v.Accounts = v.Seals+b.Seals, v.Entries+b.Entries, v.Unsealed+b.Unsealed, v.Accounts+b.Accounts
-		v.Findings = slices.Concat(b.Findings, v.Findings)
+		v.Findings = append(append([]Finding{}, b.Findings...), v.Findings...)
 	}
 	return v.Next
 }

@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -161,19 +159,6 @@ func readJSON(r *http.Request, into any, advice string) error {
 	return err
 }
 
-// readChange reads the body of a request for a change as readJSON does, and requires that it gives a reason.
-func readChange(r *http.Request, into any, advice string) error {
-	body, err := readBody(r, into, advice)
-	if err != nil {
-		return err
-	}
-	var reason Reason
-	if err := json.Unmarshal(body, &reason); err != nil || strings.TrimSpace(reason.Why) == "" {
-		return fmt.Errorf("%w: a change needs a reason: say why", audit.ErrInvalid)
-	}
-	return audit.CheckWhy(reason.Why)
-}
-
 // Reason is the body of a request that changes something and names nothing else.
 type Reason struct {
 	Why string `json:"why"`
@@ -198,35 +183,6 @@ func param(r *http.Request, name string) string {
 	return value
 }
 
-// done is where it is logged what somebody has done, unless it has failed.
-func (a *API) done(failed error) *slog.Logger {
-	if failed != nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return a.Log
-}
-
-// changes answers the audit's entries of a kind about the subject in the path, the newest first.
-func (a *API) changes(kind string, atMost int) http.HandlerFunc {
-	return answer(a, func(r *http.Request) (List[audit.Entry], error) {
-		return a.changesTo(r, read(r, "limit", "page"), audit.Subject{Kind: kind, ID: param(r, "id")}, atMost)
-	})
-}
-
-// changesOf answers the audit's entries of a kind about a tenant's subject, as changes does.
-func (a *API) changesOf(kind string, atMost int) http.HandlerFunc {
-	return answer(a, func(r *http.Request) (List[audit.Entry], error) {
-		params := read(r, "tenant", "limit", "page")
-		return a.changesTo(r, params, audit.Subject{Kind: kind, Tenant: params.tenant(), ID: param(r, "id")}, atMost)
-	})
-}
-
-func (a *API) changesTo(r *http.Request, params *parameters, to audit.Subject, atMost int) (List[audit.Entry], error) {
-	return paged(params, r.URL.Path+"?"+to.Tenant, Place{}, atMost, func(at Place, limit int) ([]audit.Entry, store.Cursor, error) {
-		return to.List(r.Context(), a.Store, at.Cursor, limit)
-	})
-}
-
 // paged is the page of a list that the parameters name. A page is of the list that it was begun for.
 func paged[T any](params *parameters, list string, first Place, atMost int, find func(at Place, limit int) ([]T, store.Cursor, error)) (List[T], error) {
 	return pagedBy(params, list, first, params.limit(most, atMost), find)
@@ -248,37 +204,5 @@ func plain[T any](a *API, find func(context.Context) (T, error)) http.HandlerFun
 			found, err = find(r.Context())
 		}
 		return found, err
-	})
-}
-
-// tenantOf is the tenant that a request without other parameters names.
-func tenantOf(r *http.Request) (string, error) {
-	params := read(r, "tenant")
-	tenant := params.tenant()
-	return tenant, params.err()
-}
-
-func shown[T any](a *API, id string, show func(ctx context.Context, tenant, id string) (T, error)) http.HandlerFunc {
-	return answer(a, func(r *http.Request) (found T, err error) {
-		tenant, err := tenantOf(r)
-		if err == nil {
-			found, err = show(r.Context(), tenant, param(r, id))
-		}
-		return found, err
-	})
-}
-
-// changed answers a change of a thing of a tenant, by its id in the path. The body says what is changed, and why.
-func changed[B, T any](a *API, id, advice string, change func(ctx context.Context, tenant, id string, by B) (T, error)) http.HandlerFunc {
-	return answer(a, func(r *http.Request) (done T, err error) {
-		var by B
-		tenant, err := tenantOf(r)
-		if err == nil {
-			err = readChange(r, &by, advice)
-		}
-		if err == nil {
-			done, err = change(r.Context(), tenant, param(r, id), by)
-		}
-		return done, err
 	})
 }

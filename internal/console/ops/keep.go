@@ -17,8 +17,6 @@ func (a *API) keepRoutes(r chi.Router) {
 	r.Get("/subscriptions/{subscription}", answer(a, a.showSubscription))
 }
 
-const adviceOfWhy = `Send JSON: {"why": "<the reason>"}.`
-
 // Subscription is how a subscription stands behind its newest event.
 type Subscription struct {
 	Subscription string `json:"subscription"`

@@ -148,11 +148,6 @@ func (p *parameters) id(name string) string {
 	return p.valid(name, pii.ID.Valid, "letters, digits and . _ : - only")
 }
 
-// key is an ordering key; empty where there is none. It may be a uid, which has a bar.
-func (p *parameters) key(name string) string {
-	return p.valid(name, pii.UID.Valid, "letters, digits and . _ : | - only")
-}
-
 func (p *parameters) valid(name string, valid func(string) bool, grammar string) string {
 	value := p.values.Get(name)
 	if value != "" && !valid(value) {
@@ -167,18 +162,6 @@ func (p *parameters) tenant() string {
 		return dedupe.DefaultTenant
 	}
 	return p.id("tenant")
-}
-
-func (p *parameters) queue(c *catalog.Catalog) string {
-	name := p.values.Get("queue")
-	if name == "" {
-		return ""
-	}
-	q, ok := c.Queue(name)
-	if !ok {
-		p.refuse("queue_unknown", "The catalog has no queue of that name or alias; GET /v1/ops/queues lists them.")
-	}
-	return q.ID
 }
 
 var statuses = []dedupe.Status{dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered}

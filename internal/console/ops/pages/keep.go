@@ -13,9 +13,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/console/ops"
 	"billhook/internal/contract/money"
-	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )
 
@@ -47,23 +45,6 @@ func named(format, part string) func(*visit) string {
 
 func (v *visit) list(path string, names ...string) string {
 	return with(path, append(v.filters(append(names, "page")...), "limit", rows)...)
-}
-
-func (v *visit) changes(path string) (list ops.List[audit.Entry], err error) {
-	err = v.get(with(path, "limit", recent, "page", v.query("page")), &list)
-	return list, err
-}
-
-func (v *visit) makes(method, thing string, question any) (string, error) {
-	return v.of("/ops/"+thing+"/%s", v.param("id")), v.send(method, v.of("/v1/ops/"+thing+"/%s", v.param("id")), question, nil)
-}
-
-func (v *visit) whole(field string) (int64, error) {
-	n, err := strconv.ParseInt(v.form(field), 10, 64)
-	if err != nil {
-		return 0, serve.Refuse(http.StatusUnprocessableEntity, "refused", "The field "+field+" takes a whole number, such as 40.")
-	}
-	return n, nil
 }
 
 // notFound is the problem where the API knows nothing of that id; nil: the error is another, or none.

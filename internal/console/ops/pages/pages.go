@@ -170,14 +170,6 @@ func (v *visit) get(path string, answer any) error {
 	return v.api.Call(v.ctx, http.MethodGet, path, nil, answer)
 }
 
-func (v *visit) post(path string, question, answer any) error {
-	return v.api.Call(v.ctx, http.MethodPost, path, question, answer)
-}
-
-func (v *visit) send(method, path string, question, answer any) error {
-	return v.api.Call(v.ctx, method, path, question, answer)
-}
-
 // elsewhere is the address of the page that shows what was looked for.
 type elsewhere string
 

@@ -183,9 +183,9 @@ type DeadLetter struct {
 
 // Topic is a topic that is no queue's own: several queues share it, or others subscribe to it.
 type Topic struct {
-	ID          string `json:"id"`
-	Alias       string `json:"alias"` // the name of the exchange that it was
-	Description string `json:"description"`
+	ID          string `json:"id" show:"Topic"`
+	Alias       string `json:"alias" show:"Alias,less"` // the name of the exchange that it was
+	Description string `json:"description" show:"Description,less"`
 }
 
 // Product is what a product of the store is worth.

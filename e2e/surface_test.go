@@ -329,6 +329,9 @@ func (r *surface) shown(name string, value any) any {
 	if name == "state" && value == "closing" {
 		return "closed" // after a minute
 	}
+	if name == "state" && value == "failing" {
+		return "ok" // until the attempts are counted
+	}
 	switch v := value.(type) {
 	case string:
 		return r.text(v)

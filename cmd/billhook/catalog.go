@@ -50,7 +50,6 @@ func (p *program) catalogCommand() *cobra.Command {
 			},
 		},
 	)
-	command.AddCommand(p.catalogOfTheWorker()...)
 	return command
 }
 

@@ -127,7 +127,7 @@ func TestEndpointShowsItsSecretWhenItIsMadeAndNotAgain(t *testing.T) {
 		{line: "endpoints add https://a.example/hooks --id a --why twice", fails: "endpoint_exists"},
 		{line: "endpoints ls --tenant default", want: "a default https://a.example/hooks invoice.*, order.# enabled - -"},
 		{line: "endpoints ls --state odd", fails: "none of disabled, failing"},
-		{line: "endpoints test a", want: "DELIVERED true\nSTATUS 204\nREASON -\nMILLISECONDS 1000"},
+		{line: "endpoints test a", want: "DELIVERED yes\nSTATUS 204\nREASON -\nMILLISECONDS 1000"},
 		{line: "endpoints rotate a --why leaked", want: "The secret that it has signs beside the new one for a time", fails: "nothing was changed"},
 		{line: "endpoints rotate a --why leaked --dry-run", want: "The secret that it has signs beside the new one for a time"},
 		{line: "endpoints rotate a --why leaked", typed: "a\n", want: "SECRET SHOWN THIS ONCE whsec_id-"},

@@ -8,8 +8,6 @@ var examples = map[string]string{
 	"doctor":           "billhook doctor --canary --webhook https://webhook.example.com",
 	"catalog check":    "CATALOG_DIR=./catalog billhook catalog check",
 	"catalog print":    "billhook catalog print | jq '.queues[].id'",
-	"catalog show":     "billhook catalog show",
-	"catalog queue":    "billhook catalog queue <queue>",
 	"catalog contract": "billhook catalog contract message.v1:order.created:1",
 	"import redis":     "REDIS_URL=redis://127.0.0.1:6379 billhook import redis <queue> --dry-run",
 	"import rabbitmq":  "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook import rabbitmq <queue>=<name of old> --rate 50 --yes",
@@ -91,7 +89,5 @@ var examples = map[string]string{
 	"ledger prove":       "billhook ledger prove order-7 --out order-7.proof",
 	"ledger check-proof": "billhook ledger check-proof order-7.proof --seals seals.jsonl",
 
-	"audit": "billhook audit --since 7d\nbillhook audit --kind product --subject 411486491630370503",
-
-	"status": "billhook status",
+	"audit ls": "billhook audit ls --since 7d\nbillhook audit ls --kind product --subject 411486491630370503",
 }

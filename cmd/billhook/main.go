@@ -129,7 +129,7 @@ func (p *program) commands() *cobra.Command {
 	join(root, p.dlqCommands(declared)...)
 	join(root, p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.provisionCommand(), p.eventsCommand(), p.catalogCommand(),
 		p.queuesCommand(), p.doctorCommand(), p.importCommand(), p.usageCommand(),
-		p.subscriptionsCommand(), p.auditCommand(), p.statusCommand())
+		p.subscriptionsCommand())
 	join(root, p.bookCommands()...)
 	root.SetOut(p.stdout)
 	root.SetErr(p.stdout)

@@ -29,6 +29,8 @@ var nouns = map[string]string{
 	"ledger":    "Take the books elsewhere, verify them, and prove entries",
 	"periods":   "Close months of the books, and open them again",
 	"seals":     "Look at the seals that make entries provable",
+	"audit":     "Look at what people have changed",
+	"catalog":   "Check or print the declaration of queues, products and sources, or show that of a worker",
 	"endpoints": "Look at the addresses that third parties registered to be told of events, and change them",
 	"events":    "Look at events: which there are, where each waits, what became of it, and what a worker would do of it",
 	"orders":    "Look at where the shop's orders stand",

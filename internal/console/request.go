@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -71,11 +72,17 @@ var rules = func() *validator.Validate {
 		at, err := time.Parse(month, f.Field().String())
 		return err == nil && at.Format(month) == f.Field().String() && at.Year() > 0
 	})
-	if err != nil {
+	printable := v.RegisterValidation("printable", func(f validator.FieldLevel) bool {
+		text := f.Field().String()
+		return len(text) <= maxText && utf8.ValidString(text) && audit.Escape(text) == text
+	})
+	if err := cmp.Or(err, printable); err != nil {
 		panic(err)
 	}
 	return v
 }()
+
+const maxText = 500
 
 const month = "2006-01"
 
@@ -251,6 +258,8 @@ func (f Field) rule() string {
 		switch name {
 		case "id":
 			return "an id: at most 128 of letters, digits and . _ : -, beginning with a letter or digit"
+		case "printable":
+			return "a text of at most 500 bytes, and none that a terminal would act on"
 		case "uid":
 			return "an id of letters, digits and . _ : | -"
 		case "month":

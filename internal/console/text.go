@@ -38,6 +38,8 @@ func Text(v reflect.Value) string {
 		return pairs(value)
 	case map[string]string:
 		return pairs(value)
+	case bool:
+		return map[bool]string{true: "yes", false: "no"}[value]
 	case float64: // a number of JSON whose type nobody knows
 		return strconv.FormatFloat(value, 'f', -1, 64)
 	}

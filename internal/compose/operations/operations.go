@@ -58,7 +58,10 @@ func All(of Apps) *console.Catalog {
 		cmp.Or(of.Products, &products.Keeper{}).Operations(),
 		seal.Operations(seal.Verifier{From: of.Store, Origins: journal.Origins{Catalog: of.Reads.Catalog, Store: of.Store}}, of.Log),
 		cmp.Or(of.Stock, &orders.Keeper{}).Operations(),
+		of.Reads.AuditOperations(),
+		of.Reads.CatalogOperations(),
 		of.Reads.OutboxOperations(),
+		of.Reads.StatusOperations(),
 		of.Reads.QueueOperations(),
 		cmp.Or(of.Pauses, &pause.Keeper{}).Operations(func(id string) (catalog.Queue, bool) { return of.Reads.Catalog.Queue(id) }),
 	)

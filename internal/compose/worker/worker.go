@@ -239,7 +239,12 @@ func New(config Config) (*Worker, error) {
 		},
 	}
 	upkeep.Operator = operator
-	reads := ops.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}
+	reads := ops.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links, Example: config.example,
+		Deployment: &ops.Deployment{
+			Self:     ops.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
+			Settings: config.Settings, Doctor: config.Doctor,
+		},
+	}
 	tries := &dryrun.Trials{Store: listed, Now: config.Now, Worker: config.trial}
 	api := &ops.API{
 		Reads: reads, Access: config.Access, Log: config.Log, Operator: operator,
@@ -260,11 +265,7 @@ func New(config Config) (*Worker, error) {
 				Store: listed, Poster: poster, OldSecretFor: config.Catalog.Endpoints.OldSecretFor, Now: config.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
 			},
 		}),
-		Example:  config.example,
-		Self:     ops.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
-		Settings: config.Settings,
-		Doctor:   config.Doctor,
-		Timer:    after,
+		Timer: after,
 	}
 
 	router := chi.NewRouter()

@@ -21,7 +21,6 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/env"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
@@ -37,18 +36,8 @@ type API struct {
 	Operations *console.Catalog
 	// Timer is what a tail waits by between two looks.
 	Timer func(time.Duration) (tick <-chan time.Time, stop func() bool)
-	// Example makes a body of a format, for an event type or a pattern of them; nil: contracts are
-	// shown without one.
-	Example func(format, eventType string) ([]byte, error)
 
-	// Self is this worker, and Settings is what it runs with.
-	Self     Self
-	Settings []env.Setting
-	// Doctor compares the live queues with the catalog; nil: there are none to look at from here.
-	Doctor Doctor
-
-	tails    tails
-	examined examined
+	tails tails
 }
 
 // Routes adds the API's routes.
@@ -65,11 +54,6 @@ func (a *API) routes(r chi.Router) {
 	})
 	r.Route("/v1/ops", func(r chi.Router) {
 		r.Use(bounded(maxRequest), saying)
-		r.Get("/audit", answer(a, a.audited))
-		r.Get("/status", plain(a, a.status))
-		r.Get("/catalog", plain(a, a.listCatalog))
-		r.Get("/catalog/queues/{id}", answer(a, a.declaredQueue))
-		r.Get("/catalog/contracts/{id}", answer(a, a.declaredContract))
 		r.Get("/usage", answer(a, a.listUsage))
 		r.Get("/usage/{subscription}", answer(a, a.showUsage))
 		r.Get("/usage/{subscription}/entries", answer(a, a.usageEntries))
@@ -88,7 +72,6 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 }
 
 var (
-	errNoQueue = serve.Refuse(http.StatusNotFound, "queue_unknown", "The catalog has no queue of that name or alias.")
 	errBooks   = serve.Refuse(http.StatusInternalServerError, "books_broken", "What is stored of the books cannot be read; billhook ledger verify says which document it is.")
 	errChanged = serve.Refuse(http.StatusConflict, "books_changed", "An entry or a seal that this needs was changed after it was sealed, or after it was posted, and cannot be read; billhook ledger verify names it.")
 	errPage    = serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")

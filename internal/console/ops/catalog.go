@@ -3,76 +3,106 @@ package ops
 import (
 	"context"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/catalog"
+	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
-	"billhook/internal/platform/serve"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/platform/audit"
 )
 
 // Declared is the catalog that this worker runs with, in short.
 type Declared struct {
 	// Hash is of the catalog's files; empty: it was read from none.
-	Hash      string             `json:"hash"`
-	TasksPool string             `json:"tasks_pool"`
-	Queues    []DeclaredQueue    `json:"queues"`
-	Contracts []DeclaredContract `json:"contracts"`
+	Hash      string             `json:"hash" show:"Hash"`
+	TasksPool string             `json:"tasks_pool" show:"Pool of the tasks"`
+	Queues    []DeclaredQueue    `json:"queues" show:"Queues"`
+	Contracts []DeclaredContract `json:"contracts" show:"Contracts"`
 	// Topics are those that no single queue has to itself.
-	Topics  []DeclaredTopic  `json:"topics"`
-	Sources []DeclaredSource `json:"sources"`
-	Targets []DeclaredTarget `json:"targets"`
+	Topics  []DeclaredTopic  `json:"topics" show:"Topics that no queue has to itself"`
+	Sources []DeclaredSource `json:"sources" show:"Sources of webhooks"`
+	Targets []DeclaredTarget `json:"targets" show:"Services that are called"`
 }
 
 // DeclaredQueue is a queue in short.
 type DeclaredQueue struct {
-	ID          string `json:"id"`
-	Alias       string `json:"alias"`
-	Description string `json:"description"`
-	Enabled     bool   `json:"enabled"`
-	Contract    string `json:"contract"`
-	Topic       string `json:"topic"`
-	Pool        string `json:"pool"`
+	ID          string `json:"id" show:"Queue" link:"catalog/queues"`
+	Alias       string `json:"alias" show:"Alias,less"`
+	Description string `json:"description" show:"Description,less"`
+	Enabled     bool   `json:"enabled" show:"Runs"`
+	Contract    string `json:"contract" show:"Format"`
+	Topic       string `json:"topic" show:"Topic,less"`
+	Pool        string `json:"pool" show:"Pool"`
 }
 
 // DeclaredContract is a contract in short.
 type DeclaredContract struct {
 	// ID is such as message.v1:order.created:1. A format whose bodies are all alike has its name alone.
-	ID     string `json:"id"`
-	Format string `json:"format"`
+	ID     string `json:"id" show:"Contract" link:"catalog/contracts"`
+	Format string `json:"format" show:"Format,less"`
 	// Type is an event type, or a pattern of event types; # is all.
-	Type    string `json:"type"`
-	Version int64  `json:"version"`
+	Type    string `json:"type" show:"Event type"`
+	Version int64  `json:"version" show:"Version"`
 }
 
 // DeclaredTopic is a topic that several queues share, or that others subscribe to.
 type DeclaredTopic struct {
 	catalog.Topic
 	// Outbound: others subscribe to it, and no queue here does.
-	Outbound bool `json:"outbound"`
+	Outbound bool `json:"outbound" show:"For others"`
 }
 
 // DeclaredSource is a sender of webhooks, with the queue of each event type that it sends.
 type DeclaredSource struct {
-	Name   string            `json:"name"`
-	Scheme catalog.Scheme    `json:"scheme"`
-	Events map[string]string `json:"events"`
+	Name   string            `json:"name" show:"Source"`
+	Scheme catalog.Scheme    `json:"scheme" show:"Signs by"`
+	Events map[string]string `json:"events" show:"Sends"`
 }
 
 // DeclaredTarget is a service that handlers post to.
 type DeclaredTarget struct {
-	Name        string `json:"name"`
-	Description string `json:"description"`
+	Name        string `json:"name" show:"Target"`
+	Description string `json:"description" show:"Description,less"`
 	// URLVariable is the variable that has its address.
-	URLVariable string         `json:"url_variable"`
-	Scheme      catalog.Scheme `json:"scheme"`
+	URLVariable string         `json:"url_variable" show:"Address in"`
+	Scheme      catalog.Scheme `json:"scheme" show:"Signed by"`
 }
 
-func (a *API) listCatalog(context.Context) (Declared, error) {
+// ContractOf asks for a contract.
+type ContractOf struct {
+	ID string `json:"-" path:"id" validate:"required" help:"contract"`
+}
+
+// CatalogOperations are what people do with the worker's catalog, which is to look at it.
+func (a Reads) CatalogOperations() []console.Operation {
+	return []console.Operation{
+		console.New(console.Row{
+			Name: "catalog ls", Path: "GET /v1/ops/catalog", Summary: "Show the catalog that the worker runs with: queues, contracts, topics, sources and targets",
+			Help: "Its hash names the files. The catalog of this machine is shown by billhook catalog print.",
+		}, func(context.Context, audit.Author, struct{}) (Declared, error) { return a.declared(), nil }),
+		console.New(console.Row{
+			Name: "catalog show", Path: "GET /v1/ops/catalog/queues/{id}", Summary: "Show what the worker's catalog declares of a queue, who produces for it, and what it takes",
+		}, func(_ context.Context, _ audit.Author, in pause.Of) (QueueDeclaration, error) {
+			q, err := a.named(in.ID)
+			if err != nil {
+				return QueueDeclaration{}, err
+			}
+			return a.declaredQueue(q)
+		}),
+		console.New(console.Row{
+			Name: "catalog contract", Path: "GET /v1/ops/catalog/contracts/{id}", Summary: "Show a contract of the worker's catalog: schema, example, who produces and who consumes it",
+		}, func(_ context.Context, _ audit.Author, in ContractOf) (ContractDeclaration, error) {
+			return a.declaredContract(in.ID)
+		}),
+	}
+}
+
+func (a Reads) declared() Declared {
 	c := a.Catalog
 	found := Declared{
 		Hash: c.Hash(), TasksPool: c.TasksPool, Queues: []DeclaredQueue{}, Contracts: []DeclaredContract{},
@@ -97,7 +127,7 @@ func (a *API) listCatalog(context.Context) (Declared, error) {
 		t := c.Targets[name]
 		found.Targets = append(found.Targets, DeclaredTarget{Name: name, Description: t.Description, URLVariable: t.URLVariable, Scheme: t.Scheme})
 	}
-	return found, nil
+	return found
 }
 
 func declaredInShort(q catalog.Queue) DeclaredQueue {
@@ -115,24 +145,24 @@ type QueueDeclaration struct {
 	// Words say it, a sentence for each rule.
 	Words []string `json:"words"`
 	// Takes are the event types that it has handlers for, by type.
-	Takes []Taken `json:"takes"`
+	Takes []Taken `json:"takes" show:"What it takes"`
 	// ProducedBy is who publishes to it.
-	ProducedBy []Producer `json:"produced_by"`
+	ProducedBy []Producer `json:"produced_by" show:"Who produces"`
 	// Emits are the queues and topics that its handlers publish to.
-	Emits []string `json:"emits"`
+	Emits []string `json:"emits" show:"Its handlers publish to"`
 	// Expanded is the queue as `billhook catalog print` has it.
-	Expanded jsontext.Value `json:"expanded"`
+	Expanded jsontext.Value `json:"expanded" show:"As it is expanded"`
 }
 
 // Taken is an event type, or a pattern of event types, that a queue has a handler for.
 type Taken struct {
-	Type    string `json:"type"`
-	Handler string `json:"handler"`
+	Type    string `json:"type" show:"Event type"`
+	Handler string `json:"handler" show:"Handler"`
 	// Contracts are the ids of those that its bodies may be of.
-	Contracts []string `json:"contracts"`
+	Contracts []string `json:"contracts" show:"Contracts"`
 	// Target and Path are where a handler without Go posts to.
-	Target string `json:"target,omitempty"`
-	Path   string `json:"path,omitempty"`
+	Target string `json:"target,omitempty" show:"Posts to,less"`
+	Path   string `json:"path,omitempty" show:"At,less"`
 }
 
 // The kinds of producers.
@@ -145,22 +175,21 @@ const (
 // Producer is one who publishes to a queue.
 type Producer struct {
 	// Kind is source, handler or door.
-	Kind string `json:"kind"`
+	Kind string `json:"kind" show:"Kind"`
 	// Name is that of the source or handler, or the door's path.
-	Name string `json:"name"`
+	Name string `json:"name" show:"Producer"`
 	// Queue is the queue whose handler it is.
-	Queue string `json:"queue,omitempty"`
+	Queue string `json:"queue,omitempty" show:"Handler of,less" link:"catalog/queues"`
 	// To is the queue that it publishes to.
-	To string `json:"to"`
+	To string `json:"to" show:"For"`
 	// Types are the event types that a source sends, in its own words.
-	Types []string `json:"types,omitempty"`
+	Types []string `json:"types,omitempty" show:"Event types,less"`
 }
 
-func (a *API) declaredQueue(r *http.Request) (QueueDeclaration, error) {
-	q, err := a.queueOf(r)
-	if err != nil {
-		return QueueDeclaration{}, err
-	}
+// Notes are the rules of the queue.
+func (q QueueDeclaration) Notes() []string { return q.Words }
+
+func (a Reads) declaredQueue(q catalog.Queue) (QueueDeclaration, error) {
 	found := QueueDeclaration{DeclaredQueue: declaredInShort(q), Words: q.Words(), Takes: []Taken{}, ProducedBy: append([]Producer{}, producers(a.Catalog, q)...), Emits: []string{}}
 	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
 		h := q.Handlers[eventType]
@@ -218,36 +247,36 @@ type ContractDeclaration struct {
 	DeclaredContract
 
 	// Members are those of the content; empty for a format whose bodies are all alike.
-	Members []DeclaredMember `json:"members"`
+	Members []DeclaredMember `json:"members" show:"Members"`
 	// Schema is the JSON Schema of a whole body.
-	Schema jsontext.Value `json:"schema"`
+	Schema jsontext.Value `json:"schema" show:"Schema"`
 	// Example is such a body; null: a newer version has the example.
-	Example jsontext.Value `json:"example"`
+	Example jsontext.Value `json:"example" show:"Example"`
 	// ConsumedBy are the queues that have a handler for it.
-	ConsumedBy []Consumer `json:"consumed_by"`
+	ConsumedBy []Consumer `json:"consumed_by" show:"Who consumes"`
 	// ProducedBy are those who publish to one of these queues.
-	ProducedBy []Producer `json:"produced_by"`
+	ProducedBy []Producer `json:"produced_by" show:"Who produces"`
 }
 
 // DeclaredMember is a member of a contract's content.
 type DeclaredMember struct {
-	Name     string `json:"name"`
-	Shape    string `json:"shape"`
-	Required bool   `json:"required"`
+	Name     string `json:"name" show:"Member"`
+	Shape    string `json:"shape" show:"Shape"`
+	Required bool   `json:"required" show:"Required"`
 }
 
 // Consumer is a queue that takes a contract.
 type Consumer struct {
-	Queue   string `json:"queue"`
-	Enabled bool   `json:"enabled"`
+	Queue   string `json:"queue" show:"Queue" link:"catalog/queues"`
+	Enabled bool   `json:"enabled" show:"Runs"`
 	// Types are the event types, or patterns, that it has handlers for.
-	Types []string `json:"types"`
+	Types []string `json:"types" show:"Event types"`
 }
 
-func (a *API) declaredContract(r *http.Request) (ContractDeclaration, error) {
-	c, ok := a.Catalog.Contracts.Contract(param(r, "id"))
+func (a Reads) declaredContract(id string) (ContractDeclaration, error) {
+	c, ok := a.Catalog.Contracts.Contract(id)
 	if !ok {
-		return ContractDeclaration{}, serve.Refuse(http.StatusNotFound, "contract_unknown", "The catalog declares no contract of that id; GET /v1/ops/catalog lists them.")
+		return ContractDeclaration{}, console.Refuse(console.Absent, "contract_unknown", "The catalog declares no contract of that id; GET /v1/ops/catalog lists them.")
 	}
 	found := ContractDeclaration{
 		DeclaredContract: contractInShort(c), Members: append([]DeclaredMember{}, membersOf(c.Members(), "")...), Example: jsontext.Value("null"),

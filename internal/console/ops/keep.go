@@ -6,7 +6,6 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/catalog"
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/serve"
@@ -46,15 +45,6 @@ func (a *API) showSubscription(r *http.Request) (Subscription, error) {
 	}
 	last := events[0]
 	return Subscription{Subscription: id, Tenant: tenant, Status: last.Status, Product: last.Product, Customer: last.Customer, UID: last.UID, Events: events, More: more}, nil
-}
-
-// queueOf is the queue in the path.
-func (a *API) queueOf(r *http.Request) (catalog.Queue, error) {
-	q, ok := a.Catalog.Queue(param(r, "id"))
-	if !ok {
-		return q, errNoQueue
-	}
-	return q, nil
 }
 
 // QueuePaused is the pause of a queue in the list of queues.

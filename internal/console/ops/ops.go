@@ -38,6 +38,11 @@ type Reads struct {
 	Broker Broker
 	// Viewer shows the subscriptions of paused queues; nil: they cannot be seen from here.
 	Viewer pause.Viewer
+	// Example makes a body of a format, for an event type or a pattern of them; nil: contracts are
+	// shown without one.
+	Example func(format, eventType string) ([]byte, error)
+	// Deployment is what this worker knows of the deployment; nil: nothing.
+	Deployment *Deployment
 	// Links lead to where others show more of an event.
 	Links Links
 }

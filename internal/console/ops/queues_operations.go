@@ -26,6 +26,15 @@ func (a Reads) filtered(name string) (q catalog.Queue, err error) {
 	return q, nil
 }
 
+// named is the queue of an id or alias in a path.
+func (a Reads) named(name string) (catalog.Queue, error) {
+	q, ok := a.Catalog.Queue(name)
+	if !ok {
+		return q, console.Refuse(console.Absent, "queue_unknown", "The catalog has no queue of that name or alias.")
+	}
+	return q, nil
+}
+
 // QueueOperations are what people do with queues, which is to look at them.
 func (a Reads) QueueOperations() []console.Operation {
 	return []console.Operation{
@@ -41,9 +50,9 @@ func (a Reads) QueueOperations() []console.Operation {
 			Help: "A queue is named by id or alias. The numbers of the last hour are about: an instance that is killed loses what it has " +
 				"counted in the last seconds, and of the hour before this one they take the part that is within 60 minutes.",
 		}, func(ctx context.Context, _ audit.Author, in pause.Of) (QueueDetail, error) {
-			q, ok := a.Catalog.Queue(in.ID)
-			if !ok {
-				return QueueDetail{}, console.Refuse(console.Absent, "queue_unknown", "The catalog has no queue of that name or alias.")
+			q, err := a.named(in.ID)
+			if err != nil {
+				return QueueDetail{}, err
 			}
 			return a.queue(ctx, q)
 		}),

@@ -41,7 +41,7 @@ var looks = map[string]map[string]int64{
 	"/v1/ops/queues":                        {"": 2*(4*10+12) + 120 + 8},
 	"/v1/ops/queues/{id}":                   {"orders": (4*10 + 12) + 120 + 8 + 22 + 10*(3+2+20) + 20 + 48}, // of each of ten keys its first message, their number, its lane and its dead letters
 	"/v1/ops/rates":                         {"": 24*4 + 1, "?hours=192&queue=orders": 192*4 + 1, "?days=90": 90*4 + 1},
-	"/v1/ops/audit":                         {"": 2 * 51, "?limit=100": 2 * 101, "?kind=stock": 51, "?kind=operation&subject=op": 52, "?who=local": 2 * 51, "?since=1h&subject=hat": 52},
+	"/v1/ops/audit":                         {"": 2 * 101, "?limit=1000": 2 * 1000, "?kind=stock": 101, "?kind=operation&subject=op": 102, "?who=local": 2 * 101, "?since=1h&subject=hat": 102},
 	"/v1/ops/status":                        {"": 9},
 	"/v1/ops/catalog":                       {"": 0},
 	"/v1/ops/catalog/queues/{id}":           {"orders": 0, "refunds": 0},

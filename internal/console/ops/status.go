@@ -1,32 +1,42 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"net/http"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
-	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/console"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/finding"
 	"billhook/internal/platform/serve"
-	"billhook/internal/platform/store"
 )
 
 // Self is one worker, as it knows itself.
 type Self struct {
-	Build    serve.Build `json:"build"`
-	Instance string      `json:"instance"`
+	Build    serve.Build `json:"build" show:"*"`
+	Instance string      `json:"instance" show:"Worker"`
 	// Pool is that of the queues that it serves; empty: all.
-	Pool      string    `json:"pool"`
-	StartedAt time.Time `json:"started_at"`
+	Pool      string    `json:"pool" show:"Pool"`
+	StartedAt time.Time `json:"started_at" show:"Started"`
+}
+
+// Deployment is a worker in its deployment.
+type Deployment struct {
+	// Self is this worker, and Settings is what it runs with.
+	Self     Self
+	Settings []env.Setting
+	// Doctor compares the live queues with the catalog; nil: there are none to look at from here.
+	Doctor Doctor
+
+	examined examined
 }
 
 // Doctor compares what is deployed with the catalog.
@@ -38,7 +48,7 @@ type Doctor interface {
 
 // Examination is what a Doctor has found.
 type Examination struct {
-	Findings []finding.Finding `json:"findings"`
+	Findings []finding.Finding `json:"findings" show:"Findings"`
 	// Unread counts what the doctor may not look at.
 	Unread int `json:"unread"`
 	// Catalogs are the hashes of the catalogs that the queues were deployed from, by queue, as far as it
@@ -51,18 +61,41 @@ type Status struct {
 	Self
 
 	// Catalog is the hash of this worker's catalog; empty: it was made of no files.
-	Catalog string `json:"catalog"`
+	Catalog string `json:"catalog" show:"Catalog"`
 	// Deployed are the hashes of the catalogs that the queues were deployed from: one where all is well,
 	// none where it is not known.
-	Deployed []string `json:"deployed"`
+	Deployed []string `json:"deployed" show:"Deployed"`
 	// Agreement compares both.
-	Agreement Agreement `json:"agreement"`
+	Agreement Agreement `json:"agreement" show:"Both"`
 	// Services are the workers and the doors that were seen in this hour and the one before, the one seen
 	// last first.
-	Services []ServiceStatus `json:"services"`
+	Services []ServiceStatus `json:"services" show:"Services seen in this hour and the one before"`
 	// Configuration are the settings of this worker, without secrets.
-	Configuration []env.Setting `json:"configuration"`
-	Doctor        Diagnosis     `json:"doctor"`
+	Configuration []env.Setting `json:"configuration" show:"Settings of this worker"`
+	Doctor        Diagnosis     `json:"doctor" show:"*"`
+}
+
+// Alerts reports whether what is deployed differs from the catalog.
+func (s Status) Alerts() bool { return len(s.Doctor.Findings) > 0 || s.Agreement == Differs }
+
+// Notes says what differs, and what could not be looked at.
+func (s Status) Notes() (notes []string) {
+	d := s.Doctor
+	if n := len(d.Findings); n > 0 {
+		notes = append(notes, fmt.Sprintf("What is deployed differs from the catalog: findings: %d.", n))
+	} else if d.Problem == "" {
+		notes = append(notes, "What this worker may look at is as the catalog says.")
+	}
+	if s.Agreement == Differs {
+		notes = append(notes, "The queues were deployed from another catalog than this worker's, or from several.")
+	}
+	if d.Problem != "" {
+		notes = append(notes, "Nothing was examined: "+strings.TrimSuffix(d.Problem, ".")+".")
+	}
+	if d.Unread > 0 {
+		notes = append(notes, fmt.Sprintf("This worker may not look at %d topics, subscriptions and grants; billhook doctor looks with your credentials.", d.Unread))
+	}
+	return append(notes, "A worker without processor time between requests is not seen while it is idle; the webhook service is seen by its messages.")
 }
 
 // Agreement says whether a catalog is the deployed one, or this worker's where that is not known.
@@ -80,8 +113,8 @@ type ServiceStatus struct {
 	rates.Service
 
 	// SeenSeconds is how long ago it was seen.
-	SeenSeconds int64     `json:"seen_seconds"`
-	Agreement   Agreement `json:"agreement"`
+	SeenSeconds console.Seconds `json:"seen_seconds" show:"Seen ago"`
+	Agreement   Agreement       `json:"agreement" show:"Agrees"`
 }
 
 // Diagnosis is what the doctor said last.
@@ -89,12 +122,9 @@ type Diagnosis struct {
 	Examination
 
 	// ExaminedAt is when; zero: nothing was examined, and Problem says why.
-	ExaminedAt time.Time `json:"examined_at,omitzero"`
+	ExaminedAt time.Time `json:"examined_at,omitzero" show:"Examined"`
 	Problem    string    `json:"problem,omitempty"`
 }
-
-// Healthy reports whether all was looked at, or all that may be, and nothing was found.
-func (d Diagnosis) Healthy() bool { return d.Problem == "" && len(d.Findings) == 0 }
 
 // What bounds an examination: how long it may take, and how long what it says is shown again.
 const (
@@ -104,14 +134,22 @@ const (
 
 const door = "webhook"
 
-func (a *API) status(ctx context.Context) (Status, error) {
-	now := a.Now().UTC()
+// StatusOperations are what people do to see what runs.
+func (a Reads) StatusOperations() []console.Operation {
+	return []console.Operation{console.New(console.Row{
+		Name: "status", Path: "GET /v1/ops/status", Summary: "Show what runs: versions, the catalog of each service against what is deployed, settings, and what the worker's doctor finds",
+		Help: "The worker compares what it may look at, and keeps what it has found for a minute. Of a secret it is shown that it is set, and no more.",
+	}, func(ctx context.Context, _ audit.Author, _ struct{}) (Status, error) { return a.status(ctx) })}
+}
+
+func (a Reads) status(ctx context.Context) (Status, error) {
+	now, d := a.Now().UTC(), cmp.Or(a.Deployment, &Deployment{})
 	seen, err := rates.Recent(ctx, a.Store, now)
 	if err != nil {
 		return Status{}, err
 	}
-	found := Status{Self: a.Self, Catalog: a.Catalog.Hash(), Deployed: []string{}, Services: []ServiceStatus{}, Configuration: append([]env.Setting{}, a.Settings...)}
-	found.Doctor = a.examined.diagnosis(ctx, a, now)
+	found := Status{Self: d.Self, Catalog: a.Catalog.Hash(), Deployed: []string{}, Services: []ServiceStatus{}, Configuration: append([]env.Setting{}, d.Settings...)}
+	found.Doctor = d.examined.diagnosis(now, func() Diagnosis { return a.examine(ctx, d.Doctor, now) })
 	for _, hash := range found.Doctor.Catalogs {
 		found.Deployed = append(found.Deployed, hash)
 	}
@@ -132,7 +170,7 @@ func (a *API) status(ctx context.Context) (Status, error) {
 	slices.SortStableFunc(found.Services, func(a, b ServiceStatus) int { return b.SeenAt.Compare(a.SeenAt) })
 	for i := range found.Services {
 		one := &found.Services[i]
-		one.SeenSeconds, one.Agreement = max(0, int64(now.Sub(one.SeenAt).Seconds())), agreement(one.Catalog, with)
+		one.SeenSeconds, one.Agreement = secondsOf(now.Sub(one.SeenAt)), agreement(one.Catalog, with)
 	}
 	return found, nil
 }
@@ -158,21 +196,21 @@ type examined struct {
 }
 
 // diagnosis is at most examinationIsGood old.
-func (e *examined) diagnosis(ctx context.Context, a *API, now time.Time) Diagnosis {
+func (e *examined) diagnosis(now time.Time, examine func() Diagnosis) Diagnosis {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.last == nil || now.Sub(e.at) >= examinationIsGood {
-		found := a.examine(ctx, now)
+		found := examine()
 		e.last, e.at = &found, now
 	}
 	return *e.last
 }
 
 // examine has the doctor look. The person who asks may leave: others wait for the answer.
-func (a *API) examine(ctx context.Context, now time.Time) Diagnosis {
+func (a Reads) examine(ctx context.Context, by Doctor, now time.Time) Diagnosis {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), examinationTakes)
 	defer cancel()
-	found, err := a.look(ctx)
+	found, err := a.lookAt(ctx, by)
 	if err != nil {
 		return Diagnosis{Examination: Examination{Findings: []finding.Finding{}}, Problem: err.Error()}
 	}
@@ -180,8 +218,8 @@ func (a *API) examine(ctx context.Context, now time.Time) Diagnosis {
 	return Diagnosis{Examination: found, ExaminedAt: now}
 }
 
-func (a *API) look(ctx context.Context) (Examination, error) {
-	if a.Doctor == nil {
+func (a Reads) lookAt(ctx context.Context, by Doctor) (Examination, error) {
+	if by == nil {
 		return Examination{}, errNoDoctor
 	}
 	pauses, err := pause.List(ctx, a.Store)
@@ -192,103 +230,5 @@ func (a *API) look(ctx context.Context) (Examination, error) {
 	for _, one := range pauses {
 		paused[one.Queue] = one
 	}
-	return a.Doctor.Examine(ctx, paused)
-}
-
-// audited answers what people have changed, of all kinds, the newest first.
-func (a *API) audited(r *http.Request) (List[audit.Entry], error) {
-	params := read(r, "kind", "subject", "who", "since", "until", "limit", "page")
-	wanted := audit.Search{Kind: params.text("kind"), Subject: params.text("subject"), Who: params.text("who"), Limit: params.limit(50, most)}
-	at := params.page("audit", params.span(a.Now().UTC()))
-	if err := params.err(); err != nil {
-		return List[audit.Entry]{}, err
-	}
-	wanted.At, wanted.After = store.Newest{Since: at.since, Until: at.until}, at.Cursor
-	found, err := a.Audit(r.Context(), wanted)
-	if err != nil {
-		return List[audit.Entry]{}, err
-	}
-	next := ""
-	if len(found) > wanted.Limit {
-		found = found[:wanted.Limit]
-		next = params.next("audit", at, found[wanted.Limit-1].Cursor())
-	}
-	items := make([]audit.Entry, len(found))
-	for i, f := range found {
-		items[i] = f.Entry
-	}
-	return pageOf(items, next), nil
-}
-
-// Audit returns the newest entries and operations that are wanted: one more than the limit where there
-// are more.
-func (a Reads) Audit(ctx context.Context, wanted audit.Search) ([]audit.Found, error) {
-	limit := wanted.Limit
-	wanted.Limit++
-	found, err := audit.Newest(ctx, a.Store, wanted)
-	if err != nil {
-		return nil, err
-	}
-	begun, err := a.begun(ctx, wanted)
-	if err != nil {
-		return nil, err
-	}
-	for _, op := range begun {
-		found = append(found, auditOf(op))
-	}
-	slices.SortFunc(found, func(a, b audit.Found) int {
-		if order := b.At.Compare(a.At); order != 0 {
-			return order
-		}
-		return strings.Compare(b.ID, a.ID)
-	})
-	return found[:min(len(found), limit+1)], nil
-}
-
-// begun are the operations among what is wanted. One that is wanted by its id is read by it.
-func (a Reads) begun(ctx context.Context, wanted audit.Search) ([]deadletter.Operation, error) {
-	operator := &deadletter.Operator{Store: a.Store}
-	switch {
-	case wanted.Kind != "" && wanted.Kind != deadletter.AuditKind:
-		return nil, nil
-	case wanted.Subject == "":
-		return operator.Begun(ctx, wanted.Who, wanted.At, wanted.After, wanted.Limit)
-	}
-	op, err := operator.Operation(ctx, wanted.Subject)
-	if errors.Is(err, deadletter.ErrUnknown) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	span, after := wanted.At, wanted.After
-	switch {
-	case wanted.Who != "" && wanted.Who != op.Who,
-		op.CreatedAt.Before(span.Since), !span.Until.IsZero() && !op.CreatedAt.Before(span.Until),
-		!after.IsZero() && (op.CreatedAt.After(after.At) || (op.CreatedAt.Equal(after.At) && op.ID >= after.ID)):
-		return nil, nil
-	}
-	return []deadletter.Operation{op}, nil
-}
-
-// auditOf is an operation as an entry of the audit about itself.
-func auditOf(op deadletter.Operation) audit.Found {
-	after := map[string]any{"queue": op.Filter.Queue, "total": op.Total, "progress": string(op.Progress)}
-	if op.ApprovedBy != "" {
-		after["approved_by"] = op.ApprovedBy
-	}
-	return audit.Found{ID: op.ID, Entry: audit.Entry{
-		Kind: deadletter.AuditKind, Subject: op.ID, Action: string(op.Kind), Who: op.Who, Why: op.Why, At: op.CreatedAt, After: after,
-	}}
-}
-
-const maxText = 500
-
-// text is a parameter that may have any printable characters; empty where there is none.
-func (p *parameters) text(name string) string {
-	value := p.values.Get(name)
-	if len(value) > maxText || !utf8.ValidString(value) || audit.Escape(value) != value {
-		p.refuse(name+"_invalid", "The parameter "+name+" has at most 500 bytes, and none that a terminal would act on.")
-	}
-	return value
+	return by.Examine(ctx, paused)
 }

@@ -50,9 +50,11 @@ func (r *rig) standing(t *testing.T, d ops.Doctor) (c *catalog.Catalog, now *tim
 	now = new(time.Time)
 	*now = at
 	r.over(r.store, func(api *ops.API) {
-		api.Catalog, api.Now, api.Doctor = c, func() time.Time { return *now }, d
-		api.Self = ops.Self{Build: serve.Build{Version: "v1.4.0"}, Instance: "one", StartedAt: at}
-		api.Settings = []env.Setting{{Name: "OPS_TOKEN", About: "the tokens", Value: "[redacted]"}}
+		api.Catalog, api.Now = c, func() time.Time { return *now }
+		api.Deployment = &ops.Deployment{
+			Self: ops.Self{Build: serve.Build{Version: "v1.4.0"}, Instance: "one", StartedAt: at}, Doctor: d,
+			Settings: []env.Setting{{Name: "OPS_TOKEN", About: "the tokens", Value: "[redacted]"}},
+		}
 	})
 	return c, now
 }

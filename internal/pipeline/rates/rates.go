@@ -167,14 +167,14 @@ type Breaker struct {
 
 // Service is one instance of a program.
 type Service struct {
-	Instance string `json:"instance"`
-	Service  string `json:"service" store:"service"`
+	Instance string `json:"instance" show:"Instance"`
+	Service  string `json:"service" store:"service" show:"Service"`
 	// Pool is that of the queues that it serves; empty: all.
-	Pool    string `json:"pool" store:"pool"`
-	Version string `json:"version" store:"version"`
+	Pool    string `json:"pool" store:"pool" show:"Pool,less"`
+	Version string `json:"version" store:"version" show:"Version"`
 	// Catalog is the hash of its catalog.
-	Catalog   string    `json:"catalog" store:"catalog"`
-	StartedAt time.Time `json:"started_at" store:"started_at"`
+	Catalog   string    `json:"catalog" store:"catalog" show:"Catalog"`
+	StartedAt time.Time `json:"started_at" store:"started_at" show:"Started,less"`
 	SeenAt    time.Time `json:"seen_at" store:"seen_at"`
 }
 

@@ -53,8 +53,8 @@ type Entry struct {
 	Who string `json:"who" store:"who" show:"Who"`
 	Why string `json:"why" store:"why" show:"Why"`
 	// Before and After are the fields that the change is about; nil: there was, or is, nothing.
-	Before map[string]any `json:"before" store:"before,omitzero" show:"Before"`
-	After  map[string]any `json:"after" store:"after,omitzero" show:"After"`
+	Before map[string]any `json:"before" store:"before,omitzero" show:"Before,less"`
+	After  map[string]any `json:"after" store:"after,omitzero" show:"After,less"`
 }
 
 // Write returns the write of the entry, for the commit of the change. The random id tells apart

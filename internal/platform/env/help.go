@@ -95,10 +95,10 @@ func (w wrongUse) ExitCode() int { return 2 }
 
 // Setting is what a program runs with of one variable, for people who look at it.
 type Setting struct {
-	Name  string `json:"name"`
-	About string `json:"about"`
+	Name  string `json:"name" show:"Variable"`
+	About string `json:"about" show:"About,less"`
 	// Value is [redacted] of a secret, and has no password of an address; empty: it is not set.
-	Value string `json:"value"`
+	Value string `json:"value" show:"Value"`
 }
 
 // Settings lists the values of a configuration struct by its variables, in the order of its fields, and

@@ -11,15 +11,15 @@ func New(name, effect, remedy string) Code { return Code{name, effect, remedy} }
 // Finding is one difference between the catalog and what is there.
 type Finding struct {
 	// Queue is the id of the queue, or of a topic that is no queue's own; empty: it is about no single queue.
-	Queue string `json:"queue"`
-	Kind  string `json:"kind"` // topic, subscription, service, job or secret
-	ID    string `json:"id"`
-	Code  string `json:"code"`
+	Queue string `json:"queue" show:"Queue" link:"catalog/queues"`
+	Kind  string `json:"kind" show:"What"` // topic, subscription, service, job or secret
+	ID    string `json:"id" show:"Id"`
+	Code  string `json:"code" show:"Finding"`
 	// Have and Want are settings, in words.
-	Have   string `json:"have,omitempty"`
-	Want   string `json:"want,omitempty"`
-	Effect string `json:"effect"` // what the difference does
-	Do     string `json:"do"`     // what to do about it
+	Have   string `json:"have,omitempty" show:"Is,less"`
+	Want   string `json:"want,omitempty" show:"Should be,less"`
+	Effect string `json:"effect" show:"Effect"` // what the difference does
+	Do     string `json:"do"`                   // what to do about it
 }
 
 // Of returns a finding with the effect and the remedy of its code.

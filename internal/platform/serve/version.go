@@ -10,11 +10,11 @@ import (
 // Build says what a program was built from.
 type Build struct {
 	// Version is that of the module, such as v1.4.0; (devel) where it was built from a folder.
-	Version string `json:"version"`
+	Version string `json:"version" show:"Version"`
 	// Commit is 12 characters of the commit, with a + where files differed from it; unknown where the
 	// program was built without the repository.
-	Commit string `json:"commit"`
-	Go     string `json:"go"`
+	Commit string `json:"commit" show:"Commit"`
+	Go     string `json:"go" show:"Go,detail"`
 }
 
 // Release names the build with the hash of a catalog, such as v1.4.0:1a2b3c4d, for an attribute of

@@ -89,9 +89,11 @@ type declaredView struct {
 	Noun, ID string
 	Facts    []cell
 	Notes    []string
-	Tables   []grid
-	Actions  []action
-	Filters  []input
+	// Alerts: somebody is needed.
+	Alerts  bool
+	Tables  []grid
+	Actions []action
+	Filters []input
 	// Next is the address of what is behind it; empty: nothing is.
 	Next string
 	// Absent says that there is no such thing yet; nil: there is one.
@@ -223,14 +225,14 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 		return view, err
 	}
 	if view.ID == "" {
-		view.Title = title(o.Verb() + " " + o.Noun())
+		view.Title = title(strings.TrimSpace(strings.TrimPrefix(o.Verb(), "ls") + " " + o.Noun()))
 	}
 	if answer != nil {
 		if answer, view.Next, err = p.parts(v, o, answer); err != nil {
 			return view, err
 		}
 		view.Facts, view.Tables = p.facts(v, o, answer)
-		view.Notes = console.Notes(answer)
+		view.Notes, view.Alerts = console.Notes(answer), console.Alerts(answer)
 	}
 	for _, name := range o.Beside {
 		if err := p.besides(v, &view, name); err != nil {

@@ -118,11 +118,13 @@ func TestAPageShowsWhatTheAPIAnswers(t *testing.T) {
 			"GET /v1/ops/events/e1":                   serve.Refuse(http.StatusConflict, "queue_needed", "Several."),
 			"GET /v1/ops/events?event_id=e1&limit=50": ops.List[ops.Line]{Items: []ops.Line{{EventID: "e1", Queue: "q1", Tenant: "t"}, {EventID: "e1", Queue: "q2", Tenant: "t"}}},
 		}, 200, []string{`/ops/events/e1?queue=q1&amp;tenant=t"`, `/ops/events/e1?queue=q2&amp;tenant=t"`}},
-		"/ops/audit?kind=product": {map[string]any{"GET /v1/ops/audit?kind=product&limit=50": ops.List[audit.Entry]{Next: "more", Items: []audit.Entry{
-			{Kind: "product", Subject: "hat/1", Action: "set", Who: "ada", Why: "<dearer>", At: noon, Before: map[string]any{"points": 5}, After: map[string]any{"points": 6}},
-			{Kind: "moon", Subject: "m", Action: "land", Who: "bob", Why: "w", At: noon},
+		"/ops/audit?kind=product": {map[string]any{"GET /v1/ops/audit?kind=product&limit=50": console.List[ops.Changed]{Next: "more", Items: []ops.Changed{
+			{Kind: "product", Subject: "hat/1", Path: "/v1/ops/products/hat%2F1", Entry: audit.Entry{
+				Action: "set", Who: "ada", Why: "<dearer>", At: noon, Before: map[string]any{"points": 5}, After: map[string]any{"points": 6},
+			}},
+			{Kind: "moon", Subject: "m", Entry: audit.Entry{Action: "land", Who: "bob", Why: "w", At: noon}},
 		}}}, 200, []string{
-			`href="/ops/products/hat%2F1"`, `<span class="id">m</span>`, "points 5", "points 6", "&lt;dearer&gt;", `href="/ops/audit?kind=product&amp;page=more"`, "<option selected>product</option>",
+			`href="/ops/products/hat%2F1"`, "points 5", "points 6", "&lt;dearer&gt;", `href="/ops/audit?kind=product&amp;page=more"`, "<option selected>product</option>",
 		}},
 		"/ops/catalog/contracts/message.v1:order.created:1": {map[string]any{"GET /v1/ops/catalog/contracts/message.v1:order.created:1": ops.ContractDeclaration{
 			DeclaredContract: ops.DeclaredContract{ID: "message.v1:order.created:1", Type: "order.created", Version: 1},
@@ -130,7 +132,7 @@ func TestAPageShowsWhatTheAPIAnswers(t *testing.T) {
 			Schema:           jsontext.Value(`{"title":"t"}`), Example: jsontext.Value(`{"total":12345678901234567890}`),
 			ConsumedBy: []ops.Consumer{{Queue: "one-queue", Enabled: true, Types: []string{"order.created"}}},
 			ProducedBy: []ops.Producer{{Kind: ops.ProducerHandler, Name: "points.credit", Queue: "other-queue", To: "one-queue"}},
-		}}, 200, []string{"items[].product_id", "{\n  &#34;title&#34;: &#34;t&#34;\n}", "12345678901234567890", `href="/ops/catalog/queues/one-queue"`, `href="/ops/catalog/queues/other-queue"`}},
+		}}, 200, []string{"items[].product_id", "{\n  &#34;title&#34;: &#34;t&#34;\n}", "12345678901234567890", `href="/ops/catalog/queues/one-queue`, `href="/ops/catalog/queues/other-queue"`}},
 		"/ops/status": {map[string]any{"GET /v1/ops/status": ops.Status{
 			Self: ops.Self{Build: serve.Build{Version: "v1.4.0"}, Instance: "one"}, Catalog: "1a2b3c4d", Deployed: []string{"00000000"}, Agreement: ops.Differs,
 			Services:      []ops.ServiceStatus{{Service: rates.Service{Service: "worker", Instance: "one"}, SeenSeconds: 61, Agreement: ops.Differs}},
@@ -139,7 +141,7 @@ func TestAPageShowsWhatTheAPIAnswers(t *testing.T) {
 				finding.Of("subscription", "one-queue-push", finding.New("wrong_filter", "Messages are passed by.", "Ask.")).Differs("none", "x"),
 			}}},
 		}}, 200, []string{
-			"differs from the catalog: 1 finding, below", "deployed from another catalog", "1m 1s ago", "[redacted]", "not set", "wrong_filter", "Messages are passed by.", "may not look at 7 topics", `status-warn">differs`,
+			"differs from the catalog: findings: 1.", "deployed from another catalog", "1m 1s", "[redacted]", "wrong_filter", "Messages are passed by.", "may not look at 7 topics", `status-warn">differs`,
 		}},
 		"/ops/nothing-here": {nil, 404, []string{"There is no page at this address."}},
 	} {

@@ -100,7 +100,6 @@ func (p *Pages) areas(r chi.Router) {
 	p.letterRoutes(r)
 	p.searchRoutes(r)
 	p.bookRoutes(r)
-	p.statusRoutes(r)
 }
 
 var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no page at this address.")

@@ -3,6 +3,7 @@ package pages
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -26,7 +27,6 @@ type queuePage struct {
 	Facts       []cell
 	Tables      []grid
 	Hours, Days plot
-	Changes     []audit.Entry
 }
 
 func (p *Pages) queue(v *visit) (any, error) {
@@ -52,8 +52,11 @@ func (p *Pages) queue(v *visit) (any, error) {
 	page.Facts = slices.DeleteFunc(facts, func(c cell) bool {
 		return c.Text == "" || c.Text == "0" || slices.Contains([]string{"Queue", "State", "Cause"}, c.Label)
 	})
-	page.Tables = slices.DeleteFunc(tables, func(g grid) bool { return len(g.Rows) == 0 })
-	page.Hours, page.Days, page.Changes = plotOf("24 hours", buckets(hours, page.ID), 0), plotOf("30 days", buckets(days, page.ID), 0), changes.Items
+	history, _ := p.Declared.Find("queues history")
+	made := gridOf(history.Columns, reflect.ValueOf(changes.Items), "")
+	made.Title = "Changes"
+	page.Tables = slices.DeleteFunc(append(tables, made), func(g grid) bool { return len(g.Rows) == 0 })
+	page.Hours, page.Days = plotOf("24 hours", buckets(hours, page.ID), 0), plotOf("30 days", buckets(days, page.ID), 0)
 	return page, nil
 }
 

@@ -138,9 +138,9 @@ var parse = sync.OnceValues(func() (map[string]*template.Template, error) {
 
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"static": static, "when": when, "timed": timed, "iso": iso, "age": age, "since": since, "count": count, "number": integer, "href": href, "of": of, "params": with, "next": next, "tone": tone,
-		"side": side, "lastMonth": lastMonth, "decimal": decimal,
-		"pretty": pretty, "agreed": agreed, "verb": func(kind deadletter.Kind) string { return verbs[kind] },
+		"static": static, "when": when, "timed": timed, "iso": iso, "since": since, "number": integer, "href": href, "of": of, "params": with, "next": next, "tone": tone,
+		"lastMonth": lastMonth, "decimal": decimal,
+		"verb": func(kind deadletter.Kind) string { return verbs[kind] },
 	}
 }
 

@@ -349,7 +349,7 @@ func TestAnEndpointIsTestedForAsLongAsAPageMayTake(t *testing.T) {
 		third  func(context.Context) (int, error)
 		status int
 	}{
-		"Delivered true":                       {func(context.Context) (int, error) { return 204, nil }, 200},
+		"Delivered yes":                        {func(context.Context) (int, error) { return 204, nil }, 200},
 		"Status 503":                           {func(context.Context) (int, error) { return 503, context.Canceled }, 200},
 		"This has not ended within 4 seconds.": {func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, 503},
 	} {

@@ -1,0 +1,134 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+
+	"billhook/internal/console"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+)
+
+// Changed is what somebody has changed, of any kind.
+type Changed struct {
+	Kind    string `json:"kind" show:"Kind"`
+	Subject string `json:"subject" show:"Of which" link:"path"`
+	audit.Entry
+	// Path is the address of the API that shows what was changed; empty: none does.
+	Path string `json:"path,omitempty"`
+}
+
+// ListChanges asks for changes of a kind, about one thing, by a person, or all.
+type ListChanges struct {
+	Kind    string `json:"-" query:"kind" validate:"omitempty,oneof=customer endpoint entry operation payload period product queue stock" help:"only of this kind"`
+	Subject string `json:"-" query:"subject" validate:"omitempty,printable" help:"only about this one, by its id"`
+	Who     string `json:"-" query:"who" validate:"omitempty,printable" help:"only by this person, as the audit names them"`
+	console.Span
+	console.Page
+}
+
+// AuditOperations are what people do with the audit, which is to look at it.
+func (a Reads) AuditOperations() []console.Operation {
+	return []console.Operation{console.New(console.Row{
+		Name: "audit ls", Path: "GET /v1/ops/audit", Summary: "List what people have changed, the newest first: who, when, why, and what was there before",
+		Help:  "It lists changes of all kinds, and what was done to dead letters, of which an operation is an entry about itself.",
+		Empty: "Nobody has changed anything like that.",
+	}, func(ctx context.Context, _ audit.Author, in ListChanges) (console.List[Changed], error) {
+		in.Limit = min(in.Limit, store.MaxPage-1) // one more is asked for
+		found, err := a.audit(ctx, audit.Search{
+			Kind: in.Kind, Subject: in.Subject, Who: in.Who, At: store.Newest{Since: in.Since.Time, Until: in.Until.Time}, After: in.After, Limit: in.Limit,
+		})
+		var next store.Cursor
+		if len(found) > in.Limit {
+			found = found[:in.Limit]
+			next = found[in.Limit-1].Cursor()
+		}
+		items := make([]Changed, len(found))
+		for i, f := range found {
+			items[i] = Changed{Kind: f.Kind, Subject: f.Subject, Entry: f.Entry, Path: changedAt(f.Entry)}
+		}
+		return console.ListOf(items, next), err
+	})}
+}
+
+// changedAt is the address that shows what was changed; empty: none does.
+func changedAt(e audit.Entry) string {
+	path := paths[Kind(e.Kind)]
+	if e.Kind == "period" {
+		path = "journal/periods/"
+	}
+	if path == "" {
+		return ""
+	}
+	address := "/v1/ops/" + path + url.PathEscape(e.Subject)
+	if e.Tenant != "" {
+		address += "?tenant=" + url.QueryEscape(e.Tenant)
+	}
+	return address
+}
+
+// audit returns the newest entries and operations that are wanted: one more than the limit where there
+// are more.
+func (a Reads) audit(ctx context.Context, wanted audit.Search) ([]audit.Found, error) {
+	limit := wanted.Limit
+	wanted.Limit++
+	found, err := audit.Newest(ctx, a.Store, wanted)
+	if err != nil {
+		return nil, err
+	}
+	begun, err := a.begun(ctx, wanted)
+	if err != nil {
+		return nil, err
+	}
+	for _, op := range begun {
+		found = append(found, auditOf(op))
+	}
+	slices.SortFunc(found, func(a, b audit.Found) int {
+		if order := b.At.Compare(a.At); order != 0 {
+			return order
+		}
+		return strings.Compare(b.ID, a.ID)
+	})
+	return found[:min(len(found), limit+1)], nil
+}
+
+// begun are the operations among what is wanted. One that is wanted by its id is read by it.
+func (a Reads) begun(ctx context.Context, wanted audit.Search) ([]deadletter.Operation, error) {
+	operator := &deadletter.Operator{Store: a.Store}
+	switch {
+	case wanted.Kind != "" && wanted.Kind != deadletter.AuditKind:
+		return nil, nil
+	case wanted.Subject == "":
+		return operator.Begun(ctx, wanted.Who, wanted.At, wanted.After, wanted.Limit)
+	}
+	op, err := operator.Operation(ctx, wanted.Subject)
+	if errors.Is(err, deadletter.ErrUnknown) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	span, after := wanted.At, wanted.After
+	switch {
+	case wanted.Who != "" && wanted.Who != op.Who,
+		op.CreatedAt.Before(span.Since), !span.Until.IsZero() && !op.CreatedAt.Before(span.Until),
+		!after.IsZero() && (op.CreatedAt.After(after.At) || (op.CreatedAt.Equal(after.At) && op.ID >= after.ID)):
+		return nil, nil
+	}
+	return []deadletter.Operation{op}, nil
+}
+
+// auditOf is an operation as an entry of the audit about itself.
+func auditOf(op deadletter.Operation) audit.Found {
+	after := map[string]any{"queue": op.Filter.Queue, "total": op.Total, "progress": string(op.Progress)}
+	if op.ApprovedBy != "" {
+		after["approved_by"] = op.ApprovedBy
+	}
+	return audit.Found{ID: op.ID, Entry: audit.Entry{
+		Kind: deadletter.AuditKind, Subject: op.ID, Action: string(op.Kind), Who: op.Who, Why: op.Why, At: op.CreatedAt, After: after,
+	}}
+}

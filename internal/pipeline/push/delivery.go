@@ -42,7 +42,6 @@ type envelope struct {
 	number       int       // the broker's own count of the deliveries; 0 where it sends none
 	trace        string    // the id of the trace that the push is part of
 	received     time.Time // it is to be answered within the ack deadline
-	release      func()    // gives back what its body held of the budget
 }
 
 var errEnvelope = errors.New("push: not a push request's body")

@@ -152,18 +152,11 @@ func (s *Service) Draining() bool { return s.draining.Load() }
 
 // Routes adds the service's routes.
 func (s *Service) Routes(r chi.Router) {
-	r.Post("/push/{queue}", s.push)
-	r.Post("/push/dead-letters/{queue}", s.deadLetter)
+	r.Post("/push/{queue}", s.admitted(s.push))
+	r.Post("/push/dead-letters/{queue}", s.admitted(s.deadLetter))
 }
 
-func (s *Service) push(w http.ResponseWriter, r *http.Request) {
-	received := s.config.Now()
-	q, e, ok := s.admit(w, r)
-	if !ok {
-		return
-	}
-	defer e.release()
-	e.received = received
+func (s *Service) push(w http.ResponseWriter, r *http.Request, q *queue, e envelope) {
 	reply, delivered := s.deliver(r.Context(), q, e)
 	status, took := reply.httpStatus(q, s.config.Now()), s.config.Now().Sub(e.received)
 	s.config.Metrics.Delivery(q.ID, string(reply.Outcome), reply.Reason, took)
@@ -194,12 +187,7 @@ func (s *Service) push(w http.ResponseWriter, r *http.Request) {
 }
 
 // deadLetter keeps one dead letter in the store, or leaves it on its topic.
-func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request) {
-	q, e, ok := s.admit(w, r)
-	if !ok {
-		return
-	}
-	defer e.release()
+func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request, q *queue, e envelope) {
 	ctx, cancel := context.WithTimeout(r.Context(), bookkeeping)
 	defer cancel()
 	failpoint.Hit(failpoint.LetterKeep)
@@ -220,33 +208,33 @@ func (s *Service) deadLetter(w http.ResponseWriter, r *http.Request) {
 // size, and the wrapping.
 const maxPushBody = (contract.MaxMessageBytes/3+1)*4 + contract.MaxAttributes*(contract.MaxAttributeKey+contract.MaxAttributeValue)*6 + 64<<10
 
-// admit refuses while draining, authenticates, finds the queue, and reads and decodes the body. Where ok is false it has
-// answered; else the caller answers, and then releases the push.
-func (s *Service) admit(w http.ResponseWriter, r *http.Request) (q *queue, e envelope, ok bool) {
-	if !s.authentic(w, r) {
-		return nil, envelope{}, false
+// admitted refuses while draining, authenticates, finds the queue, and reads and decodes the body.
+func (s *Service) admitted(next func(http.ResponseWriter, *http.Request, *queue, envelope)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		received := s.config.Now()
+		q, known := s.queues[chi.URLParam(r, "queue")]
+		if p := s.unauthentic(r); p != nil || !known {
+			s.refuse(w, r, cmp.Or(p, errQueue))
+			return
+		}
+		var body serve.Body
+		defer func() { body.Release(s.bodies, 0) }() // the message is as large, and in memory until it is answered
+		err := body.Read(w, r, maxPushBody, s.bodies)
+		if err == nil && int64(len(body.Bytes())) < r.ContentLength {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			s.refuse(w, r, unread.Problem(err))
+			return
+		}
+		e, err := decodeEnvelope(body.Bytes())
+		if err != nil { // this did not come from Pub/Sub: there is no message that could be lost
+			s.refuse(w, r, errNotPush)
+			return
+		}
+		e.received, e.trace = received, traceOf(r.Header.Get("Traceparent"), e.message.Attributes["googclient_traceparent"])
+		next(w, r, q, e)
 	}
-	if q, ok = s.queues[chi.URLParam(r, "queue")]; !ok {
-		return s.refuse(w, r, errQueue)
-	}
-	var body serve.Body
-	release := func() { body.Release(s.bodies, 0) }
-	err := body.Read(w, r, maxPushBody, s.bodies)
-	if err == nil && int64(len(body.Bytes())) < r.ContentLength {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		release()
-		return s.refuse(w, r, unread.Problem(err))
-	}
-	if e, err = decodeEnvelope(body.Bytes()); err != nil {
-		release()
-		// This did not come from Pub/Sub: there is no message that could be lost.
-		return s.refuse(w, r, errNotPush)
-	}
-	e.trace = traceOf(r.Header.Get("Traceparent"), e.message.Attributes["googclient_traceparent"])
-	e.release = release // the message is as large, and in memory until it is answered
-	return q, e, true
 }
 
 // traceparent is the header of the W3C's Trace Context, as far as the id of the trace.
@@ -286,43 +274,37 @@ var (
 	}
 )
 
-// authentic reports whether the service is not draining, and the request comes from the broker or the scheduler. Where it
-// returns false it has answered.
-func (s *Service) authentic(w http.ResponseWriter, r *http.Request) bool {
-	var p *serve.Problem
+// unauthentic says why a request is refused while draining, or is not from the broker or the scheduler.
+func (s *Service) unauthentic(r *http.Request) *serve.Problem {
 	switch {
 	case s.draining.Load():
-		p = errDraining
+		return errDraining
 	// Cloud Run checks X-Serverless-Authorization in place of Authorization, which it then passes on unchecked, and does
 	// not document which of two it checks. The broker and the scheduler send one Authorization and no other.
 	case len(r.Header.Values("X-Serverless-Authorization")) > 0 || len(r.Header.Values("Authorization")) > 1:
-		p = errTwoTokens
+		return errTwoTokens
 	// Only browsers send these. Beside an emulator, where no token is asked for, any open page could post here.
 	case len(r.Header.Values("Origin")) > 0 || len(r.Header.Values("Sec-Fetch-Site")) > 0:
-		p = errBrowser
-	default:
-		if err := s.config.Authenticator.Verify(r.Context(), r.Header.Get("Authorization")); err != nil {
-			p = unauthorized.Problem(err)
-		}
+		return errBrowser
 	}
-	if p != nil {
-		s.refuse(w, r, p)
+	if err := s.config.Authenticator.Verify(r.Context(), r.Header.Get("Authorization")); err != nil {
+		return unauthorized.Problem(err)
 	}
-	return p == nil
+	return nil
 }
 
 // Authenticated passes on requests with the token of a push, such as Cloud Scheduler's, and refuses all others.
 func (s *Service) Authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.authentic(w, r) {
-			next.ServeHTTP(w, r)
+		if p := s.unauthentic(r); p != nil {
+			s.refuse(w, r, p)
+			return
 		}
+		next.ServeHTTP(w, r)
 	})
 }
 
-// refuse answers a push that is not admitted.
-func (s *Service) refuse(w http.ResponseWriter, r *http.Request, p *serve.Problem) (*queue, envelope, bool) {
+func (s *Service) refuse(w http.ResponseWriter, r *http.Request, p *serve.Problem) {
 	s.config.Log.LogAttrs(r.Context(), slog.LevelWarn, "push refused", slog.String("reason", p.Code), slog.Int("status", p.Status))
 	p.Write(w)
-	return nil, envelope{}, false
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -81,40 +80,6 @@ func lists[T any](p *program, ask func() client, q question, c columns[T]) *cobr
 	return command
 }
 
-type change[Before any] struct {
-	question
-	// look is the path of what is there before, where that is another.
-	look, method string
-	// mayMiss: there may be nothing yet.
-	mayMiss bool
-	// plan prints what the change would do to what is there. It returns what a person types to confirm it, to do what, and
-	// what is sent. Without a word nobody is asked.
-	plan func(args []string, before Before, why reason) (word, do string, body any)
-}
-
-// changes is a command that shows the effect of a change, asks, sends it and prints the answer. The worker refuses it
-// where what is there has changed meanwhile.
-func changes[Before, After any](p *program, ask func() client, c change[Before], print func(After)) *cobra.Command {
-	command, path := c.command()
-	var why reason
-	command.RunE = func(command *cobra.Command, args []string) error {
-		ctx, worker, at := command.Context(), ask(), path(command, args)
-		var before Before
-		err := worker.get(ctx, strings.Replace(at, strings.TrimPrefix(c.path, c.look), "", 1), &before)
-		if problem, ok := errors.AsType[*problemError](err); err != nil && (!c.mayMiss || !ok || problem.Status != http.StatusNotFound) {
-			return err
-		}
-		word, do, body := c.plan(args, before, why)
-		if word != "" || why.dryRun {
-			if goOn, err := why.confirmed(p, command, before, word, do); !goOn {
-				return err
-			}
-		}
-		return send(ctx, p, worker, c.method, at, body, print)
-	}
-	return why.required(command)
-}
-
 // under is a command that only has others below it, and what asks for them.
 func (p *program) under(name, short string, tenants bool) (*cobra.Command, func() client) {
 	command := &cobra.Command{Use: name, Short: short}
@@ -122,22 +87,4 @@ func (p *program) under(name, short string, tenants bool) (*cobra.Command, func(
 		command.PersistentFlags().String("tenant", "", "the tenant, where messages name one")
 	}
 	return command, p.worker(command)
-}
-
-func whyOnly(command *cobra.Command, why *string) *cobra.Command {
-	command.Flags().StringVar(why, "why", "", "the reason, for the audit; required")
-	command.PreRunE = func(*cobra.Command, []string) error { return given(*why) }
-	return command
-}
-
-func sends[T any](p *program, ask func() client, q question, body func(why string) any, print func(T)) *cobra.Command {
-	command, path := q.command()
-	var why string
-	command.RunE = func(command *cobra.Command, args []string) error {
-		return send(command.Context(), p, ask(), http.MethodPost, path(command, args), body(why), print)
-	}
-	if body("") != nil {
-		whyOnly(command, &why)
-	}
-	return command
 }

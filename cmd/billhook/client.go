@@ -70,12 +70,6 @@ func (w client) get(ctx context.Context, path string, answer any) error {
 	return w.do(ctx, http.MethodGet, path, nil, answer)
 }
 
-func show[T any](p *program, ask func() client, path func(args []string) string, print func(T)) func(*cobra.Command, []string) error {
-	return func(command *cobra.Command, args []string) error {
-		return send(command.Context(), p, ask(), http.MethodGet, path(args), nil, print)
-	}
-}
-
 // send sends question to the worker and prints the answer.
 func send[T any](ctx context.Context, p *program, ask client, method, path string, question any, print func(T)) error {
 	var answer T

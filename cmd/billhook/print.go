@@ -8,13 +8,11 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"billhook/internal/console/ops"
 	"billhook/internal/platform/audit"
 )
 
@@ -77,13 +75,6 @@ func row(cells ...any) []string {
 	return texts
 }
 
-func number(c ops.Count) string {
-	if c.More {
-		return fmt.Sprintf("more than %d", c.Count)
-	}
-	return strconv.FormatInt(c.Count, 10)
-}
-
 func orDash(v any) string {
 	if text, ok := v.(string); ok && text != "" {
 		return text
@@ -98,31 +89,6 @@ func when(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339)
-}
-
-// moments is what parseMoment reads, for the help of flags.
-const moments = "a time (2026-11-21T09:00:00Z) or an age (90m, 36h, 7d)"
-
-// parseMoment reads a time, or an age that counts back from now. It is whole seconds, as the API's are.
-func parseMoment(text string, now time.Time) (time.Time, error) {
-	if back, err := ops.ParseAge(text); err == nil {
-		return now.Add(-back).UTC().Truncate(time.Second), nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, usageError(fmt.Sprintf("%q is not %s", text, moments))
-	}
-	return at, nil
-}
-
-func age(seconds int64) string {
-	text := (time.Duration(seconds) * time.Second).String()
-	for _, zero := range []string{"m0s", "h0m"} { // 4h instead of 4h0m0s
-		if short, ok := strings.CutSuffix(text, zero); ok {
-			text = short + zero[:1]
-		}
-	}
-	return text
 }
 
 type reason struct {

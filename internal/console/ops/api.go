@@ -179,13 +179,3 @@ func pagedBy[T any](params *parameters, list string, first Place, limit int, fin
 	items, next, err := find(at, limit)
 	return pageOf(items, params.next(list, at, next)), err
 }
-
-// plain answers what takes no parameters.
-func plain[T any](a *API, find func(context.Context) (T, error)) http.HandlerFunc {
-	return answer(a, func(r *http.Request) (found T, err error) {
-		if err = read(r).err(); err == nil {
-			found, err = find(r.Context())
-		}
-		return found, err
-	})
-}

@@ -183,31 +183,6 @@ func (p *parameters) limit(standard, most int) int {
 	return n
 }
 
-// at is a moment, given as such or as an age; otherwise where there is none.
-func (p *parameters) at(name string, now, otherwise time.Time) time.Time {
-	text := p.values.Get(name)
-	if text == "" {
-		return otherwise
-	}
-	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		return at.UTC()
-	}
-	age, err := ParseAge(text)
-	if err != nil {
-		p.refuse(name+"_invalid", "The parameter "+name+" is a time such as 2026-11-21T09:00:00Z or an age such as 36h or 7d.")
-	}
-	return now.Add(-age)
-}
-
-func (p *parameters) span(now time.Time) Place {
-	first := Place{newest: true}
-	first.since, first.until = p.at("since", now, first.since).Truncate(time.Microsecond), p.at("until", now, first.until).Truncate(time.Microsecond)
-	if !first.until.IsZero() && !first.since.Before(first.until) {
-		p.refuse("since_invalid", "The parameter since is before until.")
-	}
-	return first
-}
-
 // maxAge bounds an age: longer is a slip of the pen.
 const maxAge = 10 * 366 * 24 * time.Hour
 

@@ -3,12 +3,7 @@ package pages
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"net/http"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -27,21 +22,6 @@ const (
 	rows   = "50"
 	recent = "20"
 )
-
-func loads[T any](address func(*visit) string) func(*visit) (any, error) {
-	return func(v *visit) (any, error) {
-		var found T
-		err := v.get(address(v), &found)
-		return found, err
-	}
-}
-
-func at(path string) func(*visit) string { return func(*visit) string { return path } }
-
-// named is the API's address of the tenant's thing that a part of the page's own address names.
-func named(format, part string) func(*visit) string {
-	return func(v *visit) string { return v.of(format, v.param(part)) }
-}
 
 func (v *visit) list(path string, names ...string) string {
 	return with(path, append(v.filters(append(names, "page")...), "limit", rows)...)
@@ -69,19 +49,6 @@ func (v *visit) partly(method, path string, question, answer any) (late bool, er
 		return true, nil
 	}
 	return false, err
-}
-
-// side is one side of a change: the fields that the audit has of it, such as points 500, state active.
-func side(of map[string]any) string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(of)) {
-		value := of[name]
-		if n, is := value.(float64); is {
-			value = strconv.FormatFloat(n, 'f', -1, 64)
-		}
-		parts = append(parts, fmt.Sprint(name, " ", value))
-	}
-	return strings.Join(parts, ", ")
 }
 
 // decimal is an amount as people read it, in groups of three digits.

@@ -178,13 +178,6 @@ func since(now, t time.Time) string {
 	return age(int64(now.Sub(t).Seconds()))
 }
 
-func count(c ops.Count) string {
-	if c.More {
-		return "over " + number(c.Count)
-	}
-	return number(c.Count)
-}
-
 func number(n int64) string { return grouped(strconv.FormatInt(n, 10)) }
 
 // grouped is a number with a comma before each three digits of its whole part.

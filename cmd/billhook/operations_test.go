@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -145,61 +144,29 @@ func TestAReplaySaysWhatBecameOfEach(t *testing.T) {
 	}
 }
 
-func TestAReplaySaysTheSameInJSON(t *testing.T) {
+func TestAReplayListsThoseFirstThatNeedAPerson(t *testing.T) {
 	t.Parallel()
-	d := openGraveyard(t, false, fine, dead, nil)
-	out, err := d.as(t, "ada", replay+" --wait 1ms --json")
+	out, err := openGraveyard(t, false, fine, dead, nil).as(t, "ada", replay+" --wait 1ms --json")
 	require.ErrorContains(t, err, "operations show id-1")
 	var whole report
 	require.NoError(t, json.Unmarshal([]byte(out), &whole), out)
 	require.Equal(t, deadletter.Outcomes{Processed: 1, DeadAgain: 1, Waiting: 1}, *whole.Outcomes)
-	var states []deadletter.State
-	for _, item := range whole.Items {
-		states = append(states, item.State)
-	}
-	require.Equal(t, []deadletter.State{deadletter.Open, deadletter.Replayed, deadletter.Processed}, states, "those first that need a person")
+	require.Equal(t, []string{"dead again", "still waiting", "processed"}, []string{whole.Items[0].Became(), whole.Items[1].Became(), whole.Items[2].Became()})
 }
 
-func TestAnOperationThatWaitsIsRejectedOrCancelledFromATerminal(t *testing.T) {
-	t.Parallel()
-	d := openGraveyard(t, true, fine)
-	play(t, onPlace, d.server, []step{
-		{line: replay, want: "operations reject id-1 --why", fails: "waits for approval"},
-		{line: "operations reject id-1 --yes --why no", fails: "somebody else rejects it"},
-		{line: "operations cancel id-1 --yes --why 'the wrong queue'", want: "PROGRESS cancelled…DONE 0…ENDED BY local:ada"},
-		{line: replay + " --no-wait"},
-	})
-	all, err := d.as(t, "ada", "operations ls --json")
-	require.NoError(t, err)
-	var list ops.List[deadletter.Operation]
-	require.NoError(t, json.Unmarshal([]byte(all), &list))
-	waits := list.Items[slices.IndexFunc(list.Items, func(op deadletter.Operation) bool { return op.Progress == deadletter.Waiting })].ID
-	out, err := d.as(t, "bob", "operations reject "+waits+" --yes --why 'ask first'")
-	require.NoError(t, err)
-	require.Contains(t, out, "local:bob")
-	play(t, onPlace, d.server, []step{{line: "operations show " + waits, want: "rejected…local:bob…ask first"}})
-}
-
-func TestTheSecondPersonSeesThePreviewAndConfirmsFromATerminal(t *testing.T) {
+func TestTheSecondPersonSeesThePreviewConfirmsAndWaits(t *testing.T) {
 	t.Parallel()
 	d := openGraveyard(t, true, fine, fine)
-	approve := "operations approve id-1 --why checked"
-	play(t, asAda, d.server, []step{{line: replay, fails: "identity_needed"}}) // nobody knows who holds a token
-	first, err := d.as(t, "ada", replay+" --no-wait")
-	require.NoError(t, err)
+	first, err := d.as(t, "ada", replay)
+	require.ErrorContains(t, err, "waits for approval")
 	seen, _, _ := strings.Cut(first, "Operation id-")
 	require.Contains(t, seen, `call gateway POST /v1/refunds, id key: {"amount":1250}`)
-
-	play(t, onPlace, d.server, []step{{line: approve + " --yes", fails: "second_person_needed"}})
-	play(t, asAda, d.server, []step{{line: approve + " --yes", fails: "identity_needed"}})
-	out, err := d.as(t, "bob", approve)
+	out, err := d.as(t, "bob", "operations approve id-1 --why checked")
 	require.ErrorContains(t, err, "nothing was changed", "nobody has typed a number")
-	require.Contains(t, out, seen, "the same as the first has seen")
-	require.Contains(t, out, "Type 2 to approve it: ")
-	out, err = d.as(t, "bob", approve+" --yes")
+	require.Contains(t, out, seen+"Type 2 to approve it: ", "the same as the first has seen")
+	out, err = d.as(t, "bob", "operations approve id-1 --why checked --yes")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "processed 2")
-	play(t, onPlace, d.server, []step{{line: "operations show id-1", want: "APPROVED BY local:bob\nAPPROVED WHY checked"}})
 }
 
 // TestPeopleWhoReplayTheSameDeadLettersTogetherAllSucceed runs two shells. The second has looked when the first

@@ -255,12 +255,6 @@ func TestDeadLettersAreFoundCountedAndDealtWithByTheirIDs(t *testing.T) {
 	require.Equal(t, []string{"d5"}, r.all(t, "dead-letters?queue=orders", "id"))
 	require.Equal(t, []string{"d1"}, r.all(t, "operations/"+op.ID+"/items?state=discarded", "id"))
 	require.Equal(t, []string{"a test order"}, r.all(t, "operations?progress=finished", "why"))
-	r.fourEyes = true
-	r.does(t, http.MethodPost, "/v1/ops/dead-letters/replay", `{"queue":"orders","expect":1,"why":"w"}`, &op)
-	r.does(t, http.MethodPost, "/v1/ops/operations/"+op.ID+"/cancel", `{"why":"the wrong one"}`, nil)
-	r.get(t, "operations/"+op.ID, &op)
-	require.Equal(t, []any{deadletter.Cancelled, "local:ada", "the wrong one"}, []any{op.Progress, op.EndedBy, op.EndedWhy})
-	require.NotNil(t, op.Outcomes)
 }
 
 func TestATrialIsOfAnEventOrOfAMessage(t *testing.T) {

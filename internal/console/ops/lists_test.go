@@ -236,8 +236,7 @@ func TestAQuestionThatMakesNoSenseIsRefused(t *testing.T) {
 		"event_unknown":       {"events/e9", "events/e1?queue=refunds", "events/e1?tenant=other"},
 		"hours_invalid":       {"rates?hours=0", "rates?hours=193"},
 		"key_invalid": {
-			"dead-letters?queue=orders&key=ilse%40example.org", "dead-letters?queue=orders&key=%7Ca",
-			"dead-letters?queue=orders&key=user%2012",
+			"dead-letters?queue=orders&key=ilse%40example.org",
 		},
 		"limit_invalid": {
 			"outbox?limit=1000",
@@ -250,7 +249,7 @@ func TestAQuestionThatMakesNoSenseIsRefused(t *testing.T) {
 			"endpoints?state=failing&tenant=t1",
 		},
 		"parameter_unknown": {
-			"events/tail?since=1h", "queues?queue=orders", "dead-letters/reasons?item=x",
+			"events/tail?since=1h", "queues?queue=orders",
 			"journal/verify/rest?tenant=default",
 		},
 		"period_invalid": {
@@ -277,10 +276,9 @@ func TestAQuestionThatMakesNoSenseIsRefused(t *testing.T) {
 		"search_too_long": {"search?q=" + strings.Repeat("e", 1001)},
 		"since_invalid": {
 			"audit?since=1m&until=2m",
-			"dead-letters?queue=orders&since=yesterday",
 		},
 		"state_invalid": {
-			"dead-letters?state=all", "dead-letters?state=mended", "operations/x/items?state=odd",
+			"dead-letters?state=all",
 			"orders?state=Lost", "refunds?state=gone", "endpoints?state=odd",
 		},
 		"stock_unknown":        {"stock/odd"},

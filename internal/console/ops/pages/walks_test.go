@@ -134,7 +134,6 @@ var walks = map[string]struct {
 		{asks: "/ops/dead-letters?queue={queue}&key=%20u1%20", says: []string{"{d1}"}},
 		{asks: "/ops/dead-letters?state=all", status: 400, says: []string{"Of all queues the list has one state"}},
 		{asks: "/ops/dead-letters/{d0}", says: []string{"It could not be handled: rare; Billhook gave up on", `href="/ops/events/e0?queue={queue}"`, "Nobody has dealt with it.", "/payload\""}},
-		{asks: "/ops/dead-letters/nothing", status: 404},
 	}},
 	"the form of a replay says how many and what would happen": {seed: func(t *testing.T, s *shop) { t.Helper(); s.dies(t, false, "a", "b", "b", "a") }, steps: []step{
 		{asks: "/ops/dead-letters/-/replay?queue={queue}", says: []string{
@@ -146,20 +145,13 @@ var walks = map[string]struct {
 		{asks: "/ops/dead-letters/-/replay?queue={queue}&chosen=yes", status: 422, says: []string{"Choose at least one dead letter", `href="/ops/dead-letters?queue={queue}"`}},
 		{asks: "/ops/dead-letters/-/replay?queue={queue}&reason=none", says: []string{"No open dead letter matches any more."}},
 		{asks: "/ops/dead-letters/-/replay?queue={queue}&since=90s", says: []string{"Replay 2 dead letters", `name="since" value="2026-11-22T11:58:30Z"`}},
-		{asks: "/ops/dead-letters/-/replay?queue={queue}&since=yesterday", status: 400, says: []string{"The parameter since is a time"}},
-		{asks: "/ops/dead-letters/-/replay?queue={queue}", form: form(" ", "expect", "4", "rate", "50"), status: 422, says: []string{"say why", `name="expect" value="4"`}},
 		{asks: "/ops/dead-letters/-/replay?queue={queue}", form: form("ticket 7", "expect", "3", "rate", "50"), status: 409, says: []string{"4 items match now, not 3", `name="expect" value="4"`}},
-		{asks: "/ops/dead-letters/-/replay?queue={queue}", form: form("for jo@example.com", "expect", "4", "rate", "50"), status: 422, says: []string{"personal data"}},
 		{asks: "/ops/dead-letters/-/replay?queue={queue}", form: form("ticket 7", "expect", "4", "rate", "5000"), status: 422, says: []string{"the rate must be"}},
-		{asks: "/ops/dead-letters/-/replay?queue={queue}", form: form("ticket 7", "expect", "4", "rate", "fast"), status: 422, says: []string{"whole number"}},
-		{asks: "/ops/dead-letters/-/replay?queue={queue}", form: form("ticket 7", "expect", "all", "rate", "50"), status: 422, says: []string{"whole number"}},
-		{asks: "/ops/operations", says: []string{"No operation is in this list."}},
 	}},
 	"dead letters that are chosen are dealt with and the others are not": {seed: func(t *testing.T, s *shop) { t.Helper(); s.dies(t, false, "a", "a", "a", "a") }, steps: []step{
 		{asks: "/ops/dead-letters/-/replay?queue={queue}&chosen=yes&item={d0}&item={d2}", form: form("the product is set", "expect", "2", "rate", "50"),
 			says: []string{"finished", "2 of 2 done", "the product is set", "2 chosen", "still wait", "{d0}", "{d2}", "!{d1}", "data-refresh"}},
 		{asks: "/ops/operations", says: []string{`href="{at}"`, "finished"}},
-		{asks: "/ops/operations?progress=running", says: []string{"No operation is in this list."}},
 		{asks: "{at}?state=open", says: []string{"It has dealt with none"}},
 		{asks: "/ops/dead-letters/{d0}", says: []string{"replayed", `href="{at}"`, "the product is set"}},
 		{asks: "/ops/dead-letters/{d3}", says: []string{"/ops/dead-letters/-/complete?item="}},
@@ -174,12 +166,9 @@ var walks = map[string]struct {
 			says: []string{"waits for a second person", "0 of 2 done", "You have asked for it", "!/approve"}},
 		{asks: "/ops/operations?progress=waiting_for_approval", says: []string{`href="{at}"`}},
 		{asks: "{at}/approve", form: form("checked", "expect", "2"), status: 422, says: []string{"somebody else has to approve it"}},
-		{asks: "{at}/cancel", form: form(""), status: 422},
-		{asks: "{at}/cancel", says: []string{"Cancel operations", `name="why"`}},
 		{asks: "{at}/cancel", form: form("the wrong one"), says: []string{"cancelled", "the wrong one"}},
 		{asks: "{at}/reject", form: form("w"), status: 422},
 		{asks: "{at}/run", form: form(""), says: []string{"cancelled"}},
-		{asks: "/ops/operations/nothing", status: 404},
 	}},
 	"the second person sees what the first has seen": {seed: func(t *testing.T, s *shop) {
 		t.Helper()
@@ -190,9 +179,7 @@ var walks = map[string]struct {
 	}, steps: []step{
 		{asks: "{at}", says: []string{"{at}/approve"}},
 		{asks: "{at}/approve", says: []string{"a 1 b 1", "What would happen now", "credited", "{d0}", "{d1}", "ticket 7", "local:ada", `name="expect" value="2"`, `name="why"`}},
-		{asks: "{at}/approve", form: form(" ", "expect", "2"), status: 422},
 		{asks: "{at}/approve", form: form("checked", "expect", "3"), status: 409},
-		{asks: "{at}/approve", form: form("checked"), status: 409},
 		{asks: "{at}/approve", form: form("checked", "expect", "2"), says: []string{"finished", "local:ada", "Approved by local:bob", "Approved why checked"}},
 	}},
 	"a queue shows how it stands and is paused": {seed: func(t *testing.T, s *shop) {

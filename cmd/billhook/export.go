@@ -58,13 +58,9 @@ func (b *books) export() *cobra.Command {
 			case seals:
 				return b.exportSeals(ctx, !command.Flags().Changed("tenant"), file)
 			}
-			months, err := b.months()
-			if err != nil {
-				return err
-			}
 			if b.asJSON {
 				all := ops.List[journal.Entry]{Items: []journal.Entry{}}
-				if err := b.monthly(ctx, months, account, func(entries []journal.Entry) error {
+				if err := each(ctx, b.ask(), entriesPath, b.ofMonths(account), func(entries []journal.Entry) error {
 					all.Items = append(all.Items, entries...)
 					return nil
 				}); err != nil {
@@ -74,9 +70,9 @@ func (b *books) export() *cobra.Command {
 			}
 			return b.write(file, func(to io.Writer) (n int, err error) {
 				if asCSV {
-					return b.exportCSV(ctx, months, account, to)
+					return b.exportCSV(ctx, account, to)
 				}
-				err = b.monthly(ctx, months, account, func(entries []journal.Entry) error {
+				err = each(ctx, b.ask(), entriesPath, b.ofMonths(account), func(entries []journal.Entry) error {
 					n += len(entries)
 					return jsonLines(to, entries)
 				})
@@ -92,14 +88,7 @@ func (b *books) export() *cobra.Command {
 	return command
 }
 
-func (b *books) monthly(ctx context.Context, months []string, account string, take func([]journal.Entry) error) error {
-	for _, month := range months {
-		if err := each(ctx, b.ask(), "/v1/ops/journal/entries", b.queryOf(month, account), take); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+const entriesPath = "/v1/ops/journal/entries"
 
 func jsonLines[T any](to io.Writer, items []T) error {
 	for _, item := range items {
@@ -148,14 +137,14 @@ func unreadable(e journal.Entry) error {
 	return errors.New(e.Notes()[0])
 }
 
-func (b *books) exportCSV(ctx context.Context, months []string, account string, to io.Writer) (n int, err error) {
+func (b *books) exportCSV(ctx context.Context, account string, to io.Writer) (n int, err error) {
 	if err := writeCSV(to, [][]string{{
 		"tenant", "period", "entry", "event_id", "event_type", "kind", "rule", "reverts", "occurred_at", "posted_at", "account", "currency", "debit", "credit", "seal", "hash",
 	}}); err != nil {
 		return 0, err
 	}
 	sums := map[string]seal.Sum{}
-	err = b.monthly(ctx, months, account, func(entries []journal.Entry) error {
+	err = each(ctx, b.ask(), entriesPath, b.ofMonths(account), func(entries []journal.Entry) error {
 		n += len(entries)
 		var rows [][]string
 		for _, e := range entries {
@@ -175,7 +164,7 @@ func (b *books) exportCSV(ctx context.Context, months []string, account string, 
 	}
 	var rows [][]string
 	for _, currency := range slices.Sorted(maps.Keys(sums)) {
-		rows = append(rows, row(b.tenant, spanOf(months), "", "", "", totalKind, "", "", "", "", "", currency,
+		rows = append(rows, row(b.tenant, b.named(), "", "", "", totalKind, "", "", "", "", "", currency,
 			decimal(sums[currency].Debit, currency), decimal(sums[currency].Credit, currency), "", ""))
 	}
 	return n, writeCSV(to, rows)

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"io"
@@ -59,40 +59,22 @@ func (b *books) ofPeriod(command *cobra.Command) *cobra.Command {
 	return b.whose(command)
 }
 
-// mostMonths bounds what one command adds up.
-const mostMonths = 120
+// span is the first and the last of the months.
+func (b *books) span() (first, last string) { return cmp.Or(b.from, b.period), cmp.Or(b.to, b.period) }
 
-// months are those that the flags name, in order.
-func (b *books) months() ([]string, error) {
-	if b.from == "" {
-		return []string{b.period}, nil
-	}
-	if !ledger.IsPeriod(b.from) || !ledger.IsPeriod(b.to) || b.from > b.to {
-		return nil, usageError("--from and --to are months such as 2027-01, the earlier first")
-	}
-	at, _ := time.Parse("2006-01", b.from)
-	var months []string
-	for ; ledger.PeriodOf(at) <= b.to; at = at.AddDate(0, 1, 0) {
-		if months = append(months, ledger.PeriodOf(at)); len(months) > mostMonths {
-			return nil, usageError(fmt.Sprintf("--from and --to name more than %d months", mostMonths))
-		}
-	}
-	return months, nil
-}
-
-// spanOf names several months, or the one.
-func spanOf(months []string) string { return seal.Span(months[0], months[len(months)-1]) }
+// named names the months.
+func (b *books) named() string { return seal.Span(b.span()) }
 
 // query is the tenant as parameters of a request.
 func (b *books) query() url.Values { return url.Values{"tenant": {b.tenant}} }
 
-// queryOf is the tenant and a month, and the account where one is named.
-func (b *books) queryOf(month, account string) url.Values {
+// ofMonths are the tenant and the months, and the account where one is named.
+func (b *books) ofMonths(account string) url.Values {
 	values := b.query()
-	values.Set("period", month)
-	if account != "" {
-		values.Set("account", account)
-	}
+	first, last := b.span()
+	values.Set("from", first)
+	values.Set("to", last)
+	set(values, "account", account)
 	return values
 }
 
@@ -104,14 +86,6 @@ func amountOf(minor int64, currency string) string {
 }
 
 func decimal(minor int64, currency string) string { return money.Text(minor, currency) }
-
-// trial asks for the trial balance of the months.
-func (b *books) trial(ctx context.Context, months []string) (all seal.TrialBalance, err error) {
-	values := b.query()
-	values.Set("from", months[0])
-	values.Set("to", months[len(months)-1])
-	return all, b.ask().get(ctx, "/v1/ops/journal/balances?"+values.Encode(), &all)
-}
 
 // totalKind stands in the rows of CSV that add up those before, in the place of an account or a kind.
 const totalKind = "total"

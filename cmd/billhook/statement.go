@@ -14,6 +14,7 @@ import (
 
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
 )
 
 type statement struct {
@@ -60,17 +61,16 @@ func (b *books) statement() *cobra.Command {
 // trial balance; of another one it is the sum of its earlier entries, which come with those of the
 // month.
 func (b *books) stated(ctx context.Context, account string) (statement, error) {
-	months, err := b.months()
-	if err != nil {
-		return statement{}, err
-	}
-	last := months[len(months)-1]
-	s := statement{Tenant: b.tenant, Period: spanOf(months), Account: account, Opening: map[string]int64{}, Lines: []stated{}}
+	first, last := b.span()
+	s := statement{Tenant: b.tenant, Period: b.named(), Account: account, Opening: map[string]int64{}, Lines: []stated{}}
 	control := ledger.Control(account) == account
 	want := map[string]int64{}
+	values := b.query() // of an account without totals those of all months
+	set(values, "account", account)
 	if control {
-		balance, err := b.trial(ctx, months)
-		if err != nil {
+		values = b.ofMonths(account)
+		var balance seal.TrialBalance
+		if err := b.ask().get(ctx, "/v1/ops/journal/balances?"+b.ofMonths("").Encode(), &balance); err != nil {
 			return statement{}, err
 		}
 		for _, l := range balance.Balances {
@@ -79,22 +79,15 @@ func (b *books) stated(ctx context.Context, account string) (statement, error) {
 			}
 		}
 	}
-	take := func(entries []journal.Entry) error {
+	err := each(ctx, b.ask(), entriesPath, values, func(entries []journal.Entry) error {
 		for _, e := range entries {
 			if e.Changed {
 				return unreadable(e)
 			}
-			s.add(e, control, months[0], last)
+			s.add(e, control, first, last)
 		}
 		return nil
-	}
-	if control {
-		err = b.monthly(ctx, months, account, take)
-	} else { // those of all months come together
-		values := b.query()
-		values.Set("account", account)
-		err = each(ctx, b.ask(), "/v1/ops/journal/entries", values, take)
-	}
+	})
 	if err != nil {
 		return s, err
 	}

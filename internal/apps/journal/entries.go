@@ -1,9 +1,12 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
+	"strings"
+	"time"
 
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
@@ -108,33 +111,65 @@ func gone(err error) bool {
 // errOneOrder: what was issued for one order has no list of its own.
 var errOneOrder = errors.New("journal: the account is that of one order")
 
-// listEntries returns a page of a tenant's entries of a month, or those with lines of an account in it. Those of an
-// account of points that is no control account are found in all months at once.
+// The bounds of a page of entries, each of which may have ledger.MaxLines, and of the months that it looks through.
+const (
+	maxListed = 200
+	maxMonths = 24
+)
+
+// listEntries returns a page of a tenant's entries of months, one month after the other, or those with lines of an
+// account. Those of an account of points that is no control account are found in all months at once.
 func listEntries(ctx context.Context, from store.Querier, in ListOfEntries, now string) ([]Entry, store.Cursor, error) {
-	query := store.Query{Collection: ledger.Entries, After: in.After, Limit: min(in.Limit, maxListed)}
 	single := ledger.Control(in.Account) != in.Account
-	if in.Period == "" && !single {
-		in.Period = now
+	if single {
+		now = ""
 	}
+	first, last, err := in.span(now)
 	switch {
+	case err != nil:
+		return nil, store.Cursor{}, err
 	case single && ledger.Account(in.Account).OfOrder():
 		return nil, store.Cursor{}, errOneOrder
-	case single:
-		query.Equal = map[string]any{ledger.FieldAccount: in.Account}
-	case in.Account != "":
-		query.Contains = map[string]string{ledger.FieldPostings: ledger.PostingKey(in.Tenant, in.Period, in.Account)}
-	default:
-		query.Equal = map[string]any{ledger.FieldBook: ledger.BookKey(in.Tenant, in.Period)}
 	}
-	page, err := from.Query(ctx, query)
-	var entries []Entry
-	for _, doc := range page.Documents {
-		if e := ReadEntry(doc); e.Tenant == in.Tenant && (in.Period == "" || e.Period == in.Period) {
-			entries = append(entries, e)
+	month, id, _ := strings.Cut(in.After.ID, "/") // no month has a slash
+	month = cmp.Or(month, first)
+	query := store.Query{Collection: ledger.Entries, Limit: min(in.Limit, maxListed), After: store.Cursor{ID: id}}
+	for range maxMonths {
+		switch {
+		case single:
+			query.Equal = map[string]any{ledger.FieldAccount: in.Account}
+		case in.Account != "":
+			query.Contains = map[string]string{ledger.FieldPostings: ledger.PostingKey(in.Tenant, month, in.Account)}
+		default:
+			query.Equal = map[string]any{ledger.FieldBook: ledger.BookKey(in.Tenant, month)}
 		}
+		page, err := from.Query(ctx, query)
+		if err != nil {
+			return nil, store.Cursor{}, err
+		}
+		var entries []Entry
+		for _, doc := range page.Documents {
+			if e := ReadEntry(doc); e.Tenant == in.Tenant && (last == "" || first <= e.Period && e.Period <= last) {
+				entries = append(entries, e)
+			}
+		}
+		next := store.Cursor{ID: month + "/" + page.Next.ID}
+		switch {
+		case !page.Next.IsZero():
+			return entries, next, nil
+		case single || month >= last:
+			return entries, store.Cursor{}, nil
+		}
+		if month = after(month); len(entries) > 0 {
+			return entries, store.Cursor{ID: month + "/"}, nil
+		}
+		query.After = store.Cursor{}
 	}
-	return entries, page.Next, err
+	return nil, store.Cursor{ID: month + "/"}, nil
 }
 
-// maxListed bounds a page of entries: each may have ledger.MaxLines.
-const maxListed = 200
+// after is the month behind a month.
+func after(month string) string {
+	at, _ := time.Parse("2006-01", month) // one that is none has no entries
+	return ledger.PeriodOf(at.AddDate(0, 1, 0))
+}

@@ -14,10 +14,26 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// ListOfEntries asks for the entries of a month.
+// Months are the part of a request that says which months it is about.
+type Months struct {
+	Period string `json:"-" query:"period" validate:"omitempty,month" help:"the month; without it this one, in UTC"`
+	From   string `json:"-" query:"from" validate:"omitempty,month" help:"the first of several months"`
+	To     string `json:"-" query:"to" validate:"omitempty,month" help:"the last of several months"`
+}
+
+// span is the first and the last of the months; otherwise where the request names none.
+func (m Months) span(otherwise string) (first, last string, err error) {
+	if (m.From == "") != (m.To == "") || m.From > m.To || m.From != "" && m.Period != "" {
+		return "", "", errSpan
+	}
+	month := cmp.Or(m.Period, otherwise)
+	return cmp.Or(m.From, month), cmp.Or(m.To, month), nil
+}
+
+// ListOfEntries asks for the entries of months.
 type ListOfEntries struct {
 	console.Owned
-	Period  string `json:"-" query:"period" validate:"omitempty,month" help:"the month; without it this one, in UTC"`
+	Months
 	Account string `json:"-" query:"account" validate:"omitempty,uid" help:"only entries with lines of this account"`
 	console.Page
 }
@@ -25,9 +41,7 @@ type ListOfEntries struct {
 // BalancesOf asks for a trial balance.
 type BalancesOf struct {
 	console.Owned
-	Period string `json:"-" query:"period" validate:"omitempty,month" help:"the month; without it this one, in UTC"`
-	From   string `json:"-" query:"from" validate:"omitempty,month" help:"the first of several months"`
-	To     string `json:"-" query:"to" validate:"omitempty,month" help:"the last of several months"`
+	Months
 }
 
 // RevertEntry reverses an entry.
@@ -63,7 +77,7 @@ func entryOperations(from store.Store, c *catalog.Catalog, periods *Periods, rev
 	thisMonth := func() string { return ledger.PeriodOf(periods.Now()) }
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "journal ls", Path: "GET /v1/ops/journal/entries", Summary: "List the entries of a month, or those of an account, in no order of time",
+			Name: "journal ls", Path: "GET /v1/ops/journal/entries", Summary: "List the entries of a month or of several, or those of an account, in no order of time",
 			Help:  "The entries of one user's or customer's points are those of all months.",
 			Empty: "No entry fits. Events of money and points make them.", Errors: failures,
 		}, func(ctx context.Context, _ audit.Author, in ListOfEntries) (console.List[Entry], error) {
@@ -82,11 +96,11 @@ func entryOperations(from store.Store, c *catalog.Catalog, periods *Periods, rev
 			Help: "A balance is debits minus credits: what is owed to others, and revenue, is negative. All balances of a currency " +
 				"add up to nothing, or the books are broken.",
 		}, func(ctx context.Context, _ audit.Author, in BalancesOf) (seal.TrialBalance, error) {
-			if (in.From == "") != (in.To == "") || in.From > in.To || in.From != "" && in.Period != "" {
-				return seal.TrialBalance{}, errSpan
+			first, last, err := in.span(thisMonth())
+			if err != nil {
+				return seal.TrialBalance{}, err
 			}
-			month := cmp.Or(in.Period, thisMonth())
-			trial, err := seal.Balances(ctx, from, in.Tenant, cmp.Or(in.From, month), cmp.Or(in.To, month))
+			trial, err := seal.Balances(ctx, from, in.Tenant, first, last)
 			for i, b := range trial.Balances {
 				trial.Balances[i].Type = string(c.Journal.Chart[b.Account].Type)
 			}

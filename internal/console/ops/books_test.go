@@ -344,6 +344,8 @@ func TestEntriesAreListedByMonthAndByAccount(t *testing.T) {
 		"period=2026-02":                         {"e3"},
 		"period=2026-03&tenant=acme":             {"e1", "e-o2"},
 		"period=2026-03":                         {"e1", "rent", "e-o0", "e-o1"},
+		"from=2026-01&to=2026-03":                {"e3", "e1", "rent", "e-o0", "e-o1"},
+		"from=2020-01&to=2026-03&account=cash":   {"e3", "e1", "rent"},
 		"account=points:user:u1":                 {"e-o0", "e-o1"},
 		"account=points:user:u1&tenant=acme":     {"e-o2"},
 		"account=points:user:u1&period=2026-02":  nil,

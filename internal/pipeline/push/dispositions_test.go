@@ -75,7 +75,7 @@ const (
 	keepsTime, budgetUsed     = "the broker's", "the broker's, nacks used up"
 	ownTime                   = "its own"
 	remembered, forgotten     = "yes", "no"
-	lettersAlone              = "its dead letters alone"
+	deadLettersAlone          = "its dead letters alone"
 )
 
 // policy sets up a queue as a cell says.
@@ -93,7 +93,7 @@ func (c cell) policy(q *catalog.Queue) {
 	if c["remembers"] == forgotten {
 		q.RememberFor, q.DeadLetter = 0, catalog.DeadLetter{Drop: true}
 	}
-	if c["remembers"] == lettersAlone {
+	if c["remembers"] == deadLettersAlone {
 		q.RememberFor = 0
 	}
 	if c["dead letters"] == "dropped" {

@@ -120,7 +120,7 @@ func TestEmissionIsPublishedAfterItsCommitOrNotAtAll(t *testing.T) {
 		require.Empty(t, b.documents(lane.Outbox.Entries()))
 		require.Empty(t, b.documents(lane.Outbox.Lanes()))
 		require.True(t, met, "nothing is published before its commit")
-		require.NotContains(t, fmt.Sprint(b.letters()), "ilse")
+		require.NotContains(t, fmt.Sprint(b.deadLetters()), "ilse")
 		record, _ := b.record(event)
 		return fmt.Sprint(what, "; later", published(), ", record of ", len(record.Emitted)), ""
 	})

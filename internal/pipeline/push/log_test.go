@@ -97,7 +97,7 @@ func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 				"attempt", "delivery_attempt", "outcome", "reason", "result", "cause", "status", "delayed", "duration_ms",
 			}, slices.Collect(maps.Keys(line)))
 			all := got.text + r.log.String()
-			for _, letter := range r.letters() {
+			for _, letter := range r.deadLetters() {
 				require.Equal(t, test.detail, letter.Attributes["dead_letter_detail"])
 				all += fmt.Sprint(letter.Attributes)
 			}
@@ -259,7 +259,7 @@ func TestPushThatIsNotAdmittedIsNotReadAndChangesNothing(t *testing.T) {
 				require.LessOrEqual(t, content.read, test.most)
 				require.NotContains(t, got.text+r.log.String(), "ilse")
 				require.Zero(t, r.counter.Commits.Load()+r.counter.Gets.Load())
-				require.Empty(t, r.letters())
+				require.Empty(t, r.deadLetters())
 				require.Zero(t, held())
 			})
 		}
@@ -296,7 +296,7 @@ func TestLargestMessageOfPubSubIsTaken(t *testing.T) {
 	got := r.deliver(m)
 	require.Equal(t, []any{http.StatusBadRequest, "body_malformed"}, []any{got.code, got.Reason})
 	require.Len(t, r.documents(dedupe.Collection), 1)
-	letter := r.letters()[0]
+	letter := r.deadLetters()[0]
 	require.True(t, bytes.Equal(m.data(), letter.Data))
 	require.Contains(t, letter.Attributes["dead_letter_detail"], "attributes left out or cut", "for those of the dead letter")
 }

@@ -75,7 +75,7 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 	}
 	keyed := func(id, key string) message { return told(id, func(e *contract.Envelope) { e.IdempotencyKey = key }) }
 	good := paid("e1", known, 1)
-	door := func(second string) message {
+	receivedAt := func(second string) message {
 		return good.set("door_received_at", "2026-03-02T10:14:"+second+"Z").with(func(m *message) { m.id = "m-" + second })
 	}
 	const shipped = `{"id":"e1","type":"order.shipped","timestamp":"2026-03-02T10:14:59Z","version":1,"correlation_id":"c1",` +
@@ -102,7 +102,7 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 		{paynow, "PayNow: a broken body under a used id", []message{good, paid("e1", known, 0).with(func(m *message) { m.id = "m-9" })}},
 		{paynow, "PayNow: 95 attributes", []message{paid("e1", unknown, 1).with(crowd)}},
 		{paynow, "PayNow: an attribute that is far too long", []message{paid("e1", unknown, 1).set("own", strings.Repeat("x", 5000))}},
-		{paynow, "PayNow: received by the webhook service twice", []message{door("01"), door("02")}},
+		{paynow, "PayNow: received by the webhook service twice", []message{receivedAt("01"), receivedAt("02")}},
 		{envelopes, "envelope: as it is", []message{told("e1", nil)}},
 		{envelopes, "envelope: without its contract", []message{told("e1", nil).without("contract")}},
 		{envelopes, "envelope: names a key", []message{keyed("e1", "payment-7")}},
@@ -157,7 +157,7 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 				record.Attempts, record.EventType, record.IdempotencyKey, record.MessageID, record.DoorReceivedAt.Format("04:05")))
 		}
 		slices.Sort(lines)
-		for _, letter := range r.letters() {
+		for _, letter := range r.deadLetters() {
 			at := letter.Attributes
 			lines = append(lines, fmt.Sprintf("  dead letter %s %s %q of %s", at["dead_letter_status"], at["dead_letter_reason"], at["dead_letter_detail"], at["event_id"]))
 			require.Contains(t, delivered, at["source_message_id"]+string(letter.Data), row.name)
@@ -295,7 +295,7 @@ func (r *rig) settles(t *testing.T, body []byte) {
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	r.db, r.counter.Store, r.broker.taken[dlq] = db, db, nil
 	require.Equal(t, http.StatusOK, r.deliver(paid("e1", known, 2)).code)
-	kept := func() [2]int { return [2]int{len(r.documents(dedupe.Collection)), len(r.letters())} }
+	kept := func() [2]int { return [2]int{len(r.documents(dedupe.Collection)), len(r.deadLetters())} }
 	got := r.post("/push/orders", body)
 	want, is := map[string][2]int{"processed": {2, 0}, "dead_lettered": {2, 1}, "": {1, 0}}[got.Outcome]
 	require.True(t, is, got.text)

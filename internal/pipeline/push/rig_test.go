@@ -391,7 +391,7 @@ func (r *rig) record(event string) (record dedupe.Record, ok bool) {
 	return record, err == nil
 }
 
-func (r *rig) letters() []contract.Message {
+func (r *rig) deadLetters() []contract.Message {
 	r.broker.mu.Lock()
 	defer r.broker.mu.Unlock()
 	return r.broker.taken[dlq]

@@ -219,16 +219,12 @@ func (s *Service) bury(ctx context.Context, a *attempt, f finding) finding {
 // answer is what a delivery is answered with.
 type answer struct {
 	Outcome retry.Outcome `json:"outcome"`
-	// Status is the class of the outcome's table, also where the HTTP status acks.
-	Status  int    `json:"status"`
-	Reason  string `json:"reason"`
-	EventID string `json:"event_id"`
-	// Attempt is which of the event's attempts this was; 0 where it was none.
-	Attempt int `json:"attempt"`
-	// Delayed: the message is kept for a later attempt, and the broker is done with it.
-	Delayed bool `json:"delayed,omitempty"`
-	// Ref is the id of what the event made, now or before, such as an entry of the books.
-	Ref string `json:"ref,omitempty"`
+	Status  int           `json:"status"` // the class of the outcome's table, also where the HTTP status acks
+	Reason  string        `json:"reason"`
+	EventID string        `json:"event_id"`
+	Attempt int           `json:"attempt"`           // which of the event's attempts this was; 0 where it was none
+	Delayed bool          `json:"delayed,omitempty"` // the message is kept for a later attempt, and the broker is done with it
+	Ref     string        `json:"ref,omitempty"`     // the id of what the event made, now or before, such as an entry of the books
 
 	next   next
 	quiet  bool   // the message is acknowledged, also where its queue rejects
@@ -251,24 +247,22 @@ type next struct {
 func (reply answer) httpStatus(q *queue, now time.Time) int {
 	switch reply.Outcome {
 	case retry.Processed:
-		return http.StatusOK
 	case retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded:
-		if reply.Ref != "" {
-			return http.StatusOK // an answer of 204 has no body to say it in
+		if reply.Ref == "" { // an answer of 204 has no body to say it in
+			return http.StatusNoContent
 		}
-		return http.StatusNoContent
 	case retry.DeadLettered:
 		if q.OnTerminal == catalog.Reject && !reply.quiet && q.nacks.AllowN(now, 1) {
 			return reply.Status
 		}
-		return http.StatusOK
 	case retry.Retry:
-		if reply.Delayed {
-			return http.StatusOK
+		if !reply.Delayed {
+			return reply.Status
 		}
-		return reply.Status
+	default:
+		return http.StatusInternalServerError
 	}
-	return http.StatusInternalServerError
+	return http.StatusOK
 }
 
 // again answers that the message is to be delivered again.
@@ -344,7 +338,7 @@ func (s *Service) leave(ctx context.Context, a *attempt, reply answer) answer {
 	if last, over := place.Over(a.message); err == nil && over {
 		_, err = s.config.Store.Commit(ctx, []store.Write{last})
 	}
-	// Where this fails, the next message of the key takes the longer way, and ends it.
+	// Where this fails, the next message of the key ends the lane.
 	if err != nil && !errors.Is(err, store.ErrStale) {
 		s.warn(ctx, "lane not removed", a)
 	}

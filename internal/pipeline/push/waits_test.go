@@ -86,7 +86,7 @@ func TestOneMessageInTenSecondsIsNackedForItsOwnSake(t *testing.T) {
 			r.pass(time.Second)
 		}
 		want := map[string][2]int{"dead_lettered": {30, 0}, "retry": {0, 27}}[name]
-		require.Equal(t, want, [2]int{len(r.letters()), r.keptMessages()})
+		require.Equal(t, want, [2]int{len(r.deadLetters()), r.keptMessages()})
 	}
 }
 

@@ -20,15 +20,15 @@ import (
 	"billhook/internal/retry"
 )
 
-// letter is a message of the dead-letter topic as Pub/Sub delivers it.
-func letter(id string, m contract.Message) message {
+// deadLetter is a message of the dead-letter topic as Pub/Sub delivers it.
+func deadLetter(id string, m contract.Message) message {
 	return message{id: id, body: string(m.Data), attributes: m.Attributes, published: start}
 }
 
-// keep stores the nth letter on the dead-letter topic, and returns its item's id.
+// keep stores the nth dead letter on the dead-letter topic, and returns its item's id.
 func (r *rig) keep(t require.TestingT, n int) string {
-	m := r.letters()[n]
-	require.Equal(t, http.StatusNoContent, r.post("/push/dead-letters/orders", letter(fmt.Sprint("dlq-", n), m).envelope()).code)
+	m := r.deadLetters()[n]
+	require.Equal(t, http.StatusNoContent, r.post("/push/dead-letters/orders", deadLetter(fmt.Sprint("dlq-", n), m).envelope()).code)
 	return deadletter.ItemID(r.queue, m.Attributes["source_message_id"], m)
 }
 
@@ -174,7 +174,7 @@ func TestDeadLetterClosesOnceItsEventIsDoneAndNeverTwice(t *testing.T) {
 		default:
 			what += " -- the other: " + inside
 		}
-		for n := range b.letters() {
+		for n := range b.deadLetters() {
 			b.keep(t, n)
 		}
 		effects := b.effects(whole.attributes["event_id"])
@@ -195,7 +195,7 @@ func TestDeadLetterLearnsHowItsReplayHasEnded(t *testing.T) {
 			"finds its letter removed", "names a letter of nobody", "names a letter of another queue",
 		}},
 		{"handler", []string{tx, leasedMany}},
-		{"remembers", []string{remembered, lettersAlone}},
+		{"remembers", []string{remembered, deadLettersAlone}},
 		{"the store", []string{"answers", "fails the first commit"}},
 	}, func(c cell) (what, cost string) {
 		c["dead letters"] = "published"
@@ -254,9 +254,9 @@ func TestDeadLetterStaysOnItsTopicUntilItIsKept(t *testing.T) {
 	died := r.log.lines(t, "delivery")[0]
 	require.Equal(t, []any{"unknown_product", unknown + " *retry.Error"}, []any{died["reason"], died["cause"]}, "what it is about stands beside the reason")
 	keep := func(id string, m contract.Message) reply {
-		return r.post("/push/dead-letters/orders", letter(id, m).envelope())
+		return r.post("/push/dead-letters/orders", deadLetter(id, m).envelope())
 	}
-	own, bare := r.letters()[0], contract.Message{Data: []byte("ilse@example.org")}
+	own, bare := r.deadLetters()[0], contract.Message{Data: []byte("ilse@example.org")}
 	r.faults.Down(true)
 	got := keep("77", bare)
 	require.Equal(t, []any{http.StatusServiceUnavailable, "store_unavailable"}, []any{got.code, got.Code})

@@ -22,7 +22,6 @@ import (
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/delivery"
-	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
@@ -204,14 +203,15 @@ func answered(t require.TestingT, w http.Handler, path string, into any) {
 	require.NoError(t, json.Unmarshal(answer.Body.Bytes(), into), answer.Body.String())
 }
 
+// post asks as an operator on this machine, and fills into with the answer, which has the status that is wanted.
+func post(t require.TestingT, w http.Handler, want int, path, body string, into any) {
+	answer := asked(w, http.MethodPost, path, body)
+	require.Equal(t, want, answer.Code, "%s: %s", path, answer.Body)
+	require.NoError(t, json.Unmarshal(answer.Body.Bytes(), into))
+}
+
 // task has a worker do a task, and returns what it did.
-func task(t *testing.T, w http.Handler, name string) map[string]any {
-	t.Helper()
-	server := httptest.NewServer(w)
-	defer server.Close()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/tasks/"+name, nil)
-	require.NoError(t, err)
-	done, err := tasks.Call(server.Client(), request)
-	require.NoError(t, err)
+func task(t require.TestingT, w http.Handler, name string) (done map[string]any) {
+	post(t, w, http.StatusOK, "/tasks/"+name, "", &done)
 	return done
 }

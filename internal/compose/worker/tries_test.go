@@ -89,30 +89,19 @@ func newBench(t *testing.T) *bench {
 		c.Targets = postedTo(t, c.Catalog, server.URL)
 		c.Log = slog.New(slog.NewJSONHandler(b.log, nil))
 	})
-	require.Equal(t, http.StatusCreated, b.request(t, "/v1/ops/endpoints", map[string]any{
-		"id": samples.Partner, "url": server.URL + "/partner", "events": []string{"#"}, "why": "for the test",
-	}, nil))
+	endpoint := fmt.Sprintf(`{"id":%q,"url":"%s/partner","events":["#"],"why":"for the test"}`, samples.Partner, server.URL)
+	post(t, b, http.StatusCreated, "/v1/ops/endpoints", endpoint, new(any))
 	return b
-}
-
-// request posts JSON as an operator on this machine.
-func (b *bench) request(t *testing.T, path string, question, answer any) int {
-	t.Helper()
-	body, err := json.Marshal(question)
-	require.NoError(t, err)
-	recorder := asked(b, http.MethodPost, path, string(body))
-	if answer != nil {
-		require.NoError(t, json.Unmarshal(recorder.Body.Bytes(), answer), recorder.Body)
-	}
-	return recorder.Code
 }
 
 // try tries a message, and requires that nothing came of it.
 func (b *bench) try(t *testing.T, asked ops.Try) dryrun.Trial {
 	t.Helper()
 	commits, calls, published := b.store.Commits.Load(), len(b.services.all), len(b.broker.taken)
+	question, err := json.Marshal(asked)
+	require.NoError(t, err)
 	var trial dryrun.Trial
-	require.Equal(t, http.StatusOK, b.request(t, "/v1/ops/events/try", asked, &trial), "%+v", trial)
+	post(t, b, http.StatusOK, "/v1/ops/events/try", string(question), &trial)
 	require.Equal(t, commits, b.store.Commits.Load(), "nothing is written")
 	require.Len(t, b.services.all, calls, "nobody is called")
 	require.Len(t, b.broker.taken, published, "nothing is published")

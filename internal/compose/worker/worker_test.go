@@ -3,7 +3,6 @@ package worker_test
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -246,14 +245,6 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 		require.Equal(t, [][]string{taken, refused}, [][]string{got, b.refused})
 		b.refused = nil
 	}
-	ask := func(want int, h http.Handler, path, body string, into any) {
-		t.Helper()
-		answer := asked(h, http.MethodPost, path, body)
-		require.Equal(t, want, answer.Code, answer.Body.String())
-		if into != nil {
-			require.NoError(t, json.Unmarshal(answer.Body.Bytes(), into))
-		}
-	}
 	push := func(want int, w http.Handler, path string, body contract.Body) {
 		t.Helper()
 		code, reason := posted(t, w, path, body)
@@ -283,8 +274,8 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 		require.NoError(t, err)
 		now = now.Add(time.Second)
 		var op deadletter.Operation
-		ask(201, through, "/v1/ops/dead-letters/replay", `{"queue":"`+events.ID+`","expect":1,"why":"mended"}`, &op)
-		ask(200, through, "/v1/ops/operations/"+op.ID+"/run", "", &op)
+		post(t, through, 201, "/v1/ops/dead-letters/replay", `{"queue":"`+events.ID+`","expect":1,"why":"mended"}`, &op)
+		post(t, through, 200, "/v1/ops/operations/"+op.ID+"/run", "", &op)
 		require.Equal(t, deadletter.Finished, op.Progress)
 	}
 	replay(news, "m-1")
@@ -292,6 +283,6 @@ func TestWorkerPublishesWithTheGrantsOfTerraform(t *testing.T) {
 	replay(sales, "m-2")
 	did(salesBroker, nil, []string{events.Topic()})
 	now = now.Add(time.Minute)
-	ask(200, news, "/tasks/relay-outbox", "", nil)
+	task(t, news, "relay-outbox")
 	did(newsBroker, []string{events.Topic()}, nil)
 }

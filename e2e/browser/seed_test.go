@@ -85,7 +85,7 @@ func (s *shop) remember(t *testing.T) {
 	t.Helper()
 	now := time.Now().UTC()
 	var at time.Time
-	counted := rates.NewRecorder(rates.Config{Store: s.Store, Self: rates.Service{Instance: "worker-of-the-past", Service: "worker", Version: "v0.9.0", StartedAt: now.AddDate(0, 0, -30)}, Now: func() time.Time { return at }})
+	counted := rates.NewRecorder(rates.Config{Store: s.Store, Self: rates.Service{Instance: "worker-of-the-past", Name: "worker", Version: "v0.9.0", StartedAt: now.AddDate(0, 0, -30)}, Now: func() time.Time { return at }})
 	for i := range 29 + 24 {
 		times := 1
 		if at = now.Add(time.Duration(i-29-24) * time.Hour); i < 29 {

@@ -27,7 +27,7 @@ func (c Config) recorder() *rates.Recorder {
 	return rates.NewRecorder(rates.Config{
 		Store: c.Store, Now: c.Now, Log: c.Log, AfterFunc: alarm.AfterFunc,
 		Self: rates.Service{
-			Instance: c.Instance, Service: "worker", Pool: c.Pool, Version: serve.BuildOf().Version, Catalog: c.Catalog.Hash(), StartedAt: c.Now(),
+			Instance: c.Instance, Name: "worker", Pool: c.Pool, Version: serve.BuildOf().Version, Catalog: c.Catalog.Hash(), StartedAt: c.Now(),
 		},
 		Breakers: c.Targets.Breakers,
 	})

@@ -183,24 +183,6 @@ func (p *parameters) limit(standard, most int) int {
 	return n
 }
 
-// maxAge bounds an age: longer is a slip of the pen.
-const maxAge = 10 * 366 * 24 * time.Hour
-
-// ParseAge reads an age such as 90m, 36h or 7d: days alone, or a Go duration.
-func ParseAge(text string) (time.Duration, error) {
-	age, err := time.ParseDuration(text)
-	if number, isDays := strings.CutSuffix(text, "d"); isDays {
-		var days uint64
-		if days, err = strconv.ParseUint(number, 10, 12); err == nil {
-			age = time.Duration(days) * 24 * time.Hour
-		}
-	}
-	if err != nil || age <= 0 || age > maxAge {
-		return 0, errors.New("ops: an age is such as 90m, 36h or 7d")
-	}
-	return age, nil
-}
-
 // Place is where a page of a list begins. The span of time stays that of the first page, from which ages count.
 type Place struct {
 	store.Cursor

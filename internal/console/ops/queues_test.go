@@ -52,7 +52,7 @@ func (r *rig) fill(t *testing.T) {
 		r.commit(t, store.Create(store.Key{Collection: audit.Collection, ID: id}, map[string]any{"kind": "replay", "queue": "orders", "progress": string(progress), "rate": int64(50), "created_at": at}))
 	}
 	recorder := rates.NewRecorder(rates.Config{
-		Store: r.store, Now: func() time.Time { return at }, Self: rates.Service{Instance: "i1", Service: "worker"},
+		Store: r.store, Now: func() time.Time { return at }, Self: rates.Service{Instance: "i1", Name: "worker"},
 		Breakers: func() []rates.Breaker {
 			return []rates.Breaker{{Target: "ledger", State: "open", Since: at.Add(-time.Minute)}}
 		},

@@ -66,7 +66,7 @@ type Status struct {
 	// none where it is not known.
 	Deployed []string `json:"deployed" show:"Deployed"`
 	// Agreement compares both.
-	Agreement Agreement `json:"agreement" show:"Both"`
+	Agreement Agreement `json:"agreement" show:"Agreement"`
 	// Services are the workers and the doors that were seen in this hour and the one before, the one seen
 	// last first.
 	Services []ServiceStatus `json:"services" show:"Services seen in this hour and the one before"`
@@ -165,7 +165,7 @@ func (a Reads) status(ctx context.Context) (Status, error) {
 	}
 	for _, one := range seen.Doors {
 		version, catalog := serve.ReleaseOf(one.Release)
-		found.Services = append(found.Services, ServiceStatus{Service: rates.Service{Service: door, Version: version, Catalog: catalog, SeenAt: one.SeenAt}})
+		found.Services = append(found.Services, ServiceStatus{Service: rates.Service{Name: door, Version: version, Catalog: catalog, SeenAt: one.SeenAt}})
 	}
 	slices.SortStableFunc(found.Services, func(a, b ServiceStatus) int { return b.SeenAt.Compare(a.SeenAt) })
 	for i := range found.Services {

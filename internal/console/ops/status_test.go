@@ -86,7 +86,7 @@ func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
 			}{"new": {c.Hash(), "v1.4.0:" + c.Hash(), time.Minute}, "old": {"00000000", "", 2 * time.Minute}} {
 				recorder := rates.NewRecorder(rates.Config{
 					Store: r.store, Now: func() time.Time { return at.Add(-of.ago) }, Breakers: func() []rates.Breaker { return nil },
-					Self: rates.Service{Service: "worker", Instance: instance, Version: "v1.4.0", Catalog: of.hash, StartedAt: at.Add(-time.Hour)},
+					Self: rates.Service{Name: "worker", Instance: instance, Version: "v1.4.0", Catalog: of.hash, StartedAt: at.Add(-time.Hour)},
 				})
 				recorder.Door(of.door)
 				recorder.Arrived("orders")

@@ -168,7 +168,7 @@ type Breaker struct {
 // Service is one instance of a program.
 type Service struct {
 	Instance string `json:"instance" show:"Instance"`
-	Service  string `json:"service" store:"service" show:"Service"`
+	Name     string `json:"service" store:"service" show:"Service"`
 	// Pool is that of the queues that it serves; empty: all.
 	Pool    string `json:"pool" store:"pool" show:"Pool,less"`
 	Version string `json:"version" store:"version" show:"Version"`

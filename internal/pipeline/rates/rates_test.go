@@ -29,7 +29,7 @@ func (c *clock) pass(d time.Duration) { c.now = c.now.Add(d) }
 
 func newRecorder(db store.GetCommitter, name string, at *clock, breakers ...rates.Breaker) *rates.Recorder {
 	return rates.NewRecorder(rates.Config{
-		Store: db, Now: at.Now, Self: rates.Service{Instance: name, Service: "worker", StartedAt: noon},
+		Store: db, Now: at.Now, Self: rates.Service{Instance: name, Name: "worker", StartedAt: noon},
 		Breakers: func() []rates.Breaker { return breakers },
 	})
 }

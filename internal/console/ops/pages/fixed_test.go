@@ -135,7 +135,7 @@ func TestAPageShowsWhatTheAPIAnswers(t *testing.T) {
 		}}, 200, []string{"items[].product_id", "{\n  &#34;title&#34;: &#34;t&#34;\n}", "12345678901234567890", `href="/ops/catalog/queues/one-queue`, `href="/ops/catalog/queues/other-queue"`}},
 		"/ops/status": {map[string]any{"GET /v1/ops/status": ops.Status{
 			Self: ops.Self{Build: serve.Build{Version: "v1.4.0"}, Instance: "one"}, Catalog: "1a2b3c4d", Deployed: []string{"00000000"}, Agreement: ops.Differs,
-			Services:      []ops.ServiceStatus{{Service: rates.Service{Service: "worker", Instance: "one"}, SeenSeconds: 61, Agreement: ops.Differs}},
+			Services:      []ops.ServiceStatus{{Service: rates.Service{Name: "worker", Instance: "one"}, SeenSeconds: 61, Agreement: ops.Differs}},
 			Configuration: []env.Setting{{Name: "OPS_TOKEN", Value: "[redacted]", About: "the tokens"}, {Name: "POOL", About: "the pool"}},
 			Doctor: ops.Diagnosis{ExaminedAt: noon, Examination: ops.Examination{Unread: 7, Findings: []finding.Finding{
 				finding.Of("subscription", "one-queue-push", finding.New("wrong_filter", "Messages are passed by.", "Ask.")).Differs("none", "x"),

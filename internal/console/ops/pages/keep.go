@@ -17,11 +17,8 @@ func (p *Pages) keepRoutes(r chi.Router) {
 	p.declaredRoutes(r)
 }
 
-// rows is how many rows of a list a page has, and recent how many changes.
-const (
-	rows   = "50"
-	recent = "20"
-)
+// rows is how many rows of a list a page has.
+const rows = "50"
 
 func (v *visit) list(path string, names ...string) string {
 	return with(path, append(v.filters(append(names, "page")...), "limit", rows)...)

@@ -97,7 +97,7 @@ func menu(address string) []group {
 // tone is how a word for a state is coloured: ok, busy, warn, bad or mute. Its word says the same.
 func tone(state any) string {
 	switch strings.ToLower(fmt.Sprint(state)) {
-	case "ok", "completed", "processed", "finished", "enabled", "closed", "success", "corrected", "refunded":
+	case "ok", "same", "completed", "processed", "finished", "enabled", "closed", "success", "corrected", "refunded":
 		return "ok"
 	case "processing", "running", "replayed", "waiting", "under_way", "half-open":
 		return "busy"

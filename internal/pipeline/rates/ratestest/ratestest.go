@@ -117,7 +117,7 @@ func (w *world) begin() {
 		return err
 	}}
 	one.Recorder = rates.NewRecorder(rates.Config{
-		Store: one.faults, Self: rates.Service{Instance: fmt.Sprint(w.run, "-", w.seq), Service: "worker"}, Now: func() time.Time { return w.now },
+		Store: one.faults, Self: rates.Service{Instance: fmt.Sprint(w.run, "-", w.seq), Name: "worker"}, Now: func() time.Time { return w.now },
 	})
 	w.instances = append(w.instances, one)
 }

@@ -210,7 +210,7 @@ func (a *API) retry(ctx context.Context, by audit.Author, in retryOf) (Retried, 
 		return Retried{}, err
 	}
 	op, err := a.Operator.Begin(ctx, deadletter.Operation{
-		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: item.Queue, Item: item.ID}, Why: retryWhy,
+		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: item.Queue, Items: []string{item.ID}}, Why: retryWhy,
 	}, by, 1)
 	if err == nil && op.Progress == deadletter.Running {
 		ctx, cancel := context.WithTimeout(ctx, runTime)

@@ -360,8 +360,8 @@ func fill(ctx context.Context, to store.GetCommitter, key store.Key, arrived Ite
 func (o *Operator) corrected(ctx context.Context, f Filter) error {
 	var item Item
 	switch {
-	case f.Item != "":
-		found, err := o.Show(ctx, f.Item)
+	case len(f.Items) == 1:
+		found, err := o.Show(ctx, f.Items[0])
 		if err != nil && !errors.Is(err, ErrUnknown) {
 			return err
 		}

@@ -239,8 +239,7 @@ type Filter struct {
 	OrderingKey string    `json:"ordering_key,omitempty" store:"ordering_key" help:"only of this ordering key"`
 	Since       time.Time `json:"since,omitzero" store:"since,omitzero" help:"only kept from then on"`
 	Until       time.Time `json:"until,omitzero" store:"until,omitzero" help:"only kept before then"`
-	// Item is the id of one item; or else Items are those of at most MaxChosen.
-	Item  string   `json:"item,omitempty" store:"item" help:"only this one, by its id"`
+	// Items are the ids of some, at most MaxChosen.
 	Items []string `json:"items,omitempty" store:"items,omitzero" help:"only these, by their ids"`
 }
 
@@ -248,7 +247,7 @@ type Filter struct {
 func (f Filter) String() string {
 	parts := []string{f.Queue}
 	for _, part := range []struct{ name, value string }{
-		{"reason", f.Reason}, {"type", f.EventType}, {"event", f.EventID}, {"key", f.OrderingKey}, {"dead letter", f.Item},
+		{"reason", f.Reason}, {"type", f.EventType}, {"event", f.EventID}, {"key", f.OrderingKey},
 		{"kept since", stamped(f.Since)}, {"kept before", stamped(f.Until)},
 	} {
 		if part.value != "" {
@@ -271,7 +270,7 @@ func stamped(at time.Time) string {
 // MaxChosen is how many items a filter may name.
 const MaxChosen = 100
 
-func (f Filter) names() bool { return f.Item != "" || len(f.Items) > 0 }
+func (f Filter) names() bool { return len(f.Items) > 0 }
 
 func (f Filter) equal(state State) map[string]any {
 	return fieldsOf(f.Queue, f.Reason, f.EventType, f.EventID, f.OrderingKey, state)
@@ -297,23 +296,16 @@ func (f Filter) selects(i Item, state State) bool {
 			return false
 		}
 	}
-	return f.takes(i) && (f.Item == "" || f.Item == i.ID) && (len(f.Items) == 0 || slices.Contains(f.Items, i.ID))
+	return f.takes(i) && (len(f.Items) == 0 || slices.Contains(f.Items, i.ID))
 }
 
 // named returns the items that a filter names and selects, the newest first. It reads these alone.
 func (o *Operator) named(ctx context.Context, f Filter, state State) ([]Item, error) {
-	ids := f.Items
-	if f.Item != "" {
-		ids = []string{f.Item}
-	}
-	switch {
-	case f.Item != "" && len(f.Items) > 0:
-		return nil, fmt.Errorf("%w: name one item, or a list of items", ErrRefused)
-	case len(ids) > MaxChosen:
-		return nil, fmt.Errorf("%w: name %d items at most, not %d", ErrRefused, MaxChosen, len(ids))
+	if len(f.Items) > MaxChosen {
+		return nil, fmt.Errorf("%w: name %d items at most, not %d", ErrRefused, MaxChosen, len(f.Items))
 	}
 	var items []Item
-	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(f.Items))) {
 		item, err := o.Show(ctx, id)
 		switch {
 		case errors.Is(err, ErrUnknown):

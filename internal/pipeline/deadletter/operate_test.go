@@ -202,7 +202,7 @@ func TestAFilterSelectsExactly(t *testing.T) {
 		"a key and more": {deadletter.Filter{Queue: "orders", OrderingKey: "u2", Reason: "unknown_product"}, 1},
 		"since":          {deadletter.Filter{Queue: "orders", Since: dead.Add(time.Minute)}, 2},
 		"until":          {deadletter.Filter{Queue: "orders", Until: dead.Add(time.Minute)}, 1},
-		"one item":       {deadletter.Filter{Queue: "orders", Item: all[0].ID}, 1},
+		"one item":       {deadletter.Filter{Queue: "orders", Items: []string{all[0].ID}}, 1},
 	} {
 		preview, err := d.Preview(t.Context(), test.filter)
 		require.NoError(t, err, name)

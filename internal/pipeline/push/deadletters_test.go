@@ -62,7 +62,7 @@ func (r *rig) replay(t require.TestingT, id string) message {
 		Relay: func(ctx context.Context, lane string) error { _, err := r.relay.Lane(ctx, lane); return err },
 	}
 	op, err := desk.Begin(ctx, deadletter.Operation{
-		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Item: id}, Why: "mended",
+		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Items: []string{id}}, Why: "mended",
 	}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
 	require.NoError(t, err)
 	op, err = desk.Run(ctx, op.ID)

@@ -18,6 +18,7 @@ import (
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/console/ops"
+	"billhook/internal/contract/money"
 	"billhook/internal/platform/audit"
 )
 
@@ -165,7 +166,7 @@ func (b *books) exportCSV(ctx context.Context, account string, to io.Writer) (n 
 	var rows [][]string
 	for _, currency := range slices.Sorted(maps.Keys(sums)) {
 		rows = append(rows, row(b.tenant, b.named(), "", "", "", totalKind, "", "", "", "", "", currency,
-			decimal(sums[currency].Debit, currency), decimal(sums[currency].Credit, currency), "", ""))
+			money.Text(sums[currency].Debit, currency), money.Text(sums[currency].Credit, currency), "", ""))
 	}
 	return n, writeCSV(to, rows)
 }

@@ -82,10 +82,8 @@ func amountOf(minor int64, currency string) string {
 	if minor == 0 {
 		return ""
 	}
-	return decimal(minor, currency)
+	return money.Text(minor, currency)
 }
-
-func decimal(minor int64, currency string) string { return money.Text(minor, currency) }
 
 // totalKind stands in the rows of CSV that add up those before, in the place of an account or a kind.
 const totalKind = "total"

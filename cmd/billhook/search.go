@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/console/ops"
+	"billhook/internal/contract/money"
 )
 
 func (p *program) subscriptionsCommand() *cobra.Command {
@@ -21,7 +22,7 @@ func (p *program) printSubscription(s ops.Subscription) {
 	for _, e := range s.Events {
 		amount := "-"
 		if e.Amount != nil {
-			amount = decimal(*e.Amount, e.Currency) + " " + e.Currency
+			amount = money.Text(*e.Amount, e.Currency) + " " + e.Currency
 		}
 		rows = append(rows, row(e.OccurredAt, e.EventType, orDash(e.Status), amount, orDash(e.PeriodStart), orDash(e.PeriodEnd), e.EventID))
 	}

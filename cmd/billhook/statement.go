@@ -15,6 +15,7 @@ import (
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/contract/money"
 )
 
 type statement struct {
@@ -103,7 +104,7 @@ func (b *books) stated(ctx context.Context, account string) (statement, error) {
 	for currency, closing := range want {
 		if last < ledger.PeriodOf(time.Now()) && s.Closing[currency] != closing {
 			return s, fmt.Errorf("the lines in %s add up to %s, and the trial balance says %s: entries came meanwhile, so ask again; or the books are broken, see: billhook ledger verify",
-				currency, decimal(s.Closing[currency], currency), decimal(closing, currency))
+				currency, money.Text(s.Closing[currency], currency), money.Text(closing, currency))
 		}
 	}
 	return s, nil
@@ -133,13 +134,13 @@ func (b *books) printStatement(s statement) {
 	rows := [][]string{}
 	balances := func(name string, of map[string]int64) {
 		for _, currency := range slices.Sorted(maps.Keys(of)) {
-			rows = append(rows, row("", "", "", "", "", name, s.Account, "", "", decimal(of[currency], currency), currency, ""))
+			rows = append(rows, row("", "", "", "", "", name, s.Account, "", "", money.Text(of[currency], currency), currency, ""))
 		}
 	}
 	balances("opening", s.Opening)
 	for _, l := range s.Lines {
 		rows = append(rows, row(when(l.PostedAt), when(l.OccurredAt), l.Entry, l.EventID, l.EventType, l.Kind, l.Account,
-			amountOf(l.Debit, l.Currency), amountOf(l.Credit, l.Currency), decimal(l.Balance, l.Currency), l.Currency, sealNumber(l.Seal)))
+			amountOf(l.Debit, l.Currency), amountOf(l.Credit, l.Currency), money.Text(l.Balance, l.Currency), l.Currency, sealNumber(l.Seal)))
 	}
 	balances("closing", s.Closing)
 	if len(rows) == 0 {

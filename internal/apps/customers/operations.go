@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"billhook/internal/apps/ledger"
 	"billhook/internal/console"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -91,11 +92,11 @@ func (c CustomerOf) change(by audit.Author, why console.Change, expect *string) 
 }
 
 // Failures are how errors about customers are answered.
-var Failures = []console.Refusal{
+var Failures = append([]console.Refusal{
 	{Of: ErrUnknown, Kind: console.Absent, Code: "customer_not_linked", Detail: "This customer is linked to nobody."},
 	{Of: ErrRefused, Kind: console.Refused, Code: "refused", Detail: ""},
 	{Of: ErrChanged, Kind: console.Conflict, Code: "customer_changed", Detail: "Somebody has changed the link; look at it again."},
-}
+}, ledger.Failures...)
 
 // List returns a page of a tenant's mappings, in no order that means anything, as store.List does.
 func List(ctx context.Context, from store.Querier, tenant string, after store.Cursor, limit int) (page []Mapping, next store.Cursor, err error) {

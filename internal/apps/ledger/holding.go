@@ -77,7 +77,7 @@ var (
 func Operations(from store.Store) []console.Operation {
 	return []console.Operation{console.New(console.Row{
 		Name: "accounts show", Path: "GET /v1/ops/accounts/{account}", Summary: "Show the points of a user or a customer, now or at the end of a day",
-		Help: "An account is points:user:<uid> or points:customer:<id>. A statement shows the others, a month at a time.",
+		Errors: Failures, Help: "An account is points:user:<uid> or points:customer:<id>. A statement shows the others, a month at a time.",
 	}, func(ctx context.Context, _ audit.Author, in HoldingOf) (Holding, error) {
 		before, err := in.before()
 		if err != nil {
@@ -91,6 +91,13 @@ func Operations(from store.Store) []console.Operation {
 		return found, err
 	})}
 }
+
+// Failures are how it is answered that an entry cannot be read.
+var Failures = []console.Refusal{{Of: ErrBroken, Kind: console.Conflict, Code: "books_changed", Detail: ChangedBooks}}
+
+// ChangedBooks is how it is answered that somebody has changed the books.
+const ChangedBooks = "An entry or a seal that this needs was changed after it was sealed, or after it was posted, and cannot be read; " +
+	"billhook ledger verify names it."
 
 // holder is one tenant's account in a store.
 type holder struct {

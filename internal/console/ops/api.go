@@ -13,9 +13,6 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json"
 
-	"billhook/internal/apps/journal"
-	"billhook/internal/apps/ledger"
-	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/console"
 	"billhook/internal/console/api"
 	"billhook/internal/pipeline/deadletter"
@@ -72,8 +69,6 @@ func answer[T any](a *API, does func(*http.Request) (T, error)) http.HandlerFunc
 }
 
 var (
-	errBooks   = serve.Refuse(http.StatusInternalServerError, "books_broken", "What is stored of the books cannot be read; billhook ledger verify says which document it is.")
-	errChanged = serve.Refuse(http.StatusConflict, "books_changed", "An entry or a seal that this needs was changed after it was sealed, or after it was posted, and cannot be read; billhook ledger verify names it.")
 	errPage    = serve.Refuse(http.StatusBadRequest, "page_invalid", "The page is the next of an earlier answer.")
 	errRefused = serve.Refuse(http.StatusUnprocessableEntity, "refused", "")
 )
@@ -82,10 +77,6 @@ var (
 // unreadable document: never a 4xx.
 var ladder = serve.Ladder{
 	Rungs: []serve.Rung{
-		{Of: seal.ErrBroken, As: errChanged},
-		{Of: seal.ErrOverflow, As: errBooks},
-		{Of: ledger.ErrBroken, As: errChanged},
-		{Of: journal.ErrBroken, As: errBooks},
 		{Of: audit.ErrInvalid, As: errRefused},
 		{Of: audit.ErrNoIdentity, As: serve.Refuse(http.StatusForbidden, "identity_needed",
 			"This takes two people, each with an identity of their own: one of OPS_ALLOW, or beside emulators and stand-ins a name without a token. A token says nothing about who holds it.")},

@@ -262,6 +262,11 @@ func TestBooksThatWereChangedAreRefusedOrFoundAndLogged(t *testing.T) {
 	doc.Fields["count"] = int64(3)
 	r.commit(t, store.Set(doc.Key, doc.Fields))
 	r.refuses(t, http.MethodGet, "/v1/ops/journal/balances?period=2026-03", "", http.StatusConflict, "books_changed")
+	doc, err = r.store.Get(t.Context(), ledger.Key(r.credit(t, "default", "e", "o1", ledger.UserPoints("u1"), 1, 0)))
+	require.NoError(t, err)
+	delete(doc.Fields, "from")
+	r.commit(t, store.Set(doc.Key, doc.Fields))
+	r.refuses(t, http.MethodGet, "/v1/ops/accounts/points:user:u1", "", http.StatusConflict, "books_changed")
 }
 
 func TestWhatAClosedMonthGotLateIsFoundWhereverItIsSealed(t *testing.T) {

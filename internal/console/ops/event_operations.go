@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -59,7 +60,7 @@ func (a Reads) EventOperations() []console.Operation {
 			return console.ListOf(items, next), err
 		}),
 		console.New(console.Row{
-			Name: "events show", Path: "GET /v1/ops/events/{event_id}", Errors: []console.Refusal{several},
+			Name: "events show", Path: "GET /v1/ops/events/{event_id}", Errors: append([]console.Refusal{several}, seal.Failures...),
 			Summary: "Show where an event waits, and what happened to it: attempts, dead letters, replays",
 		}, func(ctx context.Context, _ audit.Author, in EventOf) (Event, error) {
 			q, err := a.filtered(in.Queue)

@@ -104,18 +104,15 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 }
 
 // Failures are how what goes wrong with the books is answered.
-var Failures = []console.Refusal{
+var Failures = append([]console.Refusal{
 	{Of: ErrNoEntry, Kind: console.Absent, Code: "entry_unknown", Detail: "The books have no entry of that id."},
 	{Of: ErrUnsealed, Kind: console.Conflict, Code: "entry_unsealed", Detail: unsealedYet},
 	{Of: ErrPage, Kind: console.Malformed, Code: "page_invalid", Detail: "The page is the next of an earlier answer."},
-	{Of: ErrBroken, Kind: console.Conflict, Code: "books_changed", Detail: changed},
-	{Of: ledger.ErrBroken, Kind: console.Conflict, Code: "books_changed", Detail: changed},
+	{Of: ErrBroken, Kind: console.Conflict, Code: "books_changed", Detail: ledger.ChangedBooks},
 	{Of: ErrOverflow, Kind: console.Broken, Code: "books_broken", Detail: Unreadable},
-}
+}, ledger.Failures...)
 
 const (
-	changed = "An entry or a seal that this needs was changed after it was sealed, or after it was posted, and cannot be read; " +
-		"billhook ledger verify names it."
 	unsealedYet = "The entry is not sealed yet, and nothing proves it before; the task seal-journal seals it, so ask again."
 
 	// Unreadable is how it is answered that the books are broken.

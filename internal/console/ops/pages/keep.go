@@ -1,10 +1,8 @@
 package pages
 
 import (
-	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -31,21 +29,6 @@ func notFound(err error) *serve.Problem {
 		return problem
 	}
 	return nil
-}
-
-// part is how long a page waits for what may take longer than a page: less than the page may take.
-func (v *visit) part() time.Duration { return v.longest * 3 / 4 }
-
-// partly asks the API for what may take longer than a page. late reports that it was ended for that:
-// what it has done until then stays done.
-func (v *visit) partly(method, path string, question, answer any) (late bool, err error) {
-	ctx, cancel := context.WithTimeout(v.ctx, v.part())
-	defer cancel()
-	err = v.api.Call(ctx, method, path, question, answer)
-	if errors.Is(err, context.DeadlineExceeded) && v.ctx.Err() == nil {
-		return true, nil
-	}
-	return false, err
 }
 
 // decimal is an amount as people read it, in groups of three digits.

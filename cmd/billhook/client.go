@@ -209,42 +209,6 @@ func pages[Item any](ctx context.Context, ask client, path string, values url.Va
 	return all, nil
 }
 
-type columns[Item any] struct {
-	names []string
-	row   func(Item) []string
-	// less are the columns that are left out first, and none is said where there is no item.
-	less []string
-	none string
-}
-
-func (c columns[Item]) print(p *program, items []Item) {
-	if len(items) == 0 && c.none != "" {
-		p.printf("%s\n", c.none)
-		return
-	}
-	var rows [][]string
-	for _, item := range items {
-		rows = append(rows, c.row(item))
-	}
-	p.table(c.names, rows, c.less...)
-}
-
-func (c columns[Item]) list(ctx context.Context, p *program, ask client, path string, values url.Values, limit int) error {
-	all, err := pages[Item](ctx, ask, path, values, limit)
-	if err != nil {
-		return err
-	}
-	c.print(p, all.Items)
-	if all.Next != "" {
-		p.printf("There are more; raise --limit.\n")
-	}
-	return p.printJSON(all)
-}
-
-func limitFlag(command *cobra.Command, usual int) *int {
-	return command.Flags().Int("limit", usual, "the most to list; 0: all")
-}
-
 // parameters are those that have a value: the API refuses an empty one.
 func parameters(of map[string]string) url.Values {
 	values := url.Values{}
@@ -256,3 +220,10 @@ func parameters(of map[string]string) url.Values {
 
 // perPage is the page size. It is the maximum of every list of the API.
 const perPage = 100
+
+// set sets a parameter that has a value: the API refuses an empty one.
+func set(values url.Values, name, value string) {
+	if value != "" {
+		values.Set(name, value)
+	}
+}

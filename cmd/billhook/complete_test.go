@@ -43,7 +43,6 @@ func TestTheShellCompletesValues(t *testing.T) {
 		"products retire |":                 "\n411486491630370501\n",
 		"send |":                            "\npaynow\n",
 		"send paynow --sample |":            "\nrefund\n",
-		"usage export s --format |":         "\njsonl\n",
 		"dlq show |":                        "\n:4\n", // nothing, and no file
 		"ledger check-proof |":              "\n:0\n", // files
 		"events ls --queue nobody --type |": "\norder.shipped\n",

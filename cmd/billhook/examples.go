@@ -18,6 +18,7 @@ var examples = map[string]string{
 	"queues resume": "billhook queues resume <queue> --why \"the ledger is mended\"",
 
 	"search":             "billhook search 900000000000000033",
+	"subscriptions ls":   "billhook subscriptions ls",
 	"subscriptions show": "billhook subscriptions show 900000000000000061",
 
 	"events show":    "billhook events show 900000000000000031",
@@ -77,9 +78,9 @@ var examples = map[string]string{
 	"stock set":     "billhook stock set mug --available 40 --why \"a delivery\"",
 	"stock history": "billhook stock history mug",
 
-	"usage show":   "billhook usage show subscription-3 --period 2026-11",
-	"usage ls":     "billhook usage ls --month 2026-11",
-	"usage export": "billhook usage export subscription-3 --period 2026-11 --format csv",
+	"usage show":    "billhook usage show subscription-3 --period 2026-11",
+	"usage ls":      "billhook usage ls --month 2026-11",
+	"usage entries": "billhook usage entries subscription-3 --period 2026-11 --limit 0 -o csv",
 
 	"journal ls":         "billhook journal ls --period 2026-11 --account cash",
 	"journal balances":   "billhook journal balances --period 2026-11\nbillhook journal balances --from 2026-10 --to 2026-12",

@@ -128,8 +128,7 @@ func (p *program) commands() *cobra.Command {
 	root.AddCommand(p.operationCommands(declared, nouns)...)
 	join(root, p.dlqCommands(declared)...)
 	join(root, p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.provisionCommand(), p.eventsCommand(), p.catalogCommand(),
-		p.queuesCommand(), p.doctorCommand(), p.importCommand(), p.usageCommand(),
-		p.subscriptionsCommand())
+		p.queuesCommand(), p.doctorCommand(), p.importCommand())
 	join(root, p.bookCommands()...)
 	root.SetOut(p.stdout)
 	root.SetErr(p.stdout)

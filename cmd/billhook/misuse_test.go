@@ -37,8 +37,6 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 		"doctor --patience long":             `--patience: "long" is not a duration such as 90s or 5m`,
 		"dlq ls q --state opne":              "did you mean open?",
 		"dlq ls q r":                         "dlq ls takes [<queue>]; 2 given",
-		"usage export s --format xml":        "is none of csv, jsonl",
-		"usage export":                       "name a subscription, or give --month",
 		"stock set mug --why w":              `required flag(s) "available" not set`,
 		"products set 7 --points 5":          "--why: say why, for the audit",
 		"endpoints add https://a.example":    `--why: say why, for the audit`,

@@ -41,8 +41,10 @@ var nouns = map[string]string{
 	"refunds":   "Look at what became of the refunds that messages have asked for",
 	"stock":     "Look at how many pieces of a product can be ordered, and change it",
 
-	"dlq":        "Look at dead letters, replay them, discard them or complete them by hand",
-	"operations": "Look at what people do with dead letters, approve it, reject it, cancel it or go on with it",
+	"dlq":           "Look at dead letters, replay them, discard them or complete them by hand",
+	"subscriptions": "Look at how subscriptions stand",
+	"usage":         "Look at what subscriptions have used, per meter and billing period",
+	"operations":    "Look at what people do with dead letters, approve it, reject it, cancel it or go on with it",
 }
 
 // operationCommands are the commands of the operations, one for each noun.
@@ -379,6 +381,11 @@ func (p *program) fields(columns []console.Column, answer any) {
 // items prints a list, where there is anything in it, and returns what its items say beside their columns.
 func (p *program) items(columns []console.Column, items reflect.Value) (notes []string) {
 	var rows [][]string
+	if columns = slices.Clone(columns); p.asCSV {
+		for i, c := range columns { // a spreadsheet has room for all that a cell can have
+			columns[i].Detail = c.Inside != nil || c.Block
+		}
+	}
 	for i := 0; items.IsValid() && i < items.Len(); i++ {
 		item := items.Index(i).Interface()
 		if console.Blocks(columns) {

@@ -79,7 +79,7 @@ func TestEveryRouteHasACommandWhoseExampleAsksForIt(t *testing.T) {
 		examplesOf(t, worker, []string{"--json"}, func(*program) {}, func(t *testing.T, name, out string, err error) {
 			t.Helper()
 			require.NoError(t, err)
-			if name == "usage export" || name == "events tail" {
+			if name == "events tail" {
 				return // lines, and there are none
 			}
 			decoder := json.NewDecoder(strings.NewReader(out))
@@ -170,7 +170,6 @@ func fill(v reflect.Value, text string) {
 
 // toFile are the commands whose output is for another program, byte by byte.
 var toFile = map[string]string{
-	"usage export": "CSV, whose cells are ids, times and numbers",
 	"ledger prove": "a proof, whose bytes are hashed",
 }
 

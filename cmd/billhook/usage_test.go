@@ -21,7 +21,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-func TestUsageIsExportedWithAllItsPages(t *testing.T) {
+func TestUsageIsShownAndListedWithAllItsPages(t *testing.T) {
 	t.Parallel()
 	db := openStore(t)
 	c, err := catalog.Load("")
@@ -45,23 +45,18 @@ func TestUsageIsExportedWithAllItsPages(t *testing.T) {
 		count(fmt.Sprintf("u-%03d", i), "s-1", "calls", 8)
 	}
 	count("u-r", "s-1", "rows", -2)
-	server := serveAPI(t, &ops.API{Reads: ops.Reads{Store: db, Now: clock, Catalog: c}})
-	const head = "tenant,subscription,period,meter,event_id,quantity,occurred_at,counted_at\n"
-	const row = head + "default,s-1,2026-03,rows,u-r,-2,2026-03-02T10:15:00Z,2026-03-02T10:15:00Z"
-	const line = `{"tenant":"default","subscription":"s-1","period":"2026-03","meter":"rows","event_id":"u-r","quantity":-2,` +
-		`"occurred_at":"2026-03-02T10:15:00Z","counted_at":"2026-03-02T10:15:00Z"}`
+	reads := ops.Reads{Store: db, Now: clock, Catalog: c}
+	server := serveAPI(t, &ops.API{Reads: reads, Operations: operations.All(operations.Apps{Store: db, Reads: reads})})
 	play(t, asAda, server, []step{
-		{line: "usage show s-1", want: "calls 808 1000 80 % 80 % 101 2026-03-02T10:15:00Z\nrows -2 - - - 1 2026-03-02T10:15:00Z"},
-		{line: "usage show s-1 --period 2026-02", want: "Period 2026-02"},
-		{line: "usage ls --month 2026-03 --limit 1", want: "There are more; raise --limit."},
-		{line: "usage export --month 2026-03", want: "\ndefault,s-1,2026-03,2026-03-01T00:00:00Z,2026-04-01T00:00:00Z,calls,808,101,1000,,80,"},
-		{line: "usage export s-1 --meter rows", want: row},
-		{line: "usage export s-1 --meter rows --json", want: line},
-		{line: "usage export s-2", want: strings.TrimSpace(head)},
-		{line: "usage export s-1 --month 2026-03", fails: "name a subscription"},
+		{line: "usage show s-1", want: "calls: 808 used of 1000, 80 %, in 101 entries, the last counted 2026-03-02T10:15:00Z; warned at 80 %…\nrows: -2 used, in 1 entries"},
+		{line: "usage show s-1 --period 2026-02", want: "Nothing was used in period 2026-02."},
+		{line: "usage ls --limit 1", want: "There are more; raise --limit."},
+		{line: "usage ls --month 2026-03 -o csv", want: "\ndefault,s-1,2026-03,calls,2026-03-01T00:00:00Z,2026-04-01T00:00:00Z,808,101,,1000,80,"},
+		{line: "usage entries s-1 --meter rows -o csv", want: "\ndefault,s-1,2026-03,rows,u-r,-2,2026-03-02T10:15:00Z,2026-03-02T10:15:00Z"},
+		{line: "usage entries s-2", want: "No event has told of a use in this period."},
 		{line: "usage show s-1 --period 2026/03", fails: "period_invalid"},
 	})
-	out, err := say(t, asAda, "usage", "export", "s-1", "--server", server)
+	out, err := say(t, asAda, "usage", "entries", "s-1", "--limit", "0", "-o", "csv", "--server", server)
 	require.NoError(t, err)
 	require.Equal(t, 1+perPage+1+1, strings.Count(out, "\n"), "all pages of all meters")
 }
@@ -95,7 +90,7 @@ func TestSearchNamesTheCommandThatShowsWhatItFinds(t *testing.T) {
 		{line: account, want: "BALANCE 200 points"},
 		{line: account + " --as-of 2026-03-02", want: "\nBALANCE 100 points\nBEFORE 2026-03-03T00:00:00Z"},
 		{line: account + " --limit 1", want: "There are more entries"},
-		{line: "subscriptions show sub-1 --wide", want: "2026-03-01T00:00:00Z subscription.renewed active 9.99 USD "},
+		{line: "subscriptions show sub-1 --wide", want: "e1 subscription.renewed active 2026-03-01T00:00:00Z - - 9.99 USD"},
 		{line: "subscriptions show sub-2", fails: "subscription_unknown"},
 	})
 	for id, want := range map[string]string{"e-1.a:b": "e-1.a:b", "a|b": "'a|b'", "a'; rm": `'a'\''; rm'`, "x~y": "'x~y'", "": ""} {

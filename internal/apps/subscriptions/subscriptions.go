@@ -3,6 +3,7 @@
 package subscriptions
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -18,25 +19,25 @@ const Collection = "paymentEvents"
 // Event is one event of a subscription, as its document holds it.
 type Event struct {
 	Tenant       string `json:"tenant" store:"tenant,required"`
-	EventID      string `json:"event_id" store:"event_id,required"`
-	EventType    string `json:"event_type" store:"event_type"`
+	EventID      string `json:"event_id" store:"event_id,required" show:"Event" link:"events"`
+	EventType    string `json:"event_type" store:"event_type" show:"Type"`
 	Action       string `json:"action" store:"action"`
 	Subscription string `json:"subscription_id" store:"subscription_id,required"`
 	Customer     string `json:"customer_id" store:"customer_id"`
 	Product      string `json:"product_id" store:"product_id"`
 	// Status is the provider's word for how the subscription stood behind the event.
-	Status string `json:"status" store:"status"`
+	Status string `json:"status" store:"status" show:"State"`
 	// UID is the user, where one is known.
 	UID string `json:"uid,omitempty" store:"uid"`
 	// Cycle counts the billing cycles, the first being 1; 0: there are none.
 	Cycle int64 `json:"cycle,omitzero" store:"cycle"`
 	// OccurredAt is when it happened, and the period what is paid for: RFC 3339, as the provider
 	// has sent it. The bounds of the period may be empty.
-	OccurredAt  string `json:"occurred_at" store:"occurred_at"`
-	PeriodStart string `json:"period_start,omitempty" store:"period_start"`
-	PeriodEnd   string `json:"period_end,omitempty" store:"period_end"`
+	OccurredAt  string `json:"occurred_at" store:"occurred_at" show:"Happened"`
+	PeriodStart string `json:"period_start,omitempty" store:"period_start" show:"Paid from,less"`
+	PeriodEnd   string `json:"period_end,omitempty" store:"period_end" show:"Paid to,less"`
 	// Amount is what was paid, in minor units of Currency; nil: the event tells none.
-	Amount     *int64    `json:"amount,omitempty" store:"amount,omitzero"`
+	Amount     *int64    `json:"amount,omitempty" store:"amount,omitzero" show:"Amount" in:"currency"`
 	Currency   string    `json:"currency,omitempty" store:"currency,omitzero"`
 	RecordedAt time.Time `json:"recorded_at" store:"recorded_at"`
 }
@@ -61,13 +62,52 @@ const MaxListed = 100
 // missing. The error wraps store.ErrUnreadable, or is the store's.
 func History(ctx context.Context, from store.Querier, tenant, subscription string) (events []Event, more bool, err error) {
 	events, next, err := store.List(ctx, from, store.Query{Collection: Collection, IDPrefix: prefix(tenant, subscription), Limit: MaxListed}, read)
-	slices.SortStableFunc(events, func(a, b Event) int {
-		if c := b.at().Compare(a.at()); c != 0 {
-			return c
-		}
-		return strings.Compare(b.EventID, a.EventID)
-	})
+	slices.SortFunc(events, func(a, b Event) int { return compare(b, a) })
 	return events, !next.IsZero(), err
+}
+
+// compare orders events by when they happened.
+func compare(a, b Event) int {
+	return cmp.Or(a.at().Compare(b.at()), strings.Compare(a.EventID, b.EventID))
+}
+
+// Subscription is how a subscription stands behind its newest event.
+type Subscription struct {
+	ID     string `json:"subscription" show:"Subscription" link:"subscriptions"`
+	Tenant string `json:"tenant"`
+	// Status is the provider's word.
+	Status   string `json:"status" show:"State"`
+	Product  string `json:"product" show:"Product" link:"products"`
+	Customer string `json:"customer" show:"Customer" link:"customers"`
+	UID      string `json:"uid,omitempty" show:"User" link:"search"`
+}
+
+func (e Event) subscription() Subscription {
+	return Subscription{ID: e.Subscription, Tenant: e.Tenant, Status: e.Status, Product: e.Product, Customer: e.Customer, UID: e.UID}
+}
+
+// List returns a page of a tenant's subscriptions behind a place, in no order that means anything. It reads their events,
+// which stand together, and a page of many events is short. The error is as of History.
+func List(ctx context.Context, from store.Querier, tenant string, after store.Cursor, limit int) (page []Subscription, next store.Cursor, err error) {
+	events, next, err := store.List(ctx, from, store.Query{
+		Collection: Collection, Equal: map[string]any{"tenant": tenant}, After: after, Limit: min(limit*MaxListed, store.MaxPage),
+	}, read)
+	for len(events) > 0 {
+		id := events[0].Subscription
+		own := slices.IndexFunc(events, func(e Event) bool { return e.Subscription != id })
+		if full := len(page) == limit; full || (own < 0 && len(page) > 0 && !next.IsZero()) { // it begins the next page
+			next.ID = "more"
+			break
+		}
+		if own < 0 {
+			own = len(events)
+		}
+		page, events = append(page, slices.MaxFunc(events[:own], compare).subscription()), events[own:]
+	}
+	if !next.IsZero() {
+		next = store.Cursor{ID: prefix(tenant, page[len(page)-1].ID) + "~"} // behind all of its events
+	}
+	return page, next, err
 }
 
 func read(doc store.Document) (e Event, err error) {

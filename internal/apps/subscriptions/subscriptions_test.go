@@ -54,3 +54,41 @@ func TestALongHistorySaysThatThereIsMore(t *testing.T) {
 	require.True(t, more)
 	require.Len(t, events, subscriptions.MaxListed)
 }
+
+func TestEachSubscriptionIsListedOnceAsItsNewestEventSays(t *testing.T) {
+	t.Parallel()
+	db, states := storetest.Open(t), []string{"trialing", "active", "canceled"}
+	for i := range 30 {
+		for n, state := range states[:1+i%3] {
+			id := fmt.Sprint("s", i)
+			keep(t, db, subscriptions.Event{Tenant: "default", Subscription: id, EventID: fmt.Sprint(9 - n), Status: state, OccurredAt: fmt.Sprintf("2026-03-0%dT00:00:00Z", 1+n)},
+				subscriptions.Event{Tenant: "acme", Subscription: id, EventID: fmt.Sprint(n), Status: "of acme", OccurredAt: "2026-03-01T00:00:00Z"})
+		}
+	}
+	for i := range 2 * store.MaxPage {
+		keep(t, db, subscriptions.Event{Tenant: "long", Subscription: fmt.Sprint("s", i/1500), EventID: fmt.Sprint(i), OccurredAt: "2026-03-01T00:00:00Z"})
+	}
+	list := func(tenant string, limit int) map[string]string {
+		found, after := map[string]string{}, store.Cursor{}
+		for pages := 0; pages == 0 || !after.IsZero(); pages++ {
+			require.Less(t, pages, 40)
+			page, next, err := subscriptions.List(t.Context(), db, tenant, after, limit)
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(page), limit)
+			for _, s := range page {
+				require.NotContains(t, found, s.ID)
+				found[s.ID] = s.Status
+			}
+			after = next
+		}
+		return found
+	}
+	for _, limit := range []int{1, 7, 100} {
+		found := list("default", limit)
+		require.Len(t, found, 30)
+		for i := range 30 {
+			require.Equal(t, states[i%3], found[fmt.Sprint("s", i)])
+		}
+		require.Len(t, list("long", limit), 2, "one of more events than a page has is listed once")
+	}
+}

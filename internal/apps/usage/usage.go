@@ -5,7 +5,6 @@ package usage
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -20,41 +19,41 @@ const (
 
 // Total is the usage of one meter of one subscription in one period.
 type Total struct {
-	Tenant       string `json:"tenant" store:"tenant,required"`
-	Subscription string `json:"subscription" store:"subscription,required"`
+	Tenant       string `json:"tenant" store:"tenant,required" show:"Tenant,detail"`
+	Subscription string `json:"subscription" store:"subscription,required" show:"Subscription" link:"subscriptions"`
 	// Period is such as 2026-11 or 20261102T101500Z; see Period.
-	Period string    `json:"period" store:"period,required"`
-	Meter  string    `json:"meter" store:"meter,required"`
-	Start  time.Time `json:"start" store:"start,required"`
+	Period string    `json:"period" store:"period,required" show:"Period"`
+	Meter  string    `json:"meter" store:"meter,required" show:"Meter"`
+	Start  time.Time `json:"start" store:"start,required" show:"From,detail"`
 	// End is absent while no event has told it.
-	End time.Time `json:"end,omitzero" store:"end,omitzero"`
+	End time.Time `json:"end,omitzero" store:"end,omitzero" show:"To,detail"`
 	// Used is the sum of the entries, and Entries their number. Corrections may take it below 0.
-	Used    int64 `json:"used" store:"used,required"`
-	Entries int64 `json:"entries" store:"entries,required"`
+	Used    int64 `json:"used" store:"used,required" show:"Used"`
+	Entries int64 `json:"entries" store:"entries,required" show:"Entries,less" link:"usage/{subscription}/entries?period={period}&meter={meter}"`
 	// Plan and Quota are those by which the last entry was counted. A quota of 0 is none.
-	Plan  string `json:"plan,omitempty" store:"plan,omitzero"`
-	Quota int64  `json:"quota,omitzero" store:"quota,omitzero"`
+	Plan  string `json:"plan,omitempty" store:"plan,omitzero" show:"Plan,detail"`
+	Quota int64  `json:"quota,omitzero" store:"quota,omitzero" show:"Quota,less"`
 	// Warned is the highest threshold that was crossed, in percent; it never falls. WarnedBy is the id of the
 	// event whose usage crossed it: the warning was emitted in the commit that counted that.
-	Warned   int64  `json:"warned,omitzero" store:"warned,omitzero"`
+	Warned   int64  `json:"warned,omitzero" store:"warned,omitzero" show:"Warned at %,less"`
 	WarnedBy string `json:"warned_by,omitempty" store:"warned_by,omitzero"`
 	// CountedAt is when the last entry was counted.
-	CountedAt time.Time `json:"counted_at" store:"counted_at,required"`
+	CountedAt time.Time `json:"counted_at" store:"counted_at,required" show:"Counted,less"`
 	// Month is "<tenant>~2026-11": the month in which the period begins.
 	Month string `json:"-" store:"month"`
 }
 
 // Entry is the usage that one event has told. It never changes.
 type Entry struct {
-	Tenant       string `json:"tenant" store:"tenant,required"`
-	Subscription string `json:"subscription" store:"subscription,required"`
-	Period       string `json:"period" store:"period,required"`
-	Meter        string `json:"meter" store:"meter,required"`
-	EventID      string `json:"event_id" store:"event_id,required"`
+	Tenant       string `json:"tenant" store:"tenant,required" show:"Tenant,detail"`
+	Subscription string `json:"subscription" store:"subscription,required" show:"Subscription,detail"`
+	Period       string `json:"period" store:"period,required" show:"Period"`
+	Meter        string `json:"meter" store:"meter,required" show:"Meter"`
+	EventID      string `json:"event_id" store:"event_id,required" show:"Event" link:"events"`
 	// Quantity is below 0 where it corrects.
-	Quantity   int64     `json:"quantity" store:"quantity,required"`
-	OccurredAt time.Time `json:"occurred_at" store:"occurred_at,required"`
-	CountedAt  time.Time `json:"counted_at" store:"counted_at,required"`
+	Quantity   int64     `json:"quantity" store:"quantity,required" show:"Quantity"`
+	OccurredAt time.Time `json:"occurred_at" store:"occurred_at,required" show:"Occurred"`
+	CountedAt  time.Time `json:"counted_at" store:"counted_at,required" show:"Counted"`
 	// Total is the id of the total that it is counted in.
 	Total string `json:"-" store:"total"`
 }
@@ -74,40 +73,40 @@ func EntryKey(tenant, subscription, eventID string) store.Key {
 	return store.Key{Collection: EntriesCollection, ID: subscriptionPrefix(tenant, subscription) + store.Path(eventID)}
 }
 
-// Of selects the totals of a list.
+// Of selects the totals or the entries of a list.
 type Of struct {
 	Tenant string
 	// Subscription and Period select by both, or by the subscription alone.
 	Subscription, Period string
+	// Meter selects entries of this one alone.
+	Meter string
 	// Month selects the periods that begin in a calendar month, of all subscriptions, where no
 	// Subscription is given. It is such as 2026-11.
 	Month string
 }
 
-// ErrOf: totals are of a subscription, or of a month.
-var ErrOf = errors.New("usage: a list is of a subscription or of a month")
-
 // Totals returns a page of the totals of a subscription, period after period, or of a month, behind the place
 // after. next is empty on the last page.
 func Totals(ctx context.Context, from store.Querier, of Of, after store.Cursor, limit int) (page []Total, next store.Cursor, err error) {
 	query := store.Query{Collection: Collection, After: after, Limit: limit}
-	switch {
-	case of.Subscription != "":
-		query.IDPrefix = subscriptionPrefix(of.Tenant, of.Subscription)
-		if of.Period != "" {
-			query.IDPrefix += store.Path(of.Period) + "~"
-		}
-	case of.Month != "":
+	if of.Subscription == "" {
 		query.Equal = map[string]any{"month": of.Tenant + "~" + of.Month}
-	default:
-		return nil, next, ErrOf
+		return list[Total](ctx, from, query)
+	}
+	query.IDPrefix = subscriptionPrefix(of.Tenant, of.Subscription)
+	if of.Period != "" {
+		query.IDPrefix += store.Path(of.Period) + "~"
 	}
 	return list[Total](ctx, from, query)
 }
 
-// Entries returns the entries of a total, by event id: a page as that of Totals.
-func Entries(ctx context.Context, from store.Querier, total store.Key, after store.Cursor, limit int) (page []Entry, next store.Cursor, err error) {
-	return list[Entry](ctx, from, store.Query{Collection: EntriesCollection, Equal: map[string]any{"total": total.ID}, After: after, Limit: limit})
+// Entries returns the entries of a subscription's period, by event id: a page as that of Totals.
+func Entries(ctx context.Context, from store.Querier, of Of, after store.Cursor, limit int) (page []Entry, next store.Cursor, err error) {
+	equal := map[string]any{"tenant": of.Tenant, "subscription": of.Subscription, "period": of.Period}
+	if of.Meter != "" {
+		equal = map[string]any{"total": Key(of.Tenant, of.Subscription, of.Period, of.Meter).ID}
+	}
+	return list[Entry](ctx, from, store.Query{Collection: EntriesCollection, Equal: equal, After: after, Limit: limit})
 }
 
 func list[T any](ctx context.Context, from store.Querier, query store.Query) (page []T, next store.Cursor, err error) {

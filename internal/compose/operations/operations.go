@@ -15,6 +15,8 @@ import (
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/payments"
 	"billhook/internal/apps/products"
+	"billhook/internal/apps/subscriptions"
+	"billhook/internal/apps/usage"
 	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/deadletter"
@@ -49,6 +51,9 @@ func All(of Apps) *console.Catalog {
 		of.Reads.SearchOperations(),
 		cmp.Or(of.Letters, &deadletter.Operator{}).Operations(of.Reads.Catalog),
 		cmp.Or(of.Tries, &dryrun.Trials{}).Operations(of.Letters, of.Reads.Catalog),
+		subscriptions.Operations(of.Store),
+		usage.Operations(of.Store, of.Reads.Now),
+		of.Reads.UsageOperations(),
 		cmp.Or(of.Endpoints, &endpoints.Keeper{}).Operations(),
 		of.Reads.EventOperations(),
 		ledger.Operations(of.Store),

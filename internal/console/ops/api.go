@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -48,13 +47,6 @@ func (a *API) routes(r chi.Router) {
 		r.Use(saying)
 		a.Console().Routes(r)
 		r.Get("/v1/ops/events/tail", a.tail)
-	})
-	r.Route("/v1/ops", func(r chi.Router) {
-		r.Use(bounded(maxRequest), saying)
-		r.Get("/usage", answer(a, a.listUsage))
-		r.Get("/usage/{subscription}", answer(a, a.showUsage))
-		r.Get("/usage/{subscription}/entries", answer(a, a.usageEntries))
-		a.keepRoutes(r)
 	})
 	r.With(bounded(maxTried)).Post("/v1/ops/events/try", answer(a, a.try))
 }
@@ -138,29 +130,4 @@ func readBody(r *http.Request, into any, advice string) (body []byte, err error)
 		return nil, serve.Refuse(http.StatusBadRequest, "body_malformed", advice)
 	}
 	return body, nil
-}
-
-// param is a part of the path, unescaped: chi leaves it escaped where the client escaped more than necessary.
-func param(r *http.Request, name string) string {
-	value := chi.URLParam(r, name)
-	if r.URL.RawPath != "" {
-		if meant, err := url.PathUnescape(value); err == nil {
-			return meant
-		}
-	}
-	return value
-}
-
-// paged is the page of a list that the parameters name. A page is of the list that it was begun for.
-func paged[T any](params *parameters, list string, first Place, atMost int, find func(at Place, limit int) ([]T, store.Cursor, error)) (List[T], error) {
-	return pagedBy(params, list, first, params.limit(most, atMost), find)
-}
-
-func pagedBy[T any](params *parameters, list string, first Place, limit int, find func(at Place, limit int) ([]T, store.Cursor, error)) (List[T], error) {
-	at := params.page(list, first)
-	if err := params.err(); err != nil {
-		return List[T]{}, err
-	}
-	items, next, err := find(at, limit)
-	return pageOf(items, params.next(list, at, next)), err
 }

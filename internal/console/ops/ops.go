@@ -6,23 +6,14 @@ package ops
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"net/http"
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"billhook/catalog"
 	"billhook/internal/dedupe"
-	"billhook/internal/pii"
 	"billhook/internal/pipeline/pause"
-	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
 
@@ -88,11 +79,6 @@ type List[Item any] struct {
 	Next  string `json:"next"`
 }
 
-// pageOf is a page with the items, in JSON [] where there are none.
-func pageOf[Item any](items []Item, next string) List[Item] {
-	return List[Item]{Items: append([]Item{}, items...), Next: next}
-}
-
 // Events returns a page of the job log, the newest first, as dedupe.List does.
 func (a Reads) Events(ctx context.Context, page dedupe.Listing) ([]Line, store.Cursor, error) {
 	found, next, err := dedupe.List(ctx, a.Store, page)
@@ -111,149 +97,4 @@ func line(r dedupe.Record) Line {
 	}
 }
 
-type parameters struct {
-	values url.Values
-	bad    *serve.Problem
-}
-
-// read reads the parameters of a request. It refuses one that is unknown, repeated or empty: an
-// ignored filter shows too much.
-func read(r *http.Request, known ...string) *parameters {
-	p := &parameters{}
-	var err error
-	if p.values, err = url.ParseQuery(r.URL.RawQuery); err != nil {
-		p.refuse("query_invalid", "The query string is malformed.")
-	}
-	for name, given := range p.values {
-		switch {
-		case !slices.Contains(known, name):
-			p.refuse("parameter_unknown", "This takes "+strings.Join(known, ", ")+" and no other parameter.")
-		case len(given) != 1 || given[0] == "":
-			p.refuse("parameter_invalid", "Give each parameter once, with a value.")
-		}
-	}
-	return p
-}
-
-func (p *parameters) refuse(code, detail string) {
-	if p.bad == nil {
-		p.bad = serve.Refuse(http.StatusBadRequest, code, detail)
-	}
-}
-
-func (p *parameters) err() error {
-	if p.bad == nil {
-		return nil
-	}
-	return p.bad
-}
-
-// id is an identifier; empty where there is none.
-func (p *parameters) id(name string) string {
-	return p.valid(name, pii.ID.Valid, "letters, digits and . _ : - only")
-}
-
-func (p *parameters) valid(name string, valid func(string) bool, grammar string) string {
-	value := p.values.Get(name)
-	if value != "" && !valid(value) {
-		p.refuse(name+"_invalid", "The parameter "+name+" has "+grammar+".")
-	}
-	return value
-}
-
-// tenant is the tenant whose things are meant: that of events without one where none is named.
-func (p *parameters) tenant() string {
-	if p.values.Get("tenant") == "" {
-		return dedupe.DefaultTenant
-	}
-	return p.id("tenant")
-}
-
 var statuses = []dedupe.Status{dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered}
-
-func (p *parameters) limit(standard, most int) int {
-	text := p.values.Get("limit")
-	if text == "" {
-		return standard
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > most {
-		p.refuse("limit_invalid", "The parameter limit is a number from 1 to "+strconv.Itoa(most)+".")
-	}
-	return n
-}
-
-// Place is where a page of a list begins. The span of time stays that of the first page, from which ages count.
-type Place struct {
-	store.Cursor
-
-	since, until time.Time
-	// newest: the list goes by a time.
-	newest bool
-}
-
-// page reads the token of a page, or returns first where there is none. It refuses a token of
-// another list or of other filters, and one with a place outside them. A token grants nothing.
-func (p *parameters) page(list string, first Place) Place {
-	text := p.values.Get("page")
-	if text == "" {
-		return first
-	}
-	at, ok := parsePlace(text, p.print(list))
-	at.newest = first.newest
-	switch {
-	case !ok, at.At.IsZero() == first.newest,
-		at.since.IsZero() != first.since.IsZero(), at.until.IsZero() != first.until.IsZero(),
-		at.At.Before(at.since), !at.until.IsZero() && !at.At.Before(at.until):
-		p.refuse("page_invalid", "This page token is not of this list with these filters; start again without one.")
-	}
-	return at
-}
-
-// next is the parameter page for the page that begins at the cursor, of the list that the place is in; empty:
-// there is none.
-func (p *parameters) next(list string, at Place, cursor store.Cursor) string {
-	if cursor.IsZero() {
-		return ""
-	}
-	text := fmt.Sprintf("%s|%d|%d|%d|%s", p.print(list), at.since.UnixMicro(), at.until.UnixMicro(), cursor.At.UnixMicro(), cursor.ID)
-	return base64.RawURLEncoding.EncodeToString([]byte(text))
-}
-
-func (p *parameters) print(list string) string {
-	filters := url.Values{}
-	for name, given := range p.values {
-		if name != "page" && name != "limit" {
-			filters[name] = given
-		}
-	}
-	sum := sha256.Sum256([]byte(list + "?" + filters.Encode()))
-	return hex.EncodeToString(sum[:8])
-}
-
-// maxToken bounds what is decoded: an id and a little more, in base64.
-const maxToken = 2 * store.MaxIDBytes
-
-func parsePlace(text, print string) (Place, bool) {
-	if len(text) > maxToken {
-		return Place{}, false
-	}
-	raw, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil {
-		return Place{}, false
-	}
-	parts := strings.SplitN(string(raw), "|", 5)
-	if len(parts) != 5 || parts[0] != print {
-		return Place{}, false
-	}
-	var times [3]time.Time
-	for i := range times {
-		micros, err := strconv.ParseInt(parts[i+1], 10, 64)
-		if err != nil {
-			return Place{}, false
-		}
-		times[i] = time.UnixMicro(micros).UTC()
-	}
-	p := Place{since: times[0], until: times[1], Cursor: store.Cursor{At: times[2], ID: parts[4]}} // The store judges the id.
-	return p, !p.IsZero()
-}

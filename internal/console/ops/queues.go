@@ -15,6 +15,7 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/store"
@@ -293,4 +294,26 @@ func (a Reads) waiting(ctx context.Context) (Outbox, error) {
 		answer.OldestAt, answer.OldestSeconds = l.OldestAt, l.WaitsSeconds
 	}
 	return answer, err
+}
+
+// QueuePaused is the pause of a queue in the list of queues.
+type QueuePaused struct {
+	pause.Pause
+	// Subscription is what the queue's subscription does; unknown: it cannot be seen from here.
+	Subscription pause.Standing `json:"subscription"`
+}
+
+// paused returns the pauses by queue. It asks the broker for the subscriptions of paused queues alone.
+func (a Reads) paused(ctx context.Context) (map[string]*QueuePaused, error) {
+	pauses, err := pause.List(ctx, a.Store)
+	found := map[string]*QueuePaused{}
+	for _, p := range pauses {
+		found[p.Queue] = &QueuePaused{Pause: p, Subscription: pause.Unknown}
+		if q, ok := a.Catalog.Queue(p.Queue); a.Viewer != nil && ok {
+			if standing, err := a.Viewer.Standing(ctx, q); err == nil {
+				found[p.Queue].Subscription = standing
+			}
+		}
+	}
+	return found, err
 }

@@ -54,6 +54,7 @@ var looks = map[string]map[string]int64{
 	"/v1/ops/events/{event_id}":             {"e7": 420, "unknown": 40},
 	"/v1/ops/accounts/{account}":            {"points:user:u1": 102, "points:user:u1?as_of=2026-03-02&limit=10": 14},
 	"/v1/ops/search":                        {"?q=u1": 160, "?q=o1": 160, "?q=nothing": 60, "?q=u1&tenant=default": 160},
+	"/v1/ops/subscriptions":                 {"": 1001},
 	"/v1/ops/subscriptions/{subscription}":  {"s1": 101},
 	"/v1/ops/customers":                     {"": 101},
 	"/v1/ops/customers/{id}":                {"c1": 4},

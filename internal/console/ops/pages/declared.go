@@ -36,7 +36,7 @@ func (p *Pages) declaredRoutes(r chi.Router) {
 				_, err := p.send(v, o)
 				return p.back(v, o), err
 			})
-		case o.List && !p.beside(o):
+		case o.List && (!strings.Contains(o.Pattern, "{") || !p.beside(o)):
 			p.page(r, address, "declared_list.html", func(v *visit) (any, error) { return p.list(v, o) })
 		case shaped[o.Name].file != "":
 			p.page(r, address, shaped[o.Name].file, func(v *visit) (any, error) {
@@ -182,7 +182,10 @@ func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
 	list := reflect.ValueOf(answer)
 	table := gridOf(o.Columns, list.FieldByName("Items"), v.query("tenant"))
 	table.Notes = append(table.Notes, console.Notes(answer)...)
-	table.Title, table.Empty, table.Next = title(o.Verb()), o.Empty, next(v.request.URL.RequestURI(), list.FieldByName("Next").String())
+	if table.Title = title(o.Verb()); o.Verb() == "ls" {
+		table.Title = title(o.Noun())
+	}
+	table.Empty, table.Next = o.Empty, next(v.request.URL.RequestURI(), list.FieldByName("Next").String())
 	return table, nil
 }
 
@@ -221,7 +224,8 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 	view.Title = title(o.Noun()) + " " + view.ID
 	answer, err := p.now(v, o)
 	made := slices.ContainsFunc(p.Declared.Operations, func(other console.Operation) bool { return acts(other, o) && other.Method == http.MethodPut })
-	if view.Absent = notFound(err); err != nil && (view.Absent == nil || !made) {
+	more := slices.ContainsFunc(o.Beside, func(name string) bool { beside, _ := p.Declared.Find(name); return !beside.List })
+	if view.Absent = notFound(err); err != nil && (view.Absent == nil || !(made || more)) {
 		return view, err
 	}
 	if view.ID == "" {
@@ -284,7 +288,16 @@ func (p *Pages) besides(v *visit, view *declaredView, name string) error {
 		view.Tables = append(view.Tables, table)
 		return err
 	}
-	answer, err := p.now(v, o)
+	in, err := o.Input(func(f console.Field) (string, bool) {
+		if f.In == console.InPath {
+			return v.param(f.Name), true
+		}
+		return v.query(f.Name), f.Name != "page" // a page is of a list beside it
+	})
+	if err != nil {
+		return err
+	}
+	answer, err := p.API.Do(v.ctx, o, in)
 	if err != nil {
 		return err
 	}

@@ -4,23 +4,15 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/go-chi/chi/v5"
-
 	"billhook/internal/contract/money"
 	"billhook/internal/platform/serve"
 )
 
-// keepRoutes adds the areas of what people keep: products, stock, customers and endpoints.
-func (p *Pages) keepRoutes(r chi.Router) {
-	p.declaredRoutes(r)
-}
-
-// rows is how many rows of a list a page has.
-const rows = "50"
-
-func (v *visit) list(path string, names ...string) string {
-	return with(path, append(v.filters(append(names, "page")...), "limit", rows)...)
-}
+// rows is how many rows of a list a page has, and recent how many changes.
+const (
+	rows   = "50"
+	recent = "20"
+)
 
 // notFound is the problem where the API knows nothing of that id; nil: the error is another, or none.
 func notFound(err error) *serve.Problem {

@@ -94,7 +94,7 @@ func (p *Pages) Routes(r chi.Router) {
 }
 
 func (p *Pages) areas(r chi.Router) {
-	p.keepRoutes(r)
+	p.declaredRoutes(r)
 	p.queueRoutes(r)
 	p.eventRoutes(r)
 	p.letterRoutes(r)
@@ -164,10 +164,6 @@ func (v *visit) filters(names ...string) (pairs []string) {
 
 // form is a field of the form that was sent; empty: there is none.
 func (v *visit) form(name string) string { return v.request.PostForm.Get(name) }
-
-func (v *visit) get(path string, answer any) error {
-	return v.api.Call(v.ctx, http.MethodGet, path, nil, answer)
-}
 
 // elsewhere is the address of the page that shows what was looked for.
 type elsewhere string

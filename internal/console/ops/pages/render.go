@@ -73,7 +73,7 @@ var areas = []group{
 	}},
 	{"Money", []link{
 		{Address: "/ops/customers", Name: "Customers"}, {Address: "/ops/orders", Name: "Orders"}, {Address: "/ops/refunds", Name: "Refunds"},
-		{Address: "/ops/journal", Name: "Journal"},
+		{Address: "/ops/subscriptions", Name: "Subscriptions"}, {Address: "/ops/usage", Name: "Usage"}, {Address: "/ops/journal", Name: "Journal"},
 	}},
 	{"Configure", []link{
 		{Address: "/ops/products", Name: "Products"}, {Address: "/ops/stock", Name: "Stock"}, {Address: "/ops/endpoints", Name: "Endpoints"},
@@ -209,10 +209,6 @@ func of(format, tenant string, args ...string) string {
 		tenant = ""
 	}
 	return with(href(format, args...), "tenant", tenant)
-}
-
-func (v *visit) of(format string, args ...string) string {
-	return of(format, v.query("tenant"), args...)
 }
 
 // with is an address with parameters, by name and value in turn. An empty value removes its parameter.

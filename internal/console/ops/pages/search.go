@@ -9,14 +9,12 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/internal/apps/orders"
-	"billhook/internal/apps/usage"
 	"billhook/internal/console/ops"
 )
 
 // searchRoutes adds the search, which the box on every page asks, and the pages that it leads to.
 func (p *Pages) searchRoutes(r chi.Router) {
 	p.page(r, "/search", "search.html", p.search)
-	p.page(r, "/subscriptions/{subscription}", "subscription.html", subscription)
 }
 
 // search asks for what an id leads to, and leads straight to what that is where it is one thing.
@@ -38,43 +36,6 @@ func (p *Pages) search(v *visit) (any, error) {
 	_, view.Tables = p.facts(v, o, found)
 	view.Notes = found.Notes()
 	return view, nil
-}
-
-// subscriptionPage is a subscription: how it stands, and what it has used.
-type subscriptionPage struct {
-	ID, Tenant string
-	// Stands is nil where no event of it has come.
-	Stands *ops.Subscription
-	// Now is the period that runs, and All what was used in any.
-	Now ops.Usage
-	All ops.List[usage.Total]
-	// Of is the total whose Entries are shown, where the address names one.
-	Of      *usage.Total
-	Entries ops.List[usage.Entry]
-}
-
-func subscription(v *visit) (any, error) {
-	page := subscriptionPage{ID: v.param("subscription"), Tenant: v.tenant()}
-	stands := &ops.Subscription{}
-	switch err := v.get(v.of("/v1/ops/subscriptions/%s", page.ID), stands); {
-	case err == nil:
-		page.Stands = stands
-	case notFound(err) == nil:
-		return nil, err
-	}
-	if err := v.get(v.of("/v1/ops/usage/%s", page.ID), &page.Now); err != nil {
-		return nil, err
-	}
-	if err := v.get(with(v.list("/v1/ops/usage", "tenant"), "subscription", page.ID), &page.All); err != nil {
-		return nil, err
-	}
-	meter, period := v.query("meter"), v.query("period")
-	if meter == "" || period == "" {
-		return page, nil
-	}
-	page.Of = &usage.Total{Meter: meter, Period: period}
-	path := with(v.of("/v1/ops/usage/%s/entries", page.ID), "meter", meter, "period", period, "limit", rows, "page", v.query("entries"))
-	return page, v.get(path, &page.Entries)
 }
 
 type orderPage struct {

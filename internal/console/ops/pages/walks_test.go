@@ -224,8 +224,11 @@ var walks = map[string]struct {
 			"User auth0|u7", "Needs a person: event e-last, order.paid, has failed", "e-last one-queue FAILED", "Nobody has changed it.", `href="/ops/search?q=auth0%7Cu7`, `href="/ops/subscriptions/sub-1`,
 		}},
 		{asks: "/ops/customers/nobody", says: []string{"linked to nobody", `href="/ops/customers/nobody/link"`}},
-		{asks: "/ops/subscriptions/sub-1", says: []string{"active", "e-sub subscription.renewed active 9.99 USD 2026-11-01T00:00:00Z", "Nothing was used in this period."}},
-		{asks: "/ops/subscriptions/none?meter=calls&period=2026-11", says: []string{"No event of a subscription of this id has come.", "Entries of calls in 2026-11", "No event has told of a use."}},
+		{asks: "/ops/subscriptions", says: []string{`href="/ops/subscriptions/sub-1"`, "active"}},
+		{asks: "/ops/subscriptions/sub-1", says: []string{"State active", "e-sub subscription.renewed active 2026-11-01 00:00:00 UTC", "9.99 USD", "Nothing was used in period 2026-11."}},
+		{asks: "/ops/subscriptions/none", says: []string{"No event of a subscription of that id has come.", "Period 2026-11"}},
+		{asks: "/ops/usage/none/entries?meter=calls&period=2026-11", says: []string{"No event has told of a use in this period."}},
+		{asks: "/ops/usage", says: []string{"Nothing was used."}},
 		{asks: "/ops/orders/o1", says: []string{
 			"OrderCreated Passed 2026-03-02 12:00:00 UTC , by event e-order .", "OrderShipped It can still come to it.", `aria-current="step"`,
 			"PaymentInitiated It stands here since 2026-03-02 12:00:00 UTC , by event e-order . to PaymentConfirmed: order.payment_confirmed to PaymentFailed: order.payment_failed",

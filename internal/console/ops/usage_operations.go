@@ -3,25 +3,42 @@ package ops
 import (
 	"context"
 	"errors"
-	"net/http"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
+	"billhook/internal/console"
 	"billhook/internal/dedupe"
-	"billhook/internal/pii"
 	"billhook/internal/pipeline/lane"
-	"billhook/internal/platform/serve"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
 
+// UsageOf asks what a subscription has used in a period.
+type UsageOf struct {
+	subscriptions.SubscriptionOf
+	Period string `json:"-" query:"period" validate:"omitempty,id" help:"such as 2026-11, or 20261102T101500Z for one of the subscription's own; without it the one that is running"`
+	After  string `json:"-" query:"page" help:"the member next of the answer before"`
+}
+
+// UsageOperations are the reads of usage that say what became of a warning.
+func (a Reads) UsageOperations() []console.Operation {
+	return []console.Operation{console.New(console.Row{
+		Name: "usage show", Path: "GET /v1/ops/usage/{subscription}", Summary: "Show what a subscription has used in a period, by meter",
+	}, a.usage)}
+}
+
 // Usage is what a subscription has used in a period, by meter.
 type Usage struct {
-	Subscription string `json:"subscription"`
+	Subscription string `json:"subscription" show:"Subscription" link:"subscriptions"`
 	Tenant       string `json:"tenant"`
-	Period       string `json:"period"`
+	Period       string `json:"period" show:"Period"`
 	// Start and End bound the period where something was used in it; End is absent while no event has told it.
-	Start  time.Time             `json:"start,omitzero"`
-	End    time.Time             `json:"end,omitzero"`
+	Start  time.Time             `json:"start,omitzero" show:"From"`
+	End    time.Time             `json:"end,omitzero" show:"To"`
 	Meters map[string]MeterUsage `json:"meters"`
 	// Next is the page of further meters.
 	Next string `json:"next,omitempty"`
@@ -59,24 +76,59 @@ func meterUsage(t usage.Total) MeterUsage {
 	return m
 }
 
-// showUsage answers the meters of a period: of the one that holds this moment, where the request names none.
-func (a *API) showUsage(r *http.Request) (Usage, error) {
-	params := read(r, "tenant", "period", "page")
-	shown := Usage{Tenant: params.tenant(), Period: params.id("period"), Meters: map[string]MeterUsage{}}
-	shown.Subscription = params.subscription(r)
-	at := params.page(r.URL.Path, Place{})
-	if err := params.err(); err != nil {
-		return Usage{}, err
+// Join adds the meters of the parts before.
+func (u *Usage) Join(before any) (page string) {
+	if b, ok := before.(*Usage); ok && u.Meters != nil {
+		maps.Copy(u.Meters, b.Meters)
 	}
-	if shown.Period == "" {
-		now, err := usage.PeriodAt(r.Context(), a.Store, shown.Tenant, shown.Subscription, a.Now())
+	return u.Next
+}
+
+// Notes say what was used of each meter.
+func (u Usage) Notes() (notes []string) {
+	for _, name := range slices.Sorted(maps.Keys(u.Meters)) {
+		m := u.Meters[name]
+		said := fmt.Sprintf("%s: %d used", name, m.Used)
+		if m.Percent != nil {
+			said += fmt.Sprintf(" of %d, %d %%", m.Quota, *m.Percent)
+		}
+		said += fmt.Sprintf(", in %d entries, the last counted %s", m.Entries, m.CountedAt.UTC().Format(time.RFC3339))
+		if m.Warned > 0 {
+			said += fmt.Sprintf("; warned at %d %%", m.Warned)
+		}
+		if m.Warning != nil {
+			said += ", " + m.Warning.String()
+		}
+		notes = append(notes, said+".")
+	}
+	if len(u.Meters) == 0 {
+		notes = append(notes, "Nothing was used in period "+u.Period+".")
+	}
+	if !u.Start.IsZero() && u.End.IsZero() {
+		notes = append(notes, "No event has told when the period ends.")
+	}
+	return notes
+}
+
+func (w Warning) String() string {
+	if w.Emission == nil {
+		return "emitted by event " + w.EmittedBy + ", whose record is gone"
+	}
+	return w.Emission.String()
+}
+
+// usage answers the meters of a period: of the one that holds this moment, where the request names none.
+func (a Reads) usage(ctx context.Context, _ audit.Author, in UsageOf) (Usage, error) {
+	shown := Usage{Tenant: in.Tenant, Subscription: in.ID, Period: in.Period, Meters: map[string]MeterUsage{}}
+	if in.Period == "" {
+		now, err := usage.PeriodAt(ctx, a.Store, in.Tenant, in.ID, a.Now())
 		if err != nil {
 			return Usage{}, err
 		}
 		shown.Period, shown.Start, shown.End = now.ID, now.Start, now.End
 	}
-	of := usage.Of{Tenant: shown.Tenant, Subscription: shown.Subscription, Period: shown.Period}
-	totals, next, err := usage.Totals(r.Context(), a.Store, of, at.Cursor, store.MaxPage)
+	of := usage.Of{Tenant: in.Tenant, Subscription: in.ID, Period: shown.Period}
+	totals, next, err := usage.Totals(ctx, a.Store, of, store.Cursor{ID: in.After}, store.MaxPage)
 	if err != nil {
 		return Usage{}, err
 	}
@@ -86,17 +138,17 @@ func (a *API) showUsage(r *http.Request) (Usage, error) {
 		meter := meterUsage(t)
 		if t.Warned > 0 && warned < closely {
 			warned++
-			if meter.Warning, err = a.warning(r.Context(), t); err != nil {
+			if meter.Warning, err = a.warning(ctx, t); err != nil {
 				return Usage{}, err
 			}
 		}
 		shown.Meters[t.Meter] = meter
 	}
-	shown.Next = params.next(r.URL.Path, at, next)
+	shown.Next = next.ID
 	return shown, nil
 }
 
-func (a *API) warning(ctx context.Context, t usage.Total) (*Warning, error) {
+func (a Reads) warning(ctx context.Context, t usage.Total) (*Warning, error) {
 	w := &Warning{EmittedBy: t.WarnedBy}
 	q, _ := a.Catalog.HandledBy(usage.Handler)
 	doc, err := a.Store.Get(ctx, dedupe.Key(q.ID, t.Tenant, t.WarnedBy))
@@ -126,39 +178,4 @@ func (a *API) warning(ctx context.Context, t usage.Total) (*Warning, error) {
 		w.Emission = &became[0]
 	}
 	return w, err
-}
-
-// listUsage answers the totals of a subscription, or those of the periods that begin in a month.
-func (a *API) listUsage(r *http.Request) (List[usage.Total], error) {
-	params := read(r, "tenant", "subscription", "month", "limit", "page")
-	of := usage.Of{Tenant: params.tenant(), Subscription: params.id("subscription"), Month: params.values.Get("month")}
-	if _, err := time.Parse("2006-01", of.Month); of.Month != "" && err != nil {
-		params.refuse("month_invalid", "The parameter month is such as 2026-11.")
-	}
-	if (of.Subscription == "") == (of.Month == "") {
-		params.refuse("usage_of_what", "Say subscription= or month=.")
-	}
-	return paged(params, "usage", Place{}, most, func(at Place, limit int) ([]usage.Total, store.Cursor, error) {
-		return usage.Totals(r.Context(), a.Store, of, at.Cursor, limit)
-	})
-}
-
-func (a *API) usageEntries(r *http.Request) (List[usage.Entry], error) {
-	params := read(r, "tenant", "period", "meter", "limit", "page")
-	tenant, period, meter := params.tenant(), params.id("period"), params.id("meter")
-	if period == "" || meter == "" {
-		params.refuse("usage_of_what", "Say period= and meter=.")
-	}
-	subscription := params.subscription(r)
-	return paged(params, r.URL.Path, Place{}, most, func(at Place, limit int) ([]usage.Entry, store.Cursor, error) {
-		return usage.Entries(r.Context(), a.Store, usage.Key(tenant, subscription, period, meter), at.Cursor, limit)
-	})
-}
-
-func (p *parameters) subscription(r *http.Request) string {
-	id := param(r, "subscription")
-	if !pii.ID.Valid(id) {
-		p.bad = serve.Refuse(http.StatusBadRequest, "subscription_invalid", "A subscription's id has letters, digits and . _ : - only.")
-	}
-	return id
 }

@@ -40,15 +40,6 @@ func (a *attempt) undecided(seen dedupe.Seen) bool {
 	return !a.run.Lost(seen) && (seen == dedupe.Fresh || seen == dedupe.Claimed)
 }
 
-// exhausted makes the failure of an event's last attempt a terminal one.
-func (d *delivery) exhausted(means retry.Verdict, failure error, attempt int) (retry.Verdict, error) {
-	if !means.Class.Terminal() && means.Counts && attempt >= d.allowed {
-		failure = retry.Exhausted(means, failure)
-		means = retry.Decide(failure)
-	}
-	return means, failure
-}
-
 // deliver takes one message to its answer. Where its next attempt is due within a second or two, the request waits for it
 // without a slot: a nack would slow the whole subscription, and keeping the message would cost three round trips.
 func (s *Service) deliver(ctx context.Context, q *queue, e envelope) (answer, *delivery) {

@@ -96,7 +96,7 @@ type task struct {
 // maxKept is the largest message that a record keeps: half of what a document holds.
 const maxKept = 512 << 10
 
-// decode is the first step. It reads the message, and finds its handler in the catalog and in the registry.
+// decode reads the message, and finds its handler in the catalog and in the registry.
 func (s *Service) decode(q *queue, e envelope) *delivery {
 	d := &delivery{envelope: e, queue: q, origin: originOf(e)}
 	d.event, d.record, d.broken = decodeEvent(s.config.Catalog.Contracts, q, e)

@@ -40,6 +40,15 @@ func found(state state, failure error) finding {
 
 func (f finding) dueAt(due time.Time) finding { f.due = due; return f }
 
+// exhausted makes the failure of an event's last attempt a terminal one.
+func (f finding) exhausted(allowed int) finding {
+	if !f.means.Class.Terminal() && f.means.Counts && f.attempt >= allowed {
+		f.failure = retry.Exhausted(f.means, f.failure)
+		f.means = retry.Decide(f.failure)
+	}
+	return f
+}
+
 // final is an answer.
 func final(reply answer) finding { return finding{state: answered, answer: reply} }
 

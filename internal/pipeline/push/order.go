@@ -59,7 +59,13 @@ func (s *Service) order(ctx context.Context, d *delivery) (p position, f finding
 	// The lane is read where messages wait as a rule, and for a message that comes back from it. Elsewhere lanes are
 	// rare, and one read tells for the whole queue that there is none.
 	if !d.queue.waits && !d.returned && p.due.IsZero() {
-		switch none, err := s.noneWait(ctx, d.queue); {
+		none, err := d.queue.noneWait.Get(ctx, "", func(ctx context.Context) (bool, time.Duration, error) {
+			ctx, cancel := context.WithTimeout(ctx, bookkeeping)
+			defer cancel()
+			none, err := lane.Calm(ctx, s.config.Store, d.queue.ID)
+			return none, noneWaitFor, err
+		})
+		switch {
 		case err != nil:
 			return p, found(unanswered, retry.Outage("store_unavailable", err))
 		case none:
@@ -76,16 +82,6 @@ func (s *Service) order(ctx context.Context, d *delivery) (p position, f finding
 	p.read, p.waits = true, !p.due.IsZero() || p.lane.Behind(d.message)
 	p.ends = !p.waits
 	return p, finding{}
-}
-
-// noneWait reports whether no message of a queue waits in a lane, as it was read less than noneWaitFor ago.
-func (s *Service) noneWait(ctx context.Context, q *queue) (bool, error) {
-	return q.noneWait.Get(ctx, "", func(ctx context.Context) (bool, time.Duration, error) {
-		ctx, cancel := context.WithTimeout(ctx, bookkeeping)
-		defer cancel()
-		none, err := lane.Calm(ctx, s.config.Store, q.ID)
-		return none, noneWaitFor, err
-	})
 }
 
 // run is what is recorded of an attempt's event. That of a broken message hangs on the message alone, so that it cannot

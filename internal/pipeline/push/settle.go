@@ -17,13 +17,12 @@ import (
 	"billhook/internal/retry"
 )
 
-// settle is the step after a message was found not to be handled now. It looks up what becomes of the message, and does
-// that. Where the record or the lane is not as assumed, what it finds is settled next.
+// settle does what the table of dispositions says. Where the record or the lane is not as assumed, it returns what it found.
 func (s *Service) settle(ctx context.Context, a *attempt, f finding) finding {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
 	defer cancel()
 	if f.state == failed {
-		f.means, f.failure = a.exhausted(f.means, f.failure, f.attempt)
+		f = f.exhausted(a.allowed)
 	}
 	var then disposition
 	then, f.due = s.dispose(a, f)
@@ -309,9 +308,9 @@ func (s *Service) read(a *attempt, seen dedupe.Seen) finding {
 	return final(reply)
 }
 
-// leave is the last step. It settles a replay that has ended without a commit. It publishes the emissions before the
-// answer, so that they come before those of a next event of the key; the relay publishes what cannot be published now.
-// Then it removes the message's lane, if that was its last: while a lane is left, each event of its queue costs a read.
+// leave settles a replay that has ended without a commit. It publishes the emissions before the answer, so that they come
+// before those of a next event of the key; the relay publishes what cannot be published now. Then it removes the message's
+// lane, if that was its last: while a lane is left, each event of its queue costs a read.
 func (s *Service) leave(ctx context.Context, a *attempt, reply answer) answer {
 	if err := s.settleReplay(ctx, a, reply); err != nil {
 		s.warn(ctx, "end of a replay not written", a)

@@ -54,10 +54,11 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	if a.broken == nil {
 		t.Attempt = a.run.Attempt()
 	}
+	f.attempt = t.Attempt
+	f = f.exhausted(a.allowed)
 	t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []dryrun.Call{}
-	means, failure := a.exhausted(f.means, f.failure, t.Attempt)
-	t.Outcome, t.Status, t.Reason, t.Detail = retry.Retry, int(means.Class), means.Reason, detail(failure)
-	if means.Class.Terminal() {
+	t.Outcome, t.Status, t.Reason, t.Detail = retry.Retry, int(f.means.Class), f.means.Reason, detail(f.failure)
+	if f.means.Class.Terminal() {
 		if t.Outcome = retry.DeadLettered; q.DeadLetter.Drop {
 			t.Outcome = retry.Dropped
 		}

@@ -139,9 +139,9 @@ func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
 	return l, nil
 }
 
-// Calm reports whether no ordering key of a queue has a lane, so that no message of it can
+// NoneWaits reports whether no ordering key of a queue has a lane, so that no message of it can
 // be behind another. It is one read.
-func Calm(ctx context.Context, from store.Querier, queue string) (bool, error) {
+func NoneWaits(ctx context.Context, from store.Querier, queue string) (bool, error) {
 	page, err := from.Query(ctx, store.Query{Collection: Delayed.Lanes(), Equal: map[string]any{"queue": queue}, Limit: 1})
 	if err != nil {
 		return false, fmt.Errorf("lane: look for lanes: %w", err)

@@ -62,7 +62,7 @@ func (s *Service) order(ctx context.Context, d *delivery) (p position, f finding
 		none, err := d.queue.noneWait.Get(ctx, "", func(ctx context.Context) (bool, time.Duration, error) {
 			ctx, cancel := context.WithTimeout(ctx, bookkeeping)
 			defer cancel()
-			none, err := lane.Calm(ctx, s.config.Store, d.queue.ID)
+			none, err := lane.NoneWaits(ctx, s.config.Store, d.queue.ID)
 			return none, noneWaitFor, err
 		})
 		switch {

@@ -189,55 +189,44 @@ func drawEvent(t *rapid.T, c *catalog.Catalog) deed {
 	one := func(name string, of ...string) string { return rapid.SampledFrom(of).Draw(t, name) }
 	id, order, product := "e"+one("event", "1", "2", "3", "4", "5", "6"), one("order", "o1", "o2"), one("product", "cap", "hat")
 	uid, customer, subscription := one("uid", "", "u1", "u2"), one("customer", "c1", "c2"), one("subscription", "s1", "s2")
-	kind := one("kind", "paid", "paid", "refunded", "chargeback", "renewed", "used", "created", "confirmed", "shipped", "invoice", "reverted", "refund", "payment")
-	paynow := func(eventType string, data contract.PayNowData) (string, contract.Body) {
-		return "points.credit", contract.Of(&contract.PayNow{EventID: id, EventType: eventType, Timestamp: "2026-03-02T10:00:00Z", Data: data})
+	const at = "2026-03-02T10:00:00Z"
+	type sent struct {
+		handler string
+		body    contract.Body
 	}
-	event := func(name, eventType string, data map[string]any) (string, contract.Body) {
-		return name, contract.Of(&contract.Event{ID: id, Type: eventType, Timestamp: "2026-03-02T10:00:00Z", Version: 1, Data: data})
+	paynow := func(eventType string, data contract.PayNowData) sent {
+		return sent{"points.credit", contract.Of(&contract.PayNow{EventID: id, EventType: eventType, Timestamp: at, Data: data})}
 	}
-	of := contract.PayNowData{Order: &contract.Order{ID: order, CustomerID: customer, Currency: "USD", Total: "10.00"}}
-	var name string
-	var body contract.Body
-	switch kind {
-	case "paid":
-		of.Order.Items = []contract.Item{{ProductID: product, Quantity: 1}}
-		name, body = paynow(contract.OrderPaid, of)
-	case "refunded":
-		of.Refund = &contract.Refund{ID: one("refund", "r1", "r2"), Amount: "2.50"}
-		name, body = paynow(contract.OrderRefunded, of)
-	case "chargeback":
-		name, body = paynow("order.chargeback", of)
-	case "renewed":
-		name, body = paynow(contract.SubscriptionRenewed, contract.PayNowData{Subscription: &contract.Subscription{
+	event := func(name, eventType string, data map[string]any) sent {
+		return sent{name, contract.Of(&contract.Event{ID: id, Type: eventType, Timestamp: at, Version: 1, Data: data})}
+	}
+	envelope := func(name, action string, payload contract.Payload) sent {
+		return sent{name, contract.Of(&contract.Envelope{ID: id, Action: action, CreatedAt: at, Payload: payload})}
+	}
+	of := contract.Order{ID: order, CustomerID: customer, Currency: "USD", Total: "10.00"}
+	items := of
+	items.Items = []contract.Item{{ProductID: product, Quantity: 1}}
+	paid := paynow(contract.OrderPaid, contract.PayNowData{Order: &items})
+	m := rapid.SampledFrom([]sent{
+		paid, paid, paynow("order.chargeback", contract.PayNowData{Order: &of}),
+		paynow(contract.OrderRefunded, contract.PayNowData{Order: &of, Refund: &contract.Refund{ID: one("refund", "r1", "r2"), Amount: "2.50"}}),
+		paynow(contract.SubscriptionRenewed, contract.PayNowData{Subscription: &contract.Subscription{
 			ID: subscription, CustomerID: customer, PeriodStart: "2026-03-01T00:00:00Z", PeriodEnd: "2026-04-01T00:00:00Z",
-		}})
-	case "used":
-		name, body = event("usage.track", "usage_tracking", map[string]any{"subscription_id": subscription, "meter": "calls", "quantity": 7000})
-	case "created":
-		name, body = event("orders.create", "order.created", map[string]any{"order_id": order, "items": []any{map[string]any{"product_id": product, "quantity": 2}}})
-	case "confirmed":
-		name, body = event("orders.create", "order.payment_confirmed", map[string]any{"order_id": order, "payment_id": customer})
-	case "shipped":
-		name, body = event("orders.create", "order.shipped", map[string]any{"order_id": order})
-	case "invoice":
-		name, body = event(catalog.JournalRevert, "billing.invoice.paid", map[string]any{"invoice_id": order, "amount": "119.00", "currency": "EUR"})
-	case "reverted":
-		name, body = event(catalog.JournalRevert, "billing.invoice.reverted", map[string]any{"reverts": "e" + one("reverts", "1", "2", "3")})
-	case "refund":
-		name, body = "refunds.initiate", contract.Of(&contract.Envelope{
-			ID: id, Action: "refund", CreatedAt: "2026-03-02T10:00:00Z", Payload: contract.Payload{PaymentID: order, SubscriptionID: subscription},
-		})
-	default:
-		name, body = "payments.initiate", contract.Of(&contract.Envelope{
-			ID: id, Action: "renewal", CreatedAt: "2026-03-02T10:00:00Z", Payload: contract.Payload{SubscriptionID: subscription, Amount: "9.99", Currency: "EUR"},
-		})
-	}
-	q, ok := c.HandledBy(name)
-	require.True(t, ok, name)
-	data, err := body.Append(nil)
+		}}),
+		event("usage.track", "usage_tracking", map[string]any{"subscription_id": subscription, "meter": "calls", "quantity": 7000}),
+		event("orders.create", "order.created", map[string]any{"order_id": order, "items": []any{map[string]any{"product_id": product, "quantity": 2}}}),
+		event("orders.create", "order.payment_confirmed", map[string]any{"order_id": order, "payment_id": customer}),
+		event("orders.create", "order.shipped", map[string]any{"order_id": order}),
+		event(catalog.JournalRevert, "billing.invoice.paid", map[string]any{"invoice_id": order, "amount": "119.00", "currency": "EUR"}),
+		event(catalog.JournalRevert, "billing.invoice.reverted", map[string]any{"reverts": "e" + one("reverts", "1", "2", "3")}),
+		envelope("refunds.initiate", "refund", contract.Payload{PaymentID: order, SubscriptionID: subscription}),
+		envelope("payments.initiate", "renewal", contract.Payload{SubscriptionID: subscription, Amount: "9.99", Currency: "EUR"}),
+	}).Draw(t, "event")
+	q, ok := c.HandledBy(m.handler)
+	require.True(t, ok, m.handler)
+	data, err := m.body.Append(nil)
 	require.NoError(t, err)
-	_, eventType := body.Identity()
+	_, eventType := m.body.Identity()
 	key := one("key", "", customer)
 	attributes := map[string]string{"event_id": id, "event_type": eventType, "contract": q.Contract, "routing_key": eventType, "ordering_key": "unknown"}
 	for attribute, value := range map[string]string{"ordering_key": key, "uid": uid, "paynow_customer_id": customer} {

@@ -354,6 +354,9 @@ func (r *surface) shown(name string, value any) any {
 	case map[string]any:
 		shown := map[string]any{}
 		for member, inner := range v {
+			if member == "cause" { // it has what was counted by then
+				continue
+			}
 			_, number := inner.(json.Number)
 			ofTarget := v["breaker_failures"] != nil && slices.Contains([]string{"answers", "instances", "last"}, member)
 			if number && v["in"] != nil || ofTarget || member == "payload_hash" && v["event_type"] == "product.sold" {

@@ -354,8 +354,8 @@ func (r *surface) shown(name string, value any) any {
 	case map[string]any:
 		shown := map[string]any{}
 		for member, inner := range v {
-			if member == "cause" { // it has what was counted by then
-				continue
+			if _, is := inner.(string); is && member == "cause" && v["last_hour"] != nil {
+				continue // of a queue it has what was counted by then
 			}
 			_, number := inner.(json.Number)
 			ofTarget := v["breaker_failures"] != nil && slices.Contains([]string{"answers", "instances", "last"}, member)

@@ -49,7 +49,8 @@ func (s *Service) deliver(ctx context.Context, q *queue, e envelope) (answer, *d
 		s.config.Rates.Arrived(q.ID)
 	}
 	// Of an attempt that kills its worker nothing else is left.
-	s.config.Log.LogAttrs(ctx, slog.LevelInfo, "received", about(d, slog.Int("delivery_attempt", e.number), slog.String("instance", s.config.Instance))...)
+	s.config.Log.LogAttrs(ctx, slog.LevelInfo, "received", about(d,
+		slog.Int("delivery_attempt", e.number), slog.String("instance", s.config.Instance))...)
 	for resumed := 0; ; resumed++ {
 		a := &attempt{delivery: d, known: known, waited: waited}
 		reply := s.attempt(ctx, a)

@@ -214,7 +214,8 @@ func decodeEvent(contracts *contract.Set, q *queue, d envelope) (handler.Event, 
 	record.Customer = contract.CustomerOf(record.Tenant, attributes[contract.AttrCustomerID])
 	return handler.Event{
 		Queue: q.ID, Tenant: record.Tenant, ID: record.EventID, Type: record.EventType, Contract: q.Contract,
-		CorrelationID: record.CorrelationID, OrderingKey: record.OrderingKey, MessageID: d.messageID, PublishedAt: d.publishedAt, Body: body, Attributes: attributes,
+		CorrelationID: record.CorrelationID, OrderingKey: record.OrderingKey, MessageID: d.messageID,
+		PublishedAt: d.publishedAt, Body: body, Attributes: attributes,
 	}, record, nil
 }
 

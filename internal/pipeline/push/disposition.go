@@ -91,13 +91,15 @@ var (
 	notEvery     = condition{"other messages may succeed", func(s *situation) bool { return s.means.Scope != retry.EveryMessage }}
 	unavailable  = condition{"what it calls is down (503)", func(s *situation) bool { return s.means.Class == retry.Unavailable }}
 	counts       = condition{"the attempt counts", func(s *situation) bool { return s.means.Counts }}
-	soon         = condition{"it can go on within 2 s, and be answered in time", func(s *situation) bool { return !s.next.IsZero() && !s.next.After(s.latest) }}
-	notWaited    = condition{"its request has not just waited for it", func(s *situation) bool { return !s.waited }}
-	noRecords    = condition{"the queue keeps no records", func(s *situation) bool { return !s.queue.Remembers() }}
-	asksForMore  = condition{"the called service asks for a longer wait than the policy's", func(s *situation) bool { return s.asked > s.wait }}
-	oneTarget    = condition{"all messages of the queue go to one target", func(s *situation) bool { return s.queue.oneTarget }}
-	manyTargets  = condition{"the queue has several targets, or none", func(s *situation) bool { return !s.queue.oneTarget }}
-	brokersWait  = condition{"the broker's own wait is the policy's", func(s *situation) bool {
+	soon         = condition{"it can go on within 2 s, and be answered in time", func(s *situation) bool {
+		return !s.next.IsZero() && !s.next.After(s.latest)
+	}}
+	notWaited   = condition{"its request has not just waited for it", func(s *situation) bool { return !s.waited }}
+	noRecords   = condition{"the queue keeps no records", func(s *situation) bool { return !s.queue.Remembers() }}
+	asksForMore = condition{"the called service asks for a longer wait than the policy's", func(s *situation) bool { return s.asked > s.wait }}
+	oneTarget   = condition{"all messages of the queue go to one target", func(s *situation) bool { return s.queue.oneTarget }}
+	manyTargets = condition{"the queue has several targets, or none", func(s *situation) bool { return !s.queue.oneTarget }}
+	brokersWait = condition{"the broker's own wait is the policy's", func(s *situation) bool {
 		return s.queue.BrokerKeepsTime() && (s.number == 0 || s.number == s.finding.attempt)
 	}}
 	inBudget = condition{"the queue's `nack_budget` has one left", func(s *situation) bool { return s.queue.nacks.AllowN(s.now, 1) }} // and takes it

@@ -235,11 +235,11 @@ func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 }
 
 // inProcess makes a handler a server without a network, so that time in a bubble passes.
-type inProcess struct{ http.Handler }
+type inProcess http.HandlerFunc
 
 func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	recorder := httptest.NewRecorder()
-	p.ServeHTTP(recorder, r)
+	p(recorder, r)
 	return recorder.Result(), nil
 }
 
@@ -276,13 +276,6 @@ func (c *callee) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, nil
 }
 
-// publisher is a function that publishes.
-type publisher func(ctx context.Context, topic string, m contract.Message) (string, error)
-
-func (p publisher) Publish(ctx context.Context, topic string, m contract.Message) (string, error) {
-	return p(ctx, topic, m)
-}
-
 // waits is the longest wait of the events of a queue beside another queue, which gets so many events for each of the
 // first one's and posts them to a sick target.
 func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
@@ -291,7 +284,8 @@ func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 	well := &callee{takes: 50 * time.Millisecond, at: map[string]time.Time{}}
 	var queues []catalog.Queue
 	var simulator *standin.Simulator
-	w := open(t, func(c *worker.Config) {
+	var w *worker.Worker
+	w = open(t, func(c *worker.Config) {
 		like, ok := c.Catalog.Queue("pay-subscription-update")
 		require.True(t, ok)
 		entry, _ := like.Handler("renewal")
@@ -315,15 +309,14 @@ func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 		}
 		c.Catalog = &catalog.Catalog{Contracts: c.Catalog.Contracts, Queues: queues}
 		c.AfterFunc = alarm.AfterFunc
-		c.Publisher = publisher(func(ctx context.Context, topic string, m contract.Message) (string, error) {
-			return simulator.Publish(ctx, topic, m)
+		var err error
+		simulator, err = standin.NewSimulator(standin.SimulatorConfig{
+			ProjectID: "p", Subscriptions: standin.Topology(queues), PushBaseURL: "http://worker",
+			Client: &http.Client{Transport: inProcess(func(out http.ResponseWriter, r *http.Request) { w.ServeHTTP(out, r) })},
 		})
+		require.NoError(t, err)
+		c.Publisher = simulator
 	})
-	var err error
-	simulator, err = standin.NewSimulator(standin.SimulatorConfig{
-		ProjectID: "p", Subscriptions: standin.Topology(queues), PushBaseURL: "http://worker", Client: &http.Client{Transport: inProcess{w}},
-	})
-	require.NoError(t, err)
 	t.Cleanup(func() { w.Drain(); require.NoError(t, simulator.Close()) })
 	send := func(topic, id string) {
 		data, err := asks(id, "renewal", contract.Payload{SubscriptionID: "subscription-" + id}).Append(nil)

@@ -137,20 +137,6 @@ func TestMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 	}
 }
 
-// paying is a worker whose gateway is at the handler, and for which no time passes.
-func paying(t *testing.T, at http.Handler) (*worker.Worker, worker.Config) {
-	t.Helper()
-	server := httptest.NewServer(at)
-	t.Cleanup(server.Close)
-	now := time.Now()
-	c := config(t, func(c *worker.Config) {
-		c.Now, c.Targets = func() time.Time { return now }, postedTo(t, c.Catalog, server.URL)
-	})
-	w, err := worker.New(c)
-	require.NoError(t, err)
-	return w, c
-}
-
 func asks(id, action string, payload contract.Payload) contract.Body {
 	return contract.Of(&contract.Envelope{ID: id, Action: action, CreatedAt: "2026-03-02T10:15:00Z", Payload: payload})
 }
@@ -185,7 +171,7 @@ func TestStatusOfTheGatewayDecidesThePayment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, c := paying(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				a := test.post
 				if r.Method == http.MethodGet {
 					a = test.get
@@ -195,6 +181,12 @@ func TestStatusOfTheGatewayDecidesThePayment(t *testing.T) {
 					_, _ = w.Write([]byte(a.body))
 				}
 			}))
+			t.Cleanup(server.Close)
+			c := config(t, func(c *worker.Config) {
+				c.Now, c.Targets = func() time.Time { return morning }, postedTo(t, c.Catalog, server.URL)
+			})
+			p, err := worker.New(c)
+			require.NoError(t, err)
 			name, ask := "refunds.initiate", asks("r-1", "refund", contract.Payload{PaymentID: "pay-1"})
 			if strings.HasPrefix(test.says, payments.Paid) {
 				name, ask = "payments.initiate", asks("r-1", "renewal", contract.Payload{SubscriptionID: "s-1"})

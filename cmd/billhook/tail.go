@@ -33,7 +33,8 @@ const (
 
 // eventsCommand has the commands about events that are no operation.
 func (p *program) eventsCommand() *cobra.Command {
-	command, ask := p.under("events", "", false)
+	command := &cobra.Command{Use: "events"}
+	ask := p.worker(command)
 	command.AddCommand(p.eventsTail(ask), p.tryCommand(ask))
 	return command
 }

@@ -106,22 +106,6 @@ func (i *Item) note(act Act) {
 // Died is when the message was dead-lettered, or else when it was kept.
 func (i Item) Died() time.Time { return cmp.Or(i.DeadLettered, i.Kept) }
 
-// Became says what has become of it since somebody began to deal with it.
-func (i Item) Became() string {
-	switch {
-	case i.State == Open && i.ReplayCount > 0:
-		return "dead again"
-	case i.State == Open:
-		return "still open"
-	case i.State == Replayed:
-		return "still waiting"
-	case i.State == Completed:
-		return "completed by hand"
-	default:
-		return string(cmp.Or(i.Outcome, retry.Outcome(i.State)))
-	}
-}
-
 func (i Item) tenant() string { return cmp.Or(i.Tenant, contract.DefaultTenant) }
 
 // Key is the item's key.

@@ -11,6 +11,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/lane"
+	"billhook/internal/retry"
 )
 
 // Kept is one dead letter with the attributes of its message.
@@ -96,4 +97,20 @@ func (o *Operator) Later(ctx context.Context, item Item) (*Later, error) {
 	later.Waiting += min(kept, laterLooked)
 	later.More = later.More || kept > laterLooked
 	return &later, err
+}
+
+// Became says what has become of it since somebody began to deal with it.
+func (i Item) Became() string {
+	switch {
+	case i.State == Open && i.ReplayCount > 0:
+		return "dead again"
+	case i.State == Open:
+		return "still open"
+	case i.State == Replayed:
+		return "still waiting"
+	case i.State == Completed:
+		return "completed by hand"
+	default:
+		return string(cmp.Or(i.Outcome, retry.Outcome(i.State)))
+	}
 }

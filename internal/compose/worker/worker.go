@@ -278,7 +278,7 @@ func New(config Config) (*Worker, error) {
 	})
 	api.Routes(router)
 	sessions := ops.NewSessions(config.Access, []byte(uuid.NewString()), config.Log, config.Now)
-	site, err := pages.New(pages.Config{API: api.Caller(), Declared: api.Operations, Guard: sessions.Guard, Sessions: sessions, Catalog: config.Catalog, Environment: config.Environment, Live: !config.Access.OpenOnLoopback, Log: config.Log, Now: config.Now})
+	site, err := pages.New(pages.Config{API: api.Console(), Declared: api.Operations, Guard: sessions.Guard, Sessions: sessions, Catalog: config.Catalog, Environment: config.Environment, Live: !config.Access.OpenOnLoopback, Log: config.Log, Now: config.Now})
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}

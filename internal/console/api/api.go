@@ -33,7 +33,11 @@ type Server struct {
 	Store store.GetCommitter
 }
 
-var errQuery = serve.Refuse(http.StatusBadRequest, "query_invalid", "The query string is malformed.")
+var (
+	// errNobody is a wall behind those that let people in.
+	errNobody = serve.Refuse(http.StatusForbidden, "forbidden", "Nobody was let in for this.")
+	errQuery  = serve.Refuse(http.StatusBadRequest, "query_invalid", "The query string is malformed.")
+)
 
 // maxBody is the largest body of a request, in bytes.
 const maxBody = 64 << 10
@@ -126,7 +130,11 @@ func param(r *http.Request, name string) string {
 // error is the *serve.Problem that it is answered with, or wraps the context's.
 func (s *Server) Call(ctx context.Context, o console.Operation, in console.Input) (any, error) {
 	in.Now = s.Now().UTC()
-	answer, err := o.Call(ctx, s.Author(ctx), in)
+	by := s.Author(ctx)
+	if by == (audit.Author{}) {
+		return nil, errNobody
+	}
+	answer, err := o.Call(ctx, by, in)
 	if err != nil {
 		if ended := context.Cause(ctx); ended != nil {
 			return nil, ended

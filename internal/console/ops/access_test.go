@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
@@ -169,15 +170,19 @@ func TestAPageCallsTheAPIAsThePersonWhoWasLetIn(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	api := r.over(r.store)
-	caller := api.Caller()
-	require.Error(t, caller.Call(t.Context(), http.MethodGet, "/v1/ops/queues", nil, nil), "nobody asks")
+	calls := func(ctx context.Context, name string, in console.Input) error {
+		o, ok := api.Operations.Find(name)
+		require.True(t, ok)
+		_, err := api.Console().Call(ctx, o, in)
+		return err
+	}
+	dearer := console.Input{Path: map[string]string{"id": "hat"}, Body: []byte(`{"points":300,"why":"dearer"}`)}
+	require.Error(t, calls(t.Context(), "products set", dearer), "nobody asks")
 	inPage(t, api, func(request *http.Request) {
-		ctx, found, problem := request.Context(), ops.Queues{}, (*serve.Problem)(nil)
-		require.NoError(t, caller.Call(ctx, http.MethodGet, "/v1/ops/queues", nil, &found))
-		require.Len(t, found.Items, len(queues.Queues))
-		require.ErrorAs(t, caller.Call(ctx, http.MethodPost, "/v1/ops/dead-letters/replay", ops.Reason{Why: "tried"}, nil), &problem)
-		require.Equal(t, "queue_unknown", problem.Code)
-		require.NoError(t, caller.Call(ctx, http.MethodPut, "/v1/ops/products/hat", map[string]any{"points": 300, "why": "dearer"}, nil))
+		require.NoError(t, calls(request.Context(), "products set", dearer))
+		problem := (*serve.Problem)(nil)
+		require.ErrorAs(t, calls(request.Context(), "products set", console.Input{Path: dearer.Path, Body: []byte(`{"points":300}`)}), &problem)
+		require.Equal(t, http.StatusUnprocessableEntity, problem.Status)
 	})
 	require.Contains(t, r.get(t, "products/hat/changes", nil), `"who":"local:ann"`)
 }
@@ -193,6 +198,8 @@ func TestAChangeThatWasMadeIsNotSaidToHaveFailed(t *testing.T) {
 			defer cancel()
 			return do()
 		}
-		require.NoError(t, api.Caller().Call(ctx, http.MethodPut, "/v1/ops/products/hat", map[string]any{"points": 300, "why": "dearer"}, nil))
+		set, _ := api.Operations.Find("products set")
+		_, err := api.Console().Call(ctx, set, console.Input{Path: map[string]string{"id": "hat"}, Body: []byte(`{"points":300,"why":"dearer"}`)})
+		require.NoError(t, err)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
 	"github.com/go-json-experiment/json"
 
 	"billhook/internal/console"
@@ -48,7 +49,7 @@ func (a *API) routes(r chi.Router) {
 		a.Console().Routes(r)
 		r.Get("/v1/ops/events/tail", a.tail)
 	})
-	r.With(bounded(maxTried)).Post("/v1/ops/events/try", answer(a, a.try))
+	r.With(middleware.RequestSize(maxTried)).Post("/v1/ops/events/try", answer(a, a.try))
 }
 
 // Console serves what is declared as operations.
@@ -96,38 +97,16 @@ func (a *API) problem(ctx context.Context, err error) *serve.Problem {
 	return p
 }
 
-// The largest body of a request, in bytes, and of one for a trial: a message and the files of a catalog.
-const (
-	maxRequest = 64 << 10
-	maxTried   = 4 << 20
-)
-
-func bounded(most int64) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			r.Body = http.MaxBytesReader(w, r.Body, most)
-			next.ServeHTTP(w, r)
-		})
-	}
-}
+// maxTried is the largest body of a trial, in bytes: a message and the files of a catalog.
+const maxTried = 4 << 20
 
 // readJSON reads the body of a request: one JSON value and nothing behind it. Names are exact,
 // known, and there once: another reader may take the other one of two. The error is an answer
 // with the advice.
 func readJSON(r *http.Request, into any, advice string) error {
-	_, err := readBody(r, into, advice)
-	return err
-}
-
-// Reason is the body of a request that changes something and names nothing else.
-type Reason struct {
-	Why string `json:"why"`
-}
-
-func readBody(r *http.Request, into any, advice string) (body []byte, err error) {
-	body, err = io.ReadAll(r.Body)
+	body, err := io.ReadAll(r.Body)
 	if err != nil || json.Unmarshal(body, into, json.RejectUnknownMembers(true)) != nil {
-		return nil, serve.Refuse(http.StatusBadRequest, "body_malformed", advice)
+		return serve.Refuse(http.StatusBadRequest, "body_malformed", advice)
 	}
-	return body, nil
+	return nil
 }

@@ -175,7 +175,7 @@ func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
 	if err != nil {
 		return grid{}, err
 	}
-	answer, err := p.API.Do(v.ctx, o, in)
+	answer, err := p.API.Call(v.ctx, o, in)
 	if err != nil {
 		return grid{}, err
 	}
@@ -215,7 +215,7 @@ func (p *Pages) now(v *visit, o console.Operation, given ...string) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	return p.API.Do(v.ctx, o, in)
+	return p.API.Call(v.ctx, o, in)
 }
 
 // detail is the page of one thing. Where there is none and one can be made by its id, it says so.
@@ -297,7 +297,7 @@ func (p *Pages) besides(v *visit, view *declaredView, name string) error {
 	if err != nil {
 		return err
 	}
-	answer, err := p.API.Do(v.ctx, o, in)
+	answer, err := p.API.Call(v.ctx, o, in)
 	if err != nil {
 		return err
 	}
@@ -393,7 +393,7 @@ func (p *Pages) send(v *visit, o console.Operation) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.API.Do(v.ctx, o, in)
+	return p.API.Call(v.ctx, o, in)
 }
 
 // at is the address of a page about the thing of the visit.

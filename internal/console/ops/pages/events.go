@@ -40,7 +40,7 @@ func (p *Pages) event(v *visit) (any, error) {
 	event, err := look[ops.Event](p, v, show.Name)
 	if problem := (*serve.Problem)(nil); errors.As(err, &problem) && problem.Code == "queue_needed" {
 		events, _ := p.Declared.Find("events ls")
-		answer, err := p.API.Do(v.ctx, events, console.Input{Query: url.Values{"event_id": {v.param("event_id")}, "limit": {rows}}})
+		answer, err := p.API.Call(v.ctx, events, console.Input{Query: url.Values{"event_id": {v.param("event_id")}, "limit": {rows}}})
 		if list, ok := answer.(console.List[ops.Line]); ok {
 			choices := gridOf(events.Columns, reflect.ValueOf(list.Items), "")
 			for i, line := range list.Items {

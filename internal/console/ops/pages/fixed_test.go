@@ -41,7 +41,7 @@ type fixed struct {
 	asked   []string
 }
 
-func (a *fixed) Call(_ context.Context, method, path string, question, answer any) error {
+func (a *fixed) answer(_ context.Context, method, path string, question, answer any) error {
 	asked, err := json.Marshal(question)
 	if err != nil {
 		return err
@@ -61,8 +61,8 @@ func (a *fixed) Call(_ context.Context, method, path string, question, answer an
 	return json.Unmarshal(body, answer)
 }
 
-func (a *fixed) Do(ctx context.Context, o console.Operation, in console.Input) (any, error) {
-	return declared(ctx, a.Call, o, in)
+func (a *fixed) Call(ctx context.Context, o console.Operation, in console.Input) (any, error) {
+	return declared(ctx, a.answer, o, in)
 }
 
 // visit looks at a page over an API that answers so, or sends it a form. It returns what the API was asked.

@@ -88,7 +88,7 @@ type everything struct {
 	calls []string
 }
 
-func (e *everything) Call(ctx context.Context, method, path string, _, answer any) error {
+func (e *everything) answer(ctx context.Context, method, path string, _, answer any) error {
 	e.mu.Lock()
 	e.calls = append(e.calls, method+" "+path)
 	e.mu.Unlock()
@@ -105,8 +105,8 @@ func (e *everything) Call(ctx context.Context, method, path string, _, answer an
 	return nil
 }
 
-func (e *everything) Do(ctx context.Context, o console.Operation, in console.Input) (any, error) {
-	return declared(ctx, e.Call, o, in)
+func (e *everything) Call(ctx context.Context, o console.Operation, in console.Input) (any, error) {
+	return declared(ctx, e.answer, o, in)
 }
 
 // declared calls an operation by its route.

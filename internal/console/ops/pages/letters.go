@@ -124,7 +124,7 @@ func (p *Pages) confirm(v *visit, kind deadletter.Kind) (any, error) {
 	if err != nil {
 		return view, v.refused(err)
 	}
-	answer, err := p.API.Do(v.ctx, preview, in)
+	answer, err := p.API.Call(v.ctx, preview, in)
 	if err != nil {
 		return view, v.refused(err)
 	}
@@ -154,7 +154,7 @@ func (p *Pages) begin(v *visit, kind deadletter.Kind) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	answer, err := p.API.Do(v.ctx, begin, in)
+	answer, err := p.API.Call(v.ctx, begin, in)
 	if err != nil {
 		return "", err
 	}
@@ -175,7 +175,7 @@ func (p *Pages) run(v *visit, id string) (string, error) {
 	ctx, cancel := context.WithTimeout(v.ctx, v.longest*3/4)
 	defer cancel()
 	run, _ := p.Declared.Find("operations run") // it is declared
-	_, err := p.API.Do(ctx, run, console.Input{Path: map[string]string{"id": id}})
+	_, err := p.API.Call(ctx, run, console.Input{Path: map[string]string{"id": id}})
 	if errors.Is(err, context.DeadlineExceeded) && v.ctx.Err() == nil {
 		err = nil
 	}

@@ -30,12 +30,9 @@ import (
 
 // Caller calls the ops API for the person of the context.
 type Caller interface {
-	// Call sends question as JSON, if it is not nil, to a path of the API, which may have a query, and
-	// fills answer, if that is not nil. The error is the *serve.Problem that the API answers with, or
-	// wraps the context's.
-	Call(ctx context.Context, method, path string, question, answer any) error
-	// Do calls a declared operation, and returns a value of its answer's type. The error is as of Call.
-	Do(ctx context.Context, o console.Operation, in console.Input) (any, error)
+	// Call calls a declared operation, and returns a value of its answer's type. The error is the *serve.Problem that the
+	// API answers with, or wraps the context's.
+	Call(ctx context.Context, o console.Operation, in console.Input) (any, error)
 }
 
 // Config is what Pages are made of.

@@ -97,7 +97,7 @@ func openShop(t testing.TB, third partner) *shop {
 			Endpoints: &endpoints.Keeper{Store: db, Poster: third, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
 		}),
 	}
-	site, err := pages.New(pages.Config{Longest: time.Minute, API: api.Caller(), Declared: api.Operations, Guard: ops.NewSessions(api.Access, nil, log, now).Guard, Catalog: c, Log: log, Now: now})
+	site, err := pages.New(pages.Config{Longest: time.Minute, API: api.Console(), Declared: api.Operations, Guard: ops.NewSessions(api.Access, nil, log, now).Guard, Catalog: c, Log: log, Now: now})
 	require.NoError(t, err)
 	router := chi.NewRouter()
 	site.Routes(router)

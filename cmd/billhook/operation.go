@@ -114,7 +114,7 @@ func (p *program) operation(of *console.Catalog, o console.Operation, ask func()
 			use, arguments = use+" [<"+name(f)+">]", arguments+1
 		case f.Argument:
 			use, arguments, required = use+" <"+name(f)+">", arguments+1, required+1
-		case f.Name == "why" || f.Name == "page" || f.Expects != "":
+		case f.Name == "why" || f.Name == "page" || f.Expects != "" || !f.Typed():
 			continue
 		default:
 			if f.Name == "limit" {

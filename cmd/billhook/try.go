@@ -11,13 +11,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/console"
-	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/dryrun"
 )
 
 func (p *program) tryCommand(ask func() client) *cobra.Command {
 	var file, folder string
-	var question ops.Try
+	var question dryrun.Try
 	command := &cobra.Command{
 		Use:   "try <event id> | try -f <file> --queue <queue>",
 		Short: "Show what the worker would write, emit and call, and do nothing",
@@ -46,14 +45,14 @@ func (p *program) tryCommand(ask func() client) *cobra.Command {
 	return command
 }
 
-func readMessage(file string, question *ops.Try) error {
+func readMessage(file string, question *dryrun.Try) error {
 	data, err := os.ReadFile(filepath.Clean(file))
 	if err != nil {
 		return fmt.Errorf("-f: %w", err)
 	}
 	var letter struct {
 		Queue string `json:"queue"`
-		ops.TriedMessage
+		dryrun.TriedMessage
 	}
 	if json.Unmarshal(data, &letter) == nil && letter.Attributes != nil {
 		question.Message = &letter.TriedMessage
@@ -61,7 +60,7 @@ func readMessage(file string, question *ops.Try) error {
 			question.Queue = letter.Queue
 		}
 	} else {
-		question.Message = &ops.TriedMessage{Data: data}
+		question.Message = &dryrun.TriedMessage{Data: data}
 	}
 	switch {
 	case !json.Valid(data):

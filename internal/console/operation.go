@@ -49,6 +49,8 @@ type Row struct {
 	Created bool
 	// Once: the answer is shown where it was asked for, and nowhere else, such as a secret.
 	Once bool
+	// Body is the largest body of a request, in bytes; 0: 64 KiB.
+	Body int64
 	// Empty says of a list without items what would be in it, and how it gets there.
 	Empty string
 	// Errors are how its errors are answered; any other means that the store did not answer.

@@ -177,7 +177,7 @@ func (o Operation) body(body []byte, into reflect.Value) error {
 	if json.Unmarshal(body, into.Addr().Interface(), json.RejectUnknownMembers(true)) != nil {
 		return malformed()
 	}
-	if change, ok := into.FieldByName("Change").Interface().(Change); o.Needs >= Reason && ok {
+	if change := partOf[Change](into); change != nil {
 		if strings.TrimSpace(change.Why) == "" {
 			return fmt.Errorf("%w: a change needs a reason: say why", audit.ErrInvalid)
 		}
@@ -196,8 +196,9 @@ func (o Operation) body(body []byte, into reflect.Value) error {
 // advice is what a body looks like.
 func advice(fields []Field) string {
 	var members []string
+	required := slices.ContainsFunc(fields, func(f Field) bool { return f.Required })
 	for _, f := range fields {
-		if f.Required {
+		if f.Required || !required {
 			members = append(members, strconv.Quote(f.Name)+": "+f.example())
 		}
 	}
@@ -319,6 +320,12 @@ func set(into reflect.Value, text string, now time.Time) error {
 	return nil
 }
 
+// Typed reports whether a person can type the value: it has no members of its own.
+func (f Field) Typed() bool {
+	moment := f.Type == reflect.TypeFor[Moment]() || f.Type == reflect.TypeFor[time.Time]()
+	return moment || (f.Type.Kind() != reflect.Struct && f.Type.Kind() != reflect.Map)
+}
+
 // Check reports what is wrong with a text for the field; nil: its type takes it.
 func (f Field) Check(text string) error {
 	return set(reflect.New(f.Type).Elem(), text, time.Time{}.Add(maxAge))
@@ -336,7 +343,7 @@ func (o Operation) Input(get func(Field) (text string, given bool)) (Input, erro
 			in.Path[f.Name] = text
 		case f.In == InQuery && text != "":
 			in.Query.Set(f.Name, text)
-		case f.In == InBody:
+		case f.In == InBody && f.Typed():
 			value := reflect.New(f.Type).Elem()
 			if err := set(value, text, time.Time{}); err != nil {
 				return in, Refuse(Refused, "refused", "The field "+f.Name+" takes "+err.Error()+".")

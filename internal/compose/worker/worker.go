@@ -248,7 +248,6 @@ func New(config Config) (*Worker, error) {
 	tries := &dryrun.Trials{Store: listed, Now: config.Now, Worker: config.trial}
 	api := &ops.API{
 		Reads: reads, Access: config.Access, Log: config.Log, Operator: operator,
-		Tries: tries,
 		Operations: operations.All(operations.Apps{
 			Store: listed, Reads: reads, Log: config.Log, Letters: operator, Tries: tries,
 			Pauses:  &pause.Keeper{Store: listed, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},

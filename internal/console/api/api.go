@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -63,12 +64,12 @@ func (s *Server) serve(o console.Operation, w http.ResponseWriter, r *http.Reque
 	ctx := r.Context()
 	in, err := InputOf(o, r)
 	if err != nil {
-		s.problem(ctx, o, err).Write(w)
+		s.Problem(ctx, o, err).Write(w)
 		return
 	}
 	change, before, err := s.begin(ctx, o, in, r.Header.Get(headerKey))
 	if err != nil {
-		s.problem(ctx, o, err).Write(w)
+		s.Problem(ctx, o, err).Write(w)
 		return
 	}
 	body := []byte(before)
@@ -81,7 +82,7 @@ func (s *Server) serve(o console.Operation, w http.ResponseWriter, r *http.Reque
 		}
 		problem := (*serve.Problem)(nil)
 		if err != nil {
-			problem = s.problem(ctx, o, err)
+			problem = s.Problem(ctx, o, err)
 		}
 		if failed := change.end(ctx, o, body, problem); failed != nil {
 			s.Log.LogAttrs(ctx, slog.LevelWarn, "answer not kept", slog.String("operation", o.Name), slog.String("error", failed.Error()))
@@ -109,8 +110,8 @@ func InputOf(o console.Operation, r *http.Request) (in console.Input, err error)
 			in.Path[f.Name] = param(r, f.Name)
 		}
 	}
-	if in.Body, err = io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody)); err != nil {
-		return in, serve.Refuse(http.StatusBadRequest, "body_malformed", "The body could not be read: it has at most 64 KiB.")
+	if in.Body, err = io.ReadAll(http.MaxBytesReader(nil, r.Body, cmp.Or(o.Body, maxBody))); err != nil {
+		return in, serve.Refuse(http.StatusBadRequest, "body_malformed", fmt.Sprintf("The body could not be read: it has at most %d KiB.", cmp.Or(o.Body, maxBody)>>10))
 	}
 	return in, nil
 }
@@ -139,10 +140,14 @@ func (s *Server) Call(ctx context.Context, o console.Operation, in console.Input
 		if ended := context.Cause(ctx); ended != nil {
 			return nil, ended
 		}
-		return nil, s.problem(ctx, o, err)
+		return nil, s.Problem(ctx, o, err)
 	}
 	if o.Needs != console.Look {
-		s.Log.LogAttrs(ctx, slog.LevelInfo, "operation done", append(named(o, in), slog.String("operation", o.Name))...)
+		attrs := append(named(o, in), slog.String("operation", o.Name))
+		if o.Needs == console.Act { // of a change the audit says it
+			attrs = append(attrs, slog.String("who", s.Author(ctx).String()))
+		}
+		s.Log.LogAttrs(ctx, slog.LevelInfo, "operation done", attrs...)
 	}
 	return answer, nil
 }
@@ -157,8 +162,8 @@ func named(o console.Operation, in console.Input) (attrs []slog.Attr) {
 	return attrs
 }
 
-// problem is the answer to an error. It logs one that no row knows.
-func (s *Server) problem(ctx context.Context, o console.Operation, err error) *serve.Problem {
+// Problem is the answer to an error. It logs one that no row knows.
+func (s *Server) Problem(ctx context.Context, o console.Operation, err error) *serve.Problem {
 	if p := (*serve.Problem)(nil); errors.As(err, &p) {
 		return p
 	}

@@ -264,7 +264,7 @@ func TestATrialIsOfAnEventOrOfAMessage(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"event_id":"e1"}`: "", `{"queue":"orders","message":{"data":{"a":1}}}`: "", `{"queue":"orders","message":{"data_base64":"e30="}}`: "",
 		`{}`: "body_malformed", `{"event_id":"e1","message":{}}`: "body_malformed", `{"message":{}}`: "body_malformed", `{"queue":"orders","tenant":"t","message":{}}`: "body_malformed",
-		`{"event_id":"a b"}`: "event_id_invalid", `{"event_id":"e9"}`: "payload_not_kept", `{"event_id":"e1","queue":"nobody"}`: "queue_unknown",
+		`{"event_id":"a b"}`: "refused", `{"event_id":"e9"}`: "payload_not_kept", `{"event_id":"e1","queue":"nobody"}`: "queue_unknown",
 	} {
 		got := r.send(t, http.MethodPost, "/v1/ops/events/try", body)
 		require.Equal(t, want, codeOf(got.Body.String()), "%s: %s", body, got.Body)

@@ -8,6 +8,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
@@ -29,11 +30,11 @@ type KeptMessage struct {
 	// DeadLetter is the id of the dead letter that has it, and State where that stands.
 	DeadLetter string           `json:"dead_letter,omitempty" show:"Dead letter" link:"dead-letters"`
 	State      deadletter.State `json:"state,omitempty" show:"State"`
-	TriedMessage
+	dryrun.TriedMessage
 }
 
-func messageOf(m contract.Message) TriedMessage {
-	shown := TriedMessage{Attributes: m.Attributes, OrderingKey: m.OrderingKey}
+func messageOf(m contract.Message) dryrun.TriedMessage {
+	shown := dryrun.TriedMessage{Attributes: m.Attributes, OrderingKey: m.OrderingKey}
 	if data := jsontext.Value(m.Data); data.IsValid(jsontext.AllowDuplicateNames(true)) {
 		shown.Data = data
 	} else {

@@ -107,7 +107,6 @@ func (r *rig) over(s store.Store, changes ...func(*ops.API)) *ops.API {
 	api := &ops.API{
 		Reads: ops.Reads{Store: s, Catalog: queues, Now: now, NewID: uuid.NewString}, Access: r.access, Log: log, Timer: waiting(time.Hour),
 		Operator: letters,
-		Tries:    tries,
 	}
 	for _, change := range changes {
 		change(api)

@@ -327,6 +327,6 @@ func (a *API) tail(w http.ResponseWriter, r *http.Request) {
 		return stream.Send(look.ID, "lines", look)
 	})
 	if err != nil && !stream.Begun() {
-		a.refuse(w, r, err)
+		a.problem(r.Context(), err).Write(w)
 	}
 }

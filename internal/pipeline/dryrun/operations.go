@@ -8,8 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"billhook/catalog"
 	"billhook/internal/console"
+	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 )
@@ -70,18 +73,62 @@ func (p Previewed) Now() string {
 	return p.Trial.Would()
 }
 
-// untried is why a message is not tried.
-var untried = []console.Refusal{
+// failures are how the errors of a trial are answered.
+var failures = []console.Refusal{
+	{Of: ErrCatalog, Kind: console.Refused, Code: "catalog_refused", Detail: ""},
 	{Of: ErrNoQueue, Kind: console.Absent, Code: "queue_unknown", Detail: "The catalog runs no queue of that name or alias."},
 	{Of: ErrNotKept, Kind: console.Absent, Code: "payload_not_kept", Detail: "No payload of that event is kept: dead letters and what waits have theirs. Send the message in its place."},
+	{Of: ErrSeveral, Kind: console.Conflict, Code: "queue_needed", Detail: "Messages of several queues or tenants are kept under this event id; name one with queue or tenant."},
+}
+
+// Try asks what a worker would do of an event whose message is kept, or of a message that the request brings.
+type Try struct {
+	EventID string `json:"event_id,omitempty" validate:"omitempty,id" help:"event id"`
+	Queue   string `json:"queue,omitempty" help:"the queue, by id or alias, where several know the id"`
+	Tenant  string `json:"tenant,omitempty" help:"the tenant, where several have the id"`
+	// Message is one as it is on the topic.
+	Message *TriedMessage `json:"message,omitempty" help:"a message for the queue, in place of an event's"`
+	// Catalog are files, by their names, that replace those of the running catalog.
+	Catalog map[string]string `json:"catalog,omitempty" help:"files by their names, in place of those of the catalog"`
+}
+
+// TriedMessage is a message as a dead letter shows it.
+type TriedMessage struct {
+	// Data is the payload where it is JSON; else Base64 has it.
+	Data        jsontext.Value    `json:"data,omitempty" show:"Payload"`
+	Base64      []byte            `json:"data_base64,omitempty" show:"Payload (not JSON)"`
+	Attributes  map[string]string `json:"attributes,omitempty" show:"Attributes"`
+	OrderingKey string            `json:"ordering_key,omitempty" show:"Ordering key"`
+}
+
+// maxTried is the largest body of a request for a trial, in bytes: a message and the files of a catalog.
+const maxTried = 4 << 20
+
+func (d *Trials) answer(ctx context.Context, _ audit.Author, in Try) (Trial, error) {
+	asked := Asked{EventID: in.EventID, Queue: in.Queue, Tenant: in.Tenant, Files: in.Catalog}
+	switch m := in.Message; {
+	case (m == nil) == (in.EventID == ""), m != nil && (in.Queue == "" || in.Tenant != ""):
+		return Trial{}, console.Refuse(console.Malformed, "body_malformed", "Name an event_id, or a queue and a message for it.")
+	case m != nil:
+		data := []byte(m.Data)
+		if m.Base64 != nil {
+			data = m.Base64
+		}
+		asked.Message = &contract.Message{Data: data, Attributes: m.Attributes, OrderingKey: m.OrderingKey}
+	}
+	return d.Try(ctx, asked)
 }
 
 // previewTime is how long all trials of a preview may take.
 const previewTime = time.Second
 
-// Operations are the previews of what people do with dead letters.
+// Operations are trials, and the previews of what people do with dead letters.
 func (d *Trials) Operations(o *deadletter.Operator, c *catalog.Catalog) []console.Operation {
 	return []console.Operation{
+		console.New(console.Row{
+			Name: "events try", Path: "POST /v1/ops/events/try", Needs: console.Act, Once: true, Body: maxTried, Errors: failures,
+			Summary: "Show what the worker would write, emit and call, and do nothing",
+		}, d.answer),
 		console.New(console.Row{
 			Name: "dlq preview", Path: "GET /v1/ops/dead-letters/preview", Errors: deadletter.Failures,
 			Summary: "Show which dead letters an operation would touch, and what a worker would do of them now",
@@ -139,7 +186,7 @@ func (d *Trials) preview(ctx context.Context, o *deadletter.Operator, f deadlett
 
 // unknown says why a message could not be tried.
 func unknown(err error) string {
-	for _, known := range untried {
+	for _, known := range failures {
 		if errors.Is(err, known.Of) {
 			return known.Detail
 		}

@@ -347,8 +347,8 @@ func (p *Pages) form(v *visit, o console.Operation) (any, error) {
 		}
 	}
 	for _, f := range o.Fields {
-		if f.In == console.InBody && f.Name != "why" {
-			made := input{Field: f, Label: title(f.Name), Value: v.form(f.Name), Number: f.Type.Kind() == reflect.Int64, Hidden: f.Expects != ""}
+		if f.In == console.InBody && f.Name != "why" && f.Typed() {
+			made := input{Field: f, Label: title(f.Name), Value: cmp.Or(v.form(f.Name), v.query(f.Name)), Number: f.Type.Kind() == reflect.Int64, Hidden: f.Expects != ""}
 			if made.Hidden {
 				made.Value = expected[f.Expects]
 			}
@@ -366,6 +366,7 @@ func (p *Pages) once(v *visit, o console.Operation) (any, error) {
 	}
 	view := declaredView{Title: title(o.Verb()) + " " + o.Noun(), Noun: o.Noun(), Back: p.back(v, o), Done: true}
 	view.Facts, view.Tables = p.facts(v, o, answer)
+	view.Notes = console.Notes(answer)
 	return view, nil
 }
 

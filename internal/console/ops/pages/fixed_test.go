@@ -24,6 +24,7 @@ import (
 	"billhook/internal/console/ops/pages"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/env"
@@ -236,8 +237,8 @@ func TestAnEventIsOneStoryInTheOrderOfTime(t *testing.T) {
 
 func TestAPayloadIsHiddenUntilSomebodySaysWhy(t *testing.T) {
 	t.Parallel()
-	message := ops.TriedMessage{Data: jsontext.Value(`{"n":12345678901234567890.10,"who":"<script>"}`), Attributes: map[string]string{"uid": "u1"}}
-	large := ops.TriedMessage{Data: jsontext.Value(`{"n":"` + strings.Repeat("x", 20_000) + `"}`)}
+	message := dryrun.TriedMessage{Data: jsontext.Value(`{"n":12345678901234567890.10,"who":"<script>"}`), Attributes: map[string]string{"uid": "u1"}}
+	large := dryrun.TriedMessage{Data: jsontext.Value(`{"n":"` + strings.Repeat("x", 20_000) + `"}`)}
 	answers := map[string]any{
 		"POST /v1/ops/events/e1/payload?queue=q1":  ops.Payload{EventID: "e1", Items: []ops.KeptMessage{{Place: ops.PlaceDelayed, TriedMessage: message}, {Place: ops.PlaceOutbox, TriedMessage: large}}},
 		"POST /v1/ops/dead-letters/d1/payload":     deadletter.Kept{Item: deadletter.Item{ID: "d1", State: deadletter.Open}, Base64: []byte("no\xffJSON")},

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"billhook/internal/console"
 	"bytes"
 	"fmt"
 	"maps"
@@ -10,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"billhook/internal/console"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"

@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"billhook/internal/compose/operations"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -18,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"billhook/internal/compose/operations"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/assert"

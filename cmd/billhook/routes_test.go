@@ -1,7 +1,6 @@
 package main
 
 import (
-	"billhook/internal/compose/operations"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"billhook/internal/compose/operations"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/stretchr/testify/assert"

@@ -1,7 +1,6 @@
 package ops_test
 
 import (
-	"billhook/internal/compose/operations"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -12,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"billhook/internal/compose/operations"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json/jsontext"

@@ -30,7 +30,7 @@ type attempt struct {
 
 // numbered is the event with the numbers of this attempt, as its handler is called with it.
 func (a *attempt) numbered() handler.Event {
-	event := a.delivery.event
+	event := a.event
 	event.Attempt, event.Try = a.run.Attempt(), a.run.Try()
 	return event
 }
@@ -105,7 +105,7 @@ func about(d *delivery, more ...slog.Attr) []slog.Attr {
 }
 
 func (s *Service) warn(ctx context.Context, what string, a *attempt, more ...slog.Attr) {
-	s.config.Log.LogAttrs(ctx, slog.LevelWarn, what, about(a.delivery, more...)...)
+	s.config.Log.LogAttrs(ctx, slog.LevelWarn, what, about(a.delivery, more...)...) //nolint:sloglint // Each caller gives a constant.
 }
 
 // attempt makes one attempt of a delivery, in one of the queue's slots.

@@ -225,7 +225,8 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 	answer, err := p.now(v, o)
 	made := slices.ContainsFunc(p.Declared.Operations, func(other console.Operation) bool { return acts(other, o) && other.Method == http.MethodPut })
 	more := slices.ContainsFunc(o.Beside, func(name string) bool { beside, _ := p.Declared.Find(name); return !beside.List })
-	if view.Absent = notFound(err); err != nil && (view.Absent == nil || !(made || more)) {
+	view.Absent = notFound(err)
+	if shown := view.Absent != nil && (made || more); err != nil && !shown {
 		return view, err
 	}
 	if view.ID == "" {

@@ -329,7 +329,7 @@ func ordersApart(t *testing.T, s *stack) {
 		put(acme, id, contract.OrderRefunded, refund)
 	}
 	require.Equal(t, []int64{2000, 1500}, []int64{s.balance(t, user), s.balanceOf(t, acme, user)}, "each has its own, and a refund is one under any event")
-	require.Contains(t, s.terminal(t, "ledger", "account", string(user), "--tenant", acme), "has 1500 points")
+	require.Contains(t, s.terminal(t, "accounts", "show", string(user), "--tenant", acme), "1500 points")
 }
 
 // booksRead: two tenants have a financial event of one id. It is sealed for both, and reverted for one from a terminal;
@@ -350,7 +350,7 @@ func booksRead(t *testing.T, s *stack) {
 	}
 	seal()
 	require.Contains(t, s.terminal(t, "ledger", "verify", "--tenant", tenant), "1 seals, 1 sealed entries and 0 unsealed ones of 1 tenants: 0 findings.")
-	revert := []string{"ledger", "revert", event, "--tenant", tenant, "--why", "a typo", "--yes", "--server", s.workerURL}
+	revert := []string{"journal", "revert", event, "--tenant", tenant, "--why", "a typo", "--yes", "--server", s.workerURL}
 	said, err := billhook(t, revert...)
 	require.NoError(t, err, said)
 	require.Contains(t, said, ledger.ReversalID(id))

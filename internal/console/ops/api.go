@@ -30,15 +30,11 @@ type API struct {
 
 // Routes adds the API's routes.
 func (a *API) Routes(r chi.Router) {
-	a.routes(r.With(sameOrigin, a.Access.require))
-	a.eventQueueRoutes(r)
-}
-
-func (a *API) routes(r chi.Router) {
 	r.Group(func(r chi.Router) {
-		r.Use(saying)
+		r.Use(sameOrigin, a.Access.require, saying)
 		a.Console().Routes(r)
 		r.Get("/v1/ops/events/tail", a.tail)
+		a.eventQueueRoutes(r)
 	})
 }
 

@@ -63,7 +63,11 @@ var (
 func (a Access) problems() serve.Ladder {
 	invalid := serve.Refuse(http.StatusUnauthorized, "identity_invalid", "This is neither the OPS_TOKEN nor a valid identity token for this service; get a new one.")
 	invalid.Authenticate = `Bearer error="invalid_token"`
-	none := serve.Refuse(http.StatusUnauthorized, "unauthorized", "Send the header Authorization: Bearer with the OPS_TOKEN"+a.orIdentity()+".")
+	orIdentity := ""
+	if a.Identifier != nil {
+		orIdentity = " or an identity token for this service"
+	}
+	none := serve.Refuse(http.StatusUnauthorized, "unauthorized", "Send the header Authorization: Bearer with the OPS_TOKEN"+orIdentity+".")
 	none.Authenticate = "Bearer"
 	return serve.Ladder{
 		Rungs: []serve.Rung{
@@ -86,13 +90,6 @@ func (a Access) require(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), authorKey{}, who)))
 	})
-}
-
-func (a Access) orIdentity() string {
-	if a.Identifier == nil {
-		return ""
-	}
-	return " or an identity token for this service"
 }
 
 func (a Access) who(r *http.Request) (audit.Author, error) {

@@ -15,6 +15,7 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/payments"
 	"billhook/internal/apps/subscriptions"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
@@ -175,7 +176,7 @@ func TestAnEntryIsShownByItsEventOrByItsIDAndProvenToItsTenant(t *testing.T) {
 		require.Equal(t, []any{"e1", int64(1), false}, []any{shown.EventID, shown.Seal, shown.Changed})
 		require.Len(t, shown.Hash, 64)
 	}
-	var seals ops.List[seal.Seal]
+	var seals console.List[seal.Seal]
 	r.get(t, "journal/seals", &seals)
 	require.Len(t, seals.Items, 3)
 	for i, s := range seals.Items {

@@ -114,10 +114,11 @@ func (a Reads) declared() Declared {
 	for _, of := range c.Contracts.All() {
 		found.Contracts = append(found.Contracts, contractInShort(of))
 	}
-	for outbound, topics := range map[bool][]catalog.Topic{false: c.Topics, true: c.OutboundTopics} {
-		for _, t := range topics {
-			found.Topics = append(found.Topics, DeclaredTopic{t, outbound})
-		}
+	for _, t := range c.Topics {
+		found.Topics = append(found.Topics, DeclaredTopic{Topic: t})
+	}
+	for _, t := range c.OutboundTopics {
+		found.Topics = append(found.Topics, DeclaredTopic{Topic: t, Outbound: true})
 	}
 	slices.SortFunc(found.Topics, func(a, b DeclaredTopic) int { return strings.Compare(a.ID, b.ID) })
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
@@ -315,17 +316,14 @@ func newestOf(set *contract.Set, c *contract.Contract) bool {
 
 func membersOf(members []contract.Member, path string) (all []DeclaredMember) {
 	for _, m := range members {
-		if m.List != nil {
-			all = append(all, DeclaredMember{Name: path + m.Name + "[]", Shape: "list", Required: m.Required})
-			all = append(all, membersOf(m.List, path+m.Name+"[].")...)
-			continue
+		one, inside := DeclaredMember{Name: path + m.Name, Shape: m.Shape, Required: m.Required}, m.Object
+		switch {
+		case m.List != nil:
+			one.Name, one.Shape, inside = one.Name+"[]", "list", m.List
+		case m.Object != nil:
+			one.Shape = "object"
 		}
-		if m.Object != nil {
-			all = append(all, DeclaredMember{Name: path + m.Name, Shape: "object", Required: m.Required})
-			all = append(all, membersOf(m.Object, path+m.Name+".")...)
-			continue
-		}
-		all = append(all, DeclaredMember{Name: path + m.Name, Shape: m.Shape, Required: m.Required})
+		all = append(append(all, one), membersOf(inside, one.Name+".")...)
 	}
 	return all
 }

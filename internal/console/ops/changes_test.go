@@ -14,6 +14,7 @@ import (
 	"billhook/internal/apps/payments"
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
@@ -62,7 +63,7 @@ func TestEveryChangeIsInTheAuditWithWhoAndWhy(t *testing.T) {
 				r.does(t, method, "/v1/ops/endpoints/orders/disable", `{"why":"before"}`, nil)
 			}
 			answer := r.does(t, method, path, strings.Replace(body, `"why":"w"`, `"why":"because 7"`, 1), nil)
-			var entries ops.List[audit.Entry]
+			var entries console.List[audit.Entry]
 			r.get(t, "audit?limit=100", &entries)
 			i := slices.IndexFunc(entries.Items, func(e audit.Entry) bool { return e.Why == "because 7" })
 			require.GreaterOrEqual(t, i, 0, "%s is not in %v", name, entries.Items)

@@ -16,7 +16,7 @@ import (
 
 	"billhook/internal/apps/payments"
 	"billhook/internal/apps/usage"
-	"billhook/internal/console/ops"
+	"billhook/internal/console"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
@@ -31,7 +31,7 @@ func (r *rig) all(t require.TestingT, path, field string) (found []string) {
 	}
 	for ask, pages := path, 0; ; pages++ {
 		require.Less(t, pages, 1000)
-		var page ops.List[map[string]any]
+		var page console.List[map[string]any]
 		r.get(t, ask, &page)
 		for _, item := range page.Items {
 			found = append(found, fmt.Sprint(item[field]))
@@ -70,7 +70,7 @@ func TestTheSmallPagesOfEachListHaveWhatItsLargePageHas(t *testing.T) {
 	}
 	tokens := map[string]string{}
 	for _, list := range paged {
-		whole, separator := ops.List[json.RawMessage]{}, "?"
+		whole, separator := console.List[json.RawMessage]{}, "?"
 		if strings.Contains(list, "?") {
 			separator = "&"
 		}
@@ -80,7 +80,7 @@ func TestTheSmallPagesOfEachListHaveWhatItsLargePageHas(t *testing.T) {
 		for _, limit := range []int{1, 3} {
 			var found []json.RawMessage
 			for next := ""; ; {
-				var page ops.List[json.RawMessage]
+				var page console.List[json.RawMessage]
 				r.get(t, fmt.Sprintf("%s%slimit=%d%s", list, separator, limit, next), &page)
 				require.LessOrEqual(t, len(page.Items), limit, list)
 				found = append(found, page.Items...)
@@ -163,7 +163,7 @@ func TestPagesShowEachOnceTheNewestFirst(t *testing.T) {
 				}
 				shown := map[string]int{}
 				for token := ""; ; {
-					var page ops.List[map[string]any]
+					var page console.List[map[string]any]
 					r.get(check, fmt.Sprintf("%s?%slimit=%d%s", kind.path, query, rapid.IntRange(1, 12).Draw(check, "limit"), token), &page)
 					for _, item := range page.Items {
 						id, _ := item[kind.field].(string)

@@ -72,13 +72,6 @@ func (l Line) Record() string {
 	return strings.Join([]string{l.Queue, l.Tenant, l.EventID, strconv.FormatInt(l.CreatedAt.UnixMicro(), 10)}, "~")
 }
 
-// List is a page of a list. Next is the parameter page for the next one, with the same filters.
-// A short or empty page may have a next one.
-type List[Item any] struct {
-	Items []Item `json:"items"`
-	Next  string `json:"next"`
-}
-
 // Events returns a page of the job log, the newest first, as dedupe.List does.
 func (a Reads) Events(ctx context.Context, page dedupe.Listing) ([]Line, store.Cursor, error) {
 	found, next, err := dedupe.List(ctx, a.Store, page)
@@ -96,5 +89,3 @@ func line(r dedupe.Record) Line {
 		NextRetryAt: r.NextRetryAt, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, ProcessedAt: r.ProcessedAt,
 	}
 }
-
-var statuses = []dedupe.Status{dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered}

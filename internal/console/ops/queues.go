@@ -1,8 +1,10 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/store"
 )
@@ -87,6 +90,8 @@ func (q Queue) Notes() []string {
 	}
 	return []string{q.ID + ": " + q.Cause}
 }
+
+var statuses = []dedupe.Status{dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered}
 
 // Events counts records by status.
 type Events map[dedupe.Status]Count
@@ -316,4 +321,157 @@ func (a Reads) paused(ctx context.Context) (map[string]*QueuePaused, error) {
 		}
 	}
 	return found, err
+}
+
+// OfQueue asks about one queue, or about all.
+type OfQueue struct {
+	Queue string `json:"-" query:"queue" help:"only this queue, by id or alias"`
+}
+
+// filtered is the queue of an id or alias; the zero queue where the name is empty: all are meant.
+func (a Reads) filtered(name string) (q catalog.Queue, err error) {
+	ok := name == ""
+	if !ok {
+		q, ok = a.Catalog.Queue(name)
+	}
+	if !ok {
+		return q, console.Refuse(console.Malformed, "queue_unknown", "The catalog has no queue of that name or alias; GET /v1/ops/queues lists them.")
+	}
+	return q, nil
+}
+
+// named is the queue of an id or alias in a path.
+func (a Reads) named(name string) (catalog.Queue, error) {
+	q, ok := a.Catalog.Queue(name)
+	if !ok {
+		return q, console.Refuse(console.Absent, "queue_unknown", "The catalog has no queue of that name or alias.")
+	}
+	return q, nil
+}
+
+// QueueOperations are what people do with queues, which is to look at them.
+func (a Reads) QueueOperations() []console.Operation {
+	return []console.Operation{
+		console.New(console.Row{
+			Name: "queues ls", Path: "GET /v1/ops/queues", Summary: "Show where each queue stands: what waits and where, its last hour, its open dead letters",
+			Empty: "The catalog has no queue.",
+		}, func(ctx context.Context, _ audit.Author, _ struct{}) (Queues, error) {
+			all, _, err := a.queuesAndNow(ctx)
+			return all, err
+		}),
+		console.New(console.Row{
+			Name: "queues show", Path: "GET /v1/ops/queues/{id}", Summary: "Show one queue: what it declares, what waits and behind what, its targets, its newest events",
+			Help: "A queue is named by id or alias. The numbers of the last hour are about: an instance that is killed loses what it has " +
+				"counted in the last seconds, and of the hour before this one they take the part that is within 60 minutes.",
+		}, func(ctx context.Context, _ audit.Author, in pause.Of) (QueueDetail, error) {
+			q, err := a.named(in.ID)
+			if err != nil {
+				return QueueDetail{}, err
+			}
+			return a.queue(ctx, q)
+		}),
+		console.New(console.Row{
+			Name: "queues rates", Path: "GET /v1/ops/rates", Summary: "Show what became of deliveries in the last hours or days, and of one queue in each of them",
+			Help: "The numbers are about: an instance that is killed loses what it has counted in the last seconds. Hours are kept for 8 days, days for 90.",
+		}, func(ctx context.Context, _ audit.Author, in RatesOf) (Rates, error) { return a.rates(ctx, in) }),
+		console.New(console.Row{
+			Name: "queues waiting", Path: "GET /v1/ops/waiting", Summary: "Count what waits and may have no record: in the broker, delayed, in the outbox, in a replay, for approval",
+		}, func(ctx context.Context, _ audit.Author, in OfQueue) (Elsewhere, error) {
+			q, err := a.filtered(in.Queue)
+			if err != nil {
+				return Elsewhere{}, err
+			}
+			return a.waits(ctx, q.ID)
+		}),
+	}
+}
+
+// QueueState says in a word how a queue stands.
+type QueueState string
+
+// The states, the worst first.
+const (
+	PauseFailed QueueState = "pause_failed" // it is recorded as paused, and its subscription does not follow
+	Alerting    QueueState = "alert"        // too many dead letters are open, or one for too long
+	BreakerOpen QueueState = "breaker_open"
+	Failing     QueueState = "failing" // at least a tenth of its attempts
+	Backlogged  QueueState = "backlog"
+	OffWaiting  QueueState = "off_waiting" // it does not run, and messages wait for it
+	IsPaused    QueueState = "paused"
+	Working     QueueState = "ok"
+	Off         QueueState = "off"
+)
+
+// states are all of them, the worst first.
+var states = []QueueState{PauseFailed, Alerting, BreakerOpen, Failing, Backlogged, OffWaiting, IsPaused, Working, Off}
+
+// Compare is negative where s is worse than another state.
+func (s QueueState) Compare(other QueueState) int {
+	return cmp.Compare(slices.Index(states, s), slices.Index(states, other))
+}
+
+// Alerts reports whether the queue needs somebody.
+func (q Queue) Alerts() bool {
+	return q.State.Compare(IsPaused) < 0
+}
+
+// failingFrom is the share of failed attempts, of a hundred, from which a queue is called failing.
+const failingFrom = 10
+
+// stands is the worst that can be said of a queue, and all of it.
+func (q Queue) stands() (worst QueueState, cause string) {
+	var causes []string
+	is := func(state QueueState, holds bool, why func() string) {
+		if !holds {
+			return
+		}
+		if worst == "" {
+			worst = state
+		}
+		if text := why(); text != "" {
+			causes = append(causes, text)
+		}
+	}
+	d, waits := q.DeadLetters, q.Waiting.inBroker()
+	is(PauseFailed, q.Paused != nil && q.Paused.Subscription != pause.Paused && q.Paused.Subscription != pause.Unknown, func() string {
+		return "its subscription " + q.Paused.Subscription.Words()
+	})
+	is(Alerting, d.Alert, func() string {
+		longest := ""
+		if d.OldestAlertSeconds > 0 {
+			longest = " or " + d.OldestAlertSeconds.String()
+		}
+		return fmt.Sprintf("dead letters: %s, the oldest since %s; alert over %d%s", d.Count, moment(d.OldestAt), d.AlertAbove, longest)
+	})
+	is(BreakerOpen, len(q.Breakers) > 0, func() string {
+		b := q.Breakers[0]
+		return fmt.Sprintf("the breaker of target %s is %s in instance %s since %s", b.Target, strings.ReplaceAll(b.State, "_", "-"), b.Instance, moment(b.Since))
+	})
+	is(Failing, q.LastHour.FailurePercent >= failingFrom, func() string {
+		return fmt.Sprintf("%d %% of the attempts failed in the last hour", q.LastHour.FailurePercent)
+	})
+	is(Backlogged, q.Enabled && q.Backlog != nil && q.Backlog.AlertAbove > 0 && q.Backlog.Messages > int64(q.Backlog.AlertAbove), func() string {
+		return fmt.Sprintf("%d messages are in the broker; alert over %d", q.Backlog.Messages, q.Backlog.AlertAbove)
+	})
+	is(OffWaiting, q.Kept != nil && waits > 0, func() string { return q.Kept.words(waits) })
+	is(IsPaused, q.Paused != nil, func() string {
+		return fmt.Sprintf("paused since %s by %s: %s", moment(q.Paused.At), q.Paused.Who, q.Paused.Why)
+	})
+	is(Off, !q.Enabled, func() string {
+		if q.Kept != nil && waits == 0 {
+			return "it does not run and keeps its subscription, in which nothing waits"
+		}
+		return ""
+	})
+	is(Working, true, func() string { return "" })
+	return worst, strings.Join(causes, "; ")
+}
+
+// words says what becomes of what waits for a queue that does not run.
+func (k Kept) words(waits int64) string {
+	until := "which keeps a message for " + k.RetentionSeconds.String()
+	if !k.DeletedAt.IsZero() {
+		until = "which deletes the oldest at " + moment(k.DeletedAt)
+	}
+	return fmt.Sprintf("it does not run and keeps what waits for it: %d in the broker, %s; it is handled once the queue runs again", waits, until)
 }

@@ -91,10 +91,7 @@ func (s *Sessions) Guard(next http.Handler) http.Handler {
 			return
 		}
 		ctx := context.WithValue(r.Context(), authorKey{}, who)
-		if !end.IsZero() {
-			ctx = context.WithValue(ctx, sessionKey{}, end)
-		}
-		next.ServeHTTP(w, r.WithContext(ctx))
+		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, sessionKey{}, end)))
 	})
 }
 
@@ -103,13 +100,12 @@ func (s *Sessions) admit(r *http.Request) (who audit.Author, end time.Time, refu
 		return who, end, refused
 	}
 	who, end, err := s.who(r)
-	switch {
-	case errors.Is(err, serve.ErrNoToken):
-		return who, end, errSignIn
-	case err != nil:
-		return who, end, s.access.problems().Problem(err)
+	if errors.Is(err, serve.ErrNoToken) {
+		refused = errSignIn
+	} else if err != nil {
+		refused = s.access.problems().Problem(err)
 	}
-	return who, end, nil
+	return who, end, refused
 }
 
 // OwnPage refuses a request that a page of another site has a browser send, and a change that does not
@@ -164,7 +160,8 @@ func (s *Sessions) SignIn(r *http.Request, token, name string) (*http.Cookie, er
 	switch {
 	case token != "":
 		if !s.access.accepts("Bearer " + token) {
-			s.signed(r, audit.Author{}, errToken)
+			// What was typed is not logged: it may be a token in the wrong field.
+			s.log.LogAttrs(r.Context(), slog.LevelWarn, "ops sign-in refused", slog.String("code", errToken.Code))
 			return nil, errToken
 		}
 		proof, key = audit.SharedToken, keyOf(token)
@@ -175,7 +172,7 @@ func (s *Sessions) SignIn(r *http.Request, token, name string) (*http.Cookie, er
 		return nil, errName
 	}
 	who, end := audit.Author{Proof: proof, Name: name}, now.Add(SessionLife)
-	s.signed(r, who, nil)
+	s.log.LogAttrs(r.Context(), slog.LevelInfo, "ops sign-in", slog.String("who", who.String()))
 	return s.cookie(r, sealed(key, who, end), int(SessionLife.Seconds())), nil
 }
 
@@ -183,16 +180,6 @@ func (s *Sessions) SignIn(r *http.Request, token, name string) (*http.Cookie, er
 func (s *Sessions) SignOut(r *http.Request) *http.Cookie {
 	s.log.LogAttrs(r.Context(), slog.LevelInfo, "ops sign-out", slog.String("who", Who(r.Context())))
 	return s.cookie(r, "", -1)
-}
-
-// signed logs that somebody has signed in, or was refused. What was typed is not logged: it may be a
-// token in the wrong field.
-func (s *Sessions) signed(r *http.Request, who audit.Author, refused *serve.Problem) {
-	if refused != nil {
-		s.log.LogAttrs(r.Context(), slog.LevelWarn, "ops sign-in refused", slog.String("code", refused.Code))
-		return
-	}
-	s.log.LogAttrs(r.Context(), slog.LevelInfo, "ops sign-in", slog.String("who", who.String()))
 }
 
 func (s *Sessions) cookie(r *http.Request, value string, age int) *http.Cookie {

@@ -210,25 +210,20 @@ func (e *examined) diagnosis(now time.Time, examine func() Diagnosis) Diagnosis 
 func (a Reads) examine(ctx context.Context, by Doctor, now time.Time) Diagnosis {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), examinationTakes)
 	defer cancel()
-	found, err := a.lookAt(ctx, by)
+	found, paused, err := Examination{}, map[string]pause.Pause{}, errNoDoctor
+	if by != nil {
+		var pauses []pause.Pause
+		pauses, err = pause.List(ctx, a.Store)
+		for _, one := range pauses {
+			paused[one.Queue] = one
+		}
+	}
+	if err == nil {
+		found, err = by.Examine(ctx, paused)
+	}
 	if err != nil {
 		return Diagnosis{Examination: Examination{Findings: []finding.Finding{}}, Problem: err.Error()}
 	}
 	found.Findings = append([]finding.Finding{}, found.Findings...)
 	return Diagnosis{Examination: found, ExaminedAt: now}
-}
-
-func (a Reads) lookAt(ctx context.Context, by Doctor) (Examination, error) {
-	if by == nil {
-		return Examination{}, errNoDoctor
-	}
-	pauses, err := pause.List(ctx, a.Store)
-	if err != nil {
-		return Examination{}, err
-	}
-	paused := map[string]pause.Pause{}
-	for _, one := range pauses {
-		paused[one.Queue] = one
-	}
-	return by.Examine(ctx, paused)
 }

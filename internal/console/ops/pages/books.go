@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
@@ -20,15 +18,6 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/audit"
 )
-
-// bookRoutes adds the pages of accounts and of the books that have a shape of their own.
-func (p *Pages) bookRoutes(r chi.Router) {
-	p.page(r, "/accounts/{account}", "account.html", p.account)
-	r.Get("/journal", func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, strings.TrimSuffix("/ops/journal/balances?"+r.URL.RawQuery, "?"), http.StatusSeeOther) //nolint:gosec // The address is a page of this site, whatever its query is.
-	})
-	r.Get("/journal/balances.csv", p.balancesCSV)
-}
 
 // balancesCSV answers a trial balance as a file for a spreadsheet.
 func (p *Pages) balancesCSV(w http.ResponseWriter, r *http.Request) {

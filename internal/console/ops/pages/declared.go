@@ -29,7 +29,7 @@ func (p *Pages) declaredRoutes(r chi.Router) {
 		case o.Needs != console.Look:
 			load := func(v *visit) (any, error) { return p.form(v, o) }
 			if o.Once {
-				p.outcome(r, address, "declared_form.html", load, func(v *visit) (any, error) { return p.once(v, o) })
+				p.posted(r, address, "declared_form.html", load, func(v *visit) error { return p.once(v, o) })
 				continue
 			}
 			p.change(r, address, "declared_form.html", load, func(v *visit) (string, error) {
@@ -359,16 +359,17 @@ func (p *Pages) form(v *visit, o console.Operation) (any, error) {
 	return view, nil
 }
 
-// once makes the change that a form asks for, and shows what it answers.
-func (p *Pages) once(v *visit, o console.Operation) (any, error) {
+// once makes the change that a form asks for, and shows what it answers: that is seen at no address, such as a new secret.
+func (p *Pages) once(v *visit, o console.Operation) error {
 	answer, err := p.send(v, o)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	view := declaredView{Title: title(o.Verb()) + " " + o.Noun(), Noun: o.Noun(), Back: p.back(v, o), Done: true}
 	view.Facts, view.Tables = p.facts(v, o, answer)
 	view.Notes = console.Notes(answer)
-	return view, nil
+	p.render(v, http.StatusOK, "declared_form.html", view)
+	return nil
 }
 
 // back is the address where the outcome of a change is seen.

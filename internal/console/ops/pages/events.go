@@ -6,17 +6,10 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/go-chi/chi/v5"
-
 	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/platform/serve"
 )
-
-// eventRoutes adds the story of an event.
-func (p *Pages) eventRoutes(r chi.Router) {
-	p.page(r, "/events/{event_id}", "event.html", p.event)
-}
 
 // refused shows a refusal on the page itself, which then has nothing to show but its form.
 func (v *visit) refused(err error) error {

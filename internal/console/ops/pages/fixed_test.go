@@ -105,11 +105,11 @@ func TestAPageShowsWhatTheAPIAnswers(t *testing.T) {
 		status  int
 		says    []string
 	}{
-		"/ops/events?queue=q1&status=FAILED&since=7d&until=&type=&event_id=e1&key=u%7C1&page=p": {map[string]any{"GET " + line: ops.List[ops.Line]{Next: "n", Items: []ops.Line{{
+		"/ops/events?queue=q1&status=FAILED&since=7d&until=&type=&event_id=e1&key=u%7C1&page=p": {map[string]any{"GET " + line: console.List[ops.Line]{Next: "n", Items: []ops.Line{{
 			EventID: "e:1", Queue: "q1", Tenant: "t", Status: dedupe.Failed, Reason: "order_not_seen", NextRetryAt: noon, CreatedAt: noon,
 		}}}}, 200, []string{`href="/ops/events/e:1?queue=q1&amp;tenant=t"`, "page=n", `value="7d"`, "order_not_seen"}},
 		"/ops/events?queue=q1": {map[string]any{
-			"GET /v1/ops/events?limit=50&queue=q1": ops.List[ops.Line]{},
+			"GET /v1/ops/events?limit=50&queue=q1": console.List[ops.Line]{},
 			"GET /v1/ops/waiting?queue=q1":         ops.Elsewhere{InBroker: []ops.InBroker{{Queue: "q1", Messages: 1234, OldestSeconds: 61}}, Waiting: ops.Waiting{Outbox: ops.Count{Count: 3}}},
 		}, 200, []string{"No event is in this list.", "1234 in the broker, of q1 for 1m 1s", "3 in the outbox"}},
 		"/ops/events?since=yesterday": {map[string]any{
@@ -117,7 +117,7 @@ func TestAPageShowsWhatTheAPIAnswers(t *testing.T) {
 		}, 400, []string{"The parameter since is a time.", `value="yesterday"`}},
 		"/ops/events/e1": {map[string]any{
 			"GET /v1/ops/events/e1":                   serve.Refuse(http.StatusConflict, "queue_needed", "Several."),
-			"GET /v1/ops/events?event_id=e1&limit=50": ops.List[ops.Line]{Items: []ops.Line{{EventID: "e1", Queue: "q1", Tenant: "t"}, {EventID: "e1", Queue: "q2", Tenant: "t"}}},
+			"GET /v1/ops/events?event_id=e1&limit=50": console.List[ops.Line]{Items: []ops.Line{{EventID: "e1", Queue: "q1", Tenant: "t"}, {EventID: "e1", Queue: "q2", Tenant: "t"}}},
 		}, 200, []string{`/ops/events/e1?queue=q1&amp;tenant=t"`, `/ops/events/e1?queue=q2&amp;tenant=t"`}},
 		"/ops/audit?kind=product": {map[string]any{"GET /v1/ops/audit?kind=product&limit=50": console.List[ops.Changed]{Next: "more", Items: []ops.Changed{
 			{Kind: "product", Subject: "hat/1", Path: "/v1/ops/products/hat%2F1", Entry: audit.Entry{

@@ -28,11 +28,9 @@ func (p *Pages) letterRoutes(r chi.Router) {
 	}
 	p.page(r, "/operations/{id}", "operation.html", p.operation)
 	p.change(r, "/operations/{id}/approve", "operation_approve.html", p.approval, p.approve)
-	run := func(v *visit) (any, error) {
-		o, _ := p.Declared.Find("operations run") // it is declared
-		return p.form(v, o)
-	}
-	p.change(r, "/operations/{id}/run", "declared_form.html", run, func(v *visit) (string, error) { return p.run(v, v.param("id")) })
+	run, _ := p.Declared.Find("operations run") // it is declared
+	form := func(v *visit) (any, error) { return p.form(v, run) }
+	p.change(r, "/operations/{id}/run", "declared_form.html", form, func(v *visit) (string, error) { return p.run(v, v.param("id")) })
 }
 
 // letters is a page of dead letters, and on the first page of open ones how many there are of each reason.

@@ -91,13 +91,19 @@ func (p *Pages) Routes(r chi.Router) {
 	})
 }
 
+// areas adds a page for each operation, and in place of some one of a shape of its own.
 func (p *Pages) areas(r chi.Router) {
 	p.declaredRoutes(r)
-	p.queueRoutes(r)
-	p.eventRoutes(r)
+	p.page(r, "/", "overview.html", p.overview)
+	p.page(r, "/queues/{id}", "queue.html", p.queue)
+	p.page(r, "/events/{event_id}", "event.html", p.event)
 	p.letterRoutes(r)
-	p.searchRoutes(r)
-	p.bookRoutes(r)
+	p.page(r, "/search", "search.html", p.search)
+	p.page(r, "/accounts/{account}", "account.html", p.account)
+	r.Get("/journal", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, strings.TrimSuffix("/ops/journal/balances?"+r.URL.RawQuery, "?"), http.StatusSeeOther) //nolint:gosec // The address is a page of this site, whatever its query is.
+	})
+	r.Get("/journal/balances.csv", p.balancesCSV)
 }
 
 var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no page at this address.")
@@ -197,18 +203,6 @@ func (p *Pages) change(r chi.Router, route, file string, load func(*visit) (any,
 		next, err := act(v)
 		if err == nil {
 			http.Redirect(v.w, v.request, next, http.StatusSeeOther)
-		}
-		return err
-	})
-}
-
-// outcome adds a change whose outcome is seen at no address, such as a new secret: the answer to POST is
-// the page of the form, with what act returns. Otherwise it is as change.
-func (p *Pages) outcome(r chi.Router, route, file string, load, act func(*visit) (any, error)) {
-	p.posted(r, route, file, load, func(v *visit) error {
-		data, err := act(v)
-		if err == nil {
-			p.render(v, http.StatusOK, file, data)
 		}
 		return err
 	})

@@ -7,19 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-chi/chi/v5"
-
 	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
 )
-
-// queueRoutes adds the pages of queues whose shape is their own.
-func (p *Pages) queueRoutes(r chi.Router) {
-	p.page(r, "/", "overview.html", p.overview)
-	p.page(r, "/queues/{id}", "queue.html", p.queue)
-}
 
 type queuePage struct {
 	ops.QueueDetail

@@ -24,7 +24,6 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
-	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -138,7 +137,7 @@ var parse = sync.OnceValues(func() (map[string]*template.Template, error) {
 
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"static": static, "when": when, "timed": timed, "iso": iso, "since": since, "number": integer, "href": href, "of": of, "params": with, "next": next, "tone": tone,
+		"static": static, "when": when, "timed": timed, "iso": iso, "number": integer, "href": href, "of": of, "params": with, "tone": tone,
 		"lastMonth": lastMonth, "decimal": decimal,
 		"verb": func(kind deadletter.Kind) string { return verbs[kind] },
 	}
@@ -165,18 +164,6 @@ func timed(text string) template.HTML {
 }
 
 func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
-
-// age is a number of seconds of any type in its two largest units.
-func age(seconds any) string {
-	return console.Seconds(reflect.Indirect(reflect.ValueOf(seconds)).Int()).String()
-}
-
-func since(now, t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return age(int64(now.Sub(t).Seconds()))
-}
 
 func number(n int64) string { return grouped(strconv.FormatInt(n, 10)) }
 

@@ -6,16 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"billhook/internal/apps/orders"
 	"billhook/internal/console/ops"
 )
-
-// searchRoutes adds the search, which the box on every page asks, and the pages that it leads to.
-func (p *Pages) searchRoutes(r chi.Router) {
-	p.page(r, "/search", "search.html", p.search)
-}
 
 // search asks for what an id leads to, and leads straight to what that is where it is one thing.
 func (p *Pages) search(v *visit) (any, error) {
@@ -55,8 +48,7 @@ type orderState struct {
 	Open bool
 }
 
-// machine is the state machine with the way that an order has gone: each state once, in the order in
-// which orders come to them.
+// machine is each state once, in the order in which orders come to them, with the way that an order has gone.
 func machine(o orders.Order) (states []orderState) {
 	ways := orders.Ways()
 	open := map[orders.State]bool{o.State: true}

@@ -84,14 +84,12 @@ func (a Reads) CustomerOperations() []console.Operation {
 		Name: "customers activity", Path: "GET /v1/ops/customers/{id}/activity", Errors: customers.Failures,
 		Summary: "Show what has come of a customer: points, events, orders, refunds, subscriptions and dead letters",
 		Help:    "It finds them by indexes, whatever their ordering key, and shows at most 50 of each.",
-	}, func(ctx context.Context, _ audit.Author, in customers.CustomerOf) (Activity, error) {
-		return a.Activity(ctx, in.Tenant, in.ID)
-	})}
+	}, a.activity)}
 }
 
-// Activity returns what has come of a customer: each list by a key or an index, and bounded.
-func (a Reads) Activity(ctx context.Context, tenant, id string) (Activity, error) {
-	of, err := (&customers.Operator{Store: a.Store}).Show(ctx, tenant, id)
+// activity reads each list by a key or an index, and bounded.
+func (a Reads) activity(ctx context.Context, _ audit.Author, in customers.CustomerOf) (Activity, error) {
+	of, err := (&customers.Operator{Store: a.Store}).Show(ctx, in.Tenant, in.ID)
 	if err != nil {
 		return Activity{}, err
 	}

@@ -84,25 +84,17 @@ func (a Reads) CatalogOperations() []console.Operation {
 		console.New(console.Row{
 			Name: "catalog ls", Path: "GET /v1/ops/catalog", Summary: "Show the catalog that the worker runs with: queues, contracts, topics, sources and targets",
 			Help: "Its hash names the files. The catalog of this machine is shown by billhook catalog print.",
-		}, func(context.Context, audit.Author, struct{}) (Declared, error) { return a.declared(), nil }),
+		}, a.declared),
 		console.New(console.Row{
 			Name: "catalog show", Path: "GET /v1/ops/catalog/queues/{id}", Summary: "Show what the worker's catalog declares of a queue, who produces for it, and what it takes",
-		}, func(_ context.Context, _ audit.Author, in pause.Of) (QueueDeclaration, error) {
-			q, err := a.named(in.ID)
-			if err != nil {
-				return QueueDeclaration{}, err
-			}
-			return a.declaredQueue(q)
-		}),
+		}, a.declaredQueue),
 		console.New(console.Row{
 			Name: "catalog contract", Path: "GET /v1/ops/catalog/contracts/{id}", Summary: "Show a contract of the worker's catalog: schema, example, who produces and who consumes it",
-		}, func(_ context.Context, _ audit.Author, in ContractOf) (ContractDeclaration, error) {
-			return a.declaredContract(in.ID)
-		}),
+		}, a.declaredContract),
 	}
 }
 
-func (a Reads) declared() Declared {
+func (a Reads) declared(context.Context, audit.Author, struct{}) (Declared, error) {
 	c := a.Catalog
 	found := Declared{
 		Hash: c.Hash(), TasksPool: c.TasksPool, Queues: []DeclaredQueue{}, Contracts: []DeclaredContract{},
@@ -128,7 +120,7 @@ func (a Reads) declared() Declared {
 		t := c.Targets[name]
 		found.Targets = append(found.Targets, DeclaredTarget{Name: name, Description: t.Description, URLVariable: t.URLVariable, Scheme: t.Scheme})
 	}
-	return found
+	return found, nil
 }
 
 func declaredInShort(q catalog.Queue) DeclaredQueue {
@@ -190,7 +182,11 @@ type Producer struct {
 // Notes are the rules of the queue.
 func (q QueueDeclaration) Notes() []string { return q.Words }
 
-func (a Reads) declaredQueue(q catalog.Queue) (QueueDeclaration, error) {
+func (a Reads) declaredQueue(_ context.Context, _ audit.Author, in pause.Of) (QueueDeclaration, error) {
+	q, err := a.named(in.ID)
+	if err != nil {
+		return QueueDeclaration{}, err
+	}
 	found := QueueDeclaration{DeclaredQueue: declaredInShort(q), Words: q.Words(), Takes: []Taken{}, ProducedBy: append([]Producer{}, producers(a.Catalog, q)...), Emits: []string{}}
 	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
 		h := q.Handlers[eventType]
@@ -204,8 +200,7 @@ func (a Reads) declaredQueue(q catalog.Queue) (QueueDeclaration, error) {
 	}
 	slices.Sort(found.Emits)
 	found.Emits = slices.Compact(found.Emits)
-	text, err := q.JSON()
-	found.Expanded = text
+	found.Expanded, err = q.JSON()
 	return found, err
 }
 
@@ -274,8 +269,8 @@ type Consumer struct {
 	Types []string `json:"types" show:"Event types"`
 }
 
-func (a Reads) declaredContract(id string) (ContractDeclaration, error) {
-	c, ok := a.Catalog.Contracts.Contract(id)
+func (a Reads) declaredContract(_ context.Context, _ audit.Author, in ContractOf) (ContractDeclaration, error) {
+	c, ok := a.Catalog.Contracts.Contract(in.ID)
 	if !ok {
 		return ContractDeclaration{}, console.Refuse(console.Absent, "contract_unknown", "The catalog declares no contract of that id; GET /v1/ops/catalog lists them.")
 	}

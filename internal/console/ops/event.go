@@ -125,13 +125,16 @@ func (a Reads) destination(k lane.Kept) string {
 	return takes[0]
 }
 
-// Event returns the story of an event.
-func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, error) {
-	f, err := a.find(ctx, id, queue, tenant)
+func (a Reads) event(ctx context.Context, _ audit.Author, in EventOf) (Event, error) {
+	q, err := a.filtered(in.Queue)
 	if err != nil {
 		return Event{}, err
 	}
-	event, record, err := story(id, f)
+	f, err := a.find(ctx, in.ID, q.ID, in.Tenant)
+	if err != nil {
+		return Event{}, err
+	}
+	event, record, err := story(in.ID, f)
 	if err != nil {
 		return Event{}, err
 	}
@@ -144,7 +147,7 @@ func (a Reads) Event(ctx context.Context, id, queue, tenant string) (Event, erro
 	}
 	if event.Status == "" {
 		if len(own) == 0 {
-			return Event{}, a.nowhere(ctx, queue)
+			return Event{}, a.nowhere(ctx, q.ID)
 		}
 		event.waits(own[0])
 	}
@@ -317,13 +320,7 @@ func (a Reads) EventOperations() []console.Operation {
 		console.New(console.Row{
 			Name: "events show", Path: "GET /v1/ops/events/{event_id}", Errors: append([]console.Refusal{several}, seal.Failures...),
 			Summary: "Show where an event waits, and what happened to it: attempts, dead letters, replays",
-		}, func(ctx context.Context, _ audit.Author, in EventOf) (Event, error) {
-			q, err := a.filtered(in.Queue)
-			if err != nil {
-				return Event{}, err
-			}
-			return a.Event(ctx, in.ID, q.ID, in.Tenant)
-		}),
+		}, a.event),
 		console.New(console.Row{
 			Name: "events payload", Path: "POST /v1/ops/events/{event_id}/payload", Needs: console.Reason, Once: true, Errors: []console.Refusal{several, deadletter.Unkept},
 			Summary: "Show the payload of an event that is kept",

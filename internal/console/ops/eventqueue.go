@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
-	"golang.org/x/sync/errgroup"
 
 	"billhook/internal/console"
 	"billhook/internal/console/api"
@@ -75,8 +74,7 @@ type cleanup struct {
 
 func (a *API) eventQueue() []console.Operation {
 	return []console.Operation{
-		console.New(console.Row{Name: "event-queue stats", Path: "GET /api/v1/events/stats"},
-			func(ctx context.Context, _ audit.Author, _ struct{}) (Stats, error) { return a.Stats(ctx) }),
+		console.New(console.Row{Name: "event-queue stats", Path: "GET /api/v1/events/stats"}, a.stats),
 		console.New(console.Row{Name: "event-queue ls", Path: "GET /api/v1/events/dead-letter"}, a.deadEvents),
 		console.New(console.Row{
 			Name: "event-queue retry", Path: "POST /api/v1/events/dead-letter/{event_id}/retry", Needs: console.Act, Errors: deadletter.Failures,
@@ -101,11 +99,11 @@ type Stats struct {
 	AtLeast bool `json:"atLeast,omitempty"`
 }
 
-// Stats counts the events of all queues. A count stops at deadletter.CountTo.
+// stats counts the events of all queues. A count stops at deadletter.CountTo.
 //
 // An event that failed or is in processing has a record, and one message that the broker or a lane still has. So
 // what is pending is what messages there are without these.
-func (a Reads) Stats(requested context.Context) (stats Stats, err error) {
+func (a Reads) stats(ctx context.Context, _ audit.Author, _ struct{}) (stats Stats, err error) {
 	var messages, kept int64
 	status := func(s dedupe.Status) map[string]any { return map[string]any{"status": string(s)} }
 	counts := []struct {
@@ -121,21 +119,17 @@ func (a Reads) Stats(requested context.Context) (stats Stats, err error) {
 		{collection: dedupe.Collection, equal: status(dedupe.Failed), into: &stats.Failed},
 		{collection: deadletter.Collection, equal: map[string]any{"state": string(deadletter.Open)}, into: &stats.DeadLetter},
 	}
-	group, ctx := errgroup.WithContext(requested)
-	for i := range counts {
-		group.Go(func() error {
-			c := &counts[i]
-			counted, err := a.count(ctx, c.collection, c.equal)
-			*c.into, c.more = counted.Count, counted.More
-			return err
-		})
-	}
 	var held map[string]backlog.Held
-	group.Go(func() (err error) {
-		held, _, err = a.inBroker(ctx)
+	err = each(ctx, len(counts)+1, func(ctx context.Context, i int) (err error) {
+		if i == len(counts) {
+			held, _, err = a.inBroker(ctx)
+			return err
+		}
+		counted, err := a.count(ctx, counts[i].collection, counts[i].equal)
+		*counts[i].into, counts[i].more = counted.Count, counted.More
 		return err
 	})
-	if err := group.Wait(); err != nil {
+	if err != nil {
 		return Stats{}, err
 	}
 	for _, c := range counts {

@@ -207,12 +207,10 @@ func (a Reads) effect(ctx context.Context, e *Event, record dedupe.Record) error
 		return nil
 	}
 	posted := Posted{Entry: entry, Balances: []Balance{}}
-	if entry.Changed {
-		e.Effect = append(e.Effect, posted)
-		return nil
-	}
-	if posted.Balances, err = a.around(ctx, doc, entry.Entry); err != nil {
-		return err
+	if !entry.Changed {
+		if posted.Balances, err = a.around(ctx, doc, entry.Entry); err != nil {
+			return err
+		}
 	}
 	e.Effect = append(e.Effect, posted)
 	return nil

@@ -71,13 +71,17 @@ func (f found) kept() (all []KeptMessage, err error) {
 	return all, nil
 }
 
-// Payload returns what is kept of an event's messages. It refuses as Event does.
-func (a Reads) Payload(ctx context.Context, id, queue, tenant string) (Payload, error) {
-	f, err := a.find(ctx, id, queue, tenant)
+// showPayload shows what is kept of an event's messages, and first records in the audit who looks, and why.
+func (a Reads) showPayload(ctx context.Context, by audit.Author, in PayloadOf) (Payload, error) {
+	q, err := a.filtered(in.Queue)
 	if err != nil {
 		return Payload{}, err
 	}
-	event, _, err := story(id, f)
+	f, err := a.find(ctx, in.ID, q.ID, in.Tenant)
+	if err != nil {
+		return Payload{}, err
+	}
+	event, _, err := story(in.ID, f)
 	if err != nil {
 		return Payload{}, err
 	}
@@ -86,7 +90,7 @@ func (a Reads) Payload(ctx context.Context, id, queue, tenant string) (Payload, 
 	case err != nil:
 		return Payload{}, err
 	case len(items) == 0 && event.Status == "":
-		return Payload{}, a.nowhere(ctx, queue)
+		return Payload{}, a.nowhere(ctx, q.ID)
 	case len(items) == 0:
 		return Payload{}, deadletter.ErrUnkept
 	}
@@ -94,40 +98,22 @@ func (a Reads) Payload(ctx context.Context, id, queue, tenant string) (Payload, 
 		event.Queue, event.Tenant = a.destination(f.coming[0]), f.coming[0].Source.Tenant
 	}
 	shown := items[:min(len(items), closely)]
-	return Payload{EventID: id, Queue: event.Queue, Tenant: event.Tenant, Items: shown, More: f.more || len(shown) < len(items)}, nil
-}
-
-func (a Reads) showPayload(ctx context.Context, by audit.Author, in PayloadOf) (Payload, error) {
-	q, err := a.filtered(in.Queue)
-	if err != nil {
-		return Payload{}, err
-	}
-	payload, err := a.Payload(ctx, in.ID, q.ID, in.Tenant)
-	if err != nil {
-		return Payload{}, err
-	}
 	var letters []any
-	for _, item := range payload.Items {
+	for _, item := range shown {
 		if item.DeadLetter != "" {
 			letters = append(letters, item.DeadLetter)
 		}
 	}
-	looked := map[string]any{"queue": payload.Queue, "tenant": payload.Tenant, "event_id": payload.EventID}
+	looked := map[string]any{"queue": event.Queue, "tenant": event.Tenant, "event_id": in.ID}
 	if len(letters) > 0 {
 		looked["dead_letters"] = letters
 	}
-	if err := a.looked(ctx, by, in.ID, in.Why, looked); err != nil {
+	entry, err := audit.Entry{Kind: deadletter.PayloadKind, Subject: in.ID, Action: "look", Who: by.String(), Why: in.Why, At: a.Now(), After: looked}.Write(a.NewID())
+	if err != nil {
 		return Payload{}, err
 	}
-	return payload, nil
-}
-
-// looked records in the audit that somebody looks at a payload. After an error the payload must not be shown.
-func (a Reads) looked(ctx context.Context, by audit.Author, subject, why string, looked map[string]any) error {
-	entry, err := audit.Entry{Kind: deadletter.PayloadKind, Subject: subject, Action: "look", Who: by.String(), Why: why, At: a.Now(), After: looked}.Write(a.NewID())
-	if err != nil {
-		return err
+	if _, err := a.Store.Commit(ctx, []store.Write{entry}); err != nil {
+		return Payload{}, err
 	}
-	_, err = a.Store.Commit(ctx, []store.Write{entry})
-	return err
+	return Payload{EventID: in.ID, Queue: event.Queue, Tenant: event.Tenant, Items: shown, More: f.more || len(shown) < len(items)}, nil
 }

@@ -330,10 +330,10 @@ type OfQueue struct {
 
 // filtered is the queue of an id or alias; the zero queue where the name is empty: all are meant.
 func (a Reads) filtered(name string) (q catalog.Queue, err error) {
-	ok := name == ""
-	if !ok {
-		q, ok = a.Catalog.Queue(name)
+	if name == "" {
+		return q, nil
 	}
+	q, ok := a.Catalog.Queue(name)
 	if !ok {
 		return q, console.Refuse(console.Malformed, "queue_unknown", "The catalog has no queue of that name or alias; GET /v1/ops/queues lists them.")
 	}
@@ -363,26 +363,14 @@ func (a Reads) QueueOperations() []console.Operation {
 			Name: "queues show", Path: "GET /v1/ops/queues/{id}", Summary: "Show one queue: what it declares, what waits and behind what, its targets, its newest events",
 			Help: "A queue is named by id or alias. The numbers of the last hour are about: an instance that is killed loses what it has " +
 				"counted in the last seconds, and of the hour before this one they take the part that is within 60 minutes.",
-		}, func(ctx context.Context, _ audit.Author, in pause.Of) (QueueDetail, error) {
-			q, err := a.named(in.ID)
-			if err != nil {
-				return QueueDetail{}, err
-			}
-			return a.queue(ctx, q)
-		}),
+		}, a.queue),
 		console.New(console.Row{
 			Name: "queues rates", Path: "GET /v1/ops/rates", Summary: "Show what became of deliveries in the last hours or days, and of one queue in each of them",
 			Help: "The numbers are about: an instance that is killed loses what it has counted in the last seconds. Hours are kept for 8 days, days for 90.",
-		}, func(ctx context.Context, _ audit.Author, in RatesOf) (Rates, error) { return a.rates(ctx, in) }),
+		}, a.rates),
 		console.New(console.Row{
 			Name: "queues waiting", Path: "GET /v1/ops/waiting", Summary: "Count what waits and may have no record: in the broker, delayed, in the outbox, in a replay, for approval",
-		}, func(ctx context.Context, _ audit.Author, in OfQueue) (Elsewhere, error) {
-			q, err := a.filtered(in.Queue)
-			if err != nil {
-				return Elsewhere{}, err
-			}
-			return a.waits(ctx, q.ID)
-		}),
+		}, a.waits),
 	}
 }
 

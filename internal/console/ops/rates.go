@@ -15,7 +15,9 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
 
@@ -93,7 +95,7 @@ type RatesOf struct {
 // standardHours is how many hours are shown unless others are asked for.
 const standardHours = 24
 
-func (a Reads) rates(ctx context.Context, in RatesOf) (Rates, error) {
+func (a Reads) rates(ctx context.Context, _ audit.Author, in RatesOf) (Rates, error) {
 	one, err := a.filtered(in.Queue)
 	switch {
 	case err != nil:
@@ -234,7 +236,11 @@ func (q QueueDetail) Notes() (notes []string) {
 }
 
 // queue returns how one queue stands, and why.
-func (a Reads) queue(ctx context.Context, q catalog.Queue) (QueueDetail, error) {
+func (a Reads) queue(ctx context.Context, _ audit.Author, in pause.Of) (QueueDetail, error) {
+	q, err := a.named(in.ID)
+	if err != nil {
+		return QueueDetail{}, err
+	}
 	one := a
 	alone := *a.Catalog
 	alone.Queues, one.Catalog = []catalog.Queue{q}, &alone
@@ -261,7 +267,7 @@ func (a Reads) queue(ctx context.Context, q catalog.Queue) (QueueDetail, error) 
 		detail.Outcomes, _, err = a.Events(asking, dedupe.Listing{Equal: map[string]any{"queue": q.ID}, Limit: outcomesShown})
 		return err
 	})
-	err := group.Wait()
+	err = group.Wait()
 	detail.Reasons = append([]deadletter.Reason{}, detail.Reasons...)
 	return detail, err
 }

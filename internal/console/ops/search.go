@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -118,13 +119,7 @@ func (a Reads) SearchOperations() []console.Operation {
 		Help: "It takes the id of an event, an order, a customer, a user, an account, a subscription, a payment, an entry of the\n" +
 			"books, a dead letter, an operation, an endpoint or a product, and a correlation id, an ordering key or an idempotency\n" +
 			"key. Space and quotes around it are left out. Of each kind at most ten are shown.",
-	}, func(ctx context.Context, _ audit.Author, in SearchFor) (Search, error) {
-		id, err := pasted(in.Query)
-		if err != nil {
-			return Search{}, err
-		}
-		return a.Search(ctx, id, in.Tenant)
-	})}
+	}, a.search)}
 }
 
 // pasted is an id as people copy it, with the space, quotes and commas around it taken off.
@@ -166,12 +161,16 @@ func (s Search) Notes() (notes []string) {
 	return notes
 }
 
-// Search looks for an id everywhere that something has one, at once, and by an index or a key each.
-func (a Reads) Search(ctx context.Context, id, tenant string) (Search, error) {
-	places := a.searched(id, tenant)
+// search looks for an id everywhere that something has one, at once, and by an index or a key each.
+func (a Reads) search(ctx context.Context, _ audit.Author, in SearchFor) (Search, error) {
+	id, err := pasted(in.Query)
+	if err != nil {
+		return Search{}, err
+	}
+	places := a.searched(id, in.Tenant)
 	found := make([][]Found, len(places))
 	done := Search{Query: id, Items: []Found{}, Looked: make([]Looked, len(places))}
-	err := each(ctx, len(places), func(ctx context.Context, i int) error {
+	err = each(ctx, len(places), func(ctx context.Context, i int) error {
 		place := places[i]
 		items, more, err := place.look(ctx)
 		if err != nil {
@@ -198,11 +197,9 @@ func (a Reads) Search(ctx context.Context, id, tenant string) (Search, error) {
 // once adds the items that are not among those before.
 func once(before, items []Found) []Found {
 	for _, item := range items {
-		known := false
-		for _, other := range before {
-			known = known || (other.Kind == item.Kind && other.ID == item.ID && other.Queue == item.Queue && other.Tenant == item.Tenant)
-		}
-		if !known {
+		if !slices.ContainsFunc(before, func(other Found) bool {
+			return other.Kind == item.Kind && other.ID == item.ID && other.Queue == item.Queue && other.Tenant == item.Tenant
+		}) {
 			before = append(before, item)
 		}
 	}
@@ -388,13 +385,7 @@ func text(doc store.Document, field string) string {
 
 // words are the words that are not empty, with a comma between them.
 func words(all ...string) string {
-	var some []string
-	for _, word := range all {
-		if word != "" {
-			some = append(some, word)
-		}
-	}
-	return strings.Join(some, ", ")
+	return strings.Join(slices.DeleteFunc(all, func(word string) bool { return word == "" }), ", ")
 }
 
 func eventFound(r dedupe.Record) Found {

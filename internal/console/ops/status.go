@@ -139,10 +139,10 @@ func (a Reads) StatusOperations() []console.Operation {
 	return []console.Operation{console.New(console.Row{
 		Name: "status", Path: "GET /v1/ops/status", Summary: "Show what runs: versions, the catalog of each service against what is deployed, settings, and what the worker's doctor finds",
 		Help: "The worker compares what it may look at, and keeps what it has found for a minute. Of a secret it is shown that it is set, and no more.",
-	}, func(ctx context.Context, _ audit.Author, _ struct{}) (Status, error) { return a.status(ctx) })}
+	}, a.status)}
 }
 
-func (a Reads) status(ctx context.Context) (Status, error) {
+func (a Reads) status(ctx context.Context, _ audit.Author, _ struct{}) (Status, error) {
 	now, d := a.Now().UTC(), cmp.Or(a.Deployment, &Deployment{})
 	seen, err := rates.Recent(ctx, a.Store, now)
 	if err != nil {

@@ -307,9 +307,6 @@ func (f *follower) follow(listed, again []Line) {
 	}
 }
 
-// Quiet reports whether the look has found nothing to show.
-func (l Look) Quiet() bool { return len(l.Items) == 0 && !l.Skipped && l.Problem == nil }
-
 // tail answers GET /v1/ops/events/tail with server-sent events: "lines" with the lines of a look that
 // has found some, or of the first one after a failure, "problem" where one has failed, and a comment
 // where nothing has happened.
@@ -320,7 +317,7 @@ func (a *API) tail(w http.ResponseWriter, r *http.Request) {
 		case look.Problem != nil:
 			failed = true
 			return stream.Send("", "problem", look.Problem)
-		case look.Quiet() && !failed:
+		case len(look.Items) == 0 && !look.Skipped && !failed:
 			return stream.Beat()
 		}
 		failed = false

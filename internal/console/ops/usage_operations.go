@@ -67,15 +67,6 @@ type Warning struct {
 	Emission *Emission `json:"emission,omitempty"`
 }
 
-func meterUsage(t usage.Total) MeterUsage {
-	m := MeterUsage{Used: t.Used, Entries: t.Entries, Quota: t.Quota, Warned: t.Warned, Plan: t.Plan, CountedAt: t.CountedAt}
-	if t.Quota > 0 {
-		percent := max(t.Used, 0) * 100 / t.Quota
-		m.Percent = &percent
-	}
-	return m
-}
-
 // Join adds the meters of the parts before.
 func (u *Usage) Join(before any) (page string) {
 	if b, ok := before.(*Usage); ok && u.Meters != nil {
@@ -135,7 +126,11 @@ func (a Reads) usage(ctx context.Context, _ audit.Author, in UsageOf) (Usage, er
 	warned := 0
 	for _, t := range totals {
 		shown.Start, shown.End = t.Start, t.End
-		meter := meterUsage(t)
+		meter := MeterUsage{Used: t.Used, Entries: t.Entries, Quota: t.Quota, Warned: t.Warned, Plan: t.Plan, CountedAt: t.CountedAt}
+		if t.Quota > 0 {
+			percent := max(t.Used, 0) * 100 / t.Quota
+			meter.Percent = &percent
+		}
 		if t.Warned > 0 && warned < closely {
 			warned++
 			if meter.Warning, err = a.warning(ctx, t); err != nil {

@@ -98,20 +98,16 @@ var places = []place{
 	{audit.Collection, map[string]any{"progress": string(deadletter.Waiting)}, func(w *Waiting) *Count { return &w.ForApproval }},
 }
 
-// on is what the place holds of a queue; of all where the id is empty.
-func (p place) on(queue string) map[string]any {
-	equal := maps.Clone(p.equal)
-	if queue != "" {
-		equal["queue"] = queue
-	}
-	return equal
-}
-
 // counts asks the places what they hold of a queue, or of all where the id is empty.
 func (a Reads) counts(ctx context.Context, queue string, all Waiting) (w Waiting, err error) {
 	err = each(ctx, len(places), func(ctx context.Context, i int) (err error) {
-		if p := places[i]; p.of(&all).Count > 0 {
-			*p.of(&w), err = a.count(ctx, p.collection, p.on(queue))
+		p := places[i]
+		equal := maps.Clone(p.equal)
+		if queue != "" {
+			equal["queue"] = queue
+		}
+		if p.of(&all).Count > 0 {
+			*p.of(&w), err = a.count(ctx, p.collection, equal)
 		}
 		return err
 	})
@@ -189,9 +185,13 @@ func (e Elsewhere) Notes() (notes []string) {
 	return notes
 }
 
-// waits counts what waits of a queue, or of all where the id is empty.
-func (a Reads) waits(ctx context.Context, queue string) (Elsewhere, error) {
-	kept, err := a.counts(ctx, queue, anything)
+// waits counts what waits of a queue, or of all.
+func (a Reads) waits(ctx context.Context, _ audit.Author, in OfQueue) (Elsewhere, error) {
+	asked, err := a.filtered(in.Queue)
+	if err != nil {
+		return Elsewhere{}, err
+	}
+	kept, err := a.counts(ctx, asked.ID, anything)
 	if err != nil {
 		return Elsewhere{}, err
 	}
@@ -203,15 +203,13 @@ func (a Reads) waits(ctx context.Context, queue string) (Elsewhere, error) {
 	for _, q := range a.Catalog.Queues {
 		one, known := held[q.ID]
 		switch {
-		case queue != "" && q.ID != queue:
+		case asked.ID != "" && q.ID != asked.ID:
 		case known:
-			var of Waiting
-			of.add(one, a.Now())
 			e.add(one, a.Now())
 			if one.Messages > 0 {
 				in := InBroker{Queue: q.ID, Messages: one.Messages}
-				if of.OldestUnackedSeconds != nil {
-					in.OldestSeconds = *of.OldestUnackedSeconds
+				if !one.Oldest.IsZero() {
+					in.OldestSeconds = secondsOf(a.Now().Sub(one.Oldest))
 				}
 				e.InBroker = append(e.InBroker, in)
 			}

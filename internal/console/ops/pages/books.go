@@ -81,8 +81,7 @@ func (p *Pages) account(v *visit) (any, error) {
 		return nil, err
 	}
 	page.Before, page.Figures = found.AsOf, []seal.Balance{{Currency: found.Currency, Closing: found.Balance}}
-	show, _ := p.Declared.Find("accounts show")
-	_, page.Tables = p.facts(v, show, found)
+	_, page.Tables = p.facts(v, p.row("accounts show"), found)
 	page.Tables[0].Empty, page.Tables[0].Next = "Nothing had moved on it by then.", next(v.request.URL.RequestURI(), found.Next)
 	return page, nil
 }
@@ -112,10 +111,8 @@ func (p *Pages) accountOfJournal(v *visit, page accountPage) (any, error) {
 			page.Figures = append(page.Figures, b)
 		}
 	}
-	balances, _ := p.Declared.Find("journal balances")
-	entries, _ := p.Declared.Find("journal ls")
-	_, tables := p.facts(v, balances, trial)
-	moved := gridOf(entries.Columns, reflect.ValueOf(list.Items), page.Tenant)
+	_, tables := p.facts(v, p.row("journal balances"), trial)
+	moved := gridOf(p.row("journal ls").Columns, reflect.ValueOf(list.Items), page.Tenant)
 	moved.Title, moved.Empty, moved.Next = "Entries", "No entry of this month has a line of it.", next(v.request.URL.RequestURI(), list.Next)
 	tables[0].Title, tables[0].Empty = page.Month, "Nothing has moved on it up to this month."
 	page.Tables = []grid{tables[0], moved}

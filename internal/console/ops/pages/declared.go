@@ -20,9 +20,6 @@ import (
 
 // declaredRoutes adds a page for each operation: a list, what there is of one thing, or the form of a change.
 func (p *Pages) declaredRoutes(r chi.Router) {
-	if p.Declared == nil {
-		return
-	}
 	for _, o := range p.Declared.Operations {
 		address := strings.TrimPrefix(pageOf(o), "/ops")
 		switch {
@@ -162,7 +159,7 @@ func (p *Pages) list(v *visit, o console.Operation) (any, error) {
 
 // table is a page of a list, by the parameters of the visit.
 func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
-	in, err := o.Input(func(f console.Field) (string, bool) {
+	answer, err := p.call(v, o, func(f console.Field) (string, bool) {
 		switch {
 		case f.In == console.InPath:
 			return v.param(f.Name), true
@@ -172,10 +169,6 @@ func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
 			return cmp.Or(v.query(f.Name), v.param(f.Name)), true
 		}
 	})
-	if err != nil {
-		return grid{}, err
-	}
-	answer, err := p.API.Call(v.ctx, o, in)
 	if err != nil {
 		return grid{}, err
 	}
@@ -192,18 +185,29 @@ func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
 // look asks for the answer of the operation of a name, with the parameters of the visit, or those that are given by
 // name and value in turn.
 func look[T any](p *Pages, v *visit, name string, given ...string) (found T, err error) {
-	o, ok := p.Declared.Find(name)
-	if !ok {
-		return found, errNoPage
-	}
-	answer, err := p.now(v, o, given...)
+	answer, err := p.now(v, p.row(name), given...)
 	found, _ = answer.(T)
 	return found, err
 }
 
+// row is the operation of a name, which is declared.
+func (p *Pages) row(name string) console.Operation {
+	o, _ := p.Declared.Find(name)
+	return o
+}
+
+// call calls an operation with a value for each field that is given one.
+func (p *Pages) call(v *visit, o console.Operation, value func(console.Field) (text string, given bool)) (any, error) {
+	in, err := o.Input(value)
+	if err != nil {
+		return nil, err
+	}
+	return p.API.Call(v.ctx, o, in)
+}
+
 // now is the answer of a look at one thing, with the parameters of the visit.
 func (p *Pages) now(v *visit, o console.Operation, given ...string) (any, error) {
-	in, err := o.Input(func(f console.Field) (string, bool) {
+	return p.call(v, o, func(f console.Field) (string, bool) {
 		if f.In == console.InPath {
 			return v.param(f.Name), true
 		}
@@ -212,10 +216,6 @@ func (p *Pages) now(v *visit, o console.Operation, given ...string) (any, error)
 		}
 		return v.query(f.Name), true
 	})
-	if err != nil {
-		return nil, err
-	}
-	return p.API.Call(v.ctx, o, in)
 }
 
 // detail is the page of one thing. Where there is none and one can be made by its id, it says so.
@@ -224,7 +224,7 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 	view.Title = title(o.Noun()) + " " + view.ID
 	answer, err := p.now(v, o)
 	made := slices.ContainsFunc(p.Declared.Operations, func(other console.Operation) bool { return acts(other, o) && other.Method == http.MethodPut })
-	more := slices.ContainsFunc(o.Beside, func(name string) bool { beside, _ := p.Declared.Find(name); return !beside.List })
+	more := slices.ContainsFunc(o.Beside, func(name string) bool { return !p.row(name).List })
 	view.Absent = notFound(err)
 	if shown := view.Absent != nil && (made || more); err != nil && !shown {
 		return view, err
@@ -283,22 +283,13 @@ func acts(change, show console.Operation) bool {
 // besides adds to the page of a thing what another operation answers of it. Where there is no such thing its values are
 // those of the other.
 func (p *Pages) besides(v *visit, view *declaredView, name string) error {
-	o, _ := p.Declared.Find(name)
+	o := p.row(name)
 	if o.List {
 		table, err := p.table(v, o)
 		view.Tables = append(view.Tables, table)
 		return err
 	}
-	in, err := o.Input(func(f console.Field) (string, bool) {
-		if f.In == console.InPath {
-			return v.param(f.Name), true
-		}
-		return v.query(f.Name), f.Name != "page" // a page is of a list beside it
-	})
-	if err != nil {
-		return err
-	}
-	answer, err := p.API.Call(v.ctx, o, in)
+	answer, err := p.now(v, o, "page", "") // a page is of a list beside it
 	if err != nil {
 		return err
 	}
@@ -383,7 +374,7 @@ func (p *Pages) back(v *visit, o console.Operation) string {
 
 // send makes the change that a form asks for.
 func (p *Pages) send(v *visit, o console.Operation) (any, error) {
-	in, err := o.Input(func(f console.Field) (string, bool) {
+	return p.call(v, o, func(f console.Field) (string, bool) {
 		switch f.In {
 		case console.InPath:
 			return v.param(f.Name), true
@@ -393,10 +384,6 @@ func (p *Pages) send(v *visit, o console.Operation) (any, error) {
 			return v.form(f.Name), v.request.PostForm.Has(f.Name)
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	return p.API.Call(v.ctx, o, in)
 }
 
 // at is the address of a page about the thing of the visit.

@@ -29,10 +29,9 @@ type story struct {
 
 func (p *Pages) event(v *visit) (any, error) {
 	view := story{}
-	show, _ := p.Declared.Find("events show")
-	event, err := look[ops.Event](p, v, show.Name)
+	event, err := look[ops.Event](p, v, "events show")
 	if problem := (*serve.Problem)(nil); errors.As(err, &problem) && problem.Code == "queue_needed" {
-		events, _ := p.Declared.Find("events ls")
+		events := p.row("events ls")
 		answer, err := p.API.Call(v.ctx, events, console.Input{Query: url.Values{"event_id": {v.param("event_id")}, "limit": {rows}}})
 		if list, ok := answer.(console.List[ops.Line]); ok {
 			choices := gridOf(events.Columns, reflect.ValueOf(list.Items), "")
@@ -44,7 +43,7 @@ func (p *Pages) event(v *visit) (any, error) {
 		return view, err
 	}
 	view.Event = event
-	facts, _ := p.facts(v, show, event)
+	facts, _ := p.facts(v, p.row("events show"), event)
 	view.Facts = slices.DeleteFunc(facts, func(c cell) bool { return c.Text == "" })
 	return view, err
 }

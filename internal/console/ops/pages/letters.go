@@ -28,8 +28,7 @@ func (p *Pages) letterRoutes(r chi.Router) {
 	}
 	p.page(r, "/operations/{id}", "operation.html", p.operation)
 	p.change(r, "/operations/{id}/approve", "operation_approve.html", p.approval, p.approve)
-	run, _ := p.Declared.Find("operations run") // it is declared
-	form := func(v *visit) (any, error) { return p.form(v, run) }
+	form := func(v *visit) (any, error) { return p.form(v, p.row("operations run")) }
 	p.change(r, "/operations/{id}/run", "declared_form.html", form, func(v *visit) (string, error) { return p.run(v, v.param("id")) })
 }
 
@@ -49,8 +48,7 @@ type letters struct {
 var letterFilters = []string{"queue", "reason", "type", "event_id", "key", "since", "until"}
 
 func (p *Pages) letters(v *visit) (any, error) {
-	list, _ := p.Declared.Find("dlq ls") // it is declared
-	found, err := p.list(v, list)
+	found, err := p.list(v, p.row("dlq ls"))
 	if err != nil {
 		return nil, err
 	}
@@ -112,21 +110,9 @@ func (p *Pages) confirm(v *visit, kind deadletter.Kind) (any, error) {
 	if err != nil {
 		return view, v.refused(err)
 	}
-	preview, _ := p.Declared.Find("dlq preview") // it is declared
-	in, err := preview.Input(func(f console.Field) (string, bool) {
-		if f.Name == "items" {
-			return items, true
-		}
-		return v.query(f.Name), true
-	})
-	if err != nil {
+	if view.Would.Preview, err = look[dryrun.Preview](p, v, "dlq preview", "items", items); err != nil {
 		return view, v.refused(err)
 	}
-	answer, err := p.API.Call(v.ctx, preview, in)
-	if err != nil {
-		return view, v.refused(err)
-	}
-	view.Would.Preview, _ = answer.(dryrun.Preview)
 	if q, ok := p.Catalog.DeadLetters(view.Would.Filter.Queue); ok && q.FourEyes {
 		view.FourEyes, view.Refusal = true, audit.TwoPeople("", ops.Author(v.ctx))
 	}
@@ -140,8 +126,7 @@ func (p *Pages) begin(v *visit, kind deadletter.Kind) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	begin, _ := p.Declared.Find("dlq " + string(kind)) // it is declared
-	in, err := begin.Input(func(f console.Field) (string, bool) {
+	answer, err := p.call(v, p.row("dlq "+string(kind)), func(f console.Field) (string, bool) {
 		text := v.query(map[string]string{"queue": "queue", "reason": "reason", "event_id": "event_id", "event_type": "type", "ordering_key": "key"}[f.Name])
 		if f.Name == "items" {
 			text = items
@@ -149,10 +134,6 @@ func (p *Pages) begin(v *visit, kind deadletter.Kind) (string, error) {
 		text += v.form(f.Name)
 		return text, text != ""
 	})
-	if err != nil {
-		return "", err
-	}
-	answer, err := p.API.Call(v.ctx, begin, in)
 	if err != nil {
 		return "", err
 	}
@@ -172,8 +153,7 @@ func (p *Pages) started(v *visit, answer any) (string, error) {
 func (p *Pages) run(v *visit, id string) (string, error) {
 	ctx, cancel := context.WithTimeout(v.ctx, v.longest*3/4)
 	defer cancel()
-	run, _ := p.Declared.Find("operations run") // it is declared
-	_, err := p.API.Call(ctx, run, console.Input{Path: map[string]string{"id": id}})
+	_, err := p.API.Call(ctx, p.row("operations run"), console.Input{Path: map[string]string{"id": id}})
 	if errors.Is(err, context.DeadlineExceeded) && v.ctx.Err() == nil {
 		err = nil
 	}
@@ -200,20 +180,16 @@ func (p *Pages) operation(v *visit) (any, error) {
 	}
 	view.Own, view.Refusal = view.Who == ops.Who(v.ctx), audit.TwoPeople(view.Who, ops.Author(v.ctx))
 	view.Live = !view.Progress.Over() || (view.Outcomes != nil && view.Outcomes.Waiting > 0)
-	items, _ := p.Declared.Find("operations items") // it is declared
-	view.Touched, err = p.table(v, items)
+	view.Touched, err = p.table(v, p.row("operations items"))
 	return view, err
 }
 
 // shownOperation is the operation of the address, with what it says of itself.
 func (p *Pages) shownOperation(v *visit) (view operation, err error) {
-	show, _ := p.Declared.Find("operations show") // it is declared
-	answer, err := p.now(v, show)
-	if err != nil {
+	if view.Operation, err = look[deadletter.Operation](p, v, "operations show"); err != nil {
 		return view, err
 	}
-	view.Operation, _ = answer.(deadletter.Operation)
-	view.Facts, _ = p.facts(v, show, answer)
+	view.Facts, _ = p.facts(v, p.row("operations show"), view.Operation)
 	view.Facts = slices.DeleteFunc(view.Facts, func(c cell) bool { return c.Text == "" })
 	return view, nil
 }
@@ -230,8 +206,7 @@ func (p *Pages) approval(v *visit) (any, error) {
 }
 
 func (p *Pages) approve(v *visit) (string, error) {
-	approve, _ := p.Declared.Find("operations approve") // it is declared
-	answer, err := p.send(v, approve)
+	answer, err := p.send(v, p.row("operations approve"))
 	if err != nil {
 		return "", err
 	}

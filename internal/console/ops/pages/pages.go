@@ -38,7 +38,7 @@ type Caller interface {
 // Config is what Pages are made of.
 type Config struct {
 	API Caller
-	// Declared is what is declared as operations; nil: nothing.
+	// Declared is what is declared as operations.
 	Declared *console.Catalog
 	// Guard lets in those who may look at the pages, and puts into the context who they are.
 	Guard func(http.Handler) http.Handler

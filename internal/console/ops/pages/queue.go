@@ -39,13 +39,11 @@ func (p *Pages) queue(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	show, _ := p.Declared.Find("queues show") // it was a moment ago
-	facts, tables := p.facts(v, show, page.QueueDetail)
+	facts, tables := p.facts(v, p.row("queues show"), page.QueueDetail)
 	page.Facts = slices.DeleteFunc(facts, func(c cell) bool {
 		return c.Text == "" || c.Text == "0" || slices.Contains([]string{"Queue", "State", "Cause"}, c.Label)
 	})
-	history, _ := p.Declared.Find("queues history")
-	made := gridOf(history.Columns, reflect.ValueOf(changes.Items), "")
+	made := gridOf(p.row("queues history").Columns, reflect.ValueOf(changes.Items), "")
 	made.Title = "Changes"
 	page.Tables = slices.DeleteFunc(append(tables, made), func(g grid) bool { return len(g.Rows) == 0 })
 	page.Hours, page.Days = plotOf("24 hours", buckets(hours, page.ID), 0), plotOf("30 days", buckets(days, page.ID), 0)

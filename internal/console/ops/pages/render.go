@@ -278,11 +278,6 @@ func static(name string) (string, error) {
 
 func (p *Pages) static(w http.ResponseWriter, r *http.Request) {
 	name := path.Base(chi.URLParam(r, "*"))
-	address, err := static(name)
-	if err != nil {
-		http.NotFound(w, r)
-		return
-	}
 	body, err := files.ReadFile("static/" + name)
 	if err != nil {
 		http.NotFound(w, r)
@@ -290,7 +285,7 @@ func (p *Pages) static(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
-	if address != r.URL.Path { // the page is of another release, whose file this is not
+	if address, _ := static(name); address != r.URL.Path { // the page is of another release, whose file this is not
 		w.Header().Set("Cache-Control", "no-store")
 	}
 	_, _ = w.Write(body) //nolint:gosec // One of our own files. Where it cannot be written, the client is gone.

@@ -12,7 +12,7 @@ import (
 
 // search asks for what an id leads to, and leads straight to what that is where it is one thing.
 func (p *Pages) search(v *visit) (any, error) {
-	o, _ := p.Declared.Find("search")
+	o := p.row("search")
 	view := declaredView{Title: "Search", Help: o.Help, ID: v.query("q")}
 	if view.ID == "" {
 		return view, nil

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,10 +22,13 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-func (p *program) worker(command *cobra.Command) func() client {
+// asks gives a command, and those below it, the flag that says which worker is asked.
+func (p *program) asks(command *cobra.Command) *cobra.Command {
 	command.PersistentFlags().StringVar(&p.env.Server, "server", p.env.Server, "the worker's address, else that of BILLHOOK_SERVER")
-	return func() client { return p.client(p.env.Server) }
+	return command
 }
+
+func (p *program) ask() client { return p.client(p.env.Server) }
 
 func (p *program) webhookFlag(command *cobra.Command, to *string) {
 	command.Flags().StringVar(to, "webhook", p.env.Webhook, "the webhook service's address, else that of BILLHOOK_WEBHOOK")
@@ -61,23 +63,13 @@ type client struct {
 	http     *http.Client
 	// key names a change, which is sent again where no answer came; empty: it is sent once.
 	key string
-	// skipped is told what a list leaves out; nil: nobody is.
+	// skipped is told what a list leaves out.
 	skipped func(what string)
 	decode  func(answer []byte, into any) error
 }
 
 func (w client) get(ctx context.Context, path string, answer any) error {
 	return w.do(ctx, http.MethodGet, path, nil, answer)
-}
-
-// send sends question to the worker and prints the answer.
-func send[T any](ctx context.Context, p *program, ask client, method, path string, question any, print func(T)) error {
-	var answer T
-	if err := ask.do(ctx, method, path, question, &answer); err != nil {
-		return err
-	}
-	print(answer)
-	return p.printJSON(answer)
 }
 
 func (w client) post(ctx context.Context, path string, question, answer any) error {
@@ -109,7 +101,7 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 	if status != http.StatusOK && status != http.StatusCreated {
 		return refusal(status, answered)
 	}
-	if what := header.Get(ops.HeaderSkipped); what != "" && w.skipped != nil {
+	if what := header.Get(ops.HeaderSkipped); what != "" {
 		w.skipped(what)
 	}
 	if err := w.decode(answered, answer); err != nil {
@@ -187,38 +179,33 @@ func poll(ctx context.Context, every time.Duration, pending int, ask func() (don
 	}
 }
 
-func pages[Item any](ctx context.Context, ask client, path string, values url.Values, limit int) (ops.List[Item], error) {
-	all := ops.List[Item]{Items: []Item{}}
-	if values == nil {
-		values = url.Values{}
-	}
-	for limit == 0 || len(all.Items) < limit {
-		if limit > 0 {
-			values.Set("limit", strconv.Itoa(min(limit-len(all.Items), perPage)))
-		}
+// pages are all items of a list.
+func pages[Item any](ctx context.Context, ask client, path string, values url.Values) (all []Item, err error) {
+	err = each(ctx, ask, path, values, func(items []Item) error {
+		all = append(all, items...)
+		return nil
+	})
+	return all, err
+}
+
+// each hands over a list page after page, before it asks for the next.
+func each[Item any](ctx context.Context, ask client, path string, values url.Values, take func([]Item) error) error {
+	for {
 		var page ops.List[Item]
 		if err := ask.get(ctx, path+"?"+values.Encode(), &page); err != nil {
-			return all, err
+			return err
 		}
-		all.Items = append(all.Items, page.Items...)
-		if all.Next = page.Next; all.Next == "" {
-			break
+		if err := take(page.Items); err != nil {
+			return err
 		}
-		values.Set("page", all.Next)
+		if page.Next == "" {
+			return nil
+		}
+		values.Set("page", page.Next)
 	}
-	return all, nil
 }
 
-// parameters are those that have a value: the API refuses an empty one.
-func parameters(of map[string]string) url.Values {
-	values := url.Values{}
-	for name, value := range of {
-		set(values, name, value)
-	}
-	return values
-}
-
-// perPage is the page size. It is the maximum of every list of the API.
+// perPage is the page size of what is exported. It is the maximum of every list of the API.
 const perPage = 100
 
 // set sets a parameter that has a value: the API refuses an empty one.

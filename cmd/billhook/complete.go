@@ -79,13 +79,9 @@ func (p *program) declared() *catalog.Catalog {
 }
 
 func (p *program) askBriefly(command *cobra.Command, path string, answer any) {
-	server, err := command.Flags().GetString("server")
-	if err != nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(command.Context(), completionPatience)
 	defer cancel()
-	_ = p.client(server).get(ctx, path, answer) // without an answer nothing is completed
+	_ = p.ask().get(ctx, path, answer) // without an answer nothing is completed
 }
 
 func completeQueues(p *program, _ *cobra.Command, _ []string) (values []string) {

@@ -30,12 +30,6 @@ func (p *program) dlqCommands(of *console.Catalog) []*cobra.Command {
 	return []*cobra.Command{letters, ops}
 }
 
-// workerOf asks the worker that the flag of a command's noun names.
-func (p *program) workerOf(command *cobra.Command) client {
-	server, _ := command.Flags().GetString("server") // every noun has it
-	return p.client(server)
-}
-
 func (p *program) dlqAct(of *console.Catalog, kind deadletter.Kind) *cobra.Command {
 	begin, _ := of.Find("dlq " + string(kind))
 	preview, _ := of.Find("dlq preview")
@@ -57,7 +51,7 @@ func (p *program) dlqAct(of *console.Catalog, kind deadletter.Kind) *cobra.Comma
 			if err != nil {
 				return usageError(err.Error())
 			}
-			return p.act(command, p.workerOf(command), a, in, func(would dryrun.Preview) (string, any) {
+			return p.act(command, p.ask(), a, in, func(would dryrun.Preview) (string, any) {
 				return begin.Pattern, deadletter.Begin{
 					Filter: would.Filter, Expect: would.Total, Rate: rate, Force: force, Change: console.Change{Why: a.why},
 				}
@@ -86,7 +80,7 @@ func (p *program) approve(of *console.Catalog) *cobra.Command {
 	command := &cobra.Command{
 		Use: "approve <operation>", Short: approve.Summary, Long: approve.Help, Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
-			worker, id := p.workerOf(command), args[0]
+			worker, id := p.ask(), args[0]
 			op, err := p.printOperation(command.Context(), of, worker, id)
 			if err != nil {
 				return err
@@ -111,18 +105,18 @@ func (p *program) runOperation(of *console.Catalog) *cobra.Command {
 		Use: "run <operation>", Short: "Go on with an operation, and wait for what becomes of it", Long: run.Summary + ".", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			var op deadletter.Operation
-			ctx, worker := command.Context(), p.workerOf(command)
+			ctx, worker := command.Context(), p.ask()
 			if err := worker.get(ctx, operationPath(args[0], ""), &op); err != nil {
 				return err
 			}
 			if op.Kind != deadletter.Replay {
 				a.none = true
 			}
-			seen, err := pages[deadletter.Item](ctx, worker, operationPath(op.ID, "/items"), nil, 0)
+			seen, err := pages[deadletter.Item](ctx, worker, operationPath(op.ID, "/items"), url.Values{})
 			if err != nil {
 				return err
 			}
-			return p.follow(ctx, worker, a, op, seen.Items)
+			return p.follow(ctx, worker, a, op, seen)
 		},
 	}
 	a.patience.flags(command)
@@ -216,14 +210,16 @@ func begin(ctx context.Context, ask client, would dryrun.Preview, seen []deadlet
 }
 
 func openOf(ctx context.Context, ask client, f deadletter.Filter) ([]deadletter.Item, error) {
-	open, err := pages[deadletter.Item](ctx, ask, "/v1/ops/dead-letters", query(f), 0)
-	return open.Items, err
+	return pages[deadletter.Item](ctx, ask, "/v1/ops/dead-letters", query(f))
 }
 
 func query(f deadletter.Filter) url.Values {
-	values := parameters(map[string]string{
+	values := url.Values{}
+	for name, value := range map[string]string{
 		"queue": f.Queue, "items": strings.Join(f.Items, ","), "reason": f.Reason, "type": f.EventType, "event_id": f.EventID, "key": f.OrderingKey,
-	})
+	} {
+		set(values, name, value)
+	}
 	for name, at := range map[string]time.Time{"since": f.Since, "until": f.Until} {
 		if !at.IsZero() {
 			values.Set(name, at.Format(time.RFC3339Nano))
@@ -335,11 +331,11 @@ func standing(ctx context.Context, ask client, of []deadletter.Item) (now []dead
 			ids[n] = item.ID
 		}
 		values := url.Values{"queue": {some[0].Queue}, "items": {strings.Join(ids, ",")}, "state": {"all"}}
-		page, err := pages[deadletter.Item](ctx, ask, "/v1/ops/dead-letters", values, 0)
+		page, err := pages[deadletter.Item](ctx, ask, "/v1/ops/dead-letters", values)
 		if err != nil {
 			return nil, err
 		}
-		now = append(now, page.Items...)
+		now = append(now, page...)
 	}
 	slices.SortStableFunc(now, func(a, b deadletter.Item) int {
 		return slices.Index(deadletter.States, a.State) - slices.Index(deadletter.States, b.State)

@@ -84,7 +84,7 @@ func (p *program) doctorCommand() *cobra.Command {
 			"for a moment. Its copy is taken off the hold subscription, too, but not with --canary-only.",
 		Args: cobra.NoArgs,
 	}
-	ask := p.worker(command)
+	p.asks(command)
 	command.Flags().BoolVar(&sends, "canary", false, "send the canaries too")
 	command.Flags().BoolVar(&only, "canary-only", false, "send the canaries and compare nothing, such as to billhook dev, which shortens waits")
 	p.webhookFlag(command, &base)
@@ -115,7 +115,7 @@ func (p *program) doctorCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			recorded, unread := p.pauses(command.Context(), ask())
+			recorded, unread := p.pauses(command.Context(), p.ask())
 			if unread != nil {
 				found.PausesUnread = unread.Error()
 			}
@@ -124,13 +124,13 @@ func (p *program) doctorCommand() *cobra.Command {
 			if err := p.examine(command.Context(), c, target, pubsub.Look{Paused: recorded, Known: of.known}, of, &found); err != nil {
 				return err
 			}
-			p.countKept(command.Context(), ask(), found.Kept)
+			p.countKept(command.Context(), p.ask(), found.Kept)
 			p.printFindings(c, found)
 		}
 		if sends || only {
 			ctx, cancel := context.WithTimeout(command.Context(), patience)
 			defer cancel()
-			if found.Steps, err = p.canaries(ctx, c, base, ask(), !only); err != nil {
+			if found.Steps, err = p.canaries(ctx, c, base, p.ask(), !only); err != nil {
 				return err
 			}
 		}

@@ -59,7 +59,7 @@ func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 		}
 		p.printf("  %s %s: %s\n", f.Kind, f.ID, f.Code)
 		if f.Have != "" || f.Want != "" {
-			p.printf("    is: %s\n    should be: %s\n", orDash(f.Have), orDash(f.Want))
+			p.printf("    is: %s\n    should be: %s\n", cmp.Or(f.Have, "-"), cmp.Or(f.Want, "-"))
 		}
 		p.printf("    %s\n    To do: %s\n", f.Effect, f.Do)
 	}

@@ -58,7 +58,7 @@ func (p *program) enqueueCommand() *cobra.Command {
 				return usageError("--repeat: say 1 or more")
 			}
 			e.queue = q
-			file, err := readInput(e.file, command.InOrStdin())
+			file, err := readFile(e.file, command.InOrStdin())
 			if err != nil {
 				return err
 			}

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,24 +21,6 @@ import (
 	"billhook/internal/contract/money"
 	"billhook/internal/platform/audit"
 )
-
-// each hands over a list page after page, before it asks for the next.
-func each[Item any](ctx context.Context, ask client, path string, values url.Values, take func([]Item) error) error {
-	values.Set("limit", fmt.Sprint(perPage))
-	for {
-		var page ops.List[Item]
-		if err := ask.get(ctx, path+"?"+values.Encode(), &page); err != nil {
-			return err
-		}
-		if err := take(page.Items); err != nil {
-			return err
-		}
-		if page.Next == "" {
-			return nil
-		}
-		values.Set("page", page.Next)
-	}
-}
 
 func (b *books) export() *cobra.Command {
 	var asCSV, seals bool
@@ -60,20 +42,17 @@ func (b *books) export() *cobra.Command {
 				return b.exportSeals(ctx, !command.Flags().Changed("tenant"), file)
 			}
 			if b.asJSON {
-				all := ops.List[journal.Entry]{Items: []journal.Entry{}}
-				if err := each(ctx, b.ask(), entriesPath, b.ofMonths(account), func(entries []journal.Entry) error {
-					all.Items = append(all.Items, entries...)
-					return nil
-				}); err != nil {
+				all, err := pages[journal.Entry](ctx, b.ask(), entriesPath, b.entries(account))
+				if err != nil {
 					return err
 				}
-				return b.printJSON(all)
+				return b.printJSON(ops.List[journal.Entry]{Items: append([]journal.Entry{}, all...)})
 			}
 			return b.write(file, func(to io.Writer) (n int, err error) {
 				if asCSV {
 					return b.exportCSV(ctx, account, to)
 				}
-				err = each(ctx, b.ask(), entriesPath, b.ofMonths(account), func(entries []journal.Entry) error {
+				err = each(ctx, b.ask(), entriesPath, b.entries(account), func(entries []journal.Entry) error {
 					n += len(entries)
 					return jsonLines(to, entries)
 				})
@@ -120,12 +99,12 @@ func (b *books) exportSeals(ctx context.Context, all bool, file string) error {
 	}
 	list := ops.List[seal.Seal]{Items: []seal.Seal{}}
 	for _, b.tenant = range tenants {
-		one, err := pages[seal.Seal](ctx, b.ask(), "/v1/ops/journal/seals", b.query(), 0)
+		one, err := pages[seal.Seal](ctx, b.ask(), "/v1/ops/journal/seals", b.query())
 		if err != nil {
 			return err
 		}
-		slices.Reverse(one.Items) // they come the newest first
-		list.Items = append(list.Items, one.Items...)
+		slices.Reverse(one) // they come the newest first
+		list.Items = append(list.Items, one...)
 	}
 	if b.asJSON {
 		return b.printJSON(list)
@@ -133,10 +112,7 @@ func (b *books) exportSeals(ctx context.Context, all bool, file string) error {
 	return b.write(file, func(to io.Writer) (int, error) { return len(list.Items), jsonLines(to, list.Items) })
 }
 
-// unreadable says that an entry is not among the lines, since it cannot be read.
-func unreadable(e journal.Entry) error {
-	return errors.New(e.Notes()[0])
-}
+func micros(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
 
 func (b *books) exportCSV(ctx context.Context, account string, to io.Writer) (n int, err error) {
 	if err := writeCSV(to, [][]string{{
@@ -145,15 +121,15 @@ func (b *books) exportCSV(ctx context.Context, account string, to io.Writer) (n 
 		return 0, err
 	}
 	sums := map[string]seal.Sum{}
-	err = each(ctx, b.ask(), entriesPath, b.ofMonths(account), func(entries []journal.Entry) error {
+	err = each(ctx, b.ask(), entriesPath, b.entries(account), func(entries []journal.Entry) error {
 		n += len(entries)
 		var rows [][]string
 		for _, e := range entries {
 			if e.Changed {
-				return unreadable(e)
+				return errors.New(e.Notes()[0])
 			}
 			for _, l := range e.Lines {
-				rows = append(rows, row(e.Tenant, e.Period, e.ID, e.EventID, e.EventType, e.Kind, e.Rule, e.Reverts, moment(e.OccurredAt), moment(e.PostedAt),
+				rows = append(rows, row(e.Tenant, e.Period, e.ID, e.EventID, e.EventType, e.Kind, e.Rule, e.Reverts, micros(e.OccurredAt), micros(e.PostedAt),
 					l.Account, l.Currency, amountOf(l.Debit, l.Currency), amountOf(l.Credit, l.Currency), sealNumber(e.Seal), e.Hash))
 				sums[l.Currency] = seal.Sum{Debit: sums[l.Currency].Debit + l.Debit, Credit: sums[l.Currency].Credit + l.Credit}
 			}
@@ -165,7 +141,7 @@ func (b *books) exportCSV(ctx context.Context, account string, to io.Writer) (n 
 	}
 	var rows [][]string
 	for _, currency := range slices.Sorted(maps.Keys(sums)) {
-		rows = append(rows, row(b.tenant, b.named(), "", "", "", totalKind, "", "", "", "", "", currency,
+		rows = append(rows, row(b.tenant, b.named(), "", "", "", "total", "", "", "", "", "", currency,
 			money.Text(sums[currency].Debit, currency), money.Text(sums[currency].Credit, currency), "", ""))
 	}
 	return n, writeCSV(to, rows)

@@ -16,7 +16,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/ingest/importer"
-	"billhook/internal/platform/env"
 	"billhook/internal/platform/signature"
 )
 
@@ -39,9 +38,6 @@ type drained interface {
 	// Release gives back what was refused, and ends the connection.
 	Release(ctx context.Context) error
 }
-
-// producers is the source whose secret signs the messages of producers.
-const producers = "generic"
 
 // sampled is how many messages a preview looks into.
 const sampled = 1000
@@ -227,12 +223,8 @@ func (d *drain) look(ctx context.Context, c *catalog.Catalog, compose importer.C
 }
 
 func (d *drain) prepare(c *catalog.Catalog, compose importer.Composer, source importer.Source) (*importer.Run, error) {
-	from, ok := c.Sources[producers]
-	if !ok {
-		return nil, errors.New("the catalog has no source for producers")
-	}
-	secrets := append(env.Secret(d.p.getenv(from.SecretVariable)).List(), devSecret)
-	signer, err := signature.NewSigner(signature.Generic, secrets[0])
+	from := c.Sources[catalog.Producers]
+	signer, err := signature.NewSigner(signature.Generic, secretsOf(c, d.p.getenv)[catalog.Producers][0])
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", from.SecretVariable, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,12 +22,9 @@ func (p *program) bookCommands() []*cobra.Command {
 	noun := func(name string, commands ...func(*books) *cobra.Command) *cobra.Command {
 		command := &cobra.Command{Use: name}
 		for _, of := range commands {
-			b := &books{program: p}
-			made := of(b)
-			b.ask = p.worker(made)
-			command.AddCommand(made)
+			command.AddCommand(of(&books{program: p}))
 		}
-		return command
+		return p.asks(command)
 	}
 	return []*cobra.Command{
 		noun("accounts", (*books).statement), noun("ledger", (*books).export, (*books).verify, (*books).prove, (*books).checkProof),
@@ -36,7 +34,6 @@ func (p *program) bookCommands() []*cobra.Command {
 // books are those of one tenant, as the worker shows them.
 type books struct {
 	*program
-	ask func() client
 
 	tenant, period string
 	// from and to are the first and the last of several months; both are empty where it is one.
@@ -68,12 +65,19 @@ func (b *books) named() string { return seal.Span(b.span()) }
 // query is the tenant as parameters of a request.
 func (b *books) query() url.Values { return url.Values{"tenant": {b.tenant}} }
 
-// ofMonths are the tenant and the months, and the account where one is named.
-func (b *books) ofMonths(account string) url.Values {
+// ofMonths are the tenant and the months.
+func (b *books) ofMonths() url.Values {
 	values := b.query()
 	first, last := b.span()
 	values.Set("from", first)
 	values.Set("to", last)
+	return values
+}
+
+// entries are those of the months, and of the account where one is named.
+func (b *books) entries(account string) url.Values {
+	values := b.ofMonths()
+	values.Set("limit", strconv.Itoa(perPage))
 	set(values, "account", account)
 	return values
 }
@@ -84,9 +88,6 @@ func amountOf(minor int64, currency string) string {
 	}
 	return money.Text(minor, currency)
 }
-
-// totalKind stands in the rows of CSV that add up those before, in the place of an account or a kind.
-const totalKind = "total"
 
 func writeCSV(to io.Writer, rows [][]string) error {
 	if err := csv.NewWriter(to).WriteAll(rows); err != nil {

@@ -199,8 +199,7 @@ func wrongValues(command *cobra.Command) (err error) {
 const fixedValues = "billhook_values"
 
 // oneOf has a flag take one of these values and no other, and the shell complete them.
-func oneOf[S ~string](command *cobra.Command, flag string, values ...S) {
-	known := texts(values...)
+func oneOf(command *cobra.Command, flag string, known ...string) {
 	err := errors.Join(
 		command.Flags().SetAnnotation(flag, fixedValues, known),
 		command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp)))
@@ -220,11 +219,4 @@ func meant(text string, names []string) string {
 		return ""
 	}
 	return "; did you mean " + strings.Join(close, " or ") + "?"
-}
-
-func texts[S ~string](values ...S) (all []string) {
-	for _, value := range values {
-		all = append(all, string(value))
-	}
-	return all
 }

@@ -51,19 +51,18 @@ var nouns = map[string]string{
 func (p *program) operationCommands(of *console.Catalog, about map[string]string) (commands []*cobra.Command) {
 	p.known = of
 	nouns := map[string]*cobra.Command{}
-	asks := map[string]func() client{}
 	for _, o := range of.Operations {
 		if o.Verb() == "" {
-			commands = append(commands, p.operation(of, o, nil))
+			commands = append(commands, p.asks(p.operation(of, o)))
 			continue
 		}
 		noun := nouns[o.Noun()]
 		if noun == nil {
-			noun = &cobra.Command{Use: o.Noun(), Short: about[o.Noun()]}
-			nouns[o.Noun()], asks[o.Noun()] = noun, p.worker(noun)
+			noun = p.asks(&cobra.Command{Use: o.Noun(), Short: about[o.Noun()]})
+			nouns[o.Noun()] = noun
 			commands = append(commands, noun)
 		}
-		noun.AddCommand(p.operation(of, o, asks[o.Noun()]))
+		noun.AddCommand(p.operation(of, o))
 	}
 	return commands
 }
@@ -99,14 +98,10 @@ type asked struct {
 	reason reason
 }
 
-// operation is the command of an operation: what stands in the path are its arguments, all else are flags. One without
-// a noun has no ask, and gets a flag of its own for the worker.
-func (p *program) operation(of *console.Catalog, o console.Operation, ask func() client) *cobra.Command {
-	use, arguments, required := o.Verb(), 0, 0
+// operation is the command of an operation: what stands in the path are its arguments, all else are flags.
+func (p *program) operation(of *console.Catalog, o console.Operation) *cobra.Command {
+	use, arguments, required := cmp.Or(o.Verb(), o.Noun()), 0, 0
 	command := &cobra.Command{Short: o.Summary, Long: o.Help}
-	if ask == nil {
-		use, ask = o.Noun(), p.worker(command)
-	}
 	var why reason
 	for _, f := range o.Fields {
 		switch {
@@ -142,7 +137,7 @@ func (p *program) operation(of *console.Catalog, o console.Operation, ask func()
 	}
 	command.Example = "  billhook " + exampleOf(o)
 	command.RunE = func(command *cobra.Command, args []string) error {
-		a := &asked{Operation: o, p: p, of: of, ask: ask(), call: command, args: args, reason: why}
+		a := &asked{Operation: o, p: p, of: of, ask: p.ask(), call: command, args: args, reason: why}
 		switch {
 		case o.List:
 			return p.watch(command.Context(), *every, a.list)

@@ -16,15 +16,14 @@ import (
 
 // queuesCommand are the commands of queues that go on here where the worker may not change subscriptions.
 func (p *program) queuesCommand() *cobra.Command {
-	queues := &cobra.Command{Use: "queues"}
-	ask := p.worker(queues)
+	queues := p.asks(&cobra.Command{Use: "queues"})
 	queues.AddCommand(
-		p.queuesSwitch(ask, "pause", "Have a queue's messages wait in Pub/Sub, without an attempt, until it is resumed"),
-		p.queuesSwitch(ask, "resume", "Have a paused queue's messages pushed again"))
+		p.queuesSwitch("pause", "Have a queue's messages wait in Pub/Sub, without an attempt, until it is resumed"),
+		p.queuesSwitch("resume", "Have a paused queue's messages pushed again"))
 	return queues
 }
 
-func (p *program) queuesSwitch(ask func() client, verb, short string) *cobra.Command {
+func (p *program) queuesSwitch(verb, short string) *cobra.Command {
 	command := &cobra.Command{Use: verb + " <queue> --why <reason>", Short: short, Args: cobra.ExactArgs(1)}
 	var why reason
 	var pools poolFlags
@@ -36,7 +35,7 @@ func (p *program) queuesSwitch(ask func() client, verb, short string) *cobra.Com
 	why.required(command)
 	pools.add(command)
 	command.RunE = func(command *cobra.Command, args []string) error {
-		ctx, worker, path := command.Context(), ask(), "/v1/ops/queues/"+url.PathEscape(args[0])+"/"
+		ctx, worker, path := command.Context(), p.ask(), "/v1/ops/queues/"+url.PathEscape(args[0])+"/"
 		var before, stands pause.State
 		if err := worker.get(ctx, path+"pause", &before); err != nil {
 			return err
@@ -117,12 +116,12 @@ const pausesTimeout = 10 * time.Second
 func (p *program) pauses(ctx context.Context, ask client) (recorded map[string]pause.Pause, unread error) {
 	ctx, cancel := context.WithTimeout(ctx, pausesTimeout)
 	defer cancel()
-	all, err := pages[pause.Pause](ctx, ask, "/v1/ops/pauses", nil, 0)
+	all, err := pages[pause.Pause](ctx, ask, "/v1/ops/pauses", url.Values{})
 	if err != nil {
 		return nil, err
 	}
 	recorded = map[string]pause.Pause{}
-	for _, one := range all.Items {
+	for _, one := range all {
 		recorded[one.Queue] = one
 	}
 	return recorded, nil

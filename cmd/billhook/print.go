@@ -75,13 +75,6 @@ func row(cells ...any) []string {
 	return texts
 }
 
-func orDash(v any) string {
-	if text, ok := v.(string); ok && text != "" {
-		return text
-	}
-	return "-"
-}
-
 // when formats a moment for people, in UTC and to the second: as --since and --until take it, and as
 // gcloud does. It is the only format of a time in text.
 func when(t time.Time) string {
@@ -98,8 +91,15 @@ type reason struct {
 
 // required adds the flags, and fails the command without --why.
 func (r *reason) required(command *cobra.Command) *cobra.Command {
-	r.flags(command)
-	command.PreRunE = r.check
+	command.Flags().StringVar(&r.why, "why", "", "the reason, for the audit; required")
+	command.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
+	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "show what would be done, and do nothing")
+	command.PreRunE = func(*cobra.Command, []string) error {
+		if !r.dryRun && strings.TrimSpace(r.why) == "" {
+			return usageError("--why: say why, for the audit")
+		}
+		return nil
+	}
 	return command
 }
 
@@ -110,30 +110,6 @@ func (r *reason) confirmed(p *program, command *cobra.Command, before any, word,
 	}
 	err := p.confirm(command.InOrStdin(), r.yes, word, do)
 	return err == nil, err
-}
-
-func (r *reason) check(*cobra.Command, []string) error {
-	if r.dryRun {
-		return nil
-	}
-	return given(r.why)
-}
-
-func given(why string) error {
-	if strings.TrimSpace(why) == "" {
-		return usageError("--why: say why, for the audit")
-	}
-	return nil
-}
-
-func (r *reason) flag(command *cobra.Command) {
-	command.Flags().StringVar(&r.why, "why", "", "the reason, for the audit; required")
-}
-
-func (r *reason) flags(command *cobra.Command) {
-	r.flag(command)
-	command.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
-	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "show what would be done, and do nothing")
 }
 
 // confirm asks the person to type word. Anything else is a no.

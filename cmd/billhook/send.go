@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -176,7 +177,7 @@ func (p *program) sendCommand() *cobra.Command {
 			if err := s.check(command); err != nil {
 				return err
 			}
-			file, err := readInput(s.file, command.InOrStdin())
+			file, err := readFile(s.file, command.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -261,7 +262,7 @@ func (s *sending) made(at time.Time, one *sent) []byte {
 }
 
 func (p *program) printReply(r reply, many bool) {
-	about := fmt.Sprintf("event %s  queue %s  message %s  key %s", orDash(r.EventID), orDash(cmp.Or(r.Queue, r.Reason)), orDash(r.MessageID), orDash(r.OrderingKey))
+	about := fmt.Sprintf("event %s  queue %s  message %s  key %s", cmp.Or(r.EventID, "-"), cmp.Or(r.Queue, r.Reason, "-"), cmp.Or(r.MessageID, "-"), cmp.Or(r.OrderingKey, "-"))
 	if r.Code != "" {
 		about = r.Code + ": " + r.Detail
 	}
@@ -279,17 +280,18 @@ func violations(r reply, separator string) (text string) {
 	return text
 }
 
-func readInput(name string, stdin io.Reader) (data []byte, err error) {
+// readFile reads a file that the person names, - for standard input; without a name there is nothing to read.
+func readFile(name string, stdin io.Reader) (data []byte, err error) {
 	switch name {
 	case "":
 		return nil, nil
 	case "-":
 		data, err = io.ReadAll(stdin)
 	default:
-		data, err = os.ReadFile(name) //nolint:gosec // the person names the file
+		data, err = os.ReadFile(filepath.Clean(name))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("-f: %w", err)
+		return nil, fmt.Errorf("read: %w", err)
 	}
 	return data, nil
 }

@@ -276,7 +276,7 @@ func TestWhatCannotBeSentIsToldBeforeAnythingIs(t *testing.T) {
 		"send paynow --of 1":                           "takes no order back; those that do are refund, refund_partial, chargeback",
 		"send paynow --sample refund --of 1 --order 1": "name the order once",
 		"send paynow --uid u -f " + file:               "--uid: a file has its own",
-		"send paynow -f /nothing/here":                 "-f: open /nothing/here",
+		"send paynow -f /nothing/here":                 "read: open /nothing/here",
 		"enqueue event-high":                           "the catalog has no queue \"event-high\"; did you mean events-high?",
 		"enqueue events-high --repeat -1":              "--repeat: say 1 or more",
 		"enqueue events-high --deliver-at soon":        "--deliver-at: say a time such as",

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -66,12 +67,13 @@ func (b *books) stated(ctx context.Context, account string) (statement, error) {
 	s := statement{Tenant: b.tenant, Period: b.named(), Account: account, Opening: map[string]int64{}, Lines: []stated{}}
 	control := ledger.Control(account) == account
 	want := map[string]int64{}
-	values := b.query() // of an account without totals those of all months
-	set(values, "account", account)
-	if control {
-		values = b.ofMonths(account)
+	values := b.entries(account)
+	if !control { // it has no totals: its earlier entries add up
+		values.Del("from")
+		values.Del("to")
+	} else {
 		var balance seal.TrialBalance
-		if err := b.ask().get(ctx, "/v1/ops/journal/balances?"+b.ofMonths("").Encode(), &balance); err != nil {
+		if err := b.ask().get(ctx, "/v1/ops/journal/balances?"+b.ofMonths().Encode(), &balance); err != nil {
 			return statement{}, err
 		}
 		for _, l := range balance.Balances {
@@ -83,7 +85,7 @@ func (b *books) stated(ctx context.Context, account string) (statement, error) {
 	err := each(ctx, b.ask(), entriesPath, values, func(entries []journal.Entry) error {
 		for _, e := range entries {
 			if e.Changed {
-				return unreadable(e)
+				return errors.New(e.Notes()[0])
 			}
 			s.add(e, control, first, last)
 		}
@@ -150,8 +152,6 @@ func (b *books) printStatement(s statement) {
 	b.table([]string{"POSTED", "HAPPENED", "ENTRY", "EVENT", "TYPE", "KIND", "ACCOUNT", "DEBIT", "CREDIT", "BALANCE", "CURRENCY", "SEAL"}, rows,
 		"ENTRY", "HAPPENED", "TYPE", "SEAL", "ACCOUNT")
 }
-
-func moment(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
 
 func sealNumber(number int64) string {
 	if number == 0 {

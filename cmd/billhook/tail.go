@@ -33,13 +33,12 @@ const (
 
 // eventsCommand has the commands about events that are no operation.
 func (p *program) eventsCommand() *cobra.Command {
-	command := &cobra.Command{Use: "events"}
-	ask := p.worker(command)
-	command.AddCommand(p.eventsTail(ask), p.tryCommand(ask))
+	command := p.asks(&cobra.Command{Use: "events"})
+	command.AddCommand(p.eventsTail(), p.tryCommand())
 	return command
 }
 
-func (p *program) eventsTail(ask func() client) *cobra.Command {
+func (p *program) eventsTail() *cobra.Command {
 	var filters []console.Field
 	command := &cobra.Command{
 		Use:   "tail",
@@ -53,7 +52,7 @@ func (p *program) eventsTail(ask func() client) *cobra.Command {
 			for _, f := range filters {
 				set(query, f.Name, command.Flags().Lookup(flagOf(f)).Value.String())
 			}
-			return (&tail{program: p, ask: ask(), query: query, again: ops.TailEvery, known: map[string]ops.Line{}}).run(command.Context())
+			return (&tail{program: p, ask: p.ask(), query: query, again: ops.TailEvery, known: map[string]ops.Line{}}).run(command.Context())
 		},
 	}
 	for _, f := range console.Fields[ops.EventFilter]() {

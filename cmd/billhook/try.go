@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -14,7 +14,7 @@ import (
 	"billhook/internal/pipeline/dryrun"
 )
 
-func (p *program) tryCommand(ask func() client) *cobra.Command {
+func (p *program) tryCommand() *cobra.Command {
 	var file, folder string
 	var question dryrun.Try
 	command := &cobra.Command{
@@ -29,26 +29,31 @@ func (p *program) tryCommand(ask func() client) *cobra.Command {
 			}
 			if file == "" {
 				question.EventID = args[0]
-			} else if err = readMessage(file, &question); err != nil {
+			} else if err = readMessage(file, command.InOrStdin(), &question); err != nil {
 				return err
 			}
 			if question.Catalog, err = readCatalog(folder); err != nil {
 				return err
 			}
-			return send(command.Context(), p, ask(), http.MethodPost, "/v1/ops/events/try", question, func(t dryrun.Trial) { p.fields(console.Columns[dryrun.Trial](), t) })
+			var answer dryrun.Trial
+			if err := p.ask().post(command.Context(), "/v1/ops/events/try", question, &answer); err != nil {
+				return err
+			}
+			p.fields(console.Columns[dryrun.Trial](), answer)
+			return p.printJSON(answer)
 		},
 	}
-	command.Flags().StringVarP(&file, "file", "f", "", "a file with the message")
+	command.Flags().StringVarP(&file, "file", "f", "", "a file with the message, - for standard input")
 	command.Flags().StringVar(&folder, "catalog", "", "a folder whose .yaml files replace those of the running catalog")
 	command.Flags().StringVar(&question.Queue, "queue", "", "the queue, by id or alias; needed with -f")
 	command.Flags().StringVar(&question.Tenant, "tenant", "", "the tenant, where several know the id")
 	return command
 }
 
-func readMessage(file string, question *dryrun.Try) error {
-	data, err := os.ReadFile(filepath.Clean(file))
+func readMessage(file string, stdin io.Reader, question *dryrun.Try) error {
+	data, err := readFile(file, stdin)
 	if err != nil {
-		return fmt.Errorf("-f: %w", err)
+		return err
 	}
 	var letter struct {
 		Queue string `json:"queue"`

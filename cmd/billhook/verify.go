@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 
@@ -39,7 +38,7 @@ func (b *books) verify() *cobra.Command {
 			"where anything is found.",
 		RunE: func(command *cobra.Command, _ []string) error {
 			v := verification{Findings: []seal.Finding{}}
-			kept, err := readSeals(file)
+			kept, err := readSeals(file, command.InOrStdin())
 			if err != nil {
 				return err
 			}
@@ -125,22 +124,22 @@ func (b *books) verifyKept(ctx context.Context, v *verification, kept []seal.Sea
 		v.Unkept = append(v.Unkept, b.tenant)
 		return nil
 	}
-	there, err := pages[seal.Seal](ctx, b.ask(), "/v1/ops/journal/seals", b.query(), 0)
+	there, err := pages[seal.Seal](ctx, b.ask(), "/v1/ops/journal/seals", b.query())
 	if err != nil {
 		return err
 	}
-	found, compared := seal.AgainstKept(b.tenant, kept, there.Items)
+	found, compared := seal.AgainstKept(b.tenant, kept, there)
 	b.found(v, found...)
 	v.Kept += compared
 	return nil
 }
 
-func readSeals(file string) ([]seal.Seal, error) {
+func readSeals(file string, stdin io.Reader) ([]seal.Seal, error) {
 	if file == "" {
 		return nil, nil
 	}
 	seals := []seal.Seal{}
-	text, err := readFile(file)
+	text, err := readFile(file, stdin)
 	if err != nil {
 		return nil, err
 	}
@@ -158,18 +157,6 @@ func readSeals(file string) ([]seal.Seal, error) {
 		}
 		seals = append(seals, s)
 	}
-}
-
-func readFile(file string) (text []byte, err error) {
-	if file == "-" {
-		text, err = io.ReadAll(os.Stdin)
-	} else {
-		text, err = os.ReadFile(file) //nolint:gosec // the person names it
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read: %w", err)
-	}
-	return text, nil
 }
 
 func (b *books) prove() *cobra.Command {
@@ -201,12 +188,12 @@ func (b *books) checkProof() *cobra.Command {
 	command := &cobra.Command{
 		Use: "check-proof <file>", Short: "Check a proof against seals that were kept, without asking anybody; - is the standard input", Args: cobra.ExactArgs(1),
 		Long: "The seal of the proof must be among those of the file, which ledger export --seals has written.",
-		RunE: func(_ *cobra.Command, args []string) error {
-			text, err := readFile(args[0])
+		RunE: func(command *cobra.Command, args []string) error {
+			text, err := readFile(args[0], command.InOrStdin())
 			if err != nil {
 				return err
 			}
-			kept, err := readSeals(file)
+			kept, err := readSeals(file, command.InOrStdin())
 			if err != nil {
 				return err
 			}

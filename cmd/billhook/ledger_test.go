@@ -59,8 +59,7 @@ func openDesk(t *testing.T, day int) *desk {
 		Reads: ops.Reads{Store: d.db, Now: now, Catalog: booksCatalog},
 		Operations: operations.All(operations.Apps{
 			Store: d.db, Reads: ops.Reads{Store: d.db, Now: now, Catalog: booksCatalog}, Log: slog.New(slog.DiscardHandler),
-			Periods:  &journal.Periods{Store: d.db, Now: now, NewID: uuid.NewString},
-			Reverter: &journal.Reverter{Store: d.db, Catalog: booksCatalog, Now: now, NewID: uuid.NewString},
+			Periods: &journal.Periods{Store: d.db, Now: now, NewID: uuid.NewString},
 		}),
 	})
 	return d
@@ -260,22 +259,4 @@ func TestAProofIsCheckedByAStranger(t *testing.T) {
 	require.ErrorIs(t, err, seal.ErrProof)
 	_, err = stranger(of)
 	require.ErrorContains(t, err, "no seal 1 of acme")
-}
-
-// What a person confirms is what it is about: the sums of a month, the lines of an entry.
-func TestMonthsAndEntriesAreChangedFromATerminal(t *testing.T) {
-	t.Parallel()
-	d := openDesk(t, 12)
-	reversal := ledger.ReversalID(ledger.EntryID("default", "in-1"))
-	play(t, onPlace, d.server, []step{
-		{line: "periods close 2026-02 --dry-run", want: "\nSTATE open…revenue - EUR 0.00 0.00 100.00 -100.00\n"},
-		{line: "periods close 2026-02 --why done --yes", want: "STATE closing…2026-02 takes entries until 2026-03-12T10:17:00Z.\n"},
-		{line: "periods reopen 2026-02 --why late --yes", want: "2026-02 opens again when a second person asks for it, after local:ada.\n"},
-		{line: "periods ls", want: "\n2026-02 closing 2026-03-12T10:17:00Z local:ada done local:ada on "},
-		{line: "journal revert in-1 --why typo --dry-run", want: "\ntax-payable EUR 0.00 19.00"},
-		{line: "journal revert in-1 --why typo --yes", want: "ENTRY " + reversal + "\n…MONTH 2026-03\n"},
-		{line: "journal revert in-1 --why typo --yes", fails: "The entry is reverted already, by " + reversal},
-		{line: "journal revert " + reversal + " --why typo --yes", fails: "entry_is_reversal"},
-		{line: "journal show in-1", want: "REVERTED BY " + reversal},
-	})
 }

@@ -97,7 +97,7 @@ The outbox holds messages of 1 keys, the oldest for 1m.
 func TestPagesAreFollowedUpToTheLimit(t *testing.T) {
 	t.Parallel()
 	worker := serveEvents(t)
-	for limit, want := range map[string]int{"1": 1, "200": 200, "210": 210, "1000": 250} {
+	for limit, want := range map[string]int{"1": 1, "200": 200, "210": 210, "1000": 250, "0": 250} {
 		out, err := say(t, asAda, "events", "ls", "--json", "--limit", limit, "--server", worker)
 		require.NoError(t, err)
 		var list ops.List[ops.Line]

@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
@@ -191,7 +192,7 @@ func pages[Item any](ctx context.Context, ask client, path string, values url.Va
 // each hands over a list page after page, before it asks for the next.
 func each[Item any](ctx context.Context, ask client, path string, values url.Values, take func([]Item) error) error {
 	for {
-		var page ops.List[Item]
+		var page console.List[Item]
 		if err := ask.get(ctx, path+"?"+values.Encode(), &page); err != nil {
 			return err
 		}

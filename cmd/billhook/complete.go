@@ -13,6 +13,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/products"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/deadletter"
 )
@@ -124,7 +125,7 @@ func completeTypes(p *program, command *cobra.Command, args []string) []string {
 }
 
 func completeReasons(p *program, command *cobra.Command, args []string) []string {
-	var counted ops.List[deadletter.Reason]
+	var counted console.List[deadletter.Reason]
 	p.askBriefly(command, "/v1/ops/dead-letters/reasons?"+query(deadletter.Filter{Queue: namedQueue(command, args)}).Encode(), &counted)
 	reasons := map[string]bool{}
 	for _, r := range counted.Items {
@@ -137,7 +138,7 @@ func completeReasons(p *program, command *cobra.Command, args []string) []string
 
 func found[T any](path string, of func(T) string) completer {
 	return func(p *program, command *cobra.Command, _ []string) (values []string) {
-		var all ops.List[T]
+		var all console.List[T]
 		p.askBriefly(command, path, &all)
 		for _, item := range all.Items {
 			values = append(values, of(item))

@@ -244,7 +244,7 @@ func (k *canaries) recorded(ctx context.Context, id string) bool {
 
 func (k *canaries) kept(ctx context.Context, id string) bool {
 	return k.step("it is among the dead letters", func() (string, error) {
-		var page ops.List[deadletter.Item]
+		var page console.List[deadletter.Item]
 		err := k.until(ctx, "/v1/ops/dead-letters?"+query(deadletter.Filter{Queue: k.queue.ID, EventID: id}).Encode(), &page, func() bool {
 			return len(page.Items) > 0
 		})

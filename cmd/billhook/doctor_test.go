@@ -16,6 +16,7 @@ import (
 	"billhook/catalog"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/compose/devstack"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/finding"
@@ -144,9 +145,9 @@ func TestTheDoctorSaysWhatWaitsForAQueueThatIsOff(t *testing.T) {
 	require.NotEmpty(t, kept, "a queue that can run beside these, or not")
 	worker := listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		waits := int64(7)
-		var answer any = ops.List[pause.Pause]{Items: []pause.Pause{}}
+		var answer any = console.List[pause.Pause]{Items: []pause.Pause{}}
 		if r.URL.Path == "/v1/ops/queues" {
-			answer = ops.List[ops.Queue]{Items: []ops.Queue{{ID: kept, Waiting: ops.Waiting{Unacknowledged: &waits}, Kept: &ops.Kept{}, Cause: "7 in the broker"}}}
+			answer = console.List[ops.Queue]{Items: []ops.Queue{{ID: kept, Waiting: ops.Waiting{Unacknowledged: &waits}, Kept: &ops.Kept{}, Cause: "7 in the broker"}}}
 		}
 		_ = json.NewEncoder(w).Encode(answer)
 	}))

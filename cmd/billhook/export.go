@@ -17,7 +17,7 @@ import (
 
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger/seal"
-	"billhook/internal/console/ops"
+	"billhook/internal/console"
 	"billhook/internal/contract/money"
 	"billhook/internal/platform/audit"
 )
@@ -46,7 +46,7 @@ func (b *books) export() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return b.printJSON(ops.List[journal.Entry]{Items: append([]journal.Entry{}, all...)})
+				return b.printJSON(console.List[journal.Entry]{Items: append([]journal.Entry{}, all...)})
 			}
 			return b.write(file, func(to io.Writer) (n int, err error) {
 				if asCSV {
@@ -84,7 +84,7 @@ func jsonLines[T any](to io.Writer, items []T) error {
 }
 
 func (b *books) tenants(ctx context.Context) ([]string, error) {
-	var tenants ops.List[string]
+	var tenants console.List[string]
 	err := b.ask().get(ctx, "/v1/ops/journal/tenants", &tenants)
 	return tenants.Items, err
 }
@@ -97,7 +97,7 @@ func (b *books) exportSeals(ctx context.Context, all bool, file string) error {
 			return err
 		}
 	}
-	list := ops.List[seal.Seal]{Items: []seal.Seal{}}
+	list := console.List[seal.Seal]{Items: []seal.Seal{}}
 	for _, b.tenant = range tenants {
 		one, err := pages[seal.Seal](ctx, b.ask(), "/v1/ops/journal/seals", b.query())
 		if err != nil {

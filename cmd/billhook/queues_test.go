@@ -10,6 +10,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/compose/operations"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -100,7 +101,7 @@ func TestPagesAreFollowedUpToTheLimit(t *testing.T) {
 	for limit, want := range map[string]int{"1": 1, "200": 200, "210": 210, "1000": 250, "0": 250} {
 		out, err := say(t, asAda, "events", "ls", "--json", "--limit", limit, "--server", worker)
 		require.NoError(t, err)
-		var list ops.List[ops.Line]
+		var list console.List[ops.Line]
 		require.NoError(t, json.Unmarshal([]byte(out), &list), "one document")
 		require.Equal(t, want < 250, list.Next != "")
 		ids := map[string]bool{}

@@ -18,6 +18,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/compose/worker"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
@@ -79,7 +80,7 @@ func TestAPayloadIsShownOnATerminalToWhoSaysWhy(t *testing.T) {
 	worker := serveWorker(t)
 	out, err := say(t, asAda, "dlq", "ls", "paynow-events", "--json", "--server", worker)
 	require.NoError(t, err)
-	var letters ops.List[deadletter.Item]
+	var letters console.List[deadletter.Item]
 	require.NoError(t, json.Unmarshal([]byte(out), &letters))
 	letter := letters.Items[0].ID
 	play(t, asAda, worker, []step{

@@ -14,6 +14,7 @@ import (
 
 	"billhook/internal/apps/payments"
 	"billhook/internal/compose/worker"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
@@ -115,7 +116,7 @@ func TestMessageThatCannotBeReadInItsLaneIsADeadLetter(t *testing.T) {
 				}
 				require.EqualValues(t, 1, task(t, w, does)["published"])
 				require.Equal(t, "e2", broker.all()[0].message.Attributes["event_id"], "the key goes on")
-				var listed ops.List[deadletter.Item]
+				var listed console.List[deadletter.Item]
 				queue := "orders-process"
 				if kind == lane.Outbox && name == "all is lost" {
 					queue = "paynow-events" // any

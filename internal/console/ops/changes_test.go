@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/payments"
-	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
 	"billhook/internal/console"
 	"billhook/internal/console/ops"
@@ -77,65 +76,38 @@ func TestEveryChangeIsInTheAuditWithWhoAndWhy(t *testing.T) {
 	})
 }
 
-// step is a request of a person: its method and path, its body, and the code of its refusal, or else a part of its
-// answer, in quotes.
-type step struct{ asks, body, want string }
-
-func TestAChangeIsRefusedWhereItIsNotAsItWasAndALookSaysHowItIs(t *testing.T) {
+// What a change does and refuses is its own package's to show, and the pages walk through it: these are answers over HTTP
+// that neither has.
+func TestAChangeAndALookAtItAreAnsweredOverHTTP(t *testing.T) {
 	t.Parallel()
 	r := shelf(t)
-	r.order(t, "e-o1", "o:1")
-	r.order(t, "e-o2", "o2", "hat 1")
 	r.commit(t, used(usage.Total{Tenant: "default", Subscription: "s:1", Meter: "calls", Used: 85, Quota: 100, Warned: 80, WarnedBy: "e80"})...)
 	told, _ := usage.Tell(usage.Told{Tenant: "default", Subscription: "s:2", EventID: "e", At: at, Start: "2026-03-01T00:00:00Z", End: "2026-04-01T00:00:00Z"})
-	subscribed := func(event, status, day string) store.Write {
-		return subscriptions.Event{Tenant: "default", Subscription: "s:1", EventID: event, Status: status, Product: "p", Customer: "c", UID: "u", OccurredAt: day + "T00:00:00Z", RecordedAt: at}.Write()
-	}
-	r.commit(t, told, refund("shop", "pay:1", payments.Refused, 0), subscribed("b", "active", "2026-03-01"), subscribed("a", "canceled", "2026-03-02"))
-	for _, s := range []step{
-		{"PUT products/new:1", `{"points":500,"why":"w"}`, `"points":500`},
-		{"GET products/new%3A1", "", `"id":"new:1"`},
-		{"PUT products/hat", `{"points":400,"why":"w","expect":249}`, "changed"},
+	r.commit(t, told, refund("shop", "pay:1", payments.Refused, 0))
+	for _, step := range []struct{ asks, body, want string }{ // what is wanted: the code of a refusal, or a part of an answer, in quotes
 		{"PUT products/hat?tenant=a%2Fb", `{"points":7,"why":"w"}`, "tenant_invalid"},
 		{"PUT products/hat?tenant=acme", `{"points":7,"why":"w"}`, `"points":7`},
 		{"DELETE products/hat", `{"why":"w","expect":250}`, `"state":"retired"`},
 		{"GET products/hat", "", "product_retired"},
-		{"PUT stock/hat", `{"why":"found"}`, "body_malformed"},
-		{"PUT stock/hat", `{"available":7,"why":"found","expect":5}`, "changed"},
-		{"PUT customers/c1", `{"uid":"u1","why":"w","expect":""}`, `"uid":"u1"`},
 		{"PUT customers/c1?force=1", `{"uid":"u2","why":"w"}`, "parameter_unknown"},
-		{"PUT customers/c1", `{"uid":"u2","why":"w","expect":""}`, "customer_changed"},
-		{"DELETE customers/c1", `{"why":"w"}`, `"uid":""`},
-		{"GET customers/c1", "", "customer_not_linked"},
 		{"POST endpoints", `{"id":"p:1","url":"https://p.example","events":["a.*"],"why":"w"}`, `"state":"enabled"`},
 		{"POST endpoints", `{"id":"p:1","url":"https://p.example","why":"w"}`, "endpoint_exists"},
-		{"POST endpoints/p:1/disable", `{"why":"w"}`, `"state":"disabled"`},
-		{"GET endpoints?state=disabled", "", `"id":"p:1"`},
 		{"POST endpoints/p:1/test", "", `"status":204`},
 		{"POST endpoints/q/rotate", `{"why":"w"}`, "endpoint_unknown"},
 		{"POST queues/refunds/pause", `{"why":"w"}`, "refused"},
 		{"POST queues/q:orders/pause", `{"why":"w"}`, `"kept_until":"2026-03-02T10:15:00Z"`},
 		{"GET queues", "", `"subscription":"unknown"`},
-		{"POST journal/periods/2026-03/close", `{"why":"w"}`, "period_not_over"},
-		{"POST journal/entries/orders/revert", `{"why":"w"}`, `"reverts":"`},
-		{"POST journal/entries/orders/revert", `{"why":"w"}`, "entry_reverted"},
-		{"GET journal/entries/orders", "", `"reverted_by":"`},
-		{"GET orders/o%3A1?tenant=default", "", `"state":"PaymentInitiated"`},
-		{"GET orders?state=OrderCancelled", "", `"items":[{"order_id":"o2"`},
 		{"GET refunds/pay%3A1?tenant=shop", "", `"state":"refused"`},
-		{"GET refunds?state=refused", "", `"items":[{"payment_id":"pay:1"`},
 		{"GET usage/s:1", "", `"calls":{"used":85,"entries":1,"quota":100,"percent":85,"warned":80,"warning":{"emitted_by":"e80"}`},
 		{"GET usage/s:2", "", `"period":"20260301T000000Z","start":"2026-03-01T00:00:00Z","end":"2026-04-01T00:00:00Z"`},
-		{"GET subscriptions/s%3A1", "", `"status":"canceled"`},
 	} {
-		method, path, _ := strings.Cut(s.asks, " ")
-		got := r.send(t, method, "/v1/ops/"+path, s.body)
-		if strings.Contains(s.want, `"`) {
-			require.Less(t, got.Code, 300, "%s %s: %s", s.asks, s.body, got.Body)
-			require.Contains(t, got.Body.String(), s.want, s.asks)
+		method, path, _ := strings.Cut(step.asks, " ")
+		got := r.send(t, method, "/v1/ops/"+path, step.body)
+		if strings.Contains(step.want, `"`) {
+			require.Contains(t, got.Body.String(), step.want, step.asks)
 			continue
 		}
-		require.Equal(t, s.want, codeOf(got.Body.String()), "%s %s: %s", s.asks, s.body, got.Body)
+		require.Equal(t, step.want, codeOf(got.Body.String()), "%s %s: %s", step.asks, step.body, got.Body)
 		require.NotContains(t, got.Body.String(), "p.example")
 	}
 }
@@ -225,7 +197,7 @@ func TestAnOperationOfTwoPeopleIsApprovedByAnIdentityThatHasSeenIt(t *testing.T)
 	require.Contains(t, r.does(t, http.MethodPost, "/v1/ops/"+month+"/reopen", why, nil, by("token-desk")), `"state":"open"`)
 }
 
-func TestDeadLettersAreFoundCountedAndDealtWithByTheirIDs(t *testing.T) {
+func TestDeadLettersAreFoundByTheNamesOfTheirQueueAndCounted(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.commit(t, inStore(dead("orders", "d1", "r", time.Minute)), inStore(dead("refunds", "d2", "r", 2*time.Minute)), inStore(dead("orders", "d5", "r", time.Minute)),
@@ -233,29 +205,18 @@ func TestDeadLettersAreFoundCountedAndDealtWithByTheirIDs(t *testing.T) {
 	for _, name := range []string{"orders", "q:orders", "orders-dlq", "orders.exchange"} {
 		require.Equal(t, []string{"d5", "d1"}, r.all(t, "dead-letters?queue="+name, "id"), name)
 	}
-	require.Equal(t, []string{"d5", "d1", "d2", "d3", "d4"}, r.all(t, "dead-letters?limit=3", "id"))
-	require.Equal(t, []string{"d3"}, r.all(t, "dead-letters?reason=s", "id"))
 	for query, want := range map[string][]string{"": {"2", "2", "1"}, "?queue=q:orders&key=u1": {"2"}, "?since=90s": {"2"}} {
 		require.Equal(t, want, r.all(t, "dead-letters/reasons"+query, "count"), query)
 	}
 	var preview deadletter.Preview
 	r.get(t, "dead-letters/preview?queue=refunds&items=d2,d3,d9", &preview)
 	require.Equal(t, deadletter.Counts{"r": 1, "s": 1}, preview.ByReason)
-	r.get(t, "dead-letters/preview?queue=orders&since=30s", &preview)
-	require.Zero(t, preview.Total)
-
 	for body, code := range map[string]string{
 		`{"queue":"nobody","expect":1,"why":"x"}`: "queue_unknown", `{"queue":"orders","expect":1,"why":"x"}`: "changed", `{"queue":"orders","reason":"none","expect":0,"why":"x"}`: "refused",
 	} {
 		got := r.send(t, http.MethodPost, "/v1/ops/dead-letters/discard", body)
 		require.Equal(t, code, codeOf(got.Body.String()), body)
 	}
-	var op deadletter.Operation
-	r.does(t, http.MethodPost, "/v1/ops/dead-letters/discard", `{"queue":"orders-dlq","items":["d1"],"expect":1,"why":"a test order"}`, &op)
-	r.does(t, http.MethodPost, "/v1/ops/operations/"+op.ID+"/run", "", nil)
-	require.Equal(t, []string{"d5"}, r.all(t, "dead-letters?queue=orders", "id"))
-	require.Equal(t, []string{"d1"}, r.all(t, "operations/"+op.ID+"/items?state=discarded", "id"))
-	require.Equal(t, []string{"a test order"}, r.all(t, "operations?progress=finished", "why"))
 }
 
 func TestATrialIsOfAnEventOrOfAMessage(t *testing.T) {

@@ -68,7 +68,6 @@ func TestTheSmallPagesOfEachListHaveWhatItsLargePageHas(t *testing.T) {
 		r.does(t, http.MethodPost, "/v1/ops/endpoints/p0/enable", `{"why":"w"}`, nil)
 		r.does(t, http.MethodPost, "/v1/ops/journal/periods/2026-0"+fmt.Sprint(i%2+1)+"/close", `{"why":"w"}`, nil)
 	}
-	tokens := map[string]string{}
 	for _, list := range paged {
 		whole, separator := console.List[json.RawMessage]{}, "?"
 		if strings.Contains(list, "?") {
@@ -87,20 +86,9 @@ func TestTheSmallPagesOfEachListHaveWhatItsLargePageHas(t *testing.T) {
 				if page.Next == "" {
 					break
 				}
-				tokens[list], next = url.QueryEscape(page.Next), "&page="+url.QueryEscape(page.Next)
+				next = "&page=" + url.QueryEscape(page.Next)
 			}
 			require.Equal(t, whole.Items, found, "%s by %d", list, limit)
-		}
-		for _, wrong := range []string{"limit=0", "limit=many", "limit=1001"} {
-			r.refuses(t, http.MethodGet, "/v1/ops/"+list+separator+wrong, "", http.StatusBadRequest, "limit_invalid")
-		}
-		r.refuses(t, http.MethodGet, "/v1/ops/"+list+separator+"page=x", "", http.StatusBadRequest, "page_invalid")
-	}
-	for _, list := range paged {
-		for other, token := range tokens {
-			if separator := map[bool]string{true: "&", false: "?"}[strings.Contains(list, "?")]; other != list {
-				r.refuses(t, http.MethodGet, "/v1/ops/"+list+separator+"page="+token, "", http.StatusBadRequest, "page_invalid")
-			}
 		}
 	}
 }
@@ -198,99 +186,57 @@ func TestTheJobLogIsFiltered(t *testing.T) {
 	for query, want := range map[string][]string{
 		"":                                    {"e1", "e4", "e2", "e6", "e5"},
 		"queue=q:orders":                      {"e1", "e2", "e6", "e5"},
-		"status=failed":                       {"e2"},
 		"queue=orders&status=COMPLETED":       {"e1", "e6"},
 		"type=refund.made":                    {"e4"},
 		"correlation_id=c4":                   {"e4"},
 		"key=u4":                              {"e4"},
-		"event_id=e5":                         {"e5"},
 		"event_id=e5&since=1h":                nil,
-		"since=60d":                           {"e1", "e4", "e2", "e6", "e5"},
 		"since=2026-03-02T10:14:00.000001Z":   {"e1"},
-		"since=2026-03-02T11:14:00%2B01:00":   {"e1", "e4"},
 		"since=3h&until=2026-03-02T10:00:00Z": {"e2"},
-		"until=39d&since=41d":                 {"e5"},
 	} {
 		require.Equal(t, want, r.all(t, "events?limit=2&"+query, "event_id"), query)
 	}
 }
 
-// What somebody asks for wrongly is refused with what to do, and nothing of it is repeated.
+// What an operation refuses beyond the tags of its request, which the engine's own tests hold.
 func TestAQuestionThatMakesNoSenseIsRefused(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.commit(t, own(record("orders", "default", "e1")), own(record("refunds", "default", "e2")), own(record("orders", "default", "e2")), own(record("orders", "other", "e2")))
 	r.enter(t, sale("default", "e1", "2026-03", 1))
 	for want, paths := range map[string][]string{
-		"account_invalid": {
-			"journal/entries?account=points:issued:o1", "journal/entries?account=a%20b&period=2026-03",
-		},
-		"account_unknown":     {"accounts/points:user:nobody", "accounts/points%2Fuser%2Fother"},
-		"as_of_invalid":       {"accounts/points:user:u1?as_of=lately"},
-		"customer_not_linked": {"customers/c1"},
-		"days_invalid":        {"rates?days=91", "rates?hours=1&days=1"},
-		"endpoint_unknown":    {"endpoints/q"},
-		"entry_unknown":       {"journal/entries/e9", "journal/entries/e9/proof", "journal/entries/~"},
-		"entry_unsealed":      {"journal/entries/e1/proof"},
-		"event_id_invalid":    {"events/ilse@example.org"},
-		"event_unknown":       {"events/e9", "events/e1?queue=refunds", "events/e1?tenant=other"},
-		"hours_invalid":       {"rates?hours=0", "rates?hours=193"},
-		"key_invalid": {
-			"dead-letters?queue=orders&key=ilse%40example.org",
-		},
-		"limit_invalid": {
-			"outbox?limit=1000",
-		},
-		"month_invalid": {"usage?month=2026-13"},
-		"order_unknown": {"orders/o3"},
-		"page_invalid":  {"journal/verify?page=x", "journal/verify/rest?page=x"},
-		"parameter_invalid": {
-			"events/tail?type=", "audit?kind=",
-			"endpoints?state=failing&tenant=t1",
-		},
-		"parameter_unknown": {
-			"events/tail?since=1h", "queues?queue=orders",
-			"journal/verify/rest?tenant=default",
-		},
-		"period_invalid": {
-			"journal/entries?period=2026-3", "journal/entries?period=2026-13", "journal/balances?period=x",
-			"usage/s:1?period=a%20b",
-		},
-		"product_unknown": {"products/odd"},
-		"queue_needed":    {"events/e2", "events/e2?queue=orders"},
-		"queue_unknown": {
-			"events?queue=nobody", "events/e1?queue=nobody", "events/tail?queue=nothing", "queues/nobody",
-			"queues/nobody/pause", "waiting?queue=nobody", "rates?queue=nobody", "catalog/queues/x",
-			"dead-letters?queue=nobody", "dead-letters/preview", "dead-letters/reasons?queue=nobody",
-		},
-		"refund_unknown": {"refunds/pay:3"},
-		"refused": {
-			"dead-letters/preview?queue=orders&items=" + strings.Repeat("a,", 100) + "a",
-			"customers/a%20b", "journal/periods/2026-3",
-		},
-		"search_empty": {"search", "search?q=%22%22", "search?q=+"},
-		"search_invalid": {
-			"search?q=e2%00", "search?q=e%1b%5b2J2", "search?q=e2%e2%80%aee3", "search?q=e2%ff",
-			"search?q=e2+e3", "search?q=e2%0ae3",
-		},
-		"search_too_long": {"search?q=" + strings.Repeat("e", 1001)},
-		"since_invalid": {
-			"audit?since=1m&until=2m",
-		},
-		"state_invalid": {
-			"dead-letters?state=all",
-			"orders?state=Lost", "refunds?state=gone", "endpoints?state=odd",
-		},
+		"account_invalid":      {"journal/entries?account=points:issued:o1", "journal/entries?account=a%20b&period=2026-03"},
+		"account_unknown":      {"accounts/points:user:nobody", "accounts/points%2Fuser%2Fother"},
+		"as_of_invalid":        {"accounts/points:user:u1?as_of=lately"},
+		"customer_not_linked":  {"customers/c1"},
+		"days_invalid":         {"rates?days=91", "rates?hours=1&days=1"},
+		"endpoint_unknown":     {"endpoints/q"},
+		"entry_unknown":        {"journal/entries/e9", "journal/entries/e9/proof", "journal/entries/~"},
+		"entry_unsealed":       {"journal/entries/e1/proof"},
+		"event_id_invalid":     {"events/ilse@example.org"},
+		"event_unknown":        {"events/e9", "events/e1?queue=refunds", "events/e1?tenant=other"},
+		"key_invalid":          {"dead-letters?queue=orders&key=ilse%40example.org"},
+		"limit_invalid":        {"outbox?limit=1000"},
+		"order_unknown":        {"orders/o3"},
+		"page_invalid":         {"journal/verify?page=x", "journal/verify/rest?page=x"},
+		"parameter_unknown":    {"events/tail?since=1h", "journal/verify/rest?tenant=default"},
+		"period_invalid":       {"journal/entries?period=2026-3", "journal/balances?period=x", "usage/s:1?period=a%20b"},
+		"product_unknown":      {"products/odd"},
+		"queue_needed":         {"events/e2", "events/e2?queue=orders"},
+		"refund_unknown":       {"refunds/pay:3"},
+		"refused":              {"dead-letters/preview?queue=orders&items=" + strings.Repeat("a,", 100) + "a", "customers/a%20b", "journal/periods/2026-3"},
+		"search_empty":         {"search", "search?q=%22%22", "search?q=+"},
+		"search_invalid":       {"search?q=e2%00", "search?q=e%1b%5b2J2", "search?q=e2%e2%80%aee3", "search?q=e2%ff", "search?q=e2+e3", "search?q=e2%0ae3"},
+		"search_too_long":      {"search?q=" + strings.Repeat("e", 1001)},
+		"state_invalid":        {"dead-letters?state=all"},
 		"stock_unknown":        {"stock/odd"},
-		"subject_invalid":      {"audit?subject=a%e2%80%aeb"},
-		"subscription_invalid": {"subscriptions/a%2Fb", "usage/s%201"},
 		"subscription_unknown": {"subscriptions/s2"},
-		"tenant_invalid":       {"events/e1?tenant=a%2Fb"},
 		"unknown":              {"dead-letters/nothing", "operations/nothing", "operations/nothing/preview"},
-		"usage_of_what": {
-			"usage?month=2026-03&subscription=s:1",
+		"usage_of_what":        {"usage?month=2026-03&subscription=s:1"},
+		"queue_unknown": {
+			"events?queue=nobody", "events/e1?queue=nobody", "events/tail?queue=nothing", "queues/nobody", "queues/nobody/pause", "waiting?queue=nobody",
+			"rates?queue=nobody", "catalog/queues/x", "dead-letters?queue=nobody", "dead-letters/preview", "dead-letters/reasons?queue=nobody",
 		},
-		"who_invalid": {"audit?who=%1b%5b2J"},
 	} {
 		for _, path := range paths {
 			got := r.send(t, http.MethodGet, "/v1/ops/"+path, "")

@@ -127,13 +127,6 @@ func TestAPageShowsWhatTheAPIAnswers(t *testing.T) {
 		}}}, 200, []string{
 			`href="/ops/products/hat%2F1"`, "points 5", "points 6", "&lt;dearer&gt;", `href="/ops/audit?kind=product&amp;page=more"`, "<option selected>product</option>",
 		}},
-		"/ops/catalog/contracts/message.v1:order.created:1": {map[string]any{"GET /v1/ops/catalog/contracts/message.v1:order.created:1": ops.ContractDeclaration{
-			DeclaredContract: ops.DeclaredContract{ID: "message.v1:order.created:1", Type: "order.created", Version: 1},
-			Members:          []ops.DeclaredMember{{Name: "items[].product_id", Shape: "id", Required: true}},
-			Schema:           jsontext.Value(`{"title":"t"}`), Example: jsontext.Value(`{"total":12345678901234567890}`),
-			ConsumedBy: []ops.Consumer{{Queue: "one-queue", Enabled: true, Types: []string{"order.created"}}},
-			ProducedBy: []ops.Producer{{Kind: ops.ProducerHandler, Name: "points.credit", Queue: "other-queue", To: "one-queue"}},
-		}}, 200, []string{"items[].product_id", "{\n  &#34;title&#34;: &#34;t&#34;\n}", "12345678901234567890", `href="/ops/catalog/queues/one-queue`, `href="/ops/catalog/queues/other-queue"`}},
 		"/ops/status": {map[string]any{"GET /v1/ops/status": ops.Status{
 			Self: ops.Self{Build: serve.Build{Version: "v1.4.0"}, Instance: "one"}, Catalog: "1a2b3c4d", Deployed: []string{"00000000"}, Agreement: ops.Differs,
 			Services:      []ops.ServiceStatus{{Service: rates.Service{Name: "worker", Instance: "one"}, SeenSeconds: 61, Agreement: ops.Differs}},

@@ -20,7 +20,6 @@ import (
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -40,9 +39,7 @@ var walks = map[string]struct {
 		{asks: "/ops/products/hat/set", form: form("ticket 8", "points", "1200", "expect", "250"), status: 409,
 			says: []string{"not worth what was expected", `value="1200"`, "ticket 8</textarea>", `name="expect" value="1000"`}},
 		{asks: "/ops/products/hat/set", form: form("w", "points", "many", "expect", "1000"), status: 422},
-		{asks: "/ops/products/hat/set", form: form("", "points", "5", "expect", "1000"), status: 422},
 		{asks: "/ops/products/hat/retire", form: form("sold out", "expect", "1000"), says: []string{"The product is retired"}},
-		{asks: "/ops/products/hat/retire", says: []string{"The product is retired"}},
 		{asks: "/ops/products/scarf", says: []string{"Neither the catalog nor the store has", "Nobody has changed it."}},
 		{asks: "/ops/products/scarf/set", form: form("sold since today", "points", "5", "expect", "0"), says: []string{"Points 5"}},
 	}},
@@ -56,14 +53,6 @@ var walks = map[string]struct {
 	}, steps: []step{
 		{asks: "/ops/products/hat", says: []string{"change 59.", "change 10.", "!change 9."}},
 		{asks: "{next}", says: []string{"change 9.", "change 0."}},
-	}},
-	"the stock of a product is set": {steps: []step{
-		{asks: "/ops/stock", says: []string{"No product has a stock."}},
-		{asks: "/ops/stock/hat", says: []string{"Nobody has set the stock"}},
-		{asks: "/ops/stock/hat/set", form: form("a delivery", "available", "40", "expect", "0"), says: []string{"Available 40", "a delivery"}},
-		{asks: "/ops/stock", says: []string{`href="/ops/stock/hat"`}},
-		{asks: "/ops/stock/hat/set", form: form("w", "available", "50", "expect", "39"), status: 409, says: []string{"Not as many pieces are available"}},
-		{asks: "/ops/stock/hat/set", form: form("w", "available", "", "expect", "40"), status: 422},
 	}},
 	"a customer is found, linked and unlinked": {seed: func(t *testing.T, s *shop) {
 		t.Helper()
@@ -84,11 +73,8 @@ var walks = map[string]struct {
 		{asks: "/ops/endpoints/p:1/rotate", form: form("a year has passed"), status: 200, says: []string{"whsec_", "!whsec_id-1<"}},
 		{asks: "/ops/endpoints/p:1", says: []string{"partner.example.com", "!whsec_"}},
 		{asks: "/ops/endpoints/p:1/rotate", says: []string{"!whsec_"}},
-		{asks: "/ops/endpoints/p:1/test", says: []string{"!whsec_"}},
-		{asks: "/ops/endpoints/p:1/rm", says: []string{"!whsec_"}},
 		{asks: "/ops/endpoints", says: []string{"invoice.*, order.paid", `href="/ops/endpoints/p:1"`, "!whsec_"}},
 		{asks: "/ops/endpoints/p:1/disable", form: form("they have asked"), says: []string{"disabled", "by_hand", "they have asked"}},
-		{asks: "/ops/endpoints?state=disabled", says: []string{"p:1"}},
 		{asks: "/ops/endpoints?state=failing", says: []string{"No endpoint is in this list."}},
 		{asks: "/ops/endpoints/p:1/enable", form: form("mended"), says: []string{"enabled</span>"}},
 		{asks: "/ops/endpoints/p:1/rm", form: form("the contract has ended"), says: []string{"!p:1"}},
@@ -100,7 +86,6 @@ var walks = map[string]struct {
 	}, steps: []step{
 		{asks: "/ops/journal/periods", says: []string{"2026-11 open"}},
 		{asks: "/ops/journal/periods/2026-10", says: []string{"12.50", "-12.50", `href="/ops/journal/periods/2026-10/close"`, "!/reopen", "1 entries that are not sealed yet"}},
-		{asks: "/ops/journal/periods/2026-11/close", form: form("too early"), status: 409, says: []string{"The month is not over yet"}},
 		{asks: "/ops/journal/periods/2026-10/close?tenant=default", form: form("the books are done"), says: []string{"the books are done", "2026-10 takes entries until"}},
 		{asks: "/ops/journal/periods", says: []string{"closing</span>"}},
 		{asks: "/ops/journal/periods/2026-10/reopen", form: form("an invoice came late"), says: []string{"an invoice came late"}},
@@ -112,15 +97,9 @@ var walks = map[string]struct {
 		s.names["reversal"] = ledger.ReversalID(s.names["entry"])
 	}, steps: []step{
 		{asks: "/ops/journal/entries/{entry}/revert", says: []string{"12.50", "revenue", "Lines"}},
-		{asks: "/ops/journal/entries/{entry}/revert", form: form(""), status: 422},
 		{asks: "/ops/journal/entries/{entry}/revert", form: form("booked twice"), says: []string{"Reverted by {reversal}"}},
 		{asks: "/ops/journal/entries/{entry}/revert", form: form("booked twice"), status: 409, says: []string{"The entry is reverted already"}},
 	}},
-	"the outbox shows what waits": {seed: func(t *testing.T, s *shop) {
-		t.Helper()
-		s.does(t, step{asks: "/ops/outbox", says: []string{"Nothing waits to be published."}})
-		s.commit(t, store.Create(store.Key{Collection: lane.Outbox.Lanes(), ID: "lane-1"}, map[string]any{"due_at": noon, "oldest_at": noon.Add(-90 * time.Minute)}))
-	}, steps: []step{{asks: "/ops/outbox", says: []string{"lane-1", "1h 30m"}}}},
 	"dead letters are grouped and filtered": {seed: func(t *testing.T, s *shop) {
 		t.Helper()
 		s.does(t, step{asks: "/ops/dead-letters", says: []string{"No dead letter is in this list."}})
@@ -130,7 +109,6 @@ var walks = map[string]struct {
 		{asks: "/ops/dead-letters?queue={queue}&reason=rare", says: []string{
 			"{d0}", `value="rare"`, "Choose dead letter {d0}", "/ops/dead-letters/-/replay?queue={queue}&amp;reason=rare", "all that match", "!{d1}",
 		}},
-		{asks: "/ops/dead-letters?queue={queue}&state=discarded", says: []string{"No dead letter is in this list."}},
 		{asks: "/ops/dead-letters?queue={queue}&key=%20u1%20", says: []string{"{d1}"}},
 		{asks: "/ops/dead-letters?state=all", status: 400, says: []string{"Of all queues the list has one state"}},
 		{asks: "/ops/dead-letters/{d0}", says: []string{"It could not be handled: rare; Billhook gave up on", `href="/ops/events/e0?queue={queue}"`, "Nobody has dealt with it.", "/payload\""}},
@@ -146,7 +124,6 @@ var walks = map[string]struct {
 		{asks: "/ops/dead-letters/-/replay?queue={queue}&reason=none", says: []string{"No open dead letter matches any more."}},
 		{asks: "/ops/dead-letters/-/replay?queue={queue}&since=90s", says: []string{"Replay 2 dead letters", `name="since" value="2026-11-22T11:58:30Z"`}},
 		{asks: "/ops/dead-letters/-/replay?queue={queue}", form: form("ticket 7", "expect", "3", "rate", "50"), status: 409, says: []string{"4 items match now, not 3", `name="expect" value="4"`}},
-		{asks: "/ops/dead-letters/-/replay?queue={queue}", form: form("ticket 7", "expect", "4", "rate", "5000"), status: 422, says: []string{"the rate must be"}},
 	}},
 	"dead letters that are chosen are dealt with and the others are not": {seed: func(t *testing.T, s *shop) { t.Helper(); s.dies(t, false, "a", "a", "a", "a") }, steps: []step{
 		{asks: "/ops/dead-letters/-/replay?queue={queue}&chosen=yes&item={d0}&item={d2}", form: form("the product is set", "expect", "2", "rate", "50"),
@@ -156,7 +133,6 @@ var walks = map[string]struct {
 		{asks: "/ops/dead-letters/{d0}", says: []string{"replayed", `href="{at}"`, "the product is set"}},
 		{asks: "/ops/dead-letters/{d3}", says: []string{"/ops/dead-letters/-/complete?item="}},
 		{asks: "/ops/dead-letters/-/complete?queue={queue}&item={d3}", form: form("paid back at the counter", "expect", "1"), says: []string{"Complete by hand: 1 of {queue}", "1 of 1 done"}},
-		{asks: "/ops/dead-letters?queue={queue}&state=completed", says: []string{"{d3}"}},
 		{asks: "/ops/dead-letters/-/discard?queue={queue}", form: form("a test", "expect", "1"), says: []string{"1 of 1 done", "!data-refresh"}},
 		{asks: "/ops/dead-letters?queue={queue}&state=discarded", says: []string{"{d1}"}},
 	}},
@@ -196,7 +172,6 @@ var walks = map[string]struct {
 		{asks: "/ops/queues/{queue}", says: []string{"product_unknown"}},
 		{asks: "/ops/queues/nobody", status: 404},
 		{asks: "/ops/queues/{failing}/pause", says: []string{"Pause queues {failing}"}},
-		{asks: "/ops/queues/{failing}/pause", form: form(""), status: 422, says: []string{`role="alert"`}},
 		{asks: "/ops/queues/{failing}/pause", form: form("the target is mended"), says: []string{"the target is mended", "Resume {failing}"}},
 		{asks: "/ops/queues/{failing}/resume", says: []string{"This worker may not change subscriptions"}},
 		{asks: "/ops/queues/{failing}/resume", form: form("it works again"), says: []string{"!paused since"}},
@@ -215,7 +190,6 @@ var walks = map[string]struct {
 		{asks: "/ops/accounts/points:user:auth0%7Cu7", says: []string{"200 points now It belongs to user auth0|u7 .", "r2 credit e-r2 2026-11-21 09:00:00 UTC 100 points 200 points", "r1 credit e-r1 2026-11-20 09:00:00 UTC 100 points 100 points"}},
 		{asks: "/ops/accounts/points:user:auth0%7Cu7?as_of=2026-11-20", says: []string{"100 points before 2026-11-21 00:00:00 UTC", "!e-r2"}},
 		{asks: "/ops/accounts/points:user:auth0%7Cu7?as_of=2026-11-19", says: []string{"0 points", "Nothing had moved on it by then."}},
-		{asks: "/ops/accounts/points:user:nobody", status: 404},
 		{asks: "/ops/accounts/cash?tenant=acme", says: []string{"this is 2026-11", "EUR 0.00 37.50 0.00 37.50", "debit 12.50 EUR, cash"}},
 		{asks: "/ops/accounts/cash?tenant=acme&as_of=2026-11-20", says: []string{"25.00 EUR before 2026-11-21 00:00:00 UTC"}},
 		{asks: "/ops/accounts/revenue?tenant=acme&as_of=2026-11-10", says: []string{"-12.50 EUR before 2026-11-11 00:00:00 UTC"}},
@@ -228,22 +202,18 @@ var walks = map[string]struct {
 		{asks: "/ops/subscriptions/sub-1", says: []string{"State active", "e-sub subscription.renewed active 2026-11-01 00:00:00 UTC", "9.99 USD", "Nothing was used in period 2026-11."}},
 		{asks: "/ops/subscriptions/none", says: []string{"No event of a subscription of that id has come.", "Period 2026-11"}},
 		{asks: "/ops/usage/none/entries?meter=calls&period=2026-11", says: []string{"No event has told of a use in this period."}},
-		{asks: "/ops/usage", says: []string{"Nothing was used."}},
 		{asks: "/ops/orders/o1", says: []string{
 			"OrderCreated Passed 2026-03-02 12:00:00 UTC , by event e-order .", "OrderShipped It can still come to it.", `aria-current="step"`,
 			"PaymentInitiated It stands here since 2026-03-02 12:00:00 UTC , by event e-order . to PaymentConfirmed: order.payment_confirmed to PaymentFailed: order.payment_failed",
 		}},
 		{asks: "/ops/orders", says: []string{"o1 PaymentInitiated"}},
-		{asks: "/ops/orders?state=OrderShipped", says: []string{"No order is in this state."}},
 		{asks: "/ops/orders/o2", status: 404, says: []string{"No order of that id has been seen."}},
 	}},
 	"the books are shown and verified": {seed: shelve, steps: []step{
 		{asks: "/ops/journal?tenant=acme", says: []string{"cash asset EUR 0.00 37.50 0.00 37.50", "Total – EUR 0.00 37.50 37.50 0.00", "Summed up to seal 1, and 1 entries that are not sealed yet"}},
 		{asks: "/ops/journal/balances.csv?tenant=acme&from=2026-10&to=2026-11", says: []string{"acme,2026-10/2026-11,cash,asset,EUR,0.00,37.50,0.00,37.50"}},
-		{asks: "/ops/journal/seals?tenant=acme", says: []string{"1 2 2026-11-22 12:00:00 UTC"}},
 		{asks: "/ops/journal?tenant=nobody", says: []string{"The books of nobody have nothing up to 2026-11."}},
 		{asks: "/ops/journal/entries?tenant=acme", says: []string{"s1", "debit 12.50 EUR, cash", "credit 12.50 EUR, revenue"}},
-		{asks: "/ops/journal/entries?tenant=acme&account=revenue&period=2026-10", says: []string{"No entry fits."}},
 		{asks: "/ops/journal/entries/s1?tenant=acme", says: []string{"Rule sale", "Seal 1", "cash EUR 12.50 0.00", "/revert?tenant=acme", "/proof?tenant=acme"}},
 		{asks: "/ops/journal/entries/s3?tenant=acme", says: []string{"It is not sealed yet", "!/proof"}},
 		{asks: "/ops/journal/entries/s1/proof?tenant=acme", says: []string{"billhook ledger check-proof", "s1"}},

@@ -21,19 +21,19 @@ import (
 )
 
 // dlqCommands are the commands that deal with dead letters: each shows a preview, asks, and follows what it has begun.
-func (p *program) dlqCommands(of *console.Catalog) []*cobra.Command {
+func (p *program) dlqCommands() []*cobra.Command {
 	letters, ops := &cobra.Command{Use: "dlq"}, &cobra.Command{Use: "operations"}
 	for _, kind := range deadletter.Kinds {
-		letters.AddCommand(p.dlqAct(of, kind))
+		letters.AddCommand(p.dlqAct(kind))
 	}
-	ops.AddCommand(p.approve(of), p.runOperation(of))
+	ops.AddCommand(p.approve(), p.runOperation())
 	return []*cobra.Command{letters, ops}
 }
 
-func (p *program) dlqAct(of *console.Catalog, kind deadletter.Kind) *cobra.Command {
-	begin, _ := of.Find("dlq " + string(kind))
-	preview, _ := of.Find("dlq preview")
-	a := acting{of: of, preview: preview, do: string(kind) + " them", patience: patience{none: true}}
+func (p *program) dlqAct(kind deadletter.Kind) *cobra.Command {
+	begin, _ := p.known.Find("dlq " + string(kind))
+	preview, _ := p.known.Find("dlq preview")
+	a := acting{preview: preview, do: string(kind) + " them", patience: patience{none: true}}
 	var rate int64
 	var force bool
 	command := &cobra.Command{
@@ -73,15 +73,15 @@ func (p *program) dlqAct(of *console.Catalog, kind deadletter.Kind) *cobra.Comma
 }
 
 // approve shows the second person what the first has seen, made anew, asks, approves and follows.
-func (p *program) approve(of *console.Catalog) *cobra.Command {
-	approve, _ := of.Find("operations approve")
-	preview, _ := of.Find("operations preview")
-	a := acting{of: of, preview: preview, do: "approve it"}
+func (p *program) approve() *cobra.Command {
+	approve, _ := p.known.Find("operations approve")
+	preview, _ := p.known.Find("operations preview")
+	a := acting{preview: preview, do: "approve it"}
 	command := &cobra.Command{
 		Use: "approve <operation>", Short: approve.Summary, Long: approve.Help, Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
 			worker, id := p.ask(), args[0]
-			op, err := p.printOperation(command.Context(), of, worker, id)
+			op, err := p.printOperation(command.Context(), worker, id)
 			if err != nil {
 				return err
 			}
@@ -98,9 +98,9 @@ func (p *program) approve(of *console.Catalog) *cobra.Command {
 	return a.required(command)
 }
 
-func (p *program) runOperation(of *console.Catalog) *cobra.Command {
-	run, _ := of.Find("operations run")
-	a := acting{of: of}
+func (p *program) runOperation() *cobra.Command {
+	run, _ := p.known.Find("operations run")
+	a := acting{}
 	command := &cobra.Command{
 		Use: "run <operation>", Short: "Go on with an operation, and wait for what becomes of it", Long: run.Summary + ".", Args: cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, args []string) error {
@@ -141,7 +141,6 @@ func (w *patience) waits() bool { return !w.none && w.wait > 0 }
 type acting struct {
 	reason
 	patience
-	of *console.Catalog
 	// preview is the operation that shows what would be touched, and do what a person confirms.
 	preview console.Operation
 	do      string
@@ -239,9 +238,9 @@ func operationPath(id, rest string) string {
 }
 
 // printOperation prints an operation as it stands.
-func (p *program) printOperation(ctx context.Context, of *console.Catalog, ask client, id string) (op deadletter.Operation, err error) {
+func (p *program) printOperation(ctx context.Context, ask client, id string) (op deadletter.Operation, err error) {
 	if err = ask.get(ctx, operationPath(id, ""), &op); err == nil {
-		show, _ := of.Find("operations show")
+		show, _ := p.known.Find("operations show")
 		p.fields(show.Columns, &op)
 	}
 	return op, err
@@ -268,7 +267,7 @@ func (p *program) follow(ctx context.Context, ask client, a acting, op deadlette
 	if op.ID == "" {
 		p.printf("Others have dealt with all of them meanwhile.\n")
 	} else if whole.Operation, err = ask.run(ctx, op, func(op deadletter.Operation) { p.printf("operation %s: %d of %d\n", op.ID, op.Done, op.Total) }); err == nil && a.none {
-		whole.Operation, err = p.printOperation(ctx, a.of, ask, op.ID)
+		whole.Operation, err = p.printOperation(ctx, ask, op.ID)
 	}
 	if err == nil && a.waits() {
 		whole, err = p.await(ctx, ask, whole.Operation, seen, a.wait)

@@ -124,9 +124,9 @@ func (p *program) commands() *cobra.Command {
 	root.PersistentFlags().VarP(outputFlag{p}, "output", "o", "print "+strings.Join(outputs, ", ")+": of csv, tables and records alone, with every column")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)) // it is there
 	root.PersistentFlags().BoolVar(&p.wide, "wide", false, "leave no column of a table out")
-	declared := operations.All(operations.Apps{})
-	root.AddCommand(p.operationCommands(declared, nouns)...)
-	join(root, p.dlqCommands(declared)...)
+	p.known = operations.All(operations.Apps{})
+	root.AddCommand(p.operationCommands()...)
+	join(root, p.dlqCommands()...)
 	join(root, p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.provisionCommand(), p.eventsCommand(), p.catalogCommand(),
 		p.queuesCommand(), p.doctorCommand(), p.importCommand())
 	join(root, p.bookCommands()...)

@@ -48,21 +48,20 @@ var nouns = map[string]string{
 }
 
 // operationCommands are the commands of the operations, one for each noun.
-func (p *program) operationCommands(of *console.Catalog, about map[string]string) (commands []*cobra.Command) {
-	p.known = of
-	nouns := map[string]*cobra.Command{}
-	for _, o := range of.Operations {
+func (p *program) operationCommands() (commands []*cobra.Command) {
+	made := map[string]*cobra.Command{}
+	for _, o := range p.known.Operations {
 		if o.Verb() == "" {
-			commands = append(commands, p.asks(p.operation(of, o)))
+			commands = append(commands, p.asks(p.operation(o)))
 			continue
 		}
-		noun := nouns[o.Noun()]
+		noun := made[o.Noun()]
 		if noun == nil {
-			noun = p.asks(&cobra.Command{Use: o.Noun(), Short: about[o.Noun()]})
-			nouns[o.Noun()] = noun
+			noun = p.asks(&cobra.Command{Use: o.Noun(), Short: nouns[o.Noun()]})
+			made[o.Noun()] = noun
 			commands = append(commands, noun)
 		}
-		noun.AddCommand(p.operation(of, o))
+		noun.AddCommand(p.operation(o))
 	}
 	return commands
 }
@@ -91,7 +90,6 @@ type asked struct {
 	console.Operation
 
 	p      *program
-	of     *console.Catalog
 	ask    client
 	call   *cobra.Command
 	args   []string
@@ -99,7 +97,7 @@ type asked struct {
 }
 
 // operation is the command of an operation: what stands in the path are its arguments, all else are flags.
-func (p *program) operation(of *console.Catalog, o console.Operation) *cobra.Command {
+func (p *program) operation(o console.Operation) *cobra.Command {
 	use, arguments, required := cmp.Or(o.Verb(), o.Noun()), 0, 0
 	command := &cobra.Command{Short: o.Summary, Long: o.Help}
 	var why reason
@@ -137,12 +135,12 @@ func (p *program) operation(of *console.Catalog, o console.Operation) *cobra.Com
 	}
 	command.Example = "  billhook " + exampleOf(o)
 	command.RunE = func(command *cobra.Command, args []string) error {
-		a := &asked{Operation: o, p: p, of: of, ask: p.ask(), call: command, args: args, reason: why}
+		a := &asked{Operation: o, p: p, ask: p.ask(), call: command, args: args, reason: why}
 		switch {
 		case o.List:
 			return p.watch(command.Context(), *every, a.list)
 		case o.Needs <= console.Act:
-			return a.show(command.Context())
+			return a.print(command.Context(), nil)
 		default:
 			return a.change(command.Context())
 		}
@@ -306,17 +304,12 @@ func (a *asked) limit(in console.Input) (limit, most int, err error) {
 	return limit, most, nil
 }
 
-// show prints what an operation answers.
-func (a *asked) show(ctx context.Context) error {
-	in, err := a.input(a.Operation, nil)
+// print calls the operation, which may expect what was there before, and prints its answer.
+func (a *asked) print(ctx context.Context, expected map[string]any) error {
+	in, err := a.input(a.Operation, expected)
 	if err != nil {
 		return err
 	}
-	return a.print(ctx, in)
-}
-
-// print calls the operation and prints its answer.
-func (a *asked) print(ctx context.Context, in console.Input) error {
 	var question any
 	if len(in.Body) > 0 {
 		question = json.RawMessage(in.Body)
@@ -459,7 +452,7 @@ func (p *program) notes(all []string) {
 // asked: nothing is lost.
 func (a *asked) change(ctx context.Context) error {
 	expected := map[string]any{}
-	if before, ok := a.of.Find(a.Before); ok {
+	if before, ok := a.p.known.Find(a.Before); ok {
 		in, err := a.input(before, nil)
 		if err != nil {
 			return err
@@ -487,9 +480,5 @@ func (a *asked) change(ctx context.Context) error {
 			}
 		}
 	}
-	in, err := a.input(a.Operation, expected)
-	if err != nil {
-		return err
-	}
-	return a.print(ctx, in)
+	return a.print(ctx, expected)
 }

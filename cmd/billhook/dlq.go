@@ -361,7 +361,7 @@ func (p *program) report(whole report, asked int64) error {
 		rows = append(rows, row(i.EventID, i.Became(), by, reason, i.ID))
 	}
 	if len(rows) > 0 {
-		p.table([]string{"EVENT", "BECAME", "BY", "REASON", "ID"}, rows[:min(len(rows), shown)], "REASON")
+		p.table([]string{"EVENT", "BECAME", "BY", "REASON", "ID"}, rows[:min(len(rows), shown)], nil, "REASON")
 	}
 	if len(rows) > shown {
 		p.printf("%d of %d are shown.\n", shown, len(rows))

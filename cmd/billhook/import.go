@@ -217,7 +217,7 @@ func (d *drain) look(ctx context.Context, c *catalog.Catalog, compose importer.C
 	for _, m := range messages {
 		f.Types[compose.TypeOf(c, m)]++
 	}
-	d.p.table([]string{"NAME OF OLD", "PART", "MESSAGES", "WHAT BECOMES OF THEM"}, rows)
+	d.p.table([]string{"NAME OF OLD", "PART", "MESSAGES", "WHAT BECOMES OF THEM"}, rows, nil)
 	d.p.printf("%d would be moved, %d stay. The first %d by type: %s\n", f.Moved, f.Stays, f.Sample, formatCounts(f.Types))
 	return f, nil
 }
@@ -258,7 +258,7 @@ func (d *drain) printReport(r importer.Report) {
 	for _, refusal := range r.Refusals {
 		rows = append(rows, row(refusal.Queue, refusal.Part, refusal.EventID, refusal.Code, cmp.Or(strings.Join(refusal.Fields, ", "), refusal.Detail)))
 	}
-	d.p.table([]string{"QUEUE", "PART", "EVENT", "REASON", "WHAT"}, rows)
+	d.p.table([]string{"QUEUE", "PART", "EVENT", "REASON", "WHAT"}, rows, nil)
 	if r.Refused > len(r.Refusals) {
 		d.p.printf("These are the first %d.\n", len(r.Refusals))
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
@@ -58,6 +59,7 @@ func openDesk(t *testing.T, day int) *desk {
 		Reads: ops.Reads{Store: d.db, Now: now, Catalog: booksCatalog},
 		Operations: operations.All(operations.Apps{
 			Store: d.db, Reads: ops.Reads{Store: d.db, Now: now, Catalog: booksCatalog}, Log: slog.New(slog.DiscardHandler),
+			Periods: &journal.Periods{Store: d.db, Now: now, NewID: uuid.NewString},
 		}),
 	})
 	return d

@@ -369,6 +369,7 @@ func (p *program) fields(columns []console.Column, answer any) {
 // items prints a list, where there is anything in it, and returns what its items say beside their columns.
 func (p *program) items(columns []console.Column, items reflect.Value) (notes []string) {
 	var rows [][]string
+	alerts := map[int]bool{}
 	if columns = slices.Clone(columns); p.asCSV {
 		for i, c := range columns { // a spreadsheet has room for all that a cell can have
 			columns[i].Detail = c.Inside != nil || c.Block
@@ -380,15 +381,12 @@ func (p *program) items(columns []console.Column, items reflect.Value) (notes []
 			p.fields(columns, item)
 			continue
 		}
-		cells := p.cells(columns, item)
-		if console.Alerts(item) && len(cells) > 0 {
-			cells[0] = p.alert(cells[0])
-		}
-		rows, notes = append(rows, cells), append(notes, console.Notes(item)...)
+		alerts[i] = console.Alerts(item)
+		rows, notes = append(rows, p.cells(columns, item)), append(notes, console.Notes(item)...)
 	}
 	if len(rows) > 0 {
 		names, less := heads(columns)
-		p.table(names, rows, less...)
+		p.table(names, rows, alerts, less...)
 	}
 	return notes
 }

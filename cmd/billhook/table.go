@@ -41,26 +41,13 @@ func screenOf(out io.Writer, getenv func(string) string) screen {
 	return s
 }
 
-// What begins and ends text that stands out: bold and red.
-const (
-	alertBegins = "\x1b[1;31m"
-	alertEnds   = "\x1b[0m"
-)
-
-// alert makes text stand out, where there are colours. The text itself must say that it is an alert.
-func (p *program) alert(text string) string {
-	if !p.screen.colour {
-		return text
-	}
-	return alertBegins + text + alertEnds
-}
-
 // cellOf is a cell as a terminal may have it: what is empty is a dash.
 func cellOf(text string) string { return cmp.Or(audit.Escape(text), "-") }
 
-// table prints rows in columns below their names. It prints nothing with --json. Where a line is wider than the screen,
-// the columns of less are left out, the first of them first; the last line says which. With --wide none is.
-func (p *program) table(columns []string, rows [][]string, less ...string) {
+// table prints rows in columns below their names, those of alerts so that they stand out. It prints nothing with --json.
+// Where a line is wider than the screen, the columns of less are left out, the first of them first; the last line says
+// which. With --wide none is.
+func (p *program) table(columns []string, rows [][]string, alerts map[int]bool, less ...string) {
 	if p.asJSON {
 		return
 	}
@@ -68,15 +55,10 @@ func (p *program) table(columns []string, rows [][]string, less ...string) {
 		p.csv(columns, rows...)
 		return
 	}
-	lines, alerts := make([][]string, 0, 1+len(rows)), map[int]bool{}
-	for n, row := range slices.Concat([][]string{columns}, rows) {
+	lines := make([][]string, 0, 1+len(rows))
+	for _, row := range slices.Concat([][]string{columns}, rows) {
 		cells := make([]string, len(row))
 		for i, text := range row {
-			inner, begins := strings.CutPrefix(text, alertBegins)
-			inner, ends := strings.CutSuffix(inner, alertEnds)
-			if begins && ends && p.screen.colour {
-				text, alerts[n] = inner, true
-			}
 			cells[i] = cellOf(text)
 		}
 		lines = append(lines, cells)
@@ -100,10 +82,10 @@ func (p *program) table(columns []string, rows [][]string, less ...string) {
 		_, _ = io.WriteString(columned, strings.Join(cells, "\t")+"\n") // a buffer takes everything
 	}
 	_ = columned.Flush()
-	n := 0
+	n := -1 // the names of the columns
 	for line := range strings.Lines(out.String()) {
-		if line = strings.TrimSuffix(line, "\n"); alerts[n] {
-			line = p.alert(line)
+		if line = strings.TrimSuffix(line, "\n"); alerts[n] && p.screen.colour {
+			line = "\x1b[1;31m" + line + "\x1b[0m" // bold and red
 		}
 		_, _ = io.WriteString(p.stdout, line+"\n") // a closed terminal is no failure of the command
 		n++

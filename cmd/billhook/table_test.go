@@ -18,7 +18,7 @@ func printed(width int, wide bool) string {
 	p.table([]string{"CREATED", "QUEUE", "EVENT", "TYPE", "ATTEMPTS", "RESULT", "WHY"}, [][]string{
 		{"2026-11-22T12:05:04Z", "pay-refund-initiation", "7286d212-2d1c-541f-8d0d-f444efc5ed70", "refund", "1", "refunded", ""},
 		{"2026-11-22T12:05:03Z", "orders-process", "order-7", "order.payment_confirmed", "2", "größer", ""},
-	}, "WHY", "ATTEMPTS", "TYPE")
+	}, nil, "WHY", "ATTEMPTS", "TYPE")
 	return out.String()
 }
 
@@ -42,7 +42,7 @@ func TestLineOfAnAlertStandsOutOnATerminalAlone(t *testing.T) {
 	show := func(colour bool) string {
 		var out strings.Builder
 		p := &program{stdout: &out, screen: screen{width: 40, colour: colour}}
-		p.table([]string{"QUEUE", "STATE", "ALIAS"}, [][]string{{"orders", p.alert("ALERT"), "o"}, {"\x1b[1;31mfake", "on", "p"}})
+		p.table([]string{"QUEUE", "STATE", "ALIAS"}, [][]string{{"orders", "ALERT", "o"}, {"\x1b[1;31mfake", "on", "p"}}, map[int]bool{0: true})
 		return out.String()
 	}
 	require.Equal(t, "QUEUE           STATE  ALIAS\norders          ALERT  o\n\\x1b[1;31mfake  on     p\n", show(false))
@@ -53,7 +53,7 @@ func TestCellOfATableControlsNoTerminal(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	p := &program{stdout: &out}
-	p.table([]string{"WHO", "WHY"}, [][]string{{"ada", "lost\x1b[2J\nand\tfound\v"}, {"", "\u202egrößer"}})
+	p.table([]string{"WHO", "WHY"}, [][]string{{"ada", "lost\x1b[2J\nand\tfound\v"}, {"", "\u202egrößer"}}, nil)
 	require.Equal(t, "WHO  WHY\nada  lost\\x1b[2J\\nand\\tfound\\v\n-    \\u202egrößer\n", out.String())
 }
 

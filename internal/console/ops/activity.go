@@ -49,7 +49,6 @@ type Activity struct {
 	// More names the lists of which there is more.
 	More []string `json:"more"`
 
-	// users are those that the customer is or was.
 	users []string
 }
 

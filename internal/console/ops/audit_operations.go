@@ -55,7 +55,6 @@ func (a Reads) AuditOperations() []console.Operation {
 	})}
 }
 
-// changedAt is the address that shows what was changed; empty: none does.
 func changedAt(e audit.Entry) string {
 	path := paths[Kind(e.Kind)]
 	if e.Kind == "period" {
@@ -122,7 +121,6 @@ func (a Reads) begun(ctx context.Context, wanted audit.Search) ([]deadletter.Ope
 	return []deadletter.Operation{op}, nil
 }
 
-// auditOf is an operation as an entry of the audit about itself.
 func auditOf(op deadletter.Operation) audit.Found {
 	after := map[string]any{"queue": op.Filter.Queue, "total": op.Total, "progress": string(op.Progress)}
 	if op.ApprovedBy != "" {

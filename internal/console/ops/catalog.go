@@ -18,7 +18,6 @@ import (
 
 // Declared is the catalog that this worker runs with, in short.
 type Declared struct {
-	// Hash is of the catalog's files; empty: it was read from none.
 	Hash      string             `json:"hash" show:"Hash"`
 	TasksPool string             `json:"tasks_pool" show:"Pool of the tasks"`
 	Queues    []DeclaredQueue    `json:"queues" show:"Queues"`
@@ -66,9 +65,8 @@ type DeclaredSource struct {
 
 // DeclaredTarget is a service that handlers post to.
 type DeclaredTarget struct {
-	Name        string `json:"name" show:"Target"`
-	Description string `json:"description" show:"Description,less"`
-	// URLVariable is the variable that has its address.
+	Name        string         `json:"name" show:"Target"`
+	Description string         `json:"description" show:"Description,less"`
 	URLVariable string         `json:"url_variable" show:"Address in"`
 	Scheme      catalog.Scheme `json:"scheme" show:"Signed by"`
 }
@@ -136,22 +134,18 @@ type QueueDeclaration struct {
 	DeclaredQueue
 
 	// Words say it, a sentence for each rule.
-	Words []string `json:"words"`
-	// Takes are the event types that it has handlers for, by type.
-	Takes []Taken `json:"takes" show:"What it takes"`
-	// ProducedBy is who publishes to it.
+	Words      []string   `json:"words"`
+	Takes      []Taken    `json:"takes" show:"What it takes"`
 	ProducedBy []Producer `json:"produced_by" show:"Who produces"`
-	// Emits are the queues and topics that its handlers publish to.
-	Emits []string `json:"emits" show:"Its handlers publish to"`
+	Emits      []string   `json:"emits" show:"Its handlers publish to"`
 	// Expanded is the queue as `billhook catalog print` has it.
 	Expanded jsontext.Value `json:"expanded" show:"As it is expanded"`
 }
 
 // Taken is an event type, or a pattern of event types, that a queue has a handler for.
 type Taken struct {
-	Type    string `json:"type" show:"Event type"`
-	Handler string `json:"handler" show:"Handler"`
-	// Contracts are the ids of those that its bodies may be of.
+	Type      string   `json:"type" show:"Event type"`
+	Handler   string   `json:"handler" show:"Handler"`
 	Contracts []string `json:"contracts" show:"Contracts"`
 	// Target and Path are where a handler without Go posts to.
 	Target string `json:"target,omitempty" show:"Posts to,less"`
@@ -167,14 +161,11 @@ const (
 
 // Producer is one who publishes to a queue.
 type Producer struct {
-	// Kind is source, handler or door.
 	Kind string `json:"kind" show:"Kind"`
 	// Name is that of the source or handler, or the door's path.
-	Name string `json:"name" show:"Producer"`
-	// Queue is the queue whose handler it is.
+	Name  string `json:"name" show:"Producer"`
 	Queue string `json:"queue,omitempty" show:"Handler of,less" link:"catalog/queues"`
-	// To is the queue that it publishes to.
-	To string `json:"to" show:"For"`
+	To    string `json:"to" show:"For"`
 	// Types are the event types that a source sends, in its own words.
 	Types []string `json:"types,omitempty" show:"Event types,less"`
 }
@@ -244,14 +235,11 @@ type ContractDeclaration struct {
 
 	// Members are those of the content; empty for a format whose bodies are all alike.
 	Members []DeclaredMember `json:"members" show:"Members"`
-	// Schema is the JSON Schema of a whole body.
-	Schema jsontext.Value `json:"schema" show:"Schema"`
+	Schema  jsontext.Value   `json:"schema" show:"Schema"`
 	// Example is such a body; null: a newer version has the example.
-	Example jsontext.Value `json:"example" show:"Example"`
-	// ConsumedBy are the queues that have a handler for it.
-	ConsumedBy []Consumer `json:"consumed_by" show:"Who consumes"`
-	// ProducedBy are those who publish to one of these queues.
-	ProducedBy []Producer `json:"produced_by" show:"Who produces"`
+	Example    jsontext.Value `json:"example" show:"Example"`
+	ConsumedBy []Consumer     `json:"consumed_by" show:"Who consumes"`
+	ProducedBy []Producer     `json:"produced_by" show:"Who produces"`
 }
 
 // DeclaredMember is a member of a contract's content.

@@ -26,19 +26,14 @@ type Event struct {
 	Conflicts   []Conflict        `json:"conflicts" show:"Conflicts"`
 	DeadLetters []deadletter.Item `json:"dead_letters" show:"Dead letters"`
 	// Log has the newest attempts, in their order.
-	Log []dedupe.Attempt `json:"log"`
-	// Places are where the event waits; empty: nothing of it waits anywhere.
-	Places []Spot `json:"places" show:"Waits"`
+	Log    []dedupe.Attempt `json:"log"`
+	Places []Spot           `json:"places" show:"Waits"`
 	// Emissions are the first of the Emitted, and what became of them.
 	Emissions []Emission `json:"emissions" show:"Emitted"`
-	// History is what happened, the oldest first.
-	History []Step `json:"history" show:"What happened"`
-	// More reports whether there are more of these than are shown.
-	More bool `json:"more"`
-	// Effect is what the event has moved in the books.
-	Effect []Posted `json:"effect" show:"Moved in the books"`
-	// LogLink is the address of what was logged of it; empty: there is none.
-	LogLink string `json:"log_link,omitempty" show:"Logged,detail"`
+	History   []Step     `json:"history" show:"What happened"`
+	More      bool       `json:"more"`
+	Effect    []Posted   `json:"effect" show:"Moved in the books"`
+	LogLink   string     `json:"log_link,omitempty" show:"Logged,detail"`
 }
 
 // Waits is the status of an event that has no record, and that waits.
@@ -60,8 +55,7 @@ type found struct {
 	// delayed and outbox are the messages that wait of the event and of what it has emitted, and
 	// coming those that wait and will be the event once they are published.
 	delayed, outbox, coming []lane.Kept
-	// more: there are more of them than were read.
-	more bool
+	more                    bool
 }
 
 func (a Reads) find(ctx context.Context, id, queue, tenant string) (found, error) {
@@ -200,7 +194,6 @@ func (e *Event) is(queue, tenant string) error {
 	return nil
 }
 
-// story puts together what is stored under an event id.
 func story(id string, f found) (Event, dedupe.Record, error) {
 	event, own := Event{
 		Line: Line{EventID: id}, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []deadletter.Item{},
@@ -329,7 +322,6 @@ func (a Reads) EventOperations() []console.Operation {
 	}
 }
 
-// equal are the fields of the records that a filter asks for.
 func (a Reads) equal(f EventFilter) (map[string]any, error) {
 	q, err := a.filtered(f.Queue)
 	equal := map[string]any{}

@@ -23,10 +23,8 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// The operator API of the event queue that Billhook replaces, over all queues, for scripts that
-// exist (requirements: event retry, section 5). What succeeds is {"success":true,"data":...}, and
-// what does not is {"success":false,"error":<code>,"message":...} under the status that /v1/ops
-// has for it.
+// eventQueueRoutes adds the API of the event queue that Billhook replaces, over all queues, for scripts that exist
+// (requirements: event retry, section 5). Its answers have their own envelope, under the statuses of /v1/ops.
 func (a *API) eventQueueRoutes(r chi.Router) {
 	for _, o := range a.eventQueue() {
 		r.Method(o.Method, o.Pattern, serve.Answer(http.StatusOK, func(r *http.Request) (succeeded, error) {
@@ -67,8 +65,7 @@ type retryOf struct {
 }
 
 type cleanup struct {
-	Days int `json:"-" query:"olderThanDays" default:"7" validate:"min=1,max=3660" help:"days since the events were completed"` // the event queue's own
-	// Page is that of the answer before.
+	Days int    `json:"-" query:"olderThanDays" default:"7" validate:"min=1,max=3660" help:"days since the events were completed"` // the event queue's own
 	Page string `json:"-" query:"page" help:"the member page of the answer before"`
 }
 
@@ -93,7 +90,6 @@ type Stats struct {
 	Processing int64 `json:"processing"`
 	Completed  int64 `json:"completed"`
 	Failed     int64 `json:"failed"`
-	// DeadLetter counts the open dead letters.
 	DeadLetter int64 `json:"deadLetter"`
 	// AtLeast: a count stopped before its end, or what a queue has in the broker is not known.
 	AtLeast bool `json:"atLeast,omitempty"`
@@ -164,7 +160,6 @@ type DeadEvent struct {
 	UpdatedAt    time.Time `json:"updatedAt,omitzero"`
 }
 
-// deadEvents are the newest.
 func (a *API) deadEvents(ctx context.Context, _ audit.Author, in listDeadEvents) ([]DeadEvent, error) {
 	items, _, err := a.Operator.List(ctx, deadletter.Filter{}, deadletter.Open, store.Cursor{}, in.Limit)
 	events := make([]DeadEvent, len(items))

@@ -64,8 +64,7 @@ type Step struct {
 	MessageID string        `json:"message_id,omitempty"`
 	Outcome   retry.Outcome `json:"outcome,omitempty"`
 	Reason    string        `json:"reason,omitempty"`
-	// Place is where it was kept.
-	Place Where `json:"place,omitempty"`
+	Place     Where         `json:"place,omitempty"`
 	// Trace is the id of the trace of an attempt, and TraceLink an address that shows it.
 	Trace     string `json:"trace,omitempty"`
 	TraceLink string `json:"trace_link,omitempty"`
@@ -155,7 +154,6 @@ func dealings(letter deadletter.Item) []Step {
 	return steps
 }
 
-// attempts are the steps of a log.
 func attempts(log []dedupe.Attempt) []Step {
 	var steps []Step
 	last := map[string]int64{} // the last delivery of each message

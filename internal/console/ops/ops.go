@@ -23,19 +23,16 @@ type Reads struct {
 	Store   store.Store
 	Catalog *catalog.Catalog
 	Now     func() time.Time
-	// NewID returns a random id, of an entry in the audit.
-	NewID func() string
+	NewID   func() string
 	// Broker is asked what it holds; nil: what a task has counted is shown.
 	Broker Broker
 	// Viewer shows the subscriptions of paused queues; nil: they cannot be seen from here.
 	Viewer pause.Viewer
 	// Example makes a body of a format, for an event type or a pattern of them; nil: contracts are
 	// shown without one.
-	Example func(format, eventType string) ([]byte, error)
-	// Deployment is what this worker knows of the deployment; nil: nothing.
+	Example    func(format, eventType string) ([]byte, error)
 	Deployment *Deployment
-	// Links lead to where others show more of an event.
-	Links Links
+	Links      Links
 }
 
 var errSeveral = errors.New("ops: several queues or tenants know this event id")

@@ -19,8 +19,7 @@ type Payload struct {
 	Queue   string        `json:"queue" show:"Queue"`
 	Tenant  string        `json:"tenant" show:"Tenant"`
 	Items   []KeptMessage `json:"items" show:"Kept"`
-	// More reports whether more is kept than is shown.
-	More bool `json:"more"`
+	More    bool          `json:"more"`
 }
 
 // KeptMessage is a message as it is kept: numbers in its payload are as they were written.

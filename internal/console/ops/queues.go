@@ -61,25 +61,20 @@ func moment(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 type Queue struct {
 	ID string `json:"id" show:"Queue" link:"queues"`
 	// State is the worst of what can be said of it, and Cause says all of that.
-	State QueueState `json:"state" show:"State"`
-	Cause string     `json:"cause,omitempty" show:"Cause,detail"`
-	Alias string     `json:"alias" show:"Alias,less"`
-	// Events counts the stored records by status.
-	Events  Events `json:"events" show:"Events,less"`
-	Enabled bool   `json:"enabled"`
-	// Paused says who has paused the queue; nil: nobody has.
-	Paused *QueuePaused `json:"paused,omitempty"`
+	State   QueueState   `json:"state" show:"State"`
+	Cause   string       `json:"cause,omitempty" show:"Cause,detail"`
+	Alias   string       `json:"alias" show:"Alias,less"`
+	Events  Events       `json:"events" show:"Events,less"`
+	Enabled bool         `json:"enabled"`
+	Paused  *QueuePaused `json:"paused,omitempty"`
 	// Kept says of a queue that does not run that its subscription is still there; nil: it runs, or no such
 	// subscription was counted.
-	Kept        *Kept `json:"kept,omitempty"`
-	DeadLetters Depth `json:"dead_letters" show:"Dead letters"`
-	// Waiting is what waits, and where.
-	Waiting Waiting `json:"waiting" show:"Waiting"`
+	Kept        *Kept   `json:"kept,omitempty"`
+	DeadLetters Depth   `json:"dead_letters" show:"Dead letters"`
+	Waiting     Waiting `json:"waiting" show:"Waiting"`
 	// Backlog is what waits in the broker, and its bounds; nil: it is not known.
-	Backlog *Backlog `json:"backlog,omitempty"`
-	// LastHour is what became of its deliveries in the last 60 minutes, about.
-	LastHour Rate `json:"last_hour" show:"Last hour"`
-	// Breakers are those of its targets that are not closed.
+	Backlog  *Backlog            `json:"backlog,omitempty"`
+	LastHour Rate                `json:"last_hour" show:"Last hour"`
 	Breakers []rates.OpenBreaker `json:"breakers"`
 }
 
@@ -152,16 +147,13 @@ func (c Count) String() string {
 // Depth is how many dead letters of a queue are open, and since when.
 type Depth struct {
 	Count
-	AlertAbove int `json:"alert_above"`
-	// OldestAt is since when the oldest waits, OldestSeconds for how long.
+	AlertAbove    int             `json:"alert_above"`
 	OldestAt      time.Time       `json:"oldest_at,omitzero"`
 	OldestSeconds console.Seconds `json:"oldest_seconds"`
 	// OldestAlertSeconds is how long it may wait; 0 is for ever.
 	OldestAlertSeconds console.Seconds `json:"oldest_alert_seconds"`
-	// Alert reports whether there are more than AlertAbove, or the oldest waits too long.
-	Alert bool `json:"alert"`
-	// Dropped: the queue keeps no dead letters.
-	Dropped bool `json:"dropped"`
+	Alert              bool            `json:"alert"`
+	Dropped            bool            `json:"dropped"`
 }
 
 func (d Depth) String() string {
@@ -177,8 +169,7 @@ func (d Depth) String() string {
 
 // Outbox is what waits to be published.
 type Outbox struct {
-	Lanes Count `json:"lanes"`
-	// OldestAt is since when the oldest waits, OldestSeconds for how long.
+	Lanes         Count           `json:"lanes"`
 	OldestAt      time.Time       `json:"oldest_at,omitzero"`
 	OldestSeconds console.Seconds `json:"oldest_seconds"`
 }
@@ -195,7 +186,6 @@ func each(ctx context.Context, n int, does func(ctx context.Context, i int) erro
 	return group.Wait()
 }
 
-// into is a function that reads something into its place.
 func into[T any](ctx context.Context, place *T, find func(context.Context) (T, error)) func() error {
 	return func() (err error) {
 		*place, err = find(ctx)
@@ -340,7 +330,6 @@ func (a Reads) filtered(name string) (q catalog.Queue, err error) {
 	return q, nil
 }
 
-// named is the queue of an id or alias in a path.
 func (a Reads) named(name string) (catalog.Queue, error) {
 	q, ok := a.Catalog.Queue(name)
 	if !ok {
@@ -390,7 +379,6 @@ const (
 	Off         QueueState = "off"
 )
 
-// states are all of them, the worst first.
 var states = []QueueState{PauseFailed, Alerting, BreakerOpen, Failing, Backlogged, OffWaiting, IsPaused, Working, Off}
 
 // Compare is negative where s is worse than another state.
@@ -406,7 +394,6 @@ func (q Queue) Alerts() bool {
 // failingFrom is the share of failed attempts, of a hundred, from which a queue is called failing.
 const failingFrom = 10
 
-// stands is the worst that can be said of a queue, and all of it.
 func (q Queue) stands() (worst QueueState, cause string) {
 	var causes []string
 	is := func(state QueueState, holds bool, why func() string) {
@@ -455,7 +442,6 @@ func (q Queue) stands() (worst QueueState, cause string) {
 	return worst, strings.Join(causes, "; ")
 }
 
-// words says what becomes of what waits for a queue that does not run.
 func (k Kept) words(waits int64) string {
 	until := "which keeps a message for " + k.RetentionSeconds.String()
 	if !k.DeletedAt.IsZero() {

@@ -24,7 +24,6 @@ import (
 // Rate is what became of a queue's deliveries in the last 60 minutes, about.
 type Rate struct {
 	rates.Counts
-	// Out counts the messages that have ended.
 	Out int64 `json:"out" show:"Out"`
 	// FailurePercent is how many of a hundred attempts have failed; 1 at the least where one has.
 	FailurePercent int64 `json:"failure_percent" show:"% failed"`
@@ -45,7 +44,6 @@ func (r Rate) String() string {
 	return text
 }
 
-// words says what became of each kind of attempt.
 func (r Rate) words() string {
 	text := fmt.Sprintf("about %d in, %d processed, %d ended otherwise, %d dead-lettered, %d attempts failed and follow again", r.In, r.Processed, r.Other, r.Dead, r.Failed)
 	if r.Attempts() > 0 {
@@ -64,7 +62,6 @@ type Series struct {
 // Rates are the counts of queues, on one page.
 type Rates struct {
 	console.List[Series]
-	// Unit is hour or day.
 	Unit  string `json:"unit"`
 	About bool   `json:"about"`
 }
@@ -92,7 +89,6 @@ type RatesOf struct {
 	Days  *int `json:"-" query:"days" validate:"omitempty,min=1,max=90" help:"so many days instead"`
 }
 
-// standardHours is how many hours are shown unless others are asked for.
 const standardHours = 24
 
 func (a Reads) rates(ctx context.Context, _ audit.Author, in RatesOf) (Rates, error) {
@@ -166,7 +162,6 @@ func (a Reads) targets(q catalog.Queue, now rates.Now) []TargetState {
 	return all
 }
 
-// breakers are those of the queue's targets that are not closed.
 func (a Reads) breakers(q catalog.Queue, now rates.Now) (open []rates.OpenBreaker) {
 	for _, t := range a.targets(q, now) {
 		open = append(open, t.Open...)
@@ -174,7 +169,6 @@ func (a Reads) breakers(q catalog.Queue, now rates.Now) (open []rates.OpenBreake
 	return open
 }
 
-// String says how the target answers.
 func (t TargetState) String() string {
 	breaker := "no breaker is open"
 	if len(t.Open) > 0 {
@@ -197,7 +191,6 @@ type BlockedKey struct {
 	OrderingKey string `json:"ordering_key" show:"Key"`
 	// Spot says where they wait, since when and until when, and which dead letters they wait for.
 	Spot
-	// Messages counts those that are kept.
 	Messages Count `json:"messages" show:"Messages"`
 }
 
@@ -211,17 +204,13 @@ const (
 type QueueDetail struct {
 	Queue
 
-	// Declares is what the catalog declares of it, in words.
-	Declares []string `json:"declares"`
-	// Reasons are those of its open dead letters, the most frequent first.
-	Reasons []deadletter.Reason `json:"reasons" show:"Open dead letters by reason"`
+	Declares []string            `json:"declares"`
+	Reasons  []deadletter.Reason `json:"reasons" show:"Open dead letters by reason"`
 	// Keys are the ordering keys of which messages are kept, those with most messages first.
-	Keys     []BlockedKey `json:"keys" show:"Keys of which messages are kept"`
-	KeysMore bool         `json:"keys_more"`
-	// Targets are those that it posts to or calls.
-	Targets []TargetState `json:"targets" show:"Targets"`
-	// Outcomes are its newest events.
-	Outcomes []Line `json:"outcomes" show:"Newest events"`
+	Keys     []BlockedKey  `json:"keys" show:"Keys of which messages are kept"`
+	KeysMore bool          `json:"keys_more"`
+	Targets  []TargetState `json:"targets" show:"Targets"`
+	Outcomes []Line        `json:"outcomes" show:"Newest events"`
 }
 
 // Notes says what the columns do not have room for, and what the catalog declares.
@@ -235,7 +224,6 @@ func (q QueueDetail) Notes() (notes []string) {
 	return append(append(notes, "Last hour: "+q.LastHour.words()+"."), q.Declares...)
 }
 
-// queue returns how one queue stands, and why.
 func (a Reads) queue(ctx context.Context, _ audit.Author, in pause.Of) (QueueDetail, error) {
 	q, err := a.named(in.ID)
 	if err != nil {

@@ -52,8 +52,7 @@ type Search struct {
 	// Query is the id, without what was pasted around it.
 	Query string `json:"query" show:"Id"`
 	// Items are what it leads to, each once, in the order of what was looked through.
-	Items []Found `json:"items" show:"Found"`
-	// Looked is everything that was looked through, found or not.
+	Items  []Found  `json:"items" show:"Found"`
 	Looked []Looked `json:"looked"`
 }
 
@@ -66,8 +65,7 @@ type Found struct {
 	Queue  string `json:"queue,omitempty" show:"Queue,less"`
 	Tenant string `json:"tenant,omitempty" show:"Tenant,less"`
 	// How is which of the Looked has found it, the first where several have.
-	How string `json:"how" show:"Found by,less"`
-	// Path is the address of the API that shows it.
+	How  string `json:"how" show:"Found by,less"`
 	Path string `json:"path" show:"Shown by,address"`
 }
 
@@ -98,8 +96,7 @@ type Looked struct {
 	// How is by what it was looked for, such as correlation id.
 	How   string `json:"how"`
 	Found int    `json:"found"`
-	// More reports whether there are more than were looked at.
-	More bool `json:"more"`
+	More  bool   `json:"more"`
 }
 
 const foundAtMost = 10
@@ -194,7 +191,6 @@ func (a Reads) search(ctx context.Context, _ audit.Author, in SearchFor) (Search
 	return done, nil
 }
 
-// once adds the items that are not among those before.
 func once(before, items []Found) []Found {
 	for _, item := range items {
 		if !slices.ContainsFunc(before, func(other Found) bool {
@@ -309,7 +305,6 @@ func (s searching) describe(documents []store.Document, describe describe) (foun
 	return found
 }
 
-// newest looks for the newest events whose field is the id.
 func (s searching) newest(field string) func(context.Context) ([]Found, bool, error) {
 	if s.tenant != "" {
 		return s.equal(dedupe.Collection, field, describeEvent)
@@ -377,7 +372,6 @@ func (s searching) product(ctx context.Context) ([]Found, bool, error) {
 	return found, more, err
 }
 
-// text is a field of a document; empty where it is not there, or is none.
 func text(doc store.Document, field string) string {
 	value, _ := doc.Fields[field].(string)
 	return value
@@ -413,7 +407,6 @@ func describeEvent(doc store.Document) (Found, bool) {
 	return eventFound(r), err == nil
 }
 
-// describeKept reads a message that waits.
 func (a Reads) describeKept(doc store.Document) (Found, bool) {
 	kept, err := lane.KeptOf(doc)
 	f := Found{ID: text(doc, "emits"), Label: words(kept.Message.Attributes["event_type"], string(Waits)), Queue: a.destination(kept), Tenant: kept.Source.Tenant}

@@ -147,7 +147,6 @@ func (s *Sessions) Form(r *http.Request) (token, name bool) {
 	return len(s.access.Tokens) > 0, len(s.access.Tokens) > 0 || s.atHome(r)
 }
 
-// atHome reports whether a name alone lets its bearer in.
 func (s *Sessions) atHome(r *http.Request) bool {
 	return len(s.local) > 0 && s.access.OpenOnLoopback && fromLoopback(r) && namesThisMachine(r)
 }
@@ -240,7 +239,6 @@ func (s *Sessions) read(value string) (who audit.Author, end time.Time) {
 	return who, end
 }
 
-// isName reports whether a person may be called so in the audit.
 func isName(name string) bool {
 	return len(name) <= maxOperator && (pii.ID.Valid(name) || address.MatchString(name))
 }

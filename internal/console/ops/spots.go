@@ -47,7 +47,6 @@ const (
 type Spot struct {
 	Place Where  `json:"place" show:"Where"`
 	Queue string `json:"queue,omitempty"`
-	// Topic is that of a message which is not yet published.
 	Topic string `json:"topic,omitempty"`
 	// Since is when it began to wait there, and Until when that ends by itself; without one it does
 	// not, or that is not known.
@@ -55,9 +54,8 @@ type Spot struct {
 	Until time.Time `json:"until,omitzero" show:"Until"`
 	// OrderingKey is the key that it waits behind others of, and Behind the event whose message is
 	// published next of that key.
-	OrderingKey string `json:"ordering_key,omitempty"`
-	Behind      string `json:"behind,omitempty" show:"Next" link:"events"`
-	// DeadLetters are the ids of the dead letters that it waits for.
+	OrderingKey string   `json:"ordering_key,omitempty"`
+	Behind      string   `json:"behind,omitempty" show:"Next" link:"events"`
 	DeadLetters []string `json:"dead_letters,omitempty" show:"Dead letters"`
 	// Operation is the id of the operation, Who began it or has paused the queue, and Why.
 	Operation string `json:"operation,omitempty"`
@@ -68,7 +66,6 @@ type Spot struct {
 // closely bounds the messages, dead letters and emissions of an event that are read about one by one.
 const closely = 10
 
-// places fills in where the event waits.
 func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own []lane.Kept) error {
 	now, delayed := a.Now(), false
 	for _, kept := range own[:min(len(own), closely)] {
@@ -173,12 +170,10 @@ type Emission struct {
 	Tenant    string `json:"tenant"`
 	EventType string `json:"event_type"`
 	// Queue is the one that has taken it, and before that the queue or the topic that it is for.
-	Queue string        `json:"queue"`
-	State EmissionState `json:"state"`
-	// Reason is that of its last failure.
-	Reason string `json:"reason,omitempty"`
-	// Until is when it is published, or tried again.
-	Until time.Time `json:"until,omitzero" show:"Until"`
+	Queue  string        `json:"queue"`
+	State  EmissionState `json:"state"`
+	Reason string        `json:"reason,omitempty"`
+	Until  time.Time     `json:"until,omitzero" show:"Until"`
 }
 
 // Shown reports whether there is something to show under its event id.

@@ -49,8 +49,7 @@ type Doctor interface {
 // Examination is what a Doctor has found.
 type Examination struct {
 	Findings []finding.Finding `json:"findings" show:"Findings"`
-	// Unread counts what the doctor may not look at.
-	Unread int `json:"unread"`
+	Unread   int               `json:"unread"`
 	// Catalogs are the hashes of the catalogs that the queues were deployed from, by queue, as far as it
 	// is known.
 	Catalogs map[string]string `json:"-"`
@@ -64,15 +63,13 @@ type Status struct {
 	Catalog string `json:"catalog" show:"Catalog"`
 	// Deployed are the hashes of the catalogs that the queues were deployed from: one where all is well,
 	// none where it is not known.
-	Deployed []string `json:"deployed" show:"Deployed"`
-	// Agreement compares both.
+	Deployed  []string  `json:"deployed" show:"Deployed"`
 	Agreement Agreement `json:"agreement" show:"Agreement"`
 	// Services are the workers and the doors that were seen in this hour and the one before, the one seen
 	// last first.
-	Services []ServiceStatus `json:"services" show:"Services seen in this hour and the one before"`
-	// Configuration are the settings of this worker, without secrets.
-	Configuration []env.Setting `json:"configuration" show:"Settings of this worker"`
-	Doctor        Diagnosis     `json:"doctor" show:"*"`
+	Services      []ServiceStatus `json:"services" show:"Services seen in this hour and the one before"`
+	Configuration []env.Setting   `json:"configuration" show:"Settings of this worker"`
+	Doctor        Diagnosis       `json:"doctor" show:"*"`
 }
 
 // Alerts reports whether what is deployed differs from the catalog.
@@ -112,7 +109,6 @@ const (
 type ServiceStatus struct {
 	rates.Service
 
-	// SeenSeconds is how long ago it was seen.
 	SeenSeconds console.Seconds `json:"seen_seconds" show:"Seen ago"`
 	Agreement   Agreement       `json:"agreement" show:"Agrees"`
 }
@@ -195,7 +191,6 @@ type examined struct {
 	at   time.Time
 }
 
-// diagnosis is at most examinationIsGood old.
 func (e *examined) diagnosis(now time.Time, examine func() Diagnosis) Diagnosis {
 	e.mu.Lock()
 	defer e.mu.Unlock()

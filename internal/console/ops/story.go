@@ -58,7 +58,6 @@ func (s Spot) todo() string {
 	}
 }
 
-// String says where the event waits, since when and until when.
 func (s Spot) String() string {
 	letters := strings.Join(s.DeadLetters, ", ")
 	switch s.Place {
@@ -92,7 +91,6 @@ func (s Spot) String() string {
 	}
 }
 
-// String says what the message is, for whom, and what became of it.
 func (e Emission) String() string {
 	text := fmt.Sprintf("%s to %s, event %s: ", e.EventType, e.Queue, e.EventID)
 	switch e.State {
@@ -113,7 +111,6 @@ func (e Emission) String() string {
 	}
 }
 
-// String says when it happened, and what.
 func (s Step) String() string { return s.At.UTC().Format(time.RFC3339) + "  " + s.Happened() }
 
 // Happened says what happened.
@@ -179,7 +176,6 @@ func (s Step) tried() string {
 	return text
 }
 
-// String says what the entry moved, and what its accounts had before and after it.
 func (p Posted) String() string {
 	sides := map[bool][]string{}
 	for _, line := range p.Lines {
@@ -193,7 +189,6 @@ func (p Posted) String() string {
 	return text
 }
 
-// String says what the account had before and after.
 func (b Balance) String() string {
 	switch {
 	case b.Before != nil && b.After != nil:
@@ -209,7 +204,6 @@ func (b Balance) String() string {
 	}
 }
 
-// String says which message it is, and why it is not the event.
 func (c Conflict) String() string {
 	return fmt.Sprintf("%s%s, message %s, %s", c.Status, because(c.Reason), c.MessageID, c.PayloadHash)
 }

@@ -22,7 +22,6 @@ import (
 
 // The bounds of a tail.
 const (
-	// TailEvery is the time between two looks.
 	TailEvery = 2 * time.Second
 	// TailLongest is how long a tail lasts. A client that wants more asks again.
 	TailLongest = 10 * time.Minute
@@ -33,8 +32,7 @@ const (
 	tailBegins, tailMost, tailFollows = 20, 100, 50
 	// tailOverlap is how far behind the newest line a look begins: a record is committed up to so long
 	// after its time, as instances and their clocks go.
-	tailOverlap = 30 * time.Second
-	// tailPatience is how long a look may take.
+	tailOverlap  = 30 * time.Second
 	tailPatience = 4 * time.Second
 	// tailRemembers is how many lines a tail remembers as sent.
 	tailRemembers = 1000
@@ -150,8 +148,7 @@ func (a *API) Tail(ctx context.Context, query, after string, show func(Look) err
 
 type follower struct {
 	Reads
-	equal map[string]any
-	// byStatus: the lines are of one status.
+	equal    map[string]any
 	byStatus bool
 	// looked is when the last look began; zero: there was none. newest is the time of the newest line,
 	// and oldest that of the oldest one that is followed, as far as they are known.
@@ -173,7 +170,6 @@ func stateOf(l Line) state { return state{l.Status, l.Attempts, l.UpdatedAt.Unix
 
 var errTailID = serve.Refuse(http.StatusBadRequest, "last_event_id_invalid", "Last-Event-ID is the id of an earlier tail; start again without one.")
 
-// resume goes on where an earlier tail was.
 func (f *follower) resume(after string, now time.Time) error {
 	f.known = map[string]state{}
 	if after == "" {
@@ -199,7 +195,6 @@ func (f *follower) resume(after string, now time.Time) error {
 	return nil
 }
 
-// id is where another tail goes on.
 func (f *follower) id() string {
 	micros := func(t time.Time) int64 { return max(t.UnixMicro(), 0) } // 0 is none
 	return fmt.Sprintf("%d.%d.%d", micros(f.looked), micros(f.newest), micros(f.oldest))
@@ -247,7 +242,6 @@ func (f *follower) news(listed, again []Line) []Line {
 	return news
 }
 
-// list returns the newest lines, the newest first, and whether there are more behind them.
 func (f *follower) list(ctx context.Context) (lines []Line, more bool, err error) {
 	page := dedupe.Listing{Equal: f.equal, Limit: tailMost}
 	if !f.byStatus && !f.newest.IsZero() {
@@ -260,7 +254,6 @@ func (f *follower) list(ctx context.Context) (lines []Line, more bool, err error
 	return lines, !last.IsZero(), err
 }
 
-// again reads the lines that have not ended and were not listed.
 func (f *follower) again(ctx context.Context, listed []Line) ([]Line, error) {
 	read := slices.DeleteFunc(slices.Clone(f.followed), func(l Line) bool {
 		return slices.ContainsFunc(listed, func(one Line) bool { return one.Record() == l.Record() })

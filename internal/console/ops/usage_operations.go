@@ -40,8 +40,7 @@ type Usage struct {
 	Start  time.Time             `json:"start,omitzero" show:"From"`
 	End    time.Time             `json:"end,omitzero" show:"To"`
 	Meters map[string]MeterUsage `json:"meters"`
-	// Next is the page of further meters.
-	Next string `json:"next,omitempty"`
+	Next   string                `json:"next,omitempty"`
 }
 
 // MeterUsage is the usage of one meter.

@@ -40,7 +40,6 @@ type Waiting struct {
 	ForApproval Count `json:"for_approval"`
 }
 
-// String says what waits where.
 func (w Waiting) String() string {
 	var parts []string
 	switch {
@@ -57,7 +56,6 @@ func (w Waiting) Total() int64 {
 	return w.inBroker() + w.Delayed.Count + w.Outbox.Count + w.InReplay.Count + w.ForApproval.Count
 }
 
-// inBroker is how many wait in the broker, as far as that is known.
 func (w Waiting) inBroker() int64 {
 	if w.Unacknowledged == nil {
 		return 0
@@ -72,7 +70,6 @@ func forLong(age *console.Seconds) string {
 	return " for " + age.String()
 }
 
-// kept says what waits elsewhere than in the broker.
 func (w Waiting) kept() (parts []string) {
 	for _, one := range []struct {
 		Count
@@ -185,7 +182,6 @@ func (e Elsewhere) Notes() (notes []string) {
 	return notes
 }
 
-// waits counts what waits of a queue, or of all.
 func (a Reads) waits(ctx context.Context, _ audit.Author, in OfQueue) (Elsewhere, error) {
 	asked, err := a.filtered(in.Queue)
 	if err != nil {
@@ -222,8 +218,7 @@ func (a Reads) waits(ctx context.Context, _ audit.Author, in OfQueue) (Elsewhere
 
 // Lane is an ordering key of a topic with messages that wait to be published.
 type Lane struct {
-	ID string `json:"id" show:"Lane"`
-	// DueAt is the relay's next attempt.
+	ID    string    `json:"id" show:"Lane"`
 	DueAt time.Time `json:"due_at,omitzero" show:"Published next"`
 	// OldestAt is since when its oldest message waits, WaitsSeconds for how long.
 	OldestAt     time.Time       `json:"oldest_at,omitzero" show:"Since"`

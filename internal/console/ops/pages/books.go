@@ -19,7 +19,6 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// balancesCSV answers a trial balance as a file for a spreadsheet.
 func (p *Pages) balancesCSV(w http.ResponseWriter, r *http.Request) {
 	v := p.visit(w, r)
 	trial, err := look[seal.TrialBalance](p, v, "journal balances")
@@ -52,11 +51,9 @@ type accountPage struct {
 	Tenant, Account string
 	// AsOf is the day in the address; empty: today. Month is that of an account of the journal; empty: it is a holder's.
 	AsOf, Month string
-	// Figures are what it has, by currency.
-	Figures []seal.Balance
+	Figures     []seal.Balance
 	// Before is the moment of the figures; zero: now.
-	Before time.Time
-	// User or Customer is whose account it is.
+	Before         time.Time
 	User, Customer string
 	// TooMany: the month has more entries than a page adds up to the balance of a day.
 	TooMany bool

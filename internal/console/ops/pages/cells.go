@@ -21,7 +21,6 @@ type cell struct {
 	Time                 time.Time
 }
 
-// maxBlock is how many bytes of a block a page shows.
 const maxBlock = 12 << 10
 
 // cellOf is the value of a column, with the page that it leads to.
@@ -83,7 +82,6 @@ type grid struct {
 	Next    string
 }
 
-// gridOf is the table of some items.
 func gridOf(columns []console.Column, items reflect.Value, tenant string) (g grid) {
 	columns = slices.DeleteFunc(slices.Clone(columns), func(c console.Column) bool { return c.Detail || c.Address })
 	for _, c := range columns {

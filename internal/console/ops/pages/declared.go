@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"billhook/internal/apps/orders"
 	"billhook/internal/console"
 	"billhook/internal/platform/serve"
 )
@@ -54,15 +53,6 @@ func (p *Pages) beside(o console.Operation) bool {
 	return slices.ContainsFunc(p.Declared.Operations, func(other console.Operation) bool { return slices.Contains(other.Beside, o.Name) })
 }
 
-// shaped are the operations whose answer has a page of a shape of its own.
-var shaped = map[string]struct {
-	file string
-	of   func(answer any) any
-}{
-	"journal balances": {"journal.html", func(answer any) any { return answer }},
-	"orders show":      {"order.html", func(answer any) any { o := answer.(orders.Order); return orderPage{o, machine(o)} }}, //nolint:forcetypeassert // It is that operation's.
-}
-
 // pageOf is the pattern of an operation's page: its route, with the verb behind it where another page has the route.
 // Behind a list stands a mark before the verb that no id begins with.
 func pageOf(o console.Operation) string {
@@ -76,7 +66,6 @@ func pageOf(o console.Operation) string {
 	return pattern
 }
 
-// action leads to another page of the same thing.
 type action struct{ Name, Href string }
 
 // declaredView is what the pages of operations are made of.
@@ -86,11 +75,10 @@ type declaredView struct {
 	Noun, ID string
 	Facts    []cell
 	Notes    []string
-	// Alerts: somebody is needed.
-	Alerts  bool
-	Tables  []grid
-	Actions []action
-	Filters []input
+	Alerts   bool
+	Tables   []grid
+	Actions  []action
+	Filters  []input
 	// Next is the address of what is behind it; empty: nothing is.
 	Next string
 	// Absent says that there is no such thing yet; nil: there is one.
@@ -103,14 +91,12 @@ type declaredView struct {
 	Reason, Done, Refreshes bool
 }
 
-// input is a field of a form.
 type input struct {
 	console.Field
 	Label, Value   string
 	Hidden, Number bool
 }
 
-// list is the page of a list.
 func (p *Pages) list(v *visit, o console.Operation) (any, error) {
 	show, shows := p.Declared.Find(o.Noun() + " show")
 	shows = shows && lastParam(o) == ""
@@ -157,7 +143,6 @@ func (p *Pages) list(v *visit, o console.Operation) (any, error) {
 	return view, nil
 }
 
-// table is a page of a list, by the parameters of the visit.
 func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
 	answer, err := p.call(v, o, func(f console.Field) (string, bool) {
 		switch {
@@ -301,7 +286,6 @@ func (p *Pages) besides(v *visit, view *declaredView, name string) error {
 	return nil
 }
 
-// facts are the values of an answer, and the lists in it.
 func (p *Pages) facts(v *visit, o console.Operation, answer any) (facts []cell, tables []grid) {
 	for _, c := range o.Columns {
 		if c.Inside == nil {
@@ -317,7 +301,6 @@ func (p *Pages) facts(v *visit, o console.Operation, answer any) (facts []cell, 
 	return facts, tables
 }
 
-// form is the page of a change: what there is, and what to say.
 func (p *Pages) form(v *visit, o console.Operation) (any, error) {
 	view := declaredView{Summary: o.Summary, Help: o.Help, Noun: o.Noun(), ID: v.param(lastParam(o)), Button: title(o.Verb())}
 	view.Title = strings.TrimSpace(title(o.Verb()) + " " + o.Noun() + " " + view.ID)
@@ -372,7 +355,6 @@ func (p *Pages) back(v *visit, o console.Operation) string {
 	return p.at(v, pattern)
 }
 
-// send makes the change that a form asks for.
 func (p *Pages) send(v *visit, o console.Operation) (any, error) {
 	return p.call(v, o, func(f console.Field) (string, bool) {
 		switch f.In {
@@ -408,7 +390,6 @@ func lastParam(o console.Operation) (name string) {
 	return name
 }
 
-// title is a word with a capital.
 func title(word string) string {
 	first, size := utf8.DecodeRuneInString(word)
 	return string(unicode.ToUpper(first)) + strings.ReplaceAll(word[size:], "_", " ")

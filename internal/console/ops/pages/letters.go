@@ -36,8 +36,7 @@ func (p *Pages) letterRoutes(r chi.Router) {
 type letters struct {
 	declaredView
 	Reasons []deadletter.Reason
-	// Queue is the id of the queue that the list is of; empty: it is of all.
-	Queue string
+	Queue   string
 	// Open: the list is of what an operation can deal with.
 	Open bool
 	// All is the query of a form that begins an operation on all that match.
@@ -83,8 +82,7 @@ type would struct {
 
 type beginning struct {
 	Would would
-	// Back is the list of what would be touched.
-	Back string
+	Back  string
 	// FourEyes: somebody else has to approve it. Refusal is why this person cannot begin it then; nil: they can.
 	FourEyes bool
 	Refusal  error
@@ -151,7 +149,7 @@ func (p *Pages) started(v *visit, answer any) (string, error) {
 
 // run goes on with an operation for most of the time that a page may take. What it has done until then stays done.
 func (p *Pages) run(v *visit, id string) (string, error) {
-	ctx, cancel := context.WithTimeout(v.ctx, v.longest*3/4)
+	ctx, cancel := context.WithTimeout(v.ctx, p.Longest*3/4)
 	defer cancel()
 	_, err := p.API.Call(ctx, p.row("operations run"), console.Input{Path: map[string]string{"id": id}})
 	if errors.Is(err, context.DeadlineExceeded) && v.ctx.Err() == nil {

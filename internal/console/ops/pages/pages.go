@@ -1,9 +1,6 @@
-// Package pages owns the pages at /ops/ for people: what the ops API knows and does, rendered on the
-// server, complete without a script. It is a client of that API in the same process, so that a page
-// does what the command line does, by the same call.
-//
-// It refuses to read or change anything but through the API, to change anything on GET, and to let a
-// style, a script or an address of another site into a page.
+// Package pages owns the pages at /ops/ for people: what the ops API knows and does, rendered on the server, complete
+// without a script, by the calls that the command line makes. It refuses to read or change anything but through the API,
+// to change anything on GET, and to let a style, a script or an address of another site into a page.
 package pages
 
 import (
@@ -125,22 +122,18 @@ const maxForm = 64 << 10
 type visit struct {
 	w       http.ResponseWriter
 	request *http.Request
-	api     Caller
 	ctx     context.Context //nolint:containedctx // It lives as long as the request.
 	skipped *ops.Skipped
 	now     time.Time
-	// longest is how long its page may take.
-	longest time.Duration
 	// problem is why a change was refused.
 	problem *serve.Problem
 }
 
 func (p *Pages) visit(w http.ResponseWriter, r *http.Request) *visit {
 	ctx, skipped := ops.CollectSkipped(r.Context())
-	return &visit{w: w, request: r, api: p.API, ctx: ctx, skipped: skipped, now: p.Now().UTC(), longest: p.Longest}
+	return &visit{w: w, request: r, ctx: ctx, skipped: skipped, now: p.Now().UTC()}
 }
 
-// param is a part of the path, unescaped.
 func (v *visit) param(name string) string {
 	value := chi.URLParam(v.request, name)
 	if v.request.URL.RawPath != "" {
@@ -166,7 +159,6 @@ func (v *visit) filters(names ...string) (pairs []string) {
 	return pairs
 }
 
-// form is a field of the form that was sent; empty: there is none.
 func (v *visit) form(name string) string { return v.request.PostForm.Get(name) }
 
 // elsewhere is the address of the page that shows what was looked for.
@@ -175,7 +167,9 @@ type elsewhere string
 func (elsewhere) Error() string { return "the page is elsewhere" }
 
 func (p *Pages) page(r chi.Router, route, file string, load func(*visit) (any, error)) {
-	p.must(file)
+	if p.templates[file] == nil {
+		panic("pages: no template " + file) // a mistake of ours, which every test finds
+	}
 	r.Get(route, func(w http.ResponseWriter, r *http.Request) {
 		v := p.visit(w, r)
 		data, err := load(v)
@@ -242,13 +236,6 @@ func (p *Pages) parsed(v *visit) bool {
 	return true
 }
 
-// must stops a process whose routes name a template that is not there; every test finds it.
-func (p *Pages) must(file string) {
-	if p.templates[file] == nil {
-		panic("pages: no template " + file)
-	}
-}
-
 var (
 	errStalled = serve.Refuse(http.StatusServiceUnavailable, "store_stalled", "The database has not answered within 4 seconds. Nothing is lost by that: what is delivered meanwhile comes again. Try again in a moment, and look at the database itself.")
 	errUnknown = serve.Refuse(http.StatusServiceUnavailable, "outcome_unknown", "This has not ended within 4 seconds. Whether it was done is not known: look at what became of it before you send it again.")
@@ -286,11 +273,19 @@ const rows = "50"
 
 // notFound is the problem where the API knows nothing of that id; nil: the error is another, or none.
 func notFound(err error) *serve.Problem {
-	problem := (*serve.Problem)(nil)
-	if errors.As(err, &problem) && problem.Status == http.StatusNotFound {
+	if problem := problemOf(err); err != nil && problem.Status == http.StatusNotFound {
 		return problem
 	}
 	return nil
+}
+
+// refused shows a refusal on the page itself, which then has nothing to show but its form.
+func (v *visit) refused(err error) error {
+	if problem := problemOf(err); err != nil && problem.Status < http.StatusInternalServerError {
+		v.problem = problem
+		return nil
+	}
+	return err
 }
 
 // decimal is an amount as people read it, in groups of three digits.

@@ -57,8 +57,7 @@ type overview struct {
 	Summary    string
 	Need, Well queueTable
 	// BooksOf is a tenant of whom the verification of the books has found something.
-	BooksOf string
-	// ForApproval counts the operations that wait for a second person.
+	BooksOf     string
 	ForApproval int64
 }
 
@@ -142,8 +141,7 @@ type plot struct {
 	Text          string
 	Done, Failed  string
 	Width, Height int
-	// Nothing was counted.
-	Empty bool
+	Empty         bool
 }
 
 // The measures of a plot.
@@ -190,7 +188,6 @@ func drawBar(to *strings.Builder, x, bottom, height int) {
 	}
 }
 
-// tried counts all that became of deliveries.
 func tried(c rates.Counts) int64 { return c.Processed + c.Other + c.Dead + c.Failed }
 
 func buckets(all ops.Rates, queue string) []rates.Bucket {

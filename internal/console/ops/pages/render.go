@@ -32,7 +32,6 @@ import (
 )
 
 type frame struct {
-	// Data is what the page's load function has returned.
 	Data any
 	// Who looks at the page, and Until when they are signed in; zero: they have not signed in. Signs: they
 	// may sign in or out.
@@ -43,11 +42,9 @@ type frame struct {
 	// Environment names what is looked at, and Live says that it is no emulator and no stand-in.
 	Environment string
 	Live        bool
-	// Path is the page's address with its query.
-	Path string
-	Now  time.Time
-	// Problem is why a change was refused; nil: none was.
-	Problem *serve.Problem
+	Path        string
+	Now         time.Time
+	Problem     *serve.Problem
 	// Skipped says what the lists of the page leave out; empty: nothing.
 	Skipped string
 	// Form is what was filled in when it was refused, else the query.
@@ -59,7 +56,6 @@ type link struct {
 	Current       bool
 }
 
-// group is the pages of one kind of work.
 type group struct {
 	Name  string
 	Pages []link
@@ -80,7 +76,6 @@ var areas = []group{
 	}},
 }
 
-// menu is the menu of a page: the entry that the page is below is the current one.
 func menu(address string) []group {
 	groups := slices.Clone(areas)
 	for i := range groups {

@@ -2,13 +2,52 @@ package pages
 
 import (
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	"billhook/internal/apps/orders"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 )
+
+// shaped are the operations whose answer has a page of a shape of its own.
+var shaped = map[string]struct {
+	file string
+	of   func(answer any) any
+}{
+	"journal balances": {"journal.html", func(answer any) any { return answer }},
+	"orders show":      {"order.html", func(answer any) any { o := answer.(orders.Order); return orderPage{o, machine(o)} }}, //nolint:forcetypeassert // It is that operation's.
+}
+
+type story struct {
+	ops.Event
+	Facts []cell
+	// Choices are the events of the id, where it is that of several; nil: it is not.
+	Choices *grid
+}
+
+func (p *Pages) event(v *visit) (any, error) {
+	view := story{}
+	event, err := look[ops.Event](p, v, "events show")
+	if err != nil && problemOf(err).Code == "queue_needed" {
+		events := p.row("events ls")
+		answer, err := p.API.Call(v.ctx, events, console.Input{Query: url.Values{"event_id": {v.param("event_id")}, "limit": {rows}}})
+		if list, ok := answer.(console.List[ops.Line]); ok {
+			choices := gridOf(events.Columns, reflect.ValueOf(list.Items), "")
+			for i, line := range list.Items {
+				choices.Rows[i][0].Href = with(href("/ops/events/%s", line.EventID), "queue", line.Queue, "tenant", line.Tenant)
+			}
+			view.EventID, view.Choices = v.param("event_id"), &choices
+		}
+		return view, err
+	}
+	view.Event = event
+	facts, _ := p.facts(v, p.row("events show"), event)
+	view.Facts = slices.DeleteFunc(facts, func(c cell) bool { return c.Text == "" })
+	return view, err
+}
 
 // search asks for what an id leads to, and leads straight to what that is where it is one thing.
 func (p *Pages) search(v *visit) (any, error) {

@@ -127,7 +127,7 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 	shop.worker.Kill()
 	shop.startWorker(t)
 	shop.requireSilence(t, sent)
-	require.Contains(t, shop.says(t, "queues", "ls"), e2e.Queue+": paused since ")
+	require.Contains(t, shop.says(t, "queues", "ls"), "paused since ")
 	for _, i := range others {
 		require.NotContains(t, i.says(t, "queues", "ls"), "paused since")
 	}

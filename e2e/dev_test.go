@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/ingest/webhook/samples"
 )
@@ -156,7 +157,7 @@ func TestAKilledDevGoesOn(t *testing.T) {
 
 	statuses := map[string]int{}
 	require.Eventually(t, func() bool { // what was in hand when dev was killed is taken up when its lease is over
-		var all ops.List[ops.Line]
+		var all console.List[ops.Line]
 		dev.ask(t, http.MethodGet, "/v1/ops/events?limit=100", nil, &all)
 		clear(statuses)
 		for _, line := range all.Items {

@@ -25,7 +25,7 @@ import (
 	"billhook/emulator/emulatortest"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/compose/devstack"
-	"billhook/internal/console/ops"
+	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook"
@@ -441,7 +441,7 @@ func (s *stack) lettersOf(t *testing.T, eventID string) []contract.Message {
 // letter waits for the one open dead letter of the event and returns it.
 func (s *stack) letter(t *testing.T, queue, eventID string) deadletter.Item {
 	t.Helper()
-	var found ops.List[deadletter.Item]
+	var found console.List[deadletter.Item]
 	require.Eventually(t, func() bool {
 		s.ask(t, http.MethodGet, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue)+"&event_id="+eventID, nil, &found)
 		return len(found.Items) > 0

@@ -29,6 +29,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/console/ops/pages"
 	"billhook/internal/ingest/webhook/samples"
@@ -270,7 +271,7 @@ func (s *shop) links(t *testing.T) {
 	}
 	followed, events := map[string]bool{}, 0
 	for path := "/v1/ops/events?limit=100"; path != ""; {
-		var list ops.List[ops.Line]
+		var list console.List[ops.Line]
 		s.get(t, path, &list)
 		for _, line := range list.Items {
 			events++
@@ -319,12 +320,12 @@ func (s *shop) routes(t *testing.T) (all []string) {
 func (s *shop) subjects(t *testing.T) map[string][]string {
 	t.Helper()
 	orders, updates := s.queueOf("order.paid").ID, s.queueOf("cancellation").ID
-	var letters, long ops.List[deadletter.Item]
+	var letters, long console.List[deadletter.Item]
 	s.get(t, "/v1/ops/dead-letters?queue="+orders, &letters)
 	s.get(t, "/v1/ops/dead-letters?queue="+updates+"&event_id="+longID[:128], &long)
-	var operations ops.List[deadletter.Operation]
+	var operations console.List[deadletter.Operation]
 	s.get(t, "/v1/ops/operations", &operations)
-	var entries ops.List[ledger.Entry]
+	var entries console.List[ledger.Entry]
 	s.get(t, "/v1/ops/journal/entries?period="+period, &entries)
 	found := map[string][]string{
 		"/ops/queues/{":            {orders, s.queueOf(notification).ID, s.queueOf("usage_sync").ID},

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
-	"billhook/internal/console/ops"
+	"billhook/internal/console"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/standin"
 )
@@ -49,9 +49,9 @@ func opened(t *testing.T) (*shop, *chromium) {
 }
 
 // letters waits for the dead letters of a queue and returns them.
-func (s *shop) letters(t *testing.T, queue string, count int) ops.List[deadletter.Item] {
+func (s *shop) letters(t *testing.T, queue string, count int) console.List[deadletter.Item] {
 	t.Helper()
-	return until(t, s, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue), func(found ops.List[deadletter.Item]) bool { return len(found.Items) == count })
+	return until(t, s, "/v1/ops/dead-letters?queue="+url.QueryEscape(queue), func(found console.List[deadletter.Item]) bool { return len(found.Items) == count })
 }
 
 // The walk that is taken with -short too.

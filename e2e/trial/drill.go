@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -145,7 +146,7 @@ func (n *night) handle(i incident) string {
 	since := func() float64 { return time.Since(alert).Seconds() }
 	n.printf("   ALERT on %s\n", i.queue)
 
-	var letters ops.List[deadletter.Item]
+	var letters console.List[deadletter.Item]
 	n.repeat(&letters, func() bool { return len(letters.Items) == i.events }, "dlq", "ls", i.queue, "--reason", i.reason)
 	found := since()
 

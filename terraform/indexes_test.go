@@ -239,7 +239,12 @@ func TestEverythingThatASearchComparesHasAnIndex(t *testing.T) {
 	t.Parallel()
 	for _, tenant := range []string{"", "acme"} {
 		db, collections, keyed := &asked{}, map[string]bool{}, false
-		_, err := ops.Reads{Store: db, Catalog: &catalog.Catalog{}, Now: time.Now}.Search(t.Context(), "id", tenant)
+		search := ops.Reads{Store: db, Catalog: &catalog.Catalog{}, Now: time.Now}.SearchOperations()[0]
+		query := url.Values{"q": {"id"}}
+		if tenant != "" {
+			query.Set("tenant", tenant)
+		}
+		_, err := search.Call(t.Context(), audit.Author{}, console.Input{Query: query})
 		require.NoError(t, err)
 		for _, q := range db.queries {
 			collections[q.Collection] = true

@@ -22,29 +22,22 @@ import (
 // What says what a step of an event's history is.
 type What string
 
-// The steps.
+// The steps; Happened of a Step says what each is.
 const (
-	// StepReceived: the door took the event in.
-	StepReceived What = "received"
-	// StepPublished: the broker took its message. StepKept: it began to wait elsewhere.
-	StepPublished What = "published"
-	StepKept      What = "kept"
-	// StepSilent: deliveries of which the record has nothing.
-	StepSilent What = "silent"
-	// StepTried: an attempt. It has no End where it is under way, or its end is not known.
-	StepTried What = "attempt"
-	// StepRecorded and StepDone are the first and the last write of a record without a log.
-	StepRecorded   What = "recorded"
-	StepDone       What = "processed"
-	StepConflicted What = "conflict"
-	StepDied       What = "dead_lettered"
-	// StepAskedFor: an operation on its dead letter began to wait for a second person.
-	StepAskedFor  What = "approval_asked"
-	StepReplayed  What = "replay"
-	StepDiscarded What = "discard"
-	StepCompleted What = "complete"
-	// StepReplayEnded: a replay of its dead letter has ended, and not in another death.
-	StepReplayEnded What = "replay_ended"
+	StepReceived    What = "received"
+	StepPublished   What = "published"
+	StepKept        What = "kept"
+	StepSilent      What = "silent"
+	StepTried       What = "attempt"  // without an End it is under way, or its end is not known
+	StepRecorded    What = "recorded" // this and the next are the first and the last write of a record without a log
+	StepDone        What = "processed"
+	StepConflicted  What = "conflict"
+	StepDied        What = "dead_lettered"
+	StepAskedFor    What = "approval_asked"
+	StepReplayed    What = "replay"
+	StepDiscarded   What = "discard"
+	StepCompleted   What = "complete"
+	StepReplayEnded What = "replay_ended" // and not in another death
 	StepCorrected   What = "corrected"
 	StepPaused      What = "paused"
 )

@@ -23,12 +23,16 @@ import (
 	"billhook/internal/platform/store"
 )
 
+// and is an address with one more parameter.
+func and(path, parameter string) string {
+	if strings.Contains(path, "?") {
+		return path + "&" + parameter
+	}
+	return path + "?" + parameter
+}
+
 // all follows the pages of a list of /v1/ops to its end. It returns a field of each item.
 func (r *rig) all(t require.TestingT, path, field string) (found []string) {
-	separator := "?"
-	if strings.Contains(path, "?") {
-		separator = "&"
-	}
 	for ask, pages := path, 0; ; pages++ {
 		require.Less(t, pages, 1000)
 		var page console.List[map[string]any]
@@ -39,7 +43,7 @@ func (r *rig) all(t require.TestingT, path, field string) (found []string) {
 		if page.Next == "" {
 			return found
 		}
-		ask = path + separator + "page=" + url.QueryEscape(page.Next)
+		ask = and(path, "page="+url.QueryEscape(page.Next))
 	}
 }
 
@@ -69,18 +73,15 @@ func TestTheSmallPagesOfEachListHaveWhatItsLargePageHas(t *testing.T) {
 		r.does(t, http.MethodPost, "/v1/ops/journal/periods/2026-0"+fmt.Sprint(i%2+1)+"/close", `{"why":"w"}`, nil)
 	}
 	for _, list := range paged {
-		whole, separator := console.List[json.RawMessage]{}, "?"
-		if strings.Contains(list, "?") {
-			separator = "&"
-		}
-		r.get(t, list+separator+"limit=100", &whole)
+		whole := console.List[json.RawMessage]{}
+		r.get(t, and(list, "limit=100"), &whole)
 		require.Empty(t, whole.Next, list)
 		require.GreaterOrEqual(t, len(whole.Items), 2, list)
 		for _, limit := range []int{1, 3} {
 			var found []json.RawMessage
 			for next := ""; ; {
 				var page console.List[json.RawMessage]
-				r.get(t, fmt.Sprintf("%s%slimit=%d%s", list, separator, limit, next), &page)
+				r.get(t, and(list, fmt.Sprintf("limit=%d%s", limit, next)), &page)
 				require.LessOrEqual(t, len(page.Items), limit, list)
 				found = append(found, page.Items...)
 				if page.Next == "" {

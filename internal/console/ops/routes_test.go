@@ -247,22 +247,18 @@ func TestEveryLookRefusesAnUnknownParameterAndAnotherTenant(t *testing.T) {
 		if method != http.MethodGet {
 			return
 		}
-		separator := "?"
-		if strings.Contains(path, "?") {
-			separator = "&"
-		}
 		if !noParameters.MatchString(route) {
 			for query, code := range map[string]string{"x=1": "parameter_unknown", "tenant=": "parameter_", "limit=%zz": "query_invalid"} {
-				got := r.send(t, method, path+separator+query, "")
+				got := r.send(t, method, and(path, query), "")
 				require.Equal(t, http.StatusBadRequest, got.Code, path)
 				require.Contains(t, got.Body.String(), `"`+code, path)
 			}
 		}
-		if invalid := r.send(t, method, path+separator+"tenant=a%2Fb", ""); codeOf(invalid.Body.String()) != "tenant_invalid" {
+		if invalid := r.send(t, method, and(path, "tenant=a%2Fb"), ""); codeOf(invalid.Body.String()) != "tenant_invalid" {
 			return
 		}
 		tenants++
-		require.NotContains(t, r.send(t, method, path+separator+"tenant=acme", "").Body.String(), `"tenant":"default"`, path)
+		require.NotContains(t, r.send(t, method, and(path, "tenant=acme"), "").Body.String(), `"tenant":"default"`, path)
 	})
 	require.Greater(t, tenants, 20)
 }

@@ -21,26 +21,17 @@ import (
 // Where says what kind of place an event waits in.
 type Where string
 
-// The places.
+// The places; String of a Spot says what each is.
 const (
-	// PlaceBroker: with Pub/Sub, for its next delivery.
-	PlaceBroker Where = "broker"
-	// PlaceLease: a worker has it, or had it and died. After the lease it is delivered or swept.
-	PlaceLease Where = "lease"
-	// PlaceDelayed: it is kept until a time, or behind another of its ordering key.
-	PlaceDelayed Where = "delayed"
-	// PlaceOutbox: it is stored, and not yet published.
-	PlaceOutbox Where = "outbox"
-	// PlaceDeadLetterTopic: it was dead-lettered, and its dead letter is not yet kept.
+	PlaceBroker          Where = "broker"
+	PlaceLease           Where = "lease"
+	PlaceDelayed         Where = "delayed"
+	PlaceOutbox          Where = "outbox"
 	PlaceDeadLetterTopic Where = "dead_letter_topic"
-	// PlaceDeadLetter: its dead letter waits for a person.
-	PlaceDeadLetter Where = "dead_letter"
-	// PlaceApproval: an operation on its dead letter waits for a second person.
-	PlaceApproval Where = "approval"
-	// PlaceReplay: its dead letter was replayed, and the replay has not ended.
-	PlaceReplay Where = "replay"
-	// PlacePaused: its queue is paused, so that nothing of it is delivered.
-	PlacePaused Where = "paused"
+	PlaceDeadLetter      Where = "dead_letter"
+	PlaceApproval        Where = "approval"
+	PlaceReplay          Where = "replay"
+	PlacePaused          Where = "paused"
 )
 
 // Spot is one place that an event waits in.
@@ -147,12 +138,10 @@ func (a Reads) delay(ctx context.Context, kept lane.Kept) (Spot, error) {
 // EmissionState says how far a message has come that an event has emitted.
 type EmissionState string
 
-// The states of an emission.
+// The states of an emission; of one that is only published nothing is recorded since.
 const (
-	// EmissionWaiting: it is in the outbox. EmissionDelayed: it is published at a later time.
-	EmissionWaiting EmissionState = "waiting_in_outbox"
-	EmissionDelayed EmissionState = "delayed"
-	// EmissionPublished: nothing is recorded of it since.
+	EmissionWaiting      EmissionState = "waiting_in_outbox"
+	EmissionDelayed      EmissionState = "delayed"
 	EmissionPublished    EmissionState = "published"
 	EmissionProcessing   EmissionState = "processing"
 	EmissionFailed       EmissionState = "failed" // it is tried again
@@ -215,10 +204,9 @@ func (a Reads) emission(ctx context.Context, emitted handler.Emitted, tenant str
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, Emission{
-			EventID: emitted.EventID, Tenant: tenant, EventType: emitted.EventType, Queue: record.Queue, State: emissionStates[record.Status],
-			Reason: record.LastError, Until: record.NextRetryAt,
-		})
+		one := waits
+		one.Queue, one.State, one.Reason, one.Until = record.Queue, emissionStates[record.Status], record.LastError, record.NextRetryAt
+		all = append(all, one)
 	}
 	if len(all) > 0 {
 		return all, nil
@@ -233,9 +221,8 @@ func (a Reads) emission(ctx context.Context, emitted handler.Emitted, tenant str
 	}
 	for _, doc := range page.Documents {
 		letter := letterIn(doc)
-		one := Emission{
-			EventID: emitted.EventID, Tenant: tenant, EventType: emitted.EventType, Queue: letter.Queue, State: EmissionDeadLettered, Reason: letter.Reason,
-		}
+		one := waits
+		one.Queue, one.State, one.Reason = letter.Queue, EmissionDeadLettered, letter.Reason
 		if letter.State == deadletter.Processed {
 			one.State, one.Reason = EmissionProcessed, ""
 		}

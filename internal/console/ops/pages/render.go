@@ -15,7 +15,6 @@ import (
 	"path"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -76,16 +75,10 @@ var areas = []group{
 	}},
 }
 
-func menu(address string) []group {
-	groups := slices.Clone(areas)
-	for i := range groups {
-		groups[i].Pages = slices.Clone(groups[i].Pages)
-		for n := range groups[i].Pages {
-			entry := &groups[i].Pages[n]
-			entry.Current = address == entry.Address || (entry.Address != "/ops/" && strings.HasPrefix(address, entry.Address+"/"))
-		}
-	}
-	return groups
+// below reports whether the page at an address is the entry of the menu, or below it.
+func below(address, entry string) bool {
+	address, _, _ = strings.Cut(address, "?")
+	return address == entry || (entry != "/ops/" && strings.HasPrefix(address, entry+"/"))
 }
 
 // tone is how a word for a state is coloured: ok, busy, warn, bad or mute. Its word says the same.
@@ -132,7 +125,7 @@ var parse = sync.OnceValues(func() (map[string]*template.Template, error) {
 
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"static": static, "when": when, "timed": timed, "iso": iso, "number": integer, "href": href, "of": of, "params": with, "tone": tone,
+		"static": static, "below": below, "when": when, "timed": timed, "iso": iso, "number": integer, "href": href, "of": of, "params": with, "tone": tone,
 		"lastMonth": lastMonth, "decimal": decimal,
 		"verb": func(kind deadletter.Kind) string { return verbs[kind] },
 	}
@@ -228,7 +221,7 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 	}
 	var page bytes.Buffer
 	err := p.templates[file].Execute(&page, frame{
-		Data: data, Who: ops.Who(v.ctx), Menu: menu(v.request.URL.Path), Environment: p.Environment, Live: p.Live, Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(), Form: values,
+		Data: data, Who: ops.Who(v.ctx), Menu: areas, Environment: p.Environment, Live: p.Live, Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(), Form: values,
 		Until: ops.SessionEnd(v.ctx), Signs: !ops.SessionEnd(v.ctx).IsZero() || (ops.Author(v.ctx).Name == "" && ops.Who(v.ctx) != "" && p.signsIn(v.request)),
 	})
 	if err != nil {

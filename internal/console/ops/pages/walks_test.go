@@ -16,12 +16,10 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/apps/orders/orderstest"
-	"billhook/internal/apps/products"
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/rates"
-	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -42,17 +40,6 @@ var walks = map[string]struct {
 		{asks: "/ops/products/hat/retire", form: form("sold out", "expect", "1000"), says: []string{"The product is retired"}},
 		{asks: "/ops/products/scarf", says: []string{"Neither the catalog nor the store has", "Nobody has changed it."}},
 		{asks: "/ops/products/scarf/set", form: form("sold since today", "points", "5", "expect", "0"), says: []string{"Points 5"}},
-	}},
-	"the changes of a product have pages": {seed: func(t *testing.T, s *shop) {
-		t.Helper()
-		for i := range 60 {
-			w, err := audit.Entry{Kind: products.Kind, Tenant: "default", Subject: "hat", Action: "set", Who: "ada", Why: fmt.Sprint("change ", i, "."), At: noon.Add(time.Duration(i) * time.Minute)}.Write("r")
-			require.NoError(t, err)
-			s.commit(t, w)
-		}
-	}, steps: []step{
-		{asks: "/ops/products/hat", says: []string{"change 59.", "change 10.", "!change 9."}},
-		{asks: "{next}", says: []string{"change 9.", "change 0."}},
 	}},
 	"a customer is found, linked and unlinked": {seed: func(t *testing.T, s *shop) {
 		t.Helper()
@@ -90,15 +77,6 @@ var walks = map[string]struct {
 		{asks: "/ops/journal/periods", says: []string{"closing</span>"}},
 		{asks: "/ops/journal/periods/2026-10/reopen", form: form("an invoice came late"), says: []string{"an invoice came late"}},
 		{asks: "/ops/journal/periods/2026-10/reopen", says: []string{"2026-10 opens again when a second person asks for it, after local:ada."}},
-	}},
-	"an entry is reverted once": {seed: func(t *testing.T, s *shop) {
-		t.Helper()
-		s.names["entry"] = s.sells(t, "default", "e1", "2026-11", 22)[0].Key.ID
-		s.names["reversal"] = ledger.ReversalID(s.names["entry"])
-	}, steps: []step{
-		{asks: "/ops/journal/entries/{entry}/revert", says: []string{"12.50", "revenue", "Lines"}},
-		{asks: "/ops/journal/entries/{entry}/revert", form: form("booked twice"), says: []string{"Reverted by {reversal}"}},
-		{asks: "/ops/journal/entries/{entry}/revert", form: form("booked twice"), status: 409, says: []string{"The entry is reverted already"}},
 	}},
 	"dead letters are grouped and filtered": {seed: func(t *testing.T, s *shop) {
 		t.Helper()
@@ -335,8 +313,6 @@ func TestAVerificationNamesWhatWasChanged(t *testing.T) {
 	}
 	s.commit(t, store.Set(doc.Key, doc.Fields))
 	s.does(t, step{asks: "/ops/journal/verify?tenant=acme", says: []string{"The books do not verify: 1 findings.", "changed acme entries/" + ledger.EntryID("acme", "s1")}})
-	s.does(t, step{asks: "/ops/journal/entries/s1?tenant=acme", says: []string{"was changed after it was sealed. Verify the books"}},
-		step{asks: "/ops/", says: []string{"!do not verify"}})
 	delete(doc.Fields, "kind")
 	s.commit(t, store.Set(doc.Key, doc.Fields))
 	// The daily verification finds it, too, and the first page says so.

@@ -28,17 +28,22 @@ var completers = map[string]completer{
 	"<queue>":    completeQueues,
 	"[<queue>]":  completeQueues,
 	"[queue":     completeQueues,
-	"<source>":   completeSources,
+	"<source>":   known(func(c *catalog.Catalog) []string { return slices.Sorted(maps.Keys(c.Sources)) }),
 	"<event id>": found("/v1/ops/events?limit=20", func(e ops.Line) string { return e.EventID + "\t" + e.EventType + " " + string(e.Status) }),
 	"<operation>": found("/v1/ops/operations?limit=20", func(op deadletter.Operation) string {
 		return op.ID + "\t" + string(op.Kind) + " of " + op.Filter.Queue + ", " + string(op.Progress)
 	}),
 	"<endpoint>":   found("/v1/ops/endpoints?limit=50", func(e endpoints.Endpoint) string { return e.ID + "\t" + string(e.State) }),
 	"<product id>": completeProducts,
-	"<contract>":   completeContracts,
-	"--queue":      completeQueues,
-	"--type":       completeTypes,
-	"--reason":     completeReasons,
+	"<contract>": known(func(c *catalog.Catalog) (values []string) {
+		for _, declared := range c.Contracts.All() {
+			values = append(values, declared.ID())
+		}
+		return values
+	}),
+	"--queue":  completeQueues,
+	"--type":   completeTypes,
+	"--reason": completeReasons,
 }
 
 // paths are the flags whose value is a file or a folder: the shell completes them by itself.
@@ -79,29 +84,17 @@ func (p *program) declared() *catalog.Catalog {
 	return c
 }
 
-func (p *program) askBriefly(command *cobra.Command, path string, answer any) {
-	ctx, cancel := context.WithTimeout(command.Context(), completionPatience)
-	defer cancel()
-	_ = p.ask().get(ctx, path, answer) // without an answer nothing is completed
+// known completes what the catalog declares.
+func known(of func(*catalog.Catalog) []string) completer {
+	return func(p *program, _ *cobra.Command, _ []string) []string { return of(p.declared()) }
 }
 
-func completeQueues(p *program, _ *cobra.Command, _ []string) (values []string) {
-	for _, q := range p.declared().Queues {
+var completeQueues = known(func(c *catalog.Catalog) (values []string) {
+	for _, q := range c.Queues {
 		values = append(values, q.ID+"\t"+q.Description)
 	}
 	return values
-}
-
-func completeContracts(p *program, _ *cobra.Command, _ []string) (values []string) {
-	for _, c := range p.declared().Contracts.All() {
-		values = append(values, c.ID())
-	}
-	return values
-}
-
-func completeSources(p *program, _ *cobra.Command, _ []string) []string {
-	return slices.Sorted(maps.Keys(p.declared().Sources))
-}
+})
 
 func namedQueue(command *cobra.Command, args []string) string {
 	if len(args) > 0 {
@@ -125,21 +118,17 @@ func completeTypes(p *program, command *cobra.Command, args []string) []string {
 }
 
 func completeReasons(p *program, command *cobra.Command, args []string) []string {
-	var counted console.List[deadletter.Reason]
-	p.askBriefly(command, "/v1/ops/dead-letters/reasons?"+query(deadletter.Filter{Queue: namedQueue(command, args)}).Encode(), &counted)
-	reasons := map[string]bool{}
-	for _, r := range counted.Items {
-		if !r.Others {
-			reasons[r.Reason] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(reasons))
+	path := "/v1/ops/dead-letters/reasons?" + query(deadletter.Filter{Queue: namedQueue(command, args)}).Encode()
+	all := found(path, func(r deadletter.Reason) string { return r.Reason })(p, command, nil)
+	return slices.DeleteFunc(slices.Compact(slices.Sorted(slices.Values(all))), func(reason string) bool { return reason == "" })
 }
 
 func found[T any](path string, of func(T) string) completer {
 	return func(p *program, command *cobra.Command, _ []string) (values []string) {
 		var all console.List[T]
-		p.askBriefly(command, path, &all)
+		ctx, cancel := context.WithTimeout(command.Context(), completionPatience)
+		defer cancel()
+		_ = p.ask().get(ctx, path, &all) // without an answer nothing is completed
 		for _, item := range all.Items {
 			values = append(values, of(item))
 		}

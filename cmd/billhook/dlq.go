@@ -85,9 +85,7 @@ func (p *program) approve() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if op.Kind != deadletter.Replay {
-				a.none = true
-			}
+			a.none = a.none || op.Kind != deadletter.Replay
 			in := console.Input{Path: map[string]string{"id": id}}
 			return p.act(command, worker, a, in, func(would dryrun.Preview) (string, any) {
 				return approve.URL(in), deadletter.Approve{Expect: would.Total, Change: console.Change{Why: a.why}}
@@ -109,9 +107,7 @@ func (p *program) runOperation() *cobra.Command {
 			if err := worker.get(ctx, operationPath(args[0], ""), &op); err != nil {
 				return err
 			}
-			if op.Kind != deadletter.Replay {
-				a.none = true
-			}
+			a.none = a.none || op.Kind != deadletter.Replay
 			seen, err := pages[deadletter.Item](ctx, worker, operationPath(op.ID, "/items"), url.Values{})
 			if err != nil {
 				return err

@@ -149,10 +149,10 @@ func (d diagnosed) found(t *testing.T) (found []string) {
 	return found
 }
 
-// plants are faults of an installation by what is found, each with what there is in place of what should be.
+// plants are faults of an installation by what is found, each with what there is in place of what should be. The other
+// differences of topics and subscriptions are a table of the package pubsub.
 func plants(i *installedIn) map[string]planted {
 	q, _ := i.catalog.HandledBy("points.credit")
-	other, _ := i.catalog.EmitsTo("subscriptions.record") // of a topic that is missing nothing else can be said
 	push, worker, job := q.PushSubscription(), "billhook-worker-"+q.Pool, "billhook-release-delayed"
 	secret, projects := "secret billhook-of-all", "projects/"+cloudtest.Project
 	set := func(key, field string, value any) func() {
@@ -168,20 +168,12 @@ func plants(i *installedIn) map[string]planted {
 	ours := cloudtest.Document{"app": "billhook"}
 	failed := cloudtest.Document{"state": "CONDITION_FAILED", "revisionReason": "CONTAINER_MISSING", "message": "no such image"}
 	return map[string]planted{
-		"topic " + other.Topic() + " topic_missing":                         {func() { i.Remove(topicsOf + other.Topic()) }, ""},
-		"subscription " + q.DeadLetterHold() + " hold_subscription_missing": {func() { i.Remove(subscriptionsOf + q.DeadLetterHold()) }, ""},
 		"subscription " + push + " wrong_endpoint": {
 			in(subscriptionsOf+push, "pushConfig", "pushEndpoint", "https://worker.example/push/x"), "https://worker.example/push/x",
-		},
-		"subscription " + push + " subscriber_grant_missing": {revoke(subscriptionsOf+push, "roles/pubsub.subscriber", cloudtest.PubSubAgent), ""},
-		"subscription renamed-push stray_subscription": {
-			put(subscriptionsOf+"renamed-push", cloudtest.Document{"name": projects + "/subscriptions/renamed-push", "topic": "_deleted-topic_", "labels": ours}), "",
 		},
 		"subscription copies foreign_subscription": {put(subscriptionsOf+"copies", cloudtest.Document{
 			"name": projects + "/subscriptions/copies", "topic": projects + "/topics/" + q.Topic(),
 		}), "of topic " + q.Topic() + ", without an endpoint"},
-		"topic renamed stray_topic":                  {put(topicsOf+"renamed", cloudtest.Document{"name": projects + "/topics/renamed", "labels": ours}), ""},
-		"topic " + q.Topic() + " door_grant_missing": {revoke(topicsOf+q.Topic(), "roles/pubsub.publisher", emailOf(catalog.Door)), ""},
 		"service billhook-webhook service_not_ready": {func() {
 			set(runOf+"billhook-webhook", "terminalCondition", failed)()
 			i.change(runOf+"billhook-webhook", func(d cloudtest.Document) { delete(d, "latestReadyRevision") })

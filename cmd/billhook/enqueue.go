@@ -158,7 +158,7 @@ func (e *enqueueing) body(file []byte, now time.Time) (body []byte, id string, e
 	if err := e.ask(item, now); err != nil {
 		return nil, "", err
 	}
-	_ = json.Unmarshal(message[e.names().id], &id) // a file may have none
+	_ = json.Unmarshal(message[e.format().ID], &id) // a file may have none
 	if len(item) == 0 {
 		body, err = json.Marshal(message)
 		return body, id, err
@@ -192,38 +192,36 @@ func (e *enqueueing) sample(now time.Time) ([]byte, error) {
 	return samples.Message(e.catalog, e.queue, eventType, unique, now)
 }
 
-type names struct{ id, eventType, content string }
-
-func (e *enqueueing) names() names {
+func (e *enqueueing) format() contract.Format {
 	for _, f := range contract.Formats {
 		if f.Name == e.queue.Contract {
-			return names{f.ID, f.Type, f.Content}
+			return f
 		}
 	}
-	return names{}
+	return contract.Format{}
 }
 
 func (e *enqueueing) change(message object) error {
-	n := e.names()
-	message.set(n.id, e.eventID)
-	message.set(n.eventType, e.eventType)
+	format := e.format()
+	message.set(format.ID, e.eventID)
+	message.set(format.Type, e.eventType)
 	if e.key == "" {
 		return nil
 	}
 	var eventType string
-	_ = json.Unmarshal(message[n.eventType], &eventType) // an empty one has no declaration
+	_ = json.Unmarshal(message[format.Type], &eventType) // an empty one has no declaration
 	place := e.keyed(eventType)
 	if place == "" {
 		return usageError(fmt.Sprintf("--key: a message of the queue %s has no member that its ordering key is made of", e.queue.ID))
 	}
-	in := message.inside(n.content)
+	in := message.inside(format.Content)
 	if in == nil { // a raw object: its members become the content
 		message.set(place, e.key)
 		return nil
 	}
 	in.set(place, e.key)
 	var err error
-	message[n.content], err = json.Marshal(in)
+	message[format.Content], err = json.Marshal(in)
 	return err
 }
 

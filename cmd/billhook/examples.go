@@ -1,6 +1,6 @@
 package main
 
-// examples are uses of commands that are not declared, or that show more than what a command has to be given.
+// examples are uses of commands that no operation declares, or that show more than what they have to be given.
 var examples = map[string]string{
 	"dev":                "billhook dev --data ./state",
 	"provision":          "PUBSUB_EMULATOR_HOST=127.0.0.1:8085 PUSH_BASE_URL=http://127.0.0.1:8081 billhook provision",
@@ -10,8 +10,6 @@ var examples = map[string]string{
 	"import rabbitmq":    "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook import rabbitmq <queue>=<name of old> --rate 50 --yes",
 	"import postgres":    "DATABASE_URL=postgres://127.0.0.1/billing billhook import postgres --table event_queue --dry-run",
 	"queues rates":       "billhook queues rates --queue <queue> --days 30",
-	"queues pause":       "billhook queues pause <queue> --why \"the ledger is being mended\"",
-	"queues resume":      "billhook queues resume <queue> --why \"the ledger is mended\"",
 	"events ls":          "billhook events ls --queue <queue> --status FAILED --since 36h",
 	"events tail":        "billhook events tail --queue <queue>\nbillhook events tail --status DEAD_LETTERED",
 	"events try":         "billhook events try 900000000000000031\nbillhook events try -f message.json --queue <queue>",
@@ -22,8 +20,6 @@ var examples = map[string]string{
 	"dlq complete":       "billhook dlq complete <queue> --event-id 900000000000000031 --why \"refunded by hand at the gateway\"",
 	"operations ls":      "billhook operations ls --progress waiting_for_approval",
 	"operations items":   "billhook operations items 0b5c9c1e-7d9f-4d5c-9d25-2d6d7c9a5b10 --state open",
-	"operations approve": "billhook operations approve 5f1c9a52-8d1e-4a0b-9f57-0c8f6f1f2c11 --why \"compared with the invoice\"",
-	"operations run":     "billhook operations run 5f1c9a52-8d1e-4a0b-9f57-0c8f6f1f2c11",
 	"endpoints ls":       "billhook endpoints ls --state failing",
 	"endpoints add":      "billhook endpoints add https://partner.example.com/hooks --events 'invoice.*' --why \"contract 12\"",
 	"refunds ls":         "billhook refunds ls --state refused",

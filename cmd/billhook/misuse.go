@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -89,6 +88,8 @@ func (p *program) strict(command *cobra.Command) {
 	}
 	if example := examples[nameOf(command)]; example != "" {
 		command.Example = "  " + strings.ReplaceAll(example, "\n", "\n  ")
+	} else if declared, ok := p.known.Find(nameOf(command)); ok {
+		command.Example = "  billhook " + exampleOf(declared)
 	}
 	p.completes(command)
 	for _, sub := range command.Commands() {
@@ -124,10 +125,6 @@ func queueNames(c *catalog.Catalog) (names []string) {
 
 func unknownQueue(c *catalog.Catalog, name string) error {
 	return usageError(fmt.Sprintf("the catalog has no queue %q%s", name, meant(name, queueNames(c))))
-}
-
-func unknownSource(c *catalog.Catalog, name string) error {
-	return usageError(fmt.Sprintf("the catalog has no source %q%s", name, meant(name, slices.Sorted(maps.Keys(c.Sources)))))
 }
 
 // topic refuses to give help on what is no command.

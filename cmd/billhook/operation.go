@@ -85,7 +85,6 @@ func join(parent *cobra.Command, written ...*cobra.Command) {
 	}
 }
 
-// asked is one call of an operation's command.
 type asked struct {
 	console.Operation
 
@@ -133,7 +132,6 @@ func (p *program) operation(o console.Operation) *cobra.Command {
 		every = command.Flags().Duration("watch", 0, "list again and again, so often, until it is stopped")
 		command.Flags().Lookup("watch").NoOptDefVal = "2s"
 	}
-	command.Example = "  billhook " + exampleOf(o)
 	command.RunE = func(command *cobra.Command, args []string) error {
 		a := &asked{Operation: o, p: p, ask: p.ask(), call: command, args: args, reason: why}
 		switch {
@@ -187,7 +185,6 @@ func exampleOf(o console.Operation) string {
 	return strings.Join(words, " ")
 }
 
-// flag adds the flag of a field.
 func flag(command *cobra.Command, f console.Field) {
 	command.Flags().Var(&flagValue{f, f.Standard}, flagOf(f), f.Help)
 	if len(f.OneOf) > 0 {
@@ -195,7 +192,6 @@ func flag(command *cobra.Command, f console.Field) {
 	}
 }
 
-// name is what an argument is called.
 func name(f console.Field) string {
 	if f.In == console.InBody {
 		return f.Name
@@ -203,7 +199,6 @@ func name(f console.Field) string {
 	return f.Help
 }
 
-// flagOf is the name of a field's flag.
 func flagOf(f console.Field) string { return strings.ReplaceAll(f.Name, "_", "-") }
 
 // flagValue is a flag for a field of a request. What it takes the operation checks.
@@ -219,7 +214,6 @@ func (v *flagValue) Set(text string) error {
 	return v.of.Check(text)
 }
 
-// Type is what the help names the value.
 func (v *flagValue) Type() string { return v.of.Type.Kind().String() }
 
 // input are the command's arguments and flags as the operation takes them.

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -172,7 +173,7 @@ func (p *program) sendCommand() *cobra.Command {
 			}
 			var ok bool
 			if s.source, ok = c.Sources[args[0]]; !ok {
-				return unknownSource(c, args[0])
+				return usageError(fmt.Sprintf("the catalog has no source %q%s", args[0], meant(args[0], slices.Sorted(maps.Keys(c.Sources)))))
 			}
 			if err := s.check(command); err != nil {
 				return err

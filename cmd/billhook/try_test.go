@@ -18,10 +18,8 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/compose/worker"
-	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/contract"
-	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/telemetry"
 )
@@ -75,32 +73,6 @@ func serveWorker(t *testing.T) (address string) {
 	return server.URL
 }
 
-func TestAPayloadIsShownOnATerminalToWhoSaysWhy(t *testing.T) {
-	t.Parallel()
-	worker := serveWorker(t)
-	out, err := say(t, asAda, "dlq", "ls", "paynow-events", "--json", "--server", worker)
-	require.NoError(t, err)
-	var letters console.List[deadletter.Item]
-	require.NoError(t, json.Unmarshal([]byte(out), &letters))
-	letter := letters.Items[0].ID
-	play(t, asAda, worker, []step{
-		{line: "events payload e-paid --why OPS-7", want: "\nKEPT IN dead_letter\nDEAD LETTER " + letter + "\nSTATE open\n…\"quantity\": 2\n"},
-		{line: "events payload e-refund --why OPS-7", want: "KEPT IN delayed\n…order-e-refund"},
-		{line: "dlq payload " + letter + " --why OPS-7", want: "\"quantity\": 2\n"},
-	})
-	for args, want := range map[string]string{
-		"events payload e-paid":                        "--why: say why",
-		"dlq payload " + letter:                        "--why: say why",
-		"events payload e-none --why OPS-7":            "event_unknown",
-		"events payload e-paid --why ilse@example.org": "looks like personal data",
-		"dlq show " + letter + " --json":               "",
-	} {
-		out, err := say(t, asAda, append(words(args), "--server", worker)...)
-		require.Contains(t, fmt.Sprint(err), want, args)
-		require.NotContains(t, out, "quantity")
-	}
-}
-
 // payNow is an event about an order of two pieces of a product that no catalog has.
 func payNow(id, eventType string) []byte {
 	return fmt.Appendf(nil, `{"eventId":%q,"eventType":%q,"timestamp":"2026-03-02T10:00:00Z","data":{"order":{"id":%q,"customerId":"c1","items":[{"productId":"new","quantity":2}]}}}`,
@@ -123,6 +95,8 @@ func TestEventsAreTriedFromATerminal(t *testing.T) {
 	body := write("body.json", string(payNow("e-new", "order.paid")))
 	letter := write("letter.json", `{"id":"x","queue":"paynow-events","attributes":{"event_id":"e-other","event_type":"order.paid","ordering_key":"unknown"},"data":`+string(payNow("e-other", "order.paid"))+`}`)
 	play(t, asAda, worker, []step{
+		{line: "events payload e-paid --why OPS-7", want: "\nKEPT IN dead_letter\n…STATE open\n…\"quantity\": 2\n"},
+		{line: "events payload e-refund --why OPS-7", want: "KEPT IN delayed\n…order-e-refund"},
 		{line: "events try e-paid", want: "EVENT e-paid\n…KEPT AS dead_letter …HANDLER points.credit\n…DETAIL new\n" +
 			"…RECORDED DEAD_LETTERED unknown_product, after 1 attempts\n…It would be dead_lettered (400 unknown_product).\n"},
 		{line: "events try e-paid --catalog " + sold, want: "…RESULT credited\n…create entries/…+ amount: 600…" +

@@ -149,8 +149,7 @@ func (a Reads) customerLetters(ctx context.Context, found *Activity) error {
 	return nil
 }
 
-// customerBalances reads the accounts of the customer and of the users that the customer is, by the mapping,
-// or was, by a credit or a subscription.
+// customerBalances reads the accounts of the customer and of the users that it is or was, by a credit or a subscription.
 func (a Reads) customerBalances(ctx context.Context, found *Activity) error {
 	events, more, err := subscriptions.OfCustomer(ctx, a.Store, found.Tenant, found.CustomerID, activityAtMost)
 	if err != nil {

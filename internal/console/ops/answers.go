@@ -15,8 +15,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// HeaderSkipped is the header of an answer whose lists leave out documents that cannot be read: their
-// number, and the keys of the first of them.
+// HeaderSkipped is the header that says how many unreadable documents the lists of an answer leave out, and the first keys.
 const HeaderSkipped = "Billhook-Skipped"
 
 const maxSkipped = 10

@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/url"
@@ -70,8 +71,7 @@ func changedAt(e audit.Entry) string {
 	return address
 }
 
-// audit returns the newest entries and operations that are wanted: one more than the limit where there
-// are more.
+// audit returns the newest entries and operations that are wanted: one more than the limit where there are more.
 func (a Reads) audit(ctx context.Context, wanted audit.Search) ([]audit.Found, error) {
 	limit := wanted.Limit
 	wanted.Limit++
@@ -87,10 +87,7 @@ func (a Reads) audit(ctx context.Context, wanted audit.Search) ([]audit.Found, e
 		found = append(found, auditOf(op))
 	}
 	slices.SortFunc(found, func(a, b audit.Found) int {
-		if order := b.At.Compare(a.At); order != 0 {
-			return order
-		}
-		return strings.Compare(b.ID, a.ID)
+		return cmp.Or(b.At.Compare(a.At), strings.Compare(b.ID, a.ID))
 	})
 	return found[:min(len(found), limit+1)], nil
 }

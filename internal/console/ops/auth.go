@@ -149,8 +149,7 @@ func (a Access) accepts(authorization string) bool {
 	return accepted == 1
 }
 
-// fromLoopback reports whether the connection comes from this machine, and not from a proxy,
-// which names itself in the headers.
+// fromLoopback reports whether the connection is from this machine and no proxy, which names itself in the headers.
 func fromLoopback(r *http.Request) bool {
 	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Via"} {
 		if _, forwarded := r.Header[name]; forwarded {
@@ -161,8 +160,7 @@ func fromLoopback(r *http.Request) bool {
 	return err == nil && peer.Addr().Unmap().IsLoopback()
 }
 
-// sameOrigin refuses requests that another site makes a browser send. A browser adds cookies and
-// its address by itself, without the person's wish.
+// sameOrigin refuses requests that another site makes a browser send, which adds cookies by itself.
 func sameOrigin(next http.Handler) http.Handler {
 	var protection http.CrossOriginProtection
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -174,9 +172,7 @@ func sameOrigin(next http.Handler) http.Handler {
 	})
 }
 
-// namesThisMachine reports whether the request's Host is localhost or a loopback address. A page
-// of another site can reach this machine from a browser here, and its own name may lead here
-// (DNS rebinding); the Host is then that name.
+// namesThisMachine reports whether the Host is localhost or a loopback address: by DNS rebinding it is another site's name.
 func namesThisMachine(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil { // there is no port
@@ -189,8 +185,7 @@ func namesThisMachine(r *http.Request) bool {
 	return err == nil && address.Unmap().IsLoopback()
 }
 
-// fromOtherSite reports whether a browser names another site as the origin, of a read too. Where
-// a token is required, reads need no such check.
+// fromOtherSite reports whether a browser names another site as the origin, of a read too.
 func fromOtherSite(r *http.Request) bool {
 	change := *r
 	change.Method = http.MethodPost // reads are let through otherwise

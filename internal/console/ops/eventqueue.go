@@ -95,10 +95,8 @@ type Stats struct {
 	AtLeast bool `json:"atLeast,omitempty"`
 }
 
-// stats counts the events of all queues. A count stops at deadletter.CountTo.
-//
-// An event that failed or is in processing has a record, and one message that the broker or a lane still has. So
-// what is pending is what messages there are without these.
+// stats counts the events of all queues, up to deadletter.CountTo. One that failed or is in processing has a record, and a
+// message that the broker or a lane still has: what is pending is what messages there are without these.
 func (a Reads) stats(ctx context.Context, _ audit.Author, _ struct{}) (stats Stats, err error) {
 	var messages, kept int64
 	status := func(s dedupe.Status) map[string]any { return map[string]any{"status": string(s)} }
@@ -236,17 +234,15 @@ func (a *API) openLetter(ctx context.Context, id string) (deadletter.Item, error
 
 // CleanedDays is what a cleanup by days removed.
 type CleanedDays struct {
-	// Deleted counts the records that were removed. Remembered counts those that were old enough
-	// and stay, since a late duplicate of their event could still come.
+	// Remembered counts those that were old enough and stay, since a late duplicate of their event could still come.
 	Deleted    int `json:"deleted"`
 	Remembered int `json:"remembered"`
 	// Page goes on where a request ended that took too long; empty at the end.
 	Page string `json:"page,omitempty"`
 }
 
-// cleanupDays removes records that were completed longer ago than that and have expired, page after page until
-// the end or for runTime. One that its queue still remembers stays and is counted: without it a late duplicate
-// would be processed.
+// cleanupDays removes what has expired, page after page until the end or for runTime. What its queue still remembers stays:
+// without it a late duplicate would be processed.
 func (a *API) cleanupDays(ctx context.Context, by audit.Author, in cleanup) (CleanedDays, error) {
 	begun := a.Now().UTC()
 	page := dedupe.Page{Before: begun.AddDate(0, 0, -in.Days), Now: begun, Limit: store.MaxWrites}

@@ -111,8 +111,7 @@ func history(e *Event, record dedupe.Record, own []lane.Kept) {
 	e.History = append(e.History, steps...)
 }
 
-// received is when the door took the event in, by its record, else by a message of it; zero: it did
-// not pass the door, or nothing tells.
+// received is when the webhook service took the event in, by its record or a message of it; zero: nothing tells.
 func received(record dedupe.Record, own []lane.Kept, letters []deadletter.Item) time.Time {
 	if !record.DoorReceivedAt.IsZero() {
 		return record.DoorReceivedAt

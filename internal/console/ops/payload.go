@@ -42,8 +42,7 @@ func messageOf(m contract.Message) dryrun.TriedMessage {
 	return shown
 }
 
-// kept are the messages of an event that have a payload: in its dead letters, where it waits, and
-// with a worker.
+// kept are the messages that have a payload: in dead letters, where the event waits, and with a worker.
 func (f found) kept() (all []KeptMessage, err error) {
 	for _, doc := range f.letters {
 		letter := letterIn(doc)

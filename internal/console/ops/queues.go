@@ -28,8 +28,7 @@ import (
 type Queues struct {
 	console.List[Queue]
 	Outbox Outbox `json:"outbox"`
-	// Books is what the daily verification of the books has found: the one that runs, once it has found
-	// something, else the last.
+	// Books is what the daily verification found: the one that runs, once it has found something, else the last.
 	Books seal.Verdict `json:"books"`
 }
 
@@ -67,8 +66,7 @@ type Queue struct {
 	Events  Events       `json:"events" show:"Events,less"`
 	Enabled bool         `json:"enabled"`
 	Paused  *QueuePaused `json:"paused,omitempty"`
-	// Kept says of a queue that does not run that its subscription is still there; nil: it runs, or no such
-	// subscription was counted.
+	// Kept is what a queue that does not run keeps; nil: it runs, or no subscription of it was counted.
 	Kept        *Kept   `json:"kept,omitempty"`
 	DeadLetters Depth   `json:"dead_letters" show:"Dead letters"`
 	Waiting     Waiting `json:"waiting" show:"Waiting"`

@@ -332,13 +332,10 @@ func (s searching) queue(context.Context) ([]Found, bool, error) {
 
 func (s searching) operation(ctx context.Context) ([]Found, bool, error) {
 	op, err := (&deadletter.Operator{Store: s.Store}).Operation(ctx, s.id)
-	switch {
-	case errors.Is(err, deadletter.ErrUnknown):
+	if errors.Is(err, deadletter.ErrUnknown) {
 		return nil, false, nil
-	case err != nil:
-		return nil, false, err
 	}
-	return []Found{{ID: op.ID, Label: words(string(op.Kind), string(op.Progress)), Queue: op.Filter.Queue}}, false, nil
+	return []Found{{ID: op.ID, Label: words(string(op.Kind), string(op.Progress)), Queue: op.Filter.Queue}}, false, err
 }
 
 // control looks for an account that the books keep by months, and that has no document.
@@ -393,11 +390,9 @@ func fields(id string, label ...string) describe {
 		if id != "" {
 			f.ID, f.Queue = text(doc, id), ""
 		}
-		said := make([]string, len(label))
-		for i, name := range label {
-			said[i] = text(doc, name)
+		for _, name := range label {
+			f.Label = words(f.Label, text(doc, name))
 		}
-		f.Label = words(said...)
 		return f, true
 	}
 }

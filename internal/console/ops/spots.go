@@ -39,12 +39,10 @@ type Spot struct {
 	Place Where  `json:"place" show:"Where"`
 	Queue string `json:"queue,omitempty"`
 	Topic string `json:"topic,omitempty"`
-	// Since is when it began to wait there, and Until when that ends by itself; without one it does
-	// not, or that is not known.
+	// Until is when its waiting ends by itself; zero: it does not, or that is not known.
 	Since time.Time `json:"since,omitzero" show:"Since"`
 	Until time.Time `json:"until,omitzero" show:"Until"`
-	// OrderingKey is the key that it waits behind others of, and Behind the event whose message is
-	// published next of that key.
+	// OrderingKey is the key that it waits behind others of, and Behind the event that is published next of it.
 	OrderingKey string   `json:"ordering_key,omitempty"`
 	Behind      string   `json:"behind,omitempty" show:"Next" link:"events"`
 	DeadLetters []string `json:"dead_letters,omitempty" show:"Dead letters"`

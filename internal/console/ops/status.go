@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -50,8 +51,7 @@ type Doctor interface {
 type Examination struct {
 	Findings []finding.Finding `json:"findings" show:"Findings"`
 	Unread   int               `json:"unread"`
-	// Catalogs are the hashes of the catalogs that the queues were deployed from, by queue, as far as it
-	// is known.
+	// Catalogs are the hashes of the catalogs that the queues were deployed from, by queue, as far as it is known.
 	Catalogs map[string]string `json:"-"`
 }
 
@@ -65,8 +65,7 @@ type Status struct {
 	// none where it is not known.
 	Deployed  []string  `json:"deployed" show:"Deployed"`
 	Agreement Agreement `json:"agreement" show:"Agreement"`
-	// Services are the workers and the doors that were seen in this hour and the one before, the one seen
-	// last first.
+	// Services are the workers and webhook services that were seen in this hour and the one before, the newest first.
 	Services      []ServiceStatus `json:"services" show:"Services seen in this hour and the one before"`
 	Configuration []env.Setting   `json:"configuration" show:"Settings of this worker"`
 	Doctor        Diagnosis       `json:"doctor" show:"*"`
@@ -146,11 +145,7 @@ func (a Reads) status(ctx context.Context, _ audit.Author, _ struct{}) (Status, 
 	}
 	found := Status{Self: d.Self, Catalog: a.Catalog.Hash(), Deployed: []string{}, Services: []ServiceStatus{}, Configuration: append([]env.Setting{}, d.Settings...)}
 	found.Doctor = d.examined.diagnosis(now, func() Diagnosis { return a.examine(ctx, d.Doctor, now) })
-	for _, hash := range found.Doctor.Catalogs {
-		found.Deployed = append(found.Deployed, hash)
-	}
-	slices.Sort(found.Deployed)
-	found.Deployed = slices.Compact(found.Deployed)
+	found.Deployed = append(found.Deployed, slices.Compact(slices.Sorted(maps.Values(found.Doctor.Catalogs)))...)
 	found.Agreement = agreement(found.Catalog, found.Deployed)
 	with := found.Deployed
 	if len(with) == 0 && found.Catalog != "" {

@@ -22,20 +22,16 @@ import (
 
 // The bounds of a tail.
 const (
-	TailEvery = 2 * time.Second
-	// TailLongest is how long a tail lasts. A client that wants more asks again.
+	TailEvery   = 2 * time.Second
 	TailLongest = 10 * time.Minute
-	// Tails is how many tails a process serves at the same time.
-	Tails = 8
-	// tailBegins is how many lines a tail begins with, tailMost how many a look lists, and tailFollows
-	// how many lines that have not ended it reads again.
+	Tails       = 8
+	// Of lines: a tail begins with so many, a look lists so many, and reads so many again that have not ended.
 	tailBegins, tailMost, tailFollows = 20, 100, 50
 	// tailOverlap is how far behind the newest line a look begins: a record is committed up to so long
 	// after its time, as instances and their clocks go.
-	tailOverlap  = 30 * time.Second
-	tailPatience = 4 * time.Second
-	// tailRemembers is how many lines a tail remembers as sent.
-	tailRemembers = 1000
+	tailOverlap   = 30 * time.Second
+	tailPatience  = 4 * time.Second
+	tailRemembers = 1000 // lines
 )
 
 // Look is what a tail has found since the look before.
@@ -300,9 +296,8 @@ func (f *follower) follow(listed, again []Line) {
 	}
 }
 
-// tail answers GET /v1/ops/events/tail with server-sent events: "lines" with the lines of a look that
-// has found some, or of the first one after a failure, "problem" where one has failed, and a comment
-// where nothing has happened.
+// tail answers GET /v1/ops/events/tail with server-sent events: "lines" of a look that has found some or is the first after
+// a failure, "problem" where one has failed, and a comment where nothing has happened.
 func (a *API) tail(w http.ResponseWriter, r *http.Request) {
 	stream, failed := NewStream(w), false
 	err := a.Tail(r.Context(), r.URL.RawQuery, r.Header.Get("Last-Event-ID"), func(look Look) error {

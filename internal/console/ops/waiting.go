@@ -15,8 +15,7 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// Broker can be asked what it holds, and answers at once. Pub/Sub cannot: there a task asks Cloud
-// Monitoring, and keeps the numbers.
+// Broker can be asked what it holds, and answers at once. Of Pub/Sub a task keeps what Cloud Monitoring says.
 type Broker interface {
 	// Backlogs returns what each subscription holds, by the subscription's id, and when that was so.
 	Backlogs(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error)
@@ -161,8 +160,7 @@ type InBroker struct {
 // Elsewhere is what waits and may have no record: it stands in no line of the job log.
 type Elsewhere struct {
 	Waiting
-	// InBroker has the queues of which messages are in the broker; Unknown those that run and of
-	// which that is not known.
+	// InBroker has the queues of which messages are in the broker; Unknown those that run and were not counted.
 	InBroker []InBroker `json:"in_broker"`
 	Unknown  []string   `json:"unknown"`
 }

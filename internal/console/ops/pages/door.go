@@ -24,8 +24,7 @@ type Sessions interface {
 
 const signInPath = "/ops/sign-in"
 
-// doorRoutes adds the way in and out. A sign-in is a change as any other: another site must not sign
-// somebody in.
+// doorRoutes adds the way in and out. A sign-in is a change as any other: another site must not sign somebody in.
 func (p *Pages) doorRoutes(r chi.Router) {
 	if p.Sessions == nil {
 		return
@@ -118,8 +117,7 @@ func (p *Pages) signsIn(r *http.Request) bool {
 
 var errNameless = serve.Refuse(http.StatusForbidden, "name_needed", "Say who you are before you change something: sign in with your name, go back, and send it again.")
 
-// named refuses the changes of people without a name, where they can sign in with one: the audit says who
-// has changed something.
+// named refuses the changes of people without a name, where they can sign in with one: the audit says who it was.
 func (p *Pages) named(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

@@ -189,9 +189,8 @@ func (p *Pages) page(r chi.Router, route, file string, load func(*visit) (any, e
 	})
 }
 
-// change adds a change: GET shows the form that asks for confirmation and a reason, POST makes the
-// change and goes on to the address that act returns, where its outcome is seen. What is refused shows
-// the form again, with why and with what was filled in.
+// change adds a change: GET shows its form, POST makes it and goes on to the address that act returns, where its outcome is
+// seen. What is refused shows the form again, with why and with what was filled in.
 func (p *Pages) change(r chi.Router, route, file string, load func(*visit) (any, error), act func(*visit) (next string, err error)) {
 	p.posted(r, route, file, load, func(v *visit) error {
 		next, err := act(v)

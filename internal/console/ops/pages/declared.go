@@ -97,11 +97,11 @@ type input struct {
 	Hidden, Number bool
 }
 
-func (p *Pages) list(v *visit, o console.Operation) (any, error) {
+func (p *Pages) list(v *visit, o console.Operation) (declaredView, error) {
 	show, shows := p.Declared.Find(o.Noun() + " show")
 	shows = shows && lastParam(o) == ""
 	if id := strings.TrimSpace(v.query("id")); id != "" && shows {
-		return nil, elsewhere(with(strings.Replace(pageOf(show), "{"+lastParam(show)+"}", url.PathEscape(id), 1), "tenant", v.query("tenant")))
+		return declaredView{}, elsewhere(with(strings.Replace(pageOf(show), "{"+lastParam(show)+"}", url.PathEscape(id), 1), "tenant", v.query("tenant")))
 	}
 	view := declaredView{Title: strings.TrimSpace(title(o.Noun()) + " " + v.param(lastParam(o))), Summary: o.Summary, Noun: o.Noun()}
 	table, err := p.table(v, o)

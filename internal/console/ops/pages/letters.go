@@ -47,21 +47,19 @@ type letters struct {
 var letterFilters = []string{"queue", "reason", "type", "event_id", "key", "since", "until"}
 
 func (p *Pages) letters(v *visit) (any, error) {
-	found, err := p.list(v, p.row("dlq ls"))
+	list, err := p.list(v, p.row("dlq ls"))
 	if err != nil {
 		return nil, err
 	}
-	view := letters{declaredView: found.(declaredView), All: with("?", v.filters(letterFilters...)...)} //nolint:forcetypeassert // It is a list's.
+	view := letters{declaredView: list, All: with("?", v.filters(letterFilters...)...)}
 	view.Title = "Dead letters"
 	if q, ok := p.Catalog.DeadLetters(v.query("queue")); ok {
 		view.Queue, view.Title = q.ID, "Dead letters of "+q.ID
 	}
 	view.Filters = slices.DeleteFunc(view.Filters, func(f input) bool { return f.Name == "items" })
 	for i, f := range view.Filters {
-		for _, q := range p.Catalog.Queues {
-			if f.Name == "queue" && !q.DeadLetter.Drop {
-				view.Filters[i].OneOf = append(view.Filters[i].OneOf, q.ID)
-			}
+		if f.Name == "queue" {
+			view.Filters[i].OneOf = slices.DeleteFunc(f.OneOf, func(id string) bool { q, _ := p.Catalog.Queue(id); return q.DeadLetter.Drop })
 		}
 	}
 	if view.Open = v.query("state") == "" || v.query("state") == string(deadletter.Open); !view.Open || v.query("page") != "" {

@@ -88,12 +88,11 @@ func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 }
 
 func (p *program) printUnread(all []finding.Unread) {
-	type reason struct{ why, permission string }
-	var reasons []reason
-	names := map[reason][]string{}
+	var reasons []finding.Unread
+	names := map[finding.Unread][]string{}
 	for _, one := range all {
-		r := reason{one.Why, one.Permission}
-		if _, known := names[r]; !known {
+		r := finding.Unread{Why: one.Why, Permission: one.Permission}
+		if names[r] == nil {
 			reasons = append(reasons, r)
 		}
 		if !slices.Contains(names[r], one.What) {
@@ -101,9 +100,9 @@ func (p *program) printUnread(all []finding.Unread) {
 		}
 	}
 	for _, r := range reasons {
-		p.printf("Not looked at: %s.\n    %s\n", strings.Join(names[r], ", "), r.why)
-		if r.permission != "" {
-			p.printf("    It takes the permission %s.\n", r.permission)
+		p.printf("Not looked at: %s.\n    %s\n", strings.Join(names[r], ", "), r.Why)
+		if r.Permission != "" {
+			p.printf("    It takes the permission %s.\n", r.Permission)
 		}
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -91,16 +89,10 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 }
 
 // withoutOrders is a folder with the shipped catalog, in which the queue of orders is not enabled.
-func withoutOrders(t *testing.T) (dir string) {
+func withoutOrders(t *testing.T) (folder string) {
 	t.Helper()
-	dir = t.TempDir()
-	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join("..", "..", "catalog"))))
-	path := filepath.Join(dir, "queues.yaml")
-	queues, err := os.ReadFile(path)
-	require.NoError(t, err)
-	before, after, ok := strings.Cut(string(queues), "  - id: orders-process\n")
-	require.True(t, ok)
-	after = strings.Replace(after, "enabled: true", "enabled: false", 1)
-	require.NoError(t, os.WriteFile(path, []byte(before+"  - id: orders-process\n"+after), 0o600))
-	return dir
+	return shipped(t, "queues.yaml", func(text string) string {
+		before, after, _ := strings.Cut(text, "  - id: orders-process\n")
+		return before + "  - id: orders-process\n" + strings.Replace(after, "enabled: true", "enabled: false", 1)
+	})
 }

@@ -19,16 +19,12 @@ import (
 
 // bookCommands are the commands of the books that page or compute on this side.
 func (p *program) bookCommands() []*cobra.Command {
-	noun := func(name string, commands ...func(*books) *cobra.Command) *cobra.Command {
-		command := &cobra.Command{Use: name}
-		for _, of := range commands {
-			command.AddCommand(of(&books{program: p}))
-		}
-		return p.asks(command)
+	accounts, book := p.asks(&cobra.Command{Use: "accounts"}), p.asks(&cobra.Command{Use: "ledger"})
+	accounts.AddCommand((&books{program: p}).statement())
+	for _, of := range []func(*books) *cobra.Command{(*books).export, (*books).verify, (*books).prove, (*books).checkProof} {
+		book.AddCommand(of(&books{program: p}))
 	}
-	return []*cobra.Command{
-		noun("accounts", (*books).statement), noun("ledger", (*books).export, (*books).verify, (*books).prove, (*books).checkProof),
-	}
+	return []*cobra.Command{accounts, book}
 }
 
 // books are those of one tenant, as the worker shows them.

@@ -18,7 +18,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
 )
 
@@ -182,8 +181,6 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	for _, v := range slices.Concat(help.Own, help.Catalog) {
 		require.Contains(t, string(page), "`"+v.Name+"`", "the table lacks a variable")
 	}
-	err = command(t.Context(), []string{"--port", "80"}, environment(nil), io.Discard)
-	require.Equal(t, 2, serve.ExitCode(err))
 }
 
 // A request that Cloud Run ends is answered by nobody, and the sender learns nothing of it.

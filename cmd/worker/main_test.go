@@ -20,7 +20,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/compose/worker"
-	"billhook/internal/platform/serve"
 	"billhook/internal/platform/telemetry"
 )
 
@@ -277,11 +276,4 @@ func TestAnInstanceIsNamedByItsRevision(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, "billhook-worker-00042-abc-1a2b3c4d", instanceOf("billhook-worker-00042-abc", "1a2b3c4d"))
 	require.Equal(t, "1a2b3c4d", instanceOf("", "1a2b3c4d"), "elsewhere than on Cloud Run")
-}
-
-func TestAnArgumentIsWrongUse(t *testing.T) {
-	t.Parallel()
-	err := command(t.Context(), []string{"serve"}, environment(nil), io.Discard)
-	require.ErrorContains(t, err, "--help lists them")
-	require.Equal(t, 2, serve.ExitCode(err))
 }

@@ -46,8 +46,7 @@ type Activity struct {
 	Orders        []orders.Order    `json:"orders" show:"Orders"`
 	Refunds       []payments.Refund `json:"refunds" show:"Refunds"`
 	Subscriptions []string          `json:"subscriptions" show:"Subscriptions" link:"subscriptions"`
-	// More names the lists of which there is more.
-	More []string `json:"more"`
+	More          []string          `json:"more"`
 
 	users []string
 }

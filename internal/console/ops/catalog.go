@@ -22,10 +22,9 @@ type Declared struct {
 	TasksPool string             `json:"tasks_pool" show:"Pool of the tasks"`
 	Queues    []DeclaredQueue    `json:"queues" show:"Queues"`
 	Contracts []DeclaredContract `json:"contracts" show:"Contracts"`
-	// Topics are those that no single queue has to itself.
-	Topics  []DeclaredTopic  `json:"topics" show:"Topics that no queue has to itself"`
-	Sources []DeclaredSource `json:"sources" show:"Sources of webhooks"`
-	Targets []DeclaredTarget `json:"targets" show:"Services that are called"`
+	Topics    []DeclaredTopic    `json:"topics" show:"Topics that no queue has to itself"`
+	Sources   []DeclaredSource   `json:"sources" show:"Sources of webhooks"`
+	Targets   []DeclaredTarget   `json:"targets" show:"Services that are called"`
 }
 
 // DeclaredQueue is a queue in short.
@@ -133,7 +132,6 @@ func contractInShort(c *contract.Contract) DeclaredContract {
 type QueueDeclaration struct {
 	DeclaredQueue
 
-	// Words say it, a sentence for each rule.
 	Words      []string   `json:"words"`
 	Takes      []Taken    `json:"takes" show:"What it takes"`
 	ProducedBy []Producer `json:"produced_by" show:"Who produces"`
@@ -163,10 +161,9 @@ const (
 type Producer struct {
 	Kind string `json:"kind" show:"Kind"`
 	// Name is that of the source or handler, or the door's path.
-	Name  string `json:"name" show:"Producer"`
-	Queue string `json:"queue,omitempty" show:"Handler of,less" link:"catalog/queues"`
-	To    string `json:"to" show:"For"`
-	// Types are the event types that a source sends, in its own words.
+	Name  string   `json:"name" show:"Producer"`
+	Queue string   `json:"queue,omitempty" show:"Handler of,less" link:"catalog/queues"`
+	To    string   `json:"to" show:"For"`
 	Types []string `json:"types,omitempty" show:"Event types,less"`
 }
 

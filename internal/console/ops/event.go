@@ -25,9 +25,8 @@ type Event struct {
 	Waiting     int               `json:"waiting"`
 	Conflicts   []Conflict        `json:"conflicts" show:"Conflicts"`
 	DeadLetters []deadletter.Item `json:"dead_letters" show:"Dead letters"`
-	// Log has the newest attempts, in their order.
-	Log    []dedupe.Attempt `json:"log"`
-	Places []Spot           `json:"places" show:"Waits"`
+	Log         []dedupe.Attempt  `json:"log"`
+	Places      []Spot            `json:"places" show:"Waits"`
 	// Emissions are the first of the Emitted, and what became of them.
 	Emissions []Emission `json:"emissions" show:"Emitted"`
 	History   []Step     `json:"history" show:"What happened"`
@@ -160,7 +159,6 @@ func (a Reads) event(ctx context.Context, _ audit.Author, in EventOf) (Event, er
 	return event, nil
 }
 
-// waits fills the line of an event that has no record from its message.
 func (e *Event) waits(kept lane.Kept) {
 	attributes := kept.Message.Attributes
 	e.Status, e.EventType, e.Action = Waits, attributes["event_type"], attributes["event_type"]

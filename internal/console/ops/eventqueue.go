@@ -174,10 +174,9 @@ func (a *API) deadEvents(ctx context.Context, _ audit.Author, in listDeadEvents)
 
 // Retried is what became of a retry.
 type Retried struct {
-	ID      string `json:"id"`
-	EventID string `json:"eventId"`
-	Queue   string `json:"queue"`
-	// Operation is the replay, which /v1/ops/operations/{id} shows.
+	ID        string              `json:"id"`
+	EventID   string              `json:"eventId"`
+	Queue     string              `json:"queue"`
 	Operation string              `json:"operation"`
 	Progress  deadletter.Progress `json:"progress"`
 	// Replayed: the message is on its way to its queue, with all its attempts.

@@ -49,7 +49,6 @@ const (
 
 // Search is what an id leads to.
 type Search struct {
-	// Query is the id, without what was pasted around it.
 	Query string `json:"query" show:"Id"`
 	// Items are what it leads to, each once, in the order of what was looked through.
 	Items  []Found  `json:"items" show:"Found"`
@@ -92,8 +91,7 @@ func (f Found) path() string {
 
 // Looked is one place that was looked through.
 type Looked struct {
-	Kind Kind `json:"kind"`
-	// How is by what it was looked for, such as correlation id.
+	Kind  Kind   `json:"kind"`
 	How   string `json:"how"`
 	Found int    `json:"found"`
 	More  bool   `json:"more"`

@@ -23,7 +23,6 @@ type cell struct {
 
 const maxBlock = 12 << 10
 
-// cellOf is the value of a column, with the page that it leads to.
 func cellOf(c console.Column, of any, tenant string) cell {
 	v := c.Value(of)
 	made := cell{Label: c.Label, Text: c.Text(of), Block: c.Block}

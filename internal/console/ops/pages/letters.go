@@ -163,8 +163,7 @@ type operation struct {
 	// Own: who looks has begun it, and so cannot reject it. Refusal is why they cannot approve it; nil: they can.
 	Own     bool
 	Refusal error
-	// Live: something is still to come of it.
-	Live bool
+	Live    bool
 	// Would is what an approval would touch, made anew.
 	Would would
 }
@@ -180,7 +179,6 @@ func (p *Pages) operation(v *visit) (any, error) {
 	return view, err
 }
 
-// shownOperation is the operation of the address, with what it says of itself.
 func (p *Pages) shownOperation(v *visit) (view operation, err error) {
 	if view.Operation, err = look[deadletter.Operation](p, v, "operations show"); err != nil {
 		return view, err

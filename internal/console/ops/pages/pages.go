@@ -125,7 +125,6 @@ type visit struct {
 	ctx     context.Context //nolint:containedctx // It lives as long as the request.
 	skipped *ops.Skipped
 	now     time.Time
-	// problem is why a change was refused.
 	problem *serve.Problem
 }
 

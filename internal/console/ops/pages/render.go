@@ -166,7 +166,6 @@ func grouped(text string) string {
 	return strings.TrimSuffix(text, digits) + whole + digits[end:]
 }
 
-// integer is number for templates, which have whole numbers of any type.
 func integer(n any) string { return number(reflect.Indirect(reflect.ValueOf(n)).Int()) }
 
 // href is an address with each argument escaped into its place, for pages and for the API.

@@ -29,6 +29,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/compose/operations"
 	"billhook/internal/console"
 	"billhook/internal/console/ops"
 	"billhook/internal/console/ops/pages"
@@ -299,7 +300,8 @@ func (s *shop) links(t *testing.T) {
 func (s *shop) routes(t *testing.T) (all []string) {
 	t.Helper()
 	site, err := pages.New(pages.Config{
-		Guard: func(next http.Handler) http.Handler { return next }, Catalog: s.catalog, Now: time.Now,
+		Declared: operations.All(operations.Apps{}),
+		Guard:    func(next http.Handler) http.Handler { return next }, Catalog: s.catalog, Now: time.Now,
 		Sessions: ops.NewSessions(ops.Access{}, nil, slog.New(slog.DiscardHandler), time.Now),
 	})
 	require.NoError(t, err)
@@ -336,6 +338,7 @@ func (s *shop) subjects(t *testing.T) map[string][]string {
 		"/ops/accounts/{":          {string(ledger.UserPoints(buyer))},
 		"/ops/customers/{":         {buyersCustomer},
 		"/ops/subscriptions/{":     {usageOf},
+		"/ops/usage/{":             {usageOf},
 		"/ops/orders/{":            {shopOrder},
 		"/ops/refunds/{":           {payment},
 		"/ops/journal/entries/{":   {entries.Items[0].ID},
@@ -366,7 +369,7 @@ func (s *shop) addresses(t *testing.T) (all []address) {
 		"/ops/events":       {"status=DEAD_LETTERED", "event_id=" + event},
 	}
 	// These show nothing without a question.
-	onlyAsked := map[string]string{"/ops/dead-letters/-/replay": orders, "/ops/dead-letters/-/discard": orders, "/ops/dead-letters/-/complete": orders}
+	onlyAsked := map[string]string{"/ops/dead-letters/preview": orders, "/ops/dead-letters/-/replay": orders, "/ops/dead-letters/-/discard": orders, "/ops/dead-letters/-/complete": orders}
 	subjects := s.subjects(t)
 	for _, route := range s.routes(t) {
 		name := strings.Trim(strings.NewReplacer("/", "-", "{", "", "}", "").Replace(strings.TrimPrefix(route, "/ops")), "-")
@@ -386,6 +389,7 @@ func (s *shop) addresses(t *testing.T) (all []address) {
 			all = append(all, address{name: name, path: route})
 		case behind != "": // what can be done with one of them
 			require.NotContains(t, behind, "{")
+			require.NotEmpty(t, ids, "subjects has no example for %s", route)
 			ids = ids[:1]
 		}
 		for i, question := range questions[route] {

@@ -65,7 +65,7 @@ func (p *program) dlqAct(kind deadletter.Kind) *cobra.Command {
 	}
 	a.required(command)
 	if kind == deadletter.Replay {
-		a.patience.flags(command)
+		a.flags(command)
 		command.Flags().Int64Var(&rate, "rate", deadletter.Rate, "how many a second, at most")
 		command.Flags().BoolVar(&force, "force", false, "also those that were replayed too often")
 	}
@@ -92,7 +92,7 @@ func (p *program) approve() *cobra.Command {
 			})
 		},
 	}
-	a.patience.flags(command)
+	a.flags(command)
 	return a.required(command)
 }
 
@@ -115,7 +115,7 @@ func (p *program) runOperation() *cobra.Command {
 			return p.follow(ctx, worker, a, op, seen)
 		},
 	}
-	a.patience.flags(command)
+	a.flags(command)
 	return command
 }
 

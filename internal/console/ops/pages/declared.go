@@ -58,7 +58,7 @@ func (p *Pages) beside(o console.Operation) bool {
 func pageOf(o console.Operation) string {
 	pattern := strings.TrimPrefix(o.Pattern, "/v1")
 	if o.Needs != console.Look && !strings.Contains(pattern, "{") {
-		return pattern + "/-/" + o.Verb()
+		return strings.TrimSuffix(pattern, "/"+o.Verb()) + "/-/" + o.Verb()
 	}
 	if o.Needs != console.Look && !strings.HasSuffix(pattern, "/"+o.Verb()) {
 		pattern += "/" + o.Verb()

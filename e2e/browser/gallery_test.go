@@ -231,8 +231,8 @@ func (p *tab) searches(s *shop) {
 	p.t.Helper()
 	for prefix, ids := range s.subjects(p.t) {
 		kind := strings.Trim(strings.TrimPrefix(strings.TrimSuffix(prefix, "{"), "/ops/"), "/")
-		if slices.Contains([]string{"queues", "catalog/queues", "catalog/contracts", "journal/periods", "stock"}, kind) {
-			continue // these have names
+		if slices.Contains([]string{"queues", "catalog/queues", "catalog/contracts", "journal/periods", "stock", "usage"}, kind) {
+			continue // these have names, or one that something else has
 		}
 		p.search(ids[len(ids)-1], "/ops/"+kind+"/"+ids[len(ids)-1])
 	}

@@ -211,7 +211,7 @@ func TestAnEventIsOneStoryInTheOrderOfTime(t *testing.T) {
 	text, at := shown(body), 0
 	for _, step := range []string{
 		"COMPLETED It is processed at 2026-11-22 12:00:21 UTC , after 1 attempt: credited.", "kept until 2026-11-22 12:00:09 UTC , in the line of ordering key u1 behind event e0 Event",
-		"received and verified", "published", "deliveries 1 to 2 of message 17", "dead_lettered attempt 1, delivery 3, instance i1: dead_lettered unknown_product after 12ms, trace 0af7 Trace",
+		"received and verified", "published", "deliveries 1 to 2 of message 17", "dead lettered attempt 1, delivery 3, instance i1: dead_lettered unknown_product after 12ms, trace 0af7 Trace",
 		"dead-lettered as d1: unknown_product Dead letter", "replayed by ada, operation op1: mended", "processed attempt 1, instance i2: processed after 2s", "the replay ended: processed",
 		"credit x~0: debit points:issued:o1 1000 points; credit points:user:u1 1000 points; points:user:u1 had 30 before, and 1030 points after Entry",
 		"refund.done to q2, event m1: processed Event", "mail.sent to mails, event m2: waits in the outbox", "Ordering key u1",

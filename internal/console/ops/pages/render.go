@@ -81,6 +81,9 @@ func below(address, entry string) bool {
 	return address == entry || (entry != "/ops/" && strings.HasPrefix(address, entry+"/"))
 }
 
+// words is a state as people read it.
+func words(state any) string { return strings.ReplaceAll(fmt.Sprint(state), "_", " ") }
+
 // tone is how a word for a state is coloured: ok, busy, warn, bad or mute. Its word says the same.
 func tone(state any) string {
 	switch strings.ToLower(fmt.Sprint(state)) {
@@ -125,7 +128,7 @@ var parse = sync.OnceValues(func() (map[string]*template.Template, error) {
 
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"static": static, "below": below, "when": when, "timed": timed, "iso": iso, "number": integer, "href": href, "of": of, "params": with, "tone": tone,
+		"static": static, "below": below, "when": when, "timed": timed, "iso": iso, "number": integer, "href": href, "of": of, "params": with, "tone": tone, "words": words,
 		"lastMonth": lastMonth, "decimal": decimal,
 		"verb": func(kind deadletter.Kind) string { return verbs[kind] },
 	}

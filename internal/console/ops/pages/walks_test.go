@@ -145,7 +145,7 @@ var walks = map[string]struct {
 			"of target", "3 in, 3 out, 0 % failed", `aria-label="24 hours: about 3 in, 3 out, 0 % of attempts failed`, "M161 40v-40h6v40z", "!style=", `href="/ops/queues/{well}"`,
 		}},
 		{asks: "/ops/queues/{failing}", says: []string{
-			"breaker_open", "callee_failed_503", "1234 ms", "1 attempts failed and follow again; 100 % of the attempts failed", "/ops/queues/{failing}/pause",
+			"breaker open", "callee_failed_503", "1234 ms", "1 attempts failed and follow again; 100 % of the attempts failed", "/ops/queues/{failing}/pause",
 		}},
 		{asks: "/ops/queues/{queue}", says: []string{"product_unknown"}},
 		{asks: "/ops/queues/nobody", status: 404},

@@ -131,6 +131,7 @@ func photograph(p *tab) []string {
 
 // readme takes the README's pictures.
 func (p *tab) readme(t *testing.T) {
+	require.NoError(t, os.MkdirAll(*into, 0o750))
 	for file, one := range map[string]struct {
 		path, scheme string
 		size         size

@@ -114,20 +114,24 @@ func (ws *workers) schedule(ctx context.Context, every time.Duration) {
 // comes too often comes before they have stopped. It returns how many lanes waited at most.
 func (ws *workers) settle(r *run, documents store.Store, done func() bool) (lanes int) {
 	for {
-		before, waiting := done(), 0
+		before, waiting, entries := done(), 0, int64(0)
 		for _, kind := range []lane.Kind{lane.Outbox, lane.Delayed} {
 			page, err := documents.Query(r.ctx, store.Query{Collection: kind.Lanes(), Limit: store.MaxPage})
 			r.must(err)
 			waiting += len(page.Documents)
+			page, err = documents.Query(r.ctx, store.Query{Collection: kind.Entries(), Count: true, Limit: store.MaxPage})
+			r.must(err)
+			entries += page.Count
 		}
-		// A message leaves its lane after it was published, and is acknowledged after it was put into one.
-		if before && waiting == 0 && done() {
+		// A message leaves its lane after it was published, and is acknowledged after it was put into one. A lane without
+		// a message may be left until it expires.
+		if before && entries == 0 && done() {
 			break
 		}
 		lanes = max(lanes, waiting)
 		ws.relay(r.ctx)
 		if !e2e.Wait(r.ctx, 500*time.Millisecond) {
-			r.Fatalf("not everything was handled, and %d lanes wait: %w", waiting, r.ctx.Err())
+			r.Fatalf("not everything was handled: %d lanes with %d messages wait, all else is done: %t: %w", waiting, entries, before, r.ctx.Err())
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()

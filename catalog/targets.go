@@ -199,7 +199,8 @@ func (r *reader) checkLimits(place string, t Target) {
 // checkPosts checks posts and batch of a queue; posts are those of the queues before.
 func (r *reader) checkPosts(place string, q Queue, c *Catalog, posts map[string]Post) {
 	shortest := q.HandlerTimeout
-	for eventType, h := range q.Handlers {
+	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) { // the first entry of a path is what the others are held to
+		h := q.Handlers[eventType]
 		shortest = min(shortest, h.Timeout)
 		require := r.requirer(place)
 		for i, name := range h.Calls {
@@ -225,7 +226,9 @@ func (r *reader) checkPosts(place string, q Queue, c *Catalog, posts map[string]
 		require(form == Single || h.Post.Reconcile == "", path+".reconcile", "a batch is not asked about: the target applies the same line once")
 		other, twice := posts[h.Name]
 		require(!twice || other == h.Post, path+".reconcile", "must be the same in every entry that posts to this path, and so must the form")
-		posts[h.Name] = h.Post
+		if !twice {
+			posts[h.Name] = h.Post
+		}
 	}
 	b, require := q.Batch, r.requirer(place)
 	require(b == (Batch{}) || (2 <= b.Size && b.Size <= q.Concurrency), "batch.size", "must be 2 to concurrency: what is not handled at once cannot be gathered")

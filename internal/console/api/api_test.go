@@ -310,6 +310,21 @@ func TestAChangeWithAKeyIsMadeOnce(t *testing.T) {
 	at = at.Add(time.Hour)
 	asks("k4", "/v1/shelves/a", "outcome_unknown", false)
 	require.Equal(t, 6, made)
+	kept, err := documents.Query(t.Context(), store.Query{Collection: api.RequestsCollection, Count: true, Limit: 100})
+	require.NoError(t, err)
+	trial := console.NewCatalog([]console.Operation{console.New(console.Row{Name: "shelves try", Path: "POST /v1/shelves/{id}", Summary: "Try a shelf", Needs: console.Act},
+		func(_ context.Context, _ audit.Author, in shelfOf) (shelf, error) { return shelf{ID: in.ID}, nil })})
+	s := &api.Server{Catalog: trial, Log: slog.New(slog.DiscardHandler), Author: func(context.Context) audit.Author { return ada }, Now: func() time.Time { return at }, Store: documents}
+	router := chi.NewRouter()
+	s.Routes(router)
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "/v1/shelves/a", http.NoBody)
+	r.Header.Set("Idempotency-Key", "k9")
+	w := httptest.NewRecorder()
+	router.ServeHTTP(w, r)
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	after, err := documents.Query(t.Context(), store.Query{Collection: api.RequestsCollection, Count: true, Limit: 100})
+	require.NoError(t, err)
+	require.Equal(t, kept.Count, after.Count, "what is no change writes nothing")
 }
 
 func TestARowThatCannotBeServedStopsTheProcess(t *testing.T) {

@@ -40,7 +40,7 @@ func (s *Server) OpenAPI() map[string]any {
 				required = append(required, f.Name)
 			}
 		}
-		if o.Needs != console.Look {
+		if o.Needs >= console.Reason {
 			parameters = append(parameters, map[string]any{
 				"name": headerKey, "in": "header", "required": false, "schema": map[string]any{"type": "string"},
 				"description": "Names the change: sent again with the same key, it is done once and answered as before, for 24 hours.",

@@ -55,9 +55,9 @@ type change struct {
 }
 
 // begin names a change of a caller for its first request. Of a later one it returns the answer, or the *serve.Problem
-// that says why there is none. A change without a name is nil.
+// that says why there is none. It is nil where there is no name, and for what is no change: a trial writes nothing.
 func (s *Server) begin(ctx context.Context, o console.Operation, in console.Input, key string) (_ *request, answer string, err error) {
-	if key == "" || o.Needs == console.Look {
+	if key == "" || o.Needs < console.Reason {
 		return nil, "", nil
 	}
 	if !pii.ID.Valid(key) {

@@ -7,7 +7,7 @@ var examples = map[string]string{
 	"doctor":             "billhook doctor --canary --webhook https://webhook.example.com",
 	"catalog print":      "billhook catalog print | jq '.queues[].id'",
 	"import redis":       "REDIS_URL=redis://127.0.0.1:6379 billhook import redis <queue> --dry-run",
-	"import rabbitmq":    "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook import rabbitmq <queue>=<name of old> --rate 50 --yes",
+	"import rabbitmq":    "RABBITMQ_URL=amqp://127.0.0.1:5672 billhook import rabbitmq <queue>=<old name> --rate 50 --yes",
 	"import postgres":    "DATABASE_URL=postgres://127.0.0.1/billing billhook import postgres --table event_queue --dry-run",
 	"queues rates":       "billhook queues rates --queue <queue> --days 30",
 	"events ls":          "billhook events ls --queue <queue> --status FAILED --since 36h",

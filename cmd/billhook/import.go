@@ -21,7 +21,7 @@ import (
 
 type drain struct {
 	p *program
-	// from is the address of the system of old, and table that of a Postgres queue.
+	// from is the address of the old system, and table that of a Postgres queue.
 	from, table  string
 	webhook      string
 	eventType    string
@@ -46,7 +46,7 @@ func (p *program) importCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "import",
 		Short: "Move what waits in Redis lists, RabbitMQ queues or a Postgres queue to the webhook service, and remove what it accepts",
-		Long: "A message is removed from the system of old when the webhook service has accepted it. What it refuses stays where it was, and\n" +
+		Long: "A message is removed from the old system when the webhook service has accepted it. What it refuses stays where it was, and\n" +
 			"is listed with the reason. An import that was cut off is started again: nothing is lost, and what is sent once more\n" +
 			"has the event id that it had before. Each prints what it would move, by queue and type, and asks.",
 	}
@@ -69,7 +69,7 @@ func (p *program) importFrom(system, variable, short string, open func(context.C
 	d := &drain{p: p}
 	command := &cobra.Command{Use: system, Short: short, Args: cobra.NoArgs}
 	if system != "postgres" {
-		command.Use += " [queue[=name of old]...]"
+		command.Use += " [queue[=old name]...]"
 		command.Long = "Without a queue it looks for each queue of the catalog under its alias.\n"
 		command.Args = cobra.ArbitraryArgs
 	}
@@ -95,7 +95,7 @@ func (p *program) importFrom(system, variable, short string, open func(context.C
 		return errors.Join(err, source.Release(context.WithoutCancel(ctx)))
 	}
 	flags := command.Flags()
-	flags.StringVar(&d.from, "from", "", "the address of the system of old, with its password; better in "+variable)
+	flags.StringVar(&d.from, "from", "", "the address of the old system, with its password; better in "+variable)
 	p.webhookFlag(command, &d.webhook)
 	flags.StringVar(&d.eventType, "type", "", "the event type of messages that do not say theirs")
 	flags.StringArrayVar(&d.members, "member", nil, "rename a member of each message's content: old=new; old= leaves it out")
@@ -113,7 +113,7 @@ func (p *program) importFrom(system, variable, short string, open func(context.C
 	return command
 }
 
-// namesOf reads the arguments. A queue that is named without its name of old has it by its alias.
+// namesOf reads the arguments. A queue that is named without its old name has it by its alias.
 func namesOf(c *catalog.Catalog, args []string) (names []importer.Name, err error) {
 	for _, arg := range args {
 		name, old, _ := strings.Cut(arg, "=")
@@ -124,7 +124,7 @@ func namesOf(c *catalog.Catalog, args []string) (names []importer.Name, err erro
 		case !q.Enabled:
 			return nil, usageError(fmt.Sprintf("the queue %s is not enabled", q.ID))
 		case cmp.Or(old, q.Alias) == "":
-			return nil, usageError(fmt.Sprintf("the queue %s had no name before: say %s=<name of old>", q.ID, q.ID))
+			return nil, usageError(fmt.Sprintf("the queue %s had no name before: say %s=<old name>", q.ID, q.ID))
 		}
 		names = append(names, importer.Name{Queue: q.ID, Source: cmp.Or(old, q.Alias)})
 	}
@@ -217,7 +217,7 @@ func (d *drain) look(ctx context.Context, c *catalog.Catalog, compose importer.C
 	for _, m := range messages {
 		f.Types[compose.TypeOf(c, m)]++
 	}
-	d.p.table([]string{"NAME OF OLD", "PART", "MESSAGES", "WHAT BECOMES OF THEM"}, rows, nil)
+	d.p.table([]string{"OLD NAME", "PART", "MESSAGES", "WHAT BECOMES OF THEM"}, rows, nil)
 	d.p.printf("%d would be moved, %d stay. The first %d by type: %s\n", f.Moved, f.Stays, f.Sample, formatCounts(f.Types))
 	return f, nil
 }

@@ -81,7 +81,7 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 
 	for argument, want := range map[string]string{
 		"nobody": `the catalog has no queue "nobody"`, "orders-process": "the queue orders-process is not enabled",
-		"paynow-events": "the queue paynow-events had no name before: say paynow-events=<name of old>",
+		"paynow-events": "the queue paynow-events had no name before: say paynow-events=<old name>",
 	} {
 		_, err = run("", argument)
 		require.ErrorContains(t, err, want)

@@ -29,7 +29,7 @@ var networks = [...]network{
 	{3000, 3059, of14 | of16}, {3095, 3095, of14 | of16}, // Diners Club
 	{3600, 3699, of14}, {3800, 3999, of14}, // the same
 	{3528, 3589, of16},                     // JCB, RuPay
-	{1800, 1800, of15}, {2131, 2131, of15}, // JCB of old
+	{1800, 1800, of15}, {2131, 2131, of15}, // older JCB
 	{6000, 6999, of16 | of19},                            // Discover, UnionPay, Maestro, RuPay, Elo
 	{5000, 5099, of16 | of19}, {5600, 5899, of16 | of19}, // Maestro, Elo, Verve
 	{5018, 5018, short}, {5020, 5020, short}, {5038, 5038, short}, {5600, 5899, of12},

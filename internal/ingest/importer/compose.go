@@ -18,7 +18,7 @@ import (
 	"billhook/internal/pii"
 )
 
-// Composer says how messages of old are changed on their way.
+// Composer says how old messages are changed on their way.
 type Composer struct {
 	// Type is that of messages that do not say theirs; empty: their queue must have one type alone.
 	Type string
@@ -26,7 +26,7 @@ type Composer struct {
 	Members map[string]string
 }
 
-// misfit is why a message of old is nothing that the door takes.
+// misfit is why an old message is nothing that the door takes.
 type misfit struct{ code, detail string }
 
 func (m *misfit) Error() string { return m.code }
@@ -46,7 +46,7 @@ func (c Composer) item(known *catalog.Catalog, m Message, now time.Time) (item I
 	}
 	shape, ok := shapes[q.Contract]
 	if !ok {
-		return item, "", unfit("contract_unsupported", "messages of old have no way to this queue: a provider's webhooks fill it")
+		return item, "", unfit("contract_unsupported", "old messages have no way to this queue: a provider's webhooks fill it")
 	}
 	data := m.Body
 	if m.Content {
@@ -132,7 +132,7 @@ var shapes = map[string]shape{
 func (m Message) tried(said int) int {
 	tried := max(said, m.Attempts)
 	switch m.Part {
-	case Claimed: // The attempt that claimed it counts, as it did for the sweepers of old.
+	case Claimed: // The attempt that claimed it counts, as it did for the old sweepers.
 		return tried + 1
 	case Failed:
 		return 0

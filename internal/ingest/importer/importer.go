@@ -15,7 +15,7 @@ import (
 	"billhook/catalog"
 )
 
-// Part is the place of a message within its queue of old.
+// Part is the place of a message within its old queue.
 type Part string
 
 // The parts.
@@ -30,7 +30,7 @@ const (
 	Failed Part = "failed"
 )
 
-// Message is a message of old.
+// Message is an old message.
 type Message struct {
 	// Source is the list, queue or table that has the message, and Handle how it finds it again.
 	Source, Handle string
@@ -53,7 +53,7 @@ type Message struct {
 	Odd string
 }
 
-// Place counts the messages in one part of a queue of old.
+// Place counts the messages in one part of an old queue.
 type Place struct {
 	// Queue is the catalog's. Name is that of the list, the queue or the rows.
 	Queue string `json:"queue"`
@@ -64,7 +64,7 @@ type Place struct {
 	Left string `json:"left,omitempty"`
 }
 
-// Source is a queue system of old.
+// Source is a queue old system.
 type Source interface {
 	// Look counts what there is, and returns up to sample of what would be moved. It changes nothing.
 	Look(ctx context.Context, sample int) ([]Place, []Message, error)

@@ -34,7 +34,7 @@ type Redis struct {
 
 var _ Source = (*Redis)(nil)
 
-// list is a list of old and the queue that takes its messages.
+// list is an old list and the queue that takes its messages.
 type list struct {
 	queue, name string
 	parts       []Part
@@ -44,7 +44,7 @@ type list struct {
 	refused []string
 }
 
-// Name says which queue of the catalog takes the messages of which list or queue of old.
+// Name says which queue of the catalog takes the messages of which list or old queue.
 type Name struct {
 	Queue, Source string
 	// Left is why nothing is taken from it; empty: it is drained.

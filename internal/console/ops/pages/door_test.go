@@ -88,7 +88,7 @@ func TestAChangeThatAnotherSiteSendsIsNotMade(t *testing.T) {
 	for name, header := range map[string]http.Header{
 		"another site":            {"Sec-Fetch-Site": {"cross-site"}},
 		"another port":            {"Sec-Fetch-Site": {"same-site"}},
-		"another site, of old":    {"Origin": {"http://evil.example"}},
+		"another site, by Origin": {"Origin": {"http://evil.example"}},
 		"a page without a name":   {"Origin": {"null"}},
 		"nobody says where from":  {},
 		"a name that leads here":  {"Host": {"rebound.example"}, "Origin": {"http://rebound.example"}},

@@ -50,7 +50,7 @@ func (p *program) client(server string) client {
 // skipped says what a list leaves out, beside a JSON document and not in it.
 func (p *program) skipped(what string) {
 	to := p.stdout
-	if p.asJSON {
+	if p.asJSON || p.asCSV {
 		to = os.Stderr
 	}
 	_, _ = fmt.Fprintf(to, "Documents that cannot be read are left out. %s\n", what)

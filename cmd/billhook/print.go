@@ -117,8 +117,8 @@ func (p *program) confirm(from io.Reader, yes bool, word, do string) error {
 	if yes {
 		return nil
 	}
-	if p.asJSON {
-		return usageError("--yes: with --json nobody can be asked, so give it too")
+	if p.asJSON || p.asCSV {
+		return usageError("--yes: with --json or -o csv nobody can be asked, so give it too")
 	}
 	p.printf("Type %s to %s: ", word, do)
 	line, _ := bufio.NewReader(from).ReadString('\n') // end of input is a no

@@ -74,6 +74,11 @@ func TestAListIsPrintedAsItIsAskedForAndAgainAndAgain(t *testing.T) {
 		play(t, nil, server, []step{{line: "stock ls " + as, want: want}})
 	}
 	play(t, nil, server, []step{{line: "stock ls -o yaml", fails: "--output"}})
+	stock := listen(t, answering(`{"product_id":"hat","tenant":"default","available":7}`))
+	play(t, nil, stock, []step{
+		{line: "stock set hat --available 7 --why counted -o csv", typed: "hat\n", fails: "--yes"},
+		{line: "stock set hat --available 7 --why counted -o csv --yes", want: "\nPRODUCT,AVAILABLE,RESERVED,SOLD\nhat,7,0,0\n"},
+	})
 	ctx, stop := context.WithCancel(t.Context())
 	var out strings.Builder
 	p, err := newProgram(func(string) string { return "" }, &out)

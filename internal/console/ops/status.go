@@ -154,8 +154,8 @@ func (a Reads) status(ctx context.Context, _ audit.Author, _ struct{}) (Status, 
 	for _, one := range seen.Services {
 		found.Services = append(found.Services, ServiceStatus{Service: one})
 	}
-	for _, one := range seen.Doors {
-		version, catalog := serve.ReleaseOf(one.Release)
+	for _, one := range seen.Releases {
+		version, catalog := serve.ReleaseOf(one.Name)
 		found.Services = append(found.Services, ServiceStatus{Service: rates.Service{Name: door, Version: version, Catalog: catalog, SeenAt: one.SeenAt}})
 	}
 	slices.SortStableFunc(found.Services, func(a, b ServiceStatus) int { return b.SeenAt.Compare(a.SeenAt) })

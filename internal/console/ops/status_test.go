@@ -88,7 +88,7 @@ func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
 					Store: r.store, Now: func() time.Time { return at.Add(-of.ago) }, Breakers: func() []rates.Breaker { return nil },
 					Self: rates.Service{Name: "worker", Instance: instance, Version: "v1.4.0", Catalog: of.hash, StartedAt: at.Add(-time.Hour)},
 				})
-				recorder.Door(of.door)
+				recorder.Release(of.door)
 				recorder.Arrived("orders")
 				require.NoError(t, recorder.Flush(t.Context()))
 			}

@@ -105,7 +105,7 @@ func (s *Service) decode(q *queue, e envelope) *delivery {
 	if at, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrDoorReceived]); err == nil {
 		d.record.DoorReceivedAt = at
 		if s.config.Now().Sub(at) < rates.GoodFor { // what comes late tells of a webhook service that may be gone
-			s.config.Rates.Door(attributes[contract.AttrDoorRelease])
+			s.config.Rates.Release(attributes[contract.AttrDoorRelease])
 		}
 	}
 	d.lane.Queue, d.lane.Tenant = q.ID, d.record.Tenant

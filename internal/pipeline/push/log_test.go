@@ -165,8 +165,8 @@ func TestDeliveriesAreCountedByWhatBecameOfThem(t *testing.T) {
 	now, err := rates.Recent(t.Context(), r.db, r.config.Now())
 	require.NoError(t, err)
 	require.Equal(t, rates.Counts{In: 2, Processed: 1, Other: 1, Dead: 1, Failed: 1}, now.Queues["orders"])
-	require.Len(t, now.Doors, 1)
-	require.Equal(t, "v2:1a2b3c4d", now.Doors[0].Release)
+	require.Len(t, now.Releases, 1)
+	require.Equal(t, "v2:1a2b3c4d", now.Releases[0].Name)
 	page := httptest.NewRecorder()
 	r.config.Metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 	for _, want := range []string{

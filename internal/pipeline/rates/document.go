@@ -11,86 +11,48 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// document is one shard of a bucket. A day has queues alone.
+// document is one shard of a bucket, and what an instance has counted of one. A day has queues alone.
 type document struct {
-	// Queues has the Counts of each queue, Targets a target of each name, Services an instance of each
-	// name, Doors a Door of each release.
-	Queues   map[string]any `store:"queues"`
-	Targets  map[string]any `store:"targets,omitzero"`
-	Services map[string]any `store:"services,omitzero"`
-	Doors    map[string]any `store:"doors,omitzero"`
-	ExpireAt time.Time      `store:"expire_at"`
-}
-
-type target struct {
-	// Answers has a number for each class.
-	Answers map[string]any `store:"answers"`
-	// Last are the last answers, the newest first.
-	Last []Answer `store:"last,omitzero"`
+	Queues   map[string]Counts   `store:"queues"`
+	Targets  map[string]Target   `store:"targets,omitzero"`
+	Services map[string]instance `store:"services,omitzero"` // by their names
+	Releases map[string]Release  `store:"doors,omitzero"`    // of the webhook service
+	ExpireAt time.Time           `store:"expire_at"`
 }
 
 type instance struct {
 	Service `store:",inline"`
 
-	// Breakers has a Breaker for each target whose breaker is not closed.
-	Breakers map[string]any `store:"breakers,omitzero"`
+	// Breakers are those that are not closed, by their targets.
+	Breakers map[string]Breaker `store:"breakers,omitzero"`
 	// Flushes is the number of the last batch of the instance that the document has counted.
 	Flushes int64 `store:"flushes"`
 }
 
 // documentOf reads a document. What is not readable is as good as not counted.
 func documentOf(fields map[string]any) document {
-	var d document
+	d := document{Queues: map[string]Counts{}, Targets: map[string]Target{}, Services: map[string]instance{}, Releases: map[string]Release{}}
 	_ = store.Decode(fields, &d) // requires nothing
 	return d
 }
 
-// field reads one value of a map of a document; the zero value where there is none.
-func field[T any](values map[string]any, name string) T {
-	var value T
-	fields, _ := values[name].(map[string]any)
-	_ = store.Decode(fields, &value) // requires nothing
-	return value
-}
-
-func (d *document) add(b *batch) {
-	if d.Queues == nil {
-		d.Queues = map[string]any{}
-	}
-	for queue, counts := range b.queues {
-		sum := field[Counts](d.Queues, queue).Plus(*counts)
-		d.Queues[queue] = store.Encode(&sum)
+func (d *document) count(queues map[string]Counts) {
+	for queue, counts := range queues {
+		d.Queues[queue] = d.Queues[queue].Plus(counts)
 	}
 }
 
-// tell adds the rest of what a batch has: answers, the instance itself, and the doors.
-func (d *document) tell(b *batch, self instance) {
-	for _, of := range []*map[string]any{&d.Targets, &d.Services, &d.Doors} {
-		if *of == nil {
-			*of = map[string]any{}
+// add adds all but instances.
+func (d *document) add(other document) {
+	d.count(other.Queues)
+	for name, t := range other.Targets {
+		d.Targets[name] = d.Targets[name].plus(name, t)
+	}
+	for name, seen := range other.Releases {
+		if seen.SeenAt.After(d.Releases[name].SeenAt) {
+			d.Releases[name] = seen
 		}
 	}
-	for name, told := range b.targets {
-		t := field[target](d.Targets, name)
-		if t.Answers == nil {
-			t.Answers = map[string]any{}
-		}
-		for class, n := range told.classes {
-			before, _ := t.Answers[class].(int64)
-			t.Answers[class] = before + n
-		}
-		t.Last = newest(append(t.Last, told.last...))
-		d.Targets[name] = store.Encode(&t)
-	}
-	d.Services[self.Instance] = store.Encode(&self)
-	keepNewest(d.Services, maxInstances)
-	for release, at := range b.doors {
-		if door := field[Door](d.Doors, release); at.After(door.SeenAt) {
-			door.SeenAt = at
-			d.Doors[release] = map[string]any{"seen_at": at.UTC().Truncate(time.Microsecond)}
-		}
-	}
-	keepNewest(d.Doors, maxDoors)
 }
 
 func newest(all []Answer) []Answer {
@@ -98,13 +60,15 @@ func newest(all []Answer) []Answer {
 	return all[:min(len(all), answers)]
 }
 
-func keepNewest(values map[string]any, most int) {
-	seen := func(name string) time.Time {
-		fields, _ := values[name].(map[string]any)
-		at, _ := fields["seen_at"].(time.Time)
-		return at
-	}
-	names := slices.SortedFunc(maps.Keys(values), func(a, b string) int { return cmp.Or(seen(b).Compare(seen(a)), cmp.Compare(a, b)) })
+// newestFirst are the names of what was seen, the last first.
+func newestFirst[T any](values map[string]T, seen func(T) time.Time) []string {
+	return slices.SortedFunc(maps.Keys(values), func(a, b string) int {
+		return cmp.Or(seen(values[b]).Compare(seen(values[a])), cmp.Compare(a, b))
+	})
+}
+
+func keepNewest[T any](values map[string]T, most int, seen func(T) time.Time) {
+	names := newestFirst(values, seen)
 	for _, name := range names[min(len(names), most):] {
 		delete(values, name)
 	}
@@ -123,18 +87,18 @@ type Now struct {
 	Queues map[string]Counts
 	// Targets has what each target answered in this hour and the one before.
 	Targets map[string]Target
-	// Services are the instances, the one seen last first, and Doors the releases of the doors.
+	// Services are the instances, and Releases those of the webhook service, the one seen last first.
 	Services []Service
-	Doors    []Door
+	Releases []Release
 }
 
 // Target is what a target answered, and how its breakers stand.
 type Target struct {
 	Name string `json:"name"`
 	// Answers has the number of answers of each class: 2xx to 5xx, not_known, and none.
-	Answers map[string]int64 `json:"answers"`
+	Answers map[string]int64 `json:"answers" store:"answers"`
 	// Last are the last answers, the newest first.
-	Last []Answer `json:"last"`
+	Last []Answer `json:"last" store:"last,omitzero"`
 	// Open are the breakers that are not closed, by the instance that has them. Each instance has its
 	// own, and one that was not seen for GoodFor is left out. Instances is how many were seen.
 	Open      []OpenBreaker `json:"open"`
@@ -154,80 +118,66 @@ func Recent(ctx context.Context, from store.Querier, now time.Time) (Now, error)
 	if err != nil {
 		return Now{}, err
 	}
-	found := Now{Queues: map[string]Counts{}, Targets: map[string]Target{}}
-	services, doors, breakers := map[string]Service{}, map[string]Door{}, map[string][]OpenBreaker{}
+	all := documentOf(nil)
 	for _, doc := range page {
 		d := documentOf(doc.Fields)
-		at, _ := Hour.parse(doc.Key.ID)
-		for queue := range d.Queues {
-			counts := field[Counts](d.Queues, queue)
-			if at.Before(this) {
-				counts = counts.part(time.Hour-now.Sub(this), time.Hour)
-			}
-			found.Queues[queue] = found.Queues[queue].Plus(counts)
-		}
-		for name := range d.Targets {
-			found.Targets[name] = found.Targets[name].with(name, field[target](d.Targets, name))
-		}
-		for name := range d.Services {
-			one := field[instance](d.Services, name)
-			if one.Instance = name; one.SeenAt.Before(services[name].SeenAt) {
-				continue
-			}
-			services[name], breakers[name] = one.Service, nil
-			for at := range one.Breakers {
-				b := field[Breaker](one.Breakers, at)
-				b.Target = at
-				breakers[name] = append(breakers[name], OpenBreaker{Instance: name, Breaker: b})
+		if Hour.at(doc.Key.ID).Before(this) {
+			for queue, counts := range d.Queues {
+				d.Queues[queue] = counts.part(time.Hour-now.Sub(this), time.Hour)
 			}
 		}
-		for release := range d.Doors {
-			one := field[Door](d.Doors, release)
-			if one.Release = release; one.SeenAt.After(doors[release].SeenAt) {
-				doors[release] = one
+		all.add(d)
+		for name, one := range d.Services {
+			if one.Instance = name; !one.SeenAt.Before(all.Services[name].SeenAt) {
+				all.Services[name] = one
 			}
 		}
 	}
-	found.Services = slices.SortedFunc(maps.Values(services), func(a, b Service) int {
-		return cmp.Or(b.SeenAt.Compare(a.SeenAt), cmp.Compare(a.Instance, b.Instance))
-	})
-	found.Doors = slices.SortedFunc(maps.Values(doors), func(a, b Door) int { return cmp.Or(b.SeenAt.Compare(a.SeenAt), cmp.Compare(a.Release, b.Release)) })
-	found.stand(breakers, now)
-	return found, nil
+	return all.standing(now), nil
 }
 
-func (t Target) with(name string, told target) Target {
-	if t.Answers == nil {
-		t = Target{Name: name, Answers: map[string]int64{}, Open: []OpenBreaker{}}
+// standing is how things stand by all documents of two hours together.
+func (d document) standing(now time.Time) Now {
+	found := Now{Queues: d.Queues, Targets: d.Targets}
+	for _, name := range newestFirst(d.Releases, func(r Release) time.Time { return r.SeenAt }) {
+		found.Releases = append(found.Releases, Release{Name: name, SeenAt: d.Releases[name].SeenAt})
 	}
-	for class := range told.Answers {
-		n, _ := told.Answers[class].(int64)
-		t.Answers[class] += n
-	}
-	t.Last = newest(append(t.Last, told.Last...))
-	return t
-}
-
-func (n *Now) stand(breakers map[string][]OpenBreaker, now time.Time) {
 	there := 0
-	for _, s := range n.Services {
-		if now.Sub(s.SeenAt) > GoodFor {
+	for _, name := range newestFirst(d.Services, func(i instance) time.Time { return i.SeenAt }) {
+		one := d.Services[name]
+		found.Services = append(found.Services, one.Service)
+		if now.Sub(one.SeenAt) > GoodFor {
 			continue
 		}
 		there++
-		for _, b := range breakers[s.Instance] {
-			t := n.Targets[b.Target].with(b.Target, target{})
-			t.Open = append(t.Open, b)
-			n.Targets[b.Target] = t
+		for at, b := range one.Breakers {
+			b.Target = at
+			t := found.Targets[at].plus(at, Target{})
+			t.Open = append(t.Open, OpenBreaker{Instance: name, Breaker: b})
+			found.Targets[at] = t
 		}
 	}
-	for name, t := range n.Targets {
+	for name, t := range found.Targets {
 		slices.SortFunc(t.Open, func(a, b OpenBreaker) int {
 			return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Instance, b.Instance))
 		})
 		t.Instances = there
-		n.Targets[name] = t
+		found.Targets[name] = t
 	}
+	return found
+}
+
+// plus adds the answers of another.
+func (t Target) plus(name string, other Target) Target {
+	if t.Answers == nil {
+		t = Target{Name: name, Answers: map[string]int64{}, Open: []OpenBreaker{}}
+	}
+	t.Name = name
+	for class, n := range other.Answers {
+		t.Answers[class] += n
+	}
+	t.Last = newest(append(t.Last, other.Last...))
+	return t
 }
 
 // Series reads the last buckets of a queue, or of all where its id is empty, the oldest first, also empty
@@ -240,17 +190,15 @@ func Series(ctx context.Context, from store.Querier, of Unit, n int, now time.Ti
 	}
 	found := map[string][]Bucket{}
 	for _, doc := range page {
-		at, ok := of.parse(doc.Key.ID)
-		i := int(at.Sub(first) / time.Duration(of))
-		if !ok || i < 0 || i >= n {
+		i := int(of.at(doc.Key.ID).Sub(first) / time.Duration(of))
+		if i < 0 || i >= n {
 			continue
 		}
-		d := documentOf(doc.Fields)
-		for queue := range d.Queues {
+		for queue, counts := range documentOf(doc.Fields).Queues {
 			if found[queue] == nil {
 				found[queue] = Empty(of, n, now)
 			}
-			found[queue][i].Counts = found[queue][i].Plus(field[Counts](d.Queues, queue))
+			found[queue][i].Counts = found[queue][i].Plus(counts)
 		}
 	}
 	return found, nil
@@ -267,7 +215,8 @@ func Empty(of Unit, n int, now time.Time) []Bucket {
 
 // since reads the documents of so many buckets from the first on.
 func since(ctx context.Context, from store.Querier, of Unit, first time.Time, buckets int) ([]store.Document, error) {
-	page, err := from.Query(ctx, store.Query{Collection: of.collection(), After: store.Cursor{ID: of.name(first)}, Limit: min(buckets*Shards, store.MaxPage)})
+	collection, layout := of.layout()
+	page, err := from.Query(ctx, store.Query{Collection: collection, After: store.Cursor{ID: first.Format(layout)}, Limit: min(buckets*Shards, store.MaxPage)})
 	if err != nil {
 		return nil, fmt.Errorf("rates: read: %w", err)
 	}

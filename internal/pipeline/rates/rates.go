@@ -36,9 +36,9 @@ const (
 	// KeptDays is how long one of a day is.
 	KeptDays = 90 * 24 * time.Hour
 
-	// maxInstances and maxDoors bound what one document remembers: those that were seen last.
+	// maxInstances and maxReleases bound what one document remembers: those that were seen last.
 	maxInstances = 20
-	maxDoors     = 5
+	maxReleases  = 5
 	// answers is how many of a target's last answers are kept.
 	answers = 5
 )
@@ -52,42 +52,27 @@ const (
 	Day  = Unit(24 * time.Hour)
 )
 
-func (u Unit) collection() string {
+// layout is the collection of the unit's documents, and how their ids begin.
+func (u Unit) layout() (collection, layout string) {
 	if u == Day {
-		return Days
+		return Days, "20060102"
 	}
-	return Hours
+	return Hours, "2006010215"
 }
-
-func (u Unit) kept() time.Duration {
-	if u == Day {
-		return KeptDays
-	}
-	return KeptHours
-}
-
-// Most is how many buckets can be asked for: those that are kept.
-func (u Unit) Most() int { return int(u.kept() / time.Duration(u)) }
 
 // Of is the beginning of the bucket that a time is in, in UTC.
 func (u Unit) Of(at time.Time) time.Time { return at.UTC().Truncate(time.Duration(u)) }
 
-func (u Unit) layout() string {
-	if u == Day {
-		return "20060102"
-	}
-	return "2006010215"
-}
-
-func (u Unit) name(at time.Time) string { return at.UTC().Format(u.layout()) }
-
-func (u Unit) parse(id string) (at time.Time, ok bool) {
-	at, err := time.Parse(u.layout(), id[:min(len(id), len(u.layout()))])
-	return at, err == nil
-}
-
 func (u Unit) key(at time.Time, shard int) store.Key {
-	return store.Key{Collection: u.collection(), ID: fmt.Sprintf("%s-%d", u.name(at), shard)}
+	collection, layout := u.layout()
+	return store.Key{Collection: collection, ID: fmt.Sprintf("%s-%d", at.UTC().Format(layout), shard)}
+}
+
+// at is the beginning of the bucket of a document; zero where the id is none.
+func (u Unit) at(id string) time.Time {
+	_, layout := u.layout()
+	at, _ := time.Parse(layout, id[:min(len(id), len(layout))])
+	return at
 }
 
 func shardOf(instance string) int {
@@ -178,8 +163,8 @@ type Service struct {
 	SeenAt    time.Time `json:"seen_at" store:"seen_at"`
 }
 
-// Door is a release of the door, as its messages name it.
-type Door struct {
-	Release string    `json:"release"`
-	SeenAt  time.Time `json:"seen_at" store:"seen_at"`
+// Release is a release of the webhook service, as its messages name it.
+type Release struct {
+	Name   string
+	SeenAt time.Time `store:"seen_at"`
 }

@@ -112,26 +112,26 @@ func TestAnInstanceThatCountsNothingIsSeenOnceAMinute(t *testing.T) {
 	require.Empty(t, now.Queues)
 }
 
-func TestADocumentRemembersTheInstancesAndDoorsThatWereSeenLast(t *testing.T) {
+func TestADocumentRemembersTheInstancesAndReleasesThatWereSeenLast(t *testing.T) {
 	t.Parallel()
 	db, at := storetest.Open(t), &clock{now: noon}
 	for i := range 100 {
 		at.pass(time.Second)
 		r := newRecorder(db, fmt.Sprintf("i%02d", i), at)
-		r.Door(fmt.Sprintf("v%02d", i))
-		r.Door("not a name\n")
+		r.Release(fmt.Sprintf("v%02d", i))
+		r.Release("not a name\n")
 		require.NoError(t, r.Flush(t.Context()))
 	}
 	now, err := rates.Recent(t.Context(), db, at.Now())
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(now.Services), 20*rates.Shards)
 	require.Equal(t, "i99", now.Services[0].Instance)
-	require.LessOrEqual(t, len(now.Doors), 5*rates.Shards)
-	require.Equal(t, "v99", now.Doors[0].Release)
+	require.LessOrEqual(t, len(now.Releases), 5*rates.Shards)
+	require.Equal(t, "v99", now.Releases[0].Name)
 }
 
 // While the database takes nothing, counting costs the memory of a day's hours, and no delivery waits.
-func TestAnInstanceWhoseStoreIsDownHoldsADay(t *testing.T) {
+func TestInstanceWhoseStoreIsDownHoldsADay(t *testing.T) {
 	t.Parallel()
 	at := &clock{now: noon}
 	db := &storetest.Faults{Store: storetest.Open(t)}
@@ -142,6 +142,11 @@ func TestAnInstanceWhoseStoreIsDownHoldsADay(t *testing.T) {
 		require.Error(t, r.Flush(t.Context()))
 		at.pass(time.Hour)
 	}
+	_, err := rates.Recent(t.Context(), db, at.Now())
+	require.Error(t, err)
+	_, err = rates.Series(t.Context(), db, rates.Hour, 48, at.Now())
+	require.Error(t, err)
+	(*rates.Recorder)(nil).Arrived("orders") // nobody counts
 	db.Down(false)
 	require.NoError(t, r.Flush(t.Context()))
 	series, err := rates.Series(t.Context(), db, rates.Hour, 48, at.Now())

@@ -40,23 +40,16 @@ type Recorder struct {
 	stop     func()
 	closed   bool
 
-	// turn is held by the one that adds, with what is taken and not known to be added.
-	turn  sync.Mutex
-	taken []*batch
+	// adding is held by the one that adds, with what is taken and not known to be added.
+	adding sync.Mutex
+	taken  []*batch
 }
 
+// batch is what was counted in an hour. number tells it from the others of the instance, and rises.
 type batch struct {
-	hour time.Time
-	// number tells it from the others of the instance, and rises.
-	number  int64
-	queues  map[string]*Counts
-	targets map[string]*told
-	doors   map[string]time.Time
-}
-
-type told struct {
-	classes map[string]int64
-	last    []Answer
+	hour   time.Time
+	number int64
+	document
 }
 
 const heldHours = 24
@@ -81,7 +74,7 @@ func (r *Recorder) batch(now time.Time) *batch {
 	hour := Hour.Of(now)
 	b, ok := r.counting[hour]
 	if !ok {
-		b = &batch{hour: hour, queues: map[string]*Counts{}, targets: map[string]*told{}, doors: map[string]time.Time{}}
+		b = &batch{hour: hour, document: documentOf(nil)}
 		r.counting[hour] = b
 		if len(r.counting) > heldHours {
 			delete(r.counting, slices.MinFunc(slices.Collect(maps.Keys(r.counting)), time.Time.Compare))
@@ -90,64 +83,49 @@ func (r *Recorder) batch(now time.Time) *batch {
 	return b
 }
 
-func (b *batch) queue(id string) *Counts {
-	if b.queues[id] == nil {
-		b.queues[id] = &Counts{}
-	}
-	return b.queues[id]
-}
-
 // Arrived counts a message of a queue that comes for the first time.
 func (r *Recorder) Arrived(queue string) {
-	r.count(func(b *batch, _ time.Time) { b.queue(queue).In++ })
+	r.count(func(b *batch, _ time.Time) { b.Queues[queue] = b.Queues[queue].Plus(Counts{In: 1}) })
 }
 
 // Ended counts what became of a delivery, or of one attempt of it. attempt is which of the event's
 // attempts it was, 0 where it was none: a message that only waits is not counted.
 func (r *Recorder) Ended(queue string, outcome retry.Outcome, attempt int) {
-	r.count(func(b *batch, _ time.Time) {
-		counts := b.queue(queue)
-		switch outcome {
-		case retry.Processed:
-			counts.Processed++
-		case retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded:
-			counts.Other++
-		case retry.DeadLettered:
-			counts.Dead++
-		case retry.Retry:
-			if attempt > 0 {
-				counts.Failed++
-			}
-		}
-	})
+	var ended Counts
+	switch outcome {
+	case retry.Processed:
+		ended.Processed = 1
+	case retry.Duplicate, retry.Expired, retry.Dropped, retry.Superseded:
+		ended.Other = 1
+	case retry.DeadLettered:
+		ended.Dead = 1
+	case retry.Retry:
+		ended.Failed = int64(min(attempt, 1))
+	}
+	r.count(func(b *batch, _ time.Time) { b.Queues[queue] = b.Queues[queue].Plus(ended) })
 }
 
 // Answered counts what a target has said to a request. The status is 0 where there was no answer, and
 // the code is why it was a failure, or empty.
 func (r *Recorder) Answered(name string, status int, code string, took time.Duration) {
 	r.count(func(b *batch, now time.Time) {
-		t := b.targets[name]
-		if t == nil {
-			t = &told{classes: map[string]int64{}}
-			b.targets[name] = t
-		}
-		t.classes[class(status, code)]++
-		t.last = newest(append(t.last, Answer{At: now.UTC().Truncate(time.Microsecond), Status: int64(status), Code: code, Milliseconds: took.Milliseconds()}))
+		answer := Answer{At: now.UTC().Truncate(time.Microsecond), Status: int64(status), Code: code, Milliseconds: took.Milliseconds()}
+		b.Targets[name] = b.Targets[name].plus(name, Target{Answers: map[string]int64{class(status, code): 1}, Last: []Answer{answer}})
 	})
 }
 
 // maxRelease is the longest name of a release, in bytes.
 const maxRelease = 64
 
-// Door remembers that a message names the release of the door that it came by. A name that could not be
-// that of a release is ignored.
-func (r *Recorder) Door(release string) {
-	if release == "" || len(release) > maxRelease || !printable(release) {
+// Release remembers that a message names the release of the webhook service that it came by. A name that
+// could not be that of a release is ignored.
+func (r *Recorder) Release(name string) {
+	if name == "" || len(name) > maxRelease || !printable(name) {
 		return
 	}
 	r.count(func(b *batch, now time.Time) {
-		if _, known := b.doors[release]; known || len(b.doors) < maxDoors {
-			b.doors[release] = now
+		if _, known := b.Releases[name]; known || len(b.Releases) < maxReleases {
+			b.Releases[name] = Release{SeenAt: now}
 		}
 	})
 }
@@ -197,8 +175,8 @@ func (r *Recorder) report(ctx context.Context, err error) {
 // Flush adds what was counted to the documents. An instance that has counted nothing is seen every
 // SeenEvery. After an error nothing is lost: the next call adds what is not there.
 func (r *Recorder) Flush(ctx context.Context) error {
-	r.turn.Lock()
-	defer r.turn.Unlock()
+	r.adding.Lock()
+	defer r.adding.Unlock()
 	if err := r.addTaken(ctx); err != nil { // what an earlier call does not know to be added
 		return err
 	}
@@ -206,7 +184,7 @@ func (r *Recorder) Flush(ctx context.Context) error {
 	return r.addTaken(ctx)
 }
 
-// addTaken adds the batches that are taken, one after the other. The caller has its turn.
+// addTaken adds the batches that are taken, one after the other. The caller holds adding.
 func (r *Recorder) addTaken(ctx context.Context) error {
 	for len(r.taken) > 0 {
 		if err := r.add(ctx, r.taken[0]); err != nil {
@@ -217,7 +195,7 @@ func (r *Recorder) addTaken(ctx context.Context) error {
 	return nil
 }
 
-// take numbers the batches that were counted, the oldest first. The caller has its turn.
+// take numbers the batches that were counted, the oldest first. The caller holds adding.
 func (r *Recorder) take() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -241,18 +219,19 @@ func (r *Recorder) add(ctx context.Context, b *batch) error {
 	shard := shardOf(r.config.Self.Instance)
 	_, err := store.Update(ctx, r.config.Store, Hour.key(b.hour, shard), func(doc store.Document) ([]store.Write, error) {
 		hour := documentOf(doc.Fields)
-		if field[instance](hour.Services, r.config.Self.Instance).Flushes >= b.number {
+		if hour.Services[r.config.Self.Instance].Flushes >= b.number {
 			return nil, nil
 		}
 		ofDay, err := store.Find(ctx, r.config.Store, Day.key(b.hour, shard))
 		if err != nil {
 			return nil, err
 		}
-		day := documentOf(ofDay.Fields)
-		hour.add(b)
-		day.add(b)
-		hour.tell(b, r.self(b.number))
-		hour.ExpireAt, day.ExpireAt = Hour.Of(b.hour).Add(KeptHours), Day.Of(b.hour).Add(KeptDays)
+		day := document{Queues: documentOf(ofDay.Fields).Queues, ExpireAt: Day.Of(b.hour).Add(KeptDays)}
+		day.count(b.Queues)
+		hour.add(b.document)
+		hour.Services[r.config.Self.Instance], hour.ExpireAt = r.self(b.number), Hour.Of(b.hour).Add(KeptHours)
+		keepNewest(hour.Services, maxInstances, func(i instance) time.Time { return i.SeenAt })
+		keepNewest(hour.Releases, maxReleases, func(r Release) time.Time { return r.SeenAt })
 		return []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&hour)), store.Replace(ofDay.Key, ofDay.Version, store.Encode(&day))}, nil
 	})
 	if errors.Is(err, store.ErrInvalid) {
@@ -266,9 +245,9 @@ func (r *Recorder) self(number int64) instance {
 	self := instance{Service: r.config.Self, Flushes: number}
 	self.SeenAt = r.config.Now()
 	if r.config.Breakers != nil {
-		self.Breakers = map[string]any{}
+		self.Breakers = map[string]Breaker{}
 		for _, b := range r.config.Breakers() {
-			self.Breakers[b.Target] = store.Encode(&b)
+			self.Breakers[b.Target] = b
 		}
 	}
 	return self

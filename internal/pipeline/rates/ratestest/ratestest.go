@@ -200,9 +200,10 @@ func (w *world) check(t *rapid.T) {
 			of := bucket{unit.Of(at.at), at.queue}
 			want[of] = want[of].Plus(counts)
 		}
-		series, err := rates.Series(context.Background(), w.db, unit, unit.Most(), w.now)
+		most := int(map[rates.Unit]time.Duration{rates.Hour: rates.KeptHours, rates.Day: rates.KeptDays}[unit] / time.Duration(unit))
+		series, err := rates.Series(context.Background(), w.db, unit, most, w.now)
 		require.NoError(t, err)
-		first := unit.Of(w.now).Add(-time.Duration(unit.Most()-1) * time.Duration(unit))
+		first := unit.Of(w.now).Add(-time.Duration(most-1) * time.Duration(unit))
 		got := numbers{}
 		for queue, buckets := range series {
 			for _, b := range buckets {

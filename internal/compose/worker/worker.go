@@ -97,17 +97,15 @@ type Worker struct {
 	// served are the queues that it handles.
 	served []catalog.Queue
 	push   *push.Service
-	api    *ops.API
 	rates  *rates.Recorder
 	// timer is the worker's own alarm; nil: there is none.
 	timer *alarm.Timer
 }
 
-// Drain makes the worker refuse new pushes and report that it is not ready. Tails and its own alarm end: another worker,
+// Drain makes the worker refuse new pushes and report that it is not ready. Its own alarm ends: another worker,
 // or the scheduler's minute, releases kept messages.
 func (w *Worker) Drain() {
 	w.push.Drain()
-	w.api.Drain()
 	if w.timer != nil {
 		w.timer.Close()
 	}
@@ -264,7 +262,6 @@ func New(config Config) (*Worker, error) {
 				Store: listed, Poster: poster, OldSecretFor: config.Catalog.Endpoints.OldSecretFor, Now: config.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
 			},
 		}),
-		Timer: after,
 	}
 
 	router := chi.NewRouter()
@@ -282,7 +279,7 @@ func New(config Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	site.Routes(router)
-	return &Worker{log: config.Log, served: slices.DeleteFunc(slices.Clone(queues), func(q catalog.Queue) bool { return !q.Enabled }), Handler: router, Alarm: alarms, push: service, api: api, rates: counted, timer: timer}, nil
+	return &Worker{log: config.Log, served: slices.DeleteFunc(slices.Clone(queues), func(q catalog.Queue) bool { return !q.Enabled }), Handler: router, Alarm: alarms, push: service, rates: counted, timer: timer}, nil
 }
 
 func after(d time.Duration) (c <-chan time.Time, stop func() bool) {

@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"bufio"
 	"context"
 	"log/slog"
 	"net/http"
@@ -22,7 +21,6 @@ import (
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/gcp/auth"
-	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
 
@@ -154,31 +152,6 @@ func TestWorkerServesTheQueuesOfItsPoolAlone(t *testing.T) {
 			require.Equal(t, want, asked(w, http.MethodPost, q.PushPath(), "").Code, "%s in pool %s", q.ID, pool)
 		}
 	}
-}
-
-// TestDrainEndsTails: a drain waits for the requests that are under way, and a tail would be one for ten minutes.
-func TestDrainEndsTails(t *testing.T) {
-	t.Parallel()
-	w := open(t, nil)
-	listener, err := serve.Listen(t.Context(), "127.0.0.1", "0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	ended := make(chan error, 1)
-	server := &serve.Server{
-		Name: "worker", Handler: w, Log: slog.New(slog.DiscardHandler), Drain: 20 * time.Second, ReadTimeout: time.Minute, Longest: w.Longest(), Draining: w.Drain,
-	}
-	go func() { ended <- server.Run(ctx, listener) }()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+listener.Addr().String()+"/v1/ops/events/tail", nil)
-	require.NoError(t, err)
-	response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(request)
-	require.NoError(t, err)
-	defer func() { _ = response.Body.Close() }()
-	lines := bufio.NewScanner(response.Body)
-	require.True(t, lines.Scan())
-	require.Equal(t, "retry: 2000", lines.Text())
-	stop()
-	require.NoError(t, <-ended)
 }
 
 func TestEachContractIsShownWithAnExampleThatKeepsIt(t *testing.T) {

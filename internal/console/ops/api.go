@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -22,10 +21,6 @@ type API struct {
 	Operator *deadletter.Operator
 	// Operations are what is declared; nil: nothing.
 	Operations *console.Catalog
-	// Timer is what a tail waits by between two looks.
-	Timer func(time.Duration) (tick <-chan time.Time, stop func() bool)
-
-	tails tails
 }
 
 // Routes adds the API's routes.
@@ -33,7 +28,6 @@ func (a *API) Routes(r chi.Router) {
 	r.Group(func(r chi.Router) {
 		r.Use(sameOrigin, a.Access.require, saying)
 		a.Console().Routes(r)
-		r.Get("/v1/ops/events/tail", a.tail)
 		a.eventQueueRoutes(r)
 	})
 }
@@ -43,7 +37,7 @@ func (a *API) Console() *api.Server {
 	return &api.Server{Catalog: cmp.Or(a.Operations, &console.Catalog{}), Log: a.Log, Author: Author, Now: a.Now, Store: a.Store}
 }
 
-// problem is the answer to an error of what is no operation: a tail, or a script's request.
+// problem is the answer to an error of what is no operation: a script's request.
 func (a *API) problem(ctx context.Context, err error) *serve.Problem {
 	return a.Console().Problem(ctx, console.Operation{}, err)
 }

@@ -106,7 +106,7 @@ func (r *rig) over(s store.Store, changes ...func(*ops.API)) *ops.API {
 	}
 	log := slog.New(slog.NewJSONHandler(&r.log, nil))
 	api := &ops.API{
-		Reads: ops.Reads{Store: s, Catalog: queues, Now: now, NewID: uuid.NewString}, Access: r.access, Log: log, Timer: waiting(time.Hour),
+		Reads: ops.Reads{Store: s, Catalog: queues, Now: now, NewID: uuid.NewString}, Access: r.access, Log: log,
 		Operator: letters,
 	}
 	for _, change := range changes {

@@ -50,7 +50,6 @@ var looks = map[string]map[string]int64{
 	"/v1/ops/waiting":                       {"": 224},
 	"/v1/ops/outbox":                        {"": 51, "?limit=999": 1000},
 	"/v1/ops/events":                        {"": 100 + 48, "?limit=200": 250, "?since=2s": 100 + 48, "?queue=orders&status=FAILED": 100 + 48, "?type=x": 8, "?event_id=e7": 8, "?correlation_id=c1&limit=200": 250},
-	"/v1/ops/events/tail":                   {"": 100 + 48, "?status=FAILED": 100 + 48, "?queue=orders&correlation_id=c1": 100 + 48},
 	"/v1/ops/events/{event_id}":             {"e7": 420, "unknown": 40},
 	"/v1/ops/accounts/{account}":            {"points:user:u1": 102, "points:user:u1?as_of=2026-03-02&limit=10": 14},
 	"/v1/ops/search":                        {"?q=u1": 160, "?q=o1": 160, "?q=nothing": 60, "?q=u1&tenant=default": 160},

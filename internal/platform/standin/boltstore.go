@@ -3,21 +3,21 @@ package standin
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math"
-	"os"
 	"runtime/debug"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"cloud.google.com/go/firestore/apiv1/firestorepb"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+	"google.golang.org/protobuf/proto"
 
+	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/store"
 )
 
@@ -26,8 +26,8 @@ import (
 type Store struct {
 	db *bbolt.DB
 
-	// turn is held by the one caller that writes, for all waiting commits.
-	turn    chan struct{}
+	// writing is held by the one caller that writes, for all waiting commits.
+	writing chan struct{}
 	mu      sync.Mutex
 	waiting []*commit
 
@@ -63,21 +63,18 @@ func openStore(path string, noSync bool) (s *Store, err error) {
 	}()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second, NoSync: noSync})
 	if err != nil {
-		if errors.Is(err, bolterrors.ErrTimeout) {
+		switch {
+		case errors.Is(err, bolterrors.ErrTimeout):
 			return nil, fmt.Errorf("%w: %w", ErrInUse, err)
-		}
-		if errors.Is(err, os.ErrPermission) {
-			return nil, fmt.Errorf("standin: open store: not allowed: %w", err)
-		}
-		if errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) || errors.Is(err, bolterrors.ErrVersionMismatch) {
+		case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
 			return nil, damaged(path)
 		}
 		return nil, fmt.Errorf("standin: open store: %w", err)
 	}
-	if err := whole(db); err != nil {
-		return nil, errors.Join(err, db.Close())
+	if whole(db) != nil {
+		return nil, errors.Join(damaged(path), db.Close())
 	}
-	return &Store{db: db, turn: make(chan struct{}, 1)}, nil
+	return &Store{db: db, writing: make(chan struct{}, 1)}, nil
 }
 
 func damaged(path string) error {
@@ -87,8 +84,13 @@ func damaged(path string) error {
 // whole reads all of the file once, so that what is damaged is found at the start.
 func whole(db *bbolt.DB) error {
 	return db.View(func(tx *bbolt.Tx) error {
-		return tx.ForEach(func(_ []byte, bucket *bbolt.Bucket) error {
-			return bucket.ForEach(func(_, _ []byte) error { return nil })
+		return tx.ForEach(func(name []byte, bucket *bbolt.Bucket) error {
+			return bucket.ForEach(func(_, data []byte) (err error) {
+				if name[0] != '/' {
+					_, err = parse(data)
+				}
+				return err
+			})
 		})
 	})
 }
@@ -151,18 +153,23 @@ func read(tx *bbolt.Tx, key store.Key) (stored, error) {
 	return parse(data)
 }
 
-// parse splits data into eight bytes of version and the encoded fields.
+// parse splits data into eight bytes of version and the fields, as Firestore sends them.
 func parse(data []byte) (stored, error) {
 	if len(data) < 8 {
 		return stored{}, errors.New("standin: a document is cut short")
 	}
-	fields, err := decodeFields(data[8:])
+	body, encoded := data[8:], &firestorepb.MapValue{}
+	err := proto.Unmarshal(body, encoded)
 	if err != nil {
-		return stored{}, err
+		return stored{}, fmt.Errorf("standin: decode: %w", err)
+	}
+	fields, err := firestore.FromFields(encoded.GetFields())
+	if err != nil {
+		return stored{}, fmt.Errorf("standin: decode: %w", err)
 	}
 	return stored{
 		version: store.Version(binary.BigEndian.Uint64(data)), //nolint:gosec // written from an int64
-		fields:  fields, body: data[8:],
+		fields:  fields, body: body,
 	}, nil
 }
 
@@ -207,90 +214,10 @@ func size(value any) int {
 	return total
 }
 
-// A value is encoded as JSON with its type, so that an int64 and a time are decoded as such.
-type tagged struct {
-	String *string           `json:"s,omitempty"`
-	Int    *string           `json:"i,omitempty"`
-	Bool   *bool             `json:"b,omitempty"`
-	Time   *time.Time        `json:"t,omitempty"`
-	Map    map[string]tagged `json:"m,omitempty"`
-	IsMap  bool              `json:"M,omitempty"`
-	Array  []tagged          `json:"a,omitempty"`
-	IsList bool              `json:"A,omitempty"`
-}
-
-func encodeFields(fields map[string]any) ([]byte, error) {
-	body, err := json.Marshal(tag(fields))
+func encode(fields map[string]any) ([]byte, error) {
+	body, err := proto.MarshalOptions{Deterministic: true}.Marshal(firestore.ToValue(fields).GetMapValue())
 	if err != nil {
 		return nil, fmt.Errorf("standin: encode: %w", err)
 	}
 	return body, nil
-}
-
-func decodeFields(body []byte) (map[string]any, error) {
-	var t tagged
-	if err := json.Unmarshal(body, &t); err != nil {
-		return nil, fmt.Errorf("standin: decode: %w", err)
-	}
-	fields, ok := t.value().(map[string]any)
-	if !ok {
-		return nil, errors.New("standin: decode: not a document")
-	}
-	return fields, nil
-}
-
-func tag(value any) tagged {
-	switch v := value.(type) {
-	case string:
-		return tagged{String: &v}
-	case int64:
-		text := strconv.FormatInt(v, 10)
-		return tagged{Int: &text}
-	case bool:
-		return tagged{Bool: &v}
-	case time.Time:
-		at := v.UTC().Truncate(time.Microsecond)
-		return tagged{Time: &at}
-	case map[string]any:
-		t := tagged{IsMap: true, Map: make(map[string]tagged, len(v))}
-		for name, inner := range v {
-			t.Map[name] = tag(inner)
-		}
-		return t
-	case []any:
-		t := tagged{IsList: true, Array: make([]tagged, len(v))}
-		for i, inner := range v {
-			t.Array[i] = tag(inner)
-		}
-		return t
-	default: // nil; CheckWrites refuses everything else
-		return tagged{}
-	}
-}
-
-func (t tagged) value() any {
-	switch {
-	case t.String != nil:
-		return *t.String
-	case t.Int != nil:
-		n, _ := strconv.ParseInt(*t.Int, 10, 64) // written by FormatInt
-		return n
-	case t.Bool != nil:
-		return *t.Bool
-	case t.Time != nil:
-		return t.Time.UTC()
-	case t.IsMap:
-		fields := make(map[string]any, len(t.Map))
-		for name, inner := range t.Map {
-			fields[name] = inner.value()
-		}
-		return fields
-	case t.IsList:
-		values := make([]any, len(t.Array))
-		for i, inner := range t.Array {
-			values[i] = inner.value()
-		}
-		return values
-	}
-	return nil
 }

@@ -44,7 +44,7 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	s.mu.Unlock()
 	select {
 	case <-c.done:
-	case s.turn <- struct{}{}:
+	case s.writing <- struct{}{}:
 		s.commitWaiting()
 		<-c.done
 	}
@@ -54,10 +54,10 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	return c.after, nil
 }
 
-// commitWaiting writes all waiting commits in one transaction and releases turn. Each commit is
+// commitWaiting writes all waiting commits in one transaction and releases writing. Each commit is
 // applied or refused on its own.
 func (s *Store) commitWaiting() {
-	defer func() { <-s.turn }()
+	defer func() { <-s.writing }()
 	s.mu.Lock()
 	all := s.waiting
 	s.waiting = nil
@@ -68,10 +68,10 @@ func (s *Store) commitWaiting() {
 		}
 	}()
 	if len(all) == 0 {
-		return // another caller has written them while this one waited for its turn
+		return // another caller has written them while this one waited
 	}
 	err := s.db.Update(func(tx *bbolt.Tx) error {
-		written, indexes := false, &keeper{tx: tx, known: map[string][]kept{}}
+		written, indexes := false, &indexer{tx: tx, known: map[string][]open{}}
 		for _, c := range all {
 			changes, err := c.prepare(tx)
 			if c.err = err; err != nil {
@@ -96,15 +96,8 @@ func (s *Store) commitWaiting() {
 
 // change is the effect of one write on its document.
 type change struct {
-	key store.Key
-	// version before the write.
-	version store.Version
-	// body is the new content; nil removes the document.
-	body []byte
-	// before and fields are the content before and after, for the indexes; nil: none.
-	before, fields map[string]any
-	// same: the write changes nothing.
-	same bool
+	key           store.Key
+	before, after stored
 }
 
 // prepare checks all writes of a commit without applying any. If one is refused, the
@@ -116,76 +109,71 @@ func (c *commit) prepare(tx *bbolt.Tx) ([]change, error) {
 	}
 	changes := make([]change, len(c.writes))
 	for i, w := range c.writes {
-		var err error
-		if changes[i], err = prepare(tx, w); err != nil {
+		have, err := read(tx, w.Key)
+		if err == nil {
+			changes[i], err = applied(have, w)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("commit %s: %w", w.Key, err)
 		}
 	}
 	return changes, nil
 }
 
-func prepare(tx *bbolt.Tx, w store.Write) (change, error) {
-	have, err := read(tx, w.Key)
-	if err != nil {
-		return change{}, err
-	}
-	to := change{key: w.Key, version: have.version, before: have.fields}
-	fields := w.Fields
-	switch w.Op {
-	case store.OpCreate:
-		if have.version != 0 {
-			return to, store.ErrExists
-		}
-	case store.OpUpdate:
-		if have.version != w.Version {
-			return to, store.ErrStale
-		}
-	case store.OpIncrement:
-		if fields, err = incremented(have.fields, w); err != nil {
+// applied is what a write makes of its document. What it does not change keeps its version.
+func applied(have stored, w store.Write) (to change, err error) {
+	to = change{key: w.Key, before: have}
+	switch {
+	case w.Op == store.OpCreate && have.version != 0:
+		return to, store.ErrExists
+	case w.Op == store.OpUpdate && have.version != w.Version, w.Op == store.OpDelete && w.Version != 0 && have.version != w.Version:
+		return to, store.ErrStale
+	case w.Op == store.OpDelete:
+		return to, nil
+	case w.Op == store.OpIncrement:
+		if w.Fields, err = incremented(have.fields, w); err != nil {
 			return to, err
 		}
-	case store.OpDelete:
-		if w.Version != 0 && have.version != w.Version {
-			return to, store.ErrStale
-		}
-		to.same = have.version == 0
-		return to, nil
-	case store.OpSet:
 	}
-	if size := size(fields) + len(w.Key.Collection) + len(w.Key.ID) + 18; size > maxDocument {
+	if size := size(w.Fields) + len(w.Key.Collection) + len(w.Key.ID) + 18; size > maxDocument {
 		return to, fmt.Errorf("%w: %d bytes are too large a document", store.ErrInvalid, size)
 	}
-	to.fields = fields
-	if to.body, err = encodeFields(fields); err != nil {
+	body, err := encode(w.Fields)
+	if err != nil {
 		return to, err
 	}
-	to.same = have.version != 0 && bytes.Equal(to.body, have.body)
+	to.after = stored{version: newVersion, fields: w.Fields, body: body}
+	if have.version != 0 && bytes.Equal(body, have.body) {
+		to.after.version = have.version
+	}
 	return to, nil
 }
 
+// newVersion stands for the next one, which a document gets when it is written.
+const newVersion = -1
+
 // put applies the changes and returns the new versions; 0 for a removed document. Its errors
 // are the file's.
-func put(indexes *keeper, changes []change) ([]store.Version, error) {
+func put(indexes *indexer, changes []change) ([]store.Version, error) {
 	after := make([]store.Version, len(changes))
 	for i, to := range changes {
-		if to.same {
-			after[i] = to.version
+		if to.after.version == to.before.version {
+			after[i] = to.before.version
 			continue
 		}
-		version, err := write(indexes.tx, to)
-		if err == nil {
-			err = indexes.keep(to)
+		var err error
+		if after[i], err = write(indexes.tx, to); err == nil {
+			err = indexes.change(to)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("commit %s: %w", to.key, err)
 		}
-		after[i] = version
 	}
 	return after, nil
 }
 
 func write(tx *bbolt.Tx, to change) (store.Version, error) {
-	if to.body == nil {
+	if to.after.version == 0 {
 		return 0, tx.Bucket([]byte(to.key.Collection)).Delete([]byte(to.key.ID))
 	}
 	bucket, err := tx.CreateBucketIfNotExists([]byte(to.key.Collection))
@@ -201,6 +189,6 @@ func write(tx *bbolt.Tx, to change) (store.Version, error) {
 	if err != nil {
 		return 0, err
 	}
-	data := append(binary.BigEndian.AppendUint64(nil, version), to.body...)
+	data := append(binary.BigEndian.AppendUint64(nil, version), to.after.body...)
 	return store.Version(version), bucket.Put([]byte(to.key.ID), data) //nolint:gosec // a count of writes
 }

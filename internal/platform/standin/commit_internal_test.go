@@ -39,7 +39,7 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 			})
 		}
 		before := transactions()
-		s.turn <- struct{}{} // as if a caller were writing
+		s.writing <- struct{}{} // as if a caller were writing
 		const sums = 10
 		for range sums {
 			commit(t.Context(), nil, sum)
@@ -49,7 +49,7 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 		commit(gone, context.Canceled, sum)
 		synctest.Wait()
 		cancel()
-		<-s.turn
+		<-s.writing
 		commits.Wait()
 		require.Equal(t, before+1, transactions())
 		doc, err := s.Get(t.Context(), key("sum"))

@@ -14,20 +14,18 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// index says which fields an index is of. It is made by the first query that needs it, and every
-// later commit keeps it: no list of fields has to follow the queries, and no commit pays for a
-// field that nobody asks for. A query for equal fields needs an index of each of them, as in
-// Firestore; one that goes by a time needs one index of all its fields.
+// index is what answers one kind of query. The first query of the kind makes it, and every later commit
+// keeps it up to date: no list of fields has to follow the queries, and no commit pays for a kind that nobody asks for.
 //
-// A key of an index is the values of the fields, one after the other, and the document's id. Its
-// value is empty. A document has no key where it lacks a field, and one for each text of a list.
+// A key of an index is the values of the compared fields, one after the other, a text of the list, the time, and the
+// document's id. Its value is empty. A document has no key where it lacks a field, and one for each text of the list.
 type index struct {
 	// Equal are the compared fields, in the order of their names.
 	Equal []string `json:"equal,omitempty"`
 	// List is a field whose texts are looked for.
 	List string `json:"list,omitempty"`
-	// Due is a field with a time, which orders the documents of equal values.
-	Due string `json:"due,omitempty"`
+	// Time is a field with a time, which orders the documents of equal values.
+	Time string `json:"due,omitempty"`
 }
 
 // indexes begins the name of each index's bucket; the collection and the index follow. No collection's
@@ -44,7 +42,7 @@ func (x index) bucket(collection string) []byte {
 func indexesOf(collection string) []byte { return fmt.Appendf(nil, "%s/%s/", indexes, collection) }
 
 // keys are those of a document in the index.
-func (x index) keys(id string, fields map[string]any) [][]byte {
+func (x index) keys(id string, fields map[string]any) (keys [][]byte) {
 	var prefix []byte
 	for _, name := range x.Equal {
 		value, ok := spelled(fields[name])
@@ -53,23 +51,28 @@ func (x index) keys(id string, fields map[string]any) [][]byte {
 		}
 		prefix = append(prefix, value...)
 	}
-	if x.Due != "" {
-		at, ok := fields[x.Due].(time.Time)
-		if !ok {
-			return nil
-		}
-		prefix = appendTime(prefix, at)
+	at, ok := fields[x.Time].(time.Time)
+	if x.Time != "" && !ok {
+		return nil
 	}
-	if x.List == "" {
-		return [][]byte{append(prefix, id...)}
+	texts := []any{""}
+	if x.List != "" {
+		texts, _ = fields[x.List].([]any)
 	}
-	list, _ := fields[x.List].([]any)
-	var keys [][]byte
-	for _, element := range list {
-		if text, ok := element.(string); ok {
+	for _, element := range texts {
+		key := slices.Clone(prefix)
+		if x.List != "" {
+			text, ok := element.(string)
+			if !ok {
+				continue
+			}
 			value, _ := spelled(text)
-			keys = append(keys, append(value, id...))
+			key = append(key, value...)
 		}
+		if x.Time != "" {
+			key = appendTime(key, at)
+		}
+		keys = append(keys, append(key, id...))
 	}
 	return keys
 }
@@ -101,34 +104,37 @@ func spelled(value any) (key []byte, ok bool) {
 	}
 }
 
+// timeBytes is how long a time is in a key.
+const timeBytes = 8
+
 // appendTime appends a time in microseconds, so that the bytes have the order of the times.
 func appendTime(to []byte, at time.Time) []byte {
 	return binary.BigEndian.AppendUint64(to, uint64(at.UnixMicro())^(1<<63))
 }
 
-// keeper keeps the indexes in one transaction that writes.
-type keeper struct {
+// indexer keeps the indexes up to date in one transaction that writes.
+type indexer struct {
 	tx    *bbolt.Tx
-	known map[string][]kept
+	known map[string][]open
 }
 
-// kept is one index with its bucket.
-type kept struct {
+// open is one index with its bucket.
+type open struct {
 	index
 
 	bucket *bbolt.Bucket
 }
 
 // of returns the indexes of a collection.
-func (k *keeper) of(collection string) ([]kept, error) {
+func (k *indexer) of(collection string) ([]open, error) {
 	if all, ok := k.known[collection]; ok {
 		return all, nil
 	}
-	var all []kept
+	var all []open
 	begins := indexesOf(collection)
 	cursor := k.tx.Cursor()
 	for name, _ := cursor.Seek(begins); bytes.HasPrefix(name, begins); name, _ = cursor.Next() {
-		one := kept{bucket: k.tx.Bucket(name)}
+		one := open{bucket: k.tx.Bucket(name)}
 		if err := json.Unmarshal(name[len(begins):], &one.index); err != nil {
 			return nil, fmt.Errorf("standin: the name of an index: %w", err)
 		}
@@ -138,45 +144,41 @@ func (k *keeper) of(collection string) ([]kept, error) {
 	return all, nil
 }
 
-// keep changes the keys of one document.
-func (k *keeper) keep(to change) error {
+// change changes the keys of one document.
+func (k *indexer) change(to change) error {
 	all, err := k.of(to.key.Collection)
 	if err != nil {
 		return err
 	}
 	for _, one := range all {
-		old, now := one.keys(to.key.ID, to.before), one.keys(to.key.ID, to.fields)
-		for _, key := range old {
-			if slices.ContainsFunc(now, func(same []byte) bool { return bytes.Equal(same, key) }) {
-				continue
-			}
-			if err := one.bucket.Delete(key); err != nil {
-				return err
+		if to.before.version != 0 {
+			for _, key := range one.keys(to.key.ID, to.before.fields) {
+				if err := one.bucket.Delete(key); err != nil {
+					return err
+				}
 			}
 		}
-		for _, key := range now {
-			if slices.ContainsFunc(old, func(same []byte) bool { return bytes.Equal(same, key) }) {
-				continue
-			}
-			if err := one.bucket.Put(key, nil); err != nil {
-				return err
+		if to.after.version != 0 {
+			for _, key := range one.keys(to.key.ID, to.after.fields) {
+				if err := one.bucket.Put(key, nil); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
 }
 
-// makeIndexes reads the collection and makes those indexes of it that are missing.
-func (s *Store) makeIndexes(ctx context.Context, collection string, missing []index) error {
+// makeIndex reads the collection and makes an index of it, unless there is one.
+func (s *Store) makeIndex(ctx context.Context, collection string, x index) error {
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		if err := ctx.Err(); err != nil {
 			return err // it has waited for its turn
 		}
-		missing = slices.DeleteFunc(slices.Clone(missing), func(x index) bool { return tx.Bucket(x.bucket(collection)) != nil })
-		if len(missing) == 0 {
-			return errNothing // another query has made them
+		if tx.Bucket(x.bucket(collection)) != nil {
+			return errNothing // another query has made it
 		}
-		return build(tx, collection, missing)
+		return build(tx, collection, x)
 	})
 	if err != nil && !errors.Is(err, errNothing) {
 		return fmt.Errorf("standin: index of %s: %w", collection, err)
@@ -184,33 +186,23 @@ func (s *Store) makeIndexes(ctx context.Context, collection string, missing []in
 	return nil
 }
 
-// build writes indexes of which no bucket exists.
-func build(tx *bbolt.Tx, collection string, missing []index) error {
-	keys := make([][][]byte, len(missing))
-	if bucket := tx.Bucket([]byte(collection)); bucket != nil {
-		if err := bucket.ForEach(func(id, data []byte) error {
-			doc, err := parse(data)
-			if err != nil {
-				return err
-			}
-			for i, x := range missing {
-				keys[i] = append(keys[i], x.keys(string(id), doc.fields)...)
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
+func build(tx *bbolt.Tx, collection string, x index) error {
+	var keys [][]byte
+	if err := tx.Bucket([]byte(collection)).ForEach(func(id, data []byte) error {
+		doc, err := parse(data)
+		keys = append(keys, x.keys(string(id), doc.fields)...)
+		return err
+	}); err != nil {
+		return err
 	}
-	for i, x := range missing {
-		bucket, err := tx.CreateBucket(x.bucket(collection))
-		if err != nil {
+	bucket, err := tx.CreateBucket(x.bucket(collection))
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(keys, bytes.Compare)
+	for _, key := range keys {
+		if err := bucket.Put(key, nil); err != nil {
 			return err
-		}
-		slices.SortFunc(keys[i], bytes.Compare)
-		for _, key := range keys[i] {
-			if err := bucket.Put(key, nil); err != nil {
-				return err
-			}
 		}
 	}
 	return nil

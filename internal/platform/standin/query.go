@@ -19,226 +19,143 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 	if err := ready(ctx, store.CheckQuery(q)); err != nil {
 		return store.Page{}, err
 	}
-	needed := indexesFor(q)
+	needed := indexFor(q)
 	for {
 		var page store.Page
-		var missing []index
+		missing := false
 		err := s.db.View(func(tx *bbolt.Tx) error {
 			documents := tx.Bucket([]byte(q.Collection))
 			if documents == nil {
 				return nil
 			}
+			keys := documents
+			if needed.of() {
+				keys = tx.Bucket(needed.bucket(q.Collection))
+			}
+			if missing = keys == nil; missing {
+				return nil
+			}
 			l := &look{Query: q, documents: documents}
-			for _, x := range needed {
-				bucket := tx.Bucket(x.bucket(q.Collection))
-				if bucket == nil {
-					missing = append(missing, x)
-					continue
-				}
-				l.buckets = append(l.buckets, bucket)
-			}
-			if len(missing) > 0 {
-				return nil
-			}
 			defer func() { s.looked.Add(l.looked) }()
-			switch {
-			case q.Due != nil:
-				return l.due(&page)
-			case q.Newest != nil:
-				return l.newest(&page)
-			case counts(q):
-				l.count(&page)
-				return nil
-			default:
-				return l.ids(&page)
-			}
+			return l.through(keys.Cursor(), &page)
 		})
 		if err != nil {
 			return store.Page{}, fmt.Errorf("query %s: %w", q.Collection, err)
 		}
-		if len(missing) == 0 {
+		if !missing {
 			return page, nil
 		}
-		if err := s.makeIndexes(ctx, q.Collection, missing); err != nil {
+		if err := s.makeIndex(ctx, q.Collection, needed); err != nil {
 			return store.Page{}, err
 		}
 	}
 }
 
-// indexesFor are the indexes that answer a query; none: the ids alone do.
-func indexesFor(q store.Query) (needed []index) {
-	compared := slices.Sorted(maps.Keys(q.Equal))
-	if counts(q) && len(compared) > 1 {
-		return []index{{Equal: compared}}
+// indexFor is the index that answers a query. One of nothing is of the ids alone, as the documents are.
+func indexFor(q store.Query) index {
+	x := index{Equal: slices.Sorted(maps.Keys(q.Equal))}
+	for x.List = range q.Contains { // one at most
 	}
-	if q.Due != nil {
-		return []index{{Equal: compared, Due: q.Due.Field}}
+	switch {
+	case q.Due != nil:
+		x.Time = q.Due.Field
+	case q.Newest != nil:
+		x.Time = q.Newest.Field
 	}
-	if q.Newest != nil {
-		return []index{{Equal: compared, Due: q.Newest.Field}}
-	}
-	for _, name := range compared {
-		needed = append(needed, index{Equal: []string{name}})
-	}
-	for name := range q.Contains {
-		needed = append(needed, index{List: name})
-	}
-	return needed
+	return x
 }
 
-// counts reports whether the number of documents is one run of keys. Going from one index to another and
-// back would cost as much as the rarest value of all, and a queue may have a million of another status.
-func counts(q store.Query) bool {
-	return q.Count && q.Due == nil && q.Newest == nil && len(q.Contains) == 0
-}
+func (x index) of() bool { return len(x.Equal) > 0 || x.List != "" || x.Time != "" }
 
 // look is one query under way.
 type look struct {
 	store.Query
 
 	documents *bbolt.Bucket
-	// buckets are those of the indexes.
-	buckets []*bbolt.Bucket
 	// looked counts the keys and the documents that were read.
 	looked int64
 }
 
-// due takes what is due from one index, the oldest first.
-func (l *look) due(page *store.Page) error {
-	begins := l.values()
-	until := appendTime(slices.Clone(begins), l.Due.Until)
-	cursor := l.buckets[0].Cursor()
-	for key, _ := cursor.Seek(begins); key != nil && bytes.HasPrefix(key, begins); key, _ = cursor.Next() {
-		l.looked++
-		if bytes.Compare(key[:len(until)], until) > 0 {
-			return nil
-		}
-		full, err := l.take(page, key[len(until):])
-		if err != nil || full {
-			return err
-		}
-	}
-	return nil
-}
+// end is above what may follow in a key: no id and no time begins with this byte.
+const end = 0xff
 
-// newest takes the newest from one index. That is in the order of the times, and is read backwards.
-func (l *look) newest(page *store.Page) error {
-	begins := l.values()
-	from := appendTime(slices.Clone(begins), l.Newest.Since)
-	to := append(slices.Clone(begins), 0xff) // no time begins with this byte
-	if !l.Newest.Until.IsZero() {
-		to = appendTime(slices.Clone(begins), l.Newest.Until)
-	}
-	if after := l.After; !after.IsZero() {
-		to = slices.MinFunc([][]byte{to, append(appendTime(slices.Clone(begins), after.At), after.ID...)}, bytes.Compare)
-	}
-	cursor := l.buckets[0].Cursor()
-	last := cursor.Prev
-	if key, _ := cursor.Seek(to); key == nil {
-		last = cursor.Last
-	}
-	for key, _ := last(); bytes.Compare(key, from) >= 0; key, _ = cursor.Prev() {
-		l.looked++
-		full, err := l.take(page, key[len(from):])
-		if err != nil || full {
-			return err
-		}
-	}
-	return nil
-}
-
-// values are those of the compared fields, as one index of all has them.
-func (l *look) values() (begins []byte) {
+// within returns the keys that answer the query: from the first on, and below to. Ids begin at id.
+func (l *look) within() (from, to []byte, id int) {
+	var begins []byte
 	for _, name := range slices.Sorted(maps.Keys(l.Equal)) {
 		value, _ := spelled(l.Equal[name]) // CheckQuery has refused others
 		begins = append(begins, value...)
 	}
-	return begins
-}
-
-// count counts the keys of one index, or of the documents themselves.
-func (l *look) count(page *store.Page) {
-	cursor, begins := l.documents.Cursor(), []byte(nil)
-	if len(l.buckets) > 0 {
-		cursor, begins = l.buckets[0].Cursor(), l.values()
-	}
-	from := append(slices.Clone(begins), max(l.IDPrefix, l.After.ID)...)
-	if !l.After.IsZero() && l.After.ID >= l.IDPrefix {
-		from = append(from, 0) // no id has this byte
-	}
-	begins = append(begins, l.IDPrefix...)
-	for key, _ := cursor.Seek(from); key != nil && bytes.HasPrefix(key, begins) && page.Count < int64(l.Limit); key, _ = cursor.Next() {
-		l.looked++
-		page.Count++
-	}
-}
-
-// ids takes the documents that all indexes have, in the order of their ids. It goes from one index
-// to the next, each time to the first id that is not before the last one's.
-func (l *look) ids(page *store.Page) error {
-	type list struct {
-		cursor *bbolt.Cursor
-		begins []byte
-	}
-	var lists []list
-	for i, name := range slices.Sorted(maps.Keys(l.Equal)) {
-		value, _ := spelled(l.Equal[name])
-		lists = append(lists, list{l.buckets[i].Cursor(), value})
-	}
-	for _, text := range l.Contains { // one at most, whose index is the last
+	for _, text := range l.Contains {
 		value, _ := spelled(text)
-		lists = append(lists, list{l.buckets[len(lists)].Cursor(), value})
+		begins = append(begins, value...)
 	}
-	if len(lists) == 0 {
-		lists = append(lists, list{cursor: l.documents.Cursor()})
-	}
-	id := []byte(max(l.IDPrefix, l.After.ID))
-	if !l.After.IsZero() && l.After.ID >= l.IDPrefix {
-		id = append(id, 0) // no id has this byte
-	}
-	for {
-		for agreed, i := 0, 0; agreed < len(lists); i++ {
-			at := lists[i%len(lists)]
-			key, _ := at.cursor.Seek(append(slices.Clone(at.begins), id...))
-			l.looked++
-			if key == nil || !bytes.HasPrefix(key, at.begins) || !bytes.HasPrefix(key[len(at.begins):], []byte(l.IDPrefix)) {
-				return nil
-			}
-			if next := key[len(at.begins):]; bytes.Equal(next, id) {
-				agreed++
-			} else {
-				id, agreed = slices.Clone(next), 1
-			}
+	with := func(more ...byte) []byte { return append(slices.Clone(begins), more...) }
+	switch {
+	case l.Due != nil:
+		return begins, with(append(appendTime(nil, l.Due.Until), end)...), len(begins) + timeBytes
+	case l.Newest != nil:
+		to = with(end)
+		if !l.Newest.Until.IsZero() {
+			to = with(appendTime(nil, l.Newest.Until)...)
 		}
-		if !l.Count && len(page.Documents) == l.Limit {
+		if !l.After.IsZero() {
+			to = slices.MinFunc([][]byte{to, with(append(appendTime(nil, l.After.At), l.After.ID...)...)}, bytes.Compare)
+		}
+		return with(appendTime(nil, l.Newest.Since)...), to, len(begins) + timeBytes
+	}
+	from = with([]byte(l.IDPrefix)...)
+	if !l.After.IsZero() {
+		from = slices.MaxFunc([][]byte{from, with(append([]byte(l.After.ID), 0)...)}, bytes.Compare) // no id has this byte
+	}
+	return from, append(with([]byte(l.IDPrefix)...), end), len(begins)
+}
+
+// through goes through the keys that answer the query: those of the newest from the last to the first.
+func (l *look) through(cursor *bbolt.Cursor, page *store.Page) error {
+	from, to, id := l.within()
+	next := cursor.Next
+	key, _ := cursor.Seek(from)
+	if l.Newest != nil {
+		next = cursor.Prev
+		if key, _ = cursor.Seek(to); key == nil {
+			key, _ = cursor.Last()
+		} else {
+			key, _ = cursor.Prev()
+		}
+	}
+	for ; key != nil && bytes.Compare(key, from) >= 0 && bytes.Compare(key, to) < 0; key, _ = next() {
+		l.looked++
+		if len(page.Documents) == l.Limit { // there is more behind a page by ids
 			page.Next.ID = page.Documents[l.Limit-1].Key.ID
 			return nil
 		}
-		full, err := l.take(page, id)
-		if err != nil || (full && l.Count) {
+		if l.Count {
+			page.Count++
+		} else if err := l.take(page, key[id:]); err != nil {
 			return err
 		}
-		id = append(id, 0)
+		full := page.Count == int64(l.Limit) || len(page.Documents) == l.Limit
+		if full && (l.Count || l.Due != nil || l.Newest != nil) {
+			return nil
+		}
 	}
+	return nil
 }
 
-// take adds one document to the page, or counts it. full: the page has as many as it may have.
-func (l *look) take(page *store.Page, id []byte) (full bool, err error) {
-	if l.Count {
-		page.Count++
-		return page.Count == int64(l.Limit), nil
-	}
+// take adds one document to the page.
+func (l *look) take(page *store.Page, id []byte) error {
 	l.looked++
 	data := l.documents.Get(id)
 	if data == nil {
-		return false, errors.New("standin: an index has a document that is not there")
+		return errors.New("standin: an index has a document that is not there")
 	}
 	doc, err := parse(data)
 	if err != nil {
-		return false, err
+		return err
 	}
 	page.Documents = append(page.Documents, store.Document{
 		Key: store.Key{Collection: l.Collection, ID: string(id)}, Fields: doc.fields, Version: doc.version,
 	})
-	return len(page.Documents) == l.Limit, nil
+	return nil
 }

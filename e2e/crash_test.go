@@ -169,7 +169,7 @@ func (test crashCase) run(t *testing.T, folder string) {
 		if test.told == standin.Refuse {
 			times = 9
 		}
-		require.NoError(t, s.service.Tell(test.told, times))
+		require.NoError(t, s.service.Behave("", test.told, times))
 	}
 	s.schedule(t)
 	t.Cleanup(func() {

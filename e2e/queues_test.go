@@ -118,10 +118,10 @@ func (story queueStory) body(q catalog.Queue, e queueEvent) string {
 func (s *stack) instruct(t *testing.T, story queueStory, e queueEvent, mode standin.Mode, times int) {
 	t.Helper()
 	if story.gateway {
-		require.NoError(t, s.gateway.Tell(map[standin.Mode]standin.Act{standin.Fail: standin.FailOrder, standin.Refuse: standin.RefuseOrder}[mode], times, e.subject))
+		require.NoError(t, s.gateway.Behave(e.subject, mode, times))
 		return
 	}
-	require.NoError(t, s.service.TellOf(story.applied(e), mode, times))
+	require.NoError(t, s.service.Behave(story.applied(e), mode, times))
 }
 
 // applied is what the service knows an event by.

@@ -71,9 +71,9 @@ func startReal(t *testing.T, of site) (*stack, *real) {
 	binaries, err := build()
 	require.NoError(t, err)
 
-	s.service, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{e2e.DeliverySecret}, Posts: s.catalog.Posts(""), Tolerance: 5 * time.Minute})
+	s.service, err = standin.NewReceiver(standin.ServiceConfig{Secrets: []string{e2e.DeliverySecret}, Posts: s.catalog.Posts(""), Tolerance: 5 * time.Minute})
 	require.NoError(t, err)
-	s.gateway, err = standin.NewGateway(standin.GatewayConfig{Secrets: []string{e2e.DeliverySecret}, Tolerance: 5 * time.Minute})
+	s.gateway, err = standin.NewGateway(standin.ServiceConfig{Secrets: []string{e2e.DeliverySecret}, Tolerance: 5 * time.Minute})
 	require.NoError(t, err)
 	called := s.gateway.Before(s.service)
 	if of.Around != nil {

@@ -237,20 +237,20 @@ func (r *surface) failures() {
 	const update, refund = "/queues/pay-subscription-update", "/queues/pay-refund-initiation"
 	for n := range 4 {
 		id := fmt.Sprint("refused-", n)
-		require.NoError(r.t, r.service.TellOf(id, standin.Refuse, 10))
+		require.NoError(r.t, r.service.Behave(id, standin.Refuse, 10))
 		r.message("that its service refuses", update, envelope(id, "cancellation", fmt.Sprintf(`{"subscription_id":"s-%d"}`, n), ""))
 		r.until(r.t, id, "dead_lettered")
 	}
 	for n := range 4 {
 		id := fmt.Sprint("fails-", n)
-		require.NoError(r.t, r.gateway.Tell(standin.FailOrder, 2, "payment-"+id))
+		require.NoError(r.t, r.gateway.Behave("payment-"+id, standin.Fail, 2))
 		r.message("whose attempts are used up", refund, envelope(id, "refund", fmt.Sprintf(`{"payment_id":"payment-%s"}`, id), `"max_attempts":2,`))
 		r.until(r.t, id, "dead_lettered")
 	}
-	require.NoError(r.t, r.service.TellOf("forgotten", standin.Forget, 1))
+	require.NoError(r.t, r.service.Behave("forgotten", standin.Forget, 1))
 	r.message("whose answer is lost", update, envelope("forgotten", "renewal", `{"subscription_id":"s-9"}`, ""))
 	r.until(r.t, "forgotten", "processed")
-	require.NoError(r.t, r.gateway.Tell(standin.DeclineOrder, 1, "s-declined"))
+	require.NoError(r.t, r.gateway.Behave("s-declined", standin.Decline, 1))
 	r.message("whose payment is declined", "/queues/sub-payment-initiation", envelope("declined", "upgrade", `{"subscription_id":"s-declined"}`, ""))
 	r.until(r.t, "declined", "processed")
 	r.settled() // none of the events before it is under way
@@ -275,7 +275,7 @@ func (r *surface) waiting() {
 	r.webhook("an order of its customer", beside.JSON())
 	r.until(r.t, beside.EventID, "processed")
 	r.waits = append(r.waits, "first", "behind")
-	require.NoError(r.t, r.service.TellOf("first", standin.Fail, 1))
+	require.NoError(r.t, r.service.Behave("first", standin.Fail, 1))
 	for _, id := range []string{"first", "behind"} {
 		r.message("whose gateway fails, or behind it", "/queues/events-high", platformEvent(id, "payment_processing", `{"payment_id":"in-turn"}`))
 		r.until(r.t, id, "retry")

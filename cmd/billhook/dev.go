@@ -198,7 +198,7 @@ func (p *program) printHints(stack *devstack.Stack, c *catalog.Catalog) {
 	service := stack.ServiceURL
 	if callsGateway(c) {
 		p.printf("\nHave the payment gateway decline, fail, hang, lose or forget, and see what it carried out:\n\n")
-		p.printf("  curl -s %s/gateway/tell -d '{\"act\":\"lose\",\"times\":1}'\n", service)
+		p.printf("  curl -s %s/gateway/tell -d '{\"mode\":\"lose\",\"times\":1}'\n", service)
 		p.printf("  curl -s %s/gateway/orders\n", service)
 	}
 	if stack.Service != nil {

@@ -290,7 +290,7 @@ func (s *demo) transient(ctx context.Context, what string, _ catalog.Queue) {
 func (s *demo) renewal(event samples.Event, forgets bool) func(context.Context, string, catalog.Queue) {
 	return func(ctx context.Context, what string, _ catalog.Queue) {
 		if s.err == nil && forgets {
-			s.err = s.stack.Service.Tell(standin.Forget, 1)
+			s.err = s.stack.Service.Behave("", standin.Forget, 1)
 		}
 		answer, recorded := s.send(ctx, samples.SubscriptionRenewed, event), s.until(ctx, event.EventID, completed)
 		for _, id := range recorded.Emitted {

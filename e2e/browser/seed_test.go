@@ -195,17 +195,17 @@ func (s *shop) fail(t *testing.T) {
 		all = append(all, fmt.Sprint("refused-", n))
 	}
 	for _, refused := range all {
-		require.NoError(t, s.Service.TellOf(refused, standin.Refuse, 10))
+		require.NoError(t, s.Service.Behave(refused, standin.Refuse, 10))
 		s.put(t, refused, "cancellation", map[string]any{"subscription_id": refused}, map[string]any{"correlation_id": refused})
 	}
 	for n := range failures {
 		failing := fmt.Sprint("failing-", n)
-		require.NoError(t, s.Service.TellOf(failing, standin.Fail, 1000))
+		require.NoError(t, s.Service.Behave(failing, standin.Fail, 1000))
 		s.put(t, failing, notification, map[string]any{"user_id": "dev-user", "order_id": shopOrder}, nil)
 	}
 	for n := range 3 {
 		refund := fmt.Sprint("refund-that-fails-", n)
-		require.NoError(t, s.Gateway.Tell(standin.FailOrder, 4, "payment-"+refund))
+		require.NoError(t, s.Gateway.Behave("payment-"+refund, standin.Fail, 4))
 		s.put(t, refund, "refund", map[string]any{"payment_id": "payment-" + refund}, map[string]any{"max_attempts": 2})
 		all = append(all, refund)
 	}

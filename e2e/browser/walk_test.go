@@ -113,7 +113,7 @@ func TestMoneyIsReplayedByTwoPersonsInTwoBrowsers(t *testing.T) {
 	onlyInFull(t)
 	s, c := opened(t)
 	const refund, of = "refund-of-two", "payment-of-two"
-	require.NoError(t, s.Gateway.Tell(standin.FailOrder, 2, of))
+	require.NoError(t, s.Gateway.Behave(of, standin.Fail, 2))
 	s.put(t, refund, "refund", map[string]any{"payment_id": of}, map[string]any{"max_attempts": 2})
 	s.story(t, refund, "DEAD_LETTERED")
 	queue := s.queueOf("refund").ID

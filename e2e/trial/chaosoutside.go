@@ -46,9 +46,9 @@ func newOutside(r *run, again func(*arm, contract.Message)) *outside {
 		asked: map[string]bool{}, unasked: map[string]int{},
 	}
 	var err error
-	o.gateway, err = standin.NewGateway(standin.GatewayConfig{Secrets: []string{chaosSecret}, Tolerance: time.Minute})
+	o.gateway, err = standin.NewGateway(standin.ServiceConfig{Secrets: []string{chaosSecret}, Tolerance: time.Minute})
 	r.must(err)
-	config := standin.ReceiverConfig{Secrets: []string{chaosSecret}, Tolerance: time.Minute}
+	config := standin.ServiceConfig{Secrets: []string{chaosSecret}, Tolerance: time.Minute}
 	for _, a := range arms {
 		if a.handler.Post.Target != "" {
 			config.Posts = append(config.Posts, a.handler.Post)
@@ -130,7 +130,7 @@ func (o *outside) serve(w http.ResponseWriter, r *http.Request) {
 		o.unasked[key]++
 	case !posts && !o.well && o.random.Float64() < 0.05:
 		o.failed++
-		_ = o.service.Tell(standin.Fail, 1) // which it can be told
+		_ = o.service.Behave("", standin.Fail, 1)
 	}
 	o.mu.Unlock()
 	o.service.ServeHTTP(w, r)

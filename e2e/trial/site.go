@@ -67,7 +67,7 @@ func open(r *run, stack string, queues ...string) *site {
 	folder := r.TempDir()
 	r.must(e2e.Build(r.ctx, folder))
 	connect(s, r)
-	s.receiver, err = standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{e2e.DeliverySecret}, Posts: s.catalog.Posts(""), Tolerance: 5 * time.Minute})
+	s.receiver, err = standin.NewReceiver(standin.ServiceConfig{Secrets: []string{e2e.DeliverySecret}, Posts: s.catalog.Posts(""), Tolerance: 5 * time.Minute})
 	r.must(err)
 	targets, front := httptest.NewServer(s.receiver), httptest.NewServer(s.pushes())
 	r.Cleanup(func() { s.receiver.Close(); targets.Close(); front.CloseClientConnections(); front.Close() })

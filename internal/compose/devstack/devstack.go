@@ -262,7 +262,7 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 		return nil, err
 	}
 	s.ServiceURL = urlOf(listener)
-	known := standin.ReceiverConfig{Tolerance: 5 * time.Minute, Posts: config.Catalog.Posts("")}
+	known := standin.ServiceConfig{Tolerance: 5 * time.Minute, Posts: config.Catalog.Posts("")}
 	targets, err := delivery.Open(config.Catalog, "", func(t catalog.Target) (string, []string) {
 		at := config.Targets[t.Name]
 		at.Secret = cmp.Or(at.Secret, standInSecret)
@@ -287,7 +287,7 @@ func (s *Stack) targets(ctx context.Context, config Config) (delivery.Targets, e
 	}
 	var standIn http.Handler = s.Service
 	if len(known.Secrets) > 0 {
-		if s.Gateway, err = standin.NewGateway(standin.GatewayConfig{Secrets: known.Secrets, Tolerance: known.Tolerance}); err != nil {
+		if s.Gateway, err = standin.NewGateway(standin.ServiceConfig{Secrets: known.Secrets, Tolerance: known.Tolerance}); err != nil {
 			return nil, err
 		}
 		standIn = s.Gateway.Before(s.Service)

@@ -175,7 +175,7 @@ func TestUsageCostsTheSameHoweverMuchWasCounted(t *testing.T) {
 // queue, type and tenant. Were there a document that both write, a busy tenant would cost its neighbours.
 func TestNoDocumentIsWrittenByTwoUnrelatedEvents(t *testing.T) {
 	t.Parallel()
-	service, err := standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{secret}, Tolerance: time.Minute})
+	service, err := standin.NewReceiver(standin.ServiceConfig{Secrets: []string{secret}, Tolerance: time.Minute})
 	require.NoError(t, err)
 	server := httptest.NewServer(service)
 	t.Cleanup(server.Close)

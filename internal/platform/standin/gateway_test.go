@@ -14,7 +14,7 @@ import (
 
 func newGateway(t *testing.T) *standin.Gateway {
 	t.Helper()
-	g, err := standin.NewGateway(standin.GatewayConfig{Secrets: []string{receiverSecret}, Tolerance: time.Minute, Now: func() time.Time { return start }})
+	g, err := standin.NewGateway(standin.ServiceConfig{Secrets: []string{receiverSecret}, Tolerance: time.Minute, Now: func() time.Time { return start }})
 	require.NoError(t, err)
 	t.Cleanup(g.Close)
 	return g
@@ -83,7 +83,7 @@ func TestTheGatewayCarriesOutAKeyOnceAndRefusesAnotherOrderUnderIt(t *testing.T)
 }
 
 // Each step is an order, and what its answer says; without a body, it asks what became of one. A status of 0 is a cut connection.
-func TestTheGatewayDoesWhatItIsTold(t *testing.T) {
+func TestTheGatewayBehavesAsItsModeSays(t *testing.T) {
 	t.Parallel()
 	type step struct {
 		path, id, body string
@@ -101,23 +101,22 @@ func TestTheGatewayDoesWhatItIsTold(t *testing.T) {
 		return step{standin.PaymentsPath, "e", "", status, says, carried}
 	}
 	for name, test := range map[string]struct {
-		act   standin.Act
+		act   standin.Mode
 		of    string
 		steps []step
 	}{
-		"to decline":           {standin.DeclineOrder, "", []step{pay("e", "s", 200, "declined", 0), ask(200, "declined", 0), pay("e", "s", 200, "declined", 0)}},
-		"to fail":              {standin.FailOrder, "", []step{pay("e", "s", 503, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)}},
-		"to refuse":            {standin.RefuseOrder, "", []step{pay("e", "s", 422, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)}},
-		"to lose its answer":   {standin.LoseAnswer, "", []step{pay("e", "s", 0, "", 1), ask(200, "succeeded", 1), pay("e", "s", 200, "succeeded", 1)}},
-		"to forget":            {standin.ForgetOrder, "", []step{pay("e", "s", 200, "succeeded", 1), ask(404, "", 1), pay("e", "s", 200, "succeeded", 2)}},
-		"to hang":              {standin.HangOrder, "", []step{pay("e", "s", 0, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)}},
-		"of one payment":       {standin.FailOrder, "p-2", []step{back("r-1", "p-1", 200, "succeeded", 1), back("r-2", "p-2", 503, "", 0), back("r-2", "p-2", 200, "succeeded", 1)}},
-		"of one subscription":  {standin.DeclineOrder, "s-3", []step{pay("e-3", "s-3", 200, "declined", 0), pay("e-4", "s-3", 200, "succeeded", 1)}},
-		"by the ids of orders": {standin.FailOrder, "nobody", []step{pay("e-5", "decline-5", 200, "declined", 0), pay("e-6", "fail-6", 503, "", 0), back("r-7", "lose-7", 0, "", 1)}},
+		"to decline":          {standin.Decline, "", []step{pay("e", "s", 200, "declined", 0), ask(200, "declined", 0), pay("e", "s", 200, "declined", 0)}},
+		"to fail":             {standin.Fail, "", []step{pay("e", "s", 503, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)}},
+		"to refuse":           {standin.Refuse, "", []step{pay("e", "s", 422, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)}},
+		"to lose its answer":  {standin.Lose, "", []step{pay("e", "s", 0, "", 1), ask(200, "succeeded", 1), pay("e", "s", 200, "succeeded", 1)}},
+		"to forget":           {standin.Forget, "", []step{pay("e", "s", 200, "succeeded", 1), ask(404, "", 1), pay("e", "s", 200, "succeeded", 2)}},
+		"to hang":             {standin.Hang, "", []step{pay("e", "s", 0, "", 0), ask(404, "", 0), pay("e", "s", 200, "succeeded", 1)}},
+		"of one payment":      {standin.Fail, "p-2", []step{back("r-1", "p-1", 200, "succeeded", 1), back("r-2", "p-2", 503, "", 0), back("r-2", "p-2", 200, "succeeded", 1)}},
+		"of one subscription": {standin.Decline, "s-3", []step{pay("e-3", "s-3", 200, "declined", 0), pay("e-4", "s-3", 200, "succeeded", 1)}},
 	} {
 		g := newGateway(t)
 		g.Close() // or a hanging request would last until the end
-		require.NoError(t, g.Tell(test.act, 1, test.of))
+		require.NoError(t, g.Behave(test.of, test.act, 1))
 		for _, step := range test.steps {
 			tried := order
 			if step.body == "" {
@@ -126,7 +125,6 @@ func TestTheGatewayDoesWhatItIsTold(t *testing.T) {
 			status, says := tried(t, g, step.path, step.id, step.body)
 			require.Equal(t, []any{step.status, step.says, step.carried}, []any{status, says, g.CarriedOut(step.id)}, name)
 		}
-		require.Equal(t, name == "by the ids of orders", g.Refunded("lose-7") == 1)
 	}
 }
 
@@ -152,11 +150,11 @@ func TestTheGatewayTakesNoOrderThatItCannotTrust(t *testing.T) {
 		require.Equal(t, test.status, status, name)
 	}
 	require.Empty(t, g.Orders())
-	_, err := standin.NewGateway(standin.GatewayConfig{})
+	_, err := standin.NewGateway(standin.ServiceConfig{})
 	require.Error(t, err)
 }
 
-func TestTheGatewayIsToldAndLookedAtOverHTTP(t *testing.T) {
+func TestTheGatewayIsInstructedAndLookedAtOverHTTP(t *testing.T) {
 	t.Parallel()
 	before := newGateway(t).Before(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
 	asked := func(method, path, body string) (status int, answer string) {
@@ -166,8 +164,8 @@ func TestTheGatewayIsToldAndLookedAtOverHTTP(t *testing.T) {
 		return status, answer
 	}
 	for body, want := range map[string]int{
-		`{"act":"fail","times":1}`: http.StatusNoContent, `{"act":"burn","times":1}`: http.StatusUnprocessableEntity,
-		`{"act":"fail","times":0}`: http.StatusUnprocessableEntity, `{"mode":"fail"}`: http.StatusBadRequest,
+		`{"mode":"fail","times":1}`: http.StatusNoContent, `{"mode":"burn","times":1}`: http.StatusUnprocessableEntity,
+		`{"mode":"fail","times":0}`: http.StatusUnprocessableEntity, `{"act":"fail"}`: http.StatusBadRequest,
 	} {
 		status, _ := asked(http.MethodPost, "/gateway/tell", body)
 		require.Equal(t, want, status, body)

@@ -3,12 +3,9 @@ package standin
 import (
 	"cmp"
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -19,30 +16,7 @@ import (
 	"billhook/internal/platform/signature"
 )
 
-// Mode is a behaviour of the receiver other than the normal one, which applies a delivery once.
-type Mode string
-
-// Modes.
-const (
-	// Fail answers 503 and applies nothing.
-	Fail Mode = "fail"
-	// Refuse answers 422 and applies nothing.
-	Refuse Mode = "refuse"
-	// Hang applies nothing and does not answer until the sender gives up or the receiver is
-	// closed.
-	Hang Mode = "hang"
-	// Forget applies the delivery and cuts the connection without an answer.
-	Forget Mode = "forget"
-	// Double applies the delivery also if it was applied before, as a service without
-	// idempotency keys does.
-	Double Mode = "double"
-	// Normal takes back what the receiver was told before.
-	Normal Mode = "normal"
-)
-
-var modes = []Mode{Fail, Refuse, Hang, Forget, Double, Normal}
-
-// Outcomes of a delivery.
+// Outcomes of a delivery, and of an action of a bulk.
 const (
 	Applied   = "applied"
 	Duplicate = "duplicate"
@@ -50,9 +24,18 @@ const (
 	Refused   = "refused"
 	Hung      = "hung"
 	Forgotten = "forgotten"
+	// Stale: the version is not above the one that is there.
+	Stale = "stale"
+	// Absent: there is no document to delete.
+	Absent = "absent"
 )
 
-const maxReceiverBytes = 256 << 10
+// answers are the modes that answer an outcome other than applied and duplicate.
+var answers = map[string]Mode{Failed: Fail, Refused: Refuse, Hung: Hang, Forgotten: Lose}
+
+// PartnerPath is where a third party gets events by Standard Webhooks: the URL of an endpoint
+// that is registered for a try.
+const PartnerPath = "/partner"
 
 // Delivery is a received delivery with a valid signature.
 type Delivery struct {
@@ -70,21 +53,8 @@ type Delivery struct {
 	SubscriptionID string    `json:"subscription_id,omitempty"`
 	CorrelationID  string    `json:"correlation_id,omitempty"`
 	At             time.Time `json:"at"`
-	// Outcome is applied, duplicate, failed, refused, hung, forgotten, stale or absent. A forgotten one was
-	// applied too, unless it had been before.
+	// Outcome is one of the outcomes. What is forgotten was applied too, unless it had been before.
 	Outcome string `json:"outcome"`
-}
-
-// ReceiverConfig configures a Receiver.
-type ReceiverConfig struct {
-	// Secrets of the sender. Any of them is accepted. Those of Standard sign by Standard Webhooks.
-	Secrets, Standard []string
-	// Posts are the posts that it takes; nil: the payment webhook alone.
-	Posts []catalog.Post
-	// Tolerance is how far a signed time may be from now, in both directions.
-	Tolerance time.Duration
-	// Now; nil: the machine's clock.
-	Now func() time.Time
 }
 
 // Receiver stands in for the targets. POST of a path that the catalog posts to applies an event
@@ -94,22 +64,13 @@ type ReceiverConfig struct {
 // Trust. Deliveries are kept in memory.
 //
 // GET /deliveries and POST /tell are for people and have no authentication: serve the receiver
-// on the loopback address.
-//
-// It is safe for concurrent use.
+// on the loopback address. It is safe for concurrent use.
 type Receiver struct {
-	verifiers []*signature.Verifier
-	tolerance time.Duration
-	now       func() time.Time
-	mux       *http.ServeMux
-	silence   silence
-
-	mu         sync.Mutex
-	orders     orders[Mode]
+	*service
 	deliveries []Delivery
-	events     map[delivered]*appliedEvent
+	events     map[delivered]appliedEvent
 	documents  map[indexed]held
-	// partner checks what the third party is told; none: nobody is trusted.
+	// partner checks what the third party gets; none: nobody is trusted.
 	partner []*signature.Verifier
 }
 
@@ -117,32 +78,19 @@ type Receiver struct {
 type delivered struct{ path, key string }
 
 type appliedEvent struct {
-	id    string
-	times int
-	body  [sha256.Size]byte
+	id   string
+	body [sha256.Size]byte
 }
 
 var _ http.Handler = (*Receiver)(nil)
 
 // NewReceiver returns a receiver in normal mode.
-func NewReceiver(config ReceiverConfig) (*Receiver, error) {
-	if config.Now == nil {
-		config.Now = time.Now
+func NewReceiver(config ServiceConfig) (*Receiver, error) {
+	shared, err := newService(config, Fail, Refuse, Hang, Forget)
+	if err != nil {
+		return nil, err
 	}
-	r := &Receiver{tolerance: config.Tolerance, now: config.Now, mux: http.NewServeMux(), silence: newSilence(), events: map[delivered]*appliedEvent{}, documents: map[indexed]held{}}
-	for scheme, secrets := range map[signature.Scheme][]string{signature.Generic: config.Secrets, signature.Standard: config.Standard} {
-		if len(secrets) == 0 {
-			continue
-		}
-		verifier, err := signature.NewVerifier(scheme, secrets, config.Tolerance, config.Now)
-		if err != nil {
-			return nil, fmt.Errorf("standin: receiver: %w", err)
-		}
-		r.verifiers = append(r.verifiers, verifier)
-	}
-	if len(r.verifiers) == 0 {
-		return nil, errors.New("standin: receiver: no secret")
-	}
+	r := &Receiver{service: shared, events: map[delivered]appliedEvent{}, documents: map[indexed]held{}}
 	if config.Posts == nil {
 		config.Posts = []catalog.Post{{Path: "/v1/webhooks/payment", Reconcile: "/v1/webhooks/payment/{id}"}}
 	}
@@ -161,32 +109,22 @@ func NewReceiver(config ReceiverConfig) (*Receiver, error) {
 		taken[post.Path], taken[post.Reconcile] = true, true
 	}
 	r.mux.HandleFunc("POST "+PartnerPath, r.hook)
-	r.mux.HandleFunc("POST /tell", r.tell)
+	r.mux.HandleFunc("POST /tell", r.instruct)
 	r.mux.HandleFunc("GET /deliveries", r.list)
 	return r, nil
 }
 
-// ServeHTTP implements http.Handler.
-func (r *Receiver) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	r.mux.ServeHTTP(w, request)
-}
-
-// Close ends the requests that hang, now and from now on.
-func (r *Receiver) Close() { r.silence.end() }
-
-// Tell sets the mode of the next deliveries with a valid signature, after those of earlier
-// calls. times is 1 to 1,000,000; Normal needs none.
-func (r *Receiver) Tell(mode Mode, times int) error { return r.TellOf("", mode, times) }
-
-// TellOf is Tell for the deliveries of one event, with its id.
-func (r *Receiver) TellOf(event string, mode Mode, times int) error {
-	if mode == Normal {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.orders = slices.DeleteFunc(r.orders, func(o toldOrder[Mode]) bool { return event == "" || o.id == event })
-		return nil
+// Trust has the third party check what it gets by the secret of its endpoint, whsec_... .
+// Before the first call it refuses everything.
+func (r *Receiver) Trust(secret string) error {
+	verifier, err := signature.NewVerifier(signature.Standard, []string{secret}, r.tolerance, r.now)
+	if err != nil {
+		return fmt.Errorf("standin: partner: %w", err)
 	}
-	return r.orders.tell(&r.mu, mode, times, event, modes)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.partner = []*signature.Verifier{verifier}
+	return nil
 }
 
 // Applied returns how often the event was applied, on all paths together; of a document's _id, how often the
@@ -197,7 +135,7 @@ func (r *Receiver) Applied(id string) int {
 	times := 0
 	for _, event := range r.events {
 		if event.id == id {
-			times += event.times
+			times++
 		}
 	}
 	for of, document := range r.documents {
@@ -215,36 +153,9 @@ func (r *Receiver) Deliveries() []Delivery {
 	return slices.Clone(r.deliveries)
 }
 
-// read returns the body of a signed request. If ok is false, it has answered.
-func (r *Receiver) read(w http.ResponseWriter, request *http.Request) (body []byte, ok bool) {
-	body, problem := readSigned(w, request, r.verifiers...)
-	if problem != nil {
-		problem.Write(w)
-	}
-	return body, problem == nil
-}
-
-// readSigned returns the body of a request that one of the verifiers accepts, or what to answer.
-func readSigned(w http.ResponseWriter, request *http.Request, verifiers ...*signature.Verifier) ([]byte, *serve.Problem) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxReceiverBytes))
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.As(err, &tooLarge):
-		return nil, serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is too large.")
-	case err != nil:
-		return nil, serve.Refuse(http.StatusBadRequest, "body_unreadable", "The body did not arrive whole.")
-	}
-	for _, verifier := range verifiers {
-		if err = verifier.Verify(request.Header.Values, body); err == nil {
-			return body, nil
-		}
-	}
-	// The text is one of a handful, and a person at work on a sender needs it.
-	return nil, serve.Refuse(http.StatusUnauthorized, "signature", err.Error())
-}
-
-func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
-	body, ok := r.read(w, request)
+// deliveryOf reads a post, or a line of a batch. complete: it says what has happened, and of which subscription
+// where it is the notice of a payment.
+func deliveryOf(body []byte) (d Delivery, complete bool, err error) {
 	var given struct {
 		EventID        string `json:"event_id"`
 		Tenant         string `json:"tenant"`
@@ -257,67 +168,87 @@ func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
 			Status string `json:"status"`
 		} `json:"payload"`
 	}
+	err = json.Unmarshal(body, &given)
+	complete = given.EventType != "" || (given.Action != "" && given.SubscriptionID != "")
+	return Delivery{
+		Key: given.EventID, Tenant: given.Tenant, EventID: cmp.Or(given.SourceEventID, given.EventID),
+		Action: cmp.Or(given.Action, given.EventType), SubscriptionID: given.SubscriptionID,
+		CorrelationID: given.CorrelationID, Status: given.Payload.Status,
+	}, complete, err
+}
+
+func (r *Receiver) receive(w http.ResponseWriter, request *http.Request) {
+	body, ok := readSigned(w, request, r.verifiers)
+	if !ok {
+		return
+	}
+	d, complete, err := deliveryOf(body)
 	keys := request.Header.Values("Idempotency-Key")
 	switch {
-	case !ok:
-		return
-	case json.Unmarshal(body, &given) != nil:
+	case err != nil:
 		serve.Refuse(http.StatusBadRequest, "malformed", "The body is not the webhook's JSON.").Write(w)
 		return
-	case !pii.ID.Valid(given.EventID) || (given.EventType == "" && (given.Action == "" || given.SubscriptionID == "")):
+	case !pii.ID.Valid(d.Key) || !complete:
 		serve.Refuse(http.StatusUnprocessableEntity, "incomplete", "event_id, and event_type or action and subscription_id are needed.").Write(w)
 		return
-	case len(keys) != 1 || keys[0] != given.EventID:
+	case len(keys) != 1 || keys[0] != d.Key:
 		serve.Refuse(http.StatusUnprocessableEntity, "key", "The Idempotency-Key must be the event_id.").Write(w)
 		return
 	}
-	r.answer(w, request, r.take(Delivery{
-		Path: request.URL.Path, Key: given.EventID, Tenant: given.Tenant, EventID: cmp.Or(given.SourceEventID, given.EventID), Action: cmp.Or(given.Action, given.EventType), SubscriptionID: given.SubscriptionID,
-		CorrelationID: given.CorrelationID, Status: given.Payload.Status, At: r.now(),
-	}, sha256.Sum256(body)))
+	d.Path = request.URL.Path
+	r.apply(w, request, d, body)
 }
 
-// answer says what became of a delivery that came by itself.
-func (r *Receiver) answer(w http.ResponseWriter, request *http.Request, outcome string) {
-	switch outcome {
-	case Applied, Duplicate:
+// hook is a request to the third party. The webhook-id is the key of its event.
+func (r *Receiver) hook(w http.ResponseWriter, request *http.Request) {
+	r.mu.Lock()
+	trusted := r.partner
+	r.mu.Unlock()
+	body, ok := readSigned(w, request, trusted)
+	if !ok {
+		return
+	}
+	var given struct {
+		Type string `json:"type"`
+	}
+	id := request.Header.Get("Webhook-Id")
+	if json.Unmarshal(body, &given) != nil || given.Type == "" || !pii.ID.Valid(id) {
+		serve.Refuse(http.StatusBadRequest, "malformed", "The body is not a webhook's JSON, with a type.").Write(w)
+		return
+	}
+	r.apply(w, request, Delivery{Path: PartnerPath, Key: id, EventID: id, Action: given.Type}, body)
+}
+
+// apply answers a delivery that came by itself with what became of it.
+func (r *Receiver) apply(w http.ResponseWriter, request *http.Request, d Delivery, body []byte) {
+	d.At = r.now()
+	if outcome := r.take(d, body); !r.instead(w, request, answers[outcome]) {
 		serve.WriteJSON(w, http.StatusOK, map[string]bool{"duplicate": outcome == Duplicate})
-	case Failed:
-		serve.Refuse(http.StatusServiceUnavailable, "told", "Told to fail.").Write(w)
-	case Refused:
-		serve.Refuse(http.StatusUnprocessableEntity, "refused", "Told to refuse, or the key was used before with another body.").Write(w)
-	case Hung:
-		r.silence.hang(request)
-	case Forgotten:
-		cut()
 	}
 }
 
 // take applies a delivery by the current mode and returns its outcome, under one lock: of two
 // concurrent deliveries with one key, the second is a duplicate.
-func (r *Receiver) take(d Delivery, body [sha256.Size]byte) (outcome string) {
+func (r *Receiver) take(d Delivery, body []byte) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	defer func() {
-		d.Outcome = outcome
-		r.deliveries = append(r.deliveries, d)
-	}()
-	mode := r.orders.next(d.EventID)
-	switch mode {
-	case Fail:
-		return Failed
-	case Refuse:
-		return Refused
-	case Hang:
-		return Hung
-	case Forget, Double, Normal:
+	d.Outcome = r.outcome(d, sha256.Sum256(body))
+	r.deliveries = append(r.deliveries, d)
+	return d.Outcome
+}
+
+func (r *Receiver) outcome(d Delivery, body [sha256.Size]byte) string {
+	mode := r.next(d.EventID)
+	for outcome, as := range answers {
+		if mode == as {
+			return outcome
+		}
 	}
-	event, known := r.events[delivered{d.Path, d.Key}]
+	key := delivered{d.Path, d.Key}
+	event, known := r.events[key]
 	switch {
 	case !known:
-		r.events[delivered{d.Path, d.Key}] = &appliedEvent{id: d.EventID, times: 1, body: body}
-	case mode == Double:
-		event.times++
+		r.events[key] = appliedEvent{id: d.EventID, body: body}
 	case event.body != body:
 		return Refused
 	case mode != Forget:
@@ -332,30 +263,18 @@ func (r *Receiver) take(d Delivery, body [sha256.Size]byte) (outcome string) {
 // known answers whether an event was applied by posts to the path.
 func (r *Receiver) known(path string) http.HandlerFunc {
 	return func(w http.ResponseWriter, request *http.Request) {
-		if _, ok := r.read(w, request); !ok {
+		if _, ok := readSigned(w, request, r.verifiers); !ok {
 			return
 		}
 		r.mu.Lock()
-		event, applied := r.events[delivered{path, request.PathValue("id")}]
-		times := 0
-		if applied {
-			times = event.times
-		}
+		_, applied := r.events[delivered{path, request.PathValue("id")}]
 		r.mu.Unlock()
-		if times == 0 {
+		if !applied {
 			serve.Refuse(http.StatusNotFound, "unknown", "No such event has been applied.").Write(w)
 			return
 		}
-		serve.WriteJSON(w, http.StatusOK, map[string]int{"applied": times})
+		serve.WriteJSON(w, http.StatusOK, map[string]int{"applied": 1})
 	}
-}
-
-func (r *Receiver) tell(w http.ResponseWriter, request *http.Request) {
-	var given struct {
-		Mode  Mode `json:"mode"`
-		Times int  `json:"times"`
-	}
-	toldBy(w, request, &given, `Send {"mode":"fail","times":1}.`, func() error { return r.Tell(given.Mode, given.Times) })
 }
 
 func (r *Receiver) list(w http.ResponseWriter, _ *http.Request) {

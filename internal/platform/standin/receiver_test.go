@@ -5,16 +5,21 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
+	"billhook/catalog"
 	"billhook/internal/platform/signature"
 	"billhook/internal/platform/standin"
 )
@@ -27,7 +32,7 @@ const (
 
 func newReceiver(t testing.TB) *standin.Receiver {
 	t.Helper()
-	r, err := standin.NewReceiver(standin.ReceiverConfig{
+	r, err := standin.NewReceiver(standin.ServiceConfig{
 		Secrets: []string{otherSecret, receiverSecret}, Tolerance: 5 * time.Minute, Now: func() time.Time { return start },
 	})
 	require.NoError(t, err)
@@ -79,60 +84,53 @@ func outcomes(r *standin.Receiver) (all []string) {
 	return all
 }
 
-// Against a simple model: modes are used up in order, a key is applied once unless the mode is Double, and a key
-// with another body is another event, which is refused.
+// Against a simple model: modes are used up in order, a key is applied once, and a key with another body is another
+// event, which is refused.
 func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 	t.Parallel()
 	type order struct {
 		mode standin.Mode
 		of   string
 	}
-	type state struct {
-		body  string
-		times int
-	}
-	modes := []standin.Mode{standin.Fail, standin.Refuse, standin.Hang, standin.Forget, standin.Double}
+	modes := map[standin.Mode]string{standin.Fail: standin.Failed, standin.Refuse: standin.Refused, standin.Hang: standin.Hung, standin.Forget: standin.Forgotten}
 	drawID := func(rt *rapid.T) string { return fmt.Sprintf("evt-%d", rapid.IntRange(0, 2).Draw(rt, "id")) }
 	rapid.Check(t, func(rt *rapid.T) {
 		r := newReceiver(t)
 		r.Close() // or a hanging request would last until the end
-		var told []order
+		var orders []order
 		var delivered []string
-		events := map[string]state{}
+		bodies := map[string]string{} // of what was applied
 		rt.Repeat(map[string]func(*rapid.T){
-			"tell": func(rt *rapid.T) {
-				one := order{rapid.SampledFrom(modes).Draw(rt, "mode"), rapid.SampledFrom([]string{"", "", "evt-1"}).Draw(rt, "of")}
+			"instruct": func(rt *rapid.T) {
+				one := order{rapid.SampledFrom(slices.Sorted(maps.Keys(modes))).Draw(rt, "mode"), rapid.SampledFrom([]string{"", "", "evt-1"}).Draw(rt, "of")}
 				times := rapid.IntRange(1, 3).Draw(rt, "times")
-				require.NoError(rt, r.TellOf(one.of, one.mode, times))
-				told = append(told, slices.Repeat([]order{one}, times)...)
+				require.NoError(rt, r.Behave(one.of, one.mode, times))
+				orders = append(orders, slices.Repeat([]order{one}, times)...)
 			},
 			"take back": func(rt *rapid.T) {
 				of := rapid.SampledFrom([]string{"", "evt-1"}).Draw(rt, "of")
-				require.NoError(rt, r.TellOf(of, standin.Normal, 0))
-				told = slices.DeleteFunc(told, func(o order) bool { return of == "" || o.of == of })
+				require.NoError(rt, r.Behave(of, standin.Normal, 0))
+				orders = slices.DeleteFunc(orders, func(o order) bool { return of == "" || o.of == of })
 			},
 			"post": func(rt *rapid.T) {
-				id, mode := drawID(rt), standin.Mode("")
-				if i := slices.IndexFunc(told, func(o order) bool { return o.of == "" || o.of == id }); i >= 0 {
-					mode = told[i].mode
-					told = slices.Delete(told, i, i+1)
+				id, mode := drawID(rt), standin.Normal
+				if i := slices.IndexFunc(orders, func(o order) bool { return o.of == "" || o.of == id }); i >= 0 {
+					mode = orders[i].mode
+					orders = slices.Delete(orders, i, i+1)
 				}
 				body := strings.Replace(notice(id), "sub-1", rapid.SampledFrom([]string{"sub-1", "sub-1", "sub-2"}).Draw(rt, "subscription"), 1)
-				want, event := standin.Applied, events[id]
+				want, before := standin.Applied, bodies[id]
 				switch {
-				case mode == standin.Fail:
-					want = standin.Failed
-				case mode == standin.Hang:
-					want = standin.Hung
-				case mode == standin.Refuse || (event.times > 0 && mode != standin.Double && event.body != body):
+				case mode != standin.Normal && mode != standin.Forget:
+					want = modes[mode]
+				case before != "" && before != body:
 					want = standin.Refused
-				case event.times == 0 || mode == standin.Double:
-					events[id] = state{cmp.Or(event.body, body), event.times + 1}
-				case mode != standin.Forget:
+				case mode == standin.Forget:
+					want, bodies[id] = standin.Forgotten, body
+				case before != "":
 					want = standin.Duplicate
-				}
-				if mode == standin.Forget && want == standin.Applied {
-					want = standin.Forgotten
+				default:
+					bodies[id] = body
 				}
 				status, answer, cut := post(t, r, id, body)
 				require.Equal(rt, want == standin.Hung || want == standin.Forgotten, cut)
@@ -143,11 +141,12 @@ func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 			"ask": func(rt *rapid.T) {
 				id := drawID(rt)
 				status, _, _ := serveOnce(r, signed(t, http.MethodGet, webhookPath+"/"+id, "", start))
-				require.Equal(rt, map[bool]int{true: 200, false: 404}[events[id].times > 0], status)
+				require.Equal(rt, map[bool]int{true: 200, false: 404}[bodies[id] != ""], status)
 			},
 			"": func(rt *rapid.T) {
 				for i := range 3 {
-					require.Equal(rt, events[fmt.Sprint("evt-", i)].times, r.Applied(fmt.Sprint("evt-", i)))
+					id := fmt.Sprint("evt-", i)
+					require.Equal(rt, bodies[id] != "", r.Applied(id) == 1)
 				}
 				require.Equal(rt, delivered, outcomes(r))
 			},
@@ -158,7 +157,7 @@ func TestTheReceiverAgreesWithItsModel(t *testing.T) {
 func TestAHangEndsWithItsSenderOrWithTheReceiver(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
-	require.NoError(t, r.Tell(standin.Hang, 3))
+	require.NoError(t, r.Behave("", standin.Hang, 3))
 	hang := func(ctx context.Context) <-chan bool {
 		request := signed(t, http.MethodPost, webhookPath, notice("evt"), start).WithContext(ctx)
 		request.Header.Set("Idempotency-Key", "evt")
@@ -226,7 +225,7 @@ func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 	}
 	status, _, _ := serveOnce(newReceiver(t), httptest.NewRequestWithContext(t.Context(), http.MethodGet, webhookPath+"/evt", nil))
 	require.Equal(t, http.StatusUnauthorized, status, "a question is signed too")
-	for name, config := range map[string]standin.ReceiverConfig{
+	for name, config := range map[string]standin.ServiceConfig{
 		"no secret":      {Tolerance: time.Minute},
 		"a short secret": {Secrets: []string{"short"}, Tolerance: time.Minute},
 		"no window":      {Secrets: []string{receiverSecret}},
@@ -234,7 +233,7 @@ func TestTheReceiverAcceptsOnlySignedCompleteRequests(t *testing.T) {
 		_, err := standin.NewReceiver(config)
 		require.Error(t, err, name)
 	}
-	_, err := standin.NewReceiver(standin.ReceiverConfig{Secrets: []string{receiverSecret}, Tolerance: time.Minute})
+	_, err := standin.NewReceiver(standin.ServiceConfig{Secrets: []string{receiverSecret}, Tolerance: time.Minute})
 	require.NoError(t, err, "the clock may be the machine's")
 }
 
@@ -245,7 +244,7 @@ func (*cutShort) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 func TestModesAndDeliveriesHaveRoutesForPeople(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t)
-	tell := func(body string) int {
+	instruct := func(body string) int {
 		status, _, _ := serveOnce(r, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/tell", strings.NewReader(body)))
 		return status
 	}
@@ -262,11 +261,110 @@ func TestModesAndDeliveriesHaveRoutesForPeople(t *testing.T) {
 		`{"mode":"","times":1}`: 422, `{"mode":"explode","times":1}`: 422,
 		`{"mode":"fail","times":1}`: 204,
 	} {
-		require.Equal(t, want, tell(body), body)
+		require.Equal(t, want, instruct(body), body)
 	}
 	_, _, _ = post(t, r, "evt", notice("evt"))
 	_, _, _ = post(t, r, "evt", notice("evt"))
 	require.JSONEq(t, `{"items":[
 		{"path":"/v1/webhooks/payment","key":"evt","event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"failed"},
 		{"path":"/v1/webhooks/payment","key":"evt","event_id":"evt","action":"renewal","subscription_id":"sub-1","at":"2026-11-20T09:00:00Z","outcome":"applied"}]}`, list())
+}
+
+const (
+	partnerSecret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	nextSecret    = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+)
+
+// hook posts a webhook to the third party, signed by Standard Webhooks, and returns the status.
+func hook(t *testing.T, r *standin.Receiver, secret, id, body string, at time.Time) int {
+	t.Helper()
+	signer, err := signature.NewSigner(signature.Standard, secret)
+	require.NoError(t, err)
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, standin.PartnerPath, strings.NewReader(body))
+	for name, value := range signer.Sign(id, []byte(body), at) {
+		request.Header.Set(name, value)
+	}
+	status, _, _ := serveOnce(r, request)
+	return status
+}
+
+func TestTheThirdPartyAcceptsTheSecretOfItsEndpointAlone(t *testing.T) {
+	t.Parallel()
+	const body = `{"type":"invoice.paid","timestamp":"2026-03-01T12:00:00Z","data":{"id":"inv-1"}}`
+	r := newReceiver(t)
+	require.Equal(t, http.StatusUnauthorized, hook(t, r, partnerSecret, "evt-1", body, start), "it knows no secret yet")
+	require.Error(t, r.Trust("no secret"))
+	require.NoError(t, r.Trust(nextSecret))
+	require.NoError(t, r.Trust(partnerSecret), "in place of the one before")
+	for _, step := range []struct {
+		sentence, secret, body string
+		at                     time.Time
+		want                   int
+	}{
+		{"of another secret", nextSecret, body, start, http.StatusUnauthorized},
+		{"stale", partnerSecret, body, start.Add(-6 * time.Minute), http.StatusUnauthorized},
+		{"without a type", partnerSecret, `{"data":{}}`, start, http.StatusBadRequest},
+		{"valid", partnerSecret, body, start, http.StatusOK},
+		{"again", partnerSecret, body, start, http.StatusOK},
+	} {
+		require.Equal(t, step.want, hook(t, r, step.secret, "evt-1", step.body, step.at), step.sentence)
+	}
+	require.Equal(t, 1, r.Applied("evt-1"))
+	require.Equal(t, []string{"evt-1 applied", "evt-1 duplicate"}, outcomes(r))
+}
+
+// bulk is a request to the index, a row of testdata/bulk.yaml.
+type bulk struct {
+	What, Type, Item string
+	Lines            []string
+	Cut              bool
+	Status           int
+}
+
+// sent sends the request to a receiver with an index.
+func (b bulk) sent(t *testing.T, r *standin.Receiver) (status int, answer string) {
+	t.Helper()
+	body := strings.Join(append(b.Lines, ""), "\n")
+	if b.Cut {
+		body = strings.TrimSuffix(body, "\n")
+	}
+	request := signed(t, http.MethodPost, "/products/_bulk", body, start)
+	request.Header.Set("Content-Type", cmp.Or(b.Type, "application/x-ndjson"))
+	status, answer, _ = serveOnce(r, request)
+	return status, answer
+}
+
+func TestTheIndexTakesActionsAndDocumentsAlone(t *testing.T) {
+	t.Parallel()
+	indexing := func() *standin.Receiver {
+		r, err := standin.NewReceiver(standin.ServiceConfig{
+			Secrets: []string{receiverSecret}, Tolerance: 5 * time.Minute, Now: func() time.Time { return start },
+			Posts: []catalog.Post{{Path: "/products/_bulk", Form: catalog.Bulk}},
+		})
+		require.NoError(t, err)
+		return r
+	}
+	text, err := os.ReadFile(filepath.Join("testdata", "bulk.yaml"))
+	require.NoError(t, err)
+	var all struct{ Taken, Steps []bulk }
+	require.NoError(t, yaml.Unmarshal(text, &all))
+	for _, b := range all.Taken {
+		r := indexing()
+		status, _ := b.sent(t, r)
+		require.Equal(t, b.Status, status, b.What)
+		require.Equal(t, b.Status == http.StatusOK, len(r.Deliveries()) == 1, b.What)
+	}
+	r := indexing()
+	for _, b := range all.Steps {
+		status, answer := b.sent(t, r)
+		require.Equal(t, http.StatusOK, status)
+		require.JSONEq(t, `{"items":[`+b.Item+`]}`, answer, b.Lines)
+	}
+	require.Equal(t, 2, r.Applied("a~p-1"))
+	for mode, status := range map[standin.Mode]int{standin.Fail: 503, standin.Refuse: 400, standin.Hang: 0, standin.Forget: 0} {
+		r.Close()
+		require.NoError(t, r.Behave("a~p-1", mode, 1))
+		_, answer := all.Steps[0].sent(t, r)
+		require.Equal(t, status != 0, strings.Contains(answer, fmt.Sprintf(`"status":%d`, status)), mode)
+	}
 }

@@ -1,0 +1,203 @@
+package standin
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"billhook/catalog"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/signature"
+)
+
+// Mode is what a stand-in of an outside service does with a request in place of its work.
+type Mode string
+
+// Modes of the receiver and of the gateway.
+const (
+	// Fail answers 503 and does nothing.
+	Fail Mode = "fail"
+	// Refuse answers 422 and does nothing.
+	Refuse Mode = "refuse"
+	// Hang does nothing, and does not answer until the sender gives up or the stand-in is closed.
+	Hang Mode = "hang"
+	// Forget is, of the receiver, to apply the delivery and to cut the connection without an answer. The
+	// gateway carries out the order, answers, and forgets its key: asked, it knows of nothing, and it
+	// carries out the repetition once more.
+	Forget Mode = "forget"
+	// Lose is, of the gateway, to carry out the order and to cut the connection without an answer.
+	Lose Mode = "lose"
+	// Decline is, of the gateway, to carry out nothing, to say so with status 200, and to remember it.
+	Decline Mode = "decline"
+	// Normal takes back what was asked for before.
+	Normal Mode = "normal"
+)
+
+const (
+	// maxTimes bounds the times of one instruction, against a typing mistake.
+	maxTimes         = 1_000_000
+	maxReceiverBytes = 256 << 10
+)
+
+// ServiceConfig configures a Receiver or a Gateway.
+type ServiceConfig struct {
+	// Secrets of the sender. Any of them is accepted. Those of Standard sign by Standard Webhooks.
+	Secrets, Standard []string
+	// Posts are the posts that a receiver takes; nil: the payment webhook alone.
+	Posts []catalog.Post
+	// Tolerance is how far a signed time may be from now, in both directions.
+	Tolerance time.Duration
+	// Now; nil: the machine's clock.
+	Now func() time.Time
+}
+
+// service is what the stand-ins of outside services share.
+type service struct {
+	mux       *http.ServeMux
+	verifiers []*signature.Verifier
+	modes     []Mode
+	tolerance time.Duration
+	now       func() time.Time
+	ended     chan struct{}
+	// Close ends the requests that hang, now and from now on.
+	Close func()
+
+	mu           sync.Mutex
+	instructions []instruction
+}
+
+// instruction is left for so many requests: of those with its id, or of any.
+type instruction struct {
+	mode Mode
+	left int
+	id   string
+}
+
+func newService(config ServiceConfig, modes ...Mode) (*service, error) {
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	s := &service{mux: http.NewServeMux(), modes: modes, tolerance: config.Tolerance, now: config.Now, ended: make(chan struct{})}
+	s.Close = sync.OnceFunc(func() { close(s.ended) })
+	for scheme, secrets := range map[signature.Scheme][]string{signature.Generic: config.Secrets, signature.Standard: config.Standard} {
+		if len(secrets) == 0 {
+			continue
+		}
+		verifier, err := signature.NewVerifier(scheme, secrets, config.Tolerance, config.Now)
+		if err != nil {
+			return nil, fmt.Errorf("standin: %w", err)
+		}
+		s.verifiers = append(s.verifiers, verifier)
+	}
+	if len(s.verifiers) == 0 {
+		return nil, errors.New("standin: no secret")
+	}
+	return s, nil
+}
+
+// ServeHTTP implements http.Handler.
+func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// Behave sets what becomes of the next requests, 1 to 1,000,000, after those of earlier calls: of any, or of
+// those with the id of an event, a payment or a subscription. Normal needs no times.
+func (s *service) Behave(id string, mode Mode, times int) error {
+	switch {
+	case mode != Normal && !slices.Contains(s.modes, mode):
+		return fmt.Errorf("standin: the mode must be one of %v, or %s", s.modes, Normal)
+	case mode != Normal && (times < 1 || times > maxTimes):
+		return fmt.Errorf("standin: times must be 1 to %d", maxTimes)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if mode == Normal {
+		s.instructions = slices.DeleteFunc(s.instructions, func(i instruction) bool { return id == "" || i.id == id })
+		return nil
+	}
+	s.instructions = append(s.instructions, instruction{mode, times, id})
+	return nil
+}
+
+// instruct is Behave for people: {"mode":"fail","times":1,"id":"..."}.
+func (s *service) instruct(w http.ResponseWriter, r *http.Request) {
+	var given struct {
+		Mode  Mode   `json:"mode"`
+		Times int    `json:"times"`
+		ID    string `json:"id"`
+	}
+	if err := json.UnmarshalRead(http.MaxBytesReader(w, r.Body, 1<<10), &given, json.RejectUnknownMembers(true)); err != nil {
+		serve.Refuse(http.StatusBadRequest, "malformed", `Send {"mode":"fail","times":1}, and "id" for one event, payment or subscription.`).Write(w)
+		return
+	}
+	if err := s.Behave(given.ID, given.Mode, given.Times); err != nil {
+		serve.Refuse(http.StatusUnprocessableEntity, "mode", err.Error()).Write(w)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// next takes one request off the oldest instruction for one of its ids, or for any. The lock is held.
+func (s *service) next(ids ...string) Mode {
+	n := slices.IndexFunc(s.instructions, func(i instruction) bool { return i.id == "" || slices.Contains(ids, i.id) })
+	if n < 0 {
+		return Normal
+	}
+	i := &s.instructions[n]
+	mode := i.mode
+	if i.left--; i.left == 0 {
+		s.instructions = slices.Delete(s.instructions, n, n+1)
+	}
+	return mode
+}
+
+// readSigned returns the body of a request that one of the verifiers accepts. If ok is false, it has answered.
+func readSigned(w http.ResponseWriter, request *http.Request, verifiers []*signature.Verifier) (body []byte, ok bool) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, request.Body, maxReceiverBytes))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is too large.").Write(w)
+		return nil, false
+	case err != nil:
+		serve.Refuse(http.StatusBadRequest, "body_unreadable", "The body did not arrive whole.").Write(w)
+		return nil, false
+	}
+	err = errors.New("no secret is known")
+	for _, verifier := range verifiers {
+		if err = verifier.Verify(request.Header.Values, body); err == nil {
+			return body, true
+		}
+	}
+	// The text is one of a handful, and a person at work on a sender needs it.
+	serve.Refuse(http.StatusUnauthorized, "signature", err.Error()).Write(w)
+	return nil, false
+}
+
+// instead answers a request as its mode says; of a mode that lets the work be done it reports false.
+func (s *service) instead(w http.ResponseWriter, r *http.Request, mode Mode) bool {
+	switch mode {
+	case Fail:
+		serve.Refuse(http.StatusServiceUnavailable, "failed", "Asked to fail.").Write(w)
+	case Refuse:
+		serve.Refuse(http.StatusUnprocessableEntity, "refused", "Asked to refuse, or the key was used before for something else.").Write(w)
+	case Hang:
+		select {
+		case <-r.Context().Done():
+		case <-s.ended:
+		}
+		cut()
+	case Lose:
+		cut()
+	default:
+		return false
+	}
+	return true
+}
+
+// cut ends a request without an answer. It does not return.
+func cut() { panic(http.ErrAbortHandler) } // the only way to end without one

@@ -41,8 +41,8 @@ const (
 	AttrReplayOf = "replay_of"
 )
 
-// Letter is one dead letter: the message as it was, and why it is dead.
-type Letter struct {
+// Message is one dead letter: the message as it was, and why it is dead.
+type Message struct {
 	Message contract.Message
 	// Reason is a code, such as unknown_product.
 	Reason string
@@ -74,29 +74,29 @@ const (
 	brokerAttempts = "CloudPubSubDeadLetterSourceDeliveryCount"
 )
 
-// Publish puts the letter on its queue's dead-letter topic and returns once that is confirmed. The copy has
+// Publish puts the dead letter on its queue's topic for them and returns once that is confirmed. The copy has
 // no ordering key: one dead letter must not wait for another. Attributes that do not fit, or that Pub/Sub would
-// refuse, are left out, the letter's and the contract's last, and the detail says how many.
-func Publish(ctx context.Context, to Publisher, queue catalog.Queue, letter Letter) error {
-	from := letter.Message.Attributes
+// refuse, are left out, its own and the contract's last, and the detail says how many.
+func Publish(ctx context.Context, to Publisher, queue catalog.Queue, dead Message) error {
+	from := dead.Message.Attributes
 	attributes := map[string]string{
-		AttrReason: letter.Reason, AttrStatus: strconv.Itoa(letter.Status),
-		AttrDetail: "", AttrSourceQueue: letter.SourceQueue, AttrSourceSubscription: letter.SourceSubscription,
-		AttrSourceMessageID: letter.SourceMessageID, AttrAttempts: strconv.Itoa(letter.Attempts),
-		AttrDeadLetteredAt: stamp(letter.DeadLetteredAt), AttrReplayCount: from[AttrReplayCount],
+		AttrReason: dead.Reason, AttrStatus: strconv.Itoa(dead.Status),
+		AttrDetail: "", AttrSourceQueue: dead.SourceQueue, AttrSourceSubscription: dead.SourceSubscription,
+		AttrSourceMessageID: dead.SourceMessageID, AttrAttempts: strconv.Itoa(dead.Attempts),
+		AttrDeadLetteredAt: stamp(dead.DeadLetteredAt), AttrReplayCount: from[AttrReplayCount],
 	}
-	if !letter.FirstPublishedAt.IsZero() && from[contract.AttrFirstPublished] == "" {
-		attributes[contract.AttrFirstPublished] = stamp(letter.FirstPublishedAt)
+	if !dead.FirstPublishedAt.IsZero() && from[contract.AttrFirstPublished] == "" {
+		attributes[contract.AttrFirstPublished] = stamp(dead.FirstPublishedAt)
 	}
-	if letter.IdempotencyKey != "" && from[contract.AttrIdempotencyKey] == "" {
-		attributes[contract.AttrIdempotencyKey] = letter.IdempotencyKey
+	if dead.IdempotencyKey != "" && from[contract.AttrIdempotencyKey] == "" {
+		attributes[contract.AttrIdempotencyKey] = dead.IdempotencyKey
 	}
 	if attributes[AttrReplayCount] == "" {
 		attributes[AttrReplayCount] = "0"
 	}
-	detail := letter.Detail
+	detail := dead.Detail
 	// The detail is to come, and the request around the message has its bytes.
-	room := contract.MaxMessageBytes - contract.Message{Data: letter.Message.Data, Attributes: attributes}.Size() - 2*contract.MaxAttributeValue
+	room := contract.MaxMessageBytes - contract.Message{Data: dead.Message.Data, Attributes: attributes}.Size() - 2*contract.MaxAttributeValue
 	if lost := carry(attributes, from, room); lost > 0 {
 		detail = strings.TrimPrefix(fmt.Sprintf("%s; %d attributes left out or cut", detail, lost), "; ")
 	}
@@ -104,7 +104,7 @@ func Publish(ctx context.Context, to Publisher, queue catalog.Queue, letter Lett
 	for name, value := range attributes {
 		attributes[name] = clip(value, contract.MaxAttributeValue)
 	}
-	if _, err := to.Publish(ctx, queue.DeadLetter.Topic, contract.Message{Data: letter.Message.Data, Attributes: attributes}); err != nil {
+	if _, err := to.Publish(ctx, queue.DeadLetter.Topic, contract.Message{Data: dead.Message.Data, Attributes: attributes}); err != nil {
 		return fmt.Errorf("deadletter: publish: %w", err)
 	}
 	return nil
@@ -271,7 +271,7 @@ func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {
 	return itemKey(queue.ID, messageID, m.Data).ID
 }
 
-// Correction says what has taken the place of a dead letter.
+// Correction says what has taken the place of a dead dead.
 type Correction struct {
 	EventID string
 	// MessageID is that of the message with the corrected payload.
@@ -297,7 +297,7 @@ func Correct(queue catalog.Queue, ids []string, c Correction) []store.Write {
 // Ending is the end of a replay that was not another death.
 type Ending struct {
 	// State is Processed; or Corrected, where another payload had taken the place of the message; or
-	// Open, where its event has another dead letter.
+	// Open, where its event has another dead dead.
 	State   State
 	Outcome retry.Outcome
 	EventID string
@@ -341,7 +341,7 @@ func fill(ctx context.Context, to store.GetCommitter, key store.Key, arrived Ite
 		item := arrived
 		item.Kept = time.Time{}
 		switch {
-		case item.decode(doc.Fields) != nil:
+		case store.Decode(doc.Fields, &item) != nil:
 			return item, false, fmt.Errorf("deadletter: item %s is not readable", key.ID)
 		case !item.Kept.IsZero():
 			return item, false, nil

@@ -30,8 +30,8 @@ func (d *desk) stored(t *testing.T) map[string]any {
 	return all[0].Fields
 }
 
-func letter() deadletter.Letter {
-	return deadletter.Letter{
+func deadMessage() deadletter.Message {
+	return deadletter.Message{
 		Message: contract.Message{
 			Data: []byte(`{"eventId":"e1"}`), OrderingKey: "u1",
 			Attributes: map[string]string{"event_id": "e1", "event_type": "order.paid", "ordering_key": "u1", "trace": "x"},
@@ -44,7 +44,7 @@ func letter() deadletter.Letter {
 
 func TestADeadLetterIsTheMessageAsItWasWithTheReason(t *testing.T) {
 	t.Parallel()
-	m := published(t, letter())
+	m := published(t, deadMessage())
 	require.Equal(t, contract.Message{
 		Data: []byte(`{"eventId":"e1"}`),
 		Attributes: map[string]string{
@@ -56,7 +56,7 @@ func TestADeadLetterIsTheMessageAsItWasWithTheReason(t *testing.T) {
 		},
 	}, m, "and no ordering key")
 
-	again := letter()
+	again := deadMessage()
 	again.Message.Attributes = map[string]string{
 		"dead_letter_reason": "old", "source_message_id": "1", "replay_count": "3", "first_published_at": "2026-01-01T00:00:00Z",
 		"CloudPubSubDeadLetterSourceDeliveryCount": "20",
@@ -67,7 +67,7 @@ func TestADeadLetterIsTheMessageAsItWasWithTheReason(t *testing.T) {
 	require.NotContains(t, got, "CloudPubSubDeadLetterSourceDeliveryCount")
 }
 
-func published(t *testing.T, l deadletter.Letter) contract.Message {
+func published(t *testing.T, l deadletter.Message) contract.Message {
 	t.Helper()
 	to := &broker{}
 	require.NoError(t, deadletter.Publish(t.Context(), to, queue, l))
@@ -78,10 +78,10 @@ func published(t *testing.T, l deadletter.Letter) contract.Message {
 func TestADeadLetterThatIsNotConfirmedOrNotKeptIsAnError(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("no answer")
-	require.ErrorIs(t, deadletter.Publish(t.Context(), &broker{err: cause}, queue, letter()), cause)
+	require.ErrorIs(t, deadletter.Publish(t.Context(), &broker{err: cause}, queue, deadMessage()), cause)
 	d := newDesk(t)
 	d.store.FailBefore(1)
-	_, err := deadletter.Keep(t.Context(), d.store, queue, published(t, letter()), "101", dead)
+	_, err := deadletter.Keep(t.Context(), d.store, queue, published(t, deadMessage()), "101", dead)
 	require.ErrorIs(t, err, storetest.ErrFault)
 }
 
@@ -100,14 +100,14 @@ func TestAMessageWithFullAttributesCanStillBeDeadLettered(t *testing.T) {
 		"a key longer than Pub/Sub takes":   {func(a map[string]string) { a[strings.Repeat("k", 257)] = "x" }, "data.order.items[0]; 1 attributes left out or cut"},
 		"a key that is empty":               {func(a map[string]string) { a[""] = "x" }, "data.order.items[0]; 1 attributes left out or cut"},
 	} {
-		l := letter()
+		l := deadMessage()
 		test.own(l.Message.Attributes)
 		got := published(t, l).Attributes
 		require.Equal(t, test.detail, got["dead_letter_detail"], name)
 		require.Equal(t, "e1", got["event_id"], "the contract's go first")
 		require.Equal(t, "unknown_product", got["dead_letter_reason"], name)
 	}
-	l := letter()
+	l := deadMessage()
 	l.Detail = "x" + strings.Repeat("ů", 600)
 	require.Equal(t, "x"+strings.Repeat("ů", 511), published(t, l).Attributes["dead_letter_detail"], "cut between characters")
 }
@@ -121,7 +121,7 @@ func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
 	d, letters := newDesk(t), 0
 	rapid.Check(t, func(t *rapid.T) {
 		letters++
-		to, l := &broker{}, letter()
+		to, l := &broker{}, deadMessage()
 		l.SourceMessageID = fmt.Sprint(letters)
 		l.Message.Attributes = rapid.MapOfN(names, rapid.StringN(0, 1500, 3000), 0, 120).Draw(t, "attributes")
 		l.Detail = rapid.StringN(0, 1500, 3000).Draw(t, "detail")
@@ -134,7 +134,7 @@ func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
 
 func TestOneItemIsKeptPerSourceMessage(t *testing.T) {
 	t.Parallel()
-	d, m := newDesk(t), published(t, letter())
+	d, m := newDesk(t), published(t, deadMessage())
 	fresh, err := deadletter.Keep(t.Context(), d.store, queue, m, "101", dead)
 	require.NoError(t, err)
 	require.True(t, fresh)

@@ -37,7 +37,7 @@ const (
 	Completed State = "completed"
 )
 
-// States are those of a dead letter, the one that lists show unless they are asked first.
+// States are those of a dead letter, with the one first that lists show by default.
 var States = []State{Open, Replayed, Processed, Corrected, Discarded, Completed}
 
 // Item is one dead letter as it is kept.
@@ -61,7 +61,7 @@ type Item struct {
 	// Outcome is how the replay of what is Processed has ended.
 	Outcome retry.Outcome `json:"outcome,omitempty" store:"outcome,omitzero" show:"Outcome,detail"`
 	// History is what people have done with it, the newest first, at most MaxHistory.
-	History []Act `json:"history,omitempty" show:"What people did with it"`
+	History []Act `json:"history,omitempty" store:"history,omitzero" show:"What people did with it"`
 	// Closed is when it was replayed, processed, discarded, completed or corrected last.
 	Closed time.Time `json:"closed_at,omitzero" store:"closed_at,omitzero" show:"Dealt with,detail"`
 	// CorrectedBy is the id of the message that took its place, Corrections how often one has.
@@ -90,7 +90,6 @@ const MaxHistory = 10
 
 // Act is what a person has done with an item.
 type Act struct {
-	// Operation is the id of the operation, and Kind what it was.
 	Kind      Kind      `json:"kind" store:"kind" show:"What"`
 	Operation string    `json:"operation" store:"operation" show:"Operation" link:"operations"`
 	Who       string    `json:"who" store:"who" show:"Who"`
@@ -122,33 +121,12 @@ func (i Item) Replay(q catalog.Queue) contract.Message {
 	return replayed(i, q)
 }
 
-func (i *Item) fields() map[string]any {
-	fields := store.Encode(i)
-	if len(i.History) > 0 {
-		acts := make([]any, len(i.History))
-		for n := range i.History {
-			acts[n] = store.Encode(&i.History[n])
-		}
-		fields["history"] = acts
-	}
-	return fields
-}
-
-func (i *Item) decode(fields map[string]any) error {
-	acts, _ := fields["history"].([]any)
-	for _, stored := range acts {
-		var act Act
-		if known, ok := stored.(map[string]any); ok && store.Decode(known, &act) == nil {
-			i.History = append(i.History, act)
-		}
-	}
-	return store.Decode(fields, i)
-}
+func (i *Item) fields() map[string]any { return store.Encode(i) }
 
 // ItemOf reads an item.
 func ItemOf(doc store.Document) (Item, error) {
 	item := Item{ID: doc.Key.ID, version: doc.Version}
-	err := item.decode(doc.Fields)
+	err := store.Decode(doc.Fields, &item)
 	if item.Kept.IsZero() && (item.State == Corrected || item.State == Processed) {
 		item.Kept = item.Closed // it has not arrived yet, or was removed before its replay ended
 	}
@@ -230,13 +208,16 @@ type Filter struct {
 // String says what it selects.
 func (f Filter) String() string {
 	parts := []string{f.Queue}
-	for _, part := range []struct{ name, value string }{
-		{"reason", f.Reason}, {"type", f.EventType}, {"event", f.EventID}, {"key", f.OrderingKey},
-		{"kept since", stamped(f.Since)}, {"kept before", stamped(f.Until)},
-	} {
-		if part.value != "" {
-			parts = append(parts, part.name+" "+part.value)
+	for _, part := range [][2]string{{"reason", f.Reason}, {"type", f.EventType}, {"event", f.EventID}, {"key", f.OrderingKey}} {
+		if part[1] != "" {
+			parts = append(parts, part[0]+" "+part[1])
 		}
+	}
+	if !f.Since.IsZero() {
+		parts = append(parts, "kept since "+f.Since.UTC().Format(time.RFC3339))
+	}
+	if !f.Until.IsZero() {
+		parts = append(parts, "kept before "+f.Until.UTC().Format(time.RFC3339))
 	}
 	if len(f.Items) > 0 {
 		parts = append(parts, fmt.Sprint(len(f.Items), " chosen"))
@@ -244,43 +225,26 @@ func (f Filter) String() string {
 	return strings.Join(parts, ", ")
 }
 
-func stamped(at time.Time) string {
-	if at.IsZero() {
-		return ""
-	}
-	return at.UTC().Format(time.RFC3339)
-}
-
 // MaxChosen is how many items a filter may name.
 const MaxChosen = 100
 
-func (f Filter) names() bool { return len(f.Items) > 0 }
-
+// equal are the fields by which items of a state are found, but those that are empty.
 func (f Filter) equal(state State) map[string]any {
-	return fieldsOf(f.Queue, f.Reason, f.EventType, f.EventID, f.OrderingKey, state)
-}
-
-// fieldsOf are the fields by which items are found, but those that are empty.
-func fieldsOf(queue, reason, eventType, eventID, orderingKey string, state State) map[string]any {
 	all := map[string]any{
-		"queue": queue, "reason": reason, "event_type": eventType, "event_id": eventID, "ordering_key": orderingKey, "state": string(state),
+		"queue": f.Queue, "reason": f.Reason, "event_type": f.EventType, "event_id": f.EventID, "ordering_key": f.OrderingKey, "state": string(state),
 	}
 	maps.DeleteFunc(all, func(_ string, value any) bool { return value == "" })
 	return all
 }
 
-func (f Filter) takes(i Item) bool {
-	return (f.Since.IsZero() || !i.Kept.Before(f.Since)) && (f.Until.IsZero() || i.Kept.Before(f.Until))
-}
-
 func (f Filter) selects(i Item, state State) bool {
-	has := fieldsOf(i.Queue, i.Reason, i.EventType, i.EventID, i.OrderingKey, i.State)
+	has := Filter{Queue: i.Queue, Reason: i.Reason, EventType: i.EventType, EventID: i.EventID, OrderingKey: i.OrderingKey}.equal(i.State)
 	for name, value := range f.equal(state) {
 		if has[name] != value {
 			return false
 		}
 	}
-	return f.takes(i) && (len(f.Items) == 0 || slices.Contains(f.Items, i.ID))
+	return !i.Kept.Before(f.Since) && (f.Until.IsZero() || i.Kept.Before(f.Until)) && (len(f.Items) == 0 || slices.Contains(f.Items, i.ID))
 }
 
 // named returns the items that a filter names and selects, the newest first. It reads these alone.
@@ -311,7 +275,7 @@ func (f Filter) newest() *store.Newest {
 // greatest first: those of a state, or all where it is empty. next is zero on the last page. The database
 // reads what the page holds, one more, and what has expired and is not removed yet.
 func (o *Operator) List(ctx context.Context, f Filter, state State, after store.Cursor, limit int) (items []Item, next store.Cursor, err error) {
-	if f.names() { // one page has all of them
+	if len(f.Items) > 0 { // one page has all of them
 		items, err = o.named(ctx, f, state)
 		return items, next, err
 	}

@@ -1,12 +1,14 @@
 package deadletter_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/retry"
 )
 
 func TestADeadLetterSaysInASentenceWhatHappenedAndWhatToDo(t *testing.T) {
@@ -30,4 +32,27 @@ func TestADeadLetterSaysInASentenceWhatHappenedAndWhatToDo(t *testing.T) {
 		kept.State = deadletter.Discarded
 		require.Empty(t, kept.ToDo(), "nothing is to be done")
 	}
+}
+
+func TestSummariesNameWhatThereIs(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 23, 14, 5, 6, 0, time.UTC)
+	for want, got := range map[string]fmt.Stringer{
+		"orders": orders,
+		"orders, reason r, type t, event e, key k, kept since 2026-11-23T14:05:06Z, kept before 2026-11-23T15:05:06Z, 2 chosen": deadletter.Filter{
+			Queue: "orders", Reason: "r", EventType: "t", EventID: "e", OrderingKey: "k", Since: at, Until: at.Add(time.Hour), Items: []string{"1", "2"},
+		},
+		"3 processed": deadletter.Outcomes{Processed: 3}, "0 processed, 1 dead again, 2 still waiting": deadletter.Outcomes{DeadAgain: 1, Waiting: 2},
+		"b 3, none 1, a 1": deadletter.Counts{"a": 1, "b": 3, "": 1}, "1 done, 0 dead-lettered, 2 waiting, and more": deadletter.Later{Done: 1, Waiting: 2, More: true},
+	} {
+		require.Equal(t, want, got.String())
+	}
+	for want, item := range map[string]deadletter.Item{
+		"dead again": {State: deadletter.Open, ReplayCount: 1}, "still open": {State: deadletter.Open}, "still waiting": {State: deadletter.Replayed},
+		"completed by hand": {State: deadletter.Completed}, "duplicate": {State: deadletter.Processed, Outcome: retry.Duplicate}, "discarded": {State: deadletter.Discarded},
+	} {
+		require.Equal(t, want, item.Became())
+	}
+	require.Equal(t, []string{"There are more than 9 of r."}, deadletter.Reason{Reason: "r", Count: 9, More: true}.Notes())
+	require.Equal(t, []string{"3 of orders have other reasons."}, deadletter.Reason{Queue: "orders", Others: true, Count: 3}.Notes())
 }

@@ -68,7 +68,7 @@ func (o *Operator) Begin(ctx context.Context, op Operation, by audit.Author, exp
 	switch {
 	case !ok:
 		return Operation{}, fmt.Errorf("%w: no queue of that name", ErrRefused)
-	case ends[op.Kind] == "":
+	case kinds[op.Kind].end == "":
 		return Operation{}, fmt.Errorf("%w: the kind must be replay, discard or complete", ErrRefused)
 	case strings.TrimSpace(op.Why) == "":
 		return Operation{}, fmt.Errorf("%w: a %s needs a reason", ErrRefused, op.Kind)
@@ -270,7 +270,7 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 			if item.State != Open || item.Kept.After(op.CreatedAt) || item.Operation == op.ID {
 				continue // one that this operation has replayed may have died again by a clock that is behind
 			}
-			item.State, item.Operation, item.Closed, item.Outcome = ends[op.Kind], op.ID, now, ""
+			item.State, item.Operation, item.Closed, item.Outcome = kinds[op.Kind].end, op.ID, now, ""
 			item.note(Act{Kind: op.Kind, Operation: op.ID, Who: op.Who, Why: op.Why, At: now})
 			if op.Kind == Replay {
 				item.ReplayCount++

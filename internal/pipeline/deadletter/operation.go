@@ -26,16 +26,15 @@ const (
 // Kinds are those of an operation.
 var Kinds = []Kind{Replay, Discard, Complete}
 
-// summary is what an operation of this kind does.
-func (k Kind) summary() string {
-	return map[Kind]string{
-		Replay:   "Publish a queue's dead letters on it again, each under its key, in the order they had",
-		Discard:  "Close a queue's dead letters for good; they stay on record",
-		Complete: "Close a queue's dead letters as completed by hand: done elsewhere, as the reason says; they stay on record",
-	}[k]
+// kinds says of each what it does, and the state that it leaves an item in.
+var kinds = map[Kind]struct {
+	end     State
+	summary string
+}{
+	Replay:   {Replayed, "Publish a queue's dead letters on it again, each under its key, in the order they had"},
+	Discard:  {Discarded, "Close a queue's dead letters for good; they stay on record"},
+	Complete: {Completed, "Close a queue's dead letters as completed by hand: done elsewhere, as the reason says; they stay on record"},
 }
-
-var ends = map[Kind]State{Replay: Replayed, Discard: Discarded, Complete: Completed}
 
 // Progress is where an operation stands.
 type Progress string

@@ -32,21 +32,21 @@ type Chosen struct {
 	Items []string `json:"-" query:"items" help:"only these, by their ids"`
 }
 
-// ListLetters asks for dead letters.
-type ListLetters struct {
+// ListDeadLetters asks for dead letters.
+type ListDeadLetters struct {
 	Chosen
 	State string `json:"-" query:"state" validate:"oneof=open replayed processed corrected discarded completed all" default:"open" help:"the state, or all"`
 	console.Page
 }
 
-// LetterOf asks for a dead letter.
-type LetterOf struct {
+// OneDeadLetter asks for a dead letter.
+type OneDeadLetter struct {
 	ID string `json:"-" path:"id" validate:"required" help:"id"`
 }
 
 // LookAtPayload asks for the payload of a dead letter.
 type LookAtPayload struct {
-	LetterOf
+	OneDeadLetter
 	console.Change
 }
 
@@ -123,16 +123,16 @@ const runTime = 20 * time.Second
 
 // Operations are what people do with dead letters, and with the operations on them.
 func (o *Operator) Operations(c *catalog.Catalog) []console.Operation {
-	return slices.Concat(o.letters(c), o.changes(c), o.operations())
+	return slices.Concat(o.deadLetters(c), o.changes(c), o.operations())
 }
 
-func (o *Operator) letters(c *catalog.Catalog) []console.Operation {
+func (o *Operator) deadLetters(c *catalog.Catalog) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "dlq ls", Path: "GET /v1/ops/dead-letters", Errors: Failures,
 			Summary: "List the dead letters of a queue, or of all, the newest first",
 			Empty:   "No dead letter is in this list. A message comes here when it cannot be handled.",
-		}, func(ctx context.Context, _ audit.Author, in ListLetters) (console.List[Item], error) {
+		}, func(ctx context.Context, _ audit.Author, in ListDeadLetters) (console.List[Item], error) {
 			f, err := in.Filter(c)
 			state := console.AllOr[State](in.State)
 			if err == nil && f.Queue == "" && state == "" {
@@ -158,7 +158,7 @@ func (o *Operator) letters(c *catalog.Catalog) []console.Operation {
 		console.New(console.Row{
 			Name: "dlq show", Path: "GET /v1/ops/dead-letters/{id}", Errors: Failures,
 			Summary: "Show what happened to a dead letter, what to do, and what people did with it",
-		}, func(ctx context.Context, _ audit.Author, in LetterOf) (Kept, error) {
+		}, func(ctx context.Context, _ audit.Author, in OneDeadLetter) (Kept, error) {
 			item, err := o.Show(ctx, in.ID)
 			kept := o.kept(item)
 			if err == nil {
@@ -176,7 +176,7 @@ func (o *Operator) letters(c *catalog.Catalog) []console.Operation {
 func (o *Operator) changes(c *catalog.Catalog) (all []console.Operation) {
 	for _, kind := range Kinds {
 		all = append(all, console.New(console.Row{
-			Name: "dlq " + string(kind), Path: "POST /v1/ops/dead-letters/" + string(kind), Summary: kind.summary(),
+			Name: "dlq " + string(kind), Path: "POST /v1/ops/dead-letters/" + string(kind), Summary: kinds[kind].summary,
 			Needs: console.Reason, Created: true, Errors: Failures,
 		}, func(ctx context.Context, by audit.Author, in Begin) (op Operation, err error) {
 			if in.Queue, err = queueOf(c, in.Queue); err != nil {

@@ -115,7 +115,7 @@ func (o *Operator) total(ctx context.Context, f Filter) (int, error) {
 
 // standing counts the open items of a filter, without those that have expired and are not removed yet.
 func (o *Operator) standing(ctx context.Context, f Filter) (int, error) {
-	if f.names() {
+	if len(f.Items) > 0 {
 		items, err := o.named(ctx, f, Open)
 		return len(items), err
 	}
@@ -200,66 +200,53 @@ func (o *Operator) Reasons(ctx context.Context, f Filter) ([]Reason, error) {
 	if err != nil || total == 0 {
 		return nil, err
 	}
-	c := census{of: o, filter: f, left: total}
-	if err := c.look(ctx, f.Until); err != nil {
-		return nil, err
-	}
-	if c.left > 0 {
-		now := o.Now()
-		oldest, err := oldestOf(ctx, o.Store, f.Queue, now)
-		if err != nil {
-			return nil, err
-		}
-		if f.Since.After(oldest) {
-			oldest = f.Since
-		}
-		newest := cmp.Or(f.Until, now)
-		for n := 1; n < looks && c.left > 0; n++ {
-			if err := c.look(ctx, newest.Add(-time.Duration(n)*newest.Sub(oldest)/looks)); err != nil {
+	var found []Reason
+	now, oldest := o.Now(), time.Time{}
+	newest, left, looked := cmp.Or(f.Until, now), total, f
+	for n := 0; n < looks && left > 0; n++ {
+		if n == 1 {
+			if oldest, err = oldestOf(ctx, o.Store, f.Queue, now); err != nil {
 				return nil, err
 			}
 		}
+		if n > 0 {
+			looked.Until = newest.Add(-time.Duration(n) * newest.Sub(latest(oldest, f.Since)) / looks)
+		}
+		page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(Open), Newest: looked.newest(), Limit: atEachLook})
+		if err != nil {
+			return nil, fmt.Errorf("deadletter: reasons: %w", err)
+		}
+		for _, doc := range page.Documents {
+			item, err := ItemOf(doc)
+			if err != nil {
+				return nil, err
+			}
+			known := item.Reason == "" || slices.ContainsFunc(found, func(r Reason) bool { return r.Reason == item.Reason })
+			if known || len(found) == maxReasons {
+				continue
+			}
+			one := f
+			one.Reason = item.Reason
+			counted, err := o.count(ctx, one, CountTo+1)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, Reason{Queue: item.Queue, Reason: item.Reason, Count: min(counted, CountTo), More: counted > CountTo, Newest: item.Kept})
+			left -= min(counted, CountTo)
+		}
 	}
-	slices.SortFunc(c.found, func(a, b Reason) int {
+	slices.SortFunc(found, func(a, b Reason) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Reason, b.Reason))
 	})
-	if c.left > 0 {
-		c.found = append(c.found, Reason{Queue: f.Queue, Others: true, Count: c.left, More: total > CountTo})
+	if left > 0 {
+		found = append(found, Reason{Queue: f.Queue, Others: true, Count: left, More: total > CountTo})
 	}
-	return c.found, nil
+	return found, nil
 }
 
-// census counts reasons. left is how many items have none of those that were found.
-type census struct {
-	of     *Operator
-	filter Filter
-	left   int64
-	found  []Reason
-}
-
-func (c *census) look(ctx context.Context, until time.Time) error {
-	span := Filter{Since: c.filter.Since, Until: until}
-	page, err := c.of.Store.Query(ctx, store.Query{Collection: Collection, Equal: c.filter.equal(Open), Newest: span.newest(), Limit: atEachLook})
-	if err != nil {
-		return fmt.Errorf("deadletter: reasons: %w", err)
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
 	}
-	for _, doc := range page.Documents {
-		item, err := ItemOf(doc)
-		if err != nil {
-			return err
-		}
-		known := item.Reason == "" || slices.ContainsFunc(c.found, func(r Reason) bool { return r.Reason == item.Reason })
-		if known || len(c.found) == maxReasons {
-			continue
-		}
-		one := c.filter
-		one.Reason = item.Reason
-		counted, err := c.of.count(ctx, one, CountTo+1)
-		if err != nil {
-			return err
-		}
-		found := Reason{Queue: item.Queue, Reason: item.Reason, Count: min(counted, CountTo), More: counted > CountTo, Newest: item.Kept}
-		c.found, c.left = append(c.found, found), c.left-found.Count
-	}
-	return nil
+	return a
 }

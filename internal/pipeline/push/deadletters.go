@@ -139,8 +139,8 @@ func (l *deadLetters) Close(ids []string) []store.Write {
 }
 
 // deadLetter is the message as it goes to the dead letters.
-func (d *delivery) deadLetter(f finding, attempts int, now time.Time) deadletter.Letter {
-	return deadletter.Letter{
+func (d *delivery) deadLetter(f finding, attempts int, now time.Time) deadletter.Message {
+	return deadletter.Message{
 		Message: d.message, Reason: f.means.Reason, Status: int(f.means.Class), Detail: detail(f.failure), IdempotencyKey: d.record.IdempotencyKey,
 		SourceQueue: d.queue.ID, SourceSubscription: d.subscription, SourceMessageID: d.firstID, Attempts: attempts,
 		FirstPublishedAt: d.publishedAt, DeadLetteredAt: now,

@@ -17,8 +17,8 @@ import (
 
 	"billhook/internal/apps/ledger"
 	"billhook/internal/console"
-	"billhook/internal/console/ops"
 	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/pipeline/events"
 )
 
 // devRun is `billhook dev` as a process, whose API is asked like a stack's.
@@ -157,7 +157,7 @@ func TestAKilledDevGoesOn(t *testing.T) {
 
 	statuses := map[string]int{}
 	require.Eventually(t, func() bool { // what was in hand when dev was killed is taken up when its lease is over
-		var all console.List[ops.Line]
+		var all console.List[events.Line]
 		dev.ask(t, http.MethodGet, "/v1/ops/events?limit=100", nil, &all)
 		clear(statuses)
 		for _, line := range all.Items {

@@ -18,8 +18,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/console/ops"
+	"billhook/internal/apps/usage"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/events"
 	"billhook/internal/platform/signature"
 )
 
@@ -145,13 +146,13 @@ func TestTheProgramsForProducersSendUntilTheirMessageIsTakenAndItIsCountedOnce(t
 			require.NoError(t, os.WriteFile(behind, []byte(message), 0o600))
 			told, err := billhook(t, "enqueue", "events-high", "--webhook", dev.webhookURL, "-f", behind)
 			require.NoError(t, err, told)
-			var used ops.Usage
+			var used usage.Usage
 			require.Eventually(t, func() bool {
 				dev.ask(t, http.MethodGet, "/v1/ops/usage/s-"+language, nil, &used)
 				return used.Meters["calls"].Entries >= 2
 			}, patience, pollInterval)
 			require.Equal(t, []int64{8, 2}, []int64{used.Meters["calls"].Used, used.Meters["calls"].Entries}, "of two messages of one id one counts")
-			var story ops.Event
+			var story events.Event
 			dev.ask(t, http.MethodGet, "/v1/ops/events/"+answer.EventID, nil, &story)
 			require.Equal(t, dedupe.Completed, story.Status)
 

@@ -25,11 +25,14 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/payments"
+	"billhook/internal/apps/search"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
-	"billhook/internal/console/ops"
+	"billhook/internal/console/access"
+	"billhook/internal/console/mount"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/events"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
@@ -186,9 +189,9 @@ func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 func newestAsked(t *testing.T) []store.Query {
 	t.Helper()
 	db, router := &asked{}, chi.NewRouter()
-	letters, reads := &deadletter.Operator{Store: db, Now: time.Now}, ops.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now}
-	(&ops.API{
-		Reads: reads, Operator: letters, Log: slog.New(slog.DiscardHandler), Access: ops.Access{OpenOnLoopback: true},
+	letters, reads := &deadletter.Operator{Store: db, Now: time.Now}, events.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now}
+	(&mount.API{
+		Reads: reads, Operator: letters, Log: slog.New(slog.DiscardHandler), Access: access.Access{OpenOnLoopback: true},
 		Operations: operations.All(operations.Apps{Store: db, Reads: reads, Letters: letters}),
 	}).Routes(router)
 	for path, filters := range map[string]url.Values{
@@ -239,12 +242,12 @@ func TestEverythingThatASearchComparesHasAnIndex(t *testing.T) {
 	t.Parallel()
 	for _, tenant := range []string{"", "acme"} {
 		db, collections, keyed := &asked{}, map[string]bool{}, false
-		search := ops.Reads{Store: db, Catalog: &catalog.Catalog{}, Now: time.Now}.SearchOperations()[0]
+		find := search.Reads{Reads: events.Reads{Store: db, Catalog: &catalog.Catalog{}, Now: time.Now}}.Operations()[0]
 		query := url.Values{"q": {"id"}}
 		if tenant != "" {
 			query.Set("tenant", tenant)
 		}
-		_, err := search.Call(t.Context(), audit.Author{}, console.Input{Query: query})
+		_, err := find.Call(t.Context(), audit.Author{}, console.Input{Query: query})
 		require.NoError(t, err)
 		for _, q := range db.queries {
 			collections[q.Collection] = true

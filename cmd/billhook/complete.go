@@ -14,8 +14,8 @@ import (
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/products"
 	"billhook/internal/console"
-	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/events"
 )
 
 // completionPatience bounds what the worker is asked while a person waits for the shell.
@@ -29,7 +29,7 @@ var completers = map[string]completer{
 	"[<queue>]":  completeQueues,
 	"[queue":     completeQueues,
 	"<source>":   known(func(c *catalog.Catalog) []string { return slices.Sorted(maps.Keys(c.Sources)) }),
-	"<event id>": found("/v1/ops/events?limit=20", func(e ops.Line) string { return e.EventID + "\t" + e.EventType + " " + string(e.Status) }),
+	"<event id>": found("/v1/ops/events?limit=20", func(e events.Line) string { return e.EventID + "\t" + e.EventType + " " + string(e.Status) }),
 	"<operation>": found("/v1/ops/operations?limit=20", func(op deadletter.Operation) string {
 		return op.ID + "\t" + string(op.Kind) + " of " + op.Filter.Queue + ", " + string(op.Progress)
 	}),

@@ -14,8 +14,8 @@ import (
 	"billhook/internal/apps/notifications"
 	"billhook/internal/apps/orders"
 	"billhook/internal/console"
-	"billhook/internal/console/ops"
 	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/standin"
 )
@@ -111,7 +111,7 @@ func (s *demo) followed(look, sample string, events ...string) func(context.Cont
 }
 
 // carriedOut says that a service was asked for an event's effect, and fails where it was done twice.
-func (s *demo) carriedOut(e ops.Event) string {
+func (s *demo) carriedOut(e events.Event) string {
 	if s.err != nil {
 		return ""
 	}

@@ -17,10 +17,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/console"
-	"billhook/internal/console/ops"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/finding"
 	"billhook/internal/platform/gcp/pubsub"
@@ -228,7 +228,7 @@ func (k *canaries) send(ctx context.Context, name, id, eventType string, items [
 
 func (k *canaries) recorded(ctx context.Context, id string) bool {
 	return k.step("the worker has handled it", func() (string, error) {
-		var event ops.Event
+		var event events.Event
 		err := k.until(ctx, "/v1/ops/events/"+url.PathEscape(id)+"?queue="+url.QueryEscape(k.queue.ID), &event, func() bool {
 			return event.Status == dedupe.Completed || event.Status == dedupe.DeadLettered
 		})

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"billhook/catalog"
-	"billhook/internal/console/ops"
+	"billhook/internal/pipeline/queues"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/finding"
 	"billhook/internal/platform/gcp/installed"
@@ -112,7 +112,7 @@ type keptQueue struct {
 	// Messages is how many wait there; nil: the worker has not counted them, or could not be asked.
 	Messages *int64 `json:"messages"`
 	// state is how the worker sees the queue, for its words.
-	state ops.Queue
+	state queues.Queue
 }
 
 // countKept asks the worker how much waits for the queues. A worker that cannot be asked leaves them uncounted:
@@ -123,7 +123,7 @@ func (p *program) countKept(ctx context.Context, ask client, kept []keptQueue) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pausesTimeout)
 	defer cancel()
-	var all ops.Queues
+	var all queues.Queues
 	if ask.get(ctx, "/v1/ops/queues", &all) != nil {
 		return
 	}

@@ -17,8 +17,8 @@ import (
 	"billhook/emulator/emulatortest"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/console"
-	"billhook/internal/console/ops"
 	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/queues"
 	"billhook/internal/platform/finding"
 )
 
@@ -147,7 +147,7 @@ func TestTheDoctorSaysWhatWaitsForAQueueThatIsOff(t *testing.T) {
 		waits := int64(7)
 		var answer any = console.List[pause.Pause]{Items: []pause.Pause{}}
 		if r.URL.Path == "/v1/ops/queues" {
-			answer = console.List[ops.Queue]{Items: []ops.Queue{{ID: kept, Waiting: ops.Waiting{Unacknowledged: &waits}, Kept: &ops.Kept{}, Cause: "7 in the broker"}}}
+			answer = console.List[queues.Queue]{Items: []queues.Queue{{ID: kept, Waiting: queues.Waiting{Unacknowledged: &waits}, Kept: &queues.Kept{}, Cause: "7 in the broker"}}}
 		}
 		_ = json.NewEncoder(w).Encode(answer)
 	}))

@@ -15,7 +15,8 @@ import (
 
 	"billhook/emulator/emulatortest"
 	"billhook/internal/compose/operations"
-	"billhook/internal/console/ops"
+	"billhook/internal/console/access"
+	"billhook/internal/console/mount"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
@@ -59,8 +60,8 @@ func answering(answer string) http.HandlerFunc {
 }
 
 // routed is an API as a handler.
-func routed(api *ops.API) http.Handler {
-	api.Log, api.Access = slog.New(slog.DiscardHandler), ops.Access{Tokens: []string{opsToken}, OpenOnLoopback: true}
+func routed(api *mount.API) http.Handler {
+	api.Log, api.Access = slog.New(slog.DiscardHandler), access.Access{Tokens: []string{opsToken}, OpenOnLoopback: true}
 	if api.Operations == nil {
 		api.Operations = operations.All(operations.Apps{Store: api.Store, Reads: api.Reads})
 	}
@@ -70,7 +71,7 @@ func routed(api *ops.API) http.Handler {
 }
 
 // serveAPI serves an API.
-func serveAPI(t *testing.T, api *ops.API) (address string) {
+func serveAPI(t *testing.T, api *mount.API) (address string) {
 	t.Helper()
 	return listen(t, routed(api))
 }

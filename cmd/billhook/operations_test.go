@@ -15,10 +15,11 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/compose/operations"
-	"billhook/internal/console/ops"
+	"billhook/internal/console/mount"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
+	"billhook/internal/pipeline/events"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
@@ -77,10 +78,10 @@ func openGraveyard(t *testing.T, fourEyes bool, fates ...fate) *graveyard {
 		require.NoError(t, err)
 	}
 	queues := &catalog.Catalog{Queues: []catalog.Queue{d.queue}}
-	api := routed(&ops.API{
-		Reads: ops.Reads{Store: db, Now: time.Now, Catalog: queues},
+	api := routed(&mount.API{
+		Reads: events.Reads{Store: db, Now: time.Now, Catalog: queues},
 		Operations: operations.All(operations.Apps{
-			Reads: ops.Reads{Catalog: queues},
+			Reads: events.Reads{Catalog: queues},
 			Tries: &dryrun.Trials{Store: db, Now: time.Now, Worker: func(map[string]string) (dryrun.Worker, error) { return fortune{queues}, nil }},
 			Letters: &deadletter.Operator{
 				Store: db, Queue: queues.Queue, Now: time.Now, NewID: func() string { return fmt.Sprint("id-", d.ids.Add(1)) },

@@ -14,9 +14,10 @@ import (
 	"billhook/catalog"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
-	"billhook/internal/console/ops"
+	"billhook/internal/console/mount"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/store"
@@ -44,12 +45,12 @@ func TestQueuesAndEventsArePrinted(t *testing.T) {
 		counted.Ended("orders", outcome, 1)
 	}
 	require.NoError(t, counted.Flush(t.Context()))
-	reads := ops.Reads{Store: db, Now: now, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
+	reads := events.Reads{Store: db, Now: now, Catalog: &catalog.Catalog{Queues: []catalog.Queue{
 		{ID: "orders", Alias: "q:orders", Enabled: true, MaxBacklog: catalog.MaxBacklog{Messages: 10_000}},
 		{ID: "clicks", Enabled: true, DeadLetter: catalog.DeadLetter{Drop: true}},
 		{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 5, OldestAlert: 4 * time.Hour}},
 	}}}
-	play(t, asAda, serveAPI(t, &ops.API{
+	play(t, asAda, serveAPI(t, &mount.API{
 		Reads: reads, Operations: operations.All(operations.Apps{Reads: reads, Letters: &deadletter.Operator{Store: db, Now: now}}),
 	}), []step{
 		{line: "events ls --status failed", want: "EVENT QUEUE STATUS RECORDED TYPE ATTEMPTS RESULT REASON NEXT ATTEMPT\ne007 orders FAILED 2026-03-02T10:08:00Z order.paid 1 - order_not_seen -\n"},
@@ -76,9 +77,9 @@ func TestPagesAreFollowedUpToTheLimit(t *testing.T) {
 		first, _ := strconv.Atoi(r.URL.Query().Get("page"))
 		most, err := strconv.Atoi(cmp.Or(r.URL.Query().Get("limit"), "50"))
 		assert.NoError(t, err)
-		var page console.List[ops.Line]
+		var page console.List[events.Line]
 		for n := first; n < min(first+min(most, 100), 250); n++ {
-			page.Items, page.Next = append(page.Items, ops.Line{EventID: strconv.Itoa(n)}), strconv.Itoa(n+1)
+			page.Items, page.Next = append(page.Items, events.Line{EventID: strconv.Itoa(n)}), strconv.Itoa(n+1)
 		}
 		if page.Next == "250" {
 			page.Next = ""
@@ -88,7 +89,7 @@ func TestPagesAreFollowedUpToTheLimit(t *testing.T) {
 	for limit, want := range map[string]int{"1": 1, "200": 200, "210": 210, "1000": 250, "0": 250} {
 		out, err := say(t, asAda, "events", "ls", "--json", "--limit", limit, "--server", worker)
 		require.NoError(t, err)
-		var list console.List[ops.Line]
+		var list console.List[events.Line]
 		require.NoError(t, json.Unmarshal([]byte(out), &list), "one document")
 		require.Equal(t, want < 250, list.Next != "")
 		require.Len(t, list.Items, want)

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/console/ops"
+	"billhook/internal/console/mount"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
@@ -38,7 +38,7 @@ func routeOf(api chi.Routes, r *http.Request) string {
 func routes(t *testing.T) (api chi.Router, all []string) {
 	t.Helper()
 	api = chi.NewRouter()
-	(&ops.API{Operations: operations.All(operations.Apps{})}).Routes(api)
+	(&mount.API{Operations: operations.All(operations.Apps{})}).Routes(api)
 	require.NoError(t, chi.Walk(api, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		if strings.HasPrefix(route, "/v1/ops/") {
 			all = append(all, method+" "+strings.TrimSuffix(route, "/"))

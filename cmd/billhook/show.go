@@ -14,10 +14,10 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/compose/devstack"
-	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/events"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -158,7 +158,7 @@ func (s *demo) unsent(ctx context.Context, flows []flow) (left []flow) {
 }
 
 func (s *demo) known(ctx context.Context, eventID string) bool {
-	var event ops.Event
+	var event events.Event
 	return s.again && s.ask.get(ctx, "/v1/ops/events/"+eventID, &event) == nil
 }
 
@@ -226,7 +226,7 @@ func (s *demo) post(ctx context.Context, secret string, body []byte, at time.Tim
 	return answer
 }
 
-func (s *demo) until(ctx context.Context, eventID string, done func(ops.Event) bool) (event ops.Event) {
+func (s *demo) until(ctx context.Context, eventID string, done func(events.Event) bool) (event events.Event) {
 	if s.err != nil {
 		return event
 	}
@@ -240,7 +240,7 @@ func (s *demo) until(ctx context.Context, eventID string, done func(ops.Event) b
 	return event
 }
 
-func completed(e ops.Event) bool { return e.Status == dedupe.Completed }
+func completed(e events.Event) bool { return e.Status == dedupe.Completed }
 
 func (s *demo) balance(ctx context.Context, uid string) int64 {
 	var account ledger.Holding
@@ -274,7 +274,7 @@ func (s *demo) unknownProduct(ctx context.Context, what string, _ catalog.Queue)
 }
 
 func (s *demo) deadLetter(ctx context.Context, eventID string) (letter deadletter.Item) {
-	story := s.until(ctx, eventID, func(e ops.Event) bool { return len(e.DeadLetters) > 0 })
+	story := s.until(ctx, eventID, func(e events.Event) bool { return len(e.DeadLetters) > 0 })
 	if s.err == nil {
 		letter = story.DeadLetters[0]
 	}

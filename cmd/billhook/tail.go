@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/console"
-	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/events"
 )
 
 // The bounds of a tail.
@@ -29,7 +29,7 @@ const (
 )
 
 func (p *program) eventsTail() *cobra.Command {
-	filters := console.Fields[ops.EventFilter]()
+	filters := console.Fields[events.EventFilter]()
 	command := &cobra.Command{
 		Use:   "tail",
 		Short: "Show what comes in, and what becomes of it, as it happens",
@@ -38,7 +38,7 @@ func (p *program) eventsTail() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			p.writeLines()
-			t := &tail{program: p, query: url.Values{}, columns: console.Columns[ops.Line](), known: map[string]ops.Line{}}
+			t := &tail{program: p, query: url.Values{}, columns: console.Columns[events.Line](), known: map[string]events.Line{}}
 			for _, f := range filters {
 				set(t.query, f.Name, command.Flags().Lookup(flagOf(f)).Value.String())
 			}
@@ -56,7 +56,7 @@ type tail struct {
 	query   url.Values
 	columns []console.Column
 	// known are the lines of the last look, as they were printed.
-	known map[string]ops.Line
+	known map[string]events.Line
 	// widths are those of the columns so far; none: nothing was printed yet.
 	widths []int
 }
@@ -88,7 +88,7 @@ func (t *tail) run(ctx context.Context) error {
 
 // look prints what is new, or has changed since the look before, the oldest first.
 func (t *tail) look(ctx context.Context, again bool) error {
-	var page console.List[ops.Line]
+	var page console.List[events.Line]
 	t.query.Set("limit", strconv.Itoa(tailMost))
 	if !again {
 		t.query.Set("limit", strconv.Itoa(tailBegins))
@@ -96,12 +96,12 @@ func (t *tail) look(ctx context.Context, again bool) error {
 	if err := t.ask().get(ctx, "/v1/ops/events?"+t.query.Encode(), &page); err != nil {
 		return err
 	}
-	seen := func(l ops.Line) bool { _, ok := t.known[l.Record()]; return ok }
+	seen := func(l events.Line) bool { _, ok := t.known[l.Record()]; return ok }
 	if again && page.Next != "" && t.query.Has("since") && !slices.ContainsFunc(page.Items, seen) {
 		t.say("More has come in than is shown here; see: bin/billhook events ls")
 	}
 	var rows [][]string
-	now, since := map[string]ops.Line{}, time.Time{}
+	now, since := map[string]events.Line{}, time.Time{}
 	if len(page.Items) > 0 {
 		since = page.Items[0].CreatedAt
 	}

@@ -18,7 +18,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/compose/worker"
-	"billhook/internal/console/ops"
+	"billhook/internal/console/access"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/telemetry"
@@ -48,7 +48,7 @@ func serveWorker(t *testing.T) (address string) {
 	require.NoError(t, err)
 	box := &letterBox{}
 	w, err := worker.New(worker.Config{
-		Catalog: c, Store: openStore(t), Publisher: box, Targets: targets, Authenticator: box, Access: ops.Access{Tokens: []string{opsToken}},
+		Catalog: c, Store: openStore(t), Publisher: box, Targets: targets, Authenticator: box, Access: access.Access{Tokens: []string{opsToken}},
 		Log: slog.New(slog.DiscardHandler), Metrics: telemetry.NewMetrics(), Now: func() time.Time { return time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC) },
 	})
 	require.NoError(t, err)

@@ -20,9 +20,10 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/compose/worker"
-	"billhook/internal/console/ops"
+	"billhook/internal/console/access"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
+	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/gcp/auth"
@@ -174,21 +175,21 @@ func (c config) emulated() bool { return c.PubSubEmulator != "" || c.FirestoreEm
 
 // links lead people to Google's pages about an event: what was logged of it, and its traces. An
 // emulator has none.
-func (c config) links() ops.Links {
+func (c config) links() events.Links {
 	if c.emulated() {
-		return ops.Links{}
+		return events.Links{}
 	}
 	query := url.QueryEscape("resource.type=\"cloud_run_revision\"\njsonPayload.event_id=\"{event_id}\"\ntimestamp>=\"{since}\"")
 	query = strings.NewReplacer("+", "%20", "%7B", "{", "%7D", "}").Replace(query)
 	project := url.QueryEscape(c.Project)
-	return ops.Links{
+	return events.Links{
 		Log:   "https://console.cloud.google.com/logs/query;query=" + query + "?project=" + project,
 		Trace: "https://console.cloud.google.com/traces/list?project=" + project + "&tid={trace}",
 	}
 }
 
-func (c config) access() (ops.Access, error) {
-	access := ops.Access{Tokens: c.OpsToken.List(), OpenOnLoopback: c.emulated()}
+func (c config) access() (access.Access, error) {
+	access := access.Access{Tokens: c.OpsToken.List(), OpenOnLoopback: c.emulated()}
 	if len(c.OpsAllow) > 0 {
 		identity, err := auth.NewIdentity(auth.IdentityConfig{Audience: c.OpsAudience, Allow: c.OpsAllow})
 		if err != nil {

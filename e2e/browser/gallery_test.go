@@ -31,10 +31,11 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
-	"billhook/internal/console/ops"
-	"billhook/internal/console/ops/pages"
+	"billhook/internal/console/access"
+	"billhook/internal/console/pages"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/events"
 )
 
 // into is the folder that pictures are written to.
@@ -271,12 +272,12 @@ func (s *shop) links(t *testing.T) {
 		require.NoError(t, err)
 		return response.StatusCode, ownLink.FindAllStringSubmatch(string(page), -1)
 	}
-	followed, events := map[string]bool{}, 0
+	followed, found := map[string]bool{}, 0
 	for path := "/v1/ops/events?limit=100"; path != ""; {
-		var list console.List[ops.Line]
+		var list console.List[events.Line]
 		s.get(t, path, &list)
 		for _, line := range list.Items {
-			events++
+			found++
 			page := "/ops/events/" + url.PathEscape(line.EventID) + "?" + url.Values{"queue": {line.Queue}, "tenant": {line.Tenant}}.Encode()
 			status, links := load(page)
 			require.Equal(t, http.StatusOK, status, page)
@@ -292,7 +293,7 @@ func (s *shop) links(t *testing.T) {
 			path = "/v1/ops/events?limit=100&page=" + url.QueryEscape(list.Next)
 		}
 	}
-	require.Greater(t, events, 50)
+	require.Greater(t, found, 50)
 	require.Greater(t, len(followed), 100)
 }
 
@@ -303,7 +304,7 @@ func (s *shop) routes(t *testing.T) (all []string) {
 	site, err := pages.New(pages.Config{
 		Declared: operations.All(operations.Apps{}),
 		Guard:    func(next http.Handler) http.Handler { return next }, Catalog: s.catalog, Now: time.Now,
-		Sessions: ops.NewSessions(ops.Access{}, nil, slog.New(slog.DiscardHandler), time.Now),
+		Sessions: access.NewSessions(access.Access{}, nil, slog.New(slog.DiscardHandler), time.Now),
 	})
 	require.NoError(t, err)
 	router := chi.NewRouter()

@@ -15,9 +15,9 @@ import (
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/products"
 	"billhook/internal/console"
-	"billhook/internal/console/ops"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/queues"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/standin"
@@ -75,8 +75,8 @@ func (s *shop) fill(t *testing.T) {
 		_, err := s.Task(t.Context(), name)
 		require.NoError(t, err, name)
 	}
-	until(t, s, "/v1/ops/queues", func(queues ops.Queues) bool { // the worker tells of its breaker
-		return slices.ContainsFunc(queues.Items, func(q ops.Queue) bool { return len(q.Breakers) > 0 })
+	until(t, s, "/v1/ops/queues", func(all queues.Queues) bool { // the worker tells of its breaker
+		return slices.ContainsFunc(all.Items, func(q queues.Queue) bool { return len(q.Breakers) > 0 })
 	})
 }
 

@@ -16,7 +16,7 @@ import (
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/internal/compose/devstack"
-	"billhook/internal/console/ops"
+	"billhook/internal/pipeline/events"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/platform/telemetry"
@@ -156,7 +156,7 @@ func until[T any](t *testing.T, s *shop, path string, shall func(T) bool) (answe
 // story waits until an event has one of some statuses.
 func (s *shop) story(t *testing.T, id string, statuses ...string) {
 	t.Helper()
-	until(t, s, "/v1/ops/events/"+id, func(e ops.Event) bool { return slices.Contains(statuses, string(e.Status)) })
+	until(t, s, "/v1/ops/events/"+id, func(e events.Event) bool { return slices.Contains(statuses, string(e.Status)) })
 }
 
 // ended waits until events have come to their end, whichever.

@@ -14,7 +14,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/compose/worker"
-	"billhook/internal/console/ops"
+	"billhook/internal/console/access"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
@@ -62,7 +62,7 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 	log, publisher := telemetry.NewLogger(stdout, slog.LevelInfo), publisher{getenv(outsideVariable), &http.Client{Timeout: 3 * time.Second}}
 	service, err := worker.New(worker.Config{
 		Catalog: declared, Store: documents, Publisher: publisher, Targets: targets,
-		Authenticator: verifier, Access: ops.Access{OpenOnLoopback: true},
+		Authenticator: verifier, Access: access.Access{OpenOnLoopback: true},
 		Log: log, Metrics: telemetry.NewMetrics(), Now: time.Now, AfterFunc: alarm.AfterFunc,
 		Handlers: func(r *handler.Registry) { handlers{documents}.register(r, declared, targets) },
 	})

@@ -20,10 +20,11 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/console"
-	"billhook/internal/console/ops"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
+	"billhook/internal/pipeline/events"
+	"billhook/internal/pipeline/queues"
 	"billhook/internal/platform/standin"
 )
 
@@ -152,7 +153,7 @@ func (n *night) handle(i incident) string {
 
 	var letter deadletter.Kept
 	n.ask(&letter, "dlq", "show", letters.Items[0].ID)
-	var event ops.Event
+	var event events.Event
 	n.ask(&event, "events", "show", letter.EventID, "--queue", i.queue)
 	if event.Status != dedupe.DeadLettered || len(event.DeadLetters) == 0 || !i.understood(letter) {
 		n.Fatalf("neither the dead letter nor the event says what is wrong: %s %s %s", event.Status, letter.Reason, letter.Detail)
@@ -175,9 +176,9 @@ func (n *night) handle(i incident) string {
 }
 
 func (n *night) alert(queue string) bool {
-	var queues ops.Queues
-	n.must(n.quietly(&queues, "queues", "ls"))
-	return slices.ContainsFunc(queues.Items, func(q ops.Queue) bool { return q.ID == queue && q.DeadLetters.Alert })
+	var all queues.Queues
+	n.must(n.quietly(&all, "queues", "ls"))
+	return slices.ContainsFunc(all.Items, func(q queues.Queue) bool { return q.ID == queue && q.DeadLetters.Alert })
 }
 
 // repeat runs a command until its answer is as it should be, and prints it once.

@@ -56,6 +56,9 @@ func Text(v reflect.Value) string {
 // Seconds is a length of time, which people see in its two largest units, such as 3h 12m.
 type Seconds int64
 
+// SecondsOf is a length of time in whole seconds; what another clock has from the future is none.
+func SecondsOf(d time.Duration) Seconds { return max(0, Seconds(d.Seconds())) }
+
 func (s Seconds) String() string {
 	units := []struct {
 		seconds Seconds

@@ -26,8 +26,7 @@ type ListEntries struct {
 	console.Page
 }
 
-// Operations are what people do with usage, which is to look at it. It is the time now.
-func Operations(from store.Querier, now func() time.Time) []console.Operation {
+func lists(from store.Querier, now func() time.Time) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "usage ls", Path: "GET /v1/ops/usage", Summary: "List the usage of a subscription, or of all periods that begin in a month: in this one, or another",

@@ -22,10 +22,12 @@ import (
 	"billhook/emulator"
 	"billhook/internal/apps/products"
 	"billhook/internal/compose/worker"
-	"billhook/internal/console/ops"
+	"billhook/internal/console/access"
+	"billhook/internal/console/system"
 	"billhook/internal/ingest/webhook"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/delivery"
+	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/tasks"
@@ -107,7 +109,7 @@ type Stack struct {
 		pause.Switch
 	}
 	// doctor compares the queues on the emulator with the catalog; nil on the stand-in.
-	doctor ops.Doctor
+	doctor system.Doctor
 	// Loaded says what the file at BrokerPath held.
 	Loaded standin.Loaded
 
@@ -178,13 +180,13 @@ func (s *Stack) start(ctx, life context.Context, config Config) error {
 	}
 	webhookMetrics, workerMetrics := telemetry.NewMetrics(), telemetry.NewMetrics()
 	var backlogs tasks.Backlogs // Google's emulators count nothing
-	var asked ops.Broker
+	var asked events.Broker
 	if s.Broker != nil {
 		backlogs, asked = s.Broker, s.Broker
 	}
 	workerService, err := worker.New(worker.Config{
 		Catalog: config.Catalog, Targets: targets, Store: store, Publisher: publisherOf("worker", publisher), Authenticator: verifier,
-		Access: ops.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Backlogs: backlogs, Broker: asked, Subscriptions: s.subscriptions, Switch: s.subscriptions, Doctor: s.doctor,
+		Access: access.Access{Tokens: config.OpsTokens, OpenOnLoopback: true}, Backlogs: backlogs, Broker: asked, Subscriptions: s.subscriptions, Switch: s.subscriptions, Doctor: s.doctor,
 		Log: config.Log, Metrics: workerMetrics, Now: time.Now, AfterFunc: alarm.AfterFunc, Handlers: config.Handlers, PrivateEndpoints: true, Environment: "dev",
 	})
 	if err != nil {

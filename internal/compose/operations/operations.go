@@ -15,29 +15,35 @@ import (
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/payments"
 	"billhook/internal/apps/products"
+	"billhook/internal/apps/search"
 	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
 	"billhook/internal/console"
-	"billhook/internal/console/ops"
+	"billhook/internal/console/system"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
+	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/queues"
 	"billhook/internal/platform/store"
 )
 
 // Apps are what the operations work on. Of the zero Apps they can be listed and not called: so a command line
 // knows them.
 type Apps struct {
-	Store     store.Store
-	Reads     ops.Reads
-	Log       *slog.Logger
-	Customers *customers.Operator
-	Pauses    *pause.Keeper
-	Products  *products.Keeper
-	Stock     *orders.Keeper
-	Endpoints *endpoints.Keeper
-	Periods   *journal.Periods
-	Reverter  *journal.Reverter
+	Store store.Store
+	Reads events.Reads
+	// Deployment is the worker that serves, and Example makes a body of a format, for an event type or a pattern of them.
+	Deployment *system.Deployment
+	Example    func(format, eventType string) ([]byte, error)
+	Log        *slog.Logger
+	Customers  *customers.Operator
+	Pauses     *pause.Keeper
+	Products   *products.Keeper
+	Stock      *orders.Keeper
+	Endpoints  *endpoints.Keeper
+	Periods    *journal.Periods
+	Reverter   *journal.Reverter
 	// Letters deals with dead letters, and Tries tries them.
 	Letters *deadletter.Operator
 	Tries   *dryrun.Trials
@@ -47,15 +53,13 @@ type Apps struct {
 func All(of Apps) *console.Catalog {
 	return console.NewCatalog(
 		cmp.Or(of.Customers, &customers.Operator{}).Operations(),
-		of.Reads.CustomerOperations(),
-		of.Reads.SearchOperations(),
+		search.Reads{Reads: of.Reads}.Operations(),
 		cmp.Or(of.Letters, &deadletter.Operator{}).Operations(of.Reads.Catalog),
 		cmp.Or(of.Tries, &dryrun.Trials{}).Operations(of.Letters, of.Reads.Catalog),
 		subscriptions.Operations(of.Store),
-		usage.Operations(of.Store, of.Reads.Now),
-		of.Reads.UsageOperations(),
+		usage.Reader{Reads: of.Reads}.Operations(),
 		cmp.Or(of.Endpoints, &endpoints.Keeper{}).Operations(),
-		of.Reads.EventOperations(),
+		of.Reads.Operations(),
 		ledger.Operations(of.Store),
 		journal.Operations(of.Store, of.Reads.Catalog, of.Periods, of.Reverter),
 		orders.Operations(of.Store),
@@ -63,11 +67,8 @@ func All(of Apps) *console.Catalog {
 		cmp.Or(of.Products, &products.Keeper{}).Operations(),
 		seal.Operations(seal.Verifier{From: of.Store, Origins: journal.Origins{Catalog: of.Reads.Catalog, Store: of.Store}}, of.Log),
 		cmp.Or(of.Stock, &orders.Keeper{}).Operations(),
-		of.Reads.AuditOperations(),
-		of.Reads.CatalogOperations(),
-		of.Reads.OutboxOperations(),
-		of.Reads.StatusOperations(),
-		of.Reads.QueueOperations(),
+		system.Reads{Reads: of.Reads, Deployment: of.Deployment, Example: of.Example}.Operations(),
+		queues.Reads{Reads: of.Reads}.Operations(),
 		cmp.Or(of.Pauses, &pause.Keeper{}).Operations(func(id string) (catalog.Queue, bool) { return of.Reads.Catalog.Queue(id) }),
 	)
 }

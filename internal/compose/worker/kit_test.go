@@ -19,7 +19,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/compose/worker"
-	"billhook/internal/console/ops"
+	"billhook/internal/console/access"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/platform/standin"
@@ -102,7 +102,7 @@ func config(t *testing.T, change func(*worker.Config)) worker.Config {
 	require.NoError(t, err)
 	c := worker.Config{
 		Catalog: shipped, Targets: postedTo(t, shipped, "http://127.0.0.1:1"), Store: db, Publisher: &shelves{}, Authenticator: anyone{},
-		Access: ops.Access{OpenOnLoopback: true}, Log: slog.New(slog.DiscardHandler), Metrics: telemetry.NewMetrics(), Now: time.Now,
+		Access: access.Access{OpenOnLoopback: true}, Log: slog.New(slog.DiscardHandler), Metrics: telemetry.NewMetrics(), Now: time.Now,
 	}
 	if change != nil {
 		change(&c)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/console/ops"
+	"billhook/internal/console/system"
 	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/pipeline/alarm"
@@ -106,14 +106,14 @@ func (c Config) example(format, eventType string) ([]byte, error) {
 }
 
 // Examiner makes the ops API's doctor of the way to Pub/Sub's subscriptions.
-func Examiner(look *pubsub.Switch, c *catalog.Catalog) ops.Doctor { return examiner{look, c} }
+func Examiner(look *pubsub.Switch, c *catalog.Catalog) system.Doctor { return examiner{look, c} }
 
 type examiner struct {
 	look    *pubsub.Switch
 	catalog *catalog.Catalog
 }
 
-func (e examiner) Examine(ctx context.Context, paused map[string]pause.Pause) (ops.Examination, error) {
+func (e examiner) Examine(ctx context.Context, paused map[string]pause.Pause) (system.Examination, error) {
 	found, err := e.look.Examine(ctx, e.catalog, paused)
-	return ops.Examination{Findings: found.Findings, Unread: len(found.Unread), Catalogs: found.Catalogs}, err
+	return system.Examination{Findings: found.Findings, Unread: len(found.Unread), Catalogs: found.Catalogs}, err
 }

@@ -27,12 +27,15 @@ import (
 	"billhook/internal/apps/products"
 	"billhook/internal/apps/usage"
 	"billhook/internal/compose/operations"
-	"billhook/internal/console/ops"
-	"billhook/internal/console/ops/pages"
+	"billhook/internal/console/access"
+	"billhook/internal/console/mount"
+	"billhook/internal/console/pages"
+	"billhook/internal/console/system"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/dryrun"
+	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/pause"
@@ -56,24 +59,24 @@ type Config struct {
 	// Targets are the services that this worker's queues post to.
 	Targets       delivery.Targets
 	Authenticator push.Authenticator
-	Access        ops.Access
+	Access        access.Access
 	// Backlogs counts what waits in the broker; nil: it cannot be counted.
 	Backlogs tasks.Backlogs
 	// Broker can be asked at any time what it holds; nil: people see what was counted last.
-	Broker ops.Broker
+	Broker events.Broker
 	// Instance names this process in logs and in the log of each event's attempts; empty: by chance.
 	Instance string
 	// Subscriptions shows whether paused queues are; nil: it cannot be seen. Switch pauses and resumes them; nil: it may not.
 	Subscriptions pause.Viewer
 	Switch        pause.Switch
 	// Doctor compares what is deployed with the catalog, for people who ask; nil: nothing can be compared.
-	Doctor ops.Doctor
+	Doctor system.Doctor
 	// Settings are what the program runs with, for people who ask, without secrets.
 	Settings []env.Setting
 	// Environment names what is deployed, for people who look at it.
 	Environment string
 	// Links lead people to where others show more of an event.
-	Links   ops.Links
+	Links   events.Links
 	Log     *slog.Logger
 	Metrics *telemetry.Metrics
 	Now     func() time.Time
@@ -199,16 +202,16 @@ func New(config Config) (*Worker, error) {
 	// Events' requests to the endpoints of third parties and people's are within the same limits.
 	poster := delivery.NewEndpoints(config.Catalog.Endpoints, config.PrivateEndpoints, config.Now)
 	poster.Watcher = counted
-	queues := queuesOf(config.Catalog, config.Pool)
-	config.register(registry, queues, dependencies{products: worth, mappings: mappings, poster: poster})
+	served := queuesOf(config.Catalog, config.Pool)
+	config.register(registry, served, dependencies{products: worth, mappings: mappings, poster: poster})
 	var mistakes []error
 	for _, q := range config.Catalog.Queues {
 		if q.Enabled && !config.Catalog.Contracts.Known(q.Contract) {
 			mistakes = append(mistakes, fmt.Errorf("queue %s: contract %s is not a body format that is known", q.ID, q.Contract))
 		}
 	}
-	mistakes = append(mistakes, refuse(config.Catalog, queues, registry))
-	if len(queues) == 0 {
+	mistakes = append(mistakes, refuse(config.Catalog, served, registry))
+	if len(served) == 0 {
 		mistakes = append(mistakes, errors.New("POOL names a pool that no queue is in"))
 	}
 	if err := errors.Join(mistakes...); err != nil {
@@ -224,7 +227,7 @@ func New(config Config) (*Worker, error) {
 	}
 	alarms, timer := config.alarm(upkeep.ReleaseDelayed)
 	service := push.New(push.Config{
-		Queues: queues, Catalog: config.Catalog, Handlers: registry, Store: watched, DeadLetters: config.Publisher, Outbox: relay,
+		Queues: served, Catalog: config.Catalog, Handlers: registry, Store: watched, DeadLetters: config.Publisher, Outbox: relay,
 		Alarm: alarms, Timer: after, Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
 		Instance: config.Instance, Rates: counted, NewToken: uuid.NewString, Dice: rand.Float64,
 	})
@@ -237,17 +240,16 @@ func New(config Config) (*Worker, error) {
 		},
 	}
 	upkeep.Operator = operator
-	reads := ops.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links, Example: config.example,
-		Deployment: &ops.Deployment{
-			Self:     ops.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
-			Settings: config.Settings, Doctor: config.Doctor,
-		},
-	}
+	reads := events.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}
 	tries := &dryrun.Trials{Store: listed, Now: config.Now, Worker: config.trial}
-	api := &ops.API{
+	api := &mount.API{
 		Reads: reads, Access: config.Access, Log: config.Log, Operator: operator,
 		Operations: operations.All(operations.Apps{
-			Store: listed, Reads: reads, Log: config.Log, Letters: operator, Tries: tries,
+			Store: listed, Reads: reads, Log: config.Log, Letters: operator, Tries: tries, Example: config.example,
+			Deployment: &system.Deployment{
+				Self:     system.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
+				Settings: config.Settings, Doctor: config.Doctor,
+			},
 			Pauses:  &pause.Keeper{Store: listed, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
 			Periods: &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
 			Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
@@ -273,13 +275,13 @@ func New(config Config) (*Worker, error) {
 		upkeep.Routes(r)
 	})
 	api.Routes(router)
-	sessions := ops.NewSessions(config.Access, []byte(uuid.NewString()), config.Log, config.Now)
+	sessions := access.NewSessions(config.Access, []byte(uuid.NewString()), config.Log, config.Now)
 	site, err := pages.New(pages.Config{API: api.Console(), Declared: api.Operations, Guard: sessions.Guard, Sessions: sessions, Catalog: config.Catalog, Environment: config.Environment, Live: !config.Access.OpenOnLoopback, Log: config.Log, Now: config.Now})
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}
 	site.Routes(router)
-	return &Worker{log: config.Log, served: slices.DeleteFunc(slices.Clone(queues), func(q catalog.Queue) bool { return !q.Enabled }), Handler: router, Alarm: alarms, push: service, rates: counted, timer: timer}, nil
+	return &Worker{log: config.Log, served: slices.DeleteFunc(slices.Clone(served), func(q catalog.Queue) bool { return !q.Enabled }), Handler: router, Alarm: alarms, push: service, rates: counted, timer: timer}, nil
 }
 
 func after(d time.Duration) (c <-chan time.Time, stop func() bool) {

@@ -15,7 +15,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/compose/worker"
-	"billhook/internal/console/ops"
+	"billhook/internal/console/system"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
@@ -159,13 +159,13 @@ func TestEachContractIsShownWithAnExampleThatKeepsIt(t *testing.T) {
 	c := config(t, nil)
 	w, err := worker.New(c)
 	require.NoError(t, err)
-	var all ops.Declared
+	var all system.Declared
 	answered(t, w, "/v1/ops/catalog", &all)
 	require.Len(t, all.Queues, len(c.Catalog.Queues))
 	require.NotEmpty(t, all.Contracts)
 	taken := map[string]bool{}
 	for _, q := range all.Queues {
-		var declared ops.QueueDeclaration
+		var declared system.QueueDeclaration
 		answered(t, w, "/v1/ops/catalog/queues/"+q.ID, &declared)
 		require.Equal(t, q, declared.DeclaredQueue)
 		require.Equal(t, q.Enabled, len(declared.ProducedBy) > 0, q.ID)
@@ -177,7 +177,7 @@ func TestEachContractIsShownWithAnExampleThatKeepsIt(t *testing.T) {
 		}
 	}
 	for _, of := range all.Contracts {
-		var declared ops.ContractDeclaration
+		var declared system.ContractDeclaration
 		answered(t, w, "/v1/ops/catalog/contracts/"+url.PathEscape(of.ID), &declared)
 		require.Equal(t, of, declared.DeclaredContract)
 		require.Equal(t, taken[of.ID], len(declared.ConsumedBy) > 0, of.ID)

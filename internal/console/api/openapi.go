@@ -2,6 +2,7 @@ package api
 
 import (
 	"maps"
+	"path"
 	"reflect"
 	"slices"
 	"strconv"
@@ -14,7 +15,7 @@ import (
 
 // OpenAPI is the OpenAPI 3.1 document of all operations.
 func (s *Server) OpenAPI() map[string]any {
-	schemas, paths := schemas{}, map[string]map[string]any{}
+	schemas, paths := schemas{all: map[string]any{}, types: map[string]reflect.Type{}}, map[string]map[string]any{}
 	problem := map[string]any{"description": "Why it is refused, or was not done", "content": map[string]any{
 		"application/problem+json": map[string]any{"schema": schemas.of(reflect.TypeFor[serve.Problem]())},
 	}}
@@ -61,7 +62,7 @@ func (s *Server) OpenAPI() map[string]any {
 	}
 	return map[string]any{
 		"openapi": "3.1.0", "info": map[string]any{"title": "Billhook operations", "version": "1"},
-		"paths": paths, "components": map[string]any{"schemas": maps.Clone(schemas)},
+		"paths": paths, "components": map[string]any{"schemas": schemas.all},
 	}
 }
 
@@ -81,8 +82,23 @@ func schemaOf(f console.Field, all schemas) map[string]any {
 	return s
 }
 
-// schemas are those of the structs, by the name under which the document has them.
-type schemas map[string]any
+// schemas are those of the structs, by the name under which the document has them: the type's, behind its package's where
+// two types share one.
+type schemas struct {
+	all   map[string]any
+	types map[string]reflect.Type
+}
+
+// nameOf is a type's name, such as ListOfOrder for List[billhook/internal/apps/orders.Order].
+func nameOf(name string) string {
+	generic, of, ok := strings.Cut(strings.TrimSuffix(name, "]"), "[")
+	if !ok {
+		return capital(name)
+	}
+	return generic + "Of" + nameOf(of[strings.LastIndex(of, ".")+1:])
+}
+
+func capital(name string) string { return strings.ToUpper(name[:1]) + name[1:] }
 
 func (s schemas) of(t reflect.Type) map[string]any {
 	switch {
@@ -113,13 +129,16 @@ func (s schemas) of(t reflect.Type) map[string]any {
 
 // object puts a struct's schema among the others, and returns the reference to it.
 func (s schemas) object(t reflect.Type) map[string]any {
-	name := strings.NewReplacer("billhook/internal/", "", "[", "-", "]", "", "/", ".", "*", "").Replace(t.PkgPath()[strings.LastIndex(t.PkgPath(), "/")+1:] + "." + t.Name())
+	name := nameOf(t.Name())
+	if other, ok := s.types[name]; ok && other != t {
+		name = capital(path.Base(t.PkgPath())) + name
+	}
 	reference := map[string]any{"$ref": "#/components/schemas/" + name}
-	if _, ok := s[name]; ok {
+	if s.types[name] == t {
 		return reference
 	}
+	s.types[name] = t // before its members: a struct may hold itself
 	properties, required := map[string]any{}, []string{}
-	s[name] = map[string]any{} // a struct may hold itself
 	for _, f := range reflect.VisibleFields(t) {
 		member, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if member == "" || member == "-" || !f.IsExported() {
@@ -131,6 +150,6 @@ func (s schemas) object(t reflect.Type) map[string]any {
 		}
 	}
 	slices.Sort(required)
-	s[name] = map[string]any{"type": "object", "properties": properties, "required": slices.Compact(required)}
+	s.all[name] = map[string]any{"type": "object", "properties": properties, "required": slices.Compact(required)}
 	return reference
 }

@@ -1,0 +1,196 @@
+// Package access is who may use the console: tokens, identities, sessions of pages, and nobody from another site. What
+// they may do is the operations' to say.
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"strings"
+
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
+)
+
+// Identifier verifies the sender of a request by its headers.
+type Identifier interface {
+	// Identify returns the e-mail address of a person who may use the API. The error wraps serve.ErrNoToken,
+	// serve.ErrNotAllowed or serve.ErrKeysUnavailable, or means that the identity is not valid. It repeats nothing
+	// of the headers.
+	Identify(ctx context.Context, header http.Header) (who string, err error)
+}
+
+// Access says who may use the API.
+type Access struct {
+	// Tokens are the accepted bearer tokens; several, for rotation.
+	Tokens []string
+	// Identifier accepts identities besides; nil: none.
+	Identifier Identifier
+	// OpenOnLoopback accepts a peer on this machine without a token, where it names this machine
+	// as localhost or by a loopback address. It is for emulators and stand-ins alone.
+	OpenOnLoopback bool
+}
+
+// operatorHeader has the name of a person where several share the token or the machine.
+const operatorHeader = "X-Operator"
+
+const maxOperator = 128
+
+var address = regexp.MustCompile(`^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$`)
+
+type authorKey struct{}
+
+// Author returns the sender of an accepted request.
+func Author(ctx context.Context) audit.Author {
+	author, _ := ctx.Value(authorKey{}).(audit.Author)
+	return author
+}
+
+// Who returns the sender of an accepted request, as the audit names them.
+func Who(ctx context.Context) string { return Author(ctx).String() }
+
+// Refusals of a request's credentials.
+var (
+	errNotAccepted = serve.Refuse(http.StatusForbidden, "forbidden", "This token is not accepted.")
+	errOperator    = serve.Refuse(http.StatusBadRequest, "operator_invalid", "The header "+operatorHeader+" is sent once, with a name of letters, digits and . _ : - or an e-mail address, of at most 128 bytes.")
+	errOtherHost   = serve.Refuse(http.StatusForbidden, "host_not_local", "Without a token this answers to localhost, 127.0.0.1 and [::1] alone: ask under one of them, or send a token.")
+	errOtherSite   = serve.Refuse(http.StatusForbidden, "cross_origin", "Another site may not ask for this; use the API's own pages or a client.")
+)
+
+func (a Access) problems() serve.Ladder {
+	invalid := serve.Refuse(http.StatusUnauthorized, "identity_invalid", "This is neither the OPS_TOKEN nor a valid identity token for this service; get a new one.")
+	invalid.Authenticate = `Bearer error="invalid_token"`
+	orIdentity := ""
+	if a.Identifier != nil {
+		orIdentity = " or an identity token for this service"
+	}
+	none := serve.Refuse(http.StatusUnauthorized, "unauthorized", "Send the header Authorization: Bearer with the OPS_TOKEN"+orIdentity+".")
+	none.Authenticate = "Bearer"
+	return serve.Ladder{
+		Rungs: []serve.Rung{
+			{Of: serve.ErrNotAllowed, As: serve.Refuse(http.StatusForbidden, "identity_not_allowed", "This identity may not use the API; have its e-mail address added to OPS_ALLOW.")},
+			{Of: serve.ErrKeysUnavailable, As: serve.Refuse(http.StatusServiceUnavailable, "identity_unavailable", "The identity cannot be checked now; try again.").After(5)},
+			{Of: serve.ErrNoToken, As: none},
+		},
+		Last: invalid,
+	}
+}
+
+// Require refuses requests of senders who may not use the API.
+func (a Access) Require(next http.Handler) http.Handler {
+	problems := a.problems()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, err := a.who(r)
+		if err != nil {
+			problems.Problem(err).Write(w)
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), authorKey{}, who)))
+	})
+}
+
+func (a Access) who(r *http.Request) (audit.Author, error) {
+	authorization := r.Header.Get("Authorization")
+	if a.accepts(authorization) {
+		return named(audit.SharedToken, r)
+	}
+	if a.Identifier != nil {
+		who, err := a.Identifier.Identify(r.Context(), r.Header)
+		switch {
+		case err == nil && who == "":
+			return audit.Author{}, errNotAccepted
+		case err == nil:
+			return audit.Author{Proof: audit.Identity, Name: who}, nil
+		case !errors.Is(err, serve.ErrNoToken):
+			return audit.Author{}, err
+		}
+	}
+	switch {
+	case authorization != "":
+		return audit.Author{}, errNotAccepted
+	case !a.OpenOnLoopback || !fromLoopback(r):
+		return audit.Author{}, serve.ErrNoToken
+	case !namesThisMachine(r):
+		return audit.Author{}, errOtherHost
+	case fromOtherSite(r):
+		return audit.Author{}, errOtherSite
+	default:
+		return named(audit.ThisMachine, r)
+	}
+}
+
+// named is a sender by the operator's name that the request has: a note for the audit, never a proof.
+func named(by audit.Proof, r *http.Request) (audit.Author, error) {
+	given := r.Header.Values(operatorHeader)
+	switch {
+	case len(given) == 0:
+		return audit.Author{Proof: by}, nil
+	case len(given) == 1 && isName(given[0]):
+		return audit.Author{Proof: by, Name: given[0]}, nil
+	default:
+		return audit.Author{}, errOperator
+	}
+}
+
+// accepts compares every token in constant time. The hashes hide their lengths.
+func (a Access) accepts(authorization string) bool {
+	token, ok := strings.CutPrefix(authorization, "Bearer ")
+	if !ok || token == "" {
+		return false
+	}
+	given, accepted := sha256.Sum256([]byte(token)), 0
+	for _, t := range a.Tokens {
+		wanted := sha256.Sum256([]byte(t))
+		accepted |= subtle.ConstantTimeCompare(given[:], wanted[:])
+	}
+	return accepted == 1
+}
+
+// fromLoopback reports whether the connection is from this machine and no proxy, which names itself in the headers.
+func fromLoopback(r *http.Request) bool {
+	for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "Via"} {
+		if _, forwarded := r.Header[name]; forwarded {
+			return false
+		}
+	}
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && peer.Addr().Unmap().IsLoopback()
+}
+
+// SameOrigin refuses requests that another site makes a browser send, which adds cookies by itself.
+func SameOrigin(next http.Handler) http.Handler {
+	var protection http.CrossOriginProtection
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := protection.Check(r); err != nil {
+			errOtherSite.Write(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// namesThisMachine reports whether the Host is localhost or a loopback address: by DNS rebinding it is another site's name.
+func namesThisMachine(r *http.Request) bool {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil { // there is no port
+		host = strings.TrimSuffix(strings.TrimPrefix(r.Host, "["), "]")
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	address, err := netip.ParseAddr(host)
+	return err == nil && address.Unmap().IsLoopback()
+}
+
+// fromOtherSite reports whether a browser names another site as the origin, of a read too.
+func fromOtherSite(r *http.Request) bool {
+	change := *r
+	change.Method = http.MethodPost // reads are let through otherwise
+	var protection http.CrossOriginProtection
+	return protection.Check(&change) != nil
+}

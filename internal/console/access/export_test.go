@@ -1,0 +1,7 @@
+package access
+
+// Sealed and KeyOf let tests forge a session.
+var (
+	Sealed = sealed
+	KeyOf  = keyOf
+)

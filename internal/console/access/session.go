@@ -1,0 +1,244 @@
+package access
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"billhook/internal/pii"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
+)
+
+// SessionLife is how long a session lasts. It is not made longer by use.
+const SessionLife = 12 * time.Hour
+
+const (
+	// instancesDiffer is how far the clocks of two instances may be apart.
+	instancesDiffer = time.Minute
+	// maxSession bounds a cookie that is looked at, in bytes.
+	maxSession = 512
+)
+
+// The names of the cookie. A browser takes one that begins with __Host- from its own host alone, over TLS.
+const (
+	sessionCookie      = "__Host-billhook-ops"
+	sessionCookieLocal = "billhook-ops"
+)
+
+// Sessions let people look at pages: those whom Access knows, and those who have signed in. A browser
+// sends no bearer token, so that whoever has one shows it once, and gets a cookie for twelve hours.
+//
+// The cookie holds who its bearer is and until when, under a MAC whose key is made of the token. So each
+// instance knows it without a store, and it ends with the token. It cannot be taken back before: to sign
+// out removes it from the browser. The API itself takes no cookie.
+type Sessions struct {
+	access Access
+	// local is the key of sessions on this machine, which prove nothing.
+	local []byte
+	log   *slog.Logger
+	now   func() time.Time
+}
+
+// NewSessions returns the sessions of those whom access accepts. local is a key by chance, of this process;
+// without one nobody signs in by a name alone.
+func NewSessions(access Access, local []byte, log *slog.Logger, now func() time.Time) *Sessions {
+	return &Sessions{access: access, local: local, log: log, now: now}
+}
+
+// Refusals of pages and of signing in.
+var (
+	errNoOrigin = serve.Refuse(http.StatusForbidden, "origin_unknown", "A change is made from a page of this site. This request does not say where it is from; use a current browser, or the API.")
+	errSignIn   = serve.Refuse(http.StatusUnauthorized, "sign_in_needed", "You are not signed in, or no longer: a session lasts 12 hours. Nothing was changed. Sign in, go back, and send it again.")
+	errToken    = serve.Refuse(http.StatusForbidden, "token_not_accepted", "This token is not accepted.")
+	errName     = serve.Refuse(http.StatusUnprocessableEntity, "name_invalid", "A name has letters, digits and . _ : - only, or is an e-mail address, with 128 characters at most. It is not the token.")
+)
+
+type sessionKey struct{}
+
+// SessionEnd returns when the session ends in which a request was accepted; zero: it was accepted without one.
+func SessionEnd(ctx context.Context) time.Time {
+	end, _ := ctx.Value(sessionKey{}).(time.Time)
+	return end
+}
+
+type refusalKey struct{}
+
+// Refusal has a function answer those requests of the context that Guard refuses.
+func Refusal(ctx context.Context, answer func(http.ResponseWriter, *http.Request, *serve.Problem)) context.Context {
+	return context.WithValue(ctx, refusalKey{}, answer)
+}
+
+// Guard lets people to the pages of next. Who says who they are. What another site has a browser ask for
+// is refused, be it a look; and so is a change that does not say where it is from.
+func (s *Sessions) Guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, end, problem := s.admit(r)
+		if problem != nil {
+			if answer, ok := r.Context().Value(refusalKey{}).(func(http.ResponseWriter, *http.Request, *serve.Problem)); ok {
+				answer(w, r, problem)
+			} else {
+				problem.Write(w)
+			}
+			return
+		}
+		ctx := context.WithValue(r.Context(), authorKey{}, who)
+		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, sessionKey{}, end)))
+	})
+}
+
+func (s *Sessions) admit(r *http.Request) (who audit.Author, end time.Time, refused *serve.Problem) {
+	if refused = OwnPage(r); refused != nil {
+		return who, end, refused
+	}
+	who, end, err := s.who(r)
+	if errors.Is(err, serve.ErrNoToken) {
+		refused = errSignIn
+	} else if err != nil {
+		refused = s.access.problems().Problem(err)
+	}
+	return who, end, refused
+}
+
+// OwnPage refuses a request that a page of another site has a browser send, and a change that does not
+// say where it is from. It is nil for all others.
+func OwnPage(r *http.Request) *serve.Problem {
+	looks := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch {
+	case fromOtherSite(r):
+		return errOtherSite
+	case !looks && r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == "":
+		return errNoOrigin
+	}
+	return nil
+}
+
+// who returns the sender of a request, and when the session ends that says so.
+func (s *Sessions) who(r *http.Request) (who audit.Author, end time.Time, err error) {
+	who, err = s.access.who(r)
+	nameless := err == nil && who == audit.Author{Proof: audit.ThisMachine}
+	if !nameless && !errors.Is(err, serve.ErrNoToken) && !errors.Is(err, errOtherHost) {
+		return who, end, err
+	}
+	for _, name := range []string{sessionCookie, sessionCookieLocal} {
+		cookie, missing := r.Cookie(name)
+		if missing != nil {
+			continue
+		}
+		signed, until := s.read(cookie.Value)
+		if signed.Proof == audit.SharedToken || (signed.Proof == audit.ThisMachine && nameless) {
+			return signed, until, nil
+		}
+	}
+	return who, end, err
+}
+
+// Form says what a person is asked for who signs in: a token, a name alone, or nothing, where a proxy says
+// who they are.
+func (s *Sessions) Form(r *http.Request) (token, name bool) {
+	return len(s.access.Tokens) > 0, len(s.access.Tokens) > 0 || s.atHome(r)
+}
+
+func (s *Sessions) atHome(r *http.Request) bool {
+	return len(s.local) > 0 && s.access.OpenOnLoopback && fromLoopback(r) && namesThisMachine(r)
+}
+
+// SignIn returns the cookie of a new session for a person who has shown a token, or who is on this
+// machine. name is who they say they are. The error is a *serve.Problem.
+func (s *Sessions) SignIn(r *http.Request, token, name string) (*http.Cookie, error) {
+	now := s.now()
+	proof, key := audit.ThisMachine, s.local
+	switch {
+	case token != "":
+		if !s.access.accepts("Bearer " + token) {
+			// What was typed is not logged: it may be a token in the wrong field.
+			s.log.LogAttrs(r.Context(), slog.LevelWarn, "ops sign-in refused", slog.String("code", errToken.Code))
+			return nil, errToken
+		}
+		proof, key = audit.SharedToken, keyOf(token)
+	case !s.atHome(r):
+		return nil, errToken
+	}
+	if !isName(name) || s.access.accepts("Bearer "+name) {
+		return nil, errName
+	}
+	who, end := audit.Author{Proof: proof, Name: name}, now.Add(SessionLife)
+	s.log.LogAttrs(r.Context(), slog.LevelInfo, "ops sign-in", slog.String("who", who.String()))
+	return s.cookie(r, sealed(key, who, end), int(SessionLife.Seconds())), nil
+}
+
+// SignOut returns the cookie that removes a session from its browser.
+func (s *Sessions) SignOut(r *http.Request) *http.Cookie {
+	s.log.LogAttrs(r.Context(), slog.LevelInfo, "ops sign-out", slog.String("who", Who(r.Context())))
+	return s.cookie(r, "", -1)
+}
+
+func (s *Sessions) cookie(r *http.Request, value string, age int) *http.Cookie {
+	cookie := &http.Cookie{ //nolint:gosec // It is Secure, except on this machine, which has no HTTPS.
+		Name: sessionCookie, Value: value, Path: "/", MaxAge: age, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+	}
+	if fromLoopback(r) {
+		cookie.Name, cookie.Path, cookie.Secure = sessionCookieLocal, "/ops", false
+	}
+	return cookie
+}
+
+func keyOf(token string) []byte {
+	mac := hmac.New(sha256.New, []byte(token))
+	_, _ = mac.Write([]byte("billhook ops session v1")) // a hash takes all
+	return mac.Sum(nil)
+}
+
+func sealed(key []byte, who audit.Author, end time.Time) string {
+	text := []byte(strconv.FormatInt(end.Unix(), 10) + " " + who.String())
+	mac := hmac.New(sha256.New, key)
+	_, _ = mac.Write(text)
+	return base64.RawURLEncoding.EncodeToString(text) + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// read returns who the bearer of a cookie is, and until when; nobody: it is forged, of a token that is no
+// longer accepted, or over.
+func (s *Sessions) read(value string) (who audit.Author, end time.Time) {
+	first, second, _ := strings.Cut(value, ".")
+	text, err := base64.RawURLEncoding.Strict().DecodeString(first)
+	given, wrong := base64.RawURLEncoding.Strict().DecodeString(second)
+	if err != nil || wrong != nil || len(value) > maxSession {
+		return who, end
+	}
+	keys := map[audit.Proof][][]byte{}
+	if len(s.local) > 0 {
+		keys[audit.ThisMachine] = [][]byte{s.local}
+	}
+	for _, token := range s.access.Tokens {
+		if token != "" {
+			keys[audit.SharedToken] = append(keys[audit.SharedToken], keyOf(token))
+		}
+	}
+	seconds, known, _ := strings.Cut(string(text), " ")
+	proof, name, _ := strings.Cut(known, ":")
+	who = audit.Author{Proof: audit.Proof(proof), Name: name}
+	genuine := slices.ContainsFunc(keys[who.Proof], func(key []byte) bool {
+		mac := hmac.New(sha256.New, key)
+		_, _ = mac.Write(text)
+		return hmac.Equal(given, mac.Sum(nil))
+	})
+	unix, err := strconv.ParseInt(seconds, 10, 64)
+	end = time.Unix(unix, 0).UTC()
+	now := s.now()
+	if !genuine || err != nil || !now.Before(end) || end.After(now.Add(SessionLife+instancesDiffer)) {
+		return audit.Author{}, time.Time{}
+	}
+	return who, end
+}
+
+func isName(name string) bool {
+	return len(name) <= maxOperator && (pii.ID.Valid(name) || address.MatchString(name))
+}

@@ -1,0 +1,85 @@
+package mount
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"billhook/internal/platform/store"
+)
+
+// HeaderSkipped is the header that says how many unreadable documents the lists of an answer leave out, and the first keys.
+const HeaderSkipped = "Billhook-Skipped"
+
+const maxSkipped = 10
+
+// Skipped collects the documents that lists have left out. It is safe for concurrent use.
+type Skipped struct {
+	mu    sync.Mutex
+	count int
+	keys  []string
+	// around hears of them too: a page makes several requests.
+	around *Skipped
+}
+
+type skippedKey struct{}
+
+// CollectSkipped returns a context whose queries tell the collector.
+func CollectSkipped(ctx context.Context) (context.Context, *Skipped) {
+	s := &Skipped{}
+	s.around, _ = ctx.Value(skippedKey{}).(*Skipped)
+	return context.WithValue(ctx, skippedKey{}, s), s
+}
+
+// Skip tells the collector of a context, if it has one, of a document that was left out.
+func Skip(ctx context.Context, key store.Key) {
+	s, _ := ctx.Value(skippedKey{}).(*Skipped)
+	for ; s != nil; s = s.around {
+		s.mu.Lock()
+		if s.count++; len(s.keys) < maxSkipped {
+			s.keys = append(s.keys, key.Collection+"/"+url.PathEscape(key.ID))
+		}
+		s.mu.Unlock()
+	}
+}
+
+// String is what the header says; empty: nothing was left out.
+func (s *Skipped) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.count == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d: %s", s.count, strings.Join(s.keys, ", "))
+}
+
+func saying(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, skipped := CollectSkipped(r.Context())
+		next.ServeHTTP(&sayer{ResponseWriter: w, skipped: skipped}, r.WithContext(ctx))
+	})
+}
+
+type sayer struct {
+	http.ResponseWriter
+	skipped *Skipped
+	begun   bool
+}
+
+func (s *sayer) WriteHeader(status int) {
+	if said := s.skipped.String(); said != "" && !s.begun {
+		s.Header().Set(HeaderSkipped, said)
+	}
+	s.begun = true
+	s.ResponseWriter.WriteHeader(status)
+}
+
+func (s *sayer) Write(part []byte) (int, error) {
+	if !s.begun {
+		s.WriteHeader(http.StatusOK)
+	}
+	return s.ResponseWriter.Write(part)
+}

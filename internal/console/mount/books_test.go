@@ -1,0 +1,359 @@
+package mount_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/apps/payments"
+	"billhook/internal/apps/search"
+	"billhook/internal/apps/subscriptions"
+	"billhook/internal/console"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+)
+
+// An identity provider's uids have a bar.
+const person = "auth0|5f7c8ec7c33c6c004bbafe82"
+
+func TestAnAccountIsShownAsOfADate(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	for day := range 4 {
+		r.credit(t, "default", "e", fmt.Sprint("o", day), ledger.UserPoints(person), 1<<day, time.Date(2026, 3, 1+day, 12, 0, 0, 0, time.UTC).Sub(at))
+	}
+	chain, err := ledger.Load(t.Context(), r.store, "default", "o1")
+	require.NoError(t, err)
+	writes, err := chain.Reverse("", "back", 2, time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC))
+	require.NoError(t, err)
+	r.commit(t, writes...)
+	for asOf, want := range map[string]struct {
+		balance int64
+		entries []string
+	}{
+		"":                                {13, []string{"reversal o1", "credit o3", "credit o2", "credit o1", "credit o0"}},
+		"as_of=2026-03-04":                {13, []string{"reversal o1", "credit o3", "credit o2", "credit o1", "credit o0"}},
+		"as_of=2026-03-03":                {7, []string{"credit o2", "credit o1", "credit o0"}},
+		"as_of=2026-03-03T12:00:00Z":      {3, []string{"credit o1", "credit o0"}},
+		"as_of=2026-03-03T12:00:00.0001Z": {7, []string{"credit o2", "credit o1", "credit o0"}},
+		"as_of=2026-02-28":                {0, nil},
+	} {
+		var got []string
+		for page := ""; ; {
+			var a ledger.Holding
+			r.get(t, "accounts/points:user:auth0%7C5f7c8ec7c33c6c004bbafe82?limit=2&"+asOf+page, &a)
+			require.Equal(t, []any{want.balance, string(ledger.UserPoints(person)), a.Next != ""}, []any{a.Balance, a.Account, a.More}, asOf)
+			for _, e := range a.Entries {
+				got = append(got, fmt.Sprint(e.Kind, " ", e.Order))
+			}
+			if a.Next == "" {
+				break
+			}
+			page = "&page=" + a.Next
+		}
+		require.Equal(t, want.entries, got, asOf)
+	}
+}
+
+// meanwhile is a store on which something happens before each query.
+type meanwhile struct {
+	store.Store
+	do func()
+}
+
+func (m *meanwhile) Query(ctx context.Context, q store.Query) (store.Page, error) {
+	m.do()
+	return m.Store.Query(ctx, q)
+}
+
+// An entry that comes between the two reads of a balance is in both or in neither.
+func TestABalanceOfADayIsExactOrRefused(t *testing.T) {
+	t.Parallel()
+	r, n := open(t), 0
+	credit := func() { r.credit(t, "default", "e", fmt.Sprint("o", n), ledger.UserPoints("u1"), 1, 0); n++ }
+	credit()
+	late := &meanwhile{Store: r.store, do: func() {
+		if n <= 2 {
+			credit()
+		}
+	}}
+	r.over(late)
+	const before = "/v1/ops/accounts/points:user:u1?as_of=2026-03-01"
+	var a ledger.Holding
+	r.does(t, http.MethodGet, before, "", &a)
+	require.Zero(t, a.Balance)
+	late.do = credit
+	r.refuses(t, http.MethodGet, before, "", http.StatusConflict, "busy")
+	late.do = func() {}
+	for n < store.MaxPage {
+		credit()
+	}
+	r.refuses(t, http.MethodGet, before, "", http.StatusUnprocessableEntity, "too_long_ago")
+	r.get(t, "accounts/points:user:u1?as_of=2026-03-02", &a)
+}
+
+// named has an event of the tenant's customer credit an order, under an ordering key of its own.
+func (r *rig) named(t *testing.T, tenant, customer, event, order string, to ledger.Account, key string, minute int) {
+	t.Helper()
+	e := record("orders", tenant, event)
+	e.OrderingKey, e.Customer, e.CreatedAt = key, contract.CustomerOf(tenant, customer), at.Add(time.Duration(minute)*time.Minute)
+	e.Entry = r.credit(t, tenant, event, order, to, 100, time.Duration(minute)*time.Minute)
+	r.commit(t, own(e))
+}
+
+// A shop's customer says "my points are missing".
+func TestEverythingOfACustomerIsFoundByTheirID(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.named(t, "default", "c1", "e1", "o1", ledger.UserPoints("u1"), "u1", 1)
+	r.named(t, "default", "c1", "e3", "o3", ledger.UserPoints("u2"), "u2", 3)
+	r.named(t, "default", "c1", "e2", "o2", ledger.CustomerPoints("c1"), "c1", 2)
+	r.named(t, "acme", "c1", "e1", "o1", ledger.UserPoints("u9"), "u9", 1)
+	r.named(t, "default", "c2", "e5", "o5", ledger.UserPoints("u1"), "u1", 1)
+	failing, nothing := record("orders", "default", "e4"), record("orders", "default", "e0")
+	failing.Status, failing.LastError, failing.Customer, failing.CreatedAt = dedupe.Failed, "callee_down", contract.CustomerOf("default", "c1"), at.Add(4*time.Minute)
+	nothing.Ref, nothing.Customer, nothing.CreatedAt = "no-entry", failing.Customer, at
+	r.order(t, "e-shop", "shop-1")
+	died := dead("orders", "d6", "unknown_product", 0)
+	died.EventID, died.Customer = "e6", failing.Customer
+	paid := refund("default", "pay:1", payments.Refunded, 0)
+	paid.Fields["subscription_id"] = "s1"
+	r.commit(t, own(failing), own(nothing), inStore(died), paid, store.Create(customers.Key("default", "c1"), map[string]any{"uid": "u1"}),
+		subscriptions.Event{Tenant: "default", Subscription: "s1", EventID: "e7", Customer: "c1", UID: "usr_42"}.Write())
+
+	var found search.Activity
+	r.get(t, "customers/c1/activity", &found)
+	require.Equal(t, []string{
+		"order o3 was credited to u2, while the customer is mapped to u1",
+		"event e4, order.paid, has failed with callee_down and is tried again",
+		"event e6 is a dead letter of queue orders: unknown_product",
+	}, found.Findings)
+	var events []string
+	for _, e := range found.Events {
+		events = append(events, e.EventID+" "+e.OrderingKey)
+	}
+	require.Equal(t, []string{"e4 u1", "e3 u2", "e2 c1", "e1 u1", "e0 u1"}, events, "whatever their key, the newest first")
+	require.Len(t, found.Moves, 3)
+	require.Equal(t, []search.ActivityBalance{{Account: "points:customer:c1", Balance: 100}, {Account: "points:user:u1", Balance: 200}, {Account: "points:user:u2", Balance: 100}}, found.Balances)
+	require.Equal(t, []any{"shop-1", "pay:1", "e6", "s1", int64(100)},
+		[]any{found.Orders[0].ID, found.Refunds[0].PaymentID, found.DeadLetters[0].EventID, found.Subscriptions[0], found.GuestPoints})
+	require.Empty(t, found.More)
+	r.get(t, "customers/c1/activity?tenant=acme", &found)
+	require.Equal(t, []string{"order o1 was credited to u9, while the customer is mapped to nobody"}, found.Findings)
+
+	for i := range 60 {
+		r.named(t, "default", "c3", fmt.Sprint("m", i), fmt.Sprint("m", i), ledger.UserPoints(fmt.Sprint("m", i)), "k", i)
+	}
+	db := &storetest.Counter{Store: r.store}
+	r.over(db)
+	r.get(t, "customers/c3/activity", &found)
+	require.Equal(t, []string{"events", "balances", "orders"}, found.More)
+	require.Len(t, found.Events, 50)
+	require.LessOrEqual(t, db.Gets.Load()+db.Queries.Load(), int64(2+3*dedupe.Shards+50+1+1+50+10))
+}
+
+func TestAnEntryIsShownByItsEventOrByItsIDAndProvenToItsTenant(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.enter(t, sale("default", "e1", "2026-03", 100), sale("acme", "e2", "2026-03", 1))
+	for i := range 3 {
+		r.seal(t)
+		r.enter(t, sale("default", fmt.Sprint("more-", i), "2026-03", 1))
+	}
+	for _, path := range []string{"e1", ledger.EntryID("default", "e1"), "e1?tenant=default"} {
+		var shown journal.Entry
+		r.get(t, "journal/entries/"+path, &shown)
+		require.Equal(t, []any{"e1", int64(1), false}, []any{shown.EventID, shown.Seal, shown.Changed})
+		require.Len(t, shown.Hash, 64)
+	}
+	var seals console.List[seal.Seal]
+	r.get(t, "journal/seals", &seals)
+	require.Len(t, seals.Items, 3)
+	for i, s := range seals.Items {
+		require.NoError(t, s.Check(), "a seal that was read as JSON is what its hash says")
+		require.EqualValues(t, 3-i, s.Number, "the newest first")
+	}
+	r.refuses(t, http.MethodGet, "/v1/ops/journal/entries/e2/proof", "", http.StatusNotFound, "entry_unknown")
+	var proof seal.Proof
+	r.get(t, "journal/entries/e2/proof?tenant=acme", &proof)
+	kept, _, err := seal.List(t.Context(), r.store, "acme", 0, 1)
+	require.NoError(t, err)
+	proven, err := seal.CheckProof([]byte(proof.Proof), kept)
+	require.NoError(t, err)
+	require.Equal(t, "acme", proven.Tenant)
+	require.Contains(t, r.get(t, "journal/tenants", nil), `"items":["acme","default"]`)
+}
+
+// Whatever somebody has done to an entry, its page and its lines in lists say so, and nothing of the books
+// is a server error.
+func TestAnEntryThatWasChangedSaysSo(t *testing.T) {
+	t.Parallel()
+	debit := func(f map[string]any) { f["lines"].([]any)[0].(map[string]any)["debit"] = int64(9) }
+	for sentence, test := range map[string]struct {
+		sealed bool
+		change func(fields map[string]any)
+		// listed: it cannot be read, so lists say it, too.
+		listed bool
+	}{
+		"sealed, and reads well":          {true, func(f map[string]any) { f["rule"] = "another" }, false},
+		"sealed, and cannot be read":      {true, func(f map[string]any) { delete(f, "kind") }, true},
+		"sealed, in another place":        {true, func(f map[string]any) { f["leaf"] = int64(7) }, false},
+		"sealed, its amount changed":      {true, debit, true},
+		"not sealed, and cannot be read":  {false, func(f map[string]any) { delete(f, "kind") }, true},
+		"not sealed, its amount changed":  {false, debit, true},
+		"sealed, and says that it is not": {true, func(f map[string]any) { delete(f, "leaf"); f["open"] = true }, true},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			t.Parallel()
+			r := open(t)
+			r.enter(t, sale("default", "e1", "2026-03", 1), sale("default", "e2", "2026-03", 2))
+			if test.sealed {
+				r.seal(t)
+			}
+			id := ledger.EntryID("default", "e1")
+			doc, err := r.store.Get(t.Context(), ledger.Key(id))
+			require.NoError(t, err)
+			test.change(doc.Fields)
+			told := record("refunds", "default", "e1")
+			told.Ref = id
+			r.commit(t, store.Set(doc.Key, doc.Fields), own(told))
+
+			var shown, other journal.Entry
+			r.get(t, "journal/entries/e1", &shown)
+			r.get(t, "journal/entries/e2", &other)
+			require.Equal(t, []bool{true, test.sealed, false}, []bool{shown.Changed, shown.Seal > 0, other.Changed})
+			inLists := map[bool]string{true: "true", false: "<nil>"}[test.listed]
+			require.ElementsMatch(t, []string{inLists, "<nil>"}, r.all(t, "journal/entries?period=2026-03", "changed"))
+			require.True(t, r.event(t, "e1").Effect[0].Changed || !test.listed)
+			var trial seal.TrialBalance
+			r.get(t, "journal/balances?period=2026-03", &trial)
+			want := int64(3)
+			if !test.sealed {
+				want = 2
+				require.Equal(t, []string{id}, trial.Changed)
+			}
+			require.Equal(t, want, trial.Balances[0].Closing, "what is sealed counts as it was sealed")
+		})
+	}
+}
+
+func TestBooksThatWereChangedAreRefusedOrFoundAndLogged(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.enter(t, sale("default", "e1", "2026-03", 1), sale("default", "e2", "2026-03", 2))
+	r.seal(t)
+	r.commit(t, store.Delete(ledger.Key(ledger.EntryID("default", "e2")), 0))
+	var part seal.Verified
+	r.get(t, "journal/verify", &part)
+	require.Len(t, part.Findings, 1)
+	require.Equal(t, seal.Missing, part.Findings[0].Kind)
+	require.Contains(t, r.log.String(), `"msg":"books do not verify","tenant":"default","kind":"missing","document":"entries/`+ledger.EntryID("default", "e2"))
+	doc, err := r.store.Get(t.Context(), store.Key{Collection: seal.Seals, ID: seal.ID("default", 1)})
+	require.NoError(t, err)
+	doc.Fields["count"] = int64(3)
+	r.commit(t, store.Set(doc.Key, doc.Fields))
+	r.refuses(t, http.MethodGet, "/v1/ops/journal/balances?period=2026-03", "", http.StatusConflict, "books_changed")
+	doc, err = r.store.Get(t.Context(), ledger.Key(r.credit(t, "default", "e", "o1", ledger.UserPoints("u1"), 1, 0)))
+	require.NoError(t, err)
+	delete(doc.Fields, "from")
+	r.commit(t, store.Set(doc.Key, doc.Fields))
+	r.refuses(t, http.MethodGet, "/v1/ops/accounts/points:user:u1", "", http.StatusConflict, "books_changed")
+}
+
+func TestWhatAClosedMonthGotLateIsFoundWhereverItIsSealed(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	late := func() []string {
+		var shown journal.Month
+		r.get(t, "journal/periods/2026-02", &shown)
+		return shown.Late
+	}
+	before := sale("default", "before", "2026-02", 1)
+	before.PostedAt = at.Add(-time.Hour)
+	r.enter(t, before)
+	require.Empty(t, late(), "an open month takes all")
+	r.does(t, http.MethodPost, "/v1/ops/journal/periods/2026-02/close", `{"why":"w"}`, nil)
+	page, err := r.store.Query(t.Context(), store.Query{Collection: "periods", Limit: 1})
+	require.NoError(t, err)
+	page.Documents[0].Fields["closes_at"] = at.Add(-time.Minute)
+	r.commit(t, store.Set(page.Documents[0].Key, page.Documents[0].Fields))
+	r.enter(t, sale("default", "other", "2026-03", 1), sale("acme", "late", "2026-02", 1))
+	require.Empty(t, late(), "another month's, and another tenant's, is another")
+	r.seal(t)
+	require.Empty(t, late())
+	for i := range 25 { // over more seals than are read together
+		one := sale("default", fmt.Sprint("late-", i), "2026-02", 1)
+		one.PostedAt = at.Add(time.Duration(i) * time.Minute)
+		r.enter(t, one)
+		require.Len(t, late(), i+1)
+		r.seal(t)
+		require.Len(t, late(), i+1)
+	}
+}
+
+func TestAnEventTellsWhatItMovedAndTheBalancesAroundThat(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	posted := func(event string) {
+		of := record("refunds", "default", event)
+		of.Ref = ledger.EntryID("default", event)
+		r.enter(t, sale("default", event, "2026-03", 250))
+		r.commit(t, own(of))
+	}
+	r.credit(t, "default", "before", "o0", ledger.UserPoints("u1"), 30, 0)
+	of := record("orders", "default", "points")
+	of.Entry = r.credit(t, "default", "points", "o1", ledger.UserPoints("u1"), 1000, time.Second)
+	r.credit(t, "default", "after", "o2", ledger.UserPoints("u1"), 7, 2*time.Second)
+	r.commit(t, own(of))
+	posted("e1")
+	r.seal(t)
+	posted("e2")
+	posted("e3")
+	r.seal(t)
+	posted("unsealed")
+	for event, want := range map[string]string{"points": "30, 1030", "e1": "0, 250", "e2": "250, 750", "unsealed": "?, ?"} {
+		effect := r.event(t, event).Effect
+		require.Len(t, effect, 1, event)
+		require.Equal(t, want, around(effect[0].Balances[0]), event)
+	}
+	// Other queues and tenants have events of the same id, and a reference may be to no entry.
+	failed, nothing, acme := record("orders", "default", "x"), record("orders", "default", "y"), record("orders", "acme", "x")
+	failed.Status, failed.Ref, acme.Ref, nothing.Ref = dedupe.Failed, of.Entry, of.Entry, "usage-entry-of-another-collection"
+	r.commit(t, own(failed), own(acme), own(record("refunds", "default", "x")), own(nothing))
+	for _, path := range []string{"x?queue=orders&tenant=default", "x?tenant=acme", "x?queue=refunds", "y"} {
+		require.Empty(t, r.event(t, path).Effect, path)
+	}
+}
+
+func TestEntriesAreListedByMonthAndByAccount(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	rent := sale("default", "rent", "2026-03", 7)
+	rent.Lines[0].Account, rent.Lines[1].Account = "rent", "cash"
+	r.enter(t, sale("default", "e1", "2026-03", 1), sale("default", "e3", "2026-02", 3), sale("acme", "e1", "2026-03", 4), rent)
+	for i, tenant := range []string{"default", "default", "acme"} {
+		r.credit(t, tenant, fmt.Sprint("e-o", i), fmt.Sprint("o", i), ledger.UserPoints("u1"), 100, 0)
+	}
+	for query, want := range map[string][]string{
+		"period=2026-03&account=cash":           {"e1", "rent"},
+		"period=2026-03&tenant=acme":            {"e1", "e-o2"},
+		"period=2026-03":                        {"e1", "rent", "e-o0", "e-o1"},
+		"from=2020-01&to=2026-03&account=cash":  {"e3", "e1", "rent"},
+		"account=points:user:u1":                {"e-o0", "e-o1"},
+		"account=points:user:u1&tenant=acme":    {"e-o2"},
+		"account=points:user:u1&period=2026-02": nil,
+		"period=2026-03&account=points:user":    {"e-o0", "e-o1"},
+	} {
+		require.ElementsMatch(t, want, r.all(t, "journal/entries?limit=2&"+query, "event_id"), query)
+	}
+}

@@ -1,0 +1,232 @@
+package mount_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/apps/payments"
+	"billhook/internal/apps/usage"
+	"billhook/internal/console"
+	"billhook/internal/console/access"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+)
+
+// first is what has to be so before a route can change something, as a method, a path and a body.
+var first = map[string]string{
+	"DELETE /v1/ops/products/{id}":                 `PUT /v1/ops/products/orders {"points":5,"why":"before"}`,
+	"DELETE /v1/ops/customers/{id}":                `PUT /v1/ops/customers/orders {"uid":"u1","why":"before"}`,
+	"DELETE /v1/ops/endpoints/{id}":                `POST /v1/ops/endpoints {"id":"orders","url":"https://p.example","why":"before"}`,
+	"POST /v1/ops/endpoints/{id}/rotate":           `POST /v1/ops/endpoints {"id":"orders","url":"https://p.example","why":"before"}`,
+	"POST /v1/ops/endpoints/{id}/disable":          `POST /v1/ops/endpoints {"id":"orders","url":"https://p.example","why":"before"}`,
+	"POST /v1/ops/endpoints/{id}/enable":           `POST /v1/ops/endpoints {"id":"orders","url":"https://p.example","why":"before"}`,
+	"POST /v1/ops/queues/{id}/resume":              `POST /v1/ops/queues/orders/pause {"why":"before"}`,
+	"POST /v1/ops/journal/periods/{period}/reopen": `POST /v1/ops/journal/periods/2026-02/close {"why":"before"}`,
+}
+
+// shelf is a rig with something of the id orders in each place.
+func shelf(t *testing.T) *rig {
+	t.Helper()
+	r, letter := open(t), dead("orders", "orders", "r", time.Minute)
+	letter.EventID, letter.Data, letter.Attributes = "orders", []byte(`{"a":1}`), map[string]string{"event_id": "orders"}
+	op := deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders"}, Who: "ilse", Why: "w", Total: 1, Rate: 50, Progress: deadletter.Waiting, CreatedAt: at}
+	r.commit(t, inStore(letter), store.Create(store.Key{Collection: audit.Collection, ID: "orders"}, store.Encode(&op)))
+	r.enter(t, sale("default", "orders", "2026-03", 100))
+	return r
+}
+
+// What a change does is its own package's to show.
+func TestEveryChangeIsInTheAuditWithWhoAndWhy(t *testing.T) {
+	t.Parallel()
+	open(t).each(t, func(method, route, path, body string) {
+		name := method + " " + route
+		if method == http.MethodGet || noReason[name] != "" {
+			return
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := shelf(t)
+			if before := strings.SplitN(first[name], " ", 3); len(before) == 3 {
+				r.does(t, before[0], before[1], before[2], nil)
+			}
+			if strings.HasSuffix(route, "/enable") {
+				r.does(t, method, "/v1/ops/endpoints/orders/disable", `{"why":"before"}`, nil)
+			}
+			answer := r.does(t, method, path, strings.Replace(body, `"why":"w"`, `"why":"because 7"`, 1), nil)
+			var entries console.List[audit.Entry]
+			r.get(t, "audit?limit=100", &entries)
+			i := slices.IndexFunc(entries.Items, func(e audit.Entry) bool { return e.Why == "because 7" })
+			require.GreaterOrEqual(t, i, 0, "%s is not in %v", name, entries.Items)
+			require.Equal(t, "local:ada", entries.Items[i].Who)
+			for _, secret := range []string{"whsec_", "p.example", "because"} {
+				require.NotContains(t, r.log.String(), secret, "reasons are for the audit, and addresses and secrets for nobody")
+			}
+			require.NotContains(t, r.get(t, "audit", nil), "whsec_")
+			require.Equal(t, route == "/v1/ops/endpoints" || strings.HasSuffix(route, "/rotate"), strings.Contains(answer, "whsec_"), "a secret is shown once")
+		})
+	})
+}
+
+// What a change does and refuses is its own package's to show, and the pages walk through it: these are answers over HTTP
+// that neither has.
+func TestAChangeAndALookAtItAreAnsweredOverHTTP(t *testing.T) {
+	t.Parallel()
+	r := shelf(t)
+	r.commit(t, used(usage.Total{Tenant: "default", Subscription: "s:1", Meter: "calls", Used: 85, Quota: 100, Warned: 80, WarnedBy: "e80"})...)
+	told, _ := usage.Tell(usage.Told{Tenant: "default", Subscription: "s:2", EventID: "e", At: at, Start: "2026-03-01T00:00:00Z", End: "2026-04-01T00:00:00Z"})
+	r.commit(t, told, refund("shop", "pay:1", payments.Refused, 0))
+	for _, step := range []struct{ asks, body, want string }{ // what is wanted: the code of a refusal, or a part of an answer, in quotes
+		{"PUT products/hat?tenant=a%2Fb", `{"points":7,"why":"w"}`, "tenant_invalid"},
+		{"PUT products/hat?tenant=acme", `{"points":7,"why":"w"}`, `"points":7`},
+		{"DELETE products/hat", `{"why":"w","expect":250}`, `"state":"retired"`},
+		{"GET products/hat", "", "product_retired"},
+		{"PUT customers/c1?force=1", `{"uid":"u2","why":"w"}`, "parameter_unknown"},
+		{"POST endpoints", `{"id":"p:1","url":"https://p.example","events":["a.*"],"why":"w"}`, `"state":"enabled"`},
+		{"POST endpoints", `{"id":"p:1","url":"https://p.example","why":"w"}`, "endpoint_exists"},
+		{"POST endpoints/p:1/test", "", `"status":204`},
+		{"POST endpoints/q/rotate", `{"why":"w"}`, "endpoint_unknown"},
+		{"POST queues/refunds/pause", `{"why":"w"}`, "refused"},
+		{"POST queues/q:orders/pause", `{"why":"w"}`, `"kept_until":"2026-03-02T10:15:00Z"`},
+		{"GET queues", "", `"subscription":"unknown"`},
+		{"GET refunds/pay%3A1?tenant=shop", "", `"state":"refused"`},
+		{"GET usage/s:1", "", `"calls":{"used":85,"entries":1,"quota":100,"percent":85,"warned":80,"warning":{"emitted_by":"e80"}`},
+		{"GET usage/s:2", "", `"period":"20260301T000000Z","start":"2026-03-01T00:00:00Z","end":"2026-04-01T00:00:00Z"`},
+	} {
+		method, path, _ := strings.Cut(step.asks, " ")
+		got := r.send(t, method, "/v1/ops/"+path, step.body)
+		if strings.Contains(step.want, `"`) {
+			require.Contains(t, got.Body.String(), step.want, step.asks)
+			continue
+		}
+		require.Equal(t, step.want, codeOf(got.Body.String()), "%s %s: %s", step.asks, step.body, got.Body)
+		require.NotContains(t, got.Body.String(), "p.example")
+	}
+}
+
+func TestTheAuditIsOfAllKindsTheNewestFirstWithOperations(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	ago := func(minutes int) time.Time { return at.Add(-time.Duration(minutes) * time.Minute) }
+	for n, e := range []audit.Entry{
+		{Kind: "product", Subject: "hat", Action: "set", Who: "ada", Why: "w", At: ago(4)},
+		{Kind: "queue", Subject: "orders", Action: "pause", Who: "bob", Why: "w", At: ago(3)},
+		{Kind: "product", Subject: "hat", Action: "retire", Who: "ada", Why: "w", At: ago(1)},
+		{Kind: deadletter.AuditKind, Subject: "op-1", Action: "cancel", Who: "bob", Why: "w", At: ago(0)},
+	} {
+		write, err := e.Write(fmt.Sprint("r", n))
+		require.NoError(t, err)
+		r.commit(t, write)
+	}
+	op := deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders"}, Who: "ada", Why: "w", Rate: 50, Progress: deadletter.Cancelled, ApprovedBy: "eve", CreatedAt: ago(2)}
+	r.commit(t, store.Create(store.Key{Collection: audit.Collection, ID: "op-1"}, store.Encode(&op)))
+	for query, want := range map[string][]string{
+		"":                               {"cancel", "retire", "replay", "pause", "set"},
+		"kind=operation":                 {"cancel", "replay"},
+		"subject=op-1&limit=1":           {"cancel", "replay"},
+		"who=ada&limit=1":                {"retire", "replay", "set"},
+		"subject=op-1&who=bob":           {"cancel"},
+		"since=2m":                       {"cancel", "retire", "replay"},
+		"until=1m":                       {"replay", "pause", "set"},
+		"since=3m&until=1m&subject=op-1": {"replay"},
+		"until=2m&subject=op-1":          nil,
+	} {
+		require.Equal(t, want, r.all(t, "audit?"+query, "action"), query)
+	}
+}
+
+// TestAnOperationOfTwoPeopleIsApprovedByAnIdentityThatHasSeenIt: the API, with a token, an identity, and one whose
+// address begins with the word token.
+func TestAnOperationOfTwoPeopleIsApprovedByAnIdentityThatHasSeenIt(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, access.Access{Tokens: []string{token}, Identifier: identities{}})
+	r.fourEyes = true
+	r.bury(t, declared.Queues[0], "e1", "101", `{"payment_id":"p1","amount":1250}`)
+	by := func(who string) func(*http.Request) {
+		return func(request *http.Request) {
+			if request.RemoteAddr = far; who == "token" {
+				request.Header.Set("Authorization", "Bearer "+token)
+			} else {
+				request.Header.Set("X-Test-Identity", who)
+			}
+		}
+	}
+	refused := func(who, path, body string, status int, code string) {
+		t.Helper()
+		r.refuses(t, http.MethodPost, "/v1/ops/"+path, body, status, code, by(who))
+	}
+	const replay = `{"queue":"orders","expect":1,"why":"the product is set"}`
+	refused("token", "dead-letters/replay", replay, http.StatusForbidden, "identity_needed")
+	refused("token", "dead-letters/complete", replay, http.StatusForbidden, "identity_needed")
+	answer := r.send(t, http.MethodPost, "/api/v1/events/dead-letter/e1/retry", "", by("token"))
+	require.Equal(t, http.StatusForbidden, answer.Code, "as any other way")
+
+	var first, second dryrun.Preview
+	r.does(t, http.MethodGet, "/v1/ops/dead-letters/preview?queue=orders", "", &first, by("ada"))
+	var op deadletter.Operation
+	r.does(t, http.MethodPost, "/v1/ops/dead-letters/replay", replay, &op, by("ada"))
+	require.Equal(t, []any{deadletter.Waiting, "ada@example.org"}, []any{op.Progress, op.Who})
+	path := "operations/" + op.ID
+	r.does(t, http.MethodGet, "/v1/ops/"+path+"/preview", "", &second, by("token-desk"))
+	require.Equal(t, first.Items, second.Items, "the second person sees what the first has seen")
+	require.JSONEq(t, `{"payment_id":"p1","amount":1250}`, string(second.Items[0].Trial.Calls[0].Body))
+
+	refused("token", path+"/approve", `{"why":"checked","expect":1}`, http.StatusForbidden, "identity_needed")
+	refused("ada", path+"/approve", `{"why":"checked","expect":1}`, http.StatusUnprocessableEntity, "second_person_needed")
+	refused("token-desk", path+"/approve", `{"why":"checked"}`, http.StatusConflict, "changed")
+	r.does(t, http.MethodPost, "/v1/ops/"+path+"/approve", `{"why":"checked","expect":1}`, &op, by("token-desk"))
+	require.Equal(t, []any{deadletter.Running, "token-desk@example.org", "checked"}, []any{op.Progress, op.ApprovedBy, op.ApprovedWhy})
+
+	// Months take the same two.
+	const month, why = "journal/periods/2026-02", `{"why":"the books are done"}`
+	r.does(t, http.MethodPost, "/v1/ops/"+month+"/close", why, nil, by("token"))
+	refused("token", month+"/reopen", why, http.StatusForbidden, "identity_needed")
+	r.does(t, http.MethodPost, "/v1/ops/"+month+"/reopen", why, nil, by("ada"))
+	refused("ada", month+"/reopen", why, http.StatusUnprocessableEntity, "second_person_needed")
+	require.Contains(t, r.does(t, http.MethodPost, "/v1/ops/"+month+"/reopen", why, nil, by("token-desk")), `"state":"open"`)
+}
+
+func TestDeadLettersAreFoundByTheNamesOfTheirQueueAndCounted(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.commit(t, inStore(dead("orders", "d1", "r", time.Minute)), inStore(dead("refunds", "d2", "r", 2*time.Minute)), inStore(dead("orders", "d5", "r", time.Minute)),
+		inStore(dead("refunds", "d3", "s", 3*time.Minute)), inStore(dead("refunds", "d4", "r", 4*time.Minute)))
+	for _, name := range []string{"orders", "q:orders", "orders-dlq", "orders.exchange"} {
+		require.Equal(t, []string{"d5", "d1"}, r.all(t, "dead-letters?queue="+name, "id"), name)
+	}
+	for query, want := range map[string][]string{"": {"2", "2", "1"}, "?queue=q:orders&key=u1": {"2"}, "?since=90s": {"2"}} {
+		require.Equal(t, want, r.all(t, "dead-letters/reasons"+query, "count"), query)
+	}
+	var preview deadletter.Preview
+	r.get(t, "dead-letters/preview?queue=refunds&items=d2,d3,d9", &preview)
+	require.Equal(t, deadletter.Counts{"r": 1, "s": 1}, preview.ByReason)
+	for body, code := range map[string]string{
+		`{"queue":"nobody","expect":1,"why":"x"}`: "queue_unknown", `{"queue":"orders","expect":1,"why":"x"}`: "changed", `{"queue":"orders","reason":"none","expect":0,"why":"x"}`: "refused",
+	} {
+		got := r.send(t, http.MethodPost, "/v1/ops/dead-letters/discard", body)
+		require.Equal(t, code, codeOf(got.Body.String()), body)
+	}
+}
+
+func TestATrialIsOfAnEventOrOfAMessage(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.bury(t, declared.Queues[0], "e1", "101", `{"payment_id":"p1"}`)
+	for body, want := range map[string]string{
+		`{"event_id":"e1"}`: "", `{"queue":"orders","message":{"data":{"a":1}}}`: "", `{"queue":"orders","message":{"data_base64":"e30="}}`: "",
+		`{}`: "body_malformed", `{"event_id":"e1","message":{}}`: "body_malformed", `{"message":{}}`: "body_malformed", `{"queue":"orders","tenant":"t","message":{}}`: "body_malformed",
+		`{"event_id":"a b"}`: "refused", `{"event_id":"e9"}`: "payload_not_kept", `{"event_id":"e1","queue":"nobody"}`: "queue_unknown",
+	} {
+		got := r.send(t, http.MethodPost, "/v1/ops/events/try", body)
+		require.Equal(t, want, codeOf(got.Body.String()), "%s: %s", body, got.Body)
+		require.Equal(t, want == "", json.Valid(got.Body.Bytes()) && got.Code == http.StatusOK, body)
+	}
+}

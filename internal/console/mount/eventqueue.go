@@ -1,0 +1,267 @@
+package mount
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"billhook/internal/console"
+	"billhook/internal/console/api"
+	"billhook/internal/dedupe"
+	"billhook/internal/pii"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/queues"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
+)
+
+// eventQueueRoutes adds the API of the event queue that Billhook replaces, over all queues, for scripts that exist
+// (requirements: event retry, section 5). Its answers have their own envelope, under the statuses of /v1/ops.
+func (a *API) eventQueueRoutes(r chi.Router) {
+	for _, o := range a.eventQueue() {
+		r.Method(o.Method, o.Pattern, serve.Answer(http.StatusOK, func(r *http.Request) (succeeded, error) {
+			in, err := api.InputOf(o, r)
+			if err != nil {
+				return succeeded{}, err
+			}
+			data, err := a.Console().Call(r.Context(), o, in)
+			return succeeded{Success: true, Data: data}, err
+		}, a.failed))
+	}
+}
+
+type succeeded struct {
+	Success bool `json:"success"`
+	Data    any  `json:"data"`
+}
+
+func (a *API) failed(w http.ResponseWriter, r *http.Request, err error) {
+	p := a.problem(r.Context(), err)
+	if p.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
+	}
+	serve.WriteJSON(w, p.Status, struct {
+		Success bool   `json:"success"`
+		Error   string `json:"error"`
+		Message string `json:"message"`
+	}{false, p.Code, p.Detail})
+}
+
+// listDeadEvents asks for open dead letters, as a list without pages.
+type listDeadEvents struct {
+	Limit int `json:"-" query:"limit" default:"100" validate:"min=1,max=1000" help:"the most"`
+}
+
+type retryOf struct {
+	ID string `json:"-" path:"event_id" validate:"required" help:"event id, or that of the dead letter"`
+}
+
+type cleanup struct {
+	Days int    `json:"-" query:"olderThanDays" default:"7" validate:"min=1,max=3660" help:"days since the events were completed"` // the event queue's own
+	Page string `json:"-" query:"page" help:"the member page of the answer before"`
+}
+
+func (a *API) eventQueue() []console.Operation {
+	return []console.Operation{
+		console.New(console.Row{Name: "event-queue stats", Path: "GET /api/v1/events/stats"}, a.stats),
+		console.New(console.Row{Name: "event-queue ls", Path: "GET /api/v1/events/dead-letter"}, a.deadEvents),
+		console.New(console.Row{
+			Name: "event-queue retry", Path: "POST /api/v1/events/dead-letter/{event_id}/retry", Needs: console.Act, Errors: deadletter.Failures,
+		}, a.retry),
+		console.New(console.Row{Name: "event-queue cleanup", Path: "DELETE /api/v1/events/cleanup", Needs: console.Act}, a.cleanupDays),
+	}
+}
+
+// Stats are the numbers of events over all queues, by the event queue's statuses. Each event is counted
+// once. A timer is not counted: an emission or a message that nobody wants before its time.
+type Stats struct {
+	// Pending counts the messages that wait for their first attempt, or that no record is kept of: those
+	// in the broker, on paused queues too, those that are kept behind others of their key, and those of the outbox.
+	Pending int64 `json:"pending"`
+	// Processing, Completed and Failed count the records of events. A failed one has an attempt ahead.
+	Processing int64 `json:"processing"`
+	Completed  int64 `json:"completed"`
+	Failed     int64 `json:"failed"`
+	DeadLetter int64 `json:"deadLetter"`
+	// AtLeast: a count stopped before its end, or what a queue has in the broker is not known.
+	AtLeast bool `json:"atLeast,omitempty"`
+}
+
+// stats counts the events of all queues, up to deadletter.CountTo. One that failed or is in processing has a record, and a
+// message that the broker or a lane still has: what is pending is what messages there are without these.
+func (a *API) stats(ctx context.Context, _ audit.Author, _ struct{}) (stats Stats, err error) {
+	var messages, kept int64
+	status := func(s dedupe.Status) map[string]any { return map[string]any{"status": string(s)} }
+	counts := []struct {
+		collection string
+		equal      map[string]any
+		into       *int64
+		more       bool
+	}{
+		{collection: lane.Delayed.Entries(), equal: map[string]any{"timer": false}, into: &kept},
+		{collection: lane.Outbox.Entries(), into: &messages},
+		{collection: dedupe.Collection, equal: status(dedupe.Processing), into: &stats.Processing},
+		{collection: dedupe.Collection, equal: status(dedupe.Completed), into: &stats.Completed},
+		{collection: dedupe.Collection, equal: status(dedupe.Failed), into: &stats.Failed},
+		{collection: deadletter.Collection, equal: map[string]any{"state": string(deadletter.Open)}, into: &stats.DeadLetter},
+	}
+	var held map[string]backlog.Held
+	err = store.AtOnce(ctx, len(counts)+1, func(ctx context.Context, i int) (err error) {
+		if i == len(counts) {
+			held, _, err = a.InBroker(ctx)
+			return err
+		}
+		counted, err := queues.Reads{Reads: a.Reads}.CountOf(ctx, counts[i].collection, counts[i].equal)
+		*counts[i].into, counts[i].more = counted.Count, counted.More
+		return err
+	})
+	if err != nil {
+		return Stats{}, err
+	}
+	for _, c := range counts {
+		stats.AtLeast = stats.AtLeast || c.more
+	}
+	messages += kept
+	for _, q := range a.Catalog.Queues {
+		one, known := held[q.ID]
+		messages += one.Messages
+		stats.AtLeast = stats.AtLeast || (q.Enabled && !known)
+	}
+	// The broker's number is older than the records.
+	stats.Pending = max(0, messages-stats.Processing-stats.Failed)
+	return stats, nil
+}
+
+// DeadEvent is an open dead letter as the event queue's table had it.
+type DeadEvent struct {
+	// ID is the dead letter's own, EventID the event's. A retry takes either.
+	ID       string `json:"id"`
+	EventID  string `json:"eventId"`
+	Queue    string `json:"queue"`
+	Type     string `json:"type"`
+	Priority string `json:"priority"`
+	Status   string `json:"status"` // dead_letter
+	// PayloadBytes is the size of the minimized message. POST /v1/ops/dead-letters/{id}/payload shows it to who says why.
+	PayloadBytes int       `json:"payloadBytes"`
+	Attempts     int64     `json:"attempts"`
+	MaxAttempts  int       `json:"maxAttempts"`
+	Error        string    `json:"error"`
+	CreatedAt    time.Time `json:"createdAt,omitzero"`
+	UpdatedAt    time.Time `json:"updatedAt,omitzero"`
+}
+
+func (a *API) deadEvents(ctx context.Context, _ audit.Author, in listDeadEvents) ([]DeadEvent, error) {
+	items, _, err := a.Operator.List(ctx, deadletter.Filter{}, deadletter.Open, store.Cursor{}, in.Limit)
+	events := make([]DeadEvent, len(items))
+	for i, item := range items {
+		q, _ := a.Catalog.Queue(item.Queue)
+		h, _ := q.Handler(item.EventType)
+		events[i] = DeadEvent{
+			ID: item.ID, EventID: item.EventID, Queue: item.Queue, Type: item.EventType, Priority: q.Priority, Status: "dead_letter",
+			PayloadBytes: len(item.Data), Attempts: item.Attempts, MaxAttempts: h.MaxAttempts, Error: item.Reason, CreatedAt: item.FirstPublished, UpdatedAt: item.Died(),
+		}
+	}
+	return events, err
+}
+
+// Retried is what became of a retry.
+type Retried struct {
+	ID        string              `json:"id"`
+	EventID   string              `json:"eventId"`
+	Queue     string              `json:"queue"`
+	Operation string              `json:"operation"`
+	Progress  deadletter.Progress `json:"progress"`
+	// Replayed: the message is on its way to its queue, with all its attempts.
+	Replayed bool `json:"replayed"`
+}
+
+// runTime is how long one request runs an operation, or removes records.
+const runTime = 20 * time.Second
+
+const retryWhy = "retry asked for through /api/v1/events"
+
+// retry replays one open dead letter: that of an id, or the only one of an event id.
+func (a *API) retry(ctx context.Context, by audit.Author, in retryOf) (Retried, error) {
+	item, err := a.openLetter(ctx, in.ID)
+	if err != nil {
+		return Retried{}, err
+	}
+	op, err := a.Operator.Begin(ctx, deadletter.Operation{
+		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: item.Queue, Items: []string{item.ID}}, Why: retryWhy,
+	}, by, 1)
+	if err == nil && op.Progress == deadletter.Running {
+		ctx, cancel := context.WithTimeout(ctx, runTime)
+		defer cancel()
+		op, err = a.Operator.Run(ctx, op.ID)
+	}
+	return Retried{
+		ID: item.ID, EventID: item.EventID, Queue: item.Queue, Operation: op.ID, Progress: op.Progress, Replayed: op.Done > 0,
+	}, err
+}
+
+var (
+	errNotOpen       = serve.Refuse(http.StatusNotFound, "dead_letter_unknown", "No open dead letter has this id or event id.")
+	errSeveralQueues = serve.Refuse(http.StatusConflict, "id_needed", "Several open dead letters have this event id; retry them by their own ids.")
+)
+
+func (a *API) openLetter(ctx context.Context, id string) (deadletter.Item, error) {
+	if item, err := a.Operator.Show(ctx, id); err == nil && item.State == deadletter.Open {
+		return item, nil
+	}
+	if !pii.ID.Valid(id) {
+		return deadletter.Item{}, errNotOpen
+	}
+	items, _, err := a.Operator.List(ctx, deadletter.Filter{EventID: id}, deadletter.Open, store.Cursor{}, 2)
+	switch {
+	case err != nil:
+		return deadletter.Item{}, err
+	case len(items) == 0:
+		return deadletter.Item{}, errNotOpen
+	case len(items) > 1:
+		return deadletter.Item{}, errSeveralQueues
+	}
+	return items[0], nil
+}
+
+// CleanedDays is what a cleanup by days removed.
+type CleanedDays struct {
+	// Remembered counts those that were old enough and stay, since a late duplicate of their event could still come.
+	Deleted    int `json:"deleted"`
+	Remembered int `json:"remembered"`
+	// Page goes on where a request ended that took too long; empty at the end.
+	Page string `json:"page,omitempty"`
+}
+
+// cleanupDays removes what has expired, page after page until the end or for runTime. What its queue still remembers stays:
+// without it a late duplicate would be processed.
+func (a *API) cleanupDays(ctx context.Context, by audit.Author, in cleanup) (CleanedDays, error) {
+	begun := a.Now().UTC()
+	page := dedupe.Page{Before: begun.AddDate(0, 0, -in.Days), Now: begun, Limit: store.MaxWrites}
+	if at, id, found := strings.Cut(in.Page, "~"); found {
+		micros, _ := strconv.ParseInt(at, 10, 64) // whatever it is, the page begins somewhere, and grants nothing
+		page.After = store.Cursor{At: time.UnixMicro(micros).UTC(), ID: id}
+	}
+	var cleaned CleanedDays
+	for {
+		done, next, err := dedupe.Prune(ctx, a.Store, page)
+		cleaned.Deleted, cleaned.Remembered = cleaned.Deleted+done.Removed, cleaned.Remembered+done.Remembered
+		page.After = next
+		if err != nil || next.IsZero() || a.Now().Sub(begun) >= runTime {
+			if !next.IsZero() {
+				cleaned.Page = fmt.Sprintf("%d~%s", next.At.UnixMicro(), next.ID)
+			}
+			a.Log.LogAttrs(ctx, slog.LevelInfo, "ops cleanup", slog.String("who", by.String()),
+				slog.Int("removed", cleaned.Deleted), slog.Int("remembered", cleaned.Remembered), slog.Bool("failed", err != nil))
+			return cleaned, err
+		}
+	}
+}

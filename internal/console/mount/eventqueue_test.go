@@ -1,0 +1,323 @@
+package mount_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/console/mount"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/events"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/store"
+)
+
+// asks sends a request to the event queue's API, and reads the data of its answer, or returns the code of its refusal.
+func (r *rig) asks(t *testing.T, method, path string, data any) (code string) {
+	t.Helper()
+	got := r.send(t, method, "/api/v1/events/"+path, "")
+	var answer struct {
+		Success bool            `json:"success"`
+		Data    json.RawMessage `json:"data"`
+		Error   string          `json:"error"`
+	}
+	require.NoError(t, json.Unmarshal(got.Body.Bytes(), &answer))
+	require.Equal(t, got.Code == http.StatusOK, answer.Success)
+	if answer.Success && data != nil {
+		require.NoError(t, json.Unmarshal(answer.Data, data))
+	}
+	return answer.Error
+}
+
+func TestTheEventQueuesStatsCountEachEventOnce(t *testing.T) {
+	t.Parallel()
+	recorded := func(r *rig, id string, status dedupe.Status) { r.commit(t, own(created("orders", id, status, 0))) }
+	events := []struct {
+		name            string
+		orders, refunds int64 // what the event has in the broker
+		happens         func(*rig)
+		counted         string // empty: nowhere
+	}{
+		{"waits in the broker", 1, 0, nil, "pending"},
+		{"waits on a paused queue", 0, 1, nil, "pending"},
+		{"waits behind another of its key", 0, 0, func(r *rig) { r.put(t, "orders", "", "behind", time.Time{}, false) }, "pending"},
+		{"is committed and not yet published", 0, 0, func(r *rig) { r.emitted(t, "orders", "emitted") }, "pending"},
+		{"is a timer of an order or has a time of delivery", 0, 0, func(r *rig) { r.put(t, "orders", "", "timer", at.Add(time.Hour), true) }, ""},
+		{"failed, and its message is kept", 0, 0, func(r *rig) {
+			recorded(r, "kept", dedupe.Failed)
+			r.put(t, "orders", "", "kept", at.Add(time.Minute), false)
+		}, "failed"},
+		{"failed, and the broker has its message", 1, 0, func(r *rig) { recorded(r, "nacked", dedupe.Failed) }, "failed"},
+		{"is in processing", 1, 0, func(r *rig) { recorded(r, "runs", dedupe.Processing) }, "processing"},
+		{"is completed", 0, 0, func(r *rig) { recorded(r, "done", dedupe.Completed) }, "completed"},
+		{"is dead", 0, 0, func(r *rig) {
+			recorded(r, "dead", dedupe.DeadLettered)
+			r.bury(t, declared.Queues[0], "dead", "dead", "{}")
+		}, "deadLetter"},
+	}
+	stats := func(r *rig, orders, refunds int64) (counted map[string]any) {
+		require.NoError(t, backlog.Write(t.Context(), r.store, at, map[string]backlog.Held{"orders": {Messages: orders}, "refunds": {Messages: refunds}}))
+		r.asks(t, http.MethodGet, "stats", &counted)
+		return counted
+	}
+	empty := func() map[string]any {
+		return map[string]any{"pending": 0., "processing": 0., "completed": 0., "failed": 0., "deadLetter": 0.}
+	}
+	together, all, orders, refunds := open(t), empty(), int64(0), int64(0)
+	require.Equal(t, empty(), stats(together, 0, 0), "the answer that the document shows")
+	for _, event := range events {
+		alone, want := open(t), empty()
+		for _, r := range []*rig{alone, together} {
+			if event.happens != nil {
+				event.happens(r)
+			}
+		}
+		if orders, refunds = orders+event.orders, refunds+event.refunds; event.counted != "" {
+			want[event.counted] = 1.
+			all[event.counted] = all[event.counted].(float64) + 1
+		}
+		require.Equal(t, want, stats(alone, event.orders, event.refunds), event.name)
+	}
+	require.Equal(t, all, stats(together, orders, refunds))
+	// An old count of the broker is none: how much a queue that runs has there is not known, and nothing is below zero.
+	require.NoError(t, backlog.Write(t.Context(), together.store, at.Add(-backlog.GoodFor-time.Second), map[string]backlog.Held{"orders": {Messages: 9}}))
+	var blind mount.Stats
+	together.asks(t, http.MethodGet, "stats", &blind)
+	require.Equal(t, mount.Stats{Processing: 1, Completed: 1, Failed: 2, DeadLetter: 1, AtLeast: true}, blind)
+}
+
+func TestADeadLetterOfTheEventQueueIsListedAndRetried(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	for _, id := range []string{"d1", "d2", "twice"} {
+		r.bury(t, declared.Queues[0], id, id, `{"eventId":"`+id+`"}`)
+	}
+	own := r.bury(t, declared.Queues[1], "twice", "twice", `{"eventId":"twice"}`)
+	reads := 0
+	r.store.OnRead = func(read func() error) error { reads++; return read() }
+	var listed []mount.DeadEvent
+	r.asks(t, http.MethodGet, "dead-letter", &listed)
+	require.Len(t, listed, 4)
+	require.Equal(t, 1, reads, "a list costs one query, however many queues there are")
+	for _, dead := range listed {
+		require.Equal(t, []any{"order.paid", "dead_letter", "unknown_product", int64(5), len(`{"eventId":""}`) + len(dead.EventID)},
+			[]any{dead.Type, dead.Status, dead.Error, dead.Attempts, dead.PayloadBytes})
+	}
+	for id, want := range map[string]string{"d1": "", own: "", "nothing": "dead_letter_unknown", "a b": "dead_letter_unknown"} {
+		var done mount.Retried
+		require.Equal(t, want, r.asks(t, http.MethodPost, "dead-letter/"+id+"/retry", &done), id)
+		require.Equal(t, want == "", done.Replayed)
+	}
+	require.Equal(t, "dead_letter_unknown", r.asks(t, http.MethodPost, "dead-letter/d1/retry", nil), "it was replayed")
+	r.bury(t, declared.Queues[1], "d2", "d2", "{}")
+	require.Equal(t, "id_needed", r.asks(t, http.MethodPost, "dead-letter/d2/retry", nil))
+	cost := func() int {
+		reads = 0
+		require.Empty(t, r.asks(t, http.MethodPost, "dead-letter/twice/retry", nil))
+		return reads
+	}
+	before := cost()
+	for i := range 230 { // more than two pages
+		r.commit(t, inStore(dead("orders", fmt.Sprint("other", i), "r", 0)))
+	}
+	r.bury(t, declared.Queues[0], "twice", "again", "{}")
+	require.Equal(t, before, cost(), "a retry reads its dead letter alone")
+}
+
+func TestACleanupByDaysRemovesWhatHasExpired(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	done := func(id string, age int, expires time.Duration) {
+		old := record("orders", "default", id)
+		old.ProcessedAt, old.ExpireAt = at.AddDate(0, 0, -age), at.Add(expires)
+		r.commit(t, own(old))
+	}
+	cleans := func(query string, deleted int) {
+		t.Helper()
+		var cleaned mount.CleanedDays
+		require.Empty(t, r.asks(t, http.MethodDelete, "cleanup"+query, &cleaned))
+		require.Equal(t, mount.CleanedDays{Deleted: deleted, Remembered: 1}, cleaned)
+	}
+	done("c0", 1, -time.Hour)
+	done("c1", 8, -time.Hour)
+	done("c2", 9, time.Hour) // still remembered
+	cleans("?olderThanDays=7", 1)
+	cleans("", 0)                    // 7 days are the event queue's own
+	for i := range store.MaxWrites { // with the one that stays more than a page
+		done(fmt.Sprint("many", i), 8, -time.Hour)
+	}
+	cleans("", store.MaxWrites)
+	require.Equal(t, "olderThanDays_invalid", r.asks(t, http.MethodDelete, "cleanup?olderThanDays=0", nil))
+}
+
+// exact is a payload whose numbers no float holds, in an order that is nobody's.
+const exact = `{"z":12345678901234567890.1234567890,"a":1e400,"b":[0.10]}`
+
+// looked are the audit's entries about a payload.
+func (r *rig) looked(t *testing.T, subject string) []audit.Entry {
+	t.Helper()
+	entries, err := audit.Subject{Kind: deadletter.PayloadKind, ID: subject}.All(t.Context(), r.store)
+	require.NoError(t, err)
+	return entries
+}
+
+func TestAPayloadIsShownAsItWasWrittenToSomebodyWhoSaysWhy(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	letter := r.bury(t, declared.Queues[0], "e1", "101", exact)
+	paths := map[string]string{"dead-letters/" + letter + "/payload": letter, "events/e1/payload?queue=q:orders": "e1"}
+	for path := range paths {
+		for _, why := range []string{`{"why":" "}`, `{}`, `{"why":"for ilse@example.org"}`} {
+			answer := r.send(t, http.MethodPost, "/v1/ops/"+path, why)
+			require.Equal(t, http.StatusUnprocessableEntity, answer.Code, why)
+			require.NotContains(t, answer.Body.String(), "1234567890")
+		}
+		require.Equal(t, http.StatusMethodNotAllowed, r.send(t, http.MethodGet, "/v1/ops/"+path, "").Code, "a look changes nothing, and this does")
+		r.store.OnCommit = func(context.Context, []store.Write, func() error) error { return errors.New("no answer") }
+		answer := r.send(t, http.MethodPost, "/v1/ops/"+path, `{"why":"OPS-7"}`)
+		r.store.OnCommit = nil
+		require.Equal(t, http.StatusServiceUnavailable, answer.Code, "nothing is shown that the audit does not tell of")
+		require.NotContains(t, answer.Body.String(), "1234567890")
+	}
+	for path, subject := range paths {
+		require.Empty(t, r.looked(t, subject))
+		require.Contains(t, r.does(t, http.MethodPost, "/v1/ops/"+path, `{"why":"OPS-7"}`, nil), exact[1:len(exact)-1])
+		looked := r.looked(t, subject)
+		require.Len(t, looked, 1)
+		require.Equal(t, []string{"look", "local:ada", "OPS-7"}, []string{looked[0].Action, looked[0].Who, looked[0].Why})
+		require.Equal(t, []any{"e1", "orders", []any{letter}}, []any{looked[0].After["event_id"], looked[0].After["queue"], looked[0].After["dead_letters"]})
+	}
+	for _, path := range []string{"dead-letters/" + letter, "events/e1", "dead-letters?queue=orders"} {
+		require.NotContains(t, r.get(t, path, nil), "12345678901234567890", path)
+	}
+	require.NotContains(t, r.log.String(), "12345678901234567890")
+}
+
+func TestAPayloadIsFoundWhereverTheEventWaits(t *testing.T) {
+	t.Parallel()
+	held := record("orders", "default", "e1")
+	held.Status, held.LeaseUntil, held.Message = dedupe.Processing, at.Add(time.Minute), &contract.Message{Data: []byte("no\xffJSON")}
+	replay := func(fields map[string]any) {
+		fields["message"] = store.Encode(&contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": "e1", deadletter.AttrReplayOf: "d1"}})
+	}
+	for name, test := range map[string]struct {
+		write store.Write
+		place events.Where
+	}{
+		"delayed":                     {waits(lane.Delayed, "l-1", "e1", "", nil), events.PlaceDelayed},
+		"in the outbox, for a replay": {waits(lane.Outbox, "l-1", "e1", "", replay), events.PlaceOutbox},
+		"in the outbox, emitted":      {waits(lane.Outbox, "l-1", "e0", "e1", nil), events.PlaceOutbox},
+		"with a worker":               {own(held), events.PlaceLease},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := open(t)
+			r.commit(t, test.write)
+			var payload events.Payload
+			r.does(t, http.MethodPost, "/v1/ops/events/e1/payload", `{"why":"OPS-7"}`, &payload)
+			require.Len(t, payload.Items, 1)
+			require.Equal(t, []any{test.place, "orders", false}, []any{payload.Items[0].Place, payload.Queue, payload.More})
+			require.Contains(t, []string{"{}", "no\xffJSON"}, string(payload.Items[0].Data)+string(payload.Items[0].Base64))
+			require.Len(t, r.looked(t, "e1"), 1)
+		})
+	}
+	r := open(t)
+	for i := range 12 {
+		r.bury(t, declared.Queues[0], "e1", strings.Repeat("7", i+1), "{}")
+	}
+	var payload events.Payload
+	r.does(t, http.MethodPost, "/v1/ops/events/e1/payload", `{"why":"OPS-7"}`, &payload)
+	require.Len(t, payload.Items, 10)
+	require.True(t, payload.More)
+}
+
+func TestAPayloadThatIsNotThereIsSaidToBeMissing(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.commit(t, own(record("orders", "default", "e1")), own(record("orders", "default", "e2")), own(record("refunds", "default", "e2")))
+	large := r.bury(t, declared.Queues[0], "e3", "103", "")
+	for path, code := range map[string]string{
+		"events/e1/payload": "payload_not_kept", "events/e2/payload": "queue_needed", "events/e3/payload": "payload_not_kept", "events/e9/payload": "event_unknown",
+		"events/a%2Fb/payload": "event_id_invalid", "dead-letters/nothing/payload": "unknown", "dead-letters/" + large + "/payload": "payload_not_kept",
+	} {
+		got := r.send(t, http.MethodPost, "/v1/ops/"+path, `{"why":"OPS-7"}`)
+		require.Equal(t, code, codeOf(got.Body.String()), path)
+	}
+	page, err := r.store.Query(t.Context(), store.Query{Collection: audit.Collection, Limit: 1})
+	require.NoError(t, err)
+	require.Empty(t, page.Documents, "what was not shown was not looked at")
+}
+
+func TestADeadLetterSaysWhatCameAfterItOfItsKey(t *testing.T) {
+	t.Parallel()
+	after := func(id string, status dedupe.Status, change func(*dedupe.Record)) dedupe.Record {
+		r := record("orders", "default", id)
+		r.Status, r.CreatedAt, r.PublishedAt = status, at.Add(time.Minute), at.Add(time.Second)
+		if change != nil {
+			change(&r)
+		}
+		return r
+	}
+	var hundred []dedupe.Record
+	for i := range 101 {
+		hundred = append(hundred, after(fmt.Sprint("e", i), dedupe.Completed, nil))
+	}
+	for name, test := range map[string]struct {
+		letter func(*deadletter.Item)
+		events []dedupe.Record
+		kept   int
+		want   *deadletter.Later
+	}{
+		"nothing": {want: &deadletter.Later{}},
+		"each kind of event": {
+			events: []dedupe.Record{
+				after("e1", dedupe.Completed, nil), after("e2", dedupe.Completed, nil), after("e3", dedupe.DeadLettered, nil), after("e4", dedupe.Processing, nil),
+				after("e5", dedupe.Failed, nil), after("e6", dedupe.Failed, func(r *dedupe.Record) { r.DelayTicket = "1-1" }),
+			}, kept: 1, want: &deadletter.Later{Done: 2, Dead: 1, Waiting: 3},
+		},
+		"of another key, tenant or queue, before it, or itself": {events: []dedupe.Record{
+			after("e1", dedupe.Completed, func(r *dedupe.Record) { r.OrderingKey = "u2" }), after("e2", dedupe.Completed, func(r *dedupe.Record) { r.Tenant = "acme" }),
+			after("e3", dedupe.Completed, func(r *dedupe.Record) { r.Queue = "refunds" }), after("e4", dedupe.Completed, func(r *dedupe.Record) { r.PublishedAt = at }),
+			after("e-d1", dedupe.DeadLettered, nil),
+		}, want: &deadletter.Later{}},
+		"more than are looked at":    {events: hundred, want: &deadletter.Later{Done: 100, More: true}},
+		"more kept than are counted": {kept: 101, want: &deadletter.Later{Waiting: 100, More: true}},
+		"it has no key":              {letter: func(i *deadletter.Item) { i.OrderingKey = "" }},
+		"its key keeps no order":     {letter: func(i *deadletter.Item) { i.OrderingKey = contract.UnknownOrderingKey }},
+		"its queue keeps no order":   {letter: func(i *deadletter.Item) { i.Queue = "refunds" }},
+		"it is not open":             {letter: func(i *deadletter.Item) { i.State = deadletter.Discarded }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, item := open(t), dead("orders", "d1", "unknown_product", 0)
+			if test.letter != nil {
+				test.letter(&item)
+			}
+			for _, event := range test.events {
+				r.commit(t, own(event))
+			}
+			for i := range test.kept {
+				r.put(t, "orders", "u1", fmt.Sprint("kept-", i), time.Time{}, false)
+			}
+			ordered := func(id string) (catalog.Queue, bool) {
+				return map[string]catalog.Queue{"orders": {ID: "orders", OrderingKey: []string{"uid"}}, "refunds": {ID: "refunds"}}[id], true
+			}
+			later, err := (&deadletter.Operator{Store: r.store, Queue: ordered}).Later(t.Context(), item)
+			require.NoError(t, err)
+			require.Equal(t, test.want, later)
+		})
+	}
+	require.Equal(t, "2 done, 1 dead-lettered, 3 waiting, and more", deadletter.Later{Done: 2, Dead: 1, Waiting: 3, More: true}.String())
+}

@@ -1,0 +1,265 @@
+package mount_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/console"
+	"billhook/internal/console/mount"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/events"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/queues"
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+	"billhook/internal/retry"
+)
+
+func of(n int64) queues.Count { return queues.Count{Count: n} }
+
+func number(n int64) *int64 { return &n }
+
+func seconds(n console.Seconds) *console.Seconds { return &n }
+
+var filled = queues.Waiting{
+	Unacknowledged: number(12), OldestUnackedSeconds: seconds(90), Delayed: of(4), Outbox: of(3), InReplay: of(1), ForApproval: of(1),
+}
+
+// fill puts something into every place in which something of the queue orders can wait, and counts what a worker has
+// done in the last hour.
+func (r *rig) fill(t *testing.T) {
+	t.Helper()
+	require.NoError(t, backlog.Write(t.Context(), r.store, at, map[string]backlog.Held{"orders": {Messages: 12, Oldest: at.Add(-90 * time.Second)}, "refunds": {}}))
+	r.put(t, "orders", "k1", "e1", at.Add(time.Hour), false)
+	r.put(t, "orders", "", "e2", at.Add(time.Hour), false)
+	r.put(t, "orders", "k2", "e3", time.Time{}, false)
+	r.put(t, "orders", "k2", "e4", time.Time{}, false)
+	r.emitted(t, "orders", "e5", "e6", "e7")
+	replayed := dead("orders", "d1", "r", time.Hour)
+	replayed.State = deadletter.Replayed
+	r.commit(t, inStore(replayed), inStore(dead("orders", "d2", "r", time.Hour)))
+	for id, progress := range map[string]deadletter.Progress{"o1": deadletter.Waiting, "o2": deadletter.Finished} {
+		r.commit(t, store.Create(store.Key{Collection: audit.Collection, ID: id}, map[string]any{"kind": "replay", "queue": "orders", "progress": string(progress), "rate": int64(50), "created_at": at}))
+	}
+	recorder := rates.NewRecorder(rates.Config{
+		Store: r.store, Now: func() time.Time { return at }, Self: rates.Service{Instance: "i1", Name: "worker"},
+		Breakers: func() []rates.Breaker {
+			return []rates.Breaker{{Target: "ledger", State: "open", Since: at.Add(-time.Minute)}}
+		},
+	})
+	for range 4 {
+		recorder.Arrived("orders")
+	}
+	for _, outcome := range []retry.Outcome{retry.Processed, retry.Processed, retry.Duplicate, retry.Retry, retry.DeadLettered} {
+		recorder.Ended("orders", outcome, 1)
+	}
+	recorder.Answered("ledger", 503, "callee_failed_503", 20*time.Millisecond)
+	require.NoError(t, recorder.Flush(t.Context()))
+}
+
+func (r *rig) queues(t *testing.T) (all queues.Queues) {
+	t.Helper()
+	r.get(t, "queues", &all)
+	return all
+}
+
+func TestQueuesSayHowTheyStandAndWhatWaitsWhere(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.fill(t)
+	r.commit(t, own(created("orders", "e1", dedupe.Completed, 0)), own(created("refunds", "e4", dedupe.Processing, 0)), inStore(dead("refunds", "d4", "r", 4*time.Hour)))
+	all := r.queues(t)
+	orders, refunds := all.Items[0], all.Items[1]
+	require.Equal(t, filled, orders.Waiting)
+	require.Equal(t, queues.Waiting{Unacknowledged: number(0)}, refunds.Waiting, "nothing waits in the broker, and that is known")
+	require.Equal(t, queues.Events{dedupe.Processing: {}, dedupe.Completed: of(1), dedupe.Failed: {}, dedupe.DeadLettered: {}}, orders.Events)
+	require.Equal(t, queues.Rate{Counts: rates.Counts{In: 4, Processed: 2, Other: 1, Dead: 1, Failed: 1}, Out: 4, FailurePercent: 50}, orders.LastHour)
+	require.Equal(t, &queues.Backlog{Messages: 12, CountedAt: at}, orders.Backlog)
+	require.Equal(t, []any{true, false}, []any{orders.DeadLetters.Alert, refunds.DeadLetters.Alert}, "above none, and not longer than it may wait")
+	r.commit(t, inStore(dead("refunds", "d5", "r", 4*time.Hour+time.Second)))
+	require.Equal(t, []any{console.Seconds(14401), true}, []any{r.queues(t).Items[1].DeadLetters.OldestSeconds, r.queues(t).Items[1].DeadLetters.Alert})
+	require.NoError(t, backlog.Write(t.Context(), r.store, at.Add(-backlog.GoodFor-time.Second), map[string]backlog.Held{"orders": {Messages: 7}}))
+	require.Nil(t, r.queues(t).Items[0].Backlog, "an old count is none")
+	r.over(many{r.store})
+	require.Equal(t, queues.Count{Count: 10_000, More: true}, r.queues(t).Items[0].Events[dedupe.Completed], "a count ends somewhere")
+}
+
+func TestAQueueSaysTheWorstOfItselfAndWhy(t *testing.T) {
+	t.Parallel()
+	paused := func(stands pause.Standing) *queues.QueuePaused {
+		return &queues.QueuePaused{Pause: pause.Pause{Who: "ada", Why: "mended", At: at}, Subscription: stands}
+	}
+	for want, q := range map[string]queues.Queue{
+		"off ": {},
+		"ok ":  {Enabled: true},
+		"paused paused since 2026-03-02T10:15:00Z by ada: mended":                                    {Enabled: true, Paused: paused(pause.Paused)},
+		"pause_failed its subscription pushes; paused since 2026-03-02T10:15:00Z by ada: mended":     {Enabled: true, Paused: paused(pause.Pushing)},
+		"backlog 9 messages are in the broker; alert over 8":                                         {Enabled: true, Backlog: &queues.Backlog{Messages: 9, AlertAbove: 8}},
+		"failing 10 % of the attempts failed in the last hour":                                       {Enabled: true, LastHour: queues.Rate{FailurePercent: 10}},
+		"breaker_open the breaker of target t is half-open in instance i since 2026-03-02T10:15:00Z": {Enabled: true, Breakers: []rates.OpenBreaker{{Instance: "i", Breaker: rates.Breaker{Target: "t", State: "half_open", Since: at}}}},
+		"alert dead letters: 1, the oldest since 2026-03-02T10:15:00Z; alert over 0 or 4h; 10 % of the attempts failed in the last hour": {
+			Enabled: true, DeadLetters: queues.Depth{Count: of(1), OldestAt: at, OldestAlertSeconds: 4 * 3600, Alert: true}, LastHour: queues.Rate{FailurePercent: 10},
+		},
+		"off it does not run and keeps its subscription, in which nothing waits": {Kept: &queues.Kept{}, Waiting: queues.Waiting{Unacknowledged: number(0)}},
+		"off_waiting it does not run and keeps what waits for it: 3 in the broker, which deletes the oldest at 2026-03-02T10:15:00Z; it is handled once the queue runs again": {
+			Kept: &queues.Kept{DeletedAt: at}, Waiting: queues.Waiting{Unacknowledged: number(3)},
+		},
+	} {
+		var cause string
+		q.State, cause = q.Stands()
+		require.Equal(t, want, string(q.State)+" "+cause)
+		require.Equal(t, !slices.Contains([]queues.QueueState{queues.IsPaused, queues.Working, queues.Off}, q.State), q.Alerts())
+	}
+}
+
+// many answers every count with as much as it was asked to count.
+type many struct{ store.Store }
+
+func (s many) Query(ctx context.Context, q store.Query) (store.Page, error) {
+	if q.Count {
+		return store.Page{Count: int64(q.Limit)}, nil
+	}
+	return s.Store.Query(ctx, q)
+}
+
+func TestAQueueSaysWhichKeysWaitAndBehindWhat(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.fill(t)
+	r.commit(t, own(created("orders", "e9", "FAILED", 0)), own(created("refunds", "e8", "COMPLETED", 0)))
+	var got queues.QueueDetail
+	r.get(t, "queues/q:orders", &got)
+	require.Equal(t, []any{"orders", filled, int64(4), "e9"}, []any{got.ID, got.Waiting, got.LastHour.In, got.Outcomes[0].EventID})
+	keys := map[string]queues.BlockedKey{}
+	for _, key := range got.Keys {
+		keys[key.Behind] = key
+	}
+	require.Len(t, keys, 2)
+	require.Equal(t, []any{events.PlaceDelayed, of(2)}, []any{keys["e3"].Place, keys["e3"].Messages})
+	require.Equal(t, []any{events.PlaceDelayed, at.Add(time.Hour)}, []any{keys["e1"].Place, keys["e1"].Until})
+	require.False(t, got.KeysMore)
+	var targets []string
+	for _, target := range got.Targets {
+		targets = append(targets, target.Name)
+	}
+	require.Equal(t, []string{"a", "b", "c", "d", "ledger"}, targets, "a page that is refreshed shows them in the same place")
+	require.Equal(t, "ledger", got.Breakers[0].Target)
+	for i := range 12 {
+		r.put(t, "orders", fmt.Sprint("more-", i), fmt.Sprint("more-", i), at.Add(time.Hour), false)
+	}
+	r.get(t, "queues/orders", &got)
+	require.Len(t, got.Keys, 10)
+	require.True(t, got.KeysMore)
+}
+
+func TestRatesAreOfTheHoursOrDaysThatAreAskedFor(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.fill(t)
+	for query, want := range map[string]struct {
+		unit            string
+		queues, buckets int
+	}{
+		"": {"hour", 2, 24}, "?hours=2&queue=q:orders": {"hour", 1, 2}, "?days=30": {"day", 2, 30}, "?hours=192": {"hour", 2, 192}, "?days=90&queue=orders": {"day", 1, 90},
+	} {
+		var got queues.Rates
+		r.get(t, "rates"+query, &got)
+		require.Equal(t, []any{want.unit, want.queues, want.buckets, int64(4)}, []any{got.Unit, len(got.Items), len(got.Items[0].Buckets), got.Items[0].Buckets[want.buckets-1].In}, query)
+	}
+}
+
+// broker is one that can be asked.
+type broker struct {
+	held map[string]backlog.Held
+	err  error
+}
+
+func (b broker) Backlogs(context.Context) (map[string]backlog.Held, time.Time, error) {
+	return b.held, at, b.err
+}
+
+func TestTheBrokerIsAskedWhereItCanBe(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	require.NoError(t, backlog.Write(t.Context(), r.store, at, map[string]backlog.Held{"orders": {Messages: 12}}))
+	for name, test := range map[string]struct {
+		broker broker
+		want   queues.Waiting
+	}{
+		"it answers":                        {broker{held: map[string]backlog.Held{"orders-push": {Messages: 3, Oldest: at.Add(-time.Minute)}}}, queues.Waiting{Unacknowledged: number(3), OldestUnackedSeconds: seconds(60)}},
+		"it does not know the subscription": {broker{held: map[string]backlog.Held{"other-push": {Messages: 3}}}, queues.Waiting{}},
+	} {
+		r.over(r.store, func(api *mount.API) { api.Broker = test.broker })
+		require.Equal(t, test.want, r.queues(t).Items[0].Waiting, name)
+	}
+	r.over(r.store, func(api *mount.API) { api.Broker = broker{err: errors.New("down")} })
+	r.refuses(t, http.MethodGet, "/v1/ops/queues", "", http.StatusServiceUnavailable, "store_unavailable")
+}
+
+func TestWhatWaitsIsAskedOfOneQueueOrOfAll(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.fill(t)
+	r.emitted(t, "refunds", "e9")
+	all := filled
+	all.Outbox = of(4)
+	broker := []queues.InBroker{{Queue: "orders", Messages: 12, OldestSeconds: 90}}
+	for query, want := range map[string]queues.Elsewhere{
+		"?queue=q:orders": {Waiting: filled, InBroker: broker, Unknown: []string{}},
+		"?queue=refunds":  {Waiting: queues.Waiting{Unacknowledged: number(0), Outbox: of(1)}, InBroker: []queues.InBroker{}, Unknown: []string{}},
+		"":                {Waiting: all, InBroker: broker, Unknown: []string{}},
+	} {
+		var got queues.Elsewhere
+		r.get(t, "waiting"+query, &got)
+		require.Equal(t, want, got, query)
+	}
+	fresh := open(t)
+	counter := &storetest.Counter{Store: fresh.store}
+	fresh.over(counter)
+	var got queues.Elsewhere
+	fresh.get(t, "waiting", &got)
+	require.Equal(t, queues.Elsewhere{InBroker: []queues.InBroker{}, Unknown: []string{"orders"}}, got, "what nobody has counted is not 0")
+	require.EqualValues(t, 5, counter.Queries.Load()+counter.Gets.Load())
+}
+
+// A queue that was switched off keeps its subscription. Whoever looks sees what waits there, and until when.
+func TestAQueueThatDoesNotRunSaysWhatBecomesOfItsMessages(t *testing.T) {
+	t.Parallel()
+	r, week := open(t), 7*24*time.Hour
+	require.NoError(t, backlog.Write(t.Context(), r.store, at, map[string]backlog.Held{
+		"runs": {Messages: 5, Oldest: at.Add(-time.Hour)}, "kept": {Messages: 3, Oldest: at.Add(-2 * time.Hour)}, "empty": {}, "ageless": {Messages: 2},
+	}))
+	r.over(r.store, func(api *mount.API) {
+		api.Catalog = &catalog.Catalog{Queues: []catalog.Queue{
+			{ID: "runs", Enabled: true, MessageRetention: week}, {ID: "kept", MessageRetention: week}, {ID: "empty", MessageRetention: week},
+			{ID: "ageless", MessageRetention: week}, {ID: "gone", MessageRetention: week},
+		}}
+	})
+	kept := &queues.Kept{RetentionSeconds: 7 * 86400}
+	got := r.queues(t)
+	for i, want := range []*queues.Kept{nil, {RetentionSeconds: kept.RetentionSeconds, DeletedAt: at.Add(-2 * time.Hour).Add(week)}, kept, kept, nil} {
+		require.Equal(t, want, got.Items[i].Kept, got.Items[i].ID)
+	}
+}
+
+func TestTheOutboxShowsWhatWaitsLongest(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.commit(t, waitingLane("l1", time.Minute), waitingLane("l2", time.Hour), waitingLane("l3", time.Second))
+	var lanes queues.Lanes
+	r.get(t, "outbox?limit=2", &lanes)
+	require.Equal(t, []any{"l2", console.Seconds(3600), "l1", true}, []any{lanes.Items[0].ID, lanes.Items[0].WaitsSeconds, lanes.Items[1].ID, lanes.More})
+	require.Equal(t, queues.Outbox{Lanes: of(3), OldestAt: at.Add(-time.Hour), OldestSeconds: 3600}, r.queues(t).Outbox)
+}

@@ -1,0 +1,331 @@
+package mount_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"billhook/internal/compose/operations"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/apps/ledger/seal/sealtest"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/products"
+	"billhook/internal/console/access"
+	"billhook/internal/console/mount"
+	"billhook/internal/console/system"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
+	"billhook/internal/pipeline/events"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+)
+
+var at = time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
+
+const (
+	token = "0123456789abcdef01234567"
+	next  = "76543210fedcba9876543210"
+)
+
+var declared = &catalog.Catalog{Queues: []catalog.Queue{
+	{ID: "orders", Alias: "q:orders", Enabled: true, Handlers: map[string]catalog.Handler{"order.paid": {Name: "points.credit", Calls: []string{"c", "ledger", "a", "d", "b"}}}, DeadLetter: catalog.DeadLetter{Topic: "orders-dlq", Aliases: []string{"orders.exchange"}, Retention: time.Hour}},
+	{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 2, OldestAlert: 4 * time.Hour, Retention: time.Hour}},
+}, Products: map[string]catalog.Product{"hat": {Points: 250}}}
+
+// rig is the API on a real store, at 10:15 on 2 March.
+type rig struct {
+	store  *storetest.Faults
+	router chi.Router
+	access access.Access
+	log    bytes.Buffer
+	// deployment is the worker that serves.
+	deployment *system.Deployment
+	// fourEyes: replays wait for a second person.
+	fourEyes bool
+}
+
+func newRig(t testing.TB, access access.Access) *rig {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	r := &rig{store: &storetest.Faults{Store: db}, access: access}
+	r.over(r.store)
+	return r
+}
+
+func open(t *testing.T) *rig { t.Helper(); return newRig(t, access.Access{OpenOnLoopback: true}) }
+
+// oracle is a worker that would process everything.
+type oracle struct{ *catalog.Catalog }
+
+func (o oracle) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
+	trial := dryrun.Trial{Queue: m.Queue, Tenant: "default", EventID: m.Attributes["event_id"], Outcome: dryrun.Calls}
+	if body := jsontext.Value(m.Data); body.IsValid() {
+		trial.Calls = []dryrun.Call{{Target: "gateway", Method: http.MethodPost, Path: "/v1/refunds", Body: body}}
+	}
+	return trial, nil
+}
+
+// willing is a third party that takes every request.
+type willing struct{}
+
+func (willing) Post(context.Context, endpoints.Address, string, []byte) (int, error) { return 204, nil }
+func (willing) Check(context.Context, string) error                                  { return nil }
+
+// over puts the API on another store, and changes it.
+func (r *rig) over(s store.Store, changes ...func(*mount.API)) *mount.API {
+	now, moment := func() time.Time { return at }, at
+	tries := &dryrun.Trials{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{declared}, nil }}
+	letters := &deadletter.Operator{
+		Store: s, Now: now, NewID: uuid.NewString, Relay: func(context.Context, string) error { return nil },
+		Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() },
+		Queue: func(id string) (q catalog.Queue, ok bool) {
+			q, ok = declared.Queue(id)
+			q.FourEyes = r.fourEyes
+			return q, ok
+		},
+	}
+	log := slog.New(slog.NewJSONHandler(&r.log, nil))
+	api := &mount.API{
+		Reads: events.Reads{Store: s, Catalog: declared, Now: now, NewID: uuid.NewString}, Access: r.access, Log: log,
+		Operator: letters,
+	}
+	for _, change := range changes {
+		change(api)
+	}
+	api.Operations = operations.All(operations.Apps{
+		Store:      s,
+		Reads:      api.Reads,
+		Deployment: r.deployment,
+		Log:        log,
+		Pauses:     &pause.Keeper{Store: s, Now: now, NewID: uuid.NewString},
+		Periods:    &journal.Periods{Store: s, Now: now, NewID: uuid.NewString},
+		Reverter:   &journal.Reverter{Store: s, Catalog: declared, Now: now, NewID: uuid.NewString},
+		Letters:    letters,
+		Tries:      tries,
+		Customers:  &customers.Operator{Store: s, Now: now, NewID: uuid.NewString},
+		Products:   &products.Keeper{Store: s, Start: declared.Products, Now: now, NewID: uuid.NewString},
+		Endpoints: &endpoints.Keeper{
+			Store: s, Poster: willing{}, OldSecretFor: time.Hour, NewID: uuid.NewString, NewSecret: func() string { return "whsec_" + uuid.NewString() },
+			Now: func() time.Time { moment = moment.Add(time.Second); return moment },
+		},
+		Stock: &orders.Keeper{Store: s, Now: now, NewID: uuid.NewString},
+	})
+	r.router = chi.NewRouter()
+	api.Routes(r.router)
+	return api
+}
+
+// from has a request come from a peer, and onHost asks for another host.
+func from(peer string) func(*http.Request)   { return func(r *http.Request) { r.RemoteAddr = peer } }
+func onHost(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
+
+// header sets a header, or removes it where the value is empty.
+func header(name, value string) func(*http.Request) {
+	return func(r *http.Request) {
+		r.Header.Del(name)
+		if value != "" {
+			r.Header.Set(name, value)
+		}
+	}
+}
+
+const (
+	far  = "192.0.2.7:1"
+	here = "127.0.0.1:1"
+)
+
+// send sends a request of somebody on this machine who goes by the name of ada.
+func (r *rig) send(t require.TestingT, method, path, body string, changes ...func(*http.Request)) *httptest.ResponseRecorder {
+	request, err := http.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
+	require.NoError(t, err)
+	request.RemoteAddr, request.Host = here, "127.0.0.1:8081"
+	request.Header.Set("X-Operator", "ada")
+	for _, change := range changes {
+		change(request)
+	}
+	recorder := httptest.NewRecorder()
+	r.router.ServeHTTP(recorder, request)
+	return recorder
+}
+
+// does sends a request that must be answered, and reads the answer.
+func (r *rig) does(t require.TestingT, method, path, body string, into any, changes ...func(*http.Request)) string {
+	got := r.send(t, method, path, body, changes...)
+	require.Less(t, got.Code, 300, "%s: %s", path, got.Body)
+	if into != nil {
+		require.NoError(t, json.Unmarshal(got.Body.Bytes(), into), got.Body.String())
+	}
+	return got.Body.String()
+}
+
+// get asks for a path of /v1/ops.
+func (r *rig) get(t require.TestingT, path string, into any) string {
+	return r.does(t, http.MethodGet, "/v1/ops/"+path, "", into)
+}
+
+// refuses sends a request that must be refused with a code.
+func (r *rig) refuses(t require.TestingT, method, path, body string, status int, code string, changes ...func(*http.Request)) {
+	got := r.send(t, method, path, body, changes...)
+	require.Equal(t, status, got.Code, "%s %s %s: %s", method, path, body, got.Body)
+	require.Equal(t, code, codeOf(got.Body.String()), "%s %s %s: %s", method, path, body, got.Body)
+}
+
+// codeOf is the code of a refusal.
+func codeOf(body string) string {
+	_, after, _ := strings.Cut(body, `"code":"`)
+	code, _, _ := strings.Cut(after, `"`)
+	return code
+}
+
+func (r *rig) commit(t require.TestingT, writes ...store.Write) {
+	_, err := r.store.Commit(context.Background(), writes)
+	require.NoError(t, err)
+}
+
+// record is one of an event that was completed at 10:15.
+func record(queue, tenant, id string) dedupe.Record {
+	return dedupe.Record{
+		Queue: queue, Tenant: tenant, EventID: id, EventType: "order.paid", Status: dedupe.Completed, PayloadHash: "sha256:00",
+		Attempts: 2, LeaseToken: "t", Result: "credited", CorrelationID: "c1", IdempotencyKey: "p1", OrderingKey: "u1", MessageID: "17",
+		CreatedAt: at, UpdatedAt: at.Add(time.Second), ProcessedAt: at.Add(time.Second), ExpireAt: at.Add(time.Hour),
+	}
+}
+
+// created is a record of an event that was created that long before now.
+func created(queue, id string, status dedupe.Status, ago time.Duration) dedupe.Record {
+	r := record(queue, "default", id)
+	r.Status, r.CreatedAt = status, at.Add(-ago)
+	return r
+}
+
+func own(r dedupe.Record) store.Write {
+	return store.Create(dedupe.Key(r.Queue, r.Tenant, r.EventID), r.Fields())
+}
+
+// dead is a dead letter of a queue that was kept that long before now.
+func dead(queue, id, reason string, ago time.Duration) deadletter.Item {
+	kept := at.Add(-ago)
+	return deadletter.Item{
+		ID: id, Queue: queue, State: deadletter.Open, Reason: reason, EventType: "order.paid", EventID: "e-" + id, OrderingKey: "u1",
+		FirstPublished: kept, DeadLettered: kept, Kept: kept, Expires: kept.Add(30 * 24 * time.Hour),
+	}
+}
+
+func inStore(i deadletter.Item) store.Write { return store.Create(i.Key(), store.Encode(&i)) }
+
+// bury has a message of an event die, and returns the id of its dead letter.
+func (r *rig) bury(t require.TestingT, q catalog.Queue, event, messageID, data string) string {
+	m := contract.Message{Data: []byte(data), Attributes: map[string]string{
+		"event_id": event, "event_type": "order.paid", "ordering_key": "u1", "dead_letter_reason": "unknown_product", "dead_letter_status": "422",
+		"source_message_id": messageID, "delivery_attempts": "5", "dead_lettered_at": at.Format(time.RFC3339),
+	}}
+	_, err := deadletter.Keep(context.Background(), r.store, q, m, messageID, at)
+	require.NoError(t, err)
+	return deadletter.ItemID(q, messageID, m)
+}
+
+// waits is the document of a message that an event emits, or that is the event's own where emits is empty.
+func waits(in lane.Kind, id, event, emits string, change func(fields map[string]any)) store.Write {
+	fields := map[string]any{
+		"queue": "orders", "tenant": "default", "event_id": event, "topic": "orders", "created_at": at,
+		"message": store.Encode(&contract.Message{
+			Data: []byte("{}"), OrderingKey: "u1", Attributes: map[string]string{"event_id": event, "event_type": "order.paid", "ordering_key": "u1"},
+		}),
+	}
+	if emits != "" {
+		fields["emits"] = emits
+	}
+	if change != nil {
+		change(fields)
+	}
+	return store.Create(store.Key{Collection: in.Entries(), ID: id}, fields)
+}
+
+// put puts a message of the queue into its delayed lane.
+func (r *rig) put(t *testing.T, queue, key, event string, due time.Time, timer bool) {
+	t.Helper()
+	l, err := lane.Open(t.Context(), r.store, lane.Name{Queue: queue, Tenant: "default", OrderingKey: key, Message: event})
+	require.NoError(t, err)
+	_, writes, err := l.Put(lane.Waiting{Topic: queue, Message: contract.Message{Data: []byte(`{}`)}, Tenant: "default", EventID: event, Due: due, Timer: timer}, at)
+	require.NoError(t, err)
+	r.commit(t, writes...)
+}
+
+// emitted puts messages that an event of the queue emits into the outbox.
+func (r *rig) emitted(t *testing.T, queue string, events ...string) {
+	t.Helper()
+	batch := lane.NewBatch(at)
+	for _, event := range events {
+		batch.Add("topic", event, contract.Message{Data: []byte(`{}`)}, lane.Source{Queue: queue, Tenant: "default", EventID: event, Emits: "of-" + event})
+	}
+	r.commit(t, batch.Writes()...)
+}
+
+// credit credits an order's points to an account, by an event, that long after now. It returns the id of the entry.
+func (r *rig) credit(t require.TestingT, tenant, event, order string, to ledger.Account, amount int64, later time.Duration) string {
+	writes, err := ledger.Credit(ledger.Move{
+		Tenant: tenant, Order: order, EventID: event, From: ledger.IssuedPoints(order), To: to, Amount: amount, Currency: ledger.Points, CreatedAt: at.Add(later),
+	})
+	require.NoError(t, err)
+	r.commit(t, writes...)
+	return writes[0].Key.ID
+}
+
+// sale is an entry of a tenant's journal, of an amount that was paid in cash.
+func sale(tenant, event, period string, amount int64) ledger.Entry {
+	return ledger.Entry{
+		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, EventType: "t", Rule: "t", Period: period, OccurredAt: at, PostedAt: at,
+		Lines: []ledger.Line{{Account: "cash", Currency: "EUR", Debit: amount}, {Account: "revenue", Currency: "EUR", Credit: amount}},
+	}
+}
+
+func (r *rig) enter(t *testing.T, entries ...ledger.Entry) {
+	t.Helper()
+	for _, e := range entries {
+		writes, err := ledger.Post(e)
+		require.NoError(t, err)
+		r.commit(t, writes...)
+	}
+}
+
+func (r *rig) seal(t *testing.T) {
+	t.Helper()
+	_, err := seal.Sealer{Store: r.store, Origins: sealtest.Trusting{}, Now: func() time.Time { return at }}.Run(t.Context())
+	require.NoError(t, err)
+}
+
+// identities takes anybody for whom a header names.
+type identities struct{}
+
+func (identities) Identify(_ context.Context, header http.Header) (string, error) {
+	if name := header.Get("X-Test-Identity"); name != "" {
+		return name + "@example.org", nil
+	}
+	return "", serve.ErrNoToken
+}

@@ -1,0 +1,371 @@
+package mount_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/require"
+
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/orders/orderstest"
+	"billhook/internal/apps/payments"
+	"billhook/internal/apps/usage"
+	"billhook/internal/console/access"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+)
+
+// all is the bound of what reads all that it is asked about, in pages or up to a bound of its own: a proof or a
+// verification has to know its entries.
+const all = -1
+
+// looks are what is asked of each GET route, and how many documents the database may read for that, however many
+// there are. A count is one read for each thousand.
+var looks = map[string]map[string]int64{
+	"/v1/ops/openapi.json":                  {"": 0},
+	"/v1/ops/queues":                        {"": 2*(4*10+12) + 120 + 8},
+	"/v1/ops/queues/{id}":                   {"orders": (4*10 + 12) + 120 + 8 + 22 + 10*(3+2+20) + 20 + 48}, // of each of ten keys its first message, their number, its lane and its dead letters
+	"/v1/ops/rates":                         {"": 24*4 + 1, "?hours=192&queue=orders": 192*4 + 1, "?days=90": 90*4 + 1},
+	"/v1/ops/audit":                         {"": 2 * 101, "?limit=1000": 2 * 1000, "?kind=stock": 101, "?kind=operation&subject=op": 102, "?who=local": 2 * 101, "?since=1h&subject=hat": 102},
+	"/v1/ops/status":                        {"": 9},
+	"/v1/ops/catalog":                       {"": 0},
+	"/v1/ops/catalog/queues/{id}":           {"orders": 0, "refunds": 0},
+	"/v1/ops/catalog/contracts/{id}":        {"x": 0},
+	"/v1/ops/pauses":                        {"": 1},
+	"/v1/ops/waiting":                       {"": 224},
+	"/v1/ops/outbox":                        {"": 51, "?limit=999": 1000},
+	"/v1/ops/events":                        {"": 100 + 48, "?limit=200": 250, "?since=2s": 100 + 48, "?queue=orders&status=FAILED": 100 + 48, "?type=x": 8, "?event_id=e7": 8, "?correlation_id=c1&limit=200": 250},
+	"/v1/ops/events/{event_id}":             {"e7": 420, "unknown": 40},
+	"/v1/ops/accounts/{account}":            {"points:user:u1": 102, "points:user:u1?as_of=2026-03-02&limit=10": 14},
+	"/v1/ops/search":                        {"?q=u1": 160, "?q=o1": 160, "?q=nothing": 60, "?q=u1&tenant=default": 160},
+	"/v1/ops/subscriptions":                 {"": 1001},
+	"/v1/ops/subscriptions/{subscription}":  {"s1": 101},
+	"/v1/ops/customers":                     {"": 101},
+	"/v1/ops/customers/{id}":                {"c1": 4},
+	"/v1/ops/customers/{id}/preview":        {"c1": 4},
+	"/v1/ops/customers/{id}/changes":        {"c1": 101},
+	"/v1/ops/customers/{id}/activity":       {"c1": 700},
+	"/v1/ops/dead-letters":                  {"": 101, "?reason=r": 101, "?queue=orders&limit=5": 6, "?queue=orders&state=all&limit=5": 6, "?queue=orders&reason=r&since=9s&limit=1": 2, "?queue=orders&key=nobody": 1},
+	"/v1/ops/dead-letters/preview":          {"?queue=orders": 1 + 11 + 505 + 20, "?queue=orders&items=seed,x": 4},
+	"/v1/ops/dead-letters/reasons":          {"": 10 + 11 + 20 + 11, "?queue=orders": 11 + 20 + 11},
+	"/v1/ops/dead-letters/{id}":             {"seed": 1},
+	"/v1/ops/operations":                    {"": 101, "?progress=running&limit=7": 8},
+	"/v1/ops/operations/{id}/items":         {"op": 102},
+	"/v1/ops/operations/{id}/preview":       {"op": 1 + 1 + 11 + 505 + 20},
+	"/v1/ops/operations/{id}":               {"op": 50},
+	"/v1/ops/endpoints":                     {"": 101},
+	"/v1/ops/endpoints/{id}":                {"e": 2},
+	"/v1/ops/endpoints/{id}/changes":        {"e": 101},
+	"/v1/ops/journal/tenants":               {"": 101},
+	"/v1/ops/journal/entries":               {"?period=2026-03": 501, "?period=2026-03&account=cash&limit=10": 11, "?account=points:user:u1&limit=10": 11},
+	"/v1/ops/journal/entries/{entry}":       {"x": 2},
+	"/v1/ops/journal/entries/{entry}/proof": {"e1": all},
+	"/v1/ops/journal/balances":              {"?period=2026-03": all},
+	"/v1/ops/journal/verify":                {"": all},
+	"/v1/ops/journal/verify/rest":           {"": all},
+	"/v1/ops/journal/seals":                 {"": 101},
+	"/v1/ops/journal/periods":               {"": 101},
+	"/v1/ops/journal/periods/{period}":      {"2026-02": all},
+	"/v1/ops/orders":                        {"": 101, "?state=OrderShipped": 1},
+	"/v1/ops/orders/{id}":                   {"o1": 2},
+	"/v1/ops/stock":                         {"": 101},
+	"/v1/ops/stock/{id}":                    {"hat": 2},
+	"/v1/ops/stock/{id}/changes":            {"hat": 101},
+	"/v1/ops/products":                      {"": 101},
+	"/v1/ops/products/{id}":                 {"hat": 2},
+	"/v1/ops/products/{id}/changes":         {"hat": 101},
+	"/v1/ops/queues/{id}/pause":             {"orders": 2},
+	"/v1/ops/queues/{id}/changes":           {"orders": 101},
+	"/v1/ops/refunds":                       {"": 101, "?state=all&limit=7": 8},
+	"/v1/ops/refunds/{payment}":             {"pay:1": 1},
+	"/v1/ops/usage":                         {"?subscription=s:1": 101, "?month=2026-03": 101},
+	"/v1/ops/usage/{subscription}":          {"s:1": 1100},
+	"/v1/ops/usage/{subscription}/entries":  {"s:1?meter=calls&period=2026-03": 120},
+	"/api/v1/events/stats":                  {"": 6*11 + 1},
+	"/api/v1/events/dead-letter":            {"": 101},
+}
+
+// bodies are what the routes that change something are sent; every other takes a reason alone.
+var bodies = map[string]string{
+	"PUT /v1/ops/products/{id}":            `{"points":5,"why":"w"}`,
+	"PUT /v1/ops/stock/{id}":               `{"available":1,"why":"w"}`,
+	"POST /v1/ops/stock/{id}/add":          `{"pieces":1,"why":"w"}`,
+	"PUT /v1/ops/customers/{id}":           `{"uid":"u2","why":"w"}`,
+	"POST /v1/ops/endpoints":               `{"url":"https://p.example/h","why":"w"}`,
+	"POST /v1/ops/dead-letters/replay":     `{"queue":"orders","expect":1,"why":"w"}`,
+	"POST /v1/ops/dead-letters/discard":    `{"queue":"orders","expect":1,"why":"w"}`,
+	"POST /v1/ops/dead-letters/complete":   `{"queue":"orders","expect":1,"why":"w"}`,
+	"POST /v1/ops/operations/{id}/approve": `{"expect":1,"why":"w"}`,
+	"POST /v1/ops/events/try":              `{"event_id":"e1"}`,
+}
+
+// noReason are the routes that are no look, and take no reason.
+var noReason = map[string]string{
+	"POST /v1/ops/operations/{id}/run":                 "goes on with what was begun",
+	"POST /v1/ops/events/try":                          "changes nothing",
+	"POST /api/v1/events/dead-letter/{event_id}/retry": "scripts send no body: the audit has where it came from",
+	"POST /v1/ops/endpoints/{id}/test":                 "sends a test event",
+	"DELETE /api/v1/events/cleanup":                    "removes what has expired",
+}
+
+var parameter = regexp.MustCompile(`\{[a-z_]+\}`)
+
+// each visits each route of the API, with a body that it takes: once, and a look with each of what is asked of it.
+func (r *rig) each(t *testing.T, visit func(method, route, path, body string)) {
+	t.Helper()
+	routes := 0
+	require.NoError(t, chi.Walk(r.router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		route = strings.TrimSuffix(route, "/")
+		if routes++; method != http.MethodGet {
+			path := parameter.ReplaceAllString(strings.Replace(route, "{period}", "2026-02", 1), "orders")
+			body := bodies[method+" "+route]
+			if body == "" {
+				body = `{"why":"w"}`
+			}
+			visit(method, route, path, body)
+			return nil
+		}
+		require.NotEmpty(t, looks[route], "the route %s has no bound of its reads", route)
+		for _, asked := range slices.Sorted(maps.Keys(looks[route])) {
+			id, query, _ := strings.Cut(asked, "?")
+			visit(method, route, strings.TrimSuffix(parameter.ReplaceAllLiteralString(route, id)+"?"+query, "?"), asked)
+		}
+		return nil
+	}))
+	require.Greater(t, routes, 80)
+}
+
+func TestEveryRouteRefusesStrangersAndOtherSites(t *testing.T) {
+	t.Parallel()
+	closed, local := newRig(t, access.Access{Tokens: []string{token}}), open(t)
+	counter := &storetest.Counter{Store: local.store}
+	local.over(counter)
+	local.each(t, func(method, _, path, body string) {
+		got := closed.send(t, method, path, body, from(far))
+		require.Equal(t, []any{http.StatusUnauthorized, "Bearer"}, []any{got.Code, got.Header().Get("WWW-Authenticate")}, path)
+		require.Equal(t, http.StatusForbidden, closed.send(t, method, path, body, from(far), header("Authorization", "Bearer "+next)).Code, path)
+		for name, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"} {
+			local.refuses(t, method, path, body, http.StatusForbidden, "cross_origin", header(name, value))
+		}
+		local.refuses(t, method, path, body, http.StatusForbidden, "host_not_local", onHost("rebound.example"), header("Origin", "http://rebound.example"))
+	})
+	require.Zero(t, counter.Reads.Load()+counter.Commits.Load())
+	require.NotContains(t, closed.log.String(), token)
+}
+
+func TestEveryRouteThatChangesSomethingNeedsAReasonThatMayBeKept(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	left := maps.Clone(noReason)
+	r.each(t, func(method, route, path, _ string) {
+		if method == http.MethodGet || noReason[method+" "+route] != "" {
+			delete(left, method+" "+route)
+			return
+		}
+		for why, says := range map[string]string{
+			"": "needs a reason", " \t ": "needs a reason",
+			"mended\u202e": "not seen", "mended\x1b[2J": "not seen", "mended\u009b": "not seen", "two\nlines": "not seen",
+			"asked by ilse@example.org": "(email)", "card 4111 1111 1111 1111": "(card)", "call +49 30 901820": "(phone)",
+			strings.Repeat("w", 1001): "longer than 1000 bytes",
+		} {
+			body, err := json.Marshal(map[string]string{"why": why})
+			require.NoError(t, err)
+			got := r.send(t, method, path, string(body))
+			require.Equal(t, http.StatusUnprocessableEntity, got.Code, "%s: %s", path, got.Body)
+			require.Contains(t, got.Body.String(), says, path)
+			for _, value := range []string{"ilse@", "4111", "901820", "\u202e"} {
+				require.NotContains(t, got.Body.String(), value, "the value is not repeated")
+			}
+		}
+	})
+	require.Empty(t, left, "these routes are gone")
+}
+
+// Another reader may take the other one of two members of the same name.
+func TestEveryBodyIsReadStrictly(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	counter := &storetest.Counter{Store: r.store}
+	r.over(counter)
+	noBody := regexp.MustCompile(`/run$|/retry$|/test$|/cleanup$`)
+	r.each(t, func(method, _, path, body string) {
+		if method == http.MethodGet || noBody.MatchString(path) {
+			return
+		}
+		first, _, _ := strings.Cut(strings.TrimPrefix(body, "{"), ",")
+		begun := strings.TrimSuffix(body, "}")
+		for _, wrong := range []string{
+			"", "nonsense", begun + "," + strings.TrimSuffix(first, "}") + "}", begun + `,"\u0077hy":"else","why":"w"}`, strings.Replace(body, `":`, `s":`, 1),
+			strings.ToUpper(body[:3]) + body[3:], begun + `,"more":1}`, body + body, begun + `,"why":"` + "\xff" + `"}`,
+			body + strings.Repeat(" ", 5<<20),
+		} {
+			r.refuses(t, method, path, wrong, http.StatusBadRequest, "body_malformed")
+		}
+	})
+	require.Zero(t, counter.Commits.Load())
+}
+
+func TestAStoreThatIsDownIsNeverA4xx(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.store.Down(true)
+	r.each(t, func(method, route, path, body string) {
+		got := r.send(t, method, path, body)
+		if most, known := looks[route][body]; known && most == 0 {
+			require.NotEqual(t, http.StatusServiceUnavailable, got.Code, "%s reads nothing", path)
+			return
+		}
+		require.Equal(t, []any{http.StatusServiceUnavailable, "5"}, []any{got.Code, got.Header().Get("Retry-After")}, "%s: %s", path, got.Body)
+		require.Contains(t, got.Body.String(), `"store_unavailable"`)
+	})
+}
+
+// A look takes no parameter that it does not know: an ignored filter shows too much.
+func TestEveryLookRefusesAnUnknownParameterAndAnotherTenant(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.stock(t, 3)
+	noParameters := regexp.MustCompile(`^/v1/ops/(dead-letters|operations|endpoints|catalog/[a-z]+)/\{id\}(/preview)?$|/pause$|/\{event_id\}$`)
+	tenants := 0
+	r.each(t, func(method, route, path, _ string) {
+		if method != http.MethodGet {
+			return
+		}
+		if !noParameters.MatchString(route) {
+			for query, code := range map[string]string{"x=1": "parameter_unknown", "tenant=": "parameter_", "limit=%zz": "query_invalid"} {
+				got := r.send(t, method, and(path, query), "")
+				require.Equal(t, http.StatusBadRequest, got.Code, path)
+				require.Contains(t, got.Body.String(), `"`+code, path)
+			}
+		}
+		if invalid := r.send(t, method, and(path, "tenant=a%2Fb"), ""); codeOf(invalid.Body.String()) != "tenant_invalid" {
+			return
+		}
+		tenants++
+		require.NotContains(t, r.send(t, method, and(path, "tenant=acme"), "").Body.String(), `"tenant":"default"`, path)
+	})
+	require.Greater(t, tenants, 20)
+}
+
+// order has an order come in, in which a customer buys a hat.
+func (r *rig) order(t *testing.T, event, order string, items ...string) {
+	t.Helper()
+	shop, err := orderstest.Open(r.store)
+	require.NoError(t, err)
+	_, err = shop.Deliver(t.Context(), r.store, orderstest.Created(event, order, items...), false)
+	require.NoError(t, err)
+}
+
+// refund is the document of a payment's refund that was asked for that long before now.
+func refund(tenant, payment string, state payments.State, ago time.Duration) store.Write {
+	one := payments.Refund{PaymentID: payment, Tenant: tenant, State: state, Queue: "refunds", EventID: "r-" + payment, ReservedAt: at.Add(-ago)}
+	return store.Create(store.Key{Collection: payments.RefundsCollection, ID: store.ID(tenant, payment)}, store.Encode(&one))
+}
+
+// used is a total of a subscription in March, and its only entry.
+func used(of usage.Total) []store.Write {
+	of.Start, of.CountedAt, of.Entries, of.Month = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC), at, 1, of.Tenant+"~2026-03"
+	if of.Period == "" {
+		of.Period = "2026-03"
+	}
+	key, event := usage.Key(of.Tenant, of.Subscription, of.Period, of.Meter), "u-"+of.Subscription+"-"+of.Meter
+	entry := usage.Entry{
+		Tenant: of.Tenant, Subscription: of.Subscription, Period: of.Period, Meter: of.Meter, EventID: event, Quantity: of.Used, OccurredAt: at, CountedAt: at, Total: key.ID,
+	}
+	return []store.Write{store.Create(key, store.Encode(&of)), store.Create(usage.EntryKey(of.Tenant, of.Subscription, event), store.Encode(&entry))}
+}
+
+func waitingLane(id string, waits time.Duration) store.Write {
+	return store.Create(store.Key{Collection: lane.Outbox.Lanes(), ID: id}, map[string]any{"newest": "x", "due_at": at.Add(time.Second), "oldest_at": at.Add(-waits)})
+}
+
+// stock writes so many documents into each collection that a list shows.
+func (r *rig) stock(t *testing.T, documents int) {
+	t.Helper()
+	r.order(t, "e-order", "o1")
+	r.credit(t, "default", "first", "first", ledger.UserPoints("u1"), 100, 0)
+	r.does(t, http.MethodPut, "/v1/ops/stock/hat", `{"available":5,"why":"counted"}`, nil)
+	item := dead("orders", "seed", "r", 0)
+	item.EventID, item.Operation = "e7", "op"
+	writes := append(used(usage.Total{Tenant: "default", Subscription: "s:1", Meter: "calls", Used: 1}), inStore(item), waitingLane("seed", time.Hour), refund("default", "pay:1", payments.UnderWay, 0))
+	r.commit(t, writes...)
+	writes = nil
+	for i := range documents {
+		ago := time.Duration(i) * time.Second
+		for unit, layout := range map[string]string{rates.Hours: "2006010215", rates.Days: "20060102"} {
+			counted := at.Add(-time.Duration(i/rates.Shards) * map[string]time.Duration{rates.Hours: time.Hour, rates.Days: 24 * time.Hour}[unit])
+			writes = append(writes, store.Create(store.Key{Collection: unit, ID: fmt.Sprintf("%s-%d", counted.Format(layout), i%rates.Shards)}, map[string]any{"queues": map[string]any{"orders": map[string]any{"in": int64(1)}}}))
+		}
+		event := created("orders", fmt.Sprint("e", i), []dedupe.Status{dedupe.Completed, dedupe.Failed, dedupe.DeadLettered}[i%3], ago)
+		event.Emitted = []handler.Emitted{{EventID: "emitted"}}
+		op := deadletter.Operation{
+			Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders"}, Who: "ilse", Rate: 50, CreatedAt: at.Add(-ago),
+			Progress: []deadletter.Progress{deadletter.Finished, deadletter.Running}[i%2],
+		}
+		entered, err := ledger.Post(sale("default", fmt.Sprint("e", i), "2026-03", 100))
+		require.NoError(t, err)
+		credited, err := ledger.Credit(ledger.Move{
+			Tenant: "default", Order: fmt.Sprint("o", i), EventID: "e", From: ledger.IssuedPoints(fmt.Sprint("o", i)), To: ledger.UserPoints("u1"), Amount: 1, Currency: ledger.Points, CreatedAt: at,
+		})
+		require.NoError(t, err)
+		writes = append(writes, own(event), entered[0], credited[0], store.Create(store.Key{Collection: audit.Collection, ID: fmt.Sprintf("op-%05d", i)}, store.Encode(&op)))
+	}
+	for _, collection := range []string{
+		deadletter.Collection, lane.Outbox.Lanes(), payments.RefundsCollection, orders.Collection, orders.StockCollection, usage.Collection, usage.EntriesCollection, audit.Collection,
+	} {
+		page, err := r.store.Query(t.Context(), store.Query{Collection: collection, Limit: 1})
+		require.NoError(t, err)
+		require.NotEmpty(t, page.Documents, collection)
+		for i := range documents - 1 { // beside the seed: a preview of more than 10,000 dead letters is refused
+			seed := page.Documents[0]
+			writes = append(writes, store.Create(store.Key{Collection: collection, ID: fmt.Sprintf("%s-%05d", seed.Key.ID, i)}, seed.Fields))
+		}
+	}
+	for some := range slices.Chunk(writes, store.MaxWrites) {
+		r.commit(t, some...)
+	}
+}
+
+func TestEachLookChangesNothingAndCostsTheSameOfAnyNumber(t *testing.T) {
+	t.Parallel()
+	most := 10_000
+	if testing.Short() {
+		most = 1_500
+	}
+	for _, documents := range []int{10, most} {
+		t.Run(fmt.Sprint(documents, " documents"), func(t *testing.T) {
+			t.Parallel()
+			r := open(t)
+			r.stock(t, documents)
+			db := &storetest.Counter{Store: r.store}
+			r.over(db)
+			r.each(t, func(method, route, path, asked string) {
+				if method != http.MethodGet {
+					return
+				}
+				before := db.Reads.Load()
+				answer := r.send(t, method, path, "")
+				require.Zero(t, db.Commits.Load(), path)
+				if most := looks[route][asked]; most != all {
+					require.Contains(t, []int{http.StatusOK, http.StatusNotFound}, answer.Code, "%s: %s", path, answer.Body)
+					require.LessOrEqual(t, db.Reads.Load()-before, most, path)
+				}
+			})
+		})
+	}
+}

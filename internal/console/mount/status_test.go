@@ -1,0 +1,147 @@
+package mount_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/console/mount"
+	"billhook/internal/console/system"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/env"
+	"billhook/internal/platform/finding"
+	"billhook/internal/platform/serve"
+)
+
+// doctor finds what it is told to find, and counts how often it looks.
+type doctor struct {
+	mu     sync.Mutex
+	looks  int
+	found  system.Examination
+	err    error
+	paused map[string]pause.Pause
+	// within is how long it may take.
+	within time.Duration
+}
+
+func (d *doctor) Examine(ctx context.Context, paused map[string]pause.Pause) (system.Examination, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.looks++
+	d.paused = paused
+	if deadline, bounded := ctx.Deadline(); bounded {
+		d.within = time.Until(deadline)
+	}
+	return d.found, d.err
+}
+
+// standing is the API with a doctor, on the shipped catalog, and its clock.
+func (r *rig) standing(t *testing.T, d system.Doctor) (c *catalog.Catalog, now *time.Time) {
+	t.Helper()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	now = new(time.Time)
+	*now = at
+	r.deployment = &system.Deployment{
+		Self: system.Self{Build: serve.Build{Version: "v1.4.0"}, Instance: "one", StartedAt: at}, Doctor: d,
+		Settings: []env.Setting{{Name: "OPS_TOKEN", About: "the tokens", Value: "[redacted]"}},
+	}
+	r.over(r.store, func(api *mount.API) {
+		api.Catalog, api.Now = c, func() time.Time { return *now }
+	})
+	return c, now
+}
+
+func (r *rig) status(t *testing.T) (got system.Status) {
+	t.Helper()
+	r.get(t, "status", &got)
+	return got
+}
+
+func TestEachServiceIsComparedWithWhatIsDeployed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		deployed []string
+		want     map[string]system.Agreement // by instance; the door is empty
+		own      system.Agreement
+	}{
+		"where the queues say it": {[]string{"HASH", "HASH"}, map[string]system.Agreement{"new": system.Same, "old": system.Differs, "": system.Same}, system.Same},
+		"where they say another":  {[]string{"00000000"}, map[string]system.Agreement{"new": system.Differs, "old": system.Same, "": system.Differs}, system.Differs},
+		"where they do not agree": {[]string{"00000000", "HASH"}, map[string]system.Agreement{"new": system.Differs, "old": system.Differs, "": system.Differs}, system.Differs},
+		"where nobody says it":    {nil, map[string]system.Agreement{"new": system.Same, "old": system.Differs, "": system.Same}, system.NotKnown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, d := open(t), &doctor{found: system.Examination{Catalogs: map[string]string{}}}
+			c, _ := r.standing(t, d)
+			for i, hash := range test.deployed {
+				d.found.Catalogs[fmt.Sprint(i)] = map[string]string{"HASH": c.Hash(), "00000000": hash}[hash]
+			}
+			for instance, of := range map[string]struct {
+				hash, door string
+				ago        time.Duration
+			}{"new": {c.Hash(), "v1.4.0:" + c.Hash(), time.Minute}, "old": {"00000000", "", 2 * time.Minute}} {
+				recorder := rates.NewRecorder(rates.Config{
+					Store: r.store, Now: func() time.Time { return at.Add(-of.ago) }, Breakers: func() []rates.Breaker { return nil },
+					Self: rates.Service{Name: "worker", Instance: instance, Version: "v1.4.0", Catalog: of.hash, StartedAt: at.Add(-time.Hour)},
+				})
+				recorder.Release(of.door)
+				recorder.Arrived("orders")
+				require.NoError(t, recorder.Flush(t.Context()))
+			}
+			got := r.status(t)
+			require.Equal(t, []any{c.Hash(), test.own, "v1.4.0", "[redacted]"}, []any{got.Catalog, got.Agreement, got.Build.Version, got.Configuration[0].Value})
+			require.Len(t, got.Services, 3)
+			require.EqualValues(t, 60, got.Services[0].SeenSeconds, "the newest first")
+			for _, one := range got.Services {
+				require.Equal(t, test.want[one.Instance], one.Agreement, one.Instance)
+			}
+		})
+	}
+}
+
+func TestTheDoctorIsAskedOnceAMinuteWithThePauses(t *testing.T) {
+	t.Parallel()
+	r, d := open(t), &doctor{found: system.Examination{Unread: 3, Findings: []finding.Finding{
+		finding.Of("topic", "q", finding.New("topic_missing", "It is refused.", "Make it.")),
+	}}}
+	_, now := r.standing(t, d)
+	r.commit(t, paused("orders"))
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() { r.send(t, http.MethodGet, "/v1/ops/status", "") })
+	}
+	all.Wait()
+	first := r.status(t).Doctor
+	require.Equal(t, 1, d.looks, "of many who ask at once, too")
+	require.Equal(t, []any{d.found.Findings, 3, at}, []any{first.Findings, first.Unread, first.ExaminedAt})
+	require.Contains(t, d.paused, "orders")
+	require.Positive(t, d.within)
+	require.LessOrEqual(t, d.within, 3*time.Second, "a page has 4")
+	*now = now.Add(59 * time.Second)
+	require.Equal(t, at, r.status(t).Doctor.ExaminedAt)
+	*now = now.Add(time.Second)
+	require.Equal(t, at.Add(time.Minute), r.status(t).Doctor.ExaminedAt)
+	require.Equal(t, 2, d.looks)
+}
+
+func TestWhatTheDoctorCannotReadIsSaidAndTheRestIsThere(t *testing.T) {
+	t.Parallel()
+	for problem, d := range map[string]system.Doctor{"Unavailable": &doctor{err: errors.New("read projects/p/topics/q: Unavailable")}, "nothing to compare": nil} {
+		r := open(t)
+		r.standing(t, d)
+		got := r.status(t)
+		require.Contains(t, got.Doctor.Problem, problem)
+		require.Zero(t, got.Doctor.ExaminedAt)
+		require.Equal(t, system.NotKnown, got.Agreement)
+		require.NotEmpty(t, got.Configuration)
+	}
+}

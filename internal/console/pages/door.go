@@ -1,0 +1,132 @@
+package pages
+
+import (
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"billhook/internal/console/access"
+	"billhook/internal/platform/serve"
+)
+
+// Sessions signs people in whose browser says nothing about them.
+type Sessions interface {
+	// Form says what somebody is asked for: a token, a name alone, or nothing, where they cannot sign in.
+	Form(r *http.Request) (token, name bool)
+	// SignIn returns the cookie of a new session. The error is a *serve.Problem.
+	SignIn(r *http.Request, token, name string) (*http.Cookie, error)
+	// SignOut returns the cookie that removes a session.
+	SignOut(r *http.Request) *http.Cookie
+}
+
+const signInPath = "/ops/sign-in"
+
+// doorRoutes adds the way in and out. A sign-in is a change as any other: another site must not sign somebody in.
+func (p *Pages) doorRoutes(r chi.Router) {
+	if p.Sessions == nil {
+		return
+	}
+	r.Get("/sign-in", func(w http.ResponseWriter, r *http.Request) { p.signIn(p.visit(w, r), http.StatusOK) })
+	r.Post("/sign-in", func(w http.ResponseWriter, r *http.Request) {
+		v := p.visit(w, r)
+		if !p.parsed(v) {
+			return
+		}
+		cookie, err := p.Sessions.SignIn(r, strings.TrimSpace(v.form("token")), strings.TrimSpace(v.form("name")))
+		if err != nil {
+			v.problem = problemOf(err)
+			p.signIn(v, v.problem.Status)
+			return
+		}
+		http.SetCookie(w, cookie)
+		http.Redirect(w, r, own(v.form("to")), http.StatusSeeOther) //nolint:gosec // own leaves nothing but an address of these pages.
+	})
+	r.Post("/sign-out", func(w http.ResponseWriter, r *http.Request) {
+		http.SetCookie(w, p.Sessions.SignOut(r))
+		http.Redirect(w, r, signInPath, http.StatusSeeOther)
+	})
+}
+
+func (p *Pages) signIn(v *visit, status int) {
+	form := signIn{To: own(v.query("to")), Name: v.form("name")}
+	if to := v.form("to"); to != "" {
+		form.To = own(to)
+	}
+	form.Token, form.Asks = p.Sessions.Form(v.request)
+	p.render(v, status, "sign_in.html", form)
+}
+
+// signIn is what the form shows. The token is never shown again.
+type signIn struct {
+	// Asks: there is something to fill in. Token: a token is needed.
+	Asks, Token bool
+	To, Name    string
+}
+
+func own(address string) string {
+	const overview = "/ops/"
+	to, err := url.Parse(address)
+	if err != nil || to.Scheme != "" || to.Host != "" || to.User != nil || to.Opaque != "" || strings.ContainsAny(address, "\\\r\n\t") ||
+		!strings.HasPrefix(to.Path, overview) || !strings.HasPrefix(path.Clean(to.Path)+"/", overview) || strings.HasPrefix(to.Path, signInPath) {
+		return overview
+	}
+	return to.RequestURI()
+}
+
+func (p *Pages) fromHere(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if problem := access.OwnPage(r); problem != nil {
+			p.refuse(w, r, problem)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (p *Pages) refusing(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(access.Refusal(r.Context(), p.refuse)))
+	})
+}
+
+// refuse answers those who may not look. Who is not signed in is led to the form. Who follows a link from
+// another site comes without a cookie and sees nothing: a page asks for the address again, as its own.
+func (p *Pages) refuse(w http.ResponseWriter, r *http.Request, problem *serve.Problem) {
+	v, looks := p.visit(w, r), r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch fetched := r.Header.Get; {
+	case problem.Code == "cross_origin" && looks && fetched("Sec-Fetch-Mode") == "navigate" && fetched("Sec-Fetch-Dest") == "document":
+		w.Header().Set("Refresh", "0; url="+own(r.URL.RequestURI()))
+		p.render(v, http.StatusOK, "elsewhere.html", own(r.URL.RequestURI()))
+	case problem.Status == http.StatusUnauthorized && looks && p.signsIn(r):
+		http.Redirect(w, r, with(signInPath, "to", own(r.URL.RequestURI())), http.StatusSeeOther)
+	default:
+		p.fail(v, problem)
+	}
+}
+
+func (p *Pages) signsIn(r *http.Request) bool {
+	if p.Sessions == nil {
+		return false
+	}
+	_, asks := p.Sessions.Form(r)
+	return asks
+}
+
+var errNameless = serve.Refuse(http.StatusForbidden, "name_needed", "Say who you are before you change something: sign in with your name, go back, and send it again.")
+
+// named refuses the changes of people without a name, where they can sign in with one: the audit says who it was.
+func (p *Pages) named(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case access.Author(r.Context()).Name != "", !p.signsIn(r):
+			next.ServeHTTP(w, r)
+		case r.Method == http.MethodGet:
+			http.Redirect(w, r, with(signInPath, "to", own(r.URL.RequestURI())), http.StatusSeeOther)
+		default:
+			p.fail(p.visit(w, r), errNameless)
+		}
+	})
+}

@@ -1,0 +1,261 @@
+package pages_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/compose/operations"
+	"billhook/internal/console"
+	"billhook/internal/console/pages"
+	"billhook/internal/console/system"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
+	"billhook/internal/pipeline/events"
+	"billhook/internal/pipeline/queues"
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/env"
+	"billhook/internal/platform/finding"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+// fixed is an API that answers by method and path, keeps what it was asked, and refuses all else.
+type fixed struct {
+	answers map[string]any
+	asked   []string
+}
+
+func (a *fixed) answer(_ context.Context, method, path string, question, answer any) error {
+	asked, err := json.Marshal(question)
+	if err != nil {
+		return err
+	}
+	a.asked = append(a.asked, strings.TrimSuffix(method+" "+path+" "+string(asked), " null"))
+	found, ok := a.answers[method+" "+path]
+	if !ok {
+		return serve.Refuse(http.StatusNotFound, "unknown", "There is nothing of that id.")
+	}
+	if problem, is := found.(*serve.Problem); is {
+		return problem
+	}
+	body, err := json.Marshal(found)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(body, answer)
+}
+
+func (a *fixed) Call(ctx context.Context, o console.Operation, in console.Input) (any, error) {
+	return declared(ctx, a.answer, o, in)
+}
+
+// visit looks at a page over an API that answers so, or sends it a form. It returns what the API was asked.
+func visit(t *testing.T, path, sent string, answers map[string]any) (status int, body string, asked []string) {
+	t.Helper()
+	cat, err := catalog.Load("")
+	require.NoError(t, err)
+	api := &fixed{answers: answers}
+	site, err := pages.New(pages.Config{
+		Longest: time.Minute, API: api, Declared: operations.All(operations.Apps{}), Guard: func(next http.Handler) http.Handler { return next }, Catalog: cat,
+		Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return noon },
+	})
+	require.NoError(t, err)
+	router := chi.NewRouter()
+	site.Routes(router)
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	if sent != "" {
+		request = httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(sent))
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		request.Header.Set("Sec-Fetch-Site", "same-origin")
+	}
+	w := httptest.NewRecorder()
+	router.ServeHTTP(w, request)
+	return w.Code, w.Body.String(), api.asked
+}
+
+var tags = regexp.MustCompile(`<[^>]*>`)
+
+// shown is the text of a page: without its tags, each blank once.
+func shown(body string) string {
+	return strings.Join(strings.Fields(tags.ReplaceAllString(body, " ")), " ")
+}
+
+func TestAPageShowsWhatTheAPIAnswers(t *testing.T) {
+	t.Parallel()
+	const line = "/v1/ops/events?event_id=e1&key=u%7C1&limit=50&page=p&queue=q1&since=7d&status=FAILED"
+	for path, test := range map[string]struct {
+		answers map[string]any
+		status  int
+		says    []string
+	}{
+		"/ops/events?queue=q1&status=FAILED&since=7d&until=&type=&event_id=e1&key=u%7C1&page=p": {map[string]any{"GET " + line: console.List[events.Line]{Next: "n", Items: []events.Line{{
+			EventID: "e:1", Queue: "q1", Tenant: "t", Status: dedupe.Failed, Reason: "order_not_seen", NextRetryAt: noon, CreatedAt: noon,
+		}}}}, 200, []string{`href="/ops/events/e:1?queue=q1&amp;tenant=t"`, "page=n", `value="7d"`, "order_not_seen"}},
+		"/ops/events?queue=q1": {map[string]any{
+			"GET /v1/ops/events?limit=50&queue=q1": console.List[events.Line]{},
+			"GET /v1/ops/waiting?queue=q1":         queues.Elsewhere{InBroker: []queues.InBroker{{Queue: "q1", Messages: 1234, OldestSeconds: 61}}, Waiting: queues.Waiting{Outbox: queues.Count{Count: 3}}},
+		}, 200, []string{"No event is in this list.", "1234 in the broker, of q1 for 1m 1s", "3 in the outbox"}},
+		"/ops/events?since=yesterday": {map[string]any{
+			"GET /v1/ops/events?limit=50&since=yesterday": serve.Refuse(http.StatusBadRequest, "since_invalid", "The parameter since is a time."),
+		}, 400, []string{"The parameter since is a time.", `value="yesterday"`}},
+		"/ops/events/e1": {map[string]any{
+			"GET /v1/ops/events/e1":                   serve.Refuse(http.StatusConflict, "queue_needed", "Several."),
+			"GET /v1/ops/events?event_id=e1&limit=50": console.List[events.Line]{Items: []events.Line{{EventID: "e1", Queue: "q1", Tenant: "t"}, {EventID: "e1", Queue: "q2", Tenant: "t"}}},
+		}, 200, []string{`/ops/events/e1?queue=q1&amp;tenant=t"`, `/ops/events/e1?queue=q2&amp;tenant=t"`}},
+		"/ops/audit?kind=product": {map[string]any{"GET /v1/ops/audit?kind=product&limit=50": console.List[system.Changed]{Next: "more", Items: []system.Changed{
+			{Kind: "product", Subject: "hat/1", Path: "/v1/ops/products/hat%2F1", Entry: audit.Entry{
+				Action: "set", Who: "ada", Why: "<dearer>", At: noon, Before: map[string]any{"points": 5}, After: map[string]any{"points": 6},
+			}},
+			{Kind: "moon", Subject: "m", Entry: audit.Entry{Action: "land", Who: "bob", Why: "w", At: noon}},
+		}}}, 200, []string{
+			`href="/ops/products/hat%2F1"`, "points 5", "points 6", "&lt;dearer&gt;", `href="/ops/audit?kind=product&amp;page=more"`, "<option selected>product</option>",
+		}},
+		"/ops/status": {map[string]any{"GET /v1/ops/status": system.Status{
+			Self: system.Self{Build: serve.Build{Version: "v1.4.0"}, Instance: "one"}, Catalog: "1a2b3c4d", Deployed: []string{"00000000"}, Agreement: system.Differs,
+			Services:      []system.ServiceStatus{{Service: rates.Service{Name: "worker", Instance: "one"}, SeenSeconds: 61, Agreement: system.Differs}},
+			Configuration: []env.Setting{{Name: "OPS_TOKEN", Value: "[redacted]", About: "the tokens"}, {Name: "POOL", About: "the pool"}},
+			Doctor: system.Diagnosis{ExaminedAt: noon, Examination: system.Examination{Unread: 7, Findings: []finding.Finding{
+				finding.Of("subscription", "one-queue-push", finding.New("wrong_filter", "Messages are passed by.", "Ask.")).Differs("none", "x"),
+			}}},
+		}}, 200, []string{
+			"differs from the catalog: findings: 1.", "deployed from another catalog", "1m 1s", "[redacted]", "wrong_filter", "Messages are passed by.", "may not look at 7 topics", `status-warn">differs`,
+		}},
+		"/ops/nothing-here": {nil, 404, []string{"There is no page at this address."}},
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			status, body, _ := visit(t, path, "", test.answers)
+			require.Equal(t, test.status, status)
+			for _, part := range test.says {
+				require.Contains(t, body+"\n"+shown(body), part)
+			}
+		})
+	}
+}
+
+func TestTheOverviewHasTheWorstQueueFirst(t *testing.T) {
+	t.Parallel()
+	var all []queues.Queue
+	for i, state := range []queues.QueueState{queues.Off, queues.Working, queues.IsPaused, queues.Backlogged, queues.Failing, queues.BreakerOpen, queues.Alerting, queues.PauseFailed, queues.OffWaiting} {
+		all = append(all, queues.Queue{ID: string(state), State: state, Cause: "a\u202eb\x1b[2J<script>", DeadLetters: queues.Depth{Count: queues.Count{Count: int64(i)}}})
+	}
+	answers := map[string]any{"GET /v1/ops/rates": queues.Rates{}, "GET /v1/ops/queues": queues.Queues{List: console.ListOf(all, store.Cursor{})}}
+	for sort, want := range map[string]string{
+		"":                   "pause_failed alert breaker_open failing backlog off_waiting paused ok off",
+		"?sort=dead_letters": "off_waiting pause_failed alert breaker_open failing backlog paused ok off",
+		"?sort=queue":        "alert backlog breaker_open failing off_waiting pause_failed paused off ok",
+	} {
+		_, body, _ := visit(t, "/ops/"+sort, "", answers)
+		var order []string
+		for _, name := range regexp.MustCompile(`<th scope="row"><a href="/ops/queues/([^"]+)">`).FindAllStringSubmatch(body, -1) {
+			order = append(order, name[1])
+		}
+		require.Equal(t, want, strings.Join(order, " "), sort)
+		require.Contains(t, body, "6 of 9 queues need you.")
+		require.Contains(t, body, "2 of 9 are well or do not run")
+		require.Contains(t, body, `a\u202eb\x1b[2J&lt;script&gt;`, "what is not seen is shown as a number")
+	}
+}
+
+// whole is an event of which everything is there.
+func whole() events.Event {
+	second := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
+	had, has := int64(30), int64(1030)
+	posted := ledger.Entry{
+		ID: "x~0", Tenant: "t", Kind: ledger.KindCredit, EventID: "e1", Order: "o1", Period: "2026-11", PostedAt: second(20),
+		Lines: []ledger.Line{{Account: "points:issued:o1", Currency: "points", Debit: 1000}, {Account: "points:user:u1", Currency: "points", Credit: 1000}},
+	}
+	return events.Event{
+		Line:   events.Line{EventID: "e1", Queue: "q1", Tenant: "t", Status: dedupe.Completed, Attempts: 1, Result: "credited", OrderingKey: "u1", ProcessedAt: second(21)},
+		Places: []events.Spot{{Place: events.PlaceDelayed, Until: second(9), OrderingKey: "u1", Behind: "e0"}},
+		History: []events.Step{
+			{At: second(0), What: events.StepReceived}, {At: second(1), What: events.StepPublished},
+			{At: second(2), What: events.StepSilent, Delivery: 1, Last: 2, MessageID: "17"},
+			{At: second(3), End: second(3).Add(12 * time.Millisecond), What: events.StepTried, Attempt: 1, Delivery: 3, Instance: "i1", Outcome: retry.DeadLettered, Reason: "unknown_product", Trace: "0af7", TraceLink: "https://trace.example/0af7"},
+			{At: second(4), What: events.StepDied, DeadLetter: "d1", Reason: "unknown_product"},
+			{At: second(10), What: events.StepReplayed, DeadLetter: "d1", Operation: "op1", Who: "ada", Why: "mended"},
+			{At: second(19), End: second(21), What: events.StepTried, Attempt: 1, Instance: "i2", Outcome: retry.Processed},
+			{At: second(22), What: events.StepReplayEnded, Outcome: retry.Processed},
+		},
+		DeadLetters: []deadletter.Item{{ID: "d1", Reason: "unknown_product", State: deadletter.Processed}},
+		Emitted:     []string{"m1", "m2", "m3"},
+		Emissions: []events.Emission{
+			{EventID: "m1", Tenant: "t", EventType: "refund.done", Queue: "q2", State: events.EmissionProcessed},
+			{EventID: "m2", Tenant: "t", EventType: "mail.sent", Queue: "mails", State: events.EmissionWaiting},
+		},
+		Effect:  []events.Posted{{Entry: journal.Entry{Entry: posted}, Balances: []events.Balance{{Account: "points:user:u1", Currency: "points", Before: &had, After: &has}}}},
+		LogLink: "https://log.example/?q=e1",
+	}
+}
+
+func TestAnEventIsOneStoryInTheOrderOfTime(t *testing.T) {
+	t.Parallel()
+	_, body, _ := visit(t, "/ops/events/e1?queue=q1&tenant=t", "", map[string]any{"GET /v1/ops/events/e1?queue=q1&tenant=t": whole()})
+	text, at := shown(body), 0
+	for _, step := range []string{
+		"COMPLETED It is processed at 2026-11-22 12:00:21 UTC , after 1 attempt: credited.", "kept until 2026-11-22 12:00:09 UTC , in the line of ordering key u1 behind event e0 Event",
+		"received and verified", "published", "deliveries 1 to 2 of message 17", "dead lettered attempt 1, delivery 3, instance i1: dead_lettered unknown_product after 12ms, trace 0af7 Trace",
+		"dead-lettered as d1: unknown_product Dead letter", "replayed by ada, operation op1: mended", "processed attempt 1, instance i2: processed after 2s", "the replay ended: processed",
+		"credit x~0: debit points:issued:o1 1000 points; credit points:user:u1 1000 points; points:user:u1 had 30 before, and 1030 points after Entry",
+		"refund.done to q2, event m1: processed Event", "mail.sent to mails, event m2: waits in the outbox", "Ordering key u1",
+	} {
+		found := strings.Index(text[at:], step)
+		require.GreaterOrEqual(t, found, 0, "%q, behind what comes before it in\n%s", step, text)
+		at += found
+	}
+	for _, link := range []string{
+		`/ops/dead-letters/d1"`, `/ops/events/e1/payload?queue=q1&amp;tenant=t"`, `https://log.example/?q=e1"`, `https://trace.example/0af7"`,
+		`/ops/operations/op1"`, `/ops/journal/entries/x~0?tenant=t"`, `/ops/events/m1?tenant=t"`, `data-refresh="5"`,
+	} {
+		require.Contains(t, body, link)
+	}
+}
+
+func TestAPayloadIsHiddenUntilSomebodySaysWhy(t *testing.T) {
+	t.Parallel()
+	message := dryrun.TriedMessage{Data: jsontext.Value(`{"n":12345678901234567890.10,"who":"<script>"}`), Attributes: map[string]string{"uid": "u1"}}
+	large := dryrun.TriedMessage{Data: jsontext.Value(`{"n":"` + strings.Repeat("x", 20_000) + `"}`)}
+	answers := map[string]any{
+		"POST /v1/ops/events/e1/payload?queue=q1":  events.Payload{EventID: "e1", Items: []events.KeptMessage{{Place: events.PlaceDelayed, TriedMessage: message}, {Place: events.PlaceOutbox, TriedMessage: large}}},
+		"POST /v1/ops/dead-letters/d1/payload":     deadletter.Kept{Item: deadletter.Item{ID: "d1", State: deadletter.Open}, Base64: []byte("no\xffJSON")},
+		"POST /v1/ops/dead-letters/secret/payload": serve.Refuse(http.StatusUnprocessableEntity, "refused", "the reason has what looks like personal data"),
+	}
+	for path, test := range map[string]struct {
+		why    string
+		status int
+		says   []string
+	}{
+		"/ops/events/e1/payload?queue=q1":  {"OPS-7", 200, []string{"12345678901234567890.10,\n", "&lt;script&gt;", "7725 more bytes"}},
+		"/ops/dead-letters/d1/payload":     {"OPS-7", 200, []string{"no\\xffJSON"}},
+		"/ops/dead-letters/secret/payload": {"for ilse", 422, []string{"the reason has what looks like personal data", "for ilse</textarea>"}},
+	} {
+		_, body, asked := visit(t, path, "", answers)
+		require.Contains(t, body, `name="why"`)
+		require.Empty(t, asked, "the form asks for nothing")
+		status, body, asked := visit(t, path, form(test.why), answers)
+		require.Equal(t, test.status, status)
+		require.Contains(t, asked[0], `{"why":"`+test.why+`"}`)
+		for _, part := range test.says {
+			require.Contains(t, body+"\n"+shown(body), part)
+		}
+	}
+}

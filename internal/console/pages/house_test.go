@@ -1,0 +1,221 @@
+package pages_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/compose/operations"
+	"billhook/internal/console"
+	"billhook/internal/console/access"
+	"billhook/internal/console/pages"
+	"billhook/internal/platform/serve"
+)
+
+// house is the pages behind their door, over an API that answers everything.
+type house struct {
+	http.Handler
+	routes chi.Routes
+	api    *everything
+}
+
+func openHouse(t *testing.T, guarded access.Access) *house {
+	t.Helper()
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	log, now := slog.New(slog.DiscardHandler), func() time.Time { return noon }
+	sessions := access.NewSessions(guarded, []byte("by chance"), log, now)
+	api := &everything{}
+	site, err := pages.New(pages.Config{API: api, Declared: operations.All(operations.Apps{}), Guard: sessions.Guard, Sessions: sessions, Catalog: c, Log: log, Now: now})
+	require.NoError(t, err)
+	router := chi.NewRouter()
+	site.Routes(router)
+	return &house{router, router, api}
+}
+
+// visits makes a request as a browser does from one of the site's own pages.
+func (h *house) visits(t *testing.T, method, path string, form url.Values, change func(*http.Request)) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form.Encode()))
+	r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	if change != nil {
+		change(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func from(peer string, cookies ...*http.Cookie) func(*http.Request) {
+	return func(r *http.Request) {
+		r.RemoteAddr = peer
+		for _, c := range cookies {
+			r.AddCookie(c)
+		}
+	}
+}
+
+// hostile is what somebody else may have written: markup, and characters that a screen acts on.
+const hostile = "\"'><b id=hostile>&amp;\x1b[2J\u202eevil\u2066\x07"
+
+// everything is an API that answers any question with a value in each field, every text of which is
+// hostile.
+type everything struct {
+	// refuses: changes are refused, with a hostile text.
+	refuses bool
+	// stalls: nothing is answered.
+	stalls bool
+
+	mu    sync.Mutex
+	calls []string
+}
+
+func (e *everything) answer(ctx context.Context, method, path string, _, answer any) error {
+	e.mu.Lock()
+	e.calls = append(e.calls, method+" "+path)
+	e.mu.Unlock()
+	if e.stalls {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	if e.refuses && method != http.MethodGet {
+		return serve.Refuse(http.StatusConflict, "changed", hostile)
+	}
+	if answer != nil {
+		fill(reflect.ValueOf(answer).Elem(), 6)
+	}
+	return nil
+}
+
+func (e *everything) Call(ctx context.Context, o console.Operation, in console.Input) (any, error) {
+	return declared(ctx, e.answer, o, in)
+}
+
+// declared calls an operation by its route.
+func declared(ctx context.Context, call func(ctx context.Context, method, path string, question, answer any) error, o console.Operation, in console.Input) (any, error) {
+	answer, question := o.Answer(), any(nil)
+	if len(in.Body) > 0 {
+		question = jsontext.Value(in.Body)
+	}
+	err := call(ctx, o.Method, o.URL(in), question, answer)
+	if err != nil {
+		return nil, err
+	}
+	return reflect.ValueOf(answer).Elem().Interface(), nil
+}
+
+// fill sets all that can be set.
+func fill(v reflect.Value, depth int) {
+	switch {
+	case depth == 0 || !v.CanSet():
+		return
+	case v.Type() == reflect.TypeFor[time.Time]():
+		v.Set(reflect.ValueOf(noon))
+		return
+	case v.Type() == reflect.TypeFor[jsontext.Value]():
+		text, _ := jsontext.AppendQuote(nil, hostile)
+		v.Set(reflect.ValueOf(jsontext.Value(text)))
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(hostile)
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		v.SetInt(7)
+	case reflect.Float64:
+		v.SetFloat(0.7)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem(), depth-1)
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			v.SetBytes([]byte(hostile))
+			return
+		}
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0), depth-1)
+	case reflect.Array:
+		for i := range v.Len() {
+			fill(v.Index(i), depth-1)
+		}
+	case reflect.Map:
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		fill(key, depth-1)
+		fill(value, depth-1)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(key, value)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).Name != "Next" { // the last page
+				fill(v.Field(i), depth-1)
+			}
+		}
+	case reflect.Interface:
+		if v.NumMethod() == 0 {
+			v.Set(reflect.ValueOf(hostile))
+		}
+	default:
+	}
+}
+
+// walk visits each route of the pages. {id} and the like are replaced by an id.
+func walk(t *testing.T, routes chi.Routes, id string, visit func(method, route, path string)) {
+	t.Helper()
+	seen := 0
+	require.NoError(t, chi.Walk(routes, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+		if strings.HasSuffix(route, "*") {
+			return nil
+		}
+		seen++
+		visit(method, route, regexp.MustCompile(`\{[^}]+\}`).ReplaceAllLiteralString(route, url.PathEscape(id)))
+		return nil
+	}))
+	require.Greater(t, seen, 20)
+}
+
+var local = access.Access{OpenOnLoopback: true}
+
+// signedIn is a browser on this machine whose person has given a name.
+func (h *house) signedIn(t *testing.T, name string) func(*http.Request) {
+	t.Helper()
+	w := h.visits(t, http.MethodPost, "/ops/sign-in", url.Values{"name": {name}}, nil)
+	require.Equal(t, http.StatusSeeOther, w.Code)
+	return from("127.0.0.1:4711", w.Result().Cookies()...)
+}
+
+var (
+	inlined = regexp.MustCompile(`(?i)<style|<[a-z]+[^>]*\s(on[a-z]+|style)=|<script(\s[^>]*)?>[^<]|javascript:`)
+	fields  = regexp.MustCompile(`<(?:input|textarea|select)[^>]*\sname="([a-z_]+)"`)
+)
+
+// requireHarmless requires that what somebody else has written is text on a page.
+func requireHarmless(t *testing.T, path, body string) {
+	t.Helper()
+	require.NotContains(t, body, "<b id=hostile", path)
+	require.NotRegexp(t, inlined, body, path)
+	for _, r := range body {
+		if (unicode.IsControl(r) && r != '\n') || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Bidi_Control, r) {
+			require.Failf(t, "a character that is not seen", "%U on %s", r, path)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package pages
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/go-chi/chi/v5"
+
+	"billhook/internal/console"
+	"billhook/internal/console/access"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
+)
+
+// letterRoutes adds the pages of dead letters and of the operations on them that have a shape of their own.
+func (p *Pages) letterRoutes(r chi.Router) {
+	p.page(r, "/dead-letters", "letters.html", p.letters)
+	p.page(r, "/dead-letters/{id}", "letter.html", func(v *visit) (any, error) { return look[deadletter.Kept](p, v, "dlq show") })
+	for _, kind := range deadletter.Kinds {
+		load := func(v *visit) (any, error) { return p.confirm(v, kind) }
+		act := func(v *visit) (string, error) { return p.begin(v, kind) }
+		p.change(r, "/dead-letters/-/"+string(kind), "letters_begin.html", load, act)
+	}
+	p.page(r, "/operations/{id}", "operation.html", p.operation)
+	p.change(r, "/operations/{id}/approve", "operation_approve.html", p.approval, p.approve)
+	form := func(v *visit) (any, error) { return p.form(v, p.row("operations run")) }
+	p.change(r, "/operations/{id}/run", "declared_form.html", form, func(v *visit) (string, error) { return p.run(v, v.param("id")) })
+}
+
+// letters is a page of dead letters, and on the first page of open ones how many there are of each reason.
+type letters struct {
+	declaredView
+	Reasons []deadletter.Reason
+	Queue   string
+	// Open: the list is of what an operation can deal with.
+	Open bool
+	// All is the query of a form that begins an operation on all that match.
+	All string
+}
+
+// letterFilters are the parameters of a list of dead letters but its state, as the API has them.
+var letterFilters = []string{"queue", "reason", "type", "event_id", "key", "since", "until"}
+
+func (p *Pages) letters(v *visit) (any, error) {
+	list, err := p.list(v, p.row("dlq ls"))
+	if err != nil {
+		return nil, err
+	}
+	view := letters{declaredView: list, All: with("?", v.filters(letterFilters...)...)}
+	view.Title = "Dead letters"
+	if q, ok := p.Catalog.DeadLetters(v.query("queue")); ok {
+		view.Queue, view.Title = q.ID, "Dead letters of "+q.ID
+	}
+	view.Filters = slices.DeleteFunc(view.Filters, func(f input) bool { return f.Name == "items" })
+	for i, f := range view.Filters {
+		if f.Name == "queue" {
+			view.Filters[i].OneOf = slices.DeleteFunc(f.OneOf, func(id string) bool { q, _ := p.Catalog.Queue(id); return q.DeadLetter.Drop })
+		}
+	}
+	if view.Open = v.query("state") == "" || v.query("state") == string(deadletter.Open); !view.Open || v.query("page") != "" {
+		return view, nil
+	}
+	counted, err := look[console.List[deadletter.Reason]](p, v, "dlq reasons")
+	view.Reasons = counted.Items
+	return view, err
+}
+
+var verbs = map[deadletter.Kind]string{deadletter.Replay: "Replay", deadletter.Discard: "Discard", deadletter.Complete: "Complete by hand"}
+
+// would is what an operation of a kind would touch, and what would become of some of it now.
+type would struct {
+	Kind deadletter.Kind
+	dryrun.Preview
+}
+
+type beginning struct {
+	Would would
+	Back  string
+	// FourEyes: somebody else has to approve it. Refusal is why this person cannot begin it then; nil: they can.
+	FourEyes bool
+	Refusal  error
+	// Rate is how many a second are replayed unless the form says otherwise, and Most how many it may say.
+	Rate, Most int
+}
+
+var errNoneChosen = serve.Refuse(http.StatusUnprocessableEntity, "none_chosen", "Choose at least one dead letter, or take all that match.")
+
+// chosen are the dead letters that the address names, by their ids; none: it means all that match.
+func (v *visit) chosen() (string, error) {
+	items := v.request.URL.Query()["item"]
+	if v.query("chosen") != "" && len(items) == 0 {
+		return "", errNoneChosen
+	}
+	return strings.Join(items, ","), nil
+}
+
+func (p *Pages) confirm(v *visit, kind deadletter.Kind) (any, error) {
+	view := beginning{Would: would{Kind: kind}, Rate: deadletter.Rate, Most: deadletter.MaxRate}
+	view.Back = with("/ops/dead-letters", v.filters(letterFilters...)...)
+	items, err := v.chosen()
+	if err != nil {
+		return view, v.refused(err)
+	}
+	if view.Would.Preview, err = look[dryrun.Preview](p, v, "dlq preview", "items", items); err != nil {
+		return view, v.refused(err)
+	}
+	if q, ok := p.Catalog.DeadLetters(view.Would.Filter.Queue); ok && q.FourEyes {
+		view.FourEyes, view.Refusal = true, audit.TwoPeople("", access.Author(v.ctx))
+	}
+	return view, nil
+}
+
+// begin begins what the form shows. An age in the address counts back from the time at which the form was shown, which
+// the form sends along.
+func (p *Pages) begin(v *visit, kind deadletter.Kind) (string, error) {
+	items, err := v.chosen()
+	if err != nil {
+		return "", err
+	}
+	answer, err := p.call(v, p.row("dlq "+string(kind)), func(f console.Field) (string, bool) {
+		text := v.query(map[string]string{"queue": "queue", "reason": "reason", "event_id": "event_id", "event_type": "type", "ordering_key": "key"}[f.Name])
+		if f.Name == "items" {
+			text = items
+		}
+		text += v.form(f.Name)
+		return text, text != ""
+	})
+	if err != nil {
+		return "", err
+	}
+	return p.started(v, answer)
+}
+
+// started lets an operation that may run do what it does within this request.
+func (p *Pages) started(v *visit, answer any) (string, error) {
+	op, _ := answer.(deadletter.Operation)
+	if op.Progress == deadletter.Running {
+		_, _ = p.run(v, op.ID) // it has begun, whatever comes of this
+	}
+	return href("/ops/operations/%s", op.ID), nil
+}
+
+// run goes on with an operation for most of the time that a page may take. What it has done until then stays done.
+func (p *Pages) run(v *visit, id string) (string, error) {
+	ctx, cancel := context.WithTimeout(v.ctx, p.Longest*3/4)
+	defer cancel()
+	_, err := p.API.Call(ctx, p.row("operations run"), console.Input{Path: map[string]string{"id": id}})
+	if errors.Is(err, context.DeadlineExceeded) && v.ctx.Err() == nil {
+		err = nil
+	}
+	return href("/ops/operations/%s", id), err
+}
+
+type operation struct {
+	deadletter.Operation
+	Facts   []cell
+	Touched grid
+	// Own: who looks has begun it, and so cannot reject it. Refusal is why they cannot approve it; nil: they can.
+	Own     bool
+	Refusal error
+	Live    bool
+	// Would is what an approval would touch, made anew.
+	Would would
+}
+
+func (p *Pages) operation(v *visit) (any, error) {
+	view, err := p.shownOperation(v)
+	if err != nil {
+		return view, err
+	}
+	view.Own, view.Refusal = view.Who == access.Who(v.ctx), audit.TwoPeople(view.Who, access.Author(v.ctx))
+	view.Live = !view.Progress.Over() || (view.Outcomes != nil && view.Outcomes.Waiting > 0)
+	view.Touched, err = p.table(v, p.row("operations items"))
+	return view, err
+}
+
+func (p *Pages) shownOperation(v *visit) (view operation, err error) {
+	if view.Operation, err = look[deadletter.Operation](p, v, "operations show"); err != nil {
+		return view, err
+	}
+	view.Facts, _ = p.facts(v, p.row("operations show"), view.Operation)
+	view.Facts = slices.DeleteFunc(view.Facts, func(c cell) bool { return c.Text == "" })
+	return view, nil
+}
+
+// approval is who asks for what, and what would become of it now.
+func (p *Pages) approval(v *visit) (any, error) {
+	view, err := p.shownOperation(v)
+	if err != nil {
+		return view, err
+	}
+	view.Would.Kind = view.Kind
+	view.Would.Preview, err = look[dryrun.Preview](p, v, "operations preview")
+	return view, err
+}
+
+func (p *Pages) approve(v *visit) (string, error) {
+	answer, err := p.send(v, p.row("operations approve"))
+	if err != nil {
+		return "", err
+	}
+	return p.started(v, answer)
+}

@@ -1,0 +1,291 @@
+// Package pages owns the pages at /ops/ for people: what the ops API knows and does, rendered on the server, complete
+// without a script, by the calls that the command line makes. It refuses to read or change anything but through the API,
+// to change anything on GET, and to let a style, a script or an address of another site into a page.
+package pages
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"billhook/catalog"
+	"billhook/internal/console"
+	"billhook/internal/console/access"
+	"billhook/internal/console/mount"
+	"billhook/internal/contract/money"
+	"billhook/internal/platform/serve"
+)
+
+// Caller calls the ops API for the person of the context.
+type Caller interface {
+	// Call calls a declared operation, and returns a value of its answer's type. The error is the *serve.Problem that the
+	// API answers with, or wraps the context's.
+	Call(ctx context.Context, o console.Operation, in console.Input) (any, error)
+}
+
+// Config is what Pages are made of.
+type Config struct {
+	API Caller
+	// Declared is what is declared as operations.
+	Declared *console.Catalog
+	// Guard lets in those who may look at the pages, and puts into the context who they are.
+	Guard func(http.Handler) http.Handler
+	// Sessions signs people in; nil: nobody does here.
+	Sessions Sessions
+	Catalog  *catalog.Catalog
+	// Environment names what is looked at, and Live says that it is no emulator and no stand-in.
+	Environment string
+	Live        bool
+	Log         *slog.Logger
+	Now         func() time.Time
+	// Longest is how long a page may take; 0: 4 seconds.
+	Longest time.Duration
+}
+
+// Pages serves the pages.
+type Pages struct {
+	Config
+	templates map[string]*template.Template
+}
+
+//go:embed templates static
+var files embed.FS
+
+// New reads the templates.
+func New(config Config) (*Pages, error) {
+	templates, err := parse()
+	if err != nil {
+		return nil, fmt.Errorf("pages: %w", err)
+	}
+	config.Longest = cmp.Or(config.Longest, longest)
+	return &Pages{Config: config, templates: templates}, nil
+}
+
+// Routes adds the pages.
+func (p *Pages) Routes(r chi.Router) {
+	r.Get("/ops", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ops/", http.StatusSeeOther) })
+	r.Route("/ops/", func(r chi.Router) {
+		r.Use(secured)
+		r.With(zipped).Get("/static/*", p.static)
+		r.Group(func(r chi.Router) {
+			r.Use(p.fromHere)
+			p.doorRoutes(r)
+		})
+		r.Group(func(r chi.Router) {
+			r.Use(zipped, p.refusing, p.Guard, p.punctual)
+			p.areas(r)
+			r.NotFound(func(w http.ResponseWriter, r *http.Request) { p.fail(p.visit(w, r), errNoPage) })
+		})
+	})
+}
+
+// areas adds a page for each operation, and in place of some one of a shape of its own.
+func (p *Pages) areas(r chi.Router) {
+	p.declaredRoutes(r)
+	p.page(r, "/", "overview.html", p.overview)
+	p.page(r, "/queues/{id}", "queue.html", p.queue)
+	p.page(r, "/events/{event_id}", "event.html", p.event)
+	p.letterRoutes(r)
+	p.page(r, "/search", "search.html", p.search)
+	p.page(r, "/accounts/{account}", "account.html", p.account)
+	r.Get("/journal", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, strings.TrimSuffix("/ops/journal/balances?"+r.URL.RawQuery, "?"), http.StatusSeeOther) //nolint:gosec // The address is a page of this site, whatever its query is.
+	})
+	r.Get("/journal/balances.csv", p.balancesCSV)
+}
+
+var errNoPage = serve.Refuse(http.StatusNotFound, "page_unknown", "There is no page at this address.")
+
+// longest is how long a page may take. A store that has not answered by then does not answer.
+const longest = 4 * time.Second
+
+// punctual ends what a page asks for in time for the page to say so.
+func (p *Pages) punctual(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), p.Longest)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+const maxForm = 64 << 10
+
+type visit struct {
+	w       http.ResponseWriter
+	request *http.Request
+	ctx     context.Context //nolint:containedctx // It lives as long as the request.
+	skipped *mount.Skipped
+	now     time.Time
+	problem *serve.Problem
+}
+
+func (p *Pages) visit(w http.ResponseWriter, r *http.Request) *visit {
+	ctx, skipped := mount.CollectSkipped(r.Context())
+	return &visit{w: w, request: r, ctx: ctx, skipped: skipped, now: p.Now().UTC()}
+}
+
+func (v *visit) param(name string) string {
+	value := chi.URLParam(v.request, name)
+	if v.request.URL.RawPath != "" {
+		if meant, err := url.PathUnescape(value); err == nil {
+			return meant
+		}
+	}
+	return value
+}
+
+// query is a parameter of the address, without spaces around it; empty: there is none.
+func (v *visit) query(name string) string {
+	return strings.TrimSpace(v.request.URL.Query().Get(name))
+}
+
+// filters are the parameters of the address of these names that have a value, by name and value in turn.
+func (v *visit) filters(names ...string) (pairs []string) {
+	for _, name := range names {
+		if value := v.query(name); value != "" {
+			pairs = append(pairs, name, value)
+		}
+	}
+	return pairs
+}
+
+func (v *visit) form(name string) string { return v.request.PostForm.Get(name) }
+
+// elsewhere is the address of the page that shows what was looked for.
+type elsewhere string
+
+func (elsewhere) Error() string { return "the page is elsewhere" }
+
+func (p *Pages) page(r chi.Router, route, file string, load func(*visit) (any, error)) {
+	if p.templates[file] == nil {
+		panic("pages: no template " + file) // a mistake of ours, which every test finds
+	}
+	r.Get(route, func(w http.ResponseWriter, r *http.Request) {
+		v := p.visit(w, r)
+		data, err := load(v)
+		if to, ok := errors.AsType[elsewhere](err); ok {
+			http.Redirect(w, r, string(to), http.StatusSeeOther)
+			return
+		}
+		if err != nil {
+			p.fail(v, err)
+			return
+		}
+		status := http.StatusOK
+		if v.problem != nil {
+			status = v.problem.Status
+		}
+		p.render(v, status, file, data)
+	})
+}
+
+// change adds a change: GET shows its form, POST makes it and goes on to the address that act returns, where its outcome is
+// seen. What is refused shows the form again, with why and with what was filled in.
+func (p *Pages) change(r chi.Router, route, file string, load func(*visit) (any, error), act func(*visit) (next string, err error)) {
+	p.posted(r, route, file, load, func(v *visit) error {
+		next, err := act(v)
+		if err == nil {
+			http.Redirect(v.w, v.request, next, http.StatusSeeOther)
+		}
+		return err
+	})
+}
+
+// posted adds a form and what is done when it is sent. act answers where it returns no error.
+func (p *Pages) posted(r chi.Router, route, file string, load func(*visit) (any, error), act func(*visit) error) {
+	r = r.With(p.named)
+	p.page(r, route, file, load)
+	r.Post(route, func(w http.ResponseWriter, r *http.Request) {
+		v := p.visit(w, r)
+		if !p.parsed(v) {
+			return
+		}
+		err := act(v)
+		if err == nil {
+			return
+		}
+		if problem := problemOf(err); problem.Status < http.StatusInternalServerError {
+			if data, again := load(v); again == nil {
+				v.problem = problem
+				p.render(v, problem.Status, file, data)
+				return
+			}
+		}
+		p.fail(v, err)
+	})
+}
+
+// parsed reads the form that was sent. It answers one that cannot be read, and reports whether it could.
+func (p *Pages) parsed(v *visit) bool {
+	v.request.Body = http.MaxBytesReader(v.w, v.request.Body, maxForm)
+	if err := v.request.ParseForm(); err != nil {
+		p.fail(v, serve.Refuse(http.StatusBadRequest, "form_malformed", "The form could not be read; go back and send it again."))
+		return false
+	}
+	return true
+}
+
+var (
+	errStalled = serve.Refuse(http.StatusServiceUnavailable, "store_stalled", "The database has not answered within 4 seconds. Nothing is lost by that: what is delivered meanwhile comes again. Try again in a moment, and look at the database itself.")
+	errUnknown = serve.Refuse(http.StatusServiceUnavailable, "outcome_unknown", "This has not ended within 4 seconds. Whether it was done is not known: look at what became of it before you send it again.")
+	errFailed  = serve.Refuse(http.StatusServiceUnavailable, "page_failed", "This page could not be made; the worker's log says why.")
+)
+
+func (p *Pages) fail(v *visit, err error) {
+	problem := problemOf(err)
+	if problem == errStalled && v.request.Method == http.MethodPost {
+		problem = errUnknown
+	}
+	if problem.Status >= http.StatusInternalServerError {
+		p.Log.LogAttrs(v.ctx, slog.LevelWarn, "ops page failed", slog.String("code", problem.Code), slog.String("error", err.Error()), slog.String("who", access.Who(v.ctx)))
+	}
+	v.problem = problem
+	p.render(v, problem.Status, "problem.html", problem)
+}
+
+func problemOf(err error) *serve.Problem {
+	problem, refusal := (*serve.Problem)(nil), (*console.Refusal)(nil)
+	switch {
+	case errors.As(err, &problem):
+		return problem
+	case errors.As(err, &refusal):
+		return serve.Refuse(int(refusal.Kind), refusal.Code, refusal.Detail)
+	case errors.Is(err, context.DeadlineExceeded):
+		return errStalled
+	default:
+		return errFailed
+	}
+}
+
+// rows is how many rows of a list a page has.
+const rows = "50"
+
+// notFound is the problem where the API knows nothing of that id; nil: the error is another, or none.
+func notFound(err error) *serve.Problem {
+	if problem := problemOf(err); err != nil && problem.Status == http.StatusNotFound {
+		return problem
+	}
+	return nil
+}
+
+// refused shows a refusal on the page itself, which then has nothing to show but its form.
+func (v *visit) refused(err error) error {
+	if problem := problemOf(err); err != nil && problem.Status < http.StatusInternalServerError {
+		v.problem = problem
+		return nil
+	}
+	return err
+}
+
+// decimal is an amount as people read it, in groups of three digits.
+func decimal(minor int64, currency string) string { return grouped(money.Text(minor, currency)) }

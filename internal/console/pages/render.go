@@ -1,0 +1,282 @@
+package pages
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"log/slog"
+	"mime"
+	"net/http"
+	"net/url"
+	"path"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+
+	"billhook/internal/console/access"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/serve"
+)
+
+type frame struct {
+	Data any
+	// Who looks at the page, and Until when they are signed in; zero: they have not signed in. Signs: they
+	// may sign in or out.
+	Who   string
+	Until time.Time
+	Signs bool
+	Menu  []group
+	// Environment names what is looked at, and Live says that it is no emulator and no stand-in.
+	Environment string
+	Live        bool
+	Path        string
+	Now         time.Time
+	Problem     *serve.Problem
+	// Skipped says what the lists of the page leave out; empty: nothing.
+	Skipped string
+	// Form is what was filled in when it was refused, else the query.
+	Form url.Values
+}
+
+type link struct {
+	Address, Name string
+	Current       bool
+}
+
+type group struct {
+	Name  string
+	Pages []link
+}
+
+var areas = []group{
+	{"Operate", []link{
+		{Address: "/ops/", Name: "Overview"}, {Address: "/ops/events", Name: "Events"}, {Address: "/ops/dead-letters", Name: "Dead letters"},
+		{Address: "/ops/operations", Name: "Operations"}, {Address: "/ops/outbox", Name: "Outbox"}, {Address: "/ops/audit", Name: "Audit"},
+	}},
+	{"Money", []link{
+		{Address: "/ops/customers", Name: "Customers"}, {Address: "/ops/orders", Name: "Orders"}, {Address: "/ops/refunds", Name: "Refunds"},
+		{Address: "/ops/subscriptions", Name: "Subscriptions"}, {Address: "/ops/usage", Name: "Usage"}, {Address: "/ops/journal", Name: "Journal"},
+	}},
+	{"Configure", []link{
+		{Address: "/ops/products", Name: "Products"}, {Address: "/ops/stock", Name: "Stock"}, {Address: "/ops/endpoints", Name: "Endpoints"},
+		{Address: "/ops/catalog", Name: "Catalog"}, {Address: "/ops/status", Name: "Status"},
+	}},
+}
+
+// below reports whether the page at an address is the entry of the menu, or below it.
+func below(address, entry string) bool {
+	address, _, _ = strings.Cut(address, "?")
+	return address == entry || (entry != "/ops/" && strings.HasPrefix(address, entry+"/"))
+}
+
+// words is a state as people read it.
+func words(state any) string { return strings.ReplaceAll(fmt.Sprint(state), "_", " ") }
+
+// tone is how a word for a state is coloured: ok, busy, warn, bad or mute. Its word says the same.
+func tone(state any) string {
+	switch strings.ToLower(fmt.Sprint(state)) {
+	case "ok", "same", "completed", "processed", "finished", "enabled", "closed", "success", "corrected", "refunded":
+		return "ok"
+	case "processing", "running", "replayed", "waiting", "under_way", "half-open":
+		return "busy"
+	case "failed", "retry", "paused", "waiting_for_approval", "failing", "differs", "duplicate", "superseded", "backlog", "off_waiting":
+		return "warn"
+	case "dead_lettered", "dead_letter", "open", "alert", "conflict", "refused", "error", "breaker_open", "pause_failed":
+		return "bad"
+	default:
+		return "mute"
+	}
+}
+
+var parse = sync.OnceValues(func() (map[string]*template.Template, error) {
+	layout, err := template.New("layout.html").Funcs(functions()).ParseFS(files, "templates/layout.html", "templates/partials*.html")
+	if err != nil {
+		return nil, err
+	}
+	names, err := fs.Glob(files, "templates/*.html")
+	if err != nil {
+		return nil, err
+	}
+	templates := map[string]*template.Template{}
+	for _, name := range names {
+		base := path.Base(name)
+		if base == "layout.html" || strings.HasPrefix(base, "partials") {
+			continue
+		}
+		clone, err := layout.Clone()
+		if err == nil {
+			templates[base], err = clone.ParseFS(files, name)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return templates, nil
+})
+
+func functions() template.FuncMap {
+	return template.FuncMap{
+		"static": static, "below": below, "when": when, "timed": timed, "iso": iso, "number": integer, "href": href, "of": of, "params": with, "tone": tone, "words": words,
+		"lastMonth": lastMonth, "decimal": decimal,
+		"verb": func(kind deadletter.Kind) string { return verbs[kind] },
+	}
+}
+
+func when(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+var stamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+
+// timed is a text whose moments are elements of their own, as all moments of a page are.
+func timed(text string) template.HTML {
+	return template.HTML(stamps.ReplaceAllStringFunc(template.HTMLEscapeString(text), func(stamp string) string { //nolint:gosec // It is escaped.
+		at, err := time.Parse(time.RFC3339, stamp)
+		if err != nil {
+			return stamp
+		}
+		return `<time datetime="` + stamp + `">` + when(at) + `</time>`
+	}))
+}
+
+func iso(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+func number(n int64) string { return grouped(strconv.FormatInt(n, 10)) }
+
+// grouped is a number with a comma before each three digits of its whole part.
+func grouped(text string) string {
+	digits := strings.TrimPrefix(text, "-")
+	end := len(digits) - len(strings.TrimLeft(digits, "0123456789"))
+	whole := digits[:end]
+	for at := end - 3; at > 0; at -= 3 {
+		whole = whole[:at] + "," + whole[at:]
+	}
+	return strings.TrimSuffix(text, digits) + whole + digits[end:]
+}
+
+func integer(n any) string { return number(reflect.Indirect(reflect.ValueOf(n)).Int()) }
+
+// href is an address with each argument escaped into its place, for pages and for the API.
+func href(format string, args ...string) string {
+	escaped := make([]any, len(args))
+	for i, arg := range args {
+		escaped[i] = url.PathEscape(arg)
+	}
+	return fmt.Sprintf(format, escaped...)
+}
+
+// of is the address of a tenant's thing, as href makes it. The default tenant is not named.
+func of(format, tenant string, args ...string) string {
+	if tenant == dedupe.DefaultTenant {
+		tenant = ""
+	}
+	return with(href(format, args...), "tenant", tenant)
+}
+
+// with is an address with parameters, by name and value in turn. An empty value removes its parameter.
+func with(address string, pairs ...string) string {
+	before, query, _ := strings.Cut(address, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		values = url.Values{}
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] == "" {
+			values.Del(pairs[i])
+		} else {
+			values.Set(pairs[i], pairs[i+1])
+		}
+	}
+	if len(values) == 0 {
+		return before
+	}
+	return before + "?" + values.Encode()
+}
+
+// next is the address of a list's next page; empty: there is none.
+func next(address, token string) string {
+	if token == "" {
+		return ""
+	}
+	return with(address, "page", token)
+}
+
+func (p *Pages) render(v *visit, status int, file string, data any) {
+	values := v.request.URL.Query()
+	if len(v.request.PostForm) > 0 {
+		values = v.request.PostForm
+	}
+	var page bytes.Buffer
+	err := p.templates[file].Execute(&page, frame{
+		Data: data, Who: access.Who(v.ctx), Menu: areas, Environment: p.Environment, Live: p.Live, Path: v.request.URL.RequestURI(), Now: v.now, Problem: v.problem, Skipped: v.skipped.String(), Form: values,
+		Until: access.SessionEnd(v.ctx), Signs: !access.SessionEnd(v.ctx).IsZero() || (access.Author(v.ctx).Name == "" && access.Who(v.ctx) != "" && p.signsIn(v.request)),
+	})
+	if err != nil {
+		p.Log.LogAttrs(v.ctx, slog.LevelError, "ops page not rendered", slog.String("template", file), slog.String("error", err.Error()))
+		errFailed.Write(v.w)
+		return
+	}
+	v.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	v.w.Header().Set("Cache-Control", "no-store")
+	v.w.WriteHeader(status)
+	_, _ = v.w.Write([]byte(audit.EscapeLines(page.String()))) // the client is gone
+}
+
+// policy lets a page load its own style and script, talk to its own origin, and be in no frame.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+func secured(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", policy)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Cache-Control", "no-store")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cross-Origin-Opener-Policy", "same-origin")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// zipped compresses what a browser can unpack, with one set of writers for all routes. A page has nothing secret
+// beside what somebody else wrote: the lengths of its answers tell nothing.
+var zipped = middleware.Compress(gzip.DefaultCompression, "text/html", "text/css", "text/javascript")
+
+// static is the address of a file that never changes under this address.
+func static(name string) (string, error) {
+	body, err := files.ReadFile("static/" + name)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(body)
+	return "/ops/static/" + hex.EncodeToString(sum[:6]) + "/" + name, nil
+}
+
+func (p *Pages) static(w http.ResponseWriter, r *http.Request) {
+	name := path.Base(chi.URLParam(r, "*"))
+	body, err := files.ReadFile("static/" + name)
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
+	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	if address, _ := static(name); address != r.URL.Path { // the page is of another release, whose file this is not
+		w.Header().Set("Cache-Control", "no-store")
+	}
+	_, _ = w.Write(body) //nolint:gosec // One of our own files. Where it cannot be written, the client is gone.
+}

@@ -1,0 +1,120 @@
+package pages
+
+import (
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/search"
+	"billhook/internal/console"
+	"billhook/internal/pipeline/events"
+)
+
+// shaped are the operations whose answer has a page of a shape of its own.
+var shaped = map[string]struct {
+	file string
+	of   func(answer any) any
+}{
+	"journal balances": {"journal.html", func(answer any) any { return answer }},
+	"orders show":      {"order.html", func(answer any) any { o := answer.(orders.Order); return orderPage{o, machine(o)} }}, //nolint:forcetypeassert // It is that operation's.
+}
+
+type story struct {
+	events.Event
+	Facts []cell
+	// Choices are the events of the id, where it is that of several; nil: it is not.
+	Choices *grid
+}
+
+func (p *Pages) event(v *visit) (any, error) {
+	view := story{}
+	event, err := look[events.Event](p, v, "events show")
+	if err != nil && problemOf(err).Code == "queue_needed" {
+		answer, err := p.API.Call(v.ctx, p.row("events ls"), console.Input{Query: url.Values{"event_id": {v.param("event_id")}, "limit": {rows}}})
+		if list, ok := answer.(console.List[events.Line]); ok {
+			choices := gridOf(p.row("events ls").Columns, reflect.ValueOf(list.Items), "")
+			for i, line := range list.Items {
+				choices.Rows[i][0].Href = with(href("/ops/events/%s", line.EventID), "queue", line.Queue, "tenant", line.Tenant)
+			}
+			view.EventID, view.Choices = v.param("event_id"), &choices
+		}
+		return view, err
+	}
+	view.Event = event
+	facts, _ := p.facts(v, p.row("events show"), event)
+	view.Facts = slices.DeleteFunc(facts, func(c cell) bool { return c.Text == "" })
+	return view, err
+}
+
+// search asks for what an id leads to, and leads straight to what that is where it is one thing.
+func (p *Pages) search(v *visit) (any, error) {
+	o := p.row("search")
+	view := declaredView{Title: "Search", Help: o.Help, ID: v.query("q")}
+	if view.ID == "" {
+		return view, nil
+	}
+	found, err := look[search.Search](p, v, o.Name)
+	if err != nil {
+		return nil, err
+	}
+	if len(found.Items) == 1 {
+		if shows, err := url.Parse(found.Items[0].Path); err == nil { // others have written the id in it
+			return nil, elsewhere("/ops/" + strings.TrimPrefix(shows.String(), api))
+		}
+	}
+	_, view.Tables = p.facts(v, o, found)
+	view.Notes = found.Notes()
+	return view, nil
+}
+
+type orderPage struct {
+	orders.Order
+	Machine []orderState
+}
+
+// orderState is a state of the machine as one order has it.
+type orderState struct {
+	orders.State
+	// Stands: the order is in it. At and EventID are of when it came to it, where it was in it at all.
+	Stands  bool
+	At      time.Time
+	EventID string
+	// Ways are those by which the order can leave it; Open: it can still come to it.
+	Ways []orders.Way
+	Open bool
+}
+
+// machine is each state once, in the order in which orders come to them, with the way that an order has gone.
+func machine(o orders.Order) (states []orderState) {
+	ways := orders.Ways()
+	open := map[orders.State]bool{o.State: true}
+	for grown := true; grown; {
+		grown = false
+		for _, way := range ways {
+			if open[way.From] && !open[way.To] {
+				open[way.To], grown = true, true
+			}
+		}
+	}
+	for _, way := range ways {
+		if slices.ContainsFunc(states, func(s orderState) bool { return s.State == way.To }) {
+			continue
+		}
+		s := orderState{State: way.To, Stands: way.To == o.State, Open: open[way.To]}
+		for _, step := range o.History {
+			if step.State == way.To {
+				s.At, s.EventID = step.At, step.EventID
+			}
+		}
+		for _, out := range ways {
+			if out.From == way.To {
+				s.Ways = append(s.Ways, out)
+			}
+		}
+		states = append(states, s)
+	}
+	return states
+}

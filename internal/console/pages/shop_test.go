@@ -1,0 +1,241 @@
+package pages_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/stretchr/testify/require"
+
+	"billhook/catalog"
+	"billhook/internal/apps/customers"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/orders"
+	"billhook/internal/apps/products"
+	"billhook/internal/compose/operations"
+	"billhook/internal/console/access"
+	"billhook/internal/console/mount"
+	"billhook/internal/console/pages"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
+	"billhook/internal/pipeline/events"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// partner is a third party whose answer is chosen by the test.
+type partner struct {
+	post func(context.Context) (int, error)
+}
+
+func (p partner) Post(ctx context.Context, _ endpoints.Address, _ string, _ []byte) (int, error) {
+	return p.post(ctx)
+}
+func (partner) Check(context.Context, string) error { return nil }
+
+// shop is the pages over the API over a store.
+type shop struct {
+	site    http.Handler
+	store   store.Store
+	catalog *catalog.Catalog
+	// who looks, by the name that they say.
+	who string
+	// names are what stands for an id, such as {letter}, in addresses and in what pages say.
+	names map[string]string
+}
+
+// oracle is a worker that would process whatever it is shown.
+type oracle struct{ *catalog.Catalog }
+
+func (o oracle) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
+	return dryrun.Trial{Queue: m.Queue, Tenant: "default", EventID: m.Attributes["event_id"], Outcome: retry.Processed, Result: "credited"}, nil
+}
+
+// openShop opens the pages on a new store. What is changed is changed at noon.
+func openShop(t testing.TB, third partner) *shop {
+	t.Helper()
+	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	c, err := catalog.Load("")
+	require.NoError(t, err)
+	var mu sync.Mutex
+	ids := 0
+	newID := func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		ids++
+		return fmt.Sprint("id-", ids)
+	}
+	now, log := func() time.Time { return noon }, slog.New(slog.NewTextHandler(t.Output(), nil))
+	reads := events.Reads{Store: db, Catalog: c, Now: now, NewID: newID}
+	letters := &deadletter.Operator{
+		Store: db, Queue: c.Queue, Now: now, NewID: newID,
+		Wait: func(context.Context, time.Duration) error { return nil }, Relay: func(context.Context, string) error { return nil },
+	}
+	api := &mount.API{
+		Reads: reads, Access: access.Access{OpenOnLoopback: true}, Log: log,
+		Operations: operations.All(operations.Apps{
+			Store: db, Reads: reads, Log: log, Letters: letters, Pauses: &pause.Keeper{Store: db, Now: now, NewID: newID}, Customers: &customers.Operator{Store: db, Now: now, NewID: newID}, Stock: &orders.Keeper{Store: db, Now: now, NewID: newID},
+			Tries:     &dryrun.Trials{Store: db, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil }},
+			Periods:   &journal.Periods{Store: db, Now: now, NewID: newID},
+			Reverter:  &journal.Reverter{Store: db, Catalog: c, Now: now, NewID: newID},
+			Products:  &products.Keeper{Store: db, Start: map[string]catalog.Product{"hat": {Points: 250}}, Now: now, NewID: newID},
+			Endpoints: &endpoints.Keeper{Store: db, Poster: third, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
+		}),
+	}
+	site, err := pages.New(pages.Config{Longest: time.Minute, API: api.Console(), Declared: api.Operations, Guard: access.NewSessions(api.Access, nil, log, now).Guard, Catalog: c, Log: log, Now: now})
+	require.NoError(t, err)
+	router := chi.NewRouter()
+	site.Routes(router)
+	return &shop{site: router, store: db, catalog: c, who: "ada", names: map[string]string{}}
+}
+
+// ask asks for a page, or sends it a form, as a browser on this machine does.
+func (s *shop) ask(t testing.TB, path, form string) *httptest.ResponseRecorder {
+	t.Helper()
+	method := http.MethodGet
+	if form != "" {
+		method = http.MethodPost
+	}
+	request := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(form))
+	request.RemoteAddr, request.Host = "127.0.0.1:4711", "127.0.0.1:8081"
+	request.Header.Set("X-Operator", s.who)
+	if form != "" {
+		request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		request.Header.Set("Sec-Fetch-Site", "same-origin")
+	}
+	w := httptest.NewRecorder()
+	s.site.ServeHTTP(w, request)
+	return w
+}
+
+// step is a page that is looked at, or a form that is sent.
+type step struct {
+	// asks is the address, and form what is sent; empty: the page is looked at.
+	asks, form string
+	// status is what is answered; 0: 200, or after a form what leads to a page.
+	status int
+	// says is in the page, by its text or its markup. What begins with ! is not.
+	says []string
+}
+
+var anchor = regexp.MustCompile(`href="([^"]+)" rel="next"`)
+
+// does takes the steps. {at} is where the last change led to, and {next} the next page of the last list.
+func (s *shop) does(t *testing.T, steps ...step) (page string) {
+	t.Helper()
+	named := func(text string) string {
+		for name, id := range s.names {
+			text = strings.ReplaceAll(text, "{"+name+"}", id)
+		}
+		return text
+	}
+	for _, one := range steps {
+		answer := s.ask(t, named(one.asks), named(one.form))
+		want := one.status
+		if one.form == "" && answer.Code == http.StatusSeeOther { // what was looked for is elsewhere
+			answer = s.ask(t, answer.Header().Get("Location"), "")
+		}
+		switch {
+		case one.form != "" && want == 0:
+			require.Equal(t, http.StatusSeeOther, answer.Code, "%s: %s", one.asks, answer.Body)
+			s.names["at"] = answer.Header().Get("Location")
+			answer = s.ask(t, s.names["at"], "")
+			fallthrough
+		case want == 0:
+			want = http.StatusOK
+		}
+		page = answer.Body.String()
+		require.Equal(t, want, answer.Code, "%s: %s", one.asks, page)
+		for _, part := range one.says {
+			if text, absent := strings.CutPrefix(named(part), "!"); absent {
+				require.NotContains(t, page, text, one.asks)
+			} else {
+				require.Contains(t, page+"\n"+shown(page), text, one.asks)
+			}
+		}
+		if next := anchor.FindStringSubmatch(page); next != nil {
+			s.names["next"] = strings.ReplaceAll(next[1], "&amp;", "&")
+		}
+	}
+	return page
+}
+
+func (s *shop) commit(t *testing.T, writes ...store.Write) {
+	t.Helper()
+	_, err := s.store.Commit(t.Context(), writes)
+	require.NoError(t, err)
+}
+
+// credit credits an order's points to an account on a day of the month.
+func (s *shop) credit(t *testing.T, order string, to ledger.Account, amount int64, day int) {
+	t.Helper()
+	writes, err := ledger.Credit(ledger.Move{
+		Tenant: "default", Order: order, EventID: "e-" + order, From: ledger.IssuedPoints(order), To: to, Amount: amount, Currency: ledger.Points,
+		CreatedAt: time.Date(2026, 11, day, 9, 0, 0, 0, time.UTC),
+	})
+	require.NoError(t, err)
+	s.commit(t, writes...)
+}
+
+// sells posts a sale of 12.50 of a tenant, on a day of the month.
+func (s *shop) sells(t *testing.T, tenant, event, period string, day int) (writes []store.Write) {
+	t.Helper()
+	at := time.Date(2026, 11, day, 9, 0, 0, 0, time.UTC)
+	writes, err := ledger.Post(ledger.Entry{
+		Tenant: tenant, Kind: ledger.KindJournal, EventID: event, EventType: "invoice.paid", Rule: "sale", Period: period, OccurredAt: at, PostedAt: at,
+		Lines: []ledger.Line{{Account: "cash", Currency: "EUR", Debit: 1250}, {Account: "revenue", Currency: "EUR", Credit: 1250}},
+	})
+	require.NoError(t, err)
+	s.commit(t, writes...)
+	return writes
+}
+
+// dies keeps dead letters of a queue that needs a second person or does not, a minute apart, the last of them at noon.
+// They are {d0}, {d1} and so on, and the queue is {queue}.
+func (s *shop) dies(t *testing.T, fourEyes bool, reasons ...string) {
+	t.Helper()
+	var q catalog.Queue
+	for _, one := range s.catalog.Queues {
+		if one.FourEyes == fourEyes && !one.DeadLetter.Drop && one.Enabled {
+			q = one
+			break
+		}
+	}
+	s.names["queue"] = q.ID
+	for n, reason := range reasons {
+		kept := noon.Add(time.Duration(n-len(reasons)+1) * time.Minute)
+		m := contract.Message{Data: []byte(`{}`), Attributes: map[string]string{
+			"event_id": fmt.Sprint("e", n), "event_type": "order.paid", "ordering_key": fmt.Sprint("u", n%2), "dead_letter_reason": reason,
+			"source_message_id": fmt.Sprint(100 + n), "delivery_attempts": "1", "dead_lettered_at": kept.Format(time.RFC3339),
+		}}
+		_, err := deadletter.Keep(t.Context(), s.store, q, m, fmt.Sprint(900+n), kept)
+		require.NoError(t, err)
+		s.names[fmt.Sprint("d", n)] = deadletter.ItemID(q, fmt.Sprint(100+n), m)
+	}
+}
+
+// form is a form of a reason, and of fields and values in turn.
+func form(why string, pairs ...string) string {
+	values := url.Values{"why": {why}}
+	for i := 0; i < len(pairs); i += 2 {
+		values.Set(pairs[i], pairs[i+1])
+	}
+	return values.Encode()
+}

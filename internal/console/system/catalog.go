@@ -1,0 +1,293 @@
+package system
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"billhook/catalog"
+	"billhook/internal/console"
+	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/platform/audit"
+)
+
+// Declared is the catalog that this worker runs with, in short.
+type Declared struct {
+	Hash      string             `json:"hash" show:"Hash"`
+	TasksPool string             `json:"tasks_pool" show:"Pool of the tasks"`
+	Queues    []DeclaredQueue    `json:"queues" show:"Queues"`
+	Contracts []DeclaredContract `json:"contracts" show:"Contracts"`
+	Topics    []DeclaredTopic    `json:"topics" show:"Topics that no queue has to itself"`
+	Sources   []DeclaredSource   `json:"sources" show:"Sources of webhooks"`
+	Targets   []DeclaredTarget   `json:"targets" show:"Services that are called"`
+}
+
+// DeclaredQueue is a queue in short.
+type DeclaredQueue struct {
+	ID          string `json:"id" show:"Queue" link:"catalog/queues"`
+	Alias       string `json:"alias" show:"Alias,less"`
+	Description string `json:"description" show:"Description,less"`
+	Enabled     bool   `json:"enabled" show:"Runs"`
+	Contract    string `json:"contract" show:"Format"`
+	Topic       string `json:"topic" show:"Topic,less"`
+	Pool        string `json:"pool" show:"Pool"`
+}
+
+// DeclaredContract is a contract in short.
+type DeclaredContract struct {
+	// ID is such as message.v1:order.created:1. A format whose bodies are all alike has its name alone.
+	ID     string `json:"id" show:"Contract" link:"catalog/contracts"`
+	Format string `json:"format" show:"Format,less"`
+	// Type is an event type, or a pattern of event types; # is all.
+	Type    string `json:"type" show:"Event type"`
+	Version int64  `json:"version" show:"Version"`
+}
+
+// DeclaredTopic is a topic that several queues share, or that others subscribe to.
+type DeclaredTopic struct {
+	catalog.Topic
+	// Outbound: others subscribe to it, and no queue here does.
+	Outbound bool `json:"outbound" show:"For others"`
+}
+
+// DeclaredSource is a sender of webhooks, with the queue of each event type that it sends.
+type DeclaredSource struct {
+	Name   string            `json:"name" show:"Source"`
+	Scheme catalog.Scheme    `json:"scheme" show:"Signs by"`
+	Events map[string]string `json:"events" show:"Sends"`
+}
+
+// DeclaredTarget is a service that handlers post to.
+type DeclaredTarget struct {
+	Name        string         `json:"name" show:"Target"`
+	Description string         `json:"description" show:"Description,less"`
+	URLVariable string         `json:"url_variable" show:"Address in"`
+	Scheme      catalog.Scheme `json:"scheme" show:"Signed by"`
+}
+
+// ContractOf asks for a contract.
+type ContractOf struct {
+	ID string `json:"-" path:"id" validate:"required" help:"contract"`
+}
+
+func (a Reads) declared(context.Context, audit.Author, struct{}) (Declared, error) {
+	c := a.Catalog
+	found := Declared{
+		Hash: c.Hash(), TasksPool: c.TasksPool, Queues: []DeclaredQueue{}, Contracts: []DeclaredContract{},
+		Topics: []DeclaredTopic{}, Sources: []DeclaredSource{}, Targets: []DeclaredTarget{},
+	}
+	for _, q := range c.Queues {
+		found.Queues = append(found.Queues, declaredInShort(q))
+	}
+	for _, of := range c.Contracts.All() {
+		found.Contracts = append(found.Contracts, contractInShort(of))
+	}
+	for _, t := range c.Topics {
+		found.Topics = append(found.Topics, DeclaredTopic{Topic: t})
+	}
+	for _, t := range c.OutboundTopics {
+		found.Topics = append(found.Topics, DeclaredTopic{Topic: t, Outbound: true})
+	}
+	slices.SortFunc(found.Topics, func(a, b DeclaredTopic) int { return strings.Compare(a.ID, b.ID) })
+	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
+		found.Sources = append(found.Sources, DeclaredSource{Name: name, Scheme: c.Sources[name].Scheme, Events: c.Sources[name].Events})
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Targets)) {
+		t := c.Targets[name]
+		found.Targets = append(found.Targets, DeclaredTarget{Name: name, Description: t.Description, URLVariable: t.URLVariable, Scheme: t.Scheme})
+	}
+	return found, nil
+}
+
+func declaredInShort(q catalog.Queue) DeclaredQueue {
+	return DeclaredQueue{ID: q.ID, Alias: q.Alias, Description: q.Description, Enabled: q.Enabled, Contract: q.Contract, Topic: q.Topic(), Pool: q.Pool}
+}
+
+func contractInShort(c *contract.Contract) DeclaredContract {
+	return DeclaredContract{ID: c.ID(), Format: c.Format(), Type: c.Type(), Version: c.Version()}
+}
+
+// QueueDeclaration is what the catalog declares of a queue.
+type QueueDeclaration struct {
+	DeclaredQueue
+
+	Words      []string   `json:"words"`
+	Takes      []Taken    `json:"takes" show:"What it takes"`
+	ProducedBy []Producer `json:"produced_by" show:"Who produces"`
+	Emits      []string   `json:"emits" show:"Its handlers publish to"`
+	// Expanded is the queue as `billhook catalog print` has it.
+	Expanded jsontext.Value `json:"expanded" show:"As it is expanded"`
+}
+
+// Taken is an event type, or a pattern of event types, that a queue has a handler for.
+type Taken struct {
+	Type      string   `json:"type" show:"Event type"`
+	Handler   string   `json:"handler" show:"Handler"`
+	Contracts []string `json:"contracts" show:"Contracts"`
+	// Target and Path are where a handler without Go posts to.
+	Target string `json:"target,omitempty" show:"Posts to,less"`
+	Path   string `json:"path,omitempty" show:"At,less"`
+}
+
+// The kinds of producers.
+const (
+	ProducerSource  = "source"  // a source of webhooks
+	ProducerHandler = "handler" // a handler of a queue
+	ProducerDoor    = "door"    // a producer inside the house, at the door of a queue or a topic
+)
+
+// Producer is one who publishes to a queue.
+type Producer struct {
+	Kind string `json:"kind" show:"Kind"`
+	// Name is that of the source or handler, or the door's path.
+	Name  string   `json:"name" show:"Producer"`
+	Queue string   `json:"queue,omitempty" show:"Handler of,less" link:"catalog/queues"`
+	To    string   `json:"to" show:"For"`
+	Types []string `json:"types,omitempty" show:"Event types,less"`
+}
+
+// Notes are the rules of the queue.
+func (q QueueDeclaration) Notes() []string { return q.Words }
+
+func (a Reads) declaredQueue(_ context.Context, _ audit.Author, in pause.Of) (QueueDeclaration, error) {
+	q, err := a.Named(in.ID)
+	if err != nil {
+		return QueueDeclaration{}, err
+	}
+	found := QueueDeclaration{DeclaredQueue: declaredInShort(q), Words: q.Words(), Takes: []Taken{}, ProducedBy: append([]Producer{}, producers(a.Catalog, q)...), Emits: []string{}}
+	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
+		h := q.Handlers[eventType]
+		taken := Taken{Type: eventType, Handler: h.Name, Contracts: []string{}, Target: h.Post.Target, Path: h.Post.Path}
+		for _, of := range a.Catalog.Contracts.All() {
+			if of.Format() == q.Contract && routing.Overlap(routing.Pattern(eventType), routing.Pattern(of.Type())) {
+				taken.Contracts = append(taken.Contracts, of.ID())
+			}
+		}
+		found.Takes, found.Emits = append(found.Takes, taken), append(found.Emits, h.Emits...)
+	}
+	slices.Sort(found.Emits)
+	found.Emits = slices.Compact(found.Emits)
+	found.Expanded, err = q.JSON()
+	return found, err
+}
+
+// producers are those who publish to a queue. A queue that does not run has none.
+func producers(c *catalog.Catalog, q catalog.Queue) (all []Producer) {
+	if !q.Enabled {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
+		one := Producer{Kind: ProducerSource, Name: name, To: q.ID}
+		for eventType, id := range c.Sources[name].Events {
+			if id == q.ID {
+				one.Types = append(one.Types, eventType)
+			}
+		}
+		if slices.Sort(one.Types); len(one.Types) > 0 {
+			all = append(all, one)
+		}
+	}
+	for _, of := range c.Queues {
+		for _, eventType := range slices.Sorted(maps.Keys(of.Handlers)) {
+			h := of.Handlers[eventType]
+			one := Producer{Kind: ProducerHandler, Name: h.Name, Queue: of.ID, To: q.ID}
+			if of.Enabled && (slices.Contains(h.Emits, q.ID) || slices.Contains(h.Emits, q.Topic())) && !slices.ContainsFunc(all, func(p Producer) bool { return p.Name == one.Name && p.Queue == of.ID }) {
+				all = append(all, one)
+			}
+		}
+	}
+	if _, opens := c.Sources[catalog.Producers]; opens {
+		all = append(all, Producer{Kind: ProducerDoor, Name: "/queues/" + q.ID + "/messages", To: q.ID})
+		if q.SharedTopic != "" {
+			all = append(all, Producer{Kind: ProducerDoor, Name: "/topics/" + q.SharedTopic + "/messages", To: q.ID})
+		}
+	}
+	return all
+}
+
+// ContractDeclaration is what the catalog declares of a contract.
+type ContractDeclaration struct {
+	DeclaredContract
+
+	// Members are those of the content; empty for a format whose bodies are all alike.
+	Members []DeclaredMember `json:"members" show:"Members"`
+	Schema  jsontext.Value   `json:"schema" show:"Schema"`
+	// Example is such a body; null: a newer version has the example.
+	Example    jsontext.Value `json:"example" show:"Example"`
+	ConsumedBy []Consumer     `json:"consumed_by" show:"Who consumes"`
+	ProducedBy []Producer     `json:"produced_by" show:"Who produces"`
+}
+
+// DeclaredMember is a member of a contract's content.
+type DeclaredMember struct {
+	Name     string `json:"name" show:"Member"`
+	Shape    string `json:"shape" show:"Shape"`
+	Required bool   `json:"required" show:"Required"`
+}
+
+// Consumer is a queue that takes a contract.
+type Consumer struct {
+	Queue   string `json:"queue" show:"Queue" link:"catalog/queues"`
+	Enabled bool   `json:"enabled" show:"Runs"`
+	// Types are the event types, or patterns, that it has handlers for.
+	Types []string `json:"types" show:"Event types"`
+}
+
+func (a Reads) declaredContract(_ context.Context, _ audit.Author, in ContractOf) (ContractDeclaration, error) {
+	c, ok := a.Catalog.Contracts.Contract(in.ID)
+	if !ok {
+		return ContractDeclaration{}, console.Refuse(console.Absent, "contract_unknown", "The catalog declares no contract of that id; GET /v1/ops/catalog lists them.")
+	}
+	found := ContractDeclaration{
+		DeclaredContract: contractInShort(c), Members: append([]DeclaredMember{}, membersOf(c.Members(), "")...), Example: jsontext.Value("null"),
+		ConsumedBy: []Consumer{}, ProducedBy: []Producer{},
+	}
+	schema, err := a.Catalog.Contracts.Schema(c)
+	if err != nil {
+		return found, err
+	}
+	found.Schema = schema
+	if a.Example != nil && newestOf(a.Catalog.Contracts, c) {
+		if found.Example, err = a.Example(c.Format(), c.Type()); err != nil {
+			return found, err
+		}
+	}
+	for _, q := range a.Catalog.Queues {
+		one := Consumer{Queue: q.ID, Enabled: q.Enabled}
+		for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
+			if q.Contract == c.Format() && routing.Overlap(routing.Pattern(eventType), routing.Pattern(c.Type())) {
+				one.Types = append(one.Types, eventType)
+			}
+		}
+		if len(one.Types) > 0 {
+			found.ConsumedBy = append(found.ConsumedBy, one)
+			found.ProducedBy = append(found.ProducedBy, producers(a.Catalog, q)...)
+		}
+	}
+	return found, nil
+}
+
+func newestOf(set *contract.Set, c *contract.Contract) bool {
+	return !slices.ContainsFunc(set.All(), func(other *contract.Contract) bool {
+		return other.Format() == c.Format() && other.Type() == c.Type() && other.Version() > c.Version()
+	})
+}
+
+func membersOf(members []contract.Member, path string) (all []DeclaredMember) {
+	for _, m := range members {
+		one, inside := DeclaredMember{Name: path + m.Name, Shape: m.Shape, Required: m.Required}, m.Object
+		switch {
+		case m.List != nil:
+			one.Name, one.Shape, inside = one.Name+"[]", "list", m.List
+		case m.Object != nil:
+			one.Shape = "object"
+		}
+		all = append(append(all, one), membersOf(inside, one.Name+".")...)
+	}
+	return all
+}

@@ -1,0 +1,264 @@
+// Package system shows what runs: the deployment and its agreement with the catalog, the catalog that the worker runs with,
+// and what people have changed. It changes nothing.
+package system
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"billhook/internal/console"
+	"billhook/internal/pipeline/events"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/env"
+	"billhook/internal/platform/finding"
+	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
+)
+
+// Reads reads what is shown of the worker and its deployment.
+type Reads struct {
+	events.Reads
+
+	Deployment *Deployment
+	// Example makes a body of a format, for an event type or a pattern of them; nil: contracts are shown without one.
+	Example func(format, eventType string) ([]byte, error)
+}
+
+// Self is one worker, as it knows itself.
+type Self struct {
+	Build    serve.Build `json:"build" show:"*"`
+	Instance string      `json:"instance" show:"Worker"`
+	// Pool is that of the queues that it serves; empty: all.
+	Pool      string    `json:"pool" show:"Pool"`
+	StartedAt time.Time `json:"started_at" show:"Started"`
+}
+
+// Deployment is a worker in its deployment.
+type Deployment struct {
+	// Self is this worker, and Settings is what it runs with.
+	Self     Self
+	Settings []env.Setting
+	// Doctor compares the live queues with the catalog; nil: there are none to look at from here.
+	Doctor Doctor
+
+	examined examined
+}
+
+// Doctor compares what is deployed with the catalog.
+type Doctor interface {
+	// Examine changes nothing, and ends with ctx. paused are the pauses by queue. The error says what
+	// could not be read, and has no payload.
+	Examine(ctx context.Context, paused map[string]pause.Pause) (Examination, error)
+}
+
+// Examination is what a Doctor has found.
+type Examination struct {
+	Findings []finding.Finding `json:"findings" show:"Findings"`
+	Unread   int               `json:"unread"`
+	// Catalogs are the hashes of the catalogs that the queues were deployed from, by queue, as far as it is known.
+	Catalogs map[string]string `json:"-"`
+}
+
+// Status is how the deployment stands, as this worker sees it.
+type Status struct {
+	Self
+
+	// Catalog is the hash of this worker's catalog; empty: it was made of no files.
+	Catalog string `json:"catalog" show:"Catalog"`
+	// Deployed are the hashes of the catalogs that the queues were deployed from: one where all is well,
+	// none where it is not known.
+	Deployed  []string  `json:"deployed" show:"Deployed"`
+	Agreement Agreement `json:"agreement" show:"Agreement"`
+	// Services are the workers and webhook services that were seen in this hour and the one before, the newest first.
+	Services      []ServiceStatus `json:"services" show:"Services seen in this hour and the one before"`
+	Configuration []env.Setting   `json:"configuration" show:"Settings of this worker"`
+	Doctor        Diagnosis       `json:"doctor" show:"*"`
+}
+
+// Alerts reports whether what is deployed differs from the catalog.
+func (s Status) Alerts() bool { return len(s.Doctor.Findings) > 0 || s.Agreement == Differs }
+
+// Notes says what differs, and what could not be looked at.
+func (s Status) Notes() (notes []string) {
+	d := s.Doctor
+	if n := len(d.Findings); n > 0 {
+		notes = append(notes, fmt.Sprintf("What is deployed differs from the catalog: findings: %d.", n))
+	} else if d.Problem == "" {
+		notes = append(notes, "What this worker may look at is as the catalog says.")
+	}
+	if s.Agreement == Differs {
+		notes = append(notes, "The queues were deployed from another catalog than this worker's, or from several.")
+	}
+	if d.Problem != "" {
+		notes = append(notes, "Nothing was examined: "+strings.TrimSuffix(d.Problem, ".")+".")
+	}
+	if d.Unread > 0 {
+		notes = append(notes, fmt.Sprintf("This worker may not look at %d topics, subscriptions and grants; billhook doctor looks with your credentials.", d.Unread))
+	}
+	return append(notes, "A worker without processor time between requests is not seen while it is idle; the webhook service is seen by its messages.")
+}
+
+// Agreement says whether a catalog is the deployed one, or this worker's where that is not known.
+type Agreement string
+
+// What a comparison of catalogs says.
+const (
+	Same     Agreement = "same"
+	Differs  Agreement = "differs"
+	NotKnown Agreement = "unknown"
+)
+
+// ServiceStatus is one instance of a worker, or one release of the door.
+type ServiceStatus struct {
+	rates.Service
+
+	SeenSeconds console.Seconds `json:"seen_seconds" show:"Seen ago"`
+	Agreement   Agreement       `json:"agreement" show:"Agrees"`
+}
+
+// Diagnosis is what the doctor said last.
+type Diagnosis struct {
+	Examination
+
+	// ExaminedAt is when; zero: nothing was examined, and Problem says why.
+	ExaminedAt time.Time `json:"examined_at,omitzero" show:"Examined"`
+	Problem    string    `json:"problem,omitempty"`
+}
+
+// What bounds an examination: how long it may take, and how long what it says is shown again.
+const (
+	examinationTakes  = 3 * time.Second
+	examinationIsGood = time.Minute
+)
+
+const door = "webhook"
+
+// Operations are what people do to see what runs, and who has changed what.
+func (a Reads) Operations() []console.Operation {
+	return []console.Operation{
+		console.New(console.Row{
+			Name: "status", Path: "GET /v1/ops/status", Summary: "Show what runs: versions, the catalog of each service against what is deployed, settings, and what the worker's doctor finds",
+			Help: "The worker compares what it may look at, and keeps what it has found for a minute. Of a secret it is shown that it is set, and no more.",
+		}, a.status),
+		console.New(console.Row{
+			Name: "audit ls", Path: "GET /v1/ops/audit", Summary: "List what people have changed, the newest first: who, when, why, and what was there before",
+			Help:  "It lists changes of all kinds, and what was done to dead letters, of which an operation is an entry about itself.",
+			Empty: "Nobody has changed anything like that.",
+		}, func(ctx context.Context, _ audit.Author, in ListChanges) (console.List[Changed], error) {
+			in.Limit = min(in.Limit, store.MaxPage-1) // one more is asked for
+			found, err := a.audit(ctx, audit.Search{
+				Kind: in.Kind, Subject: in.Subject, Who: in.Who, At: store.Newest{Since: in.Since.Time, Until: in.Until.Time}, After: in.After, Limit: in.Limit,
+			})
+			var next store.Cursor
+			if len(found) > in.Limit {
+				found = found[:in.Limit]
+				next = found[in.Limit-1].Cursor()
+			}
+			items := make([]Changed, len(found))
+			for i, f := range found {
+				items[i] = Changed{Kind: f.Kind, Subject: f.Subject, Entry: f.Entry, Path: changedAt(f.Entry)}
+			}
+			return console.ListOf(items, next), err
+		}),
+		console.New(console.Row{
+			Name: "catalog ls", Path: "GET /v1/ops/catalog", Summary: "Show the catalog that the worker runs with: queues, contracts, topics, sources and targets",
+			Help: "Its hash names the files. The catalog of this machine is shown by billhook catalog print.",
+		}, a.declared),
+		console.New(console.Row{
+			Name: "catalog show", Path: "GET /v1/ops/catalog/queues/{id}", Summary: "Show what the worker's catalog declares of a queue, who produces for it, and what it takes",
+		}, a.declaredQueue),
+		console.New(console.Row{
+			Name: "catalog contract", Path: "GET /v1/ops/catalog/contracts/{id}", Summary: "Show a contract of the worker's catalog: schema, example, who produces and who consumes it",
+		}, a.declaredContract),
+	}
+}
+
+func (a Reads) status(ctx context.Context, _ audit.Author, _ struct{}) (Status, error) {
+	now, d := a.Now().UTC(), cmp.Or(a.Deployment, &Deployment{})
+	seen, err := rates.Recent(ctx, a.Store, now)
+	if err != nil {
+		return Status{}, err
+	}
+	found := Status{Self: d.Self, Catalog: a.Catalog.Hash(), Deployed: []string{}, Services: []ServiceStatus{}, Configuration: append([]env.Setting{}, d.Settings...)}
+	found.Doctor = d.examined.diagnosis(now, func() Diagnosis { return a.examine(ctx, d.Doctor, now) })
+	found.Deployed = append(found.Deployed, slices.Compact(slices.Sorted(maps.Values(found.Doctor.Catalogs)))...)
+	found.Agreement = agreement(found.Catalog, found.Deployed)
+	with := found.Deployed
+	if len(with) == 0 && found.Catalog != "" {
+		with = []string{found.Catalog}
+	}
+	for _, one := range seen.Services {
+		found.Services = append(found.Services, ServiceStatus{Service: one})
+	}
+	for _, one := range seen.Releases {
+		version, catalog := serve.ReleaseOf(one.Name)
+		found.Services = append(found.Services, ServiceStatus{Service: rates.Service{Name: door, Version: version, Catalog: catalog, SeenAt: one.SeenAt}})
+	}
+	slices.SortStableFunc(found.Services, func(a, b ServiceStatus) int { return b.SeenAt.Compare(a.SeenAt) })
+	for i := range found.Services {
+		one := &found.Services[i]
+		one.SeenSeconds, one.Agreement = console.SecondsOf(now.Sub(one.SeenAt)), agreement(one.Catalog, with)
+	}
+	return found, nil
+}
+
+// agreement compares a hash with those that are deployed. Queues of several catalogs agree with none.
+func agreement(hash string, deployed []string) Agreement {
+	switch {
+	case hash == "" || len(deployed) == 0:
+		return NotKnown
+	case len(deployed) == 1 && deployed[0] == hash:
+		return Same
+	default:
+		return Differs
+	}
+}
+
+var errNoDoctor = errors.New("this worker has nothing to compare the catalog with: its broker is in its own process")
+
+type examined struct {
+	mu   sync.Mutex
+	last *Diagnosis
+	at   time.Time
+}
+
+func (e *examined) diagnosis(now time.Time, examine func() Diagnosis) Diagnosis {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.last == nil || now.Sub(e.at) >= examinationIsGood {
+		found := examine()
+		e.last, e.at = &found, now
+	}
+	return *e.last
+}
+
+// examine has the doctor look. The person who asks may leave: others wait for the answer.
+func (a Reads) examine(ctx context.Context, by Doctor, now time.Time) Diagnosis {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), examinationTakes)
+	defer cancel()
+	found, paused, err := Examination{}, map[string]pause.Pause{}, errNoDoctor
+	if by != nil {
+		var pauses []pause.Pause
+		pauses, err = pause.List(ctx, a.Store)
+		for _, one := range pauses {
+			paused[one.Queue] = one
+		}
+	}
+	if err == nil {
+		found, err = by.Examine(ctx, paused)
+	}
+	if err != nil {
+		return Diagnosis{Examination: Examination{Findings: []finding.Finding{}}, Problem: err.Error()}
+	}
+	found.Findings = append([]finding.Finding{}, found.Findings...)
+	return Diagnosis{Examination: found, ExaminedAt: now}
+}

@@ -1,0 +1,335 @@
+package events
+
+import (
+	"context"
+	"time"
+
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/console"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+)
+
+// Event is the story of one event as far as it is stored.
+type Event struct {
+	Line
+	PayloadHash string    `json:"payload_hash" show:"Payload,detail"`
+	LeaseUntil  time.Time `json:"lease_until,omitzero" show:"Lease until,detail"`
+	// Emitted are the event ids of the messages that the event's effect emitted.
+	// Waiting is how many of them are still in the outbox.
+	Emitted     []string          `json:"emitted"`
+	Waiting     int               `json:"waiting"`
+	Conflicts   []Conflict        `json:"conflicts" show:"Conflicts"`
+	DeadLetters []deadletter.Item `json:"dead_letters" show:"Dead letters"`
+	Log         []dedupe.Attempt  `json:"log"`
+	Places      []Spot            `json:"places" show:"Waits"`
+	// Emissions are the first of the Emitted, and what became of them.
+	Emissions []Emission `json:"emissions" show:"Emitted"`
+	History   []Step     `json:"history" show:"What happened"`
+	More      bool       `json:"more"`
+	Effect    []Posted   `json:"effect" show:"Moved in the books"`
+	LogLink   string     `json:"log_link,omitempty" show:"Logged,detail"`
+}
+
+// Waits is the status of an event that has no record, and that waits.
+const Waits dedupe.Status = "WAITING"
+
+// Conflict is a message with the event's id that is not that event: its payload differs, or is broken.
+type Conflict struct {
+	Queue       string        `json:"queue"`
+	Status      dedupe.Status `json:"status"`
+	Reason      string        `json:"reason"`
+	PayloadHash string        `json:"payload_hash"`
+	MessageID   string        `json:"message_id"`
+
+	at time.Time
+}
+
+type found struct {
+	records, letters []store.Document
+	// delayed and outbox are the messages that wait of the event and of what it has emitted, and
+	// coming those that wait and will be the event once they are published.
+	delayed, outbox, coming []lane.Kept
+	more                    bool
+}
+
+func (a Reads) find(ctx context.Context, id, queue, tenant string) (found, error) {
+	// of are the fields of what the event's id stands in under a name.
+	of := func(name string, filters ...string) map[string]any {
+		equal := map[string]any{name: id}
+		for _, filter := range filters {
+			if value := map[string]string{"queue": queue, "tenant": tenant}[filter]; value != "" {
+				equal[filter] = value
+			}
+		}
+		return equal
+	}
+	queries := []store.Query{
+		{Collection: dedupe.Collection, Equal: of("event_id", "queue", "tenant")},
+		{Collection: deadletter.Collection, Equal: of("event_id", "queue")},
+		{Collection: lane.Delayed.Entries(), Equal: of("event_id", "queue", "tenant")},
+		{Collection: lane.Outbox.Entries(), Equal: of("event_id", "queue", "tenant")},
+		// The queue of these is that of the event which has emitted them.
+		{Collection: lane.Delayed.Entries(), Equal: of("emits", "tenant")},
+		{Collection: lane.Outbox.Entries(), Equal: of("emits", "tenant")},
+	}
+	pages := make([]store.Page, len(queries))
+	err := store.AtOnce(ctx, len(queries), func(ctx context.Context, i int) (err error) {
+		queries[i].Limit = most
+		pages[i], err = a.Store.Query(ctx, queries[i])
+		return err
+	})
+	if err != nil {
+		return found{}, err
+	}
+	f := found{records: pages[0].Documents, letters: pages[1].Documents}
+	for i, into := range []*[]lane.Kept{&f.delayed, &f.outbox, &f.coming, &f.coming} {
+		for _, doc := range pages[i+2].Documents {
+			kept, err := lane.KeptOf(doc)
+			if err != nil {
+				return found{}, err
+			}
+			if into != &f.coming || queue == "" || a.Destination(kept) == queue {
+				*into = append(*into, kept)
+			}
+		}
+	}
+	for _, page := range pages {
+		f.more = f.more || !page.Next.IsZero()
+	}
+	return f, nil
+}
+
+// Destination is the queue that a message goes to once it is published; empty: several, or none of the catalog.
+func (a Reads) Destination(k lane.Kept) string {
+	var takes []string
+	for _, q := range a.Catalog.Queues {
+		if q.Topic() == k.Topic && q.Takes(k.Message.Attributes) {
+			takes = append(takes, q.ID)
+		}
+	}
+	if len(takes) != 1 {
+		return ""
+	}
+	return takes[0]
+}
+
+func (a Reads) event(ctx context.Context, _ audit.Author, in EventOf) (Event, error) {
+	q, err := a.Filtered(in.Queue)
+	if err != nil {
+		return Event{}, err
+	}
+	f, err := a.find(ctx, in.ID, q.ID, in.Tenant)
+	if err != nil {
+		return Event{}, err
+	}
+	event, record, err := story(in.ID, f)
+	if err != nil {
+		return Event{}, err
+	}
+	own := f.own()
+	for _, kept := range f.coming {
+		if event.Queue == "" {
+			event.Queue, event.Tenant = a.Destination(kept), kept.Source.Tenant
+		}
+		own = append(own, kept)
+	}
+	if event.Status == "" {
+		if len(own) == 0 {
+			return Event{}, a.nowhere(ctx, q.ID)
+		}
+		event.waits(own[0])
+	}
+	if err := a.places(ctx, &event, record, own); err != nil {
+		return Event{}, err
+	}
+	if err := a.emissions(ctx, &event, record, f); err != nil {
+		return Event{}, err
+	}
+	history(&event, record, own)
+	if err := a.effect(ctx, &event, record); err != nil {
+		return Event{}, err
+	}
+	a.Links.links(&event)
+	event.More = f.more || len(event.Emitted) > len(event.Emissions)
+	return event, nil
+}
+
+func (e *Event) waits(kept lane.Kept) {
+	attributes := kept.Message.Attributes
+	e.Status, e.EventType, e.Action = Waits, attributes["event_type"], attributes["event_type"]
+	e.CorrelationID, e.OrderingKey, e.MessageID = attributes["correlation_id"], attributes["ordering_key"], attributes["first_message_id"]
+}
+
+// own returns the event's messages that wait for an attempt, or to be published by a replay.
+func (f found) own() []lane.Kept {
+	var own []lane.Kept
+	for _, kept := range f.delayed {
+		if !kept.Emitted {
+			own = append(own, kept)
+		}
+	}
+	for _, kept := range f.outbox {
+		if kept.Message.Attributes[deadletter.AttrReplayOf] != "" {
+			own = append(own, kept)
+		}
+	}
+	return own
+}
+
+// is says whose the event is. The error is errSeveral where it is somebody else's.
+func (e *Event) is(queue, tenant string) error {
+	if e.Queue == "" {
+		e.Queue, e.Tenant = queue, tenant
+	}
+	if e.Queue != queue || e.Tenant != tenant {
+		return errSeveral
+	}
+	return nil
+}
+
+func story(id string, f found) (Event, dedupe.Record, error) {
+	event, own := Event{
+		Line: Line{EventID: id}, Emitted: []string{}, Conflicts: []Conflict{}, DeadLetters: []deadletter.Item{},
+		Log: []dedupe.Attempt{}, Places: []Spot{}, Emissions: []Emission{}, History: []Step{}, Effect: []Posted{},
+	}, dedupe.Record{}
+	for _, doc := range f.records {
+		record, err := dedupe.FromDocument(doc)
+		if err != nil {
+			return Event{}, own, err
+		}
+		if err := event.is(record.Queue, record.Tenant); err != nil {
+			return Event{}, own, err
+		}
+		if doc.Key == dedupe.Key(record.Queue, record.Tenant, record.EventID) {
+			own = record
+			event.Line, event.PayloadHash, event.LeaseUntil = LineOf(record), record.PayloadHash, record.LeaseUntil
+			event.Emitted = handler.EmittedIDs(record.Emitted)
+			event.Log = append(event.Log, record.Log...)
+			continue
+		}
+		event.Conflicts = append(event.Conflicts, Conflict{
+			Queue: record.Queue, Status: record.Status, Reason: record.LastError,
+			PayloadHash: record.PayloadHash, MessageID: record.MessageID, at: record.UpdatedAt,
+		})
+	}
+	for _, doc := range f.letters {
+		letter := DeadLetterIn(doc)
+		if err := event.is(letter.Queue, event.Tenant); err != nil {
+			return Event{}, own, err
+		}
+		event.DeadLetters = append(event.DeadLetters, letter)
+	}
+	for _, kept := range f.own() {
+		if event.Queue == "" {
+			event.Tenant = kept.Source.Tenant
+		}
+		if err := event.is(kept.Source.Queue, event.Tenant); err != nil {
+			return Event{}, own, err
+		}
+	}
+	for _, kept := range f.outbox {
+		if len(event.Emitted) > 0 && kept.Message.Attributes[deadletter.AttrReplayOf] == "" {
+			event.Waiting++
+		}
+	}
+	switch {
+	case event.Status != "":
+	case len(event.Conflicts) > 0: // every message with this id is broken
+		first := event.Conflicts[0]
+		event.Status, event.Reason, event.PayloadHash, event.MessageID = first.Status, first.Reason, first.PayloadHash, first.MessageID
+	case len(event.DeadLetters) > 0: // no worker has answered, and the broker gave up
+		first := event.DeadLetters[0]
+		event.Status, event.Reason, event.Attempts, event.MessageID = dedupe.DeadLettered, first.Reason, first.Attempts, first.SourceMessageID
+	}
+	return event, own, nil
+}
+
+// DeadLetterIn is a dead letter, with what is readable of it, also where a replay needs more.
+func DeadLetterIn(doc store.Document) deadletter.Item {
+	item, err := deadletter.ItemOf(doc)
+	if err != nil {
+		_ = store.Decode(doc.Fields, &item)
+		item.ID = doc.Key.ID
+	}
+	return item
+}
+
+// EventFilter are the fields by which events are chosen.
+type EventFilter struct {
+	Queue         string `json:"-" query:"queue" help:"only of this queue, by id or alias"`
+	Status        string `json:"-" query:"status" validate:"omitempty,oneof=PROCESSING COMPLETED FAILED DEAD_LETTERED" help:"only of this status"`
+	Type          string `json:"-" query:"type" validate:"omitempty,id" help:"only of this event type"`
+	EventID       string `json:"-" query:"event_id" validate:"omitempty,id" help:"only of this event id, in any queue"`
+	CorrelationID string `json:"-" query:"correlation_id" validate:"omitempty,id" help:"only of this correlation id"`
+	Key           string `json:"-" query:"key" validate:"omitempty,uid" help:"only of this ordering key"`
+}
+
+// ListEvents asks for the newest events.
+type ListEvents struct {
+	EventFilter
+	console.Span
+	console.Page
+}
+
+// EventOf asks for what is stored under an event id.
+type EventOf struct {
+	ID     string `json:"-" path:"event_id" validate:"required,id" help:"event id"`
+	Queue  string `json:"-" query:"queue" help:"the queue, by id or alias, where several know the id"`
+	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" help:"the tenant, where several have the id"`
+}
+
+// PayloadOf asks for the payloads of an event.
+type PayloadOf struct {
+	EventOf
+	console.Change
+}
+
+// Operations are what people do with events, which is to look at them.
+func (a Reads) Operations() []console.Operation {
+	several := console.Refusal{Of: errSeveral, Kind: console.Conflict, Code: "queue_needed", Detail: "Several queues or tenants know this event id; name one with queue or tenant."}
+	return []console.Operation{
+		console.New(console.Row{
+			Name: "events ls", Path: "GET /v1/ops/events", Summary: "List events, the newest first: the job log", Beside: []string{"queues waiting"},
+			Help: "An event is as old as its record: a retry leaves it in its place. What waits for its first attempt has no record\n" +
+				"yet: queues waiting counts it.",
+			Empty: "No event is in this list. A worker records an event at its first attempt.",
+		}, func(ctx context.Context, _ audit.Author, in ListEvents) (console.List[Line], error) {
+			equal, err := a.Equal(in.EventFilter)
+			if err != nil {
+				return console.List[Line]{}, err
+			}
+			items, next, err := a.Events(ctx, dedupe.Listing{
+				Equal: equal, Since: in.Since.Time, Until: in.Until.Time, After: in.After, Limit: min(in.Limit, dedupe.MaxListed),
+			})
+			return console.ListOf(items, next), err
+		}),
+		console.New(console.Row{
+			Name: "events show", Path: "GET /v1/ops/events/{event_id}", Errors: append([]console.Refusal{several}, seal.Failures...),
+			Summary: "Show where an event waits, and what happened to it: attempts, dead letters, replays",
+		}, a.event),
+		console.New(console.Row{
+			Name: "events payload", Path: "POST /v1/ops/events/{event_id}/payload", Needs: console.Reason, Once: true, Errors: []console.Refusal{several, deadletter.Unkept},
+			Summary: "Show the payload of an event that is kept",
+			Help:    "The payload is minimized: names and addresses were taken out on receipt. The audit says who has looked, and why.",
+		}, a.showPayload),
+	}
+}
+
+// Equal is what a query compares to find the events of a filter; it refuses an unknown queue.
+func (a Reads) Equal(f EventFilter) (map[string]any, error) {
+	q, err := a.Filtered(f.Queue)
+	equal := map[string]any{}
+	for field, value := range map[string]string{
+		"queue": q.ID, "status": f.Status, "event_id": f.EventID, "correlation_id": f.CorrelationID, "ordering_key": f.Key, "event_type": f.Type,
+	} {
+		if value != "" {
+			equal[field] = value
+		}
+	}
+	return equal, err
+}

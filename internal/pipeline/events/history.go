@@ -1,0 +1,266 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/store"
+	"billhook/internal/retry"
+)
+
+// What says what a step of an event's history is.
+type What string
+
+// The steps; Happened of a Step says what each is.
+const (
+	StepReceived    What = "received"
+	StepPublished   What = "published"
+	StepKept        What = "kept"
+	StepSilent      What = "silent"
+	StepTried       What = "attempt"  // without an End it is under way, or its end is not known
+	StepRecorded    What = "recorded" // this and the next are the first and the last write of a record without a log
+	StepDone        What = "processed"
+	StepConflicted  What = "conflict"
+	StepDied        What = "dead_lettered"
+	StepAskedFor    What = "approval_asked"
+	StepReplayed    What = "replay"
+	StepDiscarded   What = "discard"
+	StepCompleted   What = "complete"
+	StepReplayEnded What = "replay_ended" // and not in another death
+	StepCorrected   What = "corrected"
+	StepPaused      What = "paused"
+)
+
+// Step is one thing that happened to an event.
+type Step struct {
+	At   time.Time `json:"at"`
+	What What      `json:"what"`
+	// End, Attempt, Instance and NextAt are of an attempt.
+	End      time.Time `json:"end,omitzero"`
+	Attempt  int64     `json:"attempt,omitzero"`
+	Instance string    `json:"instance,omitempty"`
+	NextAt   time.Time `json:"next_at,omitzero"`
+	// Delivery is the broker's number, the first of those that were silent. Last is the last of them.
+	Delivery  int64         `json:"delivery,omitzero"`
+	Last      int64         `json:"last_delivery,omitzero"`
+	MessageID string        `json:"message_id,omitempty"`
+	Outcome   retry.Outcome `json:"outcome,omitempty"`
+	Reason    string        `json:"reason,omitempty"`
+	Place     Where         `json:"place,omitempty"`
+	// Trace is the id of the trace of an attempt, and TraceLink an address that shows it.
+	Trace     string `json:"trace,omitempty"`
+	TraceLink string `json:"trace_link,omitempty"`
+	// DeadLetter and Operation are ids. Who began the operation, or paused the queue, and Why.
+	DeadLetter string `json:"dead_letter,omitempty"`
+	Operation  string `json:"operation,omitempty"`
+	Who        string `json:"who,omitempty"`
+	Why        string `json:"why,omitempty"`
+}
+
+func history(e *Event, record dedupe.Record, own []lane.Kept) {
+	steps := attempts(e.Log)
+	if at := received(record, own, e.DeadLetters); !at.IsZero() {
+		steps = append(steps, Step{At: at, What: StepReceived})
+	}
+	if !record.PublishedAt.IsZero() {
+		steps = append(steps, Step{At: record.PublishedAt, What: StepPublished})
+	}
+	if record.Status != "" && len(e.Log) == 0 {
+		steps = append(steps, Step{At: record.CreatedAt, What: StepRecorded, Attempt: record.Attempts})
+		if record.Status == dedupe.Completed {
+			steps = append(steps, Step{At: record.ProcessedAt, What: StepDone})
+		}
+	}
+	for _, kept := range own {
+		place := PlaceDelayed
+		if kept.Outbox() {
+			place = PlaceOutbox
+		}
+		steps = append(steps, Step{At: kept.CreatedAt, What: StepKept, Place: place})
+	}
+	for _, c := range e.Conflicts {
+		steps = append(steps, Step{At: c.at, What: StepConflicted, MessageID: c.MessageID, Reason: c.Reason})
+	}
+	for i, letter := range e.DeadLetters {
+		if !letter.FirstPublished.IsZero() && record.PublishedAt.IsZero() && i == 0 {
+			steps = append(steps, Step{At: letter.FirstPublished, What: StepPublished})
+		}
+		steps = append(steps, dealings(letter)...)
+	}
+	for _, spot := range e.Places {
+		switch spot.Place {
+		case PlaceApproval:
+			steps = append(steps, Step{At: spot.Since, What: StepAskedFor, DeadLetter: spot.DeadLetters[0], Operation: spot.Operation, Who: spot.Who, Why: spot.Why})
+		case PlacePaused:
+			steps = append(steps, Step{At: spot.Since, What: StepPaused, Who: spot.Who, Why: spot.Why})
+		default:
+		}
+	}
+	slices.SortStableFunc(steps, func(a, b Step) int { return a.At.Compare(b.At) })
+	e.History = append(e.History, steps...)
+}
+
+// received is when the webhook service took the event in, by its record or a message of it; zero: nothing tells.
+func received(record dedupe.Record, own []lane.Kept, letters []deadletter.Item) time.Time {
+	if !record.DoorReceivedAt.IsZero() {
+		return record.DoorReceivedAt
+	}
+	var of []map[string]string
+	for _, kept := range own {
+		of = append(of, kept.Message.Attributes)
+	}
+	for _, letter := range letters {
+		of = append(of, letter.Attributes)
+	}
+	for _, attributes := range of {
+		if at, err := time.Parse(time.RFC3339Nano, attributes[contract.AttrDoorReceived]); err == nil {
+			return at
+		}
+	}
+	return time.Time{}
+}
+
+func dealings(letter deadletter.Item) []Step {
+	steps := []Step{{At: letter.Died(), What: StepDied, DeadLetter: letter.ID, Reason: letter.Reason, MessageID: letter.SourceMessageID}}
+	for _, act := range letter.History {
+		steps = append(steps, Step{At: act.At, What: What(act.Kind), DeadLetter: letter.ID, Operation: act.Operation, Who: act.Who, Why: act.Why})
+	}
+	switch letter.State {
+	case deadletter.Processed:
+		steps = append(steps, Step{At: letter.Closed, What: StepReplayEnded, DeadLetter: letter.ID, Outcome: letter.Outcome})
+	case deadletter.Corrected:
+		steps = append(steps, Step{At: letter.Closed, What: StepCorrected, DeadLetter: letter.ID, MessageID: letter.CorrectedBy})
+	case deadletter.Open, deadletter.Replayed, deadletter.Discarded, deadletter.Completed:
+	}
+	return steps
+}
+
+func attempts(log []dedupe.Attempt) []Step {
+	var steps []Step
+	last := map[string]int64{} // the last delivery of each message
+	for _, a := range log {
+		if first := last[a.MessageID] + 1; a.Delivery > first {
+			steps = append(steps, Step{At: a.Begun, What: StepSilent, Delivery: first, Last: a.Delivery - 1, MessageID: a.MessageID})
+		}
+		last[a.MessageID] = max(last[a.MessageID], a.Delivery)
+		steps = append(steps, Step{
+			At: a.Begun, What: StepTried, End: a.Ended, Attempt: a.Number, Instance: a.Instance, NextAt: a.Next,
+			Delivery: a.Delivery, MessageID: a.MessageID, Outcome: a.Outcome, Reason: a.Reason, Trace: a.Trace,
+		})
+	}
+	return steps
+}
+
+// Posted is an entry of the books that an event's effect has made, or has found there.
+type Posted struct {
+	journal.Entry
+	Balances []Balance `json:"balances"`
+}
+
+// Balance is what an account had before something and after it, in minor units of the currency.
+type Balance struct {
+	Account  string `json:"account"`
+	Currency string `json:"currency"`
+	// Of an account of points the two are what it held before and after the entry. Of others they are
+	// debits minus credits in the entry's period, before and after the Seal that the entry stands in;
+	// they are not known until the entry is sealed.
+	Before *int64 `json:"before"`
+	After  *int64 `json:"after"`
+	Seal   int64  `json:"seal,omitzero"`
+}
+
+// effect fills in what the event's effect has made in the books, by the id that the record names.
+func (a Reads) effect(ctx context.Context, e *Event, record dedupe.Record) error {
+	if record.Made() == "" {
+		return nil
+	}
+	doc, err := a.Store.Get(ctx, ledger.Key(record.Made()))
+	switch {
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid): // it is no entry's
+		return nil
+	case err != nil:
+		return err
+	}
+	entry := journal.ReadEntry(doc)
+	if entry.Tenant != e.Tenant {
+		return nil
+	}
+	posted := Posted{Entry: entry, Balances: []Balance{}}
+	if !entry.Changed {
+		if posted.Balances, err = a.around(ctx, doc, entry.Entry); err != nil {
+			return err
+		}
+	}
+	e.Effect = append(e.Effect, posted)
+	return nil
+}
+
+func (a Reads) around(ctx context.Context, doc store.Document, entry ledger.Entry) ([]Balance, error) {
+	balances := []Balance{}
+	if entry.Order != "" {
+		move, err := ledger.MoveFromDocument(doc)
+		if err != nil {
+			return nil, err
+		}
+		balance := Balance{Account: string(move.Account), Currency: move.Currency}
+		after, known, err := ledger.BalanceAt(ctx, a.Store, move)
+		if before := after - move.Change(); known {
+			balance.Before, balance.After = &before, &after
+		}
+		return append(balances, balance), err
+	}
+	steps, err := seal.Around(ctx, a.Store, entry)
+	if errors.Is(err, seal.ErrUnsealed) {
+		seen := map[Balance]bool{}
+		for _, line := range entry.Lines {
+			balance := Balance{Account: ledger.Control(line.Account), Currency: line.Currency}
+			if !seen[balance] {
+				balances = append(balances, balance)
+			}
+			seen[balance] = true
+		}
+		return balances, nil
+	}
+	for _, step := range steps {
+		balances = append(balances, Balance{Account: step.Account, Currency: step.Currency, Before: &step.Before, After: &step.After, Seal: entry.Seal})
+	}
+	return balances, err
+}
+
+// Links are the addresses at which others show more of an event. Empty ones lead nowhere.
+type Links struct {
+	// Log shows what was logged of an event: {event_id} stands for its id, and {since} for the time
+	// from which there is something.
+	Log string
+	// Trace shows a trace: {trace} stands for its id.
+	Trace string
+}
+
+func link(template string, places ...string) string {
+	for i := 1; i < len(places); i += 2 {
+		places[i] = url.QueryEscape(places[i])
+	}
+	return strings.NewReplacer(places...).Replace(template)
+}
+
+func (l Links) links(e *Event) {
+	if l.Log != "" && len(e.History) > 0 {
+		e.LogLink = link(l.Log, "{event_id}", e.EventID, "{since}", e.History[0].At.UTC().Truncate(time.Minute).Format(time.RFC3339))
+	}
+	for i, step := range e.History {
+		if l.Trace != "" && step.Trace != "" {
+			e.History[i].TraceLink = link(l.Trace, "{trace}", step.Trace)
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package events
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"billhook/internal/console"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/platform/store"
+)
+
+// Where says what kind of place an event waits in.
+type Where string
+
+// The places; String of a Spot says what each is.
+const (
+	PlaceBroker          Where = "broker"
+	PlaceLease           Where = "lease"
+	PlaceDelayed         Where = "delayed"
+	PlaceOutbox          Where = "outbox"
+	PlaceDeadLetterTopic Where = "dead_letter_topic"
+	PlaceDeadLetter      Where = "dead_letter"
+	PlaceApproval        Where = "approval"
+	PlaceReplay          Where = "replay"
+	PlacePaused          Where = "paused"
+)
+
+// Spot is one place that an event waits in.
+type Spot struct {
+	Place Where  `json:"place" show:"Where"`
+	Queue string `json:"queue,omitempty"`
+	Topic string `json:"topic,omitempty"`
+	// Until is when its waiting ends by itself; zero: it does not, or that is not known.
+	Since time.Time `json:"since,omitzero" show:"Since"`
+	Until time.Time `json:"until,omitzero" show:"Until"`
+	// OrderingKey is the key that it waits behind others of, and Behind the event that is published next of it.
+	OrderingKey string   `json:"ordering_key,omitempty"`
+	Behind      string   `json:"behind,omitempty" show:"Next" link:"events"`
+	DeadLetters []string `json:"dead_letters,omitempty" show:"Dead letters"`
+	// Operation is the id of the operation, Who began it or has paused the queue, and Why.
+	Operation string `json:"operation,omitempty"`
+	Who       string `json:"who,omitempty"`
+	Why       string `json:"why,omitempty"`
+}
+
+// Closely bounds the messages, dead letters and emissions of an event that are read about one by one.
+const Closely = 10
+
+func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own []lane.Kept) error {
+	now, delayed := a.Now(), false
+	for _, kept := range own[:min(len(own), Closely)] {
+		spot := Spot{Place: PlaceOutbox, Queue: a.Destination(kept), Topic: kept.Topic, Since: kept.CreatedAt}
+		if !kept.Outbox() {
+			delayed = delayed || !kept.Emitted
+			var err error
+			if spot, err = a.DelayOf(ctx, kept); err != nil {
+				return err
+			}
+		}
+		e.Places = append(e.Places, spot)
+	}
+	switch {
+	case record.Status == dedupe.Processing:
+		e.Places = append(e.Places, Spot{Place: PlaceLease, Queue: e.Queue, Since: record.UpdatedAt, Until: record.LeaseUntil})
+	case record.Status == dedupe.Failed && !delayed:
+		e.Places = append(e.Places, Spot{Place: PlaceBroker, Queue: e.Queue, Since: record.UpdatedAt, Until: record.NextRetryAt})
+	case record.Status == dedupe.DeadLettered && len(e.DeadLetters) == 0:
+		// Kept within seconds; after its retention it is gone.
+		if q, ok := a.Catalog.Queue(e.Queue); ok && !q.DeadLetter.Drop && now.Sub(record.UpdatedAt) < q.DeadLetter.Retention {
+			e.Places = append(e.Places, Spot{Place: PlaceDeadLetterTopic, Queue: e.Queue, Since: record.UpdatedAt})
+		}
+	}
+	for i, letter := range e.DeadLetters {
+		spot := Spot{Queue: letter.Queue, DeadLetters: []string{letter.ID}, Since: letter.Kept}
+		switch {
+		case letter.State == deadletter.Open:
+			spot.Place, spot.Until = PlaceDeadLetter, letter.Expires
+		case letter.State == deadletter.Replayed && record.Status != dedupe.Completed:
+			spot.Place, spot.Since, spot.Operation = PlaceReplay, letter.Closed, letter.Operation
+		default:
+			continue
+		}
+		e.Places = append(e.Places, spot)
+		if spot.Place != PlaceDeadLetter || i >= Closely {
+			continue
+		}
+		asked, err := deadletter.Asked(ctx, a.Store, letter)
+		if err != nil {
+			return err
+		}
+		for _, op := range asked {
+			e.Places = append(e.Places, Spot{
+				Place: PlaceApproval, Queue: letter.Queue, DeadLetters: []string{letter.ID}, Since: op.CreatedAt, Operation: op.ID, Who: op.Who, Why: op.Why,
+			})
+		}
+	}
+	if len(e.Places) == 0 {
+		return nil
+	}
+	pauses, err := pause.List(ctx, a.Store)
+	if err != nil {
+		return err
+	}
+	for _, p := range pauses {
+		if p.Queue == e.Queue {
+			e.Places = append(e.Places, Spot{Place: PlacePaused, Queue: p.Queue, Since: p.At, Who: p.Who, Why: p.Why})
+		}
+	}
+	return nil
+}
+
+// DelayOf says behind what a kept message waits, and until when.
+func (a Reads) DelayOf(ctx context.Context, kept lane.Kept) (Spot, error) {
+	line, err := lane.LineOf(ctx, a.Store, kept)
+	if err != nil {
+		return Spot{}, err
+	}
+	spot := Spot{Place: PlaceDelayed, Queue: a.Destination(kept), Since: kept.CreatedAt, Until: kept.DueAt, OrderingKey: kept.Message.OrderingKey}
+	if line.First.EventID != kept.Source.EventID || line.First.Emits != kept.Source.Emits {
+		spot.Behind = line.First.EventID
+	}
+	if line.DueAt.After(spot.Until) {
+		spot.Until = line.DueAt
+	}
+	return spot, nil
+}
+
+// EmissionState says how far a message has come that an event has emitted.
+type EmissionState string
+
+// The states of an emission; of one that is only published nothing is recorded since.
+const (
+	EmissionWaiting      EmissionState = "waiting_in_outbox"
+	EmissionDelayed      EmissionState = "delayed"
+	EmissionPublished    EmissionState = "published"
+	EmissionProcessing   EmissionState = "processing"
+	EmissionFailed       EmissionState = "failed" // it is tried again
+	EmissionProcessed    EmissionState = "processed"
+	EmissionDeadLettered EmissionState = "dead_lettered"
+)
+
+var emissionStates = map[dedupe.Status]EmissionState{
+	dedupe.Processing: EmissionProcessing, dedupe.Failed: EmissionFailed, dedupe.Completed: EmissionProcessed, dedupe.DeadLettered: EmissionDeadLettered,
+}
+
+// Emission is what became of one message that the event has emitted, as one queue has it.
+type Emission struct {
+	EventID   string `json:"event_id"`
+	Tenant    string `json:"tenant"`
+	EventType string `json:"event_type"`
+	// Queue is the one that has taken it, and before that the queue or the topic that it is for.
+	Queue  string        `json:"queue"`
+	State  EmissionState `json:"state"`
+	Reason string        `json:"reason,omitempty"`
+	Until  time.Time     `json:"until,omitzero" show:"Until"`
+}
+
+// Shown reports whether there is something to show under its event id.
+func (e Emission) Shown() bool { return e.State != EmissionPublished }
+
+// emissions fills in what became of the first of what the event has emitted: at most two queries for each.
+func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f found) error {
+	waits := map[string]Emission{}
+	for _, kept := range f.outbox {
+		waits[kept.Source.Emits] = Emission{State: EmissionWaiting}
+	}
+	for _, kept := range f.delayed {
+		if kept.Emitted {
+			waits[kept.Source.Emits] = Emission{State: EmissionDelayed, Until: kept.DueAt}
+		}
+	}
+	emitted := record.Emitted[:min(len(record.Emitted), Closely)]
+	all := make([][]Emission, len(emitted))
+	err := store.AtOnce(ctx, len(emitted), func(ctx context.Context, i int) (err error) {
+		all[i], err = a.EmissionOf(ctx, emitted[i], e.Tenant, waits[emitted[i].EventID])
+		return err
+	})
+	e.Emissions = append(e.Emissions, slices.Concat(all...)...)
+	return err
+}
+
+// EmissionOf says what each queue has of a message that an event of the tenant has emitted. waits is where
+// it waits to be published, and has no state where it does not.
+func (a Reads) EmissionOf(ctx context.Context, emitted handler.Emitted, tenant string, waits Emission) (all []Emission, err error) {
+	waits.EventID, waits.Tenant, waits.EventType, waits.Queue = emitted.EventID, tenant, emitted.EventType, emitted.To
+	page, err := a.Store.Query(ctx, store.Query{
+		Collection: dedupe.Collection, Equal: map[string]any{"event_id": emitted.EventID, "tenant": tenant}, Limit: Closely,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, doc := range page.Documents {
+		record, err := dedupe.FromDocument(doc)
+		if err != nil {
+			return nil, err
+		}
+		one := waits
+		one.Queue, one.State, one.Reason, one.Until = record.Queue, emissionStates[record.Status], record.LastError, record.NextRetryAt
+		all = append(all, one)
+	}
+	if len(all) > 0 {
+		return all, nil
+	}
+	if waits.State != "" {
+		return []Emission{waits}, nil
+	}
+	// A queue without records has dead letters, and so has one whose worker never answered.
+	page, err = a.Store.Query(ctx, store.Query{Collection: deadletter.Collection, Equal: map[string]any{"event_id": emitted.EventID}, Limit: Closely})
+	if err != nil {
+		return nil, err
+	}
+	for _, doc := range page.Documents {
+		letter := DeadLetterIn(doc)
+		one := waits
+		one.Queue, one.State, one.Reason = letter.Queue, EmissionDeadLettered, letter.Reason
+		if letter.State == deadletter.Processed {
+			one.State, one.Reason = EmissionProcessed, ""
+		}
+		if cmp.Or(letter.Tenant, dedupe.DefaultTenant) == tenant {
+			all = append(all, one)
+		}
+	}
+	if len(all) == 0 {
+		waits.State = EmissionPublished
+		all = append(all, waits)
+	}
+	return all, nil
+}
+
+// nowhere is the answer for an event that the store does not know: it says where the event may be.
+func (a Reads) nowhere(ctx context.Context, queue string) error {
+	held, counted, err := a.InBroker(ctx)
+	if err != nil {
+		return err
+	}
+	pauses, err := pause.List(ctx, a.Store)
+	if err != nil {
+		return err
+	}
+	var waiting, paused, unknown []string
+	for _, q := range a.Catalog.Queues {
+		in, known := held[q.ID]
+		switch {
+		case queue != "" && q.ID != queue:
+		case !known && q.Enabled:
+			unknown = append(unknown, q.ID)
+		case in.Messages > 0:
+			waiting = append(waiting, fmt.Sprintf("%s %d", q.ID, in.Messages))
+		}
+	}
+	for _, p := range pauses {
+		if queue == "" || p.Queue == queue {
+			paused = append(paused, p.Queue)
+		}
+	}
+	text := "No worker has recorded an event of that id, and the outbox, the delayed messages and the dead letters do not have it. " +
+		"It may wait in the broker, or be in its first attempt"
+	switch {
+	case len(waiting) > 0:
+		text += ": in the broker are " + strings.Join(waiting, ", ") + "."
+	case len(unknown) > 0 || counted.IsZero():
+		text += ": how many messages wait in the broker is not known."
+	default:
+		text += ": at the last count nothing waited in the broker."
+	}
+	if len(paused) > 0 {
+		text += " Paused: " + strings.Join(paused, ", ") + "."
+	}
+	text += " Or it never passed the webhook service, or its record has expired. What was logged of it: " +
+		`gcloud logging read 'jsonPayload.event_id="<event id>"'.`
+	return console.Refuse(console.Absent, "event_unknown", text)
+}

@@ -1,0 +1,238 @@
+package events
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"billhook/internal/apps/ledger"
+	"billhook/internal/contract/money"
+	"billhook/internal/dedupe"
+)
+
+// Alerts reports whether the event was given up.
+func (l Line) Alerts() bool { return l.Status == dedupe.DeadLettered }
+
+// Happened says in one sentence how far the event is.
+func (e Event) Happened() string {
+	attempts := counted(e.Attempts, "attempt")
+	switch e.Status {
+	case dedupe.Completed:
+		return "It is processed" + at(e.ProcessedAt) + ", after " + attempts + because(e.Result) + "."
+	case dedupe.Failed:
+		return "It has failed, after " + attempts + because(e.Reason) + ". It is tried again" + at(e.NextRetryAt) + "."
+	case dedupe.Processing:
+		return "A worker has it in hand, at attempt " + fmt.Sprint(e.Attempts) + "."
+	case dedupe.DeadLettered:
+		return "It was given up after " + attempts + because(e.Reason) + "."
+	default:
+		return "It waits for its first attempt."
+	}
+}
+
+// Notes say how far the event is, and what to do.
+func (e Event) Notes() []string {
+	notes := []string{e.Happened()}
+	for _, s := range e.Places {
+		if do := s.todo(); do != "" {
+			notes = append(notes, do)
+		}
+	}
+	if e.More {
+		notes = append(notes, "There is more of it than is shown.")
+	}
+	return notes
+}
+
+func (s Spot) todo() string {
+	switch s.Place {
+	case PlaceDeadLetter:
+		return "Replay its dead letter, discard it or complete it by hand: billhook dlq show " + strings.Join(s.DeadLetters, " ")
+	case PlaceApproval:
+		return "Have a second person approve the operation: billhook operations approve " + s.Operation + " --why <reason>"
+	case PlacePaused:
+		return "Resume the queue when its messages may go on: billhook queues resume " + s.Queue + " --why <reason>"
+	default:
+		return ""
+	}
+}
+
+func (s Spot) String() string {
+	letters := strings.Join(s.DeadLetters, ", ")
+	switch s.Place {
+	case PlaceBroker:
+		return "in the broker, for its next delivery" + at(s.Until)
+	case PlaceLease:
+		return "with a worker" + since(s.Since) + until(s.Until) + "; if the worker is gone, the next delivery or a sweep goes on"
+	case PlaceDelayed:
+		text := "kept" + until(s.Until)
+		if s.OrderingKey != "" {
+			text += ", in the line of ordering key " + s.OrderingKey
+		}
+		if s.Behind != "" {
+			text += " behind event " + s.Behind
+		}
+		return text
+	case PlaceOutbox:
+		return "in the outbox" + since(s.Since) + ", to be published to " + s.Topic
+	case PlaceDeadLetterTopic:
+		return "on the dead-letter topic" + since(s.Since) + ", not yet kept"
+	case PlaceDeadLetter:
+		return "for a person, as dead letter " + letters + until(s.Until)
+	case PlaceApproval:
+		return "for a second person" + since(s.Since) + ": operation " + s.Operation + ", requested by " + s.Who + ": " + s.Why
+	case PlaceReplay:
+		return "for the end of the replay of " + letters + ", operation " + s.Operation
+	case PlacePaused:
+		return "queue " + s.Queue + " is paused" + since(s.Since) + " by " + s.Who + ": " + s.Why
+	default:
+		return string(s.Place)
+	}
+}
+
+func (e Emission) String() string {
+	text := fmt.Sprintf("%s to %s, event %s: ", e.EventType, e.Queue, e.EventID)
+	switch e.State {
+	case EmissionWaiting:
+		return text + "waits in the outbox"
+	case EmissionDelayed:
+		return text + "kept" + until(e.Until)
+	case EmissionPublished:
+		return text + "published; it is in the broker, or with a consumer that keeps no record of it"
+	case EmissionProcessing:
+		return text + "being processed"
+	case EmissionFailed:
+		return text + "failed" + because(e.Reason) + ", to be tried again" + at(e.Until)
+	case EmissionDeadLettered:
+		return text + "dead-lettered" + because(e.Reason)
+	default:
+		return text + string(e.State)
+	}
+}
+
+func (s Step) String() string { return s.At.UTC().Format(time.RFC3339) + "  " + s.Happened() }
+
+// Happened says what happened.
+func (s Step) Happened() string {
+	by := " by " + s.Who + ", operation " + s.Operation + ": " + s.Why
+	switch s.What {
+	case StepReceived:
+		return "received and verified by the webhook service"
+	case StepKept:
+		if s.Place == PlaceOutbox {
+			return "put into the outbox"
+		}
+		return "kept for later"
+	case StepSilent:
+		deliveries := fmt.Sprintf("delivery %d", s.Delivery)
+		if s.Last > s.Delivery {
+			deliveries = fmt.Sprintf("deliveries %d to %d", s.Delivery, s.Last)
+		}
+		return deliveries + " of message " + s.MessageID + " left no record: the worker died, was cut off, or refused it before an attempt"
+	case StepTried:
+		return s.tried()
+	case StepRecorded:
+		return "recorded first; there is no log of its " + counted(s.Attempt, "attempt")
+	case StepConflicted:
+		return "message " + s.MessageID + " came under the same id" + because(s.Reason)
+	case StepDied:
+		return "dead-lettered as " + s.DeadLetter + because(s.Reason)
+	case StepAskedFor:
+		return "a second person was requested" + by
+	case StepReplayed:
+		return "replayed" + by
+	case StepDiscarded:
+		return "discarded" + by
+	case StepCompleted:
+		return "completed by hand" + by
+	case StepReplayEnded:
+		return "the replay ended: " + string(s.Outcome)
+	case StepCorrected:
+		return "corrected: message " + s.MessageID + " took its place"
+	case StepPaused:
+		return "the queue was paused by " + s.Who + ": " + s.Why
+	default: // published, processed
+		return string(s.What)
+	}
+}
+
+func (s Step) tried() string {
+	text := fmt.Sprintf("attempt %d", s.Attempt)
+	if s.Delivery > 0 {
+		text += fmt.Sprintf(", delivery %d", s.Delivery)
+	}
+	text += ", instance " + cmp.Or(s.Instance, "unknown")
+	if s.End.IsZero() {
+		return text + ": no end yet, or its worker died or was cut off"
+	}
+	text += ": " + strings.TrimSpace(string(s.Outcome)+" "+s.Reason) + " after " + s.End.Sub(s.At).Round(time.Millisecond).String()
+	if s.Trace != "" {
+		text += ", trace " + s.Trace
+	}
+	if !s.NextAt.IsZero() {
+		text += "; the next was due" + at(s.NextAt)
+	}
+	return text
+}
+
+func (p Posted) String() string {
+	sides := map[bool][]string{}
+	for _, line := range p.Lines {
+		moved := line.Account + " " + money.Text(line.Debit+line.Credit, line.Currency) + " " + line.Currency
+		sides[line.Debit > 0] = append(sides[line.Debit > 0], moved)
+	}
+	text := fmt.Sprintf("%s %s: debit %s; credit %s", p.Kind, p.ID, strings.Join(sides[true], ", "), strings.Join(sides[false], ", "))
+	for _, b := range p.Balances {
+		text += "; " + b.String()
+	}
+	return text
+}
+
+func (b Balance) String() string {
+	switch {
+	case b.Before != nil && b.After != nil:
+		seal := ""
+		if b.Seal > 0 {
+			seal = fmt.Sprintf(" seal %d", b.Seal)
+		}
+		return fmt.Sprintf("%s had %s before%s, and %s %s after", b.Account, money.Text(*b.Before, b.Currency), seal, money.Text(*b.After, b.Currency), b.Currency)
+	case strings.HasPrefix(b.Account, ledger.Points+":"):
+		return b.Account + ": too much has moved on it, before and since, for its balance then to be known"
+	default:
+		return b.Account + ": its balances are known once the entry is sealed"
+	}
+}
+
+func (c Conflict) String() string {
+	return fmt.Sprintf("%s%s, message %s, %s", c.Status, because(c.Reason), c.MessageID, c.PayloadHash)
+}
+
+func counted(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+func because(code string) string { return behind(": ", code) }
+
+func at(t time.Time) string { return behind(" at ", stamp(t)) }
+
+func since(t time.Time) string { return behind(" since ", stamp(t)) }
+
+func until(t time.Time) string { return behind(" until ", stamp(t)) }
+
+func behind(before, text string) string {
+	if text == "" {
+		return ""
+	}
+	return before + text
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}

@@ -1,0 +1,342 @@
+// Package queues shows where each queue stands: what waits and where, what became of deliveries, open dead letters, breakers
+// and pauses, and the worst of these with its cause. It changes nothing.
+package queues
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"billhook/catalog"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/console"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/events"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/store"
+)
+
+// Reads reads what is shown of queues, from what is shown of events.
+type Reads struct{ events.Reads }
+
+// Queues are the queues of the catalog, on one page, and the outbox.
+type Queues struct {
+	console.List[Queue]
+	Outbox Outbox `json:"outbox"`
+	// Books is what the daily verification found: the one that runs, once it has found something, else the last.
+	Books seal.Verdict `json:"books"`
+}
+
+// Notes says how many queues need somebody, and what else does.
+func (q Queues) Notes() []string {
+	need, asked := 0, int64(0)
+	for _, one := range q.Items {
+		asked += one.Waiting.ForApproval.Count
+		if one.Alerts() {
+			need++
+		}
+	}
+	notes := []string{fmt.Sprintf("%d of %d queues need you.", need, len(q.Items))}
+	if asked > 0 {
+		notes = append(notes, fmt.Sprintf("Operations that wait for a second person: %d.", asked))
+	}
+	if q.Books.Found > 0 {
+		notes = append(notes, fmt.Sprintf("THE BOOKS DO NOT VERIFY: %d findings in the verification of %s. See: billhook ledger verify", q.Books.Found, moment(q.Books.BegunAt)))
+	}
+	if q.Outbox.Lanes.Count == 0 {
+		return append(notes, "The outbox is empty.")
+	}
+	return append(notes, fmt.Sprintf("The outbox holds messages of %s keys, the oldest for %s.", q.Outbox.Lanes, q.Outbox.OldestSeconds))
+}
+
+func moment(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+
+// Queue is the state of one queue.
+type Queue struct {
+	ID string `json:"id" show:"Queue" link:"queues"`
+	// State is the worst of what can be said of it, and Cause says all of that.
+	State   QueueState   `json:"state" show:"State"`
+	Cause   string       `json:"cause,omitempty" show:"Cause,detail"`
+	Alias   string       `json:"alias" show:"Alias,less"`
+	Events  Events       `json:"events" show:"Events,less"`
+	Enabled bool         `json:"enabled"`
+	Paused  *QueuePaused `json:"paused,omitempty"`
+	// Kept is what a queue that does not run keeps; nil: it runs, or no subscription of it was counted.
+	Kept        *Kept   `json:"kept,omitempty"`
+	DeadLetters Depth   `json:"dead_letters" show:"Dead letters"`
+	Waiting     Waiting `json:"waiting" show:"Waiting"`
+	// Backlog is what waits in the broker, and its bounds; nil: it is not known.
+	Backlog  *Backlog            `json:"backlog,omitempty"`
+	LastHour Rate                `json:"last_hour" show:"Last hour"`
+	Breakers []rates.OpenBreaker `json:"breakers"`
+}
+
+// Notes says what there is to say of a queue.
+func (q Queue) Notes() []string {
+	if q.Cause == "" {
+		return nil
+	}
+	return []string{q.ID + ": " + q.Cause}
+}
+
+var statuses = []dedupe.Status{dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered}
+
+// Events counts records by status.
+type Events map[dedupe.Status]Count
+
+func (e Events) String() string {
+	var parts []string
+	for _, status := range statuses {
+		if e[status].Count > 0 {
+			parts = append(parts, e[status].String()+" "+string(status))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Backlog is how many messages wait in the broker, as they were counted last. 0 is no bound.
+type Backlog struct {
+	Messages   int64     `json:"messages"`
+	CountedAt  time.Time `json:"counted_at"`
+	AlertAbove int       `json:"alert_above"`
+	// Max is the queue's bound, and OnFull what happens there: refuse or alert.
+	Max    int            `json:"max"`
+	OnFull catalog.OnFull `json:"on_full"`
+}
+
+// Kept is what becomes of the messages that wait for a queue that does not run.
+type Kept struct {
+	// RetentionSeconds is how long the broker keeps a message, counted from its publishing.
+	RetentionSeconds console.Seconds `json:"retention_seconds"`
+	// DeletedAt is when the broker deletes the oldest of them; zero: none waits, or its age is not known.
+	DeletedAt time.Time `json:"deleted_at,omitzero"`
+}
+
+// keptOf is what becomes of what a queue has in the broker; nil: the queue runs.
+func keptOf(q catalog.Queue, held backlog.Held) *Kept {
+	if q.Enabled {
+		return nil
+	}
+	kept := &Kept{RetentionSeconds: console.SecondsOf(q.MessageRetention)}
+	if held.Messages > 0 && !held.Oldest.IsZero() {
+		kept.DeletedAt = held.Oldest.Add(q.MessageRetention)
+	}
+	return kept
+}
+
+// Count is a number of documents. More: the count stopped there.
+type Count struct {
+	Count int64 `json:"count"`
+	More  bool  `json:"more"`
+}
+
+func (c Count) String() string {
+	if c.More {
+		return "over " + strconv.FormatInt(c.Count, 10)
+	}
+	return strconv.FormatInt(c.Count, 10)
+}
+
+// Depth is how many dead letters of a queue are open, and since when.
+type Depth struct {
+	Count
+	AlertAbove    int             `json:"alert_above"`
+	OldestAt      time.Time       `json:"oldest_at,omitzero"`
+	OldestSeconds console.Seconds `json:"oldest_seconds"`
+	// OldestAlertSeconds is how long it may wait; 0 is for ever.
+	OldestAlertSeconds console.Seconds `json:"oldest_alert_seconds"`
+	Alert              bool            `json:"alert"`
+	Dropped            bool            `json:"dropped"`
+}
+
+func (d Depth) String() string {
+	switch {
+	case d.Dropped:
+		return "none kept"
+	case d.Count.Count == 0:
+		return "0"
+	default:
+		return d.Count.String() + ", the oldest for " + d.OldestSeconds.String()
+	}
+}
+
+// Outbox is what waits to be published.
+type Outbox struct {
+	Lanes         Count           `json:"lanes"`
+	OldestAt      time.Time       `json:"oldest_at,omitzero"`
+	OldestSeconds console.Seconds `json:"oldest_seconds"`
+}
+
+func into[T any](ctx context.Context, place *T, find func(context.Context) (T, error)) func() error {
+	return func() (err error) {
+		*place, err = find(ctx)
+		return err
+	}
+}
+
+// queuesAndNow returns the state of every queue, and what instances have told of the last hour.
+func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error) {
+	answer := Queues{List: console.ListOf(make([]Queue, len(a.Catalog.Queues)), store.Cursor{})}
+	counts := make([]Count, len(a.Catalog.Queues)*len(statuses))
+	group, ctx := errgroup.WithContext(requested)
+	group.SetLimit(store.ReadsAtOnce)
+	for i, q := range a.Catalog.Queues {
+		answer.Items[i] = Queue{ID: q.ID, Alias: q.Alias, Enabled: q.Enabled, Events: Events{}}
+		for j, status := range statuses {
+			group.Go(into(ctx, &counts[i*len(statuses)+j], func(ctx context.Context) (Count, error) {
+				return a.CountOf(ctx, dedupe.Collection, map[string]any{"queue": q.ID, "status": string(status)})
+			}))
+		}
+		group.Go(into(ctx, &answer.Items[i].DeadLetters, func(ctx context.Context) (Depth, error) { return a.depth(ctx, q) }))
+	}
+	group.Go(into(ctx, &answer.Outbox, a.waiting))
+	group.Go(func() error {
+		standing, err := seal.Standing(ctx, a.Store)
+		answer.Books = standing.Worst()
+		return err
+	})
+	var held map[string]backlog.Held
+	var counted time.Time
+	group.Go(func() (err error) {
+		held, counted, err = a.InBroker(ctx)
+		return err
+	})
+	var all Waiting
+	group.Go(into(ctx, &all, func(ctx context.Context) (Waiting, error) { return a.counts(ctx, "", anything) }))
+	var now rates.Now
+	group.Go(into(ctx, &now, func(ctx context.Context) (rates.Now, error) { return rates.Recent(ctx, a.Store, a.Now()) }))
+	var paused map[string]*QueuePaused
+	group.Go(into(ctx, &paused, a.paused))
+	if err := group.Wait(); err != nil {
+		return Queues{}, rates.Now{}, err
+	}
+	err := store.AtOnce(requested, len(answer.Items), func(ctx context.Context, i int) (err error) {
+		answer.Items[i].Waiting, err = a.counts(ctx, answer.Items[i].ID, all)
+		return err
+	})
+	if err != nil {
+		return Queues{}, rates.Now{}, err
+	}
+	for i, q := range a.Catalog.Queues {
+		answer.Items[i].Paused, answer.Items[i].LastHour = paused[q.ID], rateOf(now.Queues[q.ID])
+		answer.Items[i].Breakers = append([]rates.OpenBreaker{}, a.breakers(q, now)...)
+		if one, known := held[q.ID]; known {
+			answer.Items[i].Waiting.add(one, a.Now())
+			answer.Items[i].Kept = keptOf(q, one)
+			answer.Items[i].Backlog = &Backlog{
+				Messages: one.Messages, CountedAt: counted, AlertAbove: q.BacklogAlertAbove, Max: q.MaxBacklog.Messages, OnFull: q.MaxBacklog.OnFull,
+			}
+		}
+	}
+	for i, count := range counts {
+		answer.Items[i/len(statuses)].Events[statuses[i%len(statuses)]] = count
+	}
+	for i, q := range answer.Items {
+		answer.Items[i].State, answer.Items[i].Cause = q.Stands()
+	}
+	return answer, now, nil
+}
+
+// CountOf counts the documents that are equal in these fields, as far as a count goes.
+func (a Reads) CountOf(ctx context.Context, collection string, equal map[string]any) (Count, error) {
+	page, err := a.Store.Query(ctx, store.Query{Collection: collection, Equal: equal, Count: true, Limit: deadletter.CountTo + 1})
+	return Count{Count: min(page.Count, deadletter.CountTo), More: page.Count > deadletter.CountTo}, err
+}
+
+func (a Reads) depth(ctx context.Context, q catalog.Queue) (Depth, error) {
+	if q.DeadLetter.Drop {
+		return Depth{Dropped: true}, nil
+	}
+	now := a.Now()
+	standing, err := deadletter.Look(ctx, a.Store, q, now)
+	if err != nil {
+		return Depth{}, err
+	}
+	age, longest := standing.Age(now), q.DeadLetter.OldestAlert
+	return Depth{
+		Count: Count{Count: standing.Open, More: standing.More}, AlertAbove: q.DeadLetter.AlertAbove,
+		OldestAt: standing.Oldest, OldestSeconds: console.SecondsOf(age), OldestAlertSeconds: console.SecondsOf(longest),
+		Alert: standing.Open > int64(q.DeadLetter.AlertAbove) || (longest > 0 && age > longest),
+	}, nil
+}
+
+func (a Reads) waiting(ctx context.Context) (Outbox, error) {
+	lanes, err := a.CountOf(ctx, lane.Outbox.Lanes(), nil)
+	answer := Outbox{Lanes: lanes}
+	if err != nil || lanes.Count == 0 {
+		return answer, err
+	}
+	oldest, err := a.oldestLanes(ctx, 1)
+	for _, l := range oldest {
+		answer.OldestAt, answer.OldestSeconds = l.OldestAt, l.WaitsSeconds
+	}
+	return answer, err
+}
+
+// QueuePaused is the pause of a queue in the list of queues.
+type QueuePaused struct {
+	pause.Pause
+	// Subscription is what the queue's subscription does; unknown: it cannot be seen from here.
+	Subscription pause.Standing `json:"subscription"`
+}
+
+// paused returns the pauses by queue. It asks the broker for the subscriptions of paused queues alone.
+func (a Reads) paused(ctx context.Context) (map[string]*QueuePaused, error) {
+	pauses, err := pause.List(ctx, a.Store)
+	found := map[string]*QueuePaused{}
+	for _, p := range pauses {
+		found[p.Queue] = &QueuePaused{Pause: p, Subscription: pause.Unknown}
+		if q, ok := a.Catalog.Queue(p.Queue); a.Viewer != nil && ok {
+			if standing, err := a.Viewer.Standing(ctx, q); err == nil {
+				found[p.Queue].Subscription = standing
+			}
+		}
+	}
+	return found, err
+}
+
+// OfQueue asks about one queue, or about all.
+type OfQueue struct {
+	Queue string `json:"-" query:"queue" help:"only this queue, by id or alias"`
+}
+
+// Operations are what people do with queues and the outbox, which is to look at them.
+func (a Reads) Operations() []console.Operation {
+	return []console.Operation{
+		console.New(console.Row{
+			Name: "queues ls", Path: "GET /v1/ops/queues", Summary: "Show where each queue stands: what waits and where, its last hour, its open dead letters",
+			Empty: "The catalog has no queue.",
+		}, func(ctx context.Context, _ audit.Author, _ struct{}) (Queues, error) {
+			all, _, err := a.queuesAndNow(ctx)
+			return all, err
+		}),
+		console.New(console.Row{
+			Name: "queues show", Path: "GET /v1/ops/queues/{id}", Summary: "Show one queue: what it declares, what waits and behind what, its targets, its newest events",
+			Help: "A queue is named by id or alias. The numbers of the last hour are about: an instance that is killed loses what it has " +
+				"counted in the last seconds, and of the hour before this one they take the part that is within 60 minutes.",
+		}, a.queue),
+		console.New(console.Row{
+			Name: "queues rates", Path: "GET /v1/ops/rates", Summary: "Show what became of deliveries in the last hours or days, and of one queue in each of them",
+			Help: "The numbers are about: an instance that is killed loses what it has counted in the last seconds. Hours are kept for 8 days, days for 90.",
+		}, a.rates),
+		console.New(console.Row{
+			Name: "queues waiting", Path: "GET /v1/ops/waiting", Summary: "Count what waits and may have no record: in the broker, delayed, in the outbox, in a replay, for approval",
+		}, a.waits),
+		console.New(console.Row{
+			Name: "outbox ls", Path: "GET /v1/ops/outbox", Summary: "List what is committed and waits to be published, by ordering key, the longest waiting first",
+			Empty: "Nothing waits to be published.",
+		}, func(ctx context.Context, _ audit.Author, in ListLanes) (Lanes, error) {
+			found, err := a.oldestLanes(ctx, in.Limit+1)
+			return Lanes{List: console.ListOf(found[:min(len(found), in.Limit)], store.Cursor{}), More: len(found) > in.Limit}, err
+		}),
+	}
+}

@@ -1,0 +1,287 @@
+package queues
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"billhook/internal/pipeline/events"
+
+	"golang.org/x/sync/errgroup"
+
+	"billhook/catalog"
+	"billhook/internal/console"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+)
+
+// Rate is what became of a queue's deliveries in the last 60 minutes, about.
+type Rate struct {
+	rates.Counts
+	Out int64 `json:"out" show:"Out"`
+	// FailurePercent is how many of a hundred attempts have failed; 1 at the least where one has.
+	FailurePercent int64 `json:"failure_percent" show:"% failed"`
+}
+
+func rateOf(c rates.Counts) Rate {
+	return Rate{Counts: c, Out: c.Out(), FailurePercent: c.FailurePercent()}
+}
+
+func (r Rate) String() string {
+	if r.Counts == (rates.Counts{}) {
+		return ""
+	}
+	text := fmt.Sprintf("%d in, %d out", r.In, r.Out)
+	if r.Attempts() > 0 {
+		text += fmt.Sprintf(", %d %% failed", r.FailurePercent)
+	}
+	return text
+}
+
+func (r Rate) words() string {
+	text := fmt.Sprintf("about %d in, %d processed, %d ended otherwise, %d dead-lettered, %d attempts failed and follow again", r.In, r.Processed, r.Other, r.Dead, r.Failed)
+	if r.Attempts() > 0 {
+		text += fmt.Sprintf("; %d %% of the attempts failed", r.FailurePercent)
+	}
+	return text
+}
+
+// Series are the counts of a queue by the hour or the day, the oldest first, and their sum.
+type Series struct {
+	Queue   string         `json:"queue" show:"Queue" link:"queues"`
+	Total   Rate           `json:"total" show:"*"`
+	Buckets []rates.Bucket `json:"buckets"`
+}
+
+// Rates are the counts of queues, on one page.
+type Rates struct {
+	console.List[Series]
+	Unit  string `json:"unit"`
+	About bool   `json:"about"`
+}
+
+// Notes says of one queue what became of deliveries in each hour or day, the newest first.
+func (r Rates) Notes() (notes []string) {
+	layout := map[string]string{"hour": "2006-01-02 15:04", "day": "2006-01-02"}[r.Unit]
+	if len(r.Items) != 1 {
+		return nil
+	}
+	for _, series := range r.Items {
+		for _, b := range slices.Backward(series.Buckets) {
+			if b.Counts != (rates.Counts{}) {
+				notes = append(notes, b.At.UTC().Format(layout)+": "+rateOf(b.Counts).words())
+			}
+		}
+	}
+	return notes
+}
+
+// RatesOf asks for the last hours of a queue, or of all, or for days.
+type RatesOf struct {
+	OfQueue
+	Hours *int `json:"-" query:"hours" validate:"omitempty,min=1,max=192" help:"how many hours, 24 unless days are given"`
+	Days  *int `json:"-" query:"days" validate:"omitempty,min=1,max=90" help:"so many days instead"`
+}
+
+const standardHours = 24
+
+func (a Reads) rates(ctx context.Context, _ audit.Author, in RatesOf) (Rates, error) {
+	one, err := a.Filtered(in.Queue)
+	switch {
+	case err != nil:
+		return Rates{}, err
+	case in.Days != nil && in.Hours != nil:
+		return Rates{}, console.Refuse(console.Malformed, "days_invalid", "Give hours or days, not both.")
+	}
+	unit, of, n, now := "hour", rates.Hour, standardHours, a.Now()
+	if in.Hours != nil {
+		n = *in.Hours
+	}
+	if in.Days != nil {
+		unit, of, n = "day", rates.Day, *in.Days
+	}
+	found, err := rates.Series(ctx, a.Store, of, n, now)
+	var items []Series
+	for _, q := range a.Catalog.Queues {
+		if in.Queue != "" && q.ID != one.ID {
+			continue
+		}
+		series := Series{Queue: q.ID, Buckets: found[q.ID]}
+		if series.Buckets == nil {
+			series.Buckets = rates.Empty(of, n, now)
+		}
+		var sum rates.Counts
+		for _, b := range series.Buckets {
+			sum = sum.Plus(b.Counts)
+		}
+		series.Total = rateOf(sum)
+		items = append(items, series)
+	}
+	return Rates{List: console.ListOf(items, store.Cursor{}), Unit: unit, About: true}, err
+}
+
+// TargetState is a target that a queue posts to or calls.
+type TargetState struct {
+	rates.Target
+	// Internal: it is one of ours. Concurrency, RatePerSecond and Breaker are its limits in each
+	// instance; 0 is none.
+	Internal         bool            `json:"internal"`
+	Concurrency      int             `json:"concurrency"`
+	RatePerSecond    float64         `json:"rate_per_second"`
+	BreakerFailures  int             `json:"breaker_failures"`
+	BreakerRestsSecs console.Seconds `json:"breaker_rests_seconds"`
+}
+
+// targets are those that a queue posts to or calls, as they stand, by their names.
+func (a Reads) targets(q catalog.Queue, now rates.Now) []TargetState {
+	all, known := []TargetState{}, map[string]bool{}
+	for _, h := range q.Handlers {
+		for _, name := range h.Targets() {
+			if known[name] {
+				continue
+			}
+			known[name] = true
+			declared := a.Catalog.Targets[name]
+			state, answered := now.Targets[name]
+			if !answered {
+				state = rates.Target{Name: name, Answers: map[string]int64{}, Last: []rates.Answer{}, Open: []rates.OpenBreaker{}}
+			}
+			all = append(all, TargetState{
+				Target: state, Internal: declared.Internal, Concurrency: declared.Concurrency, RatePerSecond: declared.RatePerSecond,
+				BreakerFailures: declared.Breaker.Failures, BreakerRestsSecs: console.SecondsOf(declared.Breaker.Rest),
+			})
+		}
+	}
+	slices.SortFunc(all, func(a, b TargetState) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+func (a Reads) breakers(q catalog.Queue, now rates.Now) (open []rates.OpenBreaker) {
+	for _, t := range a.targets(q, now) {
+		open = append(open, t.Open...)
+	}
+	return open
+}
+
+func (t TargetState) String() string {
+	breaker := "no breaker is open"
+	if len(t.Open) > 0 {
+		first := t.Open[0]
+		breaker = fmt.Sprintf("breaker %s in %d of %d instances, the first since %s", strings.ReplaceAll(first.State, "_", "-"), len(t.Open), max(t.Instances, len(t.Open)), moment(first.Since))
+	}
+	var classes []string
+	for _, class := range slices.Sorted(maps.Keys(t.Answers)) {
+		classes = append(classes, fmt.Sprint(class, " ", t.Answers[class]))
+	}
+	text := t.Name + ": " + breaker + "; answers since the beginning of the hour before: " + cmp.Or(strings.Join(classes, ", "), "none")
+	for _, last := range t.Last[:min(1, len(t.Last))] {
+		text += fmt.Sprintf("; the last: %s in %d ms at %s", strings.TrimPrefix(fmt.Sprint(last.Status, " ", last.Code), "0 "), last.Milliseconds, moment(last.At))
+	}
+	return text
+}
+
+// BlockedKey is an ordering key of which messages are kept.
+type BlockedKey struct {
+	OrderingKey string `json:"ordering_key" show:"Key"`
+	// Spot says where they wait, since when and until when, and which dead letters they wait for.
+	events.Spot
+	Messages Count `json:"messages" show:"Messages"`
+}
+
+// The bounds of what is shown of one queue.
+const (
+	keysShown     = 10
+	outcomesShown = 20
+)
+
+// QueueDetail is one queue with all that explains how it stands.
+type QueueDetail struct {
+	Queue
+
+	Declares []string            `json:"declares"`
+	Reasons  []deadletter.Reason `json:"reasons" show:"Open dead letters by reason"`
+	// Keys are the ordering keys of which messages are kept, those with most messages first.
+	Keys     []BlockedKey  `json:"keys" show:"Keys of which messages are kept"`
+	KeysMore bool          `json:"keys_more"`
+	Targets  []TargetState `json:"targets" show:"Targets"`
+	Outcomes []events.Line `json:"outcomes" show:"Newest events"`
+}
+
+// Notes says what the columns do not have room for, and what the catalog declares.
+func (q QueueDetail) Notes() (notes []string) {
+	if q.KeysMore {
+		notes = append(notes, "There are more keys.")
+	}
+	if q.Backlog != nil && q.Backlog.Max > 0 {
+		notes = append(notes, fmt.Sprintf("The broker holds %d of at most %d messages.", q.Backlog.Messages, q.Backlog.Max))
+	}
+	return append(append(notes, "Last hour: "+q.LastHour.words()+"."), q.Declares...)
+}
+
+func (a Reads) queue(ctx context.Context, _ audit.Author, in pause.Of) (QueueDetail, error) {
+	q, err := a.Named(in.ID)
+	if err != nil {
+		return QueueDetail{}, err
+	}
+	one := a
+	alone := *a.Catalog
+	alone.Queues, one.Catalog = []catalog.Queue{q}, &alone
+	detail := QueueDetail{Declares: q.Words()}
+	group, asking := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		all, now, err := one.queuesAndNow(asking)
+		if err == nil {
+			detail.Queue, detail.Targets = all.Items[0], a.targets(q, now)
+		}
+		return err
+	})
+	group.Go(func() (err error) {
+		detail.Keys, detail.KeysMore, err = a.blocked(asking, q)
+		return err
+	})
+	group.Go(into(asking, &detail.Reasons, func(ctx context.Context) ([]deadletter.Reason, error) {
+		if q.DeadLetter.Drop {
+			return nil, nil
+		}
+		return (&deadletter.Operator{Store: a.Store, Now: a.Now}).Reasons(ctx, deadletter.Filter{Queue: q.ID})
+	}))
+	group.Go(func() (err error) {
+		detail.Outcomes, _, err = a.Events(asking, dedupe.Listing{Equal: map[string]any{"queue": q.ID}, Limit: outcomesShown})
+		return err
+	})
+	err = group.Wait()
+	detail.Reasons = append([]deadletter.Reason{}, detail.Reasons...)
+	return detail, err
+}
+
+// blocked returns the first keys of which messages are kept, and whether there are more.
+func (a Reads) blocked(ctx context.Context, q catalog.Queue) (keys []BlockedKey, more bool, err error) {
+	lanes, more, err := lane.Keys(ctx, a.Store, q.ID, keysShown)
+	keys = make([]BlockedKey, len(lanes))
+	if err != nil {
+		return keys, more, err
+	}
+	err = store.AtOnce(ctx, len(lanes), func(ctx context.Context, i int) error {
+		kept, waiting, err := lane.First(ctx, a.Store, lanes[i], keptCounted+1)
+		keys[i] = BlockedKey{OrderingKey: kept.Message.OrderingKey, Messages: Count{Count: min(waiting, keptCounted), More: waiting > keptCounted}}
+		if err != nil || waiting == 0 { // all that was kept is with the broker again
+			keys[i].Spot = events.Spot{Place: events.PlaceBroker, Queue: q.ID}
+			return err
+		}
+		keys[i].Spot, err = a.DelayOf(ctx, kept)
+		keys[i].Behind, keys[i].Spot.OrderingKey = kept.Source.EventID, "" // the first is behind nobody
+		return err
+	})
+	slices.SortStableFunc(keys, func(a, b BlockedKey) int { return cmp.Compare(b.Messages.Count, a.Messages.Count) })
+	return keys, more, err
+}
+
+const keptCounted = 1000

@@ -1,0 +1,229 @@
+package queues
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"billhook/internal/console"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/backlog"
+	"billhook/internal/platform/store"
+)
+
+// Waiting counts what waits, by the place where it does. A number of the broker that is not known is
+// nil, and null in JSON: 0 is nothing.
+type Waiting struct {
+	// Unacknowledged counts the messages in the broker: those that nobody has been given yet, those
+	// whose attempt is under way or waits for a slot, and those that wait there for another one.
+	// OldestUnackedSeconds is how long the oldest of them has waited.
+	Unacknowledged       *int64           `json:"unacknowledged"`
+	OldestUnackedSeconds *console.Seconds `json:"oldest_unacked_seconds"`
+	// Delayed counts the messages that are kept until a time, or behind another of their key.
+	Delayed Count `json:"delayed"`
+	// Outbox counts the messages that are committed and not yet published.
+	Outbox Count `json:"outbox"`
+	// InReplay counts the dead letters whose replay has not ended.
+	InReplay Count `json:"in_replay"`
+	// ForApproval counts the operations that wait for a second person.
+	ForApproval Count `json:"for_approval"`
+}
+
+func (w Waiting) String() string {
+	var parts []string
+	switch {
+	case w.Unacknowledged == nil:
+		parts = append(parts, "broker not counted")
+	case *w.Unacknowledged > 0:
+		parts = append(parts, fmt.Sprint(*w.Unacknowledged)+" in the broker"+forLong(w.OldestUnackedSeconds))
+	}
+	return strings.Join(append(parts, w.kept()...), ", ")
+}
+
+// Total is how many wait, as far as that is known.
+func (w Waiting) Total() int64 {
+	return w.inBroker() + w.Delayed.Count + w.Outbox.Count + w.InReplay.Count + w.ForApproval.Count
+}
+
+func (w Waiting) inBroker() int64 {
+	if w.Unacknowledged == nil {
+		return 0
+	}
+	return *w.Unacknowledged
+}
+
+func forLong(age *console.Seconds) string {
+	if age == nil || *age == 0 {
+		return ""
+	}
+	return " for " + age.String()
+}
+
+func (w Waiting) kept() (parts []string) {
+	for _, one := range []struct {
+		Count
+		where string
+	}{{w.Delayed, "delayed"}, {w.Outbox, "in the outbox"}, {w.InReplay, "in replay"}, {w.ForApproval, "for approval"}} {
+		if one.Count.Count > 0 {
+			parts = append(parts, one.String()+" "+one.where)
+		}
+	}
+	return parts
+}
+
+type place struct {
+	collection string
+	equal      map[string]any
+	of         func(*Waiting) *Count
+}
+
+var places = []place{
+	{lane.Delayed.Entries(), map[string]any{}, func(w *Waiting) *Count { return &w.Delayed }},
+	{lane.Outbox.Entries(), map[string]any{}, func(w *Waiting) *Count { return &w.Outbox }},
+	{deadletter.Collection, map[string]any{"state": string(deadletter.Replayed)}, func(w *Waiting) *Count { return &w.InReplay }},
+	{audit.Collection, map[string]any{"progress": string(deadletter.Waiting)}, func(w *Waiting) *Count { return &w.ForApproval }},
+}
+
+// counts asks the places what they hold of a queue, or of all where the id is empty.
+func (a Reads) counts(ctx context.Context, queue string, all Waiting) (w Waiting, err error) {
+	err = store.AtOnce(ctx, len(places), func(ctx context.Context, i int) (err error) {
+		p := places[i]
+		equal := maps.Clone(p.equal)
+		if queue != "" {
+			equal["queue"] = queue
+		}
+		if p.of(&all).Count > 0 {
+			*p.of(&w), err = a.CountOf(ctx, p.collection, equal)
+		}
+		return err
+	})
+	return w, err
+}
+
+// anything leaves out no place.
+var anything = Waiting{Delayed: Count{Count: 1}, Outbox: Count{Count: 1}, InReplay: Count{Count: 1}, ForApproval: Count{Count: 1}}
+
+func (w *Waiting) add(held backlog.Held, now time.Time) {
+	total := held.Messages
+	if w.Unacknowledged != nil {
+		total += *w.Unacknowledged
+	}
+	w.Unacknowledged = &total
+	if held.Oldest.IsZero() {
+		return
+	}
+	age := console.SecondsOf(now.Sub(held.Oldest))
+	if w.OldestUnackedSeconds == nil || age > *w.OldestUnackedSeconds {
+		w.OldestUnackedSeconds = &age
+	}
+}
+
+// InBroker is what a queue has in the broker.
+type InBroker struct {
+	Queue    string `json:"queue"`
+	Messages int64  `json:"messages"`
+	// OldestSeconds is how long the oldest of them has waited; 0: it is not known.
+	OldestSeconds console.Seconds `json:"oldest_seconds"`
+}
+
+// Elsewhere is what waits and may have no record: it stands in no line of the job log.
+type Elsewhere struct {
+	Waiting
+	// InBroker has the queues of which messages are in the broker; Unknown those that run and were not counted.
+	InBroker []InBroker `json:"in_broker"`
+	Unknown  []string   `json:"unknown"`
+}
+
+// Notes says what waits where, a line for each place.
+func (e Elsewhere) Notes() (notes []string) {
+	for _, in := range e.InBroker {
+		notes = append(notes, fmt.Sprint(in.Messages)+" in the broker, of "+in.Queue+forLong(&in.OldestSeconds))
+	}
+	notes = append(notes, e.kept()...)
+	if len(e.Unknown) > 0 {
+		notes = append(notes, "not counted in the broker: "+strings.Join(e.Unknown, ", "))
+	}
+	if notes == nil {
+		return []string{"Nothing waits in the broker, delayed, in the outbox, in a replay or for approval."}
+	}
+	return notes
+}
+
+func (a Reads) waits(ctx context.Context, _ audit.Author, in OfQueue) (Elsewhere, error) {
+	asked, err := a.Filtered(in.Queue)
+	if err != nil {
+		return Elsewhere{}, err
+	}
+	kept, err := a.counts(ctx, asked.ID, anything)
+	if err != nil {
+		return Elsewhere{}, err
+	}
+	held, _, err := a.InBroker(ctx)
+	if err != nil {
+		return Elsewhere{}, err
+	}
+	e := Elsewhere{Waiting: kept, InBroker: []InBroker{}, Unknown: []string{}}
+	for _, q := range a.Catalog.Queues {
+		one, known := held[q.ID]
+		switch {
+		case asked.ID != "" && q.ID != asked.ID:
+		case known:
+			e.add(one, a.Now())
+			if one.Messages > 0 {
+				in := InBroker{Queue: q.ID, Messages: one.Messages}
+				if !one.Oldest.IsZero() {
+					in.OldestSeconds = console.SecondsOf(a.Now().Sub(one.Oldest))
+				}
+				e.InBroker = append(e.InBroker, in)
+			}
+		case q.Enabled:
+			e.Unknown = append(e.Unknown, q.ID)
+		}
+	}
+	return e, nil
+}
+
+// Lane is an ordering key of a topic with messages that wait to be published.
+type Lane struct {
+	ID    string    `json:"id" show:"Lane"`
+	DueAt time.Time `json:"due_at,omitzero" show:"Published next"`
+	// OldestAt is since when its oldest message waits, WaitsSeconds for how long.
+	OldestAt     time.Time       `json:"oldest_at,omitzero" show:"Since"`
+	WaitsSeconds console.Seconds `json:"waits_seconds" show:"Waits"`
+}
+
+// Lanes is a list of lanes, the longest waiting first, without a next page. More: a higher limit shows more.
+type Lanes struct {
+	console.List[Lane]
+	More bool `json:"more"`
+}
+
+// Notes says that there is more.
+func (l Lanes) Notes() []string {
+	if l.More {
+		return []string{"More wait than are shown."}
+	}
+	return nil
+}
+
+// ListLanes asks for the lanes that wait longest.
+type ListLanes struct {
+	Limit int `json:"-" query:"limit" default:"50" validate:"min=1,max=999" help:"the most lanes"`
+}
+
+// ahead is how far another instance's clock may be before this one's.
+const ahead = time.Minute
+
+func (a Reads) oldestLanes(ctx context.Context, limit int) ([]Lane, error) {
+	now := a.Now().UTC()
+	longest, err := lane.Longest(ctx, a.Store, lane.Outbox, now.Add(ahead), limit)
+	found := make([]Lane, len(longest))
+	for i, l := range longest {
+		found[i] = Lane{ID: l.ID(), DueAt: l.DueAt, OldestAt: l.OldestAt, WaitsSeconds: console.SecondsOf(now.Sub(l.OldestAt))}
+	}
+	return found, err
+}

@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator"
@@ -32,7 +34,13 @@ const (
 	publishTime = 30 * time.Millisecond
 )
 
-func readTime() time.Duration { return 5*time.Millisecond + rand.N(5*time.Millisecond) }
+// distant makes a call after one half of the time, and returns after the other.
+func distant(ctx context.Context, long time.Duration, call func() error) error {
+	e2e.Wait(ctx, long/2)
+	err := call()
+	e2e.Wait(ctx, long/2)
+	return err
+}
 
 // site is a Billhook as it is deployed: the real binaries, of the webhook service once, and of the worker twice.
 type site struct {
@@ -90,9 +98,17 @@ func (s *site) simulate(r *run) {
 	file, err := standin.OpenTemporaryStore(filepath.Join(r.TempDir(), "store.db"))
 	r.must(err)
 	r.Cleanup(func() { r.must(file.Close()) })
-	database, err := standin.NewDatabase(r.ctx, &standin.Distant{
-		Store: file, CommitTime: func() time.Duration { return commitTime }, ReadTime: readTime, After: time.After,
-	})
+	database, err := standin.NewDatabase(r.ctx, file,
+		grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, commit grpc.UnaryHandler) (answer any, err error) {
+			err = distant(ctx, commitTime, func() error {
+				answer, err = commit(ctx, request)
+				return err
+			})
+			return answer, err
+		}),
+		grpc.StreamInterceptor(func(server any, to grpc.ServerStream, _ *grpc.StreamServerInfo, read grpc.StreamHandler) error {
+			return distant(to.Context(), 5*time.Millisecond+rand.N(5*time.Millisecond), func() error { return read(server, to) })
+		}))
 	r.must(err)
 	r.Cleanup(database.Close)
 	enabled := slices.DeleteFunc(slices.Clone(s.catalog.Queues), func(q catalog.Queue) bool { return !q.Enabled })

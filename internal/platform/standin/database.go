@@ -30,12 +30,12 @@ type Database struct {
 }
 
 // NewDatabase starts a database in front of a store.
-func NewDatabase(ctx context.Context, from store.Store) (*Database, error) {
+func NewDatabase(ctx context.Context, from store.Store, options ...grpc.ServerOption) (*Database, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("standin: database: %w", err)
 	}
-	d := &Database{store: from, server: grpc.NewServer(), addr: listener.Addr().String()}
+	d := &Database{store: from, server: grpc.NewServer(options...), addr: listener.Addr().String()}
 	firestorepb.RegisterFirestoreServer(d.server, d)
 	go func() { _ = d.server.Serve(listener) }() // ends with Close
 	return d, nil

@@ -99,7 +99,7 @@ type Simulator struct {
 	timers  map[int]func() // stop functions of the timers that run
 	nextTmr int
 	changed chan struct{} // closed at the next change; nil where nothing waits for it
-	// log has what changes; nil: nothing is kept. logFailed is why it does no more.
+	// log is the file of what changes; nil: there is none. logFailed is why it is written no more.
 	log       *os.File
 	logFailed error
 }
@@ -230,7 +230,7 @@ func (s *Simulator) publish(ctx context.Context, topic string, messages []contra
 		ids[i] = s.take(topic, m) //nolint:contextcheck // an accepted message is delivered also if its publisher's ctx ends
 	}
 	if s.logFailed != nil {
-		return nil, fmt.Errorf("standin: keep: %w", s.logFailed)
+		return nil, fmt.Errorf("standin: write: %w", s.logFailed)
 	}
 	return ids, nil
 }

@@ -3,7 +3,6 @@ package firestore_test
 import (
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -63,28 +62,17 @@ func TestFirestoreConformsWhereAnswersAreLost(t *testing.T) {
 
 func TestTheStandInForTheDatabaseConforms(t *testing.T) {
 	t.Parallel()
-	short := func() time.Duration { return 2 * time.Microsecond }
-	for name, far := range map[string]func(store.Store) store.Store{
-		"near": func(s store.Store) store.Store { return s },
-		"far away": func(s store.Store) store.Store {
-			return &standin.Distant{Store: s, CommitTime: short, ReadTime: short, After: time.After}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			storetest.Run(t, func(t *testing.T) store.Store { return onStandIn(t, far) })
-			storetest.RunQueries(t, func(t *testing.T) store.Store { return onStandIn(t, far) })
-		})
-	}
+	storetest.Run(t, func(t *testing.T) store.Store { return onStandIn(t) })
+	storetest.RunQueries(t, func(t *testing.T) store.Store { return onStandIn(t) })
 }
 
-// onStandIn connects to the stand-in for the database, which is as far away as the function says.
-func onStandIn(t *testing.T, far func(store.Store) store.Store) *firestore.Store {
+// onStandIn connects to the stand-in for the database.
+func onStandIn(t *testing.T) *firestore.Store {
 	t.Helper()
 	file, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, file.Close()) })
-	database, err := standin.NewDatabase(t.Context(), far(file))
+	database, err := standin.NewDatabase(t.Context(), file)
 	require.NoError(t, err)
 	t.Cleanup(database.Close)
 	s, err := firestore.NewEmulated(t.Context(), database.Addr(), "p", "")

@@ -36,7 +36,7 @@ func waiting() standin.SimulatorConfig {
 // TestWhatWaitsOutlivesTheProcessHoweverItEnds leaves a simulator whose messages wait, and delivers them by the next one.
 func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 	t.Parallel()
-	for _, end := range []string{"it is closed", "it is killed", "it is killed before its log is emptied"} {
+	for _, end := range []string{"it is closed", "it is killed"} {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "broker.json")
@@ -58,7 +58,6 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 				require.ErrorContains(t, s.Save(path), "not closed")
 				require.NoError(t, s.Close())
 				require.NoError(t, s.Save(path))
-				require.NoFileExists(t, path+".log")
 				info, err := os.Stat(path)
 				require.NoError(t, err)
 				require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
@@ -74,16 +73,11 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 			}
 			first.advance(10 * time.Second)
 			leave(first)
-			log, err := os.ReadFile(path + ".log")
-			if end != "it is closed" {
+			if end == "it is killed" {
+				text, err := os.ReadFile(path)
 				require.NoError(t, err)
-				cut := string(log) + `{"subscription":"orders-push","got":{"ID":"9`
-				require.NoError(t, os.WriteFile(path+".log", []byte(cut), 0o600), "the kill cuts a line off")
-			}
-			if end == "it is killed before its log is emptied" {
-				_, loaded = open(http.StatusInternalServerError)
-				require.Equal(t, standin.Loaded{Waiting: 13}, loaded)
-				require.NoError(t, os.WriteFile(path+".log", log, 0o600))
+				cut := string(text) + `{"subscription":"orders-push","got":{"ID":"9`
+				require.NoError(t, os.WriteFile(path, []byte(cut), 0o600), "the kill cuts a line off")
 			}
 			attempts := map[string]int{}
 			for _, push := range first.worker.pushes() {
@@ -126,17 +120,13 @@ func TestAFileThatCannotBeReadIsAnErrorAndOfWhatIsGoneIsTold(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "broker.json")
 	s := newBench(t, always(http.StatusNoContent), plain())
-	held := `{"hold":{"held":[{"ID":"1"}]}}`
-	require.NoError(t, os.WriteFile(path, []byte(held), 0o600))
+	require.NoError(t, os.WriteFile(path, []byte(`{"subscription":"hold","got":{"ID":"1"}}`+"\n"), 0o600))
 	loaded, err := s.Load(path)
 	require.NoError(t, err)
 	require.Equal(t, standin.Loaded{Gone: 1}, loaded, "what a subscription held that is no more")
-	for _, name := range []string{path, path + ".log"} {
-		require.NoError(t, os.WriteFile(path, []byte(held), 0o600))
-		require.NoError(t, os.WriteFile(name, []byte("{\n"), 0o600))
-		_, err = s.Load(path)
-		require.Error(t, err, name)
-	}
+	require.NoError(t, os.WriteFile(path, []byte("{\n"), 0o600))
+	_, err = s.Load(path)
+	require.Error(t, err)
 }
 
 // A push that is under way when its queue is paused ends as ever: refused, it waits with the others.

@@ -1,0 +1,203 @@
+package standin
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/pipeline/pause"
+)
+
+// Loaded says what a file held.
+type Loaded struct {
+	// Waiting counts messages that wait for delivery. Gone counts messages of subscriptions
+	// that no longer exist.
+	Waiting, Gone int
+}
+
+// logged is one line of the file: a message that a subscription got, the id of one that it has done with, or
+// whether it is paused from then on.
+type logged struct {
+	Subscription string    `json:"subscription"`
+	Got          *delivery `json:"got,omitempty"`
+	Done         string    `json:"done,omitempty"`
+	Paused       *bool     `json:"paused,omitempty"`
+}
+
+// Load loads what an earlier simulator has left at the path, if it has. From then on every change is
+// written there before a publish is confirmed, so that what waits outlives a killed process. Call it before
+// Publish and PushTo. How often a push has failed is written at Save alone.
+func (s *Simulator) Load(path string) (Loaded, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	messages, err := s.load(path)
+	if err != nil {
+		return Loaded{}, fmt.Errorf("standin: load: %w", err)
+	}
+	var loaded Loaded
+	for _, entry := range messages {
+		sub := s.subs[entry.Subscription]
+		if sub == nil {
+			loaded.Gone++
+			continue
+		}
+		// The next ids stay above a loaded one, also where the clock was set back.
+		if id, err := strconv.ParseInt(entry.Got.ID, 10, 64); err == nil {
+			s.nextID = max(s.nextID, id)
+		}
+		if sub.Path == "" {
+			sub.held = append(sub.held, entry.Got.Message)
+			continue
+		}
+		s.enqueue(sub, entry.Got)
+		loaded.Waiting++
+	}
+	if err := s.rewrite(path); err != nil {
+		return Loaded{}, fmt.Errorf("standin: load: %w", err)
+	}
+	if s.log, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600); err != nil { //nolint:gosec // the path is the caller's
+		return Loaded{}, fmt.Errorf("standin: load: %w", err)
+	}
+	return loaded, nil
+}
+
+// load reads the file, pauses what was paused, and returns the messages that were not done with. A last line that
+// was cut off is left out: its publish was not confirmed.
+func (s *Simulator) load(path string) (messages []logged, err error) {
+	data, err := os.ReadFile(path) //nolint:gosec // the path is the caller's
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	type copied struct{ subscription, id string }
+	done := map[copied]bool{}
+	for line := range bytes.Lines(data) {
+		if !bytes.HasSuffix(line, []byte{'\n'}) {
+			break
+		}
+		var entry logged
+		if err := json.Unmarshal(line, &entry); err != nil {
+			return nil, err
+		}
+		switch sub := s.subs[entry.Subscription]; {
+		case entry.Got != nil:
+			messages = append(messages, entry)
+		case entry.Paused == nil:
+			done[copied{entry.Subscription, entry.Done}] = true
+		case sub != nil:
+			sub.paused = *entry.Paused
+		}
+	}
+	return slices.DeleteFunc(messages, func(m logged) bool { return done[copied{m.Subscription, m.Got.ID}] }), nil
+}
+
+// note adds a line to the file, where there is one.
+func (s *Simulator) note(entry logged) {
+	if s.log == nil || s.logFailed != nil {
+		return
+	}
+	line, err := json.Marshal(entry)
+	if err == nil {
+		_, err = s.log.Write(append(line, '\n'))
+	}
+	s.logFailed = err
+}
+
+// Save leaves in the file the closed simulator's undelivered and held messages, and how often each has failed. A
+// message that was being pushed at Close is among them.
+func (s *Simulator) Save(path string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		return errors.New("standin: save: the simulator is not closed")
+	}
+	err := s.rewrite(path)
+	if s.log != nil {
+		err = errors.Join(err, s.log.Close())
+		s.log = nil
+	}
+	if err != nil {
+		return fmt.Errorf("standin: save: %w", err)
+	}
+	return nil
+}
+
+// rewrite replaces the file with what every subscription has.
+func (s *Simulator) rewrite(path string) error {
+	var text bytes.Buffer
+	lines := json.NewEncoder(&text)
+	for id, sub := range s.subs {
+		all := slices.Collect(maps.Keys(sub.waiting))
+		for _, m := range sub.held {
+			all = append(all, &delivery{Message: m})
+		}
+		// Ids rise, so they give the order of publishing.
+		slices.SortFunc(all, func(a, b *delivery) int { return cmp.Or(len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID)) })
+		if sub.paused {
+			if err := lines.Encode(logged{Subscription: id, Paused: &sub.paused}); err != nil {
+				return err
+			}
+		}
+		for _, d := range all {
+			if err := lines.Encode(logged{Subscription: id, Got: d}); err != nil {
+				return err
+			}
+		}
+	}
+	if err := os.WriteFile(path+".new", text.Bytes(), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+var (
+	_ pause.Viewer = (*Simulator)(nil)
+	_ pause.Switch = (*Simulator)(nil)
+)
+
+// Standing implements pause.Viewer. A subscription of the simulator is never undone or unmarked.
+func (s *Simulator) Standing(_ context.Context, q catalog.Queue) (pause.Standing, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub := s.subs[q.PushSubscription()]
+	switch {
+	case sub == nil:
+		return pause.Missing, nil
+	case sub.paused:
+		return pause.Paused, nil
+	default:
+		return pause.Pushing, nil
+	}
+}
+
+// Pause implements pause.Switch. A push that is under way ends as ever.
+func (s *Simulator) Pause(_ context.Context, q catalog.Queue, _ time.Time) error {
+	return s.setPaused(q, true)
+}
+
+// Resume implements pause.Switch.
+func (s *Simulator) Resume(_ context.Context, q catalog.Queue) error { return s.setPaused(q, false) }
+
+func (s *Simulator) setPaused(q catalog.Queue, paused bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sub := s.subs[q.PushSubscription()]
+	if sub == nil {
+		return fmt.Errorf("standin: no subscription %s", q.PushSubscription())
+	}
+	sub.paused = paused
+	s.note(logged{Subscription: sub.ID, Paused: &paused})
+	s.dispatch(sub)
+	if s.logFailed != nil {
+		return fmt.Errorf("standin: write: %w", s.logFailed)
+	}
+	return nil
+}

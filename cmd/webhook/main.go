@@ -162,7 +162,7 @@ func run(ctx context.Context, getenv func(string) string, stdout io.Writer) erro
 
 	accounts := webhook.Accounts{Emails: cfg.ProducerAccounts, Audience: cfg.ProducerAudience}
 	if len(cfg.ProducerAccounts) > 0 {
-		if accounts.Tokens, err = auth.NewAccounts(auth.AccountsConfig{}); err != nil {
+		if accounts.Tokens, err = auth.NewAccounts(auth.Config{}); err != nil {
 			return err
 		}
 	}

@@ -191,7 +191,7 @@ func (c config) links() events.Links {
 func (c config) access() (access.Access, error) {
 	access := access.Access{Tokens: c.OpsToken.List(), OpenOnLoopback: c.emulated()}
 	if len(c.OpsAllow) > 0 {
-		identity, err := auth.NewIdentity(auth.IdentityConfig{Audience: c.OpsAudience, Allow: c.OpsAllow})
+		identity, err := auth.NewIdentity(auth.Config{Audience: c.OpsAudience, Allow: c.OpsAllow})
 		if err != nil {
 			return access, fmt.Errorf("OPS_AUDIENCE, OPS_ALLOW: %w", err)
 		}

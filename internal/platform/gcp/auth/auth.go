@@ -57,20 +57,23 @@ const (
 // Identify wrap serve.ErrNoToken, serve.ErrNotAllowed or serve.ErrKeysUnavailable.
 var ErrInvalid = errors.New("auth: invalid token")
 
-// Config says which tokens are accepted.
+// Config says which tokens are accepted, and where the keys are. A Verifier needs Mode, Audience and ServiceAccount, an
+// Identity Audience and Allow, and Accounts nothing.
 type Config struct {
-	// Mode is oidc, iam or none.
+	// Mode is oidc, iam or none, which needs no audience and no account.
 	Mode string
-	// Audience is the expected audience. It is required in every mode but none.
+	// Audience is the expected audience. For an ID token it is what the client has asked for. For a proxy's assertion it
+	// is the path of the resource behind the proxy, such as /projects/<number>/locations/<region>/services/<service>.
 	Audience string
-	// ServiceAccount is the e-mail address of the push account. It is required in every mode
-	// but none.
+	// ServiceAccount is the e-mail address of the push account.
 	ServiceAccount string
-	// KeysURL is the URL of the JSON Web Key Set; empty: Google's. Plain http is accepted for
-	// loopback alone: the server of this URL decides which tokens are genuine.
-	KeysURL string
 	// EmulatorHost reports whether an emulator host is set. The mode none requires it.
 	EmulatorHost bool
+	// Allow lists the e-mail addresses of the accepted people, in any case.
+	Allow []string
+	// KeysURL and ProxyKeysURL are the URLs of the JSON Web Key Sets of tokens and of the proxy's assertions; empty:
+	// Google's. Plain http is accepted for loopback alone: the server of this URL decides which tokens are genuine.
+	KeysURL, ProxyKeysURL string
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 	// Client fetches the keys; nil: one with the default transport.
@@ -86,30 +89,25 @@ type Verifier struct {
 
 // New returns a Verifier, or all mistakes of the configuration.
 func New(config Config) (*Verifier, error) {
-	config.KeysURL = cmp.Or(config.KeysURL, googleKeysURL)
-	if err := config.check(); err != nil {
+	tokens, err := config.tokens()
+	switch config.Mode {
+	case ModeNone:
+		err = refuse(!config.EmulatorHost, "mode none is for emulators, and no emulator host is set")
+	case ModeOIDC, ModeIAM:
+		err = errors.Join(err, checkAudience(config.Audience),
+			refuse(strings.TrimSpace(config.ServiceAccount) == "", "the push service account is empty"))
+	default:
+		err = refuse(true, "mode must be oidc, iam or none")
+	}
+	if err != nil {
 		return nil, err
 	}
-	keys := &keySet{url: config.KeysURL, client: config.Client, now: config.Now}
-	return &Verifier{
-		mode: config.Mode, serviceAccount: config.ServiceAccount,
-		issuer: newIssuer(jwt.SigningMethodRS256, config.Audience, keys, issuerURL, issuerHost),
-	}, nil
+	return &Verifier{mode: config.Mode, serviceAccount: config.ServiceAccount, issuer: tokens}, nil
 }
 
-func (c Config) check() error {
-	switch c.Mode {
-	case ModeNone:
-		return refuse(!c.EmulatorHost, "mode none is for emulators, and no emulator host is set")
-	case ModeOIDC, ModeIAM:
-	default:
-		return refuse(true, "mode must be oidc, iam or none")
-	}
-	return errors.Join(
-		checkAudience(c.Audience),
-		refuse(strings.TrimSpace(c.ServiceAccount) == "", "the push service account is empty"),
-		checkKeysURL(c.KeysURL),
-	)
+// tokens is the issuer of Google's ID tokens.
+func (c Config) tokens() (issuer, error) {
+	return c.issuer(jwt.SigningMethodRS256, cmp.Or(c.KeysURL, googleKeysURL), issuerURL, issuerHost)
 }
 
 func refuse(wrong bool, text string) error {

@@ -32,17 +32,17 @@ func TestAConfigurationThatSkipsACheckIsRefused(t *testing.T) {
 		_, err := auth.New(config)
 		return err
 	}
-	people := func(change func(*auth.IdentityConfig)) error {
-		config := auth.IdentityConfig{Audience: audience, Allow: []string{operator}}
+	people := func(change func(*auth.Config)) error {
+		config := auth.Config{Audience: audience, Allow: []string{operator}}
 		change(&config)
 		_, err := auth.NewIdentity(config)
 		return err
 	}
 	allowed := func(email string) error {
-		return people(func(c *auth.IdentityConfig) { c.Allow = append(c.Allow, email) })
+		return people(func(c *auth.Config) { c.Allow = append(c.Allow, email) })
 	}
 	require.NoError(t, push(func(*auth.Config) {}))
-	require.NoError(t, people(func(*auth.IdentityConfig) {}))
+	require.NoError(t, people(func(*auth.Config) {}))
 	for name, err := range map[string]error{
 		"no mode":                            push(func(c *auth.Config) { c.Mode = "" }),
 		"a mode that does not exist":         push(func(c *auth.Config) { c.Mode = "OIDC" }),
@@ -54,10 +54,10 @@ func TestAConfigurationThatSkipsACheckIsRefused(t *testing.T) {
 		"keys over plain http":               push(func(c *auth.Config) { c.KeysURL = "http://keys.example.test/" }),
 		"keys from nowhere":                  push(func(c *auth.Config) { c.KeysURL = "keys.json" }),
 		"none where no emulator host is set": push(func(c *auth.Config) { c.Mode = auth.ModeNone }),
-		"people of no audience":              people(func(c *auth.IdentityConfig) { c.Audience = " " }),
-		"nobody":                             people(func(c *auth.IdentityConfig) { c.Allow = nil }),
-		"people's keys over plain http":      people(func(c *auth.IdentityConfig) { c.KeysURL = "http://keys.example.test/" }),
-		"the proxy's keys over plain http":   people(func(c *auth.IdentityConfig) { c.ProxyKeysURL = "http://keys.example.test/" }),
+		"people of no audience":              people(func(c *auth.Config) { c.Audience = " " }),
+		"nobody":                             people(func(c *auth.Config) { c.Allow = nil }),
+		"people's keys over plain http":      people(func(c *auth.Config) { c.KeysURL = "http://keys.example.test/" }),
+		"the proxy's keys over plain http":   people(func(c *auth.Config) { c.ProxyKeysURL = "http://keys.example.test/" }),
 		"an empty address":                   allowed(""),
 		"a domain":                           allowed("example.test"),
 		"a pattern":                          allowed("*@example.test"),

@@ -24,23 +24,6 @@ const (
 	proxyLife    = 10*time.Minute + 2*leeway
 )
 
-// IdentityConfig says which people are accepted.
-type IdentityConfig struct {
-	// Audience is the expected audience. For an ID token it is what the client has asked for.
-	// For a proxy's assertion it is the path of the resource behind the proxy, such as
-	// /projects/<number>/locations/<region>/services/<service>. Required.
-	Audience string
-	// Allow lists the e-mail addresses of the accepted people, in any case. Required.
-	Allow []string
-	// KeysURL and ProxyKeysURL are the URLs of the JSON Web Key Sets of ID tokens and of the
-	// proxy's assertions; empty: Google's.
-	KeysURL, ProxyKeysURL string
-	// Now is the clock; nil: time.Now.
-	Now func() time.Time
-	// Client fetches the keys; nil: one with the default transport.
-	Client *http.Client
-}
-
 // Identity identifies people by Google's ID tokens (RS256, in Authorization) and by
 // Identity-Aware Proxy's assertions (ES256, in a header of their own). It is safe for
 // concurrent use.
@@ -67,27 +50,21 @@ func fold(email string) (string, bool) {
 }
 
 // NewIdentity returns an Identity, or all mistakes of the configuration.
-func NewIdentity(config IdentityConfig) (*Identity, error) {
-	config.KeysURL, config.ProxyKeysURL = cmp.Or(config.KeysURL, googleKeysURL), cmp.Or(config.ProxyKeysURL, proxyKeysURL)
-	errs := []error{
-		checkAudience(config.Audience), refuse(len(config.Allow) == 0, "nobody is allowed"),
-		checkKeysURL(config.KeysURL), checkKeysURL(config.ProxyKeysURL),
-	}
-	allow := map[string]bool{}
+func NewIdentity(config Config) (*Identity, error) {
+	i := &Identity{allow: map[string]bool{}}
+	errs := []error{checkAudience(config.Audience), refuse(len(config.Allow) == 0, "nobody is allowed")}
 	for _, email := range config.Allow {
 		small, ok := fold(email)
 		errs = append(errs, refuse(!ok, "an allowed e-mail address is malformed"))
-		allow[small] = true
+		i.allow[small] = true
 	}
-	if err := errors.Join(errs...); err != nil {
+	var tokens, proxy error
+	i.token, tokens = config.tokens()
+	i.proxy, proxy = config.issuer(jwt.SigningMethodES256, cmp.Or(config.ProxyKeysURL, proxyKeysURL), proxyIssuer)
+	if err := errors.Join(append(errs, tokens, proxy)...); err != nil {
 		return nil, err
 	}
-	keysAt := func(url string) *keySet { return &keySet{url: url, client: config.Client, now: config.Now} }
-	return &Identity{
-		allow: allow,
-		token: newIssuer(jwt.SigningMethodRS256, config.Audience, keysAt(config.KeysURL), issuerURL, issuerHost),
-		proxy: newIssuer(jwt.SigningMethodES256, config.Audience, keysAt(config.ProxyKeysURL), proxyIssuer),
-	}, nil
+	return i, nil
 }
 
 func checkVerified(content claims) error {
@@ -150,28 +127,14 @@ func (i *Identity) identify(ctx context.Context, by issuer, check func(claims) e
 	return email, nil
 }
 
-// AccountsConfig says how tokens of accounts are checked.
-type AccountsConfig struct {
-	// KeysURL is the URL of the JSON Web Key Set; empty: Google's.
-	KeysURL string
-	// Now is the clock; nil: time.Now.
-	Now func() time.Time
-	// Client fetches the keys; nil: one with the default transport.
-	Client *http.Client
-}
-
 // Accounts identifies accounts by Google's ID tokens (RS256, in Authorization), each for the address
 // that it calls. It is safe for concurrent use. Whom it identifies may do nothing yet.
 type Accounts struct{ token issuer }
 
 // NewAccounts returns Accounts, or the mistake in the configuration.
-func NewAccounts(config AccountsConfig) (*Accounts, error) {
-	config.KeysURL = cmp.Or(config.KeysURL, googleKeysURL)
-	if err := checkKeysURL(config.KeysURL); err != nil {
-		return nil, err
-	}
-	keys := &keySet{url: config.KeysURL, client: config.Client, now: config.Now}
-	return &Accounts{newIssuer(jwt.SigningMethodRS256, "", keys, issuerURL, issuerHost)}, nil
+func NewAccounts(config Config) (*Accounts, error) {
+	tokens, err := config.tokens()
+	return &Accounts{tokens}, err
 }
 
 // Account returns the e-mail address of the account whose token an Authorization header has, for the

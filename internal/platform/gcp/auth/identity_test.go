@@ -94,7 +94,7 @@ func TestAnAccountIsIdentifiedForTheAddressThatItsTokenIsFor(t *testing.T) {
 	t.Parallel()
 	const queue = "https://hooks.example/queues/a/messages"
 	keys := serveKeys(t, publishOld)
-	accounts, err := auth.NewAccounts(auth.AccountsConfig{KeysURL: keys.URL, Client: keys.Client(), Now: (&clock{}).Now})
+	accounts, err := auth.NewAccounts(auth.Config{KeysURL: keys.URL, Client: keys.Client(), Now: (&clock{}).Now})
 	require.NoError(t, err)
 	token := func(with jwt.MapClaims) string {
 		return "Bearer " + signed(changed(personClaims(jwt.MapClaims{"aud": queue}), with))
@@ -114,10 +114,10 @@ func TestAnAccountIsIdentifiedForTheAddressThatItsTokenIsFor(t *testing.T) {
 		require.Equal(t, [2]string{test.email, test.invalid}, [2]string{email, invalid}, name)
 	}
 	away := serveKeys(t, down)
-	accounts, err = auth.NewAccounts(auth.AccountsConfig{KeysURL: away.URL, Client: away.Client(), Now: (&clock{}).Now})
+	accounts, err = auth.NewAccounts(auth.Config{KeysURL: away.URL, Client: away.Client(), Now: (&clock{}).Now})
 	require.NoError(t, err)
 	_, _, err = accounts.Account(t.Context(), queue, token(nil))
 	require.ErrorIs(t, err, serve.ErrKeysUnavailable)
-	_, err = auth.NewAccounts(auth.AccountsConfig{KeysURL: "http://keys.example"})
+	_, err = auth.NewAccounts(auth.Config{KeysURL: "http://keys.example"})
 	require.Error(t, err)
 }

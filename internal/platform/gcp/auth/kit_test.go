@@ -200,7 +200,7 @@ func newVerifier(tb testing.TB, mode string, keys *httptest.Server) *auth.Verifi
 // newIdentity also lets in the push account, so that one table tries both readers of tokens.
 func newIdentity(tb testing.TB, tokens, proxy *httptest.Server) *auth.Identity {
 	tb.Helper()
-	identity, err := auth.NewIdentity(auth.IdentityConfig{
+	identity, err := auth.NewIdentity(auth.Config{
 		Audience: audience, Allow: []string{operator, "Grace.Hopper@Example.test", account},
 		KeysURL: tokens.URL, ProxyKeysURL: proxy.URL, Client: tokens.Client(), Now: (&clock{}).Now,
 	})

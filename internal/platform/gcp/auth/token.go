@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -92,16 +93,13 @@ type issuer struct {
 	keys      *keySet
 }
 
-// newIssuer completes keys: the clock and the client have defaults, and method has the algorithm.
-func newIssuer(method jwt.SigningMethod, audience string, keys *keySet, names ...string) issuer {
+// issuer is one that signs by a method, with the keys at a URL.
+func (c Config) issuer(method jwt.SigningMethod, keysURL string, names ...string) (issuer, error) {
+	keys := &keySet{url: keysURL, alg: method.Alg(), now: c.Now, client: cmp.Or(c.Client, &http.Client{})}
 	if keys.now == nil {
 		keys.now = time.Now
 	}
-	if keys.client == nil {
-		keys.client = &http.Client{}
-	}
-	keys.alg = method.Alg()
-	return issuer{names: names, method: method, keys: keys}.expecting(audience)
+	return issuer{names: names, method: method, keys: keys}.expecting(c.Audience), checkKeysURL(keysURL)
 }
 
 // expecting is the issuer with another audience, and the same keys.

@@ -158,10 +158,19 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// Stop sends SIGTERM, waits for the end, and returns the exit code.
+// stopWithin is longer than any service drains. A process that still runs then hangs.
+const stopWithin = time.Minute
+
+// Stop sends SIGTERM, waits for the end, and returns the exit code. A process that has not ended in a minute prints its
+// goroutines to stderr and ends with code 2.
 func (p *Process) Stop() int {
 	_ = p.command.Process.Signal(syscall.SIGTERM)
-	<-p.ended
+	select {
+	case <-p.ended:
+	case <-time.After(stopWithin):
+		_ = p.command.Process.Signal(syscall.SIGQUIT)
+		<-p.ended
+	}
 	return p.command.ProcessState.ExitCode()
 }
 

@@ -74,7 +74,7 @@ func unleash(r *run, p *plan, arms []*arm, killsEvery time.Duration) []verdict {
 		r.must(err)
 		return c.idle() && len(unsealed.Documents) == 0
 	})
-	o.Close() // what comes late to the gateway counts too
+	r.wait("what comes late to the gateway", o.Close) // it counts too
 
 	pushes := 0
 	for _, n := range c.pushes {
@@ -103,7 +103,7 @@ type havoc struct {
 
 func (h *havoc) drive(r *run, ws *workers, c *client, p *plan, killsEvery time.Duration) {
 	var rages sync.WaitGroup
-	defer rages.Wait()
+	defer r.wait("the faults to end", rages.Wait)
 	raging, endFaults := context.WithCancel(r.ctx)
 	defer endFaults()
 	rages.Go(func() { ws.rage(raging, r, killsEvery) })

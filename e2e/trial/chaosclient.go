@@ -36,9 +36,10 @@ type client struct {
 	late sync.WaitGroup
 
 	mu sync.Mutex
-	// begun counts the messages that workers have published anew, and open those of them that are
-	// not acknowledged.
-	begun, open int
+	// begun counts the messages that workers have published anew. open are the deliveries that are not acknowledged, by
+	// arm and id.
+	begun int
+	open  map[at]int
 	// last is closed at the end of the newest delivery of an ordering key.
 	last map[at]chan struct{}
 	// pushes are counted by arm. unanswered had no answer by the deadline, refused one that does not acknowledge.
@@ -49,12 +50,19 @@ type client struct {
 func newClient(to *workers) *client {
 	return &client{
 		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: senders}}, workers: to,
-		slots: make(chan struct{}, senders), started: time.Now(), pushes: map[string]int{}, last: map[at]chan struct{}{},
+		slots: make(chan struct{}, senders), started: time.Now(), pushes: map[string]int{}, open: map[at]int{}, last: map[at]chan struct{}{},
 	}
 }
 
 func (c *client) run(r *run, p *plan) {
 	var all sync.WaitGroup
+	c.mu.Lock()
+	for _, walk := range append(p.byKey, p.single) {
+		for _, d := range walk {
+			c.opened(d)
+		}
+	}
+	c.mu.Unlock()
 	for _, d := range p.single {
 		all.Go(func() { c.deliver(r.ctx, d) })
 	}
@@ -70,11 +78,23 @@ func (c *client) run(r *run, p *plan) {
 			}
 		})
 	}
-	all.Wait()
-	c.late.Wait()
+	r.wait("deliveries to be acknowledged", all.Wait)
+	r.wait("requests after their deadline", c.late.Wait)
 	if r.ctx.Err() != nil {
-		r.Fatalf("not everything was acknowledged: %w", r.ctx.Err())
+		r.Fatalf("not acknowledged: %s: %w", c.waiting(), r.ctx.Err())
 	}
+}
+
+// waiting says which deliveries are not acknowledged: how many of each arm, and one of them.
+func (c *client) waiting() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	left, of := counts{}, map[string]string{}
+	for d, n := range c.open {
+		left.add(d.arm, n)
+		of[d.arm] = d.id
+	}
+	return fmt.Sprintf("%s, such as %v", left, of)
 }
 
 // turn waits for what was published before under an ordering key, as a broker does. It takes its place at once, and
@@ -95,11 +115,11 @@ func (c *client) turn(key at) (wait, end func()) {
 func (c *client) again(ctx context.Context, to *arm, m contract.Message) {
 	c.mu.Lock()
 	c.begun++
-	c.open++
 	d := push{
-		event: &event{arm: to, key: m.OrderingKey}, due: time.Since(c.started), messageID: fmt.Sprintf("again-%06d", c.begun), republished: &m,
+		event: &event{arm: to, id: m.Attributes[contract.AttrEventID], key: m.OrderingKey}, due: time.Since(c.started), messageID: fmt.Sprintf("again-%06d", c.begun), republished: &m,
 		counted: c.begun%2 == 0, seed: uint64(c.begun),
 	}
+	c.opened(d)
 	c.mu.Unlock()
 	wait, end := func() {}, func() {}
 	if to.ordered {
@@ -109,22 +129,31 @@ func (c *client) again(ctx context.Context, to *arm, m contract.Message) {
 		wait()
 		c.deliver(ctx, d)
 		end()
-		c.mu.Lock()
-		c.open--
-		c.mu.Unlock()
 	}()
 }
 
 func (c *client) idle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.open == 0 && len(c.slots) == 0
+	return len(c.open) == 0 && len(c.slots) == 0
 }
+
+// opened counts a delivery that is to be acknowledged. The lock is held.
+func (c *client) opened(d push) { c.open[at{d.arm.name, d.id}]++ }
 
 func (c *client) deliver(ctx context.Context, d push) {
 	random := rand.New(rand.NewPCG(d.seed, 3))
 	pause := d.due - time.Since(c.started)
-	for n := 1; e2e.Wait(ctx, pause) && !c.attempt(ctx, random, d, n); n++ {
+	for n := 1; e2e.Wait(ctx, pause); n++ {
+		if c.attempt(ctx, random, d, n) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			of := at{d.arm.name, d.id}
+			if c.open[of]--; c.open[of] == 0 {
+				delete(c.open, of)
+			}
+			return
+		}
 		pause = 40*time.Millisecond + time.Duration(random.Float64()*float64(300*time.Millisecond))
 	}
 }

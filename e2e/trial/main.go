@@ -15,6 +15,8 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"runtime/pprof"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -82,19 +84,50 @@ type run struct {
 	mu       sync.Mutex
 	failures []error
 	cleanups []func()
+	// waits are for what the run waits just now, without the end of ctx.
+	waits []string
 }
 
+// grace is how long a run may take to close what it has started, once its time is over.
+const grace = 2 * time.Minute
+
+// end runs it. A run that hangs beyond its time is given up: the error says what it waits for, and stderr shows where.
 func (r *run) end(start func(*run)) error {
 	r.ctx, r.stop = context.WithCancel(r.ctx)
 	defer r.stop()
-	ended := make(chan struct{})
+	ended, late := make(chan struct{}), make(chan struct{})
 	go func() { // FailNow ends it
 		defer close(ended)
 		defer r.clean()
 		start(r)
 	}()
-	<-ended
+	defer context.AfterFunc(r.ctx, func() { time.AfterFunc(grace, func() { close(late) }) })()
+	select {
+	case <-ended:
+	case <-late:
+		r.mu.Lock()
+		waits := strings.Join(r.waits, ", ")
+		r.mu.Unlock()
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1)
+		r.Errorf("it hangs: %s after its end it waits for %s", grace, waits)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return errors.Join(r.failures...)
+}
+
+// wait does what may outlast ctx, and says so where the run is given up.
+func (r *run) wait(what string, done func()) {
+	r.mu.Lock()
+	r.waits = append(r.waits, what)
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		at := slices.Index(r.waits, what)
+		r.waits = slices.Delete(r.waits, at, at+1)
+	}()
+	done()
 }
 
 // part is a part of the run, at whose end what it has started is closed. Where it fails, the run goes on, and fails in
@@ -113,7 +146,7 @@ func (r *run) clean() {
 	last := r.cleanups[len(r.cleanups)-1]
 	r.cleanups = r.cleanups[:len(r.cleanups)-1]
 	defer r.clean()
-	last()
+	r.wait("what is closed at the end", last)
 }
 
 func (r *run) printf(format string, values ...any) {

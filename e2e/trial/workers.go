@@ -49,13 +49,13 @@ func (ws *workers) start(r *run, w *workerProcess) {
 	w.process.Store(process)
 }
 
-// one is a worker that runs, each in its turn.
+// one is a worker that runs, each in its turn. While one of them starts, the other does: they are killed one at a time.
 func (ws *workers) one() *e2e.Process {
-	for {
-		if process := ws.both[ws.next.Add(1)%2].process.Load(); process != nil {
-			return process
-		}
+	process := ws.both[ws.next.Add(1)%2].process.Load()
+	for process == nil {
+		process = ws.both[ws.next.Add(1)%2].process.Load()
 	}
+	return process
 }
 
 // about is so long, or up to a third shorter or longer.
@@ -66,7 +66,7 @@ func about(random *rand.Rand, long time.Duration) time.Duration {
 // kill ends a worker with SIGKILL, each in its turn, and starts it again at once.
 func (ws *workers) kill(r *run) {
 	w := &ws.both[ws.kills%2]
-	w.process.Swap(nil).Kill() // no new push goes to it
+	r.wait("a worker to be killed", w.process.Swap(nil).Kill) // no new push goes to it
 	ws.kills++
 	ws.start(r, w)
 }
@@ -136,9 +136,11 @@ func (ws *workers) settle(r *run, documents store.Store, done func() bool) (lane
 	}
 	http.DefaultClient.CloseIdleConnections()
 	for i := range ws.both {
-		if code := ws.both[i].process.Load().Stop(); code != 0 {
-			r.Fatalf("worker %d has ended with code %d", i+1, code)
-		}
+		r.wait("a worker to stop", func() {
+			if code := ws.both[i].process.Load().Stop(); code != 0 {
+				r.Fatalf("worker %d has ended with code %d", i+1, code)
+			}
+		})
 	}
 	return lanes
 }

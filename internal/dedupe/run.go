@@ -10,7 +10,7 @@ import (
 // Once makes runs whose effect happens once: that of a Tx handler is committed with the record,
 // that of a leased one under a fenced lease.
 type Once struct {
-	Store store.GetCommitter
+	Store store.Store
 	Now   func() time.Time
 	// NewToken returns a random name for one attempt.
 	NewToken func() string

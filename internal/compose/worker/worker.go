@@ -31,6 +31,7 @@ import (
 	"billhook/internal/console/mount"
 	"billhook/internal/console/pages"
 	"billhook/internal/console/system"
+	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/alarm"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/delivery"
@@ -55,7 +56,7 @@ type Config struct {
 	Pool  string
 	Store store.Store
 	// Publisher takes dead letters, what the outbox holds, and what a sweep puts back.
-	Publisher deadletter.Publisher
+	Publisher lane.Publisher
 	// Targets are the services that this worker's queues post to.
 	Targets       delivery.Targets
 	Authenticator push.Authenticator
@@ -227,9 +228,9 @@ func New(config Config) (*Worker, error) {
 	}
 	alarms, timer := config.alarm(upkeep.ReleaseDelayed)
 	service := push.New(push.Config{
-		Queues: served, Catalog: config.Catalog, Handlers: registry, Store: watched, DeadLetters: config.Publisher, Outbox: relay,
-		Alarm: alarms, Timer: after, Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Now: config.Now,
-		Instance: config.Instance, Rates: counted, NewToken: uuid.NewString, Dice: rand.Float64,
+		Once:   dedupe.Once{Store: watched, Now: config.Now, NewToken: uuid.NewString, Instance: config.Instance},
+		Queues: served, Catalog: config.Catalog, Handlers: registry, Outbox: relay, Alarm: alarms, Timer: after, Dice: rand.Float64,
+		Authenticator: config.Authenticator, Log: config.Log, Metrics: config.Metrics, Rates: counted,
 	})
 	operator := &deadletter.Operator{
 		Store: listed, Queue: config.Catalog.Queue, Now: config.Now, NewID: uuid.NewString, Wait: wait,

@@ -22,6 +22,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/pii"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
@@ -61,12 +62,6 @@ type Message struct {
 	DeadLetteredAt     time.Time
 }
 
-// Publisher puts a message on a topic. It returns without an error only after the
-// broker has confirmed; after an error the message may or may not be there.
-type Publisher interface {
-	Publish(ctx context.Context, topic string, m contract.Message) (messageID string, err error)
-}
-
 // brokerPrefix begins the attributes that Pub/Sub adds to what its own dead-letter
 // policy forwards; brokerAttempts is the one that counts.
 const (
@@ -77,7 +72,7 @@ const (
 // Publish puts the dead letter on its queue's topic for them and returns once that is confirmed. The copy has
 // no ordering key: one dead letter must not wait for another. Attributes that do not fit, or that Pub/Sub would
 // refuse, are left out, its own and the contract's last, and the detail says how many.
-func Publish(ctx context.Context, to Publisher, queue catalog.Queue, dead Message) error {
+func Publish(ctx context.Context, to lane.Publisher, queue catalog.Queue, dead Message) error {
 	from := dead.Message.Attributes
 	attributes := map[string]string{
 		AttrReason: dead.Reason, AttrStatus: strconv.Itoa(dead.Status),

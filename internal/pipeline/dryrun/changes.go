@@ -14,9 +14,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/store"
+	"billhook/internal/retry"
 )
 
 // Change is what a write would make of a document.
@@ -55,14 +58,78 @@ var ops = map[store.Op]string{
 	store.OpCreate: "create", store.OpSet: "set", store.OpUpdate: "update", store.OpIncrement: "increment", store.OpDelete: "delete",
 }
 
-// ErrRefused: a commit's precondition does not hold: a document is there that must not be, or is
-// not at its version.
-var ErrRefused = errors.New("dryrun: the commit would be refused")
+// Commits is the reason of a handler that would commit by itself, against its contract.
+const Commits = "handler_commits"
 
-// Show reads what the writes of an effect would meet, and adds to the trial what they would
-// change. The keys of lanes are left out. The error is ErrRefused, wraps store.ErrInvalid, or is
-// the store's.
-func (t *Trial) Show(ctx context.Context, from store.Getter, writes []store.Write) error {
+type readOnly struct{ store.Store }
+
+// ReadOnly returns the store, for a worker that is to try messages: it reads, and refuses every commit.
+func ReadOnly(s store.Store) store.Store { return readOnly{s} }
+
+func (readOnly) Commit(context.Context, []store.Write) ([]store.Version, error) {
+	return nil, retry.Permanent(Commits, nil)
+}
+
+// Effects is the store of a trial's records: it takes no writes, and shows in the trial what they would change.
+type Effects struct {
+	store.Store
+	trial *Trial
+	// Failed is why nothing is known of the effect.
+	Failed error
+}
+
+// On returns the store in which the trial's effect is committed.
+func (t *Trial) On(s store.Store) *Effects { return &Effects{Store: s, trial: t} }
+
+// Get reads a document. No event waits for its next attempt.
+func (e *Effects) Get(ctx context.Context, key store.Key) (store.Document, error) {
+	doc, err := e.Store.Get(ctx, key)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		e.Failed = cmp.Or(e.Failed, err)
+	}
+	if key.Collection == dedupe.Collection && err == nil {
+		doc.Fields = maps.Clone(doc.Fields)
+		delete(doc.Fields, "next_retry_at")
+	}
+	return doc, err
+}
+
+// Commit shows what the commit would change, but for what is recorded of the event. The error is store.ErrStale where a
+// precondition does not hold, wraps store.ErrInvalid, or is the store's.
+func (e *Effects) Commit(ctx context.Context, writes []store.Write) ([]store.Version, error) {
+	err := e.trial.show(ctx, e.Store, slices.DeleteFunc(slices.Clone(writes), func(w store.Write) bool {
+		return w.Key.Collection == dedupe.Collection || w.Key.Collection == deadletter.Collection
+	}))
+	if err != nil && !errors.Is(err, store.ErrStale) && !errors.Is(err, store.ErrInvalid) {
+		e.Failed = cmp.Or(e.Failed, err)
+	}
+	return make([]store.Version, len(writes)), err
+}
+
+// Asking returns the handler as the trial calls it: a leased one is asked for its plan alone.
+func (t *Trial) Asking(h handler.Handler) handler.Handler {
+	return handler.Handler{Tx: func(ctx context.Context, event handler.Event) (handler.Effect, error) {
+		t.Tries = event.Try + 1
+		switch {
+		case h.Leased == nil:
+			return h.Tx(ctx, event)
+		case h.Leased.Plan == nil:
+			return handler.Effect{}, retry.Permanent("handler_without_plan", nil)
+		}
+		plan, err := h.Leased.Plan(ctx, event)
+		if t.Calls = []Call{}; len(plan.Calls) == 0 {
+			return plan.Effect, err
+		}
+		for _, c := range plan.Calls {
+			t.Calls = append(t.Calls, Call{Target: c.Target, Method: c.Method, Path: c.Path, ID: c.ID, Body: textOf(c.Body)})
+		}
+		return handler.Effect{Writes: plan.Writes}, err
+	}}
+}
+
+// show reads what the writes of an effect would meet, and adds to the trial what they would change. The keys of lanes
+// are left out.
+func (t *Trial) show(ctx context.Context, from store.Getter, writes []store.Write) error {
 	t.Writes, t.Emits = []Change{}, []Emission{}
 	// The event's record is one of the commit's writes, too.
 	if len(writes) >= store.MaxWrites {
@@ -80,7 +147,7 @@ func (t *Trial) Show(ctx context.Context, from store.Getter, writes []store.Writ
 		case err != nil && !missing:
 			return fmt.Errorf("dryrun: read: %w", err)
 		case w.Op == store.OpCreate && !missing, w.Version != 0 && (missing || doc.Version != w.Version):
-			return ErrRefused
+			return store.ErrStale
 		}
 		switch collection := w.Key.Collection; {
 		case collection == lane.Outbox.Lanes(), collection == lane.Delayed.Lanes():
@@ -160,13 +227,6 @@ func textOf(body []byte) jsontext.Value {
 	}
 	text, _ := jsontext.AppendQuote(nil, body) // what is no UTF-8 becomes so
 	return text
-}
-
-// Ask adds the requests that would be made.
-func (t *Trial) Ask(calls []handler.Call) {
-	for _, c := range calls {
-		t.Calls = append(t.Calls, Call{Target: c.Target, Method: c.Method, Path: c.Path, ID: c.ID, Body: textOf(c.Body)})
-	}
 }
 
 // Changed are the names of the fields that a change makes, changes or removes, sorted.

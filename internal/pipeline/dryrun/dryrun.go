@@ -1,10 +1,6 @@
 // Package dryrun tells what a worker would do of a message, without doing it: what it would write,
-// emit and call, or why it would not. It owns what is told of a trial, a store that takes no
-// writes, the check of a commit's conditions by reading, and where messages are kept that can be
-// tried.
-//
-// It refuses to decide what a message means: a Worker does, which is built like any other, on a
-// store that takes no writes.
+// emit and call, or why it would not. It owns what is told of a trial, a store that takes no writes,
+// and where messages are kept that can be tried. It refuses to decide what a message means: a Worker does.
 package dryrun
 
 import (
@@ -17,7 +13,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
 
@@ -25,7 +20,7 @@ import (
 type Worker interface {
 	// Queue finds a queue of the worker's catalog by id or alias.
 	Queue(name string) (catalog.Queue, bool)
-	// Try says what the worker would do of a message, were it delivered now and were it its turn.
+	// Try says what the worker would do of a message, were it delivered now and first of its key.
 	// The error says that this is not known now, or is ErrNoQueue.
 	Try(ctx context.Context, m Message) (Trial, error)
 }
@@ -137,18 +132,3 @@ func (t Trial) Would() string {
 
 // Notes say it too.
 func (t Trial) Notes() []string { return []string{"It would be " + t.Would() + "."} }
-
-// Commits is the reason of a handler that would commit by itself, against its contract.
-const Commits = "handler_commits"
-
-// readOnly is a store that takes no writes.
-type readOnly struct{ store.Store }
-
-// ReadOnly returns the store, for a worker that is to try messages: it reads, and refuses every
-// commit.
-func ReadOnly(s store.Store) store.Store { return readOnly{s} }
-
-// Commit refuses.
-func (readOnly) Commit(context.Context, []store.Write) ([]store.Version, error) {
-	return nil, retry.Permanent(Commits, nil)
-}

@@ -16,7 +16,9 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -92,41 +94,40 @@ func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {
 		}
 		return trier{}, nil
 	}}
-	brought := message("brought", "processed")
+	brought := dryrun.TriedMessage{Base64: []byte("processed"), Attributes: map[string]string{"event_id": "brought"}}
 	for name, test := range map[string]struct {
-		asked    dryrun.Asked
+		asked    dryrun.Try
 		from     dryrun.Kind
 		outcome  retry.Outcome
 		recorded bool
 	}{
-		"a dead letter comes before what waits": {dryrun.Asked{EventID: "dead", Queue: "q:orders"}, dryrun.DeadLetter, "processed", false},
-		"a message that waits":                  {dryrun.Asked{EventID: "delayed"}, dryrun.Delayed, "retry", true},
-		"one that a worker has in hand":         {dryrun.Asked{EventID: "claimed"}, dryrun.Claimed, "calls", true},
-		"that of the tenant who is named":       {dryrun.Asked{EventID: "of-two", Tenant: "another"}, dryrun.Delayed, "retry", false},
-		"one that somebody brings":              {dryrun.Asked{Message: &brought, Queue: "orders"}, "", "processed", false},
+		"a dead letter comes before what waits": {dryrun.Try{EventID: "dead", Queue: "q:orders"}, dryrun.DeadLetter, "processed", false},
+		"a message that waits":                  {dryrun.Try{EventID: "delayed"}, dryrun.Delayed, "retry", true},
+		"one that a worker has in hand":         {dryrun.Try{EventID: "claimed"}, dryrun.Claimed, "calls", true},
+		"that of the tenant who is named":       {dryrun.Try{EventID: "of-two", Tenant: "another"}, dryrun.Delayed, "retry", false},
+		"one that somebody brings":              {dryrun.Try{Message: &brought, Queue: "orders"}, "", "processed", false},
 	} {
-		got, err := d.Try(t.Context(), test.asked)
+		got, err := d.Try(t.Context(), audit.Author{}, test.asked)
 		require.NoError(t, err, name)
 		require.Equal(t, test.from, got.From.Kind, name)
 		require.Equal(t, test.outcome, got.Outcome, name)
 		require.Equal(t, test.recorded, got.Recorded != nil, name)
 	}
-	for want, refused := range map[error][]dryrun.Asked{
+	for want, refused := range map[error][]dryrun.Try{
 		dryrun.ErrSeveral: {{EventID: "of-two"}},
 		dryrun.ErrNoQueue: {{EventID: "delayed", Queue: "nobody"}},
-		dryrun.ErrCatalog: {{EventID: "delayed", Files: map[string]string{"products.yaml": ""}}},
+		dryrun.ErrCatalog: {{EventID: "delayed", Catalog: map[string]string{"products.yaml": ""}}},
 		dryrun.ErrNotKept: {
 			{EventID: "nothing"}, {EventID: "emits-out"}, {EventID: "delayed", Tenant: "another"}, {EventID: "too-large"},
-			{DeadLetter: &deadletter.Item{Queue: "orders"}}, {DeadLetter: &deadletter.Item{Queue: "nobody", Data: []byte("{}")}},
 		},
 	} {
 		for _, asked := range refused {
-			_, err := d.Try(t.Context(), asked)
+			_, err := d.Try(t.Context(), audit.Author{}, asked)
 			require.ErrorIs(t, err, want, asked)
 		}
 	}
 	s.FailReads(1)
-	_, err := d.Try(t.Context(), dryrun.Asked{EventID: "delayed"})
+	_, err := d.Try(t.Context(), audit.Author{}, dryrun.Try{EventID: "delayed"})
 	require.ErrorIs(t, err, storetest.ErrFault)
 }
 
@@ -146,21 +147,22 @@ func TestAWriteIsShownAsWhatItChanges(t *testing.T) {
 		fails   error
 	}{
 		"a create":                        {store.Create(absent, map[string]any{"balance": int64(1)}), "balance", nil},
-		"a create of what is there":       {store.Create(key, nil), "", dryrun.ErrRefused},
+		"a create of what is there":       {store.Create(key, nil), "", store.ErrStale},
 		"an update":                       {store.Replace(key, versions[0], map[string]any{"balance": int64(5), "secret": "another", "at": now, "new": "x"}), "new old", nil},
-		"an update of what has changed":   {store.Replace(key, versions[0]+1, nil), "", dryrun.ErrRefused},
-		"an update of nothing":            {store.Replace(absent, 1, nil), "", dryrun.ErrRefused},
+		"an update of what has changed":   {store.Replace(key, versions[0]+1, nil), "", store.ErrStale},
+		"an update of nothing":            {store.Replace(absent, 1, nil), "", store.ErrStale},
 		"an increment":                    {store.Increment(key, map[string]int64{"balance": -2}, map[string]any{"by": "x"}), "balance by", nil},
 		"an increment of nothing":         {store.Increment(absent, map[string]int64{"balance": 2}, nil), "balance", nil},
 		"an increment beyond all numbers": {store.Increment(key, map[string]int64{"balance": math.MaxInt64}, nil), "", store.ErrInvalid},
 		"a set":                           {store.Set(key, map[string]any{"balance": int64(5)}), "at old secret", nil},
 		"a delete":                        {store.Delete(key, versions[0]), "at balance old secret", nil},
-		"a delete of another version":     {store.Delete(key, versions[0]+1), "", dryrun.ErrRefused},
+		"a delete of another version":     {store.Delete(key, versions[0]+1), "", store.ErrStale},
 		"a delete of nothing":             {store.Delete(absent, 0), "", nil},
 		"no write at all":                 {store.Write{Key: key}, "", store.ErrInvalid},
 	} {
 		var trial dryrun.Trial
-		require.ErrorIs(t, trial.Show(t.Context(), s, []store.Write{test.write}), test.fails, name)
+		_, err := trial.On(s).Commit(t.Context(), []store.Write{test.write, record("e1", dedupe.Completed, nil)})
+		require.ErrorIs(t, err, test.fails, name)
 		changed := ""
 		for _, c := range trial.Writes {
 			changed = strings.Join(c.Changed(), " ")
@@ -169,7 +171,36 @@ func TestAWriteIsShownAsWhatItChanges(t *testing.T) {
 		require.Equal(t, test.changed, changed, name)
 	}
 	var trial dryrun.Trial
-	require.ErrorIs(t, trial.Show(t.Context(), s, make([]store.Write, store.MaxWrites)), store.ErrInvalid, "the record needs its place")
+	_, err = trial.On(s).Commit(t.Context(), make([]store.Write, store.MaxWrites))
+	require.ErrorIs(t, err, store.ErrInvalid, "the record needs its place")
 	s.FailReads(1)
-	require.ErrorIs(t, trial.Show(t.Context(), s, []store.Write{store.Set(key, nil)}), storetest.ErrFault)
+	effects := trial.On(s)
+	_, err = effects.Commit(t.Context(), []store.Write{store.Set(key, nil)})
+	require.ErrorIs(t, err, storetest.ErrFault)
+	require.ErrorIs(t, effects.Failed, storetest.ErrFault)
+}
+
+func TestLeasedHandlerIsAskedForItsPlanAlone(t *testing.T) {
+	t.Parallel()
+	own := []store.Write{store.Set(store.Key{Collection: "c", ID: "1"}, nil)}
+	for want, plan := range map[string]handler.Plan{
+		"calls": {Writes: own, Calls: []handler.Call{{Target: "ledger", Method: "POST", Path: "/v1", ID: "k", Body: []byte("no JSON\xff")}}},
+		"done":  {Effect: handler.Effect{Result: "done", Writes: own}},
+	} {
+		var trial dryrun.Trial
+		h := trial.Asking(handler.Handler{Leased: &handler.Leased{Plan: func(context.Context, handler.Event) (handler.Plan, error) { return plan, nil }}})
+		effect, err := h.Tx(t.Context(), handler.Event{Try: 1})
+		require.NoError(t, err)
+		require.Equal(t, []any{2, own, plan.Effect.Result}, []any{trial.Tries, effect.Writes, effect.Result}, want)
+		require.Len(t, trial.Calls, len(plan.Calls))
+	}
+	var trial dryrun.Trial
+	_, err := trial.Asking(handler.Handler{Leased: &handler.Leased{}}).Tx(t.Context(), handler.Event{})
+	require.EqualError(t, err, "handler_without_plan")
+	h := trial.Asking(handler.Handler{Tx: func(context.Context, handler.Event) (handler.Effect, error) {
+		return handler.Effect{Result: "done"}, nil
+	}})
+	effect, err := h.Tx(t.Context(), handler.Event{})
+	require.NoError(t, err)
+	require.Equal(t, "done", effect.Result)
 }

@@ -12,7 +12,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/console"
-	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 )
@@ -104,21 +103,6 @@ type TriedMessage struct {
 // maxTried is the largest body of a request for a trial, in bytes: a message and the files of a catalog.
 const maxTried = 4 << 20
 
-func (d *Trials) answer(ctx context.Context, _ audit.Author, in Try) (Trial, error) {
-	asked := Asked{EventID: in.EventID, Queue: in.Queue, Tenant: in.Tenant, Files: in.Catalog}
-	switch m := in.Message; {
-	case (m == nil) == (in.EventID == ""), m != nil && (in.Queue == "" || in.Tenant != ""):
-		return Trial{}, console.Refuse(console.Malformed, "body_malformed", "Name an event_id, or a queue and a message for it.")
-	case m != nil:
-		data := []byte(m.Data)
-		if m.Base64 != nil {
-			data = m.Base64
-		}
-		asked.Message = &contract.Message{Data: data, Attributes: m.Attributes, OrderingKey: m.OrderingKey}
-	}
-	return d.Try(ctx, asked)
-}
-
 // previewTime is how long all trials of a preview may take.
 const previewTime = time.Second
 
@@ -128,7 +112,7 @@ func (d *Trials) Operations(o *deadletter.Operator, c *catalog.Catalog) []consol
 		console.New(console.Row{
 			Name: "events try", Path: "POST /v1/ops/events/try", Needs: console.Act, Once: true, Body: maxTried, Errors: failures,
 			Summary: "Show what the worker would write, emit and call, and do nothing",
-		}, d.answer),
+		}, d.Try),
 		console.New(console.Row{
 			Name: "dlq preview", Path: "GET /v1/ops/dead-letters/preview", Errors: deadletter.Failures,
 			Summary: "Show which dead letters an operation would touch, and what a worker would do of them now",
@@ -163,16 +147,11 @@ func (d *Trials) preview(ctx context.Context, o *deadletter.Operator, f deadlett
 	shown := Preview{Preview: counted, Filter: f, Items: []Previewed{}}
 	limited, cancel := context.WithTimeout(ctx, previewTime)
 	defer cancel()
+	worker, refused := d.Worker(nil)
 	for _, item := range counted.Sample {
 		one := Previewed{Item: item}
-		trial, err := d.Try(limited, Asked{Queue: item.Queue, DeadLetter: &item})
-		switch {
-		case err == nil:
-			one.Trial = &trial
-		case limited.Err() != nil:
-			one.Unknown = "It could not be tried in time."
-		default:
-			one.Unknown = unknown(err)
+		if one.Trial, err = d.replay(limited, worker, refused, item); err != nil {
+			one.Unknown = unknown(limited, err)
 		}
 		if len(counted.Sample) == 1 {
 			if one.Later, err = o.Later(ctx, item); err != nil {
@@ -184,8 +163,27 @@ func (d *Trials) preview(ctx context.Context, o *deadletter.Operator, f deadlett
 	return shown, nil
 }
 
+// replay tries the replay of a dead letter, unless the worker for it is refused.
+func (d *Trials) replay(ctx context.Context, worker Worker, refused error, item deadletter.Item) (*Trial, error) {
+	if refused != nil {
+		return nil, refused
+	}
+	m, err := replayOf(worker, item)
+	if err != nil {
+		return nil, err
+	}
+	t, err := d.try(ctx, worker, m)
+	if err != nil {
+		return nil, err
+	}
+	return &t, nil
+}
+
 // unknown says why a message could not be tried.
-func unknown(err error) string {
+func unknown(limited context.Context, err error) string {
+	if limited.Err() != nil {
+		return "It could not be tried in time."
+	}
 	for _, known := range failures {
 		if errors.Is(err, known.Of) {
 			return known.Detail

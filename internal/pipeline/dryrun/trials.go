@@ -7,11 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"billhook/catalog"
+	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
 
@@ -24,45 +25,34 @@ type Trials struct {
 	Worker func(files map[string]string) (Worker, error)
 }
 
-// Asked is what somebody wants to try.
-type Asked struct {
-	// EventID finds a message that is kept. Queue, an id or alias, and Tenant tell it from others
-	// with the same id; empty: any.
-	EventID, Queue, Tenant string
-	// Message is tried in its place, on Queue; or else DeadLetter is, as its replay would be.
-	Message    *contract.Message
-	DeadLetter *deadletter.Item
-	// Files replace those of the catalog.
-	Files map[string]string
-}
-
-// Try tries one message. The error is one of the package's, or says that nothing is known now.
-func (d *Trials) Try(ctx context.Context, asked Asked) (Trial, error) {
-	worker, err := d.Worker(asked.Files)
+// Try tries one message, which is kept, or which the request brings. The error is one of the package's, or says that
+// nothing is known now.
+func (d *Trials) Try(ctx context.Context, _ audit.Author, in Try) (Trial, error) {
+	brought := in.Message
+	if (brought == nil) == (in.EventID == "") || (brought != nil && (in.Queue == "" || in.Tenant != "")) {
+		return Trial{}, console.Refuse(console.Malformed, "body_malformed", "Name an event_id, or a queue and a message for it.")
+	}
+	worker, err := d.Worker(in.Catalog)
 	if err != nil {
 		return Trial{}, err
 	}
-	if asked.Queue != "" {
-		q, ok := worker.Queue(asked.Queue)
+	if in.Queue != "" {
+		q, ok := worker.Queue(in.Queue)
 		if !ok {
 			return Trial{}, ErrNoQueue
 		}
-		asked.Queue = q.ID
+		in.Queue = q.ID
 	}
-	m := Message{Queue: asked.Queue, ID: "trial", PublishedAt: d.Now()}
-	switch letter := asked.DeadLetter; {
-	case asked.Message != nil:
-		m.Message = *asked.Message
-	case letter != nil:
-		q, known := worker.Queue(letter.Queue)
-		if !known || len(letter.Data) == 0 {
-			return Trial{}, ErrNotKept
-		}
-		m = messageOfLetter(*letter, q)
-	default:
-		if m, err = d.find(ctx, worker, asked); err != nil {
+	if brought == nil {
+		found, err := d.find(ctx, worker, in)
+		if err != nil {
 			return Trial{}, err
 		}
+		return d.try(ctx, worker, found)
+	}
+	m := Message{Message: contract.Message{Data: brought.Data, Attributes: brought.Attributes, OrderingKey: brought.OrderingKey}, Queue: in.Queue, ID: "trial", PublishedAt: d.Now()}
+	if brought.Base64 != nil {
+		m.Data = brought.Base64
 	}
 	return d.try(ctx, worker, m)
 }
@@ -101,14 +91,14 @@ type candidate struct {
 
 // find finds the kept message of an event: its open dead letter, else what waits, else what a
 // worker has in hand, else a dead letter that is closed; of several, the newest.
-func (d *Trials) find(ctx context.Context, worker Worker, asked Asked) (Message, error) {
+func (d *Trials) find(ctx context.Context, worker Worker, asked Try) (Message, error) {
 	equal := map[string]any{"event_id": asked.EventID}
 	if asked.Queue != "" {
 		equal["queue"] = asked.Queue
 	}
 	var found []candidate
 	for collection, read := range map[string]func(Worker, store.Document) (candidate, bool, error){
-		deadletter.Collection: letterOf, lane.Delayed.Entries(): delayedOf, dedupe.Collection: claimedOf,
+		deadletter.Collection: deadLetterOf, lane.Delayed.Entries(): delayedOf, dedupe.Collection: claimedOf,
 	} {
 		page, err := d.Store.Query(ctx, store.Query{Collection: collection, Equal: equal, Limit: most})
 		if err != nil {
@@ -136,22 +126,29 @@ func (d *Trials) find(ctx context.Context, worker Worker, asked Asked) (Message,
 	return found[0].message, nil
 }
 
-func letterOf(worker Worker, doc store.Document) (candidate, bool, error) {
+func deadLetterOf(worker Worker, doc store.Document) (candidate, bool, error) {
 	item, err := deadletter.ItemOf(doc)
-	q, known := worker.Queue(item.Queue)
-	if err != nil || !known || item.Omitted > 0 || len(item.Data) == 0 {
+	if err != nil {
 		return candidate{}, false, err
 	}
-	c := candidate{message: messageOfLetter(item, q), tenant: cmp.Or(item.Tenant, dedupe.DefaultTenant), at: item.Kept}
+	m, err := replayOf(worker, item)
+	c := candidate{message: m, tenant: cmp.Or(item.Tenant, dedupe.DefaultTenant), at: item.Kept}
 	if item.State != deadletter.Open {
 		c.rank = 3
 	}
-	return c, true, nil
+	return c, err == nil, nil
 }
 
-// messageOfLetter is the message of a dead letter, as its replay delivers it.
-func messageOfLetter(item deadletter.Item, q catalog.Queue) Message {
-	return Message{Message: item.Replay(q), Queue: item.Queue, ID: "trial", PublishedAt: item.Died(), From: From{DeadLetter, item.ID}}
+// replayOf is the message of a dead letter, as its replay delivers it.
+func replayOf(worker Worker, item deadletter.Item) (Message, error) {
+	q, known := worker.Queue(item.Queue)
+	switch {
+	case !known:
+		return Message{}, ErrNoQueue
+	case len(item.Data) == 0:
+		return Message{}, ErrNotKept
+	}
+	return Message{Message: item.Replay(q), Queue: item.Queue, ID: "trial", PublishedAt: item.Died(), From: From{DeadLetter, item.ID}}, nil
 }
 
 func delayedOf(_ Worker, doc store.Document) (candidate, bool, error) {

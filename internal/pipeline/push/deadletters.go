@@ -27,7 +27,7 @@ const (
 func (s *Service) begin(a *attempt) {
 	record := a.record
 	record.EventID = a.event.ID
-	a.run = run{Run: s.once.Begin(dedupe.Key(a.queue.ID, record.Tenant, record.EventID), record, a.queue.RememberFor)}
+	a.run = run{Run: s.config.Begin(dedupe.Key(a.queue.ID, record.Tenant, record.EventID), record, a.queue.RememberFor)}
 	a.run.Letters(&deadLetters{service: s, delivery: a.delivery, trial: a.trial})
 	a.run.Delivered(a.number, a.trace)
 	if a.broken == nil {
@@ -36,7 +36,7 @@ func (s *Service) begin(a *attempt) {
 	if record.EventID != "" && a.queue.OnCorrected == catalog.Accept {
 		a.run.claims = a.run.Run
 	}
-	a.run.Run = s.once.Begin(dedupe.MessageKey(a.queue.ID, a.messageID, a.message.Data), a.record, a.queue.RememberFor)
+	a.run.Run = s.config.Begin(dedupe.MessageKey(a.queue.ID, a.messageID, a.message.Data), a.record, a.queue.RememberFor)
 	a.run.Delivered(a.number, a.trace)
 }
 

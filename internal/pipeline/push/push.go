@@ -24,11 +24,11 @@ import (
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/cache"
 	"billhook/internal/platform/failpoint"
 	"billhook/internal/platform/serve"
-	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
 	"billhook/internal/retry"
 )
@@ -37,12 +37,6 @@ import (
 // serve.ErrNotAllowed or serve.ErrKeysUnavailable, or is any other for a token that is missing or wrong.
 type Authenticator interface {
 	Verify(ctx context.Context, authorization string) error
-}
-
-// Outbox publishes what a lane of emissions holds, and returns how many messages that were. After an error the rest is
-// published later.
-type Outbox interface {
-	Lane(ctx context.Context, lane string) (published int, err error)
 }
 
 // Alarm releases kept messages at a time, or shortly after it. After an error the next run of release-delayed releases them.
@@ -55,28 +49,23 @@ type Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
 
 // Config is what a Service is made of. Every field but Rates is required.
 type Config struct {
+	dedupe.Once                   // of the event's records
 	Queues        []catalog.Queue // disabled ones are passed over
 	Catalog       *catalog.Catalog
 	Handlers      *handler.Registry
-	Store         store.Store
-	DeadLetters   deadletter.Publisher
-	Outbox        Outbox
+	Outbox        *lane.Relay // publishes emissions, and its publisher dead letters
 	Alarm         Alarm
 	Authenticator Authenticator
 	Log           *slog.Logger
 	Metrics       *telemetry.Metrics
 	Rates         *rates.Recorder // nil: nobody counts what becomes of deliveries
-	Now           func() time.Time
 	Timer         Timer
-	Instance      string         // names this process
-	NewToken      func() string  // names one attempt; random
 	Dice          func() float64 // random in [0,1), for the jitter of a backoff
 }
 
 // Service answers pushes.
 type Service struct {
 	config   Config
-	once     *dedupe.Once
 	queues   map[string]*queue
 	bodies   *serve.Budget
 	draining atomic.Bool
@@ -100,9 +89,7 @@ type queue struct {
 // New returns a service for the enabled queues of the config.
 func New(config Config) *Service {
 	s := &Service{
-		config: config,
-		once:   &dedupe.Once{Store: config.Store, Now: config.Now, NewToken: config.NewToken, Instance: config.Instance},
-		queues: map[string]*queue{}, ended: make(chan struct{}),
+		config: config, queues: map[string]*queue{}, ended: make(chan struct{}),
 		bodies: serve.NewBudget(serve.DefaultBodyBudget),
 	}
 	for _, q := range config.Queues {

@@ -186,9 +186,9 @@ func newRig(tb testing.TB, with setup) *rig {
 	r.config = push.Config{
 		Rates:  rates.NewRecorder(rates.Config{Store: db, Self: rates.Service{Instance: "instance-1"}, Now: clock}),
 		Queues: []catalog.Queue{r.queue, {ID: "asleep", Contract: contract.PayNowV1}}, Catalog: declared(),
-		Handlers: registry, Store: r.faults, DeadLetters: r.broker, Outbox: r.relay, Alarm: &r.alarms, Timer: timer, Authenticator: r.bouncer,
-		Log: slog.New(log), Metrics: telemetry.NewMetrics(), Now: clock,
-		Instance: "instance-1", NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) }, Dice: func() float64 { return 0.5 },
+		Handlers: registry, Outbox: r.relay, Alarm: &r.alarms, Timer: timer, Authenticator: r.bouncer,
+		Log: slog.New(log), Metrics: telemetry.NewMetrics(), Dice: func() float64 { return 0.5 },
+		Once: dedupe.Once{Store: r.faults, Now: clock, NewToken: func() string { return fmt.Sprint("token-", names.Add(1)) }, Instance: "instance-1"},
 	}
 	r.Service = push.New(r.config)
 	r.http = routed(r.Service)

@@ -199,7 +199,7 @@ func (s *Service) bury(ctx context.Context, a *attempt, f finding) finding {
 	failpoint.Hit(failpoint.BuryPublish)
 	if a.queue.DeadLetter.Drop {
 		reply.Outcome = retry.Dropped
-	} else if err = deadletter.Publish(ctx, s.config.DeadLetters, a.queue.Queue, a.deadLetter(f, reply.Attempt, s.config.Now())); err != nil {
+	} else if err = deadletter.Publish(ctx, s.config.Outbox.Publisher, a.queue.Queue, a.deadLetter(f, reply.Attempt, s.config.Now())); err != nil {
 		err = retry.Outage("dead_letter_unconfirmed", err)
 	}
 	if err == nil {

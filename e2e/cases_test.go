@@ -393,7 +393,7 @@ func (s *stack) ordered(t *testing.T) (order, product string, record dedupe.Reco
 	t.Helper()
 	available := int64(5)
 	order, product = "order-"+uuid.NewString(), "product-"+uuid.NewString()
-	s.ask(t, http.MethodPut, "/v1/ops/stock/"+product, orders.SetStock{Available: &available, Change: console.Change{Why: "counted"}}, nil)
+	s.ask(t, http.MethodPut, "/v1/ops/stock/"+product, orders.SetStock{Available: &available, Edit: console.Edit{Change: console.Change{Why: "counted"}}}, nil)
 	record = s.happens(t, order, "created", fmt.Sprintf(`,"user_id":"user-%s","seller_id":"s","total":5497,"items_count":1,"items":[{"product_id":%q,"quantity":2}]`, order, product))
 	require.Equal(t, "payment_initiated", record.Result)
 	require.Equal(t, [3]int64{3, 2, 0}, s.pieces(t, product))

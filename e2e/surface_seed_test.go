@@ -116,11 +116,11 @@ func (r *surface) does(who, method, path string, question, answer any) {
 func (r *surface) manage() {
 	pieces := int64(40)
 	why := "the recording shows it"
-	r.does("ada", http.MethodPut, "/v1/ops/stock/"+samples.Product, orders.SetStock{Available: &pieces, Change: console.Change{Why: why}}, nil)
-	r.does("ada", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{Points: 500, Change: console.Change{Why: why}}, nil)
-	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{Points: 750, Change: console.Change{Why: why}}, nil)
-	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000996", products.SetProduct{Points: 1, Change: console.Change{Why: why}}, nil)
-	r.does("grace", http.MethodDelete, "/v1/ops/products/700000000000000996", products.Change{Why: why}, nil)
+	r.does("ada", http.MethodPut, "/v1/ops/stock/"+samples.Product, orders.SetStock{Available: &pieces, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
+	r.does("ada", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{Points: 500, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
+	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000995", products.SetProduct{Points: 750, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
+	r.does("grace", http.MethodPut, "/v1/ops/products/700000000000000996", products.SetProduct{Points: 1, Edit: console.Edit{Change: console.Change{Why: why}}}, nil)
+	r.does("grace", http.MethodDelete, "/v1/ops/products/700000000000000996", console.Change{Why: why}, nil)
 	var partner endpoints.Secret
 	r.does("ada", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{
 		New: endpoints.New{ID: samples.Partner, URL: r.serviceURL + standin.PartnerPath, Events: []string{"invoice.#"}}, Change: console.Change{Why: why},
@@ -129,7 +129,7 @@ func (r *surface) manage() {
 	r.does("ada", http.MethodPost, "/v1/ops/endpoints", endpoints.AddEndpoint{
 		New: endpoints.New{ID: "other", URL: r.serviceURL + "/other", Events: []string{"order.#"}}, Change: console.Change{Why: why},
 	}, nil)
-	r.does("ada", http.MethodPost, "/v1/ops/endpoints/other/disable", endpoints.Change{Why: why}, nil)
+	r.does("ada", http.MethodPost, "/v1/ops/endpoints/other/disable", console.Change{Why: why}, nil)
 	r.does("ada", http.MethodPut, "/v1/ops/customers/890000000000000001", map[string]string{"uid": "uid-of-buyer-1", "why": why}, nil)
 	r.does("ada", http.MethodPost, "/v1/ops/journal/periods/2026-02/close", console.Change{Why: why}, nil)
 }

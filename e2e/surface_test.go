@@ -328,6 +328,9 @@ func (r *surface) shown(name string, value any) any {
 	if as := r.Differs[name]; as != "" && value != nil && value != "" {
 		return as
 	}
+	if _, text := value.(string); name == "version" && text && value != "0" {
+		return "version" // of a record; a number is that of a message's contract
+	}
 	if name == "state" && value == "closing" {
 		return "closed" // after a minute
 	}

@@ -125,7 +125,7 @@ func (s *demo) carriedOut(e events.Event) string {
 func (s *demo) ordered(ctx context.Context, what string, q catalog.Queue) {
 	if s.err == nil {
 		pieces, set := int64(10), orders.Stock{}
-		s.err = s.ask.do(ctx, http.MethodPut, "/v1/ops/stock/"+samples.Product, orders.SetStock{Available: &pieces, Change: console.Change{Why: "billhook dev shows it"}}, &set)
+		s.err = s.ask.do(ctx, http.MethodPut, "/v1/ops/stock/"+samples.Product, orders.SetStock{Available: &pieces, Edit: console.Edit{Change: console.Change{Why: "billhook dev shows it"}}}, &set)
 	}
 	answer := s.produce(ctx, samples.OrderCreated, q)
 	reserved := s.until(ctx, "dev-order-created", completed)

@@ -22,6 +22,7 @@ import (
 	"billhook/internal/apps/orders"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
@@ -75,7 +76,7 @@ const onSale = "flash-sale-piece"
 // from the first request on.
 func (m *market) sell() (taken, ended, told time.Duration) {
 	stock := m.stock()
-	_, err := stock.Set(m.ctx, contract.DefaultTenant, onSale, int64(m.pieces), orders.Change{Who: "flashsale", Why: "the pieces of the sale"})
+	_, err := stock.Set(m.ctx, contract.DefaultTenant, onSale, int64(m.pieces), audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "flashsale"}, Why: "the pieces of the sale"})
 	m.must(err)
 	began := time.Now()
 	taken, ended = m.trade(began)

@@ -42,6 +42,5 @@ func history(noun string) Row {
 }
 
 func changes(ctx context.Context, from store.Querier, of audit.Subject, page Page) (List[audit.Entry], error) {
-	items, next, err := of.List(ctx, from, page.After, page.Limit)
-	return ListOf(items, next), err
+	return Listed(of.List(ctx, from, page.After, page.Limit))
 }

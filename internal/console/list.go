@@ -32,12 +32,23 @@ type List[T any] struct {
 	next store.Cursor
 }
 
+// OwnedList asks for a list of what is a tenant's.
+type OwnedList struct {
+	Owned
+	Page
+}
+
 // ListOf is the page of these items, and next is where the page behind it begins; zero: it is the last.
 func ListOf[T any](items []T, next store.Cursor) List[T] {
 	if items == nil {
 		items = []T{}
 	}
 	return List[T]{Items: items, next: next}
+}
+
+// Listed is ListOf of what a read of a page has returned.
+func Listed[T any](items []T, next store.Cursor, err error) (List[T], error) {
+	return ListOf(items, next), err
 }
 
 // cursored is a List of any items.

@@ -19,11 +19,27 @@ import (
 
 	"billhook/internal/pii"
 	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
 )
 
 // Change is the part of a request that each change has.
 type Change struct {
 	Why string `json:"why" validate:"required" help:"the reason, for the audit"`
+}
+
+// By is the change as its caller asks for it.
+func (c Change) By(who audit.Author) audit.Change { return audit.Change{Who: who, Why: c.Why} }
+
+// Edit is the part of a request for a change of a record that the operation Before shows. The answer of that has a member
+// version; a change that expects it is refused where somebody else has changed the record meanwhile.
+type Edit struct {
+	Change
+	Expect *store.Version `json:"expect" expects:"version" help:"the member version of what was seen; 0: there was nothing"`
+}
+
+// By is the change as its caller asks for it.
+func (e Edit) By(who audit.Author) audit.Change {
+	return audit.Change{Who: who, Why: e.Why, Expect: e.Expect}
 }
 
 // Span is the part of a request for a list that narrows it to a span of time.

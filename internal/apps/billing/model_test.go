@@ -228,7 +228,7 @@ func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
 			plain.apply(f, want)
 		}
 		drawChange := func(t *rapid.T) customers.Change {
-			return customers.Change{Tenant: tenant, CustomerID: s.customer, UID: rapid.SampledFrom(uids).Draw(t, "to"), Who: "ada", Why: "w"}
+			return customers.Change{Tenant: tenant, CustomerID: s.customer, UID: rapid.SampledFrom(uids).Draw(t, "to"), By: audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "w"}}
 		}
 		either := func(t *rapid.T) {
 			if !links || rapid.Bool().Draw(t, "event") {
@@ -242,7 +242,7 @@ func TestPointsAreConservedWhateverHappensMeanwhile(t *testing.T) {
 				_, err = s.operator.Link(context.Background(), drawChange(t))
 			}
 			if err != nil {
-				require.True(t, errors.Is(err, customers.ErrUnknown) || errors.Is(err, customers.ErrChanged) || errors.Is(err, errLost), "%v", err)
+				require.True(t, errors.Is(err, customers.ErrUnknown) || errors.Is(err, audit.ErrChanged) || errors.Is(err, errLost), "%v", err)
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){

@@ -34,25 +34,22 @@ type Mapping struct {
 	// MovedPoints and MovedOrders are what linking has moved to this uid.
 	MovedPoints int64 `json:"moved_points" store:"moved_points" show:"Moved points,less"`
 	MovedOrders int64 `json:"moved_orders" store:"moved_orders" show:"Of guests' orders,less"`
-}
-
-type stored struct {
-	Mapping
-	version store.Version
+	// Version is that of the record, which a change may expect; 0: there is none.
+	Version store.Version `json:"version"`
 }
 
 // lookup reads a customer's mapping. A document of another program may lack any field.
-func lookup(ctx context.Context, from store.Getter, tenant, customerID string) (stored, error) {
+func lookup(ctx context.Context, from store.Getter, tenant, customerID string) (Mapping, error) {
 	doc, err := store.Find(ctx, from, Key(tenant, customerID))
 	if err != nil {
-		return stored{}, fmt.Errorf("customers: %w", err)
+		return Mapping{}, fmt.Errorf("customers: %w", err)
 	}
 	return of(doc, tenant, customerID), nil
 }
 
-func of(doc store.Document, tenant, customerID string) stored {
-	m := stored{version: doc.Version}
-	_ = store.Decode(doc.Fields, &m.Mapping) // requires nothing
+func of(doc store.Document, tenant, customerID string) Mapping {
+	m := Mapping{Version: doc.Version}
+	_ = store.Decode(doc.Fields, &m) // requires nothing
 	m.Tenant, m.CustomerID = tenant, customerID
 	return m
 }
@@ -108,7 +105,7 @@ func (t *Mappings) Learn(ctx context.Context, order Order, try int) (Learned, er
 	switch {
 	case err != nil:
 		return Learned{}, err
-	case mapping.version == 0:
+	case mapping.Version == 0:
 		t.uids.Forget(id)
 		return t.create(order), nil
 	}

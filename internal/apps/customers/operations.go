@@ -11,12 +11,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// ListCustomers asks for a tenant's customers that are linked to a user.
-type ListCustomers struct {
-	console.Owned
-	console.Page
-}
-
 // CustomerOf asks for a customer.
 type CustomerOf struct {
 	console.Owned
@@ -26,18 +20,15 @@ type CustomerOf struct {
 // LinkCustomer links a customer to a user.
 type LinkCustomer struct {
 	CustomerOf
-	UID string `json:"uid" validate:"required" arg:"" help:"the user"`
-	// Expect is whom the customer was linked to when the person looked; nil: whoever it is.
-	Expect *string `json:"expect" expects:"uid"`
-	After  string  `json:"-" query:"page" help:"the member next of the answer before: it goes on there"`
-	console.Change
+	UID   string `json:"uid" validate:"required" arg:"" help:"the user"`
+	After string `json:"-" query:"page" help:"the member next of the answer before: it goes on there"`
+	console.Edit
 }
 
 // UnlinkCustomer removes the link of a customer.
 type UnlinkCustomer struct {
 	CustomerOf
-	Expect *string `json:"expect" expects:"uid"`
-	console.Change
+	console.Edit
 }
 
 // Operations are what people do with customers.
@@ -46,9 +37,8 @@ func (o *Operator) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "customers ls", Path: "GET /v1/ops/customers", Summary: "List the customers that are linked to a user", Errors: Failures,
 			Empty: "No customer is linked to a user. An order that names both links them, and so does customers link.",
-		}, func(ctx context.Context, _ audit.Author, in ListCustomers) (console.List[Mapping], error) {
-			items, next, err := List(ctx, o.Store, in.Tenant, in.After, in.Limit)
-			return console.ListOf(items, next), err
+		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Mapping], error) {
+			return console.Listed(List(ctx, o.Store, in.Tenant, in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "customers show", Path: "GET /v1/ops/customers/{id}", Summary: "Show which user a customer is linked to", Errors: Failures,
@@ -71,37 +61,29 @@ func (o *Operator) Operations() []console.Operation {
 			Summary: "Link a customer to a user, and move the points of guests' orders to that user",
 			Help:    "What was credited to the user that the customer is linked to before stays there.",
 		}, func(ctx context.Context, by audit.Author, in LinkCustomer) (Linked, error) {
-			change := in.change(by, in.Change, in.Expect)
-			if change.UID, change.After = strings.TrimSpace(in.UID), in.After; in.After != "" {
-				change.Expect = &change.UID // it goes on with a link that was made
-			}
-			return o.Link(ctx, change)
+			return o.Link(ctx, Change{Tenant: in.Tenant, CustomerID: in.ID, UID: strings.TrimSpace(in.UID), After: in.After, By: in.By(by)})
 		}),
 		console.New(console.Row{
 			Name: "customers unlink", Path: "DELETE /v1/ops/customers/{id}", Needs: console.Reason, Before: "customers preview", Errors: Failures,
 			Summary: "Remove the link of a customer", Help: "No points move. The next order that names the customer and a user links them again.",
 		}, func(ctx context.Context, by audit.Author, in UnlinkCustomer) (State, error) {
-			return o.Unlink(ctx, in.change(by, in.Change, in.Expect))
+			return o.Unlink(ctx, Change{Tenant: in.Tenant, CustomerID: in.ID, By: in.By(by)})
 		}),
 		console.History("customers", AuditKind, o.Store),
 	}
-}
-
-func (c CustomerOf) change(by audit.Author, why console.Change, expect *string) Change {
-	return Change{Tenant: c.Tenant, CustomerID: c.ID, Who: by.String(), Why: why.Why, Expect: expect}
 }
 
 // Failures are how errors about customers are answered.
 var Failures = append([]console.Refusal{
 	{Of: ErrUnknown, Kind: console.Absent, Code: "customer_not_linked", Detail: "This customer is linked to nobody."},
 	{Of: ErrRefused, Kind: console.Refused, Code: "refused", Detail: ""},
-	{Of: ErrChanged, Kind: console.Conflict, Code: "customer_changed", Detail: "Somebody has changed the link; look at it again."},
 }, ledger.Failures...)
 
 // List returns a page of a tenant's mappings, in no order that means anything, as store.List does.
 func List(ctx context.Context, from store.Querier, tenant string, after store.Cursor, limit int) (page []Mapping, next store.Cursor, err error) {
 	query := store.Query{Collection: Collection, Equal: map[string]any{"tenant": tenant}, After: after, Limit: limit}
-	return store.List(ctx, from, query, func(doc store.Document) (m Mapping, err error) {
+	return store.List(ctx, from, query, func(doc store.Document) (Mapping, error) {
+		m := Mapping{Version: doc.Version}
 		return m, store.Decode(doc.Fields, &m)
 	})
 }

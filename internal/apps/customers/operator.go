@@ -31,8 +31,6 @@ var (
 	ErrUnknown = errors.New("customers: not linked")
 	// ErrRefused is wrapped by every refusal of what was asked; its text says why.
 	ErrRefused = errors.New("customers: refused")
-	// ErrChanged: the mapping is no longer the expected one.
-	ErrChanged = errors.New("customers: the mapping has changed; look at it again")
 )
 
 // Operator changes mappings for people.
@@ -62,7 +60,7 @@ func (o *Operator) Show(ctx context.Context, tenant, customerID string) (State, 
 	if err != nil {
 		return State{}, err
 	}
-	s := State{Mapping: m.Mapping, GuestAccount: string(ledger.CustomerPoints(customerID))}
+	s := State{Mapping: m, GuestAccount: string(ledger.CustomerPoints(customerID))}
 	s.GuestPoints, err = o.guestPoints(ctx, tenant, customerID)
 	return s, err
 }
@@ -80,23 +78,21 @@ func (o *Operator) guestPoints(ctx context.Context, tenant, customerID string) (
 type Change struct {
 	Tenant, CustomerID string
 	// UID is the user to link to; of an unlink it is empty.
-	UID      string
-	Who, Why string
-	// Expect, if set, is the uid that the customer was linked to when the person looked.
-	Expect *string
-	// After is the Next of an earlier answer: the link continues behind it.
+	UID string
+	// After is the Next of an earlier answer: the link continues behind it, where the customer is still linked to UID.
 	After string
+	By    audit.Change
 }
 
-func (c Change) entry(action string, at time.Time, before, after map[string]any) audit.Entry {
-	return audit.Entry{Kind: AuditKind, Tenant: c.Tenant, Subject: c.CustomerID, Action: action, Who: c.Who, Why: c.Why, At: at, Before: before, After: after}
+func (c Change) entry(action string, before, after map[string]any) audit.Entry {
+	return audit.Entry{Kind: AuditKind, Tenant: c.Tenant, Subject: c.CustomerID, Action: action, Before: before, After: after}
 }
 
 func (c Change) check() error {
 	switch {
 	case !pii.ID.Valid(c.Tenant), !pii.ID.Valid(c.CustomerID):
 		return errCustomerID
-	case strings.TrimSpace(c.Why) == "":
+	case strings.TrimSpace(c.By.Why) == "":
 		return fmt.Errorf("%w: a change needs a reason", ErrRefused)
 	default:
 		return nil
@@ -122,8 +118,8 @@ type Linked struct {
 
 // Link maps a customer to a uid, and moves the points of guests' orders to the uid's account: each order
 // once, also after a crash or with another call at the same time. Each commit moves some orders at the
-// version of the mapping, so that none is moved to a replaced uid. The error wraps ErrRefused,
-// audit.ErrInvalid, ErrChanged, store.ErrBusy, ledger.ErrBroken, or is the store's; the caller may retry.
+// version of the mapping, so that none is moved to a replaced uid. The error wraps ErrRefused or ledger.ErrBroken, or is
+// as of audit.Change.Update; the caller may retry.
 func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
 	if err := change.check(); err != nil {
 		return Linked{}, err
@@ -147,31 +143,32 @@ func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
 }
 
 // settle writes the mapping; audited reports whether it has changed.
-func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m stored, audited bool, err error) {
-	versions, err := store.Update(ctx, o.Store, Key(change.Tenant, change.CustomerID), func(doc store.Document) ([]store.Write, error) {
+func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m Mapping, audited bool, err error) {
+	key, now := Key(change.Tenant, change.CustomerID), o.Now()
+	versions, err := change.By.Update(ctx, o.Store, key, now, done.Operation, func(doc store.Document) (e audit.Entry, _ []store.Write, err error) {
 		m = of(doc, change.Tenant, change.CustomerID)
 		done.Before = m.UID
 		switch {
 		case m.UID == change.UID:
-			return nil, nil // the wish is fulfilled, also where another uid was expected
-		case change.Expect != nil && *change.Expect != m.UID:
-			return nil, ErrChanged
+			return e, nil, nil // the wish is fulfilled, also where another uid was seen
+		case change.After != "":
+			return e, nil, audit.ErrChanged
 		}
 		var before map[string]any
-		if m.version != 0 {
+		if m.Version != 0 {
 			before = map[string]any{"uid": m.UID}
 		}
-		m.Mapping = Mapping{Tenant: change.Tenant, CustomerID: change.CustomerID, UID: change.UID, Since: o.Now()}
-		return change.entry("link", m.Since, before, map[string]any{"uid": change.UID, "operation": done.Operation}).
-			With(done.Operation, store.Replace(doc.Key, doc.Version, store.Encode(&m.Mapping)))
+		m = Mapping{Tenant: change.Tenant, CustomerID: change.CustomerID, UID: change.UID, Since: now}
+		e = change.entry("link", before, map[string]any{"uid": change.UID, "operation": done.Operation})
+		return e, []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&m))}, nil
 	})
 	if audited = len(versions) > 0; audited {
-		m.version = versions[0]
+		m.Version = versions[0]
 	}
 	return m, audited, err
 }
 
-func (o *Operator) move(ctx context.Context, change Change, m stored, audited bool, done *Linked) error {
+func (o *Operator) move(ctx context.Context, change Change, m Mapping, audited bool, done *Linked) error {
 	from, to, began, long := ledger.CustomerPoints(change.CustomerID), ledger.UserPoints(change.UID), o.Now(), moveFor
 	if ends, ok := ctx.Deadline(); ok { // who waits for a shorter time, such as a page, is answered in time
 		long = min(long, time.Until(ends)*3/4)
@@ -196,10 +193,11 @@ func (o *Operator) move(ctx context.Context, change Change, m stored, audited bo
 				orders := int64(len(writes)-2) / 2 // two entries each, and the two accounts
 				moved := m
 				moved.MovedPoints, moved.MovedOrders = m.MovedPoints+points, m.MovedOrders+orders
-				writes = append(writes, store.Replace(Key(change.Tenant, change.CustomerID), m.version, store.Encode(&moved.Mapping)))
+				writes = append(writes, store.Replace(Key(change.Tenant, change.CustomerID), m.Version, store.Encode(&moved)))
 				if !audited {
 					same := map[string]any{"uid": m.UID}
-					entry := change.entry("move", o.Now(), same, map[string]any{"uid": m.UID, "operation": done.Operation})
+					entry := change.entry("move", same, map[string]any{"uid": m.UID, "operation": done.Operation}).By(change.By)
+					entry.At = o.Now()
 					if writes, err = entry.With(done.Operation, writes...); err != nil {
 						return err
 					}
@@ -212,7 +210,7 @@ func (o *Operator) move(ctx context.Context, change Change, m stored, audited bo
 					return fmt.Errorf("customers: link: %w", err)
 				}
 				m, audited = moved, true
-				m.version = versions[2*orders+2]
+				m.Version = versions[2*orders+2]
 				done.MovedPoints, done.MovedOrders = done.MovedPoints+points, done.MovedOrders+orders
 			}
 			chains = chains[len(some):]
@@ -225,7 +223,7 @@ func (o *Operator) move(ctx context.Context, change Change, m stored, audited bo
 				return err
 			}
 			if m.UID != change.UID {
-				return ErrChanged
+				return audit.ErrChanged
 			}
 			continue
 		}
@@ -241,15 +239,13 @@ func (o *Operator) Unlink(ctx context.Context, change Change) (State, error) {
 	if err := change.check(); err != nil {
 		return State{}, err
 	}
-	_, err := store.Update(ctx, o.Store, Key(change.Tenant, change.CustomerID), func(doc store.Document) ([]store.Write, error) {
-		m := of(doc, change.Tenant, change.CustomerID)
-		switch {
-		case m.version == 0:
-			return nil, ErrUnknown
-		case change.Expect != nil && *change.Expect != m.UID:
-			return nil, ErrChanged
+	key := Key(change.Tenant, change.CustomerID)
+	_, err := change.By.Update(ctx, o.Store, key, o.Now(), o.NewID(), func(doc store.Document) (audit.Entry, []store.Write, error) {
+		if doc.Version == 0 {
+			return audit.Entry{}, nil, ErrUnknown
 		}
-		return change.entry("unlink", o.Now(), map[string]any{"uid": m.UID}, nil).With(o.NewID(), store.Delete(doc.Key, m.version))
+		m := of(doc, change.Tenant, change.CustomerID)
+		return change.entry("unlink", map[string]any{"uid": m.UID}, nil), []store.Write{store.Delete(doc.Key, doc.Version)}, nil
 	})
 	if err != nil {
 		return State{}, err

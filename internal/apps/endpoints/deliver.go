@@ -126,9 +126,10 @@ func (d Deliverer) heal(ctx context.Context, e stored) error {
 	if e.FailingSince.IsZero() {
 		return nil
 	}
-	err := update(ctx, d.Store, e.ID, func(now stored) ([]store.Write, error) {
-		if !now.FailingSince.Equal(e.FailingSince) {
-			return nil, nil // a failure that was noted meanwhile is another
+	_, err := store.Update(ctx, d.Store, Key(e.ID), func(doc store.Document) ([]store.Write, error) {
+		now, err := of(doc)
+		if err != nil || !now.FailingSince.Equal(e.FailingSince) {
+			return nil, err // a failure that was noted meanwhile is another
 		}
 		return now.healthy().writes(false), nil
 	})

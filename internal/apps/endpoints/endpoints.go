@@ -61,6 +61,8 @@ type Endpoint struct {
 	OldSecretUntil time.Time `json:"old_secret_until,omitzero" store:"old_secret_until,omitzero" show:"Old secret signs until,detail"`
 	CreatedAt      time.Time `json:"created_at" store:"created_at,required" show:"Registered,detail"`
 	ChangedAt      time.Time `json:"changed_at" store:"changed_at,required" show:"Changed,detail"`
+	// Version is that of the record, which a change may expect; a list does not know it.
+	Version store.Version `json:"version,omitzero"`
 }
 
 // side is what the audit says of it. An address may name a customer, and stays out.
@@ -107,8 +109,6 @@ type stored struct {
 	Endpoint  `store:",inline"`
 	Secret    string `store:"secret,required"`
 	OldSecret string `store:"old_secret,omitzero"`
-
-	version store.Version
 }
 
 // Key is the key of an endpoint's document.
@@ -126,26 +126,11 @@ func read(ctx context.Context, from store.Getter, id string) (stored, error) {
 	return of(doc)
 }
 
-// update commits what decide makes of an endpoint. The error is store.ErrBusy, or as that of read or decide.
-func update(ctx context.Context, s store.GetCommitter, id string, decide func(stored) ([]store.Write, error)) error {
-	if !pii.ID.Valid(id) {
-		return ErrUnknown
-	}
-	_, err := store.Update(ctx, s, Key(id), func(doc store.Document) ([]store.Write, error) {
-		e, err := of(doc)
-		if err != nil {
-			return nil, err
-		}
-		return decide(e)
-	})
-	return err
-}
-
 func of(doc store.Document) (stored, error) {
 	if doc.Version == 0 {
 		return stored{}, ErrUnknown
 	}
-	e := stored{version: doc.Version}
+	e := stored{Endpoint: Endpoint{Version: doc.Version}}
 	if err := store.Decode(doc.Fields, &e); err != nil || (e.State != Enabled && e.State != Disabled) {
 		return stored{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 	}
@@ -175,9 +160,9 @@ func (e Endpoint) listed(list string) store.Key {
 
 // writes are those of a change, or of the removal: the endpoint at the version that was read, and the lists.
 func (e stored) writes(removed bool) []store.Write {
-	writes := []store.Write{store.Replace(Key(e.ID), e.version, store.Encode(&e))}
+	writes := []store.Write{store.Replace(Key(e.ID), e.Version, store.Encode(&e))}
 	if removed {
-		writes[0] = store.Delete(Key(e.ID), e.version)
+		writes[0] = store.Delete(Key(e.ID), e.Version)
 	}
 	for list, on := range map[string]bool{
 		all: true, ofTenant + e.Tenant: true, disabled: e.State == Disabled, failing: !e.FailingSince.IsZero(),

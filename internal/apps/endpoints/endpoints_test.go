@@ -34,7 +34,7 @@ const (
 	news    = "endpoint-events"
 )
 
-var ada = endpoints.Change{Who: "local:ada", Why: "a partner"}
+var ada = audit.Change{Who: audit.Author{Proof: audit.ThisMachine, Name: "ada"}, Why: "a partner"}
 
 type sent struct {
 	to   endpoints.Address
@@ -298,7 +298,7 @@ func TestANewEndpointHasDefaultsAndItsSecretIsShownOnce(t *testing.T) {
 	w := open(t)
 	added := w.add(t, endpoints.New{})
 	require.Equal(t, endpoints.Endpoint{
-		ID: "ep_id-1", Tenant: "default", URL: "https://partner.example/hooks", Events: []string{"#"}, State: endpoints.Enabled, CreatedAt: noon, ChangedAt: noon,
+		ID: "ep_id-1", Tenant: "default", URL: "https://partner.example/hooks", Events: []string{"#"}, State: endpoints.Enabled, CreatedAt: noon, ChangedAt: noon, Version: added.Version,
 	}, added.Endpoint)
 	require.Equal(t, "whsec_id-2", added.Secret)
 	require.Equal(t, added.Endpoint, w.get(t, "ep_id-1"))
@@ -320,7 +320,7 @@ func TestAnInvalidEndpointIsRefused(t *testing.T) {
 	many := slices.Repeat([]string{"a"}, 51)
 	for sentence, test := range map[string]struct {
 		asked endpoints.New
-		by    endpoints.Change
+		by    audit.Change
 		want  string
 	}{
 		"an odd id":              {endpoints.New{ID: "a~b"}, ada, "an id and a tenant"},
@@ -328,7 +328,7 @@ func TestAnInvalidEndpointIsRefused(t *testing.T) {
 		"a pattern that is none": {endpoints.New{Events: []string{"a", "b..c"}}, ada, "events are at most 50 patterns"},
 		"too many patterns":      {endpoints.New{Events: many}, ada, "events are at most 50 patterns"},
 		"a URL that is too long": {endpoints.New{URL: "https://a.example/" + strings.Repeat("x", 2048)}, ada, "the URL has more than 2048 bytes"},
-		"no reason":              {endpoints.New{}, endpoints.Change{Who: "local:ada"}, "needs a reason"},
+		"no reason":              {endpoints.New{}, audit.Change{Who: audit.Author{Proof: audit.ThisMachine, Name: "ada"}}, "needs a reason"},
 	} {
 		_, err := w.Add(t.Context(), test.asked, test.by)
 		require.True(t, errors.Is(err, endpoints.ErrInvalid) || errors.Is(err, audit.ErrInvalid), err)

@@ -55,12 +55,6 @@ type New struct {
 	Events []string `json:"events,omitempty" help:"patterns of event types, such as invoice.*,subscription.#; all where there is none"`
 }
 
-// Change names the author of a change and the reason.
-type Change struct {
-	Who string `json:"-"`
-	Why string `json:"why"`
-}
-
 // Secret is an endpoint with its new secret, which is shown this once.
 type Secret struct {
 	Endpoint
@@ -104,7 +98,7 @@ func (k *Keeper) List(ctx context.Context, of Choice, after store.Cursor, limit 
 
 // Add registers an endpoint and returns its secret. The error wraps ErrInvalid or audit.ErrInvalid,
 // or is ErrExists, or says that nothing is known: then another Add with the same id tells.
-func (k *Keeper) Add(ctx context.Context, asked New, by Change) (Secret, error) {
+func (k *Keeper) Add(ctx context.Context, asked New, by audit.Change) (Secret, error) {
 	if asked.ID == "" {
 		asked.ID = "ep_" + k.NewID()
 	}
@@ -129,22 +123,24 @@ func (k *Keeper) Add(ctx context.Context, asked New, by Change) (Secret, error) 
 	e := stored{Secret: k.NewSecret(), Endpoint: Endpoint{
 		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled, CreatedAt: now, ChangedAt: now,
 	}}
-	writes, err := k.entry("add", e.ID, by, nil, e.side()).With(k.NewID(), e.writes(false)...)
+	writes, err := audit.Entry{Kind: Kind, Subject: e.ID, Action: "add", At: now, After: e.side()}.By(by).With(k.NewID(), e.writes(false)...)
 	if err != nil {
 		return Secret{}, err
 	}
-	switch _, err = k.Store.Commit(ctx, writes); {
+	switch versions, err := k.Store.Commit(ctx, writes); {
 	case errors.Is(err, store.ErrExists):
 		return Secret{}, ErrExists
 	case err != nil:
 		return Secret{}, fmt.Errorf("endpoints: add: %w", err)
+	default:
+		e.Version = versions[0]
+		return Secret{e.Endpoint, e.Secret}, nil
 	}
-	return Secret{e.Endpoint, e.Secret}, nil
 }
 
 // Rotate gives an endpoint another secret, and returns it. The secret before signs beside it for
-// OldSecretFor; one that was older ends. The error is ErrUnknown or store.ErrBusy, or wraps audit.ErrInvalid.
-func (k *Keeper) Rotate(ctx context.Context, id string, by Change) (Secret, error) {
+// OldSecretFor; one that was older ends. The error is ErrUnknown or as of audit.Change.Update.
+func (k *Keeper) Rotate(ctx context.Context, id string, by audit.Change) (Secret, error) {
 	e, err := k.change(ctx, id, "rotate", by, func(e stored) (stored, bool) {
 		e.OldSecret, e.Secret = e.Secret, k.NewSecret()
 		e.OldSecretUntil = k.now().Add(k.OldSecretFor)
@@ -157,7 +153,7 @@ func (k *Keeper) Rotate(ctx context.Context, id string, by Change) (Secret, erro
 }
 
 // Enable has an endpoint told of events, and forgets that it failed. The error is as of Rotate.
-func (k *Keeper) Enable(ctx context.Context, id string, by Change) (Endpoint, error) {
+func (k *Keeper) Enable(ctx context.Context, id string, by audit.Change) (Endpoint, error) {
 	e, err := k.change(ctx, id, "enable", by, func(e stored) (stored, bool) {
 		changed := e.State != Enabled || !e.FailingSince.IsZero()
 		e = e.healthy()
@@ -168,7 +164,7 @@ func (k *Keeper) Enable(ctx context.Context, id string, by Change) (Endpoint, er
 }
 
 // Disable has an endpoint told of nothing from now on. The error is as of Rotate.
-func (k *Keeper) Disable(ctx context.Context, id string, by Change) (Endpoint, error) {
+func (k *Keeper) Disable(ctx context.Context, id string, by audit.Change) (Endpoint, error) {
 	e, err := k.change(ctx, id, "disable", by, func(e stored) (stored, bool) {
 		return e.disabled(ByHand, k.now()), e.State != Disabled
 	})
@@ -176,31 +172,44 @@ func (k *Keeper) Disable(ctx context.Context, id string, by Change) (Endpoint, e
 }
 
 // Remove forgets an endpoint and its secrets, and returns it as it was. The error is as of Rotate.
-func (k *Keeper) Remove(ctx context.Context, id string, by Change) (Endpoint, error) {
-	var was stored
-	err := update(ctx, k.Store, id, func(e stored) ([]store.Write, error) {
-		was = e
-		return k.entry("remove", id, by, e.side(), nil).With(k.NewID(), e.writes(true)...)
+func (k *Keeper) Remove(ctx context.Context, id string, by audit.Change) (was Endpoint, err error) {
+	_, err = k.update(ctx, id, "remove", by, func(e stored) (map[string]any, []store.Write) {
+		was = e.Endpoint
+		return nil, e.writes(true)
 	})
-	return was.Endpoint, err
+	return was, err
 }
 
-func (k *Keeper) change(ctx context.Context, id, action string, by Change, decide func(stored) (stored, bool)) (after stored, err error) {
-	err = update(ctx, k.Store, id, func(before stored) ([]store.Write, error) {
+func (k *Keeper) change(ctx context.Context, id, action string, by audit.Change, decide func(stored) (stored, bool)) (after stored, err error) {
+	versions, err := k.update(ctx, id, action, by, func(before stored) (map[string]any, []store.Write) {
 		var changed bool
 		if after, changed = decide(before); !changed {
 			after = before
 			return nil, nil
 		}
 		after.ChangedAt = k.now()
-		return k.entry(action, id, by, before.side(), after.side()).With(k.NewID(), after.writes(false)...)
+		return after.side(), after.writes(false)
 	})
+	if len(versions) > 0 {
+		after.Version = versions[0]
+	}
 	return after, err
 }
 
-// entry is a change in the audit. before and after are nil where there was, or is, nothing.
-func (k *Keeper) entry(action, id string, by Change, before, after map[string]any) audit.Entry {
-	return audit.Entry{Kind: Kind, Subject: id, Action: action, Who: by.Who, Why: by.Why, At: k.now(), Before: before, After: after}
+func (k *Keeper) update(
+	ctx context.Context, id, action string, by audit.Change, decide func(stored) (after map[string]any, writes []store.Write),
+) ([]store.Version, error) {
+	if !pii.ID.Valid(id) {
+		return nil, ErrUnknown
+	}
+	return by.Update(ctx, k.Store, Key(id), k.now(), k.NewID(), func(doc store.Document) (audit.Entry, []store.Write, error) {
+		before, err := of(doc)
+		if err != nil {
+			return audit.Entry{}, nil, err
+		}
+		after, writes := decide(before)
+		return audit.Entry{Kind: Kind, Subject: id, Action: action, Before: before.side(), After: after}, writes, nil
+	})
 }
 
 func (k *Keeper) now() time.Time { return k.Now().UTC().Truncate(time.Microsecond) }

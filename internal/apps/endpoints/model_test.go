@@ -91,7 +91,7 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 			require.Len(t, w.posting.sent, requests)
 		}
 		// change is a person's, which m follows, and says whether that changed anything.
-		change := func(name string, do func(context.Context, string, endpoints.Change) (endpoints.Endpoint, error), follow func() bool) {
+		change := func(name string, do func(context.Context, string, audit.Change) (endpoints.Endpoint, error), follow func() bool) {
 			_, err := do(context.Background(), id, ada)
 			if !m.there {
 				require.ErrorIs(t, err, endpoints.ErrUnknown)
@@ -136,7 +136,7 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 			},
 			"a person rotates its secret": func(*rapid.T) {
 				var rotated endpoints.Secret
-				change("rotate", func(ctx context.Context, id string, by endpoints.Change) (_ endpoints.Endpoint, err error) {
+				change("rotate", func(ctx context.Context, id string, by audit.Change) (_ endpoints.Endpoint, err error) {
 					rotated, err = w.Rotate(ctx, id, by)
 					return rotated.Endpoint, err
 				}, func() bool {

@@ -22,7 +22,7 @@ type EndpointOf struct {
 // ChangeEndpoint is a change of one endpoint.
 type ChangeEndpoint struct {
 	EndpointOf
-	console.Change
+	console.Edit
 }
 
 // AddEndpoint registers an endpoint.
@@ -45,8 +45,7 @@ func (k *Keeper) Operations() []console.Operation {
 			if in.State != "" && in.Tenant != "" {
 				return console.List[Endpoint]{}, console.Refuse(console.Malformed, "parameter_invalid", "Give a state or a tenant, not both.")
 			}
-			items, next, err := k.List(ctx, Choice{Tenant: in.Tenant, Disabled: in.State == "disabled", Failing: in.State == "failing"}, in.After, in.Limit)
-			return console.ListOf(items, next), err
+			return console.Listed(k.List(ctx, Choice{Tenant: in.Tenant, Disabled: in.State == "disabled", Failing: in.State == "failing"}, in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "endpoints show", Path: "GET /v1/ops/endpoints/{id}", Summary: "Show an endpoint, and since when it fails",
@@ -56,7 +55,7 @@ func (k *Keeper) Operations() []console.Operation {
 			Name: "endpoints add", Path: "POST /v1/ops/endpoints", Summary: "Register an endpoint, and show its secret once", Needs: console.Reason,
 			Help: "It is told of events from now on.", Created: true, Once: true, Errors: failures,
 		}, func(ctx context.Context, by audit.Author, in AddEndpoint) (Secret, error) {
-			return k.Add(ctx, in.New, Change{Who: by.String(), Why: in.Why})
+			return k.Add(ctx, in.New, in.By(by))
 		}),
 		changing(secret(change("POST /v1/ops/endpoints/{id}/rotate", "rotate", "Give an endpoint a new secret, and show it once",
 			"The secret that it has signs beside the new one for a time; one from before an earlier rotation ends now.")), k.Rotate),
@@ -75,9 +74,9 @@ func (k *Keeper) Operations() []console.Operation {
 func secret(row console.Row) console.Row { row.Once = true; return row }
 
 // changing is the operation of a change that takes who and why.
-func changing[T any](row console.Row, do func(ctx context.Context, id string, by Change) (T, error)) console.Operation {
+func changing[T any](row console.Row, do func(ctx context.Context, id string, by audit.Change) (T, error)) console.Operation {
 	return console.New(row, func(ctx context.Context, by audit.Author, in ChangeEndpoint) (T, error) {
-		return do(ctx, in.ID, Change{Who: by.String(), Why: in.Why})
+		return do(ctx, in.ID, in.By(by))
 	})
 }
 

@@ -221,15 +221,15 @@ func TestAPersonReversesAnEntryOnce(t *testing.T) {
 	d := open(t, "")
 	var lanes []string
 	d.reverter.Committed = func(_ context.Context, ids []string) { lanes = ids }
-	ada := journal.Change{Who: ada.Who, Why: "typed in twice"}
+	ada := audit.Change{Who: ada.Who, Why: "typed in twice"}
 	posted, _ := d.deliver(t, "e1", "billing.invoice.paid", invoice)
 	for sentence, test := range map[string]struct {
 		tenant, entry string
-		by            journal.Change
+		by            audit.Change
 		want          error
 	}{
 		"an event of another tenant": {"globex", "e1", ada, journal.ErrUnknown}, "an entry of another tenant": {"globex", posted.Ref(), ada, journal.ErrUnknown},
-		"no reason": {"acme", "e1", journal.Change{Who: ada.Who}, audit.ErrInvalid}, "no id of an entry": {"acme", "e/1~", ada, journal.ErrUnknown},
+		"no reason": {"acme", "e1", audit.Change{Who: ada.Who}, audit.ErrInvalid}, "no id of an entry": {"acme", "e/1~", ada, journal.ErrUnknown},
 	} {
 		_, err := d.reverter.Revert(t.Context(), test.tenant, test.entry, test.by)
 		require.ErrorIs(t, err, test.want, sentence)
@@ -306,7 +306,7 @@ func TestAnEntryIsSealedOnlyWithTheRecordOfItsEventOrTheAuditOfItsAuthor(t *test
 		storetest.Put(t, d.Store, append(writes, sealtest.Record(t, queue.ID, writes[0]))...)
 	}
 	operator := &customers.Operator{Store: d.Store, Now: d.Now, NewID: func() string { return "op-1" }}
-	_, err = operator.Link(t.Context(), customers.Change{Tenant: "default", CustomerID: "c1", UID: "auth0|u1", Who: "ada", Why: "she asked"})
+	_, err = operator.Link(t.Context(), customers.Change{Tenant: "default", CustomerID: "c1", UID: "auth0|u1", By: audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "she asked"}})
 	require.NoError(t, err)
 	posted := storetest.All(t, d.Store, ledger.Entries)
 	require.Len(t, posted, 3+2+2+4)

@@ -50,12 +50,6 @@ type RevertEntry struct {
 	console.Change
 }
 
-// ListOfPeriods asks for a tenant's months.
-type ListOfPeriods struct {
-	console.Owned
-	console.Page
-}
-
 // PeriodOf asks for a month.
 type PeriodOf struct {
 	console.Owned
@@ -65,7 +59,7 @@ type PeriodOf struct {
 // ChangePeriod closes a month, or opens it again.
 type ChangePeriod struct {
 	PeriodOf
-	console.Change
+	console.Edit
 }
 
 // Operations are what people do with entries and months.
@@ -81,8 +75,7 @@ func entryOperations(from store.Store, c *catalog.Catalog, periods *Periods, rev
 			Help:  "The entries of one user's or customer's points are those of all months.",
 			Empty: "No entry fits. Events of money and points make them.", Errors: failures,
 		}, func(ctx context.Context, _ audit.Author, in ListOfEntries) (console.List[Entry], error) {
-			entries, next, err := listEntries(ctx, from, in, thisMonth())
-			return console.ListOf(entries, next), err
+			return console.Listed(listEntries(ctx, from, in, thisMonth()))
 		}),
 		console.New(console.Row{
 			Name: "journal show", Path: "GET /v1/ops/journal/entries/{entry}", Errors: slices.Concat([]console.Refusal{unknown}, failures),
@@ -110,7 +103,7 @@ func entryOperations(from store.Store, c *catalog.Catalog, periods *Periods, rev
 			Name: "journal revert", Path: "POST /v1/ops/journal/entries/{entry}/revert", Needs: console.Reason, Before: "journal show",
 			Summary: "Post the reversal of an entry: the same lines with their sides exchanged, in the month that runs", Errors: failures,
 		}, func(ctx context.Context, by audit.Author, in RevertEntry) (ledger.Entry, error) {
-			reversal, err := reverter.Revert(ctx, in.Tenant, in.ID, Change{Who: by, Why: in.Why})
+			reversal, err := reverter.Revert(ctx, in.Tenant, in.ID, in.By(by))
 			if errors.Is(err, ErrReverted) {
 				err = console.Refuse(console.Conflict, "entry_reverted", "The entry is reverted already, by "+reversal.ID+".")
 			}
@@ -124,7 +117,7 @@ func (p *Periods) operations() []console.Operation {
 		console.New(console.Row{
 			Name: "periods ls", Path: "GET /v1/ops/journal/periods", Errors: failures,
 			Summary: "List the months of a tenant's books, who closed or reopened each, and what waits for a second person",
-		}, func(ctx context.Context, _ audit.Author, in ListOfPeriods) (console.List[Period], error) {
+		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Period], error) {
 			months, err := p.Months(ctx, in.Tenant)
 			if in.After.ID != "" {
 				months = slices.DeleteFunc(months, func(m Period) bool { return m.Month >= in.After.ID })
@@ -147,14 +140,14 @@ func (p *Periods) operations() []console.Operation {
 			Help: "It takes no entries from two minutes after that. An event of the month becomes a dead letter with the reason " +
 				"period_closed. Two people are needed to open it again.",
 		}, func(ctx context.Context, by audit.Author, in ChangePeriod) (Period, error) {
-			return p.Close(ctx, in.Tenant, in.Period, Change{Who: by, Why: in.Why})
+			return p.Close(ctx, in.Tenant, in.Period, in.By(by))
 		}),
 		console.New(console.Row{
 			Name: "periods reopen", Path: "POST /v1/ops/journal/periods/{period}/reopen", Needs: console.Identity, Before: "periods show",
 			Summary: "Open a closed month again, once two people have asked for it", Errors: failures,
 			Help: "The request of the first person is kept until a second one asks for the same. Each needs an identity of their own.",
 		}, func(ctx context.Context, by audit.Author, in ChangePeriod) (Period, error) {
-			return p.Reopen(ctx, in.Tenant, in.Period, Change{Who: by, Why: in.Why})
+			return p.Reopen(ctx, in.Tenant, in.Period, in.By(by))
 		}),
 	}
 }

@@ -36,12 +36,6 @@ var (
 	ErrBroken = errors.New("journal: stored document is not readable")
 )
 
-// Change names the author of a change and the reason.
-type Change struct {
-	Who audit.Author
-	Why string
-}
-
 // State is whether a period takes entries.
 type State string
 
@@ -66,6 +60,8 @@ type Period struct {
 	Since time.Time `json:"since,omitzero" store:"since,omitzero" show:"Since,detail"`
 	// Reopening is the request of one person, which waits for that of a second.
 	Reopening *Request `json:"reopening,omitempty" store:"reopening,omitzero" show:"Reopening asked by,less"`
+	// Version is that of the record, which a change may expect; 0: there is none.
+	Version store.Version `json:"version"`
 }
 
 // Notes says what the state means.
@@ -120,7 +116,7 @@ func periodPrefix(tenant string) string { return store.ID(tenant) + "~" }
 
 // ReadPeriod reads a period's document, as it stands at a time.
 func ReadPeriod(doc store.Document, now time.Time) (Period, error) {
-	var p Period
+	p := Period{Version: doc.Version}
 	if err := store.Decode(doc.Fields, &p); err != nil {
 		return Period{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 	}
@@ -186,9 +182,8 @@ func (p *Periods) List(ctx context.Context, tenant string, after store.Cursor, l
 }
 
 // Close has a period that is over take no entries from Notice on. One that is closed stays so, and a request
-// to reopen it is withdrawn. The error is ErrNotOver or store.ErrBusy, wraps ErrInvalid, audit.ErrInvalid or
-// ErrBroken, or says that nothing is known.
-func (p *Periods) Close(ctx context.Context, tenant, period string, by Change) (Period, error) {
+// to reopen it is withdrawn. The error is ErrNotOver, wraps ErrInvalid or ErrBroken, or is as of audit.Change.Update.
+func (p *Periods) Close(ctx context.Context, tenant, period string, by audit.Change) (Period, error) {
 	return p.change(ctx, tenant, period, by, func(before Period, now time.Time) (after Period, action string, err error) {
 		switch after = before; {
 		case period >= ledger.PeriodOf(now):
@@ -206,7 +201,7 @@ func (p *Periods) Close(ctx context.Context, tenant, period string, by Change) (
 
 // Reopen has a closed period take entries again, once two people have asked for it; the request of the first
 // is kept. The error is as of Close, or one of audit.TwoPeople.
-func (p *Periods) Reopen(ctx context.Context, tenant, period string, by Change) (Period, error) {
+func (p *Periods) Reopen(ctx context.Context, tenant, period string, by audit.Change) (Period, error) {
 	return p.change(ctx, tenant, period, by, func(before Period, now time.Time) (after Period, action string, err error) {
 		switch after = before; {
 		case before.ClosesAt.IsZero():
@@ -241,27 +236,29 @@ func (p *Periods) read(doc store.Document, tenant, period string) (Period, error
 }
 
 // change commits what decide makes of a period, audited. An empty action changes nothing.
-func (p *Periods) change(ctx context.Context, tenant, period string, by Change, decide func(before Period, now time.Time) (after Period, action string, err error)) (Period, error) {
+func (p *Periods) change(ctx context.Context, tenant, period string, by audit.Change, decide func(before Period, now time.Time) (after Period, action string, err error)) (Period, error) {
 	if err := checkPeriod(tenant, period); err != nil {
 		return Period{}, err
 	}
 	var after Period
-	_, err := store.Update(ctx, p.Store, periodKey(tenant, period), func(doc store.Document) ([]store.Write, error) {
+	now := p.Now().UTC().Truncate(time.Microsecond)
+	versions, err := by.Update(ctx, p.Store, periodKey(tenant, period), now, p.NewID(), func(doc store.Document) (e audit.Entry, _ []store.Write, err error) {
 		before, err := p.read(doc, tenant, period)
 		if err != nil {
-			return nil, err
+			return e, nil, err
 		}
-		now, action := p.Now().UTC().Truncate(time.Microsecond), ""
-		if after, action, err = decide(before, now); err != nil || action == "" {
-			return nil, err
+		e = audit.Entry{Kind: Kind, Tenant: tenant, Subject: period, Before: before.side()}
+		if after, e.Action, err = decide(before, now); err != nil || e.Action == "" {
+			return e, nil, err
 		}
-		after.State = after.stateAt(now)
-		return audit.Entry{
-			Kind: Kind, Tenant: tenant, Subject: period, Action: action, Who: by.Who.String(), Why: by.Why, At: now, Before: before.side(), After: after.side(),
-		}.With(p.NewID(), store.Replace(doc.Key, doc.Version, after.fields()), store.Increment(changesKey, map[string]int64{fieldChanges: 1}, nil))
+		after.State, e.After = after.stateAt(now), after.side()
+		return e, []store.Write{store.Replace(doc.Key, doc.Version, after.fields()), store.Increment(changesKey, map[string]int64{fieldChanges: 1}, nil)}, nil
 	})
 	if err != nil {
 		return Period{}, err
+	}
+	if len(versions) > 0 {
+		after.Version = versions[0]
 	}
 	return after, nil
 }

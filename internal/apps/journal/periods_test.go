@@ -24,18 +24,18 @@ import (
 const october = "2026-10"
 
 var (
-	ada = journal.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "the year is done"}
-	bob = journal.Change{Who: audit.Author{Proof: audit.Identity, Name: "bob"}, Why: "an invoice was late"}
+	ada = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "the year is done"}
+	bob = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "bob"}, Why: "an invoice was late"}
 	// token is whoever holds the token, and tokenDesk a person whose name begins like it.
-	token     = journal.Change{Who: audit.Author{Proof: audit.SharedToken, Name: "ada"}, Why: "an invoice was late"}
-	tokenDesk = journal.Change{Who: audit.Author{Proof: audit.Identity, Name: "token-desk@shop.example"}, Why: "an invoice was late"}
+	token     = audit.Change{Who: audit.Author{Proof: audit.SharedToken, Name: "ada"}, Why: "an invoice was late"}
+	tokenDesk = audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "token-desk@shop.example"}, Why: "an invoice was late"}
 )
 
 func TestAPeriodIsClosedByOnePersonAndReopenedByTwo(t *testing.T) {
 	t.Parallel()
 	type step struct {
-		what  func(*journal.Periods, context.Context, string, string, journal.Change) (journal.Period, error)
-		by    journal.Change
+		what  func(*journal.Periods, context.Context, string, string, audit.Change) (journal.Period, error)
+		by    audit.Change
 		state journal.State
 		asked string // whose request waits
 		want  error
@@ -113,7 +113,7 @@ func TestAnInvalidClosingIsRefused(t *testing.T) {
 	d := open(t, "")
 	for sentence, test := range map[string]struct {
 		tenant, period string
-		by             journal.Change
+		by             audit.Change
 		want           error
 	}{
 		"the month that runs":  {"acme", "2026-11", ada, journal.ErrNotOver},
@@ -122,8 +122,8 @@ func TestAnInvalidClosingIsRefused(t *testing.T) {
 		"a day":                {"acme", "2026-10-01", ada, journal.ErrInvalid},
 		"no tenant":            {"", october, ada, journal.ErrInvalid},
 		"a tenant with a path": {"a/b", october, ada, journal.ErrInvalid},
-		"no reason":            {"acme", october, journal.Change{Who: ada.Who}, audit.ErrInvalid},
-		"nobody":               {"acme", october, journal.Change{Why: "why"}, audit.ErrInvalid},
+		"no reason":            {"acme", october, audit.Change{Who: ada.Who}, audit.ErrInvalid},
+		"nobody":               {"acme", october, audit.Change{Why: "why"}, audit.ErrInvalid},
 	} {
 		_, err := d.periods.Close(t.Context(), test.tenant, test.period, test.by)
 		require.ErrorIs(t, err, test.want, sentence)
@@ -218,7 +218,7 @@ func TestAClosedPeriodTakesNoEntry(t *testing.T) {
 	_, _, err = d.Deliver(t.Context(), "acme", journaltest.Message(t, d.Catalog, "late", "billing.invoice.reverted", noon.AddDate(0, -1, 0), `{"reverts":"e2"}`), false)
 	require.Equal(t, "period_closed", retry.Decide(err).Reason)
 
-	for _, by := range []journal.Change{ada, bob} {
+	for _, by := range []audit.Change{ada, bob} {
 		_, err = d.periods.Reopen(t.Context(), "acme", october, by)
 		require.NoError(t, err)
 	}
@@ -284,7 +284,7 @@ func TestOfManyPeopleAtOnceTwoReopenAPeriod(t *testing.T) {
 	var wait sync.WaitGroup
 	for i := range 8 {
 		wait.Go(func() {
-			_, err := d.periods.Reopen(t.Context(), "acme", october, journal.Change{Who: audit.Author{Proof: audit.Identity, Name: fmt.Sprint("p", i)}, Why: "why"})
+			_, err := d.periods.Reopen(t.Context(), "acme", october, audit.Change{Who: audit.Author{Proof: audit.Identity, Name: fmt.Sprint("p", i)}, Why: "why"})
 			require.True(t, err == nil || errors.Is(err, store.ErrBusy), err)
 		})
 	}

@@ -44,7 +44,7 @@ type Reverter struct {
 //
 // The error is ErrUnknown, ErrReversal, or ErrReverted, with the reversal that stands; or wraps ErrInvalid,
 // audit.ErrInvalid or ErrBroken; or says that nothing is known: then a second call tells.
-func (r *Reverter) Revert(ctx context.Context, tenant, entry string, by Change) (ledger.Entry, error) {
+func (r *Reverter) Revert(ctx context.Context, tenant, entry string, by audit.Change) (ledger.Entry, error) {
 	original, err := r.read(ctx, ledger.IDOf(tenant, entry))
 	switch {
 	case !pii.ID.Valid(tenant):
@@ -75,8 +75,8 @@ func (r *Reverter) Revert(ctx context.Context, tenant, entry string, by Change) 
 		return ledger.Entry{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	writes, err := audit.Entry{
-		Kind: KindEntry, Tenant: tenant, Subject: original.ID, Action: "revert", Who: by.Who.String(), Why: by.Why, At: now, After: map[string]any{"reversal": reversal.ID},
-	}.With(r.NewID(), effect.Writes...)
+		Kind: KindEntry, Tenant: tenant, Subject: original.ID, Action: "revert", At: now, After: map[string]any{"reversal": reversal.ID},
+	}.By(by).With(r.NewID(), effect.Writes...)
 	if err != nil {
 		return ledger.Entry{}, err
 	}

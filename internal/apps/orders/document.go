@@ -146,8 +146,6 @@ var (
 	// ErrInvalid, or audit.ErrInvalid, is wrapped by every refusal of a change; the text says why, without a
 	// value.
 	ErrInvalid = errors.New("orders: invalid change")
-	// ErrChanged: not as many pieces are available as were expected.
-	ErrChanged = errors.New("orders: stock changed since it was looked at")
 )
 
 // Stock is the pieces of one product. Their sum changes only where a person sets it.
@@ -160,6 +158,8 @@ type Stock struct {
 	Reserved int64 `json:"reserved" store:"reserved" show:"Reserved"`
 	// Sold pieces belong to orders that were confirmed.
 	Sold int64 `json:"sold" store:"sold" show:"Sold"`
+	// Version is that of the record, which a change may expect.
+	Version store.Version `json:"version"`
 }
 
 // StockKey is the key of the stock of a tenant's product.
@@ -169,7 +169,7 @@ func StockKey(tenant, product string) store.Key {
 
 // ReadStock reads the document of a product's stock.
 func ReadStock(doc store.Document) (Stock, error) {
-	var s Stock
+	s := Stock{Version: doc.Version}
 	if err := store.Decode(doc.Fields, &s); err != nil || min(s.Available, s.Reserved, s.Sold) < 0 {
 		return Stock{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 	}
@@ -177,9 +177,13 @@ func ReadStock(doc store.Document) (Stock, error) {
 }
 
 // reserving returns the write that reserves pieces, at the version that was read.
-func (s Stock) reserving(pieces int64, version store.Version) store.Write {
+func (s Stock) reserving(pieces int64) store.Write {
 	s.Available, s.Reserved = s.Available-pieces, s.Reserved+pieces
-	return store.Replace(StockKey(s.Tenant, s.ProductID), version, store.Encode(&s))
+	return s.write()
+}
+
+func (s Stock) write() store.Write {
+	return store.Replace(StockKey(s.Tenant, s.ProductID), s.Version, store.Encode(&s))
 }
 
 // moving returns the write that sells or releases reserved pieces. The order's own write holds that it
@@ -200,14 +204,6 @@ type Keeper struct {
 	NewID func() string
 }
 
-// Change names the author of a change and the reason.
-type Change struct {
-	Who string `json:"-"`
-	Why string `json:"why"`
-	// Expect, if set, is how many pieces were available when the person looked.
-	Expect *int64 `json:"expect,omitempty"`
-}
-
 // Get returns the stock of a tenant's product. The error is ErrNoStock, ErrBroken, or an outage.
 func (k *Keeper) Get(ctx context.Context, tenant, product string) (Stock, error) {
 	s, _, err := look(ctx, k.Store, StockKey(tenant, product), ErrNoStock, ReadStock)
@@ -221,50 +217,47 @@ func (k *Keeper) List(ctx context.Context, tenant string, after store.Cursor, li
 }
 
 // Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or sold stay so.
-// The error wraps ErrInvalid or audit.ErrInvalid, is ErrChanged, ErrBroken or store.ErrBusy, or says that nothing is known.
-func (k *Keeper) Set(ctx context.Context, tenant, product string, available int64, by Change) (Stock, error) {
+// The error wraps ErrInvalid, is ErrBroken, or is as of audit.Change.Update.
+func (k *Keeper) Set(ctx context.Context, tenant, product string, available int64, by audit.Change) (Stock, error) {
 	return k.change(ctx, tenant, product, "set", by, func(Stock) int64 { return available })
 }
 
 // Add makes so many more pieces of a product available. The error is as of Set.
-func (k *Keeper) Add(ctx context.Context, tenant, product string, pieces int64, by Change) (Stock, error) {
+func (k *Keeper) Add(ctx context.Context, tenant, product string, pieces int64, by audit.Change) (Stock, error) {
 	if pieces < 1 || pieces > MaxPieces {
 		return Stock{}, fmt.Errorf("%w: pieces is a whole number from 1 to %d", ErrInvalid, MaxPieces)
 	}
 	return k.change(ctx, tenant, product, "add", by, func(s Stock) int64 { return s.Available + pieces })
 }
 
-func (k *Keeper) change(ctx context.Context, tenant, product, action string, by Change, decide func(Stock) int64) (s Stock, err error) {
+func (k *Keeper) change(ctx context.Context, tenant, product, action string, by audit.Change, decide func(Stock) int64) (s Stock, err error) {
 	if !pii.ID.Valid(tenant) || !pii.ID.Valid(product) {
 		return s, fmt.Errorf("%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
 	}
-	_, err = store.Update(ctx, k.Store, StockKey(tenant, product), func(doc store.Document) ([]store.Write, error) {
-		var before map[string]any
+	versions, err := by.Update(ctx, k.Store, StockKey(tenant, product), k.Now(), k.NewID(), func(doc store.Document) (e audit.Entry, _ []store.Write, err error) {
+		e = audit.Entry{Kind: StockKind, Tenant: tenant, Subject: product, Action: action}
 		s = Stock{Tenant: tenant, ProductID: product}
 		if doc.Version != 0 {
-			var err error
 			if s, err = ReadStock(doc); err != nil {
-				return nil, err
+				return e, nil, err
 			}
-			before = map[string]any{"available": s.Available}
+			e.Before = map[string]any{"available": s.Available}
 		}
 		available := decide(s)
 		switch {
 		case available < 0 || available > MaxPieces:
-			return nil, fmt.Errorf("%w: available is a whole number from 0 to %d", ErrInvalid, MaxPieces)
+			return e, nil, fmt.Errorf("%w: available is a whole number from 0 to %d", ErrInvalid, MaxPieces)
 		case doc.Version != 0 && s.Available == available:
-			return nil, nil // perhaps by a commit of ours whose answer was lost
-		case by.Expect != nil && *by.Expect != s.Available:
-			return nil, ErrChanged
+			return e, nil, nil // perhaps by a commit of ours whose answer was lost
 		}
-		s.Available = available
-		return audit.Entry{
-			Kind: StockKind, Tenant: tenant, Subject: product, Action: action, Who: by.Who, Why: by.Why, At: k.Now(),
-			Before: before, After: map[string]any{"available": available},
-		}.With(k.NewID(), store.Replace(doc.Key, doc.Version, store.Encode(&s)))
+		s.Available, e.After = available, map[string]any{"available": available}
+		return e, []store.Write{s.write()}, nil
 	})
 	if err != nil {
 		return Stock{}, err
+	}
+	if len(versions) > 0 {
+		s.Version = versions[0]
 	}
 	return s, nil
 }

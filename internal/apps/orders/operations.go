@@ -18,9 +18,7 @@ type StockOf struct {
 type SetStock struct {
 	StockOf
 	Available *int64 `json:"available" validate:"required" help:"how many pieces can be ordered, from 0"`
-	// Expect is how many could be ordered when the person looked; nil: whatever it is.
-	Expect *int64 `json:"expect" expects:"available"`
-	console.Change
+	console.Edit
 }
 
 // AddStock says how many pieces of a product have come.
@@ -28,12 +26,6 @@ type AddStock struct {
 	StockOf
 	Pieces *int64 `json:"pieces" validate:"required" help:"how many pieces have come, from 1"`
 	console.Change
-}
-
-// ListStock asks for the stock of a tenant's products.
-type ListStock struct {
-	console.Owned
-	console.Page
 }
 
 // ListOrders asks for the orders in a state.
@@ -55,8 +47,7 @@ func Operations(from store.Store) []console.Operation {
 			Name: "orders ls", Path: "GET /v1/ops/orders", Summary: "List the orders that wait for their payment, or those in another state",
 			Empty: "No order is in this state. Orders come here with their first event.",
 		}, func(ctx context.Context, _ audit.Author, in ListOrders) (console.List[Order], error) {
-			items, next, err := List(ctx, from, console.AllOr[State](in.State), in.After, in.Limit)
-			return console.ListOf(items, next), err
+			return console.Listed(List(ctx, from, console.AllOr[State](in.State), in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "orders show", Path: "GET /v1/ops/orders/{id}", Summary: "Show an order, and every state that it has been in",
@@ -73,9 +64,8 @@ func (k *Keeper) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "stock ls", Path: "GET /v1/ops/stock", Summary: "List the stock of every product that has one",
 			Empty: "No product has a stock. An order of a product without one is out of stock: set it with stock set.",
-		}, func(ctx context.Context, _ audit.Author, in ListStock) (console.List[Stock], error) {
-			items, next, err := k.List(ctx, in.Tenant, in.After, in.Limit)
-			return console.ListOf(items, next), err
+		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Stock], error) {
+			return console.Listed(k.List(ctx, in.Tenant, in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "stock show", Path: "GET /v1/ops/stock/{id}", Summary: "Show the pieces of a product that are available, reserved and sold",
@@ -88,13 +78,13 @@ func (k *Keeper) Operations() []console.Operation {
 			Summary: "Say how many pieces of a product can be ordered from now on",
 			Help:    "Pieces that are reserved or sold stay so. The change is refused where orders have changed the stock by then.",
 		}, func(ctx context.Context, by audit.Author, in SetStock) (Stock, error) {
-			return k.Set(ctx, in.Tenant, in.ProductID, *in.Available, Change{Who: by.String(), Why: in.Why, Expect: in.Expect})
+			return k.Set(ctx, in.Tenant, in.ProductID, *in.Available, in.By(by))
 		}),
 		console.New(console.Row{
 			Name: "stock add", Path: "POST /v1/ops/stock/{id}/add", Needs: console.Reason, Before: "stock show", Errors: stockErrors,
 			Summary: "Add pieces of a product that have come to what can be ordered",
 		}, func(ctx context.Context, by audit.Author, in AddStock) (Stock, error) {
-			return k.Add(ctx, in.Tenant, in.ProductID, *in.Pieces, Change{Who: by.String(), Why: in.Why})
+			return k.Add(ctx, in.Tenant, in.ProductID, *in.Pieces, in.By(by))
 		}),
 		console.History("stock", StockKind, k.Store),
 	}
@@ -103,5 +93,4 @@ func (k *Keeper) Operations() []console.Operation {
 var stockErrors = []console.Refusal{
 	{Of: ErrNoStock, Kind: console.Absent, Code: "stock_unknown", Detail: "Nobody has set the stock of this product: an order of it is out of stock."},
 	{Of: ErrInvalid, Kind: console.Refused, Code: "refused", Detail: ""},
-	{Of: ErrChanged, Kind: console.Conflict, Code: "changed", Detail: "Not as many pieces are available as were expected; look at it again."},
 }

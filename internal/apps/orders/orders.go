@@ -143,14 +143,14 @@ func (k keeper) create(ctx context.Context, event handler.Event, body newOrder) 
 // reserve returns the writes that reserve the items, or the first product that is short.
 func (k keeper) reserve(ctx context.Context, tenant string, items []Item) (writes []store.Write, short string, err error) {
 	for _, item := range items {
-		s, version, err := look(ctx, k.store, StockKey(tenant, item.ProductID), ErrNoStock, ReadStock)
+		s, _, err := look(ctx, k.store, StockKey(tenant, item.ProductID), ErrNoStock, ReadStock)
 		switch {
 		case errors.Is(err, ErrNoStock) || (err == nil && s.Available < item.Quantity):
 			return nil, item.ProductID, nil
 		case err != nil:
 			return nil, "", err
 		}
-		writes = append(writes, s.reserving(item.Quantity, version))
+		writes = append(writes, s.reserving(item.Quantity))
 	}
 	return writes, "", nil
 }

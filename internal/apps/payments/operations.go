@@ -27,8 +27,7 @@ func Operations(from store.Store) []console.Operation {
 			Name: "refunds ls", Path: "GET /v1/ops/refunds", Summary: "List the refunds that are under way, or those in another state, the newest first",
 			Empty: "No refund is in this state. A message asks for one.",
 		}, func(ctx context.Context, _ audit.Author, in ListOfRefunds) (console.List[Refund], error) {
-			items, next, err := ListRefunds(ctx, from, console.AllOr[State](in.State), in.After, in.Limit)
-			return console.ListOf(items, next), err
+			return console.Listed(ListRefunds(ctx, from, console.AllOr[State](in.State), in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "refunds show", Path: "GET /v1/ops/refunds/{payment}", Summary: "Show the refund of a payment, and the message that it is for",

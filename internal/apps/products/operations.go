@@ -7,12 +7,6 @@ import (
 	"billhook/internal/platform/audit"
 )
 
-// ListProducts asks for a tenant's products.
-type ListProducts struct {
-	console.Owned
-	console.Page
-}
-
 // ProductOf asks for a product.
 type ProductOf struct {
 	console.Owned
@@ -22,16 +16,14 @@ type ProductOf struct {
 // RetireProduct makes a product unknown from now on.
 type RetireProduct struct {
 	ProductOf
-	Expect *int64 `json:"expect" expects:"points"`
-	console.Change
+	console.Edit
 }
 
 // SetProduct is what a product is worth from now on.
 type SetProduct struct {
 	ProductOf
-	Points int64  `json:"points" validate:"required" help:"what one piece is worth, from 1"`
-	Expect *int64 `json:"expect" expects:"points"`
-	console.Change
+	Points int64 `json:"points" validate:"required" help:"what one piece is worth, from 1"`
+	console.Edit
 }
 
 // Operations are what people do with products.
@@ -40,9 +32,8 @@ func (k *Keeper) Operations() []console.Operation {
 		console.New(console.Row{
 			Name: "products ls", Path: "GET /v1/ops/products", Summary: "List the products of catalog and store, with what one piece is worth",
 			Empty: "No product is known: an order that names one becomes a dead letter. Set one, or declare it in the catalog.",
-		}, func(ctx context.Context, _ audit.Author, in ListProducts) (console.List[Product], error) {
-			items, next, err := k.List(ctx, in.Tenant, in.After, in.Limit)
-			return console.ListOf(items, next), err
+		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Product], error) {
+			return console.Listed(k.List(ctx, in.Tenant, in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "products show", Path: "GET /v1/ops/products/{id}", Summary: "Show what a product is worth, since when, and who changed it",
@@ -59,14 +50,14 @@ func (k *Keeper) Operations() []console.Operation {
 			Summary: "Make a product known, or change what one piece is worth from now on",
 			Help:    "It holds for every order that is credited from then on. Dead letters that name a product which was not known can be replayed.",
 		}, func(ctx context.Context, by audit.Author, in SetProduct) (Product, error) {
-			return k.Set(ctx, in.Tenant, in.ID, in.Points, Change{Who: by.String(), Why: in.Why, Expect: in.Expect})
+			return k.Set(ctx, in.Tenant, in.ID, in.Points, in.By(by))
 		}),
 		console.New(console.Row{
 			Name: "products retire", Path: "DELETE /v1/ops/products/{id}", Needs: console.Reason, Before: "products show", Errors: failures,
 			Summary: "Make a product unknown from now on, also where the catalog has it",
 			Help:    "Every order that names it becomes a dead letter.",
 		}, func(ctx context.Context, by audit.Author, in RetireProduct) (Product, error) {
-			return k.Retire(ctx, in.Tenant, in.ID, Change{Who: by.String(), Why: in.Why, Expect: in.Expect})
+			return k.Retire(ctx, in.Tenant, in.ID, in.By(by))
 		}),
 		console.History("products", Kind, k.Store),
 	}
@@ -77,5 +68,4 @@ var errRetired = console.Refuse(console.Absent, "product_retired", "The product 
 var failures = []console.Refusal{
 	{Of: ErrUnknown, Kind: console.Absent, Code: "product_unknown", Detail: "Neither the catalog nor the store has a product of that id."},
 	{Of: ErrInvalid, Kind: console.Refused, Code: "refused", Detail: ""},
-	{Of: ErrChanged, Kind: console.Conflict, Code: "changed", Detail: "The product is not worth what was expected any more; look at it again."},
 }

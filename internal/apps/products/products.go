@@ -31,8 +31,6 @@ var (
 	// ErrInvalid, or audit.ErrInvalid, is wrapped by every refusal of a change; the text says why, without a
 	// value.
 	ErrInvalid = errors.New("products: invalid change")
-	// ErrChanged: the product is not worth what was expected.
-	ErrChanged = errors.New("products: changed since it was looked at")
 	// ErrBroken: what is stored is no product.
 	ErrBroken = errors.New("products: stored product is not readable")
 )
@@ -63,6 +61,8 @@ type Product struct {
 	Origin string `json:"origin" show:"From"`
 	// Since is the time of its last change; zero where it comes from the catalog.
 	Since time.Time `json:"since,omitzero" store:"since" show:"Since"`
+	// Version is that of the record, which a change may expect; 0: there is none.
+	Version store.Version `json:"version"`
 }
 
 // Key is the key of the document of a tenant's product.
@@ -79,7 +79,7 @@ func (p Product) side() map[string]any {
 
 // Read reads a product's document.
 func Read(doc store.Document) (Product, error) {
-	p := Product{Origin: FromStore}
+	p := Product{Origin: FromStore, Version: doc.Version}
 	err := store.Decode(doc.Fields, &p)
 	if err != nil || p.Points < 1 || p.Points > catalog.MaxPoints || (p.State != Active && p.State != Retired) || p.Since.IsZero() {
 		return Product{}, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
@@ -117,14 +117,6 @@ type Keeper struct {
 	NewID func() string
 	// Changed hears of each change that was committed.
 	Changed func(tenant, id string)
-}
-
-// Change names the author of a change and the reason.
-type Change struct {
-	Who string `json:"-"`
-	Why string `json:"why"`
-	// Expect, if set, is what the product was worth when the person looked; 0: it was unknown.
-	Expect *int64 `json:"expect,omitempty"`
 }
 
 // Get returns a tenant's product as it stands, a retired one too, past every cache. The error is
@@ -172,9 +164,9 @@ func (k *Keeper) List(ctx context.Context, tenant string, after store.Cursor, li
 	return page, next, nil
 }
 
-// Set makes a product known, or changes what it is worth, from now on. The error wraps ErrInvalid or
-// audit.ErrInvalid, is ErrChanged or store.ErrBusy, or says that nothing is known.
-func (k *Keeper) Set(ctx context.Context, tenant, id string, points int64, by Change) (Product, error) {
+// Set makes a product known, or changes what it is worth, from now on. The error wraps ErrInvalid, or is as of
+// audit.Change.Update.
+func (k *Keeper) Set(ctx context.Context, tenant, id string, points int64, by audit.Change) (Product, error) {
 	if points < 1 || points > catalog.MaxPoints {
 		return Product{}, fmt.Errorf("%w: points are a whole number from 1 to %d", ErrInvalid, catalog.MaxPoints)
 	}
@@ -182,7 +174,7 @@ func (k *Keeper) Set(ctx context.Context, tenant, id string, points int64, by Ch
 }
 
 // Retire makes a product unknown from now on. The error is as of Set, or ErrUnknown.
-func (k *Keeper) Retire(ctx context.Context, tenant, id string, by Change) (Product, error) {
+func (k *Keeper) Retire(ctx context.Context, tenant, id string, by audit.Change) (Product, error) {
 	return k.change(ctx, tenant, id, "retire", by, func(before Product) (int64, State, error) {
 		if before.State == "" {
 			return 0, "", ErrUnknown
@@ -191,39 +183,35 @@ func (k *Keeper) Retire(ctx context.Context, tenant, id string, by Change) (Prod
 	})
 }
 
-func (k *Keeper) change(ctx context.Context, tenant, id, action string, by Change, decide func(before Product) (int64, State, error)) (Product, error) {
+func (k *Keeper) change(
+	ctx context.Context, tenant, id, action string, by audit.Change, decide func(before Product) (int64, State, error),
+) (p Product, err error) {
 	if !pii.ID.Valid(tenant) || !pii.ID.Valid(id) {
-		return Product{}, fmt.Errorf("%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
+		return p, fmt.Errorf("%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
 	}
-	var p Product
-	written, err := store.Update(ctx, k.Store, Key(tenant, id), func(doc store.Document) ([]store.Write, error) {
+	now := k.Now().UTC().Truncate(time.Microsecond)
+	versions, err := by.Update(ctx, k.Store, Key(tenant, id), now, k.NewID(), func(doc store.Document) (e audit.Entry, _ []store.Write, err error) {
 		before, _ := standing(doc, k.Start, tenant, id) // what cannot be read can be set
+		after := Product{Tenant: tenant, ID: id, Origin: FromStore, Since: now}
 		p = before
-		after := Product{Tenant: tenant, ID: id, Origin: FromStore, Since: k.Now().UTC().Truncate(time.Microsecond)}
-		var err error
 		if after.Points, after.State, err = decide(before); err != nil {
-			return nil, err
+			return e, nil, err
 		}
 		if doc.Version != 0 && before.Points == after.Points && before.State == after.State {
-			return nil, nil // perhaps by a commit of ours whose answer was lost
-		}
-		worth := before.Points // of a piece of an order
-		if before.State != Active {
-			worth = 0
-		}
-		if by.Expect != nil && *by.Expect != worth {
-			return nil, ErrChanged
+			return e, nil, nil // perhaps by a commit of ours whose answer was lost
 		}
 		p = after
-		return audit.Entry{
-			Kind: Kind, Tenant: tenant, Subject: id, Action: action, Who: by.Who, Why: by.Why, At: after.Since, Before: before.side(), After: after.side(),
-		}.With(k.NewID(), store.Replace(doc.Key, doc.Version, store.Encode(&after)))
+		e = audit.Entry{Kind: Kind, Tenant: tenant, Subject: id, Action: action, Before: before.side(), After: after.side()}
+		return e, []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&after))}, nil
 	})
 	if err != nil {
 		return Product{}, err
 	}
-	if len(written) > 0 && k.Changed != nil {
-		k.Changed(tenant, id)
+	if len(versions) > 0 {
+		p.Version = versions[0]
+		if k.Changed != nil {
+			k.Changed(tenant, id)
+		}
 	}
 	return p, nil
 }

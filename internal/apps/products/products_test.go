@@ -29,7 +29,7 @@ var start = map[string]catalog.Product{"cap": {Points: 10}, "hat": {Points: 250}
 
 const tenant = "acme"
 
-var ada = products.Change{Who: "local:ada", Why: "new in the store"}
+var ada = audit.Change{Who: audit.Author{Proof: audit.ThisMachine, Name: "ada"}, Why: "new in the store"}
 
 type shop struct {
 	*products.Keeper
@@ -56,7 +56,7 @@ func (s *shop) wait(d time.Duration) { s.now.Add(int64(d)) }
 
 const retired = math.MinInt64
 
-func (s *shop) change(t *testing.T, id string, points int64, by products.Change) (products.Product, error) {
+func (s *shop) change(t *testing.T, id string, points int64, by audit.Change) (products.Product, error) {
 	t.Helper()
 	if points == retired {
 		return s.Retire(t.Context(), tenant, id, by)
@@ -91,12 +91,13 @@ func TestAProductIsOfTheCatalogUntilItIsSetAndEachChangeIsAuditedInItsOwnCommit(
 			before := side(stands.Points, string(stands.State), stands.Origin)
 			stands.Points, stands.State, stands.Origin, stands.Since = step.points, step.state, products.FromStore, since
 			want = append([]audit.Entry{{
-				Kind: "product", Tenant: tenant, Subject: "hat", Who: ada.Who, Why: ada.Why, Action: step.action, At: since,
+				Kind: "product", Tenant: tenant, Subject: "hat", Who: ada.Who.String(), Why: ada.Why, Action: step.action, At: since,
 				Before: before, After: side(step.points, string(step.state), "store"),
 			}}, want...)
 		}
 		got, err := s.Get(t.Context(), tenant, "hat")
 		require.NoError(t, err)
+		stands.Version = got.Version
 		require.Equal(t, stands, got)
 		changes, err := audit.Subject{Kind: products.Kind, Tenant: tenant, ID: "hat"}.All(t.Context(), s.faults)
 		require.NoError(t, err)
@@ -119,15 +120,15 @@ func TestAnInvalidChangeOfAProductWritesNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		id     string
 		points int64 // retired: none is set
-		by     products.Change
+		by     audit.Change
 		want   error
 	}{
 		"no points":                    {"hat", 0, ada, products.ErrInvalid},
 		"points below nothing":         {"hat", -1, ada, products.ErrInvalid},
 		"more points than there are":   {"hat", catalog.MaxPoints + 1, ada, products.ErrInvalid},
 		"an id that no order can name": {"a hat", 1, ada, products.ErrInvalid},
-		"no reason":                    {"hat", 1, products.Change{Who: "local", Why: " "}, audit.ErrInvalid},
-		"a reason without end":         {"hat", retired, products.Change{Who: "local", Why: strings.Repeat("w", 1001)}, audit.ErrInvalid},
+		"no reason":                    {"hat", 1, audit.Change{Who: audit.Author{Proof: audit.ThisMachine}, Why: " "}, audit.ErrInvalid},
+		"a reason without end":         {"hat", retired, audit.Change{Who: audit.Author{Proof: audit.ThisMachine}, Why: strings.Repeat("w", 1001)}, audit.ErrInvalid},
 		"the end of what is none":      {"odd", retired, ada, products.ErrUnknown},
 		"a store that is down":         {"hat", 1, ada, storetest.ErrFault},
 	} {
@@ -192,31 +193,6 @@ func TestProductsAreListedPageByPage(t *testing.T) {
 			after = next
 		}
 		require.Equal(t, want, got, "%d a page", limit)
-	}
-}
-
-func TestAChangeOfAProductThatChangedMeanwhileIsRefused(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	for _, step := range []struct {
-		id     string
-		points int64
-		seen   int64
-		want   error
-	}{
-		{"hat", 300, 0, products.ErrChanged},
-		{"hat", 300, 250, nil},
-		{"hat", 300, 250, nil}, // the same, sent again
-		{"hat", 400, 250, products.ErrChanged},
-		{"hat", retired, 250, products.ErrChanged},
-		{"hat", retired, 300, nil},
-		{"hat", 300, 300, products.ErrChanged},
-		{"hat", 300, 0, nil},
-		{"new", 1, 1, products.ErrChanged},
-		{"new", 1, 0, nil},
-	} {
-		_, err := s.change(t, step.id, step.points, products.Change{Who: ada.Who, Why: ada.Why, Expect: &step.seen})
-		require.ErrorIs(t, err, step.want, "%+v", step)
 	}
 }
 

@@ -9,12 +9,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// ListSubscriptions asks for a tenant's subscriptions.
-type ListSubscriptions struct {
-	console.Owned
-	console.Page
-}
-
 // SubscriptionOf asks for a subscription.
 type SubscriptionOf struct {
 	console.Owned
@@ -45,9 +39,8 @@ func Operations(from store.Querier) []console.Operation {
 		console.New(console.Row{
 			Name: "subscriptions ls", Path: "GET /v1/ops/subscriptions", Summary: "List the subscriptions, each as its newest event says it stands",
 			Empty: "No event of a subscription has come.",
-		}, func(ctx context.Context, _ audit.Author, in ListSubscriptions) (console.List[Subscription], error) {
-			items, next, err := List(ctx, from, in.Tenant, in.After, in.Limit)
-			return console.ListOf(items, next), err
+		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Subscription], error) {
+			return console.Listed(List(ctx, from, in.Tenant, in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "subscriptions show", Path: "GET /v1/ops/subscriptions/{subscription}", Summary: "Show how a subscription stands, and every event of it",

@@ -40,8 +40,7 @@ func lists(from store.Querier, now func() time.Time) []console.Operation {
 			case in.Month == "" && in.Subscription == "":
 				in.Month = Month(now()).ID
 			}
-			items, next, err := Totals(ctx, from, Of{Tenant: in.Tenant, Subscription: in.Subscription, Month: in.Month}, in.After, in.Limit)
-			return console.ListOf(items, next), err
+			return console.Listed(Totals(ctx, from, Of{Tenant: in.Tenant, Subscription: in.Subscription, Month: in.Month}, in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "usage entries", Path: "GET /v1/ops/usage/{subscription}/entries", Summary: "List the events that told of the usage of a subscription in a period",
@@ -55,8 +54,7 @@ func lists(from store.Querier, now func() time.Time) []console.Operation {
 				in.Period = period.ID
 			}
 			of := Of{Tenant: in.Tenant, Subscription: in.Subscription, Period: in.Period, Meter: in.Meter}
-			items, next, err := Entries(ctx, from, of, in.After, in.Limit)
-			return console.ListOf(items, next), err
+			return console.Listed(Entries(ctx, from, of, in.After, in.Limit))
 		}),
 	}
 }

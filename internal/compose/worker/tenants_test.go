@@ -255,11 +255,11 @@ func drawChange(t *rapid.T) deed {
 		var err error
 		switch what {
 		case "worth":
-			_, err = h.products.Set(context.Background(), tenant, product, n*100, products.Change{Who: "ada", Why: "drawn"})
+			_, err = h.products.Set(context.Background(), tenant, product, n*100, audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "drawn"})
 		case "stock":
-			_, err = h.stock.Set(context.Background(), tenant, product, n, orders.Change{Who: "ada", Why: "drawn"})
+			_, err = h.stock.Set(context.Background(), tenant, product, n, audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "drawn"})
 		default:
-			_, err = h.links.Link(context.Background(), customers.Change{Tenant: tenant, CustomerID: customer, UID: uid, Who: "ada", Why: "drawn"})
+			_, err = h.links.Link(context.Background(), customers.Change{Tenant: tenant, CustomerID: customer, UID: uid, By: audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "drawn"}})
 		}
 		return fmt.Sprint(err)
 	}

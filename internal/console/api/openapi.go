@@ -11,6 +11,7 @@ import (
 
 	"billhook/internal/console"
 	"billhook/internal/platform/serve"
+	"billhook/internal/platform/store"
 )
 
 // OpenAPI is the OpenAPI 3.1 document of all operations.
@@ -104,7 +105,7 @@ func (s schemas) of(t reflect.Type) map[string]any {
 	switch {
 	case t == reflect.TypeFor[time.Time]():
 		return map[string]any{"type": "string", "format": "date-time"}
-	case t == reflect.TypeFor[console.Moment]():
+	case t == reflect.TypeFor[console.Moment](), t == reflect.TypeFor[store.Version]():
 		return map[string]any{"type": "string"}
 	case t.Kind() == reflect.Pointer:
 		return map[string]any{"anyOf": []any{s.of(t.Elem()), map[string]any{"type": "null"}}}

@@ -305,7 +305,7 @@ func (p *Pages) form(v *visit, o console.Operation) (any, error) {
 	view := declaredView{Summary: o.Summary, Help: o.Help, Noun: o.Noun(), ID: v.param(lastParam(o)), Button: title(o.Verb())}
 	view.Title = strings.TrimSpace(title(o.Verb()) + " " + o.Noun() + " " + view.ID)
 	view.Back, view.Reason = p.back(v, o), o.Needs >= console.Reason
-	expected := map[string]string{}
+	var seen any
 	if before, ok := p.Declared.Find(o.Before); ok {
 		answer, err := p.now(v, before)
 		if view.Absent = notFound(err); err != nil && view.Absent == nil {
@@ -314,18 +314,16 @@ func (p *Pages) form(v *visit, o console.Operation) (any, error) {
 		if answer == nil {
 			answer = reflect.Zero(reflect.TypeOf(before.Answer()).Elem()).Interface()
 		} else {
+			seen = answer
 			view.Facts, view.Tables = p.facts(v, before, answer)
 			view.Notes = console.Notes(answer)
 		}
-		for _, c := range before.Columns {
-			expected[c.Name] = console.Text(c.Value(answer))
-		}
 	}
 	for _, f := range o.Fields {
-		if f.In == console.InBody && f.Name != "why" && f.Typed() {
+		if f.In == console.InBody && f.Name != "why" && f.Typed() && (f.Expects == "" || seen != nil) {
 			made := input{Field: f, Label: title(f.Name), Value: cmp.Or(v.form(f.Name), v.query(f.Name)), Number: f.Type.Kind() == reflect.Int64, Hidden: f.Expects != ""}
 			if made.Hidden {
-				made.Value = expected[f.Expects]
+				made.Value = console.Member(seen, f.Expects)
 			}
 			view.Fields = append(view.Fields, made)
 		}

@@ -173,7 +173,7 @@ func (p *Pages) operation(v *visit) (any, error) {
 	if err != nil {
 		return view, err
 	}
-	view.Own, view.Refusal = view.Who == access.Who(v.ctx), audit.TwoPeople(view.Who, access.Author(v.ctx))
+	view.Own, view.Refusal = audit.SamePerson(view.Who, access.Who(v.ctx)), audit.TwoPeople(view.Who, access.Author(v.ctx))
 	view.Live = !view.Progress.Over() || (view.Outcomes != nil && view.Outcomes.Waiting > 0)
 	view.Touched, err = p.table(v, p.row("operations items"))
 	return view, err

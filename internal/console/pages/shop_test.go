@@ -137,7 +137,10 @@ type step struct {
 
 var anchor = regexp.MustCompile(`href="([^"]+)" rel="next"`)
 
-// does takes the steps. {at} is where the last change led to, and {next} the next page of the last list.
+var expects = regexp.MustCompile(`name="expect" value="(\d+)"`)
+
+// does takes the steps. {at} is where the last change led to, {next} the next page of the last list, and {seen} what the
+// last form expects.
 func (s *shop) does(t *testing.T, steps ...step) (page string) {
 	t.Helper()
 	named := func(text string) string {
@@ -172,6 +175,9 @@ func (s *shop) does(t *testing.T, steps ...step) (page string) {
 		}
 		if next := anchor.FindStringSubmatch(page); next != nil {
 			s.names["next"] = strings.ReplaceAll(next[1], "&amp;", "&")
+		}
+		if seen := expects.FindStringSubmatch(page); seen != nil {
+			s.names["seen"] = seen[1]
 		}
 	}
 	return page
@@ -237,5 +243,5 @@ func form(why string, pairs ...string) string {
 	for i := 0; i < len(pairs); i += 2 {
 		values.Set(pairs[i], pairs[i+1])
 	}
-	return values.Encode()
+	return strings.NewReplacer("%7B", "{", "%7D", "}").Replace(values.Encode()) // a name is put in
 }

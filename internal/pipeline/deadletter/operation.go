@@ -156,7 +156,7 @@ func (o *Operator) end(ctx context.Context, id string, to Progress, by audit.Ent
 			return fmt.Errorf("%w: the operation is %s", ErrRefused, op.Progress)
 		case to == Rejected && op.Progress != Waiting:
 			return fmt.Errorf("%w: the operation does not wait for approval; cancel it", ErrRefused)
-		case to == Rejected && by.Who == op.Who:
+		case to == Rejected && audit.SamePerson(by.Who, op.Who):
 			return fmt.Errorf("%w: somebody else rejects it; who has asked for it cancels it", ErrRefused)
 		}
 		op.Progress, op.FinishedAt, op.EndedBy, op.EndedWhy = to, o.Now().UTC().Truncate(time.Microsecond), by.Who, by.Why

@@ -141,8 +141,7 @@ func (o *Operator) deadLetters(c *catalog.Catalog) []console.Operation {
 			if err != nil {
 				return console.List[Item]{}, err
 			}
-			items, next, err := o.List(ctx, f, state, in.After, in.Limit)
-			return console.ListOf(items, next), err
+			return console.Listed(o.List(ctx, f, state, in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "dlq reasons", Path: "GET /v1/ops/dead-letters/reasons", Errors: Failures,
@@ -203,8 +202,7 @@ func (o *Operator) operations() []console.Operation {
 			Summary: "List what people do with dead letters, the newest first: who does what, why, and how far it is",
 			Empty:   "No operation is in this list. A replay, a discard or a completion of dead letters begins one.",
 		}, func(ctx context.Context, _ audit.Author, in ListOfOperations) (console.List[Operation], error) {
-			all, next, err := o.InStage(ctx, Progress(in.Progress), in.After, in.Limit)
-			return console.ListOf(all, next), err
+			return console.Listed(o.InStage(ctx, Progress(in.Progress), in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "operations show", Path: "GET /v1/ops/operations/{id}", Errors: Failures,
@@ -222,8 +220,7 @@ func (o *Operator) operations() []console.Operation {
 			Name: "operations items", Path: "GET /v1/ops/operations/{id}/items", Errors: Failures,
 			Summary: "List the dead letters that an operation was the last to deal with", Empty: "It has dealt with none, or others have since.",
 		}, func(ctx context.Context, _ audit.Author, in ListOfItems) (console.List[Item], error) {
-			items, next, err := o.Items(ctx, in.ID, console.AllOr[State](in.State), in.After, in.Limit)
-			return console.ListOf(items, next), err
+			return console.Listed(o.Items(ctx, in.ID, console.AllOr[State](in.State), in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "operations approve", Path: "POST /v1/ops/operations/{id}/approve", Needs: console.Identity,

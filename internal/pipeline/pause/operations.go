@@ -112,8 +112,7 @@ func (k *Keeper) Operations(named func(string) (catalog.Queue, bool)) []console.
 			if err != nil {
 				return console.List[audit.Entry]{}, err
 			}
-			items, next, err := audit.Subject{Kind: Kind, ID: q.ID}.List(ctx, k.Store, in.After, in.Limit)
-			return console.ListOf(items, next), err
+			return console.Listed(audit.Subject{Kind: Kind, ID: q.ID}.List(ctx, k.Store, in.After, in.Limit))
 		}),
 	}
 }

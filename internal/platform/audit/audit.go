@@ -86,6 +86,42 @@ func (e Entry) With(id string, writes ...store.Write) ([]store.Write, error) {
 	return append(writes, entry), nil
 }
 
+// ErrChanged: the record is not as the person has seen it any more. Nothing was changed.
+var ErrChanged = errors.New("audit: changed since it was looked at")
+
+// Change is what a person asks for.
+type Change struct {
+	Who Author
+	Why string
+	// Expect is the version of the record that they have looked at, 0 where there was none; nil: whichever it is.
+	Expect *store.Version
+}
+
+// Update changes a record for a person: it reads the document and commits what decide makes of it, as store.Update does,
+// with the entry of the audit, whose author, reason and time it fills in. Without writes nothing is changed. The error is
+// that of decide as it is, ErrChanged or store.ErrBusy, wraps ErrInvalid, or is that of the store.
+func (c Change) Update(
+	ctx context.Context, s store.GetCommitter, key store.Key, at time.Time, id string, decide func(store.Document) (Entry, []store.Write, error),
+) ([]store.Version, error) {
+	return store.Update(ctx, s, key, func(doc store.Document) ([]store.Write, error) {
+		entry, writes, err := decide(doc)
+		if err != nil || len(writes) == 0 {
+			return nil, err
+		}
+		if c.Expect != nil && *c.Expect != doc.Version {
+			return nil, ErrChanged
+		}
+		entry.At = at
+		return entry.By(c).With(id, writes...)
+	})
+}
+
+// By is the entry with its author and reason.
+func (e Entry) By(c Change) Entry {
+	e.Who, e.Why = c.Who.String(), c.Why
+	return e
+}
+
 // Subject is what entries are about; each member is as in an Entry.
 type Subject struct{ Kind, Tenant, ID string }
 
@@ -209,9 +245,25 @@ func TwoPeople(first string, by Author) error {
 	switch {
 	case by.Name == "", by.Proof != Identity && by.Proof != ThisMachine:
 		return ErrNoIdentity
-	case by.String() == first:
+	case first != "" && SamePerson(first, by.String()):
 		return ErrSamePerson
 	default:
 		return nil
 	}
+}
+
+// SamePerson reports whether two names of authors, as String has them, may be one person's: in another case, with spaces
+// around it, with a tag behind a plus sign, or known in another way.
+func SamePerson(a, b string) bool { return person(a) == person(b) }
+
+func person(name string) string {
+	for _, by := range []Proof{ThisMachine, SharedToken} {
+		name = strings.TrimPrefix(name, string(by)+":")
+	}
+	name = strings.ToLower(strings.TrimSpace(name))
+	box, domain, address := strings.Cut(name, "@")
+	if box, _, _ = strings.Cut(box, "+"); address {
+		return box + "@" + domain
+	}
+	return name
 }

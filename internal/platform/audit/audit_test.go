@@ -122,6 +122,51 @@ func TestADocumentThatIsNoEntryIsAnError(t *testing.T) {
 	require.ErrorIs(t, err, audit.ErrBroken)
 }
 
+func TestAChangeThatExpectsAnotherVersionIsRefusedAndOneThatDoesNotIsAudited(t *testing.T) {
+	t.Parallel()
+	key, none, seen := store.Key{Collection: "things", ID: "one"}, store.Version(0), store.Version(0)
+	s := &storetest.Faults{Store: storetest.Open(t)}
+	by := func(expect *store.Version) audit.Change {
+		return audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "ticket 7", Expect: expect}
+	}
+	set := func(by audit.Change, id, value string) error {
+		versions, err := by.Update(t.Context(), s, key, noon, id, func(doc store.Document) (audit.Entry, []store.Write, error) {
+			if doc.Fields["value"] == value {
+				return audit.Entry{}, nil, nil
+			}
+			return change("one", time.Time{}), []store.Write{store.Replace(key, doc.Version, map[string]any{"value": value})}, nil
+		})
+		if len(versions) > 0 {
+			seen = versions[0]
+		}
+		return err
+	}
+	require.NoError(t, set(by(&none), "r1", "a"), "there was nothing, as expected")
+	first := seen
+	require.ErrorIs(t, set(by(&none), "r2", "b"), audit.ErrChanged)
+	require.NoError(t, set(by(&none), "r2", "a"), "it is as it should be, perhaps by this call before")
+	require.NoError(t, set(by(&first), "r2", "b"))
+	require.ErrorIs(t, set(by(&first), "r3", "c"), audit.ErrChanged)
+	require.NoError(t, set(by(nil), "r3", "c"))
+	require.ErrorIs(t, set(audit.Change{Who: by(nil).Who}, "r4", "d"), audit.ErrInvalid, "a change needs a reason")
+
+	meanwhile := true // somebody else's commit comes between the read and the commit
+	s.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
+		if meanwhile {
+			meanwhile = false
+			storetest.Put(t, s.Store, store.Set(key, map[string]any{"value": "theirs"}))
+		}
+		return do()
+	}
+	last := seen
+	require.ErrorIs(t, set(by(&last), "r5", "e"), audit.ErrChanged)
+	entries, err := audit.Subject{Kind: "customer", Tenant: "acme", ID: "one"}.All(t.Context(), s)
+	require.NoError(t, err)
+	require.Len(t, entries, 3)
+	require.Equal(t, []string{"ada", "ticket 7"}, []string{entries[0].Who, entries[0].Why})
+	require.Equal(t, noon.Truncate(time.Microsecond), entries[0].At)
+}
+
 func TestTwoPeopleAreTwoIdentities(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -133,6 +178,9 @@ func TestTwoPeopleAreTwoIdentities(t *testing.T) {
 		"an identity begins":                {audit.Author{Proof: audit.Identity, Name: "ada@shop.example"}, "", nil, "ada@shop.example"},
 		"another identity approves":         {audit.Author{Proof: audit.Identity, Name: "bob@shop.example"}, "ada@shop.example", nil, "bob@shop.example"},
 		"the same identity approves":        {audit.Author{Proof: audit.Identity, Name: "ada@shop.example"}, "ada@shop.example", audit.ErrSamePerson, "ada@shop.example"},
+		"it approves in other letters":      {audit.Author{Proof: audit.Identity, Name: "Ada@Shop.Example"}, "ada@shop.example", audit.ErrSamePerson, "Ada@Shop.Example"},
+		"it approves with a tag":            {audit.Author{Proof: audit.Identity, Name: "ada+two@shop.example"}, "ada@shop.example", audit.ErrSamePerson, "ada+two@shop.example"},
+		"it approves on this machine":       {audit.Author{Proof: audit.ThisMachine, Name: "ada@shop.example "}, "ada@shop.example", audit.ErrSamePerson, "local:ada@shop.example "},
 		"an identity that says token":       {audit.Author{Proof: audit.Identity, Name: "token-desk@shop.example"}, "ada@shop.example", nil, "token-desk@shop.example"},
 		"a token begins":                    {audit.Author{Proof: audit.SharedToken, Name: "ada@shop.example"}, "", audit.ErrNoIdentity, "token:ada@shop.example"},
 		"a token approves":                  {audit.Author{Proof: audit.SharedToken, Name: "bob"}, "ada@shop.example", audit.ErrNoIdentity, "token:bob"},

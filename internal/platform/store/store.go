@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -52,6 +53,16 @@ func (k Key) String() string { return k.Collection + "/" + k.ID }
 
 // Version identifies one state of one document; zero: none. It has no order.
 type Version int64
+
+// MarshalText writes it as a text: as a number of JSON it would lose digits.
+func (v Version) MarshalText() ([]byte, error) { return strconv.AppendInt(nil, int64(v), 10), nil }
+
+// UnmarshalText reads what MarshalText has written.
+func (v *Version) UnmarshalText(text []byte) error {
+	n, err := strconv.ParseInt(string(text), 10, 64)
+	*v = Version(n)
+	return err //nolint:wrapcheck // JSON says where it stands
+}
 
 // Document is one stored document. A value in Fields is a string, bool, int64, time.Time (UTC,
 // microseconds), nil, or a map[string]any or []any of these; never a float. Strings are valid

@@ -252,7 +252,7 @@ func (b *books) undoneByHand(t *rapid.T) {
 	e := b.pick(t)
 	b.faults.FailAfter(rapid.IntRange(0, 1).Draw(t, "lost"))
 	for {
-		reversal, err := b.reverter.Revert(context.Background(), e.tenant, e.id, journal.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "typo"})
+		reversal, err := b.reverter.Revert(context.Background(), e.tenant, e.id, audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "typo"})
 		if err != nil && !errors.Is(err, journal.ErrReverted) {
 			continue // the store did not answer
 		}

@@ -11,12 +11,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// ListOfSeals asks for a tenant's seals.
-type ListOfSeals struct {
-	console.Owned
-	console.Page
-}
-
 // VerifyBooks asks for a part of the verification of a tenant's books.
 type VerifyBooks struct {
 	console.Owned
@@ -62,7 +56,7 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 		console.New(console.Row{
 			Name: "seals ls", Path: "GET /v1/ops/journal/seals", Summary: "List the seals of a tenant's books, the newest first, each with its hash",
 			Empty: "Nothing of this tenant is sealed yet. The task seal-journal seals what was posted.", Errors: Failures,
-		}, func(ctx context.Context, _ audit.Author, in ListOfSeals) (console.List[Seal], error) {
+		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Seal], error) {
 			before, _ := strconv.ParseInt(in.After.ID, 10, 64) // without one they begin with the newest
 			seals, next, err := List(ctx, v.From, in.Tenant, before, min(in.Limit, maxListed))
 			behind := store.Cursor{}

@@ -54,7 +54,7 @@ func whole(t *testing.T, clocks [2]int, forced ...ledger.Entry) books {
 	posted(ledger.Post(sale("beta", "c", "2026-11", 3, 0)))
 	sealed(clocks[1])
 	periods := journal.Periods{Store: s, Now: func() time.Time { return noon }, NewID: func() string { return "id" }}
-	_, err := periods.Close(t.Context(), "acme", "2026-09", journal.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "it is over"})
+	_, err := periods.Close(t.Context(), "acme", "2026-09", audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}, Why: "it is over"})
 	require.NoError(t, err)
 	if len(forced) > 0 {
 		post(t, s, forced...)

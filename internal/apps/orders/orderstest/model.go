@@ -14,6 +14,7 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/dedupe/dedupetest"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 	"billhook/internal/retry"
@@ -68,7 +69,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 
 // stock sets the stock of a product, and keeps the sum that it must have from then on.
 func (w *world) stock(t *rapid.T, product string, available int64) {
-	_, err := w.Keeper.Set(context.Background(), dedupe.DefaultTenant, product, available, orders.Change{Who: "model", Why: "drawn"})
+	_, err := w.Keeper.Set(context.Background(), dedupe.DefaultTenant, product, available, audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "model"}, Why: "drawn"})
 	require.NoError(t, err)
 	w.put[product] = available
 }

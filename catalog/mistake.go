@@ -105,70 +105,27 @@ func ByLine(a, b *Mistake) int {
 // inherited is what is wrong at a path of a queue that the queue does not set itself.
 type inherited struct{ place, path, what string }
 
-// settleInherited tells each mistake of a default once, and not for every queue that has it.
+// settleInherited tells the mistake of a default once, and not for every queue that has it; and nothing that
+// follows where a default cannot be read.
 func (r *reader) settleInherited(defaults Queue, c *Catalog) {
+	unread := slices.ContainsFunc(r.mistakes, func(m *Mistake) bool { return strings.HasPrefix(m.Key, "defaults.") })
 	probe := newReader()
 	probe.checkQueue("", defaults, nil)
 	if c.Contracts != nil {
 		probe.checkContracts("", defaults, c.Contracts)
 	}
-	caused, told := map[inherited]bool{}, map[inherited]int{}
-	for _, m := range probe.mistakes {
-		caused[inherited{path: m.Key, what: m.What}] = true
-	}
+	told := map[inherited]bool{}
 	for _, i := range r.inherited {
-		told[inherited{path: i.path, what: i.what}]++
-	}
-	for _, i := range r.inherited {
-		same := inherited{path: i.path, what: i.what}
 		set := r.lines[queuesFile+": defaults."+i.path] > 0
-		switch times := told[same]; {
-		case times == 0: // told before
-		case caused[same] && (set || times > 1 && r.lines[queuesFile+": defaults"] > 0):
-			r.tell(queuesFile, "defaults."+i.path, i.what)
-			told[same] = 0
-		default:
+		ofAll := set && slices.ContainsFunc(probe.mistakes, func(m *Mistake) bool { return m.Key == i.path && m.What == i.what })
+		if ofAll {
+			i.place, i.path = queuesFile, "defaults."+i.path
+		}
+		if !told[i] && !(ofAll && unread) {
 			r.tell(i.place, i.path, i.what)
 		}
+		told[i] = true
 	}
-	r.dropConsequences()
-}
-
-var keyWord = regexp.MustCompile(`[a-z]+([_.][a-z]+)+`)
-
-// dropConsequences drops what follows from a default that is wrong or could not be read.
-func (r *reader) dropConsequences() {
-	wrong := map[string]bool{} // by the key below defaults
-	for _, m := range r.mistakes {
-		if key, ok := strings.CutPrefix(m.Key, "defaults."); ok {
-			wrong[key] = true
-		}
-	}
-	relates := func(m *Mistake, key string) bool {
-		parent := key[:strings.LastIndexByte(key, '.')+1]
-		for _, word := range keyWord.FindAllString(m.What, -1) {
-			for _, other := range []string{parent + word, word} {
-				own := m.Where != "" && r.lines[m.File+": "+m.Where+": "+other] > 0
-				if other != key && wrong[other] && !own {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	for _, m := range r.mistakes {
-		if key, ok := strings.CutPrefix(m.Key, "defaults."); ok && relates(m, key) {
-			delete(wrong, key) // what it relates to is the cause
-		}
-	}
-	r.mistakes = slices.DeleteFunc(r.mistakes, func(m *Mistake) bool {
-		if key, ok := strings.CutPrefix(m.Key, "defaults."); ok {
-			return relates(m, key)
-		}
-		inQueue := strings.HasPrefix(m.File+": "+m.Where, queuePlace)
-		inherits := wrong[m.Key] && r.lines[m.File+": "+m.Where+": "+m.Key] == 0
-		return inQueue && (inherits || relates(m, m.Key))
-	})
 }
 
 // tell records a mistake.

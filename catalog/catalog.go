@@ -223,12 +223,12 @@ type Source struct {
 
 // Queue finds a queue by its id or by its alias.
 func (c *Catalog) Queue(name string) (Queue, bool) {
-	return c.find(func(q Queue) bool { return q.ID == name || (q.Alias != "" && q.Alias == name) })
+	return c.find(func(q *Queue) bool { return q.ID == name || (q.Alias != "" && q.Alias == name) })
 }
 
 // DeadLetters finds a queue by its dead letters' topic or alias, else by its own names.
 func (c *Catalog) DeadLetters(name string) (Queue, bool) {
-	if q, ok := c.find(func(q Queue) bool {
+	if q, ok := c.find(func(q *Queue) bool {
 		return name != "" && (q.DeadLetter.Topic == name || slices.Contains(q.DeadLetter.Aliases, name))
 	}); ok {
 		return q, true
@@ -253,16 +253,19 @@ func (c *Catalog) OtherTopics() []string {
 		ids = append(ids, t.ID)
 	}
 	for _, t := range c.Topics {
-		if _, taken := c.find(func(q Queue) bool { return q.Enabled && q.SharedTopic == t.ID }); taken {
+		if _, taken := c.find(func(q *Queue) bool { return q.Enabled && q.SharedTopic == t.ID }); taken {
 			ids = append(ids, t.ID)
 		}
 	}
 	return ids
 }
 
-func (c *Catalog) find(is func(Queue) bool) (Queue, bool) {
-	if i := slices.IndexFunc(c.Queues, is); i >= 0 {
-		return c.Queues[i], true
+// find hands out pointers to look at: a queue is large to copy.
+func (c *Catalog) find(is func(*Queue) bool) (Queue, bool) {
+	for i := range c.Queues {
+		if is(&c.Queues[i]) {
+			return c.Queues[i], true
+		}
 	}
 	return Queue{}, false
 }

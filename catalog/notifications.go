@@ -50,10 +50,10 @@ func (c *Catalog) readNotifications(r *reader, node *yaml.Node) {
 
 // tells reports whether a queue that takes the event emits to one that handles the type.
 func (c *Catalog) tells(event, told string) bool {
-	_, found := c.find(func(from Queue) bool {
+	_, found := c.find(func(from *Queue) bool {
 		h, _ := from.Handler(event)
 		return slices.ContainsFunc(h.Emits, func(id string) bool {
-			_, handles := c.find(func(to Queue) bool { _, ok := to.Handler(told); return ok && to.ID == id })
+			_, handles := c.find(func(to *Queue) bool { _, ok := to.Handler(told); return ok && to.ID == id })
 			return handles
 		})
 	})

@@ -39,14 +39,14 @@ type Item struct {
 	// Quantity is at most 2^53-1, the largest integer that every JSON reader keeps exact.
 	Quantity int64 `json:"quantity" validate:"min=1,max=9007199254740991"`
 	// Price is of one piece; the requirements' own example has prices without a currency.
-	Price string `json:"price,omitempty" validate:"omitempty,price_in=Data.Order.Currency"`
+	Price string `json:"price,omitempty" validate:"omitempty,order_price"`
 }
 
 // Refund is the refund an order.refunded event is about.
 type Refund struct {
 	ID string `json:"id,omitempty" validate:"omitempty,id"`
 	// Amount is what was given back, in the order's currency; empty: all of it.
-	Amount string `json:"amount,omitempty" validate:"omitempty,amount_in=Data.Order.Currency" pii:"strict"`
+	Amount string `json:"amount,omitempty" validate:"omitempty,order_amount" pii:"strict"`
 }
 
 // Subscription is the subscription, or the trial, an event is about.

@@ -107,7 +107,7 @@ func compile(t reflect.Type) rules {
 				f.oneOf = strings.Fields(value)
 			case "amount":
 				f.priced = true
-			case "amount_in", "price_in":
+			case "order_amount", "order_price":
 				key = "amount"
 			}
 			if _, ok := shapes[key]; ok {
@@ -196,14 +196,14 @@ var validation = func() *validator.Validate {
 	register("amount", func(field validator.FieldLevel) bool {
 		return isAmount(field.Field().String(), field.Parent().FieldByName(field.Param()).String(), false)
 	})
-	of := func(bare bool) validator.Func {
+	ofOrder := func(bare bool) validator.Func {
 		return func(field validator.FieldLevel) bool {
-			currency, _, _, ok := field.GetStructFieldOKAdvanced2(field.Top(), field.Param())
-			return ok && isAmount(field.Field().String(), currency.String(), bare)
+			order := field.Top().Interface().(*PayNow).Data.Order // found without the tags' paths, which cost more than the check
+			return order != nil && isAmount(field.Field().String(), order.Currency, bare)
 		}
 	}
-	register("amount_in", of(false))
-	register("price_in", of(true))
+	register("order_amount", ofOrder(false))
+	register("order_price", ofOrder(true))
 	return v
 }()
 
@@ -232,7 +232,7 @@ func check(value any, prefix string) error {
 	for _, b := range broken[:min(len(broken), maxViolations)] {
 		rule := b.Tag()
 		switch {
-		case rule == "amount_in", rule == "price_in":
+		case rule == "order_amount", rule == "order_price":
 			rule = "amount"
 		case rule == "min" && b.Kind() == reflect.Slice:
 			rule = "required"

@@ -84,7 +84,7 @@ func BenchmarkWebhook(b *testing.B) {
 //
 //nolint:paralleltest // AllocsPerRun counts those of every goroutine
 func TestTheWholeHandlerAllocatesLittle(t *testing.T) {
-	const most = 90
+	const most = 80
 	send := repeat(t, webhooktest.Order(4<<10))
 	require.LessOrEqual(t, testing.AllocsPerRun(200, func() { send() }), float64(most))
 }

@@ -230,7 +230,7 @@ func (d *drain) prepare(c *catalog.Catalog, compose importer.Composer, source im
 	}
 	run := &importer.Run{
 		Source: source, Catalog: c, Compose: compose, MaxBytes: from.MaxBodyBytes, Patience: d.patience, Now: time.Now, After: time.After,
-		Door: &importer.HTTPDoor{Base: strings.TrimSuffix(d.webhook, "/"), Signer: signer, Client: &http.Client{Timeout: 30 * time.Second}, Now: time.Now},
+		Ingest: &importer.HTTPIngest{Base: strings.TrimSuffix(d.webhook, "/"), Signer: signer, Client: &http.Client{Timeout: 30 * time.Second}, Now: time.Now},
 	}
 	if d.rate > 0 {
 		run.Limiter = rate.NewLimiter(rate.Limit(d.rate), max(d.rate, 100))

@@ -13,9 +13,9 @@ import (
 	"billhook/internal/ingest/importer/importertest"
 )
 
-// serveDoor serves a door that takes everything but what says "refuse". It returns its address, and how
+// serveIngest serves an ingest that takes everything but what says "refuse". It returns its address, and how
 // many messages it has taken.
-func serveDoor(t *testing.T) (address string, taken *int) {
+func serveIngest(t *testing.T) (address string, taken *int) {
 	t.Helper()
 	taken = new(int)
 	address = listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,12 +44,12 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	do("LPUSH", "q:sub:plan_change", `{"id":"m3","action":"downgrade","payload":{"email":"refuse"}}`, `not JSON: hunter2`)
 	do("LPUSH", "q:sub:plan_change:failed", `{}`)
 	do("LPUSH", "orders.process", `{}`)
-	door, taken := serveDoor(t)
+	ingest, taken := serveIngest(t)
 	idle := withoutOrders(t)
 	run := func(input string, arguments ...string) (string, error) {
 		out, err := sayWith(t, map[string]string{"REDIS_URL": from, "CATALOG_DIR": idle}, func(p *program) {
 			p.stdin = strings.NewReader(input)
-		}, append([]string{"import", "redis", "--webhook", door}, arguments...)...)
+		}, append([]string{"import", "redis", "--webhook", ingest}, arguments...)...)
 		require.NotContains(t, out, "hunter2")
 		return out, err
 	}

@@ -2,7 +2,6 @@ package importer
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,106 +25,103 @@ type Composer struct {
 	Members map[string]string
 }
 
-// misfit is why an old message is nothing that the door takes.
-type misfit struct{ code, detail string }
+// unfit is why an old message is nothing that the webhook service takes.
+func unfit(code, detail string) *Result { return &Result{Code: code, Detail: detail} }
 
-func (m *misfit) Error() string { return m.code }
+var notAnObject = unfit("not_an_object", "the message is not a JSON object in UTF-8 without duplicate names that says something")
 
-func unfit(code, detail string) error { return &misfit{code, detail} }
+type object map[string]jsontext.Value
 
-type object = map[string]jsontext.Value
+// object is the object under a name; false: it is another value.
+func (o object) object(name string) (inside object, ok bool) {
+	inside = object{}
+	return inside, o[name] == nil || json.Unmarshal(o[name], &inside) == nil
+}
 
-// item makes the item of a message, with its event id, where there is one. The error is a *misfit.
-func (c Composer) item(known *catalog.Catalog, m Message, now time.Time) (item Item, id string, err error) {
-	if m.Odd != "" {
-		return item, "", unfit("odd", m.Odd)
-	}
+func (o object) set(name string, inside object) {
+	o[name], _ = json.Marshal(inside, json.Deterministic(true)) // its values were decoded
+}
+
+// composed is the item of a message, with its event id and type, where it says them.
+type composed struct {
+	Item
+	id, eventType string
+}
+
+// compose makes the item of a message, or says why there is none.
+func (c Composer) compose(known *catalog.Catalog, m Message, now time.Time) (made composed, why *Result) {
 	q, ok := known.Queue(m.Queue)
-	if !ok || !q.Enabled {
-		return item, "", unfit("no_queue", "no enabled queue handles its type")
+	i := slices.IndexFunc(contract.Formats, func(f contract.Format) bool { return f.Name == q.Contract && f.Content != "" })
+	switch {
+	case m.Odd != "":
+		return made, unfit("odd", m.Odd)
+	case !ok || !q.Enabled:
+		return made, unfit("no_queue", "no enabled queue handles its type")
+	case i < 0:
+		return made, unfit("contract_unsupported", "old messages have no way to this queue: a provider's webhooks fill it")
 	}
-	shape, ok := shapes[q.Contract]
-	if !ok {
-		return item, "", unfit("contract_unsupported", "old messages have no way to this queue: a provider's webhooks fill it")
-	}
-	data := m.Body
+	format, data := &contract.Formats[i], m.Body
 	if m.Content {
-		data = slices.Concat([]byte(`{"`+shape.content+`":`), data, []byte{'}'})
+		data = slices.Concat([]byte(`{"`+format.Content+`":`), data, []byte{'}'})
 	}
-	made := m.Created
-	if made.IsZero() {
-		made = now
+	at := m.Created
+	if at.IsZero() {
+		at = now
 	}
-	data, err = known.Contracts.Complete(q.Contract, data, contract.Given{ID: m.ID, Type: cmp.Or(m.Type, c.Type, onlyType(q)), At: made})
+	data, err := known.Contracts.Complete(q.Contract, data, contract.Given{ID: m.ID, Type: cmp.Or(m.Type, c.Type, onlyType(q)), At: at})
 	var body object
-	if err != nil || json.Unmarshal(data, &body) != nil || body[shape.content].Kind() != '{' {
-		return item, "", unfit("not_an_object", "the message is not a JSON object in UTF-8 without duplicate names that says something")
+	if err != nil || json.Unmarshal(data, &body) != nil || body[format.Content].Kind() != '{' {
+		return made, notAnObject
 	}
 	maps.DeleteFunc(body, func(_ string, v jsontext.Value) bool { return v.Kind() == 'n' })
-	if body[shape.kind] == nil {
-		return item, "", unfit("no_type", "the message does not say its type; say it with --type")
+	if body[format.Type] == nil {
+		return made, unfit("no_type", "the message does not say its type; say it with --type")
 	}
-	if err := c.rename(body, shape.content); err != nil {
-		return item, "", err
+	if why = cmp.Or(c.rename(body, format.Content), m.count(body, format)); why != nil {
+		return made, why
 	}
-	if err := shape.count(body, m); err != nil {
-		return item, "", err
-	}
-	id = textOf(body[shape.id])
+	made.id, made.eventType = textOf(body[format.ID]), textOf(body[format.Type])
 	if m.Due.After(now) {
-		item.DeliverAt = m.Due.UTC()
+		made.DeliverAt = m.Due.UTC()
 	}
 	// A limit above the queue's own is no reason to refuse: the queue's own counts.
-	if h, ok := q.Handler(textOf(body[shape.kind])); ok && m.MaxAttempts < cmp.Or(h.MaxAttempts, q.MaxAttempts) {
-		item.MaxAttempts = m.MaxAttempts
+	if h, ok := q.Handler(made.eventType); ok && m.MaxAttempts < cmp.Or(h.MaxAttempts, q.MaxAttempts) {
+		made.MaxAttempts = m.MaxAttempts
 	}
-	if item.Message, err = json.Marshal(body, json.Deterministic(true)); err != nil {
-		return item, id, unfit("not_an_object", "the message cannot be written as JSON")
+	if made.Message, err = json.Marshal(body, json.Deterministic(true)); err != nil {
+		return made, notAnObject
 	}
-	return item, id, nil
+	return made, nil
 }
 
 // TypeOf is the event type that a message would be sent as, else the code of why it cannot be sent.
 func (c Composer) TypeOf(known *catalog.Catalog, m Message) string {
-	item, _, err := c.item(known, m, time.Time{})
-	var body map[string]jsontext.Value
-	if misfit, ok := errors.AsType[*misfit](err); ok {
-		return misfit.code
+	made, why := c.compose(known, m, time.Time{})
+	if why != nil {
+		return why.Code
 	}
-	q, _ := known.Queue(m.Queue)
-	if err != nil || json.Unmarshal(item.Message, &body) != nil {
-		return "unreadable"
-	}
-	return cmp.Or(textOf(body[shapes[q.Contract].kind]), "unreadable")
+	return cmp.Or(made.eventType, "unreadable")
 }
 
-// shape is what the importer knows of a body format.
-type shape struct {
-	id, kind, content string
-	// count writes how often the message was tried.
-	count func(body object, m Message) error
-}
-
-var shapes = map[string]shape{
-	contract.EnvelopeV1: {"id", "action", "payload", func(body object, m Message) error {
-		said, err := number(body["attempts"])
-		body["attempts"] = jsontext.Value(strconv.Itoa(m.tried(said)))
-		return err
-	}},
-	contract.MessageV1: {"id", "type", "data", func(body object, m Message) error {
-		if body["version"] == nil {
-			body["version"] = jsontext.Value("1")
-		}
-		metadata := object{}
-		if body["metadata"] != nil && json.Unmarshal(body["metadata"], &metadata) != nil {
-			return unfit("bad_metadata", "metadata is not an object")
-		}
-		// The first attempt is number 1.
-		next, err := number(metadata["attempt"])
-		metadata["attempt"] = jsontext.Value(strconv.Itoa(m.tried(max(next-1, 0)) + 1))
-		body["metadata"], _ = json.Marshal(metadata, json.Deterministic(true)) // its values were decoded
-		return err
-	}},
+// count writes into the body how often the message was tried, and the version that it has where it says none.
+func (m Message) count(body object, format *contract.Format) *Result {
+	if format.Attempts != "" {
+		said, ok := number(body[format.Attempts])
+		body[format.Attempts] = jsontext.Value(strconv.Itoa(m.tried(said)))
+		return badAttempts(ok)
+	}
+	if body[format.Version] == nil {
+		body[format.Version] = jsontext.Value("1")
+	}
+	in, name, _ := strings.Cut(format.Attempt, ".")
+	metadata, ok := body.object(in)
+	if !ok {
+		return unfit("bad_metadata", in+" is not an object")
+	}
+	next, ok := number(metadata[name]) // the first attempt is number 1
+	metadata[name] = jsontext.Value(strconv.Itoa(m.tried(max(next-1, 0)) + 1))
+	body.set(in, metadata)
+	return badAttempts(ok)
 }
 
 // tried is how often the message was tried, of which its body says how often.
@@ -141,14 +137,27 @@ func (m Message) tried(said int) int {
 	}
 }
 
+// number reads a count that may be absent.
+func number(value jsontext.Value) (int, bool) {
+	n, err := strconv.Atoi(cmp.Or(string(value), "0"))
+	return n, err == nil && 0 <= n && n <= 1000
+}
+
+func badAttempts(ok bool) *Result {
+	if ok {
+		return nil
+	}
+	return unfit("bad_attempts", "the number of attempts is not 0 to 1000")
+}
+
 // rename applies Members.
-func (c Composer) rename(body object, content string) error {
+func (c Composer) rename(body object, content string) *Result {
 	if len(c.Members) == 0 {
 		return nil
 	}
-	var members object
-	if err := json.Unmarshal(body[content], &members); err != nil {
-		return unfit("not_an_object", content+" is not an object")
+	members, ok := body.object(content)
+	if !ok {
+		return notAnObject
 	}
 	renamed := object{}
 	for name, value := range members {
@@ -164,7 +173,7 @@ func (c Composer) rename(body object, content string) error {
 		}
 		renamed[to] = value
 	}
-	body[content], _ = json.Marshal(renamed, json.Deterministic(true)) // its values were decoded
+	body.set(content, renamed)
 	return nil
 }
 
@@ -188,23 +197,9 @@ func textOf(value jsontext.Value) string {
 }
 
 func idOf(message []byte) string {
-	var body struct {
-		ID string `json:"id"`
-	}
-	if json.Unmarshal(message, &body) != nil || !pii.ID.Valid(body.ID) {
+	var body object
+	if json.Unmarshal(message, &body) != nil {
 		return ""
 	}
-	return body.ID
-}
-
-// number reads a count that may be absent.
-func number(value jsontext.Value) (int, error) {
-	if value == nil {
-		return 0, nil
-	}
-	n, err := strconv.Atoi(string(value))
-	if err != nil || n < 0 || n > 1000 {
-		return 0, unfit("bad_attempts", "the number of attempts is not 0 to 1000")
-	}
-	return n, nil
+	return textOf(body["id"])
 }

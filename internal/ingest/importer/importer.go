@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/time/rate"
 
 	"billhook/catalog"
+	"billhook/internal/platform/serve"
 )
 
 // Part is the place of a message within its old queue.
@@ -74,32 +76,33 @@ type Source interface {
 	Settle(ctx context.Context, accepted, refused []Message) error
 }
 
-// Item is a message as the door takes it.
+// Item is a message as the webhook service takes it.
 type Item struct {
-	Message     []byte
-	DeliverAt   time.Time
-	MaxAttempts int
+	Message     jsontext.Value `json:"message"`
+	DeliverAt   time.Time      `json:"deliver_at,omitzero"`
+	MaxAttempts int            `json:"max_attempts,omitzero"`
 }
 
-// Result is the door's answer to one item.
+// Result is the webhook service's answer to one item. Code, Detail and Violations say why it is not accepted.
 type Result struct {
-	Status int
-	// Code, Detail and Fields say why it is not accepted. A field is a path with the rule that it breaks.
-	Code, Detail string
-	Fields       []string
-	RetryAfter   time.Duration
+	Status     int               `json:"status"`
+	Code       string            `json:"code"`
+	Detail     string            `json:"detail"`
+	Violations []serve.Violation `json:"violations"`
+	// RetryAfter is in seconds.
+	RetryAfter int `json:"retry_after"`
 }
 
 func (r Result) accepted() bool { return r.Status >= 200 && r.Status < 300 }
 
-// Door takes messages for a queue.
-type Door interface {
+// Ingest takes messages for a queue.
+type Ingest interface {
 	// Send returns a result for each item. ErrClosed is final; after another error nothing is known.
 	Send(ctx context.Context, queue string, items []Item) ([]Result, error)
 }
 
 // ErrClosed is wrapped by errors that no repetition mends, such as a wrong secret.
-var ErrClosed = errors.New("importer: the door refuses every message")
+var ErrClosed = errors.New("importer: the webhook service refuses every message")
 
 // Refusal is a message that stays where it was, with the reason.
 type Refusal struct {
@@ -125,7 +128,7 @@ type Report struct {
 }
 
 const (
-	// batchSize is the most that the door takes in a request.
+	// batchSize is the most that the webhook service takes in a request.
 	batchSize = 100
 	// maxRefusals bounds Report.Refusals.
 	maxRefusals = 100
@@ -140,14 +143,14 @@ const (
 // Run is one run of an import.
 type Run struct {
 	Source  Source
-	Door    Door
+	Ingest  Ingest
 	Catalog *catalog.Catalog
 	Compose Composer
 	// MaxBytes bounds the body of a request.
 	MaxBytes int64
 	// Limiter bounds how many messages are sent in a second, with bursts of at least 100; nil: nothing does.
 	Limiter *rate.Limiter
-	// Patience bounds how long the run waits for a door that does not answer.
+	// Patience bounds how long the run waits for a webhook service that does not answer.
 	Patience time.Duration
 	Now      func() time.Time
 	After    func(time.Duration) <-chan time.Time
@@ -222,23 +225,23 @@ func (r *Run) move(ctx context.Context, taken []Message) error {
 func (r *Run) pack(taken []Message) (batches []batch, refused []Message) {
 	open := map[string]int{}
 	for _, m := range taken {
-		item, id, err := r.Compose.item(r.Catalog, m, r.Now())
-		if size := int64(len(item.Message)) + roomEach; err == nil && size+room > r.MaxBytes {
-			err = unfit("too_large", "the message is larger than the door's requests may be")
+		made, why := r.Compose.compose(r.Catalog, m, r.Now())
+		size := int64(len(made.Message)) + roomEach
+		if why == nil && size+room > r.MaxBytes {
+			why = unfit("too_large", "the message is larger than the webhook service's requests may be")
 		}
-		if misfit, ok := errors.AsType[*misfit](err); ok {
-			r.refuse(m, cmp.Or(id, m.named()), Result{Code: misfit.code, Detail: misfit.detail})
+		if why != nil {
+			r.refuse(m, cmp.Or(made.id, m.named()), *why)
 			refused = append(refused, m)
 			continue
 		}
-		size := int64(len(item.Message)) + roomEach
 		at, ok := open[m.Queue]
 		if !ok || batches[at].bytes+size > r.MaxBytes {
 			at, batches = len(batches), append(batches, batch{queue: m.Queue, bytes: room})
 			open[m.Queue] = at
 		}
 		b := &batches[at]
-		b.messages, b.items, b.bytes = append(b.messages, m), append(b.items, item), b.bytes+size
+		b.messages, b.items, b.bytes = append(b.messages, m), append(b.items, made.Item), b.bytes+size
 	}
 	return batches, refused
 }
@@ -247,7 +250,7 @@ func (r *Run) pack(taken []Message) (batches []batch, refused []Message) {
 func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []Message, err error) {
 	deadline := r.Now().Add(r.Patience)
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
-		results, err := r.Door.Send(finish, b.queue, b.items)
+		results, err := r.Ingest.Send(finish, b.queue, b.items)
 		if err == nil && len(results) != len(b.items) {
 			err = fmt.Errorf("%w: it gave %d results for %d messages", ErrClosed, len(results), len(b.items))
 		}
@@ -265,8 +268,8 @@ func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []M
 				accepted = append(accepted, m)
 			case transient(result.Status):
 				again.messages, again.items = append(again.messages, m), append(again.items, b.items[i])
-				asked = max(asked, result.RetryAfter)
-				err = fmt.Errorf("importer: the door answers %d %s", result.Status, result.Code)
+				asked = max(asked, time.Duration(result.RetryAfter)*time.Second)
+				err = fmt.Errorf("importer: the webhook service answers %d %s", result.Status, result.Code)
 			default:
 				r.refuse(m, idOf(b.items[i].Message), result)
 				refused = append(refused, m)
@@ -278,11 +281,12 @@ func (r *Run) send(ctx, finish context.Context, b *batch) (accepted, refused []M
 		if len(results) > 0 {
 			b.messages, b.items = again.messages, again.items
 		}
-		if pause := max(wait, asked); r.Now().Add(pause).After(deadline) {
-			return accepted, refused, fmt.Errorf("gave up waiting for the door: %w", err)
+		pause := max(wait, asked)
+		if r.Now().Add(pause).After(deadline) {
+			return accepted, refused, fmt.Errorf("gave up waiting for the webhook service: %w", err)
 		}
 		select {
-		case <-r.After(max(wait, asked)):
+		case <-r.After(pause):
 		case <-ctx.Done():
 			return accepted, refused, errors.Join(ctx.Err(), err)
 		}
@@ -304,15 +308,15 @@ func transient(status int) bool {
 
 func (r *Run) refuse(m Message, id string, why Result) {
 	r.report.Refused++
-	if len(why.Fields) == 0 {
+	var fields []string
+	for _, v := range why.Violations {
+		fields = append(fields, v.Path+": "+v.Rule)
+		r.report.Reasons[why.Code+" "+v.Path+": "+v.Rule]++
+	}
+	if fields == nil {
 		r.report.Reasons[why.Code]++
 	}
-	for _, field := range why.Fields {
-		r.report.Reasons[why.Code+" "+field]++
-	}
 	if len(r.report.Refusals) < maxRefusals {
-		r.report.Refusals = append(r.report.Refusals, Refusal{
-			Queue: m.Queue, Part: m.Part, EventID: id, Code: why.Code, Detail: why.Detail, Fields: why.Fields,
-		})
+		r.report.Refusals = append(r.report.Refusals, Refusal{Queue: m.Queue, Part: m.Part, EventID: id, Code: why.Code, Detail: why.Detail, Fields: fields})
 	}
 }

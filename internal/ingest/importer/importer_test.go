@@ -20,6 +20,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/ingest/importer"
+	"billhook/internal/platform/serve"
 	"billhook/internal/platform/signature"
 )
 
@@ -63,14 +64,14 @@ func (s *store) Settle(_ context.Context, accepted, refused []importer.Message) 
 	return nil
 }
 
-// door answers each request by the function, or accepts all without one.
-type door struct {
+// ingest answers each request by the function, or accepts all without one.
+type ingest struct {
 	answer   func(call int, items []importer.Item) ([]importer.Result, error)
 	requests [][]importer.Item
 	queues   []string
 }
 
-func (d *door) Send(ctx context.Context, queue string, items []importer.Item) ([]importer.Result, error) {
+func (d *ingest) Send(ctx context.Context, queue string, items []importer.Item) ([]importer.Result, error) {
 	d.requests, d.queues = append(d.requests, items), append(d.queues, queue)
 	if d.answer == nil {
 		return all(202, items), ctx.Err()
@@ -112,21 +113,21 @@ func refunds(n int) (messages []importer.Message) {
 	return messages
 }
 
-func run(t *testing.T, s importer.Source, d importer.Door, clock *waits) *importer.Run {
+func run(t *testing.T, s importer.Source, d importer.Ingest, clock *waits) *importer.Run {
 	t.Helper()
 	return &importer.Run{
-		Source: s, Door: d, Catalog: everything(t), MaxBytes: 1 << 20, Patience: time.Minute, Now: clock.now, After: clock.after, Progress: func(importer.Report) {},
+		Source: s, Ingest: d, Catalog: everything(t), MaxBytes: 1 << 20, Patience: time.Minute, Now: clock.now, After: clock.after, Progress: func(importer.Report) {},
 	}
 }
 
 func TestWhatIsAcceptedIsRemovedAndWhatIsRefusedStaysWithItsReason(t *testing.T) {
 	t.Parallel()
 	s := &store{waiting: refunds(250)}
-	d := &door{answer: func(_ int, items []importer.Item) ([]importer.Result, error) {
+	d := &ingest{answer: func(_ int, items []importer.Item) ([]importer.Result, error) {
 		results := all(202, items)
 		for i, item := range items {
 			if strings.Contains(string(item.Message), `"m7"`) {
-				results[i] = importer.Result{Status: 422, Code: "contract_broken", Fields: []string{"payload.email: undeclared"}}
+				results[i] = importer.Result{Status: 422, Code: "contract_broken", Violations: []serve.Violation{{Path: "payload.email", Rule: "undeclared"}}}
 			}
 		}
 		return results, nil
@@ -142,10 +143,10 @@ func TestWhatIsAcceptedIsRemovedAndWhatIsRefusedStaysWithItsReason(t *testing.T)
 	require.Equal(t, []string{"7"}, s.refused)
 	require.Len(t, s.accepted, 249)
 	require.True(t, slices.IsSortedFunc(d.requests, func(a, b []importer.Item) int { return len(b) - len(a) }))
-	require.Len(t, d.requests[0], 100, "as many as the door takes")
+	require.Len(t, d.requests[0], 100, "as many as it takes")
 }
 
-func TestARunEndsAsTheDoorAnswers(t *testing.T) {
+func TestARunEndsAsTheWebhookServiceAnswers(t *testing.T) {
 	t.Parallel()
 	type answer = func(stop context.CancelFunc, call int, items []importer.Item) ([]importer.Result, error)
 	accepted := func(items []importer.Item) ([]importer.Result, error) { return all(202, items), nil }
@@ -161,7 +162,7 @@ func TestARunEndsAsTheDoorAnswers(t *testing.T) {
 			answer: func(_ context.CancelFunc, call int, items []importer.Item) ([]importer.Result, error) {
 				results := all(202, items)
 				if call == 1 {
-					results[1] = importer.Result{Status: 429, RetryAfter: 7 * time.Second}
+					results[1] = importer.Result{Status: 429, RetryAfter: 7}
 				} else if len(items) != 1 || !strings.Contains(string(items[0].Message), `"m1"`) {
 					return nil, importer.ErrClosed
 				}
@@ -169,7 +170,7 @@ func TestARunEndsAsTheDoorAnswers(t *testing.T) {
 			},
 		},
 		"one that does not answer is waited for as long as patience lasts": {
-			waiting: 3, requests: 6, unknown: 3, says: "gave up waiting for the door: connection refused",
+			waiting: 3, requests: 6, unknown: 3, says: "gave up waiting for the webhook service: connection refused",
 			slept: []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second},
 			answer: func(context.CancelFunc, int, []importer.Item) ([]importer.Result, error) {
 				return nil, errors.New("connection refused")
@@ -191,7 +192,7 @@ func TestARunEndsAsTheDoorAnswers(t *testing.T) {
 			waiting: 250, requests: 2, moved: 200, is: context.Canceled,
 			answer: func(stop context.CancelFunc, call int, items []importer.Item) ([]importer.Result, error) {
 				if call == 2 {
-					stop() // and the door has the time to answer
+					stop() // and the service has the time to answer
 				}
 				return accepted(items)
 			},
@@ -202,7 +203,7 @@ func TestARunEndsAsTheDoorAnswers(t *testing.T) {
 			s, clock := &store{waiting: refunds(test.waiting)}, &waits{at: now}
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			d := &door{answer: func(call int, items []importer.Item) ([]importer.Result, error) {
+			d := &ingest{answer: func(call int, items []importer.Item) ([]importer.Result, error) {
 				return test.answer(stop, call, items)
 			}}
 			report, err := run(t, s, d, clock).Do(ctx)
@@ -216,13 +217,13 @@ func TestARunEndsAsTheDoorAnswers(t *testing.T) {
 	}
 }
 
-func TestARequestIsOfOneQueueAndNoLargerThanTheDoorTakes(t *testing.T) {
+func TestARequestIsOfOneQueueAndNoLargerThanTheWebhookServiceTakes(t *testing.T) {
 	t.Parallel()
 	mixed := refunds(4)
 	mixed[1].Queue, mixed[1].Body = "sub-usage-sync", []byte(`{"id":"u1","action":"usage_sync","payload":{"subscription_id":"s"}}`)
 	mixed[3].Body = fmt.Appendf(nil, `{"id":"large","action":"refund","payload":{"payment_id":%q}}`, strings.Repeat("x", 4000))
 	s := &store{waiting: mixed}
-	d := &door{}
+	d := &ingest{}
 	r := run(t, s, d, &waits{at: now})
 	r.MaxBytes = 1024 + 2*400
 	report, err := r.Do(t.Context())
@@ -242,7 +243,7 @@ type ofOld struct {
 	Members                     map[string]string
 }
 
-func TestEachMessageOfOldBecomesWhatTheDoorTakes(t *testing.T) {
+func TestEachOldMessageBecomesWhatTheWebhookServiceTakes(t *testing.T) {
 	t.Parallel()
 	after := func(d *time.Duration) time.Time {
 		if d == nil {
@@ -254,7 +255,7 @@ func TestEachMessageOfOldBecomesWhatTheDoorTakes(t *testing.T) {
 		s, d := &store{waiting: []importer.Message{{
 			Queue: test.Queue, Part: importer.Part(test.Part), Type: test.Type, ID: test.ID, Body: []byte(test.Body), Content: test.Content,
 			Attempts: test.Attempts, MaxAttempts: test.MaxAttempts, Due: after(test.Due), Created: after(test.Created),
-		}}}, &door{}
+		}}}, &ingest{}
 		r := run(t, s, d, &waits{at: now})
 		r.Compose = importer.Composer{Type: test.As, Members: test.Members}
 		report, err := r.Do(t.Context())
@@ -279,13 +280,13 @@ func yamlOf[T any](t *testing.T, file string) (all T) {
 
 const secret = "import-secret-of-more-than-24-bytes"
 
-func doorAt(t *testing.T, answer http.HandlerFunc) *importer.HTTPDoor {
+func ingestAt(t *testing.T, answer http.HandlerFunc) *importer.HTTPIngest {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(server.Close)
 	signer, err := signature.NewSigner(signature.Generic, secret)
 	require.NoError(t, err)
-	return &importer.HTTPDoor{Base: server.URL, Signer: signer, Client: server.Client(), Now: func() time.Time { return now }}
+	return &importer.HTTPIngest{Base: server.URL, Signer: signer, Client: server.Client(), Now: func() time.Time { return now }}
 }
 
 func TestAListIsPostedSignedAndEachResultIsRead(t *testing.T) {
@@ -294,7 +295,7 @@ func TestAListIsPostedSignedAndEachResultIsRead(t *testing.T) {
 	require.NoError(t, err)
 	var path string
 	var body []byte
-	door := doorAt(t, func(w http.ResponseWriter, r *http.Request) {
+	ingest := ingestAt(t, func(w http.ResponseWriter, r *http.Request) {
 		path = r.URL.Path
 		body, _ = io.ReadAll(r.Body)
 		if verifier.Verify(r.Header.Values, body) != nil {
@@ -303,15 +304,15 @@ func TestAListIsPostedSignedAndEachResultIsRead(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, `{"results":[{"status":202,"event_id":"a","message_id":"1"},{"status":422,"code":"contract_broken","detail":"d","violations":[{"path":"payload.email","rule":"undeclared"}]},{"status":503,"code":"key_held_up","retry_after":5}]}`)
 	})
-	results, err := door.Send(t.Context(), "orders", []importer.Item{
+	results, err := ingest.Send(t.Context(), "orders", []importer.Item{
 		{Message: []byte(`{"id":"a","n":1.0}`), DeliverAt: now.Add(time.Hour), MaxAttempts: 3}, {Message: []byte(`{"id":"b"}`)},
 	})
 	require.NoError(t, err)
 	require.Equal(t, "/queues/orders/messages", path)
 	require.JSONEq(t, `{"messages":[{"message":{"id":"a","n":1.0},"deliver_at":"2026-11-22T13:00:00Z","max_attempts":3},{"message":{"id":"b"}}]}`, string(body))
 	require.Equal(t, []importer.Result{
-		{Status: 202}, {Status: 422, Code: "contract_broken", Detail: "d", Fields: []string{"payload.email: undeclared"}},
-		{Status: 503, Code: "key_held_up", RetryAfter: 5 * time.Second},
+		{Status: 202}, {Status: 422, Code: "contract_broken", Detail: "d", Violations: []serve.Violation{{Path: "payload.email", Rule: "undeclared"}}},
+		{Status: 503, Code: "key_held_up", RetryAfter: 5},
 	}, results)
 }
 
@@ -322,13 +323,13 @@ func TestAnAnswerToTheWholeRequestIsRetriedRefusedOrFinal(t *testing.T) {
 		Status, Items int
 		Want          importer.Result
 	}](t, "answers.yaml") {
-		door := doorAt(t, func(w http.ResponseWriter, _ *http.Request) {
+		ingest := ingestAt(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "7")
 			w.WriteHeader(test.Status)
 			_, _ = io.WriteString(w, cmp.Or(test.Body, `{"code":"c"}`))
 		})
-		items := slices.Repeat([]importer.Item{{Message: json.RawMessage(`{}`)}}, test.Items)
-		results, err := door.Send(t.Context(), "orders", items)
+		items := slices.Repeat([]importer.Item{{Message: []byte(`{}`)}}, test.Items)
+		results, err := ingest.Send(t.Context(), "orders", items)
 		if test.Want.Status == 0 {
 			require.ErrorIs(t, err, importer.ErrClosed, test.What)
 			continue
@@ -340,7 +341,7 @@ func TestAnAnswerToTheWholeRequestIsRetriedRefusedOrFinal(t *testing.T) {
 
 func TestAListThatIsRefusedAsAWholeIsSentInHalvesSoThatOneMessageIsRefused(t *testing.T) {
 	t.Parallel()
-	door := doorAt(t, func(w http.ResponseWriter, r *http.Request) {
+	ingest := ingestAt(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		var request struct{ Messages []json.RawMessage }
 		_ = json.Unmarshal(body, &request)
@@ -354,10 +355,10 @@ func TestAListThatIsRefusedAsAWholeIsSentInHalvesSoThatOneMessageIsRefused(t *te
 	})
 	items := make([]importer.Item, 7)
 	for i := range items {
-		items[i].Message = json.RawMessage(`{"id":"good"}`)
+		items[i].Message = []byte(`{"id":"good"}`)
 	}
-	items[4].Message = json.RawMessage(`{"id":"bad"}`)
-	results, err := door.Send(t.Context(), "orders", items)
+	items[4].Message = []byte(`{"id":"bad"}`)
+	results, err := ingest.Send(t.Context(), "orders", items)
 	require.NoError(t, err)
 	for i, result := range results {
 		require.Equal(t, i == 4, result.Status == http.StatusUnprocessableEntity, i)

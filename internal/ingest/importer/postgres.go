@@ -55,11 +55,8 @@ func NewPostgres(ctx context.Context, address, table string, c *catalog.Catalog,
 
 // describe finds the names of the columns.
 func (p *Postgres) describe(ctx context.Context) error {
-	rows, err := p.connection.Query(ctx, `SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`, p.quoted())
-	if err != nil {
-		return fmt.Errorf("postgres: %w", err)
-	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	rows, _ := p.connection.Query(ctx, `SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped`, p.quoted())
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string]) // which has the query's error, too
 	if err != nil {
 		return fmt.Errorf("postgres: %w", err)
 	}
@@ -95,39 +92,33 @@ const mine = `({status} IS NULL OR ({status} = ANY($1) AND
 
 // Look counts the rows by status.
 func (p *Postgres) Look(ctx context.Context, sample int) (places []Place, messages []Message, err error) {
-	rows, err := p.connection.Query(ctx, p.query(`SELECT coalesce({status}, ''), `+mine+`, coalesce({type}, ''), count(*) FROM {t}
+	rows, _ := p.connection.Query(ctx, p.query(`SELECT coalesce({status}, ''), `+mine+`, coalesce({type}, ''), count(*) FROM {t}
 		WHERE {status} IS NULL OR {status} NOT IN ('completed', 'moved') GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`),
 		p.statuses, abandoned.Seconds())
+	groups, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct {
+		Status string
+		Taken  bool
+		Type   string
+		Count  int64
+	}])
 	if err != nil {
 		return nil, nil, fmt.Errorf("postgres: %w", err)
 	}
-	defer rows.Close()
-	for rows.Next() {
-		var status, kind string
-		var taken bool
-		var count int64
-		if err := rows.Scan(&status, &taken, &kind, &count); err != nil {
-			return nil, nil, fmt.Errorf("postgres: %w", err)
-		}
-		place := Place{Name: p.table + " " + status, Part: partOf(status), Count: count}
-		if q, ok := p.queueOf(kind, ""); ok {
-			place.Queue = q.ID
-		} else {
+	for _, g := range groups {
+		place := Place{Name: p.table + " " + g.Status, Part: partOf(g.Status), Count: g.Count}
+		q, ok := p.queueOf(g.Type, "")
+		switch place.Queue = q.ID; {
+		case !ok:
 			place.Left = "no enabled queue handles their type"
-		}
-		switch {
-		case place.Left != "" || taken:
-		case status == "processing":
+		case g.Taken:
+		case g.Status == "processing":
 			place.Left = "a worker may still be at them: run again in five minutes"
 		case place.Part == Failed:
-			place.Left = "they have failed; --failed takes them, with all attempts again"
+			place.Left = failedStay
 		default:
 			place.Left = "their status is not one of the event queue's"
 		}
 		places = merge(places, place)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, nil, fmt.Errorf("postgres: %w", err)
 	}
 	messages, err = p.rows(ctx, p.connection, p.query(`SELECT `+members+` FROM {t} WHERE `+mine+` ORDER BY {id} LIMIT $3`), p.statuses, abandoned.Seconds(), sample)
 	return places, messages, err
@@ -168,10 +159,7 @@ type querier interface {
 }
 
 func (p *Postgres) rows(ctx context.Context, in querier, query string, arguments ...any) ([]Message, error) {
-	rows, err := in.Query(ctx, query, arguments...)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: %w", err)
-	}
+	rows, _ := in.Query(ctx, query, arguments...)
 	messages, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Message, error) {
 		m := Message{Source: p.table, Content: true}
 		var kind, payload, status pgtype.Text
@@ -198,9 +186,8 @@ func (p *Postgres) rows(ctx context.Context, in querier, query string, arguments
 		case m.Part == Claimed && timeless:
 			m.Odd = "it is in processing, and the time of its last change is NULL or infinity"
 		}
-		if q, ok := p.queueOf(m.Type, priority); ok {
-			m.Queue = q.ID
-		}
+		q, _ := p.queueOf(m.Type, priority)
+		m.Queue = q.ID
 		return m, nil
 	})
 	if err != nil {

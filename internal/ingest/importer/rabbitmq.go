@@ -60,17 +60,13 @@ func NewRabbitMQ(b Broker) (*RabbitMQ, error) {
 	}
 	for _, name := range b.Names {
 		q, _ := b.Catalog.Queue(name.Queue)
-		main := list{queue: name.Queue, name: name.Source, left: name.Left}
-		if main.left == "" {
-			main.parts = []Part{Waiting}
-		}
-		r.queues = append(r.queues, main)
-		for _, letters := range q.DeadLetter.Aliases {
-			dead := list{queue: name.Queue, name: letters, left: cmp.Or(name.Left, failedStay)}
-			if b.Failed && name.Left == "" {
-				dead.parts = []Part{Failed}
+		r.queues = append(r.queues, list{queue: name.Queue, name: name.Source, parts: []Part{Waiting}, left: name.Left})
+		for _, dead := range q.DeadLetter.Aliases {
+			l := list{queue: name.Queue, name: dead, parts: []Part{Failed}, left: name.Left}
+			if !b.Failed {
+				l.left = cmp.Or(l.left, failedStay)
 			}
-			r.queues = append(r.queues, dead)
+			r.queues = append(r.queues, l)
 		}
 	}
 	return r, nil
@@ -96,20 +92,14 @@ func (r *RabbitMQ) count(name string) (int64, error) {
 // Look delivers a sample and puts it back at once; the broker marks it as delivered before.
 func (r *RabbitMQ) Look(_ context.Context, sample int) (places []Place, messages []Message, err error) {
 	for _, l := range r.queues {
-		place := Place{Queue: l.queue, Name: l.name, Part: Waiting}
+		place := Place{Queue: l.queue, Name: l.name, Part: l.parts[0], Left: l.left}
 		if place.Count, err = r.count(l.name); err != nil {
 			return nil, nil, err
 		}
 		if place.Count == 0 {
 			continue
 		}
-		if len(l.parts) == 0 {
-			place.Left = l.left
-			if l.left == failedStay {
-				place.Part = Failed
-			}
-		} else {
-			place.Part = l.parts[0]
+		if l.left == "" {
 			some, err := r.sample(l, sample-len(messages))
 			if err != nil {
 				return nil, nil, err
@@ -129,11 +119,11 @@ func (r *RabbitMQ) sample(l list, limit int) (messages []Message, err error) {
 	defer func() { _ = channel.Close() }() // puts back what was delivered on it
 	for range limit {
 		d, ok, err := channel.Get(l.name, false)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, fmt.Errorf("rabbitmq: %s: %w", l.name, err)
-		}
-		if !ok {
-			break
+		case !ok:
+			return messages, nil
 		}
 		messages = append(messages, r.message(l, d))
 	}
@@ -144,10 +134,9 @@ func (r *RabbitMQ) sample(l list, limit int) (messages []Message, err error) {
 func (r *RabbitMQ) Take(ctx context.Context, limit int) (taken []Message, err error) {
 	for ; r.at < len(r.queues); r.at++ {
 		l := r.queues[r.at]
-		if count, err := r.count(l.name); err != nil || count == 0 || len(l.parts) == 0 {
-			if err != nil {
-				return nil, err
-			}
+		if count, err := r.count(l.name); err != nil {
+			return nil, err
+		} else if count == 0 || l.left != "" {
 			continue
 		}
 		marked := 0
@@ -159,31 +148,28 @@ func (r *RabbitMQ) Take(ctx context.Context, limit int) (taken []Message, err er
 			if !ok {
 				break
 			}
-			if !identified(d) {
-				if err := r.mark(ctx, l.name, d); err != nil {
-					return nil, err
-				}
-				if marked++; marked%batchSize != 0 {
-					continue
-				}
-				if err := r.commit(l.name); err != nil {
-					return nil, err
-				}
+			if identified(d) {
+				taken = append(taken, r.message(l, d))
 				continue
 			}
-			taken = append(taken, r.message(l, d))
+			if err = r.mark(ctx, l.name, d); err == nil && marked%batchSize == batchSize-1 {
+				err = r.commit(l.name)
+			}
+			if err != nil {
+				return nil, err
+			}
+			marked++
 		}
 		if marked > 0 {
 			if err := r.commit(l.name); err != nil {
 				return nil, err
 			}
-			if len(taken) == 0 && ctx.Err() == nil {
-				r.at-- // what was marked has come to the end of the queue
-				continue
-			}
 		}
-		if len(taken) > 0 {
+		switch {
+		case len(taken) > 0:
 			return taken, nil
+		case marked > 0 && ctx.Err() == nil:
+			r.at-- // what was marked has come to the end of the queue
 		}
 	}
 	return nil, nil

@@ -1,5 +1,3 @@
-// This file is over 400 lines: the ways of a message out of one system, and back where it was refused.
-
 package importer
 
 import (
@@ -40,7 +38,7 @@ type list struct {
 	parts       []Part
 	// left is why nothing is taken from any part.
 	left string
-	// refused are the ids of the claims that the door has refused in this run.
+	// refused are the ids of the claims that the webhook service has refused in this run.
 	refused []string
 }
 
@@ -129,54 +127,50 @@ var globless = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 // Look counts the messages of each part.
 func (r *Redis) Look(ctx context.Context, sample int) (places []Place, messages []Message, err error) {
 	for _, l := range r.lists {
-		claims, err := redis.StringMap(r.do(ctx, "HGETALL", l.claims()))
+		claimed, err := redis.Int64(r.do(ctx, "HLEN", l.claims()))
 		if err != nil {
 			return nil, nil, fmt.Errorf("redis: %s: %w", l.claims(), err)
 		}
-		if len(claims) > 0 {
-			places = append(places, Place{Queue: l.queue, Name: l.claims(), Part: Claimed, Count: int64(len(claims)), Left: l.left})
+		if claimed > 0 {
+			places = append(places, Place{Queue: l.queue, Name: l.claims(), Part: Claimed, Count: claimed, Left: l.left})
 		}
 		for _, part := range []Part{Claimed, Waiting, Delayed, Failed} {
 			place, some, err := r.look(ctx, l, part, max(sample-len(messages), 0))
 			if err != nil {
 				return nil, nil, err
 			}
-			if place.Count == 0 {
-				continue
+			if place.Count > 0 {
+				places, messages = append(places, place), append(messages, some...)
 			}
-			if place.Left == "" {
-				messages = append(messages, some...)
-			}
-			places = append(places, place)
 		}
 	}
 	return places, messages, nil
 }
 
+// look counts one part, and reads some of it where it would be moved.
 func (r *Redis) look(ctx context.Context, l list, part Part, sample int) (place Place, messages []Message, err error) {
 	key := l.key(part)
-	var bodies []string
 	count, pick, from, to := "LLEN", "LRANGE", -sample, -1
 	if part == Delayed {
 		count, pick, from, to = "ZCARD", "ZRANGE", 0, sample-1
 	}
-	place.Count, err = redis.Int64(r.do(ctx, count, key))
-	if err == nil && place.Count > 0 && sample > 0 {
-		bodies, err = redis.Strings(r.do(ctx, pick, key, from, to))
-	}
-	if err != nil {
+	place = Place{Queue: l.queue, Name: key, Part: part, Left: l.left}
+	if place.Count, err = redis.Int64(r.do(ctx, count, key)); err != nil {
 		return place, nil, fmt.Errorf("redis: %s: %w", key, err)
 	}
-	place.Queue, place.Name, place.Part = l.queue, key, part
 	switch {
-	case l.left != "":
-		place.Left = l.left
+	case place.Count == 0 || l.left != "":
 	case !slices.Contains(l.parts, part):
 		place.Left = failedStay
 	default:
-		if place.Left, err = r.held(ctx, l, part); err != nil {
-			return place, nil, err
-		}
+		place.Left, err = r.held(ctx, l, part)
+	}
+	if err != nil || place.Left != "" || sample == 0 {
+		return place, nil, err
+	}
+	bodies, err := redis.Strings(r.do(ctx, pick, key, from, to))
+	if err != nil {
+		return place, nil, fmt.Errorf("redis: %s: %w", key, err)
 	}
 	for _, body := range bodies {
 		messages = append(messages, Message{Source: l.name, Queue: l.queue, Part: part, Body: []byte(body)})
@@ -356,7 +350,7 @@ func (r *Redis) Settle(ctx context.Context, accepted, refused []Message) error {
 	return nil
 }
 
-// Release puts what the door has refused back to where it was taken from, and ends the connection.
+// Release puts what the webhook service has refused back to where it was taken from, and ends the connection.
 func (r *Redis) Release(ctx context.Context) error {
 	var failed error
 	for _, l := range r.lists {

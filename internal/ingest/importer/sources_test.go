@@ -61,7 +61,7 @@ func member(body, name string) string {
 func newAccept() *accept { return &accept{bodies: map[string]string{}, due: map[string]time.Time{}} }
 
 // drain runs an import to its end.
-func drain(t *testing.T, s importer.Source, d importer.Door) importer.Report {
+func drain(t *testing.T, s importer.Source, d importer.Ingest) importer.Report {
 	t.Helper()
 	report, err := run(t, s, d, &waits{at: now}).Do(t.Context())
 	require.NoError(t, err)
@@ -101,20 +101,20 @@ func TestEachListOfAQueueIsDrained(t *testing.T) {
 	require.Len(t, messages, 4, "a preview looks into what would be moved")
 	require.Equal(t, []string{"1 claimed stays", "2 waiting", "2 delayed", "1 failed stays"}, summary(places))
 
-	door := newAccept()
-	require.Equal(t, 4, drain(t, s, door).Moved)
-	require.Equal(t, []string{"w1", "w2", "d1", "d2"}, door.order, "the oldest first, and last what waits")
-	require.WithinDuration(t, due, door.due["d1"], time.Millisecond, "seconds")
-	require.WithinDuration(t, due, door.due["d2"], time.Millisecond, "milliseconds")
-	require.Contains(t, door.bodies["d1"], `"attempts":2`)
+	ingest := newAccept()
+	require.Equal(t, 4, drain(t, s, ingest).Moved)
+	require.Equal(t, []string{"w1", "w2", "d1", "d2"}, ingest.order, "the oldest first, and last what waits")
+	require.WithinDuration(t, due, ingest.due["d1"], time.Millisecond, "seconds")
+	require.WithinDuration(t, due, ingest.due["d2"], time.Millisecond, "milliseconds")
+	require.Contains(t, ingest.bodies["d1"], `"attempts":2`)
 	require.EqualValues(t, 1, do("LLEN", list+":processing"), "somebody holds its lock")
 
 	do("DEL", "lock:"+list+":p1")
 	s = redisAt(t, address, true, "b")
-	require.Equal(t, 2, drain(t, s, door).Moved)
+	require.Equal(t, 2, drain(t, s, ingest).Moved)
 	require.NoError(t, s.Release(ctx))
-	require.Contains(t, door.bodies["p1"], `"attempts":2`, "what its worker did not finish was an attempt")
-	require.Contains(t, door.bodies["f1"], `"attempts":0`, "failed messages have all attempts again")
+	require.Contains(t, ingest.bodies["p1"], `"attempts":2`, "what its worker did not finish was an attempt")
+	require.Contains(t, ingest.bodies["f1"], `"attempts":0`, "failed messages have all attempts again")
 	require.Empty(t, do("KEYS", "*"), "nothing is left behind")
 }
 
@@ -145,9 +145,9 @@ func TestARefusedMessageIsPutBackToItsPlaceInTheList(t *testing.T) {
 		do("LPUSH", list, fmt.Sprintf(`{"action":"upgrade","n":%d}`, i))
 	}
 	do("ZADD", list+":delayed", 1900000000.5, "no JSON\x00\n at all")
-	s, door := redisAt(t, address, false, "a"), newAccept()
-	door.refuse = `"n":`
-	report := drain(t, s, door)
+	s, ingest := redisAt(t, address, false, "a"), newAccept()
+	ingest.refuse = `"n":`
+	report := drain(t, s, ingest)
 	require.Equal(t, 6, report.Refused)
 	require.NoError(t, s.Release(ctx))
 	require.Equal(t, []string{`{"action":"upgrade","n":4}`, `{"action":"upgrade","n":3}`, `{"action":"upgrade","n":2}`, `{"action":"upgrade","n":1}`, `{"action":"upgrade","n":0}`},
@@ -156,14 +156,14 @@ func TestARefusedMessageIsPutBackToItsPlaceInTheList(t *testing.T) {
 	require.Zero(t, do("EXISTS", list+":import"))
 }
 
-// cut accepts at the door, and is gone before anything is removed.
+// cut accepts at ingest, and is gone before anything is removed.
 type cut struct{ importer.Source }
 
 var errCut = fmt.Errorf("cut off")
 
 func (c cut) Settle(context.Context, []importer.Message, []importer.Message) error { return errCut }
 
-func cutOff(t *testing.T, s importer.Source, d importer.Door) {
+func cutOff(t *testing.T, s importer.Source, d importer.Ingest) {
 	t.Helper()
 	_, err := run(t, cut{s}, d, &waits{at: now}).Do(t.Context())
 	require.ErrorIs(t, err, errCut)
@@ -174,12 +174,12 @@ func TestEqualMessagesWithoutAnIDAreTwoAndStayTwoWhereARunIsCutOff(t *testing.T)
 	do, address := importertest.Redis(t)
 	same := `{"action":"upgrade","subscription_id":"s"}`
 	do("LPUSH", list, same, same, same)
-	door := newAccept()
-	cutOff(t, redisAt(t, address, false, "a"), door)
-	require.Len(t, door.bodies, 3)
+	ingest := newAccept()
+	cutOff(t, redisAt(t, address, false, "a"), ingest)
+	require.Len(t, ingest.bodies, 3)
 	do("LPUSH", list, same)
-	require.Equal(t, 4, drain(t, redisAt(t, address, false, "b"), door).Moved)
-	require.Len(t, door.bodies, 4, "three are sent again under the ids that they had")
+	require.Equal(t, 4, drain(t, redisAt(t, address, false, "b"), ingest).Moved)
+	require.Len(t, ingest.bodies, 4, "three are sent again under the ids that they had")
 	require.Empty(t, do("KEYS", "*"))
 }
 
@@ -210,11 +210,11 @@ func TestAScoreThatIsNoTimeIsNamedAndLeft(t *testing.T) {
 	}
 	late := float64(now.AddDate(0, 0, 1).UnixMilli())
 	do("ZADD", list+":delayed", late, envelope("due", 1), 0, envelope("epoch", 1))
-	s, door := redisAt(t, address, false, "a"), newAccept()
-	report := drain(t, s, door)
+	s, ingest := redisAt(t, address, false, "a"), newAccept()
+	report := drain(t, s, ingest)
 	require.NoError(t, s.Release(ctx))
 	require.Equal(t, 2, report.Moved)
-	require.ElementsMatch(t, []string{"epoch", "due"}, door.order, "the rest moves")
+	require.ElementsMatch(t, []string{"epoch", "due"}, ingest.order, "the rest moves")
 	var named []string
 	for _, refusal := range report.Refusals {
 		require.Equal(t, "odd", refusal.Code)
@@ -288,26 +288,26 @@ func TestEachQueueOfABrokerIsDrainedOverAMQP(t *testing.T) {
 	require.NoError(t, s.Release(ctx))
 	require.Eventually(t, func() bool { return count(orders) == 8 }, time.Minute, 10*time.Millisecond, "a preview changes nothing")
 
-	door := newAccept()
+	ingest := newAccept()
 	s = rabbitAt(t, address, false, "b")
-	cutOff(t, s, door)
+	cutOff(t, s, ingest)
 	require.NoError(t, s.Release(ctx))
 	require.Eventually(t, func() bool { return count(orders) == 8 }, time.Minute, 10*time.Millisecond, "what is not settled comes back")
 
-	door.refuse = `"plain"`
+	ingest.refuse = `"plain"`
 	s = rabbitAt(t, address, true, "c")
-	report := drain(t, s, door)
+	report := drain(t, s, ingest)
 	require.Equal(t, 7, report.Moved)
 	require.Equal(t, map[string]int{"contract_broken": 1, "odd": 1}, report.Reasons)
 	require.NoError(t, s.Release(ctx))
-	require.Len(t, door.bodies, 8, "the two that are equal, under the ids that they had: %v", door.order)
-	require.Contains(t, door.bodies["delayed"], `"attempt":3`, "two attempts made: the third waits 30 seconds")
-	require.Contains(t, door.bodies["waits"], `"attempt":4`)
-	require.Equal(t, now.Add(time.Minute), door.due["waits"])
-	require.Contains(t, door.bodies["died"], `"attempt":5`, "four attempts made")
-	require.Contains(t, door.bodies["dead"], `"attempt":1`, "failed messages have all attempts again")
-	require.Contains(t, door.bodies["of-amqp"], `"type":"order.created"`, "the routing key is the type")
-	require.Contains(t, door.bodies["b-000001"], `"type":"order.created"`)
+	require.Len(t, ingest.bodies, 8, "the two that are equal, under the ids that they had: %v", ingest.order)
+	require.Contains(t, ingest.bodies["delayed"], `"attempt":3`, "two attempts made: the third waits 30 seconds")
+	require.Contains(t, ingest.bodies["waits"], `"attempt":4`)
+	require.Equal(t, now.Add(time.Minute), ingest.due["waits"])
+	require.Contains(t, ingest.bodies["died"], `"attempt":5`, "four attempts made")
+	require.Contains(t, ingest.bodies["dead"], `"attempt":1`, "failed messages have all attempts again")
+	require.Contains(t, ingest.bodies["of-amqp"], `"type":"order.created"`, "the routing key is the type")
+	require.Contains(t, ingest.bodies["b-000001"], `"type":"order.created"`)
 	require.Eventually(t, func() bool { return count(orders) == 2 && count(orders+".dlq") == 0 }, time.Minute, 10*time.Millisecond, "the refused are where they were")
 }
 
@@ -340,19 +340,19 @@ func TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo(t *testing.T) {
 	require.Len(t, messages, 5)
 	require.ElementsMatch(t, []string{"1 failed stays", "1 waiting stays", "1 waiting", "2 waiting", "1 claimed stays", "1 claimed"}, summary(places))
 
-	door := newAccept()
-	cutOff(t, s, door)
+	ingest := newAccept()
+	cutOff(t, s, ingest)
 	require.NoError(t, s.Release(ctx))
 	s = open(true)
-	report := drain(t, s, door)
+	report := drain(t, s, ingest)
 	require.Equal(t, 4, report.Moved)
 	require.Equal(t, map[string]int{"no_queue": 1}, report.Reasons)
 	require.NoError(t, s.Release(ctx))
-	require.Len(t, door.bodies, 4)
-	require.Contains(t, door.bodies["event_queue-2"], `"attempt":2`)
-	require.Equal(t, time.Date(2026, 11, 22, 13, 30, 0, 500_000_000, time.UTC), door.due["event_queue-2"])
-	require.Contains(t, door.bodies["event_queue-3"], `"attempt":3`)
-	require.Contains(t, door.bodies["event_queue-6"], `"attempt":1`)
+	require.Len(t, ingest.bodies, 4)
+	require.Contains(t, ingest.bodies["event_queue-2"], `"attempt":2`)
+	require.Equal(t, time.Date(2026, 11, 22, 13, 30, 0, 500_000_000, time.UTC), ingest.due["event_queue-2"])
+	require.Contains(t, ingest.bodies["event_queue-3"], `"attempt":3`)
+	require.Contains(t, ingest.bodies["event_queue-6"], `"attempt":1`)
 	require.NoError(t, worker.Rollback(ctx))
 
 	rows, err := connection.Query(ctx, `SELECT id || ' ' || status || ' ' || coalesce(error, '-') FROM event_queue ORDER BY id`)
@@ -368,7 +368,7 @@ func TestTheRowsOfAnEventQueueAreMovedAndSayWhereTo(t *testing.T) {
 		"7 pending -", "8 pending -",
 	}, lines)
 	s = open(false)
-	require.Equal(t, 1, drain(t, s, door).Moved, "the row that was locked")
+	require.Equal(t, 1, drain(t, s, ingest).Moved, "the row that was locked")
 	require.NoError(t, s.Release(ctx))
 }
 
@@ -383,10 +383,10 @@ func TestARowThatIsOddIsNamedAndLeftAndTheRestMoves(t *testing.T) {
 	_, messages, err := s.Look(ctx, 100)
 	require.NoError(t, err)
 	require.Len(t, messages, 12, "all but the one that a worker may be at")
-	door := newAccept()
-	report := drain(t, s, door)
+	ingest := newAccept()
+	report := drain(t, s, ingest)
 	require.NoError(t, s.Release(ctx))
-	require.Equal(t, []string{"event_queue--2147483648", "event_queue--7", "event_queue-0", "event_queue-2147483647"}, door.order)
+	require.Equal(t, []string{"event_queue--2147483648", "event_queue--7", "event_queue-0", "event_queue-2147483647"}, ingest.order)
 	named := map[string]string{}
 	for _, refusal := range report.Refusals {
 		named[refusal.EventID] = refusal.Code + ": " + refusal.Detail
@@ -417,9 +417,9 @@ func TestColumnsMayBeNamedAsProgramsDo(t *testing.T) {
 	require.NoError(t, err)
 	s, err := importer.NewPostgres(t.Context(), address, "public.event_queue", everything(t), false)
 	require.NoError(t, err)
-	door := newAccept()
-	require.Equal(t, 1, drain(t, s, door).Moved)
-	require.Contains(t, door.bodies, "public.event_queue-1")
+	ingest := newAccept()
+	require.Equal(t, 1, drain(t, s, ingest).Moved)
+	require.Contains(t, ingest.bodies, "public.event_queue-1")
 	_, err = importer.NewPostgres(t.Context(), address, "other", everything(t), false)
 	require.EqualError(t, err, "postgres: there is no table other")
 }

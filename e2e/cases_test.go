@@ -18,7 +18,6 @@ import (
 	"billhook/e2e"
 	"billhook/emulator/emulatortest"
 	"billhook/internal/apps/customers"
-	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/subscriptions"
@@ -30,7 +29,6 @@ import (
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
 
@@ -55,11 +53,8 @@ var cases = []stackCase{
 	{"a refund that comes before its order waits for it", refundFirst, true},
 	{"a broker that is down answers 503 and leaves the key usable", brokerFailure, true},
 	{"what names a customer alone travels behind the order that named the user", customerKeeps, false},
-	{"one id in two tenants and two queues is as many payments outside", oneIDForAll, false},
-	{"an order that two tenants have is credited to each, and a refund takes its own points", ordersApart, false},
 	{"an order that PayNow says is paid is confirmed and told", shopOrderPaid, false},
 	{"an order whose payment does not come gives its pieces back", shopOrderTimesOut, false},
-	{"the books of two tenants are read, and who changes them is found", booksRead, false},
 	{"each type of each queue that a service works for ends as it should", everyQueue, false},
 	{"no personal value is anywhere behind the door", noPersonalData, false}, // the last case: it looks at the data of all others
 }
@@ -270,119 +265,6 @@ func customerKeeps(t *testing.T, s *stack) {
 	var state customers.State
 	s.ask(t, http.MethodGet, "/v1/ops/customers/"+o.CustomerID, nil, &state)
 	require.Equal(t, []string{o.UID, o.EventID}, []string{state.UID, state.TaughtBy})
-}
-
-// oneIDForAll: an id is unique in its queue and tenant alone. Three payments under one id are three payments at
-// the gateway, each is told of by itself, and the trial gets its own money back.
-func oneIDForAll(t *testing.T, s *stack) {
-	id := "same-" + uuid.NewString()
-	for _, p := range []struct {
-		queue, tenant, action, amount string
-		refunded                      int
-	}{
-		{"sub-payment-initiation", dedupe.DefaultTenant, "renewal", "9.99", 0},
-		{"sub-payment-initiation", "acme", "renewal", "19.99", 0},
-		{"sub-trial-payment", dedupe.DefaultTenant, "trial", "1.00", 1},
-	} {
-		subscription := p.tenant + p.queue + id
-		message := envelope(id, p.action, fmt.Sprintf(`{"subscription_id":%q,"amount":%q,"currency":"EUR"}`, subscription, p.amount), "")
-		answer := s.signed(t, "/queues/"+p.queue+"", fmt.Sprintf(`{"tenant":%q,"message":%s}`, p.tenant, message))
-		require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
-		record := s.endsOf(t, p.queue, p.tenant, id)
-		require.Equal(t, "paid", record.Result, subscription)
-		for i, queue := range []string{"pay-subscription-update", "pay-refund-initiation"}[:len(record.Emitted)] {
-			require.Equal(t, dedupe.Completed, s.endsOf(t, queue, p.tenant, record.Emitted[i].EventID).Status, subscription)
-		}
-		paid := slices.DeleteFunc(s.gateway.Orders(), func(o standin.Order) bool {
-			return o.Path != standin.PaymentsPath || o.SubscriptionID != subscription
-		})
-		require.Len(t, paid, 1, "%s has a payment of its own", subscription)
-		require.Equal(t, []any{p.amount, 1}, []any{paid[0].Amount, paid[0].Times})
-		require.Equal(t, p.refunded, s.gateway.Refunded(paid[0].PaymentID), subscription)
-		told := slices.DeleteFunc(s.service.Deliveries(), func(d standin.Delivery) bool { return d.SubscriptionID != subscription })
-		require.Len(t, told, 1)
-		require.Equal(t, []string{"succeeded", standin.Applied}, []string{told[0].Status, told[0].Outcome})
-	}
-}
-
-// ordersApart: two tenants have an order, its event and its refund of the same ids. The refund comes
-// under two events.
-func ordersApart(t *testing.T, s *stack) {
-	o, acme := s.newOrder(), "acme-"+uuid.NewString()
-	user := ledger.UserPoints(o.UID)
-	put := func(tenant, id, eventType string, data contract.PayNowData) {
-		body, err := contract.Of(&contract.PayNow{EventID: id, EventType: eventType, Timestamp: time.Now().UTC().Format(time.RFC3339), Data: data}).Append(nil)
-		require.NoError(t, err)
-		_, err = s.publish(t.Context(), e2e.Queue, contract.Message{Data: body, Attributes: map[string]string{
-			"contract": contract.PayNowV1, "event_id": id, "event_type": eventType, "ordering_key": o.UID, "uid": o.UID, "tenant": tenant,
-		}})
-		require.NoError(t, err)
-		require.Equal(t, dedupe.Completed, s.endsOf(t, e2e.Queue, tenant, id).Status)
-	}
-	order := &contract.Order{ID: o.OrderID, CustomerID: o.CustomerID, Currency: "USD", Total: "20.00", Items: []contract.Item{{ProductID: e2e.Product, Quantity: 2}}}
-	for _, tenant := range []string{dedupe.DefaultTenant, acme} {
-		put(tenant, o.EventID, contract.OrderPaid, contract.PayNowData{Order: order})
-		require.Equal(t, int64(2000), s.balanceOf(t, tenant, user), "the points of %s", tenant)
-	}
-	refund := contract.PayNowData{Order: &contract.Order{ID: o.OrderID, Currency: "USD"}, Refund: &contract.Refund{ID: "r" + o.EventID, Amount: "5.00"}}
-	for _, id := range []string{o.EventID + "1", o.EventID + "2"} {
-		put(acme, id, contract.OrderRefunded, refund)
-	}
-	require.Equal(t, []int64{2000, 1500}, []int64{s.balance(t, user), s.balanceOf(t, acme, user)}, "each has its own, and a refund is one under any event")
-	require.Contains(t, s.terminal(t, "accounts", "show", string(user), "--tenant", acme), "1500 points")
-}
-
-// booksRead: two tenants have a financial event of one id. It is sealed for both, and reverted for one from a terminal;
-// an entry that is invented in the store, and one that is changed, are named.
-func booksRead(t *testing.T, s *stack) {
-	unique := uuid.NewString()
-	tenant, other, event := "books-"+unique, "other-"+unique, "invoice-"+unique
-	id := ledger.EntryID(tenant, event)
-	for _, of := range []string{tenant, other} {
-		message := platformEvent(event, "billing.invoice.paid", `{"invoice_id":"i-1","amount":"119.00","currency":"EUR","tax_amount":"19.00"}`)
-		answer := s.signed(t, "/topics/fis-events", fmt.Sprintf(`{"tenant":%q,"message":%s}`, of, message))
-		require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)
-		require.Equal(t, ledger.EntryID(of, event), s.endsOf(t, "fis-ingestion", of, event).Ref)
-	}
-	seal := func() {
-		_, err := s.task(t.Context(), "seal-journal")
-		require.NoError(t, err)
-	}
-	seal()
-	require.Contains(t, s.terminal(t, "ledger", "verify", "--tenant", tenant), "1 seals, 1 sealed entries and 0 unsealed ones of 1 tenants: 0 findings.")
-	revert := []string{"journal", "revert", event, "--tenant", tenant, "--why", "a typo", "--yes", "--server", s.workerURL}
-	said, err := billhook(t, revert...)
-	require.NoError(t, err, said)
-	require.Contains(t, said, ledger.ReversalID(id))
-	said, err = billhook(t, revert...)
-	require.Error(t, err)
-	require.Contains(t, said, "reverted already")
-	var shown journal.Entry
-	s.ask(t, http.MethodGet, "/v1/ops/journal/entries/"+event+"?tenant="+other, nil, &shown)
-	require.Equal(t, []string{ledger.EntryID(other, event), ""}, []string{shown.ID, shown.RevertedBy}, "the other's stays")
-
-	// What no event and no person has made is not sealed, and is named.
-	doc, err := s.store.Get(t.Context(), ledger.Key(id))
-	require.NoError(t, err)
-	entry, err := ledger.Read(doc)
-	require.NoError(t, err)
-	entry.EventID = "invented-" + event
-	invented, err := ledger.Post(entry)
-	require.NoError(t, err)
-	_, err = s.store.Commit(t.Context(), invented)
-	require.NoError(t, err)
-	seal()
-	found, err := billhook(t, "ledger", "verify", "--tenant", tenant, "--server", s.workerURL)
-	require.Error(t, err)
-	require.Contains(t, found, "1 unsealed ones")
-	require.Contains(t, found, "unfounded: "+invented[0].Key.String())
-	doc.Fields["rule"] = "another.rule"
-	_, err = s.store.Commit(t.Context(), []store.Write{store.Set(doc.Key, doc.Fields)})
-	require.NoError(t, err)
-	found, err = billhook(t, "ledger", "verify", "--tenant", tenant, "--server", s.workerURL)
-	require.Error(t, err)
-	require.Contains(t, found, "changed: entries/"+id)
-	require.Contains(t, s.terminal(t, "ledger", "verify", "--tenant", other), "0 findings.")
 }
 
 // The queue of the shop's orders.

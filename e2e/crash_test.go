@@ -262,7 +262,7 @@ func (s *crashed) sends(t *testing.T, body []byte) {
 // state returns the statuses of the event's record and of its update's; "-" is no record.
 func (s *crashed) state(t *testing.T) string {
 	t.Helper()
-	update := s.recordOf(t, s.updates.ID, dedupe.DefaultTenant, s.update)
+	update := s.recordOf(t, s.updates.ID, s.update)
 	return cmp.Or(s.status(t, s.event), "-") + " " + cmp.Or(string(update.Status), "-")
 }
 

@@ -152,6 +152,22 @@ func Points(ctx context.Context, s store.Getter, uid string) (int64, error) {
 	return balance, err
 }
 
+// Ask calls the operations API of the worker at base as somebody, or as nobody.
+func Ask(ctx context.Context, base, who, method, path string, question any) (Answer, error) {
+	body, err := json.Marshal(question)
+	if err != nil {
+		return Answer{}, err
+	}
+	request, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
+	if err != nil {
+		return Answer{}, err
+	}
+	if who != "" {
+		request.Header.Set("X-Operator", who)
+	}
+	return Do(request)
+}
+
 var sender = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 128}}
 
 // Do sends a request and reads its whole answer.

@@ -323,12 +323,7 @@ func platformEvent(id, eventType, data string) string {
 // ask calls the worker's ops API.
 func (s *stack) ask(t *testing.T, method, path string, question, answer any) {
 	t.Helper()
-	body, err := json.Marshal(question)
-	require.NoError(t, err)
-	request, err := http.NewRequestWithContext(t.Context(), method, s.workerURL+path, bytes.NewReader(body))
-	require.NoError(t, err)
-	request.Header.Set("X-Operator", "ada")
-	got, err := e2e.Do(request)
+	got, err := e2e.Ask(t.Context(), s.workerURL, "ada", method, path, question)
 	require.NoError(t, err)
 	require.Less(t, got.Status, http.StatusMultipleChoices, "%s: %s", path, got.Body)
 	if answer != nil {
@@ -368,12 +363,7 @@ func (s *stack) processed(of []string) (ids []string) {
 
 func (s *stack) balance(t *testing.T, account ledger.Account) int64 {
 	t.Helper()
-	return s.balanceOf(t, dedupe.DefaultTenant, account)
-}
-
-func (s *stack) balanceOf(t *testing.T, tenant string, account ledger.Account) int64 {
-	t.Helper()
-	doc, err := s.store.Get(t.Context(), account.Key(tenant))
+	doc, err := s.store.Get(t.Context(), account.Key(dedupe.DefaultTenant))
 	if errors.Is(err, store.ErrNotFound) {
 		return 0
 	}
@@ -383,10 +373,10 @@ func (s *stack) balanceOf(t *testing.T, tenant string, account ledger.Account) i
 	return balance
 }
 
-// recordOf is the record of a tenant's event of a queue, an empty one where there is none.
-func (s *stack) recordOf(t *testing.T, queue, tenant, id string) dedupe.Record {
+// recordOf is the record of an event of a queue, an empty one where there is none.
+func (s *stack) recordOf(t *testing.T, queue, id string) dedupe.Record {
 	t.Helper()
-	doc, err := s.store.Get(t.Context(), dedupe.Key(queue, tenant, id))
+	doc, err := s.store.Get(t.Context(), dedupe.Key(queue, dedupe.DefaultTenant, id))
 	if errors.Is(err, store.ErrNotFound) {
 		return dedupe.Record{}
 	}
@@ -399,22 +389,16 @@ func (s *stack) recordOf(t *testing.T, queue, tenant, id string) dedupe.Record {
 // status is that of the record of a webhook's event.
 func (s *stack) status(t *testing.T, eventID string) string {
 	t.Helper()
-	return string(s.recordOf(t, e2e.Queue, dedupe.DefaultTenant, eventID).Status)
+	return string(s.recordOf(t, e2e.Queue, eventID).Status)
 }
 
 // ends waits for the end of an event of a queue, and returns its record.
-func (s *stack) ends(t *testing.T, queue, id string) dedupe.Record {
-	t.Helper()
-	return s.endsOf(t, queue, dedupe.DefaultTenant, id)
-}
-
-// endsOf waits for the end of a tenant's event.
-func (s *stack) endsOf(t *testing.T, queue, tenant, id string) (record dedupe.Record) {
+func (s *stack) ends(t *testing.T, queue, id string) (record dedupe.Record) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		record = s.recordOf(t, queue, tenant, id)
+		record = s.recordOf(t, queue, id)
 		return record.Status == dedupe.Completed || record.Status == dedupe.DeadLettered
-	}, patience, pollInterval, "%s %s %s", queue, tenant, id)
+	}, patience, pollInterval, "%s %s", queue, id)
 	return record
 }
 

@@ -1,7 +1,6 @@
 package browser
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -114,14 +113,7 @@ func (s *shop) send(t *testing.T, body []byte) {
 // ask calls the API as somebody, or as nobody.
 func (s *shop) ask(t *testing.T, who, method, path string, question any) e2e.Answer {
 	t.Helper()
-	body, err := json.Marshal(question)
-	require.NoError(t, err)
-	request, err := http.NewRequestWithContext(t.Context(), method, s.WorkerURL+path, bytes.NewReader(body))
-	require.NoError(t, err)
-	if who != "" {
-		request.Header.Set("X-Operator", who)
-	}
-	got, err := e2e.Do(request)
+	got, err := e2e.Ask(t.Context(), s.WorkerURL, who, method, path, question)
 	require.NoError(t, err)
 	return got
 }

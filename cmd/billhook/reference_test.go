@@ -19,7 +19,7 @@ import (
 var update = stdflag.Bool("update", false, "write docs/reference anew")
 
 // needs says what an operation asks of its caller.
-var needs = map[console.Needs]string{console.Look: "", console.Act: "acts", console.Reason: "changes: a reason", console.Identity: "changes: a reason, and a person known by name"}
+var needs = map[console.Needs]string{console.Look: "", console.Act: "acts", console.Reason: "changes: a reason", console.TwoPeople: "changes: a reason, and two people known by name"}
 
 func TestTheReferenceIsThatOfTheProgram(t *testing.T) {
 	t.Parallel()

@@ -28,8 +28,9 @@ const (
 	Act
 	// Reason is a change: the request has a member why, which the audit keeps beside who.
 	Reason
-	// Identity is a change by a person who is known by name: a shared token names nobody.
-	Identity
+	// TwoPeople is a change that a second person ends, each known by name: a shared token names nobody. Who was the first
+	// is what the change is about, and the operation refuses them with audit.TwoPeople.
+	TwoPeople
 )
 
 // Row declares an operation.
@@ -77,6 +78,9 @@ type Operation struct {
 // that builds the service finds that.
 func New[Request, Answer any](row Row, do func(context.Context, audit.Author, Request) (Answer, error)) Operation {
 	o := Operation{Row: row, request: reflect.TypeFor[Request](), response: reflect.TypeFor[Answer]()}
+	if o.Needs == TwoPeople {
+		o.Help = strings.TrimSpace(o.Help + " It takes two people, each with an identity of their own: a shared token is nobody's.")
+	}
 	var found bool
 	if o.Method, o.Pattern, found = strings.Cut(row.Path, " "); !found || o.Noun() == "" {
 		panic("console: a row needs a name, a method and a path: " + row.Name)
@@ -366,7 +370,7 @@ func (o Operation) Call(ctx context.Context, by audit.Author, in Input) (any, er
 	if err == nil {
 		err = o.page(in, request)
 	}
-	if err == nil && o.Needs == Identity {
+	if err == nil && o.Needs == TwoPeople {
 		err = audit.TwoPeople("", by)
 	}
 	if err != nil {

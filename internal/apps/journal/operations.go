@@ -143,9 +143,9 @@ func (p *Periods) operations() []console.Operation {
 			return p.Close(ctx, in.Tenant, in.Period, in.By(by))
 		}),
 		console.New(console.Row{
-			Name: "periods reopen", Path: "POST /v1/ops/journal/periods/{period}/reopen", Needs: console.Identity, Before: "periods show",
+			Name: "periods reopen", Path: "POST /v1/ops/journal/periods/{period}/reopen", Needs: console.TwoPeople, Before: "periods show",
 			Summary: "Open a closed month again, once two people have asked for it", Errors: failures,
-			Help: "The request of the first person is kept until a second one asks for the same. Each needs an identity of their own.",
+			Help: "The request of the first person is kept until a second one asks for the same.",
 		}, func(ctx context.Context, by audit.Author, in ChangePeriod) (Period, error) {
 			return p.Reopen(ctx, in.Tenant, in.Period, in.By(by))
 		}),

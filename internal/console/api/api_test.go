@@ -252,7 +252,7 @@ func TestAChangeIsLoggedWithItsIDsAndNothingElse(t *testing.T) {
 
 func TestAnOperationThatNeedsAnIdentityRefusesASharedToken(t *testing.T) {
 	t.Parallel()
-	c, body := operations(console.Identity), `{"pieces":3,"why":"w"}`
+	c, body := operations(console.TwoPeople), `{"pieces":3,"why":"w"}`
 	for name, test := range map[string]struct {
 		by     audit.Author
 		status int

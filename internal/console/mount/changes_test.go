@@ -1,6 +1,7 @@
 package mount_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	"billhook/internal/apps/payments"
 	"billhook/internal/apps/usage"
+	"billhook/internal/compose/operations"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/pipeline/deadletter"
@@ -45,7 +47,7 @@ func shelf(t *testing.T) *rig {
 }
 
 // What a change does is its own package's to show.
-func TestEveryChangeIsInTheAuditWithWhoAndWhy(t *testing.T) {
+func TestEveryChangeIsInTheAuditInItsOwnCommitWithWhoWhyBeforeAndAfter(t *testing.T) {
 	t.Parallel()
 	open(t).each(t, func(method, route, path, body string) {
 		name := method + " " + route
@@ -61,12 +63,20 @@ func TestEveryChangeIsInTheAuditWithWhoAndWhy(t *testing.T) {
 			if strings.HasSuffix(route, "/enable") {
 				r.does(t, method, "/v1/ops/endpoints/orders/disable", `{"why":"before"}`, nil)
 			}
+			r.store.OnCommit = func(_ context.Context, writes []store.Write, do func() error) error {
+				if !slices.ContainsFunc(writes, func(w store.Write) bool { return w.Key.Collection == audit.Collection }) {
+					t.Errorf("%s: a commit without its entry: %v", name, writes)
+				}
+				return do()
+			}
 			answer := r.does(t, method, path, strings.Replace(body, `"why":"w"`, `"why":"because 7"`, 1), nil)
+			r.store.OnCommit = nil
 			var entries console.List[audit.Entry]
 			r.get(t, "audit?limit=100", &entries)
 			i := slices.IndexFunc(entries.Items, func(e audit.Entry) bool { return e.Why == "because 7" })
 			require.GreaterOrEqual(t, i, 0, "%s is not in %v", name, entries.Items)
 			require.Equal(t, "local:ada", entries.Items[i].Who)
+			require.NotEqual(t, entries.Items[i].Before, entries.Items[i].After, "what was there before, and what is there now")
 			for _, secret := range []string{"whsec_", "p.example", "because"} {
 				require.NotContains(t, r.log.String(), secret, "reasons are for the audit, and addresses and secrets for nobody")
 			}
@@ -184,14 +194,56 @@ func TestAnOperationOfTwoPeopleIsApprovedByAnIdentityThatHasSeenIt(t *testing.T)
 	refused("token-desk", path+"/approve", `{"why":"checked"}`, http.StatusConflict, "changed")
 	r.does(t, http.MethodPost, "/v1/ops/"+path+"/approve", `{"why":"checked","expect":1}`, &op, by("token-desk"))
 	require.Equal(t, []any{deadletter.Running, "token-desk@example.org", "checked"}, []any{op.Progress, op.ApprovedBy, op.ApprovedWhy})
+}
 
-	// Months take the same two.
-	const month, why = "journal/periods/2026-02", `{"why":"the books are done"}`
-	r.does(t, http.MethodPost, "/v1/ops/"+month+"/close", why, nil, by("token"))
-	refused("token", month+"/reopen", why, http.StatusForbidden, "identity_needed")
-	r.does(t, http.MethodPost, "/v1/ops/"+month+"/reopen", why, nil, by("ada"))
-	refused("ada", month+"/reopen", why, http.StatusUnprocessableEntity, "second_person_needed")
-	require.Contains(t, r.does(t, http.MethodPost, "/v1/ops/"+month+"/reopen", why, nil, by("token-desk")), `"state":"open"`)
+func TestWhatNeedsTwoPeopleIsDoneByASecondOneWithAnIdentity(t *testing.T) {
+	t.Parallel()
+	// begin has ada do her part, by the name of the operation that takes another person too.
+	type person func(*http.Request)
+	begin := map[string]func(t *testing.T, r *rig, ada person) (path, body string){
+		"operations approve": func(t *testing.T, r *rig, ada person) (path, body string) {
+			t.Helper()
+			var op deadletter.Operation
+			r.fourEyes = true
+			r.bury(t, declared.Queues[0], "e1", "101", `{}`)
+			r.does(t, http.MethodPost, "/v1/ops/dead-letters/replay", `{"queue":"orders","expect":1,"why":"mended"}`, &op, ada)
+			return "/v1/ops/operations/" + op.ID + "/approve", `{"why":"checked","expect":1}`
+		},
+		"periods reopen": func(t *testing.T, r *rig, ada person) (path, body string) {
+			t.Helper()
+			for _, verb := range []string{"close", "reopen"} {
+				r.does(t, http.MethodPost, "/v1/ops/journal/periods/2026-02/"+verb, `{"why":"the books are done"}`, nil, ada)
+			}
+			return "/v1/ops/journal/periods/2026-02/reopen", `{"why":"a late entry"}`
+		},
+	}
+	for _, o := range operations.All(operations.Apps{}).Operations {
+		if o.Needs != console.TwoPeople {
+			continue
+		}
+		t.Run(o.Name, func(t *testing.T) {
+			t.Parallel()
+			require.Contains(t, begin, o.Name, "nothing tries whether this takes two people")
+			r := newRig(t, access.Access{Tokens: []string{token}, Identifier: identities{}})
+			by := func(who string) person {
+				return func(request *http.Request) {
+					request.RemoteAddr = far
+					request.Header.Set("X-Test-Identity", who)
+				}
+			}
+			path, body := begin[o.Name](t, r, by("ada"))
+			for _, first := range []string{"ada", "Ada", "ADA"} {
+				r.refuses(t, http.MethodPost, path, body, http.StatusUnprocessableEntity, "second_person_needed", by(first))
+			}
+			shared := func(request *http.Request) { // a token names nobody, whatever name stands beside it
+				request.RemoteAddr = far
+				request.Header.Set("Authorization", "Bearer "+token)
+				request.Header.Set("X-Operator", "eve")
+			}
+			r.refuses(t, http.MethodPost, path, body, http.StatusForbidden, "identity_needed", shared)
+			r.does(t, http.MethodPost, path, body, nil, by("eve"))
+		})
+	}
 }
 
 func TestDeadLettersAreFoundByTheNamesOfTheirQueueAndCounted(t *testing.T) {

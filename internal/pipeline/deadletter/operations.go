@@ -223,7 +223,7 @@ func (o *Operator) operations() []console.Operation {
 			return console.Listed(o.Items(ctx, in.ID, console.AllOr[State](in.State), in.After, in.Limit))
 		}),
 		console.New(console.Row{
-			Name: "operations approve", Path: "POST /v1/ops/operations/{id}/approve", Needs: console.Identity,
+			Name: "operations approve", Path: "POST /v1/ops/operations/{id}/approve", Needs: console.TwoPeople,
 			Summary: "Approve an operation that another person has begun", Before: "operations preview", Errors: Failures,
 			Help: "It runs from then on. Your name and your reason stand in it beside those of the person who has asked for it.",
 		}, func(ctx context.Context, by audit.Author, in Approve) (Operation, error) {

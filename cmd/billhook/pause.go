@@ -49,7 +49,7 @@ func (p *program) queuesSwitch(verb, short string) *cobra.Command {
 		}
 		if !stands.Settled() && !stands.Granted {
 			changed, now := stands.Changed, pause.State{}
-			mine, problem := p.switchMyself(ctx, stands.Outcome, pools)
+			mine, problem := p.switchMyself(ctx, stands, pools)
 			// Somebody else may have changed the record meanwhile.
 			if err := worker.get(ctx, path+"pause", &now); err != nil {
 				return err
@@ -71,7 +71,7 @@ func (p *program) queuesSwitch(verb, short string) *cobra.Command {
 
 // switchMyself has the queue's subscription follow its record, with the operator's own credentials. It
 // returns what the subscription does then, and what has failed.
-func (p *program) switchMyself(ctx context.Context, of pause.Outcome, pools poolFlags) (pause.Standing, string) {
+func (p *program) switchMyself(ctx context.Context, of pause.State, pools poolFlags) (pause.Standing, string) {
 	if p.getenv("GOOGLE_CLOUD_PROJECT") == "" {
 		return pause.Unknown, "the worker may not change subscriptions; set GOOGLE_CLOUD_PROJECT to do it with your own credentials"
 	}

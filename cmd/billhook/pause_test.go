@@ -32,9 +32,9 @@ func TestAQueueIsPausedAndResumedFromATerminal(t *testing.T) {
 func TestAPauseThatIsOnPaperAloneFails(t *testing.T) {
 	t.Parallel()
 	server := listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(pause.State{Outcome: pause.Outcome{
+		_ = json.NewEncoder(w).Encode(pause.State{
 			Queue: "orders", Pause: &pause.Pause{Queue: "orders", Who: "ada", Why: "w\x1b[2J", At: time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)}, Subscription: pause.Pushing,
-		}})
+		})
 	}))
 	out, err := say(t, nil, "queues", "pause", "orders", "--why", "w", "--yes", "--server", server)
 	require.ErrorContains(t, err, "the subscription of orders is unknown, and should be paused")

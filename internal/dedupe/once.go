@@ -34,7 +34,7 @@ func (r *Run) Conflict() *Run {
 	record := r.record
 	record.ConflictsWith, record.Attempts = r.other, r.given
 	run := r.once.Begin(ConflictKey(record.Queue, record.Tenant, record.EventID, record.PayloadHash), record, r.rememberFor)
-	run.conflict, run.letters, run.delivery, run.begun = true, r.letters, r.delivery, r.begun
+	run.conflict, run.deadLetters, run.delivery, run.begun = true, r.deadLetters, r.delivery, r.begun
 	return run
 }
 
@@ -56,7 +56,7 @@ func (r *Run) Result() string { return r.record.Result }
 func (r *Run) Ref() string { return r.record.Ref }
 
 // Buried reports whether the record that was found names a dead letter of this id.
-func (r *Run) Buried(letter string) bool { return slices.Contains(r.found.DeadLetters, letter) }
+func (r *Run) Buried(id string) bool { return slices.Contains(r.found.DeadLetters, id) }
 
 // Look reads the record once and says what it means.
 func (r *Run) Look(ctx context.Context) (Seen, error) {
@@ -73,7 +73,7 @@ func (r *Run) Look(ctx context.Context) (Seen, error) {
 		r.again(version, found)
 		return Fresh, nil
 	case found.Status == DeadLettered && r.resent(found):
-		again, err := r.letters.Replaceable(ctx, found)
+		again, err := r.deadLetters.Replaceable(ctx, found)
 		if err != nil || !again {
 			return Gone, err
 		}
@@ -150,10 +150,10 @@ func (r *Run) Due() time.Time {
 func (r *Run) Beside() bool { return r.found.DelayedBeside }
 
 func (r *Run) resent(dead Record) bool {
-	if r.letters == nil || r.conflict || len(dead.DeadLetters) == 0 {
+	if r.deadLetters == nil || r.conflict || len(dead.DeadLetters) == 0 {
 		return false
 	}
-	own := r.letters.Own()
+	own := r.deadLetters.Own()
 	return own != "" && !slices.Contains(dead.DeadLetters, own)
 }
 
@@ -172,9 +172,9 @@ func (r *Run) correct(ctx context.Context, version store.Version, found Record) 
 		return Replaced, nil
 	case found.Status != DeadLettered || len(found.Corrected) == maxCorrected:
 		replaceable = false
-	case !replaceable && r.letters != nil:
+	case !replaceable && r.deadLetters != nil:
 		var err error
-		if replaceable, err = r.letters.Replaceable(ctx, found); err != nil {
+		if replaceable, err = r.deadLetters.Replaceable(ctx, found); err != nil {
 			return Differs, err
 		}
 	}
@@ -295,7 +295,7 @@ func (r *Run) Conclude(ctx context.Context, end Ending) (Seen, error) {
 			return Fresh, retry.Permanent("effect_invalid", err)
 		case errors.Is(err, store.ErrInvalid):
 			return Fresh, retry.Transient("record_invalid", err)
-		case err != nil && (!r.claimed || end.Status == DeadLettered): // its letter is made again
+		case err != nil && (!r.claimed || end.Status == DeadLettered): // its dead letter is made again
 			return Fresh, retry.Outage("store_unavailable", fmt.Errorf("write record: %w", err))
 		}
 		if refused = err == nil; !refused {
@@ -323,21 +323,21 @@ func (r *Run) ending(end Ending) (record Record, also []store.Write, seen Seen) 
 	record.ProcessedAt = record.UpdatedAt
 	// A success ends the event's other dead letters, and a death those of other payloads.
 	var own, others []string
-	if r.letters != nil && (end.Status == DeadLettered || len(record.DeadLetters) > 0) {
-		if id := r.letters.Own(); id != "" {
+	if r.deadLetters != nil && (end.Status == DeadLettered || len(record.DeadLetters) > 0) {
+		if id := r.deadLetters.Own(); id != "" {
 			own = []string{id}
 		}
 		others = slices.DeleteFunc(slices.Clone(r.record.DeadLetters), func(id string) bool { return slices.Contains(own, id) })
 	}
 	if end.Status == DeadLettered && record.Again {
 		if len(others) == maxCorrected { // those that are left have the same payload
-			also, others = r.letters.Close(others[:1]), others[1:]
+			also, others = r.deadLetters.Close(others[:1]), others[1:]
 		}
 		record.DeadLetters = slices.Concat(others, own)
 		return record, also, Gone
 	}
 	if len(others) > 0 {
-		also = r.letters.Close(others)
+		also = r.deadLetters.Close(others)
 	}
 	if end.Status == DeadLettered {
 		record.DeadLetters = own

@@ -173,7 +173,7 @@ func TestARecordThatCannotBeReadIsNeverTakenForAbsent(t *testing.T) {
 			prepare(t, b)
 			credit := dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Writes: []store.Write{store.Create(account, nil)}}}
 			run := b.begin("e1", "A")
-			run.Letters(letters("letter"))
+			run.Knows(letters("letter"))
 			for _, call := range []func() (dedupe.Seen, error){
 				func() (dedupe.Seen, error) { return run.Look(t.Context()) },
 				func() (dedupe.Seen, error) { return run.Claim(t.Context(), time.Minute, nil, false) },
@@ -240,7 +240,7 @@ func TestARecordIsBounded(t *testing.T) {
 	condemn := func(t *testing.T, b *bench, letter, payload string) dedupe.Seen {
 		t.Helper()
 		run := b.begin("e1", payload)
-		run.Letters(letters(letter))
+		run.Knows(letters(letter))
 		return ends(t, run, refused)
 	}
 	t.Run("it logs the newest attempts", func(t *testing.T) {

@@ -209,7 +209,7 @@ func (r *Run) ends(number int64, end Ending, now time.Time) []Attempt {
 		own.Outcome = retry.Processed
 	case end.Status == Failed:
 		own.Outcome = retry.Retry
-	case r.letters != nil && r.letters.Own() == "":
+	case r.deadLetters != nil && r.deadLetters.Own() == "":
 		own.Outcome = retry.Dropped
 	default:
 		own.Outcome = retry.DeadLettered
@@ -226,8 +226,8 @@ func (r *Run) listed() bool {
 // letters a record names. Beyond it a correction is a conflict.
 const maxCorrected = 20
 
-// Letters is what a run needs to know of its event's dead letters.
-type Letters interface {
+// DeadLetters is what a run needs to know of its event's dead letters.
+type DeadLetters interface {
 	// Own returns the id of the delivered message's dead letter, which it has or would get;
 	// empty: it gets none.
 	Own() string
@@ -239,17 +239,17 @@ type Letters interface {
 	Close(ids []string) []store.Write
 }
 
-// Letters sets the dead letters of the event. Without them no payload takes another's place.
-func (r *Run) Letters(letters Letters) { r.letters = letters }
+// Knows sets the dead letters of the event. Without them no payload takes another's place.
+func (r *Run) Knows(all DeadLetters) { r.deadLetters = all }
 
 // Broken remembers the dead letter of a message that broke the contract, under the event id that the message
-// claims: a later message that keeps the contract closes the letter. The record has no payload's hash, so it
+// claims: a later message that keeps the contract closes it. The record has no payload's hash, so it
 // hinders no other payload. A known event that is not dead-lettered is not changed.
 func (r *Run) Broken(ctx context.Context, reason string) error {
-	if r.letters == nil || r.letters.Own() == "" {
+	if r.deadLetters == nil || r.deadLetters.Own() == "" {
 		return nil
 	}
-	letter := []string{r.letters.Own()}
+	own := []string{r.deadLetters.Own()}
 	for range MaxTry {
 		version, found, now, err := r.read(ctx)
 		if err != nil {
@@ -257,13 +257,13 @@ func (r *Run) Broken(ctx context.Context, reason string) error {
 		}
 		r.version = version
 		record := r.at(now, DeadLettered)
-		record.PayloadHash, record.DeadLetters, record.LastError, record.ProcessedAt = "", letter, reason, now
+		record.PayloadHash, record.DeadLetters, record.LastError, record.ProcessedAt = "", own, reason, now
 		if found.Status != "" {
-			if found.Status != DeadLettered || slices.Contains(found.DeadLetters, letter[0]) || len(found.DeadLetters) == maxCorrected {
+			if found.Status != DeadLettered || slices.Contains(found.DeadLetters, own[0]) || len(found.DeadLetters) == maxCorrected {
 				return nil
 			}
 			record = found
-			record.DeadLetters, record.UpdatedAt = append(slices.Clone(found.DeadLetters), letter...), now
+			record.DeadLetters, record.UpdatedAt = append(slices.Clone(found.DeadLetters), own...), now
 		}
 		switch written, err := r.commit(ctx, record); {
 		case written:

@@ -39,13 +39,13 @@ type Run struct {
 	mine    bool
 	claimed bool // it has held the lease
 	// repeated: an attempt before this one was not completed, and may have had an effect outside.
-	repeated bool
-	try      int     // how many of its commits have failed by a precondition
-	letters  Letters // nil: none is corrected
-	ticket   string  // that of the delivered copy
-	delivery int64   // the broker's number of the delivery
-	trace    string
-	begun    time.Time
+	repeated    bool
+	try         int         // how many of its commits have failed by a precondition
+	deadLetters DeadLetters // nil: none is corrected
+	ticket      string      // that of the delivered copy
+	delivery    int64       // the broker's number of the delivery
+	trace       string
+	begun       time.Time
 	// found is the record as last read; the zero record where none counts.
 	found Record
 }

@@ -38,7 +38,7 @@ type Apps struct {
 	Example    func(format, eventType string) ([]byte, error)
 	Log        *slog.Logger
 	Customers  *customers.Operator
-	Pauses     *pause.Keeper
+	Pauses     *pause.Operator
 	Products   *products.Keeper
 	Stock      *orders.Keeper
 	Endpoints  *endpoints.Keeper
@@ -69,6 +69,6 @@ func All(of Apps) *console.Catalog {
 		cmp.Or(of.Stock, &orders.Keeper{}).Operations(),
 		system.Reads{Reads: of.Reads, Deployment: of.Deployment, Example: of.Example}.Operations(),
 		queues.Reads{Reads: of.Reads}.Operations(),
-		cmp.Or(of.Pauses, &pause.Keeper{}).Operations(func(id string) (catalog.Queue, bool) { return of.Reads.Catalog.Queue(id) }),
+		cmp.Or(of.Pauses, &pause.Operator{}).Operations(func(id string) (catalog.Queue, bool) { return of.Reads.Catalog.Queue(id) }),
 	)
 }

@@ -251,7 +251,7 @@ func New(config Config) (*Worker, error) {
 				Self:     system.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
 				Settings: config.Settings, Doctor: config.Doctor,
 			},
-			Pauses:  &pause.Keeper{Store: listed, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
+			Pauses:  &pause.Operator{Store: listed, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
 			Periods: &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
 			Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
 				for _, id := range lanes {

@@ -123,7 +123,7 @@ func (r *rig) over(s store.Store, changes ...func(*mount.API)) *mount.API {
 		Reads:      api.Reads,
 		Deployment: r.deployment,
 		Log:        log,
-		Pauses:     &pause.Keeper{Store: s, Now: now, NewID: uuid.NewString},
+		Pauses:     &pause.Operator{Store: s, Now: now, NewID: uuid.NewString},
 		Periods:    &journal.Periods{Store: s, Now: now, NewID: uuid.NewString},
 		Reverter:   &journal.Reverter{Store: s, Catalog: declared, Now: now, NewID: uuid.NewString},
 		Letters:    letters,

@@ -91,7 +91,7 @@ func openShop(t testing.TB, third partner) *shop {
 	api := &mount.API{
 		Reads: reads, Access: access.Access{OpenOnLoopback: true}, Log: log,
 		Operations: operations.All(operations.Apps{
-			Store: db, Reads: reads, Log: log, Letters: letters, Pauses: &pause.Keeper{Store: db, Now: now, NewID: newID}, Customers: &customers.Operator{Store: db, Now: now, NewID: newID}, Stock: &orders.Keeper{Store: db, Now: now, NewID: newID},
+			Store: db, Reads: reads, Log: log, Letters: letters, Pauses: &pause.Operator{Store: db, Now: now, NewID: newID}, Customers: &customers.Operator{Store: db, Now: now, NewID: newID}, Stock: &orders.Keeper{Store: db, Now: now, NewID: newID},
 			Tries:     &dryrun.Trials{Store: db, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil }},
 			Periods:   &journal.Periods{Store: db, Now: now, NewID: newID},
 			Reverter:  &journal.Reverter{Store: db, Catalog: c, Now: now, NewID: newID},

@@ -186,7 +186,7 @@ func (w *world) begin(t *rapid.T, e *event) *attempt {
 	a.run = w.once.Begin(e.key(), dedupe.Record{
 		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: e.id, EventType: "initial", PayloadHash: hash(a.payload), Replays: a.replays, MessageID: fmt.Sprint("m-", a.number), DelayTicket: a.ticket,
 	}, remember)
-	a.run.Letters(letters{a})
+	a.run.Knows(letters{a})
 	a.run.Delivered(a.number, "")
 	return a
 }

@@ -28,12 +28,6 @@ const (
 	maxItemAnswer = 4 << 10
 )
 
-// Batching is what batches need beside their target.
-type Batching struct {
-	Queue func(id string) (catalog.Queue, bool)
-	Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
-}
-
 // Batch is the handler of an entry of the catalog whose form is that of a batch: one POST for the attempts
 // that come together. A line may come again: the target applies it once, by the event's id or its version.
 //
@@ -55,9 +49,9 @@ type Batching struct {
 //
 // An answer in items is {"items":[...]}, one for each event and in their order: {"status":200},
 // and in the form bulk {"index":{"_id":"...","status":200}}, by the action's name.
-func (t *Target) Batch(post catalog.Post, with Batching) handler.Leased {
+func (t *Target) Batch(post catalog.Post, queue func(id string) (catalog.Queue, bool), timer func(time.Duration) (<-chan time.Time, func() bool)) handler.Leased {
 	b := batcher{Target: t, post: post}
-	h := handler.Batch{Queue: with.Queue, Timer: with.Timer, Call: b.call, SafeToRepeat: true}.Leased()
+	h := handler.Batch{Queue: queue, Timer: timer, Call: b.call}.Leased()
 	h.Plan = b.plan
 	return h
 }

@@ -52,12 +52,11 @@ func batched(t *testing.T, form catalog.Form, answer func(w http.ResponseWriter,
 		}
 		requests = append(requests, posted{r.Header.Get("Idempotency-Key"), r.Header.Get("Content-Type"), string(body)})
 		answer(w, strings.Split(strings.TrimSuffix(string(body), "\n"), "\n"))
-	}).Batch(catalog.Post{Target: "service", Path: "/products/_bulk", Form: form}, delivery.Batching{
-		Queue: func(id string) (catalog.Queue, bool) {
+	}).Batch(catalog.Post{Target: "service", Path: "/products/_bulk", Form: form},
+		func(id string) (catalog.Queue, bool) {
 			return catalog.Queue{ID: id, Batch: catalog.Batch{Size: len(events), Wait: time.Second}}, true
 		},
-		Timer: func(time.Duration) (<-chan time.Time, func() bool) { return nil, func() bool { return true } }, // never late
-	})
+		func(time.Duration) (<-chan time.Time, func() bool) { return nil, func() bool { return true } }) // never late
 	require.True(t, post.SafeToRepeat)
 	got = make([]string, len(events))
 	attempts := make(chan int)

@@ -28,6 +28,8 @@ import (
 // Delivered is the result that a record keeps of an event that its target has.
 const Delivered = "delivered"
 
+var delivered = handler.Effect{Result: Delivered}
+
 // Config says where a target is. Client alone is optional.
 type Config struct {
 	Target  catalog.Target
@@ -149,7 +151,7 @@ func (ts Targets) Register(r *handler.Registry, queues []catalog.Queue, timer fu
 			switch {
 			case !ok || !q.Enabled || twice:
 			case h.Post.Form != catalog.Single:
-				r.Leased(h.Name, t.Batch(h.Post, Batching{Queue: byID, Timer: timer}))
+				r.Leased(h.Name, t.Batch(h.Post, byID, timer))
 			default:
 				r.Leased(h.Name, t.Post(h.Post))
 			}
@@ -184,12 +186,10 @@ func (t *Target) Close() {
 // Of the answers to Reconcile, 200 is done, and 404, 405 and 501 are not; of the rest nothing is permanent.
 func (t *Target) Post(post catalog.Post) handler.Leased {
 	p := poster{Target: t, post: post}
-	h := handler.Outside(p.do, p.reconcile)
-	h.Plan = p.plan
 	if post.Reconcile == "" {
-		h.Reconcile, h.SafeToRepeat = nil, true
+		return handler.Leased{Do: p.do, Plan: p.plan, SafeToRepeat: true}
 	}
-	return h
+	return handler.Leased{Do: p.do, Plan: p.plan, Reconcile: p.reconcile}
 }
 
 type poster struct {
@@ -222,43 +222,41 @@ func (p poster) plan(_ context.Context, event handler.Event) (handler.Plan, erro
 	return handler.Plan{Calls: []handler.Call{{Target: p.post.Target, ID: event.CalleeKey(), Method: http.MethodPost, Path: p.post.Path, Body: body}}}, nil
 }
 
-func (p poster) do(ctx context.Context, event handler.Event) (result string, err error) {
+func (p poster) do(ctx context.Context, event handler.Event) (handler.Effect, error) {
 	body, err := encode(event)
 	if err != nil {
-		return "", err
+		return handler.Effect{}, err
 	}
 	answer, failure := p.Call(ctx, Request{Method: http.MethodPost, Path: p.post.Path, ID: event.CalleeKey(), Body: body})
-	if failure == nil {
-		return Delivered, nil
-	}
-	if answer.Status == http.StatusConflict && p.post.Reconcile != "" {
-		// It means "I have that" to some and "this contradicts what I have" to others, so the
-		// target is asked.
-		result, done, err := p.reconcile(ctx, event)
-		if err != nil || done {
-			return result, err
+	switch {
+	case failure == nil:
+		return delivered, nil
+	case answer.Status == http.StatusConflict && p.post.Reconcile != "":
+		// It means "I have that" to some and "this contradicts what I have" to others, so the target is asked.
+		if effect, done, err := p.reconcile(ctx, event); err != nil || done {
+			return effect, err
 		}
 	}
-	return "", failure
+	return handler.Effect{}, failure
 }
 
 var unknown = []int{http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented}
 
-func (p poster) reconcile(ctx context.Context, event handler.Event) (result string, done bool, err error) {
+func (p poster) reconcile(ctx context.Context, event handler.Event) (effect handler.Effect, done bool, err error) {
 	key := event.CalleeKey()
 	path := strings.Replace(p.post.Reconcile, "{id}", key, 1)
 	answer, err := p.Call(ctx, Request{Method: http.MethodGet, Path: path, ID: key, Unknown: unknown})
 	switch {
 	case answer.Status == 0:
-		return "", false, err
+		return effect, false, err
 	case answer.Status == http.StatusOK:
-		return Delivered, true, nil
+		return delivered, true, nil
 	case slices.Contains(unknown, answer.Status):
-		return "", false, nil
+		return effect, false, nil
 	}
 	if err == nil || retry.Decide(err).Class.Terminal() {
 		// The question was refused, not the message: what became of that is not known.
-		return "", false, retry.Transient("callee_unclear_"+strconv.Itoa(answer.Status), nil)
+		return effect, false, retry.Transient("callee_unclear_"+strconv.Itoa(answer.Status), nil)
 	}
-	return "", false, err
+	return effect, false, err
 }

@@ -25,15 +25,12 @@ type Batch struct {
 	Timer func(d time.Duration) (c <-chan time.Time, stop func() bool)
 	// Call returns an outcome for each event, in the same order, or an error for all of them.
 	Call func(ctx context.Context, events []Event) ([]Outcome, error)
-	// Reconcile and SafeToRepeat are those of each attempt.
-	Reconcile    func(ctx context.Context, event Event) (effect Effect, done bool, err error)
-	SafeToRepeat bool
 }
 
-// Leased is the handler of a single attempt.
+// Leased is the handler of a single attempt, which is safe to repeat.
 func (b Batch) Leased() Leased {
 	g := &gatherer{Batch: b, open: map[string]*gathering{}}
-	return Leased{Do: g.do, Reconcile: b.Reconcile, SafeToRepeat: b.SafeToRepeat, batched: true}
+	return Leased{Do: g.do, SafeToRepeat: true, batched: true}
 }
 
 type gatherer struct {

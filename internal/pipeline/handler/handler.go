@@ -160,22 +160,6 @@ type Call struct {
 	Body   []byte
 }
 
-// Outside is the Leased of functions that return a result, and neither writes nor emissions.
-// reconcile may be nil.
-func Outside(do func(context.Context, Event) (result string, err error), reconcile func(context.Context, Event) (result string, done bool, err error)) Leased {
-	h := Leased{Do: func(ctx context.Context, event Event) (effect Effect, err error) {
-		effect.Result, err = do(ctx, event)
-		return effect, err
-	}}
-	if reconcile != nil {
-		h.Reconcile = func(ctx context.Context, event Event) (effect Effect, done bool, err error) {
-			effect.Result, done, err = reconcile(ctx, event)
-			return effect, done, err
-		}
-	}
-	return h
-}
-
 // LeasedOf is a Leased that takes bodies of type B.
 type LeasedOf[B any] struct {
 	Do           func(ctx context.Context, event Event, body B) (Effect, error)

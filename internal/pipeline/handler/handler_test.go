@@ -187,7 +187,6 @@ func gathering(size int, call func(context.Context, []handler.Event) ([]handler.
 			g.mu.Unlock()
 			return call(ctx, events)
 		},
-		SafeToRepeat: true,
 	}.Leased()
 	return g
 }

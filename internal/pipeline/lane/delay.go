@@ -54,7 +54,7 @@ func (l Lane) Put(w Waiting, now time.Time) (ticketed string, writes []store.Wri
 		m.Attributes[contract.AttrFirstMessageID] = w.MessageID
 	}
 	m.OrderingKey = cmp.Or(m.OrderingKey, l.name.OrderingKey)
-	e := entry{Topic: w.Topic, Message: m, CreatedAt: now, Source: Source{Queue: l.name.Queue, Tenant: w.Tenant, EventID: w.EventID}, Timer: w.Timer}
+	e := Kept{Topic: w.Topic, Message: m, CreatedAt: now, Source: Source{Queue: l.name.Queue, Tenant: w.Tenant, EventID: w.EventID}, Timer: w.Timer}
 	due := now
 	if !w.Due.IsZero() {
 		due = moment(w.Due)
@@ -138,20 +138,6 @@ func ticketOf(m contract.Message) (t ticket, ok bool) {
 	return ticket{rank: parts[0], number: parts[1], published: parts[2]}, true
 }
 
-// Kept is a message that waits to be published, as its document says.
-type Kept struct {
-	Topic   string
-	Message contract.Message
-	// CreatedAt is since when it is kept, and DueAt is when it may be published; zero: at once.
-	CreatedAt, DueAt time.Time
-	// Source is the event that the message comes from. Unless it is Emitted, the message is that
-	// event's own, and waits for an attempt.
-	Source  Source
-	Emitted bool
-
-	lane store.Key
-}
-
 // Outbox reports whether the message waits to be published at once.
 func (k Kept) Outbox() bool { return k.lane.Collection == Outbox.Lanes() }
 
@@ -196,16 +182,14 @@ func (l Lane) entries(limit int) store.Query {
 
 // KeptOf reads an entry of either kind.
 func KeptOf(doc store.Document) (Kept, error) {
-	var e entry
-	if err := store.Decode(doc.Fields, &e); err != nil {
+	var k Kept
+	if err := store.Decode(doc.Fields, &k); err != nil {
 		return Kept{}, fmt.Errorf("lane: entry %s is not readable", doc.Key.ID)
 	}
 	id, _, _ := strings.Cut(doc.Key.ID, "-")
-	return Kept{
-		lane:  store.Key{Collection: Kind(doc.Key.Collection).Lanes(), ID: id},
-		Topic: e.Topic, Message: e.Message, CreatedAt: e.CreatedAt, DueAt: e.DueAt, Source: e.Source,
-		Emitted: doc.Key.Collection == Outbox.Entries() || strings.HasSuffix(doc.Key.ID, emitted),
-	}, nil
+	k.lane = store.Key{Collection: Kind(doc.Key.Collection).Lanes(), ID: id}
+	k.Emitted = doc.Key.Collection == Outbox.Entries() || strings.HasSuffix(doc.Key.ID, emitted)
+	return k, nil
 }
 
 // Keys returns the lanes of a queue's ordering keys of which messages are kept, at most limit, and

@@ -63,7 +63,7 @@ func Emit(c *catalog.Catalog, event handler.Event, effect *handler.Effect, now t
 		key, laneKey := place(event, cmp.Or(emission.Name, id))
 		head := head{Newest: key.ID, DueAt: due, OldestAt: due}
 		effect.Writes = append(effect.Writes,
-			store.Create(key, store.Encode(&entry{Topic: topic, Message: message, CreatedAt: batch.now, DueAt: due, Timer: true, Source: from})),
+			store.Create(key, store.Encode(&Kept{Topic: topic, Message: message, CreatedAt: batch.now, DueAt: due, Timer: true, Source: from})),
 			store.Create(laneKey, head.fields()))
 	}
 	for _, name := range effect.Withdraw {

@@ -50,13 +50,14 @@ type head struct {
 	Held int64 `store:"held,omitzero"`
 	// Stays: the lane outlives its entries.
 	Stays bool `store:"stays,omitzero"`
-	// QueueID is the queue of a lane that stays, for Calm.
+	// QueueID is the queue of a lane that stays, for NoneWaits.
 	QueueID string `store:"queue,omitzero"`
 	// ExpireAt is when a lane without entries may be removed.
 	ExpireAt time.Time `store:"expire_at,omitzero"`
 }
 
-type entry struct {
+// Kept is a message that waits to be published.
+type Kept struct {
 	Topic     string           `store:"topic,required"`
 	Message   contract.Message `store:"message,required"`
 	CreatedAt time.Time        `store:"created_at"`
@@ -66,6 +67,10 @@ type entry struct {
 	// is always there, so that what waits otherwise can be counted.
 	Timer  bool `store:"timer"`
 	Source `store:",inline"`
+	// Emitted: else the message is its source's own, and waits for an attempt.
+	Emitted bool
+
+	lane store.Key
 }
 
 // Source is the event that a message comes from.
@@ -218,7 +223,7 @@ func (b *Batch) Add(topic, id string, m contract.Message, from Source) {
 	lane := Name{Queue: topic, Tenant: from.Tenant, OrderingKey: m.OrderingKey, Message: id}.id()
 	// Within a lane the order is that of the commits' times, then that of the batch.
 	key := store.Key{Collection: Outbox.Entries(), ID: fmt.Sprintf("%s-%020d-%03d-%s", lane, b.now.UnixMicro(), len(b.writes), id)}
-	b.writes = append(b.writes, store.Create(key, store.Encode(&entry{Topic: topic, Message: m, CreatedAt: b.now, Source: from})))
+	b.writes = append(b.writes, store.Create(key, store.Encode(&Kept{Topic: topic, Message: m, CreatedAt: b.now, Source: from})))
 	if b.newest[lane] == "" {
 		b.lanes = append(b.lanes, lane)
 	}

@@ -21,7 +21,7 @@ type Publisher interface {
 	Publish(ctx context.Context, topic string, m contract.Message) (messageID string, err error)
 }
 
-// Relay publishes the lanes of one kind, each from its oldest entry on. Any number of relays may run at once:
+// Relay publishes the lanes of one kind, each from its oldest Kept on. Any number of relays may run at once:
 // they may publish a message twice, but the first copies of the messages of a lane are in order.
 type Relay struct {
 	Of        Kind
@@ -62,7 +62,7 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 		var done []store.Write
 		var waits time.Time
 		for _, doc := range page.Documents {
-			var e entry
+			var e Kept
 			if err := store.Decode(doc.Fields, &e); err != nil {
 				done = append(done, r.Unreadable(doc, l.QueueID, r.Now())...)
 				done = append(done, store.Delete(doc.Key, doc.Version))
@@ -99,14 +99,14 @@ func (r *Relay) Lane(ctx context.Context, id string) (published int, err error) 
 	}
 }
 
-func (r *Relay) publish(ctx context.Context, l Lane, e entry) error {
+func (r *Relay) publish(ctx context.Context, l Lane, e Kept) error {
 	failpoint.Hit(failpoint.OutboxPublish)
 	_, err := r.Publisher.Publish(ctx, e.Topic, l.stamp(e.Message))
 	return err
 }
 
 // later removes what was published and has the lane due again after a wait, or when a change since says.
-func (r *Relay) later(ctx context.Context, l Lane, oldest entry, done []store.Write) error {
+func (r *Relay) later(ctx context.Context, l Lane, oldest Kept, done []store.Write) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), putOffTime)
 	defer cancel()
 	failpoint.Hit(failpoint.OutboxPutOff)
@@ -127,11 +127,11 @@ const (
 	maxWait = 10 * time.Minute
 )
 
-// Wait is how long a lane waits after a failure, by the age of its oldest entry: half
+// Wait is how long a lane waits after a failure, by the age of its oldest Kept: half
 // of it, one second at least and ten minutes at most.
 func Wait(age time.Duration) time.Duration { return min(max(age/2, minWait), maxWait) }
 
-func (l Lane) putOff(oldest entry, now time.Time) store.Write {
+func (l Lane) putOff(oldest Kept, now time.Time) store.Write {
 	next := l.head
 	next.OldestAt = cmp.Or(oldest.DueAt, oldest.CreatedAt, l.OldestAt)
 	next.DueAt = now.Add(Wait(now.Sub(next.OldestAt)))

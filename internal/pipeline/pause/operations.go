@@ -11,19 +11,6 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// State is how a queue stands, and what that means for what waits in the broker.
-type State struct {
-	Outcome
-	// RetentionSeconds is how long the broker keeps a message, counted from its publishing.
-	RetentionSeconds console.Seconds `json:"retention_seconds" show:"Kept for"`
-	// KeptUntil is, of a paused queue, when the broker deletes what was published at its pause.
-	KeptUntil time.Time `json:"kept_until,omitzero" show:"Kept until"`
-	// MessageTTLSeconds is the age from which a message is dropped unhandled; 0: none is.
-	MessageTTLSeconds console.Seconds `json:"message_ttl_seconds"`
-	// DroppedFrom is, of a paused queue with such an age, when what was published at its pause has it.
-	DroppedFrom time.Time `json:"dropped_from,omitzero"`
-}
-
 // Notes says who has paused the queue, what its subscription does, and what becomes of its messages.
 func (s State) Notes() []string {
 	paused := s.Queue + " is not paused"
@@ -64,7 +51,7 @@ type SwitchQueue struct {
 }
 
 // Operations are what people do with pauses. named finds a queue by its id or alias.
-func (k *Keeper) Operations(named func(string) (catalog.Queue, bool)) []console.Operation {
+func (o *Operator) Operations(named func(string) (catalog.Queue, bool)) []console.Operation {
 	find := func(id string) (q catalog.Queue, err error) {
 		q, ok := named(id)
 		if !ok {
@@ -72,7 +59,7 @@ func (k *Keeper) Operations(named func(string) (catalog.Queue, bool)) []console.
 		}
 		return q, nil
 	}
-	change := func(verb, summary, help string, do func(context.Context, catalog.Queue, Change) (Outcome, error)) console.Operation {
+	change := func(verb, summary, help string, do func(context.Context, catalog.Queue, Change) (State, error)) console.Operation {
 		return console.New(console.Row{
 			Name: "queues " + verb, Path: "POST /v1/ops/queues/{id}/" + verb, Needs: console.Reason, Before: "pauses show", Summary: summary, Help: help,
 			Errors: []console.Refusal{{Of: ErrInvalid, Kind: console.Refused, Code: "refused", Detail: ""}},
@@ -81,14 +68,13 @@ func (k *Keeper) Operations(named func(string) (catalog.Queue, bool)) []console.
 			if err != nil {
 				return State{}, err
 			}
-			found, err := do(ctx, q, Change{Who: by.String(), Why: in.Why})
-			return stateOf(q, found), err
+			return do(ctx, q, Change{Who: by.String(), Why: in.Why})
 		})
 	}
 	return []console.Operation{
 		console.New(console.Row{Name: "pauses ls", Path: "GET /v1/ops/pauses", Summary: "List the queues that are paused", Empty: "No queue is paused."},
 			func(ctx context.Context, _ audit.Author, _ struct{}) (console.List[Pause], error) {
-				all, err := List(ctx, k.Store)
+				all, err := List(ctx, o.Store)
 				return console.ListOf(all, store.Cursor{}), err
 			}),
 		console.New(console.Row{
@@ -98,12 +84,11 @@ func (k *Keeper) Operations(named func(string) (catalog.Queue, bool)) []console.
 			if err != nil {
 				return State{}, err
 			}
-			found, err := k.Look(ctx, q)
-			return stateOf(q, found), err
+			return o.Look(ctx, q)
 		}),
 		change("pause", "Have a queue's messages wait in Pub/Sub, without an attempt, until it is resumed",
-			"A push that is under way ends as ever. Done again, it mends what was left half done.", k.Pause),
-		change("resume", "Have a paused queue's messages pushed again", "Done again, it mends what was left half done.", k.Resume),
+			"A push that is under way ends as ever. Done again, it mends what was left half done.", o.Pause),
+		change("resume", "Have a paused queue's messages pushed again", "Done again, it mends what was left half done.", o.Resume),
 		console.New(console.Row{
 			Name: "queues history", Path: "GET /v1/ops/queues/{id}/changes", Summary: "Show who paused and resumed a queue, when and why, the newest first",
 			Empty: "Nobody has paused it.",
@@ -112,18 +97,7 @@ func (k *Keeper) Operations(named func(string) (catalog.Queue, bool)) []console.
 			if err != nil {
 				return console.List[audit.Entry]{}, err
 			}
-			return console.Listed(audit.Subject{Kind: Kind, ID: q.ID}.List(ctx, k.Store, in.After, in.Limit))
+			return console.Listed(audit.Subject{Kind: Kind, ID: q.ID}.List(ctx, o.Store, in.After, in.Limit))
 		}),
 	}
-}
-
-func stateOf(q catalog.Queue, found Outcome) State {
-	s := State{Outcome: found, RetentionSeconds: console.Seconds(q.MessageRetention.Seconds()), MessageTTLSeconds: console.Seconds(q.MessageTTL.Seconds())}
-	if found.Pause != nil {
-		s.KeptUntil = found.Pause.At.Add(q.MessageRetention)
-		if q.MessageTTL > 0 {
-			s.DroppedFrom = found.Pause.At.Add(q.MessageTTL)
-		}
-	}
-	return s
 }

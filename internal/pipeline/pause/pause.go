@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"billhook/catalog"
+	"billhook/internal/console"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
@@ -44,9 +45,9 @@ type Standing string
 const (
 	Pushing Standing = "pushing" // it has its endpoint, and no mark of a pause
 	Paused  Standing = "paused"  // it has no endpoint, and the mark of a pause
-	// Undone: it has the mark of a pause, and pushes. Somebody has given it an endpoint past Billhook.
+	// Undone: it has the mark of a pause, and pushes. Somebody has given it an endpoint past Billhooo.
 	Undone Standing = "undone"
-	// Unmarked: it has neither an endpoint nor a mark. Somebody has taken the endpoint past Billhook.
+	// Unmarked: it has neither an endpoint nor a maro. Somebody has taken the endpoint past Billhooo.
 	Unmarked Standing = "unmarked"
 	Missing  Standing = "missing" // there is no subscription
 	Unknown  Standing = "unknown" // it cannot be read
@@ -83,8 +84,8 @@ type Switch interface {
 // Change names the author of a change and the reason.
 type Change struct{ Who, Why string }
 
-// Outcome is how a queue stands after a change.
-type Outcome struct {
+// State is how a queue stands, also after a change, and what that means for what waits in the broker.
+type State struct {
 	Queue string `json:"queue" show:"Queue"` // its id
 	// Pause is the record; nil: the queue is not paused.
 	Pause *Pause `json:"pause,omitempty"`
@@ -97,6 +98,14 @@ type Outcome struct {
 	Granted bool `json:"granted"`
 	// Problem is why the subscription could not be changed or read; empty: it could.
 	Problem string `json:"problem,omitempty"`
+	// RetentionSeconds is how long the broker keeps a message, counted from its publishing.
+	RetentionSeconds console.Seconds `json:"retention_seconds" show:"Kept for"`
+	// KeptUntil is, of a paused queue, when the broker deletes what was published at its pause.
+	KeptUntil time.Time `json:"kept_until,omitzero" show:"Kept until"`
+	// MessageTTLSeconds is the age from which a message is dropped unhandled; 0: none is.
+	MessageTTLSeconds console.Seconds `json:"message_ttl_seconds"`
+	// DroppedFrom is, of a paused queue with such an age, when what was published at its pause has it.
+	DroppedFrom time.Time `json:"dropped_from,omitzero"`
 }
 
 // Wanted is what the subscription does where it follows the record.
@@ -108,10 +117,10 @@ func Wanted(record *Pause) Standing {
 }
 
 // Settled reports whether the subscription is known to follow the record.
-func (o Outcome) Settled() bool { return o.Subscription == Wanted(o.Pause) }
+func (s State) Settled() bool { return s.Subscription == Wanted(s.Pause) }
 
-// Keeper pauses queues and resumes them. Store, Now and NewID are required.
-type Keeper struct {
+// Operator pauses queues and resumes them. Store, Now and NewID are required.
+type Operator struct {
 	Store store.Store
 	// Viewer and Switch reach the broker; nil: this worker may not.
 	Viewer Viewer
@@ -155,48 +164,54 @@ func Read(doc store.Document) (Pause, error) {
 }
 
 // Look returns how a queue stands, and changes nothing.
-func (k *Keeper) Look(ctx context.Context, q catalog.Queue) (Outcome, error) {
-	doc, err := store.Find(ctx, k.Store, key(q.ID))
+func (o *Operator) Look(ctx context.Context, q catalog.Queue) (State, error) {
+	doc, err := store.Find(ctx, o.Store, key(q.ID))
 	if err != nil {
-		return Outcome{}, err
+		return State{}, err
 	}
-	found := Outcome{Queue: q.ID, Granted: k.Switch != nil}
+	found := State{
+		Queue: q.ID, Granted: o.Switch != nil,
+		RetentionSeconds: console.Seconds(q.MessageRetention.Seconds()), MessageTTLSeconds: console.Seconds(q.MessageTTL.Seconds()),
+	}
 	if doc.Version != 0 {
 		record, err := Read(doc)
 		if err != nil {
-			return Outcome{}, err
+			return State{}, err
 		}
-		found.Pause = &record
+		found.Pause, found.KeptUntil = &record, record.At.Add(q.MessageRetention)
+		if q.MessageTTL > 0 {
+			found.DroppedFrom = record.At.Add(q.MessageTTL)
+		}
 	}
-	found.Subscription, found.Problem = k.view(ctx, q)
+	found.Subscription, found.Problem = o.view(ctx, q)
 	return found, nil
 }
 
 // Pause records that a queue is paused, and has its subscription follow, also where a killed call has not.
 // The error is store.ErrBusy, wraps ErrInvalid or ErrBroken, or says that nothing is known.
-func (k *Keeper) Pause(ctx context.Context, q catalog.Queue, by Change) (Outcome, error) {
-	return k.change(ctx, q, by, "pause")
+func (o *Operator) Pause(ctx context.Context, q catalog.Queue, by Change) (State, error) {
+	return o.change(ctx, q, by, "pause")
 }
 
 // Resume removes the record, and has the subscription follow. The error is as of Pause.
-func (k *Keeper) Resume(ctx context.Context, q catalog.Queue, by Change) (Outcome, error) {
-	return k.change(ctx, q, by, "resume")
+func (o *Operator) Resume(ctx context.Context, q catalog.Queue, by Change) (State, error) {
+	return o.change(ctx, q, by, "resume")
 }
 
-func (k *Keeper) change(ctx context.Context, q catalog.Queue, by Change, action string) (Outcome, error) {
+func (o *Operator) change(ctx context.Context, q catalog.Queue, by Change, action string) (State, error) {
 	if !q.Enabled {
-		return Outcome{}, fmt.Errorf("%w: the queue does not run here, so nothing of it is pushed; it is pushed again once the deployment runs it", ErrInvalid)
+		return State{}, fmt.Errorf("%w: the queue does not run here, so nothing of it is pushed; it is pushed again once the deployment runs it", ErrInvalid)
 	}
 	pauses, changed := action == "pause", false
-	_, err := store.Update(ctx, k.Store, key(q.ID), func(doc store.Document) ([]store.Write, error) {
-		was, now := doc.Version != 0, k.Now().UTC().Truncate(time.Microsecond)
+	_, err := store.Update(ctx, o.Store, key(q.ID), func(doc store.Document) ([]store.Write, error) {
+		was, now := doc.Version != 0, o.Now().UTC().Truncate(time.Microsecond)
 		record, unreadable := Read(doc) // what cannot be read can be replaced
 		changed = was != pauses || (was && unreadable != nil)
 		entry := audit.Entry{Kind: Kind, Subject: q.ID, Action: action, Who: by.Who, Why: by.Why, At: now, Before: side(was), After: side(pauses)}
 		if !changed {
 			entry.Action += "_again"
 		}
-		audited, err := entry.Write(k.NewID())
+		audited, err := entry.Write(o.NewID())
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -211,15 +226,15 @@ func (k *Keeper) change(ctx context.Context, q catalog.Queue, by Change, action 
 		if !was {
 			before = nil
 		}
-		if standing, _ := k.view(ctx, q); standing == Wanted(before) {
+		if standing, _ := o.view(ctx, q); standing == Wanted(before) {
 			return nil, nil
 		}
 		return []store.Write{audited}, nil
 	})
 	if err != nil {
-		return Outcome{}, err
+		return State{}, err
 	}
-	found, err := k.settle(ctx, q)
+	found, err := o.settle(ctx, q)
 	found.Changed = changed
 	return found, err
 }
@@ -228,9 +243,9 @@ func side(paused bool) map[string]any { return map[string]any{"paused": paused} 
 
 // settle has the subscription follow the record. It reads the record again behind each step: of two
 // that settle at once, the later one has then followed what stands.
-func (k *Keeper) settle(ctx context.Context, q catalog.Queue) (Outcome, error) {
-	found, err := k.Look(ctx, q)
-	if err != nil || k.Switch == nil {
+func (o *Operator) settle(ctx context.Context, q catalog.Queue) (State, error) {
+	found, err := o.Look(ctx, q)
+	if err != nil || o.Switch == nil {
 		return found, err
 	}
 	for range 3 {
@@ -238,12 +253,12 @@ func (k *Keeper) settle(ctx context.Context, q catalog.Queue) (Outcome, error) {
 			return found, nil
 		}
 		if record := found.Pause; record != nil {
-			err = k.Switch.Pause(ctx, q, record.At)
+			err = o.Switch.Pause(ctx, q, record.At)
 		} else {
-			err = k.Switch.Resume(ctx, q)
+			err = o.Switch.Resume(ctx, q)
 		}
 		refused := err
-		if found, err = k.Look(ctx, q); err != nil {
+		if found, err = o.Look(ctx, q); err != nil {
 			return found, err
 		}
 		if refused != nil && !found.Settled() {
@@ -256,11 +271,11 @@ func (k *Keeper) settle(ctx context.Context, q catalog.Queue) (Outcome, error) {
 
 // view reads the subscription. The problem is empty where it could be read, or where this worker has
 // no way to.
-func (k *Keeper) view(ctx context.Context, q catalog.Queue) (standing Standing, problem string) {
-	if k.Viewer == nil {
+func (o *Operator) view(ctx context.Context, q catalog.Queue) (standing Standing, problem string) {
+	if o.Viewer == nil {
 		return Unknown, ""
 	}
-	standing, err := k.Viewer.Standing(ctx, q)
+	standing, err := o.Viewer.Standing(ctx, q)
 	if err != nil {
 		return Unknown, err.Error()
 	}

@@ -52,9 +52,9 @@ func (b *broker) Pause(context.Context, catalog.Queue, time.Time) error {
 }
 func (b *broker) Resume(context.Context, catalog.Queue) error { return b.change(pause.Pushing) }
 
-func keeper(s store.Store, b *broker) *pause.Keeper {
+func operator(s store.Store, b *broker) *pause.Operator {
 	n := 0
-	return &pause.Keeper{Store: s, Viewer: b, Switch: b, Now: func() time.Time { return noon.Add(time.Duration(n) * time.Second) }, NewID: func() string { n++; return strconv.Itoa(n) }}
+	return &pause.Operator{Store: s, Viewer: b, Switch: b, Now: func() time.Time { return noon.Add(time.Duration(n) * time.Second) }, NewID: func() string { n++; return strconv.Itoa(n) }}
 }
 
 func by(why string) pause.Change { return pause.Change{Who: "ada", Why: why} }
@@ -71,20 +71,20 @@ func entries(t require.TestingT, s store.Store) (actions []string) {
 func TestAPauseIsRecordedAndAuditedOnceAndTheSubscriptionFollows(t *testing.T) {
 	t.Parallel()
 	db, b := storetest.Open(t), &broker{stands: pause.Pushing}
-	k := keeper(db, b)
+	k := operator(db, b)
 	found, err := k.Pause(t.Context(), orders, by("mending"))
 	require.NoError(t, err)
 	first := &pause.Pause{Queue: "orders", Who: "ada", Why: "mending", At: noon}
-	require.Equal(t, pause.Outcome{Queue: "orders", Pause: first, Changed: true, Subscription: pause.Paused, Granted: true}, found)
+	require.Equal(t, pause.State{Queue: "orders", Pause: first, KeptUntil: noon, Changed: true, Subscription: pause.Paused, Granted: true}, found)
 	found, err = k.Pause(t.Context(), orders, pause.Change{Who: "bob", Why: "also"})
 	require.NoError(t, err)
-	require.Equal(t, pause.Outcome{Queue: "orders", Pause: first, Subscription: pause.Paused, Granted: true}, found, "who paused it first is kept")
+	require.Equal(t, pause.State{Queue: "orders", Pause: first, KeptUntil: noon, Subscription: pause.Paused, Granted: true}, found, "who paused it first is kept")
 	all, err := pause.List(t.Context(), db)
 	require.NoError(t, err)
 	require.Equal(t, []pause.Pause{*first}, all)
 	found, err = k.Resume(t.Context(), orders, by("mended"))
 	require.NoError(t, err)
-	require.Equal(t, pause.Outcome{Queue: "orders", Changed: true, Subscription: pause.Pushing, Granted: true}, found)
+	require.Equal(t, pause.State{Queue: "orders", Changed: true, Subscription: pause.Pushing, Granted: true}, found)
 	require.Equal(t, []string{"resume", "pause"}, entries(t, db))
 }
 
@@ -100,7 +100,7 @@ func TestARefusedChangeChangesNothing(t *testing.T) {
 		"of a queue that is not run": {catalog.Queue{ID: "orders"}, by("w")},
 	} {
 		db, b := storetest.Open(t), &broker{stands: pause.Pushing}
-		for _, change := range []func(context.Context, catalog.Queue, pause.Change) (pause.Outcome, error){keeper(db, b).Pause, keeper(db, b).Resume} {
+		for _, change := range []func(context.Context, catalog.Queue, pause.Change) (pause.State, error){operator(db, b).Pause, operator(db, b).Resume} {
 			_, err := change(t.Context(), test.queue, test.by)
 			require.ErrorIs(t, err, pause.ErrInvalid, name)
 		}
@@ -130,7 +130,7 @@ func TestTheOutcomeIsWhatTheSubscriptionDoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			k := keeper(storetest.Open(t), &test.broker)
+			k := operator(storetest.Open(t), &test.broker)
 			if !test.granted {
 				k.Switch = nil
 			}
@@ -152,7 +152,7 @@ func TestTheOutcomeIsWhatTheSubscriptionDoes(t *testing.T) {
 func TestAPauseThatWasUndoneIsMendedAndAudited(t *testing.T) {
 	t.Parallel()
 	db, b := storetest.Open(t), &broker{stands: pause.Pushing}
-	k := keeper(db, b)
+	k := operator(db, b)
 	_, err := k.Pause(t.Context(), orders, by("mending"))
 	require.NoError(t, err)
 	b.stands = pause.Undone
@@ -170,7 +170,7 @@ func TestAPauseThatCannotBeReadIsNotHiddenAndCanBeResumed(t *testing.T) {
 	t.Parallel()
 	db := storetest.Open(t)
 	storetest.Put(t, db, store.Create(store.Key{Collection: pause.Collection, ID: orders.ID}, map[string]any{"queue": "another"}))
-	k := keeper(db, &broker{stands: pause.Paused})
+	k := operator(db, &broker{stands: pause.Paused})
 	_, err := pause.List(t.Context(), db)
 	require.ErrorIs(t, err, pause.ErrBroken)
 	_, err = k.Look(t.Context(), orders)
@@ -193,9 +193,9 @@ func TestWhateverHappensTheNextCommandMendsIt(t *testing.T) {
 		q := catalog.Queue{ID: "orders-" + strconv.Itoa(run), Enabled: true}
 		faults := &storetest.Faults{Store: db}
 		b := &broker{stands: pause.Pushing}
-		k := keeper(faults, b)
+		k := operator(faults, b)
 		paused, changes := false, 0
-		command := func(pauses bool) (pause.Outcome, error) {
+		command := func(pauses bool) (pause.State, error) {
 			do := k.Resume
 			if pauses {
 				do = k.Pause
@@ -251,12 +251,12 @@ func TestWhateverHappensTheNextCommandMendsIt(t *testing.T) {
 		require.Equal(t, pause.Wanted(found.Pause), b.stands)
 		audited, err := audit.Subject{Kind: pause.Kind, ID: q.ID}.All(context.Background(), db)
 		require.NoError(t, err)
-		told := 0
+		audits := 0
 		for _, e := range audited {
 			if e.Action == "pause" || e.Action == "resume" {
-				told++
+				audits++
 			}
 		}
-		require.Equal(t, changes, told)
+		require.Equal(t, changes, audits)
 	})
 }

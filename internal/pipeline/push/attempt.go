@@ -21,14 +21,14 @@ const (
 // attempt is one attempt of a delivery: where its message stands in its lane, and what is recorded of its event.
 type attempt struct {
 	*delivery
+	service  *Service
 	position position
 	run      run
 	known    bool // the event was delivered before: its record is read first
 	waited   bool // the request has just waited without an attempt, and does not wait for one again
-	trial    bool // nothing may come of it
+	trial    bool // nothing may come of it, and nobody is asked outside
 }
 
-// numbered is the event with the numbers of this attempt, as its handler is called with it.
 func (a *attempt) numbered() handler.Event {
 	event := a.event
 	event.Attempt, event.Try = a.run.Attempt(), a.run.Try()
@@ -52,7 +52,7 @@ func (s *Service) deliver(ctx context.Context, q *queue, e envelope) (answer, *d
 	s.config.Log.LogAttrs(ctx, slog.LevelInfo, "received", about(d,
 		slog.Int("delivery_attempt", e.number), slog.String("instance", s.config.Instance))...)
 	for resumed := 0; ; resumed++ {
-		a := &attempt{delivery: d, known: known, waited: waited}
+		a := &attempt{service: s, delivery: d, known: known, waited: waited}
 		reply := s.attempt(ctx, a)
 		reply.EventID = d.record.EventID
 		if reply.next.resume.IsZero() || resumed == maxResumes || !s.sleep(ctx, reply.next.resume) {
@@ -99,7 +99,6 @@ func (s *Service) sleep(ctx context.Context, until time.Time) bool {
 	return false
 }
 
-// about is what the log says of a delivery, after more.
 func about(d *delivery, more ...slog.Attr) []slog.Attr {
 	return append(more, slog.String("queue", d.queue.ID), slog.String("event_id", d.record.EventID), slog.String("message_id", d.messageID))
 }

@@ -28,7 +28,7 @@ func (s *Service) begin(a *attempt) {
 	record := a.record
 	record.EventID = a.event.ID
 	a.run = run{Run: s.config.Begin(dedupe.Key(a.queue.ID, record.Tenant, record.EventID), record, a.queue.RememberFor)}
-	a.run.Letters(&deadLetters{service: s, delivery: a.delivery, trial: a.trial})
+	a.run.Knows(a)
 	a.run.Delivered(a.number, a.trace)
 	if a.broken == nil {
 		return
@@ -40,20 +40,12 @@ func (s *Service) begin(a *attempt) {
 	a.run.Delivered(a.number, a.trace)
 }
 
-// deadLetters is what a run knows of the dead letters under its event's id.
-type deadLetters struct {
-	service *Service
-	*delivery
-	// trial: no other service is asked whether a dead-lettered payload was applied.
-	trial bool
-}
-
-// Own returns the id of the delivery's own dead letter.
-func (l *deadLetters) Own() string {
-	if l.queue.DeadLetter.Drop {
+// Own implements dedupe.DeadLetters, as Replaceable and Close do.
+func (a *attempt) Own() string {
+	if a.queue.DeadLetter.Drop {
 		return ""
 	}
-	return deadletter.ItemID(l.queue.Queue, l.firstID, l.message)
+	return deadletter.ItemID(a.queue.Queue, a.firstID, a.message)
 }
 
 // replayOf is the id of the dead letter that the message replays; empty: it is no replay.
@@ -106,35 +98,35 @@ func (s *Service) settleReplay(ctx context.Context, a *attempt, reply answer) er
 	return nil
 }
 
-// Replaceable reports whether nothing of a dead-lettered payload was applied. A Tx handler's effect does not exist without
-// its record. Only Reconcile can tell what a leased handler has done outside.
-func (l *deadLetters) Replaceable(ctx context.Context, dead dedupe.Record) (bool, error) {
-	if l.queue.OnCorrected != catalog.Accept {
+// Replaceable: a Tx handler's effect does not exist without its record, and only Reconcile can tell what a leased handler
+// has done outside.
+func (a *attempt) Replaceable(ctx context.Context, dead dedupe.Record) (bool, error) {
+	if a.queue.OnCorrected != catalog.Accept {
 		return false, nil
 	}
-	spec, _ := l.queue.Handler(dead.EventType)
-	h, ok := l.service.config.Handlers.Lookup(spec.Name)
+	spec, _ := a.queue.Handler(dead.EventType)
+	h, ok := a.service.config.Handlers.Lookup(spec.Name)
 	switch {
 	case !ok: // there may have been one
 		return dead.LastError == typeUnknown, nil
 	case h.Leased == nil:
 		return true, nil
-	case l.trial, h.Leased.Reconcile == nil:
+	case a.trial, h.Leased.Reconcile == nil:
 		return false, nil
 	}
-	event := l.event
+	event := a.event
 	event.Type, event.Attempt = dead.EventType, int(dead.Attempts)
-	_, applied, err := guarded(ctx, l.service.config.Log, event, grace, h.Leased.Reconcile)
+	_, applied, err := guarded(ctx, a.service.config.Log, event, grace, h.Leased.Reconcile)
 	if err != nil && retry.Decide(err).Class.Terminal() {
 		return false, nil // it will never be known
 	}
 	return err == nil && !applied, err
 }
 
-// Close returns the writes that close dead letters as corrected.
-func (l *deadLetters) Close(ids []string) []store.Write {
-	return deadletter.Correct(l.queue.Queue, ids, deadletter.Correction{
-		EventID: l.event.ID, MessageID: l.messageID, At: l.service.config.Now(),
+// Close names the delivered message in them.
+func (a *attempt) Close(ids []string) []store.Write {
+	return deadletter.Correct(a.queue.Queue, ids, deadletter.Correction{
+		EventID: a.event.ID, MessageID: a.messageID, At: a.service.config.Now(),
 	})
 }
 

@@ -21,9 +21,10 @@ import (
 
 // repeats is a leased handler that is safe to repeat, and asks nobody.
 func repeats(do func(context.Context, handler.Event) (string, error)) *handler.Leased {
-	h := handler.Outside(do, nil)
-	h.SafeToRepeat = true
-	return &h
+	return &handler.Leased{SafeToRepeat: true, Do: func(ctx context.Context, event handler.Event) (effect handler.Effect, err error) {
+		effect.Result, err = do(ctx, event)
+		return effect, err
+	}}
 }
 
 // emitting is an effect that counts itself and emits to updates: twice under one key, and once under another.

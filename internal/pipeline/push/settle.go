@@ -44,27 +44,19 @@ func (s *Service) settle(ctx context.Context, a *attempt, f finding) finding {
 	case keep:
 		return s.keep(ctx, a, f)
 	case resume:
-		return s.resume(ctx, a, f)
+		return s.nack(ctx, a, f, f.due)
 	default:
-		return s.nack(ctx, a, f)
+		return s.nack(ctx, a, f, time.Time{})
 	}
 }
 
-// nack leaves the message to the broker.
-func (s *Service) nack(ctx context.Context, a *attempt, f finding) finding {
-	if other := s.count(ctx, a, f, dedupe.Kept{}); other.state != goesOn {
-		return other
-	}
-	return final(f.again())
-}
-
-// resume has the request make the next attempt, when it is due.
-func (s *Service) resume(ctx context.Context, a *attempt, f finding) finding {
+// nack leaves the message to the broker, unless its request makes the next attempt itself, at the time of resume.
+func (s *Service) nack(ctx context.Context, a *attempt, f finding, resume time.Time) finding {
 	if other := s.count(ctx, a, f, dedupe.Kept{}); other.state != goesOn {
 		return other
 	}
 	reply := f.again()
-	reply.next.resume = f.due
+	reply.next.resume = resume
 	return final(reply)
 }
 
@@ -107,7 +99,6 @@ func (s *Service) keep(ctx context.Context, a *attempt, f finding) finding {
 	return final(reply)
 }
 
-// put makes the writes that put the message into a lane.
 func (s *Service) put(a *attempt, f finding, name lane.Name, place lane.Lane) (kept dedupe.Kept, err error) {
 	message := a.message
 	message.Attributes = a.queue.Addressed(message.Attributes)
@@ -124,7 +115,7 @@ func (s *Service) unkept(ctx context.Context, a *attempt, f finding, err error) 
 	switch {
 	case f.state != waiting:
 		s.warn(ctx, "message not kept for its wait", a, slog.String("reason", f.means.Reason), slog.String("cause", fmt.Sprintf("%T", err)))
-		return s.nack(ctx, a, f)
+		return s.nack(ctx, a, f, time.Time{})
 	case errors.Is(err, lane.ErrUnfit) && f.due.IsZero(): // the broker has to keep it, and with it the key
 		return found(unanswered, retry.Busy(f.means.Reason, err))
 	case errors.Is(err, lane.ErrUnfit):
@@ -215,7 +206,6 @@ func (s *Service) bury(ctx context.Context, a *attempt, f finding) finding {
 	return final(reply)
 }
 
-// answer is what a delivery is answered with.
 type answer struct {
 	Outcome retry.Outcome `json:"outcome"`
 	Status  int           `json:"status"` // the class of the outcome's table, also where the HTTP status acks

@@ -22,6 +22,7 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	config.Store = effects
 	s = &Service{config: config, queues: s.queues}
 	a := &attempt{
+		service:  s,
 		delivery: s.decode(q, envelope{message: s.whole(q, m.Message), messageID: m.ID, publishedAt: m.PublishedAt, received: s.config.Now()}),
 		known:    true, trial: true,
 	}

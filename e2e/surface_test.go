@@ -300,6 +300,7 @@ var (
 		{regexp.MustCompile(`"state":"closing"`), `"state":"closed"`}, // a month closes a while after it is asked for
 		{regexp.MustCompile(`whsec_[A-Za-z0-9+/=]+`), "whsec_secret"},
 		{regexp.MustCompile(`\b2026-11\b`), "<month>"}, // an example in texts
+		{regexp.MustCompile(`"version":"\d+"`), `"version":"number"`},
 		{regexp.MustCompile(`127\.0\.0\.1:\d+`), "127.0.0.1:port"},
 		{regexp.MustCompile(`; \d+ % of the attempts failed in the last hour`), ""}, // by what is counted now and then
 	}

@@ -74,7 +74,7 @@ func cut[T any](a *Activity, name string, all []T, more bool, most int) []T {
 	if (more || len(all) > most) && !slices.Contains(a.More, name) {
 		a.More = append(a.More, name)
 	}
-	return all[:min(len(all), most)]
+	return append([]T{}, all[:min(len(all), most)]...)
 }
 
 // activity reads each list by a key or an index, and bounded.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"billhook/internal/console"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
@@ -90,13 +92,19 @@ type schemas struct {
 	types map[string]reflect.Type
 }
 
-// nameOf is a type's name, such as ListOfOrder for List[billhook/internal/apps/orders.Order].
-func nameOf(name string) string {
-	generic, of, ok := strings.Cut(strings.TrimSuffix(name, "]"), "[")
-	if !ok {
-		return capital(name)
+// nameOf is a type's name, such as ListOfOrder for List[orders.Order].
+func (s schemas) nameOf(t reflect.Type) string {
+	if items, ok := t.FieldByName("Items"); ok && strings.HasPrefix(t.Name(), "List[") {
+		if items.Type.Elem().Kind() == reflect.Struct {
+			return "ListOf" + s.nameOf(items.Type.Elem())
+		}
+		return "ListOf" + capital(items.Type.Elem().Name())
 	}
-	return generic + "Of" + nameOf(of[strings.LastIndex(of, ".")+1:])
+	name := capital(t.Name())
+	if other, ok := s.types[name]; ok && other != t {
+		return capital(path.Base(t.PkgPath())) + name
+	}
+	return name
 }
 
 func capital(name string) string { return strings.ToUpper(name[:1]) + name[1:] }
@@ -107,6 +115,8 @@ func (s schemas) of(t reflect.Type) map[string]any {
 		return map[string]any{"type": "string", "format": "date-time"}
 	case t == reflect.TypeFor[console.Moment](), t == reflect.TypeFor[store.Version]():
 		return map[string]any{"type": "string"}
+	case t == reflect.TypeFor[jsontext.Value]():
+		return map[string]any{}
 	case t.Kind() == reflect.Pointer:
 		return map[string]any{"anyOf": []any{s.of(t.Elem()), map[string]any{"type": "null"}}}
 	case t.Kind() == reflect.Slice && t.Elem().Kind() != reflect.Uint8:
@@ -130,27 +140,36 @@ func (s schemas) of(t reflect.Type) map[string]any {
 
 // object puts a struct's schema among the others, and returns the reference to it.
 func (s schemas) object(t reflect.Type) map[string]any {
-	name := nameOf(t.Name())
-	if other, ok := s.types[name]; ok && other != t {
-		name = capital(path.Base(t.PkgPath())) + name
-	}
+	name := s.nameOf(t)
 	reference := map[string]any{"$ref": "#/components/schemas/" + name}
 	if s.types[name] == t {
 		return reference
 	}
 	s.types[name] = t // before its members: a struct may hold itself
 	properties, required := map[string]any{}, []string{}
-	for _, f := range reflect.VisibleFields(t) {
+	s.members(t, properties, &required)
+	slices.Sort(required)
+	s.all[name] = map[string]any{"type": "object", "properties": properties, "required": required}
+	return reference
+}
+
+// members adds those of a struct, and behind them those of what it embeds, of which it hides what it has itself.
+func (s schemas) members(t reflect.Type, properties map[string]any, required *[]string) {
+	var embedded []reflect.Type
+	for f := range t.Fields() {
 		member, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if member == "" || member == "-" || !f.IsExported() {
-			continue
-		}
-		properties[member] = s.of(f.Type)
-		if !strings.Contains(options, "omit") {
-			required = append(required, member)
+		switch {
+		case f.Anonymous && member == "":
+			embedded = append(embedded, f.Type)
+		case member == "", member == "-", properties[member] != nil:
+		default:
+			properties[member] = s.of(f.Type)
+			if !strings.Contains(options, "omit") {
+				*required = append(*required, member)
+			}
 		}
 	}
-	slices.Sort(required)
-	s.all[name] = map[string]any{"type": "object", "properties": properties, "required": slices.Compact(required)}
-	return reference
+	for _, e := range embedded {
+		s.members(e, properties, required)
+	}
 }

@@ -69,7 +69,10 @@ func TestEveryChangeIsInTheAuditInItsOwnCommitWithWhoWhyBeforeAndAfter(t *testin
 				}
 				return do()
 			}
-			answer := r.does(t, method, path, strings.Replace(body, `"why":"w"`, `"why":"because 7"`, 1), nil)
+			got := r.send(t, method, path, strings.Replace(body, `"why":"w"`, `"why":"because 7"`, 1))
+			answer := got.Body.String()
+			require.Less(t, got.Code, http.StatusBadRequest, answer)
+			r.documented(t)(t, method, route, got)
 			r.store.OnCommit = nil
 			var entries console.List[audit.Entry]
 			r.get(t, "audit?limit=100", &entries)

@@ -84,7 +84,7 @@ func open(t *testing.T) *rig { t.Helper(); return newRig(t, access.Access{OpenOn
 type oracle struct{ *catalog.Catalog }
 
 func (o oracle) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
-	trial := dryrun.Trial{Queue: m.Queue, Tenant: "default", EventID: m.Attributes["event_id"], Outcome: dryrun.Calls}
+	trial := dryrun.Trial{Queue: m.Queue, Tenant: "default", EventID: m.Attributes["event_id"], Outcome: dryrun.Calls, Writes: []dryrun.Change{}, Emits: []dryrun.Emission{}}
 	if body := jsontext.Value(m.Data); body.IsValid() {
 		trial.Calls = []dryrun.Call{{Target: "gateway", Method: http.MethodPost, Path: "/v1/refunds", Body: body}}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,12 +13,14 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/orders/orderstest"
 	"billhook/internal/apps/payments"
+	"billhook/internal/apps/subscriptions"
 	"billhook/internal/apps/usage"
 	"billhook/internal/console/access"
 	"billhook/internal/dedupe"
@@ -194,6 +197,65 @@ func TestEveryRouteThatChangesSomethingNeedsAReasonThatMayBeKept(t *testing.T) {
 		}
 	})
 	require.Empty(t, left, "these routes are gone")
+}
+
+// documented returns what holds an answer to the OpenAPI document that the API serves: every member that it must have, and
+// none that the document does not know.
+func (r *rig) documented(t *testing.T) (holds func(t *testing.T, method, route string, got *httptest.ResponseRecorder)) {
+	t.Helper()
+	document, err := jsonschema.UnmarshalJSON(strings.NewReader(r.get(t, "openapi.json", nil)))
+	require.NoError(t, err)
+	components := document.(map[string]any)["components"].(map[string]any) //nolint:forcetypeassert // Another document ends the test.
+	for _, schema := range components["schemas"].(map[string]any) {        //nolint:forcetypeassert // As above.
+		schema.(map[string]any)["additionalProperties"] = false //nolint:forcetypeassert // As above.
+	}
+	compiler := jsonschema.NewCompiler()
+	require.NoError(t, compiler.AddResource("openapi.json", document))
+	return func(t *testing.T, method, route string, got *httptest.ResponseRecorder) {
+		t.Helper()
+		if !strings.HasPrefix(route, "/v1/ops/") || route == "/v1/ops/openapi.json" {
+			return
+		}
+		status, kind := "200", "application/json"
+		if got.Code >= http.StatusBadRequest {
+			status, kind = "default", "application/problem+json"
+		}
+		escaped := strings.NewReplacer("~", "~0", "/", "~1")
+		schema, err := compiler.Compile(strings.Join([]string{
+			"openapi.json#", "paths", escaped.Replace(route), strings.ToLower(method), "responses", status, "content", escaped.Replace(kind), "schema",
+		}, "/"))
+		require.NoError(t, err)
+		answer, err := jsonschema.UnmarshalJSON(got.Body)
+		require.NoError(t, err)
+		if err := schema.Validate(answer); err != nil {
+			t.Errorf("%s %s: %v", method, route, err)
+		}
+	}
+}
+
+func TestEveryLookIsAnsweredAsTheOpenAPIDocumentSays(t *testing.T) {
+	t.Parallel()
+	r := shelf(t)
+	r.stock(t, 3)
+	r.commit(t, subscriptions.Event{Tenant: "default", Subscription: "orders", EventID: "e", Customer: "c1", OccurredAt: "2026-03-01T00:00:00Z"}.Write())
+	r.does(t, http.MethodPost, "/v1/ops/endpoints", `{"id":"orders","url":"https://p.example","why":"before"}`, nil)
+	r.does(t, http.MethodPut, "/v1/ops/customers/orders", `{"uid":"u1","why":"before"}`, nil)
+	holds, shown := r.documented(t), map[string]bool{
+		"/v1/ops/catalog/contracts/{id}": true, "/v1/ops/journal/entries/{entry}/proof": true, // there is no contract here, and no seal
+	}
+	r.each(t, func(method, route, path, _ string) {
+		if method != http.MethodGet {
+			return
+		}
+		for _, path := range []string{path, parameter.ReplaceAllString(strings.Replace(route, "{period}", "2026-02", 1), "orders")} {
+			got := r.send(t, method, path, "")
+			shown[route] = shown[route] || got.Code == http.StatusOK
+			holds(t, method, route, got)
+		}
+	})
+	for route, ok := range shown {
+		require.True(t, ok, "of %s only a refusal was seen", route)
+	}
 }
 
 // Another reader may take the other one of two members of the same name.

@@ -311,9 +311,7 @@ func (p *Pages) form(v *visit, o console.Operation) (any, error) {
 		if view.Absent = notFound(err); err != nil && view.Absent == nil {
 			return view, err
 		}
-		if answer == nil {
-			answer = reflect.Zero(reflect.TypeOf(before.Answer()).Elem()).Interface()
-		} else {
+		if answer != nil {
 			seen = answer
 			view.Facts, view.Tables = p.facts(v, before, answer)
 			view.Notes = console.Notes(answer)

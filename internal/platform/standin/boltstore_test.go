@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/dedupe/dedupetest"
+	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -25,6 +26,18 @@ import (
 func openStore(t *testing.T) *standin.Store {
 	t.Helper()
 	s, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+// overTheWire is a store as another process sees it, by Google's API.
+func overTheWire(t *testing.T, of store.Store) store.Store {
+	t.Helper()
+	database, err := standin.NewDatabase(t.Context(), of)
+	require.NoError(t, err)
+	t.Cleanup(database.Close)
+	s, err := firestore.NewEmulated(t.Context(), database.Addr(), "p", "")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -109,39 +122,6 @@ func TestALongTextIsFoundByItself(t *testing.T) {
 		require.Len(t, page.Documents, 1)
 		require.Equal(t, id, page.Documents[0].Key.ID)
 	}
-}
-
-// Two values that many documents have, and few have both.
-func TestACountLooksAtWhatItCounts(t *testing.T) {
-	t.Parallel()
-	s := openStore(t)
-	var writes []store.Write
-	for i := range 400 {
-		fields := map[string]any{"queue": "a", "status": "failed"}
-		if i%2 == 0 {
-			fields = map[string]any{"queue": "b", "status": "done"}
-		}
-		if i < 3 {
-			fields = map[string]any{"queue": "a", "status": "done"}
-		}
-		writes = append(writes, store.Create(store.Key{Collection: "c", ID: fmt.Sprintf("%03d", 399-i)}, fields))
-	}
-	_, err := s.Commit(t.Context(), writes)
-	require.NoError(t, err)
-	both := store.Query{Collection: "c", Equal: map[string]any{"queue": "a", "status": "done"}, Count: true}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	both.Limit = 2
-	_, err = s.Query(ended, both)
-	require.ErrorIs(t, err, context.Canceled, "no index is made for a caller that is gone")
-	before := s.Looked()
-	for limit, want := range map[int]int64{2: 2, 100: 3} {
-		both.Limit = limit
-		page, err := s.Query(t.Context(), both)
-		require.NoError(t, err)
-		require.Equal(t, want, page.Count)
-	}
-	require.EqualValues(t, 5, s.Looked()-before)
 }
 
 // TestADamagedStoreIsAnErrorThatNamesItsFile damages the file in many places, one at a time, and cuts it off.
@@ -243,10 +223,13 @@ func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 		records = 5_000
 	}
 	open := func(t *testing.T) store.Store { return openStore(t) }
+	behind := func(t *testing.T) store.Store { return overTheWire(t, openStore(t)) }
 	for name, run := range map[string]func(*testing.T){
-		"the store":   func(t *testing.T) { storetest.Run(t, open) },
-		"queries":     func(t *testing.T) { storetest.RunQueries(t, open) },
-		"the job log": func(t *testing.T) { dedupetest.RunList(t, records, open) },
+		"the store":                func(t *testing.T) { storetest.Run(t, open) },
+		"the store, over the wire": func(t *testing.T) { storetest.Run(t, behind) },
+		"queries":                  func(t *testing.T) { storetest.RunQueries(t, open) },
+		"queries, over the wire":   func(t *testing.T) { storetest.RunQueries(t, behind) },
+		"the job log":              func(t *testing.T) { dedupetest.RunList(t, records, open) },
 		"a query looks at what it returns": func(t *testing.T) {
 			storetest.RunLooks(t, func(t *testing.T) (store.Store, func() int64) {
 				t.Helper()

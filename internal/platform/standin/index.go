@@ -2,7 +2,6 @@ package standin
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -170,11 +169,8 @@ func (k *indexer) change(to change) error {
 }
 
 // makeIndex reads the collection and makes an index of it, unless there is one.
-func (s *Store) makeIndex(ctx context.Context, collection string, x index) error {
+func (s *Store) makeIndex(collection string, x index) error {
 	err := s.db.Update(func(tx *bbolt.Tx) error {
-		if err := ctx.Err(); err != nil {
-			return err // it has waited for its turn
-		}
 		if tx.Bucket(x.bucket(collection)) != nil {
 			return errNothing // another query has made it
 		}

@@ -58,27 +58,6 @@ func TestTopologyFollowsTheCatalog(t *testing.T) {
 	}, standin.Topology(queues()))
 }
 
-func TestTheShippedCatalogIsServedWhole(t *testing.T) {
-	t.Parallel()
-	shipped, err := catalog.Load("")
-	require.NoError(t, err)
-	var outbound []string
-	for _, topic := range shipped.OutboundTopics {
-		outbound = append(outbound, topic.ID)
-	}
-	broker, err := standin.NewBroker(standin.SimulatorConfig{ProjectID: "demo-project", Subscriptions: standin.Topology(shipped.Queues), Topics: outbound})
-	require.NoError(t, err, "every binding is understood")
-	t.Cleanup(func() { require.NoError(t, broker.Close()) })
-	stats := broker.Stats()
-	for _, q := range shipped.Queues {
-		require.Contains(t, stats, q.PushSubscription())
-	}
-	for _, topic := range outbound {
-		_, err := broker.Publish(t.Context(), topic, contract.Message{Data: []byte("x")})
-		require.NoError(t, err)
-	}
-}
-
 // verifying returns what checks an issuer's tokens as the worker does.
 func verifying(t *testing.T, now func() time.Time) (*standin.Issuer, *auth.Verifier) {
 	t.Helper()

@@ -45,7 +45,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		if !missing {
 			return page, nil
 		}
-		if err := s.makeIndex(ctx, q.Collection, needed); err != nil {
+		if err := s.makeIndex(q.Collection, needed); err != nil {
 			return store.Page{}, err
 		}
 	}

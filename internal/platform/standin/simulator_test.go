@@ -337,20 +337,6 @@ func TestPushBodyIsTheWrappedOne(t *testing.T) {
 	}
 }
 
-func TestTheWindowGrowsWithSuccess(t *testing.T) {
-	t.Parallel()
-	gate := make(chan struct{})
-	s := newBench(t, func(received) int {
-		<-gate
-		return http.StatusOK
-	}, plain())
-	s.publish("", strings.Fields(strings.Repeat("a ", 20))...)
-	require.Equal(t, 5, s.stats().Outstanding, "it starts small")
-	close(gate)
-	require.NoError(t, s.Idle(t.Context()))
-	require.Equal(t, 25, s.stats().Window)
-}
-
 func TestAnUnansweredPushIsCutAtTheAckDeadline(t *testing.T) {
 	t.Parallel()
 	arrived := make(chan struct{}, 1)

@@ -1,10 +1,8 @@
 package firestore_test
 
 import (
-	"path/filepath"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
 	"billhook/internal/apps/journal/journaltest"
@@ -15,8 +13,6 @@ import (
 	"billhook/internal/dedupe/dedupetest"
 	"billhook/internal/pipeline/deadletter/deadlettertest"
 	"billhook/internal/pipeline/rates/ratestest"
-	"billhook/internal/platform/gcp/firestore"
-	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
@@ -58,25 +54,4 @@ func TestFirestoreConformsWhereAnswersAreLost(t *testing.T) {
 		s, arm, _ := openLosing(t)
 		return s, func() { arm(codes.Internal) }
 	})
-}
-
-func TestTheStandInForTheDatabaseConforms(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, func(t *testing.T) store.Store { return onStandIn(t) })
-	storetest.RunQueries(t, func(t *testing.T) store.Store { return onStandIn(t) })
-}
-
-// onStandIn connects to the stand-in for the database.
-func onStandIn(t *testing.T) *firestore.Store {
-	t.Helper()
-	file, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, file.Close()) })
-	database, err := standin.NewDatabase(t.Context(), file)
-	require.NoError(t, err)
-	t.Cleanup(database.Close)
-	s, err := firestore.NewEmulated(t.Context(), database.Addr(), "p", "")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return s
 }

@@ -149,7 +149,7 @@ books: ## 100,000 journal entries of 20 tenants posted, sealed, verified, and wh
 	@go run ./e2e/trial books $(BOOKS)
 
 .PHONY: flashsale
-flashsale: ## 3,000 orders at once for 100 pieces, two workers under kill -9: FLASHSALE="-stack emulators"
+flashsale: ## 3,000 orders at once for 100 pieces, two workers under kill -9, on Google's emulators: FLASHSALE="-orders 300"
 	@go run ./e2e/trial flashsale $(FLASHSALE)
 
 .PHONY: drill

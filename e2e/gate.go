@@ -1,20 +1,16 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
 	"sync"
-	"time"
 )
 
 // Gate is a TCP proxy in front of a dependency. A test can shut it, or hold requests or answers
 // at a known time.
 type Gate struct {
 	listener net.Listener
-	// Distance is how long bytes travel, in each direction; set it before the first connection.
-	Distance time.Duration
 
 	mu     sync.Mutex
 	target string
@@ -134,31 +130,12 @@ func (g *Gate) pump(to, from net.Conn, held gateMode) {
 		delete(g.conns, from)
 		g.mu.Unlock()
 	}()
-	write := to.Write
-	if g.Distance > 0 {
-		type chunk struct {
-			bytes []byte
-			there <-chan time.Time
-		}
-		road := make(chan chunk, 1000) // chunks travel at the same time
-		defer close(road)
-		g.wg.Go(func() {
-			for c := range road {
-				<-c.there
-				_, _ = to.Write(c.bytes) // a connection that is gone is seen where it is read
-			}
-		})
-		write = func(b []byte) (int, error) {
-			road <- chunk{bytes.Clone(b), time.After(g.Distance)}
-			return len(b), nil
-		}
-	}
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
 		if n > 0 {
 			g.wait(held)
-			if _, err := write(buffer[:n]); err != nil {
+			if _, err := to.Write(buffer[:n]); err != nil {
 				return
 			}
 		}

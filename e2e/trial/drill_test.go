@@ -34,7 +34,6 @@ func TestANightOnCallIsSpentWithTheRunbook(t *testing.T) {
 func TestATrialRefusesWhatItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	require.ErrorContains(t, try(t.Context(), io.Discard, "drill", "-stack", "production"), "-stack")
-	require.ErrorContains(t, try(t.Context(), io.Discard, "flashsale", "-stack", "production"), "-stack")
 	require.ErrorContains(t, try(t.Context(), io.Discard, "chaos", "-arms", "tx,legs"), "legs")
 	require.ErrorContains(t, try(t.Context(), io.Discard, "chess"), "chaos")
 }

@@ -37,7 +37,6 @@ type sale struct {
 // and every buyer was told once, on each channel.
 func flashsale(flags *flag.FlagSet) func(*run) {
 	var asked sale
-	stack := flags.String("stack", "simulator", "where it runs: simulator or emulators")
 	flags.IntVar(&asked.orders, "orders", 3000, "how many orders come at once")
 	flags.IntVar(&asked.pieces, "pieces", 100, "how many pieces there are")
 	flags.DurationVar(&asked.killsEvery, "kills-every", time.Second, "how often a worker is killed, on average; 0: never")
@@ -47,8 +46,8 @@ func flashsale(flags *flag.FlagSet) func(*run) {
 		taker, _ := shipped.HandledBy("orders.create")
 		fanOut, _ := shipped.HandledBy(notifications.FanOut)
 		sender, _ := shipped.EmitsTo(notifications.FanOut)
-		m := &market{site: open(r, *stack, taker.ID, fanOut.ID, sender.ID), run: r, sale: asked, queue: taker.ID}
-		r.printf("%s: %d orders for %d pieces, two workers, kill -9 about every %s\n", *stack, asked.orders, asked.pieces, asked.killsEvery)
+		m := &market{site: open(r, taker.ID, fanOut.ID, sender.ID), run: r, sale: asked, queue: taker.ID}
+		r.printf("%d orders for %d pieces, two workers, kill -9 about every %s\n", asked.orders, asked.pieces, asked.killsEvery)
 		taken, ended, told := m.sell()
 		found := m.count()
 		r.printf("%s\n", found)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -16,8 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"billhook/catalog"
 	"billhook/e2e"
 	"billhook/emulator"
@@ -28,53 +25,36 @@ import (
 
 const siteProject = "trial"
 
-// What production takes for a call: the whole of it, there and back.
-const (
-	commitTime  = 20 * time.Millisecond
-	publishTime = 30 * time.Millisecond
-)
-
-// distant makes a call after one half of the time, and returns after the other.
-func distant(ctx context.Context, long time.Duration, call func() error) error {
-	e2e.Wait(ctx, long/2)
-	err := call()
-	e2e.Wait(ctx, long/2)
-	return err
-}
-
-// site is a Billhook as it is deployed: the real binaries, of the webhook service once, and of the worker twice.
+// site is a Billhook as it is deployed: the real binaries, of the webhook service once, and of the worker twice, on
+// Google's emulators.
 type site struct {
 	workers
 	catalog  *catalog.Catalog
 	webhook  *e2e.Process
 	receiver *standin.Receiver
-	// store is the services' own, without the way there.
-	store store.Store
+	store    store.Store
 	// unanswered counts the pushes that a worker had in hand when it was killed.
 	unanswered atomic.Int64
-
-	// broker and database are addresses as the emulators' variables take them. pushTo creates the queues, with pushes to
-	// an address.
-	broker, database string
-	pushTo           func(url string) error
 }
 
-var stacks = map[string]func(*site, *run){"simulator": (*site).simulate, "emulators": (*site).emulate}
-
 // open starts a site with the queues that run; none: all.
-func open(r *run, stack string, queues ...string) *site {
-	connect := stacks[stack]
-	if connect == nil {
-		r.Fatalf("-stack is simulator or emulators, not %q", stack)
-	}
+func open(r *run, queues ...string) *site {
 	shipped, err := catalog.Load("")
 	r.must(err)
 	s := &site{}
 	s.catalog, err = shipped.Only(queues)
 	r.must(err)
 	folder := r.TempDir()
+	sdk, err := emulator.Find(r.ctx)
+	r.must(err)
 	r.must(e2e.Build(r.ctx, folder))
-	connect(s, r)
+	broker, database, err := sdk.Start(r.ctx)
+	r.must(err)
+	r.Cleanup(func() { r.must(broker.Stop()); r.must(database.Stop()) })
+	documents, err := firestore.NewEmulated(context.WithoutCancel(r.ctx), database.Addr(), siteProject, "")
+	r.must(err)
+	r.Cleanup(func() { r.must(documents.Close()) })
+	s.store = documents
 	s.receiver, err = standin.NewReceiver(standin.ServiceConfig{Secrets: []string{e2e.DeliverySecret}, Posts: s.catalog.Posts(""), Tolerance: 5 * time.Minute})
 	r.must(err)
 	targets, front := httptest.NewServer(s.receiver), httptest.NewServer(s.pushes())
@@ -82,58 +62,15 @@ func open(r *run, stack string, queues ...string) *site {
 	environment := append([]string{
 		"HOST=127.0.0.1", "PORT=0", "METRICS_PORT=0", "GOOGLE_CLOUD_PROJECT=" + siteProject, "PUSH_AUTH=none",
 		"WEBHOOK_SECRET_PAYNOW=" + e2e.Secret, "WEBHOOK_SIGNING_SECRET=" + e2e.Secret, "PATH=" + os.Getenv("PATH"), "HOME=" + folder,
-		"PUBSUB_EMULATOR_HOST=" + s.broker, "FIRESTORE_EMULATOR_HOST=" + s.database, "QUEUES=" + strings.Join(queues, ","),
+		"PUBSUB_EMULATOR_HOST=" + broker.Addr(), "FIRESTORE_EMULATOR_HOST=" + database.Addr(), "QUEUES=" + strings.Join(queues, ","),
 	}, e2e.TargetsAt(s.catalog, targets.URL)...)
 	s.binary = filepath.Join(folder, "worker")
 	s.begin(r, func(int) []string { return environment })
-	r.must(s.pushTo(front.URL))
+	r.must(e2e.Provisioned(siteProject, s.catalog)(r.ctx, broker.Addr(), front.URL))
 	s.webhook, err = e2e.Start(r.ctx, filepath.Join(folder, "webhook"), environment, &s.log)
 	r.must(err)
 	r.Cleanup(s.webhook.Kill)
 	return s
-}
-
-// simulate connects to the stand-ins, as far away as production's services.
-func (s *site) simulate(r *run) {
-	file, err := standin.OpenTemporaryStore(filepath.Join(r.TempDir(), "store.db"))
-	r.must(err)
-	r.Cleanup(func() { r.must(file.Close()) })
-	database, err := standin.NewDatabase(r.ctx, file,
-		grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, commit grpc.UnaryHandler) (answer any, err error) {
-			err = distant(ctx, commitTime, func() error {
-				answer, err = commit(ctx, request)
-				return err
-			})
-			return answer, err
-		}),
-		grpc.StreamInterceptor(func(server any, to grpc.ServerStream, _ *grpc.StreamServerInfo, read grpc.StreamHandler) error {
-			return distant(to.Context(), 5*time.Millisecond+rand.N(5*time.Millisecond), func() error { return read(server, to) })
-		}))
-	r.must(err)
-	r.Cleanup(database.Close)
-	enabled := slices.DeleteFunc(slices.Clone(s.catalog.Queues), func(q catalog.Queue) bool { return !q.Enabled })
-	broker, err := standin.NewBroker(standin.SimulatorConfig{ProjectID: siteProject, Subscriptions: standin.Topology(enabled), Topics: s.catalog.OtherTopics()})
-	r.must(err)
-	r.Cleanup(func() { r.must(broker.Close()) })
-	gate, err := e2e.NewGate(r.ctx, broker.Addr())
-	r.must(err)
-	r.Cleanup(gate.Close)
-	gate.Distance = publishTime / 2
-	s.broker, s.database, s.store = gate.Addr(), database.Addr(), file
-	s.pushTo = func(url string) error { broker.PushTo(url); return nil }
-}
-
-func (s *site) emulate(r *run) {
-	sdk, err := emulator.Find(r.ctx)
-	r.must(err)
-	broker, database, err := sdk.Start(r.ctx)
-	r.must(err)
-	r.Cleanup(func() { r.must(broker.Stop()); r.must(database.Stop()) })
-	documents, err := firestore.NewEmulated(context.WithoutCancel(r.ctx), database.Addr(), siteProject, "")
-	r.must(err)
-	r.Cleanup(func() { r.must(documents.Close()) })
-	s.broker, s.database, s.store = broker.Addr(), database.Addr(), documents
-	s.pushTo = func(url string) error { return e2e.Provisioned(siteProject, s.catalog)(r.ctx, s.broker, url) }
 }
 
 // pushes leads each push to a worker. A push whose worker dies is answered 502, as by Google's load balancer.

@@ -24,13 +24,12 @@ import (
 // workers are killed with SIGKILL in turn. It fails if anything is lost, doubled or out of order, a balance is wrong, or a
 // dead letter is missing.
 func soak(flags *flag.FlagSet) func(*run) {
-	stack := flags.String("stack", "emulators", "where it runs: simulator or emulators")
 	events := flags.Int("events", 2000, "how many events")
 	customers := flags.Int("customers", 200, "of how many customers")
 	kills := flags.Int("kills", 5, "how often a worker is killed")
 	return func(r *run) {
-		s, planned := open(r, *stack), planWebhooks(r.seed, *events, *customers)
-		r.printf("%s: %d events of %d customers, two workers, %d kills -9\n", *stack, *events, *customers, *kills)
+		s, planned := open(r), planWebhooks(r.seed, *events, *customers)
+		r.printf("%d events of %d customers, two workers, %d kills -9\n", *events, *customers, *kills)
 		began := time.Now()
 		sent, refused := s.soak(r, planned, *kills)
 		found, wrong := s.reckon(r, planned)

@@ -17,7 +17,6 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/dedupe/dedupetest"
-	"billhook/internal/platform/gcp/firestore"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
@@ -26,18 +25,6 @@ import (
 func openStore(t *testing.T) *standin.Store {
 	t.Helper()
 	s, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.Close()) })
-	return s
-}
-
-// overTheWire is a store as another process sees it, by Google's API.
-func overTheWire(t *testing.T, of store.Store) store.Store {
-	t.Helper()
-	database, err := standin.NewDatabase(t.Context(), of)
-	require.NoError(t, err)
-	t.Cleanup(database.Close)
-	s, err := firestore.NewEmulated(t.Context(), database.Addr(), "p", "")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -223,13 +210,10 @@ func TestTheEmbeddedStoreFollowsEachModel(t *testing.T) {
 		records = 5_000
 	}
 	open := func(t *testing.T) store.Store { return openStore(t) }
-	behind := func(t *testing.T) store.Store { return overTheWire(t, openStore(t)) }
 	for name, run := range map[string]func(*testing.T){
-		"the store":                func(t *testing.T) { storetest.Run(t, open) },
-		"the store, over the wire": func(t *testing.T) { storetest.Run(t, behind) },
-		"queries":                  func(t *testing.T) { storetest.RunQueries(t, open) },
-		"queries, over the wire":   func(t *testing.T) { storetest.RunQueries(t, behind) },
-		"the job log":              func(t *testing.T) { dedupetest.RunList(t, records, open) },
+		"the store":   func(t *testing.T) { storetest.Run(t, open) },
+		"queries":     func(t *testing.T) { storetest.RunQueries(t, open) },
+		"the job log": func(t *testing.T) { dedupetest.RunList(t, records, open) },
 		"a query looks at what it returns": func(t *testing.T) {
 			storetest.RunLooks(t, func(t *testing.T) (store.Store, func() int64) {
 				t.Helper()

@@ -66,15 +66,15 @@ func FromFields(values map[string]*firestorepb.Value) (map[string]any, error) {
 	fields := make(map[string]any, len(values))
 	for name, value := range values {
 		var err error
-		if fields[name], err = FromValue(value); err != nil {
+		if fields[name], err = fromValue(value); err != nil {
 			return nil, fmt.Errorf("field %s: %w", name, err)
 		}
 	}
 	return fields, nil
 }
 
-// FromValue reads a value of a document.
-func FromValue(value *firestorepb.Value) (any, error) {
+// fromValue reads a value of a document.
+func fromValue(value *firestorepb.Value) (any, error) {
 	switch v := value.ValueType.(type) {
 	case *firestorepb.Value_NullValue:
 		return nil, nil
@@ -92,7 +92,7 @@ func FromValue(value *firestorepb.Value) (any, error) {
 		values := make([]any, len(v.ArrayValue.Values))
 		for i, inner := range v.ArrayValue.Values {
 			var err error
-			if values[i], err = FromValue(inner); err != nil {
+			if values[i], err = fromValue(inner); err != nil {
 				return nil, err
 			}
 		}

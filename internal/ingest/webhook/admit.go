@@ -23,12 +23,12 @@ type buffers struct {
 	encoded    []byte
 	attributes contract.Attributes
 	outcome    outcome
-	one        [1]item
+	one        [1]event
 }
 
 func (s *Service) release(b *buffers) {
 	b.body.Release(s.bodies, mostKept)
-	b.one[0] = item{} // nothing of the body stays
+	b.one[0] = event{} // nothing of the body stays
 	for _, buffer := range []*[]byte{&b.minimized, &b.encoded} {
 		if cap(*buffer) > mostKept {
 			*buffer = nil
@@ -38,29 +38,28 @@ func (s *Service) release(b *buffers) {
 }
 
 // receive answers a request. to is where a producer puts its messages, and nil for a provider.
-func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, to *place) {
+func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, to *destination) {
 	b := s.buffers.Get().(*buffers)
 	defer s.release(b) // after a panic too, which is answered further out
 	b.outcome = outcome{source: from.Name, started: s.config.Now()}
 	o := &b.outcome
 	err := s.admit(w, r, from, to, b)
-	b.one[0] = item{message: b.body.Bytes()}
-	items, list := b.one[:], false
+	b.one[0] = event{item: item{raw: b.body.Bytes()}}
+	events, list := b.one[:], false
 	if err == nil && to != nil {
-		items, list, err = unpack(b.body.Bytes())
+		events, list, err = unpack(b.body.Bytes())
 	}
 	if o.account != "" {
-		scheduled(r, items)
+		scheduled(r, events)
 	}
 	switch {
 	case err != nil:
 	case list:
-		s.receiveAll(w, r, from, to, o.account, items)
+		s.receiveAll(w, r, from, to, o.account, events)
 		return
 	default:
-		var out outgoing
-		if out, err = s.prepare(r.Context(), from, to, &items[0], b, o); err == nil && !o.ignored {
-			err = s.publish(r.Context(), &out, o)
+		if err = s.prepare(r.Context(), from, to, &events[0], b, o); err == nil && !o.ignored {
+			err = s.publish(r.Context(), from, &events[0], o)
 		}
 	}
 	if err != nil {
@@ -71,7 +70,7 @@ func (s *Service) receive(w http.ResponseWriter, r *http.Request, from *source, 
 
 // admit reads no byte of the body before everything has been said without it, and parses and remembers
 // nothing before its signature is good; rates come after it, so that a stranger cannot use them up.
-func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to *place, b *buffers) error {
+func (s *Service) admit(w http.ResponseWriter, r *http.Request, from *source, to *destination, b *buffers) error {
 	switch {
 	case !isJSON(r.Header["Content-Type"]):
 		return errType

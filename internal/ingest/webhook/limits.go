@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"billhook/catalog"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/serve"
@@ -19,48 +17,30 @@ import (
 	"billhook/internal/platform/telemetry"
 )
 
-// Admission limits what the door takes.
+// Admission limits what the webhook service takes.
 type Admission interface {
 	// Admit reports whether a message for the queue may be published now; the error is a *serve.Problem that
 	// says when to come again. user may be empty. What cannot be known refuses nothing.
 	Admit(ctx context.Context, q catalog.Queue, user string) error
 }
 
-// counted is a queue that a message counts for, the sender's rate there, and whose message it is there.
-type counted struct {
-	queue  catalog.Queue
-	sender *rate.Limiter // nil: no limit
-	user   string
-}
-
-// counts are the queues that a message counts for.
-func (s *Service) counts(from *source, in *inbound, queues ...catalog.Queue) (all []counted) {
-	for _, q := range queues {
-		sender := from.limiters[q.ID]
-		if sender == nil && s.config.Admission == nil {
-			continue
-		}
-		user := ""
-		if len(q.Rate.User) > 0 {
-			a := in.message.Attributes()
-			a.UID = cmp.Or(in.uid, a.UID)
-			user = in.message.OrderingKey(q.Rate.User, &a)
-		}
-		all = append(all, counted{q, sender, user})
-	}
-	return all
-}
-
 // admitted counts a message for each queue that it reaches, up to the first that refuses.
-func (s *Service) admitted(ctx context.Context, counts []counted) error {
-	for _, c := range counts {
-		if c.sender != nil && !c.sender.AllowN(s.config.Now(), 1) {
+func (s *Service) admitted(ctx context.Context, from *source, e *event) error {
+	for i := range e.queues {
+		q := &e.queues[i]
+		if sender := from.limiters[q.ID]; sender != nil && !sender.AllowN(s.config.Now(), 1) {
 			return errRate
 		}
 		if s.config.Admission == nil {
 			continue
 		}
-		if err := s.config.Admission.Admit(ctx, c.queue, c.user); err != nil {
+		user := ""
+		if len(q.Rate.User) > 0 {
+			a := e.body.Attributes()
+			a.UID = cmp.Or(e.uid, a.UID)
+			user = e.body.OrderingKey(q.Rate.User, &a)
+		}
+		if err := s.config.Admission.Admit(ctx, *q, user); err != nil {
 			return err
 		}
 	}
@@ -70,7 +50,7 @@ func (s *Service) admitted(ctx context.Context, counts []counted) error {
 const (
 	// mostUsers bounds the users that are counted in one second; more are not limited each for itself.
 	mostUsers = 10_000
-	// backlogEvery is how long the door goes by what it has read of the backlogs.
+	// backlogEvery is how long the webhook service goes by what it has read of the backlogs.
 	backlogEvery = 10 * time.Second
 	// fullAfter is when a message that finds its queue full is to come again.
 	fullAfter = 60
@@ -85,7 +65,7 @@ var (
 
 // LimitsConfig is what Limits are made of. Every field is required.
 type LimitsConfig struct {
-	// Blocks is what instances of the door share to count together.
+	// Blocks is what instances of the webhook service share to count together.
 	Blocks store.Store
 	// Backlogs has what a task has counted.
 	Backlogs store.Getter

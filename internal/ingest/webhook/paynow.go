@@ -164,52 +164,54 @@ func newPayNow(source catalog.Source, now func() time.Time) (*payNow, error) {
 }
 
 // read minimizes the webhook, then maps what is left into the contract. Of an event that no queue wants only
-// the head is read, and ignored says why. The error is a *pii.Error or a *contract.Invalid.
-func (p *payNow) read(scratch, body []byte, source catalog.Source) (event inbound, ignored string, err error) {
-	document, err := pii.Parse(body)
+// the head is read. The error is a *pii.Error or a *contract.Invalid.
+func (p *payNow) read(scratch []byte, source catalog.Source, event *event, o *outcome) error {
+	document, err := pii.Parse(event.raw)
 	if err != nil {
-		return inbound{}, "", err
+		return err
 	}
 	minimized, err := p.head.Peek(scratch, document)
 	if err != nil {
-		return inbound{}, "", err
+		return err
 	}
 	id, eventType := text(minimized, `"event_id":"`), text(minimized, `"event_type":"`)
 	switch {
 	case len(id) == 0:
-		return inbound{}, "", contract.Broken("event_id", "required")
+		return contract.Broken("event_id", "required")
 	case len(eventType) == 0:
-		return inbound{}, "", contract.Broken("event_type", "required")
+		return contract.Broken("event_type", "required")
 	}
 	m := &contract.PayNow{EventID: string(id)}
-	event = inbound{message: contract.Of(m), queue: source.Events[string(eventType)]}
-	if event.queue == "" {
+	event.body, event.route = contract.Of(m), source.Events[string(eventType)]
+	if event.route == "" {
 		m.EventType = string(eventType)
-		return event, "no_queue", nil
+		o.ignore("no_queue")
+		return nil
 	}
 	m.EventType = paynowTypes[string(eventType)]
-	minimized, event.dropped, err = p.bodies[m.EventType].Minimize(scratch, document)
+	minimized, o.dropped, err = p.bodies[m.EventType].Minimize(scratch, document)
 	if err != nil {
-		return event, "", err
+		return err
 	}
 	var e struct {
 		Body paynowBody `json:"body"`
 	}
 	if err := json.Unmarshal(minimized, &e); err != nil {
-		return event, "", &pii.Error{Malformed: true}
+		return &pii.Error{Malformed: true}
 	}
 	if m.EventType == contract.OrderRefunded && (e.Body.Status == "canceled" || e.Body.Status == "failed") {
-		return event, "refund_not_completed", nil
+		o.ignore("refund_not_completed")
+		return nil
 	}
 	event.uid = metadata(e.Body.Checkout.Metadata, source.UIDMetadataKey)
 	event.shopOrder = metadata(e.Body.Checkout.Metadata, source.OrderIDMetadataKey)
 	if m.Timestamp = paynowFields[m.EventType].at(&e.Body); m.Timestamp == "" {
 		m.Timestamp = p.now().UTC().Format(time.RFC3339)
 	}
-	f := filling{&e.Body, event.dropped}
+	f := filling{&e.Body, o.dropped}
 	err = f.fill(m)
-	event.dropped = f.dropped
-	return event, "", err
+	o.dropped = f.dropped
+	return err
 }
 
 // text is what stands behind a name in a minimized object, whose values nothing escaped.

@@ -1,5 +1,3 @@
-// This file is over 400 lines: the two doors for producers differ in their place alone.
-
 package webhook
 
 import (
@@ -25,8 +23,8 @@ import (
 	"billhook/internal/platform/serve"
 )
 
-// place is where a producer puts messages: on one queue, or on a topic that queues share.
-type place struct {
+// destination is where a producer puts messages: on one queue, or on a topic that queues share.
+type destination struct {
 	// topic is the id of the shared topic; empty: the messages are for the one queue alone.
 	topic string
 	// queues are the enabled ones that a message may reach.
@@ -34,12 +32,12 @@ type place struct {
 }
 
 // id is that of the shared topic, or of the one queue.
-func (p *place) id() string { return cmp.Or(p.topic, p.queues[0].ID) }
+func (d *destination) id() string { return cmp.Or(d.topic, d.queues[0].ID) }
 
 // charges reports whether a message may reach a queue that charges.
-func (p *place) charges() bool { return slices.ContainsFunc(p.queues, catalog.Queue.Charges) }
+func (d *destination) charges() bool { return slices.ContainsFunc(d.queues, catalog.Queue.Charges) }
 
-func (s *Service) produce(find func(name string) (place, bool), unknown *serve.Problem) http.HandlerFunc {
+func (s *Service) produce(find func(name string) (destination, bool), unknown *serve.Problem) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		from := s.sources[genericSource]
 		name, err := url.PathUnescape(chi.URLParam(r, "name")) // an alias has colons, which some clients escape
@@ -52,14 +50,14 @@ func (s *Service) produce(find func(name string) (place, bool), unknown *serve.P
 	}
 }
 
-func (s *Service) queueOf(name string) (place, bool) {
+func (s *Service) queueOf(name string) (destination, bool) {
 	q, ok := s.config.Catalog.Queue(name)
-	return place{queues: []catalog.Queue{q}}, ok && q.Enabled
+	return destination{queues: []catalog.Queue{q}}, ok && q.Enabled
 }
 
-func (s *Service) topicOf(name string) (place, bool) {
+func (s *Service) topicOf(name string) (destination, bool) {
 	topic, ok := s.config.Catalog.Topic(name)
-	to := place{topic: topic.ID}
+	to := destination{topic: topic.ID}
 	for _, q := range s.config.Catalog.Queues {
 		if ok && q.Enabled && q.SharedTopic == topic.ID {
 			to.queues = append(to.queues, q)
@@ -69,27 +67,27 @@ func (s *Service) topicOf(name string) (place, bool) {
 }
 
 // bound are the queues of the place that take a message with this routing key.
-func (p *place) bound(routingKey string) []catalog.Queue {
-	if p.topic == "" {
-		return p.queues
+func (d *destination) bound(routingKey string) []catalog.Queue {
+	if d.topic == "" {
+		return d.queues
 	}
-	return slices.DeleteFunc(slices.Clone(p.queues), func(q catalog.Queue) bool {
+	return slices.DeleteFunc(slices.Clone(d.queues), func(q catalog.Queue) bool {
 		return !q.Takes(map[string]string{contract.AttrRoutingKey: routingKey})
 	})
 }
 
-func (p *place) formatFor(found string) string {
-	for _, q := range p.queues {
+func (d *destination) formatFor(found string) string {
+	for _, q := range d.queues {
 		if q.Contract == found {
 			return found
 		}
 	}
-	return p.queues[0].Contract
+	return d.queues[0].Contract
 }
 
 // item is one message of a producer, with what it asks for.
 type item struct {
-	message jsontext.Value
+	raw jsontext.Value
 	// What is asked for; empty or 0: nothing.
 	routingKey, deliverAt, priority, tenant string
 	maxAttempts                             int64
@@ -109,7 +107,7 @@ const (
 )
 
 // unpack reads one message, one in an item, or a list of items. The error is of the whole request.
-func unpack(body []byte) (items []item, list bool, err error) {
+func unpack(body []byte) (events []event, list bool, err error) {
 	if _, err := pii.Parse(body); err != nil {
 		return nil, false, err
 	}
@@ -132,13 +130,13 @@ func unpack(body []byte) (items []item, list bool, err error) {
 			return nil, true, contract.Broken(inList, "1 to "+strconv.Itoa(maxListed))
 		}
 		for _, value := range each {
-			items = append(items, readItem(value))
+			events = append(events, event{item: readItem(value)})
 		}
-		return items, true, nil
+		return events, true, nil
 	case wrapped:
-		return []item{readItem(body)}, false, nil
+		return []event{{item: readItem(body)}}, false, nil
 	default:
-		return []item{{message: body}}, false, nil
+		return []event{{item: item{raw: body}}}, false, nil
 	}
 }
 
@@ -161,7 +159,7 @@ func readItem(value jsontext.Value) (i item) {
 		case name == inItem && kind != '{':
 			wrong(name, "object")
 		case name == inItem:
-			i.message = value
+			i.raw = value
 		case isText && kind == '"':
 			unquoted, _ := jsontext.AppendUnquote(nil, value)
 			*into = string(unquoted)
@@ -179,7 +177,7 @@ func readItem(value jsontext.Value) (i item) {
 			wrong(name, "unknown")
 		}
 	})
-	if i.message == nil && len(broken.Violations) == 0 {
+	if i.raw == nil && len(broken.Violations) == 0 {
 		wrong(inItem, "required")
 	}
 	if len(broken.Violations) > 0 {
@@ -190,8 +188,8 @@ func readItem(value jsontext.Value) (i item) {
 
 // routed finds the queues that an item's message reaches, and the fields of its one ordering key. What is
 // asked for must be theirs.
-func (s *Service) routed(i *item, to *place, message contract.Body) (queues []catalog.Queue, named []string, err error) {
-	_, eventType := message.Identity()
+func (s *Service) routed(i *event, to *destination) (queues []catalog.Queue, named []string, err error) {
+	_, eventType := i.body.Identity()
 	if to.topic != "" && i.routingKey == "" {
 		i.routingKey = eventType
 	}
@@ -205,11 +203,11 @@ func (s *Service) routed(i *item, to *place, message contract.Body) (queues []ca
 	}
 	most, ttl := 0, time.Duration(0)
 	for _, q := range queues {
-		if q.Contract != message.Format() {
+		if q.Contract != i.body.Format() {
 			return nil, nil, errUnsupported
 		}
 		if !takes(q, q.Contract, eventType) {
-			return nil, nil, contract.Broken(message.TypePath(), "not_of_queue")
+			return nil, nil, contract.Broken(i.body.TypePath(), "not_of_queue")
 		}
 		h, _ := q.Handler(eventType)
 		most, named = max(most, h.MaxAttempts), append(named, q.OrderingKey...)
@@ -277,22 +275,20 @@ type result struct {
 }
 
 // receiveAll answers a list. Messages behind one that is to be sent again are held up: they would overtake it.
-func (s *Service) receiveAll(w http.ResponseWriter, r *http.Request, from *source, to *place, account string, items []item) {
+func (s *Service) receiveAll(w http.ResponseWriter, r *http.Request, from *source, to *destination, account string, events []event) {
 	started := s.config.Now()
-	outcomes := make([]outcome, len(items))
-	ready := make([]outgoing, len(items))
+	outcomes := make([]outcome, len(events))
 	for i := range outcomes {
-		outcomes[i] = outcome{source: from.Name, account: account, started: started, bytes: len(items[i].message), item: i + 1}
+		outcomes[i] = outcome{source: from.Name, account: account, started: started, bytes: len(events[i].raw), item: i + 1}
 	}
-	s.atOnce(r.Context(), len(items), func(ctx context.Context, i int) {
+	s.atOnce(r.Context(), len(events), func(ctx context.Context, i int) {
 		b := s.buffers.Get().(*buffers)
 		defer s.release(b)
-		var err error
-		if ready[i], err = s.prepare(ctx, from, to, &items[i], b, &outcomes[i]); err != nil {
+		if err := s.prepare(ctx, from, to, &events[i], b, &outcomes[i]); err != nil {
 			outcomes[i].refused = refusal(err)
 		}
 	})
-	lines := inLines(ready, outcomes)
+	lines := inLines(events, outcomes)
 	s.atOnce(r.Context(), len(lines), func(ctx context.Context, line int) {
 		held := false
 		for _, i := range lines[line] {
@@ -301,23 +297,19 @@ func (s *Service) receiveAll(w http.ResponseWriter, r *http.Request, from *sourc
 				o.refused = errHeldUp
 				continue
 			}
-			if err := s.publish(ctx, &ready[i], o); err != nil {
+			if err := s.publish(ctx, from, &events[i], o); err != nil {
 				o.refused = refusal(err)
 			}
 			held = o.again()
 		}
 	})
-	answers := make([]result, len(items))
+	answers := make([]result, len(events))
 	for i := range outcomes {
 		o := &outcomes[i]
 		if o.refused == nil && o.status == 0 {
 			o.refused = errPanicked
 		}
 		answers[i] = o.result()
-		if o.refused != nil {
-			o.status, o.reason = o.refused.Status, o.refused.Code
-			answers[i] = result{EventID: o.eventID, Problem: o.refused, RetryAfter: o.refused.RetryAfter}
-		}
 		answers[i].Status = o.status
 		s.record(r.Context(), o)
 	}
@@ -346,19 +338,19 @@ func (s *Service) atOnce(ctx context.Context, n int, f func(ctx context.Context,
 
 // inLines are the messages that can be published, by their places: in one line those of one ordering key.
 // What comes behind a message whose key could not be made may be of the same key, and is held up.
-func inLines(ready []outgoing, outcomes []outcome) (lines [][]int) {
+func inLines(events []event, outcomes []outcome) (lines [][]int) {
 	of, held := map[string]int{}, false
-	for i := range ready {
+	for i := range events {
 		o := &outcomes[i]
 		switch {
 		case o.refused != nil:
 			held = held || o.again()
 		case held:
 			o.refused = errHeldUp
-		case ready[i].topic == "": // it panicked
+		case events[i].topic == "": // it panicked
 			held = true
 		default:
-			key := ready[i].message.OrderingKey
+			key := events[i].message.OrderingKey
 			line, known := of[key]
 			if !known || key == "" {
 				line = len(lines)

@@ -55,14 +55,14 @@ func refusal(err error) *serve.Problem {
 }
 
 // compose makes the message, and looks over all of it once more before it may leave.
-func (s *Service) compose(ctx context.Context, in *inbound, named []string, b *buffers, o *outcome) (contract.Message, error) {
+func (s *Service) compose(ctx context.Context, in *event, named []string, b *buffers, o *outcome) (contract.Message, error) {
 	a := &b.attributes
-	*a = in.message.Attributes()
+	*a = in.body.Attributes()
 	a.UID, a.Points, a.ShopOrderID = cmp.Or(in.uid, a.UID), in.points, cmp.Or(in.shopOrder, a.ShopOrderID)
-	in.asked.ask(a)
-	if a.UID == "" && a.CustomerID != "" && in.message.UIDByCustomer() {
+	in.ask(a)
+	if a.UID == "" && a.CustomerID != "" && in.body.UIDByCustomer() {
 		lookup, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
-		uid, ok, err := s.config.Customers.UID(lookup, in.asked.tenantID(), a.CustomerID)
+		uid, ok, err := s.config.Customers.UID(lookup, in.tenantID(), a.CustomerID)
 		cancel()
 		if err != nil {
 			return contract.Message{}, errCustomer
@@ -71,14 +71,14 @@ func (s *Service) compose(ctx context.Context, in *inbound, named []string, b *b
 			a.UID, a.UIDSource = uid, contract.UIDOfCustomer
 		}
 	}
-	key := a.Order(in.message.OrderingKey(named, a))
+	key := a.Order(in.body.OrderingKey(named, a))
 	a.DoorReceived = o.started.UTC().Format(time.RFC3339Nano)
 	a.FirstPublished = s.config.Now().UTC().Format(time.RFC3339Nano)
 	attributes := a.Map()
-	encoded, err := in.message.Append(b.encoded[:0])
+	encoded, err := in.body.Append(b.encoded[:0])
 	if err == nil {
 		b.encoded = encoded
-		b.minimized, err = in.message.Contract().Projection().Append(b.minimized[:0], encoded)
+		b.minimized, err = in.body.Contract().Projection().Append(b.minimized[:0], encoded)
 	}
 	if err == nil {
 		err = pii.CheckAttributes(attributes, a.Rules())
@@ -97,28 +97,29 @@ func (s *Service) compose(ctx context.Context, in *inbound, named []string, b *b
 }
 
 // publish answers 202 only after the broker has confirmed, and refuses what it never takes before it counts.
-func (s *Service) publish(ctx context.Context, out *outgoing, o *outcome) error {
-	q, m := out.queue, out.message
+func (s *Service) publish(ctx context.Context, from *source, e *event, o *outcome) error {
+	m := e.message
 	if err := m.Check(); err != nil {
 		return err
 	}
+	queue := e.queues[0].ID
 	if len(m.Data) > contract.WarnDataBytes {
-		s.config.Metrics.LargeMessage(q.ID)
-		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "large message", slog.String("queue", q.ID),
+		s.config.Metrics.LargeMessage(queue)
+		s.config.Log.LogAttrs(ctx, slog.LevelWarn, "large message", slog.String("queue", queue),
 			slog.String("event_id", o.eventID), slog.Int("bytes", len(m.Data)))
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.config.PublishTimeout)
 	defer cancel()
-	if err := s.admitted(ctx, out.counts); err != nil {
+	if err := s.admitted(ctx, from, e); err != nil {
 		return err
 	}
-	id, err := s.config.Publisher.Publish(ctx, out.topic, m)
+	id, err := s.config.Publisher.Publish(ctx, e.topic, m)
 	switch {
 	case errors.Is(err, contract.ErrLimit):
 		return err
 	case err != nil:
 		o.cause = contract.PublishCause(err)
-		s.config.Metrics.Unconfirmed(q.ID, o.cause)
+		s.config.Metrics.Unconfirmed(queue, o.cause)
 		return errUnconfirmed
 	}
 	o.status, o.messageID = http.StatusAccepted, id
@@ -127,18 +128,20 @@ func (s *Service) publish(ctx context.Context, out *outgoing, o *outcome) error 
 
 // answer writes the response, and what is recorded of it.
 func (s *Service) answer(w http.ResponseWriter, r *http.Request, o *outcome) {
-	if o.refused != nil {
-		o.status, o.reason = o.refused.Status, o.refused.Code
+	if told := o.result(); o.refused != nil {
 		o.refused.Write(w)
 	} else {
-		told := o.result()
 		serve.WriteJSON(w, o.status, &told)
 	}
 	s.record(r.Context(), o)
 }
 
-// result is what the sender of a message that is not refused is told.
+// result is what the sender of the message is told.
 func (o *outcome) result() result {
+	if o.refused != nil {
+		o.status, o.reason = o.refused.Status, o.refused.Code
+		return result{EventID: o.eventID, Problem: o.refused, RetryAfter: o.refused.RetryAfter}
+	}
 	return result{
 		EventID: o.eventID, Queue: o.queue, Topic: o.topic, MessageID: o.messageID, OrderingKey: o.orderingKey, Ignored: o.ignored, Reason: o.reason,
 	}

@@ -51,12 +51,12 @@ var (
 )
 
 // byToken reports whether a request for the place comes with a token in place of a signature.
-func (s *Service) byToken(r *http.Request, to *place) bool {
+func (s *Service) byToken(r *http.Request, to *destination) bool {
 	return to != nil && s.config.Accounts.Tokens != nil && len(r.Header["X-Webhook-Signature"]) == 0 && len(r.Header["Authorization"]) == 1
 }
 
 // identify finds the account that a request's token is for, which may send to the place.
-func (s *Service) identify(r *http.Request, to *place, o *outcome) error {
+func (s *Service) identify(r *http.Request, to *destination, o *outcome) error {
 	email, invalid, err := s.config.Accounts.Tokens.Account(r.Context(), s.config.Accounts.Audience+r.URL.RequestURI(), r.Header.Get("Authorization"))
 	switch {
 	case err != nil:
@@ -77,19 +77,19 @@ func (s *Service) identify(r *http.Request, to *place, o *outcome) error {
 
 // scheduled gives the messages of one run of Cloud Scheduler's job the run's id and time: the same body is
 // another event at the next run, and the same one at a repetition.
-func scheduled(r *http.Request, items []item) {
+func scheduled(r *http.Request, events []event) {
 	job, said := r.Header.Get("X-Cloudscheduler-Jobname"), r.Header.Get("X-Cloudscheduler-Scheduletime")
 	at, err := time.Parse(time.RFC3339, said)
 	if job == "" || err != nil {
 		return
 	}
-	for i := range items {
+	for i := range events {
 		id := job + "-" + at.UTC().Format(time.RFC3339)
 		if i > 0 {
 			id += "-" + strconv.Itoa(i+1)
 		}
 		if pii.ID.Valid(id) {
-			items[i].given = contract.Given{ID: id, At: at}
+			events[i].given = contract.Given{ID: id, At: at}
 		}
 	}
 }

@@ -1,5 +1,3 @@
-// This file is over 400 lines: it is the way of one request, from the route to its answer.
-
 // Package webhook lets messages in: signed webhooks of providers and messages of producers, minimized,
 // validated, and answered 202 once Pub/Sub has confirmed. 4xx: sending again will not help (429: later); 503:
 // keep it and send again. It refuses to parse what is not signed, and to guess.
@@ -65,7 +63,7 @@ type Config struct {
 	Accounts Accounts
 	// BodyBudget bounds the bytes of bodies in flight together; 0 is serve.DefaultBodyBudget.
 	BodyBudget int64
-	// Release is what each message says of the door that has let it in; empty: nothing.
+	// Release is what each message says of the release that has let it in; empty: nothing.
 	Release string
 }
 
@@ -89,19 +87,20 @@ type source struct {
 	paynow   *payNow
 }
 
-// inbound is a webhook that was read: its message, its account and its queue.
-type inbound struct {
-	message contract.Body
-	uid     string
-	// shopOrder is the id of the shop's own order that it is about.
-	shopOrder string
-	queue     string
+// event is one message at work, from its body to its publication.
+type event struct {
+	item
+	body contract.Body
+	// uid and shopOrder are what a provider's metadata say of it.
+	uid, shopOrder string
+	// route is the queue that its provider's webhooks go to.
+	route string
 	// points is what it is worth; empty where that is not known.
 	points string
-	// asked is what its producer asks for.
-	asked item
-	// dropped is what was left out of it for its value, in the words of its sender.
-	dropped []pii.Violation
+	// queues are those that it reaches: the one that it is for, or those of its topic.
+	queues  []catalog.Queue
+	topic   string
+	message contract.Message
 }
 
 // genericSource names the source whose secrets sign what producers inside the house send.
@@ -217,88 +216,73 @@ type outcome struct {
 	cause string
 }
 
-// outgoing is a message that can be published.
-type outgoing struct {
-	// queue is the one that it is for, or the first of its topic that it reaches.
-	queue   catalog.Queue
-	topic   string
-	message contract.Message
-	// counts is what its admission is asked with.
-	counts []counted
-}
+// ignore ends a webhook that no queue wants.
+func (o *outcome) ignore(reason string) { o.status, o.ignored, o.reason = http.StatusOK, true, reason }
 
 // prepare makes the message of a verified body; none where no queue wants it. to is where its producer puts
 // it, and nil for a provider's webhook.
-func (s *Service) prepare(ctx context.Context, from *source, to *place, i *item, b *buffers, o *outcome) (out outgoing, err error) {
-	var in inbound
-	var ignored string
+func (s *Service) prepare(ctx context.Context, from *source, to *destination, e *event, b *buffers, o *outcome) (err error) {
 	switch {
-	case i.err != nil:
-		return out, i.err
+	case e.err != nil:
+		return e.err
 	case from.paynow != nil:
-		in, ignored, err = from.paynow.read(b.minimized[:0], i.message, from.Source)
+		err = from.paynow.read(b.minimized[:0], from.Source, e, o)
 	default:
-		in, ignored, err = s.readGeneric(b.minimized[:0], i, from.Source, to)
+		err = s.readGeneric(b.minimized[:0], from.Source, to, e, o)
 	}
-	o.dropped = in.dropped
-	if !in.message.None() {
-		o.eventID, o.eventType = in.message.Identity() // minimized: they have their shapes
+	if !e.body.None() {
+		o.eventID, o.eventType = e.body.Identity() // minimized: they have their shapes
 	}
-	switch {
-	case err != nil:
-		return out, err
-	case ignored != "":
-		o.status, o.ignored, o.reason = http.StatusOK, true, ignored
-		return out, nil
+	if err != nil || o.ignored {
+		return err
 	}
-	if err = in.message.Validate(); err != nil && to == nil {
-		o.dropped = in.message.Relax(in.dropped)
-		for i := len(in.dropped); i < len(o.dropped) && from.paynow != nil; i++ {
+	if err = e.body.Validate(); err != nil && to == nil {
+		before := len(o.dropped)
+		o.dropped = e.body.Relax(o.dropped)
+		for i := before; i < len(o.dropped) && from.paynow != nil; i++ {
 			o.dropped[i].Path = toPayNow.Replace(o.dropped[i].Path)
 		}
-		err = in.message.Validate()
+		err = e.body.Validate()
 	}
 	if err == nil {
-		in.points, err = s.points(ctx, i.tenantID(), in.message)
+		e.points, err = s.points(ctx, e.tenantID(), e.body)
 	}
 	if err != nil {
 		if invalid, ok := errors.AsType[*contract.Invalid](err); ok && from.paynow != nil {
 			fromPayNow(o.eventType, invalid.Violations)
 		}
-		return out, err
+		return err
 	}
 	var named []string
-	var reached []catalog.Queue
 	if to != nil {
-		if reached, named, err = s.routed(i, to, in.message); err != nil {
-			return out, err
+		if e.queues, named, err = s.routed(e, to); err != nil {
+			return err
 		}
-		out.queue, in.asked = reached[0], *i
 	} else {
-		q, ok := s.config.Catalog.Queue(in.queue) // routes were checked at the start
-		if !ok || q.Contract != in.message.Format() {
-			return out, errUnsupported // a route is for one format, and this is another
+		q, ok := s.config.Catalog.Queue(e.route) // routes were checked at the start
+		if !ok || q.Contract != e.body.Format() {
+			return errUnsupported // a route is for one format, and this is another
 		}
-		out.queue, named, reached = q, q.OrderingKey, []catalog.Queue{q}
+		e.queues, named = []catalog.Queue{q}, q.OrderingKey
 	}
-	out.counts = s.counts(from, &in, reached...)
-	if out.message, err = s.compose(ctx, &in, named, b, o); err != nil {
-		return out, err
+	if e.message, err = s.compose(ctx, e, named, b, o); err != nil {
+		return err
 	}
-	o.eventID = out.queue.EventID(o.eventID, in.message.IdempotencyKey())
-	if out.topic = out.queue.Topic(); to != nil && to.topic != "" {
+	q := &e.queues[0]
+	o.eventID = q.EventID(o.eventID, e.body.IdempotencyKey())
+	if e.topic = q.Topic(); to != nil && to.topic != "" {
 		o.topic = to.topic
-		return out, nil
+		return nil
 	}
-	o.queue = out.queue.ID
-	out.message.Attributes = out.queue.Addressed(out.message.Attributes)
-	return out, nil
+	o.queue = q.ID
+	e.message.Attributes = q.Addressed(e.message.Attributes)
+	return nil
 }
 
 // readGeneric reads a body of one of the contract's own formats. Unknown fields and bad optional ones are
 // dropped from a provider's body; a producer is told of both.
-func (s *Service) readGeneric(scratch []byte, i *item, from catalog.Source, to *place) (inbound, string, error) {
-	contracts, body := s.config.Catalog.Contracts, []byte(i.message)
+func (s *Service) readGeneric(scratch []byte, from catalog.Source, to *destination, e *event, o *outcome) error {
+	contracts, body := s.config.Catalog.Contracts, []byte(e.raw)
 	found := contracts.Detect(nil, body)
 	format := found
 	if to != nil {
@@ -308,14 +292,14 @@ func (s *Service) readGeneric(scratch []byte, i *item, from catalog.Source, to *
 	}
 	if !contracts.Known(format) || (found != "" && found != format) {
 		if !jsontext.Value(body).IsValid() {
-			return inbound{}, "", &pii.Error{Malformed: true}
+			return &pii.Error{Malformed: true}
 		}
-		return inbound{}, "", errUnsupported
+		return errUnsupported
 	}
 	if to != nil {
 		// What cannot be completed is read as it is, for its violations.
-		given := i.given
-		if given.Type = i.routingKey; given.At.IsZero() {
+		given := e.given
+		if given.Type = e.routingKey; given.At.IsZero() {
 			given.At = s.config.Now()
 		}
 		if whole, err := contracts.Complete(format, body, given); err == nil {
@@ -324,37 +308,35 @@ func (s *Service) readGeneric(scratch []byte, i *item, from catalog.Source, to *
 	}
 	document, err := pii.Parse(body)
 	if err != nil {
-		return inbound{}, "", err
+		return err
 	}
 	of, err := contracts.Find(format, body)
 	undeclared, isUndeclared := errors.AsType[*contract.Invalid](err)
 	if isUndeclared && to != nil {
-		return inbound{}, "", err
+		return err
 	}
-	var in inbound
 	var minimized []byte
 	if to == nil {
-		minimized, in.dropped, err = of.Projection().Minimize(scratch, document)
+		minimized, o.dropped, err = of.Projection().Minimize(scratch, document)
 	} else {
 		minimized, err = of.Projection().Exact(scratch, document)
 	}
 	if err != nil {
-		return inbound{dropped: in.dropped}, "", err
+		return err
 	}
-	if in.message, err = of.Decode(minimized); err != nil {
-		return inbound{}, "", &pii.Error{Malformed: true}
+	if e.body, err = of.Decode(minimized); err != nil {
+		return &pii.Error{Malformed: true}
 	}
-	if len(in.dropped) > 0 {
-		in.dropped = in.message.Relax(in.dropped) // what goes with what was dropped
+	if len(o.dropped) > 0 {
+		o.dropped = e.body.Relax(o.dropped) // what goes with what was dropped
 	}
-	id, eventType := in.message.Identity()
-	if id != "" && eventType != "" && to == nil {
-		if in.queue = from.Events[eventType]; in.queue == "" {
-			return in, "no_queue", nil
-		}
+	id, eventType := e.body.Identity()
+	e.route = from.Events[eventType]
+	switch {
+	case id != "" && eventType != "" && to == nil && e.route == "":
+		o.ignore("no_queue")
+	case isUndeclared:
+		return undeclared
 	}
-	if isUndeclared {
-		return in, "", undeclared
-	}
-	return in, "", nil
+	return nil
 }

@@ -1,5 +1,3 @@
-// This file is over 400 lines: what all formats read of a body, and how.
-
 package contract
 
 import (
@@ -9,15 +7,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"sync"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
-	"billhook/internal/contract/routing"
 	"billhook/internal/pii"
 )
 
@@ -56,17 +52,52 @@ func (b Body) at(path string) reflect.Value {
 func (b Body) text(path string) string { return textOf(b.at(path)) }
 
 func textOf(v reflect.Value) string {
-	if v.IsValid() {
+	if v.Kind() == reflect.String {
 		return v.String()
 	}
 	return ""
 }
 
 func (b Body) number(path string) int64 {
-	if v := b.at(path); v.IsValid() {
+	if v := b.at(path); v.Kind() == reflect.Int64 {
 		return v.Int()
 	}
 	return 0
+}
+
+// member is the path of a member of the content; of no member where a format declares no content.
+func (b Body) member(name string) string { return b.contract.format.Content + "." + name }
+
+// Text is a text of the body's content, such as data.user_id under user_id; empty: there is none.
+func (b Body) Text(name string) string { return b.text(b.member(name)) }
+
+// Number is a number of the body's content, such as data.version under version; 0: there is none.
+func (b Body) Number(name string) int64 { return b.number(b.member(name)) }
+
+// Declared reports whether the body's content may have a member of that name.
+func (b Body) Declared(name string) bool { return b.contract.places[b.member(name)] != nil }
+
+// Time is when the body says that it was made, as RFC 3339; empty where it does not say so.
+func (b Body) Time() string { return b.text(b.contract.format.Time) }
+
+// Document is the body's content as a JSON object of its own, with the tenant that it is of.
+func (b Body) Document(tenant string) ([]byte, error) {
+	content := b.at(b.contract.format.Content)
+	if !content.IsValid() {
+		return nil, ErrMalformed
+	}
+	members := map[string]jsontext.Value{}
+	text, err := json.Marshal(content.Addr().Interface())
+	if err == nil {
+		err = json.Unmarshal(text, &members)
+	}
+	if err == nil {
+		members["tenant"], err = jsontext.AppendQuote(nil, tenant)
+	}
+	if err != nil {
+		return nil, ErrMalformed
+	}
+	return json.Marshal(members, json.Deterministic(true))
 }
 
 // first is the first text that the body has at one of the paths.
@@ -190,15 +221,14 @@ func (b Body) OrderingKey(names []string, a *Attributes) string {
 
 // PayloadHash is equal for two messages of one id exactly where they say the same.
 func (b Body) PayloadHash() (string, error) {
-	sum, f := sha256.New(), b.contract.format
-	_, _ = sum.Write([]byte(`{"contract":"` + f.Name + `"`))
-	for _, path := range f.Hashed {
-		_, _ = sum.Write([]byte(`,"` + path + `":`))
-		if err := json.MarshalWrite(sum, b.at(path).Addr().Interface()); err != nil {
-			return "", ErrMalformed // a string that is not UTF-8, which no decoded body has
-		}
+	said := object{{"contract", b.contract.format.Name}}
+	for _, path := range b.contract.format.Hashed {
+		said = append(said, member{path, b.at(path).Addr().Interface()})
 	}
-	_, _ = sum.Write([]byte{'}'})
+	sum := sha256.New()
+	if err := json.MarshalWrite(sum, said); err != nil {
+		return "", ErrMalformed // a string that is not UTF-8, which no decoded body has
+	}
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 }
 
@@ -213,30 +243,21 @@ func (b Body) Append(dst []byte) ([]byte, error) {
 
 // Post is what another service is sent, the same for every attempt. The error is an *Invalid.
 func (b Body) Post(key, tenant string) ([]byte, error) {
-	dst, err := json.Marshal(struct {
-		EventID string `json:"event_id"`
-		Tenant  string `json:"tenant"`
-	}{key, tenant})
+	post := object{{"event_id", key}, {"tenant", tenant}}
+	for _, p := range b.contract.format.Posted {
+		v := b.at(p.Path)
+		switch {
+		case v.IsValid() && !v.IsZero():
+			post = append(post, member{p.Name, v.Addr().Interface()})
+		case p.Needed:
+			return nil, Broken(p.Path, "required")
+		}
+	}
+	text, err := json.Marshal(post)
 	if err != nil {
 		return nil, ErrMalformed
 	}
-	dst = dst[:len(dst)-1]
-	for _, p := range b.contract.format.Posted {
-		v := b.at(p.Path)
-		if !v.IsValid() || v.IsZero() {
-			if p.Needed {
-				return nil, Broken(p.Path, "required")
-			}
-			continue
-		}
-		dst = append(append(append(dst, ',', '"'), p.Name...), '"', ':')
-		value, err := json.Marshal(v.Addr().Interface())
-		if err != nil {
-			return nil, ErrMalformed
-		}
-		dst = append(dst, value...)
-	}
-	return append(dst, '}'), nil
+	return text, nil
 }
 
 // ErrType: a body is not what its handler takes.
@@ -275,124 +296,4 @@ func convert[B any](body Body) (b B, err error) {
 		return b, ErrType // which member does not fit is said by Takes, once, at the start
 	}
 	return b, nil
-}
-
-// Takes reports whether a handler may take bodies of the event type, or pattern, as b: every declared member
-// for which b has a place fits it. The error names those that do not.
-func (s *Set) Takes(format, eventType string, b reflect.Type) error {
-	f := s.format(format)
-	if f == nil {
-		return fmt.Errorf("format %s: %w", format, ErrFormat)
-	}
-	if b == reflect.TypeFor[Body]() {
-		return nil
-	}
-	whole := b == reflect.PointerTo(f.Head)
-	switch {
-	case !whole && (f.Content == "" || ownTypes()[b] != nil):
-		return fmt.Errorf("format %s is taken as *%s, and not as %s", format, f.Head, b)
-	case f.Content == "":
-		return nil
-	case whole:
-		b = typeAt(f.Head, f.Content)
-	}
-	found := f.of(eventType)
-	if len(found) == 0 {
-		return fmt.Errorf("%s %s: %s", format, eventType, Undeclared)
-	}
-	var mistakes []error
-	for _, c := range found {
-		for _, misfit := range fits(typeAt(c.typ, f.Content), b, "") {
-			mistakes = append(mistakes, fmt.Errorf("%s %s, version %d: %s %s", format, c.pattern, c.version, f.Content, misfit))
-		}
-	}
-	return errors.Join(mistakes...)
-}
-
-// of are the contracts that an event type, or a pattern, is read by: the narrowest, and narrower ones.
-func (k *known) of(eventType string) (found []*Contract) {
-	if k.Content == "" {
-		return k.all
-	}
-	asked, err := routing.Parse(eventType)
-	if err != nil {
-		return nil
-	}
-	var whole routing.Pattern
-	for _, c := range k.all {
-		// Words of letters are words of a key, and so are * and # to a wider pattern.
-		if c.pattern.Match(eventType) && (whole == "" || routing.Narrower(c.pattern, whole) < 0) {
-			whole = c.pattern
-		}
-	}
-	for _, c := range k.all {
-		if c.pattern == whole || (routing.Overlap(asked, c.pattern) && (whole == "" || routing.Narrower(c.pattern, whole) < 0)) {
-			found = append(found, c)
-		}
-	}
-	return found
-}
-
-// Contents are the declarations that an event type, or a pattern, is read by; none for an open format.
-func (s *Set) Contents(format, eventType string) (found []Declaration) {
-	f := s.format(format)
-	if f == nil || f.Content == "" {
-		return nil
-	}
-	for _, c := range f.of(eventType) {
-		found = append(found, Declaration{Format: format, Type: c.pattern.String(), Version: c.version, Members: c.declared})
-	}
-	return found
-}
-
-// Declares reports whether bodies of the event type, which may be a pattern, can be read.
-func (s *Set) Declares(format, eventType string) bool {
-	f := s.format(format)
-	return f != nil && len(f.of(eventType)) > 0
-}
-
-// Types returns the event types and patterns that are declared for the format.
-func (s *Set) Types(format string) []string {
-	f := s.format(format)
-	switch {
-	case f == nil:
-		return nil
-	case f.Content == "":
-		return []string{"#"}
-	}
-	return slices.Sorted(maps.Keys(f.declared))
-}
-
-// fits lists the members of a declared type that are something else in another.
-func fits(declared, in reflect.Type, path string) (misfits []string) {
-	if in = deref(in); in.Kind() == reflect.Interface {
-		return nil
-	}
-	if in.Kind() != reflect.Struct {
-		return []string{path + " does not fit " + in.String()}
-	}
-	for i := range declared.NumField() {
-		field := declared.Field(i)
-		name, of := path+"."+jsonName(field), deref(field.Type)
-		index := locate(in, jsonName(field))
-		if index == nil {
-			continue
-		}
-		place := deref(in.FieldByIndex(index).Type)
-		switch {
-		case of.Kind() == reflect.Slice && place.Kind() == reflect.Slice:
-			misfits = append(misfits, fits(of.Elem(), place.Elem(), name+"[]")...)
-		case of.Kind() == reflect.Struct && place.Kind() == reflect.Struct:
-			misfits = append(misfits, fits(of, place, name)...)
-		case of.Kind() != place.Kind():
-			misfits = append(misfits, name+" is no "+place.String())
-		}
-	}
-	return misfits
-}
-
-// Keys reports whether an ordering key may be made of the field: an attribute, or a member of some body.
-func (s *Set) Keys(format, name string) bool {
-	f := s.format(format)
-	return AttributeRules[name] != (pii.Rule{}) || (f != nil && slices.ContainsFunc(f.all, func(c *Contract) bool { return c.keys[name] != nil }))
 }

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -45,95 +46,96 @@ const maxListed = 5000
 func structOf(members []Member) (reflect.Type, error) {
 	var fields []reflect.StructField
 	var mistakes []error
-	wrong := func(format string, arguments ...any) { mistakes = append(mistakes, fmt.Errorf(format, arguments...)) }
 	currencies := 0
 	for i, m := range members {
-		name, bounds, bounded := strings.Cut(m.Shape, " ")
-		tag, ok := shapeTags[name]
-		of, omit, strict := reflect.TypeFor[string](), ",omitempty", ""
-		switch {
-		case !pii.Code.Valid(m.Name) || strings.ContainsAny(m.Name, ".-") || slices.ContainsFunc(members[:i], func(o Member) bool { return o.Name == m.Name }):
-			wrong("%q is no name of a member, or one of two", m.Name)
+		if !pii.Code.Valid(m.Name) || strings.ContainsAny(m.Name, ".-") || slices.ContainsFunc(members[:i], func(o Member) bool { return o.Name == m.Name }) {
+			mistakes = append(mistakes, fmt.Errorf("%q is no name of a member, or one of two", m.Name))
 			continue
-		case m.List != nil:
-			element, err := structOf(m.List)
-			if err != nil {
-				wrong("%s: %w", m.Name, err)
-				continue
-			}
-			most := maxListed
-			if m.Shape != "" {
-				high, ok := strings.CutPrefix(m.Shape, "0..")
-				if most, err = strconv.Atoi(high); !ok || err != nil || most < 1 || most > maxListed {
-					wrong("%s: a list has 0..1 to 0..%d elements", m.Name, maxListed)
-				}
-			}
-			of, tag = reflect.SliceOf(element), "max="+strconv.Itoa(most)+",dive"
-			if m.Required {
-				tag = "min=1," + tag
-			}
-		case m.Object != nil:
-			object, err := structOf(m.Object)
-			if slices.ContainsFunc(m.Object, func(o Member) bool { return o.List != nil || o.Object != nil }) {
-				err = errors.Join(err, errors.New("an object has members of shapes alone"))
-			}
-			if err != nil {
-				wrong("%s: %w", m.Name, err)
-				continue
-			}
-			of, tag = reflect.PointerTo(object), ""
-		case !ok || (bounded && name != "integer"):
-			wrong("%s: %q is not a shape: %s, an integer's bounds such as \"integer 0..100\", a list or an object", m.Name, m.Shape, strings.Join(slices.Sorted(maps.Keys(shapeTags)), ", "))
-			continue
-		case name == "integer" || name == "quantity":
-			of, omit = reflect.TypeFor[int64](), ",omitzero"
-			if bounded {
-				low, high, _ := strings.Cut(bounds, "..")
-				l, errLow := strconv.ParseInt(low, 10, 64)
-				h, errHigh := strconv.ParseInt(high, 10, 64)
-				if errLow != nil || errHigh != nil || l > h || (l > 0 && !m.Required) {
-					wrong("%s: bounds are two numbers, 0 between them unless it is required", m.Name)
-				}
-				tag = "min=" + low + ",max=" + high
-			} else if tag != "" && !m.Required {
-				tag = strings.Replace(tag, "min=1", "min=0", 1) // absent
-			}
-			if m.Required {
-				of = reflect.PointerTo(of)
-			}
-		case name == "boolean":
-			of, omit = reflect.TypeFor[bool](), ",omitzero"
-			if m.Required {
-				of = reflect.PointerTo(of)
-			}
-		case name == "currency":
-			currencies++
-		case name == "amount":
-			beside := slices.IndexFunc(members, func(o Member) bool { return o.Shape == "currency" })
-			if beside < 0 {
-				wrong("%s: an amount has its currency beside it", m.Name)
-			}
-			tag += "=M" + strconv.Itoa(beside)
 		}
-		if name == "currency" || name == "amount" {
+		of, tag, err := m.typed(members)
+		if err != nil {
+			mistakes = append(mistakes, fmt.Errorf("%s: %w", m.Name, err))
+			continue
+		}
+		presence, omit, strict := "omitempty,", ",omitempty", ""
+		bare := of.Kind() == reflect.Int64 || of.Kind() == reflect.Bool
+		switch {
+		case m.Required:
+			presence, omit = "required,", ""
+			if bare {
+				of = reflect.PointerTo(of)
+			}
+		case bare:
+			omit = ",omitzero"
+		}
+		if m.Shape == "currency" || m.Shape == "amount" {
 			strict = ` pii:"strict"`
 		}
-		presence := "omitempty,"
-		if m.Required {
-			presence, omit = "required,", ""
+		if m.Shape == "currency" {
+			currencies++
 		}
-		tag = strings.TrimSuffix(presence+tag, ",")
 		fields = append(fields, reflect.StructField{
-			Name: "M" + strconv.Itoa(i), Type: of, Tag: reflect.StructTag(fmt.Sprintf(`json:"%s%s" validate:"%s"%s`, m.Name, omit, tag, strict)),
+			Name: "M" + strconv.Itoa(i), Type: of, Tag: reflect.StructTag(fmt.Sprintf(`json:"%s%s" validate:"%s"%s`, m.Name, omit, strings.TrimSuffix(presence+tag, ","), strict)),
 		})
 	}
 	if currencies > 1 {
-		wrong("more than one currency: nobody could say whose an amount is")
+		mistakes = append(mistakes, errors.New("more than one currency: nobody could say whose an amount is"))
 	}
 	if err := errors.Join(mistakes...); err != nil {
 		return nil, err
 	}
 	return reflect.StructOf(fields), nil
+}
+
+// typed is the Go type of a member, with its tags but for that of its presence.
+func (m Member) typed(beside []Member) (of reflect.Type, tag string, err error) {
+	name, bounds, bounded := strings.Cut(m.Shape, " ")
+	tag, known := shapeTags[name]
+	switch {
+	case m.List != nil:
+		if of, err = structOf(m.List); err != nil {
+			return nil, "", err
+		}
+		high, ok := strings.CutPrefix(cmp.Or(m.Shape, "0.."+strconv.Itoa(maxListed)), "0..")
+		if most, err := strconv.Atoi(high); !ok || err != nil || most < 1 || most > maxListed {
+			return nil, "", fmt.Errorf("a list has 0..1 to 0..%d elements", maxListed)
+		}
+		if tag = "max=" + high + ",dive"; m.Required {
+			tag = "min=1," + tag
+		}
+		return reflect.SliceOf(of), tag, nil
+	case m.Object != nil:
+		if of, err = structOf(m.Object); slices.ContainsFunc(m.Object, func(o Member) bool { return o.List != nil || o.Object != nil }) {
+			err = errors.Join(err, errors.New("an object has members of shapes alone"))
+		}
+		if err != nil {
+			return nil, "", err
+		}
+		return reflect.PointerTo(of), "", nil
+	case !known || (bounded && name != "integer"):
+		return nil, "", fmt.Errorf("%q is not a shape: %s, an integer's bounds such as \"integer 0..100\", a list or an object", m.Shape, strings.Join(slices.Sorted(maps.Keys(shapeTags)), ", "))
+	case bounded:
+		low, high, _ := strings.Cut(bounds, "..")
+		l, errLow := strconv.ParseInt(low, 10, 64)
+		h, errHigh := strconv.ParseInt(high, 10, 64)
+		if errLow != nil || errHigh != nil || l > h || (l > 0 && !m.Required) {
+			return nil, "", errors.New("bounds are two numbers, 0 between them unless it is required")
+		}
+		return reflect.TypeFor[int64](), "min=" + low + ",max=" + high, nil
+	case name == "quantity" && !m.Required:
+		return reflect.TypeFor[int64](), strings.Replace(tag, "min=1", "min=0", 1), nil // 0 is absent
+	case name == "integer", name == "quantity":
+		return reflect.TypeFor[int64](), tag, nil
+	case name == "boolean":
+		return reflect.TypeFor[bool](), tag, nil
+	case name == "amount":
+		currency := slices.IndexFunc(beside, func(o Member) bool { return o.Shape == "currency" })
+		if currency < 0 {
+			return nil, "", errors.New("an amount has its currency beside it")
+		}
+		tag += "=M" + strconv.Itoa(currency)
+	}
+	return reflect.TypeFor[string](), tag, nil
 }
 
 // withContent is the Go type of a whole body, whose member of that name has the content.

@@ -1,11 +1,14 @@
 package contract
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
+	"billhook/internal/contract/routing"
+	"billhook/internal/pii"
 )
 
 // All lists the contracts, format by format, in the order of their declaration.
@@ -53,23 +56,122 @@ func (c *Contract) Version() int64 { return c.version }
 // Members are what is declared of the content. A format without declarations has none.
 func (c *Contract) Members() []Member { return c.declared }
 
-// Schema returns the JSON Schema (2020-12) of the contract's bodies.
-func (s *Set) Schema(c *Contract) ([]byte, error) {
-	f := s.format(c.format.Name)
-	of := f.schema()
-	if f.Content != "" {
-		instead := map[string]any{}
-		if when := f.typeSchema(c); when != nil {
-			instead[f.Type] = when
-		}
-		if f.Version != "" {
-			instead[f.Version] = object{{"const", c.version}}
-		}
-		of = c.rules.schema(instead, false)
+// Takes reports whether a handler may take bodies of the event type, or pattern, as b: every declared member
+// for which b has a place fits it. The error names those that do not.
+func (s *Set) Takes(format, eventType string, b reflect.Type) error {
+	f := s.format(format)
+	if f == nil {
+		return fmt.Errorf("format %s: %w", format, ErrFormat)
 	}
-	text, err := json.Marshal(titled(c.ID(), of), jsontext.WithIndent("  "))
+	if b == reflect.TypeFor[Body]() {
+		return nil
+	}
+	whole := b == reflect.PointerTo(f.Head)
+	switch {
+	case !whole && (f.Content == "" || ownTypes()[b] != nil):
+		return fmt.Errorf("format %s is taken as *%s, and not as %s", format, f.Head, b)
+	case f.Content == "":
+		return nil
+	case whole:
+		b = typeAt(f.Head, f.Content)
+	}
+	found := f.of(eventType)
+	if len(found) == 0 {
+		return fmt.Errorf("%s %s: %s", format, eventType, Undeclared)
+	}
+	var mistakes []error
+	for _, c := range found {
+		for _, misfit := range fits(typeAt(c.typ, f.Content), b, "") {
+			mistakes = append(mistakes, fmt.Errorf("%s %s, version %d: %s %s", format, c.pattern, c.version, f.Content, misfit))
+		}
+	}
+	return errors.Join(mistakes...)
+}
+
+// of are the contracts that an event type, or a pattern, is read by: the narrowest, and narrower ones.
+func (k *known) of(eventType string) (found []*Contract) {
+	if k.Content == "" {
+		return k.all
+	}
+	asked, err := routing.Parse(eventType)
 	if err != nil {
-		return nil, fmt.Errorf("contract: schema of %s: %w", c.ID(), err)
+		return nil
 	}
-	return text, nil
+	var whole routing.Pattern
+	for _, c := range k.all {
+		// Words of letters are words of a key, and so are * and # to a wider pattern.
+		if c.pattern.Match(eventType) && (whole == "" || routing.Narrower(c.pattern, whole) < 0) {
+			whole = c.pattern
+		}
+	}
+	for _, c := range k.all {
+		if c.pattern == whole || (routing.Overlap(asked, c.pattern) && (whole == "" || routing.Narrower(c.pattern, whole) < 0)) {
+			found = append(found, c)
+		}
+	}
+	return found
+}
+
+// Contents are the declarations that an event type, or a pattern, is read by; none for an open format.
+func (s *Set) Contents(format, eventType string) (found []Declaration) {
+	f := s.format(format)
+	if f == nil || f.Content == "" {
+		return nil
+	}
+	for _, c := range f.of(eventType) {
+		found = append(found, Declaration{Format: format, Type: c.pattern.String(), Version: c.version, Members: c.declared})
+	}
+	return found
+}
+
+// Declares reports whether bodies of the event type, which may be a pattern, can be read.
+func (s *Set) Declares(format, eventType string) bool {
+	f := s.format(format)
+	return f != nil && len(f.of(eventType)) > 0
+}
+
+// Types returns the event types and patterns that are declared for the format.
+func (s *Set) Types(format string) []string {
+	f := s.format(format)
+	switch {
+	case f == nil:
+		return nil
+	case f.Content == "":
+		return []string{"#"}
+	}
+	return slices.Sorted(maps.Keys(f.declared))
+}
+
+// fits lists the members of a declared type that are something else in another.
+func fits(declared, in reflect.Type, path string) (misfits []string) {
+	if in = deref(in); in.Kind() == reflect.Interface {
+		return nil
+	}
+	if in.Kind() != reflect.Struct {
+		return []string{path + " does not fit " + in.String()}
+	}
+	for i := range declared.NumField() {
+		field := declared.Field(i)
+		name, of := path+"."+jsonName(field), deref(field.Type)
+		index := locate(in, jsonName(field))
+		if index == nil {
+			continue
+		}
+		place := deref(in.FieldByIndex(index).Type)
+		switch {
+		case of.Kind() == reflect.Slice && place.Kind() == reflect.Slice:
+			misfits = append(misfits, fits(of.Elem(), place.Elem(), name+"[]")...)
+		case of.Kind() == reflect.Struct && place.Kind() == reflect.Struct:
+			misfits = append(misfits, fits(of, place, name)...)
+		case of.Kind() != place.Kind():
+			misfits = append(misfits, name+" is no "+place.String())
+		}
+	}
+	return misfits
+}
+
+// Keys reports whether an ordering key may be made of the field: an attribute, or a member of some body.
+func (s *Set) Keys(format, name string) bool {
+	f := s.format(format)
+	return AttributeRules[name] != (pii.Rule{}) || (f != nil && slices.ContainsFunc(f.all, func(c *Contract) bool { return c.keys[name] != nil }))
 }

@@ -248,7 +248,7 @@ func check(value any, prefix string) error {
 // clear sets optional numbers that are out of their bounds to 0, which is none, and tells of each.
 func (r rules) clear(v reflect.Value, prefix string, drop func(path, rule string)) {
 	for i := range r {
-		f, at, path := &r[i], behind(v.Field(i)), prefix+r[i].name
+		f, at, path := &r[i], reflect.Indirect(v.Field(i)), prefix+r[i].name
 		switch {
 		case !at.IsValid():
 		case f.list && f.inside != nil:
@@ -285,10 +285,7 @@ func locate(t reflect.Type, path string) (index []int) {
 
 // typeAt is the type of the member at a JSON path.
 func typeAt(t reflect.Type, path string) reflect.Type {
-	for _, i := range locate(t, path) {
-		t = deref(t).Field(i).Type
-	}
-	return deref(t)
+	return deref(t.FieldByIndex(locate(t, path)).Type)
 }
 
 // follow is the value at a place that locate has found; not valid where it is not there.
@@ -296,19 +293,9 @@ func follow(v reflect.Value, index []int) reflect.Value {
 	if index == nil {
 		return reflect.Value{}
 	}
-	for _, i := range index {
-		if v = behind(v); !v.IsValid() {
-			return v
-		}
-		v = v.Field(i)
+	at, err := reflect.Indirect(v).FieldByIndexErr(index)
+	if err != nil {
+		return reflect.Value{}
 	}
-	return behind(v)
-}
-
-// behind is the value behind pointers; not valid for nil.
-func behind(v reflect.Value) reflect.Value {
-	for v.Kind() == reflect.Pointer {
-		v = v.Elem()
-	}
-	return v
+	return reflect.Indirect(at)
 }

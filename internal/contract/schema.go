@@ -35,24 +35,46 @@ func (o object) MarshalJSONTo(e *jsontext.Encoder) error {
 
 // Schemas returns the JSON Schemas (2020-12) of the messages, by file name.
 func (s *Set) Schemas() (map[string][]byte, error) {
-	out := map[string][]byte{}
-	write := func(title string, of object) error {
-		text, err := json.Marshal(titled(title, of), jsontext.WithIndent("  "))
-		out[strings.ReplaceAll(title, " ", ".")+".json"] = append(text, '\n')
-		return err
-	}
+	// A message may carry more attributes, such as a trace context.
+	all := map[string]object{PayNowV1 + " attributes": attributeRules.schema(map[string]any{AttrContract: object{{"enum", s.Names()}}}, true)}
 	for _, f := range s.formats {
-		if err := write(f.Name, f.schema()); err != nil {
-			return nil, fmt.Errorf("contract: schema of %s: %w", f.Name, err)
-		}
+		all[f.Name] = f.schema()
 	}
-	// A message may carry more, such as a trace context.
-	return out, write(PayNowV1+" attributes", attributeRules.schema(map[string]any{AttrContract: object{{"enum", s.Names()}}}, true))
+	out := map[string][]byte{}
+	for title, of := range all {
+		text, err := document(title, of)
+		if err != nil {
+			return nil, err
+		}
+		out[strings.ReplaceAll(title, " ", ".")+".json"] = append(text, '\n')
+	}
+	return out, nil
 }
 
-// titled is a schema as a document of its own.
-func titled(title string, of object) object {
-	return append(object{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", title}}, of...)
+// document is a schema as a document of its own.
+func document(title string, of object) ([]byte, error) {
+	text, err := json.Marshal(append(object{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", title}}, of...), jsontext.WithIndent("  "))
+	if err != nil {
+		return nil, fmt.Errorf("contract: schema of %s: %w", title, err)
+	}
+	return text, nil
+}
+
+// Schema returns the JSON Schema (2020-12) of the contract's bodies.
+func (s *Set) Schema(c *Contract) ([]byte, error) {
+	f := s.format(c.format.Name)
+	of := f.schema()
+	if f.Content != "" {
+		instead := map[string]any{}
+		if when := f.typeSchema(c); when != nil {
+			instead[f.Type] = when
+		}
+		if f.Version != "" {
+			instead[f.Version] = object{{"const", c.version}}
+		}
+		of = c.rules.schema(instead, false)
+	}
+	return document(c.ID(), of)
 }
 
 // typeSchema is the schema of the event type of a contract's bodies; nil: any type.

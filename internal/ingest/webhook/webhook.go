@@ -63,7 +63,7 @@ type Config struct {
 	Accounts Accounts
 	// BodyBudget bounds the bytes of bodies in flight together; 0 is serve.DefaultBodyBudget.
 	BodyBudget int64
-	// Release is what each message says of the release that has let it in; empty: nothing.
+	// Release is named in each message that it lets in; empty: it is not.
 	Release string
 }
 

@@ -54,7 +54,7 @@ func work(ctx context.Context, getenv func(string) string, stdout io.Writer) err
 	defer targets.Close()
 	for name, target := range map[string]catalog.Target{gateway: shipped.Targets[gateway], service: {Name: service, Scheme: catalog.SchemeGeneric, Internal: true}} {
 		target.Timeouts.Total = answerWithin
-		config := delivery.Config{Target: target, BaseURL: getenv(outsideVariable), Secret: chaosSecret, Client: &http.Client{Transport: numbering{}}, Now: time.Now}
+		config := delivery.Config{Target: target, BaseURL: getenv(outsideVariable), Secret: chaosSecret, Transport: numbering{}, Now: time.Now}
 		if targets[name], err = delivery.New(config); err != nil {
 			return err
 		}

@@ -303,7 +303,7 @@ func waits(t *testing.T, flood int, sick *callee) (worst time.Duration) {
 					Name: name, Scheme: catalog.SchemeGeneric, Internal: true, Timeouts: catalog.Timeouts{Connect: time.Second, Total: 10 * time.Second},
 					Breaker: catalog.Breaker{Failures: 5, Rest: 5 * time.Minute},
 				},
-				BaseURL: "http://" + name + ".example", Secret: secret, Now: time.Now, Client: &http.Client{Transport: at},
+				BaseURL: "http://" + name + ".example", Secret: secret, Now: time.Now, Transport: at,
 			})
 			require.NoError(t, err)
 		}

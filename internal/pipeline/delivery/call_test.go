@@ -16,7 +16,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/pipeline/delivery"
-	"billhook/internal/platform/signature"
 	"billhook/internal/retry"
 )
 
@@ -24,23 +23,6 @@ import (
 func target(t testing.TB, answer http.HandlerFunc) *delivery.Target {
 	t.Helper()
 	return at(t, delivery.Config{BaseURL: callee(t, answer)})
-}
-
-func TestACallIsSignedAndCarriesItsKeyAndItsContentType(t *testing.T) {
-	t.Parallel()
-	for want, request := range map[string]delivery.Request{
-		"POST /base/v1/payments [evt-1] application/json : {}": {Method: http.MethodPost, Path: "/v1/payments", Body: []byte("{}")},
-		"PUT /base/_bulk [evt-1] application/x-ndjson : {}\n":  {Method: http.MethodPut, Path: "_bulk", ContentType: "application/x-ndjson", Body: []byte("{}\n")},
-		"GET /base/v1/payments/evt-1 []  : ":                   {Method: http.MethodGet, Path: "/v1/payments/evt-1"},
-		"POST /base [evt-1] application/json : ":               {Method: http.MethodPost},
-	} {
-		url, requests := recorded(t, signature.Generic, secret)
-		request.ID = "evt-1"
-		answer, err := at(t, delivery.Config{BaseURL: url + "/base"}).Call(t.Context(), request)
-		require.NoError(t, err)
-		require.Equal(t, delivery.Answer{Status: http.StatusOK}, answer)
-		require.Equal(t, []string{want}, *requests)
-	}
 }
 
 func TestACallReturnsNoMoreThanWasAskedFor(t *testing.T) {

@@ -30,16 +30,16 @@ const Delivered = "delivered"
 
 var delivered = handler.Effect{Result: Delivered}
 
-// Config says where a target is. Client alone is optional.
+// Config says where a target is. Transport alone is optional.
 type Config struct {
 	Target  catalog.Target
 	BaseURL string // http or https; it may hold user and password
 	Secret  string // to rotate it, let the target accept both first
 	// Also sign beside Secret; for the scheme standard alone.
 	Also []string
-	// Client sends; nil: one of its own. Its redirect policy and cookies are not used.
-	Client *http.Client
-	Now    func() time.Time
+	// Transport sends, and stays the caller's; nil: one of its own.
+	Transport http.RoundTripper
+	Now       func() time.Time
 }
 
 // Target makes requests to one service. It is safe for concurrent use.
@@ -47,7 +47,7 @@ type Target struct {
 	base   *url.URL
 	signer *signature.Signer
 	client *http.Client
-	own    bool // whether the client's connections are ours to close
+	own    *http.Transport // nil: it is the caller's
 	total  time.Duration
 	limits *limits
 	now    func() time.Time
@@ -93,19 +93,13 @@ func New(config Config) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Target{
-		base: base, signer: signer, own: config.Client == nil, total: config.Target.Timeouts.Total,
-		limits: newLimits(config.Target, config.Now), now: config.Now,
+	t := &Target{base: base, signer: signer, total: config.Target.Timeouts.Total, limits: newLimits(config.Target, config.Now), now: config.Now}
+	if config.Transport == nil {
+		t.own = transport(config.Target)
+		config.Transport = t.own
 	}
-	client := http.Client{Transport: transport(config.Target)}
-	if config.Client != nil {
-		client = *config.Client
-	}
-	// A redirect would carry a signed body to an address that is not configured, on some
-	// statuses as a GET.
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	client.Jar = nil
-	t.client = &client
+	// A redirect would carry a signed body to an address that is not configured, on some statuses as a GET.
+	t.client = &http.Client{Transport: config.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return t, nil
 }
 
@@ -166,10 +160,10 @@ func (ts Targets) Close() {
 	}
 }
 
-// Close closes idle connections, unless the client is the caller's.
+// Close closes idle connections, but those of the caller's transport.
 func (t *Target) Close() {
-	if t.own {
-		t.client.CloseIdleConnections()
+	if t.own != nil {
+		t.own.CloseIdleConnections()
 	}
 }
 

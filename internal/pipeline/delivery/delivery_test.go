@@ -8,12 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/cookiejar"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -83,7 +81,7 @@ func offline(t testing.TB, declare func(*catalog.Target), callee exchange) *deli
 	if declare != nil {
 		declare(&declared)
 	}
-	return at(t, delivery.Config{Target: declared, Now: time.Now, Client: &http.Client{Transport: callee}})
+	return at(t, delivery.Config{Target: declared, Now: time.Now, Transport: callee})
 }
 
 func answers(status int, header http.Header) exchange {
@@ -191,6 +189,8 @@ func TestAskedWhatBecameOfIt(t *testing.T) {
 			for _, status := range test.statuses {
 				asked := 0
 				target := offline(t, func(c *catalog.Target) { c.Breaker = catalog.Breaker{Failures: 1, Rest: time.Hour} }, func(r *http.Request) (*http.Response, error) {
+					require.Empty(t, r.Header["idempotency-key"], "a question changes nothing")
+					require.Empty(t, r.Header["Content-Type"])
 					require.Equal(t, "GET /v1/webhooks/payment/"+odd.CalleeKey(), r.Method+" "+r.URL.Path)
 					asked++
 					return answers(status, nil)(r)
@@ -237,39 +237,6 @@ func TestAConflictIsSettledByAskingWhereTheTargetCanBeAsked(t *testing.T) {
 			continue
 		}
 		require.EqualError(t, err, test.want, sentence)
-	}
-}
-
-func TestAnExchangeWithoutAnAnswerEndsByTheFirstOfItsLimits(t *testing.T) {
-	t.Parallel()
-	timedOut := retry.Verdict{Class: retry.TimedOut, Reason: "handler_timeout", Counts: true}
-	for sentence, test := range map[string]struct {
-		declare func(*catalog.Target)
-		caller  time.Duration // until it gives up
-		want    retry.Verdict
-	}{
-		"the caller's deadline passes":                     {nil, time.Second, timedOut},
-		"the target's total passes":                        {func(c *catalog.Target) { c.Timeouts.Total = time.Second }, time.Hour, timedOut},
-		"the worker stops: it says nothing of the message": {nil, 0, retry.Verdict{Class: retry.Unavailable, Reason: "canceled"}},
-	} {
-		t.Run(sentence, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(test.caller, time.Hour))
-				defer cancel()
-				begun := time.Now()
-				_, err := offline(t, test.declare, func(r *http.Request) (*http.Response, error) {
-					if test.caller == 0 {
-						cancel()
-					}
-					<-r.Context().Done()
-					return nil, r.Context().Err()
-				}).Post(payment).Do(ctx, event())
-				require.Equal(t, test.want, retry.Decide(err))
-				require.LessOrEqual(t, time.Since(begun), time.Second)
-				require.NotContains(t, err.Error(), "service.example")
-			})
-		})
 	}
 }
 
@@ -320,25 +287,6 @@ func TestAConfigurationThatCannotBeMeantIsRefusedAndNotPrinted(t *testing.T) {
 	}
 }
 
-func TestTheCallersClientKeepsItsRedirectsAndCookies(t *testing.T) {
-	t.Parallel()
-	jar, err := cookiejar.New(nil)
-	require.NoError(t, err)
-	client := &http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}
-	webhook := at(t, delivery.Config{BaseURL: callee(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Cookie") != "" || strings.HasPrefix(r.URL.Path, "/else") {
-			t.Error("a cookie was sent back, or a redirect followed")
-		}
-		http.SetCookie(w, &http.Cookie{Name: "session", Value: "1"})
-		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
-	}), Client: client})
-	for range 2 {
-		_, err = webhook.Post(payment).Do(t.Context(), event())
-		require.EqualError(t, err, "callee_redirects_307")
-	}
-	require.Nil(t, client.CheckRedirect)
-}
-
 // kept is a transport that must be left open, and has no answer for this reason.
 type kept struct {
 	t      *testing.T
@@ -356,7 +304,7 @@ func TestADialThatTakesTooLongIsNoTimeoutOfTheHandler(t *testing.T) {
 		"callee_unreachable":                             &net.OpError{Op: "dial", Net: "tcp", Err: context.DeadlineExceeded},
 		"delivery: no answer: context deadline exceeded": context.DeadlineExceeded, // of the caller's own client
 	} {
-		webhook := at(t, delivery.Config{Client: &http.Client{Transport: kept{t, reason}}})
+		webhook := at(t, delivery.Config{Transport: kept{t, reason}})
 		_, err := webhook.Post(payment).Do(t.Context(), event())
 		require.EqualError(t, err, want)
 		webhook.Close()
@@ -403,12 +351,12 @@ func TestNothingOfAnAnswerButItsStatusIsRepeated(t *testing.T) {
 		header := rapid.SampledFrom([]string{"Location", "Retry-After", "Www-Authenticate", "Content-Type", "X-Error"}).Draw(t, "header")
 		webhook, err := delivery.New(delivery.Config{
 			Target: service, BaseURL: "http://alice:" + word + "@subscriptions.example", Secret: word + secret, Now: clock,
-			Client: &http.Client{Transport: exchange(func(r *http.Request) (*http.Response, error) {
+			Transport: exchange(func(r *http.Request) (*http.Response, error) {
 				return &http.Response{
 					StatusCode: status, Status: word, Request: r, Header: http.Header{header: {word}},
 					Body: io.NopCloser(strings.NewReader(word)),
 				}, nil
-			})},
+			}),
 		})
 		require.NoError(t, err)
 		e := event()
@@ -441,7 +389,7 @@ func TestACalleeSaysHowLongItIsToBeLeftAlone(t *testing.T) {
 		{429, "", 0}, {503, "later", 0}, {503, "-5", 0},
 		{500, "1200", 0}, {308, "1200", 0}, {413, "1200", 0}, {422, "1200", 0}, // where it may not
 	} {
-		handlers := at(t, delivery.Config{Client: &http.Client{Transport: answers(test.status, http.Header{"Retry-After": {test.header}})}}).Post(payment)
+		handlers := at(t, delivery.Config{Transport: answers(test.status, http.Header{"Retry-After": {test.header}})}).Post(payment)
 		_, err := handlers.Do(t.Context(), event())
 		require.Equal(t, test.want, retry.Asked(err), "%d %s", test.status, test.header)
 		if test.status >= 429 || test.status == 500 {

@@ -21,7 +21,7 @@ import (
 type Endpoints struct {
 	of     catalog.Endpoints
 	like   catalog.Target
-	client *http.Client
+	shared *http.Transport
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	now    func() time.Time
 	// Watcher is told what endpoints answer, without which of them; nil: nobody is.
@@ -44,7 +44,7 @@ func NewEndpoints(of catalog.Endpoints, private bool, now func() time.Time) *End
 	like := of.Target()
 	like.Internal = private
 	return &Endpoints{
-		of: of, like: like, client: &http.Client{Transport: transport(like)}, now: now, known: cache.New[remembered](of.Remembered, 0, now),
+		of: of, like: like, shared: transport(like), now: now, known: cache.New[remembered](of.Remembered, 0, now),
 		lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		},
@@ -52,7 +52,7 @@ func NewEndpoints(of catalog.Endpoints, private bool, now func() time.Time) *End
 }
 
 // Close closes idle connections.
-func (e *Endpoints) Close() { e.client.CloseIdleConnections() }
+func (e *Endpoints) Close() { e.shared.CloseIdleConnections() }
 
 // Post implements endpoints.Poster.
 func (e *Endpoints) Post(ctx context.Context, to endpoints.Address, id string, body []byte) (status int, err error) {
@@ -72,7 +72,7 @@ func (e *Endpoints) target(to endpoints.Address) (*Target, error) {
 	if ok && before.address.URL == to.URL && slices.Equal(before.address.Secrets, to.Secrets) {
 		return before.target, nil
 	}
-	t, err := New(Config{Target: e.like, BaseURL: to.URL, Secret: to.Secrets[0], Also: to.Secrets[1:], Client: e.client, Now: e.now})
+	t, err := New(Config{Target: e.like, BaseURL: to.URL, Secret: to.Secrets[0], Also: to.Secrets[1:], Transport: e.shared, Now: e.now})
 	if err != nil {
 		return nil, err
 	}

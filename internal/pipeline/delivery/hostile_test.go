@@ -176,7 +176,7 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 			config := delivery.Config{Target: declared, BaseURL: withPassword}
 			if client != nil { // our own transport, and its certificate
 				trust := &tls.Config{RootCAs: client.Transport.(*http.Transport).TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS12}
-				config.Client = &http.Client{Transport: delivery.Transport(declared, trust)}
+				config.Transport = delivery.Transport(declared, trust)
 			}
 			target := at(t, config)
 			for _, wanted := range []int64{0, most} {
@@ -259,7 +259,7 @@ func TestAStreamThatNobodyReadsIsSmall(t *testing.T) {
 		}
 	})
 	trust := &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, MinVersion: tls.VersionTLS12}
-	target := at(t, delivery.Config{BaseURL: "https://" + address, Client: &http.Client{Transport: delivery.Transport(service, trust)}})
+	target := at(t, delivery.Config{BaseURL: "https://" + address, Transport: delivery.Transport(service, trust)})
 	_, err := target.Call(t.Context(), delivery.Request{Method: http.MethodPost, ID: "evt-1", Body: []byte("{}")})
 	require.Equal(t, retry.Unavailable, retry.Decide(err).Class)
 	require.EqualValues(t, 64<<10, <-windows)

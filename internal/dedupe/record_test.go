@@ -107,104 +107,23 @@ func TestARecordThatDecidesWrongIsNotReadable(t *testing.T) {
 	}
 }
 
-type belt struct {
-	taken  []string
-	fails  string // the id of an event
-	before func()
-}
-
-func (b *belt) republish(_ context.Context, record dedupe.Record) (bool, error) {
-	if b.before != nil {
-		b.before()
-	}
-	if record.EventID == b.fails {
-		return false, errors.New("no answer")
-	}
-	if record.Message != nil {
-		b.taken = append(b.taken, string(record.Message.Data))
-	}
-	return record.Message != nil, nil
-}
-
-func (b *bench) sweep(t *testing.T, to *belt) dedupe.Swept {
-	t.Helper()
-	swept, err := dedupe.Sweep(t.Context(), b, b.now.Add(-10*time.Minute), b.now, 10, to.republish)
-	require.NoError(t, err)
-	return swept
-}
-
-func TestASweepTakesWhatNobodyWillFinish(t *testing.T) {
+func TestSweepPassesByWhatItCannotRead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.claim(t, "orphan", true)
-	b.claim(t, "silent", false)
-	b.now = b.now.Add(time.Second)
-	b.claim(t, "younger", true)
-	b.now = morning.Add(12 * time.Minute) // ten minutes after the end of the first leases
-	younger := b.record(t, "younger")
-
-	to := &belt{}
-	require.Equal(t, dedupe.Swept{Republished: 1, Reported: 1}, b.sweep(t, to))
-	require.Equal(t, []string{"orphan"}, to.taken)
-	require.Equal(t, younger, b.record(t, "younger"))
-	for _, id := range []string{"orphan", "silent"} {
-		record := b.record(t, id)
-		want := record
-		want.Status, want.LastError, want.Attempts, want.CreatedAt, want.ExpireAt = dedupe.Failed, dedupe.Orphaned, 1, morning, morning.Add(remember)
-		want.LeaseUntil, want.LeaseToken, want.Message = time.Time{}, "", nil
-		require.Equal(t, want, record)
-	}
-	require.Zero(t, b.sweep(t, to), "it passes them by from then on")
-	run := b.begin("orphan", "A")
-	_, err := run.Claim(t.Context(), time.Minute, nil, false)
-	require.NoError(t, err)
-	require.True(t, run.Repeated(), "nobody knows whether the first attempt took place")
-}
-
-func TestASweepPublishesBeforeItMarksAndWritesOverNobodysWork(t *testing.T) {
-	t.Parallel()
-	for name, meanwhile := range map[string]func(*testing.T, *bench, *dedupe.Run) (dedupe.Seen, error){
-		"the worker was only slow": func(t *testing.T, _ *bench, run *dedupe.Run) (dedupe.Seen, error) {
-			t.Helper()
-			return run.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "sent"}})
-		},
-		"another worker takes over": func(t *testing.T, b *bench, _ *dedupe.Run) (dedupe.Seen, error) {
-			t.Helper()
-			return b.begin("e1", "A").Claim(t.Context(), time.Minute, nil, true)
-		},
-	} {
-		b := newBench(t)
-		run := b.claim(t, "e1", true)
-		b.now = b.now.Add(time.Hour)
-		var theirs dedupe.Record
-		require.Zero(t, b.sweep(t, &belt{before: func() {
-			require.Equal(t, dedupe.Processing, b.record(t, "e1").Status, name)
-			seen, err := meanwhile(t, b, run)
-			require.NoError(t, err, name)
-			require.Contains(t, []dedupe.Seen{dedupe.Own, dedupe.Claimed}, seen, name)
-			theirs = b.record(t, "e1")
-		}}).Failed)
-		require.Equal(t, theirs, b.record(t, "e1"), name)
-	}
-}
-
-func TestOneOrphanThatFailsHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.claim(t, "e1", true)
-	b.claim(t, "e2", true)
 	storetest.Put(t, b.calls, store.Set(store.Key{Collection: dedupe.Collection, ID: "unreadable"}, map[string]any{"lease_until": morning}))
 	b.now = b.now.Add(time.Hour)
-	before := b.record(t, "e1")
-	to := &belt{fails: "e1"}
-	require.Equal(t, dedupe.Swept{Republished: 1, Failed: 2}, b.sweep(t, to))
-	require.Equal(t, before, b.record(t, "e1"))
-	to.fails = ""
-	require.Equal(t, dedupe.Swept{Republished: 1, Failed: 1}, b.sweep(t, to))
-	require.ElementsMatch(t, []string{"e1", "e2"}, to.taken)
+	sweep := func() (dedupe.Swept, error) {
+		return dedupe.Sweep(t.Context(), b, b.now, b.now, 10, func(context.Context, dedupe.Record) (bool, error) { return true, nil })
+	}
 	b.FailReads(1)
-	_, err := dedupe.Sweep(t.Context(), b, b.now, b.now, 10, to.republish)
+	_, err := sweep()
 	require.ErrorIs(t, err, storetest.ErrFault)
+	swept, err := sweep()
+	require.NoError(t, err)
+	require.Equal(t, dedupe.Swept{Republished: 1, Failed: 1}, swept)
+	record := b.record(t, "orphan")
+	require.Equal(t, []any{dedupe.Failed, dedupe.Orphaned, int64(1), "", true}, []any{record.Status, record.LastError, record.Attempts, record.LeaseToken, record.Message == nil})
 }
 
 func TestWhatHasExpiredIsRemovedBoundedly(t *testing.T) {

@@ -100,8 +100,6 @@ type world struct {
 	events []*event
 	under  []*attempt
 	count  int
-	// republished holds the events of the last sweep.
-	republished map[string]bool
 }
 
 // Run drives deliveries of several workers through the machine, step by step, in any
@@ -138,7 +136,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 
 func newWorld(db store.Store, round int) *world {
 	w := &world{
-		store: &storetest.Faults{Store: db}, republished: map[string]bool{}, begun: map[int]time.Time{},
+		store: &storetest.Faults{Store: db}, begun: map[int]time.Time{},
 		now: time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC),
 	}
 	w.store.OnCommit = w.commitNext
@@ -309,23 +307,47 @@ func (w *world) expects(e *event, a *attempt) (dedupe.Seen, bool) {
 }
 
 func (w *world) sweep(t *rapid.T) {
+	orphans, reported, failed := map[string]*event{}, 0, 0
+	if rapid.Bool().Draw(t, "long after the last lease") {
+		w.now = w.now.Add(lease + orphaned)
+	}
+	for _, e := range w.events {
+		if e.status == dedupe.Processing && !e.leaseUntil.After(w.now.Add(-orphaned)) {
+			orphans[e.id] = e
+		}
+	}
+	left := len(orphans)
 	for more := true; more; {
 		swept, err := dedupe.Sweep(context.Background(), w.store, w.now.Add(-orphaned), w.now, 50, func(_ context.Context, record dedupe.Record) (bool, error) {
 			require.NotNil(t, record.Message) // also of a round before, which failed
-			w.republished[string(record.Message.Data)] = true
-			return true, nil
+			e := orphans[string(record.Message.Data)]
+			if e == nil {
+				require.False(t, slices.ContainsFunc(w.events, func(e *event) bool { return e.id == string(record.Message.Data) }), "no other one")
+				return true, nil
+			}
+			left--
+			switch meanwhile := rapid.SampledFrom([]string{"nothing", "nothing", "it cannot be published", "it is reported", "a worker takes it over"}).Draw(t, "meanwhile"); meanwhile {
+			case "it cannot be published":
+				failed++
+				return false, errLost
+			case "a worker takes it over":
+				before := e.owner
+				if w.claimed(t, e, true); e.owner != before {
+					return true, nil // the sweep writes over nobody's work
+				}
+				fallthrough
+			default:
+				e.status, e.owner = dedupe.Failed, 0
+				if meanwhile == "it is reported" {
+					reported++
+				}
+				return meanwhile != "it is reported", nil
+			}
 		})
 		require.NoError(t, err)
-		require.Zero(t, swept.Failed)
-		more = swept.More
-	}
-	for _, e := range w.events {
-		orphan := e.status == dedupe.Processing && !e.leaseUntil.After(w.now.Add(-orphaned))
-		require.Equal(t, orphan, w.republished[e.id], e.id)
-		delete(w.republished, e.id)
-		if orphan {
-			e.status, e.owner = dedupe.Failed, 0
-		}
+		require.Equal(t, []int{failed, reported}, []int{swept.Failed, swept.Reported})
+		require.True(t, swept.More || left == 0, "each orphan is found")
+		failed, reported, more = 0, 0, swept.More && swept.Failed == 0
 	}
 }
 

@@ -15,11 +15,12 @@ import (
 	"billhook/internal/retry"
 )
 
-func (w *world) claim(t *rapid.T) {
-	e := w.pick(t)
+func (w *world) claim(t *rapid.T) { w.claimed(t, w.pick(t), rapid.Bool().Draw(t, "redelivered")) }
+
+func (w *world) claimed(t *rapid.T, e *event, redelivered bool) {
 	a := w.begin(t, e)
 	f := w.draw(t)
-	seen, err := a.run.Claim(context.Background(), lease, &contract.Message{Data: []byte(e.id)}, rapid.Bool().Draw(t, "redelivered"))
+	seen, err := a.run.Claim(context.Background(), lease, &contract.Message{Data: []byte(e.id)}, redelivered)
 	w.next = none
 	if want, taken := w.expects(e, a); taken {
 		if f == refuse && err != nil {

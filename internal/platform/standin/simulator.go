@@ -65,22 +65,6 @@ type Message struct {
 	PublishTime time.Time
 }
 
-// Stats holds the counts of a subscription.
-type Stats struct {
-	// Backlog counts messages that are not acknowledged. Outstanding counts those of them that
-	// are being pushed. For a subscription without an endpoint, Backlog counts the held
-	// messages.
-	Backlog, Outstanding int
-	// Keys counts the ordering keys in memory: those of the backlog.
-	Keys int
-	// Acked and Nacked count pushes. DeadLettered and Expired count messages.
-	Acked, Nacked, DeadLettered, Expired int
-	// PushBackoff is the current pause after a failure. Window is how many pushes may be
-	// outstanding.
-	PushBackoff time.Duration
-	Window      int
-}
-
 // Simulator is the subscription side of Pub/Sub. It pushes as production documents it. It is
 // safe for concurrent use.
 type Simulator struct {
@@ -98,7 +82,6 @@ type Simulator struct {
 	subs    map[string]*subscription
 	timers  map[int]func() // stop functions of the timers that run
 	nextTmr int
-	changed chan struct{} // closed at the next change; nil where nothing waits for it
 	// log is the file of what changes; nil: there is none. logFailed is why it is written no more.
 	log       *os.File
 	logFailed error
@@ -116,7 +99,10 @@ type subscription struct {
 	// paused: it has no endpoint for now, and keeps what is published.
 	paused bool
 
-	stats       Stats
+	// outstanding counts the messages that are being pushed, of which there may be as many as window.
+	outstanding, window int
+	// pushBackoff is the current pause after a failure, which ends at pausedUntil.
+	pushBackoff time.Duration
 	pausedUntil time.Time
 	// pauses counts the push backoffs. The failure of a push that was sent before the current
 	// pause began does not lengthen it.
@@ -190,7 +176,7 @@ func (s *Simulator) add(config Subscription) error {
 	case config.DeadLetterTopic != "" && config.MaxDeliveryAttempts < 1:
 		return errors.New("a dead-letter policy without attempts")
 	}
-	sub := &subscription{Subscription: config, lanes: map[string]*lane{}, waiting: map[*delivery]bool{}, stats: Stats{Window: startWindow}}
+	sub := &subscription{Subscription: config, lanes: map[string]*lane{}, waiting: map[*delivery]bool{}, window: startWindow}
 	s.subs[config.ID] = sub
 	s.topics[config.Topic] = append(s.topics[config.Topic], sub)
 	return nil
@@ -282,21 +268,19 @@ func (s *Simulator) makeReady(sub *subscription, l *lane) {
 // dispatch pushes what may be pushed now.
 func (s *Simulator) dispatch(sub *subscription) {
 	now := s.config.Clock.Now()
-	for !s.closed && !sub.paused && s.baseURL != "" && len(sub.ready) > 0 && sub.stats.Outstanding < sub.stats.Window && !now.Before(sub.pausedUntil) {
+	for !s.closed && !sub.paused && s.baseURL != "" && len(sub.ready) > 0 && sub.outstanding < sub.window && !now.Before(sub.pausedUntil) {
 		l := sub.ready[0]
 		sub.ready = sub.ready[1:]
 		first := l.queue[0]
 		if sub.Retention > 0 && now.Sub(first.PublishTime) >= sub.Retention {
-			sub.stats.Expired++
 			s.remove(sub, l)
 			s.proceed(sub, l)
 			continue
 		}
-		sub.stats.Outstanding++
+		sub.outstanding++
 		s.pushes.Add(1)
 		go s.push(sub, l, first, push{url: s.baseURL + sub.Path, attempt: first.Failures + 1, pauses: sub.pauses})
 	}
-	s.notify()
 }
 
 // push is one attempt of a delivery.
@@ -313,9 +297,8 @@ func (s *Simulator) push(sub *subscription, l *lane, d *delivery, p push) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub.stats.Outstanding--
+	sub.outstanding--
 	if s.closed {
-		s.notify()
 		return
 	}
 	if acked {
@@ -327,24 +310,22 @@ func (s *Simulator) push(sub *subscription, l *lane, d *delivery, p push) {
 }
 
 func (s *Simulator) ack(sub *subscription, l *lane) {
-	sub.stats.Acked++
-	sub.stats.Window = min(sub.stats.Window+1, maxWindow)
-	if sub.stats.PushBackoff /= 2; sub.stats.PushBackoff < minPushBackoff {
-		sub.stats.PushBackoff = 0
+	sub.window = min(sub.window+1, maxWindow)
+	if sub.pushBackoff /= 2; sub.pushBackoff < minPushBackoff {
+		sub.pushBackoff = 0
 	}
 	s.remove(sub, l)
 	s.proceed(sub, l)
 }
 
 func (s *Simulator) nack(sub *subscription, l *lane, p push) {
-	sub.stats.Nacked++
-	sub.stats.Window = max(sub.stats.Window/2, 1)
+	sub.window = max(sub.window/2, 1)
 	now := s.config.Clock.Now()
 	if p.pauses == sub.pauses {
 		sub.pauses++
-		sub.stats.PushBackoff = min(max(sub.stats.PushBackoff*2, minPushBackoff), maxPushBackoff)
-		sub.pausedUntil = now.Add(sub.stats.PushBackoff)
-		s.after(sub.stats.PushBackoff, func() { s.dispatch(sub) })
+		sub.pushBackoff = min(max(sub.pushBackoff*2, minPushBackoff), maxPushBackoff)
+		sub.pausedUntil = now.Add(sub.pushBackoff)
+		s.after(sub.pushBackoff, func() { s.dispatch(sub) })
 	}
 	if s.fail(sub, l) {
 		s.proceed(sub, l)
@@ -364,7 +345,6 @@ func (s *Simulator) fail(sub *subscription, l *lane) (forwarded bool) {
 	if sub.DeadLetterTopic == "" || d.Failures < sub.MaxDeliveryAttempts {
 		return false
 	}
-	sub.stats.DeadLettered++
 	letter := d.Message.Message
 	letter.Attributes = maps.Clone(letter.Attributes)
 	if letter.Attributes == nil {
@@ -447,61 +427,6 @@ func (s *Simulator) Held(subscription string) []Message {
 		return sub.Retention > 0 && now.Sub(m.PublishTime) >= sub.Retention
 	})
 	return slices.Clone(sub.held)
-}
-
-// Stats returns the counts of every subscription by its id.
-func (s *Simulator) Stats() map[string]Stats {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make(map[string]Stats, len(s.subs))
-	for id, sub := range s.subs {
-		stats := sub.stats
-		stats.Backlog, stats.Keys = len(sub.waiting)+len(sub.held), len(sub.lanes)
-		all[id] = stats
-	}
-	return all
-}
-
-// Idle waits until no push subscription has a message left. The error is ctx's.
-func (s *Simulator) Idle(ctx context.Context) error {
-	return s.wait(ctx, func(sub *subscription) bool { return len(sub.waiting) == 0 && sub.stats.Outstanding == 0 })
-}
-
-// Settled waits until nothing is being pushed: every message then waits for the clock or for
-// PushTo. Tests call it before they move the clock.
-func (s *Simulator) Settled(ctx context.Context) error {
-	return s.wait(ctx, func(sub *subscription) bool { return sub.stats.Outstanding == 0 })
-}
-
-func (s *Simulator) wait(ctx context.Context, done func(*subscription) bool) error {
-	for {
-		s.mu.Lock()
-		all := true
-		for _, sub := range s.subs {
-			all = all && done(sub)
-		}
-		if s.changed == nil {
-			s.changed = make(chan struct{})
-		}
-		changed := s.changed
-		s.mu.Unlock()
-		if all {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// notify wakes the callers of wait.
-func (s *Simulator) notify() {
-	if s.changed != nil {
-		close(s.changed)
-		s.changed = nil
-	}
 }
 
 // Close cancels running pushes and waits for the simulator's goroutines. Messages are lost,

@@ -27,7 +27,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"billhook/e2e"
-	"billhook/internal/console/mount"
+	"billhook/internal/console/api"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
@@ -122,7 +122,9 @@ func (r *surface) named(text string) string {
 func (r *surface) routes() {
 	var known []string
 	router := chi.NewRouter()
-	(&mount.API{Operations: operations.All(operations.Apps{})}).Routes(router)
+	server := &api.Server{Catalog: operations.All(operations.Apps{})}
+	server.Routes(router)
+	server.Scripts(router, operations.Scripts(operations.Apps{}))
 	require.NoError(r.t, chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		if method == http.MethodGet {
 			known = append(known, route)

@@ -29,9 +29,10 @@ import (
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
-	"billhook/internal/console/mount"
+	"billhook/internal/console/api"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/events"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -190,10 +191,11 @@ func newestAsked(t *testing.T) []store.Query {
 	t.Helper()
 	db, router := &asked{}, chi.NewRouter()
 	letters, reads := &deadletter.Operator{Store: db, Now: time.Now}, events.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now}
-	(&mount.API{
-		Reads: reads, Operator: letters, Log: slog.New(slog.DiscardHandler), Access: access.Access{OpenOnLoopback: true},
-		Operations: operations.All(operations.Apps{Store: db, Reads: reads, Letters: letters}),
-	}).Routes(router)
+	apps := operations.Apps{Store: db, Reads: reads, Letters: letters, Tries: &dryrun.Trials{Store: db, Now: time.Now, Worker: func(map[string]string) (dryrun.Worker, error) { return nil, nil }}}
+	server := &api.Server{Catalog: operations.All(apps), Log: slog.New(slog.DiscardHandler), Author: access.Author, Now: time.Now, Store: db}
+	router.Use(access.Access{OpenOnLoopback: true}.Guard)
+	server.Routes(router)
+	server.Scripts(router, operations.Scripts(apps))
 	for path, filters := range map[string]url.Values{
 		"/v1/ops/dead-letters":         {"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}, "since": {"7d"}, "state": {"all"}},
 		"/v1/ops/dead-letters/reasons": {"queue": {"orders"}, "reason": {"r"}, "type": {"t"}, "event_id": {"e"}, "key": {"k"}},

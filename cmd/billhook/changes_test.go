@@ -13,7 +13,6 @@ import (
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/apps/products"
 	"billhook/internal/compose/operations"
-	"billhook/internal/console/mount"
 	"billhook/internal/pipeline/events"
 )
 
@@ -22,9 +21,9 @@ func TestAChangeIsMadeOnceItsEffectIsConfirmed(t *testing.T) {
 	db, at := openStore(t), time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 	clock := func() time.Time { at = at.Add(time.Minute); return at }
 	start := map[string]catalog.Product{"hat": {Points: 250}}
-	play(t, asAda, serveAPI(t, &mount.API{
-		Reads:      events.Reads{Store: db, Now: clock, Catalog: &catalog.Catalog{Products: start}},
-		Operations: operations.All(operations.Apps{Products: &products.Keeper{Store: db, Start: start, Now: clock, NewID: uuid.NewString}}),
+	play(t, asAda, serveAPI(t, operations.Apps{
+		Reads:    events.Reads{Store: db, Now: clock, Catalog: &catalog.Catalog{Products: start}},
+		Products: &products.Keeper{Store: db, Start: start, Now: clock, NewID: uuid.NewString},
 	}), []step{
 		{line: "products ls", want: "PRODUCT POINTS STATE FROM SINCE\nhat 250 active catalog -"},
 		{line: "products set absent --points 4 --dry-run"},
@@ -52,9 +51,9 @@ func TestASecretIsPrintedWhenItIsMadeAndNotAgain(t *testing.T) {
 	t.Parallel()
 	db, ids := openStore(t), 0
 	next := func() string { ids++; return fmt.Sprint("id-", ids) }
-	server := serveAPI(t, &mount.API{Reads: events.Reads{Store: db, Now: time.Now}, Operations: operations.All(operations.Apps{Endpoints: &endpoints.Keeper{
+	server := serveAPI(t, operations.Apps{Reads: events.Reads{Store: db, Now: time.Now}, Endpoints: &endpoints.Keeper{
 		Store: db, Poster: anywhere{}, OldSecretFor: 24 * time.Hour, Now: time.Now, NewID: next, NewSecret: func() string { return "whsec_" + next() },
-	}})})
+	}})
 	play(t, asAda, server, []step{
 		{line: "endpoints add https://a.example/hooks --id a --events invoice.*,order.# --why partner", want: "SECRET SHOWN THIS ONCE whsec_id-1"},
 		{line: "endpoints rotate a --why leaked --dry-run", want: "The secret that it has signs beside the new one for a time"},

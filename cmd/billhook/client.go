@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/console"
-	"billhook/internal/console/mount"
+	"billhook/internal/console/api"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
 )
@@ -102,7 +102,7 @@ func (w client) do(ctx context.Context, method, path string, question, answer an
 	if status != http.StatusOK && status != http.StatusCreated {
 		return refusal(status, answered)
 	}
-	if what := header.Get(mount.HeaderSkipped); what != "" {
+	if what := header.Get(api.HeaderSkipped); what != "" {
 		w.skipped(what)
 	}
 	if err := w.decode(answered, answer); err != nil {

@@ -16,7 +16,7 @@ import (
 	"billhook/emulator/emulatortest"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console/access"
-	"billhook/internal/console/mount"
+	"billhook/internal/console/api"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 )
@@ -60,20 +60,18 @@ func answering(answer string) http.HandlerFunc {
 }
 
 // routed is an API as a handler.
-func routed(api *mount.API) http.Handler {
-	api.Log, api.Access = slog.New(slog.DiscardHandler), access.Access{Tokens: []string{opsToken}, OpenOnLoopback: true}
-	if api.Operations == nil {
-		api.Operations = operations.All(operations.Apps{Store: api.Store, Reads: api.Reads})
-	}
+func routed(apps operations.Apps) http.Handler {
+	server := &api.Server{Catalog: operations.All(apps), Log: slog.New(slog.DiscardHandler), Author: access.Author, Now: apps.Reads.Now, Store: apps.Reads.Store}
 	router := chi.NewRouter()
-	api.Routes(router)
+	router.Use(access.Access{Tokens: []string{opsToken}, OpenOnLoopback: true}.Guard)
+	server.Routes(router)
 	return router
 }
 
 // serveAPI serves an API.
-func serveAPI(t *testing.T, api *mount.API) (address string) {
+func serveAPI(t *testing.T, apps operations.Apps) (address string) {
 	t.Helper()
-	return listen(t, routed(api))
+	return listen(t, routed(apps))
 }
 
 // say runs the program and returns its output.

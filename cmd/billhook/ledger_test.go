@@ -22,7 +22,6 @@ import (
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/ledger/seal/sealtest"
 	"billhook/internal/compose/operations"
-	"billhook/internal/console/mount"
 	"billhook/internal/pipeline/events"
 	"billhook/internal/platform/store"
 )
@@ -56,12 +55,9 @@ func openDesk(t *testing.T, day int) *desk {
 	d.seal(t)
 	d.post(t, invoice("default", "in-3", 3, 250, 0, 9))
 	now := func() time.Time { return d.now }
-	d.server = serveAPI(t, &mount.API{
-		Reads: events.Reads{Store: d.db, Now: now, Catalog: booksCatalog},
-		Operations: operations.All(operations.Apps{
-			Store: d.db, Reads: events.Reads{Store: d.db, Now: now, Catalog: booksCatalog}, Log: slog.New(slog.DiscardHandler),
-			Periods: &journal.Periods{Store: d.db, Now: now, NewID: uuid.NewString},
-		}),
+	d.server = serveAPI(t, operations.Apps{
+		Store: d.db, Reads: events.Reads{Store: d.db, Now: now, Catalog: booksCatalog}, Log: slog.New(slog.DiscardHandler),
+		Periods: &journal.Periods{Store: d.db, Now: now, NewID: uuid.NewString},
 	})
 	return d
 }

@@ -15,7 +15,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/compose/operations"
-	"billhook/internal/console/mount"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
@@ -78,16 +77,13 @@ func openGraveyard(t *testing.T, fourEyes bool, fates ...fate) *graveyard {
 		require.NoError(t, err)
 	}
 	queues := &catalog.Catalog{Queues: []catalog.Queue{d.queue}}
-	api := routed(&mount.API{
+	api := routed(operations.Apps{
 		Reads: events.Reads{Store: db, Now: time.Now, Catalog: queues},
-		Operations: operations.All(operations.Apps{
-			Reads: events.Reads{Catalog: queues},
-			Tries: &dryrun.Trials{Store: db, Now: time.Now, Worker: func(map[string]string) (dryrun.Worker, error) { return fortune{queues}, nil }},
-			Letters: &deadletter.Operator{
-				Store: db, Queue: queues.Queue, Now: time.Now, NewID: func() string { return fmt.Sprint("id-", d.ids.Add(1)) },
-				Wait: func(context.Context, time.Duration) error { return nil }, Relay: func(context.Context, string) error { d.play(t); return nil },
-			},
-		}),
+		Tries: &dryrun.Trials{Store: db, Now: time.Now, Worker: func(map[string]string) (dryrun.Worker, error) { return fortune{queues}, nil }},
+		Letters: &deadletter.Operator{
+			Store: db, Queue: queues.Queue, Now: time.Now, NewID: func() string { return fmt.Sprint("id-", d.ids.Add(1)) },
+			Wait: func(context.Context, time.Duration) error { return nil }, Relay: func(context.Context, string) error { d.play(t); return nil },
+		},
 	})
 	d.server = listen(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if d.between != nil && r.Header.Get("X-Operator") == "ada" {

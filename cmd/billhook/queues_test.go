@@ -14,7 +14,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
-	"billhook/internal/console/mount"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/events"
@@ -50,9 +49,7 @@ func TestQueuesAndEventsArePrinted(t *testing.T) {
 		{ID: "clicks", Enabled: true, DeadLetter: catalog.DeadLetter{Drop: true}},
 		{ID: "refunds", DeadLetter: catalog.DeadLetter{AlertAbove: 5, OldestAlert: 4 * time.Hour}},
 	}}}
-	play(t, asAda, serveAPI(t, &mount.API{
-		Reads: reads, Operations: operations.All(operations.Apps{Reads: reads, Letters: &deadletter.Operator{Store: db, Now: now}}),
-	}), []step{
+	play(t, asAda, serveAPI(t, operations.Apps{Reads: reads, Letters: &deadletter.Operator{Store: db, Now: now}}), []step{
 		{line: "events ls --status failed", want: "EVENT QUEUE STATUS RECORDED TYPE ATTEMPTS RESULT REASON NEXT ATTEMPT\ne007 orders FAILED 2026-03-02T10:08:00Z order.paid 1 - order_not_seen -\n"},
 		{line: "events show e007", want: "EVENT e007\n…REASON order_not_seen\n…IDEMPOTENCY KEY payment-7\n…It has failed, after 1 attempt: order_not_seen. It is tried again.\n"},
 		{line: "events ls --correlation-id c9", want: "No event is in this list."},

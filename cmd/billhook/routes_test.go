@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"billhook/internal/console/mount"
+	"billhook/internal/console/api"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/serve"
@@ -35,17 +35,17 @@ func routeOf(api chi.Routes, r *http.Request) string {
 }
 
 // routes are those of the API for people.
-func routes(t *testing.T) (api chi.Router, all []string) {
+func routes(t *testing.T) (router chi.Router, all []string) {
 	t.Helper()
-	api = chi.NewRouter()
-	(&mount.API{Operations: operations.All(operations.Apps{})}).Routes(api)
-	require.NoError(t, chi.Walk(api, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
+	router = chi.NewRouter()
+	(&api.Server{Catalog: operations.All(operations.Apps{})}).Routes(router)
+	require.NoError(t, chi.Walk(router, func(method, route string, _ http.Handler, _ ...func(http.Handler) http.Handler) error {
 		if strings.HasPrefix(route, "/v1/ops/") {
 			all = append(all, method+" "+strings.TrimSuffix(route, "/"))
 		}
 		return nil
 	}))
-	return api, all
+	return router, all
 }
 
 // noWhy are the routes that are no look, and for which no command takes a reason, as in the API's own test.

@@ -23,7 +23,7 @@ var (
 	ingest   = []string{"internal/ingest"}
 	pipeline = []string{"internal/pipeline"}
 	// console serves what is declared; what it declares stands in internal/console itself.
-	console  = []string{"internal/console/access", "internal/console/api", "internal/console/mount", "internal/console/pages", "internal/console/system"}
+	console  = []string{"internal/console/access", "internal/console/api", "internal/console/pages", "internal/console/system"}
 	mains    = []string{"cmd", "internal/compose", "emulator", "e2e", "docs/examples"}
 	contract = []string{"catalog", "internal/contract", "internal/pii", "internal/dedupe", "internal/retry"}
 	google   = []string{"cloud.google.com", "google.golang.org"}
@@ -46,7 +46,7 @@ var walls = []struct {
 	{"only the adapters and the mains name Google", nil, append([]string{"internal/platform/gcp", "internal/platform/standin"}, mains...), google, false},
 	{"only the importer, and what tries it, name the clients of what it drains", nil, []string{"internal/ingest/importer", "e2e/trial"}, drained, false},
 	{"the services are built without the importer's clients", []string{"cmd/webhook", "cmd/worker"}, nil, drained, true},
-	{"encoding/json takes a name in any case, and the last of two: what decides who may do what uses go-json-experiment", []string{"internal/platform/gcp/auth", "internal/console/access", "internal/console/mount"}, nil, []string{"encoding/json"}, false},
+	{"encoding/json takes a name in any case, and the last of two: what decides who may do what uses go-json-experiment", []string{"internal/platform/gcp/auth", "internal/console/access"}, nil, []string{"encoding/json"}, false},
 	{"a package for tests is imported by tests", nil, []string{"e2e"}, []string{"*test"}, false},
 }
 

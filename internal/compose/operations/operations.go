@@ -72,3 +72,8 @@ func All(of Apps) *console.Catalog {
 		cmp.Or(of.Pauses, &pause.Operator{}).Operations(func(id string) (catalog.Queue, bool) { return of.Reads.Catalog.Queue(id) }),
 	)
 }
+
+// Scripts are the operations of the event queue that Billhook replaces.
+func Scripts(of Apps) []console.Operation {
+	return queues.EventQueue{Reads: queues.Reads{Reads: of.Reads}, Operator: of.Letters, Log: of.Log}.Operations()
+}

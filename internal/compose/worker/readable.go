@@ -12,7 +12,7 @@ import (
 	"billhook/internal/apps/payments"
 	"billhook/internal/apps/products"
 	"billhook/internal/apps/usage"
-	"billhook/internal/console/mount"
+	"billhook/internal/console/api"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -63,7 +63,7 @@ func (c Config) lists(from store.Store) store.Store {
 	return store.Readable{Store: from, Check: readable, Skipped: func(ctx context.Context, key store.Key) {
 		c.Log.LogAttrs(ctx, slog.LevelWarn, "document left out of a list", slog.String("collection", key.Collection), slog.String("id", key.ID))
 		c.Metrics.Unreadable(key.Collection)
-		mount.Skip(ctx, key)
+		api.Skip(ctx, key)
 	}}
 }
 

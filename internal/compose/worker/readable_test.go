@@ -15,7 +15,7 @@ import (
 	"billhook/internal/apps/payments"
 	"billhook/internal/compose/worker"
 	"billhook/internal/console"
-	"billhook/internal/console/mount"
+	"billhook/internal/console/api"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -64,7 +64,7 @@ func TestDamagedDocumentStopsNoList(t *testing.T) {
 			for _, path := range test.paths {
 				answer := asked(w, http.MethodGet, path, "")
 				require.Equal(t, http.StatusOK, answer.Code, "%s: %s", path, answer.Body)
-				said := answer.Header().Get(mount.HeaderSkipped)
+				said := answer.Header().Get(api.HeaderSkipped)
 				if strings.HasPrefix(path, "/ops/") {
 					require.Contains(t, answer.Body.String(), "Documents that cannot be read are left out of this page")
 					said = answer.Body.String()

@@ -28,7 +28,7 @@ import (
 	"billhook/internal/apps/usage"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console/access"
-	"billhook/internal/console/mount"
+	"billhook/internal/console/api"
 	"billhook/internal/console/pages"
 	"billhook/internal/console/system"
 	"billhook/internal/dedupe"
@@ -243,29 +243,27 @@ func New(config Config) (*Worker, error) {
 	upkeep.Operator = operator
 	reads := events.Reads{Store: listed, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Viewer: config.Subscriptions, Broker: config.Broker, Links: config.Links}
 	tries := &dryrun.Trials{Store: listed, Now: config.Now, Worker: config.trial}
-	api := &mount.API{
-		Reads: reads, Access: config.Access, Log: config.Log, Operator: operator,
-		Operations: operations.All(operations.Apps{
-			Store: listed, Reads: reads, Log: config.Log, Letters: operator, Tries: tries, Example: config.example,
-			Deployment: &system.Deployment{
-				Self:     system.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
-				Settings: config.Settings, Doctor: config.Doctor,
-			},
-			Pauses:  &pause.Operator{Store: listed, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
-			Periods: &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
-			Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
-				for _, id := range lanes {
-					_ = operator.Relay(ctx, id) // what is left is published by the task
-				}
-			}},
-			Customers: &customers.Operator{Store: config.lists(watched), Now: config.Now, NewID: uuid.NewString},
-			Products:  &products.Keeper{Store: listed, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
-			Stock:     &orders.Keeper{Store: listed, Now: config.Now, NewID: uuid.NewString},
-			Endpoints: &endpoints.Keeper{
-				Store: listed, Poster: poster, OldSecretFor: config.Catalog.Endpoints.OldSecretFor, Now: config.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
-			},
-		}),
+	apps := operations.Apps{
+		Store: listed, Reads: reads, Log: config.Log, Letters: operator, Tries: tries, Example: config.example,
+		Deployment: &system.Deployment{
+			Self:     system.Self{Build: serve.BuildOf(), Instance: config.Instance, Pool: config.Pool, StartedAt: config.Now().UTC()},
+			Settings: config.Settings, Doctor: config.Doctor,
+		},
+		Pauses:  &pause.Operator{Store: listed, Viewer: config.Subscriptions, Switch: config.Switch, Now: config.Now, NewID: uuid.NewString},
+		Periods: &journal.Periods{Store: listed, Now: config.Now, NewID: uuid.NewString},
+		Reverter: &journal.Reverter{Store: config.Store, Catalog: config.Catalog, Now: config.Now, NewID: uuid.NewString, Committed: func(ctx context.Context, lanes []string) {
+			for _, id := range lanes {
+				_ = operator.Relay(ctx, id) // what is left is published by the task
+			}
+		}},
+		Customers: &customers.Operator{Store: config.lists(watched), Now: config.Now, NewID: uuid.NewString},
+		Products:  &products.Keeper{Store: listed, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
+		Stock:     &orders.Keeper{Store: listed, Now: config.Now, NewID: uuid.NewString},
+		Endpoints: &endpoints.Keeper{
+			Store: listed, Poster: poster, OldSecretFor: config.Catalog.Endpoints.OldSecretFor, Now: config.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
+		},
 	}
+	server := &api.Server{Catalog: operations.All(apps), Log: config.Log, Author: access.Author, Now: config.Now, Store: listed}
 
 	router := chi.NewRouter()
 	router.Use(func(next http.Handler) http.Handler { return serve.Recover(config.Log, next) })
@@ -275,9 +273,13 @@ func New(config Config) (*Worker, error) {
 		r.Use(service.Authenticated)
 		upkeep.Routes(r)
 	})
-	api.Routes(router)
+	router.Group(func(r chi.Router) {
+		r.Use(config.Access.Guard)
+		server.Routes(r)
+		server.Scripts(r, operations.Scripts(apps))
+	})
 	sessions := access.NewSessions(config.Access, []byte(uuid.NewString()), config.Log, config.Now)
-	site, err := pages.New(pages.Config{API: api.Console(), Declared: api.Operations, Guard: sessions.Guard, Sessions: sessions, Catalog: config.Catalog, Environment: config.Environment, Live: !config.Access.OpenOnLoopback, Log: config.Log, Now: config.Now})
+	site, err := pages.New(pages.Config{API: server, Declared: server.Catalog, Guard: sessions.Guard, Sessions: sessions, Catalog: config.Catalog, Environment: config.Environment, Live: !config.Access.OpenOnLoopback, Log: config.Log, Now: config.Now})
 	if err != nil {
 		return nil, fmt.Errorf("worker: %w", err)
 	}

@@ -121,7 +121,7 @@ func TestEachSenderIsLetInUnderTheirNameOrRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			who := ""
-			site := test.access.Require(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { who = access.Who(r.Context()) }))
+			site := test.access.Guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { who = access.Who(r.Context()) }))
 			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 			request.RemoteAddr, request.Host = test.peer, "localhost:8081"
 			for name, value := range test.headers {
@@ -144,7 +144,7 @@ func TestEachSenderIsLetInUnderTheirNameOrRefused(t *testing.T) {
 	two := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	two.Header = http.Header{"Authorization": {bearer}, "X-Operator": {"ada", "eve"}}
 	answer := httptest.NewRecorder()
-	closed.Require(http.NotFoundHandler()).ServeHTTP(answer, two)
+	closed.Guard(http.NotFoundHandler()).ServeHTTP(answer, two)
 	require.Equal(t, "operator_invalid", codeOf(answer.Body.String()), "two names")
 	require.Empty(t, access.Who(t.Context()))
 }

@@ -81,8 +81,11 @@ func (a Access) problems() serve.Ladder {
 	}
 }
 
-// Require refuses requests of senders who may not use the API.
-func (a Access) Require(next http.Handler) http.Handler {
+// Guard refuses requests from other sites, and of senders who may not use the API.
+func (a Access) Guard(next http.Handler) http.Handler { return sameOrigin(a.require(next)) }
+
+// require refuses requests of senders who may not use the API.
+func (a Access) require(next http.Handler) http.Handler {
 	problems := a.problems()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, err := a.who(r)
@@ -162,8 +165,8 @@ func fromLoopback(r *http.Request) bool {
 	return err == nil && peer.Addr().Unmap().IsLoopback()
 }
 
-// SameOrigin refuses requests that another site makes a browser send, which adds cookies by itself.
-func SameOrigin(next http.Handler) http.Handler {
+// sameOrigin refuses requests that another site makes a browser send, which adds cookies by itself.
+func sameOrigin(next http.Handler) http.Handler {
 	var protection http.CrossOriginProtection
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := protection.Check(r); err != nil {

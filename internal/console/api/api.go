@@ -61,8 +61,8 @@ func (s *Server) Routes(r chi.Router) {
 }
 
 func (s *Server) serve(o console.Operation, w http.ResponseWriter, r *http.Request) {
-	ctx := r.Context()
-	in, err := InputOf(o, r)
+	ctx, skipped := CollectSkipped(r.Context())
+	in, err := inputOf(o, r)
 	if err != nil {
 		s.Problem(ctx, o, err).Write(w)
 		return
@@ -92,6 +92,9 @@ func (s *Server) serve(o console.Operation, w http.ResponseWriter, r *http.Reque
 			return
 		}
 	}
+	if said := skipped.String(); said != "" {
+		w.Header().Set(HeaderSkipped, said)
+	}
 	status := http.StatusOK
 	if o.Created {
 		status = http.StatusCreated
@@ -99,8 +102,8 @@ func (s *Server) serve(o console.Operation, w http.ResponseWriter, r *http.Reque
 	serve.WriteJSON(w, status, json.RawMessage(body))
 }
 
-// InputOf reads a request for an operation. The error is the *serve.Problem that says why it cannot be read.
-func InputOf(o console.Operation, r *http.Request) (in console.Input, err error) {
+// inputOf reads a request for an operation. The error is the *serve.Problem that says why it cannot be read.
+func inputOf(o console.Operation, r *http.Request) (in console.Input, err error) {
 	if in.Query, err = url.ParseQuery(r.URL.RawQuery); err != nil {
 		return in, errQuery
 	}

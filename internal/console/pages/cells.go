@@ -46,8 +46,8 @@ func cellOf(c console.Column, of any, tenant string) cell {
 	return made
 }
 
-// api is where the addresses of the API begin that have a page.
-const api = "/v1/ops/"
+// looks is where the addresses of the API begin that have a page.
+const looks = "/v1/ops/"
 
 // linkTo is the address of the page of a noun's thing, or of the search for it; of the page of the address that a member
 // has; or of a page whose address names members in braces, such as usage/{subscription}/entries?meter={meter}.
@@ -56,8 +56,8 @@ func linkTo(link, tenant, id string, item any) string {
 	switch {
 	case link == "search":
 		path, query = "search", "q="+url.QueryEscape(id)
-	case strings.HasPrefix(console.Member(item, link), api):
-		return "/ops/" + strings.TrimPrefix(console.Member(item, link), api)
+	case strings.HasPrefix(console.Member(item, link), looks):
+		return "/ops/" + strings.TrimPrefix(console.Member(item, link), looks)
 	case !strings.Contains(path, "{"):
 		path += "/" + url.PathEscape(id)
 	}

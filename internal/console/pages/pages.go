@@ -21,7 +21,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
-	"billhook/internal/console/mount"
+	"billhook/internal/console/api"
 	"billhook/internal/contract/money"
 	"billhook/internal/platform/serve"
 )
@@ -124,13 +124,13 @@ type visit struct {
 	w       http.ResponseWriter
 	request *http.Request
 	ctx     context.Context //nolint:containedctx // It lives as long as the request.
-	skipped *mount.Skipped
+	skipped *api.Skipped
 	now     time.Time
 	problem *serve.Problem
 }
 
 func (p *Pages) visit(w http.ResponseWriter, r *http.Request) *visit {
-	ctx, skipped := mount.CollectSkipped(r.Context())
+	ctx, skipped := api.CollectSkipped(r.Context())
 	return &visit{w: w, request: r, ctx: ctx, skipped: skipped, now: p.Now().UTC()}
 }
 

@@ -62,7 +62,7 @@ func (p *Pages) search(v *visit) (any, error) {
 	}
 	if len(found.Items) == 1 {
 		if shows, err := url.Parse(found.Items[0].Path); err == nil { // others have written the id in it
-			return nil, elsewhere("/ops/" + strings.TrimPrefix(shows.String(), api))
+			return nil, elsewhere("/ops/" + strings.TrimPrefix(shows.String(), looks))
 		}
 	}
 	_, view.Tables = p.facts(v, o, found)

@@ -26,7 +26,7 @@ import (
 	"billhook/internal/apps/products"
 	"billhook/internal/compose/operations"
 	"billhook/internal/console/access"
-	"billhook/internal/console/mount"
+	"billhook/internal/console/api"
 	"billhook/internal/console/pages"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/deadletter"
@@ -88,9 +88,10 @@ func openShop(t testing.TB, third partner) *shop {
 		Store: db, Queue: c.Queue, Now: now, NewID: newID,
 		Wait: func(context.Context, time.Duration) error { return nil }, Relay: func(context.Context, string) error { return nil },
 	}
-	api := &mount.API{
-		Reads: reads, Access: access.Access{OpenOnLoopback: true}, Log: log,
-		Operations: operations.All(operations.Apps{
+	guarded := access.Access{OpenOnLoopback: true}
+	server := &api.Server{
+		Author: access.Author, Log: log, Store: db, Now: now,
+		Catalog: operations.All(operations.Apps{
 			Store: db, Reads: reads, Log: log, Letters: letters, Pauses: &pause.Operator{Store: db, Now: now, NewID: newID}, Customers: &customers.Operator{Store: db, Now: now, NewID: newID}, Stock: &orders.Keeper{Store: db, Now: now, NewID: newID},
 			Tries:     &dryrun.Trials{Store: db, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil }},
 			Periods:   &journal.Periods{Store: db, Now: now, NewID: newID},
@@ -99,7 +100,7 @@ func openShop(t testing.TB, third partner) *shop {
 			Endpoints: &endpoints.Keeper{Store: db, Poster: third, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
 		}),
 	}
-	site, err := pages.New(pages.Config{Longest: time.Minute, API: api.Console(), Declared: api.Operations, Guard: access.NewSessions(api.Access, nil, log, now).Guard, Catalog: c, Log: log, Now: now})
+	site, err := pages.New(pages.Config{Longest: time.Minute, API: server, Declared: server.Catalog, Guard: access.NewSessions(guarded, nil, log, now).Guard, Catalog: c, Log: log, Now: now})
 	require.NoError(t, err)
 	router := chi.NewRouter()
 	site.Routes(router)

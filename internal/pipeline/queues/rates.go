@@ -277,7 +277,7 @@ func (a Reads) blocked(ctx context.Context, q catalog.Queue) (keys []BlockedKey,
 			return err
 		}
 		keys[i].Spot, err = a.DelayOf(ctx, kept)
-		keys[i].Behind, keys[i].Spot.OrderingKey = kept.Source.EventID, "" // the first is behind nobody
+		keys[i].Behind, keys[i].Spot.OrderingKey = kept.EventID, "" // the first is behind nobody
 		return err
 	})
 	slices.SortStableFunc(keys, func(a, b BlockedKey) int { return cmp.Compare(b.Messages.Count, a.Messages.Count) })

@@ -1,4 +1,4 @@
-package mount_test
+package operations_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"billhook/internal/console"
 	"billhook/internal/console/access"
-	"billhook/internal/console/mount"
+	"billhook/internal/console/api"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
@@ -39,9 +39,9 @@ func TestOpenAccessNeedsTheMachinesOwnHost(t *testing.T) {
 }
 
 // inPage runs what a page does that somebody on this machine has asked for.
-func inPage(t *testing.T, api *mount.API, does func(*http.Request)) {
+func (r *rig) inPage(t *testing.T, server *api.Server, does func(*http.Request)) {
 	t.Helper()
-	guard := access.NewSessions(api.Access, nil, api.Log, api.Now).Guard
+	guard := access.NewSessions(r.access, nil, server.Log, server.Now).Guard
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ops/", nil)
 	request.RemoteAddr, request.Host = here, "127.0.0.1:8081"
 	request.Header.Set("X-Operator", "ann")
@@ -51,16 +51,16 @@ func inPage(t *testing.T, api *mount.API, does func(*http.Request)) {
 func TestAPageCallsTheAPIAsThePersonWhoWasLetIn(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	api := r.over(r.store)
+	server := r.over(r.store)
 	calls := func(ctx context.Context, name string, in console.Input) error {
-		o, ok := api.Operations.Find(name)
+		o, ok := server.Find(name)
 		require.True(t, ok)
-		_, err := api.Console().Call(ctx, o, in)
+		_, err := server.Call(ctx, o, in)
 		return err
 	}
 	dearer := console.Input{Path: map[string]string{"id": "hat"}, Body: []byte(`{"points":300,"why":"dearer"}`)}
 	require.Error(t, calls(t.Context(), "products set", dearer), "nobody asks")
-	inPage(t, api, func(request *http.Request) {
+	r.inPage(t, server, func(request *http.Request) {
 		require.NoError(t, calls(request.Context(), "products set", dearer))
 		problem := (*serve.Problem)(nil)
 		require.ErrorAs(t, calls(request.Context(), "products set", console.Input{Path: dearer.Path, Body: []byte(`{"points":300}`)}), &problem)
@@ -73,15 +73,15 @@ func TestAPageCallsTheAPIAsThePersonWhoWasLetIn(t *testing.T) {
 func TestAChangeThatWasMadeIsNotSaidToHaveFailed(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	api := r.over(r.store)
-	inPage(t, api, func(request *http.Request) {
+	server := r.over(r.store)
+	r.inPage(t, server, func(request *http.Request) {
 		ctx, cancel := context.WithCancel(request.Context())
 		r.store.OnCommit = func(_ context.Context, _ []store.Write, do func() error) error {
 			defer cancel()
 			return do()
 		}
-		set, _ := api.Operations.Find("products set")
-		_, err := api.Console().Call(ctx, set, console.Input{Path: map[string]string{"id": "hat"}, Body: []byte(`{"points":300,"why":"dearer"}`)})
+		set, _ := server.Find("products set")
+		_, err := server.Call(ctx, set, console.Input{Path: map[string]string{"id": "hat"}, Body: []byte(`{"points":300,"why":"dearer"}`)})
 		require.NoError(t, err)
 	})
 }

@@ -1,9 +1,8 @@
-package mount
+package api
 
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -54,32 +53,4 @@ func (s *Skipped) String() string {
 		return ""
 	}
 	return fmt.Sprintf("%d: %s", s.count, strings.Join(s.keys, ", "))
-}
-
-func saying(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, skipped := CollectSkipped(r.Context())
-		next.ServeHTTP(&sayer{ResponseWriter: w, skipped: skipped}, r.WithContext(ctx))
-	})
-}
-
-type sayer struct {
-	http.ResponseWriter
-	skipped *Skipped
-	begun   bool
-}
-
-func (s *sayer) WriteHeader(status int) {
-	if said := s.skipped.String(); said != "" && !s.begun {
-		s.Header().Set(HeaderSkipped, said)
-	}
-	s.begun = true
-	s.ResponseWriter.WriteHeader(status)
-}
-
-func (s *sayer) Write(part []byte) (int, error) {
-	if !s.begun {
-		s.WriteHeader(http.StatusOK)
-	}
-	return s.ResponseWriter.Write(part)
 }

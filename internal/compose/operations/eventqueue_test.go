@@ -1,4 +1,4 @@
-package mount_test
+package operations_test
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/console/mount"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/lane"
+	"billhook/internal/pipeline/queues"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/backlog"
 	"billhook/internal/platform/store"
@@ -93,9 +93,9 @@ func TestTheEventQueuesStatsCountEachEventOnce(t *testing.T) {
 	require.Equal(t, all, stats(together, orders, refunds))
 	// An old count of the broker is none: how much a queue that runs has there is not known, and nothing is below zero.
 	require.NoError(t, backlog.Write(t.Context(), together.store, at.Add(-backlog.GoodFor-time.Second), map[string]backlog.Held{"orders": {Messages: 9}}))
-	var blind mount.Stats
+	var blind queues.Stats
 	together.asks(t, http.MethodGet, "stats", &blind)
-	require.Equal(t, mount.Stats{Processing: 1, Completed: 1, Failed: 2, DeadLetter: 1, AtLeast: true}, blind)
+	require.Equal(t, queues.Stats{Processing: 1, Completed: 1, Failed: 2, DeadLetter: 1, AtLeast: true}, blind)
 }
 
 func TestADeadLetterOfTheEventQueueIsListedAndRetried(t *testing.T) {
@@ -107,7 +107,7 @@ func TestADeadLetterOfTheEventQueueIsListedAndRetried(t *testing.T) {
 	own := r.bury(t, declared.Queues[1], "twice", "twice", `{"eventId":"twice"}`)
 	reads := 0
 	r.store.OnRead = func(read func() error) error { reads++; return read() }
-	var listed []mount.DeadEvent
+	var listed []queues.DeadEvent
 	r.asks(t, http.MethodGet, "dead-letter", &listed)
 	require.Len(t, listed, 4)
 	require.Equal(t, 1, reads, "a list costs one query, however many queues there are")
@@ -116,7 +116,7 @@ func TestADeadLetterOfTheEventQueueIsListedAndRetried(t *testing.T) {
 			[]any{dead.Type, dead.Status, dead.Error, dead.Attempts, dead.PayloadBytes})
 	}
 	for id, want := range map[string]string{"d1": "", own: "", "nothing": "dead_letter_unknown", "a b": "dead_letter_unknown"} {
-		var done mount.Retried
+		var done queues.Retried
 		require.Equal(t, want, r.asks(t, http.MethodPost, "dead-letter/"+id+"/retry", &done), id)
 		require.Equal(t, want == "", done.Replayed)
 	}
@@ -146,9 +146,9 @@ func TestACleanupByDaysRemovesWhatHasExpired(t *testing.T) {
 	}
 	cleans := func(query string, deleted int) {
 		t.Helper()
-		var cleaned mount.CleanedDays
+		var cleaned queues.CleanedDays
 		require.Empty(t, r.asks(t, http.MethodDelete, "cleanup"+query, &cleaned))
-		require.Equal(t, mount.CleanedDays{Deleted: deleted, Remembered: 1}, cleaned)
+		require.Equal(t, queues.CleanedDays{Deleted: deleted, Remembered: 1}, cleaned)
 	}
 	done("c0", 1, -time.Hour)
 	done("c1", 8, -time.Hour)

@@ -1,4 +1,4 @@
-package mount_test
+package operations_test
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/console/mount"
 	"billhook/internal/console/system"
+	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/env"
@@ -54,8 +54,8 @@ func (r *rig) standing(t *testing.T, d system.Doctor) (c *catalog.Catalog, now *
 		Self: system.Self{Build: serve.Build{Version: "v1.4.0"}, Instance: "one", StartedAt: at}, Doctor: d,
 		Settings: []env.Setting{{Name: "OPS_TOKEN", About: "the tokens", Value: "[redacted]"}},
 	}
-	r.over(r.store, func(api *mount.API) {
-		api.Catalog, api.Now = c, func() time.Time { return *now }
+	r.over(r.store, func(reads *events.Reads) {
+		reads.Catalog, reads.Now = c, func() time.Time { return *now }
 	})
 	return c, now
 }

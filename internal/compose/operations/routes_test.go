@@ -1,4 +1,4 @@
-package mount_test
+package operations_test
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package mount_test
+package operations_test
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/console"
-	"billhook/internal/console/mount"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/events"
@@ -201,10 +200,10 @@ func TestTheBrokerIsAskedWhereItCanBe(t *testing.T) {
 		"it answers":                        {broker{held: map[string]backlog.Held{"orders-push": {Messages: 3, Oldest: at.Add(-time.Minute)}}}, queues.Waiting{Unacknowledged: number(3), OldestUnackedSeconds: seconds(60)}},
 		"it does not know the subscription": {broker{held: map[string]backlog.Held{"other-push": {Messages: 3}}}, queues.Waiting{}},
 	} {
-		r.over(r.store, func(api *mount.API) { api.Broker = test.broker })
+		r.over(r.store, func(reads *events.Reads) { reads.Broker = test.broker })
 		require.Equal(t, test.want, r.queues(t).Items[0].Waiting, name)
 	}
-	r.over(r.store, func(api *mount.API) { api.Broker = broker{err: errors.New("down")} })
+	r.over(r.store, func(reads *events.Reads) { reads.Broker = broker{err: errors.New("down")} })
 	r.refuses(t, http.MethodGet, "/v1/ops/queues", "", http.StatusServiceUnavailable, "store_unavailable")
 }
 
@@ -241,8 +240,8 @@ func TestAQueueThatDoesNotRunSaysWhatBecomesOfItsMessages(t *testing.T) {
 	require.NoError(t, backlog.Write(t.Context(), r.store, at, map[string]backlog.Held{
 		"runs": {Messages: 5, Oldest: at.Add(-time.Hour)}, "kept": {Messages: 3, Oldest: at.Add(-2 * time.Hour)}, "empty": {}, "ageless": {Messages: 2},
 	}))
-	r.over(r.store, func(api *mount.API) {
-		api.Catalog = &catalog.Catalog{Queues: []catalog.Queue{
+	r.over(r.store, func(reads *events.Reads) {
+		reads.Catalog = &catalog.Catalog{Queues: []catalog.Queue{
 			{ID: "runs", Enabled: true, MessageRetention: week}, {ID: "kept", MessageRetention: week}, {ID: "empty", MessageRetention: week},
 			{ID: "ageless", MessageRetention: week}, {ID: "gone", MessageRetention: week},
 		}}

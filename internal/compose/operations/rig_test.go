@@ -1,4 +1,4 @@
-package mount_test
+package operations_test
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ import (
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/products"
 	"billhook/internal/console/access"
-	"billhook/internal/console/mount"
+	"billhook/internal/console/api"
 	"billhook/internal/console/system"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
@@ -64,6 +64,7 @@ type rig struct {
 	log    bytes.Buffer
 	// deployment is the worker that serves.
 	deployment *system.Deployment
+	operator   *deadletter.Operator
 	// fourEyes: replays wait for a second person.
 	fourEyes bool
 }
@@ -98,7 +99,7 @@ func (willing) Post(context.Context, endpoints.Address, string, []byte) (int, er
 func (willing) Check(context.Context, string) error                                  { return nil }
 
 // over puts the API on another store, and changes it.
-func (r *rig) over(s store.Store, changes ...func(*mount.API)) *mount.API {
+func (r *rig) over(s store.Store, changes ...func(*events.Reads)) *api.Server {
 	now, moment := func() time.Time { return at }, at
 	tries := &dryrun.Trials{Store: s, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{declared}, nil }}
 	letters := &deadletter.Operator{
@@ -110,17 +111,15 @@ func (r *rig) over(s store.Store, changes ...func(*mount.API)) *mount.API {
 			return q, ok
 		},
 	}
+	r.operator = letters
 	log := slog.New(slog.NewJSONHandler(&r.log, nil))
-	api := &mount.API{
-		Reads: events.Reads{Store: s, Catalog: declared, Now: now, NewID: uuid.NewString}, Access: r.access, Log: log,
-		Operator: letters,
-	}
+	reads := events.Reads{Store: s, Catalog: declared, Now: now, NewID: uuid.NewString}
 	for _, change := range changes {
-		change(api)
+		change(&reads)
 	}
-	api.Operations = operations.All(operations.Apps{
+	apps := operations.Apps{
 		Store:      s,
-		Reads:      api.Reads,
+		Reads:      reads,
 		Deployment: r.deployment,
 		Log:        log,
 		Pauses:     &pause.Operator{Store: s, Now: now, NewID: uuid.NewString},
@@ -135,10 +134,13 @@ func (r *rig) over(s store.Store, changes ...func(*mount.API)) *mount.API {
 			Now: func() time.Time { moment = moment.Add(time.Second); return moment },
 		},
 		Stock: &orders.Keeper{Store: s, Now: now, NewID: uuid.NewString},
-	})
+	}
+	server := &api.Server{Catalog: operations.All(apps), Log: log, Author: access.Author, Now: reads.Now, Store: s}
 	r.router = chi.NewRouter()
-	api.Routes(r.router)
-	return api
+	r.router.Use(r.access.Guard)
+	server.Routes(r.router)
+	server.Scripts(r.router, operations.Scripts(apps))
+	return server
 }
 
 // from has a request come from a peer, and onHost asks for another host.

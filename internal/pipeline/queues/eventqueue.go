@@ -1,59 +1,30 @@
-package mount
+package queues
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"billhook/internal/console"
-	"billhook/internal/console/api"
 	"billhook/internal/dedupe"
 	"billhook/internal/pii"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
-	"billhook/internal/pipeline/queues"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/backlog"
-	"billhook/internal/platform/serve"
 	"billhook/internal/platform/store"
 )
 
-// eventQueueRoutes adds the API of the event queue that Billhook replaces, over all queues, for scripts that exist
-// (requirements: event retry, section 5). Its answers have their own envelope, under the statuses of /v1/ops.
-func (a *API) eventQueueRoutes(r chi.Router) {
-	for _, o := range a.eventQueue() {
-		r.Method(o.Method, o.Pattern, serve.Answer(http.StatusOK, func(r *http.Request) (succeeded, error) {
-			in, err := api.InputOf(o, r)
-			if err != nil {
-				return succeeded{}, err
-			}
-			data, err := a.Console().Call(r.Context(), o, in)
-			return succeeded{Success: true, Data: data}, err
-		}, a.failed))
-	}
-}
+// EventQueue is the API of the event queue that Billhook replaces, over all queues, for scripts that exist (requirements: event
+// retry, section 5).
+type EventQueue struct {
+	Reads
 
-type succeeded struct {
-	Success bool `json:"success"`
-	Data    any  `json:"data"`
-}
-
-func (a *API) failed(w http.ResponseWriter, r *http.Request, err error) {
-	p := a.problem(r.Context(), err)
-	if p.RetryAfter > 0 {
-		w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
-	}
-	serve.WriteJSON(w, p.Status, struct {
-		Success bool   `json:"success"`
-		Error   string `json:"error"`
-		Message string `json:"message"`
-	}{false, p.Code, p.Detail})
+	Operator *deadletter.Operator
+	Log      *slog.Logger
 }
 
 // listDeadEvents asks for open dead letters, as a list without pages.
@@ -70,7 +41,8 @@ type cleanup struct {
 	Page string `json:"-" query:"page" help:"the member page of the answer before"`
 }
 
-func (a *API) eventQueue() []console.Operation {
+// Operations are what scripts do.
+func (a EventQueue) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{Name: "event-queue stats", Path: "GET /api/v1/events/stats"}, a.stats),
 		console.New(console.Row{Name: "event-queue ls", Path: "GET /api/v1/events/dead-letter"}, a.deadEvents),
@@ -98,7 +70,7 @@ type Stats struct {
 
 // stats counts the events of all queues, up to deadletter.CountTo. One that failed or is in processing has a record, and a
 // message that the broker or a lane still has: what is pending is what messages there are without these.
-func (a *API) stats(ctx context.Context, _ audit.Author, _ struct{}) (stats Stats, err error) {
+func (a EventQueue) stats(ctx context.Context, _ audit.Author, _ struct{}) (stats Stats, err error) {
 	var messages, kept int64
 	status := func(s dedupe.Status) map[string]any { return map[string]any{"status": string(s)} }
 	counts := []struct {
@@ -120,7 +92,7 @@ func (a *API) stats(ctx context.Context, _ audit.Author, _ struct{}) (stats Stat
 			held, _, err = a.InBroker(ctx)
 			return err
 		}
-		counted, err := queues.Reads{Reads: a.Reads}.CountOf(ctx, counts[i].collection, counts[i].equal)
+		counted, err := a.CountOf(ctx, counts[i].collection, counts[i].equal)
 		*counts[i].into, counts[i].more = counted.Count, counted.More
 		return err
 	})
@@ -159,7 +131,7 @@ type DeadEvent struct {
 	UpdatedAt    time.Time `json:"updatedAt,omitzero"`
 }
 
-func (a *API) deadEvents(ctx context.Context, _ audit.Author, in listDeadEvents) ([]DeadEvent, error) {
+func (a EventQueue) deadEvents(ctx context.Context, _ audit.Author, in listDeadEvents) ([]DeadEvent, error) {
 	items, _, err := a.Operator.List(ctx, deadletter.Filter{}, deadletter.Open, store.Cursor{}, in.Limit)
 	events := make([]DeadEvent, len(items))
 	for i, item := range items {
@@ -190,7 +162,7 @@ const runTime = 20 * time.Second
 const retryWhy = "retry asked for through /api/v1/events"
 
 // retry replays one open dead letter: that of an id, or the only one of an event id.
-func (a *API) retry(ctx context.Context, by audit.Author, in retryOf) (Retried, error) {
+func (a EventQueue) retry(ctx context.Context, by audit.Author, in retryOf) (Retried, error) {
 	item, err := a.openLetter(ctx, in.ID)
 	if err != nil {
 		return Retried{}, err
@@ -209,11 +181,11 @@ func (a *API) retry(ctx context.Context, by audit.Author, in retryOf) (Retried, 
 }
 
 var (
-	errNotOpen       = serve.Refuse(http.StatusNotFound, "dead_letter_unknown", "No open dead letter has this id or event id.")
-	errSeveralQueues = serve.Refuse(http.StatusConflict, "id_needed", "Several open dead letters have this event id; retry them by their own ids.")
+	errNotOpen       = console.Refuse(console.Absent, "dead_letter_unknown", "No open dead letter has this id or event id.")
+	errSeveralQueues = console.Refuse(console.Conflict, "id_needed", "Several open dead letters have this event id; retry them by their own ids.")
 )
 
-func (a *API) openLetter(ctx context.Context, id string) (deadletter.Item, error) {
+func (a EventQueue) openLetter(ctx context.Context, id string) (deadletter.Item, error) {
 	if item, err := a.Operator.Show(ctx, id); err == nil && item.State == deadletter.Open {
 		return item, nil
 	}
@@ -243,7 +215,7 @@ type CleanedDays struct {
 
 // cleanupDays removes what has expired, page after page until the end or for runTime. What its queue still remembers stays:
 // without it a late duplicate would be processed.
-func (a *API) cleanupDays(ctx context.Context, by audit.Author, in cleanup) (CleanedDays, error) {
+func (a EventQueue) cleanupDays(ctx context.Context, by audit.Author, in cleanup) (CleanedDays, error) {
 	begun := a.Now().UTC()
 	page := dedupe.Page{Before: begun.AddDate(0, 0, -in.Days), Now: begun, Limit: store.MaxWrites}
 	if at, id, found := strings.Cut(in.Page, "~"); found {

@@ -1,4 +1,4 @@
-package mount_test
+package operations_test
 
 import (
 	"cmp"
@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/internal/apps/ledger"
-	"billhook/internal/console/mount"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -39,13 +38,12 @@ func (r *rig) event(t require.TestingT, id string) (event events.Event) {
 // begin asks for the replay of the dead letters of orders.
 func (r *rig) begin(t *testing.T, runs bool) (op deadletter.Operation) {
 	t.Helper()
-	operator := r.over(r.store).Operator
-	op, err := operator.Begin(t.Context(), deadletter.Operation{
+	op, err := r.operator.Begin(t.Context(), deadletter.Operation{
 		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders"}, Why: "the product is set",
 	}, audit.Author{Proof: audit.Identity, Name: "ilse-ops"}, 1)
 	require.NoError(t, err)
 	if runs {
-		_, err = operator.Run(t.Context(), op.ID)
+		_, err = r.operator.Run(t.Context(), op.ID)
 		require.NoError(t, err)
 	}
 	return op
@@ -344,8 +342,8 @@ func TestALinkLeadsToTheLogAndTheTracesOfAnEvent(t *testing.T) {
 		return []string{event.LogLink, event.History[0].TraceLink, event.History[1].TraceLink}
 	}
 	require.Equal(t, []string{"", "", ""}, links())
-	r.over(r.store, func(api *mount.API) {
-		api.Links = events.Links{Log: "https://log.example/?q={event_id}+{since}", Trace: "https://trace.example/{trace}"}
+	r.over(r.store, func(reads *events.Reads) {
+		reads.Links = events.Links{Log: "https://log.example/?q={event_id}+{since}", Trace: "https://trace.example/{trace}"}
 	})
 	require.Equal(t, []string{"https://log.example/?q=a%3Ab+2026-03-02T10%3A16%3A00Z", "https://trace.example/0af7651916cd43dd8448eb211c80319c", ""}, links())
 }

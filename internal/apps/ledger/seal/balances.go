@@ -82,76 +82,82 @@ func Months(ctx context.Context, from store.Getter, tenant string) ([]string, er
 // entry that was posted before the call counts exactly once, also while a sealer runs. The error wraps ErrBroken or
 // ErrOverflow, or is that of reading.
 func Balances(ctx context.Context, from Reader, tenant, first, last string) (TrialBalance, error) {
+	t := TrialBalance{Tenant: tenant, Period: Span(first, last)}
 	before, err := readHead(ctx, from, tenant)
 	if err != nil {
-		return TrialBalance{}, err
+		return t, err
 	}
-	unsealed, changed, err := unsealed(ctx, from, tenant, last)
-	if err != nil {
-		return TrialBalance{}, err
+	var unsealed map[string]ledger.Entry
+	if unsealed, t.Changed, err = unsealedUpTo(ctx, from, tenant, last); err != nil {
+		return t, err
 	}
 	now, err := readHead(ctx, from, tenant)
 	if err != nil {
-		return TrialBalance{}, err
+		return t, err
 	}
 	// What was found without a seal, and was sealed meanwhile, is in the seal.
 	for number := before.Number + 1; number <= now.Number; number++ {
 		leaves, err := readLeaves(ctx, from, tenant, number)
 		if err != nil {
-			return TrialBalance{}, missing(err)
+			return t, missing(err)
 		}
 		for _, l := range leaves {
 			delete(unsealed, l.id)
 		}
 	}
-	balance := TrialBalance{Tenant: tenant, Period: Span(first, last), Seal: now.Number, Unsealed: int64(len(unsealed)), Changed: changed}
+	t.Seal, t.Unsealed = now.Number, int64(len(unsealed))
 	periods := map[string]Totals{}
-	const earlier, asked = "earlier", "asked"
-	side := func(period string) string {
-		if period < first {
-			return earlier
-		}
-		return asked
-	}
-	for sealed, number := range now.Periods {
-		if sealed > last {
+	side := func(period string) string { return map[bool]string{true: earlier, false: asked}[period < first] }
+	for period := range now.Periods {
+		if period > last {
 			continue
 		}
-		newest, err := readNumber(ctx, from, tenant, number)
-		if err != nil {
-			return TrialBalance{}, missing(err)
+		running, err := now.running(ctx, from, period)
+		if err == nil {
+			err = add(periods, side(period), running)
 		}
-		if err := addAll(periods, side(sealed), newest.Running[sealed]); err != nil {
-			return TrialBalance{}, err
+		if err != nil {
+			return t, err
 		}
 	}
 	for _, entry := range unsealed {
 		for _, line := range entry.Lines {
-			if err := add(periods, side(entry.Period), line); err != nil {
-				return TrialBalance{}, err
+			if err := add(periods, side(entry.Period), totalsOf(line)); err != nil {
+				return t, err
 			}
 		}
 	}
-	balance.Balances, err = lines(periods[earlier], periods[asked])
-	balance.Totals = totals(balance.Balances)
-	return balance, err
+	return t, t.sum(periods)
 }
 
-// totals adds up the balances of each currency.
-func totals(balances []Balance) []Balance {
-	sums := map[string]Balance{}
-	for _, b := range balances {
-		sum := sums[b.Currency]
-		sums[b.Currency] = Balance{
-			Account: "total", Currency: b.Currency, Opening: sum.Opening + b.Opening, Debit: sum.Debit + b.Debit,
-			Credit: sum.Credit + b.Credit, Closing: sum.Closing + b.Closing,
+// What periods are summed up to: those before the first that was asked for, and the others.
+const earlier, asked = "earlier", "asked"
+
+// sum fills in the balances, and what those of each currency add up to.
+func (t *TrialBalance) sum(periods map[string]Totals) error {
+	both := map[string]Totals{}
+	if err := errors.Join(add(both, "", periods[earlier]), add(both, "", periods[asked])); err != nil {
+		return err
+	}
+	t.Balances, t.Totals = []Balance{}, []Balance{}
+	totals := map[string]Balance{}
+	for _, account := range slices.Sorted(maps.Keys(both[""])) {
+		for _, currency := range slices.Sorted(maps.Keys(both[""][account])) {
+			open, moved := periods[earlier][account][currency], periods[asked][account][currency]
+			b := Balance{Account: account, Currency: currency, Opening: open.Debit - open.Credit, Debit: moved.Debit, Credit: moved.Credit}
+			b.Closing = b.Opening + b.Debit - b.Credit
+			t.Balances = append(t.Balances, b)
+			sum := totals[currency]
+			totals[currency] = Balance{
+				Account: "total", Currency: currency, Opening: sum.Opening + b.Opening, Debit: sum.Debit + b.Debit,
+				Credit: sum.Credit + b.Credit, Closing: sum.Closing + b.Closing,
+			}
 		}
 	}
-	all := []Balance{}
-	for _, currency := range slices.Sorted(maps.Keys(sums)) {
-		all = append(all, sums[currency])
+	for _, currency := range slices.Sorted(maps.Keys(totals)) {
+		t.Totals = append(t.Totals, totals[currency])
 	}
-	return all
+	return nil
 }
 
 // Step is what a control account had before a seal and after it, of the entries of one period.
@@ -209,8 +215,8 @@ func missing(err error) error {
 	return err
 }
 
-// unsealed returns a tenant's entries up to a period that have no seal, and the ids of unreadable ones.
-func unsealed(ctx context.Context, from store.Querier, tenant, period string) (entries map[string]ledger.Entry, changed []string, err error) {
+// unsealedUpTo returns a tenant's entries up to a period that have no seal, and the ids of unreadable ones.
+func unsealedUpTo(ctx context.Context, from store.Querier, tenant, period string) (entries map[string]ledger.Entry, changed []string, err error) {
 	entries = map[string]ledger.Entry{}
 	query := store.Query{Collection: ledger.Entries, Equal: map[string]any{ledger.FieldUnsealed: tenant}, Limit: store.MaxPage}
 	for doc, err := range store.Each(ctx, from, query) {
@@ -225,24 +231,6 @@ func unsealed(ctx context.Context, from store.Querier, tenant, period string) (e
 		}
 	}
 	return entries, changed, nil
-}
-
-func lines(opening, period Totals) ([]Balance, error) {
-	all := map[string]Totals{}
-	if err := errors.Join(addAll(all, "", opening), addAll(all, "", period)); err != nil {
-		return nil, err
-	}
-	balances := []Balance{}
-	for _, account := range slices.Sorted(maps.Keys(all[""])) {
-		for _, currency := range slices.Sorted(maps.Keys(all[""][account])) {
-			open, moved, both := opening[account][currency], period[account][currency], all[""][account][currency]
-			balances = append(balances, Balance{
-				Account: account, Currency: currency, Opening: open.Debit - open.Credit,
-				Debit: moved.Debit, Credit: moved.Credit, Closing: both.Debit - both.Credit,
-			})
-		}
-	}
-	return balances, nil
 }
 
 // List returns a page of a tenant's seals, the newest first: those below the number before, 0 for the newest.
@@ -273,57 +261,36 @@ func List(ctx context.Context, from Reader, tenant string, before int64, limit i
 // ErrOverflow: a sum does not fit in 64 bits.
 var ErrOverflow = errors.New("seal: a sum is too large")
 
-func add(periods map[string]Totals, period string, line ledger.Line) error {
-	return addSum(periods, period, ledger.Control(line.Account), line.Currency, Sum{line.Debit, line.Credit})
+// totalsOf is what a line adds.
+func totalsOf(line ledger.Line) Totals {
+	return Totals{ledger.Control(line.Account): {line.Currency: {line.Debit, line.Credit}}}
 }
 
-func addSum(periods map[string]Totals, period, account, currency string, more Sum) error {
+func add(periods map[string]Totals, period string, more Totals) error {
 	if periods[period] == nil {
 		periods[period] = Totals{}
 	}
-	if periods[period][account] == nil {
-		periods[period][account] = map[string]Sum{}
-	}
-	sum := periods[period][account][currency]
-	if more.Debit < 0 || more.Credit < 0 || sum.Debit > math.MaxInt64-more.Debit || sum.Credit > math.MaxInt64-more.Credit {
-		return fmt.Errorf("%w: %s", ErrOverflow, period)
-	}
-	periods[period][account][currency] = Sum{sum.Debit + more.Debit, sum.Credit + more.Credit}
-	return nil
-}
-
-func addAll(periods map[string]Totals, period string, more Totals) error {
 	for account, sums := range more {
-		for currency, sum := range sums {
-			if err := addSum(periods, period, account, currency, sum); err != nil {
-				return err
+		if periods[period][account] == nil {
+			periods[period][account] = map[string]Sum{}
+		}
+		for currency, by := range sums {
+			sum := periods[period][account][currency]
+			if by.Debit < 0 || by.Credit < 0 || sum.Debit > math.MaxInt64-by.Debit || sum.Credit > math.MaxInt64-by.Credit {
+				return fmt.Errorf("%w: %s", ErrOverflow, period)
 			}
+			periods[period][account][currency] = Sum{sum.Debit + by.Debit, sum.Credit + by.Credit}
 		}
 	}
 	return nil
 }
 
-func (t Totals) size() int {
-	n := 0
-	for _, sums := range t {
-		n += len(sums)
-	}
-	return n
-}
-
-func sums(periods map[string]Totals) int {
-	n := 0
+// sums counts the sums of all periods.
+func sums(periods map[string]Totals) (n int) {
 	for _, totals := range periods {
-		n += totals.size()
+		for _, currencies := range totals {
+			n += len(currencies)
+		}
 	}
 	return n
-}
-
-// clone returns totals that share nothing with these.
-func (t Totals) clone() Totals {
-	all := make(Totals, len(t))
-	for account, sums := range t {
-		all[account] = maps.Clone(sums)
-	}
-	return all
 }

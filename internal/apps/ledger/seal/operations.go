@@ -91,7 +91,7 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 			Name: "ledger verify-rest", Path: "GET /v1/ops/journal/verify/rest", Errors: Failures,
 			Summary: "Check a part of the entries that no tenant's seals know",
 		}, func(ctx context.Context, _ audit.Author, in VerifyRest) (Verified, error) {
-			part, err := v.Rest(ctx, in.Part)
+			part, err := v.Page(ctx, "", in.Part)
 			return found(ctx, part, err)
 		}),
 	}

@@ -113,6 +113,36 @@ func CheckProof(text []byte, kept []Seal) (Proven, error) {
 	return Proven{Tenant: s.Tenant, Seal: s.Number, SealHash: s.Hash, Root: s.Root, Count: s.Count, Index: p.Index, Entry: p.Entry}, nil
 }
 
+// Resealed is the kind of a finding that kept seals alone tell: the seal is not the one that was kept.
+const Resealed = "resealed"
+
+// AgainstKept compares the seals of a tenant that somebody has kept elsewhere with those that are there, and
+// counts them. Only this finds that all was sealed again, or that the newest were cut off.
+func AgainstKept(tenant string, kept, there []Seal) (found []Finding, compared int64) {
+	hashes := map[int64]string{}
+	for _, s := range there {
+		hashes[s.Number] = s.Hash
+	}
+	for _, s := range kept {
+		if s.Tenant != tenant {
+			continue
+		}
+		finding := Finding{Kind: Resealed, Tenant: tenant, Document: sealKey(tenant, s.Number).String(), Seal: s.Number}
+		switch hash, known := hashes[s.Number]; {
+		case !known:
+			finding.Detail = "the seal that was kept is gone"
+		case hash != s.Hash:
+			finding.Detail = "the seal is not the one that was kept: the books were sealed again"
+			compared++
+		default:
+			compared++
+			continue
+		}
+		found = append(found, finding)
+	}
+	return found, compared
+}
+
 var hasher = rfc6962.DefaultHasher
 
 func leafHash(canonical []byte) []byte { return hasher.HashLeaf(canonical) }

@@ -128,9 +128,32 @@ type head struct {
 	version store.Version
 }
 
+// head is the head of a chain whose newest seal this is.
+func (s Seal) head() head {
+	return head{Tenant: s.Tenant, Number: s.Number, Hash: s.Hash, Periods: s.Periods}
+}
+
+// running returns all that was sealed of a period up to the head. The error wraps ErrBroken where the seal that says so
+// cannot be read, or contradicts the head.
+func (h head) running(ctx context.Context, from store.Getter, period string) (Totals, error) {
+	number, sealed := h.Periods[period]
+	if !sealed {
+		return Totals{}, nil
+	}
+	s, err := readNumber(ctx, from, h.Tenant, number)
+	if err != nil {
+		return nil, missing(err)
+	}
+	sum, there := s.Running[period]
+	if !there || number == h.Number && s.Hash != h.Hash {
+		return nil, fmt.Errorf("%w: the head contradicts seal %d", ErrBroken, number)
+	}
+	return sum, nil
+}
+
 // readHead returns the head of a tenant's chain; one without seals has Number 0.
 func readHead(ctx context.Context, from store.Getter, tenant string) (head, error) {
-	doc, err := from.Get(ctx, store.Key{Collection: Heads, ID: HeadID(tenant)})
+	doc, err := from.Get(ctx, headKey(tenant))
 	if errors.Is(err, store.ErrNotFound) {
 		return head{Tenant: tenant, Hash: firstPrevious, Periods: map[string]int64{}}, nil
 	}
@@ -161,15 +184,10 @@ func leavesFields(tenant string, number int64, leaves []leaf) map[string]any {
 
 // readLeaves reads the leaves of a seal. The error may be ErrBroken or store.ErrNotFound.
 func readLeaves(ctx context.Context, from store.Getter, tenant string, number int64) ([]leaf, error) {
-	doc, err := from.Get(ctx, store.Key{Collection: Leaves, ID: ID(tenant, number)})
+	doc, err := from.Get(ctx, leavesKey(tenant, number))
 	if err != nil {
 		return nil, fmt.Errorf("seal: read leaves: %w", err)
 	}
-	return leavesOf(doc, tenant, number)
-}
-
-// leavesOf reads a document that leavesFields made, and nothing else. The error wraps ErrBroken.
-func leavesOf(doc store.Document, tenant string, number int64) ([]leaf, error) {
 	list, _ := doc.Fields["leaves"].([]any)
 	leaves := make([]leaf, len(list))
 	for i, element := range list {
@@ -203,6 +221,12 @@ func readNumber(ctx context.Context, from store.Getter, tenant string, number in
 func sealKey(tenant string, number int64) store.Key {
 	return store.Key{Collection: Seals, ID: ID(tenant, number)}
 }
+
+func leavesKey(tenant string, number int64) store.Key {
+	return store.Key{Collection: Leaves, ID: ID(tenant, number)}
+}
+
+func headKey(tenant string) store.Key { return store.Key{Collection: Heads, ID: HeadID(tenant)} }
 
 // HeadID is the id of the head of a tenant's chain.
 func HeadID(tenant string) string { return store.ID(tenant) }

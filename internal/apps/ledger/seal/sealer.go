@@ -26,6 +26,9 @@ const (
 	maxSums = 2000
 )
 
+// atOnce is how many entries are read before they are sealed.
+const atOnce = 5 * store.MaxPage
+
 // tries is how often a run looks again after another sealer was faster.
 const tries = 3
 
@@ -55,9 +58,9 @@ type Sealed struct {
 // Run seals what it finds until nothing is left or the context is done. An error is the first that occurred;
 // the other tenants were sealed nevertheless. Any number of sealers may run at once.
 func (s Sealer) Run(ctx context.Context) (Sealed, error) {
-	r := round{Sealer: s, unfounded: map[string]bool{}}
+	r := round{Sealer: s, unreadable: map[string]bool{}, unfounded: map[string]bool{}}
 	err := r.run(ctx)
-	r.done.Unfounded = len(r.unfounded)
+	r.done.Unreadable, r.done.Unfounded = len(r.unreadable), len(r.unfounded)
 	if !r.oldest.IsZero() {
 		r.done.OldestSeconds = max(int64(s.Now().Sub(r.oldest).Seconds()), 1)
 	}
@@ -69,63 +72,72 @@ type round struct {
 
 	done   Sealed
 	oldest time.Time
-	// unfounded are the ids of entries that nothing vouches for.
-	unfounded map[string]bool
+	// The ids of entries that cannot be read, and of those that nothing vouches for.
+	unreadable, unfounded map[string]bool
 }
 
-// run walks over what is not sealed. Each tenant of a page that is not the last is sealed to its
-// end, so that its seals are full and the pages after it hold others.
+// run walks over what is not sealed, so many entries at a time that the seals of many tenants are full.
 func (r *round) run(ctx context.Context) error {
 	var first error
-	ended := map[string]bool{}
-	for after := ""; ; {
-		page, err := r.Store.Query(ctx, store.Query{
-			Collection: ledger.Entries, Equal: map[string]any{ledger.FieldOpen: true}, After: store.Cursor{ID: after}, Limit: store.MaxPage,
-		})
+	for after, raced := "", 0; ; {
+		byTenant, next, err := r.open(ctx, after)
 		if err != nil && ctx.Err() == nil {
-			return cmp.Or(first, fmt.Errorf("seal: find entries: %w", err))
+			return cmp.Or(first, err)
 		}
-		byTenant := r.read(page.Documents)
+		again := false
 		for _, tenant := range slices.Sorted(maps.Keys(byTenant)) {
-			if ended[tenant] {
-				continue
-			}
-			ended[tenant] = !page.Next.IsZero()
-			c := chain{round: r, tenant: tenant}
-			if err = c.seal(ctx, byTenant[tenant], page.Next.IsZero()); err != nil {
+			switch err := r.seal(ctx, tenant, byTenant[tenant]); {
+			case errors.Is(err, store.ErrStale), errors.Is(err, store.ErrExists):
+				// Another sealer was faster, or this one, and the answer was lost: look again.
+				r.done.Raced++
+				again = true
+			case err != nil:
 				r.left(byTenant[tenant]...)
-			}
-			if ctx.Err() == nil {
-				first = cmp.Or(first, err)
+				if ctx.Err() == nil {
+					first = cmp.Or(first, err)
+				}
 			}
 		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			r.done.More = true
 			return first
-		}
-		if after = page.Next.ID; after == "" {
+		case again && raced < tries: // then whoever is faster seals them
+			raced++
+			continue
+		case next == "":
 			return first
 		}
+		after, raced = next, 0
 	}
 }
 
-// read reads entries by tenant, and counts those that cannot be read.
-func (r *round) read(documents []store.Document) map[string][]ledger.Entry {
-	byTenant := map[string][]ledger.Entry{}
-	for _, doc := range documents {
+// open reads entries without a seal, behind an id, by tenant, and notes those that cannot be read. next is empty where it
+// has come to the end.
+func (r *round) open(ctx context.Context, after string) (byTenant map[string][]ledger.Entry, next string, err error) {
+	byTenant = map[string][]ledger.Entry{}
+	query := store.Query{Collection: ledger.Entries, Equal: map[string]any{ledger.FieldOpen: true}, After: store.Cursor{ID: after}, Limit: store.MaxPage}
+	n := 0
+	for doc, err := range store.Each(ctx, r.Store, query) {
+		if err != nil {
+			return nil, "", fmt.Errorf("seal: find entries: %w", err)
+		}
 		entry, err := ledger.Read(doc)
 		if err == nil {
-			_, err = entry.LeafHash()
+			_, err = entry.Canonical()
 		}
-		if err != nil {
-			r.done.Unreadable++
+		if err == nil {
+			byTenant[entry.Tenant] = append(byTenant[entry.Tenant], entry)
+		} else {
+			r.unreadable[doc.Key.ID] = true
 			posted, _ := doc.Fields["posted_at"].(time.Time)
 			r.left(ledger.Entry{PostedAt: posted})
-			continue
 		}
-		byTenant[entry.Tenant] = append(byTenant[entry.Tenant], entry)
+		if n++; n == atOnce {
+			return byTenant, doc.Key.ID, nil
+		}
 	}
-	return byTenant
+	return byTenant, "", nil
 }
 
 func (r *round) left(entries ...ledger.Entry) {
@@ -136,131 +148,71 @@ func (r *round) left(entries ...ledger.Entry) {
 	}
 }
 
-type chain struct {
-	*round
-
-	tenant string
-	// known: head and running are as the last seal left them.
-	known   bool
-	head    head
-	running map[string]Totals
-}
-
-// seal seals entries of the tenant; unless they are all that it has, also the others.
-func (c *chain) seal(ctx context.Context, entries []ledger.Entry, all bool) error {
-	for raced := 0; ; raced++ {
-		var err error
-		if all && raced == 0 {
-			err = c.sealThese(ctx, entries)
-		} else {
-			err = c.sealAll(ctx)
-		}
-		if !errors.Is(err, store.ErrStale) && !errors.Is(err, store.ErrExists) {
-			return err
-		}
-		// Another sealer was faster, or this one, and the answer was lost: look again.
-		c.done.Raced++
-		if raced == tries {
-			return nil // whoever is faster seals them
-		}
-	}
-}
-
-func (c *chain) sealAll(ctx context.Context) error {
-	for after := ""; ; {
-		page, err := c.Store.Query(ctx, store.Query{
-			Collection: ledger.Entries, Equal: map[string]any{ledger.FieldUnsealed: c.tenant}, After: store.Cursor{ID: after}, Limit: maxEntries,
-		})
-		if err != nil {
-			return fmt.Errorf("seal: find entries: %w", err)
-		}
-		var uncounted round // what cannot be read is counted by the walk
-		if err := c.sealThese(ctx, uncounted.read(page.Documents)[c.tenant]); err != nil {
-			return err
-		}
-		if after = page.Next.ID; after == "" {
-			return nil
-		}
-	}
-}
-
-// sealThese puts entries under seals, the oldest first. Those that nothing vouches for are left.
-func (c *chain) sealThese(ctx context.Context, entries []ledger.Entry) error {
-	entries, err := c.founded(ctx, entries)
+// seal puts entries of a tenant under seals, the oldest first. Those that nothing vouches for are left.
+func (r *round) seal(ctx context.Context, tenant string, all []ledger.Entry) error {
+	answers, err := ask(ctx, all, r.Origins.Vouched)
 	if err != nil {
-		return err
+		return fmt.Errorf("seal: find origins: %w", err)
+	}
+	var entries []ledger.Entry
+	for i, entry := range all {
+		if answers[i] {
+			entries = append(entries, entry)
+			continue
+		}
+		r.unfounded[entry.ID] = true
+		r.left(entry)
 	}
 	slices.SortFunc(entries, func(a, b ledger.Entry) int {
 		return cmp.Or(a.PostedAt.Compare(b.PostedAt), strings.Compare(a.ID, b.ID))
 	})
 	for len(entries) > 0 {
-		n, err := c.prolong(ctx, entries)
+		n, err := r.prolong(ctx, tenant, entries)
 		if err != nil {
-			c.known = false
 			return err
 		}
 		entries = entries[n:]
-		c.done.Seals++
-		c.done.Entries += n
+		r.done.Seals++
+		r.done.Entries += n
 	}
 	return nil
 }
 
-func (c *chain) founded(ctx context.Context, entries []ledger.Entry) ([]ledger.Entry, error) {
-	answers, err := ask(ctx, entries, c.Origins.Vouched)
+// prolong commits the next seal of a tenant's chain, of as many entries as fit into it, and returns their number.
+func (r *round) prolong(ctx context.Context, tenant string, entries []ledger.Entry) (n int, err error) {
+	last, err := readHead(ctx, r.Store, tenant)
 	if err != nil {
-		return nil, fmt.Errorf("seal: find origins: %w", err)
-	}
-	var founded []ledger.Entry
-	for i, entry := range entries {
-		if answers[i] {
-			founded = append(founded, entry)
-			continue
-		}
-		c.unfounded[entry.ID] = true
-		c.left(entry)
-	}
-	return founded, nil
-}
-
-func (c *chain) prolong(ctx context.Context, entries []ledger.Entry) (n int, err error) {
-	if !c.known {
-		if c.head, err = readHead(ctx, c.Store, c.tenant); err != nil {
-			return 0, err
-		}
-		c.running, c.known = map[string]Totals{}, true
+		return 0, err
 	}
 	next := Seal{
-		Tenant: c.tenant, Number: c.head.Number + 1, Previous: c.head.Hash, SealedAt: c.Now().UTC().Truncate(time.Microsecond),
-		Totals: map[string]Totals{}, Running: map[string]Totals{}, Periods: maps.Clone(c.head.Periods),
+		Tenant: tenant, Number: last.Number + 1, Previous: last.Hash, SealedAt: r.Now().UTC().Truncate(time.Microsecond),
+		Totals: map[string]Totals{}, Running: map[string]Totals{}, Periods: maps.Clone(last.Periods),
 	}
 	var leaves []leaf
-	writes := make([]store.Write, 3, min(len(entries), maxEntries)+3)
-	size, carried := 0, 0
+	entries = entries[:min(len(entries), maxEntries)]
+	writes := make([]store.Write, 3, len(entries)+3)
+	size := 0
 	for _, entry := range entries {
-		before, err := c.runningIn(ctx, entry.Period)
-		if err != nil {
-			return 0, err
-		}
 		canonical, err := entry.Canonical()
 		if err != nil {
 			return 0, err
 		}
-		_, begun := next.Running[entry.Period]
-		if !begun && len(leaves) > 0 {
-			carried += before.size()
-		}
-		size += len(canonical)
-		if len(leaves) == maxEntries || len(leaves) > 0 && (size > maxBytes || carried+sums(next.Totals)+len(entry.Lines) > maxSums) {
-			break
-		}
-		if !begun {
-			next.Running[entry.Period] = before.clone()
-		}
-		for _, line := range entry.Lines {
-			if err := errors.Join(add(next.Totals, entry.Period, line), add(next.Running, entry.Period, line)); err != nil {
+		before := Totals{}
+		if _, begun := next.Running[entry.Period]; !begun {
+			if before, err = last.running(ctx, r.Store, entry.Period); err != nil {
 				return 0, err
 			}
+		}
+		size += len(canonical)
+		if len(leaves) > 0 && (size > maxBytes || sums(next.Running)+sums(map[string]Totals{"": before})+len(entry.Lines) > maxSums) {
+			break
+		}
+		err = add(next.Running, entry.Period, before)
+		for _, line := range entry.Lines {
+			err = errors.Join(err, add(next.Totals, entry.Period, totalsOf(line)), add(next.Running, entry.Period, totalsOf(line)))
+		}
+		if err != nil {
+			return 0, err
 		}
 		next.Periods[entry.Period] = next.Number
 		writes = append(writes, entry.Sealed(next.Number, int64(len(leaves))))
@@ -270,46 +222,14 @@ func (c *chain) prolong(ctx context.Context, entries []ledger.Entry) (n int, err
 	if next.Hash, err = next.computed(); err != nil {
 		return 0, err
 	}
-	after := head{Tenant: c.tenant, Number: next.Number, Hash: next.Hash, Periods: next.Periods}
-	key := store.Key{Collection: Heads, ID: HeadID(c.tenant)}
-	writes[0] = store.Create(sealKey(c.tenant, next.Number), store.Encode(&next))
-	writes[1] = store.Create(store.Key{Collection: Leaves, ID: ID(c.tenant, next.Number)}, leavesFields(c.tenant, next.Number, leaves))
-	writes[2] = store.Replace(key, c.head.version, store.Encode(&after))
+	after := next.head()
+	writes[0] = store.Create(sealKey(tenant, next.Number), store.Encode(&next))
+	writes[1] = store.Create(leavesKey(tenant, next.Number), leavesFields(tenant, next.Number, leaves))
+	writes[2] = store.Replace(headKey(tenant), last.version, store.Encode(&after))
 	failpoint.Hit(failpoint.SealCommit)
-	versions, err := c.Store.Commit(ctx, writes)
-	if err != nil {
+	if _, err := r.Store.Commit(ctx, writes); err != nil {
 		return 0, fmt.Errorf("seal: commit: %w", err)
 	}
 	failpoint.Hit(failpoint.SealCommitted)
-	c.head = after
-	c.head.version = versions[2]
-	maps.Copy(c.running, next.Running)
 	return len(leaves), nil
-}
-
-// runningIn returns all that was sealed so far in a period. A seal is not put upon one that does not
-// say what was sealed: the error wraps ErrBroken.
-func (c *chain) runningIn(ctx context.Context, period string) (Totals, error) {
-	if sum, known := c.running[period]; known {
-		return sum, nil
-	}
-	number, sealed := c.head.Periods[period]
-	if !sealed {
-		c.running[period] = Totals{}
-		return Totals{}, nil
-	}
-	last, err := readNumber(ctx, c.Store, c.tenant, number)
-	if err != nil {
-		return nil, err
-	}
-	sum, there := last.Running[period]
-	if !there || number == c.head.Number && last.Hash != c.head.Hash {
-		return nil, fmt.Errorf("%w: the head contradicts seal %d", ErrBroken, number)
-	}
-	for period, sum := range last.Running {
-		if c.head.Periods[period] == number {
-			c.running[period] = sum
-		}
-	}
-	return sum, nil
 }

@@ -8,10 +8,11 @@ import (
 	"log/slog"
 	"maps"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"billhook/internal/platform/store"
 )
@@ -60,6 +61,10 @@ type Counts struct {
 	Accounts int64 `json:"accounts" store:"accounts" show:"Accounts of points"`
 }
 
+func (c *Counts) add(more Counts) {
+	c.Seals, c.Entries, c.Unsealed, c.Accounts = c.Seals+more.Seals, c.Entries+more.Entries, c.Unsealed+more.Unsealed, c.Accounts+more.Accounts
+}
+
 // Verified is a page of a verification: what was looked at, what was found.
 type Verified struct {
 	Counts
@@ -73,7 +78,7 @@ type Verified struct {
 // Join adds what the parts before it have looked at and found.
 func (v *Verified) Join(before any) (page string) {
 	if b, ok := before.(*Verified); ok {
-		v.Seals, v.Entries, v.Unsealed, v.Accounts = v.Seals+b.Seals, v.Entries+b.Entries, v.Unsealed+b.Unsealed, v.Accounts+b.Accounts
+		v.add(b.Counts)
 		v.Findings = append(append([]Finding{}, b.Findings...), v.Findings...)
 	}
 	return v.Next
@@ -103,27 +108,57 @@ type Verifier struct {
 	Origins Origins
 }
 
-// sealsPerPage is how many seals a page of a verification checks.
-const sealsPerPage = 10
+// The bounds of a page: seals or lists of leaves, and the documents after which it takes no further account.
+const (
+	sealsPerPage   = 10
+	accountReads   = 5000
+	accountsAtOnce = 50 // by one query
+)
 
-// What a page of the entries begins with. A page of the chain begins with a number.
-const entriesPage = "entries "
+// The parts of a verification, in their order.
+const (
+	partSeals    = "seals"
+	partLeaves   = "leaves"
+	partEntries  = "entries"
+	partAccounts = "accounts"
+)
 
-// Page checks a bounded part of a tenant's books, from the Next of the page before: the seals, each with its
-// leaves and entries; then all entries, for those that no seal holds; then the accounts, whose balances are
-// compared with the sums of their entries. The error wraps ErrPage, or is that of reading.
+// position is where a page begins. Its JSON is the Next of the page before; of none it is the end.
+type position struct {
+	Part string `json:"part"`
+	// After is the id of the last document that is done.
+	After string `json:"after,omitzero"`
+	// Seal is the number of the last seal that is done.
+	Seal int64 `json:"seal,omitzero"`
+}
+
+// Page checks a bounded part of a tenant's books, from the Next of the page before: the seals, each with its leaves and
+// entries; the leaves, for those without a seal; all entries, for those that no seal holds; the accounts, whose balances
+// are compared with the sums of their entries. Without a tenant it checks the entries that the verification of no tenant
+// sees: those without a tenant, and those of a tenant without a chain. The error wraps ErrPage, or is that of reading.
 func (v Verifier) Page(ctx context.Context, tenant, at string) (Verified, error) {
 	part := verification{Verifier: v, tenant: tenant, done: Verified{Findings: []Finding{}}}
-	var err error
-	if part.closings, err = v.Origins.Closings(ctx, tenant); err != nil {
-		return part.done, err
+	p := position{Part: partSeals}
+	if tenant == "" {
+		p.Part = partEntries
 	}
-	if after, ok := strings.CutPrefix(at, entriesPage); ok {
-		err = part.entries(ctx, after)
-	} else if place, ok := strings.CutPrefix(at, accountsPage); ok {
-		err = part.accounts(ctx, place)
-	} else {
-		err = part.chain(ctx, at)
+	if at != "" && json.Unmarshal([]byte(at), &p, json.RejectUnknownMembers(true)) != nil {
+		return part.done, ErrPage
+	}
+	check := map[string]func(context.Context, position) (position, error){
+		partSeals: part.chain, partLeaves: part.leaves, partEntries: part.entries, partAccounts: part.accounts,
+	}[p.Part]
+	if check == nil || p.Seal < 0 || tenant == "" && p.Part != partEntries {
+		return part.done, ErrPage
+	}
+	var err error
+	if part.closings, err = v.Origins.Closings(ctx, tenant); err == nil {
+		p, err = check(ctx, p)
+	}
+	if err == nil && p != (position{}) {
+		var text []byte
+		text, err = json.Marshal(p)
+		part.done.Next = string(text)
 	}
 	return part.done, err
 }
@@ -147,29 +182,37 @@ type link struct {
 	seal   *Seal
 }
 
-// first is what the first seal is compared with.
-var first = link{seal: &Seal{Hash: firstPrevious}}
-
 func (l link) is(hash string) bool { return l.seal != nil && l.seal.Hash == hash }
 
-// chain checks the seals behind a place, and the head where they end.
-func (v *verification) chain(ctx context.Context, at string) error {
-	last, after, err := v.begin(ctx, at)
-	if err != nil {
-		return err
+// linkOf reads the link that ends with a number.
+func (v *verification) linkOf(ctx context.Context, number int64) (link, error) {
+	if number == 0 {
+		return link{seal: &Seal{Tenant: v.tenant, Hash: firstPrevious, Periods: map[string]int64{}}}, nil
 	}
-	page, err := v.From.Query(ctx, store.Query{Collection: Seals, IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: after}, Limit: sealsPerPage})
+	s, err := readNumber(ctx, v.From, v.tenant, number)
+	switch {
+	case errors.Is(err, ErrBroken), errors.Is(err, store.ErrNotFound):
+		return link{number: number}, nil
+	case err != nil:
+		return link{}, err
+	}
+	return link{number, &s}, nil
+}
+
+// chain checks the seals behind a position, and the head where they end.
+func (v *verification) chain(ctx context.Context, p position) (position, error) {
+	last, err := v.linkOf(ctx, p.Seal)
 	if err != nil {
-		return fmt.Errorf("seal: read seals: %w", err)
+		return p, err
+	}
+	page, err := v.From.Query(ctx, store.Query{Collection: Seals, IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: p.After}, Limit: sealsPerPage})
+	if err != nil {
+		return p, fmt.Errorf("seal: read seals: %w", err)
 	}
 	v.done.read += 2 * int64(len(page.Documents)) // and their leaves
-	lists, err := v.lists(ctx, after, page.Next.ID)
-	if err != nil {
-		return err
-	}
 	for _, doc := range page.Documents {
-		after = doc.Key.ID
-		number, _ := strconv.ParseInt(after[strings.LastIndexByte(after, '~')+1:], 10, 64) // 0: there is none
+		p.After = doc.Key.ID
+		number, _ := strconv.ParseInt(p.After[strings.LastIndexByte(p.After, '~')+1:], 10, 64) // 0: there is none
 		if number <= last.number || doc.Key != sealKey(v.tenant, number) {
 			v.find(Added, doc.Key, 0, "no seal has this id")
 			continue
@@ -178,69 +221,14 @@ func (v *verification) chain(ctx context.Context, at string) error {
 			v.gap(last.number+1, number-1)
 			last = link{number: number - 1}
 		}
-		if last, err = v.seal(ctx, doc, number, last, lists); err != nil {
-			return err
+		if last, err = v.seal(ctx, doc, number, last); err != nil {
+			return p, err
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(lists)) {
-		_, err := v.From.Get(ctx, store.Key{Collection: Seals, ID: id})
-		switch {
-		case err == nil: // sealed between the two queries
-		case errors.Is(err, store.ErrNotFound):
-			v.find(Added, lists[id].Key, 0, "there are leaves without a seal")
-		default:
-			return fmt.Errorf("seal: read seal: %w", err)
-		}
+	if p.Seal = last.number; !page.Next.IsZero() {
+		return p, nil
 	}
-	if !page.Next.IsZero() {
-		v.done.Next = last.next(after)
-		return nil
-	}
-	return v.end(ctx, last, after)
-}
-
-func (l link) next(after string) string { return fmt.Sprint(l.number, " ", after) }
-
-// begin reads a place in the chain: the last seal that was checked, and the id behind it.
-func (v *verification) begin(ctx context.Context, at string) (link, string, error) {
-	if at == "" {
-		return first, HeadID(v.tenant) + "~", nil
-	}
-	text, after, _ := strings.Cut(at, " ")
-	number, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || number < 0 || !strings.HasPrefix(after, HeadID(v.tenant)+"~") {
-		return link{}, "", ErrPage
-	}
-	if number == 0 {
-		return first, after, nil
-	}
-	s, err := readNumber(ctx, v.From, v.tenant, number)
-	switch {
-	case errors.Is(err, ErrBroken), errors.Is(err, store.ErrNotFound):
-		return link{number: number}, after, nil
-	case err != nil:
-		return link{}, "", err
-	}
-	return link{number, &s}, after, nil
-}
-
-// lists reads the leaves of the seals behind an id, up to another; empty: up to the end.
-func (v *verification) lists(ctx context.Context, after, until string) (map[string]store.Document, error) {
-	found := map[string]store.Document{}
-	query := store.Query{Collection: Leaves, IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: after}, Limit: sealsPerPage}
-	for doc, err := range store.Each(ctx, v.From, query) {
-		if err != nil {
-			return nil, err
-		}
-		if until != "" && doc.Key.ID > until {
-			break
-		}
-		found[doc.Key.ID] = doc
-		if doc.Key.ID == until {
-			break
-		}
-	}
-	return found, nil
+	return v.end(ctx, last, p)
 }
 
 func (v *verification) gap(first, last int64) {
@@ -251,44 +239,35 @@ func (v *verification) gap(first, last int64) {
 	v.find(Missing, sealKey(v.tenant, first), first, detail)
 }
 
-func (v *verification) end(ctx context.Context, last link, after string) error {
-	key := store.Key{Collection: Heads, ID: HeadID(v.tenant)}
-	v.done.Next = entriesPage
+// end compares the head with the last seal. It returns p where there is another seal meanwhile.
+func (v *verification) end(ctx context.Context, last link, p position) (position, error) {
+	key, next := headKey(v.tenant), position{Part: partLeaves}
 	h, err := readHead(ctx, v.From, v.tenant)
 	switch {
 	case errors.Is(err, ErrBroken):
 		v.find(Changed, key, 0, "the head is not readable")
 	case err != nil:
-		return err
+		return p, err
 	case h.Number == 0 && last.number > 0:
 		v.find(Missing, key, 0, "there are seals, and no head")
-	case h.Number != last.number && last.is(h.Hash):
-		v.find(Changed, key, last.number, "the head contradicts the last seal")
-	case h.Number > last.number:
-		// Either sealed since, or gone.
-		_, err := v.From.Get(ctx, sealKey(v.tenant, last.number+1))
-		switch {
-		case err == nil:
-			v.done.Next = last.next(after)
-		case errors.Is(err, store.ErrNotFound):
-			v.gap(last.number+1, h.Number)
-		default:
-			return fmt.Errorf("seal: read seal: %w", err)
+	case h.Number > last.number && !last.is(h.Hash):
+		doc, err := store.Find(ctx, v.From, sealKey(v.tenant, last.number+1))
+		if err != nil || doc.Version != 0 {
+			return p, err
 		}
-	case h.Number < last.number:
+		v.gap(last.number+1, h.Number)
+	case h.Number < last.number && !last.is(h.Hash):
 		v.find(Changed, key, last.number, "there are seals behind the head")
-	case last.seal != nil && last.number > 0 && (!last.is(h.Hash) || !maps.Equal(h.Periods, last.seal.Periods)):
+	case last.seal != nil && (h.Number != last.number || !last.is(h.Hash) || !maps.Equal(h.Periods, last.seal.Periods)):
 		v.find(Changed, key, last.number, "the head contradicts the last seal")
 	}
-	return nil
+	return next, nil
 }
 
-// seal checks one seal, and its leaves and entries, which it takes out of lists. It returns what
-// the next one is compared with.
-func (v *verification) seal(ctx context.Context, doc store.Document, number int64, last link, lists map[string]store.Document) (link, error) {
+// seal checks one seal with its leaves and entries, and returns what the next one is compared with.
+func (v *verification) seal(ctx context.Context, doc store.Document, number int64, last link) (link, error) {
 	v.done.Seals++
-	leaves, listed := lists[doc.Key.ID]
-	delete(lists, doc.Key.ID)
+	now := link{number: number}
 	s, err := readSeal(doc)
 	switch {
 	case err != nil:
@@ -299,26 +278,24 @@ func (v *verification) seal(ctx context.Context, doc store.Document, number int6
 		v.find(Changed, doc.Key, number, "its hash is not that of what it says")
 	case last.seal != nil && !last.is(s.Previous):
 		v.find(Changed, doc.Key, number, "it does not follow the seal before")
+		now.seal = &s
 	default:
+		now.seal = &s
 		if err := v.sums(ctx, s, last); err != nil {
-			return link{}, err
+			return now, err
 		}
 	}
-	now := link{number: number}
-	if err == nil && s.Check() == nil {
-		now.seal = &s
-	}
-	key := store.Key{Collection: Leaves, ID: doc.Key.ID}
-	if !listed {
+	list, err := readLeaves(ctx, v.From, v.tenant, number)
+	switch key := leavesKey(v.tenant, number); {
+	case errors.Is(err, store.ErrNotFound):
 		v.find(Missing, key, number, "the leaves are gone")
 		return now, nil
-	}
-	list, err := leavesOf(leaves, v.tenant, number)
-	if err != nil {
+	case errors.Is(err, ErrBroken):
 		v.find(Changed, key, number, "the leaves are not readable")
-		return now, nil //nolint:nilerr // it is a finding
-	}
-	if now.seal != nil && (int64(len(list)) != s.Count || hex.EncodeToString(rootOf(list)) != s.Root) {
+		return now, nil
+	case err != nil:
+		return now, err
+	case now.seal != nil && (int64(len(list)) != s.Count || hex.EncodeToString(rootOf(list)) != s.Root):
 		v.find(Changed, key, number, "the leaves are not those of the root")
 	}
 	return now, v.sealed(ctx, number, list, now.seal)
@@ -329,33 +306,46 @@ func (v *verification) sums(ctx context.Context, s Seal, last link) error {
 	if last.seal == nil {
 		return nil // the seal before is found wrong
 	}
-	periods := map[string]int64{}
-	maps.Copy(periods, last.seal.Periods)
-	want := map[string]Totals{}
+	want, periods := map[string]Totals{}, maps.Clone(last.seal.Periods)
 	for period, totals := range s.Totals {
-		periods[period] = s.Number
-		want[period] = Totals{}
-		if number, sealed := last.seal.Periods[period]; sealed {
-			before := *last.seal
-			if number != last.number {
-				var err error
-				before, err = readNumber(ctx, v.From, v.tenant, number)
-				if errors.Is(err, ErrBroken) || errors.Is(err, store.ErrNotFound) {
-					return nil // that one is found wrong
-				}
-				if err != nil {
-					return err
-				}
-			}
-			want[period] = before.Running[period].clone()
+		before, err := last.seal.head().running(ctx, v.From, period)
+		if errors.Is(err, ErrBroken) {
+			return nil // that one is found wrong
 		}
-		if err := addAll(want, period, totals); err != nil {
+		if err != nil {
+			return err
+		}
+		periods[period] = s.Number
+		if errors.Join(add(want, period, before), add(want, period, totals)) != nil {
 			v.find(Changed, sealKey(v.tenant, s.Number), s.Number, "its sums are too large")
-			return nil //nolint:nilerr // it is a finding
+			return nil
 		}
 	}
 	if !reflect.DeepEqual(s.Running, want) || !maps.Equal(s.Periods, periods) {
 		v.find(Changed, sealKey(v.tenant, s.Number), s.Number, "its running sums are not those before and its own")
 	}
 	return nil
+}
+
+// leaves looks for lists of leaves that are of no seal.
+func (v *verification) leaves(ctx context.Context, p position) (position, error) {
+	page, err := v.From.Query(ctx, store.Query{Collection: Leaves, IDPrefix: HeadID(v.tenant) + "~", After: store.Cursor{ID: p.After}, Limit: sealsPerPage})
+	if err != nil {
+		return p, fmt.Errorf("seal: read leaves: %w", err)
+	}
+	v.done.read += 2 * int64(len(page.Documents)) // and their seals
+	for _, doc := range page.Documents {
+		p.After = doc.Key.ID
+		s, err := store.Find(ctx, v.From, store.Key{Collection: Seals, ID: p.After})
+		if err != nil {
+			return p, fmt.Errorf("seal: read seal: %w", err)
+		}
+		if s.Version == 0 {
+			v.find(Added, doc.Key, 0, "there are leaves without a seal")
+		}
+	}
+	if page.Next.IsZero() {
+		return position{Part: partEntries}, nil
+	}
+	return p, nil
 }

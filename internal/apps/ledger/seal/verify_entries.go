@@ -5,8 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"net/url"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"billhook/internal/apps/ledger"
@@ -15,14 +19,13 @@ import (
 
 // sealed compares the leaves of a seal, nil where it cannot be read, with the entries that name it.
 func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, s *Seal) error {
-	places := make(map[string]int, len(leaves))
+	places := make(map[string]int, len(leaves)) // of the entries that are still to be found
 	for i, l := range leaves {
 		places[l.id] = i
 	}
 	totals := map[string]Totals{}
-	found := make(map[string]bool, len(leaves))
 	whole := true
-	query := store.Query{Collection: ledger.Entries, Equal: map[string]any{"tenant": v.tenant, "seal": number}, Limit: store.MaxPage}
+	query := store.Query{Collection: ledger.Entries, Equal: map[string]any{fieldTenant: v.tenant, "seal": number}, Limit: store.MaxPage}
 	for doc, err := range store.Each(ctx, v.From, query) {
 		if err != nil {
 			return err
@@ -31,36 +34,33 @@ func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, 
 		v.done.Entries++
 		place, held := places[doc.Key.ID]
 		if !held {
-			if at := misnamed(doc, leaves); at >= 0 {
-				v.find(Changed, store.Key{Collection: Leaves, ID: ID(v.tenant, number)}, number, "a leaf names another entry than it is of")
-				found[leaves[at].id] = true
+			whole = false
+			if entry, err := ledger.Read(doc); err == nil && entry.Leaf < int64(len(leaves)) && isLeaf(entry, leaves[entry.Leaf]) {
+				v.find(Changed, leavesKey(v.tenant, number), number, "a leaf names another entry than it is of")
+				delete(places, leaves[entry.Leaf].id)
 			} else {
 				v.find(Added, doc.Key, number, "the seal does not hold it")
 			}
-			whole = false
 			continue
 		}
-		found[doc.Key.ID] = true
-		entry, ok := v.compare(doc, number, int64(place), leaves[place].hash)
+		delete(places, doc.Key.ID)
+		entry, same := v.compare(doc, number, int64(place), leaves[place])
 		v.late(entry, s)
 		for _, line := range entry.Lines {
-			ok = ok && add(totals, entry.Period, line) == nil
+			same = same && add(totals, entry.Period, totalsOf(line)) == nil
 		}
-		whole = whole && ok
+		whole = whole && same
 	}
-	for _, l := range leaves {
-		if found[l.id] {
-			continue
-		}
+	for _, id := range slices.Sorted(maps.Keys(places)) {
 		whole = false
-		doc, err := v.From.Get(ctx, ledger.Key(l.id))
+		doc, err := v.From.Get(ctx, ledger.Key(id))
 		switch {
 		case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
-			v.find(Missing, ledger.Key(l.id), number, "the entry is gone")
+			v.find(Missing, ledger.Key(id), number, "the entry is gone")
 		case err != nil:
 			return fmt.Errorf("seal: read entry: %w", err)
 		default:
-			v.compare(doc, number, int64(places[l.id]), l.hash)
+			v.compare(doc, number, int64(places[id]), leaves[places[id]])
 		}
 	}
 	if s != nil && whole && !reflect.DeepEqual(s.Totals, totals) {
@@ -69,27 +69,19 @@ func (v *verification) sealed(ctx context.Context, number int64, leaves []leaf, 
 	return nil
 }
 
-// misnamed returns the leaf whose hash is that of an entry; -1: none.
-func misnamed(doc store.Document, leaves []leaf) int {
-	entry, err := ledger.Read(doc)
-	if err != nil {
-		return -1
-	}
+// isLeaf reports whether a leaf is that of an entry, by its hash.
+func isLeaf(entry ledger.Entry, l leaf) bool {
 	hash, err := entry.LeafHash()
-	return slices.IndexFunc(leaves, func(l leaf) bool { return err == nil && bytes.Equal(l.hash, hash) })
+	return err == nil && bytes.Equal(hash, l.hash)
 }
 
 // compare compares an entry with the leaf that stands for it, and reports whether it is the same.
-func (v *verification) compare(doc store.Document, number, place int64, hash []byte) (ledger.Entry, bool) {
+func (v *verification) compare(doc store.Document, number, place int64, l leaf) (ledger.Entry, bool) {
 	entry, err := ledger.Read(doc)
-	var canonical []byte
-	if err == nil {
-		canonical, err = entry.Canonical()
-	}
 	switch {
 	case err != nil:
 		v.find(Changed, doc.Key, number, "the entry is not readable")
-	case !bytes.Equal(leafHash(canonical), hash):
+	case !isLeaf(entry, l):
 		v.find(Changed, doc.Key, number, "the entry is not what was sealed")
 	case entry.Tenant != v.tenant || entry.Seal != number || entry.Leaf != place:
 		v.find(Moved, doc.Key, number, "the entry names another place than its seal gives it")
@@ -99,32 +91,58 @@ func (v *verification) compare(doc store.Document, number, place int64, hash []b
 	return ledger.Entry{}, false
 }
 
-// entries reads the entries of the tenant behind an id, for those that no seal holds.
-func (v *verification) entries(ctx context.Context, after string) error {
-	page, err := v.From.Query(ctx, store.Query{Collection: ledger.Entries, Equal: map[string]any{"tenant": v.tenant}, After: store.Cursor{ID: after}, Limit: store.MaxPage})
+// entries looks for entries that no seal holds: those of the tenant, or of no tenant that has a chain.
+func (v *verification) entries(ctx context.Context, p position) (position, error) {
+	of, rest := v.tenant, v.tenant == ""
+	query := store.Query{Collection: ledger.Entries, After: store.Cursor{ID: p.After}, Limit: store.MaxPage}
+	if !rest {
+		query.Equal = map[string]any{fieldTenant: of}
+	} else if p.After == "" {
+		if seen, err := allSeen(ctx, v.From); seen || err != nil {
+			return position{}, err
+		}
+	}
+	page, err := v.From.Query(ctx, query)
 	if err != nil {
-		return fmt.Errorf("seal: read entries: %w", err)
+		return p, fmt.Errorf("seal: read entries: %w", err)
 	}
 	v.done.read += int64(len(page.Documents))
-	// The head after its entries: what is sealed meanwhile has a seal up to it.
-	h, err := readHead(ctx, v.From, v.tenant)
-	if err != nil && !errors.Is(err, ErrBroken) {
-		return err
+	// The head and the tenants after the entries: what is sealed meanwhile has a seal up to it, and a tenant among them.
+	var h head
+	var sealed []string
+	if rest {
+		sealed, err = Tenants(ctx, v.From)
+	} else if h, err = readHead(ctx, v.From, of); errors.Is(err, ErrBroken) {
+		err = nil // it is found with the seals
+	}
+	if err != nil {
+		return p, err
 	}
 	var unsealed []ledger.Entry
 	for _, doc := range page.Documents {
+		if tenant, _ := doc.Fields[fieldTenant].(string); slices.Contains(sealed, tenant) {
+			continue
+		}
 		if entry, ok := v.mark(doc, h.Number); ok {
 			unsealed = append(unsealed, entry)
 		}
 	}
-	v.done.Next = accountsPage
-	if !page.Next.IsZero() {
-		v.done.Next = entriesPage + page.Next.ID
+	if err := v.unsealed(ctx, unsealed); err != nil {
+		return p, err
 	}
-	if err := v.held(ctx, page.Documents); err != nil {
-		return err
+	if v.tenant = of; !rest {
+		if err := v.held(ctx, page.Documents); err != nil {
+			return p, err
+		}
 	}
-	return v.unsealed(ctx, unsealed)
+	switch {
+	case !page.Next.IsZero():
+		return position{Part: partEntries, After: page.Next.ID}, nil
+	case rest:
+		return position{}, nil
+	default:
+		return position{Part: partAccounts}, nil
+	}
 }
 
 func (v *verification) unsealed(ctx context.Context, entries []ledger.Entry) error {
@@ -135,6 +153,7 @@ func (v *verification) unsealed(ctx context.Context, entries []ledger.Entry) err
 	v.done.read += int64(len(entries))
 	for i, entry := range entries {
 		v.done.Unsealed++
+		v.tenant = entry.Tenant
 		v.late(entry, nil)
 		if !founded[i] {
 			v.find(Unfounded, ledger.Key(entry.ID), 0, "neither the record of an event nor the audit names the entry")
@@ -167,8 +186,10 @@ func (v *verification) mark(doc store.Document, newest int64) (entry ledger.Entr
 		return ledger.Entry{}, false
 	}
 	entry, err := ledger.Read(doc)
+	v.tenant = entry.Tenant
 	switch {
 	case err != nil:
+		v.tenant, _ = doc.Fields[fieldTenant].(string)
 		v.find(Changed, doc.Key, 0, "the entry is not readable")
 	case entry.Seal > newest:
 		v.find(Added, doc.Key, entry.Seal, "the entry names a seal that there is not")
@@ -176,4 +197,59 @@ func (v *verification) mark(doc store.Document, newest int64) (entry ledger.Entr
 		return entry, true
 	}
 	return ledger.Entry{}, false
+}
+
+// Tenants returns the tenants that have a head or a first seal, sorted.
+func Tenants(ctx context.Context, from store.Querier) ([]string, error) {
+	found := map[string]bool{}
+	for _, query := range []store.Query{
+		{Collection: Heads, Limit: store.MaxPage},
+		{Collection: Seals, Equal: map[string]any{"number": int64(1)}, Limit: store.MaxPage},
+	} {
+		for doc, err := range store.Each(ctx, from, query) {
+			if err != nil {
+				return nil, err
+			}
+			if tenant, ok := tenantOf(doc.Key.ID); ok {
+				found[tenant] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// tenantOf returns the tenant whose head or seal has the id; ok reports whether there is one.
+func tenantOf(id string) (tenant string, ok bool) {
+	id, _, _ = strings.Cut(id, "~")
+	_, escaped, found := strings.Cut(id, "-")
+	tenant, err := url.PathUnescape(escaped)
+	return tenant, found && err == nil && HeadID(tenant) == id
+}
+
+// allSeen reports whether the tenants have as many entries as there are, or more meanwhile.
+func allSeen(ctx context.Context, from store.Querier) (bool, error) {
+	all, err := count(ctx, from, nil)
+	if err != nil {
+		return false, err
+	}
+	tenants, err := Tenants(ctx, from)
+	if err != nil {
+		return false, err
+	}
+	for _, tenant := range tenants {
+		n, err := count(ctx, from, map[string]any{"tenant": tenant})
+		if err != nil {
+			return false, err
+		}
+		all -= n
+	}
+	return all <= 0, nil
+}
+
+func count(ctx context.Context, from store.Querier, match map[string]any) (int64, error) {
+	page, err := from.Query(ctx, store.Query{Collection: ledger.Entries, Equal: match, Count: true, Limit: math.MaxInt32})
+	if err != nil {
+		return 0, fmt.Errorf("seal: count entries: %w", err)
+	}
+	return page.Count, nil
 }

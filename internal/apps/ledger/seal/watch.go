@@ -126,16 +126,13 @@ func (w Watch) Step(ctx context.Context) (State, error) {
 func (w Watch) part(ctx context.Context, s *State, tenants []string) (part Verified, err error) {
 	if !s.Rest && s.At == "" {
 		i, _ := slices.BinarySearch(tenants, s.Tenant+"\x00") // the first behind the one that is done
-		if s.Rest = i == len(tenants); !s.Rest {
+		if s.Rest = i == len(tenants); s.Rest {
+			s.Tenant = ""
+		} else {
 			s.Tenant = tenants[i]
 		}
 	}
-	if s.Rest {
-		part, err = w.Rest(ctx, s.At)
-	} else {
-		part, err = w.Page(ctx, s.Tenant, s.At)
-	}
-	switch {
+	switch part, err = w.Page(ctx, s.Tenant, s.At); {
 	case errors.Is(err, ErrPage): // somebody has changed the state: begin anew
 		*s = State{Running: Verdict{BegunAt: w.Now().UTC().Truncate(time.Microsecond)}, Last: s.Last, version: s.version}
 		return part, nil
@@ -143,8 +140,8 @@ func (w Watch) part(ctx context.Context, s *State, tenants []string) (part Verif
 		return part, err
 	}
 	v := &s.Running
-	v.Seals, v.Entries, v.Unsealed, v.Found = v.Seals+part.Seals, v.Entries+part.Entries, v.Unsealed+part.Unsealed, v.Found+int64(len(part.Findings))
-	v.Accounts += part.Accounts
+	v.add(part.Counts)
+	v.Found += int64(len(part.Findings))
 	v.Findings = append(v.Findings, part.Findings[:min(len(part.Findings), keptFindings-len(v.Findings))]...)
 	if s.At = part.Next; s.At == "" && s.Rest {
 		v.FinishedAt = w.Now().UTC().Truncate(time.Microsecond)

@@ -239,7 +239,7 @@ func Findings(ctx context.Context, v seal.Verifier) (found []seal.Finding, err e
 		of, failed := FindingsOf(ctx, v, tenant)
 		found, err = append(found, of...), errors.Join(err, failed)
 	}
-	rest, failed := pages(func(at string) (seal.Verified, error) { return v.Rest(ctx, at) })
+	rest, failed := pages(func(at string) (seal.Verified, error) { return v.Page(ctx, "", at) })
 	return append(found, rest...), errors.Join(err, failed)
 }
 

@@ -299,6 +299,7 @@ var (
 		{regexp.MustCompile(`^\(devel\)$|^v0\.0\.0-.*`), "version"},
 		{regexp.MustCompile(`[0-9a-f]{8}(-[a-z-]+~~message|-local:[a-z]+~uuid)`), "hash$1"},
 		{regexp.MustCompile(`[0-9a-f]{16}-([a-z-]+(~|%7E)message)`), "hash-$1"},
+		{regexp.MustCompile(`("version":")[1-9]\d*`), "${1}version"},  // of a record
 		{regexp.MustCompile(`"state":"closing"`), `"state":"closed"`}, // a month closes a while after it is asked for
 		{regexp.MustCompile(`whsec_[A-Za-z0-9+/=]+`), "whsec_secret"},
 		{regexp.MustCompile(`\b2026-11\b`), "<month>"}, // an example in texts

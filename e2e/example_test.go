@@ -191,7 +191,7 @@ func TestAQueueThatPostsToAServiceIsCatalogLinesAlone(t *testing.T) {
 	t.Cleanup(mailer.Close)
 	folder := addedTo(t, map[string]string{"queues.yaml, under queues": aQueue, "targets.yaml, under targets": aTarget})
 	s := startEmbedded(t, loaded(t, folder), func(config *devstack.Config) {
-		config.Targets["mailer"] = devstack.Place{URL: mailer.URL + "/mail", Secret: mailerSecret}
+		config.Targets["mailer"] = devstack.Address{URL: mailer.URL + "/mail", Secret: mailerSecret}
 	})
 	answer := s.signed(t, "/queues/welcome-mails", envelope("new-1", "initial", `{"subscription_id":"s-1"}`, `"correlation_id":"s-1",`))
 	require.Equal(t, http.StatusAccepted, answer.Status, answer.Body)

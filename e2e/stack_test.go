@@ -171,7 +171,7 @@ func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Conf
 	taps := map[string]*tappedPublisher{}
 	config := devstack.Config{
 		Catalog: c, ProjectID: "e2e", Secrets: map[string][]string{"paynow": {e2e.Secret}, "generic": {e2e.Secret}},
-		Targets: map[string]devstack.Place{}, WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
+		Targets: map[string]devstack.Address{}, WebhookPort: "0", WorkerPort: "0", StorePath: filepath.Join(t.TempDir(), "store.db"),
 		Log:       telemetry.NewLogger(log, nil),
 		WrapStore: func(s store.Store) store.Store { breaking.Store = s; return breaking },
 		WrapPublisher: func(service string, p webhook.Publisher) webhook.Publisher {
@@ -180,7 +180,7 @@ func startEmbedded(t *testing.T, c *catalog.Catalog, adds ...func(*devstack.Conf
 		},
 	}
 	for name := range c.Targets {
-		config.Targets[name] = devstack.Place{Secret: e2e.DeliverySecret}
+		config.Targets[name] = devstack.Address{Secret: e2e.DeliverySecret}
 	}
 	for _, add := range adds {
 		add(&config)

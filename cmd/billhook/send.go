@@ -45,11 +45,11 @@ func secretsOf(c *catalog.Catalog, getenv func(string) string) map[string][]stri
 
 // targetsOf reads where the targets are, and what signs as secretsOf does. The stand-in serves those
 // without an address.
-func targetsOf(c *catalog.Catalog, getenv func(string) string) map[string]devstack.Place {
-	places := map[string]devstack.Place{}
+func targetsOf(c *catalog.Catalog, getenv func(string) string) map[string]devstack.Address {
+	places := map[string]devstack.Address{}
 	for name, target := range c.Targets {
 		secrets := append(env.Secret(getenv(target.SecretVariable)).List(), devSecret)
-		places[name] = devstack.Place{URL: getenv(target.URLVariable), Secret: secrets[0]}
+		places[name] = devstack.Address{URL: getenv(target.URLVariable), Secret: secrets[0]}
 	}
 	return places
 }

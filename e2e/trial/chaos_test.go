@@ -94,8 +94,8 @@ func entryOf(r *run, e *event) store.Write {
 func TestWhatIsWrongWithAnArmIsCounted(t *testing.T) {
 	t.Parallel()
 	posts := func(r *run, p *plan, o *outside, db store.Store) {
-		for _, told := range []struct{ id, event string }{{"m1", p.events[0].id}, {"m2", p.events[1].id}, {"m3", p.events[1].id}} {
-			data := fmt.Appendf(nil, `{"id":%q,"data":{"event_id":%q}}`, told.id, told.event)
+		for _, message := range []struct{ id, event string }{{"m1", p.events[0].id}, {"m2", p.events[1].id}, {"m3", p.events[1].id}} {
+			data := fmt.Appendf(nil, `{"id":%q,"data":{"event_id":%q}}`, message.id, message.event)
 			o.published[postedTopic] = append(o.published[postedTopic], contract.Message{Data: data})
 		}
 		_, err := db.Commit(r.ctx, []store.Write{entryOf(r, p.events[0]), entryOf(r, p.events[1])})
@@ -110,13 +110,13 @@ func TestWhatIsWrongWithAnArmIsCounted(t *testing.T) {
 		happens func(*run, *plan, *outside, store.Store)
 		want    [][3]int // lost, doubled and out of order, of the arm and of what it tells
 	}{
-		"messages of the outbox: one never told, one told twice, and late": {armTxOrdered, func(_ *run, p *plan, o *outside, _ store.Store) {
-			for _, told := range []struct {
+		"messages of the outbox: one never published, one published twice, and late": {armTxOrdered, func(_ *run, p *plan, o *outside, _ store.Store) {
+			for _, message := range []struct {
 				id string
 				of *event
 			}{{"m2", p.events[1]}, {"m1", p.events[0]}, {"m1", p.events[0]}, {"m2-again", p.events[1]}} {
-				data := fmt.Appendf(nil, `{"id":%q,"payload":{"event_id":%q,"cycle":%d}}`, told.id, told.of.id, told.of.cycle)
-				o.published[toldTopic] = append(o.published[toldTopic], contract.Message{Data: data, OrderingKey: told.of.key})
+				data := fmt.Appendf(nil, `{"id":%q,"payload":{"event_id":%q,"cycle":%d}}`, message.id, message.of.id, message.of.cycle)
+				o.published[outboxTopic] = append(o.published[outboxTopic], contract.Message{Data: data, OrderingKey: message.of.key})
 			}
 		}, [][3]int{{9, 0, 0}, {7, 1, 1}}},
 		"a payment that is refunded twice, for each of its events": {armRefunds, func(r *run, p *plan, o *outside, _ store.Store) {

@@ -39,7 +39,7 @@ const (
 // arms in the order of the report. Those that post, refund and keep books run Billhook's own handlers.
 var arms = []*arm{
 	{name: armTx},
-	{name: armTxOrdered, ordered: true, handler: catalog.Handler{Emits: []string{toldTopic}}},
+	{name: armTxOrdered, ordered: true, handler: catalog.Handler{Emits: []string{outboxTopic}}},
 	{name: "leased", handler: catalog.Handler{Post: effectPost}},
 	{name: armLeasedOrdered, ordered: true, handler: catalog.Handler{Post: effectPost}},
 	{name: "batched", handler: catalog.Handler{Post: catalog.Post{Target: service, Path: "/batches", Form: catalog.NDJSON}}, batch: catalog.Batch{Size: 8, Wait: 20 * time.Millisecond}},
@@ -69,8 +69,8 @@ const (
 	chaosProject = "chaos"
 	chaosEvent   = "chaos.event"
 	chaosSecret  = "the-secret-of-what-chaos-calls"
-	// toldTopic gets the messages of the arm tx-ordered, postedTopic those of journal.
-	toldTopic   = "chaos-told"
+	// outboxTopic gets the messages of the arm tx-ordered, postedTopic those of journal.
+	outboxTopic = "chaos-outbox"
 	postedTopic = "chaos-posted"
 	// service and gateway are the targets. An answer of theirs is waited for longer than a lease.
 	service      = "service"

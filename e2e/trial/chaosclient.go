@@ -97,7 +97,7 @@ func (c *client) waiting() string {
 	return fmt.Sprintf("%s, such as %v", left, of)
 }
 
-// turn waits for what was published before under an ordering key, as a broker does. It takes its place at once, and
+// turn waits for what was published before under an ordering key, as a broker does. It queues at once, and
 // returns the functions that wait and that let the next one go on.
 func (c *client) turn(key at) (wait, end func()) {
 	c.mu.Lock()

@@ -86,19 +86,19 @@ type evidence struct {
 	completed map[at]bool
 	// sealed are the events that have an entry in the books, and whether it is sealed.
 	sealed map[string]bool
-	// outbox and posted are what was told of the events of the arms tx-ordered and journal.
-	outbox, posted told
+	// outbox and posted are what was published of the events of the arms tx-ordered and journal.
+	outbox, posted messagesAbout
 }
 
-// told are the ids of the messages about each event, and the positions in each key in the order of publishing.
-type told struct {
+// messagesAbout are the ids of the messages about each event, and the positions in each key in the order of publishing.
+type messagesAbout struct {
 	ids    map[string]map[string]bool
 	cycles map[string][]int64
 	pushes int
 }
 
-func toldOf(r *run, messages []contract.Message) told {
-	t := told{ids: map[string]map[string]bool{}, cycles: map[string][]int64{}, pushes: len(messages)}
+func messagesOf(r *run, messages []contract.Message) messagesAbout {
+	t := messagesAbout{ids: map[string]map[string]bool{}, cycles: map[string][]int64{}, pushes: len(messages)}
 	for _, m := range messages {
 		var body struct {
 			ID      string           `json:"id"`
@@ -119,7 +119,7 @@ func toldOf(r *run, messages []contract.Message) told {
 func gather(r *run, s store.Store, o *outside, ws *workers, p *plan) evidence {
 	found := evidence{
 		effects: map[at]int{}, sequences: map[at][]int64{}, claims: map[at]int{}, completed: map[at]bool{}, sealed: map[string]bool{},
-		outbox: toldOf(r, o.published[toldTopic]), posted: toldOf(r, o.published[postedTopic]),
+		outbox: messagesOf(r, o.published[outboxTopic]), posted: messagesOf(r, o.published[postedTopic]),
 	}
 	for _, d := range ws.log.Deliveries("") {
 		if d.Outcome == "processed" {

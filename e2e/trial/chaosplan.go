@@ -82,10 +82,10 @@ func draw(seed uint64, arms []*arm, events int) *plan {
 		p.events = append(p.events, of[a]...)
 	}
 	// The arms run side by side. Within an arm the events keep their order.
-	places := random.Perm(len(p.events))
+	positions := random.Perm(len(p.events))
 	for _, a := range arms {
-		own := places[:len(of[a])]
-		places = places[len(of[a]):]
+		own := positions[:len(of[a])]
+		positions = positions[len(of[a]):]
 		slices.Sort(own)
 		for i, e := range of[a] {
 			e.due = time.Duration(own[i]) * gap

@@ -84,7 +84,7 @@ type handlers struct{ store store.Store }
 
 func (h handlers) register(r *handler.Registry, declared *catalog.Catalog, targets delivery.Targets) {
 	r.Tx("chaos."+armTx, h.tx)
-	r.Tx("chaos."+armTxOrdered, h.txOrdered, toldTopic)
+	r.Tx("chaos."+armTxOrdered, h.txOrdered, outboxTopic)
 	r.Tx("chaos."+armCheckThenAct, h.checkThenAct)
 	r.Tx("chaos."+armMarkThenAct, h.markThenAct)
 	posts := handler.NewRegistry()
@@ -180,12 +180,12 @@ func (h handlers) txOrdered(ctx context.Context, event handler.Event) (handler.E
 	if doc.Version != 0 {
 		write = store.Replace(key, doc.Version, fields)
 	}
-	told := contract.Of(&contract.Envelope{Action: chaosEvent, Payload: contract.Payload{
+	message := contract.Of(&contract.Envelope{Action: chaosEvent, Payload: contract.Payload{
 		EventID: event.ID, SubscriptionID: event.OrderingKey, Cycle: cycleOf(event),
 	}})
 	return handler.Effect{
 		Writes: []store.Write{write}, Result: "applied",
-		Emit: []handler.Emission{{To: toldTopic, OrderingKey: event.OrderingKey, Body: told}},
+		Emit: []handler.Emission{{To: outboxTopic, OrderingKey: event.OrderingKey, Body: message}},
 	}, stall(ctx, event, stallBefore)
 }
 

@@ -106,7 +106,7 @@ type incident struct {
 	// reason is that of the dead letters, and understood reports whether one of them says what is wrong.
 	reason     string
 	understood func(deadletter.Kept) bool
-	// mend removes the cause, which the dead letter has told.
+	// mend removes the cause, which the dead letter has named.
 	mend func(*night, deadletter.Kept)
 	why  string
 }
@@ -114,7 +114,7 @@ type incident struct {
 // incidents are those of the night, on a catalog's queues. Each has a cause of its own and the same way back.
 func incidents(c *catalog.Catalog) []incident {
 	orders, _ := c.HandledBy("points.credit")
-	told, _ := c.EmitsTo("subscriptions.record")
+	updates, _ := c.EmitsTo("subscriptions.record")
 	return []incident{
 		{
 			name: "unknown product", queue: orders.ID, reason: "unknown_product", why: "product added", events: 3,
@@ -127,7 +127,7 @@ func incidents(c *catalog.Catalog) []incident {
 			},
 		},
 		{
-			name: "failing service", queue: told.ID, reason: "callee_failed_503", why: "the service is back", events: 1,
+			name: "failing service", queue: updates.ID, reason: "callee_failed_503", why: "the service is back", events: 1,
 			provoke: func(n *night) {
 				n.tell(standin.Fail, 1000)
 				n.ask(nil, "send", "paynow", "--sample", "subscription_renewed", "--webhook", n.webhook)

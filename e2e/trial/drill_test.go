@@ -51,8 +51,8 @@ func TestAnImportThatWentWrongIsNoticed(t *testing.T) {
 	s := system{queue: "q", ids: map[string]time.Time{"a": {}, "b": due}}
 	a, b := handler.CalleeKey("q", contract.DefaultTenant, "a"), handler.CalleeKey("q", contract.DefaultTenant, "b")
 	for name, test := range map[string]struct {
-		told   map[string][]time.Time
-		broken bool
+		handled map[string][]time.Time
+		broken  bool
 	}{
 		"each is handled once":         {map[string][]time.Time{a: {due}, b: {due}}, false},
 		"one is handled twice":         {map[string][]time.Time{a: {due, due}, b: {due}}, true},
@@ -60,6 +60,6 @@ func TestAnImportThatWentWrongIsNoticed(t *testing.T) {
 		"one comes before its time":    {map[string][]time.Time{a: {due}, b: {due.Add(-time.Second)}}, true},
 		"one is nobody's, beside them": {map[string][]time.Time{a: {due}, b: {due}, "c": {due}}, true},
 	} {
-		require.Equal(t, test.broken, failure(t, func(r *run) { s.check(r, test.told) }) != nil, name)
+		require.Equal(t, test.broken, failure(t, func(r *run) { s.check(r, test.handled) }) != nil, name)
 	}
 }

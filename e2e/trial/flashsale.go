@@ -34,7 +34,7 @@ type sale struct {
 
 // flashsale sells a hundred pieces of one product to three thousand buyers at once, in an open loop, to two workers that
 // are killed with SIGKILL in turn. It fails unless the pieces are sold out, every other order is cancelled for a reason,
-// and every buyer was told once, on each channel.
+// and every buyer was notified once, on each channel.
 func flashsale(flags *flag.FlagSet) func(*run) {
 	var asked sale
 	flags.IntVar(&asked.orders, "orders", 3000, "how many orders come at once")
@@ -48,15 +48,15 @@ func flashsale(flags *flag.FlagSet) func(*run) {
 		sender, _ := shipped.EmitsTo(notifications.FanOut)
 		m := &market{site: open(r, taker.ID, fanOut.ID, sender.ID), run: r, sale: asked, queue: taker.ID}
 		r.printf("%d orders for %d pieces, two workers, kill -9 about every %s\n", asked.orders, asked.pieces, asked.killsEvery)
-		taken, ended, told := m.sell()
+		taken, ended, notified := m.sell()
 		found := m.count()
 		r.printf("%s\n", found)
 		others := m.others()
 		for _, queue := range slices.Sorted(maps.Keys(others)) {
 			r.printf("%s, deliveries besides those that succeeded: %s\n", queue, others[queue])
 		}
-		r.printf("the door had taken all after %s, every order had ended after %s, every buyer was told after %s; %d refusals at the door, %d kills -9 that left %d pushes unanswered\n",
-			short(taken), short(ended), short(told), m.refused.Load(), m.kills, m.unanswered.Load())
+		r.printf("the webhook service had taken all after %s, every order had ended after %s, every buyer was notified after %s; %d refusals by the webhook service, %d kills -9 that left %d pushes unanswered\n",
+			short(taken), short(ended), short(notified), m.refused.Load(), m.kills, m.unanswered.Load())
 		m.judge(r, found)
 	}
 }
@@ -71,9 +71,9 @@ type market struct {
 
 const onSale = "flash-sale-piece"
 
-// sell makes all orders, pays for what is reserved, and waits until every buyer was told. It returns how long that took,
+// sell makes all orders, pays for what is reserved, and waits until every buyer was notified. It returns how long that took,
 // from the first request on.
-func (m *market) sell() (taken, ended, told time.Duration) {
+func (m *market) sell() (taken, ended, notified time.Duration) {
 	stock := m.stock()
 	_, err := stock.Set(m.ctx, contract.DefaultTenant, onSale, int64(m.pieces), audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "flashsale"}, Why: "the pieces of the sale"})
 	m.must(err)
@@ -81,7 +81,7 @@ func (m *market) sell() (taken, ended, told time.Duration) {
 	taken, ended = m.trade(began)
 	states := m.states()
 	wanted := m.wanted(len(states[orders.OrderConfirmed]), len(states[orders.OrderCancelled])).total()
-	m.settle(m.run, m.store, func() bool { return m.told().total() >= wanted })
+	m.settle(m.run, m.store, func() bool { return m.notified().total() >= wanted })
 	return taken, ended, time.Since(began)
 }
 
@@ -169,18 +169,18 @@ func (m *market) wanted(confirmed, cancelled int) counts {
 	return wanted
 }
 
-func (m *market) told() counts {
-	told := counts{}
+func (m *market) notified() counts {
+	notified := counts{}
 	for _, d := range m.receiver.Deliveries() {
 		if d.Outcome == standin.Applied {
-			told.add(d.Action, 1)
+			notified.add(d.Action, 1)
 		}
 	}
-	return told
+	return notified
 }
 
 func (m *market) count() counts {
-	found := m.told()
+	found := m.notified()
 	for i := range m.orders {
 		order, err := orders.Find(m.ctx, m.store, contract.DefaultTenant, orderID(i))
 		if errors.Is(err, orders.ErrUnknown) {
@@ -210,7 +210,7 @@ func (m *market) count() counts {
 	seen := map[string]bool{}
 	for _, d := range m.receiver.Deliveries() {
 		if !seen[d.EventID] && m.receiver.Applied(d.EventID) > 1 {
-			found.add("told twice", 1)
+			found.add("notified twice", 1)
 		}
 		seen[d.EventID] = true
 	}

@@ -88,21 +88,21 @@ func move(r *run, binary, name string, n int, fill func(*run, int, time.Time) sy
 		r.broken("%d messages are left behind", rest)
 	}
 	e.await(r, n)
-	told := map[string][]time.Time{}
+	handled := map[string][]time.Time{}
 	for _, d := range e.Service.Deliveries() {
-		told[d.Key] = append(told[d.Key], d.At)
+		handled[d.Key] = append(handled[d.Key], d.At)
 	}
-	old.check(r, told)
-	r.printf("%-9s %d messages in 3 runs, of which 2 ended by kill -9: %d handled, %d left behind\n", name, n, len(told), old.rest())
+	old.check(r, handled)
+	r.printf("%-9s %d messages in 3 runs, of which 2 ended by kill -9: %d handled, %d left behind\n", name, n, len(handled), old.rest())
 }
 
-// check compares with the messages when the service was told of each, by the key that it is told.
-func (s system) check(r *run, told map[string][]time.Time) {
-	if len(told) != len(s.ids) {
-		r.broken("%d events were handled of %d messages", len(told), len(s.ids))
+// check compares with the messages when the service handled each, by the key that it knows.
+func (s system) check(r *run, handled map[string][]time.Time) {
+	if len(handled) != len(s.ids) {
+		r.broken("%d events were handled of %d messages", len(handled), len(s.ids))
 	}
 	for id, due := range s.ids {
-		switch times := told[handler.CalleeKey(s.queue, contract.DefaultTenant, id)]; {
+		switch times := handled[handler.CalleeKey(s.queue, contract.DefaultTenant, id)]; {
 		case len(times) != 1:
 			r.broken("%s was handled %d times", id, len(times))
 		case times[0].Before(due):

@@ -180,12 +180,12 @@ func (p publishing) measure(r *run, target http.HandlerFunc) (m figures) {
 		}
 	}))
 	r.Cleanup(func() { harm.Close(); well.Close() })
-	places := map[string]devstack.Place{}
+	addresses := map[string]devstack.Address{}
 	for name := range c.Targets {
-		places[name] = devstack.Place{URL: well.URL, Secret: e2e.DeliverySecret}
+		addresses[name] = devstack.Address{URL: well.URL, Secret: e2e.DeliverySecret}
 	}
-	places[otherQueue] = devstack.Place{URL: harm.URL, Secret: e2e.DeliverySecret}
-	e := embed(r, devstack.Config{Catalog: c, Targets: places, Drain: time.Millisecond})
+	addresses[otherQueue] = devstack.Address{URL: harm.URL, Secret: e2e.DeliverySecret}
+	e := embed(r, devstack.Config{Catalog: c, Targets: addresses, Drain: time.Millisecond})
 	r.Cleanup(harm.CloseClientConnections) // what hangs ends
 	memory := watch()
 	p.publish(r, e, payments.Topic(), eventType)

@@ -41,7 +41,7 @@ var trials = []struct {
 	{"soak", "the same from the webhook to the balance, of the real binaries on Google's emulators", soak},
 	{"burst", "what an unknown product and a burst cost others, with the catalog's waits and without", burst},
 	{"isolation", "what a target that means harm, or a flood, costs the other queues", isolation},
-	{"flashsale", "one burst of orders sells out exactly, and every buyer is told once, under kill -9", flashsale},
+	{"flashsale", "one burst of orders sells out exactly, and every buyer is notified once, under kill -9", flashsale},
 	{"books", "what it costs to post, seal and verify the books; a change of an entry is found", books},
 	{"drill", "a night on call by the runbook's commands alone, and what each step takes", drill},
 	{"imports", "messages of Redis, RabbitMQ and Postgres are moved once each, under kill -9", imports},

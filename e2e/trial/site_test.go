@@ -47,8 +47,8 @@ func TestASaleThatWentWrongIsNoticed(t *testing.T) {
 	for name, change := range map[string]counts{
 		"one confirmed too many": {"OrderConfirmed": 1}, "one cancelled too few": {"OrderCancelled": -1}, "one for no reason": {"cancelled without a reason": 1},
 		"one that waits": {"PaymentInitiated": 1}, "one lost": {"lost": 1}, "one that passed a state twice": {"passed a state twice": 1}, "a piece left": {"available": 1},
-		"a piece reserved": {"reserved": 1}, "a piece sold twice": {"sold": 1}, "a buyer told twice": {"told twice": 1}, "a dead letter": {"dead letters": 1},
-		"a buyer who was not told": {"notification.email.order_cancelled": -1},
+		"a piece reserved": {"reserved": 1}, "a piece sold twice": {"sold": 1}, "a buyer notified twice": {"notified twice": 1}, "a dead letter": {"dead letters": 1},
+		"a buyer who was not notified": {"notification.email.order_cancelled": -1},
 	} {
 		found := maps.Clone(good)
 		for what, n := range change {

@@ -33,7 +33,7 @@ func soak(flags *flag.FlagSet) func(*run) {
 		began := time.Now()
 		sent, refused := s.soak(r, planned, *kills)
 		found, wrong := s.reckon(r, planned)
-		r.printf("sent %d in %s: %s, duplicates %d; %d refusals at the door, %d kills -9 that left %d pushes unanswered\n",
+		r.printf("sent %d in %s: %s, duplicates %d; %d refusals by the webhook service, %d kills -9 that left %d pushes unanswered\n",
 			sent, time.Since(began).Round(time.Second), found, s.others()[e2e.Queue]["processed_before"], refused, s.kills, s.unanswered.Load())
 		judgeSoak(r, wrong)
 	}

@@ -45,7 +45,7 @@ const (
 	serviceAccount = "push@billhook-local.iam.gserviceaccount.com"
 	// standInTimeout is longer than any client of a stand-in waits, so that a stand-in can hang.
 	standInTimeout = time.Minute
-	// standInSecret signs what is posted to a stand-in that no place was given for. No source has it.
+	// standInSecret signs what is posted to a stand-in that no address was given for. No source has it.
 	standInSecret = "billhook-stand-ins-secret-of-this-process"
 )
 
@@ -72,8 +72,8 @@ type Config struct {
 	Emulators *emulator.SDK
 	// Provision, if set, creates the queues on the emulator in place of pubsub.Provision.
 	Provision func(ctx context.Context, broker, workerURL string) error
-	// Targets are the places of targets by name. Without one a target is at the stand-in.
-	Targets map[string]Place
+	// Targets are the addresses of targets by name. Without one a target is at the stand-in.
+	Targets map[string]Address
 	// OpsTokens are accepted in addition to open access from this machine.
 	OpsTokens []string
 	Log       *slog.Logger
@@ -84,15 +84,15 @@ type Config struct {
 	Handlers func(*handler.Registry)
 }
 
-// Place is the URL of a target, empty for the stand-in, and the secret that signs its posts.
-type Place struct{ URL, Secret string }
+// Address is the URL of a target, empty for the stand-in, and the secret that signs its posts.
+type Address struct{ URL, Secret string }
 
 // Stack is a running Billhook.
 type Stack struct {
 	WebhookURL, WorkerURL string
 	// WorkerMetricsURL serves the worker's /metrics on a free port.
 	WorkerMetricsURL string
-	// Service stands in for every target that has no place of its own, at ServiceURL.
+	// Service stands in for every target that has no address of its own, at ServiceURL.
 	Service    *standin.Receiver
 	ServiceURL string
 	// Gateway stands in for the payment gateway, at ServiceURL too; nil: nothing calls it.

@@ -166,7 +166,7 @@ type Found struct {
 	ID string `json:"-"`
 }
 
-// Cursor is the entry's place among the newest.
+// Cursor is the entry's position among the newest.
 func (f Found) Cursor() store.Cursor { return store.Cursor{At: f.At, ID: f.ID} }
 
 // Newest returns the entries of all kinds that are wanted, the newest first, ties by id, the greatest

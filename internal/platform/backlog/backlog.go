@@ -1,5 +1,5 @@
 // Package backlog keeps how many messages of each queue wait in the broker, and since when, as one
-// document. A task counts them and writes it; the door and people read it. It owns the document. It refuses to
+// document. A task counts them and writes it; the webhook service and people read it. It owns the document. It refuses to
 // guess: a count that is too old is none.
 package backlog
 

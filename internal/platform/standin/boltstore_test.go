@@ -196,7 +196,7 @@ func TestPagesLeaveOutWhatCannotBeReadAndNothingElse(t *testing.T) {
 				}
 			}
 			require.ElementsMatch(t, good, seen)
-			require.Subset(t, skipped, damaged, "it is told of")
+			require.Subset(t, skipped, damaged, "it is reported")
 			require.Subset(t, damaged, skipped)
 		}
 	})

@@ -51,7 +51,7 @@ type Readable struct {
 	Store
 	// Check says, by collection, why a document cannot be read. Other collections are left alone.
 	Check map[string]func(Document) error
-	// Skipped is told of each document that a page leaves out.
+	// Skipped is called with each document that a page leaves out.
 	Skipped func(ctx context.Context, key Key)
 }
 

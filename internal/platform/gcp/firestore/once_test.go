@@ -24,11 +24,11 @@ import (
 
 const racers = 50
 
-// race delivers one event from every racer at once. It counts what they were told, and the commits and reads that
+// race delivers one event from every racer at once. It counts what they were answered, and the commits and reads that
 // the store has sent.
-func race(t *testing.T, deliver func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error)) (s *firestore.Store, told map[dedupe.Seen]int, commits *atomic.Int64) {
+func race(t *testing.T, deliver func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error)) (s *firestore.Store, outcomes map[dedupe.Seen]int, commits *atomic.Int64) {
 	t.Helper()
-	told, commits = map[dedupe.Seen]int{}, new(atomic.Int64)
+	outcomes, commits = map[dedupe.Seen]int{}, new(atomic.Int64)
 	var reads atomic.Int64
 	count := func(method string) {
 		if strings.HasSuffix(method, "/Commit") {
@@ -63,29 +63,29 @@ func race(t *testing.T, deliver func(ctx context.Context, run *dedupe.Run) (dedu
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				t.Errorf("a racer was told nothing: %v", err)
+				t.Errorf("a racer was answered nothing: %v", err)
 			}
-			told[seen]++
+			outcomes[seen]++
 		})
 	}
 	close(start)
 	all.Wait()
 	require.EqualValues(t, racers, commits.Load(), "a commit each")
 	require.EqualValues(t, racers-1+1, reads.Load(), "a read for each that was refused, and the one before the race")
-	return s, told, commits
+	return s, outcomes, commits
 }
 
 func TestOfFiftyClaimsOfAnEventOneWins(t *testing.T) {
 	t.Parallel()
 	var winner *dedupe.Run
-	_, told, commits := race(t, func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error) {
+	_, outcomes, commits := race(t, func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error) {
 		seen, err := run.Claim(ctx, time.Minute, nil, false)
 		if seen == dedupe.Claimed {
 			winner = run // only one writes it, or the test has failed
 		}
 		return seen, err
 	})
-	require.Equal(t, map[dedupe.Seen]int{dedupe.Claimed: 1, dedupe.Held: racers - 1}, told)
+	require.Equal(t, map[dedupe.Seen]int{dedupe.Claimed: 1, dedupe.Held: racers - 1}, outcomes)
 	seen, err := winner.Conclude(t.Context(), dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Result: "done"}})
 	require.NoError(t, err)
 	require.Equal(t, dedupe.Own, seen)
@@ -94,11 +94,11 @@ func TestOfFiftyClaimsOfAnEventOneWins(t *testing.T) {
 
 func TestOfFiftyCommitsOfAnEffectOneWins(t *testing.T) {
 	t.Parallel()
-	s, told, _ := race(t, func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error) {
+	s, outcomes, _ := race(t, func(ctx context.Context, run *dedupe.Run) (dedupe.Seen, error) {
 		return dedupetest.Effect(ctx, run, handler.Event{Queue: "q", ID: "e1"}, false, func(context.Context, handler.Event) (handler.Effect, error) {
 			return handler.Effect{Result: "credited", Writes: []store.Write{sum}}, nil
 		})
 	})
-	require.Equal(t, map[dedupe.Seen]int{dedupe.Own: 1, dedupe.Done: racers - 1}, told)
+	require.Equal(t, map[dedupe.Seen]int{dedupe.Own: 1, dedupe.Done: racers - 1}, outcomes)
 	requireSum(t, s, 7)
 }

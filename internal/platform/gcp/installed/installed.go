@@ -116,7 +116,7 @@ func (i *Installation) Examine(ctx context.Context) Found {
 	}
 	pools := slices.Sorted(maps.Keys(i.config.Pools))
 	names := []string{catalog.Door}
-	questions := []func(context.Context, *look){func(ctx context.Context, at *look) { at.door(ctx) }}
+	questions := []func(context.Context, *look){func(ctx context.Context, at *look) { at.webhook(ctx) }}
 	for _, pool := range pools {
 		names = append(names, catalog.WorkerOf(pool))
 		questions = append(questions, func(ctx context.Context, at *look) { at.worker(ctx, pool) })

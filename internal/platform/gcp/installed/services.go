@@ -28,8 +28,8 @@ var everybody = []string{allUsers, "allAuthenticatedUsers"}
 // invoking are the roles that let a member call a service.
 var invoking = []string{invoker, "roles/run.servicesInvoker", "roles/run.admin"}
 
-// door looks at the webhook service.
-func (l *look) door(ctx context.Context) {
+// webhook looks at the webhook service.
+func (l *look) webhook(ctx context.Context) {
 	id := l.config.Name + "-webhook"
 	service := l.service(ctx, id, catalog.Door)
 	if service == nil || service.InvokerIamDisabled {

@@ -41,7 +41,7 @@ func NewBacklogs(ctx context.Context, names Names, now func() time.Time, options
 }
 
 // Backlogs returns what each subscription held last, by its id in the catalog, and the time of the oldest number. A
-// subscription without a number of the last minutes is missing. Where the ages alone are not told,
+// subscription without a number of the last minutes is missing. Where the ages alone are not known,
 // no message has a time.
 func (b *Backlogs) Backlogs(ctx context.Context) (held map[string]backlog.Held, at time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, backlogsTimeout)
@@ -56,7 +56,7 @@ func (b *Backlogs) Backlogs(ctx context.Context) (held map[string]backlog.Held, 
 	}); err != nil {
 		return nil, time.Time{}, fmt.Errorf("pubsub: backlogs: %w", err)
 	}
-	_ = b.newest(ctx, oldest, now, func(subscription string, age int64, counted time.Time) { // the door needs the numbers
+	_ = b.newest(ctx, oldest, now, func(subscription string, age int64, counted time.Time) { // the webhook service needs the numbers
 		if one := held[subscription]; one.Messages > 0 {
 			one.Oldest = counted.Add(-time.Duration(age) * time.Second)
 			held[subscription] = one

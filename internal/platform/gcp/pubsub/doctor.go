@@ -36,7 +36,7 @@ type Look struct {
 
 // Examine compares each queue with what the project has, and changes nothing. It
 // returns every harmful difference, in the order of the catalog, and at the end what the catalog does not have; what
-// Provision makes on an emulator on purpose is none. What the account may not look at is told as such. An error says
+// Provision makes on an emulator on purpose is none. What the account may not look at is reported as such. An error says
 // that something could not be read for another reason; the findings are then those up to there.
 //
 // A queue that is paused as recorded and marked differs from the catalog on purpose.
@@ -118,7 +118,7 @@ func (a admin) examine(ctx context.Context, c *catalog.Catalog, look Look) (Exam
 			return nil
 		})
 	}
-	_ = group.Wait() // the errors stand in their places
+	_ = group.Wait() // each has its error
 	found := Examination{Findings: []finding.Finding{}, Catalogs: map[string]string{}, Unread: []finding.Unread{}}
 	for i, e := range all {
 		found.Findings = append(found.Findings, e.findings...)

@@ -26,16 +26,16 @@ import (
 	"billhook/internal/platform/gcp/pubsub"
 )
 
-// told are findings as kind, id and code.
-func told(t *testing.T, findings []finding.Finding) (told []string) {
+// codesOf are findings as kind, id and code.
+func codesOf(t *testing.T, findings []finding.Finding) (codes []string) {
 	t.Helper()
 	for _, f := range findings {
 		require.NotEmpty(t, f.Effect, f.Code)
 		require.NotEmpty(t, f.Do, f.Code)
 		require.True(t, f.Have == "" || f.Have != f.Want, "%s: %s", f.Code, f.Have)
-		told = append(told, f.Kind+" "+f.ID+" "+f.Code)
+		codes = append(codes, f.Kind+" "+f.ID+" "+f.Code)
 	}
-	return told
+	return codes
 }
 
 // difference is a row of testdata/differences.yaml, which says what each member is.
@@ -247,7 +247,7 @@ func TestTheWorkerExaminesWhatItKnows(t *testing.T) {
 		p.target = pubsub.Target{Names: pubsub.Names{ProjectID: "p"}}
 		found, err := p.openSwitch().Examine(t.Context(), p.catalog, nil)
 		require.NoError(t, err, name)
-		require.Equal(t, test.want, told(t, found.Findings), name)
+		require.Equal(t, test.want, codesOf(t, found.Findings), name)
 		p.refuse[getSubscription] = status.Error(codes.Internal, "no")
 		_, err = p.openSwitch().Examine(t.Context(), p.catalog, nil)
 		require.ErrorContains(t, err, "queue orders-test: read", name)
@@ -284,7 +284,7 @@ func TestOnTheEmulatorWhatIsGoneIsFoundAndWhatTheCatalogDoesNotHave(t *testing.T
 			want = append(want, "subscription "+q.DeadLetterPush()+" wrong_endpoint")
 		}
 	}
-	require.ElementsMatch(t, want, told(t, found.Findings))
+	require.ElementsMatch(t, want, codesOf(t, found.Findings))
 	copies := found.Findings[slices.IndexFunc(found.Findings, func(f finding.Finding) bool { return f.ID == "copies" })]
 	require.Equal(t, []string{"paynow-events", "of topic paynow-events, without an endpoint"}, []string{copies.Queue, copies.Have})
 }

@@ -257,7 +257,7 @@ func (p *project) examine() ([]string, pubsub.Examination) {
 	p.t.Helper()
 	found, err := pubsub.Examine(p.t.Context(), p.catalog, p.target, p.look, p.options...)
 	require.NoError(p.t, err)
-	return told(p.t, found.Findings), found
+	return codesOf(p.t, found.Findings), found
 }
 
 func (p *project) answer(c call) error {

@@ -129,7 +129,7 @@ func (s *search) readers(ctx context.Context) error {
 			return nil
 		})
 	}
-	_ = group.Wait() // the errors stand in their places
+	_ = group.Wait() // each has its error
 	for i, topic := range topics {
 		s.queue = s.known.topics[topic]
 		if err := failed[i]; err != nil && status.Code(err) != codes.NotFound {

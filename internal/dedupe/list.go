@@ -16,7 +16,6 @@ import (
 // second, since its times rise.
 const Shards = 8
 
-// The fields of the time index.
 const (
 	fieldShard   = "shard"
 	fieldCreated = "created_at"
@@ -96,17 +95,13 @@ func List(ctx context.Context, from store.Querier, page Listing) (records []Reco
 }
 
 type part struct {
-	// query asks for what follows the documents.
-	query store.Query
-	// documents were read and are not on the page.
+	query     store.Query
 	documents []store.Document
-	// ended: nothing follows the documents.
-	ended bool
+	ended     bool
 }
 
 func (p *part) unknown() bool { return len(p.documents) == 0 && !p.ended }
 
-// fill has each part hold so many documents, if it has them.
 func fill(ctx context.Context, from store.Querier, parts []part, most int) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range parts {

@@ -189,7 +189,6 @@ func (r *Run) correct(ctx context.Context, version store.Version, found Record) 
 	return Fresh, nil
 }
 
-// adopt takes over what the store holds; the zero record is none.
 func (r *Run) adopt(version store.Version, found Record) {
 	r.version, r.mine, r.found = version, false, found
 	r.record.Attempts, r.record.CreatedAt = found.Attempts, found.CreatedAt

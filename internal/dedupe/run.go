@@ -21,10 +21,9 @@ type Once struct {
 // Run is one delivery of one event on its way through the state machine. It writes at the version that it
 // has seen, and so never over somebody else's success.
 type Run struct {
-	once  *Once
-	key   store.Key
-	token string
-	// record is what will be written.
+	once   *Once
+	key    store.Key
+	token  string
 	record Record
 	// given is how many attempts were made before the message came here.
 	given       int64

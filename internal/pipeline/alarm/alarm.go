@@ -72,7 +72,6 @@ func (a *Moments) First() (moment time.Time, ok bool) {
 	return time.UnixMicro(a.micros[0]).UTC(), true
 }
 
-// Errors of Timer.At.
 var (
 	// ErrClosed: the timer makes no more calls.
 	ErrClosed = errors.New("alarm: closed")
@@ -164,7 +163,6 @@ func (t *Timer) disarm() {
 	}
 }
 
-// ring makes calls until nothing is due.
 func (t *Timer) ring() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -218,7 +218,6 @@ func reopen(ctx context.Context, to store.GetCommitter, id string, died Item) (f
 	return fresh, found, err
 }
 
-// revise writes what change makes of an item, where change reports that it is news.
 func revise(ctx context.Context, to store.GetCommitter, key store.Key, change func(store.Document) (Item, bool, error)) (bool, error) {
 	versions, err := store.Update(ctx, to, key, func(doc store.Document) ([]store.Write, error) {
 		if doc.Version == 0 {
@@ -245,7 +244,6 @@ func itemKey(queue, sourceMessageID string, data []byte) store.Key {
 
 func stamp(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
-// clip shortens text to at most limit bytes without cutting a character.
 func clip(text string, limit int) string {
 	if len(text) <= limit {
 		return text

@@ -167,7 +167,6 @@ func Look(ctx context.Context, from store.Querier, queue catalog.Queue, now time
 	return standing, err
 }
 
-// oldestOf is since when the oldest open item of a queue is kept; zero where none is open.
 func oldestOf(ctx context.Context, from store.Querier, queue string, now time.Time) (oldest time.Time, err error) {
 	first, err := from.Query(ctx, store.Query{
 		Collection: Collection, Equal: map[string]any{"queue": queue, "state": string(Open)},
@@ -228,7 +227,6 @@ func (f Filter) String() string {
 // MaxChosen is how many items a filter may name.
 const MaxChosen = 100
 
-// equal are the fields by which items of a state are found, but those that are empty.
 func (f Filter) equal(state State) map[string]any {
 	all := map[string]any{
 		"queue": f.Queue, "reason": f.Reason, "event_type": f.EventType, "event_id": f.EventID, "ordering_key": f.OrderingKey, "state": string(state),

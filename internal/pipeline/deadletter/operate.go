@@ -213,7 +213,6 @@ func (o *Operator) run(ctx context.Context, id string) (Operation, error) {
 	return op, o.commit(last, &op, "", nil)
 }
 
-// work deals with what is left of an operation until ctx ends.
 func (o *Operator) work(ctx context.Context, op *Operation, runner string) error {
 	left, err := o.matches(ctx, op.Filter, op.CreatedAt)
 	if err != nil {
@@ -250,7 +249,6 @@ func (o *Operator) work(ctx context.Context, op *Operation, runner string) error
 	return nil
 }
 
-// step deals with those of some items that are still open, in one commit.
 func (o *Operator) step(ctx context.Context, op *Operation, runner string, some []Item) (done int64, lanes []string, err error) {
 	q, ok := o.Queue(op.Filter.Queue)
 	if !ok {
@@ -293,7 +291,6 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 		if !errors.Is(err, ErrBusy) {
 			return 0, nil, err
 		}
-		// An item or the operation has changed.
 		found, lookErr := o.Operation(ctx, op.ID)
 		if lookErr != nil {
 			return 0, nil, lookErr

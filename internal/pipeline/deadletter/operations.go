@@ -115,7 +115,6 @@ var Failures = []console.Refusal{
 	Unkept,
 }
 
-// queriesAtOnce bounds what one request asks of the store at the same time.
 const queriesAtOnce = 8
 
 // runTime is how long one request runs an operation. The client asks again.
@@ -254,7 +253,6 @@ func (c Chosen) Filter(of *catalog.Catalog) (f Filter, err error) {
 	return f, err
 }
 
-// queueOf is the id of a queue that is named by its id or alias, or by its dead letters.
 func queueOf(of *catalog.Catalog, name string) (string, error) {
 	q, ok := of.DeadLetters(name)
 	if !ok {

@@ -185,7 +185,6 @@ func (r Reason) Notes() (lines []string) {
 	return lines
 }
 
-// The bounds of Reasons.
 const (
 	looks      = 5  // how often it looks for reasons
 	atEachLook = 20 // how many items it reads for that

@@ -40,7 +40,6 @@ var causes = map[string]struct{ what, do string }{
 	"delivery_attempts_":   {"No worker has ended it, however often it was delivered", "Look at the worker's log, then replay it."},
 }
 
-// cause is what is known of the reason: the longest entry that begins it.
 func (k Kept) cause() (what, do string) {
 	name := ""
 	for known := range causes {

@@ -207,7 +207,6 @@ const (
 	maxSaid = 200
 )
 
-// isProblem reports whether an answer is a problem document (RFC 9457).
 func isProblem(header http.Header) bool {
 	mediaType, _, err := mime.ParseMediaType(header.Get("Content-Type"))
 	return err == nil && mediaType == "application/problem+json"

@@ -62,8 +62,7 @@ type batcher struct {
 }
 
 type line struct {
-	id string
-	// action and document are of a bulk.
+	id               string
 	action, document string
 	version          int64
 	text             []byte
@@ -77,7 +76,6 @@ const (
 	deleted = ".deleted"
 )
 
-// plan is the request of an event that is alone in its batch.
 func (b batcher) plan(_ context.Context, event handler.Event) (handler.Plan, error) {
 	l, err := b.line(event)
 	if err != nil {

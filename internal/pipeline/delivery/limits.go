@@ -21,9 +21,8 @@ import (
 // limits spare a target. They are those of one instance.
 type limits struct {
 	catalog.Target
-	slots chan struct{}
-	rate  *rate.Limiter
-	// breaker is nil where the target has none.
+	slots   chan struct{}
+	rate    *rate.Limiter
 	breaker *gobreaker.CircuitBreaker[Answer]
 	now     func() time.Time
 	// until is when an open breaker lets a request through again, in nanoseconds since 1970.
@@ -77,7 +76,6 @@ func newLimits(t catalog.Target, now func() time.Time) *limits {
 	return l
 }
 
-// around makes a request where the limits let it, or says why not.
 func (l *limits) around(ctx context.Context, send func() (Answer, error)) (Answer, error) {
 	now := l.now()
 	turn := l.rate.ReserveN(now, 1)

@@ -176,7 +176,6 @@ func emissionOf(k lane.Kept) Emission {
 	}
 }
 
-// changeOf is what a write makes of the fields that are there.
 func changeOf(w store.Write, before map[string]any) (Change, error) {
 	after := w.Fields
 	switch w.Op {
@@ -201,7 +200,6 @@ func changeOf(w store.Write, before map[string]any) (Change, error) {
 	return Change{Op: ops[w.Op], Key: w.Key.String(), Before: shown(before), After: shown(after)}, nil
 }
 
-// hidden stands in the place of a secret.
 var hidden = jsontext.Value(`"(hidden)"`)
 
 // shown are a document's fields as JSON. Secrets are hidden.

@@ -72,7 +72,6 @@ func (p Previewed) Now() string {
 	return p.Trial.Would()
 }
 
-// failures are how the errors of a trial are answered.
 var failures = []console.Refusal{
 	{Of: ErrCatalog, Kind: console.Refused, Code: "catalog_refused", Detail: ""},
 	{Of: ErrNoQueue, Kind: console.Absent, Code: "queue_unknown", Detail: "The catalog runs no queue of that name or alias."},
@@ -103,7 +102,6 @@ type TriedMessage struct {
 // maxTried is the largest body of a request for a trial, in bytes: a message and the files of a catalog.
 const maxTried = 4 << 20
 
-// previewTime is how long all trials of a preview may take.
 const previewTime = time.Second
 
 // Operations are trials, and the previews of what people do with dead letters.
@@ -163,7 +161,6 @@ func (d *Trials) preview(ctx context.Context, o *deadletter.Operator, f deadlett
 	return shown, nil
 }
 
-// replay tries the replay of a dead letter, unless the worker for it is refused.
 func (d *Trials) replay(ctx context.Context, worker Worker, refused error, item deadletter.Item) (*Trial, error) {
 	if refused != nil {
 		return nil, refused
@@ -179,7 +176,6 @@ func (d *Trials) replay(ctx context.Context, worker Worker, refused error, item 
 	return &t, nil
 }
 
-// unknown says why a message could not be tried.
 func unknown(limited context.Context, err error) string {
 	if limited.Err() != nil {
 		return "It could not be tried in time."

@@ -57,7 +57,6 @@ func (d *Trials) Try(ctx context.Context, _ audit.Author, in Try) (Trial, error)
 	return d.try(ctx, worker, m)
 }
 
-// try tries a message, and says what is recorded of its event.
 func (d *Trials) try(ctx context.Context, worker Worker, m Message) (Trial, error) {
 	t, err := worker.Try(ctx, m)
 	if err != nil || t.EventID == "" {
@@ -139,7 +138,6 @@ func deadLetterOf(worker Worker, doc store.Document) (candidate, bool, error) {
 	return c, err == nil, nil
 }
 
-// replayOf is the message of a dead letter, as its replay delivers it.
 func replayOf(worker Worker, item deadletter.Item) (Message, error) {
 	q, known := worker.Queue(item.Queue)
 	switch {
@@ -156,8 +154,8 @@ func delayedOf(_ Worker, doc store.Document) (candidate, bool, error) {
 	if err != nil || kept.Emitted {
 		return candidate{}, false, err
 	}
-	m := Message{Message: kept.Message, Queue: kept.Source.Queue, ID: "trial", PublishedAt: kept.CreatedAt, From: From{Delayed, doc.Key.ID}}
-	return candidate{message: m, tenant: cmp.Or(kept.Source.Tenant, dedupe.DefaultTenant), rank: 1, at: kept.CreatedAt}, true, nil
+	m := Message{Message: kept.Message, Queue: kept.Queue, ID: "trial", PublishedAt: kept.CreatedAt, From: From{Delayed, doc.Key.ID}}
+	return candidate{message: m, tenant: cmp.Or(kept.Tenant, dedupe.DefaultTenant), rank: 1, at: kept.CreatedAt}, true, nil
 }
 
 func claimedOf(_ Worker, doc store.Document) (candidate, bool, error) {

@@ -134,7 +134,7 @@ func (a Reads) event(ctx context.Context, _ audit.Author, in EventOf) (Event, er
 	own := f.own()
 	for _, kept := range f.coming {
 		if event.Queue == "" {
-			event.Queue, event.Tenant = a.Destination(kept), kept.Source.Tenant
+			event.Queue, event.Tenant = a.Destination(kept), kept.Tenant
 		}
 		own = append(own, kept)
 	}
@@ -226,9 +226,9 @@ func story(id string, f found) (Event, dedupe.Record, error) {
 	}
 	for _, kept := range f.own() {
 		if event.Queue == "" {
-			event.Tenant = kept.Source.Tenant
+			event.Tenant = kept.Tenant
 		}
-		if err := event.is(kept.Source.Queue, event.Tenant); err != nil {
+		if err := event.is(kept.Queue, event.Tenant); err != nil {
 			return Event{}, own, err
 		}
 	}

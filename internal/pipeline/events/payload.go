@@ -93,7 +93,7 @@ func (a Reads) showPayload(ctx context.Context, by audit.Author, in PayloadOf) (
 		return Payload{}, deadletter.ErrUnkept
 	}
 	if event.Queue == "" && len(f.coming) > 0 {
-		event.Queue, event.Tenant = a.Destination(f.coming[0]), f.coming[0].Source.Tenant
+		event.Queue, event.Tenant = a.Destination(f.coming[0]), f.coming[0].Tenant
 	}
 	shown := items[:min(len(items), Closely)]
 	var letters []any

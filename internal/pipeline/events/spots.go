@@ -124,7 +124,7 @@ func (a Reads) DelayOf(ctx context.Context, kept lane.Kept) (Spot, error) {
 		return Spot{}, err
 	}
 	spot := Spot{Place: PlaceDelayed, Queue: a.Destination(kept), Since: kept.CreatedAt, Until: kept.DueAt, OrderingKey: kept.Message.OrderingKey}
-	if line.First.EventID != kept.Source.EventID || line.First.Emits != kept.Source.Emits {
+	if line.First.EventID != kept.EventID || line.First.Emits != kept.Emits {
 		spot.Behind = line.First.EventID
 	}
 	if line.DueAt.After(spot.Until) {
@@ -170,11 +170,11 @@ func (e Emission) Shown() bool { return e.State != EmissionPublished }
 func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f found) error {
 	waits := map[string]Emission{}
 	for _, kept := range f.outbox {
-		waits[kept.Source.Emits] = Emission{State: EmissionWaiting}
+		waits[kept.Emits] = Emission{State: EmissionWaiting}
 	}
 	for _, kept := range f.delayed {
 		if kept.Emitted {
-			waits[kept.Source.Emits] = Emission{State: EmissionDelayed, Until: kept.DueAt}
+			waits[kept.Emits] = Emission{State: EmissionDelayed, Until: kept.DueAt}
 		}
 	}
 	emitted := record.Emitted[:min(len(record.Emitted), Closely)]

@@ -45,7 +45,6 @@ type gathering struct {
 	full     chan struct{} // closed when no more may join
 }
 
-// unanswered is the error of every event where the number of outcomes is another.
 var unanswered = retry.Transient("batch_unanswered", nil)
 
 type attempt struct {
@@ -74,7 +73,6 @@ func (g *gatherer) do(ctx context.Context, event Event) (Effect, error) {
 	return a.outcome.Effect, a.outcome.Err
 }
 
-// join adds the attempt to its queue's gathering; the first attempt of one starts its wait.
 func (g *gatherer) join(a *attempt) {
 	queue, _ := g.Queue(a.event.Queue)
 	g.mu.Lock()

@@ -171,48 +171,36 @@ type LeasedOf[B any] struct {
 
 // Typed is the Tx, or the Do of a Leased, that gives a handler its body as what it takes.
 func Typed[B any](h func(context.Context, Event, B) (Effect, error)) func(context.Context, Event) (Effect, error) {
-	return func(ctx context.Context, event Event) (Effect, error) {
-		body, err := bodyOf[B](event)
+	return typed(h)
+}
+
+func typed[B, R any](h func(context.Context, Event, B) (R, error)) func(context.Context, Event) (R, error) {
+	if h == nil {
+		return nil
+	}
+	return func(ctx context.Context, event Event) (result R, err error) {
+		body, err := contract.As[B](event.Body)
 		if err != nil {
-			return Effect{}, err
+			return result, retry.Permanent("unexpected_body", nil)
 		}
 		return h(ctx, event, body)
 	}
 }
 
-// Leased is the handler that gives Do and Reconcile their bodies as what they take.
+// Leased is the handler that gives Do, Reconcile and Plan their bodies as what they take.
 func (l LeasedOf[B]) Leased() Leased {
-	untyped := Leased{SafeToRepeat: l.SafeToRepeat, ManyPlaces: l.ManyPlaces}
-	if l.Do != nil {
-		untyped.Do = Typed(l.Do)
-	}
+	untyped := Leased{Do: typed(l.Do), Plan: typed(l.Plan), SafeToRepeat: l.SafeToRepeat, ManyPlaces: l.ManyPlaces}
 	if l.Reconcile != nil {
-		untyped.Reconcile = func(ctx context.Context, event Event) (Effect, bool, error) {
-			body, err := bodyOf[B](event)
-			if err != nil {
-				return Effect{}, false, err
-			}
-			return l.Reconcile(ctx, event, body)
-		}
-	}
-	if l.Plan != nil {
-		untyped.Plan = func(ctx context.Context, event Event) (Plan, error) {
-			body, err := bodyOf[B](event)
-			if err != nil {
-				return Plan{}, err
-			}
-			return l.Plan(ctx, event, body)
+		untyped.Reconcile = func(ctx context.Context, event Event) (effect Effect, done bool, err error) {
+			effect, err = typed(func(ctx context.Context, event Event, body B) (Effect, error) {
+				var err error
+				effect, done, err = l.Reconcile(ctx, event, body)
+				return effect, err
+			})(ctx, event)
+			return effect, done, err
 		}
 	}
 	return untyped
-}
-
-func bodyOf[B any](event Event) (B, error) {
-	body, err := contract.As[B](event.Body)
-	if err != nil {
-		return body, retry.Permanent("unexpected_body", nil)
-	}
-	return body, nil
 }
 
 // Handler is one registered handler: exactly one of Tx and Leased is set.

@@ -86,7 +86,6 @@ func (l Lane) Over(m contract.Message) (w store.Write, ok bool) {
 	return store.Delete(l.key, l.version), true
 }
 
-// entryID is the id of the entry of a ticket. Ids of a lane are in the order of the ranks.
 func (l Lane) entryID(t ticket) string {
 	return fmt.Sprintf("%s-%020d-%020d", l.key.ID, t.rank, t.number)
 }

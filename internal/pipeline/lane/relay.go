@@ -121,7 +121,6 @@ func (r *Relay) later(ctx context.Context, l Lane, oldest Kept, done []store.Wri
 	return nil
 }
 
-// The bounds of Wait.
 const (
 	minWait = time.Second
 	maxWait = 10 * time.Minute

@@ -107,7 +107,6 @@ func (s *Service) warn(ctx context.Context, what string, a *attempt, more ...slo
 	s.config.Log.LogAttrs(ctx, slog.LevelWarn, what, about(a.delivery, more...)...) //nolint:sloglint // Each caller gives a constant.
 }
 
-// attempt makes one attempt of a delivery, in one of the queue's slots.
 func (s *Service) attempt(ctx context.Context, a *attempt) answer {
 	key := a.message.OrderingKey
 	if key == "" {

@@ -33,7 +33,6 @@ type wrapped struct {
 	DeliveryAttempt int    `json:"deliveryAttempt"` // with a dead-letter policy only
 }
 
-// envelope is one push, decoded as far as the broker's wrapping goes.
 type envelope struct {
 	message      contract.Message
 	messageID    string
@@ -75,7 +74,6 @@ type delivery struct {
 	mayMissLane bool          // an instance may not know of a new lane for noneWaitFor
 }
 
-// origin is where a message comes from.
 type origin struct {
 	returned  bool      // it comes back from a wait elsewhere than with the broker
 	replayed  bool      // it is a dead letter again
@@ -83,7 +81,6 @@ type origin struct {
 	firstID   string    // its first message id
 }
 
-// task is who handles an event.
 type task struct {
 	policy      catalog.Handler
 	handler     handler.Handler

@@ -23,7 +23,6 @@ const (
 	failed     state = "it failed"
 )
 
-// finding is what a step has found.
 type finding struct {
 	state   state
 	failure error
@@ -49,7 +48,6 @@ func (f finding) exhausted(allowed int) finding {
 	return f
 }
 
-// final is an answer.
 func final(reply answer) finding { return finding{state: answered, answer: reply} }
 
 // disposition is how a message that is not handled now comes to its next attempt.
@@ -69,13 +67,11 @@ type rule struct {
 	then  disposition
 }
 
-// condition is what a rule asks for, in words and as code.
 type condition struct {
 	text  string
 	holds func(*situation) bool
 }
 
-// situation is what a rule may depend on.
 type situation struct {
 	finding
 	*attempt

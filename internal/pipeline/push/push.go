@@ -72,7 +72,6 @@ type Service struct {
 	ended    chan struct{} // closed when the service begins to drain
 }
 
-// queue is one queue being served.
 type queue struct {
 	catalog.Queue
 	slots *slots

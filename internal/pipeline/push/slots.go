@@ -87,7 +87,6 @@ func (s *slots) unlessEnded() bool {
 	}
 }
 
-// remove takes a waiter of a key out, and the key with its last.
 func (s *slots) remove(key string, w *waiter) {
 	s.waiting[key] = slices.DeleteFunc(s.waiting[key], func(other *waiter) bool { return other == w })
 	if len(s.waiting[key]) == 0 {

@@ -60,7 +60,6 @@ func newest(all []Answer) []Answer {
 	return all[:min(len(all), answers)]
 }
 
-// newestFirst are the names of what was seen, the last first.
 func newestFirst[T any](values map[string]T, seen func(T) time.Time) []string {
 	return slices.SortedFunc(maps.Keys(values), func(a, b string) int {
 		return cmp.Or(seen(values[b]).Compare(seen(values[a])), cmp.Compare(a, b))
@@ -136,7 +135,6 @@ func Recent(ctx context.Context, from store.Querier, now time.Time) (Now, error)
 	return all.standing(now), nil
 }
 
-// standing is how things stand by all documents of two hours together.
 func (d document) standing(now time.Time) Now {
 	found := Now{Queues: d.Queues, Targets: d.Targets}
 	for _, name := range newestFirst(d.Releases, func(r Release) time.Time { return r.SeenAt }) {
@@ -167,7 +165,6 @@ func (d document) standing(now time.Time) Now {
 	return found
 }
 
-// plus adds the answers of another.
 func (t Target) plus(name string, other Target) Target {
 	if t.Answers == nil {
 		t = Target{Name: name, Answers: map[string]int64{}, Open: []OpenBreaker{}}
@@ -213,7 +210,6 @@ func Empty(of Unit, n int, now time.Time) []Bucket {
 	return buckets
 }
 
-// since reads the documents of so many buckets from the first on.
 func since(ctx context.Context, from store.Querier, of Unit, first time.Time, buckets int) ([]store.Document, error) {
 	collection, layout := of.layout()
 	page, err := from.Query(ctx, store.Query{Collection: collection, After: store.Cursor{ID: first.Format(layout)}, Limit: min(buckets*Shards, store.MaxPage)})

@@ -52,7 +52,6 @@ const (
 	Day  = Unit(24 * time.Hour)
 )
 
-// layout is the collection of the unit's documents, and how their ids begin.
 func (u Unit) layout() (collection, layout string) {
 	if u == Day {
 		return Days, "20060102"

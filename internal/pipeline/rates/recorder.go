@@ -114,7 +114,6 @@ func (r *Recorder) Answered(name string, status int, code string, took time.Dura
 	})
 }
 
-// maxRelease is the longest name of a release, in bytes.
 const maxRelease = 64
 
 // Release remembers that a message names the release of the webhook service that it came by. A name that

@@ -275,7 +275,6 @@ func (s *Service) countDeadLetters(ctx context.Context) (Counted, error) {
 	return counted, nil
 }
 
-// countWaiting counts backlogs, and reports the pauses that do not hold.
 func (s *Service) countWaiting(ctx context.Context) (Waiting, error) {
 	undone, unread := s.lookAtPauses(ctx)
 	waiting, err := s.countBacklogs(ctx)

@@ -284,9 +284,29 @@ func (c *Catalog) handlers() iter.Seq2[Queue, Handler] {
 }
 
 // HandledBy finds the first enabled queue whose handlers include the named one.
-func (c *Catalog) HandledBy(name string) (Queue, bool) {
+func (c *Catalog) HandledBy(name string) (found Queue, ok bool) {
 	for q, h := range c.handlers() {
 		if h.Name == name {
+			return q, true
+		}
+	}
+	return Queue{}, false
+}
+
+// EmitsOf returns the queues and topics that the named handler, of an enabled queue, emits to.
+func (c *Catalog) EmitsOf(handler string) []string {
+	for _, h := range c.handlers() {
+		if h.Name == handler {
+			return h.Emits
+		}
+	}
+	return nil
+}
+
+// EmitsTo returns the first queue that the named handler emits to.
+func (c *Catalog) EmitsTo(handler string) (Queue, bool) {
+	for _, id := range c.EmitsOf(handler) {
+		if q, ok := c.Queue(id); ok {
 			return q, true
 		}
 	}
@@ -304,24 +324,4 @@ func (c *Catalog) ShortenWaits(to time.Duration) {
 		}
 		q.Backoff, q.ShortWaits = short, true
 	}
-}
-
-// EmitsTo returns the first queue that the named handler, of an enabled queue, emits to.
-func (c *Catalog) EmitsTo(handler string) (Queue, bool) {
-	for _, h := range c.handlers() {
-		if i := slices.IndexFunc(h.Emits, func(id string) bool { _, ok := c.Queue(id); return ok }); h.Name == handler && i >= 0 {
-			return c.Queue(h.Emits[i])
-		}
-	}
-	return Queue{}, false
-}
-
-// EmitsOf returns the queues and topics that the named handler, of an enabled queue, emits to.
-func (c *Catalog) EmitsOf(handler string) []string {
-	for _, h := range c.handlers() {
-		if h.Name == handler {
-			return h.Emits
-		}
-	}
-	return nil
 }

@@ -35,7 +35,7 @@ var embedded embed.FS
 
 // Load reads and checks the catalog in the folder dir, or the built-in one. A folder may lack topics.yaml,
 // targets.yaml, notifications.yaml and journal.yaml; messages.yaml and the limits of usage.yaml are then
-// those of the program. The error joins every Mistake.
+// those of the program. The error joins every Mistake; what could be read is returned beside it.
 func Load(dir string) (*Catalog, error) {
 	if dir == "" {
 		return load(embedded)
@@ -43,24 +43,7 @@ func Load(dir string) (*Catalog, error) {
 	return load(os.DirFS(dir))
 }
 
-// Check is Load, but that it returns what could be read of a catalog with mistakes, too.
-func Check(dir string) (*Catalog, error) {
-	if dir == "" {
-		return read(embedded)
-	}
-	return read(os.DirFS(dir))
-}
-
 func load(files fs.FS) (*Catalog, error) {
-	c, err := read(files)
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-// read returns what can be read of the files, and every mistake.
-func read(files fs.FS) (*Catalog, error) {
 	c := &Catalog{files: files, hash: hashOf(files), Products: map[string]Product{}, Sources: map[string]Source{}, Accounts: map[string][]string{}, Targets: map[string]Target{}, Notifications: map[string][]string{}}
 	r := newReader()
 	c.lines = r.lines
@@ -178,6 +161,22 @@ func (r *reader) each(node *yaml.Node, file, key, what string, visit func(name, 
 		r.note(place, "", r.lines.of(file, join(key, name)))
 		if tree, ok := r.branch(entries[name], place, ""); ok {
 			visit(name, place, tree)
+		}
+	}
+}
+
+// lists visits the entries of a map that are lists of words, in the order of their keys.
+func (r *reader) lists(node *yaml.Node, file, key, what string, visit func(name, place string, listed []string)) {
+	if node == nil {
+		return
+	}
+	entries := r.entries(node, file, key)
+	for _, name := range slices.Sorted(maps.Keys(entries)) {
+		place, before := what+" "+shown(name), len(r.mistakes)
+		r.note(place, "", r.lines.of(file, join(key, name)))
+		var listed []string
+		if r.decode(r.tree(entries[name], place, ""), &listed, place, ""); len(r.mistakes) == before {
+			visit(name, place, listed)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package catalog
 
 import (
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -25,17 +24,7 @@ func NotificationType(channel, event string) string {
 
 // readNotifications checks that a queue that takes the event emits to one that handles each channel's message.
 func (c *Catalog) readNotifications(r *reader, node *yaml.Node) {
-	if node == nil {
-		return
-	}
-	rows := r.entries(node, notificationsFile, "notifications")
-	for _, event := range slices.Sorted(maps.Keys(rows)) {
-		place, before := notificationPlace+" "+shown(event), len(r.mistakes)
-		var channels []string
-		r.note(place, "", r.lines.of(notificationsFile, join("notifications", event)))
-		if r.decode(r.tree(rows[event], place, ""), &channels, place, ""); len(r.mistakes) > before {
-			continue
-		}
+	r.lists(node, notificationsFile, "notifications", notificationPlace, func(event, place string, channels []string) {
 		require := r.requirer(place)
 		require(len(channels) > 0, "", "is told on no channel")
 		require(c.Contracts == nil || c.Contracts.Declares(contract.MessageV1, event), "", "is declared by no "+contract.MessageV1+" contract")
@@ -45,7 +34,7 @@ func (c *Catalog) readNotifications(r *reader, node *yaml.Node) {
 			require(!slices.Contains(channels[:i], channel), "", "lists "+shown(channel)+" twice")
 		}
 		c.Notifications[event] = channels
-	}
+	})
 }
 
 // tells reports whether a queue that takes the event emits to one that handles the type.

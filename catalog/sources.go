@@ -24,32 +24,16 @@ func (c *Catalog) readSources(r *reader, node *yaml.Node, haveQueues bool) {
 
 // readAccounts reads who may send by a token, and where. haveQueues says whether the queues that they name are known.
 func (c *Catalog) readAccounts(r *reader, node *yaml.Node, haveQueues bool) {
-	if node == nil {
-		return
-	}
-	for name, listed := range r.entries(node, sourcesFile, "accounts") {
-		place := sendingPlace + " " + shown(name)
-		r.note(place, "", r.lines.of(sourcesFile, join("accounts", name)))
-		var account struct {
-			To []string `json:"to"`
-		}
-		r.decode(map[string]any{"to": r.tree(listed, place, "to")}, &account, place, "")
-		if !word.MatchString(name) {
-			r.wrong(place, "name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
-		}
-		if len(account.To) == 0 {
-			r.wrong(place, "to", "lists no queue and no topic")
-		}
-		for i, id := range account.To {
+	r.lists(node, sourcesFile, "accounts", sendingPlace, func(name, place string, ids []string) {
+		require := r.requirer(place)
+		require(word.MatchString(name), "name", "must be at most 64 of a-z, 0-9 and _ . -, and begin with a letter")
+		require(len(ids) > 0, "", "lists no queue and no topic")
+		for i, id := range ids {
 			q, isQueue := c.Queue(id)
 			isTopic := slices.ContainsFunc(c.Topics, func(t Topic) bool { return t.ID == id })
-			if haveQueues && !isTopic && (!isQueue || q.ID != id) {
-				r.wrong(place, "to", "no queue and no shared topic has the id "+shown(id))
-			}
-			if slices.Contains(account.To[:i], id) {
-				r.wrong(place, "to", "lists "+shown(id)+" twice")
-			}
+			require(!haveQueues || isTopic || (isQueue && q.ID == id), "", "no queue and no shared topic has the id "+shown(id))
+			require(!slices.Contains(ids[:i], id), "", "lists "+shown(id)+" twice")
 		}
-		c.Accounts[name] = account.To
-	}
+		c.Accounts[name] = ids
+	})
 }

@@ -68,7 +68,7 @@ func (p *program) checkCatalog(folder string) error {
 	if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
 		return usageError(folder + " is no folder; name one with the catalog's files")
 	}
-	c, err := catalog.Check(folder)
+	c, err := catalog.Load(folder)
 	answer := checked{Queues: len(c.Queues), Products: len(c.Products), Sources: len(c.Sources), Mistakes: catalog.Mistakes(err)}
 	answer.Mistakes = append(answer.Mistakes, unlessKnown(answer.Mistakes, refusedHandlers(c))...)
 	if err == nil {

@@ -1,8 +1,6 @@
 package contract
 
 import (
-	"slices"
-
 	"billhook/internal/pii"
 )
 
@@ -15,13 +13,13 @@ const (
 // Relax clears the optional fields of a provider's body that break the contract, and returns dropped with
 // them added. Nothing that is cleared changes what the event does to money: the prices of an order go with
 // its total, and what a refund gives back stays, since without an amount that is all of it.
-func (b Body) Relax(dropped []pii.Violation) []pii.Violation {
+func (b Body) Relax(dropped pii.Dropped) pii.Dropped {
 	r := relaxing{dropped}
 	if relax := b.contract.format.Relax; relax != nil {
 		relax(b.value, &r)
 	}
-	b.contract.rules.clear(b.whole(), "", r.drop)
-	return r.dropped
+	b.contract.rules.clear(b.whole(), "", r.Add)
+	return r.Dropped
 }
 
 func (r *relaxing) payNow(m *PayNow) {
@@ -35,21 +33,13 @@ func (r *relaxing) payNow(m *PayNow) {
 	}
 }
 
-type relaxing struct{ dropped []pii.Violation }
-
-func (r *relaxing) drop(path, rule string) {
-	r.dropped = pii.AddDropped(r.dropped, pii.Violation{Path: path, Rule: rule})
-}
-
-func (r *relaxing) lost(path string) bool {
-	return slices.ContainsFunc(r.dropped, func(v pii.Violation) bool { return v.Path == path })
-}
+type relaxing struct{ pii.Dropped }
 
 // text clears a field, if there is anything in it.
 func (r *relaxing) text(path, rule string, field *string) {
 	if *field != "" {
 		*field = ""
-		r.drop(path, rule)
+		r.Add(path, rule)
 	}
 }
 
@@ -71,9 +61,9 @@ func (r *relaxing) prices(order *Order) {
 	for i := range order.Items {
 		price := &order.Items[i].Price
 		switch {
-		case r.lost("data.order.currency"):
+		case r.Has("data.order.currency"):
 			r.text("data.order.items[].price", needsCurrency, price)
-		case r.lost("data.order.total"):
+		case r.Has("data.order.total"):
 			r.text("data.order.items[].price", needsTotal, price)
 		case order.Currency == "":
 			if !pii.Amount.Valid(*price) {

@@ -168,4 +168,10 @@ func TestTheListOfViolationsIsBounded(t *testing.T) {
 		_, err := exactly(t, orders(), in)
 		require.Len(t, refusedBy(t, err).Violations, 20)
 	}
+	var dropped pii.Dropped
+	for i := range 50 {
+		dropped.Add(fmt.Sprint(i%25), "id")
+	}
+	require.Len(t, dropped, 20)
+	require.Equal(t, []bool{true, false}, []bool{dropped.Has("19"), dropped.Has("20")})
 }

@@ -199,7 +199,7 @@ func (p *Projection) Append(dst, src []byte) ([]byte, error) {
 
 // Minimize is Append, but that it leaves out what is bad at an optional path, and takes a uid that is a whole
 // number. dropped says what was left out and why, each once, with [] for every index, the first twenty.
-func (p *Projection) Minimize(dst []byte, d Document) (out []byte, dropped []Violation, err error) {
+func (p *Projection) Minimize(dst []byte, d Document) (out []byte, dropped Dropped, err error) {
 	return p.walk(dst, d, lenient)
 }
 
@@ -215,7 +215,7 @@ func (p *Projection) Exact(dst []byte, d Document) ([]byte, error) {
 	return dst, err
 }
 
-func (p *Projection) walk(dst []byte, d Document, as mode) ([]byte, []Violation, error) {
+func (p *Projection) walk(dst []byte, d Document, as mode) ([]byte, Dropped, error) {
 	w := walks.Get().(*walk)
 	w.mode, w.src = as, *bytes.NewBuffer(d.text)
 	w.Reset(&w.src, valid)
@@ -233,12 +233,19 @@ func (p *Projection) walk(dst []byte, d Document, as mode) ([]byte, []Violation,
 	return out, w.dropped, nil
 }
 
-// AddDropped adds what was left out to a list of the first twenty, each once.
-func AddDropped(dropped []Violation, v Violation) []Violation {
-	if len(dropped) == maxViolations || slices.Contains(dropped, v) {
-		return dropped
+// Dropped are the first twenty violations that were left out, each once.
+type Dropped []Violation
+
+// Add takes down one more.
+func (d *Dropped) Add(path, rule string) {
+	if v := (Violation{Path: path, Rule: rule}); len(*d) < maxViolations && !slices.Contains(*d, v) {
+		*d = append(*d, v)
 	}
-	return append(dropped, v)
+}
+
+// Has reports whether something at the path was left out.
+func (d *Dropped) Has(path string) bool {
+	return slices.ContainsFunc(*d, func(v Violation) bool { return v.Path == path })
 }
 
 // CheckAttributes looks over the attributes of a message that is about to leave. The error is an *Error; one

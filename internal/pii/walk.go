@@ -41,7 +41,7 @@ type walk struct {
 	mode
 	tooDeep    bool
 	violations []Violation
-	dropped    []Violation
+	dropped    Dropped
 }
 
 // at is where the value or name that was read last is, as violations show it: with each index, or with [] for every.
@@ -218,7 +218,7 @@ func (w *walk) skip() {
 // violate takes down that the value at hand is bad, or that it is left out.
 func (w *walk) violate(at *node, what string) {
 	if w.mode == lenient && at.optional {
-		w.dropped = AddDropped(w.dropped, Violation{Path: w.at(true), Rule: what})
+		w.dropped.Add(w.at(true), what)
 		return
 	}
 	if len(w.violations) < maxViolations {

@@ -1,5 +1,4 @@
-// Command schemagen writes the JSON Schemas of the messages into a folder, and the page
-// that describes the declared ones into a file.
+// Command schemagen writes the JSON Schemas of the messages into a folder.
 package main
 
 import (
@@ -19,8 +18,8 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 2 {
-		return errors.New("name the folder of the schemas and the file of the page")
+	if len(args) != 1 {
+		return errors.New("name the folder of the schemas")
 	}
 	c, err := catalog.Load("")
 	if err != nil {
@@ -35,5 +34,5 @@ func run(args []string) error {
 			return fmt.Errorf("write %s: %w", name, err)
 		}
 	}
-	return os.WriteFile(args[1], c.Contracts.Page(), 0o600)
+	return nil
 }

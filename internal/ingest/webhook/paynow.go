@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -210,7 +209,7 @@ func (p *payNow) read(scratch []byte, source catalog.Source, event *event, o *ou
 	}
 	f := filling{&e.Body, o.dropped}
 	err = f.fill(m)
-	o.dropped = f.dropped
+	o.dropped = f.Dropped
 	return err
 }
 
@@ -229,16 +228,7 @@ func metadata(object jsontext.Value, path string) string {
 // filling maps one body into the contract.
 type filling struct {
 	*paynowBody
-	dropped []pii.Violation
-}
-
-func (f *filling) drop(path, rule string) {
-	f.dropped = pii.AddDropped(f.dropped, pii.Violation{Path: path, Rule: rule})
-}
-
-// lost reports whether the field was given, and left out.
-func (f *filling) lost(path string) bool {
-	return slices.ContainsFunc(f.dropped, func(v pii.Violation) bool { return v.Path == path })
+	pii.Dropped
 }
 
 // fill maps what the event is about.
@@ -265,7 +255,7 @@ func (f *filling) fill(m *contract.PayNow) error {
 func (f *filling) currencyOrNone() {
 	if _, ok := money.Exponent(f.Currency); !ok && f.Currency != "" {
 		f.Currency = ""
-		f.drop("body.currency", "currency")
+		f.Add("body.currency", "currency")
 	}
 }
 
@@ -285,7 +275,7 @@ func (f *filling) subscription() *contract.Subscription {
 // cost maps what the order cost. Without a total prices are added up, so they go with one that is left out.
 func (f *filling) cost(order *contract.Order) {
 	order.Total = f.amountOrNone("body.total_amount", f.TotalAmount)
-	totalLost := f.lost("body.total_amount")
+	totalLost := f.Has("body.total_amount")
 	order.Items = make([]contract.Item, len(f.Lines))
 	for i, line := range f.Lines {
 		item := &order.Items[i]
@@ -293,7 +283,7 @@ func (f *filling) cost(order *contract.Order) {
 		switch before := max(i-1, 0); {
 		case totalLost && f.Currency != "":
 			if line.Price != nil {
-				f.drop("body.lines[].price", "needs_total")
+				f.Add("body.lines[].price", "needs_total")
 			}
 		case i > 0 && line.Price != nil && f.Lines[before].Price != nil && *line.Price == *f.Lines[before].Price:
 			item.Price = order.Items[before].Price // lines mostly repeat their price
@@ -337,18 +327,18 @@ func (f *filling) amountOrNone(path string, minor *int64) string {
 	case minor == nil:
 		return ""
 	case f.Currency == "":
-		f.drop(path, "needs_currency")
+		f.Add(path, "needs_currency")
 		return ""
 	case *minor < 0:
-		f.drop(path, "negative")
+		f.Add(path, "negative")
 		return ""
 	case *minor > money.Max:
-		f.drop(path, "amount")
+		f.Add(path, "amount")
 		return ""
 	}
 	decimal, err := money.Format(*minor, f.Currency)
 	if err != nil {
-		f.drop(path, "amount") // whatever else money refuses
+		f.Add(path, "amount") // whatever else money refuses
 	}
 	return decimal
 }

@@ -211,7 +211,7 @@ type outcome struct {
 	// refused is the answer to a request that cannot be taken; it has its own status and reason.
 	refused *serve.Problem
 	// dropped is what was left out for its value: paths and rules.
-	dropped []pii.Violation
+	dropped pii.Dropped
 	// cause is why the broker did not confirm, for the log alone.
 	cause string
 }

@@ -413,16 +413,9 @@ func text(documents []store.Document) string {
 	return all.String()
 }
 
-// personal lists every personal value in this package's webhooks. None of them may be found
-// behind the door.
-var personal = []string{
-	"Ilse Brandvold", "ilse.brandvold", "example.org", "ilse_b", "IlsePlays", "avatars.invalid", "198.51.100.23",
-	"2001:db8:5::17", "76561198000004242", "0c9d1b52-5f60-4f0e-8f2a-7b1f2f0e9a11", "NO-5003", "+47 73 59", "Gift for Ilse",
-}
-
 func requireNothingPersonal(t *testing.T, text string) {
 	t.Helper()
-	for _, value := range slices.Concat(samples.Personal, personal) {
+	for _, value := range append(samples.Personal, "Gift for Ilse") {
 		require.False(t, strings.Contains(text, value), "a personal value is behind the door: %s", value)
 	}
 }

@@ -48,7 +48,7 @@ type Queue struct {
 	ID string `json:"id"`
 	// Alias is the name the queue had before, such as q:sub:payment_initiation.
 	Alias       string `json:"alias"`
-	Description string `json:"description"`
+	Description string `json:"description"` // what its messages do, in a sentence
 	// Enabled is false while the queue has no handlers: then a push or a message to it is answered 404.
 	Enabled  bool   `json:"enabled"`
 	Contract string `json:"contract"` // the body format of its messages
@@ -58,19 +58,20 @@ type Queue struct {
 	Bindings []routing.Pattern `json:"bindings"`
 	// OrderingKey lists the fields that the ordering key is taken from, best first; empty: unordered.
 	OrderingKey []string `json:"ordering_key"`
-	Priority    string   `json:"priority"`
-	Pool        string   `json:"pool"` // the worker service that serves the queue
+	Priority    string   `json:"priority"` // low, normal or high: for people, and the label of its metrics
+	Pool        string   `json:"pool"`     // the worker service that serves the queue
 	// Handlers by event type, or by a pattern of event types. Handler finds the one of a type.
 	Handlers map[string]Handler `json:"handlers"`
 	// MaxAttempts is how often a message is tried before it is dead-lettered.
 	MaxAttempts int          `json:"max_attempts"`
-	Backoff     retry.Policy `json:"retry_policy"`
+	Backoff     retry.Policy `json:"retry_policy"` // the waits between attempts
 	// ShortWaits: ShortenWaits has replaced the waits that the catalog declares.
 	ShortWaits bool `json:"-"`
-	// HandlerTimeout < AckDeadline <= Lease.
+	// AckDeadline is how long Pub/Sub waits for the answer to a push, as a number of 10 to 600; above handler_timeout, and at
+	// most lease.
 	AckDeadline    time.Duration `json:"-"`
-	Lease          time.Duration `json:"lease"`
-	HandlerTimeout time.Duration `json:"handler_timeout"`
+	Lease          time.Duration `json:"lease"`           // how long a claimed event belongs to one attempt; at least ack_deadline_seconds
+	HandlerTimeout time.Duration `json:"handler_timeout"` // how long one attempt may take; below ack_deadline_seconds
 	// MessageTTL is the age at which a message is no longer handled, unless it is replayed; 0 is never.
 	MessageTTL       time.Duration `json:"message_ttl"`
 	MessageRetention time.Duration `json:"message_retention_duration"` // by Pub/Sub, of an unacknowledged message
@@ -79,23 +80,23 @@ type Queue struct {
 	Concurrency int           `json:"concurrency"` // messages that one instance handles at once
 	// SlotWait is how long a message of a full instance waits; after it the push is refused.
 	SlotWait     time.Duration `json:"slot_wait"`
-	MinInstances int           `json:"min_instances"`
-	MaxInstances int           `json:"max_instances"`
+	MinInstances int           `json:"min_instances"` // of the service that serves the queue
+	MaxInstances int           `json:"max_instances"` // of the service that serves the queue
 	// BacklogAlertAbove is the number of waiting messages above which the alert fires; 0 is none.
 	BacklogAlertAbove int `json:"backlog_alert_above"`
 	// BacklogWarnAbove is the smaller number above which a warning does; 0 is none.
 	BacklogWarnAbove int `json:"backlog_warn_above"`
 	// OldestAlert is above the wait for a next attempt, and below the age at which a message is useless.
 	OldestAlert time.Duration `json:"oldest_alert"`
-	DeadLetter  DeadLetter    `json:"dead_letter"`
-	OnTerminal  OnTerminal    `json:"on_terminal"`
+	DeadLetter  DeadLetter    `json:"dead_letter"` // what becomes of a message that cannot be handled
+	OnTerminal  OnTerminal    `json:"on_terminal"` // ack, or reject: the answer to a message that cannot succeed, once its dead letter is confirmed
 	// NackBudget is the time in which an instance nacks one push for the sake of a single message; later ones
 	// are kept or dead-lettered, and acknowledged. 0 is no limit.
 	NackBudget  time.Duration `json:"nack_budget"`
-	OnCorrected OnCorrected   `json:"on_corrected"`
+	OnCorrected OnCorrected   `json:"on_corrected"` // refuse, or accept as a new attempt: another payload under the id of a dead letter
 	// DedupeBy is what an event of the queue is known by.
 	DedupeBy DedupeBy `json:"dedupe_by"`
-	// FourEyes: an operation on the queue's dead letters needs a second person.
+	// FourEyes is whether an operation on the queue's dead letters needs a second person.
 	FourEyes bool `json:"four_eyes"`
 	// Batch is how many concurrent attempts one call of the queue's handlers takes.
 	Batch Batch `json:"batch"`
@@ -115,8 +116,8 @@ type Rate struct {
 
 // MaxBacklog bounds the messages of a queue that wait in the broker. The zero value is no bound.
 type MaxBacklog struct {
-	Messages int    `json:"messages"`
-	OnFull   OnFull `json:"on_full"`
+	Messages int    `json:"messages"` // how many may wait before on_full holds; 0 is any number
+	OnFull   OnFull `json:"on_full"`  // refuse more, or alert
 }
 
 // What a queue does where it has a choice.
@@ -149,7 +150,7 @@ const (
 type Handler struct {
 	// Name is the handler's in the registry, such as points.credit; a post's is made of target and path.
 	Name string `json:"name"`
-	Post Post   `json:"post"`
+	Post Post   `json:"post"` // the request that handles it, in place of a handler of Go
 	// Emits are ids of queues and topics; the worker refuses an emission to any other.
 	Emits []string `json:"emits"`
 	// EmitsIfRun are ids of queues that need not run. Those that do are among Emits too.
@@ -160,8 +161,8 @@ type Handler struct {
 	Calls []string `json:"calls"`
 	// MaxAttempts, Backoff and Timeout are those of the queue unless the event type has its own.
 	MaxAttempts int           `json:"max_attempts"`
-	Backoff     retry.Policy  `json:"retry_policy"`
-	Timeout     time.Duration `json:"timeout"`
+	Backoff     retry.Policy  `json:"retry_policy"` // as of the queue, where it says nothing else
+	Timeout     time.Duration `json:"timeout"`      // of one attempt
 }
 
 // DeadLetter is what becomes of a message that cannot be handled.
@@ -172,20 +173,20 @@ type DeadLetter struct {
 	Topic string `json:"-"`
 	// Aliases are former names of the dead letters: of an exchange, of a queue.
 	Aliases   []string      `json:"aliases"`
-	Retention time.Duration `json:"retention"`
+	Retention time.Duration `json:"retention"` // how long a dead letter can be replayed
 	// The alerts fire above this depth, and at this age of the oldest dead letter, where that is not 0.
 	AlertAbove  int           `json:"alert_above"`
-	OldestAlert time.Duration `json:"oldest_alert"`
+	OldestAlert time.Duration `json:"oldest_alert"` // the age of the oldest one above which an alert fires; 0 is none
 	// The warnings come before the alerts; 0 is none.
 	WarnAbove  int           `json:"warn_above"`
-	OldestWarn time.Duration `json:"oldest_warn"`
+	OldestWarn time.Duration `json:"oldest_warn"` // the age of the oldest one above which a warning does; 0 is none
 }
 
 // Topic is a topic that is no queue's own: several queues share it, or others subscribe to it.
 type Topic struct {
-	ID          string `json:"id" show:"Topic"`
-	Alias       string `json:"alias" show:"Alias,less"` // the name of the exchange that it was
-	Description string `json:"description" show:"Description,less"`
+	ID          string `json:"id" show:"Topic"`                     // the topic's id
+	Alias       string `json:"alias" show:"Alias,less"`             // the name of the exchange that it was
+	Description string `json:"description" show:"Description,less"` // what is published to it
 }
 
 // Product is what a product of the store is worth.
@@ -206,13 +207,13 @@ const (
 // Source is one sender of webhooks.
 type Source struct {
 	Name   string `json:"-"`
-	Scheme Scheme `json:"scheme"`
+	Scheme Scheme `json:"scheme"` // how what it sends is signed: paynow, generic or standard
 	// SecretVariable names the environment variable with its secrets.
 	SecretVariable string `json:"secret_variable"`
-	MaxBodyBytes   int64  `json:"max_body_bytes"`
+	MaxBodyBytes   int64  `json:"max_body_bytes"` // the largest body that is read
 	// RatePerSecond and Burst limit the messages for each queue at one instance; 0 is no limit.
 	RatePerSecond float64 `json:"rate_per_second"`
-	Burst         int     `json:"burst"`
+	Burst         int     `json:"burst"` // how many may come at once
 	// UIDMetadataKey is the body path of the uid, such as checkout.metadata.uid; empty: none is trusted.
 	UIDMetadataKey string `json:"uid_metadata_key"`
 	// OrderIDMetadataKey is the body path of the shop's own order, such as checkout.metadata.order_id.

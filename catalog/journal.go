@@ -54,8 +54,8 @@ const (
 
 // Account is an account of the chart.
 type Account struct {
-	Type        AccountType `json:"type"`
-	Description string      `json:"description"`
+	Type        AccountType `json:"type"`        // asset, liability, equity, revenue or expense
+	Description string      `json:"description"` // what is on it
 }
 
 // AccountType is the side of the books that an account stands on.
@@ -74,13 +74,13 @@ const (
 type Rule struct {
 	// Name is the event type, or the pattern, that it stands under.
 	Name  string     `json:"-"`
-	Lines []RuleLine `json:"lines"`
+	Lines []RuleLine `json:"lines"` // of the entry: their debits are their credits
 }
 
 // RuleLine makes a line of an entry. It has one of Debit and Credit.
 type RuleLine struct {
-	Debit  string `json:"debit"`
-	Credit string `json:"credit"`
+	Debit  string `json:"debit"`  // the account; a line has debit or credit
+	Credit string `json:"credit"` // the account; a line has debit or credit
 	// Amount is the sum of its terms, never below 0.
 	Amount Terms `json:"amount"`
 	// Currency is a code, or the member of the event's data that says it; see CurrencyMember.

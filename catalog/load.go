@@ -189,11 +189,11 @@ type rawQueue struct {
 
 // rawPolicy is a retry.Policy as the file has it.
 type rawPolicy struct {
-	Base       time.Duration   `json:"minimum_backoff"`
-	Multiplier float64         `json:"multiplier"`
-	Max        time.Duration   `json:"maximum_backoff"`
-	Jitter     time.Duration   `json:"jitter"`
-	Schedule   []time.Duration `json:"schedule"`
+	Base       time.Duration   `json:"minimum_backoff"` // the wait before the second attempt
+	Multiplier float64         `json:"multiplier"`      // of each wait after it
+	Max        time.Duration   `json:"maximum_backoff"` // the longest wait
+	Jitter     time.Duration   `json:"jitter"`          // the most that is added at random, within the longest wait
+	Schedule   []time.Duration `json:"schedule"`        // in place of all others: the waits one after another, of which the last one repeats
 }
 
 // ofOneQueue are the keys that defaults cannot have.

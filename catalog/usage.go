@@ -36,7 +36,7 @@ type Usage struct {
 
 // Meter is what of a meter somebody is warned of.
 type Meter struct {
-	Description string `json:"description"`
+	Description string `json:"description"` // what is counted
 	// Quota is the allowance of a period, for the plans that are not in Plans; 0 is none.
 	Quota int64 `json:"quota"`
 	// Plans are the quotas of plans, by the id of the subscription's product.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -11,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -175,12 +175,19 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	narrow := said(map[string]string{"QUEUES": "pay-subscription-update"})
 	require.Contains(t, narrow, "  WEBHOOK_SIGNING_SECRET (required)\n")
 	require.NotContains(t, narrow, "WEBHOOK_SECRET_PAYNOW")
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "configuration.md"))
-	require.NoError(t, err)
-	help := help(environment(nil))
-	for _, v := range slices.Concat(help.Own, help.Catalog) {
-		require.Contains(t, string(page), "`"+v.Name+"`", "the table lacks a variable")
+}
+
+var update = flag.Bool("update", false, "write the page of docs/reference anew")
+
+func TestTheReferenceHasTheVariablesOfTheProgram(t *testing.T) {
+	t.Parallel()
+	file, page := filepath.Join("..", "..", "docs", "reference", "variables-webhook.md"), help(environment(nil)).Page("webhook")
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(page), 0o644))
 	}
+	written, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, page, string(written))
 }
 
 // A request that Cloud Run ends is answered by nobody, and the sender learns nothing of it.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"flag"
 	"io"
 	"log/slog"
 	"maps"
@@ -11,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -252,12 +252,19 @@ func TestTheHelpListsTheVariablesOfTheDeployment(t *testing.T) {
 	narrow := said(map[string]string{"QUEUES": "paynow-events,pay-subscription-update"})
 	require.Contains(t, narrow, "SUBSCRIPTION_SERVICE_URL (required)")
 	require.NotContains(t, narrow, "GATEWAY_URL")
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "configuration.md"))
-	require.NoError(t, err)
-	help := help(environment(nil))
-	for _, v := range slices.Concat(help.Own, help.Catalog) {
-		require.Contains(t, string(page), "`"+v.Name+"`", "the table lacks a variable")
+}
+
+var update = flag.Bool("update", false, "write the page of docs/reference anew")
+
+func TestTheReferenceHasTheVariablesOfTheProgram(t *testing.T) {
+	t.Parallel()
+	file, page := filepath.Join("..", "..", "docs", "reference", "variables-worker.md"), help(environment(nil)).Page("worker")
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(page), 0o644))
 	}
+	written, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, page, string(written))
 }
 
 func TestLinksLeadToTheProjectsOwnPages(t *testing.T) {

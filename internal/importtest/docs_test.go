@@ -144,12 +144,6 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 		}
 	}
 	require.Greater(t, seen, 50)
-	table, _, _ := strings.Cut(texts["docs/configuration.md"], "## Tasks")
-	variables := matches(table, "`([A-Z][A-Z_]{2,})`")
-	require.NotEmpty(t, variables)
-	for _, name := range variables {
-		contains("docs/configuration.md", code, name)
-	}
 }
 
 func TestTheQueueOfTheREADMEIsSound(t *testing.T) {

@@ -164,3 +164,26 @@ func address(text string) string {
 	}
 	return strings.ReplaceAll(u.String(), url.PathEscape(redacted), redacted)
 }
+
+// Page is a page of the docs about a program: its variables, those of the catalog with the queues that are enabled.
+func (h Help) Page(program string) string {
+	var page strings.Builder
+	fmt.Fprintf(&page, "# Variables of %s\n\nMade of what `%s --help` says by `go test ./cmd/%[1]s -run Reference -update`.\n", program, program)
+	for _, part := range []struct {
+		title     string
+		variables []Variable
+	}{{"Its own", h.Own}, {"Those that the catalog names", h.Catalog}} {
+		if len(part.variables) == 0 {
+			continue
+		}
+		fmt.Fprintf(&page, "\n## %s\n\n| variable | where it is not set | what it is |\n| --- | --- | --- |\n", part.title)
+		for _, v := range part.variables {
+			unset := v.Default
+			if v.Required {
+				unset = "required"
+			}
+			fmt.Fprintf(&page, "| `%s` | %s | %s |\n", v.Name, unset, strings.ReplaceAll(v.About, "|", `\|`))
+		}
+	}
+	return page.String()
+}

@@ -1,0 +1,89 @@
+package catalog_test
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// reference is what docs/reference/catalog.md shows: for each file its maps, by the struct that they become.
+var reference = []struct {
+	title   string
+	structs []string
+}{
+	{"queues.yaml: a queue", []string{"Queue"}},
+	{"queues.yaml: `retry_policy`", []string{"rawPolicy"}},
+	{"queues.yaml: an entry of `handlers`", []string{"Handler"}},
+	{"queues.yaml: `post` of a handler", []string{"Post"}},
+	{"queues.yaml: `dead_letter`", []string{"DeadLetter"}},
+	{"queues.yaml: `batch`, `rate` and `max_backlog`", []string{"Batch", "Rate", "MaxBacklog"}},
+	{"topics.yaml: a topic", []string{"Topic"}},
+	{"sources.yaml: a source", []string{"Source"}},
+	{"targets.yaml: a target", []string{"Target"}},
+	{"targets.yaml: `timeouts` and `breaker` of a target", []string{"Timeouts", "Breaker"}},
+	{"targets.yaml: `endpoints`", []string{"Endpoints"}},
+	{"products.yaml: a product", []string{"Product"}},
+	{"journal.yaml: an account, a rule and its lines", []string{"Account", "Rule", "RuleLine"}},
+	{"usage.yaml: a meter", []string{"Meter"}},
+}
+
+func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
+	t.Parallel()
+	structs := map[string]*ast.StructType{}
+	sources, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, source := range sources {
+		file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			if spec, ok := n.(*ast.TypeSpec); ok {
+				if of, ok := spec.Type.(*ast.StructType); ok {
+					structs[spec.Name.Name] = of
+				}
+			}
+			return true
+		})
+	}
+	var page strings.Builder
+	page.WriteString("# Keys of the catalog\n\nMade of the structs of `catalog/` by `go test ./catalog -run Reference -update`. A duration is a string such as `\"60s\"`. What a queue does not say is that of `defaults` in `catalog/queues.yaml`.\n")
+	for _, section := range reference {
+		fmt.Fprintf(&page, "\n## %s\n\n| key | value | meaning |\n| --- | --- | --- |\n", section.title)
+		for _, name := range section.structs {
+			require.Contains(t, structs, name)
+			for _, field := range structs[name].Fields.List {
+				tag, _ := strconv.Unquote(cmp.Or(field.Tag, &ast.BasicLit{Value: `""`}).Value)
+				key, _, _ := strings.Cut(reflect.StructTag(tag).Get("json"), ",")
+				if field.Names[0].Name == "AckDeadline" {
+					key = "ack_deadline_seconds" // a number, as Pub/Sub has it
+				}
+				if key == "" || key == "-" {
+					continue
+				}
+				said := strings.Join(strings.Fields(cmp.Or(field.Doc.Text(), field.Comment.Text())), " ")
+				require.NotEmpty(t, said, "%s.%s says nothing of itself", name, key)
+				if rest, ok := strings.CutPrefix(said, field.Names[0].Name+" "); ok {
+					said = "`" + key + "` " + rest
+				}
+				fmt.Fprintf(&page, "| `%s` | %s | %s |\n", key, strings.NewReplacer("time.Duration", "duration", "routing.", "", "retry.Policy", "retry_policy").Replace(types.ExprString(field.Type)), strings.ReplaceAll(said, "|", `\|`))
+			}
+		}
+	}
+	file := filepath.Join("..", "docs", "reference", "catalog.md")
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(page.String()), 0o644))
+	}
+	written, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, page.String(), string(written))
+}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"billhook/internal/contract"
+
 	"github.com/stretchr/testify/require"
 )
 
@@ -79,11 +81,48 @@ func TestTheReferenceOfTheCatalogHasTheKeysOfItsStructs(t *testing.T) {
 			}
 		}
 	}
-	file := filepath.Join("..", "docs", "reference", "catalog.md")
+	isPage(t, "catalog.md", page.String())
+}
+
+// isPage holds a page of docs/reference to what it is made of.
+func isPage(t *testing.T, name, page string) {
+	t.Helper()
+	file := filepath.Join("..", "docs", "reference", name)
 	if *update {
-		require.NoError(t, os.WriteFile(file, []byte(page.String()), 0o644))
+		require.NoError(t, os.WriteFile(file, []byte(page), 0o644))
 	}
 	written, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, page.String(), string(written))
+	require.Equal(t, page, string(written))
+}
+
+func TestTheReferenceOfContractsHasEachDeclaredMember(t *testing.T) {
+	t.Parallel()
+	var page strings.Builder
+	page.WriteString("# Contracts\n\nMade of `catalog/messages.yaml` by `go test ./catalog -run Reference -update`. A member that is not listed does not pass; `!` is required. The JSON Schemas are in `internal/contract/schema/`.\n")
+	var list func(members []contract.Member, path string)
+	list = func(members []contract.Member, path string) {
+		for _, m := range members {
+			shape, name := m.Shape, path+m.Name
+			switch {
+			case m.List != nil:
+				shape, name = strings.TrimSpace("list "+m.Shape), name+"[]"
+			case m.Object != nil:
+				shape = "object"
+			}
+			if m.Required {
+				shape += "!"
+			}
+			fmt.Fprintf(&page, "| `%s` | %s |\n", name, shape)
+			list(append(m.List, m.Object...), name+".") // one of the two
+		}
+	}
+	for _, c := range from(t, "").Contracts.All() {
+		if len(c.Members()) == 0 {
+			continue
+		}
+		fmt.Fprintf(&page, "\n## `%s`: `%s`, version %d\n\n| member | shape |\n| --- | --- |\n", c.Format(), c.Type(), c.Version())
+		list(c.Members(), "")
+	}
+	isPage(t, "contracts.md", page.String())
 }

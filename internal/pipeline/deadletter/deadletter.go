@@ -162,15 +162,21 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 		}
 	}
 	key := itemKey(queue.ID, source, m.Data)
-	_, err := to.Commit(ctx, []store.Write{store.Create(key, item.fields())})
-	switch {
-	case err == nil:
-		return true, nil
-	case errors.Is(err, store.ErrExists):
-		return fill(ctx, to, key, item)
-	default:
-		return false, fmt.Errorf("deadletter: keep: %w", err)
-	}
+	versions, err := store.Update(ctx, to, key, func(doc store.Document) ([]store.Write, error) {
+		filled := item // what was corrected before it arrived stays closed
+		filled.Kept = time.Time{}
+		switch {
+		case doc.Version == 0:
+			return []store.Write{store.Create(key, item.fields())}, nil
+		case store.Decode(doc.Fields, &filled) != nil:
+			return nil, fmt.Errorf("deadletter: item %s is not readable", key.ID)
+		case !filled.Kept.IsZero():
+			return nil, nil // it has arrived before
+		}
+		filled.Kept = item.Kept
+		return []store.Write{store.Replace(key, doc.Version, filled.fields())}, nil
+	})
+	return len(versions) > 0, err
 }
 
 func itemFor(queue catalog.Queue, m contract.Message, source, reason string, status int64, now time.Time) Item {
@@ -276,15 +282,19 @@ type Correction struct {
 // them. They ask for no version: replayed meanwhile, discarded, or not yet here, an item is corrected all the
 // same.
 func Correct(queue catalog.Queue, ids []string, c Correction) []store.Write {
-	at := c.At.UTC().Truncate(time.Microsecond)
 	writes := make([]store.Write, len(ids))
 	for i, id := range ids {
-		writes[i] = store.Increment(store.Key{Collection: Collection, ID: id}, map[string]int64{"corrections": 1}, map[string]any{
-			"state": string(Corrected), "closed_at": at, "corrected_by": c.MessageID,
-			"queue": queue.ID, "event_id": c.EventID, "expire_at": at.Add(queue.DeadLetter.Retention),
-		})
+		writes[i] = closing(queue, id, Corrected, c.EventID, c.At, "corrections", "corrected_by", c.MessageID)
 	}
 	return writes
+}
+
+// closing is the write that closes an item whatever its version, and counts that.
+func closing(queue catalog.Queue, id string, state State, event string, at time.Time, counter, by, value string) store.Write {
+	at = at.UTC().Truncate(time.Microsecond)
+	return store.Increment(store.Key{Collection: Collection, ID: id}, map[string]int64{counter: 1}, map[string]any{
+		"state": string(state), "closed_at": at, by: value, "queue": queue.ID, "event_id": event, "expire_at": at.Add(queue.DeadLetter.Retention),
+	})
 }
 
 // Ending is the end of a replay that was not another death.
@@ -300,11 +310,7 @@ type Ending struct {
 // Ended returns the write that marks the item of a replayed message, for the commit that ends the replay. It
 // asks for no version, as the writes of Correct.
 func Ended(queue catalog.Queue, id string, end Ending) store.Write {
-	at := end.At.UTC().Truncate(time.Microsecond)
-	return store.Increment(store.Key{Collection: Collection, ID: id}, map[string]int64{"endings": 1}, map[string]any{
-		"state": string(end.State), "outcome": string(end.Outcome), "closed_at": at,
-		"queue": queue.ID, "event_id": end.EventID, "expire_at": at.Add(queue.DeadLetter.Retention),
-	})
+	return closing(queue, id, end.State, end.EventID, end.At, "endings", "outcome", string(end.Outcome))
 }
 
 // Settle marks the item of a replayed message where the replay has ended without a commit, unless the item
@@ -325,27 +331,6 @@ func Settle(ctx context.Context, in store.GetCommitter, m contract.Message, end 
 		return nil // removed since
 	}
 	return err
-}
-
-// fill puts a dead letter into its item where that was corrected before it arrived, and
-// leaves it closed. It reports whether that was news; any other item has arrived before.
-func fill(ctx context.Context, to store.GetCommitter, key store.Key, arrived Item) (bool, error) {
-	fresh, err := revise(ctx, to, key, func(doc store.Document) (Item, bool, error) {
-		item := arrived
-		item.Kept = time.Time{}
-		switch {
-		case store.Decode(doc.Fields, &item) != nil:
-			return item, false, fmt.Errorf("deadletter: item %s is not readable", key.ID)
-		case !item.Kept.IsZero():
-			return item, false, nil
-		}
-		item.Kept = arrived.Kept
-		return item, true, nil
-	})
-	if errors.Is(err, store.ErrNotFound) {
-		return false, nil // removed since
-	}
-	return fresh, err
 }
 
 // corrected refuses an operation on one item, or on one event's, that matches nothing

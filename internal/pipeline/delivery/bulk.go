@@ -81,7 +81,7 @@ func (b batcher) plan(_ context.Context, event handler.Event) (handler.Plan, err
 	if err != nil {
 		return handler.Plan{}, err
 	}
-	return handler.Plan{Calls: []handler.Call{{Target: b.post.Target, Method: http.MethodPost, Path: b.post.Path, ID: l.id, Body: l.text}}}, nil
+	return planned(b.post, l.id, l.text), nil
 }
 
 func (b batcher) call(ctx context.Context, events []handler.Event) ([]handler.Outcome, error) {

@@ -213,7 +213,11 @@ func (p poster) plan(_ context.Context, event handler.Event) (handler.Plan, erro
 	if err != nil {
 		return handler.Plan{}, err
 	}
-	return handler.Plan{Calls: []handler.Call{{Target: p.post.Target, ID: event.CalleeKey(), Method: http.MethodPost, Path: p.post.Path, Body: body}}}, nil
+	return planned(p.post, event.CalleeKey(), body), nil
+}
+
+func planned(post catalog.Post, key string, body []byte) handler.Plan {
+	return handler.Plan{Calls: []handler.Call{{Target: post.Target, ID: key, Method: http.MethodPost, Path: post.Path, Body: body}}}
 }
 
 func (p poster) do(ctx context.Context, event handler.Event) (handler.Effect, error) {

@@ -60,14 +60,19 @@ func newest(all []Answer) []Answer {
 	return all[:min(len(all), answers)]
 }
 
-func newestFirst[T any](values map[string]T, seen func(T) time.Time) []string {
+type seen interface{ seen() time.Time }
+
+func (r Release) seen() time.Time { return r.SeenAt }
+func (s Service) seen() time.Time { return s.SeenAt }
+
+func newestFirst[T seen](values map[string]T) []string {
 	return slices.SortedFunc(maps.Keys(values), func(a, b string) int {
-		return cmp.Or(seen(values[b]).Compare(seen(values[a])), cmp.Compare(a, b))
+		return cmp.Or(values[b].seen().Compare(values[a].seen()), cmp.Compare(a, b))
 	})
 }
 
-func keepNewest[T any](values map[string]T, most int, seen func(T) time.Time) {
-	names := newestFirst(values, seen)
+func keepNewest[T seen](values map[string]T, most int) {
+	names := newestFirst(values)
 	for _, name := range names[min(len(names), most):] {
 		delete(values, name)
 	}
@@ -137,11 +142,11 @@ func Recent(ctx context.Context, from store.Querier, now time.Time) (Now, error)
 
 func (d document) standing(now time.Time) Now {
 	found := Now{Queues: d.Queues, Targets: d.Targets}
-	for _, name := range newestFirst(d.Releases, func(r Release) time.Time { return r.SeenAt }) {
+	for _, name := range newestFirst(d.Releases) {
 		found.Releases = append(found.Releases, Release{Name: name, SeenAt: d.Releases[name].SeenAt})
 	}
 	there := 0
-	for _, name := range newestFirst(d.Services, func(i instance) time.Time { return i.SeenAt }) {
+	for _, name := range newestFirst(d.Services) {
 		one := d.Services[name]
 		found.Services = append(found.Services, one.Service)
 		if now.Sub(one.SeenAt) > GoodFor {

@@ -229,8 +229,8 @@ func (r *Recorder) add(ctx context.Context, b *batch) error {
 		day.count(b.Queues)
 		hour.add(b.document)
 		hour.Services[r.config.Self.Instance], hour.ExpireAt = r.self(b.number), Hour.Of(b.hour).Add(KeptHours)
-		keepNewest(hour.Services, maxInstances, func(i instance) time.Time { return i.SeenAt })
-		keepNewest(hour.Releases, maxReleases, func(r Release) time.Time { return r.SeenAt })
+		keepNewest(hour.Services, maxInstances)
+		keepNewest(hour.Releases, maxReleases)
 		return []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&hour)), store.Replace(ofDay.Key, ofDay.Version, store.Encode(&day))}, nil
 	})
 	if errors.Is(err, store.ErrInvalid) {

@@ -173,7 +173,7 @@ func TestARecordThatCannotBeReadIsNeverTakenForAbsent(t *testing.T) {
 			prepare(t, b)
 			credit := dedupe.Ending{Status: dedupe.Completed, Effect: handler.Effect{Writes: []store.Write{store.Create(account, nil)}}}
 			run := b.begin("e1", "A")
-			run.Knows(letters("letter"))
+			run.Knows(deadLetters("dead"))
 			for _, call := range []func() (dedupe.Seen, error){
 				func() (dedupe.Seen, error) { return run.Look(t.Context()) },
 				func() (dedupe.Seen, error) { return run.Claim(t.Context(), time.Minute, nil, false) },
@@ -220,12 +220,12 @@ func TestTheEndOfALeaseIsTriedThreeTimes(t *testing.T) {
 	})
 }
 
-// letters has the id of a message's dead letter, and accepts each correction.
-type letters string
+// deadLetters has the id of a message's dead letter, and accepts each correction.
+type deadLetters string
 
-func (l letters) Own() string                                              { return string(l) }
-func (l letters) Replaceable(context.Context, dedupe.Record) (bool, error) { return true, nil }
-func (l letters) Close(ids []string) (writes []store.Write) {
+func (l deadLetters) Own() string                                              { return string(l) }
+func (l deadLetters) Replaceable(context.Context, dedupe.Record) (bool, error) { return true, nil }
+func (l deadLetters) Close(ids []string) (writes []store.Write) {
 	for _, id := range ids {
 		writes = append(writes, store.Create(store.Key{Collection: "closed", ID: id}, nil))
 	}
@@ -237,10 +237,10 @@ func TestARecordIsBounded(t *testing.T) {
 	t.Parallel()
 	refused := dedupe.Ending{Status: dedupe.DeadLettered, Reason: "refused"}
 	const most = 20
-	condemn := func(t *testing.T, b *bench, letter, payload string) dedupe.Seen {
+	condemn := func(t *testing.T, b *bench, id, payload string) dedupe.Seen {
 		t.Helper()
 		run := b.begin("e1", payload)
-		run.Knows(letters(letter))
+		run.Knows(deadLetters(id))
 		return ends(t, run, refused)
 	}
 	t.Run("it logs the newest attempts", func(t *testing.T) {
@@ -260,12 +260,12 @@ func TestARecordIsBounded(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)
 		for n := range most + 1 {
-			require.Equal(t, dedupe.Gone, condemn(t, b, fmt.Sprint("letter-", n), fmt.Sprint(n)))
+			require.Equal(t, dedupe.Gone, condemn(t, b, fmt.Sprint("dead-", n), fmt.Sprint(n)))
 		}
 		require.Equal(t, dedupe.Differs, condemn(t, b, "one-more", "one more"))
 		record := b.record(t, "e1")
 		require.Len(t, record.Corrected, most)
-		require.Equal(t, []string{"letter-20"}, record.DeadLetters, "one is open")
+		require.Equal(t, []string{"dead-20"}, record.DeadLetters, "one is open")
 		for n := range most {
 			require.Equal(t, dedupe.Replaced, ends(t, b.begin("e1", fmt.Sprint(n)), refused))
 		}
@@ -275,13 +275,13 @@ func TestARecordIsBounded(t *testing.T) {
 		b := newBench(t)
 		const sent = most + 5
 		for n := range sent {
-			require.Equal(t, dedupe.Gone, condemn(t, b, fmt.Sprint("letter-", n), "A"))
+			require.Equal(t, dedupe.Gone, condemn(t, b, fmt.Sprint("dead-", n), "A"))
 		}
 		open := b.record(t, "e1").DeadLetters
 		require.Len(t, open, most)
-		require.Equal(t, []string{"letter-5", "letter-24"}, []string{open[0], open[most-1]})
+		require.Equal(t, []string{"dead-5", "dead-24"}, []string{open[0], open[most-1]})
 		for n := range sent {
-			_, err := b.Get(t.Context(), store.Key{Collection: "closed", ID: fmt.Sprint("letter-", n)})
+			_, err := b.Get(t.Context(), store.Key{Collection: "closed", ID: fmt.Sprint("dead-", n)})
 			require.Equal(t, n < sent-most, err == nil, "the others are closed")
 		}
 	})

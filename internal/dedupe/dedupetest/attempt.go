@@ -34,25 +34,25 @@ func Effect(ctx context.Context, run *dedupe.Run, event handler.Event, look bool
 }
 
 // letters answers for the dead letters of an attempt.
-type letters struct {
+type deadLetters struct {
 	*attempt
 }
 
-func (l letters) Own() string { return l.letter }
+func (l deadLetters) Own() string { return l.dead }
 
-func (l letters) Replaceable(context.Context, dedupe.Record) (bool, error) {
+func (l deadLetters) Replaceable(context.Context, dedupe.Record) (bool, error) {
 	return l.event.accept, nil
 }
 
-func (l letters) Close(ids []string) []store.Write {
+func (l deadLetters) Close(ids []string) []store.Write {
 	var writes []store.Write
 	for _, id := range ids {
-		writes = append(writes, store.Increment(letterKey(id), map[string]int64{"closed": 1}, nil))
+		writes = append(writes, store.Increment(deadKey(id), map[string]int64{"closed": 1}, nil))
 	}
 	return writes
 }
 
-func letterKey(id string) store.Key { return store.Key{Collection: "letters", ID: id} }
+func deadKey(id string) store.Key { return store.Key{Collection: "dead", ID: id} }
 
 // condemn has an effect fail for good.
 func (w *world) condemn(t *rapid.T) {
@@ -79,16 +79,16 @@ func (w *world) broken(t *rapid.T) {
 	err := a.run.Broken(context.Background(), "contract_broken")
 	w.next = none
 	first := e.status == "" || !w.now.Before(e.expires)
-	remembers := first || e.status == dedupe.DeadLettered && len(e.open) < most && !slices.Contains(e.open, a.letter)
+	remembers := first || e.status == dedupe.DeadLettered && len(e.open) < most && !slices.Contains(e.open, a.dead)
 	require.Equal(t, remembers && (f == refuse || f == lose), err != nil)
 	switch {
 	case !remembers || f == refuse:
 	case first:
 		w.expire(e)
 		e.status, e.owner, e.expires = dedupe.DeadLettered, 0, w.now.Add(remember)
-		e.open, e.letter = []string{a.letter}, a.letter
+		e.open, e.dead = []string{a.dead}, a.dead
 	default:
-		e.open = append(e.open, a.letter)
+		e.open = append(e.open, a.dead)
 	}
 }
 

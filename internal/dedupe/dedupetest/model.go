@@ -63,10 +63,10 @@ type event struct {
 	accept bool
 	// corrected are the replaced payloads.
 	corrected []string
-	// replays is the record's count, letter the newest dead letter of its payload. again: the
+	// replays is the record's count, dead the newest dead letter of its payload. again: the
 	// payload had one before it was tried last.
 	replays int64
-	letter  string
+	dead    string
 	again   bool
 	// open and closed are the dead letters that are not, or are, superseded.
 	open, closed []string
@@ -84,9 +84,9 @@ type attempt struct {
 	event   *event
 	payload string
 	replays int64
-	// letter is the id of its dead letter, ticket that of the delivered copy.
-	letter, ticket string
-	run            *dedupe.Run
+	// dead is the id of its dead letter, ticket that of the delivered copy.
+	dead, ticket string
+	run          *dedupe.Run
 }
 
 // world is the machine, the model, and the attempts of the workers.
@@ -171,20 +171,20 @@ func (w *world) begin(t *rapid.T, e *event) *attempt {
 	w.begun[w.count] = w.now
 	a := &attempt{
 		number: w.count, event: e, payload: rapid.SampledFrom([]string{"A", "A", "A", "B", "C"}).Draw(t, "payload"),
-		letter: fmt.Sprintf("%s-letter-%d", e.id, w.count), ticket: rapid.SampledFrom([]string{"", e.kept}).Draw(t, "ticket"),
+		dead: fmt.Sprintf("%s-dead-%d", e.id, w.count), ticket: rapid.SampledFrom([]string{"", e.kept}).Draw(t, "ticket"),
 	}
 	if e.status == dedupe.DeadLettered {
 		switch rapid.SampledFrom([]string{"another message", "a redelivery", "a replay"}).Draw(t, "it is") {
 		case "a redelivery":
-			a.payload, a.letter = e.payload, e.letter
+			a.payload, a.dead = e.payload, e.dead
 		case "a replay":
-			a.payload, a.replays, a.letter = e.payload, e.replays+1, e.letter
+			a.payload, a.replays, a.dead = e.payload, e.replays+1, e.dead
 		}
 	}
 	a.run = w.once.Begin(e.key(), dedupe.Record{
 		Queue: "q", Tenant: dedupe.DefaultTenant, EventID: e.id, EventType: "initial", PayloadHash: hash(a.payload), Replays: a.replays, MessageID: fmt.Sprint("m-", a.number), DelayTicket: a.ticket,
 	}, remember)
-	a.run.Knows(letters{a})
+	a.run.Knows(deadLetters{a})
 	a.run.Delivered(a.number, "")
 	return a
 }
@@ -209,7 +209,7 @@ func (w *world) forget(e *event) {
 func (w *world) expire(e *event) {
 	if e.status != "" && !w.now.Before(e.expires) {
 		e.status, e.payload, e.attempts, e.completed, e.replays = "", "", 0, 0, 0
-		e.corrected, e.open, e.letter, e.again, e.log, e.due, e.kept = nil, nil, "", false, nil, time.Time{}, ""
+		e.corrected, e.open, e.dead, e.again, e.log, e.due, e.kept = nil, nil, "", false, nil, time.Time{}, ""
 	}
 }
 
@@ -249,22 +249,22 @@ func (w *world) logs(a *attempt, outcome retry.Outcome, reason string) {
 // open any more, but those of a payload that is dead once more.
 func (e *event) ends(a *attempt, status dedupe.Status) {
 	if status == dedupe.DeadLettered && e.again {
-		if e.open = slices.DeleteFunc(e.open, func(id string) bool { return id == a.letter }); len(e.open) == most {
+		if e.open = slices.DeleteFunc(e.open, func(id string) bool { return id == a.dead }); len(e.open) == most {
 			e.closed, e.open = append(e.closed, e.open[0]), e.open[1:]
 		}
-		e.open = append(e.open, a.letter)
-		e.owner, e.status, e.letter = 0, status, a.letter
+		e.open = append(e.open, a.dead)
+		e.owner, e.status, e.dead = 0, status, a.dead
 		return
 	}
 	e.again = false
 	for _, id := range e.open {
-		if id != a.letter {
+		if id != a.dead {
 			e.closed = append(e.closed, id)
 		}
 	}
 	e.open = nil
 	if status == dedupe.DeadLettered {
-		e.open, e.letter = []string{a.letter}, a.letter
+		e.open, e.dead = []string{a.dead}, a.dead
 	}
 	e.owner, e.status = 0, status
 }
@@ -292,7 +292,7 @@ func (w *world) expects(e *event, a *attempt) (dedupe.Seen, bool) {
 		return dedupe.Done, true
 	case e.status == dedupe.DeadLettered && a.replays > e.replays:
 		return dedupe.Fresh, false
-	case e.status == dedupe.DeadLettered && e.accept && !slices.Contains(e.open, a.letter):
+	case e.status == dedupe.DeadLettered && e.accept && !slices.Contains(e.open, a.dead):
 		return dedupe.Fresh, false
 	case e.status == dedupe.DeadLettered:
 		return dedupe.Gone, true
@@ -368,12 +368,12 @@ func (w *world) check(t *rapid.T) {
 		effects, _ := account.Fields["n"].(int64)
 		require.Equal(t, e.effects, effects, "effects in the store")
 		for _, id := range e.closed {
-			_, err := w.store.Get(context.Background(), letterKey(id))
+			_, err := w.store.Get(context.Background(), deadKey(id))
 			require.NoError(t, err, "closed")
 		}
 		for _, id := range e.open {
 			if !slices.Contains(e.closed, id) {
-				_, err := w.store.Get(context.Background(), letterKey(id))
+				_, err := w.store.Get(context.Background(), deadKey(id))
 				require.ErrorIs(t, err, store.ErrNotFound, "open")
 			}
 		}

@@ -96,7 +96,7 @@ func (w *world) complete(t *rapid.T) {
 func (w *world) release(t *rapid.T) {
 	a := w.take(t)
 	w.draw(t)
-	counted, kept := rapid.Bool().Draw(t, "counted"), rapid.SampledFrom([]string{"", a.letter}).Draw(t, "kept")
+	counted, kept := rapid.Bool().Draw(t, "counted"), rapid.SampledFrom([]string{"", a.dead}).Draw(t, "kept")
 	if !w.concludes(t, a, dedupe.Ending{
 		Status: dedupe.Failed, Reason: "handler_error", Next: w.now.Add(time.Minute), Uncounted: !counted, Kept: dedupe.Kept{Ticket: kept},
 	}, dedupe.Counted) {
@@ -240,17 +240,17 @@ func (w *world) early(t *rapid.T) {
 		return
 	}
 	require.Equal(t, e.due, a.run.Due())
-	shelf := store.Key{Collection: "shelf", ID: a.letter}
-	want, kept, there := dedupe.Waiting, a.letter, true
+	shelf := store.Key{Collection: "shelf", ID: a.dead}
+	want, kept, there := dedupe.Waiting, a.dead, true
 	switch rapid.SampledFrom([]string{"nothing", "another copy is kept", "its place is taken"}).Draw(t, "meanwhile") {
 	case "another copy is kept":
 		other := w.begin(t, e)
 		if want, _ := w.expects(e, other); want != dedupe.Early || w.looks(t, e, other) {
 			return
 		}
-		_, err := other.run.Conclude(context.Background(), dedupe.Ending{Kept: dedupe.Kept{Ticket: other.letter}})
+		_, err := other.run.Conclude(context.Background(), dedupe.Ending{Kept: dedupe.Kept{Ticket: other.dead}})
 		require.NoError(t, err)
-		kept, there = other.letter, false
+		kept, there = other.dead, false
 	case "its place is taken":
 		_, err := w.store.Commit(context.Background(), []store.Write{store.Create(shelf, nil)})
 		require.NoError(t, err)
@@ -262,7 +262,7 @@ func (w *world) early(t *rapid.T) {
 			want = dedupe.Fresh
 		}
 	}
-	seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Kept: dedupe.Kept{Ticket: a.letter, Writes: []store.Write{store.Create(shelf, nil)}}})
+	seen, err := a.run.Conclude(context.Background(), dedupe.Ending{Kept: dedupe.Kept{Ticket: a.dead, Writes: []store.Write{store.Create(shelf, nil)}}})
 	require.Equal(t, want, seen)
 	require.Equal(t, want == dedupe.Fresh, err != nil)
 	_, err = w.store.Get(context.Background(), shelf)

@@ -270,7 +270,7 @@ func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {
 	return itemKey(queue.ID, messageID, m.Data).ID
 }
 
-// Correction says what has taken the place of a dead dead.
+// Correction says what has taken the place of a dead letter.
 type Correction struct {
 	EventID string
 	// MessageID is that of the message with the corrected payload.
@@ -300,7 +300,7 @@ func closing(queue catalog.Queue, id string, state State, event string, at time.
 // Ending is the end of a replay that was not another death.
 type Ending struct {
 	// State is Processed; or Corrected, where another payload had taken the place of the message; or
-	// Open, where its event has another dead dead.
+	// Open, where its event has another dead letter.
 	State   State
 	Outcome retry.Outcome
 	EventID string

@@ -23,7 +23,7 @@ var (
 	dead  = time.Date(2026, 3, 2, 10, 15, 0, 123_456_789, time.UTC)
 )
 
-func (d *desk) stored(t *testing.T) map[string]any {
+func (d *rig) stored(t *testing.T) map[string]any {
 	t.Helper()
 	all := storetest.All(t, d.store, deadletter.Collection)
 	require.Len(t, all, 1)
@@ -79,7 +79,7 @@ func TestADeadLetterThatIsNotConfirmedOrNotKeptIsAnError(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("no answer")
 	require.ErrorIs(t, deadletter.Publish(t.Context(), &broker{err: cause}, queue, deadMessage()), cause)
-	d := newDesk(t)
+	d := newRig(t)
 	d.store.FailBefore(1)
 	_, err := deadletter.Keep(t.Context(), d.store, queue, published(t, deadMessage()), "101", dead)
 	require.ErrorIs(t, err, storetest.ErrFault)
@@ -118,11 +118,11 @@ func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
 		rapid.String(), rapid.StringMatching(`[a-z]{1,300}`),
 		rapid.SampledFrom([]string{"event_id", "dead_letter_reason", "replay_count", "first_published_at", "CloudPubSubDeadLetterSourceDeliveryCount"}),
 	)
-	d, letters := newDesk(t), 0
+	d, deaths := newRig(t), 0
 	rapid.Check(t, func(t *rapid.T) {
-		letters++
+		deaths++
 		to, l := &broker{}, deadMessage()
-		l.SourceMessageID = fmt.Sprint(letters)
+		l.SourceMessageID = fmt.Sprint(deaths)
 		l.Message.Attributes = rapid.MapOfN(names, rapid.StringN(0, 1500, 3000), 0, 120).Draw(t, "attributes")
 		l.Detail = rapid.StringN(0, 1500, 3000).Draw(t, "detail")
 		require.NoError(t, deadletter.Publish(context.Background(), to, queue, l))
@@ -134,7 +134,7 @@ func TestAnyMessageOfPubSubCanBeDeadLettered(t *testing.T) {
 
 func TestOneItemIsKeptPerSourceMessage(t *testing.T) {
 	t.Parallel()
-	d, m := newDesk(t), published(t, deadMessage())
+	d, m := newRig(t), published(t, deadMessage())
 	fresh, err := deadletter.Keep(t.Context(), d.store, queue, m, "101", dead)
 	require.NoError(t, err)
 	require.True(t, fresh)
@@ -173,7 +173,7 @@ func TestWhateverTheBrokerDeadLettersIsKeptInAFormTheStoreTakes(t *testing.T) {
 		"of a replay of what nobody knows":     {of(map[string]string{"replay_count": "1", "replay_of": "nothing"}), "replay_count", int64(1)},
 		"of a replay of what no item can be":   {of(map[string]string{"replay_count": "1", "replay_of": "a/b"}), "replay_count", int64(1)},
 	} {
-		d := newDesk(t)
+		d := newRig(t)
 		fresh, err := deadletter.Keep(t.Context(), d.store, queue, test.message, "101", dead)
 		require.NoError(t, err, name)
 		require.True(t, fresh, name)
@@ -194,7 +194,7 @@ func TestWhatWaitedUnderADocumentThatCannotBeReadIsKept(t *testing.T) {
 		}, "x", "e1"},
 		"else all of it": {map[string]any{"topic": int64(7), "event_id": "e2"}, `{"event_id":"e2","topic":7}`, ""},
 	} {
-		d := newDesk(t)
+		d := newRig(t)
 		doc := store.Document{Key: store.Key{Collection: "delayed", ID: "l-1"}, Fields: test.fields}
 		storetest.Put(t, d.store, deadletter.Unreadable(queue, doc, dead)...)
 		item := d.stored(t)

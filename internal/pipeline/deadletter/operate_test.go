@@ -24,7 +24,7 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-type desk struct {
+type rig struct {
 	*deadletter.Operator
 	store  *storetest.Faults
 	relay  *lane.Relay
@@ -50,16 +50,16 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 	return "1", nil
 }
 
-func newDesk(t *testing.T) *desk {
+func newRig(t *testing.T) *rig {
 	t.Helper()
-	d := &desk{store: &storetest.Faults{Store: storetest.Open(t)}, broker: &broker{}, now: dead, queue: queue}
+	d := &rig{store: &storetest.Faults{Store: storetest.Open(t)}, broker: &broker{}, now: dead, queue: queue}
 	d.queue.OrderingKey = []string{"uid"}
 	d.relay = &lane.Relay{Of: lane.Outbox, Store: d.store, Publisher: d.broker, Now: func() time.Time { return d.now }}
 	d.Operator = d.operator()
 	return d
 }
 
-func (d *desk) operator() *deadletter.Operator {
+func (d *rig) operator() *deadletter.Operator {
 	return &deadletter.Operator{
 		Store: d.store, Now: func() time.Time { return d.now }, NewID: func() string { return fmt.Sprint("id-", d.ids.Add(1)) },
 		Queue: func(id string) (catalog.Queue, bool) { return d.queue, id == d.queue.ID },
@@ -75,7 +75,7 @@ func (d *desk) operator() *deadletter.Operator {
 	}
 }
 
-func (d *desk) bury(t *testing.T, n int, key, reason string, change func(*contract.Message)) {
+func (d *rig) bury(t *testing.T, n int, key, reason string, change func(*contract.Message)) {
 	t.Helper()
 	m := contract.Message{Data: fmt.Appendf(nil, `{"eventId":"e%d"}`, n), Attributes: map[string]string{
 		"event_id": fmt.Sprint("e", n), "event_type": "order.paid", "ordering_key": key, "contract": "paynow.v1",
@@ -90,7 +90,7 @@ func (d *desk) bury(t *testing.T, n int, key, reason string, change func(*contra
 	require.NoError(t, err)
 }
 
-func (d *desk) begin(t *testing.T, kind deadletter.Kind, f deadletter.Filter, change func(*deadletter.Operation)) deadletter.Operation {
+func (d *rig) begin(t *testing.T, kind deadletter.Kind, f deadletter.Filter, change func(*deadletter.Operation)) deadletter.Operation {
 	t.Helper()
 	preview, err := d.Preview(t.Context(), f)
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestAReplayIsTheMessageAsItWasFirstPublishedAndCounted(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newRig(t)
 			d.queue.SharedTopic, d.queue.Bindings = test.topic, test.bindings
 			d.bury(t, 1, "u1", "unknown_product", nil)
 			id := d.only(t).ID
@@ -144,7 +144,7 @@ func TestAReplayIsTheMessageAsItWasFirstPublishedAndCounted(t *testing.T) {
 
 func TestAReplayKeepsToItsRate(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	for n := range 21 {
 		d.bury(t, n, "u1", "unknown_product", nil)
 	}
@@ -169,7 +169,7 @@ func TestAnOperationIsRefused(t *testing.T) {
 		"of nothing":                   {deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Reason: "none"}, Why: "w"}, 0, "nothing matches"},
 		"at no rate":                   {deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: "w", Rate: -1}, 2, "the rate must be"},
 	} {
-		d := newDesk(t)
+		d := newRig(t)
 		d.bury(t, 1, "u1", "unknown_product", nil)
 		d.bury(t, 2, "u1", "unknown_product", nil)
 		_, err := d.Begin(t.Context(), test.op, ilse, test.expect)
@@ -183,7 +183,7 @@ func TestAnOperationIsRefused(t *testing.T) {
 
 func TestAFilterSelectsExactly(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	d.bury(t, 1, "u1", "unknown_product", nil)
 	d.now = d.now.Add(time.Hour)
 	d.bury(t, 2, "u2", "unknown_product", nil)
@@ -217,7 +217,7 @@ func TestAFilterSelectsExactly(t *testing.T) {
 // TestAReplayThatFailsAgainIsTheSameItem: it is passed by after three replays unless somebody insists, and its history is bounded.
 func TestAReplayThatFailsAgainIsTheSameItem(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	d.bury(t, 1, "u1", "unknown_product", nil)
 	var op deadletter.Operation
 	for replays := range deadletter.MaxHistory + 2 {
@@ -251,7 +251,7 @@ func TestAReplayThatFailsAgainIsTheSameItem(t *testing.T) {
 // TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason: the model tries one person, tokens and other numbers.
 func TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	d.queue.FourEyes = true
 	d.bury(t, 1, "u1", "unknown_product", nil)
 	op := d.begin(t, deadletter.Replay, orders, nil)
@@ -282,7 +282,7 @@ func TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason(t *testing.T)
 
 func TestOperationsAreListedWithoutTheEntriesBesideThem(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	d.bury(t, 1, "k1", "r", nil)
 	op := d.begin(t, deadletter.Discard, orders, nil)
 	entry, err := audit.Entry{Kind: "customer", Subject: "c1", Action: "link", Who: "ada", Why: "w", At: d.now}.Write("r1")
@@ -331,7 +331,7 @@ func TestARunThatIsCutOffLeavesTheOperationToTheNextAtOnce(t *testing.T) {
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
+			d := newRig(t)
 			d.many(t, 150, nil)
 			op := d.begin(t, deadletter.Replay, orders, nil)
 			ctx, cancel := context.WithCancel(t.Context())

@@ -16,12 +16,12 @@ import (
 	"billhook/internal/retry"
 )
 
-func (d *desk) ends(t *testing.T, m contract.Message, outcome retry.Outcome) {
+func (d *rig) ends(t *testing.T, m contract.Message, outcome retry.Outcome) {
 	t.Helper()
 	require.NoError(t, deadletter.Settle(t.Context(), d.store, m, deadletter.Ending{State: deadletter.Processed, Outcome: outcome, At: d.now}))
 }
 
-func (d *desk) dies(t *testing.T, m contract.Message) {
+func (d *rig) dies(t *testing.T, m contract.Message) {
 	t.Helper()
 	var n int
 	_, err := fmt.Sscanf(m.Attributes["event_id"], "e%d", &n)
@@ -33,7 +33,7 @@ func (d *desk) dies(t *testing.T, m contract.Message) {
 	})
 }
 
-func (d *desk) outcomes(t *testing.T, id string) deadletter.Outcomes {
+func (d *rig) outcomes(t *testing.T, id string) deadletter.Outcomes {
 	t.Helper()
 	op, err := d.Operation(t.Context(), id)
 	require.NoError(t, err)
@@ -44,7 +44,7 @@ func (d *desk) outcomes(t *testing.T, id string) deadletter.Outcomes {
 
 func TestTheItemsOfAnOperationAreListedByTheirState(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	for n := range 5 {
 		d.bury(t, n, "u1", "unknown_product", nil)
 	}
@@ -63,7 +63,7 @@ func TestTheItemsOfAnOperationAreListedByTheirState(t *testing.T) {
 
 func TestAReplayThatHasEndedIsNotReopenedByALateCopyOfAnEarlierDeath(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	d.bury(t, 1, "u1", "unknown_product", nil)
 	d.run(t, deadletter.Replay)
 	first := d.broker.messages[0]
@@ -81,7 +81,7 @@ func TestAReplayThatHasEndedIsNotReopenedByALateCopyOfAnEarlierDeath(t *testing.
 
 func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	for n := range 60 {
 		d.bury(t, n, "u1", "unknown_product", nil)
 	}
@@ -104,12 +104,12 @@ func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {
 }
 
 // correct closes items as corrected, as the commit of an effect does.
-func (d *desk) correct(t *testing.T, ids ...string) {
+func (d *rig) correct(t *testing.T, ids ...string) {
 	t.Helper()
 	storetest.Put(t, d.store, deadletter.Correct(d.queue, ids, deadletter.Correction{EventID: "e1", MessageID: "77", At: d.now})...)
 }
 
-func (d *desk) only(t *testing.T) deadletter.Item {
+func (d *rig) only(t *testing.T) deadletter.Item {
 	t.Helper()
 	all, _, err := d.List(t.Context(), orders, "", store.Cursor{}, 10)
 	require.NoError(t, err)
@@ -117,7 +117,7 @@ func (d *desk) only(t *testing.T) deadletter.Item {
 	return all[0]
 }
 
-func (d *desk) run(t *testing.T, kind deadletter.Kind) deadletter.Operation {
+func (d *rig) run(t *testing.T, kind deadletter.Kind) deadletter.Operation {
 	t.Helper()
 	op, err := d.Run(t.Context(), d.begin(t, kind, orders, nil).ID)
 	require.NoError(t, err)
@@ -126,7 +126,7 @@ func (d *desk) run(t *testing.T, kind deadletter.Kind) deadletter.Operation {
 
 func TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	m := contract.Message{Data: []byte(`{"eventId":"e1"}`), Attributes: map[string]string{"source_message_id": "1001"}}
 	id := deadletter.ItemID(d.queue, "1001", m)
 	d.correct(t, id)
@@ -153,7 +153,7 @@ func TestWhatIsCorrectedBeforeItArrivesIsShownAndFilled(t *testing.T) {
 
 func TestAnItemIsThatOfTheReplayedOneOrOfTheMessage(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	m := contract.Message{Data: []byte("x")}
 	own := deadletter.ItemID(d.queue, "101", m)
 	for attribute, want := range map[string]string{
@@ -166,10 +166,10 @@ func TestAnItemIsThatOfTheReplayedOneOrOfTheMessage(t *testing.T) {
 }
 
 // many keeps open dead letters of the queue, a second apart. Each has what change makes of it.
-func (d *desk) many(t *testing.T, letters int, change func(n int, i *deadletter.Item)) {
+func (d *rig) many(t *testing.T, items int, change func(n int, i *deadletter.Item)) {
 	t.Helper()
 	var writes []store.Write
-	for n := range letters {
+	for n := range items {
 		item := deadletter.Item{
 			ID: fmt.Sprintf("%05d", n), Queue: "orders", State: deadletter.Open, Reason: "unknown_product", EventType: "order.paid", EventID: fmt.Sprint("e", n),
 			OrderingKey: fmt.Sprint("u", n%7), Kept: dead.Add(time.Duration(n) * time.Second), Expires: dead.Add(30 * 24 * time.Hour),
@@ -188,10 +188,10 @@ func (d *desk) many(t *testing.T, letters int, change func(n int, i *deadletter.
 func TestAPreviewCountsAllAndReadsTheNewestOnly(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		letters, expired int
-		filter           deadletter.Filter
-		total, looked    int
-		reads            int64
+		items, expired int
+		filter         deadletter.Filter
+		total, looked  int
+		reads          int64
 	}{
 		"all":                       {2_300, 0, orders, 2_300, 500, 1 + 3 + 5*101},
 		"those of a reason":         {2_300, 0, deadletter.Filter{Queue: "orders", Reason: "other"}, 230, 230, 1 + 230 + 3},
@@ -203,8 +203,8 @@ func TestAPreviewCountsAllAndReadsTheNewestOnly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
-			d.many(t, test.letters, func(n int, i *deadletter.Item) {
+			d := newRig(t)
+			d.many(t, test.items, func(n int, i *deadletter.Item) {
 				if n%10 == 0 {
 					i.Reason = "other"
 				}
@@ -227,13 +227,13 @@ func TestAPreviewCountsAllAndReadsTheNewestOnly(t *testing.T) {
 	}
 }
 
-func TestReasonsAreCountedWithoutReadingTheirLetters(t *testing.T) {
+func TestReasonsAreCountedWithoutReadingThemAll(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		letters int
-		reason  func(n int) string
-		want    map[string]int64
-		reads   int64
+		items  int
+		reason func(n int) string
+		want   map[string]int64
+		reads  int64
 	}{
 		"one":                      {1_500, func(int) string { return "a" }, map[string]int64{"a": 1_500}, 2 + 20 + 2},
 		"two that alternate":       {1_500, func(n int) string { return string(rune('a' + n%2)) }, map[string]int64{"a": 750, "b": 750}, 2 + 20 + 2},
@@ -248,9 +248,9 @@ func TestReasonsAreCountedWithoutReadingTheirLetters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := newDesk(t)
-			d.many(t, test.letters, func(n int, i *deadletter.Item) { i.Reason = test.reason(n) })
-			d.now = dead.Add(time.Duration(test.letters) * time.Second)
+			d := newRig(t)
+			d.many(t, test.items, func(n int, i *deadletter.Item) { i.Reason = test.reason(n) })
+			d.now = dead.Add(time.Duration(test.items) * time.Second)
 			db := &storetest.Counter{Store: d.store}
 			d.Store = db
 			found, err := d.Reasons(t.Context(), orders)
@@ -265,15 +265,15 @@ func TestReasonsAreCountedWithoutReadingTheirLetters(t *testing.T) {
 			require.LessOrEqual(t, db.Reads.Load(), test.reads)
 			standing, err := deadletter.Look(t.Context(), d.store, d.queue, d.now)
 			require.NoError(t, err)
-			require.EqualValues(t, test.letters, standing.Open)
-			require.Equal(t, time.Duration(test.letters)*time.Second, standing.Age(d.now).Truncate(time.Second), "since the oldest is kept")
+			require.EqualValues(t, test.items, standing.Open)
+			require.Equal(t, time.Duration(test.items)*time.Second, standing.Age(d.now).Truncate(time.Second), "since the oldest is kept")
 		})
 	}
 }
 
 func TestAFilterNamesItemsOfItsQueueAlone(t *testing.T) {
 	t.Parallel()
-	d := newDesk(t)
+	d := newRig(t)
 	d.many(t, 9, func(n int, i *deadletter.Item) {
 		if n == 5 {
 			i.Queue = "mails"

@@ -250,7 +250,7 @@ func TestALineThatIsRefusedDoesNotTakeTheOthersWithIt(t *testing.T) {
 					}
 					require.Equal(t, want, what)
 				}
-				require.LessOrEqual(t, len(requests), 2*3+1, "the way to one of seven")
+				require.LessOrEqual(t, len(requests), 2*3+1, "halves, down to one of seven")
 			})
 		}
 	}

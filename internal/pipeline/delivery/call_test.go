@@ -87,17 +87,17 @@ func TestWhatARefusalSaysIsKeptAsFarAsItMay(t *testing.T) {
 			document, `{"type":"https://pay.example/limits","title":"The limit is reached","status":422,"code":"limit_reached","detail":"of Ilse","instance":"/x"}`,
 			`type "https://pay.example/limits", code "limit_reached", title "The limit is reached"`,
 		},
-		"its title alone":       {document + "; charset=utf-8", `{"title":"No plan gold"}`, `title "No plan gold"`},
-		"an address":            {document, `{"title":"ilse@example.org is unknown","code":"unknown"}`, `code "unknown", title left out: email`},
-		"a card":                {document, `{"title":"card 4111 1111 1111 1111 is refused"}`, `title left out: card`},
-		"what moves the cursor": {document, `{"title":"\u001b[2Jfine"}`, `title left out: it does not print`},
-		"what turns the text":   {document, `{"title":"a\u202eb"}`, `title left out: it does not print`},
-		"a novel":               {document, `{"title":"` + strings.Repeat("ä", 150) + `"}`, `title "` + strings.Repeat("ä", 100) + `"...`},
-		"a book":                {document, `{"title":"` + strings.Repeat("a", 9<<10) + `"}`, ``},
-		"numbers for texts":     {document, `{"type":1,"code":["a"],"title":null}`, ``},
-		"nothing":               {document, ``, ``},
-		"no object":             {document, `"limit_reached"`, ``},
-		"a body of no problem":  {"application/json", `{"title":"The limit is reached"}`, ``},
+		"its title alone":        {document + "; charset=utf-8", `{"title":"No plan gold"}`, `title "No plan gold"`},
+		"an address":             {document, `{"title":"ilse@example.org is unknown","code":"unknown"}`, `code "unknown", title left out: email`},
+		"a card":                 {document, `{"title":"card 4111 1111 1111 1111 is refused"}`, `title left out: card`},
+		"what moves the cursor":  {document, `{"title":"\u001b[2Jfine"}`, `title left out: it does not print`},
+		"what reverses the text": {document, `{"title":"a\u202eb"}`, `title left out: it does not print`},
+		"a novel":                {document, `{"title":"` + strings.Repeat("ä", 150) + `"}`, `title "` + strings.Repeat("ä", 100) + `"...`},
+		"a book":                 {document, `{"title":"` + strings.Repeat("a", 9<<10) + `"}`, ``},
+		"numbers for texts":      {document, `{"type":1,"code":["a"],"title":null}`, ``},
+		"nothing":                {document, ``, ``},
+		"no object":              {document, `"limit_reached"`, ``},
+		"a body of no problem":   {"application/json", `{"title":"The limit is reached"}`, ``},
 	} {
 		refuses := target(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", test.contentType)
@@ -145,7 +145,7 @@ func TestOnlyAnInternalTargetIsDialledAtAPrivateAddress(t *testing.T) {
 	require.False(t, delivery.Public(netip.Addr{}))
 }
 
-func TestWhatIsMissingForATargetIsToldAtOnceAndWithoutItsSecret(t *testing.T) {
+func TestWhatIsMissingForATargetIsReportedAtOnceAndWithoutItsSecret(t *testing.T) {
 	t.Parallel()
 	of := func(name string) catalog.Target {
 		upper := strings.ToUpper(name)

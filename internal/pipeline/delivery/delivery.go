@@ -51,18 +51,18 @@ type Target struct {
 	total  time.Duration
 	limits *limits
 	now    func() time.Time
-	// watcher is told of answers; nil: nobody is.
+	// watcher sees answers; nil: nobody does.
 	watcher Watcher
 }
 
-// Watcher is told what targets answer.
+// Watcher sees what targets answer.
 type Watcher interface {
-	// Answered is told of a request that was sent: the status of its answer, 0 where there was none, why
+	// Answered sees a request that was sent: the status of its answer, 0 where there was none, why
 	// that is a failure, empty where it is none, and how long it took. It does not wait for anything.
 	Answered(target string, status int, code string, took time.Duration)
 }
 
-// Watch has the watcher told what the targets answer. It is called before the first request.
+// Watch has the watcher see what the targets answer. It is called before the first request.
 func (ts Targets) Watch(by Watcher) {
 	for _, t := range ts {
 		t.watcher = by

@@ -174,7 +174,7 @@ func TestAskedWhatBecameOfIt(t *testing.T) {
 		opens    bool   // the breaker
 	}{
 		"it has it":                     {[]int{200}, "", false},
-		"it has not, or cannot be told": {[]int{404, 405, 501}, "", false},
+		"it has not, or cannot be said": {[]int{404, 405, 501}, "", false},
 		"it does not know us":           {[]int{401, 403}, "callee_unauthorized_", true},
 		"it has no time for us":         {[]int{425, 429}, "callee_busy_", true},
 		"it waited for us too long":     {[]int{408}, "callee_timeout_", true},

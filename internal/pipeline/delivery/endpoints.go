@@ -24,7 +24,7 @@ type Endpoints struct {
 	shared *http.Transport
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 	now    func() time.Time
-	// Watcher is told what endpoints answer, without which of them; nil: nobody is.
+	// Watcher sees what endpoints answer, without which of them; nil: nobody does.
 	Watcher Watcher
 
 	mu    sync.Mutex               // while a target is made

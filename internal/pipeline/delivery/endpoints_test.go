@@ -144,8 +144,8 @@ func TestAnEndpointThatFailsIsLeftAloneAndTheOthersAreNot(t *testing.T) {
 type limited struct {
 	*delivery.Target
 	status, asked int
-	// told is what its watcher was told.
-	told []string
+	// seen is what its watcher has seen.
+	seen []string
 	// holds has the next request wait for its answer, or for its caller to leave.
 	holds  bool
 	answer chan int
@@ -175,7 +175,7 @@ func limit(t *testing.T, change func(*catalog.Target)) *limited {
 
 // Answered implements delivery.Watcher.
 func (l *limited) Answered(target string, status int, code string, took time.Duration) {
-	l.told = append(l.told, fmt.Sprint(target, " ", status, " ", code, " ", took))
+	l.seen = append(l.seen, fmt.Sprint(target, " ", status, " ", code, " ", took))
 }
 
 type move string
@@ -235,7 +235,7 @@ func TestTheLimitsOfATargetHoldItsRequestsBack(t *testing.T) {
 	}{
 		"a target is asked no more often than its rate": {func(c *catalog.Target) { c.RatePerSecond, c.Burst = 2, 3 }, []step{
 			{status: 200}, {status: 200}, {status: 200},
-			{want: "callee_rate", wait: 500 * time.Millisecond}, {want: "callee_rate", wait: 500 * time.Millisecond}, // that took no turn
+			{want: "callee_rate", wait: 500 * time.Millisecond}, {want: "callee_rate", wait: 500 * time.Millisecond}, // that reserved nothing
 			{after: 500 * time.Millisecond, status: 200}, {want: "callee_rate", wait: 500 * time.Millisecond},
 		}},
 		"a target has no more requests at once than it takes": {func(c *catalog.Target) { c.Concurrency = 1 }, []step{
@@ -287,7 +287,7 @@ func TestTheLimitsOfATargetHoldItsRequestsBack(t *testing.T) {
 	}
 }
 
-func TestAnswersAndOpenBreakersAreTold(t *testing.T) {
+func TestAnswersAndOpenBreakersAreSeen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := limit(t, func(c *catalog.Target) { c.Breaker = catalog.Breaker{Failures: 2, Rest: time.Minute} })
@@ -306,7 +306,7 @@ func TestAnswersAndOpenBreakersAreTold(t *testing.T) {
 		stands(rates.Breaker{Target: service.Name, State: "half_open", Since: opened}) // it is the same failure
 		require.NoError(t, l.make(t, step{status: 200}))
 		stands()
-		require.Equal(t, []string{"service 200  0s", "service 503 callee_failed_503 0s", "service 503 callee_failed_503 0s", "service 200  0s"}, l.told,
+		require.Equal(t, []string{"service 200  0s", "service 503 callee_failed_503 0s", "service 503 callee_failed_503 0s", "service 200  0s"}, l.seen,
 			"what was not sent has no answer")
 	})
 }

@@ -150,7 +150,7 @@ func TestATargetThatMeansHarmTakesNoMoreThanItsTimeAndItsBytes(t *testing.T) {
 		}, unreachable + ": connection refused", ""},
 		"it has a certificate of its own": {func(t *testing.T) (string, *http.Client) {
 			server := httptest.NewUnstartedServer(http.NotFoundHandler())
-			server.Config.ErrorLog = log.New(io.Discard, "", 0) // it is told of the refusal
+			server.Config.ErrorLog = log.New(io.Discard, "", 0) // it logs the refusal
 			server.StartTLS()
 			t.Cleanup(server.Close)
 			return server.URL, nil

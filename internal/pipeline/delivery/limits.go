@@ -78,9 +78,9 @@ func newLimits(t catalog.Target, now func() time.Time) *limits {
 
 func (l *limits) around(ctx context.Context, send func() (Answer, error)) (Answer, error) {
 	now := l.now()
-	turn := l.rate.ReserveN(now, 1)
-	if wait := turn.DelayFrom(now); wait > 0 {
-		turn.CancelAt(now)
+	reserved := l.rate.ReserveN(now, 1)
+	if wait := reserved.DelayFrom(now); wait > 0 {
+		reserved.CancelAt(now)
 		return Answer{}, retry.After(wait, retry.Busy("callee_rate", nil))
 	}
 	select {

@@ -1,5 +1,5 @@
 // Package dryrun tells what a worker would do of a message, without doing it: what it would write,
-// emit and call, or why it would not. It owns what is told of a trial, a store that takes no writes,
+// emit and call, or why it would not. It owns what a trial shows, a store that takes no writes,
 // and where messages are kept that can be tried. It refuses to decide what a message means: a Worker does.
 package dryrun
 

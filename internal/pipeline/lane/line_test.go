@@ -21,7 +21,7 @@ import (
 // that does so too, and a worker that has nothing but lanes to do it by.
 type line struct {
 	*stage
-	// broker is what it holds, the first first; acked is what it was told to forget.
+	// broker is what it holds, the first first; acked is what was acknowledged.
 	broker, acked   []contract.Message
 	arrived, closed []string
 	// again is, of each event that has failed, when its next attempt is due and with which
@@ -120,7 +120,7 @@ func (l *line) close(t require.TestingT, event string) {
 	require.Equal(t, l.arrived[:len(l.closed)], l.closed, "in order: %s", strings.Join(l.story, "\n"))
 }
 
-// repeat has the broker deliver again what it was told to forget, with all that came after it.
+// repeat has the broker deliver again what was acknowledged, with all that came after it.
 func (l *line) repeat(t *rapid.T) {
 	from := len(l.acked) - min(rapid.IntRange(1, 4).Draw(t, "messages"), len(l.acked))
 	l.broker, l.acked = append(slices.Clone(l.acked[from:]), l.broker...), l.acked[:from]

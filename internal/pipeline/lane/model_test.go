@@ -22,7 +22,7 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-// actor is a relay that stops before every call until it is told how that goes.
+// actor is a relay that stops before every call until it is decided how that goes.
 type actor struct {
 	dedupetest.Worker
 
@@ -97,7 +97,7 @@ func (s *stage) settle() {
 }
 
 func bury(doc store.Document, _ string, _ time.Time) []store.Write {
-	return []store.Write{store.Set(store.Key{Collection: "letters", ID: doc.Key.ID}, doc.Fields)}
+	return []store.Write{store.Set(store.Key{Collection: "dead", ID: doc.Key.ID}, doc.Fields)}
 }
 
 type outbox struct {
@@ -158,8 +158,8 @@ func (o *outbox) check(t *rapid.T) {
 		lane, _, _ := strings.Cut(entry.Key.ID, "-")
 		require.True(t, lanes[lane], "an entry without a lane is found by nobody")
 	}
-	for _, letter := range storetest.All(t, o.db, "letters") {
-		there[o.damaged[letter.Key.ID]] = true
+	for _, dead := range storetest.All(t, o.db, "dead") {
+		there[o.damaged[dead.Key.ID]] = true
 	}
 	unreadable := slices.Collect(maps.Values(o.damaged))
 	for key, committed := range o.committed {

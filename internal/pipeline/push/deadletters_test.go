@@ -55,17 +55,17 @@ func (r *rig) items(t require.TestingT) string {
 // replay replays an item and returns what came on the queue.
 func (r *rig) replay(t require.TestingT, id string) message {
 	ctx := context.Background()
-	desk := &deadletter.Operator{
+	operator := &deadletter.Operator{
 		Store: r.db, Queue: func(string) (catalog.Queue, bool) { return r.queue, true }, Now: r.config.Now,
 		NewID: func() string { return fmt.Sprint("id-", r.ids.Add(1)) },
 		Wait:  func(context.Context, time.Duration) error { return nil },
 		Relay: func(ctx context.Context, lane string) error { _, err := r.relay.Lane(ctx, lane); return err },
 	}
-	op, err := desk.Begin(ctx, deadletter.Operation{
+	op, err := operator.Begin(ctx, deadletter.Operation{
 		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Items: []string{id}}, Why: "mended",
 	}, audit.Author{Proof: audit.Identity, Name: "ilse"}, 1)
 	require.NoError(t, err)
-	op, err = desk.Run(ctx, op.ID)
+	op, err = operator.Run(ctx, op.ID)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, op.Done)
 	m := r.broker.taken["orders"][len(r.broker.taken["orders"])-1]
@@ -191,8 +191,8 @@ func TestDeadLetterLearnsHowItsReplayHasEnded(t *testing.T) {
 	all := benches{}
 	table, _ := enumerate([]dimension{
 		{"its replay", []string{
-			"has its effect", "comes too late", "is refused", "is not for the queue", "finds its event done", "finds its event dead by another's letter",
-			"finds its letter removed", "names a letter of nobody", "names a letter of another queue",
+			"has its effect", "comes too late", "is refused", "is not for the queue", "finds its event done", "finds its event dead by another's dead letter",
+			"finds its dead letter removed", "names a dead letter of nobody", "names a dead letter of another queue",
 		}},
 		{"handler", []string{tx, leasedMany}},
 		{"remembers", []string{remembered, deadLettersAlone}},
@@ -217,31 +217,31 @@ func TestDeadLetterLearnsHowItsReplayHasEnded(t *testing.T) {
 			replay.attributes["queue"] = "elsewhere"
 		case "finds its event done":
 			b.deliverNow(m.with(func(m *message) { m.attributes[deadletter.AttrReplayCount] = "1" }))
-		case "finds its event dead by another's letter":
+		case "finds its event dead by another's dead letter":
 			b.fails = []error{refused}
 			b.deliverNow(replay)
 			b.keep(t, 1)
 			forwarded := m.with(func(m *message) { m.id = "forwarded-" + m.id }) // a copy, by the broker's own policy
 			require.Equal(t, http.StatusNoContent, b.post("/push/dead-letters/orders", forwarded.envelope()).code)
 			replay = b.replay(t, deadletter.ItemID(b.queue, forwarded.id, contract.Message{Data: m.data()}))
-		case "finds its letter removed":
+		case "finds its dead letter removed":
 			_, err := b.db.Commit(t.Context(), []store.Write{store.Delete(b.documents(deadletter.Collection)[0].Key, 0)})
 			require.NoError(t, err)
-		case "names a letter of nobody":
+		case "names a dead letter of nobody":
 			replay.attributes[deadletter.AttrReplayOf] = "nothing"
-		case "names a letter of another queue":
+		case "names a dead letter of another queue":
 			replay.attributes[deadletter.AttrReplayOf] = "x-mails~1"
 		}
 		if c["the store"] != "answers" {
 			b.faults.FailBefore(1)
 		}
 		first, _ := b.observe(m, func() reply { return b.deliverNow(replay) })
-		told := b.items(t)
+		closed := b.items(t)
 		b.faults.FailBefore(0)
 		b.pass(time.Minute)
 		b.fails = nil
 		again, cost := b.observe(m, func() reply { return b.deliverNow(replay) })
-		return fmt.Sprint(first, " => ", told, " -- again: ", again, " (", cost, ") => effects ", b.effects(m.attributes["event_id"]), ", ", b.items(t)), ""
+		return fmt.Sprint(first, " => ", closed, " -- again: ", again, " (", cost, ") => effects ", b.effects(m.attributes["event_id"]), ", ", b.items(t)), ""
 	})
 	golden(t, "replays.txt", table)
 }

@@ -157,11 +157,11 @@ func TestLeasedHandlerThatAssumedWhatIsNoLongerSoIsAskedAgain(t *testing.T) {
 func TestAnswerNamesWhatTheEventMade(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, setup{leased: &handler.Leased{SafeToRepeat: true, Do: func(_ context.Context, e handler.Event) (handler.Effect, error) {
-		return handler.Effect{Result: "sent", Ref: map[string]string{"e1": "letter-e1"}[e.ID]}, nil
+		return handler.Effect{Result: "sent", Ref: map[string]string{"e1": "made-e1"}[e.ID]}, nil
 	}}})
 	for _, want := range []reply{
-		{EventID: "e1", Outcome: "processed", Ref: "letter-e1", code: http.StatusOK},
-		{EventID: "e1", Outcome: "duplicate", Ref: "letter-e1", code: http.StatusOK},
+		{EventID: "e1", Outcome: "processed", Ref: "made-e1", code: http.StatusOK},
+		{EventID: "e1", Outcome: "duplicate", Ref: "made-e1", code: http.StatusOK},
 		{EventID: "e2", Outcome: "processed", code: http.StatusOK},
 		{EventID: "e2", code: http.StatusNoContent}, // no body
 	} {
@@ -169,8 +169,8 @@ func TestAnswerNamesWhatTheEventMade(t *testing.T) {
 		require.Equal(t, []any{want.code, want.Outcome, want.Ref}, []any{got.code, got.Outcome, got.Ref})
 	}
 	record, _ := r.record("e1")
-	require.Equal(t, "letter-e1", record.Ref)
-	require.Equal(t, "letter-e1", r.log.lines(t, "delivery")[0]["ref"])
+	require.Equal(t, "made-e1", record.Ref)
+	require.Equal(t, "made-e1", r.log.lines(t, "delivery")[0]["ref"])
 }
 
 // TestMessageIsInItsRecordWhileASweepMayNeedIt: as long as a leased handler runs, where a document can hold it.

@@ -172,8 +172,8 @@ func TestWaitForASlotEnds(t *testing.T) {
 		"when the caller leaves":            {time.Hour, func(_ *slots, a *asker, _ chan struct{}) { a.leave() }},
 		"when the service ends":             {time.Hour, closes},
 		"at once where nobody is to wait":   {0, func(*slots, *asker, chan struct{}) {}},
-		"with its turn, which is passed on": {time.Hour, func(s *slots, _ *asker, ended chan struct{}) { s.mu.Lock(); s.handOver(); close(ended); s.mu.Unlock() }},
-		"before its turn, which it loses":   {time.Hour, func(s *slots, _ *asker, ended chan struct{}) { s.mu.Lock(); close(ended); s.handOver(); s.mu.Unlock() }},
+		"with its slot, which is passed on": {time.Hour, func(s *slots, _ *asker, ended chan struct{}) { s.mu.Lock(); s.handOver(); close(ended); s.mu.Unlock() }},
+		"before its slot, which it loses":   {time.Hour, func(s *slots, _ *asker, ended chan struct{}) { s.mu.Lock(); close(ended); s.handOver(); s.mu.Unlock() }},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ended := make(chan struct{})
@@ -198,7 +198,7 @@ func TestWaitForASlotEnds(t *testing.T) {
 }
 
 // TestSlotsGoRoundAsTheirModelSays holds slots to the plainest model: the waiting messages by
-// key, and the key whose turn it is.
+// key, and the key that is next.
 func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -206,13 +206,13 @@ func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) {
 			s := newSlots(rapid.IntRange(1, 3).Draw(t, "slots"), timer, nil)
 			free, holding := s.free, 0
-			var turns []string // keys, the next first
+			var ring []string // keys, the next first
 			waiting := map[string][]*asker{}
 			takeOut := func(a *asker) {
 				waiting[a.key] = slices.DeleteFunc(waiting[a.key], func(other *asker) bool { return other == a })
 				if len(waiting[a.key]) == 0 {
 					delete(waiting, a.key)
-					turns = slices.DeleteFunc(turns, func(key string) bool { return key == a.key })
+					ring = slices.DeleteFunc(ring, func(key string) bool { return key == a.key })
 				}
 			}
 			all := func() (list []*asker) {
@@ -231,7 +231,7 @@ func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 					}
 					require.False(t, a.over.Load())
 					if len(waiting[a.key]) == 0 {
-						turns = append(turns, a.key)
+						ring = append(ring, a.key)
 					}
 					waiting[a.key] = append(waiting[a.key], a)
 				},
@@ -241,14 +241,14 @@ func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 					}
 					s.release()
 					synctest.Wait()
-					if len(turns) == 0 {
+					if len(ring) == 0 {
 						free, holding = free+1, holding-1
 						return
 					}
-					next := waiting[turns[0]][0]
-					turns = append(turns[1:], turns[0])
+					next := waiting[ring[0]][0]
+					ring = append(ring[1:], ring[0])
 					takeOut(next)
-					require.True(t, next.holds(), "it was the turn of %s", next.key)
+					require.True(t, next.holds(), "%s is next", next.key)
 				},
 				"one leaves": func(t *rapid.T) {
 					if len(waiting) == 0 {
@@ -263,9 +263,9 @@ func TestSlotsGoRoundAsTheirModelSays(t *testing.T) {
 				},
 				"": func(t *rapid.T) {
 					for _, a := range all() {
-						require.False(t, a.over.Load(), "nobody is served out of turn")
+						require.False(t, a.over.Load(), "nobody is served before another")
 					}
-					require.Equal(t, []int{free, len(all()), 10 * len(all()), len(turns)}, []int{s.free, s.count, s.bytes, len(s.keys)})
+					require.Equal(t, []int{free, len(all()), 10 * len(all()), len(ring)}, []int{s.free, s.count, s.bytes, len(s.keys)})
 				},
 			})
 			for _, a := range all() {

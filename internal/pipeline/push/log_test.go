@@ -97,16 +97,16 @@ func TestAnswerLogAndDeadLetterHoldNothingOfTheMessage(t *testing.T) {
 				"attempt", "delivery_attempt", "outcome", "reason", "result", "cause", "status", "delayed", "duration_ms",
 			}, slices.Collect(maps.Keys(line)))
 			all := got.text + r.log.String()
-			for _, letter := range r.deadLetters() {
-				require.Equal(t, test.detail, letter.Attributes["dead_letter_detail"])
-				all += fmt.Sprint(letter.Attributes)
+			for _, dead := range r.deadLetters() {
+				require.Equal(t, test.detail, dead.Attributes["dead_letter_detail"])
+				all += fmt.Sprint(dead.Attributes)
 			}
 			require.NotContains(t, all, "ilse")
 		})
 	}
 }
 
-// TestLogAndRecordNameEachAttempt: the log before it runs, so that a worker which is killed in it has told of it.
+// TestLogAndRecordNameEachAttempt: the log before it runs, so that a worker which is killed in it has logged it.
 func TestLogAndRecordNameEachAttempt(t *testing.T) {
 	t.Parallel()
 	const pushed, published, span = "0af7651916cd43dd8448eb211c80319c", "4bf92f3577b34da6a3ce929d0e0e4736", "-b7ad6b7169203331-01"
@@ -296,7 +296,7 @@ func TestLargestMessageOfPubSubIsTaken(t *testing.T) {
 	got := r.deliver(m)
 	require.Equal(t, []any{http.StatusBadRequest, "body_malformed"}, []any{got.code, got.Reason})
 	require.Len(t, r.documents(dedupe.Collection), 1)
-	letter := r.deadLetters()[0]
-	require.True(t, bytes.Equal(m.data(), letter.Data))
-	require.Contains(t, letter.Attributes["dead_letter_detail"], "attributes left out or cut", "for those of the dead letter")
+	dead := r.deadLetters()[0]
+	require.True(t, bytes.Equal(m.data(), dead.Data))
+	require.Contains(t, dead.Attributes["dead_letter_detail"], "attributes left out or cut", "for those of the dead letter")
 }

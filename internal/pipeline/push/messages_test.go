@@ -23,8 +23,8 @@ import (
 	"billhook/internal/retry"
 )
 
-// told is an envelope about a subscription.
-func told(id string, change func(*contract.Envelope)) message {
+// announced is an envelope about a subscription.
+func announced(id string, change func(*contract.Envelope)) message {
 	envelope := contract.Envelope{
 		ID: id, Action: "renewal", CorrelationID: "corr-" + id, CreatedAt: "2026-03-02T10:14:59Z",
 		Payload: contract.Payload{SubscriptionID: "s1", CustomerID: buyer, Currency: "EUR", Amount: "9.99", Cycle: 2},
@@ -73,7 +73,9 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 		q.Contract, q.OrderingKey = contract.MessageV1, []string{"order_id"}
 		q.Handlers = map[string]catalog.Handler{"order.shipped": q.Handlers["order.paid"]}
 	}
-	keyed := func(id, key string) message { return told(id, func(e *contract.Envelope) { e.IdempotencyKey = key }) }
+	keyed := func(id, key string) message {
+		return announced(id, func(e *contract.Envelope) { e.IdempotencyKey = key })
+	}
 	good := paid("e1", known, 1)
 	receivedAt := func(second string) message {
 		return good.set("door_received_at", "2026-03-02T10:14:"+second+"Z").with(func(m *message) { m.id = "m-" + second })
@@ -103,8 +105,8 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 		{paynow, "PayNow: 95 attributes", []message{paid("e1", unknown, 1).with(crowd)}},
 		{paynow, "PayNow: an attribute that is far too long", []message{paid("e1", unknown, 1).set("own", strings.Repeat("x", 5000))}},
 		{paynow, "PayNow: received by the webhook service twice", []message{receivedAt("01"), receivedAt("02")}},
-		{envelopes, "envelope: as it is", []message{told("e1", nil)}},
-		{envelopes, "envelope: without its contract", []message{told("e1", nil).without("contract")}},
+		{envelopes, "envelope: as it is", []message{announced("e1", nil)}},
+		{envelopes, "envelope: without its contract", []message{announced("e1", nil).without("contract")}},
 		{envelopes, "envelope: names a key", []message{keyed("e1", "payment-7")}},
 		{envelopes, "raw: without attributes", []message{raw(`{"action":"renewal","subscription_id":"s1","status":"active"}`)}},
 		{envelopes, "raw: with attributes", []message{raw(`{"payment_id":"p1"}`, "event_id", "e1", "event_type", "renewal", "correlation_id", "c1")}},
@@ -116,12 +118,12 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 		{envelopes, "raw: a field of its own", []message{raw(`{"subscription_id":"s1","email":"x"}`, "event_type", "renewal")}},
 		{envelopes, "raw: without an action", []message{raw(`{"subscription_id":"s1"}`)}},
 		{envelopes, "raw: two actions", []message{raw(`{"action":"renewal","subscription_id":"s1"}`, "event_type", "initial")}},
-		{envelopes, "envelope: attributes of another event", []message{told("e1", nil).set("event_id", "e2")}},
-		{envelopes, "envelope: an unknown action", []message{told("e1", func(e *contract.Envelope) { e.Action = "upgrade" })}},
+		{envelopes, "envelope: attributes of another event", []message{announced("e1", nil).set("event_id", "e2")}},
+		{envelopes, "envelope: an unknown action", []message{announced("e1", func(e *contract.Envelope) { e.Action = "upgrade" })}},
 		{envelopes, "envelope: not JSON", []message{raw("nonsense")}},
 		{byKey, "by key: two events of one key", []message{keyed("e1", "k1"), keyed("e2", "k1")}},
-		{byKey, "by key: another payload", []message{keyed("e1", "k1"), told("e3", func(e *contract.Envelope) { e.IdempotencyKey, e.Payload.Amount = "k1", "1.99" })}},
-		{byKey, "by key: names none", []message{told("e4", nil)}},
+		{byKey, "by key: another payload", []message{keyed("e1", "k1"), announced("e3", func(e *contract.Envelope) { e.IdempotencyKey, e.Payload.Amount = "k1", "1.99" })}},
+		{byKey, "by key: names none", []message{announced("e4", nil)}},
 		{byKey, "by key: attributes of another key", []message{keyed("e5", "k5").set("idempotency_key", "k6")}},
 		{messages, "message: as it is", []message{raw(shipped, order...)}},
 		{messages, "message: attributes of another event", []message{raw(strings.Replace(shipped, `"id":"e1"`, `"id":"e2"`, 1), order...)}},
@@ -134,7 +136,7 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 			handled = append(handled, fmt.Sprintf("%s/%s of %s, body %s, correlation %s, key %s, %d attempts asked, attributes agree: %t",
 				e.Tenant, e.Type, e.Contract, id, e.CorrelationID, e.OrderingKey, e.Body.MaxAttempts(), e.Body.CheckAttributes(e.Attributes) == nil))
 			if e.Contract != contract.PayNowV1 {
-				return handler.Effect{Result: "told"}, nil
+				return handler.Effect{Result: "sent"}, nil
 			}
 			return credit(ctx, e)
 		}})
@@ -157,11 +159,11 @@ func TestEachMessageIsReadByItsContractAndKnownAgain(t *testing.T) {
 				record.Attempts, record.EventType, record.IdempotencyKey, record.MessageID, record.DoorReceivedAt.Format("04:05")))
 		}
 		slices.Sort(lines)
-		for _, letter := range r.deadLetters() {
-			at := letter.Attributes
+		for _, dead := range r.deadLetters() {
+			at := dead.Attributes
 			lines = append(lines, fmt.Sprintf("  dead letter %s %s %q of %s", at["dead_letter_status"], at["dead_letter_reason"], at["dead_letter_detail"], at["event_id"]))
-			require.Contains(t, delivered, at["source_message_id"]+string(letter.Data), row.name)
-			require.Empty(t, letter.OrderingKey)
+			require.Contains(t, delivered, at["source_message_id"]+string(dead.Data), row.name)
+			require.Empty(t, dead.OrderingKey)
 			for name, want := range map[string]string{
 				"source_queue": "orders", "source_subscription": "orders-push", "delivery_attempts": "1",
 				"first_published_at": "2026-03-02T10:15:00Z", "dead_lettered_at": "2026-03-02T10:15:00Z", "replay_count": "0",
@@ -209,7 +211,7 @@ func TestMessageHasTheAttemptsThatItAsksForAndHasLeft(t *testing.T) {
 			with.leased = repeats(failing)
 		}
 		r := newRig(t, with)
-		m := told("e1", func(e *contract.Envelope) {
+		m := announced("e1", func(e *contract.Envelope) {
 			_, err := fmt.Sscan(c["in its body for"]+" "+c["had before"], &e.MaxAttempts, &e.Attempts)
 			require.NoError(t, err)
 		})
@@ -257,7 +259,7 @@ func TestAttemptsMadeElsewhereExplainNoDelivery(t *testing.T) {
 			_, found = r.record("e1")
 			return handler.Effect{}, nil
 		}})
-		require.Equal(t, "processed", r.deliverNow(told("e1", func(e *contract.Envelope) { e.Attempts = 1 }).again(delivery)).Outcome)
+		require.Equal(t, "processed", r.deliverNow(announced("e1", func(e *contract.Envelope) { e.Attempts = 1 }).again(delivery)).Outcome)
 		require.Equal(t, counted, found, "delivery %d, before the attempt", delivery)
 	}
 }

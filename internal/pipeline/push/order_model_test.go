@@ -27,7 +27,7 @@ type keyed struct {
 	rig       *rig
 	instances []http.Handler
 	messages  int
-	// queue is what the broker holds of each key, acked what it was told to forget.
+	// queue is what the broker holds of each key, acked what was acknowledged.
 	queue, acked map[string][]message
 	// published and done are event ids by key, in order.
 	published, done map[string][]string
@@ -97,7 +97,7 @@ func (w *keyed) deliver(t *rapid.T, key string) {
 	w.queue[key][0].attempt++
 }
 
-// repeat has the broker deliver again what it was told to forget: as Pub/Sub does, with all of the key that came after.
+// repeat has the broker deliver again what was acknowledged: as Pub/Sub does, with all of the key that came after.
 func (w *keyed) repeat(t *rapid.T) {
 	key := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "key")
 	from := len(w.acked[key]) - min(rapid.IntRange(1, 4).Draw(t, "messages"), len(w.acked[key]))

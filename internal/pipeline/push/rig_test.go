@@ -71,7 +71,7 @@ func (b *broker) Publish(_ context.Context, topic string, m contract.Message) (s
 	return fmt.Sprint(topic, len(b.taken[topic])), m.Check()
 }
 
-// bouncer answers as it was told.
+// bouncer answers as it is set.
 type bouncer struct{ err error }
 
 func (b *bouncer) Verify(_ context.Context, authorization string) error {

@@ -209,7 +209,7 @@ func (r *rig) documents(collection string) []store.Document {
 func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 	ctx := context.Background()
 	b.lines.delivered = ""
-	began, letters := b.config.Now(), len(b.deadLetters())
+	began, buried := b.config.Now(), len(b.deadLetters())
 	b.alarms.at, b.lines.all = nil, nil
 	b.calls.Store(0)
 	b.counter.Gets.Store(0)
@@ -275,8 +275,8 @@ func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 			said = append(said, text)
 		}
 	}
-	for _, letter := range b.deadLetters()[letters:] {
-		said = append(said, "dead letter "+letter.Attributes["dead_letter_reason"])
+	for _, dead := range b.deadLetters()[buried:] {
+		said = append(said, "dead letter "+dead.Attributes["dead_letter_reason"])
 	}
 	for _, at := range b.alarms.at {
 		said = append(said, "alarm "+after(at))

@@ -55,9 +55,9 @@ func TestADeadLetterIsCountedUntilItIsDealtWith(t *testing.T) {
 	counter := &storetest.Counter{Store: storetest.Open(t)}
 	r := rigOn(counter)
 	r.service.Catalog.Queues = nil
-	for id, letter := range map[string]catalog.DeadLetter{"orders": {}, "clicks": {Drop: true}, "asleep": {}} {
-		letter.Retention = 14 * 24 * time.Hour
-		r.service.Catalog.Queues = append(r.service.Catalog.Queues, catalog.Queue{ID: id, Enabled: id != "asleep", DeadLetter: letter})
+	for id, dead := range map[string]catalog.DeadLetter{"orders": {}, "clicks": {Drop: true}, "asleep": {}} {
+		dead.Retention = 14 * 24 * time.Hour
+		r.service.Catalog.Queues = append(r.service.Catalog.Queues, catalog.Queue{ID: id, Enabled: id != "asleep", DeadLetter: dead})
 	}
 	r.service.Operator.Queue = r.service.Catalog.Queue
 	stand := func(orders, oldest, asleep, oldestAsleep int) {
@@ -115,7 +115,7 @@ func TestTheBacklogsOfQueuesAreWrittenInOneDocument(t *testing.T) {
 		},
 		"nothing is known":    {meter{map[string]backlog.Held{}, start, nil}, `{"queues":0,"messages":0,"kept":0,"pauses_undone":0}`, http.StatusOK, nil},
 		"nothing counts here": {nil, `{"queues":0,"messages":0,"kept":0,"pauses_undone":0}`, http.StatusOK, nil},
-		"not told":            {meter{err: errors.New("denied")}, `"code":"task_failed"`, http.StatusServiceUnavailable, nil},
+		"not known":           {meter{err: errors.New("denied")}, `"code":"task_failed"`, http.StatusServiceUnavailable, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -206,7 +206,7 @@ func (r *rig) entry(t *testing.T, event string) store.Write {
 	return writes[0]
 }
 
-func TestWhatIsPostedIsSealedAndWhatIsLeftIsTold(t *testing.T) {
+func TestWhatIsPostedIsSealedAndWhatIsLeftIsCounted(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.booked(t, "a")

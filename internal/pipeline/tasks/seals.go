@@ -12,7 +12,7 @@ func (s *Service) origins() journal.Origins {
 	return journal.Origins{Catalog: s.Catalog, Store: s.Store}
 }
 
-const told = 100
+const logged = 100
 
 // Watched is how far the verification of the books is, or what the last has found where none runs.
 type Watched struct {
@@ -25,7 +25,7 @@ func (s *Service) verifyBooks(ctx context.Context) (Watched, error) {
 	watch := seal.Watch{
 		Verifier: seal.Verifier{From: s.Store, Origins: s.origins()}, Store: s.Store, Now: s.Now,
 		Report: func(f seal.Finding) {
-			if lines++; lines <= told {
+			if lines++; lines <= logged {
 				f.Log(ctx, s.Log)
 			}
 		},

@@ -35,13 +35,13 @@ func byEvent(items map[string]deadletter.Item) []string {
 
 // check holds each operation to what must be true of it.
 func (w *world) check(t *rapid.T) {
-	items, desk := w.items(t), w.operator(nil)
+	items, operator := w.items(t), w.operator(nil)
 	for id := range w.corrected {
 		require.Equal(t, []any{deadletter.Corrected, "77", "{}"}, []any{items[id].State, items[id].CorrectedBy, string(items[id].Data)})
 	}
 	w.checkMessages(t)
 	for _, id := range w.operations {
-		op, err := desk.Operation(context.Background(), id)
+		op, err := operator.Operation(context.Background(), id)
 		require.NoError(t, err)
 		if before, over := w.over[id]; over {
 			require.Equal(t, before.Progress, op.Progress, "what is over stays so")
@@ -77,7 +77,7 @@ func (w *world) check(t *rapid.T) {
 			}
 		}
 		want.PassedBy, want.Later = op.Skipped, op.Done-want.Processed-want.DeadAgain-want.Waiting
-		found, err := desk.Outcomes(context.Background(), op)
+		found, err := operator.Outcomes(context.Background(), op)
 		require.NoError(t, err)
 		require.Equal(t, want, found)
 	}

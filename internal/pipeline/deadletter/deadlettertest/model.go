@@ -50,7 +50,7 @@ func Run(t *testing.T, open func(*testing.T) store.Store) {
 		t.Repeat(map[string]func(*rapid.T){
 			"begin": w.begin, "approve": w.approve, "reject": w.reject, "cancel": w.cancel,
 			"run": w.run, "run, with another person between": w.disturbed, "crash": w.crash,
-			"a replay ends": w.ends, "a replay dies": w.dies, "an item is corrected": w.correct, "a letter comes again": w.again,
+			"a replay ends": w.ends, "a replay dies": w.dies, "an item is corrected": w.correct, "a dead letter comes again": w.again,
 			"the broker fails or recovers": func(*rapid.T) { w.down = !w.down }, "time passes": func(*rapid.T) { w.now = w.now.Add(time.Minute) },
 			"": w.check,
 		})
@@ -132,7 +132,7 @@ func (w *world) bury(t *rapid.T, n int, again map[string]string) {
 }
 
 func (w *world) begin(t *rapid.T) {
-	desk, f := w.operator(nil), deadletter.Filter{Queue: w.queue.ID}
+	operator, f := w.operator(nil), deadletter.Filter{Queue: w.queue.ID}
 	items, want := w.items(t), 0
 	if rapid.Bool().Draw(t, "some") {
 		f.Items = []string{"0000-of-nothing"}
@@ -147,12 +147,12 @@ func (w *world) begin(t *rapid.T) {
 			want++
 		}
 	}
-	preview, err := desk.Preview(context.Background(), f)
+	preview, err := operator.Preview(context.Background(), f)
 	require.NoError(t, err)
 	require.Equal(t, want, preview.Total)
 	w.queue.FourEyes = rapid.Bool().Draw(t, "four eyes")
 	by := w.author(t)
-	op, err := desk.Begin(context.Background(), deadletter.Operation{
+	op, err := operator.Begin(context.Background(), deadletter.Operation{
 		Kind:   rapid.SampledFrom([]deadletter.Kind{deadletter.Replay, deadletter.Replay, deadletter.Replay, deadletter.Discard, deadletter.Complete}).Draw(t, "kind"),
 		Filter: f, Why: "mended", Rate: 10, Force: true,
 	}, by, preview.Total)
@@ -186,11 +186,11 @@ func (w *world) pick(t *rapid.T) deadletter.Operation {
 }
 
 func (w *world) approve(t *rapid.T) {
-	op, by, desk := w.pick(t), w.author(t), w.operator(nil)
-	preview, err := desk.Preview(context.Background(), op.Matching())
+	op, by, operator := w.pick(t), w.author(t), w.operator(nil)
+	preview, err := operator.Preview(context.Background(), op.Matching())
 	require.NoError(t, err)
 	seen := rapid.IntRange(0, 1).Draw(t, "others than were seen")
-	after, err := desk.Approve(context.Background(), op.ID, by, "checked", preview.Total+seen)
+	after, err := operator.Approve(context.Background(), op.ID, by, "checked", preview.Total+seen)
 	switch {
 	case op.Progress != deadletter.Waiting:
 		require.ErrorIs(t, err, deadletter.ErrRefused)
@@ -239,9 +239,9 @@ func (w *world) cancel(t *rapid.T) {
 }
 
 // runs lets a runner go on, and notes which items it has replayed.
-func (w *world) runs(t *rapid.T, op deadletter.Operation, desk *deadletter.Operator) (deadletter.Operation, error) {
+func (w *world) runs(t *rapid.T, op deadletter.Operation, operator *deadletter.Operator) (deadletter.Operation, error) {
 	before := w.items(t)
-	after, err := desk.Run(context.Background(), op.ID)
+	after, err := operator.Run(context.Background(), op.ID)
 	for id, item := range w.items(t) {
 		if item.State == deadletter.Replayed && item.ReplayCount > before[id].ReplayCount {
 			require.Equal(t, op.ID, item.Operation)
@@ -357,7 +357,7 @@ func (w *world) correct(t *rapid.T) {
 	require.NoError(t, err)
 }
 
-// again has the first letter of an item come another time.
+// again has the first death of an item come another time.
 func (w *world) again(t *rapid.T) {
 	items := w.items(t)
 	var n int

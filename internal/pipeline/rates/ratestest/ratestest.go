@@ -17,7 +17,7 @@ import (
 	"billhook/internal/retry"
 )
 
-// start is late in an hour and in a day, so that both turn soon.
+// start is late in an hour and in a day, so that both end soon.
 var start = time.Date(2026, 3, 2, 22, 50, 0, 0, time.UTC)
 
 // bucket names a counter.

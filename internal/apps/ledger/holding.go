@@ -84,7 +84,7 @@ func Operations(from store.Store) []console.Operation {
 			return Holding{}, err
 		}
 		of := holder{from, in.Tenant, Account(in.Account)}
-		found, err := of.balance(ctx, before)
+		found, err := of.balance(ctx, before, store.MaxPage, func(Move) bool { return true })
 		if err == nil {
 			err = of.moves(ctx, &found, in.Page)
 		}
@@ -99,9 +99,15 @@ var Failures = []console.Refusal{{Of: ErrBroken, Kind: console.Conflict, Code: "
 const ChangedBooks = "An entry or a seal that this needs was changed after it was sealed, or after it was posted, and cannot be read; " +
 	"billhook ledger verify names it."
 
+// Reader is what accounts, seals and balances are read from.
+type Reader interface {
+	store.Getter
+	store.Querier
+}
+
 // holder is one tenant's account in a store.
 type holder struct {
-	store.Store
+	Reader
 
 	tenant string
 	name   Account
@@ -113,7 +119,7 @@ func (h holder) entries() map[string]any {
 
 // newest finds the entries of the account, the newest first.
 func (h holder) newest(ctx context.Context, between store.Newest, after store.Cursor, limit int) ([]Move, error) {
-	between.Field = "created_at"
+	between.Field = FieldCreated
 	moves, _, err := store.List(ctx, h, store.Query{Collection: Entries, Equal: h.entries(), Newest: &between, After: after, Limit: limit}, MoveFromDocument)
 	return moves, err
 }
@@ -146,43 +152,40 @@ func (h holder) moves(ctx context.Context, found *Holding, page console.Page) er
 // balanceTries is how often a balance of the past is computed that moves meanwhile.
 const balanceTries = 3
 
-// balance reads the account without its entries: of a moment that is not zero it takes off what has moved since.
-func (h holder) balance(ctx context.Context, before time.Time) (Holding, error) {
-	found := Holding{Tenant: h.tenant, Account: string(h.name), AsOf: before, Entries: []Moved{}}
-	doc, err := h.document(ctx)
-	if err != nil {
-		return found, err
-	}
+// balance reads the account without its entries: of a moment that is not zero it takes off what has moved since, by those
+// of at most so many entries that are later.
+func (h holder) balance(ctx context.Context, since time.Time, most int, later func(Move) bool) (Holding, error) {
+	found := Holding{Tenant: h.tenant, Account: string(h.name), AsOf: since, Entries: []Moved{}}
 	for range balanceTries {
-		since, now := int64(0), doc
-		if !before.IsZero() {
-			if since, err = h.since(ctx, before); err == nil {
-				now, err = h.document(ctx)
-			}
-		}
+		doc, err := h.document(ctx)
 		if err != nil {
 			return found, err
 		}
+		moved, now := int64(0), doc
+		if !since.IsZero() {
+			moves, err := h.newest(ctx, store.Newest{Since: since}, store.Cursor{}, most)
+			if err == nil && len(moves) == most {
+				err = errLongAgo
+			}
+			if err != nil {
+				return found, err
+			}
+			for _, m := range moves {
+				if later(m) {
+					moved += m.Change()
+				}
+			}
+			if now, err = h.document(ctx); err != nil {
+				return found, err
+			}
+		}
 		if now.Version == doc.Version {
 			err = store.Decode(doc.Fields, &found)
-			found.Balance -= since
+			found.Balance -= moved
 			return found, err
 		}
-		doc = now
 	}
 	return found, errMoving
-}
-
-// since is what has moved on the account from a moment on.
-func (h holder) since(ctx context.Context, from time.Time) (sum int64, err error) {
-	moves, err := h.newest(ctx, store.Newest{Since: from}, store.Cursor{}, store.MaxPage)
-	if err == nil && len(moves) == store.MaxPage {
-		err = errLongAgo
-	}
-	for _, m := range moves {
-		sum += m.Change()
-	}
-	return sum, err
 }
 
 func (h holder) document(ctx context.Context) (store.Document, error) {

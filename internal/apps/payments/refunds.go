@@ -95,15 +95,7 @@ func ListRefunds(ctx context.Context, from store.Querier, state State, after sto
 	if state != "" {
 		query.Equal = map[string]any{"state": string(state)}
 	}
-	page, _, err = store.List(ctx, from, query, func(doc store.Document) (Refund, error) {
-		r, err := ReadRefund(doc)
-		next = store.Cursor{At: r.ReservedAt, ID: doc.Key.ID}
-		return r, err
-	})
-	if len(page) < limit {
-		next = store.Cursor{}
-	}
-	return page, next, err
+	return store.List(ctx, from, query, ReadRefund)
 }
 
 // RefundsOf returns the refunds of payments of a tenant's subscription, at most limit, in no order.

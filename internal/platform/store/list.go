@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// List returns a page of what read makes of the documents that a query finds, and the Next of the page.
+// List returns a page of what read makes of the documents that a query finds, and where the next page begins, with
+// Newest too: behind a full page there may be none.
 // The error is that of read, or wraps that of the store.
 func List[T any](ctx context.Context, from Querier, query Query, read func(Document) (T, error)) (list []T, next Cursor, err error) {
 	page, err := from.Query(ctx, query)
@@ -20,7 +21,12 @@ func List[T any](ctx context.Context, from Querier, query Query, read func(Docum
 			return nil, next, err
 		}
 	}
-	return list, page.Next, nil
+	if next = page.Next; query.Newest != nil && len(list) == query.Limit {
+		last := page.Documents[len(list)-1]
+		at, _ := last.Fields[query.Newest.Field].(time.Time)
+		next = Cursor{At: at, ID: last.Key.ID}
+	}
+	return list, next, nil
 }
 
 // Each yields the documents that a query finds, page after page. An error is the last that it yields.

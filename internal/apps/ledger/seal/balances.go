@@ -81,7 +81,7 @@ func Months(ctx context.Context, from store.Getter, tenant string) ([]string, er
 // Balances sums up the periods from a first to a last: one seal for each period up to it, and what is not sealed. Every
 // entry that was posted before the call counts exactly once, also while a sealer runs. The error wraps ErrBroken or
 // ErrOverflow, or is that of reading.
-func Balances(ctx context.Context, from Reader, tenant, first, last string) (TrialBalance, error) {
+func Balances(ctx context.Context, from ledger.Reader, tenant, first, last string) (TrialBalance, error) {
 	t := TrialBalance{Tenant: tenant, Period: Span(first, last)}
 	before, err := readHead(ctx, from, tenant)
 	if err != nil {
@@ -235,7 +235,7 @@ func unsealedUpTo(ctx context.Context, from store.Querier, tenant, period string
 
 // List returns a page of a tenant's seals, the newest first: those below the number before, 0 for the newest.
 // next is the before of the next page, 0 on the last. The error wraps ErrBroken, or is that of reading.
-func List(ctx context.Context, from Reader, tenant string, before int64, limit int) (seals []Seal, next int64, err error) {
+func List(ctx context.Context, from ledger.Reader, tenant string, before int64, limit int) (seals []Seal, next int64, err error) {
 	if before <= 0 {
 		h, err := readHead(ctx, from, tenant)
 		if err != nil {

@@ -44,12 +44,6 @@ var (
 	ErrProof = errors.New("seal: not a proof")
 )
 
-// Reader is what reading seals and balances needs.
-type Reader interface {
-	store.Getter
-	store.Querier
-}
-
 // Sum is what was debited and credited. In JSON they are texts: a number is exact up to 2^53 alone.
 type Sum struct {
 	Debit  int64 `json:"debit,string" store:"debit,required"`

@@ -77,7 +77,7 @@ func run(t *testing.T, s store.Store) seal.Sealed {
 	return done
 }
 
-func findings(t *testing.T, from seal.Reader) []seal.Finding {
+func findings(t *testing.T, from ledger.Reader) []seal.Finding {
 	t.Helper()
 	found, err := sealtest.Findings(t.Context(), seal.Verifier{From: from, Origins: sealtest.Trusting{}})
 	require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"billhook/internal/apps/ledger"
 	"billhook/internal/platform/store"
 )
 
@@ -104,7 +105,7 @@ var ErrPage = errors.New("seal: no such page")
 
 // Verifier checks books, a bounded part at a time. Both fields are required.
 type Verifier struct {
-	From    Reader
+	From    ledger.Reader
 	Origins Origins
 }
 

@@ -76,7 +76,6 @@ func (o *Operator) Operations() []console.Operation {
 // Failures are how errors about customers are answered.
 var Failures = append([]console.Refusal{
 	{Of: ErrUnknown, Kind: console.Absent, Code: "customer_not_linked", Detail: "This customer is linked to nobody."},
-	{Of: ErrRefused, Kind: console.Refused, Code: "refused", Detail: ""},
 }, ledger.Failures...)
 
 // List returns a page of a tenant's mappings, in no order that means anything, as store.List does.

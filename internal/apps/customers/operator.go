@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"billhook/internal/apps/ledger"
@@ -29,8 +28,6 @@ const (
 var (
 	// ErrUnknown: the customer is not linked.
 	ErrUnknown = errors.New("customers: not linked")
-	// ErrRefused is wrapped by every refusal of what was asked; its text says why.
-	ErrRefused = errors.New("customers: refused")
 )
 
 // Operator changes mappings for people.
@@ -49,12 +46,10 @@ type State struct {
 	GuestPoints  int64  `json:"guest_points" show:"Guest points"`
 }
 
-var errCustomerID = fmt.Errorf("%w: the id of a customer or tenant has letters, digits and . _ : - only", ErrRefused)
-
 // Show returns the state of a tenant's customer, linked or not.
 func (o *Operator) Show(ctx context.Context, tenant, customerID string) (State, error) {
 	if !pii.ID.Valid(tenant) || !pii.ID.Valid(customerID) {
-		return State{}, errCustomerID
+		return State{}, audit.ErrID
 	}
 	m, err := lookup(ctx, o.Store, tenant, customerID)
 	if err != nil {
@@ -84,19 +79,8 @@ type Change struct {
 	By    audit.Change
 }
 
-func (c Change) entry(action string, before, after map[string]any) audit.Entry {
-	return audit.Entry{Kind: AuditKind, Tenant: c.Tenant, Subject: c.CustomerID, Action: action, Before: before, After: after}
-}
-
-func (c Change) check() error {
-	switch {
-	case !pii.ID.Valid(c.Tenant), !pii.ID.Valid(c.CustomerID):
-		return errCustomerID
-	case strings.TrimSpace(c.By.Why) == "":
-		return fmt.Errorf("%w: a change needs a reason", ErrRefused)
-	default:
-		return nil
-	}
+func (c Change) subject() audit.Subject {
+	return audit.Subject{Kind: AuditKind, Tenant: c.Tenant, ID: c.CustomerID}
 }
 
 // Linked is the outcome of a link.
@@ -118,14 +102,11 @@ type Linked struct {
 
 // Link maps a customer to a uid, and moves the points of guests' orders to the uid's account: each order
 // once, also after a crash or with another call at the same time. Each commit moves some orders at the
-// version of the mapping, so that none is moved to a replaced uid. The error wraps ErrRefused or ledger.ErrBroken, or is
+// version of the mapping, so that none is moved to a replaced uid. The error wraps ledger.ErrBroken, or is
 // as of audit.Change.Update; the caller may retry.
 func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
-	if err := change.check(); err != nil {
-		return Linked{}, err
-	}
 	if !pii.UID.Valid(change.UID) {
-		return Linked{}, fmt.Errorf("%w: this is no uid", ErrRefused)
+		return Linked{}, fmt.Errorf("%w: this is no uid", audit.ErrInvalid)
 	}
 	done := Linked{Tenant: change.Tenant, CustomerID: change.CustomerID, UID: change.UID, Operation: "link-" + o.NewID()}
 	m, audited, err := o.settle(ctx, change, &done)
@@ -145,22 +126,22 @@ func (o *Operator) Link(ctx context.Context, change Change) (Linked, error) {
 // settle writes the mapping; audited reports whether it has changed.
 func (o *Operator) settle(ctx context.Context, change Change, done *Linked) (m Mapping, audited bool, err error) {
 	key, now := Key(change.Tenant, change.CustomerID), o.Now()
-	versions, err := change.By.Update(ctx, o.Store, key, now, done.Operation, func(doc store.Document) (e audit.Entry, _ []store.Write, err error) {
+	versions, err := change.By.Update(ctx, o.Store, key, change.subject(), now, done.Operation, func(doc store.Document) (made audit.Made, err error) {
 		m = of(doc, change.Tenant, change.CustomerID)
 		done.Before = m.UID
 		switch {
 		case m.UID == change.UID:
-			return e, nil, nil // the wish is fulfilled, also where another uid was seen
+			return made, nil // the wish is fulfilled, also where another uid was seen
 		case change.After != "":
-			return e, nil, audit.ErrChanged
+			return made, audit.ErrChanged
 		}
-		var before map[string]any
 		if m.Version != 0 {
-			before = map[string]any{"uid": m.UID}
+			made.Before = map[string]any{"uid": m.UID}
 		}
 		m = Mapping{Tenant: change.Tenant, CustomerID: change.CustomerID, UID: change.UID, Since: now}
-		e = change.entry("link", before, map[string]any{"uid": change.UID, "operation": done.Operation})
-		return e, []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&m))}, nil
+		made.Action, made.After = "link", map[string]any{"uid": change.UID, "operation": done.Operation}
+		made.Writes = []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&m))}
+		return made, nil
 	})
 	if audited = len(versions) > 0; audited {
 		m.Version = versions[0]
@@ -195,10 +176,11 @@ func (o *Operator) move(ctx context.Context, change Change, m Mapping, audited b
 				moved.MovedPoints, moved.MovedOrders = m.MovedPoints+points, m.MovedOrders+orders
 				writes = append(writes, store.Replace(Key(change.Tenant, change.CustomerID), m.Version, store.Encode(&moved)))
 				if !audited {
-					same := map[string]any{"uid": m.UID}
-					entry := change.entry("move", same, map[string]any{"uid": m.UID, "operation": done.Operation}).By(change.By)
-					entry.At = o.Now()
-					if writes, err = entry.With(done.Operation, writes...); err != nil {
+					entry := audit.Entry{
+						Kind: AuditKind, Tenant: change.Tenant, Subject: change.CustomerID, Action: "move", At: o.Now(),
+						Before: map[string]any{"uid": m.UID}, After: map[string]any{"uid": m.UID, "operation": done.Operation},
+					}
+					if writes, err = entry.By(change.By).With(done.Operation, writes...); err != nil {
 						return err
 					}
 				}
@@ -236,16 +218,13 @@ func (o *Operator) move(ctx context.Context, change Change, m Mapping, audited b
 
 // Unlink removes a customer's mapping and moves no points. The error is as of Link, or ErrUnknown.
 func (o *Operator) Unlink(ctx context.Context, change Change) (State, error) {
-	if err := change.check(); err != nil {
-		return State{}, err
-	}
 	key := Key(change.Tenant, change.CustomerID)
-	_, err := change.By.Update(ctx, o.Store, key, o.Now(), o.NewID(), func(doc store.Document) (audit.Entry, []store.Write, error) {
+	_, err := change.By.Update(ctx, o.Store, key, change.subject(), o.Now(), o.NewID(), func(doc store.Document) (audit.Made, error) {
 		if doc.Version == 0 {
-			return audit.Entry{}, nil, ErrUnknown
+			return audit.Made{}, ErrUnknown
 		}
 		m := of(doc, change.Tenant, change.CustomerID)
-		return change.entry("unlink", map[string]any{"uid": m.UID}, nil), []store.Write{store.Delete(doc.Key, doc.Version)}, nil
+		return audit.Made{Action: "unlink", Before: map[string]any{"uid": m.UID}, Writes: []store.Write{store.Delete(doc.Key, doc.Version)}}, nil
 	})
 	if err != nil {
 		return State{}, err

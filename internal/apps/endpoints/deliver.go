@@ -127,7 +127,7 @@ func (d Deliverer) heal(ctx context.Context, e stored) error {
 		return nil
 	}
 	_, err := store.Update(ctx, d.Store, Key(e.ID), func(doc store.Document) ([]store.Write, error) {
-		now, err := of(doc)
+		now, err := stand(doc)
 		if err != nil || !now.FailingSince.Equal(e.FailingSince) {
 			return nil, err // a failure that was noted meanwhile is another
 		}

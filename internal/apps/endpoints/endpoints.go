@@ -89,7 +89,7 @@ type Poster interface {
 	// Post makes one signed request; status is that of the answer, or 0. The error is marked, as by
 	// retry.HTTPStatus, and does not count where nothing was sent.
 	Post(ctx context.Context, to Address, id string, body []byte) (status int, err error)
-	// Check reports whether requests may go to an address. The error wraps ErrInvalid.
+	// Check reports whether requests may go to an address. The error wraps audit.ErrInvalid.
 	Check(ctx context.Context, address string) error
 }
 
@@ -99,8 +99,6 @@ var (
 	ErrUnknown = errors.New("endpoints: no such endpoint")
 	// ErrExists: there is one of that id.
 	ErrExists = errors.New("endpoints: there is an endpoint of that id")
-	// ErrInvalid is wrapped by every refusal of a request; its text says why, without a value.
-	ErrInvalid = errors.New("endpoints: refused")
 	// ErrBroken: what is stored is no endpoint.
 	ErrBroken = errors.New("endpoints: stored endpoint is not readable")
 )
@@ -123,10 +121,10 @@ func read(ctx context.Context, from store.Getter, id string) (stored, error) {
 	if err != nil {
 		return stored{}, fmt.Errorf("endpoints: %w", err)
 	}
-	return of(doc)
+	return stand(doc)
 }
 
-func of(doc store.Document) (stored, error) {
+func stand(doc store.Document) (stored, error) {
 	if doc.Version == 0 {
 		return stored{}, ErrUnknown
 	}

@@ -317,26 +317,18 @@ func TestANewEndpointHasDefaultsAndItsSecretIsShownOnce(t *testing.T) {
 func TestAnInvalidEndpointIsRefused(t *testing.T) {
 	t.Parallel()
 	w := open(t)
-	many := slices.Repeat([]string{"a"}, 51)
-	for sentence, test := range map[string]struct {
-		asked endpoints.New
-		by    audit.Change
-		want  string
-	}{
-		"an odd id":              {endpoints.New{ID: "a~b"}, ada, "an id and a tenant"},
-		"an odd tenant":          {endpoints.New{Tenant: "a/b"}, ada, "an id and a tenant"},
-		"a pattern that is none": {endpoints.New{Events: []string{"a", "b..c"}}, ada, "events are at most 50 patterns"},
-		"too many patterns":      {endpoints.New{Events: many}, ada, "events are at most 50 patterns"},
-		"a URL that is too long": {endpoints.New{URL: "https://a.example/" + strings.Repeat("x", 2048)}, ada, "the URL has more than 2048 bytes"},
-		"no reason":              {endpoints.New{}, audit.Change{Who: audit.Author{Proof: audit.ThisMachine, Name: "ada"}}, "needs a reason"},
+	for sentence, asked := range map[string]endpoints.New{
+		"an odd id": {ID: "a~b"}, "an odd tenant": {Tenant: "a/b"}, "a pattern that is none": {Events: []string{"a", "b..c"}},
+		"too many patterns": {Events: slices.Repeat([]string{"a"}, 51)}, "a URL that is too long": {URL: "https://a.example/" + strings.Repeat("x", 2048)},
 	} {
-		_, err := w.Add(t.Context(), test.asked, test.by)
-		require.True(t, errors.Is(err, endpoints.ErrInvalid) || errors.Is(err, audit.ErrInvalid), err)
-		require.ErrorContains(t, err, test.want, sentence)
+		_, err := w.Add(t.Context(), asked, ada)
+		require.ErrorIs(t, err, audit.ErrInvalid, sentence)
 	}
-	w.posting.checks = fmt.Errorf("%w: not there", endpoints.ErrInvalid)
-	_, err := w.Add(t.Context(), endpoints.New{URL: "https://a.example"}, ada)
-	require.ErrorIs(t, err, endpoints.ErrInvalid, "where requests may not go, nothing is registered")
+	_, err := w.Add(t.Context(), endpoints.New{}, audit.Change{Who: ada.Who})
+	require.ErrorIs(t, err, audit.ErrInvalid, "a change needs a reason")
+	w.posting.checks = fmt.Errorf("%w: not there", audit.ErrInvalid)
+	_, err = w.Add(t.Context(), endpoints.New{URL: "https://a.example"}, ada)
+	require.ErrorIs(t, err, audit.ErrInvalid, "where requests may not go, nothing is registered")
 	page, _, err := w.List(t.Context(), endpoints.Choice{}, store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, page)

@@ -96,7 +96,7 @@ func (k *Keeper) List(ctx context.Context, of Choice, after store.Cursor, limit 
 	})
 }
 
-// Add registers an endpoint and returns its secret. The error wraps ErrInvalid or audit.ErrInvalid,
+// Add registers an endpoint and returns its secret. The error wraps audit.ErrInvalid,
 // or is ErrExists, or says that nothing is known: then another Add with the same id tells.
 func (k *Keeper) Add(ctx context.Context, asked New, by audit.Change) (Secret, error) {
 	if asked.ID == "" {
@@ -110,11 +110,11 @@ func (k *Keeper) Add(ctx context.Context, asked New, by audit.Change) (Secret, e
 	}
 	switch {
 	case !pii.ID.Valid(asked.ID), !pii.ID.Valid(asked.Tenant):
-		return Secret{}, fmt.Errorf("%w: an id and a tenant have at most 128 of letters, digits and . _ : -, and begin with a letter or digit", ErrInvalid)
+		return Secret{}, audit.ErrID
 	case len(asked.Events) > maxEvents, slices.ContainsFunc(asked.Events, func(text string) bool { _, err := routing.Parse(text); return err != nil }):
-		return Secret{}, fmt.Errorf("%w: events are at most %d patterns of words, * and # joined by dots", ErrInvalid, maxEvents)
+		return Secret{}, fmt.Errorf("%w: events are at most %d patterns of words, * and # joined by dots", audit.ErrInvalid, maxEvents)
 	case len(asked.URL) > maxURL:
-		return Secret{}, fmt.Errorf("%w: the URL has more than %d bytes", ErrInvalid, maxURL)
+		return Secret{}, fmt.Errorf("%w: the URL has more than %d bytes", audit.ErrInvalid, maxURL)
 	}
 	if err := k.Poster.Check(ctx, asked.URL); err != nil {
 		return Secret{}, err
@@ -199,16 +199,14 @@ func (k *Keeper) change(ctx context.Context, id, action string, by audit.Change,
 func (k *Keeper) update(
 	ctx context.Context, id, action string, by audit.Change, decide func(stored) (after map[string]any, writes []store.Write),
 ) ([]store.Version, error) {
-	if !pii.ID.Valid(id) {
-		return nil, ErrUnknown
-	}
-	return by.Update(ctx, k.Store, Key(id), k.now(), k.NewID(), func(doc store.Document) (audit.Entry, []store.Write, error) {
-		before, err := of(doc)
+	of := audit.Subject{Kind: Kind, ID: id}
+	return by.Update(ctx, k.Store, Key(id), of, k.now(), k.NewID(), func(doc store.Document) (audit.Made, error) {
+		before, err := stand(doc)
 		if err != nil {
-			return audit.Entry{}, nil, err
+			return audit.Made{}, err
 		}
 		after, writes := decide(before)
-		return audit.Entry{Kind: Kind, Subject: id, Action: action, Before: before.side(), After: after}, writes, nil
+		return audit.Made{Action: action, Before: before.side(), After: after, Writes: writes}, nil
 	})
 }
 

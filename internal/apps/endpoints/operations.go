@@ -82,6 +82,5 @@ func changing[T any](row console.Row, do func(ctx context.Context, id string, by
 
 var failures = []console.Refusal{
 	{Of: ErrUnknown, Kind: console.Absent, Code: "endpoint_unknown", Detail: "There is no endpoint of that id."},
-	{Of: ErrInvalid, Kind: console.Refused, Code: "refused", Detail: ""},
 	{Of: ErrExists, Kind: console.Conflict, Code: "endpoint_exists", Detail: "There is an endpoint of that id."},
 }

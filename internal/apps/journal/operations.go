@@ -159,7 +159,6 @@ const noEntry = "The tenant's books have no entry of that id, nor one that an ev
 var unknown = console.Refusal{Of: ErrUnknown, Kind: console.Absent, Code: "entry_unknown", Detail: noEntry}
 
 var failures = slices.Concat([]console.Refusal{
-	{Of: ErrInvalid, Kind: console.Refused, Code: "refused", Detail: ""},
 	{Of: ErrNotOver, Kind: console.Conflict, Code: "period_not_over", Detail: "The month is not over yet, in UTC; it can be closed when it is."},
 	{Of: ErrUnknown, Kind: console.Absent, Code: "entry_unknown", Detail: "The tenant's journal has no entry of that id, nor one " +
 		"that an event of that id has made. Points are taken back by refunds."},

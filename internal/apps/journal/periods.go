@@ -27,9 +27,6 @@ const Notice = 2 * time.Minute
 // The errors of people's changes. Any other means that nothing is known, and nothing certain of a
 // change.
 var (
-	// ErrInvalid, or audit.ErrInvalid, is wrapped by every refusal of a change; the text says why, without a
-	// value.
-	ErrInvalid = errors.New("journal: invalid change")
 	// ErrNotOver: the period has not ended yet.
 	ErrNotOver = errors.New("journal: the period is not over")
 	// ErrBroken: what is stored cannot be read.
@@ -159,7 +156,7 @@ type Periods struct {
 	NewID func() string
 }
 
-// Get returns a period as it stands. One that was never closed is open. The error wraps ErrInvalid
+// Get returns a period as it stands. One that was never closed is open. The error wraps audit.ErrInvalid
 // or ErrBroken, or says that nothing is known.
 func (p *Periods) Get(ctx context.Context, tenant, period string) (Period, error) {
 	if err := checkPeriod(tenant, period); err != nil {
@@ -175,14 +172,14 @@ func (p *Periods) Get(ctx context.Context, tenant, period string) (Period, error
 // List returns a page of the periods of a tenant that were ever closed, by month; next is zero on the last.
 func (p *Periods) List(ctx context.Context, tenant string, after store.Cursor, limit int) (page []Period, next store.Cursor, err error) {
 	if !pii.ID.Valid(tenant) {
-		return nil, next, fmt.Errorf("%w: %s", ErrInvalid, tenantRule)
+		return nil, next, audit.ErrID
 	}
 	query := store.Query{Collection: PeriodsCollection, IDPrefix: periodPrefix(tenant), After: after, Limit: limit}
 	return store.List(ctx, p.Store, query, func(doc store.Document) (Period, error) { return ReadPeriod(doc, p.Now()) })
 }
 
 // Close has a period that is over take no entries from Notice on. One that is closed stays so, and a request
-// to reopen it is withdrawn. The error is ErrNotOver, wraps ErrInvalid or ErrBroken, or is as of audit.Change.Update.
+// to reopen it is withdrawn. The error is ErrNotOver, wraps ErrBroken, or is as of audit.Change.Update.
 func (p *Periods) Close(ctx context.Context, tenant, period string, by audit.Change) (Period, error) {
 	return p.change(ctx, tenant, period, by, func(before Period, now time.Time) (after Period, action string, err error) {
 		switch after = before; {
@@ -215,14 +212,12 @@ func (p *Periods) Reopen(ctx context.Context, tenant, period string, by audit.Ch
 	})
 }
 
-const tenantRule = "a tenant has at most 128 of letters, digits and . _ : -, and begins with a letter or digit"
-
 func checkPeriod(tenant, period string) error {
 	if !pii.ID.Valid(tenant) {
-		return fmt.Errorf("%w: %s", ErrInvalid, tenantRule)
+		return audit.ErrID
 	}
 	if !ledger.IsPeriod(period) {
-		return fmt.Errorf("%w: a period is a month, such as 2026-11", ErrInvalid)
+		return fmt.Errorf("%w: a period is a month, such as 2026-11", audit.ErrInvalid)
 	}
 	return nil
 }
@@ -241,18 +236,19 @@ func (p *Periods) change(ctx context.Context, tenant, period string, by audit.Ch
 		return Period{}, err
 	}
 	var after Period
-	now := p.Now().UTC().Truncate(time.Microsecond)
-	versions, err := by.Update(ctx, p.Store, periodKey(tenant, period), now, p.NewID(), func(doc store.Document) (e audit.Entry, _ []store.Write, err error) {
+	now, of := p.Now().UTC().Truncate(time.Microsecond), audit.Subject{Kind: Kind, Tenant: tenant, ID: period}
+	versions, err := by.Update(ctx, p.Store, periodKey(tenant, period), of, now, p.NewID(), func(doc store.Document) (made audit.Made, err error) {
 		before, err := p.read(doc, tenant, period)
 		if err != nil {
-			return e, nil, err
+			return made, err
 		}
-		e = audit.Entry{Kind: Kind, Tenant: tenant, Subject: period, Before: before.side()}
-		if after, e.Action, err = decide(before, now); err != nil || e.Action == "" {
-			return e, nil, err
+		if after, made.Action, err = decide(before, now); err != nil || made.Action == "" {
+			return made, err
 		}
-		after.State, e.After = after.stateAt(now), after.side()
-		return e, []store.Write{store.Replace(doc.Key, doc.Version, after.fields()), store.Increment(changesKey, map[string]int64{fieldChanges: 1}, nil)}, nil
+		after.State = after.stateAt(now)
+		made.Before, made.After = before.side(), after.side()
+		made.Writes = []store.Write{store.Replace(doc.Key, doc.Version, after.fields()), store.Increment(changesKey, map[string]int64{fieldChanges: 1}, nil)}
+		return made, nil
 	})
 	if err != nil {
 		return Period{}, err

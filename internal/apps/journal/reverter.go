@@ -18,7 +18,7 @@ import (
 // KindEntry is what the audit calls an entry that a person has reverted; the subject is its id.
 const KindEntry = "entry"
 
-// The errors of Revert, beside ErrInvalid and ErrBroken.
+// The errors of Revert, beside audit.ErrInvalid and ErrBroken.
 var (
 	// ErrUnknown: the tenant's journal has no such entry.
 	ErrUnknown = errors.New("journal: no such entry")
@@ -42,13 +42,13 @@ type Reverter struct {
 // Revert takes back an entry of a tenant, by the id of its event or by its own. The reversal counts in the
 // month that runs. It is committed with an entry of the audit and with what others are told.
 //
-// The error is ErrUnknown, ErrReversal, or ErrReverted, with the reversal that stands; or wraps ErrInvalid,
+// The error is ErrUnknown, ErrReversal, or ErrReverted, with the reversal that stands; or wraps
 // audit.ErrInvalid or ErrBroken; or says that nothing is known: then a second call tells.
 func (r *Reverter) Revert(ctx context.Context, tenant, entry string, by audit.Change) (ledger.Entry, error) {
 	original, err := r.read(ctx, ledger.IDOf(tenant, entry))
 	switch {
 	case !pii.ID.Valid(tenant):
-		return ledger.Entry{}, fmt.Errorf("%w: %s", ErrInvalid, tenantRule)
+		return ledger.Entry{}, audit.ErrID
 	case err != nil:
 		return ledger.Entry{}, err
 	case original.Tenant != tenant, original.Kind != ledger.KindJournal && original.Kind != ledger.KindJournalReversal:
@@ -60,19 +60,19 @@ func (r *Reverter) Revert(ctx context.Context, tenant, entry string, by audit.Ch
 	operation := "by-hand-" + r.NewID()
 	reversal, err := original.Reversal(operation, ledger.PeriodOf(now), now)
 	if err != nil {
-		return ledger.Entry{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return ledger.Entry{}, fmt.Errorf("%w: %w", audit.ErrInvalid, err)
 	}
 	var effect handler.Effect
 	if effect.Writes, err = ledger.Post(reversal); err == nil {
 		effect.Emit, err = told(reversal, original.EventID, r.Catalog.EmitsOf(catalog.JournalRevert))
 	}
 	if err != nil {
-		return ledger.Entry{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return ledger.Entry{}, fmt.Errorf("%w: %w", audit.ErrInvalid, err)
 	}
 	queue, _ := r.Catalog.HandledBy(catalog.JournalRevert)
 	emitted, err := lane.Emit(r.Catalog, handler.Event{Queue: queue.ID, Tenant: tenant, ID: operation}, &effect, now)
 	if err != nil {
-		return ledger.Entry{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return ledger.Entry{}, fmt.Errorf("%w: %w", audit.ErrInvalid, err)
 	}
 	writes, err := audit.Entry{
 		Kind: KindEntry, Tenant: tenant, Subject: original.ID, Action: "revert", At: now, After: map[string]any{"reversal": reversal.ID},

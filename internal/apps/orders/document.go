@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"billhook/internal/pii"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
@@ -143,9 +142,6 @@ const MaxPieces = 1_000_000_000
 var (
 	// ErrNoStock: nobody has ever set the product's stock. An order of it is out of stock.
 	ErrNoStock = errors.New("orders: no stock of this product")
-	// ErrInvalid, or audit.ErrInvalid, is wrapped by every refusal of a change; the text says why, without a
-	// value.
-	ErrInvalid = errors.New("orders: invalid change")
 )
 
 // Stock is the pieces of one product. Their sum changes only where a person sets it.
@@ -217,7 +213,7 @@ func (k *Keeper) List(ctx context.Context, tenant string, after store.Cursor, li
 }
 
 // Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or sold stay so.
-// The error wraps ErrInvalid, is ErrBroken, or is as of audit.Change.Update.
+// The error is ErrBroken, or as of audit.Change.Update.
 func (k *Keeper) Set(ctx context.Context, tenant, product string, available int64, by audit.Change) (Stock, error) {
 	return k.change(ctx, tenant, product, "set", by, func(Stock) int64 { return available })
 }
@@ -225,33 +221,31 @@ func (k *Keeper) Set(ctx context.Context, tenant, product string, available int6
 // Add makes so many more pieces of a product available. The error is as of Set.
 func (k *Keeper) Add(ctx context.Context, tenant, product string, pieces int64, by audit.Change) (Stock, error) {
 	if pieces < 1 || pieces > MaxPieces {
-		return Stock{}, fmt.Errorf("%w: pieces is a whole number from 1 to %d", ErrInvalid, MaxPieces)
+		return Stock{}, fmt.Errorf("%w: pieces is a whole number from 1 to %d", audit.ErrInvalid, MaxPieces)
 	}
 	return k.change(ctx, tenant, product, "add", by, func(s Stock) int64 { return s.Available + pieces })
 }
 
 func (k *Keeper) change(ctx context.Context, tenant, product, action string, by audit.Change, decide func(Stock) int64) (s Stock, err error) {
-	if !pii.ID.Valid(tenant) || !pii.ID.Valid(product) {
-		return s, fmt.Errorf("%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
-	}
-	versions, err := by.Update(ctx, k.Store, StockKey(tenant, product), k.Now(), k.NewID(), func(doc store.Document) (e audit.Entry, _ []store.Write, err error) {
-		e = audit.Entry{Kind: StockKind, Tenant: tenant, Subject: product, Action: action}
+	of := audit.Subject{Kind: StockKind, Tenant: tenant, ID: product}
+	versions, err := by.Update(ctx, k.Store, StockKey(tenant, product), of, k.Now(), k.NewID(), func(doc store.Document) (made audit.Made, err error) {
 		s = Stock{Tenant: tenant, ProductID: product}
 		if doc.Version != 0 {
 			if s, err = ReadStock(doc); err != nil {
-				return e, nil, err
+				return made, err
 			}
-			e.Before = map[string]any{"available": s.Available}
+			made.Before = map[string]any{"available": s.Available}
 		}
 		available := decide(s)
 		switch {
 		case available < 0 || available > MaxPieces:
-			return e, nil, fmt.Errorf("%w: available is a whole number from 0 to %d", ErrInvalid, MaxPieces)
+			return made, fmt.Errorf("%w: available is a whole number from 0 to %d", audit.ErrInvalid, MaxPieces)
 		case doc.Version != 0 && s.Available == available:
-			return e, nil, nil // perhaps by a commit of ours whose answer was lost
+			return made, nil // perhaps by a commit of ours whose answer was lost
 		}
-		s.Available, e.After = available, map[string]any{"available": available}
-		return e, []store.Write{s.write()}, nil
+		s.Available = available
+		made.Action, made.After, made.Writes = action, map[string]any{"available": available}, []store.Write{s.write()}
+		return made, nil
 	})
 	if err != nil {
 		return Stock{}, err

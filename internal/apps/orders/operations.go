@@ -92,5 +92,4 @@ func (k *Keeper) Operations() []console.Operation {
 
 var stockErrors = []console.Refusal{
 	{Of: ErrNoStock, Kind: console.Absent, Code: "stock_unknown", Detail: "Nobody has set the stock of this product: an order of it is out of stock."},
-	{Of: ErrInvalid, Kind: console.Refused, Code: "refused", Detail: ""},
 }

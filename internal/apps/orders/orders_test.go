@@ -418,14 +418,14 @@ func TestStockIsSetWithAReasonAndKeepsWhatIsReserved(t *testing.T) {
 	require.Equal(t, [3]int64{11, 0, 0}, s.pieces(t, "cap"))
 	for _, available := range []int64{-1, orders.MaxPieces + 1, math.MinInt64} {
 		_, err = s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", available, ada)
-		require.ErrorIs(t, err, orders.ErrInvalid)
+		require.ErrorIs(t, err, audit.ErrInvalid)
 	}
 	more, err := s.Keeper.Add(t.Context(), dedupe.DefaultTenant, "cap", 4, ada)
 	require.NoError(t, err)
 	require.Equal(t, int64(15), more.Available)
 	for _, pieces := range []int64{0, -4, orders.MaxPieces, math.MaxInt64} {
 		_, err = s.Keeper.Add(t.Context(), dedupe.DefaultTenant, "cap", pieces, ada)
-		require.ErrorIs(t, err, orders.ErrInvalid)
+		require.ErrorIs(t, err, audit.ErrInvalid)
 	}
 	_, err = s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", 1, audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}})
 	require.ErrorIs(t, err, audit.ErrInvalid, "a change needs a reason")

@@ -67,5 +67,4 @@ var errRetired = console.Refuse(console.Absent, "product_retired", "The product 
 
 var failures = []console.Refusal{
 	{Of: ErrUnknown, Kind: console.Absent, Code: "product_unknown", Detail: "Neither the catalog nor the store has a product of that id."},
-	{Of: ErrInvalid, Kind: console.Refused, Code: "refused", Detail: ""},
 }

@@ -28,9 +28,6 @@ const Kind = "product"
 var (
 	// ErrUnknown: neither the catalog nor the store has such a product.
 	ErrUnknown = errors.New("products: no such product")
-	// ErrInvalid, or audit.ErrInvalid, is wrapped by every refusal of a change; the text says why, without a
-	// value.
-	ErrInvalid = errors.New("products: invalid change")
 	// ErrBroken: what is stored is no product.
 	ErrBroken = errors.New("products: stored product is not readable")
 )
@@ -164,11 +161,10 @@ func (k *Keeper) List(ctx context.Context, tenant string, after store.Cursor, li
 	return page, next, nil
 }
 
-// Set makes a product known, or changes what it is worth, from now on. The error wraps ErrInvalid, or is as of
-// audit.Change.Update.
+// Set makes a product known, or changes what it is worth, from now on. The error is as of audit.Change.Update.
 func (k *Keeper) Set(ctx context.Context, tenant, id string, points int64, by audit.Change) (Product, error) {
 	if points < 1 || points > catalog.MaxPoints {
-		return Product{}, fmt.Errorf("%w: points are a whole number from 1 to %d", ErrInvalid, catalog.MaxPoints)
+		return Product{}, fmt.Errorf("%w: points are a whole number from 1 to %d", audit.ErrInvalid, catalog.MaxPoints)
 	}
 	return k.change(ctx, tenant, id, "set", by, func(Product) (int64, State, error) { return points, Active, nil })
 }
@@ -186,23 +182,21 @@ func (k *Keeper) Retire(ctx context.Context, tenant, id string, by audit.Change)
 func (k *Keeper) change(
 	ctx context.Context, tenant, id, action string, by audit.Change, decide func(before Product) (int64, State, error),
 ) (p Product, err error) {
-	if !pii.ID.Valid(tenant) || !pii.ID.Valid(id) {
-		return p, fmt.Errorf("%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
-	}
 	now := k.Now().UTC().Truncate(time.Microsecond)
-	versions, err := by.Update(ctx, k.Store, Key(tenant, id), now, k.NewID(), func(doc store.Document) (e audit.Entry, _ []store.Write, err error) {
+	of := audit.Subject{Kind: Kind, Tenant: tenant, ID: id}
+	versions, err := by.Update(ctx, k.Store, Key(tenant, id), of, now, k.NewID(), func(doc store.Document) (made audit.Made, err error) {
 		before, _ := standing(doc, k.Start, tenant, id) // what cannot be read can be set
 		after := Product{Tenant: tenant, ID: id, Origin: FromStore, Since: now}
 		p = before
 		if after.Points, after.State, err = decide(before); err != nil {
-			return e, nil, err
+			return made, err
 		}
 		if doc.Version != 0 && before.Points == after.Points && before.State == after.State {
-			return e, nil, nil // perhaps by a commit of ours whose answer was lost
+			return made, nil // perhaps by a commit of ours whose answer was lost
 		}
 		p = after
-		e = audit.Entry{Kind: Kind, Tenant: tenant, Subject: id, Action: action, Before: before.side(), After: after.side()}
-		return e, []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&after))}, nil
+		writes := []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&after))}
+		return audit.Made{Action: action, Before: before.side(), After: after.side(), Writes: writes}, nil
 	})
 	if err != nil {
 		return Product{}, err

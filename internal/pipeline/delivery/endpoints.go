@@ -13,6 +13,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/apps/endpoints"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/cache"
 )
 
@@ -90,12 +91,12 @@ func (e *Endpoints) Check(ctx context.Context, address string) error {
 	at, err := url.Parse(address)
 	switch {
 	case err != nil, at.Host == "", at.Hostname() == "":
-		return fmt.Errorf("%w: this is no URL with a host", endpoints.ErrInvalid)
+		return fmt.Errorf("%w: this is no URL with a host", audit.ErrInvalid)
 	case at.Scheme != "https" && (at.Scheme != "http" || !e.like.Internal):
-		return fmt.Errorf("%w: an endpoint is called by https", endpoints.ErrInvalid)
+		return fmt.Errorf("%w: an endpoint is called by https", audit.ErrInvalid)
 	case at.User != nil, at.RawQuery != "", at.ForceQuery, at.Fragment != "":
 		// Lists and logs show the URL, and what stands there is often a password.
-		return fmt.Errorf("%w: an endpoint's URL has no user, query or fragment; what is sent is signed", endpoints.ErrInvalid)
+		return fmt.Errorf("%w: an endpoint's URL has no user, query or fragment; what is sent is signed", audit.ErrInvalid)
 	case e.like.Internal:
 		return nil
 	}
@@ -106,12 +107,12 @@ func (e *Endpoints) Check(ctx context.Context, address string) error {
 		looking, cancel := context.WithTimeout(ctx, e.like.Timeouts.Connect)
 		defer cancel()
 		if found, err = e.lookup(looking, at.Hostname()); err != nil || len(found) == 0 {
-			return fmt.Errorf("%w: the host was not found", endpoints.ErrInvalid)
+			return fmt.Errorf("%w: the host was not found", audit.ErrInvalid)
 		}
 	}
 	for _, ip := range found {
 		if public("", netip.AddrPortFrom(ip, 443).String(), nil) != nil {
-			return fmt.Errorf("%w: the host has an address that is not public", endpoints.ErrInvalid)
+			return fmt.Errorf("%w: the host has an address that is not public", audit.ErrInvalid)
 		}
 	}
 	return nil

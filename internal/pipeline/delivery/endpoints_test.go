@@ -17,6 +17,7 @@ import (
 	"billhook/internal/apps/endpoints"
 	"billhook/internal/pipeline/delivery"
 	"billhook/internal/pipeline/rates"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/signature"
 	"billhook/internal/retry"
 )
@@ -102,7 +103,7 @@ func TestOnlyAPublicAddressIsRegistered(t *testing.T) {
 				require.NoError(t, err, address)
 				continue
 			}
-			require.ErrorIs(t, err, endpoints.ErrInvalid, address)
+			require.ErrorIs(t, err, audit.ErrInvalid, address)
 			require.ErrorContains(t, err, want, address)
 			require.NotContains(t, err.Error(), "example")
 		}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"billhook/internal/pii"
 	"billhook/internal/platform/store"
 )
 
@@ -86,6 +87,9 @@ func (e Entry) With(id string, writes ...store.Write) ([]store.Write, error) {
 	return append(writes, entry), nil
 }
 
+// ErrID wraps ErrInvalid: the id of a record, or of its tenant, is none.
+var ErrID = fmt.Errorf("%w: an id has at most 128 of letters, digits and . _ : -, and begins with a letter or digit", ErrInvalid)
+
 // ErrChanged: the record is not as the person has seen it any more. Nothing was changed.
 var ErrChanged = errors.New("audit: changed since it was looked at")
 
@@ -97,22 +101,33 @@ type Change struct {
 	Expect *store.Version
 }
 
+// Made is what a change makes of a record, for its entry of the audit, and the writes; without writes nothing is changed.
+type Made struct {
+	Action        string
+	Before, After map[string]any
+	Writes        []store.Write
+}
+
 // Update changes a record for a person: it reads the document and commits what decide makes of it, as store.Update does,
-// with the entry of the audit, whose author, reason and time it fills in. Without writes nothing is changed. The error is
-// that of decide as it is, ErrChanged or store.ErrBusy, wraps ErrInvalid, or is that of the store.
+// with the entry of the audit. id tells apart two changes of one moment. The error is that of decide as it is, ErrChanged
+// or store.ErrBusy, wraps ErrInvalid, or is that of the store.
 func (c Change) Update(
-	ctx context.Context, s store.GetCommitter, key store.Key, at time.Time, id string, decide func(store.Document) (Entry, []store.Write, error),
+	ctx context.Context, s store.GetCommitter, key store.Key, of Subject, at time.Time, id string, decide func(store.Document) (Made, error),
 ) ([]store.Version, error) {
+	if !pii.ID.Valid(of.ID) || of.Tenant != "" && !pii.ID.Valid(of.Tenant) {
+		return nil, ErrID
+	}
 	return store.Update(ctx, s, key, func(doc store.Document) ([]store.Write, error) {
-		entry, writes, err := decide(doc)
-		if err != nil || len(writes) == 0 {
+		made, err := decide(doc)
+		if err != nil || len(made.Writes) == 0 {
 			return nil, err
 		}
 		if c.Expect != nil && *c.Expect != doc.Version {
 			return nil, ErrChanged
 		}
-		entry.At = at
-		return entry.By(c).With(id, writes...)
+		return Entry{
+			Kind: of.Kind, Tenant: of.Tenant, Subject: of.ID, Action: made.Action, At: at, Before: made.Before, After: made.After,
+		}.By(c).With(id, made.Writes...)
 	})
 }
 

@@ -120,7 +120,7 @@ func OfUser(ctx context.Context, from store.Querier, tenant, userID string, limi
 	return all, !next.IsZero(), err
 }
 
-// List returns a page of orders in a state of rest, or of all; next is zero on the last.
+// List returns a page of the orders in a state of rest, or of all, by their ids: an index of rising times would be a hot spot.
 func List(ctx context.Context, from store.Querier, state State, after store.Cursor, limit int) (page []Order, next store.Cursor, err error) {
 	query := store.Query{Collection: Collection, After: after, Limit: limit}
 	if state != "" {

@@ -30,7 +30,7 @@ type AddStock struct {
 
 // ListOrders asks for the orders in a state.
 type ListOrders struct {
-	State string `json:"-" query:"state" validate:"oneof=PaymentInitiated OrderConfirmed OrderCancelled OrderShipped all" default:"PaymentInitiated" help:"the state, or all"`
+	State string `json:"-" query:"state" validate:"oneof=PaymentInitiated OrderConfirmed OrderCancelled OrderShipped all" default:"all" help:"the state, or all"`
 	console.Page
 }
 
@@ -44,7 +44,7 @@ type OrderOf struct {
 func Operations(from store.Store) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "orders ls", Path: "GET /v1/ops/orders", Summary: "List the orders that wait for their payment, or those in another state",
+			Name: "orders ls", Path: "GET /v1/ops/orders", Summary: "List the orders, or those in one state",
 			Empty: "No order is in this state. Orders come here with their first event.",
 		}, func(ctx context.Context, _ audit.Author, in ListOrders) (console.List[Order], error) {
 			return console.Listed(List(ctx, from, console.AllOr[State](in.State), in.After, in.Limit))

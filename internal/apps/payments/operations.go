@@ -10,7 +10,7 @@ import (
 
 // ListOfRefunds asks for the refunds in a state.
 type ListOfRefunds struct {
-	State string `json:"-" query:"state" validate:"oneof=under_way refunded refused all" default:"under_way" help:"the state, or all"`
+	State string `json:"-" query:"state" validate:"oneof=under_way refunded refused all" default:"all" help:"the state, or all"`
 	console.Page
 }
 
@@ -24,7 +24,7 @@ type RefundOf struct {
 func Operations(from store.Store) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "refunds ls", Path: "GET /v1/ops/refunds", Summary: "List the refunds that are under way, or those in another state, the newest first",
+			Name: "refunds ls", Path: "GET /v1/ops/refunds", Summary: "List the refunds, or those in one state, the newest first",
 			Empty: "No refund is in this state. A message asks for one.",
 		}, func(ctx context.Context, _ audit.Author, in ListOfRefunds) (console.List[Refund], error) {
 			return console.Listed(ListRefunds(ctx, from, console.AllOr[State](in.State), in.After, in.Limit))

@@ -88,8 +88,8 @@ func FindRefund(ctx context.Context, from store.Getter, tenant, payment string) 
 	return ReadRefund(doc)
 }
 
-// ListRefunds returns a page of the refunds in a state, any where it is empty, the newest first by the time
-// that their message was let ask. next is zero where nothing is behind them.
+// ListRefunds returns a page of the refunds in a state, any where it is empty, the newest first by the time that they
+// were reserved. next is zero where nothing is behind them.
 func ListRefunds(ctx context.Context, from store.Querier, state State, after store.Cursor, limit int) (page []Refund, next store.Cursor, err error) {
 	query := store.Query{Collection: RefundsCollection, Newest: &store.Newest{Field: "reserved_at"}, After: after, Limit: limit}
 	if state != "" {

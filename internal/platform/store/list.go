@@ -21,12 +21,16 @@ func List[T any](ctx context.Context, from Querier, query Query, read func(Docum
 			return nil, next, err
 		}
 	}
-	if next = page.Next; query.Newest != nil && len(list) == query.Limit {
-		last := page.Documents[len(list)-1]
-		at, _ := last.Fields[query.Newest.Field].(time.Time)
-		next = Cursor{At: at, ID: last.Key.ID}
+	if len(list) > 0 && len(list) == query.Limit && query.Newest != nil {
+		page.Next = query.behind(page.Documents[len(list)-1])
 	}
-	return list, next, nil
+	return list, page.Next, nil
+}
+
+// behind is where the page behind a document of the newest begins.
+func (q Query) behind(doc Document) Cursor {
+	at, _ := doc.Fields[q.Newest.Field].(time.Time)
+	return Cursor{At: at, ID: doc.Key.ID}
 }
 
 // Each yields the documents that a query finds, page after page. An error is the last that it yields.
@@ -94,7 +98,6 @@ func (r Readable) Query(ctx context.Context, q Query) (Page, error) {
 			}
 			continue
 		}
-		at, _ := last.Fields[q.Newest.Field].(time.Time)
-		q.After = Cursor{At: at, ID: last.Key.ID}
+		q.After = q.behind(last)
 	}
 }

@@ -178,7 +178,7 @@ type Cursor struct {
 // IsZero reports whether it is the beginning, or the end.
 func (c Cursor) IsZero() bool { return c.ID == "" }
 
-// Page is one page of a Query. Next is zero on the last page, and always with Due and Newest.
+// Page is one page of a Query. Next is zero on the last page, and always with Due and Newest; List knows it of the newest.
 type Page struct {
 	Documents []Document
 	Next      Cursor

@@ -34,7 +34,7 @@ type Member struct {
 
 // shapeTags are the shapes that a member may be declared with, as tags.
 var shapeTags = map[string]string{
-	"id": "id", "uid": "uid", "flake": "flake", "code": "code", "timestamp": "timestamp", "currency": "currency", "amount": "amount",
+	"id": "id", "uid": "uid", "code": "code", "timestamp": "timestamp", "currency": "currency", "amount": "amount",
 	"integer": "", "quantity": "min=1,max=9007199254740991", "boolean": "",
 }
 

@@ -37,7 +37,6 @@ type shape struct {
 var shapes = map[string]shape{
 	"id":         {pii.ID, pii.ID.Valid, `^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`},
 	"uid":        {pii.UID, pii.UID.Valid, `^[A-Za-z0-9_-][A-Za-z0-9._:|-]{0,127}$`},
-	"flake":      {pii.Flake, pii.Flake.Valid, `^[0-9]{1,32}$`},
 	"code":       {pii.Code, pii.Code.Valid, codes},
 	"event_type": {pii.Code, pii.Code.Valid, codes},
 	"currency":   {pii.Currency, isCurrency, `^[A-Z]{3}$`},

@@ -18,7 +18,6 @@ func TestTheWordOfATagIsTheRule(t *testing.T) {
 	t.Parallel()
 	p := projectionOf[struct {
 		ID     string   `json:"id,omitempty" validate:"omitempty,id"`
-		Flake  string   `json:"flake" validate:"flake"`
 		UID    string   `json:"uid" validate:"uid"`
 		Type   string   `json:"type" validate:"required,event_type"`
 		Code   string   `json:"code" validate:"code"`
@@ -32,7 +31,7 @@ func TestTheWordOfATagIsTheRule(t *testing.T) {
 		} `json:"nested"`
 	}]()
 	require.Equal(t, map[string]pii.Rule{
-		"id": pii.ID, "flake": pii.Flake, "uid": pii.UID, "type": pii.Code, "code": pii.Code, "at": pii.Time,
+		"id": pii.ID, "uid": pii.UID, "type": pii.Code, "code": pii.Code, "at": pii.Time,
 		"unit": pii.Currency, "sum": pii.Amount, "minor": pii.Integer, "tags[]": pii.Code, "nested.n": pii.Quantity,
 	}, p.Rules())
 	for name, make := range map[string]func(){

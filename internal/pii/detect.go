@@ -15,7 +15,7 @@ func Detect(rule Rule, value string) (found string, ok bool) {
 
 func detect(r Rule, value []byte) string {
 	switch r.shape {
-	case flake, id, uid, code:
+	case id, uid, code:
 	default: // no room for anything personal
 		return ""
 	}

@@ -1,5 +1,3 @@
-// This file is over 400 lines: a projection is one streaming machine, and its parts share its state.
-
 package pii
 
 import (
@@ -60,48 +58,48 @@ func (n *node) add(name string) *node {
 func NewProjection(rules map[string]Rule, optional ...string) *Projection {
 	p := &Projection{root: &node{children: [][]*node{{}}}, rules: maps.Clone(rules)}
 	for path, rule := range rules {
-		at := p.root
-		for name := range strings.SplitSeq(path, ".") {
-			name, array := strings.CutSuffix(name, "[]")
-			if !isName(name) || at.rule != (Rule{}) || at.element != nil {
-				panic("pii: bad path " + path)
-			}
-			next := at.child([]byte(name))
-			if next == nil {
-				next = at.add(name)
-			}
-			if array {
-				if next.rule != (Rule{}) || next.children != nil {
-					panic("pii: bad path " + path)
-				}
-				if next.element == nil {
-					next.element = &node{}
-				}
-				next = next.element
-			}
-			at = next
-		}
-		if at.children != nil || at.element != nil || rule == (Rule{}) {
+		at := p.root.follow(path, true)
+		if at == nil || at.children != nil || at.element != nil || rule == (Rule{}) {
 			panic("pii: bad path " + path)
 		}
 		at.rule = rule
 	}
 	for _, path := range optional {
-		at := p.root
-		for name := range strings.SplitSeq(path, ".") {
-			name, array := strings.CutSuffix(name, "[]")
-			if at = at.child([]byte(name)); array && at != nil {
-				at = at.element
-			}
-			if at == nil {
-				panic("pii: bad optional path " + path)
-			}
+		at := p.root.follow(path, false)
+		if at == nil {
+			panic("pii: bad optional path " + path)
 		}
 		at.optional = true
 	}
 	p.root.settle()
 	p.root.optional = false // the document itself
 	return p
+}
+
+// follow is the node at a path, made where it is not there; nil: there is none, and can be none.
+func (n *node) follow(path string, make bool) *node {
+	for name := range strings.SplitSeq(path, ".") {
+		name, array := strings.CutSuffix(name, "[]")
+		if !isName(name) || n.rule != (Rule{}) || n.element != nil {
+			return nil
+		}
+		next := n.child([]byte(name))
+		if next == nil && make {
+			next = n.add(name)
+		}
+		switch {
+		case next == nil:
+			return nil
+		case array && next.element == nil && (!make || next.rule != (Rule{}) || next.children != nil):
+			return nil
+		case array && next.element == nil:
+			next.element = &node{}
+		}
+		if n = next; array {
+			n = next.element
+		}
+	}
+	return n
 }
 
 // settle makes objects optional in which everything is, but in arrays: a list with a gap says something else.

@@ -18,9 +18,9 @@ import (
 
 func orders() *pii.Projection {
 	return pii.NewProjection(map[string]pii.Rule{
-		"event_type": pii.Code, "event_id": pii.Flake, "body.id": pii.Flake, "body.customer.id": pii.Flake,
+		"event_type": pii.Code, "event_id": pii.ID, "body.id": pii.ID, "body.customer.id": pii.ID,
 		"body.checkout.metadata.uid": pii.UID, "body.currency": pii.Currency, "body.completed_at": pii.Time,
-		"body.total_amount": pii.Integer, "body.lines[].product_id": pii.Flake,
+		"body.total_amount": pii.Integer, "body.lines[].product_id": pii.ID,
 		"body.lines[].quantity": pii.Quantity, "body.lines[].price": pii.Integer,
 	})
 }

@@ -15,7 +15,6 @@ type shape uint8
 
 const (
 	_ shape = iota
-	flake
 	id
 	uid
 	code
@@ -29,8 +28,6 @@ const (
 
 // The rules.
 var (
-	// Flake is a decimal id of 1 to 32 digits, and no card's number.
-	Flake = Rule{flake}
 	// ID is a letter or digit, then up to 127 of those and . _ : -, and no card's number alone.
 	ID = Rule{id}
 	// UID is what identity providers call a person: up to 128 letters, digits and . _ : | -, such as
@@ -54,7 +51,7 @@ var (
 
 // Name is what errors call the rule.
 func (r Rule) Name() string {
-	return [...]string{"none", "flake", "id", "uid", "code", "currency", "timestamp", "amount", "integer", "quantity", "boolean"}[r.shape]
+	return [...]string{"none", "id", "uid", "code", "currency", "timestamp", "amount", "integer", "quantity", "boolean"}[r.shape]
 }
 
 // bare reports whether the value is a JSON number or boolean rather than a string.
@@ -65,8 +62,6 @@ func (r Rule) Valid(value string) bool { return r.valid([]byte(value)) }
 
 func (r Rule) valid(value []byte) bool {
 	switch r.shape {
-	case flake:
-		return spelled(value, 32, digit, digit)
 	case id:
 		return spelled(value, maxText, letter|digit, letter|digit|mark|colon)
 	case uid:

@@ -131,10 +131,7 @@ func (l *Limits) unknown(ctx context.Context, q catalog.Queue, limit string, err
 func (l *Limits) ofQueue(q catalog.Queue) *limit {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.queues[q.ID] == nil {
-		l.queues[q.ID] = newLimit(l.config.Blocks, q.ID, q.Rate.PerSecond, l.config.Now, l.config.Dice)
-	}
-	return l.queues[q.ID]
+	return l.named(l.queues, q.ID, q.Rate.PerSecond)
 }
 
 // ofUser returns the limit of a user of the queue; nil where too many are counted already.
@@ -144,13 +141,15 @@ func (l *Limits) ofUser(q catalog.Queue, user string) *limit {
 	if second := l.config.Now().Unix(); second > l.second {
 		l.users, l.second = map[string]*limit{}, second
 	}
-	// Whose it is stands in no document.
-	sum := sha256.Sum256([]byte(user))
-	name := q.ID + "~" + hex.EncodeToString(sum[:16])
-	if l.users[name] == nil && len(l.users) < mostUsers {
-		l.users[name] = newLimit(l.config.Blocks, name, q.Rate.PerUser, l.config.Now, l.config.Dice)
+	sum := sha256.Sum256([]byte(user)) // whose it is stands in no document
+	return l.named(l.users, q.ID+"~"+hex.EncodeToString(sum[:16]), q.Rate.PerUser)
+}
+
+func (l *Limits) named(limits map[string]*limit, name string, perSecond int) *limit {
+	if limits[name] == nil && len(limits) < mostUsers {
+		limits[name] = newLimit(l.config.Blocks, name, perSecond, l.config.Now, l.config.Dice)
 	}
-	return l.users[name]
+	return limits[name]
 }
 
 // isFull reports whether as many messages wait on the queue as it may have.

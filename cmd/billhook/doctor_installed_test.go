@@ -58,10 +58,10 @@ func install(t *testing.T) *installedIn {
 		"GOOGLE_CLOUD_PROJECT": cloudtest.Project, "PUSH_AUDIENCE": audience, "PUSH_BASE_URL": workerOf(c.TasksPool), "PUSH_SERVICE_ACCOUNT": emailOf("push-" + c.TasksPool),
 	}}
 	var urls, accounts []string
-	for _, name := range append([]string{catalog.Door}, workers(c)...) {
+	for _, name := range append([]string{catalog.Webhook}, workers(c)...) {
 		i.account(name)
 		i.Put(runOf+"billhook-"+name, cloudtest.Document{
-			"invokerIamDisabled": name == catalog.Door, "terminalCondition": cloudtest.Document{"type": "Ready", "state": "CONDITION_SUCCEEDED"},
+			"invokerIamDisabled": name == catalog.Webhook, "terminalCondition": cloudtest.Document{"type": "Ready", "state": "CONDITION_SUCCEEDED"},
 			"latestReadyRevision": "first", "customAudiences": []any{audience},
 			"template": cloudtest.Document{"serviceAccount": emailOf(name), "containers": []any{cloudtest.Document{"env": []any{
 				cloudtest.Document{"name": "SECRET", "valueSource": cloudtest.Document{"secretKeyRef": cloudtest.Document{"secret": "billhook-of-all", "version": "1"}}},

@@ -104,9 +104,9 @@ func (from *source) claimed(r *http.Request, bound bool) (signature.Claim, error
 	switch {
 	case err != nil:
 		return claim, unsigned.Problem(err)
-	case claim.Destination() == "" && bound:
+	case claim.Destination == "" && bound:
 		return claim, errUndestined
-	case claim.Destination() != "" && !isPath(claim.Destination(), r):
+	case claim.Destination != "" && !isPath(claim.Destination, r):
 		return claim, errDestination
 	}
 	return claim, nil

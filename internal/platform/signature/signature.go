@@ -132,15 +132,14 @@ func NewVerifier(scheme Scheme, secrets []string, tolerance time.Duration, now f
 // Claim is what the headers of a webhook say. It is well-formed and within the window. Nothing
 // is proven before Verify has checked the body.
 type Claim struct {
-	verifier               *Verifier
-	id, stamp, destination string
+	verifier  *Verifier
+	id, stamp string
+	// Destination is the path that the webhook is signed for; empty: for any. Who takes the webhook compares it.
+	Destination string
 	// given are the digests in the signature header, n of them.
 	given [8][sha256.Size]byte
 	n     int
 }
-
-// Destination is the path that the webhook is signed for; empty: for any. Whoever takes the webhook compares it.
-func (c *Claim) Destination() string { return c.destination }
 
 // Headers checks the headers. The body need not be read where it fails. The function header
 // returns the values of a header. The scheme signs these raw strings. Base64 may be padded or
@@ -166,7 +165,7 @@ func (v *Verifier) Headers(header func(name string) []string) (Claim, error) {
 	}
 	if v.headers.destination != "" {
 		if values := header(v.headers.destination); len(values) > 0 {
-			if c.destination, err = one(values); err != nil {
+			if c.Destination, err = one(values); err != nil {
 				return Claim{}, err
 			}
 		}
@@ -212,10 +211,10 @@ func (v *Verifier) time(stamp string) (time.Time, error) {
 	if err != nil || len(stamp) > 18 || stamp[0] < '0' { // a sign
 		return time.Time{}, ErrMalformed
 	}
-	if v.headers.unit == time.Millisecond {
-		return time.UnixMilli(n), nil
+	if v.headers.unit == time.Second {
+		return time.Unix(n, 0), nil // which no number overflows into the window
 	}
-	return time.Unix(n, 0), nil
+	return time.UnixMilli(n), nil
 }
 
 // decode reads the digests that the signature header has.
@@ -241,7 +240,7 @@ func (c *Claim) Verify(body []byte) error {
 	found := 0
 	for _, pool := range c.verifier.pools {
 		with := pool.Get().(*state)
-		sum := with.digest(c.id, c.stamp, c.destination, body)
+		sum := with.digest(c.id, c.stamp, c.Destination, body)
 		for i := range c.n {
 			if hmac.Equal(sum, c.given[i][:]) {
 				found++
@@ -330,10 +329,7 @@ func (s *Signer) Sign(id string, body []byte, at time.Time) map[string]string {
 // SignFor is Sign for a body that is sent to the destination: the path of its address, with the
 // query where there is one. Only the generic scheme signs it.
 func (s *Signer) SignFor(destination, id string, body []byte, at time.Time) map[string]string {
-	stamp := strconv.FormatInt(at.Unix(), 10)
-	if s.headers.unit == time.Millisecond {
-		stamp = strconv.FormatInt(at.UnixMilli(), 10)
-	}
+	stamp := strconv.FormatInt(at.UnixMilli()/s.headers.unit.Milliseconds(), 10)
 	out := map[string]string{s.headers.timestamp: stamp}
 	if s.headers.id == "" {
 		id = ""

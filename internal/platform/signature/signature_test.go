@@ -79,10 +79,10 @@ func TestAGenuineSignatureAloneIsAcceptedInEveryScheme(t *testing.T) {
 		if want != nil {
 			continue
 		}
-		require.Equal(t, append(test.Headers["X-Webhook-Destination"], "")[0], claim.Destination(), test.What)
+		require.Equal(t, append(test.Headers["X-Webhook-Destination"], "")[0], claim.Destination, test.What)
 		signer, err := signature.NewSigner(test.Scheme, test.Secret)
 		require.NoError(t, err)
-		own := single(signer.SignFor(claim.Destination(), "m1", signed, now))
+		own := single(signer.SignFor(claim.Destination, "m1", signed, now))
 		require.NoError(t, v.Verify(lookup(own), signed), "signed by its own signer: "+test.What)
 		require.Equal(t, test.Headers["X-Webhook-Destination"], own["X-Webhook-Destination"])
 		require.NoError(t, verifier(t, test.Scheme, second, test.Secret).Verify(headers, signed), "while rotating: "+test.What)

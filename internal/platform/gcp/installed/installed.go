@@ -115,7 +115,7 @@ func (i *Installation) Examine(ctx context.Context) Found {
 		}}
 	}
 	pools := slices.Sorted(maps.Keys(i.config.Pools))
-	names := []string{catalog.Door}
+	names := []string{catalog.Webhook}
 	questions := []func(context.Context, *look){func(ctx context.Context, at *look) { at.webhook(ctx) }}
 	for _, pool := range pools {
 		names = append(names, catalog.WorkerOf(pool))

@@ -31,7 +31,7 @@ var invoking = []string{invoker, "roles/run.servicesInvoker", "roles/run.admin"}
 // webhook looks at the webhook service.
 func (l *look) webhook(ctx context.Context) {
 	id := l.config.Name + "-webhook"
-	service := l.service(ctx, id, catalog.Door)
+	service := l.service(ctx, id, catalog.Webhook)
 	if service == nil || service.InvokerIamDisabled {
 		return
 	}
@@ -75,7 +75,7 @@ func (l *look) service(ctx context.Context, id, name string) *run.GoogleCloudRun
 	if err != nil {
 		if l.missing(err, "service "+id, getService) {
 			code := WorkerMissing
-			if name == catalog.Door {
+			if name == catalog.Webhook {
 				code = DoorMissing
 			}
 			l.find("service", id, code, "", "in "+l.config.Region)

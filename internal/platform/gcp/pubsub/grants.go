@@ -46,7 +46,7 @@ func (e *examiner) publish(ctx context.Context, id string) error {
 		if !e.granted(ctx, policy, "roles/pubsub.publisher", func(member string) bool { return member == "serviceAccount:"+account }) {
 			code := NoWorkerPublishes
 			switch {
-			case service == catalog.Door:
+			case service == catalog.Webhook:
 				code = NoDoorPublishes
 			case id == e.letters:
 				code = NoLettersPublished

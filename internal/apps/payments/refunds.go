@@ -191,12 +191,17 @@ func (r Refunds) begin(
 		body.CorrelationID, asked.Amount, asked.Currency,
 	}}
 	there, err := a.look(ctx)
+	same := there.Amount == asked.Amount && there.Currency == asked.Currency
 	switch {
-	case err != nil || there.State != Refunded:
+	case err != nil:
 		return a, "", err
+	case there.State == UnderWay && there.of(event) && !same: // what is stored says how much, and no message
+		return a, "", retry.Permanent("refunded_otherwise", nil)
+	case there.State != Refunded:
+		return a, "", nil
 	case there.of(event):
 		return a, string(Refunded), nil
-	case there.Amount == asked.Amount && there.Currency == asked.Currency:
+	case same:
 		return a, AlreadyRefunded, nil
 	}
 	return a, "", retry.Permanent("refunded_otherwise", nil)

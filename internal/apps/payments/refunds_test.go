@@ -224,6 +224,27 @@ func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
 	}
 }
 
+func TestTheAmountOfARefundIsThatWhichIsStored(t *testing.T) {
+	t.Parallel()
+	db, b := storetest.Open(t), newBank("fail")
+	h := refunding(db, b)
+	_, err := deliver(t.Context(), h, refundOf("r-1", "pay-1", "9.99"))
+	require.ErrorIs(t, err, errLost)
+	for _, other := range []handler.Event{refundOf("r-1", "pay-1", "99.90"), refundOf("r-1", "pay-1", ""), in("USD", refundOf("r-1", "pay-1", "9.99"))} {
+		for _, event := range []handler.Event{other, again(other)} { // as a first attempt, and as a further one
+			_, err := deliver(t.Context(), h, event)
+			requireVerdict(t, err, retry.Permanent("refunded_otherwise", nil))
+		}
+		_, err := h.Plan(t.Context(), other)
+		requireVerdict(t, err, retry.Permanent("refunded_otherwise", nil))
+	}
+	require.Equal(t, 1, b.orders, "the gateway is not asked for another amount")
+	_, err = deliver(t.Context(), h, again(refundOf("r-1", "pay-1", "9.99")))
+	require.NoError(t, err)
+	require.Equal(t, "9.99", refundIn(t, db, "pay-1").Amount)
+	require.Equal(t, "9.99", b.made[refundOf("r-1", "", "").CalleeKey()].Amount)
+}
+
 // By then neither the event's record nor its phase is remembered: the refund is.
 func TestARefundIsRememberedLongerThanItsEvent(t *testing.T) {
 	t.Parallel()

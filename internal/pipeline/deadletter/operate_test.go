@@ -280,6 +280,41 @@ func TestWhatTakesTwoPeopleIsApprovedOrRejectedByNameAndForAReason(t *testing.T)
 	require.Len(t, d.broker.messages, 1)
 }
 
+func TestADeadLetterTakesTwoPeopleWhereItIsStoredWhateverTheCallerNames(t *testing.T) {
+	t.Parallel()
+	d := newRig(t)
+	refunds := d.queue
+	d.queue.FourEyes = true
+	d.bury(t, 1, "u1", "unknown_product", nil)
+	item := d.only(t).ID
+	d.Queue = func(id string) (catalog.Queue, bool) {
+		other := refunds
+		other.ID = "others"
+		return map[string]catalog.Queue{d.queue.ID: d.queue, "others": other}[id], true
+	}
+	for expect, f := range []deadletter.Filter{{Queue: "others"}, {Queue: "others", Items: []string{item}}, {Queue: "others", EventID: "e1"}} {
+		for _, kind := range []deadletter.Kind{deadletter.Replay, deadletter.Discard, deadletter.Complete} {
+			_, err := d.Begin(t.Context(), deadletter.Operation{Kind: kind, Filter: f, Why: "w", Force: true}, ilse, min(expect, 1))
+			require.ErrorIs(t, err, deadletter.ErrRefused, "%s of %s", kind, f)
+		}
+	}
+	op, err := d.Begin(t.Context(), deadletter.Operation{
+		Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: d.queue.ID, Items: []string{item}}, Why: "w", Progress: deadletter.Running, ApprovedBy: "marta", Force: true,
+	}, ilse, 1)
+	require.NoError(t, err)
+	require.Equal(t, []any{deadletter.Waiting, ""}, []any{op.Progress, op.ApprovedBy}, "nobody approves by what they send")
+	for _, name := range []string{"Ilse", " ilse", "ILSE"} {
+		_, err = d.Approve(t.Context(), op.ID, audit.Author{Proof: audit.Identity, Name: name}, "w", 1)
+		require.Error(t, err, name)
+		_, err = d.Reject(t.Context(), op.ID, name, "w")
+		require.ErrorIs(t, err, deadletter.ErrRefused, name)
+	}
+	op, err = d.Run(t.Context(), op.ID)
+	require.NoError(t, err)
+	require.Equal(t, deadletter.Waiting, op.Progress)
+	require.Empty(t, d.broker.messages)
+}
+
 func TestOperationsAreListedWithoutTheEntriesBesideThem(t *testing.T) {
 	t.Parallel()
 	d := newRig(t)

@@ -107,13 +107,10 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 		return Answer{}, unanswered(exchange, err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	answer := Answer{Status: response.StatusCode}
-	failure, nothing := retry.HTTPStatus(answer.Status), slices.Contains(r.Unknown, answer.Status)
-	if nothing {
-		failure = nil
-	}
-	if answer.Status == http.StatusTooManyRequests || answer.Status == http.StatusServiceUnavailable {
-		failure = retry.After(retryAfter(response.Header.Get("Retry-After"), t.now()), failure)
+	answer, nothing := Answer{Status: response.StatusCode}, slices.Contains(r.Unknown, response.StatusCode)
+	var failure error
+	if !nothing {
+		failure = t.meaning(response)
 	}
 	var document []byte
 	switch {
@@ -141,6 +138,15 @@ func (t *Target) send(ctx context.Context, r Request) (Answer, error) {
 		failure = retry.Says(problem(document), failure)
 	}
 	return answer, failure
+}
+
+// meaning is what the status of an answer means, with the wait that the target asks for.
+func (t *Target) meaning(response *http.Response) error {
+	failure := retry.HTTPStatus(response.StatusCode)
+	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable {
+		failure = retry.After(retryAfter(response.Header.Get("Retry-After"), t.now()), failure)
+	}
+	return failure
 }
 
 var errTooLong = errors.New("delivery: the answer is too long")

@@ -148,7 +148,7 @@ func newBench(tb testing.TB, answer func(received) int, config standin.Simulator
 	return s
 }
 
-func (s *bench) stats() standin.Stats { return s.Simulator.Stats("orders-push") }
+func (s *bench) stats() standin.Stats { return s.Stats("orders-push") }
 
 // settle waits until everything waits for the clock.
 func (s *bench) settle() {
@@ -382,7 +382,7 @@ func TestADeadLetterSaysWhereItIsFromAndIsHeldForItsRetention(t *testing.T) {
 		"CloudPubSubDeadLetterSourceSubscriptionProject": "demo-project",
 		"CloudPubSubDeadLetterSourceTopicPublishTime":    "2026-11-20T09:00:00.000+00:00",
 	}, letter.Attributes)
-	require.Equal(t, 2, s.Simulator.Stats("orders-dlq-hold").Backlog)
+	require.Equal(t, 2, s.Stats("orders-dlq-hold").Backlog)
 	s.advance(14 * 24 * time.Hour)
 	require.Empty(t, s.Held("orders-dlq-hold"))
 	require.Empty(t, s.Held("no such subscription"))

@@ -143,25 +143,21 @@ func (k *indexer) of(collection string) ([]open, error) {
 	return all, nil
 }
 
-// change changes the keys of one document.
+// change changes the keys of one document. One that is not there has no fields, and so no keys.
 func (k *indexer) change(to change) error {
 	all, err := k.of(to.key.Collection)
 	if err != nil {
 		return err
 	}
 	for _, one := range all {
-		if to.before.version != 0 {
-			for _, key := range one.keys(to.key.ID, to.before.fields) {
-				if err := one.bucket.Delete(key); err != nil {
-					return err
-				}
+		for _, key := range one.keys(to.key.ID, to.before.fields) {
+			if err := one.bucket.Delete(key); err != nil {
+				return err
 			}
 		}
-		if to.after.version != 0 {
-			for _, key := range one.keys(to.key.ID, to.after.fields) {
-				if err := one.bucket.Put(key, nil); err != nil {
-					return err
-				}
+		for _, key := range one.keys(to.key.ID, to.after.fields) {
+			if err := one.bucket.Put(key, nil); err != nil {
+				return err
 			}
 		}
 	}

@@ -62,7 +62,7 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 			}
-			first, loaded := open(http.StatusInternalServerError, "t00")
+			first, loaded := open(http.StatusInternalServerError, "t01")
 			require.Zero(t, loaded, "there is nothing yet")
 			require.NoError(t, first.Pause(t.Context(), paused, time.Time{}))
 			for i := range 12 {
@@ -100,7 +100,7 @@ func TestWhatWaitsOutlivesTheProcessHoweverItEnds(t *testing.T) {
 				}
 			}
 			require.Equal(t, map[string][]string{
-				"k0": {"t02", "t04", "t06", "t08", "t10", "t99"}, "k1": {"t01", "t03", "t05", "t07", "t09", "t11"}, "": {"loose"},
+				"k0": {"t00", "t02", "t04", "t06", "t08", "t10", "t99"}, "k1": {"t03", "t05", "t07", "t09", "t11"}, "": {"loose"},
 			}, got, "each once, in order per key, what is new behind, and nothing of the queue that is paused")
 			require.NoError(t, second.Resume(t.Context(), paused))
 			require.NoError(t, second.Idle(t.Context()))

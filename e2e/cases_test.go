@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/e2e"
-	"billhook/emulator/emulatortest"
 	"billhook/internal/apps/customers"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/orders"
@@ -41,8 +40,8 @@ type stackCase struct {
 	real bool
 }
 
-// The cases run on the stand-ins in this process, and on the binaries with Google's emulators, provisioned by the
-// program and by Terraform. What one event of each kind is answered, logs and stores, the recording of the surface has.
+// The cases run on the stand-ins in this process, and on the binaries with Google's emulators. That Terraform makes the same
+// queues there, emulator/topology shows. What one event of each kind is answered, logs and stores, the recording of the surface has.
 var cases = []stackCase{
 	{"an order is credited", credit, true},
 	{"an unknown product is one dead letter and later events flow", unknownProduct, true},
@@ -73,25 +72,12 @@ func TestOnTheEmbeddedStack(t *testing.T) {
 
 func TestOnGooglesEmulators(t *testing.T) {
 	t.Parallel()
-	folder, of := shortWaits(t), cases
+	of := cases
 	if testing.Short() {
-		of = realCases()
+		of = slices.DeleteFunc(slices.Clone(cases), func(c stackCase) bool { return !c.real })
 	}
-	s, _ := startReal(t, site{Project: "e2e-" + uuid.NewString(), CatalogDir: folder})
+	s, _ := startReal(t, site{Project: "e2e-" + uuid.NewString(), CatalogDir: shortWaits(t)})
 	runCases(t, s, of)
-}
-
-func realCases() []stackCase {
-	return slices.DeleteFunc(slices.Clone(cases), func(c stackCase) bool { return !c.real })
-}
-
-// TestOnTerraformsTopology runs them, and each queue, on queues that terraform/emulator has created.
-func TestOnTerraformsTopology(t *testing.T) {
-	t.Parallel()
-	onlyInFull(t)
-	project, folder := "terraform-"+uuid.NewString(), shortWaits(t)
-	s, _ := startReal(t, site{Project: project, CatalogDir: folder, Provision: emulatortest.Terraform(t, project, folder).Apply})
-	runCases(t, s, append(realCases(), stackCase{"each type of each queue ends as it should", everyQueue, false}))
 }
 
 func credit(t *testing.T, s *stack) {

@@ -41,23 +41,6 @@ func queues() []catalog.Queue {
 	}}
 }
 
-func TestTopologyFollowsTheCatalog(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, []standin.Subscription{
-		{
-			ID: "invoices-push", Topic: "invoices", Path: "/push/invoices", Ordered: true, AckDeadline: 30 * time.Second,
-			MinimumBackoff: 10 * time.Second, MaximumBackoff: 600 * time.Second,
-			DeadLetterTopic: "invoices-dlq", MaxDeliveryAttempts: 100, Retention: 7 * 24 * time.Hour,
-		},
-		{ID: "invoices-dlq-hold", Topic: "invoices-dlq", Retention: 14 * 24 * time.Hour},
-		{
-			ID: "invoices-dlq-push", Topic: "invoices-dlq", Path: "/push/dead-letters/invoices", AckDeadline: 30 * time.Second,
-			MinimumBackoff: 10 * time.Second, MaximumBackoff: 600 * time.Second, Retention: 14 * 24 * time.Hour,
-		},
-		{ID: "views-push", Topic: "views", Path: "/push/views", Filter: queues()[1].Filter(), AckDeadline: 10 * time.Second, MaximumBackoff: 600 * time.Second, Retention: time.Hour},
-	}, standin.Topology(queues()))
-}
-
 // verifying returns what checks an issuer's tokens as the worker does.
 func verifying(t *testing.T, now func() time.Time) (*standin.Issuer, *auth.Verifier) {
 	t.Helper()

@@ -1,10 +1,12 @@
 package standin
 
 import (
+	"strings"
 	"time"
 
 	"billhook/catalog"
 	"billhook/internal/contract/routing"
+	"billhook/internal/platform/gcp/pubsub"
 )
 
 // Subscription configures one subscription, in the terms of google_pubsub_subscription.
@@ -27,35 +29,29 @@ type Subscription struct {
 	Retention           time.Duration
 }
 
-// Topology lists the subscriptions of the queues: the push subscription of each queue, and for
-// each dead-letter topic the hold and the push subscription that feeds the store.
-func Topology(queues []catalog.Queue) []Subscription {
-	var all []Subscription
+// Topology lists the subscriptions of the queues, as they are made on Google Cloud: the push subscription of each queue,
+// and for each dead-letter topic the hold and the push subscription that feeds the store.
+func Topology(queues []catalog.Queue) (all []Subscription) {
+	idOf := func(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
 	seen := map[string]bool{}
 	for _, q := range queues {
-		minimum, maximum := q.BrokerBackoff()
-		push := Subscription{
-			ID: q.PushSubscription(), Topic: q.Topic(), Path: q.PushPath(),
-			Ordered: q.Ordered(), Filter: q.Filter(), AckDeadline: q.AckDeadline,
-			MinimumBackoff: minimum, MaximumBackoff: maximum, Retention: q.MessageRetention,
+		_, subscriptions := pubsub.Target{}.Plan(q)
+		for _, of := range subscriptions {
+			one := Subscription{
+				ID: idOf(of.Name), Topic: idOf(of.Topic), Path: of.PushConfig.GetPushEndpoint(), Ordered: of.EnableMessageOrdering,
+				AckDeadline:    time.Duration(of.AckDeadlineSeconds) * time.Second,
+				MinimumBackoff: of.RetryPolicy.GetMinimumBackoff().AsDuration(), MaximumBackoff: of.RetryPolicy.GetMaximumBackoff().AsDuration(),
+				DeadLetterTopic: idOf(of.DeadLetterPolicy.GetDeadLetterTopic()), MaxDeliveryAttempts: int(of.DeadLetterPolicy.GetMaxDeliveryAttempts()),
+				Retention: of.MessageRetentionDuration.AsDuration(),
+			}
+			if one.ID == q.PushSubscription() {
+				one.Filter = q.Filter()
+			}
+			if !seen[one.ID] {
+				all = append(all, one)
+			}
+			seen[one.ID] = true // queues may share a dead-letter topic
 		}
-		if q.DeadLetter.Drop {
-			all = append(all, push)
-			continue
-		}
-		push.DeadLetterTopic, push.MaxDeliveryAttempts = q.DeadLetter.Topic, catalog.BrokerMaxDeliveryAttempts
-		all = append(all, push)
-		if seen[q.DeadLetter.Topic] {
-			continue
-		}
-		seen[q.DeadLetter.Topic] = true
-		all = append(all, Subscription{
-			ID: q.DeadLetterHold(), Topic: q.DeadLetter.Topic, Retention: q.DeadLetter.Retention,
-		}, Subscription{
-			ID: q.DeadLetterPush(), Topic: q.DeadLetter.Topic, Path: q.DeadLetterPushPath(),
-			AckDeadline: q.AckDeadline, MinimumBackoff: minimum, MaximumBackoff: maximum,
-			Retention: q.DeadLetter.Retention,
-		})
 	}
 	return all
 }

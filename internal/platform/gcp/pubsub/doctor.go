@@ -169,7 +169,7 @@ func (e *examiner) find(kind, id string, code finding.Code, have, want string) {
 }
 
 func (e *examiner) enabled(ctx context.Context, q catalog.Queue, _ bool) error {
-	topics, subscriptions := e.target.plan(q)
+	topics, subscriptions := e.target.Plan(q)
 	for _, id := range topics {
 		if err := e.topic(ctx, id); err != nil {
 			return err

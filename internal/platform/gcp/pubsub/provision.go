@@ -198,7 +198,7 @@ func (p *provisioner) queue(ctx context.Context, q catalog.Queue) {
 		}
 		return
 	}
-	topics, subscriptions := p.target.plan(q)
+	topics, subscriptions := p.target.Plan(q)
 	for _, id := range topics {
 		p.try("topic", p.target.id(id), func() error { return p.topic(ctx, id) })
 	}
@@ -250,9 +250,9 @@ func pushes(q catalog.Queue) []string {
 	return []string{q.PushSubscription(), q.DeadLetterPush()}
 }
 
-// plan is what an enabled queue needs, besides a topic that it shares: what Provision makes
+// Plan is what an enabled queue needs, besides a topic that it shares: what Provision makes
 // and Examine compares with.
-func (t Target) plan(q catalog.Queue) (topics []string, subscriptions []*pubsubpb.Subscription) {
+func (t Target) Plan(q catalog.Queue) (topics []string, subscriptions []*pubsubpb.Subscription) {
 	if q.SharedTopic == "" {
 		topics = append(topics, q.Topic())
 	}

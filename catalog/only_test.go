@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -102,20 +101,6 @@ func TestAQueueThatIsNotEnabledIsNotEmittedTo(t *testing.T) {
 	} {
 		c := from(t, edited(t, small, "queues.yaml", "emits: [seat-news]", "emits: [seat-news]\n        emits_if_run: "+list))
 		require.Equal(t, want, c.EmitsOf("seats.free"), list)
-	}
-}
-
-func TestAHandlerWaitsNoLongerThanAnythingIsDelayed(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]time.Duration{"": 0, "0s": 0, "900s": 15 * time.Minute, "2592000s": 30 * 24 * time.Hour} {
-		replacement := "timeout: \"5s\""
-		if text != "" {
-			replacement += "\n        waits_for: \"" + text + "\""
-		}
-		c := from(t, edited(t, small, "queues.yaml", "timeout: \"5s\"", replacement))
-		q, ok := c.Queue("bookings")
-		require.True(t, ok)
-		require.Equal(t, want, q.Handlers["seat.freed"].WaitsFor, text)
 	}
 }
 

@@ -229,7 +229,7 @@ func TestAStoreThatDoesNotAnswerRefusesNothing(t *testing.T) {
 	now = now.Add(time.Second)
 	require.Equal(t, 50+free(50), one.let(t, perSecond(50), 200))
 	require.Positive(t, asked)
-	require.Contains(t, (&door{metrics: one.metrics}).scrape(t), `billhook_limits_unknown_total{limit="rate",queue="orders"} 1`)
+	require.Contains(t, (&service{metrics: one.metrics}).scrape(t), `billhook_limits_unknown_total{limit="rate",queue="orders"} 1`)
 }
 
 // full is a queue of a hundred messages at most.
@@ -285,5 +285,5 @@ func TestABacklogIsReadEveryTenSecondsAndRefusesNothingWhereItIsNotKnown(t *test
 		require.Equal(t, step.let, one.let(t, full, 100), step.sentence)
 		require.Equal(t, step.gets, counter.Gets.Load(), step.sentence)
 	}
-	require.Contains(t, (&door{metrics: one.metrics}).scrape(t), `billhook_limits_unknown_total{limit="backlog",queue="orders"} 2`)
+	require.Contains(t, (&service{metrics: one.metrics}).scrape(t), `billhook_limits_unknown_total{limit="backlog",queue="orders"} 2`)
 }

@@ -31,7 +31,7 @@ type listed struct {
 }
 
 // list sends a list of items, and returns its results.
-func (d *door) list(t *testing.T, path string, items ...string) listed {
+func (d *service) list(t *testing.T, path string, items ...string) listed {
 	t.Helper()
 	w := d.send(generic(t, path, []byte(`{"messages":[`+strings.Join(items, ",")+`]}`)))
 	require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)

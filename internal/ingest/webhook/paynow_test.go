@@ -162,13 +162,24 @@ func TestEachRequestIsPublishedAsRecorded(t *testing.T) {
 	require.Equal(t, string(text), string(recorded), "run: go test ./internal/ingest/webhook -update")
 }
 
-func TestALargeOrderIsTakenToTheLastByte(t *testing.T) {
+func TestALargeOrderIsTakenToTheLastByteAndWarnedAbout(t *testing.T) {
 	t.Parallel()
 	for points, body := range map[string][]byte{
 		"2000": append([]byte(order), bytes.Repeat([]byte(" "), 1<<20-len(order))...), "2030000": webhooktest.Order(1<<20 - 4096),
+		"9000000": spoil(t, oneLine, strings.TrimSuffix(strings.Repeat(oneLine+",", 4500), ",")),
 	} {
-		require.Equal(t, points, requireTaken(t, open(t, nil), payNow(t, body), nil, "").Attributes["points"])
+		d := open(t, nil)
+		got := taken(t, d, payNow(t, body)).broker.all()[0].message
+		require.Equal(t, points, got.Attributes["points"])
+		large := len(got.Data) > contract.WarnDataBytes
+		require.Equal(t, points == "9000000", large)
+		require.Equal(t, large, strings.Contains(d.log.String(), "large message"))
+		require.Equal(t, large, strings.Contains(d.scrape(t), `billhook_large_messages_total{queue="paynow-events"} 1`))
 	}
+	odd := strings.Replace(oneLine, "1000", "-7319", 1) + "," + strings.Replace(oneLine, "1000", `"7319"`, 1)
+	lines := spoil(t, oneLine, strings.TrimSuffix(strings.Repeat(odd+",", 1000), ","))
+	got := requireTaken(t, open(t, nil), payNow(t, lines), []string{"body.lines[].price: integer", "body.lines[].price: negative"}, "7319")
+	require.Len(t, paid(t, got).Data.Order.Items, 2000, "what is left out of thousands of lines is a short line")
 }
 
 func TestAnEventThatNoQueueWantsIsVerifiedAndIgnored(t *testing.T) {
@@ -191,12 +202,4 @@ func TestAnEventThatNoQueueWantsIsVerifiedAndIgnored(t *testing.T) {
 // refundOf is a refund with these members.
 func refundOf(members string) string {
 	return `{"event_type":"ON_REFUND","event_id":"5","body":{"id":"6","order_id":"7","status":"completed",` + members + `}}`
-}
-
-func TestWhatIsLeftOutOfThousandsOfLinesIsAShortLine(t *testing.T) {
-	t.Parallel()
-	line := strings.Replace(oneLine, "1000", "-7319", 1)
-	lines := strings.TrimSuffix(strings.Repeat(line+","+strings.Replace(oneLine, "1000", `"7319"`, 1)+",", 1000), ",")
-	got := requireTaken(t, open(t, nil), payNow(t, spoil(t, oneLine, lines)), []string{"body.lines[].price: integer", "body.lines[].price: negative"}, "7319")
-	require.Len(t, paid(t, got).Data.Order.Items, 2000)
 }

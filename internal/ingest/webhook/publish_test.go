@@ -124,15 +124,6 @@ func TestAMessageSaysWhenItWasReceivedAndByWhichRelease(t *testing.T) {
 	})
 }
 
-func TestALargeMessageIsWarnedAboutAndPublished(t *testing.T) {
-	t.Parallel()
-	d := open(t, nil)
-	got := taken(t, d, payNow(t, spoil(t, oneLine, strings.TrimSuffix(strings.Repeat(oneLine+",", 4500), ",")))).broker.all()[0].message
-	require.Greater(t, len(got.Data), contract.WarnDataBytes)
-	require.Contains(t, d.log.String(), "large message")
-	require.Contains(t, d.scrape(t), `billhook_large_messages_total{queue="paynow-events"} 1`)
-}
-
 // lookedUp is products that are not remembered.
 type lookedUp struct {
 	points   int64

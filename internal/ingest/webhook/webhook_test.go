@@ -103,8 +103,8 @@ func (s shelf) Points(_ context.Context, _, id string) (int64, bool, error) {
 	return p.Points, known, nil
 }
 
-// door is a service with everything around it.
-type door struct {
+// service is one with everything around it.
+type service struct {
 	*webhook.Service
 	broker  *recorder
 	log     *strings.Builder
@@ -132,15 +132,15 @@ func config(tb testing.TB) (webhook.Config, *recorder, *strings.Builder) {
 }
 
 // open returns a service; change may be nil.
-func open(tb testing.TB, change func(*webhook.Config)) *door {
+func open(tb testing.TB, change func(*webhook.Config)) *service {
 	tb.Helper()
 	c, broker, log := config(tb)
 	if change != nil {
 		change(&c)
 	}
-	service, err := webhook.New(c)
+	made, err := webhook.New(c)
 	require.NoError(tb, err)
-	return &door{Service: service, broker: broker, log: log, metrics: c.Metrics}
+	return &service{Service: made, broker: broker, log: log, metrics: c.Metrics}
 }
 
 // source returns a change that replaces one source of the catalog.
@@ -188,14 +188,14 @@ func generic(tb testing.TB, path string, body []byte) *http.Request {
 	return r
 }
 
-func (d *door) send(r *http.Request) *httptest.ResponseRecorder {
+func (d *service) send(r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	d.ServeHTTP(w, r)
 	return w
 }
 
 // scrape returns the service's metrics.
-func (d *door) scrape(tb testing.TB) string {
+func (d *service) scrape(tb testing.TB) string {
 	tb.Helper()
 	page := httptest.NewRecorder()
 	d.metrics.Handler().ServeHTTP(page, httptest.NewRequestWithContext(tb.Context(), http.MethodGet, "/metrics", http.NoBody))
@@ -203,7 +203,7 @@ func (d *door) scrape(tb testing.TB) string {
 }
 
 // taken sends a request that has to be accepted.
-func taken(t *testing.T, d *door, r *http.Request) *door {
+func taken(t *testing.T, d *service, r *http.Request) *service {
 	t.Helper()
 	w := d.send(r)
 	require.Equal(t, http.StatusAccepted, w.Code, "%s", w.Body)
@@ -222,7 +222,7 @@ type problem struct {
 
 // requireProblem checks a refusal from all sides: the answer, that nothing was
 // published, and that neither people nor the bad value are in the answer or the log.
-func requireProblem(t *testing.T, d *door, w *httptest.ResponseRecorder, status int, code, secret string) problem {
+func requireProblem(t *testing.T, d *service, w *httptest.ResponseRecorder, status int, code, secret string) problem {
 	t.Helper()
 	require.Equal(t, status, w.Code, "%s", w.Body)
 	require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
@@ -238,7 +238,7 @@ func requireProblem(t *testing.T, d *door, w *httptest.ResponseRecorder, status 
 
 var logTime = regexp.MustCompile(`"time":"[^"]*",`)
 
-func requireNothingLeaks(t *testing.T, d *door, w *httptest.ResponseRecorder, secret string) {
+func requireNothingLeaks(t *testing.T, d *service, w *httptest.ResponseRecorder, secret string) {
 	t.Helper()
 	hidden := append([]string{paynowSecret, genericSecret}, samples.Personal...)
 	if secret != "" {
@@ -267,7 +267,7 @@ func spoil(tb testing.TB, old, replacement string) []byte {
 }
 
 // requireTaken is requireSent of a request of which these fields are left out, in any order.
-func requireTaken(t *testing.T, d *door, r *http.Request, dropped []string, secret string) contract.Message {
+func requireTaken(t *testing.T, d *service, r *http.Request, dropped []string, secret string) contract.Message {
 	t.Helper()
 	got := requireSent(t, d, r, secret)
 	require.ElementsMatch(t, dropped, got.dropped)
@@ -276,7 +276,7 @@ func requireTaken(t *testing.T, d *door, r *http.Request, dropped []string, secr
 
 // requireSent sends the webhook, checks that it was accepted, that nothing leaks, and that its line and the metrics
 // tell the same of what was left out of it, and returns what was published.
-func requireSent(t *testing.T, d *door, r *http.Request, secret string) published {
+func requireSent(t *testing.T, d *service, r *http.Request, secret string) published {
 	t.Helper()
 	source := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 	w := d.send(r)

@@ -7,6 +7,7 @@ import (
 	"net/textproto"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -193,4 +194,27 @@ func TestEverySecretOfStandardWebhooksSigns(t *testing.T) {
 	for known, want := range map[string]error{secret: nil, second: nil, "a-third-secret-of-more-than-24-bytes": signature.ErrSignature} {
 		require.ErrorIs(t, verifier(t, signature.Standard, known).Verify(signed, body), want)
 	}
+}
+
+// The page for who registers an endpoint shows a delivery: a receiver's first test is to verify it.
+func TestTheDeliveryOnThePageOfEndpointsIsSignedWithItsSecret(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../../docs/endpoints.md")
+	require.NoError(t, err)
+	find := func(pattern string) string {
+		found := regexp.MustCompile(pattern).FindSubmatch(page)
+		require.Len(t, found, 2, pattern)
+		return string(found[1])
+	}
+	headers := map[string]string{
+		"Webhook-Id": find(`webhook-id: (\S+)`), "Webhook-Timestamp": find(`webhook-timestamp: (\S+)`),
+		"Webhook-Signature": find(`webhook-signature: (\S+)`),
+	}
+	known, err := signature.NewVerifier(signature.Standard, []string{find("`(whsec_[^`]+)`")}, time.Minute, func() time.Time { return time.Unix(1772452800, 0) })
+	require.NoError(t, err)
+	claim, err := known.Headers(func(name string) []string { return []string{headers[name]} })
+	require.NoError(t, err)
+	payload := find("\n(\\{\"type\":\"invoice.paid\".*\\})\n")
+	require.NoError(t, claim.Verify([]byte(payload)))
+	require.Error(t, claim.Verify([]byte(payload+" ")))
 }

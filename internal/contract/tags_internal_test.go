@@ -10,13 +10,11 @@ import (
 )
 
 // projectionOf is the allow-list that the tags of a type are compiled to.
-func projectionOf[T any]() *pii.Projection {
-	return compile(reflect.TypeFor[T]()).project()
-}
+func projectionOf(of reflect.Type) *pii.Projection { return compile(of).project() }
 
 func TestTheWordOfATagIsTheRule(t *testing.T) {
 	t.Parallel()
-	p := projectionOf[struct {
+	p := projectionOf(reflect.TypeFor[struct {
 		ID     string   `json:"id,omitempty" validate:"omitempty,id"`
 		UID    string   `json:"uid" validate:"uid"`
 		Type   string   `json:"type" validate:"required,event_type"`
@@ -29,34 +27,26 @@ func TestTheWordOfATagIsTheRule(t *testing.T) {
 		Nested *struct {
 			N int64 `json:"n" validate:"min=1"`
 		} `json:"nested"`
-	}]()
+	}]())
 	require.Equal(t, map[string]pii.Rule{
 		"id": pii.ID, "uid": pii.UID, "type": pii.Code, "code": pii.Code, "at": pii.Time,
 		"unit": pii.Currency, "sum": pii.Amount, "minor": pii.Integer, "tags[]": pii.Code, "nested.n": pii.Quantity,
 	}, p.Rules())
-	for name, make := range map[string]func(){
-		"a field without a JSON name": func() {
-			projectionOf[struct {
-				ID string `validate:"id"`
-			}]()
-		},
-		"free text": func() {
-			projectionOf[struct {
-				Note string `json:"note" validate:"max=100"`
-			}]()
-		},
-		"a fraction": func() {
-			projectionOf[struct {
-				N float64 `json:"n"`
-			}]()
-		},
-		"a map, whose names anyone types": func() {
-			projectionOf[struct {
-				M map[string]string `json:"m" validate:"id"`
-			}]()
-		},
+	for name, of := range map[string]reflect.Type{
+		"a field without a JSON name": reflect.TypeFor[struct {
+			ID string `validate:"id"`
+		}](),
+		"free text": reflect.TypeFor[struct {
+			Note string `json:"note" validate:"max=100"`
+		}](),
+		"a fraction": reflect.TypeFor[struct {
+			N float64 `json:"n"`
+		}](),
+		"a map, whose names anyone types": reflect.TypeFor[struct {
+			M map[string]string `json:"m" validate:"id"`
+		}](),
 	} {
-		require.Panics(t, make, name)
+		require.Panics(t, func() { projectionOf(of) }, name)
 	}
 }
 
@@ -66,7 +56,7 @@ func TestTheTagsSayWhatIsOptional(t *testing.T) {
 		ID string `json:"id" validate:"required,id"`
 		At string `json:"at,omitempty" validate:"omitempty,timestamp"`
 	}
-	p := projectionOf[struct {
+	p := projectionOf(reflect.TypeFor[struct {
 		ID     string  `json:"id" validate:"required,id"`
 		Odd    string  `json:"odd,omitempty" validate:"required,id"`
 		Status string  `json:"status,omitempty" validate:"omitempty,code"`
@@ -76,7 +66,7 @@ func TestTheTagsSayWhatIsOptional(t *testing.T) {
 		Inner  *inner  `json:"inner,omitempty"`
 		Strict *inner  `json:"strict,omitempty" pii:"strict"`
 		All    []inner `json:"all,omitempty" validate:"omitempty,dive"`
-	}]()
+	}]())
 	for in, left := range map[string]bool{
 		`{"status":5}`: true, `{"n":"x"}`: true, `{"inner":"x"}`: true, `{"inner":{"at":5}}`: true, `{"all":"x"}`: true, `{"all":[{"at":5}]}`: true, `{"strict":{"at":5}}`: true,
 		`{"id":5}`: false, `{"odd":5}`: false, `{"sum":5}`: false, `{"m":"x"}`: false, `{"inner":{"id":5}}`: false, `{"strict":"x"}`: false, `{"all":["x"]}`: false, `{"all":[{"id":5}]}`: false,

@@ -1,28 +1,14 @@
 package contract
 
 import (
-	"errors"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/go-playground/validator/v10"
-
 	"billhook/internal/contract/money"
 	"billhook/internal/pii"
 )
-
-// Invalid says which rules of the contract a message breaks, by paths and rules alone.
-type Invalid struct{ Violations []pii.Violation }
-
-func (e *Invalid) Error() string { return pii.Describe("contract", e.Violations) }
-
-// Broken is an Invalid of one violation.
-func Broken(path, rule string) error { return &Invalid{[]pii.Violation{{Path: path, Rule: rule}}} }
-
-// maxViolations bounds what an Invalid lists.
-const maxViolations = 20
 
 // shape is a word of tags: what a text looks like.
 type shape struct {
@@ -176,94 +162,6 @@ func deref(t reflect.Type) reflect.Type {
 		t = t.Elem()
 	}
 	return t
-}
-
-// validation says of each value which tags it does not keep. Its names are JSON's.
-var validation = func() *validator.Validate {
-	v := validator.New(validator.WithRequiredStructEnabled())
-	v.RegisterTagNameFunc(jsonName)
-	register := func(tag string, keeps validator.Func) {
-		if err := v.RegisterValidation(tag, keeps); err != nil {
-			panic(err)
-		}
-	}
-	for word, s := range shapes {
-		if s.valid != nil {
-			register(word, func(field validator.FieldLevel) bool { return s.valid(field.Field().String()) })
-		}
-	}
-	register("amount", func(field validator.FieldLevel) bool {
-		return isAmount(field.Field().String(), field.Parent().FieldByName(field.Param()).String(), false)
-	})
-	ofOrder := func(bare bool) validator.Func {
-		return func(field validator.FieldLevel) bool {
-			order := field.Top().Interface().(*PayNow).Data.Order // found without the tags' paths, which cost more than the check
-			return order != nil && isAmount(field.Field().String(), order.Currency, bare)
-		}
-	}
-	register("order_amount", ofOrder(false))
-	register("order_price", ofOrder(true))
-	return v
-}()
-
-// isAmount: where the currency is given and wrong, that is the violation, once.
-func isAmount(text, currency string, bare bool) bool {
-	if currency == "" {
-		return bare && pii.Amount.Valid(text)
-	}
-	return !isCurrency(currency) || isAmountIn(text, currency)
-}
-
-// isAmountIn: 0 to money.Max, with exactly the digits of the currency.
-func isAmountIn(text, currency string) bool {
-	minor, err := money.Parse(text, currency)
-	return err == nil && 0 <= minor && minor <= money.Max
-}
-
-// check reports every rule that the struct breaks, as an *Invalid, up to maxViolations.
-func check(value any, prefix string) error {
-	var broken validator.ValidationErrors
-	if !errors.As(validation.Struct(value), &broken) {
-		return nil
-	}
-	invalid := &Invalid{}
-	name := reflect.Indirect(reflect.ValueOf(value)).Type().Name()
-	for _, b := range broken[:min(len(broken), maxViolations)] {
-		rule := b.Tag()
-		switch {
-		case rule == "order_amount", rule == "order_price":
-			rule = "amount"
-		case rule == "min" && b.Kind() == reflect.Slice:
-			rule = "required"
-		case slices.Contains([]string{"min", "max", "oneof"}, rule):
-			rule += "=" + b.Param()
-		}
-		path := strings.TrimPrefix(strings.TrimPrefix(b.Namespace(), name), ".")
-		invalid.Violations = append(invalid.Violations, pii.Violation{Path: prefix + path, Rule: rule})
-	}
-	return invalid
-}
-
-// clear sets optional numbers that are out of their bounds to 0, which is none, and tells of each.
-func (r rules) clear(v reflect.Value, prefix string, drop func(path, rule string)) {
-	for i := range r {
-		f, at, path := &r[i], reflect.Indirect(v.Field(i)), prefix+r[i].name
-		switch {
-		case !at.IsValid():
-		case f.list && f.inside != nil:
-			for n := range at.Len() {
-				f.inside.clear(at.Index(n), path+"[].", drop)
-			}
-		case f.kind == reflect.Struct:
-			f.inside.clear(at, path+".", drop)
-		case f.kind == reflect.Int64 && f.bounded && f.optional && at.Int() < f.low:
-			at.SetInt(0)
-			drop(path, "min="+strconv.FormatInt(f.low, 10))
-		case f.kind == reflect.Int64 && f.bounded && f.optional && at.Int() > f.high:
-			at.SetInt(0)
-			drop(path, "max="+strconv.FormatInt(f.high, 10))
-		}
-	}
 }
 
 // locate is where the member at a JSON path is in a struct type; nil: there is none.

@@ -163,8 +163,6 @@ func TestAnOperationIsRefused(t *testing.T) {
 		"of another queue":             {deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "mails"}}, 2, "no queue of that name"},
 		"of no kind":                   {deadletter.Operation{Kind: "mend", Filter: orders, Why: "w"}, 2, "replay, discard or complete"},
 		"to replay without reason":     {deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: " "}, 2, "needs a reason"},
-		"to complete without reason":   {deadletter.Operation{Kind: deadletter.Complete, Filter: orders}, 2, "needs a reason"},
-		"to discard without reason":    {deadletter.Operation{Kind: deadletter.Discard, Filter: orders, Why: " "}, 2, "needs a reason"},
 		"that was previewed otherwise": {deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: "w"}, 3, "2 items match now, not 3"},
 		"of nothing":                   {deadletter.Operation{Kind: deadletter.Replay, Filter: deadletter.Filter{Queue: "orders", Reason: "none"}, Why: "w"}, 0, "nothing matches"},
 		"at no rate":                   {deadletter.Operation{Kind: deadletter.Replay, Filter: orders, Why: "w", Rate: -1}, 2, "the rate must be"},

@@ -151,20 +151,6 @@ func TestAnOrphanOfASharedTopicIsPutBackForItsQueueAlone(t *testing.T) {
 	require.Equal(t, "again", r.broker.last.Attributes["queue"])
 }
 
-func TestEveryTaskHasItsRouteAndNoOther(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	for _, name := range tasks.Names {
-		code, body := r.call(t, name)
-		require.Equal(t, http.StatusOK, code, body)
-		answer := httptest.NewRecorder()
-		r.router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tasks/"+name, nil))
-		require.Equal(t, http.StatusMethodNotAllowed, answer.Code, "a link that is followed does nothing")
-	}
-	code, _ := r.call(t, "nobody")
-	require.Equal(t, http.StatusNotFound, code)
-}
-
 func TestTheOutboxIsRelayed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -239,7 +225,7 @@ func TestExpiredDocumentsOfEveryCollectionAreRemovedBoundedly(t *testing.T) {
 	require.NoError(t, err, "payment events are kept")
 }
 
-func TestATaskThatCannotAskIsCalledAgain(t *testing.T) {
+func TestEveryTaskHasItsRouteAndIsCalledAgainWhereItFails(t *testing.T) {
 	t.Parallel()
 	for _, name := range tasks.Names {
 		t.Run(name, func(t *testing.T) {
@@ -253,6 +239,11 @@ func TestATaskThatCannotAskIsCalledAgain(t *testing.T) {
 			r.faults.Down(false)
 			code, body = r.call(t, name)
 			require.Equal(t, http.StatusOK, code, body)
+			answer := httptest.NewRecorder()
+			r.router.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tasks/"+name, nil))
+			require.Equal(t, http.StatusMethodNotAllowed, answer.Code, "a link that is followed does nothing")
+			code, _ = r.call(t, name+"-of-nobody")
+			require.Equal(t, http.StatusNotFound, code)
 		})
 	}
 }

@@ -115,12 +115,6 @@ func (i Item) Message() contract.Message {
 	return contract.Message{Data: i.Data, Attributes: i.Attributes, OrderingKey: i.OrderingKey}
 }
 
-// Replay is the message that a replay of the item would publish on its queue.
-func (i Item) Replay(q catalog.Queue) contract.Message {
-	i.ReplayCount++
-	return replayed(i, q)
-}
-
 func (i *Item) fields() map[string]any { return store.Encode(i) }
 
 // ItemOf reads an item.
@@ -153,16 +147,11 @@ const CountTo = 10_000
 // whatever the number of its dead letters.
 func Look(ctx context.Context, from store.Querier, queue catalog.Queue, now time.Time) (Standing, error) {
 	most := max(CountTo, queue.DeadLetter.AlertAbove+1)
-	counted, err := from.Query(ctx, store.Query{
-		Collection: Collection, Equal: map[string]any{"queue": queue.ID, "state": string(Open)}, Count: true, Limit: most + 1,
-	})
-	if err != nil {
-		return Standing{}, fmt.Errorf("deadletter: count: %w", err)
+	open, err := count(ctx, from, Filter{Queue: queue.ID}, most+1)
+	if err != nil || open == 0 {
+		return Standing{}, err
 	}
-	if counted.Count == 0 {
-		return Standing{}, nil
-	}
-	standing := Standing{Open: min(counted.Count, int64(most)), More: counted.Count > int64(most)}
+	standing := Standing{Open: min(open, int64(most)), More: open > int64(most)}
 	standing.Oldest, err = oldestOf(ctx, from, queue.ID, now)
 	return standing, err
 }

@@ -271,8 +271,9 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 			item.State, item.Operation, item.Closed, item.Outcome = kinds[op.Kind].end, op.ID, now, ""
 			item.note(Act{Kind: op.Kind, Operation: op.ID, Who: op.Who, Why: op.Why, At: now})
 			if op.Kind == Replay {
+				again := item.Replay(q)
 				item.ReplayCount++
-				messages.Add(q.Topic(), item.ID+"-"+strconv.FormatInt(item.ReplayCount, 10), replayed(item, q),
+				messages.Add(q.Topic(), item.ID+"-"+again.Attributes[AttrReplayCount], again,
 					lane.Source{Queue: item.Queue, Tenant: item.tenant(), EventID: item.EventID})
 			}
 			writes = append(writes, store.Replace(item.Key(), item.version, item.fields()))
@@ -302,7 +303,8 @@ func (o *Operator) step(ctx context.Context, op *Operation, runner string, some 
 	}
 }
 
-func replayed(i Item, q catalog.Queue) contract.Message {
+// Replay is the message that a replay of the item would publish on its queue.
+func (i Item) Replay(q catalog.Queue) contract.Message {
 	attributes := maps.Clone(i.Attributes)
 	for name := range attributes {
 		switch name {
@@ -315,7 +317,7 @@ func replayed(i Item, q catalog.Queue) contract.Message {
 			}
 		}
 	}
-	attributes[AttrReplayCount], attributes[AttrReplayOf] = strconv.FormatInt(i.ReplayCount, 10), i.ID
+	attributes[AttrReplayCount], attributes[AttrReplayOf] = strconv.FormatInt(i.ReplayCount+1, 10), i.ID
 	m := contract.Message{Data: i.Data, Attributes: q.Addressed(attributes)}
 	if key := attributes[contract.AttrOrderingKey]; q.Ordered() && key != contract.UnknownOrderingKey {
 		m.OrderingKey = key

@@ -130,7 +130,7 @@ func (o *Operator) standing(ctx context.Context, f Filter) (int, error) {
 		all, err := o.matches(ctx, f, time.Time{})
 		return len(all), err
 	}
-	counted, err := o.count(ctx, f, MaxItems+perPage+1)
+	counted, err := count(ctx, o.Store, f, MaxItems+perPage+1)
 	if err != nil {
 		return 0, err
 	}
@@ -151,10 +151,9 @@ func tooMany() error {
 	return fmt.Errorf("%w: more than %d items match; narrow the filter", ErrRefused, MaxItems)
 }
 
-func (o *Operator) count(ctx context.Context, f Filter, limit int) (int64, error) {
-	page, err := o.Store.Query(ctx, store.Query{
-		Collection: Collection, Equal: f.equal(Open), Newest: f.newest(), Count: true, Limit: limit,
-	})
+// count counts the open items of a filter up to a limit.
+func count(ctx context.Context, from store.Querier, f Filter, limit int) (int64, error) {
+	page, err := from.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(Open), Newest: f.newest(), Count: true, Limit: limit})
 	if err != nil {
 		return 0, fmt.Errorf("deadletter: count: %w", err)
 	}
@@ -195,7 +194,7 @@ const (
 // frequent first. It finds the reasons among the newest items and those at some times since the oldest; the
 // database counts each, up to CountTo. What is left goes under Others.
 func (o *Operator) Reasons(ctx context.Context, f Filter) ([]Reason, error) {
-	total, err := o.count(ctx, f, CountTo+1)
+	total, err := count(ctx, o.Store, f, CountTo+1)
 	if err != nil || total == 0 {
 		return nil, err
 	}
@@ -226,7 +225,7 @@ func (o *Operator) Reasons(ctx context.Context, f Filter) ([]Reason, error) {
 			}
 			one := f
 			one.Reason = item.Reason
-			counted, err := o.count(ctx, one, CountTo+1)
+			counted, err := count(ctx, o.Store, one, CountTo+1)
 			if err != nil {
 				return nil, err
 			}

@@ -405,15 +405,11 @@ func (s *stack) ends(t *testing.T, queue, id string) (record dedupe.Record) {
 // documents returns all documents of a collection.
 func (s *stack) documents(t *testing.T, collection string) (all []store.Document) {
 	t.Helper()
-	query := store.Query{Collection: collection, Limit: store.MaxPage}
-	for {
-		page, err := s.store.Query(t.Context(), query)
+	for doc, err := range store.Each(t.Context(), s.store, store.Query{Collection: collection, Limit: store.MaxPage}) {
 		require.NoError(t, err)
-		all = append(all, page.Documents...)
-		if query.After = page.Next; query.After.IsZero() {
-			return all
-		}
+		all = append(all, doc)
 	}
+	return all
 }
 
 // lettersOf returns the dead letters of one event at the broker.

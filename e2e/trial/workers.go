@@ -146,14 +146,8 @@ func (ws *workers) settle(r *run, documents store.Store, done func() bool) (lane
 }
 
 func each(r *run, documents store.Querier, collection string, equal map[string]any, take func(store.Document)) {
-	for query := (store.Query{Collection: collection, Equal: equal, Limit: store.MaxPage}); ; {
-		page, err := documents.Query(r.ctx, query)
+	for doc, err := range store.Each(r.ctx, documents, store.Query{Collection: collection, Equal: equal, Limit: store.MaxPage}) {
 		r.must(err)
-		for _, doc := range page.Documents {
-			take(doc)
-		}
-		if query.After = page.Next; page.Next.IsZero() {
-			return
-		}
+		take(doc)
 	}
 }

@@ -100,7 +100,7 @@ type Queue struct {
 	FourEyes bool `json:"four_eyes"`
 	// Batch is how many concurrent attempts one call of the queue's handlers takes.
 	Batch Batch `json:"batch"`
-	// Rate is how many messages the door takes for the queue in a second.
+	// Rate is how many messages the webhook service takes for the queue in a second.
 	Rate Rate `json:"rate"`
 	// MaxBacklog is how many messages may wait in the broker.
 	MaxBacklog MaxBacklog `json:"max_backlog"`
@@ -142,8 +142,8 @@ const (
 	ByEventID        DedupeBy = "event_id"        // the id of its message
 	ByIdempotencyKey DedupeBy = "idempotency_key" // the key that its message names, or the id of one that names none
 
-	RefuseMore OnFull = "refuse" // the door refuses more, until some are done
-	AlertAlone OnFull = "alert"  // an alert fires, and the door takes what comes
+	RefuseMore OnFull = "refuse" // the webhook service refuses more, until some are done
+	AlertAlone OnFull = "alert"  // an alert fires, and the webhook service takes what comes
 )
 
 // Handler is what one event type of a queue runs: a handler of the registry, or a post.

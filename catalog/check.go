@@ -32,7 +32,7 @@ const (
 	// Cloud Run's own limits.
 	maxConcurrency = 1000
 	maxInstances   = 1000
-	// What the door counts out in a second, of a queue and of one user.
+	// What the webhook service counts out in a second, of a queue and of one user.
 	maxRate     = 100_000
 	maxUserRate = 100
 )

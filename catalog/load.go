@@ -290,9 +290,9 @@ func (r *reader) queue(place, path string, tree map[string]any, defaults Queue) 
 	handlers, handled := tree["handlers"]
 	delete(tree, "handlers")
 	backoff := r.backoff(place, path, tree, defaults.Backoff)
-	letter, _ := tree["dead_letter"].(map[string]any)
-	_, drops := letter["drop"]
-	keeps := len(letter) > 1 || (len(letter) == 1 && !drops)
+	dead, _ := tree["dead_letter"].(map[string]any)
+	_, drops := dead["drop"]
+	keeps := len(dead) > 1 || (len(dead) == 1 && !drops)
 
 	raw := rawQueue{Queue: defaults, AckDeadline: int64(defaults.AckDeadline / time.Second)}
 	raw.DeadLetter.Aliases = slices.Clone(defaults.DeadLetter.Aliases)

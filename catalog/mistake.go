@@ -114,17 +114,17 @@ func (r *reader) settleInherited(defaults Queue, c *Catalog) {
 	if c.Contracts != nil {
 		probe.checkContracts("", defaults, c.Contracts)
 	}
-	told := map[inherited]bool{}
+	reported := map[inherited]bool{}
 	for _, i := range r.inherited {
 		set := r.lines[queuesFile+": defaults."+i.path] > 0
 		ofAll := set && slices.ContainsFunc(probe.mistakes, func(m *Mistake) bool { return m.Key == i.path && m.What == i.what })
 		if ofAll {
 			i.place, i.path = queuesFile, "defaults."+i.path
 		}
-		if !told[i] && !(ofAll && unread) {
+		if !reported[i] && !(ofAll && unread) {
 			r.tell(i.place, i.path, i.what)
 		}
-		told[i] = true
+		reported[i] = true
 	}
 }
 

@@ -25,16 +25,16 @@ func (q Queue) Words() []string {
 	add(true, "The broker keeps a message that nobody has taken for %s.", span(q.MessageRetention))
 	add(q.RememberFor > 0, "An event is remembered for %s, by its %s.", span(q.RememberFor), strings.ReplaceAll(string(q.DedupeBy), "_", " "))
 	add(!q.Remembers(), "No event is remembered: a message that comes twice is handled twice.")
-	words = append(words, q.letterWords()...)
+	words = append(words, q.deadLetterWords()...)
 	add(q.OnCorrected == Accept, "Another payload under the id of a dead letter corrects it, and the same one sent again is tried again.")
 	add(q.FourEyes, "What is done to its dead letters takes two people.")
 	add(true, "It is served by pool %s, on at most %d instances, each with up to %d messages at once.", q.Pool, q.MaxInstances, q.Concurrency)
 	add(q.MinInstances > 0, "It is to have at least %d: a deployment keeps so many where catalog_min_instances is set, else one at the most.", q.MinInstances)
 	add(q.Batch.Size > 1, "One call of its handler takes up to %d messages.", q.Batch.Size)
 	add(q.Charges(), "A producer signs the path with the message.")
-	add(q.Rate.PerSecond > 0, "The door takes up to %d messages a second for it.", q.Rate.PerSecond)
-	add(q.Rate.PerUser > 0, "The door takes up to %d messages a second for it of one user.", q.Rate.PerUser)
-	add(q.MaxBacklog.Messages > 0 && q.MaxBacklog.OnFull == RefuseMore, "Where more than %d messages wait in the broker the door refuses more.", q.MaxBacklog.Messages)
+	add(q.Rate.PerSecond > 0, "The webhook service takes up to %d messages a second for it.", q.Rate.PerSecond)
+	add(q.Rate.PerUser > 0, "The webhook service takes up to %d messages a second for it of one user.", q.Rate.PerUser)
+	add(q.MaxBacklog.Messages > 0 && q.MaxBacklog.OnFull == RefuseMore, "Where more than %d messages wait in the broker the webhook service refuses more.", q.MaxBacklog.Messages)
 	add(q.MaxBacklog.Messages > 0 && q.MaxBacklog.OnFull == AlertAlone, "Where more than %d messages wait in the broker an alert fires.", q.MaxBacklog.Messages)
 	return words
 }
@@ -77,7 +77,7 @@ func attemptWords(attempts int, wait retry.Policy) string {
 	return text + "."
 }
 
-func (q Queue) letterWords() []string {
+func (q Queue) deadLetterWords() []string {
 	if q.DeadLetter.Drop {
 		return []string{"A message that cannot be handled is dropped and counted: the queue keeps no dead letters."}
 	}

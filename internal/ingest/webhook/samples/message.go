@@ -151,7 +151,7 @@ func valueOf(m contract.Member, unique, now string) any {
 	}
 }
 
-// payNow is an event of PayNow as it is behind the door.
+// payNow is an event of PayNow as it leaves ingest.
 func payNow(c *catalog.Catalog, eventType, unique, now string) *contract.PayNow {
 	event := &contract.PayNow{EventID: IDPrefix + unique, EventType: eventType, Timestamp: now}
 	customer := "customer-" + unique

@@ -73,7 +73,7 @@ func TestOneCommandShowsEverySample(t *testing.T) {
 	for _, step := range []struct{ arguments, want string }{
 		{"dlq ls paynow-events --reason unknown_product", "unknown_product"},
 		{"dlq replay paynow-events --dry-run", "If these were replayed now"},
-		{"dlq replay paynow-events --yes --rate 10 --no-wait --why tested", "finished"},
+		{"dlq discard paynow-events --yes --why tested", "finished"},
 		{"operations ls", "finished"},
 		{"outbox ls", "Nothing waits to be published."},
 	} {

@@ -47,7 +47,7 @@ func install(t *testing.T, project, name string) installed {
 	}
 	_, i.real = startReal(t, site{Project: project, Installation: name, CatalogDir: folder, Queues: paynowQueues, Provision: func(ctx context.Context, _, workerURL string) error {
 		environment = append(environment, "PUSH_BASE_URL="+workerURL, "BILLHOOK_SERVER="+workerURL)
-		said, err := i.billhook(ctx, "provision")
+		said, err := i.billhook(ctx, "admin", "provision")
 		if err != nil {
 			return errors.New(said)
 		}
@@ -106,7 +106,7 @@ func TestInstallationsOfOneProjectDoNotSeeEachOther(t *testing.T) {
 		require.Len(t, i.published(t), 1, "on the topics of installation %q", names[n])
 		answer := i.signed(t, "/queues/shop-"+e2e.Queue+"", `{"subscription_id":"s"}`)
 		require.Equal(t, http.StatusNotFound, answer.Status, "a producer names a queue of the catalog")
-		require.Contains(t, i.says(t, "doctor", "--canary", "--webhook", i.webhookURL, "--known", strings.Join(i.taps, ",")), "its copy is off hold")
+		require.Contains(t, i.says(t, "admin", "doctor", "--canary", "--webhook", i.webhookURL, "--known", strings.Join(i.taps, ",")), "its copy is off hold")
 	}
 
 	// The runbooks' commands change their own installation. A paused queue waits through a kill of its worker.

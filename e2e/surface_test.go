@@ -194,7 +194,8 @@ func (r *surface) run(who string, arguments ...string) (out, errs []byte, exit i
 func (r *surface) commands() {
 	body := platformEvent("by-command", "invoice_generation", `{"subscription_id":"s-1"}`)
 	require.NoError(r.t, os.WriteFile(filepath.Join(r.folder, "message.json"), []byte(body), 0o600))
-	r.run("ada", "ledger", "prove", "dev-invoice", "--out", "kept.proof")
+	proof, _, _ := r.run("ada", "ledger", "prove", "dev-invoice", "-o", "json")
+	require.NoError(r.t, os.WriteFile(filepath.Join(r.folder, "kept.proof"), proof, 0o600))
 	r.run("ada", "ledger", "export", "--seals", "--out", "kept.seals")
 	known := slices.DeleteFunc(r.commandsOf(), func(name string) bool { return r.NotRun[name] != "" })
 	require.ElementsMatch(r.t, known, slices.Collect(maps.Keys(r.Commands)), "surface.yaml has the commands that there are")

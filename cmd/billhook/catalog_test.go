@@ -18,7 +18,7 @@ import (
 // check runs catalog check with an environment that names a folder, and other arguments.
 func check(t *testing.T, dir string, args ...string) (string, error) {
 	t.Helper()
-	return say(t, map[string]string{"CATALOG_DIR": dir}, append([]string{"catalog", "check"}, args...)...)
+	return say(t, map[string]string{"CATALOG_DIR": dir}, append([]string{"admin", "catalog", "check"}, args...)...)
 }
 
 func TestCatalogCheckReportsWhatTheWorkerWouldRefuse(t *testing.T) {
@@ -30,7 +30,7 @@ func TestCatalogCheckReportsWhatTheWorkerWouldRefuse(t *testing.T) {
 	small := filepath.Join("..", "..", "catalog", "testdata", "small")
 	for _, args := range [][]string{{"", small}, {small}, {"nowhere", small}} {
 		printed, err = check(t, args[0], args[1:]...)
-		require.EqualError(t, err, "catalog check: 2 mistakes")
+		require.EqualError(t, err, "catalog check: mistakes: 2")
 		require.Equal(t, 1, serve.ExitCode(err))
 		require.Equal(t, small+`/queues.yaml:38: queue bookings: event type seat.taken: no handler is registered as "seats.take"
 `+small+`/queues.yaml:39: queue bookings: event type seat.freed: no handler is registered as "seats.free"

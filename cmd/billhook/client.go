@@ -206,9 +206,6 @@ func each[Item any](ctx context.Context, ask client, path string, values url.Val
 	}
 }
 
-// perPage is the page size of what is exported. It is the maximum of every list of the API.
-const perPage = 100
-
 // set sets a parameter that has a value: the API refuses an empty one.
 func set(values url.Values, name, value string) {
 	if value != "" {

@@ -49,6 +49,9 @@ func (p *program) devCommand() *cobra.Command {
 		RunE: func(command *cobra.Command, _ []string) (err error) {
 			ctx := command.Context()
 			p.writeLines()
+			if err := oneOf([]string{"short", "catalog"}, &waits); err != nil {
+				return usageError("--waits: " + err.Error())
+			}
 			if madeBy != "" && (madeBy != "terraform" || !onEmulators) {
 				return usageError("--topology: can only be terraform, and with --emulators")
 			}
@@ -146,7 +149,6 @@ func (p *program) devCommand() *cobra.Command {
 	command.Flags().BoolVar(&onEmulators, "emulators", false, "use Google's own emulators instead of the stand-ins")
 	command.Flags().StringVar(&madeBy, "topology", "", "what makes the queues on the emulators: terraform, from the repository's root; empty is this program")
 	command.Flags().StringVar(&waits, "waits", "short", "the waits between attempts: short is 1 s each, catalog those of the catalog")
-	oneOf(command, "waits", "short", "catalog")
 	command.Flags().BoolVar(&quiet, "no-samples", false, "send nothing, just serve")
 	command.Flags().BoolVarP(&verbose, "verbose", "v", false, "print the services' own log lines")
 	command.Flags().StringVar(&webhookPort, "webhook-port", "8080", "where the webhook service listens, 0 for a free port")

@@ -150,6 +150,24 @@ func (p *program) doctorCommand() *cobra.Command {
 	return command
 }
 
+// pausesTimeout bounds how long the doctor waits for the worker's word on who paused what.
+const pausesTimeout = 10 * time.Second
+
+// pauses asks the worker which queues are paused; nil: it cannot be asked, for the reason.
+func (p *program) pauses(ctx context.Context, ask client) (recorded map[string]pause.Pause, unread error) {
+	ctx, cancel := context.WithTimeout(ctx, pausesTimeout)
+	defer cancel()
+	var all console.List[pause.Pause]
+	if err := ask.get(ctx, "/v1/ops/pauses", &all); err != nil {
+		return nil, err
+	}
+	recorded = map[string]pause.Pause{}
+	for _, one := range all.Items {
+		recorded[one.Queue] = one
+	}
+	return recorded, nil
+}
+
 type canaries struct {
 	*program
 	base, secret string
@@ -245,7 +263,7 @@ func (k *canaries) recorded(ctx context.Context, id string) bool {
 func (k *canaries) kept(ctx context.Context, id string) bool {
 	return k.step("it is among the dead letters", func() (string, error) {
 		var page console.List[deadletter.Item]
-		err := k.until(ctx, "/v1/ops/dead-letters?"+query(deadletter.Filter{Queue: k.queue.ID, EventID: id}).Encode(), &page, func() bool {
+		err := k.until(ctx, "/v1/ops/dead-letters?"+url.Values{"queue": {k.queue.ID}, "event_id": {id}}.Encode(), &page, func() bool {
 			return len(page.Items) > 0
 		})
 		if err != nil {
@@ -262,7 +280,10 @@ func (k *canaries) discard(ctx context.Context, id string) bool {
 			Filter: deadletter.Filter{Queue: k.queue.ID, EventID: id}, Change: console.Change{Why: "the doctor's canary"}, Expect: 1,
 		}, &op)
 		if err == nil {
-			op, err = k.ask.run(ctx, op, func(deadletter.Operation) {})
+			err = poll(ctx, 100*time.Millisecond, http.StatusConflict, func() (bool, error) {
+				err := k.ask.post(ctx, "/v1/ops/operations/"+op.ID+"/run", struct{}{}, &op)
+				return op.Progress.Over(), err
+			})
 		}
 		if err != nil {
 			return "", err

@@ -81,7 +81,7 @@ func install(t *testing.T) *installedIn {
 	}
 	i.Put(secretsAt+"billhook-of-all", cloudtest.Document{"name": "projects/" + cloudtest.Number + "/secrets/billhook-of-all", "labels": cloudtest.Document{"app": "billhook"}})
 	i.AddVersion("billhook-of-all")
-	out, err := i.say(t, "provision")
+	out, err := i.say(t, "admin", "provision")
 	require.NoError(t, err, out)
 	for topic, publishers := range c.Publishers() {
 		for _, name := range publishers {
@@ -123,7 +123,7 @@ func (i *installedIn) say(t *testing.T, args ...string) (string, error) {
 // diagnose is what the doctor says in JSON.
 func (i *installedIn) diagnose(t *testing.T, args ...string) (diagnosis diagnosed, err error) {
 	t.Helper()
-	out, err := i.say(t, append([]string{"doctor", "--json"}, args...)...)
+	out, err := i.say(t, append([]string{"admin", "doctor", "--json"}, args...)...)
 	require.NoError(t, json.Unmarshal([]byte(out), &diagnosis), out)
 	return diagnosis, err
 }
@@ -224,7 +224,7 @@ func TestEachFaultOfAnInstallationIsOneFinding(t *testing.T) {
 			require.Equal(t, fault.have, diagnosis.Findings[0].Have, want)
 		}
 	}
-	out, err := i.say(t, "doctor")
+	out, err := i.say(t, "admin", "doctor")
 	require.Error(t, err)
 	for _, f := range diagnosis.Findings {
 		require.Contains(t, out, fmt.Sprintf("  %s %s: %s\n", f.Kind, f.ID, f.Code))
@@ -285,7 +285,7 @@ func TestWhatTheDoctorMayNotLookAtIsSaidAndIsNoHealth(t *testing.T) {
 			}
 		}
 		require.Subset(t, unread, test.want)
-		out, err := i.say(t, "doctor")
+		out, err := i.say(t, "admin", "doctor")
 		require.Error(t, err)
 		require.Contains(t, out, "    403 Forbidden\n    It takes the permission "+permission+".\n")
 	}

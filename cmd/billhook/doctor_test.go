@@ -41,7 +41,7 @@ func startStack(t *testing.T, change func(*catalog.Catalog)) *devstack.Stack {
 func TestTheCanariesGoThroughAndLeaveNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	stack := startStack(t, func(*catalog.Catalog) {})
-	out, err := say(t, asAda, "doctor", "--canary-only", "--json", "--webhook", stack.WebhookURL, "--server", stack.WorkerURL)
+	out, err := say(t, asAda, "admin", "doctor", "--canary-only", "--json", "--webhook", stack.WebhookURL, "--server", stack.WorkerURL)
 	require.NoError(t, err, out)
 	var found diagnosis
 	require.NoError(t, json.Unmarshal([]byte(out), &found), "one document")
@@ -69,7 +69,7 @@ func TestTheCanariesNameTheStepThatFailed(t *testing.T) {
 		},
 		"at the worker, where nobody listens": {nil, stack.WebhookURL, "http://127.0.0.1:1", "the worker has handled it: waited too long: "},
 	} {
-		out, err := say(t, test.environment, "doctor", "--canary-only", "--patience", "1s", "--webhook", test.webhook, "--server", test.server)
+		out, err := say(t, test.environment, "admin", "doctor", "--canary-only", "--patience", "1s", "--webhook", test.webhook, "--server", test.server)
 		require.Error(t, err, name)
 		require.Regexp(t, `(?m)^FAILED +\d+ ms  `+test.want, out)
 	}
@@ -96,9 +96,9 @@ func TestTheDoctorSendsNoPoisonThatItCouldNotDiscardAlone(t *testing.T) {
 
 func TestTheDoctorRequiresItsVariables(t *testing.T) {
 	t.Parallel()
-	_, err := say(t, nil, "doctor")
+	_, err := say(t, nil, "admin", "doctor")
 	require.ErrorContains(t, err, "PUSH_BASE_URL")
-	_, err = say(t, map[string]string{"PUSH_BASE_URL": "https://worker.example"}, "doctor")
+	_, err = say(t, map[string]string{"PUSH_BASE_URL": "https://worker.example"}, "admin", "doctor")
 	require.ErrorContains(t, err, "PUSH_SERVICE_ACCOUNT")
 }
 
@@ -109,12 +109,12 @@ func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 		"BILLHOOK_SERVER": "http://127.0.0.1:1",
 	}
 	pools := []string{"--pool-urls", "payments=http://127.0.0.1:2"}
-	out, err := say(t, environment, "doctor")
+	out, err := say(t, environment, "admin", "doctor")
 	require.Error(t, err, "there is nothing yet")
 	require.Contains(t, out, "topic_missing")
-	out, err = say(t, environment, append([]string{"provision"}, pools...)...)
+	out, err = say(t, environment, append([]string{"admin", "provision"}, pools...)...)
 	require.NoError(t, err, out)
-	out, err = say(t, environment, append([]string{"doctor", "--json"}, pools...)...)
+	out, err = say(t, environment, append([]string{"admin", "doctor", "--json"}, pools...)...)
 	require.NoError(t, err, out)
 	var found diagnosis
 	require.NoError(t, json.Unmarshal([]byte(out), &found))
@@ -124,7 +124,7 @@ func TestTheDoctorFindsNothingAfterProvision(t *testing.T) {
 	require.NotEmpty(t, found.LeftOut, "an emulator has no services")
 	found.PausesUnread, found.LeftOut = "", ""
 	require.Equal(t, diagnosis{Healthy: true, Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Kept: []keptQueue{}, Steps: []canaryStep{}}, found)
-	out, err = say(t, environment, "doctor")
+	out, err = say(t, environment, "admin", "doctor")
 	require.Error(t, err, "without the pool's own worker")
 	require.Contains(t, out, "wrong_endpoint\n    is: http://127.0.0.1:2/push/")
 }
@@ -155,17 +155,17 @@ func TestTheDoctorSaysWhatWaitsForAQueueThatIsOff(t *testing.T) {
 		"PUBSUB_EMULATOR_HOST": emulatortest.PubSub(t), "GOOGLE_CLOUD_PROJECT": "p-" + uuid.NewString(), "PUSH_BASE_URL": "http://127.0.0.1:1",
 		"QUEUES": strings.Join(append(slices.Clone(runs), kept), ","), "BILLHOOK_SERVER": worker,
 	}
-	out, err := say(t, environment, "provision")
+	out, err := say(t, environment, "admin", "provision")
 	require.NoError(t, err, out)
 	environment["QUEUES"] = strings.Join(runs, ",")
-	out, err = say(t, environment, "provision")
+	out, err = say(t, environment, "admin", "provision")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "nothing is deleted here")
-	out, err = say(t, environment, "doctor")
+	out, err = say(t, environment, "admin", "doctor")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "\n"+kept+": 7 in the broker\n")
 	environment["BILLHOOK_SERVER"] = "http://127.0.0.1:1"
-	out, err = say(t, environment, "doctor")
+	out, err = say(t, environment, "admin", "doctor")
 	require.NoError(t, err, out)
 	require.Contains(t, out, "\n"+kept+" does not run and keeps its subscription. How much waits there is not known here: ")
 }

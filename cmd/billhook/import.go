@@ -16,6 +16,7 @@ import (
 
 	"billhook/catalog"
 	"billhook/internal/ingest/importer"
+	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/platform/signature"
 )
 
@@ -218,7 +219,7 @@ func (d *drain) look(ctx context.Context, c *catalog.Catalog, compose importer.C
 		f.Types[compose.TypeOf(c, m)]++
 	}
 	d.p.table([]string{"OLD NAME", "PART", "MESSAGES", "WHAT BECOMES OF THEM"}, rows, nil)
-	d.p.printf("%d would be moved, %d stay. The first %d by type: %s\n", f.Moved, f.Stays, f.Sample, formatCounts(f.Types))
+	d.p.printf("%d would be moved, %d stay. The first %d by type: %s\n", f.Moved, f.Stays, f.Sample, deadletter.Counts(f.Types))
 	return f, nil
 }
 
@@ -246,14 +247,14 @@ func (d *drain) prepare(c *catalog.Catalog, compose importer.Composer, source im
 }
 
 func (d *drain) printReport(r importer.Report) {
-	d.p.printf("%d moved: %s\n", r.Moved, formatCounts(r.Queues))
+	d.p.printf("%d moved: %s\n", r.Moved, deadletter.Counts(r.Queues))
 	if r.Unknown > 0 {
 		d.p.printf("%d were on their way. They stay claimed; the next import sends them under the same event ids.\n", r.Unknown)
 	}
 	if r.Refused == 0 {
 		return
 	}
-	d.p.printf("%d refused, which stay where they were: %s\n", r.Refused, formatCounts(r.Reasons))
+	d.p.printf("%d refused, which stay where they were: %s\n", r.Refused, deadletter.Counts(r.Reasons))
 	var rows [][]string
 	for _, refusal := range r.Refusals {
 		rows = append(rows, row(refusal.Queue, refusal.Part, refusal.EventID, refusal.Code, cmp.Or(strings.Join(refusal.Fields, ", "), refusal.Detail)))

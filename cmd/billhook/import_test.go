@@ -49,7 +49,7 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	run := func(input string, arguments ...string) (string, error) {
 		out, err := sayWith(t, map[string]string{"REDIS_URL": from, "CATALOG_DIR": idle}, func(p *program) {
 			p.stdin = strings.NewReader(input)
-		}, append([]string{"import", "redis", "--webhook", ingest}, arguments...)...)
+		}, append([]string{"admin", "import", "redis", "--webhook", ingest}, arguments...)...)
 		require.NotContains(t, out, "hunter2")
 		return out, err
 	}

@@ -114,27 +114,27 @@ tax-payable - EUR -19.00 0.00 0.00 -19.00
 		{line: "journal balances --period 2026-01", want: "\nThe books of default have nothing up to 2026-01.\n"},
 		{line: "journal balances --from 2026-02 --to 2026-03 -o csv", want: "\nACCOUNT,TYPE,CURRENCY,OPENING,DEBIT,CREDIT,CLOSING\ncash,asset,EUR,0.00,171.50,0.00,171.50\n"},
 		{line: "accounts statement cash --from 2026-02 --to 2026-03", want: `
-cash of default, 2026-02/2026-03
-POSTED HAPPENED ENTRY EVENT TYPE KIND ACCOUNT DEBIT CREDIT BALANCE CURRENCY SEAL
-- - - - - opening cash - - 0.00 EUR -
-2026-02-02T09:00:00Z 2026-02-02T09:00:00Z ENTRY-ID in-1 billing.invoice.paid journal cash 119.00 - 119.00 EUR 1
-…in-2 billing.invoice.paid journal cash 50.00 - 169.00 EUR 1
-…in-3 billing.invoice.paid journal cash 2.50 - 171.50 EUR -
-- - - - - closing cash - - 171.50 EUR -
+TENANT default
+MONTHS 2026-02/2026-03
+ACCOUNT cash
+…POSTED HAPPENED ENTRY EVENT TYPE KIND ACCOUNT CURRENCY DEBIT CREDIT BALANCE SEAL
+2026-02-02T09:00:00Z 2026-02-02T09:00:00Z ENTRY-ID in-1 billing.invoice.paid journal cash EUR 119.00 0.00 119.00 1
+…in-2 billing.invoice.paid journal cash EUR 50.00 0.00 169.00 1
+…in-3 billing.invoice.paid journal cash EUR 2.50 0.00 171.50 0
+EUR: opening 0.00, closing 171.50
 `},
-		{line: "accounts statement points:user:u1 --period 2026-03 -o csv", want: "opening,points:user:u1,,,0,points,\n…credit,points:user:u1,,1000,-1000,points,1\n"},
-		{line: "accounts statement points:user:u1 --period 2026-04 -o csv", want: ",opening,points:user:u1,,,-1000,points,\n"},
-		{line: "accounts statement points:issued --period 2026-03", want: "paid-1 - credit points:issued:o1 1000"},
+		{line: "accounts statement points:user:u1 --period 2026-03 -o csv", want: "credit,points:user:u1,points,0,1000,-1000,1\n"},
+		{line: "accounts statement points:user:u1 --period 2026-04", want: "Nothing has moved on it.\npoints: opening -1000, closing -1000\n"},
+		{line: "accounts statement points:issued --period 2026-03", want: "paid-1 - credit points:issued:o1 points 1000"},
 		{line: "accounts statement rent --period 2026-03", want: "Nothing has moved on it."},
-		{line: "ledger export --from 2025-12 --to 2026-03 --account cash --csv", want: "default,2025-12/2026-03,,,,total,,,,,,EUR,171.50,171.50,,\n"},
+		{line: "ledger export --from 2025-12 --to 2026-03 --account cash -o csv", want: "default,2025-12/2026-03,,,,total,,,,,,EUR,171.50,171.50,,\n"},
 	}
 	for line, code := range map[string]string{
 		"accounts statement points:issued:o1": "account_invalid",
 		"ledger prove in-3":                   "entry_unsealed",
-		"ledger export --seals --csv":         "--seals goes with", "ledger export --json --csv": "--json goes with",
-		"journal balances --from 2026-02": "period_invalid", "journal balances --from 2026-03 --to 2026-02": "the earlier first",
+		"journal balances --from 2026-02":     "period_invalid", "journal balances --from 2026-03 --to 2026-02": "the earlier first",
 		"accounts statement cash --from 2026-03 --to 2026-02": "the earlier first",
-		"ledger check-proof nowhere --seals seals":            "read:", "ledger verify --seals nowhere": "read:",
+		"ledger check-proof nowhere --seals seals":            "read:", "ledger compare nowhere": "read:",
 	} {
 		steps = append(steps, step{line: line, fails: code})
 	}
@@ -153,7 +153,7 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	file := d.file("march.jsonl")
 	out, err := d.says(t, "export --period 2026-03 --out "+file)
 	require.NoError(t, err)
-	require.Equal(t, "233 written to "+file+"\n", out)
+	require.Empty(t, out)
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	seen := map[string]bool{}
@@ -166,7 +166,7 @@ func TestAMonthIsExportedWholeOrNotAtAll(t *testing.T) {
 	}
 	require.Len(t, seen, 233)
 
-	out, err = d.says(t, "export --period 2026-03 --account revenue --csv")
+	out, err = d.says(t, "export --period 2026-03 --account revenue -o csv")
 	require.NoError(t, err)
 	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
 	require.NoError(t, err)
@@ -185,17 +185,15 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 	t.Parallel()
 	d := openDesk(t, 12)
 	kept, ofOne := d.file("seals.jsonl"), d.file("one.jsonl")
-	const sound = "0 findings.\n"
+	const sound = "The books verify: nothing was found.\n"
 	play(t, onPlace, d.server, []step{
 		{line: "ledger export --seals --out " + kept},
 		{line: "ledger export --seals --tenant default --out " + ofOne},
-		{line: "ledger verify", want: "2 seals, 4 sealed entries and 1 unsealed ones of 2 tenants: " + sound},
-		{line: "ledger verify --seals " + ofOne, want: "\nacme: the file has no seal of it…" + sound},
-		{line: "ledger verify --seals " + kept + " --json", want: `"kept_seals": 2`},
+		{line: "ledger verify", want: "SEALS 2\nSEALED ENTRIES 4\nENTRIES WITHOUT A SEAL 1\n…" + sound},
+		{line: "ledger verify --tenant acme", want: "SEALS 1\n…" + sound},
+		{line: "ledger compare " + ofOne, want: "KEPT SEALS 1\nTENANTS WITHOUT KEPT SEALS acme\n"},
+		{line: "ledger compare " + kept + " --json", want: `"kept_seals": 2`},
 	})
-	out, err := d.says(t, "verify --seals "+kept)
-	require.NoError(t, err)
-	require.NotContains(t, out, "has no seal of it")
 	// The same books, sealed on another day: only who has kept the seals finds it.
 	other := openDesk(t, 13)
 	text, err := os.ReadFile(kept)
@@ -204,8 +202,8 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 	require.NoError(t, os.WriteFile(spoiled, []byte(strings.Replace(string(text), "11900", "11901", 1)), 0o600))
 	play(t, onPlace, other.server, []step{
 		{line: "ledger verify", want: sound},
-		{line: "ledger verify --seals " + kept, want: "\nresealed: seals/" + seal.ID("default", 1), fails: "the books do not verify"},
-		{line: "ledger verify --seals " + spoiled, fails: "seal 1 of default"},
+		{line: "ledger compare " + kept + " --wide", want: "\nresealed acme …\nresealed default seals/" + seal.ID("default", 1), fails: "the seals are not those that were kept: 2 findings"},
+		{line: "ledger compare " + spoiled, fails: "seal 1 of default"},
 	})
 
 	id := ledger.EntryID("default", "in-2")
@@ -215,15 +213,15 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 	lines[0].(map[string]any)["debit"], lines[1].(map[string]any)["credit"] = int64(5001), int64(5001)
 	commit(t, d.db, store.Set(doc.Key, doc.Fields))
 	play(t, onPlace, d.server, []step{
-		{line: "ledger verify", want: "\nchanged: entries/" + id + " of default, seal 1: ", fails: "the books do not verify"},
-		{line: "ledger verify --json", want: `"tenants": [` + "\n\"acme\",\n\"default\"\n", fails: "the books do not verify"},
+		{line: "ledger verify --wide", want: "\nchanged default entries/" + id + " 1 ", fails: "the books do not verify"},
+		{line: "journal balances --period 2026-03", want: "\ntotal - EUR ", fails: ""},
 		{line: "journal show in-2", want: " was changed after it was sealed. Verify"},
 	})
 	lines[0].(map[string]any)["debit"] = int64(5002) // it does not balance
 	commit(t, d.db, store.Set(doc.Key, doc.Fields))
 	play(t, onPlace, d.server, []step{
 		{line: "journal show in-2", want: " was changed after it was sealed, and cannot be read any more."},
-		{line: "ledger export --period 2026-03 --csv", fails: "Entry " + id + " was changed after it was sealed"},
+		{line: "ledger export --period 2026-03 -o csv", fails: "Entry " + id + " was changed after it was sealed"},
 	})
 }
 
@@ -231,13 +229,18 @@ func TestAProofIsCheckedByAStranger(t *testing.T) {
 	t.Parallel()
 	d := openDesk(t, 12)
 	proof, of, forged, kept := d.file("in-1.proof"), d.file("acme.proof"), d.file("forged.proof"), d.file("seals.jsonl")
-	for _, line := range []string{"prove in-1 --out " + proof, "prove in-1 --tenant acme --out " + of, "export --seals --tenant default --out " + kept} {
+	for _, line := range []string{"export --seals --tenant default --out " + kept} {
 		_, err := d.says(t, line)
 		require.NoError(t, err)
 	}
+	for line, file := range map[string]string{"prove in-1": proof, "prove in-1 --tenant acme": of} {
+		text, err := d.says(t, line+" -o json")
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	}
 	text, err := os.ReadFile(proof)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(forged, append([]byte("x"), text...), 0o600))
+	require.NoError(t, os.WriteFile(forged, []byte(strings.Replace(string(text), `"proof": "`, `"proof": "x`, 1)), 0o600))
 	stranger := func(proof string) (string, error) {
 		return say(t, nil, "ledger", "check-proof", proof, "--seals", kept)
 	}

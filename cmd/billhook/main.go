@@ -125,17 +125,25 @@ func (p *program) commands() *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)) // it is there
 	root.PersistentFlags().BoolVar(&p.wide, "wide", false, "leave no column of a table out")
 	p.known = operations.All(operations.Apps{})
-	root.AddCommand(p.operationCommands()...)
-	join(root, p.dlqCommands()...)
-	join(root, p.devCommand(), p.sendCommand(), p.enqueueCommand(), p.provisionCommand(), p.eventsCommand(), p.catalogCommand(),
-		p.queuesCommand(), p.doctorCommand(), p.importCommand())
-	join(root, p.bookCommands()...)
+	for _, o := range p.known.Operations {
+		if o.Verb() == "" {
+			root.AddCommand(p.asks(p.operation(o)))
+		} else {
+			p.noun(root, o.Noun()).AddCommand(p.operation(o))
+		}
+	}
+	root.AddCommand(p.devCommand(), p.sendCommand(), p.enqueueCommand())
+	p.noun(root, "events").AddCommand(p.eventsTail())
+	p.noun(root, "accounts").AddCommand(p.statement())
+	p.noun(root, "ledger").AddCommand(p.export(), p.compare(), p.checkProof())
+	p.noun(root, "admin").AddCommand(p.provisionCommand(), p.switchCommand(), p.catalogCommand(), p.doctorCommand(), p.importCommand())
 	root.SetOut(p.stdout)
 	root.SetErr(p.stdout)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	// A command that only has others below it is run to refuse that; its help does not name that use.
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "{{if .Runnable}}", `{{if and .Runnable (not (index .Annotations "`+parent+`"))}}`))
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}"))
 	p.strict(root)
 	return root
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -22,68 +24,43 @@ import (
 
 // nouns says of each noun what its commands are for.
 var nouns = map[string]string{
-	"customers": "Look at which of the provider's customers is which user, link them or unlink them",
-	"accounts":  "Look at what accounts of points have, and at what has moved on any account",
-	"journal":   "Look at the entries of the books and at what they add up to, and revert an entry",
-	"ledger":    "Take the books elsewhere, verify them, and prove entries",
-	"periods":   "Close months of the books, and open them again",
-	"seals":     "Look at the seals that make entries provable",
-	"audit":     "Look at what people have changed",
-	"catalog":   "Check or print the declaration of queues, products and sources, or show that of a worker",
-	"endpoints": "Look at the addresses that third parties registered to be told of events, and change them",
-	"events":    "Look at events: which there are, where each waits, what became of it, and what a worker would do of it",
-	"orders":    "Look at where the shop's orders stand",
-	"outbox":    "Look at what is committed and waits to be published",
-	"pauses":    "Look at which queues are paused, and by whom",
-	"products":  "Look at what products are worth, and change it without a deployment",
-	"queues":    "Look at where queues stand, pause them and have them go on",
-	"refunds":   "Look at what became of the refunds that messages have asked for",
-	"stock":     "Look at how many pieces of a product can be ordered, and change it",
-
+	"accounts":      "Look at what accounts of points have, and at what has moved on any account",
+	"admin":         "What is seldom needed: provision, check the catalog, move from an old system, examine an installation",
+	"audit":         "Look at what people have changed",
+	"catalog":       "Look at the catalog that a worker runs with: queues, contracts, topics, sources and targets",
+	"customers":     "Look at which of the provider's customers is which user, link them or unlink them",
 	"dlq":           "Look at dead letters, replay them, discard them or complete them by hand",
+	"endpoints":     "Look at the addresses that third parties registered to be told of events, and change them",
+	"events":        "Look at events: which there are, where each waits, what became of it, and what a worker would do of it",
+	"journal":       "Look at the entries of the books and at what they add up to, and revert an entry",
+	"ledger":        "Take the books elsewhere, verify them, and prove entries",
+	"operations":    "Look at what people do with dead letters, approve it, reject it, cancel it or go on with it",
+	"orders":        "Look at where the shop's orders stand",
+	"outbox":        "Look at what is committed and waits to be published",
+	"pauses":        "Look at which queues are paused, and by whom",
+	"periods":       "Close months of the books, and open them again",
+	"products":      "Look at what products are worth, and change it without a deployment",
+	"queues":        "Look at where queues stand, pause them and have them go on",
+	"refunds":       "Look at what became of the refunds that messages have asked for",
+	"seals":         "Look at the seals that make entries provable",
+	"stock":         "Look at how many pieces of a product can be ordered, and change it",
 	"subscriptions": "Look at how subscriptions stand",
 	"usage":         "Look at what subscriptions have used, per meter and billing period",
-	"operations":    "Look at what people do with dead letters, approve it, reject it, cancel it or go on with it",
 }
 
-// operationCommands are the commands of the operations, one for each noun.
-func (p *program) operationCommands() (commands []*cobra.Command) {
-	made := map[string]*cobra.Command{}
-	for _, o := range p.known.Operations {
-		if o.Verb() == "" {
-			commands = append(commands, p.asks(p.operation(o)))
-			continue
-		}
-		noun := made[o.Noun()]
-		if noun == nil {
-			noun = p.asks(&cobra.Command{Use: o.Noun(), Short: nouns[o.Noun()]})
-			made[o.Noun()] = noun
-			commands = append(commands, noun)
-		}
-		noun.AddCommand(p.operation(o))
-	}
-	return commands
-}
-
-// join puts commands that are written by hand among those of the operations: one takes the place of that of its name,
-// and the commands of one noun stand together.
-func join(parent *cobra.Command, written ...*cobra.Command) {
-	for _, command := range written {
-		i := slices.IndexFunc(parent.Commands(), func(c *cobra.Command) bool { return c.Name() == command.Name() })
-		switch {
-		case i < 0:
-			parent.AddCommand(command)
-		case command.HasSubCommands() && !command.Runnable():
-			join(parent.Commands()[i], command.Commands()...)
-		default:
-			below := parent.Commands()[i].Commands()
-			parent.RemoveCommand(parent.Commands()[i])
-			parent.AddCommand(command)
-			join(command, below...)
+// noun is the command of a noun, which is made where there is none yet.
+func (p *program) noun(root *cobra.Command, name string) *cobra.Command {
+	for _, made := range root.Commands() {
+		if made.Name() == name {
+			return made
 		}
 	}
+	made := p.asks(&cobra.Command{Use: name, Short: nouns[name]})
+	root.AddCommand(made)
+	return made
 }
 
+// asked is an operation that a command asks for.
 type asked struct {
 	console.Operation
 
@@ -92,21 +69,35 @@ type asked struct {
 	call   *cobra.Command
 	args   []string
 	reason reason
+	// wait is how long to wait for what a followed operation has begun.
+	wait time.Duration
+}
+
+// parts are the fields of an operation that people name, and behind them those of the operation that it comes before.
+func (p *program) parts(o console.Operation) (parts []console.Field) {
+	before, _ := p.known.Find(o.Before)
+	for _, f := range slices.Concat(o.Fields, before.Fields) {
+		known := slices.ContainsFunc(parts, func(other console.Field) bool { return flagOf(other) == flagOf(f) })
+		if !known && f.Name != "why" && f.Name != "page" && f.Expects == "" {
+			parts = append(parts, f)
+		}
+	}
+	return parts
 }
 
 // operation is the command of an operation: what stands in the path are its arguments, all else are flags.
 func (p *program) operation(o console.Operation) *cobra.Command {
+	a := asked{Operation: o, p: p}
 	use, arguments, required := cmp.Or(o.Verb(), o.Noun()), 0, 0
 	command := &cobra.Command{Short: o.Summary, Long: o.Help}
-	var why reason
-	for _, f := range o.Fields {
-		switch {
+	for _, f := range p.parts(o) {
+		switch several := f.Type.Kind() == reflect.Slice; {
+		case f.Argument && several:
+			use, arguments = use+" [<"+name(f)+">...]", -1
 		case f.Argument && !f.Required:
 			use, arguments = use+" [<"+name(f)+">]", arguments+1
 		case f.Argument:
 			use, arguments, required = use+" <"+name(f)+">", arguments+1, required+1
-		case f.Name == "why" || f.Name == "page" || f.Expects != "" || !f.Typed():
-			continue
 		default:
 			if f.Name == "limit" {
 				f.Help = "the most to list; 0: all"
@@ -121,10 +112,15 @@ func (p *program) operation(o console.Operation) *cobra.Command {
 	if o.Verb() == "ls" {
 		command.Aliases = []string{"list"}
 	}
-	command.Use, command.Args = use, cobra.RangeArgs(required, arguments)
+	if command.Use, command.Args = use, cobra.RangeArgs(required, arguments); arguments < 0 {
+		command.Args = cobra.MinimumNArgs(required)
+	}
 	if o.Needs >= console.Reason {
 		command.Use += " --why <reason>"
-		why.required(command)
+		a.reason.required(command)
+	}
+	if o.Follow != "" {
+		command.Flags().DurationVar(&a.wait, "wait", 5*time.Minute, "how long to wait, at most, for what becomes of it; 0: not at all")
 	}
 	var every *time.Duration
 	if o.List {
@@ -132,7 +128,7 @@ func (p *program) operation(o console.Operation) *cobra.Command {
 		command.Flags().Lookup("watch").NoOptDefVal = "2s"
 	}
 	command.RunE = func(command *cobra.Command, args []string) error {
-		a := &asked{Operation: o, p: p, ask: p.ask(), call: command, args: args, reason: why}
+		a.ask, a.call, a.args = p.ask(), command, args
 		switch {
 		case o.List:
 			return p.watch(command.Context(), *every, a.list)
@@ -187,20 +183,20 @@ func exampleOf(o console.Operation) string {
 func flag(command *cobra.Command, f console.Field) {
 	command.Flags().Var(&flagValue{f, f.Standard}, flagOf(f), f.Help)
 	if len(f.OneOf) > 0 {
-		oneOf(command, flagOf(f), f.OneOf...)
+		_ = command.RegisterFlagCompletionFunc(flagOf(f), cobra.FixedCompletions(f.OneOf, cobra.ShellCompDirectiveNoFileComp)) // it is there
 	}
 }
 
 func name(f console.Field) string {
 	if f.In == console.InBody {
-		return f.Name
+		return cmp.Or(f.Called, f.Name)
 	}
-	return f.Help
+	return cmp.Or(f.Called, f.Help)
 }
 
 func flagOf(f console.Field) string { return strings.ReplaceAll(f.Name, "_", "-") }
 
-// flagValue is a flag for a field of a request. What it takes the operation checks.
+// flagValue is a flag for a field of a request, or a file that has it. What it takes the operation checks.
 type flagValue struct {
 	of   console.Field
 	text string
@@ -210,38 +206,89 @@ func (v *flagValue) String() string { return v.text }
 
 func (v *flagValue) Set(text string) error {
 	v.text = text
+	if !v.of.Typed() {
+		return nil
+	}
+	if len(v.of.OneOf) > 0 {
+		return oneOf(v.of.OneOf, &v.text)
+	}
 	return v.of.Check(text)
 }
 
-func (v *flagValue) Type() string { return v.of.Type.Kind().String() }
+func (v *flagValue) Type() string {
+	if !v.of.Typed() {
+		return "file"
+	}
+	return v.of.Type.Kind().String()
+}
+
+// oneOf has a text be one of those that are known, in any letter case.
+func oneOf(known []string, text *string) error {
+	i := slices.IndexFunc(known, func(value string) bool { return strings.EqualFold(value, *text) })
+	if i < 0 {
+		return fmt.Errorf("%q is none of %s%s", *text, strings.Join(known, ", "), meant(*text, known))
+	}
+	*text = known[i]
+	return nil
+}
 
 // input are the command's arguments and flags as the operation takes them.
 func (a *asked) input(o console.Operation, expected map[string]any) (console.Input, error) {
-	args := a.args
-	in, err := o.Input(func(f console.Field) (string, bool) {
+	args, unread := a.args, error(nil)
+	in, err := o.Input(func(f console.Field) (text string, given bool) {
 		switch {
-		case f.Argument && len(args) == 0:
-			return "", false
-		case f.Argument:
-			arg := args[0]
-			args = args[1:]
-			return arg, true
 		case f.Name == "why":
 			return a.reason.why, true
 		case f.Expects != "":
-			value, known := expected[f.Expects]
-			return console.Text(reflect.ValueOf(value)), known
+			var value any = expected
+			for name := range strings.SplitSeq(f.Expects, ".") {
+				object, _ := value.(map[string]any)
+				value = object[name]
+			}
+			return console.Text(reflect.ValueOf(value)), value != nil
+		case f.Argument && len(args) == 0:
+			return "", false
+		case f.Argument && f.Type.Kind() == reflect.Slice:
+			return strings.Join(args, ","), true
+		case f.Argument:
+			text, args = args[0], args[1:]
+			return text, true
 		}
 		flag := a.call.Flags().Lookup(flagOf(f))
 		if flag == nil || !flag.Changed {
 			return "", false
 		}
-		return flag.Value.String(), true
+		if text = flag.Value.String(); !f.Typed() {
+			text, unread = contentOf(text, f.Type, a.call.InOrStdin())
+		}
+		return text, true
 	})
-	if err != nil {
+	if err = errors.Join(unread, err); err != nil {
 		return in, usageError(err.Error())
 	}
 	return in, nil
+}
+
+// contentOf is what a file holds of a member that nobody can type: JSON; of files by their names it is a folder's.
+func contentOf(path string, member reflect.Type, stdin io.Reader) (string, error) {
+	if member.Kind() != reflect.Map {
+		text, err := readFile(path, stdin)
+		if err == nil && !json.Valid(text) {
+			err = fmt.Errorf("%s is not JSON", path)
+		}
+		return string(text), err
+	}
+	names, err := filepath.Glob(filepath.Join(path, "*.yaml"))
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("the folder %s has no .yaml file", path)
+	}
+	files := map[string]string{}
+	for _, name := range names {
+		text, failed := os.ReadFile(filepath.Clean(name))
+		files[filepath.Base(name)], err = string(text), errors.Join(err, failed)
+	}
+	text, _ := json.Marshal(files) // texts always marshal
+	return string(text), err
 }
 
 // list prints the items of a list, page after page, up to the flag limit, and what the answer says beside them.
@@ -291,10 +338,7 @@ func (a *asked) limit(in console.Input) (limit, most int, err error) {
 			limit, err = strconv.Atoi(cmp.Or(in.Query.Get("limit"), f.Standard))
 		}
 	}
-	if err != nil {
-		return 0, 0, usageError(fmt.Sprintf("--limit: %q is not a whole number", in.Query.Get("limit")))
-	}
-	return limit, most, nil
+	return limit, most, err
 }
 
 // print calls the operation, which may expect what was there before, and prints its answer.
@@ -323,8 +367,62 @@ func (a *asked) print(ctx context.Context, expected map[string]any) error {
 			more = page != ""
 		}
 	}
+	if a.wait > 0 {
+		if answer, err = a.follow(ctx, answer); err != nil {
+			return err
+		}
+	}
 	a.p.fields(a.Columns, answer)
-	return a.p.printJSON(answer)
+	if err := a.p.printJSON(answer); err != nil {
+		return err
+	}
+	if failure := console.Failure(answer); failure != "" {
+		return errors.New(failure)
+	}
+	if followed, ok := answer.(console.Followed); ok && a.wait > 0 && followed.Missed() != "" {
+		return errors.New(followed.Missed())
+	}
+	return nil
+}
+
+// followEvery is how often a command looks at what it follows.
+const followEvery = time.Second
+
+// follow goes on with what the operation has begun, until that has ended, or for as long as was asked.
+func (a *asked) follow(ctx context.Context, answer any) (any, error) {
+	next, _ := a.p.known.Find(a.Follow)
+	limited, cancel := context.WithTimeout(ctx, a.wait)
+	defer cancel()
+	show, _ := a.p.known.Find(next.Before)
+	told, of := "", console.Input{Path: map[string]string{"id": console.Member(answer, "id")}}
+	goesOn := func() bool {
+		followed, _ := answer.(console.Followed) // a row that follows something answers so
+		line, more := followed.Stands()
+		if line != told {
+			a.p.printf("%s\n", line)
+		}
+		told = line
+		return more
+	}
+	if !goesOn() {
+		return answer, nil
+	}
+	err := poll(limited, followEvery, http.StatusConflict, func() (bool, error) {
+		now := show.Answer()
+		if err := a.ask.do(limited, next.Method, next.URL(of), nil, next.Answer()); err != nil {
+			return false, err
+		}
+		if err := a.ask.get(limited, show.URL(of), now); err != nil {
+			return false, err
+		}
+		answer = now
+		return !goesOn(), nil
+	})
+	if err != nil && limited.Err() != nil {
+		a.p.printf("It goes on by itself. Look on: bin/billhook %s %s\n", a.Follow, console.Member(answer, "id"))
+		err = ctx.Err()
+	}
+	return answer, err
 }
 
 // change shows what there is, asks, makes the change and prints what is so then. Where nothing is there yet nobody is
@@ -356,7 +454,7 @@ func (a *asked) change(ctx context.Context) error {
 			a.p.printf("%s\n", a.Help)
 		}
 		if known || a.reason.dryRun {
-			if goOn, err := a.reason.confirmed(a.p, a.call, now, a.args[len(a.args)-1], a.Verb()+" it"); !goOn {
+			if goOn, err := a.reason.confirmed(a.p, a.call, now, append(a.args, a.Verb())[0], a.Verb()+" it"); !goOn {
 				return err
 			}
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/events"
+	"billhook/internal/platform/serve"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
@@ -117,91 +117,54 @@ func (d *graveyard) as(t *testing.T, who, line string) (string, error) {
 
 const replay = "dlq replay orders --yes --why mended"
 
-func TestAReplaySaysWhatBecameOfEach(t *testing.T) {
+func TestAReplaySaysWhatBecameOfIt(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		fates             []fate
 		with, want, fails string
 	}{
-		"when all are processed": {
-			[]fate{fine, fine}, "", "operation id-1: 2 of 2…\ne1 processed…\ne0 processed…\nprocessed 2\n", "",
-		},
-		"when one is dead again": {
-			[]fate{fine, dead}, "", "\ne1 dead again - order_not_seen attempts_exhausted…\ndead again 1, processed 1\n", "1 of 2 are not processed",
-		},
-		"when nothing is heard of one": {
-			[]fate{fine, nil}, " --wait 1ms", "\ne1 still waiting…processed 1, still waiting 1", "1 of 2 are not processed",
-		},
-		"when nobody wants to know": {[]fate{fine, nil}, " --no-wait", "DONE 2", ""},
+		"when all are processed":             {[]fate{fine, fine}, "", "operation id-1: 2 of 2; 2 processed…DONE 2…", ""},
+		"when one is dead again":             {[]fate{fine, dead}, "", "1 processed, 1 dead again…", "operations show id-1"},
+		"when nothing is heard of one":       {[]fate{fine, nil}, " --wait 1500ms", "1 still waiting…It goes on by itself. Look on: bin/billhook operations run id-1", "not all are processed: 1 processed, 1 still waiting"},
+		"when nobody wants to know":          {[]fate{fine, nil}, " --wait 0", "PROGRESS running", ""},
+		"when one is named by its beginning": {[]fate{fine, fine}, " <first>", "operation id-1: 1 of 1; 1 processed", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			play(t, onPlace, openGraveyard(t, false, test.fates...).server, []step{{line: replay + test.with, want: test.want, fails: test.fails}})
+			d := openGraveyard(t, false, test.fates...)
+			with := strings.ReplaceAll(test.with, "<first>", deadletter.ItemID(d.queue, "100", contract.Message{Data: []byte(`{}`)})[:12])
+			play(t, onPlace, d.server, []step{{line: replay + with, want: test.want, fails: test.fails}})
 		})
 	}
-}
-
-func TestAReplayListsThoseFirstThatNeedAPerson(t *testing.T) {
-	t.Parallel()
-	out, err := openGraveyard(t, false, fine, dead, nil).as(t, "ada", replay+" --wait 1ms --json")
-	require.ErrorContains(t, err, "operations show id-1")
-	var whole report
-	require.NoError(t, json.Unmarshal([]byte(out), &whole), out)
-	require.Equal(t, deadletter.Outcomes{Processed: 1, DeadAgain: 1, Waiting: 1}, *whole.Outcomes)
-	require.Equal(t, []string{"dead again", "still waiting", "processed"}, []string{whole.Items[0].Became(), whole.Items[1].Became(), whole.Items[2].Became()})
 }
 
 func TestTheSecondPersonSeesThePreviewConfirmsAndWaits(t *testing.T) {
 	t.Parallel()
 	d := openGraveyard(t, true, fine, fine)
 	first, err := d.as(t, "ada", replay)
-	require.ErrorContains(t, err, "waits for approval")
-	seen, _, _ := strings.Cut(first, "Operation id-")
+	require.ErrorContains(t, err, "waits for the approval of somebody else")
+	seen, _, _ := strings.Cut(first, "OPERATION")
 	require.Contains(t, seen, `call gateway POST /v1/refunds, id key: {"amount":1250}`)
 	out, err := d.as(t, "bob", "operations approve id-1 --why checked")
 	require.ErrorContains(t, err, "nothing was changed", "nobody has typed a number")
-	require.Contains(t, out, seen+"Type 2 to approve it: ", "the same as the first has seen")
+	require.Contains(t, out, seen, "the same as the first has seen")
+	require.Contains(t, out, "Type id-1 to approve it: ")
 	out, err = d.as(t, "bob", "operations approve id-1 --why checked --yes")
 	require.NoError(t, err, out)
-	require.Contains(t, out, "processed 2")
+	require.Contains(t, out, "2 processed")
 }
 
-// TestPeopleWhoReplayTheSameDeadLettersTogetherAllSucceed runs two shells. The second has looked when the first
-// begins, and comes to what the first has left: to nothing, to a part, or to what another has discarded.
-func TestPeopleWhoReplayTheSameDeadLettersTogetherAllSucceed(t *testing.T) {
+// Two people replay the same. The second has looked when the first begins, and is told that it has changed; or others
+// have dealt with a part by then, which is passed by.
+func TestWhoReplaysWhatOthersHaveDealtWithIsTold(t *testing.T) {
 	t.Parallel()
-	both := []fate{fine, fine}
-	for name, test := range map[string]struct {
-		fates []fate
-		// when is the end of the path of ada's request before which bob does something.
-		when, bob   string
-		want, fails string
-	}{
-		"another was faster with all": {
-			both, "/dead-letters/replay", replay, "Others have dealt with all of them meanwhile.…\ne1 processed local:bob…\ne0 processed local:bob", "",
-		},
-		"another was faster with one": {
-			both, "/dead-letters/replay", replay + " --event-id e0", "operation id-3: 1 of 1…\ne1 processed …\ne0 processed local:bob", "",
-		},
-		"another takes one after it was begun": {
-			both, "/run", replay + " --event-id e0", "operation id-1: 1 of 2…\ne1 processed …\ne0 processed local:bob", "",
-		},
-		"another takes all after it was begun": {
-			both, "/run", replay, "operation id-1: 0 of 2…\ne1 processed local:bob…\ne0 processed local:bob", "",
-		},
-		"another has discarded one": {
-			both, "/dead-letters/replay", "dlq discard orders --event-id e0 --yes --why mended", "\ne0 discarded local:bob", "1 of 2 are not processed",
-		},
-		"another has done one by hand": {
-			both, "/run", "dlq complete orders --event-id e0 --yes --why mended", "\ne0 completed by hand local:bob", "1 of 2 are not processed",
-		},
-		"the other's is dead again": {
-			[]fate{dead, fine}, "/run", replay + " --event-id e0", "\ne0 dead again local:bob", "1 of 2 are not processed",
-		},
+	for name, test := range map[string]struct{ when, bob, want, fails string }{
+		"another was faster":                   {"/dead-letters/replay", replay, "DEAD LETTERS 2", "0 items match now, not 2; look at them again"},
+		"another takes one after it was begun": {"/run", replay + " --event-id e0", "operation id-1: 1 of 2; 1 processed, 1 passed by", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, done := openGraveyard(t, false, test.fates...), false
+			d, done := openGraveyard(t, false, fine, fine), false
 			d.between = func(path string) {
 				if strings.HasSuffix(path, test.when) && !done {
 					done = true
@@ -212,4 +175,26 @@ func TestPeopleWhoReplayTheSameDeadLettersTogetherAllSucceed(t *testing.T) {
 			require.True(t, done)
 		})
 	}
+}
+
+func TestAnIdIsShortInAListAndTakenSo(t *testing.T) {
+	t.Parallel()
+	d := openGraveyard(t, false, fine, fine)
+	whole := deadletter.ItemID(d.queue, "100", contract.Message{Data: []byte(`{}`)})
+	play(t, onPlace, d.server, []step{
+		{line: "dlq ls orders", want: "\n" + whole[:12] + " "},
+		{line: "dlq ls orders -o csv", want: "\n" + whole + ","},
+		{line: "dlq ls orders --wide", want: "\n" + whole + " "},
+		{line: "dlq show " + whole[:12], want: "ID " + whole},
+		{line: "dlq show " + whole[:3], fails: "There is nothing of that id"},
+		{line: "dlq payload " + whole[:12] + " --why OPS-7 --yes", want: "ID " + whole},
+	})
+	for _, end := range []string{"a", "b"} {
+		item := deadletter.Item{Queue: "orders", State: deadletter.Open, Kept: time.Now(), Expires: time.Now().Add(time.Hour)}
+		commit(t, d.db, store.Create(store.Key{Collection: deadletter.Collection, ID: "0123456789abcdef-" + end}, store.Encode(&item)))
+	}
+	_, err := d.as(t, "ada", "dlq show 0123456789ab")
+	require.ErrorContains(t, err, "The ids 0123456789abcdef-a and 0123456789abcdef-b begin so; name more of one. (id_ambiguous)")
+	require.Equal(t, misused, serve.ExitCode(err))
+	play(t, onPlace, d.server, []step{{line: "dlq ls orders", want: "\n0123456789abcdef-"}})
 }

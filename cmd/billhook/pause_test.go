@@ -37,7 +37,7 @@ func TestAPauseThatIsOnPaperAloneFails(t *testing.T) {
 		})
 	}))
 	out, err := say(t, nil, "queues", "pause", "orders", "--why", "w", "--yes", "--server", server)
-	require.ErrorContains(t, err, "the subscription of orders is unknown, and should be paused")
-	require.Contains(t, out, "set GOOGLE_CLOUD_PROJECT")
+	require.ErrorContains(t, err, "the subscription of orders is pushing, and should be paused")
+	require.Contains(t, out, "run billhook admin switch orders, with your own credentials")
 	require.NotContains(t, out, "\x1b")
 }

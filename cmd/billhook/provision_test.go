@@ -19,7 +19,7 @@ func TestProvisionTellsWhatBecameOfEachResource(t *testing.T) {
 	t.Cleanup(func() { _ = server.Close() })
 	provision := func(worker string, args ...string) (string, error) {
 		values := map[string]string{"PUBSUB_EMULATOR_HOST": server.Addr, "PUSH_BASE_URL": worker, "GOOGLE_CLOUD_PROJECT": "p", "QUEUES": "paynow-events,pay-subscription-update"}
-		return say(t, values, append([]string{"provision"}, args...)...)
+		return say(t, values, append([]string{"admin", "provision"}, args...)...)
 	}
 	printed, err := provision("http://127.0.0.1:1")
 	require.NoError(t, err)

@@ -80,6 +80,9 @@ func TestEveryRouteHasACommandWhoseExampleAsksForIt(t *testing.T) {
 		examplesOf(t, worker, []string{"--json"}, func(*program) {}, func(t *testing.T, name, out string, err error) {
 			t.Helper()
 			require.NoError(t, err)
+			if name == "ledger export" {
+				return // lines
+			}
 			decoder := json.NewDecoder(strings.NewReader(out))
 			var document any
 			require.NoError(t, decoder.Decode(&document), out)
@@ -184,9 +187,6 @@ func TestNoCommandPrintsWhatATerminalActsOn(t *testing.T) {
 			t.Parallel()
 			examplesOf(t, worker, []string{form}, evil, func(t *testing.T, command, out string, err error) {
 				t.Helper()
-				if command == "ledger prove" {
-					return // its bytes are hashed
-				}
 				for line := range strings.SplitSeq(fmt.Sprint(out, err), "\n") {
 					require.Equal(t, audit.Escape(line), line, command)
 				}

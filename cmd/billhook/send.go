@@ -207,7 +207,7 @@ func (p *program) sendCommand() *cobra.Command {
 	flags := command.Flags()
 	flags.StringVarP(&s.file, "file", "f", "", "the body to send, - for standard input")
 	flags.StringVar(&s.sample, "sample", samples.OrderCompleted, "which sample to send without -f: "+strings.Join(samples.Names(), ", "))
-	oneOf(command, "sample", samples.Names()...)
+	_ = command.RegisterFlagCompletionFunc("sample", cobra.FixedCompletions(samples.Names(), cobra.ShellCompDirectiveNoFileComp)) // it is there
 	p.webhookFlag(command, &s.base)
 	flags.StringVar(&s.event.EventID, "event-id", "", "the sample's event id, instead of a new one")
 	flags.StringVar(&s.event.OrderID, "order", "", "the id of the sample's order, instead of a new one")
@@ -220,6 +220,9 @@ func (p *program) sendCommand() *cobra.Command {
 
 func (s *sending) check(command *cobra.Command) error {
 	back := slices.Contains(takesBack, s.sample)
+	if err := oneOf(samples.Names(), &s.sample); err != nil {
+		return usageError("--sample: " + err.Error())
+	}
 	switch given := command.Flags().Changed; {
 	case s.repeat < 1:
 		return usageError("--repeat: say 1 or more")

@@ -150,10 +150,3 @@ func (t *tail) rows(rows [][]string) {
 		t.printf("%s\n", own(strings.TrimRight(strings.Join(row, gap), " ")))
 	}
 }
-
-// eventsCommand has the commands about events that are no operation.
-func (p *program) eventsCommand() *cobra.Command {
-	command := p.asks(&cobra.Command{Use: "events"})
-	command.AddCommand(p.eventsTail(), p.tryCommand())
-	return command
-}

@@ -102,14 +102,14 @@ func TestEventsAreTriedFromATerminal(t *testing.T) {
 		{line: "events try e-paid --catalog " + sold, want: "…RESULT credited\n…create entries/…+ amount: 600…" +
 			"-default~points:customer:c1, + account: \"points:customer:c1\", + balance: 600…It would be processed: credited.\n"},
 		{line: "events try e-refund", want: "…KEPT AS delayed …It would be retry (500 order_not_seen).\n"},
-		{line: "events try -f " + body + " --queue paynow-events --catalog " + sold, want: "EVENT e-new\n…It would be processed"},
-		{line: "events try -f " + letter, want: "EVENT e-other\n…It would be dead_lettered (400 unknown_product).\n"},
+		{line: "events try --body " + body + " --queue paynow-events --catalog " + sold, want: "EVENT e-new\n…It would be processed"},
+		{line: "events try --message " + letter, want: "EVENT e-other\n…It would be dead_lettered (400 unknown_product).\n"},
 		{line: "events try e-paid --catalog " + wrong, fails: "product new: points: must be 1 to 1000000000 (catalog_refused)"},
-		{line: "events try e-paid --catalog " + t.TempDir(), fails: "the folder has no .yaml file"},
-		{line: "events try", fails: "name an event id, or a file with -f"},
-		{line: "events try e-paid -f " + body, fails: "name an event id, or a file with -f"},
-		{line: "events try -f " + body, fails: "--queue: say which queue"},
-		{line: "events try -f " + write("none.json", `{"queue":"paynow-events","attributes":{"event_id":"e-other"}}`), fails: "dlq payload shows it to who says --why"},
-		{line: "events try -f " + write("text.txt", "not JSON") + " --queue paynow-events", fails: "the file is not JSON"},
+		{line: "events try e-paid --catalog " + t.TempDir(), fails: "has no .yaml file"},
+		{line: "events try", fails: "body_malformed"},
+		{line: "events try e-paid --body " + body, fails: "body_malformed"},
+		{line: "events try --body " + body, fails: "body_malformed"},
+		{line: "events try --message " + write("none.json", `{"queue":"paynow-events","attributes":{"event_id":"e-other"}}`), fails: "A dead letter has its message where its payload is shown."},
+		{line: "events try --body " + write("text.txt", "not JSON") + " --queue paynow-events", fails: "text.txt is not JSON"},
 	})
 }

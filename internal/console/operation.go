@@ -44,6 +44,9 @@ type Row struct {
 	Needs         Needs
 	// Before names the operation that shows what a change is about: people see its answer before they confirm.
 	Before string
+	// Follow names the operation that goes on with what this one has begun: a command asks it until the answer, a
+	// Followed, has ended.
+	Follow string
 	// Beside names the operations with the same path parameters whose answers a page shows below this one's.
 	Beside []string
 	// Created: the answer is a new thing, with the status 201.
@@ -128,11 +131,13 @@ type Field struct {
 	// OneOf are the only values; none: any. Standard is what holds where it is left out.
 	OneOf    []string
 	Standard string
-	// Expects names the member of the answer of Before that this one repeats, so that a change that somebody else has
-	// made meanwhile is seen.
+	// Expects names the member of the answer of Before that this one repeats, such as filter.queue, so that a change
+	// that somebody else has made meanwhile is seen.
 	Expects string
-	// Argument: a command takes it without the name of a flag, as it takes what stands in the path.
+	// Argument: a command takes it without the name of a flag, as it takes what stands in the path. Called is its name
+	// there; empty: it has no other.
 	Argument bool
+	Called   string
 	Type     reflect.Type
 
 	index []int
@@ -157,7 +162,7 @@ func Fields[Request any]() []Field { return fieldsOf(reflect.TypeFor[Request]())
 func fieldsOf(t reflect.Type) (fields []Field) {
 	for _, s := range reflect.VisibleFields(t) {
 		f := Field{Help: s.Tag.Get("help"), Standard: s.Tag.Get("default"), Expects: s.Tag.Get("expects"), Type: s.Type, index: s.Index, Rules: s.Tag.Get("validate")}
-		_, f.Argument = s.Tag.Lookup("arg")
+		f.Called, f.Argument = s.Tag.Lookup("arg")
 		body, _, _ := strings.Cut(s.Tag.Get("json"), ",")
 		switch path, query := s.Tag.Get("path"), s.Tag.Get("query"); {
 		case path != "":
@@ -190,6 +195,8 @@ type Column struct {
 	Label, Name string
 	// Less: a table leaves it out first where there is no room. Detail: only the view of a single thing has it.
 	Less, Detail bool
+	// ID: nobody has chosen its values, and Find knows them by their beginnings.
+	ID bool
 	// Address: it is an address of the API, which a table has as the command that asks for it, and a page as a link.
 	Address bool
 	// Link is the noun whose page the value leads to; empty: none.
@@ -227,7 +234,7 @@ func columnsOf(t reflect.Type) (columns []Column) {
 			}
 			continue
 		}
-		c := Column{Label: label, Name: name, Less: options == "less", Detail: options == "detail", Address: options == "address", Link: s.Tag.Get("link"), index: s.Index}
+		c := Column{Label: label, Name: name, Less: options == "less", Detail: options == "detail", ID: options == "id", Address: options == "address", Link: s.Tag.Get("link"), index: s.Index}
 		for _, other := range reflect.VisibleFields(t) {
 			if name, _, _ := strings.Cut(other.Tag.Get("json"), ","); name != "" && name == s.Tag.Get("in") {
 				c.unit, c.bare = other.Index, other.Tag.Get("show") != ""
@@ -319,7 +326,7 @@ func NewCatalog(all ...[]Operation) *Catalog {
 		}
 	}
 	for _, o := range c.Operations {
-		for _, name := range append(slices.Clone(o.Beside), o.Before) {
+		for _, name := range append(slices.Clone(o.Beside), o.Before, o.Follow) {
 			if _, ok := c.Find(name); name != "" && !ok {
 				panic(fmt.Sprintf("console: %s names %s, which is no operation", o.Name, name))
 			}

@@ -338,6 +338,9 @@ func set(into reflect.Value, text string, now time.Time) error {
 
 // Typed reports whether a person can type the value: it has no members of its own.
 func (f Field) Typed() bool {
+	if f.Type == reflect.TypeFor[jsontext.Value]() {
+		return false
+	}
 	moment := f.Type == reflect.TypeFor[Moment]() || f.Type == reflect.TypeFor[time.Time]()
 	return moment || (f.Type.Kind() != reflect.Struct && f.Type.Kind() != reflect.Map)
 }
@@ -347,8 +350,8 @@ func (f Field) Check(text string) error {
 	return set(reflect.New(f.Type).Elem(), text, time.Time{}.Add(maxAge))
 }
 
-// Input makes the input of an operation of texts, as a form and a command line have them. Where get reports that a
-// field is not there it is left out. The error says which text is wrong.
+// Input makes the input of an operation of texts, as a form and a command line have them; of what nobody can type the
+// text is JSON. Where get reports that a field is not there it is left out. The error says which text is wrong.
 func (o Operation) Input(get func(Field) (text string, given bool)) (Input, error) {
 	in, members := Input{Path: map[string]string{}, Query: url.Values{}}, map[string]any{}
 	for _, f := range o.Fields {
@@ -365,6 +368,8 @@ func (o Operation) Input(get func(Field) (text string, given bool)) (Input, erro
 				return in, Refuse(Refused, "refused", "The field "+f.Name+" takes "+err.Error()+".")
 			}
 			members[f.Name] = value.Interface()
+		case f.In == InBody && text != "":
+			members[f.Name] = jsontext.Value(text)
 		}
 	}
 	if len(members) == 0 {

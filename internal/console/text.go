@@ -102,6 +102,23 @@ func Alerts(of any) bool {
 	return ok && a.Alerts()
 }
 
+// Failure is what an answer says is wrong, so that a command that asked for it fails: its method Failure() string;
+// empty: nothing.
+func Failure(of any) string {
+	if f, ok := of.(interface{ Failure() string }); ok {
+		return f.Failure()
+	}
+	return ""
+}
+
+// Followed is an answer about something that goes on behind it.
+type Followed interface {
+	// Stands says how far it is, and reports whether it goes on.
+	Stands() (line string, goesOn bool)
+	// Missed says what has not become as it was asked for; empty: all has.
+	Missed() string
+}
+
 // Parted is an answer that may come in parts. Join adds what the parts before it have, which are a pointer of the same
 // type, and returns the parameter page of the request for the part behind it; empty: it is the last.
 type Parted interface {

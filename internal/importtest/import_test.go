@@ -27,7 +27,7 @@ var (
 	mains    = []string{"cmd", "internal/compose", "emulator", "e2e", "docs/examples"}
 	contract = []string{"catalog", "internal/contract", "internal/pii", "internal/dedupe", "internal/retry"}
 	google   = []string{"cloud.google.com", "google.golang.org"}
-	// drained are the clients of the systems that billhook import drains.
+	// drained are the clients of the systems that billhook admin import drains.
 	drained = []string{"github.com/gomodule/redigo/redis", "github.com/rabbitmq/amqp091-go", "github.com/jackc/pgx/v5"}
 )
 

@@ -34,6 +34,20 @@ func (h Holding) Notes() []string {
 	return nil
 }
 
+// Held is an account in a list.
+type Held struct {
+	Account   string    `json:"account" store:"account,required" show:"Account" link:"accounts"`
+	Balance   int64     `json:"balance" store:"balance" show:"Balance" in:"currency"`
+	Currency  string    `json:"currency" store:"currency"`
+	UpdatedAt time.Time `json:"updated_at" store:"updated_at" show:"Moved"`
+}
+
+// ListOfAccounts asks for the accounts of points.
+type ListOfAccounts struct {
+	console.Owned
+	console.Page
+}
+
 // Moved is an entry on an account of points.
 type Moved struct {
 	Move
@@ -75,7 +89,15 @@ var (
 
 // Operations are what people do with accounts of points.
 func Operations(from store.Store) []console.Operation {
-	return []console.Operation{console.New(console.Row{
+	list := console.New(console.Row{
+		Name: "accounts ls", Path: "GET /v1/ops/accounts", Summary: "List the accounts of points, with what each has, in no order",
+		Empty: "No account has points. An order that is paid credits its user or customer.",
+	}, func(ctx context.Context, _ audit.Author, in ListOfAccounts) (console.List[Held], error) {
+		query := store.Query{Collection: Accounts, Equal: map[string]any{"tenant": in.Tenant}, After: in.After, Limit: min(in.Limit, store.MaxPage)}
+		items, next, err := store.List(ctx, from, query, func(doc store.Document) (h Held, err error) { return h, store.Decode(doc.Fields, &h) })
+		return console.ListOf(items, next), err
+	})
+	return []console.Operation{list, console.New(console.Row{
 		Name: "accounts show", Path: "GET /v1/ops/accounts/{account}", Summary: "Show the points of a user or a customer, now or at the end of a day",
 		Errors: Failures, Help: "An account is points:user:<uid> or points:customer:<id>. A statement shows the others, a month at a time.",
 	}, func(ctx context.Context, _ audit.Author, in HoldingOf) (Holding, error) {

@@ -120,7 +120,7 @@ type QueueDeclaration struct {
 	Takes      []Taken    `json:"takes" show:"What it takes"`
 	ProducedBy []Producer `json:"produced_by" show:"Who produces"`
 	Emits      []string   `json:"emits" show:"Its handlers publish to"`
-	// Expanded is the queue as `billhook catalog print` has it.
+	// Expanded is the queue as `billhook admin catalog print` has it.
 	Expanded jsontext.Value `json:"expanded" show:"As it is expanded"`
 }
 

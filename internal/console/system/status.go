@@ -102,7 +102,7 @@ func (s Status) Notes() (notes []string) {
 		notes = append(notes, "Nothing was examined: "+strings.TrimSuffix(d.Problem, ".")+".")
 	}
 	if d.Unread > 0 {
-		notes = append(notes, fmt.Sprintf("This worker may not look at %d topics, subscriptions and grants; billhook doctor looks with your credentials.", d.Unread))
+		notes = append(notes, fmt.Sprintf("This worker may not look at %d topics, subscriptions and grants; billhook admin doctor looks with your credentials.", d.Unread))
 	}
 	return append(notes, "A worker without processor time between requests is not seen while it is idle; the webhook service is seen by its messages.")
 }
@@ -171,7 +171,7 @@ func (a Reads) Operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "catalog ls", Path: "GET /v1/ops/catalog", Summary: "Show the catalog that the worker runs with: queues, contracts, topics, sources and targets",
-			Help: "Its hash names the files. The catalog of this machine is shown by billhook catalog print.",
+			Help: "Its hash names the files. The catalog of this machine is shown by billhook admin catalog print.",
 		}, a.declared),
 		console.New(console.Row{
 			Name: "catalog show", Path: "GET /v1/ops/catalog/queues/{id}", Summary: "Show what the worker's catalog declares of a queue, who produces for it, and what it takes",

@@ -42,7 +42,7 @@ var States = []State{Open, Replayed, Processed, Corrected, Discarded, Completed}
 
 // Item is one dead letter as it is kept.
 type Item struct {
-	ID              string    `json:"id" show:"ID" link:"dead-letters"`
+	ID              string    `json:"id" show:"ID,id" link:"dead-letters"`
 	State           State     `json:"state" store:"state,required" show:"State,less"`
 	Queue           string    `json:"queue" store:"queue,required" show:"Queue,less" link:"queues"`
 	Reason          string    `json:"reason" store:"reason" show:"Reason"`
@@ -182,15 +182,15 @@ func (s Standing) Age(now time.Time) time.Duration {
 // Filter selects open items. Empty fields select everything; an operation is about one queue. Since
 // and Until are of the time that an item is kept since: not before Since, before Until.
 type Filter struct {
-	Queue       string    `json:"queue" store:"queue" help:"the queue, or its dead letters, by id or alias"`
-	Reason      string    `json:"reason,omitempty" store:"reason" help:"only of this reason"`
-	EventType   string    `json:"event_type,omitempty" store:"event_type" help:"only of this event type"`
-	EventID     string    `json:"event_id,omitempty" store:"event_id" help:"only of this event"`
-	OrderingKey string    `json:"ordering_key,omitempty" store:"ordering_key" help:"only of this ordering key"`
-	Since       time.Time `json:"since,omitzero" store:"since,omitzero" help:"only kept from then on"`
-	Until       time.Time `json:"until,omitzero" store:"until,omitzero" help:"only kept before then"`
+	Queue       string    `json:"queue" store:"queue" expects:"filter.queue" help:"the queue, or its dead letters, by id or alias"`
+	Reason      string    `json:"reason,omitempty" store:"reason" expects:"filter.reason" help:"only of this reason"`
+	EventType   string    `json:"event_type,omitempty" store:"event_type" expects:"filter.event_type" help:"only of this event type"`
+	EventID     string    `json:"event_id,omitempty" store:"event_id" expects:"filter.event_id" help:"only of this event"`
+	OrderingKey string    `json:"ordering_key,omitempty" store:"ordering_key" expects:"filter.ordering_key" help:"only of this ordering key"`
+	Since       time.Time `json:"since,omitzero" store:"since,omitzero" expects:"filter.since" help:"only kept from then on"`
+	Until       time.Time `json:"until,omitzero" store:"until,omitzero" expects:"filter.until" help:"only kept before then"`
 	// Items are the ids of some, at most MaxChosen.
-	Items []string `json:"items,omitempty" store:"items,omitzero" help:"only these, by their ids"`
+	Items []string `json:"items,omitempty" store:"items,omitzero" expects:"filter.items" help:"only these, by their ids"`
 }
 
 // String says what it selects.
@@ -293,8 +293,10 @@ func (o *Operator) List(ctx context.Context, f Filter, state State, after store.
 
 // Show returns one item.
 func (o *Operator) Show(ctx context.Context, id string) (Item, error) {
-	doc, err := o.Store.Get(ctx, store.Key{Collection: Collection, ID: id})
+	doc, err := store.Named(ctx, o.Store, store.Key{Collection: Collection, ID: id})
 	switch {
+	case errors.Is(err, store.ErrAmbiguous):
+		return Item{}, err
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid):
 		return Item{}, fmt.Errorf("%w: item %s", ErrUnknown, strconv.Quote(id))
 	case err != nil:

@@ -117,8 +117,10 @@ func (o *Operator) expected(ctx context.Context, f Filter, expect int) (int, err
 
 // Operation returns one operation.
 func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) {
-	doc, err := o.Store.Get(ctx, store.Key{Collection: audit.Collection, ID: id})
+	doc, err := store.Named(ctx, o.Store, store.Key{Collection: audit.Collection, ID: id})
 	switch {
+	case errors.Is(err, store.ErrAmbiguous):
+		return Operation{}, err
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid), err == nil && audit.IsEntry(id):
 		return Operation{}, fmt.Errorf("%w: operation %s", ErrUnknown, strconv.Quote(id))
 	case err != nil:

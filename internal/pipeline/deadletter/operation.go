@@ -56,7 +56,7 @@ func (p Progress) Over() bool { return p == Finished || p == Cancelled || p == R
 
 // Operation is one replay, discard or completion by hand, and its own audit.
 type Operation struct {
-	ID     string `json:"id" show:"Operation" link:"operations"`
+	ID     string `json:"id" show:"Operation,id" link:"operations"`
 	Kind   Kind   `json:"kind" store:"kind" show:"Kind,less"`
 	Filter Filter `json:"filter" store:",inline" show:"Of"`
 	Who    string `json:"who" store:"who" show:"Who"`
@@ -91,6 +91,36 @@ type Operation struct {
 func (op *Operation) key() store.Key { return store.Key{Collection: audit.Collection, ID: op.ID} }
 
 func (op *Operation) fields() map[string]any { return store.Encode(op) }
+
+// Stands says how far it is. It goes on until it is over, and all that it has replayed.
+func (op Operation) Stands() (line string, goesOn bool) {
+	line = fmt.Sprintf("operation %s: %d of %d", op.ID, op.Done, op.Total)
+	if op.Outcomes != nil {
+		line += "; " + op.Outcomes.String()
+	}
+	return line, op.Progress == Running || op.Kind == Replay && op.Progress.Over() && (op.Outcomes == nil || op.Outcomes.Waiting > 0)
+}
+
+// Missed says that not all that was to be replayed is processed, or dealt with by others.
+func (op Operation) Missed() string {
+	switch {
+	case op.Kind != Replay:
+		return ""
+	case op.Progress == Waiting:
+		return "nothing is replayed yet: it waits for the approval of somebody else"
+	case op.Outcomes == nil || op.Outcomes.DeadAgain+op.Outcomes.Waiting == 0 && op.Progress == Finished:
+		return ""
+	}
+	return fmt.Sprintf("not all are processed: %s; look again with billhook operations show %s", op.Outcomes, op.ID)
+}
+
+// Notes says what a second person can do.
+func (op Operation) Notes() []string {
+	if op.Progress != Waiting {
+		return nil
+	}
+	return []string{fmt.Sprintf("It waits for the approval of somebody else: billhook operations approve %s, or reject.", op.ID)}
+}
 
 // Matching is the filter of what the operation would deal with: what is kept since it was begun is not for it.
 func (op *Operation) Matching() Filter {

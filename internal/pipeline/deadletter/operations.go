@@ -29,7 +29,7 @@ type Choice struct {
 // Chosen is a Choice that may name some.
 type Chosen struct {
 	Choice
-	Items []string `json:"-" query:"items" help:"only these, by their ids"`
+	Items []string `json:"-" query:"items" arg:"id" help:"only these, by their ids"`
 }
 
 // ListDeadLetters asks for dead letters.
@@ -53,7 +53,7 @@ type LookAtPayload struct {
 // Begin asks for an operation.
 type Begin struct {
 	Filter
-	Expect int   `json:"expect" help:"the total of the preview"`
+	Expect int   `json:"expect" expects:"total" help:"the total of the preview"`
 	Rate   int64 `json:"rate" help:"how many are replayed a second, at most; 0: 50"`
 	Force  bool  `json:"force" help:"also those that were replayed too often"`
 	console.Change
@@ -132,7 +132,7 @@ func (o *Operator) deadLetters(c *catalog.Catalog) []console.Operation {
 			Summary: "List the dead letters of a queue, or of all, the newest first",
 			Empty:   "No dead letter is in this list. A message comes here when it cannot be handled.",
 		}, func(ctx context.Context, _ audit.Author, in ListDeadLetters) (console.List[Item], error) {
-			f, err := in.Filter(c)
+			f, err := o.Chosen(ctx, c, in.Chosen)
 			state := console.AllOr[State](in.State)
 			if err == nil && f.Queue == "" && state == "" {
 				err = console.Refuse(console.Malformed, "state_invalid", "Of all queues the list has one state; name a queue for all states.")
@@ -175,9 +175,12 @@ func (o *Operator) changes(c *catalog.Catalog) (all []console.Operation) {
 	for _, kind := range Kinds {
 		all = append(all, console.New(console.Row{
 			Name: "dlq " + string(kind), Path: "POST /v1/ops/dead-letters/" + string(kind), Summary: kinds[kind].summary,
-			Needs: console.Reason, Created: true, Errors: Failures,
+			Needs: console.Reason, Created: true, Before: "dlq preview", Follow: "operations run", Errors: Failures,
 		}, func(ctx context.Context, by audit.Author, in Begin) (op Operation, err error) {
 			if in.Queue, err = queueOf(c, in.Queue); err != nil {
+				return op, err
+			}
+			if in.Items, err = o.whole(ctx, in.Items); err != nil {
 				return op, err
 			}
 			return o.Begin(ctx, Operation{Kind: kind, Filter: in.Filter, Why: in.Why, Force: in.Force, Rate: in.Rate}, by, in.Expect)
@@ -219,11 +222,16 @@ func (o *Operator) operations() []console.Operation {
 			Name: "operations items", Path: "GET /v1/ops/operations/{id}/items", Errors: Failures,
 			Summary: "List the dead letters that an operation was the last to deal with", Empty: "It has dealt with none, or others have since.",
 		}, func(ctx context.Context, _ audit.Author, in ListOfItems) (console.List[Item], error) {
+			if op, err := o.Operation(ctx, in.ID); err == nil {
+				in.ID = op.ID // else it is that of no operation, which has dealt with nothing
+			} else if !errors.Is(err, ErrUnknown) {
+				return console.List[Item]{}, err
+			}
 			return console.Listed(o.Items(ctx, in.ID, console.AllOr[State](in.State), in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "operations approve", Path: "POST /v1/ops/operations/{id}/approve", Needs: console.TwoPeople,
-			Summary: "Approve an operation that another person has begun", Before: "operations preview", Errors: Failures,
+			Summary: "Approve an operation that another person has begun", Before: "operations preview", Follow: "operations run", Errors: Failures,
 			Help: "It runs from then on. Your name and your reason stand in it beside those of the person who has asked for it.",
 		}, func(ctx context.Context, by audit.Author, in Approve) (Operation, error) {
 			return o.Approve(ctx, in.ID, by, in.Why, in.Expect)
@@ -231,7 +239,7 @@ func (o *Operator) operations() []console.Operation {
 		ending("reject", "Refuse an operation that another person has begun, and that waits for approval", o.Reject),
 		ending("cancel", "Stop an operation; what it has done stays done", o.Cancel),
 		console.New(console.Row{
-			Name: "operations run", Path: "POST /v1/ops/operations/{id}/run", Needs: console.Act, Before: "operations show", Errors: Failures,
+			Name: "operations run", Path: "POST /v1/ops/operations/{id}/run", Needs: console.Act, Before: "operations show", Follow: "operations run", Errors: Failures,
 			Summary: "Go on with an operation at once, for some seconds; without that a task does every minute",
 		}, func(ctx context.Context, _ audit.Author, in OneOperation) (Operation, error) {
 			ctx, cancel := context.WithTimeout(ctx, runTime)
@@ -239,6 +247,26 @@ func (o *Operator) operations() []console.Operation {
 			return o.Run(ctx, in.ID)
 		}),
 	}
+}
+
+// whole are the ids that these begin; of what is not there they stay.
+func (o *Operator) whole(ctx context.Context, ids []string) (whole []string, err error) {
+	for _, id := range ids {
+		item, err := o.Show(ctx, id)
+		if err != nil && !errors.Is(err, ErrUnknown) {
+			return nil, err
+		}
+		whole = append(whole, cmp.Or(item.ID, id))
+	}
+	return whole, nil
+}
+
+// Chosen is the choice as an operation takes it, with whole ids.
+func (o *Operator) Chosen(ctx context.Context, c *catalog.Catalog, in Chosen) (f Filter, err error) {
+	if f, err = in.Filter(c); err == nil && len(f.Items) <= MaxChosen {
+		f.Items, err = o.whole(ctx, f.Items)
+	}
+	return f, err
 }
 
 // Filter is the choice as an operation takes it.

@@ -285,7 +285,7 @@ func TestAFilterNamesItemsOfItsQueueAlone(t *testing.T) {
 	preview, err := d.Preview(t.Context(), named)
 	require.NoError(t, err)
 	require.Equal(t, 2, preview.Total, "the one of another queue, and what is not there, do not match")
-	require.LessOrEqual(t, db.Reads.Load(), int64(2*5))
+	require.LessOrEqual(t, db.Reads.Load(), int64(2*5+2), "what is not there is looked for as a beginning, too")
 	op, err := d.Operation(t.Context(), d.begin(t, deadletter.Replay, named, nil).ID)
 	require.NoError(t, err)
 	require.Equal(t, named, op.Filter, "it goes on with the same, on any instance")

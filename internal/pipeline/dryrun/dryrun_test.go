@@ -105,7 +105,7 @@ func TestAnEventIsTriedByTheMessageThatIsKeptOfIt(t *testing.T) {
 		"a message that waits":                  {dryrun.Try{EventID: "delayed"}, dryrun.Delayed, "retry", true},
 		"one that a worker has in hand":         {dryrun.Try{EventID: "claimed"}, dryrun.Claimed, "calls", true},
 		"that of the tenant who is named":       {dryrun.Try{EventID: "of-two", Tenant: "another"}, dryrun.Delayed, "retry", false},
-		"one that somebody brings":              {dryrun.Try{Message: &brought, Queue: "orders"}, "", "processed", false},
+		"one that somebody brings":              {dryrun.Try{Message: &dryrun.Letter{TriedMessage: brought}, Queue: "orders"}, "", "processed", false},
 	} {
 		got, err := d.Try(t.Context(), audit.Author{}, test.asked)
 		require.NoError(t, err, name)

@@ -81,13 +81,22 @@ var failures = []console.Refusal{
 
 // Try asks what a worker would do of an event whose message is kept, or of a message that the request brings.
 type Try struct {
-	EventID string `json:"event_id,omitempty" validate:"omitempty,id" help:"event id"`
+	EventID string `json:"event_id,omitempty" arg:"event id" validate:"omitempty,id" help:"event id"`
 	Queue   string `json:"queue,omitempty" help:"the queue, by id or alias, where several know the id"`
 	Tenant  string `json:"tenant,omitempty" help:"the tenant, where several have the id"`
-	// Message is one as it is on the topic.
-	Message *TriedMessage `json:"message,omitempty" help:"a message for the queue, in place of an event's"`
+	// Message is one as it is on the topic, and Body the payload of one without attributes.
+	Message *Letter        `json:"message,omitempty" help:"a message in place of an event's, such as dlq payload --json prints"`
+	Body    jsontext.Value `json:"body,omitempty" help:"the body of a message for the queue, in place of an event's"`
 	// Catalog are files, by their names, that replace those of the running catalog.
 	Catalog map[string]string `json:"catalog,omitempty" help:"files by their names, in place of those of the catalog"`
+}
+
+// Letter is a message, perhaps with what else is known of a dead letter.
+type Letter struct {
+	TriedMessage
+	// Queue holds where the request names none.
+	Queue string         `json:"queue,omitempty"`
+	Rest  jsontext.Value `json:",embed"`
 }
 
 // TriedMessage is a message as a dead letter shows it.
@@ -115,7 +124,7 @@ func (d *Trials) Operations(o *deadletter.Operator, c *catalog.Catalog) []consol
 			Name: "dlq preview", Path: "GET /v1/ops/dead-letters/preview", Errors: deadletter.Failures,
 			Summary: "Show which dead letters an operation would touch, and what a worker would do of them now",
 		}, func(ctx context.Context, _ audit.Author, in deadletter.Chosen) (Preview, error) {
-			f, err := in.Filter(c)
+			f, err := o.Chosen(ctx, c, in)
 			if err == nil && f.Queue == "" {
 				err = deadletter.ErrNoQueue
 			}

@@ -29,8 +29,16 @@ type Trials struct {
 // nothing is known now.
 func (d *Trials) Try(ctx context.Context, _ audit.Author, in Try) (Trial, error) {
 	brought := in.Message
-	if (brought == nil) == (in.EventID == "") || (brought != nil && (in.Queue == "" || in.Tenant != "")) {
-		return Trial{}, console.Refuse(console.Malformed, "body_malformed", "Name an event_id, or a queue and a message for it.")
+	if brought == nil && in.Body != nil {
+		brought = &Letter{TriedMessage: TriedMessage{Data: in.Body}}
+	}
+	if brought != nil {
+		in.Queue = cmp.Or(in.Queue, brought.Queue)
+	}
+	whole := brought != nil && in.Queue != "" && in.Tenant == "" && (brought.Data != nil || brought.Base64 != nil)
+	if whole == (in.EventID != "") || !whole && brought != nil {
+		return Trial{}, console.Refuse(console.Malformed, "body_malformed",
+			"Name an event_id, or a queue and a message or a body for it. A dead letter has its message where its payload is shown.")
 	}
 	worker, err := d.Worker(in.Catalog)
 	if err != nil {

@@ -22,7 +22,7 @@ func (s State) Notes() []string {
 		notes = append(notes, "Why: "+s.Problem)
 	}
 	if !s.Granted {
-		notes = append(notes, fmt.Sprintf("This worker may not change subscriptions: run billhook queues pause %s, or resume, with your own credentials.", s.Queue))
+		notes = append(notes, fmt.Sprintf("This worker may not change subscriptions: run billhook admin switch %s, with your own credentials.", s.Queue))
 	}
 	if s.MessageTTLSeconds > 0 {
 		notes = append(notes, fmt.Sprintf("A message older than %s is dropped unhandled.", s.MessageTTLSeconds))
@@ -35,6 +35,14 @@ func (s State) Notes() []string {
 		notes = append(notes, fmt.Sprintf("From %s on the first of what is published now is dropped when the queue is resumed.", moment(s.DroppedFrom)))
 	}
 	return append(notes, fmt.Sprintf("Terraform refuses to plan until paused_queues names %s.", s.Queue))
+}
+
+// Failure says that the queue's subscription does not do what was asked for.
+func (s State) Failure() string {
+	if s.Settled() {
+		return ""
+	}
+	return fmt.Sprintf("the subscription of %s is %s, and should be %s", s.Queue, s.Subscription, Wanted(s.Pause))
 }
 
 func moment(at time.Time) string { return at.UTC().Format(time.RFC3339) }

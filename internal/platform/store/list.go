@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -100,4 +101,30 @@ func (r Readable) Query(ctx context.Context, q Query) (Page, error) {
 		}
 		q.After = q.behind(last)
 	}
+}
+
+// shortest is how much of an id has to be named at least.
+const shortest = 4
+
+// Named returns the document of an id, or of the only one that begins so. The error wraps ErrNotFound, ErrAmbiguous,
+// which names two, or is the store's.
+func Named(ctx context.Context, from interface {
+	Getter
+	Querier
+}, key Key,
+) (Document, error) {
+	doc, err := from.Get(ctx, key)
+	if !errors.Is(err, ErrNotFound) || len(key.ID) < shortest {
+		return doc, err
+	}
+	page, failed := from.Query(ctx, Query{Collection: key.Collection, IDPrefix: key.ID, Limit: 2})
+	switch {
+	case failed != nil:
+		return doc, failed
+	case len(page.Documents) == 0:
+		return doc, err
+	case len(page.Documents) > 1:
+		return doc, fmt.Errorf("%w: The ids %s and %s begin so; name more of one.", ErrAmbiguous, page.Documents[0].Key.ID, page.Documents[1].Key.ID)
+	}
+	return page.Documents[0], nil
 }

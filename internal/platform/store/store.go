@@ -31,6 +31,8 @@ var (
 	ErrStale = errors.New("store: document is not at the version")
 	// ErrInvalid: the request itself is wrong; nothing was sent.
 	ErrInvalid = errors.New("store: invalid request")
+	// ErrAmbiguous: several ids begin so.
+	ErrAmbiguous = errors.New("store: ambiguous id")
 )
 
 // Limits: of an id, of the writes of a commit, of the documents of a page, and of how deep maps and

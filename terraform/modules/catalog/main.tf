@@ -1,7 +1,7 @@
 # The catalog, read as the Go loader reads it: defaults filled in, names and the
 # broker's numbers derived, and every mistake reported at once, before anything is planned.
 # The module needs no provider. It sees values, not the file's text, so the Go loader
-# (`billhook catalog check`) refuses text that YAML readers read differently.
+# (`billhook admin catalog check`) refuses text that YAML readers read differently.
 
 terraform {
   required_version = ">= 1.9"

@@ -1,5 +1,5 @@
 output "json" {
-  description = "The expanded catalog, as `billhook catalog print` has it, on one line."
+  description = "The expanded catalog, as `billhook admin catalog print` has it, on one line."
   value       = jsonencode(local.expanded)
 
   precondition {

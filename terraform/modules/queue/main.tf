@@ -130,7 +130,7 @@ resource "google_pubsub_subscription" "push" {
   lifecycle {
     postcondition {
       condition     = !local.pushes || !contains(keys(self.effective_labels), "billhook-paused")
-      error_message = "Queue ${var.queue.id} is paused, and this would have its messages pushed again. Name it in paused_queues, or resume it first: billhook queues resume. billhook doctor says who has paused it, when and why."
+      error_message = "Queue ${var.queue.id} is paused, and this would have its messages pushed again. Name it in paused_queues, or resume it first: billhook queues resume. billhook admin doctor says who has paused it, when and why."
     }
     postcondition {
       condition     = !var.paused || contains(keys(self.effective_labels), "billhook-paused")

@@ -47,6 +47,14 @@ func (t TrialBalance) Alerts() bool {
 	return len(t.Changed) > 0 || slices.ContainsFunc(t.Totals, func(of Balance) bool { return of.Closing != 0 })
 }
 
+// Failure says that the books are broken.
+func (t TrialBalance) Failure() string {
+	if t.Alerts() {
+		return "the books do not balance: verify them with billhook ledger verify"
+	}
+	return ""
+}
+
 // Notes says what is wrong with the books, and what is summed up.
 func (t TrialBalance) Notes() (notes []string) {
 	if len(t.Changed) > 0 {

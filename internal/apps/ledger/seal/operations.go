@@ -11,15 +11,10 @@ import (
 	"billhook/internal/platform/store"
 )
 
-// VerifyBooks asks for a part of the verification of a tenant's books.
+// VerifyBooks asks for a part of the verification of the books.
 type VerifyBooks struct {
-	console.Owned
-	Part string `json:"-" query:"page" help:"the member next of the answer before"`
-}
-
-// VerifyRest asks for a part of the verification of what no tenant's seals know.
-type VerifyRest struct {
-	Part string `json:"-" query:"page" help:"the member next of the answer before"`
+	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" help:"whose books; without it those of all, and what is in nobody's"`
+	Part   string `json:"-" query:"page" help:"the member next of the answer before"`
 }
 
 // EntryOf asks for an entry, by its id or by that of the event that made it.
@@ -46,12 +41,6 @@ const maxListed = 100
 
 // Operations are what people do with seals, and by them. What is found wrong is logged.
 func Operations(v Verifier, log *slog.Logger) []console.Operation {
-	found := func(ctx context.Context, part Verified, err error) (Verified, error) {
-		for _, finding := range part.Findings {
-			finding.Log(ctx, log)
-		}
-		return part, err
-	}
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "seals ls", Path: "GET /v1/ops/journal/seals", Summary: "List the seals of a tenant's books, the newest first, each with its hash",
@@ -82,17 +71,19 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "ledger verify", Path: "GET /v1/ops/journal/verify", Errors: Failures,
-			Summary: "Check a part of a tenant's books: seals, entries and balances",
-		}, func(ctx context.Context, _ audit.Author, in VerifyBooks) (Verified, error) {
-			part, err := v.Page(ctx, in.Tenant, in.Part)
-			return found(ctx, part, err)
-		}),
-		console.New(console.Row{
-			Name: "ledger verify-rest", Path: "GET /v1/ops/journal/verify/rest", Errors: Failures,
-			Summary: "Check a part of the entries that no tenant's seals know",
-		}, func(ctx context.Context, _ audit.Author, in VerifyRest) (Verified, error) {
-			part, err := v.Page(ctx, "", in.Part)
-			return found(ctx, part, err)
+			Summary: "Check every seal and every entry, a part at a time, and name what was changed, taken out, put in or moved",
+			Help: "It also names entries that no event and no person has made, and those that came into a month after that was closed. " +
+				"Whoever can write to the whole store can seal everything again: that is found by ledger compare, with seals that were kept elsewhere.",
+		}, func(ctx context.Context, _ audit.Author, in VerifyBooks) (part Verified, err error) {
+			if in.Tenant == "" {
+				part, err = v.All(ctx, in.Part)
+			} else {
+				part, err = v.Page(ctx, in.Tenant, in.Part)
+			}
+			for _, finding := range part.Findings {
+				finding.Log(ctx, log)
+			}
+			return part, err
 		}),
 	}
 }

@@ -26,7 +26,7 @@ import (
 // Who finds a tampering, as docs/ledger.md has it.
 const (
 	byVerify = "`verify`"
-	byKept   = "`verify --seals`"
+	byKept   = "`compare`"
 	nobody   = "nobody"
 )
 

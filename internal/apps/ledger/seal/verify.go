@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -88,6 +89,14 @@ func (v *Verified) Join(before any) (page string) {
 // Alerts reports whether anything is wrong.
 func (v Verified) Alerts() bool { return len(v.Findings) > 0 }
 
+// Failure says that something is wrong.
+func (v Verified) Failure() string {
+	if v.Alerts() {
+		return fmt.Sprintf("the books do not verify: %d findings", len(v.Findings))
+	}
+	return ""
+}
+
 // Notes says what it has come to.
 func (v Verified) Notes() []string {
 	switch {
@@ -131,6 +140,28 @@ type position struct {
 	After string `json:"after,omitzero"`
 	// Seal is the number of the last seal that is done.
 	Seal int64 `json:"seal,omitzero"`
+}
+
+// All checks a bounded part of the books of all tenants, one after the other, and at last of what is in nobody's. Pages are
+// as those of Page.
+func (v Verifier) All(ctx context.Context, at string) (part Verified, err error) {
+	tenants, err := Tenants(ctx, v.From)
+	if err != nil {
+		return part, err
+	}
+	tenants = append(tenants, "")
+	tenant, place, later := strings.Cut(at, "|")
+	if !later {
+		tenant = tenants[0]
+	}
+	if i := slices.Index(tenants, tenant); i < 0 || !later && at != "" {
+		return part, ErrPage
+	} else if part, err = v.Page(ctx, tenant, place); part.Next != "" {
+		part.Next = tenant + "|" + part.Next
+	} else if i+1 < len(tenants) {
+		part.Next = tenants[i+1] + "|"
+	}
+	return part, err
 }
 
 // Page checks a bounded part of a tenant's books, from the Next of the page before: the seals, each with its leaves and

@@ -4,10 +4,10 @@ import "billhook/internal/platform/finding"
 
 // What mends most of it.
 const (
-	apply = "Apply Terraform again; on an emulator run billhook provision."
+	apply = "Apply Terraform again; on an emulator run billhook admin provision."
 	// anew: these settings cannot be changed.
-	anew = "It cannot be changed. Once the subscription is empty (billhook queues), delete it and apply Terraform again; on an emulator run billhook provision."
-	ask  = "Ask who has changed it, and apply Terraform again; on an emulator run billhook provision."
+	anew = "It cannot be changed. Once the subscription is empty (billhook queues), delete it and apply Terraform again; on an emulator run billhook admin provision."
+	ask  = "Ask who has changed it, and apply Terraform again; on an emulator run billhook admin provision."
 )
 
 // What Examine finds, what each does to a message, and what to do.
@@ -17,7 +17,7 @@ var (
 	HoldMissing          = finding.New("hold_subscription_missing", "Dead letters have no copy but the store's: one that the worker cannot keep in time is gone.", apply)
 	LettersPushMissing   = finding.New("dead_letter_push_missing", "Dead letters do not reach the store: they are neither listed nor replayed, and no alert counts them there.", apply+" The hold subscription has those from meanwhile.")
 	LettersUnkept        = finding.New("dead_letters_unkept", "No subscription keeps what is published there: a message that cannot be handled is gone for good.", apply)
-	LeftOver             = finding.New("left_over", "The queue is not enabled, so the worker answers 404 to every push, and the messages wait until they are too old.", "Take its endpoint away (billhook provision does), or enable the queue.")
+	LeftOver             = finding.New("left_over", "The queue is not enabled, so the worker answers 404 to every push, and the messages wait until they are too old.", "Take its endpoint away (billhook admin provision does), or enable the queue.")
 	MessagesUnkept       = finding.New("messages_unkept", "The queue is not enabled and has no subscription: what is published to its topic is gone without a trace, and no publisher is told.", "Delete the topic, or enable the queue.")
 	WrongTopic           = finding.New("wrong_topic", "It takes other messages than its queue's, and the queue's own reach nobody.", anew)
 	Detached             = finding.New("detached", "It was cut off from its topic: nothing reaches it any more.", "Delete it, and apply Terraform again. What was published meanwhile has to be sent again.")
@@ -37,7 +37,7 @@ var (
 	ShortRetention       = finding.New("short_retention", "A message that cannot be delivered is deleted that much earlier than the catalog promises.", apply)
 	NoDeadLetterPolicy   = finding.New("dead_letter_policy_missing", "A message that no worker can answer, such as one that kills it, is delivered for ever and holds up its ordering key.", apply)
 	WrongDeadLetters     = finding.New("wrong_dead_letter_policy", "A message that no worker can answer is given up too early or too late, or is put where nobody looks.", apply)
-	DeadLetterPolicy     = finding.New("dead_letter_policy_unwanted", "On Google's emulator an ordered subscription stops pushing after its first dead letter.", "Delete the subscription, and run billhook provision.")
+	DeadLetterPolicy     = finding.New("dead_letter_policy_unwanted", "On Google's emulator an ordered subscription stops pushing after its first dead letter.", "Delete the subscription, and run billhook admin provision.")
 	NoPublisherGrant     = finding.New("publisher_grant_missing", "Pub/Sub cannot write the dead letter, so a message that no worker can answer is delivered for ever.", granting)
 	NoSubscriberGrant    = finding.New("subscriber_grant_missing", "Pub/Sub cannot take the message off its subscription, so a message that no worker can answer is delivered for ever.", granting)
 	NoDoorPublishes      = finding.New("door_grant_missing", "The webhook service may not publish here: it answers 503 to what is for this topic, and a sender that gives up loses the event.", granting)

@@ -69,10 +69,10 @@ const (
 
 // Change is what Provision did about one resource.
 type Change struct {
-	Kind   string `json:"kind"` // topic or subscription
-	ID     string `json:"id"`   // at Pub/Sub, with the installation before it
-	Action string `json:"action"`
-	Error  string `json:"error,omitempty"` // why it failed
+	Kind   string `json:"kind" show:"Kind"` // topic or subscription
+	ID     string `json:"id" show:"ID"`     // at Pub/Sub, with the installation before it
+	Action string `json:"action" show:"Action"`
+	Error  string `json:"error,omitempty" show:"Why"` // why it failed
 }
 
 // check refuses a target whose pushes could never be accepted.

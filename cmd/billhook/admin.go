@@ -1,0 +1,264 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/api/option"
+
+	"billhook/catalog"
+	"billhook/internal/compose/worker"
+	"billhook/internal/console"
+	"billhook/internal/pipeline/pause"
+	"billhook/internal/platform/gcp/pubsub"
+)
+
+func (p *program) provisionCommand() *cobra.Command {
+	var pools poolFlags
+	command := &cobra.Command{
+		Use:   "provision",
+		Short: "Create topics, subscriptions and dead letters from the catalog; again and again without harm",
+		Long: "Creates in GOOGLE_CLOUD_PROJECT, on Google Cloud or, with PUBSUB_EMULATOR_HOST, on an emulator, what the\n" +
+			"catalog declares, pushing to PUSH_BASE_URL. INSTALLATION stands before each id, if it is set. It changes what differs and\n" +
+			"deletes nothing. It goes on after a failure, and tells what became of each resource.",
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			c, err := p.catalog()
+			if err != nil {
+				return err
+			}
+			target, err := p.target(pools)
+			if err != nil {
+				return err
+			}
+			changes, err := pubsub.Provision(command.Context(), c, target, p.broker()...)
+			if len(changes) == 0 && err != nil {
+				return err
+			}
+			p.items(console.Columns[pubsub.Change](), reflect.ValueOf(changes))
+			failed := 0
+			for _, change := range changes {
+				if change.Action == pubsub.Failed || change.Action == pubsub.NotTried {
+					failed++
+				}
+			}
+			if slices.ContainsFunc(changes, func(c pubsub.Change) bool { return c.Action == pubsub.Kept || c.Action == pubsub.SwitchedOff }) {
+				p.printf("Queues that do not run keep their subscriptions, and what waits there: `billhook queues ls` says how much.\n" +
+					"Nothing of it is handled until they run again, and nothing is deleted here.\n")
+			}
+			if err := p.printJSON(changes); err != nil {
+				return err
+			}
+			if failed > 0 {
+				return fmt.Errorf("%d of %d resources are not as the catalog has them; run it again once the reasons are gone", failed, len(changes))
+			}
+			return err
+		},
+	}
+	pools.add(command)
+	return command
+}
+
+// poolFlags are the workers' URLs and service accounts of pools that have their own.
+type poolFlags struct{ urls, accounts map[string]string }
+
+func (f *poolFlags) add(command *cobra.Command) {
+	command.Flags().StringToStringVar(&f.urls, "pool-urls", nil, "the workers of pools that have their own, as pool=https://host, comma-separated")
+	command.Flags().StringToStringVar(&f.accounts, "pool-accounts", nil, "who pushes to them, as pool=e-mail, comma-separated; else PUSH_SERVICE_ACCOUNT")
+}
+
+// target is the project and the push endpoints, from the environment and the flags.
+func (p *program) target(pools poolFlags) (pubsub.Target, error) {
+	if p.env.PushBaseURL == "" {
+		return pubsub.Target{}, usageError("PUSH_BASE_URL must say where the worker is")
+	}
+	if p.env.PubSubEmulator == "" && (p.env.PushServiceAccount == "" || p.env.PushAudience == "") {
+		return pubsub.Target{}, usageError("PUSH_SERVICE_ACCOUNT and PUSH_AUDIENCE are required: the worker refuses pushes without a token")
+	}
+	own := map[string]pubsub.Pool{}
+	for name, address := range pools.urls {
+		own[name] = pubsub.Pool{URL: address, ServiceAccount: pools.accounts[name]}
+	}
+	for name, account := range pools.accounts {
+		own[name] = pubsub.Pool{URL: pools.urls[name], ServiceAccount: account}
+	}
+	return pubsub.Target{
+		Names: p.env.names(), PushBaseURL: p.env.PushBaseURL, Pools: own, PushAudience: p.env.PushAudience,
+		PushServiceAccount: p.env.PushServiceAccount, Emulator: p.env.PubSubEmulator != "",
+	}, nil
+}
+
+func (p *program) broker() []option.ClientOption {
+	if p.env.PubSubEmulator == "" {
+		return p.google.pubsub
+	}
+	return pubsub.EmulatorOptions(p.env.PubSubEmulator)
+}
+
+func (p *program) switchCommand() *cobra.Command {
+	var pools poolFlags
+	command := p.asks(&cobra.Command{
+		Use: "switch <queue>", Short: "Have a queue's subscription follow its record, where the worker may not change subscriptions", Args: cobra.ExactArgs(1),
+		Long: "queues pause and queues resume record what is asked for, and the worker switches the subscription where it was granted that.\n" +
+			"Where it was not, this does it with your own credentials, in GOOGLE_CLOUD_PROJECT; to resume, it needs PUSH_BASE_URL, PUSH_AUDIENCE\n" +
+			"and PUSH_SERVICE_ACCOUNT as provision does. Run again, it mends what was left half done.",
+		RunE: func(command *cobra.Command, args []string) error {
+			show, _ := p.known.Find("pauses show")
+			var stands pause.State
+			if err := p.ask().get(command.Context(), show.URL(console.Input{Path: map[string]string{"id": args[0]}}), &stands); err != nil {
+				return err
+			}
+			err := p.switchTo(command.Context(), &stands, pools)
+			p.notes(stands.Notes())
+			if failure := stands.Failure(); err == nil && failure != "" {
+				err = errors.New(failure)
+			}
+			return errors.Join(err, p.printJSON(stands))
+		},
+	})
+	pools.add(command)
+	return command
+}
+
+// switchTo has a queue's subscription do what its record says, and notes what it does then.
+func (p *program) switchTo(ctx context.Context, stands *pause.State, pools poolFlags) error {
+	c, err := p.catalog()
+	if err != nil {
+		return err
+	}
+	q, ok := c.Queue(stands.Queue)
+	if !ok {
+		return usageError(fmt.Sprintf("the catalog has no queue %q; CATALOG_DIR names another", stands.Queue))
+	}
+	target := pubsub.Target{Names: p.env.names(), Emulator: p.env.PubSubEmulator != ""}
+	if stands.Pause == nil {
+		if target, err = p.target(pools); err != nil {
+			return err
+		}
+	}
+	subscriptions, err := pubsub.NewSwitch(ctx, target, p.broker()...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = subscriptions.Close() }() // what was asked has been answered
+	if stands.Pause != nil {
+		err = subscriptions.Pause(ctx, q, stands.Pause.At)
+	} else {
+		err = subscriptions.Resume(ctx, q)
+	}
+	var unread error
+	if stands.Subscription, unread = subscriptions.Standing(ctx, q); unread != nil {
+		stands.Subscription = pause.Unknown
+	}
+	return errors.Join(err, unread)
+}
+
+func (p *program) catalogCommand() *cobra.Command {
+	command := &cobra.Command{Use: "catalog", Short: "Check or print the declaration of queues, products and sources in a folder"}
+	command.AddCommand(
+		&cobra.Command{
+			Use:   "check [folder]",
+			Short: "Report every mistake of the catalog at once, with file and line, and what a worker would refuse",
+			Long: "Reads the folder's files, else those of CATALOG_DIR, else the built-in catalog. It reports what cannot be read,\n" +
+				"relations that do not hold, handlers that no worker has, and contracts that a handler cannot decode, each with file and\n" +
+				"line. What only a queue that is not enabled lacks is a note. The exit code is 0 for a sound catalog, 1 for one with\n" +
+				"mistakes, and 2 where there is no such folder.",
+			Args: cobra.MaximumNArgs(1),
+			RunE: func(_ *cobra.Command, args []string) error { return p.checkCatalog(append(args, p.env.CatalogDir)[0]) },
+		},
+		&cobra.Command{
+			Use:   "print",
+			Short: "Print the catalog expanded, as JSON: defaults applied, names derived",
+			Args:  cobra.NoArgs,
+			RunE: func(*cobra.Command, []string) error {
+				c, err := p.catalog()
+				if err != nil {
+					return err
+				}
+				expanded, err := c.JSON()
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintln(p.stdout, string(expanded))
+				return err
+			},
+		},
+	)
+	return command
+}
+
+type checked struct {
+	Queues   int `json:"queues"`
+	Enabled  int `json:"enabled"`
+	Products int `json:"products"`
+	Sources  int `json:"sources"`
+	// Mistakes keep services from starting.
+	Mistakes []*catalog.Mistake `json:"mistakes"`
+	// Notes would be mistakes if their queues were enabled.
+	Notes []*catalog.Mistake `json:"notes,omitempty"`
+}
+
+func (p *program) checkCatalog(folder string) error {
+	if info, err := os.Stat(folder); folder != "" && (err != nil || !info.IsDir()) {
+		return usageError(folder + " is no folder; name one with the catalog's files")
+	}
+	c, err := catalog.Load(folder)
+	answer := checked{Queues: len(c.Queues), Products: len(c.Products), Sources: len(c.Sources), Mistakes: catalog.Mistakes(err)}
+	answer.Mistakes = append(answer.Mistakes, refusedHandlers(c, c.Queues, answer.Mistakes)...)
+	if err == nil {
+		_, err = c.Only(p.env.Queues)
+		answer.Mistakes = append(answer.Mistakes, catalog.Mistakes(err)...)
+	}
+	slices.SortStableFunc(answer.Mistakes, catalog.ByLine)
+	enabled := slices.Clone(c.Queues)
+	for i, q := range c.Queues {
+		if q.Enabled {
+			answer.Enabled++
+		}
+		enabled[i].Enabled = true
+	}
+	if answer.Enabled < len(c.Queues) {
+		answer.Notes = refusedHandlers(c, enabled, answer.Mistakes)
+	}
+	for _, m := range slices.Concat(answer.Mistakes, answer.Notes) {
+		located, note := *m, ""
+		if folder != "" && m.File != "" {
+			located.File = filepath.Join(folder, m.File)
+		}
+		if slices.Contains(answer.Notes, m) {
+			note = " (a note: the queue is not enabled)"
+		}
+		p.printf("%s%s\n", located.Error(), note)
+	}
+	if err := p.printJSON(answer); err != nil {
+		return err
+	}
+	if n := len(answer.Mistakes); n > 0 {
+		return fmt.Errorf("catalog check: mistakes: %d", n)
+	}
+	p.printf("The catalog is sound: %d queues (%d enabled), %d products, %d sources.\n", answer.Queues, answer.Enabled, answer.Products, answer.Sources)
+	return nil
+}
+
+// refusedHandlers is what a worker would refuse of the catalog with these queues, but on lines that have a mistake
+// already: it would follow from that. A worker whose contracts cannot be read would refuse everything.
+func refusedHandlers(c *catalog.Catalog, queues []catalog.Queue, known []*catalog.Mistake) []*catalog.Mistake {
+	if c.Contracts == nil {
+		return nil
+	}
+	named := *c // an entry without an id has its mistake already
+	named.Queues = slices.DeleteFunc(slices.Clone(queues), func(q catalog.Queue) bool { return q.ID == "" })
+	found := slices.DeleteFunc(catalog.Mistakes(worker.Check(&named, "")), func(m *catalog.Mistake) bool {
+		return slices.ContainsFunc(known, func(k *catalog.Mistake) bool {
+			return k.File == m.File && k.Line == m.Line && (m.Line > 0 || k.Error() == m.Error())
+		})
+	})
+	slices.SortFunc(found, catalog.ByLine)
+	return found
+}

@@ -1,0 +1,408 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/apps/journal"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/console"
+	"billhook/internal/contract/money"
+	"billhook/internal/dedupe"
+	"billhook/internal/platform/audit"
+)
+
+// books are those of one tenant in some months, as the worker shows them.
+type books struct {
+	*program
+
+	tenant, account string
+	// from and to are the first and the last of the months.
+	from, to string
+}
+
+// months adds the flags that say whose books are meant, and which months.
+func (b *books) months(command *cobra.Command) *cobra.Command {
+	flags, period := command.Flags(), ""
+	flags.StringVar(&b.tenant, "tenant", dedupe.DefaultTenant, "whose books")
+	flags.StringVar(&period, "period", ledger.PeriodOf(time.Now()), "the month, in UTC")
+	flags.StringVar(&b.from, "from", "", "the first of several months, such as 2027-01")
+	flags.StringVar(&b.to, "to", "", "the last of several months, such as 2027-03")
+	command.MarkFlagsRequiredTogether("from", "to")
+	command.MarkFlagsMutuallyExclusive("period", "from")
+	command.PreRun = func(*cobra.Command, []string) { b.from, b.to = cmp.Or(b.from, period), cmp.Or(b.to, period) }
+	return command
+}
+
+// query has the tenant, the months and the account of what is asked.
+func (b *books) query() url.Values {
+	values := url.Values{"tenant": {b.tenant}, "from": {b.from}, "to": {b.to}, "limit": {"100"}}
+	set(values, "account", b.account)
+	return values
+}
+
+// entries hands over the entries of the query, page after page. An entry that was changed cannot be counted on.
+func (b *books) entries(ctx context.Context, values url.Values, take func([]journal.Entry) error) error {
+	return each(ctx, b.program.ask(), "/v1/ops/journal/entries", values, func(entries []journal.Entry) error {
+		for _, e := range entries {
+			if e.Changed {
+				return errors.New(e.Notes()[0])
+			}
+		}
+		return take(entries)
+	})
+}
+
+// sealsOf are the seals of a tenant, the newest first.
+func (b *books) sealsOf(ctx context.Context, tenant string) (seals []seal.Seal, err error) {
+	err = each(ctx, b.ask(), "/v1/ops/journal/seals", url.Values{"tenant": {tenant}}, func(page []seal.Seal) error {
+		seals = append(seals, page...)
+		return nil
+	})
+	return seals, err
+}
+
+// tenants are those whose books have seals.
+func (b *books) tenants(ctx context.Context) ([]string, error) {
+	var all console.List[string]
+	err := b.ask().get(ctx, "/v1/ops/journal/tenants", &all)
+	return all.Items, err
+}
+
+func (p *program) export() *cobra.Command {
+	b := &books{program: p}
+	var seals bool
+	var file string
+	command := b.months(&cobra.Command{
+		Use: "export", Short: "Write the entries of a month or several, or all seals, as JSON lines or CSV", Args: cobra.NoArgs,
+		Long: "Entries come month by month in the order of their ids, each with its hash and its seal. With -o csv a row is a line of an\n" +
+			"entry, and the last rows are what the lines of each currency add up to. With --seals it is the seals of all months, the oldest\n" +
+			"first, of all tenants unless --tenant names one: keep them where nobody who can write to the store can write, and give them to\n" +
+			"ledger compare. A file that --out names is there whole or not at all.",
+		RunE: func(command *cobra.Command, _ []string) error {
+			ctx := command.Context()
+			return b.write(file, func(to io.Writer) error {
+				switch {
+				case seals:
+					return b.exportSeals(ctx, command.Flags().Changed("tenant"), to)
+				case b.asCSV:
+					return b.exportCSV(ctx, csv.NewWriter(to))
+				}
+				return b.entries(ctx, b.query(), func(entries []journal.Entry) error { return jsonLines(to, entries) })
+			})
+		},
+	})
+	command.Flags().StringVar(&b.account, "account", "", "only entries with lines of this account")
+	command.Flags().BoolVar(&seals, "seals", false, "write the seals instead of entries")
+	command.Flags().StringVar(&file, "out", "", "the file to write; empty: the terminal")
+	command.MarkFlagsMutuallyExclusive("seals", "account")
+	return command
+}
+
+func jsonLines[T any](to io.Writer, items []T) error {
+	for _, item := range items {
+		line, err := json.Marshal(item)
+		if err == nil {
+			_, err = io.WriteString(to, audit.EscapeJSON(string(line))+"\n")
+		}
+		if err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+	}
+	return nil
+}
+
+func (b *books) exportSeals(ctx context.Context, one bool, to io.Writer) error {
+	tenants, err := b.tenants(ctx)
+	if one {
+		tenants, err = []string{b.tenant}, nil
+	}
+	for _, tenant := range tenants {
+		seals, err := b.sealsOf(ctx, tenant)
+		if err != nil {
+			return err
+		}
+		slices.Reverse(seals)
+		if err := jsonLines(to, seals); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (b *books) exportCSV(ctx context.Context, to *csv.Writer) error {
+	micros := func(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z") }
+	err := to.Write([]string{
+		"tenant", "period", "entry", "event_id", "event_type", "kind", "rule", "reverts", "occurred_at", "posted_at", "account", "currency", "debit", "credit", "seal", "hash",
+	})
+	if err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	sums := map[string]seal.Sum{}
+	err = b.entries(ctx, b.query(), func(entries []journal.Entry) error {
+		for _, e := range entries {
+			number := strings.TrimPrefix(strconv.FormatInt(e.Seal, 10), "0") // without a seal it is 0
+			for _, l := range e.Lines {
+				_ = to.Write([]string{
+					e.Tenant, e.Period, e.ID, e.EventID, e.EventType, string(e.Kind), e.Rule, e.Reverts, micros(e.OccurredAt), micros(e.PostedAt),
+					l.Account, l.Currency, amountOf(l.Debit, l.Currency), amountOf(l.Credit, l.Currency), number, e.Hash,
+				}) // Error has it
+				sums[l.Currency] = seal.Sum{Debit: sums[l.Currency].Debit + l.Debit, Credit: sums[l.Currency].Credit + l.Credit}
+			}
+		}
+		return to.Error()
+	})
+	for _, currency := range slices.Sorted(maps.Keys(sums)) {
+		total := sums[currency]
+		_ = to.Write([]string{
+			b.tenant, seal.Span(b.from, b.to), "", "", "", "total", "", "", "", "", "", currency, money.Text(total.Debit, currency), money.Text(total.Credit, currency), "", "",
+		}) // Error has it
+	}
+	to.Flush()
+	return errors.Join(err, to.Error())
+}
+
+func amountOf(minor int64, currency string) string {
+	if minor == 0 {
+		return ""
+	}
+	return money.Text(minor, currency)
+}
+
+// write has write do its work into a file, which is there whole or not at all, or to the terminal where none is named.
+func (b *books) write(file string, write func(io.Writer) error) error {
+	if file == "" {
+		return write(b.stdout)
+	}
+	part, err := os.CreateTemp(filepath.Dir(file), ".billhook-*")
+	if err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	buffered := bufio.NewWriter(part)
+	if err = errors.Join(write(buffered), buffered.Flush(), part.Sync(), part.Close()); err == nil {
+		err = os.Rename(part.Name(), file)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(part.Name()))
+	}
+	return nil
+}
+
+type statement struct {
+	Tenant string `json:"tenant" show:"Tenant"`
+	// Period is the month, such as 2026-11, or the first and the last of several: 2026-11/2027-01.
+	Period  string `json:"period" show:"Months"`
+	Account string `json:"account" show:"Account"`
+	// Opening and Closing are debits minus credits by currency, in minor units.
+	Opening map[string]int64 `json:"opening"`
+	Lines   []stated         `json:"lines" show:"Lines"`
+	Closing map[string]int64 `json:"closing"`
+}
+
+// stated is a line of an entry on the account, and the balance behind it.
+type stated struct {
+	PostedAt   time.Time   `json:"posted_at" show:"Posted"`
+	OccurredAt time.Time   `json:"occurred_at" show:"Happened,less"`
+	Entry      string      `json:"entry" show:"Entry,less"`
+	EventID    string      `json:"event_id" show:"Event"`
+	EventType  string      `json:"event_type,omitempty" show:"Type,less"`
+	Kind       ledger.Kind `json:"kind" show:"Kind"`
+	ledger.Line
+	Balance int64 `json:"balance" show:"Balance" in:"currency"`
+	Seal    int64 `json:"seal" show:"Seal,less"`
+}
+
+func (s statement) Notes() (notes []string) {
+	if len(s.Lines) == 0 {
+		notes = append(notes, "Nothing has moved on it.")
+	}
+	for _, currency := range slices.Sorted(maps.Keys(s.Opening)) {
+		notes = append(notes, fmt.Sprintf("%s: opening %s, closing %s", currency, money.Text(s.Opening[currency], currency), money.Text(s.Closing[currency], currency)))
+	}
+	return notes
+}
+
+func (p *program) statement() *cobra.Command {
+	b := &books{program: p}
+	return b.months(&cobra.Command{
+		Use: "statement <account>", Short: "Print what moved on an account in a month or several, with the balance behind each line", Args: cobra.ExactArgs(1),
+		Long: "The lines are in the order in which they were posted. An account is one of the chart of catalog/journal.yaml, or one of\n" +
+			"points: of a user (points:user:<uid>), a customer (points:customer:<id>), or all of a kind (points:user).",
+		RunE: func(command *cobra.Command, args []string) error {
+			b.account = args[0]
+			s, err := b.stated(command.Context())
+			if err != nil {
+				return err
+			}
+			p.fields(console.Columns[statement](), s)
+			return p.printJSON(s)
+		},
+	})
+}
+
+// stated puts a statement together. The opening balance of an account with totals is that of the trial balance; of
+// another one it is the sum of its earlier entries, which come with those of the month.
+func (b *books) stated(ctx context.Context) (statement, error) {
+	s := statement{Tenant: b.tenant, Period: seal.Span(b.from, b.to), Account: b.account, Opening: map[string]int64{}, Lines: []stated{}}
+	control, want, values := ledger.Control(b.account) == b.account, map[string]int64{}, b.query()
+	if control {
+		var trial seal.TrialBalance
+		if err := b.ask().get(ctx, "/v1/ops/journal/balances?"+url.Values{"tenant": {b.tenant}, "from": {b.from}, "to": {b.to}}.Encode(), &trial); err != nil {
+			return s, err
+		}
+		for _, l := range trial.Balances {
+			if l.Account == b.account {
+				s.Opening[l.Currency], want[l.Currency] = l.Opening, l.Closing
+			}
+		}
+	} else {
+		values.Del("from")
+		values.Del("to")
+	}
+	err := b.entries(ctx, values, func(entries []journal.Entry) error {
+		for _, e := range entries {
+			for _, line := range e.Lines {
+				switch of := line.Account == b.account || control && ledger.Control(line.Account) == b.account; {
+				case !of:
+				case e.Period < b.from:
+					s.Opening[line.Currency] += line.Debit - line.Credit
+				case e.Period <= b.to:
+					s.Opening[line.Currency] += 0 // it is there
+					s.Lines = append(s.Lines, stated{e.PostedAt, e.OccurredAt, e.ID, e.EventID, e.EventType, e.Kind, line, 0, e.Seal})
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return s, err
+	}
+	slices.SortStableFunc(s.Lines, func(a, b stated) int {
+		return cmp.Or(a.PostedAt.Compare(b.PostedAt), strings.Compare(a.Entry, b.Entry))
+	})
+	s.Closing = maps.Clone(s.Opening)
+	for i, line := range s.Lines {
+		s.Closing[line.Currency] += line.Debit - line.Credit
+		s.Lines[i].Balance = s.Closing[line.Currency]
+	}
+	// What is posted meanwhile is in the lines and not in the balance. A month that is over has none.
+	for currency, closing := range want {
+		if b.to < ledger.PeriodOf(time.Now()) && s.Closing[currency] != closing {
+			return s, fmt.Errorf("the lines in %s add up to %s, and the trial balance says %s: entries came meanwhile, so ask again; or the books are broken, see: billhook ledger verify",
+				currency, money.Text(s.Closing[currency], currency), money.Text(closing, currency))
+		}
+	}
+	return s, nil
+}
+
+// compared is what a comparison of seals has come to.
+type compared struct {
+	Kept     int64          `json:"kept_seals" show:"Kept seals"`
+	Findings []seal.Finding `json:"findings" show:"Findings"`
+	// Unkept are the tenants of which the file has no seal: of them nobody finds that all was sealed again.
+	Unkept []string `json:"tenants_without_kept_seals,omitempty" show:"Tenants without kept seals"`
+}
+
+func (p *program) compare() *cobra.Command {
+	b := &books{program: p}
+	return &cobra.Command{
+		Use: "compare <file>", Short: "Compare the seals with those of a file that were kept elsewhere; - is the standard input", Args: cobra.ExactArgs(1),
+		Long: "Who can write to the whole store can seal everything again, and it verifies. That is found here, with a file that ledger\n" +
+			"export --seals has written before and that they could not write to. It exits with 1 where anything is found.",
+		RunE: func(command *cobra.Command, args []string) error {
+			kept, err := readSeals(args[0], command.InOrStdin())
+			if err != nil {
+				return err
+			}
+			tenants, err := b.tenants(command.Context())
+			c, of := compared{Findings: []seal.Finding{}}, map[string]bool{}
+			for _, s := range kept { // the whole chain of its tenant may be gone
+				of[s.Tenant] = true
+			}
+			c.Unkept = slices.DeleteFunc(tenants, func(tenant string) bool { return of[tenant] })
+			for _, tenant := range slices.Sorted(maps.Keys(of)) {
+				there, failed := b.sealsOf(command.Context(), tenant)
+				if err = errors.Join(err, failed); err != nil {
+					return err
+				}
+				found, n := seal.AgainstKept(tenant, kept, there)
+				c.Kept, c.Findings = c.Kept+n, append(c.Findings, found...)
+			}
+			p.fields(console.Columns[compared](), c)
+			if err = errors.Join(err, p.printJSON(c)); err == nil && len(c.Findings) > 0 {
+				err = fmt.Errorf("the seals are not those that were kept: %d findings", len(c.Findings))
+			}
+			return err
+		},
+	}
+}
+
+func readSeals(file string, stdin io.Reader) (seals []seal.Seal, err error) {
+	text, err := readFile(file, stdin)
+	if err != nil {
+		return nil, err
+	}
+	for decoder := json.NewDecoder(bytes.NewReader(text)); ; {
+		var s seal.Seal
+		switch err := decoder.Decode(&s); {
+		case errors.Is(err, io.EOF):
+			return seals, nil
+		case err != nil:
+			return nil, fmt.Errorf("%s: seal %d is not JSON: %w", file, len(seals)+1, err)
+		}
+		if err := s.Check(); err != nil {
+			return nil, fmt.Errorf("%s: seal %d of %s: %w", file, s.Number, s.Tenant, err)
+		}
+		seals = append(seals, s)
+	}
+}
+
+func (p *program) checkProof() *cobra.Command {
+	var file string
+	command := &cobra.Command{
+		Use: "check-proof <file>", Short: "Check a proof against seals that were kept, without asking anybody; - is the standard input", Args: cobra.ExactArgs(1),
+		Long: "The file is what ledger prove -o json prints, or the proof in it. Its seal must be among those that ledger export --seals has written.",
+		RunE: func(command *cobra.Command, args []string) error {
+			text, err := readFile(args[0], command.InOrStdin())
+			if err != nil {
+				return err
+			}
+			kept, err := readSeals(file, command.InOrStdin())
+			if err != nil {
+				return err
+			}
+			var printed seal.Proof
+			if json.Unmarshal(text, &printed) == nil && printed.Proof != "" {
+				text = []byte(printed.Proof)
+			}
+			proven, err := seal.CheckProof(text, kept)
+			if err != nil {
+				return err
+			}
+			p.printf("The entry is number %d of %d in seal %d of tenant %s, which is the one that was kept.\n  seal %s\n  root %s\n%s\n",
+				proven.Index+1, proven.Count, proven.Seal, proven.Tenant, proven.SealHash, proven.Root, proven.Entry)
+			return p.printJSON(proven)
+		},
+	}
+	command.Flags().StringVar(&file, "seals", "", "a file with seals that were kept elsewhere; required")
+	_ = command.MarkFlagRequired("seals") // it is there
+	return command
+}

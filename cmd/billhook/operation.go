@@ -404,7 +404,8 @@ func (a *asked) follow(ctx context.Context, answer any) (any, error) {
 		told = line
 		return more
 	}
-	if !goesOn() {
+	followed, _ := answer.(console.Followed) // as above
+	if _, more := followed.Stands(); !more {
 		return answer, nil
 	}
 	err := poll(limited, followEvery, http.StatusConflict, func() (bool, error) {

@@ -1,5 +1,15 @@
 package contract
 
+// Actions of envelope.v1 that tell of a subscription (billing queues, section 4) and of its ends.
+const (
+	ActionInitial        = "initial"
+	ActionRenewal        = "renewal"
+	ActionCancellation   = "cancellation"
+	ActionTrial          = "trial"
+	ActionTrialCompleted = "trial_completed"
+	ActionTrialCanceled  = "trial_canceled"
+)
+
 // Envelope is the body of an envelope.v1 message (requirements: billing queues, section 4).
 type Envelope struct {
 	// ID is the idempotency key of the message.

@@ -1,5 +1,19 @@
 package contract
 
+// Event types of paynow.v1 that are handled, or whose rules go beyond their fields.
+const (
+	OrderPaid             = "order.paid"
+	OrderRefunded         = "order.refunded"
+	OrderChargeback       = "order.chargeback"
+	OrderChargebackClosed = "order.chargeback_closed"
+	SubscriptionActivated = "subscription.activated"
+	SubscriptionRenewed   = "subscription.renewed"
+	SubscriptionCanceled  = "subscription.canceled"
+	TrialActivated        = "trial.activated"
+	TrialCompleted        = "trial.completed"
+	TrialCanceled         = "trial.canceled"
+)
+
 // PayNow is the body of a paynow.v1 message (requirements: PayNow contract, version 1.0). Amounts are decimal
 // strings with exactly the digits of their currency. Total, currency and refund are new: a part is reversed
 // by them.

@@ -60,11 +60,11 @@ func NewRabbitMQ(b Broker) (*RabbitMQ, error) {
 	}
 	for _, name := range b.Names {
 		q, _ := b.Catalog.Queue(name.Queue)
-		r.queues = append(r.queues, list{queue: name.Queue, name: name.Source, parts: []Part{Waiting}, left: name.Left})
+		r.queues = append(r.queues, list{Name: name, parts: []Part{Waiting}})
 		for _, dead := range q.DeadLetter.Aliases {
-			l := list{queue: name.Queue, name: dead, parts: []Part{Failed}, left: name.Left}
+			l := list{Name: Name{name.Queue, dead, name.Left}, parts: []Part{Failed}}
 			if !b.Failed {
-				l.left = cmp.Or(l.left, failedStay)
+				l.Left = cmp.Or(l.Left, failedStay)
 			}
 			r.queues = append(r.queues, l)
 		}
@@ -92,14 +92,14 @@ func (r *RabbitMQ) count(name string) (int64, error) {
 // Look delivers a sample and puts it back at once; the broker marks it as delivered before.
 func (r *RabbitMQ) Look(_ context.Context, sample int) (places []Place, messages []Message, err error) {
 	for _, l := range r.queues {
-		place := Place{Queue: l.queue, Name: l.name, Part: l.parts[0], Left: l.left}
-		if place.Count, err = r.count(l.name); err != nil {
+		place := Place{Queue: l.Queue, Name: l.Source, Part: l.parts[0], Left: l.Left}
+		if place.Count, err = r.count(l.Source); err != nil {
 			return nil, nil, err
 		}
 		if place.Count == 0 {
 			continue
 		}
-		if l.left == "" {
+		if l.Left == "" {
 			some, err := r.sample(l, sample-len(messages))
 			if err != nil {
 				return nil, nil, err
@@ -118,10 +118,10 @@ func (r *RabbitMQ) sample(l list, limit int) (messages []Message, err error) {
 	}
 	defer func() { _ = channel.Close() }() // puts back what was delivered on it
 	for range limit {
-		d, ok, err := channel.Get(l.name, false)
+		d, ok, err := channel.Get(l.Source, false)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("rabbitmq: %s: %w", l.name, err)
+			return nil, fmt.Errorf("rabbitmq: %s: %w", l.Source, err)
 		case !ok:
 			return messages, nil
 		}
@@ -134,16 +134,16 @@ func (r *RabbitMQ) sample(l list, limit int) (messages []Message, err error) {
 func (r *RabbitMQ) Take(ctx context.Context, limit int) (taken []Message, err error) {
 	for ; r.at < len(r.queues); r.at++ {
 		l := r.queues[r.at]
-		if count, err := r.count(l.name); err != nil {
+		if count, err := r.count(l.Source); err != nil {
 			return nil, err
-		} else if count == 0 || l.left != "" {
+		} else if count == 0 || l.Left != "" {
 			continue
 		}
 		marked := 0
 		for len(taken) < limit && ctx.Err() == nil {
-			d, ok, err := r.channel.Get(l.name, false)
+			d, ok, err := r.channel.Get(l.Source, false)
 			if err != nil {
-				return nil, fmt.Errorf("rabbitmq: %s: %w", l.name, err)
+				return nil, fmt.Errorf("rabbitmq: %s: %w", l.Source, err)
 			}
 			if !ok {
 				break
@@ -152,8 +152,8 @@ func (r *RabbitMQ) Take(ctx context.Context, limit int) (taken []Message, err er
 				taken = append(taken, r.message(l, d))
 				continue
 			}
-			if err = r.mark(ctx, l.name, d); err == nil && marked%batchSize == batchSize-1 {
-				err = r.commit(l.name)
+			if err = r.mark(ctx, l.Source, d); err == nil && marked%batchSize == batchSize-1 {
+				err = r.commit(l.Source)
 			}
 			if err != nil {
 				return nil, err
@@ -161,7 +161,7 @@ func (r *RabbitMQ) Take(ctx context.Context, limit int) (taken []Message, err er
 			marked++
 		}
 		if marked > 0 {
-			if err := r.commit(l.name); err != nil {
+			if err := r.commit(l.Source); err != nil {
 				return nil, err
 			}
 		}
@@ -215,8 +215,8 @@ func typeOf(queue string, d amqp.Delivery) string {
 
 func (r *RabbitMQ) message(l list, d amqp.Delivery) Message {
 	m := Message{
-		Source: l.name, Queue: l.queue, Part: l.parts[0], Body: d.Body, ID: d.MessageId, Type: typeOf(l.name, d),
-		Created: d.Timestamp, Attempts: deaths(l.name, d.Headers), tag: d.DeliveryTag,
+		Source: l.Source, Queue: l.Queue, Part: l.parts[0], Body: d.Body, ID: d.MessageId, Type: typeOf(l.Source, d),
+		Created: d.Timestamp, Attempts: deaths(l.Source, d.Headers), tag: d.DeliveryTag,
 	}
 	delay, ok := integer(d.Headers["x-delay"])
 	if !ok {
@@ -228,7 +228,7 @@ func (r *RabbitMQ) message(l list, d amqp.Delivery) Message {
 	}
 	// The delayed message exchange turns the sign of the delay when it is over.
 	wait := time.Duration(max(delay, -delay)) * time.Millisecond
-	q, _ := r.catalog.Queue(l.queue)
+	q, _ := r.catalog.Queue(l.Queue)
 	if i := slices.Index(q.Backoff.Schedule, wait); i > 0 {
 		m.Attempts = max(m.Attempts, i)
 	}

@@ -34,10 +34,8 @@ var _ Source = (*Redis)(nil)
 
 // list is an old list and the queue that takes its messages.
 type list struct {
-	queue, name string
-	parts       []Part
-	// left is why nothing is taken from any part.
-	left string
+	Name
+	parts []Part
 	// refused are the ids of the claims that the webhook service has refused in this run.
 	refused []string
 }
@@ -70,8 +68,8 @@ func NewRedis(ctx context.Context, address string, names []Name, failed bool, ne
 		parts = append(parts, Failed)
 	}
 	for _, name := range names {
-		l := list{queue: name.Queue, name: name.Source, parts: parts, left: name.Left}
-		if l.left != "" {
+		l := list{Name: name, parts: parts}
+		if l.Left != "" {
 			l.parts = nil
 		}
 		r.lists = append(r.lists, l)
@@ -94,11 +92,11 @@ func (r *Redis) do(ctx context.Context, command string, arguments ...any) (any, 
 
 // key is the key of a part of a list.
 func (l list) key(part Part) string {
-	return l.name + map[Part]string{Waiting: "", Claimed: ":processing", Delayed: ":delayed", Failed: ":failed"}[part]
+	return l.Source + map[Part]string{Waiting: "", Claimed: ":processing", Delayed: ":delayed", Failed: ":failed"}[part]
 }
 
 // claims is the key of the hash of what is claimed.
-func (l list) claims() string { return l.name + ":import" }
+func (l list) claims() string { return l.Source + ":import" }
 
 // held is why nothing is taken from a part; empty: nothing speaks against it.
 func (r *Redis) held(ctx context.Context, l list, part Part) (string, error) {
@@ -106,14 +104,14 @@ func (r *Redis) held(ctx context.Context, l list, part Part) (string, error) {
 		return "", nil
 	}
 	for cursor := "0"; ; {
-		page, err := redis.Values(r.do(ctx, "SCAN", cursor, "MATCH", "lock:"+globless.Replace(l.name)+":*", "COUNT", 1000))
+		page, err := redis.Values(r.do(ctx, "SCAN", cursor, "MATCH", "lock:"+globless.Replace(l.Source)+":*", "COUNT", 1000))
 		var locks []string
 		if err == nil {
 			_, err = redis.Scan(page, &cursor, &locks)
 		}
 		switch {
 		case err != nil:
-			return "", fmt.Errorf("redis: locks of %s: %w", l.name, err)
+			return "", fmt.Errorf("redis: locks of %s: %w", l.Source, err)
 		case len(locks) > 0:
 			return "a worker holds a lock of it: stop the workers, and run again when their locks have expired", nil
 		case cursor == "0":
@@ -132,7 +130,7 @@ func (r *Redis) Look(ctx context.Context, sample int) (places []Place, messages 
 			return nil, nil, fmt.Errorf("redis: %s: %w", l.claims(), err)
 		}
 		if claimed > 0 {
-			places = append(places, Place{Queue: l.queue, Name: l.claims(), Part: Claimed, Count: claimed, Left: l.left})
+			places = append(places, Place{Queue: l.Queue, Name: l.claims(), Part: Claimed, Count: claimed, Left: l.Left})
 		}
 		for _, part := range []Part{Claimed, Waiting, Delayed, Failed} {
 			place, some, err := r.look(ctx, l, part, max(sample-len(messages), 0))
@@ -154,12 +152,12 @@ func (r *Redis) look(ctx context.Context, l list, part Part, sample int) (place 
 	if part == Delayed {
 		count, pick, from, to = "ZCARD", "ZRANGE", 0, sample-1
 	}
-	place = Place{Queue: l.queue, Name: key, Part: part, Left: l.left}
+	place = Place{Queue: l.Queue, Name: key, Part: part, Left: l.Left}
 	if place.Count, err = redis.Int64(r.do(ctx, count, key)); err != nil {
 		return place, nil, fmt.Errorf("redis: %s: %w", key, err)
 	}
 	switch {
-	case place.Count == 0 || l.left != "":
+	case place.Count == 0 || l.Left != "":
 	case !slices.Contains(l.parts, part):
 		place.Left = failedStay
 	default:
@@ -173,7 +171,7 @@ func (r *Redis) look(ctx context.Context, l list, part Part, sample int) (place 
 		return place, nil, fmt.Errorf("redis: %s: %w", key, err)
 	}
 	for _, body := range bodies {
-		messages = append(messages, Message{Source: l.name, Queue: l.queue, Part: part, Body: []byte(body)})
+		messages = append(messages, Message{Source: l.Source, Queue: l.Queue, Part: part, Body: []byte(body)})
 	}
 	return place, messages, nil
 }
@@ -199,18 +197,15 @@ return taken`
 
 // returnScript puts a claimed message back to where it was taken from.
 const returnScript = `
+local of = {waiting = KEYS[2], claimed = KEYS[3], delayed = KEYS[4], failed = KEYS[5]}
 for i = 1, #ARGV do
   local claim = redis.call('HGET', KEYS[1], ARGV[i])
   if claim then
     local part, score, message = string.match(claim, '^(%S+) (%S+) (.*)$')
     if part == 'delayed' then
-      redis.call('ZADD', KEYS[4], score, message)
-    elseif part == 'claimed' then
-      redis.call('RPUSH', KEYS[3], message)
-    elseif part == 'failed' then
-      redis.call('RPUSH', KEYS[5], message)
+      redis.call('ZADD', of[part], score, message)
     else
-      redis.call('RPUSH', KEYS[2], message)
+      redis.call('RPUSH', of[part] or KEYS[2], message)
     end
     redis.call('HDEL', KEYS[1], ARGV[i])
   end
@@ -244,7 +239,7 @@ func (r *Redis) Take(ctx context.Context, limit int) ([]Message, error) {
 
 func (r *Redis) resume(ctx context.Context) error {
 	for _, l := range r.lists {
-		if l.left != "" {
+		if l.Left != "" {
 			continue
 		}
 		claims, err := redis.StringMap(r.do(ctx, "HGETALL", l.claims()))
@@ -295,7 +290,7 @@ func (l list) message(id, claim string) (Message, error) {
 	if len(words) < 3 {
 		return Message{}, fmt.Errorf("redis: %s: %s is no claim", l.claims(), id)
 	}
-	m := Message{Handle: id, ID: id, Source: l.name, Queue: l.queue, Part: Part(words[0]), Body: []byte(words[2])}
+	m := Message{Handle: id, ID: id, Source: l.Source, Queue: l.Queue, Part: Part(words[0]), Body: []byte(words[2])}
 	if m.Part == Delayed {
 		score, err := strconv.ParseFloat(words[1], 64)
 		if err != nil {
@@ -330,13 +325,13 @@ func (r *Redis) Settle(ctx context.Context, accepted, refused []Message) error {
 	for i := range r.lists {
 		l := &r.lists[i]
 		for _, m := range refused {
-			if m.Source == l.name {
+			if m.Source == l.Source {
 				l.refused = append(l.refused, m.Handle)
 			}
 		}
 		done := []any{l.claims()}
 		for _, m := range accepted {
-			if m.Source == l.name {
+			if m.Source == l.Source {
 				done = append(done, m.Handle)
 			}
 		}
@@ -384,7 +379,7 @@ func (r *Redis) putBack(ctx context.Context, l list, claims []string) error {
 			arguments = append(arguments, id)
 		}
 		if _, err := r.do(ctx, "EVAL", arguments...); err != nil {
-			return fmt.Errorf("redis: put back to %s: %w", l.name, err)
+			return fmt.Errorf("redis: put back to %s: %w", l.Source, err)
 		}
 	}
 	return nil

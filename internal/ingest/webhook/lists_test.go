@@ -148,22 +148,6 @@ func TestWhatMayBeOfTheKeyOfAMessageWithoutOneIsHeldUp(t *testing.T) {
 	require.Empty(t, d.broker.all())
 }
 
-func TestEachMessageOfAListCountsForTheRate(t *testing.T) {
-	t.Parallel()
-	d := open(t, func(c *webhook.Config) {
-		producing()(c)
-		source("generic", func(s *catalog.Source) { s.RatePerSecond, s.Burst = 1, 3 })(c)
-	})
-	answer := d.list(t, toOrders, of("o1", "e1"), of("o2", "e2"), of("o3", "e3"), of("o4", "e4"))
-	got := map[string]int{}
-	for _, r := range answer.Results {
-		got[fmt.Sprint(r.Status, r.Code, r.RetryAfter)]++
-	}
-	require.Equal(t, map[string]int{"2020": 3, "429rate_limited1": 1}, got)
-	require.Equal(t, http.StatusTooManyRequests, d.send(generic(t, toOrders, []byte(shipped))).Code)
-	require.Len(t, d.broker.all(), 3)
-}
-
 // A producer's rate is for each queue: analytics may fail to keep up, orders may not wait for it.
 func TestAFloodIntoOneQueueRefusesNothingOfAnother(t *testing.T) {
 	t.Parallel()

@@ -97,7 +97,7 @@ func declaring(t *testing.T, eventType string, members ...contract.Member) func(
 }
 
 // A source may be let send more than Pub/Sub takes in one message.
-func TestAMessageAboveWhatPubSubTakesRefusesItselfAlone(t *testing.T) {
+func TestAMessageAboveWhatPubSubTakesIsRefusedAloneAndCountsForNoRate(t *testing.T) {
 	t.Parallel()
 	parts, row := contract.Member{Name: "parts"}, ""
 	for i := range 32 {
@@ -116,6 +116,9 @@ func TestAMessageAboveWhatPubSubTakesRefusesItselfAlone(t *testing.T) {
 	answer := d.list(t, toOrders, of("o1", "e1"), `{"message":`+huge+`}`, of("o1", "e2"))
 	require.Equal(t, []string{"202", "422message_limit", "202"}, answer.codes(), "it holds up nothing, and takes nothing of the rate")
 	require.Len(t, d.broker.all(), 2)
+	answer = d.list(t, toOrders, of("o2", "e3"))
+	require.Equal(t, []string{"429rate_limited"}, answer.codes(), "each of a list counts for the rate")
+	require.Equal(t, 1, answer.Results[0].RetryAfter)
 	d = open(t, roomy)
 	w := d.send(generic(t, toOrders, []byte(huge)))
 	requireProblem(t, d, w, http.StatusUnprocessableEntity, "message_limit", "")

@@ -118,6 +118,8 @@ func TestWhatTheDocumentsNameExists(t *testing.T) {
 		if document == "CHANGELOG.md" { // it tells of what was
 			continue
 		}
+		headings := matches(text, `(?m)^(## .*)$`)
+		require.Len(t, slices.Compact(slices.Sorted(slices.Values(headings))), len(headings), "a section stands twice in %s", document)
 		for _, path := range matches(text, "`((?:internal|cmd|e2e|emulator|catalog|terraform|docs)/[a-z0-9/_.-]+)`") {
 			if !strings.Contains(path, "parcels") && path != "terraform/backend.tf" { // what the page has its reader write
 				_, err := os.Stat(filepath.Join(root, path))

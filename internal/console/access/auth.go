@@ -62,7 +62,7 @@ var (
 	errOtherSite   = serve.Refuse(http.StatusForbidden, "cross_origin", "Another site may not ask for this; use the API's own pages or a client.")
 )
 
-func (a Access) problems() serve.Ladder {
+func (a Access) problems() serve.ErrorMapping {
 	invalid := serve.Refuse(http.StatusUnauthorized, "identity_invalid", "This is neither the OPS_TOKEN nor a valid identity token for this service; get a new one.")
 	invalid.Authenticate = `Bearer error="invalid_token"`
 	orIdentity := ""
@@ -71,8 +71,8 @@ func (a Access) problems() serve.Ladder {
 	}
 	none := serve.Refuse(http.StatusUnauthorized, "unauthorized", "Send the header Authorization: Bearer with the OPS_TOKEN"+orIdentity+".")
 	none.Authenticate = "Bearer"
-	return serve.Ladder{
-		Rungs: []serve.Rung{
+	return serve.ErrorMapping{
+		Known: []serve.KnownError{
 			{Of: serve.ErrNotAllowed, As: serve.Refuse(http.StatusForbidden, "identity_not_allowed", "This identity may not use the API; have its e-mail address added to OPS_ALLOW.")},
 			{Of: serve.ErrKeysUnavailable, As: serve.Refuse(http.StatusServiceUnavailable, "identity_unavailable", "The identity cannot be checked now; try again.").After(5)},
 			{Of: serve.ErrNoToken, As: none},

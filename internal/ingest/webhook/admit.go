@@ -140,15 +140,15 @@ var (
 	errUndestined  = serve.Refuse(http.StatusUnauthorized, "destination_missing", "Sign the path too, in X-Webhook-Destination: what is put on this queue moves money, or the path says what is asked for.")
 	errDestination = serve.Refuse(http.StatusUnauthorized, "destination_mismatch", "It is signed for another path.")
 
-	unsigned = serve.Ladder{
-		Rungs: []serve.Rung{
+	unsigned = serve.ErrorMapping{
+		Known: []serve.KnownError{
 			{Of: signature.ErrMissing, As: unaccepted("signature_missing")}, {Of: signature.ErrMalformed, As: unaccepted("signature_malformed")},
 			{Of: signature.ErrTooOld, As: unaccepted("timestamp_too_old")}, {Of: signature.ErrTooNew, As: unaccepted("timestamp_too_new")},
 		},
 		Last: unaccepted("signature_mismatch"),
 	}
-	unread = serve.Ladder{
-		Rungs: []serve.Rung{
+	unread = serve.ErrorMapping{
+		Known: []serve.KnownError{
 			{Of: serve.ErrNoRoom, As: serve.Refuse(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; keep the event and send it again.").After(1)},
 			{Of: serve.ErrTooLarge, As: errTooLarge},
 		},

@@ -18,8 +18,8 @@ import (
 var errUnsupported = errors.New("webhook: no enabled queue takes this body format")
 
 // unfit says what is wrong with a body.
-var unfit = serve.Ladder{
-	Rungs: []serve.Rung{
+var unfit = serve.ErrorMapping{
+	Known: []serve.KnownError{
 		{Of: errUnsupported, As: serve.Refuse(http.StatusUnprocessableEntity, "contract_unsupported", "No enabled queue takes this body format here; send that of the queue's contract.")},
 		{Of: contract.ErrLimit, As: serve.Refuse(http.StatusUnprocessableEntity, "message_limit", fmt.Sprintf("The message exceeds a limit of Pub/Sub: %d bytes with its attributes and ordering key.", contract.MaxMessageBytes))},
 	},

@@ -299,7 +299,7 @@ func (a Reads) Operations() []console.Operation {
 				"yet: queues waiting counts it.",
 			Empty: "No event is in this list. A worker records an event at its first attempt.",
 		}, func(ctx context.Context, _ audit.Author, in ListEvents) (console.List[Line], error) {
-			equal, err := a.Equal(in.EventFilter)
+			equal, err := a.equal(in.EventFilter)
 			if err != nil {
 				return console.List[Line]{}, err
 			}
@@ -320,8 +320,8 @@ func (a Reads) Operations() []console.Operation {
 	}
 }
 
-// Equal is what a query compares to find the events of a filter; it refuses an unknown queue.
-func (a Reads) Equal(f EventFilter) (map[string]any, error) {
+// equal is what a query compares to find the events of a filter; it refuses an unknown queue.
+func (a Reads) equal(f EventFilter) (map[string]any, error) {
 	q, err := a.Filtered(f.Queue)
 	equal := map[string]any{}
 	for field, value := range map[string]string{

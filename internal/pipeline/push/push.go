@@ -244,15 +244,15 @@ var (
 	errQueue     = serve.Refuse(http.StatusNotFound, "queue_unknown", "This worker serves no queue of that name. See the catalog: is the queue enabled, and in this worker's pool?")
 	errNotPush   = serve.Refuse(http.StatusBadRequest, "envelope_malformed", "The body is not Pub/Sub's wrapped push format.")
 	errUnkept    = serve.Refuse(http.StatusServiceUnavailable, "store_unavailable", "The dead letter could not be stored; deliver again.")
-	unauthorized = serve.Ladder{
-		Rungs: []serve.Rung{
+	unauthorized = serve.ErrorMapping{
+		Known: []serve.KnownError{
 			{Of: serve.ErrNotAllowed, As: serve.Refuse(http.StatusForbidden, "forbidden", "The token's account may not push here.")},
 			{Of: serve.ErrKeysUnavailable, As: serve.Refuse(http.StatusServiceUnavailable, "keys_unavailable", "The token cannot be checked now; deliver again.")},
 		},
 		Last: serve.Refuse(http.StatusUnauthorized, "unauthorized", "The push needs a valid OIDC token of the push service account."),
 	}
-	unread = serve.Ladder{
-		Rungs: []serve.Rung{
+	unread = serve.ErrorMapping{
+		Known: []serve.KnownError{
 			{Of: serve.ErrTooLarge, As: serve.Refuse(http.StatusRequestEntityTooLarge, "too_large", "The body is larger than any Pub/Sub message.")},
 			{Of: serve.ErrNoRoom, As: serve.Refuse(http.StatusServiceUnavailable, "bodies_in_flight", "Too much is being read at once; deliver again.")},
 		},

@@ -105,7 +105,7 @@ func run[Done any](s *Service, name string, task func(context.Context) (Done, er
 	return serve.Answer(http.StatusOK, func(r *http.Request) (Done, error) { return do(r.Context(), s, name, task) }, refuse)
 }
 
-var failed = serve.Ladder{Last: serve.Refuse(http.StatusServiceUnavailable, "task_failed", "The task could not be done now; call it again.")}
+var failed = serve.ErrorMapping{Last: serve.Refuse(http.StatusServiceUnavailable, "task_failed", "The task could not be done now; call it again.")}
 
 func refuse(w http.ResponseWriter, _ *http.Request, err error) { failed.Problem(err).Write(w) }
 

@@ -75,34 +75,34 @@ var (
 	ErrKeysUnavailable = errors.New("auth: signing keys unavailable")
 )
 
-// Ladder says how a door answers errors: each as the first rung that it is, or as Last.
-type Ladder struct {
-	Rungs []Rung
+// ErrorMapping says how a service answers errors: each as the first known one that it is, or as Last.
+type ErrorMapping struct {
+	Known []KnownError
 	Last  *Problem
 }
 
-// Rung is how one error is answered. A problem without a detail gets what the error's own text says
+// KnownError is how one error is answered. A problem without a detail gets what the error's own text says
 // behind that of Of. The text then is ours.
-type Rung struct {
+type KnownError struct {
 	Of error
 	As *Problem
 }
 
 // Problem returns the answer to an error. One that is a problem, or wraps one, is answered as
 // it says itself.
-func (l Ladder) Problem(err error) *Problem {
+func (m ErrorMapping) Problem(err error) *Problem {
 	if p := (*Problem)(nil); errors.As(err, &p) {
 		return p
 	}
-	for _, rung := range l.Rungs {
-		if errors.Is(err, rung.Of) {
-			if rung.As.Detail == "" {
-				return Refuse(rung.As.Status, rung.As.Code, strings.TrimPrefix(err.Error(), rung.Of.Error()+": "))
+	for _, known := range m.Known {
+		if errors.Is(err, known.Of) {
+			if known.As.Detail == "" {
+				return Refuse(known.As.Status, known.As.Code, strings.TrimPrefix(err.Error(), known.Of.Error()+": "))
 			}
-			return rung.As
+			return known.As
 		}
 	}
-	return l.Last
+	return m.Last
 }
 
 // Answer serves what a function returns as JSON with a status, and leaves its error to refuse.

@@ -15,8 +15,8 @@ import (
 var (
 	errGone    = errors.New("gone")
 	errRefused = errors.New("refused")
-	stairs     = serve.Ladder{
-		Rungs: []serve.Rung{
+	mapping    = serve.ErrorMapping{
+		Known: []serve.KnownError{
 			{Of: errGone, As: serve.Refuse(http.StatusNotFound, "gone", "It is not here.")},
 			{Of: errRefused, As: serve.Refuse(http.StatusUnprocessableEntity, "refused", "")},
 		},
@@ -24,23 +24,23 @@ var (
 	}
 )
 
-func TestAnErrorIsAnsweredByItsRung(t *testing.T) {
+func TestAnErrorIsAnsweredAsItsMappingSays(t *testing.T) {
 	t.Parallel()
 	own := serve.Refuse(http.StatusConflict, "own", "As it says itself.")
 	for name, test := range map[string]struct {
 		err  error
 		want *serve.Problem
 	}{
-		"the first":                   {errGone, stairs.Rungs[0].As},
-		"one that wraps it":           {fmt.Errorf("read: %w", errGone), stairs.Rungs[0].As},
-		"the first of two":            {errors.Join(errRefused, errGone), stairs.Rungs[0].As},
-		"one that says why":           {fmt.Errorf("%w: too long", errRefused), serve.Refuse(http.StatusUnprocessableEntity, "refused", "too long")},
-		"any other":                   {errors.New("marta@example.com"), stairs.Last},
-		"a problem":                   {own, own},
-		"one that wraps a problem":    {fmt.Errorf("read: %w", own), own},
-		"a problem before every rung": {errors.Join(errGone, own), own},
+		"the first":                          {errGone, mapping.Known[0].As},
+		"one that wraps it":                  {fmt.Errorf("read: %w", errGone), mapping.Known[0].As},
+		"the first of two":                   {errors.Join(errRefused, errGone), mapping.Known[0].As},
+		"one that says why":                  {fmt.Errorf("%w: too long", errRefused), serve.Refuse(http.StatusUnprocessableEntity, "refused", "too long")},
+		"any other":                          {errors.New("marta@example.com"), mapping.Last},
+		"a problem":                          {own, own},
+		"one that wraps a problem":           {fmt.Errorf("read: %w", own), own},
+		"a problem before every known error": {errors.Join(errGone, own), own},
 	} {
-		require.Equal(t, test.want, stairs.Problem(test.err), name)
+		require.Equal(t, test.want, mapping.Problem(test.err), name)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestAProblemIsADocumentWithItsHeaders(t *testing.T) {
 	require.JSONEq(t, `{"type":"urn:billhook:problem:down","title":"Service Unavailable","status":503,"detail":"Ask again.","code":"down","violations":[{"path":"a.b","rule":"id"}]}`, w.Body.String())
 
 	w = httptest.NewRecorder()
-	stairs.Rungs[0].As.Write(w)
+	mapping.Known[0].As.Write(w)
 	require.NotContains(t, w.Header(), "Retry-After")
 	require.NotContains(t, w.Header(), "Www-Authenticate")
 }
@@ -67,7 +67,7 @@ func TestAnAnswerIsTheValueOrTheErrorsAnswer(t *testing.T) {
 	for _, failure := range []error{nil, errGone} {
 		w := httptest.NewRecorder()
 		serve.Answer(http.StatusCreated, func(*http.Request) (map[string]int, error) { return map[string]int{"n": 1}, failure },
-			func(w http.ResponseWriter, _ *http.Request, err error) { stairs.Problem(err).Write(w) })(w, nil)
+			func(w http.ResponseWriter, _ *http.Request, err error) { mapping.Problem(err).Write(w) })(w, nil)
 		if failure == nil {
 			require.Equal(t, http.StatusCreated, w.Code)
 			require.JSONEq(t, `{"n":1}`, w.Body.String())

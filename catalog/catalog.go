@@ -297,7 +297,7 @@ func (c *Catalog) HandledBy(name string) (found Queue, ok bool) {
 // EmitsOf returns the queues and topics that the named handler, of an enabled queue, emits to.
 func (c *Catalog) EmitsOf(handler string) []string {
 	for _, h := range c.handlers() {
-		if h.Name == handler {
+		if h.Name == handler && len(h.Emits) > 0 {
 			return h.Emits
 		}
 	}

@@ -238,6 +238,8 @@ func TestTheAmountOfARefundIsThatWhichIsStored(t *testing.T) {
 		_, err := h.Plan(t.Context(), other)
 		requireVerdict(t, err, retry.Permanent("refunded_otherwise", nil))
 	}
+	_, err = deliver(t.Context(), h, refundOf("r-2", "pay-1", "5.00"))
+	requireVerdict(t, err, retry.Missing("refund_under_way", nil)) // another message waits, whatever it asks for
 	require.Equal(t, 1, b.orders, "the gateway is not asked for another amount")
 	_, err = deliver(t.Context(), h, again(refundOf("r-1", "pay-1", "9.99")))
 	require.NoError(t, err)

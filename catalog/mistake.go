@@ -121,7 +121,7 @@ func (r *reader) settleInherited(defaults Queue, c *Catalog) {
 		if ofAll {
 			i.place, i.path = queuesFile, "defaults."+i.path
 		}
-		if !reported[i] && !(ofAll && unread) {
+		if !reported[i] && (!ofAll || !unread) {
 			r.tell(i.place, i.path, i.what)
 		}
 		reported[i] = true

@@ -47,6 +47,7 @@ func TestMembersBeyondAHandlersTypeTravelOn(t *testing.T) {
 	body, err := set.Decode(contract.EnvelopeV1, minimized)
 	require.NoError(t, err)
 	require.NoError(t, body.Validate())
+	require.Equal(t, []any{"s1", "", int64(7), int64(0)}, []any{body.Text("subscription_id"), body.Text("seats"), body.Number("seats"), body.Number("subscription_id")})
 	onTopic, err := body.Append(nil)
 	require.NoError(t, err)
 	require.JSONEq(t, upgrade, string(onTopic))

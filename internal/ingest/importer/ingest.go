@@ -37,7 +37,7 @@ func (h *HTTPIngest) Send(ctx context.Context, queue string, items []Item) ([]Re
 	if err != nil {
 		return nil, fmt.Errorf("%w: the messages cannot be encoded", ErrClosed)
 	}
-	response, answer, err := h.post(ctx, "/queues/"+url.PathEscape(queue)+"/messages", body)
+	status, retryAfter, answer, err := h.post(ctx, "/queues/"+url.PathEscape(queue)+"/messages", body)
 	if err != nil {
 		return nil, err
 	}
@@ -46,14 +46,14 @@ func (h *HTTPIngest) Send(ctx context.Context, queue string, items []Item) ([]Re
 		Results []Result `json:"results"`
 	}
 	unread := json.Unmarshal(answer, &answered) // without a problem document the status says it
-	switch status := response.StatusCode; {
+	switch {
 	case status == http.StatusOK:
 		if unread != nil || slices.ContainsFunc(answered.Results, func(r Result) bool { return r.Status == 0 }) {
 			return nil, fmt.Errorf("%w: it answers something else: is it the webhook service's address?", ErrClosed)
 		}
 		return answered.Results, nil
 	case transient(status):
-		answered.RetryAfter, _ = strconv.Atoi(response.Header.Get("Retry-After")) // it may be left out
+		answered.RetryAfter, _ = strconv.Atoi(retryAfter) // it may be left out
 	case status != http.StatusBadRequest && status != http.StatusRequestEntityTooLarge && status != http.StatusUnprocessableEntity:
 		return nil, fmt.Errorf("%w: it answers %d %s", ErrClosed, status, answered.Code)
 	case len(items) > 1:
@@ -64,14 +64,14 @@ func (h *HTTPIngest) Send(ctx context.Context, queue string, items []Item) ([]Re
 		second, err := h.Send(ctx, queue, items[len(items)/2:])
 		return append(first, second...), err
 	}
-	answered.Status = response.StatusCode
+	answered.Status = status
 	return slices.Repeat([]Result{answered.Result}, len(items)), nil
 }
 
-func (h *HTTPIngest) post(ctx context.Context, path string, body []byte) (*http.Response, []byte, error) {
+func (h *HTTPIngest) post(ctx context.Context, path string, body []byte) (status int, retryAfter string, answer []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, h.Base+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: its address is no URL", ErrClosed)
+		return 0, "", nil, fmt.Errorf("%w: its address is no URL", ErrClosed)
 	}
 	request.Header.Set("Content-Type", "application/json")
 	for name, value := range h.Signer.SignFor(path, "", body, h.Now()) {
@@ -79,12 +79,12 @@ func (h *HTTPIngest) post(ctx context.Context, path string, body []byte) (*http.
 	}
 	response, err := h.Client.Do(request)
 	if err != nil {
-		return nil, nil, fmt.Errorf("importer: the webhook service: %w", err)
+		return 0, "", nil, fmt.Errorf("importer: the webhook service: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	answer, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return nil, nil, fmt.Errorf("importer: the webhook service's answer: %w", err)
+		return 0, "", nil, fmt.Errorf("importer: the webhook service's answer: %w", err)
 	}
-	return response, answer, nil
+	return response.StatusCode, response.Header.Get("Retry-After"), answer, nil
 }

@@ -65,6 +65,11 @@ type Endpoint struct {
 	Version store.Version `json:"version,omitzero"`
 }
 
+// Allows reports whether it can be enabled or disabled.
+func (e Endpoint) Allows(verb string) bool {
+	return verb != "disable" && verb != "enable" || verb == "disable" == (e.State == Enabled) || verb == "enable" && !e.FailingSince.IsZero()
+}
+
 // side is what the audit says of it. An address may name a customer, and stays out.
 func (e Endpoint) side() map[string]any {
 	side := map[string]any{"state": string(e.State), "tenant": e.Tenant}

@@ -1,6 +1,7 @@
 package endpoints_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -16,7 +17,9 @@ import (
 
 	"billhook/catalog/catalogtest"
 	"billhook/internal/apps/endpoints"
+	"billhook/internal/console"
 	"billhook/internal/contract"
+	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -359,4 +362,41 @@ func TestAListBeginsWithTheNewestAndAsksOncePerPage(t *testing.T) {
 		require.Equal(t, want, strings.Join(ids, " "))
 		require.Equal(t, pages, w.counter.Queries.Load()-queries)
 	}
+}
+
+func TestDeliveriesShowHowManyAttemptsSucceededAndHowLongTheyTook(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+	w.add(t, endpoints.New{ID: "p"})
+	begun := noon.Add(-time.Hour)
+	attempt := func(ms int, outcome retry.Outcome, reason string) dedupe.Attempt {
+		return dedupe.Attempt{Begun: begun, Ended: begun.Add(time.Duration(ms) * time.Millisecond), Outcome: outcome, Reason: reason}
+	}
+	for i, r := range []dedupe.Record{
+		{Status: dedupe.Completed, Result: endpoints.Delivered, Log: []dedupe.Attempt{attempt(900, retry.Retry, "callee_failed_503"), attempt(40, retry.Processed, "")}},
+		{Status: dedupe.Completed, Result: endpoints.Delivered, Log: []dedupe.Attempt{attempt(20, retry.Processed, "")}},
+		{Status: dedupe.Completed, Result: endpoints.Filtered, Log: []dedupe.Attempt{attempt(1, retry.Processed, "")}},
+		{Status: dedupe.Processing, Log: []dedupe.Attempt{{Begun: begun}}},
+		{Status: dedupe.Completed, Tenant: "other", Result: endpoints.EndpointUnknown},
+		{Status: dedupe.Completed, EventType: "order.paid", Result: "credited"},
+		{Status: dedupe.Completed, OrderingKey: "q", Result: endpoints.Delivered},
+	} {
+		r.Queue, r.EventID, r.CreatedAt, r.Attempts = "one-queue", fmt.Sprint("e", i), noon.Add(time.Duration(i)*time.Second), int64(len(r.Log))
+		r.Tenant, r.EventType, r.OrderingKey = cmp.Or(r.Tenant, "default"), cmp.Or(r.EventType, "webhook_delivery"), cmp.Or(r.OrderingKey, "p")
+		_, err := w.Store.Commit(t.Context(), []store.Write{store.Create(dedupe.Key(r.Queue, r.Tenant, r.EventID), r.Fields())})
+		require.NoError(t, err)
+	}
+	show := func(id string) (endpoints.Deliveries, error) {
+		o, _ := console.NewCatalog(w.Operations()).Find("endpoints deliveries")
+		answer, err := o.Call(t.Context(), ada.Who, console.Input{Path: map[string]string{"id": id}})
+		found, _ := answer.(endpoints.Deliveries)
+		return found, err
+	}
+	found, err := show("p")
+	require.NoError(t, err)
+	require.Equal(t, []string{"2 of 3 attempts succeeded (66 %). An attempt took 40 ms in the median, 900 ms at most.", "The others failed with: callee_failed_503 1."}, found.Notes())
+	require.Equal(t, endpoints.Sent{EventID: "e0", Queue: "one-queue", At: noon, Status: dedupe.Completed, Result: endpoints.Delivered, Attempts: 2, Failure: "callee_failed_503", Milliseconds: 40}, found.Items[3])
+	require.Len(t, found.Items, 4)
+	_, err = show("nobody")
+	require.ErrorIs(t, err, endpoints.ErrUnknown)
 }

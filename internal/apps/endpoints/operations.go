@@ -49,8 +49,13 @@ func (k *Keeper) Operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "endpoints show", Path: "GET /v1/ops/endpoints/{id}", Summary: "Show an endpoint, and since when it fails",
-			Beside: []string{"endpoints history"}, Errors: failures,
+			Beside: []string{"endpoints deliveries", "endpoints history"}, Errors: failures,
 		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Endpoint, error) { return k.Get(ctx, in.ID) }),
+		console.New(console.Row{
+			Name: "endpoints deliveries", Path: "GET /v1/ops/endpoints/{id}/deliveries", Errors: failures,
+			Summary: "Show the newest deliveries to an endpoint: how each ended, how many succeeded and how long they took",
+			Empty:   "No event was to be delivered to it yet. A producer sends webhook_delivery with its id.",
+		}, k.deliveries),
 		console.New(console.Row{
 			Name: "endpoints add", Path: "POST /v1/ops/endpoints", Summary: "Register an endpoint, and show its secret once", Needs: console.Reason,
 			Help: "It is told of events from now on.", Created: true, Once: true, Errors: failures,

@@ -75,6 +75,7 @@ var looks = map[string]map[string]int64{
 	"/v1/ops/endpoints":                     {"": 101},
 	"/v1/ops/endpoints/{id}":                {"e": 2},
 	"/v1/ops/endpoints/{id}/changes":        {"e": 101},
+	"/v1/ops/endpoints/{id}/deliveries":     {"e": 1 + 50 + 48, "e?limit=200": 1 + 250},
 	"/v1/ops/journal/tenants":               {"": 101},
 	"/v1/ops/journal/entries":               {"?period=2026-03": 501, "?period=2026-03&account=cash&limit=10": 11, "?account=points:user:u1&limit=10": 11},
 	"/v1/ops/journal/entries/{entry}":       {"x": 2},

@@ -69,7 +69,7 @@ type size struct {
 
 // The sizes that pages are looked at in.
 var (
-	desktop = size{"desktop", 1280, 900, false}
+	desktop = size{"desktop", 1280, 800, false}
 	phone   = size{"phone", 390, 844, true}
 	narrow  = size{"narrow", 320, 640, true}
 )

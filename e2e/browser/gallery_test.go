@@ -165,6 +165,10 @@ func (p *tab) fits(sizes ...size) (faults []string) {
 		for _, fault := range ask[[]string](p, "faultsOfSize", s.phone) {
 			faults = append(faults, fmt.Sprintf("at %d: %s", s.width, fault))
 		}
+		screens := map[string]int64{desktop.name: 1, phone.name: 2}[s.name]
+		if height := run(p, chromedp.Evaluate[int64]("document.documentElement.scrollHeight")); p.path() == "/ops/" && screens > 0 && height > screens*s.height {
+			faults = append(faults, fmt.Sprintf("at %d: the overview is %d high", s.width, height))
+		}
 	}
 	return faults
 }
@@ -233,7 +237,7 @@ func (p *tab) searches(s *shop) {
 	p.t.Helper()
 	for prefix, ids := range s.subjects(p.t) {
 		kind := strings.Trim(strings.TrimPrefix(strings.TrimSuffix(prefix, "{"), "/ops/"), "/")
-		if slices.Contains([]string{"queues", "catalog/queues", "catalog/contracts", "journal/periods", "stock", "usage"}, kind) {
+		if slices.Contains([]string{"queues", "catalog/queues", "catalog/contracts", "journal/periods", "runbooks", "stock", "usage"}, kind) {
 			continue // these have names, or one that something else has
 		}
 		p.search(ids[len(ids)-1], "/ops/"+kind+"/"+ids[len(ids)-1])
@@ -345,9 +349,10 @@ func (s *shop) subjects(t *testing.T) map[string][]string {
 		"/ops/refunds/{":           {payment},
 		"/ops/journal/entries/{":   {entries.Items[0].ID},
 		"/ops/products/{":          {"700000000000000995"},
-		"/ops/endpoints/{":         {longID[:100]},
+		"/ops/endpoints/{":         {longID[:100], samples.Partner},
 		"/ops/journal/periods/{":   {period},
 		"/ops/stock/{":             {samples.Product},
+		"/ops/runbooks/{":          {"dead-letters"},
 	}
 	const of = "/ops/operations/{"
 	for _, op := range operations.Items {

@@ -69,6 +69,7 @@ func TestOnCallAProductIsFoundMissingSetAndItsOrdersReplayed(t *testing.T) {
 
 	ada.goes("/ops/")
 	ada.sees(queue + " alert .*dead letters: 2")
+	require.LessOrEqual(t, run(ada, chromedp.Evaluate[int](`document.querySelector("main").getBoundingClientRect().top`)), 110, "the head leaves the phone to the page")
 	ada.presses("way", "/ops/queues/"+queue)
 	ada.sees("unknown_product")
 	ada.presses("way", "/ops/dead-letters?")
@@ -77,6 +78,8 @@ func TestOnCallAProductIsFoundMissingSetAndItsOrdersReplayed(t *testing.T) {
 	ada.presses("way", "/ops/events/"+letters.Items[0].EventID)
 	ada.sees(unknownProduct)
 
+	ada.focus("button", "^Menu$")
+	ada.press(kb.Enter)
 	ada.presses("link", "^Products$")
 	ada.types("^Product", unknownProduct)
 	ada.presses("button", "^Show")

@@ -35,7 +35,7 @@ type Sent struct {
 	// Failure is the code of the last attempt that failed; empty: none did.
 	Failure string `json:"failure,omitempty" show:"Failed with"`
 	// Milliseconds is how long the last attempt took, with the request.
-	Milliseconds int64 `json:"milliseconds" show:"Last attempt, ms"`
+	Milliseconds int64 `json:"milliseconds" show:"Took ms"`
 }
 
 // Deliveries are the newest deliveries to an endpoint, on one page, and what became of their attempts.

@@ -79,7 +79,7 @@ func (p *Pages) account(v *visit) (any, error) {
 	}
 	page.Before, page.Figures = found.AsOf, []seal.Balance{{Currency: found.Currency, Closing: found.Balance}}
 	_, page.Tables = p.facts(v, p.row("accounts show"), found)
-	page.Tables[0].Empty, page.Tables[0].Next = "Nothing had moved on it by then.", next(v.request.URL.RequestURI(), found.Next)
+	page.Tables[0].Empty, page.Tables[0].Next = "Nothing had moved on it by then.", v.next(found.Next)
 	return page, nil
 }
 
@@ -110,7 +110,7 @@ func (p *Pages) accountOfJournal(v *visit, page accountPage) (any, error) {
 	}
 	_, tables := p.facts(v, p.row("journal balances"), trial)
 	moved := gridOf(p.row("journal ls").Columns, reflect.ValueOf(list.Items), page.Tenant)
-	moved.Title, moved.Empty, moved.Next = "Entries", "No entry of this month has a line of it.", next(v.request.URL.RequestURI(), list.Next)
+	moved.Title, moved.Empty, moved.Next = "Entries", "No entry of this month has a line of it.", v.next(list.Next)
 	tables[0].Title, tables[0].Empty = page.Month, "Nothing has moved on it up to this month."
 	page.Tables = []grid{tables[0], moved}
 	return page, nil

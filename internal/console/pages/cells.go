@@ -17,15 +17,34 @@ import (
 type cell struct {
 	Label, Text, Href string
 	// Amount: it is a number. State: it is one of a few words, which has a colour. Block: it has lines of its own.
-	Amount, State, Block bool
-	Time                 time.Time
+	// ID: people copy it, and seldom read it.
+	Amount, State, Block, ID bool
+	Time                     time.Time
 }
+
+// Short is the text where there is room for a few words: of a long id that leads to its page, the beginning.
+func (c cell) Short() string {
+	if c.Href == "" || len(c.Text) <= maxShort {
+		return c.Text
+	}
+	return c.Text[:maxWord-3] + "…"
+}
+
+// Word reports whether the text is one word that fits a column, and so is not broken.
+func (c cell) Word() bool {
+	return c.Time.IsZero() && len(c.Short()) <= maxWord && !strings.Contains(c.Text, " ")
+}
+
+const (
+	maxShort = 40
+	maxWord  = 20
+)
 
 const maxBlock = 12 << 10
 
 func cellOf(c console.Column, of any, tenant string) cell {
 	v := c.Value(of)
-	made := cell{Label: c.Label, Text: c.Text(of), Block: c.Block}
+	made := cell{Label: c.Label, Text: c.Text(of), Block: c.Block, ID: ids.MatchString(c.Name)}
 	if !v.IsValid() {
 		return made
 	}
@@ -58,7 +77,7 @@ func linkTo(link, tenant, id string, item any) string {
 		path, query = "search", "q="+url.QueryEscape(id)
 	case strings.HasPrefix(console.Member(item, link), looks):
 		return "/ops/" + strings.TrimPrefix(console.Member(item, link), looks)
-	case !strings.Contains(path, "{"):
+	case !strings.Contains(link, "{"):
 		path += "/" + url.PathEscape(id)
 	}
 	member := func(escape func(string) string) func(string) string {
@@ -68,11 +87,15 @@ func linkTo(link, tenant, id string, item any) string {
 	return of(strings.ReplaceAll("/ops/"+strings.TrimSuffix(path+"?"+query, "?"), "%", "%%"), tenant)
 }
 
+var ids = regexp.MustCompile(`(^|_)(id|key|hash)$`)
+
 var braces = regexp.MustCompile(`\{[a-z_]+\}`)
 
 // grid is a table of a page.
 type grid struct {
 	Title, Empty string
+	// Choose: people choose among the rows, by the first column.
+	Choose bool
 	// Records are items that are no rows: each has a block.
 	Records [][]cell
 	Heads   []cell

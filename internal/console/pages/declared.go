@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -34,14 +35,6 @@ func (p *Pages) declaredRoutes(r chi.Router) {
 			})
 		case o.List && (!strings.Contains(o.Pattern, "{") || !p.beside(o)):
 			p.page(r, address, "declared_list.html", func(v *visit) (any, error) { return p.list(v, o) })
-		case shaped[o.Name].file != "":
-			p.page(r, address, shaped[o.Name].file, func(v *visit) (any, error) {
-				answer, err := p.now(v, o)
-				if err != nil {
-					return nil, err
-				}
-				return shaped[o.Name].of(answer), nil
-			})
 		case !o.List && !p.beside(o):
 			p.page(r, address, "declared_detail.html", func(v *visit) (any, error) { return p.detail(v, o) })
 		}
@@ -74,11 +67,14 @@ type declaredView struct {
 	// Noun is what it is about, and ID which one; empty: it is a list.
 	Noun, ID string
 	Facts    []cell
-	Notes    []string
-	Alerts   bool
-	Tables   []grid
-	Actions  []action
-	Filters  []input
+	// Notes are the first of what is to be said of it, and More the others. Alerts: it needs somebody.
+	Notes, More []string
+	Alerts      bool
+	Tables      []grid
+	Actions     []action
+	// Filters are the first of the list's, and Rest the others. Narrowed: one of these is used.
+	Filters, Rest []input
+	Narrowed      bool
 	// Next is the address of what is behind it; empty: nothing is.
 	Next string
 	// Absent says that there is no such thing yet; nil: there is one.
@@ -99,11 +95,13 @@ type input struct {
 
 func (p *Pages) list(v *visit, o console.Operation) (declaredView, error) {
 	show, shows := p.Declared.Find(o.Noun() + " show")
-	shows = shows && lastParam(o) == ""
+	if shows = shows && o.Verb() == "ls" && lastParam(o) == ""; !shows {
+		show = console.Operation{}
+	}
 	if id := strings.TrimSpace(v.query("id")); id != "" && shows {
 		return declaredView{}, elsewhere(with(strings.Replace(pageOf(show), "{"+lastParam(show)+"}", url.PathEscape(id), 1), "tenant", v.query("tenant")))
 	}
-	view := declaredView{Title: strings.TrimSpace(title(o.Noun()) + " " + v.param(lastParam(o))), Summary: o.Summary, Noun: o.Noun()}
+	view := declaredView{Title: named(o, v.param(lastParam(o))), Summary: about(o), Noun: o.Noun()}
 	table, err := p.table(v, o)
 	if err = v.refused(err); err != nil {
 		return view, err
@@ -120,7 +118,7 @@ func (p *Pages) list(v *visit, o console.Operation) (declaredView, error) {
 	}
 	for _, other := range p.Declared.Operations {
 		if other.Noun() == o.Noun() && other.Needs != console.Look && !strings.Contains(other.Pattern, "{") {
-			view.Actions = append(view.Actions, action{title(other.Verb()), pageOf(other)})
+			view.Actions = append(view.Actions, action{title(verb(other)), pageOf(other)})
 		}
 	}
 	if shows {
@@ -133,12 +131,18 @@ func (p *Pages) list(v *visit, o console.Operation) (declaredView, error) {
 	for _, f := range o.Fields {
 		if f.Name == "queue" {
 			for _, q := range p.Catalog.Queues {
-				f.OneOf = append(f.OneOf, q.ID)
+				if o.Noun() != "dlq" || !q.DeadLetter.Drop {
+					f.OneOf = append(f.OneOf, q.ID)
+				}
 			}
 		}
-		if f.In == console.InQuery && f.Name != "limit" && f.Name != "page" && f.Name != "id" && (!shows || f.Name != lastParam(show)) {
+		if f.In == console.InQuery && !slices.Contains([]string{"limit", "page", "id", "items", lastParam(show)}, f.Name) {
 			view.Filters = append(view.Filters, input{Field: f, Label: title(f.Name), Value: v.query(f.Name)})
 		}
+	}
+	if len(view.Filters) > filtersShown {
+		view.Filters, view.Rest = view.Filters[:filtersShown], view.Filters[filtersShown:]
+		view.Narrowed = slices.ContainsFunc(view.Rest, func(f input) bool { return f.Value != "" })
 	}
 	return view, nil
 }
@@ -159,11 +163,11 @@ func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
 	}
 	list := reflect.ValueOf(answer)
 	table := gridOf(o.Columns, list.FieldByName("Items"), v.query("tenant"))
-	table.Notes = append(table.Notes, console.Notes(answer)...)
+	table.Notes = append(console.Notes(answer), table.Notes...)
 	if table.Title = title(o.Verb()); o.Verb() == "ls" {
 		table.Title = title(o.Noun())
 	}
-	table.Empty, table.Next = o.Empty, next(v.request.URL.RequestURI(), list.FieldByName("Next").String())
+	table.Empty, table.Next = o.Empty, v.next(list.FieldByName("Next").String())
 	return table, nil
 }
 
@@ -205,17 +209,14 @@ func (p *Pages) now(v *visit, o console.Operation, given ...string) (any, error)
 
 // detail is the page of one thing. Where there is none and one can be made by its id, it says so.
 func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
-	view := declaredView{Summary: o.Summary, Noun: o.Noun(), ID: v.param(lastParam(o))}
-	view.Title = title(o.Noun()) + " " + view.ID
+	view := declaredView{Summary: about(o), Noun: o.Noun(), ID: v.param(lastParam(o))}
+	view.Title = named(o, view.ID)
 	answer, err := p.now(v, o)
 	made := slices.ContainsFunc(p.Declared.Operations, func(other console.Operation) bool { return acts(other, o) && other.Method == http.MethodPut })
 	more := slices.ContainsFunc(o.Beside, func(name string) bool { return !p.row(name).List })
 	view.Absent = notFound(err)
 	if shown := view.Absent != nil && (made || more); err != nil && !shown {
 		return view, err
-	}
-	if view.ID == "" {
-		view.Title = title(strings.TrimSpace(strings.TrimPrefix(o.Verb(), "ls") + " " + o.Noun()))
 	}
 	if answer != nil {
 		if answer, view.Next, err = p.parts(v, o, answer); err != nil {
@@ -231,11 +232,20 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 	}
 	for _, other := range p.Declared.Operations {
 		if acts(other, o) && (view.Absent == nil && console.Allows(answer, other.Verb()) || view.Absent != nil && other.Method == http.MethodPut) {
-			view.Actions = append(view.Actions, action{title(other.Verb()), p.at(v, pageOf(other))})
+			view.Actions = append(view.Actions, action{title(verb(other)), p.at(v, pageOf(other))})
 		}
+	}
+	if len(view.Notes) > notesShown {
+		view.Notes, view.More = view.Notes[:notesShown], view.Notes[notesShown:]
 	}
 	return view, nil
 }
+
+// notesShown and filtersShown are how many notes and filters a page shows unfolded.
+const (
+	notesShown   = 6
+	filtersShown = 5
+)
 
 // partsFor is how long the parts of an answer on one page take together; one that has begun is brought to its end.
 const partsFor = time.Second / 2
@@ -252,7 +262,7 @@ func (p *Pages) parts(v *visit, o console.Operation, answer any) (all any, rest 
 		page := part.Join(before)
 		before = part
 		if page == "" || p.Now().Sub(begun) > partsFor {
-			return whole.Elem().Interface(), next(v.request.URL.RequestURI(), page), nil
+			return whole.Elem().Interface(), v.next(page), nil
 		}
 		if answer, err = p.now(v, o, "page", page); err != nil {
 			return nil, "", err
@@ -283,27 +293,41 @@ func (p *Pages) besides(v *visit, view *declaredView, name string) error {
 		view.Facts = facts
 	}
 	view.Tables, view.Notes = append(view.Tables, tables...), append(view.Notes, console.Notes(answer)...)
+	view.Alerts = view.Alerts || console.Alerts(answer)
 	return nil
 }
 
+// facts are what an answer says, without what is empty and the ids last, and its lists, the empty ones by their names.
 func (p *Pages) facts(v *visit, o console.Operation, answer any) (facts []cell, tables []grid) {
+	var empty []string
 	for _, c := range o.Columns {
 		if c.Inside == nil {
-			if fact := cellOf(c, answer, v.query("tenant")); !c.Block || fact.Text != "" {
+			fact := cellOf(c, answer, v.query("tenant"))
+			if address, _, _ := strings.Cut(fact.Href, "?"); address == v.request.URL.EscapedPath() {
+				fact.ID, fact.Href = true, "" // the page itself
+			}
+			if fact.Text != "" {
 				facts = append(facts, fact)
 			}
 			continue
 		}
 		table := gridOf(c.Inside, c.Value(answer), v.query("tenant"))
-		table.Title, table.Empty = c.Label, "none"
+		if table.Title, table.Empty = c.Label, "None."; table.Rows == nil && table.Records == nil {
+			empty = append(empty, strings.ToLower(c.Label[:1])+c.Label[1:])
+		}
 		tables = append(tables, table)
+	}
+	slices.SortStableFunc(facts, func(a, b cell) int { return cmp.Compare(strconv.FormatBool(a.ID), strconv.FormatBool(b.ID)) })
+	if len(empty) > 1 {
+		tables = slices.DeleteFunc(tables, func(g grid) bool { return g.Rows == nil && g.Records == nil })
+		tables = append(tables, grid{Title: "None yet", Empty: title(strings.Join(empty, ", ")) + "."})
 	}
 	return facts, tables
 }
 
 func (p *Pages) form(v *visit, o console.Operation) (any, error) {
-	view := declaredView{Summary: o.Summary, Help: o.Help, Noun: o.Noun(), ID: v.param(lastParam(o)), Button: title(o.Verb())}
-	view.Title = strings.TrimSpace(title(o.Verb()) + " " + o.Noun() + " " + view.ID)
+	view := declaredView{Summary: o.Summary, Help: o.Help, Noun: o.Noun(), ID: v.param(lastParam(o)), Button: title(verb(o))}
+	view.Title = named(o, view.ID)
 	view.Back, view.Reason = p.back(v, o), o.Needs >= console.Reason
 	var seen any
 	if before, ok := p.Declared.Find(o.Before); ok {
@@ -335,7 +359,7 @@ func (p *Pages) once(v *visit, o console.Operation) error {
 	if err != nil {
 		return err
 	}
-	view := declaredView{Title: title(o.Verb()) + " " + o.Noun(), Noun: o.Noun(), Back: p.back(v, o), Done: true}
+	view := declaredView{Title: named(o, ""), Noun: o.Noun(), Back: p.back(v, o), Done: true}
 	view.Facts, view.Tables = p.facts(v, o, answer)
 	view.Notes = console.Notes(answer)
 	p.render(v, http.StatusOK, "declared_form.html", view)
@@ -388,5 +412,48 @@ func lastParam(o console.Operation) (name string) {
 
 func title(word string) string {
 	first, size := utf8.DecodeRuneInString(word)
-	return string(unicode.ToUpper(first)) + strings.ReplaceAll(word[size:], "_", " ")
+	return string(unicode.ToUpper(first)) + strings.NewReplacer("_", " ", "-", " ").Replace(word[size:])
+}
+
+// named is the title of a page: what it lists, the thing that it shows, or what it does with that.
+func named(o console.Operation, id string) string {
+	one := o.Noun()
+	if one != "status" {
+		one = strings.TrimSuffix(one, "s")
+	}
+	words, known := names[o.Name]
+	switch did := verb(o); {
+	case known:
+	case did == "ls":
+		words = title(o.Noun())
+	case did == "show" || did == "":
+		words = title(one)
+	case o.Needs == console.Look:
+		words = title(one) + " " + did
+	default:
+		words = title(did) + " " + one
+	}
+	return strings.TrimSpace(words + " " + id)
+}
+
+// names are titles that an operation's name does not make.
+var names = map[string]string{
+	"catalog contract": "Contract", "catalog show": "Catalog of queue", "customers preview": "Customer",
+	"dlq payload": "Payload of dead letter", "dlq preview": "Preview of dead letters", "dlq reasons": "Dead letters by reason",
+	"events payload": "Payload of event", "journal show": "Entry", "journal revert": "Revert entry", "journal tenants": "Tenants with books",
+	"ledger prove": "Proof of entry", "ledger verify": "Verify the books",
+}
+
+// verb is what an operation does, in a word of a page.
+func verb(o console.Operation) string {
+	if o.Verb() == "rm" {
+		return "remove"
+	}
+	return o.Verb()
+}
+
+// about says what a page shows.
+func about(o console.Operation) string {
+	text := strings.TrimPrefix(strings.TrimPrefix(o.Summary, "List "), "Show ")
+	return strings.ToUpper(text[:1]) + text[1:]
 }

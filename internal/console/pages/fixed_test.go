@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
+	"billhook/docs/runbooks"
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/compose/operations"
@@ -170,8 +171,14 @@ func TestTheOverviewHasTheWorstQueueFirst(t *testing.T) {
 			order = append(order, name[1])
 		}
 		require.Equal(t, want, strings.Join(order, " "), sort)
-		require.Contains(t, body, "6 of 9 queues need you.")
+		require.Contains(t, body, "<h1>6 of 9 queues need you</h1>")
 		require.Contains(t, body, "2 of 9 are well or do not run")
+		books := regexp.MustCompile(`href="(/ops/runbooks/[^"]+)"`).FindAllStringSubmatch(body, -1)
+		require.Len(t, books, 6, "each state that needs somebody")
+		for _, book := range books {
+			status, _, _ := visit(t, book[1], "", nil)
+			require.Equal(t, http.StatusOK, status, book[1])
+		}
 		require.Contains(t, body, `a\u202eb\x1b[2J&lt;script&gt;`, "what is not seen is shown as a number")
 	}
 }
@@ -257,5 +264,24 @@ func TestAPayloadIsHiddenUntilSomebodySaysWhy(t *testing.T) {
 		for _, part := range test.says {
 			require.Contains(t, body+"\n"+shown(body), part)
 		}
+	}
+}
+
+func TestARunbookIsShownWithoutItsMarks(t *testing.T) {
+	t.Parallel()
+	files, err := runbooks.Files.ReadDir(".")
+	require.NoError(t, err)
+	for _, file := range files {
+		status, body, _ := visit(t, "/ops/runbooks/"+strings.TrimSuffix(file.Name(), ".md"), "", nil)
+		require.Equal(t, http.StatusOK, status, file.Name())
+		require.NotRegexp(t, `\*\*|\]\(|(?m)^(#|\||\x60)`, body, file.Name())
+	}
+	_, body, _ := visit(t, "/ops/runbooks/dead-letters", "", nil)
+	for _, part := range []string{"<h1>Dead letters</h1>", `<a href="/ops/runbooks/push-failures">push failures</a>`, "<strong>Look first</strong>", "<code>unknown_product</code></td>", "<h2>An unknown product</h2>"} {
+		require.Contains(t, body, part)
+	}
+	for _, unknown := range []string{"nothing", "..%2Frunbooks"} {
+		status, _, _ := visit(t, "/ops/runbooks/"+unknown, "", nil)
+		require.Equal(t, http.StatusNotFound, status)
 	}
 }

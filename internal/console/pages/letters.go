@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/go-chi/chi/v5"
@@ -35,7 +34,7 @@ func (p *Pages) letterRoutes(r chi.Router) {
 // letters is a page of dead letters, and on the first page of open ones how many there are of each reason.
 type letters struct {
 	declaredView
-	Reasons []deadletter.Reason
+	Reasons *grid
 	Queue   string
 	// Open: the list is of what an operation can deal with.
 	Open bool
@@ -56,17 +55,17 @@ func (p *Pages) letters(v *visit) (any, error) {
 	if q, ok := p.Catalog.DeadLetters(v.query("queue")); ok {
 		view.Queue, view.Title = q.ID, "Dead letters of "+q.ID
 	}
-	view.Filters = slices.DeleteFunc(view.Filters, func(f input) bool { return f.Name == "items" })
-	for i, f := range view.Filters {
-		if f.Name == "queue" {
-			view.Filters[i].OneOf = slices.DeleteFunc(f.OneOf, func(id string) bool { q, _ := p.Catalog.Queue(id); return q.DeadLetter.Drop })
-		}
+	view.Open = v.query("state") == "" || v.query("state") == string(deadletter.Open)
+	for i := range view.Tables {
+		view.Tables[i].Choose = view.Open && view.Queue != ""
 	}
-	if view.Open = v.query("state") == "" || v.query("state") == string(deadletter.Open); !view.Open || v.query("page") != "" {
+	if !view.Open || v.query("page") != "" || v.problem != nil {
 		return view, nil
 	}
-	counted, err := look[console.List[deadletter.Reason]](p, v, "dlq reasons")
-	view.Reasons = counted.Items
+	counted, err := p.table(v, p.row("dlq reasons"))
+	if counted.Title = "Open, by reason"; len(counted.Rows) > 0 {
+		view.Reasons = &counted
+	}
 	return view, err
 }
 
@@ -184,7 +183,6 @@ func (p *Pages) shownOperation(v *visit) (view operation, err error) {
 		return view, err
 	}
 	view.Facts, _ = p.facts(v, p.row("operations show"), view.Operation)
-	view.Facts = slices.DeleteFunc(view.Facts, func(c cell) bool { return c.Text == "" })
 	return view, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/go-chi/chi/v5"
 
 	"billhook/catalog"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/console"
 	"billhook/internal/console/access"
 	"billhook/internal/console/api"
@@ -97,6 +98,9 @@ func (p *Pages) areas(r chi.Router) {
 	p.page(r, "/events/{event_id}", "event.html", p.event)
 	p.letterRoutes(r)
 	p.page(r, "/search", "search.html", p.search)
+	p.page(r, "/runbooks/{name}", "runbook.html", p.runbook)
+	p.page(r, "/journal/balances", "journal.html", func(v *visit) (any, error) { return look[seal.TrialBalance](p, v, "journal balances") })
+	p.page(r, "/orders/{id}", "order.html", p.order)
 	p.page(r, "/accounts/{account}", "account.html", p.account)
 	r.Get("/journal", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, strings.TrimSuffix("/ops/journal/balances?"+r.URL.RawQuery, "?"), http.StatusSeeOther) //nolint:gosec // The address is a page of this site, whatever its query is.

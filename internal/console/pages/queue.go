@@ -3,9 +3,11 @@ package pages
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"billhook/internal/console"
 	"billhook/internal/pipeline/queues"
@@ -41,12 +43,13 @@ func (p *Pages) queue(v *visit) (any, error) {
 	}
 	facts, tables := p.facts(v, p.row("queues show"), page.QueueDetail)
 	page.Facts = slices.DeleteFunc(facts, func(c cell) bool {
-		return c.Text == "" || c.Text == "0" || slices.Contains([]string{"Queue", "State", "Cause"}, c.Label)
+		return c.Text == "0" || slices.Contains([]string{"Queue", "State", "Cause"}, c.Label)
 	})
 	made := gridOf(p.row("queues history").Columns, reflect.ValueOf(changes.Items), "")
 	made.Title = "Changes"
 	page.Tables = slices.DeleteFunc(append(tables, made), func(g grid) bool { return len(g.Rows) == 0 })
-	page.Hours, page.Days = plotOf("24 hours", buckets(hours, page.ID), 0), plotOf("30 days", buckets(days, page.ID), 0)
+	page.Hours = plotOf("Attempts an hour, the last 24 hours", "an hour", buckets(hours, page.ID), 0)
+	page.Days = plotOf("Attempts a day, the last 30 days", "a day", buckets(days, page.ID), 0)
 	return page, nil
 }
 
@@ -64,6 +67,9 @@ type overview struct {
 type queueTable struct {
 	Heads []link
 	Rows  []queueRow
+	// Most is the scale of all charts, from 0, and From the beginning of their first hour.
+	Most int64
+	From time.Time
 }
 
 type queueRow struct {
@@ -82,19 +88,20 @@ func (p *Pages) overview(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	page.Summary = page.Notes()[0]
+	page.Summary = strings.TrimSuffix(page.Notes()[0], ".")
 	if len(page.Books.Findings) > 0 {
 		page.BooksOf = page.Books.Findings[0].Tenant
 	}
-	var most int64 // of any queue in an hour: the pictures have one scale
+	most, from := int64(0), v.now // of any queue in an hour: the charts have one scale
 	for _, series := range hours.Items {
 		for _, b := range series.Buckets {
 			most = max(most, tried(b.Counts))
 		}
+		from = series.Buckets[0].At
 	}
 	for _, q := range page.Items {
 		page.ForApproval += q.Waiting.ForApproval.Count
-		row := queueRow{Queue: q, Hours: plotOf("24 hours", buckets(hours, q.ID), most)}
+		row := queueRow{Queue: q, Hours: plotOf("The last 24 hours", "an hour", buckets(hours, q.ID), most)}
 		if q.State == queues.Working || q.State == queues.Off {
 			page.Well.Rows = append(page.Well.Rows, row)
 		} else {
@@ -102,6 +109,7 @@ func (p *Pages) overview(v *visit) (any, error) {
 		}
 	}
 	for _, table := range []*queueTable{&page.Need, &page.Well} {
+		table.Most, table.From = most, from
 		compare := sorts[1].compare
 		for _, s := range sorts {
 			head := link{Address: with("/ops/", "sort", s.by), Name: s.name, Current: v.query("sort") == s.by}
@@ -125,6 +133,7 @@ var sorts = []struct {
 	{"", "State", func(a, b queues.Queue) int { return a.State.Compare(b.State) }},
 	{"dead_letters", "Dead letters", byDeadLetters},
 	{"waiting", "Waiting", byWaiting},
+	{"failed", "Last hour", func(a, b queues.Queue) int { return cmp.Compare(b.LastHour.FailurePercent, a.LastHour.FailurePercent) }},
 	{"rate", "24 hours", func(a, b queues.Queue) int { return cmp.Compare(b.LastHour.In, a.LastHour.In) }},
 }
 
@@ -134,14 +143,17 @@ func byDeadLetters(a, b queues.Queue) int {
 
 func byWaiting(a, b queues.Queue) int { return cmp.Compare(b.Waiting.Total(), a.Waiting.Total()) }
 
-// plot is a small picture of buckets: a bar for each, the oldest first. Done and Failed are paths of SVG,
+// plot is a chart of what was tried in each bucket: a bar for each, the oldest first. Done and Failed are paths of SVG,
 // in a box of Width and Height.
 type plot struct {
-	// Text says what is seen, for those who do not see it.
-	Text          string
+	// Text is the chart in a sentence, for those who do not see it.
+	Title, Text   string
 	Done, Failed  string
 	Width, Height int
-	Empty         bool
+	// Most is how much the full height stands for, and From and To the beginnings of the first and the last bucket.
+	Most     int64
+	From, To time.Time
+	Empty    bool
 }
 
 // The measures of a plot.
@@ -151,24 +163,25 @@ const (
 	barGap     = 1
 )
 
-// plotOf is the picture of buckets where most is as high as it is; 0: the most of them is.
-func plotOf(of string, buckets []rates.Bucket, most int64) plot {
-	p := plot{Width: len(buckets) * (barWidth + barGap), Height: plotHeight}
-	var own int64
+// plotOf is the chart of buckets, each a unit of time, whose full height is most; 0: it is the most of a bucket.
+func plotOf(title, unit string, buckets []rates.Bucket, most int64) plot {
+	p := plot{Title: title, Width: len(buckets) * (barWidth + barGap), Height: plotHeight}
+	least, own := int64(math.MaxInt64), int64(0)
 	var sum rates.Counts
 	for _, b := range buckets {
-		own, sum = max(own, tried(b.Counts)), sum.Plus(b.Counts)
+		least, own, sum = min(least, tried(b.Counts)), max(own, tried(b.Counts)), sum.Plus(b.Counts)
 	}
-	p.Text = fmt.Sprintf("%s: about %s in, %s out, %d %% of attempts failed; at most %s in one bar", of, number(sum.In), number(sum.Out()), sum.FailurePercent(), number(own))
+	p.Text = fmt.Sprintf("%s: about %s in, %s out, %d %% of attempts failed", title, number(sum.In), number(sum.Out()), sum.FailurePercent())
 	if p.Empty = own == 0; p.Empty {
 		return p
 	}
-	most = max(most, own)
+	p.Text += fmt.Sprintf("; %s to %s attempts %s", number(least), number(own), unit)
+	p.Most, p.From, p.To = max(most, own), buckets[0].At, buckets[len(buckets)-1].At
 	var done, failed strings.Builder
 	for i, b := range buckets {
-		x, low := i*(barWidth+barGap), bar(b.Processed+b.Other, most)
+		x, low := i*(barWidth+barGap), bar(b.Processed+b.Other, p.Most)
 		drawBar(&done, x, plotHeight, low)
-		drawBar(&failed, x, plotHeight-low, min(bar(b.Dead+b.Failed, most), plotHeight-low))
+		drawBar(&failed, x, plotHeight-low, min(bar(b.Dead+b.Failed, p.Most), plotHeight-low))
 	}
 	p.Done, p.Failed = done.String(), failed.String()
 	return p

@@ -129,7 +129,7 @@ var parse = sync.OnceValues(func() (map[string]*template.Template, error) {
 func functions() template.FuncMap {
 	return template.FuncMap{
 		"static": static, "below": below, "when": when, "timed": timed, "iso": iso, "number": integer, "href": href, "of": of, "params": with, "tone": tone, "words": words,
-		"lastMonth": lastMonth, "decimal": decimal,
+		"lastMonth": lastMonth, "decimal": decimal, "runbook": runbook,
 		"verb": func(kind deadletter.Kind) string { return verbs[kind] },
 	}
 }
@@ -208,12 +208,12 @@ func with(address string, pairs ...string) string {
 	return before + "?" + values.Encode()
 }
 
-// next is the address of a list's next page; empty: there is none.
-func next(address, token string) string {
+// next is the address of the next page of the visit's list; empty: there is none.
+func (v *visit) next(token string) string {
 	if token == "" {
 		return ""
 	}
-	return with(address, "page", token)
+	return with(v.request.URL.RequestURI(), "page", token)
 }
 
 func (p *Pages) render(v *visit, status int, file string, data any) {

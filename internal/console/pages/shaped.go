@@ -13,15 +13,6 @@ import (
 	"billhook/internal/pipeline/events"
 )
 
-// shaped are the operations whose answer has a page of a shape of its own.
-var shaped = map[string]struct {
-	file string
-	of   func(answer any) any
-}{
-	"journal balances": {"journal.html", func(answer any) any { return answer }},
-	"orders show":      {"order.html", func(answer any) any { o := answer.(orders.Order); return orderPage{o, machine(o)} }}, //nolint:forcetypeassert // It is that operation's.
-}
-
 type story struct {
 	events.Event
 	Facts []cell
@@ -44,8 +35,7 @@ func (p *Pages) event(v *visit) (any, error) {
 		return view, err
 	}
 	view.Event = event
-	facts, _ := p.facts(v, p.row("events show"), event)
-	view.Facts = slices.DeleteFunc(facts, func(c cell) bool { return c.Text == "" })
+	view.Facts, _ = p.facts(v, p.row("events show"), event)
 	return view, err
 }
 
@@ -70,9 +60,17 @@ func (p *Pages) search(v *visit) (any, error) {
 	return view, nil
 }
 
+func (p *Pages) order(v *visit) (any, error) {
+	o, err := look[orders.Order](p, v, "orders show")
+	facts, tables := p.facts(v, p.row("orders show"), o)
+	return orderPage{o, machine(o), facts, tables}, err
+}
+
 type orderPage struct {
 	orders.Order
 	Machine []orderState
+	Facts   []cell
+	Tables  []grid
 }
 
 // orderState is a state of the machine as one order has it.

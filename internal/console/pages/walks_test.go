@@ -32,7 +32,7 @@ var walks = map[string]struct {
 	"a product is set and retired": {steps: []step{
 		{asks: "/ops/products", says: []string{`href="/ops/products/hat"`, "250", "catalog"}},
 		{asks: "/ops/products?id=scarf", says: []string{"Neither the catalog nor the store", `href="/ops/products/scarf/set"`}},
-		{asks: "/ops/products/hat/set", says: []string{"Points 250", `name="expect" value="0"`, "Set products hat"}},
+		{asks: "/ops/products/hat/set", says: []string{"Points 250", `name="expect" value="0"`, "Set product hat"}},
 		{asks: "/ops/products/hat/set", form: form("ticket 7", "points", "1000", "expect", "{seen}"), says: []string{"Points 1,000", "ticket 7", "origin catalog, points 250, state active"}},
 		{asks: "/ops/products/hat/set", form: form("ticket 8", "points", "1200", "expect", "{seen}"), status: 409,
 			says: []string{"Somebody has changed it meanwhile", `value="1200"`, "ticket 8</textarea>", `!name="expect" value="0"`}},
@@ -54,12 +54,21 @@ var walks = map[string]struct {
 		{asks: "/ops/customers/c1/unlink", form: form("two people", "expect", "{seen}"), says: []string{"linked to nobody"}},
 		{asks: "/ops/customers?id=c%2F1", status: 422},
 	}},
-	"an endpoint is kept, and its secret shown once": {steps: []step{
+	"an endpoint is kept, and its secret shown once": {seed: func(t *testing.T, s *shop) {
+		t.Helper()
+		s.commit(t, store.Create(dedupe.Key("one-queue", "default", "e1"), dedupe.Record{
+			Queue: "one-queue", Tenant: "default", EventID: "e1", EventType: "webhook_delivery", OrderingKey: "p:1", Status: dedupe.Failed, CreatedAt: noon, Attempts: 1,
+			Log: []dedupe.Attempt{{Number: 1, Begun: noon, Ended: noon.Add(1500 * time.Millisecond), Outcome: retry.Retry, Reason: "callee_failed_503"}},
+		}.Fields()))
+	}, steps: []step{
 		{asks: "/ops/endpoints/-/add", form: form("", "url", "https://partner.example.com/hooks", "events", "invoice.* , order.paid"), status: 422, says: []string{"invoice.* , order.paid"}},
 		{asks: "/ops/endpoints/-/add", form: form("contract 12", "url", "https://partner.example.com/hooks", "events", "invoice.* , order.paid", "id", "p:1"), status: 200, says: []string{"whsec_id-1"}},
 		{asks: "/ops/endpoints/-/add", form: form("contract 12", "url", "https://partner.example.com/hooks", "id", "p:1"), status: 409, says: []string{"!whsec_"}},
 		{asks: "/ops/endpoints/p:1/rotate", form: form("a year has passed"), status: 200, says: []string{"whsec_", "!whsec_id-1<"}},
-		{asks: "/ops/endpoints/p:1", says: []string{"partner.example.com", "!whsec_"}},
+		{asks: "/ops/endpoints/p:1", says: []string{
+			"<h1>Endpoint p:1</h1>", "partner.example.com", "!whsec_", "/p:1/disable", "!/p:1/enable", "FAILED – 1 callee_failed_503 1,500",
+			"0 of 1 attempts succeeded (0 %). An attempt took 1500 ms in the median", `href="/ops/events/e1?queue=one-queue`,
+		}},
 		{asks: "/ops/endpoints/p:1/rotate", says: []string{"!whsec_"}},
 		{asks: "/ops/endpoints", says: []string{"invoice.*, order.paid", `href="/ops/endpoints/p:1"`, "!whsec_"}},
 		{asks: "/ops/endpoints/p:1/disable", form: form("they have asked"), says: []string{"disabled", "by_hand", "they have asked"}},
@@ -110,15 +119,15 @@ var walks = map[string]struct {
 		{asks: "/ops/operations", says: []string{`href="{at}"`, "finished"}},
 		{asks: "{at}?state=open", says: []string{"It has dealt with none"}},
 		{asks: "/ops/dead-letters/{d0}", says: []string{"replayed", `href="{at}"`, "the product is set"}},
-		{asks: "/ops/dead-letters/{d3}", says: []string{"/ops/dead-letters/-/complete?item="}},
-		{asks: "/ops/dead-letters/-/complete?queue={queue}&item={d3}", form: form("paid back at the counter", "expect", "1"), says: []string{"Complete by hand: 1 of {queue}", "1 of 1 done"}},
+		{asks: "/ops/dead-letters/{d3}", says: []string{"/ops/dead-letters/-/complete?item=", `href="/ops/runbooks/dead-letters"`}},
+		{asks: "/ops/dead-letters/-/complete?queue={queue}&item={d3}", form: form("paid back at the counter", "expect", "1"), says: []string{"Complete by hand: 1 dead letter of {queue}", "1 of 1 done"}},
 		{asks: "/ops/dead-letters/-/discard?queue={queue}", form: form("a test", "expect", "1"), says: []string{"1 of 1 done", "!data-refresh"}},
 		{asks: "/ops/dead-letters?queue={queue}&state=discarded", says: []string{"{d1}"}},
 	}},
 	"an operation that needs a second person waits and is cancelled": {seed: func(t *testing.T, s *shop) { t.Helper(); s.dies(t, true, "a", "a") }, steps: []step{
 		{asks: "/ops/dead-letters/-/replay?queue={queue}", says: []string{"need a second person"}},
 		{asks: "/ops/dead-letters/-/replay?queue={queue}", form: form("ticket 7", "expect", "2", "rate", "50"),
-			says: []string{"waits for a second person", "0 of 2 done", "You have asked for it", "!/approve"}},
+			says: []string{"waits for a second person", "0 of 2 done", "You have requested it", "!/approve"}},
 		{asks: "/ops/operations?progress=waiting_for_approval", says: []string{`href="{at}"`}},
 		{asks: "{at}/approve", form: form("checked", "expect", "2"), status: 422, says: []string{"somebody else has to approve it"}},
 		{asks: "{at}/cancel", form: form("the wrong one"), says: []string{"cancelled", "the wrong one"}},
@@ -143,14 +152,14 @@ var walks = map[string]struct {
 		s.works(t)
 	}, steps: []step{
 		{asks: "/ops/", says: []string{
-			"of target", "3 in, 3 out, 0 % failed", `aria-label="24 hours: about 3 in, 3 out, 0 % of attempts failed`, "M161 40v-40h6v40z", "!style=", `href="/ops/queues/{well}"`,
+			"of target", "3 in, 3 out, 0 % failed", "Attempts an hour from 2026-11-21 13:00:00 UTC until now, each chart from 0 to 3", `aria-label="The last 24 hours: about 3 in, 3 out, 0 % of attempts failed; 0 to 3 attempts an hour"`, "M161 40v-40h6v40z", "!style=", `href="/ops/queues/{well}"`,
 		}},
 		{asks: "/ops/queues/{failing}", says: []string{
-			"breaker open", "callee_failed_503", "1234 ms", "1 attempts failed and follow again; 100 % of the attempts failed", "/ops/queues/{failing}/pause",
+			"breaker open", "callee_failed_503", "1234 ms", `href="/ops/runbooks/push-failures"`, "Attempts an hour, the last 24 hours processed failed 1 0", "2026-11-21 13:00:00 UTC 2026-11-22 12:00:00 UTC", "1 attempts failed and follow again; 100 % of the attempts failed", "/ops/queues/{failing}/pause",
 		}},
 		{asks: "/ops/queues/{queue}", says: []string{"product_unknown"}},
 		{asks: "/ops/queues/nobody", status: 404},
-		{asks: "/ops/queues/{failing}/pause", says: []string{"Pause queues {failing}"}},
+		{asks: "/ops/queues/{failing}/pause", says: []string{"Pause queue {failing}"}},
 		{asks: "/ops/queues/{failing}/pause", form: form("the target is mended"), says: []string{"the target is mended", "Resume {failing}"}},
 		{asks: "/ops/queues/{failing}/resume", says: []string{"This worker may not change subscriptions"}},
 		{asks: "/ops/queues/{failing}/resume", form: form("it works again"), says: []string{"!paused since"}},
@@ -174,7 +183,7 @@ var walks = map[string]struct {
 		{asks: "/ops/accounts/revenue?tenant=acme&as_of=2026-11-10", says: []string{"-12.50 EUR before 2026-11-11 00:00:00 UTC"}},
 		{asks: "/ops/accounts/cash?tenant=acme&period=2026-10", says: []string{"Nothing has moved on it up to this month."}},
 		{asks: "/ops/customers/c-7?tenant=default", says: []string{
-			"User auth0|u7", "Needs a person: event e-last, order.paid, has failed", "e-last one-queue FAILED", "Nobody has changed it.", `href="/ops/search?q=auth0%7Cu7`, `href="/ops/subscriptions/sub-1`,
+			"<h1>Customer c-7</h1>", "None yet What their events moved, dead letters, orders, refunds.", `class="warning"`, "User auth0|u7", "Needs a person: event e-last, order.paid, has failed", "e-last one-queue FAILED", "Nobody has changed it.", `href="/ops/search?q=auth0%7Cu7`, `href="/ops/subscriptions/sub-1`,
 		}},
 		{asks: "/ops/customers/nobody", says: []string{"linked to nobody", `href="/ops/customers/nobody/link"`}},
 		{asks: "/ops/subscriptions", says: []string{`href="/ops/subscriptions/sub-1"`, "active"}},
@@ -182,8 +191,8 @@ var walks = map[string]struct {
 		{asks: "/ops/subscriptions/none", says: []string{"No event of a subscription of that id has come.", "Period 2026-11"}},
 		{asks: "/ops/usage/none/entries?meter=calls&period=2026-11", says: []string{"No event has told of a use in this period."}},
 		{asks: "/ops/orders/o1", says: []string{
-			"OrderCreated Passed 2026-03-02 12:00:00 UTC , by event e-order .", "OrderShipped It can still come to it.", `aria-current="step"`,
-			"PaymentInitiated It stands here since 2026-03-02 12:00:00 UTC , by event e-order . to PaymentConfirmed: order.payment_confirmed to PaymentFailed: order.payment_failed",
+			"OrderCreated Passed 2026-03-02 12:00:00 UTC , by event e-order .", "OrderShipped Still possible.", `aria-current="step"`,
+			"PaymentInitiated In this state since 2026-03-02 12:00:00 UTC , by event e-order . to PaymentConfirmed: order.payment_confirmed to PaymentFailed: order.payment_failed",
 		}},
 		{asks: "/ops/orders", says: []string{"o1 PaymentInitiated"}},
 		{asks: "/ops/orders/o2", status: 404, says: []string{"No order of that id has been seen."}},
@@ -196,7 +205,7 @@ var walks = map[string]struct {
 		{asks: "/ops/journal/entries/s1?tenant=acme", says: []string{"Rule sale", "Seal 1", "cash EUR 12.50 0.00", "/revert?tenant=acme", "/proof?tenant=acme"}},
 		{asks: "/ops/journal/entries/s3?tenant=acme", says: []string{"It is not sealed yet", "!/proof"}},
 		{asks: "/ops/journal/entries/s1/proof?tenant=acme", says: []string{"billhook ledger check-proof", "s1"}},
-		{asks: "/ops/journal/verify?tenant=acme", says: []string{"Seals 1 Sealed entries 2 Entries without a seal 1", "The books verify: nothing was found."}},
+		{asks: "/ops/journal/verify?tenant=acme", says: []string{"<h1>Verify the books</h1>", "Seals 1 Sealed entries 2 Entries without a seal 1", "The books verify: nothing was found."}},
 		{asks: "/ops/journal/verify", says: []string{"The books verify: nothing was found."}},
 	}},
 	"a balance of a day is left out where the month is too long": {seed: func(t *testing.T, s *shop) {

@@ -165,7 +165,7 @@ func count(ctx context.Context, from store.Querier, f Filter, limit int) (int64,
 type Reason struct {
 	Queue string `json:"queue" show:"Queue,less" link:"queues"`
 	// Reason is empty with Others: those whose reason was not among the reasons that were looked at.
-	Reason string `json:"reason" show:"Reason"`
+	Reason string `json:"reason" show:"Reason" link:"dead-letters?queue={queue}&reason={reason}"`
 	Others bool   `json:"others,omitempty"`
 	Count  int64  `json:"count" show:"Open"`
 	// More: there are more than Count.

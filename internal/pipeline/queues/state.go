@@ -37,6 +37,18 @@ func (q Queue) Alerts() bool {
 	return q.State.Compare(IsPaused) < 0
 }
 
+// Runbook says more about what to do, where it stands in a state that needs somebody; else it is empty.
+func (q Queue) Runbook() string {
+	book := map[QueueState]string{
+		PauseFailed: "pause-undone", Alerting: "dead-letters", BreakerOpen: "push-failures", Failing: "push-failures",
+		Backlogged: "backlog", OffWaiting: "kept-backlog",
+	}[q.State]
+	if book == "" {
+		return ""
+	}
+	return "docs/runbooks/" + book + ".md"
+}
+
 // failingFrom is the share of failed attempts, of a hundred, from which a queue is called failing.
 const failingFrom = 10
 

@@ -23,7 +23,7 @@ func TestAChangeIsMadeOnceItsEffectIsConfirmed(t *testing.T) {
 	start := map[string]catalog.Product{"hat": {Points: 250}}
 	play(t, asAda, serveAPI(t, operations.Apps{
 		Reads:    events.Reads{Store: db, Now: clock, Catalog: &catalog.Catalog{Products: start}},
-		Products: &products.Keeper{Store: db, Start: start, Now: clock, NewID: uuid.NewString},
+		Products: &products.Editor{Store: db, Start: start, Now: clock, NewID: uuid.NewString},
 	}), []step{
 		{line: "products ls", want: "PRODUCT POINTS STATE FROM SINCE\nhat 250 active catalog -"},
 		{line: "products set absent --points 4 --dry-run"},
@@ -51,7 +51,7 @@ func TestASecretIsPrintedWhenItIsMadeAndNotAgain(t *testing.T) {
 	t.Parallel()
 	db, ids := openStore(t), 0
 	next := func() string { ids++; return fmt.Sprint("id-", ids) }
-	server := serveAPI(t, operations.Apps{Reads: events.Reads{Store: db, Now: time.Now}, Endpoints: &endpoints.Keeper{
+	server := serveAPI(t, operations.Apps{Reads: events.Reads{Store: db, Now: time.Now}, Endpoints: &endpoints.Editor{
 		Store: db, Poster: anywhere{}, OldSecretFor: 24 * time.Hour, Now: time.Now, NewID: next, NewSecret: func() string { return "whsec_" + next() },
 	}})
 	play(t, asAda, server, []step{

@@ -100,8 +100,8 @@ func (m *market) trade(began time.Time) (taken, ended time.Duration) {
 	return taken, time.Since(began)
 }
 
-func (m *market) stock() orders.Keeper {
-	return orders.Keeper{Store: m.store, Now: time.Now, NewID: uuid.NewString}
+func (m *market) stock() orders.StockEditor {
+	return orders.StockEditor{Store: m.store, Now: time.Now, NewID: uuid.NewString}
 }
 
 func orderID(i int) string { return fmt.Sprintf("order-%05d", i) }

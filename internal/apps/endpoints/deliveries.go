@@ -68,12 +68,12 @@ func (d Deliveries) Notes() []string {
 	return notes
 }
 
-func (k *Keeper) deliveries(ctx context.Context, _ audit.Author, in DeliveriesOf) (Deliveries, error) {
-	e, err := read(ctx, k.Store, in.ID)
+func (ed *Editor) deliveries(ctx context.Context, _ audit.Author, in DeliveriesOf) (Deliveries, error) {
+	e, err := read(ctx, ed.Store, in.ID)
 	if err != nil {
 		return Deliveries{}, err
 	}
-	records, _, err := dedupe.List(ctx, k.Store, dedupe.Listing{
+	records, _, err := dedupe.List(ctx, ed.Store, dedupe.Listing{
 		Equal: map[string]any{"ordering_key": e.ID, "event_type": deliveryType}, Limit: in.Limit,
 	})
 	if err != nil {

@@ -68,7 +68,7 @@ func (p *posting) answers(status int) {
 }
 
 type town struct {
-	*endpoints.Keeper
+	*endpoints.Editor
 	posting posting
 	faults  *storetest.Faults
 	counter *storetest.Counter
@@ -85,7 +85,7 @@ func open(t *testing.T) *town {
 	w.posting.answers(204)
 	clock := func() time.Time { return w.now }
 	next := func() string { w.ids++; return fmt.Sprint("id-", w.ids) }
-	w.Keeper = &endpoints.Keeper{
+	w.Editor = &endpoints.Editor{
 		Store: w.faults, Poster: &w.posting, OldSecretFor: overlap, Now: clock, NewID: next,
 		NewSecret: func() string { return "whsec_" + next() },
 	}

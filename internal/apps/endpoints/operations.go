@@ -32,7 +32,7 @@ type AddEndpoint struct {
 }
 
 // Operations are what people do with endpoints.
-func (k *Keeper) Operations() []console.Operation {
+func (ed *Editor) Operations() []console.Operation {
 	// change is a row about one endpoint whose function takes who and why.
 	change := func(path, verb, summary, help string) console.Row {
 		return console.Row{Name: "endpoints " + verb, Path: path, Summary: summary, Help: help, Needs: console.Reason, Before: "endpoints show", Errors: failures}
@@ -45,34 +45,34 @@ func (k *Keeper) Operations() []console.Operation {
 			if in.State != "" && in.Tenant != "" {
 				return console.List[Endpoint]{}, console.Refuse(console.Malformed, "parameter_invalid", "Give a state or a tenant, not both.")
 			}
-			return console.Listed(k.List(ctx, Choice{Tenant: in.Tenant, Disabled: in.State == "disabled", Failing: in.State == "failing"}, in.After, in.Limit))
+			return console.Listed(ed.List(ctx, Choice{Tenant: in.Tenant, Disabled: in.State == "disabled", Failing: in.State == "failing"}, in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "endpoints show", Path: "GET /v1/ops/endpoints/{id}", Summary: "Show an endpoint, and since when it fails",
 			Beside: []string{"endpoints deliveries", "endpoints history"}, Errors: failures,
-		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Endpoint, error) { return k.Get(ctx, in.ID) }),
+		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Endpoint, error) { return ed.Get(ctx, in.ID) }),
 		console.New(console.Row{
 			Name: "endpoints deliveries", Path: "GET /v1/ops/endpoints/{id}/deliveries", Errors: failures,
 			Summary: "Show the newest deliveries to an endpoint: how each ended, how many succeeded and how long they took",
 			Empty:   "No event was to be delivered to it yet. A producer sends webhook_delivery with its id.",
-		}, k.deliveries),
+		}, ed.deliveries),
 		console.New(console.Row{
 			Name: "endpoints add", Path: "POST /v1/ops/endpoints", Summary: "Register an endpoint, and show its secret once", Needs: console.Reason,
 			Help: "It is told of events from now on.", Created: true, Once: true, Errors: failures,
 		}, func(ctx context.Context, by audit.Author, in AddEndpoint) (Secret, error) {
-			return k.Add(ctx, in.New, in.By(by))
+			return ed.Add(ctx, in.New, in.By(by))
 		}),
 		changing(secret(change("POST /v1/ops/endpoints/{id}/rotate", "rotate", "Give an endpoint a new secret, and show it once",
-			"The secret that it has signs beside the new one for a time; one from before an earlier rotation ends now.")), k.Rotate),
-		changing(change("POST /v1/ops/endpoints/{id}/enable", "enable", "Tell an endpoint of events from now on", "What it has missed is not sent."), k.Enable),
+			"The secret that it has signs beside the new one for a time; one from before an earlier rotation ends now.")), ed.Rotate),
+		changing(change("POST /v1/ops/endpoints/{id}/enable", "enable", "Tell an endpoint of events from now on", "What it has missed is not sent."), ed.Enable),
 		changing(change("POST /v1/ops/endpoints/{id}/disable", "disable", "Tell an endpoint of nothing from now on",
-			"Events for it are done without a request, and are not sent later."), k.Disable),
-		changing(change("DELETE /v1/ops/endpoints/{id}", "rm", "Forget an endpoint and its secrets", "Events that name it are done without a request."), k.Remove),
+			"Events for it are done without a request, and are not sent later."), ed.Disable),
+		changing(change("DELETE /v1/ops/endpoints/{id}", "rm", "Forget an endpoint and its secrets", "Events that name it are done without a request."), ed.Remove),
 		console.New(console.Row{
 			Name: "endpoints test", Path: "POST /v1/ops/endpoints/{id}/test", Summary: "Send an endpoint an event of the type endpoint.test, signed as all are",
 			Help: "It is sent also where the endpoint is disabled. Nothing else changes.", Needs: console.Act, Before: "endpoints show", Once: true, Errors: failures,
-		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Tested, error) { return k.Test(ctx, in.ID) }),
-		console.HistoryWithoutTenant("endpoints", Kind, k.Store),
+		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Tested, error) { return ed.Test(ctx, in.ID) }),
+		console.HistoryWithoutTenant("endpoints", Kind, ed.Store),
 	}
 }
 

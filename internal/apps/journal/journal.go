@@ -138,7 +138,7 @@ func missing(ctx context.Context, from store.Getter, event handler.Event, revert
 	}
 }
 
-// effectOf posts an entry, unless its period is closed, and tells of it. reverts is the event that it undoes.
+// effectOf posts an entry, unless its period is closed, and data of it. reverts is the event that it undoes.
 func effectOf(ctx context.Context, deps Deps, entry ledger.Entry, reverts string, emits []string) (handler.Effect, error) {
 	switch now, rules := deps.Now(), deps.Catalog.Journal; {
 	case entry.OccurredAt.After(now.Add(rules.Ahead)):
@@ -160,7 +160,7 @@ func effectOf(ctx context.Context, deps Deps, entry ledger.Entry, reverts string
 		effect.Result = Reverted
 	}
 	if effect.Writes, err = ledger.Post(entry); err == nil {
-		effect.Emit, err = told(entry, reverts, emits)
+		effect.Emit, err = emissionsOf(entry, reverts, emits)
 	}
 	if err != nil {
 		return handler.Effect{}, retry.Permanent("entry_invalid", err)
@@ -168,9 +168,9 @@ func effectOf(ctx context.Context, deps Deps, entry ledger.Entry, reverts string
 	return effect, nil
 }
 
-// told is what others are told of an entry, in order with its reversal.
-func told(entry ledger.Entry, reverts string, emits []string) (all []handler.Emission, err error) {
-	tells := news{EventID: entry.EventID, EventType: entry.EventType, Reverts: reverts, Period: entry.Period}
+// emissionsOf are the messages about an entry, in order with its reversal.
+func emissionsOf(entry ledger.Entry, reverts string, emits []string) (all []handler.Emission, err error) {
+	data := posted{EventID: entry.EventID, EventType: entry.EventType, Reverts: reverts, Period: entry.Period}
 	kind, key := TypePosted, entry.EventID
 	if reverts != "" {
 		kind, key = TypeReverted, reverts
@@ -180,31 +180,31 @@ func told(entry ledger.Entry, reverts string, emits []string) (all []handler.Emi
 		if err != nil {
 			return nil, err
 		}
-		one := newsLine{Account: line.Account, Currency: line.Currency}
+		one := postedLine{Account: line.Account, Currency: line.Currency}
 		if line.Debit > 0 {
 			one.Debit = text
 		} else {
 			one.Credit = text
 		}
-		tells.Lines = append(tells.Lines, one)
+		data.Lines = append(data.Lines, one)
 	}
 	for _, to := range emits {
 		all = append(all, handler.Emission{
-			To: to, RoutingKey: kind, OrderingKey: key, Body: contract.Of(&contract.Event{Type: kind, Version: 1, Data: tells}),
+			To: to, RoutingKey: kind, OrderingKey: key, Body: contract.Of(&contract.Event{Type: kind, Version: 1, Data: data}),
 		})
 	}
 	return all, nil
 }
 
-type news struct {
+type posted struct {
 	EventID   string     `json:"event_id"`
 	EventType string     `json:"event_type,omitempty"`
 	Reverts   string     `json:"reverts,omitempty"`
 	Period    string     `json:"period"`
-	Lines     []newsLine `json:"lines"`
+	Lines     []postedLine `json:"lines"`
 }
 
-type newsLine struct {
+type postedLine struct {
 	Account  string `json:"account"`
 	Currency string `json:"currency"`
 	Debit    string `json:"debit,omitempty"`

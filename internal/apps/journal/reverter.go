@@ -40,7 +40,7 @@ type Reverter struct {
 }
 
 // Revert takes back an entry of a tenant, by the id of its event or by its own. The reversal counts in the
-// month that runs. It is committed with an entry of the audit and with what others are told.
+// month that runs. It is committed with an entry of the audit and with its messages.
 //
 // The error is ErrUnknown, ErrReversal, or ErrReverted, with the reversal that stands; or wraps
 // audit.ErrInvalid or ErrBroken; or says that nothing is known: then a second call tells.
@@ -64,7 +64,7 @@ func (r *Reverter) Revert(ctx context.Context, tenant, entry string, by audit.Ch
 	}
 	var effect handler.Effect
 	if effect.Writes, err = ledger.Post(reversal); err == nil {
-		effect.Emit, err = told(reversal, original.EventID, r.Catalog.EmitsOf(catalog.JournalRevert))
+		effect.Emit, err = emissionsOf(reversal, original.EventID, r.Catalog.EmitsOf(catalog.JournalRevert))
 	}
 	if err != nil {
 		return ledger.Entry{}, fmt.Errorf("%w: %w", audit.ErrInvalid, err)

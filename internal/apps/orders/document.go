@@ -192,8 +192,8 @@ func moving(tenant string, to move, item Item) store.Write {
 	return store.Increment(StockKey(tenant, item.ProductID), add, nil)
 }
 
-// Keeper shows the stock and changes it. Every field is required.
-type Keeper struct {
+// StockEditor shows the stock and changes it. Every field is required.
+type StockEditor struct {
 	Store store.Store
 	Now   func() time.Time
 	// NewID tells apart what happens in one microsecond; random.
@@ -201,34 +201,34 @@ type Keeper struct {
 }
 
 // Get returns the stock of a tenant's product. The error is ErrNoStock, ErrBroken, or an outage.
-func (k *Keeper) Get(ctx context.Context, tenant, product string) (Stock, error) {
-	s, _, err := look(ctx, k.Store, StockKey(tenant, product), ErrNoStock, ReadStock)
+func (ed *StockEditor) Get(ctx context.Context, tenant, product string) (Stock, error) {
+	s, _, err := look(ctx, ed.Store, StockKey(tenant, product), ErrNoStock, ReadStock)
 	return s, err
 }
 
 // List returns a page of the stock of a tenant's products, by id; next is zero on the last.
-func (k *Keeper) List(ctx context.Context, tenant string, after store.Cursor, limit int) (page []Stock, next store.Cursor, err error) {
+func (ed *StockEditor) List(ctx context.Context, tenant string, after store.Cursor, limit int) (page []Stock, next store.Cursor, err error) {
 	query := store.Query{Collection: StockCollection, IDPrefix: store.Path(tenant) + "~", After: after, Limit: limit}
-	return store.List(ctx, k.Store, query, ReadStock)
+	return store.List(ctx, ed.Store, query, ReadStock)
 }
 
 // Set says how many pieces of a tenant's product can be ordered from now on. Those that are reserved or sold stay so.
 // The error is ErrBroken, or as of audit.Change.Update.
-func (k *Keeper) Set(ctx context.Context, tenant, product string, available int64, by audit.Change) (Stock, error) {
-	return k.change(ctx, tenant, product, "set", by, func(Stock) int64 { return available })
+func (ed *StockEditor) Set(ctx context.Context, tenant, product string, available int64, by audit.Change) (Stock, error) {
+	return ed.change(ctx, tenant, product, "set", by, func(Stock) int64 { return available })
 }
 
 // Add makes so many more pieces of a product available. The error is as of Set.
-func (k *Keeper) Add(ctx context.Context, tenant, product string, pieces int64, by audit.Change) (Stock, error) {
+func (ed *StockEditor) Add(ctx context.Context, tenant, product string, pieces int64, by audit.Change) (Stock, error) {
 	if pieces < 1 || pieces > MaxPieces {
 		return Stock{}, fmt.Errorf("%w: pieces is a whole number from 1 to %d", audit.ErrInvalid, MaxPieces)
 	}
-	return k.change(ctx, tenant, product, "add", by, func(s Stock) int64 { return s.Available + pieces })
+	return ed.change(ctx, tenant, product, "add", by, func(s Stock) int64 { return s.Available + pieces })
 }
 
-func (k *Keeper) change(ctx context.Context, tenant, product, action string, by audit.Change, decide func(Stock) int64) (s Stock, err error) {
+func (ed *StockEditor) change(ctx context.Context, tenant, product, action string, by audit.Change, decide func(Stock) int64) (s Stock, err error) {
 	of := audit.Subject{Kind: StockKind, Tenant: tenant, ID: product}
-	versions, err := by.Update(ctx, k.Store, StockKey(tenant, product), of, k.Now(), k.NewID(), func(doc store.Document) (made audit.Made, err error) {
+	versions, err := by.Update(ctx, ed.Store, StockKey(tenant, product), of, ed.Now(), ed.NewID(), func(doc store.Document) (made audit.Made, err error) {
 		s = Stock{Tenant: tenant, ProductID: product}
 		if doc.Version != 0 {
 			if s, err = ReadStock(doc); err != nil {

@@ -39,11 +39,11 @@ const (
 
 // What an order tells others.
 const (
-	tellsConfirmed = "order.confirmed"
-	tellsCancelled = "order.cancelled"
-	tellsShipped   = "order.shipped"
-	tellsSeller    = "seller.order_created"
-	tellsSold      = "product.sold"
+	emitsConfirmed = "order.confirmed"
+	emitsCancelled = "order.cancelled"
+	emitsShipped   = "order.shipped"
+	emitsSeller    = "seller.order_created"
+	emitsSold      = "product.sold"
 )
 
 // The reasons for which an order is cancelled.
@@ -84,16 +84,16 @@ var edges = []edge{
 	{from: none, on: created, to: OrderCreated},
 	{from: OrderCreated, to: ValidateInventory},
 	{from: ValidateInventory, inStock: &yes, to: InventoryLocked, stock: reserve},
-	{from: ValidateInventory, inStock: &no, to: OrderCancelled, reason: OutOfStock, emits: tellsCancelled},
+	{from: ValidateInventory, inStock: &no, to: OrderCancelled, reason: OutOfStock, emits: emitsCancelled},
 	{from: InventoryLocked, to: PaymentInitiated, waits: true},
 	{from: PaymentInitiated, on: paymentConfirmed, to: PaymentConfirmed},
 	{from: PaymentInitiated, on: paymentFailed, to: PaymentFailed, reason: FailedPayment},
 	{from: PaymentInitiated, on: paymentTimeout, to: PaymentTimeout, reason: PaymentTimeOut},
-	{from: PaymentConfirmed, to: OrderConfirmed, stock: sell, emits: tellsConfirmed},
+	{from: PaymentConfirmed, to: OrderConfirmed, stock: sell, emits: emitsConfirmed},
 	{from: PaymentFailed, to: InventoryReleased, stock: release},
 	{from: PaymentTimeout, to: InventoryReleased, stock: release},
-	{from: InventoryReleased, to: OrderCancelled, emits: tellsCancelled},
-	{from: OrderConfirmed, on: shipped, to: OrderShipped, emits: tellsShipped},
+	{from: InventoryReleased, to: OrderCancelled, emits: emitsCancelled},
+	{from: OrderConfirmed, on: shipped, to: OrderShipped, emits: emitsShipped},
 }
 
 // kind is what an event is to an order that has no edge for it.

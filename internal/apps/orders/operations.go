@@ -59,34 +59,34 @@ func Operations(from store.Store) []console.Operation {
 }
 
 // Operations are what people do with stock.
-func (k *Keeper) Operations() []console.Operation {
+func (ed *StockEditor) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "stock ls", Path: "GET /v1/ops/stock", Summary: "List the stock of every product that has one",
 			Empty: "No product has a stock. An order of a product without one is out of stock: set it with stock set.",
 		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Stock], error) {
-			return console.Listed(k.List(ctx, in.Tenant, in.After, in.Limit))
+			return console.Listed(ed.List(ctx, in.Tenant, in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "stock show", Path: "GET /v1/ops/stock/{id}", Summary: "Show the pieces of a product that are available, reserved and sold",
 			Beside: []string{"stock history"}, Errors: stockErrors,
 		}, func(ctx context.Context, _ audit.Author, in StockOf) (Stock, error) {
-			return k.Get(ctx, in.Tenant, in.ProductID)
+			return ed.Get(ctx, in.Tenant, in.ProductID)
 		}),
 		console.New(console.Row{
 			Name: "stock set", Path: "PUT /v1/ops/stock/{id}", Needs: console.Reason, Before: "stock show", Errors: stockErrors,
 			Summary: "Say how many pieces of a product can be ordered from now on",
 			Help:    "Pieces that are reserved or sold stay so. The change is refused where orders have changed the stock by then.",
 		}, func(ctx context.Context, by audit.Author, in SetStock) (Stock, error) {
-			return k.Set(ctx, in.Tenant, in.ProductID, *in.Available, in.By(by))
+			return ed.Set(ctx, in.Tenant, in.ProductID, *in.Available, in.By(by))
 		}),
 		console.New(console.Row{
 			Name: "stock add", Path: "POST /v1/ops/stock/{id}/add", Needs: console.Reason, Before: "stock show", Errors: stockErrors,
 			Summary: "Add pieces of a product that have come to what can be ordered",
 		}, func(ctx context.Context, by audit.Author, in AddStock) (Stock, error) {
-			return k.Add(ctx, in.Tenant, in.ProductID, *in.Pieces, in.By(by))
+			return ed.Add(ctx, in.Tenant, in.ProductID, *in.Pieces, in.By(by))
 		}),
-		console.History("stock", StockKind, k.Store),
+		console.History("stock", StockKind, ed.Store),
 	}
 }
 

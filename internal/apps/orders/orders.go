@@ -28,7 +28,7 @@ const (
 	shipHandler    = "orders.ship"
 )
 
-type keeper struct {
+type handlers struct {
 	store store.Getter
 	now   func() time.Time
 	// queue is where a payment's timeout comes back; patience is how long a payment is waited for.
@@ -51,30 +51,30 @@ func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now fu
 	if q.ID == "" {
 		return
 	}
-	k := keeper{store: from, now: now, queue: q.ID}
+	own := handlers{store: from, now: now, queue: q.ID}
 	for _, h := range q.Handlers {
 		for _, to := range h.Emits {
 			switch {
 			case slices.Contains(h.EmitsIfRun, to):
 				other, _ := c.Queue(to)
-				if _, takes := other.Handler(tellsConfirmed); takes {
-					k.others = append(k.others, to)
+				if _, takes := other.Handler(emitsConfirmed); takes {
+					own.others = append(own.others, to)
 				} else {
-					k.indexes = append(k.indexes, to)
+					own.indexes = append(own.indexes, to)
 				}
 			case to != q.ID:
-				k.news = to
+				own.news = to
 			}
 		}
 		if h.Name == createHandler {
-			k.patience = h.WaitsFor
+			own.patience = h.WaitsFor
 		}
 	}
-	handler.RegisterTx(r, createHandler, k.create, k.queue, k.news)
-	handler.RegisterTx(r, confirmHandler, k.confirm, slices.Concat(k.others, k.indexes, []string{k.news})...)
-	handler.RegisterTx(r, failHandler, k.fail, k.news)
-	handler.RegisterTx(r, timeoutHandler, k.timeOut, k.news)
-	handler.RegisterTx(r, shipHandler, k.ship, k.news)
+	handler.RegisterTx(r, createHandler, own.create, own.queue, own.news)
+	handler.RegisterTx(r, confirmHandler, own.confirm, slices.Concat(own.others, own.indexes, []string{own.news})...)
+	handler.RegisterTx(r, failHandler, own.fail, own.news)
+	handler.RegisterTx(r, timeoutHandler, own.timeOut, own.news)
+	handler.RegisterTx(r, shipHandler, own.ship, own.news)
 }
 
 type newOrder struct {
@@ -117,11 +117,11 @@ type Sold struct {
 
 // create reserves all pieces of an order, or none, and starts the wait for its payment. Where a piece is
 // short, the order is cancelled. A first try does not read the order: the store refuses to create another.
-func (k keeper) create(ctx context.Context, event handler.Event, body newOrder) (handler.Effect, error) {
+func (h handlers) create(ctx context.Context, event handler.Event, body newOrder) (handler.Effect, error) {
 	items := merged(body.Items)
 	o := Order{ID: body.OrderID, Tenant: event.Tenant, UserID: body.UserID, SellerID: body.SellerID, Items: items, Total: body.Total}
 	if event.Try > 0 {
-		there, _, err := look(ctx, k.store, key(event.Tenant, o.ID), ErrUnknown, Read)
+		there, _, err := look(ctx, h.store, key(event.Tenant, o.ID), ErrUnknown, Read)
 		switch {
 		case err == nil && (there.UserID != o.UserID || there.SellerID != o.SellerID || there.Total != o.Total || !slices.Equal(there.Items, o.Items)):
 			return handler.Effect{}, retry.Conflicting("order_created_differently", nil)
@@ -132,18 +132,18 @@ func (k keeper) create(ctx context.Context, event handler.Event, body newOrder) 
 			return handler.Effect{}, marked(err)
 		}
 	}
-	reserved, short, err := k.reserve(ctx, event.Tenant, items)
+	reserved, short, err := h.reserve(ctx, event.Tenant, items)
 	if err != nil {
 		return handler.Effect{}, marked(err)
 	}
 	o.ShortOf = short
-	return k.follow(event, o, 0, walk(none, created, short == ""), reserved)
+	return h.follow(event, o, 0, walk(none, created, short == ""), reserved)
 }
 
 // reserve returns the writes that reserve the items, or the first product that is short.
-func (k keeper) reserve(ctx context.Context, tenant string, items []Item) (writes []store.Write, short string, err error) {
+func (h handlers) reserve(ctx context.Context, tenant string, items []Item) (writes []store.Write, short string, err error) {
 	for _, item := range items {
-		s, _, err := look(ctx, k.store, StockKey(tenant, item.ProductID), ErrNoStock, ReadStock)
+		s, _, err := look(ctx, h.store, StockKey(tenant, item.ProductID), ErrNoStock, ReadStock)
 		switch {
 		case errors.Is(err, ErrNoStock) || (err == nil && s.Available < item.Quantity):
 			return nil, item.ProductID, nil
@@ -170,8 +170,8 @@ func merged(items []Item) []Item {
 }
 
 // confirm takes the payment of an order. A second payment is for a person, where the two can be told apart.
-func (k keeper) confirm(ctx context.Context, event handler.Event, body payment) (handler.Effect, error) {
-	return k.advance(ctx, event, body.OrderID, func(o *Order) error {
+func (h handlers) confirm(ctx context.Context, event handler.Event, body payment) (handler.Effect, error) {
+	return h.advance(ctx, event, body.OrderID, func(o *Order) error {
 		switch {
 		case o.State == PaymentInitiated:
 			o.PaymentID = body.PaymentID
@@ -182,30 +182,30 @@ func (k keeper) confirm(ctx context.Context, event handler.Event, body payment) 
 	})
 }
 
-func (k keeper) fail(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
-	return k.advance(ctx, event, body.OrderID, func(*Order) error { return nil })
+func (h handlers) fail(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
+	return h.advance(ctx, event, body.OrderID, func(*Order) error { return nil })
 }
 
 // timeOut cancels an order whose payment is late by the order's own time; an early timeout is kept.
-func (k keeper) timeOut(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
-	return k.advance(ctx, event, body.OrderID, func(o *Order) error {
-		if early := o.PaymentDue.Sub(k.now()); o.State == PaymentInitiated && early > 0 {
+func (h handlers) timeOut(ctx context.Context, event handler.Event, body about) (handler.Effect, error) {
+	return h.advance(ctx, event, body.OrderID, func(o *Order) error {
+		if early := o.PaymentDue.Sub(h.now()); o.State == PaymentInitiated && early > 0 {
 			return retry.Early("not_due", early, nil)
 		}
 		return nil
 	})
 }
 
-func (k keeper) ship(ctx context.Context, event handler.Event, body shipment) (handler.Effect, error) {
-	return k.advance(ctx, event, body.OrderID, func(o *Order) error {
+func (h handlers) ship(ctx context.Context, event handler.Event, body shipment) (handler.Effect, error) {
+	return h.advance(ctx, event, body.OrderID, func(o *Order) error {
 		o.UserID = cmp.Or(o.UserID, body.UserID)
 		return nil
 	})
 }
 
 // advance takes an order along the event's edge, or answers. check may complete or refuse one that is there.
-func (k keeper) advance(ctx context.Context, event handler.Event, id string, check func(*Order) error) (handler.Effect, error) {
-	o, version, err := look(ctx, k.store, key(event.Tenant, id), ErrUnknown, Read)
+func (h handlers) advance(ctx context.Context, event handler.Event, id string, check func(*Order) error) (handler.Effect, error) {
+	o, version, err := look(ctx, h.store, key(event.Tenant, id), ErrUnknown, Read)
 	switch {
 	case errors.Is(err, ErrUnknown):
 	case err != nil:
@@ -222,7 +222,7 @@ func (k keeper) advance(ctx context.Context, event handler.Event, id string, che
 	if len(way) == 0 {
 		return handler.Effect{}, retry.Permanent("illegal_transition", nil)
 	}
-	return k.follow(event, o, version, way, nil)
+	return h.follow(event, o, version, way, nil)
 }
 
 // effect is what an answer has the worker do.
@@ -238,8 +238,8 @@ func (a answer) effect() (handler.Effect, error) {
 }
 
 // follow takes an order, which stands at a version or is new, along edges, and returns the effect of all.
-func (k keeper) follow(event handler.Event, o Order, version store.Version, way []edge, reserved []store.Write) (handler.Effect, error) {
-	now := k.now().UTC().Truncate(time.Microsecond)
+func (h handlers) follow(event handler.Event, o Order, version store.Version, way []edge, reserved []store.Write) (handler.Effect, error) {
+	now := h.now().UTC().Truncate(time.Microsecond)
 	if o.UpdatedAt = now; version == 0 {
 		o.CreatedAt = now
 	}
@@ -262,23 +262,23 @@ func (k keeper) follow(event handler.Event, o Order, version store.Version, way 
 			}
 		}
 		if e.waits {
-			o.PaymentDue = now.Add(k.patience)
+			o.PaymentDue = now.Add(h.patience)
 			effect.Emit = append(effect.Emit, handler.Emission{
-				To: k.queue, OrderingKey: o.ID, Due: o.PaymentDue, Name: timeoutOf(o.ID), Body: message(event, paymentTimeout, about{o.ID}),
+				To: h.queue, OrderingKey: o.ID, Due: o.PaymentDue, Name: timeoutOf(o.ID), Body: message(event, paymentTimeout, about{o.ID}),
 			})
 		}
-		if e.emits == tellsConfirmed {
-			effect.Emit = append(effect.Emit, k.tellOthers(event, o)...)
+		if e.emits == emitsConfirmed {
+			effect.Emit = append(effect.Emit, h.notifyOthers(event, o)...)
 		}
 		if e.emits != "" && o.UserID != "" { // without a user there is nobody to tell
 			news := News{OrderID: o.ID, UserID: o.UserID}
-			if e.emits == tellsCancelled {
+			if e.emits == emitsCancelled {
 				news.Reason = o.Reason
 			}
-			effect.Emit = append(effect.Emit, handler.Emission{To: k.news, RoutingKey: e.emits, Body: message(event, e.emits, news)})
+			effect.Emit = append(effect.Emit, handler.Emission{To: h.news, RoutingKey: e.emits, Body: message(event, e.emits, news)})
 		}
-		if e.emits == tellsConfirmed {
-			effect.Emit = append(effect.Emit, k.tellIndexes(event, o)...)
+		if e.emits == emitsConfirmed {
+			effect.Emit = append(effect.Emit, h.notifyIndexes(event, o)...)
 		}
 	}
 	effect.Result = code(o)
@@ -286,25 +286,25 @@ func (k keeper) follow(event handler.Event, o Order, version store.Version, way 
 	return effect, nil
 }
 
-// tellOthers are the messages of an order that is confirmed to all but its user: to the others, and to its
+// notifyOthers are the messages of an order that is confirmed to all but its user: to the others, and to its
 // seller.
-func (k keeper) tellOthers(event handler.Event, o Order) (all []handler.Emission) {
-	for _, to := range k.others {
-		all = append(all, handler.Emission{To: to, Body: message(event, tellsConfirmed, News{OrderID: o.ID, UserID: o.UserID})})
+func (h handlers) notifyOthers(event handler.Event, o Order) (all []handler.Emission) {
+	for _, to := range h.others {
+		all = append(all, handler.Emission{To: to, Body: message(event, emitsConfirmed, News{OrderID: o.ID, UserID: o.UserID})})
 	}
 	if o.SellerID != "" {
-		all = append(all, handler.Emission{To: k.news, RoutingKey: tellsSeller, Body: message(event, tellsSeller, News{OrderID: o.ID, UserID: o.SellerID})})
+		all = append(all, handler.Emission{To: h.news, RoutingKey: emitsSeller, Body: message(event, emitsSeller, News{OrderID: o.ID, UserID: o.SellerID})})
 	}
 	return all
 }
 
-// tellIndexes are the messages of the products of an order that is confirmed. Of at most 100 products, with
+// notifyIndexes are the messages of the products of an order that is confirmed. Of at most 100 products, with
 // their stock and two writes for each message, an order stays within store.MaxWrites.
-func (k keeper) tellIndexes(event handler.Event, o Order) (all []handler.Emission) {
-	for _, to := range k.indexes {
+func (h handlers) notifyIndexes(event handler.Event, o Order) (all []handler.Emission) {
+	for _, to := range h.indexes {
 		for _, item := range o.Items {
 			sold := Sold{DocumentID: item.ProductID, Version: o.UpdatedAt.UnixMicro(), SoldAt: o.UpdatedAt}
-			all = append(all, handler.Emission{To: to, OrderingKey: item.ProductID, Body: message(event, tellsSold, sold)})
+			all = append(all, handler.Emission{To: to, OrderingKey: item.ProductID, Body: message(event, emitsSold, sold)})
 		}
 	}
 	return all

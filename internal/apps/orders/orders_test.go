@@ -55,7 +55,7 @@ func (s *shop) Publish(_ context.Context, _ string, m contract.Message) (string,
 
 func (s *shop) stocked(t *testing.T, product string, available int64) {
 	t.Helper()
-	_, err := s.Keeper.Set(t.Context(), dedupe.DefaultTenant, product, available, ada)
+	_, err := s.Stock.Set(t.Context(), dedupe.DefaultTenant, product, available, ada)
 	require.NoError(t, err)
 }
 
@@ -83,7 +83,7 @@ func (s *shop) order(t *testing.T, id string) orders.Order {
 
 func (s *shop) pieces(t *testing.T, product string) [3]int64 {
 	t.Helper()
-	stock, err := s.Keeper.Get(t.Context(), dedupe.DefaultTenant, product)
+	stock, err := s.Stock.Get(t.Context(), dedupe.DefaultTenant, product)
 	require.NoError(t, err)
 	return [3]int64{stock.Available, stock.Reserved, stock.Sold}
 }
@@ -407,29 +407,29 @@ func TestAMistypedHandlerLeavesTheOthersRegistered(t *testing.T) {
 func TestStockIsSetWithAReasonAndKeepsWhatIsReserved(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	_, err := s.Keeper.Get(t.Context(), dedupe.DefaultTenant, "cap")
+	_, err := s.Stock.Get(t.Context(), dedupe.DefaultTenant, "cap")
 	require.ErrorIs(t, err, orders.ErrNoStock)
 	s.stocked(t, "cap", 5)
 	s.tell(t, orderstest.Created("e1", "o1", "cap 2"))
-	after, err := s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", 9, ada)
+	after, err := s.Stock.Set(t.Context(), dedupe.DefaultTenant, "cap", 9, ada)
 	require.NoError(t, err)
 	require.Equal(t, orders.Stock{Tenant: dedupe.DefaultTenant, ProductID: "cap", Available: 9, Reserved: 2, Version: after.Version}, after)
 	s.tell(t, orderstest.About("e2", "order.payment_failed", "o1"))
 	require.Equal(t, [3]int64{11, 0, 0}, s.pieces(t, "cap"))
 	for _, available := range []int64{-1, orders.MaxPieces + 1, math.MinInt64} {
-		_, err = s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", available, ada)
+		_, err = s.Stock.Set(t.Context(), dedupe.DefaultTenant, "cap", available, ada)
 		require.ErrorIs(t, err, audit.ErrInvalid)
 	}
-	more, err := s.Keeper.Add(t.Context(), dedupe.DefaultTenant, "cap", 4, ada)
+	more, err := s.Stock.Add(t.Context(), dedupe.DefaultTenant, "cap", 4, ada)
 	require.NoError(t, err)
 	require.Equal(t, int64(15), more.Available)
 	for _, pieces := range []int64{0, -4, orders.MaxPieces, math.MaxInt64} {
-		_, err = s.Keeper.Add(t.Context(), dedupe.DefaultTenant, "cap", pieces, ada)
+		_, err = s.Stock.Add(t.Context(), dedupe.DefaultTenant, "cap", pieces, ada)
 		require.ErrorIs(t, err, audit.ErrInvalid)
 	}
-	_, err = s.Keeper.Set(t.Context(), dedupe.DefaultTenant, "cap", 1, audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}})
+	_, err = s.Stock.Set(t.Context(), dedupe.DefaultTenant, "cap", 1, audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "ada"}})
 	require.ErrorIs(t, err, audit.ErrInvalid, "a change needs a reason")
-	page, next, err := s.Keeper.List(t.Context(), dedupe.DefaultTenant, store.Cursor{}, 10)
+	page, next, err := s.Stock.List(t.Context(), dedupe.DefaultTenant, store.Cursor{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, next)
 	require.Equal(t, []orders.Stock{{Tenant: dedupe.DefaultTenant, ProductID: "cap", Available: 15, Version: more.Version}}, page)

@@ -110,7 +110,7 @@ func (p Payments) leased(also func(event handler.Event, update *contract.Envelop
 		if err != nil {
 			return handler.Effect{}, err
 		}
-		update := told(event, body, s)
+		update := updateOf(event, body, s)
 		effect := handler.Effect{Result: Declined, Emit: []handler.Emission{emission(p.Updates, update)}}
 		if s.Status == statusSucceeded {
 			effect.Result = Paid
@@ -159,8 +159,8 @@ func (p Payments) leased(also func(event handler.Event, update *contract.Envelop
 	}
 }
 
-// told is the update about what became of a payment.
-func told(event handler.Event, asked *contract.Envelope, s said) *contract.Envelope {
+// updateOf is the update about what became of a payment.
+func updateOf(event handler.Event, asked *contract.Envelope, s said) *contract.Envelope {
 	update := &contract.Envelope{Action: asked.Action, CorrelationID: event.CorrelationID, IdempotencyKey: event.CalleeKey(), Payload: asked.Payload}
 	if s.Status == statusDeclined {
 		update.Action = ActionDeclined

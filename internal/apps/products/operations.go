@@ -27,19 +27,19 @@ type SetProduct struct {
 }
 
 // Operations are what people do with products.
-func (k *Keeper) Operations() []console.Operation {
+func (ed *Editor) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "products ls", Path: "GET /v1/ops/products", Summary: "List the products of catalog and store, with what one piece is worth",
 			Empty: "No product is known: an order that names one becomes a dead letter. Set one, or declare it in the catalog.",
 		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Product], error) {
-			return console.Listed(k.List(ctx, in.Tenant, in.After, in.Limit))
+			return console.Listed(ed.List(ctx, in.Tenant, in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "products show", Path: "GET /v1/ops/products/{id}", Summary: "Show what a product is worth, since when, and who changed it",
 			Beside: []string{"products history"}, Errors: failures,
 		}, func(ctx context.Context, _ audit.Author, in ProductOf) (Product, error) {
-			p, err := k.Get(ctx, in.Tenant, in.ID)
+			p, err := ed.Get(ctx, in.Tenant, in.ID)
 			if err == nil && p.State == Retired {
 				err = errRetired
 			}
@@ -50,16 +50,16 @@ func (k *Keeper) Operations() []console.Operation {
 			Summary: "Make a product known, or change what one piece is worth from now on",
 			Help:    "It holds for every order that is credited from then on. Dead letters that name a product which was not known can be replayed.",
 		}, func(ctx context.Context, by audit.Author, in SetProduct) (Product, error) {
-			return k.Set(ctx, in.Tenant, in.ID, in.Points, in.By(by))
+			return ed.Set(ctx, in.Tenant, in.ID, in.Points, in.By(by))
 		}),
 		console.New(console.Row{
 			Name: "products retire", Path: "DELETE /v1/ops/products/{id}", Needs: console.Reason, Before: "products show", Errors: failures,
 			Summary: "Make a product unknown from now on, also where the catalog has it",
 			Help:    "Every order that names it becomes a dead letter.",
 		}, func(ctx context.Context, by audit.Author, in RetireProduct) (Product, error) {
-			return k.Retire(ctx, in.Tenant, in.ID, in.By(by))
+			return ed.Retire(ctx, in.Tenant, in.ID, in.By(by))
 		}),
-		console.History("products", Kind, k.Store),
+		console.History("products", Kind, ed.Store),
 	}
 }
 

@@ -104,8 +104,8 @@ func standing(doc store.Document, start map[string]catalog.Product, tenant, id s
 	return Product{}, ErrUnknown
 }
 
-// Keeper shows products and changes them. Every field but Changed is required.
-type Keeper struct {
+// Editor shows products and changes them. Every field but Changed is required.
+type Editor struct {
 	Store store.Store
 	// Start is the catalog's products, which each tenant begins with.
 	Start map[string]catalog.Product
@@ -118,25 +118,25 @@ type Keeper struct {
 
 // Get returns a tenant's product as it stands, a retired one too, past every cache. The error is
 // ErrUnknown, ErrBroken, or says that nothing is known.
-func (k *Keeper) Get(ctx context.Context, tenant, id string) (Product, error) {
+func (ed *Editor) Get(ctx context.Context, tenant, id string) (Product, error) {
 	if !pii.ID.Valid(tenant) || !pii.ID.Valid(id) {
 		return Product{}, ErrUnknown
 	}
-	return look(ctx, k.Store, k.Start, tenant, id)
+	return look(ctx, ed.Store, ed.Start, tenant, id)
 }
 
 // List returns a page of a tenant's products, of catalog and store, by id; next is zero on the last.
-func (k *Keeper) List(ctx context.Context, tenant string, after store.Cursor, limit int) (page []Product, next store.Cursor, err error) {
+func (ed *Editor) List(ctx context.Context, tenant string, after store.Cursor, limit int) (page []Product, next store.Cursor, err error) {
 	query := store.Query{Collection: Collection, IDPrefix: store.Path(tenant) + "~", Limit: limit}
 	if !after.IsZero() {
 		query.After.ID = store.Path(tenant, after.ID)
 	}
-	stored, err := k.Store.Query(ctx, query)
+	stored, err := ed.Store.Query(ctx, query)
 	if err != nil {
 		return nil, next, fmt.Errorf("products: list: %w", err)
 	}
 	found := map[string]Product{}
-	for id, p := range k.Start {
+	for id, p := range ed.Start {
 		// Behind the last document of a full page the store has not been asked yet.
 		if id > after.ID && (stored.Next.IsZero() || store.Path(tenant, id) <= stored.Next.ID) {
 			found[id] = Product{Tenant: tenant, ID: id, Points: p.Points, State: Active, Origin: FromCatalog}
@@ -162,16 +162,16 @@ func (k *Keeper) List(ctx context.Context, tenant string, after store.Cursor, li
 }
 
 // Set makes a product known, or changes what it is worth, from now on. The error is as of audit.Change.Update.
-func (k *Keeper) Set(ctx context.Context, tenant, id string, points int64, by audit.Change) (Product, error) {
+func (ed *Editor) Set(ctx context.Context, tenant, id string, points int64, by audit.Change) (Product, error) {
 	if points < 1 || points > catalog.MaxPoints {
 		return Product{}, fmt.Errorf("%w: points are a whole number from 1 to %d", audit.ErrInvalid, catalog.MaxPoints)
 	}
-	return k.change(ctx, tenant, id, "set", by, func(Product) (int64, State, error) { return points, Active, nil })
+	return ed.change(ctx, tenant, id, "set", by, func(Product) (int64, State, error) { return points, Active, nil })
 }
 
 // Retire makes a product unknown from now on. The error is as of Set, or ErrUnknown.
-func (k *Keeper) Retire(ctx context.Context, tenant, id string, by audit.Change) (Product, error) {
-	return k.change(ctx, tenant, id, "retire", by, func(before Product) (int64, State, error) {
+func (ed *Editor) Retire(ctx context.Context, tenant, id string, by audit.Change) (Product, error) {
+	return ed.change(ctx, tenant, id, "retire", by, func(before Product) (int64, State, error) {
 		if before.State == "" {
 			return 0, "", ErrUnknown
 		}
@@ -179,13 +179,13 @@ func (k *Keeper) Retire(ctx context.Context, tenant, id string, by audit.Change)
 	})
 }
 
-func (k *Keeper) change(
+func (ed *Editor) change(
 	ctx context.Context, tenant, id, action string, by audit.Change, decide func(before Product) (int64, State, error),
 ) (p Product, err error) {
-	now := k.Now().UTC().Truncate(time.Microsecond)
+	now := ed.Now().UTC().Truncate(time.Microsecond)
 	of := audit.Subject{Kind: Kind, Tenant: tenant, ID: id}
-	versions, err := by.Update(ctx, k.Store, Key(tenant, id), of, now, k.NewID(), func(doc store.Document) (made audit.Made, err error) {
-		before, _ := standing(doc, k.Start, tenant, id) // what cannot be read can be set
+	versions, err := by.Update(ctx, ed.Store, Key(tenant, id), of, now, ed.NewID(), func(doc store.Document) (made audit.Made, err error) {
+		before, _ := standing(doc, ed.Start, tenant, id) // what cannot be read can be set
 		after := Product{Tenant: tenant, ID: id, Origin: FromStore, Since: now}
 		p = before
 		if after.Points, after.State, err = decide(before); err != nil {
@@ -203,8 +203,8 @@ func (k *Keeper) change(
 	}
 	if len(versions) > 0 {
 		p.Version = versions[0]
-		if k.Changed != nil {
-			k.Changed(tenant, id)
+		if ed.Changed != nil {
+			ed.Changed(tenant, id)
 		}
 	}
 	return p, nil

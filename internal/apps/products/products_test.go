@@ -31,7 +31,7 @@ const tenant = "acme"
 var ada = audit.Change{Who: audit.Author{Proof: audit.ThisMachine, Name: "ada"}, Why: "new in the store"}
 
 type shop struct {
-	*products.Keeper
+	*products.Editor
 	reader  *products.Reader
 	counter *storetest.Counter
 	faults  *storetest.Faults
@@ -46,7 +46,7 @@ func open(t *testing.T) *shop {
 	s.now.Store(noon.UnixNano())
 	clock := func() time.Time { return time.Unix(0, s.now.Load()).UTC() }
 	var ids atomic.Int64
-	s.Keeper = &products.Keeper{Store: s.faults, Start: start, Now: clock, NewID: func() string { return fmt.Sprint("id-", ids.Add(1)) }}
+	s.Editor = &products.Editor{Store: s.faults, Start: start, Now: clock, NewID: func() string { return fmt.Sprint("id-", ids.Add(1)) }}
 	s.reader = products.NewReader(s.faults, start, clock)
 	return s
 }

@@ -39,9 +39,9 @@ type Apps struct {
 	Log        *slog.Logger
 	Customers  *customers.Operator
 	Pauses     *pause.Operator
-	Products   *products.Keeper
-	Stock      *orders.Keeper
-	Endpoints  *endpoints.Keeper
+	Products   *products.Editor
+	Stock      *orders.StockEditor
+	Endpoints  *endpoints.Editor
 	Periods    *journal.Periods
 	Reverter   *journal.Reverter
 	// Letters deals with dead letters, and Tries tries them.
@@ -58,15 +58,15 @@ func All(of Apps) *console.Catalog {
 		cmp.Or(of.Tries, &dryrun.Trials{}).Operations(of.Letters, of.Reads.Catalog),
 		subscriptions.Operations(of.Store),
 		usage.Reader{Reads: of.Reads}.Operations(),
-		cmp.Or(of.Endpoints, &endpoints.Keeper{}).Operations(),
+		cmp.Or(of.Endpoints, &endpoints.Editor{}).Operations(),
 		of.Reads.Operations(),
 		ledger.Operations(of.Store),
 		journal.Operations(of.Store, of.Reads.Catalog, of.Periods, of.Reverter),
 		orders.Operations(of.Store),
 		payments.Operations(of.Store),
-		cmp.Or(of.Products, &products.Keeper{}).Operations(),
+		cmp.Or(of.Products, &products.Editor{}).Operations(),
 		seal.Operations(seal.Verifier{From: of.Store, Origins: journal.Origins{Catalog: of.Reads.Catalog, Store: of.Store}}, of.Log),
-		cmp.Or(of.Stock, &orders.Keeper{}).Operations(),
+		cmp.Or(of.Stock, &orders.StockEditor{}).Operations(),
 		system.Reads{Reads: of.Reads, Deployment: of.Deployment, Example: of.Example}.Operations(),
 		queues.Reads{Reads: of.Reads}.Operations(),
 		cmp.Or(of.Pauses, &pause.Operator{}).Operations(func(id string) (catalog.Queue, bool) { return of.Reads.Catalog.Queue(id) }),

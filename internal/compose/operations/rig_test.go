@@ -128,12 +128,12 @@ func (r *rig) over(s store.Store, changes ...func(*events.Reads)) *api.Server {
 		Letters:    letters,
 		Tries:      tries,
 		Customers:  &customers.Operator{Store: s, Now: now, NewID: uuid.NewString},
-		Products:   &products.Keeper{Store: s, Start: declared.Products, Now: now, NewID: uuid.NewString},
-		Endpoints: &endpoints.Keeper{
+		Products:   &products.Editor{Store: s, Start: declared.Products, Now: now, NewID: uuid.NewString},
+		Endpoints: &endpoints.Editor{
 			Store: s, Poster: willing{}, OldSecretFor: time.Hour, NewID: uuid.NewString, NewSecret: func() string { return "whsec_" + uuid.NewString() },
 			Now: func() time.Time { moment = moment.Add(time.Second); return moment },
 		},
-		Stock: &orders.Keeper{Store: s, Now: now, NewID: uuid.NewString},
+		Stock: &orders.StockEditor{Store: s, Now: now, NewID: uuid.NewString},
 	}
 	server := &api.Server{Catalog: operations.All(apps), Log: log, Author: access.Author, Now: reads.Now, Store: s}
 	r.router = chi.NewRouter()

@@ -43,8 +43,8 @@ type house struct {
 	broker   *shelves
 	store    store.Store
 	worker   *worker.Worker
-	products *products.Keeper
-	stock    *orders.Keeper
+	products *products.Editor
+	stock    *orders.StockEditor
 	links    *customers.Operator
 	// queues are those whose messages are delivered when they are published.
 	queues []catalog.Queue
@@ -119,7 +119,7 @@ func newHouse(t *testing.T, check *rapid.T, folder string, base worker.Config) *
 	}
 	return &house{
 		t: t, clock: clock, broker: broker, store: db, worker: w, queues: queues, nth: map[string]int{}, links: &customers.Operator{Store: db, Now: clock.Now},
-		products: &products.Keeper{Store: db, Start: base.Catalog.Products, Now: clock.Now}, stock: &orders.Keeper{Store: db, Now: clock.Now},
+		products: &products.Editor{Store: db, Start: base.Catalog.Products, Now: clock.Now}, stock: &orders.StockEditor{Store: db, Now: clock.Now},
 	}
 }
 

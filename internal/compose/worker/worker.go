@@ -257,9 +257,9 @@ func New(config Config) (*Worker, error) {
 			}
 		}},
 		Customers: &customers.Operator{Store: config.lists(watched), Now: config.Now, NewID: uuid.NewString},
-		Products:  &products.Keeper{Store: listed, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
-		Stock:     &orders.Keeper{Store: listed, Now: config.Now, NewID: uuid.NewString},
-		Endpoints: &endpoints.Keeper{
+		Products:  &products.Editor{Store: listed, Start: config.Catalog.Products, Now: config.Now, NewID: uuid.NewString, Changed: worth.Forget},
+		Stock:     &orders.StockEditor{Store: listed, Now: config.Now, NewID: uuid.NewString},
+		Endpoints: &endpoints.Editor{
 			Store: listed, Poster: poster, OldSecretFor: config.Catalog.Endpoints.OldSecretFor, Now: config.Now, NewID: uuid.NewString, NewSecret: endpoints.NewSecret,
 		},
 	}

@@ -92,12 +92,12 @@ func openShop(t testing.TB, third partner) *shop {
 	server := &api.Server{
 		Author: access.Author, Log: log, Store: db, Now: now,
 		Catalog: operations.All(operations.Apps{
-			Store: db, Reads: reads, Log: log, Letters: letters, Pauses: &pause.Operator{Store: db, Now: now, NewID: newID}, Customers: &customers.Operator{Store: db, Now: now, NewID: newID}, Stock: &orders.Keeper{Store: db, Now: now, NewID: newID},
+			Store: db, Reads: reads, Log: log, Letters: letters, Pauses: &pause.Operator{Store: db, Now: now, NewID: newID}, Customers: &customers.Operator{Store: db, Now: now, NewID: newID}, Stock: &orders.StockEditor{Store: db, Now: now, NewID: newID},
 			Tries:     &dryrun.Trials{Store: db, Now: now, Worker: func(map[string]string) (dryrun.Worker, error) { return oracle{c}, nil }},
 			Periods:   &journal.Periods{Store: db, Now: now, NewID: newID},
 			Reverter:  &journal.Reverter{Store: db, Catalog: c, Now: now, NewID: newID},
-			Products:  &products.Keeper{Store: db, Start: map[string]catalog.Product{"hat": {Points: 250}}, Now: now, NewID: newID},
-			Endpoints: &endpoints.Keeper{Store: db, Poster: third, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
+			Products:  &products.Editor{Store: db, Start: map[string]catalog.Product{"hat": {Points: 250}}, Now: now, NewID: newID},
+			Endpoints: &endpoints.Editor{Store: db, Poster: third, OldSecretFor: time.Hour, Now: now, NewID: newID, NewSecret: func() string { return "whsec_" + newID() }},
 		}),
 	}
 	site, err := pages.New(pages.Config{Longest: time.Minute, API: server, Declared: server.Catalog, Guard: access.NewSessions(guarded, nil, log, now).Guard, Catalog: c, Log: log, Now: now})

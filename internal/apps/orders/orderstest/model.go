@@ -69,7 +69,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 
 // stock sets the stock of a product, and keeps the sum that it must have from then on.
 func (w *world) stock(t *rapid.T, product string, available int64) {
-	_, err := w.Keeper.Set(context.Background(), dedupe.DefaultTenant, product, available, audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "model"}, Why: "drawn"})
+	_, err := w.Stock.Set(context.Background(), dedupe.DefaultTenant, product, available, audit.Change{Who: audit.Author{Proof: audit.Identity, Name: "model"}, Why: "drawn"})
 	require.NoError(t, err)
 	w.put[product] = available
 }
@@ -172,7 +172,7 @@ func (w *world) check(t *rapid.T) {
 		require.LessOrEqual(t, ends, 1, "an order ends once")
 	}
 	for _, product := range products {
-		s, err := w.Keeper.Get(ctx, dedupe.DefaultTenant, product)
+		s, err := w.Stock.Get(ctx, dedupe.DefaultTenant, product)
 		require.NoError(t, err)
 		require.GreaterOrEqual(t, min(s.Available, s.Reserved, s.Sold), int64(0))
 		require.Equal(t, []int64{w.put[product] - reserved[product] - sold[product], reserved[product], sold[product]}, []int64{s.Available, s.Reserved, s.Sold}, product)

@@ -31,7 +31,7 @@ type Shop struct {
 	Store   store.Store
 	Catalog *catalog.Catalog
 	Queue   catalog.Queue
-	Keeper  *orders.Keeper
+	Stock   *orders.StockEditor
 	now     atomic.Int64
 	tokens  atomic.Int64
 }
@@ -45,7 +45,7 @@ func Open(on store.Store) (*Shop, error) {
 	s := &Shop{Store: on, Catalog: c}
 	s.Queue, _ = c.HandledBy("orders.create")
 	s.now.Store(Noon.UnixNano())
-	s.Keeper = &orders.Keeper{Store: on, Now: s.Now, NewID: s.token}
+	s.Stock = &orders.StockEditor{Store: on, Now: s.Now, NewID: s.token}
 	return s, nil
 }
 

@@ -26,8 +26,8 @@ const (
 	secretBytes = 32
 )
 
-// Keeper shows endpoints and changes them for people. Every field is required.
-type Keeper struct {
+// Editor shows endpoints and changes them for people. Every field is required.
+type Editor struct {
 	Store  store.Store
 	Poster Poster
 	// OldSecretFor is how long the secret before a rotation signs beside the new one.
@@ -62,8 +62,8 @@ type Secret struct {
 }
 
 // Get returns an endpoint.
-func (k *Keeper) Get(ctx context.Context, id string) (Endpoint, error) {
-	e, err := read(ctx, k.Store, id)
+func (ed *Editor) Get(ctx context.Context, id string) (Endpoint, error) {
+	e, err := read(ctx, ed.Store, id)
 	return e.Endpoint, err
 }
 
@@ -86,9 +86,9 @@ func (c Choice) list() string {
 }
 
 // List returns a page of a list, the newest first; next is zero on the last.
-func (k *Keeper) List(ctx context.Context, of Choice, after store.Cursor, limit int) (page []Endpoint, next store.Cursor, err error) {
+func (ed *Editor) List(ctx context.Context, of Choice, after store.Cursor, limit int) (page []Endpoint, next store.Cursor, err error) {
 	query := store.Query{Collection: Lists, IDPrefix: of.list() + "~", After: after, Limit: limit}
-	return store.List(ctx, k.Store, query, func(doc store.Document) (e Endpoint, err error) {
+	return store.List(ctx, ed.Store, query, func(doc store.Document) (e Endpoint, err error) {
 		if err := store.Decode(doc.Fields, &e); err != nil {
 			return e, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
 		}
@@ -98,9 +98,9 @@ func (k *Keeper) List(ctx context.Context, of Choice, after store.Cursor, limit 
 
 // Add registers an endpoint and returns its secret. The error wraps audit.ErrInvalid,
 // or is ErrExists, or says that nothing is known: then another Add with the same id tells.
-func (k *Keeper) Add(ctx context.Context, asked New, by audit.Change) (Secret, error) {
+func (ed *Editor) Add(ctx context.Context, asked New, by audit.Change) (Secret, error) {
 	if asked.ID == "" {
-		asked.ID = "ep_" + k.NewID()
+		asked.ID = "ep_" + ed.NewID()
 	}
 	if asked.Tenant == "" {
 		asked.Tenant = dedupe.DefaultTenant
@@ -116,18 +116,18 @@ func (k *Keeper) Add(ctx context.Context, asked New, by audit.Change) (Secret, e
 	case len(asked.URL) > maxURL:
 		return Secret{}, fmt.Errorf("%w: the URL has more than %d bytes", audit.ErrInvalid, maxURL)
 	}
-	if err := k.Poster.Check(ctx, asked.URL); err != nil {
+	if err := ed.Poster.Check(ctx, asked.URL); err != nil {
 		return Secret{}, err
 	}
-	now := k.now()
-	e := stored{Secret: k.NewSecret(), Endpoint: Endpoint{
+	now := ed.now()
+	e := stored{Secret: ed.NewSecret(), Endpoint: Endpoint{
 		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled, CreatedAt: now, ChangedAt: now,
 	}}
-	writes, err := audit.Entry{Kind: Kind, Subject: e.ID, Action: "add", At: now, After: e.side()}.By(by).With(k.NewID(), e.writes(false)...)
+	writes, err := audit.Entry{Kind: Kind, Subject: e.ID, Action: "add", At: now, After: e.side()}.By(by).With(ed.NewID(), e.writes(false)...)
 	if err != nil {
 		return Secret{}, err
 	}
-	switch versions, err := k.Store.Commit(ctx, writes); {
+	switch versions, err := ed.Store.Commit(ctx, writes); {
 	case errors.Is(err, store.ErrExists):
 		return Secret{}, ErrExists
 	case err != nil:
@@ -140,10 +140,10 @@ func (k *Keeper) Add(ctx context.Context, asked New, by audit.Change) (Secret, e
 
 // Rotate gives an endpoint another secret, and returns it. The secret before signs beside it for
 // OldSecretFor; one that was older ends. The error is ErrUnknown or as of audit.Change.Update.
-func (k *Keeper) Rotate(ctx context.Context, id string, by audit.Change) (Secret, error) {
-	e, err := k.change(ctx, id, "rotate", by, func(e stored) (stored, bool) {
-		e.OldSecret, e.Secret = e.Secret, k.NewSecret()
-		e.OldSecretUntil = k.now().Add(k.OldSecretFor)
+func (ed *Editor) Rotate(ctx context.Context, id string, by audit.Change) (Secret, error) {
+	e, err := ed.change(ctx, id, "rotate", by, func(e stored) (stored, bool) {
+		e.OldSecret, e.Secret = e.Secret, ed.NewSecret()
+		e.OldSecretUntil = ed.now().Add(ed.OldSecretFor)
 		return e, true
 	})
 	if err != nil {
@@ -153,8 +153,8 @@ func (k *Keeper) Rotate(ctx context.Context, id string, by audit.Change) (Secret
 }
 
 // Enable has an endpoint told of events, and forgets that it failed. The error is as of Rotate.
-func (k *Keeper) Enable(ctx context.Context, id string, by audit.Change) (Endpoint, error) {
-	e, err := k.change(ctx, id, "enable", by, func(e stored) (stored, bool) {
+func (ed *Editor) Enable(ctx context.Context, id string, by audit.Change) (Endpoint, error) {
+	e, err := ed.change(ctx, id, "enable", by, func(e stored) (stored, bool) {
 		changed := e.State != Enabled || !e.FailingSince.IsZero()
 		e = e.healthy()
 		e.State, e.Reason = Enabled, ""
@@ -164,30 +164,30 @@ func (k *Keeper) Enable(ctx context.Context, id string, by audit.Change) (Endpoi
 }
 
 // Disable has an endpoint told of nothing from now on. The error is as of Rotate.
-func (k *Keeper) Disable(ctx context.Context, id string, by audit.Change) (Endpoint, error) {
-	e, err := k.change(ctx, id, "disable", by, func(e stored) (stored, bool) {
-		return e.disabled(ByHand, k.now()), e.State != Disabled
+func (ed *Editor) Disable(ctx context.Context, id string, by audit.Change) (Endpoint, error) {
+	e, err := ed.change(ctx, id, "disable", by, func(e stored) (stored, bool) {
+		return e.disabled(ByHand, ed.now()), e.State != Disabled
 	})
 	return e.Endpoint, err
 }
 
 // Remove forgets an endpoint and its secrets, and returns it as it was. The error is as of Rotate.
-func (k *Keeper) Remove(ctx context.Context, id string, by audit.Change) (was Endpoint, err error) {
-	_, err = k.update(ctx, id, "remove", by, func(e stored) (map[string]any, []store.Write) {
+func (ed *Editor) Remove(ctx context.Context, id string, by audit.Change) (was Endpoint, err error) {
+	_, err = ed.update(ctx, id, "remove", by, func(e stored) (map[string]any, []store.Write) {
 		was = e.Endpoint
 		return nil, e.writes(true)
 	})
 	return was, err
 }
 
-func (k *Keeper) change(ctx context.Context, id, action string, by audit.Change, decide func(stored) (stored, bool)) (after stored, err error) {
-	versions, err := k.update(ctx, id, action, by, func(before stored) (map[string]any, []store.Write) {
+func (ed *Editor) change(ctx context.Context, id, action string, by audit.Change, decide func(stored) (stored, bool)) (after stored, err error) {
+	versions, err := ed.update(ctx, id, action, by, func(before stored) (map[string]any, []store.Write) {
 		var changed bool
 		if after, changed = decide(before); !changed {
 			after = before
 			return nil, nil
 		}
-		after.ChangedAt = k.now()
+		after.ChangedAt = ed.now()
 		return after.side(), after.writes(false)
 	})
 	if len(versions) > 0 {
@@ -196,11 +196,11 @@ func (k *Keeper) change(ctx context.Context, id, action string, by audit.Change,
 	return after, err
 }
 
-func (k *Keeper) update(
+func (ed *Editor) update(
 	ctx context.Context, id, action string, by audit.Change, decide func(stored) (after map[string]any, writes []store.Write),
 ) ([]store.Version, error) {
 	of := audit.Subject{Kind: Kind, ID: id}
-	return by.Update(ctx, k.Store, Key(id), of, k.now(), k.NewID(), func(doc store.Document) (audit.Made, error) {
+	return by.Update(ctx, ed.Store, Key(id), of, ed.now(), ed.NewID(), func(doc store.Document) (audit.Made, error) {
 		before, err := stand(doc)
 		if err != nil {
 			return audit.Made{}, err
@@ -210,7 +210,7 @@ func (k *Keeper) update(
 	})
 }
 
-func (k *Keeper) now() time.Time { return k.Now().UTC().Truncate(time.Microsecond) }
+func (ed *Editor) now() time.Time { return ed.Now().UTC().Truncate(time.Microsecond) }
 
 // Tested is what became of a test.
 type Tested struct {
@@ -226,19 +226,19 @@ type Tested struct {
 
 // Test sends an event of the type endpoint.test to an endpoint, disabled or not, and changes nothing. A
 // failure of the endpoint is an answer. The error is ErrUnknown, or says that nothing is known.
-func (k *Keeper) Test(ctx context.Context, id string) (Tested, error) {
-	e, err := read(ctx, k.Store, id)
+func (ed *Editor) Test(ctx context.Context, id string) (Tested, error) {
+	e, err := read(ctx, ed.Store, id)
 	if err != nil {
 		return Tested{}, err
 	}
-	began := k.Now()
+	began := ed.Now()
 	body, err := json.Marshal(notice{"endpoint.test", began.UTC().Format(time.RFC3339), subject{e.ID}})
 	if err != nil {
 		return Tested{}, fmt.Errorf("endpoints: test: %w", err)
 	}
-	t := Tested{ID: e.ID, WebhookID: "test_" + k.NewID()}
-	t.Status, err = k.Poster.Post(ctx, e.address(began), t.WebhookID, body)
-	t.Delivered, t.Milliseconds = err == nil, k.Now().Sub(began).Milliseconds()
+	t := Tested{ID: e.ID, WebhookID: "test_" + ed.NewID()}
+	t.Status, err = ed.Poster.Post(ctx, e.address(began), t.WebhookID, body)
+	t.Delivered, t.Milliseconds = err == nil, ed.Now().Sub(began).Milliseconds()
 	if err != nil {
 		if ended := context.Cause(ctx); ended != nil { // whoever asks has not waited for the answer
 			return Tested{}, fmt.Errorf("endpoints: test: %w", ended)

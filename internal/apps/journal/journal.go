@@ -197,10 +197,10 @@ func emissionsOf(entry ledger.Entry, reverts string, emits []string) (all []hand
 }
 
 type posted struct {
-	EventID   string     `json:"event_id"`
-	EventType string     `json:"event_type,omitempty"`
-	Reverts   string     `json:"reverts,omitempty"`
-	Period    string     `json:"period"`
+	EventID   string       `json:"event_id"`
+	EventType string       `json:"event_type,omitempty"`
+	Reverts   string       `json:"reverts,omitempty"`
+	Period    string       `json:"period"`
 	Lines     []postedLine `json:"lines"`
 }
 

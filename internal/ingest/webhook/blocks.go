@@ -67,24 +67,11 @@ func newLimit(of store.Store, name string, perSecond int, now func() time.Time, 
 	return &limit{store: of, name: name, perSecond: perSecond, now: now, dice: dice, asking: make(chan struct{}, 1)}
 }
 
-// verdict is what an instance knows by itself.
-type verdict int
-
-const (
-	refused verdict = iota
-	admitted
-	notKnown
-)
-
 // Take counts one, and reports whether it is within the limit. With an error that is not known, and ok.
 func (l *limit) Take(ctx context.Context) (ok bool, err error) {
 	for {
-		switch l.use() {
-		case admitted:
-			return true, nil
-		case refused:
-			return false, nil
-		case notKnown:
+		if ok, known := l.use(); known {
+			return ok, nil
 		}
 		select {
 		case l.asking <- struct{}{}:
@@ -93,17 +80,14 @@ func (l *limit) Take(ctx context.Context) (ok bool, err error) {
 		}
 		found, err := l.more(ctx)
 		<-l.asking
-		if err != nil {
-			return true, err
-		}
-		if !found {
-			return false, nil
+		if err != nil || !found {
+			return err != nil, err
 		}
 	}
 }
 
-// use uses one of what is left in this second.
-func (l *limit) use() verdict {
+// use uses one of what is left in this second; known: nobody else has to be asked.
+func (l *limit) use() (ok, known bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A clock that is set back goes on in the second that it was in.
@@ -112,15 +96,12 @@ func (l *limit) use() verdict {
 	}
 	switch {
 	case l.second.unknown:
-		return admitted
+		return true, true
 	case l.second.left > 0:
 		l.second.left--
-		return admitted
-	case len(l.second.open) == 0:
-		return refused
-	default:
-		return notKnown
+		return true, true
 	}
+	return false, len(l.second.open) == 0
 }
 
 // blocks lists the blocks of a second, from a random one on.

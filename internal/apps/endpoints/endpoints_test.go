@@ -27,7 +27,9 @@ import (
 	"billhook/internal/retry"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 

@@ -488,7 +488,9 @@ func TestTheDocumentedDiagramAndTableAreThoseOfTheCode(t *testing.T) {
 
 var _ orderstest.Publisher = (*shop)(nil)
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
 
 func TestNoHistorySellsAPieceTwiceOrLosesOne(t *testing.T) {
 	t.Parallel()

@@ -20,7 +20,9 @@ import (
 	"billhook/internal/platform/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
 
 var noon = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 

@@ -195,7 +195,9 @@ func newRig(tb testing.TB, with setup) *rig {
 	return r
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start")) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("go.opencensus.io/stats/view.(*worker).start"))
+}
 
 func routed(s *push.Service) http.Handler {
 	router := chi.NewRouter()

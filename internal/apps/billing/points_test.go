@@ -291,22 +291,6 @@ func TestAStoreThatIsDownIsRetriedAndBrokenBooksAreADeadLetter(t *testing.T) {
 	requireVerdict(t, retry.Outage("store_unavailable", nil), err) // of the customer
 }
 
-func TestTenantsThatUseOneOrderIDHaveEachTheirOwnPoints(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	of := func(tenant string, event handler.Event) handler.Event {
-		event.Tenant = tenant
-		return event
-	}
-	refund := refunded("12.50", "USD")
-	s.must(t, s.points.Credit, of("acme", golden(t, "order_paid")), billing.Credited)
-	_, err := s.run(s.points.Reverse, of("another", refund))
-	requireVerdict(t, retry.Missing("order_not_seen", nil), err)
-	s.must(t, s.points.Credit, of("another", golden(t, "order_paid")), billing.Credited)
-	s.must(t, s.points.Reverse, of("another", refund), billing.Reversed)
-	require.Equal(t, []int64{2250, 1125}, []int64{s.balanceOf(t, "acme", user), s.balanceOf(t, "another", user)})
-}
-
 func (s *shop) order(event, order, uid string) handler.Event {
 	body := &contract.PayNow{EventID: event, EventType: "order.paid"}
 	body.Data.Order = &contract.Order{ID: s.customer + order, CustomerID: s.customer, Items: []contract.Item{item("piece", 1)}}

@@ -148,10 +148,6 @@ func (s *shop) must(t *testing.T, h deed, event handler.Event, want string) {
 }
 
 func (s *shop) balance(t require.TestingT, account ledger.Account) int64 {
-	return s.balanceOf(t, tenant, account)
-}
-
-func (s *shop) balanceOf(t require.TestingT, tenant string, account ledger.Account) int64 {
 	doc, err := store.Find(context.Background(), s, account.Key(tenant))
 	require.NoError(t, err)
 	balance, _ := doc.Fields["balance"].(int64)

@@ -44,16 +44,9 @@ func (p *Periods) Months(ctx context.Context, tenant string) ([]Period, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []Period
-	for after := (store.Cursor{}); ; {
-		closed, next, err := p.List(ctx, tenant, after, store.MaxPage)
-		if err != nil {
-			return nil, err
-		}
-		if all = append(all, closed...); next.IsZero() {
-			break
-		}
-		after = next
+	all, err := p.List(ctx, tenant)
+	if err != nil {
+		return nil, err
 	}
 	for _, month := range append(months, ledger.PeriodOf(p.Now())) {
 		if !slices.ContainsFunc(all, func(known Period) bool { return known.Month == month }) {

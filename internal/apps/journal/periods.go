@@ -169,13 +169,23 @@ func (p *Periods) Get(ctx context.Context, tenant, period string) (Period, error
 	return p.read(doc, tenant, period)
 }
 
-// List returns a page of the periods of a tenant that were ever closed, by month; next is zero on the last.
-func (p *Periods) List(ctx context.Context, tenant string, after store.Cursor, limit int) (page []Period, next store.Cursor, err error) {
+// List returns the periods of a tenant that were ever closed, by month.
+func (p *Periods) List(ctx context.Context, tenant string) (all []Period, err error) {
 	if !pii.ID.Valid(tenant) {
-		return nil, next, audit.ErrID
+		return nil, audit.ErrID
 	}
-	query := store.Query{Collection: PeriodsCollection, IDPrefix: periodPrefix(tenant), After: after, Limit: limit}
-	return store.List(ctx, p.Store, query, func(doc store.Document) (Period, error) { return ReadPeriod(doc, p.Now()) })
+	query := store.Query{Collection: PeriodsCollection, IDPrefix: periodPrefix(tenant), Limit: store.MaxPage}
+	for doc, err := range store.Each(ctx, p.Store, query) {
+		if err != nil {
+			return nil, err
+		}
+		period, err := ReadPeriod(doc, p.Now())
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, period)
+	}
+	return all, nil
 }
 
 // Close has a period that is over take no entries from Notice on. One that is closed stays so, and a request

@@ -188,7 +188,7 @@ func cellOf(text string) string { return cmp.Or(audit.Escape(text), "-") }
 
 // table prints rows in columns below their names, those of alerts so that they stand out. It prints nothing with --json.
 // Where a line is wider than the screen, the columns of less are left out, the first of them first; the last line says
-// which. With --wide none is.
+// which. With --wide none is, and never the first.
 func (p *program) table(columns []string, rows [][]string, alerts map[int]bool, less ...string) {
 	if p.asJSON {
 		return
@@ -208,7 +208,7 @@ func (p *program) table(columns []string, rows [][]string, alerts map[int]bool, 
 	var left []string
 	for _, name := range less {
 		at := slices.Index(lines[0], name)
-		if p.wide || at < 0 || wide(lines) <= cmp.Or(p.screen.width, usualWidth) {
+		if p.wide || at <= 0 || wide(lines) <= cmp.Or(p.screen.width, usualWidth) {
 			continue
 		}
 		if slices.ContainsFunc(lines[1:], func(cells []string) bool { return cells[at] != "-" }) {

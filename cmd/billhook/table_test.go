@@ -1,8 +1,12 @@
 package main
 
 import (
+	"billhook/internal/compose/operations"
+	"billhook/internal/console"
 	"context"
 	"io"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,4 +100,32 @@ func TestAListIsPrintedAsItIsAskedForAndAgainAndAgain(t *testing.T) {
 	}
 	require.NoError(t, p.execute(ctx, []string{"stock", "ls", "--watch=5s", "--server", server}))
 	require.Equal(t, 3, strings.Count(out.String(), "=1+1"))
+}
+
+// A table of any list leaves columns out where there is no room, and of the first one nothing but the end of an id.
+func TestNothingOfTheFirstColumnIsLost(t *testing.T) {
+	t.Parallel()
+	for _, o := range operations.All(operations.Apps{}).Operations {
+		columns := slices.DeleteFunc(slices.Clone(o.Columns), func(c console.Column) bool { return c.Detail })
+		if !o.List || len(columns) < 2 || console.Blocks(columns) {
+			continue
+		}
+		const first = "its-first-column-is-one-of-forty-letters"
+		item := reflect.ValueOf(o.Item()).Elem()
+		fill(item, first)
+		list := reflect.MakeSlice(reflect.SliceOf(item.Type()), 1, 1)
+		list.Index(0).Set(item)
+		var out strings.Builder
+		p, err := newProgram(func(string) string { return "" }, &out)
+		require.NoError(t, err)
+		p.commands()
+		p.items(o.Columns, list)
+		lines := strings.Split(out.String(), "\n")
+		want := columns[0].Text(item.Interface())
+		if columns[0].ID {
+			want = want[:shortest]
+		}
+		require.True(t, strings.HasPrefix(lines[0], strings.ToUpper(columns[0].Label)), "%s: %s", o.Name, lines[0])
+		require.True(t, strings.HasPrefix(lines[1], cellOf(want)+" ") || lines[1] == cellOf(want), "%s: %s", o.Name, lines[1])
+	}
 }

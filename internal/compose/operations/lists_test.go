@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/apps/usage"
+	"billhook/internal/compose/operations"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
 	"billhook/internal/platform/store"
@@ -186,6 +187,28 @@ func TestTheJobLogIsFiltered(t *testing.T) {
 	} {
 		require.Equal(t, want, r.all(t, "events?limit=2&"+query, "event_id"), query)
 	}
+}
+
+// A state is one in any letter case, in every list that takes one.
+func TestAStateIsTakenInAnyLetterCase(t *testing.T) {
+	t.Parallel()
+	r, tried := open(t), 0
+	for _, o := range operations.All(operations.Apps{}).Operations {
+		for _, f := range o.Fields {
+			if !o.List || f.In != console.InQuery || strings.Contains(o.Pattern, "{") {
+				continue
+			}
+			for _, value := range f.OneOf {
+				want := r.send(t, http.MethodGet, o.Pattern+"?"+f.Name+"="+value, "")
+				for _, other := range []string{strings.ToUpper(value), strings.ToLower(value)} {
+					got := r.send(t, http.MethodGet, o.Pattern+"?"+f.Name+"="+other, "")
+					require.Equal(t, []any{want.Code, want.Body.String()}, []any{got.Code, got.Body.String()}, "%s %s=%s", o.Name, f.Name, other)
+					tried++
+				}
+			}
+		}
+	}
+	require.Greater(t, tried, 40)
 }
 
 // What an operation refuses beyond the tags of its request, which the engine's own tests hold.

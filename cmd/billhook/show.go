@@ -6,18 +6,22 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"billhook/catalog"
-	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/endpoints"
+	"billhook/internal/apps/notifications"
+	"billhook/internal/apps/orders"
 	"billhook/internal/compose/devstack"
+	"billhook/internal/console"
 	"billhook/internal/dedupe"
 	"billhook/internal/ingest/webhook/samples"
-	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/events"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -47,119 +51,130 @@ type demo struct {
 	ask     client
 	// again: an earlier run has sent some samples, and the stand-ins have forgotten them.
 	again bool
-	err   error
-}
-
-type flow struct {
-	what string
-	// mark is the event that it sends last; empty: one without a record.
-	mark string
-	// needs reports whether a handler is that of its queue; nil: it is for no queue.
-	needs func(catalog.Handler) bool
-	show  func(ctx context.Context, what string, q catalog.Queue)
 }
 
 const paynow = "paynow"
 
-func (s *demo) webhooks() []flow {
-	return []flow{
-		{"an order", buyer.EventID, nil, s.expected(samples.OrderCompleted, buyer, "credited")},
-		{"the same order again", behindBuyer.EventID, nil, s.duplicate},
-		{"an order with an unknown product", unknown.EventID, nil, s.unknownProduct},
-		{"an order while the store fails", unlucky.EventID, nil, s.transient},
-		{"a full refund", refunded.EventID, nil, s.expected(samples.Refund, refunded, "reversed")},
-		{"a subscription that renews", renewed.EventID, nil, s.renewal(renewed, false)},
-		{"a renewal whose answer is lost", forgotten.EventID, nil, s.renewal(forgotten, true)},
-		{"a webhook with a bad signature", "", nil, s.refused("a-secret-that-paynow-does-not-have", 0)},
-		{"a webhook signed an hour ago", "", nil, s.refused(s.secrets[paynow][0], time.Hour)},
-	}
+// flow is a sample, or several one after the other, and what becomes of them.
+type flow struct {
+	what string
+	// needs reports whether a handler is that of its queue; nil: it is PayNow's.
+	needs func(catalog.Handler) bool
+	// before is done first; nil: nothing is.
+	before func(context.Context) error
+	sends  []sample
+	// follow are the events that are waited for. What an earlier run has followed is not sent again.
+	follow []string
+	// alone: what they emit is not waited for, such as the end of the wait for a payment.
+	alone bool
+	// note is what nobody can read off the answers, and look a command that shows more.
+	note, look string
 }
 
-// The events of the samples.
+type sample struct {
+	name  string
+	event samples.Event
+	// secret is another than the source's, and age how long ago it was signed.
+	secret string
+	age    time.Duration
+}
+
+// The events of the samples. Each has a customer or a subscription of its own, so that none waits for another.
 var (
 	buyer       = samples.Event{EventID: "900000000000000011", OrderID: "900000000000000012"}
 	behindBuyer = samples.Event{EventID: "900000000000000021", OrderID: "900000000000000022"}
 	unknown     = samples.Event{EventID: "900000000000000031", OrderID: "900000000000000032", CustomerID: "900000000000000033"}
 	unlucky     = samples.Event{EventID: "900000000000000041", OrderID: "900000000000000042", CustomerID: "900000000000000043", UID: "dev-user-of-the-retry"}
 	refunded    = samples.Event{EventID: "900000000000000051", OrderID: buyer.OrderID}
+	forged      = samples.Event{EventID: "900000000000000061"}
 	renewed     = samples.Event{EventID: "900000000000000071", SubscriptionID: "900000000000000072", UID: "dev-user-of-the-renewal"}
 	forgotten   = samples.Event{EventID: "900000000000000081", SubscriptionID: "900000000000000082", UID: "dev-user-of-the-forgetful"}
 )
 
-// run sends the samples. Each has a customer or a subscription of its own, so that none waits for
-// another. Those that an earlier run has sent are passed by.
+func (s *demo) webhooks() []flow {
+	order := func(event samples.Event) sample { return sample{name: samples.OrderCompleted, event: event} }
+	renewal := func(event samples.Event) sample { return sample{name: samples.SubscriptionRenewed, event: event} }
+	forget := func(context.Context) error { return s.stack.Service.Behave("", standin.Forget, 1) }
+	return []flow{
+		{what: "an order", sends: []sample{order(buyer)}, follow: []string{buyer.EventID}, look: "accounts ls"},
+		{what: "the same order again, and another", sends: []sample{order(buyer), order(behindBuyer)}, follow: []string{behindBuyer.EventID}, note: "the same is skipped as a duplicate"},
+		{what: "an order with an unknown product", sends: []sample{{name: samples.UnknownProduct, event: unknown}}, follow: []string{unknown.EventID}, note: "nothing is credited"},
+		{what: "an order while the store fails", sends: []sample{order(unlucky)}, follow: []string{unlucky.EventID}, note: "it was delivered again"},
+		{what: "a full refund", sends: []sample{{name: samples.Refund, event: refunded}}, follow: []string{refunded.EventID}},
+		{what: "a subscription that renews", sends: []sample{renewal(renewed)}, follow: []string{renewed.EventID}},
+		{what: "a renewal whose answer is lost", before: forget, sends: []sample{renewal(forgotten)}, follow: []string{forgotten.EventID}},
+		{what: "a webhook with a bad signature", sends: []sample{{name: samples.OrderCompleted, event: forged, secret: "a-secret-that-paynow-does-not-have"}}},
+		{what: "a webhook signed an hour ago", sends: []sample{{name: samples.OrderCompleted, event: forged, age: time.Hour}}},
+	}
+}
+
+func (s *demo) messages() []flow {
+	named := func(name string) func(catalog.Handler) bool {
+		return func(h catalog.Handler) bool { return h.Name == name }
+	}
+	posts := func(form catalog.Form) func(catalog.Handler) bool {
+		return func(h catalog.Handler) bool { return h.Post.Form == form }
+	}
+	one := func(what, handler, name, look string, follow ...string) flow {
+		return flow{what: what, needs: named(handler), sends: []sample{{name: name}}, follow: follow, look: look}
+	}
+	created := one("an order of the shop", "orders.create", samples.OrderCreated, "stock ls", "dev-order-created")
+	paid := one("its payment", "orders.create", samples.OrderPayment, "orders show dev-shop-order", "dev-order-payment")
+	created.before, created.alone, paid.alone = s.stocked, true, true
+	partner := one("an event for a third party", endpoints.Handler, samples.WebhookDelivery, "endpoints show "+samples.Partner, "dev-webhook")
+	partner.before = s.register
+	return []flow{
+		one("a trial with its payment", "payments.initiate_trial", samples.Trial, "events show dev-trial", "dev-trial"),
+		one("a renewal that is due", "payments.initiate", samples.Renewal, "events show dev-renewal", "dev-renewal"),
+		one("a refund, asked for twice", "refunds.initiate", samples.Refunds, "refunds show dev-payment", "dev-refund", "dev-refund-again"),
+		created,
+		paid,
+		one("usage beyond 80 % of a quota", "usage.track", samples.Usage, "usage show dev-subscription", "dev-usage"),
+		one("an invoice is paid", catalog.JournalPost, samples.InvoicePaid, "journal show dev-invoice", "dev-invoice"),
+		one("an order is confirmed", notifications.FanOut, samples.OrderConfirmed, "events show dev-order-confirmed", "dev-order-confirmed"),
+		{what: "five events for analytics", needs: posts(catalog.NDJSON), sends: []sample{{name: samples.Analytics}}, note: "written in batches, without records"},
+		{what: "five products, one of them bad", needs: posts(catalog.Bulk), sends: []sample{{name: samples.Products}}, follow: []string{"dev-product-5", "dev-product-bad"}, look: "events show dev-product-bad"},
+		partner,
+	}
+}
+
+// run sends the samples.
 func (s *demo) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	if _, received := s.catalog.Sources[paynow]; received {
-		s.section(ctx, "signed samples of PayNow's webhooks", "", s.webhooks())
+		s.printf("\nSending signed samples of PayNow's webhooks:\n\n")
+		if err := s.show(ctx, s.webhooks()); err != nil {
+			return err
+		}
 	} else {
 		s.printf("\nNo queue that takes PayNow's events runs here, so no samples of its webhooks are sent.\n")
 	}
-	s.register(ctx)
-	s.section(ctx, "signed messages of producers", ", to /queues/<queue>/messages and /topics/<topic>/messages", s.messages())
-	if s.err != nil {
-		return fmt.Errorf("dev: %w", s.err)
+	s.printf("\nSending signed messages of producers, to /queues/<queue>/messages and /topics/<topic>/messages:\n\n")
+	return s.show(ctx, s.messages())
+}
+
+func (s *demo) show(ctx context.Context, flows []flow) error {
+	for _, f := range flows {
+		q, known := s.queueOf(f)
+		switch {
+		case f.needs != nil && !known:
+			s.say(f.what, "left out: no queue of the catalog is for it")
+		case f.needs != nil && !q.Enabled:
+			s.say(f.what, "left out: "+q.ID+" does not run here")
+		case s.again && len(f.follow) > 0 && s.ask.get(ctx, "/v1/ops/events/"+f.follow[len(f.follow)-1], &events.Event{}) == nil:
+			s.say(f.what, "sent by an earlier run")
+		default:
+			text, err := s.sent(ctx, f, q)
+			if err != nil {
+				return fmt.Errorf("dev: %s: %w", f.what, err)
+			}
+			if s.say(f.what, text); f.look != "" && !s.line(map[string]any{"message": "look", "command": "bin/billhook " + f.look}) {
+				s.printf("%*s> bin/billhook %s\n", indent, "", f.look)
+			}
+		}
 	}
 	return nil
-}
-
-func (s *demo) section(ctx context.Context, name, way string, flows []flow) {
-	left := s.unsent(ctx, flows)
-	switch {
-	case s.err != nil:
-		return
-	case len(left) == 0:
-		s.printf("\nThe %s were sent by an earlier run, and are not sent again.\n", name)
-		return
-	case len(left) < len(flows):
-		s.printf("\nSending the %s that an earlier run has not sent:\n\n", name)
-	default:
-		s.printf("\nSending %s%s:\n\n", name, way)
-	}
-	for _, f := range left {
-		if s.err != nil {
-			return
-		}
-		if q, ok := s.queueOf(f); f.needs != nil && !ok {
-			s.say(f.what, "left out: no queue of the catalog is for it")
-		} else if f.needs != nil && !q.Enabled {
-			s.say(f.what, "left out: %s does not run here", q.ID)
-		} else {
-			f.show(ctx, f.what, q)
-		}
-		if errors.Is(s.err, errRefused) {
-			text := s.err.Error()
-			s.err = nil
-			s.say(f.what, "%s", text)
-		}
-	}
-}
-
-// unsent are the flows that no earlier run has sent. A flow without a record was sent where one
-// behind it was, or every one with a record.
-func (s *demo) unsent(ctx context.Context, flows []flow) (left []flow) {
-	recorded, sent := false, false
-	for _, f := range slices.Backward(flows) {
-		switch {
-		case f.mark == "" && sent:
-		case f.mark != "" && s.known(ctx, f.mark):
-			sent = true
-		default:
-			recorded = recorded || f.mark != ""
-			left = append(left, f)
-		}
-	}
-	if sent && !recorded {
-		return nil
-	}
-	slices.Reverse(left)
-	return left
-}
-
-func (s *demo) known(ctx context.Context, eventID string) bool {
-	var event events.Event
-	return s.again && s.ask.get(ctx, "/v1/ops/events/"+eventID, &event) == nil
 }
 
 func (s *demo) queueOf(f flow) (catalog.Queue, bool) {
@@ -173,137 +188,151 @@ func (s *demo) queueOf(f flow) (catalog.Queue, bool) {
 	return catalog.Queue{}, false
 }
 
+// sent sends a flow's samples, and says what was answered and what became of them.
+func (s *demo) sent(ctx context.Context, f flow, q catalog.Queue) (string, error) {
+	if f.before != nil {
+		if err := f.before(ctx); err != nil {
+			return "", err
+		}
+	}
+	var texts []string
+	for _, one := range f.sends {
+		from, path, body := s.catalog.Sources[paynow], "/webhooks/"+paynow, []byte(nil)
+		if f.needs == nil {
+			body = samples.Read(one.name, one.event)
+		} else {
+			from, path, body = s.catalog.Sources[catalog.Producers], "/queues/"+q.ID+"/messages", samples.Request(one.name)
+			if q.SharedTopic != "" {
+				path = "/topics/" + q.SharedTopic + "/messages"
+			}
+		}
+		to := signed{s.stack.WebhookURL + path, from.Scheme, cmp.Or(one.secret, s.secrets[from.Name][0])}
+		answer, err := to.post(ctx, body, time.Now().Add(-one.age))
+		if err != nil {
+			return "", err
+		}
+		for _, r := range answer.replies {
+			if r.Code != "" {
+				return fmt.Sprint(r.Status, " ", r.Code), nil
+			}
+		}
+		texts = append(texts, fmt.Sprint(answer.status))
+		if answer.list {
+			texts[len(texts)-1] += fmt.Sprintf(": %d accepted", len(answer.replies))
+		}
+	}
+	for _, id := range f.follow {
+		became, err := s.became(ctx, id, f.alone)
+		if err != nil {
+			return "", err
+		}
+		texts = append(texts, "then "+became)
+	}
+	if f.note != "" {
+		texts = append(texts, f.note)
+	}
+	return strings.Join(texts, ", "), nil
+}
+
+// became waits for the end of an event, and says what it and what it has emitted came to.
+func (s *demo) became(ctx context.Context, id string, alone bool) (text string, err error) {
+	story, err := s.ended(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	if len(story.DeadLetters) > 0 {
+		return "dead-lettered: " + story.DeadLetters[0].Reason, nil
+	}
+	if text, err = s.carriedOut(story); err != nil || alone {
+		return text, err
+	}
+	for _, e := range story.Emissions {
+		if q, known := s.catalog.Queue(e.Queue); known && q.Enabled && q.Remembers() { // others have no record to wait for
+			emitted, err := s.ended(ctx, e.EventID)
+			if err != nil {
+				return "", err
+			}
+			done, err := s.carriedOut(emitted)
+			if err != nil {
+				return "", err
+			}
+			text += "; " + emitted.EventType + ": " + done
+		}
+	}
+	return text, nil
+}
+
+func (s *demo) ended(ctx context.Context, id string) (event events.Event, err error) {
+	err = poll(ctx, 20*time.Millisecond, http.StatusNotFound, func() (bool, error) {
+		err := s.ask.get(ctx, "/v1/ops/events/"+id, &event)
+		return event.Status == dedupe.Completed || len(event.DeadLetters) > 0, err
+	})
+	return event, err
+}
+
+// carriedOut says what an event's effect came to, and fails where a service did it twice.
+func (s *demo) carriedOut(e events.Event) (string, error) {
+	times := max(s.stack.Service.Applied(e.EventID), s.stack.Service.Applied(handler.CalleeKey(e.Queue, e.Tenant, e.EventID)), s.stack.Gateway.CarriedOut(e.EventID))
+	if times > 1 {
+		return "", fmt.Errorf("event %s: done %d times", e.EventID, times)
+	}
+	text := e.Result + map[int]string{1: " once"}[times]
+	if e.Attempts > 1 {
+		text += fmt.Sprintf(" at attempt %d", e.Attempts)
+	}
+	return text, nil
+}
+
+// stocked sets how many pieces of the samples' product can be ordered.
+func (s *demo) stocked(ctx context.Context) error {
+	pieces, set := int64(10), orders.Stock{}
+	return s.ask.do(ctx, http.MethodPut, "/v1/ops/stock/"+samples.Product, orders.SetStock{Available: &pieces, Edit: console.Edit{Change: console.Change{Why: "billhook dev shows it"}}}, &set)
+}
+
+// register registers the stand-in as a third party's endpoint, in place of an earlier run's: a secret is shown once, and the
+// stand-in has forgotten it.
+func (s *demo) register(ctx context.Context) error {
+	why, path := console.Change{Why: "billhook dev shows it"}, "/v1/ops/endpoints"
+	var added endpoints.Secret
+	if s.again {
+		_ = s.ask.do(ctx, http.MethodDelete, path+"/"+url.PathEscape(samples.Partner), why, &endpoints.Endpoint{}) // it may not be there
+	}
+	err := s.ask.post(ctx, path, endpoints.AddEndpoint{
+		New: endpoints.New{ID: samples.Partner, URL: s.stack.ServiceURL + standin.PartnerPath, Events: []string{"invoice.#"}}, Change: why,
+	}, &added)
+	if err == nil {
+		err = s.stack.Service.Trust(added.Secret)
+	}
+	return err
+}
+
 // width is the most that a line of dev has, and indent the place of what became of a sample.
 const (
 	width  = 100
 	indent = 37
 )
 
-func (s *demo) say(what, became string, args ...any) {
-	text := fmt.Sprintf(became, args...)
-	if s.err == nil && !s.line(map[string]any{"message": "sample", "sample": what, "became": text}) {
-		s.printf("  %-*s%s\n", indent-2, what, own(broken(audit.Escape(text), min(width, cmp.Or(s.screen.width, width)))))
+func (s *demo) say(what, became string) {
+	if s.line(map[string]any{"message": "sample", "sample": what, "became": became}) {
+		return
 	}
-}
-
-func broken(text string, width int) string {
 	lines, at := "", indent
-	for word := range strings.FieldsSeq(text) {
+	for word := range strings.FieldsSeq(audit.Escape(became)) {
 		switch {
 		case lines == "":
-		case at+1+len(word) > width:
+		case at+1+len(word) > min(width, cmp.Or(s.screen.width, width)):
 			lines, at = lines+"\n"+strings.Repeat(" ", indent), indent
 		default:
 			lines, at = lines+" ", at+1
 		}
 		lines, at = lines+word, at+len(word)
 	}
-	return lines
+	s.printf("  %-*s%s\n", indent-2, what, own(lines))
 }
 
-func (s *demo) look(commands ...string) {
-	for _, command := range commands {
-		if s.err == nil && !s.line(map[string]any{"message": "look", "command": "bin/billhook " + command}) {
-			s.printf("%*s> bin/billhook %s\n", indent, "", command)
-		}
-	}
-}
-
-func (s *demo) fail(format string, args ...any) {
-	if s.err == nil {
-		s.err = fmt.Errorf(format, args...)
-	}
-}
-
-func (s *demo) send(ctx context.Context, sample string, event samples.Event) reply {
-	return s.post(ctx, s.secrets[paynow][0], samples.Read(sample, event), time.Now())
-}
-
-func (s *demo) post(ctx context.Context, secret string, body []byte, at time.Time) (answer reply) {
-	if s.err == nil {
-		answer, s.err = post(ctx, s.stack.WebhookURL, s.catalog.Sources[paynow], secret, body, at)
-	}
-	return answer
-}
-
-func (s *demo) until(ctx context.Context, eventID string, done func(events.Event) bool) (event events.Event) {
-	if s.err != nil {
-		return event
-	}
-	err := poll(ctx, 20*time.Millisecond, http.StatusNotFound, func() (bool, error) {
-		err := s.ask.get(ctx, "/v1/ops/events/"+eventID, &event)
-		return done(event), err
+func callsGateway(c *catalog.Catalog) bool {
+	return slices.ContainsFunc([]string{"payments.initiate", "payments.initiate_trial", "refunds.initiate"}, func(name string) bool {
+		_, runs := c.HandledBy(name)
+		return runs
 	})
-	if err != nil {
-		s.fail("event %s: %w", eventID, err)
-	}
-	return event
-}
-
-func completed(e events.Event) bool { return e.Status == dedupe.Completed }
-
-func (s *demo) balance(ctx context.Context, uid string) int64 {
-	var account ledger.Holding
-	if s.err == nil {
-		s.err = s.ask.get(ctx, "/v1/ops/accounts/"+string(ledger.UserPoints(uid)), &account)
-	}
-	return account.Balance
-}
-
-func (s *demo) expected(sample string, event samples.Event, result string) func(context.Context, string, catalog.Queue) {
-	return func(ctx context.Context, what string, _ catalog.Queue) {
-		answer, story := s.send(ctx, sample, event), s.until(ctx, event.EventID, completed)
-		if story.Result != result {
-			s.fail("event %s: %s instead of %s", event.EventID, story.Result, result)
-		}
-		s.say(what, "%d, then %s; the balance is %d points", answer.Status, story.Result, s.balance(ctx, samples.UID))
-	}
-}
-
-func (s *demo) duplicate(ctx context.Context, what string, _ catalog.Queue) {
-	answer := s.send(ctx, samples.OrderCompleted, buyer)
-	// Events of one customer are processed in order: once this one is completed, the duplicate is done too.
-	s.send(ctx, samples.OrderCompleted, behindBuyer)
-	s.until(ctx, behindBuyer.EventID, completed)
-	s.say(what, "%d, then skipped as a duplicate; with another order behind it the balance is %d", answer.Status, s.balance(ctx, samples.UID))
-}
-
-func (s *demo) unknownProduct(ctx context.Context, what string, _ catalog.Queue) {
-	answer, letter := s.send(ctx, samples.UnknownProduct, unknown), s.deadLetter(ctx, unknown.EventID)
-	s.say(what, "%d, then dead-lettered: %s; nothing is credited", answer.Status, letter.Reason)
-}
-
-func (s *demo) deadLetter(ctx context.Context, eventID string) (letter deadletter.Item) {
-	story := s.until(ctx, eventID, func(e events.Event) bool { return len(e.DeadLetters) > 0 })
-	if s.err == nil {
-		letter = story.DeadLetters[0]
-	}
-	return letter
-}
-
-func (s *demo) transient(ctx context.Context, what string, _ catalog.Queue) {
-	answer, story := s.send(ctx, samples.OrderCompleted, unlucky), s.until(ctx, unlucky.EventID, completed)
-	s.say(what, "%d, then delivered again and %s, with %d attempt counted; the balance is %d points",
-		answer.Status, story.Result, story.Attempts, s.balance(ctx, unlucky.UID))
-}
-
-func (s *demo) renewal(event samples.Event, forgets bool) func(context.Context, string, catalog.Queue) {
-	return func(ctx context.Context, what string, _ catalog.Queue) {
-		if s.err == nil && forgets {
-			s.err = s.stack.Service.Behave("", standin.Forget, 1)
-		}
-		answer, recorded := s.send(ctx, samples.SubscriptionRenewed, event), s.until(ctx, event.EventID, completed)
-		for _, id := range recorded.Emitted {
-			story := s.until(ctx, id, completed)
-			s.say(what, "%d, then %s and told the subscription service%s: %s at attempt %d", answer.Status, recorded.Result, s.carriedOut(story), story.Result, story.Attempts)
-		}
-	}
-}
-
-func (s *demo) refused(secret string, age time.Duration) func(context.Context, string, catalog.Queue) {
-	return func(ctx context.Context, what string, _ catalog.Queue) {
-		body := samples.Read(samples.OrderCompleted, samples.Event{EventID: "900000000000000061"})
-		answer := s.post(ctx, secret, body, time.Now().Add(-age))
-		s.say(what, "%d %s", answer.Status, answer.Code)
-	}
 }

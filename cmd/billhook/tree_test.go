@@ -174,13 +174,11 @@ func TestDevPrintsItsLinesAsJSON(t *testing.T) {
 	d := &demo{program: p}
 	p.printf("It goes on with the state in %s;\n", "x")
 	p.printf("\n  half a line, ")
-	d.say("an order", "%d, then credited", 202)
-	d.look("queues")
+	d.say("an order", "202, then credited")
 	p.printf("and the other -> half\n")
 	require.Equal(t, []string{
 		`{"message":"It goes on with the state in x;"}`,
 		`{"became":"202, then credited","message":"sample","sample":"an order"}`,
-		`{"command":"bin/billhook queues","message":"look"}`,
 		`{"message":"half a line, and the other -> half"}`,
 	}, strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"))
 }

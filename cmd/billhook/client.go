@@ -180,15 +180,6 @@ func poll(ctx context.Context, every time.Duration, pending int, ask func() (don
 	}
 }
 
-// pages are all items of a list.
-func pages[Item any](ctx context.Context, ask client, path string, values url.Values) (all []Item, err error) {
-	err = each(ctx, ask, path, values, func(items []Item) error {
-		all = append(all, items...)
-		return nil
-	})
-	return all, err
-}
-
 // each hands over a list page after page, before it asks for the next.
 func each[Item any](ctx context.Context, ask client, path string, values url.Values, take func([]Item) error) error {
 	for {

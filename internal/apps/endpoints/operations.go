@@ -40,7 +40,7 @@ func (ed *Editor) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "endpoints ls", Path: "GET /v1/ops/endpoints", Summary: "List endpoints, the newest first", Errors: failures,
-			Empty: "No endpoint is in this list. A third party is told of events once its address is registered: endpoints add.",
+			Empty: "No endpoint is in this list. A third party gets events once its address is registered: endpoints add.",
 		}, func(ctx context.Context, _ audit.Author, in ListEndpoints) (console.List[Endpoint], error) {
 			if in.State != "" && in.Tenant != "" {
 				return console.List[Endpoint]{}, console.Refuse(console.Malformed, "parameter_invalid", "Give a state or a tenant, not both.")
@@ -58,14 +58,14 @@ func (ed *Editor) Operations() []console.Operation {
 		}, ed.deliveries),
 		console.New(console.Row{
 			Name: "endpoints add", Path: "POST /v1/ops/endpoints", Summary: "Register an endpoint, and show its secret once", Needs: console.Reason,
-			Help: "It is told of events from now on.", Created: true, Once: true, Errors: failures,
+			Help: "It gets events from now on.", Created: true, Once: true, Errors: failures,
 		}, func(ctx context.Context, by audit.Author, in AddEndpoint) (Secret, error) {
 			return ed.Add(ctx, in.New, in.By(by))
 		}),
 		changing(secret(change("POST /v1/ops/endpoints/{id}/rotate", "rotate", "Give an endpoint a new secret, and show it once",
 			"The secret that it has signs beside the new one for a time; one from before an earlier rotation ends now.")), ed.Rotate),
-		changing(change("POST /v1/ops/endpoints/{id}/enable", "enable", "Tell an endpoint of events from now on", "What it has missed is not sent."), ed.Enable),
-		changing(change("POST /v1/ops/endpoints/{id}/disable", "disable", "Tell an endpoint of nothing from now on",
+		changing(change("POST /v1/ops/endpoints/{id}/enable", "enable", "Send an endpoint its events from now on", "What it has missed is not sent."), ed.Enable),
+		changing(change("POST /v1/ops/endpoints/{id}/disable", "disable", "Send an endpoint nothing from now on",
 			"Events for it are done without a request, and are not sent later."), ed.Disable),
 		changing(change("DELETE /v1/ops/endpoints/{id}", "rm", "Forget an endpoint and its secrets", "Events that name it are done without a request."), ed.Remove),
 		console.New(console.Row{

@@ -110,7 +110,7 @@ type Entry struct {
 	Lines []Line `json:"lines" store:"lines,required" show:"Lines,brief"`
 	// Seal is the number of the entry's seal, from 1, and Leaf its place in it; both are 0 before.
 	Seal int64 `json:"seal" show:"Seal"`
-	Leaf int64 `json:"leaf" show:"Place in the seal,detail"`
+	Leaf int64 `json:"leaf" show:"Position in the seal,detail"`
 
 	document store.Document // that it was read from
 }

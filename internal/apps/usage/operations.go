@@ -30,7 +30,7 @@ func lists(from store.Querier, now func() time.Time) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "usage ls", Path: "GET /v1/ops/usage", Summary: "List the usage of a subscription, or of all periods that begin in a month: in this one, or another",
-			Empty: "Nothing was used. A service tells what a subscription uses, event by event.",
+			Empty: "Nothing was used. Each event usage_tracking of a service adds what a subscription used.",
 		}, func(ctx context.Context, _ audit.Author, in ListUsage) (console.List[Total], error) {
 			switch _, err := time.Parse(monthForm, in.Month); {
 			case in.Month != "" && in.Subscription != "":
@@ -43,8 +43,8 @@ func lists(from store.Querier, now func() time.Time) []console.Operation {
 			return console.Listed(Totals(ctx, from, Of{Tenant: in.Tenant, Subscription: in.Subscription, Month: in.Month}, in.After, in.Limit))
 		}),
 		console.New(console.Row{
-			Name: "usage entries", Path: "GET /v1/ops/usage/{subscription}/entries", Summary: "List the events that told of the usage of a subscription in a period",
-			Empty: "No event has told of a use in this period.",
+			Name: "usage entries", Path: "GET /v1/ops/usage/{subscription}/entries", Summary: "List the usage events of a subscription in a period",
+			Empty: "No usage event has come in this period.",
 		}, func(ctx context.Context, _ audit.Author, in ListEntries) (console.List[Entry], error) {
 			if in.Period == "" {
 				period, err := PeriodAt(ctx, from, in.Tenant, in.Subscription, now())

@@ -189,7 +189,7 @@ var walks = map[string]struct {
 		{asks: "/ops/subscriptions", says: []string{`href="/ops/subscriptions/sub-1"`, "active"}},
 		{asks: "/ops/subscriptions/sub-1", says: []string{"State active", "e-sub subscription.renewed active 2026-11-01 00:00:00 UTC", "9.99 USD", "Nothing was used in period 2026-11."}},
 		{asks: "/ops/subscriptions/none", says: []string{"No event of a subscription of that id has come.", "Period 2026-11"}},
-		{asks: "/ops/usage/none/entries?meter=calls&period=2026-11", says: []string{"No event has told of a use in this period."}},
+		{asks: "/ops/usage/none/entries?meter=calls&period=2026-11", says: []string{"No usage event has come in this period."}},
 		{asks: "/ops/orders/o1", says: []string{
 			"OrderCreated Passed 2026-03-02 12:00:00 UTC , by event e-order .", "OrderShipped Still possible.", `aria-current="step"`,
 			"PaymentInitiated In this state since 2026-03-02 12:00:00 UTC , by event e-order . to PaymentConfirmed: order.payment_confirmed to PaymentFailed: order.payment_failed",

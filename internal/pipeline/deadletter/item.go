@@ -54,7 +54,7 @@ type Item struct {
 	OrderingKey     string    `json:"ordering_key" store:"ordering_key" show:"Key,detail"`
 	SourceMessageID string    `json:"source_message_id" store:"source_message_id"`
 	FirstPublished  time.Time `json:"first_published_at,omitzero" store:"first_published_at,omitzero" show:"First published,detail"`
-	DeadLettered    time.Time `json:"dead_lettered_at,omitzero" store:"dead_lettered_at,omitzero" show:"Died,detail"`
+	DeadLettered    time.Time `json:"dead_lettered_at,omitzero" store:"dead_lettered_at,omitzero" show:"Given up,detail"`
 	Kept            time.Time `json:"kept_at" store:"kept_at" show:"Kept,less"`
 	Detail          string    `json:"detail" store:"detail" show:"Detail,less"`
 	Expires         time.Time `json:"expire_at" store:"expire_at,required" show:"Kept until,detail"`
@@ -63,7 +63,7 @@ type Item struct {
 	// History is what people have done with it, the newest first, at most MaxHistory.
 	History []Act `json:"history,omitempty" store:"history,omitzero" show:"What people did with it"`
 	// Closed is when it was replayed, processed, discarded, completed or corrected last.
-	Closed time.Time `json:"closed_at,omitzero" store:"closed_at,omitzero" show:"Dealt with,detail"`
+	Closed time.Time `json:"closed_at,omitzero" store:"closed_at,omitzero" show:"Closed,detail"`
 	// CorrectedBy is the id of the message that took its place, Corrections how often one has.
 	CorrectedBy string `json:"corrected_by,omitempty" store:"corrected_by,omitzero" show:"Corrected by message,detail"`
 	Corrections int64  `json:"-" store:"corrections,omitzero"`

@@ -69,7 +69,7 @@ type Operation struct {
 	// Total matched at the start; Done of them are dealt with, Skipped passed by.
 	Total   int64 `json:"total" store:"total" show:"Total"`
 	Done    int64 `json:"done" store:"done" show:"Done"`
-	Skipped int64 `json:"skipped" store:"skipped" show:"Passed by,detail"`
+	Skipped int64 `json:"skipped" store:"skipped" show:"Skipped,detail"`
 	// Outcomes is what became of what a replay has replayed, where the answer says it.
 	Outcomes *Outcomes `json:"outcomes,omitempty" show:"Became,detail"`
 	// ApprovedBy is the second person, and ApprovedWhy the reason that they gave.

@@ -137,7 +137,7 @@ func (p *tab) readme(t *testing.T) {
 		path, scheme string
 		size         size
 	}{
-		"overview.png": {"/ops/", light, size{"readme", 1120, 760, false}},
+		"overview.png": {"/ops/", light, size{"readme", 1280, 800, false}},
 		"event.png":    {"/ops/events/" + eventOfLetter, dark, size{"readme", 390, 844, true}},
 	} {
 		p.show(one.size, one.scheme)
@@ -166,7 +166,8 @@ func (p *tab) fits(sizes ...size) (faults []string) {
 			faults = append(faults, fmt.Sprintf("at %d: %s", s.width, fault))
 		}
 		screens := map[string]int64{desktop.name: 1, phone.name: 2}[s.name]
-		if height := run(p, chromedp.Evaluate[int64]("document.documentElement.scrollHeight")); p.path() == "/ops/" && screens > 0 && height > screens*s.height {
+		height := run(p, chromedp.Evaluate[int64](`document.querySelectorAll("#queues tbody tr").length > 6 ? 0 : document.documentElement.scrollHeight`))
+		if p.path() == "/ops/" && screens > 0 && height > screens*s.height { // with up to six queues that need somebody
 			faults = append(faults, fmt.Sprintf("at %d: the overview is %d high", s.width, height))
 		}
 	}

@@ -69,7 +69,7 @@ func TestOnCallAProductIsFoundMissingSetAndItsOrdersReplayed(t *testing.T) {
 
 	ada.goes("/ops/")
 	ada.sees(queue + " alert .*dead letters: 2")
-	require.LessOrEqual(t, run(ada, chromedp.Evaluate[int](`document.querySelector("main").getBoundingClientRect().top`)), 110, "the head leaves the phone to the page")
+	require.LessOrEqual(t, run(ada, chromedp.Evaluate[float64](`document.querySelector("main").getBoundingClientRect().top`)), 110.0, "the head leaves the phone to the page")
 	ada.presses("way", "/ops/queues/"+queue)
 	ada.sees("unknown_product")
 	ada.presses("way", "/ops/dead-letters?")

@@ -84,7 +84,11 @@ func linkTo(link, tenant, id string, item any) string {
 		return func(name string) string { return escape(console.Member(item, strings.Trim(name, "{}"))) }
 	}
 	path, query = braces.ReplaceAllStringFunc(path, member(url.PathEscape)), braces.ReplaceAllStringFunc(query, member(url.QueryEscape))
-	return of(strings.ReplaceAll("/ops/"+strings.TrimSuffix(path+"?"+query, "?"), "%", "%%"), tenant)
+	address := "/ops/" + strings.TrimSuffix(path+"?"+query, "?")
+	if strings.Contains(link, "{tenant}") {
+		return with(address, "tenant", console.Member(item, "tenant"))
+	}
+	return of(strings.ReplaceAll(address, "%", "%%"), tenant)
 }
 
 var ids = regexp.MustCompile(`(^|_)(id|key|hash)$`)

@@ -168,33 +168,26 @@ type operation struct {
 }
 
 func (p *Pages) operation(v *visit) (any, error) {
-	view, err := p.shownOperation(v)
+	shown, err := look[deadletter.Operation](p, v, "operations show")
+	view := operation{Operation: shown}
 	if err != nil {
 		return view, err
 	}
+	view.Facts, _ = p.facts(v, p.row("operations show"), shown)
 	view.Own, view.Refusal = audit.SamePerson(view.Who, access.Who(v.ctx)), audit.TwoPeople(view.Who, access.Author(v.ctx))
 	view.Live = !view.Progress.Over() || (view.Outcomes != nil && view.Outcomes.Waiting > 0)
 	view.Touched, err = p.table(v, p.row("operations items"))
 	return view, err
 }
 
-func (p *Pages) shownOperation(v *visit) (view operation, err error) {
-	if view.Operation, err = look[deadletter.Operation](p, v, "operations show"); err != nil {
-		return view, err
-	}
-	view.Facts, _ = p.facts(v, p.row("operations show"), view.Operation)
-	return view, nil
-}
-
 // approval is who asks for what, and what would become of it now.
 func (p *Pages) approval(v *visit) (any, error) {
-	view, err := p.shownOperation(v)
+	op, err := look[deadletter.Operation](p, v, "operations show")
 	if err != nil {
-		return view, err
+		return nil, err
 	}
-	view.Would.Kind = view.Kind
-	view.Would.Preview, err = look[dryrun.Preview](p, v, "operations preview")
-	return view, err
+	preview, err := look[dryrun.Preview](p, v, "operations preview")
+	return operation{Operation: op, Would: would{op.Kind, preview}}, err
 }
 
 func (p *Pages) approve(v *visit) (string, error) {

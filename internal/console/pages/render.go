@@ -208,6 +208,11 @@ func with(address string, pairs ...string) string {
 	return before + "?" + values.Encode()
 }
 
+// runbook is the address of a runbook's page, by its name or its path in the repository.
+func runbook(name string) string {
+	return href("/ops/runbooks/%s", strings.TrimSuffix(path.Base(name), ".md"))
+}
+
 // next is the address of the next page of the visit's list; empty: there is none.
 func (v *visit) next(token string) string {
 	if token == "" {

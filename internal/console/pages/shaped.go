@@ -2,14 +2,13 @@ package pages
 
 import (
 	"net/url"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
 
+	"billhook/docs/runbooks"
 	"billhook/internal/apps/orders"
 	"billhook/internal/apps/search"
-	"billhook/internal/console"
 	"billhook/internal/pipeline/events"
 )
 
@@ -24,14 +23,8 @@ func (p *Pages) event(v *visit) (any, error) {
 	view := story{}
 	event, err := look[events.Event](p, v, "events show")
 	if err != nil && problemOf(err).Code == "queue_needed" {
-		answer, err := p.API.Call(v.ctx, p.row("events ls"), console.Input{Query: url.Values{"event_id": {v.param("event_id")}, "limit": {rows}}})
-		if list, ok := answer.(console.List[events.Line]); ok {
-			choices := gridOf(p.row("events ls").Columns, reflect.ValueOf(list.Items), "")
-			for i, line := range list.Items {
-				choices.Rows[i][0].Href = with(href("/ops/events/%s", line.EventID), "queue", line.Queue, "tenant", line.Tenant)
-			}
-			view.EventID, view.Choices = v.param("event_id"), &choices
-		}
+		choices, err := p.table(v, p.row("events ls"))
+		view.EventID, view.Choices = v.param("event_id"), &choices
 		return view, err
 	}
 	view.Event = event
@@ -58,6 +51,14 @@ func (p *Pages) search(v *visit) (any, error) {
 	_, view.Tables = p.facts(v, o, found)
 	view.Notes = found.Notes()
 	return view, nil
+}
+
+func (p *Pages) runbook(v *visit) (any, error) {
+	book, found := runbooks.Read(v.param("name"))
+	if !found {
+		return nil, errNoPage
+	}
+	return book, nil
 }
 
 func (p *Pages) order(v *visit) (any, error) {

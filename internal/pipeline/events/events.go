@@ -38,7 +38,7 @@ const most = 100
 
 // Line is one event in the job log.
 type Line struct {
-	EventID   string        `json:"event_id" show:"Event" link:"events/{event_id}?queue={queue}"`
+	EventID   string        `json:"event_id" show:"Event" link:"events/{event_id}?queue={queue}&tenant={tenant}"`
 	Queue     string        `json:"queue" show:"Queue" link:"queues"`
 	Status    dedupe.Status `json:"status" show:"Status"`
 	CreatedAt time.Time     `json:"created_at,omitzero" show:"Recorded"`

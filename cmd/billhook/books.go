@@ -60,7 +60,7 @@ func (b *books) query() url.Values {
 
 // entries hands over the entries of the query, page after page. An entry that was changed cannot be counted on.
 func (b *books) entries(ctx context.Context, values url.Values, take func([]journal.Entry) error) error {
-	return each(ctx, b.program.ask(), "/v1/ops/journal/entries", values, func(entries []journal.Entry) error {
+	return each(ctx, b.ask(), "/v1/ops/journal/entries", values, func(entries []journal.Entry) error {
 		for _, e := range entries {
 			if e.Changed {
 				return errors.New(e.Notes()[0])

@@ -1,13 +1,14 @@
 package main
 
 import (
-	"billhook/internal/console"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"time"
+
+	"billhook/internal/console"
 
 	"github.com/google/uuid"
 )

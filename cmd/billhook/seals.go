@@ -1,8 +1,6 @@
 package main
 
 import (
-	"billhook/internal/apps/ledger/seal"
-	"billhook/internal/console"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -10,6 +8,9 @@ import (
 	"io"
 	"maps"
 	"slices"
+
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/console"
 
 	"github.com/spf13/cobra"
 )

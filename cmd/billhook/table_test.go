@@ -1,8 +1,6 @@
 package main
 
 import (
-	"billhook/internal/compose/operations"
-	"billhook/internal/console"
 	"context"
 	"io"
 	"reflect"
@@ -11,6 +9,9 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"billhook/internal/compose/operations"
+	"billhook/internal/console"
 
 	"github.com/stretchr/testify/require"
 )

@@ -69,7 +69,7 @@ func (t *tail) run(ctx context.Context) error {
 		refused = refused && problem.Status < http.StatusInternalServerError && problem.Status != http.StatusTooManyRequests
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // Who stops it wants no error.
 		case refused, err != nil && !began:
 			return err
 		case err != nil && !blind:

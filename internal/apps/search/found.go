@@ -47,9 +47,9 @@ func describeEvent(doc store.Document) (Found, bool) {
 
 func (a Reads) describeKept(doc store.Document) (Found, bool) {
 	kept, err := lane.KeptOf(doc)
-	f := Found{ID: text(doc, "emits"), Label: words(kept.Message.Attributes["event_type"], string(events.Waits)), Queue: a.Destination(kept), Tenant: kept.Source.Tenant}
+	f := Found{ID: text(doc, "emits"), Label: words(kept.Message.Attributes["event_type"], string(events.Waits)), Queue: a.Destination(kept), Tenant: kept.Tenant}
 	if !kept.Emitted {
-		f.ID, f.Queue = text(doc, "event_id"), kept.Source.Queue
+		f.ID, f.Queue = text(doc, "event_id"), kept.Queue
 	}
 	return f, err == nil && f.ID != ""
 }

@@ -261,7 +261,7 @@ func (b *bench) observe(m message, deliver func() reply) (what, cost string) {
 		if err != nil {
 			panic(err)
 		}
-		if kept.Source.EventID == event {
+		if kept.EventID == event {
 			text := "waits"
 			if !kept.DueAt.IsZero() {
 				text += " until " + after(kept.DueAt)

@@ -59,10 +59,10 @@ func (p *Pages) letters(v *visit) (any, error) {
 	for i := range view.Tables {
 		view.Tables[i].Choose = view.Open && view.Queue != ""
 	}
-	if !view.Open || v.query("page") != "" || v.problem != nil {
-		return view, nil
+	var counted grid
+	if view.Open && v.query("page") == "" && v.problem == nil {
+		counted, err = p.table(v, p.row("dlq reasons"))
 	}
-	counted, err := p.table(v, p.row("dlq reasons"))
 	if counted.Title = "Open, by reason"; len(counted.Rows) > 0 {
 		view.Reasons = &counted
 	}

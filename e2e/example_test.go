@@ -82,7 +82,7 @@ func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t) // it compiles a tree of its own
 	tree := t.TempDir()
-	for _, folder := range []string{"catalog", "cmd", "emulator", "internal", "terraform"} {
+	for _, folder := range []string{"catalog", "cmd", "docs", "emulator", "internal", "terraform"} {
 		require.NoError(t, os.CopyFS(filepath.Join(tree, folder), os.DirFS(filepath.Join("..", folder))))
 	}
 	for _, file := range []string{"go.mod", "go.sum"} {
@@ -91,7 +91,7 @@ func TestTheWorkedExampleIsDoneAsItIsWritten(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(tree, file), text, 0o600))
 	}
 	check := func() (string, error) {
-		command := exec.CommandContext(t.Context(), "go", "run", "./cmd/billhook", "catalog", "check", "./catalog")
+		command := exec.CommandContext(t.Context(), "go", "run", "./cmd/billhook", "admin", "catalog", "check", "./catalog")
 		command.Dir = tree
 		said, err := command.CombinedOutput()
 		return string(said), err

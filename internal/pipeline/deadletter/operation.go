@@ -111,7 +111,7 @@ func (op Operation) Missed() string {
 	case op.Outcomes == nil || op.Outcomes.DeadAgain+op.Outcomes.Waiting == 0 && op.Progress == Finished:
 		return ""
 	}
-	return fmt.Sprintf("not all are processed: %s; look again with billhook operations show %s", op.Outcomes, op.ID)
+	return fmt.Sprintf("not all are processed: %s; look again with billhook operations items %s", op.Outcomes, op.ID)
 }
 
 // Notes says what a second person can do.

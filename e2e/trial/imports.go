@@ -144,7 +144,7 @@ func newKiller(r *run, webhookURL string) *killer {
 // run runs an import, which is killed after so many requests, and returns what it has said.
 func (k *killer) run(r *run, binary, name string, of system, kill int64) string {
 	k.left.Store(kill)
-	command := exec.CommandContext(context.WithoutCancel(r.ctx), binary, append([]string{"import", name, "--yes", "--rate", "0", "--webhook", k.url}, of.arguments...)...)
+	command := exec.CommandContext(context.WithoutCancel(r.ctx), binary, append([]string{"admin", "import", name, "--yes", "--rate", "0", "--webhook", k.url}, of.arguments...)...)
 	command.Env = []string{"WEBHOOK_SIGNING_SECRET=" + e2e.Secret}
 	var output strings.Builder
 	command.Stdout, command.Stderr = &output, &output

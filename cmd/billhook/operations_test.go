@@ -124,7 +124,7 @@ func TestAReplaySaysWhatBecameOfIt(t *testing.T) {
 		with, want, fails string
 	}{
 		"when all are processed":             {[]fate{fine, fine}, "", "operation id-1: 2 of 2; 2 processed…DONE 2…", ""},
-		"when one is dead again":             {[]fate{fine, dead}, "", "1 processed, 1 dead again…", "operations show id-1"},
+		"when one is dead again":             {[]fate{fine, dead}, "", "1 processed, 1 dead again…", "operations items id-1"},
 		"when nothing is heard of one":       {[]fate{fine, nil}, " --wait 1500ms", "1 still waiting…It goes on by itself. Look on: bin/billhook operations run id-1", "not all are processed: 1 processed, 1 still waiting"},
 		"when nobody wants to know":          {[]fate{fine, nil}, " --wait 0", "PROGRESS running", ""},
 		"when one is named by its beginning": {[]fate{fine, fine}, " <first>", "operation id-1: 1 of 1; 1 processed", ""},

@@ -154,13 +154,6 @@ func (o Operation) decode(in Input) (reflect.Value, error) {
 	return request, o.check(request)
 }
 
-// Read makes a request of the parameters of a query, for a route that answers with a stream. The error is as of Call.
-func Read[Request any](query url.Values, now time.Time) (Request, error) {
-	o := Operation{request: reflect.TypeFor[Request](), Fields: fieldsOf(reflect.TypeFor[Request]())}
-	request, err := o.decode(Input{Query: query, Now: now})
-	return request.Interface().(Request), err //nolint:forcetypeassert // It was made of this type.
-}
-
 // known refuses a parameter that is unknown, repeated or empty: an ignored filter shows too much.
 func (o Operation) known(query url.Values) error {
 	var names []string

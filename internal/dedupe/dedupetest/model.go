@@ -1,5 +1,6 @@
 // Package dedupetest holds the state machine of package dedupe to a model in memory,
-// on whatever store it is given. Every store that the program runs on runs it.
+// on whatever store it is given. Every store that the program runs on runs it. The model is one file, as it is one machine:
+// its steps read each other's state.
 package dedupetest
 
 import (

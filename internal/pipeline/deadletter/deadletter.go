@@ -284,17 +284,17 @@ type Correction struct {
 func Correct(queue catalog.Queue, ids []string, c Correction) []store.Write {
 	writes := make([]store.Write, len(ids))
 	for i, id := range ids {
-		writes[i] = closing(queue, id, Corrected, c.EventID, c.At, "corrections", "corrected_by", c.MessageID)
+		writes[i] = closing(queue, id, Ending{State: Corrected, EventID: c.EventID, At: c.At}, "corrections", map[string]any{"corrected_by": c.MessageID})
 	}
 	return writes
 }
 
 // closing is the write that closes an item whatever its version, and counts that.
-func closing(queue catalog.Queue, id string, state State, event string, at time.Time, counter, by, value string) store.Write {
-	at = at.UTC().Truncate(time.Microsecond)
-	return store.Increment(store.Key{Collection: Collection, ID: id}, map[string]int64{counter: 1}, map[string]any{
-		"state": string(state), "closed_at": at, by: value, "queue": queue.ID, "event_id": event, "expire_at": at.Add(queue.DeadLetter.Retention),
-	})
+func closing(queue catalog.Queue, id string, end Ending, counter string, fields map[string]any) store.Write {
+	at := end.At.UTC().Truncate(time.Microsecond)
+	fields["state"], fields["closed_at"], fields["queue"] = string(end.State), at, queue.ID
+	fields["event_id"], fields["expire_at"] = end.EventID, at.Add(queue.DeadLetter.Retention)
+	return store.Increment(store.Key{Collection: Collection, ID: id}, map[string]int64{counter: 1}, fields)
 }
 
 // Ending is the end of a replay that was not another death.
@@ -310,7 +310,7 @@ type Ending struct {
 // Ended returns the write that marks the item of a replayed message, for the commit that ends the replay. It
 // asks for no version, as the writes of Correct.
 func Ended(queue catalog.Queue, id string, end Ending) store.Write {
-	return closing(queue, id, end.State, end.EventID, end.At, "endings", "outcome", string(end.Outcome))
+	return closing(queue, id, end, "endings", map[string]any{"outcome": string(end.Outcome)})
 }
 
 // Settle marks the item of a replayed message where the replay has ended without a commit, unless the item

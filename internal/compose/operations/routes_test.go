@@ -41,7 +41,7 @@ const all = -1
 // there are. A count is one read for each thousand.
 var looks = map[string]map[string]int64{
 	"/v1/ops/openapi.json":                  {"": 0},
-	"/v1/ops/queues":                        {"": 2*(4*10+12) + 120 + 8},
+	"/v1/ops/queues":                        {"": 2*12 + 120 + 8},
 	"/v1/ops/queues/{id}":                   {"orders": (4*10 + 12) + 120 + 8 + 22 + 10*(3+2+20) + 20 + 48}, // of each of ten keys its first message, their number, its lane and its dead letters
 	"/v1/ops/rates":                         {"": 24*4 + 1, "?hours=192&queue=orders": 192*4 + 1, "?days=90": 90*4 + 1},
 	"/v1/ops/audit":                         {"": 2 * 101, "?limit=1000": 2 * 1000, "?kind=stock": 101, "?kind=operation&subject=op": 102, "?who=local": 2 * 101, "?since=1h&subject=hat": 102},

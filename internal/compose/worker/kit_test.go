@@ -85,7 +85,7 @@ type anyone struct{ err error }
 func (a anyone) Verify(context.Context, string) error { return a.err }
 
 // postedTo are the targets of a catalog, all of them at one place.
-func postedTo(t *testing.T, c *catalog.Catalog, url string) delivery.Targets {
+func postedTo(t testing.TB, c *catalog.Catalog, url string) delivery.Targets {
 	t.Helper()
 	targets, err := delivery.Open(c, "", func(catalog.Target) (string, []string) { return url, []string{secret} }, time.Now)
 	require.NoError(t, err)
@@ -93,7 +93,7 @@ func postedTo(t *testing.T, c *catalog.Catalog, url string) delivery.Targets {
 	return targets
 }
 
-func config(t *testing.T, change func(*worker.Config)) worker.Config {
+func config(t testing.TB, change func(*worker.Config)) worker.Config {
 	t.Helper()
 	db, err := standin.OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
 	require.NoError(t, err)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -14,7 +13,6 @@ import (
 	"billhook/catalog"
 	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/console"
-	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/lane"
@@ -67,7 +65,6 @@ type Queue struct {
 	State   QueueState   `json:"state" show:"State"`
 	Cause   string       `json:"cause,omitempty" show:"Cause,detail"`
 	Alias   string       `json:"alias" show:"Alias,less"`
-	Events  Events       `json:"events" show:"Events,less"`
 	Enabled bool         `json:"enabled"`
 	Paused  *QueuePaused `json:"paused,omitempty"`
 	// Kept is what a queue that does not run keeps; nil: it runs, or no subscription of it was counted.
@@ -86,21 +83,6 @@ func (q Queue) Notes() []string {
 		return nil
 	}
 	return []string{q.ID + ": " + q.Cause}
-}
-
-var statuses = []dedupe.Status{dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered}
-
-// Events counts records by status.
-type Events map[dedupe.Status]Count
-
-func (e Events) String() string {
-	var parts []string
-	for _, status := range statuses {
-		if e[status].Count > 0 {
-			parts = append(parts, e[status].String()+" "+string(status))
-		}
-	}
-	return strings.Join(parts, ", ")
 }
 
 // Backlog is how many messages wait in the broker, as they were counted last. 0 is no bound.
@@ -186,16 +168,10 @@ func into[T any](ctx context.Context, place *T, find func(context.Context) (T, e
 // queuesAndNow returns the state of every queue, and what instances have told of the last hour.
 func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error) {
 	answer := Queues{List: console.ListOf(make([]Queue, len(a.Catalog.Queues)), store.Cursor{})}
-	counts := make([]Count, len(a.Catalog.Queues)*len(statuses))
 	group, ctx := errgroup.WithContext(requested)
 	group.SetLimit(store.ReadsAtOnce)
 	for i, q := range a.Catalog.Queues {
-		answer.Items[i] = Queue{ID: q.ID, Alias: q.Alias, Enabled: q.Enabled, Events: Events{}}
-		for j, status := range statuses {
-			group.Go(into(ctx, &counts[i*len(statuses)+j], func(ctx context.Context) (Count, error) {
-				return a.CountOf(ctx, dedupe.Collection, map[string]any{"queue": q.ID, "status": string(status)})
-			}))
-		}
+		answer.Items[i] = Queue{ID: q.ID, Alias: q.Alias, Enabled: q.Enabled}
 		group.Go(into(ctx, &answer.Items[i].DeadLetters, func(ctx context.Context) (Depth, error) { return a.depth(ctx, q) }))
 	}
 	group.Go(into(ctx, &answer.Outbox, a.waiting))
@@ -236,9 +212,6 @@ func (a Reads) queuesAndNow(requested context.Context) (Queues, rates.Now, error
 				Messages: one.Messages, CountedAt: counted, AlertAbove: q.BacklogAlertAbove, Max: q.MaxBacklog.Messages, OnFull: q.MaxBacklog.OnFull,
 			}
 		}
-	}
-	for i, count := range counts {
-		answer.Items[i/len(statuses)].Events[statuses[i%len(statuses)]] = count
 	}
 	for i, q := range answer.Items {
 		answer.Items[i].State, answer.Items[i].Cause = q.Stands()

@@ -206,6 +206,7 @@ const (
 type QueueDetail struct {
 	Queue
 
+	Events   Events              `json:"events" show:"Events"`
 	Declares []string            `json:"declares"`
 	Reasons  []deadletter.Reason `json:"reasons" show:"Open dead letters by reason"`
 	// Keys are the ordering keys of which messages are kept, those with most messages first.
@@ -243,6 +244,7 @@ func (a Reads) queue(ctx context.Context, _ audit.Author, in pause.Of) (QueueDet
 		}
 		return err
 	})
+	group.Go(into(asking, &detail.Events, func(ctx context.Context) (Events, error) { return a.eventsOf(ctx, q.ID) }))
 	group.Go(func() (err error) {
 		detail.Keys, detail.KeysMore, err = a.blocked(asking, q)
 		return err
@@ -260,6 +262,33 @@ func (a Reads) queue(ctx context.Context, _ audit.Author, in pause.Of) (QueueDet
 	err = group.Wait()
 	detail.Reasons = append([]deadletter.Reason{}, detail.Reasons...)
 	return detail, err
+}
+
+var statuses = []dedupe.Status{dedupe.Processing, dedupe.Completed, dedupe.Failed, dedupe.DeadLettered}
+
+// Events counts records by status.
+type Events map[dedupe.Status]Count
+
+func (e Events) String() string {
+	var parts []string
+	for _, status := range statuses {
+		if e[status].Count > 0 {
+			parts = append(parts, e[status].String()+" "+string(status))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (a Reads) eventsOf(ctx context.Context, queue string) (Events, error) {
+	counts, found := make([]Count, len(statuses)), Events{}
+	err := store.AtOnce(ctx, len(statuses), func(ctx context.Context, i int) (err error) {
+		counts[i], err = a.CountOf(ctx, dedupe.Collection, map[string]any{"queue": queue, "status": string(statuses[i])})
+		return err
+	})
+	for i, status := range statuses {
+		found[status] = counts[i]
+	}
+	return found, err
 }
 
 // blocked returns the first keys of which messages are kept, and whether there are more.

@@ -1,0 +1,148 @@
+package worker_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"billhook/emulator/emulatortest"
+	"billhook/internal/compose/worker"
+	"billhook/internal/contract"
+	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/deadletter"
+	"billhook/internal/platform/gcp/firestore"
+	"billhook/internal/platform/standin"
+	"billhook/internal/platform/store"
+	"billhook/internal/platform/store/storetest"
+)
+
+var (
+	pageEvents   = flag.Int("pages.events", 1_000_000, "of how many events BenchmarkPages shows pages; every hundredth has a dead letter")
+	pageEmulated = flag.Int("pages.emulated", 1000, "and of how many on Firestore's emulator, which has no indexes and reads all of them at each look")
+)
+
+// BenchmarkPages opens each kind of page that a link leads to, of many events and dead letters, on both stacks, as
+// somebody who is signed in. It prints how long the first look takes, and the median of the others, and the documents
+// that a look reads, as Firestore counts them.
+func BenchmarkPages(b *testing.B) {
+	b.Run("embedded", func(b *testing.B) {
+		db, err := standin.OpenTemporaryStore(filepath.Join(b.TempDir(), "store.db"))
+		require.NoError(b, err)
+		b.Cleanup(func() { require.NoError(b, db.Close()) })
+		openPages(b, db, *pageEvents)
+	})
+	b.Run("emulator", func(b *testing.B) {
+		db, err := firestore.NewEmulated(context.WithoutCancel(b.Context()), emulatortest.Firestore(b), fmt.Sprintf("pages-%d", time.Now().UnixNano()), "")
+		require.NoError(b, err)
+		b.Cleanup(func() { require.NoError(b, db.Close()) })
+		openPages(b, db, *pageEmulated)
+	})
+}
+
+func openPages(b *testing.B, db store.Store, events int) {
+	b.Helper()
+	counter := &storetest.Counter{Store: db}
+	config := config(b, func(c *worker.Config) { c.Store = counter })
+	w, err := worker.New(config)
+	require.NoError(b, err)
+	fillPages(b, db, config.Catalog.Queues[0].ID, events)
+	var cookies []*http.Cookie
+	visit := func(method, path, form string) *httptest.ResponseRecorder {
+		r := httptest.NewRequestWithContext(b.Context(), method, path, strings.NewReader(form))
+		r.RemoteAddr, r.Host = "127.0.0.1:4711", "127.0.0.1:8081"
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		for _, cookie := range cookies {
+			r.AddCookie(cookie)
+		}
+		answer := httptest.NewRecorder()
+		w.ServeHTTP(answer, r)
+		return answer
+	}
+	cookies = visit(http.MethodPost, "/ops/sign-in", "name=ada").Result().Cookies()
+	seen, slowest := map[string]bool{}, time.Duration(0)
+	for paths := []string{"/ops/"}; len(paths) > 0; paths = paths[1:] {
+		var took []time.Duration
+		var body string
+		before := counter.Reads.Load()
+		const looks = 5
+		for range 1 + looks {
+			began := time.Now()
+			answer := visit(http.MethodGet, paths[0], "")
+			for answer.Code == http.StatusServiceUnavailable && b.Context().Err() == nil { // the embedded store makes an index
+				answer = visit(http.MethodGet, paths[0], "")
+			}
+			took = append(took, time.Since(began))
+			require.Less(b, answer.Code, http.StatusInternalServerError, "%s: %s", paths[0], answer.Body)
+			body = answer.Body.String()
+		}
+		first, others := took[0], took[1:]
+		slices.Sort(others)
+		slowest = max(slowest, others[looks/2])
+		b.Logf("first %9.1f ms, then %7.1f ms, %5d reads  %s", first.Seconds()*1000, others[looks/2].Seconds()*1000, (counter.Reads.Load()-before)/(1+looks), kindOfPage(paths[0]))
+		for _, link := range regexp.MustCompile(`href="(/ops/[^"#]*)"`).FindAllStringSubmatch(body, -1) {
+			path := strings.ReplaceAll(link[1], "&amp;", "&")
+			if of := kindOfPage(path); of != "" && !seen[of] {
+				seen[of] = true
+				paths = append(paths, path)
+			}
+		}
+	}
+	b.ReportMetric(slowest.Seconds()*1000, "ms/slowest")
+}
+
+// kindOfPage is its first name, how deep below it the page is, and the names of its parameters.
+func kindOfPage(path string) string {
+	of, err := url.Parse(path)
+	if err != nil || strings.Contains(path, "/static/") || strings.Contains(path, ".csv") {
+		return "" // no page
+	}
+	parts := strings.Split(strings.Trim(of.Path, "/"), "/")
+	kind := strings.Join(parts[:min(2, len(parts))], "/") + strings.Repeat("/+", max(0, len(parts)-2))
+	return kind + " " + strings.Join(slices.Sorted(maps.Keys(of.Query())), ",")
+}
+
+// fillPages writes events of one queue, one a second, of which some are dead-lettered and have their dead letters.
+func fillPages(b *testing.B, db store.Store, queue string, events int) {
+	b.Helper()
+	var group errgroup.Group
+	group.SetLimit(4)
+	now := time.Now()
+	for from := 0; from < events; from += store.MaxWrites / 2 {
+		group.Go(func() error {
+			var writes []store.Write
+			for i := from; i < min(from+store.MaxWrites/2, events); i++ {
+				id, at := fmt.Sprintf("event-%07d", i), now.Add(-time.Duration(i)*time.Second)
+				record := dedupe.Record{
+					Queue: queue, Tenant: contract.DefaultTenant, EventID: id, EventType: contract.OrderPaid, Status: dedupe.Completed, PayloadHash: "sha256:00", Attempts: 1,
+					Result: "credited", OrderingKey: fmt.Sprint("customer-", i%5000), MessageID: fmt.Sprint(i), CreatedAt: at, UpdatedAt: at, ProcessedAt: at, ExpireAt: at.AddDate(0, 2, 0),
+				}
+				if i%100 == 0 {
+					record.Status = dedupe.DeadLettered
+					item := deadletter.Item{
+						ID: fmt.Sprintf("dead-%07d", i), Queue: queue, State: deadletter.Open, Reason: "unknown_product", EventType: record.EventType, EventID: id,
+						OrderingKey: record.OrderingKey, FirstPublished: at, DeadLettered: at, Kept: at, Expires: at.AddDate(0, 1, 0),
+					}
+					writes = append(writes, store.Create(item.Key(), store.Encode(&item)))
+				}
+				writes = append(writes, store.Create(dedupe.Key(queue, contract.DefaultTenant, id), record.Fields()))
+			}
+			_, err := db.Commit(b.Context(), writes)
+			return err
+		})
+	}
+	require.NoError(b, group.Wait())
+}

@@ -25,8 +25,6 @@ type instance struct {
 
 	// Breakers are those that are not closed, by their targets.
 	Breakers map[string]Breaker `store:"breakers,omitzero"`
-	// Flushes is the number of the last batch of the instance that the document has counted.
-	Flushes int64 `store:"flushes"`
 }
 
 // documentOf reads a document. What is not readable is as good as not counted.

@@ -1,8 +1,7 @@
 // Package rates counts what becomes of the deliveries of each queue, by the hour and by the day, and what
-// targets answer. An instance counts in memory, and every few seconds adds that to the documents of its
-// shard in one commit, once whatever becomes of the answer; what one that is killed had not added is lost.
-// The package refuses to keep a document for each event, to write while a message is delivered, and to know
-// a payload.
+// targets answer. An instance counts in memory, and every few seconds adds that to the documents of its shard.
+// The numbers are about: what an instance that is killed had not added is lost, and a lost answer adds twice.
+// The package refuses to write while a message is delivered, and to know a payload.
 package rates
 
 import (

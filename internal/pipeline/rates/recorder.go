@@ -5,8 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,59 +32,35 @@ type Recorder struct {
 	config Config
 
 	mu sync.Mutex
-	// counting has what was counted since the last batches were taken, by the hour.
-	counting map[time.Time]*batch
-	number   int64
-	seen     time.Time
-	stop     func()
-	closed   bool
+	// counted has what no flush has added, and at is when the last of it was.
+	counted document
+	at      time.Time
+	seen    time.Time
+	stop    func()
+	closed  bool
 
-	// adding is held by the one that adds, with what is taken and not known to be added.
+	// adding is held by the one that adds.
 	adding sync.Mutex
-	taken  []*batch
 }
-
-// batch is what was counted in an hour. number tells it from the others of the instance, and rises.
-type batch struct {
-	hour   time.Time
-	number int64
-	document
-}
-
-const heldHours = 24
 
 // NewRecorder returns a recorder that has counted nothing. It adds nothing by itself until Start.
 func NewRecorder(config Config) *Recorder {
-	return &Recorder{config: config, counting: map[time.Time]*batch{}}
+	return &Recorder{config: config, counted: documentOf(nil)}
 }
 
-func (r *Recorder) count(change func(b *batch, now time.Time)) {
+func (r *Recorder) count(change func(to document, now time.Time)) {
 	if r == nil {
 		return
 	}
-	now := r.config.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	change(r.batch(now), now)
-}
-
-// batch is that of the hour. The caller holds the lock.
-func (r *Recorder) batch(now time.Time) *batch {
-	hour := Hour.Of(now)
-	b, ok := r.counting[hour]
-	if !ok {
-		b = &batch{hour: hour, document: documentOf(nil)}
-		r.counting[hour] = b
-		if len(r.counting) > heldHours {
-			delete(r.counting, slices.MinFunc(slices.Collect(maps.Keys(r.counting)), time.Time.Compare))
-		}
-	}
-	return b
+	r.at = r.config.Now()
+	change(r.counted, r.at)
 }
 
 // Arrived counts a message of a queue that comes for the first time.
 func (r *Recorder) Arrived(queue string) {
-	r.count(func(b *batch, _ time.Time) { b.Queues[queue] = b.Queues[queue].Plus(Counts{In: 1}) })
+	r.count(func(to document, _ time.Time) { to.Queues[queue] = to.Queues[queue].Plus(Counts{In: 1}) })
 }
 
 // Ended counts what became of a delivery, or of one attempt of it. attempt is which of the event's
@@ -102,15 +77,15 @@ func (r *Recorder) Ended(queue string, outcome retry.Outcome, attempt int) {
 	case retry.Retry:
 		ended.Failed = int64(min(attempt, 1))
 	}
-	r.count(func(b *batch, _ time.Time) { b.Queues[queue] = b.Queues[queue].Plus(ended) })
+	r.count(func(to document, _ time.Time) { to.Queues[queue] = to.Queues[queue].Plus(ended) })
 }
 
 // Answered counts what a target has said to a request. The status is 0 where there was no answer, and
 // the code is why it was a failure, or empty.
 func (r *Recorder) Answered(name string, status int, code string, took time.Duration) {
-	r.count(func(b *batch, now time.Time) {
+	r.count(func(to document, now time.Time) {
 		answer := Answer{At: now.UTC().Truncate(time.Microsecond), Status: int64(status), Code: code, Milliseconds: took.Milliseconds()}
-		b.Targets[name] = b.Targets[name].plus(name, Target{Answers: map[string]int64{class(status, code): 1}, Last: []Answer{answer}})
+		to.Targets[name] = to.Targets[name].plus(name, Target{Answers: map[string]int64{class(status, code): 1}, Last: []Answer{answer}})
 	})
 }
 
@@ -119,23 +94,15 @@ const maxRelease = 64
 // Release remembers that a message names the release of the webhook service that it came by. A name that
 // could not be that of a release is ignored.
 func (r *Recorder) Release(name string) {
-	if name == "" || len(name) > maxRelease || !printable(name) {
+	odd := func(c rune) bool { return c <= ' ' || c > '~' || c == '/' || c == '_' }
+	if name == "" || len(name) > maxRelease || strings.ContainsFunc(name, odd) {
 		return
 	}
-	r.count(func(b *batch, now time.Time) {
-		if _, known := b.Releases[name]; known || len(b.Releases) < maxReleases {
-			b.Releases[name] = Release{SeenAt: now}
+	r.count(func(to document, now time.Time) {
+		if _, known := to.Releases[name]; known || len(to.Releases) < maxReleases {
+			to.Releases[name] = Release{SeenAt: now}
 		}
 	})
-}
-
-func printable(text string) bool {
-	for _, c := range []byte(text) {
-		if c <= ' ' || c > '~' || c == '/' || c == '_' {
-			return false
-		}
-	}
-	return true
 }
 
 // Start has the recorder add what it counts every FlushEvery, until Close.
@@ -171,78 +138,60 @@ func (r *Recorder) report(ctx context.Context, err error) {
 	}
 }
 
-// Flush adds what was counted to the documents. An instance that has counted nothing is seen every
-// SeenEvery. After an error nothing is lost: the next call adds what is not there.
+// Flush adds what was counted to the documents of the hour and the day of the last of it. An instance that has counted
+// nothing is seen every SeenEvery. After an error the next call adds it: twice where the answer alone was lost.
 func (r *Recorder) Flush(ctx context.Context) error {
 	r.adding.Lock()
 	defer r.adding.Unlock()
-	if err := r.addTaken(ctx); err != nil { // what an earlier call does not know to be added
+	now := r.config.Now()
+	r.mu.Lock()
+	taken, at := r.counted, r.at
+	nothing := len(taken.Queues)+len(taken.Targets)+len(taken.Releases) == 0
+	if nothing {
+		at = now
+	}
+	r.counted = documentOf(nil)
+	r.mu.Unlock()
+	if nothing && now.Sub(r.seen) < SeenEvery {
+		return nil
+	}
+	err := r.add(ctx, taken, at, now)
+	if errors.Is(err, store.ErrInvalid) { // it would hold up all that comes after it
+		r.report(ctx, fmt.Errorf("rates: what cannot be stored is left out: %w", err))
+		err = nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.counted.add(taken)
 		return err
 	}
-	r.take()
-	return r.addTaken(ctx)
-}
-
-// addTaken adds the batches that are taken, one after the other. The caller holds adding.
-func (r *Recorder) addTaken(ctx context.Context) error {
-	for len(r.taken) > 0 {
-		if err := r.add(ctx, r.taken[0]); err != nil {
-			return err
-		}
-		r.taken = r.taken[1:]
-	}
+	r.seen = now
 	return nil
 }
 
-// take numbers the batches that were counted, the oldest first. The caller holds adding.
-func (r *Recorder) take() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.config.Now()
-	if len(r.counting) == 0 && now.Sub(r.seen) < SeenEvery {
-		return
-	}
-	r.batch(now) // tells that the instance is there
-	r.seen = now
-	for _, hour := range slices.SortedFunc(maps.Keys(r.counting), time.Time.Compare) {
-		r.number++
-		r.counting[hour].number = r.number
-		r.taken = append(r.taken, r.counting[hour])
-	}
-	r.counting = map[time.Time]*batch{}
-}
-
-// add adds one batch to the documents of its hour and its day. The hour's document has the number of
-// the last batch of the instance: so a batch whose answer was lost is not added again.
-func (r *Recorder) add(ctx context.Context, b *batch) error {
+// add adds what was counted at a time to the documents of its hour and its day, and says that the instance is there now.
+func (r *Recorder) add(ctx context.Context, taken document, at, now time.Time) error {
 	shard := shardOf(r.config.Self.Instance)
-	_, err := store.Update(ctx, r.config.Store, Hour.key(b.hour, shard), func(doc store.Document) ([]store.Write, error) {
-		hour := documentOf(doc.Fields)
-		if hour.Services[r.config.Self.Instance].Flushes >= b.number {
-			return nil, nil
-		}
-		ofDay, err := store.Find(ctx, r.config.Store, Day.key(b.hour, shard))
+	_, err := store.Update(ctx, r.config.Store, Hour.key(at, shard), func(doc store.Document) ([]store.Write, error) {
+		ofDay, err := store.Find(ctx, r.config.Store, Day.key(at, shard))
 		if err != nil {
 			return nil, err
 		}
-		day := document{Queues: documentOf(ofDay.Fields).Queues, ExpireAt: Day.Of(b.hour).Add(KeptDays)}
-		day.count(b.Queues)
-		hour.add(b.document)
-		hour.Services[r.config.Self.Instance], hour.ExpireAt = r.self(b.number), Hour.Of(b.hour).Add(KeptHours)
+		hour, day := documentOf(doc.Fields), document{Queues: documentOf(ofDay.Fields).Queues, ExpireAt: Day.Of(at).Add(KeptDays)}
+		day.count(taken.Queues)
+		hour.add(taken)
+		hour.Services[r.config.Self.Instance], hour.ExpireAt = r.self(now), Hour.Of(at).Add(KeptHours)
 		keepNewest(hour.Services, maxInstances)
 		keepNewest(hour.Releases, maxReleases)
 		return []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&hour)), store.Replace(ofDay.Key, ofDay.Version, store.Encode(&day))}, nil
 	})
-	if errors.Is(err, store.ErrInvalid) {
-		r.report(ctx, fmt.Errorf("rates: a batch was left out: %w", err))
-		return nil // it would hold up all that come after it
-	}
 	return err
 }
 
-func (r *Recorder) self(number int64) instance {
-	self := instance{Service: r.config.Self, Flushes: number}
-	self.SeenAt = r.config.Now()
+func (r *Recorder) self(now time.Time) instance {
+	self := instance{Service: r.config.Self}
+	self.SeenAt = now
 	if r.config.Breakers != nil {
 		self.Breakers = map[string]Breaker{}
 		for _, b := range r.config.Breakers() {

@@ -232,30 +232,10 @@ func Transfer(chains []Chain, to Account, id string, at time.Time) (writes []sto
 // FieldCreated is the time of a chain's entry. The entries of an account are found by it, newest first.
 const FieldCreated = "created_at"
 
-// nearby is how many entries behind one are read for its balance.
-const nearby = 200
-
-// BalanceAt returns what the account of a chain's entry had once the entry was posted: what it has, without what has moved
-// since. known is false where more than nearby entries have come since, or the account keeps moving.
-func BalanceAt(ctx context.Context, from Reader, m Move) (balance int64, known bool, err error) {
-	found, err := holder{from, m.Tenant, m.Account}.balance(ctx, m.CreatedAt, nearby, m.before)
-	if errors.Is(err, errLongAgo) || errors.Is(err, errMoving) || errors.Is(err, errNoAccount) {
-		return 0, false, nil
-	}
-	return found.Balance, err == nil, err
-}
-
 // Change is what the entry moved on its account: less than 0 where it took something.
 func (m Move) Change() int64 {
 	if m.Account == m.From {
 		return -m.Amount
 	}
 	return m.Amount
-}
-
-func (m Move) before(other Move) bool {
-	if m.CreatedAt.Equal(other.CreatedAt) {
-		return m.id() < other.id()
-	}
-	return m.CreatedAt.Before(other.CreatedAt)
 }

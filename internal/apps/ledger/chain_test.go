@@ -250,65 +250,6 @@ func TestOrdersWithNothingToMoveAreNotTransferred(t *testing.T) {
 	require.ErrorIs(t, err, ledger.ErrInvalid)
 }
 
-// creditEach commits credits of the user, each of one point and so much after the one before.
-func creditEach(t *testing.T, into store.Committer, orders int, apart time.Duration) (moves []ledger.Move) {
-	t.Helper()
-	for i := range orders {
-		m := credit(fmt.Sprintf("order-%04d", i), 1)
-		m.CreatedAt = noon.Add(time.Duration(i) * apart)
-		bookCredit(t, into, m)
-		moves = append(moves, credited(m))
-	}
-	return moves
-}
-
-func TestTheBalanceAtAnEntryIsKnownWhereFewHaveComeSince(t *testing.T) {
-	t.Parallel()
-	for apart, orders := range map[time.Duration]int{time.Second: 260, 0: 5} { // of one moment they go by their ids
-		books := storetest.Open(t)
-		var seen, want []int64
-		for i, m := range creditEach(t, books, orders, apart) {
-			balance, known, err := ledger.BalanceAt(t.Context(), books, m)
-			require.NoError(t, err)
-			require.Equal(t, orders-i < 200, known, i)
-			if known {
-				seen, want = append(seen, balance), append(want, int64(i+1))
-			}
-		}
-		if apart == 0 {
-			slices.Sort(seen) // no two of them are the last
-		}
-		require.Equal(t, want, seen)
-	}
-}
-
-func TestAnEntryPostedMeanwhileIsNotInTheBalance(t *testing.T) {
-	t.Parallel()
-	for times, knows := range map[int]bool{1: true, 3: false} { // it is asked again, and three times at most
-		books := storetest.Open(t)
-		moves := creditEach(t, books, 3, time.Second)
-		reads := 0
-		busy := &storetest.Faults{Store: books, OnRead: func(do func() error) error {
-			err := do()
-			if reads++; reads%3 == 2 && reads < 3*times { // the account, and the entries since
-				late := credit(fmt.Sprint("late", reads), 1)
-				late.CreatedAt = noon.Add(time.Hour)
-				bookCredit(t, books, late)
-			}
-			return err
-		}}
-		balance, known, err := ledger.BalanceAt(t.Context(), busy, moves[len(moves)-1])
-		require.NoError(t, err)
-		require.Equal(t, knows, known, times)
-		if known {
-			require.EqualValues(t, 3, balance)
-		}
-	}
-	_, known, err := ledger.BalanceAt(t.Context(), storetest.Open(t), creditEach(t, storetest.Open(t), 1, 0)[0])
-	require.NoError(t, err)
-	require.False(t, known, "the account is gone")
-}
-
 func TestTheBooksHoldOnTheEmbeddedStore(t *testing.T) {
 	t.Parallel()
 	ledgertest.Run(t, storetest.Open)

@@ -106,7 +106,7 @@ func Operations(from store.Store) []console.Operation {
 			return Holding{}, err
 		}
 		of := holder{from, in.Tenant, Account(in.Account)}
-		found, err := of.balance(ctx, before, store.MaxPage, func(Move) bool { return true })
+		found, err := of.balance(ctx, before)
 		if err == nil {
 			err = of.moves(ctx, &found, in.Page)
 		}
@@ -174,9 +174,8 @@ func (h holder) moves(ctx context.Context, found *Holding, page console.Page) er
 // balanceTries is how often a balance of the past is computed that moves meanwhile.
 const balanceTries = 3
 
-// balance reads the account without its entries: of a moment that is not zero it takes off what has moved since, by those
-// of at most so many entries that are later.
-func (h holder) balance(ctx context.Context, since time.Time, most int, later func(Move) bool) (Holding, error) {
+// balance reads the account without its entries: of a moment that is not zero it takes off what has moved since.
+func (h holder) balance(ctx context.Context, since time.Time) (Holding, error) {
 	found := Holding{Tenant: h.tenant, Account: string(h.name), AsOf: since, Entries: []Moved{}}
 	for range balanceTries {
 		doc, err := h.document(ctx)
@@ -185,17 +184,15 @@ func (h holder) balance(ctx context.Context, since time.Time, most int, later fu
 		}
 		moved, now := int64(0), doc
 		if !since.IsZero() {
-			moves, err := h.newest(ctx, store.Newest{Since: since}, store.Cursor{}, most)
-			if err == nil && len(moves) == most {
+			moves, err := h.newest(ctx, store.Newest{Since: since}, store.Cursor{}, store.MaxPage)
+			if err == nil && len(moves) == store.MaxPage {
 				err = errLongAgo
 			}
 			if err != nil {
 				return found, err
 			}
 			for _, m := range moves {
-				if later(m) {
-					moved += m.Change()
-				}
+				moved += m.Change()
 			}
 			if now, err = h.document(ctx); err != nil {
 				return found, err

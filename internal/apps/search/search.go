@@ -57,8 +57,9 @@ const (
 type Search struct {
 	Query string `json:"query" show:"Id"`
 	// Items are what it leads to, each once, in the order of what was looked through.
-	Items  []Found  `json:"items" show:"Found"`
-	Looked []Looked `json:"looked"`
+	Items []Found `json:"items" show:"Found"`
+	// More are the kinds of which there are more than ten.
+	More []Kind `json:"more"`
 }
 
 // Found is one thing that an id leads to.
@@ -69,7 +70,7 @@ type Found struct {
 	Label  string `json:"label" show:"State"`
 	Queue  string `json:"queue,omitempty" show:"Queue,less"`
 	Tenant string `json:"tenant,omitempty" show:"Tenant,less"`
-	// How is which of the Looked has found it, the first where several have.
+	// How it was found, the first way where there are several.
 	How  string `json:"how" show:"Found by,less"`
 	Path string `json:"path" show:"Shown by,address"`
 }
@@ -93,14 +94,6 @@ func (f Found) path() string {
 	}
 	maps.DeleteFunc(query, func(_ string, given []string) bool { return given[0] == "" })
 	return strings.TrimSuffix("/v1/ops/"+Paths[f.Kind]+url.PathEscape(f.ID)+"?"+query.Encode(), "?")
-}
-
-// Looked is one place that was looked through.
-type Looked struct {
-	Kind  Kind   `json:"kind"`
-	How   string `json:"how"`
-	Found int    `json:"found"`
-	More  bool   `json:"more"`
 }
 
 const foundAtMost = 10
@@ -149,22 +142,13 @@ func pasted(text string) (string, error) {
 	return "", console.Refuse(console.Malformed, code, detail)
 }
 
-// Notes say where it was looked for.
+// Notes say what is not shown.
 func (s Search) Notes() (notes []string) {
 	if len(s.Items) == 0 {
 		notes = append(notes, "Nothing has this id: "+s.Query)
 	}
-	var last Kind
-	for _, l := range s.Looked {
-		how := l.How
-		if l.More {
-			how += " (there are more)"
-		}
-		if l.Kind == last {
-			notes[len(notes)-1] += "; " + how
-			continue
-		}
-		notes, last = append(notes, "Looked through each "+strings.ReplaceAll(string(l.Kind), "_", " ")+" by "+how), l.Kind
+	for _, kind := range s.More {
+		notes = append(notes, "There are more of the kind "+words(string(kind))+" than are shown.")
 	}
 	return notes
 }
@@ -177,15 +161,14 @@ func (a Reads) search(ctx context.Context, _ audit.Author, in Wanted) (Search, e
 	}
 	places := a.searched(id, in.Tenant)
 	found := make([][]Found, len(places))
-	done := Search{Query: id, Items: []Found{}, Looked: make([]Looked, len(places))}
+	done, more := Search{Query: id, Items: []Found{}, More: []Kind{}}, make([]bool, len(places))
 	err = store.AtOnce(ctx, len(places), func(ctx context.Context, i int) error {
 		place := places[i]
-		items, more, err := place.look(ctx)
+		items, further, err := place.look(ctx)
 		if err != nil {
 			return fmt.Errorf("ops: search by %s: %w", place.how, err)
 		}
-		items = once(nil, items)
-		done.Looked[i] = Looked{Kind: place.kind, How: place.how, Found: len(items), More: more}
+		more[i] = further
 		for _, item := range items {
 			item.Kind, item.How = place.kind, place.how
 			item.Path = item.path()
@@ -196,8 +179,11 @@ func (a Reads) search(ctx context.Context, _ audit.Author, in Wanted) (Search, e
 	if err != nil {
 		return Search{}, err
 	}
-	for _, items := range found {
+	for i, items := range found {
 		done.Items = once(done.Items, items)
+		if kind := places[i].kind; more[i] && !slices.Contains(done.More, kind) {
+			done.More = append(done.More, kind)
+		}
 	}
 	return done, nil
 }

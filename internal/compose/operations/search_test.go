@@ -24,8 +24,9 @@ import (
 )
 
 // search returns what an id leads to, as "<kind> <id>: <label>", and by what it was found.
-func (r *rig) search(t *testing.T, query string) (found map[string]string, whole search.Search) {
+func (r *rig) search(t *testing.T, query string) (found map[string]string) {
 	t.Helper()
+	var whole search.Search
 	r.get(t, "search?"+query, &whole)
 	found = map[string]string{}
 	for _, item := range whole.Items {
@@ -36,7 +37,7 @@ func (r *rig) search(t *testing.T, query string) (found map[string]string, whole
 		require.NotContains(t, found, name, "each thing once")
 		found[name] = item.How
 	}
-	return found, whole
+	return found
 }
 
 // shelve writes one document of every kind that a search looks for.
@@ -118,9 +119,8 @@ func TestASearchFindsAnIDOfAnyKindAndKeepsToATenant(t *testing.T) {
 			if narrow {
 				query.Set("tenant", tenant)
 			}
-			found, whole := r.search(t, query.Encode())
+			found := r.search(t, query.Encode())
 			require.Equal(t, want, found)
-			require.Greater(t, len(whole.Looked), 30, "it says all that it looked through")
 		})
 	}
 }
@@ -134,7 +134,7 @@ func TestASearchShowsTenOfEachAndSaysThatThereAreMore(t *testing.T) {
 	var whole search.Search
 	r.get(t, "search?q=u1", &whole)
 	require.Len(t, whole.Items, 10)
-	require.Contains(t, whole.Looked, search.Looked{Kind: search.KindEvent, How: "ordering key, the newest", Found: 10, More: true})
+	require.Equal(t, []search.Kind{search.KindEvent}, whole.More)
 	for i := range 12 {
 		for _, id := range []string{"e2", "u1"} {
 			r.get(t, fmt.Sprintf("search?q=%s&tenant=tenant-%d", id, i), &whole)

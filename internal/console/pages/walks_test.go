@@ -166,7 +166,7 @@ var walks = map[string]struct {
 	}},
 	"a search leads to a page for each kind": {seed: shelve, steps: []step{
 		{asks: "/ops/search?q=o1", says: []string{"Order o1"}},
-		{asks: "/ops/search?q=+%27c-7%27+", says: []string{`href="/ops/customers/c-7?tenant=default"`, `href="/ops/subscriptions/sub-1?tenant=default"`, "Looked through each customer by id; user"}},
+		{asks: "/ops/search?q=+%27c-7%27+", says: []string{`href="/ops/customers/c-7?tenant=default"`, `href="/ops/subscriptions/sub-1?tenant=default"`}},
 		{asks: "/ops/search?q=auth0%7Cu7", says: []string{`href="/ops/accounts/points:user:auth0%7Cu7?tenant=default"`, `href="/ops/events/e-last?queue=one-queue&amp;tenant=default"`}},
 		{asks: "/ops/search?q=s1", says: []string{`href="/ops/journal/entries/{s1}?tenant=acme"`}},
 		{asks: "/ops/search?q=nobody", says: []string{"Nothing has this id: nobody"}},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -140,7 +139,7 @@ func (a Reads) event(ctx context.Context, _ audit.Author, in EventOf) (Event, er
 	}
 	if event.Status == "" {
 		if len(own) == 0 {
-			return Event{}, a.nowhere(ctx, q.ID)
+			return Event{}, errNowhere
 		}
 		event.waits(own[0])
 	}
@@ -309,7 +308,7 @@ func (a Reads) Operations() []console.Operation {
 			return console.ListOf(items, next), err
 		}),
 		console.New(console.Row{
-			Name: "events show", Path: "GET /v1/ops/events/{event_id}", Errors: append([]console.Refusal{several}, seal.Failures...),
+			Name: "events show", Path: "GET /v1/ops/events/{event_id}", Errors: []console.Refusal{several},
 			Summary: "Show where an event waits, and what happened to it: attempts, dead letters, replays",
 		}, a.event),
 		console.New(console.Row{

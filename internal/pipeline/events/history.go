@@ -10,7 +10,6 @@ import (
 
 	"billhook/internal/apps/journal"
 	"billhook/internal/apps/ledger"
-	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
@@ -163,22 +162,7 @@ func attempts(log []dedupe.Attempt) []Step {
 }
 
 // Posted is an entry of the books that an event's effect has made, or has found there.
-type Posted struct {
-	journal.Entry
-	Balances []Balance `json:"balances"`
-}
-
-// Balance is what an account had before something and after it, in minor units of the currency.
-type Balance struct {
-	Account  string `json:"account"`
-	Currency string `json:"currency"`
-	// Of an account of points the two are what it held before and after the entry. Of others they are
-	// debits minus credits in the entry's period, before and after the Seal that the entry stands in;
-	// they are not known until the entry is sealed.
-	Before *int64 `json:"before"`
-	After  *int64 `json:"after"`
-	Seal   int64  `json:"seal,omitzero"`
-}
+type Posted struct{ journal.Entry }
 
 // effect fills in what the event's effect has made in the books, by the id that the record names.
 func (a Reads) effect(ctx context.Context, e *Event, record dedupe.Record) error {
@@ -186,56 +170,16 @@ func (a Reads) effect(ctx context.Context, e *Event, record dedupe.Record) error
 		return nil
 	}
 	doc, err := a.Store.Get(ctx, ledger.Key(record.Made()))
-	switch {
-	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrInvalid): // it is no entry's
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) { // it is no entry's
 		return nil
-	case err != nil:
+	}
+	if err != nil {
 		return err
 	}
-	entry := journal.ReadEntry(doc)
-	if entry.Tenant != e.Tenant {
-		return nil
+	if entry := journal.ReadEntry(doc); entry.Tenant == e.Tenant {
+		e.Effect = append(e.Effect, Posted{entry})
 	}
-	posted := Posted{Entry: entry, Balances: []Balance{}}
-	if !entry.Changed {
-		if posted.Balances, err = a.around(ctx, doc, entry.Entry); err != nil {
-			return err
-		}
-	}
-	e.Effect = append(e.Effect, posted)
 	return nil
-}
-
-func (a Reads) around(ctx context.Context, doc store.Document, entry ledger.Entry) ([]Balance, error) {
-	balances := []Balance{}
-	if entry.Order != "" {
-		move, err := ledger.MoveFromDocument(doc)
-		if err != nil {
-			return nil, err
-		}
-		balance := Balance{Account: string(move.Account), Currency: move.Currency}
-		after, known, err := ledger.BalanceAt(ctx, a.Store, move)
-		if before := after - move.Change(); known {
-			balance.Before, balance.After = &before, &after
-		}
-		return append(balances, balance), err
-	}
-	steps, err := seal.Around(ctx, a.Store, entry)
-	if errors.Is(err, seal.ErrUnsealed) {
-		seen := map[Balance]bool{}
-		for _, line := range entry.Lines {
-			balance := Balance{Account: ledger.Control(line.Account), Currency: line.Currency}
-			if !seen[balance] {
-				balances = append(balances, balance)
-			}
-			seen[balance] = true
-		}
-		return balances, nil
-	}
-	for _, step := range steps {
-		balances = append(balances, Balance{Account: step.Account, Currency: step.Currency, Before: &step.Before, After: &step.After, Seal: entry.Seal})
-	}
-	return balances, err
 }
 
 // Links are the addresses at which others show more of an event. Empty ones lead nowhere.

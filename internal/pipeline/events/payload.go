@@ -88,7 +88,7 @@ func (a Reads) showPayload(ctx context.Context, by audit.Author, in PayloadOf) (
 	case err != nil:
 		return Payload{}, err
 	case len(items) == 0 && event.Status == "":
-		return Payload{}, a.nowhere(ctx, q.ID)
+		return Payload{}, errNowhere
 	case len(items) == 0:
 		return Payload{}, deadletter.ErrUnkept
 	}

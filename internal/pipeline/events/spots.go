@@ -3,9 +3,7 @@ package events
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"billhook/internal/console"
@@ -235,46 +233,8 @@ func (a Reads) EmissionOf(ctx context.Context, emitted handler.Emitted, tenant s
 	return all, nil
 }
 
-// nowhere is the answer for an event that the store does not know: it says where the event may be.
-func (a Reads) nowhere(ctx context.Context, queue string) error {
-	held, counted, err := a.InBroker(ctx)
-	if err != nil {
-		return err
-	}
-	pauses, err := pause.List(ctx, a.Store)
-	if err != nil {
-		return err
-	}
-	var waiting, paused, unknown []string
-	for _, q := range a.Catalog.Queues {
-		in, known := held[q.ID]
-		switch {
-		case queue != "" && q.ID != queue:
-		case !known && q.Enabled:
-			unknown = append(unknown, q.ID)
-		case in.Messages > 0:
-			waiting = append(waiting, fmt.Sprintf("%s %d", q.ID, in.Messages))
-		}
-	}
-	for _, p := range pauses {
-		if queue == "" || p.Queue == queue {
-			paused = append(paused, p.Queue)
-		}
-	}
-	text := "No worker has recorded an event of that id, and the outbox, the delayed messages and the dead letters do not have it. " +
-		"It may wait in the broker, or be in its first attempt"
-	switch {
-	case len(waiting) > 0:
-		text += ": in the broker are " + strings.Join(waiting, ", ") + "."
-	case len(unknown) > 0 || counted.IsZero():
-		text += ": how many messages wait in the broker is not known."
-	default:
-		text += ": at the last count nothing waited in the broker."
-	}
-	if len(paused) > 0 {
-		text += " Paused: " + strings.Join(paused, ", ") + "."
-	}
-	text += " Or it never passed the webhook service, or its record has expired. What was logged of it: " +
-		`gcloud logging read 'jsonPayload.event_id="<event id>"'.`
-	return console.Refuse(console.Absent, "event_unknown", text)
-}
+// errNowhere is the answer for an event that the store does not know: it says where the event may be.
+var errNowhere = console.Refuse(console.Absent, "event_unknown", "No worker has recorded an event of that id, and the outbox, the "+
+	"delayed messages and the dead letters do not have it. It may wait in the broker (billhook queues waiting counts what does), or be in its "+
+	"first attempt. Or it never passed the webhook service, or its record has expired. What was logged of it: "+
+	`gcloud logging read 'jsonPayload.event_id="<event id>"'.`)

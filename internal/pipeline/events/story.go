@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"billhook/internal/apps/ledger"
 	"billhook/internal/contract/money"
 	"billhook/internal/dedupe"
 )
@@ -182,26 +181,7 @@ func (p Posted) String() string {
 		moved := line.Account + " " + money.Text(line.Debit+line.Credit, line.Currency) + " " + line.Currency
 		sides[line.Debit > 0] = append(sides[line.Debit > 0], moved)
 	}
-	text := fmt.Sprintf("%s %s: debit %s; credit %s", p.Kind, p.ID, strings.Join(sides[true], ", "), strings.Join(sides[false], ", "))
-	for _, b := range p.Balances {
-		text += "; " + b.String()
-	}
-	return text
-}
-
-func (b Balance) String() string {
-	switch {
-	case b.Before != nil && b.After != nil:
-		seal := ""
-		if b.Seal > 0 {
-			seal = fmt.Sprintf(" seal %d", b.Seal)
-		}
-		return fmt.Sprintf("%s had %s before%s, and %s %s after", b.Account, money.Text(*b.Before, b.Currency), seal, money.Text(*b.After, b.Currency), b.Currency)
-	case strings.HasPrefix(b.Account, ledger.Points+":"):
-		return b.Account + ": too much has moved on it, before and since, for its balance then to be known"
-	default:
-		return b.Account + ": its balances are known once the entry is sealed"
-	}
+	return fmt.Sprintf("%s %s: debit %s; credit %s", p.Kind, p.ID, strings.Join(sides[true], ", "), strings.Join(sides[false], ", "))
 }
 
 func (c Conflict) String() string {

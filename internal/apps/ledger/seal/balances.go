@@ -168,35 +168,6 @@ func (t *TrialBalance) sum(periods map[string]Totals) error {
 	return nil
 }
 
-// Step is what a control account had before a seal and after it, of the entries of one period.
-type Step struct {
-	Account, Currency string
-	Before, After     int64
-}
-
-// Around returns what the accounts of a sealed entry had before and after its seal, of the entry's period, in
-// the order of its lines. The error wraps ErrUnsealed or ErrBroken, or is that of reading.
-func Around(ctx context.Context, from store.Getter, e ledger.Entry) ([]Step, error) {
-	if e.Seal == 0 {
-		return nil, ErrUnsealed
-	}
-	s, err := readNumber(ctx, from, e.Tenant, e.Seal)
-	if err != nil {
-		return nil, missing(err)
-	}
-	var steps []Step
-	for _, line := range e.Lines {
-		account := ledger.Control(line.Account)
-		running, added := s.Running[e.Period][account][line.Currency], s.Totals[e.Period][account][line.Currency]
-		after := running.Debit - running.Credit
-		step := Step{account, line.Currency, after - added.Debit + added.Credit, after}
-		if !slices.Contains(steps, step) {
-			steps = append(steps, step)
-		}
-	}
-	return steps, nil
-}
-
 // Unchanged reports whether an entry is what its seal holds of it; one without a seal is.
 func Unchanged(ctx context.Context, from store.Getter, e ledger.Entry) (bool, error) {
 	if e.Seal == 0 {

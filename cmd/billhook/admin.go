@@ -23,7 +23,7 @@ func (p *program) provisionCommand() *cobra.Command {
 	var pools poolFlags
 	command := &cobra.Command{
 		Use:   "provision",
-		Short: "Create topics, subscriptions and dead letters from the catalog; again and again without harm",
+		Short: "Create the topics, subscriptions and dead-letter topics of the catalog; safe to repeat",
 		Long: "Creates in GOOGLE_CLOUD_PROJECT, on Google Cloud or, with PUBSUB_EMULATOR_HOST, on an emulator, what the\n" +
 			"catalog declares, pushing to PUSH_BASE_URL. INSTALLATION stands before each id, if it is set. It changes what differs and\n" +
 			"deletes nothing. It goes on after a failure, and tells what became of each resource.",
@@ -104,7 +104,7 @@ func (p *program) broker() []option.ClientOption {
 func (p *program) switchCommand() *cobra.Command {
 	var pools poolFlags
 	command := p.asks(&cobra.Command{
-		Use: "switch <queue>", Short: "Have a queue's subscription follow its record, where the worker may not change subscriptions", Args: cobra.ExactArgs(1),
+		Use: "switch <queue>", Short: "Pause or resume a queue's subscription with your own credentials, as the queue's record says", Args: cobra.ExactArgs(1),
 		Long: "queues pause and queues resume record what is asked for, and the worker switches the subscription where it was granted that.\n" +
 			"Where it was not, this does it with your own credentials, in GOOGLE_CLOUD_PROJECT; to resume, it needs PUSH_BASE_URL, PUSH_AUDIENCE\n" +
 			"and PUSH_SERVICE_ACCOUNT as provision does. Run again, it mends what was left half done.",

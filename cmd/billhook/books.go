@@ -242,7 +242,7 @@ func (s statement) Notes() (notes []string) {
 func (p *program) statement() *cobra.Command {
 	b := &books{program: p}
 	return b.months(&cobra.Command{
-		Use: "statement <account>", Short: "Print what moved on an account in a month or several, with the balance behind each line", Args: cobra.ExactArgs(1),
+		Use: "statement <account>", Short: "Print the entries of an account in one month or several, with the balance after each", Args: cobra.ExactArgs(1),
 		Long: "The lines are in the order in which they were posted. An account is one of the chart of catalog/journal.yaml, or one of\n" +
 			"points: of a user (points:user:<uid>), a customer (points:customer:<id>), or all of a kind (points:user).",
 		RunE: func(command *cobra.Command, args []string) error {

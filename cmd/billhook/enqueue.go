@@ -34,7 +34,7 @@ func (p *program) enqueueCommand() *cobra.Command {
 	e := &enqueueing{p: p}
 	command := &cobra.Command{
 		Use:   "enqueue <queue>",
-		Short: "Sign a message as a service inside the house would and put it on a queue; without -f a sample under a new id",
+		Short: "Sign a message as an internal service does, and send it to a queue; without -f a sample with a new id",
 		Long: "The file has a message, an item with what is asked for it, or a list of items: what docs/producing.md describes. The secret is\n" +
 			"the first of WEBHOOK_SIGNING_SECRET, else the public one that `billhook dev` accepts.\n\n" +
 			"With --repeat each sample has ids of its own. Together with --event-id, or -f, it is the same message each time, which is\n" +

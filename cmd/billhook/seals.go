@@ -26,7 +26,7 @@ type compared struct {
 func (p *program) compare() *cobra.Command {
 	b := &books{program: p}
 	return &cobra.Command{
-		Use: "compare <file>", Short: "Compare the seals with those of a file that were kept elsewhere; - is the standard input", Args: cobra.ExactArgs(1),
+		Use: "compare <file>", Short: "Compare the seals with those exported to a file before; - is the standard input", Args: cobra.ExactArgs(1),
 		Long: "Who can write to the whole store can seal everything again, and it verifies. That is found here, with a file that ledger\n" +
 			"export --seals has written before and that they could not write to. It exits with 1 where anything is found.",
 		RunE: func(command *cobra.Command, args []string) error {
@@ -80,7 +80,7 @@ func readSeals(file string, stdin io.Reader) (seals []seal.Seal, err error) {
 func (p *program) checkProof() *cobra.Command {
 	var file string
 	command := &cobra.Command{
-		Use: "check-proof <file>", Short: "Check a proof against seals that were kept, without asking anybody; - is the standard input", Args: cobra.ExactArgs(1),
+		Use: "check-proof <file>", Short: "Check a proof against exported seals, offline; - is the standard input", Args: cobra.ExactArgs(1),
 		Long: "The file is what ledger prove -o json prints, or the proof in it. Its seal must be among those that ledger export --seals has written.",
 		RunE: func(command *cobra.Command, args []string) error {
 			text, err := readFile(args[0], command.InOrStdin())

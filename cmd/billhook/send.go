@@ -155,7 +155,7 @@ func (p *program) sendCommand() *cobra.Command {
 	s := &sending{p: p}
 	command := &cobra.Command{
 		Use:   "send <source>",
-		Short: "Sign a webhook as its source would and post it; without -f a sample under new ids",
+		Short: "Sign a webhook as its provider does, and post it; without -f a sample with new ids",
 		Long: "The secret is the first of the source's variable (such as WEBHOOK_SECRET_PAYNOW), else the public one that\n" +
 			"`billhook dev` accepts.\n\n" +
 			"A refund and a chargeback are about an order that was sent before: name it with --of. With --repeat each webhook has ids\n" +

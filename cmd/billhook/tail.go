@@ -32,7 +32,7 @@ func (p *program) eventsTail() *cobra.Command {
 	filters := console.Fields[events.EventFilter]()
 	command := &cobra.Command{
 		Use:   "tail",
-		Short: "Show what comes in, and what becomes of it, as it happens",
+		Short: "Follow events as they come in and end",
 		Long: "It begins with the newest events, and goes on until Ctrl-C: a line for each event that comes in, and another each time that it\n" +
 			"has gone on. With --json each line is a JSON object. Where more comes in than it can show, it says so.",
 		Args: cobra.NoArgs,

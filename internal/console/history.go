@@ -36,8 +36,8 @@ func HistoryWithoutTenant(noun, kind string, from store.Querier) Operation {
 
 func history(noun string) Row {
 	return Row{
-		Name: noun + " history", Path: "GET /v1/ops/" + noun + "/{id}/changes", Summary: "Show who has changed it, when and why, the newest first",
-		Empty: "Nobody has changed it.",
+		Name: noun + " history", Path: "GET /v1/ops/" + noun + "/{id}/changes", Summary: "Show who changed it, when and why, newest first",
+		Empty: "Nobody has changed it yet.",
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 
 // Page is the part of a request for a list that says how much of it and from where.
 type Page struct {
-	Limit int    `json:"-" query:"limit" default:"100" validate:"min=1,max=1000" help:"the most items of a page"`
-	Token string `json:"-" query:"page" help:"the member next of the answer before"`
+	Limit int    `json:"-" query:"limit" default:"100" validate:"min=1,max=1000" help:"how many items a page has, at most"`
+	Token string `json:"-" query:"page" help:"where to continue: next of the previous answer"`
 	// After is where the page begins; zero: with the first item. It comes from the token.
 	After store.Cursor `json:"-"`
 }

@@ -34,7 +34,7 @@ func (c Change) By(who audit.Author) audit.Change { return audit.Change{Who: who
 // version; a change that expects it is refused where somebody else has changed the record meanwhile.
 type Edit struct {
 	Change
-	Expect *store.Version `json:"expect" expects:"version" help:"the member version of what was seen; 0: there was nothing"`
+	Expect *store.Version `json:"expect" expects:"version" help:"the version that was seen; 0: none was there. Refused if it is another one now"`
 }
 
 // By is the change as its caller asks for it.

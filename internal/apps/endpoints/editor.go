@@ -49,7 +49,7 @@ type New struct {
 	// ID is chosen by the request, or made up.
 	ID string `json:"id,omitempty" help:"its id, which messages name; one is made up where it is empty"`
 	// Tenant is whose events it is told of; empty: those of no tenant.
-	Tenant string `json:"tenant,omitempty" help:"whose events it gets; empty: those of no tenant"`
+	Tenant string `json:"tenant,omitempty" help:"the tenant whose events it gets; empty: events without a tenant"`
 	URL    string `json:"url" validate:"required" arg:"" help:"its address, such as https://partner.example.com/hooks"`
 	// Events are 1 to 50 patterns of event types; none: every type.
 	Events []string `json:"events,omitempty" help:"patterns of event types, such as invoice.*,subscription.#; all where there is none"`

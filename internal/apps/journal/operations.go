@@ -71,21 +71,21 @@ func entryOperations(from store.Store, c *catalog.Catalog, periods *Periods, rev
 	thisMonth := func() string { return ledger.PeriodOf(periods.Now()) }
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "journal ls", Path: "GET /v1/ops/journal/entries", Summary: "List the entries of a month or of several, or those of an account, in no order of time",
+			Name: "journal ls", Path: "GET /v1/ops/journal/entries", Summary: "List the journal entries of one month or several, or of one account, unordered",
 			Help:  "The entries of one user's or customer's points are those of all months.",
-			Empty: "No entry fits. Events of money and points make them.", Errors: failures,
+			Empty: "No entry is in this list. Events that move money or points make entries.", Errors: failures,
 		}, func(ctx context.Context, _ audit.Author, in ListOfEntries) (console.List[Entry], error) {
 			return console.Listed(listEntries(ctx, from, in, thisMonth()))
 		}),
 		console.New(console.Row{
 			Name: "journal show", Path: "GET /v1/ops/journal/entries/{entry}", Errors: slices.Concat([]console.Refusal{unknown}, failures),
-			Summary: "Show an entry of the books, by its id or by that of the event that made it",
+			Summary: "Show a journal entry, by its id or by the id of the event that made it",
 		}, func(ctx context.Context, _ audit.Author, in seal.EntryOf) (Entry, error) {
 			return FindEntry(ctx, from, in.Tenant, in.ID)
 		}),
 		console.New(console.Row{
 			Name: "journal balances", Path: "GET /v1/ops/journal/balances", Errors: failures,
-			Summary: "Show the trial balance of a month or of several: what each account had, got and has",
+			Summary: "Show the trial balance of one month or several: opening, debit, credit and closing of each account",
 			Help: "A balance is debits minus credits: what is owed to others, and revenue, is negative. All balances of a currency " +
 				"add up to nothing, or the books are broken.",
 		}, func(ctx context.Context, _ audit.Author, in BalancesOf) (seal.TrialBalance, error) {
@@ -101,7 +101,7 @@ func entryOperations(from store.Store, c *catalog.Catalog, periods *Periods, rev
 		}),
 		console.New(console.Row{
 			Name: "journal revert", Path: "POST /v1/ops/journal/entries/{entry}/revert", Needs: console.Reason, Before: "journal show",
-			Summary: "Post the reversal of an entry: the same lines with their sides exchanged, in the month that runs", Errors: failures,
+			Summary: "Reverse an entry: post its lines with debit and credit exchanged, in the current month", Errors: failures,
 		}, func(ctx context.Context, by audit.Author, in RevertEntry) (ledger.Entry, error) {
 			reversal, err := reverter.Revert(ctx, in.Tenant, in.ID, in.By(by))
 			if errors.Is(err, ErrReverted) {
@@ -116,7 +116,7 @@ func (p *Periods) operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "periods ls", Path: "GET /v1/ops/journal/periods", Errors: failures,
-			Summary: "List the months of a tenant's books, who closed or reopened each, and what waits for a second person",
+			Summary: "List the months of a tenant's books: who closed or reopened each, and which wait for a second person",
 		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Period], error) {
 			months, err := p.Months(ctx, in.Tenant)
 			if in.After.ID != "" {
@@ -130,13 +130,13 @@ func (p *Periods) operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "periods show", Path: "GET /v1/ops/journal/periods/{period}", Errors: failures,
-			Summary: "Show a month: whether it takes entries, what it adds up to, and what came after it was closed",
+			Summary: "Show a month: whether it is open, its totals, and what came after it was closed",
 		}, func(ctx context.Context, _ audit.Author, in PeriodOf) (Month, error) {
 			return p.Month(ctx, in.Tenant, in.Period)
 		}),
 		console.New(console.Row{
 			Name: "periods close", Path: "POST /v1/ops/journal/periods/{period}/close", Needs: console.Reason, Before: "periods show",
-			Summary: "Close a month that is over: no entry is posted in it any more", Errors: failures,
+			Summary: "Close a month that is over: no more entries are posted to it", Errors: failures,
 			Help: "It takes no entries from two minutes after that. An event of the month becomes a dead letter with the reason " +
 				"period_closed. Two people are needed to open it again.",
 		}, func(ctx context.Context, by audit.Author, in ChangePeriod) (Period, error) {
@@ -144,8 +144,8 @@ func (p *Periods) operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "periods reopen", Path: "POST /v1/ops/journal/periods/{period}/reopen", Needs: console.TwoPeople, Before: "periods show",
-			Summary: "Open a closed month again, once two people have asked for it", Errors: failures,
-			Help: "The request of the first person is kept until a second one asks for the same.",
+			Summary: "Reopen a closed month; a second person has to ask for the same", Errors: failures,
+			Help: "The first request is kept until a second person asks for the same.",
 		}, func(ctx context.Context, by audit.Author, in ChangePeriod) (Period, error) {
 			return p.Reopen(ctx, in.Tenant, in.Period, in.By(by))
 		}),

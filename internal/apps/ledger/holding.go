@@ -61,7 +61,7 @@ type Moved struct {
 type HoldingOf struct {
 	console.Owned
 	Account string `json:"-" path:"account" validate:"required" help:"account"`
-	AsOf    string `json:"-" query:"as_of" help:"as it was at the end of this day in UTC, such as 2026-11-30, or at a moment"`
+	AsOf    string `json:"-" query:"as_of" help:"the balance at the end of this day in UTC, such as 2026-11-30, or at a time"`
 	console.Page
 }
 
@@ -90,7 +90,7 @@ var (
 // Operations are what people do with accounts of points.
 func Operations(from store.Store) []console.Operation {
 	list := console.New(console.Row{
-		Name: "accounts ls", Path: "GET /v1/ops/accounts", Summary: "List the accounts of points, with what each has, in no order",
+		Name: "accounts ls", Path: "GET /v1/ops/accounts", Summary: "List the points accounts with their balances, unordered",
 		Empty: "No account has points. An order that is paid credits its user or customer.",
 	}, func(ctx context.Context, _ audit.Author, in ListOfAccounts) (console.List[Held], error) {
 		query := store.Query{Collection: Accounts, Equal: map[string]any{"tenant": in.Tenant}, After: in.After, Limit: min(in.Limit, store.MaxPage)}

@@ -103,22 +103,22 @@ const maxSearched = 1000
 // Wanted asks what an id leads to.
 type Wanted struct {
 	Query  string `json:"-" query:"q" arg:"" help:"id"`
-	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" help:"leave out what belongs to other tenants"`
+	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" help:"only what belongs to this tenant"`
 }
 
 // Operations are the search for an id of any kind, and what has come of a customer.
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "search", Path: "GET /v1/ops/search", Summary: "Find what an id of any kind leads to, and how to look at it",
+			Name: "search", Path: "GET /v1/ops/search", Summary: "Find everything that has an id, and the command that shows it",
 			Help: "It takes the id of an event, an order, a customer, a user, an account, a subscription, a payment, an entry of the\n" +
 				"books, a dead letter, an operation, an endpoint or a product, and a correlation id, an ordering key or an idempotency\n" +
 				"key. Space and quotes around it are left out. Of each kind at most ten are shown.",
 		}, a.search),
 		console.New(console.Row{
 			Name: "customers activity", Path: "GET /v1/ops/customers/{id}/activity", Errors: customers.Failures,
-			Summary: "Show what has come of a customer: points, events, orders, refunds, subscriptions and dead letters",
-			Help:    "It finds them by indexes, whatever their ordering key, and shows at most 50 of each.",
+			Summary: "Show everything about a customer: points, events, orders, refunds, subscriptions and dead letters",
+			Help:    "It shows at most 50 of each kind.",
 		}, a.activity),
 	}
 }

@@ -12,8 +12,8 @@ import (
 // ListUsage asks for the usage of a subscription, or of a month.
 type ListUsage struct {
 	console.Owned
-	Subscription string `json:"-" query:"subscription" validate:"omitempty,id" help:"the usage of this subscription, period after period"`
-	Month        string `json:"-" query:"month" help:"the usage of the periods that begin in this month, such as 2026-11, of all subscriptions"`
+	Subscription string `json:"-" query:"subscription" validate:"omitempty,id" help:"one subscription, period by period"`
+	Month        string `json:"-" query:"month" help:"all subscriptions' periods that begin in this month, such as 2026-11"`
 	console.Page
 }
 
@@ -29,8 +29,8 @@ type ListEntries struct {
 func lists(from store.Querier, now func() time.Time) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "usage ls", Path: "GET /v1/ops/usage", Summary: "List the usage of a subscription, or of all periods that begin in a month: in this one, or another",
-			Empty: "Nothing was used. Each event usage_tracking of a service adds what a subscription used.",
+			Name: "usage ls", Path: "GET /v1/ops/usage", Summary: "List the usage of one subscription, or of all periods that begin in a month (by default this one)",
+			Empty: "No usage was recorded. Each usage_tracking event of a service adds to it.",
 		}, func(ctx context.Context, _ audit.Author, in ListUsage) (console.List[Total], error) {
 			switch _, err := time.Parse(monthForm, in.Month); {
 			case in.Month != "" && in.Subscription != "":
@@ -44,7 +44,7 @@ func lists(from store.Querier, now func() time.Time) []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "usage entries", Path: "GET /v1/ops/usage/{subscription}/entries", Summary: "List the usage events of a subscription in a period",
-			Empty: "No usage event has come in this period.",
+			Empty: "No usage event came in this period. Services send usage_tracking.",
 		}, func(ctx context.Context, _ audit.Author, in ListEntries) (console.List[Entry], error) {
 			if in.Period == "" {
 				period, err := PeriodAt(ctx, from, in.Tenant, in.Subscription, now())

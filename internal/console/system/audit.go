@@ -26,8 +26,8 @@ type Changed struct {
 
 // ListChanges asks for changes of a kind, about one thing, by a person, or all.
 type ListChanges struct {
-	Kind    string `json:"-" query:"kind" validate:"omitempty,oneof=customer endpoint entry operation payload period product queue stock" help:"only of this kind"`
-	Subject string `json:"-" query:"subject" validate:"omitempty,printable" help:"only about this one, by its id"`
+	Kind    string `json:"-" query:"kind" validate:"omitempty,oneof=customer endpoint entry operation payload period product queue stock" help:"only changes of this kind"`
+	Subject string `json:"-" query:"subject" validate:"omitempty,printable" help:"only changes of this subject, by its id"`
 	Who     string `json:"-" query:"who" validate:"omitempty,printable" help:"only by this person, as the audit names them"`
 	console.Span
 	console.Page

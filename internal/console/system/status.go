@@ -146,13 +146,13 @@ const door = "webhook"
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "status", Path: "GET /v1/ops/status", Summary: "Show what runs: versions, the catalog of each service against what is deployed, settings, and what the worker's doctor finds",
+			Name: "status", Path: "GET /v1/ops/status", Summary: "Show what runs: versions, each service's catalog beside the deployed one, settings, and the findings of the worker's doctor",
 			Help: "The worker compares what it may look at, and keeps what it has found for a minute. Of a secret it is shown that it is set, and no more.",
 		}, a.status),
 		console.New(console.Row{
-			Name: "audit ls", Path: "GET /v1/ops/audit", Summary: "List what people have changed, the newest first: who, when, why, and what was there before",
-			Help:  "It lists changes of all kinds, and what was done to dead letters, of which an operation is an entry about itself.",
-			Empty: "Nobody has changed anything like that.",
+			Name: "audit ls", Path: "GET /v1/ops/audit", Summary: "List the changes that people made, newest first: who, when, why, and the value before",
+			Help:  "It lists changes of every kind; an operation on dead letters is one entry.",
+			Empty: "No change is in this list. Each change that a person makes appears here.",
 		}, func(ctx context.Context, _ audit.Author, in ListChanges) (console.List[Changed], error) {
 			in.Limit = min(in.Limit, store.MaxPage-1) // one more is asked for
 			found, err := a.audit(ctx, audit.Search{
@@ -174,7 +174,7 @@ func (a Reads) Operations() []console.Operation {
 			Help: "Its hash names the files. The catalog of this machine is shown by billhook admin catalog print.",
 		}, a.declared),
 		console.New(console.Row{
-			Name: "catalog show", Path: "GET /v1/ops/catalog/queues/{id}", Summary: "Show what the worker's catalog declares of a queue, who produces for it, and what it takes",
+			Name: "catalog show", Path: "GET /v1/ops/catalog/queues/{id}", Summary: "Show what the worker's catalog declares about a queue, who produces for it, and what it accepts",
 		}, a.declaredQueue),
 		console.New(console.Row{
 			Name: "catalog contract", Path: "GET /v1/ops/catalog/contracts/{id}", Summary: "Show a contract of the worker's catalog: schema, example, who produces and who consumes it",

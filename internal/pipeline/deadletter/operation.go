@@ -31,7 +31,7 @@ var kinds = map[Kind]struct {
 	end     State
 	summary string
 }{
-	Replay:   {Replayed, "Publish a queue's dead letters on it again, each under its key, in the order they had"},
+	Replay:   {Replayed, "Publish a queue's dead letters to it again, each under its ordering key, in their original order"},
 	Discard:  {Discarded, "Close a queue's dead letters for good; they stay on record"},
 	Complete: {Completed, "Close a queue's dead letters as completed by hand: done elsewhere, as the reason says; they stay on record"},
 }

@@ -54,14 +54,14 @@ type LookAtPayload struct {
 type Begin struct {
 	Filter
 	Expect int   `json:"expect" expects:"total" help:"the total of the preview"`
-	Rate   int64 `json:"rate" help:"how many are replayed a second, at most; 0: 50"`
-	Force  bool  `json:"force" help:"also those that were replayed too often"`
+	Rate   int64 `json:"rate" help:"how many to replay a second, at most; 0 means 50"`
+	Force  bool  `json:"force" help:"also dead letters that were replayed too often"`
 	console.Change
 }
 
 // ListOfOperations asks for the operations of a stage.
 type ListOfOperations struct {
-	Progress string `json:"-" query:"progress" validate:"omitempty,oneof=waiting_for_approval running finished cancelled rejected" help:"only those of this stage"`
+	Progress string `json:"-" query:"progress" validate:"omitempty,oneof=waiting_for_approval running finished cancelled rejected" help:"only operations with this progress"`
 	console.Page
 }
 
@@ -129,7 +129,7 @@ func (o *Operator) deadLetters(c *catalog.Catalog) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "dlq ls", Path: "GET /v1/ops/dead-letters", Errors: Failures,
-			Summary: "List the dead letters of a queue, or of all, the newest first",
+			Summary: "List the dead letters of one queue or all, newest first",
 			Empty:   "No dead letter is in this list. A message comes here when it cannot be handled.",
 		}, func(ctx context.Context, _ audit.Author, in ListDeadLetters) (console.List[Item], error) {
 			f, err := o.Chosen(ctx, c, in.Chosen)
@@ -144,7 +144,7 @@ func (o *Operator) deadLetters(c *catalog.Catalog) []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "dlq reasons", Path: "GET /v1/ops/dead-letters/reasons", Errors: Failures,
-			Summary: "Count the open dead letters of a queue, or of all, by their reasons", Empty: "No dead letter is open.",
+			Summary: "Count the open dead letters of one queue or all, by reason", Empty: "No dead letter is open. A message comes here when it cannot be handled.",
 		}, func(ctx context.Context, _ audit.Author, in Choice) (console.List[Reason], error) {
 			f, err := Chosen{Choice: in}.Filter(c)
 			if err != nil {
@@ -201,14 +201,14 @@ func (o *Operator) operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "operations ls", Path: "GET /v1/ops/operations", Errors: Failures,
-			Summary: "List what people do with dead letters, the newest first: who does what, why, and how far it is",
+			Summary: "List operations on dead letters, newest first: who, what, why, and the progress",
 			Empty:   "No operation is in this list. A replay, a discard or a completion of dead letters begins one.",
 		}, func(ctx context.Context, _ audit.Author, in ListOfOperations) (console.List[Operation], error) {
 			return console.Listed(o.InStage(ctx, Progress(in.Progress), in.After, in.Limit))
 		}),
 		console.New(console.Row{
 			Name: "operations show", Path: "GET /v1/ops/operations/{id}", Errors: Failures,
-			Summary: "Show an operation on dead letters, and what became of what it has replayed", Beside: []string{"operations items"},
+			Summary: "Show an operation on dead letters, and the results of what it replayed", Beside: []string{"operations items"},
 		}, func(ctx context.Context, _ audit.Author, in OneOperation) (Operation, error) {
 			op, err := o.Operation(ctx, in.ID)
 			if err != nil || op.Kind != Replay {
@@ -220,7 +220,7 @@ func (o *Operator) operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "operations items", Path: "GET /v1/ops/operations/{id}/items", Errors: Failures,
-			Summary: "List the dead letters that an operation was the last to deal with", Empty: "It has dealt with none, or others have since.",
+			Summary: "List the dead letters whose latest operation this is", Empty: "It has changed no dead letter, or later operations have changed them since.",
 		}, func(ctx context.Context, _ audit.Author, in ListOfItems) (console.List[Item], error) {
 			if op, err := o.Operation(ctx, in.ID); err == nil {
 				in.ID = op.ID // else it is that of no operation, which has dealt with nothing
@@ -231,16 +231,16 @@ func (o *Operator) operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "operations approve", Path: "POST /v1/ops/operations/{id}/approve", Needs: console.TwoPeople,
-			Summary: "Approve an operation that another person has begun", Before: "operations preview", Follow: "operations run", Errors: Failures,
-			Help: "It runs from then on. Your name and your reason stand in it beside those of the person who has asked for it.",
+			Summary: "Approve an operation that another person started", Before: "operations preview", Follow: "operations run", Errors: Failures,
+			Help: "It starts now. It records your name and reason beside those of the person who asked for it.",
 		}, func(ctx context.Context, by audit.Author, in Approve) (Operation, error) {
 			return o.Approve(ctx, in.ID, by, in.Why, in.Expect)
 		}),
-		ending("reject", "Refuse an operation that another person has begun, and that waits for approval", o.Reject),
-		ending("cancel", "Stop an operation; what it has done stays done", o.Cancel),
+		ending("reject", "Reject an operation that another person started and that waits for approval", o.Reject),
+		ending("cancel", "Cancel an operation; what it has done stays done", o.Cancel),
 		console.New(console.Row{
 			Name: "operations run", Path: "POST /v1/ops/operations/{id}/run", Needs: console.Act, Before: "operations show", Follow: "operations run", Errors: Failures,
-			Summary: "Go on with an operation at once, for some seconds; without that a task does every minute",
+			Summary: "Continue an operation now, for some seconds; otherwise a task continues it every minute",
 		}, func(ctx context.Context, _ audit.Author, in OneOperation) (Operation, error) {
 			ctx, cancel := context.WithTimeout(ctx, runTime)
 			defer cancel()

@@ -118,11 +118,11 @@ func (d *Trials) Operations(o *deadletter.Operator, c *catalog.Catalog) []consol
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "events try", Path: "POST /v1/ops/events/try", Needs: console.Act, Once: true, Body: maxTried, Errors: failures,
-			Summary: "Show what the worker would write, emit and call, and do nothing",
+			Summary: "Show what the worker would write, emit and call for an event, without doing it",
 		}, d.Try),
 		console.New(console.Row{
 			Name: "dlq preview", Path: "GET /v1/ops/dead-letters/preview", Errors: deadletter.Failures,
-			Summary: "Show which dead letters an operation would touch, and what a worker would do of them now",
+			Summary: "Show which dead letters an operation would change, and what a worker would do with each now",
 		}, func(ctx context.Context, _ audit.Author, in deadletter.Chosen) (Preview, error) {
 			f, err := o.Chosen(ctx, c, in)
 			if err == nil && f.Queue == "" {
@@ -135,7 +135,7 @@ func (d *Trials) Operations(o *deadletter.Operator, c *catalog.Catalog) []consol
 		}),
 		console.New(console.Row{
 			Name: "operations preview", Path: "GET /v1/ops/operations/{id}/preview", Errors: deadletter.Failures,
-			Summary: "Show what an operation that waits for approval would touch, were it approved now",
+			Summary: "Show what an operation that waits for approval would change if it were approved now",
 		}, func(ctx context.Context, _ audit.Author, in deadletter.OneOperation) (Preview, error) {
 			op, err := o.Operation(ctx, in.ID)
 			if err != nil {

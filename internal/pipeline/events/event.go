@@ -293,7 +293,7 @@ func (a Reads) Operations() []console.Operation {
 	several := console.Refusal{Of: errSeveral, Kind: console.Conflict, Code: "queue_needed", Detail: "Several queues or tenants know this event id; name one with queue or tenant."}
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "events ls", Path: "GET /v1/ops/events", Summary: "List events, the newest first: the job log", Beside: []string{"queues waiting"},
+			Name: "events ls", Path: "GET /v1/ops/events", Summary: "List events, newest first", Beside: []string{"queues waiting"},
 			Help: "An event is as old as its record: a retry leaves it in its place. What waits for its first attempt has no record\n" +
 				"yet: queues waiting counts it.",
 			Empty: "No event is in this list. A worker records an event at its first attempt.",

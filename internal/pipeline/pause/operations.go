@@ -80,7 +80,7 @@ func (o *Operator) Operations(named func(string) (catalog.Queue, bool)) []consol
 		})
 	}
 	return []console.Operation{
-		console.New(console.Row{Name: "pauses ls", Path: "GET /v1/ops/pauses", Summary: "List the queues that are paused", Empty: "No queue is paused."},
+		console.New(console.Row{Name: "pauses ls", Path: "GET /v1/ops/pauses", Summary: "List the queues that are paused", Empty: "No queue is paused. Pause one with queues pause."},
 			func(ctx context.Context, _ audit.Author, _ struct{}) (console.List[Pause], error) {
 				all, err := List(ctx, o.Store)
 				return console.ListOf(all, store.Cursor{}), err
@@ -94,12 +94,12 @@ func (o *Operator) Operations(named func(string) (catalog.Queue, bool)) []consol
 			}
 			return o.Look(ctx, q)
 		}),
-		change("pause", "Have a queue's messages wait in Pub/Sub, without an attempt, until it is resumed",
+		change("pause", "Pause a queue: its messages wait in Pub/Sub, without an attempt, until it is resumed",
 			"A push that is under way ends as ever. Done again, it mends what was left half done.", o.Pause),
-		change("resume", "Have a paused queue's messages pushed again", "Done again, it mends what was left half done.", o.Resume),
+		change("resume", "Resume a paused queue: its messages are pushed again", "Done again, it mends what was left half done.", o.Resume),
 		console.New(console.Row{
-			Name: "queues history", Path: "GET /v1/ops/queues/{id}/changes", Summary: "Show who paused and resumed a queue, when and why, the newest first",
-			Empty: "Nobody has paused it.",
+			Name: "queues history", Path: "GET /v1/ops/queues/{id}/changes", Summary: "Show who paused and resumed a queue, when and why, newest first",
+			Empty: "Nobody has paused it yet.",
 		}, func(ctx context.Context, _ audit.Author, in console.HistoryOfAll) (console.List[audit.Entry], error) {
 			q, err := find(in.ID)
 			if err != nil {

@@ -38,7 +38,7 @@ type retryOf struct {
 
 type cleanup struct {
 	Days int    `json:"-" query:"olderThanDays" default:"7" validate:"min=1,max=3660" help:"days since the events were completed"` // the event queue's own
-	Page string `json:"-" query:"page" help:"the member page of the answer before"`
+	Page string `json:"-" query:"page" help:"where to continue: page of the previous answer"`
 }
 
 // Operations are what scripts do.

@@ -286,26 +286,26 @@ type OfQueue struct {
 func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "queues ls", Path: "GET /v1/ops/queues", Summary: "Show where each queue stands: what waits and where, its last hour, its open dead letters",
+			Name: "queues ls", Path: "GET /v1/ops/queues", Summary: "Show the state of each queue: what waits and where, the last hour, the open dead letters",
 			Empty: "The catalog has no queue.",
 		}, func(ctx context.Context, _ audit.Author, _ struct{}) (Queues, error) {
 			all, _, err := a.queuesAndNow(ctx)
 			return all, err
 		}),
 		console.New(console.Row{
-			Name: "queues show", Path: "GET /v1/ops/queues/{id}", Summary: "Show one queue: what it declares, what waits and behind what, its targets, its newest events",
+			Name: "queues show", Path: "GET /v1/ops/queues/{id}", Summary: "Show one queue: its declaration, what waits and behind what, its targets, its newest events",
 			Help: "A queue is named by id or alias. The numbers of the last hour are about: an instance that is killed loses what it has " +
 				"counted in the last seconds, and of the hour before this one they take the part that is within 60 minutes.",
 		}, a.queue),
 		console.New(console.Row{
-			Name: "queues rates", Path: "GET /v1/ops/rates", Summary: "Show what became of deliveries in the last hours or days, and of one queue in each of them",
+			Name: "queues rates", Path: "GET /v1/ops/rates", Summary: "Count the deliveries of the last hours or days by outcome, and of one queue hour by hour",
 			Help: "The numbers are about: an instance that is killed loses what it has counted in the last seconds. Hours are kept for 8 days, days for 90.",
 		}, a.rates),
 		console.New(console.Row{
-			Name: "queues waiting", Path: "GET /v1/ops/waiting", Summary: "Count what waits and may have no record: in the broker, delayed, in the outbox, in a replay, for approval",
+			Name: "queues waiting", Path: "GET /v1/ops/waiting", Summary: "Count the messages that wait: in the broker, delayed, in the outbox, in a replay, for approval",
 		}, a.waits),
 		console.New(console.Row{
-			Name: "outbox ls", Path: "GET /v1/ops/outbox", Summary: "List what is committed and waits to be published, by ordering key, the longest waiting first",
+			Name: "outbox ls", Path: "GET /v1/ops/outbox", Summary: "List what is committed and waits to be published, by ordering key, longest wait first",
 			Empty: "Nothing waits to be published.",
 		}, func(ctx context.Context, _ audit.Author, in ListLanes) (Lanes, error) {
 			found, err := a.oldestLanes(ctx, in.Limit+1)

@@ -88,7 +88,7 @@ func (r Rates) Notes() (notes []string) {
 type RatesOf struct {
 	OfQueue
 	Hours *int `json:"-" query:"hours" validate:"omitempty,min=1,max=192" help:"how many hours, 24 unless days are given"`
-	Days  *int `json:"-" query:"days" validate:"omitempty,min=1,max=90" help:"so many days instead"`
+	Days  *int `json:"-" query:"days" validate:"omitempty,min=1,max=90" help:"how many days, in place of hours"`
 }
 
 const standardHours = 24

@@ -212,7 +212,7 @@ func (l Lanes) Notes() []string {
 
 // ListLanes asks for the lanes that wait longest.
 type ListLanes struct {
-	Limit int `json:"-" query:"limit" default:"50" validate:"min=1,max=999" help:"the most lanes"`
+	Limit int `json:"-" query:"limit" default:"50" validate:"min=1,max=999" help:"how many ordering keys, at most"`
 }
 
 // ahead is how far another instance's clock may be before this one's.

@@ -13,8 +13,8 @@ import (
 
 // VerifyBooks asks for a part of the verification of the books.
 type VerifyBooks struct {
-	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" help:"whose books; without it those of all, and what is in nobody's"`
-	Part   string `json:"-" query:"page" help:"the member next of the answer before"`
+	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" help:"whose books; empty: those of all tenants, and what belongs to none"`
+	Part   string `json:"-" query:"page" help:"where to continue: next of the previous answer"`
 }
 
 // EntryOf asks for an entry, by its id or by that of the event that made it.
@@ -43,7 +43,7 @@ const maxListed = 100
 func Operations(v Verifier, log *slog.Logger) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "seals ls", Path: "GET /v1/ops/journal/seals", Summary: "List the seals of a tenant's books, the newest first, each with its hash",
+			Name: "seals ls", Path: "GET /v1/ops/journal/seals", Summary: "List the seals of a tenant's books with their hashes, newest first",
 			Empty: "Nothing of this tenant is sealed yet. The task seal-journal seals what was posted.", Errors: Failures,
 		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Seal], error) {
 			before, _ := strconv.ParseInt(in.After.ID, 10, 64) // without one they begin with the newest
@@ -56,14 +56,14 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "journal tenants", Path: "GET /v1/ops/journal/tenants", Summary: "List the tenants whose books have seals",
-			Empty: "Nothing is sealed yet.",
+			Empty: "Nothing is sealed yet. The task seal-journal seals what was posted.",
 		}, func(ctx context.Context, _ audit.Author, _ struct{}) (console.List[string], error) {
 			tenants, err := Tenants(ctx, v.From)
 			return console.ListOf(tenants, store.Cursor{}), err
 		}),
 		console.New(console.Row{
 			Name: "ledger prove", Path: "GET /v1/ops/journal/entries/{entry}/proof", Before: "journal show", Errors: Failures,
-			Summary: "Show the proof that an entry stands in its seal",
+			Summary: "Print the proof that an entry is in its seal",
 		}, func(ctx context.Context, _ audit.Author, in EntryOf) (Proof, error) {
 			id := ledger.IDOf(in.Tenant, in.ID)
 			text, err := Prove(ctx, v.From, id)
@@ -71,8 +71,8 @@ func Operations(v Verifier, log *slog.Logger) []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "ledger verify", Path: "GET /v1/ops/journal/verify", Errors: Failures,
-			Summary: "Check every seal and every entry, a part at a time, and name what was changed, taken out, put in or moved",
-			Help: "It also names entries that no event and no person has made, and those that came into a month after that was closed. " +
+			Summary: "Verify every seal and every entry, part by part, and name each that was changed, removed, inserted or moved",
+			Help: "It also names entries that no event and no person made, and entries that were added to a month after it was closed. " +
 				"Whoever can write to the whole store can seal everything again: that is found by ledger compare, with seals that were kept elsewhere.",
 		}, func(ctx context.Context, _ audit.Author, in VerifyBooks) (part Verified, err error) {
 			if in.Tenant == "" {

@@ -42,9 +42,8 @@ const maxAnswerBytes = 64 << 10
 // send makes one attempt and reports whether the answer acknowledges the message. Without an
 // answer by the ack deadline it reports false.
 func (s *Simulator) send(sub *subscription, d *delivery, p push) (acked bool) {
-	ctx, cancel := context.WithCancel(s.ctx)
+	ctx, cancel := context.WithTimeout(s.ctx, sub.AckDeadline)
 	defer cancel()
-	defer s.config.Clock.AfterFunc(sub.AckDeadline, cancel)()
 
 	request, err := s.request(ctx, sub, d, p)
 	if err != nil {

@@ -53,8 +53,6 @@ type SimulatorConfig struct {
 	// Client sends the pushes; nil: the simulator's own. Redirects are never followed: Pub/Sub
 	// treats them as failures.
 	Client *http.Client
-	// Clock; nil: the machine's.
-	Clock Clock
 }
 
 // Message is a message in a subscription.
@@ -80,8 +78,6 @@ type Simulator struct {
 	nextID  int64
 	topics  map[string][]*subscription
 	subs    map[string]*subscription
-	timers  map[int]func() // stop functions of the timers that run
-	nextTmr int
 	// log is the file of what changes; nil: there is none. logFailed is why it is written no more.
 	log       *os.File
 	logFailed error
@@ -126,9 +122,6 @@ type delivery struct {
 
 // NewSimulator returns a running simulator, or all mistakes of its configuration.
 func NewSimulator(config SimulatorConfig) (*Simulator, error) {
-	if config.Clock == nil {
-		config.Clock = SystemClock{}
-	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = 100 // enough for a window
 	client := &http.Client{Transport: transport}
@@ -139,8 +132,7 @@ func NewSimulator(config SimulatorConfig) (*Simulator, error) {
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	s := &Simulator{
 		config: config, client: client, baseURL: strings.TrimSuffix(config.PushBaseURL, "/"),
-		nextID: config.Clock.Now().UnixMicro(),
-		topics: map[string][]*subscription{}, subs: map[string]*subscription{}, timers: map[int]func(){},
+		nextID: time.Now().UnixMicro(), topics: map[string][]*subscription{}, subs: map[string]*subscription{},
 	}
 	var errs []error
 	for _, sub := range config.Subscriptions {
@@ -224,7 +216,7 @@ func (s *Simulator) publish(ctx context.Context, topic string, messages []contra
 // take adds the message to the subscriptions of the topic.
 func (s *Simulator) take(topic string, m contract.Message) string {
 	s.nextID++
-	message := Message{ID: strconv.FormatInt(s.nextID, 10), PublishTime: s.config.Clock.Now().UTC(), Message: contract.Message{
+	message := Message{ID: strconv.FormatInt(s.nextID, 10), PublishTime: time.Now().UTC(), Message: contract.Message{
 		// The caller may reuse its slice and its map.
 		Data: slices.Clone(m.Data), Attributes: maps.Clone(m.Attributes), OrderingKey: m.OrderingKey,
 	}}
@@ -267,7 +259,7 @@ func (s *Simulator) makeReady(sub *subscription, l *lane) {
 
 // dispatch pushes what may be pushed now.
 func (s *Simulator) dispatch(sub *subscription) {
-	now := s.config.Clock.Now()
+	now := time.Now()
 	for !s.closed && !sub.paused && s.baseURL != "" && len(sub.ready) > 0 && sub.outstanding < sub.window && !now.Before(sub.pausedUntil) {
 		l := sub.ready[0]
 		sub.ready = sub.ready[1:]
@@ -320,7 +312,7 @@ func (s *Simulator) ack(sub *subscription, l *lane) {
 
 func (s *Simulator) nack(sub *subscription, l *lane, p push) {
 	sub.window = max(sub.window/2, 1)
-	now := s.config.Clock.Now()
+	now := time.Now()
 	if p.pauses == sub.pauses {
 		sub.pauses++
 		sub.pushBackoff = min(max(sub.pushBackoff*2, minPushBackoff), maxPushBackoff)
@@ -392,13 +384,10 @@ func (sub *subscription) retryAfter(failures int) time.Duration {
 
 // after calls f with the lock held when d has passed, unless the simulator is closed by then.
 func (s *Simulator) after(d time.Duration, f func()) {
-	s.nextTmr++
-	id := s.nextTmr
-	s.timers[id] = s.config.Clock.AfterFunc(max(d, 0), func() {
+	time.AfterFunc(d, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if _, ok := s.timers[id]; ok {
-			delete(s.timers, id)
+		if !s.closed {
 			f()
 		}
 	})
@@ -422,7 +411,7 @@ func (s *Simulator) Held(subscription string) []Message {
 	if sub == nil {
 		return nil
 	}
-	now := s.config.Clock.Now()
+	now := time.Now()
 	sub.held = slices.DeleteFunc(sub.held, func(m Message) bool {
 		return sub.Retention > 0 && now.Sub(m.PublishTime) >= sub.Retention
 	})
@@ -434,39 +423,11 @@ func (s *Simulator) Held(subscription string) []Message {
 func (s *Simulator) Close() error {
 	s.mu.Lock()
 	s.closed = true
-	for id, stop := range s.timers {
-		stop()
-		delete(s.timers, id)
-	}
 	s.mu.Unlock()
 	s.cancel()
 	s.pushes.Wait()
 	s.client.CloseIdleConnections()
 	return nil
-}
-
-// Clock is the simulator's source of time.
-type Clock interface {
-	// Now returns the present time. It never goes back.
-	Now() time.Time
-	// AfterFunc has f called when d has passed, by a goroutine of the clock and not within
-	// AfterFunc itself. stop prevents a call that has not been made yet. It may be called more
-	// than once.
-	AfterFunc(d time.Duration, f func()) (stop func())
-}
-
-// SystemClock is the machine's own clock.
-type SystemClock struct{}
-
-var _ Clock = SystemClock{}
-
-// Now implements Clock.
-func (SystemClock) Now() time.Time { return time.Now() }
-
-// AfterFunc implements Clock.
-func (SystemClock) AfterFunc(d time.Duration, f func()) (stop func()) {
-	timer := time.AfterFunc(d, f)
-	return func() { timer.Stop() }
 }
 
 // Backlogs returns what each subscription holds now: its messages that are not acknowledged, also
@@ -490,5 +451,5 @@ func (s *Simulator) Backlogs(context.Context) (held map[string]backlog.Held, at 
 		}
 		held[id] = one
 	}
-	return held, s.config.Clock.Now(), nil
+	return held, time.Now(), nil
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -25,7 +26,6 @@ import (
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
 	"billhook/internal/platform/standin"
-	"billhook/internal/platform/standin/clocktest"
 )
 
 func TestMain(m *testing.M) {
@@ -37,7 +37,7 @@ var start = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
 // received is one push that the worker got.
 type received struct {
-	After   time.Duration // since start
+	After   time.Duration // since the simulator began
 	Path    string
 	Header  http.Header
 	Raw     string
@@ -55,11 +55,11 @@ func (r received) text() string { return string(r.Message.Data) }
 
 // worker answers pushes without a network. A status of 0 hangs until the request is canceled.
 type worker struct {
-	clock  standin.Clock
 	answer func(received) (status int)
 
-	mu  sync.Mutex
-	all []received
+	began time.Time
+	mu    sync.Mutex
+	all   []received
 }
 
 func (w *worker) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -67,7 +67,7 @@ func (w *worker) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	push := received{After: w.clock.Now().Sub(start), Path: request.URL.Path, Header: request.Header, Raw: string(body)}
+	push := received{After: time.Since(w.began), Path: request.URL.Path, Header: request.Header, Raw: string(body)}
 	if err := json.Unmarshal(body, &push); err != nil {
 		return nil, err
 	}
@@ -127,20 +127,18 @@ func always(status int) func(received) int {
 	return func(received) int { return status }
 }
 
-// bench is a simulator with its worker on a clock that the test moves.
+// bench is a simulator with its worker, in a synctest.Test.
 type bench struct {
 	*standin.Simulator
 	t      testing.TB
-	clock  *clocktest.Clock
 	worker *worker
 }
 
 func newBench(tb testing.TB, answer func(received) int, config standin.SimulatorConfig) *bench {
 	tb.Helper()
-	clock := clocktest.New(start)
-	s := &bench{t: tb, clock: clock, worker: &worker{clock: clock, answer: answer}}
+	s := &bench{t: tb, worker: &worker{began: time.Now(), answer: answer}}
 	config.ProjectID, config.PushBaseURL = "demo-project", "http://worker.test"
-	config.Clock, config.Client = clock, &http.Client{Transport: s.worker}
+	config.Client = &http.Client{Transport: s.worker}
 	simulator, err := standin.NewSimulator(config)
 	require.NoError(tb, err)
 	s.Simulator = simulator
@@ -150,24 +148,13 @@ func newBench(tb testing.TB, answer func(received) int, config standin.Simulator
 
 func (s *bench) stats() standin.Stats { return s.Stats("orders-push") }
 
-// settle waits until everything waits for the clock.
-func (s *bench) settle() {
-	s.t.Helper()
-	require.NoError(s.t, s.Settled(s.t.Context()))
-}
-
-// advance moves the clock by d and runs everything on the way.
+// advance lets d go by, with everything that becomes due.
 func (s *bench) advance(d time.Duration) {
 	s.t.Helper()
-	s.settle()
-	for d > 0 {
-		moved, rang := s.clock.Next(d)
-		s.settle()
-		d -= moved
-		if !rang {
-			return
-		}
+	if d > 0 {
+		<-time.After(d)
 	}
+	synctest.Wait()
 }
 
 // publish publishes each text to orders, with the text as its routing key.
@@ -259,133 +246,125 @@ func TestPushesFollowThePoliciesOfTheirSubscriptionToTheMoment(t *testing.T) {
 	for _, test := range all {
 		t.Run(test.What, func(t *testing.T) {
 			t.Parallel()
-			var mu sync.Mutex
-			refused, published := map[string]int{}, make(chan struct{})
-			s := newBench(t, func(push received) int {
-				mu.Lock()
-				gate := published
-				mu.Unlock()
-				<-gate // what is published at once is pushed at once
-				mu.Lock()
-				defer mu.Unlock()
-				if refused[push.text()] < test.Fails[push.text()] {
-					refused[push.text()]++
-					return http.StatusInternalServerError
+			synctest.Test(t, func(t *testing.T) {
+				var publishing sync.Mutex // what is published at once is pushed at once
+				refused := map[string]int{}
+				s := newBench(t, func(push received) int {
+					publishing.Lock()
+					defer publishing.Unlock()
+					if refused[push.text()] < test.Fails[push.text()] {
+						refused[push.text()]++
+						return http.StatusInternalServerError
+					}
+					return http.StatusOK
+				}, test.config())
+				now := time.Duration(0)
+				for _, step := range test.Steps {
+					s.advance(step.At - now)
+					now = step.At
+					publishing.Lock()
+					s.publish(step.Key, strings.Fields(step.Texts)...)
+					publishing.Unlock()
+					synctest.Wait()
 				}
-				return http.StatusOK
-			}, test.config())
-			now := time.Duration(0)
-			for i, step := range test.Steps {
-				s.advance(step.At - now)
-				now = step.At
-				if i > 0 {
-					mu.Lock()
-					published = make(chan struct{})
-					mu.Unlock()
-				}
-				s.publish(step.Key, strings.Fields(step.Texts)...)
-				close(published)
-				s.settle()
-			}
-			s.advance(test.Until - now)
-			require.Equal(t, test.Want, s.worker.moments(test.Ordered))
-			require.Equal(t, test.Stats, s.stats())
+				s.advance(test.Until - now)
+				require.Equal(t, test.Want, s.worker.moments(test.Ordered))
+				require.Equal(t, test.Stats, s.stats())
+			})
 		})
 	}
 }
 
 func TestOnlyTheFiveDocumentedStatusesAcknowledge(t *testing.T) {
 	t.Parallel()
-	acks := []int{102, 200, 201, 202, 204}
-	for _, status := range append(acks, 100, 103, 203, 205, 206, 226, 300, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 409, 422, 429, 500, 502, 503, 504, 599) {
-		s := newBench(t, always(status), plain())
-		s.publish("", "a")
-		s.settle()
-		require.Equal(t, slices.Contains(acks, status), s.stats().Backlog == 0, status)
-		require.Len(t, s.worker.pushes(), 1, "a redirect is not followed")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		acks := []int{102, 200, 201, 202, 204}
+		for _, status := range append(acks, 100, 103, 203, 205, 206, 226, 300, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 409, 422, 429, 500, 502, 503, 504, 599) {
+			s := newBench(t, always(status), plain())
+			s.publish("", "a")
+			synctest.Wait()
+			require.Equal(t, slices.Contains(acks, status), s.stats().Backlog == 0, status)
+			require.Len(t, s.worker.pushes(), 1, "a redirect is not followed")
+		}
+	})
 }
 
 func TestPushBodyIsTheWrappedOne(t *testing.T) {
 	t.Parallel()
-	const id = "1795165200000001" // the clock's microseconds plus one
-	for want, test := range map[string]struct {
-		config  standin.SimulatorConfig
-		message contract.Message
-	}{
-		`{"message":{"attributes":{"event_id":"e-1"},"data":"aGVsbG8=","messageId":"` + id + `","message_id":"` + id + `","orderingKey":"c-1",
-			"publishTime":"2026-11-20T09:00:00.000Z","publish_time":"2026-11-20T09:00:00.000Z"},
+	synctest.Test(t, func(t *testing.T) {
+		const id = "946684800000001" // the clock's microseconds plus one
+		for want, test := range map[string]struct {
+			config  standin.SimulatorConfig
+			message contract.Message
+		}{
+			`{"message":{"attributes":{"event_id":"e-1"},"data":"aGVsbG8=","messageId":"` + id + `","message_id":"` + id + `","orderingKey":"c-1",
+			"publishTime":"2000-01-01T00:00:00.000Z","publish_time":"2000-01-01T00:00:00.000Z"},
 			"subscription":"projects/demo-project/subscriptions/orders-push","deliveryAttempt":1}`: {
-			plain(ordered, deadLetterAfter(5)),
-			contract.Message{Data: []byte("hello"), Attributes: map[string]string{"event_id": "e-1"}, OrderingKey: "c-1"},
-		},
-		`{"message":{"data":"aGVsbG8=","messageId":"` + id + `","message_id":"` + id + `",
-			"publishTime":"2026-11-20T09:00:00.000Z","publish_time":"2026-11-20T09:00:00.000Z"},
+				plain(ordered, deadLetterAfter(5)),
+				contract.Message{Data: []byte("hello"), Attributes: map[string]string{"event_id": "e-1"}, OrderingKey: "c-1"},
+			},
+			`{"message":{"data":"aGVsbG8=","messageId":"` + id + `","message_id":"` + id + `",
+			"publishTime":"2000-01-01T00:00:00.000Z","publish_time":"2000-01-01T00:00:00.000Z"},
 			"subscription":"projects/demo-project/subscriptions/orders-push"}`: {plain(), contract.Message{Data: []byte("hello")}},
-	} {
-		test.config.Token = func() (string, error) { return "a.b.c", nil }
-		s := newBench(t, always(200), test.config)
-		got, err := s.Publish(t.Context(), "orders", test.message)
-		require.NoError(t, err)
-		require.Equal(t, id, got)
-		require.NoError(t, s.Idle(t.Context()))
-		push := s.worker.pushes()[0]
-		require.JSONEq(t, want, push.Raw)
-		require.Equal(t, "application/json", push.Header.Get("Content-Type"))
-		require.Equal(t, "Bearer a.b.c", push.Header.Get("Authorization"))
-	}
+		} {
+			test.config.Token = func() (string, error) { return "a.b.c", nil }
+			s := newBench(t, always(200), test.config)
+			got, err := s.Publish(t.Context(), "orders", test.message)
+			require.NoError(t, err)
+			require.Equal(t, id, got)
+			require.NoError(t, s.Idle(t.Context()))
+			push := s.worker.pushes()[0]
+			require.JSONEq(t, want, push.Raw)
+			require.Equal(t, "application/json", push.Header.Get("Content-Type"))
+			require.Equal(t, "Bearer a.b.c", push.Header.Get("Authorization"))
+		}
+	})
 }
 
 func TestAnUnansweredPushIsCutAtTheAckDeadline(t *testing.T) {
 	t.Parallel()
-	arrived := make(chan struct{}, 1)
-	s := newBench(t, func(push received) int {
-		if push.DeliveryAttempt == 1 {
-			arrived <- struct{}{}
-			return 0
-		}
-		return http.StatusOK
-	}, plain(deadLetterAfter(5)))
-	s.publish("", "a")
-	<-arrived
-	_, rang := s.clock.Next(30*time.Second - time.Nanosecond)
-	require.False(t, rang)
-	require.Equal(t, 1, s.stats().Outstanding)
-	_, rang = s.clock.Next(time.Nanosecond)
-	require.True(t, rang)
-	s.settle()
-	require.Equal(t, 1, s.stats().Backlog)
-	s.advance(10 * time.Second)
-	require.NoError(t, s.Idle(t.Context()))
-	require.Zero(t, s.clock.Pending(), "nothing of it is left waiting")
+	synctest.Test(t, func(t *testing.T) {
+		s := newBench(t, func(push received) int {
+			return map[int]int{2: http.StatusOK}[push.DeliveryAttempt]
+		}, plain(deadLetterAfter(5)))
+		s.publish("", "a")
+		s.advance(30*time.Second - time.Nanosecond)
+		require.Equal(t, 1, s.stats().Outstanding)
+		s.advance(time.Nanosecond)
+		require.Equal(t, []int{0, 1}, []int{s.stats().Outstanding, s.stats().Backlog})
+		s.advance(10 * time.Second)
+		require.Zero(t, s.stats().Backlog)
+	})
 }
 
 func TestADeadLetterSaysWhereItIsFromAndIsHeldForItsRetention(t *testing.T) {
 	t.Parallel()
-	s := newBench(t, func(push received) int {
-		return map[string]int{"/push/orders": 500, "/letters": 200}[push.Path]
-	}, plain(ordered, deadLetterAfter(1)))
-	id, err := s.Publish(t.Context(), "orders", contract.Message{Data: []byte("bad"), Attributes: map[string]string{"event_id": "e-1"}, OrderingKey: "c-1"})
-	require.NoError(t, err)
-	_, err = s.Publish(t.Context(), "orders", contract.Message{Data: []byte("bare")})
-	require.NoError(t, err)
-	s.advance(time.Hour)
-	held := s.Held("orders-dlq-hold")
-	require.Len(t, held, 2)
-	letter := held[slices.IndexFunc(held, func(m standin.Message) bool { return m.OrderingKey == "c-1" })]
-	require.NotEqual(t, id, letter.ID, "it is a new message there")
-	require.Equal(t, "bad", string(letter.Data))
-	require.Equal(t, map[string]string{
-		"event_id": "e-1",
-		"CloudPubSubDeadLetterSourceDeliveryCount":       "1",
-		"CloudPubSubDeadLetterSourceSubscription":        "orders-push",
-		"CloudPubSubDeadLetterSourceSubscriptionProject": "demo-project",
-		"CloudPubSubDeadLetterSourceTopicPublishTime":    "2026-11-20T09:00:00.000+00:00",
-	}, letter.Attributes)
-	require.Equal(t, 2, s.Stats("orders-dlq-hold").Backlog)
-	s.advance(14 * 24 * time.Hour)
-	require.Empty(t, s.Held("orders-dlq-hold"))
-	require.Empty(t, s.Held("no such subscription"))
+	synctest.Test(t, func(t *testing.T) {
+		s := newBench(t, func(push received) int {
+			return map[string]int{"/push/orders": 500, "/letters": 200}[push.Path]
+		}, plain(ordered, deadLetterAfter(1)))
+		id, err := s.Publish(t.Context(), "orders", contract.Message{Data: []byte("bad"), Attributes: map[string]string{"event_id": "e-1"}, OrderingKey: "c-1"})
+		require.NoError(t, err)
+		_, err = s.Publish(t.Context(), "orders", contract.Message{Data: []byte("bare")})
+		require.NoError(t, err)
+		s.advance(time.Hour)
+		held := s.Held("orders-dlq-hold")
+		require.Len(t, held, 2)
+		letter := held[slices.IndexFunc(held, func(m standin.Message) bool { return m.OrderingKey == "c-1" })]
+		require.NotEqual(t, id, letter.ID, "it is a new message there")
+		require.Equal(t, "bad", string(letter.Data))
+		require.Equal(t, map[string]string{
+			"event_id": "e-1",
+			"CloudPubSubDeadLetterSourceDeliveryCount":       "1",
+			"CloudPubSubDeadLetterSourceSubscription":        "orders-push",
+			"CloudPubSubDeadLetterSourceSubscriptionProject": "demo-project",
+			"CloudPubSubDeadLetterSourceTopicPublishTime":    "2000-01-01T00:00:00.000+00:00",
+		}, letter.Attributes)
+		require.Equal(t, 2, s.Stats("orders-dlq-hold").Backlog)
+		s.advance(14 * 24 * time.Hour)
+		require.Empty(t, s.Held("orders-dlq-hold"))
+		require.Empty(t, s.Held("no such subscription"))
+	})
 }
 
 // Under failures, each push of a key is of the first message that is not acknowledged yet, and none is lost.
@@ -397,27 +376,30 @@ func TestOrderSurvivesFailures(t *testing.T) {
 		limit := rapid.IntRange(0, 60).Draw(r, "percent failing")
 		const enough = 200 // the draws are used again and again; afterwards nothing fails
 		var mu sync.Mutex
-		count, acked, wrong := 0, map[string]int{}, []string{}
-		s := newBench(t, func(push received) int {
-			mu.Lock()
-			defer mu.Unlock()
-			key := push.Message.OrderingKey
-			if n := fmt.Sprint(acked[key] + 1); push.text() != n {
-				wrong = append(wrong, fmt.Sprintf("%s: %s in the place of %s", key, push.text(), n))
+		count, left, acked, wrong := 0, 1, map[string]int{}, []string{}
+		synctest.Test(t, func(t *testing.T) {
+			s := newBench(t, func(push received) int {
+				mu.Lock()
+				defer mu.Unlock()
+				key := push.Message.OrderingKey
+				if n := fmt.Sprint(acked[key] + 1); push.text() != n {
+					wrong = append(wrong, fmt.Sprintf("%s: %s in the place of %s", key, push.text(), n))
+				}
+				if count++; count <= enough && failing[count%len(failing)] < limit {
+					return http.StatusInternalServerError
+				}
+				acked[key]++
+				return http.StatusOK
+			}, plain(ordered, backoff(time.Second, 8*time.Second)))
+			for n := range each {
+				for key := range keys {
+					s.publish(fmt.Sprint("c-", key), fmt.Sprint(n+1))
+				}
 			}
-			if count++; count <= enough && failing[count%len(failing)] < limit {
-				return http.StatusInternalServerError
-			}
-			acked[key]++
-			return http.StatusOK
-		}, plain(ordered, backoff(time.Second, 8*time.Second)))
-		for n := range each {
-			for key := range keys {
-				s.publish(fmt.Sprint("c-", key), fmt.Sprint(n+1))
-			}
-		}
-		s.advance(24 * time.Hour)
-		require.Zero(r, s.stats().Backlog)
+			s.advance(24 * time.Hour)
+			left = s.stats().Backlog
+		})
+		require.Zero(r, left)
 		require.Empty(r, wrong)
 	})
 }
@@ -442,54 +424,61 @@ func TestMistakesInTheTopologyAreRefused(t *testing.T) {
 
 func TestPublishRefusesWhatPubSubWould(t *testing.T) {
 	t.Parallel()
-	s := newBench(t, always(200), plain())
-	data := []byte("a")
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	for name, test := range map[string]struct {
-		ctx     context.Context //nolint:containedctx // one caller of several
-		topic   string
-		message contract.Message
-		want    error
-	}{
-		"no such topic":         {t.Context(), "no-such-topic", contract.Message{Data: data}, standin.ErrNoTopic},
-		"an empty message":      {t.Context(), "orders", contract.Message{}, contract.ErrLimit},
-		"a long attribute":      {t.Context(), "orders", contract.Message{Data: data, Attributes: map[string]string{"k": strings.Repeat("v", 1025)}}, contract.ErrLimit},
-		"a caller that is gone": {ended, "orders", contract.Message{Data: data}, context.Canceled},
-	} {
-		_, err := s.Publish(test.ctx, test.topic, test.message)
-		require.ErrorIs(t, err, test.want, name)
-	}
-	require.NoError(t, s.Close())
-	_, err := s.Publish(t.Context(), "orders", contract.Message{Data: data})
-	require.ErrorIs(t, err, standin.ErrClosed)
+	synctest.Test(t, func(t *testing.T) {
+		s := newBench(t, always(200), plain())
+		data := []byte("a")
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for name, test := range map[string]struct {
+			ctx     context.Context //nolint:containedctx // one caller of several
+			topic   string
+			message contract.Message
+			want    error
+		}{
+			"no such topic":         {t.Context(), "no-such-topic", contract.Message{Data: data}, standin.ErrNoTopic},
+			"an empty message":      {t.Context(), "orders", contract.Message{}, contract.ErrLimit},
+			"a long attribute":      {t.Context(), "orders", contract.Message{Data: data, Attributes: map[string]string{"k": strings.Repeat("v", 1025)}}, contract.ErrLimit},
+			"a caller that is gone": {ended, "orders", contract.Message{Data: data}, context.Canceled},
+		} {
+			_, err := s.Publish(test.ctx, test.topic, test.message)
+			require.ErrorIs(t, err, test.want, name)
+		}
+		require.NoError(t, s.Close())
+		_, err := s.Publish(t.Context(), "orders", contract.Message{Data: data})
+		require.ErrorIs(t, err, standin.ErrClosed)
+	})
 }
 
 func TestAMessageDoesNotChangeAfterItIsPublished(t *testing.T) {
 	t.Parallel()
-	s := newBench(t, always(200), standin.SimulatorConfig{Subscriptions: []standin.Subscription{{ID: "hold", Topic: "orders"}}})
-	message := contract.Message{Data: []byte("before"), Attributes: map[string]string{"k": "before"}}
-	_, err := s.Publish(t.Context(), "orders", message)
-	require.NoError(t, err)
-	copy(message.Data, "after!")
-	maps.Copy(message.Attributes, map[string]string{"k": "after"})
-	require.Equal(t, "before", string(s.Held("hold")[0].Data))
-	require.Equal(t, "before", s.Held("hold")[0].Attributes["k"])
+	synctest.Test(t, func(t *testing.T) {
+		s := newBench(t, always(200), standin.SimulatorConfig{Subscriptions: []standin.Subscription{{ID: "hold", Topic: "orders"}}})
+		message := contract.Message{Data: []byte("before"), Attributes: map[string]string{"k": "before"}}
+		_, err := s.Publish(t.Context(), "orders", message)
+		require.NoError(t, err)
+		copy(message.Data, "after!")
+		maps.Copy(message.Attributes, map[string]string{"k": "after"})
+		require.Equal(t, "before", string(s.Held("hold")[0].Data))
+		require.Equal(t, "before", s.Held("hold")[0].Attributes["k"])
+	})
 }
 
 func TestCloseCancelsPushesThatHangAndDropsMessagesThatWait(t *testing.T) {
 	t.Parallel()
-	arrived := make(chan struct{})
-	s := newBench(t, func(push received) int {
-		if push.text() == "fails" {
-			return http.StatusInternalServerError
-		}
-		close(arrived)
-		return 0
-	}, plain())
-	s.publish("", "hangs")
-	<-arrived
-	s.publish("", "fails")
-	require.NoError(t, s.Close())
-	require.Zero(t, s.clock.Pending())
+	synctest.Test(t, func(t *testing.T) {
+		arrived := make(chan struct{})
+		s := newBench(t, func(push received) int {
+			if push.text() == "fails" {
+				return http.StatusInternalServerError
+			}
+			close(arrived)
+			return 0
+		}, plain())
+		s.publish("", "hangs")
+		<-arrived
+		s.publish("", "fails")
+		require.NoError(t, s.Close())
+		s.advance(time.Hour)
+		require.Len(t, s.worker.pushes(), 2, "nothing is tried again")
+	})
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/semaphore"
 
 	"billhook/catalog"
-	"billhook/internal/platform/serve"
 )
 
 // What is read of PayNow's body before it is mapped: nothing of it may be free text.
@@ -39,16 +39,16 @@ func TestEveryPathThatIsReadOfPayNowsBodyIsBoundedByARule(t *testing.T) {
 func TestALargeBufferIsNotKeptForTheNextRequest(t *testing.T) {
 	t.Parallel()
 	for size, kept := range map[int]bool{1: true, mostKept - 1: true, mostKept: false, 1<<20 - 1: false} {
-		s := &Service{bodies: serve.NewBudget(4 << 20)}
+		s := &Service{bodies: semaphore.NewWeighted(4 << 20)}
 		b := &buffers{minimized: make([]byte, size+1), encoded: make([]byte, size+1)}
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(strings.Repeat("x", size)))
 		require.NoError(t, b.body.Read(httptest.NewRecorder(), r, 1<<20, s.bodies))
 		require.Len(t, b.body.Bytes(), size)
-		require.Greater(t, s.bodies.Held(), int64(size))
+		require.False(t, s.bodies.TryAcquire(4<<20-int64(size)))
 		s.release(b)
 		for _, buffer := range [][]byte{b.body.Bytes(), b.minimized, b.encoded} {
 			require.Equal(t, kept, buffer != nil, size)
 		}
-		require.Zero(t, s.bodies.Held())
+		require.True(t, s.bodies.TryAcquire(4<<20))
 	}
 }

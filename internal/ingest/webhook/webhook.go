@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-json-experiment/json/jsontext"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"billhook/catalog"
@@ -73,7 +74,7 @@ type Service struct {
 	sources map[string]*source
 	buffers sync.Pool
 	// bodies is what those in flight may hold.
-	bodies   *serve.Budget
+	bodies *semaphore.Weighted
 	draining atomic.Bool
 	router   chi.Router
 }
@@ -111,7 +112,7 @@ func New(config Config) (*Service, error) {
 	s := &Service{config: config, sources: map[string]*source{}}
 	s.buffers.New = func() any { return new(buffers) }
 	room := cmp.Or(config.BodyBudget, serve.DefaultBodyBudget)
-	s.bodies = serve.NewBudget(room)
+	s.bodies = semaphore.NewWeighted(room)
 	var mistakes []error
 	if config.PublishTimeout <= 0 {
 		mistakes = append(mistakes, errors.New("webhook: no publish timeout"))

@@ -13,16 +13,23 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/semaphore"
 	"pgregory.net/rapid"
 
 	"billhook/internal/pii"
-	"billhook/internal/platform/serve"
 )
 
-// BodyBudget gives the service another budget of the bodies in flight, and returns how much of it is held.
-func (s *Service) BodyBudget(bytes int64) (held func() int64) {
-	s.bodies = serve.NewBudget(bytes)
-	return s.bodies.Held
+// BodyBudget gives the service another budget of the bodies in flight, and reports whether all of it but so many bytes is free.
+func (s *Service) BodyBudget(bytes int64) (free func(but int) bool) {
+	own := semaphore.NewWeighted(bytes)
+	s.bodies = own
+	return func(but int) bool {
+		free := own.TryAcquire(bytes - int64(but))
+		if free {
+			own.Release(bytes - int64(but))
+		}
+		return free
+	}
 }
 
 // Dispositions prints the table of dispositions. The last row of each state fits always.

@@ -247,7 +247,7 @@ func TestPushThatIsNotAdmittedIsNotReadAndChangesNothing(t *testing.T) {
 			t.Run(name+" at "+path, func(t *testing.T) {
 				t.Parallel()
 				r := newRig(t, setup{})
-				held := r.BodyBudget(64 << 20)
+				free := r.BodyBudget(64 << 20)
 				q := httptest.NewRequestWithContext(t.Context(), http.MethodPost, path, bytes.NewReader(paid("e1", known, 1).envelope()))
 				q.Header.Set("Authorization", "Bearer good")
 				test.refusal(r, q)
@@ -260,7 +260,7 @@ func TestPushThatIsNotAdmittedIsNotReadAndChangesNothing(t *testing.T) {
 				require.NotContains(t, got.text+r.log.String(), "ilse")
 				require.Zero(t, r.counter.Commits.Load()+r.counter.Gets.Load())
 				require.Empty(t, r.deadLetters())
-				require.Zero(t, held())
+				require.True(t, free(0))
 			})
 		}
 	}
@@ -269,19 +269,19 @@ func TestPushThatIsNotAdmittedIsNotReadAndChangesNothing(t *testing.T) {
 // TestPushHoldsItsMemoryUntilItIsAnswered: also while its message is handled.
 func TestPushHoldsItsMemoryUntilItIsAnswered(t *testing.T) {
 	t.Parallel()
-	var held func() int64
-	during := int64(0)
-	r := newRig(t, setup{credit: observing(func() { during = held() })})
-	held = r.BodyBudget(64 << 20)
-	m := paid("e1", known, 1)
+	var free func(but int) bool
+	m, during := paid("e1", known, 1), true
+	r := newRig(t, setup{credit: observing(func() { during = free(len(m.envelope()) - 1) })})
+	free = r.BodyBudget(64 << 20)
 	require.Equal(t, http.StatusOK, r.deliver(m).code)
-	require.GreaterOrEqual(t, during, int64(len(m.envelope())))
-	require.Zero(t, held())
-	r.broker.before = func(string) { during = held() }
+	require.False(t, during)
+	require.True(t, free(0))
+	r.broker.before = func(string) { during = free(0) }
+	during = true
 	require.Equal(t, http.StatusBadRequest, r.deliver(paid("e2", unknown, 1)).code)
-	require.Positive(t, during)
+	require.False(t, during)
 	require.Equal(t, http.StatusNoContent, r.post("/push/dead-letters/orders", m.envelope()).code)
-	require.Zero(t, held())
+	require.True(t, free(0))
 }
 
 func TestLargestMessageOfPubSubIsTaken(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-chi/chi/v5"
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 
 	"billhook/catalog"
@@ -67,7 +68,7 @@ type Config struct {
 type Service struct {
 	config   Config
 	queues   map[string]*queue
-	bodies   *serve.Budget
+	bodies   *semaphore.Weighted
 	draining atomic.Bool
 	ended    chan struct{} // closed when the service begins to drain
 }
@@ -89,7 +90,7 @@ type queue struct {
 func New(config Config) *Service {
 	s := &Service{
 		config: config, queues: map[string]*queue{}, ended: make(chan struct{}),
-		bodies: serve.NewBudget(serve.DefaultBodyBudget),
+		bodies: semaphore.NewWeighted(serve.DefaultBodyBudget),
 	}
 	for _, q := range config.Queues {
 		if !q.Enabled {

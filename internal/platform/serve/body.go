@@ -4,7 +4,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"sync/atomic"
+
+	"golang.org/x/sync/semaphore"
 )
 
 // DefaultBodyBudget is a quarter of the memory that Terraform gives an instance, in bytes. A
@@ -23,7 +24,7 @@ var (
 	ErrTooLarge = errors.New("serve: body too large")
 )
 
-// Body is the body of a request. Its memory is claimed from a Budget before it is allocated.
+// Body is the body of a request. Its memory is claimed from a budget of bytes before it is allocated.
 // The zero value is ready to use. After Release it can be read into again.
 type Body struct {
 	bytes   []byte
@@ -37,7 +38,7 @@ func (b *Body) Bytes() []byte { return b.bytes }
 // announces a megabyte and sends nothing claims almost nothing. While a buffer grows, up to
 // twice the limit is claimed. The error is ErrNoRoom, ErrTooLarge or the sender's.
 // Release must follow in any case.
-func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget *Budget) error {
+func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget *semaphore.Weighted) error {
 	most := limit
 	if r.ContentLength > limit {
 		return ErrTooLarge
@@ -70,7 +71,7 @@ func (b *Body) Read(w http.ResponseWriter, r *http.Request, limit int64, budget 
 
 // grow doubles the buffer, up to the largest possible body plus one byte, which is needed to
 // read the end. During the copy both buffers are claimed.
-func (b *Body) grow(most int64, budget *Budget) bool {
+func (b *Body) grow(most int64, budget *semaphore.Weighted) bool {
 	old := int64(cap(b.bytes))
 	size := 2 * old
 	if most >= old {
@@ -88,8 +89,8 @@ func (b *Body) grow(most int64, budget *Budget) bool {
 	return true
 }
 
-func (b *Body) claim(budget *Budget, bytes int64) bool {
-	if !budget.Claim(bytes) {
+func (b *Body) claim(budget *semaphore.Weighted, bytes int64) bool {
+	if !budget.TryAcquire(bytes) {
 		return false
 	}
 	b.claimed += bytes
@@ -98,38 +99,10 @@ func (b *Body) claim(budget *Budget, bytes int64) bool {
 
 // Release releases the claim. It leaves a buffer of more than keep bytes to the garbage
 // collector and keeps a smaller one for the next Read.
-func (b *Body) Release(budget *Budget, keep int) {
+func (b *Body) Release(budget *semaphore.Weighted, keep int) {
 	budget.Release(b.claimed)
 	b.claimed = 0
 	if cap(b.bytes) > keep {
 		b.bytes = nil
 	}
 }
-
-// Budget bounds the bytes in the bodies of all requests in flight.
-type Budget struct {
-	bytes int64
-	held  atomic.Int64
-}
-
-// NewBudget returns a budget of that many bytes.
-func NewBudget(bytes int64) *Budget { return &Budget{bytes: bytes} }
-
-// Claim claims bytes, or nothing if fewer are left. It reports whether it claimed them.
-func (b *Budget) Claim(bytes int64) bool {
-	for {
-		held := b.held.Load()
-		if bytes > b.bytes-held {
-			return false
-		}
-		if b.held.CompareAndSwap(held, held+bytes) {
-			return true
-		}
-	}
-}
-
-// Release releases claimed bytes.
-func (b *Budget) Release(bytes int64) { b.held.Add(-bytes) }
-
-// Held returns how many bytes are claimed now.
-func (b *Budget) Held() int64 { return b.held.Load() }

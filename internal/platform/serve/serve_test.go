@@ -13,13 +13,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sync/semaphore"
 
 	"billhook/internal/platform/serve"
 )
@@ -263,36 +262,32 @@ func TestAnErrorSaysItsExitCode(t *testing.T) {
 	}
 }
 
-func TestABudgetGrantsAClaimWholeOrNotAtAllHoweverManyAskAtOnce(t *testing.T) {
+func TestABodyClaimsItsMemoryBeforeItIsRead(t *testing.T) {
 	t.Parallel()
-	budget := serve.NewBudget(10)
-	for _, step := range []struct {
-		claim int64
-		want  bool
-		held  int64
-	}{{0, true, 0}, {7, true, 7}, {4, false, 7}, {3, true, 10}, {1, false, 10}} {
-		require.Equal(t, step.want, budget.Claim(step.claim))
-		require.Equal(t, step.held, budget.Held(), "a claim in vain takes nothing")
+	for name, test := range map[string]struct {
+		size, room int
+		announced  bool
+		want       error
+	}{
+		"a body that fits":                   {9000, 50_000, false, nil},
+		"one that says its size":             {9000, 50_000, true, nil},
+		"one for which there is no room":     {1, 100, false, serve.ErrNoRoom},
+		"one that grows out of the room":     {9000, 10_000, false, serve.ErrNoRoom},
+		"one that is too large":              {10_001, 50_000, false, serve.ErrTooLarge},
+		"one that says that it is too large": {10_001, 0, true, serve.ErrTooLarge},
+	} {
+		budget, text := semaphore.NewWeighted(int64(test.room)), strings.Repeat("x", test.size)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(text))
+		if !test.announced {
+			r.ContentLength = -1
+		}
+		var body serve.Body
+		require.ErrorIs(t, body.Read(httptest.NewRecorder(), r, 10_000, budget), test.want, name)
+		if test.want == nil {
+			require.Equal(t, text, string(body.Bytes()), name)
+			require.False(t, budget.TryAcquire(int64(test.room-test.size)), name)
+		}
+		body.Release(budget, 0)
+		require.True(t, budget.TryAcquire(int64(test.room)), name)
 	}
-	budget.Release(10)
-	var holding, given atomic.Int64
-	var group sync.WaitGroup
-	for range 64 {
-		group.Go(func() {
-			for range 500 {
-				if !budget.Claim(3) {
-					continue
-				}
-				given.Add(1)
-				if holding.Add(3) > 10 {
-					t.Error("more is held than there is")
-				}
-				holding.Add(-3)
-				budget.Release(3)
-			}
-		})
-	}
-	group.Wait()
-	require.Positive(t, given.Load())
-	require.Zero(t, budget.Held())
 }

@@ -66,17 +66,13 @@ func TestTheHelpListsEveryVariableAndAnyOtherArgumentIsWrongUse(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, asked)
 		require.Regexp(t, `(?s)^x serves\..*
-  PORT \[8080\]
-      where it listens
+  PORT \[8080\]        where it listens
+  OTHER              where it listens too
 .*
-  OTHER
-      where it listens too
+  SECRET \(required\)  what it signs with
+
 .*
-  SECRET \(required\)
-      what it signs with
-.*
-  TARGET_URL \(required\)
-      where the target is
+  TARGET_URL \(required\)  where the target is
 $`, out.String())
 	}
 	var out strings.Builder

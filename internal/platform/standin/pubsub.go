@@ -8,19 +8,35 @@
 package standin
 
 import (
+	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"math/big"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"cloud.google.com/go/pubsub/v2/pstest"
+	"github.com/golang-jwt/jwt/v5"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"billhook/catalog"
 	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
+	"billhook/internal/platform/gcp/pubsub"
 )
 
 // Broker is Pub/Sub in this process: the client library's in-memory gRPC server on loopback for
@@ -104,4 +120,213 @@ func (i *intake) React(request any) (handled bool, answer any, err error) {
 	default:
 		return true, none, status.Error(codes.Unavailable, err.Error())
 	}
+}
+
+// pushBody is Pub/Sub's wrapped push body. Ids and times are in it under two names each, as in
+// production.
+type pushBody struct {
+	Message struct {
+		Attributes   map[string]string `json:"attributes,omitempty"`
+		Data         []byte            `json:"data,omitempty"`
+		MessageID    string            `json:"messageId"`
+		MessageID2   string            `json:"message_id"`
+		OrderingKey  string            `json:"orderingKey,omitempty"`
+		PublishTime  string            `json:"publishTime"`
+		PublishTime2 string            `json:"publish_time"`
+	} `json:"message"`
+	Subscription string `json:"subscription"`
+	// DeliveryAttempt is set with a dead-letter policy only.
+	DeliveryAttempt int `json:"deliveryAttempt,omitempty"`
+}
+
+// PushBody returns the wrapped body of a push of the message. An attempt of 0 is left out.
+func (m Message) PushBody(subscription string, attempt int) ([]byte, error) {
+	body := pushBody{Subscription: subscription, DeliveryAttempt: attempt}
+	published := m.PublishTime.Format("2006-01-02T15:04:05.000Z07:00")
+	body.Message.Attributes, body.Message.Data, body.Message.OrderingKey = m.Attributes, m.Data, m.OrderingKey
+	body.Message.MessageID, body.Message.MessageID2 = m.ID, m.ID
+	body.Message.PublishTime, body.Message.PublishTime2 = published, published
+	return json.Marshal(body)
+}
+
+// maxAnswerBytes is how much of an answer is read, so that its connection can be reused. The
+// content is ignored.
+const maxAnswerBytes = 64 << 10
+
+// send makes one attempt and reports whether the answer acknowledges the message. Without an
+// answer by the ack deadline it reports false.
+func (s *Simulator) send(sub *subscription, d *delivery, p push) (acked bool) {
+	ctx, cancel := context.WithTimeout(s.ctx, sub.AckDeadline)
+	defer cancel()
+
+	request, err := s.request(ctx, sub, d, p)
+	if err != nil {
+		return false
+	}
+	response, err := s.client.Do(request)
+	if err != nil {
+		return false
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswerBytes))
+	_ = response.Body.Close()
+	switch response.StatusCode {
+	case http.StatusProcessing, http.StatusOK, http.StatusCreated, http.StatusAccepted, http.StatusNoContent:
+		return true
+	}
+	return false
+}
+
+func (s *Simulator) request(ctx context.Context, sub *subscription, d *delivery, p push) (*http.Request, error) {
+	attempt := 0
+	if sub.DeadLetterTopic != "" {
+		attempt = p.attempt
+	}
+	encoded, err := d.PushBody("projects/"+s.config.ProjectID+"/subscriptions/"+sub.ID, attempt)
+	if err != nil {
+		return nil, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(encoded))
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", "CloudPubSub-Google")
+	if s.config.Token != nil {
+		token, err := s.config.Token()
+		if err != nil {
+			return nil, err
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	return request, nil
+}
+
+// Google's tokens are valid for an hour. Each is reused for half of it.
+const (
+	tokenLife  = time.Hour
+	tokenReuse = tokenLife / 2
+)
+
+// Issuer stands in for Google's token service. It signs push tokens with a key of its own and
+// serves the public key as a JSON Web Key Set. With the keys' URL pointed here, the worker's
+// verification runs unchanged. It is safe for concurrent use.
+type Issuer struct {
+	now  func() time.Time
+	key  *rsa.PrivateKey
+	kid  string
+	keys []byte
+
+	mu     sync.Mutex
+	tokens map[[2]string]issued
+}
+
+type issued struct {
+	token string
+	at    time.Time
+}
+
+var _ http.Handler = (*Issuer)(nil)
+
+// NewIssuer generates a key and returns an issuer with it. A nil now is the machine's clock.
+func NewIssuer(now func() time.Time) (*Issuer, error) {
+	if now == nil {
+		now = time.Now
+	}
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return nil, fmt.Errorf("standin: signing key: %w", err)
+	}
+	sum := sha256.Sum256(key.N.Bytes())
+	kid := hex.EncodeToString(sum[:20])
+	keys, err := json.Marshal(map[string]any{"keys": []map[string]string{{
+		"kty": "RSA", "use": "sig", "alg": "RS256", "kid": kid,
+		"n": base64.RawURLEncoding.EncodeToString(key.N.Bytes()),
+		"e": base64.RawURLEncoding.EncodeToString(big.NewInt(int64(key.E)).Bytes()),
+	}}})
+	if err != nil {
+		return nil, fmt.Errorf("standin: key set: %w", err)
+	}
+	return &Issuer{now: now, key: key, kid: kid, keys: keys, tokens: map[[2]string]issued{}}, nil
+}
+
+// Token returns a token for the audience and the account, with the claims of a Pub/Sub push
+// token.
+func (i *Issuer) Token(audience, email string) (string, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	now, key := i.now(), [2]string{audience, email}
+	if last, ok := i.tokens[key]; ok && now.Sub(last.at) < tokenReuse {
+		return last.token, nil
+	}
+	sum := sha256.Sum256([]byte(email))
+	subject := new(big.Int).SetBytes(sum[:8]).String() // the id of an account is a number
+	token := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{
+		"iss": "https://accounts.google.com", "aud": audience, "azp": subject, "sub": subject,
+		"email": email, "email_verified": true,
+		"iat": now.Unix(), "exp": now.Add(tokenLife).Unix(),
+	})
+	token.Header["kid"] = i.kid
+	signed, err := token.SignedString(i.key)
+	if err != nil {
+		return "", fmt.Errorf("standin: signing a token: %w", err)
+	}
+	i.tokens[key] = issued{token: signed, at: now}
+	return signed, nil
+}
+
+// Keys returns the JSON Web Key Set.
+func (i *Issuer) Keys() []byte { return i.keys }
+
+// ServeHTTP serves the key set.
+func (i *Issuer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+	w.Header().Set("Cache-Control", "public, max-age=3600")
+	_, _ = w.Write(i.keys)
+}
+
+// Subscription configures one subscription, in the terms of google_pubsub_subscription.
+type Subscription struct {
+	ID    string
+	Topic string
+	// Path is the path of the push endpoint. If it is empty, the subscription holds its
+	// messages (see Simulator.Held).
+	Path    string
+	Ordered bool
+	// Filter lets messages through; its zero value lets through all.
+	Filter      routing.Filter
+	AckDeadline time.Duration
+	// MinimumBackoff and MaximumBackoff are the retry policy.
+	MinimumBackoff, MaximumBackoff time.Duration
+	// DeadLetterTopic and MaxDeliveryAttempts are the dead-letter policy; an empty topic means
+	// none.
+	DeadLetterTopic     string
+	MaxDeliveryAttempts int
+	Retention           time.Duration
+}
+
+// Topology lists the subscriptions of the queues, as they are made on Google Cloud: the push subscription of each queue,
+// and for each dead-letter topic the hold and the push subscription that feeds the store.
+func Topology(queues []catalog.Queue) (all []Subscription) {
+	idOf := func(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
+	seen := map[string]bool{}
+	for _, q := range queues {
+		_, subscriptions := pubsub.Target{}.Plan(q)
+		for _, of := range subscriptions {
+			one := Subscription{
+				ID: idOf(of.Name), Topic: idOf(of.Topic), Path: of.PushConfig.GetPushEndpoint(), Ordered: of.EnableMessageOrdering,
+				AckDeadline:    time.Duration(of.AckDeadlineSeconds) * time.Second,
+				MinimumBackoff: of.RetryPolicy.GetMinimumBackoff().AsDuration(), MaximumBackoff: of.RetryPolicy.GetMaximumBackoff().AsDuration(),
+				DeadLetterTopic: idOf(of.DeadLetterPolicy.GetDeadLetterTopic()), MaxDeliveryAttempts: int(of.DeadLetterPolicy.GetMaxDeliveryAttempts()),
+				Retention: of.MessageRetentionDuration.AsDuration(),
+			}
+			if one.ID == q.PushSubscription() {
+				one.Filter = q.Filter()
+			}
+			if !seen[one.ID] {
+				all = append(all, one)
+			}
+			seen[one.ID] = true // queues may share a dead-letter topic
+		}
+	}
+	return all
 }

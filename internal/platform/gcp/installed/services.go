@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/api/cloudscheduler/v1"
 	"google.golang.org/api/run/v2"
+	"google.golang.org/api/secretmanager/v1"
 
 	"billhook/catalog"
 	"billhook/internal/platform/finding"
@@ -173,3 +174,103 @@ func (l *look) job(ctx context.Context, task string) {
 		l.find("job", id, JobUnidentified, have, want)
 	}
 }
+
+const (
+	getVersion   = "secretmanager.versions.get"
+	listSecrets  = "secretmanager.secrets.list"
+	listVersions = "secretmanager.versions.list"
+)
+
+// ofSecrets are the questions about secrets: whether each version that a service reads can be read, and whether each
+// secret of the installation that no service reads yet has one.
+func (i *Installation) ofSecrets(looks []*look) (questions []func(context.Context, *look)) {
+	var reads []version
+	for _, at := range looks {
+		for _, one := range at.reads {
+			same := func(other version) bool { return other.secret == one.secret && other.number == one.number }
+			if n := slices.IndexFunc(reads, same); n < 0 {
+				reads = append(reads, one)
+			} else if reads[n].service != one.service {
+				reads[n].service += ", " + one.service
+			}
+		}
+	}
+	for _, one := range reads {
+		questions = append(questions, func(ctx context.Context, at *look) { at.version(ctx, one) })
+	}
+	return append(questions, func(ctx context.Context, at *look) { at.unreadSecrets(ctx, reads) })
+}
+
+// version looks whether a version of a secret can be read.
+func (l *look) version(ctx context.Context, of version) {
+	id := idOf(of.secret)
+	name := "projects/" + l.config.Project + "/secrets/" + id
+	if strings.HasPrefix(of.secret, "projects/") { // a secret of another project
+		name = of.secret
+	}
+	what := "version " + of.number + " of secret " + id
+	have, err := l.secrets.Projects.Secrets.Versions.Get(name + "/versions/" + of.number).Context(ctx).Do()
+	switch {
+	case err != nil && l.missing(err, what, getVersion):
+		l.find("secret", id, VersionUnusable, "there is no version "+of.number, "version "+of.number+" is "+enabled+", for "+of.service)
+	case err == nil && have.State != enabled:
+		l.find("secret", id, VersionUnusable, "version "+of.number+" is "+have.State, "version "+of.number+" is "+enabled+", for "+of.service)
+	}
+}
+
+// unreadSecrets looks at the secrets that Terraform made and no service reads yet.
+func (l *look) unreadSecrets(ctx context.Context, reads []version) {
+	var ids []string
+	err := l.secrets.Projects.Secrets.List("projects/"+l.config.Project).Filter("labels.app="+l.config.Name).Context(ctx).
+		Pages(ctx, func(page *secretmanager.ListSecretsResponse) error {
+			for _, secret := range page.Secrets {
+				id := idOf(secret.Name)
+				read := slices.ContainsFunc(reads, func(of version) bool { return idOf(of.secret) == id })
+				if secret.Labels["app"] == l.config.Name && !read {
+					ids = append(ids, id)
+				}
+			}
+			return nil
+		})
+	if err != nil {
+		_ = l.missing(err, "secrets that no service reads yet", listSecrets) // a list is never missing
+		return
+	}
+	for _, id := range ids {
+		page, err := l.secrets.Projects.Secrets.Versions.List("projects/" + l.config.Project + "/secrets/" + id).Filter("state:" + enabled).Context(ctx).Do()
+		if err != nil {
+			_ = l.missing(err, "the versions of secret "+id, listVersions) // one that is gone by now needs none
+			continue
+		}
+		if !slices.ContainsFunc(page.Versions, func(v *secretmanager.SecretVersion) bool { return v.State == enabled }) {
+			l.find("secret", id, SecretEmpty, "", "a version that is "+enabled)
+		}
+	}
+}
+
+// idOf is the last part of a name.
+func idOf(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
+
+const (
+	apply = "Apply Terraform again."
+	grant = "Apply Terraform again, and ask who took the grant away. Google takes some minutes to heed a new grant."
+	logs  = "Read the revision's log (gcloud run services logs read), mend the cause, and deploy again; Terraform's variable redeploy makes a new revision of the same configuration."
+)
+
+// What Examine finds, what each does, and what to do.
+var (
+	DoorMissing     = finding.New("door_missing", "There is no webhook service: senders are answered 404, and give up in the end.", apply+" Where it has another name or region: --name, --region.")
+	WorkerMissing   = finding.New("worker_missing", "There is no worker of this pool: its queues' pushes are answered 404, and their messages wait until they are too old.", apply+" Where it has another name or region: --name, --region.")
+	NotReady        = finding.New("service_not_ready", "No revision of the service runs: it answers nobody.", logs)
+	NotUpdated      = finding.New("service_not_updated", "The newest configuration does not run. The revision before it still serves, as it was.", logs)
+	DoorClosed      = finding.New("door_closed", "Cloud Run asks senders for a token of Google's: each webhook is answered 403.", apply)
+	WorkerOpen      = finding.New("worker_open", "Anybody may call the worker, and it relies on Cloud Run to check tokens: whoever writes a token is believed to be Pub/Sub.", apply+" Ask who has opened it.")
+	InvokerMissing  = finding.New("invoker_grant_missing", "Cloud Run answers 403 to every push and every task of this pool: nothing of its queues is handled.", grant)
+	AudienceUnknown = finding.New("audience_refused", "Cloud Run answers 401 to every push and every task of this pool: it does not know the audience of their tokens.", apply)
+	JobMissing      = finding.New("job_missing", "Nobody calls the task, so what it does is not done.", apply)
+	JobPaused       = finding.New("job_paused", "Nobody calls the task while its job is paused, so what it does is not done.", "Resume it: gcloud scheduler jobs resume.")
+	JobElsewhere    = finding.New("job_wrong_address", "The job calls another address than the task's: what the task does is not done.", apply)
+	JobUnidentified = finding.New("job_wrong_token", "The worker refuses the job's token: what the task does is not done.", apply)
+	VersionUnusable = finding.New("secret_version_unusable", "A service reads this version when an instance starts: those that run go on, and no new one starts.", "Enable the version (gcloud secrets versions enable), or add another and name its number in secret_versions.")
+	SecretEmpty     = finding.New("secret_without_version", "It has no enabled version: a service that is to read it does not start.", "Add its value: gcloud secrets versions add.")
+)

@@ -74,7 +74,7 @@ type Service struct {
 	sources map[string]*source
 	buffers sync.Pool
 	// bodies is what those in flight may hold.
-	bodies *semaphore.Weighted
+	bodies   *semaphore.Weighted
 	draining atomic.Bool
 	router   chi.Router
 }

@@ -1,12 +1,10 @@
-// Package alarm owns the times at which kept messages are released: the set of requested times,
-// and a timer that makes one call at each. It does not know what is released, and never waits
-// for a call.
+// Package alarm owns the times at which kept messages are released, and a timer that makes one call at each.
+// It does not know what is released, and never waits for a call.
 package alarm
 
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 )
@@ -23,54 +21,8 @@ func Moment(at time.Time) time.Time {
 	return moment
 }
 
-// MaxMoments bounds a set. It is enough for every moment of an hour.
+// MaxMoments is how many moments are remembered at most: enough for every moment of an hour.
 const MaxMoments = 1 << 14
-
-// Moments is the set of requested moments that are still to come. The zero value is ready to use.
-// It is not safe for concurrent use.
-type Moments struct {
-	// micros are the moments in microseconds since 1970, in order.
-	micros []int64
-}
-
-// Has reports whether a moment is in the set.
-func (a *Moments) Has(moment time.Time) bool {
-	_, found := slices.BinarySearch(a.micros, moment.UnixMicro())
-	return found
-}
-
-// Add adds a moment. It reports false where the set is full; the moment is then not in it.
-func (a *Moments) Add(moment time.Time) bool {
-	at, found := slices.BinarySearch(a.micros, moment.UnixMicro())
-	if found {
-		return true
-	}
-	if len(a.micros) >= MaxMoments {
-		return false
-	}
-	a.micros = slices.Insert(a.micros, at, moment.UnixMicro())
-	return true
-}
-
-// Past removes the moments that are not after now. It reports whether there were any.
-func (a *Moments) Past(now time.Time) bool {
-	// BinarySearch finds the first moment that is not before now. A moment in the same
-	// microsecond as now is not after it, since moments are whole microseconds.
-	count, found := slices.BinarySearch(a.micros, now.UnixMicro())
-	if found {
-		count++
-	}
-	a.micros = slices.Delete(a.micros, 0, count)
-	return count > 0
-}
-
-// First returns the earliest moment. ok is false where the set is empty.
-func (a *Moments) First() (moment time.Time, ok bool) {
-	if len(a.micros) == 0 {
-		return time.Time{}, false
-	}
-	return time.UnixMicro(a.micros[0]).UTC(), true
-}
 
 var (
 	// ErrClosed: the timer makes no more calls.
@@ -96,27 +48,23 @@ type Config struct {
 	AfterFunc func(d time.Duration, f func()) (stop func())
 }
 
-// Timer is the alarm of one process and ends with it. It has no goroutine of its own, and at
-// most one running timer. It is safe for concurrent use.
+// Timer is the alarm of one process and ends with it. It is safe for concurrent use.
 type Timer struct {
 	config Config
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu        sync.Mutex
-	requested Moments
-	// last is the start of the last call. A moment that is not after it is over.
-	last time.Time
-	// stop ends the timer that runs until armed. It is nil where no timer runs.
-	stop    func()
-	armed   time.Time
-	calling bool
-	closed  bool
+	mu sync.Mutex
+	// requested are the moments to come, each with the end of its timer.
+	requested map[time.Time]func()
+	last      time.Time // the start of the last call: a moment that is not after it is over
+	rung      time.Time // the latest moment whose timer has fired, perhaps by a clock ahead of Now
+	calling   bool
 }
 
 // NewTimer returns a Timer without any moment.
 func NewTimer(config Config) *Timer {
-	t := &Timer{config: config}
+	t := &Timer{config: config, requested: map[time.Time]func(){}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	return t
 }
@@ -127,58 +75,50 @@ func NewTimer(config Config) *Timer {
 func (t *Timer) At(_ context.Context, at time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.closed {
-		return ErrClosed
-	}
-	if now := t.config.Now(); at.Before(now) {
-		at = now
-	}
-	moment := Moment(at)
+	now := t.config.Now()
+	moment := Moment(later(at, now))
 	if !moment.After(t.last) { // the call of that moment may have read before the caller's commit
 		moment = Moment(t.last.Add(time.Microsecond))
 	}
-	if !t.requested.Add(moment) {
+	switch _, known := t.requested[moment]; {
+	case t.ctx.Err() != nil:
+		return ErrClosed
+	case known:
+		return nil
+	case len(t.requested) == MaxMoments:
 		return ErrFull
 	}
-	t.arm()
+	t.requested[moment] = t.config.AfterFunc(moment.Sub(now), func() { t.ring(moment) })
 	return nil
 }
 
-// arm sets the timer for the earliest moment. During a call no timer runs; the end of the call
-// sets it.
-func (t *Timer) arm() {
-	first, ok := t.requested.First()
-	if !ok || t.calling || t.closed || (t.stop != nil && !first.Before(t.armed)) {
-		return
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
 	}
-	t.disarm()
-	t.armed = first
-	t.stop = t.config.AfterFunc(first.Sub(t.config.Now()), t.ring)
+	return b
 }
 
-func (t *Timer) disarm() {
-	if t.stop != nil {
-		t.stop()
-		t.stop = nil
-	}
-}
-
-func (t *Timer) ring() {
+func (t *Timer) ring(moment time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.calling { // the timer fired before it could be stopped
-		return
-	}
-	t.disarm()
-	for !t.closed {
-		now := t.config.Now()
-		if !t.requested.Past(now) {
-			break
-		}
-		t.last = now
+	t.rung = later(t.rung, moment)
+	for !t.calling && t.ctx.Err() == nil && t.past() {
 		t.call()
 	}
-	t.arm()
+}
+
+// past removes the moments that are over, and reports whether there were any.
+func (t *Timer) past() (found bool) {
+	now := later(t.config.Now(), t.rung)
+	for moment, stop := range t.requested {
+		if !moment.After(now) {
+			stop()
+			delete(t.requested, moment)
+			t.last, found = now, true
+		}
+	}
+	return found
 }
 
 func (t *Timer) call() {
@@ -195,7 +135,8 @@ func (t *Timer) call() {
 func (t *Timer) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.closed = true
-	t.disarm()
 	t.cancel()
+	for _, stop := range t.requested {
+		stop()
+	}
 }

@@ -197,35 +197,3 @@ func TestATimeIsRoundedUpToAQuarterOfASecond(t *testing.T) {
 		require.Equal(t, test.want, alarm.Moment(test.at), name)
 	}
 }
-
-func TestAMomentIsInTheSetUntilItIsPast(t *testing.T) {
-	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) {
-		var requested alarm.Moments
-		model := map[time.Time]bool{}
-		now := start
-		for range rapid.IntRange(0, 40).Draw(t, "steps") {
-			moment := alarm.Moment(now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "ms")) * time.Millisecond))
-			require.Equal(t, model[moment], requested.Has(moment))
-			require.True(t, requested.Add(moment))
-			model[moment] = true
-			if rapid.Bool().Draw(t, "pass") {
-				now = now.Add(time.Duration(rapid.IntRange(0, 2_000_000_000).Draw(t, "ns")))
-				past := false
-				for m := range model {
-					if !m.After(now) {
-						past = true
-						delete(model, m)
-					}
-				}
-				require.Equal(t, past, requested.Past(now))
-			}
-			first, ok := requested.First()
-			require.Equal(t, len(model) > 0, ok)
-			for m := range model {
-				require.False(t, m.Before(first))
-				require.True(t, requested.Has(m))
-			}
-		}
-	})
-}

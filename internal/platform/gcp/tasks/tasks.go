@@ -8,17 +8,16 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	cloudtasks "cloud.google.com/go/cloudtasks/apiv2"
 	"cloud.google.com/go/cloudtasks/apiv2/cloudtaskspb"
-	"golang.org/x/sync/singleflight"
 	"google.golang.org/api/option"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"billhook/internal/pipeline/alarm"
+	"billhook/internal/platform/cache"
 	"billhook/internal/retry"
 )
 
@@ -51,12 +50,9 @@ type Config struct {
 
 // Alarm requests calls from Cloud Tasks. It is safe for concurrent use.
 type Alarm struct {
-	config Config
-	client *cloudtasks.Client
-	flight singleflight.Group
-
-	mu        sync.Mutex
-	requested alarm.Moments
+	config    Config
+	client    *cloudtasks.Client
+	requested *cache.Cache[struct{}] // by the moment
 }
 
 // New returns an Alarm. Without options the client library finds the credentials.
@@ -65,7 +61,7 @@ func New(ctx context.Context, config Config, options ...option.ClientOption) (*A
 	if err != nil {
 		return nil, fmt.Errorf("tasks: client: %w", err)
 	}
-	return &Alarm{config: config, client: client}, nil
+	return &Alarm{config: config, client: client, requested: cache.New[struct{}](alarm.MaxMoments, 0, config.Now)}, nil
 }
 
 // Close ends the client. Requested calls are still made.
@@ -73,8 +69,8 @@ func (a *Alarm) Close() error { return a.client.Close() }
 
 // At requests a call at the given time or shortly after, or after now where that is later. It
 // takes two seconds at most and ignores the end of ctx: a kept message needs its call also
-// where its push has ended. Each process requests a moment once; two processes cause two calls.
-// The error is marked as a dependency that is down. The call may come nevertheless.
+// where its push has ended. Each process requests a moment once, as long as it is among those requested last; two
+// processes cause two calls. The error is marked as a dependency that is down. The call may come nevertheless.
 func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	now := a.config.Now()
 	if at.Before(now) {
@@ -84,31 +80,14 @@ func (a *Alarm) At(ctx context.Context, at time.Time) error {
 	if moment.Sub(now) > maxAhead {
 		return retry.Down("alarm_unavailable", errTooFar)
 	}
-	// Concurrent requests for one moment share one call and its error.
-	_, err, _ := a.flight.Do(strconv.FormatInt(moment.UnixMicro(), 10), func() (any, error) {
-		if a.known(moment, now) {
-			return nil, nil
-		}
-		if err := a.create(context.WithoutCancel(ctx), moment); err != nil {
-			return nil, err
-		}
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.requested.Add(moment) // if there is no room, the moment may be requested and called again
-		return nil, nil
+	ctx = context.WithoutCancel(ctx)
+	_, err := a.requested.Get(ctx, strconv.FormatInt(moment.UnixMicro(), 10), func(ctx context.Context) (struct{}, time.Duration, error) {
+		return struct{}{}, moment.Sub(now), a.create(ctx, moment)
 	})
 	if err != nil {
 		return retry.Down("alarm_unavailable", err)
 	}
 	return nil
-}
-
-// known removes past moments and reports whether a moment has been requested.
-func (a *Alarm) known(moment, now time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.requested.Past(now)
-	return a.requested.Has(moment)
 }
 
 // create creates the task without a name. Names that rise with time slow down the whole queue,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,15 +30,11 @@ func Shard(queue, tenant, eventID string) int64 {
 	return int64(sum[0] % Shards)
 }
 
-// The bounds of a page of the job log.
-const (
-	// MaxListed is the most that a page holds.
-	MaxListed = 200
-	// MaxListReads is the most that the database reads for it, in documents.
-	MaxListReads = 250
-	// chunk is how many documents of a part are held at most before it is known how many are needed.
-	chunk = (MaxListReads - MaxListed) / Shards
-)
+// MaxListed is the most that a page of the job log holds.
+const MaxListed = 200
+
+// spare is how many documents of each part are read beyond a quarter of the page, twice a part's share of it.
+const spare = 6
 
 // Listing asks for a page of the job log.
 type Listing struct {
@@ -53,91 +50,51 @@ type Listing struct {
 }
 
 // List returns a page of the job log, the newest first, ties by the record's id, the greatest first. next is
-// zero where no record is behind it. The database reads at most the limit and chunk of each part, however many
-// records there are.
+// zero where no record is behind it. The database reads at most a quarter of the limit, and spare, of each part, however
+// many records there are. Where so many of a part are newer than the others', the page is shorter than the limit.
 func List(ctx context.Context, from store.Querier, page Listing) (records []Record, next store.Cursor, err error) {
-	var parts [Shards]part
+	var parts [Shards]store.Page
+	most := min(page.Limit, page.Limit/4+spare)
+	group, asking := errgroup.WithContext(ctx)
 	for shard := range parts {
-		query := store.Query{Collection: Collection, Equal: maps.Clone(page.Equal), Newest: &store.Newest{Field: fieldCreated, Since: page.Since, Until: page.Until}, After: page.After}
-		if query.Equal == nil {
-			query.Equal = map[string]any{}
+		equal := map[string]any{fieldShard: int64(shard)}
+		maps.Copy(equal, page.Equal)
+		query := store.Query{
+			Collection: Collection, Equal: equal, After: page.After, Limit: most,
+			Newest: &store.Newest{Field: fieldCreated, Since: page.Since, Until: page.Until},
 		}
-		query.Equal[fieldShard] = int64(shard)
-		parts[shard].query = query
+		group.Go(func() (err error) { parts[shard], err = from.Query(asking, query); return err })
 	}
-	for len(records) < page.Limit {
-		if err := fill(ctx, from, parts[:], min(chunk, page.Limit-len(records))); err != nil {
-			return nil, next, err
-		}
-		newest := newestOf(parts[:])
-		if newest == nil {
-			return records, store.Cursor{}, nil
-		}
-		for ; newest != nil && len(records) < page.Limit; newest = newestOf(parts[:]) {
-			doc := newest.documents[0]
-			record, err := FromDocument(doc)
-			if err != nil {
-				return nil, next, err
-			}
-			records, next = append(records, record), cursorOf(doc)
-			newest.documents = newest.documents[1:]
-			if newest.unknown() {
-				break
-			}
+	if err := group.Wait(); err != nil {
+		return nil, next, err
+	}
+	var found []store.Document
+	var unread store.Cursor // behind it a part may have more than was read
+	for _, part := range parts {
+		found = append(found, part.Documents...)
+		if len(part.Documents) == most && later(cursorOf(part.Documents[most-1]), unread) > 0 {
+			unread = cursorOf(part.Documents[most-1])
 		}
 	}
-	for i := range parts {
-		if len(parts[i].documents) > 0 || parts[i].unknown() {
+	slices.SortFunc(found, func(a, b store.Document) int { return later(cursorOf(b), cursorOf(a)) })
+	for _, doc := range found {
+		at := cursorOf(doc)
+		if len(records) == page.Limit || later(unread, at) > 0 {
 			return records, next, nil
 		}
-	}
-	return records, store.Cursor{}, nil
-}
-
-type part struct {
-	query     store.Query
-	documents []store.Document
-	ended     bool
-}
-
-func (p *part) unknown() bool { return len(p.documents) == 0 && !p.ended }
-
-func fill(ctx context.Context, from store.Querier, parts []part, most int) error {
-	group, ctx := errgroup.WithContext(ctx)
-	for i := range parts {
-		p := &parts[i]
-		p.query.Limit = most - len(p.documents)
-		if p.ended || p.query.Limit < 1 {
-			continue
+		record, err := FromDocument(doc)
+		if err != nil {
+			return nil, store.Cursor{}, err
 		}
-		group.Go(func() error {
-			page, err := from.Query(ctx, p.query)
-			if err != nil {
-				return err
-			}
-			p.documents, p.ended = append(p.documents, page.Documents...), len(page.Documents) < p.query.Limit
-			if found := len(page.Documents); found > 0 {
-				p.query.After = cursorOf(page.Documents[found-1])
-			}
-			return nil
-		})
+		records, next = append(records, record), at
 	}
-	return group.Wait()
+	if unread.IsZero() {
+		next = store.Cursor{}
+	}
+	return records, next, nil
 }
 
-func newestOf(parts []part) (newest *part) {
-	for i := range parts {
-		p := &parts[i]
-		if len(p.documents) > 0 && (newest == nil || later(cursorOf(p.documents[0]), cursorOf(newest.documents[0]))) {
-			newest = p
-		}
-	}
-	return newest
-}
-
-func later(a, b store.Cursor) bool {
-	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) > 0
-}
+func later(a, b store.Cursor) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.ID, b.ID)) }
 
 func cursorOf(doc store.Document) store.Cursor {
 	at, _ := doc.Fields[fieldCreated].(time.Time)

@@ -97,8 +97,7 @@ func RunList(t *testing.T, records int, open func(t *testing.T) store.Store) {
 			took := time.Since(began)
 			require.NoError(t, err, name)
 			read := db.Reads.Load() - reads
-			require.LessOrEqual(t, read, int64(dedupe.MaxListReads), name)
-			require.LessOrEqual(t, read, int64(of.Limit+dedupe.Shards*6), name)
+			require.LessOrEqual(t, read, int64(dedupe.Shards*min(of.Limit, of.Limit/4+6)), name)
 			if pages == 0 {
 				t.Logf("%s: %d of %d records, %d reads, %d ms", name, len(page), records, read, took.Milliseconds())
 			}

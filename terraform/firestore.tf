@@ -12,9 +12,6 @@ locals {
     # The oldest open one of a queue.
     deadLetters = { collection = "deadLetters", fields = ["queue", "state", "kept_at"], order = "ASCENDING" }
 
-    # What has expired of a queue and is not removed yet: it is not counted for an operation.
-    letters_expired = { collection = "deadLetters", fields = ["queue", "state", "expire_at"], order = "ASCENDING" }
-
     # The dead letters, newest first. They are few, so that one part takes them. A question names a queue, or is of all;
     # where it names several fields besides, the database merges these indexes.
     letters             = { collection = "deadLetters", fields = ["queue", "kept_at"], order = "DESCENDING" }

@@ -190,7 +190,8 @@ func (s *asked) Query(_ context.Context, q store.Query) (store.Page, error) {
 func newestAsked(t *testing.T) []store.Query {
 	t.Helper()
 	db, router := &asked{}, chi.NewRouter()
-	letters, reads := &deadletter.Operator{Store: db, Now: time.Now}, events.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now}
+	queue := func(id string) (catalog.Queue, bool) { return catalog.Queue{ID: id}, true }
+	letters, reads := &deadletter.Operator{Store: db, Now: time.Now, Queue: queue}, events.Reads{Store: db, Catalog: &catalog.Catalog{Queues: []catalog.Queue{{ID: "orders"}}}, Now: time.Now}
 	apps := operations.Apps{Store: db, Reads: reads, Letters: letters, Tries: &dryrun.Trials{Store: db, Now: time.Now, Worker: func(map[string]string) (dryrun.Worker, error) { return nil, nil }}}
 	server := &api.Server{Catalog: operations.All(apps), Log: slog.New(slog.DiscardHandler), Author: access.Author, Now: time.Now, Store: db}
 	router.Use(access.Access{OpenOnLoopback: true}.Guard)

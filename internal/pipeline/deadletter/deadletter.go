@@ -19,6 +19,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
+
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/pii"
@@ -167,14 +169,14 @@ func Keep(ctx context.Context, to store.GetCommitter, queue catalog.Queue, m con
 		filled.Kept = time.Time{}
 		switch {
 		case doc.Version == 0:
-			return []store.Write{store.Create(key, item.fields())}, nil
+			return []store.Write{store.Create(key, store.Encode(&item))}, nil
 		case store.Decode(doc.Fields, &filled) != nil:
 			return nil, fmt.Errorf("deadletter: item %s is not readable", key.ID)
 		case !filled.Kept.IsZero():
 			return nil, nil // it has arrived before
 		}
 		filled.Kept = item.Kept
-		return []store.Write{store.Replace(key, doc.Version, filled.fields())}, nil
+		return []store.Write{store.Replace(key, doc.Version, store.Encode(&filled))}, nil
 	})
 	return len(versions) > 0, err
 }
@@ -233,7 +235,7 @@ func revise(ctx context.Context, to store.GetCommitter, key store.Key, change fu
 		if err != nil || !news {
 			return nil, err
 		}
-		return []store.Write{store.Replace(key, doc.Version, item.fields())}, nil
+		return []store.Write{store.Replace(key, doc.Version, store.Encode(&item))}, nil
 	})
 	return len(versions) > 0, err
 }
@@ -270,47 +272,32 @@ func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {
 	return itemKey(queue.ID, messageID, m.Data).ID
 }
 
-// Correction says what has taken the place of a dead letter.
-type Correction struct {
-	EventID string
-	// MessageID is that of the message with the corrected payload.
-	MessageID string
-	At        time.Time
-}
-
-// Correct returns the writes that close items of a queue as corrected, for the commit of what has corrected
-// them. They ask for no version: replayed meanwhile, discarded, or not yet here, an item is corrected all the
-// same.
-func Correct(queue catalog.Queue, ids []string, c Correction) []store.Write {
-	writes := make([]store.Write, len(ids))
-	for i, id := range ids {
-		writes[i] = closing(queue, id, Ending{State: Corrected, EventID: c.EventID, At: c.At}, "corrections", map[string]any{"corrected_by": c.MessageID})
-	}
-	return writes
-}
-
-// closing is the write that closes an item whatever its version, and counts that.
-func closing(queue catalog.Queue, id string, end Ending, counter string, fields map[string]any) store.Write {
-	at := end.At.UTC().Truncate(time.Microsecond)
-	fields["state"], fields["closed_at"], fields["queue"] = string(end.State), at, queue.ID
-	fields["event_id"], fields["expire_at"] = end.EventID, at.Add(queue.DeadLetter.Retention)
-	return store.Increment(store.Key{Collection: Collection, ID: id}, map[string]int64{counter: 1}, fields)
-}
-
-// Ending is the end of a replay that was not another death.
+// Ending is the end of a replay that was not another death, or of a dead letter whose place another message has taken.
 type Ending struct {
-	// State is Processed; or Corrected, where another payload had taken the place of the message; or
+	// State is Processed; or Corrected, where another payload has taken the place of the message; or
 	// Open, where its event has another dead letter.
 	State   State
 	Outcome retry.Outcome
 	EventID string
-	At      time.Time
+	// By is the id of the message that has Corrected it.
+	By string
+	At time.Time
 }
 
-// Ended returns the write that marks the item of a replayed message, for the commit that ends the replay. It
-// asks for no version, as the writes of Correct.
+// Ended returns the write that closes an item of a queue, for the commit of what has ended it. It asks for no version:
+// replayed meanwhile, discarded, or not yet here, the item is closed all the same.
 func Ended(queue catalog.Queue, id string, end Ending) store.Write {
-	return closing(queue, id, end, "endings", map[string]any{"outcome": string(end.Outcome)})
+	at := end.At.UTC().Truncate(time.Microsecond)
+	fields := map[string]any{
+		"state": string(end.State), "closed_at": at, "queue": queue.ID, "event_id": end.EventID, "expire_at": at.Add(queue.DeadLetter.Retention),
+	}
+	counter := "endings"
+	if end.State == Corrected {
+		counter, fields["corrected_by"] = "corrections", end.By
+	} else {
+		fields["outcome"] = string(end.Outcome)
+	}
+	return store.Increment(store.Key{Collection: Collection, ID: id}, map[string]int64{counter: 1}, fields)
 }
 
 // Settle marks the item of a replayed message where the replay has ended without a commit, unless the item
@@ -333,31 +320,32 @@ func Settle(ctx context.Context, in store.GetCommitter, m contract.Message, end 
 	return err
 }
 
-// corrected refuses an operation on one item, or on one event's, that matches nothing
-// because what it would touch is corrected.
-func (o *Operator) corrected(ctx context.Context, f Filter) error {
-	var item Item
-	switch {
-	case len(f.Items) == 1:
-		found, err := o.Show(ctx, f.Items[0])
-		if err != nil && !errors.Is(err, ErrUnknown) {
-			return err
-		}
-		item = found
-	case f.EventID != "":
-		// By ids, which finds also what has not arrived yet.
-		page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(Corrected), Limit: 1})
-		if err != nil {
-			return fmt.Errorf("deadletter: corrected: %w", err)
-		}
-		for _, doc := range page.Documents {
-			if item, err = ItemOf(doc); err != nil {
-				return err
-			}
-		}
+// EntryUnreadable is the reason of what waited in a lane under a document that cannot be read.
+const EntryUnreadable = "entry_unreadable"
+
+// Unreadable returns the writes that keep what waited in a lane under a document that cannot be read: its
+// message, or else the whole document as JSON. The caller deletes the document.
+func Unreadable(queue catalog.Queue, doc store.Document, now time.Time) []store.Write {
+	var waited struct {
+		Message contract.Message `store:"message,required"`
+		EventID string           `store:"event_id"`
+		Tenant  string           `store:"tenant"`
 	}
-	if item.State != Corrected || item.Queue != f.Queue {
-		return nil
+	err := store.Decode(doc.Fields, &waited)
+	m := waited.Message
+	if err != nil && len(m.Data) == 0 {
+		m.Data, _ = json.Marshal(doc.Fields, json.Deterministic(true)) // a document has nothing that JSON has not
 	}
-	return fmt.Errorf("%w: it is corrected: message %s has taken its place, and its event goes on with that payload", ErrRefused, item.CorrectedBy)
+	m.Attributes = maps.Clone(m.Attributes)
+	if m.Attributes == nil {
+		m.Attributes = map[string]string{}
+	}
+	if m.Attributes[contract.AttrFirstMessageID] == "" { // by which its replay is known
+		m.Attributes[contract.AttrFirstMessageID] = doc.Key.ID
+	}
+	source := m.Attributes[contract.AttrFirstMessageID]
+	item := itemFor(queue, m, source, EntryUnreadable, int64(retry.Malformed), now)
+	item.Detail, item.DeadLettered, item.Tenant = doc.Key.ID, now, waited.Tenant
+	item.EventID = cmp.Or(m.Attributes[contract.AttrEventID], waited.EventID)
+	return []store.Write{store.Set(store.Key{Collection: Collection, ID: ItemID(queue, source, m)}, store.Encode(&item))}
 }

@@ -56,3 +56,27 @@ func TestSummariesNameWhatThereIs(t *testing.T) {
 	require.Equal(t, []string{"There are more than 9 of r."}, deadletter.Reason{Reason: "r", Count: 9, More: true}.Notes())
 	require.Equal(t, []string{"3 of orders have other reasons."}, deadletter.Reason{Queue: "orders", Others: true, Count: 3}.Notes())
 }
+
+func TestAnOperationIsFollowedUntilNothingOfItIsOpen(t *testing.T) {
+	t.Parallel()
+	waits, dead, done := &deadletter.Outcomes{Waiting: 1}, &deadletter.Outcomes{DeadAgain: 1}, &deadletter.Outcomes{Processed: 1}
+	for name, test := range map[string]struct {
+		kind          deadletter.Kind
+		progress      deadletter.Progress
+		outcomes      *deadletter.Outcomes
+		goesOn, fails bool
+		notes         int
+	}{
+		"a discard that runs":            {deadletter.Discard, deadletter.Running, nil, true, false, 0},
+		"a discard that has ended":       {deadletter.Discard, deadletter.Finished, nil, false, false, 0},
+		"a replay that nobody approved":  {deadletter.Replay, deadletter.Waiting, nil, false, true, 1},
+		"one with an event on its way":   {deadletter.Replay, deadletter.Finished, waits, true, true, 0},
+		"one with a dead letter again":   {deadletter.Replay, deadletter.Finished, dead, false, true, 0},
+		"one that was cancelled":         {deadletter.Replay, deadletter.Cancelled, done, false, true, 0},
+		"one whose events are processed": {deadletter.Replay, deadletter.Finished, done, false, false, 0},
+	} {
+		op := deadletter.Operation{Kind: test.kind, Progress: test.progress, Outcomes: test.outcomes}
+		_, goesOn := op.Stands()
+		require.Equal(t, []any{test.goesOn, test.fails, test.notes}, []any{goesOn, op.Missed() != "", len(op.Notes())}, name)
+	}
+}

@@ -1,10 +1,10 @@
 package deadletter
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -90,8 +90,6 @@ type Operation struct {
 
 func (op *Operation) key() store.Key { return store.Key{Collection: audit.Collection, ID: op.ID} }
 
-func (op *Operation) fields() map[string]any { return store.Encode(op) }
-
 // Stands says how far it is. It goes on until it is over, and all that it has replayed.
 func (op Operation) Stands() (line string, goesOn bool) {
 	line = fmt.Sprintf("operation %s: %d of %d", op.ID, op.Done, op.Total)
@@ -140,90 +138,38 @@ func OperationOf(doc store.Document) (Operation, error) {
 	return op, nil
 }
 
-// AuditKind is the kind of the audit's entries about an operation. Their subject is its id, their
-// action approve, cancel or reject.
-const AuditKind = "operation"
-
-const decisions = 20
-
-// errDecided: the operation is as the decision would have it, perhaps by a commit of ours whose answer was lost.
-var errDecided = errors.New("deadletter: decided already")
-
-// Approve lets a waiting operation run. expect is the total of the preview of what it matches, which the second person has seen. The
-// error may be ErrChanged, or one of audit.TwoPeople.
-func (o *Operator) Approve(ctx context.Context, id string, by audit.Author, why string, expect int) (Operation, error) {
-	return o.decide(ctx, id, audit.Entry{Action: "approve", Who: by.String(), Why: why}, func(op *Operation) error {
-		if op.Progress != Waiting {
-			return fmt.Errorf("%w: the operation does not wait for approval", ErrRefused)
-		}
-		if err := audit.TwoPeople(op.Who, by); err != nil {
-			return err
-		}
-		op.Progress, op.ApprovedBy, op.ApprovedWhy = Running, by.String(), why
-		_, err := o.expected(ctx, op.Matching(), expect)
-		return err
-	})
-}
-
-// Cancel stops an operation that runs, or waits for approval. From then on it touches no further
-// item; what it has done stays done. One that is cancelled already stays as it is.
-func (o *Operator) Cancel(ctx context.Context, id, who, why string) (Operation, error) {
-	return o.end(ctx, id, Cancelled, audit.Entry{Action: "cancel", Who: who, Why: why})
-}
-
-// Reject refuses an operation that waits for approval. The second person must be another one; who
-// has asked for it cancels it. One that is rejected already stays as it is.
-func (o *Operator) Reject(ctx context.Context, id, who, why string) (Operation, error) {
-	return o.end(ctx, id, Rejected, audit.Entry{Action: "reject", Who: who, Why: why})
-}
-
-func (o *Operator) end(ctx context.Context, id string, to Progress, by audit.Entry) (Operation, error) {
-	return o.decide(ctx, id, by, func(op *Operation) error {
-		switch {
-		case op.Progress == to:
-			return errDecided
-		case op.Progress.Over():
-			return fmt.Errorf("%w: the operation is %s", ErrRefused, op.Progress)
-		case to == Rejected && op.Progress != Waiting:
-			return fmt.Errorf("%w: the operation does not wait for approval; cancel it", ErrRefused)
-		case to == Rejected && audit.SamePerson(by.Who, op.Who):
-			return fmt.Errorf("%w: somebody else rejects it; who has asked for it cancels it", ErrRefused)
-		}
-		op.Progress, op.FinishedAt, op.EndedBy, op.EndedWhy = to, o.Now().UTC().Truncate(time.Microsecond), by.Who, by.Why
-		return nil
-	})
-}
-
-func (o *Operator) decide(ctx context.Context, id string, by audit.Entry, decision func(*Operation) error) (Operation, error) {
-	if err := cmp.Or(audit.CheckWhy(by.Why), audit.CheckWho(by.Who)); err != nil {
-		return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
+// Operation returns one operation.
+func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) {
+	doc, err := o.find(ctx, store.Key{Collection: audit.Collection, ID: id})
+	if err == nil && audit.IsEntry(doc.Key.ID) {
+		err = fmt.Errorf("%w: operation %s", ErrUnknown, strconv.Quote(id))
 	}
-	if strings.TrimSpace(by.Why) == "" {
-		return Operation{}, fmt.Errorf("%w: to %s it needs a reason", ErrRefused, by.Action)
+	if err != nil {
+		return Operation{}, err
 	}
-	for range decisions {
-		op, err := o.Operation(ctx, id)
-		if err != nil {
-			return Operation{}, err
-		}
-		by.Kind, by.Subject, by.At = AuditKind, op.ID, o.Now().UTC().Truncate(time.Microsecond)
-		by.Before = map[string]any{"progress": string(op.Progress), "done": op.Done}
-		if err = decision(&op); errors.Is(err, errDecided) {
-			return op, nil
-		}
-		if err != nil {
-			return Operation{}, err
-		}
-		by.After = map[string]any{"progress": string(op.Progress)}
-		entry, err := by.Write(o.NewID())
-		if err != nil {
-			return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
-		}
-		if err = o.commit(ctx, &op, "", []store.Write{entry}); !errors.Is(err, ErrBusy) {
-			return op, err
-		}
+	return OperationOf(doc)
+}
+
+// InStage returns a page of operations, of one stage or all, the newest first by the time that they
+// were begun at, ties by id, the greatest first. Behind a full page there may be none.
+func (o *Operator) InStage(ctx context.Context, progress Progress, after store.Cursor, limit int) ([]Operation, store.Cursor, error) {
+	return o.newest(ctx, "progress", string(progress), store.Newest{}, after, limit)
+}
+
+// Begun returns the operations of one person, or of all where who is empty, that were begun in a span of
+// time, in the order of InStage. The field of the span is set.
+func (o *Operator) Begun(ctx context.Context, who string, span store.Newest, after store.Cursor, limit int) ([]Operation, error) {
+	ops, _, err := o.newest(ctx, "who", who, span, after, limit)
+	return ops, err
+}
+
+func (o *Operator) newest(ctx context.Context, field, value string, span store.Newest, after store.Cursor, limit int) ([]Operation, store.Cursor, error) {
+	equal := map[string]any{}
+	if value != "" {
+		equal[field] = value
 	}
-	return Operation{}, ErrBusy
+	span.Field = "created_at" // the entries beside them have no such time, and are not found
+	return store.List(ctx, o.Store, store.Query{Collection: audit.Collection, Equal: equal, Newest: &span, After: after, Limit: limit}, OperationOf)
 }
 
 // Outcomes is what became of the items that a replay has put on their queue again.
@@ -257,12 +203,8 @@ func (o Outcomes) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Outcomes counts what became of the items of a replay, in three counting queries. Another kind has no
-// outcomes.
+// Outcomes counts what became of the items of a replay, in three counting queries.
 func (o *Operator) Outcomes(ctx context.Context, op Operation) (Outcomes, error) {
-	if op.Kind != Replay {
-		return Outcomes{}, nil
-	}
 	found := Outcomes{PassedBy: op.Skipped, Later: op.Done}
 	// What waits is counted first. An item that ends meanwhile is counted twice then, and not missed.
 	for _, of := range []struct {
@@ -282,24 +224,13 @@ func (o *Operator) Outcomes(ctx context.Context, op Operation) (Outcomes, error)
 }
 
 // Items returns a page of the items that an operation was the last to deal with, in the order of
-// their ids: of one state, or all. after is the id to go on behind; next is empty on the last page.
-func (o *Operator) Items(ctx context.Context, operation string, state State, after store.Cursor, limit int) (items []Item, next store.Cursor, err error) {
+// their ids: of one state, or all.
+func (o *Operator) Items(ctx context.Context, operation string, state State, after store.Cursor, limit int) ([]Item, store.Cursor, error) {
 	equal := map[string]any{"operation": operation}
 	if state != "" {
 		equal["state"] = string(state)
 	}
-	page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: equal, After: after, Limit: limit})
-	if err != nil {
-		return nil, store.Cursor{}, fmt.Errorf("deadletter: items: %w", err)
-	}
-	for _, doc := range page.Documents {
-		item, err := ItemOf(doc)
-		if err != nil {
-			return nil, store.Cursor{}, err
-		}
-		items = append(items, item)
-	}
-	return items, page.Next, nil
+	return store.List(ctx, o.Store, store.Query{Collection: Collection, Equal: equal, After: after, Limit: limit}, ItemOf)
 }
 
 const maxAsked = 50
@@ -307,21 +238,7 @@ const maxAsked = 50
 // Asked returns the operations that wait for a second person and would deal with the item. It looks
 // through the first maxAsked that wait for one on the item's queue.
 func Asked(ctx context.Context, from store.Querier, item Item) ([]Operation, error) {
-	page, err := from.Query(ctx, store.Query{
-		Collection: audit.Collection, Equal: map[string]any{"progress": string(Waiting), "queue": item.Queue}, Limit: maxAsked,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("deadletter: operations: %w", err)
-	}
-	var asked []Operation
-	for _, doc := range page.Documents {
-		op, err := OperationOf(doc)
-		if err != nil {
-			return nil, err
-		}
-		if op.Filter.selects(item, Open) && !item.Kept.After(op.CreatedAt) {
-			asked = append(asked, op)
-		}
-	}
-	return asked, nil
+	equal := map[string]any{"progress": string(Waiting), "queue": item.Queue}
+	waiting, _, err := store.List(ctx, from, store.Query{Collection: audit.Collection, Equal: equal, Limit: maxAsked}, OperationOf)
+	return slices.DeleteFunc(waiting, func(op Operation) bool { return !op.Matching().selects(item, Open) }), err
 }

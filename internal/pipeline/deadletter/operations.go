@@ -146,7 +146,7 @@ func (o *Operator) deadLetters(c *catalog.Catalog) []console.Operation {
 			Name: "dlq reasons", Path: "GET /v1/ops/dead-letters/reasons", Errors: Failures,
 			Summary: "Count the open dead letters of one queue or all, by reason", Empty: "No dead letter is open. A message comes here when it cannot be handled.",
 		}, func(ctx context.Context, _ audit.Author, in Choice) (console.List[Reason], error) {
-			f, err := Chosen{Choice: in}.Filter(c)
+			f, err := o.Chosen(ctx, c, Chosen{Choice: in})
 			if err != nil {
 				return console.List[Reason]{}, err
 			}
@@ -190,12 +190,12 @@ func (o *Operator) changes(c *catalog.Catalog) (all []console.Operation) {
 }
 
 func (o *Operator) operations() []console.Operation {
-	ending := func(verb, summary string, do func(ctx context.Context, id, who, why string) (Operation, error)) console.Operation {
+	ending := func(verb, summary string, do func(ctx context.Context, id string, by audit.Change) (Operation, error)) console.Operation {
 		return console.New(console.Row{
 			Name: "operations " + verb, Path: "POST /v1/ops/operations/{id}/" + verb, Needs: console.Reason,
 			Summary: summary, Before: "operations show", Errors: Failures,
 		}, func(ctx context.Context, by audit.Author, in End) (Operation, error) {
-			return do(ctx, in.ID, by.String(), in.Why)
+			return do(ctx, in.ID, in.By(by))
 		})
 	}
 	return []console.Operation{
@@ -234,7 +234,7 @@ func (o *Operator) operations() []console.Operation {
 			Summary: "Approve an operation that another person started", Before: "operations preview", Follow: "operations run", Errors: Failures,
 			Help: "It starts now. It records your name and reason beside those of the person who asked for it.",
 		}, func(ctx context.Context, by audit.Author, in Approve) (Operation, error) {
-			return o.Approve(ctx, in.ID, by, in.Why, in.Expect)
+			return o.Approve(ctx, in.ID, in.By(by), in.Expect)
 		}),
 		ending("reject", "Reject an operation that another person started and that waits for approval", o.Reject),
 		ending("cancel", "Cancel an operation; what it has done stays done", o.Cancel),
@@ -263,20 +263,15 @@ func (o *Operator) whole(ctx context.Context, ids []string) (whole []string, err
 
 // Chosen is the choice as an operation takes it, with whole ids.
 func (o *Operator) Chosen(ctx context.Context, c *catalog.Catalog, in Chosen) (f Filter, err error) {
-	if f, err = in.Filter(c); err == nil && len(f.Items) <= MaxChosen {
-		f.Items, err = o.whole(ctx, f.Items)
-	}
-	return f, err
-}
-
-// Filter is the choice as an operation takes it.
-func (c Chosen) Filter(of *catalog.Catalog) (f Filter, err error) {
 	f = Filter{
-		Queue: c.Queue, Reason: c.Reason, EventType: c.EventType, EventID: c.EventID, OrderingKey: c.OrderingKey,
-		Since: c.Since.Time, Until: c.Until.Time, Items: c.Items,
+		Queue: in.Queue, Reason: in.Reason, EventType: in.EventType, EventID: in.EventID, OrderingKey: in.OrderingKey,
+		Since: in.Since.Time, Until: in.Until.Time, Items: in.Items,
 	}
 	if f.Queue != "" {
-		f.Queue, err = queueOf(of, f.Queue)
+		f.Queue, err = queueOf(c, f.Queue)
+	}
+	if err == nil && len(f.Items) <= MaxChosen {
+		f.Items, err = o.whole(ctx, f.Items)
 	}
 	return f, err
 }

@@ -124,10 +124,12 @@ func (a *attempt) Replaceable(ctx context.Context, dead dedupe.Record) (bool, er
 }
 
 // Close names the delivered message in them.
-func (a *attempt) Close(ids []string) []store.Write {
-	return deadletter.Correct(a.queue.Queue, ids, deadletter.Correction{
-		EventID: a.event.ID, MessageID: a.messageID, At: a.service.config.Now(),
-	})
+func (a *attempt) Close(ids []string) (writes []store.Write) {
+	end := deadletter.Ending{State: deadletter.Corrected, EventID: a.event.ID, By: a.messageID, At: a.service.config.Now()}
+	for _, id := range ids {
+		writes = append(writes, deadletter.Ended(a.queue.Queue, id, end))
+	}
+	return writes
 }
 
 // deadLetter is the message as it goes to the dead letters.

@@ -176,6 +176,10 @@ func (w *world) author(t *rapid.T) audit.Author {
 	return audit.Author{Proof: rapid.SampledFrom([]audit.Proof{audit.Identity, audit.Identity, audit.SharedToken}).Draw(t, "proof"), Name: w.person(t)}
 }
 
+func byName(who, why string) audit.Change {
+	return audit.Change{Who: audit.Author{Proof: audit.Identity, Name: who}, Why: why}
+}
+
 func (w *world) pick(t *rapid.T) deadletter.Operation {
 	if len(w.operations) == 0 {
 		t.Skip("nothing has begun")
@@ -190,7 +194,7 @@ func (w *world) approve(t *rapid.T) {
 	preview, err := operator.Preview(context.Background(), op.Matching())
 	require.NoError(t, err)
 	seen := rapid.IntRange(0, 1).Draw(t, "others than were seen")
-	after, err := operator.Approve(context.Background(), op.ID, by, "checked", preview.Total+seen)
+	after, err := operator.Approve(context.Background(), op.ID, audit.Change{Who: by, Why: "checked"}, preview.Total+seen)
 	switch {
 	case op.Progress != deadletter.Waiting:
 		require.ErrorIs(t, err, deadletter.ErrRefused)
@@ -210,7 +214,7 @@ func (w *world) approve(t *rapid.T) {
 
 func (w *world) reject(t *rapid.T) {
 	op, who := w.pick(t), w.person(t)
-	after, err := w.operator(nil).Reject(context.Background(), op.ID, who, "ask first")
+	after, err := w.operator(nil).Reject(context.Background(), op.ID, byName(who, "ask first"))
 	switch {
 	case op.Progress == deadletter.Rejected:
 		require.NoError(t, err)
@@ -225,7 +229,7 @@ func (w *world) reject(t *rapid.T) {
 
 func (w *world) cancel(t *rapid.T) {
 	op, who := w.pick(t), w.person(t)
-	after, err := w.operator(nil).Cancel(context.Background(), op.ID, who, "the wrong one")
+	after, err := w.operator(nil).Cancel(context.Background(), op.ID, byName(who, "the wrong one"))
 	switch op.Progress {
 	case deadletter.Finished, deadletter.Rejected:
 		require.ErrorIs(t, err, deadletter.ErrRefused)
@@ -283,7 +287,7 @@ func (w *world) disturbed(t *rapid.T) {
 			require.ErrorIs(t, err, deadletter.ErrBusy)
 			return nil
 		}
-		cancelled, err := w.operator(nil).Cancel(context.Background(), op.ID, "cyd", "stop")
+		cancelled, err := w.operator(nil).Cancel(context.Background(), op.ID, byName("cyd", "stop"))
 		require.NoError(t, err)
 		done = cancelled.Done
 		return nil
@@ -352,8 +356,8 @@ func (w *world) ends(t *rapid.T) {
 func (w *world) correct(t *rapid.T) {
 	id := rapid.SampledFrom(byEvent(w.items(t))).Draw(t, "item")
 	w.corrected[id] = true
-	writes := deadletter.Correct(w.queue, []string{id}, deadletter.Correction{EventID: "e", MessageID: "77", At: w.now})
-	_, err := w.faults.Commit(context.Background(), writes)
+	end := deadletter.Ending{State: deadletter.Corrected, EventID: "e", By: "77", At: w.now}
+	_, err := w.faults.Commit(context.Background(), []store.Write{deadletter.Ended(w.queue, id, end)})
 	require.NoError(t, err)
 }
 

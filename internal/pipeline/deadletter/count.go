@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"billhook/catalog"
 	"billhook/internal/platform/store"
 )
 
@@ -58,21 +59,16 @@ func (o *Operator) Preview(ctx context.Context, f Filter) (Preview, error) {
 		return p, err
 	}
 	keys := map[string]bool{}
-	for after := (store.Cursor{}); p.Looked < MaxLooked; {
-		items, next, err := o.List(ctx, f, Open, after, perPage)
-		if err != nil {
+	for after, more := (store.Cursor{}), true; more && p.Looked < MaxLooked; more = !after.IsZero() {
+		var items []Item
+		if items, after, err = o.List(ctx, o.living(f), Open, after, perPage); err != nil {
 			return Preview{}, err
 		}
 		for _, i := range items {
 			p.add(i)
-			if len(p.Sample) < MaxSample {
-				p.Sample = append(p.Sample, i)
-			}
 			keys[i.OrderingKey] = true
 		}
-		if after = next; after.IsZero() {
-			break
-		}
+		p.Sample = append(p.Sample, items[:min(len(items), MaxSample-len(p.Sample))]...)
 	}
 	p.Keys = len(keys)
 	return p, nil
@@ -99,56 +95,17 @@ func (p *Preview) add(i Item) {
 	}
 }
 
-// total is how many open items match, exactly. The error is ErrRefused where they are too many, or corrected.
+// total is how many open items match, exactly. The error is ErrRefused where they are too many.
 func (o *Operator) total(ctx context.Context, f Filter) (int, error) {
-	total, err := o.standing(ctx, f)
-	switch {
-	case err != nil:
-		return 0, err
-	case total == 0:
-		return 0, o.corrected(ctx, f)
-	case total > MaxItems:
-		return 0, tooMany()
-	}
-	return total, nil
-}
-
-// standing counts the open items of a filter, without those that have expired and are not removed yet.
-func (o *Operator) standing(ctx context.Context, f Filter) (int, error) {
 	if len(f.Items) > 0 {
-		items, err := o.named(ctx, f, Open)
+		items, _, err := o.List(ctx, f, Open, store.Cursor{}, MaxChosen)
 		return len(items), err
 	}
-	gone, err := o.Store.Query(ctx, store.Query{
-		Collection: Collection, Equal: map[string]any{"queue": f.Queue, "state": string(Open)},
-		Due: &store.Due{Field: "expire_at", Until: o.Now()}, Limit: perPage,
-	})
-	if err != nil {
-		return 0, fmt.Errorf("deadletter: expired: %w", err)
+	total, err := count(ctx, o.Store, o.living(f), MaxItems+1)
+	if total > MaxItems {
+		err = fmt.Errorf("%w: more than %d items match; narrow the filter", ErrRefused, MaxItems)
 	}
-	if len(gone.Documents) == perPage { // there may be more
-		all, err := o.matches(ctx, f, time.Time{})
-		return len(all), err
-	}
-	counted, err := count(ctx, o.Store, f, MaxItems+perPage+1)
-	if err != nil {
-		return 0, err
-	}
-	total := int(counted)
-	for _, doc := range gone.Documents {
-		item, err := ItemOf(doc)
-		if err != nil {
-			return 0, err
-		}
-		if f.selects(item, Open) {
-			total--
-		}
-	}
-	return total, nil
-}
-
-func tooMany() error {
-	return fmt.Errorf("%w: more than %d items match; narrow the filter", ErrRefused, MaxItems)
+	return int(total), err
 }
 
 // count counts the open items of a filter up to a limit.
@@ -158,6 +115,46 @@ func count(ctx context.Context, from store.Querier, f Filter, limit int) (int64,
 		return 0, fmt.Errorf("deadletter: count: %w", err)
 	}
 	return page.Count, nil
+}
+
+// Standing is how many dead letters of a queue are open, and since when. One that has
+// expired is counted until the database removes it.
+type Standing struct {
+	Open int64
+	// More: there are more than Open.
+	More bool
+	// Oldest is since when the oldest of them is kept; zero where none is open.
+	Oldest time.Time
+}
+
+// CountTo is where counting ends, unless the queue's alert is higher: a database charges for what it counts.
+const CountTo = 10_000
+
+// Look asks where a queue stands, in one query or, where something is open, in two,
+// whatever the number of its dead letters.
+func Look(ctx context.Context, from store.Querier, queue catalog.Queue, now time.Time) (Standing, error) {
+	most := max(CountTo, queue.DeadLetter.AlertAbove+1)
+	open, err := count(ctx, from, Filter{Queue: queue.ID}, most+1)
+	if err != nil || open == 0 {
+		return Standing{}, err
+	}
+	oldest, _, err := store.List(ctx, from, store.Query{
+		Collection: Collection, Equal: map[string]any{"queue": queue.ID, "state": string(Open)},
+		Due: &store.Due{Field: "kept_at", Until: now.Add(time.Hour)}, Limit: 1, // another instance's clock may be ahead of this one's
+	}, ItemOf)
+	standing := Standing{Open: min(open, int64(most)), More: open > int64(most)}
+	if len(oldest) > 0 {
+		standing.Oldest = oldest[0].Kept
+	}
+	return standing, err
+}
+
+// Age is how long the oldest has waited at a time, 0 where none is open.
+func (s Standing) Age(now time.Time) time.Duration {
+	if s.Oldest.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(s.Oldest))
 }
 
 // Reason is how many dead letters of a queue are open for one reason. One that has expired is counted
@@ -184,54 +181,38 @@ func (r Reason) Notes() (lines []string) {
 	return lines
 }
 
+// looked is how many of the newest items are read to find the reasons, and counted how many reasons are counted.
 const (
-	looks      = 5  // how often it looks for reasons
-	atEachLook = 20 // how many items it reads for that
-	maxReasons = 20 // how many reasons of a queue it counts
+	looked  = 20
+	counted = 20
 )
 
 // Reasons counts the open items of a filter, which names a queue and no items, by their reasons, the most
-// frequent first. It finds the reasons among the newest items and those at some times since the oldest; the
-// database counts each, up to CountTo. What is left goes under Others.
-func (o *Operator) Reasons(ctx context.Context, f Filter) ([]Reason, error) {
+// frequent first. It finds the reasons among the newest items; the database counts each, up to CountTo. What is
+// left goes under Others.
+func (o *Operator) Reasons(ctx context.Context, f Filter) (found []Reason, err error) {
 	total, err := count(ctx, o.Store, f, CountTo+1)
 	if err != nil || total == 0 {
 		return nil, err
 	}
-	var found []Reason
-	now, oldest := o.Now(), time.Time{}
-	newest, left, looked := cmp.Or(f.Until, now), total, f
-	for n := 0; n < looks && left > 0; n++ {
-		if n == 1 {
-			if oldest, err = oldestOf(ctx, o.Store, f.Queue, now); err != nil {
-				return nil, err
-			}
+	newest, _, err := o.List(ctx, f, Open, store.Cursor{}, looked)
+	if err != nil {
+		return nil, err
+	}
+	left := total
+	for _, item := range newest {
+		known := item.Reason == "" || slices.ContainsFunc(found, func(r Reason) bool { return r.Reason == item.Reason })
+		if known || len(found) == counted {
+			continue
 		}
-		if n > 0 {
-			looked.Until = newest.Add(-time.Duration(n) * newest.Sub(latest(oldest, f.Since)) / looks)
-		}
-		page, err := o.Store.Query(ctx, store.Query{Collection: Collection, Equal: f.equal(Open), Newest: looked.newest(), Limit: atEachLook})
+		one := f
+		one.Reason = item.Reason
+		n, err := count(ctx, o.Store, one, CountTo+1)
 		if err != nil {
-			return nil, fmt.Errorf("deadletter: reasons: %w", err)
+			return nil, err
 		}
-		for _, doc := range page.Documents {
-			item, err := ItemOf(doc)
-			if err != nil {
-				return nil, err
-			}
-			known := item.Reason == "" || slices.ContainsFunc(found, func(r Reason) bool { return r.Reason == item.Reason })
-			if known || len(found) == maxReasons {
-				continue
-			}
-			one := f
-			one.Reason = item.Reason
-			counted, err := count(ctx, o.Store, one, CountTo+1)
-			if err != nil {
-				return nil, err
-			}
-			found = append(found, Reason{Queue: item.Queue, Reason: item.Reason, Count: min(counted, CountTo), More: counted > CountTo, Newest: item.Kept})
-			left -= min(counted, CountTo)
-		}
+		found = append(found, Reason{Queue: item.Queue, Reason: item.Reason, Count: min(n, CountTo), More: n > CountTo, Newest: item.Kept})
+		left -= min(n, CountTo)
 	}
 	slices.SortFunc(found, func(a, b Reason) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Reason, b.Reason))
@@ -240,11 +221,4 @@ func (o *Operator) Reasons(ctx context.Context, f Filter) ([]Reason, error) {
 		found = append(found, Reason{Queue: f.Queue, Others: true, Count: left, More: total > CountTo})
 	}
 	return found, nil
-}
-
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
 }

@@ -1,0 +1,159 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"billhook/internal/platform/audit"
+	"billhook/internal/platform/store"
+)
+
+// AuditKind is the kind of the audit's entries about an operation. Their subject is its id, their
+// action approve, cancel or reject.
+const AuditKind = "operation"
+
+// errDecided: the operation is as the decision would have it, perhaps by a commit of ours whose answer was lost.
+var errDecided = errors.New("deadletter: decided already")
+
+// Begin records an operation of a person, which Run performs: its kind, filter, reason, force and rate. The error is
+// ErrChanged where the number of matching items is not expect, the total of its preview, and may be one of audit.TwoPeople.
+func (o *Operator) Begin(ctx context.Context, asked Operation, by audit.Author, expect int) (Operation, error) {
+	q, ok := o.Queue(asked.Filter.Queue)
+	op := Operation{
+		ID: o.NewID(), Kind: asked.Kind, Filter: asked.Filter, Who: by.String(), Why: asked.Why, Force: asked.Force, Rate: cmp.Or(asked.Rate, Rate),
+		Progress: Running, CreatedAt: o.Now().UTC().Truncate(time.Microsecond),
+	}
+	switch {
+	case !ok:
+		return Operation{}, fmt.Errorf("%w: no queue of that name", ErrRefused)
+	case kinds[op.Kind].end == "":
+		return Operation{}, fmt.Errorf("%w: the kind must be replay, discard or complete", ErrRefused)
+	case strings.TrimSpace(op.Why) == "":
+		return Operation{}, fmt.Errorf("%w: a %s needs a reason", ErrRefused, op.Kind)
+	case op.Rate < 0 || op.Rate > MaxRate:
+		return Operation{}, fmt.Errorf("%w: the rate must be 1 to %d a second", ErrRefused, MaxRate)
+	}
+	if err := cmp.Or(audit.CheckWhy(op.Why), audit.CheckWho(op.Who)); err != nil {
+		return Operation{}, err
+	}
+	if q.FourEyes {
+		if err := audit.TwoPeople("", by); err != nil {
+			return Operation{}, err
+		}
+		op.Progress = Waiting
+	}
+	var err error
+	if op.Total, err = o.expected(ctx, op.Filter, expect); err != nil {
+		return Operation{}, err
+	}
+	versions, err := o.Store.Commit(ctx, []store.Write{store.Create(op.key(), store.Encode(&op))})
+	if err != nil {
+		return Operation{}, fmt.Errorf("deadletter: begin: %w", err)
+	}
+	op.version = versions[0]
+	return op, nil
+}
+
+// expected is how many open items match, where these are as many as somebody has seen and at least one.
+func (o *Operator) expected(ctx context.Context, f Filter, expect int) (int64, error) {
+	total, err := o.total(ctx, f)
+	switch {
+	case err != nil:
+		return 0, err
+	case total != expect:
+		return 0, fmt.Errorf("%w: %d items match now, not %d; look at them again", ErrChanged, total, expect)
+	case total == 0:
+		return 0, fmt.Errorf("%w: nothing matches", ErrRefused)
+	}
+	return int64(total), nil
+}
+
+// change commits an operation as decide leaves it, with the writes that decide returns, as store.Update does. After
+// errDecided it returns the operation as it is.
+func (o *Operator) change(ctx context.Context, key store.Key, decide func(*Operation) ([]store.Write, error)) (op Operation, err error) {
+	_, err = store.Update(ctx, o.Store, key, func(doc store.Document) ([]store.Write, error) {
+		if op, err = OperationOf(doc); err != nil {
+			return nil, err
+		}
+		others, err := decide(&op)
+		if err != nil {
+			return nil, err
+		}
+		return append(others, store.Replace(key, doc.Version, store.Encode(&op))), nil
+	})
+	switch {
+	case errors.Is(err, errDecided):
+		return op, nil
+	case errors.Is(err, store.ErrBusy):
+		return op, ErrBusy
+	}
+	return op, err
+}
+
+// Approve lets a waiting operation run. expect is the total of the preview of what it matches, which the second person has seen. The
+// error may be ErrChanged, or one of audit.TwoPeople.
+func (o *Operator) Approve(ctx context.Context, id string, by audit.Change, expect int) (Operation, error) {
+	return o.decide(ctx, id, "approve", by, func(op *Operation) error {
+		if op.Progress != Waiting {
+			return fmt.Errorf("%w: the operation does not wait for approval", ErrRefused)
+		}
+		if err := audit.TwoPeople(op.Who, by.Who); err != nil {
+			return err
+		}
+		op.Progress, op.ApprovedBy, op.ApprovedWhy = Running, by.Who.String(), by.Why
+		_, err := o.expected(ctx, op.Matching(), expect)
+		return err
+	})
+}
+
+// Cancel stops an operation that runs, or waits for approval. From then on it touches no further
+// item; what it has done stays done. One that is cancelled already stays as it is.
+func (o *Operator) Cancel(ctx context.Context, id string, by audit.Change) (Operation, error) {
+	return o.end(ctx, id, "cancel", Cancelled, by)
+}
+
+// Reject refuses an operation that waits for approval. The second person must be another one; who
+// has asked for it cancels it. One that is rejected already stays as it is.
+func (o *Operator) Reject(ctx context.Context, id string, by audit.Change) (Operation, error) {
+	return o.end(ctx, id, "reject", Rejected, by)
+}
+
+func (o *Operator) end(ctx context.Context, id, action string, to Progress, by audit.Change) (Operation, error) {
+	return o.decide(ctx, id, action, by, func(op *Operation) error {
+		switch {
+		case op.Progress == to:
+			return errDecided
+		case op.Progress.Over():
+			return fmt.Errorf("%w: the operation is %s", ErrRefused, op.Progress)
+		case to == Rejected && op.Progress != Waiting:
+			return fmt.Errorf("%w: the operation does not wait for approval; cancel it", ErrRefused)
+		case to == Rejected && audit.SamePerson(by.Who.String(), op.Who):
+			return fmt.Errorf("%w: somebody else rejects it; who has asked for it cancels it", ErrRefused)
+		}
+		op.Progress, op.FinishedAt, op.EndedBy, op.EndedWhy = to, o.Now().UTC().Truncate(time.Microsecond), by.Who.String(), by.Why
+		return nil
+	})
+}
+
+// decide commits what a person decides of an operation, with the entry of the audit. A runner has it no more.
+func (o *Operator) decide(ctx context.Context, id, action string, by audit.Change, decision func(*Operation) error) (Operation, error) {
+	op, err := o.Operation(ctx, id)
+	if err != nil {
+		return Operation{}, err
+	}
+	return o.change(ctx, op.key(), func(op *Operation) ([]store.Write, error) {
+		before := map[string]any{"progress": string(op.Progress), "done": op.Done}
+		if err := decision(op); err != nil {
+			return nil, err
+		}
+		op.Runner, op.RunnerUntil = "", time.Time{}
+		return audit.Entry{
+			Kind: AuditKind, Subject: op.ID, Action: action, At: o.Now().UTC().Truncate(time.Microsecond),
+			Before: before, After: map[string]any{"progress": string(op.Progress)},
+		}.By(by).With(o.NewID())
+	})
+}

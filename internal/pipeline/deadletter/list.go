@@ -1,0 +1,153 @@
+package deadletter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"billhook/internal/platform/store"
+)
+
+// Filter selects open items. Empty fields select everything; an operation is about one queue. Since
+// and Until are of the time that an item is kept since: not before Since, before Until.
+type Filter struct {
+	Queue       string    `json:"queue" store:"queue" expects:"filter.queue" help:"the queue, or its dead letters, by id or alias"`
+	Reason      string    `json:"reason,omitempty" store:"reason" expects:"filter.reason" help:"only of this reason"`
+	EventType   string    `json:"event_type,omitempty" store:"event_type" expects:"filter.event_type" help:"only of this event type"`
+	EventID     string    `json:"event_id,omitempty" store:"event_id" expects:"filter.event_id" help:"only of this event"`
+	OrderingKey string    `json:"ordering_key,omitempty" store:"ordering_key" expects:"filter.ordering_key" help:"only of this ordering key"`
+	Since       time.Time `json:"since,omitzero" store:"since,omitzero" expects:"filter.since" help:"only kept from then on"`
+	Until       time.Time `json:"until,omitzero" store:"until,omitzero" expects:"filter.until" help:"only kept before then"`
+	// Items are the ids of some, at most MaxChosen.
+	Items []string `json:"items,omitempty" store:"items,omitzero" expects:"filter.items" help:"only these, by their ids"`
+}
+
+// String says what it selects.
+func (f Filter) String() string {
+	parts := []string{f.Queue}
+	for _, part := range [][2]string{{"reason", f.Reason}, {"type", f.EventType}, {"event", f.EventID}, {"key", f.OrderingKey}} {
+		if part[1] != "" {
+			parts = append(parts, part[0]+" "+part[1])
+		}
+	}
+	if !f.Since.IsZero() {
+		parts = append(parts, "kept since "+f.Since.UTC().Format(time.RFC3339))
+	}
+	if !f.Until.IsZero() {
+		parts = append(parts, "kept before "+f.Until.UTC().Format(time.RFC3339))
+	}
+	if len(f.Items) > 0 {
+		parts = append(parts, fmt.Sprint(len(f.Items), " chosen"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// MaxChosen is how many items a filter may name.
+const MaxChosen = 100
+
+func (f Filter) equal(state State) map[string]any {
+	all := map[string]any{
+		"queue": f.Queue, "reason": f.Reason, "event_type": f.EventType, "event_id": f.EventID, "ordering_key": f.OrderingKey, "state": string(state),
+	}
+	maps.DeleteFunc(all, func(_ string, value any) bool { return value == "" })
+	return all
+}
+
+func (f Filter) selects(i Item, state State) bool {
+	has := Filter{Queue: i.Queue, Reason: i.Reason, EventType: i.EventType, EventID: i.EventID, OrderingKey: i.OrderingKey}.equal(i.State)
+	for name, value := range f.equal(state) {
+		if has[name] != value {
+			return false
+		}
+	}
+	return !i.Kept.Before(f.Since) && (f.Until.IsZero() || i.Kept.Before(f.Until)) && (len(f.Items) == 0 || slices.Contains(f.Items, i.ID))
+}
+
+func (f Filter) newest() *store.Newest {
+	return &store.Newest{Field: "kept_at", Since: f.Since.Truncate(time.Microsecond), Until: f.Until.Truncate(time.Microsecond)}
+}
+
+// living is the filter without what has expired and is not removed yet.
+func (o *Operator) living(f Filter) Filter {
+	q, _ := o.Queue(f.Queue)
+	if from := o.Now().Add(time.Microsecond - q.DeadLetter.Retention); from.After(f.Since) {
+		f.Since = from
+	}
+	return f
+}
+
+// chosen returns the items that a filter names and selects, the newest first. It reads these alone.
+func (o *Operator) chosen(ctx context.Context, f Filter, state State) ([]Item, error) {
+	if len(f.Items) > MaxChosen {
+		return nil, fmt.Errorf("%w: name %d items at most, not %d", ErrRefused, MaxChosen, len(f.Items))
+	}
+	var items []Item
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(f.Items))) {
+		item, err := o.Show(ctx, id)
+		switch {
+		case errors.Is(err, ErrUnknown):
+		case err != nil:
+			return nil, err
+		case f.selects(item, state):
+			items = append(items, item)
+		}
+	}
+	slices.SortFunc(items, func(a, b Item) int { return cmp.Or(b.Kept.Compare(a.Kept), strings.Compare(b.ID, a.ID)) })
+	return items, nil
+}
+
+// List returns a page of items, the newest first by the time that they are kept since, ties by id, the
+// greatest first: those of a state, or all where it is empty. What has expired is left out of it. next is zero on the
+// last page, and may be of an empty one.
+func (o *Operator) List(ctx context.Context, f Filter, state State, after store.Cursor, limit int) (items []Item, next store.Cursor, err error) {
+	if len(f.Items) > 0 { // one page has all of them
+		items, err = o.chosen(ctx, f, state)
+	} else {
+		query := store.Query{Collection: Collection, Equal: f.equal(state), Newest: f.newest(), After: after, Limit: min(limit, store.MaxPage)}
+		items, next, err = store.List(ctx, o.Store, query, ItemOf)
+	}
+	now := o.Now()
+	return slices.DeleteFunc(items, func(i Item) bool { return !now.Before(i.Expires) }), next, err
+}
+
+// Show returns one item.
+func (o *Operator) Show(ctx context.Context, id string) (Item, error) {
+	doc, err := o.find(ctx, store.Key{Collection: Collection, ID: id})
+	if err != nil {
+		return Item{}, err
+	}
+	return ItemOf(doc)
+}
+
+// find returns the document of an id, or of the only one that begins so.
+func (o *Operator) find(ctx context.Context, key store.Key) (store.Document, error) {
+	doc, err := store.Named(ctx, o.Store, key)
+	if errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrInvalid) {
+		err = fmt.Errorf("%w: %s", ErrUnknown, strconv.Quote(key.ID))
+	}
+	return doc, err
+}
+
+// matches returns the open items of a filter, without their messages, in the order of their first publishing.
+func (o *Operator) matches(ctx context.Context, f Filter) (all []Item, err error) {
+	for after, more := (store.Cursor{}), true; more; more = !after.IsZero() {
+		var items []Item
+		if items, after, err = o.List(ctx, o.living(f), Open, after, perPage); err != nil {
+			return nil, err
+		}
+		for _, i := range items {
+			i.Data, i.Attributes = nil, nil // too much memory for MaxItems
+			all = append(all, i)
+		}
+	}
+	slices.SortFunc(all, func(a, b Item) int {
+		return cmp.Or(a.published().Compare(b.published()), cmp.Compare(a.number(), b.number()), strings.Compare(a.ID, b.ID))
+	})
+	return all, nil
+}

@@ -1,0 +1,198 @@
+package deadletter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"billhook/catalog"
+	"billhook/internal/contract"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/store"
+)
+
+// The bounds of an operation.
+const (
+	// MaxItems is how many items one operation may touch.
+	MaxItems = 10_000
+	// MaxReplays is after how many replays an item is left alone, unless forced.
+	MaxReplays = 3
+	// Rate is how many items a second are replayed unless an operation says otherwise, and MaxRate how
+	// many it may say.
+	Rate    = 50
+	MaxRate = 1000
+	batch   = 25
+	// hold is how long a runner has an operation to itself without a sign of life.
+	hold = 15 * time.Second
+)
+
+// The errors of the operator. Any other is the store's.
+var (
+	// ErrUnknown: there is no such operation or item.
+	ErrUnknown = errors.New("deadletter: not known")
+	// ErrRefused is wrapped by every refusal of what was asked; its text says why.
+	ErrRefused = errors.New("deadletter: refused")
+	// ErrChanged is an ErrRefused: other items match than those that somebody has seen.
+	ErrChanged = fmt.Errorf("%w", ErrRefused)
+	// ErrBusy: another call runs the operation.
+	ErrBusy = errors.New("deadletter: the operation is being run")
+)
+
+// Operator looks at dead letters and deals with them.
+type Operator struct {
+	Store store.Store
+	// Queue finds a queue by its id.
+	Queue func(id string) (catalog.Queue, bool)
+	Now   func() time.Time
+	// NewID returns a random id.
+	NewID func() string
+	// Wait waits for a time, or returns ctx's error.
+	Wait func(ctx context.Context, d time.Duration) error
+	// Relay publishes what the outbox lane holds; what it cannot publish now is published
+	// later. The error is that it could not.
+	Relay func(ctx context.Context, lane string) error
+}
+
+// Run continues an operation until it is over or ctx ends, and returns its progress. Another call, on any
+// instance, continues where it stopped; of two at once one gets ErrBusy. Each batch is one commit: the items,
+// their messages in the outbox, and the progress. So nothing is done of an operation after it was cancelled.
+func (o *Operator) Run(ctx context.Context, id string) (Operation, error) {
+	op, err := o.Operation(ctx, id)
+	if err != nil {
+		return Operation{}, err
+	}
+	runner := o.NewID()
+	op, err = o.change(ctx, op.key(), func(op *Operation) ([]store.Write, error) {
+		switch {
+		case op.Progress.Over():
+			return nil, errDecided
+		case op.Progress == Waiting:
+			return nil, fmt.Errorf("%w: the operation waits for the approval of somebody else", ErrRefused)
+		case op.Runner != "" && o.Now().Before(op.RunnerUntil):
+			return nil, ErrBusy
+		}
+		op.Runner, op.RunnerUntil = runner, o.Now().Add(hold)
+		return nil, nil
+	})
+	if err != nil || op.Progress.Over() {
+		return op, err
+	}
+	whole, err := o.work(ctx, op, runner)
+	if err != nil && !errors.Is(err, ErrBusy) && ctx.Err() == nil {
+		return op, err
+	}
+	// Another call may continue at once, also where this one was cut off.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), hold/3)
+	defer cancel()
+	op, failed := o.change(last, op.key(), func(op *Operation) ([]store.Write, error) {
+		if op.Runner != runner {
+			return nil, errDecided // cancelled, or continued by another call
+		}
+		if op.Runner, op.RunnerUntil = "", (time.Time{}); whole {
+			op.Progress, op.FinishedAt, op.Skipped = Finished, o.Now().UTC().Truncate(time.Microsecond), op.Total-op.Done
+		}
+		return nil, nil
+	})
+	if errors.Is(err, ErrBusy) && failed == nil && !op.Progress.Over() {
+		return op, err
+	}
+	return op, failed
+}
+
+// work deals with what is left of an operation, batch by batch, and reports whether that was all.
+func (o *Operator) work(ctx context.Context, op Operation, runner string) (whole bool, err error) {
+	left, err := o.matches(ctx, op.Matching())
+	if err != nil {
+		return false, err
+	}
+	size, replays := batch, op.Kind == Replay
+	if replays {
+		size = min(batch, int(op.Rate))
+		left = slices.DeleteFunc(left, func(i Item) bool { return i.Omitted > 0 || (i.ReplayCount >= MaxReplays && !op.Force) })
+	}
+	for len(left) > 0 && ctx.Err() == nil {
+		began, some := o.Now(), left[:min(size, len(left))]
+		done, lanes, err := o.step(ctx, op.key(), runner, some)
+		if err != nil {
+			return false, err
+		}
+		left = left[len(some):]
+		for _, lane := range lanes {
+			if o.Relay(ctx, lane) != nil {
+				break // the relay's task has the rest
+			}
+		}
+		if replays && len(left) > 0 && o.Wait(ctx, time.Duration(done)*time.Second/time.Duration(op.Rate)-o.Now().Sub(began)) != nil {
+			break
+		}
+	}
+	return len(left) == 0, nil
+}
+
+// step deals with some items in one commit. It returns how many it has found open, and the lanes to be relayed.
+func (o *Operator) step(ctx context.Context, key store.Key, runner string, some []Item) (done int64, lanes []string, err error) {
+	_, err = o.change(ctx, key, func(op *Operation) ([]store.Write, error) {
+		q, ok := o.Queue(op.Filter.Queue)
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("%w: the queue is gone", ErrRefused)
+		case op.Runner != runner:
+			return nil, ErrBusy
+		}
+		now := o.Now().UTC().Truncate(time.Microsecond)
+		messages, writes := lane.NewBatch(now), []store.Write{}
+		for _, listed := range some {
+			item, err := o.Show(ctx, listed.ID)
+			switch {
+			case errors.Is(err, ErrUnknown): // it has expired
+				continue
+			case err != nil:
+				return nil, err
+			case item.State != Open, item.Kept.After(op.CreatedAt), item.Operation == op.ID:
+				continue // one that this operation has replayed may have died again by a clock that is behind
+			}
+			item.State, item.Operation, item.Closed, item.Outcome = kinds[op.Kind].end, op.ID, now, ""
+			item.note(Act{Kind: op.Kind, Operation: op.ID, Who: op.Who, Why: op.Why, At: now})
+			if op.Kind == Replay {
+				again := item.Replay(q)
+				item.ReplayCount++
+				messages.Add(q.Topic(), item.ID+"-"+again.Attributes[AttrReplayCount], again,
+					lane.Source{Queue: item.Queue, Tenant: item.tenant(), EventID: item.EventID})
+			}
+			writes = append(writes, store.Replace(item.Key(), item.version, store.Encode(&item)))
+		}
+		if done, lanes = int64(len(writes)), messages.Lanes(); done == 0 {
+			return nil, errDecided
+		}
+		op.Done, op.RunnerUntil = op.Done+done, o.Now().Add(hold)
+		return slices.Concat(writes, messages.Writes()), nil
+	})
+	return done, lanes, err
+}
+
+// Replay is the message that a replay of the item would publish on its queue.
+func (i Item) Replay(q catalog.Queue) contract.Message {
+	attributes := maps.Clone(i.Attributes)
+	for name := range attributes {
+		switch name {
+		case AttrReason, AttrStatus, AttrDetail, AttrSourceQueue, AttrSourceSubscription, AttrSourceMessageID, AttrAttempts,
+			AttrDeadLetteredAt, contract.AttrDelayTicket, contract.AttrDeliverAt: // it has waited enough
+			delete(attributes, name)
+		default:
+			if strings.HasPrefix(name, brokerPrefix) {
+				delete(attributes, name)
+			}
+		}
+	}
+	attributes[AttrReplayCount], attributes[AttrReplayOf] = strconv.FormatInt(i.ReplayCount+1, 10), i.ID
+	m := contract.Message{Data: i.Data, Attributes: q.Addressed(attributes)}
+	if key := attributes[contract.AttrOrderingKey]; q.Ordered() && key != contract.UnknownOrderingKey {
+		m.OrderingKey = key
+	}
+	return m
+}

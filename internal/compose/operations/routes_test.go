@@ -52,7 +52,7 @@ var looks = map[string]map[string]int64{
 	"/v1/ops/pauses":                        {"": 1},
 	"/v1/ops/waiting":                       {"": 224},
 	"/v1/ops/outbox":                        {"": 51, "?limit=999": 1000},
-	"/v1/ops/events":                        {"": 100 + 48, "?limit=200": 250, "?since=2s": 100 + 48, "?queue=orders&status=FAILED": 100 + 48, "?type=x": 8, "?event_id=e7": 8, "?correlation_id=c1&limit=200": 250},
+	"/v1/ops/events":                        {"": 8 * 31, "?limit=200": 8 * 56, "?since=2s": 8 * 31, "?queue=orders&status=FAILED": 8 * 31, "?type=x": 8, "?event_id=e7": 8, "?correlation_id=c1&limit=200": 8 * 56},
 	"/v1/ops/events/{event_id}":             {"e7": 420, "unknown": 40},
 	"/v1/ops/accounts":                      {"": 101},
 	"/v1/ops/accounts/{account}":            {"points:user:u1": 102, "points:user:u1?as_of=2026-03-02&limit=10": 14},

@@ -1,10 +1,8 @@
 package importer_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -337,31 +335,4 @@ func TestAnAnswerToTheWholeRequestIsRetriedRefusedOrFinal(t *testing.T) {
 		require.NoError(t, err, test.What)
 		require.Equal(t, slices.Repeat([]importer.Result{test.Want}, test.Items), results, test.What)
 	}
-}
-
-func TestAListThatIsRefusedAsAWholeIsSentInHalvesSoThatOneMessageIsRefused(t *testing.T) {
-	t.Parallel()
-	ingest := ingestAt(t, func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		var request struct{ Messages []json.RawMessage }
-		_ = json.Unmarshal(body, &request)
-		if bytes.Contains(body, []byte(`"bad"`)) {
-			w.WriteHeader(http.StatusUnprocessableEntity)
-			_, _ = io.WriteString(w, `{"code":"contract_broken"}`)
-			return
-		}
-		results := strings.Repeat(`,{"status":202}`, len(request.Messages))
-		_, _ = io.WriteString(w, `{"results":[`+results[1:]+`]}`)
-	})
-	items := make([]importer.Item, 7)
-	for i := range items {
-		items[i].Message = []byte(`{"id":"good"}`)
-	}
-	items[4].Message = []byte(`{"id":"bad"}`)
-	results, err := ingest.Send(t.Context(), "orders", items)
-	require.NoError(t, err)
-	for i, result := range results {
-		require.Equal(t, i == 4, result.Status == http.StatusUnprocessableEntity, i)
-	}
-	require.Len(t, results, 7)
 }

@@ -30,8 +30,7 @@ var _ Ingest = (*HTTPIngest)(nil)
 // maxAnswer bounds what is read of an answer.
 const maxAnswer = 1 << 20
 
-// Send posts the items in one signed request. A list that is refused as a whole is sent again as two, so that
-// the message at fault is found.
+// Send posts the items in one signed request.
 func (h *HTTPIngest) Send(ctx context.Context, queue string, items []Item) ([]Result, error) {
 	body, err := json.Marshal(map[string][]Item{"messages": items})
 	if err != nil {
@@ -54,15 +53,8 @@ func (h *HTTPIngest) Send(ctx context.Context, queue string, items []Item) ([]Re
 		return answered.Results, nil
 	case transient(status):
 		answered.RetryAfter, _ = strconv.Atoi(retryAfter) // it may be left out
-	case status != http.StatusBadRequest && status != http.StatusRequestEntityTooLarge && status != http.StatusUnprocessableEntity:
+	default:
 		return nil, fmt.Errorf("%w: it answers %d %s", ErrClosed, status, answered.Code)
-	case len(items) > 1:
-		first, err := h.Send(ctx, queue, items[:len(items)/2])
-		if err != nil {
-			return nil, err
-		}
-		second, err := h.Send(ctx, queue, items[len(items)/2:])
-		return append(first, second...), err
 	}
 	answered.Status = status
 	return slices.Repeat([]Result{answered.Result}, len(items)), nil

@@ -252,10 +252,5 @@ func (r *Reader) Points(ctx context.Context, tenant, id string) (points int64, k
 	return points, err == nil, err
 }
 
-// Remembered returns what one piece of a tenant's product is worth, where that is known without asking.
-func (r *Reader) Remembered(tenant, id string) (points int64, ok bool) {
-	return r.known.Known(Key(tenant, id).ID)
-}
-
 // Forget has the next question for a tenant's product ask the store.
 func (r *Reader) Forget(tenant, id string) { r.known.Forget(Key(tenant, id).ID) }

@@ -280,15 +280,10 @@ func (f *filling) cost(order *contract.Order) {
 	for i, line := range f.Lines {
 		item := &order.Items[i]
 		item.ProductID, item.Quantity = line.ProductID, line.Quantity
-		switch before := max(i-1, 0); {
-		case totalLost && f.Currency != "":
-			if line.Price != nil {
-				f.Add("body.lines[].price", "needs_total")
-			}
-		case i > 0 && line.Price != nil && f.Lines[before].Price != nil && *line.Price == *f.Lines[before].Price:
-			item.Price = order.Items[before].Price // lines mostly repeat their price
-		default:
+		if !totalLost || f.Currency == "" {
 			item.Price = f.amountOrNone("body.lines[].price", line.Price)
+		} else if line.Price != nil {
+			f.Add("body.lines[].price", "needs_total")
 		}
 	}
 }

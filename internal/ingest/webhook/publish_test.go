@@ -1,19 +1,24 @@
 package webhook_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"billhook/catalog"
 	"billhook/internal/apps/customers"
 	"billhook/internal/contract"
 	"billhook/internal/ingest/webhook"
@@ -124,15 +129,13 @@ func TestAMessageSaysWhenItWasReceivedAndByWhichRelease(t *testing.T) {
 	})
 }
 
-// lookedUp is products that are not remembered.
+// lookedUp is products that all have one answer.
 type lookedUp struct {
 	points   int64
 	known    bool
 	err      error
 	patience time.Duration // how long it was given
 }
-
-func (*lookedUp) Remembered(string, string) (int64, bool) { return 0, false }
 
 func (l *lookedUp) Points(ctx context.Context, _, _ string) (int64, bool, error) {
 	if deadline, ok := ctx.Deadline(); ok {
@@ -252,5 +255,166 @@ func TestWhoHasSentAnOrderLearnsWhatBecameOfIt(t *testing.T) {
 		require.JSONEq(t, `{"order_id":"o-1","state":"OrderCancelled","reason":"out_of_stock","short_of":"`+test.Code+`",
 			"created_at":"2026-03-02T10:02:03.45Z","updated_at":"2026-03-02T10:02:04.45Z"}`, w.Body.String(), "and nothing of who has ordered")
 		require.Contains(t, d.log.String(), `"reason":"order_read"`)
+	}
+}
+
+func TestNewNamesEachMistakeOfItsConfiguration(t *testing.T) {
+	t.Parallel()
+	const paynowType, genericType = "ON_TRIAL_ACTIVATED", "trial.activated"
+	const paynowSecrets, genericSecrets = "WEBHOOK_SECRET_PAYNOW", "WEBHOOK_SIGNING_SECRET"
+	routed := func(change func(*catalog.Queue)) func(*webhook.Config) {
+		return func(c *webhook.Config) {
+			source("paynow", func(s *catalog.Source) { s.Events = map[string]string{paynowType: queue} })(c)
+			source("generic", func(s *catalog.Source) { s.Events = map[string]string{genericType: queue} })(c)
+			queueOf(queue, change)(c)
+		}
+	}
+	secrets := func(paynow, generic []string) func(*webhook.Config) {
+		return func(c *webhook.Config) { c.Secrets = map[string][]string{"paynow": paynow, "generic": generic} }
+	}
+	const short = "too-short-a-secret"
+	type row struct {
+		change func(*webhook.Config)
+		named  []string
+		not    string
+	}
+	each(t, map[string]row{
+		"no deadline, and an event that has no mapping": {func(c *webhook.Config) {
+			c.PublishTimeout = 0
+			source("paynow", func(s *catalog.Source) { s.Events = map[string]string{"ON_NOTHING": queue} })(c)
+		}, []string{"no publish timeout", "event type ON_NOTHING has no mapping"}, paynowSecrets},
+		"a route to a queue of another format": {routed(func(q *catalog.Queue) { q.Contract = contract.EnvelopeV1 }), []string{paynowType}, genericType},
+		"a route to a queue of no format":      {routed(func(q *catalog.Queue) { q.Contract = "message.v2" }), []string{paynowType, genericType}, ""},
+		"a route to a queue that is off":       {routed(func(q *catalog.Queue) { q.Enabled = false }), []string{paynowType, genericType}, ""},
+		"a route to a queue without a handler": {routed(func(q *catalog.Queue) { q.Handlers = nil }), []string{paynowType, genericType}, ""},
+		"a budget below one body":              {func(c *webhook.Config) { c.BodyBudget = 1 << 20 }, []string{"a body budget of 1048576 bytes is too small"}, ""},
+		"no secrets":                           {secrets(nil, nil), []string{paynowSecrets, genericSecrets}, ""},
+		"empty and short secrets":              {secrets([]string{""}, []string{short}), []string{paynowSecrets, genericSecrets}, ""},
+		"a short one beside a good one":        {secrets([]string{paynowSecret, short}, []string{genericSecret}), []string{paynowSecrets}, genericSecrets},
+		"an empty one beside a good one":       {secrets([]string{paynowSecret}, []string{genericSecret, ""}), []string{genericSecrets}, paynowSecrets},
+		"an account that nobody declared": {func(c *webhook.Config) {
+			c.Accounts = webhook.Accounts{Tokens: issued{}, Emails: map[string]string{"nobody": "jobs@shop.example"}}
+		}, []string{`the catalog has no account "nobody"`, "accounts without an audience"}, ""},
+	}, func(t *testing.T, test row) {
+		c, _, _ := config(t)
+		test.change(&c)
+		service, err := webhook.New(c)
+		require.Nil(t, service)
+		for _, name := range test.named {
+			require.ErrorContains(t, err, name)
+		}
+		if test.not != "" {
+			require.NotContains(t, err.Error(), test.not)
+		}
+		require.NotContains(t, err.Error(), short)
+		require.NotContains(t, err.Error(), paynowSecret)
+	})
+}
+
+func TestConcurrentWebhooksDoNotShareABuffer(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	const n = 64
+	var group sync.WaitGroup
+	for i := range n {
+		id := strconv.Itoa(800_000 + i)
+		r := payNow(t, samples.Read(samples.OrderCompleted, samples.Event{EventID: id, OrderID: "o" + id, UID: "u" + id}))
+		group.Go(func() { d.send(r) })
+	}
+	group.Wait()
+	require.Len(t, d.broker.all(), n)
+	seen := map[string]bool{}
+	for _, got := range d.broker.all() {
+		m := paid(t, got.message)
+		require.Equal(t, "o"+m.EventID, m.Data.Order.ID)
+		require.Equal(t, "u"+m.EventID, got.message.OrderingKey)
+		seen[m.EventID] = true
+	}
+	require.Len(t, seen, n)
+}
+
+func TestAServiceThatDrainsIsNotReadyButStillAnswers(t *testing.T) {
+	t.Parallel()
+	d := open(t, nil)
+	for _, want := range []int{http.StatusOK, http.StatusServiceUnavailable} {
+		require.Equal(t, want, d.send(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/health/ready", http.NoBody)).Code)
+		d.Drain()
+	}
+	taken(t, d, payNow(t, samples.Read(samples.OrderCompleted, samples.Event{})))
+}
+
+// What is refused is told by its path and rule. Neither the answer nor the log repeats it.
+const (
+	malformed   = "body_malformed"
+	broken      = "contract_broken"
+	unsupported = "contract_unsupported"
+)
+
+var statusOf = map[string]int{malformed: http.StatusBadRequest, broken: 422, unsupported: 422, "queue_unknown": 404, "topic_unknown": 404}
+
+func (r submission) check(t *testing.T, change func(*webhook.Config)) {
+	t.Helper()
+	d := open(t, change)
+	p := requireProblem(t, d, d.send(r.sent(t)), statusOf[r.Code], r.Code, r.Secret)
+	require.Equal(t, r.Code == broken, len(p.Violations) > 0)
+	if r.Where != "" {
+		require.Equal(t, r.Where, p.Violations[0].Path)
+	}
+	if r.Rule != "" {
+		require.Equal(t, r.Rule, p.Violations[0].Rule)
+	}
+	require.NotContains(t, d.scrape(t), "\nbillhook_webhook_dropped_fields_total{", "nothing was taken")
+}
+
+func TestARequestThatCannotBeTakenIsRefusedAndItsMistakeNamed(t *testing.T) {
+	t.Parallel()
+	all := requests(t).Refused
+	renewal := string(goldens(t, contract.EnvelopeV1)["renewal.json"])
+	items := strings.TrimSuffix(strings.Repeat(`{"message":`+shipped+`},`, 101), ",")
+	const inside = "/queues/paynow-events/messages"
+	all["paynow"] = append(all["paynow"], []submission{ // bodies that no file says well
+		{What: "cut off in the middle", Body: order[:len(order)/2], Code: malformed},
+		{What: "invalid UTF-8 in what is dropped", Body: string(spoil(t, `Ilse Brandvold`, "mette\xc3\x28")), Code: malformed, Secret: "mette"},
+		{What: "100,000 deep", Body: string(spoil(t, `"Ilse Brandvold"`, strings.Repeat(`{"a":`, 100_000)+"1"+strings.Repeat("}", 100_000))), Code: malformed},
+	}...)
+	all["producers"] = append(all["producers"], []submission{
+		{What: "an envelope that is cut off", Path: inside, Body: strings.TrimSuffix(strings.TrimSpace(renewal), "}"), Code: malformed},
+		{What: "an envelope with more behind it", Path: inside, Body: renewal + "x", Code: malformed},
+		{What: "a list that is too long", Path: toOrders, Body: `{"messages":[` + items + `]}`, Code: broken, Where: "messages", Rule: "1 to 100"},
+	}...)
+	for name, requests := range all {
+		for _, r := range requests {
+			t.Run(name+": "+r.What, func(t *testing.T) {
+				t.Parallel()
+				r.check(t, configurations[name])
+			})
+		}
+	}
+}
+
+func TestTheContractsOwnBodiesPassUnchanged(t *testing.T) {
+	t.Parallel()
+	for format, to := range map[string]string{contract.PayNowV1: queue, contract.EnvelopeV1: updates, contract.MessageV1: "orders-process"} {
+		for name, body := range goldens(t, format) {
+			paths := []string{"/queues/" + to + "/messages", "/webhooks/generic"}
+			if format == contract.MessageV1 {
+				if name != "order.created.json" {
+					continue
+				}
+				paths = paths[:1] // no provider sends one
+			}
+			for _, path := range paths {
+				t.Run(name+" at "+path, func(t *testing.T) {
+					t.Parallel()
+					d := taken(t, open(t, func(c *webhook.Config) { producing()(c); told(c) }), generic(t, path, body))
+					got := d.broker.all()[0].message
+					requireWhole(t, got)
+					var compact bytes.Buffer
+					require.NoError(t, json.Compact(&compact, body))
+					require.Equal(t, compact.String(), string(got.Data))
+					require.Equal(t, format, got.Attributes["contract"])
+				})
+			}
+		}
 	}
 }

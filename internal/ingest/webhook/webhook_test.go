@@ -93,11 +93,6 @@ func (p people) UID(_ context.Context, _, id string) (string, bool, error) {
 // shelf is products with their points.
 type shelf map[string]catalog.Product
 
-func (s shelf) Remembered(_, id string) (int64, bool) {
-	p, known := s[id]
-	return p.Points, known
-}
-
 func (s shelf) Points(_ context.Context, _, id string) (int64, bool, error) {
 	p, known := s[id]
 	return p.Points, known, nil

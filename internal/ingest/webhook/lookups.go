@@ -4,13 +4,56 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"time"
 
 	"billhook/internal/apps/customers"
+	"billhook/internal/contract"
 	"billhook/internal/pii"
 	"billhook/internal/platform/cache"
 	"billhook/internal/platform/store"
 )
+
+// Products says what products are worth.
+type Products interface {
+	// Points returns what a piece is worth, above 0; known: orders may name it. With an error nothing is known.
+	Points(ctx context.Context, tenant, productID string) (points int64, known bool, err error)
+}
+
+// productTime bounds the wait for points: no sender should wait longer for a note.
+const productTime = 500 * time.Millisecond
+
+// points adds up what an order is worth, for readers of the topic; empty: not known in time. An order that no
+// account could hold is a *contract.Invalid.
+func (s *Service) points(ctx context.Context, tenant string, message contract.Body) (string, error) {
+	m, err := contract.As[*contract.PayNow](message)
+	if err != nil || m.EventType != contract.OrderPaid {
+		return "", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, productTime)
+	defer cancel()
+	var sum int64
+	over := -1
+	for i := range m.Data.Order.Items {
+		item := &m.Data.Order.Items[i]
+		points, known, err := s.config.Products.Points(ctx, tenant, item.ProductID)
+		if err != nil || !known {
+			return "", nil
+		}
+		switch {
+		case over >= 0:
+		case item.Quantity > (math.MaxInt64-sum)/points:
+			over = i
+		default:
+			sum += points * item.Quantity
+		}
+	}
+	if over >= 0 {
+		return "", contract.Broken("data.order.items["+strconv.Itoa(over)+"].quantity", "overflow")
+	}
+	return strconv.FormatInt(sum, 10), nil
+}
 
 // A customer without a uid may get one at any moment; a uid seldom changes.
 const (

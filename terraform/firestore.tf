@@ -5,7 +5,7 @@
 locals {
   # TTL removes expired documents, so no query needs the field's index. Times that only
   # rise would make an index a hot spot.
-  ttl_collections = ["webhookEvents", "deadLetters", "twoPhase", "delayedKeys", "hours", "days", "requests"]
+  ttl_collections = ["webhookEvents", "deadLetters", "delayedKeys", "hours", "days", "requests"]
 
   # The compared fields, then the time field that orders the result, and its order.
   composite = {

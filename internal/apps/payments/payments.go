@@ -1,7 +1,6 @@
-// Package payments starts payments and refunds at the payment gateway: a payment once per key of an event,
-// and a refund, which is reserved in one document per payment, made at the gateway, and settled with the
-// message's phase. It owns what is asked of the gateway, what its answers mean, and whom their outcome is
-// told. It refuses to know how the gateway is called, to retry, and to decide whether a payment is due.
+// Package payments starts payments and refunds at the payment gateway: a payment once per key of an event, and a
+// refund once per payment, in one document each. It owns what is asked of the gateway, what its answers mean, and whom
+// their outcome is told. It refuses to know how the gateway is called, to retry, and to decide whether a payment is due.
 package payments
 
 import (
@@ -191,13 +190,11 @@ func emission(to catalog.Queue, envelope *contract.Envelope) handler.Emission {
 	return handler.Emission{To: to.ID, OrderingKey: body.OrderingKey(to.OrderingKey, nil), Body: body}
 }
 
-// Register puts the handlers into the registry. Refunds that are remembered for no time are left out.
+// Register puts the handlers into the registry.
 func Register(r *handler.Registry, payment, trial Payments, refund Refunds) {
 	handler.RegisterLeased(r, "payments.initiate", payment.Initiate(), payment.Updates.ID)
 	handler.RegisterLeased(r, "payments.initiate_trial", trial.Trial(), trial.Updates.ID, trial.Refunds.ID)
-	if refund.RememberFor > 0 {
-		handler.RegisterLeased(r, "refunds.initiate", refund.Leased())
-	}
+	handler.RegisterLeased(r, "refunds.initiate", refund.Leased())
 }
 
 func clock(now func() time.Time) time.Time { return now().UTC().Truncate(time.Microsecond) }

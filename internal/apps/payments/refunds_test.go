@@ -111,7 +111,7 @@ func (b *bank) Reconcile(_ context.Context, id string) ([]byte, bool, error) {
 }
 
 func refunding(db store.GetCommitter, gateway payments.Gateway) handler.Leased {
-	return payments.Refunds{Gateway: gateway, Store: db, Now: func() time.Time { return noon }, RememberFor: time.Hour}.Leased().Leased()
+	return payments.Refunds{Gateway: gateway, Store: db, Now: func() time.Time { return noon }}.Leased().Leased()
 }
 
 func refundOf(id, payment, amount string) handler.Event {
@@ -216,6 +216,7 @@ func TestARefundIsSeenAtEachOfItsSteps(t *testing.T) {
 		require.Equal(t, []string{step.result, string(step.state), step.of}, []string{effect.Result, string(found.State), strings.TrimSpace(found.EventID + " " + found.Reason)})
 	}
 	require.Equal(t, 1, b.refunded["pay-1"])
+	require.Equal(t, 3, b.orders, "what was refused is not asked for again")
 	for state, n := range map[payments.State]int{payments.Refunded: 1, payments.UnderWay: 0} {
 		page, next, err := payments.ListRefunds(t.Context(), db, state, store.Cursor{}, 10)
 		require.NoError(t, err)
@@ -251,7 +252,7 @@ func TestTheAmountOfARefundIsThatWhichIsStored(t *testing.T) {
 func TestARefundIsRememberedLongerThanItsEvent(t *testing.T) {
 	t.Parallel()
 	db, b, now := storetest.Open(t), newBank(), noon
-	h := payments.Refunds{Gateway: b, Store: db, Now: func() time.Time { return now }, RememberFor: time.Hour}.Leased().Leased()
+	h := payments.Refunds{Gateway: b, Store: db, Now: func() time.Time { return now }}.Leased().Leased()
 	_, err := deliver(t.Context(), h, refundOf("r-1", "pay-1", ""))
 	require.NoError(t, err)
 	now = now.AddDate(3, 0, 0)
@@ -303,4 +304,130 @@ func TestNothingIsRefundedWhileTheStoreIsDown(t *testing.T) {
 	_, _, err = payments.ListRefunds(t.Context(), db, "", store.Cursor{}, 10)
 	require.ErrorIs(t, err, storetest.ErrFault)
 	require.Zero(t, b.orders)
+}
+
+// Each of the three commits meets somebody else's change to the refund, or the store's refusal.
+func TestACommitThatFailsIsDecidedAgainOrSaysWhy(t *testing.T) {
+	t.Parallel()
+	foreign := func(m *memory, _ int) error {
+		fields := map[string]any{"payment_id": "pay-1", "tenant": "default", "state": "refused", "queue": "refunds", "event_id": "r-0", "reserved_at": noon}
+		if there, ok := m.docs[refundKey]; ok {
+			fields = there.Fields
+		}
+		m.set(refundKey, fields)
+		return nil
+	}
+	for name, test := range map[string]struct {
+		befalls func(m *memory, commit int) error // the commits under test, from 0
+		want    error
+		commits int
+	}{
+		"two changes": {func(m *memory, n int) error {
+			return map[bool]func(*memory, int) error{true: foreign, false: well}[n < 2](m, n)
+		}, nil, 3},
+		"five changes":     {foreign, retry.Busy("contention", nil), 5},
+		"a store down":     {func(*memory, int) error { return errLost }, retry.Outage("store_unavailable", nil), 1},
+		"invalid writes":   {func(*memory, int) error { return store.ErrInvalid }, retry.Permanent("effect_invalid", nil), 1},
+		"a removed refund": {func(m *memory, _ int) error { delete(m.docs, refundKey); return store.ErrStale }, retry.Transient("refund_lost", nil), 1},
+	} {
+		for step, gateway := range map[string]*bank{"reserve": newBank(), "confirm": newBank(), "roll back": newBank("decline")} {
+			if step == "reserve" && name == "a removed refund" {
+				continue
+			}
+			m, tried := newMemory(), 0
+			m.onCommit = func() error {
+				if step != "reserve" && m.state() == "" && tried == 0 {
+					return nil
+				}
+				tried++
+				return test.befalls(m, tried-1)
+			}
+			want := test.want
+			if want == nil && step == "roll back" {
+				want = retry.Permanent("refund_declined", nil)
+			}
+			_, err := refunding(m, gateway).Do(t.Context(), refundOf("r-1", "pay-1", ""))
+			require.Equal(t, retry.Decide(want), retry.Decide(err), "%s: %s", step, name)
+			commits := test.commits
+			if step == "reserve" && name == "two changes" {
+				commits++ // the settlement's
+			}
+			require.Equal(t, commits, tried, "%s: %s", step, name)
+		}
+	}
+}
+
+func well(*memory, int) error { return nil }
+
+func TestAnUnknownOutcomeKeepsTheReservationAndIsAskedForAgainByTheSameOrder(t *testing.T) {
+	t.Parallel()
+	for _, unknown := range []error{
+		errLost, retry.Down("gateway_down", nil), retry.Conflicting("key_reused", nil), retry.Unreadable("bad_answer", nil),
+		retry.Transient("again", retry.Permanent("declined", nil)),
+	} {
+		m, d, event := newMemory(), &desk{err: unknown}, refundOf("r-1", "pay-1", "9.99")
+		_, err := refunding(m, d).Do(t.Context(), event)
+		require.Equal(t, unknown, err)
+		require.Equal(t, "under_way", m.state())
+		require.Empty(t, d.asked, "a first attempt has nothing to ask for")
+		d.err = nil
+		_, err = refunding(m, d).Do(t.Context(), again(event))
+		require.Error(t, err)
+		order := event.CalleeKey() + ` {"event_id":"` + event.CalleeKey() + `","tenant":"default","source_event_id":"r-1","action":"refund","payment_id":"pay-1","subscription_id":"sub-1","correlation_id":"sub-1","amount":"9.99","currency":"EUR"}`
+		require.Equal(t, []string{order, order}, d.orders)
+	}
+}
+
+func TestADocumentThatCannotBeReadIsRetriedAndNotTakenForAbsent(t *testing.T) {
+	t.Parallel()
+	want := retry.Transient("refund_unreadable", nil)
+	for name, change := range map[string]func(fields map[string]any){
+		"a refund in a state of no refund": func(f map[string]any) { f["state"] = "gone" },
+		"a refund for no event":            func(f map[string]any) { delete(f, "event_id") },
+		"nothing of a refund":              func(f map[string]any) { clear(f) },
+	} {
+		m, b := newMemory(), newBank("decline")
+		h, event := refunding(m, b), refundOf("r-1", "pay-1", "")
+		_, err := h.Do(t.Context(), event)
+		requireVerdict(t, err, retry.Permanent("refund_declined", nil))
+		change(m.docs[refundKey].Fields)
+		_, err = h.Do(t.Context(), event)
+		requireVerdict(t, err, want)
+		_, _, err = h.Reconcile(t.Context(), event)
+		requireVerdict(t, err, want)
+		_, err = h.Plan(t.Context(), event)
+		requireVerdict(t, err, want)
+		_, err = payments.FindRefund(t.Context(), m, "default", "pay-1")
+		require.Error(t, err, name)
+		require.Equal(t, 1, b.orders, name)
+	}
+}
+
+func TestAPlanSaysWhatWouldBeReservedAndRequested(t *testing.T) {
+	t.Parallel()
+	m, b := newMemory(), newBank("fail", "decline")
+	h, event := refunding(m, b), refundOf("r-1", "pay-1", "9.99")
+	fresh, err := h.Plan(t.Context(), event)
+	require.NoError(t, err)
+	require.Len(t, fresh.Writes, 1, "what is reserved")
+	require.Equal(t, []string{"gateway", event.CalleeKey()}, []string{fresh.Calls[0].Target, fresh.Calls[0].ID})
+	require.Empty(t, m.docs, "a plan does nothing")
+
+	_, err = h.Do(t.Context(), event)
+	require.ErrorIs(t, err, errLost)
+	reserved, err := h.Plan(t.Context(), event)
+	require.NoError(t, err)
+	require.Equal(t, handler.Plan{Calls: fresh.Calls}, reserved, "it is reserved already")
+	_, err = h.Plan(t.Context(), refundOf("r-2", "pay-1", "9.99"))
+	requireVerdict(t, err, retry.Missing("refund_under_way", nil))
+
+	_, err = h.Do(t.Context(), event)
+	requireVerdict(t, err, retry.Permanent("refund_declined", nil))
+	_, err = h.Plan(t.Context(), event)
+	requireVerdict(t, err, retry.Permanent("refund_declined", nil))
+	_, err = h.Do(t.Context(), refundOf("r-2", "pay-1", "9.99"))
+	require.NoError(t, err)
+	done, err := h.Plan(t.Context(), refundOf("r-2", "pay-1", "9.99"))
+	require.NoError(t, err)
+	require.Equal(t, handler.Plan{Effect: handler.Effect{Result: "refunded"}}, done, "it is done already")
 }

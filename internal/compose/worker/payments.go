@@ -28,7 +28,7 @@ func registerPayments(r *handler.Registry, c *catalog.Catalog, targets delivery.
 		return payments.Payments{Gateway: gatewayOf(c, targets, name, paymentsPath), Updates: updates, Refunds: refundQueue}
 	}
 	payments.Register(r, payment("payments.initiate"), payment("payments.initiate_trial"), payments.Refunds{
-		Gateway: gatewayOf(c, targets, "refunds.initiate", refundsPath), Store: db, Now: now, RememberFor: refundQueue.RememberFor,
+		Gateway: gatewayOf(c, targets, "refunds.initiate", refundsPath), Store: db, Now: now,
 	})
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"billhook/catalog"
-	"billhook/internal/apps/payments"
 	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/lane"
@@ -313,7 +312,7 @@ func (s *Service) lookAtPauses(ctx context.Context) (undone int, err error) {
 
 // Expiring are the collections that the cleanup removes from where there is no TTL, as
 // terraform/firestore.tf says; the last is that of the webhook service, which has a database of its own.
-var Expiring = []string{dedupe.Collection, deadletter.Collection, payments.PhasesCollection, lane.Delayed.Lanes(), rates.Hours, rates.Days, "doorBlocks", "requests"}
+var Expiring = []string{dedupe.Collection, deadletter.Collection, lane.Delayed.Lanes(), rates.Hours, rates.Days, "doorBlocks", "requests"}
 
 // Cleaned is what cleanup did.
 type Cleaned struct {

@@ -2,113 +2,177 @@ package endpoints
 
 import (
 	"context"
-	"fmt"
-	"maps"
+	"encoding/json"
+	"errors"
 	"slices"
-	"strings"
 	"time"
 
-	"billhook/internal/console"
-	"billhook/internal/dedupe"
+	"billhook/internal/contract"
+	"billhook/internal/contract/routing"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 	"billhook/internal/retry"
 )
 
-// deliveryType is the type of the events that Handler delivers. Their ordering key is the endpoint's id.
-const deliveryType = "webhook_delivery"
+// Handler is the name of the handler in the catalog.
+const Handler = "webhooks.deliver"
 
-// DeliveriesOf asks for the newest deliveries to an endpoint.
-type DeliveriesOf struct {
-	EndpointOf
-	Limit int `json:"-" query:"limit" default:"50" validate:"min=1,max=200" help:"how many deliveries, at most"`
+// The results that a record keeps. Each ends the event: an endpoint that is enabled later is not
+// told of what it has missed.
+const (
+	// Delivered: the endpoint has answered 2xx.
+	Delivered = "delivered"
+	// Filtered: the endpoint does not want events of the type.
+	Filtered = "filtered"
+	// EndpointDisabled: it is disabled, or was by this event.
+	EndpointDisabled = "endpoint_disabled"
+	// EndpointUnknown: the event's tenant has no such endpoint.
+	EndpointUnknown = "endpoint_unknown"
+)
+
+// gone is the status by which an address says that it is no more.
+const gone = 410
+
+// DisabledType is the type of the event that says that an endpoint was given up.
+const DisabledType = "endpoint.disabled"
+
+// Deliverer delivers events to endpoints.
+type Deliverer struct {
+	Store  store.GetCommitter
+	Poster Poster
+	// DisableAfter is how long an endpoint may fail without a success.
+	DisableAfter time.Duration
+	// News lists the queues and topics that are told of an endpoint that was given up.
+	News []string
+	Now  func() time.Time
 }
 
-// Sent is an event that was to be delivered to an endpoint, by its record.
-type Sent struct {
-	EventID  string        `json:"event_id" show:"Event" link:"events/{event_id}?queue={queue}"`
-	Queue    string        `json:"queue"`
-	At       time.Time     `json:"at" show:"At"`
-	Status   dedupe.Status `json:"status" show:"Status"`
-	Result   string        `json:"result,omitempty" show:"Result"`
-	Attempts int64         `json:"attempts" show:"Attempts"`
-	// Failure is the code of the last attempt that failed; empty: none did.
-	Failure string `json:"failure,omitempty" show:"Failed with"`
-	// Milliseconds is how long the last attempt took, with the request.
-	Milliseconds int64 `json:"milliseconds" show:"Took ms"`
+// Delivery is the data of webhook_delivery.
+type Delivery struct {
+	EndpointID string `json:"endpoint_id"`
+	EventType  string `json:"event_type"`
+	SubjectID  string `json:"subject_id"`
 }
 
-// Deliveries are the newest deliveries to an endpoint, on one page, and what became of their attempts.
-type Deliveries struct {
-	console.List[Sent]
-	// Attempts are those that have ended and made a request; Succeeded were answered with 2xx.
-	Attempts  int64 `json:"attempts"`
-	Succeeded int64 `json:"succeeded"`
-	// MedianMilliseconds and MaxMilliseconds are of these attempts.
-	MedianMilliseconds int64 `json:"median_milliseconds"`
-	MaxMilliseconds    int64 `json:"max_milliseconds"`
-	// Failures counts the others by their codes.
-	Failures map[string]int64 `json:"failures"`
+// Register adds the handler. A repeated request has the same webhook-id: a second attempt is safe.
+func Register(r *handler.Registry, d Deliverer) {
+	handler.RegisterLeased(r, Handler, handler.LeasedOf[Delivery]{Do: d.deliver, Plan: d.plan, SafeToRepeat: true, ManyPlaces: true}, d.News...)
 }
 
-// Notes say how many attempts succeeded, how long they took, and why the others failed.
-func (d Deliveries) Notes() []string {
-	if d.Attempts == 0 {
+// deliver tells the event's endpoint. A failure is noted with the endpoint when it begins. One that comes
+// DisableAfter later disables the endpoint, and so does a 410 at once: the event is done in the same commit.
+func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Delivery) (handler.Effect, error) {
+	e, body, untold, err := d.find(ctx, event, asked)
+	if err != nil || untold != "" {
+		return handler.Effect{Result: untold}, err
+	}
+	status, failure := d.Poster.Post(ctx, e.address(d.Now()), event.CalleeKey(), body)
+	now := d.Now().UTC().Truncate(time.Microsecond)
+	switch {
+	case failure == nil:
+		if err := d.heal(ctx, e); err != nil {
+			return handler.Effect{}, err
+		}
+		return handler.Effect{Result: Delivered}, nil
+	case status == gone:
+		return d.giveUp(event, e, Gone, now)
+	case !retry.Decide(failure).Counts: // nothing was sent
+	case e.FailingSince.IsZero():
+		// Where this is not written, the next failure is the first that is known.
+		e.FailingSince, e.Failure = now, retry.Decide(failure).Reason
+		_, _ = d.Store.Commit(ctx, e.writes(false))
+	case now.Sub(e.FailingSince) >= d.DisableAfter:
+		return d.giveUp(event, e, Failing, now)
+	}
+	return handler.Effect{}, failure
+}
+
+// plan is the request that deliver makes, or the result of an event whose endpoint is not told.
+func (d Deliverer) plan(ctx context.Context, event handler.Event, asked Delivery) (handler.Plan, error) {
+	e, body, untold, err := d.find(ctx, event, asked)
+	if err != nil || untold != "" {
+		return handler.Plan{Effect: handler.Effect{Result: untold}}, err
+	}
+	return handler.Plan{Calls: []handler.Call{{Target: "endpoint:" + e.ID, Method: "POST", ID: event.CalleeKey(), Body: body}}}, nil
+}
+
+// find returns the event's endpoint and what it is sent, or the result of an event whose endpoint is not
+// told.
+func (d Deliverer) find(ctx context.Context, event handler.Event, asked Delivery) (e stored, body []byte, untold string, err error) {
+	e, err = read(ctx, d.Store, asked.EndpointID)
+	switch {
+	case errors.Is(err, ErrUnknown), err == nil && e.Tenant != event.Tenant:
+		return e, nil, EndpointUnknown, nil
+	case errors.Is(err, ErrBroken):
+		return e, nil, "", retry.Transient("endpoint_unreadable", err)
+	case err != nil:
+		return e, nil, "", retry.Outage("store_unavailable", err)
+	case e.State == Disabled:
+		return e, nil, EndpointDisabled, nil
+	case !slices.ContainsFunc(e.Events, func(pattern string) bool { return routing.Pattern(pattern).Match(asked.EventType) }):
+		return e, nil, Filtered, nil
+	}
+	whole, err := contract.As[*contract.Event](event.Body)
+	if err != nil {
+		return e, nil, "", retry.Permanent("unexpected_body", nil)
+	}
+	body, err = json.Marshal(notice{asked.EventType, whole.Timestamp, subject{asked.SubjectID}})
+	return e, body, "", err
+}
+
+// heal forgets a failure before its event is done: left behind, it would disable the endpoint at the next.
+func (d Deliverer) heal(ctx context.Context, e stored) error {
+	if e.FailingSince.IsZero() {
 		return nil
 	}
-	notes := []string{fmt.Sprintf("%d of %d attempts succeeded (%d %%). An attempt took %d ms in the median, %d ms at most.",
-		d.Succeeded, d.Attempts, d.Succeeded*100/d.Attempts, d.MedianMilliseconds, d.MaxMilliseconds)}
-	var failed []string
-	for _, code := range slices.Sorted(maps.Keys(d.Failures)) {
-		failed = append(failed, fmt.Sprintf("%s %d", code, d.Failures[code]))
+	_, err := store.Update(ctx, d.Store, Key(e.ID), func(doc store.Document) ([]store.Write, error) {
+		now, err := stand(doc)
+		if err != nil || !now.FailingSince.Equal(e.FailingSince) {
+			return nil, err // a failure that was noted meanwhile is another
+		}
+		return now.healthy().writes(false), nil
+	})
+	switch {
+	case err == nil, errors.Is(err, ErrUnknown):
+		return nil
+	case errors.Is(err, store.ErrBusy):
+		return retry.Busy("endpoint_changing", nil)
 	}
-	if len(failed) > 0 {
-		notes = append(notes, "The others failed with: "+strings.Join(failed, ", ")+".")
-	}
-	return notes
+	return retry.Outage("store_unavailable", err)
 }
 
-func (ed *Editor) deliveries(ctx context.Context, _ audit.Author, in DeliveriesOf) (Deliveries, error) {
-	e, err := read(ctx, ed.Store, in.ID)
+func (d Deliverer) giveUp(event handler.Event, e stored, reason string, now time.Time) (handler.Effect, error) {
+	after := e.disabled(reason, now)
+	writes, err := audit.Entry{
+		Kind: Kind, Subject: e.ID, Action: "disable", Who: "billhook", Why: reason, At: now, Before: e.side(), After: after.side(),
+	}.With(event.CalleeKey(), after.writes(false)...)
 	if err != nil {
-		return Deliveries{}, err
+		return handler.Effect{}, err
 	}
-	records, _, err := dedupe.List(ctx, ed.Store, dedupe.Listing{
-		Equal: map[string]any{"ordering_key": e.ID, "event_type": deliveryType}, Limit: in.Limit,
-	})
-	if err != nil {
-		return Deliveries{}, err
+	effect := handler.Effect{Writes: writes, Result: EndpointDisabled}
+	for _, to := range d.News {
+		effect.Emit = append(effect.Emit, handler.Emission{To: to, OrderingKey: e.ID, Body: contract.Of(&contract.Event{
+			Type: DisabledType, Version: 1, Producer: "billhook", CorrelationID: event.CorrelationID,
+			Data: disabledData{EndpointID: e.ID, Reason: reason, FailingSince: e.FailingSince},
+		})})
 	}
-	found := Deliveries{Failures: map[string]int64{}}
-	var lines []Sent
-	var took []int64
-	for _, r := range records {
-		if r.Tenant != e.Tenant { // which has no such endpoint
-			continue
-		}
-		line := Sent{EventID: r.EventID, Queue: r.Queue, At: r.CreatedAt, Status: r.Status, Result: r.Result, Attempts: r.Attempts}
-		for _, a := range r.Log {
-			if a.Ended.IsZero() {
-				continue
-			}
-			line.Milliseconds = a.Ended.Sub(a.Begun).Milliseconds()
-			switch {
-			case a.Reason != "":
-				line.Failure = a.Reason
-				found.Failures[a.Reason]++
-			case a.Outcome == retry.Processed && r.Result == Delivered:
-				found.Succeeded++
-			default: // done without a request
-				continue
-			}
-			took = append(took, line.Milliseconds)
-		}
-		lines = append(lines, line)
-	}
-	slices.Sort(took)
-	if found.Attempts = int64(len(took)); len(took) > 0 {
-		found.MedianMilliseconds, found.MaxMilliseconds = took[len(took)/2], took[len(took)-1]
-	}
-	found.List = console.ListOf(lines, store.Cursor{})
-	return found, nil
+	return effect, nil
+}
+
+type disabledData struct {
+	EndpointID   string    `json:"endpoint_id"`
+	Reason       string    `json:"reason"`
+	FailingSince time.Time `json:"failing_since,omitzero"`
+}
+
+// notice is what an endpoint is sent, the same in every attempt. It asks for what else it may see.
+type notice struct {
+	Type      string  `json:"type"`
+	Timestamp string  `json:"timestamp"`
+	Data      subject `json:"data"`
+}
+
+type subject struct {
+	ID string `json:"id"`
 }

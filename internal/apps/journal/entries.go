@@ -5,11 +5,19 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	"billhook/catalog"
 	"billhook/internal/apps/ledger"
 	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/console"
+	"billhook/internal/pii"
+	"billhook/internal/pipeline/handler"
+	"billhook/internal/pipeline/lane"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
 
@@ -173,3 +181,189 @@ func after(month string) string {
 	at, _ := time.Parse("2006-01", month) // one that is none has no entries
 	return ledger.PeriodOf(at.AddDate(0, 1, 0))
 }
+
+// KindEntry is what the audit calls an entry that a person has reverted; the subject is its id.
+const KindEntry = "entry"
+
+// The errors of Revert, beside audit.ErrInvalid and ErrBroken.
+var (
+	// ErrUnknown: the tenant's journal has no such entry.
+	ErrUnknown = errors.New("journal: no such entry")
+	// ErrReversal: the entry is a reversal, which nobody reverts.
+	ErrReversal = errors.New("journal: the entry is a reversal")
+	// ErrReverted: the entry has been reverted before.
+	ErrReverted = errors.New("journal: the entry is reverted already")
+)
+
+// Reverter makes reversals at a person's word. Every field but Committed is required.
+type Reverter struct {
+	Store   store.Store
+	Catalog *catalog.Catalog
+	Now     func() time.Time
+	// NewID names the operation, as the id of an event would; random.
+	NewID func() string
+	// Committed hears of the lanes whose messages can be published now; nil: the relay finds them.
+	Committed func(ctx context.Context, lanes []string)
+}
+
+// Revert takes back an entry of a tenant, by the id of its event or by its own. The reversal counts in the
+// month that runs. It is committed with an entry of the audit and with its messages.
+//
+// The error is ErrUnknown, ErrReversal, or ErrReverted, with the reversal that stands; or wraps
+// audit.ErrInvalid or ErrBroken; or says that nothing is known: then a second call tells.
+func (r *Reverter) Revert(ctx context.Context, tenant, named string, by audit.Change) (ledger.Entry, error) {
+	if !pii.ID.Valid(tenant) {
+		return ledger.Entry{}, audit.ErrID
+	}
+	doc, err := r.Store.Get(ctx, ledger.Key(ledger.IDOf(tenant, named)))
+	switch {
+	case gone(err):
+		return ledger.Entry{}, ErrUnknown
+	case err != nil:
+		return ledger.Entry{}, fmt.Errorf("journal: read entry: %w", err)
+	}
+	original, err := ledger.Read(doc)
+	switch {
+	case err != nil:
+		return ledger.Entry{}, fmt.Errorf("%w: %w", ErrBroken, err)
+	case original.Tenant != tenant, original.Kind != ledger.KindJournal && original.Kind != ledger.KindJournalReversal:
+		return ledger.Entry{}, ErrUnknown
+	case original.Kind == ledger.KindJournalReversal:
+		return ledger.Entry{}, ErrReversal
+	}
+	now, operation := r.Now().UTC().Truncate(time.Microsecond), "by-hand-"+r.NewID()
+	reversal, err := original.Reversal(operation, ledger.PeriodOf(now), now)
+	var effect handler.Effect
+	if err == nil {
+		effect.Writes, err = ledger.Post(reversal)
+	}
+	if err == nil {
+		effect.Emit, err = emissionsOf(reversal, original.EventID, r.Catalog.EmitsOf(catalog.JournalRevert))
+	}
+	var emitted lane.Emitted
+	if err == nil {
+		queue, _ := r.Catalog.HandledBy(catalog.JournalRevert)
+		emitted, err = lane.Emit(r.Catalog, handler.Event{Queue: queue.ID, Tenant: tenant, ID: operation}, &effect, now)
+	}
+	if err != nil {
+		return ledger.Entry{}, fmt.Errorf("%w: %w", audit.ErrInvalid, err)
+	}
+	_, err = store.Update(ctx, r.Store, ledger.Key(reversal.ID), func(doc store.Document) ([]store.Write, error) {
+		if doc.Version != 0 {
+			if reversal, err = ledger.Read(doc); err != nil {
+				return nil, fmt.Errorf("%w: %w", ErrBroken, err)
+			}
+			return nil, ErrReverted
+		}
+		return audit.Entry{
+			Kind: KindEntry, Tenant: tenant, Subject: original.ID, Action: "revert", At: now, After: map[string]any{"reversal": reversal.ID},
+		}.By(by).With(r.NewID(), effect.Writes...)
+	})
+	if err == nil && r.Committed != nil {
+		r.Committed(ctx, emitted.Lanes)
+	}
+	return reversal, err
+}
+
+// Months are the part of a request that says which months it is about.
+type Months struct {
+	Period string `json:"-" query:"period" validate:"omitempty,month" help:"the month; without it this one, in UTC"`
+	From   string `json:"-" query:"from" validate:"omitempty,month" help:"the first of several months"`
+	To     string `json:"-" query:"to" validate:"omitempty,month" help:"the last of several months"`
+}
+
+// span is the first and the last of the months; otherwise where the request names none.
+func (m Months) span(otherwise string) (first, last string, err error) {
+	if (m.From == "") != (m.To == "") || m.From > m.To || m.From != "" && m.Period != "" {
+		return "", "", errSpan
+	}
+	month := cmp.Or(m.Period, otherwise)
+	return cmp.Or(m.From, month), cmp.Or(m.To, month), nil
+}
+
+// ListOfEntries asks for the entries of months.
+type ListOfEntries struct {
+	console.Owned
+	Months
+	Account string `json:"-" query:"account" validate:"omitempty,uid" help:"only entries with lines of this account"`
+	console.Page
+}
+
+// BalancesOf asks for a trial balance.
+type BalancesOf struct {
+	console.Owned
+	Months
+}
+
+// RevertEntry reverses an entry.
+type RevertEntry struct {
+	seal.EntryOf
+	console.Change
+}
+
+// Operations are what people do with entries and months.
+func Operations(from store.Store, c *catalog.Catalog, periods *Periods, reverter *Reverter) []console.Operation {
+	return slices.Concat(entryOperations(from, c, periods, reverter), periods.operations())
+}
+
+func entryOperations(from store.Store, c *catalog.Catalog, periods *Periods, reverter *Reverter) []console.Operation {
+	thisMonth := func() string { return ledger.PeriodOf(periods.Now()) }
+	return []console.Operation{
+		console.New(console.Row{
+			Name: "journal ls", Path: "GET /v1/ops/journal/entries", Summary: "List the entries of a month or of several, or those of an account, in no order of time",
+			Help:  "The entries of one user's or customer's points are those of all months.",
+			Empty: "No entry fits. Events of money and points make them.", Errors: failures,
+		}, func(ctx context.Context, _ audit.Author, in ListOfEntries) (console.List[Entry], error) {
+			return console.Listed(listEntries(ctx, from, in, thisMonth()))
+		}),
+		console.New(console.Row{
+			Name: "journal show", Path: "GET /v1/ops/journal/entries/{entry}", Errors: slices.Concat([]console.Refusal{unknown}, failures),
+			Summary: "Show an entry of the books, by its id or by that of the event that made it",
+		}, func(ctx context.Context, _ audit.Author, in seal.EntryOf) (Entry, error) {
+			return FindEntry(ctx, from, in.Tenant, in.ID)
+		}),
+		console.New(console.Row{
+			Name: "journal balances", Path: "GET /v1/ops/journal/balances", Errors: failures,
+			Summary: "Show the trial balance of a month or of several: what each account had, got and has",
+			Help: "A balance is debits minus credits: what is owed to others, and revenue, is negative. All balances of a currency " +
+				"add up to nothing, or the books are broken.",
+		}, func(ctx context.Context, _ audit.Author, in BalancesOf) (seal.TrialBalance, error) {
+			first, last, err := in.span(thisMonth())
+			if err != nil {
+				return seal.TrialBalance{}, err
+			}
+			trial, err := seal.Balances(ctx, from, in.Tenant, first, last)
+			for i, b := range trial.Balances {
+				trial.Balances[i].Type = string(c.Journal.Chart[b.Account].Type)
+			}
+			return trial, err
+		}),
+		console.New(console.Row{
+			Name: "journal revert", Path: "POST /v1/ops/journal/entries/{entry}/revert", Needs: console.Reason, Before: "journal show",
+			Summary: "Post the reversal of an entry: the same lines with their sides exchanged, in the month that runs", Errors: failures,
+		}, func(ctx context.Context, by audit.Author, in RevertEntry) (ledger.Entry, error) {
+			reversal, err := reverter.Revert(ctx, in.Tenant, in.ID, in.By(by))
+			if errors.Is(err, ErrReverted) {
+				err = console.Refuse(console.Conflict, "entry_reverted", "The entry is reverted already, by "+reversal.ID+".")
+			}
+			return reversal, err
+		}),
+	}
+}
+
+var errSpan = console.Refuse(console.Malformed, "period_invalid", "Say either period, or from and to: two months, the earlier first.")
+
+const noEntry = "The tenant's books have no entry of that id, nor one that an event of that id has made."
+
+var unknown = console.Refusal{Of: ErrUnknown, Kind: console.Absent, Code: "entry_unknown", Detail: noEntry}
+
+var failures = slices.Concat([]console.Refusal{
+	{Of: ErrNotOver, Kind: console.Conflict, Code: "period_not_over", Detail: "The month is not over yet, in UTC; it can be closed when it is."},
+	{Of: ErrUnknown, Kind: console.Absent, Code: "entry_unknown", Detail: "The tenant's journal has no entry of that id, nor one " +
+		"that an event of that id has made. Points are taken back by refunds."},
+	{Of: ErrReversal, Kind: console.Conflict, Code: "entry_is_reversal", Detail: "The entry is a reversal, which nobody reverts; " +
+		"have the event sent again under another id."},
+	{Of: ErrBroken, Kind: console.Broken, Code: "books_broken", Detail: seal.Unreadable},
+	{Of: errOneOrder, Kind: console.Malformed, Code: "account_invalid", Detail: "What was issued for one order has no list of its " +
+		"own; ask for the account points:issued, or for the account of the user."},
+}, seal.Failures)

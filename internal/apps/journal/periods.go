@@ -1,17 +1,19 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
+	"billhook/internal/console"
 	"billhook/internal/pii"
 	"billhook/internal/platform/audit"
-	"billhook/internal/platform/cache"
 	"billhook/internal/platform/store"
-	"billhook/internal/retry"
 )
 
 // PeriodsCollection holds each period of a tenant that was ever closed, and a count of the changes.
@@ -269,74 +271,96 @@ func (p *Periods) change(ctx context.Context, tenant, period string, by audit.Ch
 	return after, nil
 }
 
-const (
-	// lookAgain is the age at which what is known is asked for anew, in the background.
-	lookAgain = 5 * time.Second
-	// believedFor is how long what is known is gone by. Notice is longer.
-	believedFor = 30 * time.Second
-	// readTime bounds one reading, which callers share.
-	readTime = 5 * time.Second
-)
+// Month is a month of a tenant's books with what it adds up to.
+type Month struct {
+	Period
+	// Books is its trial balance.
+	Books seal.TrialBalance `json:"books" show:"*"`
+}
 
-// Calendar knows which periods are closed, so that posting reads nothing. It asks every few seconds, behind
-// the back of those who go by it; only the first entry of an instance, and the first after half a minute
-// without any, waits. It is safe for concurrent use.
-type Calendar struct {
-	store interface {
-		store.Getter
-		store.Querier
+// Alerts reports whether its books are broken.
+func (m Month) Alerts() bool { return m.Books.Alerts() }
+
+// Notes says what its state means, and what its books say.
+func (m Month) Notes() []string { return slices.Concat(m.Period.Notes(), m.Books.Notes()) }
+
+// Month returns a month of a tenant. The error is as of Get, or that of summing up.
+func (p *Periods) Month(ctx context.Context, tenant, period string) (m Month, err error) {
+	if m.Period, err = p.Get(ctx, tenant, period); err != nil {
+		return m, err
 	}
-	now   func() time.Time
-	known *cache.Cache[calendar]
-	last  calendar // what was read last; only a reading uses it, and there is one at a time
+	m.Books, err = seal.Balances(ctx, p.Store, tenant, period, period)
+	return m, err
 }
 
-// calendar is what was read: each moment from which a period is closed, by the id of its document.
-type calendar struct {
-	closes  map[string]time.Time
-	changes int64
-}
-
-// NewCalendar returns a calendar that has read nothing.
-func NewCalendar(from store.Store, now func() time.Time) *Calendar {
-	return &Calendar{store: from, now: now, known: cache.New[calendar](1, believedFor, now)}
-}
-
-// Closed reports whether a period of a tenant takes no entries now. The error is an outage.
-func (c *Calendar) Closed(ctx context.Context, tenant, period string) (bool, error) {
-	known, err := c.known.Get(ctx, "", c.read)
-	switch {
-	case ctx.Err() != nil && err != nil:
-		return false, ctx.Err()
-	case err != nil:
-		return false, retry.Outage("periods_unknown", err)
-	}
-	at, closes := known.closes[periodKey(tenant, period).ID]
-	return closes && !c.now().Before(at), nil
-}
-
-// read asks whether the periods have changed, and lists those that are closed where they have.
-func (c *Calendar) read(ctx context.Context) (calendar, time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, readTime)
-	defer cancel()
-	doc, err := store.Find(ctx, c.store, changesKey)
+// Months returns the months of a tenant that have sealed entries or were ever closed, and the one that runs, the newest
+// first. The error is as of List, or that of reading the seals.
+func (p *Periods) Months(ctx context.Context, tenant string) ([]Period, error) {
+	months, err := seal.Months(ctx, p.Store, tenant)
 	if err != nil {
-		return calendar{}, 0, err
+		return nil, err
 	}
-	changes, _ := doc.Fields[fieldChanges].(int64)
-	if changes == c.last.changes { // 0: no period was ever closed
-		return c.last, lookAgain, nil
+	all, err := p.List(ctx, tenant)
+	if err != nil {
+		return nil, err
 	}
-	// The count went first: a change behind it is in the list perhaps, and in the next count surely.
-	closes := map[string]time.Time{}
-	query := store.Query{Collection: PeriodsCollection, Equal: map[string]any{fieldClosed: true}, Limit: store.MaxPage}
-	for doc, err := range store.Each(ctx, c.store, query) {
-		if err != nil {
-			return calendar{}, 0, err
+	for _, month := range append(months, ledger.PeriodOf(p.Now())) {
+		if !slices.ContainsFunc(all, func(known Period) bool { return known.Month == month }) {
+			all = append(all, Period{Tenant: tenant, Month: month, State: Open})
 		}
-		at, _ := doc.Fields["closes_at"].(time.Time)
-		closes[doc.Key.ID] = at // one without a moment is closed
 	}
-	c.last = calendar{closes: closes, changes: changes}
-	return c.last, lookAgain, nil
+	slices.SortFunc(all, func(a, b Period) int { return cmp.Compare(b.Month, a.Month) })
+	return all, nil
+}
+
+// PeriodOf asks for a month.
+type PeriodOf struct {
+	console.Owned
+	Period string `json:"-" path:"period" validate:"required" help:"month"`
+}
+
+// ChangePeriod closes a month, or opens it again.
+type ChangePeriod struct {
+	PeriodOf
+	console.Edit
+}
+
+func (p *Periods) operations() []console.Operation {
+	return []console.Operation{
+		console.New(console.Row{
+			Name: "periods ls", Path: "GET /v1/ops/journal/periods", Errors: failures,
+			Summary: "List the months of a tenant's books, who closed or reopened each, and what waits for a second person",
+		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Period], error) {
+			months, err := p.Months(ctx, in.Tenant)
+			if in.After.ID != "" {
+				months = slices.DeleteFunc(months, func(m Period) bool { return m.Month >= in.After.ID })
+			}
+			next := store.Cursor{}
+			if len(months) > in.Limit {
+				months, next.ID = months[:in.Limit], months[in.Limit-1].Month
+			}
+			return console.ListOf(months, next), err
+		}),
+		console.New(console.Row{
+			Name: "periods show", Path: "GET /v1/ops/journal/periods/{period}", Errors: failures,
+			Summary: "Show a month: whether it takes entries, and what it adds up to",
+		}, func(ctx context.Context, _ audit.Author, in PeriodOf) (Month, error) {
+			return p.Month(ctx, in.Tenant, in.Period)
+		}),
+		console.New(console.Row{
+			Name: "periods close", Path: "POST /v1/ops/journal/periods/{period}/close", Needs: console.Reason, Before: "periods show",
+			Summary: "Close a month that is over: no entry is posted in it any more", Errors: failures,
+			Help: "It takes no entries from two minutes after that. An event of the month becomes a dead letter with the reason " +
+				"period_closed. Two people are needed to open it again.",
+		}, func(ctx context.Context, by audit.Author, in ChangePeriod) (Period, error) {
+			return p.Close(ctx, in.Tenant, in.Period, in.By(by))
+		}),
+		console.New(console.Row{
+			Name: "periods reopen", Path: "POST /v1/ops/journal/periods/{period}/reopen", Needs: console.TwoPeople, Before: "periods show",
+			Summary: "Open a closed month again, once two people have asked for it", Errors: failures,
+			Help: "The request of the first person is kept until a second one asks for the same.",
+		}, func(ctx context.Context, by audit.Author, in ChangePeriod) (Period, error) {
+			return p.Reopen(ctx, in.Tenant, in.Period, in.By(by))
+		}),
+	}
 }

@@ -182,25 +182,20 @@ func (h holder) balance(ctx context.Context, since time.Time) (Holding, error) {
 		if err != nil {
 			return found, err
 		}
-		moved, now := int64(0), doc
-		if !since.IsZero() {
-			moves, err := h.newest(ctx, store.Newest{Since: since}, store.Cursor{}, store.MaxPage)
-			if err == nil && len(moves) == store.MaxPage {
-				err = errLongAgo
-			}
-			if err != nil {
-				return found, err
-			}
-			for _, m := range moves {
-				moved += m.Change()
-			}
-			if now, err = h.document(ctx); err != nil {
-				return found, err
-			}
+		if err := store.Decode(doc.Fields, &found); err != nil || since.IsZero() {
+			return found, err
 		}
-		if now.Version == doc.Version {
-			err = store.Decode(doc.Fields, &found)
-			found.Balance -= moved
+		moves, err := h.newest(ctx, store.Newest{Since: since}, store.Cursor{}, store.MaxPage)
+		if err == nil && len(moves) == store.MaxPage {
+			err = errLongAgo
+		}
+		if err != nil {
+			return found, err
+		}
+		for _, m := range moves {
+			found.Balance -= m.Change()
+		}
+		if now, err := h.document(ctx); err != nil || now.Version == doc.Version {
 			return found, err
 		}
 	}

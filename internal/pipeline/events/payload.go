@@ -95,7 +95,7 @@ func (a Reads) showPayload(ctx context.Context, by audit.Author, in PayloadOf) (
 	if event.Queue == "" && len(f.coming) > 0 {
 		event.Queue, event.Tenant = a.Destination(f.coming[0]), f.coming[0].Tenant
 	}
-	shown := items[:min(len(items), Closely)]
+	shown := items[:min(len(items), closely)]
 	var letters []any
 	for _, item := range shown {
 		if item.DeadLetter != "" {

@@ -49,12 +49,12 @@ type Spot struct {
 	Why       string `json:"why,omitempty"`
 }
 
-// Closely bounds the messages, dead letters and emissions of an event that are read about one by one.
-const Closely = 10
+// closely bounds the messages, dead letters and emissions of an event that are read about one by one.
+const closely = 10
 
 func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own []lane.Kept) error {
 	now, delayed := a.Now(), false
-	for _, kept := range own[:min(len(own), Closely)] {
+	for _, kept := range own[:min(len(own), closely)] {
 		spot := Spot{Place: PlaceOutbox, Queue: a.Destination(kept), Topic: kept.Topic, Since: kept.CreatedAt}
 		if !kept.Outbox() {
 			delayed = delayed || !kept.Emitted
@@ -87,7 +87,7 @@ func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own [
 			continue
 		}
 		e.Places = append(e.Places, spot)
-		if spot.Place != PlaceDeadLetter || i >= Closely {
+		if spot.Place != PlaceDeadLetter || i >= closely {
 			continue
 		}
 		asked, err := deadletter.Asked(ctx, a.Store, letter)
@@ -175,22 +175,22 @@ func (a Reads) emissions(ctx context.Context, e *Event, record dedupe.Record, f 
 			waits[kept.Emits] = Emission{State: EmissionDelayed, Until: kept.DueAt}
 		}
 	}
-	emitted := record.Emitted[:min(len(record.Emitted), Closely)]
+	emitted := record.Emitted[:min(len(record.Emitted), closely)]
 	all := make([][]Emission, len(emitted))
 	err := store.AtOnce(ctx, len(emitted), func(ctx context.Context, i int) (err error) {
-		all[i], err = a.EmissionOf(ctx, emitted[i], e.Tenant, waits[emitted[i].EventID])
+		all[i], err = a.emissionOf(ctx, emitted[i], e.Tenant, waits[emitted[i].EventID])
 		return err
 	})
 	e.Emissions = append(e.Emissions, slices.Concat(all...)...)
 	return err
 }
 
-// EmissionOf says what each queue has of a message that an event of the tenant has emitted. waits is where
+// emissionOf says what each queue has of a message that an event of the tenant has emitted. waits is where
 // it waits to be published, and has no state where it does not.
-func (a Reads) EmissionOf(ctx context.Context, emitted handler.Emitted, tenant string, waits Emission) (all []Emission, err error) {
+func (a Reads) emissionOf(ctx context.Context, emitted handler.Emitted, tenant string, waits Emission) (all []Emission, err error) {
 	waits.EventID, waits.Tenant, waits.EventType, waits.Queue = emitted.EventID, tenant, emitted.EventType, emitted.To
 	page, err := a.Store.Query(ctx, store.Query{
-		Collection: dedupe.Collection, Equal: map[string]any{"event_id": emitted.EventID, "tenant": tenant}, Limit: Closely,
+		Collection: dedupe.Collection, Equal: map[string]any{"event_id": emitted.EventID, "tenant": tenant}, Limit: closely,
 	})
 	if err != nil {
 		return nil, err
@@ -211,7 +211,7 @@ func (a Reads) EmissionOf(ctx context.Context, emitted handler.Emitted, tenant s
 		return []Emission{waits}, nil
 	}
 	// A queue without records has dead letters, and so has one whose worker never answered.
-	page, err = a.Store.Query(ctx, store.Query{Collection: deadletter.Collection, Equal: map[string]any{"event_id": emitted.EventID}, Limit: Closely})
+	page, err = a.Store.Query(ctx, store.Query{Collection: deadletter.Collection, Equal: map[string]any{"event_id": emitted.EventID}, Limit: closely})
 	if err != nil {
 		return nil, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"billhook/internal/platform/store"
@@ -40,10 +39,8 @@ type State struct {
 	// Running is the one that goes on, if its BegunAt is not zero. Last has come to its end.
 	Running Verdict `json:"running" store:"running"`
 	Last    Verdict `json:"last" store:"last"`
-	// Tenant and At are where the next part begins. Rest: what is left no tenant's chain knows.
-	Tenant string `json:"-" store:"tenant"`
-	At     string `json:"-" store:"at"`
-	Rest   bool   `json:"-" store:"rest"`
+	// At is where the next part begins.
+	At string `json:"-" store:"at"`
 
 	version store.Version
 }
@@ -92,15 +89,10 @@ func (w Watch) Step(ctx context.Context) (State, error) {
 		if ago := w.Now().Sub(s.Last.BegunAt); 0 <= ago && ago < every {
 			return s, nil
 		}
-		s.Running = Verdict{BegunAt: w.Now().UTC().Truncate(time.Microsecond)}
-		s.Tenant, s.At, s.Rest = "", "", false
-	}
-	tenants, err := Tenants(ctx, w.From)
-	if err != nil {
-		return s, err
+		s.Running, s.At = Verdict{BegunAt: w.Now().UTC().Truncate(time.Microsecond)}, ""
 	}
 	for read := int64(0); read < stepReads && ctx.Err() == nil; {
-		part, err := w.part(ctx, &s, tenants)
+		part, err := w.part(ctx, &s)
 		if err != nil {
 			if ctx.Err() != nil {
 				break // the next step does this part again
@@ -123,18 +115,11 @@ func (w Watch) Step(ctx context.Context) (State, error) {
 	return s, nil //nolint:nilerr // a step without time left goes on with the next call
 }
 
-func (w Watch) part(ctx context.Context, s *State, tenants []string) (part Verified, err error) {
-	if !s.Rest && s.At == "" {
-		i, _ := slices.BinarySearch(tenants, s.Tenant+"\x00") // the first behind the one that is done
-		if s.Rest = i == len(tenants); s.Rest {
-			s.Tenant = ""
-		} else {
-			s.Tenant = tenants[i]
-		}
-	}
-	switch part, err = w.Page(ctx, s.Tenant, s.At); {
-	case errors.Is(err, ErrPage): // somebody has changed the state: begin anew
-		*s = State{Running: Verdict{BegunAt: w.Now().UTC().Truncate(time.Microsecond)}, Last: s.Last, version: s.version}
+func (w Watch) part(ctx context.Context, s *State) (part Verified, err error) {
+	now := w.Now().UTC().Truncate(time.Microsecond)
+	switch part, err = w.All(ctx, s.At); {
+	case errors.Is(err, ErrPage): // somebody has changed the state, or removed a tenant's chain: begin anew
+		s.Running, s.At = Verdict{BegunAt: now}, ""
 		return part, nil
 	case err != nil:
 		return part, err
@@ -143,9 +128,9 @@ func (w Watch) part(ctx context.Context, s *State, tenants []string) (part Verif
 	v.add(part.Counts)
 	v.Found += int64(len(part.Findings))
 	v.Findings = append(v.Findings, part.Findings[:min(len(part.Findings), keptFindings-len(v.Findings))]...)
-	if s.At = part.Next; s.At == "" && s.Rest {
-		v.FinishedAt = w.Now().UTC().Truncate(time.Microsecond)
-		s.Last, s.Running, s.Tenant, s.Rest = *v, Verdict{}, "", false
+	if s.At = part.Next; s.At == "" {
+		v.FinishedAt = now
+		s.Last, s.Running = *v, Verdict{}
 	}
 	return part, nil
 }

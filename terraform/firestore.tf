@@ -49,6 +49,10 @@ locals {
     events_key          = { collection = "webhookEvents", fields = ["ordering_key", "shard", "created_at"], order = "DESCENDING" }
     events_customer     = { collection = "webhookEvents", fields = ["customer", "shard", "created_at"], order = "DESCENDING" }
 
+    # The endpoints of a tenant, and those in a state, newest first.
+    endpoints_tenant = { collection = "endpoints", fields = ["tenant", "created_at"], order = "DESCENDING" }
+    endpoints_state  = { collection = "endpoints", fields = ["state", "created_at"], order = "DESCENDING" }
+
     # What moved on one holder's points, newest first.
     entries_account = { collection = "entries", fields = ["tenant", "account", "created_at"], order = "DESCENDING" }
   }
@@ -74,8 +78,7 @@ locals {
 
     paynowCustomers = ["since", "taught_by"]
 
-    endpoints     = ["url", "events", "secret", "old_secret", "created_at", "changed_at", "failing_since"]
-    endpointLists = ["url", "events", "created_at", "changed_at", "failing_since"]
+    endpoints = ["url", "events", "secret", "old_secret", "changed_at"]
 
     refunds = ["settled_at"]
 

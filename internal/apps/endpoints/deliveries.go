@@ -4,11 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
+	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/contract/routing"
+	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -81,7 +86,7 @@ func (d Deliverer) deliver(ctx context.Context, event handler.Event, asked Deliv
 	case e.FailingSince.IsZero():
 		// Where this is not written, the next failure is the first that is known.
 		e.FailingSince, e.Failure = now, retry.Decide(failure).Reason
-		_, _ = d.Store.Commit(ctx, e.writes(false))
+		_, _ = d.Store.Commit(ctx, []store.Write{e.write()})
 	case now.Sub(e.FailingSince) >= d.DisableAfter:
 		return d.giveUp(event, e, Failing, now)
 	}
@@ -131,7 +136,7 @@ func (d Deliverer) heal(ctx context.Context, e stored) error {
 		if err != nil || !now.FailingSince.Equal(e.FailingSince) {
 			return nil, err // a failure that was noted meanwhile is another
 		}
-		return now.healthy().writes(false), nil
+		return []store.Write{now.healthy().write()}, nil
 	})
 	switch {
 	case err == nil, errors.Is(err, ErrUnknown):
@@ -146,7 +151,7 @@ func (d Deliverer) giveUp(event handler.Event, e stored, reason string, now time
 	after := e.disabled(reason, now)
 	writes, err := audit.Entry{
 		Kind: Kind, Subject: e.ID, Action: "disable", Who: "billhook", Why: reason, At: now, Before: e.side(), After: after.side(),
-	}.With(event.CalleeKey(), after.writes(false)...)
+	}.With(event.CalleeKey(), after.write())
 	if err != nil {
 		return handler.Effect{}, err
 	}
@@ -175,4 +180,102 @@ type notice struct {
 
 type subject struct {
 	ID string `json:"id"`
+}
+
+// deliveryType is the type of the events that Handler delivers. Their ordering key is the endpoint's id.
+const deliveryType = "webhook_delivery"
+
+// DeliveriesOf asks for the newest deliveries to an endpoint.
+type DeliveriesOf struct {
+	EndpointOf
+	Limit int `json:"-" query:"limit" default:"50" validate:"min=1,max=200" help:"the most deliveries"`
+}
+
+// Sent is an event that was to be delivered to an endpoint, by its record.
+type Sent struct {
+	EventID  string        `json:"event_id" show:"Event" link:"events/{event_id}?queue={queue}"`
+	Queue    string        `json:"queue"`
+	At       time.Time     `json:"at" show:"At"`
+	Status   dedupe.Status `json:"status" show:"Status"`
+	Result   string        `json:"result,omitempty" show:"Result"`
+	Attempts int64         `json:"attempts" show:"Attempts"`
+	// Failure is the code of the last attempt that failed; empty: none did.
+	Failure string `json:"failure,omitempty" show:"Failed with"`
+	// Milliseconds is how long the last attempt took, with the request.
+	Milliseconds int64 `json:"milliseconds" show:"Took ms"`
+}
+
+// Deliveries are the newest deliveries to an endpoint, on one page, and what became of their attempts.
+type Deliveries struct {
+	console.List[Sent]
+	// Attempts are those that have ended and made a request; Succeeded were answered with 2xx.
+	Attempts  int64 `json:"attempts"`
+	Succeeded int64 `json:"succeeded"`
+	// MedianMilliseconds and MaxMilliseconds are of these attempts.
+	MedianMilliseconds int64 `json:"median_milliseconds"`
+	MaxMilliseconds    int64 `json:"max_milliseconds"`
+	// Failures counts the others by their codes.
+	Failures map[string]int64 `json:"failures"`
+}
+
+// Notes say how many attempts succeeded, how long they took, and why the others failed.
+func (d Deliveries) Notes() []string {
+	if d.Attempts == 0 {
+		return nil
+	}
+	notes := []string{fmt.Sprintf("%d of %d attempts succeeded (%d %%). An attempt took %d ms in the median, %d ms at most.",
+		d.Succeeded, d.Attempts, d.Succeeded*100/d.Attempts, d.MedianMilliseconds, d.MaxMilliseconds)}
+	var failed []string
+	for _, code := range slices.Sorted(maps.Keys(d.Failures)) {
+		failed = append(failed, fmt.Sprintf("%s %d", code, d.Failures[code]))
+	}
+	if len(failed) > 0 {
+		notes = append(notes, "The others failed with: "+strings.Join(failed, ", ")+".")
+	}
+	return notes
+}
+
+func (ed *Editor) deliveries(ctx context.Context, _ audit.Author, in DeliveriesOf) (Deliveries, error) {
+	e, err := read(ctx, ed.Store, in.ID)
+	if err != nil {
+		return Deliveries{}, err
+	}
+	records, _, err := dedupe.List(ctx, ed.Store, dedupe.Listing{
+		Equal: map[string]any{"ordering_key": e.ID, "event_type": deliveryType}, Limit: in.Limit,
+	})
+	if err != nil {
+		return Deliveries{}, err
+	}
+	found := Deliveries{Failures: map[string]int64{}}
+	var lines []Sent
+	var took []int64
+	for _, r := range records {
+		if r.Tenant != e.Tenant { // which has no such endpoint
+			continue
+		}
+		line := Sent{EventID: r.EventID, Queue: r.Queue, At: r.CreatedAt, Status: r.Status, Result: r.Result, Attempts: r.Attempts}
+		for _, a := range r.Log {
+			if a.Ended.IsZero() {
+				continue
+			}
+			line.Milliseconds = a.Ended.Sub(a.Begun).Milliseconds()
+			switch {
+			case a.Reason != "":
+				line.Failure = a.Reason
+				found.Failures[a.Reason]++
+			case a.Outcome == retry.Processed && r.Result == Delivered:
+				found.Succeeded++
+			default: // done without a request
+				continue
+			}
+			took = append(took, line.Milliseconds)
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(took)
+	if found.Attempts = int64(len(took)); len(took) > 0 {
+		found.MedianMilliseconds, found.MaxMilliseconds = took[len(took)/2], took[len(took)-1]
+	}
+	found.List = console.ListOf(lines, store.Cursor{})
+	return found, nil
 }

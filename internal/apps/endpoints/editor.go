@@ -67,35 +67,6 @@ func (ed *Editor) Get(ctx context.Context, id string) (Endpoint, error) {
 	return e.Endpoint, err
 }
 
-// Choice chooses a list: all endpoints, or by the one member that is set.
-type Choice struct {
-	Disabled, Failing bool
-	Tenant            string
-}
-
-func (c Choice) list() string {
-	switch {
-	case c.Disabled:
-		return disabled
-	case c.Failing:
-		return failing
-	case c.Tenant != "":
-		return ofTenant + c.Tenant
-	}
-	return all
-}
-
-// List returns a page of a list, the newest first; next is zero on the last.
-func (ed *Editor) List(ctx context.Context, of Choice, after store.Cursor, limit int) (page []Endpoint, next store.Cursor, err error) {
-	query := store.Query{Collection: Lists, IDPrefix: of.list() + "~", After: after, Limit: limit}
-	return store.List(ctx, ed.Store, query, func(doc store.Document) (e Endpoint, err error) {
-		if err := store.Decode(doc.Fields, &e); err != nil {
-			return e, fmt.Errorf("%w: %s", ErrBroken, doc.Key)
-		}
-		return e, nil
-	})
-}
-
 // Add registers an endpoint and returns its secret. The error wraps audit.ErrInvalid,
 // or is ErrExists, or says that nothing is known: then another Add with the same id tells.
 func (ed *Editor) Add(ctx context.Context, asked New, by audit.Change) (Secret, error) {
@@ -123,7 +94,7 @@ func (ed *Editor) Add(ctx context.Context, asked New, by audit.Change) (Secret, 
 	e := stored{Secret: ed.NewSecret(), Endpoint: Endpoint{
 		ID: asked.ID, Tenant: asked.Tenant, URL: asked.URL, Events: asked.Events, State: Enabled, CreatedAt: now, ChangedAt: now,
 	}}
-	writes, err := audit.Entry{Kind: Kind, Subject: e.ID, Action: "add", At: now, After: e.side()}.By(by).With(ed.NewID(), e.writes(false)...)
+	writes, err := audit.Entry{Kind: Kind, Subject: e.ID, Action: "add", At: now, After: e.side()}.By(by).With(ed.NewID(), e.write())
 	if err != nil {
 		return Secret{}, err
 	}
@@ -175,7 +146,7 @@ func (ed *Editor) Disable(ctx context.Context, id string, by audit.Change) (Endp
 func (ed *Editor) Remove(ctx context.Context, id string, by audit.Change) (was Endpoint, err error) {
 	_, err = ed.update(ctx, id, "remove", by, func(e stored) (map[string]any, []store.Write) {
 		was = e.Endpoint
-		return nil, e.writes(true)
+		return nil, []store.Write{store.Delete(Key(e.ID), e.Version)}
 	})
 	return was, err
 }
@@ -188,7 +159,7 @@ func (ed *Editor) change(ctx context.Context, id, action string, by audit.Change
 			return nil, nil
 		}
 		after.ChangedAt = ed.now()
-		return after.side(), after.writes(false)
+		return after.side(), []store.Write{after.write()}
 	})
 	if len(versions) > 0 {
 		after.Version = versions[0]

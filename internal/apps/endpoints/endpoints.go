@@ -7,19 +7,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
+	"billhook/internal/console"
 	"billhook/internal/pii"
+	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
 )
 
-// Collection has a document for each endpoint, under its id. Lists has, without secrets, one for
-// each list that an endpoint is on: see listed.
-const (
-	Collection = "endpoints"
-	Lists      = "endpointLists"
-)
+// Collection has a document for each endpoint, under its id.
+const Collection = "endpoints"
 
 // Kind is what the audit calls the subject of a change.
 const Kind = "endpoint"
@@ -61,8 +58,8 @@ type Endpoint struct {
 	OldSecretUntil time.Time `json:"old_secret_until,omitzero" store:"old_secret_until,omitzero" show:"Old secret signs until,detail"`
 	CreatedAt      time.Time `json:"created_at" store:"created_at,required" show:"Registered,detail"`
 	ChangedAt      time.Time `json:"changed_at" store:"changed_at,required" show:"Changed,detail"`
-	// Version is that of the record, which a change may expect; a list does not know it.
-	Version store.Version `json:"version,omitzero"`
+	// Version is that of the record, which a change may expect.
+	Version store.Version `json:"version"`
 }
 
 // Allows reports whether it can be enabled or disabled.
@@ -129,6 +126,12 @@ func read(ctx context.Context, from store.Getter, id string) (stored, error) {
 	return stand(doc)
 }
 
+// Read reads the document of an endpoint.
+func Read(doc store.Document) (Endpoint, error) {
+	e, err := stand(doc)
+	return e.Endpoint, err
+}
+
 func stand(doc store.Document) (stored, error) {
 	if doc.Version == 0 {
 		return stored{}, ErrUnknown
@@ -148,36 +151,7 @@ func (e stored) address(now time.Time) Address {
 	return to
 }
 
-// The lists of endpoints, each the newest first.
-const (
-	all      = "all"
-	disabled = "disabled"
-	failing  = "failing"
-	ofTenant = "tenant:"
-)
-
-// listed is the key of an endpoint's document on a list, the newest first.
-func (e Endpoint) listed(list string) store.Key {
-	return store.Key{Collection: Lists, ID: fmt.Sprintf("%s~%019d-%s", list, math.MaxInt64-e.CreatedAt.UnixMicro(), e.ID)}
-}
-
-// writes are those of a change, or of the removal: the endpoint at the version that was read, and the lists.
-func (e stored) writes(removed bool) []store.Write {
-	writes := []store.Write{store.Replace(Key(e.ID), e.Version, store.Encode(&e))}
-	if removed {
-		writes[0] = store.Delete(Key(e.ID), e.Version)
-	}
-	for list, on := range map[string]bool{
-		all: true, ofTenant + e.Tenant: true, disabled: e.State == Disabled, failing: !e.FailingSince.IsZero(),
-	} {
-		if on && !removed {
-			writes = append(writes, store.Set(e.listed(list), store.Encode(&e.Endpoint)))
-		} else {
-			writes = append(writes, store.Delete(e.listed(list), 0))
-		}
-	}
-	return writes
-}
+func (e stored) write() store.Write { return store.Replace(Key(e.ID), e.Version, store.Encode(&e)) }
 
 func (e stored) disabled(reason string, now time.Time) stored {
 	e.State, e.Reason, e.ChangedAt = Disabled, reason, now
@@ -187,4 +161,101 @@ func (e stored) disabled(reason string, now time.Time) stored {
 func (e stored) healthy() stored {
 	e.FailingSince, e.Failure = time.Time{}, ""
 	return e
+}
+
+// ListEndpoints asks for all endpoints, those of a state, or those of a tenant.
+type ListEndpoints struct {
+	State  string `json:"-" query:"state" validate:"omitempty,oneof=disabled failing" help:"only those that are disabled, or failing"`
+	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" help:"only those of this tenant"`
+	console.Page
+}
+
+// EndpointOf asks for an endpoint.
+type EndpointOf struct {
+	ID string `json:"-" path:"id" validate:"required" help:"endpoint"`
+}
+
+// ChangeEndpoint is a change of one endpoint.
+type ChangeEndpoint struct {
+	EndpointOf
+	console.Edit
+}
+
+// AddEndpoint registers an endpoint.
+type AddEndpoint struct {
+	New
+	console.Change
+}
+
+// List returns a page of endpoints, the newest first; of failing ones those that failed last.
+func (ed *Editor) List(ctx context.Context, in ListEndpoints) (page []Endpoint, next store.Cursor, err error) {
+	query := store.Query{Collection: Collection, Newest: &store.Newest{Field: "created_at"}, After: in.After, Limit: in.Limit}
+	switch {
+	case in.State == "failing":
+		query.Newest.Field = "failing_since"
+	case in.State != "":
+		query.Equal = map[string]any{"state": in.State}
+	case in.Tenant != "":
+		query.Equal = map[string]any{"tenant": in.Tenant}
+	}
+	return store.List(ctx, ed.Store, query, Read)
+}
+
+// Operations are what people do with endpoints.
+func (ed *Editor) Operations() []console.Operation {
+	// change is a row about one endpoint whose function takes who and why.
+	change := func(path, verb, summary, help string) console.Row {
+		return console.Row{Name: "endpoints " + verb, Path: path, Summary: summary, Help: help, Needs: console.Reason, Before: "endpoints show", Errors: failures}
+	}
+	return []console.Operation{
+		console.New(console.Row{
+			Name: "endpoints ls", Path: "GET /v1/ops/endpoints", Summary: "List endpoints, the newest first", Errors: failures,
+			Empty: "No endpoint is in this list. A third party gets events once its address is registered: endpoints add.",
+		}, func(ctx context.Context, _ audit.Author, in ListEndpoints) (console.List[Endpoint], error) {
+			if in.State != "" && in.Tenant != "" {
+				return console.List[Endpoint]{}, console.Refuse(console.Malformed, "parameter_invalid", "Give a state or a tenant, not both.")
+			}
+			return console.Listed(ed.List(ctx, in))
+		}),
+		console.New(console.Row{
+			Name: "endpoints show", Path: "GET /v1/ops/endpoints/{id}", Summary: "Show an endpoint, and since when it fails",
+			Beside: []string{"endpoints deliveries", "endpoints history"}, Errors: failures,
+		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Endpoint, error) { return ed.Get(ctx, in.ID) }),
+		console.New(console.Row{
+			Name: "endpoints deliveries", Path: "GET /v1/ops/endpoints/{id}/deliveries", Errors: failures,
+			Summary: "Show the newest deliveries to an endpoint: how each ended, how many succeeded and how long they took",
+			Empty:   "No event was to be delivered to it yet. A producer sends webhook_delivery with its id.",
+		}, ed.deliveries),
+		console.New(console.Row{
+			Name: "endpoints add", Path: "POST /v1/ops/endpoints", Summary: "Register an endpoint, and show its secret once", Needs: console.Reason,
+			Help: "It gets events from now on.", Created: true, Once: true, Errors: failures,
+		}, func(ctx context.Context, by audit.Author, in AddEndpoint) (Secret, error) {
+			return ed.Add(ctx, in.New, in.By(by))
+		}),
+		changing(secret(change("POST /v1/ops/endpoints/{id}/rotate", "rotate", "Give an endpoint a new secret, and show it once",
+			"The secret that it has signs beside the new one for a time; one from before an earlier rotation ends now.")), ed.Rotate),
+		changing(change("POST /v1/ops/endpoints/{id}/enable", "enable", "Send an endpoint its events from now on", "What it has missed is not sent."), ed.Enable),
+		changing(change("POST /v1/ops/endpoints/{id}/disable", "disable", "Send an endpoint nothing from now on",
+			"Events for it are done without a request, and are not sent later."), ed.Disable),
+		changing(change("DELETE /v1/ops/endpoints/{id}", "rm", "Forget an endpoint and its secrets", "Events that name it are done without a request."), ed.Remove),
+		console.New(console.Row{
+			Name: "endpoints test", Path: "POST /v1/ops/endpoints/{id}/test", Summary: "Send an endpoint an event of the type endpoint.test, signed as all are",
+			Help: "It is sent also where the endpoint is disabled. Nothing else changes.", Needs: console.Act, Before: "endpoints show", Once: true, Errors: failures,
+		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Tested, error) { return ed.Test(ctx, in.ID) }),
+		console.HistoryWithoutTenant("endpoints", Kind, ed.Store),
+	}
+}
+
+func secret(row console.Row) console.Row { row.Once = true; return row }
+
+// changing is the operation of a change that takes who and why.
+func changing[T any](row console.Row, do func(ctx context.Context, id string, by audit.Change) (T, error)) console.Operation {
+	return console.New(row, func(ctx context.Context, by audit.Author, in ChangeEndpoint) (T, error) {
+		return do(ctx, in.ID, in.By(by))
+	})
+}
+
+var failures = []console.Refusal{
+	{Of: ErrUnknown, Kind: console.Absent, Code: "endpoint_unknown", Detail: "There is no endpoint of that id."},
+	{Of: ErrExists, Kind: console.Conflict, Code: "endpoint_exists", Detail: "There is an endpoint of that id."},
 }

@@ -275,12 +275,12 @@ func TestNoSecretIsInWhatPeopleSee(t *testing.T) {
 	added := w.add(t, endpoints.New{ID: "p"})
 	rotated, err := w.Rotate(t.Context(), "p", ada)
 	require.NoError(t, err)
-	page, _, err := w.List(t.Context(), endpoints.Choice{}, store.Cursor{}, 10)
+	page, _, err := w.List(t.Context(), endpoints.ListEndpoints{Page: console.Page{Limit: 10}})
 	require.NoError(t, err)
 	changes, err := audit.Subject{Kind: endpoints.Kind, ID: "p"}.All(t.Context(), w.faults)
 	require.NoError(t, err)
 	require.Len(t, changes, 2)
-	text, err := json.Marshal([]any{w.get(t, "p"), page, changes, storetest.All(t, w.faults, endpoints.Lists)})
+	text, err := json.Marshal([]any{w.get(t, "p"), page, changes})
 	require.NoError(t, err)
 	for _, secret := range []string{added.Secret, rotated.Secret, "whsec_"} {
 		require.NotContains(t, string(text), secret)
@@ -334,7 +334,7 @@ func TestAnInvalidEndpointIsRefused(t *testing.T) {
 	w.posting.checks = fmt.Errorf("%w: not there", audit.ErrInvalid)
 	_, err = w.Add(t.Context(), endpoints.New{URL: "https://a.example"}, ada)
 	require.ErrorIs(t, err, audit.ErrInvalid, "where requests may not go, nothing is registered")
-	page, _, err := w.List(t.Context(), endpoints.Choice{}, store.Cursor{}, 10)
+	page, _, err := w.List(t.Context(), endpoints.ListEndpoints{Page: console.Page{Limit: 10}})
 	require.NoError(t, err)
 	require.Empty(t, page)
 }
@@ -344,17 +344,24 @@ func TestAListBeginsWithTheNewestAndAsksOncePerPage(t *testing.T) {
 	w := open(t)
 	for i := range 7 {
 		w.now = noon.Add(time.Duration(i) * time.Second)
-		w.add(t, endpoints.New{ID: fmt.Sprint("p", i), Tenant: []string{"one", "two"}[i%2]})
+		w.add(t, endpoints.New{ID: fmt.Sprint("p", i), Tenant: []string{"default", "two"}[i%2]})
 	}
 	_, err := w.Disable(t.Context(), "p3", ada)
 	require.NoError(t, err)
-	for of, want := range map[endpoints.Choice]string{
-		{}: "p6 p5 p4 p3 p2 p1 p0", {Tenant: "two"}: "p5 p3 p1", {Disabled: true}: "p3", {Failing: true}: "", {Tenant: "three"}: "",
+	w.posting.answers(503)
+	for _, id := range []string{"p4", "p0"} {
+		w.now = w.now.Add(time.Minute)
+		_, err = w.told(t, event(t, "evt-"+id, id, "a"))
+		require.Error(t, err)
+	}
+	for in, want := range map[endpoints.ListEndpoints]string{
+		{}: "p6 p5 p4 p3 p2 p1 p0", {Tenant: "two"}: "p5 p3 p1", {State: "disabled"}: "p3", {State: "failing"}: "p0 p4", {Tenant: "three"}: "",
 	} {
 		var ids []string
 		queries, pages := w.counter.Queries.Load(), int64(0)
 		for after := (store.Cursor{}); pages == 0 || !after.IsZero(); pages++ {
-			page, next, err := w.List(t.Context(), of, after, 2)
+			in.Page = console.Page{After: after, Limit: 2}
+			page, next, err := w.List(t.Context(), in)
 			require.NoError(t, err)
 			for _, e := range page {
 				ids = append(ids, e.ID)

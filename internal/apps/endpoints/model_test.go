@@ -3,6 +3,7 @@ package endpoints_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"billhook/internal/apps/endpoints"
+	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/store"
@@ -168,12 +170,14 @@ func TestEveryHistoryOfAnEndpointAgreesWithTheModel(t *testing.T) {
 					done = append(done, c.Who+" "+c.Action+" "+c.Why)
 				}
 				require.ElementsMatch(t, m.audit, done)
-				for list, on := range map[string]bool{
-					"all": m.there, "tenant:default": m.there, "disabled": m.there && m.state == endpoints.Disabled, "failing": m.there && !m.failing.IsZero(),
+				for in, on := range map[endpoints.ListEndpoints]bool{
+					{}: m.there, {Tenant: "default"}: m.there, {Tenant: "other"}: false,
+					{State: "disabled"}: m.there && m.state == endpoints.Disabled, {State: "failing"}: m.there && !m.failing.IsZero(),
 				} {
-					key := store.Key{Collection: endpoints.Lists, ID: fmt.Sprintf("%s~%019d-%s", list, int64(1<<63-1)-noon.UnixMicro(), id)}
-					_, err := w.faults.Get(context.Background(), key)
-					require.Equal(t, on, err == nil, list)
+					in.Page = console.Page{Limit: store.MaxPage}
+					page, _, err := w.List(context.Background(), in)
+					require.NoError(t, err)
+					require.Equal(t, on, slices.ContainsFunc(page, func(e endpoints.Endpoint) bool { return e.ID == id }), in)
 				}
 			},
 		})

@@ -39,7 +39,7 @@ var readable = map[string]func(store.Document) error{
 	pause.Collection:           reads(pause.Read),
 	products.Collection:        reads(products.Read),
 	payments.RefundsCollection: reads(payments.ReadRefund),
-	endpoints.Lists:            decodes[endpoints.Endpoint],
+	endpoints.Collection:       reads(endpoints.Read),
 	usage.Collection:           decodes[usage.Total],
 	usage.EntriesCollection:    decodes[usage.Entry],
 	journal.PeriodsCollection: func(doc store.Document) error {

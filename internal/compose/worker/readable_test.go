@@ -48,7 +48,7 @@ func TestDamagedDocumentStopsNoList(t *testing.T) {
 		"audit, an operation": {"x", map[string]any{"created_at": now, "progress": "running"}, []string{"/v1/ops/operations", "/ops/operations"}},
 		"usage":               {none, map[string]any{"month": "default~2026-03"}, []string{"/v1/ops/usage?month=2026-03"}},
 		"periods":             {hex.EncodeToString(tenant[:4]) + "-default~2026-01", map[string]any{"who": int64(7)}, []string{"/v1/ops/journal/periods"}},
-		"endpointLists":       {"all~0000000000000000001-x", map[string]any{"url": int64(7)}, []string{"/v1/ops/endpoints"}},
+		"endpoints":           {"x", map[string]any{"created_at": now, "url": int64(7)}, []string{"/v1/ops/endpoints"}},
 	} {
 		t.Run(collection, func(t *testing.T) {
 			t.Parallel()

@@ -75,7 +75,7 @@ func TestWorkerThatCouldNotWorkIsRefused(t *testing.T) {
 type crooked struct{ store.Store }
 
 func (c crooked) Query(ctx context.Context, query store.Query) (store.Page, error) {
-	if query.Collection == endpoints.Lists {
+	if query.Collection == endpoints.Collection {
 		panic("ilse@example.org")
 	}
 	return c.Store.Query(ctx, query)

@@ -9,9 +9,9 @@ import (
 func TestWhatIsAskedOfAPeriodIsPrintedWithWhatItsAnswerSays(t *testing.T) {
 	t.Parallel()
 	server := listen(t, answering(`{"subscription":"s-1","period":"2026-03","meters":{"rows":{"used":-2,"entries":1},
-		"calls":{"used":808,"entries":101,"quota":1000,"percent":80,"warned":80,"counted_at":"2026-03-02T10:15:00Z"}}}`))
+		"calls":{"used":808,"entries":101,"quota":1000,"percent":80,"warned":80,"warned_by":"e80","counted_at":"2026-03-02T10:15:00Z"}}}`))
 	play(t, asAda, server, []step{{
-		line: "usage show s-1", want: "PERIOD 2026-03\n…calls: 808 used of 1000, 80 %, in 101 entries, the last counted 2026-03-02T10:15:00Z; warned at 80 %.\nrows: -2 used, in 1 entries",
+		line: "usage show s-1", want: "PERIOD 2026-03\n…calls: 808 used of 1000, 80 %, in 101 entries, the last counted 2026-03-02T10:15:00Z; warned at 80 % by event e80.\nrows: -2 used, in 1 entries",
 	}})
 }
 

@@ -111,7 +111,7 @@ func TestAChangeAndALookAtItAreAnsweredOverHTTP(t *testing.T) {
 		{"POST queues/q:orders/pause", `{"why":"w"}`, `"kept_until":"2026-03-02T10:15:00Z"`},
 		{"GET queues", "", `"subscription":"unknown"`},
 		{"GET refunds/pay%3A1?tenant=shop", "", `"state":"refused"`},
-		{"GET usage/s:1", "", `"calls":{"used":85,"entries":1,"quota":100,"percent":85,"warned":80,"warning":{"emitted_by":"e80"}`},
+		{"GET usage/s:1", "", `"calls":{"used":85,"entries":1,"quota":100,"percent":85,"warned":80,"warned_by":"e80"`},
 		{"GET usage/s:2", "", `"period":"20260301T000000Z","start":"2026-03-01T00:00:00Z","end":"2026-04-01T00:00:00Z"`},
 	} {
 		method, path, _ := strings.Cut(step.asks, " ")

@@ -57,7 +57,7 @@ func All(of Apps) *console.Catalog {
 		cmp.Or(of.Letters, &deadletter.Operator{}).Operations(of.Reads.Catalog),
 		cmp.Or(of.Tries, &dryrun.Trials{}).Operations(of.Letters, of.Reads.Catalog),
 		subscriptions.Operations(of.Store),
-		usage.Reader{Reads: of.Reads}.Operations(),
+		usage.Operations(of.Store, of.Reads.Now),
 		cmp.Or(of.Endpoints, &endpoints.Editor{}).Operations(),
 		of.Reads.Operations(),
 		ledger.Operations(of.Store),

@@ -104,8 +104,8 @@ func TestTheBooksAreReadFromATerminal(t *testing.T) {
 		{line: "journal balances --period 2026-03", want: `
 ACCOUNT TYPE CURRENCY OPENING DEBIT CREDIT CLOSING
 cash asset EUR 119.00 52.50 0.00 171.50
-points:issued - points 0 1000 0 1000
-points:user - points 0 0 1000 -1000
+points:issued expense points 0 1000 0 1000
+points:user liability points 0 0 1000 -1000
 revenue - EUR -100.00 0.00 52.50 -152.50
 tax-payable - EUR -19.00 0.00 0.00 -19.00
 …total - EUR 0.00 52.50 52.50 0.00
@@ -222,6 +222,13 @@ func TestTheBooksAreVerifiedAndWhatIsWrongIsNamed(t *testing.T) {
 	play(t, onPlace, d.server, []step{
 		{line: "journal show in-2", want: " was changed after it was sealed, and cannot be read any more."},
 		{line: "ledger export --period 2026-03 -o csv", fails: "Entry " + id + " was changed after it was sealed"},
+		{line: "journal balances --period 2026-03", want: "\nSummed up to seal 1"},
+	})
+	unsealed := ledger.Key(ledger.EntryID("default", "in-3"))
+	commit(t, d.db, store.Set(unsealed, map[string]any{"tenant": "default", ledger.FieldUnsealed: "default"}))
+	play(t, onPlace, d.server, []step{
+		{line: "journal balances --period 2026-03", want: "left out: " + unsealed.ID, fails: "the books do not balance"},
+		{line: "journal balances --period 2026-03 --json", want: unsealed.ID, fails: "the books do not balance"},
 	})
 }
 

@@ -306,6 +306,12 @@ func Operations(from store.Store, c *catalog.Catalog, periods *Periods, reverter
 	return slices.Concat(entryOperations(from, c, periods, reverter), periods.operations())
 }
 
+// builtIn are the types of the accounts of points, which no chart has: what people hold, and what was given to them.
+var builtIn = map[string]catalog.AccountType{
+	ledger.Control(string(ledger.UserPoints(""))): catalog.Liability, ledger.Control(string(ledger.CustomerPoints(""))): catalog.Liability,
+	ledger.Control(string(ledger.IssuedPoints(""))): catalog.Expense,
+}
+
 func entryOperations(from store.Store, c *catalog.Catalog, periods *Periods, reverter *Reverter) []console.Operation {
 	thisMonth := func() string { return ledger.PeriodOf(periods.Now()) }
 	return []console.Operation{
@@ -334,7 +340,7 @@ func entryOperations(from store.Store, c *catalog.Catalog, periods *Periods, rev
 			}
 			trial, err := seal.Balances(ctx, from, in.Tenant, first, last)
 			for i, b := range trial.Balances {
-				trial.Balances[i].Type = string(c.Journal.Chart[b.Account].Type)
+				trial.Balances[i].Type = string(cmp.Or(builtIn[b.Account], c.Journal.Chart[b.Account].Type))
 			}
 			return trial, err
 		}),

@@ -1,9 +1,13 @@
 package catalog
 
 import (
+	"regexp"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"billhook/internal/contract"
 )
 
 // readSources reads the sources; haveQueues says whether the queues they name are known.
@@ -36,4 +40,43 @@ func (c *Catalog) readAccounts(r *reader, node *yaml.Node, haveQueues bool) {
 		}
 		c.Accounts[name] = ids
 	})
+}
+
+const (
+	notificationsFile = "notifications.yaml"
+	notificationPlace = notificationsFile + ": event"
+)
+
+var channelName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
+
+// NotificationType has the event as one word, so that notification.email.* holds a channel's messages.
+func NotificationType(channel, event string) string {
+	return "notification." + channel + "." + strings.ReplaceAll(event, ".", "_")
+}
+
+// readNotifications checks that a queue that takes the event emits to one that handles each channel's message.
+func (c *Catalog) readNotifications(r *reader, node *yaml.Node) {
+	r.lists(node, notificationsFile, "notifications", notificationPlace, func(event, place string, channels []string) {
+		require := r.requirer(place)
+		require(len(channels) > 0, "", "is told on no channel")
+		require(c.Contracts == nil || c.Contracts.Declares(contract.MessageV1, event), "", "is declared by no "+contract.MessageV1+" contract")
+		for i, channel := range channels {
+			told := NotificationType(channel, event)
+			require(channelName.MatchString(channel) && c.tells(event, told), "", "channel "+shown(channel)+" is not known: no queue that takes the event emits to one that handles "+shown(told))
+			require(!slices.Contains(channels[:i], channel), "", "lists "+shown(channel)+" twice")
+		}
+		c.Notifications[event] = channels
+	})
+}
+
+// tells reports whether a queue that takes the event emits to one that handles the type.
+func (c *Catalog) tells(event, told string) bool {
+	_, found := c.find(func(from *Queue) bool {
+		h, _ := from.Handler(event)
+		return slices.ContainsFunc(h.Emits, func(id string) bool {
+			_, handles := c.find(func(to *Queue) bool { _, ok := to.Handler(told); return ok && to.ID == id })
+			return handles
+		})
+	})
+	return found
 }

@@ -5,9 +5,15 @@ package contract
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"time"
+
+	"billhook/internal/pii"
 )
 
 // The body formats, as the contract attribute names them.
@@ -122,4 +128,166 @@ func (m Message) Check() error {
 		return fmt.Errorf("%w: ordering key of %d bytes, at most %d", ErrLimit, len(m.OrderingKey), MaxOrderingKeyBytes)
 	}
 	return nil
+}
+
+// Attributes are the attributes of a message (requirements: PayNow contract, queue design), of which empty
+// ones are not sent. A message may carry others.
+type Attributes struct {
+	// OrderingKey is the uid, else the customer, else "unknown".
+	OrderingKey string `json:"ordering_key" validate:"required,ordering_key"`
+	EventID     string `json:"event_id" validate:"required,id"`
+	EventType   string `json:"event_type" validate:"required,event_type"`
+	OrderID     string `json:"order_id,omitempty" validate:"omitempty,id"`
+	// ShopOrderID is the shop's own order that a payment provider's order pays for.
+	ShopOrderID string `json:"shop_order_id,omitempty" validate:"omitempty,id"`
+	CustomerID  string `json:"paynow_customer_id,omitempty" validate:"omitempty,id"`
+	UID         string `json:"uid,omitempty" validate:"omitempty,uid"`
+	// UIDSource is customer where the uid was looked up, so that the event adds nothing to what is known.
+	UIDSource string `json:"uid_source,omitempty" validate:"omitempty,code,oneof=customer"`
+	// Points is what the products were worth when the message was published; the worker computes its own.
+	Points        string `json:"points,omitempty" validate:"omitempty,id,number,max=19"`
+	Contract      string `json:"contract,omitempty" validate:"omitempty,code"`
+	CorrelationID string `json:"correlation_id,omitempty" validate:"omitempty,id"`
+	// IdempotencyKey names what the message was made from. A queue may know its events by it.
+	IdempotencyKey string `json:"idempotency_key,omitempty" validate:"omitempty,id"`
+	Tenant         string `json:"tenant,omitempty" validate:"omitempty,id"`
+	RoutingKey     string `json:"routing_key,omitempty" validate:"omitempty,code"`
+	Priority       string `json:"priority,omitempty" validate:"omitempty,code"`
+	MaxAttempts    string `json:"max_attempts,omitempty" validate:"omitempty,id,number,max=3"`
+	FirstPublished string `json:"first_published_at,omitempty" validate:"omitempty,timestamp"`
+	// DoorReceived is when the webhook service received the event. It alone sets it.
+	DoorReceived string `json:"door_received_at,omitempty" validate:"omitempty,timestamp"`
+	// DeliverAt is when the message is to be handled, not before.
+	DeliverAt string `json:"deliver_at,omitempty" validate:"omitempty,timestamp"`
+	// DelayTicket is the place of a message that comes back from a long wait among those of its key.
+	DelayTicket string `json:"delay_ticket,omitempty" validate:"omitempty,id,max=100"`
+	// FirstMessageID is on the same messages: the id that the broker delivered it under first.
+	FirstMessageID string `json:"first_message_id,omitempty" validate:"omitempty,id"`
+}
+
+// AttributeRules bounds every attribute of a message. An ordering key is an id there; see Rules.
+var AttributeRules = attributeRules.project().Rules()
+
+// uidRules are AttributeRules for a message whose ordering key is the uid.
+var uidRules = func() map[string]pii.Rule {
+	rules := maps.Clone(AttributeRules)
+	rules[AttrOrderingKey] = pii.UID
+	return rules
+}()
+
+// Rules bounds the attributes of this message: an ordering key has the form of what it was made of.
+func (a *Attributes) Rules() map[string]pii.Rule {
+	if a.UID != "" && a.OrderingKey == a.UID {
+		return uidRules
+	}
+	return AttributeRules
+}
+
+// attributeNames are the names on the wire, in the order of the fields.
+var attributeNames = func() (names []string) {
+	for i := range reflect.TypeFor[Attributes]().NumField() {
+		names = append(names, jsonName(reflect.TypeFor[Attributes]().Field(i)))
+	}
+	return names
+}()
+
+// at is the field at a place of attributeNames.
+func (a *Attributes) at(i int) *string {
+	return reflect.ValueOf(a).Elem().Field(i).Addr().Interface().(*string)
+}
+
+// named is the attribute of a name; empty for a name that is not known.
+func (a *Attributes) named(name string) *string {
+	if i := slices.Index(attributeNames, name); i >= 0 {
+		return a.at(i)
+	}
+	return new(string)
+}
+
+// Map returns the attributes as a message carries them.
+func (a *Attributes) Map() map[string]string {
+	set := make(map[string]string, len(attributeNames))
+	for i, name := range attributeNames {
+		if value := *a.at(i); value != "" {
+			set[name] = value
+		}
+	}
+	return set
+}
+
+// AttributesOf reads the attributes of a message, passing over those it does not know.
+func AttributesOf(message map[string]string) *Attributes {
+	a := &Attributes{}
+	for i, name := range attributeNames {
+		*a.at(i) = message[name]
+	}
+	return a
+}
+
+// Validate reports every rule that the attributes break, as an *Invalid.
+func (a *Attributes) Validate() error {
+	return check(a, "attributes.")
+}
+
+var attributeRules = compile(reflect.TypeFor[Attributes]())
+
+// Order sets the ordering key, and returns the broker's. A key that is spelled "unknown" counts as none: its
+// messages would otherwise queue behind those without a key.
+func (a *Attributes) Order(key string) (brokerKey string) {
+	if key == UnknownOrderingKey {
+		key = ""
+	}
+	a.OrderingKey = cmp.Or(key, UnknownOrderingKey)
+	return key
+}
+
+// agree: event id and type always agree with the body, the rest where both say it.
+func (a *Attributes) agree(body *Attributes) error {
+	if err := a.Validate(); err != nil {
+		return err
+	}
+	invalid := &Invalid{}
+	for i, name := range attributeNames {
+		own, said := *a.at(i), *body.at(i)
+		if own != said && (own != "" && said != "" || name == AttrEventID || name == AttrEventType) {
+			invalid.Violations = append(invalid.Violations, pii.Violation{Path: "attributes." + name, Rule: "agrees_with_body"})
+		}
+	}
+	if len(invalid.Violations) > 0 {
+		return invalid
+	}
+	return nil
+}
+
+// The reasons why a publish was not confirmed: senders get one answer for all, operators the code.
+var (
+	// ErrTopicMissing: the project has no such topic. It has to be provisioned.
+	ErrTopicMissing = errors.New("contract: no such topic")
+	// ErrPublishDenied: the service may not publish there, or its identity is not known.
+	ErrPublishDenied = errors.New("contract: not allowed to publish")
+	// ErrBrokerDown: the broker does not answer, or says that it cannot.
+	ErrBrokerDown = errors.New("contract: the broker is not available")
+	// ErrBrokerQuota: the project has published as much as it may for now.
+	ErrBrokerQuota = errors.New("contract: the project's quota is used up")
+	// ErrPublisherFull: there was no room in time for one more message to confirm.
+	ErrPublisherFull = errors.New("contract: too much waits for confirmation")
+	// ErrKeyHeldUp: an earlier message of the ordering key failed; its own error says why.
+	ErrKeyHeldUp = errors.New("contract: an earlier message of the ordering key failed")
+)
+
+// PublishCause is the code of a publisher's error: one of a closed set, and never empty.
+func PublishCause(err error) string {
+	for _, known := range [...]struct {
+		err  error
+		code string
+	}{
+		{ErrTopicMissing, "topic_missing"}, {ErrPublishDenied, "grant_missing"}, {ErrPublisherFull, "flow_control"},
+		{ErrBrokerQuota, "quota"}, {ErrBrokerDown, "broker_unavailable"}, {ErrKeyHeldUp, "key_held_up"},
+		{context.DeadlineExceeded, "broker_unavailable"}, {context.Canceled, "canceled"},
+	} {
+		if errors.Is(err, known.err) {
+			return known.code
+		}
+	}
+	return "unknown"
 }

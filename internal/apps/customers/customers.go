@@ -160,7 +160,7 @@ type CustomerOf struct {
 type LinkCustomer struct {
 	CustomerOf
 	UID   string `json:"uid" validate:"required" arg:"" help:"the user"`
-	After string `json:"-" query:"page" help:"the member next of the answer before: it goes on there"`
+	After string `json:"-" query:"page" help:"where to continue: next of the previous answer"`
 	console.Edit
 }
 
@@ -197,14 +197,14 @@ func (o *Operator) Operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "customers link", Path: "PUT /v1/ops/customers/{id}", Needs: console.Reason, Before: "customers preview", Errors: Failures,
-			Summary: "Link a customer to a user, and move the points of guests' orders to that user",
-			Help:    "What was credited to the user that the customer is linked to before stays there.",
+			Summary: "Link a customer to a user, and move the points of the customer's guest orders to that user",
+			Help:    "Points that were credited to the previous user stay there.",
 		}, func(ctx context.Context, by audit.Author, in LinkCustomer) (Linked, error) {
 			return o.Link(ctx, Change{Tenant: in.Tenant, CustomerID: in.ID, UID: strings.TrimSpace(in.UID), After: in.After, By: in.By(by)})
 		}),
 		console.New(console.Row{
 			Name: "customers unlink", Path: "DELETE /v1/ops/customers/{id}", Needs: console.Reason, Before: "customers preview", Errors: Failures,
-			Summary: "Remove the link of a customer", Help: "No points move. The next order that names the customer and a user links them again.",
+			Summary: "Remove the link between a customer and a user", Help: "No points move. The next order that names the customer and a user links them again.",
 		}, func(ctx context.Context, by audit.Author, in UnlinkCustomer) (State, error) {
 			return o.Unlink(ctx, Change{Tenant: in.Tenant, CustomerID: in.ID, By: in.By(by)})
 		}),

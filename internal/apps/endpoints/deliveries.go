@@ -188,7 +188,7 @@ const deliveryType = "webhook_delivery"
 // DeliveriesOf asks for the newest deliveries to an endpoint.
 type DeliveriesOf struct {
 	EndpointOf
-	Limit int `json:"-" query:"limit" default:"50" validate:"min=1,max=200" help:"the most deliveries"`
+	Limit int `json:"-" query:"limit" default:"50" validate:"min=1,max=200" help:"how many deliveries, at most"`
 }
 
 // Sent is an event that was to be delivered to an endpoint, by its record.

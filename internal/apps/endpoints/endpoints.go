@@ -165,7 +165,7 @@ func (e stored) healthy() stored {
 
 // ListEndpoints asks for all endpoints, those of a state, or those of a tenant.
 type ListEndpoints struct {
-	State  string `json:"-" query:"state" validate:"omitempty,oneof=disabled failing" help:"only those that are disabled, or failing"`
+	State  string `json:"-" query:"state" validate:"omitempty,oneof=disabled failing" help:"only endpoints in this state: disabled or failing"`
 	Tenant string `json:"-" query:"tenant" validate:"omitempty,id" help:"only those of this tenant"`
 	console.Page
 }
@@ -209,7 +209,7 @@ func (ed *Editor) Operations() []console.Operation {
 	}
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "endpoints ls", Path: "GET /v1/ops/endpoints", Summary: "List endpoints, the newest first", Errors: failures,
+			Name: "endpoints ls", Path: "GET /v1/ops/endpoints", Summary: "List endpoints, newest first", Errors: failures,
 			Empty: "No endpoint is in this list. A third party gets events once its address is registered: endpoints add.",
 		}, func(ctx context.Context, _ audit.Author, in ListEndpoints) (console.List[Endpoint], error) {
 			if in.State != "" && in.Tenant != "" {
@@ -218,7 +218,7 @@ func (ed *Editor) Operations() []console.Operation {
 			return console.Listed(ed.List(ctx, in))
 		}),
 		console.New(console.Row{
-			Name: "endpoints show", Path: "GET /v1/ops/endpoints/{id}", Summary: "Show an endpoint, and since when it fails",
+			Name: "endpoints show", Path: "GET /v1/ops/endpoints/{id}", Summary: "Show an endpoint, and since when its deliveries fail",
 			Beside: []string{"endpoints deliveries", "endpoints history"}, Errors: failures,
 		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Endpoint, error) { return ed.Get(ctx, in.ID) }),
 		console.New(console.Row{
@@ -234,13 +234,13 @@ func (ed *Editor) Operations() []console.Operation {
 		}),
 		changing(secret(change("POST /v1/ops/endpoints/{id}/rotate", "rotate", "Give an endpoint a new secret, and show it once",
 			"The secret that it has signs beside the new one for a time; one from before an earlier rotation ends now.")), ed.Rotate),
-		changing(change("POST /v1/ops/endpoints/{id}/enable", "enable", "Send an endpoint its events from now on", "What it has missed is not sent."), ed.Enable),
-		changing(change("POST /v1/ops/endpoints/{id}/disable", "disable", "Send an endpoint nothing from now on",
+		changing(change("POST /v1/ops/endpoints/{id}/enable", "enable", "Resume deliveries to an endpoint", "What it has missed is not sent."), ed.Enable),
+		changing(change("POST /v1/ops/endpoints/{id}/disable", "disable", "Stop deliveries to an endpoint",
 			"Events for it are done without a request, and are not sent later."), ed.Disable),
-		changing(change("DELETE /v1/ops/endpoints/{id}", "rm", "Forget an endpoint and its secrets", "Events that name it are done without a request."), ed.Remove),
+		changing(change("DELETE /v1/ops/endpoints/{id}", "rm", "Delete an endpoint and its secrets", "Events that name it are done without a request."), ed.Remove),
 		console.New(console.Row{
-			Name: "endpoints test", Path: "POST /v1/ops/endpoints/{id}/test", Summary: "Send an endpoint an event of the type endpoint.test, signed as all are",
-			Help: "It is sent also where the endpoint is disabled. Nothing else changes.", Needs: console.Act, Before: "endpoints show", Once: true, Errors: failures,
+			Name: "endpoints test", Path: "POST /v1/ops/endpoints/{id}/test", Summary: "Send an endpoint a signed event of type endpoint.test",
+			Help: "It is sent even if the endpoint is disabled. Nothing else changes.", Needs: console.Act, Before: "endpoints show", Once: true, Errors: failures,
 		}, func(ctx context.Context, _ audit.Author, in EndpointOf) (Tested, error) { return ed.Test(ctx, in.ID) }),
 		console.HistoryWithoutTenant("endpoints", Kind, ed.Store),
 	}

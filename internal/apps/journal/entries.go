@@ -316,21 +316,21 @@ func entryOperations(from store.Store, c *catalog.Catalog, periods *Periods, rev
 	thisMonth := func() string { return ledger.PeriodOf(periods.Now()) }
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "journal ls", Path: "GET /v1/ops/journal/entries", Summary: "List the entries of a month or of several, or those of an account, in no order of time",
+			Name: "journal ls", Path: "GET /v1/ops/journal/entries", Summary: "List the journal entries of one month or several, or of one account, unordered",
 			Help:  "The entries of one user's or customer's points are those of all months.",
-			Empty: "No entry fits. Events of money and points make them.", Errors: failures,
+			Empty: "No entry is in this list. Events that move money or points make entries.", Errors: failures,
 		}, func(ctx context.Context, _ audit.Author, in ListOfEntries) (console.List[Entry], error) {
 			return console.Listed(listEntries(ctx, from, in, thisMonth()))
 		}),
 		console.New(console.Row{
 			Name: "journal show", Path: "GET /v1/ops/journal/entries/{entry}", Errors: slices.Concat([]console.Refusal{unknown}, failures),
-			Summary: "Show an entry of the books, by its id or by that of the event that made it",
+			Summary: "Show a journal entry, by its id or by the id of the event that made it",
 		}, func(ctx context.Context, _ audit.Author, in seal.EntryOf) (Entry, error) {
 			return FindEntry(ctx, from, in.Tenant, in.ID)
 		}),
 		console.New(console.Row{
 			Name: "journal balances", Path: "GET /v1/ops/journal/balances", Errors: failures,
-			Summary: "Show the trial balance of a month or of several: what each account had, got and has",
+			Summary: "Show the trial balance of one month or several: opening, debit, credit and closing of each account",
 			Help: "A balance is debits minus credits: what is owed to others, and revenue, is negative. All balances of a currency " +
 				"add up to nothing, or the books are broken.",
 		}, func(ctx context.Context, _ audit.Author, in BalancesOf) (seal.TrialBalance, error) {
@@ -346,7 +346,7 @@ func entryOperations(from store.Store, c *catalog.Catalog, periods *Periods, rev
 		}),
 		console.New(console.Row{
 			Name: "journal revert", Path: "POST /v1/ops/journal/entries/{entry}/revert", Needs: console.Reason, Before: "journal show",
-			Summary: "Post the reversal of an entry: the same lines with their sides exchanged, in the month that runs", Errors: failures,
+			Summary: "Reverse an entry: post its lines with debit and credit exchanged, in the current month", Errors: failures,
 		}, func(ctx context.Context, by audit.Author, in RevertEntry) (ledger.Entry, error) {
 			reversal, err := reverter.Revert(ctx, in.Tenant, in.ID, in.By(by))
 			if errors.Is(err, ErrReverted) {

@@ -329,7 +329,7 @@ func (p *Periods) operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "periods ls", Path: "GET /v1/ops/journal/periods", Errors: failures,
-			Summary: "List the months of a tenant's books, who closed or reopened each, and what waits for a second person",
+			Summary: "List the months of a tenant's books: who closed or reopened each, and which wait for a second person",
 		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Period], error) {
 			months, err := p.Months(ctx, in.Tenant)
 			if in.After.ID != "" {
@@ -343,13 +343,13 @@ func (p *Periods) operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "periods show", Path: "GET /v1/ops/journal/periods/{period}", Errors: failures,
-			Summary: "Show a month: whether it takes entries, and what it adds up to",
+			Summary: "Show a month: whether it is open, and its totals",
 		}, func(ctx context.Context, _ audit.Author, in PeriodOf) (Month, error) {
 			return p.Month(ctx, in.Tenant, in.Period)
 		}),
 		console.New(console.Row{
 			Name: "periods close", Path: "POST /v1/ops/journal/periods/{period}/close", Needs: console.Reason, Before: "periods show",
-			Summary: "Close a month that is over: no entry is posted in it any more", Errors: failures,
+			Summary: "Close a month that is over: no more entries are posted to it", Errors: failures,
 			Help: "It takes no entries from two minutes after that. An event of the month becomes a dead letter with the reason " +
 				"period_closed. Two people are needed to open it again.",
 		}, func(ctx context.Context, by audit.Author, in ChangePeriod) (Period, error) {
@@ -357,8 +357,8 @@ func (p *Periods) operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "periods reopen", Path: "POST /v1/ops/journal/periods/{period}/reopen", Needs: console.TwoPeople, Before: "periods show",
-			Summary: "Open a closed month again, once two people have asked for it", Errors: failures,
-			Help: "The request of the first person is kept until a second one asks for the same.",
+			Summary: "Reopen a closed month; a second person has to ask for the same", Errors: failures,
+			Help: "The first request is kept until a second person asks for the same.",
 		}, func(ctx context.Context, by audit.Author, in ChangePeriod) (Period, error) {
 			return p.Reopen(ctx, in.Tenant, in.Period, in.By(by))
 		}),

@@ -293,13 +293,13 @@ type OrderOf struct {
 func Operations(from store.Store) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "orders ls", Path: "GET /v1/ops/orders", Summary: "List the orders, or those in one state",
+			Name: "orders ls", Path: "GET /v1/ops/orders", Summary: "List orders, all or those in one state",
 			Empty: "No order is in this state. Orders come here with their first event.",
 		}, func(ctx context.Context, _ audit.Author, in ListOrders) (console.List[Order], error) {
 			return console.Listed(List(ctx, from, console.AllOr[State](in.State), in.After, in.Limit))
 		}),
 		console.New(console.Row{
-			Name: "orders show", Path: "GET /v1/ops/orders/{id}", Summary: "Show an order, and every state that it has been in",
+			Name: "orders show", Path: "GET /v1/ops/orders/{id}", Summary: "Show an order, and every state it has been in",
 			Errors: []console.Refusal{{Of: ErrUnknown, Kind: console.Absent, Code: "order_unknown", Detail: "No order of that id has been seen."}},
 		}, func(ctx context.Context, _ audit.Author, in OrderOf) (Order, error) {
 			return Find(ctx, from, in.Tenant, in.ID)
@@ -311,7 +311,7 @@ func Operations(from store.Store) []console.Operation {
 func (ed *StockEditor) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "stock ls", Path: "GET /v1/ops/stock", Summary: "List the stock of every product that has one",
+			Name: "stock ls", Path: "GET /v1/ops/stock", Summary: "List the products that have a stock",
 			Empty: "No product has a stock. An order of a product without one is out of stock: set it with stock set.",
 		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Stock], error) {
 			return console.Listed(ed.List(ctx, in.Tenant, in.After, in.Limit))
@@ -324,14 +324,14 @@ func (ed *StockEditor) Operations() []console.Operation {
 		}),
 		console.New(console.Row{
 			Name: "stock set", Path: "PUT /v1/ops/stock/{id}", Needs: console.Reason, Before: "stock show", Errors: stockErrors,
-			Summary: "Say how many pieces of a product can be ordered from now on",
-			Help:    "Pieces that are reserved or sold stay so. The change is refused where orders have changed the stock by then.",
+			Summary: "Set how many pieces of a product can be ordered",
+			Help:    "Reserved and sold pieces stay as they are. The change is refused if orders have changed the stock since.",
 		}, func(ctx context.Context, by audit.Author, in SetStock) (Stock, error) {
 			return ed.Set(ctx, in.Tenant, in.ProductID, *in.Available, in.By(by))
 		}),
 		console.New(console.Row{
 			Name: "stock add", Path: "POST /v1/ops/stock/{id}/add", Needs: console.Reason, Before: "stock show", Errors: stockErrors,
-			Summary: "Add pieces of a product that have come to what can be ordered",
+			Summary: "Add new pieces of a product to its stock",
 		}, func(ctx context.Context, by audit.Author, in AddStock) (Stock, error) {
 			return ed.Add(ctx, in.Tenant, in.ProductID, *in.Pieces, in.By(by))
 		}),

@@ -115,8 +115,8 @@ type RefundOf struct {
 func Operations(from store.Store) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "refunds ls", Path: "GET /v1/ops/refunds", Summary: "List the refunds, or those in one state, the newest first",
-			Empty: "No refund is in this state. A message asks for one.",
+			Name: "refunds ls", Path: "GET /v1/ops/refunds", Summary: "List refunds, all or those in one state, newest first",
+			Empty: "No refund is in this list. A refund message starts one.",
 		}, func(ctx context.Context, _ audit.Author, in ListOfRefunds) (console.List[Refund], error) {
 			return console.Listed(ListRefunds(ctx, from, console.AllOr[State](in.State), in.After, in.Limit))
 		}),

@@ -163,13 +163,13 @@ var errUnknown = errors.New("subscriptions: no event of it has come")
 func Operations(from store.Querier) []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
-			Name: "subscriptions ls", Path: "GET /v1/ops/subscriptions", Summary: "List the subscriptions, each as its newest event says it stands",
-			Empty: "No event of a subscription has come.",
+			Name: "subscriptions ls", Path: "GET /v1/ops/subscriptions", Summary: "List subscriptions, each with the state that its newest event gave it",
+			Empty: "No subscription is known. The first event of one lists it here.",
 		}, func(ctx context.Context, _ audit.Author, in console.OwnedList) (console.List[Subscription], error) {
 			return console.Listed(List(ctx, from, in.Tenant, in.After, in.Limit))
 		}),
 		console.New(console.Row{
-			Name: "subscriptions show", Path: "GET /v1/ops/subscriptions/{subscription}", Summary: "Show how a subscription stands, and every event of it",
+			Name: "subscriptions show", Path: "GET /v1/ops/subscriptions/{subscription}", Summary: "Show the state of a subscription, and its events",
 			Beside: []string{"usage show", "usage ls"},
 			Errors: []console.Refusal{{Of: errUnknown, Kind: console.Absent, Code: "subscription_unknown", Detail: "No event of a subscription of that id has come."}},
 		}, func(ctx context.Context, _ audit.Author, in SubscriptionOf) (Known, error) {

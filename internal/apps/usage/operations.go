@@ -73,7 +73,7 @@ func Operations(from store.Querier, now func() time.Time) []console.Operation {
 type PeriodOf struct {
 	subscriptions.SubscriptionOf
 	Period string `json:"-" query:"period" validate:"omitempty,id" help:"such as 2026-11, or 20261102T101500Z for one of the subscription's own; without it the one that is running"`
-	After  string `json:"-" query:"page" help:"the member next of the answer before"`
+	After  string `json:"-" query:"page" help:"where to continue: next of the previous answer"`
 }
 
 // Usage is what a subscription has used in a period, by meter.

@@ -273,15 +273,18 @@ func TestBooksThatWereChangedAreRefusedOrFoundAndLogged(t *testing.T) {
 func TestAnEventTellsWhatItMoved(t *testing.T) {
 	t.Parallel()
 	r := open(t)
-	refunded := record("refunds", "default", "e1")
-	refunded.Ref = ledger.EntryID("default", "e1")
-	r.enter(t, sale("default", "e1", "2026-03", 250))
-	r.commit(t, own(refunded))
-	of := record("orders", "default", "points")
+	of, elsewhere, failed := record("orders", "default", "points"), record("refunds", "default", "e1"), record("orders", "default", "x")
 	of.Entry = r.credit(t, "default", "points", "o1", ledger.UserPoints("u1"), 1000, time.Second)
-	r.commit(t, own(of))
-	for _, event := range []string{"points", "e1"} {
-		require.Len(t, r.event(t, event).Effect, 1, event)
+	elsewhere.Ref = ledger.EntryID("default", "e1")
+	r.enter(t, sale("default", "e1", "2026-03", 250))
+	// Other queues and tenants have events of the same id, and a reference may be to no entry.
+	acme, nothing := record("orders", "acme", "x"), record("orders", "default", "y")
+	failed.Status, failed.Ref, acme.Ref, nothing.Ref = dedupe.Failed, of.Entry, of.Entry, "usage-entry-of-another-collection"
+	r.commit(t, own(of), own(elsewhere), own(failed), own(acme), own(record("refunds", "default", "x")), own(nothing))
+	for event, want := range map[string]string{"points": of.Entry, "e1": elsewhere.Ref} {
+		effect := r.event(t, event).Effect
+		require.Len(t, effect, 1, event)
+		require.Equal(t, want, effect[0].ID)
 	}
 	for _, path := range []string{"x?queue=orders&tenant=default", "x?tenant=acme", "x?queue=refunds", "y"} {
 		require.Empty(t, r.event(t, path).Effect, path)

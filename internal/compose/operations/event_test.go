@@ -282,7 +282,7 @@ func TestAnEventCostsABoundedNumberOfRequests(t *testing.T) {
 		r.commit(t, inStore(letter), store.Create(store.Key{Collection: lane.Delayed.Lanes(), ID: id}, map[string]any{"newest": id + "-1", "due_at": at, "stays": true, "queue": "orders"}),
 			waits(lane.Delayed, id+"-1", "dearest", "", nil))
 	}
-	event.Ref = r.credit(t, "default", "dearest", "o1", ledger.UserPoints("u1"), 1, 0)
+	event.Ref = r.credit(t, "default", "dearest", "moved", ledger.UserPoints("u1"), 1, 0)
 	r.commit(t, own(event))
 	counter := &storetest.Counter{Store: r.store}
 	r.over(counter)

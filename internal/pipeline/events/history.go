@@ -179,7 +179,6 @@ func (a Reads) effect(ctx context.Context, e *Event, record dedupe.Record) error
 	if entry := journal.ReadEntry(doc); entry.Tenant == e.Tenant {
 		e.Effect = append(e.Effect, Posted{entry})
 	}
-	e.Effect = append(e.Effect, Posted{entry})
 	return nil
 }
 

@@ -42,20 +42,18 @@ func (p *program) provisionCommand() *cobra.Command {
 				return err
 			}
 			p.items(console.Columns[pubsub.Change](), reflect.ValueOf(changes))
-			failed := 0
+			counts := map[string]int{}
 			for _, change := range changes {
-				if change.Action == pubsub.Failed || change.Action == pubsub.NotTried {
-					failed++
-				}
+				counts[change.Action]++
 			}
-			if slices.ContainsFunc(changes, func(c pubsub.Change) bool { return c.Action == pubsub.Kept || c.Action == pubsub.SwitchedOff }) {
+			if counts[pubsub.Kept]+counts[pubsub.SwitchedOff] > 0 {
 				p.printf("Queues that do not run keep their subscriptions, and what waits there: `billhook queues ls` says how much.\n" +
 					"Nothing of it is handled until they run again, and nothing is deleted here.\n")
 			}
 			if err := p.printJSON(changes); err != nil {
 				return err
 			}
-			if failed > 0 {
+			if failed := counts[pubsub.Failed] + counts[pubsub.NotTried]; failed > 0 {
 				return fmt.Errorf("%d of %d resources are not as the catalog has them; run it again once the reasons are gone", failed, len(changes))
 			}
 			return err
@@ -111,15 +109,14 @@ func (p *program) switchCommand() *cobra.Command {
 		RunE: func(command *cobra.Command, args []string) error {
 			show, _ := p.known.Find("pauses show")
 			var stands pause.State
-			if err := p.ask().get(command.Context(), show.URL(console.Input{Path: map[string]string{"id": args[0]}}), &stands); err != nil {
+			if err := p.get(command.Context(), show.URL(console.Input{Path: map[string]string{"id": args[0]}}), &stands); err != nil {
 				return err
 			}
 			err := p.switchTo(command.Context(), &stands, pools)
-			p.notes(stands.Notes())
 			if failure := stands.Failure(); err == nil && failure != "" {
 				err = errors.New(failure)
 			}
-			return errors.Join(err, p.printJSON(stands))
+			return errors.Join(err, shows(p, stands))
 		},
 	})
 	pools.add(command)
@@ -132,9 +129,9 @@ func (p *program) switchTo(ctx context.Context, stands *pause.State, pools poolF
 	if err != nil {
 		return err
 	}
-	q, ok := c.Queue(stands.Queue)
-	if !ok {
-		return usageError(fmt.Sprintf("the catalog has no queue %q; CATALOG_DIR names another", stands.Queue))
+	q, err := queue(c, stands.Queue)
+	if err != nil {
+		return err
 	}
 	target := pubsub.Target{Names: p.env.names(), Emulator: p.env.PubSubEmulator != ""}
 	if stands.Pause == nil {

@@ -28,18 +28,17 @@ func TestTheShellCompletesValues(t *testing.T) {
 		_, _ = w.Write([]byte(answer))
 	}))
 	for line, want := range map[string]string{
-		"dlq ls |":               "\n" + queue + "\t",
-		"enqueue |":              "\n" + queue + "\t",
-		"events ls --queue |":    "\n" + queue + "\t",
+		"dlq ls |":               "\n" + queue + "\n",
+		"enqueue |":              "\n" + queue + "\n",
+		"events ls --queue |":    "\n" + queue + "\n",
 		"events ls --status |":   "\nDEAD_LETTERED\n",
 		"dlq ls x --state |":     "\ncorrected\n",
 		"events show |":          "\ne-7\tq\n",
 		"operations approve |":   "\nop-7\treplay\n",
 		"endpoints show |":       "\npartner-7\n",
 		"products set |":         "\nnew-product",
-		"send |":                 "\npaynow\n",
 		"send paynow --sample |": "\nrefund\n",
-		"catalog show |":         "\n" + queue + "\t",
+		"catalog show |":         "\n" + queue + "\n",
 		"dlq show |":             "\n:4\n", // nothing, and no file
 		"ledger check-proof |":   "\n:0\n", // files
 	} {

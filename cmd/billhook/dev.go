@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -19,142 +20,219 @@ import (
 	"billhook/internal/apps/ledger"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/ingest/webhook/samples"
+	"billhook/internal/platform/env"
+	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
 )
 
-// taskEvery is how often dev calls the worker's tasks, as Cloud Scheduler would.
-const taskEvery = 10 * time.Second
+const (
+	// taskEvery is how often dev calls the worker's tasks, as Cloud Scheduler would.
+	taskEvery = 10 * time.Second
+	// shortWait is the wait between two attempts with --waits short. The catalog's would make the samples
+	// last for minutes.
+	shortWait = time.Second
+	// devDrain is how long dev waits after Ctrl-C for requests in flight.
+	devDrain = time.Second
+	// The usual addresses, which commands take where none is given.
+	usualWebhook = "http://127.0.0.1:8080"
+	usualWorker  = "http://127.0.0.1:8081"
+)
 
-// shortWait is the wait between two attempts with --waits short. The catalog's would make the samples
-// last for minutes.
-const shortWait = time.Second
-
-// devDrain is how long dev waits after Ctrl-C for requests in flight.
-const devDrain = time.Second
+type devRun struct {
+	*program
+	catalog *catalog.Catalog
+	config  devstack.Config
+	// folder has the state: that of --data, or a temporary one.
+	folder, data              string
+	onEmulators, verbose, mum bool
+	madeBy, waits             string
+}
 
 func (p *program) devCommand() *cobra.Command {
-	var onEmulators, quiet, verbose bool
-	var webhookPort, workerPort, servicePort, madeBy, folder, waits string
+	d := &devRun{program: p}
 	command := &cobra.Command{
 		Use:   "dev",
 		Short: "Run webhook, worker and stand-ins in this process, send signed samples, then keep serving",
 		Long: "With --data the documents of the store and the messages that wait for delivery are kept in a folder from one run to the\n" +
 			"next. Without it they are in a temporary folder and gone with the process.\n\n" +
 			"A target whose address is in the environment (such as SUBSCRIPTION_SERVICE_URL) is called there, and not at the stand-in;\n" +
-			"then no samples are sent.\n\n" +
-			"With --json each line is an object with a message: up (with the addresses of pages, webhook, worker and services), sample\n" +
-			"(with what was sent and what became of it), look (with a command that shows more), or the text of any other line.",
+			"then no samples are sent.",
 		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) (err error) {
-			ctx := command.Context()
-			p.writeLines()
-			if err := oneOf([]string{"short", "catalog"}, &waits); err != nil {
-				return usageError("--waits: " + err.Error())
-			}
-			if madeBy != "" && (madeBy != "terraform" || !onEmulators) {
-				return usageError("--topology: can only be terraform, and with --emulators")
-			}
-			if folder != "" && onEmulators {
-				return usageError("--data: Google's emulators keep nothing; it goes without --emulators")
-			}
-			c, err := p.catalog()
-			if err != nil {
-				return err
-			}
-			if waits == "short" {
-				c.ShortenWaits(shortWait)
-			}
-			state, err := openData(folder)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, state.remove()) }()
-			flaky := &failOnce{eventID: "900000000000000041"}
-			config := devstack.Config{
-				Catalog: c, ProjectID: p.env.Project, Installation: p.env.Installation, Secrets: secretsOf(c, p.getenv), Targets: targetsOf(c, p.getenv),
-				WebhookPort: webhookPort, WorkerPort: workerPort, ServicePort: servicePort, TaskEvery: taskEvery,
-				Drain: devDrain, StorePath: state.store(), BrokerPath: state.broker(), OpsTokens: p.env.OpsToken.List(),
-				Log:       telemetry.NewLogger(io.Discard, slog.LevelError),
-				WrapStore: func(s store.Store) store.Store { flaky.Store = s; return flaky },
-			}
-			if verbose {
-				config.Log = telemetry.NewLogger(command.OutOrStdout(), slog.LevelInfo)
-			}
-			if onEmulators {
-				sdk, err := emulator.Find(ctx)
-				if err != nil {
-					return err
-				}
-				config.Emulators = &sdk
-				if madeBy == "terraform" {
-					queues := topology.Terraform{
-						Root: filepath.Join("terraform", "emulator"), Folder: state.folder, CatalogDir: p.env.CatalogDir,
-						ProjectID: p.env.Project, Installation: p.env.Installation,
-					}
-					config.Provision = func(ctx context.Context, broker, workerURL string) error {
-						if err := queues.Init(ctx); err != nil {
-							return err
-						}
-						return queues.Apply(ctx, broker, workerURL)
-					}
-				}
-				p.printf("Starting Google's Pub/Sub and Firestore emulators ...\n")
-			}
-			stack, err := devstack.Start(ctx, config)
-			if err != nil {
-				if ctx.Err() != nil {
-					return nil
-				}
-				return byFlag(err)
-			}
-			defer func() {
-				closing := stack.Close()
-				if errors.Is(closing, context.DeadlineExceeded) {
-					closing = nil // a sender has stopped in the middle of its request, or takes longer than the drain
-				}
-				err = errors.Join(err, closing)
-			}()
-			if !p.line(map[string]any{
-				"message": "up", "pages": stack.WorkerURL + "/ops/", "webhook": stack.WebhookURL, "worker": stack.WorkerURL, "services": stack.ServiceURL, "waits": waits,
-			}) {
-				p.printf("Look at it in a browser: %s/ops/\n\n", stack.WorkerURL)
-				p.printf("Billhook is up: webhook %s, worker %s,\nstand-ins for the services that it calls %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
-				if waits == "short" {
-					p.printf("Each wait between two attempts is 1 s here; --waits catalog keeps those of the catalog.\n")
-				} else {
-					p.printf("The waits between attempts are those of the catalog; --waits short makes each 1 s.\n")
-				}
-			}
-			real := realTargets(c, p.getenv)
-			for _, variable := range slices.Sorted(maps.Keys(real)) {
-				p.printf("%s: %s, not a stand-in. No samples are sent, for they would reach it.\n", variable, real[variable])
-			}
-			state.describe(p, stack.Loaded, longestLease(c))
-			if !quiet && len(real) == 0 {
-				show := &demo{program: p, stack: stack, catalog: c, secrets: config.Secrets, again: state.reused, ask: p.client(stack.WorkerURL)}
-				if err := show.run(ctx); err != nil {
-					if ctx.Err() != nil {
-						return nil
-					}
-					return err
-				}
-			}
-			p.printHints(stack, c)
-			<-ctx.Done()
-			return nil
-		},
+		RunE: func(command *cobra.Command, _ []string) error { return d.run(command.Context()) },
 	}
-	command.Flags().StringVar(&folder, "data", "", "the folder to keep the state in; empty is a temporary one")
-	command.Flags().BoolVar(&onEmulators, "emulators", false, "use Google's own emulators instead of the stand-ins")
-	command.Flags().StringVar(&madeBy, "topology", "", "what makes the queues on the emulators: terraform, from the repository's root; empty is this program")
-	command.Flags().StringVar(&waits, "waits", "short", "the waits between attempts: short is 1 s each, catalog those of the catalog")
-	command.Flags().BoolVar(&quiet, "no-samples", false, "send nothing, just serve")
-	command.Flags().BoolVarP(&verbose, "verbose", "v", false, "print the services' own log lines")
-	command.Flags().StringVar(&webhookPort, "webhook-port", "8080", "where the webhook service listens, 0 for a free port")
-	command.Flags().StringVar(&servicePort, "service-port", "8082", "where the stand-ins for the services that are called listen, 0 for a free port")
-	command.Flags().StringVar(&workerPort, "worker-port", "8081", "where the worker listens, 0 for a free port")
+	flags := command.Flags()
+	flags.StringVar(&d.data, "data", "", "the folder to keep the state in; empty is a temporary one")
+	flags.BoolVar(&d.onEmulators, "emulators", false, "use Google's own emulators instead of the stand-ins")
+	flags.StringVar(&d.madeBy, "topology", "", "what makes the queues on the emulators: terraform, from the repository's root; empty is this program")
+	flags.StringVar(&d.waits, "waits", "short", "the waits between attempts: short is 1 s each, catalog those of the catalog")
+	flags.BoolVar(&d.mum, "no-samples", false, "send nothing, just serve")
+	flags.BoolVarP(&d.verbose, "verbose", "v", false, "print the services' own log lines")
+	flags.StringVar(&d.config.WebhookPort, "webhook-port", "8080", "where the webhook service listens, 0 for a free port")
+	flags.StringVar(&d.config.ServicePort, "service-port", "8082", "where the stand-ins for the services that are called listen, 0 for a free port")
+	flags.StringVar(&d.config.WorkerPort, "worker-port", "8081", "where the worker listens, 0 for a free port")
 	return command
+}
+
+// check refuses flags that do not go together, and reads the catalog.
+func (d *devRun) check() (err error) {
+	switch {
+	case d.output != asTable:
+		return usageError("--output: dev prints for people")
+	case d.madeBy != "" && (d.madeBy != "terraform" || !d.onEmulators):
+		return usageError("--topology: can only be terraform, and with --emulators")
+	case d.data != "" && d.onEmulators:
+		return usageError("--data: Google's emulators keep nothing; it goes without --emulators")
+	}
+	if err := oneOf([]string{"short", "catalog"}, &d.waits); err != nil {
+		return err
+	}
+	if d.catalog, err = d.program.catalog(); err == nil && d.waits == "short" {
+		d.catalog.ShortenWaits(shortWait)
+	}
+	return err
+}
+
+func (d *devRun) run(ctx context.Context) (err error) {
+	if err := d.check(); err != nil {
+		return err
+	}
+	reused, err := d.open()
+	if err != nil {
+		return err
+	}
+	if d.data == "" {
+		defer func() { err = errors.Join(err, os.RemoveAll(d.folder)) }()
+	}
+	if err := d.configure(ctx); err != nil {
+		return err
+	}
+	stack, err := devstack.Start(ctx, d.config)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return byFlag(err)
+	}
+	defer func() {
+		closing := stack.Close()
+		if errors.Is(closing, context.DeadlineExceeded) {
+			closing = nil // a sender has stopped in the middle of its request, or takes longer than the drain
+		}
+		err = errors.Join(err, closing)
+	}()
+	d.env.Server = stack.WorkerURL
+	d.printf("Look at it in a browser: %s/ops/\n\n", stack.WorkerURL)
+	d.printf("Billhook is up: webhook %s, worker %s,\nstand-ins for the services that it calls %s.\n", stack.WebhookURL, stack.WorkerURL, stack.ServiceURL)
+	d.notes([]string{map[string]string{
+		"short":   "Each wait between two attempts is 1 s here; --waits catalog keeps those of the catalog.",
+		"catalog": "The waits between attempts are those of the catalog; --waits short makes each 1 s.",
+	}[d.waits]})
+	real := map[string]string{}
+	for _, target := range d.catalog.TargetsOf("") {
+		if at := d.getenv(target.URLVariable); at != "" {
+			real[target.URLVariable] = at
+		}
+	}
+	for _, variable := range slices.Sorted(maps.Keys(real)) {
+		d.printf("%s: %s, not a stand-in. No samples are sent, for they would reach it.\n", variable, real[variable])
+	}
+	d.describe(stack.Loaded, reused)
+	if !d.mum && len(real) == 0 {
+		show := &demo{program: d.program, stack: stack, catalog: d.catalog, secrets: d.config.Secrets, again: reused}
+		if err := show.run(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+	if ctx.Err() == nil {
+		d.printHints(stack)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// open makes the folder, and reports whether an earlier run has left its state there.
+func (d *devRun) open() (reused bool, err error) {
+	if d.folder = d.data; d.data == "" {
+		d.folder, err = os.MkdirTemp("", "billhook-dev-")
+		return false, err
+	}
+	if err := os.MkdirAll(d.data, 0o700); err != nil {
+		return false, fmt.Errorf("--data: %w", err)
+	}
+	_, err = os.Stat(d.documents())
+	reused = err == nil
+	// This check comes before the ports are opened: its error tells more than "address in use".
+	documents, err := standin.OpenStore(d.documents())
+	if errors.Is(err, standin.ErrInUse) {
+		return false, fmt.Errorf("--data: another billhook dev is using %s: end it, or name another folder", d.data)
+	}
+	if err != nil {
+		return false, fmt.Errorf("--data: %w", err)
+	}
+	return reused, documents.Close()
+}
+
+func (d *devRun) documents() string { return filepath.Join(d.folder, "store.db") }
+
+// configure says what the stack is made of. A target without an address is at the stand-in.
+func (d *devRun) configure(ctx context.Context) error {
+	c, flaky := &d.config, &failOnce{eventID: unlucky.EventID}
+	c.Catalog, c.ProjectID, c.Installation = d.catalog, d.env.Project, d.env.Installation
+	c.Secrets, c.Targets, c.OpsTokens = secretsOf(d.catalog, d.getenv), map[string]devstack.Address{}, d.env.OpsToken.List()
+	for name, target := range d.catalog.Targets {
+		secrets := append(env.Secret(d.getenv(target.SecretVariable)).List(), devSecret)
+		c.Targets[name] = devstack.Address{URL: d.getenv(target.URLVariable), Secret: secrets[0]}
+	}
+	c.TaskEvery, c.Drain, c.StorePath = taskEvery, devDrain, d.documents()
+	c.WrapStore = func(s store.Store) store.Store { flaky.Store = s; return flaky }
+	if d.data != "" {
+		c.BrokerPath = filepath.Join(d.folder, "broker.json")
+	}
+	if c.Log = telemetry.NewLogger(io.Discard, slog.LevelError); d.verbose {
+		c.Log = telemetry.NewLogger(d.stdout, slog.LevelInfo)
+	}
+	if !d.onEmulators {
+		return nil
+	}
+	sdk, err := emulator.Find(ctx)
+	if err != nil {
+		return err
+	}
+	c.Emulators = &sdk
+	if d.madeBy == "terraform" {
+		queues := topology.Terraform{
+			Root: filepath.Join("terraform", "emulator"), Folder: d.folder, CatalogDir: d.env.CatalogDir,
+			ProjectID: d.env.Project, Installation: d.env.Installation,
+		}
+		c.Provision = func(ctx context.Context, broker, workerURL string) error {
+			if err := queues.Init(ctx); err != nil {
+				return err
+			}
+			return queues.Apply(ctx, broker, workerURL)
+		}
+	}
+	d.printf("Starting Google's Pub/Sub and Firestore emulators ...\n")
+	return nil
+}
+
+// describe says what of an earlier run there is.
+func (d *devRun) describe(found standin.Loaded, reused bool) {
+	switch {
+	case d.data == "":
+		return
+	case !reused:
+		d.printf("Its state is kept in %s: documents, and messages that wait for delivery.\n", d.folder)
+	default:
+		d.printf("It goes on with the state in %s; messages that wait for delivery: %d.\n", d.folder, found.Waiting)
+	}
+	if found.Waiting > 0 {
+		longest := slices.MaxFunc(d.catalog.Queues, func(a, b catalog.Queue) int { return int(a.Lease - b.Lease) })
+		d.printf("What a killed run had in hand is taken up once its lease is over, at most %s after its claim.\n", longest.Lease)
+	}
+	if found.Gone > 0 {
+		d.printf("%d messages of queues that are not there any more are gone.\n", found.Gone)
+	}
 }
 
 func byFlag(err error) error {
@@ -166,50 +244,30 @@ func byFlag(err error) error {
 	return fmt.Errorf("%s: %w; %s 0 chooses a free one (make run ARGS=\"%s 0\")", flag, port.Err, flag, flag)
 }
 
-func longestLease(c *catalog.Catalog) (longest time.Duration) {
-	for _, q := range c.Queues {
-		longest = max(longest, q.Lease)
-	}
-	return longest
-}
-
-// The usual addresses, which commands take where none is given.
-const (
-	usualWebhook = "http://127.0.0.1:8080"
-	usualWorker  = "http://127.0.0.1:8081"
-)
-
-func (p *program) printHints(stack *devstack.Stack, c *catalog.Catalog) {
-	orders := c.Sources[paynow].Events["ON_ORDER_COMPLETED"]
-	p.printf("\nLook further in another terminal:\n\n")
+// printHints says what to type next.
+func (d *devRun) printHints(stack *devstack.Stack) {
+	orders, service := d.catalog.Sources[paynow].Events["ON_ORDER_COMPLETED"], stack.ServiceURL
+	d.printf("\nLook further in another terminal:\n\n")
 	if stack.WorkerURL != usualWorker || stack.WebhookURL != usualWebhook {
-		p.printf("  export BILLHOOK_SERVER=%s BILLHOOK_WEBHOOK=%s\n", stack.WorkerURL, stack.WebhookURL)
+		d.printf("  export BILLHOOK_SERVER=%s BILLHOOK_WEBHOOK=%s\n", stack.WorkerURL, stack.WebhookURL)
 	}
-	p.printf("  bin/billhook queues ls\n  bin/billhook events ls\n")
+	d.printf("  bin/billhook queues ls\n  bin/billhook events ls\n  curl -s %s/metrics\n", stack.WorkerMetricsURL)
 	if orders != "" {
-		p.printf("  bin/billhook send paynow\n")
-		p.printf("  curl -s %s/v1/ops/accounts/%s\n", stack.WorkerURL, ledger.UserPoints(samples.UID))
+		d.printf("  bin/billhook send paynow\n  curl -s %s/v1/ops/accounts/%s\n", stack.WorkerURL, ledger.UserPoints(samples.UID))
+		d.printf("\nLook after the order with an unknown product:\n\n  bin/billhook dlq ls %s\n", orders)
+		d.printf("  bin/billhook products set %s --points 500 --why \"sold since today\"\n", samples.UnknownProductID)
+		d.printf("  bin/billhook dlq replay %s --why \"product added\"\n", orders)
 	}
-	p.printf("  curl -s %s/metrics\n", stack.WorkerMetricsURL)
-	if orders != "" {
-		p.printf("\nLook after the order with an unknown product:\n\n")
-		p.printf("  bin/billhook dlq ls %s\n", orders)
-		p.printf("  bin/billhook products set %s --points 500 --why \"sold since today\"\n", samples.UnknownProductID)
-		p.printf("  bin/billhook dlq replay %s --why \"product added\"\n", orders)
-	}
-	service := stack.ServiceURL
-	if callsGateway(c) {
-		p.printf("\nHave the payment gateway decline, fail, hang, lose or forget, and see what it carried out:\n\n")
-		p.printf("  curl -s %s/gateway/tell -d '{\"mode\":\"lose\",\"times\":1}'\n", service)
-		p.printf("  curl -s %s/gateway/orders\n", service)
+	if slices.ContainsFunc([]string{"payments.initiate", "payments.initiate_trial", "refunds.initiate"}, func(name string) bool {
+		_, runs := d.catalog.HandledBy(name)
+		return runs
+	}) {
+		d.printf("\nHave the payment gateway decline, fail, hang, lose or forget, and see what it carried out:\n\n")
+		d.printf("  curl -s %s/gateway/tell -d '{\"mode\":\"lose\",\"times\":1}'\n  curl -s %s/gateway/orders\n", service, service)
 	}
 	if stack.Service != nil {
-		p.printf("\nHave the other services fail, refuse, hang or forget, and see what they were told:\n\n")
-		p.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n", service)
-		if orders != "" {
-			p.printf("  bin/billhook send paynow --sample subscription_renewed\n")
-		}
-		p.printf("  curl -s %s/deliveries\n", service)
+		d.printf("\nHave the other services fail, refuse, hang or forget, and see what they were told:\n\n")
+		d.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n  curl -s %s/deliveries\n", service, service)
 	}
-	p.printf("\nServing until Ctrl-C.\n")
+	d.printf("\nServing until Ctrl-C.\n")
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +23,9 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/pause"
+	"billhook/internal/pipeline/tasks"
 	"billhook/internal/platform/finding"
+	"billhook/internal/platform/gcp/installed"
 	"billhook/internal/platform/gcp/pubsub"
 )
 
@@ -39,7 +42,7 @@ type diagnosis struct {
 	// Off are the queues that do not run: the catalog or QUEUES leaves them out.
 	Off []string `json:"off"`
 	// Kept are those of them whose subscription keeps what waits.
-	Kept []keptQueue `json:"kept"`
+	Kept []string `json:"kept"`
 	// TasksPool is the pool whose worker runs the tasks.
 	TasksPool string `json:"tasks_pool"`
 	// Steps are the steps of the canaries up to the first failure.
@@ -61,13 +64,12 @@ type examined struct {
 	// known are others' subscriptions that are as they should be.
 	known      []string
 	pubsubOnly bool
+	pools      poolFlags
 }
 
 func (p *program) doctorCommand() *cobra.Command {
 	var sends, only bool
-	var base string
 	var patience time.Duration
-	var pools poolFlags
 	var of examined
 	command := &cobra.Command{
 		Use:   "doctor",
@@ -83,102 +85,151 @@ func (p *program) doctorCommand() *cobra.Command {
 			"and OPS_TOKEN; the records of both stay as long as any other's, and a dead-letter alert may see the second one\n" +
 			"for a moment. Its copy is taken off the hold subscription, too, but not with --canary-only.",
 		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			c, err := p.catalog()
+			if err != nil {
+				return err
+			}
+			if len(of.pools.urls) > 0 { // without them one worker serves all pools
+				if c, err = c.ForTasks(p.env.TasksPool); err != nil {
+					return usageError(err.Error())
+				}
+			}
+			found := diagnosis{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{}, Kept: []string{}, TasksPool: c.TasksPool, Steps: []canaryStep{}}
+			for _, q := range c.Queues {
+				if !q.Enabled {
+					found.Off = append(found.Off, q.ID)
+				}
+			}
+			if !only {
+				if err := p.examine(command.Context(), c, of, &found); err != nil {
+					return err
+				}
+				p.printFindings(c, found)
+			}
+			if sends || only {
+				ctx, cancel := context.WithTimeout(command.Context(), patience)
+				defer cancel()
+				if found.Steps, err = p.canaries(ctx, c, !only); err != nil {
+					return err
+				}
+			}
+			wrong := len(found.Findings) > 0 || slices.ContainsFunc(found.Steps, func(s canaryStep) bool { return !s.OK })
+			found.Healthy = !wrong && len(found.Unread) == 0
+			switch err = p.printJSON(found); {
+			case err == nil && wrong:
+				return errors.New("something is wrong")
+			case err == nil && !found.Healthy:
+				return fmt.Errorf("nothing is wrong as far as can be seen; %d things could not be looked at", len(found.Unread))
+			}
+			return err
+		},
 	}
 	p.asks(command)
 	command.Flags().BoolVar(&sends, "canary", false, "send the canaries too")
 	command.Flags().BoolVar(&only, "canary-only", false, "send the canaries and compare nothing, such as to billhook dev, which shortens waits")
-	p.webhookFlag(command, &base)
+	p.webhookFlag(command)
 	command.Flags().DurationVar(&patience, "patience", 2*time.Minute, "how long to wait for the canaries")
 	command.Flags().StringVar(&of.name, "name", "", "Terraform's name, which stands before those of the services, jobs and secrets; by default INSTALLATION, or billhook")
 	command.Flags().StringVar(&of.region, "region", "", "the region of the services and jobs; by default that of the workers' addresses")
 	command.Flags().StringSliceVar(&of.known, "known", nil, "others' subscriptions on the installation's topics that are as they should be, comma-separated")
 	command.Flags().BoolVar(&of.pubsubOnly, "pubsub-only", false, "look at topics, subscriptions and Pub/Sub's own grants alone")
-	pools.add(command)
-	command.RunE = func(command *cobra.Command, _ []string) error {
-		c, err := p.catalog()
-		if err != nil {
-			return err
-		}
-		if len(pools.urls) > 0 { // without them one worker serves all pools
-			if c, err = c.ForTasks(p.env.TasksPool); err != nil {
-				return usageError(err.Error())
-			}
-		}
-		found := diagnosis{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{}, Kept: []keptQueue{}, TasksPool: c.TasksPool, Steps: []canaryStep{}}
-		for _, q := range c.Queues {
-			if !q.Enabled {
-				found.Off = append(found.Off, q.ID)
-			}
-		}
-		if !only {
-			target, err := p.target(pools)
-			if err != nil {
-				return err
-			}
-			recorded, unread := p.pauses(command.Context(), p.ask())
-			if unread != nil {
-				found.PausesUnread = unread.Error()
-			}
-			found.Paused = slices.AppendSeq(found.Paused, maps.Values(recorded))
-			slices.SortFunc(found.Paused, func(a, b pause.Pause) int { return strings.Compare(a.Queue, b.Queue) })
-			if err := p.examine(command.Context(), c, target, pubsub.Look{Paused: recorded, Known: of.known}, of, &found); err != nil {
-				return err
-			}
-			p.countKept(command.Context(), p.ask(), found.Kept)
-			p.printFindings(c, found)
-		}
-		if sends || only {
-			ctx, cancel := context.WithTimeout(command.Context(), patience)
-			defer cancel()
-			if found.Steps, err = p.canaries(ctx, c, base, p.ask(), !only); err != nil {
-				return err
-			}
-		}
-		wrong := len(found.Findings) > 0 || slices.ContainsFunc(found.Steps, func(s canaryStep) bool { return !s.OK })
-		found.Healthy = !wrong && len(found.Unread) == 0
-		if err := p.printJSON(found); err != nil {
-			return err
-		}
-		switch {
-		case wrong:
-			return errors.New("something is wrong")
-		case !found.Healthy:
-			return fmt.Errorf("nothing is wrong as far as can be seen; %d things could not be looked at", len(found.Unread))
-		}
-		return nil
-	}
+	of.pools.add(command)
 	return command
 }
 
 // pausesTimeout bounds how long the doctor waits for the worker's word on who paused what.
 const pausesTimeout = 10 * time.Second
 
-// pauses asks the worker which queues are paused; nil: it cannot be asked, for the reason.
-func (p *program) pauses(ctx context.Context, ask client) (recorded map[string]pause.Pause, unread error) {
-	ctx, cancel := context.WithTimeout(ctx, pausesTimeout)
+// examine compares what there is with the catalog. A worker that cannot be asked leaves the pauses unknown.
+func (p *program) examine(ctx context.Context, c *catalog.Catalog, of examined, found *diagnosis) error {
+	target, err := p.target(of.pools)
+	if err != nil {
+		return err
+	}
+	look := pubsub.Look{Known: of.known, Label: cmp.Or(of.name, target.Installation, "billhook")}
+	asking, cancel := context.WithTimeout(ctx, pausesTimeout)
 	defer cancel()
-	var all console.List[pause.Pause]
-	if err := ask.get(ctx, "/v1/ops/pauses", &all); err != nil {
-		return nil, err
+	var pauses console.List[pause.Pause]
+	if err := p.get(asking, "/v1/ops/pauses", &pauses); err != nil {
+		found.PausesUnread = err.Error()
+	} else {
+		found.Paused, look.Paused = append(found.Paused, pauses.Items...), map[string]pause.Pause{}
 	}
-	recorded = map[string]pause.Pause{}
-	for _, one := range all.Items {
-		recorded[one.Queue] = one
+	for _, one := range found.Paused {
+		look.Paused[one.Queue] = one
 	}
-	return recorded, nil
+	var around installed.Found
+	unread := func() []finding.Unread { return nil }
+	switch {
+	case target.Emulator:
+		found.LeftOut = "services, jobs, secrets and grants: an emulator has none"
+	case of.pubsubOnly:
+		found.LeftOut = "services, jobs, secrets and the services' grants: with --pubsub-only"
+	default:
+		pools := map[string]installed.Pool{}
+		for _, pool := range c.Pools() {
+			own := target.Pools[pool]
+			pools[pool] = installed.Pool{URL: cmp.Or(own.URL, target.PushBaseURL), Account: cmp.Or(own.ServiceAccount, target.PushServiceAccount)}
+		}
+		installation, err := installed.Open(ctx, installed.Config{
+			Project: target.ProjectID, Region: of.region, Name: look.Label, Pools: pools, TasksPool: c.TasksPool, Tasks: tasks.Scheduled, Audience: target.PushAudience,
+		}, p.google.rest...)
+		if err != nil {
+			return err
+		}
+		around = installation.Examine(ctx)
+		look.Accounts, look.Inherits, unread = around.Accounts, installation.Inherits, installation.Unread
+	}
+	queues, err := pubsub.Examine(ctx, c, target, look, p.broker()...)
+	found.Kept = append(found.Kept, queues.Kept...)
+	found.Findings = append(found.Findings, slices.Concat(queues.Findings, around.Findings)...)
+	found.Unread = append(found.Unread, slices.Concat(queues.Unread, around.Unread, unread())...)
+	return err
 }
 
+func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
+	for _, f := range found.Findings {
+		p.printf("%s: %s %s: %s\n", cmp.Or(f.Queue, "of no single queue"), f.Kind, f.ID, f.Code)
+		if f.Have != "" || f.Want != "" {
+			p.printf("    is: %s\n    should be: %s\n", cmp.Or(f.Have, "-"), cmp.Or(f.Want, "-"))
+		}
+		p.printf("    %s\n    To do: %s\n", f.Effect, f.Do)
+	}
+	p.printf("%d queues compared, %d findings.\n", len(c.Queues), len(found.Findings))
+	for _, one := range found.Unread {
+		p.printf("Not looked at: %s: %s", one.What, one.Why)
+		if one.Permission != "" {
+			p.printf("; it takes the permission %s", one.Permission)
+		}
+		p.printf(".\n")
+	}
+	for _, one := range found.Paused {
+		p.printf("%s is paused since %s by %s: %s\n", one.Queue, one.At.UTC().Format(time.RFC3339), one.Who, one.Why)
+	}
+	for _, told := range []struct{ what, which string }{
+		{"Left out", found.LeftOut}, {"Who has paused which queue is not known here", strings.TrimSuffix(found.PausesUnread, ".")},
+		{"Not running here", strings.Join(found.Off, ", ")},
+		{"Of these keep their subscription, and what waits there, which billhook queues ls counts", strings.Join(found.Kept, ", ")},
+		{"The tasks are run by the worker of pool", found.TasksPool},
+	} {
+		if told.which != "" {
+			p.printf("%s: %s.\n", told.what, told.which)
+		}
+	}
+}
+
+// canaries are two events that are sent through an installation, the second one into the dead letters.
 type canaries struct {
 	*program
-	base, secret string
-	source       catalog.Source
-	queue        catalog.Queue
-	ask          client
-	steps        []canaryStep
+	source catalog.Source
+	queue  catalog.Queue
+	secret string
 }
 
-func (p *program) canaries(ctx context.Context, c *catalog.Catalog, base string, ask client, held bool) ([]canaryStep, error) {
-	k := &canaries{program: p, base: base, ask: ask}
+// canaries sends them, up to the first step that fails. held: the copy on hold is taken off, too.
+func (p *program) canaries(ctx context.Context, c *catalog.Catalog, held bool) (done []canaryStep, err error) {
+	k := &canaries{program: p}
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
 		source := c.Sources[name]
 		q, ok := c.Queue(source.Events[contract.OrderChargebackClosed])
@@ -190,126 +241,118 @@ func (p *program) canaries(ctx context.Context, c *catalog.Catalog, base string,
 	if k.queue.ID == "" {
 		return nil, fmt.Errorf("canary: no source of the generic scheme sends %s and %s to one enabled queue", contract.OrderChargebackClosed, contract.OrderPaid)
 	}
+	type step struct {
+		name string
+		do   func(ctx context.Context, id string) (string, error)
+	}
 	harmless, poison := "canary-"+uuid.NewString(), "canary-"+uuid.NewString()
-	if !k.send(ctx, "the canary is accepted", harmless, contract.OrderChargebackClosed, nil) || !k.recorded(ctx, harmless) {
-		return k.steps, nil
+	steps := []step{
+		{"the canary is accepted", k.send}, {"the worker has handled it", k.recorded},
+		{"the poison canary is accepted", k.poison}, {"it is among the dead letters", k.kept}, {"it is discarded", k.discard}, {"its copy is off hold", k.unhold},
+	}
+	if !held {
+		steps = steps[:5]
 	}
 	if k.queue.FourEyes || k.queue.DeadLetter.Drop {
-		k.step("the poison canary is left out", func() (string, error) {
+		steps = append(steps[:2], step{"the poison canary is left out", func(context.Context, string) (string, error) {
 			return "queue " + k.queue.ID + ": one person alone could not discard it, or the queue keeps no dead letters", nil
-		})
-		return k.steps, nil
+		}})
 	}
-	items := []contract.Item{{ProductID: poison, Quantity: 1}}
-	if k.send(ctx, "the poison canary is accepted", poison, contract.OrderPaid, items) && k.kept(ctx, poison) && k.discard(ctx, poison) && held {
-		k.discardHeld(ctx, poison)
+	for i, s := range steps {
+		id := harmless
+		if i > 1 {
+			id = poison
+		}
+		started := time.Now()
+		detail, err := s.do(ctx, id)
+		one, mark := canaryStep{Name: s.name, OK: err == nil, Milliseconds: time.Since(started).Milliseconds(), Detail: detail}, "ok"
+		if err != nil {
+			one.Detail, mark = err.Error(), "FAILED"
+		}
+		p.printf("%-6s  %6d ms  %s: %s\n", mark, one.Milliseconds, one.Name, one.Detail)
+		if done = append(done, one); err != nil {
+			break
+		}
 	}
-	return k.steps, nil
+	return done, nil
 }
 
-func (k *canaries) step(name string, do func() (detail string, err error)) bool {
-	started := time.Now()
-	detail, err := do()
-	s := canaryStep{Name: name, OK: err == nil, Milliseconds: time.Since(started).Milliseconds(), Detail: detail}
-	mark := "ok"
+func (k *canaries) send(ctx context.Context, id string) (string, error) {
+	return k.post(ctx, id, contract.OrderChargebackClosed, &contract.Order{ID: id, CustomerID: id})
+}
+
+func (k *canaries) poison(ctx context.Context, id string) (string, error) {
+	return k.post(ctx, id, contract.OrderPaid, &contract.Order{ID: id, CustomerID: id, Currency: "EUR", Total: "1.00", Items: []contract.Item{{ProductID: id, Quantity: 1}}})
+}
+
+func (k *canaries) post(ctx context.Context, id, eventType string, order *contract.Order) (string, error) {
+	now := time.Now()
+	body, err := json.Marshal(contract.PayNow{EventID: id, EventType: eventType, Timestamp: now.UTC().Format(time.RFC3339), Data: contract.PayNowData{Order: order}})
 	if err != nil {
-		s.Detail, mark = err.Error(), "FAILED"
+		return "", err
 	}
-	k.printf("%-6s  %6d ms  %s: %s\n", mark, s.Milliseconds, s.Name, s.Detail)
-	k.steps = append(k.steps, s)
-	return s.OK
+	all, err := post(ctx, k.env.Webhook+"/webhooks/"+k.source.Name, k.source, k.secret, body, now)
+	if err != nil {
+		return "", err
+	}
+	answer := all.replies[0]
+	if answer.Status != http.StatusAccepted {
+		return "", fmt.Errorf("the webhook service answers %d %s", answer.Status, answer.Code)
+	}
+	return fmt.Sprintf("event %s is message %s of %s", answer.EventID, answer.MessageID, answer.Queue), nil
 }
 
-func (k *canaries) send(ctx context.Context, name, id, eventType string, items []contract.Item) bool {
-	return k.step(name, func() (string, error) {
-		now := time.Now()
-		order := &contract.Order{ID: id, CustomerID: id, Items: items}
-		if items != nil {
-			order.Currency, order.Total = "EUR", "1.00"
-		}
-		body, err := json.Marshal(contract.PayNow{
-			EventID: id, EventType: eventType, Timestamp: now.UTC().Format(time.RFC3339), Data: contract.PayNowData{Order: order},
+func (k *canaries) recorded(ctx context.Context, id string) (string, error) {
+	var event events.Event
+	err := k.until(ctx, "/v1/ops/events/"+url.PathEscape(id)+"?queue="+url.QueryEscape(k.queue.ID), &event, func() bool {
+		return event.Status == dedupe.Completed || event.Status == dedupe.DeadLettered
+	})
+	if err == nil && event.Status != dedupe.Completed {
+		err = fmt.Errorf("it was dead-lettered: %s", event.Reason)
+	}
+	return fmt.Sprintf("%s, at attempt %d", event.Result, event.Attempts), err
+}
+
+func (k *canaries) kept(ctx context.Context, id string) (string, error) {
+	var page console.List[deadletter.Item]
+	err := k.until(ctx, "/v1/ops/dead-letters?"+url.Values{"queue": {k.queue.ID}, "event_id": {id}}.Encode(), &page, func() bool {
+		return len(page.Items) > 0
+	})
+	if err != nil {
+		return "", fmt.Errorf("%w; once it is there: bin/billhook dlq discard %s --event-id %s --why canary", err, k.queue.ID, id)
+	}
+	return page.Items[0].Reason, nil
+}
+
+func (k *canaries) discard(ctx context.Context, id string) (string, error) {
+	var op deadletter.Operation
+	err := k.ask(ctx, http.MethodPost, "/v1/ops/dead-letters/discard", "", deadletter.Begin{
+		Filter: deadletter.Filter{Queue: k.queue.ID, EventID: id}, Change: console.Change{Why: "the doctor's canary"}, Expect: 1,
+	}, &op)
+	if err == nil {
+		err = poll(ctx, 100*time.Millisecond, http.StatusConflict, func() (bool, error) {
+			err := k.ask(ctx, http.MethodPost, "/v1/ops/operations/"+op.ID+"/run", "", struct{}{}, &op)
+			return op.Progress.Over(), err
 		})
-		if err != nil {
-			return "", err
-		}
-		answer, err := post(ctx, k.base, k.source, k.secret, body, now)
-		if err != nil {
-			return "", err
-		}
-		if answer.Status != http.StatusAccepted {
-			return "", fmt.Errorf("the webhook service answers %d %s", answer.Status, answer.Code)
-		}
-		return fmt.Sprintf("event %s is message %s of %s", answer.EventID, answer.MessageID, answer.Queue), nil
-	})
+	}
+	if err == nil && op.Done != 1 {
+		err = fmt.Errorf("it has discarded %d", op.Done)
+	}
+	return "operation " + op.ID, err
 }
 
-func (k *canaries) recorded(ctx context.Context, id string) bool {
-	return k.step("the worker has handled it", func() (string, error) {
-		var event events.Event
-		err := k.until(ctx, "/v1/ops/events/"+url.PathEscape(id)+"?queue="+url.QueryEscape(k.queue.ID), &event, func() bool {
-			return event.Status == dedupe.Completed || event.Status == dedupe.DeadLettered
-		})
-		if err != nil {
-			return "", err
-		}
-		if event.Status != dedupe.Completed {
-			return "", fmt.Errorf("it was dead-lettered: %s", event.Reason)
-		}
-		return fmt.Sprintf("%s, at attempt %d", event.Result, event.Attempts), nil
-	})
-}
-
-func (k *canaries) kept(ctx context.Context, id string) bool {
-	return k.step("it is among the dead letters", func() (string, error) {
-		var page console.List[deadletter.Item]
-		err := k.until(ctx, "/v1/ops/dead-letters?"+url.Values{"queue": {k.queue.ID}, "event_id": {id}}.Encode(), &page, func() bool {
-			return len(page.Items) > 0
-		})
-		if err != nil {
-			return "", fmt.Errorf("%w; once it is there: bin/billhook dlq discard %s --event-id %s --why canary", err, k.queue.ID, id)
-		}
-		return page.Items[0].Reason, nil
-	})
-}
-
-func (k *canaries) discard(ctx context.Context, id string) bool {
-	return k.step("it is discarded", func() (string, error) {
-		var op deadletter.Operation
-		err := k.ask.post(ctx, "/v1/ops/dead-letters/discard", deadletter.Begin{
-			Filter: deadletter.Filter{Queue: k.queue.ID, EventID: id}, Change: console.Change{Why: "the doctor's canary"}, Expect: 1,
-		}, &op)
-		if err == nil {
-			err = poll(ctx, 100*time.Millisecond, http.StatusConflict, func() (bool, error) {
-				err := k.ask.post(ctx, "/v1/ops/operations/"+op.ID+"/run", struct{}{}, &op)
-				return op.Progress.Over(), err
-			})
-		}
-		if err != nil {
-			return "", err
-		}
-		if op.Done != 1 {
-			return "", fmt.Errorf("operation %s has discarded %d", op.ID, op.Done)
-		}
-		return "operation " + op.ID, nil
-	})
-}
-
-// discardHeld acknowledges the copy on the hold subscription. A person who looks there for lost
-// messages does not find it.
-func (k *canaries) discardHeld(ctx context.Context, id string) {
-	k.step("its copy is off hold", func() (string, error) {
-		found, err := pubsub.Unhold(ctx, k.queue, k.env.names(), id, k.broker()...)
-		if err == nil && !found {
-			err = fmt.Errorf("it was not found on %s, which keeps every dead letter", k.queue.DeadLetterHold())
-		}
-		return "acknowledged on " + k.queue.DeadLetterHold(), err
-	})
+// unhold acknowledges the copy on the hold subscription. A person who looks there for lost messages does not find it.
+func (k *canaries) unhold(ctx context.Context, id string) (string, error) {
+	found, err := pubsub.Unhold(ctx, k.queue, k.env.names(), id, k.broker()...)
+	if err == nil && !found {
+		err = fmt.Errorf("it was not found on %s, which keeps every dead letter", k.queue.DeadLetterHold())
+	}
+	return "acknowledged on " + k.queue.DeadLetterHold(), err
 }
 
 func (k *canaries) until(ctx context.Context, path string, answer any, done func() bool) error {
 	return poll(ctx, 100*time.Millisecond, http.StatusNotFound, func() (bool, error) {
-		err := k.ask.get(ctx, path, answer)
+		err := k.get(ctx, path, answer)
 		return done(), err
 	})
 }

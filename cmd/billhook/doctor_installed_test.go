@@ -227,7 +227,7 @@ func TestEachFaultOfAnInstallationIsOneFinding(t *testing.T) {
 	out, err := i.say(t, "admin", "doctor")
 	require.Error(t, err)
 	for _, f := range diagnosis.Findings {
-		require.Contains(t, out, fmt.Sprintf("  %s %s: %s\n", f.Kind, f.ID, f.Code))
+		require.Contains(t, out, fmt.Sprintf(": %s %s: %s\n", f.Kind, f.ID, f.Code))
 		require.Contains(t, out, "    "+f.Effect+"\n    To do: "+f.Do+"\n")
 	}
 	i.Restore(whole)
@@ -287,7 +287,7 @@ func TestWhatTheDoctorMayNotLookAtIsSaidAndIsNoHealth(t *testing.T) {
 		require.Subset(t, unread, test.want)
 		out, err := i.say(t, "admin", "doctor")
 		require.Error(t, err)
-		require.Contains(t, out, "    403 Forbidden\n    It takes the permission "+permission+".\n")
+		require.Contains(t, out, ": 403 Forbidden; it takes the permission "+permission+".\n")
 	}
 }
 

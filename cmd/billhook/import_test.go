@@ -56,10 +56,10 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	said, err := run("", "--dry-run", "--wide")
 	require.NoError(t, err)
 	for _, line := range []string{
-		"q:sub:plan_change         waiting  5         moves to sub-plan-change\n",
-		"q:sub:plan_change:failed  failed   1         stays: they have failed; --failed takes them, with all attempts again\n",
-		"orders.process            waiting  1         stays: the queue is not enabled\n",
-		"5 would be moved, 2 stay. The first 5 by type: upgrade 3, downgrade 1, not_an_object 1\n",
+		"sub-plan-change  q:sub:plan_change         waiting  5         -\n",
+		"sub-plan-change  q:sub:plan_change:failed  failed   1         they have failed; --failed takes them, with all attempts again\n",
+		"orders-process   orders.process            waiting  1         the queue is not enabled\n",
+		"WOULD BE MOVED  5\nSTAY            2\n", "The first 5 by type: upgrade 3, downgrade 1, not_an_object 1\n",
 	} {
 		require.Contains(t, said, line)
 	}
@@ -70,7 +70,7 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	said, err = run("5\n")
 	require.EqualError(t, err, "2 messages were refused, and stay where they were")
 	require.Equal(t, 3, *taken)
-	require.Contains(t, said, "3 moved: sub-plan-change 3\n2 refused, which stay where they were: contract_broken payload.email: unknown 1, not_an_object 1\n")
+	require.Contains(t, said, "\nMoved: sub-plan-change 3\nRefused, and where they were, of which the first 2 are listed: contract_broken payload.email: unknown 1, not_an_object 1\n")
 	require.EqualValues(t, 2, do("LLEN", "q:sub:plan_change"))
 
 	said, err = run("", "--json", "--yes", "--member", "email=", "sub-plan-change")

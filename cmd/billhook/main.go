@@ -34,10 +34,8 @@ type program struct {
 	// stdin is where a person types; nil: it is the process's.
 	stdin  io.Reader
 	screen screen
-	// asJSON makes a command print one JSON document instead of text, and asCSV its tables alone, as CSV.
-	asJSON, asCSV bool
-	// lines is where each line is written as a JSON object, for dev --json; nil elsewhere.
-	lines *lines
+	// output is how an answer is printed: asTable, asJSON or asCSV.
+	output string
 	// wide: tables leave no column out.
 	wide bool
 	// known are the operations.
@@ -108,7 +106,7 @@ func newProgram(getenv func(string) string, stdout io.Writer) (*program, error) 
 	if err != nil {
 		return nil, err
 	}
-	return &program{env: environment, getenv: getenv, stdout: stdout, screen: screenOf(stdout, getenv), after: time.After, decode: json.Unmarshal}, nil
+	return &program{env: environment, getenv: getenv, stdout: stdout, output: asTable, screen: screenOf(stdout, getenv), after: time.After, decode: json.Unmarshal}, nil
 }
 
 func (p *program) commands() *cobra.Command {
@@ -120,8 +118,8 @@ func (p *program) commands() *cobra.Command {
 		SilenceErrors: true,
 		Version:       fmt.Sprintf("%s, commit %s, %s", build.Version, build.Commit, build.Go),
 	}
-	root.PersistentFlags().BoolVar(&p.asJSON, "json", false, "print JSON, as -o json does")
-	root.PersistentFlags().VarP(outputFlag{p}, "output", "o", "print "+strings.Join(outputs, ", ")+": of csv, tables and records alone, with every column")
+	root.PersistentFlags().StringVarP(&p.output, "output", "o", asTable, "print "+strings.Join(outputs, ", ")+": of csv, tables and records alone, with every column")
+	root.PersistentFlags().BoolFunc("json", "print JSON, as -o json does", func(string) error { p.output = asJSON; return nil })
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs, cobra.ShellCompDirectiveNoFileComp)) // it is there
 	root.PersistentFlags().BoolVar(&p.wide, "wide", false, "leave no column of a table out")
 	p.known = operations.All(operations.Apps{})

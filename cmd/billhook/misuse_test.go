@@ -12,9 +12,9 @@ import (
 func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 	t.Parallel()
 	for arguments, want := range map[string]string{
-		"":                                         "billhook: say which command: accounts, admin, audit, catalog, ",
+		"":                                         "billhook: say which command",
 		"qeues":                                    `no command "qeues"; did you mean queues?`,
-		"dlq":                                      "dlq: say which command: ",
+		"dlq":                                      "dlq: say which command",
 		"operations aprove":                        `operations has no command "aprove"; did you mean approve?` + "\nusage: billhook operations <command>\nbillhook operations --help says more",
 		"dlq rpelay paynow-events":                 "did you mean replay?",
 		"dlq xylophone":                            `dlq has no command "xylophone"` + "\n",
@@ -27,7 +27,7 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 		"events ls --quue x":                       "unknown flag: --quue",
 		"events ls --limit many":                   `invalid argument "many" for "--limit" flag: a whole number`,
 		"events ls --queue":                        "flag needs an argument: --queue",
-		"events ls --status DEAD_LETTERD":          "is none of PROCESSING, COMPLETED, FAILED, DEAD_LETTERED; did you mean DEAD_LETTERED?",
+		"events ls --status DEAD_LETTERD":          "is none of PROCESSING, COMPLETED, FAILED, DEAD_LETTERED",
 		"admin doctor --patience long":             `invalid duration`,
 		"stock set mug --why w":                    `required flag(s) "available" not set`,
 		"products set 7 --points 5":                "--why: say why, for the audit",
@@ -36,11 +36,11 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 		"dev --topology pulumi":                    "--topology",
 		"dev --waits long":                         "is none of short, catalog",
 		"ledger export --seals --account a":        "none of the others can be",
-		"journal ls --from 2026-02 -o yaml":        "it is table, json, csv",
+		"journal ls --from 2026-02 -o yaml":        `"yaml" is none of table, json, csv`,
 		"events try e --catalog nowhere":           "the folder nowhere has no .yaml file",
 		"admin import redis nobody --from redis:x": `no queue "nobody"`,
-		"send paynw":                               `no source "paynw"; did you mean paynow?`,
-		"send paynow --sample refnd":               "did you mean refund?",
+		"send paynw":                               `"paynw" is none of generic, paynow`,
+		"send paynow --sample refnd":               `"refnd" is none of`,
 		"send paynow --repeat 0":                   "--repeat: say 1 or more",
 	} {
 		t.Run(arguments, func(t *testing.T) {

@@ -7,286 +7,32 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
+	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
+	"github.com/google/uuid"
 
 	"billhook/internal/console"
 )
 
-// nouns says of each noun what its commands are for.
-var nouns = map[string]string{
-	"accounts":      "Look at what accounts of points have, and at what has moved on any account",
-	"admin":         "What is seldom needed: provision, check the catalog, move from an old system, examine an installation",
-	"audit":         "Look at what people have changed",
-	"catalog":       "Look at the catalog that a worker runs with: queues, contracts, topics, sources and targets",
-	"customers":     "Look at which of the provider's customers is which user, link them or unlink them",
-	"dlq":           "Look at dead letters, replay them, discard them or complete them by hand",
-	"endpoints":     "Look at the addresses that third parties registered to be told of events, and change them",
-	"events":        "Look at events: which there are, where each waits, what became of it, and what a worker would do of it",
-	"journal":       "Look at the entries of the books and at what they add up to, and revert an entry",
-	"ledger":        "Take the books elsewhere, verify them, and prove entries",
-	"operations":    "Look at what people do with dead letters, approve it, reject it, cancel it or go on with it",
-	"orders":        "Look at where the shop's orders stand",
-	"outbox":        "Look at what is committed and waits to be published",
-	"pauses":        "Look at which queues are paused, and by whom",
-	"periods":       "Close months of the books, and open them again",
-	"products":      "Look at what products are worth, and change it without a deployment",
-	"queues":        "Look at where queues stand, pause them and have them go on",
-	"refunds":       "Look at what became of the refunds that messages have asked for",
-	"seals":         "Look at the seals that make entries provable",
-	"stock":         "Look at how many pieces of a product can be ordered, and change it",
-	"subscriptions": "Look at how subscriptions stand",
-	"usage":         "Look at what subscriptions have used, per meter and billing period",
-}
-
-// noun is the command of a noun, which is made where there is none yet.
-func (p *program) noun(root *cobra.Command, name string) *cobra.Command {
-	for _, made := range root.Commands() {
-		if made.Name() == name {
-			return made
-		}
-	}
-	made := p.asks(&cobra.Command{Use: name, Short: nouns[name]})
-	root.AddCommand(made)
-	return made
-}
-
-// asked is an operation that a command asks for.
-type asked struct {
-	console.Operation
-
-	p      *program
-	ask    client
-	call   *cobra.Command
-	args   []string
-	reason reason
-	// wait is how long to wait for what a followed operation has begun.
-	wait time.Duration
-}
-
-// parts are the fields of an operation that people name, and behind them those of the operation that it comes before.
-func (p *program) parts(o console.Operation) (parts []console.Field) {
-	before, _ := p.known.Find(o.Before)
-	for _, f := range slices.Concat(o.Fields, before.Fields) {
-		known := slices.ContainsFunc(parts, func(other console.Field) bool { return flagOf(other) == flagOf(f) })
-		if !known && f.Name != "why" && f.Name != "page" && f.Expects == "" {
-			parts = append(parts, f)
-		}
-	}
-	return parts
-}
-
-// operation is the command of an operation: what stands in the path are its arguments, all else are flags.
-func (p *program) operation(o console.Operation) *cobra.Command {
-	a := asked{Operation: o, p: p}
-	use, arguments, required := cmp.Or(o.Verb(), o.Noun()), 0, 0
-	command := &cobra.Command{Short: o.Summary, Long: o.Help}
-	for _, f := range p.parts(o) {
-		switch several := f.Type.Kind() == reflect.Slice; {
-		case f.Argument && several:
-			use, arguments = use+" [<"+name(f)+">...]", -1
-		case f.Argument && !f.Required:
-			use, arguments = use+" [<"+name(f)+">]", arguments+1
-		case f.Argument:
-			use, arguments, required = use+" <"+name(f)+">", arguments+1, required+1
-		default:
-			if f.Name == "limit" {
-				f.Help = "the most to list; 0: all"
-			}
-			flag(command, f)
-			if f.Required {
-				use += " --" + flagOf(f) + " <" + flagOf(f) + ">"
-				_ = command.MarkFlagRequired(flagOf(f)) // it is there
-			}
-		}
-	}
-	if o.Verb() == "ls" {
-		command.Aliases = []string{"list"}
-	}
-	if command.Use, command.Args = use, cobra.RangeArgs(required, arguments); arguments < 0 {
-		command.Args = cobra.MinimumNArgs(required)
-	}
-	if o.Needs >= console.Reason {
-		command.Use += " --why <reason>"
-		a.reason.required(command)
-	}
-	if o.Follow != "" {
-		command.Flags().DurationVar(&a.wait, "wait", 5*time.Minute, "how long to wait, at most, for what becomes of it; 0: not at all")
-	}
-	var every *time.Duration
-	if o.List {
-		every = command.Flags().Duration("watch", 0, "list again and again, so often, until it is stopped")
-		command.Flags().Lookup("watch").NoOptDefVal = "2s"
-	}
-	command.RunE = func(command *cobra.Command, args []string) error {
-		a.ask, a.call, a.args = p.ask(), command, args
-		switch {
-		case o.List:
-			return p.watch(command.Context(), *every, a.list)
-		case o.Needs <= console.Act:
-			return a.print(command.Context(), nil)
-		default:
-			return a.change(command.Context())
-		}
-	}
-	return command
-}
-
-// watch does something again and again, each time on an empty screen; every 0: once.
-func (p *program) watch(ctx context.Context, every time.Duration, does func(context.Context) error) error {
+// watch lists again and again, each time on an empty screen; every 0: once.
+func (a *asked) watch(ctx context.Context, every time.Duration) error {
 	for {
-		if err := does(ctx); err != nil || every <= 0 {
+		if err := a.list(ctx); err != nil || every <= 0 {
 			return err
 		}
 		select {
-		case <-p.after(every):
+		case <-a.after(every):
 		case <-ctx.Done():
 			return nil
 		}
-		if p.screen.terminal {
-			_, _ = io.WriteString(p.stdout, "\x1b[H\x1b[2J") // a closed terminal is no failure of the command
+		if a.screen.terminal {
+			_, _ = io.WriteString(a.stdout, "\x1b[H\x1b[2J") // a closed terminal is no failure of the command
 		}
 	}
-}
-
-// exampleOf is the command with what it has to be given.
-func exampleOf(o console.Operation) string {
-	words := []string{o.Name}
-	for _, f := range o.Fields {
-		value := "<" + strings.ReplaceAll(name(f), " ", "-") + ">"
-		if len(f.OneOf) > 0 {
-			value = f.OneOf[0]
-		} else if f.Type.Kind() == reflect.Int64 {
-			value = "5"
-		}
-		switch {
-		case f.Argument:
-			words = append(words, value)
-		case f.Name == "why":
-			words = append(words, `--why "..."`)
-		case f.Required:
-			words = append(words, "--"+flagOf(f), value)
-		}
-	}
-	return strings.Join(words, " ")
-}
-
-func flag(command *cobra.Command, f console.Field) {
-	command.Flags().Var(&flagValue{f, f.Standard}, flagOf(f), f.Help)
-	if len(f.OneOf) > 0 {
-		_ = command.RegisterFlagCompletionFunc(flagOf(f), cobra.FixedCompletions(f.OneOf, cobra.ShellCompDirectiveNoFileComp)) // it is there
-	}
-}
-
-func name(f console.Field) string {
-	if f.In == console.InBody {
-		return cmp.Or(f.Called, f.Name)
-	}
-	return cmp.Or(f.Called, f.Help)
-}
-
-func flagOf(f console.Field) string { return strings.ReplaceAll(f.Name, "_", "-") }
-
-// flagValue is a flag for a field of a request, or a file that has it. What it takes the operation checks.
-type flagValue struct {
-	of   console.Field
-	text string
-}
-
-func (v *flagValue) String() string { return v.text }
-
-func (v *flagValue) Set(text string) error {
-	v.text = text
-	if !v.of.Typed() {
-		return nil
-	}
-	if len(v.of.OneOf) > 0 {
-		return oneOf(v.of.OneOf, &v.text)
-	}
-	return v.of.Check(text)
-}
-
-func (v *flagValue) Type() string {
-	if !v.of.Typed() {
-		return "file"
-	}
-	return v.of.Type.Kind().String()
-}
-
-// oneOf has a text be one of those that are known, in any letter case.
-func oneOf(known []string, text *string) error {
-	i := slices.IndexFunc(known, func(value string) bool { return strings.EqualFold(value, *text) })
-	if i < 0 {
-		return fmt.Errorf("%q is none of %s%s", *text, strings.Join(known, ", "), meant(*text, known))
-	}
-	*text = known[i]
-	return nil
-}
-
-// input are the command's arguments and flags as the operation takes them.
-func (a *asked) input(o console.Operation, expected map[string]any) (console.Input, error) {
-	args, unread := a.args, error(nil)
-	in, err := o.Input(func(f console.Field) (text string, given bool) {
-		switch {
-		case f.Name == "why":
-			return a.reason.why, true
-		case f.Expects != "":
-			var value any = expected
-			for name := range strings.SplitSeq(f.Expects, ".") {
-				object, _ := value.(map[string]any)
-				value = object[name]
-			}
-			return console.Text(reflect.ValueOf(value)), value != nil
-		case f.Argument && len(args) == 0:
-			return "", false
-		case f.Argument && f.Type.Kind() == reflect.Slice:
-			return strings.Join(args, ","), true
-		case f.Argument:
-			text, args = args[0], args[1:]
-			return text, true
-		}
-		flag := a.call.Flags().Lookup(flagOf(f))
-		if flag == nil || !flag.Changed {
-			return "", false
-		}
-		if text = flag.Value.String(); !f.Typed() {
-			text, unread = contentOf(text, f.Type, a.call.InOrStdin())
-		}
-		return text, true
-	})
-	if err = errors.Join(unread, err); err != nil {
-		return in, usageError(err.Error())
-	}
-	return in, nil
-}
-
-// contentOf is what a file holds of a member that nobody can type: JSON; of files by their names it is a folder's.
-func contentOf(path string, member reflect.Type, stdin io.Reader) (string, error) {
-	if member.Kind() != reflect.Map {
-		text, err := readFile(path, stdin)
-		if err == nil && !json.Valid(text) {
-			err = fmt.Errorf("%s is not JSON", path)
-		}
-		return string(text), err
-	}
-	names, err := filepath.Glob(filepath.Join(path, "*.yaml"))
-	if err == nil && len(names) == 0 {
-		err = fmt.Errorf("the folder %s has no .yaml file", path)
-	}
-	files := map[string]string{}
-	for _, name := range names {
-		text, failed := os.ReadFile(filepath.Clean(name))
-		files[filepath.Base(name)], err = string(text), errors.Join(err, failed)
-	}
-	text, _ := json.Marshal(files) // texts always marshal
-	return string(text), err
 }
 
 // list prints the items of a list, page after page, up to the flag limit, and what the answer says beside them.
@@ -295,9 +41,10 @@ func (a *asked) list(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	limit, most, err := a.limit(in)
-	if err != nil {
-		return err
+	limit, most := 0, 0 // of all pages, where 0 is no limit, and of one
+	if i := slices.IndexFunc(a.Fields, func(f console.Field) bool { return f.Name == "limit" }); i >= 0 {
+		most = a.Fields[i].Most()
+		limit, _ = strconv.Atoi(cmp.Or(in.Query.Get("limit"), a.Fields[i].Standard)) // its flag takes nothing else
 	}
 	all := reflect.ValueOf(a.Answer()).Elem()
 	items, next := all.FieldByName("Items"), all.FieldByName("Next")
@@ -305,7 +52,7 @@ func (a *asked) list(ctx context.Context) error {
 		if in.Query.Del("limit"); limit > 0 {
 			in.Query.Set("limit", strconv.Itoa(min(limit-items.Len(), most)))
 		}
-		if err := a.ask.get(ctx, a.URL(in), page.Addr().Interface()); err != nil {
+		if err := a.get(ctx, a.URL(in), page.Addr().Interface()); err != nil {
 			return err
 		}
 		if page != all {
@@ -318,23 +65,127 @@ func (a *asked) list(ctx context.Context) error {
 		in.Query.Set("page", next.String())
 	}
 	if items.Len() == 0 && a.Empty != "" {
-		a.p.printf("%s\n", a.Empty)
+		a.printf("%s\n", a.Empty)
 	}
-	a.p.notes(a.p.items(a.Columns, items))
-	a.p.notes(console.Notes(all.Interface()))
+	a.notes(a.items(a.Columns, items))
+	a.notes(console.Notes(all.Interface()))
 	if next.String() != "" {
-		a.p.printf("There are more; raise --limit.\n")
+		a.printf("There are more; raise --limit.\n")
 	}
-	return a.p.printJSON(all.Interface())
+	return a.printJSON(all.Interface())
 }
 
-// limit is the most that is listed, 0 for all, and the most of a page.
-func (a *asked) limit(in console.Input) (limit, most int, err error) {
-	for _, f := range a.Fields {
-		if f.Name == "limit" {
-			most = f.Most()
-			limit, err = strconv.Atoi(cmp.Or(in.Query.Get("limit"), f.Standard))
+// print calls the operation, which may expect what was there before, and prints its answer.
+func (a *asked) print(ctx context.Context, expected map[string]any) error {
+	in, err := a.input(a.Operation, expected)
+	if err != nil {
+		return err
+	}
+	var question any
+	if len(in.Body) > 0 {
+		question = json.RawMessage(in.Body)
+	}
+	answer := a.Answer()
+	for more := true; more; {
+		before, key := answer, ""
+		if answer, more = a.Answer(), false; a.Needs >= console.Reason {
+			key = uuid.NewString()
+		}
+		if err := a.ask(ctx, a.Method, a.URL(in), key, question, answer); err != nil {
+			return err
+		}
+		if parts, ok := answer.(console.Parted); ok {
+			page := parts.Join(before)
+			in.Query.Set("page", page)
+			more = page != ""
 		}
 	}
-	return limit, most, err
+	failure := console.Failure(answer)
+	if a.wait > 0 {
+		if answer, err = a.follow(ctx, answer.(console.Followed)); err != nil { //nolint:forcetypeassert // a row that follows something answers so
+			return err
+		}
+		failure = cmp.Or(console.Failure(answer), answer.(console.Followed).Missed()) //nolint:forcetypeassert // as above
+	}
+	a.fields(a.Columns, answer)
+	if err := a.printJSON(answer); err != nil || failure == "" {
+		return err
+	}
+	return errors.New(failure)
+}
+
+// followEvery is how often a command looks at what it follows.
+const followEvery = time.Second
+
+// follow goes on with what the operation has begun, until that has ended, or for as long as was asked.
+func (a *asked) follow(ctx context.Context, answer console.Followed) (any, error) {
+	next, _ := a.known.Find(a.Follow)
+	show, _ := a.known.Find(next.Before)
+	limited, cancel := context.WithTimeout(ctx, a.wait)
+	defer cancel()
+	told, of := "", console.Input{Path: map[string]string{"id": console.Member(answer, "id")}}
+	if _, more := answer.Stands(); !more {
+		return answer, nil
+	}
+	err := poll(limited, followEvery, http.StatusConflict, func() (bool, error) {
+		if err := a.ask(limited, next.Method, next.URL(of), "", nil, next.Answer()); err != nil {
+			return false, err
+		}
+		now := show.Answer()
+		if err := a.get(limited, show.URL(of), now); err != nil {
+			return false, err
+		}
+		answer = now.(console.Followed) //nolint:forcetypeassert // as in print
+		line, more := answer.Stands()
+		if line != told {
+			a.printf("%s\n", line)
+		}
+		told = line
+		return !more, nil
+	})
+	if err != nil && limited.Err() != nil {
+		a.printf("It goes on by itself. Look on: bin/billhook %s %s\n", a.Follow, console.Member(answer, "id"))
+		err = ctx.Err()
+	}
+	return answer, err
+}
+
+// change shows what there is, asks, makes the change and prints what is so then. Where nothing is there yet nobody is
+// asked: nothing is lost.
+func (a *asked) change(ctx context.Context) error {
+	before, ok := a.known.Find(a.Before)
+	if !ok {
+		return a.print(ctx, nil)
+	}
+	in, err := a.input(before, nil)
+	if err != nil {
+		return err
+	}
+	var raw json.RawMessage
+	err = a.get(ctx, before.URL(console.Input{Path: in.Path, Query: in.Query}), &raw)
+	if problem, ok := errors.AsType[*problemError](err); err != nil && (!ok || problem.Status != http.StatusNotFound) {
+		return err
+	}
+	known, now, expected := err == nil, before.Answer(), map[string]any{}
+	if known {
+		if err := json.Unmarshal(raw, now); err != nil {
+			return fmt.Errorf("ask the worker: answer: %w", err)
+		}
+		_ = json.Unmarshal(raw, &expected) // it was an object a line ago
+		if a.output != asCSV {             // a file has one table: what is so then
+			a.fields(before.Columns, now)
+		}
+	}
+	if a.Help != "" {
+		a.printf("%s\n", a.Help)
+	}
+	if a.reason.dryRun {
+		return a.printJSON(now)
+	}
+	if known {
+		if err := a.confirm(a.call.InOrStdin(), a.reason.yes, append(a.args, a.Verb())[0], a.Verb()+" it"); err != nil {
+			return err
+		}
+	}
+	return a.print(ctx, expected)
 }

@@ -3,58 +3,94 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
-	"time"
+	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
+	"billhook/internal/console"
 	"billhook/internal/platform/audit"
 )
 
-// printf prints text for a person. It prints nothing with --json. Others may have written what the arguments hold: what
-// a terminal would act on is escaped in each, so that it neither moves the cursor nor begins a line.
+// What the flag output takes.
+const (
+	asTable = "table"
+	asJSON  = "json"
+	asCSV   = "csv"
+)
+
+var outputs = []string{asTable, asJSON, asCSV}
+
+type screen struct {
+	// width is how many characters a line may have.
+	width    int
+	colour   bool
+	terminal bool
+}
+
+const usualWidth = 100
+
+func screenOf(out io.Writer, getenv func(string) string) screen {
+	s := screen{width: usualWidth}
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		s.terminal, s.colour = true, getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
+			s.width = width
+		}
+	}
+	if width, err := strconv.Atoi(getenv("COLUMNS")); err == nil && width > 0 {
+		s.width = width
+	}
+	return s
+}
+
+// printf prints text for a person, and nothing with --json or -o csv. Others may have written what the arguments hold:
+// what a terminal would act on is escaped in each, so that it neither moves the cursor nor begins a line.
 func (p *program) printf(format string, args ...any) {
-	if p.asJSON || p.asCSV {
+	if p.output != asTable {
 		return
 	}
 	shown := make([]any, len(args))
 	for i, arg := range args {
-		shown[i] = harmless(arg)
+		kind := reflect.ValueOf(arg).Kind()
+		_, named := arg.(fmt.Stringer)
+		switch laidOut, ours := arg.(own); {
+		case ours:
+			shown[i] = string(laidOut)
+		case kind >= reflect.Bool && kind <= reflect.Float64 && !named:
+			shown[i] = arg
+		default:
+			shown[i] = audit.Escape(fmt.Sprint(arg))
+		}
 	}
 	_, _ = fmt.Fprintf(p.stdout, format, shown...) // a closed terminal is no failure of the command
 }
 
-// own is a text that the program has laid out itself, with lines or colours: others have written nothing of it, or what
-// they have written is escaped.
+// own is a text that the program has laid out itself, with lines or colours, and has escaped where others wrote it.
 type own string
 
-// harmless is an argument as a terminal may have it.
-func harmless(arg any) any {
-	switch arg := arg.(type) {
-	case own:
-		return string(arg)
-	case []byte:
-		return audit.Escape(string(arg))
-	case fmt.Stringer, error:
-		return audit.Escape(fmt.Sprint(arg))
-	}
-	switch reflect.ValueOf(arg).Kind() {
-	case reflect.Bool, reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint64, reflect.Float64:
-		return arg
-	default:
-		return audit.Escape(fmt.Sprint(arg))
+func (p *program) notes(all []string) {
+	for _, note := range all {
+		p.printf("%s\n", note)
 	}
 }
 
 // printJSON prints v as one JSON document, with what a terminal would act on escaped. It prints nothing
 // without --json.
 func (p *program) printJSON(v any) error {
-	if !p.asJSON {
+	if p.output != asJSON {
 		return nil
 	}
 	text, err := json.MarshalIndent(v, "", "  ")
@@ -67,30 +103,227 @@ func (p *program) printJSON(v any) error {
 	return nil
 }
 
-func row(cells ...any) []string {
-	texts := make([]string, len(cells))
-	for i, cell := range cells {
-		texts[i] = fmt.Sprint(cell)
+// fields prints an answer, member by member, and the lists in it as tables; as CSV it is the first of these, where there
+// is one.
+func (p *program) fields(columns []console.Column, answer any) {
+	first := slices.IndexFunc(columns, func(c console.Column) bool { return c.Inside != nil })
+	if p.output == asCSV && first >= 0 {
+		p.items(columns[first].Inside, columns[first].Value(answer))
+		return
 	}
-	return texts
+	var names, cells []string
+	var record [][]string
+	for _, c := range columns {
+		if c.Inside == nil && !c.Block {
+			names, cells = append(names, heading(c)), append(cells, c.Text(answer))
+			record = append(record, []string{heading(c), c.Text(answer)})
+		}
+	}
+	if p.output == asCSV {
+		p.csv(names, cells)
+		return
+	}
+	p.printf("%s", own(columned(record)))
+	for _, c := range columns {
+		if text := c.Text(answer); c.Block && text != "" {
+			p.printf("%s\n", heading(c))
+			for line := range strings.Lines(text) {
+				p.printf("%s\n", own(audit.EscapeJSON(strings.TrimRight(line, "\r\n"))))
+			}
+		}
+	}
+	for _, c := range columns {
+		if list := c.Value(answer); c.Inside != nil && list.IsValid() && list.Len() > 0 {
+			p.printf("\n")
+			p.notes(p.items(c.Inside, list))
+		}
+	}
+	p.notes(console.Notes(answer))
 }
 
-// when formats a moment for people, in UTC and to the second: as --since and --until take it, and as
-// gcloud does. It is the only format of a time in text.
-func when(t time.Time) string {
-	if t.IsZero() {
-		return ""
+// items prints a list, where there is anything in it, and returns what its items say beside their columns.
+func (p *program) items(columns []console.Column, items reflect.Value) (notes []string) {
+	shown := p.tabled(columns)
+	var rows [][]string
+	alerts := map[int]bool{}
+	for i := 0; items.IsValid() && i < items.Len(); i++ {
+		item := items.Index(i).Interface()
+		if console.Blocks(columns) {
+			p.fields(columns, item)
+			continue
+		}
+		alerts[i] = console.Alerts(item)
+		rows, notes = append(rows, p.cells(shown, item)), append(notes, console.Notes(item)...)
 	}
-	return t.UTC().Format(time.RFC3339)
+	switch {
+	case len(rows) == 0 || p.output == asJSON:
+	case p.output == asCSV:
+		p.csv(headed(shown, rows)...)
+	default:
+		p.table(shown, rows, alerts)
+	}
+	return notes
 }
 
+// tabled are the columns of a table: a spreadsheet has room for all that a cell can have.
+func (p *program) tabled(columns []console.Column) []console.Column {
+	return slices.DeleteFunc(slices.Clone(columns), func(c console.Column) bool {
+		return p.output == asCSV && (c.Inside != nil || c.Block) || p.output != asCSV && c.Detail
+	})
+}
+
+func (p *program) cells(columns []console.Column, item any) (cells []string) {
+	for _, c := range columns {
+		text := c.Text(item)
+		if c.Address {
+			text = p.commandOf(text)
+		}
+		cells = append(cells, text)
+	}
+	return cells
+}
+
+// table prints rows in columns below their names, those of alerts so that they stand out. Where a line is wider than the
+// screen, it leaves out the columns that are needed less, the first of them first, and says which; never the first column,
+// and none with --wide. It shortens ids.
+func (p *program) table(columns []console.Column, rows [][]string, alerts map[int]bool) {
+	for i, c := range columns {
+		if c.ID && !p.wide {
+			shorten(rows, i)
+		}
+	}
+	var left []string
+	text := columned(headed(columns, rows))
+	for !p.wide && widest(text) > p.screen.width {
+		at := 1 + slices.IndexFunc(columns[1:], func(c console.Column) bool { return c.Less })
+		if at == 0 {
+			break
+		}
+		if slices.ContainsFunc(rows, func(row []string) bool { return row[at] != "" }) {
+			left = append(left, heading(columns[at]))
+		}
+		columns = slices.Delete(slices.Clone(columns), at, at+1)
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], at, at+1)
+		}
+		text = columned(headed(columns, rows))
+	}
+	n := -1 // the names of the columns
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSuffix(line, "\n"); alerts[n] && p.screen.colour {
+			line = "\x1b[1;31m" + line + "\x1b[0m" // bold and red
+		}
+		p.printf("%s\n", own(line))
+		n++
+	}
+	if len(left) > 0 {
+		p.printf("Left out: %s. See all with --wide.\n", strings.Join(left, ", "))
+	}
+}
+
+// columned lays out rows, each cell as a terminal may have it: what is empty is a dash.
+func columned(rows [][]string) string {
+	var out bytes.Buffer
+	columns := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	for _, row := range rows {
+		for i, text := range row {
+			_, _ = io.WriteString(columns, strings.Repeat("\t", min(i, 1))+cmp.Or(audit.Escape(text), "-")) // a buffer takes everything
+		}
+		_, _ = io.WriteString(columns, "\n")
+	}
+	_ = columns.Flush()
+	return out.String()
+}
+
+func widest(text string) (width int) {
+	for line := range strings.Lines(text) {
+		width = max(width, utf8.RuneCountInString(line)-1)
+	}
+	return width
+}
+
+func heading(c console.Column) string { return strings.ToUpper(c.Label) }
+
+// headed are rows below the names of their columns.
+func headed(columns []console.Column, rows [][]string) [][]string {
+	var names []string
+	for _, c := range columns {
+		names = append(names, heading(c))
+	}
+	return slices.Concat([][]string{names}, rows)
+}
+
+// shortest is how much of an id a table shows at least.
+const shortest = 12
+
+// shorten cuts the ids of a column to what tells them apart, at least shortest characters.
+func shorten(rows [][]string, column int) {
+	var ids []string
+	for _, row := range rows {
+		ids = append(ids, row[column])
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	length := shortest
+	for i := range len(ids) - 1 {
+		for length < len(ids[i]) && strings.HasPrefix(ids[i+1], ids[i][:length]) {
+			length++
+		}
+	}
+	for _, row := range rows {
+		row[column] = row[column][:min(length, len(row[column]))]
+	}
+}
+
+// commandOf is the command that asks for an address of the API; empty: none does.
+func (p *program) commandOf(address string) string {
+	o, in, _ := p.known.At(address)
+	command := o.Name
+	for _, f := range o.Fields {
+		if f.In == console.InPath {
+			command += " " + quoted(in.Path[f.Name])
+		}
+	}
+	for _, f := range o.Fields {
+		if value := in.Query.Get(f.Name); value != f.Standard && in.Query.Has(f.Name) {
+			command += " --" + flagOf(f) + " " + quoted(value)
+		}
+	}
+	return command
+}
+
+// quoted is a word as a shell takes it.
+func quoted(word string) string {
+	if strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:-/%") == "" {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// csv prints rows, each cell as a spreadsheet takes it without reading a formula.
+func (p *program) csv(rows ...[]string) {
+	out := csv.NewWriter(p.stdout)
+	for _, cells := range rows {
+		harmless := make([]string, len(cells))
+		for i, cell := range cells {
+			_, notNumber := strconv.ParseFloat(cell, 64)
+			if harmless[i] = audit.Escape(cell); cell != "" && strings.ContainsRune("=+-@", rune(cell[0])) && notNumber != nil {
+				harmless[i] = "'" + harmless[i]
+			}
+		}
+		_ = out.Write(harmless) // a closed terminal is no failure of the command
+	}
+	out.Flush()
+}
+
+// reason is what a command that changes something is given beside what it is about.
 type reason struct {
 	why         string
 	yes, dryRun bool
 }
 
 // required adds the flags, and fails the command without --why.
-func (r *reason) required(command *cobra.Command) *cobra.Command {
+func (r *reason) required(command *cobra.Command) {
 	command.Flags().StringVar(&r.why, "why", "", "the reason, for the audit; required")
 	command.Flags().BoolVar(&r.yes, "yes", false, "do not ask")
 	command.Flags().BoolVar(&r.dryRun, "dry-run", false, "show what would be done, and do nothing")
@@ -100,16 +333,6 @@ func (r *reason) required(command *cobra.Command) *cobra.Command {
 		}
 		return nil
 	}
-	return command
-}
-
-// confirmed asks for a change, and reports whether to go on. A dry run prints what is there before, and ends there.
-func (r *reason) confirmed(p *program, command *cobra.Command, before any, word, do string) (bool, error) {
-	if r.dryRun {
-		return false, p.printJSON(before)
-	}
-	err := p.confirm(command.InOrStdin(), r.yes, word, do)
-	return err == nil, err
 }
 
 // confirm asks the person to type word. Anything else is a no.
@@ -117,7 +340,7 @@ func (p *program) confirm(from io.Reader, yes bool, word, do string) error {
 	if yes {
 		return nil
 	}
-	if p.asJSON || p.asCSV {
+	if p.output != asTable {
 		return usageError("--yes: with --json or -o csv nobody can be asked, so give it too")
 	}
 	p.printf("Type %s to %s: ", word, do)
@@ -128,47 +351,8 @@ func (p *program) confirm(from io.Reader, yes bool, word, do string) error {
 	return nil
 }
 
-// lines writes each line of text as a JSON object. It is for one writer.
-type lines struct {
-	to   io.Writer
-	rest []byte
-}
-
-// writeLines has a command that runs for long print every line as a JSON object of its own, if the
-// person wants JSON. From then on printf prints.
-func (p *program) writeLines() {
-	if p.asJSON {
-		p.lines = &lines{to: p.stdout}
-		p.stdout, p.asJSON = p.lines, false
-	}
-}
-
-// line prints an object, and reports whether it has: lines of text are wanted otherwise.
-func (p *program) line(object map[string]any) bool {
-	if p.lines != nil {
-		p.lines.object(object)
-	}
-	return p.lines != nil
-}
-
-func (l *lines) object(object any) {
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(object)                                                                  // objects are strings, numbers and lists of them
-	_, _ = io.WriteString(l.to, audit.EscapeJSON(strings.TrimSuffix(text.String(), "\n"))+"\n") // a closed terminal is no failure of the command
-}
-
-func (l *lines) Write(text []byte) (int, error) {
-	l.rest = append(l.rest, text...)
-	for {
-		line, rest, whole := bytes.Cut(l.rest, []byte("\n"))
-		if !whole {
-			return len(text), nil
-		}
-		if line := strings.TrimSpace(string(line)); line != "" {
-			l.object(map[string]any{"message": line})
-		}
-		l.rest = rest
-	}
+// shows prints an answer by its columns, or as JSON.
+func shows[T any](p *program, answer T) error {
+	p.fields(console.Columns[T](), answer)
+	return p.printJSON(answer)
 }

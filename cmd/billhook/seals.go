@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"billhook/internal/apps/ledger/seal"
-	"billhook/internal/console"
 
 	"github.com/spf13/cobra"
 )
@@ -48,8 +47,7 @@ func (p *program) compare() *cobra.Command {
 				found, n := seal.AgainstKept(tenant, kept, there)
 				c.Kept, c.Findings = c.Kept+n, append(c.Findings, found...)
 			}
-			p.fields(console.Columns[compared](), c)
-			if err = errors.Join(err, p.printJSON(c)); err == nil && len(c.Findings) > 0 {
+			if err = errors.Join(err, shows(p, c)); err == nil && len(c.Findings) > 0 {
 				err = fmt.Errorf("the seals are not those that were kept: %d findings", len(c.Findings))
 			}
 			return err

@@ -5,12 +5,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/catalog"
-	"billhook/internal/compose/devstack"
 	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/audit"
 	"billhook/internal/platform/env"
@@ -43,28 +40,6 @@ func secretsOf(c *catalog.Catalog, getenv func(string) string) map[string][]stri
 	return secrets
 }
 
-// targetsOf reads where the targets are, and what signs as secretsOf does. The stand-in serves those
-// without an address.
-func targetsOf(c *catalog.Catalog, getenv func(string) string) map[string]devstack.Address {
-	places := map[string]devstack.Address{}
-	for name, target := range c.Targets {
-		secrets := append(env.Secret(getenv(target.SecretVariable)).List(), devSecret)
-		places[name] = devstack.Address{URL: getenv(target.URLVariable), Secret: secrets[0]}
-	}
-	return places
-}
-
-// realTargets are the variables that lead a target elsewhere than to the stand-in, with their addresses.
-func realTargets(c *catalog.Catalog, getenv func(string) string) map[string]string {
-	found := map[string]string{}
-	for _, target := range c.TargetsOf("") {
-		if at := getenv(target.URLVariable); at != "" {
-			found[target.URLVariable] = at
-		}
-	}
-	return found
-}
-
 type reply struct {
 	Status      int    `json:"status"`
 	EventID     string `json:"event_id,omitempty"`
@@ -79,23 +54,9 @@ type reply struct {
 	Violations []serve.Violation `json:"violations,omitempty"`
 	// RetryAfter is in how many seconds the same is to be sent again; 0: not again.
 	RetryAfter int `json:"retry_after,omitempty"`
-}
-
-// waits reports whether the same is to be sent again, later.
-func (r reply) waits() bool { return r.RetryAfter > 0 }
-
-func post(ctx context.Context, base string, source catalog.Source, secret string, body []byte, at time.Time) (reply, error) {
-	answer, err := signed{base + "/webhooks/" + source.Name, source.Scheme, secret}.post(ctx, body, at)
-	if err != nil {
-		return reply{}, err
-	}
-	return answer.replies[0], nil
-}
-
-type signed struct {
-	url    string
-	scheme catalog.Scheme
-	secret string
+	// OrderID and CustomerID are ids of a webhook that others take up.
+	OrderID    string `json:"order_id,omitempty"`
+	CustomerID string `json:"customer_id,omitempty"`
 }
 
 type answers struct {
@@ -105,20 +66,19 @@ type answers struct {
 	list    bool
 }
 
-func (s signed) post(ctx context.Context, body []byte, at time.Time) (answer answers, err error) {
-	signer, err := signature.NewSigner(signature.Scheme(s.scheme), s.secret)
+// post signs a body as a source does, and posts it.
+func post(ctx context.Context, address string, source catalog.Source, secret string, body []byte, at time.Time) (answer answers, err error) {
+	signer, err := signature.NewSigner(signature.Scheme(source.Scheme), secret)
 	if err != nil {
 		return answer, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, http.NoBody)
 	if err != nil {
 		return answer, fmt.Errorf("send: %w", err)
 	}
-	request.Header.Set("Content-Type", "application/json")
-	for name, value := range signer.SignFor(request.URL.RequestURI(), strconv.FormatInt(at.UnixNano(), 10), body, at) {
-		request.Header.Set(name, value)
-	}
-	status, header, text, err := exchange(&http.Client{Timeout: 30 * time.Second}, request)
+	headers := signer.SignFor(request.URL.RequestURI(), strconv.FormatInt(at.UnixNano(), 10), body, at)
+	headers["Content-Type"] = "application/json"
+	status, header, text, err := exchange(ctx, http.MethodPost, address, headers, body)
 	if err != nil {
 		base := request.URL.Scheme + "://" + request.URL.Host
 		return answer, fmt.Errorf("send: %w", nobody(err, base, "--webhook", "BILLHOOK_WEBHOOK", "webhook service"))
@@ -141,161 +101,152 @@ func (s signed) post(ctx context.Context, body []byte, at time.Time) (answer ans
 	return answer, nil
 }
 
-var takesBack = []string{samples.Refund, samples.RefundPartial, samples.Chargeback}
-
+// sending is what send and enqueue do: sign a file or samples as a source would, and post them.
 type sending struct {
-	p                      *program
-	source                 catalog.Source
-	file, sample, base, of string
-	event                  samples.Event
-	repeat                 int
+	*program
+	catalog *catalog.Catalog
+	source  catalog.Source
+	// file is what -f names, and path where it is posted.
+	file, path string
+	eventID    string
+	repeat     int
 }
 
-func (p *program) sendCommand() *cobra.Command {
-	s := &sending{p: p}
-	command := &cobra.Command{
-		Use:   "send <source>",
-		Short: "Sign a webhook as its provider does, and post it; without -f a sample with new ids",
-		Long: "The secret is the first of the source's variable (such as WEBHOOK_SECRET_PAYNOW), else the public one that\n" +
-			"`billhook dev` accepts.\n\n" +
-			"A refund and a chargeback are about an order that was sent before: name it with --of. With --repeat each webhook has ids\n" +
-			"of its own. Together with --event-id, or -f, it is the same webhook each time, as a provider sends one that it had no\n" +
-			"answer to.\n\n" + waitsLong,
-		Example: "  billhook send paynow\n" +
-			"  billhook send paynow --order 502113004410999001 --uid some-user\n" +
-			"  billhook send paynow --sample refund --of 502113004410999001\n" +
-			"  billhook send paynow --repeat 100 --json",
-		Args: cobra.ExactArgs(1),
-		RunE: func(command *cobra.Command, args []string) error {
-			c, err := p.catalog()
-			if err != nil {
-				return err
-			}
-			var ok bool
-			if s.source, ok = c.Sources[args[0]]; !ok {
-				return usageError(fmt.Sprintf("the catalog has no source %q%s", args[0], meant(args[0], slices.Sorted(maps.Keys(c.Sources)))))
-			}
-			if err := s.check(command); err != nil {
-				return err
-			}
-			file, err := readFile(s.file, command.InOrStdin())
-			if err != nil {
-				return err
-			}
-			secret := secretsOf(c, p.getenv)[s.source.Name][0]
-			return repeated(command.Context(), p, s.repeat, func() (func() ([]sent, error), error) {
-				var one sent
-				body := file
-				if body == nil {
-					body = s.made(time.Now(), &one)
-				}
-				return func() ([]sent, error) {
-					answer, err := post(command.Context(), s.base, s.source, secret, body, time.Now())
-					if err != nil {
-						return nil, untold(err, one.EventID)
-					}
-					if one.reply = answer; answer.Ignored {
-						one.next = nil
-					} else if one.EventID != "" {
-						one.next = append([]string{"events show " + one.EventID}, one.next...)
-					}
-					return []sent{one}, nil
-				}, nil
-			})
-		},
-	}
-	flags := command.Flags()
-	flags.StringVarP(&s.file, "file", "f", "", "the body to send, - for standard input")
-	flags.StringVar(&s.sample, "sample", samples.OrderCompleted, "which sample to send without -f: "+strings.Join(samples.Names(), ", "))
-	_ = command.RegisterFlagCompletionFunc("sample", cobra.FixedCompletions(samples.Names(), cobra.ShellCompDirectiveNoFileComp)) // it is there
-	p.webhookFlag(command, &s.base)
-	flags.StringVar(&s.event.EventID, "event-id", "", "the sample's event id, instead of a new one")
-	flags.StringVar(&s.event.OrderID, "order", "", "the id of the sample's order, instead of a new one")
-	flags.StringVar(&s.of, "of", "", "the id of an order sent before, which a refund or a chargeback takes back")
-	flags.StringVar(&s.event.CustomerID, "customer", "", "the sample's customer")
-	flags.StringVar(&s.event.UID, "uid", "", "the sample's user")
-	flags.IntVar(&s.repeat, "repeat", 1, "how many webhooks to send, one after the other")
-	return command
+func (s *sending) flags(command *cobra.Command) {
+	command.Flags().StringVarP(&s.file, "file", "f", "", "the body to send, - for standard input")
+	command.Flags().StringVar(&s.eventID, "event-id", "", "the id of the event: what is sent again under it is handled once")
+	command.Flags().IntVar(&s.repeat, "repeat", 1, "how many to send, one after the other")
+	s.webhookFlag(command)
+	command.Long += "\n\nWith --repeat each sample has ids of its own. Together with --event-id, or -f, it is the same event each time, which is\n" +
+		"handled once. Where the webhook service asks to come again later (Retry-After), the command waits so long and sends the same\n" +
+		"again, until it is accepted or the command is stopped. It succeeds only if everything was accepted."
 }
 
-func (s *sending) check(command *cobra.Command) error {
-	back := slices.Contains(takesBack, s.sample)
-	if err := oneOf(samples.Names(), &s.sample); err != nil {
-		return usageError("--sample: " + err.Error())
-	}
-	switch given := command.Flags().Changed; {
-	case s.repeat < 1:
+// run sends what made makes of the file's content, nil without a file, and prints the answers: that to one request as it
+// is, and those to several as a list. made also returns the ids of what it makes, and look says whether an event of it
+// can be looked at.
+func (s *sending) run(command *cobra.Command, look bool, made func(file []byte) ([]byte, reply, error)) error {
+	if s.repeat < 1 {
 		return usageError("--repeat: say 1 or more")
-	case s.file != "":
-		for _, name := range []string{"sample", "event-id", "order", "of", "customer", "uid"} {
-			if given(name) {
-				return usageError(fmt.Sprintf("--%s: a file has its own; it goes without -f", name))
-			}
-		}
-	case s.source.Scheme != catalog.SchemePayNow:
-		return usageError("there is no sample for this source; name a file with -f")
-	case given("of") && given("order"):
-		return usageError("--of and --order: name the order once")
-	case given("of") && !back:
-		return usageError(fmt.Sprintf("--of: the sample %s takes no order back; those that do are %s", s.sample, strings.Join(takesBack, ", ")))
 	}
-	return nil
-}
-
-// made makes a sample's body and notes its ids. What the person has not named is new, but for the
-// customer and the user. The new ids follow from the event's, for another body under an id that is
-// used again would be a conflict.
-func (s *sending) made(at time.Time, one *sent) []byte {
-	event := s.event
-	event.EventID = cmp.Or(event.EventID, strconv.FormatInt(at.UnixMicro(), 10)+"1")
-	event.OrderID = cmp.Or(s.of, event.OrderID, event.EventID+"2")
-	event.SubscriptionID = event.EventID + "3"
-	one.EventID = event.EventID
-	body := samples.Read(s.sample, event)
-	if bytes.Contains(body, []byte(event.OrderID)) {
-		one.OrderID, one.CustomerID = event.OrderID, event.CustomerID
-		if !slices.Contains(takesBack, s.sample) {
-			refund := "send paynow --sample " + samples.Refund + " --of " + event.OrderID
-			if event.CustomerID != "" {
-				refund += " --customer " + event.CustomerID
+	file, err := readFile(s.file, command.InOrStdin())
+	if err != nil {
+		return err
+	}
+	all, accepted, requests := []reply{}, 0, 0
+	for ; requests < s.repeat && err == nil; requests++ {
+		body, ids, failed := made(file)
+		if failed != nil {
+			return failed
+		}
+		var answer answers
+		answer, err = s.patiently(command.Context(), body, ids.EventID)
+		for _, r := range answer.replies {
+			if r.OrderID, r.CustomerID = ids.OrderID, ids.CustomerID; r.Status < http.StatusBadRequest {
+				accepted++
 			}
-			one.next = []string{refund}
+			s.printReply(r)
+			all = append(all, r)
 		}
 	}
-	return body
+	if err == nil && accepted < len(all) {
+		err = fmt.Errorf("%d of %d were refused", len(all)-accepted, len(all))
+	}
+	if len(all) == 1 && s.repeat == 1 {
+		if look && err == nil && !all[0].Ignored {
+			s.printf("  > bin/billhook events show %s\n", cmp.Or(all[0].EventID, s.eventID))
+		}
+		return errors.Join(err, s.printJSON(all[0]))
+	}
+	s.printf("%d were accepted, %d refused.\n", accepted, len(all)-accepted)
+	return errors.Join(err, s.printJSON(map[string]any{"items": all, "next": ""}))
 }
 
-func (p *program) printReply(r reply, many bool) {
+// patiently posts, and posts again as long as the answer asks for a wait. id is the event's, where it is known.
+func (s *sending) patiently(ctx context.Context, body []byte, id string) (answers, error) {
+	secret := secretsOf(s.catalog, s.getenv)[s.source.Name][0]
+	for {
+		answer, err := post(ctx, s.env.Webhook+s.path, s.source, secret, body, time.Now())
+		if err != nil && id != "" {
+			err = fmt.Errorf("%w; whether it was taken is not known: send it again with --event-id %s", err, id)
+		}
+		if err != nil || answer.list || answer.replies[0].RetryAfter == 0 {
+			return answer, err
+		}
+		later := answer.replies[0]
+		s.printf("%d  %s: %s\n     Sending it again in %d s.\n", later.Status, later.Code, later.Detail, later.RetryAfter)
+		select {
+		case <-s.after(time.Duration(later.RetryAfter) * time.Second):
+		case <-ctx.Done():
+			return answers{}, fmt.Errorf("stopped before everything was sent: the last answer was %d %s", later.Status, later.Code)
+		}
+	}
+}
+
+func (p *program) printReply(r reply) {
 	about := fmt.Sprintf("event %s  queue %s  message %s  key %s", cmp.Or(r.EventID, "-"), cmp.Or(r.Queue, r.Reason, "-"), cmp.Or(r.MessageID, "-"), cmp.Or(r.OrderingKey, "-"))
 	if r.Code != "" {
 		about = r.Code + ": " + r.Detail
 	}
-	if many {
-		p.printf("%d  %s%s\n", r.Status, about, violations(r, "; "))
-		return
-	}
-	p.printf("%d %s\n  %s%s\n", r.Status, http.StatusText(r.Status), about, own(violations(r, "\n    ")))
-}
-
-func violations(r reply, separator string) (text string) {
+	p.printf("%d  %s\n", r.Status, about)
 	for _, v := range r.Violations {
-		text += separator + audit.Escape(v.Path+": "+v.Rule)
+		p.printf("     %s\n", audit.Escape(v.Path+": "+v.Rule))
 	}
-	return text
 }
 
-// readFile reads a file that the person names, - for standard input; without a name there is nothing to read.
-func readFile(name string, stdin io.Reader) (data []byte, err error) {
-	switch name {
-	case "":
-		return nil, nil
-	case "-":
-		data, err = io.ReadAll(stdin)
-	default:
-		data, err = os.ReadFile(filepath.Clean(name))
+func (p *program) sendCommand() *cobra.Command {
+	s := &sending{program: p}
+	var sample string
+	var of samples.Event
+	command := &cobra.Command{
+		Use:   "send <source>",
+		Short: "Sign a webhook as its provider does, and post it; without -f a sample with new ids",
+		Long: "The secret is the first of the source's variable (such as WEBHOOK_SECRET_PAYNOW), else the public one that\n" +
+			"`billhook dev` accepts. A refund and a chargeback are about an order that was sent before: name it with --order.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, args []string) (err error) {
+			if s.catalog, err = p.catalog(); err != nil {
+				return err
+			}
+			if err := errors.Join(oneOf(slices.Sorted(maps.Keys(s.catalog.Sources)), &args[0]), oneOf(samples.Names(), &sample)); err != nil {
+				return usageError(err.Error())
+			}
+			s.source, s.path, of.EventID = s.catalog.Sources[args[0]], "/webhooks/"+args[0], s.eventID
+			for _, name := range []string{"sample", "event-id", "order", "customer", "uid"} {
+				if s.file != "" && command.Flags().Changed(name) {
+					return usageError(fmt.Sprintf("--%s: a file has its own; it goes without -f", name))
+				}
+			}
+			if s.file == "" && s.source.Scheme != catalog.SchemePayNow {
+				return usageError("there is no sample for this source; name a file with -f")
+			}
+			return s.run(command, s.file == "", func(file []byte) ([]byte, reply, error) {
+				if file != nil {
+					return file, reply{}, nil
+				}
+				body, ids := made(sample, of, time.Now())
+				return body, ids, nil
+			})
+		},
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read: %w", err)
+	s.flags(command)
+	flags := command.Flags()
+	flags.StringVar(&sample, "sample", samples.OrderCompleted, "which sample to send without -f: "+strings.Join(samples.Names(), ", "))
+	_ = command.RegisterFlagCompletionFunc("sample", cobra.FixedCompletions(samples.Names(), cobra.ShellCompDirectiveNoFileComp)) // it is there
+	flags.StringVar(&of.OrderID, "order", "", "the id of the sample's order, instead of a new one; of a refund or a chargeback that of the order that it takes back")
+	flags.StringVar(&of.CustomerID, "customer", "", "the sample's customer")
+	flags.StringVar(&of.UID, "uid", "", "the sample's user")
+	return command
+}
+
+// made makes a sample's body, and returns its ids. What the person has not named is new, but for the customer and the
+// user. The new ids follow from the event's, for another body under an id that is used again would be a conflict.
+func made(sample string, of samples.Event, at time.Time) (body []byte, ids reply) {
+	of.EventID = cmp.Or(of.EventID, strconv.FormatInt(at.UnixMicro(), 10)+"1")
+	of.OrderID, of.SubscriptionID = cmp.Or(of.OrderID, of.EventID+"2"), of.EventID+"3"
+	body, ids.EventID = samples.Read(sample, of), of.EventID
+	if bytes.Contains(body, []byte(of.OrderID)) {
+		ids.OrderID, ids.CustomerID = of.OrderID, of.CustomerID
 	}
-	return data, nil
+	return body, ids
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"billhook/internal/compose/operations"
 	"billhook/internal/console"
@@ -16,50 +15,50 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// printed is the job log's table on a screen of that width.
-func printed(width int, wide bool) string {
+// job is an item of a list, whose columns but three can be left out.
+type job struct {
+	Created  string `show:"Created"`
+	Queue    string `show:"Queue"`
+	Event    string `show:"Event"`
+	Type     string `show:"Type,less"`
+	Attempts int    `show:"Attempts,less"`
+	Result   string `show:"Result"`
+	Why      string `show:"Why,less"`
+	alert    bool
+}
+
+func (j job) Alerts() bool { return j.alert }
+
+// printed is a table of jobs on a screen.
+func printed(on screen, wide bool, jobs ...job) string {
 	var out strings.Builder
-	p := &program{stdout: &out, screen: screen{width: width}, wide: wide}
-	p.table([]string{"CREATED", "QUEUE", "EVENT", "TYPE", "ATTEMPTS", "RESULT", "WHY"}, [][]string{
-		{"2026-11-22T12:05:04Z", "pay-refund-initiation", "7286d212-2d1c-541f-8d0d-f444efc5ed70", "refund", "1", "refunded", ""},
-		{"2026-11-22T12:05:03Z", "orders-process", "order-7", "order.payment_confirmed", "2", "größer", ""},
-	}, nil, "WHY", "ATTEMPTS", "TYPE")
+	p := &program{stdout: &out, output: asTable, screen: on, wide: wide}
+	p.items(console.Columns[job](), reflect.ValueOf(jobs))
 	return out.String()
 }
 
 func TestTableFitsTheScreenByLeavingColumnsOut(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, `CREATED               QUEUE                  EVENT                                 RESULT
-2026-11-22T12:05:04Z  pay-refund-initiation  7286d212-2d1c-541f-8d0d-f444efc5ed70  refunded
-2026-11-22T12:05:03Z  orders-process         order-7                               größer
-Left out: ATTEMPTS, TYPE. See all with --wide.
-`, printed(100, false))
-	for line := range strings.Lines(printed(120, false)) {
-		require.LessOrEqual(t, utf8.RuneCountInString(line), 121)
+	jobs := []job{
+		{"2026-11-22T12:05:04Z", "pay-refund-initiation", "7286d212-2d1c-541f-8d0d-f444efc5ed70", "refund", 1, "refunded", "", false},
+		{"2026-11-22T12:05:03Z", "orders-process", "order-7", "order.payment_confirmed", 2, "größer", "", false},
 	}
-	require.Contains(t, printed(120, false), "Left out: ATTEMPTS.", "no more than it must")
-	require.Contains(t, printed(200, false), "RESULT    WHY\n", "nothing, where there is room")
-	require.Equal(t, printed(200, false), printed(80, true), "and nothing with --wide")
+	require.Equal(t, `CREATED               QUEUE                  EVENT                                 RESULT    WHY
+2026-11-22T12:05:04Z  pay-refund-initiation  7286d212-2d1c-541f-8d0d-f444efc5ed70  refunded  -
+2026-11-22T12:05:03Z  orders-process         order-7                               größer    -
+Left out: TYPE, ATTEMPTS. See all with --wide.
+`, printed(screen{width: 98}, false, jobs...))
+	require.Contains(t, printed(screen{width: 110}, false, jobs...), "Left out: TYPE.", "no more than it must")
+	require.Contains(t, printed(screen{width: 200}, false, jobs...), "RESULT    WHY\n", "nothing, where there is room")
+	require.Equal(t, printed(screen{width: 200}, false, jobs...), printed(screen{width: 80}, true, jobs...), "and nothing with --wide")
 }
 
-func TestLineOfAnAlertStandsOutOnATerminalAlone(t *testing.T) {
+func TestATableControlsNoTerminalAndMakesAlertsStandOutThere(t *testing.T) {
 	t.Parallel()
-	show := func(colour bool) string {
-		var out strings.Builder
-		p := &program{stdout: &out, screen: screen{width: 40, colour: colour}}
-		p.table([]string{"QUEUE", "STATE", "ALIAS"}, [][]string{{"orders", "ALERT", "o"}, {"\x1b[1;31mfake", "on", "p"}}, map[int]bool{0: true})
-		return out.String()
-	}
-	require.Equal(t, "QUEUE           STATE  ALIAS\norders          ALERT  o\n\\x1b[1;31mfake  on     p\n", show(false))
-	require.Equal(t, "QUEUE           STATE  ALIAS\n\x1b[1;31morders          ALERT  o\x1b[0m\n\\x1b[1;31mfake  on     p\n", show(true))
-}
-
-func TestCellOfATableControlsNoTerminal(t *testing.T) {
-	t.Parallel()
-	var out strings.Builder
-	p := &program{stdout: &out}
-	p.table([]string{"WHO", "WHY"}, [][]string{{"ada", "lost\x1b[2J\nand\tfound\v"}, {"", "\u202egrößer"}}, nil)
-	require.Equal(t, "WHO  WHY\nada  lost\\x1b[2J\\nand\\tfound\\v\n-    \\u202egrößer\n", out.String())
+	jobs := []job{{Created: "orders", Queue: "lost\x1b[2J\nand\tfound\v", alert: true}, {Created: "\x1b[1;31mfake", Queue: "\u202egrößer"}}
+	const head, first, second = "CREATED         QUEUE                      EVENT  RESULT", `orders          lost\x1b[2J\nand\tfound\v  -      -`, `\x1b[1;31mfake  \u202egrößer               -      -`
+	require.Equal(t, head+"\n"+first+"\n"+second+"\nLeft out: ATTEMPTS. See all with --wide.\n", printed(screen{width: 60}, false, jobs...))
+	require.Contains(t, printed(screen{width: 60, colour: true}, false, jobs...), head+"\n\x1b[1;31m"+first+"\x1b[0m\n"+second+"\n")
 }
 
 func TestWidthIsThatOfCOLUMNSElse100WhereNoTerminalIs(t *testing.T) {
@@ -78,7 +77,7 @@ func TestAListIsPrintedAsItIsAskedForAndAgainAndAgain(t *testing.T) {
 	} {
 		play(t, nil, server, []step{{line: "stock ls " + as, want: want}})
 	}
-	play(t, nil, server, []step{{line: "stock ls -o yaml", fails: "--output"}})
+	play(t, nil, server, []step{{line: "stock ls -o yaml", fails: "none of table"}})
 	stock := listen(t, answering(`{"product_id":"hat","tenant":"default","available":7}`))
 	play(t, nil, stock, []step{
 		{line: "stock set hat --available 7 --why counted -o csv", typed: "hat\n", fails: "--yes"},
@@ -127,6 +126,6 @@ func TestNothingOfTheFirstColumnIsLost(t *testing.T) {
 			want = want[:shortest]
 		}
 		require.True(t, strings.HasPrefix(lines[0], strings.ToUpper(columns[0].Label)), "%s: %s", o.Name, lines[0])
-		require.True(t, strings.HasPrefix(lines[1], cellOf(want)+" ") || lines[1] == cellOf(want), "%s: %s", o.Name, lines[1])
+		require.True(t, strings.HasPrefix(lines[1], want+" ") || lines[1] == want, "%s: %s", o.Name, lines[1])
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -37,10 +36,11 @@ func (p *program) eventsTail() *cobra.Command {
 			"has gone on. With --json each line is a JSON object. Where more comes in than it can show, it says so.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			p.writeLines()
-			t := &tail{program: p, query: url.Values{}, columns: console.Columns[events.Line](), known: map[string]events.Line{}}
+			t := &tail{program: p, query: url.Values{}, known: map[string]events.Line{}}
 			for _, f := range filters {
-				set(t.query, f.Name, command.Flags().Lookup(flagOf(f)).Value.String())
+				if given := command.Flags().Lookup(flagOf(f)).Value.String(); given != "" {
+					t.query.Set(f.Name, given)
+				}
 			}
 			return t.run(command.Context())
 		},
@@ -53,12 +53,11 @@ func (p *program) eventsTail() *cobra.Command {
 
 type tail struct {
 	*program
-	query   url.Values
-	columns []console.Column
+	query url.Values
 	// known are the lines of the last look, as they were printed.
 	known map[string]events.Line
-	// widths are those of the columns so far; none: nothing was printed yet.
-	widths []int
+	// laidOut are the last rows that were printed, which those behind them stand below.
+	laidOut [][]string
 }
 
 // run looks until ctx ends. A worker that cannot be asked is asked again, but at first.
@@ -89,18 +88,15 @@ func (t *tail) run(ctx context.Context) error {
 // look prints what is new, or has changed since the look before, the oldest first.
 func (t *tail) look(ctx context.Context, again bool) error {
 	var page console.List[events.Line]
-	t.query.Set("limit", strconv.Itoa(tailMost))
-	if !again {
-		t.query.Set("limit", strconv.Itoa(tailBegins))
-	}
-	if err := t.ask().get(ctx, "/v1/ops/events?"+t.query.Encode(), &page); err != nil {
+	t.query.Set("limit", strconv.Itoa(map[bool]int{false: tailBegins, true: tailMost}[again]))
+	if err := t.get(ctx, "/v1/ops/events?"+t.query.Encode(), &page); err != nil {
 		return err
 	}
 	seen := func(l events.Line) bool { _, ok := t.known[l.Record()]; return ok }
 	if again && page.Next != "" && t.query.Has("since") && !slices.ContainsFunc(page.Items, seen) {
 		t.say("More has come in than is shown here; see: bin/billhook events ls")
 	}
-	var rows [][]string
+	var fresh []events.Line
 	now, since := map[string]events.Line{}, time.Time{}
 	if len(page.Items) > 0 {
 		since = page.Items[0].CreatedAt
@@ -110,43 +106,38 @@ func (t *tail) look(ctx context.Context, again bool) error {
 		if open := l.Status == dedupe.Processing || l.Status == dedupe.Failed; open && since.After(l.CreatedAt) {
 			since = l.CreatedAt
 		}
-		switch {
-		case t.known[l.Record()] == l:
-		case t.lines != nil:
-			t.lines.object(l)
-		default:
-			rows = append(rows, t.cells(t.columns, l))
+		if t.known[l.Record()] != l {
+			fresh = append(fresh, l)
 		}
 	}
 	if t.known = now; !since.IsZero() && !t.query.Has("status") {
 		t.query.Set("since", since.Add(-tailOverlap).Format(time.RFC3339Nano))
 	}
-	t.rows(rows)
-	return nil
+	return t.show(fresh)
 }
 
 func (t *tail) say(text string) {
-	if !t.line(map[string]any{"message": text}) {
-		t.printf("-- %s\n", text)
+	if t.printf("-- %s\n", text); t.output == asJSON {
+		_ = jsonLines(t.stdout, []map[string]string{{"message": text}}) // a closed terminal is no failure of the command
 	}
 }
 
-// rows prints lines in columns, each as wide as its widest cell so far.
-func (t *tail) rows(rows [][]string) {
-	if t.widths == nil && len(rows) > 0 {
-		names, _ := heads(t.columns)
-		t.widths, rows = make([]int, len(names)), slices.Insert(rows, 0, names)
+// show prints lines in columns, those of the lines before.
+func (t *tail) show(fresh []events.Line) error {
+	if t.output == asJSON {
+		return jsonLines(t.stdout, fresh)
 	}
-	for _, row := range rows {
-		for i := range row {
-			row[i] = cellOf(row[i])
-			t.widths[i] = max(t.widths[i], utf8.RuneCountInString(row[i]))
-		}
+	columns, rows := t.tabled(console.Columns[events.Line]()), t.laidOut
+	for _, l := range fresh {
+		rows = append(rows, t.cells(columns, l))
 	}
-	for _, row := range rows {
-		for i, text := range row {
-			row[i] = fmt.Sprintf("%-*s", t.widths[i], text)
-		}
-		t.printf("%s\n", own(strings.TrimRight(strings.Join(row, gap), " ")))
+	if t.laidOut == nil && len(rows) > 0 {
+		rows = headed(columns, rows)
 	}
+	lines := slices.Collect(strings.Lines(columned(rows)))
+	for _, line := range lines[len(t.laidOut):] {
+		t.printf("%s", own(line))
+	}
+	t.laidOut = rows[max(0, len(rows)-tailMost):]
+	return nil
 }

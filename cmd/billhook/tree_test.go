@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"billhook/catalog"
-	"billhook/internal/platform/env"
 	"billhook/internal/platform/serve"
 )
 
@@ -53,7 +52,7 @@ func TestEveryCommandAndFlagSaysWhatItIs(t *testing.T) {
 		name := nameOf(command)
 		known[name] = true
 		require.NotEmpty(t, command.Short, name)
-		require.NotEmpty(t, command.Example, "%s: examples.go has none", name)
+		require.NotEmpty(t, command.Example, "%s: there is none", name)
 		command.Flags().VisitAll(func(f *pflag.Flag) {
 			require.NotEmpty(t, f.Usage, "%s --%s", name, f.Name)
 		})
@@ -70,13 +69,13 @@ func TestEveryCommandAndFlagSaysWhatItIs(t *testing.T) {
 		}
 	}
 	for name := range examples {
-		require.True(t, known[name], "examples.go: there is no command %s", name)
+		require.True(t, known[name], "there is no command %s", name)
 	}
 }
 
 // notAsked are the commands that the test below leaves out, each with its reason.
 var notAsked = map[string]string{
-	"dev":                   "it serves until Ctrl-C; TestDevPrintsItsLinesAsJSON runs it",
+	"dev":                   "it serves until Ctrl-C",
 	"events tail":           "it goes on until Ctrl-C; TestATailPrintsWhatIsNewOrHasChanged runs it",
 	"admin switch":          "it asks Pub/Sub",
 	"admin provision":       "it asks Pub/Sub",
@@ -164,21 +163,4 @@ func requireRightUse(t *testing.T, given []string) {
 	require.NoError(t, err)
 	require.NoError(t, command.ParseFlags(rest))
 	require.NoError(t, command.ValidateArgs(command.Flags().Args()))
-}
-
-func TestDevPrintsItsLinesAsJSON(t *testing.T) {
-	t.Parallel()
-	var out strings.Builder
-	p := &program{stdout: &out, asJSON: true, env: environment{OpsToken: env.Secret("")}}
-	p.writeLines()
-	d := &demo{program: p}
-	p.printf("It goes on with the state in %s;\n", "x")
-	p.printf("\n  half a line, ")
-	d.say("an order", "202, then credited")
-	p.printf("and the other -> half\n")
-	require.Equal(t, []string{
-		`{"message":"It goes on with the state in x;"}`,
-		`{"became":"202, then credited","message":"sample","sample":"an order"}`,
-		`{"message":"half a line, and the other -> half"}`,
-	}, strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"))
 }

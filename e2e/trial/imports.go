@@ -81,7 +81,7 @@ func move(r *run, binary, name string, n int, fill func(*run, int, time.Time) sy
 	requests := int64(n / 100)
 	k.run(r, binary, name, old, requests/4)
 	k.run(r, binary, name, old, requests/2)
-	if said := k.run(r, binary, name, old, -1); !strings.Contains(said, " moved: ") {
+	if said := k.run(r, binary, name, old, -1); !strings.Contains(said, "\nMoved: ") {
 		r.Errorf("the import says %s", said)
 	}
 	if rest := old.rest(); rest > 0 {

@@ -58,12 +58,12 @@ type Message struct {
 // Place counts the messages in one part of an old queue.
 type Place struct {
 	// Queue is the catalog's. Name is that of the list, the queue or the rows.
-	Queue string `json:"queue"`
-	Name  string `json:"name"`
-	Part  Part   `json:"part"`
-	Count int64  `json:"count"`
+	Queue string `json:"queue" show:"Queue"`
+	Name  string `json:"name" show:"Old name"`
+	Part  Part   `json:"part" show:"Part"`
+	Count int64  `json:"count" show:"Messages"`
 	// Left is why the messages would stay where they are; empty: they would be moved.
-	Left string `json:"left,omitempty"`
+	Left string `json:"left,omitempty" show:"Stays because"`
 }
 
 // Source is a queue old system.
@@ -106,23 +106,23 @@ var ErrClosed = errors.New("importer: the webhook service refuses every message"
 
 // Refusal is a message that stays where it was, with the reason.
 type Refusal struct {
-	Queue   string   `json:"queue"`
-	Part    Part     `json:"part"`
-	EventID string   `json:"event_id,omitempty"`
-	Code    string   `json:"code"`
-	Detail  string   `json:"detail,omitempty"`
-	Fields  []string `json:"fields,omitempty"`
+	Queue   string   `json:"queue" show:"Queue"`
+	Part    Part     `json:"part" show:"Part"`
+	EventID string   `json:"event_id,omitempty" show:"Event"`
+	Code    string   `json:"code" show:"Reason"`
+	Detail  string   `json:"detail,omitempty" show:"Detail,less"`
+	Fields  []string `json:"fields,omitempty" show:"Fields"`
 }
 
 // Report is how far a run is.
 type Report struct {
-	Moved   int            `json:"moved"`
-	Refused int            `json:"refused"`
+	Moved   int            `json:"moved" show:"Moved"`
+	Refused int            `json:"refused" show:"Refused"`
 	Queues  map[string]int `json:"queues"`
 	// Reasons counts the refused by code and field.
 	Reasons map[string]int `json:"reasons,omitempty"`
 	// Refusals are the first of them.
-	Refusals []Refusal `json:"refusals,omitempty"`
+	Refusals []Refusal `json:"refusals,omitempty" show:"Refusals"`
 	// Unknown is how many were on their way when the run ended; the next run sends them under the same ids.
 	Unknown int `json:"unknown,omitempty"`
 }

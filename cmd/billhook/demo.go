@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -48,7 +47,6 @@ type demo struct {
 	stack   *devstack.Stack
 	catalog *catalog.Catalog
 	secrets map[string][]string
-	ask     client
 	// again: an earlier run has sent some samples, and the stand-ins have forgotten them.
 	again bool
 }
@@ -58,8 +56,8 @@ const paynow = "paynow"
 // flow is a sample, or several one after the other, and what becomes of them.
 type flow struct {
 	what string
-	// needs reports whether a handler is that of its queue; nil: it is PayNow's.
-	needs func(catalog.Handler) bool
+	// handler is that of its queue, with its form where it posts; empty: it is PayNow's.
+	handler string
 	// before is done first; nil: nothing is.
 	before func(context.Context) error
 	sends  []sample
@@ -109,14 +107,8 @@ func (s *demo) webhooks() []flow {
 }
 
 func (s *demo) messages() []flow {
-	named := func(name string) func(catalog.Handler) bool {
-		return func(h catalog.Handler) bool { return h.Name == name }
-	}
-	posts := func(form catalog.Form) func(catalog.Handler) bool {
-		return func(h catalog.Handler) bool { return h.Post.Form == form }
-	}
 	one := func(what, handler, name, look string, follow ...string) flow {
-		return flow{what: what, needs: named(handler), sends: []sample{{name: name}}, follow: follow, look: look}
+		return flow{what: what, handler: handler, sends: []sample{{name: name}}, follow: follow, look: look}
 	}
 	created := one("an order of the shop", "orders.create", samples.OrderCreated, "stock ls", "dev-order-created")
 	paid := one("its payment", "orders.create", samples.OrderPayment, "orders show dev-shop-order", "dev-order-payment")
@@ -132,8 +124,8 @@ func (s *demo) messages() []flow {
 		one("usage beyond 80 % of a quota", "usage.track", samples.Usage, "usage show dev-subscription", "dev-usage"),
 		one("an invoice is paid", catalog.JournalPost, samples.InvoicePaid, "journal show dev-invoice", "dev-invoice"),
 		one("an order is confirmed", notifications.FanOut, samples.OrderConfirmed, "events show dev-order-confirmed", "dev-order-confirmed"),
-		{what: "five events for analytics", needs: posts(catalog.NDJSON), sends: []sample{{name: samples.Analytics}}, note: "written in batches, without records"},
-		{what: "five products, one of them bad", needs: posts(catalog.Bulk), sends: []sample{{name: samples.Products}}, follow: []string{"dev-product-5", "dev-product-bad"}, look: "events show dev-product-bad"},
+		{what: "five events for analytics", handler: string(catalog.NDJSON), sends: []sample{{name: samples.Analytics}}, note: "written in batches, without records"},
+		{what: "five products, one of them bad", handler: string(catalog.Bulk), sends: []sample{{name: samples.Products}}, follow: []string{"dev-product-5", "dev-product-bad"}, look: "events show dev-product-bad"},
 		partner,
 	}
 }
@@ -142,34 +134,33 @@ func (s *demo) messages() []flow {
 func (s *demo) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
+	flows := s.messages()
 	if _, received := s.catalog.Sources[paynow]; received {
+		flows = slices.Concat(s.webhooks(), flows)
 		s.printf("\nSending signed samples of PayNow's webhooks:\n\n")
-		if err := s.show(ctx, s.webhooks()); err != nil {
-			return err
-		}
 	} else {
 		s.printf("\nNo queue that takes PayNow's events runs here, so no samples of its webhooks are sent.\n")
 	}
-	s.printf("\nSending signed messages of producers, to /queues/<queue>/messages and /topics/<topic>/messages:\n\n")
-	return s.show(ctx, s.messages())
-}
-
-func (s *demo) show(ctx context.Context, flows []flow) error {
+	of := ""
 	for _, f := range flows {
+		if of == "" && f.handler != "" {
+			s.printf("\nSending signed messages of producers, to /queues/<queue>/messages and /topics/<topic>/messages:\n\n")
+		}
+		of = f.handler
 		q, known := s.queueOf(f)
 		switch {
-		case f.needs != nil && !known:
+		case of != "" && !known:
 			s.say(f.what, "left out: no queue of the catalog is for it")
-		case f.needs != nil && !q.Enabled:
+		case of != "" && !q.Enabled:
 			s.say(f.what, "left out: "+q.ID+" does not run here")
-		case s.again && len(f.follow) > 0 && s.ask.get(ctx, "/v1/ops/events/"+f.follow[len(f.follow)-1], &events.Event{}) == nil:
+		case s.again && len(f.follow) > 0 && s.get(ctx, "/v1/ops/events/"+f.follow[len(f.follow)-1], &events.Event{}) == nil:
 			s.say(f.what, "sent by an earlier run")
 		default:
 			text, err := s.sent(ctx, f, q)
 			if err != nil {
 				return fmt.Errorf("dev: %s: %w", f.what, err)
 			}
-			if s.say(f.what, text); f.look != "" && !s.line(map[string]any{"message": "look", "command": "bin/billhook " + f.look}) {
+			if s.say(f.what, text); f.look != "" {
 				s.printf("%*s> bin/billhook %s\n", indent, "", f.look)
 			}
 		}
@@ -180,7 +171,7 @@ func (s *demo) show(ctx context.Context, flows []flow) error {
 func (s *demo) queueOf(f flow) (catalog.Queue, bool) {
 	for _, q := range s.catalog.Queues {
 		for _, h := range q.Handlers {
-			if f.needs != nil && f.needs(h) {
+			if f.handler != "" && (h.Name == f.handler || string(h.Post.Form) == f.handler) {
 				return q, true
 			}
 		}
@@ -197,17 +188,16 @@ func (s *demo) sent(ctx context.Context, f flow, q catalog.Queue) (string, error
 	}
 	var texts []string
 	for _, one := range f.sends {
-		from, path, body := s.catalog.Sources[paynow], "/webhooks/"+paynow, []byte(nil)
-		if f.needs == nil {
-			body = samples.Read(one.name, one.event)
-		} else {
-			from, path, body = s.catalog.Sources[catalog.Producers], "/queues/"+q.ID+"/messages", samples.Request(one.name)
-			if q.SharedTopic != "" {
-				path = "/topics/" + q.SharedTopic + "/messages"
-			}
+		from, path, body := s.catalog.Sources[catalog.Producers], "/queues/"+q.ID+"/messages", []byte(nil)
+		switch {
+		case f.handler == "":
+			from, path, body = s.catalog.Sources[paynow], "/webhooks/"+paynow, samples.Read(one.name, one.event)
+		case q.SharedTopic != "":
+			path, body = "/topics/"+q.SharedTopic+"/messages", samples.Request(one.name)
+		default:
+			body = samples.Request(one.name)
 		}
-		to := signed{s.stack.WebhookURL + path, from.Scheme, cmp.Or(one.secret, s.secrets[from.Name][0])}
-		answer, err := to.post(ctx, body, time.Now().Add(-one.age))
+		answer, err := post(ctx, s.stack.WebhookURL+path, from, cmp.Or(one.secret, s.secrets[from.Name][0]), body, time.Now().Add(-one.age))
 		if err != nil {
 			return "", err
 		}
@@ -234,25 +224,31 @@ func (s *demo) sent(ctx context.Context, f flow, q catalog.Queue) (string, error
 	return strings.Join(texts, ", "), nil
 }
 
-// became waits for the end of an event, and says what it and what it has emitted came to.
+// became waits for the end of an event, and says what it and, unless it is alone, what it has emitted came to. It fails
+// where a service did it twice.
 func (s *demo) became(ctx context.Context, id string, alone bool) (text string, err error) {
-	story, err := s.ended(ctx, id)
+	var e events.Event
+	err = poll(ctx, 20*time.Millisecond, http.StatusNotFound, func() (bool, error) {
+		err := s.get(ctx, "/v1/ops/events/"+id, &e)
+		return e.Status == dedupe.Completed || len(e.DeadLetters) > 0, err
+	})
 	if err != nil {
 		return "", err
 	}
-	if len(story.DeadLetters) > 0 {
-		return "dead-lettered: " + story.DeadLetters[0].Reason, nil
+	if len(e.DeadLetters) > 0 {
+		return "dead-lettered: " + e.DeadLetters[0].Reason, nil
 	}
-	if text, err = s.carriedOut(story); err != nil || alone {
-		return text, err
+	times := max(s.stack.Service.Applied(id), s.stack.Service.Applied(handler.CalleeKey(e.Queue, e.Tenant, id)), s.stack.Gateway.CarriedOut(id))
+	if times > 1 {
+		return "", fmt.Errorf("event %s: done %d times", id, times)
 	}
-	for _, e := range story.Emissions {
-		if q, known := s.catalog.Queue(e.Queue); known && q.Enabled && q.Remembers() { // others have no record to wait for
-			emitted, err := s.ended(ctx, e.EventID)
-			if err != nil {
-				return "", err
-			}
-			done, err := s.carriedOut(emitted)
+	text = e.Result + map[int]string{1: " once"}[times]
+	if e.Attempts > 1 {
+		text += fmt.Sprintf(" at attempt %d", e.Attempts)
+	}
+	for _, emitted := range e.Emissions {
+		if q, known := s.catalog.Queue(emitted.Queue); !alone && known && q.Enabled && q.Remembers() { // others have no record to wait for
+			done, err := s.became(ctx, emitted.EventID, true)
 			if err != nil {
 				return "", err
 			}
@@ -262,31 +258,10 @@ func (s *demo) became(ctx context.Context, id string, alone bool) (text string, 
 	return text, nil
 }
 
-func (s *demo) ended(ctx context.Context, id string) (event events.Event, err error) {
-	err = poll(ctx, 20*time.Millisecond, http.StatusNotFound, func() (bool, error) {
-		err := s.ask.get(ctx, "/v1/ops/events/"+id, &event)
-		return event.Status == dedupe.Completed || len(event.DeadLetters) > 0, err
-	})
-	return event, err
-}
-
-// carriedOut says what an event's effect came to, and fails where a service did it twice.
-func (s *demo) carriedOut(e events.Event) (string, error) {
-	times := max(s.stack.Service.Applied(e.EventID), s.stack.Service.Applied(handler.CalleeKey(e.Queue, e.Tenant, e.EventID)), s.stack.Gateway.CarriedOut(e.EventID))
-	if times > 1 {
-		return "", fmt.Errorf("event %s: done %d times", e.EventID, times)
-	}
-	text := e.Result + map[int]string{1: " once"}[times]
-	if e.Attempts > 1 {
-		text += fmt.Sprintf(" at attempt %d", e.Attempts)
-	}
-	return text, nil
-}
-
 // stocked sets how many pieces of the samples' product can be ordered.
 func (s *demo) stocked(ctx context.Context) error {
 	pieces, set := int64(10), orders.Stock{}
-	return s.ask.do(ctx, http.MethodPut, "/v1/ops/stock/"+samples.Product, orders.SetStock{Available: &pieces, Edit: console.Edit{Change: console.Change{Why: "billhook dev shows it"}}}, &set)
+	return s.ask(ctx, http.MethodPut, "/v1/ops/stock/"+samples.Product, "", orders.SetStock{Available: &pieces, Edit: console.Edit{Change: console.Change{Why: "billhook dev shows it"}}}, &set)
 }
 
 // register registers the stand-in as a third party's endpoint, in place of an earlier run's: a secret is shown once, and the
@@ -295,9 +270,9 @@ func (s *demo) register(ctx context.Context) error {
 	why, path := console.Change{Why: "billhook dev shows it"}, "/v1/ops/endpoints"
 	var added endpoints.Secret
 	if s.again {
-		_ = s.ask.do(ctx, http.MethodDelete, path+"/"+url.PathEscape(samples.Partner), why, &endpoints.Endpoint{}) // it may not be there
+		_ = s.ask(ctx, http.MethodDelete, path+"/"+samples.Partner, "", why, &endpoints.Endpoint{}) // it may not be there
 	}
-	err := s.ask.post(ctx, path, endpoints.AddEndpoint{
+	err := s.ask(ctx, http.MethodPost, path, "", endpoints.AddEndpoint{
 		New: endpoints.New{ID: samples.Partner, URL: s.stack.ServiceURL + standin.PartnerPath, Events: []string{"invoice.#"}}, Change: why,
 	}, &added)
 	if err == nil {
@@ -313,14 +288,11 @@ const (
 )
 
 func (s *demo) say(what, became string) {
-	if s.line(map[string]any{"message": "sample", "sample": what, "became": became}) {
-		return
-	}
 	lines, at := "", indent
 	for word := range strings.FieldsSeq(audit.Escape(became)) {
 		switch {
 		case lines == "":
-		case at+1+len(word) > min(width, cmp.Or(s.screen.width, width)):
+		case at+1+len(word) > min(width, s.screen.width):
 			lines, at = lines+"\n"+strings.Repeat(" ", indent), indent
 		default:
 			lines, at = lines+" ", at+1
@@ -328,11 +300,4 @@ func (s *demo) say(what, became string) {
 		lines, at = lines+word, at+len(word)
 	}
 	s.printf("  %-*s%s\n", indent-2, what, own(lines))
-}
-
-func callsGateway(c *catalog.Catalog) bool {
-	return slices.ContainsFunc([]string{"payments.initiate", "payments.initiate_trial", "refunds.initiate"}, func(name string) bool {
-		_, runs := c.HandledBy(name)
-		return runs
-	})
 }

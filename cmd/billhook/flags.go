@@ -1,0 +1,276 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"billhook/internal/console"
+)
+
+// nouns says of each noun what its commands are for.
+var nouns = map[string]string{
+	"accounts":      "Look at what accounts of points have, and at what has moved on any account",
+	"admin":         "What is seldom needed: provision, check the catalog, move from an old system, examine an installation",
+	"audit":         "Look at what people have changed",
+	"catalog":       "Look at the catalog that a worker runs with: queues, contracts, topics, sources and targets",
+	"customers":     "Look at which of the provider's customers is which user, link them or unlink them",
+	"dlq":           "Look at dead letters, replay them, discard them or complete them by hand",
+	"endpoints":     "Look at the addresses that third parties registered to be told of events, and change them",
+	"events":        "Look at events: which there are, where each waits, what became of it, and what a worker would do of it",
+	"journal":       "Look at the entries of the books and at what they add up to, and revert an entry",
+	"ledger":        "Take the books elsewhere, verify them, and prove entries",
+	"operations":    "Look at what people do with dead letters, approve it, reject it, cancel it or go on with it",
+	"orders":        "Look at where the shop's orders stand",
+	"outbox":        "Look at what is committed and waits to be published",
+	"pauses":        "Look at which queues are paused, and by whom",
+	"periods":       "Close months of the books, and open them again",
+	"products":      "Look at what products are worth, and change it without a deployment",
+	"queues":        "Look at where queues stand, pause them and have them go on",
+	"refunds":       "Look at what became of the refunds that messages have asked for",
+	"seals":         "Look at the seals that make entries provable",
+	"stock":         "Look at how many pieces of a product can be ordered, and change it",
+	"subscriptions": "Look at how subscriptions stand",
+	"usage":         "Look at what subscriptions have used, per meter and billing period",
+}
+
+// noun is the command of a noun, which is made where there is none yet.
+func (p *program) noun(root *cobra.Command, name string) *cobra.Command {
+	for _, made := range root.Commands() {
+		if made.Name() == name {
+			return made
+		}
+	}
+	made := p.asks(&cobra.Command{Use: name, Short: nouns[name]})
+	root.AddCommand(made)
+	return made
+}
+
+// asked is an operation that a command asks for.
+type asked struct {
+	console.Operation
+	*program
+
+	call   *cobra.Command
+	args   []string
+	reason reason
+	// wait is how long to wait for what a followed operation has begun.
+	wait time.Duration
+}
+
+// parts are the fields of an operation that people name, and behind them those of the operation that it comes before.
+func (p *program) parts(o console.Operation) (parts []console.Field) {
+	before, _ := p.known.Find(o.Before)
+	for _, f := range slices.Concat(o.Fields, before.Fields) {
+		known := slices.ContainsFunc(parts, func(other console.Field) bool { return flagOf(other) == flagOf(f) })
+		if !known && f.Name != "why" && f.Name != "page" && f.Expects == "" {
+			parts = append(parts, f)
+		}
+	}
+	return parts
+}
+
+// operation is the command of an operation: what stands in the path are its arguments, all else are flags.
+func (p *program) operation(o console.Operation) *cobra.Command {
+	a := asked{Operation: o, program: p}
+	use, arguments, required := cmp.Or(o.Verb(), o.Noun()), 0, 0
+	command := &cobra.Command{Short: o.Summary, Long: o.Help}
+	for _, f := range p.parts(o) {
+		switch several := f.Type.Kind() == reflect.Slice; {
+		case f.Argument && several:
+			use, arguments = use+" [<"+name(f)+">...]", -1
+		case f.Argument && !f.Required:
+			use, arguments = use+" [<"+name(f)+">]", arguments+1
+		case f.Argument:
+			use, arguments, required = use+" <"+name(f)+">", arguments+1, required+1
+		default:
+			if f.Name == "limit" {
+				f.Help = "the most to list; 0: all"
+			}
+			flag(command, f)
+			if f.Required {
+				use += " --" + flagOf(f) + " <" + flagOf(f) + ">"
+				_ = command.MarkFlagRequired(flagOf(f)) // it is there
+			}
+		}
+	}
+	if o.Verb() == "ls" {
+		command.Aliases = []string{"list"}
+	}
+	if command.Use, command.Args = use, cobra.RangeArgs(required, arguments); arguments < 0 {
+		command.Args = cobra.MinimumNArgs(required)
+	}
+	if o.Needs >= console.Reason {
+		command.Use += " --why <reason>"
+		a.reason.required(command)
+	}
+	if o.Follow != "" {
+		command.Flags().DurationVar(&a.wait, "wait", 5*time.Minute, "how long to wait, at most, for what becomes of it; 0: not at all")
+	}
+	var every time.Duration
+	if o.List {
+		command.Flags().DurationVar(&every, "watch", 0, "list again and again, so often, until it is stopped")
+		command.Flags().Lookup("watch").NoOptDefVal = "2s"
+	}
+	command.RunE = func(command *cobra.Command, args []string) error {
+		a.call, a.args = command, args
+		switch {
+		case o.List:
+			return a.watch(command.Context(), every)
+		case o.Needs <= console.Act:
+			return a.print(command.Context(), nil)
+		default:
+			return a.change(command.Context())
+		}
+	}
+	return command
+}
+
+// exampleOf is the command with what it has to be given.
+func exampleOf(o console.Operation) string {
+	words := []string{"billhook", o.Name}
+	for _, f := range o.Fields {
+		value := "<" + strings.ReplaceAll(name(f), " ", "-") + ">"
+		if len(f.OneOf) > 0 {
+			value = f.OneOf[0]
+		} else if f.Type.Kind() == reflect.Int64 {
+			value = "5"
+		}
+		switch {
+		case f.Argument:
+			words = append(words, value)
+		case f.Name == "why":
+			words = append(words, `--why "..."`)
+		case f.Required:
+			words = append(words, "--"+flagOf(f), value)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func flag(command *cobra.Command, f console.Field) {
+	command.Flags().Var(&flagValue{f, f.Standard}, flagOf(f), f.Help)
+	if len(f.OneOf) > 0 {
+		_ = command.RegisterFlagCompletionFunc(flagOf(f), cobra.FixedCompletions(f.OneOf, cobra.ShellCompDirectiveNoFileComp)) // it is there
+	}
+}
+
+func name(f console.Field) string {
+	if f.In == console.InBody {
+		return cmp.Or(f.Called, f.Name)
+	}
+	return cmp.Or(f.Called, f.Help)
+}
+
+func flagOf(f console.Field) string { return strings.ReplaceAll(f.Name, "_", "-") }
+
+// flagValue is a flag for a field of a request, or a file that has it. What it takes the operation checks.
+type flagValue struct {
+	of   console.Field
+	text string
+}
+
+func (v *flagValue) String() string { return v.text }
+
+func (v *flagValue) Set(text string) error {
+	v.text = text
+	switch {
+	case !v.of.Typed():
+		return nil
+	case len(v.of.OneOf) > 0:
+		return oneOf(v.of.OneOf, &v.text)
+	}
+	return v.of.Check(text)
+}
+
+func (v *flagValue) Type() string {
+	if !v.of.Typed() {
+		return "file"
+	}
+	return v.of.Type.Kind().String()
+}
+
+// input are the command's arguments and flags as the operation takes them.
+func (a *asked) input(o console.Operation, expected map[string]any) (console.Input, error) {
+	args, unread := a.args, error(nil)
+	in, err := o.Input(func(f console.Field) (text string, given bool) {
+		switch {
+		case f.Name == "why":
+			return a.reason.why, true
+		case f.Expects != "":
+			var value any = expected
+			for name := range strings.SplitSeq(f.Expects, ".") {
+				object, _ := value.(map[string]any)
+				value = object[name]
+			}
+			return console.Text(reflect.ValueOf(value)), value != nil
+		case f.Argument && len(args) == 0:
+			return "", false
+		case f.Argument && f.Type.Kind() == reflect.Slice:
+			return strings.Join(args, ","), true
+		case f.Argument:
+			text, args = args[0], args[1:]
+			return text, true
+		}
+		flag := a.call.Flags().Lookup(flagOf(f))
+		if flag == nil || !flag.Changed {
+			return "", false
+		}
+		if text = flag.Value.String(); !f.Typed() {
+			text, unread = contentOf(text, f.Type, a.call.InOrStdin())
+		}
+		return text, true
+	})
+	if err = errors.Join(unread, err); err != nil {
+		return in, usageError(err.Error())
+	}
+	return in, nil
+}
+
+// contentOf is what a file holds of a member that nobody can type: JSON; of files by their names it is a folder's.
+func contentOf(path string, member reflect.Type, stdin io.Reader) (string, error) {
+	if member.Kind() != reflect.Map {
+		text, err := readFile(path, stdin)
+		if err == nil && !json.Valid(text) {
+			err = fmt.Errorf("%s is not JSON", path)
+		}
+		return string(text), err
+	}
+	names, err := filepath.Glob(filepath.Join(path, "*.yaml"))
+	if err == nil && len(names) == 0 {
+		err = fmt.Errorf("the folder %s has no .yaml file", path)
+	}
+	files := map[string]string{}
+	for _, name := range names {
+		text, failed := os.ReadFile(filepath.Clean(name))
+		files[filepath.Base(name)], err = string(text), errors.Join(err, failed)
+	}
+	text, _ := json.Marshal(files) // texts always marshal
+	return string(text), err
+}
+
+// readFile reads a file that the person names, - for standard input; without a name there is nothing to read.
+func readFile(name string, stdin io.Reader) (data []byte, err error) {
+	switch name {
+	case "":
+		return nil, nil
+	case "-":
+		data, err = io.ReadAll(stdin)
+	default:
+		data, err = os.ReadFile(filepath.Clean(name))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	return data, nil
+}

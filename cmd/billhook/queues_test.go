@@ -27,14 +27,14 @@ func TestQueuesAndEventsArePrinted(t *testing.T) {
 	t.Parallel()
 	db, at := openStore(t), time.Date(2026, 3, 2, 10, 15, 0, 0, time.UTC)
 	now := func() time.Time { return at }
-	died := deadletter.Item{Queue: "orders", State: deadletter.Open, Reason: "product_unknown", Kept: at.Add(-90 * time.Minute)}
+	died := deadletter.Item{Queue: "orders", State: deadletter.Open, Reason: "product_unknown", Kept: at.Add(-90 * time.Minute), Expires: at.Add(time.Hour)}
 	event := dedupe.Record{
 		Queue: "orders", Tenant: "default", EventID: "e007", EventType: "order.paid", Status: dedupe.Failed, PayloadHash: "sha256:00",
 		LeaseToken: "t", LastError: "order_not_seen", IdempotencyKey: "payment-7", Attempts: 1, CreatedAt: at.Add(-7 * time.Minute),
 	}
 	commit(t, db,
 		store.Create(store.Key{Collection: "deadLetters", ID: "d1"}, store.Encode(&died)),
-		store.Create(store.Key{Collection: "deadLetters", ID: "d2"}, map[string]any{"queue": "refunds", "state": "open", "kept_at": at.Add(-5 * time.Hour)}),
+		store.Create(store.Key{Collection: "deadLetters", ID: "d2"}, map[string]any{"queue": "refunds", "state": "open", "kept_at": at.Add(-5 * time.Hour), "expire_at": at.Add(time.Hour)}),
 		store.Create(dedupe.Key(event.Queue, event.Tenant, event.EventID), event.Fields()),
 	)
 	require.NoError(t, backlog.Write(t.Context(), db, at, map[string]backlog.Held{"orders": {Messages: 12, Oldest: at.Add(-90 * time.Second)}, "clicks": {Messages: 3}}))

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"billhook/internal/console"
@@ -14,6 +15,8 @@ import (
 type Holding struct {
 	Tenant  string `json:"tenant" show:"Tenant"`
 	Account string `json:"account" show:"Account"`
+	// Holder is the user or the customer that the account is of.
+	Holder string `json:"holder" show:"Holder" link:"search"`
 	// Balance is what it has in minor units, or had at AsOf.
 	Balance  int64  `json:"balance" store:"balance" show:"Balance" in:"currency"`
 	Currency string `json:"currency" store:"currency"`
@@ -176,7 +179,8 @@ const balanceTries = 3
 
 // balance reads the account without its entries: of a moment that is not zero it takes off what has moved since.
 func (h holder) balance(ctx context.Context, since time.Time) (Holding, error) {
-	found := Holding{Tenant: h.tenant, Account: string(h.name), AsOf: since, Entries: []Moved{}}
+	holder := strings.TrimPrefix(strings.TrimPrefix(string(h.name), string(UserPoints(""))), string(CustomerPoints("")))
+	found := Holding{Tenant: h.tenant, Account: string(h.name), Holder: holder, AsOf: since, Entries: []Moved{}}
 	for range balanceTries {
 		doc, err := h.document(ctx)
 		if err != nil {

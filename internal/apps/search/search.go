@@ -3,6 +3,7 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,7 +172,7 @@ func (a Reads) search(ctx context.Context, _ audit.Author, in Wanted) (Search, e
 		more[i] = further
 		for _, item := range items {
 			item.Kind, item.How = place.kind, place.how
-			item.Path = item.path()
+			item.Path = cmp.Or(item.Path, item.path())
 			found[i] = append(found[i], item)
 		}
 		return nil
@@ -352,7 +353,9 @@ func (s searching) control(ctx context.Context) (found []Found, more bool, err e
 			return nil, false, err
 		}
 		if len(page.Documents) > 0 {
-			return []Found{{ID: s.id, Label: "of the journal, in " + month, Tenant: tenant}}, false, nil
+			query := url.Values{"account": {s.id}, "period": {month}, "tenant": {tenant}}
+			path := "/v1/ops/" + Paths[KindEntry]
+			return []Found{{ID: s.id, Label: "of the journal, in " + month, Tenant: tenant, Path: strings.TrimSuffix(path, "/") + "?" + query.Encode()}}, false, nil
 		}
 	}
 	return nil, false, nil

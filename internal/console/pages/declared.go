@@ -128,23 +128,28 @@ func (p *Pages) list(v *visit, o console.Operation) (declaredView, error) {
 			}
 		}
 	}
-	for _, f := range o.Fields {
-		if f.Name == "queue" {
-			for _, q := range p.Catalog.Queues {
-				if o.Noun() != "dlq" || !q.DeadLetter.Drop {
-					f.OneOf = append(f.OneOf, q.ID)
-				}
-			}
-		}
-		if f.In == console.InQuery && !slices.Contains([]string{"limit", "page", "id", "items", lastParam(show)}, f.Name) {
-			view.Filters = append(view.Filters, input{Field: f, Label: title(f.Name), Value: v.query(f.Name)})
-		}
-	}
+	view.Filters = append(view.Filters, p.filters(v, o, "id", lastParam(show))...)
 	if len(view.Filters) > filtersShown {
 		view.Filters, view.Rest = view.Filters[:filtersShown], view.Filters[filtersShown:]
 		view.Narrowed = slices.ContainsFunc(view.Rest, func(f input) bool { return f.Value != "" })
 	}
 	return view, nil
+}
+
+// filters are what narrows a look, but parameters of these names.
+func (p *Pages) filters(v *visit, o console.Operation, without ...string) (all []input) {
+	for _, f := range o.Fields {
+		if f.In != console.InQuery || slices.Contains(append(without, "limit", "page", "items"), f.Name) {
+			continue
+		}
+		for _, q := range p.Catalog.Queues {
+			if f.Name == "queue" && (o.Noun() != "dlq" || !q.DeadLetter.Drop) {
+				f.OneOf = append(f.OneOf, q.ID)
+			}
+		}
+		all = append(all, input{Field: f, Label: title(f.Name), Value: v.query(f.Name)})
+	}
+	return all
 }
 
 func (p *Pages) table(v *visit, o console.Operation) (grid, error) {
@@ -223,6 +228,7 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 			return view, err
 		}
 		view.Facts, view.Tables = p.facts(v, o, answer)
+		view.Next = cmp.Or(view.Next, v.next(console.Member(answer, "next")))
 		view.Notes, view.Alerts = console.Notes(answer), console.Alerts(answer)
 	}
 	for _, name := range o.Beside {
@@ -234,6 +240,9 @@ func (p *Pages) detail(v *visit, o console.Operation) (any, error) {
 		if acts(other, o) && (view.Absent == nil && console.Allows(answer, other.Verb()) || view.Absent != nil && other.Method == http.MethodPut) {
 			view.Actions = append(view.Actions, action{title(verb(other)), p.at(v, pageOf(other))})
 		}
+	}
+	if view.Filters = p.filters(v, o); !slices.ContainsFunc(view.Filters, func(f input) bool { return f.Name != "tenant" }) {
+		view.Filters = nil // whose it is, is known
 	}
 	if len(view.Notes) > notesShown {
 		view.Notes, view.More = view.Notes[:notesShown], view.Notes[notesShown:]

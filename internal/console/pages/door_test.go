@@ -244,5 +244,5 @@ func TestAFileIsKeptForAsLongAsItIsThatFile(t *testing.T) {
 	require.Equal(t, http.StatusOK, older.Code, "a page of another release is not left bare")
 	require.Equal(t, "no-store", older.Header().Get("Cache-Control"))
 	require.Equal(t, http.StatusNotFound, h.visits(t, http.MethodGet, "/ops/static/000000000000/pages.go", nil, nil).Code)
-	require.Equal(t, http.StatusNotFound, h.visits(t, http.MethodGet, "/ops/static/..%2Ftemplates/layout.html", nil, nil).Code)
+	require.Equal(t, http.StatusBadRequest, h.visits(t, http.MethodGet, "/ops/static/..%2Ftemplates/layout.html", nil, nil).Code)
 }

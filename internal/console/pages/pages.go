@@ -76,7 +76,7 @@ func New(config Config) (*Pages, error) {
 func (p *Pages) Routes(r chi.Router) {
 	r.Get("/ops", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/ops/", http.StatusSeeOther) })
 	r.Route("/ops/", func(r chi.Router) {
-		r.Use(secured)
+		r.Use(secured...)
 		r.With(zipped).Get("/static/*", p.static)
 		r.Group(func(r chi.Router) {
 			r.Use(p.fromHere)
@@ -100,8 +100,7 @@ func (p *Pages) areas(r chi.Router) {
 	p.page(r, "/search", "search.html", p.search)
 	p.page(r, "/runbooks/{name}", "runbook.html", p.runbook)
 	p.page(r, "/journal/balances", "journal.html", func(v *visit) (any, error) { return look[seal.TrialBalance](p, v, "journal balances") })
-	p.page(r, "/orders/{id}", "order.html", p.order)
-	p.page(r, "/accounts/{account}", "account.html", p.account)
+	p.page(r, "/accounts/{account}", "declared_detail.html", p.account)
 	r.Get("/journal", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, strings.TrimSuffix("/ops/journal/balances?"+r.URL.RawQuery, "?"), http.StatusSeeOther) //nolint:gosec // The address is a page of this site, whatever its query is.
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"billhook/internal/console"
+	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/queues"
 	"billhook/internal/pipeline/rates"
 	"billhook/internal/platform/audit"
@@ -79,7 +80,7 @@ type queueRow struct {
 }
 
 func (p *Pages) overview(v *visit) (any, error) {
-	page := overview{BooksOf: v.tenant()}
+	page := overview{BooksOf: cmp.Or(v.query("tenant"), dedupe.DefaultTenant)}
 	var err error
 	if page.Queues, err = look[queues.Queues](p, v, "queues ls"); err != nil {
 		return nil, err
@@ -143,62 +144,32 @@ func byDeadLetters(a, b queues.Queue) int {
 
 func byWaiting(a, b queues.Queue) int { return cmp.Compare(b.Waiting.Total(), a.Waiting.Total()) }
 
-// plot is a chart of what was tried in each bucket: a bar for each, the oldest first. Done and Failed are paths of SVG,
-// in a box of Width and Height.
+// plot is a chart of what was tried in each bucket: a bar for each, the oldest first.
 type plot struct {
 	// Text is the chart in a sentence, for those who do not see it.
-	Title, Text   string
-	Done, Failed  string
-	Width, Height int
+	Title, Text string
+	Bars        []bar
 	// Most is how much the full height stands for, and From and To the beginnings of the first and the last bucket.
 	Most     int64
 	From, To time.Time
 	Empty    bool
 }
 
-// The measures of a plot.
-const (
-	plotHeight = 40
-	barWidth   = 6
-	barGap     = 1
-)
+type bar struct{ Done, Failed int64 }
 
 // plotOf is the chart of buckets, each a unit of time, whose full height is most; 0: it is the most of a bucket.
 func plotOf(title, unit string, buckets []rates.Bucket, most int64) plot {
-	p := plot{Title: title, Width: len(buckets) * (barWidth + barGap), Height: plotHeight}
-	least, own := int64(math.MaxInt64), int64(0)
-	var sum rates.Counts
+	p, least, own, sum := plot{Title: title}, int64(math.MaxInt64), int64(0), rates.Counts{}
 	for _, b := range buckets {
 		least, own, sum = min(least, tried(b.Counts)), max(own, tried(b.Counts)), sum.Plus(b.Counts)
+		p.Bars = append(p.Bars, bar{b.Processed + b.Other, b.Dead + b.Failed})
 	}
 	p.Text = fmt.Sprintf("%s: about %s in, %s out, %d %% of attempts failed", title, number(sum.In), number(sum.Out()), sum.FailurePercent())
-	if p.Empty = own == 0; p.Empty {
-		return p
+	if p.Empty = own == 0; !p.Empty {
+		p.Text += fmt.Sprintf("; %s to %s attempts %s", number(least), number(own), unit)
+		p.Most, p.From, p.To = max(most, own), buckets[0].At, buckets[len(buckets)-1].At
 	}
-	p.Text += fmt.Sprintf("; %s to %s attempts %s", number(least), number(own), unit)
-	p.Most, p.From, p.To = max(most, own), buckets[0].At, buckets[len(buckets)-1].At
-	var done, failed strings.Builder
-	for i, b := range buckets {
-		x, low := i*(barWidth+barGap), bar(b.Processed+b.Other, p.Most)
-		drawBar(&done, x, plotHeight, low)
-		drawBar(&failed, x, plotHeight-low, min(bar(b.Dead+b.Failed, p.Most), plotHeight-low))
-	}
-	p.Done, p.Failed = done.String(), failed.String()
 	return p
-}
-
-// bar is how high a number is drawn: what is not nothing is seen.
-func bar(n, most int64) int {
-	if n == 0 {
-		return 0
-	}
-	return max(2, int(n*plotHeight/most))
-}
-
-func drawBar(to *strings.Builder, x, bottom, height int) {
-	if height > 0 {
-		_, _ = fmt.Fprintf(to, "M%d %dv-%dh%dv%dz", x, bottom, height, barWidth, height) // a builder takes everything
-	}
 }
 
 func tried(c rates.Counts) int64 { return c.Processed + c.Other + c.Dead + c.Failed }

@@ -9,7 +9,6 @@ import (
 	"html/template"
 	"io/fs"
 	"log/slog"
-	"mime"
 	"net/http"
 	"net/url"
 	"path"
@@ -245,17 +244,11 @@ func (p *Pages) render(v *visit, status int, file string, data any) {
 // policy lets a page load its own style and script, talk to its own origin, and be in no frame.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-func secured(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		header := w.Header()
-		header.Set("Content-Security-Policy", policy)
-		header.Set("X-Content-Type-Options", "nosniff")
-		header.Set("Cache-Control", "no-store")
-		header.Set("Referrer-Policy", "no-referrer")
-		header.Set("Cross-Origin-Opener-Policy", "same-origin")
-		next.ServeHTTP(w, r)
-	})
-}
+// secured are the headers of each page.
+var secured = chi.Chain(
+	middleware.SetHeader("Content-Security-Policy", policy), middleware.SetHeader("X-Content-Type-Options", "nosniff"), middleware.SetHeader("Cache-Control", "no-store"),
+	middleware.SetHeader("Referrer-Policy", "no-referrer"), middleware.SetHeader("Cross-Origin-Opener-Policy", "same-origin"),
+)
 
 // zipped compresses what a browser can unpack, with one set of writers for all routes. A page has nothing secret
 // beside what somebody else wrote: the lengths of its answers tell nothing.
@@ -273,15 +266,9 @@ func static(name string) (string, error) {
 
 func (p *Pages) static(w http.ResponseWriter, r *http.Request) {
 	name := path.Base(chi.URLParam(r, "*"))
-	body, err := files.ReadFile("static/" + name)
-	if err != nil {
-		http.NotFound(w, r)
-		return
-	}
-	w.Header().Set("Content-Type", mime.TypeByExtension(path.Ext(name)))
 	w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
 	if address, _ := static(name); address != r.URL.Path { // the page is of another release, whose file this is not
 		w.Header().Set("Cache-Control", "no-store")
 	}
-	_, _ = w.Write(body) //nolint:gosec // One of our own files. Where it cannot be written, the client is gone.
+	http.ServeFileFS(w, r, files, "static/"+name)
 }

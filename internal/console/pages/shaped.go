@@ -1,15 +1,20 @@
 package pages
 
 import (
+	"encoding/csv"
+	"io"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"billhook/docs/runbooks"
-	"billhook/internal/apps/orders"
+	"billhook/internal/apps/ledger"
+	"billhook/internal/apps/ledger/seal"
 	"billhook/internal/apps/search"
+	"billhook/internal/contract/money"
 	"billhook/internal/pipeline/events"
+	"billhook/internal/platform/audit"
 )
 
 type story struct {
@@ -61,59 +66,36 @@ func (p *Pages) runbook(v *visit) (any, error) {
 	return book, nil
 }
 
-func (p *Pages) order(v *visit) (any, error) {
-	o, err := look[orders.Order](p, v, "orders show")
-	facts, tables := p.facts(v, p.row("orders show"), o)
-	return orderPage{o, machine(o), facts, tables}, err
-}
-
-type orderPage struct {
-	orders.Order
-	Machine []orderState
-	Facts   []cell
-	Tables  []grid
-}
-
-// orderState is a state of the machine as one order has it.
-type orderState struct {
-	orders.State
-	// Stands: the order is in it. At and EventID are of when it came to it, where it was in it at all.
-	Stands  bool
-	At      time.Time
-	EventID string
-	// Ways are those by which the order can leave it; Open: it can still come to it.
-	Ways []orders.Way
-	Open bool
-}
-
-// machine is each state once, in the order in which orders come to them, with the way that an order has gone.
-func machine(o orders.Order) (states []orderState) {
-	ways := orders.Ways()
-	open := map[orders.State]bool{o.State: true}
-	for grown := true; grown; {
-		grown = false
-		for _, way := range ways {
-			if open[way.From] && !open[way.To] {
-				open[way.To], grown = true, true
-			}
-		}
+// account leads on from an account of the journal, which has no document, to its entries.
+func (p *Pages) account(v *visit) (any, error) {
+	name, tenant := v.param("account"), v.query("tenant")
+	if control := ledger.Control(name); control == name || ledger.Account(name).OfOrder() {
+		return nil, elsewhere(with("/ops/journal/entries", "account", control, "period", v.query("period"), "tenant", tenant))
 	}
-	for _, way := range ways {
-		if slices.ContainsFunc(states, func(s orderState) bool { return s.State == way.To }) {
-			continue
-		}
-		s := orderState{State: way.To, Stands: way.To == o.State, Open: open[way.To]}
-		for _, step := range o.History {
-			if step.State == way.To {
-				s.At, s.EventID = step.At, step.EventID
-			}
-		}
-		for _, out := range ways {
-			if out.From == way.To {
-				s.Ways = append(s.Ways, out)
-			}
-		}
-		states = append(states, s)
-	}
-	return states
+	return p.detail(v, p.row("accounts show"))
 }
+
+func (p *Pages) balancesCSV(w http.ResponseWriter, r *http.Request) {
+	v := p.visit(w, r)
+	trial, err := look[seal.TrialBalance](p, v, "journal balances")
+	if err != nil {
+		p.fail(v, err)
+		return
+	}
+	rows := [][]string{{"tenant", "period", "account", "type", "currency", "opening", "debit", "credit", "closing"}}
+	for _, b := range slices.Concat(trial.Balances, trial.Totals) {
+		row := []string{trial.Tenant, trial.Period, b.Account, b.Type, b.Currency}
+		for _, amount := range []int64{b.Opening, b.Debit, b.Credit, b.Closing} {
+			row = append(row, money.Text(amount, b.Currency))
+		}
+		rows = append(rows, row)
+	}
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="balances.csv"`)
+	var file strings.Builder
+	_ = csv.NewWriter(&file).WriteAll(rows)                    // a builder takes everything
+	_, _ = io.WriteString(w, audit.EscapeLines(file.String())) // the client is gone
+}
+
+// lastMonth is the last month of a period of one or several.
+func lastMonth(period string) string { return period[strings.Index(period, "/")+1:] }

@@ -2,7 +2,6 @@ package pages_test
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -152,7 +151,7 @@ var walks = map[string]struct {
 		s.works(t)
 	}, steps: []step{
 		{asks: "/ops/", says: []string{
-			"of target", "3 in, 3 out, 0 % failed", "Attempts an hour from 2026-11-21 13:00:00 UTC until now, each chart from 0 to 3", `aria-label="The last 24 hours: about 3 in, 3 out, 0 % of attempts failed; 0 to 3 attempts an hour"`, "M161 40v-40h6v40z", "!style=", `href="/ops/queues/{well}"`,
+			"of target", "3 in, 3 out, 0 % failed", "Attempts an hour from 2026-11-21 13:00:00 UTC until now, each chart from 0 to 3", `aria-label="The last 24 hours: about 3 in, 3 out, 0 % of attempts failed; 0 to 3 attempts an hour"`, `<rect class="plot-done" x="23" width=".75" height="3"/>`, "!style=", `href="/ops/queues/{well}"`,
 		}},
 		{asks: "/ops/queues/{failing}", says: []string{
 			"breaker open", "callee_failed_503", "1234 ms", `href="/ops/runbooks/push-failures"`, "Attempts an hour, the last 24 hours processed failed 1 0", "2026-11-21 13:00:00 UTC 2026-11-22 12:00:00 UTC", "1 attempts failed and follow again; 100 % of the attempts failed", "/ops/queues/{failing}/pause",
@@ -175,13 +174,10 @@ var walks = map[string]struct {
 		{asks: "/ops/search?q=two+ids", status: 400, says: []string{"one id at a time"}},
 	}},
 	"an account, a customer, a subscription and an order are shown": {seed: shelve, steps: []step{
-		{asks: "/ops/accounts/points:user:auth0%7Cu7", says: []string{"200 points now It belongs to user auth0|u7 .", "r2 credit e-r2 2026-11-21 09:00:00 UTC 100 points 200 points", "r1 credit e-r1 2026-11-20 09:00:00 UTC 100 points 100 points"}},
-		{asks: "/ops/accounts/points:user:auth0%7Cu7?as_of=2026-11-20", says: []string{"100 points before 2026-11-21 00:00:00 UTC", "!e-r2"}},
-		{asks: "/ops/accounts/points:user:auth0%7Cu7?as_of=2026-11-19", says: []string{"0 points", "Nothing had moved on it by then."}},
-		{asks: "/ops/accounts/cash?tenant=acme", says: []string{"this is 2026-11", "EUR 0.00 37.50 0.00 37.50", "debit 12.50 EUR, cash"}},
-		{asks: "/ops/accounts/cash?tenant=acme&as_of=2026-11-20", says: []string{"25.00 EUR before 2026-11-21 00:00:00 UTC"}},
-		{asks: "/ops/accounts/revenue?tenant=acme&as_of=2026-11-10", says: []string{"-12.50 EUR before 2026-11-11 00:00:00 UTC"}},
-		{asks: "/ops/accounts/cash?tenant=acme&period=2026-10", says: []string{"Nothing has moved on it up to this month."}},
+		{asks: "/ops/accounts/points:user:auth0%7Cu7", says: []string{"Holder auth0|u7 Balance 200 points", `href="/ops/search?q=auth0%7Cu7`, `name="as_of"`, "r2 credit e-r2 2026-11-21 09:00:00 UTC 100 points 200 points", "r1 credit e-r1 2026-11-20 09:00:00 UTC 100 points 100 points"}},
+		{asks: "/ops/accounts/points:user:auth0%7Cu7?as_of=2026-11-20", says: []string{"Balance 100 points", "Before 2026-11-21 00:00:00 UTC", "!e-r2"}},
+		{asks: "/ops/accounts/cash?tenant=acme&period=2026-11", says: []string{"debit 12.50 EUR, cash", "s1", "s2"}},
+		{asks: "/ops/accounts/points:issued:o1?tenant=acme", says: []string{"No entry fits."}},
 		{asks: "/ops/customers/c-7?tenant=default", says: []string{
 			"<h1>Customer c-7</h1>", "None yet What their events moved, dead letters, orders, refunds.", `class="warning"`, "User auth0|u7", "Needs a person: event e-last, order.paid, has failed", "e-last one-queue FAILED", "Nobody has changed it yet.", `href="/ops/search?q=auth0%7Cu7`, `href="/ops/subscriptions/sub-1`,
 		}},
@@ -190,10 +186,7 @@ var walks = map[string]struct {
 		{asks: "/ops/subscriptions/sub-1", says: []string{"State active", "e-sub subscription.renewed active 2026-11-01 00:00:00 UTC", "9.99 USD", "Nothing was used in period 2026-11."}},
 		{asks: "/ops/subscriptions/none", says: []string{"No event of a subscription of that id has come.", "Period 2026-11"}},
 		{asks: "/ops/usage/none/entries?meter=calls&period=2026-11", says: []string{"No usage event came in this period. Services send usage_tracking."}},
-		{asks: "/ops/orders/o1", says: []string{
-			"OrderCreated Passed 2026-03-02 12:00:00 UTC , by event e-order .", "OrderShipped Still possible.", `aria-current="step"`,
-			"PaymentInitiated In this state since 2026-03-02 12:00:00 UTC , by event e-order . to PaymentConfirmed: order.payment_confirmed to PaymentFailed: order.payment_failed",
-		}},
+		{asks: "/ops/orders/o1", says: []string{"State PaymentInitiated", "OrderCreated 2026-03-02 12:00:00 UTC e-order", "PaymentInitiated 2026-03-02 12:00:00 UTC e-order"}},
 		{asks: "/ops/orders", says: []string{"o1 PaymentInitiated"}},
 		{asks: "/ops/orders/o2", status: 404, says: []string{"No order of that id has been seen."}},
 	}},
@@ -207,14 +200,6 @@ var walks = map[string]struct {
 		{asks: "/ops/journal/entries/s1/proof?tenant=acme", says: []string{"billhook ledger check-proof", "s1"}},
 		{asks: "/ops/journal/verify?tenant=acme", says: []string{"<h1>Verify the books</h1>", "Seals 1 Sealed entries 2 Entries without a seal 1", "The books verify: nothing was found."}},
 		{asks: "/ops/journal/verify", says: []string{"The books verify: nothing was found."}},
-	}},
-	"a balance of a day is left out where the month is too long": {seed: func(t *testing.T, s *shop) {
-		t.Helper()
-		for i := range 51 {
-			s.sells(t, "acme", fmt.Sprint("more-", i), "2026-11", 22)
-		}
-	}, steps: []step{
-		{asks: "/ops/accounts/cash?tenant=acme&as_of=2026-11-20", says: []string{"more entries than a page adds up", "!<p class=\"figure\">", `rel="next"`}},
 	}},
 }
 

@@ -199,7 +199,7 @@ type BlockedKey struct {
 // The bounds of what is shown of one queue.
 const (
 	keysShown     = 10
-	outcomesShown = 20
+	outcomesShown = 8
 )
 
 // QueueDetail is one queue with all that explains how it stands.

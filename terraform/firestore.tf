@@ -29,12 +29,10 @@ locals {
     operations = { collection = "audit", fields = ["progress", "created_at"], order = "DESCENDING" }
     refunds    = { collection = "refunds", fields = ["state", "reserved_at"], order = "DESCENDING" }
 
-    # What one person changed, what was changed of one kind, and of one thing, newest first. A person is looked for among
-    # the operations too.
-    audit_kind       = { collection = "audit", fields = ["kind", "at"], order = "DESCENDING" }
-    audit_subject    = { collection = "audit", fields = ["subject", "at"], order = "DESCENDING" }
-    audit_who        = { collection = "audit", fields = ["who", "at"], order = "DESCENDING" }
-    audit_operations = { collection = "audit", fields = ["who", "created_at"], order = "DESCENDING" }
+    # What one person changed, what was changed of one kind, and of one thing, newest first.
+    audit_kind    = { collection = "audit", fields = ["kind", "at"], order = "DESCENDING" }
+    audit_subject = { collection = "audit", fields = ["subject", "at"], order = "DESCENDING" }
+    audit_who     = { collection = "audit", fields = ["who", "at"], order = "DESCENDING" }
 
     # The job log. Times that only rise make an index a hot spot at some 500 writes a second, so that the shard, one of
     # eight, stands before the time in each. Where several fields are compared, the database merges these indexes, which

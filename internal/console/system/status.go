@@ -21,7 +21,6 @@ import (
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/finding"
 	"billhook/internal/platform/serve"
-	"billhook/internal/platform/store"
 )
 
 // Reads reads what is shown of the worker and its deployment.
@@ -153,22 +152,7 @@ func (a Reads) Operations() []console.Operation {
 			Name: "audit ls", Path: "GET /v1/ops/audit", Summary: "List the changes that people made, newest first: who, when, why, and the value before",
 			Help:  "It lists changes of every kind; an operation on dead letters is one entry.",
 			Empty: "No change is in this list. Each change that a person makes appears here.",
-		}, func(ctx context.Context, _ audit.Author, in ListChanges) (console.List[Changed], error) {
-			in.Limit = min(in.Limit, store.MaxPage-1) // one more is asked for
-			found, err := a.audit(ctx, audit.Search{
-				Kind: in.Kind, Subject: in.Subject, Who: in.Who, At: store.Newest{Since: in.Since.Time, Until: in.Until.Time}, After: in.After, Limit: in.Limit,
-			})
-			var next store.Cursor
-			if len(found) > in.Limit {
-				found = found[:in.Limit]
-				next = found[in.Limit-1].Cursor()
-			}
-			items := make([]Changed, len(found))
-			for i, f := range found {
-				items[i] = Changed{Kind: f.Kind, Subject: f.Subject, Entry: f.Entry, Path: changedAt(f.Entry)}
-			}
-			return console.ListOf(items, next), err
-		}),
+		}, a.changes),
 		console.New(console.Row{
 			Name: "catalog ls", Path: "GET /v1/ops/catalog", Summary: "Show the catalog that the worker runs with: queues, contracts, topics, sources and targets",
 			Help: "Its hash names the files. The catalog of this machine is shown by billhook admin catalog print.",

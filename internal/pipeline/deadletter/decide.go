@@ -50,7 +50,13 @@ func (o *Operator) Begin(ctx context.Context, asked Operation, by audit.Author, 
 	if op.Total, err = o.expected(ctx, op.Filter, expect); err != nil {
 		return Operation{}, err
 	}
-	versions, err := o.Store.Commit(ctx, []store.Write{store.Create(op.key(), store.Encode(&op))})
+	entry, err := audit.Entry{
+		Kind: AuditKind, Subject: op.ID, Action: string(op.Kind), Who: op.Who, Why: op.Why, At: op.CreatedAt, After: map[string]any{"queue": op.Filter.Queue, "total": op.Total},
+	}.Write(o.NewID())
+	if err != nil {
+		return Operation{}, fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	versions, err := o.Store.Commit(ctx, []store.Write{store.Create(op.key(), store.Encode(&op)), entry})
 	if err != nil {
 		return Operation{}, fmt.Errorf("deadletter: begin: %w", err)
 	}

@@ -153,23 +153,13 @@ func (o *Operator) Operation(ctx context.Context, id string) (Operation, error) 
 // InStage returns a page of operations, of one stage or all, the newest first by the time that they
 // were begun at, ties by id, the greatest first. Behind a full page there may be none.
 func (o *Operator) InStage(ctx context.Context, progress Progress, after store.Cursor, limit int) ([]Operation, store.Cursor, error) {
-	return o.newest(ctx, "progress", string(progress), store.Newest{}, after, limit)
-}
-
-// Begun returns the operations of one person, or of all where who is empty, that were begun in a span of
-// time, in the order of InStage. The field of the span is set.
-func (o *Operator) Begun(ctx context.Context, who string, span store.Newest, after store.Cursor, limit int) ([]Operation, error) {
-	ops, _, err := o.newest(ctx, "who", who, span, after, limit)
-	return ops, err
-}
-
-func (o *Operator) newest(ctx context.Context, field, value string, span store.Newest, after store.Cursor, limit int) ([]Operation, store.Cursor, error) {
 	equal := map[string]any{}
-	if value != "" {
-		equal[field] = value
+	if progress != "" {
+		equal["progress"] = string(progress)
 	}
-	span.Field = "created_at" // the entries beside them have no such time, and are not found
-	return store.List(ctx, o.Store, store.Query{Collection: audit.Collection, Equal: equal, Newest: &span, After: after, Limit: limit}, OperationOf)
+	// The entries beside them have no such time, and are not found.
+	query := store.Query{Collection: audit.Collection, Equal: equal, Newest: &store.Newest{Field: "created_at"}, After: after, Limit: limit}
+	return store.List(ctx, o.Store, query, OperationOf)
 }
 
 // Outcomes is what became of the items that a replay has put on their queue again.

@@ -178,19 +178,9 @@ type Search struct {
 	Limit int
 }
 
-// Found is an entry with its id.
-type Found struct {
-	Entry
-
-	ID string `json:"-"`
-}
-
-// Cursor is the entry's position among the newest.
-func (f Found) Cursor() store.Cursor { return store.Cursor{At: f.At, ID: f.ID} }
-
-// Newest returns the entries of all kinds that are wanted, the newest first, ties by id, the greatest
-// first. It reads what it returns.
-func Newest(ctx context.Context, q store.Querier, wanted Search) ([]Found, error) {
+// Newest returns a page of the entries of all kinds that are wanted, the newest first, ties by id, the greatest
+// first. next is zero on the last page.
+func Newest(ctx context.Context, q store.Querier, wanted Search) (entries []Entry, next store.Cursor, err error) {
 	// The operations beside the entries have no such time, and are not found.
 	wanted.At.Field = "at"
 	query := store.Query{Collection: Collection, Newest: &wanted.At, After: wanted.After, Limit: wanted.Limit, Equal: map[string]any{}}
@@ -199,11 +189,7 @@ func Newest(ctx context.Context, q store.Querier, wanted Search) ([]Found, error
 			query.Equal[field] = value
 		}
 	}
-	found, _, err := store.List(ctx, q, query, func(doc store.Document) (Found, error) {
-		e, err := EntryOf(doc)
-		return Found{Entry: e, ID: doc.Key.ID}, err
-	})
-	return found, err
+	return store.List(ctx, q, query, EntryOf)
 }
 
 // EntryOf reads an entry's document.

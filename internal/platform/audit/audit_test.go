@@ -101,13 +101,13 @@ func TestTheChangesOfOneSubjectAreListedTheNewestFirst(t *testing.T) {
 	require.Nil(t, all[0].Before)
 
 	search := audit.Search{Subject: "c1", Limit: 2}
-	found, err := audit.Newest(t.Context(), documents, search)
+	found, next, err := audit.Newest(t.Context(), documents, search)
 	require.NoError(t, err)
 	require.Equal(t, []string{"another", "acme"}, []string{found[0].Tenant, found[1].Tenant})
-	search.After = found[1].Cursor()
-	found, err = audit.Newest(t.Context(), documents, search)
+	search.After = next
+	found, _, err = audit.Newest(t.Context(), documents, search)
 	require.NoError(t, err)
-	require.Equal(t, rest[0], found[1].Entry)
+	require.Equal(t, rest[0], found[1])
 }
 
 type broken struct{}
@@ -120,7 +120,7 @@ func TestADocumentThatIsNoEntryIsAnError(t *testing.T) {
 	t.Parallel()
 	_, err := audit.Subject{Kind: "customer", Tenant: "acme", ID: "c1"}.All(t.Context(), broken{})
 	require.ErrorIs(t, err, audit.ErrBroken)
-	_, err = audit.Newest(t.Context(), broken{}, audit.Search{Limit: 1})
+	_, _, err = audit.Newest(t.Context(), broken{}, audit.Search{Limit: 1})
 	require.ErrorIs(t, err, audit.ErrBroken)
 }
 

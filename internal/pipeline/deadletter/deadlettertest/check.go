@@ -112,6 +112,10 @@ func (w *world) checkMessages(t *rapid.T) {
 func (w *world) checkAudit(t *rapid.T, op deadletter.Operation) {
 	entries, _, err := audit.Subject{Kind: deadletter.AuditKind, ID: op.ID}.List(context.Background(), w.faults, store.Cursor{}, 10)
 	require.NoError(t, err)
+	begun := slices.IndexFunc(entries, func(e audit.Entry) bool { return e.Action == string(op.Kind) })
+	require.GreaterOrEqual(t, begun, 0)
+	require.Equal(t, []any{op.Who, op.Why, op.Total}, []any{entries[begun].Who, entries[begun].Why, entries[begun].After["total"]})
+	entries = slices.Delete(entries, begun, begun+1)
 	approved := func(e audit.Entry) bool { return e.Action == "approve" }
 	if at := slices.IndexFunc(entries, approved); op.ApprovedBy != "" {
 		require.GreaterOrEqual(t, at, 0)

@@ -15,6 +15,7 @@ import (
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
 	"go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sync/singleflight"
 	"google.golang.org/protobuf/proto"
 
 	"billhook/internal/platform/gcp/firestore"
@@ -30,6 +31,9 @@ type Store struct {
 	writing chan struct{}
 	mu      sync.Mutex
 	waiting []*commit
+
+	// making are the indexes that are being made, by their buckets.
+	making singleflight.Group
 
 	// looked counts the keys and the documents that queries have read.
 	looked atomic.Int64
@@ -71,7 +75,7 @@ func openStore(path string, noSync bool) (s *Store, err error) {
 		}
 		return nil, fmt.Errorf("standin: open store: %w", err)
 	}
-	if whole(db) != nil {
+	if readable(db) != nil {
 		return nil, errors.Join(damaged(path), db.Close())
 	}
 	return &Store{db: db, writing: make(chan struct{}, 1)}, nil
@@ -81,8 +85,8 @@ func damaged(path string) error {
 	return fmt.Errorf("%w: %s cannot be read; move it away, or remove it with what it holds, and start again: a new one is made", ErrDamaged, path)
 }
 
-// whole reads all of the file once, so that what is damaged is found at the start.
-func whole(db *bbolt.DB) error {
+// readable reads all of the file once, so that what is damaged is found at the start.
+func readable(db *bbolt.DB) error {
 	return db.View(func(tx *bbolt.Tx) error {
 		return tx.ForEach(func(name []byte, bucket *bbolt.Bucket) error {
 			return bucket.ForEach(func(_, data []byte) (err error) {

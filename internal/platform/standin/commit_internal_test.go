@@ -2,7 +2,9 @@ package standin
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -60,4 +62,40 @@ func TestConcurrentCommitsShareOneForceToTheDisk(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrExists)
 		require.Equal(t, before+1, transactions(), "what is refused does not touch the disk")
 	})
+}
+
+// TestCommitsBetweenThePartsOfAnIndexAreInIt makes an index part by part, with commits between.
+func TestCommitsBetweenThePartsOfAnIndexAreInIt(t *testing.T) {
+	t.Parallel()
+	s, err := OpenTemporaryStore(filepath.Join(t.TempDir(), "store.db"))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	write := func(id int, color string) store.Write {
+		return store.Set(store.Key{Collection: "c", ID: fmt.Sprintf("%05d", id)}, map[string]any{"color": color})
+	}
+	commit := func(writes ...store.Write) {
+		for some := range slices.Chunk(writes, store.MaxWrites) {
+			_, err := s.Commit(t.Context(), some)
+			require.NoError(t, err)
+		}
+	}
+	const documents = 3*indexedAtOnce + 1
+	var all []store.Write
+	for id := range documents {
+		all = append(all, write(2*id, "red"))
+	}
+	commit(all...)
+	byColor, parts := index{Equal: []string{"color"}}, 0
+	for from := []byte{}; from != nil; parts++ {
+		require.NoError(t, s.db.Update(func(tx *bbolt.Tx) (err error) { from, err = extend(tx, "c", byColor, from); return err }))
+		for _, at := range []int{10 * parts, documents - 50 + 10*parts} { // before and behind what is indexed
+			commit(write(2*at, "blue"), write(2*at+1, "red"), store.Delete(store.Key{Collection: "c", ID: fmt.Sprintf("%05d", 2*at+2)}, 0))
+		}
+	}
+	require.Equal(t, 4, parts)
+	for color, want := range map[string]int64{"blue": 8, "red": documents - 8} {
+		page, err := s.Query(t.Context(), store.Query{Collection: "c", Equal: map[string]any{"color": color}, Count: true, Limit: 2 * documents})
+		require.NoError(t, err)
+		require.Equal(t, want, page.Count, color)
+	}
 }

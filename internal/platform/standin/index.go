@@ -168,40 +168,57 @@ func (k *indexer) change(to change) error {
 	return nil
 }
 
-// makeIndex reads the collection and makes an index of it, unless there is one.
-func (s *Store) makeIndex(collection string, x index) error {
-	err := s.db.Update(func(tx *bbolt.Tx) error {
-		if tx.Bucket(x.bucket(collection)) != nil {
-			return errNothing // another query has made it
+// makeIndex makes an index, unless there is one: a part in each transaction, since nothing else is written meanwhile.
+// What has begun is kept up to date by commits, and goes on where the caller leaves.
+func (s *Store) makeIndex(ctx context.Context, collection string, x index) error {
+	made := s.making.DoChan(string(x.bucket(collection)), func() (any, error) {
+		for from := []byte{}; from != nil; {
+			if err := s.db.Update(func(tx *bbolt.Tx) (err error) {
+				from, err = extend(tx, collection, x, from)
+				return err
+			}); err != nil {
+				return nil, fmt.Errorf("standin: index of %s: %w", collection, err)
+			}
 		}
-		return build(tx, collection, x)
+		return nil, nil //nolint:nilnil // DoChan wants a value
 	})
-	if err != nil && !errors.Is(err, errNothing) {
-		return fmt.Errorf("standin: index of %s: %w", collection, err)
+	select {
+	case result := <-made:
+		return result.Err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return nil
 }
 
-func build(tx *bbolt.Tx, collection string, x index) error {
-	var keys [][]byte
-	if err := tx.Bucket([]byte(collection)).ForEach(func(id, data []byte) error {
+const (
+	// indexedAtOnce is how many documents a part has: so many take some 10 ms.
+	indexedAtOnce = 500
+	// whole is the sequence of an index that has all documents.
+	whole = 1
+)
+
+// extend adds the documents from an id on to an index, a part of them, and returns the id to go on at; nil: it is whole.
+func extend(tx *bbolt.Tx, collection string, x index, from []byte) (next []byte, err error) {
+	bucket, err := tx.CreateBucketIfNotExists(x.bucket(collection))
+	if err != nil || bucket.Sequence() == whole { // another query has made it
+		return nil, err
+	}
+	cursor, added := tx.Bucket([]byte(collection)).Cursor(), 0
+	for id, data := cursor.Seek(from); id != nil; id, data = cursor.Next() {
+		if added++; added > indexedAtOnce {
+			return bytes.Clone(id), nil
+		}
 		doc, err := parse(data)
-		keys = append(keys, x.keys(string(id), doc.fields)...)
-		return err
-	}); err != nil {
-		return err
-	}
-	bucket, err := tx.CreateBucket(x.bucket(collection))
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(keys, bytes.Compare)
-	for _, key := range keys {
-		if err := bucket.Put(key, nil); err != nil {
-			return err
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range x.keys(string(id), doc.fields) {
+			if err := bucket.Put(key, nil); err != nil {
+				return nil, err
+			}
 		}
 	}
-	return nil
+	return nil, bucket.SetSequence(whole)
 }
 
 // Query returns one page, in the order of ids or of times. It looks at what it returns. The
@@ -223,7 +240,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 			if needed.of() {
 				keys = tx.Bucket(needed.bucket(q.Collection))
 			}
-			if missing = keys == nil; missing {
+			if missing = keys == nil || needed.of() && keys.Sequence() != whole; missing {
 				return nil
 			}
 			l := &look{Query: q, documents: documents}
@@ -236,7 +253,7 @@ func (s *Store) Query(ctx context.Context, q store.Query) (store.Page, error) {
 		if !missing {
 			return page, nil
 		}
-		if err := s.makeIndex(q.Collection, needed); err != nil {
+		if err := s.makeIndex(ctx, q.Collection, needed); err != nil {
 			return store.Page{}, err
 		}
 	}

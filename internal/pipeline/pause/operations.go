@@ -67,7 +67,7 @@ func (o *Operator) Operations(named func(string) (catalog.Queue, bool)) []consol
 		}
 		return q, nil
 	}
-	change := func(verb, summary, help string, do func(context.Context, catalog.Queue, Change) (State, error)) console.Operation {
+	change := func(verb, summary, help string, do func(context.Context, catalog.Queue, audit.Change) (State, error)) console.Operation {
 		return console.New(console.Row{
 			Name: "queues " + verb, Path: "POST /v1/ops/queues/{id}/" + verb, Needs: console.Reason, Before: "pauses show", Summary: summary, Help: help,
 			Errors: []console.Refusal{{Of: ErrInvalid, Kind: console.Refused, Code: "refused", Detail: ""}},
@@ -76,7 +76,7 @@ func (o *Operator) Operations(named func(string) (catalog.Queue, bool)) []consol
 			if err != nil {
 				return State{}, err
 			}
-			return do(ctx, q, Change{Who: by.String(), Why: in.Why})
+			return do(ctx, q, in.By(by))
 		})
 	}
 	return []console.Operation{

@@ -45,9 +45,9 @@ type Standing string
 const (
 	Pushing Standing = "pushing" // it has its endpoint, and no mark of a pause
 	Paused  Standing = "paused"  // it has no endpoint, and the mark of a pause
-	// Undone: it has the mark of a pause, and pushes. Somebody has given it an endpoint past Billhooo.
+	// Undone: it has the mark of a pause, and pushes. Somebody has given it an endpoint past Billhook.
 	Undone Standing = "undone"
-	// Unmarked: it has neither an endpoint nor a maro. Somebody has taken the endpoint past Billhooo.
+	// Unmarked: it has neither an endpoint nor a mark. Somebody has taken the endpoint past Billhook.
 	Unmarked Standing = "unmarked"
 	Missing  Standing = "missing" // there is no subscription
 	Unknown  Standing = "unknown" // it cannot be read
@@ -80,9 +80,6 @@ type Switch interface {
 	// once. It repeats itself without harm.
 	Resume(ctx context.Context, q catalog.Queue) error
 }
-
-// Change names the author of a change and the reason.
-type Change struct{ Who, Why string }
 
 // State is how a queue stands, also after a change, and what that means for what waits in the broker.
 type State struct {
@@ -135,23 +132,17 @@ func key(queue string) store.Key { return store.Key{Collection: Collection, ID: 
 // List returns the pauses of all queues, by queue. There are at most as many as queues.
 func List(ctx context.Context, from store.Querier) ([]Pause, error) {
 	all := []Pause{}
-	query := store.Query{Collection: Collection, Limit: store.MaxPage}
-	for {
-		page, err := from.Query(ctx, query)
+	for doc, err := range store.Each(ctx, from, store.Query{Collection: Collection, Limit: store.MaxPage}) {
 		if err != nil {
-			return nil, fmt.Errorf("pause: list: %w", err)
+			return nil, err
 		}
-		for _, doc := range page.Documents {
-			p, err := Read(doc)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, p)
+		p, err := Read(doc)
+		if err != nil {
+			return nil, err
 		}
-		if query.After = page.Next; query.After.IsZero() {
-			return all, nil
-		}
+		all = append(all, p)
 	}
+	return all, nil
 }
 
 // Read reads the document of a pause.
@@ -188,48 +179,43 @@ func (o *Operator) Look(ctx context.Context, q catalog.Queue) (State, error) {
 }
 
 // Pause records that a queue is paused, and has its subscription follow, also where a killed call has not.
-// The error is store.ErrBusy, wraps ErrInvalid or ErrBroken, or says that nothing is known.
-func (o *Operator) Pause(ctx context.Context, q catalog.Queue, by Change) (State, error) {
+// The error is that of audit.Change.Update, wraps ErrInvalid or ErrBroken, or says that nothing is known.
+func (o *Operator) Pause(ctx context.Context, q catalog.Queue, by audit.Change) (State, error) {
 	return o.change(ctx, q, by, "pause")
 }
 
 // Resume removes the record, and has the subscription follow. The error is as of Pause.
-func (o *Operator) Resume(ctx context.Context, q catalog.Queue, by Change) (State, error) {
+func (o *Operator) Resume(ctx context.Context, q catalog.Queue, by audit.Change) (State, error) {
 	return o.change(ctx, q, by, "resume")
 }
 
-func (o *Operator) change(ctx context.Context, q catalog.Queue, by Change, action string) (State, error) {
+func (o *Operator) change(ctx context.Context, q catalog.Queue, by audit.Change, action string) (State, error) {
 	if !q.Enabled {
 		return State{}, fmt.Errorf("%w: the queue does not run here, so nothing of it is pushed; it is pushed again once the deployment runs it", ErrInvalid)
 	}
-	pauses, changed := action == "pause", false
-	_, err := store.Update(ctx, o.Store, key(q.ID), func(doc store.Document) ([]store.Write, error) {
-		was, now := doc.Version != 0, o.Now().UTC().Truncate(time.Microsecond)
+	pauses, changed, now := action == "pause", false, o.Now().UTC().Truncate(time.Microsecond)
+	_, err := by.Update(ctx, o.Store, key(q.ID), audit.Subject{Kind: Kind, ID: q.ID}, now, o.NewID(), func(doc store.Document) (audit.Made, error) {
+		was := doc.Version != 0
 		record, unreadable := Read(doc) // what cannot be read can be replaced
 		changed = was != pauses || (was && unreadable != nil)
-		entry := audit.Entry{Kind: Kind, Subject: q.ID, Action: action, Who: by.Who, Why: by.Why, At: now, Before: side(was), After: side(pauses)}
-		if !changed {
-			entry.Action += "_again"
-		}
-		audited, err := entry.Write(o.NewID())
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		made := audit.Made{Action: action, Before: side(was), After: side(pauses)}
+		switch after := (Pause{Queue: q.ID, Who: by.Who.String(), Why: by.Why, At: now}); {
 		case changed && pauses:
-			after := Pause{Queue: q.ID, Who: by.Who, Why: by.Why, At: now}
-			return []store.Write{audited, store.Replace(doc.Key, doc.Version, store.Encode(&after))}, nil
+			made.Writes = []store.Write{store.Replace(doc.Key, doc.Version, store.Encode(&after))}
+			return made, nil
 		case changed:
-			return []store.Write{audited, store.Delete(doc.Key, doc.Version)}, nil
+			made.Writes = []store.Write{store.Delete(doc.Key, doc.Version)}
+			return made, nil
 		}
 		// Nobody has changed anything, unless the subscription does not follow its record.
-		before := &record
+		before, same := &record, store.Replace(doc.Key, doc.Version, doc.Fields)
 		if !was {
-			before = nil
+			before, same = nil, store.Delete(doc.Key, 0)
 		}
-		if standing, _ := o.view(ctx, q); standing == Wanted(before) {
-			return nil, nil
+		if standing, _ := o.view(ctx, q); standing != Wanted(before) {
+			made.Action, made.Writes = action+"_again", []store.Write{same}
 		}
-		return []store.Write{audited}, nil
+		return made, nil
 	})
 	if err != nil {
 		return State{}, err

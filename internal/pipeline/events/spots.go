@@ -117,13 +117,13 @@ func (a Reads) places(ctx context.Context, e *Event, record dedupe.Record, own [
 
 // DelayOf says behind what a kept message waits, and until when.
 func (a Reads) DelayOf(ctx context.Context, kept lane.Kept) (Spot, error) {
-	line, err := lane.LineOf(ctx, a.Store, kept)
+	line, first, err := lane.LineOf(ctx, a.Store, kept)
 	if err != nil {
 		return Spot{}, err
 	}
 	spot := Spot{Place: PlaceDelayed, Queue: a.Destination(kept), Since: kept.CreatedAt, Until: kept.DueAt, OrderingKey: kept.Message.OrderingKey}
-	if line.First.EventID != kept.EventID || line.First.Emits != kept.Emits {
-		spot.Behind = line.First.EventID
+	if first.EventID != kept.EventID || first.Emits != kept.Emits {
+		spot.Behind = first.EventID
 	}
 	if line.DueAt.After(spot.Until) {
 		spot.Until = line.DueAt

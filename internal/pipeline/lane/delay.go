@@ -140,39 +140,23 @@ func ticketOf(m contract.Message) (t ticket, ok bool) {
 // Outbox reports whether the message waits to be published at once.
 func (k Kept) Outbox() bool { return k.lane.Collection == Outbox.Lanes() }
 
-// Line is where a message stands that waits.
-type Line struct {
-	Lane
-	// First is the event whose message is the next of the lane to be published; empty: there is none.
-	First Source
-}
-
-// LineOf reads the lane of a message that waits, and the first of its messages: two reads. A lane
-// that is gone by now does not exist, and has no first.
-func LineOf(ctx context.Context, from store.Store, k Kept) (Line, error) {
-	doc, err := from.Get(ctx, k.lane)
-	if errors.Is(err, store.ErrNotFound) {
-		return Line{Lane: Lane{key: k.lane}}, nil
+// LineOf reads the lane of a message that waits, and the event whose message is its next to be published, which is empty
+// where there is none: two reads. A lane that is gone by now does not exist, and has no first.
+func LineOf(ctx context.Context, from store.Store, k Kept) (line Lane, first Source, err error) {
+	doc, err := store.Find(ctx, from, k.lane)
+	if line = laneOf(doc); err != nil || !line.Exists() {
+		return line, first, err
 	}
-	if err != nil {
-		return Line{}, fmt.Errorf("lane: read: %w", err)
-	}
-	line := Line{Lane: laneOf(doc)}
-	first, _, err := next(ctx, from, line.Lane)
-	line.First = first.Source
-	return line, err
+	next, _, err := next(ctx, from, line)
+	return line, next.Source, err
 }
 
 func next(ctx context.Context, from store.Querier, of Lane) (first Kept, found bool, err error) {
-	page, err := from.Query(ctx, of.entries(1))
-	if err != nil {
-		return Kept{}, false, fmt.Errorf("lane: read: %w", err)
+	entries, _, err := store.List(ctx, from, of.entries(1), KeptOf)
+	if err != nil || len(entries) == 0 {
+		return Kept{}, false, err
 	}
-	if len(page.Documents) == 0 {
-		return Kept{}, false, nil
-	}
-	first, err = KeptOf(page.Documents[0])
-	return first, true, err
+	return entries[0], true, nil
 }
 
 func (l Lane) entries(limit int) store.Query {

@@ -14,7 +14,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"time"
 
@@ -132,16 +131,13 @@ func laneOf(doc store.Document) Lane {
 
 // Open reads the lane of delayed messages of a name.
 func Open(ctx context.Context, from store.Getter, name Name) (Lane, error) {
-	doc, err := from.Get(ctx, store.Key{Collection: Delayed.Lanes(), ID: name.id()})
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return Lane{}, fmt.Errorf("lane: read: %w", err)
-	}
+	doc, err := store.Find(ctx, from, store.Key{Collection: Delayed.Lanes(), ID: name.id()})
 	l := laneOf(doc)
-	l.name, l.key = name, store.Key{Collection: Delayed.Lanes(), ID: name.id()}
+	l.name = name
 	if l.Stays = name.OrderingKey != ""; l.Stays {
 		l.QueueID = name.Queue
 	}
-	return l, nil
+	return l, err
 }
 
 // NoneWaits reports whether no ordering key of a queue has a lane, so that no message of it can
@@ -162,15 +158,8 @@ func Longest(ctx context.Context, from store.Querier, of Kind, until time.Time, 
 
 func lanesOf(ctx context.Context, from store.Querier, of Kind, query store.Query) ([]Lane, error) {
 	query.Collection = of.Lanes()
-	page, err := from.Query(ctx, query)
-	if err != nil {
-		return nil, fmt.Errorf("lane: read the lanes of %s: %w", of, err)
-	}
-	lanes := make([]Lane, len(page.Documents))
-	for i, doc := range page.Documents {
-		lanes[i] = laneOf(doc)
-	}
-	return lanes, nil
+	lanes, _, err := store.List(ctx, from, query, func(doc store.Document) (Lane, error) { return laneOf(doc), nil })
+	return lanes, err
 }
 
 // ID is the lane's, in its collection.
@@ -195,12 +184,7 @@ func (l Lane) Behind(m contract.Message) bool {
 	return !ok || t.published < l.Held
 }
 
-func (l Lane) replace(next head) store.Write {
-	if !l.Exists() {
-		return store.Create(l.key, next.fields())
-	}
-	return store.Replace(l.key, l.version, next.fields())
-}
+func (l Lane) replace(next head) store.Write { return store.Replace(l.key, l.version, next.fields()) }
 
 // grace is how long a new lane of the outbox is left to the worker that made it, which
 // publishes right after its commit.

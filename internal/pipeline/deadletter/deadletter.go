@@ -272,36 +272,25 @@ func ItemID(queue catalog.Queue, messageID string, m contract.Message) string {
 	return itemKey(queue.ID, messageID, m.Data).ID
 }
 
-// Ending is the end of a replay that was not another death, or of a dead letter whose place another message has taken.
+// Correct returns the write that closes an item of a queue as corrected by a message, for the commit of what has corrected
+// it. It asks for no version: replayed meanwhile, discarded, or not yet here, the item is closed all the same.
+func Correct(queue catalog.Queue, id, eventID, by string, at time.Time) store.Write {
+	at = at.UTC().Truncate(time.Microsecond)
+	return store.Increment(store.Key{Collection: Collection, ID: id}, map[string]int64{"corrections": 1}, map[string]any{
+		"state": string(Corrected), "closed_at": at, "queue": queue.ID, "event_id": eventID, "expire_at": at.Add(queue.DeadLetter.Retention), "corrected_by": by,
+	})
+}
+
+// Ending is the end of a replay that was not another death.
 type Ending struct {
-	// State is Processed; or Corrected, where another payload has taken the place of the message; or
+	// State is Processed; or Corrected, where another payload had taken the place of the message; or
 	// Open, where its event has another dead letter.
 	State   State
 	Outcome retry.Outcome
-	EventID string
-	// By is the id of the message that has Corrected it.
-	By string
-	At time.Time
+	At      time.Time
 }
 
-// Ended returns the write that closes an item of a queue, for the commit of what has ended it. It asks for no version:
-// replayed meanwhile, discarded, or not yet here, the item is closed all the same.
-func Ended(queue catalog.Queue, id string, end Ending) store.Write {
-	at := end.At.UTC().Truncate(time.Microsecond)
-	fields := map[string]any{
-		"state": string(end.State), "closed_at": at, "queue": queue.ID, "event_id": end.EventID, "expire_at": at.Add(queue.DeadLetter.Retention),
-	}
-	counter := "endings"
-	if end.State == Corrected {
-		counter, fields["corrected_by"] = "corrections", end.By
-	} else {
-		fields["outcome"] = string(end.Outcome)
-	}
-	return store.Increment(store.Key{Collection: Collection, ID: id}, map[string]int64{counter: 1}, fields)
-}
-
-// Settle marks the item of a replayed message where the replay has ended without a commit, unless the item
-// has been dealt with since.
+// Settle marks the item of a replayed message whose replay has ended, unless the item has been dealt with since.
 func Settle(ctx context.Context, in store.GetCommitter, m contract.Message, end Ending) error {
 	replays, _ := strconv.ParseInt(m.Attributes[AttrReplayCount], 10, 64)
 	_, err := revise(ctx, in, store.Key{Collection: Collection, ID: m.Attributes[AttrReplayOf]}, func(doc store.Document) (Item, bool, error) {

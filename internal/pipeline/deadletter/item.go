@@ -61,8 +61,6 @@ type Item struct {
 	// CorrectedBy is the id of the message that took its place, Corrections how often one has.
 	CorrectedBy string `json:"corrected_by,omitempty" store:"corrected_by,omitzero" show:"Corrected by message,detail"`
 	Corrections int64  `json:"-" store:"corrections,omitzero"`
-	// Endings is how often a replay of it has ended.
-	Endings int64 `json:"-" store:"endings,omitzero"`
 	// Omitted is the size of a payload that was too large to keep; 0: it is here.
 	Omitted int64 `json:"data_omitted,omitempty" store:"data_omitted,omitzero"`
 	// Operation is the id of the operation that dealt with it last.
@@ -113,8 +111,8 @@ func (i Item) Message() contract.Message {
 func ItemOf(doc store.Document) (Item, error) {
 	item := Item{ID: doc.Key.ID, version: doc.Version}
 	err := store.Decode(doc.Fields, &item)
-	if item.Kept.IsZero() && (item.State == Corrected || item.State == Processed) {
-		item.Kept = item.Closed // it has not arrived yet, or was removed before its replay ended
+	if item.Kept.IsZero() && item.State == Corrected {
+		item.Kept = item.Closed // it has not arrived yet
 	}
 	if err != nil || item.Queue == "" || item.State == "" || item.Kept.IsZero() {
 		return Item{}, fmt.Errorf("deadletter: item %s is not readable", doc.Key.ID)

@@ -107,7 +107,7 @@ func TestACancelDoesNotUndoWhatTheRunnerHasWritten(t *testing.T) {
 func (d *rig) correct(t *testing.T, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
-		storetest.Put(t, d.store, deadletter.Ended(d.queue, id, deadletter.Ending{State: deadletter.Corrected, EventID: "e1", By: "77", At: d.now}))
+		storetest.Put(t, d.store, deadletter.Correct(d.queue, id, "e1", "77", d.now))
 	}
 }
 

@@ -57,37 +57,22 @@ func (d *delivery) replayOf() string {
 	return id
 }
 
-// replayEnds returns the write, if any, that tells the dead letter of a replay that its event is completed.
-func (s *Service) replayEnds(a *attempt) []store.Write {
-	id := a.replayOf()
-	if id == "" {
-		return nil
-	}
-	end := deadletter.Ending{State: deadletter.Processed, Outcome: retry.Processed, EventID: a.event.ID, At: s.config.Now()}
-	if a.run.superseded {
-		end.Outcome = retry.Superseded
-	}
-	return []store.Write{deadletter.Ended(a.queue.Queue, id, end)}
-}
-
-// settleReplay tells the dead letter of a replay how that has ended, where it has committed nothing: the event was
-// completed before, or the message is not for the queue. Where the event has another dead letter, this one is open again.
+// settleReplay tells the dead letter of a replay how that has ended. Where the event has another dead letter, this one is
+// open again.
 func (s *Service) settleReplay(ctx context.Context, a *attempt, reply answer) error {
 	id := a.replayOf()
 	if id == "" {
 		return nil
 	}
-	end := deadletter.Ending{State: deadletter.Processed, Outcome: reply.Outcome, EventID: a.event.ID, At: s.config.Now()}
+	end := deadletter.Ending{State: deadletter.Processed, Outcome: reply.Outcome, At: s.config.Now()}
 	switch {
-	case reply.Outcome == retry.Expired, reply.Outcome == retry.Dropped:
-	case reply.Outcome != retry.Duplicate:
+	case reply.Outcome == retry.DeadLettered, reply.Outcome == retry.Retry:
 		return nil
-	case reply.Reason == processedBefore:
 	case reply.Reason == correctedBefore:
 		end.State = deadletter.Corrected
 	case reply.Reason == deadLetteredBefore && a.broken == nil && !a.run.Buried(id): // else its own death is on its way
 		end.State = deadletter.Open
-	default:
+	case reply.Outcome == retry.Duplicate && reply.Reason != processedBefore:
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bookkeeping)
@@ -125,9 +110,8 @@ func (a *attempt) Replaceable(ctx context.Context, dead dedupe.Record) (bool, er
 
 // Close names the delivered message in them.
 func (a *attempt) Close(ids []string) (writes []store.Write) {
-	end := deadletter.Ending{State: deadletter.Corrected, EventID: a.event.ID, By: a.messageID, At: a.service.config.Now()}
 	for _, id := range ids {
-		writes = append(writes, deadletter.Ended(a.queue.Queue, id, end))
+		writes = append(writes, deadletter.Correct(a.queue.Queue, id, a.event.ID, a.messageID, a.service.config.Now()))
 	}
 	return writes
 }

@@ -192,7 +192,6 @@ func (s *Service) perform(ctx context.Context, a *attempt) finding {
 			return s.unperformed(ctx, a, err, over, false)
 		}
 		a.run.superseded = effect.Superseded
-		effect.Writes = append(slices.Clip(effect.Writes), s.replayEnds(a)...)
 		seen, err := s.commit(ctx, a, dedupe.Ending{Status: dedupe.Completed, Effect: effect, Emitted: emitted.Messages})
 		switch {
 		case err != nil:

@@ -298,7 +298,7 @@ func (s *Service) read(a *attempt, seen dedupe.Seen) finding {
 	return final(reply)
 }
 
-// leave settles a replay that has ended without a commit. It publishes the emissions before the answer, so that they come
+// leave settles a replay that has ended. It publishes the emissions before the answer, so that they come
 // before those of a next event of the key; the relay publishes what cannot be published now. Then it removes the message's
 // lane, if that was its last: while a lane is left, each event of its queue costs a read.
 func (s *Service) leave(ctx context.Context, a *attempt, reply answer) answer {

@@ -342,13 +342,8 @@ func (w *world) waiting(t *rapid.T) (string, contract.Message) {
 func (w *world) ends(t *rapid.T) {
 	id, m := w.waiting(t)
 	delete(w.pending, id)
-	end := deadletter.Ending{State: deadletter.Processed, Outcome: retry.Processed, EventID: m.Attributes["event_id"], At: w.now}
-	if !w.corrected[id] && rapid.Bool().Draw(t, "with its effect") {
-		_, err := w.faults.Commit(context.Background(), []store.Write{deadletter.Ended(w.queue, id, end)})
-		require.NoError(t, err)
-	} else {
-		require.NoError(t, deadletter.Settle(context.Background(), w.faults, m, end))
-	}
+	end := deadletter.Ending{State: deadletter.Processed, Outcome: retry.Processed, At: w.now}
+	require.NoError(t, deadletter.Settle(context.Background(), w.faults, m, end))
 	require.True(t, w.corrected[id] || w.items(t)[id].State == deadletter.Processed)
 }
 
@@ -356,8 +351,7 @@ func (w *world) ends(t *rapid.T) {
 func (w *world) correct(t *rapid.T) {
 	id := rapid.SampledFrom(byEvent(w.items(t))).Draw(t, "item")
 	w.corrected[id] = true
-	end := deadletter.Ending{State: deadletter.Corrected, EventID: "e", By: "77", At: w.now}
-	_, err := w.faults.Commit(context.Background(), []store.Write{deadletter.Ended(w.queue, id, end)})
+	_, err := w.faults.Commit(context.Background(), []store.Write{deadletter.Correct(w.queue, id, "e", "77", w.now)})
 	require.NoError(t, err)
 }
 

@@ -164,8 +164,7 @@ func (p *program) catalogCommand() *cobra.Command {
 			Short: "Report every mistake of the catalog at once, with file and line, and what a worker would refuse",
 			Long: "Reads the folder's files, else those of CATALOG_DIR, else the built-in catalog. It reports what cannot be read,\n" +
 				"relations that do not hold, handlers that no worker has, and contracts that a handler cannot decode, each with file and\n" +
-				"line. What only a queue that is not enabled lacks is a note. The exit code is 0 for a sound catalog, 1 for one with\n" +
-				"mistakes, and 2 where there is no such folder.",
+				"line. The exit code is 0 for a sound catalog, 1 for one with mistakes, and 2 where there is no such folder.",
 			Args: cobra.MaximumNArgs(1),
 			RunE: func(_ *cobra.Command, args []string) error { return p.checkCatalog(append(args, p.env.CatalogDir)[0]) },
 		},
@@ -197,8 +196,6 @@ type checked struct {
 	Sources  int `json:"sources"`
 	// Mistakes keep services from starting.
 	Mistakes []*catalog.Mistake `json:"mistakes"`
-	// Notes would be mistakes if their queues were enabled.
-	Notes []*catalog.Mistake `json:"notes,omitempty"`
 }
 
 func (p *program) checkCatalog(folder string) error {
@@ -207,55 +204,43 @@ func (p *program) checkCatalog(folder string) error {
 	}
 	c, err := catalog.Load(folder)
 	answer := checked{Queues: len(c.Queues), Products: len(c.Products), Sources: len(c.Sources), Mistakes: catalog.Mistakes(err)}
-	answer.Mistakes = append(answer.Mistakes, refusedHandlers(c, c.Queues, answer.Mistakes)...)
+	answer.Mistakes = append(answer.Mistakes, refusedHandlers(c, answer.Mistakes)...)
 	if err == nil {
 		_, err = c.Only(p.env.Queues)
 		answer.Mistakes = append(answer.Mistakes, catalog.Mistakes(err)...)
 	}
 	slices.SortStableFunc(answer.Mistakes, catalog.ByLine)
-	enabled := slices.Clone(c.Queues)
-	for i, q := range c.Queues {
+	for _, q := range c.Queues {
 		if q.Enabled {
 			answer.Enabled++
 		}
-		enabled[i].Enabled = true
 	}
-	if answer.Enabled < len(c.Queues) {
-		answer.Notes = refusedHandlers(c, enabled, answer.Mistakes)
-	}
-	for _, m := range slices.Concat(answer.Mistakes, answer.Notes) {
-		located, note := *m, ""
+	for _, m := range answer.Mistakes {
+		located := *m
 		if folder != "" && m.File != "" {
 			located.File = filepath.Join(folder, m.File)
 		}
-		if slices.Contains(answer.Notes, m) {
-			note = " (a note: the queue is not enabled)"
-		}
-		p.printf("%s%s\n", located.Error(), note)
+		p.printf("%s\n", located.Error())
 	}
-	if err := p.printJSON(answer); err != nil {
-		return err
-	}
+	err = p.printJSON(answer)
 	if n := len(answer.Mistakes); n > 0 {
-		return fmt.Errorf("catalog check: mistakes: %d", n)
+		return errors.Join(err, fmt.Errorf("catalog check: mistakes: %d", n))
 	}
 	p.printf("The catalog is sound: %d queues (%d enabled), %d products, %d sources.\n", answer.Queues, answer.Enabled, answer.Products, answer.Sources)
-	return nil
+	return err
 }
 
-// refusedHandlers is what a worker would refuse of the catalog with these queues, but on lines that have a mistake
-// already: it would follow from that. A worker whose contracts cannot be read would refuse everything.
-func refusedHandlers(c *catalog.Catalog, queues []catalog.Queue, known []*catalog.Mistake) []*catalog.Mistake {
+// refusedHandlers is what a worker would refuse of the catalog, but on lines that have a mistake already: it would follow
+// from that. A worker whose contracts cannot be read would refuse everything.
+func refusedHandlers(c *catalog.Catalog, known []*catalog.Mistake) []*catalog.Mistake {
 	if c.Contracts == nil {
 		return nil
 	}
 	named := *c // an entry without an id has its mistake already
-	named.Queues = slices.DeleteFunc(slices.Clone(queues), func(q catalog.Queue) bool { return q.ID == "" })
-	found := slices.DeleteFunc(catalog.Mistakes(worker.Check(&named, "")), func(m *catalog.Mistake) bool {
+	named.Queues = slices.DeleteFunc(slices.Clone(c.Queues), func(q catalog.Queue) bool { return q.ID == "" })
+	return slices.DeleteFunc(catalog.Mistakes(worker.Check(&named, "")), func(m *catalog.Mistake) bool {
 		return slices.ContainsFunc(known, func(k *catalog.Mistake) bool {
 			return k.File == m.File && k.Line == m.Line && (m.Line > 0 || k.Error() == m.Error())
 		})
 	})
-	slices.SortFunc(found, catalog.ByLine)
-	return found
 }

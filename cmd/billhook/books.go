@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/csv"
@@ -51,28 +52,29 @@ func (b *books) months(command *cobra.Command) *cobra.Command {
 	return command
 }
 
-// entries hands over the entries of the account, or of all, from a month on. An entry that was changed cannot be counted on.
-func (b *books) entries(ctx context.Context, months url.Values, take func(journal.Entry)) error {
-	months.Set("tenant", b.tenant)
-	months.Set("limit", "100")
+// entries hands over the entries of the account, or of all, from a month on; empty: of all months. An entry that was
+// changed cannot be counted on.
+func (b *books) entries(ctx context.Context, from string, take func(journal.Entry) error) error {
+	values := url.Values{"tenant": {b.tenant}, "limit": {"100"}}
 	if b.account != "" {
-		months.Set("account", b.account)
+		values.Set("account", b.account)
 	}
-	return each(ctx, b.program, "/v1/ops/journal/entries", months, func(entries []journal.Entry) error {
-		for _, e := range entries {
-			if e.Changed {
-				return errors.New(e.Notes()[0])
-			}
-			take(e)
+	if from != "" {
+		values.Set("from", from)
+		values.Set("to", b.to)
+	}
+	return each(ctx, b.program, "/v1/ops/journal/entries", values, func(e journal.Entry) error {
+		if e.Changed {
+			return errors.New(e.Notes()[0])
 		}
-		return nil
+		return take(e)
 	})
 }
 
 // sealsOf are the seals of a tenant, the newest first.
 func (b *books) sealsOf(ctx context.Context, tenant string) (seals []seal.Seal, err error) {
-	err = each(ctx, b.program, "/v1/ops/journal/seals", url.Values{"tenant": {tenant}}, func(page []seal.Seal) error {
-		seals = append(seals, page...)
+	err = each(ctx, b.program, "/v1/ops/journal/seals", url.Values{"tenant": {tenant}}, func(s seal.Seal) error {
+		seals = append(seals, s)
 		return nil
 	})
 	return seals, err
@@ -113,11 +115,7 @@ func (p *program) export() *cobra.Command {
 				case b.output == asCSV:
 					return b.exportCSV(ctx, to)
 				}
-				var failed error
-				err = b.entries(ctx, url.Values{"from": {b.from}, "to": {b.to}}, func(e journal.Entry) {
-					failed = errors.Join(failed, jsonLines(to, []journal.Entry{e}))
-				})
-				return errors.Join(err, failed)
+				return b.entries(ctx, b.from, func(e journal.Entry) error { return jsonLines(to, []journal.Entry{e}) })
 			})
 		},
 	})
@@ -152,7 +150,7 @@ func (b *books) exportCSV(ctx context.Context, to io.Writer) error {
 		}
 		return money.Text(minor, currency)
 	}
-	err := b.entries(ctx, url.Values{"from": {b.from}, "to": {b.to}}, func(e journal.Entry) {
+	err := b.entries(ctx, b.from, func(e journal.Entry) error {
 		number := strings.TrimPrefix(strconv.FormatInt(e.Seal, 10), "0") // without a seal it is 0
 		for _, l := range e.Lines {
 			_ = out.Write([]string{
@@ -161,6 +159,7 @@ func (b *books) exportCSV(ctx context.Context, to io.Writer) error {
 			})
 			sums[l.Currency] = seal.Sum{Debit: sums[l.Currency].Debit + l.Debit, Credit: sums[l.Currency].Credit + l.Credit}
 		}
+		return out.Error()
 	})
 	for _, currency := range slices.Sorted(maps.Keys(sums)) {
 		total := sums[currency]
@@ -246,10 +245,11 @@ func (p *program) statement() *cobra.Command {
 // another one it is the sum of its earlier entries, which come with those of the month.
 func (b *books) stated(ctx context.Context) (statement, error) {
 	s := statement{Tenant: b.tenant, Period: seal.Span(b.from, b.to), Account: b.account, Opening: map[string]int64{}, Lines: []stated{}}
-	control, months := ledger.Control(b.account) == b.account, url.Values{}
+	control, from := ledger.Control(b.account) == b.account, ""
 	if control {
 		var trial seal.TrialBalance
-		months = url.Values{"tenant": {b.tenant}, "from": {b.from}, "to": {b.to}}
+		months := url.Values{"tenant": {b.tenant}, "from": {b.from}, "to": {b.to}}
+		from = b.from
 		if err := b.get(ctx, "/v1/ops/journal/balances?"+months.Encode(), &trial); err != nil {
 			return s, err
 		}
@@ -259,7 +259,7 @@ func (b *books) stated(ctx context.Context) (statement, error) {
 			}
 		}
 	}
-	err := b.entries(ctx, months, func(e journal.Entry) {
+	err := b.entries(ctx, from, func(e journal.Entry) error {
 		for _, line := range e.Lines {
 			switch of := line.Account == b.account || control && ledger.Control(line.Account) == b.account; {
 			case !of:
@@ -270,6 +270,7 @@ func (b *books) stated(ctx context.Context) (statement, error) {
 				s.Lines = append(s.Lines, stated{e.PostedAt, e.OccurredAt, e.ID, e.EventID, e.EventType, e.Kind, line, 0, e.Seal})
 			}
 		}
+		return nil
 	})
 	slices.SortStableFunc(s.Lines, func(a, b stated) int {
 		return cmp.Or(a.PostedAt.Compare(b.PostedAt), strings.Compare(a.Entry, b.Entry))
@@ -280,4 +281,94 @@ func (b *books) stated(ctx context.Context) (statement, error) {
 		s.Lines[i].Balance = s.Closing[line.Currency]
 	}
 	return s, err
+}
+
+// compared is what a comparison of seals has come to.
+type compared struct {
+	Kept     int64          `json:"kept_seals" show:"Kept seals"`
+	Findings []seal.Finding `json:"findings" show:"Findings"`
+	// Unkept are the tenants of which the file has no seal: of them nobody finds that all was sealed again.
+	Unkept []string `json:"tenants_without_kept_seals,omitempty" show:"Tenants without kept seals"`
+}
+
+func (p *program) compare() *cobra.Command {
+	b := &books{program: p}
+	return &cobra.Command{
+		Use: "compare <file>", Short: "Compare the seals with those exported to a file before; - is the standard input", Args: cobra.ExactArgs(1),
+		Long: "Who can write to the whole store can seal everything again, and it verifies. That is found here, with a file that ledger\n" +
+			"export --seals has written before and that they could not write to. It exits with 1 where anything is found.",
+		RunE: func(command *cobra.Command, args []string) error {
+			kept, err := readSeals(args[0], command.InOrStdin())
+			if err != nil {
+				return err
+			}
+			tenants, err := b.tenants(command.Context())
+			c, of := compared{Findings: []seal.Finding{}}, map[string]bool{}
+			for _, s := range kept { // the whole chain of its tenant may be gone
+				of[s.Tenant] = true
+			}
+			c.Unkept = slices.DeleteFunc(tenants, func(tenant string) bool { return of[tenant] })
+			for _, tenant := range slices.Sorted(maps.Keys(of)) {
+				there, failed := b.sealsOf(command.Context(), tenant)
+				if err = errors.Join(err, failed); err != nil {
+					return err
+				}
+				found, n := seal.AgainstKept(tenant, kept, there)
+				c.Kept, c.Findings = c.Kept+n, append(c.Findings, found...)
+			}
+			if err = errors.Join(err, shows(p, c)); err == nil && len(c.Findings) > 0 {
+				err = fmt.Errorf("the seals are not those that were kept: %d findings", len(c.Findings))
+			}
+			return err
+		},
+	}
+}
+
+func readSeals(file string, stdin io.Reader) (seals []seal.Seal, err error) {
+	text, err := readFile(file, stdin)
+	if err != nil {
+		return nil, err
+	}
+	for decoder := json.NewDecoder(bytes.NewReader(text)); ; {
+		var s seal.Seal
+		switch err := decoder.Decode(&s); {
+		case errors.Is(err, io.EOF):
+			return seals, nil
+		case err != nil:
+			return nil, fmt.Errorf("%s: seal %d is not JSON: %w", file, len(seals)+1, err)
+		}
+		if err := s.Check(); err != nil {
+			return nil, fmt.Errorf("%s: seal %d of %s: %w", file, s.Number, s.Tenant, err)
+		}
+		seals = append(seals, s)
+	}
+}
+
+func (p *program) checkProof() *cobra.Command {
+	var file string
+	command := &cobra.Command{
+		Use: "check-proof <file>", Short: "Check a proof against exported seals, offline; - is the standard input", Args: cobra.ExactArgs(1),
+		Long: "The file is what ledger prove -o json prints, or the proof in it. Its seal must be among those that ledger export --seals has written.",
+		RunE: func(command *cobra.Command, args []string) error {
+			text, unread := readFile(args[0], command.InOrStdin())
+			kept, err := readSeals(file, command.InOrStdin())
+			if err := errors.Join(unread, err); err != nil {
+				return err
+			}
+			var printed seal.Proof
+			if json.Unmarshal(text, &printed) == nil && printed.Proof != "" {
+				text = []byte(printed.Proof)
+			}
+			proven, err := seal.CheckProof(text, kept)
+			if err != nil {
+				return err
+			}
+			p.printf("The entry is number %d of %d in seal %d of tenant %s, which is the one that was kept.\n  seal %s\n  root %s\n%s\n",
+				proven.Index+1, proven.Count, proven.Seal, proven.Tenant, proven.SealHash, proven.Root, proven.Entry)
+			return p.printJSON(proven)
+		},
+	}
+	command.Flags().StringVar(&file, "seals", "", "a file with seals that were kept elsewhere; required")
+	_ = command.MarkFlagRequired("seals") // it is there
+	return command
 }

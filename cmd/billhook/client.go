@@ -148,15 +148,20 @@ func poll(ctx context.Context, every time.Duration, pending int, ask func() (don
 	}
 }
 
-// each hands over a list page after page, before it asks for the next.
-func each[Item any](ctx context.Context, p *program, path string, values url.Values, take func([]Item) error) error {
+// each hands over the items of a list, page after page.
+func each[Item any](ctx context.Context, p *program, path string, values url.Values, take func(Item) error) error {
 	for {
 		var page console.List[Item]
 		if err := p.get(ctx, path+"?"+values.Encode(), &page); err != nil {
 			return err
 		}
-		if err := take(page.Items); err != nil || page.Next == "" {
-			return err
+		for _, item := range page.Items {
+			if err := take(item); err != nil {
+				return err
+			}
+		}
+		if page.Next == "" {
+			return nil
 		}
 		values.Set("page", page.Next)
 	}

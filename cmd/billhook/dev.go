@@ -17,12 +17,9 @@ import (
 	"billhook/catalog"
 	"billhook/emulator"
 	"billhook/emulator/topology"
-	"billhook/internal/apps/ledger"
 	"billhook/internal/compose/devstack"
-	"billhook/internal/ingest/webhook/samples"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/standin"
-	"billhook/internal/platform/store"
 	"billhook/internal/platform/telemetry"
 )
 
@@ -112,7 +109,7 @@ func (d *devRun) run(ctx context.Context) (err error) {
 		if ctx.Err() != nil {
 			return nil
 		}
-		return byFlag(err)
+		return d.byFlag(err)
 	}
 	defer func() {
 		closing := stack.Close()
@@ -137,7 +134,11 @@ func (d *devRun) run(ctx context.Context) (err error) {
 	for _, variable := range slices.Sorted(maps.Keys(real)) {
 		d.printf("%s: %s, not a stand-in. No samples are sent, for they would reach it.\n", variable, real[variable])
 	}
-	d.describe(stack.Loaded, reused)
+	if reused {
+		d.printf("It goes on with the state in %s; messages that wait for delivery: %d; dropped, as their queues are gone: %d.\n", d.folder, stack.Loaded.Waiting, stack.Loaded.Gone)
+	} else if d.data != "" {
+		d.printf("Its state is kept in %s: documents, and messages that wait for delivery.\n", d.folder)
+	}
 	if !d.mum && len(real) == 0 {
 		show := &demo{program: d.program, stack: stack, catalog: d.catalog, secrets: d.config.Secrets, again: reused}
 		if err := show.run(ctx); err != nil && ctx.Err() == nil {
@@ -161,23 +162,14 @@ func (d *devRun) open() (reused bool, err error) {
 		return false, fmt.Errorf("--data: %w", err)
 	}
 	_, err = os.Stat(d.documents())
-	reused = err == nil
-	// This check comes before the ports are opened: its error tells more than "address in use".
-	documents, err := standin.OpenStore(d.documents())
-	if errors.Is(err, standin.ErrInUse) {
-		return false, fmt.Errorf("--data: another billhook dev is using %s: end it, or name another folder", d.data)
-	}
-	if err != nil {
-		return false, fmt.Errorf("--data: %w", err)
-	}
-	return reused, documents.Close()
+	return err == nil, nil
 }
 
 func (d *devRun) documents() string { return filepath.Join(d.folder, "store.db") }
 
 // configure says what the stack is made of. A target without an address is at the stand-in.
 func (d *devRun) configure(ctx context.Context) error {
-	c, flaky := &d.config, &failOnce{eventID: unlucky.EventID}
+	c := &d.config
 	c.Catalog, c.ProjectID, c.Installation = d.catalog, d.env.Project, d.env.Installation
 	c.Secrets, c.Targets, c.OpsTokens = secretsOf(d.catalog, d.getenv), map[string]devstack.Address{}, d.env.OpsToken.List()
 	for name, target := range d.catalog.Targets {
@@ -185,7 +177,6 @@ func (d *devRun) configure(ctx context.Context) error {
 		c.Targets[name] = devstack.Address{URL: d.getenv(target.URLVariable), Secret: secrets[0]}
 	}
 	c.TaskEvery, c.Drain, c.StorePath = taskEvery, devDrain, d.documents()
-	c.WrapStore = func(s store.Store) store.Store { flaky.Store = s; return flaky }
 	if d.data != "" {
 		c.BrokerPath = filepath.Join(d.folder, "broker.json")
 	}
@@ -216,26 +207,11 @@ func (d *devRun) configure(ctx context.Context) error {
 	return nil
 }
 
-// describe says what of an earlier run there is.
-func (d *devRun) describe(found standin.Loaded, reused bool) {
-	switch {
-	case d.data == "":
-		return
-	case !reused:
-		d.printf("Its state is kept in %s: documents, and messages that wait for delivery.\n", d.folder)
-	default:
-		d.printf("It goes on with the state in %s; messages that wait for delivery: %d.\n", d.folder, found.Waiting)
+// byFlag says which flag changes what has kept the stack from starting.
+func (d *devRun) byFlag(err error) error {
+	if errors.Is(err, standin.ErrInUse) {
+		return fmt.Errorf("--data: another billhook dev is using %s: end it, or name another folder", d.data)
 	}
-	if found.Waiting > 0 {
-		longest := slices.MaxFunc(d.catalog.Queues, func(a, b catalog.Queue) int { return int(a.Lease - b.Lease) })
-		d.printf("What a killed run had in hand is taken up once its lease is over, at most %s after its claim.\n", longest.Lease)
-	}
-	if found.Gone > 0 {
-		d.printf("%d messages of queues that are not there any more are gone.\n", found.Gone)
-	}
-}
-
-func byFlag(err error) error {
 	port, ok := errors.AsType[*devstack.PortError](err)
 	if !ok {
 		return err
@@ -246,28 +222,17 @@ func byFlag(err error) error {
 
 // printHints says what to type next.
 func (d *devRun) printHints(stack *devstack.Stack) {
-	orders, service := d.catalog.Sources[paynow].Events["ON_ORDER_COMPLETED"], stack.ServiceURL
 	d.printf("\nLook further in another terminal:\n\n")
 	if stack.WorkerURL != usualWorker || stack.WebhookURL != usualWebhook {
 		d.printf("  export BILLHOOK_SERVER=%s BILLHOOK_WEBHOOK=%s\n", stack.WorkerURL, stack.WebhookURL)
 	}
-	d.printf("  bin/billhook queues ls\n  bin/billhook events ls\n  curl -s %s/metrics\n", stack.WorkerMetricsURL)
-	if orders != "" {
-		d.printf("  bin/billhook send paynow\n  curl -s %s/v1/ops/accounts/%s\n", stack.WorkerURL, ledger.UserPoints(samples.UID))
-		d.printf("\nLook after the order with an unknown product:\n\n  bin/billhook dlq ls %s\n", orders)
-		d.printf("  bin/billhook products set %s --points 500 --why \"sold since today\"\n", samples.UnknownProductID)
-		d.printf("  bin/billhook dlq replay %s --why \"product added\"\n", orders)
-	}
+	d.printf("  bin/billhook queues ls\n  bin/billhook events ls\n  bin/billhook send paynow\n  curl -s %s/metrics\n", stack.WorkerMetricsURL)
+	d.printf("\nHave the services that it calls decline, fail, hang, lose or forget, and see what they were told:\n\n")
 	if slices.ContainsFunc([]string{"payments.initiate", "payments.initiate_trial", "refunds.initiate"}, func(name string) bool {
 		_, runs := d.catalog.HandledBy(name)
 		return runs
 	}) {
-		d.printf("\nHave the payment gateway decline, fail, hang, lose or forget, and see what it carried out:\n\n")
-		d.printf("  curl -s %s/gateway/tell -d '{\"mode\":\"lose\",\"times\":1}'\n  curl -s %s/gateway/orders\n", service, service)
+		d.printf("  curl -s %s/gateway/tell -d '{\"mode\":\"lose\",\"times\":1}'\n  curl -s %s/gateway/orders\n", stack.ServiceURL, stack.ServiceURL)
 	}
-	if stack.Service != nil {
-		d.printf("\nHave the other services fail, refuse, hang or forget, and see what they were told:\n\n")
-		d.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n  curl -s %s/deliveries\n", service, service)
-	}
-	d.printf("\nServing until Ctrl-C.\n")
+	d.printf("  curl -s %s/tell -d '{\"mode\":\"forget\",\"times\":1}'\n  curl -s %s/deliveries\n\nServing until Ctrl-C.\n", stack.ServiceURL, stack.ServiceURL)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -43,8 +44,6 @@ type diagnosis struct {
 	Off []string `json:"off"`
 	// Kept are those of them whose subscription keeps what waits.
 	Kept []string `json:"kept"`
-	// TasksPool is the pool whose worker runs the tasks.
-	TasksPool string `json:"tasks_pool"`
 	// Steps are the steps of the canaries up to the first failure.
 	Steps []canaryStep `json:"steps"`
 }
@@ -95,7 +94,7 @@ func (p *program) doctorCommand() *cobra.Command {
 					return usageError(err.Error())
 				}
 			}
-			found := diagnosis{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{}, Kept: []string{}, TasksPool: c.TasksPool, Steps: []canaryStep{}}
+			found := diagnosis{Findings: []finding.Finding{}, Unread: []finding.Unread{}, Paused: []pause.Pause{}, Off: []string{}, Kept: []string{}, Steps: []canaryStep{}}
 			for _, q := range c.Queues {
 				if !q.Enabled {
 					found.Off = append(found.Off, q.ID)
@@ -211,7 +210,6 @@ func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 		{"Left out", found.LeftOut}, {"Who has paused which queue is not known here", strings.TrimSuffix(found.PausesUnread, ".")},
 		{"Not running here", strings.Join(found.Off, ", ")},
 		{"Of these keep their subscription, and what waits there, which billhook queues ls counts", strings.Join(found.Kept, ", ")},
-		{"The tasks are run by the worker of pool", found.TasksPool},
 	} {
 		if told.which != "" {
 			p.printf("%s: %s.\n", told.what, told.which)
@@ -219,52 +217,84 @@ func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 	}
 }
 
-// canaries are two events that are sent through an installation, the second one into the dead letters.
-type canaries struct {
-	*program
-	source catalog.Source
-	queue  catalog.Queue
-	secret string
-}
-
-// canaries sends them, up to the first step that fails. held: the copy on hold is taken off, too.
+// canaries sends two events through an installation, the second one into the dead letters, up to the first step that
+// fails. held: the copy on hold is taken off, too.
 func (p *program) canaries(ctx context.Context, c *catalog.Catalog, held bool) (done []canaryStep, err error) {
-	k := &canaries{program: p}
+	var source catalog.Source
+	var queue catalog.Queue
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
-		source := c.Sources[name]
-		q, ok := c.Queue(source.Events[contract.OrderChargebackClosed])
-		if source.Scheme == catalog.SchemeGeneric && ok && q.Enabled && source.Events[contract.OrderPaid] == q.ID {
-			k.source, k.queue, k.secret = source, q, secretsOf(c, p.getenv)[name][0]
-			break
+		one := c.Sources[name]
+		q, ok := c.Queue(one.Events[contract.OrderChargebackClosed])
+		if queue.ID == "" && one.Scheme == catalog.SchemeGeneric && ok && q.Enabled && one.Events[contract.OrderPaid] == q.ID {
+			source, queue = one, q
 		}
 	}
-	if k.queue.ID == "" {
+	if queue.ID == "" {
 		return nil, fmt.Errorf("canary: no source of the generic scheme sends %s and %s to one enabled queue", contract.OrderChargebackClosed, contract.OrderPaid)
+	}
+	harmless, poison := "canary-"+uuid.NewString(), "canary-"+uuid.NewString()
+	until := func(path string, values url.Values, answer any, done func() bool) error {
+		return poll(ctx, 100*time.Millisecond, http.StatusNotFound, func() (bool, error) {
+			err := p.get(ctx, path+"?"+values.Encode(), answer)
+			return done(), err
+		})
+	}
+	sends := func(eventType string, order contract.Order) func() (string, error) {
+		return func() (string, error) {
+			return p.sendCanary(ctx, source, secretsOf(c, p.getenv)[source.Name][0], eventType, order)
+		}
 	}
 	type step struct {
 		name string
-		do   func(ctx context.Context, id string) (string, error)
+		do   func() (detail string, err error)
 	}
-	harmless, poison := "canary-"+uuid.NewString(), "canary-"+uuid.NewString()
 	steps := []step{
-		{"the canary is accepted", k.send}, {"the worker has handled it", k.recorded},
-		{"the poison canary is accepted", k.poison}, {"it is among the dead letters", k.kept}, {"it is discarded", k.discard}, {"its copy is off hold", k.unhold},
+		{"the canary is accepted", sends(contract.OrderChargebackClosed, contract.Order{ID: harmless, CustomerID: harmless})},
+		{"the worker has handled it", func() (string, error) {
+			var event events.Event
+			err := until("/v1/ops/events/"+harmless, url.Values{"queue": {queue.ID}}, &event, func() bool {
+				return event.Status == dedupe.Completed || event.Status == dedupe.DeadLettered
+			})
+			if err == nil && event.Status != dedupe.Completed {
+				err = fmt.Errorf("it was dead-lettered: %s", event.Reason)
+			}
+			return fmt.Sprintf("%s, at attempt %d", event.Result, event.Attempts), err
+		}},
+		{"the poison canary is accepted", sends(contract.OrderPaid, contract.Order{
+			ID: poison, CustomerID: poison, Currency: "EUR", Total: "1.00", Items: []contract.Item{{ProductID: poison, Quantity: 1}},
+		})},
+		{"it is among the dead letters", func() (string, error) {
+			var page console.List[deadletter.Item]
+			err := until("/v1/ops/dead-letters", url.Values{"queue": {queue.ID}, "event_id": {poison}}, &page, func() bool { return len(page.Items) > 0 })
+			if err != nil {
+				return "", fmt.Errorf("%w; once it is there: bin/billhook dlq discard %s --event-id %s --why canary", err, queue.ID, poison)
+			}
+			return page.Items[0].Reason, nil
+		}},
+		{"it is discarded", func() (string, error) {
+			silent := *p
+			silent.stdout = io.Discard
+			return "", silent.execute(ctx, []string{"dlq", "discard", queue.ID, "--event-id", poison, "--why", "the doctor's canary", "--yes", "--server", p.env.Server})
+		}},
+		{"its copy is off hold", func() (string, error) { // who looks there for lost messages does not find it
+			found, err := pubsub.Unhold(ctx, queue, p.env.names(), poison, p.broker()...)
+			if err == nil && !found {
+				err = errors.New("it was not found, and every dead letter is kept there")
+			}
+			return queue.DeadLetterHold(), err
+		}},
 	}
 	if !held {
 		steps = steps[:5]
 	}
-	if k.queue.FourEyes || k.queue.DeadLetter.Drop {
-		steps = append(steps[:2], step{"the poison canary is left out", func(context.Context, string) (string, error) {
-			return "queue " + k.queue.ID + ": one person alone could not discard it, or the queue keeps no dead letters", nil
+	if queue.FourEyes || queue.DeadLetter.Drop {
+		steps = append(steps[:2], step{"the poison canary is left out", func() (string, error) {
+			return "queue " + queue.ID + ": one person alone could not discard it, or the queue keeps no dead letters", nil
 		}})
 	}
-	for i, s := range steps {
-		id := harmless
-		if i > 1 {
-			id = poison
-		}
+	for _, s := range steps {
 		started := time.Now()
-		detail, err := s.do(ctx, id)
+		detail, err := s.do()
 		one, mark := canaryStep{Name: s.name, OK: err == nil, Milliseconds: time.Since(started).Milliseconds(), Detail: detail}, "ok"
 		if err != nil {
 			one.Detail, mark = err.Error(), "FAILED"
@@ -277,21 +307,15 @@ func (p *program) canaries(ctx context.Context, c *catalog.Catalog, held bool) (
 	return done, nil
 }
 
-func (k *canaries) send(ctx context.Context, id string) (string, error) {
-	return k.post(ctx, id, contract.OrderChargebackClosed, &contract.Order{ID: id, CustomerID: id})
-}
-
-func (k *canaries) poison(ctx context.Context, id string) (string, error) {
-	return k.post(ctx, id, contract.OrderPaid, &contract.Order{ID: id, CustomerID: id, Currency: "EUR", Total: "1.00", Items: []contract.Item{{ProductID: id, Quantity: 1}}})
-}
-
-func (k *canaries) post(ctx context.Context, id, eventType string, order *contract.Order) (string, error) {
+func (p *program) sendCanary(ctx context.Context, source catalog.Source, secret, eventType string, order contract.Order) (string, error) {
 	now := time.Now()
-	body, err := json.Marshal(contract.PayNow{EventID: id, EventType: eventType, Timestamp: now.UTC().Format(time.RFC3339), Data: contract.PayNowData{Order: order}})
+	body, err := json.Marshal(contract.PayNow{
+		EventID: order.ID, EventType: eventType, Timestamp: now.UTC().Format(time.RFC3339), Data: contract.PayNowData{Order: &order},
+	})
 	if err != nil {
 		return "", err
 	}
-	all, err := post(ctx, k.env.Webhook+"/webhooks/"+k.source.Name, k.source, k.secret, body, now)
+	all, err := post(ctx, p.env.Webhook+"/webhooks/"+source.Name, source, secret, body, now)
 	if err != nil {
 		return "", err
 	}
@@ -300,59 +324,4 @@ func (k *canaries) post(ctx context.Context, id, eventType string, order *contra
 		return "", fmt.Errorf("the webhook service answers %d %s", answer.Status, answer.Code)
 	}
 	return fmt.Sprintf("event %s is message %s of %s", answer.EventID, answer.MessageID, answer.Queue), nil
-}
-
-func (k *canaries) recorded(ctx context.Context, id string) (string, error) {
-	var event events.Event
-	err := k.until(ctx, "/v1/ops/events/"+url.PathEscape(id)+"?queue="+url.QueryEscape(k.queue.ID), &event, func() bool {
-		return event.Status == dedupe.Completed || event.Status == dedupe.DeadLettered
-	})
-	if err == nil && event.Status != dedupe.Completed {
-		err = fmt.Errorf("it was dead-lettered: %s", event.Reason)
-	}
-	return fmt.Sprintf("%s, at attempt %d", event.Result, event.Attempts), err
-}
-
-func (k *canaries) kept(ctx context.Context, id string) (string, error) {
-	var page console.List[deadletter.Item]
-	err := k.until(ctx, "/v1/ops/dead-letters?"+url.Values{"queue": {k.queue.ID}, "event_id": {id}}.Encode(), &page, func() bool {
-		return len(page.Items) > 0
-	})
-	if err != nil {
-		return "", fmt.Errorf("%w; once it is there: bin/billhook dlq discard %s --event-id %s --why canary", err, k.queue.ID, id)
-	}
-	return page.Items[0].Reason, nil
-}
-
-func (k *canaries) discard(ctx context.Context, id string) (string, error) {
-	var op deadletter.Operation
-	err := k.ask(ctx, http.MethodPost, "/v1/ops/dead-letters/discard", "", deadletter.Begin{
-		Filter: deadletter.Filter{Queue: k.queue.ID, EventID: id}, Change: console.Change{Why: "the doctor's canary"}, Expect: 1,
-	}, &op)
-	if err == nil {
-		err = poll(ctx, 100*time.Millisecond, http.StatusConflict, func() (bool, error) {
-			err := k.ask(ctx, http.MethodPost, "/v1/ops/operations/"+op.ID+"/run", "", struct{}{}, &op)
-			return op.Progress.Over(), err
-		})
-	}
-	if err == nil && op.Done != 1 {
-		err = fmt.Errorf("it has discarded %d", op.Done)
-	}
-	return "operation " + op.ID, err
-}
-
-// unhold acknowledges the copy on the hold subscription. A person who looks there for lost messages does not find it.
-func (k *canaries) unhold(ctx context.Context, id string) (string, error) {
-	found, err := pubsub.Unhold(ctx, k.queue, k.env.names(), id, k.broker()...)
-	if err == nil && !found {
-		err = fmt.Errorf("it was not found on %s, which keeps every dead letter", k.queue.DeadLetterHold())
-	}
-	return "acknowledged on " + k.queue.DeadLetterHold(), err
-}
-
-func (k *canaries) until(ctx context.Context, path string, answer any, done func() bool) error {
-	return poll(ctx, 100*time.Millisecond, http.StatusNotFound, func() (bool, error) {
-		err := k.get(ctx, path, answer)
-		return done(), err
-	})
 }

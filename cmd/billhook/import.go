@@ -41,9 +41,6 @@ type drained interface {
 	Release(ctx context.Context) error
 }
 
-// sampled is how many messages a preview looks into.
-const sampled = 1000
-
 func (p *program) importCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "import",
@@ -65,9 +62,8 @@ func (p *program) importFrom(system, variable, short string) *cobra.Command {
 	d := &drain{program: p}
 	command := &cobra.Command{Use: system, Short: short, Args: cobra.NoArgs}
 	if system != "postgres" {
-		command.Use += " [queue[=old name]...]"
+		command.Use, command.Args = system+" [queue[=old name]...]", cobra.ArbitraryArgs
 		command.Long = "Without a queue it looks for each queue of the catalog under its alias.\n"
-		command.Args = cobra.ArbitraryArgs
 	}
 	command.Long = short + ".\n" + command.Long + "The address is that of --from, else of " + variable + ". The secret is the first of the generic source's variable."
 	command.RunE = func(command *cobra.Command, args []string) (err error) {
@@ -119,30 +115,30 @@ func (d *drain) open(ctx context.Context, system string, names []importer.Name) 
 	}
 }
 
-// namesOf reads the arguments. A queue that is named without its old name has it by its alias.
+// namesOf reads the arguments; without any it is each queue with an alias. A queue that is named without its old name has
+// it by its alias.
 func namesOf(c *catalog.Catalog, args []string) (names []importer.Name, err error) {
+	if len(args) == 0 {
+		for _, q := range c.Queues {
+			if q.Alias != "" {
+				args = append(args, q.ID)
+			}
+		}
+	}
 	for _, arg := range args {
 		name, old, _ := strings.Cut(arg, "=")
 		q, err := queue(c, name)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case !q.Enabled:
-			return nil, usageError(fmt.Sprintf("the queue %s is not enabled", q.ID))
-		case cmp.Or(old, q.Alias) == "":
+		}
+		one := importer.Name{Queue: q.ID, Source: cmp.Or(old, q.Alias)}
+		if one.Source == "" {
 			return nil, usageError(fmt.Sprintf("the queue %s had no name before: say %s=<old name>", q.ID, q.ID))
 		}
-		names = append(names, importer.Name{Queue: q.ID, Source: cmp.Or(old, q.Alias)})
-	}
-	for _, q := range c.Queues {
-		if len(args) > 0 || q.Alias == "" {
-			continue
-		}
-		name := importer.Name{Queue: q.ID, Source: q.Alias}
 		if !q.Enabled {
-			name.Left = "the queue is not enabled"
+			one.Left = "the queue is not enabled"
 		}
-		names = append(names, name)
+		names = append(names, one)
 	}
 	return names, nil
 }
@@ -192,7 +188,7 @@ func (d *drain) run(ctx context.Context, command *cobra.Command, source drained)
 		}
 		d.compose.Members[old] = renamed
 	}
-	places, messages, err := source.Look(ctx, sampled)
+	places, messages, err := source.Look(ctx, 1000)
 	if err != nil {
 		return err
 	}
@@ -216,36 +212,26 @@ func (d *drain) run(ctx context.Context, command *cobra.Command, source drained)
 	if err := d.confirm(command.InOrStdin(), d.yes, strconv.FormatInt(before.Moved, 10), "move them"); err != nil {
 		return err
 	}
-	run, err := d.prepare(source)
+	from := d.catalog.Sources[catalog.Producers]
+	signer, err := signature.NewSigner(signature.Generic, secretsOf(d.catalog, d.getenv)[catalog.Producers][0])
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", from.SecretVariable, err)
+	}
+	run := &importer.Run{
+		Source: source, Catalog: d.catalog, Compose: d.compose, MaxBytes: from.MaxBodyBytes, Patience: d.patience, Now: time.Now, After: time.After,
+		Ingest: &importer.HTTPIngest{Base: strings.TrimSuffix(d.env.Webhook, "/"), Signer: signer, Client: &http.Client{Timeout: 30 * time.Second}, Now: time.Now},
+	}
+	run.Progress = func(r importer.Report) {
+		if (r.Moved+r.Refused)%1000 < 100 { // a batch is of 100 at most
+			d.printf("%d moved, %d refused\n", r.Moved, r.Refused)
+		}
+	}
+	if d.rate > 0 {
+		run.Limiter = rate.NewLimiter(rate.Limit(d.rate), max(d.rate, 100))
 	}
 	done, err := run.Do(ctx)
 	if err == nil && done.Refused > 0 {
 		err = fmt.Errorf("%d messages were refused, and stay where they were", done.Refused)
 	}
 	return errors.Join(shows(d.program, report{done}), err)
-}
-
-func (d *drain) prepare(source importer.Source) (*importer.Run, error) {
-	from := d.catalog.Sources[catalog.Producers]
-	signer, err := signature.NewSigner(signature.Generic, secretsOf(d.catalog, d.getenv)[catalog.Producers][0])
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", from.SecretVariable, err)
-	}
-	run := &importer.Run{
-		Source: source, Catalog: d.catalog, Compose: d.compose, MaxBytes: from.MaxBodyBytes, Patience: d.patience, Now: time.Now, After: time.After,
-		Ingest: &importer.HTTPIngest{Base: strings.TrimSuffix(d.env.Webhook, "/"), Signer: signer, Client: &http.Client{Timeout: 30 * time.Second}, Now: time.Now},
-	}
-	if d.rate > 0 {
-		run.Limiter = rate.NewLimiter(rate.Limit(d.rate), max(d.rate, 100))
-	}
-	told := 0
-	run.Progress = func(r importer.Report) {
-		if done := r.Moved + r.Refused; done/1000 > told/1000 {
-			told = done
-			d.printf("%d moved, %d refused\n", r.Moved, r.Refused)
-		}
-	}
-	return run, nil
 }

@@ -80,7 +80,7 @@ func TestAnImportPreviewsAsksMovesAndSaysWhatWasRefused(t *testing.T) {
 	require.Equal(t, struct{ Moved, Refused int }{1, 1}, report)
 
 	for argument, want := range map[string]string{
-		"nobody": `the catalog has no queue "nobody"`, "orders-process": "the queue orders-process is not enabled",
+		"nobody":        `the catalog has no queue "nobody"`,
 		"paynow-events": "the queue paynow-events had no name before: say paynow-events=<old name>",
 	} {
 		_, err = run("", argument)

@@ -75,10 +75,18 @@ func (e environment) names() pubsub.Names {
 
 func run(ctx context.Context, args []string, getenv func(string) string, stdout io.Writer) error {
 	p, err := newProgram(getenv, stdout)
-	if err != nil {
-		return err
+	if err == nil {
+		err = p.execute(ctx, args)
 	}
-	return p.execute(ctx, args)
+	return err
+}
+
+func newProgram(getenv func(string) string, stdout io.Writer) (*program, error) {
+	environment, err := env.Parse[environment](getenv)
+	if err != nil {
+		return nil, err
+	}
+	return &program{env: environment, getenv: getenv, stdout: stdout, output: asTable, screen: screenOf(stdout, getenv), after: time.After, decode: json.Unmarshal}, nil
 }
 
 // execute runs a command, and has its error say what to type instead of a wrong use.
@@ -100,14 +108,6 @@ type harmlessError struct{ error }
 func (e harmlessError) Error() string { return audit.EscapeLines(e.error.Error()) }
 
 func (e harmlessError) Unwrap() error { return e.error }
-
-func newProgram(getenv func(string) string, stdout io.Writer) (*program, error) {
-	environment, err := env.Parse[environment](getenv)
-	if err != nil {
-		return nil, err
-	}
-	return &program{env: environment, getenv: getenv, stdout: stdout, output: asTable, screen: screenOf(stdout, getenv), after: time.After, decode: json.Unmarshal}, nil
-}
 
 func (p *program) commands() *cobra.Command {
 	build := serve.BuildOf()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -26,12 +25,6 @@ type doorbell struct {
 	// status and answer are of each request; 0: 202.
 	status int
 	answer string
-	// later are the answers to the first requests, each with a Retry-After of 7 s; after them come
-	// those above.
-	later []string
-	// waited are the waits of the program; stopped: a person stops it in the first one.
-	waited  []time.Duration
-	stopped bool
 }
 
 // ring serves the door and returns what runs the program against it.
@@ -51,16 +44,6 @@ func (d *doorbell) ring(t *testing.T) func(stdin string, args ...string) (string
 		}
 		d.paths, d.bodies = append(d.paths, r.URL.Path), append(d.bodies, read)
 		d.raw = append(d.raw, string(body))
-		if len(d.later) > 0 {
-			answer := d.later[0]
-			d.later = d.later[1:]
-			if !strings.HasPrefix(answer, `{"results"`) {
-				w.Header().Set("Retry-After", "7")
-				w.WriteHeader(http.StatusTooManyRequests)
-			}
-			_, _ = io.WriteString(w, answer)
-			return
-		}
 		if d.status == 0 {
 			w.WriteHeader(http.StatusAccepted)
 			_, _ = io.WriteString(w, `{"event_id":"e1","queue":"q","message_id":"17","ordering_key":"k"}`)
@@ -71,23 +54,7 @@ func (d *doorbell) ring(t *testing.T) func(stdin string, args ...string) (string
 	}))
 	return func(stdin string, args ...string) (string, error) {
 		t.Helper()
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		var out strings.Builder
-		p, err := newProgram(func(string) string { return "" }, &out)
-		require.NoError(t, err)
-		p.stdin = strings.NewReader(stdin)
-		p.after = func(wait time.Duration) <-chan time.Time {
-			if d.waited = append(d.waited, wait); d.stopped {
-				stop()
-				return nil
-			}
-			over := make(chan time.Time)
-			close(over)
-			return over
-		}
-		err = p.execute(ctx, append(args, "--webhook", address))
-		return out.String(), err
+		return sayWith(t, nil, func(p *program) { p.stdin = strings.NewReader(stdin) }, append(args, "--webhook", address)...)
 	}
 }
 
@@ -214,30 +181,13 @@ func TestWhatIsRefusedFailsTheCommandAndSaysWhy(t *testing.T) {
 	require.JSONEq(t, `{"items":[{"status":202,"event_id":"e1"},{"status":503,"code":"key_held_up","detail":"Send both again."}],"next":""}`, said)
 }
 
-// refusedNow is the webhook service's answer to a sender that is too fast.
-const refusedNow = `{"code":"rate_limited","detail":"Send it again later."}`
-
-func TestWhatIsRefusedForNowIsSentAgainAfterItsWait(t *testing.T) {
+func TestWhatIsRefusedForNowSaysWhenToSendItAgain(t *testing.T) {
 	t.Parallel()
-	for _, args := range []string{"send paynow --repeat 3", "enqueue events-high --repeat 3"} {
-		door := &doorbell{later: []string{refusedNow, refusedNow}}
-		said, err := door.ring(t)("", strings.Fields(args)...)
-		require.NoError(t, err, said)
-		require.Contains(t, said, "429  rate_limited: Send it again later.\n     Sending it again in 7 s.\n")
-		require.Contains(t, said, "\n3 were accepted, 0 refused.\n")
-		require.Equal(t, []time.Duration{7 * time.Second, 7 * time.Second}, door.waited)
-		require.Len(t, door.raw, 5)
-		require.Equal(t, door.raw[0], door.raw[2], "the same again")
-		require.NotEqual(t, door.raw[2], door.raw[3])
-	}
-}
-
-func TestWhoStopsAWaitIsToldWhatWasNotSent(t *testing.T) {
-	t.Parallel()
-	door := &doorbell{stopped: true, status: http.StatusTooManyRequests, later: []string{refusedNow}}
-	said, err := door.ring(t)("", "send", "paynow", "--repeat", "3")
-	require.EqualError(t, err, "stopped before everything was sent: the last answer was 429 rate_limited")
-	require.Contains(t, said, "0 were accepted, 0 refused.\n")
+	door := &doorbell{status: http.StatusTooManyRequests, answer: `{"code":"rate_limited","detail":"It is too much.","retry_after":7}`}
+	said, err := door.ring(t)("", "send", "paynow", "--repeat", "2")
+	require.EqualError(t, err, "2 of 2 were refused")
+	const line = "429  rate_limited: It is too much. Send it again in 7 s.\n"
+	require.Equal(t, line+line+"0 were accepted, 2 refused.\n", said)
 }
 
 func TestAnAnswerThatDoesNotComeNamesTheEventToSendAgain(t *testing.T) {

@@ -36,7 +36,7 @@ func (p *program) eventsTail() *cobra.Command {
 			"has gone on. With --json each line is a JSON object. Where more comes in than it can show, it says so.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			t := &tail{program: p, query: url.Values{}, known: map[string]events.Line{}}
+			t := &tail{program: p, query: url.Values{}}
 			for _, f := range filters {
 				if given := command.Flags().Lookup(flagOf(f)).Value.String(); given != "" {
 					t.query.Set(f.Name, given)
@@ -54,7 +54,7 @@ func (p *program) eventsTail() *cobra.Command {
 type tail struct {
 	*program
 	query url.Values
-	// known are the lines of the last look, as they were printed.
+	// known are the lines of the last look, as they were printed; nil: nothing was looked at yet.
 	known map[string]events.Line
 	// laidOut are the last rows that were printed, which those behind them stand below.
 	laidOut [][]string
@@ -62,14 +62,14 @@ type tail struct {
 
 // run looks until ctx ends. A worker that cannot be asked is asked again, but at first.
 func (t *tail) run(ctx context.Context) error {
-	for began, blind := false, false; ; began = true {
-		err := t.look(ctx, began)
+	for blind := false; ; {
+		err := t.look(ctx)
 		problem, refused := errors.AsType[*problemError](err)
 		refused = refused && problem.Status < http.StatusInternalServerError && problem.Status != http.StatusTooManyRequests
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // Who stops it wants no error.
-		case refused, err != nil && !began:
+		case refused, err != nil && t.known == nil:
 			return err
 		case err != nil && !blind:
 			t.say(fmt.Sprintf("The worker cannot be asked: %v", err))
@@ -86,58 +86,50 @@ func (t *tail) run(ctx context.Context) error {
 }
 
 // look prints what is new, or has changed since the look before, the oldest first.
-func (t *tail) look(ctx context.Context, again bool) error {
+func (t *tail) look(ctx context.Context) error {
 	var page console.List[events.Line]
-	t.query.Set("limit", strconv.Itoa(map[bool]int{false: tailBegins, true: tailMost}[again]))
+	t.query.Set("limit", strconv.Itoa(map[bool]int{true: tailBegins, false: tailMost}[t.known == nil]))
 	if err := t.get(ctx, "/v1/ops/events?"+t.query.Encode(), &page); err != nil {
 		return err
 	}
-	seen := func(l events.Line) bool { _, ok := t.known[l.Record()]; return ok }
-	if again && page.Next != "" && t.query.Has("since") && !slices.ContainsFunc(page.Items, seen) {
-		t.say("More has come in than is shown here; see: bin/billhook events ls")
-	}
 	var fresh []events.Line
-	now, since := map[string]events.Line{}, time.Time{}
-	if len(page.Items) > 0 {
-		since = page.Items[0].CreatedAt
-	}
-	for _, l := range slices.Backward(page.Items) {
-		now[l.Record()] = l
-		if open := l.Status == dedupe.Processing || l.Status == dedupe.Failed; open && since.After(l.CreatedAt) {
+	now, since, missed := map[string]events.Line{}, time.Time{}, page.Next != "" && t.query.Has("since")
+	for _, l := range page.Items {
+		before, seen := t.known[l.Record()]
+		missed = missed && !seen
+		if now[l.Record()] = l; before != l {
+			fresh = slices.Insert(fresh, 0, l)
+		}
+		if l.Status == dedupe.Processing || l.Status == dedupe.Failed || since.IsZero() { // the newest, or an older one that goes on
 			since = l.CreatedAt
 		}
-		if t.known[l.Record()] != l {
-			fresh = append(fresh, l)
-		}
+	}
+	if missed {
+		t.say("More has come in than is shown here; see: bin/billhook events ls")
 	}
 	if t.known = now; !since.IsZero() && !t.query.Has("status") {
 		t.query.Set("since", since.Add(-tailOverlap).Format(time.RFC3339Nano))
 	}
-	return t.show(fresh)
+	if t.output == asJSON {
+		return jsonLines(t.stdout, fresh)
+	}
+	columns := t.tabled(console.Columns[events.Line]())
+	printed, rows := len(t.laidOut), t.laidOut
+	if printed == 0 && len(fresh) > 0 {
+		rows = headed(columns, nil)
+	}
+	for _, l := range fresh {
+		rows = append(rows, t.cells(columns, l))
+	}
+	for _, line := range slices.Collect(strings.Lines(columned(rows)))[printed:] {
+		t.printf("%s", own(line))
+	}
+	t.laidOut = rows[max(0, len(rows)-tailMost):]
+	return nil
 }
 
 func (t *tail) say(text string) {
 	if t.printf("-- %s\n", text); t.output == asJSON {
 		_ = jsonLines(t.stdout, []map[string]string{{"message": text}}) // a closed terminal is no failure of the command
 	}
-}
-
-// show prints lines in columns, those of the lines before.
-func (t *tail) show(fresh []events.Line) error {
-	if t.output == asJSON {
-		return jsonLines(t.stdout, fresh)
-	}
-	columns, rows := t.tabled(console.Columns[events.Line]()), t.laidOut
-	for _, l := range fresh {
-		rows = append(rows, t.cells(columns, l))
-	}
-	if t.laidOut == nil && len(rows) > 0 {
-		rows = headed(columns, rows)
-	}
-	lines := slices.Collect(strings.Lines(columned(rows)))
-	for _, line := range lines[len(t.laidOut):] {
-		t.printf("%s", own(line))
-	}
-	t.laidOut = rows[max(0, len(rows)-tailMost):]
-	return nil
 }

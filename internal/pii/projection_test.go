@@ -3,6 +3,9 @@ package pii_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -273,4 +276,165 @@ func depth(document []byte) int {
 		}
 		deepest = max(deepest, decoder.StackDepth())
 	}
+}
+
+// lenient has an id and lines that are required, and the rest optional.
+func lenient() *pii.Projection {
+	return pii.NewProjection(map[string]pii.Rule{
+		"id": pii.ID, "lines[].product": pii.ID, "lines[].quantity": pii.Quantity, "lines[].price": pii.Integer,
+		"at": pii.Time, "currency": pii.Currency, "who.uid": pii.UID, "who.id": pii.ID, "tags[]": pii.Code, "notes[].code": pii.Code,
+		"refund.amount": pii.Amount, "refund.id": pii.ID,
+	}, "lines[].price", "at", "currency", "who.uid", "who.id", "tags", "notes[].code", "refund.id")
+}
+
+func minimize(t require.TestingT, p *pii.Projection, in string) (out string, dropped []pii.Violation, err error) {
+	d, err := pii.Parse([]byte(in))
+	require.NoError(t, err)
+	minimized, dropped, err := p.Minimize([]byte("before"), d)
+	require.True(t, strings.HasPrefix(string(minimized), "before"))
+	return strings.TrimPrefix(string(minimized), "before"), dropped, err
+}
+
+// row is one of testdata/documents.yaml, which says what each member is.
+type row struct {
+	What, In, Out, Refused string
+	Dropped                []string
+}
+
+func TestADocumentIsMinimizedOrRefusedAsRecorded(t *testing.T) {
+	t.Parallel()
+	var all map[string][]row
+	readYAML(t, "documents.yaml", &all)
+	require.Len(t, all, 3)
+	all["orders"] = append(all["orders"], row{What: "an order as PayNow sends it", In: string(webhooktest.Order(1)), Out: `{"event_type":"ON_ORDER_COMPLETED",` +
+		`"event_id":"502113004410990001","body":{"id":"502113004410990002","customer":{"id":"502113004410990003"},` +
+		`"checkout":{"metadata":{"uid":"Zk3uQm0aBcD4eFgH5iJkL6mNoPq7"}},"currency":"USD","completed_at":"2026-03-02T10:01:00Z",` +
+		`"lines":[{"product_id":"411486491630370501","price":1000,"quantity":2}],"total_amount":2000}}`})
+	for of, rows := range all {
+		for _, row := range rows {
+			var out string
+			var violations []pii.Violation
+			var err error
+			switch of {
+			case "exact":
+				out, err = exactly(t, lenient(), row.In)
+			case "lenient":
+				out, violations, err = minimize(t, lenient(), row.In)
+			default:
+				out, violations, err = minimize(t, orders(), row.In)
+				appended, same := orders().Append([]byte("before"), []byte(row.In))
+				require.Equal(t, "before"+out, string(appended), row.What)
+				require.Equal(t, err, same, row.What)
+			}
+			var dropped []string
+			for _, v := range violations {
+				dropped = append(dropped, v.Path+": "+v.Rule)
+			}
+			require.Equal(t, row.Dropped, dropped, row.What)
+			require.Equal(t, row.Out, out, row.What)
+			if row.Refused == "" {
+				require.NoError(t, err, row.What)
+				continue
+			}
+			require.EqualError(t, err, "pii: "+row.Refused, row.What)
+			require.NotContains(t, strings.ToLower(err.Error()), "ilse")
+		}
+	}
+	_, _, err := minimize(t, pii.NewProjection(map[string]pii.Rule{"a": pii.ID}, "a"), `[]`)
+	require.EqualError(t, err, "pii: : object", "the document itself is never optional")
+	_, err = exactly(t, lenient(), `{"id":"1","at":null,"who":{"uid":"u"}}`)
+	require.NoError(t, err)
+}
+
+// What is dropped leaks no more than what is refused, and what comes out is allowed.
+func TestNothingComesOutOfWhatIsLeftOut(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]*pii.Projection{"orders": orders(), "the contract": contract.Of(&contract.PayNow{}).Contract().Projection()} {
+		every := slices.Sorted(maps.Keys(p.Rules()))
+		optional := pii.NewProjection(p.Rules(), every...)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(t *rapid.T) {
+				path, text := rapid.SampledFrom(every).Draw(t, "path"), value(t, 3)
+				in := string(document(path, text))
+				out, dropped, err := minimize(t, optional, in)
+				var told strings.Builder
+				for _, v := range dropped {
+					told.WriteString(v.Path + ": " + v.Rule + "\n")
+				}
+				requireSilent(t, []byte(out+told.String()), err)
+				if err == nil {
+					requireAllowed(t, optional, []byte(out))
+				}
+				strict, strictErr := optional.Append(nil, []byte(in))
+				if strictErr == nil && len(dropped) == 0 {
+					require.Equal(t, string(strict), out, "what is good is the same")
+				}
+			})
+		})
+	}
+}
+
+// exactly is the projection of a document without anything that is not on the list.
+func exactly(t *testing.T, p *pii.Projection, in string) (string, error) {
+	t.Helper()
+	d, err := pii.Parse([]byte(in))
+	require.NoError(t, err)
+	out, err := p.Exact(nil, d)
+	return string(out), err
+}
+
+func TestExactTakesATimeWithoutAnOffsetForOneInUTC(t *testing.T) {
+	t.Parallel()
+	for given, want := range readValues(t).Times {
+		out, err := exactly(t, lenient(), `{"at":"`+given+`"}`)
+		if want == "" {
+			require.EqualError(t, err, "pii: at: timestamp", given)
+			want = given
+		} else {
+			require.Equal(t, `{"at":"`+want+`"}`, out)
+		}
+		require.Equal(t, want, pii.InUTC(given))
+	}
+}
+
+func TestAPeekStopsBehindWhatItWants(t *testing.T) {
+	t.Parallel()
+	p := pii.NewProjection(map[string]pii.Rule{"type": pii.Code, "id": pii.ID})
+	deep := strings.Repeat("[", 65) + strings.Repeat("]", 65)
+	for in, want := range map[string]string{
+		`{"type":"a","id":"1","body":` + deep + `}`:  `{"type":"a","id":"1"}`,
+		`{"id":"1","x":5,"type":"a","id2":7}`:        `{"id":"1","type":"a"}`,
+		`{"id":"1","type":null,"body":` + deep + `}`: `{"id":"1"}`,
+		`{"body":{"id":"2"},"type":"a"}`:             `{"type":"a"}`,
+		`{}`:                                         `{}`,
+	} {
+		d, err := pii.Parse([]byte(in))
+		require.NoError(t, err)
+		out, err := p.Peek(nil, d)
+		require.NoError(t, err, in)
+		require.Equal(t, want, string(out))
+	}
+	d, err := pii.Parse([]byte(`{"body":` + deep + `,"id":"1"}`))
+	require.NoError(t, err)
+	_, err = p.Peek(nil, d)
+	require.ErrorContains(t, err, "malformed", "it passes over what stands before")
+}
+
+func TestTheListOfViolationsIsBounded(t *testing.T) {
+	t.Parallel()
+	unknown := `{"event_id":"1"`
+	for i := range 1000 {
+		unknown += fmt.Sprintf(`,"m%d":1`, i)
+	}
+	for _, in := range []string{unknown + `}`, `{"body":{"lines":[` + strings.Repeat(`{"quantity":0},`, 1000) + `{}]}}`} {
+		_, err := exactly(t, orders(), in)
+		require.Len(t, refusedBy(t, err).Violations, 20)
+	}
+	var dropped pii.Dropped
+	for i := range 50 {
+		dropped.Add(fmt.Sprint(i%25), "id")
+	}
+	require.Len(t, dropped, 20)
+	require.Equal(t, []bool{true, false}, []bool{dropped.Has("19"), dropped.Has("20")})
 }

@@ -1,17 +1,14 @@
 package ledger
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 	"strconv"
 	"time"
-	"unicode/utf16"
-	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/transparency-dev/merkle/rfc6962"
 
@@ -23,6 +20,17 @@ const leafTime = "2006-01-02T15:04:05.000000Z"
 
 // maxExact bounds the integers that RFC 8785 keeps exact: it writes numbers as IEEE doubles.
 const maxExact = 1<<53 - 1
+
+// exact writes times and integers as the canonical bytes have them.
+var exact = json.WithMarshalers(json.JoinMarshalers(
+	json.MarshalFunc(func(at time.Time) ([]byte, error) { return jsontext.AppendQuote(nil, at.UTC().Format(leafTime)) }),
+	json.MarshalFunc(func(n int64) ([]byte, error) {
+		if n < -maxExact || n > maxExact {
+			return nil, errors.New("a number that JSON does not keep exact")
+		}
+		return strconv.AppendInt(nil, n, 10), nil
+	}),
+))
 
 func withoutMarks(fields map[string]any) map[string]any {
 	fields = maps.Clone(fields)
@@ -49,11 +57,14 @@ func (e Entry) Canonical() ([]byte, error) {
 		return nil, fmt.Errorf("%w: field id", ErrBroken)
 	}
 	fields["id"] = e.ID
-	canonical, err := appendCanonical(nil, fields)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrBroken, err)
+	text, err := json.Marshal(fields, exact)
+	if err == nil {
+		err = (*jsontext.Value)(&text).Canonicalize()
 	}
-	return canonical, nil
+	if err != nil {
+		return nil, fmt.Errorf("%w: no canonical form", ErrBroken)
+	}
+	return text, nil
 }
 
 // LeafHash returns RFC 6962's hash of a leaf, with SHA-256, over the bytes of Canonical, whose error it has.
@@ -63,66 +74,6 @@ func (e Entry) LeafHash() ([]byte, error) {
 		return nil, err
 	}
 	return rfc6962.DefaultHasher.HashLeaf(canonical), nil
-}
-
-// appendCanonical appends the RFC 8785 JSON of a stored value.
-func appendCanonical(text []byte, value any) ([]byte, error) {
-	var err error
-	switch v := value.(type) {
-	case nil:
-		return append(text, "null"...), nil
-	case bool:
-		return strconv.AppendBool(text, v), nil
-	case int64:
-		if v < -maxExact || v > maxExact {
-			return nil, errors.New("a number that JSON does not keep exact")
-		}
-		return strconv.AppendInt(text, v, 10), nil
-	case string:
-		return jsontext.AppendQuote(text, v) // as RFC 8785 has it
-	case time.Time:
-		return jsontext.AppendQuote(text, v.UTC().Format(leafTime))
-	case []any:
-		text = append(text, '[')
-		for i, element := range v {
-			if i > 0 {
-				text = append(text, ',')
-			}
-			if text, err = appendCanonical(text, element); err != nil {
-				return nil, err
-			}
-		}
-		return append(text, ']'), nil
-	case map[string]any:
-		text = append(text, '{')
-		for i, name := range slices.SortedFunc(maps.Keys(v), compareUTF16) {
-			if i > 0 {
-				text = append(text, ',')
-			}
-			if text, err = jsontext.AppendQuote(text, name); err != nil {
-				return nil, err
-			}
-			if text, err = appendCanonical(append(text, ':'), v[name]); err != nil {
-				return nil, err
-			}
-		}
-		return append(text, '}'), nil
-	default:
-		return nil, fmt.Errorf("a value of type %T", value)
-	}
-}
-
-// compareUTF16 orders names as RFC 8785 does: by their UTF-16 code units, not by their bytes.
-func compareUTF16(a, b string) int {
-	for a != "" && b != "" {
-		x, n := utf8.DecodeRuneInString(a)
-		y, m := utf8.DecodeRuneInString(b)
-		if x != y {
-			return slices.Compare(utf16.AppendRune(nil, x), utf16.AppendRune(nil, y))
-		}
-		a, b = a[n:], b[m:]
-	}
-	return cmp.Compare(len(a), len(b))
 }
 
 // Read reads the document of an entry, a journal's or a chain's. The error wraps ErrBroken.

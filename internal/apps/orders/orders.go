@@ -42,13 +42,8 @@ type handlers struct {
 
 // Register adds the handlers. The catalog says how long a payment is waited for, and who is told.
 func Register(r *handler.Registry, c *catalog.Catalog, from store.Getter, now func() time.Time) {
-	var q catalog.Queue
-	for _, name := range []string{createHandler, confirmHandler, failHandler, timeoutHandler, shipHandler} {
-		if q, _ = c.HandledBy(name); q.ID != "" {
-			break // a mistyped name of one leaves the others known
-		}
-	}
-	if q.ID == "" {
+	q, ok := c.HandledBy(createHandler)
+	if !ok {
 		return
 	}
 	own := handlers{store: from, now: now, queue: q.ID}

@@ -387,23 +387,6 @@ func TestEveryEventAtEveryStateOfRestIsAnsweredByTheTable(t *testing.T) {
 	}
 }
 
-// A name of the catalog that is mistyped is missed alone.
-func TestAMistypedHandlerLeavesTheOthersRegistered(t *testing.T) {
-	t.Parallel()
-	for _, mistyped := range []string{"orders.create", "orders.ship"} {
-		s, registry := open(t), handler.NewRegistry()
-		for on, h := range s.Queue.Handlers {
-			if h.Name == mistyped {
-				h.Name = "orders.mistyped"
-				s.Queue.Handlers[on] = h
-			}
-		}
-		orders.Register(registry, s.Catalog, s.Shop.Store, s.Now)
-		_, known := registry.Lookup("orders.confirm")
-		require.True(t, known, mistyped)
-	}
-}
-
 func TestStockIsSetWithAReasonAndKeepsWhatIsReserved(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -248,20 +248,6 @@ func TestTheAmountOfARefundIsThatWhichIsStored(t *testing.T) {
 	require.Equal(t, "9.99", b.made[refundOf("r-1", "", "").CalleeKey()].Amount)
 }
 
-// By then neither the event's record nor its phase is remembered: the refund is.
-func TestARefundIsRememberedLongerThanItsEvent(t *testing.T) {
-	t.Parallel()
-	db, b, now := storetest.Open(t), newBank(), noon
-	h := payments.Refunds{Gateway: b, Store: db, Now: func() time.Time { return now }}.Leased().Leased()
-	_, err := deliver(t.Context(), h, refundOf("r-1", "pay-1", ""))
-	require.NoError(t, err)
-	now = now.AddDate(3, 0, 0)
-	effect, err := deliver(t.Context(), h, refundOf("r-1", "pay-1", ""))
-	require.NoError(t, err)
-	require.Equal(t, "refunded", effect.Result)
-	require.Equal(t, 1, b.orders)
-}
-
 func TestAnAnswerOfAnotherOrderSettlesNoRefund(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{answerOf("pay-2", "succeeded"), answerOf("pay-2", "declined"), strings.Replace(answerOf("pay-1", "succeeded"), "sub-1", "sub-2", 1)} {
@@ -290,74 +276,42 @@ func TestARefundWithoutAPaymentIsADeadLetter(t *testing.T) {
 	require.Empty(t, d.orders)
 }
 
+// Each of the three commits meets a store that refuses it, whatever it is made of.
+func TestACommitThatAlwaysFailsSaysWhy(t *testing.T) {
+	t.Parallel()
+	for want, befalls := range map[error]func(m *memory) error{
+		retry.Busy("contention", nil):          func(*memory) error { return store.ErrStale },
+		retry.Outage("store_unavailable", nil): func(*memory) error { return errLost },
+		retry.Permanent("effect_invalid", nil): func(*memory) error { return store.ErrInvalid },
+		retry.Transient("refund_lost", nil):    func(m *memory) error { delete(m.docs, refundKey); return store.ErrStale },
+	} {
+		for step, gateway := range map[string]*bank{"reserve": newBank(), "confirm": newBank(), "roll back": newBank("decline")} {
+			if step == "reserve" && retry.Decide(want).Reason == "refund_lost" {
+				continue // there is none yet
+			}
+			m := newMemory()
+			m.onCommit = func() error {
+				if step != "reserve" && m.state() == "" {
+					return nil
+				}
+				return befalls(m)
+			}
+			_, err := refunding(m, gateway).Do(t.Context(), refundOf("r-1", "pay-1", ""))
+			require.Equal(t, retry.Decide(want), retry.Decide(err), step)
+		}
+	}
+}
+
 func TestNothingIsRefundedWhileTheStoreIsDown(t *testing.T) {
 	t.Parallel()
 	db, b := &storetest.Faults{Store: storetest.Open(t)}, newBank()
-	h := refunding(db, b)
 	db.Down(true)
-	_, err := h.Do(t.Context(), refundOf("r-1", "pay-1", ""))
+	_, err := refunding(db, b).Do(t.Context(), refundOf("r-1", "pay-1", ""))
 	requireVerdict(t, err, retry.Outage("store_unavailable", nil))
-	require.Equal(t, retry.EveryMessage, retry.Decide(err).Scope)
 	_, err = payments.FindRefund(t.Context(), db, "default", "pay-1")
-	require.ErrorIs(t, err, storetest.ErrFault)
-	require.NotErrorIs(t, err, payments.ErrNoRefund)
-	_, _, err = payments.ListRefunds(t.Context(), db, "", store.Cursor{}, 10)
 	require.ErrorIs(t, err, storetest.ErrFault)
 	require.Zero(t, b.orders)
 }
-
-// Each of the three commits meets somebody else's change to the refund, or the store's refusal.
-func TestACommitThatFailsIsDecidedAgainOrSaysWhy(t *testing.T) {
-	t.Parallel()
-	foreign := func(m *memory, _ int) error {
-		fields := map[string]any{"payment_id": "pay-1", "tenant": "default", "state": "refused", "queue": "refunds", "event_id": "r-0", "reserved_at": noon}
-		if there, ok := m.docs[refundKey]; ok {
-			fields = there.Fields
-		}
-		m.set(refundKey, fields)
-		return nil
-	}
-	for name, test := range map[string]struct {
-		befalls func(m *memory, commit int) error // the commits under test, from 0
-		want    error
-		commits int
-	}{
-		"two changes": {func(m *memory, n int) error {
-			return map[bool]func(*memory, int) error{true: foreign, false: well}[n < 2](m, n)
-		}, nil, 3},
-		"five changes":     {foreign, retry.Busy("contention", nil), 5},
-		"a store down":     {func(*memory, int) error { return errLost }, retry.Outage("store_unavailable", nil), 1},
-		"invalid writes":   {func(*memory, int) error { return store.ErrInvalid }, retry.Permanent("effect_invalid", nil), 1},
-		"a removed refund": {func(m *memory, _ int) error { delete(m.docs, refundKey); return store.ErrStale }, retry.Transient("refund_lost", nil), 1},
-	} {
-		for step, gateway := range map[string]*bank{"reserve": newBank(), "confirm": newBank(), "roll back": newBank("decline")} {
-			if step == "reserve" && name == "a removed refund" {
-				continue
-			}
-			m, tried := newMemory(), 0
-			m.onCommit = func() error {
-				if step != "reserve" && m.state() == "" && tried == 0 {
-					return nil
-				}
-				tried++
-				return test.befalls(m, tried-1)
-			}
-			want := test.want
-			if want == nil && step == "roll back" {
-				want = retry.Permanent("refund_declined", nil)
-			}
-			_, err := refunding(m, gateway).Do(t.Context(), refundOf("r-1", "pay-1", ""))
-			require.Equal(t, retry.Decide(want), retry.Decide(err), "%s: %s", step, name)
-			commits := test.commits
-			if step == "reserve" && name == "two changes" {
-				commits++ // the settlement's
-			}
-			require.Equal(t, commits, tried, "%s: %s", step, name)
-		}
-	}
-}
-
-func well(*memory, int) error { return nil }
 
 func TestAnUnknownOutcomeKeepsTheReservationAndIsAskedForAgainByTheSameOrder(t *testing.T) {
 	t.Parallel()

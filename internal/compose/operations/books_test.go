@@ -1,7 +1,6 @@
 package operations_test
 
 import (
-	"context"
 	"fmt"
 	"net/http"
 	"testing"
@@ -22,85 +21,6 @@ import (
 	"billhook/internal/platform/store"
 	"billhook/internal/platform/store/storetest"
 )
-
-// An identity provider's uids have a bar.
-const person = "auth0|5f7c8ec7c33c6c004bbafe82"
-
-func TestAnAccountIsShownAsOfADate(t *testing.T) {
-	t.Parallel()
-	r := open(t)
-	for day := range 4 {
-		r.credit(t, "default", "e", fmt.Sprint("o", day), ledger.UserPoints(person), 1<<day, time.Date(2026, 3, 1+day, 12, 0, 0, 0, time.UTC).Sub(at))
-	}
-	chain, err := ledger.Load(t.Context(), r.store, "default", "o1")
-	require.NoError(t, err)
-	writes, err := chain.Reverse("", "back", 2, time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC))
-	require.NoError(t, err)
-	r.commit(t, writes...)
-	for asOf, want := range map[string]struct {
-		balance int64
-		entries []string
-	}{
-		"":                                {13, []string{"reversal o1", "credit o3", "credit o2", "credit o1", "credit o0"}},
-		"as_of=2026-03-04":                {13, []string{"reversal o1", "credit o3", "credit o2", "credit o1", "credit o0"}},
-		"as_of=2026-03-03":                {7, []string{"credit o2", "credit o1", "credit o0"}},
-		"as_of=2026-03-03T12:00:00Z":      {3, []string{"credit o1", "credit o0"}},
-		"as_of=2026-03-03T12:00:00.0001Z": {7, []string{"credit o2", "credit o1", "credit o0"}},
-		"as_of=2026-02-28":                {0, nil},
-	} {
-		var got []string
-		for page := ""; ; {
-			var a ledger.Holding
-			r.get(t, "accounts/points:user:auth0%7C5f7c8ec7c33c6c004bbafe82?limit=2&"+asOf+page, &a)
-			require.Equal(t, []any{want.balance, string(ledger.UserPoints(person)), a.Next != ""}, []any{a.Balance, a.Account, a.More}, asOf)
-			for _, e := range a.Entries {
-				got = append(got, fmt.Sprint(e.Kind, " ", e.Order))
-			}
-			if a.Next == "" {
-				break
-			}
-			page = "&page=" + a.Next
-		}
-		require.Equal(t, want.entries, got, asOf)
-	}
-}
-
-// meanwhile is a store on which something happens before each query.
-type meanwhile struct {
-	store.Store
-	do func()
-}
-
-func (m *meanwhile) Query(ctx context.Context, q store.Query) (store.Page, error) {
-	m.do()
-	return m.Store.Query(ctx, q)
-}
-
-// An entry that comes between the two reads of a balance is in both or in neither.
-func TestABalanceOfADayIsExactOrRefused(t *testing.T) {
-	t.Parallel()
-	r, n := open(t), 0
-	credit := func() { r.credit(t, "default", "e", fmt.Sprint("o", n), ledger.UserPoints("u1"), 1, 0); n++ }
-	credit()
-	late := &meanwhile{Store: r.store, do: func() {
-		if n <= 2 {
-			credit()
-		}
-	}}
-	r.over(late)
-	const before = "/v1/ops/accounts/points:user:u1?as_of=2026-03-01"
-	var a ledger.Holding
-	r.does(t, http.MethodGet, before, "", &a)
-	require.Zero(t, a.Balance)
-	late.do = credit
-	r.refuses(t, http.MethodGet, before, "", http.StatusConflict, "busy")
-	late.do = func() {}
-	for n < store.MaxPage {
-		credit()
-	}
-	r.refuses(t, http.MethodGet, before, "", http.StatusUnprocessableEntity, "too_long_ago")
-	r.get(t, "accounts/points:user:u1?as_of=2026-03-02", &a)
-}
 
 // named has an event of the tenant's customer credit an order, under an ordering key of its own.
 func (r *rig) named(t *testing.T, tenant, customer, event, order string, to ledger.Account, key string, minute int) {

@@ -1,0 +1,380 @@
+package contract_test
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"billhook/internal/contract"
+	"billhook/internal/pii"
+)
+
+func TestAttributesAgreeWithTheBodyThatTheyRepeat(t *testing.T) {
+	t.Parallel()
+	const rule = "agrees_with_body"
+	disagrees := map[string]string{"order_paid order": rule, "renewal story": rule, "renewal uid": rule} // what only these bodies say
+	for file, correlation := range map[string]string{
+		"paynow.v1/order_paid": "530217764480012801", "paynow.v1/trial_activated": "530217764480017001", "envelope.v1/renewal": "530217764480015001",
+	} {
+		format, name, _ := strings.Cut(file, "/")
+		m, err := contracts().Decode(format, goldenOf(t, format, name))
+		require.NoError(t, err)
+		a := m.Attributes()
+		a.OrderingKey = "k"
+		require.NoError(t, m.CheckAttributes(a.Map()))
+		require.Equal(t, format, contracts().Detect(a.Map(), nil))
+		require.Equal(t, []string{correlation, "530217764480019001"}, []string{a.CorrelationID, a.CustomerID})
+		for change, rule := range map[string]string{
+			"event_id=other": rule, "event_type=order.refunded": rule, "paynow_customer_id=other": "agrees_with_body",
+			"contract=" + contract.MessageV1: rule, "event_id=": "required", "points=1.5": "number", "first_published_at=yesterday": "timestamp",
+			"ordering_key=": "required", "uid=ilse@example.org": "uid", "order_id=other": disagrees[name+" order"], "correlation_id=other": disagrees[name+" story"],
+			"uid=u1": disagrees[name+" uid"], "googclient_traceparent=00-1-2-01": "", "points=5": "",
+		} {
+			attribute, value, _ := strings.Cut(change, "=")
+			attributes := a.Map()
+			attributes[attribute] = value
+			err := m.CheckAttributes(attributes)
+			if rule == "" {
+				require.NoError(t, err, change)
+				continue
+			}
+			require.EqualError(t, err, "contract: attributes."+attribute+": "+rule, file)
+		}
+	}
+}
+
+// Every attribute, of any text: the schema takes what the rules take.
+func TestTheAttributesSchemaAgreesWithTheRules(t *testing.T) {
+	t.Parallel()
+	schema := compile(t, "paynow.v1.attributes.json")
+	names := append(slices.Sorted(maps.Keys(contract.AttributeRules)), "googclient_traceparent")
+	rapid.Check(t, func(t *rapid.T) {
+		value := rapid.OneOf(
+			rapid.SampledFrom([]string{"", "unknown", "1000", "-1", "99999999999999999999", "three", "a/b", "now", "a\nb", "customer", contract.EnvelopeV1, "2026-03-02T10:15:00.123456789Z"}),
+			rapid.StringMatching(`[A-Za-z0-9._:|@/ -]{0,66}|[a-z]{60,70}|[0-9a-z|]{120,135}|[0-9]{1,21}`),
+		).Draw(t, "value")
+		attributes := map[string]string{"event_id": "1", "event_type": "order.paid", "ordering_key": "u1"}
+		attributes[rapid.SampledFrom(names).Draw(t, "name")] = value
+		document := map[string]any{}
+		for key, value := range attributes {
+			if value != "" {
+				document[key] = value
+			}
+		}
+		byGo, bySchema := contract.AttributesOf(attributes).Validate(), schema.Validate(document)
+		if attributes["contract"] != "" && bySchema != nil {
+			return // the schema lists the contracts
+		}
+		require.Equal(t, byGo == nil, bySchema == nil, "%v: %v: %v", attributes, byGo, bySchema)
+	})
+}
+
+// given is what ingest knows of a message.
+func given(eventType string) contract.Given {
+	return contract.Given{Type: eventType, At: time.Date(2026, 3, 2, 11, 15, 0, 0, time.FixedZone("", 3600))}
+}
+
+func completed(t *testing.T, format, data, eventType string) string {
+	t.Helper()
+	whole, err := contracts().Complete(format, []byte(data), given(eventType))
+	require.NoError(t, err)
+	return string(whole)
+}
+
+// madeUp is an id that is a hash.
+var madeUp = regexp.MustCompile(`"id":"sha256:[0-9a-f]{64}"`)
+
+// bodies are those of testdata/bodies.yaml, which says what each is.
+type bodies struct {
+	Completed []struct{ What, Format, Data, Of, Type, Want string }
+	Detected  []struct{ Attribute, Data, Want string }
+	Held      []change
+}
+
+func readBodies(t *testing.T) bodies { return yamlOf[bodies](t, "bodies.yaml") }
+
+func TestWhatABodyMayLackIsMadeUp(t *testing.T) {
+	t.Parallel()
+	for _, test := range readBodies(t).Completed {
+		if test.Of != "" {
+			whole := string(goldenOf(t, test.Format, test.Of))
+			require.Equal(t, whole, completed(t, test.Format, whole, test.Type), test.What)
+			continue
+		}
+		got := completed(t, test.Format, test.Data, test.Type)
+		require.JSONEq(t, test.Want, madeUp.ReplaceAllString(got, `"id":"ID"`), test.What)
+	}
+}
+
+func TestTheIDThatIsMadeUpIsThatOfTheSameMessage(t *testing.T) {
+	t.Parallel()
+	id := func(data, eventType string) string {
+		return madeUp.FindString(completed(t, contract.MessageV1, data, eventType))
+	}
+	first := id(`{"order_id":"o1"}`, "order.shipped")
+	require.Equal(t, first, id("{ \"order_id\" :\n\"o1\" }", "order.shipped"), "spaces say nothing")
+	require.NotEqual(t, first, id(`{"order_id":"o2"}`, "order.shipped"))
+	require.NotEqual(t, first, id(`{"order_id":"o1"}`, "order.payment_confirmed"), "of one order several things are told")
+	require.Equal(t, id(`{"type":"order.shipped","order_id":"o1"}`, ""), id(`{"type":"order.shipped","order_id":"o1"}`, "order.shipped"))
+}
+
+func TestARawObjectIsReceivedAsAnEnvelope(t *testing.T) {
+	t.Parallel()
+	const own, raw = `{"action":"renewal","subscription_id":"s1"}`, `{"subscription_id":"s1"}`
+	hashed := func(said string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(said))) }
+	receive := func(data string, attributes map[string]string) (contract.Body, error) {
+		body, _, err := contracts().Receive(contract.EnvelopeV1, []string{"subscription_id"}, contract.Message{Data: []byte(data), Attributes: attributes}, given("").At)
+		return body, err
+	}
+	for name, test := range map[string]struct {
+		data       string
+		attributes map[string]string
+		id, action string
+	}{
+		"its id is its hash":                        {own, nil, hashed(own), "renewal"},
+		"its own action comes first":                {own, map[string]string{"event_id": "e1", "event_type": "initial"}, "e1", "renewal"},
+		"else the action is that of the attributes": {raw, map[string]string{"event_type": "initial"}, hashed(raw + "\x00initial"), "initial"},
+	} {
+		body, err := receive(test.data, test.attributes)
+		require.NoError(t, err, name)
+		require.NoError(t, body.Validate(), name)
+		m, err := contract.As[*contract.Envelope](body)
+		require.NoError(t, err)
+		require.Equal(t, &contract.Envelope{ID: test.id, Action: test.action, CreatedAt: "2026-03-02T10:15:00Z", Payload: contract.Payload{SubscriptionID: "s1"}}, m, name)
+	}
+	_, err := receive(`{"action":"renewal","subscription_id":"s1","email":"ilse@example.org"}`, nil)
+	require.ErrorIs(t, err, contract.ErrMalformed, "a member that no payload has")
+	var invalid *contract.Invalid
+	_, err = receive(`{"uid":"u1"}`, nil)
+	require.ErrorAs(t, err, &invalid, "nobody says what is to be done")
+}
+
+func TestWhatIsNoMessageIsNotCompleted(t *testing.T) {
+	t.Parallel()
+	for _, data := range []string{``, `null`, `[]`, `{}`, `{"type":"order.shipped"}`, `{"order_id":"o1"}x`, `{"uid":"a","uid":"b"}`, `"x"`} {
+		_, err := contracts().Complete(contract.MessageV1, []byte(data), given("order.shipped"))
+		require.ErrorIs(t, err, contract.ErrMalformed, data)
+	}
+	_, err := contracts().Complete("message.v9", []byte(`{}`), given(""))
+	require.ErrorIs(t, err, contract.ErrFormat)
+}
+
+func TestAMessageSaysHowOftenItWasTried(t *testing.T) {
+	t.Parallel()
+	const envelope = `{"id":"e1","action":"renewal","created_at":"2026-03-02T10:15:00Z",`
+	const message = `{"id":"e1","type":"order.shipped","version":1,"timestamp":"2026-03-02T10:15:00Z","data":{"order_id":"o1"}`
+	for data, want := range map[string]int{
+		envelope + `"attempts":0,"payload":{}}`: 0, envelope + `"attempts":2,"payload":{}}`: 2, message + `}`: 0,
+		message + `,"metadata":{"attempt":1}}`: 0, message + `,"metadata":{"attempt":3,"max_retries":5}}`: 2,
+	} {
+		body, err := contracts().Decode(contracts().Detect(nil, []byte(data)), []byte(data))
+		require.NoError(t, err)
+		require.Equal(t, want, body.Attempted(), data)
+	}
+}
+
+// upgrades declares an upgrade with members that contract.Payload has not: a number, a boolean, and an object.
+func upgrades(t *testing.T, more ...contract.Member) *contract.Set {
+	t.Helper()
+	set, err := contract.NewSet(contract.Formats, []contract.Declaration{
+		{Format: contract.EnvelopeV1, Type: "#", Version: 1, Members: []contract.Member{{Name: "subscription_id", Shape: "id"}}},
+		{Format: contract.EnvelopeV1, Type: "upgrade", Version: 1, Members: append([]contract.Member{
+			{Name: "subscription_id", Shape: "id", Required: true},
+			{Name: "seats", Shape: "integer 0..1000"},
+			{Name: "prorated", Shape: "boolean"},
+			{Name: "accepted", Shape: "boolean", Required: true},
+			{Name: "invoice", Object: []contract.Member{
+				{Name: "invoice_id", Shape: "id", Required: true}, {Name: "paid", Shape: "boolean"}, {Name: "amount", Shape: "amount"}, {Name: "currency", Shape: "currency"},
+			}},
+		}, more...)},
+	})
+	require.NoError(t, err)
+	return set
+}
+
+const upgrade = `{"id":"u1","action":"upgrade","created_at":"2026-03-02T10:15:00Z","attempts":0,` +
+	`"payload":{"subscription_id":"s1","seats":7,"prorated":true,"accepted":false,"invoice":{"invoice_id":"i1","paid":true,"amount":"9.99","currency":"EUR"}}}`
+
+func TestMembersBeyondAHandlersTypeTravelOn(t *testing.T) {
+	t.Parallel()
+	set := upgrades(t)
+	require.NoError(t, set.Takes(contract.EnvelopeV1, "upgrade", reflect.TypeFor[*contract.Envelope]()))
+	require.NoError(t, set.Takes(contract.EnvelopeV1, "upgrade", reflect.TypeFor[contract.Payload]()))
+	c, err := set.Find(contract.EnvelopeV1, []byte(upgrade))
+	require.NoError(t, err)
+	minimized, err := c.Projection().Append(nil, []byte(upgrade))
+	require.NoError(t, err)
+	require.JSONEq(t, upgrade, string(minimized), "it passes ingest")
+	body, err := set.Decode(contract.EnvelopeV1, minimized)
+	require.NoError(t, err)
+	require.NoError(t, body.Validate())
+	require.Equal(t, []any{"s1", "", int64(7), int64(0)}, []any{body.Text("subscription_id"), body.Text("seats"), body.Number("seats"), body.Number("subscription_id")})
+	onTopic, err := body.Append(nil)
+	require.NoError(t, err)
+	require.JSONEq(t, upgrade, string(onTopic))
+
+	posted, err := body.Post("key-1", "default")
+	require.NoError(t, err)
+	var sent struct{ Payload json.RawMessage }
+	require.NoError(t, json.Unmarshal(posted, &sent))
+	require.JSONEq(t, `{"subscription_id":"s1","seats":7,"prorated":true,"accepted":false,"invoice":{"invoice_id":"i1","paid":true,"amount":"9.99","currency":"EUR"}}`, string(sent.Payload))
+
+	type invoice struct {
+		InvoiceID string `json:"invoice_id"`
+		Paid      bool   `json:"paid"`
+	}
+	type own struct {
+		Seats    int64    `json:"seats"`
+		Prorated bool     `json:"prorated"`
+		Accepted *bool    `json:"accepted"`
+		Invoice  *invoice `json:"invoice"`
+	}
+	require.NoError(t, set.Takes(contract.EnvelopeV1, "upgrade", reflect.TypeFor[own]()))
+	taken, err := contract.As[own](body)
+	require.NoError(t, err)
+	require.Equal(t, own{7, true, new(bool), &invoice{"i1", true}}, taken)
+	whole, err := contract.As[*contract.Envelope](body)
+	require.NoError(t, err)
+	require.Equal(t, "s1", whole.Payload.SubscriptionID)
+
+	type wrong struct {
+		Prorated string `json:"prorated"`
+		Invoice  struct {
+			InvoiceID int64 `json:"invoice_id"`
+		} `json:"invoice"`
+	}
+	err = set.Takes(contract.EnvelopeV1, "upgrade", reflect.TypeFor[wrong]())
+	require.ErrorContains(t, err, ".prorated is no string")
+	require.ErrorContains(t, err, ".invoice.invoice_id is no int64")
+}
+
+// A payload whose members are bad, each with the path and rule that is said, and none of the value.
+func TestBooleansAndObjectsAreHeldToTheirShapes(t *testing.T) {
+	t.Parallel()
+	set := upgrades(t)
+	for _, test := range readBodies(t).Held {
+		require.Equal(t, 1, strings.Count(upgrade, test.Old), test.What)
+		bad := []byte(strings.Replace(upgrade, test.Old, test.With, 1))
+		c, err := set.Find(contract.EnvelopeV1, bad)
+		require.NoError(t, err)
+		document, err := pii.Parse(bad)
+		require.NoError(t, err)
+		minimized, err := c.Projection().Exact(nil, document)
+		if err == nil {
+			body, decoded := set.Decode(contract.EnvelopeV1, minimized)
+			require.NoError(t, decoded)
+			err = body.Validate()
+		}
+		require.ErrorContains(t, err, test.Want, test.What)
+		require.NotContains(t, strings.ToLower(err.Error()), "mette")
+	}
+	schemas, err := set.Schemas()
+	require.NoError(t, err)
+	require.Regexp(t, `"prorated":\s*{\s*"type":\s*"boolean"`, string(schemas["envelope.v1.json"]))
+	require.Regexp(t, `"invoice":\s*{\s*"type":\s*"object"`, string(schemas["envelope.v1.json"]))
+}
+
+func TestWhatCannotBeDeclaredOfAnObjectIsSaid(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		member contract.Member
+		want   string
+	}{
+		"an object in an object": {contract.Member{Name: "a", Object: []contract.Member{{Name: "b", Object: []contract.Member{{Name: "c", Shape: "id"}}}}}, "a: an object has members of shapes alone"},
+		"a list in an object":    {contract.Member{Name: "a", Object: []contract.Member{{Name: "b", List: []contract.Member{{Name: "c", Shape: "id"}}}}}, "a: an object has members of shapes alone"},
+		"a boolean with bounds":  {contract.Member{Name: "a", Shape: "boolean 0..1"}, `"boolean 0..1" is not a shape`},
+		"a text in an object":    {contract.Member{Name: "a", Object: []contract.Member{{Name: "b", Shape: "text"}}}, `a: b: "text" is not a shape`},
+		"an amount alone in one": {contract.Member{Name: "a", Object: []contract.Member{{Name: "b", Shape: "amount"}}}, "a: b: an amount has its currency beside it"},
+	} {
+		_, err := contract.NewSet(contract.Formats, []contract.Declaration{{Format: contract.MessageV1, Type: "x.y", Version: 1, Members: []contract.Member{test.member}}})
+		require.ErrorContains(t, err, test.want, name)
+	}
+}
+
+// orderOf draws an order whose optional fields may break the contract in any way that a
+// shape allows.
+func orderOf(t *rapid.T) *contract.Order {
+	amount := rapid.SampledFrom([]string{"", "0.00", "10.00", "10.0", "10", "1.000", "-5.00", "10000000000000.00", "10000000000000.01", "99999999999999999999.00"})
+	order := &contract.Order{
+		ID: "o1", CustomerID: "c1", Currency: rapid.SampledFrom([]string{"", "USD", "JPY", "KWD", "QQQ"}).Draw(t, "currency"),
+		Total: amount.Draw(t, "total"),
+	}
+	for range rapid.IntRange(1, 4).Draw(t, "items") {
+		order.Items = append(order.Items, contract.Item{ProductID: "p", Quantity: 1, Price: amount.Draw(t, "price")})
+	}
+	return order
+}
+
+// However an order's optional fields are broken, it is a good order without them; and what is left of what it cost is what
+// its sender said it cost. What is wrong with a refund's amount or its currency stays wrong: without an amount it would be
+// of the whole order.
+func TestARelaxedOrderAndRefundAreWorthWhatTheyWere(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		order := orderOf(t)
+		was := *order
+		was.Items = slices.Clone(order.Items)
+		m := &contract.PayNow{EventID: "e1", EventType: contract.OrderPaid, Timestamp: "2026-03-02T10:15:00Z", Data: contract.PayNowData{Order: order}}
+		amount := rapid.SampledFrom([]string{"none", "", "5.00", "5", "5.0", "-5.00"}).Draw(t, "refunded amount")
+		if amount != "none" {
+			m.EventType, m.Data.Refund = contract.OrderRefunded, &contract.Refund{ID: "r1", Amount: amount}
+		}
+		valid := contract.Of(m).Validate() == nil
+		dropped := contract.Of(m).Relax(nil)
+		if amount != "none" {
+			require.Equal(t, amount, m.Data.Refund.Amount)
+			if amount != "" {
+				require.Equal(t, was.Currency, order.Currency)
+			}
+			good := amount == "" || (amount == "5.00" && was.Currency == "USD") || (amount == "5" && was.Currency == "JPY")
+			require.Equal(t, good, contract.Of(m).Validate() == nil)
+			return
+		}
+		require.NoError(t, contract.Of(m).Validate())
+		require.Equal(t, valid, len(dropped) == 0, "a good order is left alone")
+		for i := range order.Items {
+			require.Contains(t, []string{"", was.Items[i].Price}, order.Items[i].Price)
+			require.Equal(t, was.Items[i].ProductID, order.Items[i].ProductID)
+		}
+		require.Contains(t, []string{"", was.Total}, order.Total)
+		require.Contains(t, []string{"", was.Currency}, order.Currency)
+		if was.Total != order.Total || was.Currency != order.Currency {
+			require.Empty(t, order.Total)
+			for _, item := range order.Items { // else the worker would take the sum of the prices for what was paid
+				require.Empty(t, item.Price)
+			}
+		}
+	})
+}
+
+func TestAnEnvelopesAmountIsNeverCleared(t *testing.T) {
+	t.Parallel()
+	body, err := contracts().Decode(contract.EnvelopeV1, []byte(`{"id":"e1","action":"refund","created_at":"2026-03-02T10:15:00Z","max_attempts":5000,
+		"payload":{"currency":"QQQ","amount":"5.0","cycle":-1}}`))
+	require.NoError(t, err)
+	require.Equal(t, pii.Dropped{{Path: "max_attempts", Rule: "max=1000"}, {Path: "payload.cycle", Rule: "min=0"}}, body.Relax(nil))
+	m, err := contract.As[*contract.Envelope](body)
+	require.NoError(t, err)
+	require.Equal(t, []string{"5.0", "QQQ"}, []string{m.Payload.Amount, m.Payload.Currency})
+	require.Error(t, body.Validate())
+}
+
+func TestEachCauseOfAnUnconfirmedPublishHasACode(t *testing.T) {
+	t.Parallel()
+	for code, err := range map[string]error{
+		"unknown": nil, "topic_missing": contract.ErrTopicMissing, "grant_missing": contract.ErrPublishDenied, "broker_unavailable": contract.ErrBrokerDown,
+		"quota": contract.ErrBrokerQuota, "flow_control": contract.ErrPublisherFull, "key_held_up": contract.ErrKeyHeldUp,
+	} {
+		require.Equal(t, code, contract.PublishCause(err))
+	}
+}

@@ -4,14 +4,13 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
-	"encoding/base64"
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 
 	"billhook/internal/pii"
 	"billhook/internal/platform/audit"
@@ -172,7 +171,8 @@ func (s *Sessions) SignIn(r *http.Request, token, name string) (*http.Cookie, er
 	}
 	who, end := audit.Author{Proof: proof, Name: name}, now.Add(SessionLife)
 	s.log.LogAttrs(r.Context(), slog.LevelInfo, "ops sign-in", slog.String("who", who.String()))
-	return s.cookie(r, sealed(key, who, end), int(SessionLife.Seconds())), nil
+	value, err := sealed(key, who, end)
+	return s.cookie(r, value, int(SessionLife.Seconds())), err
 }
 
 // SignOut returns the cookie that removes a session from its browser.
@@ -197,46 +197,33 @@ func keyOf(token string) []byte {
 	return mac.Sum(nil)
 }
 
-func sealed(key []byte, who audit.Author, end time.Time) string {
-	text := []byte(strconv.FormatInt(end.Unix(), 10) + " " + who.String())
-	mac := hmac.New(sha256.New, key)
-	_, _ = mac.Write(text)
-	return base64.RawURLEncoding.EncodeToString(text) + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+// sealed is a JSON Web Token.
+func sealed(key []byte, who audit.Author, end time.Time) (string, error) {
+	return jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.RegisteredClaims{Subject: who.String(), ExpiresAt: jwt.NewNumericDate(end)}).SignedString(key)
 }
 
 // read returns who the bearer of a cookie is, and until when; nobody: it is forged, of a token that is no
 // longer accepted, or over.
 func (s *Sessions) read(value string) (who audit.Author, end time.Time) {
-	first, second, _ := strings.Cut(value, ".")
-	text, err := base64.RawURLEncoding.Strict().DecodeString(first)
-	given, wrong := base64.RawURLEncoding.Strict().DecodeString(second)
-	if err != nil || wrong != nil || len(value) > maxSession {
-		return who, end
-	}
-	keys := map[audit.Proof][][]byte{}
-	if len(s.local) > 0 {
-		keys[audit.ThisMachine] = [][]byte{s.local}
-	}
-	for _, token := range s.access.Tokens {
-		if token != "" {
-			keys[audit.SharedToken] = append(keys[audit.SharedToken], keyOf(token))
+	claims := jwt.RegisteredClaims{}
+	_, err := jwt.ParseWithClaims(value, &claims, func(*jwt.Token) (any, error) {
+		proof, name, _ := strings.Cut(claims.Subject, ":")
+		who = audit.Author{Proof: audit.Proof(proof), Name: name}
+		keys := jwt.VerificationKeySet{}
+		if who.Proof == audit.ThisMachine && len(s.local) > 0 {
+			keys.Keys = append(keys.Keys, s.local)
 		}
-	}
-	seconds, known, _ := strings.Cut(string(text), " ")
-	proof, name, _ := strings.Cut(known, ":")
-	who = audit.Author{Proof: audit.Proof(proof), Name: name}
-	genuine := slices.ContainsFunc(keys[who.Proof], func(key []byte) bool {
-		mac := hmac.New(sha256.New, key)
-		_, _ = mac.Write(text)
-		return hmac.Equal(given, mac.Sum(nil))
-	})
-	unix, err := strconv.ParseInt(seconds, 10, 64)
-	end = time.Unix(unix, 0).UTC()
-	now := s.now()
-	if !genuine || err != nil || !now.Before(end) || end.After(now.Add(SessionLife+instancesDiffer)) {
+		for _, token := range s.access.Tokens {
+			if who.Proof == audit.SharedToken && token != "" {
+				keys.Keys = append(keys.Keys, keyOf(token))
+			}
+		}
+		return keys, nil
+	}, jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Name}), jwt.WithExpirationRequired(), jwt.WithTimeFunc(s.now), jwt.WithStrictDecoding())
+	if err != nil || len(value) > maxSession || claims.ExpiresAt.After(s.now().Add(SessionLife+instancesDiffer)) {
 		return audit.Author{}, time.Time{}
 	}
-	return who, end
+	return who, claims.ExpiresAt.UTC()
 }
 
 func isName(name string) bool {

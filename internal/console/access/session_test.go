@@ -99,18 +99,23 @@ func TestAForgedSessionIsNone(t *testing.T) {
 	d := doorwayOf(access.Access{Tokens: []string{token, ""}, OpenOnLoopback: true})
 	good := d.signsIn(t, far, token, "ada")
 	local := d.signsIn(t, here, "", "ada")
-	text, mac, _ := strings.Cut(good.Value, ".")
+	at := strings.LastIndex(good.Value, ".")
+	text, mac := good.Value[:at], good.Value[at+1:]
+	head, claims, _ := strings.Cut(text, ".")
+	ofNobody, err := access.Sealed(access.KeyOf(""), audit.Author{Proof: audit.SharedToken, Name: "eve"}, d.now.Add(time.Hour))
+	require.NoError(t, err)
 	encoded := base64.RawURLEncoding.EncodeToString
 	later := doorwayOf(access.Access{Tokens: []string{token}})
-	later.now = at.Add(2 * time.Hour)
+	later.now = d.now.Add(2 * time.Hour)
 	ahead := later.signsIn(t, far, token, "ada")
 	for name, value := range map[string]string{
 		"nothing":                        "",
 		"no MAC":                         text,
 		"an empty MAC":                   text + ".",
-		"the MAC of another text":        encoded([]byte("99999999999 token:eve")) + "." + mac,
+		"the MAC of another text":        head + "." + encoded([]byte(`{"sub":"token:eve","exp":99999999999}`)) + "." + mac,
+		"no algorithm":                   encoded([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + claims + ".",
 		"a MAC with a bit turned":        text + "." + encoded(append([]byte{1}, make([]byte, 31)...)),
-		"the MAC of an empty token":      access.Sealed(access.KeyOf(""), audit.Author{Proof: audit.SharedToken, Name: "eve"}, at.Add(time.Hour)),
+		"the MAC of an empty token":      ofNobody,
 		"the MAC of another token":       doorwayOf(access.Access{Tokens: []string{next}}).signsIn(t, far, next, "eve").Value,
 		"a local one from elsewhere":     local.Value,
 		"one that lasts longer":          ahead.Value,

@@ -92,7 +92,7 @@ var walks = map[string]struct {
 		s.does(t, step{asks: "/ops/dead-letters", says: []string{"No dead letter is in this list."}})
 		s.dies(t, false, append([]string{"rare"}, strings.Split(strings.Repeat("often ", 60), " ")[:60]...)...)
 	}, steps: []step{
-		{asks: "/ops/dead-letters", says: []string{"Open, by reason", ">often</a>", ">rare</a>", ">60</td>", `rel="next"`, "Name one queue", `!type="checkbox"`, "!{d0}"}},
+		{asks: "/ops/dead-letters", says: []string{"Open, by reason", ">often</a>", "1 of {queue} have other reasons.", ">60</td>", `rel="next"`, "Name one queue", `!type="checkbox"`, "!{d0}"}},
 		{asks: "/ops/dead-letters?queue={queue}&reason=rare", says: []string{
 			"{d0}", `value="rare"`, "Choose dead letter {d0}", "/ops/dead-letters/-/replay?queue={queue}&amp;reason=rare", "all that match", "!{d1}",
 		}},

@@ -104,6 +104,16 @@ func (a Reads) declared(context.Context, audit.Author, struct{}) (Declared, erro
 	return found, nil
 }
 
+// takes are the event types, or patterns of them, for which a queue has handlers that take a contract.
+func takes(q catalog.Queue, c *contract.Contract) (types []string) {
+	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
+		if q.Contract == c.Format() && routing.Overlap(routing.Pattern(eventType), routing.Pattern(c.Type())) {
+			types = append(types, eventType)
+		}
+	}
+	return types
+}
+
 func declaredInShort(q catalog.Queue) DeclaredQueue {
 	return DeclaredQueue{ID: q.ID, Alias: q.Alias, Description: q.Description, Enabled: q.Enabled, Contract: q.Contract, Topic: q.Topic(), Pool: q.Pool}
 }
@@ -147,7 +157,6 @@ type Producer struct {
 	// Name is that of the source or handler, or the door's path.
 	Name  string   `json:"name" show:"Producer"`
 	Queue string   `json:"queue,omitempty" show:"Handler of,less" link:"catalog/queues"`
-	To    string   `json:"to" show:"For"`
 	Types []string `json:"types,omitempty" show:"Event types,less"`
 }
 
@@ -159,12 +168,12 @@ func (a Reads) declaredQueue(_ context.Context, _ audit.Author, in pause.Of) (Qu
 	if err != nil {
 		return QueueDeclaration{}, err
 	}
-	found := QueueDeclaration{DeclaredQueue: declaredInShort(q), Words: q.Words(), Takes: []Taken{}, ProducedBy: append([]Producer{}, producers(a.Catalog, q)...), Emits: []string{}}
+	found := QueueDeclaration{DeclaredQueue: declaredInShort(q), Words: q.Words(), Takes: []Taken{}, ProducedBy: producers(a.Catalog, q), Emits: []string{}}
 	for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
 		h := q.Handlers[eventType]
 		taken := Taken{Type: eventType, Handler: h.Name, Contracts: []string{}, Target: h.Post.Target, Path: h.Post.Path}
 		for _, of := range a.Catalog.Contracts.All() {
-			if of.Format() == q.Contract && routing.Overlap(routing.Pattern(eventType), routing.Pattern(of.Type())) {
+			if slices.Contains(takes(q, of), eventType) {
 				taken.Contracts = append(taken.Contracts, of.ID())
 			}
 		}
@@ -177,12 +186,13 @@ func (a Reads) declaredQueue(_ context.Context, _ audit.Author, in pause.Of) (Qu
 }
 
 // producers are those who publish to a queue. A queue that does not run has none.
-func producers(c *catalog.Catalog, q catalog.Queue) (all []Producer) {
+func producers(c *catalog.Catalog, q catalog.Queue) []Producer {
+	all := []Producer{}
 	if !q.Enabled {
-		return nil
+		return all
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
-		one := Producer{Kind: ProducerSource, Name: name, To: q.ID}
+		one := Producer{Kind: ProducerSource, Name: name}
 		for eventType, id := range c.Sources[name].Events {
 			if id == q.ID {
 				one.Types = append(one.Types, eventType)
@@ -193,18 +203,21 @@ func producers(c *catalog.Catalog, q catalog.Queue) (all []Producer) {
 		}
 	}
 	for _, of := range c.Queues {
-		for _, eventType := range slices.Sorted(maps.Keys(of.Handlers)) {
-			h := of.Handlers[eventType]
-			one := Producer{Kind: ProducerHandler, Name: h.Name, Queue: of.ID, To: q.ID}
-			if of.Enabled && (slices.Contains(h.Emits, q.ID) || slices.Contains(h.Emits, q.Topic())) && !slices.ContainsFunc(all, func(p Producer) bool { return p.Name == one.Name && p.Queue == of.ID }) {
-				all = append(all, one)
+		var emits []string
+		for _, h := range of.Handlers {
+			if of.Enabled && (slices.Contains(h.Emits, q.ID) || slices.Contains(h.Emits, q.Topic())) {
+				emits = append(emits, h.Name)
 			}
+		}
+		slices.Sort(emits)
+		for _, name := range slices.Compact(emits) {
+			all = append(all, Producer{Kind: ProducerHandler, Name: name, Queue: of.ID})
 		}
 	}
 	if _, opens := c.Sources[catalog.Producers]; opens {
-		all = append(all, Producer{Kind: ProducerDoor, Name: "/queues/" + q.ID + "/messages", To: q.ID})
+		all = append(all, Producer{Kind: ProducerDoor, Name: "/queues/" + q.ID + "/messages"})
 		if q.SharedTopic != "" {
-			all = append(all, Producer{Kind: ProducerDoor, Name: "/topics/" + q.SharedTopic + "/messages", To: q.ID})
+			all = append(all, Producer{Kind: ProducerDoor, Name: "/topics/" + q.SharedTopic + "/messages"})
 		}
 	}
 	return all
@@ -214,20 +227,10 @@ func producers(c *catalog.Catalog, q catalog.Queue) (all []Producer) {
 type ContractDeclaration struct {
 	DeclaredContract
 
-	// Members are those of the content; empty for a format whose bodies are all alike.
-	Members []DeclaredMember `json:"members" show:"Members"`
-	Schema  jsontext.Value   `json:"schema" show:"Schema"`
+	Schema jsontext.Value `json:"schema" show:"Schema"`
 	// Example is such a body; null: a newer version has the example.
 	Example    jsontext.Value `json:"example" show:"Example"`
 	ConsumedBy []Consumer     `json:"consumed_by" show:"Who consumes"`
-	ProducedBy []Producer     `json:"produced_by" show:"Who produces"`
-}
-
-// DeclaredMember is a member of a contract's content.
-type DeclaredMember struct {
-	Name     string `json:"name" show:"Member"`
-	Shape    string `json:"shape" show:"Shape"`
-	Required bool   `json:"required" show:"Required"`
 }
 
 // Consumer is a queue that takes a contract.
@@ -243,10 +246,7 @@ func (a Reads) declaredContract(_ context.Context, _ audit.Author, in ContractOf
 	if !ok {
 		return ContractDeclaration{}, console.Refuse(console.Absent, "contract_unknown", "The catalog declares no contract of that id; GET /v1/ops/catalog lists them.")
 	}
-	found := ContractDeclaration{
-		DeclaredContract: contractInShort(c), Members: append([]DeclaredMember{}, membersOf(c.Members(), "")...), Example: jsontext.Value("null"),
-		ConsumedBy: []Consumer{}, ProducedBy: []Producer{},
-	}
+	found := ContractDeclaration{DeclaredContract: contractInShort(c), Example: jsontext.Value("null"), ConsumedBy: []Consumer{}}
 	schema, err := a.Catalog.Contracts.Schema(c)
 	if err != nil {
 		return found, err
@@ -258,15 +258,8 @@ func (a Reads) declaredContract(_ context.Context, _ audit.Author, in ContractOf
 		}
 	}
 	for _, q := range a.Catalog.Queues {
-		one := Consumer{Queue: q.ID, Enabled: q.Enabled}
-		for _, eventType := range slices.Sorted(maps.Keys(q.Handlers)) {
-			if q.Contract == c.Format() && routing.Overlap(routing.Pattern(eventType), routing.Pattern(c.Type())) {
-				one.Types = append(one.Types, eventType)
-			}
-		}
-		if len(one.Types) > 0 {
-			found.ConsumedBy = append(found.ConsumedBy, one)
-			found.ProducedBy = append(found.ProducedBy, producers(a.Catalog, q)...)
+		if types := takes(q, c); len(types) > 0 {
+			found.ConsumedBy = append(found.ConsumedBy, Consumer{Queue: q.ID, Enabled: q.Enabled, Types: types})
 		}
 	}
 	return found, nil
@@ -276,18 +269,4 @@ func newestOf(set *contract.Set, c *contract.Contract) bool {
 	return !slices.ContainsFunc(set.All(), func(other *contract.Contract) bool {
 		return other.Format() == c.Format() && other.Type() == c.Type() && other.Version() > c.Version()
 	})
-}
-
-func membersOf(members []contract.Member, path string) (all []DeclaredMember) {
-	for _, m := range members {
-		one, inside := DeclaredMember{Name: path + m.Name, Shape: m.Shape, Required: m.Required}, m.Object
-		switch {
-		case m.List != nil:
-			one.Name, one.Shape, inside = one.Name+"[]", "list", m.List
-		case m.Object != nil:
-			one.Shape = "object"
-		}
-		all = append(append(all, one), membersOf(inside, one.Name+".")...)
-	}
-	return all
 }

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"billhook/internal/console"
@@ -48,8 +47,6 @@ type Deployment struct {
 	Settings []env.Setting
 	// Doctor compares the live queues with the catalog; nil: there are none to look at from here.
 	Doctor Doctor
-
-	examined examined
 }
 
 // Doctor compares what is deployed with the catalog.
@@ -133,11 +130,8 @@ type Diagnosis struct {
 	Problem    string    `json:"problem,omitempty"`
 }
 
-// What bounds an examination: how long it may take, and how long what it says is shown again.
-const (
-	examinationTakes  = 3 * time.Second
-	examinationIsGood = time.Minute
-)
+// examinationTakes is how long an examination may take.
+const examinationTakes = 3 * time.Second
 
 const door = "webhook"
 
@@ -146,7 +140,7 @@ func (a Reads) Operations() []console.Operation {
 	return []console.Operation{
 		console.New(console.Row{
 			Name: "status", Path: "GET /v1/ops/status", Summary: "Show what runs: versions, each service's catalog beside the deployed one, settings, and the findings of the worker's doctor",
-			Help: "The worker compares what it may look at, and keeps what it has found for a minute. Of a secret it is shown that it is set, and no more.",
+			Help: "The worker compares what it may look at. Of a secret it is shown that it is set, and no more.",
 		}, a.status),
 		console.New(console.Row{
 			Name: "audit ls", Path: "GET /v1/ops/audit", Summary: "List the changes that people made, newest first: who, when, why, and the value before",
@@ -173,7 +167,7 @@ func (a Reads) status(ctx context.Context, _ audit.Author, _ struct{}) (Status, 
 		return Status{}, err
 	}
 	found := Status{Self: d.Self, Catalog: a.Catalog.Hash(), Deployed: []string{}, Services: []ServiceStatus{}, Configuration: append([]env.Setting{}, d.Settings...)}
-	found.Doctor = d.examined.diagnosis(now, func() Diagnosis { return a.examine(ctx, d.Doctor, now) })
+	found.Doctor = a.examine(ctx, d.Doctor, now)
 	found.Deployed = append(found.Deployed, slices.Compact(slices.Sorted(maps.Values(found.Doctor.Catalogs)))...)
 	found.Agreement = agreement(found.Catalog, found.Deployed)
 	with := found.Deployed
@@ -209,25 +203,9 @@ func agreement(hash string, deployed []string) Agreement {
 
 var errNoDoctor = errors.New("this worker has nothing to compare the catalog with: its broker is in its own process")
 
-type examined struct {
-	mu   sync.Mutex
-	last *Diagnosis
-	at   time.Time
-}
-
-func (e *examined) diagnosis(now time.Time, examine func() Diagnosis) Diagnosis {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.last == nil || now.Sub(e.at) >= examinationIsGood {
-		found := examine()
-		e.last, e.at = &found, now
-	}
-	return *e.last
-}
-
-// examine has the doctor look. The person who asks may leave: others wait for the answer.
+// examine has the doctor look.
 func (a Reads) examine(ctx context.Context, by Doctor, now time.Time) Diagnosis {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), examinationTakes)
+	ctx, cancel := context.WithTimeout(ctx, examinationTakes)
 	defer cancel()
 	found, paused, err := Examination{}, map[string]pause.Pause{}, errNoDoctor
 	if by != nil {

@@ -26,11 +26,19 @@ type Page struct {
 // List is a page of a list.
 type List[T any] struct {
 	Items []T `json:"items"`
-	// Next is the parameter page for the items behind these; empty: there are none.
+	Continued
+}
+
+// Continued is the part of an answer that says where the list in it goes on.
+type Continued struct {
+	// Next is the parameter page for what is behind; empty: there is nothing.
 	Next string `json:"next"`
 
 	next store.Cursor
 }
+
+// ContinuedAt is a list that goes on behind a place; zero: it does not.
+func ContinuedAt(next store.Cursor) Continued { return Continued{next: next} }
 
 // OwnedList asks for a list of what is a tenant's.
 type OwnedList struct {
@@ -43,7 +51,7 @@ func ListOf[T any](items []T, next store.Cursor) List[T] {
 	if items == nil {
 		items = []T{}
 	}
-	return List[T]{Items: items, next: next}
+	return List[T]{items, ContinuedAt(next)}
 }
 
 // Listed is ListOf of what a read of a page has returned.
@@ -51,30 +59,11 @@ func Listed[T any](items []T, next store.Cursor, err error) (List[T], error) {
 	return ListOf(items, next), err
 }
 
-// cursored is a List of any items.
-type cursored interface {
-	cursor() store.Cursor
-	with(token string) any
-}
-
-func (l List[T]) cursor() store.Cursor { return l.next }
-
-func (l List[T]) with(token string) any { l.Next = token; return l }
-
-// Continued is the part of an answer that holds a list and is more than that: it says where the list goes on.
-type Continued struct {
-	// Next is the parameter page for what is behind; empty: there is nothing.
-	Next string `json:"next,omitempty"`
-
-	next store.Cursor
-}
-
-// ContinuedAt is a list that goes on behind a place; zero: it does not.
-func ContinuedAt(next store.Cursor) Continued { return Continued{next: next} }
+func (List[T]) isList() {}
 
 // itemOf is the type of a list's items, and reports whether the type is a List.
 func itemOf(t reflect.Type) (reflect.Type, bool) {
-	if t.Kind() != reflect.Struct || !t.Implements(reflect.TypeFor[cursored]()) {
+	if t.Kind() != reflect.Struct || !t.Implements(reflect.TypeFor[interface{ isList() }]()) {
 		return nil, false
 	}
 	items, ok := t.FieldByName("Items")
@@ -116,9 +105,6 @@ func (o Operation) page(in Input, request reflect.Value) error {
 // next is the answer with the token of the page behind it. The span of time stays that of the first page, from which
 // ages count.
 func (o Operation) next(in Input, request reflect.Value, answer any) any {
-	if list, ok := answer.(cursored); ok && !list.cursor().IsZero() {
-		return list.with(o.token(in, request, list.cursor()))
-	}
 	if o.response.Kind() == reflect.Struct {
 		made := reflect.New(o.response).Elem()
 		made.Set(reflect.ValueOf(answer))

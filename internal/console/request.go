@@ -181,7 +181,7 @@ func (o Operation) body(body []byte, into reflect.Value) error {
 		return nil
 	}
 	malformed := func() error {
-		return Refuse(Malformed, "body_malformed", "Send JSON: {"+advice(fields)+"}.")
+		return Refuse(Malformed, "body_malformed", "Send a JSON object with "+advice(fields)+", each once; the route's entry in /v1/ops/openapi.json has all members.")
 	}
 	if json.Unmarshal(body, into.Addr().Interface(), json.RejectUnknownMembers(true)) != nil {
 		return malformed()
@@ -202,30 +202,18 @@ func (o Operation) body(body []byte, into reflect.Value) error {
 	return nil
 }
 
-// advice is what a body looks like.
+// advice names the members that a body must have; where it must have none, those that it may have.
 func advice(fields []Field) string {
-	var members []string
-	required := slices.ContainsFunc(fields, func(f Field) bool { return f.Required })
+	var must, may []string
 	for _, f := range fields {
-		if f.Required || !required {
-			members = append(members, strconv.Quote(f.Name)+": "+f.example())
+		if may = append(may, f.Name); f.Required {
+			must = append(must, f.Name)
 		}
 	}
-	return strings.Join(members, ", ")
-}
-
-// example stands for a value of the field.
-func (f Field) example() string {
-	switch f.Type.Kind() {
-	case reflect.Int, reflect.Int64:
-		return "<a whole number>"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Slice:
-		return "[<" + f.Help + ">]"
-	default:
-		return `"<` + strings.TrimSuffix(f.Help, ", for the audit") + `>"`
+	if must == nil {
+		must = may
 	}
+	return strings.Join(must, ", ")
 }
 
 // check holds the request to its tags.

@@ -108,7 +108,7 @@ func TestAPageShowsWhatTheAPIAnswers(t *testing.T) {
 		status  int
 		says    []string
 	}{
-		"/ops/events?queue=q1&status=FAILED&since=7d&until=&type=&event_id=e1&key=u%7C1&page=p": {map[string]any{"GET " + line: console.List[events.Line]{Next: "n", Items: []events.Line{{
+		"/ops/events?queue=q1&status=FAILED&since=7d&until=&type=&event_id=e1&key=u%7C1&page=p": {map[string]any{"GET " + line: console.List[events.Line]{Continued: console.Continued{Next: "n"}, Items: []events.Line{{
 			EventID: "e:1", Queue: "q1", Tenant: "t", Status: dedupe.Failed, Reason: "order_not_seen", NextRetryAt: noon, CreatedAt: noon,
 		}}}}, 200, []string{`href="/ops/events/e:1?queue=q1&amp;tenant=t"`, "page=n", `value="7d"`, "order_not_seen"}},
 		"/ops/events?queue=q1": {map[string]any{
@@ -122,7 +122,7 @@ func TestAPageShowsWhatTheAPIAnswers(t *testing.T) {
 			"GET /v1/ops/events/e1":                   serve.Refuse(http.StatusConflict, "queue_needed", "Several."),
 			"GET /v1/ops/events?event_id=e1&limit=50": console.List[events.Line]{Items: []events.Line{{EventID: "e1", Queue: "q1", Tenant: "t"}, {EventID: "e1", Queue: "q2", Tenant: "t"}}},
 		}, 200, []string{`/ops/events/e1?queue=q1&amp;tenant=t"`, `/ops/events/e1?queue=q2&amp;tenant=t"`}},
-		"/ops/audit?kind=product": {map[string]any{"GET /v1/ops/audit?kind=product&limit=50": console.List[system.Changed]{Next: "more", Items: []system.Changed{
+		"/ops/audit?kind=product": {map[string]any{"GET /v1/ops/audit?kind=product&limit=50": console.List[system.Changed]{Continued: console.Continued{Next: "more"}, Items: []system.Changed{
 			{Kind: "product", Subject: "hat/1", Path: "/v1/ops/products/hat%2F1", Entry: audit.Entry{
 				Action: "set", Who: "ada", Why: "<dearer>", At: noon, Before: map[string]any{"points": 5}, After: map[string]any{"points": 6},
 			}},

@@ -75,7 +75,7 @@ type Mappings struct {
 
 // NewMappings returns the mappings of a store.
 func NewMappings(from store.Getter, log *slog.Logger, now func() time.Time) *Mappings {
-	return &Mappings{from: from, log: log, now: now, uids: cache.New[string](maxKnown, 0, now)}
+	return &Mappings{from: from, log: log, now: now, uids: cache.New[string](maxKnown, now)}
 }
 
 // Order is an order that names a customer and a uid.

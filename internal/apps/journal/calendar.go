@@ -10,17 +10,14 @@ import (
 )
 
 const (
-	// lookAgain is the age at which what is known is asked for anew, in the background.
-	lookAgain = 5 * time.Second
 	// believedFor is how long what is known is gone by. Notice is longer.
-	believedFor = 30 * time.Second
+	believedFor = 5 * time.Second
 	// readTime bounds one reading, which callers share.
 	readTime = 5 * time.Second
 )
 
-// Calendar knows which periods are closed, so that posting reads nothing. It asks every few seconds, behind
-// the back of those who go by it; only the first entry of an instance, and the first after half a minute
-// without any, waits. It is safe for concurrent use.
+// Calendar knows which periods are closed, and asks every few seconds at most, for all who post. It is safe for
+// concurrent use.
 type Calendar struct {
 	store interface {
 		store.Getter
@@ -39,7 +36,7 @@ type calendar struct {
 
 // NewCalendar returns a calendar that has read nothing.
 func NewCalendar(from store.Store, now func() time.Time) *Calendar {
-	return &Calendar{store: from, now: now, known: cache.New[calendar](1, believedFor, now)}
+	return &Calendar{store: from, now: now, known: cache.New[calendar](1, now)}
 }
 
 // Closed reports whether a period of a tenant takes no entries now. The error is an outage.
@@ -65,7 +62,7 @@ func (c *Calendar) read(ctx context.Context) (calendar, time.Duration, error) {
 	}
 	changes, _ := doc.Fields[fieldChanges].(int64)
 	if changes == c.last.changes { // 0: no period was ever closed
-		return c.last, lookAgain, nil
+		return c.last, believedFor, nil
 	}
 	// The count went first: a change behind it is in the list perhaps, and in the next count surely.
 	closes := map[string]time.Time{}
@@ -78,5 +75,5 @@ func (c *Calendar) read(ctx context.Context) (calendar, time.Duration, error) {
 		closes[doc.Key.ID] = at // one without a moment is closed
 	}
 	c.last = calendar{closes: closes, changes: changes}
-	return c.last, lookAgain, nil
+	return c.last, believedFor, nil
 }

@@ -231,7 +231,7 @@ func TestTheNoticeOfAClosingOutlastsWhatAnInstanceKnows(t *testing.T) {
 	require.Greater(t, journal.Notice, journal.BelievedFor+q.LongestTimeout()+journal.ReadTime)
 }
 
-func TestACalendarIsRefreshedInTheBackground(t *testing.T) {
+func TestACalendarIsReadEveryFewSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, "")
@@ -256,9 +256,8 @@ func TestACalendarIsRefreshedInTheBackground(t *testing.T) {
 		require.Equal(t, before+1, reads(), "the list is read where it has changed, and then alone")
 
 		d.faults.Down(true)
-		d.pass(20 * time.Second)
 		asks(true)
-		d.pass(20 * time.Second)
+		d.pass(6 * time.Second)
 		_, err = d.Calendar.Closed(t.Context(), "acme", october)
 		require.Equal(t, retry.Verdict{Class: retry.Unavailable, Reason: "periods_unknown", Scope: retry.EveryMessage}, retry.Decide(err), "what was known is too old")
 		gone, cancel := context.WithCancel(t.Context())

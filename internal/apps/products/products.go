@@ -229,7 +229,7 @@ type Reader struct {
 
 // NewReader returns a reader; start is the catalog's products.
 func NewReader(from store.Getter, start map[string]catalog.Product, now func() time.Time) *Reader {
-	return &Reader{store: from, start: start, known: cache.New[int64](maxRemembered, 0, now)}
+	return &Reader{store: from, start: start, known: cache.New[int64](maxRemembered, now)}
 }
 
 // Points returns what one piece of a tenant's product is worth; known reports whether orders may

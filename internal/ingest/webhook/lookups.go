@@ -72,7 +72,7 @@ type Customers struct {
 
 // NewCustomers returns a lookup in the store.
 func NewCustomers(from store.Getter, now func() time.Time) *Customers {
-	return &Customers{store: from, uids: cache.New[string](maxCustomers, 0, now)}
+	return &Customers{store: from, uids: cache.New[string](maxCustomers, now)}
 }
 
 // UID returns the uid of a tenant's customer; ok: there is one. With an error nothing is known.

@@ -45,7 +45,7 @@ func NewEndpoints(of catalog.Endpoints, private bool, now func() time.Time) *End
 	like := of.Target()
 	like.Internal = private
 	return &Endpoints{
-		of: of, like: like, shared: transport(like), now: now, known: cache.New[remembered](of.Remembered, 0, now),
+		of: of, like: like, shared: transport(like), now: now, known: cache.New[remembered](of.Remembered, now),
 		lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 		},

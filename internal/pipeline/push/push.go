@@ -104,7 +104,7 @@ func New(config Config) *Service {
 			many = many || (h.Leased != nil && h.Leased.ManyPlaces)
 		}
 		s.queues[q.ID] = &queue{
-			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), noneWait: cache.New[bool](1, 0, config.Now), oneTarget: leased && !many && len(places) == 1,
+			Queue: q, slots: newSlots(q.Concurrency, config.Timer, s.ended), noneWait: cache.New[bool](1, config.Now), oneTarget: leased && !many && len(places) == 1,
 			// Messages wait by a policy that is not the broker's, or where the service that a leased handler calls asks for it.
 			waits: q.Ordered() && (leased || !q.BrokerKeepsTime()),
 			nacks: rate.NewLimiter(rate.Every(q.NackBudget), 1),

@@ -21,8 +21,7 @@ type Load[V any] func(ctx context.Context) (value V, good time.Duration, err err
 
 // Cache remembers values by key. It is safe for concurrent use.
 type Cache[V any] struct {
-	now  func() time.Time
-	keep time.Duration
+	now func() time.Time
 
 	loads singleflight.Group
 	mu    sync.Mutex
@@ -36,11 +35,10 @@ type entry[V any] struct {
 	since, until time.Time
 }
 
-// New returns a cache of the values used last: at most most, and at least one. One that is no longer good is answered
-// still up to the age keep, while a newer one is loaded; 0: never.
-func New[V any](most int, keep time.Duration, now func() time.Time) *Cache[V] {
+// New returns a cache of the values used last: at most most, and at least one.
+func New[V any](most int, now func() time.Time) *Cache[V] {
 	known, _ := simplelru.NewLRU[string, entry[V]](max(1, most), nil) // it refuses a size that is not positive
-	return &Cache[V]{now: now, keep: keep, known: known}
+	return &Cache[V]{now: now, known: known}
 }
 
 // Known returns a value that is good, without asking for it.
@@ -60,9 +58,6 @@ func (c *Cache[V]) Get(ctx context.Context, key string, load Load[V]) (V, error)
 		return value, nil
 	}
 	loaded, own := c.load(ctx, key, load)
-	if value, ok := c.kept(key); ok {
-		return value, nil
-	}
 	for again := true; ; again = false {
 		select {
 		case result := <-loaded:
@@ -100,17 +95,6 @@ func (c *Cache[V]) load(ctx context.Context, key string, load Load[V]) (loaded <
 		}
 		return value, err
 	}), own
-}
-
-// kept returns a value that is no longer good and not older than the cache keeps it.
-func (c *Cache[V]) kept(key string) (value V, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e, ok := c.known.Get(key)
-	if age := c.now().Sub(e.since); !ok || age < 0 || age >= c.keep {
-		return value, false
-	}
-	return e.value, true
 }
 
 // Put remembers a value that the caller knows.

@@ -61,7 +61,7 @@ func New(ctx context.Context, config Config, options ...option.ClientOption) (*A
 	if err != nil {
 		return nil, fmt.Errorf("tasks: client: %w", err)
 	}
-	return &Alarm{config: config, client: client, requested: cache.New[struct{}](alarm.MaxMoments, 0, config.Now)}, nil
+	return &Alarm{config: config, client: client, requested: cache.New[struct{}](alarm.MaxMoments, config.Now)}, nil
 }
 
 // Close ends the client. Requested calls are still made.

@@ -28,7 +28,7 @@ type Store struct {
 	db *bbolt.DB
 
 	// writing is held by the one caller that writes, for all waiting commits.
-	writing chan struct{}
+	writing sync.Mutex
 	mu      sync.Mutex
 	waiting []*commit
 
@@ -78,7 +78,7 @@ func openStore(path string, noSync bool) (s *Store, err error) {
 	if readable(db) != nil {
 		return nil, errors.Join(damaged(path), db.Close())
 	}
-	return &Store{db: db, writing: make(chan struct{}, 1)}, nil
+	return &Store{db: db}, nil
 }
 
 func damaged(path string) error {

@@ -18,7 +18,7 @@ type commit struct {
 	writes []store.Write
 	after  []store.Version
 	err    error
-	done   chan struct{}
+	done   bool
 }
 
 var (
@@ -38,38 +38,24 @@ func (s *Store) Commit(ctx context.Context, writes []store.Write) ([]store.Versi
 	if err := ready(ctx, store.CheckWrites(writes)); err != nil {
 		return nil, err
 	}
-	c := &commit{ctx: ctx, writes: writes, err: errCutOff, done: make(chan struct{})}
+	c := &commit{ctx: ctx, writes: writes, err: errCutOff}
 	s.mu.Lock()
 	s.waiting = append(s.waiting, c)
 	s.mu.Unlock()
-	select {
-	case <-c.done:
-	case s.writing <- struct{}{}:
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if !c.done { // by another caller, while this one waited
 		s.commitWaiting()
-		<-c.done
 	}
-	if c.err != nil {
-		return nil, c.err
-	}
-	return c.after, nil
+	return c.after, c.err
 }
 
-// commitWaiting writes all waiting commits in one transaction and releases writing. Each commit is
-// applied or refused on its own.
+// commitWaiting writes all waiting commits in one transaction. Each is applied or refused on its own.
 func (s *Store) commitWaiting() {
-	defer func() { <-s.writing }()
 	s.mu.Lock()
 	all := s.waiting
 	s.waiting = nil
 	s.mu.Unlock()
-	defer func() {
-		for _, c := range all {
-			close(c.done)
-		}
-	}()
-	if len(all) == 0 {
-		return // another caller has written them while this one waited
-	}
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		written, indexes := false, &indexer{tx: tx, known: map[string][]open{}}
 		for _, c := range all {
@@ -87,9 +73,10 @@ func (s *Store) commitWaiting() {
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errNothing) {
-		for _, c := range all {
-			c.err = errors.Join(c.err, err)
+	for _, c := range all {
+		c.done = true
+		if err != nil && !errors.Is(err, errNothing) {
+			c.after, c.err = nil, errors.Join(c.err, err)
 		}
 	}
 }

@@ -20,7 +20,6 @@ BOOKS ?=
 FLASHSALE ?=
 DRILL ?=
 IMPORTS ?=
-TOPOLOGY ?=
 SCREENSHOTS ?= /tmp/billhook-screenshots
 ONLY ?=
 ARGS ?=
@@ -37,8 +36,8 @@ run: bin/billhook ## webhook, worker and stand-ins in one process; sends signed 
 	@exec bin/billhook dev $(ARGS)
 
 .PHONY: emulators
-emulators: bin/billhook ## the same on Google's own emulators, provisioned from the catalog; TOPOLOGY=terraform by terraform/emulator
-	@exec bin/billhook dev --emulators $(if $(TOPOLOGY),--topology $(TOPOLOGY)) $(ARGS)
+emulators: bin/billhook ## the same on Google's own emulators, provisioned from the catalog
+	@exec bin/billhook dev --emulators $(ARGS)
 
 # The tests are compiled as the Dockerfile compiles: the test that builds the images would otherwise compile
 # all modules again. Tests need no symbols.

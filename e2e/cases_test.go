@@ -41,7 +41,7 @@ type stackCase struct {
 }
 
 // The cases run on the stand-ins in this process, and on the binaries with Google's emulators. That Terraform makes the same
-// queues there, emulator/topology shows. What one event of each kind is answered, logs and stores, the recording of the surface has.
+// queues there, emulator/emulatortest shows. What one event of each kind is answered, logs and stores, the recording of the surface has.
 var cases = []stackCase{
 	{"an order is credited", credit, true},
 	{"an unknown product is one dead letter and later events flow", unknownProduct, true},

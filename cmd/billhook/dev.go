@@ -16,7 +16,6 @@ import (
 
 	"billhook/catalog"
 	"billhook/emulator"
-	"billhook/emulator/topology"
 	"billhook/internal/compose/devstack"
 	"billhook/internal/platform/env"
 	"billhook/internal/platform/standin"
@@ -43,7 +42,7 @@ type devRun struct {
 	// folder has the state: that of --data, or a temporary one.
 	folder, data              string
 	onEmulators, verbose, mum bool
-	madeBy, waits             string
+	waits                     string
 }
 
 func (p *program) devCommand() *cobra.Command {
@@ -61,7 +60,6 @@ func (p *program) devCommand() *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&d.data, "data", "", "the folder to keep the state in; empty is a temporary one")
 	flags.BoolVar(&d.onEmulators, "emulators", false, "use Google's own emulators instead of the stand-ins")
-	flags.StringVar(&d.madeBy, "topology", "", "what makes the queues on the emulators: terraform, from the repository's root; empty is this program")
 	flags.StringVar(&d.waits, "waits", "short", "the waits between attempts: short is 1 s each, catalog those of the catalog")
 	flags.BoolVar(&d.mum, "no-samples", false, "send nothing, just serve")
 	flags.BoolVarP(&d.verbose, "verbose", "v", false, "print the services' own log lines")
@@ -76,8 +74,6 @@ func (d *devRun) check() (err error) {
 	switch {
 	case d.output != asTable:
 		return usageError("--output: dev prints for people")
-	case d.madeBy != "" && (d.madeBy != "terraform" || !d.onEmulators):
-		return usageError("--topology: can only be terraform, and with --emulators")
 	case d.data != "" && d.onEmulators:
 		return usageError("--data: Google's emulators keep nothing; it goes without --emulators")
 	}
@@ -191,18 +187,6 @@ func (d *devRun) configure(ctx context.Context) error {
 		return err
 	}
 	c.Emulators = &sdk
-	if d.madeBy == "terraform" {
-		queues := topology.Terraform{
-			Root: filepath.Join("terraform", "emulator"), Folder: d.folder, CatalogDir: d.env.CatalogDir,
-			ProjectID: d.env.Project, Installation: d.env.Installation,
-		}
-		c.Provision = func(ctx context.Context, broker, workerURL string) error {
-			if err := queues.Init(ctx); err != nil {
-				return err
-			}
-			return queues.Apply(ctx, broker, workerURL)
-		}
-	}
 	d.printf("Starting Google's Pub/Sub and Firestore emulators ...\n")
 	return nil
 }

@@ -33,7 +33,6 @@ func TestAWrongUseExitsWith2AndSaysWhatToType(t *testing.T) {
 		"products set 7 --points 5":                "--why: say why, for the audit",
 		"endpoints add https://a.example":          `--why: say why, for the audit`,
 		"queues ls --server 127.0.0.1:8081":        "such as http://127.0.0.1:8081",
-		"dev --topology pulumi":                    "--topology",
 		"dev --waits long":                         "is none of short, catalog",
 		"ledger export --seals --account a":        "none of the others can be",
 		"journal ls --from 2026-02 -o yaml":        `"yaml" is none of table, json, csv`,

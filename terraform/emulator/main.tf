@@ -1,5 +1,5 @@
 # The catalog's topology on Google's Pub/Sub emulator: the queue module, without IAM.
-# `make emulators TOPOLOGY=terraform` applies it. The emulator forgets everything when it
+# The tests of emulator/emulatortest apply it. The emulator forgets everything when it
 # stops, and refuses updates: destroy and apply again.
 
 terraform {

@@ -59,14 +59,7 @@ func (s *Stack) emulators(ctx, life context.Context, config Config) (broker stri
 	}
 	s.closers = append(s.closers, pubSub.Stop, database.Stop)
 	to := pubsub.Target{Names: pubsub.Names{ProjectID: config.ProjectID, Installation: config.Installation}, PushBaseURL: s.WorkerURL, Emulator: true}
-	provision := config.Provision
-	if provision == nil {
-		provision = func(ctx context.Context, broker, _ string) error {
-			_, err := pubsub.Provision(ctx, config.Catalog, to, pubsub.EmulatorOptions(broker)...)
-			return err
-		}
-	}
-	if err := provision(ctx, pubSub.Addr(), s.WorkerURL); err != nil {
+	if _, err := pubsub.Provision(ctx, config.Catalog, to, pubsub.EmulatorOptions(pubSub.Addr())...); err != nil {
 		return "", tokens, err
 	}
 	subscriptions, err := pubsub.NewSwitch(life, to, pubsub.EmulatorOptions(pubSub.Addr())...)

@@ -70,8 +70,6 @@ type Config struct {
 	BrokerPath string
 	// Emulators, if set, replace the stand-ins.
 	Emulators *emulator.SDK
-	// Provision, if set, creates the queues on the emulator in place of pubsub.Provision.
-	Provision func(ctx context.Context, broker, workerURL string) error
 	// Targets are the addresses of targets by name. Without one a target is at the stand-in.
 	Targets map[string]Address
 	// OpsTokens are accepted in addition to open access from this machine.

@@ -18,6 +18,7 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/events"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/platform/serve"
 	"billhook/internal/platform/standin"
 	"billhook/internal/platform/store"
@@ -45,7 +46,7 @@ type fortune struct{ *catalog.Catalog }
 func (fortune) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
 	return dryrun.Trial{
 		Queue: m.Queue, EventID: m.Attributes["event_id"], Outcome: dryrun.Calls,
-		Calls: []dryrun.Call{{Target: "gateway", Method: http.MethodPost, Path: "/v1/refunds", ID: "key", Body: jsontext.Value(`{"amount":1250}`)}},
+		Calls: []handler.Call{{Target: "gateway", Method: http.MethodPost, Path: "/v1/refunds", ID: "key", Body: jsontext.Value(`{"amount":1250}`)}},
 	}, nil
 }
 

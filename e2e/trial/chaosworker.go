@@ -88,7 +88,7 @@ func (h handlers) register(r *handler.Registry, declared *catalog.Catalog, targe
 	r.Tx("chaos."+armCheckThenAct, h.checkThenAct)
 	r.Tx("chaos."+armMarkThenAct, h.markThenAct)
 	posts := handler.NewRegistry()
-	targets.Register(posts, declared.Queues, func(d time.Duration) (<-chan time.Time, func() bool) {
+	targets.Register(posts, declared, "", func(d time.Duration) (<-chan time.Time, func() bool) {
 		t := time.NewTimer(d)
 		return t.C, t.Stop
 	})

@@ -36,6 +36,7 @@ import (
 	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/dryrun"
 	"billhook/internal/pipeline/events"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/pipeline/lane"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/serve"
@@ -87,7 +88,7 @@ type oracle struct{ *catalog.Catalog }
 func (o oracle) Try(_ context.Context, m dryrun.Message) (dryrun.Trial, error) {
 	trial := dryrun.Trial{Queue: m.Queue, Tenant: "default", EventID: m.Attributes["event_id"], Outcome: dryrun.Calls, Writes: []dryrun.Change{}, Emits: []dryrun.Emission{}}
 	if body := jsontext.Value(m.Data); body.IsValid() {
-		trial.Calls = []dryrun.Call{{Target: "gateway", Method: http.MethodPost, Path: "/v1/refunds", Body: body}}
+		trial.Calls = []handler.Call{{Target: "gateway", Method: http.MethodPost, Path: "/v1/refunds", Body: body}}
 	}
 	return trial, nil
 }

@@ -33,7 +33,7 @@ import (
 // heard is what an HTTP service was asked.
 type heard struct {
 	mu  sync.Mutex
-	all []dryrun.Call
+	all []handler.Call
 }
 
 // ServeHTTP answers as any of the targets does that has done what it was asked.
@@ -41,7 +41,7 @@ func (h *heard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.all = append(h.all, dryrun.Call{Method: r.Method, Path: r.URL.Path, ID: r.Header.Get("Idempotency-Key"), Body: body})
+	h.all = append(h.all, handler.Call{Method: r.Method, Path: r.URL.Path, ID: r.Header.Get("Idempotency-Key"), Body: body})
 	if !strings.Contains(r.URL.Path, "_bulk") {
 		var order struct {
 			contract.Payload

@@ -143,7 +143,7 @@ const lanesAtOnce = 16
 func Check(c *catalog.Catalog, pool string) error {
 	config := Config{Catalog: c, Targets: uncalled(c), Store: struct{ store.Store }{}, Now: time.Now} // never read
 	registry := handler.NewRegistry()
-	config.register(registry, c.Queues, dependencies{})
+	config.register(registry, dependencies{})
 	return refuse(c, queuesOf(c, pool), registry)
 }
 
@@ -155,7 +155,7 @@ type dependencies struct {
 }
 
 // register registers the handlers of each domain, those that the catalog declares by a target alone, and the program's own.
-func (c Config) register(registry *handler.Registry, queues []catalog.Queue, with dependencies) {
+func (c Config) register(registry *handler.Registry, with dependencies) {
 	updates, _ := c.Catalog.EmitsTo("subscriptions.record")
 	billing.Register(registry,
 		billing.Points{Store: c.Store, Products: with.products, Now: c.Now, Mappings: with.mappings, Orders: c.Catalog.EmitsOf("points.credit")},
@@ -171,7 +171,7 @@ func (c Config) register(registry *handler.Registry, queues []catalog.Queue, wit
 	if c.Handlers != nil {
 		c.Handlers(registry)
 	}
-	c.Targets.Register(registry, queues, after)
+	c.Targets.Register(registry, c.Catalog, c.Pool, after)
 }
 
 // queuesOf are the queues of a pool, or of all pools.
@@ -204,7 +204,7 @@ func New(config Config) (*Worker, error) {
 	poster := delivery.NewEndpoints(config.Catalog.Endpoints, config.PrivateEndpoints, config.Now)
 	poster.Watcher = counted
 	served := queuesOf(config.Catalog, config.Pool)
-	config.register(registry, served, dependencies{products: worth, mappings: mappings, poster: poster})
+	config.register(registry, dependencies{products: worth, mappings: mappings, poster: poster})
 	var mistakes []error
 	for _, q := range config.Catalog.Queues {
 		if q.Enabled && !config.Catalog.Contracts.Known(q.Contract) {

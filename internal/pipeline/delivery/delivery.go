@@ -128,24 +128,17 @@ func Open(c *catalog.Catalog, pool string, place func(catalog.Target) (url strin
 	return targets, errors.Join(mistakes...)
 }
 
-// Register registers the posts of the queues under their names in the catalog, but those to a target that is
+// Register registers the posts of the pool's queues under their names in the catalog, but those to a target that is
 // missing, which the registry's own check reports. timer is that of batches.
-func (ts Targets) Register(r *handler.Registry, queues []catalog.Queue, timer func(time.Duration) (<-chan time.Time, func() bool)) {
-	byID := func(id string) (catalog.Queue, bool) {
-		i := slices.IndexFunc(queues, func(q catalog.Queue) bool { return q.ID == id })
-		if i < 0 {
-			return catalog.Queue{}, false
-		}
-		return queues[i], true
-	}
-	for _, q := range queues {
+func (ts Targets) Register(r *handler.Registry, c *catalog.Catalog, pool string, timer func(time.Duration) (<-chan time.Time, func() bool)) {
+	for _, q := range c.Queues {
 		for _, h := range q.Handlers {
 			t, ok := ts[h.Post.Target]
 			_, twice := r.Lookup(h.Name)
 			switch {
-			case !ok || !q.Enabled || twice:
+			case !ok || !q.Enabled || twice || (pool != "" && q.Pool != pool):
 			case h.Post.Form != catalog.Single:
-				r.Leased(h.Name, t.Batch(h.Post, byID, timer))
+				r.Leased(h.Name, t.Batch(h.Post, c.Queue, timer))
 			default:
 				r.Leased(h.Name, t.Post(h.Post))
 			}

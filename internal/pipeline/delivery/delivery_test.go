@@ -317,13 +317,14 @@ func TestThePostsOfEnabledQueuesAreRegisteredAndPlanTheirRequest(t *testing.T) {
 		return catalog.Handler{Name: target + string(form), Post: p}
 	}
 	registry := handler.NewRegistry()
-	delivery.Targets{service.Name: offline(t, nil, nil)}.Register(registry, []catalog.Queue{
-		{ID: "on", Enabled: true, Handlers: map[string]catalog.Handler{
+	delivery.Targets{service.Name: offline(t, nil, nil)}.Register(registry, &catalog.Catalog{Queues: []catalog.Queue{
+		{ID: "on", Enabled: true, Pool: "own", Handlers: map[string]catalog.Handler{
 			"single": post(service.Name, catalog.Single), "lines": post(service.Name, catalog.NDJSON), "elsewhere": post("missing", catalog.Single),
 		}},
-		{ID: "also", Enabled: true, Handlers: map[string]catalog.Handler{"again": post(service.Name, catalog.Single)}},
-		{ID: "off", Handlers: map[string]catalog.Handler{"bulk": post(service.Name, catalog.Bulk)}},
-	}, nil)
+		{ID: "also", Enabled: true, Pool: "own", Handlers: map[string]catalog.Handler{"again": post(service.Name, catalog.Single)}},
+		{ID: "off", Pool: "own", Handlers: map[string]catalog.Handler{"bulk": post(service.Name, catalog.Bulk)}},
+		{ID: "others", Enabled: true, Pool: "other", Handlers: map[string]catalog.Handler{"bulk": post(service.Name, catalog.Bulk)}},
+	}}, "own", nil)
 	for form, ends := range map[catalog.Form]string{catalog.Single: "}", catalog.NDJSON: "}\n"} {
 		h, ok := registry.Lookup(service.Name + string(form))
 		require.True(t, ok)

@@ -45,15 +45,6 @@ type Emission struct {
 	Data        jsontext.Value    `json:"data" show:"Payload"`
 }
 
-// Call is a request that a handler would make to another service. What signs it is not shown.
-type Call struct {
-	Target string         `json:"target" show:"Calls"`
-	Method string         `json:"method" show:"Method"`
-	Path   string         `json:"path" show:"Path"`
-	ID     string         `json:"id" show:"Id"` // the idempotency key
-	Body   jsontext.Value `json:"body" show:"Body"`
-}
-
 var ops = map[store.Op]string{
 	store.OpCreate: "create", store.OpSet: "set", store.OpUpdate: "update", store.OpIncrement: "increment", store.OpDelete: "delete",
 }
@@ -117,11 +108,12 @@ func (t *Trial) Asking(h handler.Handler) handler.Handler {
 			return handler.Effect{}, retry.Permanent("handler_without_plan", nil)
 		}
 		plan, err := h.Leased.Plan(ctx, event)
-		if t.Calls = []Call{}; len(plan.Calls) == 0 {
+		if t.Calls = []handler.Call{}; len(plan.Calls) == 0 {
 			return plan.Effect, err
 		}
 		for _, c := range plan.Calls {
-			t.Calls = append(t.Calls, Call{Target: c.Target, Method: c.Method, Path: c.Path, ID: c.ID, Body: textOf(c.Body)})
+			c.Body = textOf(c.Body)
+			t.Calls = append(t.Calls, c)
 		}
 		return handler.Effect{Writes: plan.Writes}, err
 	}}

@@ -13,6 +13,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/retry"
 )
 
@@ -97,10 +98,10 @@ type Trial struct {
 	// Ref is the id of what the event would make, or has made, such as an entry of the books.
 	Ref string `json:"ref,omitempty" show:"Makes"`
 	// Tries is how often the handler was asked: again after each conflict with what is stored.
-	Tries  int        `json:"tries"`
-	Writes []Change   `json:"writes" show:"Writes"`
-	Emits  []Emission `json:"emits" show:"Emits"`
-	Calls  []Call     `json:"calls" show:"Calls"`
+	Tries  int            `json:"tries"`
+	Writes []Change       `json:"writes" show:"Writes"`
+	Emits  []Emission     `json:"emits" show:"Emits"`
+	Calls  []handler.Call `json:"calls" show:"Calls"`
 	// Recorded is what was done of the event so far; absent: nothing is recorded.
 	Recorded *Recorded `json:"recorded,omitempty" show:"Recorded"`
 }

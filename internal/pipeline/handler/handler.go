@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
 
 	"billhook/catalog"
@@ -153,11 +154,11 @@ type Plan struct {
 // Call is a request that a handler makes outside. What signs the request is no part of it.
 type Call struct {
 	// Target is the catalog's name of the service, or endpoint: and the id of an endpoint.
-	Target string
-	Method string
-	Path   string
-	ID     string // the idempotency key
-	Body   []byte
+	Target string         `json:"target" show:"Calls"`
+	Method string         `json:"method" show:"Method"`
+	Path   string         `json:"path" show:"Path"`
+	ID     string         `json:"id" show:"Id"` // the idempotency key
+	Body   jsontext.Value `json:"body" show:"Body"`
 }
 
 // LeasedOf is a Leased that takes bodies of type B.

@@ -6,6 +6,7 @@ import (
 	"billhook/catalog"
 	"billhook/internal/contract"
 	"billhook/internal/pipeline/dryrun"
+	"billhook/internal/pipeline/handler"
 	"billhook/internal/retry"
 )
 
@@ -17,7 +18,7 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	if !ok {
 		return dryrun.Trial{}, dryrun.ErrNoQueue
 	}
-	t := dryrun.Trial{Queue: q.ID, From: m.From, Writes: []dryrun.Change{}, Emits: []dryrun.Emission{}, Calls: []dryrun.Call{}}
+	t := dryrun.Trial{Queue: q.ID, From: m.From, Writes: []dryrun.Change{}, Emits: []dryrun.Emission{}, Calls: []handler.Call{}}
 	effects, config := t.On(s.config.Store), s.config
 	config.Store = effects
 	s = &Service{config: config, queues: s.queues}
@@ -50,7 +51,7 @@ func (s *Service) Try(ctx context.Context, m dryrun.Message) (dryrun.Trial, erro
 	}
 	f.attempt = t.Attempt
 	f = f.exhausted(a.allowed)
-	t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []dryrun.Call{}
+	t.Writes, t.Emits, t.Calls = []dryrun.Change{}, []dryrun.Emission{}, []handler.Call{}
 	t.Outcome, t.Status, t.Reason, t.Detail = retry.Retry, int(f.means.Class), f.means.Reason, detail(f.failure)
 	if f.means.Class.Terminal() {
 		if t.Outcome = retry.DeadLettered; q.DeadLetter.Drop {

@@ -94,8 +94,7 @@ func (p *program) export() *cobra.Command {
 	command := b.months(&cobra.Command{
 		Use: "export", Short: "Write the entries of a month or several, or all seals, as JSON lines or CSV", Args: cobra.NoArgs,
 		Long: "Entries come month by month in the order of their ids, each with its hash and its seal. With -o csv a row is a line of an\n" +
-			"entry, and the last rows are what the lines of each currency add up to. With --seals it is the seals of all months, the oldest\n" +
-			"first, of all tenants unless --tenant names one: keep them where nobody who can write to the store can write, and give them to\n" +
+			"entry. With --seals it is the seals of all months, the oldest first, of all tenants unless --tenant names one: keep them where nobody who can write to the store can write, and give them to\n" +
 			"ledger compare. A file that --out names is there whole or not at all.",
 		RunE: func(command *cobra.Command, _ []string) error {
 			ctx := command.Context()
@@ -139,10 +138,10 @@ func jsonLines[T any](to io.Writer, items []T) error {
 	return nil
 }
 
-// exportCSV writes a row for each line of the entries, and what the lines of each currency add up to.
+// exportCSV writes a row for each line of the entries.
 func (b *books) exportCSV(ctx context.Context, to io.Writer) error {
 	const micros = "2006-01-02T15:04:05.000000Z"
-	out, sums := csv.NewWriter(to), map[string]seal.Sum{}
+	out := csv.NewWriter(to)
 	_ = out.Write(strings.Split("tenant,period,entry,event_id,event_type,kind,rule,reverts,occurred_at,posted_at,account,currency,debit,credit,seal,hash", ",")) // Error has it
 	amount := func(minor int64, currency string) string {
 		if minor == 0 {
@@ -157,16 +156,9 @@ func (b *books) exportCSV(ctx context.Context, to io.Writer) error {
 				e.Tenant, e.Period, e.ID, e.EventID, e.EventType, string(e.Kind), e.Rule, e.Reverts, e.OccurredAt.UTC().Format(micros), e.PostedAt.UTC().Format(micros),
 				l.Account, l.Currency, amount(l.Debit, l.Currency), amount(l.Credit, l.Currency), number, e.Hash,
 			})
-			sums[l.Currency] = seal.Sum{Debit: sums[l.Currency].Debit + l.Debit, Credit: sums[l.Currency].Credit + l.Credit}
 		}
 		return out.Error()
 	})
-	for _, currency := range slices.Sorted(maps.Keys(sums)) {
-		total := sums[currency]
-		_ = out.Write([]string{
-			b.tenant, seal.Span(b.from, b.to), "", "", "", "total", "", "", "", "", "", currency, money.Text(total.Debit, currency), money.Text(total.Credit, currency), "", "",
-		})
-	}
 	out.Flush()
 	return errors.Join(err, out.Error())
 }

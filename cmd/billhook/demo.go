@@ -34,14 +34,17 @@ type demo struct {
 
 const paynow = "paynow"
 
-// flow is a sample, or several one after the other, and what becomes of them.
+// flow is a sample and what becomes of it.
 type flow struct {
 	what string
 	// handler is that of its queue, with its form where it posts; empty: it is PayNow's.
 	handler string
 	// before is done first; nil: nothing is.
 	before func(context.Context) error
-	sends  []sample
+	// name is the sample's, event has the ids of PayNow's, and secret is another than the source's.
+	name   string
+	event  samples.Event
+	secret string
 	// follow are the events that are waited for. What an earlier run has followed is not sent again.
 	follow []string
 	// alone: what they emit is not waited for, such as the end of the wait for a payment.
@@ -50,42 +53,33 @@ type flow struct {
 	note, look string
 }
 
-type sample struct {
-	name  string
-	event samples.Event
-	// secret is another than the source's.
-	secret string
-}
-
 // The events of the samples. Each has a customer or a subscription of its own, so that none waits for another.
 var (
-	buyer       = samples.Event{EventID: "900000000000000011", OrderID: "900000000000000012"}
-	behindBuyer = samples.Event{EventID: "900000000000000021", OrderID: "900000000000000022"}
-	unknown     = samples.Event{EventID: "900000000000000031", OrderID: "900000000000000032", CustomerID: "900000000000000033"}
-	refunded    = samples.Event{EventID: "900000000000000051", OrderID: buyer.OrderID}
-	forged      = samples.Event{EventID: "900000000000000061"}
-	renewed     = samples.Event{EventID: "900000000000000071", SubscriptionID: "900000000000000072", UID: "dev-user-of-the-renewal"}
-	forgotten   = samples.Event{EventID: "900000000000000081", SubscriptionID: "900000000000000082", UID: "dev-user-of-the-forgetful"}
+	buyer     = samples.Event{EventID: "900000000000000011", OrderID: "900000000000000012"}
+	unknown   = samples.Event{EventID: "900000000000000031", OrderID: "900000000000000032", CustomerID: "900000000000000033"}
+	refunded  = samples.Event{EventID: "900000000000000051", OrderID: buyer.OrderID}
+	forged    = samples.Event{EventID: "900000000000000061"}
+	renewed   = samples.Event{EventID: "900000000000000071", SubscriptionID: "900000000000000072", UID: "dev-user-of-the-renewal"}
+	forgotten = samples.Event{EventID: "900000000000000081", SubscriptionID: "900000000000000082", UID: "dev-user-of-the-forgetful"}
 )
 
 func (s *demo) webhooks() []flow {
-	order := func(event samples.Event) sample { return sample{name: samples.OrderCompleted, event: event} }
-	renewal := func(event samples.Event) sample { return sample{name: samples.SubscriptionRenewed, event: event} }
-	forget := func(context.Context) error { return s.stack.Service.Behave("", standin.Forget, 1) }
+	one := func(what, name string, event samples.Event) flow {
+		return flow{what: what, name: name, event: event, follow: []string{event.EventID}}
+	}
+	order, unpriced := one("an order", samples.OrderCompleted, buyer), one("an order with an unknown product", samples.UnknownProduct, unknown)
+	again, lost := one("the same order again", samples.OrderCompleted, buyer), one("a renewal whose answer is lost", samples.SubscriptionRenewed, forgotten)
+	order.look, unpriced.note, again.note = "accounts ls", "nothing is credited", "skipped as a duplicate"
+	lost.before = func(context.Context) error { return s.stack.Service.Behave("", standin.Forget, 1) }
 	return []flow{
-		{what: "an order", sends: []sample{order(buyer)}, follow: []string{buyer.EventID}, look: "accounts ls"},
-		{what: "the same order again, and another", sends: []sample{order(buyer), order(behindBuyer)}, follow: []string{behindBuyer.EventID}, note: "the same is skipped as a duplicate"},
-		{what: "an order with an unknown product", sends: []sample{{name: samples.UnknownProduct, event: unknown}}, follow: []string{unknown.EventID}, note: "nothing is credited"},
-		{what: "a full refund", sends: []sample{{name: samples.Refund, event: refunded}}, follow: []string{refunded.EventID}},
-		{what: "a subscription that renews", sends: []sample{renewal(renewed)}, follow: []string{renewed.EventID}},
-		{what: "a renewal whose answer is lost", before: forget, sends: []sample{renewal(forgotten)}, follow: []string{forgotten.EventID}},
-		{what: "a webhook with a bad signature", sends: []sample{{name: samples.OrderCompleted, event: forged, secret: "a-secret-that-paynow-does-not-have"}}},
+		order, again, unpriced, one("a full refund", samples.Refund, refunded), one("a subscription that renews", samples.SubscriptionRenewed, renewed), lost,
+		{what: "a webhook with a bad signature", name: samples.OrderCompleted, event: forged, secret: "a-secret-that-paynow-does-not-have"},
 	}
 }
 
 func (s *demo) messages() []flow {
 	one := func(what, handler, name, look string, follow ...string) flow {
-		return flow{what: what, handler: handler, sends: []sample{{name: name}}, follow: follow, look: look}
+		return flow{what: what, handler: handler, name: name, follow: follow, look: look}
 	}
 	created := one("an order of the shop", "orders.create", samples.OrderCreated, "stock ls", "dev-order-created")
 	paid := one("its payment", "orders.create", samples.OrderPayment, "orders show dev-shop-order", "dev-order-payment")
@@ -101,8 +95,8 @@ func (s *demo) messages() []flow {
 		one("usage beyond 80 % of a quota", "usage.track", samples.Usage, "usage show dev-subscription", "dev-usage"),
 		one("an invoice is paid", catalog.JournalPost, samples.InvoicePaid, "journal show dev-invoice", "dev-invoice"),
 		one("an order is confirmed", notifications.FanOut, samples.OrderConfirmed, "events show dev-order-confirmed", "dev-order-confirmed"),
-		{what: "five events for analytics", handler: string(catalog.NDJSON), sends: []sample{{name: samples.Analytics}}, note: "written in batches, without records"},
-		{what: "five products, one of them bad", handler: string(catalog.Bulk), sends: []sample{{name: samples.Products}}, follow: []string{"dev-product-5", "dev-product-bad"}, look: "events show dev-product-bad"},
+		{what: "five events for analytics", handler: string(catalog.NDJSON), name: samples.Analytics, note: "written in batches, without records"},
+		{what: "five products, one of them bad", handler: string(catalog.Bulk), name: samples.Products, follow: []string{"dev-product-5", "dev-product-bad"}, look: "events show dev-product-bad"},
 		partner,
 	}
 }
@@ -163,30 +157,28 @@ func (s *demo) sent(ctx context.Context, f flow, q catalog.Queue) (string, error
 			return "", err
 		}
 	}
-	var texts []string
-	for _, one := range f.sends {
-		from, path, body := s.catalog.Sources[catalog.Producers], "/queues/"+q.ID+"/messages", []byte(nil)
-		switch {
-		case f.handler == "":
-			from, path, body = s.catalog.Sources[paynow], "/webhooks/"+paynow, samples.Read(one.name, one.event)
-		case q.SharedTopic != "":
-			path, body = "/topics/"+q.SharedTopic+"/messages", samples.Request(one.name)
-		default:
-			body = samples.Request(one.name)
+	from, path := s.catalog.Sources[catalog.Producers], "/queues/"+q.ID+"/messages"
+	if q.SharedTopic != "" {
+		path = "/topics/" + q.SharedTopic + "/messages"
+	}
+	var body []byte
+	if f.handler == "" {
+		from, path, body = s.catalog.Sources[paynow], "/webhooks/"+paynow, samples.Read(f.name, f.event)
+	} else {
+		body = samples.Request(f.name)
+	}
+	answer, err := post(ctx, s.stack.WebhookURL+path, from, cmp.Or(f.secret, s.secrets[from.Name][0]), body, time.Now())
+	if err != nil {
+		return "", err
+	}
+	for _, r := range answer.replies {
+		if r.Code != "" {
+			return fmt.Sprint(r.Status, " ", r.Code), nil
 		}
-		answer, err := post(ctx, s.stack.WebhookURL+path, from, cmp.Or(one.secret, s.secrets[from.Name][0]), body, time.Now())
-		if err != nil {
-			return "", err
-		}
-		for _, r := range answer.replies {
-			if r.Code != "" {
-				return fmt.Sprint(r.Status, " ", r.Code), nil
-			}
-		}
-		texts = append(texts, fmt.Sprint(answer.status))
-		if answer.list {
-			texts[len(texts)-1] += fmt.Sprintf(": %d accepted", len(answer.replies))
-		}
+	}
+	texts := []string{fmt.Sprint(answer.status)}
+	if answer.list {
+		texts[0] += fmt.Sprintf(": %d accepted", len(answer.replies))
 	}
 	for _, id := range f.follow {
 		became, err := s.became(ctx, id, f.alone)
@@ -258,23 +250,10 @@ func (s *demo) register(ctx context.Context) error {
 	return err
 }
 
-// width is the most that a line of dev has, and indent the place of what became of a sample.
-const (
-	width  = 100
-	indent = 37
-)
+// indent is the place of what became of a sample.
+const indent = 37
 
 func (s *demo) say(what, became string) {
-	lines, at := "", indent
-	for word := range strings.FieldsSeq(audit.Escape(became)) {
-		switch {
-		case lines == "":
-		case at+1+len(word) > min(width, s.screen.width):
-			lines, at = lines+"\n"+strings.Repeat(" ", indent), indent
-		default:
-			lines, at = lines+" ", at+1
-		}
-		lines, at = lines+word, at+len(word)
-	}
+	lines := strings.ReplaceAll(audit.Escape(became), "; ", ";\n"+strings.Repeat(" ", indent))
 	s.printf("  %-*s%s\n", indent-2, what, own(lines))
 }

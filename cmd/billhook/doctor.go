@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -21,7 +20,6 @@ import (
 	"billhook/internal/console"
 	"billhook/internal/contract"
 	"billhook/internal/dedupe"
-	"billhook/internal/pipeline/deadletter"
 	"billhook/internal/pipeline/events"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/pipeline/tasks"
@@ -44,7 +42,7 @@ type diagnosis struct {
 	Off []string `json:"off"`
 	// Kept are those of them whose subscription keeps what waits.
 	Kept []string `json:"kept"`
-	// Steps are the steps of the canaries up to the first failure.
+	// Steps are those of the canary up to the first failure.
 	Steps []canaryStep `json:"steps"`
 }
 
@@ -72,7 +70,7 @@ func (p *program) doctorCommand() *cobra.Command {
 	var of examined
 	command := &cobra.Command{
 		Use:   "doctor",
-		Short: "Compare the live installation with the catalog, and send canaries through it; fails if anything is wrong",
+		Short: "Compare the live installation with the catalog, and send a canary through it; fails if anything is wrong",
 		Long: "Reads the topics, subscriptions and grants of GOOGLE_CLOUD_PROJECT, its services on Cloud Run and who may call them, the\n" +
 			"jobs of its tasks, and which versions its secrets have, and says what differs from the catalog, what that does, and what\n" +
 			"to do. It also finds what the catalog does not have. With PUBSUB_EMULATOR_HOST there are topics and subscriptions alone.\n" +
@@ -80,9 +78,7 @@ func (p *program) doctorCommand() *cobra.Command {
 			"secret's value. TASKS_POOL names the pool that runs the tasks, where that is not the catalog's. What your account may not\n" +
 			"look at is told, and is a failure, too. Who paused a queue it asks the worker.\n\n" +
 			"With --canary a signed event that moves nothing goes through the webhook service, Pub/Sub and the worker to its record,\n" +
-			"and an order of an unknown product goes into the dead letters and is discarded again. That takes WEBHOOK_SIGNING_SECRET\n" +
-			"and OPS_TOKEN; the records of both stay as long as any other's, and a dead-letter alert may see the second one\n" +
-			"for a moment. Its copy is taken off the hold subscription, too, but not with --canary-only.",
+			"which stays as long as any other's. That takes WEBHOOK_SIGNING_SECRET and OPS_TOKEN.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			c, err := p.catalog()
@@ -109,7 +105,7 @@ func (p *program) doctorCommand() *cobra.Command {
 			if sends || only {
 				ctx, cancel := context.WithTimeout(command.Context(), patience)
 				defer cancel()
-				if found.Steps, err = p.canaries(ctx, c, !only); err != nil {
+				if found.Steps, err = p.sendCanary(ctx, c); err != nil {
 					return err
 				}
 			}
@@ -125,10 +121,10 @@ func (p *program) doctorCommand() *cobra.Command {
 		},
 	}
 	p.asks(command)
-	command.Flags().BoolVar(&sends, "canary", false, "send the canaries too")
-	command.Flags().BoolVar(&only, "canary-only", false, "send the canaries and compare nothing, such as to billhook dev, which shortens waits")
+	command.Flags().BoolVar(&sends, "canary", false, "send a canary too")
+	command.Flags().BoolVar(&only, "canary-only", false, "send a canary and compare nothing, such as to billhook dev, which shortens waits")
 	p.webhookFlag(command)
-	command.Flags().DurationVar(&patience, "patience", 2*time.Minute, "how long to wait for the canaries")
+	command.Flags().DurationVar(&patience, "patience", 2*time.Minute, "how long to wait for the canary")
 	command.Flags().StringVar(&of.name, "name", "", "Terraform's name, which stands before those of the services, jobs and secrets; by default INSTALLATION, or billhook")
 	command.Flags().StringVar(&of.region, "region", "", "the region of the services and jobs; by default that of the workers' addresses")
 	command.Flags().StringSliceVar(&of.known, "known", nil, "others' subscriptions on the installation's topics that are as they should be, comma-separated")
@@ -217,111 +213,60 @@ func (p *program) printFindings(c *catalog.Catalog, found diagnosis) {
 	}
 }
 
-// canaries sends two events through an installation, the second one into the dead letters, up to the first step that
-// fails. held: the copy on hold is taken off, too.
-func (p *program) canaries(ctx context.Context, c *catalog.Catalog, held bool) (done []canaryStep, err error) {
+// sendCanary sends an event that moves nothing through an installation, as far as the first step that fails.
+func (p *program) sendCanary(ctx context.Context, c *catalog.Catalog) (steps []canaryStep, err error) {
 	var source catalog.Source
 	var queue catalog.Queue
 	for _, name := range slices.Sorted(maps.Keys(c.Sources)) {
 		one := c.Sources[name]
-		q, ok := c.Queue(one.Events[contract.OrderChargebackClosed])
-		if queue.ID == "" && one.Scheme == catalog.SchemeGeneric && ok && q.Enabled && one.Events[contract.OrderPaid] == q.ID {
+		if q, ok := c.Queue(one.Events[contract.OrderChargebackClosed]); queue.ID == "" && one.Scheme == catalog.SchemeGeneric && ok && q.Enabled {
 			source, queue = one, q
 		}
 	}
 	if queue.ID == "" {
-		return nil, fmt.Errorf("canary: no source of the generic scheme sends %s and %s to one enabled queue", contract.OrderChargebackClosed, contract.OrderPaid)
+		return nil, fmt.Errorf("canary: no source of the generic scheme sends %s to an enabled queue", contract.OrderChargebackClosed)
 	}
-	harmless, poison := "canary-"+uuid.NewString(), "canary-"+uuid.NewString()
-	until := func(path string, values url.Values, answer any, done func() bool) error {
-		return poll(ctx, 100*time.Millisecond, http.StatusNotFound, func() (bool, error) {
-			err := p.get(ctx, path+"?"+values.Encode(), answer)
-			return done(), err
-		})
-	}
-	sends := func(eventType string, order contract.Order) func() (string, error) {
-		return func() (string, error) {
-			return p.sendCanary(ctx, source, secretsOf(c, p.getenv)[source.Name][0], eventType, order)
-		}
-	}
-	type step struct {
+	id, now := "canary-"+uuid.NewString(), time.Now()
+	for _, step := range []struct {
 		name string
 		do   func() (detail string, err error)
-	}
-	steps := []step{
-		{"the canary is accepted", sends(contract.OrderChargebackClosed, contract.Order{ID: harmless, CustomerID: harmless})},
+	}{
+		{"the canary is accepted", func() (string, error) {
+			body, _ := json.Marshal(contract.PayNow{ // texts always marshal
+				EventID: id, EventType: contract.OrderChargebackClosed, Timestamp: now.UTC().Format(time.RFC3339),
+				Data: contract.PayNowData{Order: &contract.Order{ID: id, CustomerID: id}},
+			})
+			all, err := post(ctx, p.env.Webhook+"/webhooks/"+source.Name, source, secretsOf(c, p.getenv)[source.Name][0], body, now)
+			if err != nil {
+				return "", err
+			}
+			if answer := all.replies[0]; answer.Status != http.StatusAccepted {
+				return "", fmt.Errorf("the webhook service answers %d %s", answer.Status, answer.Code)
+			}
+			return fmt.Sprintf("event %s is message %s of %s", id, all.replies[0].MessageID, queue.ID), nil
+		}},
 		{"the worker has handled it", func() (string, error) {
 			var event events.Event
-			err := until("/v1/ops/events/"+harmless, url.Values{"queue": {queue.ID}}, &event, func() bool {
-				return event.Status == dedupe.Completed || event.Status == dedupe.DeadLettered
+			err := poll(ctx, 100*time.Millisecond, http.StatusNotFound, func() (bool, error) {
+				err := p.get(ctx, "/v1/ops/events/"+id+"?"+url.Values{"queue": {queue.ID}}.Encode(), &event)
+				return event.Status == dedupe.Completed || event.Status == dedupe.DeadLettered, err
 			})
 			if err == nil && event.Status != dedupe.Completed {
 				err = fmt.Errorf("it was dead-lettered: %s", event.Reason)
 			}
 			return fmt.Sprintf("%s, at attempt %d", event.Result, event.Attempts), err
 		}},
-		{"the poison canary is accepted", sends(contract.OrderPaid, contract.Order{
-			ID: poison, CustomerID: poison, Currency: "EUR", Total: "1.00", Items: []contract.Item{{ProductID: poison, Quantity: 1}},
-		})},
-		{"it is among the dead letters", func() (string, error) {
-			var page console.List[deadletter.Item]
-			err := until("/v1/ops/dead-letters", url.Values{"queue": {queue.ID}, "event_id": {poison}}, &page, func() bool { return len(page.Items) > 0 })
-			if err != nil {
-				return "", fmt.Errorf("%w; once it is there: bin/billhook dlq discard %s --event-id %s --why canary", err, queue.ID, poison)
-			}
-			return page.Items[0].Reason, nil
-		}},
-		{"it is discarded", func() (string, error) {
-			silent := *p
-			silent.stdout = io.Discard
-			return "", silent.execute(ctx, []string{"dlq", "discard", queue.ID, "--event-id", poison, "--why", "the doctor's canary", "--yes", "--server", p.env.Server})
-		}},
-		{"its copy is off hold", func() (string, error) { // who looks there for lost messages does not find it
-			found, err := pubsub.Unhold(ctx, queue, p.env.names(), poison, p.broker()...)
-			if err == nil && !found {
-				err = errors.New("it was not found, and every dead letter is kept there")
-			}
-			return queue.DeadLetterHold(), err
-		}},
-	}
-	if !held {
-		steps = steps[:5]
-	}
-	if queue.FourEyes || queue.DeadLetter.Drop {
-		steps = append(steps[:2], step{"the poison canary is left out", func() (string, error) {
-			return "queue " + queue.ID + ": one person alone could not discard it, or the queue keeps no dead letters", nil
-		}})
-	}
-	for _, s := range steps {
+	} {
 		started := time.Now()
-		detail, err := s.do()
-		one, mark := canaryStep{Name: s.name, OK: err == nil, Milliseconds: time.Since(started).Milliseconds(), Detail: detail}, "ok"
+		detail, err := step.do()
+		done, mark := canaryStep{Name: step.name, OK: err == nil, Milliseconds: time.Since(started).Milliseconds(), Detail: detail}, "ok"
 		if err != nil {
-			one.Detail, mark = err.Error(), "FAILED"
+			done.Detail, mark = err.Error(), "FAILED"
 		}
-		p.printf("%-6s  %6d ms  %s: %s\n", mark, one.Milliseconds, one.Name, one.Detail)
-		if done = append(done, one); err != nil {
+		p.printf("%-6s  %6d ms  %s: %s\n", mark, done.Milliseconds, done.Name, done.Detail)
+		if steps = append(steps, done); err != nil {
 			break
 		}
 	}
-	return done, nil
-}
-
-func (p *program) sendCanary(ctx context.Context, source catalog.Source, secret, eventType string, order contract.Order) (string, error) {
-	now := time.Now()
-	body, err := json.Marshal(contract.PayNow{
-		EventID: order.ID, EventType: eventType, Timestamp: now.UTC().Format(time.RFC3339), Data: contract.PayNowData{Order: &order},
-	})
-	if err != nil {
-		return "", err
-	}
-	all, err := post(ctx, p.env.Webhook+"/webhooks/"+source.Name, source, secret, body, now)
-	if err != nil {
-		return "", err
-	}
-	answer := all.replies[0]
-	if answer.Status != http.StatusAccepted {
-		return "", fmt.Errorf("the webhook service answers %d %s", answer.Status, answer.Code)
-	}
-	return fmt.Sprintf("event %s is message %s of %s", answer.EventID, answer.MessageID, answer.Queue), nil
+	return steps, nil
 }

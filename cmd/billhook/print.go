@@ -36,7 +36,6 @@ var outputs = []string{asTable, asJSON, asCSV}
 type screen struct {
 	// width is how many characters a line may have.
 	width    int
-	colour   bool
 	terminal bool
 }
 
@@ -45,7 +44,7 @@ const usualWidth = 100
 func screenOf(out io.Writer, getenv func(string) string) screen {
 	s := screen{width: usualWidth}
 	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		s.terminal, s.colour = true, getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
+		s.terminal = true
 		if width, _, err := term.GetSize(int(file.Fd())); err == nil && width > 0 {
 			s.width = width
 		}
@@ -78,7 +77,7 @@ func (p *program) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.stdout, format, shown...) // a closed terminal is no failure of the command
 }
 
-// own is a text that the program has laid out itself, with lines or colours, and has escaped where others wrote it.
+// own is a text that the program has laid out itself, with lines, and has escaped where others wrote it.
 type own string
 
 func (p *program) notes(all []string) {
@@ -145,14 +144,12 @@ func (p *program) fields(columns []console.Column, answer any) {
 func (p *program) items(columns []console.Column, items reflect.Value) (notes []string) {
 	shown := p.tabled(columns)
 	var rows [][]string
-	alerts := map[int]bool{}
 	for i := 0; items.IsValid() && i < items.Len(); i++ {
 		item := items.Index(i).Interface()
 		if console.Blocks(columns) {
 			p.fields(columns, item)
 			continue
 		}
-		alerts[i] = console.Alerts(item)
 		rows, notes = append(rows, p.cells(shown, item)), append(notes, console.Notes(item)...)
 	}
 	switch {
@@ -160,7 +157,7 @@ func (p *program) items(columns []console.Column, items reflect.Value) (notes []
 	case p.output == asCSV:
 		p.csv(headed(shown, rows)...)
 	default:
-		p.table(shown, rows, alerts)
+		p.table(shown, rows)
 	}
 	return notes
 }
@@ -183,10 +180,9 @@ func (p *program) cells(columns []console.Column, item any) (cells []string) {
 	return cells
 }
 
-// table prints rows in columns below their names, those of alerts so that they stand out. Where a line is wider than the
-// screen, it leaves out the columns that are needed less, the first of them first, and says which; never the first column,
+// table prints rows in columns below their names. Where a line is wider than the screen, it leaves out the columns that are needed less, the first of them first, and says which; never the first column,
 // and none with --wide. It shortens ids.
-func (p *program) table(columns []console.Column, rows [][]string, alerts map[int]bool) {
+func (p *program) table(columns []console.Column, rows [][]string) {
 	for i, c := range columns {
 		if c.ID && !p.wide {
 			shorten(rows, i)
@@ -208,14 +204,7 @@ func (p *program) table(columns []console.Column, rows [][]string, alerts map[in
 		}
 		text = columned(headed(columns, rows))
 	}
-	n := -1 // the names of the columns
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSuffix(line, "\n"); alerts[n] && p.screen.colour {
-			line = "\x1b[1;31m" + line + "\x1b[0m" // bold and red
-		}
-		p.printf("%s\n", own(line))
-		n++
-	}
+	p.printf("%s", own(text))
 	if len(left) > 0 {
 		p.printf("Left out: %s. See all with --wide.\n", strings.Join(left, ", "))
 	}

@@ -242,9 +242,8 @@ func made(sample string, of samples.Event, at time.Time) (body []byte, ids reply
 
 type enqueueing struct {
 	sending
-	queue                             catalog.Queue
-	eventType, key, deliverAt, tenant string
-	maxAttempts                       int
+	queue                     catalog.Queue
+	eventType, key, deliverAt string
 }
 
 func (p *program) enqueueCommand() *cobra.Command {
@@ -274,17 +273,14 @@ func (p *program) enqueueCommand() *cobra.Command {
 	flags.StringVar(&e.eventType, "type", "", "the event type, where the file does not say it, or of the sample")
 	flags.StringVar(&e.key, "key", "", "the ordering key: sets the member of the message that the queue's key is made of")
 	flags.StringVar(&e.deliverAt, "deliver-at", "", "not before this time: RFC 3339, or a wait such as 10m")
-	flags.StringVar(&e.tenant, "tenant", "", "whose event it is: two tenants may have the same id")
-	flags.IntVar(&e.maxAttempts, "max-attempts", 0, "fewer attempts than the queue gives")
 	return command
 }
 
 type object map[string]json.RawMessage
 
-// set sets a member that has a value.
-func set[V comparable](o object, name string, value V) {
-	if value != *new(V) {
-		o[name], _ = json.Marshal(value) // a text and a number always marshal
+func (o object) set(name, text string) {
+	if text != "" {
+		o[name], _ = json.Marshal(text) // a text always marshals
 	}
 }
 
@@ -296,7 +292,7 @@ func (o object) inside(name string) (in object) {
 // body is a file, or a sample, with what the flags say. A file that no flag changes is sent as it is: what is wrong with
 // it is for the webhook service to say.
 func (e *enqueueing) body(file []byte) (body []byte, ids reply, err error) {
-	changes := e.eventType != "" || e.eventID != "" || e.key != "" || e.deliverAt != "" || e.tenant != "" || e.maxAttempts != 0
+	changes := e.eventType != "" || e.eventID != "" || e.key != "" || e.deliverAt != ""
 	if file != nil && !changes {
 		return file, ids, nil
 	}
@@ -317,14 +313,12 @@ func (e *enqueueing) body(file []byte) (body []byte, ids reply, err error) {
 	}
 	wait, err := time.ParseDuration(e.deliverAt)
 	if err == nil {
-		set(item, "deliver_at", time.Now().Add(wait).UTC().Format(time.RFC3339Nano))
+		item.set("deliver_at", time.Now().Add(wait).UTC().Format(time.RFC3339Nano))
 	} else if _, err := time.Parse(time.RFC3339, e.deliverAt); err != nil && e.deliverAt != "" {
 		return nil, ids, usageError("--deliver-at: say a time such as 2026-03-01T12:00:00Z, or a wait such as 10m")
 	} else {
-		set(item, "deliver_at", e.deliverAt)
+		item.set("deliver_at", e.deliverAt)
 	}
-	set(item, "tenant", e.tenant)
-	set(item, "max_attempts", e.maxAttempts)
 	_ = json.Unmarshal(message[e.format().ID], &ids.EventID) // a file may have none
 	if item["message"], err = json.Marshal(message); err != nil {
 		return nil, ids, err
@@ -351,8 +345,8 @@ func (e *enqueueing) format() contract.Format {
 // change sets in a message what the flags say of it.
 func (e *enqueueing) change(message object) (err error) {
 	format, eventType := e.format(), ""
-	set(message, format.ID, e.eventID)
-	set(message, format.Type, e.eventType)
+	message.set(format.ID, e.eventID)
+	message.set(format.Type, e.eventType)
 	if e.key == "" {
 		return nil
 	}
@@ -363,10 +357,10 @@ func (e *enqueueing) change(message object) (err error) {
 	}
 	in := message.inside(format.Content)
 	if in == nil { // a raw object: its members become the content
-		set(message, place, e.key)
+		message.set(place, e.key)
 		return nil
 	}
-	set(in, place, e.key)
+	in.set(place, e.key)
 	message[format.Content], err = json.Marshal(in)
 	return err
 }

@@ -137,9 +137,9 @@ func TestAMessageIsSentAsTheFileHasItButForWhatTheFlagsSay(t *testing.T) {
 		"another id and type": {message, "--event-id m2 --type api_sync", `{"message":{"id":"m2","type":"api_sync","version":1,"data":{"subscription_id":"s1","quantity":9007199254740993}}}`},
 		"another key":         {message, "--key s2", `{"message":{"id":"m1","type":"usage_tracking","version":1,"data":{"subscription_id":"s2","quantity":9007199254740993}}}`},
 		"a raw object's key":  {`{"quantity":1}`, "--type usage_tracking --key s2", `{"message":{"type":"usage_tracking","quantity":1,"subscription_id":"s2"}}`},
-		"what is asked for": {message, "--deliver-at 2026-03-01T12:00:00Z --tenant t1 --max-attempts 2",
-			`{"deliver_at":"2026-03-01T12:00:00Z","tenant":"t1","max_attempts":2,"message":` + message + `}`},
-		"an item, and more": {`{"priority":"high","message":` + message + `}`, "--tenant t1 --event-id m1", `{"priority":"high","tenant":"t1","message":` + message + `}`},
+		"what is asked for": {message, "--deliver-at 2026-03-01T12:00:00Z",
+			`{"deliver_at":"2026-03-01T12:00:00Z","message":` + message + `}`},
+		"an item, and more": {`{"priority":"high","message":` + message + `}`, "--event-id m1", `{"priority":"high","message":` + message + `}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -24,10 +24,7 @@ type job struct {
 	Attempts int    `show:"Attempts,less"`
 	Result   string `show:"Result"`
 	Why      string `show:"Why,less"`
-	alert    bool
 }
-
-func (j job) Alerts() bool { return j.alert }
 
 // printed is a table of jobs on a screen.
 func printed(on screen, wide bool, jobs ...job) string {
@@ -40,8 +37,8 @@ func printed(on screen, wide bool, jobs ...job) string {
 func TestTableFitsTheScreenByLeavingColumnsOut(t *testing.T) {
 	t.Parallel()
 	jobs := []job{
-		{"2026-11-22T12:05:04Z", "pay-refund-initiation", "7286d212-2d1c-541f-8d0d-f444efc5ed70", "refund", 1, "refunded", "", false},
-		{"2026-11-22T12:05:03Z", "orders-process", "order-7", "order.payment_confirmed", 2, "größer", "", false},
+		{"2026-11-22T12:05:04Z", "pay-refund-initiation", "7286d212-2d1c-541f-8d0d-f444efc5ed70", "refund", 1, "refunded", ""},
+		{"2026-11-22T12:05:03Z", "orders-process", "order-7", "order.payment_confirmed", 2, "größer", ""},
 	}
 	require.Equal(t, `CREATED               QUEUE                  EVENT                                 RESULT    WHY
 2026-11-22T12:05:04Z  pay-refund-initiation  7286d212-2d1c-541f-8d0d-f444efc5ed70  refunded  -
@@ -53,12 +50,11 @@ Left out: TYPE, ATTEMPTS. See all with --wide.
 	require.Equal(t, printed(screen{width: 200}, false, jobs...), printed(screen{width: 80}, true, jobs...), "and nothing with --wide")
 }
 
-func TestATableControlsNoTerminalAndMakesAlertsStandOutThere(t *testing.T) {
+func TestATableControlsNoTerminal(t *testing.T) {
 	t.Parallel()
-	jobs := []job{{Created: "orders", Queue: "lost\x1b[2J\nand\tfound\v", alert: true}, {Created: "\x1b[1;31mfake", Queue: "\u202egrößer"}}
+	jobs := []job{{Created: "orders", Queue: "lost\x1b[2J\nand\tfound\v"}, {Created: "\x1b[1;31mfake", Queue: "\u202egrößer"}}
 	const head, first, second = "CREATED         QUEUE                      EVENT  RESULT", `orders          lost\x1b[2J\nand\tfound\v  -      -`, `\x1b[1;31mfake  \u202egrößer               -      -`
 	require.Equal(t, head+"\n"+first+"\n"+second+"\nLeft out: ATTEMPTS. See all with --wide.\n", printed(screen{width: 60}, false, jobs...))
-	require.Contains(t, printed(screen{width: 60, colour: true}, false, jobs...), head+"\n\x1b[1;31m"+first+"\x1b[0m\n"+second+"\n")
 }
 
 func TestWidthIsThatOfCOLUMNSElse100WhereNoTerminalIs(t *testing.T) {

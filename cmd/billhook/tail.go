@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"billhook/internal/console"
-	"billhook/internal/dedupe"
 	"billhook/internal/pipeline/events"
 )
 
@@ -22,9 +21,7 @@ import (
 const (
 	tailEvery = 2 * time.Second
 	// tailBegins is how many events it begins with, and tailMost how many it asks for each time.
-	tailBegins, tailMost = 20, 100
-	// tailOverlap: a record is committed up to so long after its time, as instances and their clocks go.
-	tailOverlap = 30 * time.Second
+	tailBegins, tailMost = "20", 100
 )
 
 func (p *program) eventsTail() *cobra.Command {
@@ -36,7 +33,7 @@ func (p *program) eventsTail() *cobra.Command {
 			"has gone on. With --json each line is a JSON object. Where more comes in than it can show, it says so.",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			t := &tail{program: p, query: url.Values{}}
+			t := &tail{program: p, query: url.Values{"limit": {tailBegins}}}
 			for _, f := range filters {
 				if given := command.Flags().Lookup(flagOf(f)).Value.String(); given != "" {
 					t.query.Set(f.Name, given)
@@ -85,31 +82,31 @@ func (t *tail) run(ctx context.Context) error {
 	}
 }
 
-// look prints what is new, or has changed since the look before, the oldest first.
+// look prints what is new, or has changed since the look before, the oldest first. Of events in one status it asks for no
+// time: one comes to it long after it was created.
 func (t *tail) look(ctx context.Context) error {
 	var page console.List[events.Line]
-	t.query.Set("limit", strconv.Itoa(map[bool]int{true: tailBegins, false: tailMost}[t.known == nil]))
 	if err := t.get(ctx, "/v1/ops/events?"+t.query.Encode(), &page); err != nil {
 		return err
 	}
 	var fresh []events.Line
-	now, since, missed := map[string]events.Line{}, time.Time{}, page.Next != "" && t.query.Has("since")
+	now, missed, since := map[string]events.Line{}, page.Next != "" && t.known != nil, time.Now()
 	for _, l := range page.Items {
 		before, seen := t.known[l.Record()]
 		missed = missed && !seen
 		if now[l.Record()] = l; before != l {
 			fresh = slices.Insert(fresh, 0, l)
 		}
-		if l.Status == dedupe.Processing || l.Status == dedupe.Failed || since.IsZero() { // the newest, or an older one that goes on
-			since = l.CreatedAt
-		}
+		since = l.CreatedAt
 	}
 	if missed {
 		t.say("More has come in than is shown here; see: bin/billhook events ls")
 	}
-	if t.known = now; !since.IsZero() && !t.query.Has("status") {
-		t.query.Set("since", since.Add(-tailOverlap).Format(time.RFC3339Nano))
+	if t.known == nil && !t.query.Has("status") {
+		t.query.Set("since", since.UTC().Format(time.RFC3339Nano))
 	}
+	t.known = now
+	t.query.Set("limit", strconv.Itoa(tailMost))
 	if t.output == asJSON {
 		return jsonLines(t.stdout, fresh)
 	}

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
 	"billhook/catalog"
-	"billhook/internal/contract"
 	"billhook/internal/pipeline/pause"
 	"billhook/internal/platform/gcp/pubsub"
 )
@@ -255,33 +254,6 @@ func TestInstallationsOfOneProjectHaveTopicsAndSubscriptionsOfTheirOwn(t *testin
 		got, _ := p.examine()
 		require.ElementsMatch(t, want, got, "of installation %q", name)
 	}
-}
-
-func TestOneDeadLetterIsTakenOffHoldAndTheOthersStay(t *testing.T) {
-	t.Parallel()
-	e, q := provisioned(t), queueOf(t, shipped(t), "paynow-events")
-	names := pubsub.Names{ProjectID: e.project}
-	publisher, err := pubsub.NewPublisher(t.Context(), names, e.options...)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, publisher.Close()) }()
-	unhold := func(want bool) {
-		found, err := pubsub.Unhold(t.Context(), q, names, "canary", e.options...)
-		require.NoError(t, err)
-		require.Equal(t, want, found)
-	}
-	unhold(false)
-	_, err = pubsub.Unhold(t.Context(), q, pubsub.Names{ProjectID: "another-project"}, "canary", e.options...)
-	require.Error(t, err, "there is no such subscription")
-	for _, id := range []string{"e1", "canary", "e2"} {
-		_, err := publisher.Publish(t.Context(), q.DeadLetter.Topic, contract.Message{Data: []byte("{}"), Attributes: map[string]string{"event_id": id}})
-		require.NoError(t, err)
-	}
-	unhold(true)
-	var left []string
-	for _, m := range e.pull(t, q.DeadLetterHold(), 2) {
-		left = append(left, m.Attributes["event_id"])
-	}
-	require.ElementsMatch(t, []string{"e1", "e2"}, left)
 }
 
 var pausedAt = time.Date(2026, 11, 22, 11, 44, 55, 0, time.UTC)

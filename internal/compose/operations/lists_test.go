@@ -1,24 +1,19 @@
 package operations_test
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"billhook/internal/apps/usage"
-	"billhook/internal/compose/operations"
 	"billhook/internal/console"
 	"billhook/internal/dedupe"
-	"billhook/internal/platform/store"
 )
 
 // and is an address with one more parameter.
@@ -92,81 +87,6 @@ func TestTheSmallPagesOfEachListHaveWhatItsLargePageHas(t *testing.T) {
 	}
 }
 
-// kindsOfLists are lists that go by a time, with a document of each.
-var kindsOfLists = map[string]struct {
-	path, field string
-	write       func(id string, when time.Time) (doc store.Write, shownAs string)
-}{
-	"events": {"events", "event_id", func(id string, when time.Time) (store.Write, string) {
-		return own(created("orders", id, dedupe.Completed, at.Sub(when))), id
-	}},
-	"dead letters": {"dead-letters", "id", func(id string, when time.Time) (store.Write, string) {
-		return inStore(dead("orders", id, "r", at.Sub(when))), id
-	}},
-}
-
-// Whatever is in a list, however it is paged, and whatever is written meanwhile: what stood there when the first page
-// was read comes once, the newest first, also where many are of one moment.
-func TestPagesShowEachOnceTheNewestFirst(t *testing.T) {
-	t.Parallel()
-	for name, kind := range kindsOfLists {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			rapid.Check(t, func(check *rapid.T) {
-				r, written := open(t), 0
-				type one struct {
-					id, key string
-					when    time.Time
-				}
-				write := func() one {
-					when := at.Add(-time.Duration(rapid.IntRange(0, 6).Draw(check, "hours ago")) * 5 * time.Hour)
-					doc, id := kind.write(fmt.Sprintf("n%02d", (written*37)%100), when)
-					written++
-					r.commit(check, doc)
-					return one{id, doc.Key.ID, when}
-				}
-				var stood []one
-				for range rapid.IntRange(0, 30).Draw(check, "before") {
-					stood = append(stood, write())
-				}
-				query := ""
-				if rapid.Bool().Draw(check, "since") {
-					since := 5 * time.Hour * time.Duration(rapid.IntRange(1, 6).Draw(check, "since hours"))
-					query = fmt.Sprintf("since=%s&", since)
-					stood = slices.DeleteFunc(stood, func(o one) bool { return o.when.Before(at.Add(-since)) })
-				}
-				slices.SortFunc(stood, func(a, b one) int { return cmp.Or(b.when.Compare(a.when), strings.Compare(b.key, a.key)) })
-				var want, got []string
-				for _, o := range stood {
-					want = append(want, o.id)
-				}
-				shown := map[string]int{}
-				for token := ""; ; {
-					var page console.List[map[string]any]
-					r.get(check, fmt.Sprintf("%s?%slimit=%d%s", kind.path, query, rapid.IntRange(1, 12).Draw(check, "limit"), token), &page)
-					for _, item := range page.Items {
-						id, _ := item[kind.field].(string)
-						if shown[id]++; slices.Contains(want, id) {
-							got = append(got, id)
-						}
-					}
-					if page.Next == "" {
-						break
-					}
-					token = "&page=" + url.QueryEscape(page.Next)
-					if rapid.Bool().Draw(check, "writes meanwhile") {
-						write()
-					}
-				}
-				require.Equal(check, want, got)
-				for id, times := range shown {
-					require.Equal(check, 1, times, id)
-				}
-			})
-		})
-	}
-}
-
 func TestTheJobLogIsFiltered(t *testing.T) {
 	t.Parallel()
 	r := open(t)
@@ -187,28 +107,6 @@ func TestTheJobLogIsFiltered(t *testing.T) {
 	} {
 		require.Equal(t, want, r.all(t, "events?limit=2&"+query, "event_id"), query)
 	}
-}
-
-// A state is one in any letter case, in every list that takes one.
-func TestAStateIsTakenInAnyLetterCase(t *testing.T) {
-	t.Parallel()
-	r, tried := open(t), 0
-	for _, o := range operations.All(operations.Apps{}).Operations {
-		for _, f := range o.Fields {
-			if !o.List || f.In != console.InQuery || strings.Contains(o.Pattern, "{") {
-				continue
-			}
-			for _, value := range f.OneOf {
-				want := r.send(t, http.MethodGet, o.Pattern+"?"+f.Name+"="+value, "")
-				for _, other := range []string{strings.ToUpper(value), strings.ToLower(value)} {
-					got := r.send(t, http.MethodGet, o.Pattern+"?"+f.Name+"="+other, "")
-					require.Equal(t, []any{want.Code, want.Body.String()}, []any{got.Code, got.Body.String()}, "%s %s=%s", o.Name, f.Name, other)
-					tried++
-				}
-			}
-		}
-	}
-	require.Greater(t, tried, 40)
 }
 
 // What an operation refuses beyond the tags of its request, which the engine's own tests hold.

@@ -259,30 +259,6 @@ func TestEveryLookIsAnsweredAsTheOpenAPIDocumentSays(t *testing.T) {
 	}
 }
 
-// Another reader may take the other one of two members of the same name.
-func TestEveryBodyIsReadStrictly(t *testing.T) {
-	t.Parallel()
-	r := open(t)
-	counter := &storetest.Counter{Store: r.store}
-	r.over(counter)
-	noBody := regexp.MustCompile(`/run$|/retry$|/test$|/cleanup$`)
-	r.each(t, func(method, _, path, body string) {
-		if method == http.MethodGet || noBody.MatchString(path) {
-			return
-		}
-		first, _, _ := strings.Cut(strings.TrimPrefix(body, "{"), ",")
-		begun := strings.TrimSuffix(body, "}")
-		for _, wrong := range []string{
-			"", "nonsense", begun + "," + strings.TrimSuffix(first, "}") + "}", begun + `,"\u0077hy":"else","why":"w"}`, strings.Replace(body, `":`, `s":`, 1),
-			strings.ToUpper(body[:3]) + body[3:], begun + `,"more":1}`, body + body, begun + `,"why":"` + "\xff" + `"}`,
-			body + strings.Repeat(" ", 5<<20),
-		} {
-			r.refuses(t, method, path, wrong, http.StatusBadRequest, "body_malformed")
-		}
-	})
-	require.Zero(t, counter.Commits.Load())
-}
-
 func TestAStoreThatIsDownIsNeverA4xx(t *testing.T) {
 	t.Parallel()
 	r := open(t)
@@ -298,25 +274,13 @@ func TestAStoreThatIsDownIsNeverA4xx(t *testing.T) {
 	})
 }
 
-// A look takes no parameter that it does not know: an ignored filter shows too much.
-func TestEveryLookRefusesAnUnknownParameterAndAnotherTenant(t *testing.T) {
+func TestNoLookShowsAnotherTenantsThings(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.stock(t, 3)
-	noParameters := regexp.MustCompile(`^/v1/ops/(dead-letters|operations|endpoints|catalog/[a-z]+)/\{id\}(/preview)?$|/pause$|/\{event_id\}$`)
 	tenants := 0
-	r.each(t, func(method, route, path, _ string) {
-		if method != http.MethodGet {
-			return
-		}
-		if !noParameters.MatchString(route) {
-			for query, code := range map[string]string{"x=1": "parameter_unknown", "tenant=": "parameter_", "limit=%zz": "query_invalid"} {
-				got := r.send(t, method, and(path, query), "")
-				require.Equal(t, http.StatusBadRequest, got.Code, path)
-				require.Contains(t, got.Body.String(), `"`+code, path)
-			}
-		}
-		if invalid := r.send(t, method, and(path, "tenant=a%2Fb"), ""); codeOf(invalid.Body.String()) != "tenant_invalid" {
+	r.each(t, func(method, _, path, _ string) {
+		if method != http.MethodGet || codeOf(r.send(t, method, and(path, "tenant=a%2Fb"), "").Body.String()) != "tenant_invalid" {
 			return
 		}
 		tenants++

@@ -106,12 +106,10 @@ func revert(deps Deps, emits []string) handler.Tx {
 		if err != nil {
 			return handler.Effect{}, err
 		}
-		if event.Try > 0 {
-			if before, there, err := read(ctx, deps.Store, ledger.ReversalID(original.ID)); err != nil {
-				return handler.Effect{}, err
-			} else if there {
-				return handler.Effect{Result: RevertedBefore, Ref: before.ID}, nil
-			}
+		if before, there, err := read(ctx, deps.Store, ledger.ReversalID(original.ID)); err != nil {
+			return handler.Effect{}, err
+		} else if there {
+			return handler.Effect{Result: RevertedBefore, Ref: before.ID}, nil
 		}
 		reversal, err := original.Reversal(event.ID, ledger.PeriodOf(occurred), deps.Now())
 		if err != nil {

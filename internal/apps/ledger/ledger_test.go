@@ -97,6 +97,11 @@ func TestPostTakesWhatIsJustWithinTheLimits(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, lines, back.Lines, name)
 	}
+	longest = strings.Repeat("e", store.MaxIDBytes-len(ledger.ReversalID(ledger.EntryID("acme", ""))))
+	entry := paid()
+	entry.EventID = longest
+	_, err := ledger.Post(entry)
+	require.NoError(t, err, "an event whose reversal has just room for its id")
 }
 
 func TestTheIdsOfJournalsAndChainsNeverMeet(t *testing.T) {
@@ -109,6 +114,16 @@ func TestTheIdsOfJournalsAndChainsNeverMeet(t *testing.T) {
 			require.False(t, strings.HasPrefix(id, chain), "%s begins with %s", id, chain)
 		}
 	})
+}
+
+func TestTheFirstEntryOfTheFirstSealIsReadable(t *testing.T) {
+	t.Parallel()
+	doc := document(ledger.Post(paid()))
+	delete(doc.Fields, ledger.FieldOpen)
+	delete(doc.Fields, ledger.FieldUnsealed)
+	doc.Fields["seal"], doc.Fields["leaf"] = int64(1), int64(0)
+	_, err := ledger.Read(doc)
+	require.NoError(t, err)
 }
 
 func TestADocumentThatContradictsItselfIsNoEntry(t *testing.T) {

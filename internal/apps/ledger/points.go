@@ -105,8 +105,6 @@ func (m Move) writes() ([]store.Write, error) {
 		return nil, fmt.Errorf("%w: a name is missing", ErrInvalid)
 	case m.From == m.To:
 		return nil, fmt.Errorf("%w: from an account to itself", ErrInvalid)
-	case m.Amount < 1 || m.Amount > MaxAmount:
-		return nil, fmt.Errorf("%w: amount out of bounds", ErrInvalid)
 	case m.OrderTotal < 0 || (m.OrderCurrency == "" && m.OrderTotal != 0):
 		return nil, fmt.Errorf("%w: order total", ErrInvalid)
 	case m.CreatedAt.IsZero():
